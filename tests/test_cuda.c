@@ -137,8 +137,8 @@ static int emit(const loaded *l, variant v, bool to_compile) {
     char label[256], missing[64];
     describe_variant(l, v, label, sizeof label);
     epi_cuda_target target = {
-        .capability = v.capability, .multiprocessors = 132, .config = v.config, .exact = v.exact};
-    epi_tile_limits limits = {.attention_most = 256, .attention_multiple = 8};
+        .arch = epi_arch_of(v.capability), .multiprocessors = 132, .config = v.config, .exact = v.exact};
+    epi_backend_limits limits = {.attention_most = 256, .attention_multiple = 8};
     epi_status status = bind_spec(l, v.type, v.path, &arena, &spec) ? EPI_OK : EPI_ERR_MEMORY;
     if (status == EPI_OK && v.path == EPI_PATH_FUSED)
         status = epi_attention_form(&arena, &spec, &limits, &err);
@@ -183,7 +183,7 @@ static bool is_slow(const epi_jit_item *t) {
  * one of Hopper's own. */
 static void take_next_best(int item) {
     const wanted w = wants[item];
-    int order[64], count = epi_config_rank(&w.size, w.v.exact, 90, 132, order), i = 0;
+    int order[64], count = epi_config_rank(&w.size, w.v.exact, epi_arch_of(90), 132, order), i = 0;
     printf("slow, so the next: %s: %s\n", w.label, items[item].error.message);
     while (i < count && order[i] != w.choice)
         i++;
@@ -454,7 +454,7 @@ static void model(void) {
         epi_product_size size = {rows[i % 5], 8192, depths[i / 5 % 4], i / 20 % 9, 1, 1, false};
         bool exact = i / 180 % 2;
         int order[64], capability = i / 360 ? 90 : 80;
-        epi_config_rank(&size, exact, capability, capability == 90 ? 132 : 108, order);
+        epi_config_rank(&size, exact, epi_arch_of(capability), capability == 90 ? 132 : 108, order);
         check(epi_config_at(order[0])->mainloop != EPI_GEMM_ANY, "sm_%d, %ld rows, %ld deep, %g streams: %s",
               capability, (long)size.m, (long)size.k, size.streams, epi_config_name(order[0]));
     }
@@ -463,7 +463,7 @@ static void model(void) {
     static const int64_t some[] = {1, 8, 64, 65, 128, 129, 4096}, wide[] = {4096, 6144, 28672, 128256};
     for (int i = 0; i < 7 * 4; i++) {
         epi_product_size size = {some[i % 7], wide[i / 7], 4096, 0, 1, 1, false};
-        int order[64], count = epi_config_rank(&size, false, 90, 132, order);
+        int order[64], count = epi_config_rank(&size, false, epi_arch_of(90), 132, order);
         const epi_config *c = epi_config_at(order[0]);
         epi_tiling t = epi_tiling_of(c, size.m, 1, size.n, 1, false, 132);
         check(count > 0 && c->few == (size.m <= 128), "%ld rows of %ld columns: %s", (long)size.m,

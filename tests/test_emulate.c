@@ -161,7 +161,8 @@ static void compile_batch(int at) {
     bool written = !ferror(f);
     written &= fclose(f) == 0;
     snprintf(command, sizeof command,
-             "${CXX:-c++} -std=c++17 -nostdinc++ -O1 -U_FORTIFY_SOURCE -w -Wno-psabi -fPIC -shared -fvisibility=hidden "
+             "${CXX:-c++} -std=c++17 -nostdinc++ -O1 -U_FORTIFY_SOURCE -w -Wno-psabi -fPIC -shared "
+             "-fvisibility=hidden "
              "-ffp-contract=off -fno-strict-aliasing -Itests/emulate '%s' -o '%s/batch%d.so'",
              path, folder, at);
     b->compiled = written && system(command) == 0;
@@ -259,12 +260,14 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
     epi_spec spec;
     epi_error err = {0};
     *e = (emulated){.l = l, .v = v, .copies = copies, .up = up};
-    epi_cuda_target target = {
-        .capability = v.capability, .multiprocessors = multiprocessors, .config = v.config, .exact = v.exact};
+    epi_cuda_target target = {.arch = epi_arch_of(v.capability),
+                              .multiprocessors = multiprocessors,
+                              .config = v.config,
+                              .exact = v.exact};
     const epi_cuda_kernel *form = up && up != l ? kernels[kernel_count - 1].k : NULL;
     target.forms = &form;
     target.form_count = form != NULL;
-    epi_tile_limits limits = {.attention_most = 256, .attention_multiple = 8};
+    epi_backend_limits limits = {.attention_most = 256, .attention_multiple = 8};
     epi_status status = (up ? bind_open_spec(l, up, v.type, v.path, &e->arena, &spec)
                             : bind_spec(l, v.type, v.path, &e->arena, &spec))
                             ? EPI_OK

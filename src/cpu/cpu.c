@@ -71,6 +71,19 @@ static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     return status;
 }
 
+epi_backend_limits epi_cpu_limits(void) {
+    return (epi_backend_limits){.local_most = 256,
+                                .local_multiple = 1,
+                                .whole_most = 256,
+                                .pairs = true,
+                                .aligned = 1,
+                                .attention_most = 256,
+                                .attention_multiple = 1,
+                                .crossed = true,
+                                .gated = true,
+                                .halves = true};
+}
+
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err) {
     const epi_graph *g = spec->graph;
     epi_cpu_kernel *k = epi_arena_alloc(arena, sizeof *k);

@@ -5,6 +5,7 @@
 #include "cpu/access.h"
 #include "cpu/micro.h"
 #include "cpu/strips.h"
+#include "pass/limits.h"
 #include "pass/steps.h"
 
 typedef struct epi_gemm epi_gemm;                     /* a product with its epilogue: gemm.h */
@@ -23,6 +24,8 @@ typedef struct epi_cpu_kernel {
     int64_t scratch;   /* where the steps' own scratch starts, or the reference's list of tensors */
 } epi_cpu_kernel;
 
+/* What a tile can hold. */
+epi_backend_limits epi_cpu_limits(void);
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err);
 void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *tensors, void *workspace);
 /* A tensor of the caller's, as passes walk over it. */

@@ -199,13 +199,10 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
 }
 
 /* Exact keeps the accumulators as they are, so a deferred tile may have 192 columns at most. */
-bool epi_config_suits(int index, bool exact, int capability) {
+bool epi_config_suits(int index, bool exact, const epi_arch *arch) {
     const epi_config *c = &configs[index].config;
-    if (c->mainloop == EPI_GEMM_SM90 && capability != 90)
-        return false;
-    if (c->mainloop == EPI_GEMM_SM80 && capability < 80)
-        return false;
-    return !(exact && c->schedule == EPI_DEFERRED && c->tile_n > 192);
+    return arch && epi_arch_has(arch, c->mainloop) &&
+           !(exact && c->schedule == EPI_DEFERRED && c->tile_n > 192);
 }
 
 /* Mainloops in their own order, configurations of one by their time: which mainloop it is must not depend on
@@ -215,12 +212,12 @@ static bool comes_after(int index, double time, int other, double time_of_other)
     return a != b ? a > b : time > time_of_other;
 }
 
-int epi_config_rank(const epi_product_size *size, bool exact, int capability, int multiprocessors,
+int epi_config_rank(const epi_product_size *size, bool exact, const epi_arch *arch, int multiprocessors,
                     int *order) {
     int count = 0;
     double times[CONFIGS];
     for (int i = 0; i < CONFIGS; i++) {
-        if (!epi_config_suits(i, exact, capability))
+        if (!epi_config_suits(i, exact, arch))
             continue;
         double t = epi_config_cost(i, size, exact, multiprocessors);
         int at = count++;

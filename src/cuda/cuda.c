@@ -67,10 +67,10 @@ static epi_status find_config(const epi_cuda_target *target, int *out, epi_error
     *out = epi_config_named(name);
     if (*out < 0)
         return wrong_config(name, "a product", err);
-    if (!epi_config_suits(*out, false, target->capability))
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is not for GPUs of sm_%d", name,
-                        target->capability);
-    if (!epi_config_suits(*out, target->exact, target->capability))
+    if (!epi_config_suits(*out, false, target->arch))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is not for GPUs of %s", name,
+                        target->arch->name);
+    if (!epi_config_suits(*out, target->exact, target->arch))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for packed rounding only", name);
     return EPI_OK;
 }
@@ -88,7 +88,7 @@ static epi_status list_candidates(const epi_cuda_target *target, const epi_launc
     *count = 1;
     if (target->config)
         return find_config(target, order, err);
-    *count = epi_config_rank(&l->size, target->exact, target->capability, target->multiprocessors, order);
+    *count = epi_config_rank(&l->size, target->exact, target->arch, target->multiprocessors, order);
     return EPI_OK;
 }
 
@@ -354,7 +354,7 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
                           .chosen = k->like ? k->like->spec.sizes : k->spec.sizes,
                           .steps = &k->steps,
                           .config = target->config,
-                          .capability = target->capability,
+                          .arch = target->arch,
                           .multiprocessors = target->multiprocessors};
     c.partials = epi_arena_alloc(k->arena, ((size_t)g->node_count + 1) * sizeof *c.partials);
     c.finished = epi_arena_alloc(k->arena, (size_t)g->node_count + 1);
@@ -448,7 +448,7 @@ static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
         l->fewer_blocks = (unsigned)pass_grid(l->fewer, target->multiprocessors);
         l->how.block = (unsigned)l->text.block;
         l->how.shared = (unsigned)l->text.shared;
-        l->how.overlap = target->capability >= 90; /* every kernel waits by itself before it touches memory */
+        l->how.overlap = target->arch->overlap; /* every kernel waits by itself before it touches memory */
         if (l->kind == EPI_LAUNCH_GEMM)
             l->how.cluster = (unsigned)l->text.config.cluster;
         if (l->kind == EPI_LAUNCH_ROWS)
@@ -591,7 +591,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
     if (status == EPI_OK)
         status = check_types(k, err);
-    k->steps.pages = target->capability == 90;
+    k->steps.pages = target->arch->wgmma;
     k->steps.updates = true;
     if (status == EPI_OK)
         status = epi_steps_make(arena, &k->steps, err);
@@ -633,7 +633,7 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
     const epi_graph *g = spec->graph;
     epi_spec form = *spec;
     epi_arena words = {0};
-    epi_emit_context c = {.arena = arena, .words = &words, .spec = &form, .capability = target->capability};
+    epi_emit_context c = {.arena = arena, .words = &words, .spec = &form, .arch = target->arch};
     int count = 0;
     if (spec->open)
         memcpy(form.sizes, spec->open->sizes, sizeof form.sizes);
@@ -735,6 +735,11 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
         numbers[count++] = k->spec.open->units[i];
     memcpy(p, numbers, count * sizeof *numbers);
     return epi_cuda_start(k->cuda, &how, args.bytes, stream, err);
+}
+
+bool epi_launch_goes_beside(const epi_launch *l) {
+    return l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop == EPI_GEMM_SM90 && !l->empty &&
+           l->how.overlap;
 }
 
 /* Is there nothing to do, for these tensors? */

@@ -85,7 +85,7 @@ typedef struct epi_cuda_kernel {
 typedef struct epi_cuda_target {
     epi_cuda *cuda; /* NULL: make the texts only */
     int device;
-    int capability;      /* 90 */
+    const epi_arch *arch;
     int multiprocessors; /* 132 */
     const char *config;  /* a configuration by name, or NULL for the model's choice */
     bool exact;          /* the contract: nothing is rounded before it is stored */
@@ -106,6 +106,8 @@ void epi_cuda_kernel_free(epi_cuda_kernel *k);
 enum { EPI_BESIDE_LAST = 2, EPI_BESIDE_NEXT = 4 };
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         int beside, epi_error *err);
+/* May it be told so? */
+bool epi_launch_goes_beside(const epi_launch *l);
 /* A kernel that looks through the indices that are inputs, one launch each: its workspace is a pair of
  * numbers for each, as epi_emit_check writes them. NULL: there are none. `nodes` tells whose each is; `like`
  * is the same for other sizes of open axes, or NULL: it takes that one's cubins. */
@@ -135,16 +137,16 @@ int epi_config_named(const char *name); /* or -1 */
 int epi_attention_config_count(void);
 const char *epi_attention_config_name(int index);
 int epi_attention_config_named(const char *name); /* or -1 */
-bool epi_attention_config_suits(int index, int capability);
+bool epi_attention_config_suits(int index, const epi_arch *arch);
 /* The configurations that differ from it in their launches alone, and itself, as bits. */
 uint64_t epi_config_same_text(int index);
-/* Is it for GPUs of this capability, and for this rounding? */
-bool epi_config_suits(int index, bool exact, int capability);
+/* Is it for such GPUs, and for this rounding? */
+bool epi_config_suits(int index, bool exact, const epi_arch *arch);
 /* The time that it takes by the model, in units of its own. */
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors);
 /* Candidates for a product, mainloop by mainloop, in the order of their modelled time; answers how many.
  * `order` has room for all. */
-int epi_config_rank(const epi_product_size *size, bool exact, int capability, int multiprocessors,
+int epi_config_rank(const epi_product_size *size, bool exact, const epi_arch *arch, int multiprocessors,
                     int *order);
 
 #endif

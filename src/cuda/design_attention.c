@@ -72,8 +72,8 @@ int epi_attention_config_named(const char *name) {
     return epi_find_named(epi_attention_config_name, CONFIGS, name);
 }
 
-bool epi_attention_config_suits(int index, int capability) {
-    return configs[index].bands ? capability >= 80 : capability == 90;
+bool epi_attention_config_suits(int index, const epi_arch *arch) {
+    return arch && (configs[index].bands || arch->wgmma);
 }
 
 /* ---- the form ---- */
@@ -535,15 +535,6 @@ static int panels(int64_t features, int rows) {
     return (int)epi_ceil_div(features, PANEL) * rows * 128;
 }
 
-/* What a block of the GPU may have; a multiprocessor has so much, and SHARED_OWN of each block for itself. */
-enum { SHARED_OWN = 1024 };
-static int shared_most(const epi_attention_design *d) {
-    int capability = d->c->capability;
-    return capability == 86 || capability == 89 || capability >= 120 ? 101376
-           : capability < 90                                         ? 166912
-                                                                     : 232448;
-}
-
 /* As the device texts lay it out: rows, the ring, and Hopper's mbarriers and numbers of tiles. */
 static int shared_bytes(const epi_attention_design *d) {
     enum { NUMBERS = 40 };
@@ -568,11 +559,11 @@ static int shared_bytes(const epi_attention_design *d) {
 /* By mma.sync: as many slots as leave room for the blocks that are to share a multiprocessor, or for as many
  * of them as two slots leave room for. */
 static void fit_slots(epi_attention_design *d, epi_kernel_text *k) {
-    int *slots = &d->config.slots, most = *slots, all = shared_most(d) + SHARED_OWN;
+    int *slots = &d->config.slots, most = *slots, all = d->c->arch->shared_bytes;
     *slots = 2;
-    int blocks = all / (shared_bytes(d) + SHARED_OWN);
+    int blocks = all / (shared_bytes(d) + EPI_BLOCK_OWN);
     blocks = blocks < d->config.resident ? blocks : d->config.resident;
-    for (*slots = most; *slots > 2 && blocks * (shared_bytes(d) + SHARED_OWN) > all;)
+    for (*slots = most; *slots > 2 && blocks * (shared_bytes(d) + EPI_BLOCK_OWN) > all;)
         --*slots;
     k->shared = shared_bytes(d);
 }
@@ -737,7 +728,8 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     if (split)
         fold->shared =
             4 * (int)epi_open_most(d->c->spec->open, d->batch_rows) * ((int)d->width[0] + d->most_chunks + 2);
-    if (k->shared > shared_most(d) || fold->shared > shared_most(d))
+    int most = epi_arch_block_shared(d->c->arch);
+    if (k->shared > most || fold->shared > most)
         return epi_refuse(d, "its tiles do not fit in shared memory");
     return (!k->full && !fold->full) || epi_refuse(d, "it needs more tensors than one launch takes");
 }
@@ -757,17 +749,17 @@ static int64_t section_of(const epi_attention_design *d) {
 
 /* Is the configuration for this GPU? */
 static bool suits(epi_attention_design *d) {
-    bool hopper = d->c->capability == 90;
+    bool wgmma = d->c->arch->wgmma;
     if (!epi_attention_is_mma(d))
-        return hopper || epi_refuse(d, "it is for Hopper's GPUs alone");
-    return !hopper || d->c->config || epi_refuse(d, "Hopper's GPUs have configurations of their own");
+        return wgmma || epi_refuse(d, "it is for Hopper's GPUs alone");
+    return !wgmma || d->c->config || epi_refuse(d, "Hopper's GPUs have configurations of their own");
 }
 
 epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                      const epi_attention_config *config, epi_attention_design *d,
                                      epi_kernel_text *out, epi_kernel_text *fold, epi_error *err) {
-    *out = (epi_kernel_text){.name = "attention", .arch = epi_emit_arch(c)};
-    *fold = (epi_kernel_text){.name = "attention_fold", .arch = epi_emit_arch(c)};
+    *out = (epi_kernel_text){.name = "attention", .arch = c->arch->name};
+    *fold = (epi_kernel_text){.name = "attention_fold", .arch = c->arch->name};
     *d = (epi_attention_design){.c = c,
                                 .g = c->spec->graph,
                                 .plan = step->plan,

@@ -4,8 +4,6 @@
 
 #include <stdio.h>
 
-enum { SHARED_MOST = 232448, SM80_SHARED_MOST = 101376 };
-
 /* For few rows: stages that a ring has room for with whole tiles at least, and bytes of a stage at most. */
 enum { FEW_STAGES = 2, FEW_STAGE_MOST = 32 * 1024 };
 
@@ -79,8 +77,8 @@ static bool is_heavy(const epi_gemm_design *d) {
 static void fill_shared(epi_gemm_design *d, epi_kernel_text *k) {
     const epi_config *f = &d->config;
     int others = k->shared - d->ring_bytes, beyond = (f->tile_m - 8 - f->panels * f->tile_n) * 64 * 2;
-    d->ring_bytes = (SHARED_MOST - (others > beyond ? others : beyond)) / 1024 * 1024;
-    k->shared = SHARED_MOST;
+    k->shared = epi_arch_block_shared(d->c->arch);
+    d->ring_bytes = (k->shared - (others > beyond ? others : beyond)) / 1024 * 1024;
 }
 
 /* Panels of a stage for few rows: as many as divide the depth and are not too large together. Memory likes
@@ -111,7 +109,7 @@ static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
             continue;
         int staging = groups * slots * d->subtile_bytes;
         int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + 40;
-        if (bytes > SHARED_MOST)
+        if (bytes > epi_arch_block_shared(d->c->arch))
             continue;
         f->staging_slots = slots;
         d->staging_bytes = staging;
@@ -202,11 +200,11 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
     k->block = sm80 ? 256 : 128;
     k->shared = d->subtile_bytes; /* warps leave reductions there */
     if (sm80) {
-        if (c->capability == 86 || c->capability == 89 || c->capability >= 120)
-            f->stages = 3; /* two blocks share 100 KB */
         int slot = (f->tile_m + f->tile_n) * EPI_SM80_DEPTH * 2, folds = 4 * d->subtile_bytes;
+        while (2 * (f->stages * slot + EPI_BLOCK_OWN) > c->arch->shared_bytes)
+            f->stages--;                                           /* two blocks share a multiprocessor */
         k->shared = f->stages * slot + (folds > slot ? folds : 0); /* else they fit in a slot that is idle */
-        if (k->shared > SM80_SHARED_MOST)
+        if (k->shared > epi_arch_block_shared(c->arch))
             return epi_refuse(d, "more reductions down the rows than fit in shared memory");
     }
     return true;
@@ -342,7 +340,7 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
 epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const epi_tile_program *tile,
                                 const epi_config *config, epi_gemm_design *d, epi_kernel_text *out,
                                 epi_error *err) {
-    *out = (epi_kernel_text){.name = "gemm", .arch = epi_emit_arch(c)};
+    *out = (epi_kernel_text){.name = "gemm", .arch = c->arch->name};
     epi_axes batch = epi_plan_batch(plan);
     int64_t batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes));
     int products = plan->pair == EPI_NO_NODE ? 1 : 2;

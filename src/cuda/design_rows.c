@@ -273,7 +273,7 @@ static const char *kernel_name(const epi_rows_design *d) {
 static void describe_kernel(epi_rows_design *d) {
     const epi_rows_shape *s = &d->shape;
     epi_kernel_text *k = &d->kernel;
-    k->arch = epi_emit_arch(d->c);
+    k->arch = d->c->arch->name;
     k->block = s->lanes * s->rows;
     k->rows = *s;
     snprintf(k->name, sizeof k->name, "%s", kernel_name(d));

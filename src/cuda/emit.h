@@ -6,9 +6,8 @@
 #ifndef EPI_CUDA_EMIT_H
 #define EPI_CUDA_EMIT_H
 
+#include "cuda/arch.h"
 #include "pass/tile_program.h"
-
-typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY } epi_mainloop;
 
 /* When a tile's epilogue runs: at its end, or under the main loop of the same warpgroup's next tile. */
 typedef enum epi_schedule { EPI_AT_END, EPI_DEFERRED } epi_schedule;
@@ -127,10 +126,10 @@ typedef struct epi_emit_context {
     int64_t partial_blocks;      /* of a kernel over rows: partials of a result in its launches, */
     int64_t partial_blocks_most; /* and at most, where their number depends on open sizes: */
     bool partials_open;
-    bool *finished;      /* by node: a finishing kernel has made it */
-    bool *stored;        /* by tensor: and stored it there */
-    const char *config;  /* a shape of rows by name, or NULL */
-    int capability;      /* 90 */
+    bool *finished;     /* by node: a finishing kernel has made it */
+    bool *stored;       /* by tensor: and stored it there */
+    const char *config; /* a shape of rows by name, or NULL */
+    const epi_arch *arch;
     int multiprocessors; /* 132 */
 } epi_emit_context;
 
@@ -205,8 +204,6 @@ static inline bool epi_walk_aligned(const epi_walk *w, int64_t by) {
 /* A map or a multiply-add of operands that are written out already. */
 const char *epi_emit_instr(const epi_emit_context *c, const epi_instr *s, const char *const operands[3]);
 const char *epi_emit_type(epi_dtype type); /* "BF16" */
-/* The architecture a text is compiled for: its machine code runs on this capability. */
-const char *epi_emit_arch(const epi_emit_context *c); /* "sm_90a" */
 /* What printf would write, in the context's words; "" where memory is short, which they remember. All below
  * are made by it. */
 const char *epi_emit_text(const epi_emit_context *c, const char *fmt, ...)

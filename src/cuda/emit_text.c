@@ -21,16 +21,6 @@ epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor) {
     return r;
 }
 
-const char *epi_emit_arch(const epi_emit_context *c) {
-    return c->capability >= 120   ? "sm_120"
-           : c->capability >= 110 ? "sm_110"
-           : c->capability >= 100 ? "sm_100"
-           : c->capability == 90  ? "sm_90a"
-           : c->capability == 89  ? "sm_89"
-           : c->capability == 86  ? "sm_86"
-                                  : "sm_80";
-}
-
 const char *epi_emit_type(epi_dtype type) {
     static const char *const names[EPI_DTYPE_COUNT] = {"F32", "BF16", "F16", "I32", "F64", "I64"};
     return names[type];
@@ -220,7 +210,7 @@ const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *
 }
 
 void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more) {
-    k->arch = epi_emit_arch(c);
+    k->arch = c->arch->name;
     epi_text_add(&k->source, "#define EPI_FAST 0\n");
     epi_emit_head(c, k, more, "M, group, extra[2]");
 }

@@ -55,7 +55,7 @@ static bool fits(const epi_rows_design *d) {
     bool threads = s->lanes > 0 && (s->lanes % 32 == 0 || (s->lanes < 32 && 32 % s->lanes == 0)) &&
                    s->rows > 0 && (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32);
     bool blocks = s->blocks >= 0 && s->cluster > 0 && s->cluster <= 8 &&
-                  (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && d->c->capability >= 90));
+                  (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && d->c->arch->clusters));
     bool ring = s->stages >= 0 && s->stages <= 8 && s->prefetch >= 0 && (!s->prefetch || s->stages);
     bool registers = s->threads >= 0 && s->threads <= 2048 && (s->resident || !s->ahead) &&
                      (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !flat)) &&

@@ -53,6 +53,11 @@ static bool rows_lie_whole(const epi_rows_design *d) {
 
 /* ---- the shape ---- */
 
+/* Shared memory for the rings of a multiprocessor: the rest is for what its blocks fold there. */
+static int ring_room(const epi_rows_design *d) {
+    return d->c->arch->shared_bytes - (8 << 10);
+}
+
 static int power_of_two(int64_t x) {
     int p = 1;
     while (p < x)
@@ -148,7 +153,7 @@ static void shape_held(epi_rows_design *d, int64_t vectors, double loaded) {
     s->stages = !epi_rows_are_few(epi_axes_size(&d->plan->rows, d->c->chosen)) || s->count > 4;
     double bytes = 4 * loaded * (double)slice(s);
     int weights = count_weights(d);
-    int blocks = bytes > 0 ? (int)((220 << 10) / bytes) : 0; /* that shared memory has room for at once */
+    int blocks = bytes > 0 ? (int)(ring_room(d) / bytes) : 0; /* that shared memory has room for at once */
     if (s->stages && blocks * s->lanes < 1024)
         s->threads = blocks * s->lanes; /* their registers are free to use */
     else if (s->stages && s->count <= 4 && weights > 0 && weights <= 2) {
@@ -168,7 +173,7 @@ static void shape_sums(epi_rows_design *d, int64_t vectors, double loaded, doubl
     int per = ring ? most_vectors(summed, 64, s->vector) : most_vectors(2 * loaded + summed, 28, s->vector);
     int threads = ring || s->vector > 8 ? 512 : 1024; /* the sums of a block fit in shared memory */
     per = per > 4 ? 4 : per;
-    while (d->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * threads * s->cluster)
+    while (d->c->arch->clusters && s->cluster < 8 && vectors > (int64_t)per * threads * s->cluster)
         s->cluster *= 2;
     int64_t lanes = epi_round_up(epi_ceil_div(vectors, (int64_t)per * s->cluster), 32);
     if (ring && lanes <= threads) { /* as many vectors a thread as its registers hold */
@@ -199,7 +204,7 @@ epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     int64_t n = d->columns, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
     double loaded, summed;
-    bool total, ring = d->c->capability == 90 && rows_lie_whole(d);
+    bool total, ring = d->c->arch->row_ring && rows_lie_whole(d);
     weigh(d, &loaded, &summed, &total);
     ring &= 4 * loaded * (double)n / 8 < (200 << 10); /* what eight blocks hold */
     s->cluster = s->rows = 1;
@@ -214,7 +219,7 @@ epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     else if (ring)
         shape_held(d, vectors, loaded);
     else {
-        while (d->c->capability >= 90 && s->cluster < 8 && vectors > (int64_t)per * 512 * s->cluster)
+        while (d->c->arch->clusters && s->cluster < 8 && vectors > (int64_t)per * 512 * s->cluster)
             s->cluster *= 2;
         if (vectors <= (int64_t)per * 1024 * s->cluster)
             spread(s, epi_ceil_div(vectors, s->cluster), per);
@@ -274,9 +279,9 @@ static epi_status lay_out_ring(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     if ((!s->stages && !s->ahead) || d->plan->flat)
         return EPI_OK;
-    int64_t room = (int64_t)220 << 10;
+    int64_t room = ring_room(d);
     s->row_bytes = lay_out_row(d);
-    bool can = d->c->capability == 90 && s->row_bytes && s->rows * s->lanes % 32 == 0;
+    bool can = d->c->arch->row_ring && s->row_bytes && s->rows * s->lanes % 32 == 0;
     if (s->stages && !can)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "TMA cannot load these rows");
     int64_t at_once = d->sums ? 1 : epi_max64(1, epi_ceil_div(d->most_blocks, SUM_BLOCKS));

@@ -80,7 +80,7 @@ static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, co
 }
 
 /* Marks the elements of all attentions there may be. */
-static void mark_elements(const epi_spec *spec, const epi_tile_limits *limits, bool *all, bool *inner,
+static void mark_elements(const epi_spec *spec, const epi_backend_limits *limits, bool *all, bool *inner,
                           int *scratch) {
     const epi_graph *g = spec->graph;
     int64_t sizes[EPI_MAX_DIMS];
@@ -112,7 +112,7 @@ static void rewrite(const epi_graph *in, epi_dtype storage, const delta *deltas,
     epi_graph_end(out, in, value);
 }
 
-epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
+epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                                 epi_error *err) {
     const epi_graph *in = spec->graph;
     size_t nodes = (size_t)in->node_count + 1;

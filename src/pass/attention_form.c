@@ -318,7 +318,7 @@ static void find_apart(former *f, int product, const epi_attention *a) {
 }
 
 /* Finds the value products that are to be changed. */
-static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits *limits, bool *inner,
+static bool find_weights(former *f, const epi_spec *spec, const epi_backend_limits *limits, bool *inner,
                          int *scratch) {
     const epi_graph *g = f->in;
     int64_t sizes[EPI_MAX_DIMS];
@@ -358,7 +358,7 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_tile_limits 
     return any;
 }
 
-epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
+epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                               epi_error *err) {
     if (!limits->attention_most)
         return EPI_OK;

@@ -15,7 +15,7 @@
 
 /* The cut of a half of a program; a half that is one kernel has one part. */
 static epi_status cut_half(epi_arena *arena, const epi_spec *whole, const epi_half *half,
-                           const epi_tile_limits *limits, epi_cut *out, epi_error *err) {
+                           const epi_backend_limits *limits, epi_cut *out, epi_error *err) {
     epi_plan plan;
     epi_spec spec = *whole;
     spec.graph = &half->graph;
@@ -28,7 +28,7 @@ static epi_status cut_half(epi_arena *arena, const epi_spec *whole, const epi_ha
 }
 
 /* Cuts what is prepared by itself, and the rest by itself. No part: there is nothing to prepare. */
-static epi_status cut_prepared(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
+static epi_status cut_prepared(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                                epi_cut *out, epi_error *err) {
     epi_prepared halves;
     epi_cut once, rest;
@@ -47,7 +47,7 @@ static epi_status cut_prepared(epi_arena *arena, const epi_spec *spec, const epi
 
 /* The plan of the program as one kernel. What is compared with its own extreme need not be in memory where
  * the kernel's tile makes it once. */
-static epi_status plan_one(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_plan *plan,
+static epi_status plan_one(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits, epi_plan *plan,
                            epi_error *err) {
     epi_spec one = *spec;
     epi_status status = epi_once_plan(arena, spec, &one.graph, plan, err);
@@ -60,7 +60,7 @@ static epi_status plan_one(epi_arena *arena, epi_spec *spec, const epi_tile_limi
 
 /* Brings variances and attention into the form of their mainloops. Is the program more than one kernel then?
  * Then cuts it. *cost is what that costs: without end where it runs as passes. */
-static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
+static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits, epi_cut *out,
                             double *cost, epi_error *err) {
     epi_plan plan;
     *out = (epi_cut){0};
@@ -103,7 +103,7 @@ typedef struct trial {
     double cost; /* of the cut; without end where there is none */
 } trial;
 
-static void try_choice(const epi_spec *whole, const epi_tile_limits *limits, const epi_graph *written,
+static void try_choice(const epi_spec *whole, const epi_backend_limits *limits, const epi_graph *written,
                        const epi_algebra_choice *choice, trial *t) {
     epi_spec spec = *whole;
     epi_arena_free(t->arena);
@@ -116,7 +116,7 @@ static void try_choice(const epi_spec *whole, const epi_tile_limits *limits, con
     t->last = spec.graph == &t->graph ? NULL : spec.graph;
 }
 
-double epi_rewriting_cost(const epi_spec *spec, const epi_tile_limits *limits, const epi_rewriting *r,
+double epi_rewriting_cost(const epi_spec *spec, const epi_backend_limits *limits, const epi_rewriting *r,
                           epi_algebra_rule rule) {
     epi_algebra_choice choice = r->choice;
     epi_arena arena = {0};
@@ -255,7 +255,7 @@ void epi_refusals_note(epi_refusals *r, const epi_steps *steps) {
     r->local |= plan->local_axes && !epi_plan_is_whole(plan);
 }
 
-bool epi_refusals_give_up(const epi_refusals *r, epi_tile_limits *limits) {
+bool epi_refusals_give_up(const epi_refusals *r, epi_backend_limits *limits) {
     if (limits->pages && r->pages)
         limits->pages = false;
     else if (limits->attention_most && r->attention)

@@ -23,7 +23,7 @@ typedef struct epi_rewriting {
 typedef struct epi_compile {
     epi_arena *arena;
     epi_spec *spec; /* its graph becomes the one that was cut */
-    const epi_tile_limits *limits;
+    const epi_backend_limits *limits;
     bool narrows;          /* outputs of 16 bits are rounded before anything is made of them (narrow.h) */
     bool algebra;          /* the program may be rewritten, if that is cheaper */
     const epi_graph *same; /* what another kernel's algebra made of it, which this one has to take, or NULL */
@@ -35,7 +35,7 @@ typedef struct epi_compile {
 epi_status epi_compile_cut(const epi_compile *c, epi_error *err);
 
 /* What the cut of the rewritten program would cost without this rule. */
-double epi_rewriting_cost(const epi_spec *spec, const epi_tile_limits *limits, const epi_rewriting *r,
+double epi_rewriting_cost(const epi_spec *spec, const epi_backend_limits *limits, const epi_rewriting *r,
                           epi_algebra_rule rule);
 void epi_rewriting_free(epi_rewriting *r);
 
@@ -51,6 +51,6 @@ typedef struct epi_refusals {
 void epi_refusals_note(epi_refusals *r, const epi_steps *steps);
 /* The cut is told not to: one thing at a time, so that a program loses no more than it must. False: nothing
  * was refused. */
-bool epi_refusals_give_up(const epi_refusals *r, epi_tile_limits *limits);
+bool epi_refusals_give_up(const epi_refusals *r, epi_backend_limits *limits);
 
 #endif

@@ -210,7 +210,7 @@ bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node) {
     return fits;
 }
 
-static bool group_fits(const epi_tile_limits *limits, int64_t columns) {
+static bool group_fits(const epi_backend_limits *limits, int64_t columns) {
     return columns > 0 && columns <= limits->local_most && columns % limits->local_multiple == 0;
 }
 
@@ -1049,7 +1049,7 @@ static bool make_sites(epi_sites *s, epi_arena *arena) {
     return true;
 }
 
-epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
+epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                           const int *hand, epi_sites *s, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
@@ -1116,7 +1116,7 @@ static bool folds_too_often(const epi_graph *g, const epi_plan *plan) {
     return found;
 }
 
-bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan) {
+bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, const epi_plan *plan) {
     const epi_graph *g = spec->graph;
     epi_axes local = {0};
     for (int i = 0; i < plan->added_count; i++)

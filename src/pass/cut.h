@@ -7,6 +7,7 @@
 #define EPI_PASS_CUT_H
 
 #include "ir/spec.h"
+#include "pass/limits.h"
 #include "pass/plan.h"
 
 /* A value that goes from part to part through the workspace. */
@@ -67,38 +68,19 @@ typedef struct epi_cut {
     int64_t prepared_bytes; /* which take so many bytes (prepare.c) */
 } epi_cut;
 
-/* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
- * tile), and over a multiple of so many; and over all columns, where they are so many at most. */
-typedef struct epi_tile_limits {
-    int local_most, local_multiple, whole_most;
-    bool prepares; /* what depends on params alone may be made once (prepare.h) */
-    bool pairs;    /* two products of the same rows may share a tile, and products be added up in one */
-    bool alike;    /* these only where their columns lie alike */
-    bool gathers;  /* what is added up may go into one sum (terms.h) */
-    bool updates;  /* a tile may store the new elements of an update where its index says */
-    int aligned;   /* tensors begin at a multiple of so many bytes */
-    /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
-       many */
-    int attention_most, attention_multiple;
-    bool pages;   /* and read its stream through an index, */
-    bool crossed; /* and have a product that sums over its rows, */
-    bool gated;   /* and reduce, over a head, what is made of its result and of a tile that is loaded, */
-    bool halves;  /* and take its result apart in halves, which reorders the columns of the operand */
-} epi_tile_limits;
-
 /* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to
  * cut. */
-bool epi_cut_is_one(const epi_spec *spec, const epi_tile_limits *limits, const epi_plan *plan);
+bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, const epi_plan *plan);
 
 /* attention_form.c: brings softmax in attention into the form that its mainloop has, where the backend may do
  * it: spec->graph is another one then, with the same tensors. */
-epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
+epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                               epi_error *err);
 
 /* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes,
  * which count at a nominal size. */
-epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
-                        epi_error *err);
+epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                        epi_cut *out, epi_error *err);
 
 /* cut_order.c: brings the parts into another order where less memory is alive at once in it. Those from
  * `backward` on stay behind the others. False: no memory. */

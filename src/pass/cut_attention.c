@@ -8,7 +8,7 @@
 
 #include "pass/cut_sites.h"
 
-bool epi_attention_allowed(const epi_tile_limits *limits, const epi_graph *g, const epi_attention *a,
+bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
                            const int64_t *sizes) {
     bool crossed = a->crossed != EPI_NO_NODE,
          allowed = limits->attention_most > 0 && (!crossed || limits->crossed);
@@ -24,7 +24,7 @@ bool epi_attention_allowed(const epi_tile_limits *limits, const epi_graph *g, co
     return allowed;
 }
 
-bool epi_attention_possible(const epi_tile_limits *limits, const epi_graph *g, int node,
+bool epi_attention_possible(const epi_backend_limits *limits, const epi_graph *g, int node,
                             const int64_t *sizes) {
     const epi_node *n = &g->nodes[node];
     for (int side = 0; side < 2 && g->live[node] && n->op == EPI_OP_MATMUL; side++) {

@@ -362,8 +362,8 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     return status;
 }
 
-epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits, epi_cut *out,
-                        epi_error *err) {
+epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                        epi_cut *out, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     epi_sites sites;

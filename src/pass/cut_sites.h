@@ -52,7 +52,7 @@ typedef struct epi_site_attention {
 
 typedef struct epi_sites {
     const epi_spec *spec;
-    const epi_tile_limits *limits;
+    const epi_backend_limits *limits;
     const epi_graph *g;
     int64_t sizes[EPI_MAX_DIMS]; /* that costs are counted with */
     const epi_dtype *said;       /* by node; see stored.h */
@@ -109,7 +109,7 @@ epi_axes epi_sites_layout(const epi_spec *spec, int node);
 bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
 /* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */
 void epi_sites_store(epi_sites *s, int node);
-epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_tile_limits *limits,
+epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                           const int *hand, epi_sites *out, epi_error *err);
 
 /* cut_attention.c: finds the attentions that the program may have; then keeps those that agree, and gives
@@ -119,13 +119,13 @@ bool epi_sites_agree_attention(epi_arena *arena, epi_sites *s);
 bool epi_sites_attention_ready(const epi_sites *s, const epi_site_attention *a);
 void epi_sites_place_attention(epi_sites *s, epi_site_attention *a, int part);
 /* attention_delta.c: takes sums of weights times their gradients from attention's result. */
-epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_tile_limits *limits,
+epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                                 epi_error *err);
 /* A first look: is it a product of a map and of something with few features? */
-bool epi_attention_possible(const epi_tile_limits *limits, const epi_graph *g, int node,
+bool epi_attention_possible(const epi_backend_limits *limits, const epi_graph *g, int node,
                             const int64_t *sizes);
 /* Are heads of such a size that the backend can do it? */
-bool epi_attention_allowed(const epi_tile_limits *limits, const epi_graph *g, const epi_attention *a,
+bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
                            const int64_t *sizes);
 
 /* cut_loads.c: by part, in the order of nodes: what it makes on its tile and after it, and what it loads; the

@@ -12,11 +12,6 @@
 #include "cuda/cuda.h"
 #include "run/run.h"
 
-static bool is_hopper(const epi_launch *l) {
-    return l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop == EPI_GEMM_SM90 && !l->empty &&
-           l->how.overlap;
-}
-
 /* The first launch of a part, behind copies that it has nothing of where an update takes its operand's place;
  * and its last one. NULL: it has none. */
 static const epi_launch *find_end(const epi_cuda_kernel *k, bool last) {
@@ -57,7 +52,7 @@ void epi_parts_set_apart(epi_kernel *k) {
         epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
         const epi_launch *last = find_end(before->full.cuda, true), *next = find_end(p->full.cuda, false);
         p->apart = last && next && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
-                   !p->tail.cuda && is_hopper(last) && is_hopper(next);
+                   !p->tail.cuda && epi_launch_goes_beside(last) && epi_launch_goes_beside(next);
         for (int j = first; j < i && p->apart; j++)
             p->apart = !depends(k, j, i);
         if (p->apart)

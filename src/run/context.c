@@ -123,9 +123,9 @@ int epi_gpu_config_find(const char *name) {
 int epi_gpu_config_suits(const epi_context *ctx, int index, int device, epi_rounding rounding) {
     if (!device || device >= epi_device_count(ctx) || !epi_gpu_config_name(index))
         return 0;
-    int capability = epi_device_capability(ctx, device);
-    return index < epi_config_count() ? epi_config_suits(index, rounding == EPI_ROUND_EXACT, capability)
-                                      : epi_attention_config_suits(index - epi_config_count(), capability);
+    const epi_arch *arch = epi_arch_of(epi_device_capability(ctx, device));
+    return index < epi_config_count() ? epi_config_suits(index, rounding == EPI_ROUND_EXACT, arch)
+                                      : epi_attention_config_suits(index - epi_config_count(), arch);
 }
 
 /* ---- their memory ---- */

@@ -10,8 +10,8 @@
 /* A GPU of this machine, or a compute capability alone: the texts without a device. */
 static epi_cuda_target target_of(const epi_kernel *k, const epi_options *o) {
     epi_context *ctx = k->program->module->context;
-    epi_cuda_target target = {.capability = epi_device_capability(ctx, o->device),
-                              .multiprocessors = 132,
+    epi_cuda_target target = {.arch = epi_arch_of(epi_device_capability(ctx, o->device)),
+                              .multiprocessors = EPI_USUAL_MULTIPROCESSORS,
                               .config = o->config,
                               .exact = o->rounding == EPI_ROUND_EXACT};
     if (o->device > 0)
@@ -33,10 +33,6 @@ static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_op
     }
     target.forms = forms;
     target.is_form = k->is_form;
-    if (target.capability < 80)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "GPU kernels need compute capability 8.0 or newer; this is %d.%d",
-                        target.capability / 10, target.capability % 10);
     return epi_cuda_compile(&p->arena, spec, &target, &out->cuda, err);
 }
 
@@ -234,31 +230,29 @@ static epi_status check_memory(const epi_options *o, epi_error *err) {
     return EPI_OK;
 }
 
+/* What the backend can hold, less what the options rule out. */
+static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *err) {
+    int capability = epi_device_capability(k->program->module->context, o->device);
+    const epi_arch *arch = epi_arch_of(capability);
+    if (k->gpu && !arch)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "GPU kernels need compute capability 8.0 or newer; this is %d.%d", capability / 10,
+                        capability % 10);
+    k->limits = k->gpu ? epi_arch_limits(arch) : epi_cpu_limits();
+    k->limits.prepares = !o->memory;
+    k->limits.gathers = is_free(o);
+    k->limits.updates &= !o->memory;
+    if (k->owner)
+        k->limits = k->owner->limits;
+    return EPI_OK;
+}
+
 static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
     epi_status status =
         epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
-    k->limits = (epi_tile_limits){.local_most = 256,
-                                  .local_multiple = o->device ? 16 : 1,
-                                  .whole_most = 256,
-                                  .prepares = !o->memory,
-                                  .pairs = true,
-                                  .alike = o->device != 0,
-                                  .gathers = is_free(o),
-                                  .updates = o->device && !o->memory,
-                                  .aligned = o->device ? 16 : 1,
-                                  .attention_most = 256,
-                                  .attention_multiple = o->device ? 8 : 1,
-                                  .pages = o->device != 0,
-                                  .crossed = !o->device,
-                                  .gated = !o->device,
-                                  .halves = !o->device};
-    if (status == EPI_OK && k->gpu && epi_device_capability(k->program->module->context, o->device) != 90) {
-        k->limits.pairs = false; /* Hopper's mainloops have tiles of two products, and read pages */
-        k->limits.pages = false;
-    }
-    if (k->owner)
-        k->limits = k->owner->limits;
+    if (status == EPI_OK)
+        status = find_limits(k, o, err);
     bool again = o->path == EPI_PATH_FUSED && !k->owner;
     if (status == EPI_OK)
         status = check_memory(o, err);

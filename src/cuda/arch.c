@@ -1,0 +1,60 @@
+/* arch.c: the generations of GPUs there are mainloops for. */
+#include "cuda/arch.h"
+
+#include <stddef.h>
+
+enum { MMA = 1 << EPI_GEMM_SM80 | 1 << EPI_GEMM_ANY, WGMMA = 1 << EPI_GEMM_SM90 | MMA };
+
+static const epi_arch archs[] = {
+    {.capability = 80, .name = "sm_80", .shared_bytes = 164 << 10, .mainloops = MMA},
+    {.capability = 86, .name = "sm_86", .shared_bytes = 100 << 10, .mainloops = MMA},
+    {.capability = 87, .name = "sm_80", .shared_bytes = 164 << 10, .mainloops = MMA},
+    {.capability = 89, .name = "sm_89", .shared_bytes = 100 << 10, .mainloops = MMA},
+    {.capability = 90,
+     .name = "sm_90a",
+     .shared_bytes = 228 << 10,
+     .mainloops = WGMMA,
+     .wgmma = true,
+     .row_ring = true,
+     .clusters = true,
+     .overlap = true},
+    {.capability = 100,
+     .name = "sm_100",
+     .shared_bytes = 228 << 10,
+     .mainloops = MMA,
+     .clusters = true,
+     .overlap = true},
+    {.capability = 110,
+     .name = "sm_110",
+     .shared_bytes = 228 << 10,
+     .mainloops = MMA,
+     .clusters = true,
+     .overlap = true},
+    {.capability = 120,
+     .name = "sm_120",
+     .shared_bytes = 100 << 10,
+     .mainloops = MMA,
+     .clusters = true,
+     .overlap = true},
+};
+
+const epi_arch *epi_arch_of(int capability) {
+    const epi_arch *found = NULL;
+    for (size_t i = 0; i < sizeof archs / sizeof *archs && archs[i].capability <= capability; i++)
+        found = &archs[i];
+    return found;
+}
+
+epi_backend_limits epi_arch_limits(const epi_arch *arch) {
+    bool sm90 = epi_arch_has(arch, EPI_GEMM_SM90); /* the one mainloop with tiles of several products */
+    return (epi_backend_limits){.local_most = 256,
+                             .local_multiple = 16,
+                             .whole_most = 256,
+                             .pairs = sm90,
+                             .alike = true,
+                             .updates = true,
+                             .aligned = 16,
+                             .attention_most = 256,
+                             .attention_multiple = 8,
+                             .pages = arch->wgmma};
+}

@@ -1,0 +1,27 @@
+/* limits.h: what a backend can hold, which the cut asks while it places values. Each backend exports one such
+ * table; nothing in the cut knows which backend it is for. */
+#ifndef EPI_PASS_LIMITS_H
+#define EPI_PASS_LIMITS_H
+
+#include <stdbool.h>
+
+/* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
+ * tile), and over a multiple of so many; and over all columns, where they are so many at most. */
+typedef struct epi_backend_limits {
+    int local_most, local_multiple, whole_most;
+    bool prepares; /* what depends on params alone may be made once (prepare.h) */
+    bool pairs;    /* two products of the same rows may share a tile, and products be added up in one */
+    bool alike;    /* these only where their columns lie alike */
+    bool gathers;  /* what is added up may go into one sum (terms.h) */
+    bool updates;  /* a tile may store the new elements of an update where its index says */
+    int aligned;   /* tensors begin at a multiple of so many bytes */
+    /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
+       many */
+    int attention_most, attention_multiple;
+    bool pages;   /* and read its stream through an index, */
+    bool crossed; /* and have a product that sums over its rows, */
+    bool gated;   /* and reduce, over a head, what is made of its result and of a tile that is loaded, */
+    bool halves;  /* and take its result apart in halves, which reorders the columns of the operand */
+} epi_backend_limits;
+
+#endif
