@@ -374,8 +374,8 @@ static void test_home(void) {
 
 /* ---- forward and backward apart ---- */
 
-/* The backward reads a statistic as the forward had it, although a result has it in 16 bits; and the size of
- * an axis that none of its tensors has. */
+/* The backward reads a statistic as the forward had it, although a result has it in 16 bits; so it does what
+ * is made of f32 inputs; and the size of an axis that none of its tensors has. */
 static const struct {
     const char *text, *dims, *wrt[3];
     int count;
@@ -399,6 +399,12 @@ static const struct {
      "T=30,E=50",
      {"x"},
      1},
+    {"f(x: f32[T,E], m[T]) -> y[T,E] { y = sin(100 + x - m) }", "T=30,E=50", {"x"}, 1},
+    {"f(x: f32[T,E], a[T,F], w[E,F]) -> y[T,E] { z = 100 + x  y = sin(z + a @ w) }",
+     "T=30,E=50,F=20",
+     {"x"},
+     1},
+    {"f(x: f32[T,E], m[T]) -> (z[T,E], y[T,E]) { z = 100 + x - m  y = sin(z) }", "T=30,E=50", {"x"}, 1},
     {"f(x[E,T], w[E,S]) -> y { y = mean((x @ w)**2, T, S) }", "E=20,T=30,S=40", {"w"}, 1},
     {"f(x[T,2*F], w[F]) -> y[F] { y = w*size(2*F)/size(T) + w*sum(index(T), T) }", "T=30,F=40", {"w"}, 1},
 };

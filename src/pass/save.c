@@ -17,21 +17,22 @@
 #include "pass/stored.h"
 
 typedef struct split {
-    epi_graph g;           /* both: the program's inputs, the cotangents; its results, the gradients */
-    int own;               /* how many of the inputs are the program's: the others are cotangents */
-    int own_nodes;         /* how many nodes are the program's: the others only its gradient has */
-    int results;           /* how many of the outputs are the program's */
-    bool *backward;        /* by node: it depends on a cotangent */
-    const epi_dtype *said; /* by node; see stored.h */
-    bool *statistic;       /* by node: what reductions give, and what is made of that alone */
-    bool *scores; /* by node: a product whose softmax weighs a sum, or a map of it: it is made again */
-    bool *passed; /* by node: a pass over memory makes it for a product, in the forward and again in the
-                     backward */
-    bool *asks;   /* by node: it compares a value with its own extreme, so it is saved */
-    int longest;  /* how many axes a value of the program has at most */
-    bool lean;    /* memory comes first: what can be made again is */
-    bool *looked; /* by node: the backward may read it, or make it again */
-    bool *saved;  /* by node: the backward reads it: an input, a result or a saved value */
+    epi_graph g;     /* both: the program's inputs, the cotangents; its results, the gradients */
+    int own;         /* how many of the inputs are the program's: the others are cotangents */
+    int own_nodes;   /* how many nodes are the program's: the others only its gradient has */
+    int results;     /* how many of the outputs are the program's */
+    bool *backward;  /* by node: it depends on a cotangent */
+    epi_dtype *said; /* by node; see stored.h */
+    bool *wide;      /* by node: made, one by one, of the elements of an f32 input */
+    bool *statistic; /* by node: what reductions give, and what is made of that alone */
+    bool *scores;    /* by node: a product whose softmax weighs a sum, or a map of it: it is made again */
+    bool *passed;    /* by node: a pass over memory makes it for a product, in the forward and again in the
+                        backward */
+    bool *asks;      /* by node: it compares a value with its own extreme, so it is saved */
+    int longest;     /* how many axes a value of the program has at most */
+    bool lean;       /* memory comes first: what can be made again is */
+    bool *looked;    /* by node: the backward may read it, or make it again */
+    bool *saved;     /* by node: the backward reads it: an input, a result or a saved value */
 } split;
 
 /* ---- both in one ---- */
@@ -99,10 +100,35 @@ static void find_statistics(split *s) {
     }
 }
 
+/* A step, such as a comparison, has no derivative, and its elements say nothing of those that it takes. */
+static bool is_wide(const split *s, const epi_node *n) {
+    const epi_graph *g = &s->g;
+    if (n->op == EPI_OP_INPUT)
+        return n->axes.count && g->tensors[n->tensor].has_type && g->tensors[n->tensor].type == EPI_F32;
+    epi_op_class cls = epi_ops[n->op].cls;
+    bool one_by_one = cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_VIEW;
+    for (int a = 0; a < epi_node_operands(n) && one_by_one; a++)
+        if (s->wide[n->arg[a]] && g->nodes[n->arg[a]].axes.count == n->axes.count &&
+            *epi_ops[n->op].derivative[a])
+            return true;
+    return false;
+}
+
+/* What is wide is saved as f32, unless a product takes it: x - m of numbers near 100 has what they have
+ * beyond 16 bits, and the forward has made the others of it so. */
+static void find_wide(split *s) {
+    for (int i = 0; i < s->g.node_count; i++) {
+        s->wide[i] = is_wide(s, &s->g.nodes[i]);
+        if (s->wide[i] && s->said[i] == EPI_DTYPE_COUNT && !epi_feeds_product(&s->g, i))
+            s->said[i] = EPI_F32;
+    }
+}
+
 static bool allocate(split *s) {
     size_t nodes = (size_t)s->g.node_count + 1;
     s->backward = epi_arena_alloc(s->g.arena, nodes);
     s->said = epi_stored_find(s->g.arena, &s->g, NULL, EPI_DTYPE_COUNT);
+    s->wide = epi_arena_alloc(s->g.arena, nodes);
     s->statistic = epi_arena_alloc(s->g.arena, nodes);
     s->scores = epi_arena_alloc(s->g.arena, nodes);
     s->passed = epi_arena_alloc(s->g.arena, nodes);
@@ -111,6 +137,8 @@ static bool allocate(split *s) {
     s->asks = epi_arena_alloc(s->g.arena, nodes);
     if (s->asks)
         epi_once_find(s->g.arena, &s->g, s->asks);
+    if (s->said && s->wide)
+        find_wide(s);
     return !epi_graph_failed(&s->g);
 }
 
@@ -126,12 +154,12 @@ static epi_dtype saved_type(const split *s, int node) {
     return epi_stored_type(s->said[node], is_short(s, node), EPI_DTYPE_COUNT);
 }
 
-/* The output that stands for this value, or -1. An integer does not. What is short beside other values, and
- * would be saved as f32, does in f32 alone: the forward has made the others of it before it was rounded, and
- * exp(s - l) of a rounded l is another value. */
+/* The output that stands for this value, or -1. An integer does not. What is wide or short beside other
+ * values, and would be saved as f32, does in f32 alone: the forward has made the others of it before it was
+ * rounded, and exp(s - l) of a rounded l is another value. */
 static int result_of(const split *s, int node) {
-    bool exact =
-        is_short(s, node) && s->g.nodes[node].axes.count < s->longest && saved_type(s, node) == EPI_F32;
+    bool beside = is_short(s, node) && s->g.nodes[node].axes.count < s->longest;
+    bool exact = saved_type(s, node) == EPI_F32 && (beside || s->wide[node]);
     for (int t = s->g.input_count; t < s->g.input_count + s->results; t++) {
         const epi_tensor_decl *d = &s->g.tensors[t];
         bool f32 = d->has_type ? d->type == EPI_F32 : !d->axes.count;
