@@ -29,6 +29,7 @@ typedef struct split {
     bool *passed;    /* by node: a pass over memory makes it for a product, in the forward and again in the
                         backward */
     bool *asks;      /* by node: it compares a value with its own extreme, so it is saved */
+    bool *far;       /* by node: to make it again would load more than to save it moves */
     int longest;     /* how many axes a value of the program has at most */
     bool lean;       /* memory comes first: what can be made again is */
     bool *looked;    /* by node: the backward may read it, or make it again */
@@ -135,6 +136,7 @@ static bool allocate(split *s) {
     s->looked = epi_arena_alloc(s->g.arena, nodes);
     s->saved = epi_arena_alloc(s->g.arena, nodes);
     s->asks = epi_arena_alloc(s->g.arena, nodes);
+    s->far = epi_arena_alloc(s->g.arena, nodes);
     if (s->asks)
         epi_once_find(s->g.arena, &s->g, s->asks);
     if (s->said && s->wide)
@@ -179,7 +181,7 @@ static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
     bool dear = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_REDUCE || n->op == EPI_OP_SCATTER;
-    return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->asks[node] &&
+    return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->asks[node] && !s->far[node] &&
            (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
 }
 
@@ -213,6 +215,49 @@ static double price(const split *s, int node) {
      * in the inputs */
     bool other = epi_ops[n->op].cls == EPI_CLASS_SPLIT || n->op == EPI_OP_RENAME;
     return (node < s->own_nodes ? 2 + 0.001 * other : 2.01) * bytes;
+}
+
+/* ---- what is far from what it is made of ---- */
+
+/* Values in memory that one is made again from, one for each depth; those that are less than half as large
+ * are nothing beside it. The depth counts products and reductions that a value is made by, one after the
+ * other. */
+enum { MOST_SOURCES = 2 };
+typedef struct sources {
+    int at[MOST_SOURCES + 1], count;
+    int depth;
+} sources;
+
+static void add_source(const split *s, const sources *all, int node, int source, sources *of) {
+    bool skip = 2 * bytes_of(s, source) < bytes_of(s, node);
+    for (int i = 0; i < of->count; i++)
+        skip |= all[of->at[i]].depth == all[source].depth;
+    if (!skip && of->count <= MOST_SOURCES)
+        of->at[of->count++] = source;
+}
+
+/* What would be made again from values of more than two depths is saved. To store and to load it moves no
+ * more than to load them, and each part of the backward that wants it would: values of one depth meet in a
+ * gradient anyway, others do not. Else a sum that every layer adds a norm to would be made again from all
+ * layers before it, and the bytes that a backward moves would grow with the square of its layers. */
+static void find_far(split *s) {
+    const epi_graph *g = &s->g;
+    sources *all = epi_arena_alloc(g->arena, ((size_t)g->node_count + 1) * sizeof *all);
+    for (int i = 0; i < g->node_count && all; i++) {
+        const epi_node *n = &g->nodes[i];
+        epi_op_class cls = epi_ops[n->op].cls;
+        for (int a = 0; a < epi_node_operands(n); a++) {
+            const sources *from = &all[n->arg[a]];
+            int depth = from->depth + (cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_REDUCE);
+            all[i].depth = depth > all[i].depth ? depth : all[i].depth;
+            for (int k = 0; k < from->count && can_remake(s, i); k++)
+                add_source(s, all, i, from->at[k], &all[i]);
+        }
+        s->far[i] =
+            all[i].count > MOST_SOURCES && !s->backward[i] && !s->scores[i] && n->saving == EPI_SAVE_OPEN;
+        if (!can_remake(s, i))
+            all[i] = (sources){{i}, 1, all[i].depth};
+    }
 }
 
 /* Marks what the backward reads of the forward, and what that can be made again from. */
@@ -380,6 +425,7 @@ static bool choose(split *s) {
     find_scores(s, scratch);
     find_statistics(s);
     find_passed(s, scratch);
+    find_far(s);
     find_wanted(s, wanted);
     for (int i = 0; i < g->node_count; i++) {
         if (!s->looked[i])
