@@ -161,9 +161,9 @@ static void check_refusal(void) {
 /* ---- memory ---- */
 
 static bool compile_gradient(int layers) {
-    epi_dim_binding dims[] = {{"T", 256}, {"D", 256}, {"F", 512}, {"H", 4}, {"E", 64}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 5, .type = EPI_BF16, .device = -90);
-    epi_text text = gpt_layers(layers);
+    epi_dim_binding dims[] = {{"B", 1}, {"S", 256}, {"D", 256}, {"F", 512}, {"H", 4}, {"E", 64}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 6, .type = EPI_BF16, .device = -90);
+    epi_text text = stacked_layers(&model_layers[0], layers);
     epi_module *m = NULL, *gradient = NULL;
     epi_kernel *k = NULL;
     const char *wrt[MAX_WEIGHTS];

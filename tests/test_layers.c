@@ -1,6 +1,6 @@
 /* test_layers.c: a model of 32 layers as one program, forward and with its gradients: it compiles at once,
- * its equal parts are compiled once, its workspace is as small as can be, and what it computes is right. The
- * workspace of a backward by itself does not grow with its layers. */
+ * its equal parts are compiled once, its workspace is as small as can be, and what it computes is right. A
+ * backward by itself has the same parts for every layer, and its workspace does not grow with them. */
 #include <time.h>
 
 #include "harness.h"
@@ -145,44 +145,82 @@ static epi_module *parse(const model *model, int count) {
     return m;
 }
 
-/* ---- how much memory the backward takes ---- */
+/* ---- the backward by itself ---- */
 
-/* The workspace of the backward of so many layers, with what the forward saved given. */
-static double backward_bytes(int count, int device) {
-    epi_dim_binding dims[] = {{"T", 1024}, {"D", 512}, {"F", 2048}, {"H", 8}, {"E", 64}};
-    epi_options o =
-        EPI_OPTIONS(.dims = dims, .dim_count = 5, .type = EPI_BF16, .device = device, .threads = 2);
-    epi_text text = gpt_layers(count);
+/* The backward of so many layers, with what the forward saved given. As PyTorch has it derived: by the input
+ * as well, and compiled with open rows; else by the weights. */
+static epi_kernel_info backward_of(const layer_text *layer, int count, int device, bool torch) {
+    static const char *const rows[] = {"B", "S"};
+    static const epi_dim_binding all[] = {{"B", 2}, {"S", 512}, {"D", 512}, {"F", 2048},
+                                          {"H", 4}, {"E", 64},  {"G", 2},   {"C", 3}};
+    static const char *wrt[1024];
+    epi_dim_binding dims[8];
+    epi_text text = stacked_layers(layer, count);
     epi_module *m = NULL, *two = NULL;
     epi_kernel *k = NULL;
     epi_kernel_info info = {0};
     epi_error err = {0};
-    const char *wrt[MAX_TENSORS];
-    int weights = 0;
+    int inputs = 0;
     bool ok = epi_module_parse(ctx, text.data, text.length, "net", &m, &err) == EPI_OK;
     const epi_program *p = ok ? epi_module_find(m, "net") : NULL;
-    for (int t = 1; p && t < epi_program_tensor_count(p) - 1; t++) {
+    for (int t = !torch; p && t < epi_program_tensor_count(p) - 1; t++) {
         epi_tensor_info tensor;
         epi_program_tensor(p, t, &tensor);
-        wrt[weights++] = tensor.name;
+        if (!tensor.has_type)
+            wrt[inputs++] = tensor.name;
     }
-    ok = p && epi_program_grad_saved(p, wrt, weights, &two, &err) == EPI_OK &&
-         epi_kernel_compile(epi_module_program(two, 1), &o, &k, &err) == EPI_OK;
-    if (check(ok, "the backward of %d layers: %s", count, err.message))
+    ok = p && epi_program_grad_saved(p, wrt, inputs, &two, &err) == EPI_OK;
+    const epi_program *back = ok ? epi_module_program(two, 1) : NULL;
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .device = device, .threads = 2, .row_axes = rows,
+                    .row_axis_count = 2, .open_axes = rows, .open_axis_count = torch ? 2 : 0);
+    for (int d = 0; back && d < epi_program_dim_count(back); d++)
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            if (!strcmp(all[i].name, epi_program_dim(back, d)))
+                dims[o.dim_count++] = all[i];
+    ok = back && epi_kernel_compile(back, &o, &k, &err) == EPI_OK;
+    if (check(ok, "the backward of %d layers of %s: %s", count, layer->name, err.message))
         epi_kernel_get_info(k, &info);
     epi_kernel_free(k);
     epi_module_free(two);
     epi_module_free(m);
     epi_text_free(&text);
-    return (double)info.value_bytes;
+    return info;
 }
 
-/* Layers come one after the other: what all of them make is never alive at once. */
-static void check_backward(int device) {
-    enum { SOME = 4, MANY = 16 };
-    double some = backward_bytes(SOME, device), many = backward_bytes(MANY, device);
-    check(many <= 1.1 * some, "backward for device %d: %g bytes for %d layers, %g for %d", device, some, SOME,
-          many, MANY);
+/* Layers come one after the other: what they make is alive no longer than their own parts need it, but for
+ * the gradient that goes from one to the next. And no layer has more parts, launches or bytes for there being
+ * others: up to 2 %, as the first is cheaper, without a gradient of the input. */
+static void check_backward(const layer_text *layer, int most, int device, bool torch) {
+    enum { SOME = 8 };
+    const double between = 2.0 * 512 * 512 * 2; /* bytes of that gradient */
+    epi_kernel_info one = backward_of(layer, 1, device, torch), two = backward_of(layer, 2, device, torch),
+                    some = backward_of(layer, SOME, device, torch),
+                    many = backward_of(layer, most, device, torch);
+    const char *name = layer->name;
+    double times = 1.02 * most / SOME;
+    printf("%s%s for device %d, %d layers: %d parts, %d launches, %ld bytes\n", name,
+           torch ? " with open rows" : "", device, most, many.parts, many.launches, (long)many.value_bytes);
+    check((double)many.value_bytes_least <= 1.01 * ((double)one.value_bytes_least + between),
+          "%s: %ld bytes are alive in one layer, %ld in %d", name, (long)one.value_bytes_least,
+          (long)many.value_bytes_least, most);
+    check(many.value_bytes <= two.value_bytes && some.value_bytes <= two.value_bytes,
+          "%s: %ld bytes of workspace for 2 layers, %ld for %d, %ld for %d", name, (long)two.value_bytes,
+          (long)some.value_bytes, SOME, (long)many.value_bytes, most);
+    check(many.parts <= times * some.parts && many.launches <= times * some.launches &&
+              many.bytes_fused <= times * some.bytes_fused,
+          "%s: %d parts, %d launches, %g bytes of %d layers; %d, %d, %g of %d", name, some.parts,
+          some.launches, some.bytes_fused, SOME, many.parts, many.launches, many.bytes_fused, most);
+    check(many.kernels <= some.kernels, "%s: %d kernels of %d layers, %d of %d", name, some.kernels, SOME,
+          many.kernels, most);
+}
+
+static void check_backwards(void) {
+    for (size_t i = 0; i < sizeof model_layers / sizeof *model_layers; i++) {
+        check_backward(&model_layers[i], LAYERS, 0, false);
+        check_backward(&model_layers[i], LAYERS, -90, false);
+        check_backward(&model_layers[i], 16, -90, true);
+    }
 }
 
 int main(void) {
@@ -200,8 +238,7 @@ int main(void) {
         epi_module_free(small);
         epi_module_free(whole);
     }
-    check_backward(0);
-    check_backward(-90);
+    check_backwards();
     epi_context_close(ctx);
     return finish();
 }

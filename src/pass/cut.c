@@ -549,13 +549,12 @@ static void count_folds(epi_sites *s, int node) {
     }
 }
 
-/* What it costs to keep a value from a part to when it is wanted: nothing for as many parts as a layer has;
- * then its bytes for every few more. Else the rows that a backward makes again would, of all layers, be made
- * by the first part that has their shape, and be alive at once. */
+/* What it costs to keep a value from a part to when it is wanted. Of parts that load the same the one that
+ * is nearest to its use makes it: else the rows that a backward makes again would, of all layers, be made by
+ * the first part that has their shape, and be alive at once. */
 static double alive_price(const epi_sites *s, int node, int part) {
-    enum { LAYER = 24, FEW = 8 };
-    int beyond = s->until - part - LAYER;
-    return beyond > 0 ? epi_sites_bytes(s, node) * beyond / FEW : 0;
+    enum { PARTS = 32 }; /* to keep a value for so many parts costs as much as to move it once */
+    return epi_sites_bytes(s, node) * (double)epi_max64(0, s->until - part) / PARTS;
 }
 
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
