@@ -113,6 +113,22 @@ static void write_alternating(epi_text *out) {
     epi_text_add(out, "y = y%d }", LENGTH / 5 - 1);
 }
 
+/* What is added to a product, before it. */
+static void write_addends(epi_text *out) {
+    epi_text_add(out, "p(x[T,D], w[F,D], b[T,F]) -> (y[T,F], z[T,F]) { y = b");
+    for (int i = 2; i < 3 * LENGTH; i++)
+        epi_text_add(out, " + b*%d", i);
+    epi_text_add(out, " + x @ w z = sin(x) @ w }");
+}
+
+/* Scores are scaled by a number with 2^LENGTH ways to its first. */
+static void write_scale(epi_text *out) {
+    epi_text_add(out, "p(q[T,E], k[R,E], v[R,E]) -> y[T,E] { v0 = 1/size(E) ");
+    for (int i = 1; i < LENGTH; i++)
+        epi_text_add(out, "v%d = v%d*v%d + v%d ", i, i - 1, i - 1, i - 1);
+    epi_text_add(out, "y = softmax((q @ k)*v%d, R) @ v }", LENGTH - 1);
+}
+
 static void write_parentheses(epi_text *out) {
     epi_text_add(out, "p(x[T,D], w[F,D]) -> y[T,F] { y = ");
     repeat(out, NESTED / 4, "exp(-(1 - "); /* each is four deep */
@@ -142,6 +158,8 @@ static const program programs[] = {
     {"signs", "T=8,D=16,F=32,E=16", write_signs},
     {"choices", "T=8,D=64", write_choices},
     {"alternating", "T=8,D=64", write_alternating},
+    {"addends", "T=8,D=16,F=32", write_addends},
+    {"scale", "T=64,R=64,E=64", write_scale},
     {"nested", "T=8,D=64", write_nested},
     {"parentheses", "T=8,D=16,F=32", write_parentheses},
 };
@@ -180,6 +198,21 @@ static void compile(const char *name, const epi_program *p, epi_options o) {
     epi_kernel_free(k);
 }
 
+/* The program of its gradients, and forward and backward apart. */
+static void derive(const char *name, const epi_program *p) {
+    epi_tensor_info first;
+    epi_module *m = NULL;
+    epi_error err;
+    epi_program_tensor(p, 0, &first);
+    check(epi_program_grad(p, &first.name, 1, &m, &err) == EPI_OK, "%s has a gradient: %s", name,
+          err.message);
+    epi_module_free(m);
+    m = NULL;
+    check(epi_program_grad_saved(p, &first.name, 1, &m, &err) == EPI_OK, "%s has a backward: %s", name,
+          err.message);
+    epi_module_free(m);
+}
+
 static void *on_thread(void *arg) {
     const program *p = arg;
     static const int devices[] = {0, -80, -90};
@@ -195,6 +228,7 @@ static void *on_thread(void *arg) {
               err.message)) {
         const epi_program *program = epi_module_program(m, 0);
         check(epi_program_print(program, NULL, 0) > 0, "%s is printed", p->name);
+        derive(p->name, program);
         epi_options o =
             EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(p->dims, dims, names), .threads = 2);
         for (int d = 0; d < 3; d++)

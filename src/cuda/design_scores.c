@@ -17,21 +17,29 @@ static bool needs(const epi_tile_program *t, int value, int other, int stop, boo
     return needed[other];
 }
 
+/* How many values are looked at, at most: each as often as it is used. */
+enum { MOST_LOOKED_AT = 64 };
+
 /* A number that is known before the launch. */
-static bool constant_of(const epi_emit_context *c, int node, double *out) {
+static bool find_constant(const epi_emit_context *c, int node, int *looks, double *out) {
     const epi_node *n = &c->spec->graph->nodes[node];
     double v[3] = {0};
     if (epi_emit_is_number(c, node)) {
         *out = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], c->spec->sizes);
         return !epi_emit_is_open_number(c, node);
     }
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count)
+    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count || --*looks < 0)
         return false;
     for (int a = 0; a < epi_ops[n->op].arity; a++)
-        if (!constant_of(c, n->arg[a], &v[a]))
+        if (!find_constant(c, n->arg[a], looks, &v[a]))
             return false;
     *out = epi_op_reference(n->op, v[0], v[1], v[2]);
     return true;
+}
+
+static bool constant_of(const epi_emit_context *c, int node, double *out) {
+    int looks = MOST_LOOKED_AT;
+    return find_constant(c, node, &looks, out);
 }
 
 /* A last multiplication of a value by a number above zero, behind conditions with `hidden` for what they
@@ -189,7 +197,8 @@ bool epi_scores_fold(epi_attention_design *d, epi_tile_program *t) {
 /* ---- columns that come with a tile ---- */
 
 /* The value of a column as text: of the column n of a group of a batch. NULL: it needs more than that. */
-static const char *put_column(const epi_attention_design *d, const epi_gemm_design *p, int value) {
+static const char *put_column(const epi_attention_design *d, const epi_gemm_design *p, int value,
+                              int *looks) {
     const epi_emit_context *c = d->c;
     const epi_tile_value *v = &p->tile->values[value];
     int at = epi_tile_maker(p->tile, value);
@@ -207,11 +216,11 @@ static const char *put_column(const epi_attention_design *d, const epi_gemm_desi
                              epi_emit_text(c, "%s + %s", epi_emit_walk(c, &batches, "batch"),
                                            epi_emit_walk(c, &columns, "(group * COLUMNS + n)")));
     }
-    if (s->kind != EPI_INSTR_MAP)
+    if (s->kind != EPI_INSTR_MAP || --*looks < 0)
         return NULL;
     const char *arg[3] = {"", "", ""};
     for (int a = 0; a < epi_ops[s->op].arity; a++) {
-        const char *operand = put_column(d, p, s->arg[a]);
+        const char *operand = put_column(d, p, s->arg[a], looks);
         if (!operand)
             return NULL;
         arg[a] = epi_emit_text(c, "(%s)", operand);
@@ -248,7 +257,8 @@ static bool stage_columns(epi_attention_design *d, epi_gemm_design *p) {
         if (v < 0 || t->values[v].rows || t->values[v].scale == EPI_SCALE_NONE || !used_by_elements(t, v) ||
             t->instrs[i].kind == EPI_INSTR_INDEX || epi_emit_is_number(d->c, t->values[v].node))
             continue;
-        const char *text = put_column(d, p, v);
+        int looks = MOST_LOOKED_AT;
+        const char *text = put_column(d, p, v, &looks);
         p->instrs[i].column_at = text ? 1 + add_column(d, text) : 0;
         if (text && !p->instrs[i].column_at)
             return false;

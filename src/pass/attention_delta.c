@@ -16,10 +16,11 @@ typedef struct delta {
     int outer;           /* dp with its factors, which go to p */
 } delta;
 
-/* A product behind factors that have no scores in them, x*m, x/m and where(m, x, 0): itself, or EPI_NO_NODE.
- */
+/* A product behind a few factors that have no scores in them, x*m, x/m and where(m, x, 0): itself, or
+ * EPI_NO_NODE. */
 static int behind_factors(const epi_graph *g, int node, const bool *inner) {
-    for (;;) {
+    enum { MOST = 16 };
+    for (int count = 0; count <= MOST; count++) {
         const epi_node *n = &g->nodes[node];
         bool chosen = n->op == EPI_OP_WHERE && epi_attention_is_constant(g, n->arg[2], 0),
              times = n->op == EPI_OP_MUL, by = n->op == EPI_OP_DIV;
@@ -30,6 +31,7 @@ static int behind_factors(const epi_graph *g, int node, const bool *inner) {
             return EPI_NO_NODE;
         node = n->arg[rest];
     }
+    return EPI_NO_NODE;
 }
 
 /* Is the node such a sum? */

@@ -93,20 +93,32 @@ static int summed_by(const epi_graph *g, int node) {
     return user != EPI_NO_NODE && g->nodes[user].op == EPI_OP_ADD ? user : EPI_NO_NODE;
 }
 
-/* Lists the products that a value is a sum of; false where it is something else, or there are too many. What
- * is inside the sum is used by nothing else. */
-static bool list_terms(const epi_graph *g, int node, bool inside, epi_product_sum *s) {
-    const epi_node *n = &g->nodes[node];
-    if (inside && epi_graph_uses(g, node).count != 1)
-        return false;
-    if (n->op == EPI_OP_ADD)
-        return list_terms(g, n->arg[0], true, s) && list_terms(g, n->arg[1], true, s);
-    if (n->op != EPI_OP_MATMUL || s->count == EPI_MAX_TERMS)
-        return false;
+/* Adds a product to the list, which is in the order of the graph. */
+static void add_term(epi_product_sum *s, int product) {
     int at = s->count++;
-    for (; at && s->products[at - 1] > node; at--)
+    for (; at && s->products[at - 1] > product; at--)
         s->products[at] = s->products[at - 1];
-    s->products[at] = node;
+    s->products[at] = product;
+}
+
+/* Lists the products that s->root is a sum of; false where it is something else, or there are too many. What
+ * is inside the sum is used by nothing else. */
+static bool list_terms(const epi_graph *g, epi_product_sum *s) {
+    int todo[EPI_MAX_TERMS] = {s->root};
+    for (int count = 1; count;) {
+        int node = todo[--count];
+        const epi_node *n = &g->nodes[node];
+        if (node != s->root && epi_graph_uses(g, node).count != 1)
+            return false;
+        if (n->op == EPI_OP_MATMUL) {
+            add_term(s, node);
+        } else {
+            if (n->op != EPI_OP_ADD || s->count + count + 2 > EPI_MAX_TERMS)
+                return false;
+            todo[count++] = n->arg[1];
+            todo[count++] = n->arg[0];
+        }
+    }
     return true;
 }
 
@@ -149,7 +161,7 @@ epi_product_sum epi_products_sum(const epi_graph *g, epi_layout layout, const ep
     epi_product_sum sum = {product, {product}, 1};
     for (int root; (root = summed_by(g, sum.root)) != EPI_NO_NODE;) {
         epi_product_sum more = {.root = root};
-        bool may = list_terms(g, root, false, &more);
+        bool may = list_terms(g, &more);
         for (int i = 1; i < more.count && may; i++)
             may = add_up(g, layout, spec, more.products[0], more.products[i]);
         if (!may)

@@ -3,14 +3,17 @@
  * Queries and keys are made of the same rows by two names, so their gradients come back by two names. */
 #include "pass/renames.h"
 
-/* Is the value a sum of products, or one, that nothing else wants, and can it have this axis? */
-static bool can_have(const epi_graph *g, int node, epi_axis axis) {
+/* Is the value a sum of products, or one, that nothing else wants, and can it have this axis? Not of long
+ * sums: a tile adds up a few. */
+static bool can_have(const epi_graph *g, int node, epi_axis axis, int depth) {
+    enum { DEEPEST = 16 };
     const epi_node *n = &g->nodes[node];
-    if (epi_graph_uses(g, node).count != 1 || (n->op != EPI_OP_ADD && n->op != EPI_OP_MATMUL))
+    if (depth == DEEPEST || epi_graph_uses(g, node).count != 1 ||
+        (n->op != EPI_OP_ADD && n->op != EPI_OP_MATMUL))
         return false;
     for (int a = 0; a < 2; a++)
         if (epi_axes_find_dim(&g->nodes[n->arg[a]].axes, axis.dim) >= 0 ||
-            (n->op == EPI_OP_ADD && !can_have(g, n->arg[a], axis)))
+            (n->op == EPI_OP_ADD && !can_have(g, n->arg[a], axis, depth + 1)))
             return false;
     return true;
 }
@@ -21,7 +24,7 @@ static bool is_pushed(const epi_graph *g, int node) {
     if (n->op != EPI_OP_RENAME || epi_graph_uses(g, node).count != 1)
         return false;
     int user = epi_graph_uses(g, node).at[0].node;
-    return user != EPI_NO_NODE && g->nodes[user].op == EPI_OP_ADD && can_have(g, n->arg[0], n->over.at[1]);
+    return user != EPI_NO_NODE && g->nodes[user].op == EPI_OP_ADD && can_have(g, n->arg[0], n->over.at[1], 0);
 }
 
 /* The value by its new name, in the new graph. `fresh` has what its products are made of. */

@@ -320,16 +320,22 @@ static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *
 
 /* ---- loops ---- */
 
-/* Marks the values that a part loads, go by slabs and were made before its loop: they are made again, and so
- * is what those are made of. */
-static void mark_again(const epi_slab_maker *m, const epi_part *p, int loop, bool *marked) {
-    for (int t = 0; t < p->graph.input_count; t++) {
-        epi_part_tensor at = p->tensors[t];
-        if (at.tensor >= 0 || !m->slab[at.value] || marked[at.value] ||
-            m->loop[m->from->values[at.value].part] == loop)
-            continue;
-        marked[at.value] = true;
-        mark_again(m, &m->from->parts[m->from->values[at.value].part], loop, marked);
+/* Marks the values that parts of the loop load, that go by slabs and were made before it: they are made
+ * again, and so is what those are made of. Parts come behind what they load. */
+static void mark_again(const epi_slab_maker *m, int loop, bool *marked) {
+    int part = loop;
+    while (part + 1 < m->from->part_count && m->loop[part + 1] == loop)
+        part++;
+    for (; part >= 0; part--) {
+        const epi_part *p = &m->from->parts[part];
+        bool needed = m->loop[part] == loop;
+        for (int t = p->graph.input_count; t < p->graph.tensor_count; t++)
+            needed |= p->tensors[t].tensor < 0 && marked[p->tensors[t].value];
+        for (int t = 0; t < p->graph.input_count && needed; t++) {
+            epi_part_tensor at = p->tensors[t];
+            if (at.tensor < 0 && m->slab[at.value] && m->loop[m->from->values[at.value].part] != loop)
+                marked[at.value] = true;
+        }
     }
 }
 
@@ -369,8 +375,7 @@ static epi_status write_again(epi_slab_maker *m, int loop, epi_error *err) {
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int v = 0; v < values; v++)
         m->again[v] = -1;
-    for (int q = loop; q < m->from->part_count && m->loop[q] == loop; q++)
-        mark_again(m, &m->from->parts[q], loop, marked);
+    mark_again(m, loop, marked);
     epi_status status = EPI_OK;
     for (int q = 0; q < loop && status == EPI_OK; q++)
         status = write_some(m, q, marked, err);
