@@ -463,6 +463,20 @@ static inline epi_status epi_program_gradrun(const epi_program *program, const c
     return epi_program_gradrun_sized(program, wrt, wrt_count, options, inputs, seed, out, sizeof *out, err);
 }
 
+/* The same of forward and backward apart, as epi_program_grad_saved derives them: what the backward reads of
+ * the forward has been stored. */
+EPI_API epi_status epi_program_gradrun_saved_sized(const epi_program *program, const char *const *wrt,
+                                                   int wrt_count, const epi_options *options,
+                                                   const epi_tensor *inputs, uint64_t seed, epi_gradrun *out,
+                                                   size_t size, epi_error *err);
+static inline epi_status epi_program_gradrun_saved(const epi_program *program, const char *const *wrt,
+                                                   int wrt_count, const epi_options *options,
+                                                   const epi_tensor *inputs, uint64_t seed, epi_gradrun *out,
+                                                   epi_error *err) {
+    return epi_program_gradrun_saved_sized(program, wrt, wrt_count, options, inputs, seed, out, sizeof *out,
+                                           err);
+}
+
 typedef struct epi_kernel_info {
     const char *mainloop; /* "gemm", "rows", "parts", "passes", "naive", "reference" */
     const char *micro;    /* the CPU micro-kernel or the GPU configuration, or "" */

@@ -60,6 +60,8 @@ for command in run gradcheck explain; do
 done
 expect 0 'as it runs in bf16: 5 rows of gradients compared; the worst is row .*: well' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
 expect 0 '"run":{"type":"f16","compared":5,' gradcheck norms:rmsnorm --dims T=3,D=7 --type f16 --json
+expect 0 'forward and backward apart in bf16: 5 rows of gradients compared; the worst is row .*: well' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
+expect 0 '"saved":{"type":"f16","compared":5,' gradcheck norms:rmsnorm --dims T=3,D=7 --type f16 --json
 echo 'kink(x[T,D], s) -> y[T,D] { y = max(x, x*s) }
 nothing(x[T,D]) -> y[T,D] { y = log(0*x) + x }
 top(x[T,D], w[N,D]) -> g: f32[T] { g = max(x @ w, N) }' >places.epi

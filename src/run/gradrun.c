@@ -1,5 +1,6 @@
-/* gradrun.c: gradients as they run, in the types and by the plan of the options, held against the f64
- * reference of the same rounded inputs: along a random direction in every row of every gradient. */
+/* gradrun.c: gradients as they run, in the types and by the plan of the options, as one program or as forward
+ * and backward apart, held against the f64 reference of the same rounded inputs: along a random direction in
+ * every row of every gradient. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 /* The gradient program, its tensors as they run, and its results in f64. */
 typedef struct gradrun {
     const epi_program *program;
+    const epi_program *forward, *backward; /* what runs in its place, or NULL */
     int count, inputs;
     epi_tensor tensors[2 * EPI_MAX_TENSORS];
     epi_tensor_shape shapes[2 * EPI_MAX_TENSORS];
@@ -94,8 +96,81 @@ static epi_status run_kernel(const epi_kernel *kernel, const epi_tensor *tensors
     return status;
 }
 
-/* Compiles what the options say of the gradient program and runs it; the first to be compiled makes the
- * tensors. */
+/* The options for a program that is derived: types by name are of tensors that it has, and sizes of axes. */
+typedef struct settings {
+    epi_options o;
+    epi_type_binding types[2 * EPI_MAX_TENSORS];
+    epi_dim_binding dims[EPI_MAX_DIMS];
+} settings;
+
+static bool has_dim(const epi_graph *g, const char *name) {
+    for (int i = 0; i < g->declared_count; i++)
+        if (!strcmp(g->dims[i], name))
+            return true;
+    return false;
+}
+
+static void settle(settings *s, const epi_options *given, const epi_graph *g) {
+    s->o = (epi_options)EPI_OPTIONS(.dims = s->dims, .type = given->type, .types = s->types,
+                                    .threads = given->threads, .micro = given->micro,
+                                    .algebra = given->algebra, .path = given->path, .memory = given->memory);
+    for (int i = 0; i < given->type_count && i < 2 * EPI_MAX_TENSORS; i++)
+        if (epi_graph_find_tensor(g, given->types[i].tensor) >= 0)
+            s->types[s->o.type_count++] = given->types[i];
+    for (int i = 0; i < given->dim_count && i < EPI_MAX_DIMS; i++)
+        if (given->dims[i].name && has_dim(g, given->dims[i].name))
+            s->dims[s->o.dim_count++] = given->dims[i];
+}
+
+/* Compiles a program of the pair and runs it. Its tensors are there, or, where they are NULL, made. */
+static epi_status run_half(const epi_program *half, const epi_options *given, epi_tensor *tensors,
+                           epi_error *err) {
+    settings s;
+    epi_kernel *kernel;
+    epi_tensor_shape shape;
+    int count = epi_program_tensor_count(half);
+    settle(&s, given, &half->graph);
+    epi_status status = epi_kernel_compile(half, &s.o, &kernel, err);
+    if (status != EPI_OK)
+        return status;
+    for (int t = 0; t < count && status == EPI_OK; t++) {
+        epi_kernel_tensor(kernel, t, &shape);
+        if (!tensors[t].data && !(tensors[t].data = calloc((size_t)shape.count + 1, sizeof(double))))
+            status = no_memory(err);
+    }
+    if (status == EPI_OK)
+        status = run_kernel(kernel, tensors, count, err);
+    epi_kernel_free(kernel);
+    return status;
+}
+
+/* Forward and backward apart. The backward takes what the gradient program takes, by name, or what the
+ * forward gives; the gradients are those of that program, in its order. */
+static epi_status run_pair(const gradrun *r, const epi_options *given, epi_error *err) {
+    epi_tensor forward[2 * EPI_MAX_TENSORS] = {{NULL, NULL}}, backward[2 * EPI_MAX_TENSORS] = {{NULL, NULL}};
+    const epi_graph *f = &r->forward->graph, *b = &r->backward->graph;
+    memcpy(forward, r->tensors, (size_t)f->input_count * sizeof *forward);
+    epi_status status = run_half(r->forward, given, forward, err);
+    for (int t = 0; t < b->input_count && status == EPI_OK; t++) {
+        int whole = epi_graph_find_tensor(&r->program->graph, b->tensors[t].name);
+        int given_on = epi_graph_find_tensor(f, b->tensors[t].name);
+        if (whole >= 0 && whole < r->inputs)
+            backward[t] = r->tensors[whole];
+        else if (given_on >= 0)
+            backward[t] = forward[given_on];
+        else
+            status = epi_fail(err, EPI_ERR_INTERNAL, "nothing gives the backward '%s'", b->tensors[t].name);
+    }
+    memcpy(&backward[b->input_count], &r->tensors[r->inputs],
+           (size_t)(r->count - r->inputs) * sizeof *backward);
+    if (status == EPI_OK)
+        status = run_half(r->backward, given, backward, err);
+    for (int t = f->input_count; t < f->tensor_count; t++)
+        free(forward[t].data);
+    return status;
+}
+
+/* Compiles the gradient program for the options, which says what its tensors are, and runs it or the pair. */
 static epi_status run_typed(gradrun *r, const epi_options *options, int given, const epi_tensor *inputs,
                             epi_error *err) {
     epi_kernel *kernel;
@@ -111,7 +186,7 @@ static epi_status run_typed(gradrun *r, const epi_options *options, int given, c
             status = epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradrun: input %d is NULL", t);
     if (status == EPI_OK) {
         fill_tensors(r, given, inputs);
-        status = run_kernel(kernel, r->tensors, r->count, err);
+        status = r->forward ? run_pair(r, options, err) : run_kernel(kernel, r->tensors, r->count, err);
     }
     epi_kernel_free(kernel);
     return status;
@@ -231,37 +306,47 @@ static epi_status judge_rows(gradrun *r, const epi_options *o, const int *input,
     return status;
 }
 
-/* The options for the gradient program: types by name are of tensors that it has. */
-static epi_options typed_options(const epi_options *given, const epi_program *gradient,
-                                 epi_type_binding *types) {
-    epi_options o = EPI_OPTIONS(.dims = given->dims, .dim_count = given->dim_count, .type = given->type,
-                                .types = types, .threads = given->threads, .micro = given->micro,
-                                .algebra = given->algebra, .path = given->path, .memory = given->memory);
-    for (int i = 0; i < given->type_count && i < 2 * EPI_MAX_TENSORS; i++)
-        if (epi_graph_find_tensor(&gradient->graph, given->types[i].tensor) >= 0)
-            types[o.type_count++] = given->types[i];
-    return o;
-}
-
 static epi_status run_all(gradrun *r, const epi_program *program, const char *const *wrt,
                           const epi_options *given, const epi_tensor *inputs, epi_gradrun *out,
                           epi_error *err) {
-    epi_type_binding types[2 * EPI_MAX_TENSORS];
+    settings s;
     int input[EPI_MAX_TENSORS];
-    epi_options o = typed_options(given, r->program, types);
-    epi_status status = run_typed(r, &o, program->graph.input_count, inputs, err);
+    settle(&s, given, &r->program->graph);
+    s.o.dims = given->dims; /* one that it has not is an error */
+    s.o.dim_count = given->dim_count;
+    epi_status status = run_typed(r, &s.o, program->graph.input_count, inputs, err);
     if (status == EPI_OK)
-        status = run_exact(r, &o, 0, 0, r->exact, err);
+        status = run_exact(r, &s.o, 0, 0, r->exact, err);
     for (int t = 0; t < r->count - r->inputs; t++)
         input[t] = epi_graph_find_tensor(&program->graph, wrt[t]);
-    return status == EPI_OK ? judge_rows(r, &o, input, out, err) : status;
+    return status == EPI_OK ? judge_rows(r, &s.o, input, out, err) : status;
 }
 
-epi_status epi_program_gradrun_sized(const epi_program *program, const char *const *wrt, int wrt_count,
-                                     const epi_options *options, const epi_tensor *inputs, uint64_t seed,
-                                     epi_gradrun *out, size_t size, epi_error *err) {
+/* As one program where `pair` is NULL. */
+static epi_status run_derived(const epi_program *program, const char *const *wrt, const epi_module *whole,
+                              const epi_module *pair, const epi_options *o, const epi_tensor *inputs,
+                              uint64_t seed, epi_gradrun *out, epi_error *err) {
+    gradrun *r = calloc(1, sizeof *r);
+    if (!r)
+        return no_memory(err);
+    *r = (gradrun){.program = epi_module_program(whole, 0), .state = seed};
+    if (pair) {
+        r->forward = epi_module_program(pair, 0);
+        r->backward = epi_module_program(pair, 1);
+    }
+    r->count = epi_program_tensor_count(r->program);
+    r->inputs = r->program->graph.input_count;
+    epi_status status = run_all(r, program, wrt, o, inputs, out, err);
+    free_tensors(r);
+    free(r);
+    return status;
+}
+
+static epi_status derive_and_run(const epi_program *program, const char *const *wrt, int wrt_count,
+                                 bool apart, const epi_options *options, const epi_tensor *inputs,
+                                 uint64_t seed, epi_gradrun *out, size_t size, epi_error *err) {
     epi_options o;
-    epi_module *module = NULL;
+    epi_module *whole = NULL, *pair = NULL;
     epi_gradrun found = {.input = -1};
     epi_error_clear(err);
     if (!program || !wrt || !options || !inputs || !out)
@@ -271,20 +356,25 @@ epi_status epi_program_gradrun_sized(const epi_program *program, const char *con
         status =
             epi_fail(err, EPI_ERR_UNSUPPORTED, "gradients as they run are compared on the CPU: device 0");
     if (status == EPI_OK)
-        status = epi_program_grad(program, wrt, wrt_count, &module, err);
-    gradrun *r = calloc(1, sizeof *r);
-    if (!r && status == EPI_OK)
-        status = no_memory(err);
-    if (status == EPI_OK) {
-        *r = (gradrun){.program = epi_module_program(module, 0), .state = seed};
-        r->count = epi_program_tensor_count(r->program);
-        r->inputs = r->program->graph.input_count;
-        status = run_all(r, program, wrt, &o, inputs, &found, err);
-    }
-    if (r)
-        free_tensors(r);
-    free(r);
-    epi_module_free(module);
+        status = epi_program_grad(program, wrt, wrt_count, &whole, err);
+    if (status == EPI_OK && apart)
+        status = epi_program_grad_saved(program, wrt, wrt_count, &pair, err);
+    if (status == EPI_OK)
+        status = run_derived(program, wrt, whole, pair, &o, inputs, seed, &found, err);
+    epi_module_free(whole);
+    epi_module_free(pair);
     epi_struct_give(out, size, &found, sizeof found);
     return status;
+}
+
+epi_status epi_program_gradrun_sized(const epi_program *program, const char *const *wrt, int wrt_count,
+                                     const epi_options *options, const epi_tensor *inputs, uint64_t seed,
+                                     epi_gradrun *out, size_t size, epi_error *err) {
+    return derive_and_run(program, wrt, wrt_count, false, options, inputs, seed, out, size, err);
+}
+
+epi_status epi_program_gradrun_saved_sized(const epi_program *program, const char *const *wrt, int wrt_count,
+                                           const epi_options *options, const epi_tensor *inputs,
+                                           uint64_t seed, epi_gradrun *out, size_t size, epi_error *err) {
+    return derive_and_run(program, wrt, wrt_count, true, options, inputs, seed, out, size, err);
 }
