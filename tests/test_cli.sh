@@ -113,6 +113,11 @@ expect 0 '^    epilog run first.epi --dims T=256,D=256,F=256$' explain first.epi
 expect 0 '    part 2, gemm: a product' explain llama_mlp --dims T=8,D=16,F=32
 expect 0 'each row comes from memory once, is walked over in cache' explain softmax --dims T=8,D=16
 expect 1 "first has no input 'q'" explain first.epi --wrt q
+awk 'BEGIN { printf "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = r "
+    for (i = 1; i < 65524; i++) printf "v%d = sin(v%d) ", i, i - 1
+    print "q = h*v65523 y = (q*rsqrt(mean(q*q, F))) @ u }" }' >long.epi
+expect 0 'computed as written: the program has more than 65536 operations' explain long.epi --dims T=8,D=8,F=8,E=8
+rm long.epi
 expect 2 'explain wants one' explain
 rm -r first.epi kept sub
 
