@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "pass/cut.h"
+#include "pass/cost.h"
 
 typedef struct passes {
     const epi_spec *spec;

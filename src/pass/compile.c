@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pass/compile.h"
+#include "pass/cost.h"
 #include "pass/narrow.h"
 #include "pass/once.h"
 #include "pass/prepare.h"
@@ -127,17 +128,10 @@ double epi_rewriting_cost(const epi_spec *spec, const epi_backend_limits *limits
     return t.cost;
 }
 
-/* Is it less by more than a thousandth, or by more than a launch? Nothing is given up for less. A launch is
- * next to nothing beside the caches of a step of decoding, which are counted whole, at a nominal number of
- * rows. */
-static bool is_cheaper(double cost, double than) {
-    return cost < 0.999 * than || cost < than - EPI_LAUNCH_BYTES;
-}
-
 /* Is the choice cheaper than the best so far? Then it is the best. */
 static bool try_better(const epi_compile *c, const epi_algebra_choice *choice, trial *best, trial *other) {
     try_choice(c->spec, c->limits, c->rewriting->written, choice, other);
-    if (!is_cheaper(other->cost, best->cost))
+    if (!epi_cost_is_less(other->cost, best->cost))
         return false;
     trial better = *other;
     *other = *best;
@@ -203,7 +197,7 @@ static epi_status rewrite(const epi_compile *c, epi_error *err) {
     other->arena = &r->trials[1];
     choose_rewriting(c, &r->choice, best, other);
     r->after = best->cost;
-    r->applies = is_cheaper(r->after, r->before);
+    r->applies = epi_cost_is_less(r->after, r->before);
     epi_arena_free(other->arena);
     if (!r->applies && epi_graph_failed(&best->graph))
         epi_graph_status(&best->graph, &r->refused);

@@ -21,12 +21,6 @@
 
 /* ---- sizes ---- */
 
-void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes) {
-    enum { NOMINAL_ROWS = 1024 };
-    for (int d = 0; d < spec->graph->dim_count; d++)
-        sizes[d] = spec->is_row[d] ? NOMINAL_ROWS : spec->sizes[d];
-}
-
 unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes) {
     unsigned dims = 0;
     for (int i = 0; i < axes->count; i++) {
@@ -64,8 +58,7 @@ epi_dtype epi_sites_type(const epi_sites *s, int node) {
 }
 
 double epi_sites_bytes(const epi_sites *s, int node) {
-    double count = (double)epi_max64(0, epi_axes_size(&s->g->nodes[node].axes, s->sizes));
-    return count * (double)epi_dtype_size(epi_sites_type(s, epi_sites_root(s, node)));
+    return epi_cost_bytes(&s->g->nodes[node].axes, s->sizes, epi_sites_type(s, epi_sites_root(s, node)));
 }
 
 /* ---- views ---- */
@@ -549,12 +542,17 @@ static void count_folds(epi_sites *s, int node) {
     }
 }
 
-/* What it costs to keep a value from a part to when it is wanted. Of parts that load the same the one that
- * is nearest to its use makes it: else the rows that a backward makes again would, of all layers, be made by
- * the first part that has their shape, and be alive at once. */
-static double alive_price(const epi_sites *s, int node, int part) {
-    enum { PARTS = 32 }; /* to keep a value for so many parts costs as much as to move it once */
-    return epi_sites_bytes(s, node) * (double)epi_max64(0, s->until - part) / PARTS;
+/* What it costs if part q makes the value of the cone: what it has to load for it and does not yet, and to
+ * keep it until it is wanted. Of parts that load the same the one that is nearest to its use makes it: else
+ * the rows that a backward makes again would, of all layers, be made by the first part that has their shape,
+ * and be alive at once. */
+static double cost_at(const epi_sites *s, int q, int node, bool kept) {
+    epi_cost cost = {0};
+    for (int i = 0; i < s->read.count; i++)
+        cost.bytes += reads(s, q, s->read.at[i]) ? 0 : epi_sites_bytes(s, s->read.at[i]);
+    if (kept)
+        cost.alive = epi_sites_bytes(s, node) * (double)epi_max64(0, s->until - q);
+    return epi_cost_sum(cost);
 }
 
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
@@ -564,11 +562,12 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
     bool late = s->site[node].kind == EPI_SITE_LATE;
     find_cone(s, node);
     int time = -1, best = -1;
-    double cost = 0, whole = EPI_LAUNCH_BYTES;
+    double least = 0;
+    epi_cost rows = {.launches = 1};
     for (int i = 0; i < s->read.count; i++) {
         int from = time_of(s, s->read.at[i]);
         time = from > time ? from : time;
-        whole += epi_sites_bytes(s, s->read.at[i]);
+        rows.bytes += epi_sites_bytes(s, s->read.at[i]);
     }
     for (int q = time < s->first ? s->first : time; q < s->part_count; q++) { /* all that it reads is there */
         epi_site_part trial = s->parts[q];
@@ -580,13 +579,10 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
             continue;
         if ((q == time && !(late && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
             continue;
-        double more = over ? 0 : alive_price(s, node, q);
-        for (int i = 0; i < s->read.count; i++)
-            if (!reads(s, q, s->read.at[i]))
-                more += epi_sites_bytes(s, s->read.at[i]);
-        if (more <= whole && (best < 0 || more < cost)) {
+        double cost = cost_at(s, q, node, !over);
+        if (cost <= epi_cost_sum(rows) && (best < 0 || cost < least)) {
             best = q;
-            cost = more;
+            least = cost;
         }
     }
     if (best < 0) {
@@ -1155,28 +1151,4 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, cons
             return false;
     }
     return plan->fused;
-}
-
-/* What a kernel of this program costs: the bytes of its tensors, a launch, and its multiply-adds. */
-static double kernel_cost(const epi_graph *g, const epi_dtype *types, const int64_t *sizes) {
-    double bytes = EPI_LAUNCH_BYTES;
-    for (int t = 0; t < g->tensor_count; t++)
-        bytes += (double)epi_max64(0, epi_axes_size(&g->tensors[t].axes, sizes)) *
-                 (double)epi_dtype_size(types[t]);
-    for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL)
-            bytes += 2 * (double)epi_max64(0, epi_axes_size(&g->nodes[i].axes, sizes)) *
-                     (double)epi_max64(0, epi_axes_size(&g->nodes[i].over, sizes)) / EPI_FLOPS_PER_BYTE;
-    return bytes;
-}
-
-double epi_cut_cost(const epi_spec *spec, const epi_cut *cut) {
-    int64_t sizes[EPI_MAX_DIMS];
-    double cost = 0;
-    epi_nominal_sizes(spec, sizes);
-    if (!cut->part_count)
-        return kernel_cost(spec->graph, spec->types, sizes);
-    for (int i = cut->prepared_parts; i < cut->part_count; i++)
-        cost += kernel_cost(&cut->parts[i].graph, cut->parts[i].types, sizes);
-    return cost;
 }

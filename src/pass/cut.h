@@ -104,14 +104,6 @@ typedef struct epi_slab_plan {
 epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
                          const epi_slab_plan *plan, epi_cut *out, epi_error *err);
 
-/* Bytes that a launch costs: what memory moves in 3 microseconds. */
-#define EPI_LAUNCH_BYTES (3e-6 * 4e12)
-/* What a run of the cut costs, in bytes; or the program as one kernel, where it has no parts. Row axes count
- * at a nominal size. */
-double epi_cut_cost(const epi_spec *spec, const epi_cut *cut);
-/* The sizes that costs are counted with, by dim: the choice must be the same for every batch. */
-void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes);
-
 /* equal.c: a number that equal parts have in common; and are two parts the same up to names? Then to[t] is
  * what a's tensor t is to b. What they need while they look is left in the arena. */
 uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *sizes);

@@ -37,28 +37,28 @@ static bool is_loaded_before(const epi_graph *g, const epi_node_list *loads, int
     return i < at && loads->at[i] == value;
 }
 
-/* What the parts cost in bytes: what they load and store, a launch for each of them, and partials. What
+/* What the parts cost: what they load and store, partials among it, and a launch for each of them. What
  * launches of partials cost counts for nothing here: at the nominal number of rows it would be worth a tile
  * more. */
 static double cost_of(const epi_sites *s, const epi_part_values *values) {
-    double cost = 0;
+    epi_cost cost = {0};
     for (int q = 0; q < s->part_count; q++) {
         const epi_site_part *p = &s->parts[q];
-        double tile = (double)(epi_axes_size(&p->rows, s->sizes) * epi_axes_size(&p->cols, s->sizes));
+        double tile = (double)epi_axes_size(&p->rows, s->sizes) * (double)epi_axes_size(&p->cols, s->sizes);
         bool stores = false, along;
         for (int i = 0; i < values[q].loads.count; i++)
             if (!is_loaded_before(s->g, &values[q].loads, i))
-                cost += epi_sites_bytes(s, values[q].loads.at[i]);
+                cost.bytes += epi_sites_bytes(s, values[q].loads.at[i]);
         for (int i = 0; i < values[q].own.count; i++) {
             int node = values[q].own.at[i];
             if (p->kind == EPI_KIND_GEMM && is_folded(s, q, node, &along))
-                cost += tile * PARTIAL_BYTES;
+                cost.bytes += tile * PARTIAL_BYTES;
             stores |= s->forced[node];
-            cost += s->forced[node] ? epi_sites_bytes(s, node) : 0;
+            cost.bytes += s->forced[node] ? epi_sites_bytes(s, node) : 0;
         }
-        cost += stores ? EPI_LAUNCH_BYTES : 0;
+        cost.launches += stores;
     }
-    return cost;
+    return epi_cost_sum(cost);
 }
 
 static bool is_on_tile(const epi_sites *s, int q, int node) {

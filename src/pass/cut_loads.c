@@ -54,9 +54,8 @@ static double price(const chooser *c, int q, int node) {
     if (site.kind == EPI_SITE_LATE || (!there && (site.part > q || site.kind == EPI_SITE_VIEW)) ||
         c->forbidden[node])
         return INFINITY;
-    double bytes = epi_sites_bytes(c->s, node) + 1;
-    /* to store what can as well be made again costs rounding and workspace */
-    return there || c->s->forced[node] ? bytes : 2.01 * bytes;
+    double bytes = epi_sites_bytes(c->s, node) + 1; /* of an empty value, too: loads are not for nothing */
+    return there || c->s->forced[node] ? bytes : epi_cost_stored(bytes);
 }
 
 /* ---- the values of a part ---- */

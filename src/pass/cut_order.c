@@ -7,6 +7,7 @@
  * Rows count at their nominal number, so that the order is the same for every batch. */
 #include <string.h>
 
+#include "pass/cost.h"
 #include "pass/cut.h"
 
 typedef struct ordering {

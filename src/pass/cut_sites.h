@@ -2,6 +2,7 @@
 #ifndef EPI_PASS_CUT_SITES_H
 #define EPI_PASS_CUT_SITES_H
 
+#include "pass/cost.h"
 #include "pass/cut.h"
 #include "pass/stored.h"
 
@@ -86,9 +87,6 @@ typedef struct epi_sites {
 /* Reductions in a row that wait for each other, at most: each is a walk over the row, in which all that comes
  * before it is made again unless it is kept. */
 enum { EPI_MOST_FOLDS = 16 };
-
-/* Operations that take as long as a byte. */
-#define EPI_FLOPS_PER_BYTE 200
 
 /* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */
 unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "pass/algebra.h"
+#include "pass/cost.h"
 #include "pass/flow.h"
 #include "pass/grad.h"
 #include "pass/once.h"
@@ -185,12 +186,12 @@ static bool can_remake(const split *s, int node) {
            (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
 }
 
-/* Sizes are not known yet: every axis counts as one of 1024, vectors as f32, the rest as 16 bits. */
+/* Sizes are not known yet: every axis counts at the nominal size, vectors as f32, the rest as 16 bits. */
 static double bytes_of(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     double bytes = (double)epi_dtype_size(epi_stored_type(s->said[node], epi_is_vector(&n->axes), EPI_BF16));
     for (int i = 0; i < n->axes.count; i++)
-        bytes *= ldexp(1024, n->axes.at[i].shift);
+        bytes *= ldexp(EPI_NOMINAL_SIZE, n->axes.at[i].shift);
     return bytes;
 }
 
@@ -214,7 +215,7 @@ static double price(const split *s, int node) {
     /* of ways that cost the same, the program's own values, with axes whole rather than in two and called as
      * in the inputs */
     bool other = epi_ops[n->op].cls == EPI_CLASS_SPLIT || n->op == EPI_OP_RENAME;
-    return (node < s->own_nodes ? 2 + 0.001 * other : 2.01) * bytes;
+    return node < s->own_nodes ? (2 + other * EPI_TIE / 10) * bytes : epi_cost_stored(bytes);
 }
 
 /* ---- what is far from what it is made of ---- */
