@@ -282,7 +282,7 @@ static void fold_stretch(void *ctx, int64_t item, int thread) {
         if (f->s->op == EPI_OP_VAR)
             f->strips->combine_var(acc, acc2, p, p2, n, (double)have, (double)more);
         else
-            f->strips->combine(f->s->op, acc, acc2, p, epi_op_has_two(f->s->op) ? p2 : NULL, n);
+            f->strips->combine(f->s->op, acc, acc2, p, epi_ops[f->s->op].two ? p2 : NULL, n);
     }
     for (int j = 0; j < n && f->mean.data && !f->count; j++)
         acc[j] = NAN; /* the mean of no elements */

@@ -42,7 +42,7 @@ static inline int epi_instr_reads(const epi_instr *s, int v) {
     return (s->arg[0] == v) + (s->arg[1] == v) + (s->arg[2] == v);
 }
 static inline bool epi_instr_sums(const epi_instr *s) {
-    return s->op == EPI_OP_SUM || s->op == EPI_OP_MEAN;
+    return epi_ops[s->op].adds;
 }
 static inline bool epi_instr_folds_row(const epi_instr *s) {
     return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
@@ -87,11 +87,6 @@ unsigned char *epi_band_address(const epi_band *b, const epi_tile_access *a, epi
 void epi_band_run(const epi_band *b, int instr);
 /* Such a reduction: a state per row into p and p2, or the band's rows into those per column. */
 void epi_band_reduce(const epi_band *b, const epi_instr *s, float *p, float *p2);
-
-/* Has a state of the reduction two words, wherever it is? */
-static inline bool epi_op_has_two(epi_op op) {
-    return op == EPI_OP_LOGSUMEXP || op == EPI_OP_VAR;
-}
 
 /* Where a reduction's states lie: the first words of all, and the second ones, which of partials those alone
  * have that have two. */

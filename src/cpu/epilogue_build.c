@@ -13,7 +13,7 @@ static void assign_partials(epi_epilogue *e) {
                         : s->kind == EPI_INSTR_PARTIAL_ROWS ? e->col_tiles * t->m
                                                             : e->row_tiles * columns;
         e->states[i] = (epi_states){e->partials, e->partials + count};
-        e->partials += epi_op_has_two(s->op) ? 2 * count : count;
+        e->partials += epi_ops[s->op].two ? 2 * count : count;
     }
 }
 

@@ -243,7 +243,7 @@ static void fold_outer(const pass *p, epi_op op, int64_t from, int n, folded wha
                        float *tmp) {
     const epi_strips *s = p->k->strips;
     float *acc = tmp + STRETCH, *acc2 = acc + STRETCH, *in = acc2 + STRETCH;
-    bool sums = op == EPI_OP_SUM || op == EPI_OP_MEAN;
+    bool sums = epi_ops[op].adds;
     for (int j = 0; j < n; j++) {
         acc[j] = epi_reduce_identity(op);
         acc2[j] = 0;
@@ -320,9 +320,8 @@ void epi_pass_copy(const epi_cpu_kernel *k, const epi_ref *to, const epi_ref *fr
 
 static void run_part(pass p) {
     const int64_t *sizes = p.k->spec.sizes;
-    if (p.n->op != EPI_OP_JOIN && p.n->op != EPI_OP_CONCAT) {
-        p.from_base[0] =
-            epi_ref_half(&p.from[0], p.n, p.n->op == EPI_OP_ODD || p.n->op == EPI_OP_HIGH, sizes);
+    if (!epi_ops[p.n->op].joins) {
+        p.from_base[0] = epi_ref_half(&p.from[0], p.n, epi_ops[p.n->op].second, sizes);
         run_stretches(&p, &p.n->axes, copy_stretch);
         return;
     }

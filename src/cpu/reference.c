@@ -54,23 +54,7 @@ static void store_one(const epi_strips *s, const epi_ref *ref, int64_t offset, d
 
 /* Does the operation round? Others choose, compare or cut off: their result is exact. */
 static bool rounds(epi_op op) {
-    switch (op) {
-    case EPI_OP_NEG:
-    case EPI_OP_ABS:
-    case EPI_OP_SIGN:
-    case EPI_OP_MIN:
-    case EPI_OP_MAX:
-    case EPI_OP_FLOOR:
-    case EPI_OP_ROUND:
-    case EPI_OP_RELU:
-    case EPI_OP_WHERE:
-    case EPI_OP_AND:
-    case EPI_OP_OR:
-    case EPI_OP_NOT:
-    case EPI_OP_RMAX:
-    case EPI_OP_RMIN: return false;
-    default: return op < EPI_OP_LT || op > EPI_OP_NE;
-    }
+    return !epi_ops[op].exact || epi_ops[op].narrows;
 }
 
 /* A value of a node, perturbed. Whether up or down follows from its bits and the seed, so that threads make
@@ -163,7 +147,7 @@ static void eval_reduce(const eval *e, int node) {
     int64_t length = count_of(e, &n->over);
     for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
         const double *from = e->value[n->arg[0]] + epi_walk_offset(&kept, i);
-        bool var = n->op == EPI_OP_VAR, mean = n->op == EPI_OP_MEAN || var;
+        bool var = n->op == EPI_OP_VAR, mean = epi_ops[n->op].averages;
         double middle = var ? folded(e, EPI_OP_SUM, from, &over, length, 0) / (double)length : 0;
         double x = folded(e, n->op, from, &over, length, middle);
         e->value[node][i] = rounded(e, node, mean ? x / (double)length : x);
@@ -173,12 +157,12 @@ static void eval_reduce(const eval *e, int node) {
 /* Splits and joins copy between the whole axis and its two splits. */
 static void eval_split(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
-    bool joins = n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
-    bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
+    bool joins = epi_ops[n->op].joins;
+    bool pairs = epi_ops[n->op].pairs;
     epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
     int64_t half = epi_axis_size(coarse, e->k->spec.sizes);
     for (int split = 0; split < 2; split++) {
-        if (!joins && (n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH) != split)
+        if (!joins && epi_ops[n->op].second != split)
             continue;
         int whole_node = joins ? node : n->arg[0], split_node = joins ? n->arg[split] : node;
         epi_ref whole = as_ref(e, whole_node), one = as_ref(e, split_node);

@@ -20,7 +20,7 @@ enum {
 /* ---- phases ---- */
 
 static int cost_of(const epi_instr *s) {
-    if (epi_op_is_dear(s->op))
+    if (epi_ops[s->op].expensive)
         return WORTH;
     return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_CONST ? 0 : 1;
 }

@@ -112,21 +112,21 @@ static void muladd(float *dst, ptrdiff_t ld, const epi_view *v, float sign, floa
     }
 }
 
-#define EPI_MAP1(id, text, reference, strip, ...) \
+#define EPI_MAP1(id, text, is, reference, strip, ...) \
     static ALWAYS_INLINE float f_##id(float a) { \
         return strip; \
     } \
     static void map_##id(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n) { \
         map1(EPI_OP_##id, f_##id, dst, ld, v[0], rows, n); \
     }
-#define EPI_MAP2(id, text, reference, strip, ...) \
+#define EPI_MAP2(id, text, is, reference, strip, ...) \
     static ALWAYS_INLINE float f_##id(float a, float b) { \
         return strip; \
     } \
     static void map_##id(float *dst, ptrdiff_t ld, const epi_view *v, int rows, int n) { \
         (EPI_OP_##id == EPI_OP_POW ? map2_spread : map2)(f_##id, dst, ld, v[0], v[1], rows, n); \
     }
-#define EPI_MAP3(id, text, reference, strip, ...) \
+#define EPI_MAP3(id, text, is, reference, strip, ...) \
     static ALWAYS_INLINE float f_##id(float a, float b, float c) { \
         return strip; \
     } \

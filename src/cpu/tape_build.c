@@ -100,9 +100,9 @@ static bool is_taped(const builder *b, const epi_instr *s) {
         return false;
     if (s->kind == EPI_INSTR_SPLIT)
         return true;
-    if (s->kind == EPI_INSTR_MAP && epi_op_is_dear(s->op) && !b->strips->takes(s->op))
+    if (s->kind == EPI_INSTR_MAP && epi_ops[s->op].expensive && !b->strips->takes(s->op))
         return false;
-    if (epi_op_has_two(s->op) && (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS))
+    if (epi_ops[s->op].two && (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS))
         return false;
     if (s->kind == EPI_INSTR_STORE && is_loaded(b, s->arg[0]))
         return false;

@@ -152,7 +152,7 @@ static void set_fold(setter *s, const epi_tape_link *k) {
     const epi_tape_place *p = s->p;
     epi_op op = p->band->tile->instrs[k->instr].op;
     epi_link *to = s->to - 1;
-    bool here = s->made && s->made == to && !to->folds && (op == EPI_OP_SUM || op == EPI_OP_MEAN) &&
+    bool here = s->made && s->made == to && !to->folds && epi_ops[op].adds &&
                 (to->kind == EPI_LINK_SQUARE || to->kind == EPI_LINK_MAP + EPI_OP_EXP ||
                  (to->kind == EPI_LINK_MUL && to->a.col));
     if (!here) {

@@ -1,17 +1,13 @@
 /* emit_pass.c: passes over memory as texts: one operation at a time, or a copy. */
 #include "cuda/emit.h"
 
-static bool joins(const epi_node *n) {
-    return n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
-}
-
 /* The axes a pass counts through: those of what it makes, one split of them at a time for a join. */
 static epi_axes pass_axes(const epi_emit_context *c, int node, int copy_to) {
     const epi_node *n = &c->spec->graph->nodes[node];
     if (copy_to >= 0)
         return c->spec->graph->tensors[copy_to].axes;
     epi_axes axes = n->axes;
-    if (joins(n))
+    if (epi_ops[n->op].joins)
         axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
     return axes;
 }
@@ -88,13 +84,13 @@ static void map_body(pass *p, int node) {
 static void split_body(pass *p, int node) {
     const epi_node *n = p->n;
     const int64_t *sizes = p->c->spec->sizes;
-    for (int split = 0; split < (joins(n) ? 2 : 1); split++) {
+    for (int split = 0; split < (epi_ops[n->op].joins ? 2 : 1); split++) {
         epi_ref from = epi_emit_ref(p->c, n->arg[split], -1), to = epi_emit_ref(p->c, node, -1);
         int64_t read = 0, write = 0;
-        if (joins(n))
+        if (epi_ops[n->op].joins)
             write = epi_ref_half(&to, n, split, sizes);
         else
-            read = epi_ref_half(&from, n, n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH, sizes);
+            read = epi_ref_half(&from, n, epi_ops[n->op].second, sizes);
         epi_text_add(p->out, "    const float v%d = %s;\n    ", split,
                      put_load(p, &from, p->pointers.from[split], read));
         put_store(p, &to, write, split ? "v1" : "v0");
@@ -116,7 +112,7 @@ static void reduce_body(pass *p, int node) {
     epi_ref from = epi_emit_ref(p->c, n->arg[0], -1), to = epi_emit_ref(p->c, node, -1);
     epi_walk over = epi_walk_axes(&from, &n->over, sizes), base = epi_walk_axes(&from, &p->axes, sizes);
     int64_t count = epi_axes_size(&n->over, sizes);
-    bool sums = n->op == EPI_OP_SUM || n->op == EPI_OP_MEAN;
+    bool sums = epi_ops[n->op].adds;
     epi_text_add(p->out,
                  "    %s f;\n    f.clear();\n    const i64 at = %s;\n"
                  "    for (i64 y = threadIdx.x & 31; y < %s; y += 32) f.take(load<%s>(P.ptr[%d], at + %s));\n"

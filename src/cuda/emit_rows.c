@@ -81,7 +81,7 @@ static const char *row_fold(const epi_rows_design *d, int i) {
     epi_op op = d->tile.instrs[i].op;
     if (d->pair[i] >= 0)
         return "LogSumExp";
-    return !d->shape.resident && (op == EPI_OP_SUM || op == EPI_OP_MEAN) ? "Long" : epi_emit_fold(op);
+    return !d->shape.resident && epi_ops[op].adds ? "Long" : epi_emit_fold(op);
 }
 
 static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {

@@ -204,7 +204,7 @@ int epi_emit_place(epi_kernel_text *k, int64_t offset) {
 }
 
 const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count) {
-    return op == EPI_OP_MEAN || op == EPI_OP_VAR
+    return epi_ops[op].averages
                ? epi_emit_text(c, "__fdiv_rn(%s.end(1.f), %s)", fold, emit_count_as_number(c, count))
                : epi_emit_text(c, "%s.end(1.f)", fold);
 }

@@ -7,27 +7,6 @@
 
 enum { MOST_NESTED = 6 };
 
-epi_level epi_op_level(epi_op op) {
-    switch (op) {
-    case EPI_OP_OR: return EPI_LEVEL_OR;
-    case EPI_OP_AND: return EPI_LEVEL_AND;
-    case EPI_OP_NOT: return EPI_LEVEL_NOT;
-    case EPI_OP_ADD:
-    case EPI_OP_SUB: return EPI_LEVEL_SUM;
-    case EPI_OP_MUL:
-    case EPI_OP_DIV:
-    case EPI_OP_MATMUL: return EPI_LEVEL_TERM;
-    case EPI_OP_NEG: return EPI_LEVEL_UNARY;
-    case EPI_OP_POW: return EPI_LEVEL_POWER;
-    default: return EPI_LEVEL_COMPARE;
-    }
-}
-
-bool epi_op_is_word(epi_op op) {
-    char c = epi_ops[op].text[0];
-    return c >= 'a' && c <= 'z' && op != EPI_OP_AND && op != EPI_OP_OR && op != EPI_OP_NOT;
-}
-
 static void write_operation(const epi_graph *g, int node, epi_level least, int depth, epi_text *out);
 
 static void write_value(const epi_graph *g, int node, epi_level least, int depth, epi_text *out) {
@@ -60,8 +39,8 @@ static void write_operation(const epi_graph *g, int node, epi_level least, int d
         write_value(g, n->arg[0], least, depth, out);
         return;
     }
-    epi_level level = epi_op_level(n->op);
-    bool word = epi_op_is_word(n->op), apart = !word && level < least;
+    epi_level level = epi_ops[n->op].level;
+    bool word = level == EPI_LEVEL_WORD, apart = !word && level < least;
     epi_text_add(out, "%s", apart ? "(" : "");
     if (word) {
         write_call(g, n, depth, out);
@@ -72,7 +51,7 @@ static void write_operation(const epi_graph *g, int node, epi_level least, int d
         bool tight = level == EPI_LEVEL_POWER || (level == EPI_LEVEL_TERM && n->op != EPI_OP_MATMUL),
              left = level != EPI_LEVEL_COMPARE && level != EPI_LEVEL_POWER;
         const epi_node *first = &g->nodes[n->arg[0]];
-        bool mixed = !first->name && level == EPI_LEVEL_TERM && epi_op_level(first->op) == level &&
+        bool mixed = !first->name && level == EPI_LEVEL_TERM && epi_ops[first->op].level == level &&
                      (n->op == EPI_OP_MATMUL) != (first->op == EPI_OP_MATMUL);
         write_value(g, n->arg[0], left && !mixed ? level : level + 1, depth, out);
         epi_text_add(out, tight ? "%s" : " %s ", epi_op_symbol(n->op));

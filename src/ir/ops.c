@@ -3,28 +3,35 @@
 
 #include <math.h>
 
-/* clang-format off: it takes the line after a continued macro for a directive */
-const epi_op_row epi_ops[EPI_OP_COUNT] = {
-#define EPI_MAP1(id, text, ref, strip, cuda, da) {#id, text, EPI_CLASS_MAP, 1, cuda, {da, 0, 0}},
-#define EPI_MAP2(id, text, ref, strip, cuda, da, db) \
-    {#id, text, EPI_CLASS_MAP, 2, cuda, {da, db, 0}},
-#define EPI_MAP3(id, text, ref, strip, cuda, da, db, dc) \
-    {#id, text, EPI_CLASS_MAP, 3, cuda, {da, db, dc}},
-#define EPI_REDUCE(id, text, identity, combine, cuda, da) \
-    {#id, text, EPI_CLASS_REDUCE, 1, cuda, {da, 0, 0}},
-#define EPI_SPLIT(id, text, da) \
-    {#id, text, EPI_CLASS_SPLIT, EPI_OP_##id >= EPI_OP_JOIN ? 2 : 1, "", {da, da, 0}},
-#define EPI_PRODUCT(id, text, da, db) {#id, text, EPI_CLASS_PRODUCT, 2, "", {da, db, 0}},
-#define EPI_LEAF(id, text) {#id, text, EPI_CLASS_LEAF, 0, "", {0, 0, 0}},
-#define EPI_MOVE(id, text, da, db, dc) \
-    {#id, text, EPI_CLASS_MOVE, EPI_OP_##id == EPI_OP_UPDATE ? 3 : 2, "", {da, db, dc}},
-#define EPI_VIEW(id, text, da) {#id, text, EPI_CLASS_VIEW, 1, "", {da, 0, 0}},
-#define EPI_RANDOM(id, text, da) {#id, text, EPI_CLASS_RANDOM, 1, "", {da, 0, 0}},
+/* The formatter takes the line after a continued macro for a directive. */
+/* clang-format off */
+const epi_op_row epi_ops[EPI_OP_COUNT + 1] = {
+#define IS(...) __VA_ARGS__
+#define EPI_MAP1(id, text, is, ref, strip, cuda, da) \
+    {#id, text, EPI_CLASS_MAP, 1, EPI_ELEMENTWISE, cuda, .derivative = {da, 0, 0}, is},
+#define EPI_MAP2(id, text, is, ref, strip, cuda, da, db) \
+    {#id, text, EPI_CLASS_MAP, 2, EPI_ELEMENTWISE, cuda, .derivative = {da, db, 0}, is},
+#define EPI_MAP3(id, text, is, ref, strip, cuda, da, db, dc) \
+    {#id, text, EPI_CLASS_MAP, 3, EPI_ELEMENTWISE, cuda, .derivative = {da, db, dc}, is},
+#define EPI_REDUCE(id, text, is, identity, combine, cuda, da) \
+    {#id, text, EPI_CLASS_REDUCE, 1, EPI_FOLDS, cuda, .derivative = {da, 0, 0}, is},
+#define EPI_SPLIT(id, text, is, arity, da) \
+    {#id, text, EPI_CLASS_SPLIT, arity, EPI_MOVES, "", .derivative = {da, da, 0}, is},
+#define EPI_PRODUCT(id, text, is, da, db) \
+    {#id, text, EPI_CLASS_PRODUCT, 2, EPI_FOLDS, "", .derivative = {da, db, 0}, is},
+#define EPI_LEAF(id, text, is) {#id, text, EPI_CLASS_LEAF, 0, EPI_WHOLE, .cuda = "", is},
+#define EPI_MOVE(id, text, is, arity, along, da, db, dc) \
+    {#id, text, EPI_CLASS_MOVE, arity, along, "", .derivative = {da, db, dc}, is},
+#define EPI_VIEW(id, text, is, da) \
+    {#id, text, EPI_CLASS_VIEW, 1, EPI_MOVES, "", .derivative = {da, 0, 0}, is},
+#define EPI_RANDOM(id, text, is, da) \
+    {#id, text, EPI_CLASS_RANDOM, 1, EPI_WHOLE, "", .derivative = {da, 0, 0}, is},
 #include "ir/ops.def"
+    {"", "", .cls = EPI_CLASS_LEAF}, /* no operation */
 };
 
-/* The two bf16 neighbours of x lie a unit apart; the first 16 bits of u say from which fraction of it on the one
- * away from zero is taken. */
+/* The two bf16 neighbours of x lie a unit apart; the first 16 bits of u say from which fraction of it on the
+ * one away from zero is taken. */
 static double dither(double x, double u) {
     int e;
     if (!isfinite(x))
@@ -49,11 +56,11 @@ static double narrowed(double x, int digits, int least, double most) {
 
 double epi_op_reference(epi_op op, double a, double b, double c) {
     switch (op) {
-#define EPI_MAP1(id, text, ref, ...) \
+#define EPI_MAP1(id, text, is, ref, ...) \
     case EPI_OP_##id: return ref;
-#define EPI_MAP2(id, text, ref, ...) \
+#define EPI_MAP2(id, text, is, ref, ...) \
     case EPI_OP_##id: return ref;
-#define EPI_MAP3(id, text, ref, ...) \
+#define EPI_MAP3(id, text, is, ref, ...) \
     case EPI_OP_##id: return ref;
 #include "ir/ops.def"
     default: return NAN;
@@ -69,7 +76,7 @@ static double logaddexp(double a, double b) {
 
 double epi_op_identity(epi_op op) {
     switch (op) {
-#define EPI_REDUCE(id, text, identity, combine, cuda, da) \
+#define EPI_REDUCE(id, text, is, identity, combine, cuda, da) \
     case EPI_OP_##id: return identity;
 #include "ir/ops.def"
     default: return NAN;
@@ -78,30 +85,9 @@ double epi_op_identity(epi_op op) {
 
 double epi_op_combine(epi_op op, double a, double b) {
     switch (op) {
-#define EPI_REDUCE(id, text, identity, combine, cuda, da) \
+#define EPI_REDUCE(id, text, is, identity, combine, cuda, da) \
     case EPI_OP_##id: return combine;
 #include "ir/ops.def"
     default: return NAN;
-    }
-}
-
-bool epi_op_is_dear(epi_op op) {
-    switch (op) {
-    case EPI_OP_EXP:
-    case EPI_OP_EXP2:
-    case EPI_OP_LOG:
-    case EPI_OP_LOG2:
-    case EPI_OP_LOG1P:
-    case EPI_OP_SIN:
-    case EPI_OP_COS:
-    case EPI_OP_TANH:
-    case EPI_OP_ERF:
-    case EPI_OP_SIGMOID:
-    case EPI_OP_SILU:
-    case EPI_OP_GELU:
-    case EPI_OP_GELU_TANH:
-    case EPI_OP_SOFTPLUS:
-    case EPI_OP_POW: return true;
-    default: return false;
     }
 }

@@ -30,19 +30,9 @@ typedef enum epi_op_class {
     EPI_CLASS_RANDOM,
 } epi_op_class;
 
-typedef struct epi_op_row {
-    const char *id;   /* "SILU" */
-    const char *text; /* "silu", "+" */
-    epi_op_class cls;
-    int arity;
-    const char *cuda;
-    const char *derivative[3];
-} epi_op_row;
-
-extern const epi_op_row epi_ops[EPI_OP_COUNT];
-
 /* How tightly an operator binds; an operand that binds less stands in parentheses. */
 typedef enum epi_level {
+    EPI_LEVEL_WORD, /* it is written as a call, not as an operator */
     EPI_LEVEL_OR,
     EPI_LEVEL_AND,
     EPI_LEVEL_NOT,
@@ -53,7 +43,53 @@ typedef enum epi_level {
     EPI_LEVEL_POWER,
     EPI_LEVEL_ATOM
 } epi_level;
-epi_level epi_op_level(epi_op op);
+
+/* What becomes of the axes that an operation is said to be over. Along all others every one is elementwise.
+ */
+typedef enum epi_along {
+    EPI_ELEMENTWISE,
+    EPI_FOLDS, /* elements along them are taken together */
+    EPI_MOVES, /* elements have other places, or the axis another name */
+    EPI_WHOLE, /* each element follows from its place among all */
+} epi_along;
+
+typedef struct epi_op_row {
+    const char *id;   /* "SILU" */
+    const char *text; /* "silu", "+" */
+    epi_op_class cls;
+    int arity;
+    epi_along along;
+    const char *cuda;
+    const char *derivative[3];
+    /* traits: what a row does not say is not so */
+    epi_level level;
+    bool expensive;     /* a function that takes many instructions */
+    bool exact;         /* the same bits wherever it is carried out; but for `narrows` it does not round */
+    bool narrows;       /* rounds to a storage type */
+    bool signs;         /* its elements are -1, 0 and 1 */
+    bool positive;      /* whatever its operands are */
+    bool divides;       /* and never so small that it is 0 */
+    bool positive_of;   /* positive where all operands are */
+    unsigned elements;  /* bits by operand: its elements are elements of these or their negatives */
+    bool adds;          /* reductions: a sum, perhaps scaled, */
+    bool averages;      /* and one that is divided by the number of elements; */
+    bool two;           /* what is folded so far is two numbers */
+    bool joins;         /* splits: it puts halves together; */
+    bool pairs, second; /* halves are even and odd elements; it is about the second half */
+} epi_op_row;
+
+extern const epi_op_row epi_ops[EPI_OP_COUNT + 1]; /* the last is no operation: nothing is true of it */
+
+/* Is it a + b or a - b; a*b or a/b; a comparison? */
+static inline bool epi_op_has_terms(epi_op op) {
+    return epi_ops[op].level == EPI_LEVEL_SUM;
+}
+static inline bool epi_op_has_factors(epi_op op) {
+    return epi_ops[op].level == EPI_LEVEL_TERM && epi_ops[op].cls == EPI_CLASS_MAP;
+}
+static inline bool epi_op_compares(epi_op op) {
+    return epi_ops[op].level == EPI_LEVEL_COMPARE;
+}
 
 /* How an operator is written: a power is x**2, though the operation is called pow. */
 static inline const char *epi_op_symbol(epi_op op) {
@@ -73,20 +109,14 @@ static inline bool epi_op_is_free(epi_op op) {
 
 /* Is it one half of an axis? */
 static inline bool epi_op_is_half(epi_op op) {
-    return op == EPI_OP_EVEN || op == EPI_OP_ODD || op == EPI_OP_LOW || op == EPI_OP_HIGH;
+    return epi_ops[op].cls == EPI_CLASS_SPLIT && !epi_ops[op].joins;
 }
-
-/* Is it written as a call, not as an operator? */
-bool epi_op_is_word(epi_op op);
 
 /* Which operand the value is that a call writes at this place. The index is operand 1 of every operation that
  * has one; update(x, v, i, R) is written with it behind v. */
 static inline int epi_op_written(epi_op op, int place) {
     return op == EPI_OP_UPDATE && place ? 3 - place : place;
 }
-
-/* Is it a function that takes many instructions? */
-bool epi_op_is_dear(epi_op op);
 
 /* What a map computes, in f64. */
 double epi_op_reference(epi_op op, double a, double b, double c);

@@ -153,7 +153,7 @@ static epi_ast *parse_level(epi_parser *p, epi_level least) {
     for (bool compared = false; e;) {
         epi_place place = p->token.place;
         epi_op op = infix_at(p);
-        epi_level level = op == EPI_OP_COUNT ? EPI_LEVEL_ATOM : epi_op_level(op);
+        epi_level level = op == EPI_OP_COUNT ? EPI_LEVEL_ATOM : epi_ops[op].level;
         if (op == EPI_OP_COUNT || level < least)
             break;
         if (compared && level == EPI_LEVEL_COMPARE)

@@ -215,7 +215,7 @@ static epi_ast *operation_ast(writer *w, int node) {
         return number_ast(w, n->value);
     if (n->op == EPI_OP_INPUT)
         return name_ast(w, w->g->tensors[n->tensor].name);
-    if (epi_op_is_word(n->op))
+    if (epi_ops[n->op].level == EPI_LEVEL_WORD)
         return call_ast(w, n);
     if (is_written_as_sum(w, node))
         return sum_ast(w, n);
@@ -262,7 +262,7 @@ static void assign(writer *w, const char *first, const char *second, const epi_d
 static void assign_halves(writer *w, int node) {
     const epi_graph *g = w->g;
     const epi_node *n = &g->nodes[node];
-    bool second = n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH;
+    bool second = epi_ops[n->op].second;
     int other = EPI_NO_NODE;
     for (int i = node + 1; i < g->node_count; i++)
         if (epi_op_is_half(g->nodes[i].op) && g->nodes[i].op == (second ? n->op - 1 : n->op + 1) &&
@@ -286,7 +286,7 @@ static const char *output_name(const epi_graph *g, int node) {
 }
 
 static bool is_scaled(const epi_graph *g, int node) {
-    return g->nodes[node].op == EPI_OP_MUL || g->nodes[node].op == EPI_OP_DIV;
+    return epi_op_has_factors(g->nodes[node].op);
 }
 
 /* The factors of a value that stand in one expression with it. */
@@ -319,8 +319,7 @@ static bool is_factored(const writer *w, int node) {
         const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &w->g->nodes[uses.at[i].node];
         if (user && is_written_as_sum(w, uses.at[i].node))
             return true;
-        if (user && (user->op == EPI_OP_SUM || user->op == EPI_OP_MEAN) &&
-            is_contraction(w, node, &user->over))
+        if (user && epi_ops[user->op].adds && is_contraction(w, node, &user->over))
             return true;
     }
     return false;

@@ -379,8 +379,7 @@ static bool scaled_first(const epi_ast *e, epi_place at) {
     for (; e->kind == EPI_AST_BINARY || e->kind == EPI_AST_TAKE; e = e->args[0]) {
         const epi_ast *first = e->args[0];
         if (e->op == EPI_OP_MATMUL && e->place.line == at.line && e->place.column == at.column)
-            return first->kind == EPI_AST_BINARY && !first->parentheses &&
-                   (first->op == EPI_OP_MUL || first->op == EPI_OP_DIV);
+            return first->kind == EPI_AST_BINARY && !first->parentheses && epi_op_has_factors(first->op);
         if (scaled_first(e->args[1], at))
             return true;
     }

@@ -140,7 +140,7 @@ typedef struct factors {
 } factors;
 
 static bool is_scaling(const epi_ast *e) {
-    return e->kind == EPI_AST_BINARY && (e->op == EPI_OP_MUL || e->op == EPI_OP_DIV);
+    return e->kind == EPI_AST_BINARY && epi_op_has_factors(e->op);
 }
 
 /* Lowers the factors of a tree of * and /, in the order of the text. */
@@ -192,7 +192,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     epi_axes axes = {0};
     check_count(lo, f, e, want);
-    if ((op == EPI_OP_SUM || op == EPI_OP_MEAN) && epi_lower_ok(lo) && is_scaling(e->args[0])) {
+    if (epi_ops[op].adds && epi_lower_ok(lo) && is_scaling(e->args[0])) {
         int value = lower_contraction(lo, f, e, op);
         if (value != EPI_NO_NODE) {
             *out = epi_lower_value(lo, value);

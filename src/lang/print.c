@@ -5,7 +5,7 @@
 #include "lang/ast.h"
 
 static epi_level level_of(const epi_ast *e) {
-    return e->kind == EPI_AST_UNARY || e->kind == EPI_AST_BINARY ? epi_op_level(e->op) : EPI_LEVEL_ATOM;
+    return e->kind == EPI_AST_UNARY || e->kind == EPI_AST_BINARY ? epi_ops[e->op].level : EPI_LEVEL_ATOM;
 }
 
 enum { MOST_APART = 16 };
@@ -71,7 +71,7 @@ static void print_rest(const epi_ast *e, bool written, epi_text *out) {
         epi_text_add(out, "]");
         return;
     }
-    const char *gap = e->op == EPI_OP_MUL || e->op == EPI_OP_DIV || e->op == EPI_OP_POW ? "" : " ";
+    const char *gap = epi_op_has_factors(e->op) || e->op == EPI_OP_POW ? "" : " ";
     epi_text_add(out, "%s%s%s", gap, epi_op_symbol(e->op), gap);
     print_expr(e->args[1], epi_level_second(level_of(e)), written, out);
 }

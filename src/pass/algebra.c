@@ -173,7 +173,7 @@ static bool find_renamed(epi_graph *g, int count, int *found) {
     bool any = false;
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
         const epi_node n = g->nodes[i];
-        if (!g->live[i] || (n.op != EPI_OP_MUL && n.op != EPI_OP_DIV))
+        if (!g->live[i] || !epi_op_has_factors(n.op))
             continue;
         int arg[2], inner[2] = {EPI_NO_NODE, EPI_NO_NODE};
         epi_axes names = {0};

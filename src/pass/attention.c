@@ -108,8 +108,8 @@ static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *l
     const epi_axes *full = &g->nodes[a->weight[0]].axes;
     for (int i = a->scores[0]; i < g->node_count && a->top == EPI_NO_NODE; i++) {
         const epi_node *n = &g->nodes[i];
-        if (!g->live[i] || (n->op != EPI_OP_SUM && n->op != EPI_OP_MEAN) ||
-            !epi_axes_same_set(&n->over, &a->stream) || !is_element(g, n->arg[0], full))
+        if (!g->live[i] || !epi_ops[n->op].adds || !epi_axes_same_set(&n->over, &a->stream) ||
+            !is_element(g, n->arg[0], full))
             continue;
         epi_attention trial = *a;
         int count = trace(g, &trial, n->arg[0], inner, list);

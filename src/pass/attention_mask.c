@@ -120,7 +120,7 @@ static bool add_linear(reader *r, int node, int sign, int depth) {
         return note_position(r, sign, n->over.at[0], false);
     if (is_flat(r->g, r->a, node))
         return note_position(r, sign, r->a->stream.at[1], true);
-    if (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB)
+    if (epi_op_has_terms(n->op))
         return add_linear(r, n->arg[0], sign, depth + 1) &&
                add_linear(r, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, depth + 1);
     if (n->op == EPI_OP_NEG)

@@ -640,7 +640,7 @@ static bool is_compared(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     for (int i = 0; i < uses.count; i++) {
         epi_op op = uses.at[i].node == EPI_NO_NODE ? EPI_OP_COUNT : g->nodes[uses.at[i].node].op;
-        if (op >= EPI_OP_LT && op <= EPI_OP_NE)
+        if (epi_op_compares(op))
             return true;
     }
     return false;

@@ -124,7 +124,7 @@ static void find_values(chooser *c, int q) {
     }
     while (heap.count) {
         int node = heap_take(&heap), behind = c->behind[c->place[node]] + s->forced[node];
-        int work = c->work[c->place[node]] + (epi_op_is_dear(s->g->nodes[node].op) ? DEAR : 1);
+        int work = c->work[c->place[node]] + (epi_ops[s->g->nodes[node].op].expensive ? DEAR : 1);
         bool near = behind <= MOST_BEHIND && work <= MOST_WORK;
         bool opens = (near || isinf(price(c, q, node))) && !part.alone && can_remake(s, &part, node);
         c->remade[c->place[node]] = opens;

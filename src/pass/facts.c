@@ -9,36 +9,18 @@
 /* The depth of a cotangent: it is there when all of the forward is. */
 enum { AFTER_ALL = 1000000 };
 
-static bool is_positive_number(const epi_graph *g, int node) {
-    double number;
-    return epi_is_number(g, node, &number) && number > 0;
-}
-
 /* From what is known of its operands. */
 static void find_signs(const epi_facts *facts, const epi_node *n, epi_fact *out) {
-    const epi_fact *at = facts->at;
-    const int *a = n->arg;
-    switch (n->op) {
-    case EPI_OP_CONST: out->positive = out->divides = n->value > 0; break;
-    case EPI_OP_SIZE:
-    case EPI_OP_RSQRT: out->positive = out->divides = true; break;
-    case EPI_OP_EXP:
-    case EPI_OP_EXP2:
-    case EPI_OP_SIGMOID: out->positive = true; break;
-    case EPI_OP_MAX:
-        out->positive = at[a[0]].positive || at[a[1]].positive;
-        out->divides = is_positive_number(facts->g, a[0]) || is_positive_number(facts->g, a[1]);
-        break;
-    case EPI_OP_SUM:
-    case EPI_OP_MEAN: out->positive = at[a[0]].positive; break;
-    case EPI_OP_MUL:
-    case EPI_OP_DIV:
-    case EPI_OP_ADD:
-        out->positive = at[a[0]].positive && at[a[1]].positive;
-        out->divides = at[a[0]].divides && at[a[1]].divides;
-        break;
-    default: break;
+    const epi_op_row *row = &epi_ops[n->op];
+    bool any = false, positive = row->positive_of, divides = positive && row->cls == EPI_CLASS_MAP;
+    bool number = n->op == EPI_OP_CONST && n->value > 0;
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        any |= facts->at[n->arg[a]].positive;
+        positive &= facts->at[n->arg[a]].positive;
+        divides &= facts->at[n->arg[a]].divides;
     }
+    out->positive = row->positive || number || positive || (n->op == EPI_OP_MAX && any);
+    out->divides = row->divides || number || divides || epi_is_clamped(facts->g, n);
 }
 
 static epi_fact learn(const epi_facts *facts, int node) {
@@ -159,7 +141,7 @@ static int flat_operands(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
     if (n->has_stored || (n->whole && facts->free))
         return 0;
-    return n->op == EPI_OP_NEG ? 1 : n->op == EPI_OP_MUL || n->op == EPI_OP_DIV ? 2 : 0;
+    return n->op == EPI_OP_NEG ? 1 : epi_op_has_factors(n->op) ? 2 : 0;
 }
 
 /* The forms of its operands are known. */
@@ -266,7 +248,7 @@ int epi_flat_terms(epi_facts *facts, int node, epi_form *terms) {
         if (!fact)
             return 0;
         const epi_node n = facts->g->nodes[at];
-        bool sum = (n.op == EPI_OP_ADD || n.op == EPI_OP_SUB) && !n.has_stored;
+        bool sum = epi_op_has_terms(n.op) && !n.has_stored;
         if (sum && (at == node || !fact->keep)) {
             if (count + 2 > EPI_MOST_TERMS)
                 return 0;
@@ -279,7 +261,7 @@ int epi_flat_terms(epi_facts *facts, int node, epi_form *terms) {
         epi_form f = epi_flat_form(facts, at);
         epi_op op = f.count == 1 ? facts->g->nodes[f.at[0].node].op : EPI_OP_COUNT;
         if (f.count == 1 && f.at[0].power == 1 && f.at[0].node != at && isfinite(f.number) &&
-            (op == EPI_OP_ADD || op == EPI_OP_SUB)) { /* a number times a sum */
+            epi_op_has_terms(op)) { /* a number times a sum */
             todo[count] = f.at[0].node;
             sign[count++] = by * f.number;
             continue;

@@ -21,6 +21,12 @@ bool epi_is_zero(const epi_graph *g, int node) {
     return epi_is_number(g, node, &number) && number == 0;
 }
 
+bool epi_is_clamped(const epi_graph *g, const epi_node *n) {
+    double number;
+    return n->op == EPI_OP_MAX && ((epi_is_number(g, n->arg[0], &number) && number > 0) ||
+                                   (epi_is_number(g, n->arg[1], &number) && number > 0));
+}
+
 bool epi_is_zeros(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
     return n->op == EPI_OP_MUL && epi_is_zero(g, n->arg[0]) && g->nodes[n->arg[1]].op == EPI_OP_INDEX;
@@ -219,9 +225,8 @@ bool epi_forms_join(const epi_graph *g, const epi_form *x, const epi_form *y) {
         y->number != 1)
         return false;
     const epi_node *a = &g->nodes[x->at[0].node], *b = &g->nodes[y->at[0].node];
-    return a->op == b->op && (a->op == EPI_OP_JOIN || a->op == EPI_OP_CONCAT) && !a->has_stored &&
-           !b->has_stored && epi_axis_equal(a->over.at[0], b->over.at[0]) &&
-           epi_axes_same_set(&a->axes, &b->axes);
+    return a->op == b->op && epi_ops[a->op].joins && !a->has_stored && !b->has_stored &&
+           epi_axis_equal(a->over.at[0], b->over.at[0]) && epi_axes_same_set(&a->axes, &b->axes);
 }
 
 /* ---- sums ---- */

@@ -22,6 +22,8 @@ typedef struct epi_form {
 /* A constant, or one with a minus. */
 bool epi_is_number(const epi_graph *g, int node, double *number);
 bool epi_is_zero(const epi_graph *g, int node); /* is it the number 0? */
+/* Is it max(x, 1) or the like: never below a number that is positive? */
+bool epi_is_clamped(const epi_graph *g, const epi_node *n);
 /* Is it 0*index(X), by which epi_graph_complete gives a value an axis? */
 bool epi_is_zeros(const epi_graph *g, int node);
 epi_form epi_form_of(const epi_graph *g, int node, int power);

@@ -77,7 +77,7 @@ static epi_axes rule_axes(const epi_graph *f, const epi_node *n, int operand) {
     epi_axes axes = n->axes;
     if (n->op == EPI_OP_UPDATE && operand == 2)
         return epi_axes_without(&n->axes, &n->over);
-    if (n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT)
+    if (epi_ops[n->op].joins)
         axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
     if (n->op == EPI_OP_SCATTER) { /* what gather takes back */
         epi_axes rest = epi_axes_without(&n->axes, &n->over);

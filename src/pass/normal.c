@@ -47,7 +47,7 @@ int epi_normal_build(epi_facts *facts, const epi_form *f) {
 }
 
 static bool is_sum(const epi_graph *g, int node) {
-    return g->nodes[node].op == EPI_OP_ADD || g->nodes[node].op == EPI_OP_SUB;
+    return epi_op_has_terms(g->nodes[node].op);
 }
 
 /* ---- products of matrices ---- */
@@ -524,7 +524,7 @@ static int one_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
     epi_graph *g = facts->g;
     epi_axes over = {1, {axis}};
     epi_form f = epi_flat_form(facts, node), rest, own = epi_form_having(g, &f, &over, &rest);
-    bool pairs = op == EPI_OP_EVEN || op == EPI_OP_ODD, second = op == EPI_OP_ODD || op == EPI_OP_HIGH;
+    bool pairs = epi_ops[op].pairs, second = epi_ops[op].second;
     int value = epi_normal_build(facts, &own);
     if (value == EPI_NO_NODE)
         return value;

@@ -23,39 +23,8 @@ typedef struct search {
     bool *once;  /* by node: it is a root that is made once */
 } search;
 
-/* Does the operation give the same bits wherever it is carried out? */
-static bool is_exact_op(const epi_node *n) {
-    switch (n->op) {
-    case EPI_OP_NEG:
-    case EPI_OP_MIN:
-    case EPI_OP_MAX:
-    case EPI_OP_ABS:
-    case EPI_OP_SIGN:
-    case EPI_OP_FLOOR:
-    case EPI_OP_ROUND:
-    case EPI_OP_RELU:
-    case EPI_OP_BF16:
-    case EPI_OP_F16:
-    case EPI_OP_WHERE:
-    case EPI_OP_NOT:
-    case EPI_OP_GATHER:
-    case EPI_OP_UPDATE:
-    case EPI_OP_RMAX:
-    case EPI_OP_RMIN:
-    case EPI_OP_RENAME:
-    case EPI_OP_UNIFORM: return true;
-    default:
-        return epi_ops[n->op].cls == EPI_CLASS_LEAF || epi_ops[n->op].cls == EPI_CLASS_SPLIT ||
-               (n->op >= EPI_OP_LT && n->op <= EPI_OP_OR);
-    }
-}
-
 static bool is_extreme(const epi_node *n) {
     return n->op == EPI_OP_RMAX || n->op == EPI_OP_RMIN;
-}
-
-static bool is_comparison(const epi_node *n) {
-    return n->op >= EPI_OP_LT && n->op <= EPI_OP_NE;
 }
 
 /* Has the input no other numbers than the storage type? */
@@ -67,7 +36,8 @@ static bool is_of_storage(const search *s, int tensor) {
 
 /* Is the operand one that the elements of the result are of? */
 static bool gives_elements(const epi_node *n, int operand) {
-    return operand != (n->op == EPI_OP_WHERE ? 0 : epi_ops[n->op].cls == EPI_CLASS_MOVE ? 1 : -1);
+    unsigned elements = epi_ops[n->op].elements;
+    return !elements || elements >> operand & 1;
 }
 
 /* Are its elements those of one operand, and numbers that storing does not change? */
@@ -83,20 +53,12 @@ static bool is_one_of(const search *s, const epi_node *n, int operand) {
 static bool is_plain(const search *s, const epi_node *n) {
     if (n->has_stored || s->storage == EPI_F32)
         return n->has_stored ? n->stored == EPI_F32 : true;
-    switch (n->op) {
-    case EPI_OP_INPUT: return is_of_storage(s, n->tensor);
-    case EPI_OP_CONST: return isinf(n->value) || (fabs(n->value) <= 256 && n->value == rint(n->value));
-    case EPI_OP_SIGN:
-    case EPI_OP_NOT: return true;
-    case EPI_OP_INDEX:
-    case EPI_OP_SIZE:
-    case EPI_OP_UNIFORM:
-    case EPI_OP_BF16:
-    case EPI_OP_F16: return false;
-    default: break;
-    }
-    if (n->op >= EPI_OP_LT && n->op <= EPI_OP_OR)
-        return true;
+    if (n->op == EPI_OP_INPUT)
+        return is_of_storage(s, n->tensor);
+    if (n->op == EPI_OP_CONST || epi_ops[n->op].signs)
+        return epi_is_few(n);
+    if (epi_ops[n->op].along == EPI_WHOLE || epi_ops[n->op].narrows)
+        return false;
     for (int a = 0; a < epi_node_operands(n); a++)
         if (gives_elements(n, a) && !s->plain[n->arg[a]])
             return false;
@@ -115,9 +77,9 @@ static void find_roots(search *s) {
             }
         s->plain[i] = is_plain(s, n);
         bool there = epi_ops[n->op].cls == EPI_CLASS_LEAF && (s->types || n->op != EPI_OP_INPUT);
-        s->exact[i] = is_exact_op(n) && !vague && (there || s->plain[i]);
+        s->exact[i] = epi_ops[n->op].exact && !vague && (there || s->plain[i]);
         s->root[i] =
-            is_exact_op(n) && vague == 1 && !is_extreme(n) && is_one_of(s, n, from) ? s->root[from] : i;
+            epi_ops[n->op].exact && vague == 1 && !is_extreme(n) && is_one_of(s, n, from) ? s->root[from] : i;
         s->of[i] = is_extreme(n) && vague ? s->root[from] : EPI_NO_NODE;
     }
 }
@@ -138,7 +100,7 @@ static int list_roots(const search *s, const epi_node *n, int *out) {
         int root = s->root[n->arg[a]];
         const epi_node *r = &s->g->nodes[root];
         out[count++] = root;
-        bool opens = r->op == EPI_OP_SUB || (is_exact_op(r) && !is_extreme(r));
+        bool opens = r->op == EPI_OP_SUB || (epi_ops[r->op].exact && !is_extreme(r));
         for (int b = 0; b < epi_node_operands(r) && opens; b++)
             out[count++] = s->root[r->arg[b]];
     }
@@ -148,7 +110,7 @@ static int list_roots(const search *s, const epi_node *n, int *out) {
 /* Is it a comparison of a value with its own extreme? Then the value is made once. */
 static bool note_asking(search *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    int roots[8], count = is_comparison(n) && s->g->live[node] ? list_roots(s, n, roots) : 0;
+    int roots[8], count = epi_op_compares(n->op) && s->g->live[node] ? list_roots(s, n, roots) : 0;
     bool asks = false;
     for (int i = 0; i < count; i++)
         for (int j = 0; j < count; j++)
@@ -200,7 +162,7 @@ void epi_once_store(epi_graph *g) {
         const epi_node *n = &g->nodes[i];
         for (int a = 0; a < epi_node_operands(n) && asks[i]; a++) {
             epi_node *top = &g->nodes[n->arg[a]];
-            if (top->has_stored && (top->op == EPI_OP_RMAX || top->op == EPI_OP_RMIN))
+            if (top->has_stored && is_extreme(top))
                 top->stored = EPI_F32;
         }
     }
@@ -252,7 +214,7 @@ static void write_graph(writer *w, const bool *asks) {
         w->fresh[i] = sees ? copy_asked(w, n) : epi_graph_copy(w->g, n, w->fresh);
         if (w->s->once[i])
             w->asked[i] = epi_graph_once(w->g, w->fresh[i]);
-        else if (!sees && takes && (is_exact_op(n) || n->op == EPI_OP_SUB))
+        else if (!sees && takes && (epi_ops[n->op].exact || n->op == EPI_OP_SUB))
             w->asked[i] = copy_asked(w, n);
     }
     epi_graph_end(w->g, in, w->fresh);

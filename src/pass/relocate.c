@@ -236,7 +236,7 @@ int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *fo
             add_hand(&s, i);
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
         const epi_node *n = &g->nodes[i];
-        if (!may[i] || (n->op != EPI_OP_SUM && n->op != EPI_OP_MEAN))
+        if (!may[i] || !epi_ops[n->op].adds)
             continue;
         epi_axes over = n->over;
         if (!feeds_back(&s, i, &over))
@@ -278,7 +278,7 @@ static epi_form operand_form(copying *c, int node) {
 /* A product with a factor that was replaced; false: it is none, or there is no room. */
 static bool copy_product(copying *c, int node) {
     const epi_node *n = &c->in->nodes[node];
-    bool two = n->op == EPI_OP_MUL || n->op == EPI_OP_DIV;
+    bool two = epi_op_has_factors(n->op);
     if (n->has_stored || (!two && n->op != EPI_OP_NEG) ||
         (!c->forms[n->arg[0]] && !(two && c->forms[n->arg[1]])))
         return false;

@@ -93,7 +93,7 @@ int epi_reuse(epi_facts *facts, int *found) {
         return 0;
     find_stored(&s);
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
-        bool sum = g->live[i] && (g->nodes[i].op == EPI_OP_SUM || g->nodes[i].op == EPI_OP_MEAN);
+        bool sum = g->live[i] && epi_ops[g->nodes[i].op].adds;
         int from, value = sum ? find_one(&s, i, &from) : EPI_NO_NODE;
         if (value != EPI_NO_NODE && !epi_reaches(facts, value, i, found, i))
             found[i] = value, g->nodes[from].whole = true;

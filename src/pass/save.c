@@ -341,7 +341,7 @@ static int statistic_of(const split *s, int node, const int *of) {
 /* What a map needs, by what its operands need. An operand that is in memory needs nothing. */
 static int need_of(const split *s, int node, const int *need, const int *of) {
     const epi_node *n = &s->g.nodes[node];
-    bool scales = n->op == EPI_OP_MUL || n->op == EPI_OP_DIV;
+    bool scales = epi_op_has_factors(n->op);
     int most = NEEDS_NOTHING;
     for (int a = 0; a < 3 && epi_ops[n->op].cls == EPI_CLASS_MAP; a++) {
         int arg = n->arg[a];

@@ -110,12 +110,9 @@ static void find_quotients(rewrite *r, epi_form *f) {
 /* max(x, 1), a size and the like: what may divide 0. */
 static bool is_above_zero(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
-    double number;
     if (n->op == EPI_OP_SQRT || n->op == EPI_OP_RSQRT)
         n = &g->nodes[n->arg[0]];
-    return n->op == EPI_OP_SIZE ||
-           (n->op == EPI_OP_MAX && ((epi_is_number(g, n->arg[0], &number) && number > 0) ||
-                                    (epi_is_number(g, n->arg[1], &number) && number > 0)));
+    return n->op == EPI_OP_SIZE || epi_is_clamped(g, n);
 }
 
 static epi_form scaled(rewrite *r, const epi_node *n) {
@@ -138,7 +135,7 @@ static epi_form scaled(rewrite *r, const epi_node *n) {
 /* So deep and no deeper: a value that is used often has a long chain of sums as its gradient. */
 static void collect_terms(rewrite *r, int node, double sign, int depth, terms *out) {
     const epi_node *n = &r->in->nodes[node];
-    if (is_open(r, node) && (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB) && depth < MOST_TERMS) {
+    if (is_open(r, node) && epi_op_has_terms(n->op) && depth < MOST_TERMS) {
         collect_terms(r, n->arg[0], sign, depth + 1, out);
         collect_terms(r, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, depth + 1, out);
         return;
@@ -155,8 +152,7 @@ static bool write_out(const epi_graph *g, const epi_form *f, int depth, epi_form
     *out = (epi_form){.number = f->number};
     for (int i = 0; i < f->count; i++) {
         const epi_node *n = &g->nodes[f->at[i].node];
-        if (f->at[i].power != 1 || (n->op != EPI_OP_MUL && n->op != EPI_OP_DIV) ||
-            depth == EPI_MOST_FACTORS) {
+        if (f->at[i].power != 1 || !epi_op_has_factors(n->op) || depth == EPI_MOST_FACTORS) {
             epi_form one = {.number = 1, .count = 1, .at = {f->at[i]}};
             if (!epi_form_multiply(g, out, &one, 1))
                 return false;
@@ -341,7 +337,7 @@ static bool sum_terms(rewrite *r, const epi_node *n, epi_form *out) {
     int of = minus ? r->in->nodes[n->arg[0]].arg[0] : n->arg[0];
     const epi_node *sum = &r->in->nodes[of];
     terms *t = r->terms;
-    if (of < r->first || (sum->op != EPI_OP_ADD && sum->op != EPI_OP_SUB))
+    if (of < r->first || !epi_op_has_terms(sum->op))
         return false;
     double sign = minus ? -1 : 1;
     t->count = 0;

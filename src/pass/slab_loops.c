@@ -7,8 +7,7 @@ static bool has_dim(const epi_axes *axes, int dim) {
 }
 
 bool epi_slabs_is_sum(const epi_slab_maker *m, const epi_node *n) {
-    return (n->op == EPI_OP_SUM || n->op == EPI_OP_MEAN || n->op == EPI_OP_MATMUL) &&
-           has_dim(&n->over, m->dim);
+    return (epi_ops[n->op].adds || n->op == EPI_OP_MATMUL) && has_dim(&n->over, m->dim);
 }
 
 /* Are positions wanted for nothing but to give a value the axis? */

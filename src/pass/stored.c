@@ -31,24 +31,16 @@ static bool is_rounded(const search *s, int tensor) {
     return epi_dtype_is_narrow(type);
 }
 
-/* Truth and signs, integers up to 256, infinity, and choices among these. */
+bool epi_is_few(const epi_node *n) {
+    return epi_ops[n->op].signs ||
+           (n->op == EPI_OP_CONST &&
+            (isinf(n->value) || (fabs(n->value) <= 256 && n->value == rint(n->value))));
+}
+
+/* Is it one of these, or a choice among them? */
 static bool is_few(const search *s, const epi_node *n) {
-    switch (n->op) {
-    case EPI_OP_LT:
-    case EPI_OP_LE:
-    case EPI_OP_GT:
-    case EPI_OP_GE:
-    case EPI_OP_EQ:
-    case EPI_OP_NE:
-    case EPI_OP_AND:
-    case EPI_OP_OR:
-    case EPI_OP_NOT:
-    case EPI_OP_SIGN: return true;
-    case EPI_OP_CONST: return isinf(n->value) || (fabs(n->value) <= 256 && n->value == rint(n->value));
-    case EPI_OP_NEG: return s->few[n->arg[0]];
-    case EPI_OP_WHERE: return s->few[n->arg[1]] && s->few[n->arg[2]];
-    default: return false;
-    }
+    return epi_is_few(n) || (n->op == EPI_OP_NEG && s->few[n->arg[0]]) ||
+           (n->op == EPI_OP_WHERE && s->few[n->arg[1]] && s->few[n->arg[2]]);
 }
 
 /* The wider of what is said of two values; EPI_DTYPE_COUNT: nothing. */
@@ -56,27 +48,10 @@ static epi_dtype both_of(epi_dtype a, epi_dtype b) {
     return a == EPI_DTYPE_COUNT ? b : b == EPI_DTYPE_COUNT ? a : epi_dtype_wider(a, b);
 }
 
-/* Are elements of this operand, or their negatives, elements of the result? */
-static bool has_elements_of(const epi_node *n, int operand) {
-    switch (n->op) {
-    case EPI_OP_NEG:
-    case EPI_OP_ABS:
-    case EPI_OP_RELU:
-    case EPI_OP_MIN:
-    case EPI_OP_MAX:
-    case EPI_OP_RENAME:
-    case EPI_OP_ONCE: return true;
-    case EPI_OP_WHERE: return operand > 0;
-    case EPI_OP_GATHER:
-    case EPI_OP_UPDATE: return operand != 1;
-    default: return epi_ops[n->op].cls == EPI_CLASS_SPLIT;
-    }
-}
-
 static epi_dtype moved_type(const search *s, const epi_node *n) {
     epi_dtype type = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
     for (int a = 0; a < epi_node_operands(n) && !n->has_stored; a++)
-        if (has_elements_of(n, a))
+        if (epi_ops[n->op].elements >> a & 1)
             type = both_of(type, s->moved[n->arg[a]]);
     return type;
 }
@@ -104,13 +79,9 @@ static void find_made(search *s) {
 
 /* Are elements of this operand elements of the result, or made into such one by one? */
 static bool is_elementwise(const epi_node *user, int operand) {
-    switch (epi_ops[user->op].cls) {
-    case EPI_CLASS_MAP:
-    case EPI_CLASS_SPLIT:
-    case EPI_CLASS_VIEW: return true;
-    case EPI_CLASS_MOVE: return user->op != EPI_OP_SCATTER && operand != 1;
-    default: return false;
-    }
+    const epi_op_row *row = &epi_ops[user->op];
+    return (row->along == EPI_ELEMENTWISE || row->along == EPI_MOVES) &&
+           !(row->cls == EPI_CLASS_MOVE && operand == 1);
 }
 
 bool epi_feeds_product(const epi_graph *g, int node) {

@@ -13,6 +13,10 @@ static inline bool epi_is_vector(const epi_axes *axes) {
 /* Does a product take the value? Its operands are of the storage type. */
 bool epi_feeds_product(const epi_graph *g, int node);
 
+/* Are its elements among a few numbers that both 16-bit types have: truth and signs, integers up to 256,
+ * infinity? */
+bool epi_is_few(const epi_node *n);
+
 /* By node: the type in which it is stored whatever its shape, or EPI_DTYPE_COUNT where its shape decides.
  * `types` has those of the tensors, and `storage` the storage type; NULL and EPI_DTYPE_COUNT: only what the
  * text says is known. NULL: no memory. The graph is finished. */

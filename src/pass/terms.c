@@ -167,7 +167,7 @@ static bool is_sum_like(const epi_graph *g, int node, const epi_node *like, cons
     sources own = {0};
     if (depth == MOST_DEPTH || !used_once(g, node) || n->has_stored)
         return false;
-    if (n->op == EPI_OP_ADD || n->op == EPI_OP_SUB)
+    if (epi_op_has_terms(n->op))
         return is_sum_like(g, n->arg[0], like, from, depth + 1) &&
                is_sum_like(g, n->arg[1], like, from, depth + 1);
     if (n->op != like->op || !epi_axes_same_set(&n->over, &like->over) ||
@@ -182,14 +182,13 @@ static bool is_sum_like(const epi_graph *g, int node, const epi_node *like, cons
 static const epi_node *sums_of(const epi_graph *g, const bool *forward, int node) {
     const epi_node *n = &g->nodes[node], *first = n;
     sources from = {0};
-    for (int at = node, depth = 0; (first->op == EPI_OP_ADD || first->op == EPI_OP_SUB) && depth < MOST_DEPTH;
-         depth++) {
+    for (int at = node, depth = 0; epi_op_has_terms(first->op) && depth < MOST_DEPTH; depth++) {
         at = first->arg[0];
         if (forward[at] != forward[node])
             return NULL;
         first = &g->nodes[at];
     }
-    if (first == n || (first->op != EPI_OP_SUM && first->op != EPI_OP_MEAN))
+    if (first == n || !epi_ops[first->op].adds)
         return NULL;
     find_sources(g, first->arg[0], 0, &from);
     bool all = from.count >= 0 && is_sum_like(g, n->arg[0], first, &from, 0) &&
@@ -207,7 +206,7 @@ static bool find_sums(const epi_graph *g, const bool *forward) {
 /* What is summed by a value that is_sum_like. */
 static int write_terms(epi_graph *g, const epi_graph *in, int node, const int *fresh) {
     const epi_node *n = &in->nodes[node];
-    if (n->op != EPI_OP_ADD && n->op != EPI_OP_SUB)
+    if (!epi_op_has_terms(n->op))
         return fresh[n->arg[0]];
     int a = write_terms(g, in, n->arg[0], fresh), b = write_terms(g, in, n->arg[1], fresh);
     return epi_graph_map2(g, n->op, a, b);

@@ -134,7 +134,7 @@ static bool is_of_elements(const builder *b, int node) {
 /* A sum or difference with a product of elements that nothing else needs becomes one step. False: it is none.
  */
 static bool plan_muladd(const builder *b, task *t, const epi_node *n) {
-    if ((n->op != EPI_OP_ADD && n->op != EPI_OP_SUB) || !t->rows || t->scale == EPI_SCALE_NONE)
+    if (!epi_op_has_terms(n->op) || !t->rows || t->scale == EPI_SCALE_NONE)
         return false;
     for (int a = 0; a < 2; a++) {
         const epi_node *m = &b->g->nodes[n->arg[a]];
@@ -154,10 +154,10 @@ static bool plan_muladd(const builder *b, task *t, const epi_node *n) {
 }
 
 static void plan_map(const builder *b, task *t, const epi_node *n) {
-    bool map = epi_ops[n->op].cls == EPI_CLASS_MAP, join = n->op == EPI_OP_JOIN || n->op == EPI_OP_CONCAT;
+    bool map = epi_ops[n->op].cls == EPI_CLASS_MAP, join = epi_ops[n->op].joins;
     epi_scale inner = map ? meeting_scale(b, n, t->scale) : join ? EPI_SCALE_COARSE : EPI_SCALE_FINE;
     t->step.kind = map ? EPI_INSTR_MAP : join ? EPI_INSTR_JOIN : EPI_INSTR_SPLIT;
-    t->step.odd = n->op == EPI_OP_ODD || n->op == EPI_OP_HIGH;
+    t->step.odd = epi_ops[n->op].second;
     for (int a = 0; a < epi_ops[n->op].arity; a++)
         add_operand(t, n->arg[a], inner);
 }

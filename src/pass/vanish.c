@@ -38,7 +38,7 @@ static int freed(epi_graph *g, int node, int condition) {
     epi_node n = g->nodes[node];
     if (n.op == EPI_OP_WHERE && n.arg[0] == condition)
         return n.arg[1];
-    bool both = n.op == EPI_OP_ADD || n.op == EPI_OP_SUB, done = false;
+    bool both = epi_op_has_terms(n.op), done = false;
     for (int a = n.op == EPI_OP_WHERE; a < 2 && n.arg[a] != EPI_NO_NODE && !(done && !both); a++) {
         int looks = MOST_LOOKED_AT;
         done = vanishes(g, n.arg[a], condition, &looks);

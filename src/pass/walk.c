@@ -120,7 +120,7 @@ int64_t epi_columns_offset(const epi_columns *c, int64_t column) {
 
 int64_t epi_ref_half(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes) {
     epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
-    bool pairs = n->op == EPI_OP_JOIN || n->op == EPI_OP_EVEN || n->op == EPI_OP_ODD;
+    bool pairs = epi_ops[n->op].pairs;
     int at = epi_axes_find(&whole->axes, fine);
     int64_t step = whole->strides[at];
     whole->axes.at[at] = coarse;
