@@ -568,6 +568,7 @@ expect 0 '^f  *2 kernels  *[0-9.]* ' bench layers.epi --dims T=64,D=32,F=64 --re
 rm layers.epi
 expect 2 'wants --dims' bench matmul:matmul
 expect 2 'multiples of 128' bench --size 100
+expect 0 '^swiglu_backward  *128x128x128 ' bench --size 128 --repeat 1
 expect 1 'no such file' bench nosuch --dims A=1 --out b.json
 that 'a failed bench replaces nothing' grep -q '"fused_ms"' b.json
 mkdir broken && cp syntax.epi broken/
@@ -641,6 +642,20 @@ expect 0 'fused' bench "${params[@]}" --repeat 1
 expect 0 'w: param bf16\[F,D\]) -> y\[T,F\] {' fmt - <<<'f(x[T,D],w:param  bf16[F,D])->y[T,F]{y=x@w}'
 expect 1 'a param is an input' check - <<<'f(x[T]) -> y: param[T] { y = x }'
 expect 2 'wants free or written' show "${norm[@]}" --algebra loose
+echo 'f(x[T,D], a[T,E], wo[D,E], g[D], w[F,D]) -> z[T,F] { h = x + a @ wo  z = (h*rsqrt(mean(h*h, D))*g) @ w }' >delayed.epi
+expect 0 '^rewritten: delay 1.*; 2 parts instead of 3' show delayed.epi --dims T=1024,D=1024,E=1024,F=1024
+that 'as written it is not rewritten' test -z "$("$epilog" show delayed.epi --dims T=1024,D=1024,E=1024,F=1024 --algebra written | grep rewritten)"
+rm delayed.epi
+
+# paths and seeds
+error_of() { "$epilog" run matmul --dims M=3,N=4,K=5 --path "$1" | awk '/^c / { print ($4 '"$2"') }'; }
+that 'the naive path has the naive error' test "$(error_of naive '== $5')" = 1
+that 'the reference is rounded once' test "$(error_of reference '<= 2^-24')" = 1
+for seed in 1 1 2; do
+    "$epilog" run matmul --dims M=3,N=4,K=5 --seed $seed --no-check --out - 2>/dev/null | cksum
+done >sums
+that 'a seed tells the inputs' test "$(uniq sums | wc -l)" -eq 2
+rm sums
 expect 2 'wants exact or packed' show "${norm[@]}" --arch sm_90a --rounding loose
 expect 2 'does not go with --device' show "${norm[@]}" --arch sm_90a --device cpu
 expect 2 'no CUDA text' show "${norm[@]}" --cuda --device cpu
