@@ -325,15 +325,6 @@ static void standard_dims(cli_options *o, const char *dims, int64_t size) {
             o->dims[o->dim_count++] = (epi_dim_binding){single[i], size};
 }
 
-static bool has_axis(const epi_program *program, const char *dim) {
-    epi_tensor_info info;
-    for (int i = 0; i < epi_program_tensor_count(program); i++)
-        for (int a = 0; epi_program_tensor(program, i, &info) == EPI_OK && a < info.rank; a++)
-            if (!strcmp(info.axes[a].dim, dim))
-                return true;
-    return false;
-}
-
 static bool has_tensor(const epi_program *program, const char *name) {
     epi_tensor_info info;
     for (int i = 0; i < epi_program_tensor_count(program); i++)
@@ -366,10 +357,10 @@ static int check_open(const cli_options *o, const known_names *known) {
 static void keep_own(cli_options *o, const epi_program *program, const known_names *known) {
     int opens = 0, dims = 0, types = 0, scalars = 0;
     for (int i = 0; i < o->open_count; i++)
-        if (has_axis(program, o->open[i].name))
+        if (cli_has_axis(program, o->open[i].name))
             o->open[opens++] = o->open[i];
     for (int i = 0; i < o->dim_count; i++)
-        if (!known->dims[i] || has_axis(program, o->dims[i].name))
+        if (!known->dims[i] || cli_has_axis(program, o->dims[i].name))
             o->dims[dims++] = o->dims[i];
     for (int i = 0; i < o->type_count; i++)
         if (!known->types[i] || has_tensor(program, o->types[i].tensor))
@@ -391,7 +382,7 @@ static void find_known(const cli_options *o, known_names *known) {
         if (cli_program_open(&s, o->names[n], &err) != EPI_OK)
             continue;
         for (int i = 0; i < o->dim_count; i++)
-            known->dims[i] |= has_axis(s.program, o->dims[i].name);
+            known->dims[i] |= cli_has_axis(s.program, o->dims[i].name);
         for (int i = 0; i < o->type_count; i++)
             known->types[i] |= has_tensor(s.program, o->types[i].tensor);
         for (int i = 0; i < o->scalar_count; i++)

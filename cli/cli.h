@@ -184,6 +184,9 @@ void cli_look_at_outputs(const cli_data *d, cli_error_row *rows);
 double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, bool *ok);
 
 epi_options cli_compile_options(const cli_options *o);
+/* The same with the sizes of axes that the program has, which are put into `dims`. */
+epi_options cli_own_options(const epi_program *program, const cli_options *o, epi_dim_binding *dims);
+bool cli_has_axis(const epi_program *program, const char *axis);
 /* The same with the axes of --open open, up to their largest sizes; the lists are in `room`, with the sizes
  * that --dims gives. Complains of an axis that the program does not have, or that --dims gives no size of. */
 typedef struct cli_open {

@@ -88,18 +88,6 @@ static void explain_check(const epi_program *p, const char *path, const cli_opti
 
 /* ---- 2: its gradients ---- */
 
-/* Options with the sizes of the axes that a program has. */
-static epi_options own_options(const epi_program *p, const cli_options *o, epi_dim_binding *dims) {
-    epi_options options = cli_compile_options(o);
-    options.dims = dims;
-    options.dim_count = 0;
-    for (int i = 0; i < o->dim_count; i++)
-        for (int d = 0; d < epi_program_dim_count(p); d++)
-            if (!strcmp(epi_program_dim(p, d), o->dims[i].name))
-                dims[options.dim_count++] = o->dims[i];
-    return options;
-}
-
 static int explain_grad(const epi_program *p, const cli_options *o) {
     epi_error err;
     cli_wrt wrt;
@@ -124,7 +112,7 @@ static int explain_grad(const epi_program *p, const cli_options *o) {
     print_indented(text);
     free(text);
     epi_dim_binding dims[CLI_MAX_BINDINGS];
-    epi_options options = own_options(g, o, dims);
+    epi_options options = cli_own_options(g, o, dims);
     epi_kernel *k;
     if (o->dim_count && epi_kernel_compile(g, &options, &k, &err) == EPI_OK) {
         epi_kernel_info info;

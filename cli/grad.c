@@ -51,18 +51,12 @@ static bool has_tensor(const epi_program *p, const char *name, bool output) {
 static int count_kept(const epi_program *program, const epi_program *backward, const cli_options *o,
                       bool print, double *total) {
     epi_dim_binding dims[CLI_MAX_BINDINGS];
-    epi_options options = cli_compile_options(o);
+    epi_options options = cli_own_options(backward, o, dims);
     epi_kernel *kernel;
     epi_error err;
     *total = 0;
-    options.dims = dims;
-    options.dim_count = 0;
     options.path = EPI_PATH_REFERENCE;
     options.memory = 0;
-    for (int i = 0; i < o->dim_count; i++)
-        for (int d = 0; d < epi_program_dim_count(backward); d++)
-            if (!strcmp(epi_program_dim(backward, d), o->dims[i].name))
-                dims[options.dim_count++] = o->dims[i];
     if (epi_kernel_compile(backward, &options, &kernel, &err) != EPI_OK)
         return cli_fail(&err);
     printf("%s", print ? "\n" : "");

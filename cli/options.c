@@ -336,17 +336,31 @@ epi_options cli_compile_options(const cli_options *o) {
                                     .memory = o->path == EPI_PATH_FUSED ? o->memory : 0);
 }
 
+bool cli_has_axis(const epi_program *program, const char *axis) {
+    for (int d = 0; d < epi_program_dim_count(program); d++)
+        if (!strcmp(epi_program_dim(program, d), axis))
+            return true;
+    return false;
+}
+
+epi_options cli_own_options(const epi_program *program, const cli_options *o, epi_dim_binding *dims) {
+    epi_options options = cli_compile_options(o);
+    options.dims = dims;
+    options.dim_count = 0;
+    for (int i = 0; i < o->dim_count; i++)
+        if (cli_has_axis(program, o->dims[i].name))
+            dims[options.dim_count++] = o->dims[i];
+    return options;
+}
+
 /* Complains of an axis of --open that the program does not have. */
 static int check_open_axis(const epi_program *program, const char *axis) {
     char all[256] = "";
     int n = 0;
-    for (int i = 0; i < epi_program_dim_count(program); i++) {
-        if (!strcmp(epi_program_dim(program, i), axis))
-            return EXIT_OK;
-        if (n < (int)sizeof all - 40)
-            n += snprintf(all + n, sizeof all - (size_t)n, "%s%.32s", i ? ", " : "",
-                          epi_program_dim(program, i));
-    }
+    if (cli_has_axis(program, axis))
+        return EXIT_OK;
+    for (int i = 0; i < epi_program_dim_count(program) && n < (int)sizeof all - 40; i++)
+        n += snprintf(all + n, sizeof all - (size_t)n, "%s%.32s", i ? ", " : "", epi_program_dim(program, i));
     return cli_complain(EXIT_USAGE, "--open names %s: %s has no such axis; it has %s", axis,
                         epi_program_name(program), n ? all : "none");
 }
