@@ -452,6 +452,61 @@ static void test_pair(size_t i, const way *w) {
     epi_module_free(m);
 }
 
+/* ---- quotients ---- */
+
+enum { WHOLE = 300 };
+
+/* For whole numbers a and n floor(a/n) is exact, and a/n is 1 or more where a is n or more. a is the column's
+ * number where n is the row's, and else the other way round; or n is one number. */
+static void test_quotients(const char *text, const char *dims, int n, const way *w) {
+    epi_module *m = parse(text);
+    ran r = {0};
+    int wrong = 0;
+    if (m && prepare(&r, epi_module_program(m, 0), dims, w)) {
+        const tensor *a = find(&r, "a"), *by = find(&r, "n"), *q = find(&r, "q"), *c = find(&r, "c");
+        int64_t rows = a->shape.count / WHOLE;
+        bool down = by && by->shape.rank == 1 && !strstr(text, "n: f32[T]");
+        problem_fill(&r.p, 5);
+        for (int64_t e = 0; e < a->shape.count; e++)
+            put_element(a->data, EPI_F32, e, (double)(1 + (down ? e / WHOLE : e % WHOLE)));
+        for (int64_t e = 0; by && e < by->shape.count; e++)
+            put_element(by->data, EPI_F32, e, (double)(n ? n : 1 + (by->shape.rank == 2 ? e / WHOLE : e)));
+        check(problem_run(r.k, &r.p), "%s runs", text);
+        for (int64_t e = 0; e < rows * WHOLE; e++) {
+            int64_t x = (int64_t)at(a, e), y = n ? n : 1 + (down ? e % WHOLE : e / WHOLE);
+            wrong += at(q, e) != (double)(x / y) || at(c, e) != (x >= y);
+        }
+        check(!wrong, "%s, %s, n = %d: %d quotients of whole numbers are off", text, name_of(w), n, wrong);
+    }
+    discard(&r);
+    epi_module_free(m);
+}
+
+/* By a row's number, a column's, an element's, a number that is given, and one of the text: in one kernel,
+ * and beside products, where the algebra is free to multiply out. */
+static void test_all_quotients(const way *w) {
+    static const char *const types[] = {"n: f32[T]", "n: f32[D]", "n: f32[T,D]"};
+    static const char out[] = "(q: i32[T,D], c[T,D], z[T,N]) { t = a/n  q = floor(t)  c = t >= 1\n"
+                              "  z = silu((2*x*rsqrt(mean(x*x, D) + 1)) @ w) }";
+    static const char one[] = "(q: f32[T,D], c[T,D]) { q = floor(a/n + 0)  c = not (a/n < 1) }";
+    char text[400], number[400];
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "f(a: f32[T,D], x[T,D], w[N,D], %s) -> %s", types[i], out);
+        test_quotients(text, "T=300,D=300,N=8", 0, w);
+        snprintf(text, sizeof text, "f(a: f32[T,D], %s) -> %s", types[i], one);
+        test_quotients(text, "T=300,D=300", 0, w);
+    }
+    for (int n = 1; n <= WHOLE; n += w->type == EPI_F32 ? 1 : 20) {
+        snprintf(text, sizeof text, "f(a: f32[T,D], n: f32) -> %s", one);
+        test_quotients(text, "T=2,D=300", n, w);
+        snprintf(number, sizeof number,
+                 "f(a: f32[T,D], x[T,D], w[N,D]) -> (q: f32[T,D], c[T,D], z[T,N]) { q = floor(a/%d + 0)\n"
+                 "  c = a/%d >= 1  z = silu((2*x*rsqrt(mean(x*x, D) + 1)) @ w) }",
+                 n, n);
+        test_quotients(number, "T=2,D=300,N=8", n, w);
+    }
+}
+
 int main(void) {
     epi_error err;
     if (epi_context_open(&ctx, &err) != EPI_OK)
@@ -486,6 +541,8 @@ int main(void) {
             if (ways[way].path == EPI_PATH_FUSED)
                 test_pair(i, &ways[way]);
     test_home();
+    for (int way = 0; way < WAYS; way++)
+        test_all_quotients(&ways[way]);
     epi_context_close(ctx);
     return finish();
 }

@@ -1834,6 +1834,14 @@ static void add_lengths(void) {
     }
 }
 
+/* Quotients that a step looks at are divisions, also where 16 bits are stored. */
+static void add_quotients(void) {
+    static const row_program quotients = {"../tests/choice", "quotients", "T", "D", "", 1, 1};
+    const loaded *l = add_rows(&quotients, 300, 300);
+    for (int capability = 80; l && capability <= 90; capability += 10)
+        add_kernel(l, (variant){EPI_BF16, EPI_PATH_FUSED, capability, NULL, true}, false);
+}
+
 enum { RANDOMS = 10 };
 static loaded random_programs[RANDOMS];
 static test_case random_cases[RANDOMS];
@@ -1906,8 +1914,10 @@ int main(int argc, char **argv) {
     }
     if (!rows && !sweep && !parts && !few && !moving && strcmp(mode, "open") != 0)
         add_attention();
-    if (!alone)
+    if (!alone) {
         add_lengths();
+        add_quotients();
+    }
     int always = kernel_count;
     if (!rows && !alone) {
         add_cases();

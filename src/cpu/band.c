@@ -193,7 +193,7 @@ void epi_band_reduce(const epi_band *t, const epi_instr *s, float *p, float *p2)
 /* Are elements divided by one number for a row? A tape does that by factors, so a strip does, too: which of
  * them it is follows from sizes. */
 static bool divides_row(const epi_band *t, const epi_instr *s) {
-    return s->full && s->op == EPI_OP_DIV && t->tile->values[s->arg[1]].scale == EPI_SCALE_NONE;
+    return s->full && s->inverse && t->tile->values[s->arg[1]].scale == EPI_SCALE_NONE;
 }
 
 void epi_band_run(const epi_band *t, int i) {

@@ -55,9 +55,9 @@ static epi_link_kind link_of_map(const builder *b, const epi_instr *s, int v, in
     case EPI_OP_ADD: return EPI_LINK_ADD;
     case EPI_OP_SUB: return first ? EPI_LINK_SUB : EPI_LINK_SUB_FROM;
     case EPI_OP_DIV:
-        return !first                                     ? EPI_LINK_DIV_FROM
-               : b->values[other].scale == EPI_SCALE_NONE ? EPI_LINK_OVER
-                                                          : EPI_LINK_DIV;
+        return !first                                                   ? EPI_LINK_DIV_FROM
+               : s->inverse && b->values[other].scale == EPI_SCALE_NONE ? EPI_LINK_OVER
+                                                                        : EPI_LINK_DIV;
     default: return EPI_LINK_NONE;
     }
 }

@@ -94,8 +94,8 @@ static inline bool epi_rows_loads_row(const epi_rows_design *d, int i) {
 }
 /* Is it a division of many elements by one number? That is a multiplication where 16 bits are stored. */
 static inline bool epi_rows_divides_often(const epi_rows_design *d, const epi_instr *s) {
-    return d->fast && s->kind == EPI_INSTR_MAP && s->op == EPI_OP_DIV &&
-           !epi_rows_has_columns(d, s->arg[1]) && epi_rows_has_columns(d, s->dst);
+    return d->fast && s->kind == EPI_INSTR_MAP && s->inverse && !epi_rows_has_columns(d, s->arg[1]) &&
+           epi_rows_has_columns(d, s->dst);
 }
 /* Is it the sum of exponentials of distances from this largest element, which count as zero where it is -inf
  * if `safe`? */

@@ -564,6 +564,8 @@ int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg) {
     memcpy(copy.arg, arg, sizeof copy.arg);
     int value = add_node(g, copy);
     epi_graph_store_as(g, value, n); /* an equal one may have been there */
+    if (value != EPI_NO_NODE)
+        g->nodes[epi_graph_value(g, value)].exact |= n->exact;
     return value;
 }
 

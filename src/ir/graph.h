@@ -47,6 +47,7 @@ typedef struct epi_node {
                    goes to the first operand */
     epi_saving saving;
     bool whole; /* it is stored as it is, so the algebra does not look at what it is made of */
+    bool exact; /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
 } epi_node;
 
 typedef struct epi_tensor_decl {

@@ -2,12 +2,66 @@
  */
 #include "ir/graph.h"
 
+#include <math.h>
+
 static void mark_live(epi_graph *g) {
     for (int t = g->input_count; t < g->tensor_count; t++)
         g->live[g->tensors[t].node] = true;
     for (int i = g->node_count - 1; i >= 0; i--)
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && g->live[i]; a++)
             g->live[g->nodes[i].arg[a]] = true;
+}
+
+/* Does the operation jump where its operand moves by its last bit? */
+static bool is_step(const epi_node *n, int operand) {
+    switch (n->op) {
+    case EPI_OP_FLOOR:
+    case EPI_OP_ROUND:
+    case EPI_OP_SIGN:
+    case EPI_OP_LT:
+    case EPI_OP_LE:
+    case EPI_OP_GT:
+    case EPI_OP_GE:
+    case EPI_OP_EQ:
+    case EPI_OP_NE: return true;
+    default: return epi_ops[n->op].cls == EPI_CLASS_MOVE && operand == 1; /* an index */
+    }
+}
+
+/* Is the result as exact as this operand, where all numbers are short? */
+static bool hands_on(const epi_node *n, int operand) {
+    switch (n->op) {
+    case EPI_OP_NEG:
+    case EPI_OP_ADD:
+    case EPI_OP_SUB:
+    case EPI_OP_MUL:
+    case EPI_OP_DIV:
+    case EPI_OP_MIN:
+    case EPI_OP_MAX:
+    case EPI_OP_ABS:
+    case EPI_OP_RELU: return true;
+    case EPI_OP_WHERE: return operand > 0;
+    default: return epi_ops[n->op].cls == EPI_CLASS_VIEW || epi_ops[n->op].cls == EPI_CLASS_SPLIT;
+    }
+}
+
+/* A product with the inverse of a power of two is the quotient. */
+static bool is_power_of_two(const epi_node *n) {
+    int exponent;
+    return n->op == EPI_OP_CONST && fabs(frexp(n->value, &exponent)) == 0.5;
+}
+
+/* Marks quotients that a step looks at, or that become an integer. */
+static void mark_exact(epi_graph *g) {
+    bool *looked = epi_arena_alloc(g->arena, (size_t)g->node_count + 1);
+    for (int t = g->input_count; t < g->tensor_count && looked; t++)
+        looked[g->tensors[t].node] |= g->tensors[t].has_type && epi_dtype_is_integer(g->tensors[t].type);
+    for (int i = g->node_count - 1; i >= 0 && looked; i--) {
+        epi_node *n = &g->nodes[i];
+        n->exact |= n->op == EPI_OP_DIV && looked[i] && !is_power_of_two(&g->nodes[n->arg[1]]);
+        for (int a = 0; a < epi_node_operands(n) && g->live[i]; a++)
+            looked[n->arg[a]] |= is_step(n, a) || (looked[i] && hands_on(n, a));
+    }
 }
 
 /* Goes through all uses in order: counts them by what they use in next[], or puts each where that says. */
@@ -55,6 +109,7 @@ void epi_graph_finish(epi_graph *g) {
     if (!g->live || !g->uses || !g->first_use || !next)
         return; /* the arena tells */
     mark_live(g);
+    mark_exact(g);
     each_use(g, next, false);
     for (int i = 0; i < g->node_count; i++) {
         g->first_use[i + 1] = g->first_use[i] + next[i];

@@ -382,6 +382,8 @@ static void find_silu(epi_facts *facts, epi_form *f) {
 }
 
 static int multiplied(walk *w, const epi_node *n) {
+    if (n->exact) /* as it is written */
+        return rebuild(w, n);
     epi_form f = form_at(w, n->arg[0]), by = {.number = -1};
     if (n->op != EPI_OP_NEG)
         by = form_at(w, n->arg[1]);
@@ -673,6 +675,7 @@ static void keep_words(walk *w, const epi_node *n, int value) {
         w->facts->at[value].form = NULL;
     to->saving = to->saving ? to->saving : n->saving;
     to->whole |= n->whole;
+    to->exact |= n->exact && to->op == EPI_OP_DIV;
 }
 
 static void rewrite(walk *w, int node) {

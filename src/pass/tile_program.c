@@ -156,6 +156,7 @@ static bool plan_muladd(const builder *b, task *t, const epi_node *n) {
 static void plan_map(const builder *b, task *t, const epi_node *n) {
     bool map = epi_ops[n->op].cls == EPI_CLASS_MAP, join = epi_ops[n->op].joins;
     epi_scale inner = map ? meeting_scale(b, n, t->scale) : join ? EPI_SCALE_COARSE : EPI_SCALE_FINE;
+    t->step.inverse = n->op == EPI_OP_DIV && !n->exact;
     t->step.kind = map ? EPI_INSTR_MAP : join ? EPI_INSTR_JOIN : EPI_INSTR_SPLIT;
     t->step.odd = epi_ops[n->op].second;
     for (int a = 0; a < epi_ops[n->op].arity; a++)
@@ -227,6 +228,7 @@ static int finish_task(builder *b, const task *t) {
     b->e->values[v].made = b->e->instr_count - 1;
     s->dst = v;
     s->odd = t->step.odd;
+    s->inverse = t->step.inverse;
     s->sign = t->step.sign;
     s->other = t->step.other;
     for (int a = 0; a < t->count; a++)

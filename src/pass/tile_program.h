@@ -44,6 +44,7 @@ typedef struct epi_instr {
     float sign, other; /* MULADD */
     bool full;         /* works on elements, not on rows or columns alone */
     int phase;         /* rows: how many folds of the row come before it */
+    bool inverse;      /* MAP: a quotient that may be a product with the inverse */
     int mean;          /* PARTIAL_ROWS of VAR: the mean that its states give as well, or EPI_NO_NODE */
 } epi_instr;
 
