@@ -347,12 +347,8 @@ static int read_object(object *o, bool grad, argument *a) {
     a->cuda = t.device == DL_CUDA, a->index = t.index;
     if (!t.data || !t.strides || t.lanes != 1 || (!a->cuda && t.device != DL_CPU && t.device != DL_PINNED))
         return NOT_FOR_US;
-    /* a view of the imaginary parts of a conjugate has its sign elsewhere; no element of it has a neighbour
-     */
-    bool single = true;
-    for (int64_t x = 0; x < a->rank; x++)
-        single = single && a->sizes[x] == 1;
-    if ((single || !contiguous(a)) && is_true(python.method(o, python.is_neg, NULL)))
+    /* a tensor with the negative bit has its sign elsewhere than in its elements */
+    if (is_true(python.method(o, python.is_neg, NULL)))
         return NOT_FOR_US;
     return OURS;
 }

@@ -383,6 +383,17 @@ def test_the_sign_of_a_conjugate():
         assert x.is_neg() and torch.equal(f(x), 2 * x.clone())
 
 
+def test_the_negative_bit():
+    """In every call, not only in the first; of dense tensors, of ones without elements, with a gradient."""
+    f, w = epilog.op("f(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }"), torch._neg_view(torch.ones(5, 8))
+    for x in (torch.ones(4, 8), torch._neg_view(torch.ones(4, 8)), torch._neg_view(torch.ones(8, 4)).t(), torch.ones(0, 8)):
+        for _ in range(3):
+            assert torch.equal(f(x, w), x @ w.t())
+    x = torch.ones(4, 8, requires_grad=True)
+    for _ in range(3):
+        assert torch.equal(torch.autograd.grad(f(x, w).sum(), x)[0], torch.full((4, 8), -5.0))
+
+
 MOMENTUM = "momentum(w[N], g[N], m[N], lr, beta) -> (w1[N], m1[N], norm) { m1 = beta*m + g  w1 = w - lr*m1  norm = sum(g*g, N) }"
 momentum = epilog.op(MOMENTUM, into={"w1": "w", "m1": "m"})
 
