@@ -1,21 +1,25 @@
 """Epilog's attention among those of transformers: for every implementation it takes the place of there is one, by the name epilog_….
 
-An implementation is two functions. The one that makes masks answers None where a query sees the keys up to its own position, or the last
-of them by the layer's window, and nothing else: with no cache, no padding and no documents that are packed together. Everything else is
-the old implementation's, mask and attention, and so is what Epilog is not fast at or cannot do: other GPUs, dropout, weights as a result.
+An implementation is two functions. The one that makes masks answers a Causal where a query sees the keys up to its own position, or the
+last of them by a window, and nothing else: with no cache, no padding and no documents that are packed together. That is a mask like
+any other to whoever looks at it, but it is made only then. Only such a mask, and none at all where the old attention takes that for causal,
+is for Epilog. Everything else is the old implementation's, mask and attention, and so is what Epilog is not fast at or cannot do: other
+GPUs, dropout, weights as a result.
 """
+import functools
 import sys
 
 import torch
+from torch.utils._pytree import tree_map_only
 
-from ._known import are_numbers, fit, own_function
+from ._known import Names, are_numbers, fit, own_function, watched
 from .nn import attention
 
 PREFIX = "epilog_"
 REPLACED = ("sdpa", "eager")
 # What a layer may be told that does not change attention; anything else is for the model's own.
 HARMLESS = frozenset(("position_ids", "use_cache", "output_hidden_states", "return_dict", "num_items_in_batch", "shift_labels", "ignore_index",
-                      "labels", "cache_position", "logits_to_keep", "token_type_ids"))
+                      "labels", "cache_position", "logits_to_keep", "token_type_ids", "sliding_window"))
 capabilities, known = {}, {}
 
 
@@ -68,7 +72,8 @@ def own(old, module):
 
 def is_known(old, module):
     """Is what Epilog's attention stands for still what it was?"""
-    return (old, type(module)) in known and current(old, module) == known[old, type(module)]
+    found = known.get((old, type(module)))
+    return found is not None and current(old, module) == found[0] and found[1].changed() is None
 
 
 def is_causal(config):
@@ -76,16 +81,10 @@ def is_causal(config):
     return getattr(config, "is_causal", True) is True
 
 
-def window_of(module, told):
-    """The window that a layer's mask was made with: a layer is told its own, and a call may say what no model looks at."""
-    mask = getattr(module.config, "sliding_window", None)
-    own = module.__dict__.get("sliding_window", mask)
-    return mask if told is not None and told == own else None
-
-
 def is_plain(module, query, keys, mask, dropout, more):
-    """Is it for Epilog: causal attention of a sequence to itself? query: [B,S,H,E] or what it is made of; keys: their number."""
-    if mask is not None or keys != query.shape[1] or dropout or not getattr(module, "is_causal", True) or not is_causal(module.config):
+    """Is it for Epilog: causal attention of a sequence to itself? query: [B,S,H,E] or what it is made of; keys: their number.
+    A mask has to be one of mask_of's, for so many keys."""
+    if keys != query.shape[1] or (mask is not None and mask.shape[-1] != keys) or dropout or not getattr(module, "is_causal", True) or not is_causal(module.config):
         return False
     for name, value in more.items():
         if name == "is_causal" and value is not None and value is not True:
@@ -95,62 +94,108 @@ def is_plain(module, query, keys, mask, dropout, more):
     return True
 
 
+class Causal(torch.Tensor):
+    """A mask that nobody has made yet: a query sees the keys up to its own position, the last of them by a window. Whatever is done with
+    it is done with the mask that `make` answers; from then on it is a mask like any other, since it may have been changed."""
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, make, window, shape, dtype, device):
+        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+        mask.make, mask.made, mask._epilog_window = make, None, window
+        return mask
+
+    @classmethod
+    def __torch_dispatch__(cls, function, kinds, args=(), kwargs=None):
+        mask = args[0] if args else None
+        if function is torch.ops.aten.detach.default and mask.made is None:  # as checkpoints do with all that they are given
+            return Causal(mask.make, mask._epilog_window, mask.shape, mask.dtype, mask.device)
+        args, kwargs = tree_map_only(Causal, Causal.changed, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+    def mask(self):
+        """The mask itself, to be read."""
+        if self.made is None:
+            self.made = self.make()
+        return self.made
+
+    def changed(self):
+        """The mask itself, which may be written to."""
+        self._epilog_window = None
+        return self.mask()
+
+    def __repr__(self):
+        return repr(self.changed())
+
+
+def seen_through(mask, old):
+    """What a mask lets be seen of the keys up to a query's own: 0 for all, or how many of the last; None where nobody knows. None at all is
+    what the old attention takes it for."""
+    if mask is None:
+        return 0 if old == "sdpa" else None
+    return getattr(mask, "_epilog_window", None)
+
+
+def window_in(function, local_size, config):
+    """The same of a function that says of a mask which keys are seen: known are the two of transformers, by identity."""
+    masks = "masking_utils"
+    causal, both, near = (own_function(masks, n) for n in ("causal_mask_function", "and_masks", "sliding_window_overlay"))
+    if causal is None or function is causal:
+        return 0 if causal is not None and local_size is None else None
+    if both is None or near is None or function.__code__ not in both.__code__.co_consts:
+        return None
+    if torch.compiler.is_compiling():  # which does not show what a function holds; a model of these has no other of this form
+        chunks = getattr(config, "attention_chunk_size", None)
+        return local_size if chunks is None and local_size == getattr(config, "sliding_window", None) else None
+    inner = function.__closure__[0].cell_contents
+    if type(inner) is not tuple or len(inner) != 2 or inner[1] is not causal or getattr(inner[0], "__code__", None) not in near.__code__.co_consts:
+        return None
+    window = inner[0].__closure__[0].cell_contents
+    return window if type(window) is int and window == local_size and window > 0 else None
+
+
 def mask_of(old):
     """The function that makes masks, in place of `old`'s."""
     def make(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
              allow_is_causal_skip=True, dtype=torch.float32, config=None, device="cpu", **kwargs):
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+        more = {} if mask_function is None else dict(mask_function=mask_function)
+        carry = functools.partial(
+            ALL_MASK_ATTENTION_FUNCTIONS[old], batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+            kv_offset=kv_offset, attention_mask=attention_mask, dtype=dtype, config=config, device=device, **more, **kwargs)
+        plain = allow_is_causal_skip and type(q_offset) is int and q_offset == kv_offset == 0 and q_length == kv_length
+        compiling = torch.compiler.is_compiling()
+        plain = plain and (compiling or old != "sdpa" or kwargs.get("local_size") is not None)  # of a causal mask it has its own sign: none
+        if not plain or config is None or mask_function is None or not is_causal(config) or not is_full(attention_mask, kv_length):
+            return carry(allow_is_causal_skip=allow_is_causal_skip)
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        plain = allow_is_causal_skip and is_causal(config) and type(q_offset) is int and q_offset == kv_offset == 0 and q_length == kv_length
-        if plain and fits(torch.device(device), dtype, size) and is_full(attention_mask, kv_length):
-            return None
-        return ALL_MASK_ATTENTION_FUNCTIONS[old](
-            batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset, mask_function=mask_function,
-            attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip, dtype=dtype, config=config, device=device, **kwargs)
+        window = window_in(mask_function, kwargs.get("local_size"), config)
+        if window is None or not fits(torch.device(device), dtype, size):
+            return carry(allow_is_causal_skip=True)
+        if compiling:  # where nobody reads it, it is not in the graph
+            mask = carry(allow_is_causal_skip=False)
+            mask._epilog_window = window
+            return mask
+        return Causal(functools.partial(carry, allow_is_causal_skip=False), window, (batch_size, 1, q_length, kv_length),
+                      torch.bool if old == "sdpa" else dtype, device)
     return make
-
-
-def own_mask(old, x, length, window, skip=True):
-    """The mask of `old` for a causal sequence, where none was made. x: of its batch, type and device. skip: there may be none."""
-    from transformers import masking_utils as masks
-    seen = masks.causal_mask_function if window is None else masks.sliding_window_causal_mask_function(window)
-    return masks.ALL_MASK_ATTENTION_FUNCTIONS[old](batch_size=x.shape[0], q_length=length, kv_length=length, mask_function=seen,
-                                                   local_size=window, allow_is_causal_skip=skip, dtype=x.dtype, device=x.device)
-
-
-def foreign_mask(module, parts, x, mask):
-    """The mask for an attention that someone put in the place of the known one: it does not know that none means causal.
-    And for a layer whose window is not that of the masks any more."""
-    if mask is not None or not is_ours(parts.config) or x.shape[1] < 2 or not is_causal(parts.config):
-        return mask
-    window = parts.told.get("sliding_window")
-    if parts.position is not None and mask_window(parts.config, parts.position) != window:
-        return own_mask(old_name(parts.config), x, x.shape[1], mask_window(parts.config, parts.position), False)
-    return mask if type(module) is parts.attention_kind else own_mask(old_name(parts.config), x, x.shape[1], window)
-
-
-def mask_window(config, position):
-    """The window of the mask that a model with kinds of layers makes for the one at a position."""
-    kinds = config.layer_types
-    return config.sliding_window if position < len(kinds) and kinds[position] == "sliding_attention" else None
 
 
 def attention_of(old):
     """The function that is attention, in place of `old`'s. Tensors are [B,H,S,E]."""
     def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, **kwargs):
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-        told, softcap, (q, k, v) = kwargs.get("sliding_window"), kwargs.get("softcap"), (t.transpose(1, 2) for t in (query, key, value))
+        softcap, (q, k, v) = kwargs.get("softcap"), (t.transpose(1, 2) for t in (query, key, value))
         weights = old == "eager" and module._forward_hooks  # they are what a hook looks for
-        window, more = window_of(module, told), {n: x for n, x in kwargs.items() if n not in ("sliding_window", "softcap")}
-        asked = are_numbers((scaling, told, softcap)) and window == told and softcap == getattr(module, "attn_logit_softcapping", None)
+        window, more = seen_through(attention_mask, old), {n: x for n, x in kwargs.items() if n != "softcap"}
+        asked = window is not None and are_numbers((scaling, softcap)) and softcap == getattr(module, "attn_logit_softcapping", None)
         if (asked and is_plain(module, q, k.shape[1], attention_mask, dropout, more) and not weights and is_known(old, module)
-                and fit(q, (k, v)) and fits(q.device, q.dtype, q.shape[3])
+                and not watched() and fit(q, (k, v)) and fits(q.device, q.dtype, q.shape[3])
                 and (q.is_cpu or all(t.is_contiguous() for t in (q, k, v)))):
-            return attention(q, k, v, True, window, softcap, scaling), None
-        if attention_mask is None and is_causal(module.config) and query.shape[2] == key.shape[2] > 1:
-            attention_mask = own_mask(old, query, query.shape[2], window)
+            return attention(q, k, v, True, window or None, softcap, scaling), None
+        mask = attention_mask.mask() if type(attention_mask) is Causal else attention_mask
         carry = eager_of(module) if old == "eager" else ALL_ATTENTION_FUNCTIONS[old]
-        return carry(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+        return carry(module, query, key, value, mask, dropout=dropout, scaling=scaling, **kwargs)
     return attend
 
 
@@ -168,7 +213,7 @@ def take_place(module):
         return "the weights of attention are results (output_attentions)"
     if None in own(old, module) or current(old, module) != own(old, module):
         return f"{old} is not that of transformers"
-    known[old, type(module)] = own(old, module)
+    known[old, type(module)] = own(old, module), Names(own(old, module)[:1])
     from transformers import AttentionInterface, AttentionMaskInterface
     AttentionInterface.register(PREFIX + old, attention_of(old))
     AttentionMaskInterface.register(PREFIX + old, mask_of(old))

@@ -1,19 +1,26 @@
 """What is known of transformers and of torch.nn: classes and functions by identity, never by name.
 
 epilog.apply replaces a module where it is exactly what its program was written for: of a class that its own module of transformers
-defines, with the forward that is written there, on which nobody has hung a hook or set another forward. All of it is asked again at
-each call, since it may have changed.
+defines, with the forward that is written there, on which nobody has hung a hook or set another forward, and with the functions below it
+that it calls by name (Names). All of it is asked again at each call, since it may have changed.
 """
+import dis
 import functools
+import operator
 import sys
 import types
 
 import torch
 from torch import nn
 from torch.nn.modules import module as everyone  # where hooks of all modules are
+from torch.utils._device import DeviceContext
 
 PLAIN = (torch.Tensor, nn.Parameter)
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
+HOMES = "torch", "transformers"
+CALLED = types.FunctionType, types.BuiltinFunctionType
+BELOW = ("transformers.models.", "transformers.loss.", "transformers.integrations.sdpa_attention", "transformers.activations",
+         "torch.nn.functional")  # where functions are looked through for what they call
 NUMBERS = (int, float, type(None))  # what a program takes beside tensors: what is learned is none of them
 
 
@@ -22,7 +29,7 @@ def is_own(function, home, name):
     while isinstance(function, types.FunctionType):
         if function.__globals__ is vars(home):
             return function.__qualname__ == name
-        if function.__globals__.get("__name__", "").split(".")[0] not in ("transformers", "torch"):
+        if function.__globals__.get("__name__", "").split(".")[0] not in HOMES:
             return False
         function = getattr(function, "__wrapped__", None)
     return False
@@ -57,7 +64,7 @@ class Family:
         of = functools.partial(own_class, f"models.{home}.modeling_{home}")
         self.name, self.home = name, f"models.{home}.modeling_{home}"
         self.layer, self.attention, self.mlp, self.head = of(name + layer), of(name + "Attention"), of(name + "MLP"), of(name + head)
-        self.norm, self.rotary = of(name + "RMSNorm"), of(name + "RotaryEmbedding")
+        self.norm, self.rotary, self.model = of(name + "RMSNorm"), of(name + "RotaryEmbedding"), of(name + "Model")
 
 
 FAMILIES = {"Llama": "llama", "Mistral": "mistral", "Qwen2": "qwen2", "Qwen3": "qwen3", "Gemma2": "gemma2"}
@@ -71,10 +78,15 @@ def families():
 
 
 def plain_type(module):
-    """Its class; behind the one that fully_shard makes of it, where it did."""
+    """Its class; behind those that apply and fully_shard make of it, where they did."""
     kind, sharded = type(module), sys.modules.get("torch.distributed.fsdp")
-    made = sharded is not None and len(kind.__bases__) == 2 and kind.__bases__[0] is sharded.FSDPModule
-    return kind.__bases__[1] if made else kind
+    while True:
+        if "_epilog_kind" in vars(kind):
+            kind = kind._epilog_kind
+        elif sharded is not None and len(kind.__bases__) == 2 and kind.__bases__[0] is sharded.FSDPModule:
+            kind = kind.__bases__[1]
+        else:
+            return kind
 
 
 def class_name(kind, beside):
@@ -84,12 +96,12 @@ def class_name(kind, beside):
 
 def trouble(module, kind):
     """Why a module is not plainly one of that class, or None."""
-    if type(module) is not kind:
+    if type(module) is not kind and ("_epilog_kind" not in vars(type(module)) or type(module)._epilog_kind is not kind):
         return f"is a {class_name(type(module), kind)}, no plain {kind.__name__}"
     own = module.__dict__
     if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
         return "has hooks"
-    if "forward" in own and own["forward"] is not own.get("_epilog_forward"):
+    if "forward" in own:
         return "has a forward of its own"
     for name in ("weight", "bias"):
         if name in own or name in own["_buffers"]:
@@ -103,17 +115,92 @@ def hooks_of_all():
                 or everyone._global_backward_pre_hooks)
 
 
+def is_original(function, name):
+    """Is a function one that PyTorch or transformers has by that name?"""
+    home = function.__globals__.get("__name__", "") if isinstance(function, types.FunctionType) else "torch"
+    return isinstance(function, CALLED) and function.__name__ == name and home.split(".")[0] in HOMES
+
+
+def called_by(function):
+    """What a function calls by a name of its module, or of one that it names: (module, name, what that is now)."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    home, holder = sys.modules.get(function.__globals__.get("__name__")), None
+    for step in dis.get_instructions(function):
+        holder = home if step.opname == "LOAD_GLOBAL" else holder if step.opname in ("LOAD_ATTR", "LOAD_METHOD") else None
+        found = getattr(holder, step.argval, None) if type(holder) is types.ModuleType else None
+        ours = found is not None and holder.__name__.split(".")[0] in HOMES and "torch_function" not in step.argval
+        if ours and callable(found) and not isinstance(found, type):
+            yield holder, step.argval, found
+        holder = found
+
+
+class Names:
+    """The functions that others call by name, from some on down to PyTorch's own: where each is found, and what it was. kinds: classes,
+    whose forward and __call__ are among them."""
+
+    def __init__(self, functions, kinds=()):
+        known, todo, self.why = {}, list(functions), None
+        if not is_own(nn.Module.__call__, everyone, "Module._wrapped_call_impl") or not is_own(nn.Module._call_impl, everyone, "Module._call_impl"):
+            self.why = "torch.nn.Module is called by another function"
+        for kind in kinds:
+            known[kind] = dict(forward=own_forward(kind), __call__=nn.Module.__call__, _call_impl=nn.Module._call_impl)
+            todo.append(known[kind]["forward"])
+        while todo:
+            function = todo.pop()
+            for holder, name, found in called_by(function) if function is not None else ():
+                if name in known.setdefault(holder, {}):
+                    continue
+                known[holder][name] = found
+                if not is_original(found, name):
+                    self.why = self.why or f"{holder.__name__}.{name} is not its own"
+                elif isinstance(found, types.FunctionType) and found.__globals__["__name__"].startswith(BELOW):
+                    todo.append(found)
+        self.known = [(holder, operator.attrgetter(*names, "__name__"), (*names.values(), holder.__name__), tuple(names.items()))
+                      for holder, names in known.items() if names]
+
+    # A copy of a module calls the same functions.
+    def __deepcopy__(self, memo):
+        return self
+
+    def changed(self):
+        """In words what is not what it was, or None."""
+        if self.why is not None:
+            return self.why
+        if torch.compiler.is_compiling():
+            return self.changed_in_graph()
+        for holder, get, values, _ in self.known:
+            if get(holder) != values:
+                return f"{holder.__name__} has not the functions that it was written with"
+        return None
+
+    def changed_in_graph(self):
+        """The same where torch.compile looks: a graph is made anew where one of them becomes another."""
+        for holder, _, _, names in self.known:
+            for name, value in names:
+                if getattr(holder, name) is not value:
+                    return "there are other functions"
+        return None
+
+
+def watched():
+    """Does someone look at, or change, what PyTorch's functions do? That of a default device changes none that a layer calls."""
+    if torch._C._len_torch_function_stack():
+        for mode in torch.overrides._get_current_function_mode_stack():
+            if type(mode) is not DeviceContext:
+                return True
+    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0
+
+
 class Tree:
-    """The modules that a layer is made of: the class of each, by its name in the layer, parents first. functions: what else is
-    called by its name, as (module, name)."""
+    """The modules that a layer is made of: the class of each, by its name in the layer, parents first. And what they call."""
 
     def __init__(self, kinds, functions=()):
         names, self.parts = list(kinds), []
         for name, kind in kinds.items():
             parent, _, child = name.rpartition(".")
             self.parts.append((names.index(parent) if parent else -1, child, kind, name))
-        self.forwards = [(kind, own_forward(kind)) for kind in dict.fromkeys(kinds.values())]
-        self.functions = [(vars(sys.modules["transformers." + home]), name, own_function(home, name)) for home, name in functions]
+        self.names = Names(functions, dict.fromkeys(kinds.values()))
 
     # A copy of a module is of the same classes.
     def __deepcopy__(self, memo):
@@ -123,12 +210,9 @@ class Tree:
         """The modules, in the order of the names; or in words which of them is not what it was."""
         if hooks_of_all():
             return "there are hooks on all modules"
-        for kind, forward in self.forwards:
-            if kind.forward is not forward:
-                return f"{kind.__name__} has not the forward that it was written with"
-        for where, name, function in self.functions:
-            if function is None or where[name] is not function:
-                return f"{name} is not that of transformers"
+        why = "PyTorch's functions are watched" if watched() else self.names.changed()
+        if why is not None:
+            return why
         found, traced = [], torch.compiler.is_compiling()
         for at, child, kind, name in self.parts:
             module = (layer if at < 0 else found[at])._modules.get(child)

@@ -2,17 +2,19 @@
 
 A decoder layer is one program where attention is Epilog's, and two around attention where it is someone else's (_attention.py says
 when). What a replaced module knows is made once, by epilog.apply, which is told by Unknown where something is not known. At each call
-find() looks whether all is still so, and gives the weights; where it is not, the module does as its class does.
+find() looks whether all is still so, and gives the weights; where it is not, the module does as its class does. What it knows is not of
+one module, but of all that are as it: a copy of a module has it too, and its forward reads the copy's own weights.
 """
-import functools
 import inspect
 import sys
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from ._attention import eager_of, fits, foreign_mask, is_known, is_ours, is_plain, mask_window, old_name
-from ._known import Tree, activation_of, are_numbers, bias_of, fit, is_own, own_class, own_forward, own_function, plain_type, weight_of
+from ._attention import eager_of, fits, is_known, is_ours, is_plain, old_name, seen_through
+from ._known import (Names, Tree, activation_of, are_numbers, bias_of, fit, hooks_of_all, is_own, own_class, own_forward, own_function,
+                     plain_type, trouble, watched, weight_of)
 from ._layers import gpt2_parts, in_autocast, llama_parts
 from ._op import op
 from .nn import layer_norm, linear_cross_entropy, rms_norm, rows
@@ -49,6 +51,11 @@ def is_kind(module, parts):
     return (type(module) is parts.kind or plain_type(module) is parts.kind) and parts.kind.forward is parts.forward
 
 
+def as_before(module):
+    """The forward of its class, as it was; a module that was restored below someone's wrapper has its class again."""
+    return getattr(module, "_epilog_kind", type(module)).forward
+
+
 def epsilon(norm):
     return norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
 
@@ -69,53 +76,67 @@ LLAMA_TREE = {"self_attn": "attention", "self_attn.q_proj": nn.Linear, "self_att
 MORE = {"Gemma2": {"pre_feedforward_layernorm": "norm", "post_feedforward_layernorm": "norm"},
         "Qwen3": {"self_attn.q_norm": "norm", "self_attn.k_norm": "norm"}}
 ATTENTION, Q, K, V, O, MLP, GATE, UP, DOWN, ACT, NORM = range(11)  # of what the tree finds; all behind it are norms
-KINDS = "Qwen2", "Qwen3", "Gemma2"  # whose layers have masks by the kind that the configuration has of each position
 LINEAR = Q, K, V, O, GATE, UP, DOWN
 
 
-class Layer:
-    """What a patched decoder layer knows: of what modules and numbers its programs were made.
-    position: that in its model's list, where there is one."""
+class Tables(NamedTuple):
+    """What a known rotary embedding answers: of both tables the second half is the first once more."""
+    cos: torch.Tensor
+    sin: torch.Tensor
 
-    def __init__(self, layer, family, position):
-        config = getattr(layer.self_attn, "config", None)
-        self.position = position if hasattr(config, "layer_types") and family.name in KINDS else None
+
+class Rotary:
+    """What a patched rotary embedding knows."""
+
+    def __init__(self, kind):
+        self.kind, self.names = kind, Names((), [kind])
+
+    def holds(self, module):
+        return trouble(module, self.kind) is None and not hooks_of_all() and not watched() and self.names.changed() is None
+
+
+def rotary_forward(self, *args, **kwargs):
+    found, parts = as_before(self)(self, *args, **kwargs), self.__dict__.get("_epilog")
+    return Tables(*found) if parts is not None and type(found) is tuple and parts.holds(self) else found
+
+
+class Layer:
+    """What a patched decoder layer knows: of what modules and numbers its programs were made."""
+
+    def __init__(self, layer, family):
         self.family, self.kind, self.forward = family.name, family.layer, family.layer.forward
         kinds = {name: getattr(family, k) if type(k) is str else k for name, k in (LLAMA_TREE | MORE.get(self.family, {})).items()}
         kinds["mlp.act_fn"] = type(layer.mlp.act_fn) if hasattr(layer.mlp, "act_fn") else nn.SiLU
         need(None not in kinds.values(), f"the classes of {self.family} are not those of transformers")
-        self.tree = Tree(kinds, [(family.home, "apply_rotary_pos_emb"), (family.home, "rotate_half")])
+        self.tree = Tree(kinds)
         found = found_in(self.tree, layer)
         self.eps_name = "eps" if "eps" in found[NORM].__dict__ else "variance_epsilon"
         activation, self.facts = activation_of(found[ACT]), self.facts_of(found)
         need(activation, f"its activation {type(found[ACT]).__name__} has no text here")
         need(self.facts, "some of its numbers are not numbers, but tensors")
-        (self.size, scale, window, softcap, _, masked), (q, k, v, o, *mlp), self.inner, eps = self.facts
+        (self.size, scale, window, softcap, _), (q, k, v, o, *mlp), self.inner, eps = self.facts
         for name, bias in zip(("gate_proj", "up_proj", "down_proj"), mlp):
             need(not bias, f"mlp.{name} has a bias")
-        need(self.position is None or masked == window, "its window is not the one of its place in the model")
         need(q == k == v, "some of q_proj, k_proj and v_proj have a bias, and others have none")
         need(self.size % 2 == 0, f"heads of {self.size} features have no halves")
         need(len(set(eps)) == 1, "its norms have different epsilons")
         groups = found[ATTENTION].num_key_value_groups
         need(groups * found[K].out_features == found[Q].out_features, "its heads are not in groups of the same size")
-        self.config, self.attention_kind = found[ATTENTION].config, family.attention
         self.eps, self.bias, self.out_bias, self.head_norm = eps[0], q, o, self.family == "Qwen3"
         scale = own_scale(found[ATTENTION])
         # what attention is told beside its tensors; its numbers in a program are those that are there
         gemma = self.family == "Gemma2"
         self.told = ({} if self.family == "Llama" else dict(sliding_window=window)) | (dict(softcap=softcap) if gemma else {})
-        self.numbers = [n for n in (scale, softcap, window) if n is not None]
-        self.programs = [llama_parts(q, self.head_norm, per_sequence, gemma, o, activation, window is not None,
-                                     softcap is not None, scale is not None) for per_sequence in (False, True)]
+        self.numbers = [n for n in (scale, softcap) if n is not None]
+        self.programs = {(per_sequence, windowed): llama_parts(q, self.head_norm, per_sequence, gemma, o, activation, windowed, softcap is not None,
+                                                               scale is not None) for per_sequence in (False, True) for windowed in (False, True)}
 
     def facts_of(self, found):
         """All that may change without a module becoming another: numbers, biases, what an activation calls. None where a number is none."""
         attention = found[ATTENTION]
         window = None if self.family == "Llama" else (attention.config if self.family == "Mistral" else attention).sliding_window
         softcap = attention.attn_logit_softcapping if self.family == "Gemma2" else None
-        masked = None if self.position is None else mask_window(attention.config, self.position)
-        numbers = attention.head_dim, attention.scaling, window, softcap, attention.num_key_value_groups, masked
+        numbers = attention.head_dim, attention.scaling, window, softcap, attention.num_key_value_groups
         eps = tuple([m.__dict__[self.eps_name] for m in found[NORM:]])
         if not are_numbers(numbers) or not are_numbers(eps):
             return None
@@ -124,8 +145,8 @@ class Layer:
 
     def find(self, layer, x, tables):
         """The modules as they are now, and the weights; None where something is not as it was."""
-        found = self.tree.find(layer) if is_kind(layer, self) else None
-        if type(found) is not list or self.facts_of(found) != self.facts:
+        found = self.tree.find(layer) if is_kind(layer, self) and type(tables) is Tables else None
+        if type(found) is not list or self.facts_of(found) != self.facts or tables.cos.shape[-1] != self.size:
             return None
         weights = [weight_of(m) for m in found[NORM:]]
         first, second = weights[:1], weights[1:2] if self.head_norm else weights[1:]
@@ -139,7 +160,7 @@ class Layer:
         return (found[ATTENTION], before, out, behind) if fit(x, [*before, out, *behind]) else None
 
     def shaped(self, before):
-        """The programs for these positions, and what they read before attention, but for x."""
+        """Whether positions are per sequence, and what programs read before attention, but for x."""
         norm, q, k, v, cos, sin, *more = before
         size, features = self.size, q.shape[1]
         groups = k.shape[0] // size
@@ -149,21 +170,19 @@ class Layer:
         if self.bias:
             more[:3] = more[0].view(groups, -1, size), more[1].view(groups, size), more[2].view(groups, size)
         shaped = [norm, q.view(groups, -1, size, features), k.view(groups, size, features), v.view(groups, size, features), cos, sin]
-        return self.programs[int(per_sequence)], shaped + more
+        return per_sequence, shaped + more
 
 
-def is_whole(attention, x, mask, cache, dropout, more):
-    """Can a layer be one program at this call, attention with it?"""
+def window_of(attention, x, mask, cache, dropout, more):
+    """Of a layer that can be one program at this call, attention with it: how many keys a query sees, 0 for all up to its own. Else None."""
     config = attention.config
-    return (is_ours(config) and cache is None and not in_autocast(x) and is_known(old_name(config), attention)
-            and is_plain(attention, x, x.shape[1], mask, dropout if attention.training else 0, more)
-            and fits(x.device, x.dtype, attention.head_dim))
-
-
-def checkpoints(layer):
-    """Is it forward that transformers checkpoints, as it does from 5.2x on? Before that, it is what calls it."""
-    return (getattr(layer, "gradient_checkpointing", False) and layer.training
-            and type(layer).__call__ is nn.Module.__call__)
+    if not is_ours(config) or cache is not None or in_autocast(x):
+        return None
+    window = seen_through(mask, old_name(config))
+    whole = (window is not None and is_known(old_name(config), attention)
+             and is_plain(attention, x, x.shape[1], mask, dropout if attention.training else 0, more)
+             and fits(x.device, x.dtype, attention.head_dim))
+    return window if whole else None
 
 
 def layer_forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_values=None, use_cache=False,
@@ -171,35 +190,27 @@ def layer_forward(self, hidden_states, attention_mask=None, position_ids=None, p
     given = dict(attention_mask=attention_mask, position_ids=position_ids, past_key_values=past_key_values, use_cache=use_cache,
                  position_embeddings=position_embeddings, **kwargs)
     parts = self.__dict__.get("_epilog")
-    found = parts.find(self, hidden_states, position_embeddings) if parts is not None and position_embeddings is not None else None
+    found = parts.find(self, hidden_states, position_embeddings) if parts is not None else None
     if found is None:
-        if parts is not None:
-            given["attention_mask"] = foreign_mask(self.self_attn, parts, hidden_states, attention_mask)
-        return type(self).forward(self, hidden_states, **given)
-    if checkpoints(self):
-        given.update(past_key_values=None, use_cache=False)
-        return self._gradient_checkpointing_func(functools.partial(layer_again, self, **given), hidden_states)
+        return as_before(self)(self, hidden_states, **given)
     return layer_run(parts, found, hidden_states, **given)
-
-
-def layer_again(layer, hidden_states, **given):
-    """What is checkpointed: it looks for the weights anew, which may be elsewhere when it is computed again."""
-    found = layer._epilog.find(layer, hidden_states, given["position_embeddings"])
-    return layer_run(layer._epilog, found, hidden_states, **given)
 
 
 def layer_run(parts, found, hidden_states, attention_mask, past_key_values, position_embeddings, **more):
     attention, before, out, behind = found
-    programs, before = parts.shaped(before)
-    if is_whole(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more):
+    per_sequence, before = parts.shaped(before)
+    window = window_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
+    programs = parts.programs[per_sequence, bool(window)]
+    if window is not None:
         groups, heads, size, _ = before[1].shape
-        return programs.whole(hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *parts.numbers)
+        return programs.whole(hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *parts.numbers,
+                              *([window] if window else []))
     query, key, value = programs.projections(hidden_states, *before, parts.eps)
     query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
     if past_key_values is not None:
         key, value = past_key_values.update(key, value, attention.layer_idx)
     attended = attend(attention, query, key, value, attention_mask, attention.attention_dropout, **more, **parts.told)
-    return parts.programs[0].rest(hidden_states, attended, [out, *behind], parts.eps)
+    return programs.rest(hidden_states, attended, [out, *behind], parts.eps)
 
 
 def attend(module, query, key, value, mask, dropout, **kwargs):
@@ -233,9 +244,8 @@ class Block:
         found = found_in(self.tree, block)
         need(hasattr(found[1], "scaling"), "transformers of another version: its attention does not tell its scaling")
         need(activation_of(found[10]) == "gelu_tanh", f"its activation {type(found[10]).__name__} has no text here")
-        self.facts, self.config, self.attention_kind, self.told = self.facts_of(found), found[1].config, family.attention, {}
+        self.facts = self.facts_of(found)
         need(self.facts, "some of its numbers are not numbers, but tensors")
-        self.position = None
         need(self.facts[0] == self.facts[1], "its norms have different epsilons")
         scale = own_scale(found[1])
         self.programs, self.numbers = gpt2_parts(scale is not None), [] if scale is None else [scale]
@@ -264,17 +274,8 @@ def gpt2_forward(self, hidden_states, *args, **kwargs):
         given.update(zip(parts.names, args))
     found = parts.find(self, hidden_states, given) if parts is not None else None
     if found is None:
-        if parts is not None and given.get("attention_mask") is None and not (len(args) > parts.names.index("attention_mask")):
-            kwargs["attention_mask"] = foreign_mask(self.attn, parts, hidden_states, None)
-        return type(self).forward(self, hidden_states, *args, **kwargs)
-    if checkpoints(self):
-        given.update(past_key_values=None, use_cache=False)
-        return self._gradient_checkpointing_func(functools.partial(gpt2_again, self, **given), hidden_states)
+        return as_before(self)(self, hidden_states, *args, **kwargs)
     return gpt2_run(parts, found, hidden_states, **given)
-
-
-def gpt2_again(block, hidden_states, **given):
-    return gpt2_run(block._epilog, block._epilog.find(block, hidden_states, given), hidden_states, **given)
 
 
 def gpt2_run(parts, found, hidden_states, past_key_values=None, attention_mask=None, encoder_hidden_states=None,
@@ -282,7 +283,7 @@ def gpt2_run(parts, found, hidden_states, past_key_values=None, attention_mask=N
     attention, g, b, qkv, qkv_bias, out, *behind = found
     heads, eps = (attention.num_heads, attention.head_dim), parts.facts[0]
     before = [g, b, qkv.view(-1, 3, *heads), qkv_bias.view(3, *heads)]
-    if is_whole(attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more):
+    if window_of(attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more) == 0:
         return parts.programs.whole(hidden_states, *before, out.view(*heads, -1), *behind, eps, *parts.numbers)
     query, key, value = (t.transpose(1, 2) for t in parts.programs.projections(hidden_states, *before, eps))
     if past_key_values is not None:
@@ -300,19 +301,21 @@ class Norm:
         program = layer_norm if family is None else gemma_norm if family.name == "Gemma2" else rms_norm
         self.kind, self.forward, self.program = kind, own_forward(kind), program
         need(self.forward is not None, f"{kind.__name__} has not the forward that it was written with")
+        self.names = Names([self.forward])
+        need(self.names.why is None, self.names.why)
 
     def find(self, norm, x, bias):
         """The program and the weights; None where something is not as it was. Under autocast what is not f32 is PyTorch's to cast."""
         given = [weight_of(norm), bias_of(norm)] if bias else [weight_of(norm)]
-        plain = is_kind(norm, self) and are_numbers((epsilon(norm),)) and fit(x, given) and (x.dtype == torch.float32 or not torch.is_autocast_enabled(x.device.type))
-        return given if plain else None
+        plain = is_kind(norm, self) and are_numbers((epsilon(norm),)) and fit(x, given) and not watched() and self.names.changed() is None
+        return given if plain and (x.dtype == torch.float32 or not torch.is_autocast_enabled(x.device.type)) else None
 
 
 def norm_forward(self, hidden_states):
     parts = self.__dict__.get("_epilog")
     given = parts.find(self, hidden_states, False) if parts is not None else None
     if given is None:
-        return type(self).forward(self, hidden_states)
+        return as_before(self)(self, hidden_states)
     return parts.program(rows(hidden_states), *given, epsilon(self)).view(hidden_states.shape)
 
 
@@ -320,7 +323,7 @@ def layer_norm_forward(self, input):
     parts = self.__dict__.get("_epilog")
     given = parts.find(self, input, True) if parts is not None else None
     if given is None or len(self.normalized_shape) != 1 or given[0].shape[0] != self.normalized_shape[0]:
-        return type(self).forward(self, input)
+        return as_before(self)(self, input)
     return parts.program(rows(input), *given, self.eps).view(input.shape)
 
 
@@ -345,7 +348,7 @@ def gpt2_mlp_forward(self, hidden_states):
     parts = self.__dict__.get("_epilog")
     given = parts.find(self, hidden_states) if parts is not None else None
     if given is None:
-        return type(self).forward(self, hidden_states)
+        return as_before(self)(self, hidden_states)
     return self.dropout(gpt2_mlp(rows(hidden_states), *given).view(hidden_states.shape))
 
 
@@ -361,8 +364,9 @@ class Head:
 
     def __init__(self, model, family, chunks, check_indices):
         self.kind, self.forward, self.chunks, self.check_indices = family.head, family.head.forward, chunks, check_indices
-        self.tree, self.loss = Tree({"lm_head": nn.Linear}), own_function("loss.loss_utils", "ForCausalLMLoss")
-        self.capped = family.name == "Gemma2"
+        self.loss = own_function("loss.loss_utils", "ForCausalLMLoss")
+        self.tree, self.capped = Tree({"lm_head": nn.Linear}, [self.loss]), family.name == "Gemma2"
+        self.model, self.layer, self.attention = family.model, family.layer, "attn" if family.name == "GPT2" else "self_attn"
         found = found_in(self.tree, model)
         need(found[0].bias is None, "lm_head has a bias")
         asked = inspect.getattr_static(family.head, "loss_function")  # a property, of all models
@@ -374,6 +378,14 @@ class Head:
     def has_loss(self, model):
         asked = torch.compiler.is_compiling() or self.kind.loss_function is self.asked  # which cannot be traced
         return asked and loss_of(model) is self.loss
+
+    def needs_no_cache(self, base):
+        """Is what a model computes the same without a cache: does each of its layers have a place of its own there?"""
+        layers = getattr(base, "h" if self.attention == "attn" else "layers", ())
+        if plain_type(base) is not self.model or not all([plain_type(m) is self.layer for m in layers]):
+            return False
+        places = [getattr(m, self.attention).layer_idx for m in layers]
+        return len(set(places)) == len(places)
 
     def find(self, model):
         """lm_head's weight; None where something is not as it was."""
@@ -395,11 +407,12 @@ def causal_lm_forward(self, *args, labels=None, logits_to_keep=0, return_dict=No
     weight = parts.find(self) if parts is not None and labels is not None and self.training and plain else None
     if weight is None:
         given = dict(kwargs) if return_dict is None else dict(kwargs, return_dict=return_dict)
-        return type(self).forward(self, *args, labels=labels, logits_to_keep=logits_to_keep, **given)
-    from transformers.modeling_outputs import CausalLMOutputWithPast
-    if kwargs.get("use_cache") is None and kwargs.get("position_ids") is None:
+        return as_before(self)(self, *args, labels=labels, logits_to_keep=logits_to_keep, **given)
+    from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions, CausalLMOutputWithPast
+    base = getattr(self, self.base_model_prefix)
+    if kwargs.get("use_cache") is None and kwargs.get("position_ids") is None and parts.needs_no_cache(base):
         kwargs["use_cache"] = False
-    outputs = getattr(self, self.base_model_prefix)(**kwargs)
+    outputs = base(**kwargs)
     hidden, logits = outputs.last_hidden_state, None
     if fit(hidden, [weight]):
         loss = head_loss(self, parts, hidden, weight, labels, **kwargs)
@@ -409,8 +422,10 @@ def causal_lm_forward(self, *args, labels=None, logits_to_keep=0, return_dict=No
             cap = self.config.final_logit_softcapping
             logits = torch.tanh(logits / cap) * cap
         loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
-    return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=outputs.past_key_values,
-                                  hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+    found = dict(loss=loss, logits=logits, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states,
+                 attentions=outputs.attentions)
+    crossed = "cross_attentions" in type(outputs).__dataclass_fields__  # as GPT-2's
+    return CausalLMOutputWithCrossAttentions(**found, cross_attentions=outputs.cross_attentions) if crossed else CausalLMOutputWithPast(**found)
 
 
 def head_loss(model, parts, hidden, weight, labels, ignore_index=-100, shift_labels=None, num_items_in_batch=None, **kwargs):

@@ -1,7 +1,8 @@
 """epilog.apply and epilog.restore: Hugging Face models with their layers carried out by Epilog.
 
-Modules stay where they are, with their weights and names; only their forward is another (_patched.py). A module is replaced where it
-is exactly what is known (_known.py), and looks at every call whether it still is: if not, it does as it did before.
+Modules stay where they are, with their weights and names; only their forward is another (_patched.py): that of a class which is made of
+theirs, so that a copy of a module, a shallow one too, has it with weights of its own. A module is replaced where it is exactly what is
+known (_known.py), and looks at every call whether it still is: if not, it does as it did before.
 """
 import functools
 import types
@@ -10,9 +11,9 @@ import warnings
 from torch import nn
 
 from ._attention import give_back, is_ours, take_place
-from ._known import FAMILIES, class_name, families, plain_type, trouble
-from ._patched import (Block, GPT2MLP, Head, Layer, Norm, Unknown, causal_lm_forward, gpt2_forward, gpt2_mlp_forward, layer_forward,
-                       layer_norm_forward, need, norm_forward)
+from ._known import FAMILIES, class_name, families, plain_type
+from ._patched import (Block, GPT2MLP, Head, Layer, Norm, Rotary, Unknown, causal_lm_forward, gpt2_forward, gpt2_mlp_forward, layer_forward,
+                       layer_norm_forward, need, norm_forward, rotary_forward)
 
 
 class Report:
@@ -27,18 +28,19 @@ class Report:
 
 
 @functools.lru_cache(None)
-def with_signature(function, old):
-    """A function of its own for each class that it is put into: its signature, at which others look, is the old one's."""
-    new = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    new.__kwdefaults__ = function.__kwdefaults__
-    return functools.wraps(old)(new)
+def patched(kind, function):
+    """A class like `kind` but for its forward, whose signature, at which others look, is the old one's."""
+    forward = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    forward.__kwdefaults__ = function.__kwdefaults__
+    return type(kind.__name__, (kind,), dict(__module__=kind.__module__, __qualname__=kind.__qualname__, __doc__=kind.__doc__,
+                                             _epilog_kind=kind, forward=functools.wraps(kind.forward)(forward)))
 
 
 def set_forward(module, parts, function):
     """Another forward for this one module, and what it has to know."""
     need("forward" not in module.__dict__, "it has a forward of its own")
     module._epilog = parts
-    module.forward = module._epilog_forward = types.MethodType(with_signature(function, type(module).forward), module)
+    module.__class__ = patched(type(module), function)
 
 
 PLAIN = "the model's where there is padding, packing, dropout or a cache, and on GPUs but Hopper's or in f32"
@@ -51,8 +53,6 @@ class Applying:
     def __init__(self, model, loss_chunks, check_indices, wanted):
         self.model, self.report, self.families, self.wanted = model, Report(), families(), wanted
         self.loss, self.inside, self.layers = (loss_chunks, check_indices), set(), []
-        turning = [m for m in model.modules() if hasattr(m, "rotary_emb") and isinstance(getattr(m, "layers", None), nn.ModuleList)]
-        self.rotary = {id(layer): (m, i) for m in turning for i, layer in enumerate(m.layers)}
 
     def what(self, module):
         """(family, what it is in it) of a module that is, or claims to be, of a known class; None for all others."""
@@ -82,10 +82,7 @@ class Applying:
         gpt2 = family.name == "GPT2"
         if not gpt2:
             need(family.rotary is not None, f"{family.name}RotaryEmbedding is not that of transformers")
-            owner, position = self.rotary.get(id(module), (None, None))
-            why = trouble(owner.rotary_emb, family.rotary) if owner is not None else None
-            need(why is None, f"the model's rotary_emb {why}")
-        set_forward(module, Block(module, family) if gpt2 else Layer(module, family, position), gpt2_forward if gpt2 else layer_forward)
+        set_forward(module, Block(module, family) if gpt2 else Layer(module, family), gpt2_forward if gpt2 else layer_forward)
         self.layers.append((name, module, "attn" if gpt2 else "self_attn", ", where no dropout is on" if gpt2 else ""))
         if not gpt2:  # a block's norms and MLP are replaced as well, for calls that the whole is not for
             self.inside.update(id(m) for m in module.modules())
@@ -121,6 +118,13 @@ class Applying:
             self.report.left.append((f"{name}.{child}", "attention itself " + (f"stays the model's: {why}" if why else f"is {PLAIN}")))
         self.report.replaced[:0] = told
 
+    def tables(self):
+        """Rotary embeddings say of their tables that they are known."""
+        known = {family.rotary for family in self.families} - {None}
+        for module in self.model.modules():
+            if plain_type(module) in known and "forward" not in module.__dict__:
+                set_forward(module, Rotary(plain_type(module)), rotary_forward)
+
     def unknown(self, name, module):
         """Lists of layers of which none is known are told of."""
         kinds = {type(m) for m in module}
@@ -146,6 +150,8 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
         work.replace(name, module)
         if isinstance(module, nn.ModuleList):
             work.unknown(name, module)
+    if work.layers:
+        work.tables()
     work.attention(attention == "epilog")
     if not work.report.replaced:
         if not work.report.left:
@@ -161,8 +167,8 @@ def restore(model):
         if is_ours(getattr(module, "config", None)):
             give_back(module.config)
         if "_epilog" in module.__dict__:
-            if module.__dict__.get("forward") is module._epilog_forward:
-                del module.forward
-            del module._epilog, module._epilog_forward
+            del module._epilog
+            if "_epilog_kind" in vars(type(module)):  # else someone made another class of it, which does as the one before
+                module.__class__ = type(module)._epilog_kind
             count += 1
     return count
