@@ -186,10 +186,12 @@ static bool can_remake(const split *s, int node) {
            (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
 }
 
-/* Sizes are not known yet: every axis counts at the nominal size, vectors as f32, the rest as 16 bits. */
+/* Sizes are not known yet: every axis counts at the nominal size, and a type that is open as 16 bits. */
 static double bytes_of(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
-    double bytes = (double)epi_dtype_size(epi_stored_type(s->said[node], epi_is_vector(&n->axes), EPI_BF16));
+    bool told = n->op == EPI_OP_INPUT && s->g.tensors[n->tensor].has_type;
+    epi_dtype type = told ? s->g.tensors[n->tensor].type : saved_type(s, node);
+    double bytes = (double)epi_dtype_size(type == EPI_DTYPE_COUNT ? EPI_BF16 : type);
     for (int i = 0; i < n->axes.count; i++)
         bytes *= ldexp(EPI_NOMINAL_SIZE, n->axes.at[i].shift);
     return bytes;
