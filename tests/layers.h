@@ -125,6 +125,22 @@ static const layer_text model_layers[] = {
       {"g4", "[D]"}}},
 };
 
+/* Without scales in its norms: the gradient wants sums of the weights themselves, which no layer waits for.
+ */
+static const layer_text bare_layer = {
+    "gpt2 without scales",
+    "    c = x - mean(x, D)\n"
+    "    z = (c*rsqrt(mean(c*c, D) + 1e-5)) @ wa\n"
+    "    i, j = pairs(gather(z, 1, C), E)\n"
+    "    k = rename(join(i*cos(index(S)) - j, j*cos(index(S)) + i, E), S, R)\n"
+    "    v = rename(gather(z, 2, C), S, R)\n"
+    "    s = where(index(R) <= index(S), sum(gather(z, 0, C)*k, E)*rsqrt(size(E)), -inf)\n"
+    "    h = x + sum(softmax(s, R)*v, R) @ wo\n"
+    "    d = h - mean(h, D)\n"
+    "    y = h + gelu((d*rsqrt(mean(d*d, D) + 1e-5)) @ wf) @ wp\n",
+    {{0}},
+    {{"wa", "[C,H,E,D]"}, {"wo", "[D,H,E]"}, {"wf", "[F,D]"}, {"wp", "[D,F]"}}};
+
 /* net(x[B,S,D], tables, weights of all layers) -> y[B,S,D]: so many layers, one after the other. */
 static inline epi_text stacked_layers(const layer_text *layer, int count) {
     epi_text t = {0};

@@ -215,7 +215,18 @@ static void check_backward(const layer_text *layer, int most, int device, bool t
           many.kernels, most);
 }
 
+/* No part has more tensors than a GPU's kernel takes, else it would run as passes: sums of weights of all
+ * layers could be made by one. */
+static void check_tensors(void) {
+    epi_kernel_info some = backward_of(&bare_layer, 8, -90, false),
+                    many = backward_of(&bare_layer, 16, -90, false);
+    check(many.launches <= 2.1 * some.launches && many.parts <= 2.1 * some.parts,
+          "%s: %d parts, %d launches of 8 layers; %d, %d of 16", bare_layer.name, some.parts, some.launches,
+          many.parts, many.launches);
+}
+
 static void check_backwards(void) {
+    check_tensors();
     for (size_t i = 0; i < sizeof model_layers / sizeof *model_layers; i++) {
         check_backward(&model_layers[i], LAYERS, 0, false);
         check_backward(&model_layers[i], LAYERS, -90, false);

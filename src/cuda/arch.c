@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "cuda/emit.h"
+
 enum { MMA = 1 << EPI_GEMM_SM80 | 1 << EPI_GEMM_ANY, WGMMA = 1 << EPI_GEMM_SM90 | MMA };
 
 static const epi_arch archs[] = {
@@ -48,13 +50,14 @@ const epi_arch *epi_arch_of(int capability) {
 epi_backend_limits epi_arch_limits(const epi_arch *arch) {
     bool sm90 = epi_arch_has(arch, EPI_GEMM_SM90); /* the one mainloop with tiles of several products */
     return (epi_backend_limits){.local_most = 256,
-                             .local_multiple = 16,
-                             .whole_most = 256,
-                             .pairs = sm90,
-                             .alike = true,
-                             .updates = true,
-                             .aligned = 16,
-                             .attention_most = 256,
-                             .attention_multiple = 8,
-                             .pages = arch->wgmma};
+                                .local_multiple = 16,
+                                .whole_most = 256,
+                                .pairs = sm90,
+                                .alike = true,
+                                .updates = true,
+                                .aligned = 16,
+                                .tensors = EPI_MAX_MAPS, /* and fewer than EPI_MAX_POINTERS */
+                                .attention_most = 256,
+                                .attention_multiple = 8,
+                                .pages = arch->wgmma};
 }

@@ -579,6 +579,8 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
             continue;
         if ((q == time && !(late && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
             continue;
+        if (trial.tensors + s->read.count + 1 > s->limits->tensors) /* it would be refused */
+            continue;
         double cost = cost_at(s, q, node, !over);
         if (cost <= epi_cost_sum(rows) && (best < 0 || cost < least)) {
             best = q;
@@ -597,6 +599,9 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
             return -1;
         }
     }
+    for (int i = 0; i < s->read.count; i++)
+        s->parts[best].tensors += !reads(s, best, s->read.at[i]);
+    s->parts[best].tensors++;
     for (int i = 0; i < s->cone.count && late; i++) {
         int at = s->cone.at[i];
         epi_site_fits(s->g, &s->parts[best], at); /* notes what it takes apart */

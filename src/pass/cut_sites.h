@@ -32,6 +32,7 @@ typedef struct epi_site_part {
     bool ordered; /* its columns keep their order: no halves are taken of them */
     epi_op split; /* as in epi_plan */
     epi_axis fine;
+    int tensors;      /* that values which joined it load and store */
     int handed, next; /* cut_hand.c: the value of its tile, or EPI_NO_NODE, that it hands to this part */
 } epi_site_part;
 

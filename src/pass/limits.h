@@ -15,6 +15,7 @@ typedef struct epi_backend_limits {
     bool gathers;  /* what is added up may go into one sum (terms.h) */
     bool updates;  /* a tile may store the new elements of an update where its index says */
     int aligned;   /* tensors begin at a multiple of so many bytes */
+    int tensors;   /* values that could be made elsewhere bring no more than so many to a part */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
