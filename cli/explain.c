@@ -129,16 +129,21 @@ static int explain_grad(const epi_program *p, const cli_options *o) {
 
 /* ---- 3 and 4: the cut, and what its kernels do ---- */
 
+/* Says what a limit was in the way of, where the plan has a line that begins so. */
+static void explain_limit(const char *plan, const char *begin, const char *means) {
+    const char *line = plan ? strstr(plan, begin) : NULL, *why = line ? line + strlen(begin) : "";
+    if (line)
+        cli_print("%s: %.*s.\n\n", means, (int)strcspn(why, "\n"), why);
+}
+
 /* Says where sums of products are taken in another order than the text has them, and where a limit was in
  * the way of that. */
 static void explain_algebra(const epi_program *p, const epi_kernel *k) {
-    static const char refused[] = "not rewritten: ";
     char *text = cli_program_text(p), *rewritten = cli_kernel_text(epi_kernel_print, k),
          *plan = cli_kernel_text(epi_kernel_describe, k);
-    const char *why = plan ? strstr(plan, refused) : NULL;
-    if (why)
-        cli_print("No other order of its sums is tried, they are computed as written: %.*s.\n\n",
-                  (int)strcspn(why, "\n") - (int)strlen(refused), why + strlen(refused));
+    explain_limit(plan,
+                  "not rewritten: ", "No other order of its sums is tried, they are computed as written");
+    explain_limit(plan, "not cut into kernels: ", "It is too much for kernels of several operations each");
     if (text && rewritten && strcmp(text, rewritten) != 0) {
         printf("Before that, sums of products are taken in another order where fewer bytes move; the result\n"
                "is the same but for rounding, and --algebra written leaves the text as it is:\n\n");

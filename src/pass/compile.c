@@ -82,12 +82,14 @@ static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_backend_
     if (status != EPI_OK)
         return status;
     if (!epi_cut_is_one(spec, limits, &plan)) {
-        status = epi_cut_make(arena, spec, limits, out, err);
+        epi_error why = {0};
+        status = epi_cut_make(arena, spec, limits, out, &why);
         if (status == EPI_ERR_UNSUPPORTED) { /* it runs as passes */
-            *out = (epi_cut){0};
-            epi_error_clear(err);
+            *out = (epi_cut){.refused = why};
             return EPI_OK;
         }
+        if (status != EPI_OK && err)
+            *err = why;
     }
     if (status == EPI_OK)
         *cost = epi_cut_cost(spec, out);

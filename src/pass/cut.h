@@ -66,6 +66,7 @@ typedef struct epi_cut {
     int prepared_parts;     /* the first ones, which no run goes through: they make what is prepared, */
     int prepared_values;    /* the last of the values, */
     int64_t prepared_bytes; /* which take so many bytes (prepare.c) */
+    epi_error refused;      /* a limit that was in the way: there are no parts then */
 } epi_cut;
 
 /* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to

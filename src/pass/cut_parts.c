@@ -376,7 +376,8 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backen
     epi_part_values *values = epi_sites_loads(arena, &sites);
     if (!values)
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
-                             : epi_fail(err, EPI_ERR_UNSUPPORTED, "it cannot be cut into kernels");
+                             : epi_fail(err, EPI_ERR_UNSUPPORTED,
+                                        "a kernel would need a value that none before it can store");
     status = epi_sites_hand_on(arena, &sites, &values, err);
     if (status != EPI_OK)
         return status;

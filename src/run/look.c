@@ -358,6 +358,8 @@ static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
     const char *before = "rewritten: ";
     if (r->refused.status != EPI_OK)
         epi_text_add(out, "not rewritten: %s\n", r->refused.message);
+    if (kernel->cut.refused.status != EPI_OK)
+        epi_text_add(out, "not cut into kernels: %s\n", kernel->cut.refused.message);
     if (!r->applies)
         return;
     for (int i = 0; i < EPI_RULE_COUNT; i++)
