@@ -94,6 +94,9 @@ typedef struct epi_graph {
 bool epi_axis_equal(epi_axis a, epi_axis b);
 int epi_axes_find(const epi_axes *axes, epi_axis axis); /* position or -1 */
 int epi_axes_find_dim(const epi_axes *axes, int dim);
+static inline bool epi_axes_has_dim(const epi_axes *axes, int dim) {
+    return epi_axes_find_dim(axes, dim) >= 0;
+}
 int epi_axes_count_in(const epi_axes *axes, const epi_axes *group); /* how many have a dim of the group */
 void epi_axes_remove(epi_axes *axes, int position);
 epi_axes epi_axes_without(const epi_axes *axes, const epi_axes *gone);

@@ -14,10 +14,9 @@ typedef struct epi_spec {
     const epi_graph *graph;
     const epi_slice *slices;     /* by tensor; NULL: all are whole */
     int64_t sizes[EPI_MAX_DIMS]; /* by dim */
-    bool
-        is_row[EPI_MAX_DIMS]; /* by dim: it counts rows (tokens, batch), so choices do not look at its size */
-    epi_dtype *types;         /* by tensor */
-    epi_dtype type;           /* storage of intermediate values where a path stores them */
+    bool is_row[EPI_MAX_DIMS];   /* by dim: it counts rows (tokens, batch), whose number decides nothing */
+    epi_dtype *types;            /* by tensor */
+    epi_dtype type;              /* storage of intermediate values where a path stores them */
     epi_path path;
     double perturb; /* of the reference: how far values are moved, up or down by the seed */
     int perturb_seed;
@@ -26,5 +25,13 @@ typedef struct epi_spec {
     const epi_open
         *open; /* axes whose size may be another one at each start, for a GPU's texts; NULL: none */
 } epi_spec;
+
+/* Does one of the axes count rows? */
+static inline bool epi_spec_has_rows(const epi_spec *spec, const epi_axes *axes) {
+    bool rows = false;
+    for (int i = 0; i < axes->count; i++)
+        rows |= spec->is_row[axes->at[i].dim];
+    return rows;
+}
 
 #endif

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "pass/form.h"
 #include "pass/plan_parts.h"
 
 static bool has_some(const epi_axes *axes, const epi_axes *of) {
@@ -182,12 +183,6 @@ bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node
     return first;
 }
 
-bool epi_attention_is_constant(const epi_graph *g, int node, double value) {
-    for (; g->nodes[node].op == EPI_OP_NEG; value = -value)
-        node = g->nodes[node].arg[0];
-    return g->nodes[node].op == EPI_OP_CONST && g->nodes[node].value == value;
-}
-
 /* The reduction of the value over the stream by this operation that is used, or EPI_NO_NODE. */
 static int find_reduction(const epi_graph *g, const epi_attention *a, int value, epi_op op) {
     epi_use_list uses = epi_graph_uses(g, value);
@@ -202,12 +197,12 @@ static int find_reduction(const epi_graph *g, const epi_attention *a, int value,
 
 bool epi_attention_is_guarded(const epi_graph *g, int node, int top) {
     const epi_node *n = &g->nodes[node];
-    if (n->op != EPI_OP_WHERE || n->arg[2] != top || !epi_attention_is_constant(g, n->arg[1], 0))
+    if (n->op != EPI_OP_WHERE || n->arg[2] != top || !epi_is_constant(g, n->arg[1], 0))
         return false;
     const epi_node *none = &g->nodes[n->arg[0]];
     return none->op == EPI_OP_EQ &&
-           ((none->arg[0] == top && epi_attention_is_constant(g, none->arg[1], (double)-INFINITY)) ||
-            (none->arg[1] == top && epi_attention_is_constant(g, none->arg[0], (double)-INFINITY)));
+           ((none->arg[0] == top && epi_is_constant(g, none->arg[1], (double)-INFINITY)) ||
+            (none->arg[1] == top && epi_is_constant(g, none->arg[0], (double)-INFINITY)));
 }
 
 /* A weight that is a product of an element of scores and of one that is not: which operand is the first; else

@@ -10,6 +10,7 @@
  * well, which the gradients' kernels wait for. Where forward and backward are two programs, save.c has done
  * this. */
 #include "pass/cut_sites.h"
+#include "pass/form.h"
 
 typedef struct delta {
     int weight, product; /* the factors: p, and dp; EPI_NO_NODE: it is no such sum */
@@ -22,8 +23,7 @@ static int behind_factors(const epi_graph *g, int node, const bool *inner) {
     enum { MOST = 16 };
     for (int count = 0; count <= MOST; count++) {
         const epi_node *n = &g->nodes[node];
-        bool chosen = n->op == EPI_OP_WHERE && epi_attention_is_constant(g, n->arg[2], 0),
-             times = n->op == EPI_OP_MUL, by = n->op == EPI_OP_DIV;
+        bool chosen = epi_choice_of(g, node) == 1, times = n->op == EPI_OP_MUL, by = n->op == EPI_OP_DIV;
         int rest = chosen || (times && !inner[n->arg[0]]) ? 1 : 0;
         if (n->op == EPI_OP_MATMUL)
             return inner[node] ? node : EPI_NO_NODE;

@@ -17,6 +17,7 @@
  *
  * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
 #include "pass/cut_sites.h"
+#include "pass/form.h"
 
 enum { MOST = 8, DEEP = 8 }; /* factors and differences of a weight; steps from a difference to a maximum */
 
@@ -79,7 +80,7 @@ static bool knows_row(const epi_graph *g, int node, int score, const epi_axes *s
  * or EPI_NO_NODE. */
 static int take_kept(const epi_graph *g, int node, const bool *inner, weight *w) {
     const epi_node *n = &g->nodes[node];
-    bool chosen = n->op == EPI_OP_WHERE && epi_attention_is_constant(g, n->arg[2], 0) && inner[n->arg[1]];
+    bool chosen = epi_choice_of(g, node) == 1 && inner[n->arg[1]];
     int rest = chosen ? 1 : n->op == EPI_OP_MUL && inner[n->arg[0]] ? 0 : n->op == EPI_OP_MUL ? 1 : -1;
     int kept = rest < 0 ? EPI_NO_NODE : n->arg[chosen ? 0 : !rest];
     if (kept == EPI_NO_NODE || w->kept_count == MOST || !inner[n->arg[rest]] || inner[kept] ||

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "pass/form.h"
 #include "pass/plan.h"
 
 /* What a hidden element is known to be; and how deep an expression is looked into. */
@@ -24,13 +25,12 @@ static unsigned char hidden_map(const epi_graph *g, const epi_node *n, const uns
     switch (n->op) {
     case EPI_OP_WHERE:
         if (n->arg[0] == condition)
-            return epi_attention_is_constant(g, n->arg[2], 0)                   ? ZERO
-                   : epi_attention_is_constant(g, n->arg[2], (double)-INFINITY) ? LOWEST
-                                                                                : of[2];
-        return of[1] == of[2] ? of[1]
-               : (of[1] && epi_attention_is_constant(g, n->arg[2], of[1] == ZERO ? 0 : (double)-INFINITY))
-                   ? of[1]
-                   : OPEN;
+            return epi_is_constant(g, n->arg[2], 0)                   ? ZERO
+                   : epi_is_constant(g, n->arg[2], (double)-INFINITY) ? LOWEST
+                                                                      : of[2];
+        return of[1] == of[2]                                                                    ? of[1]
+               : (of[1] && epi_is_constant(g, n->arg[2], of[1] == ZERO ? 0 : (double)-INFINITY)) ? of[1]
+                                                                                                 : OPEN;
     case EPI_OP_ADD: return of[0] == LOWEST || of[1] == LOWEST ? LOWEST : of[0] && of[1] ? ZERO : OPEN;
     case EPI_OP_SUB: return of[0] == LOWEST ? LOWEST : of[0] == ZERO && of[1] == ZERO ? ZERO : OPEN;
     case EPI_OP_NEG: return of[0] == ZERO ? ZERO : OPEN;

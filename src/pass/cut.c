@@ -301,15 +301,6 @@ static int find_pair(const epi_sites *s, int node) {
     return -1;
 }
 
-/* Is one of the axes a row axis? Depths that are added up are constants of a GPU's text, and rows may be
- * open. */
-static bool counts_rows(const epi_spec *spec, const epi_axes *axes) {
-    bool rows = false;
-    for (int i = 0; i < axes->count; i++)
-        rows |= spec->is_row[axes->at[i].dim];
-    return rows;
-}
-
 /* Notes of all that belongs to a sum of products which sum that is. */
 static void mark_sum(epi_sites *s, int node, int root) {
     s->sum[node] = root;
@@ -328,9 +319,9 @@ static epi_axes operand_layout(const epi_spec *spec, int node) {
 static epi_product_sum find_sum(epi_sites *s, int node) {
     epi_product_sum sum = epi_products_sum(s->g, operand_layout, s->spec, node);
     bool may = s->limits->pairs;
-    for (int i = 0; i < sum.count; i++)
+    for (int i = 0; i < sum.count; i++) /* depths are constants of a GPU's text, and rows may be open */
         may &= s->forward[sum.products[i]] == s->forward[sum.root] && !s->attention_of[sum.products[i]] &&
-               !s->inner[sum.products[i]] && !counts_rows(s->spec, &s->g->nodes[sum.products[i]].over);
+               !s->inner[sum.products[i]] && !epi_spec_has_rows(s->spec, &s->g->nodes[sum.products[i]].over);
     if (may && sum.count > 1)
         mark_sum(s, sum.root, sum.root);
     return may ? sum : (epi_product_sum){node, {node}, 1};
@@ -1120,7 +1111,7 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, cons
     const epi_graph *g = spec->graph;
     epi_axes local = {0};
     for (int i = 0; i < plan->added_count; i++)
-        if (counts_rows(spec, &plan->depth) || counts_rows(spec, &plan->added_depth[i]))
+        if (epi_spec_has_rows(spec, &plan->depth) || epi_spec_has_rows(spec, &plan->added_depth[i]))
             return false;
     int shared;
     if (plan->pair != EPI_NO_NODE && limits->alike &&

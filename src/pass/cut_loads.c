@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "pass/cut_sites.h"
 #include "pass/flow.h"
 
@@ -60,24 +61,10 @@ static double price(const chooser *c, int q, int node) {
 
 /* ---- the values of a part ---- */
 
-/* A heap of nodes, the last of the program on top. */
-static void heap_put(epi_node_list *h, int node) {
-    int at = h->count++;
-    for (; at && h->at[(at - 1) / 2] < node; at = (at - 1) / 2)
-        h->at[at] = h->at[(at - 1) / 2];
-    h->at[at] = node;
-}
-
-static int heap_take(epi_node_list *h) {
-    int top = h->at[0], last = h->at[--h->count], at = 0;
-    for (int next; (next = 2 * at + 1) < h->count; at = next) {
-        next += next + 1 < h->count && h->at[next + 1] > h->at[next];
-        if (h->at[next] <= last)
-            break;
-        h->at[at] = h->at[next];
-    }
-    h->at[at] = last;
-    return top;
+/* The last of the program is on top of the heap. */
+static bool is_later(const void *ctx, int a, int b) {
+    (void)ctx;
+    return a > b;
 }
 
 /* One more value that the part may load, which lies behind so many stored ones and so much work. */
@@ -92,7 +79,7 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, int work
         c->behind[c->values.count] = behind;
         c->work[c->values.count] = work;
         c->values.at[c->values.count++] = node;
-        heap_put(heap, node);
+        epi_heap_put(heap->at, &heap->count, node, is_later, NULL);
     }
     c->wanted[c->place[node]] |= wanted;
     if (behind < c->behind[c->place[node]])
@@ -123,7 +110,8 @@ static void find_values(chooser *c, int q) {
             offer(c, q, n->arg[a], true, 0, 0, &heap);
     }
     while (heap.count) {
-        int node = heap_take(&heap), behind = c->behind[c->place[node]] + s->forced[node];
+        int node = epi_heap_take(heap.at, &heap.count, is_later, NULL),
+            behind = c->behind[c->place[node]] + s->forced[node];
         int work = c->work[c->place[node]] + (epi_ops[s->g->nodes[node].op].expensive ? DEAR : 1);
         bool near = behind <= MOST_BEHIND && work <= MOST_WORK;
         bool opens = (near || isinf(price(c, q, node))) && !part.alone && can_remake(s, &part, node);

@@ -9,16 +9,21 @@ bool epi_is_number(const epi_graph *g, int node, double *number) {
     if (node == EPI_NO_NODE)
         return false;
     const epi_node *n = &g->nodes[node];
-    double sign = n->op == EPI_OP_NEG ? -1 : 1;
-    if (n->op == EPI_OP_NEG)
+    double sign = 1;
+    for (; n->op == EPI_OP_NEG; sign = -sign)
         n = &g->nodes[n->arg[0]];
     *number = sign * n->value;
     return n->op == EPI_OP_CONST;
 }
 
-bool epi_is_zero(const epi_graph *g, int node) {
+bool epi_is_constant(const epi_graph *g, int node, double value) {
     double number;
-    return epi_is_number(g, node, &number) && number == 0;
+    return epi_is_number(g, node, &number) && number == value;
+}
+
+int epi_choice_of(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    return n->op != EPI_OP_WHERE ? 0 : epi_is_zero(g, n->arg[2]) ? 1 : epi_is_zero(g, n->arg[1]) ? 2 : 0;
 }
 
 bool epi_is_clamped(const epi_graph *g, const epi_node *n) {

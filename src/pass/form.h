@@ -19,9 +19,14 @@ typedef struct epi_form {
     epi_form_factor at[EPI_MOST_FACTORS];
 } epi_form;
 
-/* A constant, or one with a minus. */
+/* A constant, or one with minuses. */
 bool epi_is_number(const epi_graph *g, int node, double *number);
-bool epi_is_zero(const epi_graph *g, int node); /* is it the number 0? */
+bool epi_is_constant(const epi_graph *g, int node, double value); /* is it this number? */
+static inline bool epi_is_zero(const epi_graph *g, int node) {
+    return epi_is_constant(g, node, 0);
+}
+/* Which operand x is of where(c, x, 0) or where(c, 0, x); 0: it is none of these. */
+int epi_choice_of(const epi_graph *g, int node);
 /* Is it max(x, 1) or the like: never below a number that is positive? */
 bool epi_is_clamped(const epi_graph *g, const epi_node *n);
 /* Is it 0*index(X), by which epi_graph_complete gives a value an axis? */

@@ -4,6 +4,7 @@
  * last. */
 #include <string.h>
 
+#include "base/heap.h"
 #include "pass/algebra.h"
 
 int *epi_list_needed(epi_arena *arena, const epi_graph *in, int count, epi_needs *needs, const void *ctx,
@@ -44,32 +45,14 @@ typedef struct ordering {
 } ordering;
 
 /* Does a come before b? */
-static bool before(const ordering *o, int a, int b) {
+static bool before(const void *ctx, int a, int b) {
+    const ordering *o = ctx;
     bool product[2] = {o->in->nodes[a].op == EPI_OP_MATMUL, o->in->nodes[b].op == EPI_OP_MATMUL};
     if (product[0] != product[1])
         return product[1];
     if (product[0] && o->height[a] != o->height[b])
         return o->height[a] > o->height[b];
     return a < b;
-}
-
-static void heap_put(ordering *o, int node) {
-    int at = o->count++;
-    for (; at && before(o, node, o->heap[(at - 1) / 2]); at = (at - 1) / 2)
-        o->heap[at] = o->heap[(at - 1) / 2];
-    o->heap[at] = node;
-}
-
-static int heap_take(ordering *o) {
-    int top = o->heap[0], last = o->heap[--o->count], at = 0;
-    for (int next; (next = 2 * at + 1) < o->count; at = next) {
-        next += next + 1 < o->count && before(o, o->heap[next + 1], o->heap[next]);
-        if (!before(o, o->heap[next], last))
-            break;
-        o->heap[at] = o->heap[next];
-    }
-    o->heap[at] = last;
-    return top;
 }
 
 static void find_heights(ordering *o, int count) {
@@ -111,16 +94,16 @@ void epi_order(const epi_graph *in, int count, epi_graph *out) {
         copy[in->tensors[t].node] = epi_graph_input(out, t);
     for (int i = 0; i < count; i++)
         if (in->live[i] && !o.missing[i])
-            heap_put(&o, i);
+            epi_heap_put(o.heap, &o.count, i, before, &o);
     while (o.count && !epi_graph_failed(out)) {
-        int node = heap_take(&o);
+        int node = epi_heap_take(o.heap, &o.count, before, &o);
         copy[node] = epi_graph_copy(out, &in->nodes[node], copy);
         if (has_name_of_tensor(in, node) && copy[node] != EPI_NO_NODE)
             out->nodes[copy[node]].name = NULL;
         epi_use_list uses = epi_graph_uses(in, node);
         for (int u = 0; u < uses.count; u++)
             if (uses.at[u].node != EPI_NO_NODE && --o.missing[uses.at[u].node] == 0)
-                heap_put(&o, uses.at[u].node);
+                epi_heap_put(o.heap, &o.count, uses.at[u].node, before, &o);
     }
     epi_graph_end(out, in, copy);
 }

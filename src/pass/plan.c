@@ -6,10 +6,6 @@
 
 typedef epi_planner planner;
 
-static bool has_dim(const epi_axes *axes, int dim) {
-    return epi_axes_find_dim(axes, dim) >= 0;
-}
-
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group) {
     return epi_axes_count_in(&g->nodes[node].axes, group) > 0;
 }
@@ -205,7 +201,8 @@ static void shape_tile(planner *p, int row_arg) {
     plan->cols.count = 0;
     plan->depth = n->over;
     for (int i = 0; i < n->axes.count; i++) {
-        bool in_rows = has_dim(with_rows, n->axes.at[i].dim), in_cols = has_dim(with_cols, n->axes.at[i].dim);
+        bool in_rows = epi_axes_has_dim(with_rows, n->axes.at[i].dim),
+             in_cols = epi_axes_has_dim(with_cols, n->axes.at[i].dim);
         epi_axes *group = in_rows && in_cols ? &batch : in_rows ? &rows : &plan->cols;
         group->at[group->count++] = n->axes.at[i];
     }
@@ -267,7 +264,7 @@ bool epi_plan_make_local(planner *p, const epi_axes *over) {
         return epi_plan_refuse(p, "two reductions inside the tile remove different axes");
     epi_axes last = {0}, first = {0};
     for (int i = 0; i < cols->count; i++) {
-        epi_axes *side = has_dim(over, cols->at[i].dim) ? &last : &first;
+        epi_axes *side = epi_axes_has_dim(over, cols->at[i].dim) ? &last : &first;
         side->at[side->count++] = cols->at[i];
     }
     if (p->plan->local_axes)
@@ -352,7 +349,7 @@ bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const e
         g->nodes[n->arg[1]].op != EPI_OP_INPUT)
         return false;
     const epi_axes *index = &g->nodes[n->arg[1]].axes, *value = &g->nodes[n->arg[2]].axes;
-    bool along = has_dim(rows, n->over.at[0].dim) || has_dim(cols, n->over.at[0].dim);
+    bool along = epi_axes_has_dim(rows, n->over.at[0].dim) || epi_axes_has_dim(cols, n->over.at[0].dim);
     return !along && epi_axes_count_in(index, rows) == index->count &&
            value->count == rows->count + cols->count && epi_axes_count_in(value, rows) == rows->count;
 }
@@ -625,7 +622,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     for (int i = 0; i < order->count; i++) {
         bool in[2];
         for (int a = 0; a < 2; a++)
-            in[a] = has_dim(&g->nodes[n->arg[a]].axes, order->at[i].dim);
+            in[a] = epi_axes_has_dim(&g->nodes[n->arg[a]].axes, order->at[i].dim);
         if (in[0] != in[1])
             row_arg = in[0];
     }

@@ -213,8 +213,6 @@ int epi_attention_operand(const epi_graph *g, const epi_attention *a, int produc
 /* Is it a stream operand that is a gather from an input, by an input that has the first axes of the stream: a
  * table of pages? Then keys (or values) of neighbouring positions lie together, page by page. */
 bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node);
-/* Is it this number, or its negative negated? */
-bool epi_attention_is_constant(const epi_graph *g, int node, double value);
 /* Is it 0 where top is -inf, and top elsewhere? */
 bool epi_attention_is_guarded(const epi_graph *g, int node, int top);
 /* attention.c: looks whether a product is a value product: fills what is known from it alone (all but the

@@ -27,17 +27,10 @@ typedef struct chooser {
 
 /* ---- what is prepared ---- */
 
-static bool has_rows(const epi_spec *spec, const epi_axes *axes) {
-    for (int i = 0; i < axes->count; i++)
-        if (spec->is_row[axes->at[i].dim])
-            return true;
-    return false;
-}
-
 static kind kind_of(const chooser *c, int node) {
     const epi_node *n = &c->g->nodes[node];
     kind worst = KIND_CONSTANT;
-    if (has_rows(c->spec, &n->axes) || has_rows(c->spec, &n->over))
+    if (epi_spec_has_rows(c->spec, &n->axes) || epi_spec_has_rows(c->spec, &n->over))
         return KIND_OTHER;
     if (n->op == EPI_OP_INPUT)
         return c->g->tensors[n->tensor].param ? KIND_PARAM : KIND_OTHER;
@@ -164,7 +157,7 @@ static void add_prepared(writing *w, int number, int node, bool output) {
 /* Has a tensor of the half this dim? Else a text of it could not name the axis. */
 static bool knows_dim(const epi_graph *g, int dim) {
     for (int t = 0; t < g->tensor_count; t++)
-        if (epi_axes_find_dim(&g->tensors[t].axes, dim) >= 0)
+        if (epi_axes_has_dim(&g->tensors[t].axes, dim))
             return true;
     return false;
 }

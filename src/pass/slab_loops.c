@@ -2,12 +2,8 @@
 #include "pass/form.h"
 #include "pass/slabs.h"
 
-static bool has_dim(const epi_axes *axes, int dim) {
-    return epi_axes_find_dim(axes, dim) >= 0;
-}
-
 bool epi_slabs_is_sum(const epi_slab_maker *m, const epi_node *n) {
-    return (epi_ops[n->op].adds || n->op == EPI_OP_MATMUL) && has_dim(&n->over, m->dim);
+    return (epi_ops[n->op].adds || n->op == EPI_OP_MATMUL) && epi_axes_has_dim(&n->over, m->dim);
 }
 
 /* Are positions wanted for nothing but to give a value the axis? */
@@ -28,18 +24,18 @@ static bool node_can(const epi_slab_maker *m, const epi_part *p, const epi_node 
             if (axes->at[i].dim == m->dim && axes->at[i].shift)
                 return false;
     }
-    if (epi_ops[n->op].cls == EPI_CLASS_RANDOM && has_dim(&n->axes, m->dim))
+    if (epi_ops[n->op].cls == EPI_CLASS_RANDOM && epi_axes_has_dim(&n->axes, m->dim))
         return false; /* it is drawn by its place */
-    if (has_dim(&n->over, m->dim) && !epi_slabs_is_sum(m, n) && n->op != EPI_OP_SIZE &&
+    if (epi_axes_has_dim(&n->over, m->dim) && !epi_slabs_is_sum(m, n) && n->op != EPI_OP_SIZE &&
         !(n->op == EPI_OP_INDEX && is_for_zeros(g, (int)(n - g->nodes))))
         return false;
     for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE && has_dim(&g->nodes[n->arg[a]].axes, m->dim) &&
-            !has_dim(&n->axes, m->dim) && !epi_slabs_is_sum(m, n))
+        if (n->arg[a] != EPI_NO_NODE && epi_axes_has_dim(&g->nodes[n->arg[a]].axes, m->dim) &&
+            !epi_axes_has_dim(&n->axes, m->dim) && !epi_slabs_is_sum(m, n))
             return false;                       /* scatter */
     if (epi_ops[n->op].cls == EPI_CLASS_MOVE) { /* an index outside its axis is told by its place */
         const epi_node *index = &g->nodes[n->arg[1]];
-        return index->op != EPI_OP_INPUT || !has_dim(&index->axes, m->dim);
+        return index->op != EPI_OP_INPUT || !epi_axes_has_dim(&index->axes, m->dim);
     }
     return true;
 }
@@ -67,7 +63,7 @@ static bool is_sliced(const epi_slab_maker *m, const epi_part *p, int t) {
 static bool tensor_can(const epi_slab_maker *m, const epi_part *p, int t, int64_t grain, int aligned) {
     const epi_axes *axes = memory_of(p, t);
     int at = epi_axes_find_dim(axes, m->dim);
-    if ((at >= 0) != has_dim(axes_of(m, p->tensors[t]), m->dim) || is_sliced(m, p, t))
+    if ((at >= 0) != epi_axes_has_dim(axes_of(m, p->tensors[t]), m->dim) || is_sliced(m, p, t))
         return false; /* under another name */
     int64_t inner = grain * (int64_t)epi_dtype_size(p->types[t]);
     for (int i = 0; i < axes->count && at >= 0; i++) {
@@ -87,7 +83,7 @@ static bool part_can(const epi_slab_maker *m, const epi_part *p, bool *late, int
             return false;
         bool takes = epi_node_takes(n, late), sum = epi_slabs_is_sum(m, n);
         late[i] = sum || takes;
-        if ((late[i] && has_dim(&n->axes, m->dim)) || (sum && takes))
+        if ((late[i] && epi_axes_has_dim(&n->axes, m->dim)) || (sum && takes))
             return false; /* the sum must be complete first */
     }
     for (int t = 0; t < g->tensor_count; t++)
@@ -127,7 +123,7 @@ static bool goes_by_slabs(const epi_slab_maker *m, int value) {
     bool is_long = false;
     for (int i = 0; i < axes->count; i++)
         is_long |= !m->spec->is_row[axes->at[i].dim];
-    if (!is_long || !has_dim(axes, m->dim) || !m->can[v->part])
+    if (!is_long || !epi_axes_has_dim(axes, m->dim) || !m->can[v->part])
         return false;
     for (int q = 0; q < m->from->part_count; q++)
         if (m->loop[q] < 0 && reads(&m->from->parts[q], value))

@@ -178,17 +178,18 @@ static void give_spare(epi_steps *k, int node, epi_dtype type, spare *spares, in
     give_buffer(k, node, type);
 }
 
-static bool is_view(const epi_graph *g, int node) {
+/* Is it another name of its operand, which has its home? */
+static bool shares_home(const epi_graph *g, int node) {
     return node != EPI_NO_NODE && epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW;
 }
 
 /* Is this node the last one that needs the value? Outputs stay to the end, and so does what has two names. */
 static bool ends_with(const epi_graph *g, int value, int node) {
     epi_use_list uses = epi_graph_uses(g, value);
-    if (is_view(g, value))
+    if (shares_home(g, value))
         return false;
     for (int i = 0; i < uses.count; i++)
-        if (is_view(g, uses.at[i].node))
+        if (shares_home(g, uses.at[i].node))
             return false;
     return uses.count && uses.at[uses.count - 1].node == node;
 }
@@ -245,9 +246,9 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     int spare_count = 0;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        if (g->live[i] && is_view(g, i))
+        if (g->live[i] && shares_home(g, i))
             k->homes[i] = k->homes[n->arg[0]];
-        if (!g->live[i] || n->op == EPI_OP_INPUT || is_view(g, i))
+        if (!g->live[i] || n->op == EPI_OP_INPUT || shares_home(g, i))
             continue;
         if (!has_home(k, i))
             give_spare(k, i, kept_type(k, i, between), spares, &spare_count);

@@ -11,15 +11,6 @@
 /* Values that are looked at for choices inside, at most. */
 enum { MOST_LOOKED_AT = 64 };
 
-/* Is it where(c, x, 0) or where(c, 0, x)? *x is which operand x is. */
-static bool is_choice(const epi_graph *g, int node, int *x) {
-    const epi_node *n = &g->nodes[node];
-    for (*x = 1; n->op == EPI_OP_WHERE && *x < 3; ++*x)
-        if (epi_is_zero(g, n->arg[3 - *x]))
-            return true;
-    return false;
-}
-
 /* Does the text tell it, as a comparison of numbers? */
 static bool is_told(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
@@ -61,8 +52,8 @@ static void add(epi_graph *g, epi_taken *t, epi_condition c) {
 }
 
 void epi_taken_note(epi_graph *g, epi_taken *t, int value) {
-    int x;
-    if (!epi_graph_failed(g) && is_choice(g, value, &x) && !is_told(g, g->nodes[value].arg[0]))
+    int x = epi_graph_failed(g) ? 0 : epi_choice_of(g, value);
+    if (x && !is_told(g, g->nodes[value].arg[0]))
         add(g, t, (epi_condition){g->nodes[value].arg[0], x == 2});
 }
 
@@ -94,8 +85,8 @@ static int freed(epi_graph *g, const epi_taken *t, int node, int *looks) {
     if (epi_graph_failed(g) || --*looks < 0)
         return node;
     epi_node n = g->nodes[node];
-    int x;
-    bool choice = is_choice(g, node, &x);
+    int x = epi_choice_of(g, node);
+    bool choice = x > 0;
     if (choice && has(t, (epi_condition){n.arg[0], x == 2}))
         return freed(g, t, n.arg[x], looks);
     bool two = n.op == EPI_OP_MUL || n.op == EPI_OP_ADD || n.op == EPI_OP_SUB, same = true;

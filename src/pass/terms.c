@@ -30,7 +30,7 @@ static bool used_once(const epi_graph *g, int node) {
 }
 
 /* A number that is there before all else: an input, a constant, a size, or a function of one. */
-static bool is_number(const epi_graph *g, int node) {
+static bool is_scalar(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
     if (epi_ops[n->op].cls == EPI_CLASS_MAP && n->arg[1] == EPI_NO_NODE)
         n = &g->nodes[n->arg[0]];
@@ -44,10 +44,10 @@ static scaled scaled_product(const epi_graph *g, int node) {
         epi_op op = g->nodes[product].op;
         if ((op != EPI_OP_MATMUL && op != EPI_OP_SUM) || !used_once(g, product))
             continue;
-        if (is_number(g, by))
+        if (is_scalar(g, by))
             return (scaled){product, by, EPI_NO_NODE};
         for (int b = 0; b < 2 && g->nodes[by].op == EPI_OP_MUL; b++)
-            if (is_number(g, g->nodes[by].arg[b]))
+            if (is_scalar(g, g->nodes[by].arg[b]))
                 return (scaled){product, g->nodes[by].arg[b], g->nodes[by].arg[!b]};
     }
     return none;

@@ -10,10 +10,6 @@
 /* Values that are looked at for one gradient and condition, at most. */
 enum { MOST_LOOKED_AT = 64 };
 
-static bool is_choice(const epi_graph *g, int node) {
-    return g->nodes[node].op == EPI_OP_WHERE && epi_is_zero(g, g->nodes[node].arg[2]);
-}
-
 /* Is the value 0 where the condition does not hold, because each of its terms has it for a factor? */
 static bool vanishes(const epi_graph *g, int node, int condition, int *looks) {
     const epi_node *n = &g->nodes[node];
@@ -21,7 +17,8 @@ static bool vanishes(const epi_graph *g, int node, int condition, int *looks) {
         return false;
     switch (n->op) {
     case EPI_OP_WHERE:
-        return is_choice(g, node) && (n->arg[0] == condition || vanishes(g, n->arg[1], condition, looks));
+        return epi_choice_of(g, node) == 1 &&
+               (n->arg[0] == condition || vanishes(g, n->arg[1], condition, looks));
     case EPI_OP_MUL:
         return vanishes(g, n->arg[0], condition, looks) || vanishes(g, n->arg[1], condition, looks);
     case EPI_OP_DIV:
@@ -53,9 +50,9 @@ static int freed(epi_graph *g, int node, int condition) {
 int epi_vanish_last(epi_graph *g, int first, int node) {
     for (int i = first; i < node && !epi_graph_failed(g); i++) {
         int condition = g->nodes[i].arg[0], looks = MOST_LOOKED_AT;
-        if (!is_choice(g, i) || !g->nodes[condition].axes.count ||
+        if (epi_choice_of(g, i) != 1 || !g->nodes[condition].axes.count ||
             !epi_axes_without(&g->nodes[node].axes, &g->nodes[condition].axes).count ||
-            (is_choice(g, node) && g->nodes[node].arg[0] == condition) ||
+            (epi_choice_of(g, node) == 1 && g->nodes[node].arg[0] == condition) ||
             !vanishes(g, node, condition, &looks))
             continue;
         int value = freed(g, node, condition);

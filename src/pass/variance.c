@@ -66,9 +66,7 @@ static bool are_columns(const former *f, const epi_node *product, const epi_axes
         epi_axes own = epi_axes_without(&product->axes, &f->in->nodes[product->arg[!a]].axes);
         columns |= are_same_dims(&own, over);
     }
-    for (int i = 0; i < over->count; i++)
-        columns &= !f->spec->is_row[over->at[i].dim];
-    return columns;
+    return columns && !epi_spec_has_rows(f->spec, over);
 }
 
 /* Is x an element of a product's tile, of which `over` are the columns? Maps make it of products, the last of
