@@ -5,6 +5,7 @@
  *     cut [programs] [rounds]     the programs of the folder, then so many random ones */
 #include <dirent.h>
 
+#include "cuda/cuda.h"
 #include "harness.h"
 #include "layers.h"
 #include "pass/tile_program.h"
@@ -1067,6 +1068,74 @@ static void check_internal(void) {
     epi_module_free(m);
 }
 
+static int parts_of(const epi_program *p, int device) {
+    epi_dim_binding dims[] = {{"T", 256}, {"D", 128}, {"H", 4},  {"E", 64},
+                              {"F", 512}, {"S", 256}, {"U", 256}};
+    epi_dim_binding own[7];
+    epi_options o = EPI_OPTIONS(.dims = own, .type = EPI_BF16, .device = device);
+    for (int i = 0; i < 7; i++)
+        for (int d = 0; d < p->graph.declared_count; d++)
+            if (!strcmp(p->graph.dims[d], dims[i].name))
+                own[o.dim_count++] = dims[i];
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s: %s", epi_program_name(p), err.message);
+    int count = k ? k->part_count : 0;
+    epi_kernel_free(k);
+    return count;
+}
+
+/* What a backend refuses of one part it refuses of no other: two programs in one are as many parts as they
+ * are apart. Of the first of each two nothing is refused; the second reduces a tile that is loaded, has two
+ * products of f32 on a tile, or attention of f32. */
+static void check_refused(void) {
+    epi_module *m = parse("norm(x[T,D], w[H,E,D]) -> q[T,H,E] {\n"
+                          "    z = x @ w\n    q = z*rsqrt(mean(z*z, E) + 1e-5)\n}\n"
+                          "delta(y[T,D], u[H,E,D], o[T,H,E]) -> (v[T,H,E], d: f32[T,H]) {\n"
+                          "    v = y @ u\n    d = sum(o*v, E)\n}\n"
+                          "both(x[T,D], w[H,E,D], y[T,D], u[H,E,D], o[T,H,E])\n"
+                          "        -> (q[T,H,E], v[T,H,E], d: f32[T,H]) {\n"
+                          "    z = x @ w\n    q = z*rsqrt(mean(z*z, E) + 1e-5)\n"
+                          "    v = y @ u\n    d = sum(o*v, E)\n}\n"
+                          "gate(x[T,D], a[D,F], b[D,F]) -> h[T,F] { h = silu(x @ a)*(x @ b) }\n"
+                          "gate_f32(y: f32[T,D], c: f32[D,F], d: f32[D,F]) -> g[T,F] {\n"
+                          "    g = silu(y @ c)*(y @ d)\n}\n"
+                          "gates(x[T,D], a[D,F], b[D,F], y: f32[T,D], c: f32[D,F], d: f32[D,F])\n"
+                          "        -> (h[T,F], g[T,F]) {\n"
+                          "    h = silu(x @ a)*(x @ b)\n    g = silu(y @ c)*(y @ d)\n}\n"
+                          "attend(q[H,S,E], k[H,U,E], v[H,U,E]) -> o[H,S,E] {\n"
+                          "    o = sum(softmax(sum(q*k, E), U)*v, U)\n}\n"
+                          "attend_f32(q: f32[H,S,E], k: f32[H,U,E], v: f32[H,U,E]) -> o[H,S,E] {\n"
+                          "    o = sum(softmax(sum(q*k, E), U)*v, U)\n}\n"
+                          "attends(q[H,S,E], k[H,U,E], v[H,U,E], x: f32[H,S,E], y: f32[H,U,E],\n"
+                          "        z: f32[H,U,E]) -> (o[H,S,E], p[H,S,E]) {\n"
+                          "    o = attend(q, k, v)\n    p = attend_f32(x, y, z)\n}\n");
+    for (int i = 0; i < 3 * 3; i++) {
+        int device = i % 3 == 0 ? 0 : i % 3 == 1 ? -80 : -90, at = i / 3 * 3;
+        int apart[2] = {parts_of(epi_module_program(m, at), device),
+                        parts_of(epi_module_program(m, at + 1), device)},
+            together = parts_of(epi_module_program(m, at + 2), device);
+        check(together == apart[0] + apart[1], "%s on device %d: %d parts, apart %d and %d",
+              epi_program_name(epi_module_program(m, at + 2)), device, together, apart[0], apart[1]);
+    }
+    epi_kernel *k = NULL;
+    epi_cuda_kernel *gpu = NULL;
+    epi_arena arena = {0};
+    epi_error err = {0};
+    epi_cuda_target target = {.arch = epi_arch_of(90), .multiprocessors = 132};
+    epi_dim_binding dims[] = {{"T", 256}, {"D", 128}, {"H", 4}, {"E", 64}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .type = EPI_BF16);
+    if (check(epi_kernel_compile(epi_module_program(m, 1), &o, &k, &err) == EPI_OK &&
+                  epi_cuda_compile(&arena, &k->spec, &target, &gpu, &err) == EPI_OK,
+              "%s", err.message))
+        check(strstr(gpu->steps.plan.reason, "of a value that is loaded") != NULL,
+              "the reason is the best tile's: %s", gpu->steps.plan.reason);
+    epi_cuda_kernel_free(gpu);
+    epi_kernel_free(k);
+    epi_arena_free(&arena);
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -1091,6 +1160,7 @@ int main(int argc, char **argv) {
     check_late();
     check_columns();
     check_two_ways();
+    check_refused();
     check_internal();
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,
            part_count, prepared_count);

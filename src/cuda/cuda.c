@@ -108,7 +108,8 @@ static void add_counter(epi_cuda_kernel *k, epi_emit_context *c, epi_launch *l) 
     c->workspace = l->counter + EPI_COUNTER_BYTES;
 }
 
-/* The first candidate that takes the program; the last, gemm_any, takes everything that a tile can hold. */
+/* The first candidate that takes the program; the last, gemm_any, takes everything that a tile can hold.
+ * Where none does, the reason is that of the first: it is the one that one would have. */
 static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                  const epi_step *step, epi_gemm_design *d, epi_launch *out, epi_error *err) {
     epi_tile_program *tile = epi_arena_alloc(k->arena, sizeof *tile);
@@ -131,19 +132,17 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
         order[0] = like_next(k, EPI_LAUNCH_GEMM)->choice;
         count = 1;
     }
-    status =
-        epi_fail(err, EPI_ERR_UNSUPPORTED,
-                 k->refused ? "every configuration would be slow" : "this GPU is older than any mainloop");
-    for (int i = 0; i < count && status == EPI_ERR_UNSUPPORTED; i++) {
+    status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration would be slow");
+    for (int i = 0, tried = 0; i < count && status == EPI_ERR_UNSUPPORTED; i++) {
         if (k->refused >> order[i] & 1)
             continue;
         epi_config config = *epi_config_at(order[i]);
         config.packed = !target->exact;
         c->workspace = k->workspace;
         out->choice = order[i];
-        status = epi_gemm_design_make(c, step->plan, tile, &config, d, &out->text, err);
+        status = epi_gemm_design_make(c, step->plan, tile, &config, d, &out->text, tried++ ? NULL : err);
     }
-    return status;
+    return status == EPI_ERR_MEMORY ? epi_fail(err, status, "out of memory") : status;
 }
 
 /* Copies of operands ahead, where the design has some, and the product. */
@@ -180,13 +179,15 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
 
 /* ---- attention ---- */
 
-/* The first candidate that takes the program. */
+/* The first candidate that takes the program. Where none does, the reason is that of the first that came the
+ * furthest: one of this form whose tiles are wide enough, if there is one. */
 static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                    const epi_step *step, epi_attention_design *d, epi_launch *l,
                                    epi_launch *fold, epi_error *err) {
     if (target->config && epi_attention_config_named(target->config) < 0)
         return wrong_config(target->config, "attention", err);
     epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration of attention would be slow");
+    int furthest = -1;
     for (int i = 0; i < epi_attention_config_count() && status == EPI_ERR_UNSUPPORTED; i++) {
         const epi_attention_config *config = epi_attention_config_at(i);
         if (k->refused_attention >> i & 1 || (k->like && i != like_next(k, EPI_LAUNCH_ATTENTION)->choice) ||
@@ -194,7 +195,11 @@ static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, cons
             continue;
         l->choice = i;
         c->workspace = k->workspace;
-        status = epi_attention_design_make(c, step, config, d, &l->text, &fold->text, err);
+        epi_error why = {0};
+        status = epi_attention_design_make(c, step, config, d, &l->text, &fold->text, &why);
+        if (err && (d->reached > furthest || status != EPI_ERR_UNSUPPORTED))
+            *err = why;
+        furthest = d->reached > furthest ? d->reached : furthest;
     }
     if (status == EPI_ERR_UNSUPPORTED && target->config && d->reason[0])
         return epi_fail(err, status, "the configuration '%s' does not take this attention: %s",

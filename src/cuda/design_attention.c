@@ -180,6 +180,7 @@ static bool takes(epi_attention_design *d) {
         return epi_refuse(d, "the sequences are short");
     if (f->form != d->form)
         return epi_refuse(d, "it is for another form");
+    d->reached = 1;
     int64_t width = d->form == EPI_ATTENTION_PAIR ? epi_ceil_div(d->width[0] + d->width[1], 2) : d->width[0];
     if (d->depth[0] > f->depth || d->depth[1] > f->depth || width > f->width)
         return epi_refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0],
@@ -770,6 +771,7 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
     snprintf(out->label, sizeof out->label, "%s", config->name);
     bool ok = suits(d) && find_form(d) && shape(d) && take_operands(d) && takes(d);
     epi_status status = EPI_OK;
+    d->reached += ok;
     if (ok)
         status = make_tiles(d, step, err);
     if (status != EPI_OK)

@@ -125,6 +125,7 @@ typedef struct epi_attention_design {
     int chunk, most_chunks;
     int page; /* columns of a page; 0: there are none */
     int64_t sum_bytes, partial_bytes, partials;
+    int reached; /* 0: the configuration is not for this; 1: it is, but too narrow; 2: it was tried */
     char reason[240];
 } epi_attention_design;
 

@@ -61,8 +61,8 @@ static epi_status plan_one(epi_arena *arena, epi_spec *spec, const epi_backend_l
 
 /* Brings variances and attention into the form of their mainloops. Is the program more than one kernel then?
  * Then cuts it. *cost is what that costs: without end where it runs as passes. */
-static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits, epi_cut *out,
-                            double *cost, epi_error *err) {
+static epi_status cut_formed(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits, epi_cut *out,
+                             double *cost, epi_error *err) {
     epi_plan plan;
     *out = (epi_cut){0};
     *cost = INFINITY;
@@ -93,6 +93,34 @@ static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_backend_
     }
     if (status == EPI_OK)
         *cost = epi_cut_cost(spec, out);
+    return status;
+}
+
+/* What the cut costs at the largest sizes of open axes: the choice is the same for all of them. */
+static double most_cost(const epi_spec *spec, const epi_cut *cut, double cost) {
+    epi_spec most = *spec;
+    memcpy(most.sizes, epi_largest_sizes(spec), sizeof most.sizes);
+    return isinf(cost) ? cost : epi_cut_cost(&most, cut);
+}
+
+/* The same. Where some attention was refused, all that is left of it may be worth less than its form costs:
+ * then no attention is one kernel. */
+static epi_status cut_graph(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits, epi_cut *out,
+                            double *cost, epi_error *err) {
+    epi_backend_limits none = *limits;
+    epi_spec other = *spec;
+    epi_cut cut;
+    double less;
+    epi_status status = cut_formed(arena, spec, limits, out, cost, err);
+    none.attention_most = 0;
+    if (status != EPI_OK || !limits->attention_most || !epi_refusals_have(limits, EPI_REFUSED_ATTENTION))
+        return status;
+    status = cut_formed(arena, &other, &none, &cut, &less, err);
+    if (status == EPI_OK && most_cost(&other, &cut, less) < most_cost(spec, out, *cost)) {
+        *spec = other;
+        *out = cut;
+        *cost = less;
+    }
     return status;
 }
 
@@ -239,28 +267,43 @@ void epi_rewriting_free(epi_rewriting *r) {
         epi_arena_free(&r->trials[i]);
 }
 
-void epi_refusals_note(epi_refusals *r, const epi_steps *steps) {
+unsigned epi_refused_of(const epi_steps *steps) {
     const epi_plan *plan = &steps->plan;
+    unsigned what = 0;
     if (plan->fused || steps->empty)
-        return;
-    r->attention |= plan->attention != NULL;
+        return 0;
     for (int n = 0; n < steps->spec->graph->node_count && plan->attention; n++)
-        r->pages |= plan->placement[n].paged;
-    r->pairs |= plan->pair != EPI_NO_NODE || plan->added_count;
-    r->whole |= plan->local_axes && epi_plan_is_whole(plan);
-    r->local |= plan->local_axes && !epi_plan_is_whole(plan);
+        what |= plan->placement[n].paged ? EPI_REFUSED_PAGES : 0;
+    what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
+    what |= plan->pair != EPI_NO_NODE || plan->added_count ? EPI_REFUSED_PAIR : 0;
+    if (plan->local_axes)
+        what |= epi_plan_is_whole(plan) ? EPI_REFUSED_WHOLE : EPI_REFUSED_LOCAL;
+    return what;
 }
 
-bool epi_refusals_give_up(const epi_refusals *r, epi_backend_limits *limits) {
-    if (limits->pages && r->pages)
+bool epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what) {
+    unsigned known;
+    const epi_backend_limits all = {.refused = r};
+    epi_is_refused(&all, part, &known);
+    what &= ~known;
+    what &= -what; /* the first of them */
+    if (!what || r->count == EPI_MOST_REFUSED)
+        return false;
+    r->at[r->count].part = part;
+    r->at[r->count++].what = what;
+    return true;
+}
+
+bool epi_limits_give_up(epi_backend_limits *limits, unsigned what) {
+    if (limits->pages && what & EPI_REFUSED_PAGES)
         limits->pages = false;
-    else if (limits->attention_most && r->attention)
+    else if (limits->attention_most && what & EPI_REFUSED_ATTENTION)
         limits->attention_most = 0;
-    else if (limits->pairs && r->pairs)
+    else if (limits->pairs && what & EPI_REFUSED_PAIR)
         limits->pairs = false;
-    else if (limits->whole_most && r->whole)
+    else if (limits->whole_most && what & EPI_REFUSED_WHOLE)
         limits->whole_most = 0;
-    else if (limits->local_most && r->local)
+    else if (limits->local_most && what & EPI_REFUSED_LOCAL)
         limits->local_most = 0;
     else
         return false;

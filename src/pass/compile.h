@@ -39,18 +39,12 @@ double epi_rewriting_cost(const epi_spec *spec, const epi_backend_limits *limits
                           epi_algebra_rule rule);
 void epi_rewriting_free(epi_rewriting *r);
 
-/* What the cut took for granted, and the backend refused of some part. */
-typedef struct epi_refusals {
-    bool attention;    /* it cannot be one kernel, */
-    bool pages;        /* or cannot read keys and values through a table of pages */
-    bool pairs;        /* a tile cannot have two products, */
-    bool whole, local; /* or hold a reduction over all columns, or over some */
-} epi_refusals;
-
-/* Adds what was refused of a part. */
-void epi_refusals_note(epi_refusals *r, const epi_steps *steps);
-/* The cut is told not to: one thing at a time, so that a program loses no more than it must. False: nothing
- * was refused. */
-bool epi_refusals_give_up(const epi_refusals *r, epi_backend_limits *limits);
+/* What the cut took for granted of a part and the backend refused, as bits of epi_refusal. */
+unsigned epi_refused_of(const epi_steps *steps);
+/* Notes it, one thing at a time, so that a part loses no more than it must. False: there is nothing that was
+ * not known. */
+bool epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what);
+/* The whole program does without one of these things. False: it does already. */
+bool epi_limits_give_up(epi_backend_limits *limits, unsigned what);
 
 #endif

@@ -228,7 +228,8 @@ static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const
     if (x == rows && (a & cols) == cols && !p->batched)
         return EPI_LEAVE_COLS;
     if (p->kind == EPI_KIND_GEMM && p->pair == EPI_NO_NODE && !(x & ~cols) && (a & cols) == cols &&
-        (!p->local || p->local == x) && group_fits(s->limits, epi_axes_size(over, s->sizes))) {
+        (!p->local || p->local == x) && !(s->without[p->product] & EPI_REFUSED_LOCAL) &&
+        group_fits(s->limits, epi_axes_size(over, s->sizes))) {
         p->local = x;
         return EPI_LEAVE_LOCAL;
     }
@@ -289,6 +290,7 @@ static int find_pair(const epi_sites *s, int node) {
     for (int q = s->part_count - 1, shared; q >= s->first && s->limits->pairs; q--) {
         const epi_site_part *p = &s->parts[q];
         if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->batched || p->local ||
+            (s->without[p->product] | s->without[node]) & EPI_REFUSED_PAIR ||
             !epi_products_pair(s->g, p->product, node, &shared) ||
             (s->limits->alike && (!lie_alike(s->g, p->product, node, shared) ||
                                   is_halved(s->g, p->product, 0) || is_halved(s->g, node, 0))))
@@ -321,7 +323,8 @@ static epi_product_sum find_sum(epi_sites *s, int node) {
     bool may = s->limits->pairs;
     for (int i = 0; i < sum.count; i++) /* depths are constants of a GPU's text, and rows may be open */
         may &= s->forward[sum.products[i]] == s->forward[sum.root] && !s->attention_of[sum.products[i]] &&
-               !s->inner[sum.products[i]] && !epi_spec_has_rows(s->spec, &s->g->nodes[sum.products[i]].over);
+               !s->inner[sum.products[i]] && !(s->without[sum.products[i]] & EPI_REFUSED_PAIR) &&
+               !epi_spec_has_rows(s->spec, &s->g->nodes[sum.products[i]].over);
     if (may && sum.count > 1)
         mark_sum(s, sum.root, sum.root);
     return may ? sum : (epi_product_sum){node, {node}, 1};
@@ -673,7 +676,8 @@ static bool stays_whole(epi_sites *s, epi_site_part *p, int node, epi_leave leav
     int64_t columns = epi_axes_size(&n->over, s->sizes);
     unsigned x = epi_dims_of(&p->rows, &p->cols, &n->over);
     if (leave <= EPI_LEAVE_LOCAL || p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || columns < 1 ||
-        columns > s->limits->whole_most || !is_tile(&s->g->nodes[n->arg[0]].axes, &p->rows, &p->cols) ||
+        columns > s->limits->whole_most || s->without[p->product] & EPI_REFUSED_WHOLE ||
+        !is_tile(&s->g->nodes[n->arg[0]].axes, &p->rows, &p->cols) ||
         (p->local ? p->local != x : !makes_elements(s, *p, node)))
         return false;
     p->local = x;
@@ -1041,10 +1045,10 @@ static bool make_sites(epi_sites *s, epi_arena *arena) {
 }
 
 epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
-                          const int *hand, epi_sites *s, epi_error *err) {
+                          const unsigned *without, const int *hand, epi_sites *s, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    *s = (epi_sites){.spec = spec, .limits = limits, .g = g, .hand = hand, .until = -1};
+    *s = (epi_sites){.spec = spec, .limits = limits, .g = g, .without = without, .hand = hand, .until = -1};
     s->said = epi_stored_find(arena, g, spec->types, spec->type);
     s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
     s->parts = epi_arena_alloc(arena, (2 * nodes + (size_t)g->tensor_count) * sizeof *s->parts);
@@ -1110,6 +1114,10 @@ static bool folds_too_often(const epi_graph *g, const epi_plan *plan) {
 bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, const epi_plan *plan) {
     const epi_graph *g = spec->graph;
     epi_axes local = {0};
+    unsigned what;
+    if (limits->refused && limits->refused->count &&
+        epi_is_refused(limits, epi_refusal_hash(spec, NULL), &what))
+        return false;
     for (int i = 0; i < plan->added_count; i++)
         if (epi_spec_has_rows(spec, &plan->depth) || epi_spec_has_rows(spec, &plan->added_depth[i]))
             return false;

@@ -105,9 +105,17 @@ typedef struct epi_slab_plan {
 epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
                          const epi_slab_plan *plan, epi_cut *out, epi_error *err);
 
-/* equal.c: a number that equal parts have in common; and are two parts the same up to names? Then to[t] is
- * what a's tensor t is to b. What they need while they look is left in the arena. */
+/* equal.c: a number that equal parts have in common. */
 uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *sizes);
+/* By dim: the largest sizes, the same for all kernels of an open axis. The number of a part with these, which
+ * refusals have; NULL: of the program as one part. */
+const int64_t *epi_largest_sizes(const epi_spec *spec);
+uint64_t epi_refusal_hash(const epi_spec *spec, const epi_part *part);
+/* Was a part with this number refused, and what of it? And was this refused of any part? */
+bool epi_is_refused(const epi_backend_limits *limits, uint64_t part, unsigned *what);
+bool epi_refusals_have(const epi_backend_limits *limits, unsigned what);
+/* Are two parts the same up to names? Then to[t] is what a's tensor t is to b. What they need while they look
+ * is left in the arena. */
 bool epi_parts_equal(epi_arena *arena, const epi_part *a, const epi_part *b, const int64_t *sizes, int *to);
 
 #endif

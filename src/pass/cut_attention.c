@@ -129,7 +129,7 @@ static bool find_candidates(epi_arena *arena, epi_sites *s) {
         return false;
     for (int i = 0; i < g->node_count; i++) {
         epi_site_attention found = {0};
-        if (!epi_attention_possible(s->limits, g, i, s->sizes) ||
+        if (s->without[i] & EPI_REFUSED_ATTENTION || !epi_attention_possible(s->limits, g, i, s->sizes) ||
             !epi_attention_find(g, i, &found.plan, &found.shape, inner, s->scratch) ||
             !epi_attention_allowed(s->limits, g, &found.plan, s->sizes))
             continue;

@@ -121,7 +121,7 @@ static int find_handed(const epi_sites *s, const epi_part_values *values, int q,
 static epi_status try_hand(epi_arena *arena, epi_sites *s, epi_part_values **values, const int *hand,
                            double *cost, bool *taken, epi_error *err) {
     epi_sites trial;
-    epi_status status = epi_sites_make(arena, s->spec, s->limits, hand, &trial, err);
+    epi_status status = epi_sites_make(arena, s->spec, s->limits, s->without, hand, &trial, err);
     epi_part_values *found = status == EPI_OK ? epi_sites_loads(arena, &trial) : NULL;
     if (status == EPI_OK && arena->failed)
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");

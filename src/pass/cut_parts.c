@@ -12,10 +12,12 @@ typedef struct writer {
     epi_sites *s;
     const epi_part_values *values; /* by part */
     epi_cut *cut;
-    int *value; /* by node: its number among the cut's values, or -1 */
-    int *home;  /* by node: the output that keeps it for later parts, or -1 */
-    int *fresh; /* by node: its number in the part that is being written */
-    int *loads; /* by node: the last part that loads it and was written, counted from 1 */
+    int *value;        /* by node: its number among the cut's values, or -1 */
+    int *home;         /* by node: the output that keeps it for later parts, or -1 */
+    int *fresh;        /* by node: its number in the part that is being written */
+    int *loads;        /* by node: the last part that loads it and was written, counted from 1 */
+    unsigned *without; /* by product: what its part may not have */
+    bool refused;      /* the backend refused a part for what it has */
 } writer;
 
 /* ---- homes ---- */
@@ -335,6 +337,21 @@ static bool is_copy(epi_site_kind kind) {
     return kind == EPI_SITE_INPUT || kind == EPI_SITE_VIEW;
 }
 
+/* Was the part that was written last refused? Then its products do without what it was refused for. */
+static void mark_refused(writer *w, const epi_site_part *p) {
+    const epi_part *part = &w->cut->parts[w->cut->part_count - 1];
+    unsigned what;
+    if (p->product == EPI_NO_NODE || !w->s->limits->refused || !w->s->limits->refused->count ||
+        !epi_is_refused(w->s->limits, epi_refusal_hash(w->spec, part), &what))
+        return;
+    w->refused |= (what & ~w->without[p->product]) != 0;
+    w->without[p->product] |= what;
+    if (p->pair != EPI_NO_NODE)
+        w->without[p->pair] |= what;
+    for (int i = 0; i < p->added_count; i++)
+        w->without[p->added[i]] |= what;
+}
+
 /* Writes the parts that store something. *backward is the first of the direction that comes last. */
 static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     const epi_graph *g = w->spec->graph;
@@ -350,6 +367,8 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
         if (q == w->s->first)
             *backward = w->cut->part_count;
         status = stores.count ? write_part(w, q, &stores, -1, err) : EPI_OK;
+        if (stores.count && status == EPI_OK)
+            mark_refused(w, &w->s->parts[q]);
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
         if (is_copy(w->s->site[value_of(w, t)].kind)) { /* of an input, a value or a constant */
@@ -362,15 +381,16 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     return status;
 }
 
-epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
-                        epi_cut *out, epi_error *err) {
+/* The parts, where products do without what is marked. *refused: a part of them was refused, and more is
+ * marked now. *backward is the first of the direction that comes last. */
+static epi_status make_parts(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                             unsigned *without, epi_cut *out, bool *refused, int *backward, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     epi_sites sites;
-    int backward;
-    writer w = {.arena = arena, .spec = spec, .s = &sites, .cut = out};
+    writer w = {.arena = arena, .spec = spec, .s = &sites, .cut = out, .without = without};
     *out = (epi_cut){0};
-    epi_status status = epi_sites_make(arena, spec, limits, NULL, &sites, err);
+    epi_status status = epi_sites_make(arena, spec, limits, without, NULL, &sites, err);
     if (status != EPI_OK)
         return status;
     epi_part_values *values = epi_sites_loads(arena, &sites);
@@ -393,7 +413,19 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backen
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     status = give_homes(&w, err);
     if (status == EPI_OK)
-        status = write_parts(&w, &backward, err);
+        status = write_parts(&w, backward, err);
+    *refused = status == EPI_OK && w.refused;
+    return status;
+}
+
+epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                        epi_cut *out, epi_error *err) {
+    unsigned *without = epi_arena_alloc(arena, ((size_t)spec->graph->node_count + 1) * sizeof *without);
+    int backward;
+    bool refused = true;
+    epi_status status = without ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    while (status == EPI_OK && refused)
+        status = make_parts(arena, spec, limits, without, out, &refused, &backward, err);
     if (status == EPI_OK && !epi_cut_order(arena, spec, out, backward))
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     return status == EPI_OK ? epi_cut_lay_out(arena, out, err) : status;

@@ -61,16 +61,17 @@ typedef struct epi_sites {
     epi_site *site;              /* by node */
     epi_site_part *parts;
     int part_count;
-    bool *forced;    /* by node: it must be in memory */
-    bool *placed;    /* by node: it has its site */
-    int *sum;        /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
-    bool *forward;   /* by node; see direction.h */
-    int *folds;      /* by node in a row: reductions of its part that come before it, each for the next */
-    bool *view;      /* by node: it is a slice of a value in memory, which needs no memory of its own */
-    bool *waiting;   /* by node: such a value of a late one, which is stored when something wants it */
-    const int *hand; /* by product: the value that its part is to hand on, or EPI_NO_NODE; or NULL */
-    int first;       /* parts before this one are of the direction that is done */
-    int until;       /* what is stored now is wanted behind this part, or -1: soon after it is made */
+    bool *forced;  /* by node: it must be in memory */
+    bool *placed;  /* by node: it has its site */
+    int *sum;      /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
+    bool *forward; /* by node; see direction.h */
+    int *folds;    /* by node in a row: reductions of its part that come before it, each for the next */
+    bool *view;    /* by node: it is a slice of a value in memory, which needs no memory of its own */
+    bool *waiting; /* by node: such a value of a late one, which is stored when something wants it */
+    const unsigned *without; /* by product: what its part may not have (epi_refusal) */
+    const int *hand;         /* by product: the value that its part is to hand on, or EPI_NO_NODE; or NULL */
+    int first;               /* parts before this one are of the direction that is done */
+    int until;               /* what is stored now is wanted behind this part, or -1: soon after it is made */
     epi_site_attention *attentions;
     int attention_count;
     int *attention_of;  /* by node: the one whose value product or reduction it is, counted from 1; else 0 */
@@ -109,7 +110,7 @@ bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node);
 /* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */
 void epi_sites_store(epi_sites *s, int node);
 epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
-                          const int *hand, epi_sites *out, epi_error *err);
+                          const unsigned *without, const int *hand, epi_sites *out, epi_error *err);
 
 /* cut_attention.c: finds the attentions that the program may have; then keeps those that agree, and gives
  * their elements their sites. False: no memory. And places one whose operands are all there. */

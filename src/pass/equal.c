@@ -42,6 +42,36 @@ uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *si
     return all.b;
 }
 
+const int64_t *epi_largest_sizes(const epi_spec *spec) {
+    return spec->open ? spec->open->largest : spec->sizes;
+}
+
+uint64_t epi_refusal_hash(const epi_spec *spec, const epi_part *part) {
+    epi_arena scratch = {0};
+    epi_part all = {.graph = *spec->graph, .types = (epi_dtype *)spec->types};
+    uint64_t hash = epi_part_hash(&scratch, part ? part : &all, epi_largest_sizes(spec));
+    epi_arena_free(&scratch);
+    return hash;
+}
+
+bool epi_refusals_have(const epi_backend_limits *limits, unsigned what) {
+    bool have = false;
+    for (int i = 0; limits->refused && i < limits->refused->count; i++)
+        have |= (limits->refused->at[i].what & what) != 0;
+    return have;
+}
+
+bool epi_is_refused(const epi_backend_limits *limits, uint64_t part, unsigned *what) {
+    *what = 0;
+    bool found = false;
+    for (int i = 0; limits->refused && i < limits->refused->count; i++)
+        if (limits->refused->at[i].part == part) {
+            *what |= limits->refused->at[i].what;
+            found = true;
+        }
+    return found;
+}
+
 /* ---- one by one ---- */
 
 typedef struct matcher {

@@ -4,6 +4,29 @@
 #define EPI_PASS_LIMITS_H
 
 #include <stdbool.h>
+#include <stdint.h>
+
+/* What a backend may refuse of a part that fits the limits: to be one kernel, in the order in which things
+ * are given up. Attention reads keys and values through a table of pages, or is one kernel; a tile has two
+ * products, or several that are added up; it holds reductions over all columns, or over some. */
+typedef enum epi_refusal {
+    EPI_REFUSED_PAGES = 1 << 0,
+    EPI_REFUSED_ATTENTION = 1 << 1,
+    EPI_REFUSED_PAIR = 1 << 2,
+    EPI_REFUSED_WHOLE = 1 << 3,
+    EPI_REFUSED_LOCAL = 1 << 4,
+} epi_refusal;
+
+/* The parts that it refused, by their number (epi_refusal_hash). A part that turns up again does without what
+ * was refused of it; the others keep theirs. */
+enum { EPI_MOST_REFUSED = 64 };
+typedef struct epi_refusals {
+    struct {
+        uint64_t part;
+        unsigned what;
+    } at[EPI_MOST_REFUSED];
+    int count;
+} epi_refusals;
 
 /* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
  * tile), and over a multiple of so many; and over all columns, where they are so many at most. */
@@ -23,6 +46,7 @@ typedef struct epi_backend_limits {
     bool crossed; /* and have a product that sums over its rows, */
     bool gated;   /* and reduce, over a head, what is made of its result and of a tile that is loaded, */
     bool halves;  /* and take its result apart in halves, which reorders the columns of the operand */
+    const epi_refusals *refused; /* what it refused nonetheless, or NULL */
 } epi_backend_limits;
 
 #endif

@@ -171,6 +171,8 @@ static void compile_one(void *ctx, int64_t i, int thread) {
 epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     int count = k->cut.part_count ? k->cut.part_count : 1;
     side_by_side all = {.k = k, .options = o};
+    if (k->owner && k->gpu && count != k->owner->part_count) /* which has the texts of each */
+        return EPI_INTERNAL(err, (epi_place){0}, "the cut depends on a size that is open");
     k->parts = epi_arena_alloc(&k->arena, (size_t)count * sizeof *k->parts);
     all.ends = epi_arena_alloc(&k->arena, (size_t)count * sizeof *all.ends);
     if (!k->parts || !all.ends)
@@ -196,11 +198,23 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
     return EPI_OK;
 }
 
+/* Where the backend refused something that the cut took for granted, the cut is told: of that part alone,
+ * unless it is a slab of one, or all attention there is. False: nothing was refused. */
 static bool give_up(epi_kernel *k) {
-    epi_refusals refused = {0};
-    for (int i = 0; i < k->part_count; i++)
-        epi_refusals_note(&refused, epi_compiled_steps(&k->parts[i].full));
-    return epi_refusals_give_up(&refused, &k->limits);
+    unsigned all = 0;
+    bool again = false, attends = false;
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_plan *plan = &epi_compiled_steps(&k->parts[i].full)->plan;
+        attends |= plan->fused && plan->attention;
+    }
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_part_kernel *p = &k->parts[i];
+        unsigned what = epi_refused_of(epi_compiled_steps(&p->full));
+        all |= what;
+        if (what && (attends || !(what & EPI_REFUSED_ATTENTION)) && (!p->part || p->part->loop < 0))
+            again |= epi_refusals_note(&k->refusals, epi_refusal_hash(&k->spec, p->part), what);
+    }
+    return again || epi_limits_give_up(&k->limits, all);
 }
 
 /* Where there is a budget, a GPU's texts are compiled when it is known which ones. */
@@ -242,6 +256,7 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
     k->limits.prepares = !o->memory;
     k->limits.gathers = is_free(o);
     k->limits.updates &= !o->memory;
+    k->limits.refused = &k->refusals;
     if (k->owner)
         k->limits = k->owner->limits;
     return EPI_OK;

@@ -65,7 +65,8 @@ struct epi_kernel {
     struct epi_cuda_kernel *checks; /* looks through the indices first, where that was asked for */
     int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */
-    epi_backend_limits limits; /* that the program was cut with */
+    epi_backend_limits limits; /* that the program was cut with, */
+    epi_refusals refusals;     /* and parts that do without more */
     bool draft;                /* GPU: texts are made, but not compiled yet */
     size_t workspace_whole;    /* that it would need without a budget; 0: it has none */
     /* Where axes are open this is the kernel of the largest sizes. Kernels of other sizes are made like it,
