@@ -239,10 +239,11 @@ static void add_source(const split *s, const sources *all, int node, int source,
         of->at[of->count++] = source;
 }
 
-/* What would be made again from values of more than two depths is saved. To store and to load it moves no
- * more than to load them, and each part of the backward that wants it would: values of one depth meet in a
- * gradient anyway, others do not. Else a sum that every layer adds a norm to would be made again from all
- * layers before it, and the bytes that a backward moves would grow with the square of its layers. */
+/* What would be made again from values of more than two depths is saved, unless it is short. To store and to
+ * load it moves no more than to load them, and each part of the backward that wants it would: values of one
+ * depth meet in a gradient anyway, others do not. Else a sum that every layer adds a norm to would be made
+ * again from all layers before it, and the bytes that a backward moves would grow with the square of its
+ * layers. */
 static void find_far(split *s) {
     const epi_graph *g = &s->g;
     sources *all = epi_arena_alloc(g->arena, ((size_t)g->node_count + 1) * sizeof *all);
@@ -256,8 +257,8 @@ static void find_far(split *s) {
             for (int k = 0; k < from->count && can_remake(s, i); k++)
                 add_source(s, all, i, from->at[k], &all[i]);
         }
-        s->far[i] =
-            all[i].count > MOST_SOURCES && !s->backward[i] && !s->scores[i] && n->saving == EPI_SAVE_OPEN;
+        s->far[i] = all[i].count > MOST_SOURCES && n->axes.count > 1 && !is_short(s, i) && !s->backward[i] &&
+                    !s->scores[i] && n->saving == EPI_SAVE_OPEN;
         if (!can_remake(s, i))
             all[i] = (sources){{i}, 1, all[i].depth};
     }
