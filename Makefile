@@ -41,7 +41,7 @@ OPT ?= -O2 -g
 WARN := -Wall -Wextra -Wconversion
 COMMIT := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 # What every compilation gets; SAN adds a sanitizer to all of it.
-BASE := -std=c17 $(OPT) $(WARN) -Iinclude -Isrc -fPIC -fvisibility=hidden $(SAN)
+BASE := -std=c17 $(OPT) $(WARN) -Iinclude -Isrc -fPIC -fvisibility=hidden $(SAN) $(if $(SAN),-DEPI_VERIFY=1)
 CFLAGS_ALL = $(BASE) $(CFLAGS)
 LIBS := -lm -lpthread -ldl
 
@@ -197,7 +197,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang moves threads deep growth alloc properties random laws rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
+TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang verify moves threads deep growth alloc properties random laws rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -208,7 +208,13 @@ $(BUILD)/obj/tests/%.o: tests/%.c Makefile
 	$(call say,CC)
 	$(Q)$(CC) $(CFLAGS_ALL) $(TEST_OPT) -D_GNU_SOURCE -Itests -MMD -MP -c $< -o $@
 
-$(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(BUILD)/libepilog.a
+# In tests graphs are verified after each pass: this object has all that the library's has, so that is not linked.
+$(BUILD)/obj/tests/compile.o: src/pass/compile.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_ALL) -DEPI_VERIFY=1 -MMD -MP -c $< -o $@
+
+$(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/compile.o $(BUILD)/libepilog.a
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)

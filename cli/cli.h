@@ -41,7 +41,7 @@ typedef struct cli_options {
     epi_rounding rounding;
     epi_algebra algebra;
     size_t memory; /* of the workspace, at most; 0: no budget */
-    const char *in, *out, *plot, *micro, *config, *wrt;
+    const char *in, *out, *plot, *micro, *config, *wrt, *after;
     const char *device_name; /* --device, or NULL */
     int capability;          /* --arch: 90 for sm_90a; 0: not given */
     int device;              /* what cli_device_choose made of the two, for epi_options.device */
@@ -49,7 +49,7 @@ typedef struct cli_options {
     int threads, repeat;
     int64_t sizes[8]; /* --size: the scales of the standard benchmark */
     int size_count;
-    bool json, help, cuda, brief, no_check, random, forward, check;
+    bool json, help, cuda, passes, brief, no_check, random, forward, check;
     bool has_type, has_rounding; /* they were given, and are no defaults */
 } cli_options;
 

@@ -254,15 +254,48 @@ static int explain_kernel(const epi_program *p, const cli_options *o) {
     return EXIT_OK;
 }
 
+/* The table of passes, or the program after one of them, and nothing beside it. */
+static int explain_passes(const epi_program *p, const cli_options *o) {
+    epi_error err;
+    epi_kernel *k;
+    epi_options options = cli_compile_options(o);
+    if (!o->dim_count && epi_program_dim_count(p))
+        return cli_complain(EXIT_USAGE, "passes are for sizes: give --dims; see 'epilog help explain'");
+    if (epi_kernel_compile(p, &options, &k, &err) != EPI_OK)
+        return cli_fail(&err);
+    size_t length = o->after ? epi_kernel_print_after(k, o->after, NULL, 0) : 0;
+    char *text = o->after ? malloc(length + 1) : cli_kernel_text(epi_kernel_describe_passes, k);
+    int status = EXIT_OK;
+    if (o->after && !length)
+        status =
+            cli_complain(EXIT_USAGE, "there is no pass '%s'; 'epilog explain --passes' lists them", o->after);
+    else if (!text)
+        status = cli_complain(EXIT_FAILED, "out of memory");
+    else if (o->after)
+        epi_kernel_print_after(k, o->after, text, length + 1);
+    if (status == EXIT_OK)
+        fputs(text, stdout);
+    free(text);
+    epi_kernel_free(k);
+    return status;
+}
+
 int cmd_explain(const cli_options *given) {
     cli_options o = *given;
     cli_source s;
     epi_error err;
     if (o.name_count != 1)
         return cli_complain(EXIT_USAGE, "explain wants one FILE:NAME; see 'epilog help explain'");
+    if (o.passes && o.after)
+        return cli_complain(EXIT_USAGE, "--passes prints the table, --after one program: give one of them");
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
         return cli_fail(&err);
     int status = cli_device_choose(s.ctx, &o);
+    if (o.passes || o.after) {
+        status = status == EXIT_OK ? explain_passes(s.program, &o) : status;
+        cli_source_close(&s);
+        return status;
+    }
     if (status == EXIT_OK) {
         explain_check(s.program, s.path, &o);
         status = explain_grad(s.program, &o);

@@ -66,10 +66,14 @@ static const cli_command commands[] = {
      "PROGRAM", cmd_show},
     {"explain", "walk through what becomes of a program",
      "epilog explain FILE:NAME [--dims M=...,N=...] [--wrt x,w] [--type T] [--types x=T,...] [--threads N]\n"
-     "               [--algebra A] [--device cpu|gpu|gpu1 | --arch A]\n\n"
+     "               [--algebra A] [--device cpu|gpu|gpu1 | --arch A] [--passes | --after PASS]\n\n"
      "Tells in words what the checker found, which program its gradients are by the inputs that --wrt names\n"
      "(all, without it), and once its sizes are given into which kernels it is cut, what each computes on\n"
-     "chip and what goes through memory. 'show' has the same facts more briefly.\n",
+     "chip and what goes through memory. 'show' has the same facts more briefly.\n\n"
+     "--passes prints instead the compiler's passes in their order: what each does, how many values the\n"
+     "program has before it and after it, what it changed here, and limits that were hit. --after PASS "
+     "prints\n"
+     "the program as that pass leaves it, a text that can be run; after 'cut' the parts, a program each.\n",
      "PROGRAM", cmd_explain},
     {"run", "run a program and hold it against f64",
      "epilog run FILE:NAME [--dims M=...,N=...] [--type T] [--types x=T,...] [--seed N] [--in F] [--random]\n"

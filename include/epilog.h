@@ -511,6 +511,12 @@ static inline void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info
 EPI_API size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size);
 /* The program as it is carried out: as the algebra rewrote it, or as it is written. Returns the length. */
 EPI_API size_t epi_kernel_print(const epi_kernel *kernel, char *buf, size_t size);
+/* The passes that the program went through on its way, as a table: what each does, how many values it found
+ * and left, what it changed, and which limits were hit. And the program after the pass of that name, as a
+ * text that can be parsed and run; after "cut" its parts. Nothing, 0, where there is no such pass. Both
+ * return the length. */
+EPI_API size_t epi_kernel_describe_passes(const epi_kernel *kernel, char *buf, size_t size);
+EPI_API size_t epi_kernel_print_after(const epi_kernel *kernel, const char *pass, char *buf, size_t size);
 /* A part, numbered from 0 in the order of a run: whether another one before it is the same but for names and
  * tensors, and what epi_kernel_get_info tells of the whole. */
 typedef struct epi_part_info {

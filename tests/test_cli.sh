@@ -119,6 +119,20 @@ awk 'BEGIN { printf "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = 
 expect 0 'computed as written: the program has more than 65536 operations' explain long.epi --dims T=8,D=8,F=8,E=8
 rm long.epi
 expect 2 'explain wants one' explain
+layer=(llama_mlp --dims T=8,D=16,F=32)
+expect 0 '^algebra    [0-9]* .*takes sums of products in another order' explain "${layer[@]}" --passes
+expect 0 '3 parts, and 2 values between them' explain "${layer[@]}" --passes
+expect 0 'not tried: the options say that it stays as it is written' explain "${layer[@]}" --passes --algebra written
+expect 0 'one kernel is enough' explain softmax --dims T=8,D=16 --passes
+expect 2 'give --dims' explain softmax --passes
+expect 2 'give one of them' explain "${layer[@]}" --passes --after cut
+expect 2 "there is no pass 'fuse'" explain "${layer[@]}" --after fuse
+for pass in $("$epilog" explain "${layer[@]}" --passes | sed -n 's/^\([a-z]\+\)  .*/\1/p' | tail -n +2); do
+    "$epilog" explain "${layer[@]}" --after "$pass" >"after_$pass.epi"
+    expect 0 'all well' check "after_$pass.epi"
+done
+expect 0 'y .*f32' run after_attention.epi:llama_mlp --dims T=8,D=16,F=32
+that 'after cut there is a program for each part' test "$(grep -c '^llama_mlp_[0-9](' after_cut.epi)" -eq 3
 rm -r first.epi kept sub
 
 # layout

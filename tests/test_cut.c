@@ -12,7 +12,7 @@
 #include "run/run.h"
 
 static epi_context *ctx;
-static int cut_count, part_count, prepared_count;
+static int cut_count, part_count, prepared_count, pass_count;
 
 /* ---- running by hand ---- */
 
@@ -162,6 +162,40 @@ static void check_order(const epi_cut *cut, const char *label) {
         }
 }
 
+/* What a pass leaves is a program: its print parses, and gives the same results within the rule. */
+static void check_passes(const epi_kernel *k, const epi_options *o, const problem *ref, const problem *naive,
+                         const char *label) {
+    char *last = calloc(1, 1);
+    for (int pass = 0; pass < EPI_PASS_CUT; pass++) {
+        const char *name = epi_passes[pass].name;
+        size_t length = epi_kernel_print_after(k, name, NULL, 0);
+        char *text = malloc(length + 1);
+        epi_module *m;
+        epi_error err;
+        problem out = {0};
+        epi_kernel_print_after(k, name, text, length + 1);
+        bool same = !strcmp(text, last);
+        free(last);
+        last = text;
+        if (same || !check(epi_module_parse(ctx, text, length, "after", &m, &err) == EPI_OK,
+                           "%s after %s parses: %s\n%s", label, name, err.message, text))
+            continue;
+        if (check(run_path(epi_module_program(m, 0), *o, EPI_PATH_FUSED, &out), "%s after %s runs", label,
+                  name))
+            for (int t = out.inputs; t < out.count; t++) {
+                double error, bound;
+                bool ok =
+                    within_rule(&out.t[t], &ref->t[t], &naive->t[t], o->type, out.terms, &error, &bound);
+                check(ok, "%s after %s: output %d: error %g, allowed %g", label, name, t - out.inputs, error,
+                      bound);
+            }
+        problem_free(&out);
+        epi_module_free(m);
+        pass_count++;
+    }
+    free(last);
+}
+
 static void check_program(const epi_program *program, epi_options o, const char *label) {
     epi_kernel *k;
     epi_error err;
@@ -176,6 +210,7 @@ static void check_program(const epi_program *program, epi_options o, const char 
             bool ok = within_rule(&out.t[t], &ref.t[t], &naive.t[t], o.type, out.terms, &error, &bound);
             check(ok, "%s: output %d: error %g, allowed %g", label, t - out.inputs, error, bound);
         }
+    check_passes(k, &o, &ref, &naive, label);
     if (k->part_count > 1) {
         cut_count++;
         part_count += k->part_count;
@@ -1162,6 +1197,7 @@ int main(int argc, char **argv) {
     check_two_ways();
     check_refused();
     check_internal();
+    printf("%d programs that passes left were parsed and run\n", pass_count);
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,
            part_count, prepared_count);
     epi_context_close(ctx);

@@ -151,14 +151,35 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
 
 /* ---- a part's graph ---- */
 
+static bool is_stored(const epi_node_list *stores, int node) {
+    for (int i = 0; i < stores->count; i++)
+        if (stores->at[i] == node)
+            return true;
+    return false;
+}
+
+/* Does the part that stores these values store this output? `only` >= 0 is the one that it stores alone. */
+static bool stores_output(const writer *w, const epi_node_list *stores, int only, int t) {
+    return only >= 0 ? t == only : is_stored(stores, value_of(w, t));
+}
+
+/* Has a tensor of the part this name, or will an output of it that the program names? */
+static bool is_taken(const writer *w, const epi_graph *part, const epi_node_list *stores, int only,
+                     const char *name) {
+    int t = epi_graph_find_tensor(w->spec->graph, name);
+    return epi_graph_find_tensor(part, name) >= 0 ||
+           (t >= w->spec->graph->input_count && stores_output(w, stores, only, t));
+}
+
 /* A name for a value between parts: its own, if no other tensor of the part has it; else one that neither the
  * part nor the program has. */
-static const char *name_of(const writer *w, const epi_graph *part, int node) {
+static const char *name_of(const writer *w, const epi_graph *part, const epi_node_list *stores, int only,
+                           int node) {
     if (w->spec->graph->nodes[node].op == EPI_OP_ONCE)
         node = w->spec->graph->nodes[node].arg[0];
     const char *name = w->spec->graph->nodes[node].name;
     char text[32];
-    if (name && epi_graph_find_tensor(part, name) < 0)
+    if (name && !is_taken(w, part, stores, only, name))
         return name;
     snprintf(text, sizeof text, "v%d", node);
     for (int i = 2;
@@ -268,18 +289,6 @@ static epi_part_tensor place_of(const writer *w, int node) {
     return (epi_part_tensor){w->home[value], w->value[value]};
 }
 
-static bool is_stored(const epi_node_list *stores, int node) {
-    for (int i = 0; i < stores->count; i++)
-        if (stores->at[i] == node)
-            return true;
-    return false;
-}
-
-/* Does the part that stores these values store this output? `only` >= 0 is the one that it stores alone. */
-static bool stores_output(const writer *w, const epi_node_list *stores, int only, int t) {
-    return only >= 0 ? t == only : is_stored(stores, value_of(w, t));
-}
-
 /* Writes the part that stores these values; `only` >= 0 is an output that is a copy of an input. */
 static epi_status write_part(writer *w, int q, const epi_node_list *stores, int only, epi_error *err) {
     const epi_graph *g = w->spec->graph;
@@ -304,8 +313,8 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
         if (n->op == EPI_OP_ONCE && is_stored(read, n->arg[0])) /* it is loaded already */
             w->fresh[read->at[i]] = w->fresh[n->arg[0]];
         else
-            add_tensor(w, p, read->at[i], name_of(w, &p->graph, read->at[i]), place_of(w, read->at[i]),
-                       false);
+            add_tensor(w, p, read->at[i], name_of(w, &p->graph, stores, only, read->at[i]),
+                       place_of(w, read->at[i]), false);
     }
     bool rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS;
     for (int i = 0; i < made->count; i++)
@@ -319,7 +328,8 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
         int node = stores->at[i];
         if (w->value[node] < 0)
             continue;
-        add_tensor(w, p, node, name_of(w, &p->graph, node), (epi_part_tensor){-1, w->value[node]}, true);
+        add_tensor(w, p, node, name_of(w, &p->graph, stores, only, node),
+                   (epi_part_tensor){-1, w->value[node]}, true);
     }
     if (p->graph.tensor_count > 2 * EPI_MAX_TENSORS)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d tensors", 2 * EPI_MAX_TENSORS);

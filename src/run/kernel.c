@@ -102,6 +102,17 @@ static bool is_free(const epi_options *o) {
     return o->algebra == EPI_ALGEBRA_FREE && epi_dtype_at(o->type)->full_range;
 }
 
+/* Why the algebra does not look at the program, or NULL. */
+static const char *why_left(const epi_kernel *k, const epi_options *o, bool empty) {
+    if (o->algebra != EPI_ALGEBRA_FREE)
+        return "the options say that it stays as it is written";
+    if (!is_free(o))
+        return "terms may be larger in another order, and the storage type has few of the large numbers";
+    if (k->owner)
+        return "it is taken as the kernel of the largest sizes has it";
+    return empty ? "an axis has no elements" : NULL;
+}
+
 /* The program as the passes leave it, cut into parts. */
 static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->spec.graph = &k->program->graph;
@@ -114,8 +125,8 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
                           .limits = &k->limits,
                           .narrows =
                               !k->gpu || o->rounding == EPI_ROUND_EXACT, /* else a tile is rounded first */
-                          .algebra = is_free(o) && !k->owner && !empty,
-                          .same = same ? &k->owner->rewriting.graph : NULL,
+                          .left = why_left(k, o, empty),
+                          .same = same ? k->owner->rewriting.graph : NULL,
                           .rewriting = &k->rewriting,
                           .cut = &k->cut};
     if (o->path != EPI_PATH_FUSED)
@@ -259,6 +270,7 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
     k->limits.refused = &k->refusals;
     if (k->owner)
         k->limits = k->owner->limits;
+    k->offered = k->limits;
     return EPI_OK;
 }
 

@@ -162,7 +162,7 @@ epi_status epi_kernel_part_sized(const epi_kernel *kernel, int index, epi_part_i
 
 static void print_program(const epi_kernel *kernel, epi_text *out) {
     if (kernel->rewriting.applies)
-        epi_graph_print(&kernel->rewriting.graph, kernel->program->ast->name, out);
+        epi_graph_print(kernel->rewriting.graph, kernel->program->ast->name, out);
     else
         epi_ast_print(kernel->program->ast, out);
 }
@@ -174,6 +174,13 @@ static void print_part(const epi_kernel *kernel, int index, epi_text *out) {
         epi_graph_print(&kernel->parts[index].part->graph, name, out);
     else
         print_program(kernel, out);
+}
+
+void epi_kernel_print_parts(const epi_kernel *kernel, epi_text *out) {
+    for (int i = 0; i < kernel->part_count; i++) {
+        epi_text_add(out, i ? "\n" : "");
+        print_part(kernel, i, out);
+    }
 }
 
 /* "other forms, for fewer rows: sm90_128x64_c1_d" */
@@ -352,16 +359,9 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
     epi_text_add(out, kernel->parts[index].apart ? "; it starts beside the one before\n" : "\n");
 }
 
-/* By which rules the program was rewritten, and what that saves. */
-static void describe_rewriting(const epi_kernel *kernel, epi_text *out) {
+void epi_rewriting_describe(const epi_kernel *kernel, epi_text *out) {
     const epi_rewriting *r = &kernel->rewriting;
     const char *before = "rewritten: ";
-    if (r->refused.status != EPI_OK)
-        epi_text_add(out, "not rewritten: %s\n", r->refused.message);
-    if (kernel->cut.refused.status != EPI_OK)
-        epi_text_add(out, "not cut into kernels: %s\n", kernel->cut.refused.message);
-    if (!r->applies)
-        return;
     for (int i = 0; i < EPI_RULE_COUNT; i++)
         if (r->log.applied[i]) {
             double without = 0; /* of a long program it is not worked out */
@@ -404,8 +404,12 @@ size_t epi_kernel_print(const epi_kernel *kernel, char *buf, size_t size) {
 
 size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
-    if (kernel)
-        describe_rewriting(kernel, &t);
+    if (kernel && kernel->rewriting.refused.status != EPI_OK)
+        epi_text_add(&t, "not rewritten: %s\n", kernel->rewriting.refused.message);
+    if (kernel && kernel->cut.refused.status != EPI_OK)
+        epi_text_add(&t, "not cut into kernels: %s\n", kernel->cut.refused.message);
+    if (kernel && kernel->rewriting.applies)
+        epi_rewriting_describe(kernel, &t);
     if (kernel)
         describe_memory(kernel, &t);
     if (kernel)

@@ -65,10 +65,11 @@ struct epi_kernel {
     struct epi_cuda_kernel *checks; /* looks through the indices first, where that was asked for */
     int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */
-    epi_backend_limits limits; /* that the program was cut with, */
-    epi_refusals refusals;     /* and parts that do without more */
-    bool draft;                /* GPU: texts are made, but not compiled yet */
-    size_t workspace_whole;    /* that it would need without a budget; 0: it has none */
+    epi_backend_limits limits;  /* that the program was cut with, */
+    epi_refusals refusals;      /* and parts that do without more */
+    epi_backend_limits offered; /* those that it was cut with first */
+    bool draft;                 /* GPU: texts are made, but not compiled yet */
+    size_t workspace_whole;     /* that it would need without a budget; 0: it has none */
     /* Where axes are open this is the kernel of the largest sizes. Kernels of other sizes are made like it,
        and belong to it: */
     const epi_kernel *owner;              /* NULL: itself */
@@ -105,6 +106,9 @@ epi_status epi_parts_compile(epi_kernel *kernel, const epi_options *options, epi
 void epi_parts_free(epi_kernel *kernel);
 /* The steps of one that there is. */
 const struct epi_steps *epi_compiled_steps(const epi_compiled *c);
+/* look.c: all parts as programs; and by which rules the program was rewritten, and what that saves. */
+void epi_kernel_print_parts(const epi_kernel *kernel, epi_text *out);
+void epi_rewriting_describe(const epi_kernel *kernel, epi_text *out);
 /* look.c: may the part store the output over the input, both by their place among its tensors? */
 bool epi_part_in_place(const epi_part_kernel *part, int output, int input);
 /* memory.c: brings a kernel whose parts are compiled, or drafts, within the budget of the options. */

@@ -1,0 +1,185 @@
+/* rewriting.c: which rewriting of a program is taken: candidates go through the passes, and their costs
+ * decide; and what is given up where a backend refuses it. */
+#include <math.h>
+#include <string.h>
+
+#include "pass/compile.h"
+#include "pass/cost.h"
+
+/* Sends what the algebra makes by a choice through the passes, in the candidate's own arena. Its cost is
+ * without end where that fails. */
+static void try_choice(const epi_candidate *from, const epi_graph *written, const epi_algebra_choice *choice,
+                       epi_candidate *t) {
+    epi_error err = {0};
+    epi_arena_free(t->arena);
+    *t = (epi_candidate){.arena = t->arena, .spec = from->spec, .limits = from->limits, .choice = choice};
+    t->spec.graph = written;
+    memcpy(t->after, from->after, sizeof t->after);
+    if (epi_candidate_cut(t, &err) != EPI_OK) {
+        t->cost = INFINITY;
+        t->refused = err;
+    }
+}
+
+double epi_rewriting_cost(const epi_spec *spec, const epi_backend_limits *limits, const epi_rewriting *r,
+                          epi_algebra_rule rule) {
+    epi_algebra_choice choice = r->choice;
+    epi_arena arena = {0};
+    epi_candidate from = {.spec = *spec, .limits = limits}, t = {.arena = &arena};
+    choice.without |= 1u << rule;
+    try_choice(&from, r->written, &choice, &t);
+    epi_arena_free(&arena);
+    return t.cost;
+}
+
+/* The search for the best choice. */
+typedef struct search {
+    const epi_candidate *plain; /* the program as it is written */
+    const epi_graph *written;   /* and what the algebra begins with */
+    epi_algebra_choice *choice;
+    epi_candidate *best, *other;
+    epi_error broken; /* a mistake of our own in one of the passes */
+} search;
+
+static void try_one(search *s, epi_candidate *t) {
+    try_choice(s->plain, s->written, s->choice, t);
+    if (t->refused.status == EPI_ERR_INTERNAL)
+        s->broken = t->refused;
+}
+
+/* Is the choice cheaper than the best so far? Then it is the best. */
+static bool try_better(search *s) {
+    epi_candidate *better = s->other;
+    try_one(s, better);
+    if (!epi_cost_is_less(better->cost, s->best->cost))
+        return false;
+    s->other = s->best;
+    s->best = better;
+    return true;
+}
+
+/* Vectors are tried one by one in programs of a few layers, and no more than a few of them. */
+enum { MOST_NODES = 1000, MOST_TRIED = 8 };
+
+/* Which params are multiplied into other params once: those that save something; in long programs all or
+ * none. */
+static void fold_params(search *s) {
+    const epi_graph *g = s->written;
+    epi_algebra_choice *choice = s->choice;
+    bool at_once = g->node_count >= MOST_NODES;
+    int vectors = 0;
+    for (int t = 0; t < g->input_count && s->plain->limits->prepares; t++)
+        if (g->tensors[t].param && g->tensors[t].axes.count == 1 && (at_once || vectors < MOST_TRIED)) {
+            vectors++;
+            choice->folds[t] = true;
+            if (!at_once)
+                choice->folds[t] = try_better(s);
+        }
+    if (at_once && vectors && !try_better(s))
+        memset(choice->folds, 0, (size_t)g->input_count);
+}
+
+/* Is the input a vector: of one axis, or a number for each row? */
+static bool is_vector(const epi_spec *spec, const epi_axes *axes) {
+    bool rows = axes->count > 0;
+    for (int i = 0; i < axes->count; i++)
+        rows &= spec->is_row[axes->at[i].dim];
+    return rows || axes->count == 1;
+}
+
+/* Which weights go past products: all but vectors that are better multiplied where they are written. A norm's
+ * scale that the forward saved is such a vector where the gradient that it would go to is in memory without
+ * it. */
+static void choose(search *s) {
+    const epi_graph *g = s->written;
+    epi_algebra_choice *choice = s->choice;
+    try_one(s, s->best);
+    fold_params(s);
+    for (int t = 0, tried = 0; t < g->input_count && g->node_count < MOST_NODES && tried < MOST_TRIED; t++) {
+        if (!is_vector(&s->plain->spec, &g->tensors[t].axes))
+            continue;
+        tried++;
+        choice->stays[t] = true;
+        choice->stays[t] = try_better(s);
+    }
+}
+
+epi_status epi_rewriting_choose(epi_arena *arena, epi_candidate *plain, epi_rewriting *r, epi_error *err) {
+    epi_candidate *both = epi_arena_alloc(arena, 2 * sizeof *both);
+    search s = {.plain = plain,
+                .written = r->written,
+                .choice = &r->choice,
+                .best = both,
+                .other = both ? both + 1 : NULL};
+    r->choice.stays = epi_arena_alloc(arena, (size_t)r->written->input_count + 1);
+    r->choice.folds = epi_arena_alloc(arena, (size_t)r->written->input_count + 1);
+    if (!r->choice.stays || !r->choice.folds || !both)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    s.best->arena = &r->trials[0];
+    s.other->arena = &r->trials[1];
+    choose(&s);
+    epi_arena_free(s.other->arena);
+    if (s.broken.status != EPI_OK && err)
+        *err = s.broken;
+    if (s.broken.status != EPI_OK)
+        return s.broken.status;
+    r->hasty = r->written->node_count >= MOST_NODES;
+    r->after = s.best->cost;
+    r->applies = epi_cost_is_less(r->after, r->before);
+    if (!r->applies) {
+        r->refused = s.best->refused;
+        return EPI_OK;
+    }
+    r->graph = s.best->after[EPI_PASS_ALGEBRA];
+    r->log = s.best->log;
+    *plain = *s.best;
+    return EPI_OK;
+}
+
+void epi_rewriting_free(epi_rewriting *r) {
+    for (int i = 0; i < 2; i++)
+        epi_arena_free(&r->trials[i]);
+}
+
+unsigned epi_refused_of(const epi_steps *steps) {
+    const epi_plan *plan = &steps->plan;
+    unsigned what = 0;
+    if (plan->fused || steps->empty)
+        return 0;
+    for (int n = 0; n < steps->spec->graph->node_count && plan->attention; n++)
+        what |= plan->placement[n].paged ? EPI_REFUSED_PAGES : 0;
+    what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
+    what |= plan->pair != EPI_NO_NODE || plan->added_count ? EPI_REFUSED_PAIR : 0;
+    if (plan->local_axes)
+        what |= epi_plan_is_whole(plan) ? EPI_REFUSED_WHOLE : EPI_REFUSED_LOCAL;
+    return what;
+}
+
+bool epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what) {
+    unsigned known;
+    const epi_backend_limits all = {.refused = r};
+    epi_is_refused(&all, part, &known);
+    what &= ~known;
+    what &= -what; /* the first of them */
+    if (!what || r->count == EPI_MOST_REFUSED)
+        return false;
+    r->at[r->count].part = part;
+    r->at[r->count++].what = what;
+    return true;
+}
+
+bool epi_limits_give_up(epi_backend_limits *limits, unsigned what) {
+    if (limits->pages && what & EPI_REFUSED_PAGES)
+        limits->pages = false;
+    else if (limits->attention_most && what & EPI_REFUSED_ATTENTION)
+        limits->attention_most = 0;
+    else if (limits->pairs && what & EPI_REFUSED_PAIR)
+        limits->pairs = false;
+    else if (limits->whole_most && what & EPI_REFUSED_WHOLE)
+        limits->whole_most = 0;
+    else if (limits->local_most && what & EPI_REFUSED_LOCAL)
+        limits->local_most = 0;
+    else
+        return false;
+    return true;
+}

@@ -1,0 +1,170 @@
+/* passes.c: the way of a program through the passes (pass/compile.c): as a table to read, and after each of
+ * them as a program to run. */
+#include <stdio.h>
+#include <string.h>
+
+#include "run/run.h"
+
+enum { INDENT = 24 };
+
+static int count_live(const epi_graph *g) {
+    int count = 0;
+    for (int i = 0; i < g->node_count; i++)
+        count += g->live[i];
+    return count;
+}
+
+/* A line below that of the pass. */
+static void begin_note(epi_text *out) {
+    epi_text_add(out, "%*s", INDENT, "");
+}
+
+/* Operations that there are fewer of than before, or more. */
+static bool add_difference(const int *less, const int *more, const char *word, epi_text *out) {
+    const char *before = word;
+    for (int op = 0; op < EPI_OP_COUNT; op++)
+        if (more[op] > less[op]) {
+            epi_text_add(out, "%s%d %s", before, more[op] - less[op], epi_ops[op].text);
+            before = ", ";
+        }
+    return before != word;
+}
+
+/* "fewer: 2 mean; more: 1 var" */
+static void note_change(const epi_graph *before, const epi_graph *after, epi_text *out) {
+    int was[EPI_OP_COUNT] = {0}, is[EPI_OP_COUNT] = {0};
+    if (before == after)
+        return;
+    for (int i = 0; i < before->node_count; i++)
+        was[before->nodes[i].op] += before->live[i];
+    for (int i = 0; i < after->node_count; i++)
+        is[after->nodes[i].op] += after->live[i];
+    begin_note(out);
+    bool fewer = add_difference(is, was, "fewer: ", out);
+    bool more = add_difference(was, is, fewer ? "; more: " : "more: ", out);
+    epi_text_add(out, fewer || more ? "\n" : "the same operations, on other values or in another order\n");
+}
+
+static void note_algebra(const epi_kernel *k, epi_text *out) {
+    const epi_rewriting *r = &k->rewriting;
+    begin_note(out);
+    if (r->left)
+        epi_text_add(out, "not tried: %s\n", r->left);
+    else if (r->refused.status != EPI_OK)
+        epi_text_add(out, "given up: %s\n", r->refused.message);
+    else if (!r->applies)
+        epi_text_add(out, "tried, and left out: %.4g MB instead of %.4g MB of traffic at 1024 rows\n",
+                     r->after / 1e6, r->before / 1e6);
+    else
+        epi_rewriting_describe(k, out);
+    if (r->hasty) {
+        begin_note(out);
+        epi_text_add(out, "too long a program to try vectors one by one: all were moved alike\n");
+    }
+}
+
+static void note_prepared(const epi_kernel *k, epi_text *out) {
+    const epi_cut *cut = &k->cut;
+    if (!cut->prepared_parts)
+        return;
+    begin_note(out);
+    epi_text_add(out, "%d value%s of %.4g MB, made once by %d part%s\n", cut->prepared_values,
+                 cut->prepared_values == 1 ? "" : "s", (double)cut->prepared_bytes / 1e6, cut->prepared_parts,
+                 cut->prepared_parts == 1 ? "" : "s");
+}
+
+static void note_cut(const epi_kernel *k, epi_text *out) {
+    const epi_cut *cut = &k->cut;
+    int parts = cut->part_count - cut->prepared_parts, values = cut->value_count - cut->prepared_values;
+    begin_note(out);
+    if (cut->refused.status != EPI_OK)
+        epi_text_add(out, "it cannot be cut, and runs as passes over memory: %s\n", cut->refused.message);
+    else if (!cut->part_count)
+        epi_text_add(out, "one kernel is enough\n");
+    else
+        epi_text_add(out, "%d part%s, and %d value%s between them, in %.4g MB\n", parts,
+                     parts == 1 ? "" : "s", values, values == 1 ? "" : "s", (double)cut->bytes / 1e6);
+}
+
+/* Of how many parts the backend refused this. */
+static int count_refused(const epi_kernel *k, epi_refusal what) {
+    int count = 0;
+    for (int i = 0; i < k->refusals.count; i++)
+        count += (k->refusals.at[i].what & what) != 0;
+    return count;
+}
+
+/* What was taken for granted at first, and refused by the backend: all of this was done once more without it.
+ */
+static void note_given_up(const epi_kernel *k, epi_text *out) {
+    const epi_backend_limits *had = &k->offered, *has = &k->limits;
+    const struct {
+        epi_refusal what;
+        bool gone; /* of the whole program */
+        const char *words;
+    } all[] = {
+        {EPI_REFUSED_PAGES, had->pages && !has->pages, "keys and values read through pages"},
+        {EPI_REFUSED_ATTENTION, had->attention_most && !has->attention_most, "attention as one kernel"},
+        {EPI_REFUSED_PAIR, had->pairs && !has->pairs, "two products on a tile"},
+        {EPI_REFUSED_WHOLE, had->whole_most && !has->whole_most, "reductions over all columns of a tile"},
+        {EPI_REFUSED_LOCAL, had->local_most && !has->local_most, "reductions over some columns of a tile"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        int parts = count_refused(k, all[i].what);
+        if (all[i].gone)
+            epi_text_add(out, "given up, as no kernel could hold it: %s\n", all[i].words);
+        else if (parts)
+            epi_text_add(out, "given up for %d part%s that no kernel could hold: %s\n", parts,
+                         parts == 1 ? "" : "s", all[i].words);
+    }
+}
+
+static void describe(const epi_kernel *k, epi_text *out) {
+    const epi_rewriting *r = &k->rewriting;
+    const epi_graph *before = &k->program->graph;
+    if (!r->trace[0]) {
+        epi_text_add(out, "no passes: they are for the fused path\n");
+        return;
+    }
+    epi_text_add(out, "%-10s %-*s %s\n", "pass", INDENT - 12, "values", "what it does, and what it did here");
+    for (int i = 0; i < EPI_PASS_COUNT; i++) {
+        const epi_graph *after = r->trace[i];
+        char values[40];
+        int count = snprintf(values, sizeof values, "%d", count_live(before));
+        if (after != before)
+            snprintf(values + count, sizeof values - (size_t)count, " -> %d", count_live(after));
+        epi_text_add(out, "%-10s %-*s %s\n", epi_passes[i].name, INDENT - 12, values, epi_passes[i].what);
+        note_change(before, after, out);
+        if (i == EPI_PASS_ALGEBRA)
+            note_algebra(k, out);
+        if (i == EPI_PASS_PREPARE)
+            note_prepared(k, out);
+        if (i == EPI_PASS_CUT)
+            note_cut(k, out);
+        before = after;
+    }
+    note_given_up(k, out);
+}
+
+size_t epi_kernel_describe_passes(const epi_kernel *kernel, char *buf, size_t size) {
+    epi_text t = {0};
+    if (kernel)
+        describe(kernel, &t);
+    return epi_text_give(&t, buf, size);
+}
+
+/* The program that a pass left; behind the cut, its parts. */
+static void print_after(const epi_kernel *k, int pass, epi_text *out) {
+    const char *name = k->program->ast->name;
+    if (pass == EPI_PASS_CUT && k->cut.part_count)
+        epi_kernel_print_parts(k, out);
+    else
+        epi_graph_print(k->rewriting.trace[pass], name, out);
+}
+
+size_t epi_kernel_print_after(const epi_kernel *kernel, const char *pass, char *buf, size_t size) {
+    epi_text t = {0};
+    for (int i = 0; kernel && pass && i < EPI_PASS_COUNT; i++)
+        if (!strcmp(epi_passes[i].name, pass) && kernel->rewriting.trace[i])
+            print_after(kernel, i, &t);
+    return epi_text_give(&t, buf, size);
+}
