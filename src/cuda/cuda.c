@@ -191,7 +191,7 @@ static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, cons
     for (int i = 0; i < epi_attention_config_count() && status == EPI_ERR_UNSUPPORTED; i++) {
         const epi_attention_config *config = epi_attention_config_at(i);
         if (k->refused_attention >> i & 1 || (k->like && i != like_next(k, EPI_LAUNCH_ATTENTION)->choice) ||
-            (target->config && strcmp(target->config, config->name) != 0))
+            (target->config && strcmp(target->config, epi_attention_config_name(i)) != 0))
             continue;
         l->choice = i;
         c->workspace = k->workspace;

@@ -2,6 +2,7 @@
  * what fits in shared memory, and what the launch needs. */
 #include "cuda/design_attention.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,51 +10,52 @@
 
 enum { SECTION_BYTES = 32 << 20, PANEL = 64, SUMS = 3 };
 
-/* In the order in which they are tried. The name says form, rows and columns of a tile, and features. Hopper
- * has those with mma for who names them. */
+/* In the order in which they are tried. Hopper has those with mma for who names them. */
+/* clang-format off */
 static const epi_attention_config configs[] = {
-    {"attention_split_64x128_d64", EPI_ATTENTION_SPLIT, 64, 64, 1, 128, 13, 1, 8, false, 0, 0, 0, 0},
-    {"attention_split_64x128_d128", EPI_ATTENTION_SPLIT, 128, 128, 1, 128, 6, 1, 8, false, 0, 0, 0, 0},
-    {"attention_split_64x64_d256", EPI_ATTENTION_SPLIT, 256, 256, 1, 64, 6, 1, 8, false, 0, 0, 0, 0},
-    {"attention_192x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 3, 128, 8, 2, 8, true, 32, 160, 0, 0},
-    {"attention_128x128_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 128, 8, 2, 8, false, 40, 232, 0, 0},
-    {"attention_128x128_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 128, 5, 2, 8, false, 40, 232, 0, 0},
-    {"attention_128x64_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 64, 8, 2, 8, false, 40, 232, 0, 0},
-    {"attention_128x96_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 96, 4, 1, 8, false, 40, 232, 0, 0},
-    {"attention_128x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 2, 64, 6, 1, 8, false, 40, 232, 0, 0},
-    {"attention_128x64_d256", EPI_ATTENTION_FORWARD, 256, 256, 2, 64, 5, 1, 8, false, 40, 232, 0, 0},
-    {"attention_rows_128x128_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 128, 4, 1, 0, true, 40, 232, 0, 0},
-    {"attention_rows_128x96_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 96, 3, 1, 0, true, 24, 240, 0, 0},
-    {"attention_rows_128x80_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 80, 3, 1, 0, true, 40, 232, 0, 0},
-    {"attention_rows_128x64_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 64, 4, 1, 0, true, 24, 240, 0, 0},
-    {"attention_rows_128x64_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 64, 2, 1, 0, true, 40, 232, 0, 0},
-    {"attention_rows_128x48_d192", EPI_ATTENTION_ROWS, 192, 192, 2, 48, 3, 1, 0, true, 40, 232, 0, 0},
-    {"attention_rows_128x16_d256", EPI_ATTENTION_ROWS, 256, 256, 2, 16, 4, 1, 0, true, 40, 232, 0, 0},
-    {"attention_pair_128x64_d64", EPI_ATTENTION_PAIR, 64, 64, 2, 64, 8, 1, 0, true, 40, 232, 0, 0},
-    {"attention_pair_128x64_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 64, 4, 1, 0, true, 24, 240, 0, 0},
-    {"attention_pair_128x48_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 48, 4, 1, 0, true, 40, 232, 0, 0},
-    {"attention_pair_128x32_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 32, 4, 1, 0, true, 40, 232, 0, 0},
-    {"attention_pair_128x64_d192", EPI_ATTENTION_PAIR, 192, 96, 2, 64, 3, 1, 0, true, 24, 240, 0, 0},
-    {"attention_pair_128x16_d192", EPI_ATTENTION_PAIR, 192, 160, 2, 16, 4, 1, 0, true, 24, 240, 0, 0},
-    {"attention_mma_128x64_d64", EPI_ATTENTION_FORWARD, 64, 64, 2, 64, 4, 1, 8, false, 0, 0, 2, 2},
-    {"attention_mma_64x64_d64", EPI_ATTENTION_FORWARD, 64, 64, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
-    {"attention_mma_128x32_d128", EPI_ATTENTION_FORWARD, 128, 128, 2, 32, 4, 1, 8, false, 0, 0, 2, 2},
-    {"attention_mma_64x32_d128", EPI_ATTENTION_FORWARD, 128, 128, 1, 32, 4, 1, 8, false, 0, 0, 1, 2},
-    {"attention_mma_64x64_d192", EPI_ATTENTION_FORWARD, 192, 192, 1, 64, 4, 1, 8, false, 0, 0, 1, 2},
-    {"attention_mma_64x32_d256", EPI_ATTENTION_FORWARD, 256, 256, 1, 32, 4, 1, 8, false, 0, 0, 1, 2},
-    {"attention_mma_64x16_d256", EPI_ATTENTION_FORWARD, 256, 256, 1, 16, 4, 1, 8, false, 0, 0, 1, 2},
-    {"attention_mma_rows_128x32_d64", EPI_ATTENTION_ROWS, 64, 64, 2, 32, 4, 1, 0, false, 0, 0, 2, 2},
-    {"attention_mma_rows_64x32_d64", EPI_ATTENTION_ROWS, 64, 64, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
-    {"attention_mma_rows_128x32_d128", EPI_ATTENTION_ROWS, 128, 128, 2, 32, 4, 1, 0, false, 0, 0, 1, 1},
-    {"attention_mma_rows_64x32_d128", EPI_ATTENTION_ROWS, 128, 128, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
-    {"attention_mma_rows_64x32_d192", EPI_ATTENTION_ROWS, 192, 192, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
-    {"attention_mma_rows_64x16_d256", EPI_ATTENTION_ROWS, 256, 256, 1, 16, 4, 1, 0, false, 0, 0, 1, 1},
-    {"attention_mma_pair_64x32_d64", EPI_ATTENTION_PAIR, 64, 64, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
-    {"attention_mma_pair_128x32_d128", EPI_ATTENTION_PAIR, 128, 128, 2, 32, 4, 1, 0, false, 0, 0, 1, 1},
-    {"attention_mma_pair_64x32_d128", EPI_ATTENTION_PAIR, 128, 128, 1, 32, 4, 1, 0, false, 0, 0, 1, 2},
-    {"attention_mma_pair_64x32_d192", EPI_ATTENTION_PAIR, 192, 160, 1, 32, 4, 1, 0, false, 0, 0, 1, 1},
-    {"attention_mma_pair_64x16_d192", EPI_ATTENTION_PAIR, 192, 160, 1, 16, 4, 1, 0, false, 0, 0, 1, 1},
+    {.form = EPI_ATTENTION_SPLIT, .depth = 64, .width = 64, .groups = 1, .stream = 128, .slots = 13, .buffers = 1, .lazy = 8},
+    {.form = EPI_ATTENTION_SPLIT, .depth = 128, .width = 128, .groups = 1, .stream = 128, .slots = 6, .buffers = 1, .lazy = 8},
+    {.form = EPI_ATTENTION_SPLIT, .depth = 256, .width = 256, .groups = 1, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 3, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .ping_pong = true, .few = 32, .many = 160},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 8, .buffers = 2, .lazy = 8, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 96, .slots = 4, .buffers = 1, .lazy = 8, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 2, .stream = 64, .slots = 5, .buffers = 1, .lazy = 8, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 4, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 96, .slots = 3, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
+    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 80, .slots = 3, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
+    {.form = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 2, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 2, .stream = 48, .slots = 3, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_ROWS, .depth = 256, .width = 256, .groups = 2, .stream = 16, .slots = 4, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_PAIR, .depth = 64, .width = 64, .groups = 2, .stream = 64, .slots = 8, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
+    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 48, .slots = 4, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
+    {.form = EPI_ATTENTION_PAIR, .depth = 192, .width = 96, .groups = 2, .stream = 64, .slots = 3, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
+    {.form = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 2, .stream = 16, .slots = 4, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 2, .resident = 2},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 1, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 2, .resident = 2},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 1, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 2, .resident = 2},
+    {.form = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_ROWS, .depth = 256, .width = 256, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.form = EPI_ATTENTION_PAIR, .depth = 64, .width = 64, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.form = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.form = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
 };
+/* clang-format on */
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
 int epi_attention_config_count(void) {
@@ -64,8 +66,30 @@ const epi_attention_config *epi_attention_config_at(int index) {
     return &configs[index];
 }
 
+/* The name says form, rows and columns of a tile, and features. */
+static void write_name(const epi_attention_config *c, char *out, size_t size) {
+    static const char *const forms[] = {[EPI_ATTENTION_FORWARD] = "",
+                                        [EPI_ATTENTION_SPLIT] = "split_",
+                                        [EPI_ATTENTION_ROWS] = "rows_",
+                                        [EPI_ATTENTION_PAIR] = "pair_"};
+    snprintf(out, size, "attention_%s%s%dx%d_d%d", c->bands ? "mma_" : "", forms[c->form], 64 * c->groups,
+             c->stream, c->depth);
+}
+
+/* Written once in a process. */
+static struct {
+    pthread_once_t once;
+    char at[CONFIGS][40];
+} names = {.once = PTHREAD_ONCE_INIT};
+
+static void write_names(void) {
+    for (int i = 0; i < CONFIGS; i++)
+        write_name(&configs[i], names.at[i], sizeof names.at[i]);
+}
+
 const char *epi_attention_config_name(int index) {
-    return configs[index].name;
+    pthread_once(&names.once, write_names);
+    return names.at[index];
 }
 
 int epi_attention_config_named(const char *name) {
@@ -768,7 +792,7 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                 .config = *config,
                                 .scale = 1,
                                 .scaled = {-1, -1}};
-    snprintf(out->label, sizeof out->label, "%s", config->name);
+    write_name(config, out->label, sizeof out->label);
     bool ok = suits(d) && find_form(d) && shape(d) && take_operands(d) && takes(d);
     epi_status status = EPI_OK;
     d->reached += ok;

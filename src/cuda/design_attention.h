@@ -30,7 +30,6 @@ typedef enum epi_attention_form {
 
 /* How: one row of the candidates. */
 typedef struct epi_attention_config {
-    const char *name;
     epi_attention_form form;
     int depth, width; /* the most features of a score product, and of a sum (pair: of two on average) */
     int groups;       /* warpgroups that compute, 64 rows each */
