@@ -4,12 +4,17 @@
  * What stands behind the three backquotes says what a block is; NAME=SIZE,... after that sets sizes
  * that are not 6, and a last word `gemm`, `rows` or `passes` is the mainloop that the last program must get.
  *
- *     epi        checks, prints back, is laid out anew, and runs fused within the error rule, in f32 and in
- * bf16 plan       lines that the description of the last program of the `epi` block before must have grad the
- * gradients of the last program of the `epi` block before, as they are printed, by the inputs that stand
- * behind the word; `grad-forward` has them as two programs epi-error  fails; the `text` block after it is the
- * formatted error, byte for byte epi-value  programs without inputs; the `text` block after it is what they
- * compute
+ *     epi            checks, prints back, is laid out anew, and runs fused within the error rule, in f32 and
+ *                    in bf16
+ *     epi-error      fails; the `text` block after it is the formatted error, byte for byte
+ *     epi-value      programs without inputs; the `text` block after it is what they compute
+ *
+ * These follow an `epi` block and are about its last program:
+ *
+ *     plan           lines that its description must have
+ *     grad           its gradients as they are printed, by the inputs that stand behind the word
+ *     grad-forward   the same as two programs
+ *     rewritten      what the algebra makes of it
  */
 #include <ctype.h>
 

@@ -2,14 +2,14 @@
  *
  * What holds in them:
  *   - A tile of rows belongs to one thread, from its first score to what its output programs store, unless
- * the chunks of its stream are shared out (`split`). All that it works on is the thread's own, but for packed
- *     tiles of streamed operands, which are written before the threads that read them start, or (not
+ *     the chunks of its stream are shared out (`split`). All that it works on is the thread's own, but for
+ *     packed tiles of streamed operands, which are written before the threads that read them start, or (not
  *     `shared`) packed by the thread itself.
  *   - Stream tiles are taken in the order of their positions, each whole: a row's sums are added up in an
  *     order that follows from positions alone. Tiles that no row of the tile sees are left out; in a tile
- * that it sees, what a row does not see has the weight 0 and adds nothing to its bits.
+ *     that it sees, what a row does not see has the weight 0 and adds nothing to its bits.
  *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows, whose tiles
- * one thread takes in order; the chunks' sums are folded in order when all are there.
+ *     one thread takes in order; the chunks' sums are folded in order when all are there.
  *   - Online: `top` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
  *     shift is top, or 0 where that is -inf. When top grows they are scaled by exp(old - new).
  *   - Online, the stream is taken in chunks that begin at multiples of EPI_STREAM_CHUNK columns. Each has a
@@ -21,7 +21,7 @@
 #include "base/parallel.h"
 #include "cpu/attention_parts.h"
 
-/* ---- epi_packing ---- */
+/* ---- packing ---- */
 
 static void pack_stream(const epi_attention_state *r, int which, int64_t batch, int64_t tile, void *to) {
     const epi_attention_loop *l = r->l;

@@ -15,11 +15,12 @@ typedef struct epi_gemm {
     int64_t m, n, k[EPI_MAX_TERMS], packed_k[EPI_MAX_TERMS];
     int64_t row_batch, col_batch; /* tiles of A and of B that are packed at a time */
     int threads;
-    bool
-        few; /* of each batch there are so few rows that B is read once: a thread packs what it needs next, */
-    int direct_rows; /* or nothing, B being read as it lies: so many rows has the panel of A then; 0: the
-                        micro-kernel cannot */
-    bool own_a;      /* every thread packs the tiles of A that it works on, for itself */
+    /* Of each batch there are so few rows that B is read once: a thread packs what it needs next. */
+    bool few;
+    /* Or it packs nothing, and reads B as it lies: the panel of A has so many rows then. 0: the micro-kernel
+       cannot. */
+    int direct_rows;
+    bool own_a; /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
     int64_t packed[2], depth[EPI_MAX_OPERANDS], shared, partials, ranges, per_thread, thread_bytes, scratch;
     int64_t sweep_sums; /* in a thread's memory: of few rows the tile of one sweep */

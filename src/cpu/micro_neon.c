@@ -248,8 +248,8 @@ static void run_direct(int rows, int cols, int64_t k, const void *a, const void 
     const int64_t size = type == EPI_F32 ? 4 : 2;
     const int step = rows == 1 && type == EPI_BF16 ? 2 * COLS : COLS;
     for (int j = 0; j < cols; j += step) {
-        const void
-            *column[2 * COLS]; /* beyond the last column the first one again: nobody reads the results */
+        /* Beyond the last column the first one again: nobody reads the results. */
+        const void *column[2 * COLS];
         for (int64_t k0 = 0; k0 < k; k0 += KC) {
             const int64_t depth = k - k0 < KC ? k - k0 : KC;
             for (int i = 0; i < step; i++)

@@ -8,8 +8,8 @@
  *   - Elements are stored in the last phase alone. Where an output takes the place of an input, a stretch's
  *     elements are stored after all its items: nothing of the stretch is read any more then.
  *   - A row is folded stretch by stretch, from left to right; stretches follow from its length. Partials of
- * pieces are folded in the order of the pieces, which follow from the sizes. So no bit depends on the
- * threads.
+ *     pieces are folded in the order of the pieces, which follow from the sizes. So no bit depends on the
+ *     threads.
  */
 #include <string.h>
 

@@ -9,7 +9,7 @@
  *               what they leave
  *     rows      two score products, one value product of the first one's columns: gradients of queries
  *     pair      two score products, two value products, of the columns of either: gradients of keys and
- * values
+ *               values
  *
  * The first score may be the sum of two products, whose features lie one after the other in the mainloop: the
  * second one's *more* rows and columns begin at a multiple of 64. The first sum is then over the columns of
@@ -107,8 +107,8 @@ typedef struct epi_attention_design {
     double scale;  /* that number */
     bool plain;    /* results are stored by TMA */
     epi_attention_tensor rows_of[3], columns_of[3], result_of[3]; /* of both products, and MORE */
-    bool
-        exact; /* bounds and equalities say of every row which columns it sees: cut tiles need no condition */
+    /* Bounds and equalities say of every row which columns it sees: cut tiles need no condition. */
+    bool exact;
     bool cut_begin, cut_end; /* are there tiles before, or behind, that a row sees in part? */
     bool last_first;         /* later rows see more */
     /* The equalities of the mask are decided by tile: by records of 64 rows each, which a kernel ahead leaves

@@ -99,10 +99,10 @@ typedef struct epi_gemm_design {
     int kept[2];  /* by product: the value that is packed (or, exact, the product itself) */
     int split[2]; /* a multiply-add with its row scale before the packing point and its sum after, or -1 */
     epi_dtype half;
-    bool
-        positions; /* scores of attention: texts have the position of a thread's first column as `position` */
-    bool quick;    /* attention: divisions by a row's value and exponentials have short forms */
-    bool fast;     /* every tile that is stored has 16 bits, so short forms of functions are exact enough */
+    /* Scores of attention: texts have the position of a thread's first column as `position`. */
+    bool positions;
+    bool quick; /* attention: divisions by a row's value and exponentials have short forms */
+    bool fast;  /* every tile that is stored has 16 bits, so short forms of functions are exact enough */
     char reason[240];
 } epi_gemm_design;
 

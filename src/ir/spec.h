@@ -22,8 +22,8 @@ typedef struct epi_spec {
     int perturb_seed;
     int threads;
     const char *micro; /* a CPU micro-kernel by name, or NULL */
-    const epi_open
-        *open; /* axes whose size may be another one at each start, for a GPU's texts; NULL: none */
+    /* Axes whose size may be another one at each start, for a GPU's texts; NULL: none. */
+    const epi_open *open;
 } epi_spec;
 
 /* Does one of the axes count rows? */

@@ -4,18 +4,23 @@
  * or their log-sum-exp, times factors that are one per row, the factors are taken out of the sum:
  *
  *     sum(exp(s - shift)/z*x, R)  ->  sum(exp(s - shift)*x, R)/z
- *     sum(exp(s - l)*x, R)        ->  sum(exp(s - shift)*x, R)/sum(exp(s - shift), R)    l = logsumexp(s, R)
- *     sum(exp(s - a)*x, R)        ->  sum(exp(s - shift)*x, R)*exp(shift - a)    a is made of top or of l
- *     sum(w*m*x, R)               ->  the same with m beside the exponential    m has no scores in it:
- * dropout sum(where(m, w, 0)*x, R)    ->  the same with where(m, 1, 0) there logsumexp(s, R)             ->
- * shift + log(sum(exp(s - shift), R))
+ *     sum(exp(s - l)*x, R)        ->  sum(exp(s - shift)*x, R)/sum(exp(s - shift), R)
+ *     sum(exp(s - a)*x, R)        ->  sum(exp(s - shift)*x, R)*exp(shift - a)
+ *     sum(w*m*x, R)               ->  the same with m beside the exponential
+ *     sum(where(m, w, 0)*x, R)    ->  the same with where(m, 1, 0) beside it
+ *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
  *
- *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)    x is an element that gradients are made of
+ * with top = max(s, R), shift = where(top == -inf, 0, top) and l = logsumexp(s, R). What a stands for is made
+ * of top or of l; m has no scores in it, as dropout's mask has none. A row of -inf alone gives what it gave.
+ *
+ * Other sums are taken over the stream first, so that what is left of them is one number per row:
+ *
+ *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)
  *     sum(sum(x, B)*w, S, R)      ->  sum(sum(x*w, R), B, S)
- *     sum(w*y, S, H)              ->  sum(sum(w*y, S), H)    sum(w*z, S) is a value product, this is none:
- * keys that all heads share, beside others
+ *     sum(w*y, S, H)              ->  sum(sum(w*y, S), H)
  *
- * with shift = where(top == -inf, 0, top) and top = max(s, R). A row of -inf alone gives what it gave. */
+ * In the first two x is an element that gradients are made of. In the last one sum(w*z, S) is a value product
+ * of the same weights and this is none: keys that all heads share, beside others. */
 #include "pass/cut_sites.h"
 #include "pass/form.h"
 

@@ -1,13 +1,15 @@
 /* cut.c: from a program to parts with one mainloop each, and what is stored between them.
  *
  * 1. Every value gets a *site*, in an order in which operands come first:
+ *
  *        tile p    on part p's tile (or row) while it is on chip
  *        after p   a short vector made of p's finished reductions
- *        late p    a map that needs something complete only after part p: it is made wherever it is used
- * later A late value that must exist in memory (an operand, an output, what a reduction reads) joins a later
- * part that has its shape, or becomes a rows part, whichever moves fewer bytes.
+ *        late p    a map of something that is complete only after part p; it is made wherever it is used
+ *
+ *    A late value that must exist in memory (an operand, an output, what a reduction reads) joins a later
+ *    part that has its shape, or becomes a rows part, whichever costs less (cost.h).
  * 2. What each part loads from earlier ones is a smallest vertex cut (cut_loads.c): the values of fewest
- * bytes are stored, the others are made again.
+ *    bytes are stored, the others are made again.
  * 3. Each part is written down as a graph (cut_parts.c).
  *
  * Sets of axes are sets of dims here, as bits: one for each row axis and each column axis of the part that is

@@ -85,17 +85,18 @@ typedef struct epi_plan {
  *     - one or two *value products* sum a *weight*, an element of the score tile, times an operand without
  *       rows, over the stream. All have the same rows and stream; each has columns of its own;
  *     - at most one value product more is *crossed*: it sums its weight times an operand over the rows, and
- * has the stream for its rows. It is stored as it is;
+ *       has the stream for its rows. It is stored as it is;
  *     - reductions of score tile values over the stream are one number per row, and leave (`leave` is
  *       EPI_LEAVE_ROWS in the whole plan);
  *     - an *output program* per value product (the child plans `out_plan`) is its epilogue on a tile of rows
- * and all of its columns; it may load what left the score tile, and stores values of rows alone as well.
+ *       and all of its columns; it may load what left the score tile, and stores values of rows alone as
+ *       well.
  *
  * *Online softmax*: the weight is exp(s - shift), where shift is max(s, stream), or 0 where that is -inf; or
- * that times a factor without scores, which its sum does not have (dropout). It
- * is known only behind the last column, so a mainloop walks over the stream once with a running maximum, and
- * scales what it has summed when that grows. There is one value product then. The score
- * program makes s, the mainloop does the rest; `top` and `sum` are what output programs load of it.
+ * that times a factor without scores, which its sum does not have (dropout). The maximum is known only behind
+ * the last column, so a mainloop walks over the stream once with a running maximum, and scales what it has
+ * summed when that grows. There is one value product then. The score program makes s, the mainloop does the
+ * rest; `top` and `sum` are what output programs load of it.
  *
  * In the plan of the whole `rows` are those of the score tile, of which the first `batch_axes` are the
  * batches: axes that some stream operand has. A tile lies in one batch. `cols` are the first value product's
@@ -192,7 +193,7 @@ int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side);
 int epi_plan_operands(const epi_plan *plan);
 enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 
-/* The plan of one product alone, its result stored as it is. `out->stage` is the caller's, zeroed. */
+/* The plan of one product alone, its result stored as it is. `out->placement` is the caller's, zeroed. */
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
 
 /* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */

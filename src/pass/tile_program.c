@@ -1,4 +1,4 @@
-/* tile.c: from the plan to the list of steps of a tile. */
+/* tile_program.c: from the plan to the list of steps of a tile. */
 #include "pass/tile_program.h"
 
 #include <stdlib.h>
@@ -22,8 +22,8 @@ typedef struct builder {
     epi_arena *arena;
     const epi_graph *g;
     epi_tile_program *e;
-    epi_axes
-        rows; /* that make a value one of rows: of attention not the batches, which a tile lies in one of */
+    /* That make a value one of rows: of attention not the batches, as a tile lies in one of them. */
+    epi_axes rows;
     bool *repeated; /* by node: made of a reduction over all columns inside the tile, and there for each of
                        them */
     int (*value)[EPI_SCALE_COUNT]; /* by node and scale: the value, counted from 1, or 0 */

@@ -1,4 +1,4 @@
-/* tile.h: what happens to a tile of the product while it is on chip, as a list of steps on values.
+/* tile_program.h: what happens to a tile of the product while it is on chip, as a list of steps on values.
  *
  * A value has rows or not, and columns at a scale or not: one number, one per row, one per column, one
  * per element. A tile of attention lies in one batch, so batch axes alone make no rows there. The list says
@@ -40,7 +40,7 @@ typedef struct epi_instr {
     int node;          /* what it computes, loads or stores */
     int tensor;        /* STORE: the program's tensor, -1 for the node's home, or EPI_ROOT_KEPT */
     int dst, arg[3];   /* values */
-    bool odd;          /* PART */
+    bool odd;          /* SPLIT: the odd elements; in a tile the second half lies so, too */
     float sign, other; /* MULADD */
     bool full;         /* works on elements, not on rows or columns alone */
     int phase;         /* rows: how many folds of the row come before it */
