@@ -157,8 +157,8 @@ static epi_status verify(const epi_candidate *c, const char *pass, epi_error *er
     epi_status status = epi_graph_verify(c->spec.graph, &broken);
     for (int i = 0; i < c->cut.part_count && status == EPI_OK; i++)
         status = epi_graph_verify(&c->cut.parts[i].graph, &broken);
-    if (status == EPI_OK)
-        return EPI_OK;
+    if (status != EPI_ERR_INTERNAL)
+        return status == EPI_OK ? EPI_OK : epi_fail(err, status, "%s", broken.message);
     char text[sizeof broken.message + 40];
     snprintf(text, sizeof text, "after the pass %s: %s", pass, broken.message);
     return EPI_INTERNAL(err, (epi_place){0}, text);
