@@ -255,7 +255,7 @@ ARGS_random = $(ROUNDS)
 LAW_TEXTS ?= $(wildcard programs/*.epi tests/*.epi) docs/cookbook.md
 LAW_ROUNDS ?= 1000
 ARGS_laws = $(LAW_TEXTS) --random $(LAW_ROUNDS)
-ARGS_docs := docs/language.md docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/llms.txt $(wildcard programs/*.epi) \
+ARGS_docs := docs/language.md docs/speed.md tests/messages.txt docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/llms.txt $(wildcard programs/*.epi) \
     editors/vim/syntax/epilog.vim editors/vscode/syntaxes/epilog.tmLanguage.json
 ARGS_threads = $(BUILD)/libepilog.so
 ARGS_cuda = programs $(BUILD)/cache $(CUDA_MODE)
@@ -431,7 +431,7 @@ CROSS_TESTS := micro strips strips_fold tape sums json safetensors lang moves th
 test-cross:
 	@$(MAKE) --no-print-directory -s CC=$(OTHER)-linux-gnu-gcc AR=$(OTHER)-linux-gnu-ar BUILD=$(BUILD)/$(OTHER) $(CROSS_TESTS:%=$(BUILD)/$(OTHER)/test/%)
 	@set -e; qemu=$$(command -v qemu-$(OTHER) || command -v qemu-$(OTHER)-static || echo qemu-$(OTHER)); for t in $(CROSS_TESTS); do \
-	    case $$t in random) args=40;; docs) args=docs/language.md;; cuda) args="programs $(BUILD)/cache texts";; *) args=;; esac; printf '%-12s ' $$t; \
+	    case $$t in random) args=40;; docs) args="docs/language.md docs/speed.md tests/messages.txt";; cuda) args="programs $(BUILD)/cache texts";; *) args=;; esac; printf '%-12s ' $$t; \
 	    $$qemu -cpu max -L /usr/$(OTHER)-linux-gnu $(BUILD)/$(OTHER)/test/$$t $$args >$(BUILD)/$(OTHER)/test/$$t.log; \
 	    tail -n 1 $(BUILD)/$(OTHER)/test/$$t.log; done
 

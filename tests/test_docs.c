@@ -15,6 +15,8 @@
  *     grad           its gradients as they are printed, by the inputs that stand behind the word
  *     grad-forward   the same as two programs
  *     rewritten      what the algebra makes of it
+ *
+ * Pages are Markdown; tests/messages.txt is one, too, with the messages about texts.
  */
 #include <ctype.h>
 
