@@ -234,6 +234,9 @@ static void test_programs(void) {
 static const char text[] = "f(x[T,D], w[F,D], r[T]) -> (y[T,F], s[F]) {\n"
                            "    y = silu((x @ w) * r)\n    s = sum(y, T)\n}\n"
                            "g(x[B,S,D]) -> y[B,S,R] {\n    y = sum(x * rename(x, S, R), D)\n}\n"
+                           "back(x[B,S,D]) -> y[B,S,D] {\n"
+                           "    w = exp(sum(x * rename(x, S, R), D))\n"
+                           "    y = x + rename(sum(w * x, S), R, S)\n}\n"
                            "h(x[T,D]) -> y[T/2,D] {\n    a, b = halves(x, T)\n    y = a + b\n}\n";
 
 static epi_module *parse(void) {
@@ -323,14 +326,14 @@ static void test_refused(void) {
     epi_module_free(m);
 }
 
-/* What is renamed follows, whether it was bound or not. */
-static void test_renamed(void) {
+/* What is renamed follows, whether it was bound or not, and renamed back or not. */
+static void test_renamed(const char *name) {
     epi_module *m = parse();
-    const epi_program *g = epi_module_find(m, "g");
+    const epi_program *g = epi_module_find(m, name);
     static const epi_dim_binding dims[] = {{"B", 3}, {"S", 12}, {"D", 20}, {"R", 12}};
     static const char *const names[] = {"S", "B"};
-    for (int bound = 0; bound < 2; bound++) {
-        static const test_case c = {"", "g", "", 0};
+    for (int bound = 0; bound <= epi_program_dim_count(g) - 3; bound++) {
+        const test_case c = {"", name, "", 0};
         opened o = {.l = {.from = &c, .program = g, .dim_count = 3 + bound}, .axis_count = 2};
         epi_kernel *k = NULL;
         epi_error err = {0};
@@ -474,7 +477,8 @@ int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
     test_refused();
-    test_renamed();
+    test_renamed("g");
+    test_renamed("back");
     test_threads();
     time_starts();
     test_programs();

@@ -37,6 +37,13 @@ static bool raise(int *halved, int need) {
     return more;
 }
 
+/* Both become the lower one; false: they are. */
+static bool join(int *a, int *b) {
+    bool differ = *a != *b;
+    *a = *b = *a < *b ? *a : *b;
+    return differ;
+}
+
 /* How often each dim is halved, by itself or by what it is renamed to. */
 static void count_halves(const epi_graph *g, int *halved) {
     for (int dim = 0; dim < g->dim_count; dim++)
@@ -61,40 +68,64 @@ static void count_halves(const epi_graph *g, int *halved) {
                 continue;
             epi_axis from = n->over.at[0], to = n->over.at[1];
             again |= raise(&halved[from.dim], halved[to.dim] + to.shift - from.shift);
+            again |= raise(&halved[to.dim], halved[from.dim] + from.shift - to.shift);
         }
     }
 }
 
-/* Is the dim another one's size, and not one of its own? */
-static bool follows(const epi_graph *g, int dim) {
-    bool renamed = dim >= g->declared_count;
-    for (int i = 0; i < g->node_count && !renamed; i++)
-        renamed = g->nodes[i].op == EPI_OP_RENAME && g->nodes[i].over.at[1].dim == dim;
-    return renamed;
+/* By dim: the first of those that renames lead to it from, or from it to: they all have its size. */
+static void find_leaders(const epi_graph *g, int *leader) {
+    for (int dim = 0; dim < g->dim_count; dim++)
+        leader[dim] = dim;
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < g->node_count; i++) {
+            const epi_node *n = &g->nodes[i];
+            if (n->op == EPI_OP_RENAME)
+                again |= join(&leader[n->over.at[0].dim], &leader[n->over.at[1].dim]);
+        }
+        for (int dim = g->declared_count; dim < g->dim_count; dim++)
+            again |= join(&leader[g->same[dim].dim], &leader[dim]);
+    }
+}
+
+/* The size of one follows from that of the other, if that is known and this is not. */
+static bool tell(int64_t *sizes, bool *known, epi_axis from, epi_axis to) {
+    if (!known[from.dim] || known[to.dim])
+        return false;
+    sizes[to.dim] = epi_axis_size((epi_axis){from.dim, (int16_t)(from.shift - to.shift)}, sizes);
+    return known[to.dim] = true;
 }
 
 /* Gives the dims that follow others their sizes. */
-static void follow(const epi_graph *g, int64_t *sizes, const bool *is_open) {
-    for (int i = 0; i < g->node_count; i++) {
-        const epi_node *n = &g->nodes[i];
-        if (n->op == EPI_OP_RENAME && is_open[n->over.at[0].dim])
-            sizes[n->over.at[1].dim] = epi_axis_size(
-                (epi_axis){n->over.at[0].dim, (int16_t)(n->over.at[0].shift - n->over.at[1].shift)}, sizes);
+static void follow(const epi_graph *g, const int *leader, int64_t *sizes, const bool *is_open) {
+    bool known[EPI_MAX_DIMS];
+    for (int dim = 0; dim < g->dim_count; dim++)
+        known[dim] = !is_open[dim] || leader[dim] == dim;
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < g->node_count; i++) {
+            const epi_node *n = &g->nodes[i];
+            if (n->op != EPI_OP_RENAME)
+                continue;
+            again |= tell(sizes, known, n->over.at[0], n->over.at[1]);
+            again |= tell(sizes, known, n->over.at[1], n->over.at[0]);
+        }
+        for (int dim = g->declared_count; dim < g->dim_count; dim++)
+            again |= tell(sizes, known, g->same[dim], (epi_axis){(int16_t)dim, 0});
     }
-    for (int dim = g->declared_count; dim < g->dim_count; dim++)
-        if (is_open[g->same[dim].dim])
-            sizes[dim] = epi_axis_size(g->same[dim], sizes);
 }
 
 bool epi_open_make(const epi_graph *g, const bool *is_open, const int64_t *sizes, const int64_t *largest,
                    epi_open *out) {
-    int halved[EPI_MAX_DIMS];
+    int halved[EPI_MAX_DIMS], leader[EPI_MAX_DIMS];
     count_halves(g, halved);
+    find_leaders(g, leader);
     *out = (epi_open){0};
     for (int dim = 0; dim < g->dim_count; dim++) {
         out->sizes[dim] = sizes[dim];
         out->largest[dim] = largest[dim];
-        if (!is_open[dim] || follows(g, dim))
+        if (!is_open[dim] || leader[dim] != dim)
             continue;
         if (out->count == EPI_MAX_OPEN)
             return false;
@@ -107,7 +138,7 @@ bool epi_open_make(const epi_graph *g, const bool *is_open, const int64_t *sizes
         out->sizes[dim] = out->prime[i] << halved[dim];
         out->count++;
     }
-    follow(g, out->sizes, is_open);
+    follow(g, leader, out->sizes, is_open);
     return true;
 }
 
