@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pass/cut_sites.h"
+#include "pass/extract.h"
 #include "pass/variance.h"
 
 typedef struct writer {
@@ -163,36 +164,49 @@ static bool stores_output(const writer *w, const epi_node_list *stores, int only
     return only >= 0 ? t == only : is_stored(stores, value_of(w, t));
 }
 
+/* A part that is being written. */
+typedef struct writing {
+    epi_extract x;
+    writer *w;
+    epi_part *p;
+    const epi_node_list *stores;
+    int only; /* >= 0: the output that it stores alone */
+    bool rows;
+} writing;
+
 /* Has a tensor of the part this name, or will an output of it that the program names? */
-static bool is_taken(const writer *w, const epi_graph *part, const epi_node_list *stores, int only,
-                     const char *name) {
-    int t = epi_graph_find_tensor(w->spec->graph, name);
-    return epi_graph_find_tensor(part, name) >= 0 ||
-           (t >= w->spec->graph->input_count && stores_output(w, stores, only, t));
+static bool is_taken(const void *context, const char *name) {
+    const writing *t = context;
+    const epi_graph *g = t->w->spec->graph;
+    int tensor = epi_graph_find_tensor(g, name);
+    return epi_graph_has_tensor(t->x.to, name) ||
+           (tensor >= g->input_count && stores_output(t->w, t->stores, t->only, tensor));
+}
+
+/* Has a tensor of the part or of the program it? */
+static bool is_known(const void *context, const char *name) {
+    const writing *t = context;
+    return epi_graph_has_tensor(t->x.to, name) || epi_graph_has_tensor(t->x.from, name);
 }
 
 /* A name for a value between parts: its own, if no other tensor of the part has it; else one that neither the
  * part nor the program has. */
-static const char *name_of(const writer *w, const epi_graph *part, const epi_node_list *stores, int only,
-                           int node) {
-    if (w->spec->graph->nodes[node].op == EPI_OP_ONCE)
-        node = w->spec->graph->nodes[node].arg[0];
-    const char *name = w->spec->graph->nodes[node].name;
+static const char *name_of(const writing *t, int node) {
+    if (t->x.from->nodes[node].op == EPI_OP_ONCE)
+        node = t->x.from->nodes[node].arg[0];
+    const char *name = t->x.from->nodes[node].name;
     char text[32];
-    if (name && !is_taken(w, part, stores, only, name))
+    if (name && !is_taken(t, name))
         return name;
     snprintf(text, sizeof text, "v%d", node);
-    for (int i = 2;
-         epi_graph_find_tensor(part, text) >= 0 || epi_graph_find_tensor(w->spec->graph, text) >= 0; i++)
-        snprintf(text, sizeof text, "v%d_%d", node, i);
-    name = epi_arena_text(w->arena, text, strlen(text));
-    return name ? name : "";
+    return epi_free_name(t->w->arena, text, is_known, t);
 }
 
-static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_part_tensor at, bool output) {
+static void add_tensor(writing *to, int node, const char *name, epi_part_tensor at, bool output) {
+    const writer *w = to->w;
     const epi_graph *g = w->spec->graph;
-    epi_graph *part = &p->graph;
-    int t = part->tensor_count++;
+    epi_part *p = to->p;
+    int t = p->graph.tensor_count;
     epi_dtype type = at.tensor >= 0 ? w->spec->types[at.tensor] : w->cut->values[at.value].type;
     epi_axes axes =
         at.tensor >= 0 ? axes_of(w, at.tensor) : epi_sites_layout(w->spec, w->cut->values[at.value].node);
@@ -205,24 +219,16 @@ static void add_tensor(writer *w, epi_part *p, int node, const char *name, epi_p
         own = epi_sites_view(w->s, node, &axes, &p->slices[t]);
     if (own.count == axes.count)
         p->slices[t].memory.count = 0;
-    part->tensors[t] = (epi_tensor_decl){.name = name,
-                                         .is_output = output,
-                                         .has_type = (at.tensor >= 0 && g->tensors[at.tensor].has_type) ||
-                                                     (type != w->spec->type && g->nodes[node].axes.count),
-                                         .type = type,
-                                         .axes = own,
-                                         .node = EPI_NO_NODE,
-                                         .place = g->nodes[node].place};
-    if (epi_graph_failed(part))
-        return;
-    if (output) { /* which is how descriptions call it */
-        epi_node *n = &part->nodes[w->fresh[node]];
-        part->tensors[t].node = w->fresh[node];
-        n->name = n->name ? n->name : name;
-    } else {
-        part->input_count++;
-        w->fresh[node] = part->tensors[t].node = epi_graph_input(part, t);
-    }
+    epi_tensor_decl decl = {.name = name,
+                            .has_type = (at.tensor >= 0 && g->tensors[at.tensor].has_type) ||
+                                        (type != w->spec->type && g->nodes[node].axes.count),
+                            .type = type,
+                            .axes = own,
+                            .place = g->nodes[node].place};
+    if (output)
+        epi_extract_output(&to->x, &decl, to->x.fresh[node]);
+    else
+        epi_extract_input(&to->x, &decl, node);
 }
 
 /* Lists what the part makes to get at its outputs, in s->cone, and what it loads, in s->read. */
@@ -268,17 +274,14 @@ static bool knows_dim(const writer *w, int dim) {
 }
 
 /* A variance that comes to rows is a few reductions there. */
-static int copy_node(const writer *w, epi_graph *part, const epi_node *n, bool rows) {
+static int write_node(epi_extract *x, const epi_node *n) {
+    const writing *to = x->context;
     /* as a program of its own the part could not name the axis */
-    if (n->op == EPI_OP_SIZE && !knows_dim(w, n->over.at[0].dim))
-        return epi_graph_const(part, (double)epi_axis_size(n->over.at[0], w->spec->sizes));
-    if (n->op == EPI_OP_VAR && rows) {
-        part->place = n->place;
-        return epi_variance_write(part, w->fresh[n->arg[0]], n);
-    }
-    if (n->op == EPI_OP_ONCE) /* on the tile that it is compared on */
-        return w->fresh[n->arg[0]];
-    return epi_graph_copy(part, n, w->fresh);
+    if (n->op == EPI_OP_SIZE && !knows_dim(to->w, n->over.at[0].dim))
+        return epi_graph_const(x->to, (double)epi_axis_size(n->over.at[0], to->w->spec->sizes));
+    if (n->op == EPI_OP_VAR && to->rows)
+        return epi_variance_write(x->to, x->fresh[n->arg[0]], n);
+    return n->op == EPI_OP_ONCE ? x->fresh[n->arg[0]] : EPI_NO_NODE; /* on the tile that it is compared on */
 }
 
 static epi_part_tensor place_of(const writer *w, int node) {
@@ -298,38 +301,38 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     size_t tensors = (size_t)read->count + (size_t)stores->count + 1;
     for (int t = g->input_count; t < g->tensor_count; t++)
         tensors += stores_output(w, stores, only, t);
-    *p = (epi_part){.graph = {.arena = w->arena, .dim_count = g->dim_count, .declared_count = g->dim_count},
-                    .loop = -1};
-    memcpy(p->graph.dims, g->dims, sizeof p->graph.dims);
-    memcpy(p->graph.fixed, g->fixed, sizeof p->graph.fixed);
+    *p = (epi_part){.graph = {.arena = w->arena}, .loop = -1};
+    writing to = {.x = {.fresh = w->fresh, .write = write_node, .context = &to, .names = true},
+                  .w = w,
+                  .p = p,
+                  .stores = stores,
+                  .only = only,
+                  .rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS};
     p->tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->tensors);
     p->slices = epi_arena_alloc(w->arena, tensors * sizeof *p->slices);
     p->types = epi_arena_alloc(w->arena, tensors * sizeof *p->types);
-    p->graph.tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->graph.tensors);
-    if (!p->tensors || !p->slices || !p->types || !p->graph.tensors)
+    if (!epi_extract_begin(&to.x, g, &p->graph, (int)tensors))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    p->graph.declared_count = g->dim_count; /* a part declares other names of axes, too */
     for (int i = 0; i < read->count; i++) { /* the program's own first: inputs are its first nodes */
         const epi_node *n = &g->nodes[read->at[i]];
         if (n->op == EPI_OP_ONCE && is_stored(read, n->arg[0])) /* it is loaded already */
             w->fresh[read->at[i]] = w->fresh[n->arg[0]];
         else
-            add_tensor(w, p, read->at[i], name_of(w, &p->graph, stores, only, read->at[i]),
-                       place_of(w, read->at[i]), false);
+            add_tensor(&to, read->at[i], name_of(&to, read->at[i]), place_of(w, read->at[i]), false);
     }
-    bool rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS;
     for (int i = 0; i < made->count; i++)
-        w->fresh[made->at[i]] = copy_node(w, &p->graph, &g->nodes[made->at[i]], rows);
+        epi_extract_node(&to.x, made->at[i]);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = only >= 0 ? g->tensors[t].node : value_of(w, t);
         if (stores_output(w, stores, only, t))
-            add_tensor(w, p, node, g->tensors[t].name, (epi_part_tensor){t, -1}, true);
+            add_tensor(&to, node, g->tensors[t].name, (epi_part_tensor){t, -1}, true);
     }
     for (int i = 0; i < stores->count; i++) {
         int node = stores->at[i];
         if (w->value[node] < 0)
             continue;
-        add_tensor(w, p, node, name_of(w, &p->graph, stores, only, node),
-                   (epi_part_tensor){-1, w->value[node]}, true);
+        add_tensor(&to, node, name_of(&to, node), (epi_part_tensor){-1, w->value[node]}, true);
     }
     if (p->graph.tensor_count > 2 * EPI_MAX_TENSORS)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d tensors", 2 * EPI_MAX_TENSORS);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/extract.h"
 #include "pass/stored.h"
 
 typedef enum kind { KIND_CONSTANT, KIND_PARAM, KIND_OTHER } kind;
@@ -105,47 +106,38 @@ static int choose(chooser *c) {
 
 /* A half that is being written. */
 typedef struct writing {
-    epi_arena *arena;
+    epi_extract x;
     const chooser *c;
     epi_half *half;
-    int *fresh; /* by node of the whole */
 } writing;
 
 /* A name for a prepared value: its own, if no tensor of the program has it. */
 static const char *name_of(epi_arena *arena, const epi_graph *g, int node) {
     char text[32];
     const char *name = g->nodes[node].name;
-    for (int tried = 0;; tried++) {
-        if (name && epi_graph_find_tensor(g, name) < 0)
-            return name;
-        snprintf(text, sizeof text, tried ? "v%d_%d" : "v%d", node, tried);
-        name = epi_arena_text(arena, text, strlen(text));
-        if (!name)
-            return "";
-    }
+    if (name && !epi_graph_has_tensor(g, name))
+        return name;
+    snprintf(text, sizeof text, "v%d", node);
+    return epi_free_name(arena, text, epi_graph_has_tensor, g);
 }
 
 static void add_tensor(writing *w, const epi_tensor_decl *decl, epi_dtype type, epi_part_tensor at,
                        int node) {
-    epi_half *h = w->half;
-    epi_graph *g = &h->graph;
-    int t = g->tensor_count++;
-    g->tensors[t] = *decl;
-    g->tensors[t].param = false;
-    h->types[t] = type;
-    h->at[t] = at;
-    if (decl->is_output) {
-        g->tensors[t].node = w->fresh[node];
-    } else {
-        g->input_count++;
-        w->fresh[node] = g->tensors[t].node = epi_graph_input(g, t);
-    }
+    epi_tensor_decl own = *decl;
+    int t = w->half->graph.tensor_count;
+    own.param = false;
+    w->half->types[t] = type;
+    w->half->at[t] = at;
+    if (decl->is_output)
+        epi_extract_output(&w->x, &own, w->x.fresh[node]);
+    else
+        epi_extract_input(&w->x, &own, node);
 }
 
 static void add_prepared(writing *w, int number, int node, bool output) {
     const epi_node *n = &w->c->g->nodes[node];
     epi_dtype type = type_of(w->c, node);
-    epi_tensor_decl decl = {.name = name_of(w->arena, w->c->g, node),
+    epi_tensor_decl decl = {.name = name_of(w->half->graph.arena, w->c->g, node),
                             .is_output = output,
                             .has_type = n->axes.count && type != w->c->spec->type,
                             .type = type,
@@ -157,18 +149,16 @@ static void add_prepared(writing *w, int number, int node, bool output) {
 /* Has a tensor of the half this dim? Else a text of it could not name the axis. */
 static bool knows_dim(const epi_graph *g, int dim) {
     for (int t = 0; t < g->tensor_count; t++)
-        if (epi_axes_has_dim(&g->tensors[t].axes, dim))
+        if (epi_axes_find_dim(&g->tensors[t].axes, dim) >= 0)
             return true;
     return false;
 }
 
-static void add_node(writing *w, int node) {
-    const epi_node *n = &w->c->g->nodes[node];
-    epi_graph *g = &w->half->graph;
-    if (n->op == EPI_OP_SIZE && !w->c->spec->is_row[n->over.at[0].dim] && !knows_dim(g, n->over.at[0].dim))
-        w->fresh[node] = epi_graph_const(g, (double)epi_axis_size(n->over.at[0], w->c->spec->sizes));
-    else
-        w->fresh[node] = epi_graph_copy(g, n, w->fresh);
+static int write_size(epi_extract *x, const epi_node *n) {
+    const epi_spec *spec = x->context;
+    if (n->op != EPI_OP_SIZE || spec->is_row[n->over.at[0].dim] || knows_dim(x->to, n->over.at[0].dim))
+        return EPI_NO_NODE;
+    return epi_graph_const(x->to, (double)epi_axis_size(n->over.at[0], spec->sizes));
 }
 
 /* Writes the half that has these nodes; the first one makes prepared values, the second takes them. */
@@ -177,31 +167,27 @@ static epi_status write_half(epi_arena *arena, const chooser *c, const epi_prepa
     const epi_graph *g = c->g;
     const bool *wanted = first ? c->once : c->rest;
     size_t tensors = (size_t)g->tensor_count + (size_t)p->count + 1, nodes = (size_t)g->node_count + 1;
-    writing w = {.arena = arena, .c = c, .half = half};
+    writing w = {.x = {.write = write_size, .context = c->spec}, .c = c, .half = half};
     *half = (epi_half){.graph = {.arena = arena}};
-    epi_graph_take_dims(&half->graph, g);
-    half->graph.tensors = epi_arena_alloc(arena, tensors * sizeof *half->graph.tensors);
     half->types = epi_arena_alloc(arena, tensors * sizeof *half->types);
     half->at = epi_arena_alloc(arena, tensors * sizeof *half->at);
     half->node = epi_arena_alloc(arena, 2 * nodes * sizeof *half->node);
-    w.fresh = epi_arena_alloc(arena, nodes * sizeof *w.fresh);
-    if (!half->graph.tensors || !half->types || !half->at || !half->node || !w.fresh)
+    if (!epi_extract_begin(&w.x, g, &half->graph, (int)tensors))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int t = 0; t < g->input_count; t++)
         if (wanted[g->tensors[t].node])
             add_tensor(&w, &g->tensors[t], c->spec->types[t], (epi_part_tensor){t, -1}, g->tensors[t].node);
     for (int i = 0; i < p->count && !first; i++)
         add_prepared(&w, i, p->values[i], false);
-    for (int i = 0; i < g->node_count && !epi_graph_failed(&half->graph); i++)
-        if (wanted[i] && g->nodes[i].op != EPI_OP_INPUT && (first || !c->chosen[i]))
-            add_node(&w, i);
+    memcpy(w.x.needed, wanted, (size_t)g->node_count);
+    epi_extract_copy(&w.x);
     for (int i = 0; i < p->count && first; i++)
         add_prepared(&w, i, p->values[i], true);
     for (int t = g->input_count; t < g->tensor_count && !first; t++)
         add_tensor(&w, &g->tensors[t], c->spec->types[t], (epi_part_tensor){t, -1}, g->tensors[t].node);
     for (int i = 0; i < g->node_count && !epi_graph_failed(&half->graph); i++)
         if (wanted[i])
-            half->node[w.fresh[i]] = i;
+            half->node[w.x.fresh[i]] = i;
     epi_graph_finish(&half->graph);
     return epi_graph_status(&half->graph, err);
 }

@@ -11,6 +11,7 @@
 
 #include "pass/algebra.h"
 #include "pass/cost.h"
+#include "pass/extract.h"
 #include "pass/flow.h"
 #include "pass/grad.h"
 #include "pass/once.h"
@@ -457,23 +458,25 @@ static bool choose(split *s) {
 
 /* ---- two programs ---- */
 
-static bool is_taken(const epi_tensor_decl *tensors, int count, const char *name) {
-    for (int t = 0; t < count; t++)
-        if (!strcmp(tensors[t].name, name))
+/* Tensors that have names: those of both programs, and values that are saved already. */
+typedef struct named {
+    const epi_graph *g;
+    const epi_tensor_decl *saved;
+    int count;
+} named;
+
+static bool is_taken(const void *context, const char *name) {
+    const named *n = context;
+    for (int t = 0; t < n->count; t++)
+        if (!strcmp(n->saved[t].name, name))
             return true;
-    return false;
+    return epi_graph_has_tensor(n->g, name);
 }
 
 /* A name for a saved value: its own, unless a tensor of either program has it. */
 static const char *name_of(const split *s, int node, const epi_tensor_decl *saved, int count) {
-    const epi_graph *g = &s->g;
-    const char *own = g->nodes[node].name ? g->nodes[node].name : "saved";
-    char text[100];
-    snprintf(text, sizeof text, "%.80s", own);
-    for (int number = 2; is_taken(g->tensors, g->tensor_count, text) || is_taken(saved, count, text);
-         number++)
-        snprintf(text, sizeof text, "%.80s_%d", own, number);
-    return epi_arena_text(g->arena, text, strlen(text));
+    const char *own = s->g.nodes[node].name;
+    return epi_free_name(s->g.arena, own ? own : "saved", is_taken, &(named){&s->g, saved, count});
 }
 
 /* The axes by which a value is saved: those that the program declares, not what they are renamed to, unless
@@ -555,40 +558,24 @@ static void save_sizes(split *s) {
     }
 }
 
-/* A program of these tensors: inputs stand for what they are of the whole, and what is made of them is
- * copied. Tensors' nodes are those of the whole. */
+/* A program of these tensors, whose nodes are those of the whole. */
 static void extract(const split *s, const epi_tensor_decl *tensors, int inputs, int count, epi_graph *out) {
     const epi_graph *g = &s->g;
-    epi_arena *arena = out->arena;
-    *out = (epi_graph){.arena = arena, .input_count = inputs, .tensor_count = count};
-    epi_graph_take_dims(out, g);
-    size_t nodes = (size_t)g->node_count + 1;
-    int *copy = epi_arena_alloc(arena, nodes * sizeof *copy);
-    bool *needed = epi_arena_alloc(arena, nodes);
-    out->tensors = epi_arena_alloc(arena, (size_t)(count + 1) * sizeof *out->tensors);
-    if (epi_graph_failed(out))
+    epi_extract x = {0};
+    if (!epi_extract_begin(&x, g, out, count))
         return;
-    for (int i = 0; i < g->node_count; i++)
-        copy[i] = EPI_NO_NODE;
-    for (int t = 0; t < count; t++)
-        out->tensors[t] = tensors[t];
     for (int t = 0; t < inputs; t++) {
-        out->tensors[t].node = epi_graph_input(out, t);
-        copy[tensors[t].node] =
-            renamed_to(out, out->tensors[t].node, &tensors[t].axes, &g->nodes[tensors[t].node].axes);
+        int input = epi_extract_input(&x, &tensors[t], EPI_NO_NODE), node = tensors[t].node;
+        x.fresh[node] = renamed_to(out, input, &tensors[t].axes, &g->nodes[node].axes);
     }
     for (int t = inputs; t < count; t++)
-        needed[tensors[t].node] = true;
-    for (int i = g->node_count - 1; i >= 0; i--)
-        for (int a = 0; a < 3 && needed[i] && copy[i] == EPI_NO_NODE; a++)
-            if (g->nodes[i].arg[a] != EPI_NO_NODE)
-                needed[g->nodes[i].arg[a]] = true;
-    for (int i = 0; i < g->node_count && !epi_graph_failed(out); i++)
-        if (needed[i] && copy[i] == EPI_NO_NODE)
-            copy[i] = epi_graph_copy(out, &g->nodes[i], copy);
-    for (int t = inputs; t < count && !epi_graph_failed(out); t++)
-        out->tensors[t].node =
-            renamed_to(out, copy[tensors[t].node], &g->nodes[tensors[t].node].axes, &tensors[t].axes);
+        x.needed[tensors[t].node] = true;
+    epi_extract_copy(&x);
+    for (int t = inputs; t < count && !epi_graph_failed(out); t++) {
+        int node = tensors[t].node;
+        epi_extract_output(&x, &tensors[t],
+                           renamed_to(out, x.fresh[node], &g->nodes[node].axes, &tensors[t].axes));
+    }
     epi_graph_finish(out);
 }
 
@@ -661,7 +648,7 @@ void epi_save(const epi_graph *program, const epi_graph *gradient, bool lean, ep
                     break;
                 }
                 const char *name = name_of(&s, i, saved, count);
-                saved[count++] = declare(&s, i, name ? name : "", true);
+                saved[count++] = declare(&s, i, name, true);
             }
         if (!epi_graph_failed(&s.g)) {
             write_forward(&s, saved, count, forward);

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/extract.h"
+
 /* ---- the parts, once more ---- */
 
 /* A part that is being written: some of another one. */
@@ -19,71 +21,62 @@ typedef struct writing {
     epi_slab_maker *m;
     const epi_part *from;
     epi_part *to;
-    bool *needed; /* by node of `from` */
-    int *fresh;   /* likewise: its number in `to` */
-    bool whole;   /* it sees all rows */
+    epi_extract x;
+    bool whole; /* it sees all rows */
 } writing;
+
+/* In a loop the size of the axis is that of all slabs, and a mean over it is a sum until they are added up.
+ */
+static int write_node(epi_extract *x, const epi_node *n) {
+    const writing *w = x->context;
+    if (!w->whole && n->op == EPI_OP_SIZE && n->over.at[0].dim == w->m->dim)
+        return epi_graph_const(x->to, (double)epi_axis_size(n->over.at[0], w->m->spec->sizes));
+    if (!w->whole && n->op == EPI_OP_MEAN && epi_slabs_is_sum(w->m, n))
+        return epi_graph_reduce(x->to, EPI_OP_SUM, x->fresh[n->arg[0]], &n->over);
+    return EPI_NO_NODE;
+}
 
 static bool begin(writing *w, epi_slab_maker *m, const epi_part *from) {
     const epi_graph *g = &from->graph;
     size_t tensors = (size_t)g->tensor_count + (size_t)g->node_count + 3;
     *w = (writing){.m = m, .from = from, .to = &m->to->parts[m->to->part_count]};
-    w->needed = epi_arena_alloc(m->arena, (size_t)g->node_count + 1);
-    w->fresh = epi_arena_alloc(m->arena, ((size_t)g->node_count + 1) * sizeof *w->fresh);
+    w->x = (epi_extract){.write = write_node, .context = w, .names = true};
     *w->to = (epi_part){.graph = {.arena = m->arena}, .loop = -1};
-    epi_graph_take_dims(&w->to->graph, g);
     w->to->tensors = epi_arena_alloc(m->arena, tensors * sizeof *w->to->tensors);
     w->to->slices = epi_arena_alloc(m->arena, tensors * sizeof *w->to->slices);
     w->to->types = epi_arena_alloc(m->arena, tensors * sizeof *w->to->types);
-    w->to->graph.tensors = epi_arena_alloc(m->arena, tensors * sizeof *w->to->graph.tensors);
-    return !m->arena->failed;
+    return epi_extract_begin(&w->x, g, &w->to->graph, (int)tensors);
 }
 
 /* Marks what the needed nodes are made of; what is made of nodes with `stop` set comes from memory. */
 static void need_operands(writing *w, const int *stop) {
     for (int i = w->from->graph.node_count - 1; i >= 0; i--)
         for (int a = 0;
-             a < epi_node_operands(&w->from->graph.nodes[i]) && w->needed[i] && (!stop || stop[i] < 0); a++)
-            w->needed[w->from->graph.nodes[i].arg[a]] = true;
+             a < epi_node_operands(&w->from->graph.nodes[i]) && w->x.needed[i] && (!stop || stop[i] < 0); a++)
+            w->x.needed[w->from->graph.nodes[i].arg[a]] = true;
 }
 
-/* A name that no tensor of the part has. */
-static const char *free_name(writing *w, const char *name) {
-    char text[80];
-    for (int tried = 2; epi_graph_find_tensor(&w->to->graph, name) >= 0; tried++) {
-        snprintf(text, sizeof text, "%.60s_%d", name, tried);
-        name = epi_arena_text(w->m->arena, text, strlen(text));
-        if (!name)
-            return "";
-    }
-    return name;
-}
-
-static int add_tensor(writing *w, const epi_tensor_decl *decl, epi_part_tensor at, epi_dtype type) {
-    const char *name = free_name(w, decl->name);
-    int t = w->to->graph.tensor_count++;
-    w->to->graph.tensors[t] = *decl;
-    w->to->graph.tensors[t].name = name;
+/* Says where the part's next tensor lies, and gives it a name that no other one has. */
+static epi_tensor_decl place_tensor(writing *w, const epi_tensor_decl *decl, epi_part_tensor at,
+                                    epi_dtype type) {
+    int t = w->to->graph.tensor_count;
+    epi_tensor_decl own = *decl;
+    own.name = epi_free_name(w->m->arena, decl->name, epi_graph_has_tensor, &w->to->graph);
     w->to->tensors[t] = at;
     w->to->types[t] = type;
-    return t;
+    return own;
 }
 
-static int add_input(writing *w, const epi_tensor_decl *decl, epi_part_tensor at, epi_dtype type) {
-    int t = add_tensor(w, decl, at, type);
-    w->to->graph.tensors[t].is_output = false;
-    w->to->graph.input_count++;
-    return w->to->graph.tensors[t].node = epi_graph_input(&w->to->graph, t);
+/* Adds an input that stands for this node of the old part, or for none. */
+static int add_input(writing *w, const epi_tensor_decl *decl, epi_part_tensor at, epi_dtype type, int node) {
+    epi_tensor_decl own = place_tensor(w, decl, at, type);
+    return epi_extract_input(&w->x, &own, node);
 }
 
 static void add_output(writing *w, const epi_tensor_decl *decl, epi_part_tensor at, epi_dtype type,
-                       int node) {
-    int t = add_tensor(w, decl, at, type);
-    epi_node *n = node >= 0 ? &w->to->graph.nodes[node] : NULL;
-    w->to->graph.tensors[t].is_output = true;
-    w->to->graph.tensors[t].node = node;
-    if (n && n->op != EPI_OP_INPUT)
-        n->name = n->name ? n->name : w->to->graph.tensors[t].name;
+                       int value) {
+    epi_tensor_decl own = place_tensor(w, decl, at, type);
+    epi_extract_output(&w->x, &own, value);
 }
 
 /* A value of the new cut. */
@@ -111,32 +104,18 @@ static void add_inputs(writing *w) {
     const epi_part *p = w->from;
     for (int t = 0; t < p->graph.input_count; t++) {
         int node = p->graph.tensors[t].node;
-        if (!w->needed[node])
+        if (!w->x.needed[node])
             continue;
         w->to->slices[w->to->graph.tensor_count] = p->slices[t];
-        w->fresh[node] = add_input(w, &p->graph.tensors[t], place_of(w->m, p->tensors[t]), p->types[t]);
+        add_input(w, &p->graph.tensors[t], place_of(w->m, p->tensors[t]), p->types[t], node);
     }
-}
-
-/* In a loop the size of the axis is that of all slabs, and a mean over it is a sum until they are added up.
- */
-static void add_node(writing *w, int node) {
-    const epi_node *n = &w->from->graph.nodes[node];
-    epi_graph *g = &w->to->graph;
-    g->place = n->place;
-    if (!w->whole && n->op == EPI_OP_SIZE && n->over.at[0].dim == w->m->dim)
-        w->fresh[node] = epi_graph_const(g, (double)epi_axis_size(n->over.at[0], w->m->spec->sizes));
-    else if (!w->whole && n->op == EPI_OP_MEAN && epi_slabs_is_sum(w->m, n))
-        w->fresh[node] = epi_graph_reduce(g, EPI_OP_SUM, w->fresh[n->arg[0]], &n->over);
-    else
-        w->fresh[node] = epi_graph_copy(g, n, w->fresh);
 }
 
 /* Adds the needed nodes but those with `stop` set, which are there. */
 static void add_nodes(writing *w, const int *stop) {
     for (int i = 0; i < w->from->graph.node_count; i++)
-        if (w->needed[i] && w->from->graph.nodes[i].op != EPI_OP_INPUT && (!stop || stop[i] < 0))
-            add_node(w, i);
+        if (w->x.needed[i] && w->from->graph.nodes[i].op != EPI_OP_INPUT && (!stop || stop[i] < 0))
+            epi_extract_node(&w->x, i);
 }
 
 static epi_status end(writing *w, bool in_loop, epi_error *err) {
@@ -191,7 +170,8 @@ static epi_status write_addition(epi_slab_maker *m, const epi_part *p, const epi
     writing w;
     if (!begin(&w, m, p))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    int a = add_input(&w, decl, sum, EPI_F32), b = add_input(&w, decl, slab, EPI_F32);
+    int a = add_input(&w, decl, sum, EPI_F32, EPI_NO_NODE),
+        b = add_input(&w, decl, slab, EPI_F32, EPI_NO_NODE);
     int both = epi_graph_map2(&w.to->graph, EPI_OP_ADD, a, b);
     add_output(&w, decl, sum, EPI_F32, both);
     return end(&w, true, err);
@@ -211,7 +191,7 @@ static void store(writing *w, int t, bool slab, int *number) {
         const epi_cut_value *v = &w->m->from->values[to.value];
         to.value = number[to.value] = add_value(w->m, &decl->axes, v->type, v->node, slab);
     }
-    add_output(w, decl, to, w->from->types[t], w->fresh[decl->node]);
+    add_output(w, decl, to, w->from->types[t], w->x.fresh[decl->node]);
 }
 
 /* A sum over slabs that a part makes. */
@@ -234,12 +214,12 @@ static epi_status write_slab(epi_slab_maker *m, int part, int loop, epi_part_ten
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (!late[g->tensors[t].node] && !is_dropped(m, p, t, loop)) {
-            w.needed[g->tensors[t].node] = true;
+            w.x.needed[g->tensors[t].node] = true;
             kept++;
         }
     for (int i = 0; i < g->node_count; i++)
         if (g->live[i] && epi_slabs_is_sum(m, &g->nodes[i])) {
-            w.needed[i] = true;
+            w.x.needed[i] = true;
             sums[count++] = (slab_sum){.node = i, .decl = sum_decl(m, p, i), .before = EPI_NO_NODE};
         }
     if (!kept && !count)
@@ -249,14 +229,14 @@ static epi_status write_slab(epi_slab_maker *m, int part, int loop, epi_part_ten
     for (slab_sum *s = sums; s < sums + count; s++) {
         s->apart = at[s->node] = place_sum(m, p, s->node, &s->decl);
         if (g->nodes[s->node].op == EPI_OP_MATMUL && !m->sums_apart)
-            s->before = add_input(&w, &s->decl, at[s->node], EPI_F32);
+            s->before = add_input(&w, &s->decl, at[s->node], EPI_F32, EPI_NO_NODE);
     }
     add_nodes(&w, NULL);
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (!late[g->tensors[t].node] && !is_dropped(m, p, t, loop))
             store(&w, t, p->tensors[t].tensor < 0 && m->slab[p->tensors[t].value], m->value);
     for (slab_sum *s = sums; s < sums + count; s++) {
-        int node = w.fresh[s->node];
+        int node = w.x.fresh[s->node];
         if (s->before != EPI_NO_NODE)
             node = epi_graph_map2(&w.to->graph, EPI_OP_ADD, s->before, node);
         else
@@ -289,7 +269,7 @@ static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *
         int node = g->tensors[t].node;
         if (!m->late[part][node] || is_home(at, stop, node, p->tensors[t]))
             continue; /* it is no sum, or is added up where it belongs */
-        w.needed[node] = true;
+        w.x.needed[node] = true;
         wanted++;
     }
     if (!wanted)
@@ -297,22 +277,22 @@ static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *
     need_operands(&w, stop);
     add_inputs(&w);
     for (int i = 0; i < g->node_count; i++) {
-        if (!w.needed[i] || stop[i] < 0)
+        if (!w.x.needed[i] || stop[i] < 0)
             continue;
         epi_tensor_decl decl = sum_decl(m, p, i);
-        w.fresh[i] = add_input(&w, &decl, at[i], EPI_F32);
+        add_input(&w, &decl, at[i], EPI_F32, i);
     }
     for (int i = 0; i < g->node_count; i++) { /* nodes may follow now */
         const epi_node *n = &g->nodes[i];
-        if (w.needed[i] && stop[i] >= 0 && n->op == EPI_OP_MEAN) {
+        if (w.x.needed[i] && stop[i] >= 0 && n->op == EPI_OP_MEAN) {
             int count = epi_graph_const(&w.to->graph, (double)epi_axes_size(&n->over, m->spec->sizes));
-            w.fresh[i] = epi_graph_map2(&w.to->graph, EPI_OP_DIV, w.fresh[i], count);
+            w.x.fresh[i] = epi_graph_map2(&w.to->graph, EPI_OP_DIV, w.x.fresh[i], count);
         }
     }
     add_nodes(&w, stop);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        if (m->late[part][node] && w.needed[node] && !is_home(at, stop, node, p->tensors[t]))
+        if (m->late[part][node] && w.x.needed[node] && !is_home(at, stop, node, p->tensors[t]))
             store(&w, t, false, m->value);
     }
     return end(&w, false, err);
@@ -353,7 +333,7 @@ static epi_status write_some(epi_slab_maker *m, int part, const bool *again, epi
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int value = p->tensors[t].tensor < 0 ? p->tensors[t].value : -1;
         stored[t] = again ? value >= 0 && again[value] : value < 0 || !m->slab[value];
-        w.needed[g->tensors[t].node] |= stored[t];
+        w.x.needed[g->tensors[t].node] |= stored[t];
         wanted += stored[t];
     }
     if (!wanted)
