@@ -232,8 +232,6 @@ const char *epi_emit_load(const epi_emit_context *c, epi_dtype type, int pointer
 const char *epi_emit_op(const epi_emit_context *c, epi_op op, const char *const operands[3]);
 /* A literal that reads back as the same f32. */
 const char *epi_emit_number(const epi_emit_context *c, double value);
-/* The type of device/folds.cuh that a reduction folds with: "Total". */
-const char *epi_emit_fold(epi_op op);
 /* What a fold of that name ends with, of so many elements. */
 const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count);
 /* What the text of a pass starts with: the texts that all have, `more`, and the parameter. */

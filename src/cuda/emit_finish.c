@@ -134,7 +134,7 @@ static void put_folds(const finish *f) {
         if (!leaves(f, i) || is_beside(f, i))
             continue;
         const epi_node *n = &f->g->nodes[i];
-        const char *fold = epi_emit_fold(n->op);
+        const char *fold = epi_ops[n->op].cuda;
         int mean =
             n->op == EPI_OP_VAR ? epi_leaves_beside(f->g, f->plan->placement, i, EPI_OP_MEAN) : EPI_NO_NODE;
         const char *number = f->open ? "P.group" : epi_emit_text(f->c, "%ldLL", (long)f->partials);

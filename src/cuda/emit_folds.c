@@ -19,8 +19,8 @@ static const char *masked(const epi_emitter *e, epi_op op, int v, int el, int ev
     if (!ragged)
         return use;
     if (every)
-        return epi_emit_text(c, "(%s ? %s : %s::none())", is_there(e, v, el), use, epi_emit_fold(op));
-    return epi_emit_text(c, "(row_there(P, row + 8 * (i & 1)) ? %s : %s::none())", use, epi_emit_fold(op));
+        return epi_emit_text(c, "(%s ? %s : %s::none())", is_there(e, v, el), use, epi_ops[op].cuda);
+    return epi_emit_text(c, "(row_there(P, row + 8 * (i & 1)) ? %s : %s::none())", use, epi_ops[op].cuda);
 }
 
 /* What a row's fold takes of a fragment. Folds that work something out of several elements at once get those
@@ -52,7 +52,7 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
     const epi_instr *s = &e->d->tile->instrs[number];
     const epi_instr_design *at = &e->d->instrs[number];
     bool var = s->op == EPI_OP_VAR;
-    const char *fold = var ? "RunningMoments" : epi_emit_fold(s->op);
+    const char *fold = var ? "RunningMoments" : epi_ops[s->op].cuda;
     const char *blocks = epi_emit_ceil(e->d->c, e->d->tile->n, EPI_PARTIAL_COLS, "");
     const char *settle = var ? epi_emit_text(e->d->c, "      S.s%d[h].settle();\n", number) : "";
     epi_text_add(&e->sums, "  %s s%d[2];\n", fold, number);
@@ -77,7 +77,7 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
 void epi_fold_emit_cols(epi_emitter *e, int number) {
     const epi_instr *s = &e->d->tile->instrs[number];
     const epi_instr_design *at = &e->d->instrs[number];
-    const char *fold = epi_emit_fold(s->op);
+    const char *fold = epi_ops[s->op].cuda;
     int elements = epi_cell_elements(e->d->tile, e->d->tile->values[s->arg[0]].scale);
     int wide = e->d->config.subtile * elements / 2; /* columns of a subtile */
     const char *columns = epi_emit_int(e->d->c, epi_cell_columns(e->d->tile, elements));
@@ -142,7 +142,7 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
         "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s",
         whole ? "TILE_COLS" : epi_emit_int(e->d->c, columns), epi_ops[s->op].text, columns,
-        e->d->g->nodes[s->node].place.line, epi_emit_fold(s->op), (columns + 15) / 16, epi_piece(fragment),
+        e->d->g->nodes[s->node].place.line, epi_ops[s->op].cuda, (columns + 15) / 16, epi_piece(fragment),
         kept, kept, epi_piece(cell));
     for (int el = 0; el < elements; el++)
         epi_text_add(&e->fragment, "      f[i & 1].take(%s);\n", masked(e, s->op, s->arg[0], el, 16));

@@ -118,7 +118,7 @@ static void reduce_body(pass *p, int node) {
                  "    for (i64 y = threadIdx.x & 31; y < %s; y += 32) f.take(load<%s>(P.ptr[%d], at + %s));\n"
                  "#pragma unroll\n    for (int m = 1; m < 32; m <<= 1) f.across(m);\n"
                  "    if ((threadIdx.x & 31) == 0) ",
-                 sums ? "Long" : epi_emit_fold(n->op), epi_emit_walk(p->c, &base, "x"),
+                 sums ? "Long" : epi_ops[n->op].cuda, epi_emit_walk(p->c, &base, "x"),
                  epi_emit_count(p->c, count, "LL"), epi_emit_type(from.type), p->pointers.from[0],
                  epi_emit_walk(p->c, &over, "y"));
     put_store(p, &to, 0, epi_emit_fold_end(p->c, n->op, "f", count));

@@ -81,7 +81,7 @@ static const char *row_fold(const epi_rows_design *d, int i) {
     epi_op op = d->tile.instrs[i].op;
     if (d->pair[i] >= 0)
         return "LogSumExp";
-    return !d->shape.resident && epi_ops[op].adds ? "Long" : epi_emit_fold(op);
+    return !d->shape.resident && epi_ops[op].adds ? "Long" : epi_ops[op].cuda;
 }
 
 static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
@@ -270,11 +270,11 @@ static void put_sums(const epi_rows_design *d, epi_text *t) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
         if (s->kind == EPI_INSTR_PARTIAL_ROWS)
-            PUT("  %s sum%d; sum%d.clear();\n", epi_emit_fold(s->op), i, i);
+            PUT("  %s sum%d; sum%d.clear();\n", epi_ops[s->op].cuda, i, i);
         if (s->kind == EPI_INSTR_PARTIAL_COLS) {
             int w = epi_rows_width(d, s->arg[0]);
             PUT("  %s sum%d[NV][%d]; UNROLL for (int i = 0; i < NV; i++) EACH(%d) sum%d[i][e].clear();\n",
-                epi_emit_fold(s->op), i, w, w, i);
+                epi_ops[s->op].cuda, i, w, w, i);
         }
     }
 }

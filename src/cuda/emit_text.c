@@ -139,14 +139,6 @@ const char *epi_emit_number(const epi_emit_context *c, double value) {
     return epi_emit_text(c, signbit(f) ? "(%s%s)" : "%s%s", w.text, strpbrk(w.text, ".eE") ? "f" : ".f");
 }
 
-const char *epi_emit_fold(epi_op op) {
-    return op == EPI_OP_RMAX        ? "Most"
-           : op == EPI_OP_RMIN      ? "Least"
-           : op == EPI_OP_LOGSUMEXP ? "LogSumExp"
-           : op == EPI_OP_VAR       ? "Moments"
-                                    : "Total";
-}
-
 bool epi_emit_is_number(const epi_emit_context *c, int node) {
     epi_op op = c->spec->graph->nodes[node].op;
     return op == EPI_OP_CONST || op == EPI_OP_SIZE;

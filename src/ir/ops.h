@@ -59,7 +59,7 @@ typedef struct epi_op_row {
     epi_op_class cls;
     int arity;
     epi_along along;
-    const char *cuda;
+    const char *cuda; /* a map as an expression, a reduction as the name of its fold */
     const char *derivative[3];
     /* traits: what a row does not say is not so */
     epi_level level;
@@ -105,6 +105,11 @@ static inline epi_level epi_level_second(epi_level level) {
 /* Is it a constant, a size or a position, which is written wherever it is wanted? */
 static inline bool epi_op_is_free(epi_op op) {
     return op == EPI_OP_CONST || op == EPI_OP_SIZE || op == EPI_OP_INDEX;
+}
+
+/* Of a split: even elements or the first half, by how it takes the axis apart. */
+static inline epi_op epi_op_split(epi_op op) {
+    return epi_ops[op].pairs ? EPI_OP_EVEN : EPI_OP_LOW;
 }
 
 /* Is it one half of an axis? */

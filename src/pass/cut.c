@@ -177,10 +177,9 @@ static bool axes_fit(const epi_site_part *p, const epi_axes *axes) {
 
 /* Notes the one axis that the part takes apart. */
 static bool note_split(epi_site_part *p, const epi_node *n) {
-    bool halves = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT;
-    epi_op split = halves ? EPI_OP_LOW : EPI_OP_EVEN;
+    epi_op split = epi_op_split(n->op);
     epi_axis fine = n->over.at[0];
-    if (halves && p->ordered)
+    if (split == EPI_OP_LOW && p->ordered)
         return false;
     if (p->split != EPI_OP_COUNT)
         return p->split == split && epi_axis_equal(p->fine, fine);

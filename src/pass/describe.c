@@ -127,7 +127,7 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
             continue;
         if (cls == EPI_CLASS_PRODUCT)
             out->flops += 2 * count_of(k, &n->axes) * count_of(k, &n->over);
-        else if (cls == EPI_CLASS_REDUCE || n->op == EPI_OP_SCATTER)
+        else if (epi_ops[n->op].along == EPI_FOLDS)
             out->flops += count_of(k, &g->nodes[n->arg[0]].axes);
         else if (cls == EPI_CLASS_MAP || cls == EPI_CLASS_RANDOM)
             out->flops += count_of(k, &n->axes);

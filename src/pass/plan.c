@@ -239,8 +239,7 @@ bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes) {
 
 bool epi_plan_note_split(planner *p, const epi_node *n) {
     epi_plan *plan = p->plan;
-    epi_op part =
-        n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT ? EPI_OP_LOW : EPI_OP_EVEN;
+    epi_op part = epi_op_split(n->op);
     epi_axis fine = n->over.at[0];
     if (plan->split == part && epi_axis_equal(plan->fine, fine))
         return true;

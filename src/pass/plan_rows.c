@@ -87,8 +87,7 @@ static bool find_split(shaper *s) {
         const epi_node *n = &s->g->nodes[i];
         if (!s->g->live[i] || epi_ops[n->op].cls != EPI_CLASS_SPLIT)
             continue;
-        bool halves = n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH || n->op == EPI_OP_CONCAT;
-        epi_op part = halves ? EPI_OP_LOW : EPI_OP_EVEN;
+        epi_op part = epi_op_split(n->op);
         if (plan->split != EPI_OP_COUNT &&
             (plan->split != part || !epi_axis_equal(plan->fine, n->over.at[0])))
             return refuse(s, "a row takes one axis apart in one way; this program does so twice");

@@ -181,10 +181,9 @@ static bool is_result(const split *s, int node) {
  * need not be. */
 static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
-    epi_op_class cls = epi_ops[n->op].cls;
-    bool dear = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_REDUCE || n->op == EPI_OP_SCATTER;
+    bool folds = epi_ops[n->op].along == EPI_FOLDS;
     return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->asks[node] && !s->far[node] &&
-           (!dear || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
+           (!folds || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
 }
 
 /* Sizes are not known yet: every axis counts at the nominal size, and a type that is open as 16 bits. */
