@@ -10,7 +10,7 @@ static const epi_dtype_row rows[EPI_DTYPE_COUNT + 1] = {
     [EPI_I32] = {"i32", 4, .integer = true},
     [EPI_F64] = {"f64", 8, .full_range = true},
     [EPI_I64] = {"i64", 8, .integer = true},
-    [EPI_DTYPE_COUNT] = {"unknown", 0},
+    [EPI_DTYPE_COUNT] = {.name = "unknown"},
 };
 
 const epi_dtype_row *epi_dtype_at(epi_dtype type) {
