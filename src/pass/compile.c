@@ -167,7 +167,7 @@ static epi_status verify(const epi_candidate *c, const char *pass, epi_error *er
 epi_status epi_passes_run(epi_candidate *c, epi_pass_id first, epi_pass_id last, epi_error *err) {
     epi_status status = EPI_OK;
     c->cost = INFINITY;
-    for (int i = first; i <= (int)last && status == EPI_OK; i++) {
+    for (int i = (int)first; i <= (int)last && status == EPI_OK; i++) {
         status = epi_passes[i].run(c, err);
         c->after[i] = c->spec.graph;
         if (status == EPI_OK && EPI_VERIFY)
