@@ -101,9 +101,11 @@ void epi_struct_give(void *out, size_t size, const void *ours, size_t own);
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
                            bool is_form, epi_kernel **out, epi_error *err);
 
-/* kernel.c: compiles the parts of the cut; what they use of the workspace is known then. And their end. */
+/* parts.c: compiles the parts of the cut; what they use of the workspace is known then. And their end. */
 epi_status epi_parts_compile(epi_kernel *kernel, const epi_options *options, epi_error *err);
 void epi_parts_free(epi_kernel *kernel);
+/* What looks through indices before a run on a GPU, where that was asked for. */
+epi_status epi_checks_compile(epi_kernel *kernel, const epi_options *options, epi_error *err);
 /* The steps of one that there is. */
 const struct epi_steps *epi_compiled_steps(const epi_compiled *c);
 /* look.c: all parts as programs; and by which rules the program was rewritten, and what that saves. */
