@@ -133,6 +133,7 @@ for pass in $("$epilog" explain "${layer[@]}" --passes | sed -n 's/^\([a-z]\+\) 
 done
 expect 0 'y .*f32' run after_attention.epi:llama_mlp --dims T=8,D=16,F=32
 that 'after cut there is a program for each part' test "$(grep -c '^llama_mlp_[0-9](' after_cut.epi)" -eq 3
+rm after_*.epi
 rm -r first.epi kept sub
 
 # layout
