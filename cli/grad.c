@@ -46,17 +46,29 @@ static bool has_tensor(const epi_program *p, const char *name, bool output) {
     return false;
 }
 
+/* The types that were given of tensors that the program has, or of others. */
+static int types_given(const epi_program *p, const cli_options *o, bool own, epi_type_binding *out) {
+    int count = 0;
+    for (int i = 0; i < o->type_count; i++)
+        if (own == (has_tensor(p, o->types[i].tensor, false) || has_tensor(p, o->types[i].tensor, true)))
+            out[count++] = o->types[i];
+    return count;
+}
+
 /* What lies in memory from the forward to the backward: how many bytes, and as comments if `print`. Only dims
  * of the backward's own axes count. */
 static int count_kept(const epi_program *program, const epi_program *backward, const cli_options *o,
                       bool print, double *total) {
     epi_dim_binding dims[CLI_MAX_BINDINGS];
+    epi_type_binding types[CLI_MAX_BINDINGS];
     epi_options options = cli_own_options(backward, o, dims);
     epi_kernel *kernel;
     epi_error err;
     *total = 0;
     options.path = EPI_PATH_REFERENCE;
     options.memory = 0;
+    options.types = types; /* the text says those of the program's own tensors */
+    options.type_count = types_given(program, o, false, types);
     if (epi_kernel_compile(backward, &options, &kernel, &err) != EPI_OK)
         return cli_fail(&err);
     printf("%s", print ? "\n" : "");
@@ -81,23 +93,24 @@ static int count_kept(const epi_program *program, const epi_program *backward, c
     return EXIT_OK;
 }
 
-typedef epi_status derive(const epi_program *program, const char *const *wrt, int wrt_count, epi_module **out,
-                          epi_error *err);
-
 /* Derives; again with less that is saved, where that is more than --memory allows. */
 static int derive_within(const epi_program *program, const cli_wrt *a, const cli_options *o,
                          epi_module **derived) {
     epi_error err;
     double kept = 0;
-    derive *how = o->forward ? epi_program_grad_saved : epi_program_grad;
-    if (how(program, a->names, a->count, derived, &err) != EPI_OK)
+    epi_type_binding types[CLI_MAX_BINDINGS];
+    epi_options options = EPI_OPTIONS(.types = types, .type_count = types_given(program, o, true, types));
+    if ((o->forward ? epi_program_grad_typed(program, a->names, a->count, &options, derived, &err)
+                    : epi_program_grad(program, a->names, a->count, derived, &err)) != EPI_OK)
         return cli_fail(&err);
     int status = o->memory ? count_kept(program, epi_module_program(*derived, 1), o, false, &kept) : EXIT_OK;
     if (status != EXIT_OK || kept <= (double)o->memory)
         return status;
     epi_module_free(*derived);
-    return epi_program_grad_lean(program, a->names, a->count, derived, &err) == EPI_OK ? EXIT_OK
-                                                                                       : cli_fail(&err);
+    options.memory = o->memory;
+    return epi_program_grad_typed(program, a->names, a->count, &options, derived, &err) == EPI_OK
+               ? EXIT_OK
+               : cli_fail(&err);
 }
 
 int cmd_grad(const cli_options *o) {

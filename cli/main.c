@@ -132,7 +132,9 @@ static const cli_command commands[] = {
      "values, and the backward, which takes that. Products, reductions, rows that both would make by a pass\n"
      "over memory and what the text says keep(x) of are saved; the rest, and what it says again(x) of, is\n"
      "made again. With --dims what is kept between the two is listed with its bytes, in comments; where\n"
-     "that is more than --memory BYTES (500M, 2G), such rows are made again, too.\n",
+     "that is more than --memory BYTES (500M, 2G), such rows are made again, too. Tensors that --types "
+     "names\n"
+     "are declared so in both.\n",
      "PROGRAM", cmd_grad},
     {"gradcheck", "hold derived gradients against differences",
      "epilog gradcheck FILE:NAME --dims M=...,N=... [--wrt x,w] [--type T] [--types x=T,...] [--algebra A]\n"

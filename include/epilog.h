@@ -291,6 +291,14 @@ typedef struct epi_options {
     int perturb_seed;
 } epi_options;
 
+/* Forward and backward (epi_program_grad_saved) for tensors of which some have types of their own: those that
+ * the options name in `types` are declared so, as if the text said it. What is made, one by one, of the
+ * elements of an input that is more exact than the storage type is saved as f32 then, or made again; a
+ * backward that reads it in 16 bits would be far off. With `memory` less is saved, as by
+ * epi_program_grad_lean. Nothing else of the options counts. */
+EPI_API epi_status epi_program_grad_typed(const epi_program *program, const char *const *wrt, int wrt_count,
+                                          const epi_options *options, epi_module **out, epi_error *err);
+
 /* The configurations there are for products and for attention on GPUs: mainloop, tile, cluster and schedule,
  * by name. Compiling takes the one that a cost model rates best among those that suit the device and the
  * rounding, that the program fits and whose machine code is good; `config` in the options forces one. To tune
@@ -463,7 +471,7 @@ static inline epi_status epi_program_gradrun(const epi_program *program, const c
     return epi_program_gradrun_sized(program, wrt, wrt_count, options, inputs, seed, out, sizeof *out, err);
 }
 
-/* The same of forward and backward apart, as epi_program_grad_saved derives them: what the backward reads of
+/* The same of forward and backward apart, as epi_program_grad_typed derives them: what the backward reads of
  * the forward has been stored. */
 EPI_API epi_status epi_program_gradrun_saved_sized(const epi_program *program, const char *const *wrt,
                                                    int wrt_count, const epi_options *options,

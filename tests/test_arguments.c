@@ -98,6 +98,18 @@ static void test_gradients(void) {
                   all[i](program, wrt, INT_MIN, &m, NULL) == EPI_ERR_ARGUMENT &&
                   all[i](program, wrt, 1, NULL, NULL) == EPI_ERR_ARGUMENT,
               "gradients by nothing, %zu", i);
+    static const epi_type_binding types[] = {{"none", EPI_F32}, {NULL, EPI_F32}, {"x", (epi_dtype)-1}};
+    check(epi_program_grad_typed(program, wrt, 1, NULL, &m, NULL) == EPI_ERR_ARGUMENT && !m &&
+              epi_program_grad_typed(NULL, wrt, 1, &o, &m, NULL) == EPI_ERR_ARGUMENT &&
+              epi_program_grad_typed(program, wrt, 1, &o, NULL, NULL) == EPI_ERR_ARGUMENT,
+          "gradients for no types");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        epi_options typed = EPI_OPTIONS(.types = &types[i], .type_count = 1);
+        check(epi_program_grad_typed(program, wrt, 1, &typed, &m, NULL) == EPI_ERR_ARGUMENT && !m,
+              "gradients for a type that is none, %zu", i);
+        typed.types = NULL;
+        check(epi_program_grad_typed(program, wrt, 1, &typed, &m, NULL) == EPI_ERR_ARGUMENT, "no list");
+    }
     check(epi_program_gradcheck(program, wrt, 1, &o, none, 1, &found, &err) == EPI_ERR_ARGUMENT &&
               strstr(err.message, "is NULL"),
           "inputs that are NULL");

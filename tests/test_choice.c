@@ -375,11 +375,13 @@ static void test_home(void) {
 /* ---- forward and backward apart ---- */
 
 /* The backward reads a statistic as the forward had it, although a result has it in 16 bits; so it does what
- * is made of f32 inputs; and the size of an axis that none of its tensors has. */
-static const struct {
+ * is made of f32 inputs and of integers, where the text or the caller says the type; and the size of an axis
+ * that none of its tensors has. */
+typedef struct pair {
     const char *text, *dims, *wrt[3];
     int count;
-} pairs[] = {
+} pair;
+static const pair pairs[] = {
     {"f(q[S,D], k[R,D], v[R,C]) -> (o[S,C], l[S]) { s = 30*(q @ k)  l = logsumexp(s, R)  o = exp(s - l) @ v "
      "}",
      "S=40,D=16,R=70,C=24",
@@ -405,21 +407,31 @@ static const struct {
      {"x"},
      1},
     {"f(x: f32[T,E], m[T]) -> (z[T,E], y[T,E]) { z = 100 + x - m  y = sin(z) }", "T=30,E=50", {"x"}, 1},
+    {"f(i: i32[T,E], a[T,F], w[E,F]) -> y[T,E] { y = sin(999 + i + a @ w) }",
+     "T=30,E=50,F=20",
+     {"a", "w"},
+     2},
     {"f(x[E,T], w[E,S]) -> y { y = mean((x @ w)**2, T, S) }", "E=20,T=30,S=40", {"w"}, 1},
     {"f(x[T,2*F], w[F]) -> y[F] { y = w*size(2*F)/size(T) + w*sum(index(T), T) }", "T=30,F=40", {"w"}, 1},
 };
 
-static void test_pair(size_t i, const way *w) {
-    const char *text = pairs[i].text, *dims = pairs[i].dims;
+static const pair open_pair = {
+    "f(x[T,E], a[T,F], w[E,F]) -> y[T,E] { y = sin(100 + x + a @ w) }", "T=30,E=50,F=20", {"x", "a"}, 2};
+static const epi_type_binding said[] = {{"x", EPI_F32}, {"x", EPI_F16}}; /* by the caller */
+
+static void test_pair(const pair *of, const epi_type_binding *type, const way *w) {
+    const char *text = of->text, *dims = of->dims;
     const char *wrt[3];
     epi_module *m = parse(text), *one = NULL, *two = NULL;
     epi_error err;
     ran ref = {0}, forward = {0}, backward = {0};
-    for (int n = 0; n < pairs[i].count; n++)
-        wrt[n] = pairs[i].wrt[n];
+    epi_options typed = EPI_OPTIONS(.types = type, .type_count = type != NULL);
+    for (int n = 0; n < of->count; n++)
+        wrt[n] = of->wrt[n];
     if (m &&
-        check(epi_program_grad(epi_module_program(m, 0), wrt, pairs[i].count, &one, &err) == EPI_OK &&
-                  epi_program_grad_saved(epi_module_program(m, 0), wrt, pairs[i].count, &two, &err) == EPI_OK,
+        check(epi_program_grad(epi_module_program(m, 0), wrt, of->count, &one, &err) == EPI_OK &&
+                  epi_program_grad_typed(epi_module_program(m, 0), wrt, of->count, &typed, &two, &err) ==
+                      EPI_OK,
               "%s: %s", text, err.message) &&
         prepare(&ref, epi_module_program(one, 0), dims, NULL) &&
         prepare(&forward, epi_module_program(two, 0), dims, w) &&
@@ -539,7 +551,11 @@ int main(void) {
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         for (int way = 0; way < WAYS; way++)
             if (ways[way].path == EPI_PATH_FUSED)
-                test_pair(i, &ways[way]);
+                test_pair(&pairs[i], NULL, &ways[way]);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        for (int way = 0; way < WAYS; way++)
+            if (ways[way].path == EPI_PATH_FUSED)
+                test_pair(&open_pair, &said[i], &ways[way]);
     test_home();
     for (int way = 0; way < WAYS; way++)
         test_all_quotients(&ways[way]);

@@ -86,8 +86,7 @@ PROTOTYPES = {  # name: result, arguments
     "epi_program_name": (TEXT, P), "epi_program_print": (SIZE, P, TEXT, SIZE),
     "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT),
     "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
-    "epi_program_grad": (INT, P, P, INT, P, P), "epi_program_grad_saved": (INT, P, P, INT, P, P),
-    "epi_program_grad_lean": (INT, P, P, INT, P, P),
+    "epi_program_grad": (INT, P, P, INT, P, P), "epi_program_grad_typed": (INT, P, P, INT, P, P, P),
     "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
     "epi_kernel_workspace": (SIZE, P), "epi_kernel_workspace_at": (INT, P, P, INT, P, P),
     "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_call": (INT, P, P, P), "epi_kernel_check": (INT, P, P, P, P),
@@ -200,7 +199,7 @@ class Program:
             self.tensors.append(TensorInfo(told))
         self.inputs = [t for t in self.tensors if not t.is_output]
         self.outputs = [t for t in self.tensors if t.is_output]
-        self.derived, self.plans, self.compiled, self.direct, self.lock = {}, {}, {}, {}, threading.Lock()
+        self.derived, self.recipes, self.plans, self.compiled, self.direct, self.lock = {}, {}, {}, {}, {}, threading.Lock()
         # Where the size of each dim is read from: input, axis, shift. An axis without a factor is preferred.
         self.sources = {}
         for i, t in enumerate(self.inputs):
@@ -214,16 +213,18 @@ class Program:
         self.memory = memory  # bytes that a workspace may have; 0: any number
         self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
 
-    def grad(self, wrt, saved):
-        """The derived programs: (gradients,) or (forward, backward). wrt: names."""
-        key = wrt, saved
+    def grad(self, wrt, saved, types=()):
+        """The derived programs: (gradients,) or (forward, backward). wrt: names. types: of tensors, by name, that forward and
+        backward are to declare (epi_dtype)."""
+        key = wrt, saved, types
         with self.lock:
             if key not in self.derived:
                 lib, err, module = library(), library().Error(), P()
                 names = (TEXT * len(wrt))(*[n.encode() for n in wrt])
-                save = lib.epi_program_grad_lean if self.memory else lib.epi_program_grad_saved
-                derive = save if saved else lib.epi_program_grad
-                lib.check(derive(self.handle, names, len(wrt), c.byref(module), c.byref(err)), err)
+                kinds = (lib.TypeBinding * max(1, len(types)))(*[(n.encode(), k) for n, k in types])
+                options = lib.Options(size=c.sizeof(lib.Options), types=c.cast(kinds, P), type_count=len(types), memory=self.memory)
+                derive, how = (lib.epi_program_grad_typed, [c.byref(options)]) if saved else (lib.epi_program_grad, [])
+                lib.check(derive(self.handle, names, len(wrt), *how, c.byref(module), c.byref(err)), err)
                 texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
                          for i in range(lib.epi_module_count(module))]
                 lib.epi_module_free(module)

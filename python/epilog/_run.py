@@ -18,7 +18,8 @@ Tensor = torch.Tensor
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, torch.float64: 4, torch.int64: 5}
 DTYPES = {number: dtype for dtype, number in TYPES.items()}
 NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64", 5: "i64"}
-F32, I32, I64, NARROW = 0, 3, 5, -2
+F32, BF16, F16, I32, I64, NARROW = 0, 1, 2, 3, 5, -2
+MORE_DIGITS = {F32: (), BF16: (F32, F16), F16: (F32,)}  # types of open tensors that have more than the storage type
 warned = set()
 
 
@@ -73,12 +74,17 @@ def sizes_of(prog, args, told=()):
     return sizes
 
 
+def types_of_open(prog, args):
+    """epi_dtype of each input with axes whose type the text leaves open."""
+    return [TYPES[a.dtype] for info, a in zip(prog.inputs, args)
+            if info.type is None and info.rank and isinstance(a, Tensor) and a.dtype in TYPES and a.dtype.is_floating_point]
+
+
 def output_types(prog, args, types):
     """epi_dtype of each output: what the text says, what the caller says, or that of the first open input with axes. NARROW: as
     values between kernels are stored."""
     given = types or [-1] * len(prog.outputs)
-    open_types = [TYPES[a.dtype] for info, a in zip(prog.inputs, args)
-                  if info.type is None and info.rank and a.dtype in TYPES and a.dtype.is_floating_point] or [F32]
+    open_types = types_of_open(prog, args) or [F32]
     default = {-1: open_types[0], NARROW: narrowest(open_types)}
     return [t.type if t.type is not None else g if g >= 0 else default[g] if t.rank else F32 for t, g in zip(prog.outputs, given)]
 
@@ -304,11 +310,11 @@ def plan_for(prog, args, types, told):
 class Recipe:
     """How the gradients by some inputs are had: forward and backward, and where each of the backward's inputs is from."""
 
-    def __init__(self, prog, wrt):
+    def __init__(self, prog, wrt, types):
         self.prog, self.wrt = prog, wrt
         self.wanted = [next(i for i, t in enumerate(prog.inputs) if t.name == n) for n in wrt]
         self.results = [i for i, t in enumerate(prog.outputs) if t.type not in (I32, I64)]  # those that have a cotangent
-        self.forward, self.backward = prog.grad(wrt, True)
+        self.forward, self.backward = prog.grad(wrt, True, types)
         inputs = {t.name: i for i, t in enumerate(self.forward.inputs)}
         outputs = {t.name: i for i, t in enumerate(self.forward.outputs)}
         self.sources, cotangents = [], []
@@ -348,10 +354,22 @@ class Recipe:
         return tuple(TYPES[args[i].dtype] for i in self.wanted)
 
 
-def recipe(prog, wrt):
-    found = prog.derived.get(wrt)
+def types_to_declare(prog, args, types):
+    """(name, epi_dtype) of open tensors that have more digits than values between kernels: what is made of them is not saved in fewer."""
+    found = types_of_open(prog, args)
+    more = MORE_DIGITS[narrowest(found)]
+    if not any([k in more for k in found]):
+        return ()
+    kinds = [TYPES.get(getattr(a, "dtype", None)) for a in args] + output_types(prog, args, types)
+    return tuple([(t.name, k) for t, k in zip(prog.tensors, kinds) if t.type is None and t.rank and k in more])
+
+
+def recipe(prog, wrt, args, types=None):
+    """The recipe for gradients by inputs of these names, and tensors of these types."""
+    told = types_to_declare(prog, args, types)
+    found = prog.recipes.get((wrt, told))
     if found is None:
-        found = prog.derived[wrt] = Recipe(prog, wrt)
+        found = prog.recipes[wrt, told] = Recipe(prog, wrt, told)
     return found
 
 
@@ -452,11 +470,16 @@ def wanted_names(prog, args):
 
 def differentiable(prog, args, types=None, warn=True, twice=False):
     """Carries a program out, under autograd where a tensor wants a gradient."""
-    wrt = wanted_names(prog, args) if torch.is_grad_enabled() else ()
-    if not wrt:
+    if not torch.is_grad_enabled():
         return run(prog, args, types, warn)
+    key = types, *[(a.requires_grad, a.dtype) if isinstance(a, Tensor) else None for a in args]
+    made = prog.recipes.get(key)
     try:
-        made = prog.derived.get(wrt) or recipe(prog, wrt)
+        if made is None:
+            wrt = wanted_names(prog, args)
+            made = prog.recipes[key] = recipe(prog, wrt, args, types) if wrt else False
+        if made is False:
+            return run(prog, args, types, warn)
         outs = apply(made, types, twice, warn, *args)
         return outs if made.count > 1 else (outs,)
     except EpilogValueError:
@@ -496,8 +519,9 @@ def run_kernel(text, name, tensors, numbers, mask, types, told):
 
 
 def run_saving_kernel(text, name, wrt, tensors, numbers, mask, twice):
-    made = recipe(program(text, name), tuple(wrt.split(",")))
-    return run(made.forward, merged(tensors, numbers, mask), made.plain_types)
+    args = merged(tensors, numbers, mask)
+    made = recipe(program(text, name), tuple(wrt.split(",")), args)
+    return run(made.forward, args, made.plain_types)
 
 
 def placed(written, inputs, tensors, numbers, mask):
@@ -530,8 +554,9 @@ def run_fake(text, name, tensors, numbers, mask, types, told):
 
 
 def run_saving_fake(text, name, wrt, tensors, numbers, mask, twice):
-    made = recipe(program(text, name), tuple(wrt.split(",")))
-    return fake(made.forward, merged(tensors, numbers, mask), made.plain_types)
+    args = merged(tensors, numbers, mask)
+    made = recipe(program(text, name), tuple(wrt.split(",")), args)
+    return fake(made.forward, args, made.plain_types)
 
 
 def hole(values):
@@ -554,7 +579,7 @@ def run_backward(ctx, grads):
     wrt = wanted_names(ctx.prog, args)
     result = [None] * len(args)
     if wrt and any(g is not None for g in grads):
-        made = recipe(ctx.prog, wrt)
+        made = recipe(ctx.prog, wrt, args)
         cotangents = [zeros(*ctx.results[i], args[0].device) if grads[i] is None else grads[i] for i in made.results]
         found = dispatch(made.whole(), [*args, *cotangents], made.types(args), told=ctx.told)
         for i, g in zip(made.wanted, found):
@@ -564,9 +589,10 @@ def run_backward(ctx, grads):
 
 def run_saving_context(ctx, inputs, output):
     text, name, wrt, tensors, numbers, mask, twice = inputs
-    made = recipe(program(text, name), tuple(wrt.split(",")))
+    args = merged(tensors, numbers, mask)
+    made = recipe(program(text, name), tuple(wrt.split(",")), args)
     ctx.set_materialize_grads(False)
-    keep(ctx, made, merged(tensors, numbers, mask), output, twice)
+    keep(ctx, made, args, output, twice)
 
 
 def run_saving_backward(ctx, grads):

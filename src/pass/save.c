@@ -25,7 +25,8 @@ typedef struct split {
     int results;     /* how many of the outputs are the program's */
     bool *backward;  /* by node: it depends on a cotangent */
     epi_dtype *said; /* by node; see stored.h */
-    bool *wide;      /* by node: made, one by one, of the elements of an f32 input */
+    bool *wide;      /* by node: made, one by one, of the elements of an input that may have more digits than
+                        the storage type: of a type that the text says, but for bf16 */
     bool *statistic; /* by node: what reductions give, and what is made of that alone */
     bool *scores;    /* by node: a product whose softmax weighs a sum, or a map of it: it is made again */
     bool *passed;    /* by node: a pass over memory makes it for a product, in the forward and again in the
@@ -107,7 +108,7 @@ static void find_statistics(split *s) {
 static bool is_wide(const split *s, const epi_node *n) {
     const epi_graph *g = &s->g;
     if (n->op == EPI_OP_INPUT)
-        return n->axes.count && g->tensors[n->tensor].has_type && g->tensors[n->tensor].type == EPI_F32;
+        return n->axes.count && g->tensors[n->tensor].has_type && g->tensors[n->tensor].type != EPI_BF16;
     epi_op_class cls = epi_ops[n->op].cls;
     bool one_by_one = cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_VIEW;
     for (int a = 0; a < epi_node_operands(n) && one_by_one; a++)
@@ -118,7 +119,7 @@ static bool is_wide(const split *s, const epi_node *n) {
 }
 
 /* What is wide is saved as f32, unless a product takes it: x - m of numbers near 100 has what they have
- * beyond 16 bits, and the forward has made the others of it so. */
+ * beyond the storage type, and the forward has made the others of it so. */
 static void find_wide(split *s) {
     for (int i = 0; i < s->g.node_count; i++) {
         s->wide[i] = is_wide(s, &s->g.nodes[i]);

@@ -244,7 +244,7 @@ static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_err
     return EPI_OK;
 }
 
-static epi_status bind_types(const epi_graph *g, const epi_options *o, epi_dtype *types, epi_error *err) {
+epi_status epi_types_bind(const epi_graph *g, const epi_options *o, epi_dtype *types, epi_error *err) {
     if ((unsigned)o->type >= EPI_DTYPE_COUNT || epi_dtype_is_integer(o->type))
         return epi_fail(err, EPI_ERR_ARGUMENT, "the storage type must be f32, bf16, f16 or f64");
     for (int t = 0; t < g->tensor_count; t++) {
@@ -324,7 +324,7 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
     if (status == EPI_OK)
         status = check_positions(program, spec->sizes, err);
     if (status == EPI_OK)
-        status = bind_types(g, o, spec->types, err);
+        status = epi_types_bind(g, o, spec->types, err);
     if (status == EPI_OK)
         status = check_options(ctx, o, err);
     if (status == EPI_OK && o->open_axis_count && o->device)

@@ -55,24 +55,47 @@ static epi_status tell(const epi_program *program, epi_graph *g, epi_error *err)
 /* One program, or two; of these, which values are saved. */
 typedef enum saving { SAVE_NOTHING, SAVE_FOR_TIME, SAVE_FOR_MEMORY } saving;
 
+/* A program's graph with the types that the options name, as if its text said them. */
+static epi_status declare(epi_graph *g, const epi_options *o, epi_arena *arena, epi_error *err) {
+    size_t count = (size_t)g->tensor_count;
+    epi_tensor_decl *tensors = epi_arena_alloc(arena, (count + 1) * sizeof *tensors);
+    epi_dtype *types = epi_arena_alloc(arena, (count + 1) * sizeof *types);
+    if (!tensors || !types)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    memcpy(tensors, g->tensors, count * sizeof *tensors);
+    epi_status status = epi_types_bind(g, o, types, err);
+    for (int i = 0; i < o->type_count && status == EPI_OK; i++) {
+        int t = epi_graph_find_tensor(g, o->types[i].tensor);
+        tensors[t].has_type = true;
+        tensors[t].type = types[t];
+    }
+    g->tensors = tensors;
+    return status;
+}
+
 static epi_status derive(const epi_program *program, const int *asked, int count, saving saves,
-                         epi_arena *arena, epi_module **out, epi_error *err) {
+                         const epi_options *o, epi_arena *arena, epi_module **out, epi_error *err) {
     epi_graph derived = {.arena = arena}, forward = {.arena = arena}, backward = {.arena = arena};
-    epi_derive(&program->graph, asked, count, NULL, &derived);
+    epi_graph g = program->graph;
+    epi_status declared = o ? declare(&g, o, arena, err) : EPI_OK;
+    if (declared != EPI_OK)
+        return declared;
+    epi_derive(&g, asked, count, NULL, &derived);
     epi_status status = tell(program, &derived, err);
     if (status == EPI_OK && saves == SAVE_NOTHING)
         return parse_derived(program, (const epi_graph *[]){&derived}, (const char *[]){"grad"}, 1, out, err);
     if (status != EPI_OK)
         return status;
-    epi_save(&program->graph, &derived, saves == SAVE_FOR_MEMORY, &forward, &backward);
+    epi_save(&g, &derived, saves == SAVE_FOR_MEMORY, &forward, &backward);
     status = tell(program, &forward, err);
     return status == EPI_OK ? parse_derived(program, (const epi_graph *[]){&forward, &backward},
                                             (const char *[]){"forward", "backward"}, 2, out, err)
                             : status;
 }
 
+/* The options are for their types, and may be NULL. */
 static epi_status make(const epi_program *program, const char *const *wrt, int wrt_count, saving saves,
-                       epi_module **out, epi_error *err) {
+                       const epi_options *o, epi_module **out, epi_error *err) {
     epi_error_clear(err);
     if (out)
         *out = NULL;
@@ -88,22 +111,34 @@ static epi_status make(const epi_program *program, const char *const *wrt, int w
     epi_arena arena = {0};
     epi_status status = find_asked(&program->graph, program->ast->name, wrt, asked, wrt_count, err);
     if (status == EPI_OK)
-        status = derive(program, asked, wrt_count, saves, &arena, out, err);
+        status = derive(program, asked, wrt_count, saves, o, &arena, out, err);
     epi_arena_free(&arena);
     return status;
 }
 
 epi_status epi_program_grad(const epi_program *program, const char *const *wrt, int wrt_count,
                             epi_module **out, epi_error *err) {
-    return make(program, wrt, wrt_count, SAVE_NOTHING, out, err);
+    return make(program, wrt, wrt_count, SAVE_NOTHING, NULL, out, err);
 }
 
 epi_status epi_program_grad_saved(const epi_program *program, const char *const *wrt, int wrt_count,
                                   epi_module **out, epi_error *err) {
-    return make(program, wrt, wrt_count, SAVE_FOR_TIME, out, err);
+    return make(program, wrt, wrt_count, SAVE_FOR_TIME, NULL, out, err);
 }
 
 epi_status epi_program_grad_lean(const epi_program *program, const char *const *wrt, int wrt_count,
                                  epi_module **out, epi_error *err) {
-    return make(program, wrt, wrt_count, SAVE_FOR_MEMORY, out, err);
+    return make(program, wrt, wrt_count, SAVE_FOR_MEMORY, NULL, out, err);
+}
+
+epi_status epi_program_grad_typed(const epi_program *program, const char *const *wrt, int wrt_count,
+                                  const epi_options *options, epi_module **out, epi_error *err) {
+    epi_options o;
+    epi_error_clear(err);
+    if (out)
+        *out = NULL;
+    epi_status status = epi_options_take(&o, options, err);
+    if (status != EPI_OK)
+        return status;
+    return make(program, wrt, wrt_count, o.memory ? SAVE_FOR_MEMORY : SAVE_FOR_TIME, &o, out, err);
 }

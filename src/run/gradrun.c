@@ -99,7 +99,7 @@ static epi_status run_kernel(const epi_kernel *kernel, const epi_tensor *tensors
 /* The options for a program that is derived: types by name are of tensors that it has, and sizes of axes. */
 typedef struct settings {
     epi_options o;
-    epi_type_binding types[2 * EPI_MAX_TENSORS];
+    epi_type_binding types[4 * EPI_MAX_TENSORS];
     epi_dim_binding dims[EPI_MAX_DIMS];
 } settings;
 
@@ -122,14 +122,25 @@ static void settle(settings *s, const epi_options *given, const epi_graph *g) {
             s->dims[s->o.dim_count++] = given->dims[i];
 }
 
+/* A tensor that the gradient program has is of the same type in a program of the pair. */
+static void settle_shared(settings *s, const gradrun *r, const epi_graph *half) {
+    for (int t = 0; t < half->tensor_count; t++) {
+        const char *name = half->tensors[t].name;
+        int whole = epi_graph_find_tensor(&r->program->graph, name);
+        if (whole >= 0)
+            s->types[s->o.type_count++] = (epi_type_binding){name, r->shapes[whole].type};
+    }
+}
+
 /* Compiles a program of the pair and runs it. Its tensors are there, or, where they are NULL, made. */
-static epi_status run_half(const epi_program *half, const epi_options *given, epi_tensor *tensors,
-                           epi_error *err) {
+static epi_status run_half(const gradrun *r, const epi_program *half, const epi_options *given,
+                           epi_tensor *tensors, epi_error *err) {
     settings s;
     epi_kernel *kernel;
     epi_tensor_shape shape;
     int count = epi_program_tensor_count(half);
     settle(&s, given, &half->graph);
+    settle_shared(&s, r, &half->graph);
     epi_status status = epi_kernel_compile(half, &s.o, &kernel, err);
     if (status != EPI_OK)
         return status;
@@ -150,7 +161,7 @@ static epi_status run_pair(const gradrun *r, const epi_options *given, epi_error
     epi_tensor forward[2 * EPI_MAX_TENSORS] = {{NULL, NULL}}, backward[2 * EPI_MAX_TENSORS] = {{NULL, NULL}};
     const epi_graph *f = &r->forward->graph, *b = &r->backward->graph;
     memcpy(forward, r->tensors, (size_t)f->input_count * sizeof *forward);
-    epi_status status = run_half(r->forward, given, forward, err);
+    epi_status status = run_half(r, r->forward, given, forward, err);
     for (int t = 0; t < b->input_count && status == EPI_OK; t++) {
         int whole = epi_graph_find_tensor(&r->program->graph, b->tensors[t].name);
         int given_on = epi_graph_find_tensor(f, b->tensors[t].name);
@@ -164,7 +175,7 @@ static epi_status run_pair(const gradrun *r, const epi_options *given, epi_error
     memcpy(&backward[b->input_count], &r->tensors[r->inputs],
            (size_t)(r->count - r->inputs) * sizeof *backward);
     if (status == EPI_OK)
-        status = run_half(r->backward, given, backward, err);
+        status = run_half(r, r->backward, given, backward, err);
     for (int t = f->input_count; t < f->tensor_count; t++)
         free(forward[t].data);
     return status;
@@ -346,19 +357,23 @@ static epi_status derive_and_run(const epi_program *program, const char *const *
                                  bool apart, const epi_options *options, const epi_tensor *inputs,
                                  uint64_t seed, epi_gradrun *out, size_t size, epi_error *err) {
     epi_options o;
+    settings s;
     epi_module *whole = NULL, *pair = NULL;
     epi_gradrun found = {.input = -1};
     epi_error_clear(err);
     if (!program || !wrt || !options || !inputs || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradrun: nothing but err may be NULL");
-    epi_status status = epi_struct_take(&o, sizeof o, options, "epi_options", "EPI_OPTIONS", err);
+    epi_status status = epi_options_take(&o, options, err);
     if (status == EPI_OK && o.device)
         status =
             epi_fail(err, EPI_ERR_UNSUPPORTED, "gradients as they run are compared on the CPU: device 0");
     if (status == EPI_OK)
         status = epi_program_grad(program, wrt, wrt_count, &whole, err);
-    if (status == EPI_OK && apart)
-        status = epi_program_grad_saved(program, wrt, wrt_count, &pair, err);
+    if (status == EPI_OK && apart) {
+        settle(&s, &o, &program->graph);
+        s.o.memory = 0;
+        status = epi_program_grad_typed(program, wrt, wrt_count, &s.o, &pair, err);
+    }
     if (status == EPI_OK)
         status = run_derived(program, wrt, whole, pair, &o, inputs, seed, &found, err);
     epi_module_free(whole);

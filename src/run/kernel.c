@@ -203,6 +203,12 @@ static epi_status check_lists(const epi_options *o, epi_error *err) {
     return EPI_OK;
 }
 
+epi_status epi_options_take(epi_options *out, const epi_options *given, epi_error *err) {
+    epi_status status = given ? epi_struct_take(out, sizeof *out, given, "options", "EPI_OPTIONS", err)
+                              : epi_fail(err, EPI_ERR_ARGUMENT, "options may not be NULL");
+    return status == EPI_OK ? check_lists(out, err) : status;
+}
+
 epi_status epi_kernel_compile(const epi_program *program, const epi_options *given, epi_kernel **out,
                               epi_error *err) {
     epi_error_clear(err);
@@ -214,13 +220,10 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
                         "has none of that name");
     if (!given || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_compile: options and out may not be NULL");
-    epi_options copy, *options = &copy;
-    epi_status status = epi_struct_take(&copy, sizeof copy, given, "options", "EPI_OPTIONS", err);
-    if (status != EPI_OK)
-        return status;
-    status = check_lists(options, err);
+    epi_options options;
+    epi_status status = epi_options_take(&options, given, err);
     if (status == EPI_OK)
-        status = epi_kernel_make(program, options, NULL, false, out, err);
+        status = epi_kernel_make(program, &options, NULL, false, out, err);
     if (status == EPI_ERR_INTERNAL && err && err->line)
         epi_ast_locate(&program->module->text, err);
     return status;

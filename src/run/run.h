@@ -90,6 +90,8 @@ int64_t epi_kernel_numbers_at(const epi_kernel *kernel);
  * what we do not know must be. */
 epi_status epi_struct_take(void *out, size_t size, const void *given, const char *what, const char *macro,
                            epi_error *err);
+/* Options so, with lists that are there. */
+epi_status epi_options_take(epi_options *out, const epi_options *given, epi_error *err);
 /* start.c: a run of a kernel's own sizes. */
 epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err);
 
@@ -134,6 +136,9 @@ void epi_sizes_describe(const epi_kernel *kernel, epi_text *out);
  * largest sizes of open axes are those of the options, or those of `largest` if it is not NULL. */
 epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *options,
                          const epi_spec *largest, epi_spec *spec, epi_error *err);
+
+/* bind.c: the type of each tensor: what the options say of it, the text, or the storage type. */
+epi_status epi_types_bind(const epi_graph *g, const epi_options *options, epi_dtype *types, epi_error *err);
 
 /* bind.c: the input whose axes but the last count rows where the options name none: the first; where there
  * are cotangents, the first that has the first axis of the first cotangent with axes, so that a backward
