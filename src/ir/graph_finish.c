@@ -12,36 +12,38 @@ static void mark_live(epi_graph *g) {
             g->live[g->nodes[i].arg[a]] = true;
 }
 
-/* Does the operation jump where its operand moves by its last bit? */
-static bool is_step(const epi_node *n, int operand) {
-    switch (n->op) {
-    case EPI_OP_FLOOR:
-    case EPI_OP_ROUND:
-    case EPI_OP_SIGN:
-    case EPI_OP_LT:
-    case EPI_OP_LE:
-    case EPI_OP_GT:
-    case EPI_OP_GE:
-    case EPI_OP_EQ:
-    case EPI_OP_NE: return true;
-    default: return epi_ops[n->op].cls == EPI_CLASS_MOVE && operand == 1; /* an index */
-    }
+static bool is_infinite(const epi_graph *g, const epi_node *n) {
+    while (n->op == EPI_OP_NEG)
+        n = &g->nodes[n->arg[0]];
+    return n->op == EPI_OP_CONST && isinf(n->value);
 }
 
-/* Is the result as exact as this operand, where all numbers are short? */
+/* Is it compared with infinity, or with its own extreme, which moves as it does? */
+static bool is_same_anyway(const epi_graph *g, const epi_node *n, int operand) {
+    const epi_node *other = &g->nodes[n->arg[1 - operand]];
+    bool extreme = other->op == EPI_OP_RMAX || other->op == EPI_OP_RMIN;
+    return is_infinite(g, other) || (extreme && other->arg[0] == n->arg[operand]);
+}
+
+/* Does the operation jump where its operand moves by its last bit? */
+static bool is_step(const epi_graph *g, const epi_node *n, int operand) {
+    if (epi_op_compares(n->op))
+        return !is_same_anyway(g, n, operand);
+    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || n->op == EPI_OP_SIGN ||
+           (epi_ops[n->op].cls == EPI_CLASS_MOVE && operand == 1); /* an index */
+}
+
+/* Is the result as exact as this operand, where all numbers are short? Functions that are never exact are not,
+ * but for a root and a power of two, which are of some. */
 static bool hands_on(const epi_node *n, int operand) {
+    const epi_op_row *row = &epi_ops[n->op];
     switch (n->op) {
-    case EPI_OP_NEG:
-    case EPI_OP_ADD:
-    case EPI_OP_SUB:
-    case EPI_OP_MUL:
-    case EPI_OP_DIV:
-    case EPI_OP_MIN:
-    case EPI_OP_MAX:
-    case EPI_OP_ABS:
-    case EPI_OP_RELU: return true;
+    case EPI_OP_POW:
+    case EPI_OP_EXP2:
+    case EPI_OP_LOG2: return true;
     case EPI_OP_WHERE: return operand > 0;
-    default: return epi_ops[n->op].cls == EPI_CLASS_VIEW || epi_ops[n->op].cls == EPI_CLASS_SPLIT;
+    default:
+        return !row->expensive && !row->two && !row->signs && !(row->cls == EPI_CLASS_MOVE && operand == 1);
     }
 }
 
@@ -60,7 +62,7 @@ static void mark_exact(epi_graph *g) {
         epi_node *n = &g->nodes[i];
         n->exact |= n->op == EPI_OP_DIV && looked[i] && !is_power_of_two(&g->nodes[n->arg[1]]);
         for (int a = 0; a < epi_node_operands(n) && g->live[i]; a++)
-            looked[n->arg[a]] |= is_step(n, a) || (looked[i] && hands_on(n, a));
+            looked[n->arg[a]] |= is_step(g, n, a) || (looked[i] && hands_on(n, a));
     }
 }
 
