@@ -202,6 +202,12 @@ static const char *const untaken[] = {
     "f(x[T,D]) -> y[T,D] { y = where(x > 0, min(exp(x), exp2(12)), 0) }",
     "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, silu(exp(x/4)) + log1p(-x/10), 0) }",
     "f(x[T,D]) -> h: f32[T] { h = sum(where(x > 0 and x < 10, -x*log(x), 0), D) }",
+    /* what f32 and f16 cannot tell from 0, what only looks like a safe maximum, and a mean of both infinities */
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, 1/(abs(x) + 1e-46), 0) }",
+    "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, 1/f16(abs(x) + 1e-9), 0) }",
+    "f(x[T,D]) -> y[T,D] { e = x > 0 and x < 10  y = where(e, exp(x - where(not e, 0, max(x, D))), 0) }",
+    "f(x[T,D], w[N,D]) -> y[T,D] { e = x > 0 and x < 10  t = where(index(N) < 12 + 100*e, inf, -inf)\n"
+    "  y = where(e, x*sigmoid(mean(t, N)), 0) }",
     "f(x[T,D], w[N,D]) -> y[T,N] { y = where(x > 0 and x < 10, x*log(x), 0) @ w }",
     "f(x[T,D], w[N,D]) -> y[T,N] { y = relu(where(x > 0 and x < 10, x/sqrt(x), 0) @ w) }",
 };

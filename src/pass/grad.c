@@ -5,9 +5,11 @@
  * that costs nothing, and a sum over an axis that a gradient lacks is a multiplication by its size. */
 #include "pass/grad.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/form.h"
 #include "pass/once.h"
 #include "pass/range.h"
 #include "pass/stored.h"
@@ -21,6 +23,7 @@ typedef struct reverse {
     int *gradient;      /* by forward node: what came together so far, or EPI_NO_NODE */
     bool *wanted;       /* by forward node: an input that is asked for depends on its gradient */
     epi_taken *taken;   /* by forward node: where its gradient is not 0 */
+    bool *chooses;      /* by tensor of g: a choice of the program depends on it */
     epi_range *ranges;  /* by node of g, so many are known: */
     int range_count, range_capacity;
 } reverse;
@@ -115,7 +118,7 @@ static bool learn_ranges(reverse *r, int node) {
         if (!at)
             return false;
         r->ranges = at;
-        at[r->range_count] = epi_range_of(g, &g->nodes[r->range_count], at);
+        at[r->range_count] = epi_range_of(g, &g->nodes[r->range_count], at, r->chooses);
         r->range_count++;
     }
     return !epi_graph_failed(g);
@@ -189,6 +192,27 @@ static void find_wanted(reverse *r) {
         for (int a = 0; a < 3; a++)
             if (has_rule(&r->f->nodes[i], a))
                 r->wanted[i] |= r->wanted[r->f->nodes[i].arg[a]];
+}
+
+/* Is it a choice of 0 where an extreme is -inf, as in a softmax? */
+static bool is_of_extreme(const epi_graph *f, const epi_node *n) {
+    const epi_node *when = &f->nodes[n->arg[0]];
+    return when->op == EPI_OP_EQ && epi_is_constant(f, when->arg[1], -INFINITY);
+}
+
+/* What the conditions of choices are made of. */
+static void find_choosing(reverse *r) {
+    const epi_graph *f = r->f;
+    bool *above = epi_arena_alloc(r->g->arena, (size_t)f->node_count + 1);
+    for (int i = f->node_count - 1; i >= 0 && above; i--) {
+        const epi_node *n = &f->nodes[i];
+        if (n->op == EPI_OP_WHERE && !is_of_extreme(f, n))
+            above[n->arg[0]] = true;
+        for (int a = 0; a < epi_node_operands(n); a++)
+            above[n->arg[a]] |= above[i];
+        if (n->op == EPI_OP_INPUT)
+            r->chooses[n->tensor] = above[i];
+    }
 }
 
 /* "d_" and the name, in the arena. */
@@ -345,6 +369,7 @@ int epi_grad(const epi_grad_ask *ask, epi_graph *out) {
     r.gradient = epi_arena_alloc(arena, nodes * sizeof *r.gradient);
     r.wanted = epi_arena_alloc(arena, nodes * sizeof *r.wanted);
     r.taken = epi_arena_alloc(arena, nodes * sizeof *r.taken);
+    r.chooses = epi_arena_alloc(arena, (size_t)(f->tensor_count + 1) * 2);
     out->tensors =
         epi_arena_alloc(arena, (size_t)(f->tensor_count + ask->wrt_count + 1) * sizeof *out->tensors);
     if (epi_graph_failed(out) || !check_asked(&r))
@@ -357,6 +382,7 @@ int epi_grad(const epi_grad_ask *ask, epi_graph *out) {
     for (int i = 0; i < out->node_count; i++)
         copied += out->nodes[i].op != (epi_op)EPI_OP_ORDER;
     find_wanted(&r);
+    find_choosing(&r);
     if (!epi_graph_failed(out))
         start(&r);
     walk_back(&r);

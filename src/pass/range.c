@@ -2,13 +2,16 @@
  *
  * Sums, differences and products of finite numbers count as finite: what is told apart is a logarithm of 0, a
  * root of a negative number, a division by 0, an exponential that overflows. So a bound beyond MOST is MOST,
- * unless it is infinite. */
+ * unless it is infinite, or a product of two bounds that are known. What f32 cannot tell from 0 is 0. */
 #include "pass/range.h"
 
 #include <float.h>
 #include <math.h>
 
+#include "pass/form.h"
+
 #define MOST ((double)FLT_MAX)
+#define LEAST ((double)FLT_MIN)
 
 /* exp and exp2 of more than this may overflow. */
 #define MOST_EXP 88.0
@@ -29,6 +32,8 @@ static double bounded(double x) {
 }
 
 static epi_range between(double low, double high, bool nan) {
+    low = low > 0 && low < LEAST ? 0 : low;
+    high = high < 0 && high > -LEAST ? 0 : high;
     return (epi_range){bounded(low), bounded(high), nan};
 }
 
@@ -46,10 +51,16 @@ static epi_range added(epi_range a, epi_range b) {
     return between(a.low + b.low, a.high + b.high, a.nan || b.nan);
 }
 
+/* A bound that is MOST is not known. */
+static double times(double a, double b) {
+    bool known = fabs(a) < MOST && fabs(b) < MOST;
+    return known && fabs(a * b) > MOST ? copysign(INFINITY, a * b) : a * b;
+}
+
 static epi_range multiplied(epi_range a, epi_range b) {
     if (!epi_is_finite(&a) || !epi_is_finite(&b))
         return unknown;
-    double x[] = {a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high};
+    double x[] = {times(a.low, b.low), times(a.low, b.high), times(a.high, b.low), times(a.high, b.high)};
     return between(fmin(fmin(x[0], x[1]), fmin(x[2], x[3])), fmax(fmax(x[0], x[1]), fmax(x[2], x[3])), false);
 }
 
@@ -58,9 +69,10 @@ static epi_range squared(epi_range a) {
     return epi_is_finite(&x) ? between(a.low > 0 ? x.low : 0, x.high, false) : x;
 }
 
-/* An input that is one number counts as not 0 where the program divides by it. */
-static epi_range divided(epi_range a, epi_range b, const epi_node *by) {
-    if (by->op == EPI_OP_INPUT && !by->axes.count)
+/* An input that is one number counts as not 0 where the program divides by it, unless a choice depends on it.
+ */
+static epi_range divided(epi_range a, epi_range b, const epi_node *by, const bool *chooses) {
+    if (by->op == EPI_OP_INPUT && !by->axes.count && !chooses[by->tensor])
         return multiplied(a, epi_range_finite());
     bool signs = b.low > 0 || b.high < 0; /* it is not 0 */
     return signs && epi_is_finite(&b) ? multiplied(a, between(1 / b.high, 1 / b.low, false)) : unknown;
@@ -88,15 +100,29 @@ static bool is_extreme_of(const epi_node *n, int x) {
     return (n->op == EPI_OP_RMAX || n->op == EPI_OP_LOGSUMEXP) && n->arg[0] == x;
 }
 
-/* Is the value at least as large as all of x: its maximum, 0 instead of -inf there, or more than that; or its
- * logsumexp? */
-static bool is_top_of(const epi_graph *g, int node, int x) {
-    const epi_node *n = &g->nodes[node];
-    if (n->op == EPI_OP_MAX)
-        return is_extreme_of(&g->nodes[n->arg[0]], x) || is_extreme_of(&g->nodes[n->arg[1]], x);
-    if (n->op == EPI_OP_WHERE && g->nodes[n->arg[1]].op == EPI_OP_CONST)
-        n = &g->nodes[n->arg[2]];
-    return is_extreme_of(n, x);
+/* Is it `top`, and 0 where that is -inf? */
+static bool is_safe(const epi_graph *g, const epi_node *n, int top) {
+    const epi_node *when = n->op == EPI_OP_WHERE ? &g->nodes[n->arg[0]] : n;
+    return when->op == EPI_OP_EQ && when->arg[0] == top && n->arg[2] == top &&
+           epi_is_constant(g, when->arg[1], -INFINITY) && epi_is_zero(g, n->arg[1]);
+}
+
+/* x less its maximum, 0 instead of -inf there, or more than that, or less its logsumexp, is at most 0; NaN
+ * where both are infinite. */
+static bool is_below_top(const epi_graph *g, const epi_node *n, const epi_range *at, epi_range *below) {
+    int x = n->arg[0], top = n->arg[1];
+    const epi_node *t = &g->nodes[top];
+    bool odd = at[x].nan || at[x].high == INFINITY;
+    *below = (epi_range){-INFINITY, 0, odd || at[x].low == -INFINITY};
+    if (is_extreme_of(t, x))
+        return true;
+    below->nan = odd;
+    if (t->op == EPI_OP_WHERE)
+        return is_safe(g, t, t->arg[2]) && is_extreme_of(&g->nodes[t->arg[2]], x);
+    for (int a = 0; a < 2 && t->op == EPI_OP_MAX; a++)
+        if (is_extreme_of(&g->nodes[t->arg[a]], x) && epi_is_finite(&at[t->arg[1 - a]]))
+            return true;
+    return false;
 }
 
 /* Is it x == max(x, X), which holds somewhere? */
@@ -109,35 +135,38 @@ static bool is_found(const epi_graph *g, const epi_node *n) {
 static epi_range folded(const epi_graph *g, const epi_node *n, epi_range a) {
     if (n->op == EPI_OP_SUM && is_found(g, &g->nodes[n->arg[0]]))
         return between(1, MOST, false);
+    a.nan |= epi_ops[n->op].adds && a.low == -INFINITY && a.high == INFINITY;
     switch (n->op) {
     case EPI_OP_SUM:
         return (epi_range){a.low < 0 ? bounded(a.low * MOST) : a.low,
-                           a.high > 0 ? fmax(a.high, MOST) : a.high,
-                           a.nan || (a.low == -INFINITY && a.high == INFINITY)};
+                           a.high > 0 ? fmax(a.high, MOST) : a.high, a.nan};
     case EPI_OP_VAR: return epi_is_finite(&a) ? between(0, MOST, false) : unknown;
     case EPI_OP_LOGSUMEXP: return (epi_range){a.low, fmax(a.high, MOST), a.nan};
     default: return a;
     }
 }
 
-static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *at) {
+static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
     epi_range a = at[n->arg[0]], b = epi_ops[n->op].arity > 1 ? at[n->arg[1]] : a;
     bool odd = a.nan || !isfinite(a.low) || !isfinite(a.high);
     switch (n->op) {
     case EPI_OP_NEG: return negated(a);
     case EPI_OP_ADD: return added(a, b);
-    case EPI_OP_SUB:
-        return is_top_of(g, n->arg[1], n->arg[0]) ? (epi_range){-INFINITY, 0, a.nan} : added(a, negated(b));
+    case EPI_OP_SUB: {
+        epi_range below;
+        return is_below_top(g, n, at, &below) ? below : added(a, negated(b));
+    }
     case EPI_OP_MUL: return n->arg[0] == n->arg[1] ? squared(a) : multiplied(a, b);
-    case EPI_OP_DIV: return divided(a, b, &g->nodes[n->arg[1]]);
+    case EPI_OP_DIV: return divided(a, b, &g->nodes[n->arg[1]], chooses);
     case EPI_OP_MIN: return (epi_range){fmin(a.low, b.low), fmin(a.high, b.high), a.nan || b.nan};
     case EPI_OP_MAX: return (epi_range){fmax(a.low, b.low), fmax(a.high, b.high), a.nan || b.nan};
     case EPI_OP_ABS: return (epi_range){fmax(0, fmax(a.low, -a.high)), fmax(-a.low, a.high), a.nan};
     case EPI_OP_FLOOR:
     case EPI_OP_ROUND: return between(a.low - 1, a.high + 1, a.nan);
     case EPI_OP_DITHER:
-    case EPI_OP_BF16:
-    case EPI_OP_F16: return a;
+    case EPI_OP_BF16: return a;
+    case EPI_OP_F16: /* what is small is 0 */
+        return (epi_range){a.low < 1 ? fmin(a.low, 0) : a.low, a.high > -1 ? fmax(a.high, 0) : a.high, a.nan};
     case EPI_OP_POW: return power(g, n, a);
     case EPI_OP_WHERE: return either(b, at[n->arg[2]]);
     case EPI_OP_EXP: return exponential(a, exp, MOST_EXP);
@@ -162,12 +191,12 @@ static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *
     }
 }
 
-epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at) {
+epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
     const int *arg = n->arg;
     if (n->op == (epi_op)EPI_OP_ORDER)
         return at[arg[0]];
     switch (epi_ops[n->op].cls) {
-    case EPI_CLASS_MAP: return mapped(g, n, at);
+    case EPI_CLASS_MAP: return mapped(g, n, at, chooses);
     case EPI_CLASS_REDUCE: return folded(g, n, at[arg[0]]);
     case EPI_CLASS_SPLIT: return arg[1] == EPI_NO_NODE ? at[arg[0]] : either(at[arg[0]], at[arg[1]]);
     case EPI_CLASS_VIEW: return at[arg[0]];
@@ -182,6 +211,6 @@ epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *a
     default: break;
     }
     if (n->op == EPI_OP_CONST)
-        return (epi_range){n->value, n->value, isnan(n->value)};
+        return between(n->value, n->value, isnan(n->value));
     return n->op == EPI_OP_SIZE ? between(1, MOST, false) : epi_range_finite();
 }

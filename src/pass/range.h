@@ -9,8 +9,8 @@ typedef struct epi_range {
     bool nan; /* it may be NaN */
 } epi_range;
 
-/* From those of its operands, by node of the same graph. */
-epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at);
+/* From those of its operands, by node of the same graph. chooses: by input, whether a choice depends on it. */
+epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses);
 /* Of what is finite, and nothing else is known of it. */
 epi_range epi_range_finite(void);
 bool epi_is_finite(const epi_range *r);
