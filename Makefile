@@ -55,7 +55,7 @@ endif
 
 # ---- sources ----
 
-LIB_SRC := $(filter-out src/cpu/strips.c,$(wildcard src/*/*.c)) # strips.c is built once per instruction set
+LIB_SRC := $(filter-out src/cpu/strips.c,$(wildcard src/*/*.c src/*/*/*.c)) # strips.c is built once per instruction set
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
 CLI_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 

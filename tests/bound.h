@@ -10,8 +10,8 @@
 #include "base/philox.h"
 #include "harness.h"
 #include "ir/index.h"
-#include "pass/steps.h"
-#include "pass/walk.h"
+#include "pass/schedule/steps.h"
+#include "pass/schedule/walk.h"
 
 /* One operation in f32: a few roundings, and that of the functions at most 4.5 ulp; on a GPU, where tiles are
  * of 16 bits, about 2^-20. */

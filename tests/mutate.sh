@@ -13,7 +13,7 @@ most=${SECONDS_MOST:-5400}
 quiet="make -s OPT=-O2"
 top=$PWD
 export CUDA_VISIBLE_DEVICES= # a GPU is left alone: the emulator has the device texts
-sites="src/pass/*.[ch] src/cpu/*.[ch] src/cuda/device/*.cuh"
+sites="src/pass/*.[ch] src/pass/*/*.[ch] src/cpu/*.[ch] src/cuda/device/*.cuh"
 
 say() { printf '%s\n' "$*"; }
 

@@ -8,7 +8,7 @@
 #include "cuda/cuda.h"
 #include "harness.h"
 #include "layers.h"
-#include "pass/tile_program.h"
+#include "pass/schedule/tile_program.h"
 #include "run/run.h"
 
 static epi_context *ctx;

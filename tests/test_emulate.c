@@ -32,7 +32,7 @@
 #include "emulate/host.h"
 #include "forms.h"
 #include "moves.h"
-#include "pass/walk.h"
+#include "pass/schedule/walk.h"
 #include "random_program.h"
 #include "run/run.h"
 #include "shapes.h"

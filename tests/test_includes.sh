@@ -27,7 +27,7 @@ for folder in src/*/ cli/; do
         failed=$((failed + 1))
         continue
     fi
-    for file in "$folder"*; do
+    for file in $(find "$folder" -type f); do
         [ -f "$file" ] || continue
         for seen in $(sed -n 's/^[[:space:]]*#include "\([^"]*\)".*/\1/p' "$file"); do
             case $seen in

@@ -3,7 +3,7 @@
 #define EPI_CPU_ACCESS_H
 
 #include "cpu/strips.h"
-#include "pass/walk.h"
+#include "pass/schedule/walk.h"
 
 /* Elements [start, start + n) of the walk, from memory to f32 and back. `base` in elements. */
 void epi_walk_load(const epi_strips *s, float *dst, const epi_ref *ref, int64_t base, const epi_walk *w,

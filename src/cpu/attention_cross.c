@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "cpu/attention_parts.h"
+#include "cpu/attention_internal.h"
 
 static float *crossed_at(const epi_attention_state *r, int64_t batch, int64_t chunk, int64_t tile) {
     const epi_crossing *c = &r->l->cross;

@@ -1,5 +1,5 @@
 /* attention_products.c: the products of attention: packed panels, and the loops around the micro-kernel. */
-#include "cpu/attention_parts.h"
+#include "cpu/attention_internal.h"
 
 void epi_attention_pack(const epi_micro *micro, int side, const epi_packing *p, void *to) {
     enum { MOST = 256 }; /* rows and depth: features, or a stream tile */

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "cpu/attention_parts.h"
+#include "cpu/attention_internal.h"
 
 /* ---- packing ---- */
 

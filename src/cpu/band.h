@@ -7,7 +7,7 @@
 #define EPI_CPU_BAND_H
 
 #include "cpu/access.h"
-#include "pass/tile_program.h"
+#include "pass/schedule/tile_program.h"
 
 /* Where one tensor's elements lie, worked out once per run. */
 typedef struct epi_tile_access {

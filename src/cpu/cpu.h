@@ -5,8 +5,8 @@
 #include "cpu/access.h"
 #include "cpu/micro.h"
 #include "cpu/strips.h"
-#include "pass/limits.h"
-#include "pass/steps.h"
+#include "pass/analyse/limits.h"
+#include "pass/schedule/steps.h"
 
 typedef struct epi_gemm epi_gemm;                     /* a product with its epilogue: gemm.h */
 typedef struct epi_rows epi_rows;                     /* rows of a program without a product: rows.h */

@@ -2,7 +2,7 @@
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* syscall */
 #endif
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 #include "cpu/pack_move.h"
 
 typedef vector vector_at __attribute__((aligned(4), may_alias)); /* in C */

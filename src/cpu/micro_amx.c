@@ -3,7 +3,7 @@
  * A tile is 16 rows of 64 bytes. A tile of A is 16 rows of 32 elements of depth, as they lie in a
  * panel of interleave 32; a tile of B is 16 pairs of depth of 16 columns, interleave 2; a tile of
  * sums is 16 x 16 floats. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,5 +1,5 @@
 /* micro_avx2.c: f32 with AVX2 and FMA: 6 rows of A against two vectors of B, 12 sums in registers. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

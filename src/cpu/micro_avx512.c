@@ -1,5 +1,5 @@
 /* micro_avx512.c: f32 with AVX-512: 12 rows of A against two vectors of B, 24 sums in registers. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

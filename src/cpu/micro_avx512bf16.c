@@ -1,6 +1,6 @@
 /* micro_avx512bf16.c: bf16 with the pairwise dot product of AVX-512: as the f32 kernel, each iteration
  * taking two elements of depth. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

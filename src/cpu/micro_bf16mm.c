@@ -1,6 +1,6 @@
 /* micro_bf16mm.c: bf16 with BFMMLA, which multiplies two rows of A by two rows of B over a depth of
  * four: 6 x 4 vectors of sums, each of 2 x 2 elements. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>

@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 #include "cpu/pack_move.h"
 
 enum { LANES = 8, COLS = 8, LINE = 64, EARLY = 512 }; /* EARLY: bytes that a column is asked for ahead */

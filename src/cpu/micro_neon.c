@@ -1,5 +1,5 @@
 /* micro_neon.c: f32 with NEON: 12 rows of A, lane by lane, against two vectors of B. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 #include "cpu/pack_move.h"
 
 #if defined(__aarch64__)

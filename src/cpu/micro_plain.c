@@ -1,6 +1,6 @@
 /* micro_plain.c: f32 in portable vectors of four: the twin of every other kernel, always there.
  * 12 sums, two vectors of B and one element of A fill the 16 registers of the smallest machines. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 #include "cpu/pack_move.h"
 
 enum { MR = 6, NR = 8, VECTOR = 4, STEP = 1, AHEAD = 32 };

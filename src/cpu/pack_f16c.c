@@ -1,5 +1,5 @@
 /* pack_f16c.c: f16 to f32 with the conversion instruction of x86. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 
 typedef uint32_t v4u32 __attribute__((vector_size(16)));
 typedef float v4f32 __attribute__((vector_size(16)));

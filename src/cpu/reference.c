@@ -9,7 +9,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "cpu/cpu.h"
-#include "pass/stored.h"
+#include "pass/analyse/stored.h"
 
 typedef struct eval {
     const epi_cpu_kernel *k;

@@ -1,5 +1,5 @@
 /* strips_choose.c: the strips' tables in rising order, and which of them this CPU can run. */
-#include "cpu/micro_parts.h"
+#include "cpu/micro_internal.h"
 #include "cpu/strips.h"
 
 extern const epi_strips epi_strips_baseline;

@@ -3,7 +3,7 @@
 #ifndef EPI_CUDA_ARCH_H
 #define EPI_CUDA_ARCH_H
 
-#include "pass/limits.h"
+#include "pass/analyse/limits.h"
 
 /* The mainloops of products, the best first. */
 typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY } epi_mainloop;

@@ -7,7 +7,7 @@
 #define EPI_CUDA_EMIT_H
 
 #include "cuda/arch.h"
-#include "pass/tile_program.h"
+#include "pass/schedule/tile_program.h"
 
 /* When a tile's epilogue runs: at its end, or under the main loop of the same warpgroup's next tile. */
 typedef enum epi_schedule { EPI_AT_END, EPI_DEFERRED } epi_schedule;

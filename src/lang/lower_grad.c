@@ -1,4 +1,4 @@
-/* lower_grad.c: grad(f, x, w)(…) and backward(f, x, w)(…): the programs that src/pass/grad.c and save.c
+/* lower_grad.c: grad(f, x, w)(…) and backward(f, x, w)(…): the programs that src/pass/derive/grad.c and save.c
  * derive from f, called like any other.
  *
  * f is lowered by itself, derived, and written as a program again, which is inlined where it is called. So
@@ -9,9 +9,9 @@
 #include "lang/bundled.h"
 #include "lang/lower.h"
 #include "lang/parse.h"
-#include "pass/grad.h"
-#include "pass/save.h"
-#include "pass/simplify.h"
+#include "pass/derive/grad.h"
+#include "pass/derive/save.h"
+#include "pass/derive/simplify.h"
 
 /* ---- rules: the texts of ops.def ---- */
 

@@ -10,14 +10,14 @@
 #include <string.h>
 
 #include "ir/verify.h"
-#include "pass/cost.h"
-#include "pass/narrow.h"
-#include "pass/once.h"
-#include "pass/prepare.h"
-#include "pass/renames.h"
-#include "pass/slices.h"
-#include "pass/terms.h"
-#include "pass/variance.h"
+#include "pass/analyse/cost.h"
+#include "pass/rewrite/narrow.h"
+#include "pass/rewrite/once.h"
+#include "pass/rewrite/prepare.h"
+#include "pass/rewrite/renames.h"
+#include "pass/rewrite/slices.h"
+#include "pass/rewrite/terms.h"
+#include "pass/rewrite/variance.h"
 
 #ifndef EPI_VERIFY
 #define EPI_VERIFY 0 /* 1 in tests: graphs are verified after each pass */

@@ -2,9 +2,9 @@
 #ifndef EPI_PASS_COMPILE_H
 #define EPI_PASS_COMPILE_H
 
-#include "pass/algebra.h"
-#include "pass/cut.h"
-#include "pass/steps.h"
+#include "pass/place/cut.h"
+#include "pass/rewrite/algebra.h"
+#include "pass/schedule/steps.h"
 
 /* The passes, in their order. */
 typedef enum epi_pass_id {

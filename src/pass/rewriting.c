@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "pass/analyse/cost.h"
 #include "pass/compile.h"
-#include "pass/cost.h"
 
 /* Sends what the algebra makes by a choice through the passes, in the candidate's own arena. Its cost is
  * without end where that fails. */

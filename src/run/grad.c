@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "pass/save.h"
+#include "pass/derive/save.h"
 #include "run/run.h"
 
 static epi_status find_asked(const epi_graph *g, const char *name, const char *const *names, int *out,

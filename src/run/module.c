@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "lang/bundled.h"
-#include "pass/plan.h"
+#include "pass/place/plan.h"
 #include "run/run.h"
 
 epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, const char *file,

@@ -4,7 +4,7 @@
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "ir/index.h"
-#include "pass/walk.h"
+#include "pass/schedule/walk.h"
 #include "run/overlap.h"
 #include "run/run.h"
 

@@ -1,0 +1,364 @@
+/* attention.c: which values of a graph are the attention around a product.
+ *
+ * A value product sums a weight, which is made of score products by maps, element by element, times another
+ * operand over some axes, the stream. Everything is told from axes: F, the axes of the weight, are those of a
+ * score tile; of F the stream is what is summed over, batches are what some operand beside the stream has,
+ * and rows are the rest. */
+#include <math.h>
+#include <stddef.h>
+
+#include "pass/analyse/form.h"
+#include "pass/place/plan_internal.h"
+
+static bool has_some(const epi_axes *axes, const epi_axes *of) {
+    return epi_axes_count_in(axes, of) > 0;
+}
+
+int epi_attention_operand(const epi_graph *g, const epi_attention *a, int product, int side) {
+    const epi_node *n = &g->nodes[product];
+    bool first_has = has_some(&g->nodes[n->arg[0]].axes, &a->stream);
+    return n->arg[first_has == (side == 0)];
+}
+
+/* A score product: one operand has all of the stream, the other one nothing of it. */
+static bool is_score(const epi_graph *g, const epi_attention *a, int node) {
+    const epi_axes *with = &g->nodes[epi_attention_operand(g, a, node, 1)].axes,
+                   *without = &g->nodes[epi_attention_operand(g, a, node, 0)].axes;
+    return epi_axes_include(with, &a->stream) && !has_some(without, &a->stream);
+}
+
+int epi_attention_terms(const epi_graph *g, const epi_attention *a,
+                        epi_attention_term out[EPI_ATTENTION_TERMS]) {
+    int count = 0;
+    for (int s = 0; s < a->score_count; s++) {
+        const epi_node *n = &g->nodes[a->scores[s]];
+        bool sum = n->op != EPI_OP_MATMUL;
+        for (int t = 0; t <= sum; t++)
+            out[count++] = (epi_attention_term){sum ? n->arg[t] : a->scores[s], s};
+    }
+    return count;
+}
+
+static bool is_term(const epi_graph *g, const epi_attention *a, int node) {
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    for (int t = epi_attention_terms(g, a, terms) - 1; t >= 0; t--)
+        if (terms[t].product == node)
+            return true;
+    return false;
+}
+
+static bool is_element(const epi_graph *g, int node, const epi_axes *full) {
+    epi_op op = g->nodes[node].op;
+    return (op == EPI_OP_MATMUL || epi_ops[op].cls == EPI_CLASS_MAP) &&
+           epi_axes_same_set(&g->nodes[node].axes, full);
+}
+
+/* A sum of two products of which nothing else is made: both are terms of one score. */
+static bool is_sum_of_scores(const epi_graph *g, const epi_attention *a, int node, const epi_axes *full) {
+    const epi_node *n = &g->nodes[node];
+    bool both = n->op == EPI_OP_ADD && n->arg[0] != n->arg[1];
+    for (int k = 0; k < 2 && both; k++)
+        both = g->nodes[n->arg[k]].op == EPI_OP_MATMUL && is_element(g, n->arg[k], full) &&
+               epi_graph_uses(g, n->arg[k]).count == 1 && is_score(g, a, n->arg[k]);
+    return both;
+}
+
+static bool note_score(const epi_graph *g, epi_attention *a, int node) {
+    for (int i = 0; i < a->score_count; i++)
+        if (a->scores[i] == node)
+            return true;
+    if (a->score_count == 2 || (g->nodes[node].op == EPI_OP_MATMUL && !is_score(g, a, node)))
+        return false;
+    a->scores[a->score_count++] = node;
+    if (a->score_count == 2 && a->scores[0] > a->scores[1]) {
+        a->scores[1] = a->scores[0];
+        a->scores[0] = node;
+    }
+    return true;
+}
+
+/* Lists the elements that one is made of, back to the score products, and notes these; answers how many are
+ * in the list, or -1: it is made of something else. Those that are marked are known. */
+static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, int *list) {
+    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+    int count = 0;
+    if (!inner[root])
+        list[count++] = root;
+    inner[root] = true;
+    for (int at = 0; at < count; at++) {
+        const epi_node *n = &g->nodes[list[at]];
+        bool sum = is_sum_of_scores(g, a, list[at], full), score = sum || n->op == EPI_OP_MATMUL;
+        if (score && !is_term(g, a, list[at]) && !note_score(g, a, list[at])) {
+            while (count)
+                inner[list[--count]] = false;
+            return -1;
+        }
+        for (int i = 0; i < epi_node_operands(n) && (sum || !score); i++) {
+            int arg = n->arg[i];
+            if (inner[arg] || !is_element(g, arg, full))
+                continue;
+            inner[arg] = true;
+            list[count++] = arg;
+        }
+    }
+    return count;
+}
+
+/* What sums along the stream beside the weights, of the same scores. */
+static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *list) {
+    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+    for (int i = a->scores[0]; i < g->node_count && a->top == EPI_NO_NODE; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!g->live[i] || !epi_ops[n->op].adds || !epi_axes_same_set(&n->over, &a->stream) ||
+            !is_element(g, n->arg[0], full))
+            continue;
+        epi_attention trial = *a;
+        int count = trace(g, &trial, n->arg[0], inner, list);
+        bool same = count >= 0 && trial.score_count == a->score_count;
+        for (; count > 0 && !same; count--)
+            inner[list[count - 1]] = false;
+    }
+}
+
+/* What is not made of a score product is none of its elements: a bias, a condition. */
+static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *inner) {
+    for (int i = 0; i < g->node_count; i++) {
+        inner[i] = inner[i] && (is_term(g, a, i) || epi_node_takes(&g->nodes[i], inner));
+    }
+}
+
+/* Two layers with a function between them have the same form: attention's weights are exponentials of scores
+ * less something that is the same along a row, or a column. */
+static bool has_softmax(const epi_graph *g, const bool *inner, const epi_axes *full) {
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!inner[i] || (n->op != EPI_OP_EXP && n->op != EPI_OP_EXP2) || !inner[n->arg[0]])
+            continue;
+        const epi_node *less = &g->nodes[n->arg[0]];
+        if (less->op == EPI_OP_SUB && inner[less->arg[0]] && g->nodes[less->arg[1]].axes.count &&
+            !epi_axes_same_set(&g->nodes[less->arg[1]].axes, full))
+            return true;
+    }
+    return false;
+}
+
+static void find_shape(const epi_graph *g, const epi_attention *a, epi_attention_shape *shape) {
+    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+    epi_axes batch = {0}, rows = {0};
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int count = epi_attention_terms(g, a, terms);
+    for (int i = 0; i < full->count; i++) {
+        epi_axis x = full->at[i];
+        bool streams = epi_axes_find(&g->nodes[a->operand[0]].axes, x) >= 0;
+        for (int s = 0; s < count; s++)
+            streams |=
+                epi_axes_find(&g->nodes[epi_attention_operand(g, a, terms[s].product, 1)].axes, x) >= 0;
+        if (epi_axes_find(&a->stream, x) >= 0)
+            continue;
+        epi_axes *to = streams ? &batch : &rows;
+        to->at[to->count++] = x;
+    }
+    const epi_axes *order = epi_plan_main_output(g, &g->nodes[a->values[0]].axes);
+    epi_plan_sort(&batch, order);
+    epi_plan_sort(&rows, order);
+    shape->batch_axes = batch.count;
+    shape->rows = batch;
+    epi_axes_unite(&shape->rows, &rows);
+}
+
+bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_GATHER || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
+        g->nodes[n->arg[1]].op != EPI_OP_INPUT || epi_graph_uses(g, node).count != 1 || a->value_count != 1 ||
+        a->score_count != 1 ||
+        (node != a->operand[0] && node != epi_attention_operand(g, a, a->scores[0], 1)))
+        return false;
+    const epi_axes *slots = &g->nodes[n->arg[1]].axes, *page = &g->nodes[n->arg[0]].axes;
+    int i = 0;
+    while (i < a->stream.count && epi_axes_find(slots, a->stream.at[i]) >= 0)
+        i++;
+    bool first = i > 0 && i < a->stream.count;
+    for (; i < a->stream.count; i++)
+        first &= epi_axes_find(page, a->stream.at[i]) >= 0 && epi_axes_find(slots, a->stream.at[i]) < 0;
+    return first;
+}
+
+/* The reduction of the value over the stream by this operation that is used, or EPI_NO_NODE. */
+static int find_reduction(const epi_graph *g, const epi_attention *a, int value, epi_op op) {
+    epi_use_list uses = epi_graph_uses(g, value);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user != EPI_NO_NODE && g->nodes[user].op == op &&
+            epi_axes_same_set(&g->nodes[user].over, &a->stream))
+            return user;
+    }
+    return EPI_NO_NODE;
+}
+
+bool epi_attention_is_guarded(const epi_graph *g, int node, int top) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_WHERE || n->arg[2] != top || !epi_is_constant(g, n->arg[1], 0))
+        return false;
+    const epi_node *none = &g->nodes[n->arg[0]];
+    return none->op == EPI_OP_EQ &&
+           ((none->arg[0] == top && epi_is_constant(g, none->arg[1], (double)-INFINITY)) ||
+            (none->arg[1] == top && epi_is_constant(g, none->arg[0], (double)-INFINITY)));
+}
+
+/* A weight that is a product of an element of scores and of one that is not: which operand is the first; else
+ * -1. */
+static int find_factor(const epi_graph *g, const epi_node *n, const bool *inner) {
+    for (int side = 0; side < 2 && n->op == EPI_OP_MUL; side++)
+        if (inner[n->arg[side]] && !inner[n->arg[!side]] && is_element(g, n->arg[!side], &n->axes))
+            return side;
+    return -1;
+}
+
+/* Is the weight exp(s - max(s, stream)), or that times a factor that no score is in? */
+static void find_online(const epi_graph *g, epi_attention *a, const bool *inner) {
+    a->score = a->top = a->shift = a->sum = a->factor = EPI_NO_NODE;
+    a->power = a->weight[0];
+    int side = find_factor(g, &g->nodes[a->weight[0]], inner), factor = EPI_NO_NODE;
+    if (side >= 0) {
+        a->power = g->nodes[a->weight[0]].arg[side];
+        factor = g->nodes[a->weight[0]].arg[!side];
+    }
+    const epi_node *e = &g->nodes[a->power], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
+    if (!c || c->op != EPI_OP_SUB)
+        return;
+    int top = find_reduction(g, a, c->arg[0], EPI_OP_RMAX);
+    if (top == EPI_NO_NODE || (c->arg[1] != top && !epi_attention_is_guarded(g, c->arg[1], top)))
+        return;
+    a->score = c->arg[0];
+    a->top = top;
+    a->shift = c->arg[1];
+    a->guarded = a->shift != top;
+    a->sum = find_reduction(g, a, a->power, EPI_OP_SUM);
+    a->factor = factor;
+}
+
+bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi_attention_shape *shape,
+                        bool *inner, int *scratch) {
+    const epi_node *n = &g->nodes[product];
+    for (int side = 0; side < 2 && n->op == EPI_OP_MATMUL; side++) {
+        int weight = n->arg[side];
+        for (int i = 0; i < g->node_count; i++)
+            inner[i] = false;
+        *out = (epi_attention){.values = {product, EPI_NO_NODE},
+                               .scores = {EPI_NO_NODE, EPI_NO_NODE},
+                               .value_count = 1,
+                               .weight = {weight, EPI_NO_NODE},
+                               .operand = {n->arg[!side], EPI_NO_NODE},
+                               .stream = n->over,
+                               .crossed = EPI_NO_NODE,
+                               .crossed_weight = EPI_NO_NODE,
+                               .crossed_operand = EPI_NO_NODE,
+                               .condition = EPI_NO_NODE};
+        if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || trace(g, out, weight, inner, scratch) < 0 ||
+            !out->score_count)
+            continue;
+        keep_dependents(g, out, inner);
+        if (inner[out->operand[0]] || !has_softmax(g, inner, &g->nodes[weight].axes))
+            continue;
+        epi_plan_sort(&out->stream, &g->nodes[out->operand[0]].axes);
+        out->cols[0] = epi_axes_without(&g->nodes[out->operand[0]].axes, &g->nodes[weight].axes);
+        find_shape(g, out, shape);
+        find_online(g, out, inner);
+        trace_sums(g, out, inner, scratch);
+        keep_dependents(g, out, inner);
+        return true;
+    }
+    return false;
+}
+
+/* The score products of both; answers how many there are. */
+static int both_scores(const epi_attention *a, const epi_attention *b, int scores[4]) {
+    int count = 0;
+    for (int i = 0; i < a->score_count + b->score_count; i++) {
+        int score = i < a->score_count ? a->scores[i] : b->scores[i - a->score_count];
+        bool there = false;
+        for (int k = 0; k < count; k++)
+            there |= scores[k] == score;
+        if (!there)
+            scores[count++] = score;
+    }
+    return count;
+}
+
+/* Have they two at most? */
+static bool can_join_scores(const epi_attention *a, const epi_attention *b) {
+    int scores[4];
+    return both_scores(a, b, scores) <= 2;
+}
+
+static void join_scores(epi_attention *a, const epi_attention *b) {
+    int scores[4], count = both_scores(a, b, scores);
+    for (int i = 0; i < count; i++)
+        a->scores[i] = scores[i];
+    a->score_count = count;
+}
+
+/* Is one of the values made of the other? The list is room for one number a node. */
+static bool is_made_of(const epi_graph *g, int node, int of, int *made) {
+    if (node == EPI_NO_NODE || of == EPI_NO_NODE || node < of)
+        return false;
+    made[of] = 1;
+    for (int i = of + 1; i <= node; i++) {
+        made[i] = 0;
+        for (int k = 0; k < epi_node_operands(&g->nodes[i]); k++)
+            made[i] |= g->nodes[i].arg[k] >= of && made[g->nodes[i].arg[k]];
+    }
+    return made[node];
+}
+
+/* Does a value product of one wait for one of the other? Of one kernel all are complete at its end, so none
+ * of them can be what another is made of. */
+static bool wait_for_each_other(const epi_graph *g, const epi_attention *a, const epi_attention *b,
+                                int *scratch) {
+    const int first[] = {a->values[0], a->values[1], a->crossed};
+    for (int i = 0; i < 3; i++)
+        if (is_made_of(g, first[i], b->values[0], scratch) || is_made_of(g, b->values[0], first[i], scratch))
+            return true;
+    return false;
+}
+
+static epi_axes batches_of(const epi_attention_shape *shape) {
+    epi_axes batch = shape->rows;
+    batch.count = shape->batch_axes;
+    return batch;
+}
+
+bool epi_attention_join(const epi_graph *g, epi_attention *a, const epi_attention_shape *shape,
+                        const epi_attention *b, const epi_attention_shape *other, int *scratch) {
+    epi_axes batch[2] = {batches_of(shape), batches_of(other)};
+    if (a->value_count != 1 || b->value_count != 1 || a->top != EPI_NO_NODE || b->top != EPI_NO_NODE ||
+        !epi_axes_same_set(&a->stream, &b->stream) || !epi_axes_same_set(&shape->rows, &other->rows) ||
+        !epi_axes_same_set(&batch[0], &batch[1]) || !can_join_scores(a, b) ||
+        wait_for_each_other(g, a, b, scratch))
+        return false;
+    join_scores(a, b);
+    a->values[1] = b->values[0];
+    a->weight[1] = b->weight[0];
+    a->operand[1] = b->operand[0];
+    a->cols[1] = b->cols[0];
+    a->value_count = 2;
+    return true;
+}
+
+bool epi_attention_cross(const epi_graph *g, epi_attention *a, const epi_attention_shape *shape,
+                         const epi_attention *b, const epi_attention_shape *other, int *scratch) {
+    epi_axes batch[2] = {batches_of(shape), batches_of(other)};
+    epi_axes rows = epi_axes_without(&shape->rows, &batch[0]),
+             crossed = epi_axes_without(&other->rows, &batch[1]);
+    if (a->crossed != EPI_NO_NODE || b->crossed != EPI_NO_NODE || b->value_count != 1 ||
+        a->top != EPI_NO_NODE || b->top != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
+        !epi_axes_same_set(&rows, &b->stream) || !epi_axes_same_set(&crossed, &a->stream) ||
+        !can_join_scores(a, b) || wait_for_each_other(g, a, b, scratch))
+        return false;
+    join_scores(a, b);
+    a->crossed = b->values[0];
+    a->crossed_weight = b->weight[0];
+    a->crossed_operand = b->operand[0];
+    a->crossed_cols = b->cols[0];
+    return true;
+}

@@ -1,0 +1,39 @@
+/* cost.c: what a cut costs, and the sizes that it is counted with. */
+#include "pass/analyse/cost.h"
+
+#include "pass/place/cut.h"
+
+void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes) {
+    for (int d = 0; d < spec->graph->dim_count; d++)
+        sizes[d] = spec->is_row[d] ? EPI_NOMINAL_SIZE : spec->sizes[d];
+}
+
+double epi_cost_bytes(const epi_axes *axes, const int64_t *sizes, epi_dtype type) {
+    return (double)epi_max64(0, epi_axes_size(axes, sizes)) * (double)epi_dtype_size(type);
+}
+
+bool epi_cost_is_less(double cost, double than) {
+    return cost < 0.999 * than || cost < than - EPI_LAUNCH_BYTES;
+}
+
+static double kernel_cost(const epi_graph *g, const epi_dtype *types, const int64_t *sizes) {
+    epi_cost cost = {.launches = 1};
+    for (int t = 0; t < g->tensor_count; t++)
+        cost.bytes += epi_cost_bytes(&g->tensors[t].axes, sizes, types[t]);
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL)
+            cost.flops += 2 * (double)epi_max64(0, epi_axes_size(&g->nodes[i].axes, sizes)) *
+                          (double)epi_max64(0, epi_axes_size(&g->nodes[i].over, sizes));
+    return epi_cost_sum(cost);
+}
+
+double epi_cut_cost(const epi_spec *spec, const epi_cut *cut) {
+    int64_t sizes[EPI_MAX_DIMS];
+    double cost = 0;
+    epi_nominal_sizes(spec, sizes);
+    if (!cut->part_count)
+        return kernel_cost(spec->graph, spec->types, sizes);
+    for (int i = cut->prepared_parts; i < cut->part_count; i++)
+        cost += kernel_cost(&cut->parts[i].graph, cut->parts[i].types, sizes);
+    return cost;
+}

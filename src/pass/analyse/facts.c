@@ -1,0 +1,342 @@
+/* facts.c: depth, weights, signs and factors of values, each worked out once. */
+#include "pass/analyse/facts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+/* The depth of a cotangent: it is there when all of the forward is. */
+enum { AFTER_ALL = 1000000 };
+
+/* From what is known of its operands. */
+static void find_signs(const epi_facts *facts, const epi_node *n, epi_fact *out) {
+    const epi_op_row *row = &epi_ops[n->op];
+    bool any = false, positive = row->positive_of, divides = positive && row->cls == EPI_CLASS_MAP;
+    bool number = n->op == EPI_OP_CONST && n->value > 0;
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        any |= facts->at[n->arg[a]].positive;
+        positive &= facts->at[n->arg[a]].positive;
+        divides &= facts->at[n->arg[a]].divides;
+    }
+    out->positive = row->positive || number || positive || (n->op == EPI_OP_MAX && any);
+    out->divides = row->divides || number || divides || epi_is_clamped(facts->g, n);
+}
+
+static epi_fact learn(const epi_facts *facts, int node) {
+    const epi_node *n = &facts->g->nodes[node];
+    epi_fact out = {.weights = true, .params = true};
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        const epi_fact *of = &facts->at[n->arg[a]];
+        out.depth = of->depth > out.depth ? of->depth : out.depth;
+        out.weights &= of->weights;
+        out.params &= of->params;
+        out.marked |= of->marked;
+        out.folds |= of->folds;
+    }
+    out.depth += n->op == EPI_OP_MATMUL;
+    if (n->op == EPI_OP_INPUT)
+        out.weights = facts->is_weight && facts->is_weight[n->tensor];
+    if (n->op == EPI_OP_INPUT) {
+        out.params = out.marked = out.weights && facts->g->tensors[n->tensor].param;
+        out.folds = out.params && facts->folds && facts->folds[n->tensor];
+    }
+    if (n->op == EPI_OP_INPUT && facts->g->tensors[n->tensor].cotangent)
+        out.depth = AFTER_ALL;
+    find_signs(facts, n, &out);
+    return out;
+}
+
+const epi_fact *epi_fact_of(epi_facts *facts, int node) {
+    epi_graph *g = facts->g;
+    if (epi_graph_failed(g) || node == EPI_NO_NODE)
+        return NULL;
+    if (node >= facts->capacity) {
+        int capacity = 2 * g->node_count + 64;
+        epi_fact *at = epi_arena_alloc(g->arena, (size_t)capacity * sizeof *at);
+        if (!at)
+            return epi_graph_failed(g), NULL;
+        if (facts->count)
+            memcpy(at, facts->at, (size_t)facts->count * sizeof *at);
+        facts->at = at;
+        facts->capacity = capacity;
+    }
+    while (facts->count <= node) { /* operands come before what is made of them */
+        facts->at[facts->count] = learn(facts, facts->count);
+        facts->count++;
+    }
+    return &facts->at[node];
+}
+
+/* ---- products ---- */
+
+/* By number, powers above 0 first: the same product is always written in the same order. */
+static void sort_factors(epi_form *f) {
+    for (int i = 1; i < f->count; i++) {
+        epi_form_factor at = f->at[i];
+        int j = i;
+        for (; j && (f->at[j - 1].node > at.node || (f->at[j - 1].node == at.node && at.power > 0)); j--)
+            f->at[j] = f->at[j - 1];
+        f->at[j] = at;
+    }
+}
+
+static bool cancels(epi_facts *facts, int node) {
+    const epi_fact *f = epi_fact_of(facts, node);
+    const epi_node *n = &facts->g->nodes[node];
+    return f && (f->positive || (facts->cancels && n->op == EPI_OP_INPUT && facts->cancels[n->tensor]));
+}
+
+bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int sign) {
+    if (!epi_form_multiply(facts->g, f, by, sign))
+        return false;
+    for (int i = 0; i < f->count; i++) {
+        int other = epi_form_find(f, f->at[i].node, -f->at[i].power);
+        if (other < 0 || !cancels(facts, f->at[i].node))
+            continue;
+        f->at[i].power += f->at[other].power;
+        int first = other; /* the other goes, and this one too if nothing is left of it */
+        for (int gone = 0; gone < (f->at[i].power ? 1 : 2); gone++) {
+            int at = gone ? i - (first < i) : first;
+            epi_form_drop(f, at);
+        }
+        i = -1; /* from the start: few factors cancel */
+    }
+    sort_factors(f);
+    return true;
+}
+
+uint64_t epi_factor_hash(epi_form_factor factor) {
+    epi_hash h = {1, 2};
+    epi_hash_word(&h, (uint64_t)(uint32_t)factor.node << 32 | (uint32_t)factor.power);
+    return h.b;
+}
+
+bool epi_flat_is_steep(const epi_graph *g, const epi_form *f) {
+    for (int i = 0; i < f->count; i++)
+        if ((f->at[i].power > 2 || f->at[i].power < -2) && g->nodes[f->at[i].node].axes.count > 1)
+            return true;
+    return false;
+}
+
+bool epi_flat_over_sizes(epi_facts *facts, epi_form *f, const epi_axes *axes) {
+    epi_graph *g = facts->g;
+    bool fits = true;
+    for (int i = 0; i < axes->count && fits && !epi_graph_failed(g); i++) {
+        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, axes->at[i]), 1);
+        fits = epi_flat_multiply(facts, f, &size, -1);
+    }
+    return fits;
+}
+
+static epi_form flatten_mean(epi_facts *facts, int node) {
+    epi_graph *g = facts->g;
+    const epi_node n = g->nodes[node];
+    epi_form f = epi_form_of(g, epi_graph_value(g, epi_graph_reduce(g, EPI_OP_SUM, n.arg[0], &n.over)), 1);
+    return epi_flat_over_sizes(facts, &f, &n.over) ? f : epi_form_of(g, node, 1);
+}
+
+/* How many operands it is a product of, if it is taken apart. */
+static int flat_operands(const epi_facts *facts, int node) {
+    const epi_node *n = &facts->g->nodes[node];
+    double number;
+    if (n->has_stored || (n->whole && facts->free) ||
+        (n->exact && epi_is_number(facts->g, n->arg[1], &number)))
+        return 0;
+    return n->op == EPI_OP_NEG ? 1 : epi_op_has_factors(n->op) ? 2 : 0;
+}
+
+/* The forms of its operands are known. */
+static epi_form flatten(epi_facts *facts, int node) {
+    const epi_node *n = &facts->g->nodes[node];
+    int operands = flat_operands(facts, node);
+    if (operands == 1) {
+        epi_form f = *facts->at[n->arg[0]].form;
+        f.number = -f.number;
+        return f;
+    }
+    if (operands == 2) {
+        epi_form f = *facts->at[n->arg[0]].form;
+        if (epi_flat_multiply(facts, &f, facts->at[n->arg[1]].form, n->op == EPI_OP_MUL ? 1 : -1) &&
+            !epi_flat_is_steep(facts->g, &f))
+            return f;
+    }
+    if (n->op == EPI_OP_MEAN && facts->free && !n->whole && !n->has_stored)
+        return flatten_mean(facts, node);
+    return epi_form_of(facts->g, node, 1);
+}
+
+/* Works a form out, and that of all it is made of: by a list, since products are long. */
+static bool make_form(epi_facts *facts, int node) {
+    epi_graph *g = facts->g;
+    for (int count = 0, next = node; next != EPI_NO_NODE;) {
+        int *todo = epi_arena_grow(g->arena, facts->todo, count, &facts->todo_capacity, sizeof *todo);
+        if (!todo)
+            return false;
+        facts->todo = todo;
+        todo[count++] = next;
+        for (next = EPI_NO_NODE; count && next == EPI_NO_NODE;) {
+            int at = todo[count - 1];
+            for (int a = flat_operands(facts, at) - 1; a >= 0; a--)
+                if (!facts->at[g->nodes[at].arg[a]].form)
+                    next = g->nodes[at].arg[a];
+            if (next != EPI_NO_NODE)
+                break;
+            epi_form f = flatten(facts, at), *kept = epi_arena_alloc(g->arena, sizeof *kept);
+            if (!kept)
+                return false;
+            *kept = f;
+            facts->at[at].form = kept;
+            count--;
+        }
+    }
+    return true;
+}
+
+epi_form epi_flat_form(epi_facts *facts, int node) {
+    if (!epi_fact_of(facts, node) || (!facts->at[node].form && !make_form(facts, node)))
+        return (epi_form){.number = 0};
+    return *facts->at[node].form;
+}
+
+/* ---- sums ---- */
+
+/* Takes out what all terms have. */
+static epi_form take_common(epi_form *terms, int count) {
+    epi_form out = {.number = 1};
+    for (int i = 0; i < terms[0].count; i++) {
+        epi_form_factor factor = terms[0].at[i];
+        bool all = true;
+        for (int k = 1; k < count && all; k++)
+            all = epi_form_find_factor(&terms[k], factor) >= 0;
+        if (!all)
+            continue;
+        out.at[out.count++] = factor;
+        for (int k = 0; k < count; k++)
+            epi_form_drop(&terms[k], epi_form_find_factor(&terms[k], factor));
+        i--;
+    }
+    return out;
+}
+
+/* Positive ones first, then by their factors: the same sum is always written in the same order. */
+static bool comes_before(const epi_form *a, const epi_form *b) {
+    if ((a->number < 0) != (b->number < 0))
+        return b->number < 0;
+    for (int i = 0; i < a->count && i < b->count; i++)
+        if (a->at[i].node != b->at[i].node)
+            return a->at[i].node < b->at[i].node;
+    return a->count < b->count;
+}
+
+static void sort_terms(epi_form *terms, int count) {
+    for (int i = 1; i < count; i++)
+        for (int j = i; j > 0 && comes_before(&terms[j], &terms[j - 1]); j--) {
+            epi_form swap = terms[j];
+            terms[j] = terms[j - 1];
+            terms[j - 1] = swap;
+        }
+}
+
+int epi_flat_terms(epi_facts *facts, int node, epi_form *terms) {
+    int todo[EPI_MOST_TERMS + 2], count = 0, out = 0;
+    double sign[EPI_MOST_TERMS + 2];
+    todo[count] = node;
+    sign[count++] = 1;
+    while (count) {
+        int at = todo[--count];
+        double by = sign[count];
+        const epi_fact *fact = epi_fact_of(facts, at);
+        if (!fact)
+            return 0;
+        const epi_node n = facts->g->nodes[at];
+        bool sum = epi_op_has_terms(n.op) && !n.has_stored;
+        if (sum && (at == node || !fact->keep)) {
+            if (count + 2 > EPI_MOST_TERMS)
+                return 0;
+            todo[count] = n.arg[1]; /* the first operand's terms come first */
+            sign[count++] = n.op == EPI_OP_SUB ? -by : by;
+            todo[count] = n.arg[0];
+            sign[count++] = by;
+            continue;
+        }
+        epi_form f = epi_flat_form(facts, at);
+        epi_op op = f.count == 1 ? facts->g->nodes[f.at[0].node].op : EPI_OP_COUNT;
+        if (f.count == 1 && f.at[0].power == 1 && f.at[0].node != at && isfinite(f.number) &&
+            epi_op_has_terms(op)) { /* a number times a sum */
+            todo[count] = f.at[0].node;
+            sign[count++] = by * f.number;
+            continue;
+        }
+        if (out == EPI_MOST_TERMS)
+            return 0;
+        terms[out] = f;
+        terms[out++].number *= by;
+    }
+    return out;
+}
+
+/* Equal terms as one; what comes to nothing is left out, as long as something stays. */
+static int merge_terms(epi_form *terms, int count, bool free) {
+    for (int i = 0; i < count; i++) {
+        for (int j = i + 1; j < count; j++)
+            if (epi_forms_match(&terms[i], &terms[j])) {
+                terms[i].number += terms[j].number;
+                terms[j--] = terms[--count];
+            }
+        if (free && terms[i].number == 0 && count > 1)
+            terms[i--] = terms[--count];
+    }
+    return count;
+}
+
+epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count) {
+    epi_graph *g = facts->g;
+    count = merge_terms(terms, count, facts->free);
+    if (facts->free && count == 1 && terms[0].number == 0)
+        return (epi_form){.number = 0};
+    if (count == 1 || epi_graph_failed(g))
+        return terms[0];
+    epi_form common = take_common(terms, count);
+    sort_terms(terms, count);
+    double sign = terms[0].number < 0 ? -1 : 1; /* all are negative then */
+    int value = epi_form_build_positive(g, &terms[0]);
+    for (int i = 1; i < count && !epi_graph_failed(g); i++)
+        value = epi_graph_map2(g, terms[i].number * sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
+                               epi_form_build_positive(g, &terms[i]));
+    if (epi_graph_failed(g))
+        return common;
+    epi_form sum = epi_form_of(g, epi_graph_value(g, value), 1), out = common;
+    out.number = sign;
+    return epi_flat_multiply(facts, &out, &sum, 1)
+               ? out
+               : epi_form_of(g, epi_graph_map2(g, EPI_OP_MUL, value, epi_form_build(g, &out)), 1);
+}
+
+/* ---- what depends on what ---- */
+
+static bool make_room(epi_facts *facts) {
+    if (facts->g->node_count <= facts->room)
+        return true;
+    facts->room = 2 * facts->g->node_count;
+    return epi_visits_make(facts->g->arena, facts->room, &facts->visits);
+}
+
+bool epi_reaches(epi_facts *facts, int value, int node, const int *found, int count) {
+    const epi_graph *g = facts->g;
+    if (!epi_fact_of(facts, g->node_count - 1) || !make_room(facts))
+        return true;
+    int low = facts->at[node].depth; /* nothing that depends on it is less deep */
+    epi_visits_begin(&facts->visits, value);
+    for (int at; epi_visits_next(&facts->visits, &at);) {
+        if (at == node)
+            return true;
+        bool replaced = at < count && found[at] != EPI_NO_NODE;
+        for (int a = 0; a < (replaced ? 1 : epi_node_operands(&g->nodes[at])); a++) {
+            int next = replaced ? found[at] : g->nodes[at].arg[a];
+            if (facts->at[next].depth >= low)
+                epi_visit(&facts->visits, next);
+        }
+    }
+    return false;
+}

@@ -1,0 +1,140 @@
+/* stored.c: which values are stored in a type of their own, whatever their shape.
+ *
+ *     the text says it                  that type
+ *     the text says it of a value that maps, splits and other names make of it, or that is moved, chosen or
+ *     negated to make it                f32, unless the storage type is that type: it may be stored in the
+ *                                       place of that value, which would be rounded then
+ *     an index, a random number         f32: it must be exact
+ *     made of f32, integers, numbers and positions alone
+ *                                       f32, unless a product takes it, or it is such in 16 bits as
+ *                                       well: nothing on the way has been rounded, and a position or an
+ *                                       angle is not to be */
+#include "pass/analyse/stored.h"
+
+#include <math.h>
+
+typedef struct search {
+    const epi_graph *g;
+    const epi_dtype *types; /* by tensor, or NULL */
+    bool *exact;            /* by node: an index, or a random number */
+    bool *pure;             /* by node: nothing that it is made of is rounded to 16 bits */
+    bool *few;              /* by node: its elements are among a few numbers that both 16-bit types have */
+    bool *operand;          /* by node: a product takes it */
+    epi_dtype *least;       /* by node: what the text says of it, or of values that are made of it, */
+    epi_dtype *moved;       /* and of it, or of values whose elements it has */
+} search;
+
+/* Has the input 16 bits, or may it have? */
+static bool is_rounded(const search *s, int tensor) {
+    const epi_tensor_decl *t = &s->g->tensors[tensor];
+    epi_dtype type = s->types ? s->types[tensor] : t->has_type ? t->type : t->axes.count ? EPI_BF16 : EPI_F32;
+    return epi_dtype_is_narrow(type);
+}
+
+bool epi_is_few(const epi_node *n) {
+    return epi_ops[n->op].signs ||
+           (n->op == EPI_OP_CONST &&
+            (isinf(n->value) || (fabs(n->value) <= 256 && n->value == rint(n->value))));
+}
+
+/* Is it one of these, or a choice among them? */
+static bool is_few(const search *s, const epi_node *n) {
+    return epi_is_few(n) || (n->op == EPI_OP_NEG && s->few[n->arg[0]]) ||
+           (n->op == EPI_OP_WHERE && s->few[n->arg[1]] && s->few[n->arg[2]]);
+}
+
+/* The wider of what is said of two values; EPI_DTYPE_COUNT: nothing. */
+static epi_dtype both_of(epi_dtype a, epi_dtype b) {
+    return a == EPI_DTYPE_COUNT ? b : b == EPI_DTYPE_COUNT ? a : epi_dtype_wider(a, b);
+}
+
+static epi_dtype moved_type(const search *s, const epi_node *n) {
+    epi_dtype type = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
+    for (int a = 0; a < epi_node_operands(n) && !n->has_stored; a++)
+        if (epi_ops[n->op].elements >> a & 1)
+            type = both_of(type, s->moved[n->arg[a]]);
+    return type;
+}
+
+/* Is nothing that its elements are, or are made of, rounded? What only chooses among them, as argmax does
+ * among positions, may be. */
+static bool is_pure(const search *s, const epi_node *n) {
+    bool pure = n->op != EPI_OP_INPUT || !is_rounded(s, n->tensor), chosen = false;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        chosen |= n->op == EPI_OP_WHERE && a && s->g->nodes[n->arg[a]].op != EPI_OP_CONST;
+    for (int a = chosen; a < epi_node_operands(n); a++)
+        pure &= s->pure[n->arg[a]];
+    return pure;
+}
+
+/* From what its operands are. */
+static void find_made(search *s) {
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        s->moved[i] = moved_type(s, n);
+        s->few[i] = is_few(s, n);
+        s->pure[i] = is_pure(s, n);
+    }
+}
+
+/* Are elements of this operand elements of the result, or made into such one by one? */
+static bool is_elementwise(const epi_node *user, int operand) {
+    const epi_op_row *row = &epi_ops[user->op];
+    return (row->along == EPI_ELEMENTWISE || row->along == EPI_MOVES) &&
+           !(row->cls == EPI_CLASS_MOVE && operand == 1);
+}
+
+bool epi_feeds_product(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++)
+        if (uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].op == EPI_OP_MATMUL)
+            return true;
+    return false;
+}
+
+/* From what its users are. */
+static void learn(search *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM;
+    bool taken = false;
+    s->least[node] = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
+    for (int i = 0; i < uses.count; i++) {
+        int at = uses.at[i].node;
+        if (at == EPI_NO_NODE)
+            continue; /* an output has its own type */
+        const epi_node *user = &s->g->nodes[at];
+        bool view = epi_ops[user->op].cls == EPI_CLASS_VIEW;
+        s->exact[node] |= uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE;
+        s->exact[node] |= view && s->exact[at];
+        taken |= user->op == EPI_OP_MATMUL || (view && s->operand[at]);
+        if (!n->has_stored && is_elementwise(user, uses.at[i].operand))
+            s->least[node] = both_of(s->least[node], s->least[at]);
+    }
+    s->operand[node] = taken;
+}
+
+epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype *types, epi_dtype storage) {
+    size_t nodes = (size_t)g->node_count + 1;
+    search s = {.g = g, .types = types};
+    epi_dtype *said = epi_arena_alloc(arena, nodes * sizeof *said);
+    s.exact = epi_arena_alloc(arena, nodes);
+    s.pure = epi_arena_alloc(arena, nodes);
+    s.few = epi_arena_alloc(arena, nodes);
+    s.operand = epi_arena_alloc(arena, nodes);
+    s.least = epi_arena_alloc(arena, nodes * sizeof *s.least);
+    s.moved = epi_arena_alloc(arena, nodes * sizeof *s.moved);
+    if (!said || !s.exact || !s.pure || !s.few || !s.operand || !s.least || !s.moved)
+        return NULL;
+    find_made(&s);
+    for (int i = g->node_count - 1; i >= 0; i--) { /* users come first */
+        const epi_node *n = &g->nodes[i];
+        learn(&s, i);
+        epi_dtype least = both_of(s.least[i], s.moved[i]);
+        /* on the tile that it is compared on, what is made once is f32: whoever loads it sees the same */
+        bool f32 = s.exact[i] || n->op == EPI_OP_ONCE || (s.pure[i] && !s.operand[i] && !s.few[i]) ||
+                   (least != EPI_DTYPE_COUNT && least != storage);
+        said[i] = n->has_stored ? n->stored : f32 ? EPI_F32 : EPI_DTYPE_COUNT;
+    }
+    return said;
+}

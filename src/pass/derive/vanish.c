@@ -1,0 +1,64 @@
+/* vanish.c: a gradient that is 0 for whole rows is so whatever else is in them.
+ *
+ * Of a token that does not count, where(c, loss, 0) hands a gradient of 0 on. A factor that it meets on its
+ * way may be infinite or NaN there, and 0 times that is NaN. Where all terms of a gradient have such a factor
+ * where(c, x, 0), and c is one for many of its elements, the choice is made last:
+ *     a*where(c, x, 0) - where(d, where(c, x, 0), 0)   becomes   where(c, a*x - where(d, x, 0), 0) */
+#include "pass/analyse/form.h"
+#include "pass/derive/simplify.h"
+
+/* Values that are looked at for one gradient and condition, at most. */
+enum { MOST_LOOKED_AT = 64 };
+
+/* Is the value 0 where the condition does not hold, because each of its terms has it for a factor? */
+static bool vanishes(const epi_graph *g, int node, int condition, int *looks) {
+    const epi_node *n = &g->nodes[node];
+    if (--*looks < 0)
+        return false;
+    switch (n->op) {
+    case EPI_OP_WHERE:
+        return epi_choice_of(g, node) == 1 &&
+               (n->arg[0] == condition || vanishes(g, n->arg[1], condition, looks));
+    case EPI_OP_MUL:
+        return vanishes(g, n->arg[0], condition, looks) || vanishes(g, n->arg[1], condition, looks);
+    case EPI_OP_DIV:
+    case EPI_OP_NEG: return vanishes(g, n->arg[0], condition, looks);
+    case EPI_OP_ADD:
+    case EPI_OP_SUB:
+        return vanishes(g, n->arg[0], condition, looks) && vanishes(g, n->arg[1], condition, looks);
+    default: return false;
+    }
+}
+
+/* The value without the condition. It vanishes by it. */
+static int freed(epi_graph *g, int node, int condition) {
+    epi_node n = g->nodes[node];
+    if (n.op == EPI_OP_WHERE && n.arg[0] == condition)
+        return n.arg[1];
+    bool both = epi_op_has_terms(n.op), done = false;
+    for (int a = n.op == EPI_OP_WHERE; a < 2 && n.arg[a] != EPI_NO_NODE && !(done && !both); a++) {
+        int looks = MOST_LOOKED_AT;
+        done = vanishes(g, n.arg[a], condition, &looks);
+        if (done)
+            n.arg[a] = freed(g, n.arg[a], condition);
+        if (epi_graph_failed(g))
+            return node;
+    }
+    return epi_graph_map(g, n.op, n.arg[0], n.arg[1], n.arg[2]);
+}
+
+int epi_vanish_last(epi_graph *g, int first, int node) {
+    for (int i = first; i < node && !epi_graph_failed(g); i++) {
+        int condition = g->nodes[i].arg[0], looks = MOST_LOOKED_AT;
+        if (epi_choice_of(g, i) != 1 || !g->nodes[condition].axes.count ||
+            !epi_axes_without(&g->nodes[node].axes, &g->nodes[condition].axes).count ||
+            (epi_choice_of(g, node) == 1 && g->nodes[node].arg[0] == condition) ||
+            !vanishes(g, node, condition, &looks))
+            continue;
+        int value = freed(g, node, condition);
+        if (epi_graph_failed(g))
+            return node;
+        return epi_graph_map(g, EPI_OP_WHERE, condition, value, epi_graph_const(g, 0));
+    }
+    return node;
+}

@@ -1,0 +1,371 @@
+/* plan_attention.c: the plan of a program that is one attention kernel.
+ *
+ * Its products fall into score products and value products (attention.c). Every other value is placed by what
+ * it is made of:
+ *     score products alone          an element of the score tile
+ *     a reduction of such elements  leaves the score tile: one number per row
+ *     a value product               on that product's tile of rows and columns
+ *     what left alone               rows: on the tile of whatever takes it, the first by itself
+ *     none of these                 wherever it is used, or by passes before */
+#include <string.h>
+
+#include "pass/place/plan_internal.h"
+
+enum { CROSSED = 2 };
+
+typedef struct attention_planner {
+    epi_planner whole, score, out[2];
+    epi_attention *a;
+    bool *inner;        /* by node: an element of the score tile that is made of score products */
+    bool *left;         /* by node: made of what left the score tile */
+    signed char *value; /* by node: which value product it is made of, CROSSED, or -1 */
+} attention_planner;
+
+static bool refuse(attention_planner *p, const char *why, int node) {
+    return epi_plan_refuse(&p->whole, why, epi_node_label(p->whole.g, node).text);
+}
+
+static epi_plan *child(attention_planner *p, epi_planner *planner, int product, const epi_axes *cols) {
+    const epi_graph *g = p->whole.g;
+    epi_plan *plan = epi_arena_alloc(p->whole.arena, sizeof *plan);
+    if (!plan)
+        return NULL;
+    *plan = (epi_plan){.fused = true,
+                       .kind = EPI_KIND_ATTENTION,
+                       .product = product,
+                       .sum = product,
+                       .pair = EPI_NO_NODE,
+                       .rows = p->whole.plan->rows,
+                       .batch_axes = p->whole.plan->batch_axes,
+                       .cols = *cols,
+                       .depth = g->nodes[product].over,
+                       .split = EPI_OP_COUNT,
+                       .passed = EPI_NO_NODE};
+    plan->placement = epi_arena_alloc(p->whole.arena, ((size_t)g->node_count + 1) * sizeof *plan->placement);
+    *planner = p->whole;
+    planner->plan = plan;
+    return plan->placement ? plan : NULL;
+}
+
+/* ---- which products ---- */
+
+enum { MOST = 3 }; /* value products */
+
+/* Lets two value products be of one kernel: in the first place as they are, else crossed. */
+static bool join_all(attention_planner *p, epi_attention *found, epi_attention_shape *shapes, int count) {
+    for (int crossed = 0; crossed < 2; crossed++)
+        for (int i = 0; i < count; i++)
+            for (int k = 0; k < count; k++)
+                if (i != k && found[i].value_count && found[k].value_count &&
+                    (crossed ? epi_attention_cross : epi_attention_join)(
+                        p->whole.g, &found[i], &shapes[i], &found[k], &shapes[k], p->whole.pending))
+                    found[k].value_count = 0;
+    int left = 0;
+    for (int i = 0; i < count; i++)
+        left += found[i].value_count > 0;
+    return left == 1;
+}
+
+/* Sorts the products into scores and values; false: some are neither. */
+static bool find_products(attention_planner *p) {
+    const epi_graph *g = p->whole.g;
+    epi_attention found[MOST];
+    epi_attention_shape shapes[MOST];
+    bool *inner = epi_arena_alloc(p->whole.arena, (size_t)g->node_count + 1);
+    int products = 0, count = 0;
+    if (!inner)
+        return false;
+    for (int i = 0; i < g->node_count; i++) {
+        epi_attention one;
+        epi_attention_shape shape;
+        if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL)
+            continue;
+        products++;
+        if (!epi_attention_find(g, i, &one, &shape, inner, p->whole.pending))
+            continue;
+        if (count == MOST)
+            return false;
+        found[count] = one;
+        shapes[count++] = shape;
+        for (int n = 0; n < g->node_count; n++)
+            p->inner[n] |= inner[n];
+    }
+    if (!count || !join_all(p, found, shapes, count))
+        return false;
+    int at = 0;
+    while (!found[at].value_count)
+        at++;
+    *p->a = found[at];
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    if (products != p->a->value_count + epi_attention_terms(g, p->a, terms) + (p->a->crossed != EPI_NO_NODE))
+        return false;
+    p->whole.plan->rows = shapes[at].rows;
+    p->whole.plan->batch_axes = shapes[at].batch_axes;
+    return true;
+}
+
+/* ---- dependents ---- */
+
+/* A value that is made of a value product, or of what left the score tile. */
+static bool place_output(attention_planner *p, int node) {
+    const epi_graph *g = p->whole.g;
+    const epi_node *n = &g->nodes[node];
+    epi_op_class cls = epi_ops[n->op].cls;
+    int v = p->value[node] < 0 ? 0 : p->value[node];
+    epi_planner *out = &p->out[v];
+    epi_placement *s = &out->plan->placement[node];
+    if (cls == EPI_CLASS_REDUCE) {
+        if (epi_axes_count_in(&n->over, &out->plan->cols) < n->over.count ||
+            epi_axes_count_in(&g->nodes[n->arg[0]].axes, &out->plan->cols) != out->plan->cols.count)
+            return refuse(p, "%s is a reduction over more than a head", node);
+        s->leave = EPI_LEAVE_LOCAL;
+        if (!epi_plan_make_local(out, &n->over))
+            return refuse(p, "%s and another reduction over a head remove different axes", node);
+    } else if (cls == EPI_CLASS_SPLIT) {
+        if (!epi_plan_note_split(out, n))
+            return refuse(p, "%s takes an axis apart that a head cannot", node);
+    } else if (cls != EPI_CLASS_MAP) {
+        return refuse(p, "%s is not a map of what attention makes", node);
+    }
+    s->tile = true;
+    if (p->value[node] < 0 && p->a->value_count == 2)
+        p->out[1].plan->placement[node].tile = true;
+    return true;
+}
+
+/* A value that an element of the score tile is an operand of. */
+static bool place_leaving(attention_planner *p, int node) {
+    const epi_graph *g = p->whole.g;
+    const epi_attention *a = p->a;
+    const epi_node *n = &g->nodes[node];
+    if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || n->op == EPI_OP_VAR ||
+        !epi_axes_same_set(&n->over, &a->stream))
+        return refuse(p, "%s needs scores that are on chip, a tile at a time", node);
+    if (a->top != EPI_NO_NODE && node != a->top && node != a->sum)
+        return refuse(p, "%s is a reduction beside an online softmax", node);
+    p->whole.plan->placement[node].leave = EPI_LEAVE_ROWS;
+    p->score.plan->placement[node].leave = EPI_LEAVE_ROWS;
+    p->left[node] = true;
+    return true;
+}
+
+static bool is_value(const epi_attention *a, int node) {
+    return node == a->values[0] || (a->value_count == 2 && node == a->values[1]) || node == a->crossed;
+}
+
+static bool place_dependent(attention_planner *p, int node) {
+    const epi_node *n = &p->whole.g->nodes[node];
+    bool of_scores = false;
+    for (int k = 0; k < epi_node_operands(n); k++) {
+        int arg = n->arg[k];
+        of_scores |= p->inner[arg];
+        p->left[node] |= p->left[arg];
+        if (p->value[arg] >= 0 && p->value[node] >= 0 && p->value[arg] != p->value[node])
+            return refuse(p, "%s is made of both value products", node);
+        if (p->value[arg] >= 0)
+            p->value[node] = p->value[arg];
+    }
+    if (of_scores)
+        return place_leaving(p, node);
+    if (p->value[node] == CROSSED)
+        return refuse(p, "%s is made of what is summed over the rows", node);
+    return (p->value[node] < 0 && !p->left[node]) || place_output(p, node);
+}
+
+/* Is it complete only after the stream: what left the score tile, or what a value product's tile makes? */
+static bool is_late(const attention_planner *p, int node) {
+    return node != EPI_NO_NODE && (p->left[node] || p->value[node] >= 0);
+}
+
+/* Online, the exponential alone waits for what left; else no element does, and no operand of a product. */
+static bool check_elements(attention_planner *p) {
+    const epi_graph *g = p->whole.g;
+    const epi_attention *a = p->a;
+    int exp = a->power, below = a->top == EPI_NO_NODE ? EPI_NO_NODE : g->nodes[exp].arg[0];
+    for (int i = 0; i < g->node_count; i++) {
+        for (int k = 0; k < 3 && g->live[i] && (p->inner[i] || is_value(a, i)) && i != below; k++)
+            if (is_late(p, g->nodes[i].arg[k]))
+                return refuse(p, "%s waits for a whole row of scores", i);
+        epi_use_list uses = epi_graph_uses(g, i);
+        for (int u = 0; u < uses.count && p->inner[i]; u++) {
+            int user = uses.at[u].node;
+            if (user == EPI_NO_NODE)
+                return refuse(p, "%s is an output, and made of scores that are on chip a tile at a time", i);
+            if (below == EPI_NO_NODE || is_value(a, user) || !p->inner[i])
+                continue;
+            if ((i == exp && user != a->sum && user != a->weight[0]) || (i == below && user != exp))
+                return refuse(p, "%s is wanted beside its sums", i);
+        }
+    }
+    return true;
+}
+
+static bool place_dependents(attention_planner *p) {
+    const epi_graph *g = p->whole.g;
+    for (int i = 0; i < g->node_count; i++) {
+        if (!g->live[i])
+            continue;
+        if (i == p->a->crossed) {
+            p->value[i] = CROSSED;
+            p->whole.plan->placement[i].tile = true;
+            epi_plan_mark_before(g, p->whole.plan->placement, p->whole.pending, p->a->crossed_operand);
+        } else if (is_value(p->a, i)) {
+            int v = i == p->a->values[0] ? 0 : 1;
+            p->value[i] = (signed char)v;
+            p->out[v].plan->placement[i].tile = true;
+        } else if (p->inner[i]) {
+            p->score.plan->placement[i].tile = true;
+        } else if (!place_dependent(p, i)) {
+            return false;
+        }
+    }
+    return check_elements(p);
+}
+
+/* ---- all others, from those that need them ---- */
+
+/* What the products and the values on a tile are made of, which is made of none of them. */
+static void place_operands(attention_planner *p, epi_planner *on, int node) {
+    const epi_graph *g = p->whole.g;
+    for (int k = 0; k < epi_node_operands(&g->nodes[node]); k++) {
+        int arg = g->nodes[node].arg[k];
+        if (p->inner[arg] || p->left[arg] || p->value[arg] >= 0)
+            continue;
+        if (g->nodes[node].op == EPI_OP_MATMUL)
+            epi_plan_mark_before(g, on->plan->placement, p->whole.pending, arg);
+        else
+            epi_plan_mark_tile(on, arg);
+    }
+}
+
+static void place_others(attention_planner *p) {
+    const epi_graph *g = p->whole.g;
+    for (int i = 0; i < g->node_count; i++) {
+        if (p->inner[i])
+            place_operands(p, &p->score, i);
+        for (int v = 0; v < p->a->value_count; v++)
+            if (p->out[v].plan->placement[i].tile && (p->value[i] >= 0 || p->left[i]))
+                place_operands(p, &p->out[v], i);
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int node = g->tensors[t].node;
+        if (!p->inner[node] && !p->left[node] && p->value[node] < 0)
+            epi_plan_mark_before(g, p->whole.plan->placement, p->whole.pending, node);
+    }
+}
+
+/* Whatever a tile touches must have its shape. */
+static bool check_shapes(attention_planner *p, const epi_plan *plan) {
+    const epi_graph *g = p->whole.g;
+    for (int i = 0; i < g->node_count; i++)
+        for (int k = -1; k < 3 && plan->placement[i].tile; k++) {
+            int node = k < 0 ? i : g->nodes[i].arg[k];
+            if (node == EPI_NO_NODE || (k >= 0 && g->nodes[i].op == EPI_OP_MATMUL))
+                continue;
+            if (!epi_plan_fits(plan, &g->nodes[node].axes))
+                return refuse(p, "%s does not have the shape of an attention's tile", node);
+        }
+    return true;
+}
+
+/* The whole's placement, of all children's. */
+static void gather(attention_planner *p) {
+    const epi_graph *g = p->whole.g;
+    for (int i = 0; i < g->node_count; i++) {
+        epi_placement *s = &p->whole.plan->placement[i];
+        const epi_placement *of = &p->score.plan->placement[i];
+        s->tile |= of->tile;
+        s->before |= of->before;
+        for (int v = 0; v < p->a->value_count; v++) {
+            of = &p->out[v].plan->placement[i];
+            s->tile |= of->tile;
+            s->before |= of->before;
+            s->leave = s->leave ? s->leave : of->leave;
+        }
+    }
+    for (int i = 0; i < g->node_count; i++) /* a value that passes make is loaded by all */
+        for (int v = -1; v < p->a->value_count && p->whole.plan->placement[i].before; v++)
+            (v < 0 ? &p->score : &p->out[v])->plan->placement[i].tile = false;
+}
+
+static bool find_mask(attention_planner *p) {
+    const epi_graph *g = p->whole.g;
+    epi_attention *a = p->a;
+    unsigned char *scratch = epi_arena_alloc(p->whole.arena, (size_t)g->node_count + 1);
+    bool whole = false;
+    if (!scratch)
+        return false;
+    epi_attention_bound(g, a, p->inner, &whole, scratch);
+    if (!whole)
+        return true;
+    a->open_plan = epi_arena_alloc(p->whole.arena, sizeof *a->open_plan);
+    if (a->open_plan) {
+        *a->open_plan = *a->score_plan;
+        a->open_plan->passed = a->condition;
+    }
+    return a->open_plan != NULL;
+}
+
+static bool make_children(attention_planner *p) {
+    epi_attention *a = p->a;
+    a->score_plan = child(p, &p->score, a->scores[0], &a->stream);
+    if (!a->score_plan)
+        return false;
+    if (a->score_count == 2)
+        a->score_plan->pair = a->scores[1];
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    epi_attention_terms(p->whole.g, a, terms);
+    const epi_node *n = &p->whole.g->nodes[terms[0].product];
+    a->score_plan->depth = n->over;
+    a->score_plan->row_arg = n->arg[1] == epi_attention_operand(p->whole.g, a, terms[0].product, 0);
+    for (int v = 0; v < a->value_count; v++) {
+        a->out_plan[v] = child(p, &p->out[v], a->values[v], &a->cols[v]);
+        if (!a->out_plan[v])
+            return false;
+        epi_plan_sort(&a->out_plan[v]->cols,
+                      epi_plan_main_output(p->whole.g, &p->whole.g->nodes[a->values[v]].axes));
+        a->out_plan[v]->row_arg = p->whole.g->nodes[a->values[v]].arg[1] == a->weight[v];
+    }
+    return true;
+}
+
+bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out) {
+    size_t nodes = (size_t)g->node_count + 1;
+    attention_planner p = {.whole = {.arena = arena, .g = g, .plan = out},
+                           .a = epi_arena_alloc(arena, sizeof *p.a),
+                           .inner = epi_arena_alloc(arena, nodes),
+                           .left = epi_arena_alloc(arena, nodes),
+                           .value = epi_arena_alloc(arena, nodes)};
+    p.whole.pending = epi_arena_alloc(arena, 2 * EPI_PLAN_PENDING(g) * sizeof *p.whole.pending);
+    if (!p.a || !p.inner || !p.left || !p.value || !p.whole.pending || !find_products(&p))
+        return false;
+    memset(p.value, -1, nodes);
+    out->kind = EPI_KIND_ATTENTION;
+    bool fused = make_children(&p) && place_dependents(&p);
+    if (fused) {
+        place_others(&p);
+        if (p.a->score_plan->split != EPI_OP_COUNT)
+            fused = refuse(&p, "%s is taken apart along the scores", p.a->weight[0]);
+        fused = fused && check_shapes(&p, p.a->score_plan) && find_mask(&p);
+    }
+    for (int v = 0; v < p.a->value_count && fused; v++)
+        fused = check_shapes(&p, p.a->out_plan[v]) && epi_plan_check_local(&p.out[v]);
+    if (!fused) {
+        memset(out->placement, 0, nodes * sizeof *out->placement);
+        out->rows = (epi_axes){0};
+        out->batch_axes = 0;
+        out->kind = EPI_KIND_GEMM;
+        return false;
+    }
+    gather(&p);
+    out->fused = true;
+    out->attention = p.a;
+    out->product = p.a->values[0];
+    out->pair = EPI_NO_NODE;
+    out->row_arg = p.a->out_plan[0]->row_arg;
+    out->cols = p.a->out_plan[0]->cols;
+    out->depth = p.a->score_plan->depth;
+    for (int v = 0; v < p.a->value_count; v++)
+        p.a->cols[v] = p.a->out_plan[v]->cols;
+    return true;
+}

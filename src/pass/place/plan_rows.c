@@ -1,0 +1,318 @@
+/* plan_rows.c: a program without a product as one kernel that walks over rows.
+ *
+ * The axes of the longest tensor, those that count rows first where a row has statistics, are split in two:
+ * the last few are the columns of a row, which is on chip as a whole, the others count the rows. A reduction
+ * over all columns stays in the row, one over all rows leaves as partials. Another one is a pass: before the
+ * rows where a long value needs it, else after them. Where all tensors are of one shape there is nothing to
+ * tell rows apart: *flat*, one row that is cut anywhere. */
+#include <stdio.h>
+#include <string.h>
+
+#include "pass/place/plan.h"
+
+typedef struct shaper {
+    const epi_graph *g;
+    const bool *is_row; /* by dim: epi_spec has it */
+    epi_plan *plan;
+    epi_axes axes; /* of the longest tensor, at the longer scale */
+    bool *needed;  /* by node: some long value depends on it */
+    int *pending;  /* for epi_plan_mark_before */
+} shaper;
+
+static bool refuse(shaper *s, const char *reason) {
+    snprintf(s->plan->reason, sizeof s->plan->reason, "%s", reason);
+    return false;
+}
+
+/* Does the value have every axis there is? */
+static bool is_long(const shaper *s, int node) {
+    return epi_axes_count_in(&s->axes, &s->g->nodes[node].axes) == s->axes.count;
+}
+
+static bool is_leaf(const shaper *s, int node) {
+    return epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_LEAF;
+}
+
+/* ---- the axes ---- */
+
+/* Is the input one that rows are only taken from, by number? Its own axes do not matter to the rows then. */
+static bool is_table(const shaper *s, int node) {
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    bool taken = uses.count && s->g->nodes[node].op == EPI_OP_INPUT;
+    for (int i = 0; i < uses.count && taken; i++)
+        taken = uses.at[i].node != EPI_NO_NODE && s->g->nodes[uses.at[i].node].op == EPI_OP_GATHER &&
+                uses.at[i].operand == 0;
+    return taken;
+}
+
+static const epi_axes *longest_tensor(const shaper *s) {
+    const epi_graph *g = s->g;
+    const epi_axes *best = NULL;
+    for (int pass = 0; pass < 2; pass++) /* outputs first: what is written decides the order */
+        for (int t = pass ? 0 : g->input_count; t < (pass ? g->input_count : g->tensor_count); t++)
+            if ((!pass || (s->g->live[g->tensors[t].node] && !is_table(s, g->tensors[t].node))) &&
+                (!best || g->tensors[t].axes.count > best->count))
+                best = &g->tensors[t].axes;
+    return best;
+}
+
+/* Is something reduced over axes none of which counts rows, as a statistic of a row is? */
+static bool has_statistics(const shaper *s) {
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        bool rows = !s->g->live[i] || epi_ops[n->op].cls != EPI_CLASS_REDUCE;
+        for (int j = 0; j < n->over.count && !rows; j++)
+            rows = s->is_row[n->over.at[j].dim];
+        if (!rows)
+            return true;
+    }
+    return false;
+}
+
+/* Where there are statistics, the axes that count rows come first, however the tensor lies: such an axis
+ * among the columns would have a say in how a row is added up. */
+static void put_rows_first(shaper *s) {
+    epi_axes axes = s->axes;
+    int count = 0;
+    for (int rows = 1; rows >= 0; rows--)
+        for (int i = 0; i < axes.count; i++)
+            if (s->is_row[axes.at[i].dim] == rows)
+                s->axes.at[count++] = axes.at[i];
+}
+
+/* The one axis that is taken apart, if any, and how. */
+static bool find_split(shaper *s) {
+    epi_plan *plan = s->plan;
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        if (!s->g->live[i] || epi_ops[n->op].cls != EPI_CLASS_SPLIT)
+            continue;
+        epi_op part = epi_op_split(n->op);
+        if (plan->split != EPI_OP_COUNT &&
+            (plan->split != part || !epi_axis_equal(plan->fine, n->over.at[0])))
+            return refuse(s, "a row takes one axis apart in one way; this program does so twice");
+        plan->split = part;
+        plan->fine = n->over.at[0];
+    }
+    int at = plan->split == EPI_OP_COUNT ? 0 : epi_axes_find_dim(&s->axes, plan->fine.dim);
+    if (at < 0)
+        return refuse(s, "no tensor has all axes");
+    if (plan->split != EPI_OP_COUNT)
+        s->axes.at[at] = plan->fine;
+    return true;
+}
+
+static bool fits(const shaper *s, epi_axis a) {
+    const epi_plan *plan = s->plan;
+    if (plan->split != EPI_OP_COUNT && a.dim == plan->fine.dim)
+        return a.shift == plan->fine.shift || a.shift == plan->fine.shift - 1;
+    return epi_axes_find(&s->axes, a) >= 0;
+}
+
+static bool find_axes(shaper *s) {
+    const epi_axes *longest = longest_tensor(s);
+    if (!longest || !longest->count)
+        return refuse(s, "it has nothing but numbers");
+    s->axes = *longest;
+    if (has_statistics(s))
+        put_rows_first(s);
+    if (!find_split(s))
+        return false;
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        if (!s->g->live[i] || is_table(s, i))
+            continue;
+        for (int j = 0; j < n->axes.count; j++)
+            if (!fits(s, n->axes.at[j]))
+                return refuse(s, "one of its values has an axis that the longest tensor lacks");
+    }
+    return true;
+}
+
+/* Marks what long values depend on. */
+static void find_needed(shaper *s) {
+    for (int i = s->g->node_count - 1; i >= 0; i--)
+        for (int a = 0; a < 3 && s->g->live[i]; a++)
+            if (s->g->nodes[i].arg[a] != EPI_NO_NODE && (is_long(s, i) || s->needed[i]))
+                s->needed[s->g->nodes[i].arg[a]] = true;
+}
+
+/* ---- stages, for one split ---- */
+
+/* Can a row take the value from memory as it goes? A table's row by a number that each row has, or by the
+ * row's own place along an axis. */
+static bool takes_in_row(const shaper *s, const epi_node *n) {
+    const epi_node *index = &s->g->nodes[n->arg[1]];
+    return !s->plan->flat && n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
+           (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX) && index->axes.count &&
+           epi_axes_count_in(&index->axes, &s->plan->rows) == index->axes.count;
+}
+
+static void mark_before(shaper *s, int node) {
+    epi_plan_mark_before(s->g, s->plan->placement, s->pending, node);
+}
+
+/* How a reduction of a value that is in the row leaves it; NONE: it has to be a pass. */
+static epi_leave leave_of(const shaper *s, const epi_node *n) {
+    const epi_plan *plan = s->plan;
+    const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
+    int over_rows = epi_axes_count_in(&n->over, &plan->rows),
+        over_cols = epi_axes_count_in(&n->over, &plan->cols);
+    bool all_rows = epi_axes_count_in(from, &plan->rows) == plan->rows.count,
+         all_cols = epi_axes_count_in(from, &plan->cols) == plan->cols.count;
+    if (!all_rows || !all_cols)
+        return EPI_LEAVE_NONE;
+    if (over_rows == 0 && over_cols == plan->cols.count)
+        return plan->flat ? EPI_LEAVE_ROWS : EPI_LEAVE_LOCAL;
+    if (over_cols == 0 && over_rows == plan->rows.count)
+        return EPI_LEAVE_COLS;
+    return EPI_LEAVE_NONE;
+}
+
+/* Does the value lack rows, so that no row can store it? */
+static bool lacks_rows(const shaper *s, int node) {
+    const epi_axes *axes = &s->g->nodes[node].axes;
+    return epi_axes_count_in(axes, &s->plan->rows) != s->plan->rows.count ||
+           (!s->plan->rows.count && !epi_axes_count_in(axes, &s->plan->cols));
+}
+
+/* A pass after the rows needs the value in memory. */
+static void keep_operand(shaper *s, int node) {
+    epi_placement *stage = &s->plan->placement[node];
+    if (stage->after || stage->leave > EPI_LEAVE_LOCAL || s->g->nodes[node].op == EPI_OP_INPUT)
+        return;
+    if (is_leaf(s, node) || lacks_rows(s, node))
+        mark_before(s, node);
+    else
+        stage->keep = true;
+}
+
+static void sort_node(shaper *s, int i) {
+    const epi_node *n = &s->g->nodes[i];
+    epi_placement *stage = &s->plan->placement[i];
+    bool late = false, reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        const epi_placement *from = &s->plan->placement[n->arg[a]];
+        late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
+    }
+    epi_op_class cls = epi_ops[n->op].cls;
+    bool has_row = epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
+    bool in_row = cls == EPI_CLASS_RANDOM ? has_row : cls == EPI_CLASS_MOVE && takes_in_row(s, n);
+    if ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM) && !late && !in_row) { /* passes make these */
+        mark_before(s, i);
+        return;
+    }
+    epi_leave leave = reduces && !late ? leave_of(s, n) : EPI_LEAVE_NONE;
+    if (reduces && leave != EPI_LEAVE_LOCAL && (s->needed[i] || stage->before)) {
+        mark_before(s, i);
+    } else if (late || (reduces && leave == EPI_LEAVE_NONE)) {
+        stage->after = true;
+        for (int a = 0; a < epi_node_operands(n); a++)
+            keep_operand(s, n->arg[a]);
+    } else {
+        stage->tile = !is_leaf(s, i);
+        stage->leave = leave;
+    }
+}
+
+/* Outputs that the rows store; what lacks rows is made and copied by passes. */
+static void sort_outputs(shaper *s) {
+    const epi_graph *g = s->g;
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int node = g->tensors[t].node;
+        epi_placement *stage = &s->plan->placement[node];
+        if (stage->after || stage->leave > EPI_LEAVE_LOCAL)
+            continue;
+        if (is_leaf(s, node))
+            stage->tile = is_long(s, node);
+        if (is_leaf(s, node) ? !stage->tile : lacks_rows(s, node))
+            mark_before(s, node);
+    }
+}
+
+/* Does a pass make the value, and is it, or what it sums up, as long as values get? */
+static bool passes_long(const shaper *s, int i) {
+    const epi_placement *stage = &s->plan->placement[i];
+    const epi_node *n = &s->g->nodes[i];
+    if (is_leaf(s, i) || !(stage->before || stage->after || stage->keep))
+        return false;
+    return is_long(s, i) || (epi_ops[n->op].cls == EPI_CLASS_REDUCE && is_long(s, n->arg[0]));
+}
+
+/* Sorts every value for this split; answers how often long values go through memory, -1: it cannot be. */
+static int try_split(shaper *s, int columns, bool flat) {
+    const epi_graph *g = s->g;
+    epi_plan *plan = s->plan;
+    plan->flat = flat;
+    plan->rows = (epi_axes){.count = s->axes.count - columns};
+    plan->cols = (epi_axes){.count = columns};
+    for (int i = 0; i < s->axes.count; i++)
+        *(i < plan->rows.count ? &plan->rows.at[i] : &plan->cols.at[i - plan->rows.count]) = s->axes.at[i];
+    memset(plan->placement, 0, (size_t)g->node_count * sizeof *plan->placement);
+    if (plan->split != EPI_OP_COUNT && epi_axes_find_dim(&plan->cols, plan->fine.dim) < 0)
+        return -1;
+    for (int i = 0; i < g->node_count; i++)
+        if (s->g->live[i])
+            sort_node(s, i);
+    sort_outputs(s);
+    int cost = 0, work = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_placement *stage = &plan->placement[i];
+        if (stage->before && stage->leave > EPI_LEAVE_LOCAL)
+            return -1;
+        cost += passes_long(s, i);
+        work += stage->tile;
+    }
+    return work ? cost : -1;
+}
+
+/* Are all tensors of one shape, in one order? Then nothing tells rows apart. */
+static bool is_flat(const shaper *s) {
+    const epi_graph *g = s->g;
+    if (s->plan->split == EPI_OP_LOW ||
+        (s->plan->split == EPI_OP_EVEN && s->plan->fine.dim != s->axes.at[s->axes.count - 1].dim))
+        return false;
+    for (int t = 0; t < g->tensor_count; t++) {
+        const epi_axes *axes = &g->tensors[t].axes;
+        if (t < g->input_count && !s->g->live[g->tensors[t].node])
+            continue;
+        for (int i = 0; i < axes->count; i++)
+            if (axes->count != s->axes.count || axes->at[i].dim != s->axes.at[i].dim)
+                return false;
+    }
+    for (int i = 0; i < g->node_count; i++)
+        if (s->g->live[i] &&
+            ((epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE && (s->needed[i] || g->nodes[i].axes.count)) ||
+             epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE))
+            return false;
+    return true;
+}
+
+bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
+    const epi_graph *g = spec->graph;
+    shaper s = {.g = g, .is_row = spec->is_row, .plan = out};
+    s.needed = epi_arena_alloc(arena, (size_t)g->node_count + 1);
+    s.pending = epi_arena_alloc(arena, EPI_PLAN_PENDING(g) * sizeof *s.pending);
+    if (!s.needed || !s.pending)
+        return refuse(&s, "out of memory");
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE)
+            return refuse(&s, "an update is a pass by itself");
+    if (!find_axes(&s))
+        return false;
+    find_needed(&s);
+    if (is_flat(&s) && try_split(&s, s.axes.count, true) >= 0)
+        return true;
+    int best = -1, columns = 0;
+    for (int k = 1; k <= s.axes.count; k++) {
+        int cost = try_split(&s, k, false);
+        if (cost >= 0 && (best < 0 || cost < best)) {
+            best = cost;
+            columns = k;
+        }
+    }
+    if (best < 0)
+        return refuse(&s, "no split of its axes into rows and columns takes it");
+    try_split(&s, columns, false);
+    return true;
+}

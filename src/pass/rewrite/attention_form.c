@@ -1,0 +1,404 @@
+/* attention_form.c: brings softmax into the form that attention's mainloop has.
+ *
+ * A value product sums a weight w*x over the stream. Where w is an exponential of scores less their maximum
+ * or their log-sum-exp, times factors that are one per row, the factors are taken out of the sum:
+ *
+ *     sum(exp(s - shift)/z*x, R)  ->  sum(exp(s - shift)*x, R)/z
+ *     sum(exp(s - l)*x, R)        ->  sum(exp(s - shift)*x, R)/sum(exp(s - shift), R)
+ *     sum(exp(s - a)*x, R)        ->  sum(exp(s - shift)*x, R)*exp(shift - a)
+ *     sum(w*m*x, R)               ->  the same with m beside the exponential
+ *     sum(where(m, w, 0)*x, R)    ->  the same with where(m, 1, 0) beside it
+ *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
+ *
+ * with top = max(s, R), shift = where(top == -inf, 0, top) and l = logsumexp(s, R). What a stands for is made
+ * of top or of l; m has no scores in it, as dropout's mask has none. A row of -inf alone gives what it gave.
+ *
+ * Other sums are taken over the stream first, so that what is left of them is one number per row:
+ *
+ *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)
+ *     sum(sum(x, B)*w, S, R)      ->  sum(sum(x*w, R), B, S)
+ *     sum(w*y, S, H)              ->  sum(sum(w*y, S), H)
+ *
+ * In the first two x is an element that gradients are made of. In the last one sum(w*z, S) is a value product
+ * of the same weights and this is none: keys that all heads share, beside others. */
+#include "pass/analyse/form.h"
+#include "pass/place/cut_sites.h"
+
+enum { MOST = 8, DEEP = 8 }; /* factors and differences of a weight; steps from a difference to a maximum */
+
+/* What a weight is: exp(score - row - ...) * factor * ... * kept * ... */
+typedef struct weight {
+    int score;
+    int kept[MOST], kept_count; /* elements that are no scores, and stay in the sum; */
+    bool chosen[MOST];          /* of where(m, w, 0) the condition */
+    int rows[MOST], row_count;
+    int factors[MOST], factor_count;
+    bool divides[MOST];
+    int shift; /* which of the rows is the maximum, or -1 */
+    int side;  /* which operand of the product it is */
+    bool found;
+} weight;
+
+typedef struct former {
+    const epi_graph *in;
+    epi_graph *g;
+    int *value;        /* by node of the graph that comes in: what it is now */
+    weight *weights;   /* by node: of a value product that is to be brought into the form */
+    int *product;      /* by node: a value product that has it for its score, or EPI_NO_NODE */
+    int *first;        /* by node: a sum that takes this value product's stream first, or EPI_NO_NODE; */
+    epi_axes *apart;   /* by node: of a product the axes that are summed over behind the others */
+    bool *is_value;    /* by node: it is a value product */
+    signed char *side; /* and which factor of what it sums is a sum itself, or -1 */
+} former;
+
+static bool is_row(const epi_graph *g, int node, const epi_axes *stream) {
+    return epi_axes_count_in(&g->nodes[node].axes, stream) == 0;
+}
+
+/* Is it the maximum of the score, guarded or not? */
+static bool is_top(const epi_graph *g, int node, int score, const epi_axes *stream) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op == EPI_OP_WHERE && epi_attention_is_guarded(g, node, n->arg[2]))
+        n = &g->nodes[n->arg[2]];
+    return n->op == EPI_OP_RMAX && n->arg[0] == score && epi_axes_same_set(&n->over, stream);
+}
+
+static bool is_logsumexp(const epi_graph *g, int node, int score, const epi_axes *stream) {
+    const epi_node *n = &g->nodes[node];
+    return n->op == EPI_OP_LOGSUMEXP && n->arg[0] == score && epi_axes_same_set(&n->over, stream);
+}
+
+/* Is a value of rows made of the score's maximum, or of its log-sum-exp? */
+static bool knows_row(const epi_graph *g, int node, int score, const epi_axes *stream, int depth) {
+    const epi_node *n = &g->nodes[node];
+    if (is_top(g, node, score, stream) || is_logsumexp(g, node, score, stream))
+        return true;
+    if (epi_ops[n->op].cls != EPI_CLASS_MAP || depth == DEEP)
+        return false;
+    for (int a = 0; a < epi_ops[n->op].arity; a++)
+        if (knows_row(g, n->arg[a], score, stream, depth + 1))
+            return true;
+    return false;
+}
+
+/* A factor of a weight that is an element, too, but has no scores in it: answers what is left of the weight,
+ * or EPI_NO_NODE. */
+static int take_kept(const epi_graph *g, int node, const bool *inner, weight *w) {
+    const epi_node *n = &g->nodes[node];
+    bool chosen = epi_choice_of(g, node) == 1 && inner[n->arg[1]];
+    int rest = chosen ? 1 : n->op == EPI_OP_MUL && inner[n->arg[0]] ? 0 : n->op == EPI_OP_MUL ? 1 : -1;
+    int kept = rest < 0 ? EPI_NO_NODE : n->arg[chosen ? 0 : !rest];
+    if (kept == EPI_NO_NODE || w->kept_count == MOST || !inner[n->arg[rest]] || inner[kept] ||
+        epi_ops[g->nodes[kept].op].cls != EPI_CLASS_MAP || !epi_axes_same_set(&g->nodes[kept].axes, &n->axes))
+        return EPI_NO_NODE;
+    w->chosen[w->kept_count] = chosen;
+    w->kept[w->kept_count++] = kept;
+    return n->arg[rest];
+}
+
+/* Takes factors and differences that are one per row off a weight, and finds those that stay in its sum;
+ * `inner` marks what scores are in, NULL: none stays. */
+static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, const bool *inner, weight *w) {
+    *w = (weight){.shift = -1};
+    while (w->factor_count < MOST) {
+        const epi_node *n = &g->nodes[node];
+        int rest = inner ? take_kept(g, node, inner, w) : EPI_NO_NODE;
+        if (rest != EPI_NO_NODE) {
+            node = rest;
+            continue;
+        }
+        bool second = (n->op == EPI_OP_DIV || n->op == EPI_OP_MUL) && is_row(g, n->arg[1], stream),
+             first = n->op == EPI_OP_MUL && is_row(g, n->arg[0], stream);
+        if (first == second)
+            break;
+        w->factors[w->factor_count] = n->arg[second];
+        w->divides[w->factor_count++] = n->op == EPI_OP_DIV;
+        node = n->arg[!second];
+    }
+    if (g->nodes[node].op != EPI_OP_EXP)
+        return false;
+    node = g->nodes[node].arg[0];
+    for (; w->row_count < MOST; w->row_count++) {
+        const epi_node *n = &g->nodes[node];
+        if (n->op != EPI_OP_SUB || !is_row(g, n->arg[1], stream))
+            break;
+        w->rows[w->row_count] = n->arg[1];
+        node = n->arg[0];
+    }
+    w->score = node;
+    for (int i = 0; i < w->row_count; i++) {
+        bool top = is_top(g, w->rows[i], node, stream);
+        w->shift = top ? i : w->shift;
+        w->found |= knows_row(g, w->rows[i], node, stream, 0);
+    }
+    return w->found;
+}
+
+/* Is the value an element of the score tile, or made of one by a few maps? */
+static bool is_near_scores(const epi_graph *g, int node, const epi_axes *full, const bool *inner, int depth) {
+    enum { NEAR = 3 };
+    const epi_node *n = &g->nodes[node];
+    bool near = inner[node];
+    for (int a = 0; a < 3 && epi_ops[n->op].cls == EPI_CLASS_MAP && depth < NEAR; a++)
+        near = near || (n->arg[a] != EPI_NO_NODE && is_near_scores(g, n->arg[a], full, inner, depth + 1));
+    return near && epi_axes_same_set(&n->axes, full);
+}
+
+/* sum(sum(x, Y)*w, X) with an element x: which operand of the product is the sum; or -1. */
+static int inner_sum(const epi_graph *g, int node, const epi_axes *full, const bool *inner) {
+    const epi_node *n = &g->nodes[g->nodes[node].arg[0]];
+    for (int a = 0; a < 2 && n->op == EPI_OP_MUL; a++) {
+        const epi_node *sum = &g->nodes[n->arg[a]];
+        if (sum->op == EPI_OP_SUM && epi_graph_uses(g, n->arg[a]).count == 1 &&
+            is_near_scores(g, sum->arg[0], full, inner, 0))
+            return a;
+    }
+    return -1;
+}
+
+/* The axes that a sum takes, with those of a sum inside. */
+static epi_axes all_summed(const epi_graph *g, int node, int side) {
+    epi_axes all = g->nodes[node].over;
+    const epi_axes *more =
+        side < 0 ? &(epi_axes){0} : &g->nodes[g->nodes[g->nodes[node].arg[0]].arg[side]].over;
+    for (int i = 0; i < more->count && all.count < EPI_MAX_AXES; i++)
+        all.at[all.count++] = more->at[i];
+    return all;
+}
+
+/* ---- the graph again ---- */
+
+/* A new value, by the name of the one that it stands for, and stored as that one. */
+static int named(former *f, int value, const epi_node *old) {
+    if (epi_graph_failed(f->g))
+        return EPI_NO_NODE;
+    value = epi_graph_value(f->g, value);
+    if (!f->g->nodes[value].name)
+        f->g->nodes[value].name = old->name;
+    epi_graph_store_as(f->g, value, old);
+    return value;
+}
+
+/* The exponential times all that stays beside it. */
+static int keep_some(former *f, const weight *w, int e) {
+    int all = EPI_NO_NODE;
+    for (int i = 0; i < w->kept_count && !epi_graph_failed(f->g); i++) {
+        int one = f->value[w->kept[i]];
+        if (w->chosen[i])
+            one =
+                epi_graph_fixed(f->g, EPI_OP_WHERE, one, epi_graph_const(f->g, 1), epi_graph_const(f->g, 0));
+        all = all == EPI_NO_NODE ? one : epi_graph_map2(f->g, EPI_OP_MUL, all, one);
+    }
+    return all == EPI_NO_NODE ? e : epi_graph_map2(f->g, EPI_OP_MUL, e, all);
+}
+
+/* The product, or the sum, of the exponential alone, then what was taken off its weight. */
+static int make_product(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    const weight *w = &f->weights[node];
+    int score = f->value[w->score];
+    int shift = w->shift >= 0 ? f->value[w->rows[w->shift]] : epi_graph_shift(f->g, score, &n->over);
+    int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
+    int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
+    if (epi_graph_failed(f->g))
+        return EPI_NO_NODE;
+    epi_node bare = *n;
+    bare.name = NULL;
+    for (int a = 0; a < 2 && n->op == EPI_OP_MATMUL; a++)
+        arg[a] = f->value[n->arg[a]];
+    arg[w->side] = keep_some(f, w, e);
+    int value = epi_graph_value(f->g, epi_graph_again(f->g, &bare, arg));
+    bool shifted = w->shift >= 0; /* has what was added to the exponent been taken off again? */
+    for (int i = 0; i < w->row_count && !epi_graph_failed(f->g); i++) {
+        const epi_node *row = &f->in->nodes[w->rows[i]];
+        int off = f->value[w->rows[i]];
+        if (i == w->shift)
+            continue;
+        if (!shifted && is_logsumexp(f->in, w->rows[i], w->score, &n->over)) {
+            value = epi_graph_map2(f->g, EPI_OP_DIV, value, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over));
+            shifted = true;
+        } else if (!shifted && knows_row(f->in, w->rows[i], w->score, &n->over, 0)) {
+            value = epi_graph_map2(
+                f->g, EPI_OP_MUL, value,
+                epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, shift, off)));
+            shifted = true;
+        } else if (row->op == EPI_OP_LOG) {
+            value = epi_graph_map2(f->g, EPI_OP_DIV, value, f->value[row->arg[0]]);
+        } else {
+            value = epi_graph_map2(f->g, EPI_OP_MUL, value,
+                                   epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map1(f->g, EPI_OP_NEG, off)));
+        }
+    }
+    for (int i = w->factor_count - 1; i >= 0; i--)
+        value = epi_graph_map2(f->g, w->divides[i] ? EPI_OP_DIV : EPI_OP_MUL, value, f->value[w->factors[i]]);
+    return named(f, value, n);
+}
+
+static int make_logsumexp(former *f, const epi_node *n) {
+    int score = f->value[n->arg[0]], shift = epi_graph_shift(f->g, score, &n->over);
+    int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
+    int value =
+        epi_graph_map2(f->g, EPI_OP_ADD, shift,
+                       epi_graph_map1(f->g, EPI_OP_LOG, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over)));
+    return named(f, value, n);
+}
+
+/* A sum over more than the stream: over that first. */
+static int make_sums(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    const epi_axes *stream = &f->in->nodes[f->first[node]].over;
+    int side = f->side[node], value = f->value[n->arg[0]];
+    epi_axes all = all_summed(f->in, node, side), rest = epi_axes_without(&all, stream);
+    if (side >= 0) {
+        const epi_node *times = &f->in->nodes[n->arg[0]];
+        value = epi_graph_map2(f->g, EPI_OP_MUL, f->value[f->in->nodes[times->arg[side]].arg[0]],
+                               f->value[times->arg[!side]]);
+    }
+    value = epi_graph_reduce(f->g, EPI_OP_SUM, value, stream);
+    value = epi_graph_reduce(f->g, EPI_OP_SUM, value, &rest);
+    return named(f, value, n);
+}
+
+/* A product that has some of its axes summed over behind it. */
+static int make_apart(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    epi_axes first = epi_axes_without(&n->over, &f->apart[node]);
+    int value = epi_graph_contract(f->g, f->value[n->arg[0]], f->value[n->arg[1]], &first);
+    return named(f, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->apart[node]), n);
+}
+
+static int write_node(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    int of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->product[n->arg[0]] : EPI_NO_NODE;
+    f->g->place = n->place;
+    if (f->weights[node].found)
+        return make_product(f, node);
+    if (n->op == EPI_OP_LOGSUMEXP && of != EPI_NO_NODE && epi_axes_same_set(&n->over, &f->in->nodes[of].over))
+        return make_logsumexp(f, n);
+    if (f->apart[node].count)
+        return make_apart(f, node);
+    if (f->first[node] != EPI_NO_NODE)
+        return make_sums(f, node);
+    const epi_node *top = n->op == EPI_OP_WHERE && epi_attention_is_guarded(f->in, node, n->arg[2])
+                              ? &f->in->nodes[n->arg[2]]
+                              : NULL;
+    if (top && top->op == EPI_OP_RMAX && f->product[top->arg[0]] != EPI_NO_NODE) /* one, whoever wrote it */
+        return epi_graph_value(f->g, epi_graph_shift(f->g, f->value[top->arg[0]], &top->over));
+    return epi_graph_copy(f->g, n, f->value);
+}
+
+/* ---- the whole ---- */
+
+/* Finds sums of elements like the weight over more than the product's stream. */
+static bool find_sums(former *f, int product, int weight, const bool *inner) {
+    const epi_graph *g = f->in;
+    const epi_axes *stream = &g->nodes[product].over, *full = &g->nodes[weight].axes;
+    bool any = false;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!g->live[i] || n->op != EPI_OP_SUM || f->first[i] != EPI_NO_NODE)
+            continue;
+        int side = inner_sum(g, i, full, inner);
+        epi_axes all = all_summed(g, i, side);
+        if ((side < 0 && !is_near_scores(g, n->arg[0], full, inner, 0)) || all.count <= stream->count ||
+            !epi_axes_include(&all, stream))
+            continue;
+        f->first[i] = product;
+        f->side[i] = (signed char)side;
+        any = true;
+    }
+    return any;
+}
+
+/* Finds products of the value product's weight over more than its stream. */
+static void find_apart(former *f, int product, const epi_attention *a) {
+    const epi_graph *g = f->in;
+    epi_use_list uses = epi_graph_uses(g, a->weight[0]);
+    f->is_value[product] = true;
+    for (int u = 0; u < uses.count; u++) {
+        const epi_node *n = uses.at[u].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[u].node];
+        if (n && n->op == EPI_OP_MATMUL && n->over.count > a->stream.count &&
+            epi_axes_include(&n->over, &a->stream))
+            f->apart[uses.at[u].node] = epi_axes_without(&n->over, &a->stream);
+    }
+}
+
+/* Finds the value products that are to be changed. */
+static bool find_weights(former *f, const epi_spec *spec, const epi_backend_limits *limits, bool *inner,
+                         int *scratch) {
+    const epi_graph *g = f->in;
+    int64_t sizes[EPI_MAX_DIMS];
+    bool any = false;
+    epi_nominal_sizes(spec, sizes);
+    for (int i = 0; i < g->node_count; i++)
+        f->product[i] = f->first[i] = EPI_NO_NODE;
+    for (int i = 0; i < g->node_count; i++) {
+        epi_attention a;
+        epi_attention_shape shape;
+        weight *w = &f->weights[i];
+        if (!epi_attention_possible(limits, g, i, sizes) ||
+            !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
+            !epi_attention_allowed(limits, g, &a, sizes) || !epi_axes_size(&a.stream, spec->sizes))
+            continue; /* of no keys at all a sum is 0, whatever it is divided by afterwards */
+        find_apart(f, i, &a);
+        w->found = take_apart(g, a.weight[0], &a.stream, inner, w) && inner[w->score];
+        if (w->found) {
+            w->side = g->nodes[i].arg[1] == a.weight[0];
+            f->product[w->score] = i;
+        }
+        any |= w->found || (a.top == EPI_NO_NODE && find_sums(f, i, a.weight[0], inner));
+    }
+    for (int i = 0; i < g->node_count; i++) {
+        if (f->is_value[i])
+            f->apart[i].count = 0;
+        any |= f->apart[i].count > 0;
+    }
+    for (int i = 0; i < g->node_count && any; i++) { /* the sums beside them */
+        const epi_node *n = &g->nodes[i];
+        weight *w = &f->weights[i];
+        if (!g->live[i] || n->op != EPI_OP_SUM)
+            continue;
+        w->found = take_apart(g, n->arg[0], &n->over, NULL, w) && f->product[w->score] != EPI_NO_NODE &&
+                   epi_axes_same_set(&g->nodes[f->product[w->score]].over, &n->over);
+    }
+    return any;
+}
+
+epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
+                              epi_error *err) {
+    if (!limits->attention_most)
+        return EPI_OK;
+    epi_status status = epi_attention_deltas(arena, spec, limits, err);
+    if (status != EPI_OK)
+        return status;
+    const epi_graph *in = spec->graph;
+    size_t nodes = (size_t)in->node_count + 1;
+    epi_graph *out = epi_arena_alloc(arena, sizeof *out);
+    former f = {.in = in,
+                .g = out,
+                .value = epi_arena_alloc(arena, nodes * sizeof *f.value),
+                .weights = epi_arena_alloc(arena, nodes * sizeof *f.weights),
+                .product = epi_arena_alloc(arena, nodes * sizeof *f.product),
+                .first = epi_arena_alloc(arena, nodes * sizeof *f.first),
+                .apart = epi_arena_alloc(arena, nodes * sizeof *f.apart),
+                .is_value = epi_arena_alloc(arena, nodes),
+                .side = epi_arena_alloc(arena, nodes)};
+    bool *inner = epi_arena_alloc(arena, nodes);
+    int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
+    if (!out || !f.value || !f.weights || !f.product || !f.first || !f.apart || !f.is_value || !f.side ||
+        !inner || !scratch)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (!find_weights(&f, spec, limits, inner, scratch))
+        return EPI_OK;
+    out->arena = arena;
+    epi_graph_begin(out, in);
+    for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++)
+        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
+            f.value[i] = write_node(&f, i);
+    epi_graph_end(out, in, f.value);
+    if (arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (out->error.status == EPI_OK) /* else it stays as it is: too many nodes */
+        spec->graph = out;
+    return EPI_OK;
+}

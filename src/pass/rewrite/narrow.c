@@ -1,0 +1,70 @@
+/* narrow.c: logits that are stored in 16 bits are the ones that their log-sum-exp is taken of.
+ *
+ * A backward that reads both makes of them weights that sum up to 1. Of logits as they were before they were
+ * stored, the log-sum-exp would be off by their roundings, and each weight by as much. */
+#include "pass/rewrite/narrow.h"
+
+/* Is a log-sum-exp taken of the value, or of what maps make of it? `of` has its users. */
+static bool is_summed(const epi_graph *g, int node, const bool *of) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user == EPI_NO_NODE)
+            continue;
+        epi_op op = g->nodes[user].op;
+        if (op == EPI_OP_LOGSUMEXP || (epi_ops[op].cls == EPI_CLASS_MAP && of[user]))
+            return true;
+    }
+    return false;
+}
+
+/* The 16-bit type of all outputs that the value is, or EPI_F32. */
+static epi_dtype narrow_type(const epi_spec *spec, int node) {
+    const epi_graph *g = spec->graph;
+    epi_dtype type = EPI_DTYPE_COUNT;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->tensors[t].node == node)
+            type = type == EPI_DTYPE_COUNT || type == spec->types[t] ? spec->types[t] : EPI_F32;
+    return epi_dtype_is_narrow(type) ? type : EPI_F32;
+}
+
+epi_status epi_narrow_outputs(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_error *err) {
+    const epi_graph *in = spec->graph;
+    size_t nodes = (size_t)in->node_count + 1;
+    bool *of = epi_arena_alloc(arena, nodes), any = false;
+    int *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
+    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
+    *out = in;
+    if (!of || !fresh || !g)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = in->node_count - 1; i >= 0; i--)
+        of[i] = in->live[i] && is_summed(in, i, of);
+    for (int i = 0; i < in->node_count; i++) {
+        const epi_node *n = &in->nodes[i];
+        of[i] = of[i] && n->op != EPI_OP_INPUT && !(n->has_stored && n->stored == EPI_F32) &&
+                narrow_type(spec, i) != EPI_F32;
+        any |= of[i];
+    }
+    if (!any)
+        return EPI_OK;
+    g->arena = arena;
+    bool begun = epi_graph_begin(g, in);
+    for (int i = 0; i < in->node_count && begun && !epi_graph_failed(g); i++) {
+        const epi_node *n = &in->nodes[i];
+        if (!in->live[i] && n->op != EPI_OP_INPUT)
+            continue;
+        fresh[i] = epi_graph_copy(g, n, fresh);
+        if (!of[i] || epi_graph_failed(g))
+            continue;
+        epi_node *wide = &g->nodes[fresh[i]];
+        const char *name = wide->name;
+        wide->name = NULL; /* it is the rounded one's */
+        fresh[i] = epi_graph_map1(g, narrow_type(spec, i) == EPI_BF16 ? EPI_OP_BF16 : EPI_OP_F16, fresh[i]);
+        if (!epi_graph_failed(g))
+            g->nodes[fresh[i]].name = name;
+    }
+    if (begun)
+        epi_graph_end(g, in, fresh);
+    *out = g;
+    return epi_graph_status(g, err);
+}

@@ -1,0 +1,310 @@
+/* once.c: a value that is compared with its own extreme is made once, and all who ask see the same one.
+ *
+ * v == max(v, X) holds somewhere only if both sides see the very same numbers. Made twice, by other
+ * instructions or in another order, stored in 16 bits for the one and not for the other, v would differ by a
+ * rounding, and the equality hold nowhere. So the extreme and the comparison take v from memory: there is a
+ * node for that (ONCE), which the algebra does not look behind, which the cut stores, and which no part makes
+ * again. What is exact however often it is made, and loses nothing where it is stored, needs none of this: an
+ * input of the storage type, and what selects, compares, renames or changes the sign of such. */
+#include "pass/rewrite/once.h"
+
+#include <math.h>
+
+#include "pass/analyse/stored.h"
+
+typedef struct search {
+    const epi_graph *g;
+    const epi_dtype *types; /* by tensor, or NULL: only what the text says is known */
+    epi_dtype storage;
+    bool *plain; /* by node: stored, it loses nothing */
+    bool *exact; /* by node: the same bits whoever makes it */
+    int *root;   /* by node: what it is but for exact operations; itself where it is more than that */
+    int *of;     /* by node that is an extreme: the root of what it is taken of; else EPI_NO_NODE */
+    bool *once;  /* by node: it is a root that is made once */
+} search;
+
+static bool is_extreme(const epi_node *n) {
+    return n->op == EPI_OP_RMAX || n->op == EPI_OP_RMIN;
+}
+
+/* Has the input no other numbers than the storage type? */
+static bool is_of_storage(const search *s, int tensor) {
+    const epi_tensor_decl *t = &s->g->tensors[tensor];
+    epi_dtype open = t->axes.count ? s->storage : EPI_F32;
+    return (s->types ? s->types[tensor] : t->has_type ? t->type : open) == s->storage;
+}
+
+/* Is the operand one that the elements of the result are of? */
+static bool gives_elements(const epi_node *n, int operand) {
+    unsigned elements = epi_ops[n->op].elements;
+    return !elements || elements >> operand & 1;
+}
+
+/* Are its elements those of one operand, and numbers that storing does not change? */
+static bool is_one_of(const search *s, const epi_node *n, int operand) {
+    bool one = !n->has_stored || n->stored == EPI_F32;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        one &= n->arg[a] == operand || !gives_elements(n, a) ||
+               (s->g->nodes[n->arg[a]].op == EPI_OP_CONST && s->plain[n->arg[a]]);
+    return one;
+}
+
+/* Do all its elements stay what they are where it is stored? */
+static bool is_plain(const search *s, const epi_node *n) {
+    if (n->has_stored || s->storage == EPI_F32)
+        return n->has_stored ? n->stored == EPI_F32 : true;
+    if (n->op == EPI_OP_INPUT)
+        return is_of_storage(s, n->tensor);
+    if (n->op == EPI_OP_CONST || epi_ops[n->op].signs)
+        return epi_is_few(n);
+    if (epi_ops[n->op].along == EPI_WHOLE || epi_ops[n->op].narrows)
+        return false;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (gives_elements(n, a) && !s->plain[n->arg[a]])
+            return false;
+    return true;
+}
+
+/* Which values are exact, and what the others are but for exact operations on one of them. */
+static void find_roots(search *s) {
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        int vague = 0, from = EPI_NO_NODE;
+        for (int a = 0; a < epi_node_operands(n); a++)
+            if (!s->exact[n->arg[a]]) {
+                vague += n->arg[a] != from;
+                from = n->arg[a];
+            }
+        s->plain[i] = is_plain(s, n);
+        bool there = epi_ops[n->op].cls == EPI_CLASS_LEAF && (s->types || n->op != EPI_OP_INPUT);
+        s->exact[i] = epi_ops[n->op].exact && !vague && (there || s->plain[i]);
+        s->root[i] =
+            epi_ops[n->op].exact && vague == 1 && !is_extreme(n) && is_one_of(s, n, from) ? s->root[from] : i;
+        s->of[i] = is_extreme(n) && vague ? s->root[from] : EPI_NO_NODE;
+    }
+}
+
+/* Is one of them an extreme, or an extreme of extremes, of the other? */
+static bool is_extreme_of(const search *s, int extreme, int value) {
+    for (int at = s->of[extreme]; at != EPI_NO_NODE; at = s->of[at])
+        if (at == value)
+            return true;
+    return false;
+}
+
+/* What a comparison is of: the roots of its operands, and of what a difference or a choice among them is of.
+ */
+static int list_roots(const search *s, const epi_node *n, int *out) {
+    int count = 0;
+    for (int a = 0; a < 2; a++) {
+        int root = s->root[n->arg[a]];
+        const epi_node *r = &s->g->nodes[root];
+        out[count++] = root;
+        bool opens = r->op == EPI_OP_SUB || (epi_ops[r->op].exact && !is_extreme(r));
+        for (int b = 0; b < epi_node_operands(r) && opens; b++)
+            out[count++] = s->root[r->arg[b]];
+    }
+    return count;
+}
+
+/* Is it a comparison of a value with its own extreme? Then the value is made once. */
+static bool note_asking(search *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int roots[8], count = epi_op_compares(n->op) && s->g->live[node] ? list_roots(s, n, roots) : 0;
+    bool asks = false;
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++)
+            if (is_extreme_of(s, roots[i], roots[j]))
+                asks = s->once[roots[j]] = true;
+    return asks;
+}
+
+static bool search_all(epi_arena *arena, const epi_graph *g, const epi_spec *spec, search *s, bool *asks,
+                       bool *any) {
+    size_t nodes = (size_t)g->node_count + 1;
+    *s = (search){.g = g,
+                  .types = spec ? spec->types : NULL,
+                  .storage = spec ? spec->type : EPI_DTYPE_COUNT,
+                  .plain = epi_arena_alloc(arena, nodes),
+                  .exact = epi_arena_alloc(arena, nodes),
+                  .root = epi_arena_alloc(arena, nodes * sizeof *s->root),
+                  .of = epi_arena_alloc(arena, nodes * sizeof *s->of),
+                  .once = epi_arena_alloc(arena, nodes)};
+    if (arena->failed)
+        return false;
+    find_roots(s);
+    for (int i = 0; i < g->node_count; i++) {
+        asks[i] = note_asking(s, i);
+        *any |= asks[i];
+    }
+    return true;
+}
+
+bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *asks) {
+    search s;
+    bool any = false;
+    return search_all(arena, g, NULL, &s, asks, &any);
+}
+
+void epi_once_store(epi_graph *g) {
+    search s;
+    bool *asks = epi_arena_alloc(g->arena, (size_t)g->node_count + 1), any = false;
+    if (!asks || !search_all(g->arena, g, NULL, &s, asks, &any))
+        return; /* the arena tells */
+    for (int i = 0; i < g->node_count; i++)
+        if (s.once[i] && g->nodes[i].op != EPI_OP_INPUT && !g->nodes[i].has_stored &&
+            !epi_feeds_product(g, i)) {
+            g->nodes[i].has_stored = true;
+            g->nodes[i].stored = EPI_F32;
+        }
+    /* the extreme is one of the elements: a narrower type is not enough */
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        for (int a = 0; a < epi_node_operands(n) && asks[i]; a++) {
+            epi_node *top = &g->nodes[n->arg[a]];
+            if (top->has_stored && is_extreme(top))
+                top->stored = EPI_F32;
+        }
+    }
+}
+
+/* ---- the new graph ---- */
+
+typedef struct writer {
+    const search *s;
+    epi_graph *g;
+    int *fresh;   /* by node: the value in the new graph, */
+    int *asked;   /* and as those see it who ask how it compares; EPI_NO_NODE: alike */
+    bool *behind; /* by node: it is made of the extreme of a value that is made once */
+} writer;
+
+static int as_asked(const writer *w, int node) {
+    return w->asked[node] == EPI_NO_NODE ? w->fresh[node] : w->asked[node];
+}
+
+/* The node with its operands as those who ask see them. */
+static int copy_asked(writer *w, const epi_node *n) {
+    int arg[3];
+    for (int a = 0; a < 3; a++)
+        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : as_asked(w, n->arg[a]);
+    w->g->place = n->place;
+    return epi_graph_value(w->g, epi_graph_again(w->g, n, arg));
+}
+
+/* Has the node an operand that those who ask see otherwise? */
+static bool takes_asked(const writer *w, const epi_node *n) {
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (w->asked[n->arg[a]] != EPI_NO_NODE)
+            return true;
+    return false;
+}
+
+/* An extreme and a comparison see what is made once as it is in memory. So do maps that take both a value and
+ * its extreme, as a softmax does beside an argmax: they come after it anyway. */
+static void write_graph(writer *w, const bool *asks) {
+    const epi_graph *in = w->s->g;
+    for (int i = 0; i < in->node_count && !epi_graph_failed(w->g); i++) {
+        const epi_node *n = &in->nodes[i];
+        w->asked[i] = EPI_NO_NODE;
+        if (!in->live[i] && n->op != EPI_OP_INPUT)
+            continue;
+        bool behind = epi_node_takes(n, w->behind), takes = takes_asked(w, n);
+        bool sees = asks[i] || is_extreme(n) || (behind && epi_ops[n->op].cls == EPI_CLASS_MAP);
+        w->behind[i] = behind || (is_extreme(n) && takes);
+        w->fresh[i] = sees ? copy_asked(w, n) : epi_graph_copy(w->g, n, w->fresh);
+        if (w->s->once[i])
+            w->asked[i] = epi_graph_once(w->g, w->fresh[i]);
+        else if (!sees && takes && (epi_ops[n->op].exact || n->op == EPI_OP_SUB))
+            w->asked[i] = copy_asked(w, n);
+    }
+    epi_graph_end(w->g, in, w->fresh);
+}
+
+epi_status epi_once_write(epi_arena *arena, const epi_spec *spec, const epi_graph *in, const epi_graph **out,
+                          epi_error *err) {
+    size_t nodes = (size_t)in->node_count + 1;
+    search s;
+    bool *asks = epi_arena_alloc(arena, nodes), any = false;
+    *out = in;
+    if (!asks || !search_all(arena, in, spec, &s, asks, &any))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (!any)
+        return EPI_OK;
+    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
+    writer w = {.s = &s,
+                .g = g,
+                .fresh = epi_arena_alloc(arena, nodes * sizeof *w.fresh),
+                .asked = epi_arena_alloc(arena, nodes * sizeof *w.asked),
+                .behind = epi_arena_alloc(arena, nodes)};
+    if (arena->failed)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    g->arena = arena;
+    if (epi_graph_begin(g, in))
+        write_graph(&w, asks);
+    *out = g;
+    return epi_graph_status(g, err);
+}
+
+/* ---- one kernel ---- */
+
+/* The program without what is only there to be in memory. */
+static void write_plain(const epi_graph *in, int *fresh, epi_graph *g) {
+    for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++) {
+        const epi_node *n = &in->nodes[i];
+        if (n->op == EPI_OP_ONCE)
+            fresh[i] = fresh[n->arg[0]];
+        else if (in->live[i] || n->op == EPI_OP_INPUT)
+            fresh[i] = epi_graph_copy(g, n, fresh);
+    }
+    epi_graph_end(g, in, fresh);
+}
+
+/* Is the value on the tile and nowhere else? */
+static bool is_on_tile(const epi_plan *plan, int node) {
+    const epi_placement *p = &plan->placement[node];
+    return p->tile && !p->before && !p->after && !p->keep;
+}
+
+/* Does the plan's tile make each of these values once, with its extremes and all that compares them? */
+static bool makes_once(const search *s, const bool *asks, const epi_plan *plan) {
+    bool all = plan->fused && plan->kind == EPI_KIND_GEMM;
+    for (int i = 0; i < s->g->node_count && all; i++) {
+        bool extreme = false;
+        for (int at = s->of[i]; at != EPI_NO_NODE && s->g->live[i]; at = s->of[at])
+            extreme |= s->once[at];
+        all = (!s->once[i] && !asks[i] && !extreme) || is_on_tile(plan, i);
+        all &= !extreme || plan->placement[i].leave == EPI_LEAVE_LOCAL;
+    }
+    return all;
+}
+
+epi_status epi_once_plan(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_plan *plan,
+                         epi_error *err) {
+    const epi_graph *in = spec->graph;
+    epi_spec plain = *spec;
+    size_t nodes = (size_t)in->node_count + 1;
+    bool any = false;
+    *out = NULL;
+    for (int i = 0; i < in->node_count; i++)
+        any |= in->live[i] && in->nodes[i].op == EPI_OP_ONCE;
+    if (!any)
+        return EPI_OK;
+    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
+    int *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
+    bool *asks = epi_arena_alloc(arena, nodes);
+    search s;
+    if (!g || !fresh || !asks)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    g->arena = arena;
+    plain.graph = g;
+    if (epi_graph_begin(g, in))
+        write_plain(in, fresh, g);
+    epi_status status = epi_graph_status(g, err);
+    if (status == EPI_OK && !search_all(arena, g, spec, &s, asks, &any))
+        status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (status == EPI_OK)
+        status = epi_plan_make(arena, &plain, plan, err);
+    if (status == EPI_OK && makes_once(&s, asks, plan))
+        *out = g;
+    return status;
+}

@@ -1,0 +1,26 @@
+/* once.h: values that are compared with their own extreme, v == max(v, X), as the gradient of a maximum and
+ * argmax do. */
+#ifndef EPI_PASS_ONCE_H
+#define EPI_PASS_ONCE_H
+
+#include "pass/place/plan.h"
+
+/* Marks in asks[] (by node, false before) the comparisons of a value with its own extreme whose outcome
+ * depends on how the value was made. False: no memory. */
+bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *asks);
+
+/* Such values are stored, if they are, in f32, unless the text says otherwise or a product takes them:
+ * rounded to 16 bits, many elements would be the largest. */
+void epi_once_store(epi_graph *g);
+
+/* The same program in which such a value is made once: both the extreme and the comparison take it as it is
+ * in memory. `out` is `in` itself where there is nothing to do. */
+epi_status epi_once_write(epi_arena *arena, const epi_spec *spec, const epi_graph *in, const epi_graph **out,
+                          epi_error *err);
+
+/* The program without that, and its plan; `out` is NULL where it is the same program, or where it is not one
+ * kernel whose tile makes such values once, with their extremes and comparisons. */
+epi_status epi_once_plan(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_plan *plan,
+                         epi_error *err);
+
+#endif

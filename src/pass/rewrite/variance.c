@@ -1,0 +1,204 @@
+/* variance.c: which form a variance has.
+ *
+ * The mean, then that of squared distances from it, suit rows that are on chip: the second walks over them
+ * once more. But a product's tile has a part of a row, and the mean is complete when all are. There
+ * a variance is one reduction: its partials, the mean and the squares of some columns, are merged behind the
+ * last tile. It is taken where all that is made of the statistic is a number for each row. Where elements of
+ * the row are, rows follow the product in any case, and have the row at hand. */
+#include "pass/rewrite/variance.h"
+
+#include <math.h>
+
+#include "pass/analyse/direction.h"
+
+typedef struct former {
+    const epi_spec *spec;
+    const epi_graph *in;
+    epi_graph *g;
+    bool *forward; /* by node */
+    int *seen;     /* by node: the last search that came by, of so many: */
+    int round, *stack;
+    int *fresh; /* by node: its number in the new graph */
+} former;
+
+/* A variance, however it is written. */
+typedef struct variance {
+    int x;
+    int mean;    /* mean(x, X), or EPI_NO_NODE where the program does not have it */
+    int centred; /* x - mean(x, X) and its square, which the text has of a variance as two reductions; */
+    int square;  /* else EPI_NO_NODE */
+} variance;
+
+static bool is_mean_of(const epi_graph *g, int node, int x, const epi_axes *over) {
+    const epi_node *n = &g->nodes[node];
+    return n->op == EPI_OP_MEAN && n->arg[0] == x && epi_axes_same_set(&n->over, over);
+}
+
+static bool find_variance(const epi_graph *g, int node, variance *out) {
+    const epi_node *n = &g->nodes[node];
+    *out = (variance){n->arg[0], EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
+    if (n->op == EPI_OP_VAR) {
+        epi_use_list uses = epi_graph_uses(g, out->x);
+        for (int i = 0; i < uses.count; i++)
+            if (uses.at[i].node != EPI_NO_NODE && is_mean_of(g, uses.at[i].node, out->x, &n->over))
+                out->mean = uses.at[i].node;
+        return true;
+    }
+    if (n->op != EPI_OP_MEAN)
+        return false;
+    const epi_node *square = &g->nodes[n->arg[0]];
+    if (square->op != EPI_OP_MUL || square->arg[0] != square->arg[1])
+        return false;
+    const epi_node *centred = &g->nodes[square->arg[0]];
+    *out = (variance){centred->arg[0], centred->arg[1], square->arg[0], n->arg[0]};
+    return centred->op == EPI_OP_SUB && is_mean_of(g, out->mean, out->x, &n->over);
+}
+
+/* The same axes, but for an axis that was taken apart? */
+static bool are_same_dims(const epi_axes *a, const epi_axes *b) {
+    return a->count == b->count && epi_axes_count_in(a, b) == a->count;
+}
+
+/* Are these the axes that one operand of the product has alone, and none of them counts rows? */
+static bool are_columns(const former *f, const epi_node *product, const epi_axes *over) {
+    bool columns = false;
+    for (int a = 0; a < 2; a++) {
+        epi_axes own = epi_axes_without(&product->axes, &f->in->nodes[product->arg[!a]].axes);
+        columns |= are_same_dims(&own, over);
+    }
+    return columns && !epi_spec_has_rows(f->spec, over);
+}
+
+/* Is x an element of a product's tile, of which `over` are the columns? Maps make it of products, the last of
+ * which has the tile, and of what is there before: a reduction that comes later may be of the tile itself. */
+static bool is_on_tile(former *f, int x, const epi_axes *over) {
+    const epi_graph *g = f->in;
+    int count = 0, last = EPI_NO_NODE, other = EPI_NO_NODE;
+    f->seen[x] = ++f->round;
+    f->stack[count++] = x;
+    while (count) {
+        int node = f->stack[--count];
+        const epi_node *n = &g->nodes[node];
+        epi_op_class cls = epi_ops[n->op].cls;
+        if (n->op == EPI_OP_MATMUL && are_same_dims(&n->axes, &g->nodes[x].axes) && are_columns(f, n, over))
+            last = node > last ? node : last;
+        else if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT)
+            other = node > other ? node : other;
+        for (int a = 0; a < 3 && (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT); a++)
+            if (n->arg[a] != EPI_NO_NODE && f->seen[n->arg[a]] != f->round) {
+                f->seen[n->arg[a]] = f->round;
+                f->stack[count++] = n->arg[a];
+            }
+    }
+    return last > other;
+}
+
+/* Does nothing of this direction use the value but the one? A part has results of one direction alone. */
+static bool is_used_by(const former *f, int node, int only) {
+    epi_use_list uses = epi_graph_uses(f->in, node);
+    for (int i = 0; i < uses.count; i++)
+        if (uses.at[i].node != only &&
+            (uses.at[i].node == EPI_NO_NODE || f->forward[uses.at[i].node] == f->forward[only]))
+            return false;
+    return true;
+}
+
+/* Do maps of this direction make elements of the row of the variance, or of the mean? */
+static bool makes_elements(former *f, int node, const variance *v) {
+    const epi_graph *g = f->in;
+    int count = 0;
+    f->round++;
+    f->stack[count++] = node;
+    if (v->mean != EPI_NO_NODE)
+        f->stack[count++] = v->mean;
+    while (count) {
+        epi_use_list uses = epi_graph_uses(g, f->stack[--count]);
+        for (int i = 0; i < uses.count; i++) {
+            int user = uses.at[i].node;
+            if (user == EPI_NO_NODE || user == v->centred || f->seen[user] == f->round ||
+                f->forward[user] != f->forward[node] || epi_ops[g->nodes[user].op].cls != EPI_CLASS_MAP)
+                continue;
+            if (epi_axes_count_in(&g->nodes[user].axes, &g->nodes[node].over))
+                return true;
+            f->seen[user] = f->round;
+            f->stack[count++] = user;
+        }
+    }
+    return false;
+}
+
+/* Is the variance to be one reduction? */
+static bool is_one(former *f, int node, const variance *v) {
+    if (v->square != EPI_NO_NODE &&
+        (!is_used_by(f, v->square, node) || !is_used_by(f, v->centred, v->square)))
+        return false;
+    return is_on_tile(f, v->x, &f->in->nodes[node].over) && !makes_elements(f, node, v);
+}
+
+/* The mean is rounded, so it is off by the mean of the distances from it, whose square is in that of theirs.
+ * A mean of squares that is no number of f32 stays as it is. */
+int epi_variance_write(epi_graph *g, int x, const epi_node *n) {
+    int mean = epi_graph_reduce(g, EPI_OP_MEAN, x, &n->over);
+    int c = epi_graph_map2(g, EPI_OP_SUB, x, mean);
+    int square = epi_graph_reduce(g, EPI_OP_MEAN, epi_graph_map2(g, EPI_OP_MUL, c, c), &n->over);
+    int off = epi_graph_reduce(g, EPI_OP_MEAN, c, &n->over);
+    int rest = epi_graph_map2(g, EPI_OP_SUB, square, epi_graph_map2(g, EPI_OP_MUL, off, off));
+    int finite = epi_graph_map2(g, EPI_OP_LT, square, epi_graph_const(g, (double)INFINITY));
+    int value = epi_graph_map(g, EPI_OP_WHERE, finite,
+                              epi_graph_map2(g, EPI_OP_MAX, rest, epi_graph_const(g, 0)), square);
+    epi_graph_store_as(g, value, n);
+    if (value != EPI_NO_NODE && !g->nodes[value].name)
+        g->nodes[value].name = n->name;
+    return value;
+}
+
+/* A node of the old graph in the new one. */
+static int write_node(former *f, int node) {
+    const epi_node *n = &f->in->nodes[node];
+    variance v;
+    bool is_variance = find_variance(f->in, node, &v), one = is_variance && is_one(f, node, &v);
+    f->g->place = n->place;
+    if (is_variance && !one && n->op == EPI_OP_VAR)
+        return epi_variance_write(f->g, f->fresh[v.x], n);
+    if (one && n->op != EPI_OP_VAR) {
+        epi_node var = *n;
+        var.op = EPI_OP_VAR;
+        return epi_graph_again(f->g, &var, (int[]){f->fresh[v.x], EPI_NO_NODE, EPI_NO_NODE});
+    }
+    return epi_graph_copy(f->g, n, f->fresh);
+}
+
+/* Has the program a variance that is in the other form than it should be? */
+static bool has_other(former *f) {
+    variance v;
+    for (int i = 0; i < f->in->node_count; i++)
+        if (f->in->live[i] && find_variance(f->in, i, &v) &&
+            is_one(f, i, &v) != (f->in->nodes[i].op == EPI_OP_VAR))
+            return true;
+    return false;
+}
+
+epi_status epi_variance_form(epi_arena *arena, epi_spec *spec, epi_error *err) {
+    const epi_graph *in = spec->graph;
+    size_t nodes = (size_t)in->node_count + 1;
+    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
+    former f = {.spec = spec, .in = in, .g = g};
+    f.forward = epi_arena_alloc(arena, nodes);
+    f.seen = epi_arena_alloc(arena, nodes * sizeof *f.seen);
+    f.stack = epi_arena_alloc(arena, (nodes + 1) * sizeof *f.stack);
+    f.fresh = epi_arena_alloc(arena, nodes * sizeof *f.fresh);
+    if (!g || !f.forward || !f.seen || !f.stack || !f.fresh)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_find_forward(in, f.forward);
+    if (!has_other(&f))
+        return EPI_OK;
+    g->arena = arena;
+    if (!epi_graph_begin(g, in))
+        return epi_graph_status(g, err);
+    for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++)
+        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
+            f.fresh[i] = epi_graph_value(g, write_node(&f, i));
+    epi_graph_end(g, in, f.fresh);
+    spec->graph = g;
+    return epi_graph_status(g, err);
+}

@@ -1,0 +1,440 @@
+/* steps.c: from a spec to a list of steps and the homes of values. */
+#include "pass/schedule/steps.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "pass/analyse/stored.h"
+
+static const epi_node *node_at(const epi_steps *k, int i) {
+    return &k->spec->graph->nodes[i];
+}
+
+static epi_step *add_step(epi_steps *k, int node) {
+    epi_step *s = &k->at[k->count++];
+    *s = (epi_step){.node = node, .tensor = -1};
+    return s;
+}
+
+/* ---- homes: where values live between steps ---- */
+
+/* Bytes of a value's buffer. Sizes were held against overflow before. */
+static int64_t buffer_bytes(const epi_steps *k, int node, epi_dtype type) {
+    int64_t count = epi_axes_size(&node_at(k, node)->axes, k->spec->sizes);
+    return epi_round_up(count * (int64_t)epi_dtype_size(type), 64);
+}
+
+static void give_buffer(epi_steps *k, int node, epi_dtype type) {
+    k->homes[node] = (epi_home){-1, k->workspace, type};
+    k->workspace += buffer_bytes(k, node, type);
+}
+
+static void give_tensor(epi_steps *k, int node, int tensor) {
+    k->homes[node] = (epi_home){tensor, -1, k->spec->types[tensor]};
+}
+
+static bool has_home(const epi_steps *k, int node) {
+    return k->homes[node].tensor >= 0 || k->homes[node].offset >= 0;
+}
+
+/* What a product takes is rounded to the program's storage type, unless it meets an input of f32 there.
+ * Otherwise a 16-bit product would run at f32's speed. */
+static epi_dtype operand_type(const epi_steps *k, int node, epi_dtype otherwise) {
+    const epi_graph *g = k->spec->graph;
+    epi_dtype kept = otherwise;
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++) {
+        epi_use use = uses.at[i];
+        if (use.node == EPI_NO_NODE && !epi_dtype_is_narrow(k->spec->types[use.operand]))
+            return otherwise; /* an output of more digits is copied from it */
+        if (use.node == EPI_NO_NODE || g->nodes[use.node].op != EPI_OP_MATMUL)
+            continue;
+        const epi_node *other = &g->nodes[g->nodes[use.node].arg[!use.operand]];
+        if (epi_dtype_is_narrow(k->spec->type) &&
+            (other->op != EPI_OP_INPUT || epi_dtype_is_narrow(k->spec->types[other->tensor])))
+            kept = k->spec->type;
+    }
+    return kept;
+}
+
+/* The type in which a computed value is kept in memory. Positions and sizes are exact in f32, not in 16 bits.
+ */
+static epi_dtype kept_type(const epi_steps *k, int node, epi_dtype otherwise) {
+    bool leaf = epi_ops[node_at(k, node)->op].cls == EPI_CLASS_LEAF;
+    return epi_stored_type(k->said[node], leaf, operand_type(k, node, otherwise));
+}
+
+/* A value without an element is made by nobody. */
+static bool is_empty(const epi_steps *k, int node) {
+    return epi_axes_size(&node_at(k, node)->axes, k->spec->sizes) == 0;
+}
+
+/* Copies into every output whose value was made somewhere else. */
+static void add_copies(epi_steps *k, const bool *stored) {
+    const epi_graph *g = k->spec->graph;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (!stored[t] && k->homes[g->tensors[t].node].tensor != t && !is_empty(k, g->tensors[t].node))
+            add_step(k, g->tensors[t].node)->tensor = t;
+}
+
+/* Products take operands of these types. */
+static epi_status check_operand(const epi_steps *k, int operand, epi_error *err) {
+    epi_dtype type = k->homes[operand].type;
+    if (!has_home(k, operand) && !(k->plan.fused && k->plan.placement[operand].paged))
+        return EPI_INTERNAL(err, node_at(k, operand)->place, "an operand of a product is not in memory");
+    if (epi_dtype_in_f32(type))
+        return EPI_OK; /* only inputs are stored otherwise, and they have names */
+    return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                    "%s is an operand of a product and stored as %s; products take f32, bf16 and "
+                    "f16: write (%s + 0) to convert it first",
+                    epi_node_label(k->spec->graph, operand).text, epi_dtype_name(type),
+                    node_at(k, epi_graph_renamed(k->spec->graph, operand))->name);
+}
+
+static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
+    epi_status status = EPI_OK;
+    for (int side = 0; side < epi_plan_operands(plan) && status == EPI_OK; side++)
+        status = check_operand(k, epi_plan_operand(k->spec->graph, plan, side), err);
+    const epi_attention *a = plan->attention;
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int term_count = a ? epi_attention_terms(k->spec->graph, a, terms) : 0;
+    for (int p = 0; p < 2 * term_count && status == EPI_OK; p++)
+        status = check_operand(k, node_at(k, terms[p / 2].product)->arg[p % 2], err);
+    for (int p = 0; a && p < a->value_count && status == EPI_OK; p++)
+        status = check_operand(k, a->operand[p], err);
+    if (a && a->crossed != EPI_NO_NODE && status == EPI_OK)
+        status = check_operand(k, a->crossed_operand, err);
+    if (status != EPI_OK)
+        return status;
+    epi_step *s = add_step(k, plan->product);
+    s->plan = plan;
+    s->roots = roots;
+    s->root_count = count;
+    return EPI_OK;
+}
+
+/* ---- the two ways ---- */
+
+/* Passes before, one product with everything its tile can do, passes after. */
+static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
+    const epi_graph *g = k->spec->graph;
+    epi_root *roots = epi_arena_alloc(arena, (size_t)(g->node_count + g->tensor_count) * sizeof *roots);
+    bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
+    if (!roots || !stored)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    int count = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_placement *s = &k->plan.placement[i];
+        if (s->leave > EPI_LEAVE_LOCAL)
+            roots[count++] = (epi_root){i, -1};
+        if (s->keep)
+            roots[count++] = (epi_root){i, -1};
+        if (s->before || s->after || s->keep || s->leave > EPI_LEAVE_LOCAL)
+            give_buffer(k, i, s->before ? kept_type(k, i, EPI_F32) : EPI_F32);
+        if (s->before)
+            add_step(k, i);
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int node = g->tensors[t].node;
+        if (!k->plan.placement[node].moved || has_home(k, node))
+            continue;
+        add_step(k, g->nodes[node].arg[0])->tensor = t; /* what stays; in its operand's place it is there */
+        give_tensor(k, node, t);
+        roots[count++] = (epi_root){node, t};
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        const epi_placement *s = &k->plan.placement[g->tensors[t].node];
+        bool exact =
+            !epi_dtype_in_f32(k->spec->types[t]) && k->homes[g->tensors[t].node].type == k->spec->types[t];
+        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied, */
+        stored[t] &=
+            !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are integers and f64 */
+        if (stored[t])
+            roots[count++] = (epi_root){g->tensors[t].node, t};
+    }
+    epi_status status = add_kernel(k, &k->plan, roots, count, err);
+    if (status != EPI_OK)
+        return status;
+    for (int i = 0; i < g->node_count; i++)
+        if (k->plan.placement[i].after)
+            add_step(k, i);
+    add_copies(k, stored);
+    return EPI_OK;
+}
+
+/* A freed stretch of the workspace, to be used again by a value of the same size. */
+typedef struct spare {
+    int64_t offset, bytes;
+} spare;
+
+static void give_spare(epi_steps *k, int node, epi_dtype type, spare *spares, int *count) {
+    int64_t bytes = buffer_bytes(k, node, type);
+    for (int i = *count - 1; i >= 0; i--)
+        if (spares[i].bytes == bytes) {
+            k->homes[node] = (epi_home){-1, spares[i].offset, type};
+            spares[i] = spares[--*count];
+            return;
+        }
+    give_buffer(k, node, type);
+}
+
+/* Is it another name of its operand, which has its home? */
+static bool shares_home(const epi_graph *g, int node) {
+    return node != EPI_NO_NODE && epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW;
+}
+
+/* Is this node the last one that needs the value? Outputs stay to the end, and so does what has two names. */
+static bool ends_with(const epi_graph *g, int value, int node) {
+    epi_use_list uses = epi_graph_uses(g, value);
+    if (shares_home(g, value))
+        return false;
+    for (int i = 0; i < uses.count; i++)
+        if (shares_home(g, uses.at[i].node))
+            return false;
+    return uses.count && uses.at[uses.count - 1].node == node;
+}
+
+/* Is every number of the one type one of the other, too? */
+static bool holds(epi_dtype type, epi_dtype other) {
+    return type == other || type == EPI_F64 || (type == EPI_F32 && epi_dtype_is_narrow(other));
+}
+
+/* May an update be made in this output, if another output has it as well? Not where it would be rounded there
+ * and the other one would have kept it: an output has its value rounded once, to its own type. */
+static bool holds_update(const epi_steps *k, int output) {
+    const epi_graph *g = k->spec->graph;
+    const epi_node *n = node_at(k, g->tensors[output].node);
+    epi_dtype type = k->spec->types[output];
+    bool all = true, others = true;
+    for (int a = 0; a < 3; a += 2) /* what it is made of: its first operand and the new elements */
+        all &= has_home(k, n->arg[a]) && holds(type, k->homes[n->arg[a]].type);
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        others &= g->tensors[t].node != g->tensors[output].node || holds(type, k->spec->types[t]);
+    return all || others;
+}
+
+/* A kernel for a product alone. */
+static epi_status add_product(epi_arena *arena, epi_steps *k, int node, epi_placement *stages,
+                              epi_error *err) {
+    epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
+    epi_root *root = epi_arena_alloc(arena, sizeof *root);
+    if (!plan || !root)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    plan->placement = stages;
+    epi_plan_product(k->spec->graph, node, plan);
+    *root = (epi_root){node, k->homes[node].tensor};
+    return add_kernel(k, plan, root, 1, err);
+}
+
+/* Every product by itself, every other operation a pass over memory. */
+static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
+    const epi_graph *g = k->spec->graph;
+    bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
+    spare *spares = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *spares);
+    epi_placement *stages = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *stages);
+    if (!stored || !spares || !stages)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_dtype between = k->spec->path == EPI_PATH_UNFUSED ? k->spec->type : EPI_F32;
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        int node = g->tensors[t].node;
+        bool rounds = k->spec->path == EPI_PATH_UNFUSED && epi_dtype_in_f32(k->spec->types[t]) &&
+                      holds(k->spec->types[t], between); /* as a chain of passes would */
+        bool moves = g->nodes[node].op == EPI_OP_UPDATE && holds_update(k, t);
+        if (!has_home(k, node) && (rounds || moves || k->spec->types[t] == between))
+            give_tensor(k, node, t);
+    }
+    int spare_count = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (g->live[i] && shares_home(g, i))
+            k->homes[i] = k->homes[n->arg[0]];
+        if (!g->live[i] || n->op == EPI_OP_INPUT || shares_home(g, i))
+            continue;
+        if (!has_home(k, i))
+            give_spare(k, i, kept_type(k, i, between), spares, &spare_count);
+        epi_status status = EPI_OK;
+        if (n->op == EPI_OP_MATMUL && !is_empty(k, i))
+            status = add_product(arena, k, i, stages, err);
+        else if (!is_empty(k, i))
+            add_step(k, i);
+        if (status != EPI_OK)
+            return status;
+        for (int a = 0; a < 3; a++) {
+            int arg = n->arg[a];
+            bool twice = (a > 0 && arg == n->arg[0]) || (a > 1 && arg == n->arg[1]);
+            if (arg != EPI_NO_NODE && !twice && ends_with(g, arg, i) && k->homes[arg].offset >= 0)
+                spares[spare_count++] =
+                    (spare){k->homes[arg].offset, buffer_bytes(k, arg, k->homes[arg].type)};
+        }
+    }
+    add_copies(k, stored);
+    return EPI_OK;
+}
+
+/* Everything that will be held in memory must be countable. */
+static epi_status check_sizes(const epi_steps *k, epi_error *err) {
+    const epi_graph *g = k->spec->graph;
+    const int64_t most = (int64_t)1 << 48;
+    for (int i = 0; i < g->node_count; i++) {
+        int64_t count = epi_axes_size(&g->nodes[i].axes, k->spec->sizes);
+        int64_t depth = epi_axes_size(&g->nodes[i].over, k->spec->sizes);
+        if ((g->live[i] || g->nodes[i].op == EPI_OP_INPUT) &&
+            (count < 0 || count > most || depth < 0 || depth > most))
+            return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",
+                            epi_node_label(g, i).text);
+    }
+    return EPI_OK;
+}
+
+bool epi_spec_has_empty(const epi_spec *spec) {
+    const epi_graph *g = spec->graph;
+    bool empty = false;
+    for (int i = 0; i < g->node_count && !empty; i++)
+        empty = g->live[i] && (epi_axes_size(&g->nodes[i].axes, spec->sizes) == 0 ||
+                               epi_axes_size(&g->nodes[i].over, spec->sizes) == 0);
+    return empty;
+}
+
+static void start_over(epi_steps *k) {
+    const epi_graph *g = k->spec->graph;
+    k->count = 0;
+    k->workspace = 64;
+    for (int i = 0; i < g->node_count; i++)
+        k->homes[i] = (epi_home){-1, -1, EPI_F32};
+    for (int t = 0; t < g->input_count; t++)
+        give_tensor(k, g->tensors[t].node, t);
+}
+
+epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *out, epi_error *err) {
+    const epi_graph *g = spec->graph;
+    size_t nodes = (size_t)g->node_count + 1;
+    *out = (epi_steps){.spec = spec};
+    out->said = epi_stored_find(arena, g, spec->types, spec->type);
+    out->homes = epi_arena_alloc(arena, nodes * sizeof *out->homes);
+    out->at = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * 2 * sizeof *out->at);
+    if (!out->said || !out->homes || !out->at)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return check_sizes(out, err);
+}
+
+/* Has an output an element? */
+static bool stores_any(const epi_spec *spec) {
+    const epi_graph *g = spec->graph;
+    bool any = false;
+    for (int t = g->input_count; t < g->tensor_count && !any; t++)
+        any = epi_axes_size(&g->tensors[t].axes, spec->sizes) > 0;
+    return any;
+}
+
+/* Tiles and rows without an element store nothing, also of what has fewer axes than they have, and would be
+ * there. A GPU's texts for open axes are one for all sizes. */
+static epi_status make_empty(epi_arena *arena, epi_steps *steps, epi_error *err) {
+    const char *reason = "an axis has no elements";
+    if (!stores_any(steps->spec)) {
+        snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", reason);
+        start_over(steps);
+        return EPI_OK;
+    }
+    if (steps->spec->open)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "%s, and not all results are empty: on a GPU an open axis has one at least", reason);
+    return epi_steps_unfuse(arena, steps, reason, err);
+}
+
+epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
+    steps->empty = epi_spec_has_empty(steps->spec);
+    if (steps->empty)
+        return make_empty(arena, steps, err);
+    if (steps->spec->path != EPI_PATH_FUSED)
+        return epi_steps_unfuse(arena, steps, "", err);
+    epi_status status = epi_plan_make(arena, steps->spec, &steps->plan, err);
+    if (status != EPI_OK)
+        return status;
+    for (int i = 0; i < steps->spec->graph->node_count && steps->plan.fused && !steps->updates; i++)
+        if (steps->plan.placement[i].moved)
+            return epi_steps_unfuse(arena, steps, "an update is a pass by itself", err);
+    if (!steps->plan.fused)
+        return epi_steps_unfuse(arena, steps, NULL, err);
+    for (int i = 0; i < steps->spec->graph->node_count && steps->pages && steps->plan.attention; i++)
+        if (epi_attention_is_paged(steps->spec->graph, steps->plan.attention, i)) {
+            steps->plan.placement[i].before = false;
+            steps->plan.placement[i].paged = true;
+        }
+    start_over(steps);
+    return list_fused(arena, steps, err);
+}
+
+epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err) {
+    steps->plan.fused = false;
+    if (reason)
+        snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", reason);
+    start_over(steps);
+    return list_unfused(arena, steps, err);
+}
+
+/* ---- in place ---- */
+
+/* Every axis of the rows' long tensors? */
+static bool is_long(const epi_plan *plan, const epi_axes *axes) {
+    return epi_axes_count_in(axes, &plan->rows) + epi_axes_count_in(axes, &plan->cols) ==
+           plan->rows.count + plan->cols.count;
+}
+
+static bool depends_on(const epi_graph *g, int node, int on) {
+    epi_arena scratch = {0};
+    bool *yes = epi_arena_alloc(&scratch, (size_t)g->node_count + 1);
+    for (int i = on; i <= node && yes; i++)
+        yes[i] = i == on || epi_node_takes(&g->nodes[i], yes);
+    bool depends = yes && node >= on && yes[node];
+    epi_arena_free(&scratch);
+    return depends;
+}
+
+/* On a tile of a product, or of attention's result: is the input read once, by a map that the output is made
+ * of? Then an element of it is read before the one that takes its place is there. */
+static bool is_added(const epi_graph *g, int output, int input) {
+    epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
+    int user = uses.count == 1 ? uses.at[0].node : EPI_NO_NODE;
+    return user != EPI_NO_NODE && epi_ops[g->nodes[user].op].cls == EPI_CLASS_MAP &&
+           depends_on(g, g->tensors[output].node, user);
+}
+
+/* Is the output made of the input by an update that a pass or a tile stores there, or of which it is a copy
+ * that is made last; and the input used by nothing else? */
+static bool is_updated(const epi_steps *k, int output, int input) {
+    const epi_graph *g = k->spec->graph;
+    int node = g->tensors[output].node, from = g->tensors[input].node;
+    return k->count && (!k->plan.fused || k->plan.placement[node].moved) &&
+           g->nodes[node].op == EPI_OP_UPDATE && g->nodes[node].arg[0] == from &&
+           epi_graph_uses(g, from).count == 1 && (!k->plan.fused || k->homes[node].tensor == output);
+}
+
+bool epi_steps_in_place(const epi_steps *k, int output, int input) {
+    const epi_graph *g = k->spec->graph;
+    if (input < 0 || input >= g->input_count || output < g->input_count || output >= g->tensor_count ||
+        k->spec->types[output] != k->spec->types[input])
+        return false;
+    const epi_axes *axes = &g->tensors[output].axes, *from = &g->tensors[input].axes;
+    bool may = axes->count == from->count, stored = false;
+    for (int i = 0; i < axes->count && may; i++)
+        may = epi_axis_equal(axes->at[i], from->at[i]);
+    if (may && is_updated(k, output, input))
+        return true;
+    if (!may || !k->plan.fused || !is_long(&k->plan, axes) ||
+        (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input)))
+        return false;
+    for (int i = 0; i < k->count && may; i++) {
+        const epi_step *s = &k->at[i];
+        int node = g->tensors[input].node;
+        for (int r = 0; r < s->root_count; r++)
+            stored |= s->roots[r].tensor == output;
+        if (s->tensor >= 0)
+            may &= s->node != node;
+        for (int a = 0; a < 3 && !s->plan && s->tensor < 0; a++)
+            may &= g->nodes[s->node].arg[a] != node;
+    }
+    epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
+    for (int i = 0; i < uses.count; i++) /* a table is read at other places than a row's own */
+        may &= uses.at[i].node == EPI_NO_NODE || epi_ops[g->nodes[uses.at[i].node].op].cls != EPI_CLASS_MOVE;
+    return may && stored;
+}
