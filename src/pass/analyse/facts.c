@@ -139,9 +139,7 @@ static epi_form flatten_mean(epi_facts *facts, int node) {
 /* How many operands it is a product of, if it is taken apart. */
 static int flat_operands(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
-    double number;
-    if (n->has_stored || (n->whole && facts->free) ||
-        (n->exact && epi_is_number(facts->g, n->arg[1], &number)))
+    if (n->has_stored || (n->whole && facts->free) || n->exact)
         return 0;
     return n->op == EPI_OP_NEG ? 1 : epi_op_has_factors(n->op) ? 2 : 0;
 }
