@@ -289,7 +289,7 @@ FUZZED := lang safetensors
 
 LIST_CHECKS = echo 'includes sh tests/test_includes.sh'; echo 'circles sh tests/test_circles.sh $(BUILD)/obj/src/cuda'; \
     echo 'install bash tests/test_install.sh $(BUILD)'; $(foreach f,$(TABLED),echo 'tables $(BUILD)/table --check $f';) \
-    $(foreach p,$(PLOTS),echo 'plot $(BUILD)/plot --check $(call plotted,$p)';) echo 'pages bash tests/test_pages.sh README.md docs/tutorial.md'
+    $(foreach p,$(PLOTS),echo 'plot $(BUILD)/plot --check $(call plotted,$p)';) echo 'pages bash tests/test_pages.sh README.md docs/tutorial.md docs/hacking.md'
 LIST_ASAN = echo '\# under AddressSanitizer and UndefinedBehaviorSanitizer:'; $(SUB) $(ASAN) list
 LIST_TSAN = echo '\# under ThreadSanitizer:'; echo 'properties $(BUILD)/tsan/test/properties'
 LIST_FUZZ = echo '\# on random input:'; \

@@ -2,7 +2,8 @@
 # test_pages.sh PAGE...: runs the sh blocks of a page in their order, as a reader would; those marked gpu only where there
 # is one, those marked slow not at all.
 #
-# A block that fails is shown with what it said. Nothing is compared with what the page says around it.
+# A block that fails is shown with what it said. Nothing is compared with what the page says around it. Then the links of all
+# pages lead somewhere, and the files and functions exist that the pages about the sources name.
 set -u
 passed=0 failed=0
 before=$(git status --porcelain 2>/dev/null)
@@ -44,7 +45,7 @@ rm -rf /tmp/epilog-tutorial
 that() { # what, a command
     if "${@:2}"; then passed=$((passed + 1)); else
         failed=$((failed + 1))
-        echo "README.md: not so: $1"
+        echo "${about:-README.md}: not so: $1"
     fi
 }
 that 'its examples leave nothing in the tree' test "$(git status --porcelain 2>/dev/null)" = "$before"
@@ -56,5 +57,33 @@ for variable in $(grep -rhoE 'getenv\("[A-Z_]+"\)' src cli | sed 's/.*"\(.*\)".*
     case $variable in HOME | TERM) continue ;; esac
     that "it names $variable" grep -q "$variable" README.md
 done
+
+# Links: the file is there, and the heading, as GitHub writes it in an address.
+has_heading() { # file, anchor
+    sed -n 's/^##* //p' "$1" | tr A-Z a-z | sed 's/[^a-z0-9 _-]//g; s/ /-/g' | grep -qx -- "$2"
+}
+for about in README.md docs/*.md; do
+    for link in $(grep -oE '\]\([^) ]+\)' "$about" | sed 's/^](//; s/)$//' | grep -vE '^https?:' | sort -u); do
+        file=${link%%#*}
+        file=${file:+$(dirname "$about")/$file}
+        that "the link $link leads to a file" test -e "${file:-$about}"
+        case $link in *.md#* | '#'*) that "the link $link leads to a heading" has_heading "${file:-$about}" "${link#*#}" ;; esac
+    done
+done
+
+# The pages about the sources: files by the end of their path, functions by their name.
+for about in docs/design.md docs/backends.md docs/numbers.md docs/hacking.md; do
+    for name in $(grep -oE '`[a-z0-9_*/.-]+\.(c|h|cuh|def|sh|epi|txt|py)`' "$about" | tr -d '`' | sort -u); do
+        that "there is $name" test -n "$(find . -path ./build -prune -o -path "*/$name" -print -quit)"
+    done
+    for name in $(grep -oE '`epi_[a-z0-9_]+`' "$about" | tr -d '`' | sort -u); do
+        that "there is $name" grep -rqw "$name" src include
+    done
+done
+about=docs/design.md
+that 'it has at most 250 lines' test "$(wc -l <docs/design.md)" -le 250
+about=docs/language.md
+that 'it has at most 1500 lines' test "$(wc -l <docs/language.md)" -le 1500
+
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
