@@ -96,36 +96,55 @@ def is_plain(module, query, keys, mask, dropout, more):
 
 class Causal(torch.Tensor):
     """A mask that nobody has made yet: a query sees the keys up to its own position, the last of them by a window. Whatever is done with
-    it is done with the mask that `make` answers; from then on it is a mask like any other, since it may have been changed."""
+    it is done with the mask that its Unmade makes; from then on it is a mask like any other, since it may have been changed."""
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, make, window, shape, dtype, device):
+    def __new__(cls, unmade, shape, dtype, device):
         mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
-        mask.make, mask.made, mask._epilog_window = make, None, window
+        mask.unmade = unmade
         return mask
 
     @classmethod
     def __torch_dispatch__(cls, function, kinds, args=(), kwargs=None):
         mask = args[0] if args else None
-        if function is torch.ops.aten.detach.default and mask.made is None:  # as checkpoints do with all that they are given
-            return Causal(mask.make, mask._epilog_window, mask.shape, mask.dtype, mask.device)
+        if function is torch.ops.aten.detach.default and mask.unmade.made is None:  # as checkpoints do with all that they are given
+            return Causal(mask.unmade, mask.shape, mask.dtype, mask.device)
         args, kwargs = tree_map_only(Causal, Causal.changed, (args, kwargs or {}))
         return function(*args, **kwargs)
 
+    @property
+    def _epilog_window(self):
+        return self.unmade.window
+
     def mask(self):
         """The mask itself, to be read."""
+        return self.unmade.mask()
+
+    def changed(self):
+        """The mask itself, which may be written to."""
+        self.unmade.window = None
+        return self.mask()
+
+
+class Unmade:
+    """What a Causal is to become, and all that were detached from it: they have one memory."""
+
+    def __init__(self, make, window):
+        self.make, self.window, self.made = make, window, None
+
+    def mask(self):
         if self.made is None:
             self.made = self.make()
         return self.made
 
-    def changed(self):
-        """The mask itself, which may be written to."""
-        self._epilog_window = None
-        return self.mask()
 
-    def __repr__(self):
-        return repr(self.changed())
+def by_mask(name):
+    return lambda self, *args, **kwargs: getattr(self.changed(), name)(*args, **kwargs)
+
+
+for method in ("__repr__", "__deepcopy__", "__reduce_ex__", "__array__", "__dlpack__", "numpy", "tolist", "data_ptr", "untyped_storage"):
+    setattr(Causal, method, by_mask(method))  # what does not come by way of the dispatcher
 
 
 def seen_through(mask, old):
@@ -165,7 +184,7 @@ def mask_of(old):
             kv_offset=kv_offset, attention_mask=attention_mask, dtype=dtype, config=config, device=device, **more, **kwargs)
         plain = allow_is_causal_skip and type(q_offset) is int and q_offset == kv_offset == 0 and q_length == kv_length
         compiling = torch.compiler.is_compiling()
-        plain = plain and (compiling or old != "sdpa" or kwargs.get("local_size") is not None)  # of a causal mask it has its own sign: none
+        plain = plain and not watched() and (compiling or old != "sdpa" or kwargs.get("local_size") is not None)  # of a causal mask it has its own sign: none
         if not plain or config is None or mask_function is None or not is_causal(config) or not is_full(attention_mask, kv_length):
             return carry(allow_is_causal_skip=allow_is_causal_skip)
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -176,7 +195,7 @@ def mask_of(old):
             mask = carry(allow_is_causal_skip=False)
             mask._epilog_window = window
             return mask
-        return Causal(functools.partial(carry, allow_is_causal_skip=False), window, (batch_size, 1, q_length, kv_length),
+        return Causal(Unmade(functools.partial(carry, allow_is_causal_skip=False), window), (batch_size, 1, q_length, kv_length),
                       torch.bool if old == "sdpa" else dtype, device)
     return make
 
@@ -209,6 +228,8 @@ def take_place(module):
         return f"{old} was asked for"
     if not is_causal(config):
         return "it is not causal (is_causal)"
+    if old == "sdpa" and getattr(module, "attn_logit_softcapping", None) is not None:
+        return "sdpa has no soft cap"
     if getattr(config, "output_attentions", False):
         return "the weights of attention are results (output_attentions)"
     if None in own(old, module) or current(old, module) != own(old, module):

@@ -184,12 +184,15 @@ class Names:
 
 
 def watched():
-    """Does someone look at, or change, what PyTorch's functions do? That of a default device changes none that a layer calls."""
+    """Does someone look at, or change, what PyTorch's functions do: a mode, a trace, a transform of torch.func? That of a default device
+    changes none that a layer calls."""
     if torch._C._len_torch_function_stack():
         for mode in torch.overrides._get_current_function_mode_stack():
             if type(mode) is not DeviceContext:
                 return True
-    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None
 
 
 class Tree:

@@ -7,6 +7,7 @@ from ._run import I32, I64, Plan, Tensor, differentiable, fake, forward_ad, refu
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
 watched, in_functorch = torch._C._len_torch_dispatch_stack, torch._C._are_functorch_transforms_active
+in_trace = torch._C._get_tracing_state  # of torch.jit.trace, or None
 
 
 class Op:
@@ -87,7 +88,7 @@ class Op:
     def __call__(self, *args, **kwargs):
         if self.into:
             return self.call_into(args, kwargs)
-        if not (is_compiling() or watched() or in_functorch() or autocast() or kwargs or forward_ad._current_level >= 0):
+        if not (is_compiling() or watched() or in_functorch() or in_trace() or autocast() or kwargs or forward_ad._current_level >= 0):
             outs = self.direct(*args)
             if outs is not None and outs is not False:
                 return outs
@@ -102,6 +103,8 @@ class Op:
             args = self.bind(args, kwargs)
         if forward_ad._current_level >= 0:
             refuse_tangents(self.program, args)
+        if not is_compiling() and in_trace():  # which leaves out what has no result, and sees no writing in lists
+            raise NotImplementedError(f"{self.name}: torch.jit.trace does not see results that are stored over inputs")
         if is_compiling() or watched():
             inputs, outputs, over = [i for _, i in self.into], [o for o, _ in self.into], dict(self.into)
             tensors = [a for i, a in enumerate(args) if isinstance(a, Tensor) and i not in inputs]
@@ -133,7 +136,7 @@ class Op:
         if forward_ad._current_level >= 0:
             refuse_tangents(self.program, args)
         args = self.prepared(args)
-        traced = is_compiling() or watched() or in_functorch() or any(type(a) not in PLAIN for a in args)
+        traced = is_compiling() or watched() or in_functorch() or in_trace() or any(type(a) not in PLAIN for a in args)
         outs = self.traced(args) if traced else differentiable(self.program, args, twice=self.twice)
         return outs[0] if self.results == 1 else tuple(outs)
 
@@ -148,7 +151,7 @@ class Op:
             else:
                 numbers.append(float(a))
                 mask |= 1 << i
-        if wrt and torch.is_grad_enabled():
+        if wrt and torch.is_grad_enabled() and (is_compiling() or not in_trace()):  # a trace serves whatever wants a gradient later
             return torch.ops.epilog.run_saving(self.line, self.name, ",".join(wrt), tensors, numbers, mask,
                                                self.twice)[:self.results]
         return torch.ops.epilog.run(self.line, self.name, tensors, numbers, mask, [], [])

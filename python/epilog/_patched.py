@@ -5,6 +5,7 @@ when). What a replaced module knows is made once, by epilog.apply, which is told
 find() looks whether all is still so, and gives the weights; where it is not, the module does as its class does. What it knows is not of
 one module, but of all that are as it: a copy of a module has it too, and its forward reads the copy's own weights.
 """
+import functools
 import inspect
 import sys
 from typing import NamedTuple
@@ -56,13 +57,31 @@ def as_before(module):
     return getattr(module, "_epilog_kind", type(module)).forward
 
 
-def epsilon(norm):
-    return norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
+def epsilon_of(family):
+    """What the norms of a family, or LayerNorm, call their epsilon."""
+    return "eps" if family is None or family.name == "Gemma2" else "variance_epsilon"
 
 
 def inner_of(act):
-    """What an activation of a class may be without being of another."""
-    return act.__dict__.get("act"), act.__dict__.get("approximate")
+    """What an activation of a class may be without being of another: by its value, which a copy has too."""
+    inner = act.__dict__.get("act")
+    if type(inner) is functools.partial:
+        inner = inner.func, inner.args, tuple(inner.keywords.items())
+    return getattr(inner, "__func__", inner), act.__dict__.get("approximate")
+
+
+class Arguments:
+    """What a forward takes behind hidden_states, by its own names, in its order, with its defaults."""
+
+    def __init__(self, forward):
+        found = [p for p in inspect.signature(forward).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD][2:]  # behind self and hidden_states
+        self.names, self.defaults = [p.name for p in found], {p.name: p.default for p in found}
+
+    def bind(self, args, kwargs):
+        """All of them by name; None where the forward has no such arguments."""
+        if args and (len(args) > len(self.names) or any([name in kwargs for name in self.names[:len(args)]])):
+            return None
+        return {**self.defaults, **dict(zip(self.names, args)), **kwargs}
 
 
 def own_scale(attention):
@@ -83,6 +102,10 @@ class Tables(NamedTuple):
     """What a known rotary embedding answers: of both tables the second half is the first once more."""
     cos: torch.Tensor
     sin: torch.Tensor
+
+    def written(self):
+        """Has someone written to them since? Of what is made under torch.inference_mode nobody knows, nor in a graph."""
+        return not torch.compiler.is_compiling() and any([not t.is_inference() and t._version for t in self])
 
 
 class Rotary:
@@ -105,12 +128,12 @@ class Layer:
 
     def __init__(self, layer, family):
         self.family, self.kind, self.forward = family.name, family.layer, family.layer.forward
+        self.arguments, self.eps_name = Arguments(self.forward), epsilon_of(family)
         kinds = {name: getattr(family, k) if type(k) is str else k for name, k in (LLAMA_TREE | MORE.get(self.family, {})).items()}
         kinds["mlp.act_fn"] = type(layer.mlp.act_fn) if hasattr(layer.mlp, "act_fn") else nn.SiLU
         need(None not in kinds.values(), f"the classes of {self.family} are not those of transformers")
         self.tree = Tree(kinds)
         found = found_in(self.tree, layer)
-        self.eps_name = "eps" if "eps" in found[NORM].__dict__ else "variance_epsilon"
         activation, self.facts = activation_of(found[ACT]), self.facts_of(found)
         need(activation, f"its activation {type(found[ACT]).__name__} has no text here")
         need(self.facts, "some of its numbers are not numbers, but tensors")
@@ -146,7 +169,9 @@ class Layer:
     def find(self, layer, x, tables):
         """The modules as they are now, and the weights; None where something is not as it was."""
         found = self.tree.find(layer) if is_kind(layer, self) and type(tables) is Tables else None
-        if type(found) is not list or self.facts_of(found) != self.facts or tables.cos.shape[-1] != self.size:
+        if type(found) is not list or self.facts_of(found) != self.facts or tables.written():
+            return None
+        if tables.cos.shape[1:] != (x.shape[1], self.size):
             return None
         weights = [weight_of(m) for m in found[NORM:]]
         first, second = weights[:1], weights[1:2] if self.head_norm else weights[1:]
@@ -185,14 +210,12 @@ def window_of(attention, x, mask, cache, dropout, more):
     return window if whole else None
 
 
-def layer_forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_values=None, use_cache=False,
-                  position_embeddings=None, **kwargs):
-    given = dict(attention_mask=attention_mask, position_ids=position_ids, past_key_values=past_key_values, use_cache=use_cache,
-                 position_embeddings=position_embeddings, **kwargs)
+def layer_forward(self, hidden_states, *args, **kwargs):
     parts = self.__dict__.get("_epilog")
-    found = parts.find(self, hidden_states, position_embeddings) if parts is not None else None
+    given = parts.arguments.bind(args, kwargs) if parts is not None else None
+    found = parts.find(self, hidden_states, given["position_embeddings"]) if given is not None else None
     if found is None:
-        return as_before(self)(self, hidden_states, **given)
+        return as_before(self)(self, hidden_states, *args, **kwargs)
     return layer_run(parts, found, hidden_states, **given)
 
 
@@ -234,11 +257,11 @@ def gpt2_tree(kinds, family, act):
 
 
 class Block:
-    """What a patched block of GPT-2 knows: as Layer, and the names of forward's arguments, in order."""
+    """What a patched block of GPT-2 knows: as Layer."""
 
     def __init__(self, block, family):
         self.kind, self.forward = family.layer, family.layer.forward
-        self.names = list(inspect.signature(family.layer.forward).parameters)[2:]
+        self.arguments = Arguments(self.forward)
         need(not hasattr(block, "crossattention"), "it has cross-attention")
         self.tree = gpt2_tree(GPT2_TREE, family, getattr(block.mlp, "act", None))
         found = found_in(self.tree, block)
@@ -261,7 +284,7 @@ class Block:
         if type(found) is not list or self.facts_of(found) != self.facts:
             return None
         first, attention, qkv, out, _, dropout, second, _, up, down, _, last = found
-        if (block.training and (dropout.p or last.p)) or (attention.reorder_and_upcast_attn
+        if any([m.training and m.p for m in (dropout, last)]) or (attention.reorder_and_upcast_attn
                                                           and attention.config._attn_implementation.endswith("eager")):
             return None
         weights = [get(m) for m in (first, qkv, out, second, up, down) for get in (weight_of, bias_of)]
@@ -269,10 +292,9 @@ class Block:
 
 
 def gpt2_forward(self, hidden_states, *args, **kwargs):
-    parts, given = self.__dict__.get("_epilog"), dict(kwargs)
-    if parts is not None:
-        given.update(zip(parts.names, args))
-    found = parts.find(self, hidden_states, given) if parts is not None else None
+    parts = self.__dict__.get("_epilog")
+    given = parts.arguments.bind(args, kwargs) if parts is not None else None
+    found = parts.find(self, hidden_states, given) if given is not None else None
     if found is None:
         return as_before(self)(self, hidden_states, *args, **kwargs)
     return gpt2_run(parts, found, hidden_states, **given)
@@ -299,7 +321,7 @@ class Norm:
 
     def __init__(self, kind, family):
         program = layer_norm if family is None else gemma_norm if family.name == "Gemma2" else rms_norm
-        self.kind, self.forward, self.program = kind, own_forward(kind), program
+        self.kind, self.forward, self.program, self.eps_name = kind, own_forward(kind), program, epsilon_of(family)
         need(self.forward is not None, f"{kind.__name__} has not the forward that it was written with")
         self.names = Names([self.forward])
         need(self.names.why is None, self.names.why)
@@ -307,7 +329,7 @@ class Norm:
     def find(self, norm, x, bias):
         """The program and the weights; None where something is not as it was. Under autocast what is not f32 is PyTorch's to cast."""
         given = [weight_of(norm), bias_of(norm)] if bias else [weight_of(norm)]
-        plain = is_kind(norm, self) and are_numbers((epsilon(norm),)) and fit(x, given) and not watched() and self.names.changed() is None
+        plain = is_kind(norm, self) and are_numbers((norm.__dict__[self.eps_name],)) and fit(x, given) and not watched() and self.names.changed() is None
         return given if plain and (x.dtype == torch.float32 or not torch.is_autocast_enabled(x.device.type)) else None
 
 
@@ -316,7 +338,7 @@ def norm_forward(self, hidden_states):
     given = parts.find(self, hidden_states, False) if parts is not None else None
     if given is None:
         return as_before(self)(self, hidden_states)
-    return parts.program(rows(hidden_states), *given, epsilon(self)).view(hidden_states.shape)
+    return parts.program(rows(hidden_states), *given, self.__dict__[parts.eps_name]).view(hidden_states.shape)
 
 
 def layer_norm_forward(self, input):

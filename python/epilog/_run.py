@@ -171,8 +171,8 @@ class Plan:
         at = 0
         for i, a in enumerate(args):
             if isinstance(a, Tensor):
-                if a.is_neg():
-                    a = a.resolve_neg()
+                if a.is_neg() or a._is_zerotensor():  # whose elements are not in memory as they are
+                    a = a.clone()
                     held = (held, a)
                 pointer, stride = a.data_ptr(), 0
                 if not a.is_contiguous():

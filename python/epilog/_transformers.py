@@ -166,9 +166,9 @@ def restore(model):
     for module in model.modules():
         if is_ours(getattr(module, "config", None)):
             give_back(module.config)
+        if "_epilog_kind" in vars(type(module)):  # else someone may have made another class of it, which does as the one before
+            module.__class__ = type(module)._epilog_kind
         if "_epilog" in module.__dict__:
             del module._epilog
-            if "_epilog_kind" in vars(type(module)):  # else someone made another class of it, which does as the one before
-                module.__class__ = type(module)._epilog_kind
             count += 1
     return count

@@ -1,6 +1,7 @@
 """epilog.apply replaces exactly what it knows, and looks again at each call: whatever else a model is made of, or becomes, it computes
 what it would without Epilog. Each case is made before apply and after it."""
 import copy
+import pickle
 import warnings
 
 import pytest
@@ -723,3 +724,178 @@ def test_outputs_are_of_their_class(name):
     epilog.apply(model)
     found, expected = (m(input_ids=data()[0], labels=data()[1]) for m in (model, plain))
     assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_attribute_that_norms_do_not_read(when, called):
+    """Norms of Llama call their epsilon otherwise."""
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    def change(m):
+        for norm in m.modules():
+            if isinstance(norm, llama.LlamaRMSNorm):
+                norm.eps = 0.5
+    change(plain)
+    if when == "before":
+        change(model)
+    epilog.apply(model)
+    if when == "after":
+        change(model)
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert called.count("layer") == 2
+
+
+def test_dropout_that_is_on_by_itself(called):
+    """Of a model in eval(), as ensembles of one model have it."""
+    model, plain = make("GPT2").eval(), make("GPT2").eval()
+    epilog.apply(model)
+    for m in (model, plain):
+        for block in m.transformer.h:
+            block.attn.resid_dropout.p = 0.5
+            block.attn.resid_dropout.train()
+    torch.manual_seed(3)
+    found = logits(model)
+    torch.manual_seed(3)
+    torch.testing.assert_close(found, logits(plain), rtol=1e-4, atol=1e-4)
+    assert "layer" not in called
+
+
+@pytest.mark.parametrize("name", ["Llama", "Gemma2"])
+def test_arguments_in_order(name):
+    """As the class of a layer has them, which is not the same in all families."""
+    model, plain = eager_pair(name)
+    x, positions = torch.randn(2, 10, 32), torch.arange(10)[None]
+    def run(m):
+        mask = masking_utils.create_causal_mask(config=m.config, inputs_embeds=x, attention_mask=None, past_key_values=None, position_ids=positions)
+        tables = m.model.rotary_emb(x, positions)
+        with torch.no_grad():
+            return m.model.layers[1](x, tables, mask) if name == "Gemma2" else m.model.layers[1](x, mask, None, None, False, tables)
+    torch.testing.assert_close(run(model), run(plain), rtol=1e-4, atol=1e-4)
+    with pytest.raises(TypeError, match="multiple values"):
+        model.model.layers[1](x, None, attention_mask=None, position_embeddings=None)
+
+
+class Embedded(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(inputs_embeds=x, use_cache=False).logits
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("old", ["sdpa", "eager"])
+def test_traces(old):
+    """What torch.jit.trace sees is computed with other tensors later."""
+    model, plain = eager_pair(old=old)
+    first, second = torch.randn(2, 2, 10, 32)
+    traced = torch.jit.trace(Embedded(model), first, strict=False, check_trace=False)
+    torch.testing.assert_close(traced(second), Embedded(plain)(second), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Gemma2", "GPT2"])
+def test_transforms_of_functions(name):
+    model, plain, ids = make(name), make(name), data()[0]
+    epilog.apply(model)
+    def gradient(m):
+        def loss(weights):
+            return torch.func.functional_call(m, weights, kwargs=dict(input_ids=ids, labels=ids, use_cache=False)).loss
+        return torch.func.grad(loss)({n: p.detach() for n, p in m.named_parameters()})
+    found, expected = gradient(model), gradient(plain)
+    for n in expected:
+        torch.testing.assert_close(found[n], expected[n], rtol=1e-3, atol=1e-4)
+
+
+class Counted(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, function, kinds, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        return 1.5 * out if function is torch.ops.aten.silu.default else out
+
+
+def test_modes_of_the_dispatcher(called):
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    epilog.apply(model)
+    with Counted():
+        assert torch.equal(logits(model), logits(plain)) and not called
+
+
+def test_one_position_for_all(called):
+    model, plain = eager_pair(old="sdpa")
+    position = torch.tensor([[3]])
+    torch.testing.assert_close(logits(model, position_ids=position), logits(plain, position_ids=position), rtol=1e-4, atol=1e-4)
+
+
+def test_tables_that_someone_writes_to(called):
+    model, plain = eager_pair(old="sdpa")
+    def other(tables):
+        tables[0][..., 4:] = 0.5
+        return tables
+    torch.testing.assert_close(by_layers(model, None, other), by_layers(plain, None, other), rtol=1e-4, atol=1e-4)
+    assert "layer" not in called
+
+
+def a_mask(model):
+    return masking_utils.create_causal_mask(config=model.config, inputs_embeds=torch.zeros(2, 10, 32), attention_mask=None, past_key_values=None,
+                                            position_ids=torch.arange(10)[None])
+
+
+def written_behind(mask):
+    other = mask.detach()
+    mask.fill_(2.0)
+    return other.clone()
+
+
+@pytest.mark.parametrize("read", [lambda m: torch.from_numpy(m.numpy()), lambda m: torch.tensor(m.tolist()), lambda m: copy.deepcopy(m).clone(),
+                                  lambda m: torch.from_dlpack(m), lambda m: pickle.loads(pickle.dumps(m)).clone(), lambda m: m[:, :, 2:] + 0,
+                                  lambda m: torch.where(m < 0, 1, 0), lambda m: torch.tensor(float(m.data_ptr() != 0)), written_behind])
+def test_masks_are_read_as_any_other(read):
+    model, plain = eager_pair()
+    mask = a_mask(model)
+    assert mask._epilog_window == 0
+    assert torch.equal(read(mask), read(a_mask(plain))) and mask._epilog_window is None
+
+
+def test_a_class_of_another_around_it():
+    """What is replaced, then parametrized, restored, and plain again."""
+    model, plain = make("Llama").eval(), make("Llama").eval()
+    epilog.apply(model)
+    nn.utils.parametrize.register_parametrization(model.model.norm, "weight", Times3())
+    epilog.restore(model)
+    nn.utils.parametrize.remove_parametrizations(model.model.norm, "weight", leave_parametrized=False)
+    epilog.apply(model)
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert torch.equal(logits(model.double()), logits(plain.double()))
+
+
+def test_what_an_activation_holds_in_a_graph(called):
+    """Is compared by its value: Gemma's GELU is a function of some arguments."""
+    torch._dynamo.reset()
+    model, plain = make("Gemma2").eval(), make("Gemma2").eval()
+    epilog.apply(model)
+    close(logits(torch.compile(model, backend="eager")), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert called.count("layer") + called.count("rest") == 2
+    torch._dynamo.reset()
+    model.model.layers[0].mlp.act_fn.act.keywords["approximate"] = plain.model.layers[0].mlp.act_fn.act.keywords["approximate"] = "none"
+    called.clear()
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    assert called.count("layer") + called.count("rest") == 1
+
+
+def test_pickle_refuses(tmp_path):
+    model = make("Llama")
+    epilog.apply(model)
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(model)
+    epilog.restore(model)
+    pickle.loads(pickle.dumps(model))
+    epilog.apply(model)
+    model.save_pretrained(tmp_path)
+    assert "epilog" not in (tmp_path / "config.json").read_text()
+
+
+def test_a_soft_cap_that_sdpa_has_not():
+    model = make("Gemma2").eval()
+    model.config._attn_implementation = "sdpa"
+    assert ("model.layers.0.self_attn", "attention itself stays the model's: sdpa has no soft cap") in epilog.apply(model).left
+    with pytest.raises(ValueError, match="softcap"):
+        logits(model)

@@ -555,3 +555,27 @@ def test_memory():
     assert again.program.memory == 8_000_000 and torch.equal(again(x, w, y), l)
     with pytest.raises(epilog.EpilogError, match="loss needs"):
         epilog.op(LOSS, memory=1000)(x.detach(), w.detach(), y)
+
+
+def test_zeros_that_are_not_in_memory():
+    """As PyTorch's own derivatives make them: a tensor without memory that is not without elements."""
+    f, w = epilog.op("f(x[T,D], w[F,D]) -> y[T,F] { y = exp(x @ w) }"), torch.ones(5, 8)
+    for _ in range(2):
+        assert torch.equal(f(torch._efficientzerotensor((4, 8)), w), torch.ones(4, 5))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_traced():
+    """torch.jit.trace sees an operation, and no numbers that happen to come out of it."""
+    f, momentum = epilog.op("f(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }"), epilog.op("g(w[N], d[N]) -> v[N] { v = w + d }", into={"v": "w"})
+    x, w, other = torch.randn(4, 8), torch.randn(5, 8), torch.randn(4, 8)
+    f(x, w)
+    torch.testing.assert_close(torch.jit.trace(lambda x: f(x, w), x)(other), other @ w.T)
+    layer = epilog.nn.Linear(8, 5)
+    traced = torch.jit.trace(layer, x)
+    torch.testing.assert_close(traced(other), layer(other))
+    traced(other.requires_grad_()).sum().backward()
+    torch.testing.assert_close(layer.weight.grad, other.detach().sum(0).expand(5, 8))
+    torch.testing.assert_close(other.grad, layer.weight.detach().sum(0).expand(4, 8))
+    with pytest.raises(NotImplementedError, match="torch.jit.trace does not see"):
+        torch.jit.trace(lambda a, b: momentum(a.clone(), b), (x[0], x[1]))
