@@ -17,6 +17,8 @@
  *     rewritten      what the algebra makes of it
  *
  * Pages are Markdown; tests/messages.txt is one, too, with the messages about texts.
+ *
+ *     docs --update PAGE...    writes the messages of today into the `text` blocks behind `epi-error`
  */
 #include <ctype.h>
 
@@ -34,6 +36,7 @@ typedef struct block {
 
 static epi_context *context;
 static const char *path; /* of the file */
+static bool updates;     /* pages get the messages of today */
 
 static bool is(const block *b, const char *kind) {
     size_t n = strcspn(b->info, " ");
@@ -360,6 +363,23 @@ static bool check_error(const block *b, const block *expected) {
     return same_text(expected, got);
 }
 
+/* The page with the messages of today, and the caret and line that go with them. */
+static bool update(const char *text, const block *blocks, int count) {
+    FILE *out = fopen(path, "w");
+    const char *done = text;
+    for (int i = 0; i + 1 < count && out; i++) {
+        const block *to = &blocks[i + 1];
+        epi_error err;
+        char got[2048];
+        if (!is(&blocks[i], "epi-error") || !is(to, "text") || !fails(&blocks[i], &err))
+            continue;
+        epi_error_format(&err, got, sizeof got);
+        fprintf(out, "%.*s%s\n", (int)(to->text - done), done, got);
+        done = to->text + to->length;
+    }
+    return out && fprintf(out, "%s", done) >= 0 && fclose(out) == 0;
+}
+
 /* Prints the outputs of a program on one path, a line each. */
 static bool print_values(const block *b, const epi_program *p, epi_path way, char *out) {
     problem r;
@@ -569,6 +589,11 @@ static bool check_file(void) {
         check_llms(text);
     memset(blocks, 0, sizeof blocks);
     int count = find_blocks(text, blocks);
+    if (updates) {
+        bool ok = update(text, blocks, count);
+        free(text);
+        return ok;
+    }
     for (int i = 0; i < count; i++)
         if (!strncmp(blocks[i].info, "epi", 3))
             *(check_block(&blocks[i], &blocks[i + 1]) ? &passed : &failed_count) += 1;
@@ -578,15 +603,16 @@ static bool check_file(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2 || epi_context_open(&context, NULL) != EPI_OK) {
-        printf("usage: test_docs PAGE.md... PROGRAMS.epi...\n");
+        printf("usage: test_docs [--update] PAGE.md... PROGRAMS.epi...\n");
         return 1;
     }
-    for (int i = 1; i < argc; i++) {
+    updates = !strcmp(argv[1], "--update");
+    for (int i = 1 + updates; i < argc; i++) {
         path = argv[i];
         if (!check_file())
             return 1;
     }
-    for (int i = 0; i < OPS; i++)
+    for (int i = 0; i < OPS && !updates; i++)
         if (ops[i][0] && !seen[i]) {
             printf("the operation '%s' has no example\n", ops[i]);
             failed_count++;

@@ -76,8 +76,8 @@ typedef struct epi_cuda_kernel {
     int device;
     uint64_t refused;           /* configurations that the compiler found slow, as bits */
     uint64_t refused_attention; /* and those of attention */
-    const struct epi_cuda_kernel
-        *like;      /* the form that this one has the texts and cubins of; NULL: its own */
+    /* The form that this one has the texts and cubins of; NULL: its own. */
+    const struct epi_cuda_kernel *like;
     char note[256]; /* what the cache had to say */
 } epi_cuda_kernel;
 

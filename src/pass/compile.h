@@ -80,8 +80,8 @@ typedef struct epi_compile {
     epi_spec *spec; /* its graph becomes the one that was cut */
     const epi_backend_limits *limits;
     bool narrows; /* outputs of 16 bits are rounded before anything is made of them (narrow.h) */
-    const char
-        *left; /* why the algebra leaves the program as it is; NULL: it may rewrite it, if that is cheaper */
+    /* Why the algebra leaves the program as it is; NULL: it may rewrite it, if that is cheaper. */
+    const char *left;
     const epi_graph *same; /* what another kernel's algebra made of it, which this one has to take, or NULL */
     epi_rewriting *rewriting;
     epi_cut *cut; /* no parts: the program is one kernel, or runs as passes */
