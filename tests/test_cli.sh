@@ -124,6 +124,9 @@ expect 0 '^algebra    [0-9]* .*takes sums of products in another order' explain 
 expect 0 '3 parts, and 2 values between them' explain "${layer[@]}" --passes
 expect 0 'not tried: the options say that it stays as it is written' explain "${layer[@]}" --passes --algebra written
 expect 0 'one kernel is enough' explain softmax --dims T=8,D=16 --passes
+echo 'f(x[T,D], w[F,D]) -> (y[T,F], i: i32[T]) { y = x @ w  i = argmax(y, F) }' >choice.epi
+expect 0 'more: 1 value made once' explain choice.epi --dims T=8,D=16,F=600 --passes
+rm choice.epi
 expect 2 'give --dims' explain softmax --passes
 expect 2 'give one of them' explain "${layer[@]}" --passes --after cut
 expect 2 "there is no pass 'fuse'" explain "${layer[@]}" --after fuse

@@ -19,12 +19,20 @@ static void begin_note(epi_text *out) {
     epi_text_add(out, "%*s", INDENT, "");
 }
 
+/* What an operation is called here: some have no name in a text. */
+static const char *name_of(int op) {
+    return op == EPI_OP_INPUT   ? "input"
+           : op == EPI_OP_CONST ? "number"
+           : op == EPI_OP_ONCE  ? "value made once"
+                                : epi_ops[op].text;
+}
+
 /* Operations that there are fewer of than before, or more. */
 static bool add_difference(const int *less, const int *more, const char *word, epi_text *out) {
     const char *before = word;
     for (int op = 0; op < EPI_OP_COUNT; op++)
         if (more[op] > less[op]) {
-            epi_text_add(out, "%s%d %s", before, more[op] - less[op], epi_ops[op].text);
+            epi_text_add(out, "%s%d %s", before, more[op] - less[op], name_of(op));
             before = ", ";
         }
     return before != word;
