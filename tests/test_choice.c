@@ -208,6 +208,11 @@ static const char *const untaken[] = {
     "f(x[T,D]) -> y[T,D] { e = x > 0 and x < 10  y = where(e, exp(x - where(not e, 0, max(x, D))), 0) }",
     "f(x[T,D], w[N,D]) -> y[T,D] { e = x > 0 and x < 10  t = where(index(N) < 12 + 100*e, inf, -inf)\n"
     "  y = where(e, x*sigmoid(mean(t, N)), 0) }",
+    /* a sum of products beyond any of them, and a maximum that is none along the axis of the sum */
+    "f(x[T,D], w[N,D]) -> y[T,D] { e = x > 0 and x < 10  i = index(N) < 2\n"
+    "  y = where(e, x*rsqrt(1.5 - i @ (i*(not e))), 0) }",
+    "f(x[T,D], w[N,D]) -> y[T,D] { e = x > 0 and x < 10  v = e + 0*index(N)\n"
+    "  y = where(e, x/sum(v == max(v, D), N), 0) }",
     "f(x[T,D], w[N,D]) -> y[T,N] { y = where(x > 0 and x < 10, x*log(x), 0) @ w }",
     "f(x[T,D], w[N,D]) -> y[T,N] { y = relu(where(x > 0 and x < 10, x/sqrt(x), 0) @ w) }",
 };

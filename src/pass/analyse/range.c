@@ -125,21 +125,26 @@ static bool is_below_top(const epi_graph *g, const epi_node *n, const epi_range 
     return false;
 }
 
-/* Is it x == max(x, X), which holds somewhere? */
-static bool is_found(const epi_graph *g, const epi_node *n) {
-    const epi_node *top = n->op == EPI_OP_EQ ? &g->nodes[n->arg[1]] : n;
+/* Does the sum count where x == max(x, X) along X? That holds somewhere. */
+static bool is_found(const epi_graph *g, const epi_node *sum, const epi_range *at) {
+    const epi_node *n = &g->nodes[sum->arg[0]], *top = n->op == EPI_OP_EQ ? &g->nodes[n->arg[1]] : n;
     return n->op == EPI_OP_EQ && (top->op == EPI_OP_RMAX || top->op == EPI_OP_RMIN) &&
-           top->arg[0] == n->arg[0];
+           top->arg[0] == n->arg[0] && epi_axes_include(&sum->over, &top->over) && !at[n->arg[0]].nan;
 }
 
-static epi_range folded(const epi_graph *g, const epi_node *n, epi_range a) {
-    if (n->op == EPI_OP_SUM && is_found(g, &g->nodes[n->arg[0]]))
+/* Of one element or more. */
+static epi_range summed(epi_range a) {
+    return (epi_range){a.low < 0 ? bounded(a.low * MOST) : a.low, a.high > 0 ? fmax(a.high, MOST) : a.high,
+                       a.nan};
+}
+
+static epi_range folded(const epi_graph *g, const epi_node *n, const epi_range *at) {
+    epi_range a = at[n->arg[0]];
+    if (n->op == EPI_OP_SUM && is_found(g, n, at))
         return between(1, MOST, false);
     a.nan |= epi_ops[n->op].adds && a.low == -INFINITY && a.high == INFINITY;
     switch (n->op) {
-    case EPI_OP_SUM:
-        return (epi_range){a.low < 0 ? bounded(a.low * MOST) : a.low,
-                           a.high > 0 ? fmax(a.high, MOST) : a.high, a.nan};
+    case EPI_OP_SUM: return summed(a);
     case EPI_OP_VAR: return epi_is_finite(&a) ? between(0, MOST, false) : unknown;
     case EPI_OP_LOGSUMEXP: return (epi_range){a.low, fmax(a.high, MOST), a.nan};
     default: return a;
@@ -197,10 +202,10 @@ epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *a
         return at[arg[0]];
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_MAP: return mapped(g, n, at, chooses);
-    case EPI_CLASS_REDUCE: return folded(g, n, at[arg[0]]);
+    case EPI_CLASS_REDUCE: return folded(g, n, at);
     case EPI_CLASS_SPLIT: return arg[1] == EPI_NO_NODE ? at[arg[0]] : either(at[arg[0]], at[arg[1]]);
     case EPI_CLASS_VIEW: return at[arg[0]];
-    case EPI_CLASS_PRODUCT: return multiplied(at[arg[0]], at[arg[1]]);
+    case EPI_CLASS_PRODUCT: return summed(multiplied(at[arg[0]], at[arg[1]]));
     case EPI_CLASS_MOVE: {
         epi_range a = either(at[arg[0]], (epi_range){0, 0, false});
         if (n->op == EPI_OP_SCATTER)
