@@ -386,8 +386,8 @@ static void test_home(void) {
 /* ---- forward and backward apart ---- */
 
 /* The backward reads a statistic as the forward had it, although a result has it in 16 bits; so it does what
- * is made of f32 inputs and of integers, where the text or the caller says the type; and the size of an axis
- * that none of its tensors has. */
+ * is made of f32 inputs and of integers, where the text or the caller says the type; no result of 16 bits
+ * where the others may have more; and the size of an axis that none of its tensors has. */
 typedef struct pair {
     const char *text, *dims, *wrt[3];
     int count;
@@ -423,6 +423,17 @@ static const pair pairs[] = {
      {"a", "w"},
      2},
     {"f(x[E,T], w[E,S]) -> y { y = mean((x @ w)**2, T, S) }", "E=20,T=30,S=40", {"w"}, 1},
+    {"f(x[T,E]) -> (z: bf16[T,E], y[T,E]) { z = 100*x  y = sin(z) }", "T=30,E=50", {"x"}, 1},
+    {"f(x[T,E]) -> (z: bf16[T,E], y[T,E]) { z = x  y = sin(100*x) }", "T=30,E=50", {"x"}, 1},
+    {"f(x[T,D], g[D], seed: i32) -> y[D] { y = sin(g*again(sum(uniform(seed, T), T))) }",
+     "T=30,D=40",
+     {"g"},
+     1},
+    {"f(x[T,D], g[D], i: i32[T], b[V]) -> y[D] {\n"
+     "  y = sin(g*again(sum(again(scatter(1 + 0*i, i, V))**2, V))/99) }",
+     "T=30,D=40,V=20",
+     {"g"},
+     1},
     {"f(x[T,2*F], w[F]) -> y[F] { y = w*size(2*F)/size(T) + w*sum(index(T), T) }", "T=30,F=40", {"w"}, 1},
 };
 

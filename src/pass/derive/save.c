@@ -159,16 +159,19 @@ static epi_dtype saved_type(const split *s, int node) {
     return epi_stored_type(s->said[node], is_short(s, node), EPI_DTYPE_COUNT);
 }
 
-/* The output that stands for this value, or -1. An integer does not. What is wide or short beside other
- * values, and would be saved as f32, does in f32 alone: the forward has made the others of it before it was
- * rounded, and exp(s - l) of a rounded l is another value. */
+/* The output that stands for this value, or -1. An integer does not, nor does one that has fewer digits than
+ * the value would be saved with. What is wide or short beside other values, and would be saved as f32, does in
+ * f32 alone: the forward has made the others of it before it was rounded, and exp(s - l) of a rounded l is
+ * another value. */
 static int result_of(const split *s, int node) {
+    epi_dtype type = saved_type(s, node);
     bool beside = is_short(s, node) && s->g.nodes[node].axes.count < s->longest;
-    bool exact = saved_type(s, node) == EPI_F32 && (beside || s->wide[node]);
+    bool exact = type == EPI_F32 && (beside || s->wide[node]);
     for (int t = s->g.input_count; t < s->g.input_count + s->results; t++) {
         const epi_tensor_decl *d = &s->g.tensors[t];
-        bool f32 = d->has_type ? d->type == EPI_F32 : !d->axes.count;
-        if (d->node == node && epi_has_gradient(d) && (f32 || !exact))
+        bool suffices =
+            d->has_type ? d->type == EPI_F32 || (!exact && d->type == type) : !exact || !d->axes.count;
+        if (d->node == node && epi_has_gradient(d) && suffices)
             return t;
     }
     return -1;
@@ -532,8 +535,19 @@ static void find_made(const split *s, bool *made) {
             made[g->nodes[i].arg[a]] = true;
 }
 
-/* The size of an axis, and positions along it, are in the backward only if a tensor of it has the axis: else
- * they are saved, too. */
+/* Does the forward make it along an axis whose size its operands do not tell, and nothing that is known? */
+static bool lacks_size(const split *s, int node, const bool *known) {
+    const epi_node *n = &s->g.nodes[node];
+    bool tells = n->op != EPI_OP_SIZE && n->op != EPI_OP_INDEX && n->op != EPI_OP_SCATTER &&
+                 epi_ops[n->op].cls != EPI_CLASS_RANDOM;
+    bool lacks = false;
+    for (int i = 0; i < n->over.count && !tells && !s->backward[node]; i++)
+        lacks |= !known[n->over.at[i].dim];
+    return lacks;
+}
+
+/* The size of an axis, positions and random numbers along it are in the backward only if a tensor of it has
+ * the axis: else they are saved, too. */
 static void save_sizes(split *s) {
     const epi_graph *g = &s->g;
     bool *made = epi_arena_alloc(g->arena, (size_t)g->node_count + 1);
@@ -550,11 +564,9 @@ static void save_sizes(split *s) {
             note_axes(known, &declared);
     }
     for (int i = 0; i < g->node_count; i++) {
-        const epi_node *n = &g->nodes[i];
-        if (made[i] && (n->op == EPI_OP_SIZE || n->op == EPI_OP_INDEX))
-            s->saved[i] = !known[n->over.at[0].dim];
+        s->saved[i] |= made[i] && lacks_size(s, i, known);
         if (made[i])
-            note_axes(known, &n->axes);
+            note_axes(known, &g->nodes[i].axes);
     }
 }
 
@@ -611,7 +623,8 @@ static void write_backward(const split *s, const epi_tensor_decl *saved, int sav
         if (s->saved[g->tensors[t].node])
             tensors[count++] = g->tensors[t];
     for (int t = g->input_count; t < g->input_count + s->results; t++)
-        if (s->saved[g->tensors[t].node] && result_of(s, g->tensors[t].node) == t)
+        if (s->saved[g->tensors[t].node] && g->nodes[g->tensors[t].node].op != EPI_OP_INPUT &&
+            result_of(s, g->tensors[t].node) == t)
             tensors[count++] = g->tensors[t];
     for (int i = 0; i < saved_count; i++)
         tensors[count++] = saved[i];
