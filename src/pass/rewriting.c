@@ -38,12 +38,12 @@ typedef struct search {
     const epi_graph *written;   /* and what the algebra begins with */
     epi_algebra_choice *choice;
     epi_candidate *best, *other;
-    epi_error broken; /* a mistake of our own in one of the passes */
+    epi_error broken; /* a mistake of our own in one of the passes, or no memory for it */
 } search;
 
 static void try_one(search *s, epi_candidate *t) {
     try_choice(s->plain, s->written, s->choice, t);
-    if (t->refused.status == EPI_ERR_INTERNAL)
+    if (t->refused.status == EPI_ERR_INTERNAL || t->refused.status == EPI_ERR_MEMORY)
         s->broken = t->refused;
 }
 
