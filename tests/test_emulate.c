@@ -1665,6 +1665,9 @@ static const struct {
     {{"../tests/attention", "prefix_keys", "B=2,H=1,G=2,S=384,R=384,E=16,F=16", 0},
      EPI_BF16,
      "attention_mma_pair_64x32_d64"},
+    {{"../tests/attention", "quotient", "B=1,H=1,S=130,R=150,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_128x128_d64"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];

@@ -544,7 +544,7 @@ static bool is_plain(epi_attention_design *d, int v) {
                 return false;
             continue;
         }
-        bool by = s->kind == EPI_INSTR_MAP && s->op == EPI_OP_DIV && s->arg[0] == value;
+        bool by = s->kind == EPI_INSTR_MAP && s->op == EPI_OP_DIV && s->inverse && s->arg[0] == value;
         bool times =
             s->kind == EPI_INSTR_MAP && s->op == EPI_OP_MUL && (s->arg[0] == value || s->arg[1] == value);
         if ((!by && !times) || stores || t->values[s->arg[s->arg[0] == value]].scale != EPI_SCALE_NONE)

@@ -57,7 +57,7 @@ static int find_scale(const epi_attention_design *d, const epi_tile_program *t, 
             value = s->arg[1];
             continue;
         }
-        bool times = s->op == EPI_OP_MUL, by = s->op == EPI_OP_DIV;
+        bool times = s->op == EPI_OP_MUL, by = s->op == EPI_OP_DIV && s->inverse;
         int number = by ? 1 : times && constant_of(d->c, t->values[s->arg[0]].node, &other) ? 0 : 1;
         if ((!times && !by) || !constant_of(d->c, t->values[s->arg[number]].node, &other) || !(other > 0))
             return -1;
@@ -131,7 +131,7 @@ static bool design_functions(epi_attention_design *d) {
  * another where the division was. */
 static bool fold_division(epi_arena *arena, epi_tile_program *t, int at, bool *folded) {
     const epi_instr *by = &t->instrs[at];
-    if (by->kind != EPI_INSTR_MAP || by->op != EPI_OP_DIV)
+    if (by->kind != EPI_INSTR_MAP || by->op != EPI_OP_DIV || !by->inverse)
         return true;
     int power = epi_tile_maker(t, by->arg[0]),
         below = power < 0 ? -1 : epi_tile_maker(t, t->instrs[power].arg[0]);

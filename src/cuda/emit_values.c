@@ -85,7 +85,7 @@ static const char *put_quick(const epi_emitter *e, const epi_instr *s, int el) {
         return NULL;
     if (s->op == EPI_OP_EXP)
         return e->d->fast ? put_power(e, s, el) : NULL;
-    if (s->op != EPI_OP_DIV || !is_short(e, s->arg[1]))
+    if (s->op != EPI_OP_DIV || !s->inverse || !is_short(e, s->arg[1]))
         return NULL;
     return epi_emit_text(e->d->c, "%s * rcp(%s)", epi_value_use(e, s->arg[0], el),
                          epi_value_use(e, s->arg[1], el));
