@@ -205,6 +205,7 @@ static const char *const untaken[] = {
     /* what f32 and f16 cannot tell from 0, what only looks like a safe maximum, and a mean of both infinities */
     "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, 1/(abs(x) + 1e-46), 0) }",
     "f(x[T,D]) -> y[T,D] { y = where(x > 0 and x < 10, 1/f16(abs(x) + 1e-9), 0) }",
+    "f(x[T,D]) -> y[T,D] { s: f16 = keep(abs(x) + 1e-9)  y = where(x > 0 and x < 10, 1/s, 0) }",
     "f(x[T,D]) -> y[T,D] { e = x > 0 and x < 10  y = where(e, exp(x - where(not e, 0, max(x, D))), 0) }",
     "f(x[T,D], w[N,D]) -> y[T,D] { e = x > 0 and x < 10  t = where(index(N) < 12 + 100*e, inf, -inf)\n"
     "  y = where(e, x*sigmoid(mean(t, N)), 0) }",

@@ -151,6 +151,11 @@ static epi_range folded(const epi_graph *g, const epi_node *n, const epi_range *
     }
 }
 
+/* What is small is 0 there. */
+static epi_range in_f16(epi_range a) {
+    return (epi_range){a.low < 1 ? fmin(a.low, 0) : a.low, a.high > -1 ? fmax(a.high, 0) : a.high, a.nan};
+}
+
 static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
     epi_range a = at[n->arg[0]], b = epi_ops[n->op].arity > 1 ? at[n->arg[1]] : a;
     bool odd = a.nan || !isfinite(a.low) || !isfinite(a.high);
@@ -170,8 +175,7 @@ static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *
     case EPI_OP_ROUND: return between(a.low - 1, a.high + 1, a.nan);
     case EPI_OP_DITHER:
     case EPI_OP_BF16: return a;
-    case EPI_OP_F16: /* what is small is 0 */
-        return (epi_range){a.low < 1 ? fmin(a.low, 0) : a.low, a.high > -1 ? fmax(a.high, 0) : a.high, a.nan};
+    case EPI_OP_F16: return in_f16(a);
     case EPI_OP_POW: return power(g, n, a);
     case EPI_OP_WHERE: return either(b, at[n->arg[2]]);
     case EPI_OP_EXP: return exponential(a, exp, MOST_EXP);
@@ -196,7 +200,7 @@ static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *
     }
 }
 
-epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
+static epi_range range_of(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
     const int *arg = n->arg;
     if (n->op == (epi_op)EPI_OP_ORDER)
         return at[arg[0]];
@@ -218,4 +222,9 @@ epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *a
     if (n->op == EPI_OP_CONST)
         return between(n->value, n->value, isnan(n->value));
     return n->op == EPI_OP_SIZE ? between(1, MOST, false) : epi_range_finite();
+}
+
+epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
+    epi_range made = range_of(g, n, at, chooses);
+    return n->has_stored && n->stored == EPI_F16 ? in_f16(made) : made;
 }
