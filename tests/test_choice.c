@@ -544,10 +544,11 @@ static void test_all_quotients(const way *w) {
 
 /* What a step sees of a/n through an extreme, a sum, an index, a root, a power of two or a product: n/n is 1. */
 static const char *const through[] = {
-    "floor(max(a/n, D))",       "round(min(a/n, D) - 0.5) + 1", "floor(sum(a/n, D)/size(D))",
-    "floor(mean(a/n, D))",      "floor(sqrt(max(a/n, D)))",     "1 + floor(log2(max(a/n, D)))",
-    "max(floor(sqrt(a/n)), D)", "max(floor((a/n)**2), D)",      "max(floor(exp2(a/n)), D) - 1",
-    "floor(gather(a/n, 3, D))", "where(max(a/n, D) < 1, 0, 1)", "floor(max((((a*n) @ w)/(n*n)) @ w, D))"};
+    "floor(max(a/n, D))",           "round(min(a/n, D) - 0.5) + 1", "floor(sum(a/n, D)/size(D))",
+    "floor(mean(a/n, D))",          "floor(sqrt(max(a/n, D)))",     "1 + floor(log2(max(a/n, D)))",
+    "max(floor(sqrt(a/n)), D)",     "max(floor((a/n)**2), D)",      "max(floor(exp2(a/n)), D) - 1",
+    "floor(gather(a/n, 3, D))",     "where(max(a/n, D) < 1, 0, 1)", "floor(max((((a*n) @ w)/(n*n)) @ w, D))",
+    "where(max(a/n, D) - 1, 0, 1)", "min(not (a/n - 1), D)",        "1 - max(a/n - 1 or 0, D)"};
 
 static void test_through(const char *formula, const way *w) {
     char text[200];

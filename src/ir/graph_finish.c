@@ -29,7 +29,9 @@ static bool is_same_anyway(const epi_graph *g, const epi_node *n, int operand) {
 static bool is_step(const epi_graph *g, const epi_node *n, int operand) {
     if (epi_op_compares(n->op))
         return !is_same_anyway(g, n, operand);
-    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || n->op == EPI_OP_SIGN ||
+    if (n->op == EPI_OP_WHERE) /* 0 is the other side */
+        return operand == 0;
+    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || epi_ops[n->op].signs ||
            (epi_ops[n->op].cls == EPI_CLASS_MOVE && operand == 1); /* an index */
 }
 
