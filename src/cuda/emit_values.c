@@ -79,7 +79,7 @@ static const char *put_power(const epi_emitter *e, const epi_instr *s, int el) {
 }
 
 /* Short forms: an exponential, and a division by a short value, which is a multiplication whose factor is
- * worked out once. NULL: there is none. */
+ * worked out once, or here: that of a power of two is exact. NULL: there is none. */
 static const char *put_quick(const epi_emitter *e, const epi_instr *s, int el) {
     if (!e->d->quick || s->kind != EPI_INSTR_MAP)
         return NULL;
@@ -87,8 +87,11 @@ static const char *put_quick(const epi_emitter *e, const epi_instr *s, int el) {
         return e->d->fast ? put_power(e, s, el) : NULL;
     if (s->op != EPI_OP_DIV || !s->inverse || !is_short(e, s->arg[1]))
         return NULL;
-    return epi_emit_text(e->d->c, "%s * rcp(%s)", epi_value_use(e, s->arg[0], el),
-                         epi_value_use(e, s->arg[1], el));
+    const char *a = epi_value_use(e, s->arg[0], el);
+    const epi_node *by = &e->d->g->nodes[e->d->tile->values[s->arg[1]].node];
+    return by->op == EPI_OP_CONST
+               ? epi_emit_text(e->d->c, "%s * %s", a, epi_emit_number(e->d->c, 1 / by->value))
+               : epi_emit_text(e->d->c, "%s * rcp(%s)", a, epi_value_use(e, s->arg[1], el));
 }
 
 /* Element `el` of what an instruction computes. */

@@ -28,8 +28,9 @@ template <int T> static u32 pack(float lo, float hi) { /* 1 is BF16 */
 static float ex2(float x) {
     return exp2f(x);
 }
-static float rcp(float x) {
-    return 1 / x;
+static float rcp(float x) { /* which may be off by its last bit */
+    const float y = 1 / x;
+    return isnormal(y) ? nextafterf(y, 0) : y;
 }
 static float lg2(float x) {
     return log2f(x);
