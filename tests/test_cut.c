@@ -1120,6 +1120,45 @@ static int parts_of(const epi_program *p, int device) {
     return count;
 }
 
+/* Launches of a program for a device: T is 37, all other axes have 16 elements. */
+static int launches_of(const epi_program *p, int device) {
+    epi_dim_binding dims[EPI_MAX_DIMS];
+    epi_options o = EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .device = device);
+    for (int d = 0; d < p->graph.declared_count; d++)
+        dims[o.dim_count++] = (epi_dim_binding){p->graph.dims[d], d ? 16 : 37};
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    epi_kernel_info info = {0};
+    if (check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s: %s", epi_program_name(p), err.message))
+        epi_kernel_get_info(k, &info);
+    epi_kernel_free(k);
+    return info.launches;
+}
+
+/* Where reductions over all columns are refused of some part, the whole program does without them if that is
+ * cheaper. And a part that has no plan because of a reduction inside its tile is refused, not run as passes. */
+static void check_without(void) {
+    epi_module *m = parse("statistics(x[T,D], w[E,D], b[E], r: f32[T]) -> (y[T,E], q[T,E], c: f32[E]) {\n"
+                          "    z = gelu(x @ w + b)*r\n    y = z*rsqrt(mean(z*z, E) + 0.001)\n"
+                          "    q = z - logsumexp(z, E)\n    c = sum(y, T)\n}\n"
+                          "turned(x[T,D], w[H,E,D], d[T,H,E]) -> (u: f32[T,E/2], v[T,H,E/2]) {\n"
+                          "    a, b = pairs(x @ w, E)\n    c, e = pairs(d, E)\n"
+                          "    u = sum(a*c + b*e, H)\n    v = a*e - b*c\n}\n");
+    const char *wrt[] = {"x", "w", "b", "r"};
+    epi_module *grad = NULL;
+    epi_error err = {0};
+    if (check(epi_program_grad(epi_module_program(m, 0), wrt, 4, &grad, &err) == EPI_OK, "%s", err.message))
+        for (int device = -90; device <= -80; device += 10)
+            check(launches_of(epi_module_program(grad, 0), device) == 5,
+                  "%d launches of statistics' gradient on %d",
+                  launches_of(epi_module_program(grad, 0), device), device);
+    for (int device = -90; device <= 0; device += device < -80 ? 10 : 80)
+        check(launches_of(epi_module_program(m, 1), device) == 2, "%d launches of turned heads on %d",
+              launches_of(epi_module_program(m, 1), device), device);
+    epi_module_free(grad);
+    epi_module_free(m);
+}
+
 /* What a backend refuses of one part it refuses of no other: two programs in one are as many parts as they
  * are apart. Of the first of each two nothing is refused; the second reduces a tile that is loaded, has two
  * products of f32 on a tile, or attention of f32. */
@@ -1196,6 +1235,7 @@ int main(int argc, char **argv) {
     check_columns();
     check_two_ways();
     check_refused();
+    check_without();
     check_internal();
     printf("%d programs that passes left were parsed and run\n", pass_count);
     printf("%d programs were cut, into %d parts; %d of params have something to prepare\n", cut_count,

@@ -176,30 +176,71 @@ epi_status epi_passes_run(epi_candidate *c, epi_pass_id first, epi_pass_id last,
     return status;
 }
 
-/* What the cut costs at the largest sizes of open axes: the choice is the same for all of them. */
-static double most_cost(const epi_candidate *c) {
+/* Launches of a part beside that of its mainloop: passes before it, and those that fold what leaves its tile
+ * along the rows, and down them. A part that cannot be one kernel has one for each operation. */
+static int count_beside(const epi_spec *whole, const epi_part *part) {
+    epi_arena scratch = {0};
+    epi_plan plan;
+    epi_spec spec = *whole;
+    int passes = 0;
+    bool folds[2] = {false};
+    spec.graph = &part->graph;
+    spec.types = part->types;
+    spec.slices = part->slices;
+    bool fused = epi_plan_make(&scratch, &spec, &plan, NULL) == EPI_OK && plan.fused;
+    for (int i = 0; i < spec.graph->node_count; i++) {
+        const epi_placement none = {.before = spec.graph->live[i]}, *at = fused ? &plan.placement[i] : &none;
+        passes += at->before && epi_ops[spec.graph->nodes[i].op].cls != EPI_CLASS_LEAF;
+        if (at->leave > EPI_LEAVE_LOCAL)
+            folds[at->leave == EPI_LEAVE_COLS] = true;
+    }
+    epi_arena_free(&scratch);
+    return passes + folds[0] + folds[1];
+}
+
+/* What a cut costs, and its launches, at the largest sizes of open axes: the choice is the same for all. */
+static double most_cost(const epi_candidate *c, int *launches) {
     epi_spec most = c->spec;
     memcpy(most.sizes, epi_largest_sizes(&c->spec), sizeof most.sizes);
+    *launches = c->cut.part_count - c->cut.prepared_parts;
+    for (int i = c->cut.prepared_parts; i < c->cut.part_count; i++)
+        *launches += count_beside(&most, &c->cut.parts[i]);
     return isinf(c->cost) ? c->cost : epi_cut_cost(&most, &c->cut);
 }
 
-/* Where some attention was refused, all that is left of it may be worth less than its form costs: then no
- * attention is one kernel. */
+/* Does it cost less, with no more launches? */
+static bool is_better(const epi_candidate *c, const epi_candidate *than) {
+    int launches, had;
+    double cost = most_cost(c, &launches), before = most_cost(than, &had);
+    return cost < before && (isinf(before) || launches <= had);
+}
+
+/* Where some of a thing was refused, what is left of it may be worth less than the forms that it asks for:
+ * then the program does without all of it. *limits are those that *best was cut with. */
+static epi_status try_without(const epi_candidate *rewritten, unsigned what, epi_backend_limits *limits,
+                              epi_candidate *best, epi_error *err) {
+    epi_backend_limits less = *limits;
+    epi_candidate other = *rewritten;
+    if (!epi_refusals_have(limits, what) || !epi_limits_give_up(&less, what))
+        return EPI_OK;
+    other.limits = &less;
+    epi_status status = epi_passes_run(&other, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
+    if (status != EPI_OK || !is_better(&other, best))
+        return status;
+    other.limits = best->limits;
+    *best = other;
+    *limits = less;
+    return EPI_OK;
+}
+
 epi_status epi_candidate_cut(epi_candidate *c, epi_error *err) {
-    epi_backend_limits none = *c->limits;
-    none.attention_most = 0;
+    epi_backend_limits limits = *c->limits;
     epi_status status = epi_passes_run(c, EPI_PASS_ALGEBRA, EPI_PASS_ALGEBRA, err);
-    epi_candidate other = *c;
+    epi_candidate rewritten = *c;
     if (status == EPI_OK)
         status = epi_passes_run(c, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
-    if (status != EPI_OK || !c->limits->attention_most ||
-        !epi_refusals_have(c->limits, EPI_REFUSED_ATTENTION))
-        return status;
-    other.limits = &none;
-    status = epi_passes_run(&other, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
-    other.limits = c->limits;
-    if (status == EPI_OK && most_cost(&other) < most_cost(c))
-        *c = other;
+    for (unsigned what = 1; what < EPI_REFUSED_END && status == EPI_OK; what <<= 1)
+        status = try_without(&rewritten, what, &limits, c, err);
     return status;
 }
 

@@ -152,6 +152,8 @@ unsigned epi_refused_of(const epi_steps *steps) {
     what |= plan->pair != EPI_NO_NODE || plan->added_count ? EPI_REFUSED_PAIR : 0;
     if (plan->local_axes)
         what |= epi_plan_is_whole(plan) ? EPI_REFUSED_WHOLE : EPI_REFUSED_LOCAL;
+    else if (plan->tried_local)
+        what |= EPI_REFUSED_LOCAL;
     return what;
 }
 

@@ -15,6 +15,7 @@ typedef enum epi_refusal {
     EPI_REFUSED_PAIR = 1 << 2,
     EPI_REFUSED_WHOLE = 1 << 3,
     EPI_REFUSED_LOCAL = 1 << 4,
+    EPI_REFUSED_END = 1 << 5
 } epi_refusal;
 
 /* The parts that it refused, by their number (epi_refusal_hash). A part that turns up again does without what

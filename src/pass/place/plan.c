@@ -537,7 +537,9 @@ static bool try_side(planner *p, int row_arg, bool whole) {
     p->plan->local_axes = 0;
     memset(p->plan->placement, 0, (size_t)p->g->node_count * sizeof *p->plan->placement);
     shape_tile(p, row_arg);
-    return sort_dependents(p) && sort_others(p) && epi_plan_check_local(p);
+    bool ok = sort_dependents(p) && sort_others(p) && epi_plan_check_local(p);
+    p->plan->tried_local |= p->plan->local_axes > 0;
+    return ok;
 }
 
 /* Are the two products a pair, neither made of the other? */

@@ -68,8 +68,9 @@ typedef struct epi_plan {
        scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
     epi_op split;
     epi_axis fine;
-    int local_axes; /* the last so many of `cols` are what local reductions remove (0: none; all: a tile has
-                       all columns) */
+    /* The last so many of `cols` are what local reductions remove (0: none; all: a tile has all columns). */
+    int local_axes;
+    bool tried_local;                /* some tile that was tried had such reductions */
     epi_placement *placement;        /* by node */
     struct epi_attention *attention; /* attention: the rest of its plan; its children have none */
     int passed; /* a child of attention: a condition that holds all over the tile, or EPI_NO_NODE */
