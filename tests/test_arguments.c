@@ -110,6 +110,15 @@ static void test_gradients(void) {
         typed.types = NULL;
         check(epi_program_grad_typed(program, wrt, 1, &typed, &m, NULL) == EPI_ERR_ARGUMENT, "no list");
     }
+    for (int i = 0; i < 4; i++) { /* a type of a tensor that nobody has, and of one without a name */
+        epi_type_binding named = {i % 2 ? NULL : "nobody", EPI_F32};
+        epi_options typed = EPI_OPTIONS(.types = &named, .type_count = 1);
+        epi_gradrun run;
+        epi_status status = i < 2 ? epi_program_gradrun(program, wrt, 1, &typed, none, 1, &run, &err)
+                                  : epi_program_gradrun_saved(program, wrt, 1, &typed, none, 1, &run, &err);
+        check(status == EPI_ERR_ARGUMENT && strstr(err.message, "has a tensor"),
+              "a run of gradients with a type of '%s'", i % 2 ? "" : "nobody");
+    }
     check(epi_program_gradcheck(program, wrt, 1, &o, none, 1, &found, &err) == EPI_ERR_ARGUMENT &&
               strstr(err.message, "is NULL"),
           "inputs that are NULL");

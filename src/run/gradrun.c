@@ -122,6 +122,18 @@ static void settle(settings *s, const epi_options *given, const epi_graph *g) {
             s->dims[s->o.dim_count++] = given->dims[i];
 }
 
+/* Is every type of a tensor that the program has, or its gradient? */
+static epi_status check_types(const epi_options *o, const epi_graph *g, const epi_graph *gradient,
+                              epi_error *err) {
+    for (int i = 0; i < o->type_count; i++) {
+        const char *name = o->types[i].tensor;
+        if (!name || (epi_graph_find_tensor(g, name) < 0 && epi_graph_find_tensor(gradient, name) < 0))
+            return epi_fail(err, EPI_ERR_ARGUMENT, "neither the program nor its gradient has a tensor '%s'",
+                            name ? name : "");
+    }
+    return EPI_OK;
+}
+
 /* A tensor that the gradient program has is of the same type in a program of the pair. */
 static void settle_shared(settings *s, const gradrun *r, const epi_graph *half) {
     for (int t = 0; t < half->tensor_count; t++) {
@@ -369,6 +381,8 @@ static epi_status derive_and_run(const epi_program *program, const char *const *
             epi_fail(err, EPI_ERR_UNSUPPORTED, "gradients as they run are compared on the CPU: device 0");
     if (status == EPI_OK)
         status = epi_program_grad(program, wrt, wrt_count, &whole, err);
+    if (status == EPI_OK)
+        status = check_types(&o, &program->graph, &epi_module_program(whole, 0)->graph, err);
     if (status == EPI_OK && apart) {
         settle(&s, &o, &program->graph);
         s.o.memory = 0;
