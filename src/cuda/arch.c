@@ -7,38 +7,18 @@
 
 enum { MMA = 1 << EPI_GEMM_SM80 | 1 << EPI_GEMM_ANY, WGMMA = 1 << EPI_GEMM_SM90 | MMA };
 
+/* clang-format off */
 static const epi_arch archs[] = {
     {.capability = 80, .name = "sm_80", .shared_bytes = 164 << 10, .mainloops = MMA},
     {.capability = 86, .name = "sm_86", .shared_bytes = 100 << 10, .mainloops = MMA},
     {.capability = 87, .name = "sm_80", .shared_bytes = 164 << 10, .mainloops = MMA},
     {.capability = 89, .name = "sm_89", .shared_bytes = 100 << 10, .mainloops = MMA},
-    {.capability = 90,
-     .name = "sm_90a",
-     .shared_bytes = 228 << 10,
-     .mainloops = WGMMA,
-     .wgmma = true,
-     .row_ring = true,
-     .clusters = true,
-     .overlap = true},
-    {.capability = 100,
-     .name = "sm_100",
-     .shared_bytes = 228 << 10,
-     .mainloops = MMA,
-     .clusters = true,
-     .overlap = true},
-    {.capability = 110,
-     .name = "sm_110",
-     .shared_bytes = 228 << 10,
-     .mainloops = MMA,
-     .clusters = true,
-     .overlap = true},
-    {.capability = 120,
-     .name = "sm_120",
-     .shared_bytes = 100 << 10,
-     .mainloops = MMA,
-     .clusters = true,
-     .overlap = true},
+    {.capability = 90, .name = "sm_90a", .shared_bytes = 228 << 10, .mainloops = WGMMA, .wgmma = true, .row_ring = true, .clusters = true, .overlap = true},
+    {.capability = 100, .name = "sm_100", .shared_bytes = 228 << 10, .mainloops = MMA, .clusters = true, .overlap = true},
+    {.capability = 110, .name = "sm_110", .shared_bytes = 228 << 10, .mainloops = MMA, .clusters = true, .overlap = true},
+    {.capability = 120, .name = "sm_120", .shared_bytes = 100 << 10, .mainloops = MMA, .clusters = true, .overlap = true},
 };
+/* clang-format on */
 
 const epi_arch *epi_arch_of(int capability) {
     const epi_arch *found = NULL;
