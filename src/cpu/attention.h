@@ -32,6 +32,7 @@ typedef struct epi_streamed {
  * order. */
 enum { EPI_CROSS_CHUNKS = 8 };
 typedef struct epi_crossing {
+    const epi_attention_sum *sum;
     const epi_micro *micro;
     const epi_root *roots; /* where it is stored */
     int root_count;

@@ -11,6 +11,11 @@ enum {
     FEW_TILES = 4, /* of rows for each thread: where there are fewer, threads share the stream as well */
 };
 
+/* Is it the product that sums over the rows? */
+static bool is_crossed(const epi_attention *a, int node) {
+    return epi_attention_crosses(a) && node == a->sums[a->sum_count - 1].product;
+}
+
 static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int panel, const epi_root *roots,
                                  int root_count, epi_error *err) {
     const epi_attention *a = l->a;
@@ -24,12 +29,13 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
             some[count++] = (epi_root){a->factor, EPI_ROOT_KEPT};
         some[count++] = (epi_root){a->top, -1};
     } else {
-        for (int v = 0; v < a->value_count; v++)
-            if (v == 0 || a->weight[1] != a->weight[0])
-                some[count++] = (epi_root){a->weight[v], EPI_ROOT_KEPT};
-        if (a->crossed != EPI_NO_NODE && a->crossed_weight != a->weight[0] &&
-            a->crossed_weight != a->weight[1])
-            some[count++] = (epi_root){a->crossed_weight, EPI_ROOT_KEPT};
+        for (int v = 0; v < a->sum_count; v++) {
+            bool kept = false;
+            for (int i = 0; i < v; i++)
+                kept |= a->sums[i].weight == a->sums[v].weight;
+            if (!kept)
+                some[count++] = (epi_root){a->sums[v].weight, EPI_ROOT_KEPT};
+        }
         for (int i = 0; i < root_count; i++)
             if (l->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
                 some[count++] = roots[i];
@@ -40,17 +46,18 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
     for (int i = 0; i < l->programs && status == EPI_OK; i++)
         status = epi_epilogue_build(arena, l->spec, i ? a->open_plan : a->score_plan, l->strips, panel, false,
                                     EPI_STREAM_TILE, some, count, &l->score[i], err);
-    for (int v = 0; v < a->value_count && status == EPI_OK; v++) {
+    for (int v = 0; v < epi_attention_outs(a) && status == EPI_OK; v++) {
         some = epi_arena_alloc(arena, ((size_t)root_count + 1) * sizeof *some);
         count = 0;
         for (int i = 0; i < root_count && some; i++) {
             int node = roots[i].node;
-            bool first = a->out_plan[0]->placement[node].tile;
-            if (l->plan->placement[node].leave <= EPI_LEAVE_LOCAL && first == (v == 0) && node != a->crossed)
+            bool first = a->sums[0].plan->placement[node].tile;
+            if (l->plan->placement[node].leave <= EPI_LEAVE_LOCAL && first == (v == 0) &&
+                !is_crossed(a, node))
                 some[count++] = roots[i];
         }
         status = !some ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
-                       : epi_epilogue_build(arena, l->spec, a->out_plan[v], l->strips, panel, false,
+                       : epi_epilogue_build(arena, l->spec, a->sums[v].plan, l->strips, panel, false,
                                             EPI_TILE_N, some, count, &l->out[v], err);
     }
     return status;
@@ -93,13 +100,11 @@ static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, con
     const epi_graph *g = l->spec->graph;
     const epi_attention *a = l->a;
     for (int side = 0; side < 2; side++) {
-        epi_dtype type = homes[side ? a->operand[0] : g->nodes[l->terms[0].product].arg[0]].type;
+        epi_dtype type = homes[side ? a->sums[0].operand : g->nodes[l->terms[0].product].arg[0]].type;
         for (int i = 0; i < 2 * l->term_count && !side; i++)
             type = homes[g->nodes[l->terms[i / 2].product].arg[i % 2]].type == type ? type : EPI_F32;
-        for (int i = 0; i < a->value_count && side; i++)
-            type = homes[a->operand[i]].type == type ? type : EPI_F32;
-        if (side && a->crossed != EPI_NO_NODE)
-            type = homes[a->crossed_operand].type == type ? type : EPI_F32;
+        for (int v = 0; v < a->sum_count && side; v++)
+            type = homes[a->sums[v].operand].type == type ? type : EPI_F32;
         if (side && type != l->spec->type)
             type = EPI_F32;
         micro[side] = epi_micro_choose(type, type, l->spec->micro);
@@ -116,14 +121,15 @@ static bool build_crossing(epi_arena *arena, epi_attention_loop *l, const epi_mi
     const epi_attention *a = l->a;
     epi_crossing *c = &l->cross;
     epi_root *own = epi_arena_alloc(arena, ((size_t)root_count + 1) * sizeof *own);
-    if (!own || a->crossed == EPI_NO_NODE)
+    if (!own || !epi_attention_crosses(a))
         return own != NULL;
+    c->sum = &a->sums[a->sum_count - 1];
     for (int i = 0; i < root_count; i++)
-        if (roots[i].node == a->crossed)
+        if (is_crossed(a, roots[i].node))
             own[c->root_count++] = roots[i];
     c->roots = own;
     c->micro = micro;
-    c->features = epi_axes_size(&a->crossed_cols, l->spec->sizes);
+    c->features = epi_axes_size(&c->sum->cols, l->spec->sizes);
     c->ld = epi_round_up(c->features, micro->nr);
     c->tile_floats =
         (EPI_STREAM_TILE + EPI_MICRO_MAX_MR) * c->ld; /* a span's last panel may reach beyond its tile */
@@ -162,7 +168,7 @@ static void make_room(epi_attention_loop *l) {
                       : epi_reserve(&mine, 1, l->streams[i].tile_bytes);
     for (int i = 0; i < 4; i++) {
         const epi_epilogue *e = i < 2 ? &l->score[i] : &l->out[i - 2];
-        bool there = i < 2 ? i < l->programs : i - 2 < a->value_count;
+        bool there = i < 2 ? i < l->programs : i - 2 < epi_attention_outs(a);
         l->access[i] = epi_reserve(&total, 1, there ? e->shared_bytes : 0);
         most = epi_max64(most, there ? e->private_bytes : 0);
     }
@@ -171,8 +177,8 @@ static void make_room(epi_attention_loop *l) {
         l->rows[i] = epi_reserve(&mine, TILE_ROWS, EPI_ATTENTION_FEATURES * sizeof(float));
     for (int i = 0; i < 2; i++) {
         l->kept[i] =
-            epi_reserve(&mine, i == 0 || a->value_count == 2 || a->factor != EPI_NO_NODE, TILE_BYTES);
-        l->outs[i] = epi_reserve(&mine, i < a->value_count || l->chunks > 1, SUMS_BYTES);
+            epi_reserve(&mine, i == 0 || epi_attention_outs(a) == 2 || a->factor != EPI_NO_NODE, TILE_BYTES);
+        l->outs[i] = epi_reserve(&mine, i < epi_attention_outs(a) || l->chunks > 1, SUMS_BYTES);
     }
     l->kept[2] = epi_reserve(&mine, l->cross.chunks > 0, TILE_BYTES);
     l->rounded = epi_reserve(&mine, 1, TILE_BYTES / 2);
@@ -205,10 +211,9 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
         if (!epi_match_is_known(plan, g, a, &a->matches[i]))
             l->match_count = 0;
     l->term_count = epi_attention_terms(g, a, l->terms);
-    for (int i = 0; i < l->term_count + a->value_count + 1; i++) {
-        const epi_axes *features = i < l->term_count                    ? &g->nodes[l->terms[i].product].over
-                                   : i < l->term_count + a->value_count ? &a->cols[i - l->term_count]
-                                                                        : &a->crossed_cols;
+    for (int i = 0; i < l->term_count + a->sum_count; i++) {
+        const epi_axes *features =
+            i < l->term_count ? &g->nodes[l->terms[i].product].over : &a->sums[i - l->term_count].cols;
         if (epi_axes_size(features, spec->sizes) > EPI_ATTENTION_FEATURES)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a head of attention has more than %d features",
                             EPI_ATTENTION_FEATURES);
@@ -229,9 +234,9 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
         l->stationary[i] = epi_attention_operand(g, a, product, 0);
         add_stream(l, epi_attention_operand(g, a, product, 1), micro[0], false, &g->nodes[product].over);
     }
-    for (int v = 0; v < a->value_count; v++) {
-        add_stream(l, a->operand[v], micro[1], true, &a->cols[v]);
-        l->features[v] = epi_axes_size(&a->cols[v], spec->sizes);
+    for (int v = 0; v < epi_attention_outs(a); v++) {
+        add_stream(l, a->sums[v].operand, micro[1], true, &a->sums[v].cols);
+        l->features[v] = epi_axes_size(&a->sums[v].cols, spec->sizes);
     }
     if (!build_crossing(arena, l, micro[1], roots, root_count))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -22,11 +22,11 @@ static unsigned char *seen_at(const epi_attention_state *r, int64_t batch, int64
 void epi_cross_begin(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
     const int64_t *sizes = l->spec->sizes;
-    epi_packing p = {.ref = &t->r->homes[l->a->crossed_operand],
+    epi_packing p = {.ref = &t->r->homes[l->cross.sum->operand],
                      .row_count = l->cross.features,
                      .k = t->m0,
                      .k_count = t->rows};
-    p.rows.walk = epi_walk_axes(p.ref, &l->a->crossed_cols, sizes);
+    p.rows.walk = epi_walk_axes(p.ref, &l->cross.sum->cols, sizes);
     p.depth = epi_walk_axes(p.ref, &l->plan->rows, sizes);
     epi_attention_pack(l->cross.micro, EPI_SIDE_B, &p, t->memory + l->cross.rows);
 }
@@ -75,7 +75,7 @@ static void fold_item(void *ctx, int64_t item, int thread) {
             c->roots[i].tensor >= 0 ? &r->tensors[c->roots[i].tensor] : &r->homes[c->roots[i].node];
         epi_walk of_batch = epi_walk_axes(to, &batches, sizes),
                  stream = epi_walk_axes(to, &l->a->stream, sizes),
-                 columns = epi_walk_axes(to, &l->a->crossed_cols, sizes);
+                 columns = epi_walk_axes(to, &l->cross.sum->cols, sizes);
         for (int64_t j = 0; j < rows; j++)
             epi_walk_store(l->strips, to,
                            epi_walk_offset(&of_batch, batch) +

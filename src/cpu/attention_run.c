@@ -232,7 +232,7 @@ static void begin(const epi_row_tile *t) {
             state[i] = epi_reduce_identity(l->spec->graph->nodes[l->leaving[k].node].op);
             state[EPI_TILE_M + i] = 0;
         }
-    for (int v = 0; v < l->a->value_count && !online; v++)
+    for (int v = 0; v < epi_attention_outs(l->a) && !online; v++)
         clear_out(t, v, floats(t, l->outs[v]));
     pack_rows(t);
     if (l->cross.chunks)
@@ -271,10 +271,13 @@ static void run_stream_tile(const epi_row_tile *t, int64_t tile, epi_span span, 
     epi_epilogue_tile(&run, floats(t, l->acc), place, t->memory + l->private_memory);
     if (a->top == EPI_NO_NODE) {
         fold_leaving(t, program, run.partials);
-        for (int v = 0; v < a->value_count; v++)
-            add_values(t, v, floats(t, l->outs[v]), kept_value(t, &run, a->weight[v]), tile, span);
-        if (l->cross.chunks)
-            epi_cross_add(t, kept_value(t, &run, a->crossed_weight), tile, span);
+        for (int v = 0; v < a->sum_count; v++) {
+            const float *weight = kept_value(t, &run, a->sums[v].weight);
+            if (a->sums[v].over == EPI_OVER_ROWS)
+                epi_cross_add(t, weight, tile, span);
+            else
+                add_values(t, v, floats(t, l->outs[v]), weight, tile, span);
+        }
         return;
     }
     float *s = (float *)(uintptr_t)kept_value(t, &run, a->score);
@@ -309,8 +312,8 @@ static void finish(const epi_row_tile *t) {
                     t->sums.out[i * EPI_TILE_N + j] = NAN;
             }
         store_rows(t, a->top, t->sums.top);
-        if (a->sum != EPI_NO_NODE)
-            store_rows(t, a->sum, t->sums.sum);
+        if (a->denominator != EPI_NO_NODE)
+            store_rows(t, a->denominator, t->sums.sum);
     }
     for (int k = 0; k < l->leaving_count && a->top == EPI_NO_NODE; k++) {
         const epi_node *n = &l->spec->graph->nodes[l->leaving[k].node];
@@ -318,7 +321,7 @@ static void finish(const epi_row_tile *t) {
         l->strips->finish(n->op, state, state + EPI_TILE_M, t->rows, (double)l->n);
         store_rows(t, l->leaving[k].node, state);
     }
-    for (int v = 0; v < a->value_count; v++) {
+    for (int v = 0; v < epi_attention_outs(a); v++) {
         const int64_t place[2] = {t->place, 0};
         float *out = a->top != EPI_NO_NODE ? t->sums.out : floats(t, l->outs[v]);
         epi_epilogue_tile(&t->r->out[v], out, place, t->memory + l->private_memory);
@@ -437,7 +440,7 @@ void epi_attention_run(const epi_attention_loop *l, const epi_ref *homes, const 
     int64_t tiles = l->row_tiles / epi_max64(1, l->batches);
     for (int i = 0; i < l->programs; i++)
         epi_epilogue_begin(&r.score[i], &l->score[i], homes, tensors, scratch + l->access[i], NULL);
-    for (int v = 0; v < l->a->value_count; v++)
+    for (int v = 0; v < epi_attention_outs(l->a); v++)
         epi_epilogue_begin(&r.out[v], &l->out[v], homes, tensors, scratch + l->access[2 + v], NULL);
     for (; r.first_batch < l->batches; r.first_batch += l->batch_group) {
         int64_t count = epi_min64(l->batch_group, l->batches - r.first_batch);

@@ -43,7 +43,7 @@ static epi_status check_loads(const epi_cpu_kernel *k, const epi_step *s, const 
     epi_status status = EPI_OK;
     for (int i = 0; i < a->programs && status == EPI_OK; i++)
         status = epi_tile_program_check(&a->score[i].tile, &k->steps, s, err);
-    for (int v = 0; v < a->a->value_count && status == EPI_OK; v++)
+    for (int v = 0; v < epi_attention_outs(a->a) && status == EPI_OK; v++)
         status = epi_tile_program_check(&a->out[v].tile, &k->steps, s, err);
     return status;
 }

@@ -135,7 +135,7 @@ static bool depends(const epi_graph *g, int value, int node, bool past, bool *on
 
 static bool find_form(epi_attention_design *d) {
     const epi_attention *a = d->a;
-    bool *on = epi_arena_alloc(d->c->arena, (size_t)d->g->node_count + 1), two = a->value_count == 2;
+    bool *on = epi_arena_alloc(d->c->arena, (size_t)d->g->node_count + 1), two = a->sum_count == 2;
     int product[2];
     d->sum[1] = d->sum[EPI_ATTENTION_MORE] = -1;
     if (!on)
@@ -144,15 +144,16 @@ static bool find_form(epi_attention_design *d) {
         d->form = d->config.form == EPI_ATTENTION_SPLIT ? EPI_ATTENTION_SPLIT : EPI_ATTENTION_FORWARD;
         if (d->form == EPI_ATTENTION_SPLIT && terms_of(d, 0, product) > 1)
             return epi_refuse(d, "scores that are a sum of products");
-        return a->score_count == 1 && a->value_count == 1;
+        return a->score_count == 1 && a->sum_count == 1;
     }
     if (a->score_count != 2)
         return epi_refuse(d, "weights of one product without a softmax");
-    int term[2] = {0, 0}, of[2] = {score_of(d, a->operand[0], &term[0]), -1};
-    if (two)
-        of[1] = score_of(d, a->operand[1], &term[1]);
+    int term[2] = {0, 0}, of[2] = {-1, -1};
+    for (int v = 0; v <= two; v++)
+        of[v] = score_of(d, a->sums[v].operand, &term[v]);
     bool both = two && of[0] == of[1]; /* terms of one score */
-    if (of[0] < 0 || (two && of[1] < 0) || (both && (term[0] == term[1] || a->weight[0] != a->weight[1])))
+    if (of[0] < 0 || (two && of[1] < 0) ||
+        (both && (term[0] == term[1] || a->sums[0].weight != a->sums[1].weight)))
         return epi_refuse(d, "what is summed is no operand of the scores");
     d->form = two && !both ? EPI_ATTENTION_PAIR : EPI_ATTENTION_ROWS;
     d->first = of[0];
@@ -160,8 +161,8 @@ static bool find_form(epi_attention_design *d) {
         d->sum[0] = term[0];
         d->sum[EPI_ATTENTION_MORE] = !term[0];
     } else if (two) { /* the second sum's weights should not wait for the second product */
-        bool waits = depends(d->g, a->weight[1], a->scores[of[1]], false, on),
-             other = depends(d->g, a->weight[0], a->scores[of[0]], false, on);
+        bool waits = depends(d->g, a->sums[1].weight, a->scores[of[1]], false, on),
+             other = depends(d->g, a->sums[0].weight, a->scores[of[0]], false, on);
         if (waits && !other) {
             d->sum[0] = 1;
             d->first = of[1];
@@ -445,9 +446,9 @@ static bool take_operands(epi_attention_design *d) {
         }
     }
     for (int v = 0; v < 2 && d->sum[v] >= 0; v++) {
+        const epi_attention_sum *sum = &a->sums[d->sum[v]];
         epi_attention_tensor t;
-        if (!take_tensor(d, a->operand[d->sum[v]], -1, &a->cols[d->sum[v]], true,
-                         two ? &t : &d->columns_of[1]))
+        if (!take_tensor(d, sum->operand, -1, &sum->cols, true, two ? &t : &d->columns_of[1]))
             return false;
         d->width[v] = (two ? &t : &d->columns_of[1])->features.size[0];
     }
@@ -606,15 +607,15 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
         bool made[2] = {false, false};
         if (d->plan->placement[step->roots[r].node].leave == EPI_LEAVE_ROWS)
             continue; /* nobody reads it but this kernel, unless it is an output: below */
-        for (int i = 0; i < d->a->value_count; i++)
-            made[i] = depends(g, step->roots[r].node, d->a->values[i], true, on);
+        for (int i = 0; i < d->a->sum_count; i++)
+            made[i] = depends(g, step->roots[r].node, d->a->sums[i].product, true, on);
         if (made[d->sum[v]] || (v == 0 && !made[0] && !made[1]))
             roots[count++] = step->roots[r];
     }
     for (int t = g->input_count; t < g->tensor_count && v == 0; t++)
         if (d->plan->placement[g->tensors[t].node].leave == EPI_LEAVE_ROWS)
             roots[count++] = (epi_root){g->tensors[t].node, t};
-    d->out[v] = view(d, d->a->out_plan[d->sum[v]], NULL);
+    d->out[v] = view(d, d->a->sums[d->sum[v]].plan, NULL);
     return epi_tile_program_gemm(d->c->arena, d->c->spec, &d->out[v], 256, roots, count, &d->out_tile[v],
                                  err);
 }
@@ -652,7 +653,7 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
     if (epi_attention_is_online(d) && a->factor != EPI_NO_NODE)
         roots[count++].node = a->factor;
     for (int v = 0; v < 2 && d->sum[v] >= 0 && !epi_attention_is_online(d); v++)
-        roots[count++].node = a->weight[d->sum[v]];
+        roots[count++].node = a->sums[d->sum[v]].weight;
     d->matched = d->form != EPI_ATTENTION_SPLIT && epi_matches_design(d);
     const epi_plan *open = open_plan(d) ? open_plan(d) : a->score_plan;
     d->exact = are_exact(d);

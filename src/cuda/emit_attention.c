@@ -271,7 +271,7 @@ static bool put_row(const epi_attention_design *d, epi_emitter *e, int i) {
         return true;
     }
     bool top = s->kind == EPI_INSTR_LOAD && s->node == d->a->top,
-         sum = s->kind == EPI_INSTR_LOAD && s->node == d->a->sum;
+         sum = s->kind == EPI_INSTR_LOAD && s->node == d->a->denominator;
     if (!top && !sum)
         return false;
     const char *name = epi_value_name(e, s->dst);
@@ -347,7 +347,7 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
                  f->stream, f->groups, f->slots, f->buffers, f->lazy, f->ping_pong, f->few, f->many);
     if (epi_attention_is_mma(d))
         epi_text_add(out, "#define BANDS %d\n#define RESIDENT %d\n#define SUMS %d\n", f->bands, f->resident,
-                     d->a->value_count);
+                     d->a->sum_count);
     epi_text_add(out,
                  "#define COLUMNS %s\n#define COLUMN_GROUPS %s\n#define BATCHED 1\n#define BATCH_ROWS %s\n"
                  "#define EXACT %d\n#define POST %s\n#define SCALE %s\n#define GUARDED %d\n#define PLAIN "
@@ -373,7 +373,7 @@ static void write_pages(const epi_attention_design *d, epi_kernel_text *k, epi_t
     static const char *const names[2] = {"keys", "values"};
     for (int i = 0; i < 2 && d->page; i++) {
         const epi_attention_tensor *t = &d->columns_of[i];
-        int gather = i ? d->a->operand[0] : epi_attention_operand(d->g, d->a, d->a->scores[0], 1);
+        int gather = i ? d->a->sums[0].operand : epi_attention_operand(d->g, d->a, d->a->scores[0], 1);
         epi_text_add(out,
                      "DEV int %s_page(const Params &P, int batch, int n) {\n  return n < %s ? "
                      "(int)position<%s>(P.ptr[%d], %s + %s, %s) : -1;\n}\n",

@@ -80,7 +80,7 @@ static bool note_score(const epi_graph *g, epi_attention *a, int node) {
 /* Lists the elements that one is made of, back to the score products, and notes these; answers how many are
  * in the list, or -1: it is made of something else. Those that are marked are known. */
 static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, int *list) {
-    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+    const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
     int count = 0;
     if (!inner[root])
         list[count++] = root;
@@ -106,7 +106,7 @@ static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, in
 
 /* What sums along the stream beside the weights, of the same scores. */
 static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *list) {
-    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+    const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
     for (int i = a->scores[0]; i < g->node_count && a->top == EPI_NO_NODE; i++) {
         const epi_node *n = &g->nodes[i];
         if (!g->live[i] || !epi_ops[n->op].adds || !epi_axes_same_set(&n->over, &a->stream) ||
@@ -142,14 +142,14 @@ static bool has_softmax(const epi_graph *g, const bool *inner, const epi_axes *f
     return false;
 }
 
-static void find_shape(const epi_graph *g, const epi_attention *a, epi_attention_shape *shape) {
-    const epi_axes *full = &g->nodes[a->weight[0]].axes;
+static void find_shape(const epi_graph *g, epi_attention *a) {
+    const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
     epi_axes batch = {0}, rows = {0};
     epi_attention_term terms[EPI_ATTENTION_TERMS];
     int count = epi_attention_terms(g, a, terms);
     for (int i = 0; i < full->count; i++) {
         epi_axis x = full->at[i];
-        bool streams = epi_axes_find(&g->nodes[a->operand[0]].axes, x) >= 0;
+        bool streams = epi_axes_find(&g->nodes[a->sums[0].operand].axes, x) >= 0;
         for (int s = 0; s < count; s++)
             streams |=
                 epi_axes_find(&g->nodes[epi_attention_operand(g, a, terms[s].product, 1)].axes, x) >= 0;
@@ -158,20 +158,20 @@ static void find_shape(const epi_graph *g, const epi_attention *a, epi_attention
         epi_axes *to = streams ? &batch : &rows;
         to->at[to->count++] = x;
     }
-    const epi_axes *order = epi_plan_main_output(g, &g->nodes[a->values[0]].axes);
+    const epi_axes *order = epi_plan_main_output(g, &g->nodes[a->sums[0].product].axes);
     epi_plan_sort(&batch, order);
     epi_plan_sort(&rows, order);
-    shape->batch_axes = batch.count;
-    shape->rows = batch;
-    epi_axes_unite(&shape->rows, &rows);
+    a->batch_axes = batch.count;
+    a->rows = batch;
+    epi_axes_unite(&a->rows, &rows);
 }
 
 bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node) {
     const epi_node *n = &g->nodes[node];
     if (n->op != EPI_OP_GATHER || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
-        g->nodes[n->arg[1]].op != EPI_OP_INPUT || epi_graph_uses(g, node).count != 1 || a->value_count != 1 ||
+        g->nodes[n->arg[1]].op != EPI_OP_INPUT || epi_graph_uses(g, node).count != 1 || a->sum_count != 1 ||
         a->score_count != 1 ||
-        (node != a->operand[0] && node != epi_attention_operand(g, a, a->scores[0], 1)))
+        (node != a->sums[0].operand && node != epi_attention_operand(g, a, a->scores[0], 1)))
         return false;
     const epi_axes *slots = &g->nodes[n->arg[1]].axes, *page = &g->nodes[n->arg[0]].axes;
     int i = 0;
@@ -216,12 +216,12 @@ static int find_factor(const epi_graph *g, const epi_node *n, const bool *inner)
 
 /* Is the weight exp(s - max(s, stream)), or that times a factor that no score is in? */
 static void find_online(const epi_graph *g, epi_attention *a, const bool *inner) {
-    a->score = a->top = a->shift = a->sum = a->factor = EPI_NO_NODE;
-    a->power = a->weight[0];
-    int side = find_factor(g, &g->nodes[a->weight[0]], inner), factor = EPI_NO_NODE;
+    a->score = a->top = a->shift = a->denominator = a->factor = EPI_NO_NODE;
+    a->power = a->sums[0].weight;
+    int side = find_factor(g, &g->nodes[a->sums[0].weight], inner), factor = EPI_NO_NODE;
     if (side >= 0) {
-        a->power = g->nodes[a->weight[0]].arg[side];
-        factor = g->nodes[a->weight[0]].arg[!side];
+        a->power = g->nodes[a->sums[0].weight].arg[side];
+        factor = g->nodes[a->sums[0].weight].arg[!side];
     }
     const epi_node *e = &g->nodes[a->power], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
     if (!c || c->op != EPI_OP_SUB)
@@ -233,36 +233,30 @@ static void find_online(const epi_graph *g, epi_attention *a, const bool *inner)
     a->top = top;
     a->shift = c->arg[1];
     a->guarded = a->shift != top;
-    a->sum = find_reduction(g, a, a->power, EPI_OP_SUM);
+    a->denominator = find_reduction(g, a, a->power, EPI_OP_SUM);
     a->factor = factor;
 }
 
-bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi_attention_shape *shape,
-                        bool *inner, int *scratch) {
+bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, bool *inner, int *scratch) {
     const epi_node *n = &g->nodes[product];
     for (int side = 0; side < 2 && n->op == EPI_OP_MATMUL; side++) {
-        int weight = n->arg[side];
+        int weight = n->arg[side], operand = n->arg[!side];
         for (int i = 0; i < g->node_count; i++)
             inner[i] = false;
-        *out = (epi_attention){.values = {product, EPI_NO_NODE},
-                               .scores = {EPI_NO_NODE, EPI_NO_NODE},
-                               .value_count = 1,
-                               .weight = {weight, EPI_NO_NODE},
-                               .operand = {n->arg[!side], EPI_NO_NODE},
+        *out = (epi_attention){.scores = {EPI_NO_NODE, EPI_NO_NODE},
+                               .sums = {{.product = product, .weight = weight, .operand = operand}},
+                               .sum_count = 1,
                                .stream = n->over,
-                               .crossed = EPI_NO_NODE,
-                               .crossed_weight = EPI_NO_NODE,
-                               .crossed_operand = EPI_NO_NODE,
                                .condition = EPI_NO_NODE};
         if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || trace(g, out, weight, inner, scratch) < 0 ||
             !out->score_count)
             continue;
         keep_dependents(g, out, inner);
-        if (inner[out->operand[0]] || !has_softmax(g, inner, &g->nodes[weight].axes))
+        if (inner[operand] || !has_softmax(g, inner, &g->nodes[weight].axes))
             continue;
-        epi_plan_sort(&out->stream, &g->nodes[out->operand[0]].axes);
-        out->cols[0] = epi_axes_without(&g->nodes[out->operand[0]].axes, &g->nodes[weight].axes);
-        find_shape(g, out, shape);
+        epi_plan_sort(&out->stream, &g->nodes[operand].axes);
+        out->sums[0].cols = epi_axes_without(&g->nodes[operand].axes, &g->nodes[weight].axes);
+        find_shape(g, out);
         find_online(g, out, inner);
         trace_sums(g, out, inner, scratch);
         keep_dependents(g, out, inner);
@@ -271,36 +265,32 @@ bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi
     return false;
 }
 
-/* The score products of both; answers how many there are. */
-static int both_scores(const epi_attention *a, const epi_attention *b, int scores[4]) {
-    int count = 0;
-    for (int i = 0; i < a->score_count + b->score_count; i++) {
-        int score = i < a->score_count ? a->scores[i] : b->scores[i - a->score_count];
+/* ---- several value products in one kernel ---- */
+
+bool epi_attention_is_value(const epi_attention *a, int node) {
+    for (int v = 0; v < a->sum_count; v++)
+        if (a->sums[v].product == node)
+            return true;
+    return false;
+}
+
+/* Takes in the scores of the second; false: both have more than two. */
+static bool join_scores(epi_attention *a, const epi_attention *b) {
+    for (int i = 0; i < b->score_count; i++) {
         bool there = false;
-        for (int k = 0; k < count; k++)
-            there |= scores[k] == score;
+        for (int k = 0; k < a->score_count; k++)
+            there |= a->scores[k] == b->scores[i];
+        if (!there && a->score_count == 2)
+            return false;
         if (!there)
-            scores[count++] = score;
+            a->scores[a->score_count++] = b->scores[i];
     }
-    return count;
-}
-
-/* Have they two at most? */
-static bool can_join_scores(const epi_attention *a, const epi_attention *b) {
-    int scores[4];
-    return both_scores(a, b, scores) <= 2;
-}
-
-static void join_scores(epi_attention *a, const epi_attention *b) {
-    int scores[4], count = both_scores(a, b, scores);
-    for (int i = 0; i < count; i++)
-        a->scores[i] = scores[i];
-    a->score_count = count;
+    return true;
 }
 
 /* Is one of the values made of the other? The list is room for one number a node. */
 static bool is_made_of(const epi_graph *g, int node, int of, int *made) {
-    if (node == EPI_NO_NODE || of == EPI_NO_NODE || node < of)
+    if (node < of)
         return false;
     made[of] = 1;
     for (int i = of + 1; i <= node; i++) {
@@ -311,54 +301,35 @@ static bool is_made_of(const epi_graph *g, int node, int of, int *made) {
     return made[node];
 }
 
-/* Does a value product of one wait for one of the other? Of one kernel all are complete at its end, so none
- * of them can be what another is made of. */
-static bool wait_for_each_other(const epi_graph *g, const epi_attention *a, const epi_attention *b,
-                                int *scratch) {
-    const int first[] = {a->values[0], a->values[1], a->crossed};
-    for (int i = 0; i < 3; i++)
-        if (is_made_of(g, first[i], b->values[0], scratch) || is_made_of(g, b->values[0], first[i], scratch))
+/* Of one kernel all value products are complete at its end, so none of them can be what another is made of. */
+static bool wait_for_each_other(const epi_graph *g, const epi_attention *a, int product, int *scratch) {
+    for (int v = 0; v < a->sum_count; v++)
+        if (is_made_of(g, a->sums[v].product, product, scratch) ||
+            is_made_of(g, product, a->sums[v].product, scratch))
             return true;
     return false;
 }
 
-static epi_axes batches_of(const epi_attention_shape *shape) {
-    epi_axes batch = shape->rows;
-    batch.count = shape->batch_axes;
+static epi_axes batches_of(const epi_attention *a) {
+    epi_axes batch = a->rows;
+    batch.count = a->batch_axes;
     return batch;
 }
 
-bool epi_attention_join(const epi_graph *g, epi_attention *a, const epi_attention_shape *shape,
-                        const epi_attention *b, const epi_attention_shape *other, int *scratch) {
-    epi_axes batch[2] = {batches_of(shape), batches_of(other)};
-    if (a->value_count != 1 || b->value_count != 1 || a->top != EPI_NO_NODE || b->top != EPI_NO_NODE ||
-        !epi_axes_same_set(&a->stream, &b->stream) || !epi_axes_same_set(&shape->rows, &other->rows) ||
-        !epi_axes_same_set(&batch[0], &batch[1]) || !can_join_scores(a, b) ||
-        wait_for_each_other(g, a, b, scratch))
+bool epi_attention_join(const epi_graph *g, epi_attention *a, const epi_attention *b, epi_over over,
+                        int *scratch) {
+    epi_axes batch[2] = {batches_of(a), batches_of(b)};
+    epi_axes rows = epi_axes_without(&a->rows, &batch[0]), others = epi_axes_without(&b->rows, &batch[1]);
+    bool turned = over == EPI_OVER_ROWS;
+    epi_attention both = *a;
+    if (a->sum_count > 1 + turned || epi_attention_crosses(a) || b->sum_count != 1 || a->top != EPI_NO_NODE ||
+        b->top != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
+        !epi_axes_same_set(turned ? &rows : &a->stream, &b->stream) ||
+        !epi_axes_same_set(turned ? &a->stream : &rows, &others) || !join_scores(&both, b) ||
+        wait_for_each_other(g, a, b->sums[0].product, scratch))
         return false;
-    join_scores(a, b);
-    a->values[1] = b->values[0];
-    a->weight[1] = b->weight[0];
-    a->operand[1] = b->operand[0];
-    a->cols[1] = b->cols[0];
-    a->value_count = 2;
-    return true;
-}
-
-bool epi_attention_cross(const epi_graph *g, epi_attention *a, const epi_attention_shape *shape,
-                         const epi_attention *b, const epi_attention_shape *other, int *scratch) {
-    epi_axes batch[2] = {batches_of(shape), batches_of(other)};
-    epi_axes rows = epi_axes_without(&shape->rows, &batch[0]),
-             crossed = epi_axes_without(&other->rows, &batch[1]);
-    if (a->crossed != EPI_NO_NODE || b->crossed != EPI_NO_NODE || b->value_count != 1 ||
-        a->top != EPI_NO_NODE || b->top != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
-        !epi_axes_same_set(&rows, &b->stream) || !epi_axes_same_set(&crossed, &a->stream) ||
-        !can_join_scores(a, b) || wait_for_each_other(g, a, b, scratch))
-        return false;
-    join_scores(a, b);
-    a->crossed = b->values[0];
-    a->crossed_weight = b->weight[0];
-    a->crossed_operand = b->operand[0];
-    a->crossed_cols = b->cols[0];
+    *a = both;
+    a->sums[a->sum_count] = b->sums[0];
+    a->sums[a->sum_count++].over = over;
     return true;
 }

@@ -62,10 +62,10 @@ static bool hides(const epi_graph *g, const epi_attention *a, const bool *inner,
                  !adds_nothing(g, a, i, is))
             return false;
     }
-    for (int v = 0; v < a->value_count; v++)
-        if (is[a->weight[v]] != ZERO)
+    for (int v = 0; v < a->sum_count; v++)
+        if (is[a->sums[v].weight] != ZERO)
             return false;
-    return a->crossed == EPI_NO_NODE || is[a->crossed_weight] == ZERO;
+    return true;
 }
 
 /* ---- bounds ---- */

@@ -721,8 +721,8 @@ static bool note_value(epi_sites *s, int part, int node) {
         value = s->value[arg];
     }
     s->value[node] = (signed char)value;
-    return value >= 0 && value < 2 &&
-           epi_axes_same_set(&s->parts[part].attention->plan.cols[value], &s->parts[part].cols);
+    const epi_attention_sum *sum = &p->attention->plan.sums[value < 0 ? 0 : value];
+    return value >= 0 && sum->over == EPI_OVER_STREAM && epi_axes_same_set(&sum->cols, &p->cols);
 }
 
 static void place_map(epi_sites *s, int node) {
@@ -890,8 +890,8 @@ static void place(epi_sites *s, int node) {
 static void store_needs(epi_sites *s, const epi_site_attention *at) {
     const epi_attention *a = &at->plan;
     epi_site_part part = {.kind = EPI_KIND_ATTENTION,
-                          .rows = at->shape.rows,
-                          .cols = a->cols[0],
+                          .rows = a->rows,
+                          .cols = a->sums[0].cols,
                           .ordered = !s->limits->halves,
                           .split = EPI_OP_COUNT,
                           .attention = at};
@@ -903,7 +903,9 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
         settle_view(s, at->needs.at[i]);
     for (int i = 0; i < at->needs.count; i++) {
         int node = at->needs.at[i];
-        bool store = node == a->operand[0] || node == a->operand[1] || node == a->crossed_operand;
+        bool store = false;
+        for (int v = 0; v < a->sum_count; v++)
+            store |= node == a->sums[v].operand;
         for (int p = 0; p < count; p++)
             store |=
                 node == s->g->nodes[terms[p].product].arg[0] || node == s->g->nodes[terms[p].product].arg[1];
@@ -1077,8 +1079,8 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_back
 /* Is a result of attention taken apart in halves on its tile? */
 static bool takes_halves(const epi_attention *a) {
     bool found = false;
-    for (int v = 0; v < a->value_count; v++)
-        found |= a->out_plan[v]->split == EPI_OP_LOW;
+    for (int v = 0; v < epi_attention_outs(a); v++)
+        found |= a->sums[v].plan->split == EPI_OP_LOW;
     return found;
 }
 

@@ -10,14 +10,11 @@
 
 bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
                            const int64_t *sizes) {
-    bool crossed = a->crossed != EPI_NO_NODE,
-         allowed = limits->attention_most > 0 && (!crossed || limits->crossed);
+    bool allowed = limits->attention_most > 0 && (!epi_attention_crosses(a) || limits->crossed);
     epi_attention_term terms[EPI_ATTENTION_TERMS];
     int count = epi_attention_terms(g, a, terms);
-    for (int i = 0; i < count + a->value_count + crossed && allowed; i++) {
-        const epi_axes *features = i < count                    ? &g->nodes[terms[i].product].over
-                                   : i < count + a->value_count ? &a->cols[i - count]
-                                                                : &a->crossed_cols;
+    for (int i = 0; i < count + a->sum_count && allowed; i++) {
+        const epi_axes *features = i < count ? &g->nodes[terms[i].product].over : &a->sums[i - count].cols;
         int64_t size = epi_axes_size(features, sizes);
         allowed = size > 0 && size <= limits->attention_most && size % limits->attention_multiple == 0;
     }
@@ -79,7 +76,7 @@ static bool add_inner(epi_arena *arena, epi_sites *s, epi_site_attention *a, con
 /* Is it the maximum or the sum of an online softmax, which another attention makes? */
 static bool is_statistic(const epi_sites *s, int node) {
     for (int k = 0; k < s->attention_count; k++)
-        if (s->attentions[k].plan.top == node || s->attentions[k].plan.sum == node)
+        if (s->attentions[k].plan.top == node || s->attentions[k].plan.denominator == node)
             return true;
     return false;
 }
@@ -98,18 +95,15 @@ static bool has_sums(const epi_sites *s, const epi_site_attention *a) {
     return false;
 }
 
-typedef bool joins(const epi_graph *, epi_attention *, const epi_attention_shape *, const epi_attention *,
-                   const epi_attention_shape *, int *);
-
 /* Lets candidates take in others of their direction: the lists of both become one. */
-static bool join_candidates(epi_arena *arena, epi_sites *s, joins *join) {
+static bool join_candidates(epi_arena *arena, epi_sites *s, epi_over over) {
     for (int i = 0; i < s->attention_count; i++)
         for (int k = 0; k < s->attention_count; k++) {
             epi_site_attention *a = &s->attentions[i], *b = &s->attentions[k];
             if (i == k || a->dropped || b->dropped ||
-                s->forward[a->plan.values[0]] != s->forward[b->plan.values[0]] ||
-                (join == epi_attention_cross && has_sums(s, b)) ||
-                !join(s->g, &a->plan, &a->shape, &b->plan, &b->shape, s->scratch))
+                s->forward[a->plan.sums[0].product] != s->forward[b->plan.sums[0].product] ||
+                (over == EPI_OVER_ROWS && has_sums(s, b)) ||
+                !epi_attention_join(s->g, &a->plan, &b->plan, over, s->scratch))
                 continue;
             b->dropped = true;
             if (!add_inner(arena, s, a, b->inner.at, b->inner.count))
@@ -130,21 +124,17 @@ static bool find_candidates(epi_arena *arena, epi_sites *s) {
     for (int i = 0; i < g->node_count; i++) {
         epi_site_attention found = {0};
         if (s->without[i] & EPI_REFUSED_ATTENTION || !epi_attention_possible(s->limits, g, i, s->sizes) ||
-            !epi_attention_find(g, i, &found.plan, &found.shape, inner, s->scratch) ||
+            !epi_attention_find(g, i, &found.plan, inner, s->scratch) ||
             !epi_attention_allowed(s->limits, g, &found.plan, s->sizes))
             continue;
         if (!add_candidate(arena, s, &found, inner))
             return false;
     }
-    return join_candidates(arena, s, epi_attention_join) &&
-           (!s->limits->crossed || join_candidates(arena, s, epi_attention_cross));
+    return join_candidates(arena, s, EPI_OVER_STREAM) &&
+           (!s->limits->crossed || join_candidates(arena, s, EPI_OVER_ROWS));
 }
 
 /* ---- which of them agree ---- */
-
-static bool is_value(const epi_attention *a, int node) {
-    return node == a->values[0] || node == a->values[1] || node == a->crossed;
-}
 
 /* Marks what all attentions make on their score tiles, and whose each value product and reduction is. */
 static void claim(epi_sites *s, bool *inner) {
@@ -157,7 +147,9 @@ static void claim(epi_sites *s, bool *inner) {
             continue;
         for (int i = 0; i < a->inner.count; i++)
             inner[a->inner.at[i]] = true;
-        int own[] = {a->plan.values[0], a->plan.values[1], a->plan.crossed, a->plan.top, a->plan.sum};
+        for (int v = 0; v < a->plan.sum_count; v++)
+            s->attention_of[a->plan.sums[v].product] = k + 1;
+        int own[] = {a->plan.top, a->plan.denominator};
         for (size_t i = 0; i < sizeof own / sizeof *own; i++)
             if (own[i] != EPI_NO_NODE)
                 s->attention_of[own[i]] = k + 1;
@@ -202,16 +194,15 @@ static bool list_needs(epi_arena *arena, epi_sites *s, int k) {
     if (a->plan.top != EPI_NO_NODE) /* it makes what the exponential waits for itself */
         epi_visit(v, a->plan.shift);
     v->count = 0; /* these are known */
-    for (int i = 0; i < a->inner.count + 3; i++) {
-        int last = i - a->inner.count;
-        int node = last < 0 ? a->inner.at[i] : last < 2 ? a->plan.values[last] : a->plan.crossed;
-        for (int n = 0; node != EPI_NO_NODE && n < epi_node_operands(&g->nodes[node]); n++)
+    for (int i = 0; i < a->inner.count + a->plan.sum_count; i++) {
+        int last = i - a->inner.count, node = last < 0 ? a->inner.at[i] : a->plan.sums[last].product;
+        for (int n = 0; n < epi_node_operands(&g->nodes[node]); n++)
             epi_visit(v, g->nodes[node].arg[n]);
     }
     if (!copy_list(arena, v->todo, v->count, &a->needs))
         return false;
     for (int i = 0; i < g->node_count; i++)
-        if (s->attention_of[i] == k + 1 && !is_value(&a->plan, i))
+        if (s->attention_of[i] == k + 1 && !epi_attention_is_value(&a->plan, i))
             s->scratch[leaving++] = i;
     return copy_list(arena, s->scratch, leaving, &a->leaving);
 }
@@ -258,18 +249,16 @@ bool epi_sites_attention_ready(const epi_sites *s, const epi_site_attention *a) 
 
 void epi_sites_place_attention(epi_sites *s, epi_site_attention *a, int part) {
     epi_site_part *p = &s->parts[part];
-    p->product = a->plan.values[0];
-    p->pair = a->plan.values[1];
-    p->rows = a->shape.rows;
-    p->cols = a->plan.cols[0];
+    p->product = a->plan.sums[0].product;
+    p->rows = a->plan.rows;
+    p->cols = a->plan.sums[0].cols;
     p->attention = a;
-    int products[] = {a->plan.values[0], a->plan.values[1], a->plan.crossed};
-    for (int v = 0; v < 3; v++)
-        if (products[v] != EPI_NO_NODE) {
-            s->site[products[v]] = (epi_site){EPI_SITE_TILE, part};
-            s->value[products[v]] = (signed char)v;
-            s->placed[products[v]] = true;
-        }
+    for (int v = 0; v < a->plan.sum_count; v++) {
+        int product = a->plan.sums[v].product;
+        s->site[product] = (epi_site){EPI_SITE_TILE, part};
+        s->value[product] = (signed char)v;
+        s->placed[product] = true;
+    }
     for (int i = 0; i < a->leaving.count; i++) {
         s->site[a->leaving.at[i]] = (epi_site){EPI_SITE_AFTER, part};
         s->placed[a->leaving.at[i]] = true;

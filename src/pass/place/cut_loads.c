@@ -162,8 +162,8 @@ static bool set_loads(chooser *c, int q) {
     int term_count = p->attention ? epi_attention_terms(g, &p->attention->plan, terms) : 0;
     for (int i = 0; i < term_count; i++)
         products[product_count++] = terms[i].product;
-    if (p->attention)
-        products[product_count++] = p->attention->plan.crossed;
+    for (int v = 1; p->attention && v < p->attention->plan.sum_count; v++)
+        products[product_count++] = p->attention->plan.sums[v].product;
     int *at = epi_arena_alloc(
         c->arena, ((size_t)c->values.count + 2 * (EPI_MAX_TERMS + EPI_ATTENTION_TERMS + 2)) * sizeof *at);
     if (!at)

@@ -363,6 +363,8 @@ static void mark_refused(writer *w, const epi_site_part *p) {
         w->without[p->pair] |= what;
     for (int i = 0; i < p->added_count; i++)
         w->without[p->added[i]] |= what;
+    for (int v = 1; p->attention && v < p->attention->plan.sum_count; v++)
+        w->without[p->attention->plan.sums[v].product] |= what;
 }
 
 /* Writes the parts that store something. *backward is the first of the direction that comes last. */

@@ -22,7 +22,7 @@ typedef struct epi_site {
 
 typedef struct epi_site_part {
     epi_kind kind;
-    /* As in epi_plan; of attention its value products. */
+    /* As in epi_plan; of attention its first value product. */
     int product, pair, added[EPI_MAX_TERMS - 1], added_count;
     epi_axes rows, cols;
     const struct epi_site_attention *attention; /* its own, or NULL */
@@ -43,8 +43,7 @@ typedef struct epi_node_list {
 
 /* Products that become one attention part, with what is made between them. */
 typedef struct epi_site_attention {
-    epi_attention plan; /* what is known of it from the graph */
-    epi_attention_shape shape;
+    epi_attention plan;    /* what is known of it from the graph */
     epi_node_list inner;   /* score products, and elements that are made of them */
     epi_node_list leaving; /* reductions of these that the part makes */
     epi_node_list needs;   /* what they and the value products are made of, which is none of them */

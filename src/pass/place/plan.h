@@ -83,26 +83,34 @@ typedef struct epi_plan {
  *       stationary operand (it has rows, no stream) and a stream operand (the other way round) over a head's
  *       features, or the sum of two of them;
  *     - the *score program* (the child plan `score_plan`) is what is computed on the score tile;
- *     - one or two *value products* sum a *weight*, an element of the score tile, times an operand without
- *       rows, over the stream. All have the same rows and stream; each has columns of its own;
- *     - at most one value product more is *crossed*: it sums its weight times an operand over the rows, and
- *       has the stream for its rows. It is stored as it is;
+ *     - one to three *value products* sum a *weight*, an element of the score tile, times an operand. One or
+ *       two sum over the stream: they have the same rows and stream, each has columns of its own. At most one
+ *       more, the last, sums over the rows, and has the stream for its rows. It is stored as it is;
  *     - reductions of score tile values over the stream are one number per row, and leave (`leave` is
  *       EPI_LEAVE_ROWS in the whole plan);
- *     - an *output program* per value product (the child plans `out_plan`) is its epilogue on a tile of rows
- *       and all of its columns; it may load what left the score tile, and stores values of rows alone as
+ *     - an *output program* per value product over the stream (its child plan) is its epilogue on a tile of
+ *       rows and all of its columns; it may load what left the score tile, and stores values of rows alone as
  *       well.
  *
  * *Online softmax*: the weight is exp(s - shift), where shift is max(s, stream), or 0 where that is -inf; or
  * that times a factor without scores, which its sum does not have (dropout). The maximum is known only behind
  * the last column, so a mainloop walks over the stream once with a running maximum, and scales what it has
  * summed when that grows. There is one value product then. The score program makes s, the mainloop does the
- * rest; `top` and `sum` are what output programs load of it.
+ * rest; `top` and `denominator` are what output programs load of it.
  *
- * In the plan of the whole `rows` are those of the score tile, of which the first `batch_axes` are the
- * batches: axes that some stream operand has. A tile lies in one batch. `cols` are the first value product's
- * columns and `depth` is what the first score product sums over. */
-enum { EPI_ATTENTION_BOUNDS = 4 };
+ * `rows` are those of the score tile, of which the first `batch_axes` are the batches: axes that some stream
+ * operand has. A tile lies in one batch. In the plan of the whole `cols` are the first value product's columns
+ * and `depth` is what the first score product sums over. */
+enum { EPI_ATTENTION_BOUNDS = 4, EPI_ATTENTION_SUMS = 3 };
+
+/* A value product: what it is of, and what it sums over. */
+typedef enum epi_over { EPI_OVER_STREAM, EPI_OVER_ROWS } epi_over;
+typedef struct epi_attention_sum {
+    int product, weight, operand;
+    epi_axes cols;
+    epi_over over;
+    epi_plan *plan; /* its output program; over the rows it has none */
+} epi_attention_sum;
 
 /* offset + sum of factor*term, where the terms are values that lack the stream: positions of rows, lengths,
  * numbers. */
@@ -134,21 +142,18 @@ typedef struct epi_match {
 
 typedef struct epi_attention {
     int scores[2], score_count; /* each is a product, or the sum of two, its terms: see epi_attention_terms */
-    int values[2], value_count;
-    int weight[2];   /* by value product: what it sums, an operand of it; the other one is: */
-    int operand[2];  /* what it is multiplied with */
-    epi_axes stream; /* in the order of the first value product's operand */
-    epi_axes cols[2];
-    int crossed, crossed_weight, crossed_operand; /* EPI_NO_NODE: there is none */
-    epi_axes crossed_cols;
+    epi_attention_sum sums[EPI_ATTENTION_SUMS];
+    int sum_count;
+    epi_axes rows, stream; /* the stream in the order of the first value product's operand */
+    int batch_axes;
     /* Online softmax, else EPI_NO_NODE: */
     int score; /* s */
     int top;   /* max(s, stream) */
     int shift; /* what is subtracted: top, or (guarded) 0 where that is -inf */
     bool guarded;
-    int power;  /* exp(s - shift): the weight, unless it has a factor */
-    int factor; /* an element that no score is in, as dropout has it; or EPI_NO_NODE */
-    int sum;    /* sum(exp(s - shift), stream), or EPI_NO_NODE where nothing needs it */
+    int power;       /* exp(s - shift): the weight, unless it has a factor */
+    int factor;      /* an element that no score is in, as dropout has it; or EPI_NO_NODE */
+    int denominator; /* sum(exp(s - shift), stream), or EPI_NO_NODE where nothing needs it */
     /* What is known of a mask, where(condition, x, -inf) or where(condition, x, 0), on the score tile: an
        element outside of some bound, or whose values of a match differ, has no weight, and adds nothing to
        what leaves. Where bounds and matches are all of the condition, `open_plan` is the score program of a
@@ -157,7 +162,7 @@ typedef struct epi_attention {
     int condition, bound_count, match_count;
     epi_bound bounds[EPI_ATTENTION_BOUNDS];
     epi_match matches[EPI_ATTENTION_BOUNDS];
-    epi_plan *score_plan, *open_plan, *out_plan[2];
+    epi_plan *score_plan, *open_plan;
 } epi_attention;
 
 /* The plan of the program as one kernel; where it cannot be one, fused is false and the reason says why.
@@ -217,22 +222,24 @@ int epi_attention_operand(const epi_graph *g, const epi_attention *a, int produc
 bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node);
 /* Is it 0 where top is -inf, and top elsewhere? */
 bool epi_attention_is_guarded(const epi_graph *g, int node, int top);
-/* attention.c: looks whether a product is a value product: fills what is known from it alone (all but the
- * second value product, the mask and the child plans), `rows` with the batch axes first, and marks in inner[]
- * (by node, false before) the score products and the elements that are made of them for it. */
-typedef struct epi_attention_shape {
-    epi_axes rows;
-    int batch_axes;
-} epi_attention_shape;
-bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, epi_attention_shape *shape,
-                        bool *inner, int *scratch);
-/* Can both be value products of one kernel, of which none is made of another? Then the first takes in the
- * second. The scratch is as long as there are nodes. */
-bool epi_attention_join(const epi_graph *g, epi_attention *first, const epi_attention_shape *shape,
-                        const epi_attention *second, const epi_attention_shape *other, int *scratch);
-/* Can the second, of one value product, be crossed in the kernel of the first? Then that takes it in. */
-bool epi_attention_cross(const epi_graph *g, epi_attention *first, const epi_attention_shape *shape,
-                         const epi_attention *second, const epi_attention_shape *other, int *scratch);
+/* Is it one of the value products? */
+bool epi_attention_is_value(const epi_attention *a, int node);
+/* Does it sum over the rows, too? */
+static inline bool epi_attention_crosses(const epi_attention *a) {
+    return a->sums[a->sum_count - 1].over == EPI_OVER_ROWS;
+}
+/* Those of the value products that sum over the stream: they come first. */
+static inline int epi_attention_outs(const epi_attention *a) {
+    return a->sum_count - epi_attention_crosses(a);
+}
+/* attention.c: looks whether a product is a value product: fills what is known from it alone (all but further
+ * value products, the mask and the child plans), and marks in inner[] (by node) the score products and the
+ * elements that are made of them for it. */
+bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, bool *inner, int *scratch);
+/* Can the second, of one value product, be made in the kernel of the first, as one over its stream or its
+ * rows? None may be made of another. Then the first takes it in. The scratch is as long as there are nodes. */
+bool epi_attention_join(const epi_graph *g, epi_attention *first, const epi_attention *second, epi_over over,
+                        int *scratch);
 /* attention_mask.c: finds the mask and its bounds; are they all that its condition says (`whole`)? */
 void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *whole,
                          unsigned char *scratch);

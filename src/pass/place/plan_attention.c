@@ -11,14 +11,12 @@
 
 #include "pass/place/plan_internal.h"
 
-enum { CROSSED = 2 };
-
 typedef struct attention_planner {
     epi_planner whole, score, out[2];
     epi_attention *a;
     bool *inner;        /* by node: an element of the score tile that is made of score products */
     bool *left;         /* by node: made of what left the score tile */
-    signed char *value; /* by node: which value product it is made of, CROSSED, or -1 */
+    signed char *value; /* by node: which value product it is made of, or -1 */
 } attention_planner;
 
 static bool refuse(attention_planner *p, const char *why, int node) {
@@ -49,58 +47,52 @@ static epi_plan *child(attention_planner *p, epi_planner *planner, int product, 
 
 /* ---- which products ---- */
 
-enum { MOST = 3 }; /* value products */
-
-/* Lets two value products be of one kernel: in the first place as they are, else crossed. */
-static bool join_all(attention_planner *p, epi_attention *found, epi_attention_shape *shapes, int count) {
-    for (int crossed = 0; crossed < 2; crossed++)
+/* Lets two value products be of one kernel: in the first place over the stream, else over the rows. */
+static bool join_all(attention_planner *p, epi_attention *found, int count) {
+    for (int over = EPI_OVER_STREAM; over <= EPI_OVER_ROWS; over++)
         for (int i = 0; i < count; i++)
             for (int k = 0; k < count; k++)
-                if (i != k && found[i].value_count && found[k].value_count &&
-                    (crossed ? epi_attention_cross : epi_attention_join)(
-                        p->whole.g, &found[i], &shapes[i], &found[k], &shapes[k], p->whole.pending))
-                    found[k].value_count = 0;
+                if (i != k && found[i].sum_count && found[k].sum_count &&
+                    epi_attention_join(p->whole.g, &found[i], &found[k], (epi_over)over, p->whole.pending))
+                    found[k].sum_count = 0;
     int left = 0;
     for (int i = 0; i < count; i++)
-        left += found[i].value_count > 0;
+        left += found[i].sum_count > 0;
     return left == 1;
 }
 
 /* Sorts the products into scores and values; false: some are neither. */
 static bool find_products(attention_planner *p) {
     const epi_graph *g = p->whole.g;
-    epi_attention found[MOST];
-    epi_attention_shape shapes[MOST];
+    epi_attention found[EPI_ATTENTION_SUMS];
     bool *inner = epi_arena_alloc(p->whole.arena, (size_t)g->node_count + 1);
     int products = 0, count = 0;
     if (!inner)
         return false;
     for (int i = 0; i < g->node_count; i++) {
         epi_attention one;
-        epi_attention_shape shape;
         if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL)
             continue;
         products++;
-        if (!epi_attention_find(g, i, &one, &shape, inner, p->whole.pending))
+        if (!epi_attention_find(g, i, &one, inner, p->whole.pending))
             continue;
-        if (count == MOST)
+        if (count == EPI_ATTENTION_SUMS)
             return false;
-        found[count] = one;
-        shapes[count++] = shape;
+        found[count++] = one;
         for (int n = 0; n < g->node_count; n++)
             p->inner[n] |= inner[n];
     }
-    if (!count || !join_all(p, found, shapes, count))
+    if (!count || !join_all(p, found, count))
         return false;
     int at = 0;
-    while (!found[at].value_count)
+    while (!found[at].sum_count)
         at++;
     *p->a = found[at];
     epi_attention_term terms[EPI_ATTENTION_TERMS];
-    if (products != p->a->value_count + epi_attention_terms(g, p->a, terms) + (p->a->crossed != EPI_NO_NODE))
+    if (products != p->a->sum_count + epi_attention_terms(g, p->a, terms))
         return false;
-    p->whole.plan->rows = shapes[at].rows;
-    p->whole.plan->batch_axes = shapes[at].batch_axes;
+    p->whole.plan->rows = p->a->rows;
+    p->whole.plan->batch_axes = p->a->batch_axes;
     return true;
 }
 
@@ -128,8 +120,8 @@ static bool place_output(attention_planner *p, int node) {
         return refuse(p, "%s is not a map of what attention makes", node);
     }
     s->tile = true;
-    if (p->value[node] < 0 && p->a->value_count == 2)
-        p->out[1].plan->placement[node].tile = true;
+    for (int other = 1; other < epi_attention_outs(p->a) && p->value[node] < 0; other++)
+        p->out[other].plan->placement[node].tile = true;
     return true;
 }
 
@@ -141,16 +133,12 @@ static bool place_leaving(attention_planner *p, int node) {
     if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || n->op == EPI_OP_VAR ||
         !epi_axes_same_set(&n->over, &a->stream))
         return refuse(p, "%s needs scores that are on chip, a tile at a time", node);
-    if (a->top != EPI_NO_NODE && node != a->top && node != a->sum)
+    if (a->top != EPI_NO_NODE && node != a->top && node != a->denominator)
         return refuse(p, "%s is a reduction beside an online softmax", node);
     p->whole.plan->placement[node].leave = EPI_LEAVE_ROWS;
     p->score.plan->placement[node].leave = EPI_LEAVE_ROWS;
     p->left[node] = true;
     return true;
-}
-
-static bool is_value(const epi_attention *a, int node) {
-    return node == a->values[0] || (a->value_count == 2 && node == a->values[1]) || node == a->crossed;
 }
 
 static bool place_dependent(attention_planner *p, int node) {
@@ -167,7 +155,7 @@ static bool place_dependent(attention_planner *p, int node) {
     }
     if (of_scores)
         return place_leaving(p, node);
-    if (p->value[node] == CROSSED)
+    if (p->value[node] >= 0 && p->a->sums[p->value[node]].over == EPI_OVER_ROWS)
         return refuse(p, "%s is made of what is summed over the rows", node);
     return (p->value[node] < 0 && !p->left[node]) || place_output(p, node);
 }
@@ -183,7 +171,8 @@ static bool check_elements(attention_planner *p) {
     const epi_attention *a = p->a;
     int exp = a->power, below = a->top == EPI_NO_NODE ? EPI_NO_NODE : g->nodes[exp].arg[0];
     for (int i = 0; i < g->node_count; i++) {
-        for (int k = 0; k < 3 && g->live[i] && (p->inner[i] || is_value(a, i)) && i != below; k++)
+        for (int k = 0; k < 3 && g->live[i] && (p->inner[i] || epi_attention_is_value(a, i)) && i != below;
+             k++)
             if (is_late(p, g->nodes[i].arg[k]))
                 return refuse(p, "%s waits for a whole row of scores", i);
         epi_use_list uses = epi_graph_uses(g, i);
@@ -191,13 +180,26 @@ static bool check_elements(attention_planner *p) {
             int user = uses.at[u].node;
             if (user == EPI_NO_NODE)
                 return refuse(p, "%s is an output, and made of scores that are on chip a tile at a time", i);
-            if (below == EPI_NO_NODE || is_value(a, user) || !p->inner[i])
+            if (below == EPI_NO_NODE || epi_attention_is_value(a, user) || !p->inner[i])
                 continue;
-            if ((i == exp && user != a->sum && user != a->weight[0]) || (i == below && user != exp))
+            if ((i == exp && user != a->denominator && user != a->sums[0].weight) ||
+                (i == below && user != exp))
                 return refuse(p, "%s is wanted beside its sums", i);
         }
     }
     return true;
+}
+
+static void place_value(attention_planner *p, int node) {
+    int v = 0;
+    while (p->a->sums[v].product != node)
+        v++;
+    bool rows = p->a->sums[v].over == EPI_OVER_ROWS;
+    epi_placement *placement = (rows ? &p->whole : &p->out[v])->plan->placement;
+    p->value[node] = (signed char)v;
+    placement[node].tile = true;
+    if (rows)
+        epi_plan_mark_before(p->whole.g, placement, p->whole.pending, p->a->sums[v].operand);
 }
 
 static bool place_dependents(attention_planner *p) {
@@ -205,19 +207,12 @@ static bool place_dependents(attention_planner *p) {
     for (int i = 0; i < g->node_count; i++) {
         if (!g->live[i])
             continue;
-        if (i == p->a->crossed) {
-            p->value[i] = CROSSED;
-            p->whole.plan->placement[i].tile = true;
-            epi_plan_mark_before(g, p->whole.plan->placement, p->whole.pending, p->a->crossed_operand);
-        } else if (is_value(p->a, i)) {
-            int v = i == p->a->values[0] ? 0 : 1;
-            p->value[i] = (signed char)v;
-            p->out[v].plan->placement[i].tile = true;
-        } else if (p->inner[i]) {
+        if (epi_attention_is_value(p->a, i))
+            place_value(p, i);
+        else if (p->inner[i])
             p->score.plan->placement[i].tile = true;
-        } else if (!place_dependent(p, i)) {
+        else if (!place_dependent(p, i))
             return false;
-        }
     }
     return check_elements(p);
 }
@@ -243,7 +238,7 @@ static void place_others(attention_planner *p) {
     for (int i = 0; i < g->node_count; i++) {
         if (p->inner[i])
             place_operands(p, &p->score, i);
-        for (int v = 0; v < p->a->value_count; v++)
+        for (int v = 0; v < epi_attention_outs(p->a); v++)
             if (p->out[v].plan->placement[i].tile && (p->value[i] >= 0 || p->left[i]))
                 place_operands(p, &p->out[v], i);
     }
@@ -276,7 +271,7 @@ static void gather(attention_planner *p) {
         const epi_placement *of = &p->score.plan->placement[i];
         s->tile |= of->tile;
         s->before |= of->before;
-        for (int v = 0; v < p->a->value_count; v++) {
+        for (int v = 0; v < epi_attention_outs(p->a); v++) {
             of = &p->out[v].plan->placement[i];
             s->tile |= of->tile;
             s->before |= of->before;
@@ -284,7 +279,7 @@ static void gather(attention_planner *p) {
         }
     }
     for (int i = 0; i < g->node_count; i++) /* a value that passes make is loaded by all */
-        for (int v = -1; v < p->a->value_count && p->whole.plan->placement[i].before; v++)
+        for (int v = -1; v < epi_attention_outs(p->a) && p->whole.plan->placement[i].before; v++)
             (v < 0 ? &p->score : &p->out[v])->plan->placement[i].tile = false;
 }
 
@@ -318,13 +313,14 @@ static bool make_children(attention_planner *p) {
     const epi_node *n = &p->whole.g->nodes[terms[0].product];
     a->score_plan->depth = n->over;
     a->score_plan->row_arg = n->arg[1] == epi_attention_operand(p->whole.g, a, terms[0].product, 0);
-    for (int v = 0; v < a->value_count; v++) {
-        a->out_plan[v] = child(p, &p->out[v], a->values[v], &a->cols[v]);
-        if (!a->out_plan[v])
+    for (int v = 0; v < epi_attention_outs(a); v++) {
+        epi_attention_sum *sum = &a->sums[v];
+        n = &p->whole.g->nodes[sum->product];
+        sum->plan = child(p, &p->out[v], sum->product, &sum->cols);
+        if (!sum->plan)
             return false;
-        epi_plan_sort(&a->out_plan[v]->cols,
-                      epi_plan_main_output(p->whole.g, &p->whole.g->nodes[a->values[v]].axes));
-        a->out_plan[v]->row_arg = p->whole.g->nodes[a->values[v]].arg[1] == a->weight[v];
+        epi_plan_sort(&sum->plan->cols, epi_plan_main_output(p->whole.g, &n->axes));
+        sum->plan->row_arg = n->arg[1] == sum->weight;
     }
     return true;
 }
@@ -345,11 +341,11 @@ bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out) {
     if (fused) {
         place_others(&p);
         if (p.a->score_plan->split != EPI_OP_COUNT)
-            fused = refuse(&p, "%s is taken apart along the scores", p.a->weight[0]);
+            fused = refuse(&p, "%s is taken apart along the scores", p.a->sums[0].weight);
         fused = fused && check_shapes(&p, p.a->score_plan) && find_mask(&p);
     }
-    for (int v = 0; v < p.a->value_count && fused; v++)
-        fused = check_shapes(&p, p.a->out_plan[v]) && epi_plan_check_local(&p.out[v]);
+    for (int v = 0; v < epi_attention_outs(p.a) && fused; v++)
+        fused = check_shapes(&p, p.a->sums[v].plan) && epi_plan_check_local(&p.out[v]);
     if (!fused) {
         memset(out->placement, 0, nodes * sizeof *out->placement);
         out->rows = (epi_axes){0};
@@ -360,12 +356,12 @@ bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out) {
     gather(&p);
     out->fused = true;
     out->attention = p.a;
-    out->product = p.a->values[0];
+    out->product = p.a->sums[0].product;
     out->pair = EPI_NO_NODE;
-    out->row_arg = p.a->out_plan[0]->row_arg;
-    out->cols = p.a->out_plan[0]->cols;
+    out->row_arg = p.a->sums[0].plan->row_arg;
+    out->cols = p.a->sums[0].plan->cols;
     out->depth = p.a->score_plan->depth;
-    for (int v = 0; v < p.a->value_count; v++)
-        p.a->cols[v] = p.a->out_plan[v]->cols;
+    for (int v = 0; v < epi_attention_outs(p.a); v++)
+        p.a->sums[v].cols = p.a->sums[v].plan->cols;
     return true;
 }

@@ -89,9 +89,7 @@ static void mark_elements(const epi_spec *spec, const epi_backend_limits *limits
     epi_nominal_sizes(spec, sizes);
     for (int i = 0; i < g->node_count; i++) {
         epi_attention a;
-        epi_attention_shape shape;
-        if (!epi_attention_possible(limits, g, i, sizes) ||
-            !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
+        if (!epi_attention_possible(limits, g, i, sizes) || !epi_attention_find(g, i, &a, inner, scratch) ||
             !epi_attention_allowed(limits, g, &a, sizes))
             continue;
         for (int k = 0; k < g->node_count; k++)

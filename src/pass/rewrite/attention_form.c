@@ -313,7 +313,7 @@ static bool find_sums(former *f, int product, int weight, const bool *inner) {
 /* Finds products of the value product's weight over more than its stream. */
 static void find_apart(former *f, int product, const epi_attention *a) {
     const epi_graph *g = f->in;
-    epi_use_list uses = epi_graph_uses(g, a->weight[0]);
+    epi_use_list uses = epi_graph_uses(g, a->sums[0].weight);
     f->is_value[product] = true;
     for (int u = 0; u < uses.count; u++) {
         const epi_node *n = uses.at[u].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[u].node];
@@ -334,19 +334,17 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_backend_limi
         f->product[i] = f->first[i] = EPI_NO_NODE;
     for (int i = 0; i < g->node_count; i++) {
         epi_attention a;
-        epi_attention_shape shape;
         weight *w = &f->weights[i];
-        if (!epi_attention_possible(limits, g, i, sizes) ||
-            !epi_attention_find(g, i, &a, &shape, inner, scratch) ||
+        if (!epi_attention_possible(limits, g, i, sizes) || !epi_attention_find(g, i, &a, inner, scratch) ||
             !epi_attention_allowed(limits, g, &a, sizes) || !epi_axes_size(&a.stream, spec->sizes))
             continue; /* of no keys at all a sum is 0, whatever it is divided by afterwards */
         find_apart(f, i, &a);
-        w->found = take_apart(g, a.weight[0], &a.stream, inner, w) && inner[w->score];
+        w->found = take_apart(g, a.sums[0].weight, &a.stream, inner, w) && inner[w->score];
         if (w->found) {
-            w->side = g->nodes[i].arg[1] == a.weight[0];
+            w->side = g->nodes[i].arg[1] == a.sums[0].weight;
             f->product[w->score] = i;
         }
-        any |= w->found || (a.top == EPI_NO_NODE && find_sums(f, i, a.weight[0], inner));
+        any |= w->found || (a.top == EPI_NO_NODE && find_sums(f, i, a.sums[0].weight, inner));
     }
     for (int i = 0; i < g->node_count; i++) {
         if (f->is_value[i])

@@ -227,14 +227,14 @@ static void describe_bound(const epi_steps *k, const epi_bound *b, epi_text *out
 static void describe_attention(const epi_steps *k, epi_text *out) {
     const epi_attention *a = k->plan.attention;
     epi_attention_term terms[EPI_ATTENTION_TERMS];
-    int products = epi_attention_terms(k->spec->graph, a, terms);
+    int products = epi_attention_terms(k->spec->graph, a, terms), outs = epi_attention_outs(a);
     epi_text_add(out, "attention over the stream %s = %ld%s, %d score product%s and %d value product%s\n",
                  epi_axes_label(k->spec->graph, &a->stream).text, (long)count_of(k, &a->stream),
-                 a->top != EPI_NO_NODE ? " by online softmax" : "", products, products == 1 ? "" : "s",
-                 a->value_count, a->value_count == 1 ? "" : "s");
-    if (a->crossed != EPI_NO_NODE)
+                 a->top != EPI_NO_NODE ? " by online softmax" : "", products, products == 1 ? "" : "s", outs,
+                 outs == 1 ? "" : "s");
+    if (epi_attention_crosses(a))
         epi_text_add(out, "and one that sums over the rows: %s\n",
-                     epi_node_label(k->spec->graph, a->crossed).text);
+                     epi_node_label(k->spec->graph, a->sums[outs].product).text);
     for (int i = 0; i < k->spec->graph->node_count; i++)
         if (k->plan.placement[i].paged)
             epi_text_add(out, "%s is read page by page\n", epi_node_expression(k->spec->graph, i).text);

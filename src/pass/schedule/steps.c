@@ -100,10 +100,8 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
     int term_count = a ? epi_attention_terms(k->spec->graph, a, terms) : 0;
     for (int p = 0; p < 2 * term_count && status == EPI_OK; p++)
         status = check_operand(k, node_at(k, terms[p / 2].product)->arg[p % 2], err);
-    for (int p = 0; a && p < a->value_count && status == EPI_OK; p++)
-        status = check_operand(k, a->operand[p], err);
-    if (a && a->crossed != EPI_NO_NODE && status == EPI_OK)
-        status = check_operand(k, a->crossed_operand, err);
+    for (int v = 0; a && v < a->sum_count && status == EPI_OK; v++)
+        status = check_operand(k, a->sums[v].operand, err);
     if (status != EPI_OK)
         return status;
     epi_step *s = add_step(k, plan->product);
