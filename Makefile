@@ -11,6 +11,7 @@
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
 #   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps (7 minutes of a core;
 #                      tests/laws.h); build/test/laws reduce SEED LAW makes a program that breaks one small
+#   make update-plans  writes tests/plans.txt anew, which has what plans come to: read its diff
 #   make test-memory   bytes that are read before they are written, by clang's MemorySanitizer (5 minutes of a core)
 #   make test-full     all of the above
 #   make mutate        faults put into the sources, MUTANTS=50 of them drawn by SEED=1: how many does the suite find? (90 minutes)
@@ -197,7 +198,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-TESTS := micro strips strips_fold tape sums choice json safetensors arguments lang verify moves threads deep growth alloc properties random laws rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
+TESTS := plans micro strips strips_fold tape sums choice json safetensors arguments lang verify moves threads deep growth alloc properties random laws rowloop cases cut grad algebra batch rowbits layers decode open memory prepare types rows formulas indices puzzle attention edges docs jit cuda names emulate
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -246,6 +247,7 @@ ARGS_rowbits = $(ROW_ROUNDS)
 ROW_ROUNDS ?= 350
 ARGS_open := programs
 ARGS_memory := tests/models.epi
+ARGS_plans := tests/plans.txt
 ARGS_formulas := programs
 ARGS_indices := programs
 ARGS_edges := programs
@@ -274,9 +276,10 @@ PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 ASAN = BUILD=$(BUILD)/asan OPT='-Og -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
     RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out $(NOT_ASAN),$(TESTS))' ROUNDS=40 GRAD_ROUNDS=40 LAW_ROUNDS=60 LAW_TEXTS= \
     CUDA_MODE=some CASES_MODE=some $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(filter-out $(SEARCHED),$(TESTS)) example')
-# These go where others go under the sanitizers, many times over: batch, rowbits and sums where cases and rowloop do, names where cuda does.
+# These go where others go under the sanitizers, many times over: batch, rowbits and sums where cases and rowloop do, names where cuda does,
+# plans where algebra and cut do.
 # The emulator has fibers, which AddressSanitizer does not follow, and checks addresses itself.
-NOT_ASAN := batch rowbits sums names emulate growth
+NOT_ASAN := batch rowbits sums names emulate growth plans
 # With GCC 12 on AArch64 the search for leaks takes four seconds of every process: there it is left to those that make and
 # free the most different things. Of programs with params, open axes and memory budgets cut and alloc have some.
 SEARCHED := lang alloc properties cut grad jit cuda
@@ -294,6 +297,11 @@ LIST_ASAN = echo '\# under AddressSanitizer and UndefinedBehaviorSanitizer:'; $(
 LIST_TSAN = echo '\# under ThreadSanitizer:'; echo 'properties $(BUILD)/tsan/test/properties'
 LIST_FUZZ = echo '\# on random input:'; \
     $(foreach t,$(FUZZED),echo 'fuzz $(BUILD)/asan/fuzz_$t --seconds $(1) tests/corpus/$t';)
+
+# What plans come to, as they are now: the diff of that file is what is to be judged.
+.PHONY: update-plans
+update-plans: $(BUILD)/test/plans
+	$(BUILD)/test/plans tests/plans.txt --update
 
 # What the library makes of every program, as hashes: build/fingerprint programs tests.
 $(BUILD)/fingerprint: $(BUILD)/obj/tests/fingerprint.o $(BUILD)/libepilog.a

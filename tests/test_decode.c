@@ -166,10 +166,9 @@ static void check_values(epi_dtype type, epi_path path) {
 
 /* ---- how ---- */
 
-/* At the sizes of Llama 8B: a few parts, of which attention is one and each update another, unless the
- * product that makes keys and values stores them itself; of the norms only the first has rows of its own; and
- * nothing between parts is as long as a cache. */
-static void check_shape(int device, int parts, int launches) {
+/* At the sizes of Llama 8B: attention is one part and each update another, unless the product that makes keys
+ * and values stores them itself; and nothing between parts is as long as a cache. */
+static void check_shape(int device) {
     epi_dim_binding dims[] = {{"B", 8},   {"D", 4096},  {"G", 8},   {"H", 4},
                               {"E", 128}, {"F", 14336}, {"R", 4224}};
     epi_kernel *k = compile("decode_layer", dims, 7, EPI_BF16, EPI_PATH_FUSED, device);
@@ -178,8 +177,6 @@ static void check_shape(int device, int parts, int launches) {
     if (!k)
         return;
     epi_kernel_get_info(k, &info);
-    check(info.parts <= parts && (!launches || info.launches == launches),
-          "a layer has at most %d parts and %d launches: %d, %d", parts, launches, info.parts, info.launches);
     for (int i = 0; i < info.parts; i++) {
         static char text[1 << 16];
         epi_kernel_part_print(k, i, text, sizeof text);
@@ -230,8 +227,8 @@ int main(void) {
             check_values((epi_dtype)type, EPI_PATH_FUSED);
             check_values((epi_dtype)type, EPI_PATH_UNFUSED);
         }
-        check_shape(0, 9, 0);
-        check_shape(-90, 7, 9);
+        check_shape(0);
+        check_shape(-90);
         check_halves();
         epi_module_free(module);
     }
