@@ -29,6 +29,7 @@ int epi_extract_input(epi_extract *x, const epi_tensor_decl *decl, int node) {
     x->to->input_count++;
     x->to->tensors[t] = *decl;
     x->to->tensors[t].is_output = false;
+    x->to->place = decl->place;
     x->to->tensors[t].node = epi_graph_input(x->to, t);
     if (node != EPI_NO_NODE)
         x->fresh[node] = x->to->tensors[t].node;
