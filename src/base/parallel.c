@@ -25,6 +25,8 @@
 
 /* How long a thread looks for a change before it sleeps: about as long as waking one takes. */
 enum { SPIN_NS = 100000, LOOKS = 64 };
+/* Compilers run on workers, too, and recurse: the system's own stack may be small. */
+enum { STACK_BYTES = 16 << 20 };
 
 typedef struct loop {
     epi_parallel_body *body;
@@ -128,11 +130,15 @@ static worker *make_worker(void) {
         return NULL;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
+    pthread_attr_t large;
+    pthread_attr_init(&large);
+    pthread_attr_setstacksize(&large, STACK_BYTES);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool made = pthread_create(&w->id, NULL, run_worker, w) == 0;
+    bool made = pthread_create(&w->id, &large, run_worker, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&large);
     if (!made) {
         free_worker(w);
         return NULL;

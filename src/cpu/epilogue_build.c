@@ -6,7 +6,7 @@ static void assign_partials(epi_epilogue *e) {
     const epi_tile_program *t = &e->tile;
     for (int i = 0; i < t->instr_count; i++) {
         const epi_instr *s = &t->instrs[i];
-        if (s->kind != EPI_INSTR_PARTIAL_ROWS && s->kind != EPI_INSTR_PARTIAL_COLS)
+        if (!epi_instr_leaves(s))
             continue;
         int64_t columns = t->n * t->width[t->values[s->arg[0]].scale] / t->tile_n;
         int64_t count = e->own                              ? EPI_TILE_M

@@ -1,48 +1,50 @@
 /* choose.c: the configurations of the gemm mainloops, and a cost model that ranks them for a shape. */
-#include <pthread.h>
-#include <stdio.h>
-
 #include "cuda/cuda.h"
 
 /* The configurations, with the part of the tensor cores' rate that they reach in the steady state; those for
- * few rows have a model of their own. */
+ * few rows have a model of their own.
+ *
+ * A name says tile, cluster and schedule: d for deferred (with the columns of a subtile, where they are not
+ * left to the design), e for the tile's end; q where clusters queue for tiles. f is for few rows, at the
+ * tile's end: the fewest columns that give every multiprocessor a tile are best there. */
 /* clang-format off */
 static const struct {
+    const char *name;
     epi_config config;
     double efficiency;
 } configs[] = {
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .schedule = EPI_DEFERRED, .queue = true}, 0.955},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .schedule = EPI_DEFERRED}, 0.95},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .subtile = 32, .schedule = EPI_DEFERRED, .queue = true}, 0.95},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .subtile = 32, .schedule = EPI_DEFERRED}, 0.945},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .subtile = 16, .schedule = EPI_DEFERRED}, 0.94},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 1, .schedule = EPI_DEFERRED}, 0.93},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .schedule = EPI_AT_END, .queue = true}, 0.905},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .schedule = EPI_AT_END}, 0.90},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 192, .stages = 4, .cluster = 2, .schedule = EPI_DEFERRED, .queue = true}, 0.925},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 192, .stages = 4, .cluster = 2, .schedule = EPI_DEFERRED}, 0.92},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 192, .stages = 4, .cluster = 1, .schedule = EPI_DEFERRED}, 0.90},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 6, .cluster = 2, .schedule = EPI_DEFERRED}, 0.86},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 6, .cluster = 1, .schedule = EPI_DEFERRED}, 0.84},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 64, .stages = 7, .cluster = 1, .schedule = EPI_DEFERRED}, 0.60},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 16, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 32, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 48, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 64, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 96, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 112, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 128, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 192, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 256, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 32, .stages = 16, .cluster = 2, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 64, .stages = 16, .cluster = 2, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 96, .stages = 16, .cluster = 2, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 128, .stages = 16, .cluster = 2, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 64, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 112, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 16, .cluster = 1, .schedule = EPI_AT_END, .few = true}, 0},
-    {{.mainloop = EPI_GEMM_SM80, .tile_m = 128, .tile_n = 128, .stages = 4, .cluster = 1, .subtile = 64, .staging_slots = 1, .schedule = EPI_AT_END}, 0.55},
-    {{.mainloop = EPI_GEMM_ANY, .tile_m = 64, .tile_n = 64, .stages = 1, .cluster = 1, .subtile = 64, .staging_slots = 1, .schedule = EPI_AT_END}, 0.02},
+    {"sm90_128x256_c2_dq", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .schedule = EPI_DEFERRED, .queue = true}, 0.955},
+    {"sm90_128x256_c2_d", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .schedule = EPI_DEFERRED}, 0.95},
+    {"sm90_128x256_c2_d32q", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .subtile = 32, .schedule = EPI_DEFERRED, .queue = true}, 0.95},
+    {"sm90_128x256_c2_d32", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .subtile = 32, .schedule = EPI_DEFERRED}, 0.945},
+    {"sm90_128x256_c2_d16", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .subtile = 16, .schedule = EPI_DEFERRED}, 0.94},
+    {"sm90_128x256_c1_d", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 1, .schedule = EPI_DEFERRED}, 0.93},
+    {"sm90_128x256_c2_eq", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2, .queue = true}, 0.905},
+    {"sm90_128x256_c2_e", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 2}, 0.90},
+    {"sm90_128x192_c2_dq", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 192, .stages = 4, .cluster = 2, .schedule = EPI_DEFERRED, .queue = true}, 0.925},
+    {"sm90_128x192_c2_d", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 192, .stages = 4, .cluster = 2, .schedule = EPI_DEFERRED}, 0.92},
+    {"sm90_128x192_c1_d", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 192, .stages = 4, .cluster = 1, .schedule = EPI_DEFERRED}, 0.90},
+    {"sm90_128x128_c2_d", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 6, .cluster = 2, .schedule = EPI_DEFERRED}, 0.86},
+    {"sm90_128x128_c1_d", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 6, .cluster = 1, .schedule = EPI_DEFERRED}, 0.84},
+    {"sm90_128x64_c1_d", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 64, .stages = 7, .cluster = 1, .schedule = EPI_DEFERRED}, 0.60},
+    {"sm90_64x16_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 16, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x32_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 32, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x48_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 48, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x64_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 64, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x96_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 96, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x112_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 112, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x128_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 128, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x192_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 192, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x256_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 256, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_64x32_c2_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 32, .stages = 16, .cluster = 2, .few = true}, 0},
+    {"sm90_64x64_c2_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 64, .stages = 16, .cluster = 2, .few = true}, 0},
+    {"sm90_64x96_c2_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 96, .stages = 16, .cluster = 2, .few = true}, 0},
+    {"sm90_64x128_c2_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 64, .tile_n = 128, .stages = 16, .cluster = 2, .few = true}, 0},
+    {"sm90_128x64_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 64, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_128x112_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 112, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_128x128_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm80_128x128", {.mainloop = EPI_GEMM_SM80, .tile_m = 128, .tile_n = 128, .stages = 4, .cluster = 1, .subtile = 64, .staging_slots = 1}, 0.55},
+    {"any_64x64", {.mainloop = EPI_GEMM_ANY, .tile_m = 64, .tile_n = 64, .stages = 1, .cluster = 1, .subtile = 64, .staging_slots = 1}, 0.02},
 };
 /* clang-format on */
 enum { CONFIGS = sizeof configs / sizeof *configs };
@@ -55,39 +57,8 @@ const epi_config *epi_config_at(int index) {
     return &configs[index].config;
 }
 
-/* The name says tile, cluster and schedule: d for deferred (with the columns of a subtile, where they are
- * not left to the design), e for the tile's end; q where clusters queue for tiles. f is for few rows, at the
- * tile's end: the fewest columns that give every multiprocessor a tile are best there. */
-static void write_name(const epi_config *c, char *out, size_t size) {
-    static const char *const mainloops[] = {
-        [EPI_GEMM_SM90] = "sm90", [EPI_GEMM_SM80] = "sm80", [EPI_GEMM_ANY] = "any"};
-    int n = snprintf(out, size, "%s_%dx%d", mainloops[c->mainloop], c->tile_m, c->tile_n);
-    if (c->mainloop != EPI_GEMM_SM90)
-        return;
-    n += snprintf(out + n, size - (size_t)n, "_c%d_%c", c->cluster,
-                  c->few                        ? 'f'
-                  : c->schedule == EPI_DEFERRED ? 'd'
-                                                : 'e');
-    if (c->subtile)
-        n += snprintf(out + n, size - (size_t)n, "%d", c->subtile);
-    if (c->queue)
-        snprintf(out + n, size - (size_t)n, "q");
-}
-
-/* Written once in a process. */
-static struct {
-    pthread_once_t once;
-    char at[CONFIGS][32];
-} names = {.once = PTHREAD_ONCE_INIT};
-
-static void write_names(void) {
-    for (int i = 0; i < CONFIGS; i++)
-        write_name(&configs[i].config, names.at[i], sizeof names.at[i]);
-}
-
 const char *epi_config_name(int index) {
-    pthread_once(&names.once, write_names);
-    return names.at[index];
+    return configs[index].name;
 }
 
 int epi_config_named(const char *name) {

@@ -65,9 +65,9 @@ static void find_packing_point(epi_gemm_design *d, int product) {
 static bool is_heavy(const epi_gemm_design *d) {
     bool heavy = d->stream_count > 3;
     for (int i = 0; i < d->tile->instr_count; i++) {
-        epi_instr_kind kind = d->tile->instrs[i].kind;
-        bool folds = kind == EPI_INSTR_PARTIAL_ROWS || kind == EPI_INSTR_PARTIAL_COLS;
-        heavy |= kind == EPI_INSTR_REDUCE_GROUP || (folds && d->config.schedule != EPI_AT_END);
+        const epi_instr *s = &d->tile->instrs[i];
+        heavy |=
+            s->kind == EPI_INSTR_REDUCE_GROUP || (epi_instr_leaves(s) && d->config.schedule != EPI_AT_END);
     }
     return heavy;
 }
@@ -282,7 +282,7 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
         bool ok = true;
         if (s->kind == EPI_INSTR_REDUCE_GROUP)
             ok = design_group(c, d, i);
-        else if (s->kind == EPI_INSTR_PARTIAL_COLS || s->kind == EPI_INSTR_PARTIAL_ROWS)
+        else if (epi_instr_leaves(s))
             ok = design_partials(c, d, i, k);
         else if (s->kind == EPI_INSTR_LOAD && d->instrs[i].stream < 0)
             d->instrs[i].pointer = epi_emit_pointer(k, s->node, -1);

@@ -77,8 +77,7 @@ static int ready(const epi_rows_design *d, const epi_instr *s) {
 /* What a phase is for: folds, partials and stores of elements. */
 static bool ends_in(const epi_rows_design *d, int i, int phase) {
     const epi_instr *s = &d->tile.instrs[i];
-    return s->full && s->phase == phase && (s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW) &&
-           !epi_rows_comes_second(d, i);
+    return s->full && s->phase == phase && epi_instr_ends(s) && !epi_rows_comes_second(d, i);
 }
 
 static void add(const epi_rows_design *d, epi_rows_phase *p, int i) {
@@ -190,8 +189,7 @@ static void give_pointers(epi_rows_design *d) {
         if (d->tile.instrs[i].kind == EPI_INSTR_TAKE)
             d->access[i].index = epi_emit_index_pointer(d->c, k, d->tile.instrs[i].node);
     for (int i = 0; i < d->tile.instr_count; i++)
-        if (d->tile.instrs[i].kind == EPI_INSTR_PARTIAL_ROWS ||
-            d->tile.instrs[i].kind == EPI_INSTR_PARTIAL_COLS)
+        if (epi_instr_leaves(&d->tile.instrs[i]))
             d->access[i].pointer = epi_emit_place(k, d->c->partials[d->tile.instrs[i].node]);
 }
 
@@ -201,7 +199,7 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *t = &d->tile.instrs[i];
         bool rows = t->kind == EPI_INSTR_PARTIAL_ROWS;
-        if (!rows && t->kind != EPI_INSTR_PARTIAL_COLS)
+        if (!epi_instr_leaves(t))
             continue;
         if (!rows && t->op == EPI_OP_LOGSUMEXP)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a log-sum-exp down the rows");
@@ -226,14 +224,15 @@ static void look_at_instructions(epi_rows_design *d) {
     d->fast = true;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
-        bool leaves = s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS;
         if (s->dst >= 0)
             d->maker[s->dst] = i;
         d->access[i].ready = ready(d, s);
         d->random |= s->kind == EPI_INSTR_RANDOM;
         d->sums |= s->kind == EPI_INSTR_PARTIAL_COLS;
+        d->leaves |= epi_instr_leaves(s);
         d->folds |= s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
-        d->fast &= !leaves && (s->kind != EPI_INSTR_STORE || epi_dtype_size(d->access[i].ref.type) == 2);
+        d->fast &= !epi_instr_leaves(s) &&
+                   (s->kind != EPI_INSTR_STORE || epi_dtype_size(d->access[i].ref.type) == 2);
     }
 }
 
@@ -289,6 +288,8 @@ epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_r
         return status;
     epi_rows_choose_vector(out);
     status = epi_rows_choose_shape(out, err);
+    if (status == EPI_OK)
+        epi_rows_set_blocks(out, 0);
     if (status == EPI_OK && c->config)
         status = epi_rows_take_shape(out, c->config, err);
     if (status == EPI_OK)

@@ -99,7 +99,7 @@ static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
         const epi_instr *s = &d->tile.instrs[p->instrs[n]];
         if (s->kind == EPI_INSTR_REDUCE_ROW)
             PUT("        take_all(f%d, %s);\n", s->dst, epi_rows_name(d, s->arg[0]));
-        else if (s->kind == EPI_INSTR_PARTIAL_COLS || s->kind == EPI_INSTR_PARTIAL_ROWS)
+        else if (epi_instr_leaves(s))
             put_partial(d, t, p->instrs[n]);
         else if (s->kind == EPI_INSTR_STORE)
             epi_rows_put_store(d, t, p->instrs[n]);

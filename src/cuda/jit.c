@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/parallel.h"
+
 /* Goes into every key: raise it when the text around a kernel or the layout of an entry changes meaning. */
 #define FORMAT "epilog cubin 2"
 
-enum { NVRTC_OK = 0, NVRTC_COMPILATION = 6, MAX_WORKERS = 8, WORKER_STACK = 16 << 20 };
+enum { NVRTC_OK = 0, NVRTC_COMPILATION = 6, MAX_WORKERS = 8 };
 
 typedef struct nvrtc_program *nvrtc_program;
 
@@ -413,35 +414,14 @@ void epi_cubin_free(epi_cubin *cubin) {
 
 /* ---- several at once ---- */
 
-typedef struct queue {
-    epi_jit_item *items;
-    int count;
-    atomic_int next;
-} queue;
-
-static void *work(void *arg) {
-    queue *q = arg;
-    for (int i; (i = atomic_fetch_add(&q->next, 1)) < q->count;) {
-        epi_jit_item *t = &q->items[i];
-        epi_error_clear(&t->error);
-        t->status = epi_jit_compile(t->source, t->name, t->arch, t->keep_slow, &t->cubin, &t->error);
-    }
-    return NULL;
+static void compile_item(void *items, int64_t i, int thread) {
+    epi_jit_item *t = (epi_jit_item *)items + i;
+    (void)thread;
+    epi_error_clear(&t->error);
+    t->status = epi_jit_compile(t->source, t->name, t->arch, t->keep_slow, &t->cubin, &t->error);
 }
 
 void epi_jit_compile_all(epi_jit_item *items, int count) {
-    queue q = {.items = items, .count = count};
-    pthread_t threads[MAX_WORKERS];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int started = 1;      /* the calling thread works too */
-    pthread_attr_t large; /* compilers recurse: the default may be small */
-    pthread_attr_init(&large);
-    pthread_attr_setstacksize(&large, WORKER_STACK);
-    for (; started < count && started < cores && started < MAX_WORKERS; started++)
-        if (pthread_create(&threads[started], &large, work, &q) != 0)
-            break; /* fewer threads do the same work */
-    pthread_attr_destroy(&large);
-    work(&q);
-    for (int i = 1; i < started; i++)
-        pthread_join(threads[i], NULL);
+    epi_parallel_for(cores < MAX_WORKERS ? (int)cores : MAX_WORKERS, count, compile_item, items);
 }

@@ -66,13 +66,6 @@ static bool fits(const epi_rows_design *d) {
     return s->count <= INT32_MAX / columns && (flat || columns * s->count >= d->columns);
 }
 
-/* Blocks that so many rows, or columns of a flat row, are enough for. */
-static int64_t count_blocks(const epi_rows_design *d, int64_t count) {
-    const epi_rows_shape *s = &d->shape;
-    int64_t each = d->plan->flat ? (int64_t)s->lanes * s->count * s->vector : s->rows;
-    return epi_max64(1, epi_ceil_div(count, each)) * s->cluster;
-}
-
 /* Only threads and vectors have to be in the name. */
 epi_status epi_rows_take_shape(epi_rows_design *d, const char *name, epi_error *err) {
     epi_rows_shape *s = &d->shape;
@@ -93,10 +86,6 @@ epi_status epi_rows_take_shape(epi_rows_design *d, const char *name, epi_error *
     }
     if (!fits(d))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
-    const epi_open *open = d->c->spec->open;
-    int64_t asked = s->blocks ? epi_round_up(s->blocks, s->cluster) : INT64_MAX;
-    s->blocks = epi_min64(asked, count_blocks(d, epi_open_now(open, d->plan->flat ? d->tile.n : d->tile.m)));
-    d->most_blocks =
-        epi_min64(asked, count_blocks(d, epi_open_most(open, d->plan->flat ? d->tile.n : d->tile.m)));
+    epi_rows_set_blocks(d, s->blocks ? epi_ceil_div(s->blocks, s->cluster) : INT64_MAX);
     return EPI_OK;
 }

@@ -93,9 +93,8 @@ static int most_vectors(double words, double registers, int vector) {
 }
 
 /* What a row has in registers or in the ring: words a column that are loaded, and that are summed. */
-static void weigh(const epi_rows_design *d, double *loaded, double *summed, bool *total) {
+static void weigh(const epi_rows_design *d, double *loaded, double *summed) {
     *loaded = *summed = 0;
-    *total = false;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *t = &d->tile.instrs[i];
         int v = t->kind == EPI_INSTR_LOAD ? t->dst : t->arg[0];
@@ -103,24 +102,33 @@ static void weigh(const epi_rows_design *d, double *loaded, double *summed, bool
         if (d->access[i].fetched)
             *loaded += share * (double)epi_dtype_size(d->access[i].ref.type) / 4;
         *summed += t->kind == EPI_INSTR_PARTIAL_COLS ? share : 0;
-        *total |= t->kind == EPI_INSTR_PARTIAL_ROWS;
     }
 }
 
-/* Blocks of a flat row of so many columns. */
-static int64_t flat_blocks(const epi_rows_shape *s, int64_t columns, bool total) {
-    int64_t vectors = epi_max64(1, epi_ceil_div(columns, s->vector));
-    int64_t blocks = epi_max64(1, epi_ceil_div(vectors, (int64_t)s->lanes * s->count));
-    return total ? epi_min64(blocks, FLAT_BLOCKS) : blocks;
+/* Blocks, of all clusters, for so many rows or columns of a flat row; of rows of clusters there are at most
+ * `most`. 0: where something leaves, totals of a flat row have few partials, and sums down the rows a wave of
+ * one block a multiprocessor, or several. */
+static int64_t count_blocks(const epi_rows_design *d, int64_t count, int64_t most) {
+    const epi_rows_shape *s = &d->shape;
+    int64_t turns = epi_max64(1, epi_ceil_div(count, d->plan->flat ? slice(s) : s->rows)),
+            wave = SUM_BLOCKS / s->cluster;
+    if (!most)
+        most = !d->leaves ? turns : d->plan->flat ? FLAT_BLOCKS : wave * epi_ceil_div(turns, wave * SUM_ROWS);
+    return epi_min64(turns, most) * s->cluster;
 }
 
-static void shape_flat(epi_rows_design *d, double loaded, bool total) {
+void epi_rows_set_blocks(epi_rows_design *d, int64_t most) {
+    const epi_open *open = d->c->spec->open;
+    int64_t count = d->plan->flat ? d->tile.n : d->tile.m;
+    d->shape.blocks = count_blocks(d, epi_open_now(open, count), most);
+    d->most_blocks = count_blocks(d, epi_open_most(open, count), most);
+}
+
+static void shape_flat(epi_rows_design *d, double loaded) {
     epi_rows_shape *s = &d->shape;
     int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 8, s->vector);
     s->lanes = 256;
     s->count = per > 4 ? 4 : per;
-    s->blocks = flat_blocks(s, d->columns, total);
-    d->most_blocks = flat_blocks(s, epi_open_most(d->c->spec->open, d->tile.n), total);
 }
 
 /* Threads and vectors for rows that are read from shared memory: four vectors each, more where rows are long.
@@ -192,25 +200,17 @@ static void shape_sums(epi_rows_design *d, int64_t vectors, double loaded, doubl
     s->weights = ring && s->lanes < 256 && held && count_weights(d) > 0;
 }
 
-/* Blocks of so many rows. With sums down the rows they are a wave of one a multiprocessor, or several. */
-static int64_t row_blocks(const epi_rows_shape *s, int64_t rows, bool sums) {
-    int64_t turns = epi_max64(1, epi_ceil_div(rows, s->rows)), wave = SUM_BLOCKS / s->cluster;
-    if (sums)
-        turns = epi_min64(turns, wave * epi_ceil_div(turns, wave * SUM_ROWS));
-    return turns * s->cluster;
-}
-
 epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     int64_t n = d->columns, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
     double loaded, summed;
-    bool total, ring = d->c->arch->row_ring && rows_lie_whole(d);
-    weigh(d, &loaded, &summed, &total);
+    bool ring = d->c->arch->row_ring && rows_lie_whole(d);
+    weigh(d, &loaded, &summed);
     ring &= 4 * loaded * (double)n / 8 < (200 << 10); /* what eight blocks hold */
     s->cluster = s->rows = 1;
     s->resident = true;
     if (d->plan->flat) {
-        shape_flat(d, loaded, total);
+        shape_flat(d, loaded);
         return EPI_OK;
     }
     int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector);
@@ -237,8 +237,6 @@ epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     }
     if (s->cluster == 1 && s->lanes < SHORT_BLOCK && !ring && !s->ahead)
         s->rows = (int)epi_min64(SHORT_BLOCK / s->lanes, s->lanes > 32 ? 15 : 1024);
-    s->blocks = row_blocks(s, epi_open_now(d->c->spec->open, d->tile.m), summed > 0);
-    d->most_blocks = row_blocks(s, epi_open_most(d->c->spec->open, d->tile.m), summed > 0);
     return EPI_OK;
 }
 

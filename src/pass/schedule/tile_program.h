@@ -88,6 +88,10 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
 static inline bool epi_instr_ends(const epi_instr *s) {
     return s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW;
 }
+/* Does it leave partials of a reduction? */
+static inline bool epi_instr_leaves(const epi_instr *s) {
+    return s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS;
+}
 /* Marks in run[] (by step) the steps on elements that phase p has to take: its folds, partials and stores,
  * and what these come from. */
 void epi_tile_program_phase(const epi_tile_program *t, int p, bool *run);
