@@ -1,11 +1,11 @@
 /* fingerprint.c: what a library makes of programs, as a line of hashes for each.
  *
- *     fingerprint [FOLDER | FILE]... [--random COUNT]
+ *     fingerprint [--every N] [FOLDER | FILE]... [--random COUNT]
  *
  * Of every program of the folders' .epi files, of .epi files, of the blocks of .md files and of COUNT random
  * programs, of its gradients by all inputs of numbers, and of its forward and backward apart: the bits of its
  * results on the CPU in f32 and bf16, its plan, and its plan and CUDA texts for Hopper and Ampere, at small
- * sizes and, of what does not run, at large ones. Two builds whose lines are the same do the same with all of
+ * sizes and, of what does not run, at large ones; or of every Nth of these programs. Two builds whose lines are the same do the same with all of
  * them: a change that means to change nothing is held against that (tests/same_plans.sh), and so is a fault
  * that no test finds (tests/mutate.sh). */
 #include <dirent.h>
@@ -17,6 +17,7 @@
 enum { MAX_DIMS = 64 };
 
 static epi_context *ctx;
+static long every = 1, seen;
 
 typedef size_t giving(const epi_kernel *, char *, size_t);
 
@@ -74,6 +75,8 @@ static int set_dims(const epi_program *p, epi_dim_binding *dims, int first, int 
 static void print_program(const epi_program *p) {
     epi_dim_binding dims[MAX_DIMS];
     bool many = epi_program_dim_count(p) > 4;
+    if (seen++ % every)
+        return;
     int count = set_dims(p, dims, many ? 9 : 37, many ? 4 : 16);
     if (count > MAX_DIMS)
         return;
@@ -194,6 +197,8 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--random") && i + 1 < argc)
             print_random(atol(argv[++i]));
+        else if (!strcmp(argv[i], "--every") && i + 1 < argc)
+            every = atol(argv[++i]) > 0 ? atol(argv[i]) : 1;
         else
             print_path(argv[i]);
     epi_context_close(ctx);
