@@ -399,9 +399,9 @@ static int keep_texts(const cli_options *o) {
         cli_source s;
         if (cli_program_open(&s, standard_count ? standard[i].name : o->names[i], NULL) != EPI_OK)
             continue;
-        status = cli_keep_apart(o->out, "the text of a program", s.path);
+        status = cli_check_distinct(o->out, "the text of a program", s.path);
         if (status == EXIT_OK)
-            status = cli_keep_apart(o->plot, "the text of a program", s.path);
+            status = cli_check_distinct(o->plot, "the text of a program", s.path);
         cli_source_close(&s);
     }
     return status;

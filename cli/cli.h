@@ -53,7 +53,7 @@ typedef struct cli_options {
     bool has_type, has_rounding; /* they were given, and are no defaults */
 } cli_options;
 
-/* options.c. Answers EXIT_OK, or EXIT_USAGE after saying what is wrong. */
+/* options.c. Returns EXIT_OK, or EXIT_USAGE after saying what is wrong. */
 int cli_parse(int argc, char **argv, cli_options *out); /* what is given */
 int cli_apply(cli_options *o);                          /* and what that means */
 
@@ -77,7 +77,7 @@ extern const char cli_names_help[]; /* how programs and files are named */
 
 /* report.c: what people read */
 void cli_error(const epi_error *err);
-int cli_fail(const epi_error *err); /* prints it and answers the exit status */
+int cli_fail(const epi_error *err); /* prints it and returns the exit status */
 int cli_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* To standard output, with control characters shown, as in messages. */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -98,7 +98,7 @@ bool cli_may_write(const char *path, epi_error *err);
 /* For --out -: what is printed goes to standard error from here on, and o->out names standard output. */
 int cli_print_aside(cli_options *o);
 /* Complains where an output would replace an input, of which `what` tells what it is. Either may be NULL. */
-int cli_keep_apart(const char *out, const char *what, const char *in);
+int cli_check_distinct(const char *out, const char *what, const char *in);
 double cli_median(double *values, int count); /* sorts them */
 
 /* progress.c: a line that says what is going on, on standard error where that is a terminal, once two seconds
@@ -200,7 +200,7 @@ int cli_open_options(const cli_options *o, const epi_program *program, cli_open 
 /* device.c: which device, its memory, and time on it */
 
 /* Settles o->device, and the type that is the default there. The CPU where none was asked for.
- * Answers EXIT_OK, or another status after saying what is wrong. */
+ * Returns EXIT_OK, or another status after saying what is wrong. */
 int cli_device_choose(const epi_context *ctx, cli_options *o);
 
 /* A kernel with a workspace of its own. */
@@ -231,7 +231,7 @@ epi_status cli_place_reset(const cli_place *p, cli_data *d, epi_error *err);
 epi_status cli_place_fetch(const cli_place *p, cli_data *d, epi_error *err);
 void cli_place_free(cli_place *p);
 
-/* Starts `runs` runs, waits for them, and answers the seconds of one. */
+/* Starts `runs` runs, waits for them, and returns the seconds of one. */
 epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *seconds, epi_error *err);
 /* How many runs make a burst of so many seconds; leaves the kernel warm. */
 epi_status cli_burst_size(const cli_runner *r, const cli_place *p, double seconds, int *runs, epi_error *err);
@@ -250,7 +250,7 @@ typedef struct cli_wrt {
 } cli_wrt;
 int cli_wrt_read(cli_wrt *w, const epi_program *program, const cli_options *o);
 
-/* commands: each answers the exit status */
+/* commands: each returns the exit status */
 int cmd_new(const cli_options *o);
 int cmd_check(const cli_options *o);
 int cmd_fmt(const cli_options *o);

@@ -47,7 +47,7 @@ static void add_programs(epi_text *list) {
     }
 }
 
-/* What may stand behind a command beside options; answers whether files may, too. */
+/* What may stand behind a command beside options; returns whether files may, too. */
 static bool add_names(epi_text *list, const cli_command *c) {
     bool program = !strcmp(c->names, "PROGRAM");
     bool files = program || !strcmp(c->names, "FILE") || !strcmp(c->names, "FOLDER");

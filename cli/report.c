@@ -126,7 +126,7 @@ int cli_print_aside(cli_options *o) {
     return EXIT_OK;
 }
 
-int cli_keep_apart(const char *out, const char *what, const char *in) {
+int cli_check_distinct(const char *out, const char *what, const char *in) {
     struct stat x, y;
     if (!out || !in || stat(out, &x) != 0 || stat(in, &y) != 0 || !S_ISREG(x.st_mode) ||
         x.st_dev != y.st_dev || x.st_ino != y.st_ino)

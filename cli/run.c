@@ -185,7 +185,7 @@ int cmd_run(const cli_options *given) {
         return cli_complain(EXIT_USAGE, "standard input is the program or --in, not both");
     if (cli_print_aside(&o) != EXIT_OK)
         return EXIT_FAILED;
-    if (cli_keep_apart(o.out, "--in", o.in) != EXIT_OK)
+    if (cli_check_distinct(o.out, "--in", o.in) != EXIT_OK)
         return EXIT_USAGE;
     if (o.out && !cli_may_write(o.out, &err)) /* found out before the work */
         return cli_fail(&err);
@@ -196,7 +196,7 @@ int cmd_run(const cli_options *given) {
     cli_error_row rows[CLI_MAX_TENSORS];
     outcome got = {0};
     cli_inputs in = {0};
-    int status = cli_keep_apart(o.out, "the program's text", s.path);
+    int status = cli_check_distinct(o.out, "the program's text", s.path);
     if (status == EXIT_OK)
         status = cli_device_choose(s.ctx, &o);
     if (status == EXIT_OK && o.in && cli_inputs_open(&in, o.in, &err) != EPI_OK)

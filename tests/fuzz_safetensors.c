@@ -1,4 +1,4 @@
-/* fuzz_safetensors.c: whatever the bytes, the reader answers, and every byte it gives out is there. */
+/* fuzz_safetensors.c: whatever the bytes, the reader returns, and every byte it gives out is there. */
 #include <stdbool.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* law_same.h: laws of a program by itself: against f64 in each type, and the same whatever must not matter.
- * Each answers 1 where it holds, 0 where it says nothing of this program and -1 where it is broken; then the
+ * Each returns 1 where it holds, 0 where it says nothing of this program and -1 where it is broken; then the
  * case has a message. */
 #ifndef EPI_TESTS_LAW_SAME_H
 #define EPI_TESTS_LAW_SAME_H

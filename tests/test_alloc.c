@@ -1,4 +1,4 @@
-/* test_alloc.c: parsing and compiling where one allocation fails, each in turn: the call answers that memory
+/* test_alloc.c: parsing and compiling where one allocation fails, each in turn: the call returns that memory
  * is out, or goes on without what it wanted the memory for. Under AddressSanitizer nothing of it leaks. */
 #include "harness.h"
 

@@ -1,5 +1,5 @@
 /* test_arguments.c: the public functions given nothing, numbers out of range and strides beyond all memory:
- * each answers with a status or an empty result, and touches nothing. */
+ * each returns a status or an empty result, and touches nothing. */
 #include <limits.h>
 
 #include "epilog_io.h"

@@ -59,7 +59,7 @@ static wanted wants[MOST];
 static forms made_of[MOST];
 static int item_count, compiled; /* the first so many were given to the compiler */
 
-/* The launches of a kernel, each text once. Answers where the product is, or -1. */
+/* The launches of a kernel, each text once. Returns where the product is, or -1. */
 static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, const char *label) {
     int product = -1;
     for (int i = 0; i < k->count; i++) {
@@ -126,7 +126,7 @@ static bool keeps_names(const epi_cuda_kernel *k, char *missing, size_t size) {
     return true;
 }
 
-/* A configuration may be refused; the model's choice may not. `to_compile` collects the texts, and answers
+/* A configuration may be refused; the model's choice may not. `to_compile` collects the texts, and returns
  * where the product's is. */
 static int emit(const loaded *l, variant v, bool to_compile) {
     int product = -1;
@@ -456,7 +456,7 @@ static void model(void) {
         int order[64], capability = i / 360 ? 90 : 80;
         epi_config_rank(&size, exact, epi_arch_of(capability), capability == 90 ? 132 : 108, order);
         check(epi_config_at(order[0])->mainloop != EPI_GEMM_ANY, "sm_%d, %ld rows, %ld deep, %g streams: %s",
-              capability, (long)size.m, (long)size.k, size.streams, epi_config_name(order[0]));
+              capability, (long)size.m, (long)size.k, size.side_tiles, epi_config_name(order[0]));
     }
     /* Few rows, and no others, have the ring that is shared out at the start; every multiprocessor has work.
      */
@@ -768,10 +768,10 @@ static void loads_before_stores(void) {
 }
 
 /* Parts that need nothing of those before start beside them, in workspaces of their own; others wait. */
-static void parts_stand_apart(void) {
+static void parts_are_concurrent(void) {
     static const struct {
         const char *text;
-        bool apart[4];
+        bool concurrent[4];
     } some[] = {
         {"f(x[T,D], a[F,D], b[G,D], c[H,D]) -> (q[T,F], k[T,G], v[T,H]) { q = x @ a; k = x @ b; v = x @ c }",
          {false, true, true}},
@@ -797,9 +797,10 @@ static void parts_stand_apart(void) {
                   err.message))
             for (int p = 0; p < k->part_count; p++) {
                 const epi_part_kernel *part = &k->parts[p];
-                check(p < 4 && part->apart == some[i].apart[p], "%s: part %d starts %s", some[i].text, p + 1,
-                      part->apart ? "beside the one before" : "after the one before");
-                check(!part->apart || part->own >= part[-1].own + part[-1].full.cuda->workspace,
+                check(p < 4 && part->concurrent == some[i].concurrent[p], "%s: part %d starts %s",
+                      some[i].text, p + 1,
+                      part->concurrent ? "beside the one before" : "after the one before");
+                check(!part->concurrent || part->own >= part[-1].own + part[-1].full.cuda->workspace,
                       "%s: part %d has a workspace of its own", some[i].text, p + 1);
                 check(part->own + part->full.cuda->workspace <= k->values, "%s: room for part %d",
                       some[i].text, p + 1);
@@ -1076,7 +1077,7 @@ int main(int argc, char **argv) {
         sums_of_parts_fuse();
         wrong_shapes();
         loads_before_stores();
-        parts_stand_apart();
+        parts_are_concurrent();
         checks_of_open_axes();
         emit_attention();
         emit_random();

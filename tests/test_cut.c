@@ -792,7 +792,7 @@ static void check_shared(void) {
 /* Where rows follow a product for its statistics, as no tile has all of its columns, they make these, and
  * sums down the rows beside them; not where rows are so long that they would be read from memory twice, and
  * not where a tile more would be stored. */
-static void check_handed_on(void) {
+static void check_spills(void) {
     static const struct {
         const char *text;
         int64_t columns;
@@ -832,7 +832,7 @@ static void check_handed_on(void) {
 }
 
 /* In a long program all products hand on, or none. */
-static void check_handed_on_often(void) {
+static void check_many_spills(void) {
     enum { LAYERS = 12 };
     epi_text t = {0};
     epi_text_add(&t, "f(x0[T,D], w[D,D2]) -> x%d[T,D] {\n", LAYERS);
@@ -1002,8 +1002,8 @@ int main(int argc, char **argv) {
     check_stored_order();
     check_gathered();
     check_shared();
-    check_handed_on();
-    check_handed_on_often();
+    check_spills();
+    check_many_spills();
     check_columns();
     check_refused();
     check_internal();

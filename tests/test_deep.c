@@ -69,7 +69,7 @@ static void write_twice(epi_text *out) {
 }
 
 /* Late values of which each needs another part than the one before it. */
-static void write_late(epi_text *out) {
+static void write_unplaced(epi_text *out) {
     epi_text_add(out, "p(x[T,D], w[F,D]) -> y[T,F] { h = x @ w y0 = h*rsqrt(mean(h*h, F)) ");
     for (int i = 1; i < LENGTH / 5; i++)
         epi_text_add(out, "a%d, b%d = %s(y%d, F) y%d = %s(b%d, a%d, F) ", i, i, i % 2 ? "pairs" : "halves",
@@ -152,7 +152,7 @@ static const program programs[] = {
     {"group", "T=8,D=16,H=2,E=64", write_group},
     {"rows", "T=8,D=64", write_rows},
     {"twice", "T=8,D=64", write_twice},
-    {"late", "T=8,D=16,F=64", write_late},
+    {"late", "T=8,D=16,F=64", write_unplaced},
     {"after", "T=8,D=16,F=32", write_after},
     {"divisor", "T=8,D=16,F=32,E=16", write_divisor},
     {"signs", "T=8,D=16,F=32,E=16", write_signs},

@@ -111,7 +111,7 @@ static epi_status compile(const epi_program *p, const block *b, epi_dtype type, 
 
 /* ---- what a block claims ---- */
 
-/* Says what is wrong with a block; `what` may be several lines. Answers false. */
+/* Says what is wrong with a block; `what` may be several lines. Returns false. */
 static bool wrong(const block *b, const char *why, const char *what) {
     printf("%s:%d: %s: %s\n", path, b->line, why, what);
     return false;

@@ -741,9 +741,9 @@ static struct whole {
     {{"../tests/attention", "masked_again", "S=200,R=220,E=32", 0}, 80, 1, {0}, NULL, {{0}}},
     {{"../tests/attention", "masked_factor", "S=200,R=220,E=32", 0}, 90, 1, {0}, NULL, {{0}}},
     {{"../tests/attention", "masked_factor", "S=200,R=220,E=32", 0}, 80, 1, {0}, NULL, {{0}}},
-    {.from = {"../tests/handed_on", "norm_linear_back", "T=70,D=1024,F=72", 0}}, /* rows come by TMA */
-    {.from = {"../tests/handed_on", "norm_linear_back", "T=70,D=300,F=40", 0}},
-    {.from = {"../tests/handed_on", "add_norm", "T=70,D=300,K=40", 0}},
+    {.from = {"../tests/spills", "norm_linear_back", "T=70,D=1024,F=72", 0}}, /* rows come by TMA */
+    {.from = {"../tests/spills", "norm_linear_back", "T=70,D=300,F=40", 0}},
+    {.from = {"../tests/spills", "add_norm", "T=70,D=300,K=40", 0}},
     {.from = {"../tests/choice", "largest", "T=70,D=40,N=300", 0}},
     {{"../tests/choice", "largest", "T=70,D=40,N=300", 0}, 80, 0, {0}, NULL, {{0}}},
     {.from = {"../tests/choice", "routed", "T=70,D=40,N=64", 0}},

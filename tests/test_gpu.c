@@ -569,7 +569,7 @@ static const loaded *case_of(const char *program, int flag) {
     return found;
 }
 
-/* Records the start of a kernel, and answers whether all went well up to an executable graph. */
+/* Records the start of a kernel, and returns whether all went well up to an executable graph. */
 static bool capture(const epi_kernel *k, const on_device *d, void *stream, void **ready) {
     epi_error err = {0};
     void *graph = NULL;
@@ -671,7 +671,7 @@ static void test_decode_graph(void) {
 
 /* ---- schedules of Hopper's product ---- */
 
-/* Whoever takes a tile, whenever its epilogue runs, the bits are the same. Answers whether it ran. */
+/* Whoever takes a tile, whenever its epilogue runs, the bits are the same. Returns whether it ran. */
 static bool run_schedule(const task *t, bits *first) {
     const char *config = t->o.config;
     on_device d;

@@ -240,7 +240,7 @@ static void standard_folders(void) {
     setenv("EPILOG_CACHE", folder, 1);
 }
 
-/* Writes and reads one key over and over; answers 0 if it never saw half an entry. */
+/* Writes and reads one key over and over; returns 0 if it never saw half an entry. */
 static int race(epi_cache_key key, const unsigned char *data, size_t size) {
     char note[256];
     for (int i = 0; i < 100; i++) {

@@ -107,8 +107,8 @@ static void group(const epi_micro *u, const char *what, const char *detail) {
     failed_before = failed_count;
 }
 
-static epi_soon nothing(void) {
-    return (epi_soon){.every = INT64_MAX, .left = INT64_MAX};
+static epi_prefetch_cursor nothing(void) {
+    return (epi_prefetch_cursor){.every = INT64_MAX, .left = INT64_MAX};
 }
 
 /* ---- products ---- */
@@ -118,7 +118,7 @@ static epi_soon nothing(void) {
 static void multiply(const epi_micro *u, const operand *a, const operand *b, float *c, int64_t ldc,
                      bool add) {
     const int64_t size = (int64_t)epi_dtype_size(u->type);
-    epi_soon soon = nothing();
+    epi_prefetch_cursor cursor = nothing();
     int64_t k0 = 0;
     do {
         const int64_t depth = epi_min64(u->kc, a->depth - k0);
@@ -126,7 +126,7 @@ static void multiply(const epi_micro *u, const operand *a, const operand *b, flo
             for (int64_t i = 0; i < a->src.rows; i += u->mr)
                 u->run(depth, a->panels + (i * a->depth + k0 * u->mr) * size,
                        b->panels + (j * b->depth + k0 * u->nr) * size, c + i * ldc + j, ldc, add || k0 > 0,
-                       &soon);
+                       &cursor);
         k0 += depth;
     } while (k0 < a->depth);
 }
@@ -265,7 +265,7 @@ static void check_few(const epi_micro *u, const char *how, int rows, int cols, i
 static void test_few(const epi_micro *u) {
     static const int64_t ks[] = {1, 3, 8, 37, 128, 301};
     static operand a, b;
-    epi_soon soon = nothing();
+    epi_prefetch_cursor cursor = nothing();
     for (int n = 0; n < 6 * 2 && u->run_rows; n++)
         for (int rows = 1; rows <= epi_min64(EPI_MICRO_FEW, u->mr); rows++) {
             const int64_t k = ks[n % 6], depth = epi_round_up(k, u->depth),
@@ -277,11 +277,11 @@ static void test_few(const epi_micro *u) {
             operand_pack(&a, u, EPI_SIDE_A);
             operand_pack(&b, u, EPI_SIDE_B);
             start_few();
-            u->run(depth, a.panels, b.panels, want, WIDE, false, &soon);
+            u->run(depth, a.panels, b.panels, want, WIDE, false, &cursor);
             const int64_t part = n / 6 ? epi_round_up(depth / 3, u->depth) : 0; /* in one run, or in two */
-            u->run_rows(rows, part, a.panels, b.panels, u->nr * u->kb, got, WIDE, false, &soon);
+            u->run_rows(rows, part, a.panels, b.panels, u->nr * u->kb, got, WIDE, false, &cursor);
             u->run_rows(rows, depth - part, a.panels + part * u->mr * size, b.panels + part * u->nr * size,
-                        u->nr * u->kb, got, WIDE, part > 0, &soon);
+                        u->nr * u->kb, got, WIDE, part > 0, &cursor);
             check_few(u, "alone", rows, u->nr, k, u->mr, u->nr);
             operand_free(&a);
             operand_free(&b);
@@ -293,7 +293,7 @@ static void test_few(const epi_micro *u) {
 static void check_direct(const epi_micro *u, epi_dtype type, int64_t k, int rows, int cols, bool add) {
     static operand a, b, few;
     const int64_t size = (int64_t)epi_dtype_size(u->type), whole = epi_round_up(k, u->depth);
-    epi_soon soon = nothing();
+    epi_prefetch_cursor cursor = nothing();
     int panel = 0;
     for (int i = 0; i < 3 && panel < rows; i++)
         panel = u->direct.rows[i];
@@ -318,7 +318,7 @@ static void check_direct(const epi_micro *u, epi_dtype type, int64_t k, int rows
         for (int64_t i = 0; i < rows; i += u->mr)
             for (int64_t j = 0; j < cols; j += u->nr)
                 u->run(depth, a.panels + i * depth * size, b.panels + j * depth * size, want + i * WIDE + j,
-                       WIDE, add || k0 > 0, &soon);
+                       WIDE, add || k0 > 0, &cursor);
         free(a.memory);
         free(b.memory);
     }
@@ -361,11 +361,11 @@ static void check_across(const epi_micro *u, epi_dtype type, int64_t k, int rows
     operand_pack_panels(&few, u, panel, u->direct.ka);
     operand_pack(&b, u, EPI_SIDE_B);
     start_few();
-    epi_soon soon = nothing();
+    epi_prefetch_cursor cursor = nothing();
     for (int64_t i = 0; i < rows; i += u->mr)
         for (int64_t j = 0; j < cols; j += u->nr)
             u->run(k, a.panels + i * k * (int64_t)sizeof(float), b.panels + j * k * (int64_t)sizeof(float),
-                   want + i * WIDE + j, WIDE, false, &soon);
+                   want + i * WIDE + j, WIDE, false, &cursor);
     for (int64_t k0 = 0, depth; k0 < k; k0 += depth) {
         const void *row[EPI_MICRO_ACROSS];
         depth = epi_min64(most, k - k0);
@@ -427,8 +427,8 @@ static void test_requests(const epi_micro *u) {
     float c[EPI_MICRO_MAX_MR * EPI_MICRO_MAX_NR];
     const char *start = (const char *)zeros;
     for (int64_t every = 1; every < 200; every += 13) {
-        epi_soon run = {.line = start, .stride = 1, .every = every, .left = every};
-        epi_soon rows = {
+        epi_prefetch_cursor run = {.line = start, .stride = 1, .every = every, .left = every};
+        epi_prefetch_cursor rows = {
             .line = start, .stride = 1, .every = every, .left = every, .row_left = 3, .row = 3, .skip = 100};
         for (int i = 0; i < 5; i++) {
             u->run(96, zeros, zeros, c, u->nr, false, &run);

@@ -155,9 +155,9 @@ static void test_cpu(const opened *o, epi_dtype type) {
 /* Is the part's every text one of a form's? */
 static bool is_in_forms(const epi_kernel *k, const epi_kernel *sized, int part) {
     const epi_cuda_kernel *own = sized->parts[part].full.cuda;
-    bool found = epi_cuda_same_form(own, k->parts[part].full.cuda);
+    bool found = epi_cuda_same_text(own, k->parts[part].full.cuda);
     for (int f = 0; f < k->form_count; f++)
-        found |= epi_cuda_same_form(own, k->forms[f]->parts[part].full.cuda);
+        found |= epi_cuda_same_text(own, k->forms[f]->parts[part].full.cuda);
     return found;
 }
 

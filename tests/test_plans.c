@@ -10,7 +10,7 @@
  * SOURCE is a file of programs, or `layers:N`: then PROGRAM is a model of tests/layers.h with so many layers. PROGRAM may be * for all of a file, and DIMS may have axes that a
  * program does not. `backward` adds the two programs that forward and backward become, by all inputs without a
  * type, `gradient` the gradients as one program. `written` is without the algebra; rows=AXES names the rows,
- * as PyTorch does. Below it stand the answers, indented. Behaviour that must never change is no number of
+ * as PyTorch does. Below it stand the returns, indented. Behaviour that must never change is no number of
  * this file, but a check of another test. */
 #include "harness.h"
 #include "layers.h"
@@ -47,7 +47,7 @@ static void describe(const epi_kernel *k, char *out) {
         epi_part_info part = {.info = info};
         if (info.parts > 1)
             epi_kernel_part(k, i, &part);
-        beside += info.parts > 1 && k->parts[i].apart;
+        beside += info.parts > 1 && k->parts[i].concurrent;
         for (int c = 0; c < 4; c++)
             count[c] += !strcmp(part.info.mainloop, kinds[c]);
     }
@@ -204,7 +204,7 @@ static bool read_question(const char *line, question *q, epi_dim_binding *dims, 
     return true;
 }
 
-/* The file as it should be: its questions and comments as they are, and the answers of today. */
+/* The file as it should be: its questions and comments as they are, and the returns of today. */
 static void write_all(char *text, epi_text *out) {
     for (char *line = text, *end; *line; line = end) {
         end = line + strcspn(line, "\n");

@@ -287,7 +287,8 @@ static void check_gpus(const struct text *t) {
               "%s for %d: %d parts of which %d are prepared", epi_program_name(epi_module_program(m, 0)),
               devices[i], info.parts, info.prepared);
         for (int q = 0; k && q < k->part_count; q++)
-            check(!k->parts[q].apart || q != info.prepared, "a run does not begin beside what it has not");
+            check(!k->parts[q].concurrent || q != info.prepared,
+                  "a run does not begin beside what it has not");
         epi_kernel_free(k);
     }
     epi_module_free(m);

@@ -796,11 +796,11 @@ static void test_api(void) {
     check(epi_kernel_run(k, t, 3, work, NULL) == EPI_ERR_ARGUMENT, "without an error struct");
     epi_kernel *unset = k;
     check(epi_kernel_compile(NULL, NULL, &unset, &err) == EPI_ERR_ARGUMENT && !unset &&
-              strstr(err.message, "the program is NULL, as epi_module_find answers"),
+              strstr(err.message, "the program is NULL, as epi_module_find returns"),
           "%s", err.message);
     epi_module *underived = m;
     check(epi_program_grad(NULL, (const char *[]){"x"}, 1, &underived, &err) == EPI_ERR_ARGUMENT &&
-              !underived && strstr(err.message, "the program is NULL, as epi_module_find answers"),
+              !underived && strstr(err.message, "the program is NULL, as epi_module_find returns"),
           "%s", err.message);
     check(epi_module_parse(ctx, NULL, 0, "", &m, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
     epi_kernel *none;

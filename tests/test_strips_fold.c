@@ -363,7 +363,7 @@ static void check_stream(const epi_strips *s) {
             memset(a, 0xa5, sizeof a);
             memset(b, 0xa5, sizeof b);
             s->store(a + start, (epi_dtype)type, 1, x, n);
-            s->stream(b + start, (epi_dtype)type, x, n);
+            s->store_nontemporal(b + start, (epi_dtype)type, x, n);
             s->settle();
             if (memcmp(a, b, sizeof a) != 0)
                 wrong("%d elements of type %d at byte %zu differ", n, type, start);

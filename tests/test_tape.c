@@ -330,7 +330,7 @@ static void check_tapes(const epi_strips *s, int longest) {
         d.count++;
         for (int left = (int)below(3); left > 0; left--)
             d.link[d.count++] =
-                (epi_link){.kind = EPI_LINK_PREFETCH, .a = operand(ROW, 1), .rate = 1 << 12, .apart = 256};
+                (epi_link){.kind = EPI_LINK_PREFETCH, .a = operand(ROW, 1), .rate = 1 << 12, .ahead = 256};
         d.link[d.count] = (epi_link){.kind = EPI_LINK_NONE};
         s->ready(d.link);
         s->tape(d.link, TAPE_ROWS, d.n);

@@ -84,7 +84,7 @@ static void *call_loops(void *arg) {
 
 /* ---- children ---- */
 
-/* 1 where a child that calls `body` answers true within PATIENCE seconds. */
+/* 1 where a child that calls `body` returns true within PATIENCE seconds. */
 static bool child_is_well(bool (*body)(void)) {
     fflush(stdout);
     pid_t child = fork();

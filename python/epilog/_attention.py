@@ -1,6 +1,6 @@
 """Epilog's attention among those of transformers: for every implementation it takes the place of there is one, by the name epilog_….
 
-An implementation is two functions. The one that makes masks answers a Causal where a query sees the keys up to its own position, or the
+An implementation is two functions. The one that makes masks returns a Causal where a query sees the keys up to its own position, or the
 last of them by a window, and nothing else: with no cache, no padding and no documents that are packed together. That is a mask like
 any other to whoever looks at it, but it is made only then. Only such a mask, and none at all where the old attention takes that for causal,
 is for Epilog. Everything else is the old implementation's, mask and attention, and so is what Epilog is not fast at or cannot do: other

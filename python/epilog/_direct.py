@@ -1,7 +1,7 @@
 """Programs as functions in C, which dispatch.c carries out: nothing of Python is in their way.
 
 From PyTorch 2.10 on they are functions of Python; with 2.9, operations of the dispatcher. Where neither can be had,
-direct() answers None, and everything goes the long way by ctypes; EPILOG_DIRECT=off or =dispatcher asks for less.
+direct() returns None, and everything goes the long way by ctypes; EPILOG_DIRECT=off or =dispatcher asks for less.
 """
 import ctypes as c
 import os

@@ -99,7 +99,7 @@ LINEAR = Q, K, V, O, GATE, UP, DOWN
 
 
 class Tables(NamedTuple):
-    """What a known rotary embedding answers: of both tables the second half is the first once more."""
+    """What a known rotary embedding returns: of both tables the second half is the first once more."""
     cos: torch.Tensor
     sin: torch.Tensor
 

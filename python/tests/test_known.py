@@ -703,7 +703,7 @@ def interleaved(tables):
 
 @pytest.mark.parametrize("tables", [interleaved, lambda tables: tuple(t[:, :, :1] for t in tables), tuple])
 def test_tables_of_others(tables, called):
-    """Only of those that a known rotary embedding answers is known what they are."""
+    """Only of those that a known rotary embedding returns is known what they are."""
     model, plain = eager_pair(old="sdpa")
     torch.testing.assert_close(by_layers(model, None, tables), by_layers(plain, None, tables), rtol=1e-4, atol=1e-4)
     assert "layer" not in called

@@ -21,7 +21,7 @@ epi_status epi_fail(epi_error *err, epi_status status, const char *fmt, ...)
 void epi_error_clear(epi_error *err);
 
 /* An arena: many small allocations, freed together. Sticky: after one failure every later
- * allocation answers NULL and `failed` stays set, so a builder checks once at its end. */
+ * allocation returns NULL and `failed` stays set, so a builder checks once at its end. */
 typedef struct epi_arena {
     struct epi_arena_block *head;
     bool failed;
@@ -75,7 +75,7 @@ static inline int64_t epi_max64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* Reserves room for `count` things of `size` bytes at a multiple of 64 and answers where it starts; the first
+/* Reserves room for `count` things of `size` bytes at a multiple of 64 and returns where it starts; the first
  * overflow sticks in *total as -1. */
 static inline int64_t epi_reserve(int64_t *total, int64_t count, int64_t size) {
     int64_t at = *total, bytes;

@@ -148,7 +148,7 @@ static uint64_t random_word(void) {
 /* A new file in the folder of the target, as a rename must not cross file systems. While it is written,
  * nobody may read it who may not read the one that it replaces. Its name is listed before it is there: a
  * signal may come right after. */
-static int create_beside(epi_file *f, const place *p) {
+static int create_temporary(epi_file *f, const place *p) {
     size_t size = strlen(p->path) + 40;
     f->target = malloc(size);
     f->temporary = malloc(size);
@@ -180,7 +180,7 @@ void epi_file_open(epi_file *f, const char *path) {
     if (f->reason)
         return;
     if (p.descriptor < 0 && (!p.exists || S_ISREG(p.info.st_mode))) {
-        f->reason = create_beside(f, &p);
+        f->reason = create_temporary(f, &p);
         return;
     }
     fflush(stdout); /* what was printed before comes before */

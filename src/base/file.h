@@ -25,7 +25,7 @@ typedef struct epi_file {
 
 void epi_file_open(epi_file *f, const char *path);
 void epi_file_write(epi_file *f, const void *data, size_t size);
-/* Answers 0, or errno of the first failure: then the temporary file is gone, and what was there stays. */
+/* Returns 0, or errno of the first failure: then the temporary file is gone, and what was there stays. */
 int epi_file_close(epi_file *f);
 
 /* What opening would fail for, as far as can be told without doing it: 0 or an errno. */

@@ -82,7 +82,7 @@ static void change(worker *w, loop *job) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Waits until the worker is idle, or until it is not; answers its job. */
+/* Waits until the worker is idle, or until it is not; returns its job. */
 static loop *await(worker *w, bool idle) {
     loop *job;
     /* looking helps only where the one that will make the change runs on another processor */

@@ -30,8 +30,8 @@ typedef struct epi_streamed {
 /* A product that sums over the rows: rows are taken in chunks of neighbouring tiles, which are a fixed
  * number, so that threads can share them. Each has sums of its own, by stream tile, and these are folded in
  * order. */
-enum { EPI_CROSS_CHUNKS = 8 };
-typedef struct epi_crossing {
+enum { EPI_ROW_SUM_CHUNKS = 8 };
+typedef struct epi_row_sum {
     const epi_attention_sum *sum;
     const epi_micro *micro;
     const epi_root *roots; /* where it is stored */
@@ -39,13 +39,13 @@ typedef struct epi_crossing {
     int64_t features, ld, tile_floats, chunks;
     int64_t sums, seen; /* in the scratch: the sums of all chunks; by chunk and stream tile, is there one? */
     int64_t rows;       /* in a thread's memory: the operand's rows, packed */
-} epi_crossing;
+} epi_row_sum;
 
 /* A reduction that leaves the score tile, as plain attention has them. */
-typedef struct epi_leaving {
+typedef struct epi_score_reduction {
     int node;
     int instr[2]; /* in the score program, and in that of open tiles */
-} epi_leaving;
+} epi_score_reduction;
 
 typedef struct epi_attention_loop {
     const epi_spec *spec;
@@ -59,9 +59,9 @@ typedef struct epi_attention_loop {
     epi_streamed streams[EPI_ATTENTION_TERMS + 2]; /* their operands, then those of the value products */
     int stream_count;
     int stationary[EPI_ATTENTION_TERMS]; /* the operands with the rows */
-    epi_crossing cross;                  /* chunks 0: there is none */
-    epi_leaving *leaving;
-    int leaving_count;
+    epi_row_sum row_sum;                 /* chunks 0: there is none */
+    epi_score_reduction *reductions;
+    int reduction_count;
     int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */
     int match_count; /* and of its matches */
     int64_t n, stream_tiles, batches, row_tiles, features[2];

@@ -23,11 +23,11 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
     int count = 0;
     if (!some)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (a->top != EPI_NO_NODE) {
+    if (a->row_max != EPI_NO_NODE) {
         some[count++] = (epi_root){a->score, EPI_ROOT_KEPT};
         if (a->factor != EPI_NO_NODE)
             some[count++] = (epi_root){a->factor, EPI_ROOT_KEPT};
-        some[count++] = (epi_root){a->top, -1};
+        some[count++] = (epi_root){a->row_max, -1};
     } else {
         for (int v = 0; v < a->sum_count; v++) {
             bool kept = false;
@@ -37,7 +37,7 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
                 some[count++] = (epi_root){a->sums[v].weight, EPI_ROOT_KEPT};
         }
         for (int i = 0; i < root_count; i++)
-            if (l->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
+            if (l->plan->placement[roots[i].node].reduction > EPI_REDUCE_LOCAL)
                 some[count++] = roots[i];
     }
     bool all = l->bound_count == a->bound_count && l->match_count == a->match_count;
@@ -52,7 +52,7 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
         for (int i = 0; i < root_count && some; i++) {
             int node = roots[i].node;
             bool first = a->sums[0].plan->placement[node].tile;
-            if (l->plan->placement[node].leave <= EPI_LEAVE_LOCAL && first == (v == 0) &&
+            if (l->plan->placement[node].reduction <= EPI_REDUCE_LOCAL && first == (v == 0) &&
                 !is_crossed(a, node))
                 some[count++] = roots[i];
         }
@@ -64,25 +64,25 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
 }
 
 /* The reductions that leave, by their instructions in each score program. */
-static bool find_leaving(epi_arena *arena, epi_attention_loop *l) {
+static bool find_reductions(epi_arena *arena, epi_attention_loop *l) {
     const epi_tile_program *t = &l->score[0].tile;
-    l->leaving = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *l->leaving);
-    for (int i = 0; i < t->instr_count && l->leaving; i++) {
+    l->reductions = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *l->reductions);
+    for (int i = 0; i < t->instr_count && l->reductions; i++) {
         if (t->instrs[i].kind != EPI_INSTR_PARTIAL_ROWS)
             continue;
-        epi_leaving *to = &l->leaving[l->leaving_count++];
-        *to = (epi_leaving){t->instrs[i].node, {i, i}};
+        epi_score_reduction *to = &l->reductions[l->reduction_count++];
+        *to = (epi_score_reduction){t->instrs[i].node, {i, i}};
         for (int k = 0; l->programs == 2 && k < l->score[1].tile.instr_count; k++) {
             const epi_instr *s = &l->score[1].tile.instrs[k];
             if (s->kind == EPI_INSTR_PARTIAL_ROWS && s->node == to->node)
                 to->instr[1] = k;
         }
     }
-    return l->leaving != NULL;
+    return l->reductions != NULL;
 }
 
-static void add_stream(epi_attention_loop *l, int node, const epi_micro *micro, bool by_value,
-                       const epi_axes *features) {
+static void add_side_tile(epi_attention_loop *l, int node, const epi_micro *micro, bool by_value,
+                          const epi_axes *features) {
     epi_streamed *s = &l->streams[l->stream_count++];
     *s = (epi_streamed){.node = node, .micro = micro, .by_value = by_value, .features = *features};
     s->feature_count = epi_axes_size(features, l->spec->sizes);
@@ -116,10 +116,10 @@ static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, con
 }
 
 /* Sums over the rows: a fixed number of chunks of them. */
-static bool build_crossing(epi_arena *arena, epi_attention_loop *l, const epi_micro *micro,
-                           const epi_root *roots, int root_count) {
+static bool build_row_sum(epi_arena *arena, epi_attention_loop *l, const epi_micro *micro,
+                          const epi_root *roots, int root_count) {
     const epi_attention *a = l->a;
-    epi_crossing *c = &l->cross;
+    epi_row_sum *c = &l->row_sum;
     epi_root *own = epi_arena_alloc(arena, ((size_t)root_count + 1) * sizeof *own);
     if (!own || !epi_attention_crosses(a))
         return own != NULL;
@@ -133,7 +133,7 @@ static bool build_crossing(epi_arena *arena, epi_attention_loop *l, const epi_mi
     c->ld = epi_round_up(c->features, micro->nr);
     c->tile_floats =
         (EPI_STREAM_TILE + EPI_MICRO_MAX_MR) * c->ld; /* a span's last panel may reach beyond its tile */
-    c->chunks = epi_max64(1, epi_min64(EPI_CROSS_CHUNKS, l->row_tiles / epi_max64(1, l->batches)));
+    c->chunks = epi_max64(1, epi_min64(EPI_ROW_SUM_CHUNKS, l->row_tiles / epi_max64(1, l->batches)));
     return true;
 }
 
@@ -143,7 +143,7 @@ static void make_room(epi_attention_loop *l) {
     for (int i = 0; i < l->stream_count; i++)
         batch += l->stream_tiles * l->streams[i].tile_bytes;
     l->shared = l->row_tiles > l->batches && batch <= PACK_LIMIT;
-    if (l->cross.chunks)
+    if (l->row_sum.chunks)
         l->shared = batch <= PACK_LIMIT;
     l->batch_group = l->shared ? epi_max64(1, epi_min64(l->batches, PACK_LIMIT / epi_max64(1, batch)))
                                : epi_max64(1, l->batches);
@@ -154,7 +154,7 @@ static void make_room(epi_attention_loop *l) {
         l->batch_group = epi_max64(1, epi_min64(l->batches, PACK_LIMIT / bytes));
         l->split_sums = epi_reserve(&total, l->batch_group, bytes);
     }
-    epi_crossing *c = &l->cross;
+    epi_row_sum *c = &l->row_sum;
     if (c->chunks) {
         int64_t bytes = c->chunks * l->stream_tiles * c->tile_floats * (int64_t)sizeof(float);
         l->batch_group = epi_max64(1, epi_min64(l->batch_group, PACK_LIMIT / epi_max64(1, bytes)));
@@ -180,11 +180,11 @@ static void make_room(epi_attention_loop *l) {
             epi_reserve(&mine, i == 0 || epi_attention_outs(a) == 2 || a->factor != EPI_NO_NODE, TILE_BYTES);
         l->outs[i] = epi_reserve(&mine, i < epi_attention_outs(a) || l->chunks > 1, SUMS_BYTES);
     }
-    l->kept[2] = epi_reserve(&mine, l->cross.chunks > 0, TILE_BYTES);
+    l->kept[2] = epi_reserve(&mine, l->row_sum.chunks > 0, TILE_BYTES);
     l->rounded = epi_reserve(&mine, 1, TILE_BYTES / 2);
     l->weights = epi_reserve(&mine, TILE_ROWS, EPI_STREAM_TILE * sizeof(float));
     l->vectors = epi_reserve(&mine, VECTORS * EPI_TILE_M, sizeof(float));
-    l->states = epi_reserve(&mine, (int64_t)(2 * l->leaving_count + 1) * EPI_TILE_M, sizeof(float));
+    l->states = epi_reserve(&mine, (int64_t)(2 * l->reduction_count + 1) * EPI_TILE_M, sizeof(float));
     int64_t partials = l->score[0].partials;
     if (l->programs == 2)
         partials = epi_max64(partials, l->score[1].partials);
@@ -223,7 +223,7 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
         status = build_programs(arena, l, micro[0]->mr, roots, root_count, err);
     if (status != EPI_OK)
         return status;
-    if (!find_leaving(arena, l))
+    if (!find_reductions(arena, l))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     l->n = epi_axes_size(&a->stream, spec->sizes);
     l->stream_tiles = epi_ceil_div(l->n, EPI_STREAM_TILE);
@@ -232,15 +232,15 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     for (int i = 0; i < l->term_count; i++) {
         int product = l->terms[i].product;
         l->stationary[i] = epi_attention_operand(g, a, product, 0);
-        add_stream(l, epi_attention_operand(g, a, product, 1), micro[0], false, &g->nodes[product].over);
+        add_side_tile(l, epi_attention_operand(g, a, product, 1), micro[0], false, &g->nodes[product].over);
     }
     for (int v = 0; v < epi_attention_outs(a); v++) {
-        add_stream(l, a->sums[v].operand, micro[1], true, &a->sums[v].cols);
+        add_side_tile(l, a->sums[v].operand, micro[1], true, &a->sums[v].cols);
         l->features[v] = epi_axes_size(&a->sums[v].cols, spec->sizes);
     }
-    if (!build_crossing(arena, l, micro[1], roots, root_count))
+    if (!build_row_sum(arena, l, micro[1], roots, root_count))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    l->chunks = a->top == EPI_NO_NODE ? 1 : epi_ceil_div(l->n, EPI_STREAM_CHUNK);
+    l->chunks = a->row_max == EPI_NO_NODE ? 1 : epi_ceil_div(l->n, EPI_STREAM_CHUNK);
     l->split = l->chunks > 1 && l->batches > 0 && l->row_tiles == l->batches && l->threads > 1 &&
                l->batches < FEW_TILES * (int64_t)l->threads;
     make_room(l);

@@ -15,7 +15,7 @@ typedef struct epi_attention_state {
 /* Online, by row: the largest score, the sum of weights, and that of weights times values, whose rows are
  * EPI_TILE_N apart. One stretch of memory. */
 typedef struct epi_sums {
-    float *top, *sum, *out;
+    float *row_max, *sum, *out;
 } epi_sums;
 
 static inline epi_sums sums_at(float *at) {
@@ -69,11 +69,11 @@ void epi_attention_multiply(const epi_micro *u, epi_panels a, epi_panels b, int6
 epi_ref epi_attention_weights(const epi_row_tile *t, const epi_micro *micro, const float *weight,
                               int64_t from, int64_t columns);
 
-/* ---- attention_cross.c ---- */
+/* ---- attention_row_sum.c ---- */
 
 /* Packs the operand's rows; adds a score tile; folds the sums of the batches in hand and stores them. */
-void epi_cross_begin(const epi_row_tile *t);
-void epi_cross_add(const epi_row_tile *t, const float *weight, int64_t tile, epi_span span);
-void epi_cross_finish(const epi_attention_state *r, int64_t batches);
+void epi_row_sum_begin(const epi_row_tile *t);
+void epi_row_sum_add(const epi_row_tile *t, const float *weight, int64_t tile, epi_span span);
+void epi_row_sum_finish(const epi_attention_state *r, int64_t batches);
 
 #endif

@@ -28,7 +28,7 @@ void epi_attention_multiply(const epi_micro *u, epi_panels a, epi_panels b, int6
         u->enter();
     for (int64_t j = 0; j < b.rows; j += u->nr)
         for (int64_t i = 0; i < a.rows; i += u->mr) {
-            epi_soon nothing = {.every = k + 1, .left = k + 1};
+            epi_prefetch_cursor nothing = {.every = k + 1, .left = k + 1};
             u->run(k, (const char *)a.data + i * da * size,
                    (const char *)b.data + (j * db + k0 * u->nr) * size, c + i * ld + j, ld, add, &nothing);
         }

@@ -10,7 +10,7 @@
  *     that it sees, what a row does not see has the weight 0 and adds nothing to its bits.
  *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows, whose tiles
  *     one thread takes in order; the chunks' sums are folded in order when all are there.
- *   - Online: `top` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
+ *   - Online: `row_max` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
  *     shift is top, or 0 where that is -inf. When top grows they are scaled by exp(old - new).
  *   - Online, the stream is taken in chunks that begin at multiples of EPI_STREAM_CHUNK columns. Each has a
  *     top and sums of its own, and these are folded in order, by the thread that made them or by another one:
@@ -126,11 +126,11 @@ static void add_values(const epi_row_tile *t, int v, float *to, const float *wei
 /* ---- online softmax ---- */
 
 /* The new maximum of each row, and what its sums so far are scaled by. Are all factors 1? */
-static bool raise_tops(const epi_row_tile *t, const float *part) {
+static bool raise_row_max(const epi_row_tile *t, const float *part) {
     bool same = true;
     for (int i = 0; i < t->rows; i++) {
-        float old = t->sums.top[i], now = old > part[i] || old != old ? old : part[i];
-        t->sums.top[i] = now;
+        float old = t->sums.row_max[i], now = old > part[i] || old != old ? old : part[i];
+        t->sums.row_max[i] = now;
         t->shift[i] = now == -INFINITY ? 0 : now;
         t->grown[i] = old == now || old == -INFINITY ? 0 : old - now;
         same &= t->grown[i] == 0;
@@ -153,13 +153,13 @@ static void fold_chunk(const epi_row_tile *t, epi_sums from) {
     const epi_attention_loop *l = t->r->l;
     bool seen = false;
     for (int i = 0; i < t->rows; i++)
-        seen |= from.top[i] != -INFINITY;
+        seen |= from.row_max[i] != -INFINITY;
     if (!seen)
         return;
-    if (!raise_tops(t, from.top))
+    if (!raise_row_max(t, from.row_max))
         scale_sums(t, t->sums);
     for (int i = 0; i < t->rows; i++) {
-        float old = from.top[i], now = t->sums.top[i];
+        float old = from.row_max[i], now = t->sums.row_max[i];
         t->grown[i] = old == now || old == -INFINITY ? 0 : old - now;
     }
     scale_sums(t, from);
@@ -225,27 +225,27 @@ static void clear_out(const epi_row_tile *t, int v, float *out) {
 
 static void begin(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
-    const bool online = l->a->top != EPI_NO_NODE;
-    for (int k = 0; k < l->leaving_count && !online; k++)
+    const bool online = l->a->row_max != EPI_NO_NODE;
+    for (int k = 0; k < l->reduction_count && !online; k++)
         for (int i = 0; i < t->rows; i++) {
             float *state = floats(t, l->states) + (int64_t)(2 * k) * EPI_TILE_M;
-            state[i] = epi_reduce_identity(l->spec->graph->nodes[l->leaving[k].node].op);
+            state[i] = epi_reduce_identity(l->spec->graph->nodes[l->reductions[k].node].op);
             state[EPI_TILE_M + i] = 0;
         }
     for (int v = 0; v < epi_attention_outs(l->a) && !online; v++)
         clear_out(t, v, floats(t, l->outs[v]));
     pack_rows(t);
-    if (l->cross.chunks)
-        epi_cross_begin(t);
+    if (l->row_sum.chunks)
+        epi_row_sum_begin(t);
 }
 
 /* Reductions that leave take in what they are of this tile. */
-static void fold_leaving(const epi_row_tile *t, int program, const float *partials) {
+static void fold_reductions(const epi_row_tile *t, int program, const float *partials) {
     const epi_attention_loop *l = t->r->l;
-    for (int k = 0; k < l->leaving_count; k++) {
+    for (int k = 0; k < l->reduction_count; k++) {
         float *state = floats(t, l->states) + (int64_t)(2 * k) * EPI_TILE_M;
-        const epi_states *at = &l->score[program].states[l->leaving[k].instr[program]];
-        epi_op op = l->spec->graph->nodes[l->leaving[k].node].op;
+        const epi_states *at = &l->score[program].states[l->reductions[k].instr[program]];
+        epi_op op = l->spec->graph->nodes[l->reductions[k].node].op;
         l->strips->combine(op, state, state + EPI_TILE_M, partials + at->first,
                            op == EPI_OP_LOGSUMEXP ? partials + at->second : NULL, t->rows);
     }
@@ -269,19 +269,19 @@ static void run_stream_tile(const epi_row_tile *t, int64_t tile, epi_span span, 
         run.kept[i] = floats(t, l->kept[i]);
     make_scores(t, tile, span);
     epi_epilogue_tile(&run, floats(t, l->acc), place, t->memory + l->private_memory);
-    if (a->top == EPI_NO_NODE) {
-        fold_leaving(t, program, run.partials);
+    if (a->row_max == EPI_NO_NODE) {
+        fold_reductions(t, program, run.partials);
         for (int v = 0; v < a->sum_count; v++) {
             const float *weight = kept_value(t, &run, a->sums[v].weight);
             if (a->sums[v].over == EPI_OVER_ROWS)
-                epi_cross_add(t, weight, tile, span);
+                epi_row_sum_add(t, weight, tile, span);
             else
                 add_values(t, v, floats(t, l->outs[v]), weight, tile, span);
         }
         return;
     }
     float *s = (float *)(uintptr_t)kept_value(t, &run, a->score);
-    if (!raise_tops(t, run.partials + l->score[program].states[l->leaving[0].instr[program]].first))
+    if (!raise_row_max(t, run.partials + l->score[program].states[l->reductions[0].instr[program]].first))
         scale_sums(t, t->sums);
     make_weights(t, s, (int)columns_of(l, tile));
     for (int i = 0; i < t->rows; i++)
@@ -304,26 +304,26 @@ static void store_rows(const epi_row_tile *t, int node, const float *values) {
 static void finish(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
     const epi_attention *a = l->a;
-    if (a->top != EPI_NO_NODE) {
+    if (a->row_max != EPI_NO_NODE) {
         for (int i = 0; i < t->rows && !a->guarded; i++) /* -inf less itself is no number */
-            if (t->sums.top[i] == -INFINITY) {
+            if (t->sums.row_max[i] == -INFINITY) {
                 t->sums.sum[i] = NAN;
                 for (int64_t j = 0; j < l->features[0]; j++)
                     t->sums.out[i * EPI_TILE_N + j] = NAN;
             }
-        store_rows(t, a->top, t->sums.top);
+        store_rows(t, a->row_max, t->sums.row_max);
         if (a->denominator != EPI_NO_NODE)
             store_rows(t, a->denominator, t->sums.sum);
     }
-    for (int k = 0; k < l->leaving_count && a->top == EPI_NO_NODE; k++) {
-        const epi_node *n = &l->spec->graph->nodes[l->leaving[k].node];
+    for (int k = 0; k < l->reduction_count && a->row_max == EPI_NO_NODE; k++) {
+        const epi_node *n = &l->spec->graph->nodes[l->reductions[k].node];
         float *state = floats(t, l->states) + (int64_t)(2 * k) * EPI_TILE_M;
         l->strips->finish(n->op, state, state + EPI_TILE_M, t->rows, (double)l->n);
-        store_rows(t, l->leaving[k].node, state);
+        store_rows(t, l->reductions[k].node, state);
     }
     for (int v = 0; v < epi_attention_outs(a); v++) {
         const int64_t place[2] = {t->place, 0};
-        float *out = a->top != EPI_NO_NODE ? t->sums.out : floats(t, l->outs[v]);
+        float *out = a->row_max != EPI_NO_NODE ? t->sums.out : floats(t, l->outs[v]);
         epi_epilogue_tile(&t->r->out[v], out, place, t->memory + l->private_memory);
     }
 }
@@ -355,7 +355,7 @@ static void run_chunk(epi_row_tile *t, int64_t chunk, epi_sums to) {
     const int64_t tiles = EPI_STREAM_CHUNK / EPI_STREAM_TILE;
     t->sums = to;
     for (int i = 0; i < t->rows; i++) {
-        to.top[i] = -INFINITY;
+        to.row_max[i] = -INFINITY;
         to.sum[i] = 0;
     }
     clear_out(t, 0, to.out);
@@ -366,7 +366,7 @@ static void run_row_tile(epi_row_tile *t, int64_t place) {
     const epi_attention_loop *l = t->r->l;
     set_rows(t, place);
     begin(t);
-    if (l->a->top == EPI_NO_NODE)
+    if (l->a->row_max == EPI_NO_NODE)
         run_tiles(t, 0, l->stream_tiles);
     else {
         epi_sums all = sums_at(floats(t, l->outs[0])), later = sums_at(floats(t, l->outs[1]));
@@ -403,7 +403,7 @@ static void run_split(void *ctx, int64_t item, int thread) {
         run_chunk(&t, chunk, to);
     } else
         for (int i = 0; i < t.rows; i++)
-            to.top[i] = -INFINITY;
+            to.row_max[i] = -INFINITY;
 }
 
 /* Item: one of the batches in hand. */
@@ -427,7 +427,7 @@ static void run_rows(void *ctx, int64_t item, int thread) {
     const epi_attention_state *r = ctx;
     const epi_attention_loop *l = r->l;
     int64_t tiles = l->row_tiles / l->batches, count = epi_min64(l->batch_group, l->batches - r->first_batch),
-            chunks = l->cross.chunks ? l->cross.chunks : tiles, chunk = chunks - 1 - item / count;
+            chunks = l->row_sum.chunks ? l->row_sum.chunks : tiles, chunk = chunks - 1 - item / count;
     epi_row_tile t = {.r = r, .batch = r->first_batch + item % count, .chunk = chunk};
     t.memory = r->scratch + l->per_thread + thread * l->thread_bytes;
     for (int64_t tile = tiles * chunk / chunks; tile < tiles * (chunk + 1) / chunks; tile++)
@@ -451,11 +451,11 @@ void epi_attention_run(const epi_attention_loop *l, const epi_ref *homes, const 
         }
         if (l->shared)
             epi_parallel_for(l->threads, count * l->stream_tiles * l->stream_count, pack_item, &r);
-        if (l->cross.chunks)
-            memset(scratch + l->cross.seen, 0, (size_t)(count * l->cross.chunks * l->stream_tiles));
-        epi_parallel_for(l->threads, count * (l->cross.chunks && tiles ? l->cross.chunks : tiles), run_rows,
-                         &r);
-        if (l->cross.chunks)
-            epi_cross_finish(&r, count);
+        if (l->row_sum.chunks)
+            memset(scratch + l->row_sum.seen, 0, (size_t)(count * l->row_sum.chunks * l->stream_tiles));
+        epi_parallel_for(l->threads, count * (l->row_sum.chunks && tiles ? l->row_sum.chunks : tiles),
+                         run_rows, &r);
+        if (l->row_sum.chunks)
+            epi_row_sum_finish(&r, count);
     }
 }

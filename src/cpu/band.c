@@ -173,9 +173,9 @@ static void run_store(const epi_band *t, const epi_instr *s, const epi_tile_acce
     if (a->direct && src.p == (float *)(void *)epi_band_address(t, a, v->scale) + t->row * epi_access_ld(a))
         return; /* made in place */
     for (int i = 0; i < rows && a->nontemporal; i++)
-        t->strips->stream(a->ref.data +
-                              (row_offset(a, t->m0 + t->row + i) + c0) * (int64_t)epi_dtype_size(a->ref.type),
-                          a->ref.type, src.p + i * src.row, n);
+        t->strips->store_nontemporal(a->ref.data + (row_offset(a, t->m0 + t->row + i) + c0) *
+                                                       (int64_t)epi_dtype_size(a->ref.type),
+                                     a->ref.type, src.p + i * src.row, n);
     for (int i = 0; i < rows && !a->nontemporal; i++)
         epi_columns_store(t->strips, &a->ref, row_offset(a, t->m0 + t->row + i), &a->cols, c0,
                           src.p + i * src.row, n, t->tmp);

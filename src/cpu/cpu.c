@@ -74,14 +74,14 @@ static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
 epi_backend_limits epi_cpu_limits(void) {
     return (epi_backend_limits){.local_most = 256,
                                 .local_multiple = 1,
-                                .whole_most = 256,
+                                .full_row_most = 256,
                                 .pairs = true,
                                 .aligned = 1,
                                 .tensors = 64, /* streams that a core walks along at once */
                                 .attention_most = 256,
                                 .attention_multiple = 1,
-                                .crossed = true,
-                                .gated = true,
+                                .row_sums = true,
+                                .reads_loaded_tile = true,
                                 .halves = true};
 }
 

@@ -33,7 +33,7 @@ enum {
 };
 
 /* How the micro-kernel gets B of few rows. */
-typedef enum few_form { STAGED, DIRECT, ACROSS } few_form;
+typedef enum few_variant { STAGED, DIRECT, ACROSS } few_variant;
 
 /* Tiles that a thread takes one after the other; the others take from them once they have none left. */
 typedef struct range {
@@ -50,7 +50,7 @@ typedef struct gemm_run {
     epi_columns cols[EPI_MAX_OPERANDS]; /* of operands with columns along N */
     epi_walk depth[EPI_MAX_OPERANDS];
     int64_t *koff[EPI_MAX_OPERANDS]; /* element offsets along K where it is no single run, else NULL */
-    few_form form;                   /* of few rows */
+    few_variant variant;             /* of few rows */
     int64_t group;                   /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
     unsigned char *scratch;
     range *ranges;
@@ -114,7 +114,7 @@ static sweep_place place_of(const epi_gemm *g, int64_t sweep) {
 
 /* The rows of a tile, with those that fill its last panel. */
 static int64_t padded_rows(const gemm_run *r, int side, int64_t tile) {
-    if (side == EPI_SIDE_A && r->form != STAGED)
+    if (side == EPI_SIDE_A && r->variant != STAGED)
         return r->g->direct_rows;
     return epi_round_up(tile_rows(r->g, side, tile), panel_size(r->g, side));
 }
@@ -244,7 +244,7 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int6
                            .kstride = stride,
                            .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
                            .k = epi_min64(depth_most, g->k[term_of(g, from)] - k0)};
-    if (side == EPI_SIDE_A && r->form != STAGED)
+    if (side == EPI_SIDE_A && r->variant != STAGED)
         epi_pack_panels(g->micro, g->direct_rows, g->micro->direct.ka, &src, to);
     else
         epi_pack(g->micro, side, &src, to);
@@ -283,7 +283,7 @@ enum { LINE = 64, REGIONS = 8 };
 
 /* What to prefetch while a sweep is computed, a line at a time, spread evenly over its calls. */
 typedef struct prefetch {
-    epi_soon soon[REGIONS];
+    epi_prefetch_cursor cursor[REGIONS];
     int64_t lines[REGIONS]; /* still to be asked for */
     int count, at;
     int64_t total, every;
@@ -293,12 +293,12 @@ static void add_region(prefetch *f, const epi_region *r) {
     int64_t per_row = epi_ceil_div(r->row_bytes, LINE);
     if (f->count == REGIONS || per_row * r->rows == 0)
         return;
-    f->soon[f->count] = (epi_soon){.line = (const char *)r->data,
-                                   .stride = LINE,
-                                   .row_left = per_row,
-                                   .row = per_row,
-                                   .skip = r->stride - per_row * LINE,
-                                   .write = r->write};
+    f->cursor[f->count] = (epi_prefetch_cursor){.line = (const char *)r->data,
+                                                .stride = LINE,
+                                                .row_left = per_row,
+                                                .row = per_row,
+                                                .skip = r->stride - per_row * LINE,
+                                                .write = r->write};
     f->lines[f->count++] = per_row * r->rows;
     f->total += per_row * r->rows;
 }
@@ -312,19 +312,19 @@ static void set_pace(prefetch *f, int64_t calls, int64_t depth) {
     int64_t per_call = f->total / epi_max64(1, calls) + 1;
     f->every = epi_max64(1, depth / per_call);
     for (int i = 0; i < f->count; i++)
-        f->soon[i].every = f->soon[i].left = f->every;
+        f->cursor[i].every = f->cursor[i].left = f->every;
 }
 
 /* What the next call asks for. */
-static epi_soon *next_lines(prefetch *f, int64_t depth, epi_soon *nothing) {
+static epi_prefetch_cursor *next_lines(prefetch *f, int64_t depth, epi_prefetch_cursor *nothing) {
     if (f->at == f->count) {
-        *nothing = (epi_soon){.every = depth + 1, .left = depth + 1};
+        *nothing = (epi_prefetch_cursor){.every = depth + 1, .left = depth + 1};
         return nothing;
     }
-    epi_soon *soon = &f->soon[f->at];
+    epi_prefetch_cursor *cursor = &f->cursor[f->at];
     f->lines[f->at] -= depth / f->every;
     f->at += f->lines[f->at] <= 0;
-    return soon;
+    return cursor;
 }
 
 /* The rows of A that a tile is packed from, where they are a regular stretch. */
@@ -377,7 +377,7 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
                      b = sweep_at(r, EPI_SIDE_B, tile[1], s, thread);
         bool last = s + 1 == sweeps(g);
         prefetch f = {0};
-        epi_soon nothing;
+        epi_prefetch_cursor nothing;
         if (last) {
             epi_region regions[REGIONS];
             int count = epi_epilogue_regions(&r->tiles, tile, regions, REGIONS - 2);
@@ -402,7 +402,7 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
 }
 
 /* What the micro-kernel can do with all of B as it lies in memory. */
-static few_form form_of(const gemm_run *r) {
+static few_variant variant_of(const gemm_run *r) {
     const epi_gemm *g = r->g;
     const int step = g->terms > 1 ? 2 : 1;
     bool direct = g->direct_rows > 0, across = direct && g->micro->direct.across;
@@ -434,7 +434,7 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
 }
 
 /* Some of the depth of the tile's columns, from k on, to `to`: as f32, a row for each depth, or in panels
- * where a micro-kernel wants more of the depth side by side. Answers the micro-kernel's ldb. Where columns
+ * where a micro-kernel wants more of the depth side by side. Returns the micro-kernel's ldb. Where columns
  * are neighbours in memory, it is read in stretches as long as the tile is wide, which are asked for early.
  */
 static int64_t stage(const gemm_run *r, int from, int64_t tile, int64_t k, int64_t depth, unsigned char *to) {
@@ -476,7 +476,7 @@ static void multiply_staged(const gemm_run *r, const int64_t tile[2], float *acc
     for (int64_t k = 0; k < a.depth; k += FEW_DEPTH) {
         int64_t depth = epi_min64(FEW_DEPTH, a.depth - k),
                 ldb = stage(r, 2 * at.term + 1 + pair, tile[1], at.k0 + k, depth, b);
-        epi_soon nothing = {.every = depth + 1, .left = depth + 1};
+        epi_prefetch_cursor nothing = {.every = depth + 1, .left = depth + 1};
         for (int64_t j = 0; j < cols; j += u->nr)
             for (int64_t i = 0; i < rows; i += u->mr) {
                 const unsigned char *x = a.data + (i * a.depth + k * u->mr) * size,
@@ -540,9 +540,9 @@ static void multiply_few(const gemm_run *r, const int64_t tile[2], int64_t count
         int64_t end = epi_min64(s + EPI_SUM_TERMS, all);
         for (int pair = 0; pair < g->products; pair++)
             for (int64_t i = s; i < end;)
-                if (r->form == DIRECT)
+                if (r->variant == DIRECT)
                     i += multiply_direct(r, tile, acc, pair, i, end, thread);
-                else if (r->form == ACROSS)
+                else if (r->variant == ACROSS)
                     multiply_across(r, tile, count, acc, pair, i++, thread);
                 else
                     multiply_staged(r, tile, acc, pair, i++, thread);
@@ -647,8 +647,9 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         r.rows[side] = epi_walk_axes(&r.ref[side], &g->plan.rows, sizes);
         r.cols[side] = epi_columns_of(&g->plan, &r.ref[side], sizes, e->tile.acc_scale);
     }
-    r.form = g->few ? form_of(&r) : STAGED;
-    r.group = r.form == ACROSS ? epi_max64(1, epi_min64(GROUP, epi_ceil_div(e->col_tiles, g->threads))) : 1;
+    r.variant = g->few ? variant_of(&r) : STAGED;
+    r.group =
+        r.variant == ACROSS ? epi_max64(1, epi_min64(GROUP, epi_ceil_div(e->col_tiles, g->threads))) : 1;
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
     epi_axes axes = epi_plan_batch(&g->plan);

@@ -28,7 +28,7 @@ enum {
 /* Memory that will be wanted soon after a run. A kernel leaves the memory system idle; it asks for
  * one line for every `every` of depth on the way, and leaves the cursor where the next run may go
  * on. The lines go to the second-level cache. */
-typedef struct epi_soon {
+typedef struct epi_prefetch_cursor {
     const char *line; /* need not be valid memory: a request cannot fault */
     int64_t stride;   /* bytes from a line to the next */
     int64_t every;    /* at least 1 */
@@ -37,7 +37,7 @@ typedef struct epi_soon {
     int64_t row_left; /* lines until that happens; start with `row` */
     int64_t row, skip;
     bool write; /* wanted for writing: prefetched for this core alone */
-} epi_soon;
+} epi_prefetch_cursor;
 
 typedef struct epi_micro {
     const char *name; /* "avx512" */
@@ -55,13 +55,14 @@ typedef struct epi_micro {
     void (*leave)(void);  /* once per thread after, may be NULL */
     /* c[i*ldc + j] (+)= sum over k of a(i,k)*b(j,k); k is a multiple of `depth`; b is 64-byte
        aligned, a and c need not be. The bits of a result depend on its row, its column and k. */
-    void (*run)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool add, epi_soon *soon);
+    void (*run)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool add,
+                epi_prefetch_cursor *cursor);
     /* the same of the panel's first rows alone, from one to mr of them, with the same bits, and of C perhaps
        more of its mr rows. From kb of B's depth to the next are ldb elements, nr * kb in a panel. C is
        stored; with go_on the sums begin with what it holds, so runs over parts of the depth, one after the
        other, have the bits of one over all of it. NULL: run is as good, and adds so that this holds of it */
     void (*run_rows)(int rows, int64_t k, const void *a, const void *b, int64_t ldb, float *c, int64_t ldc,
-                     bool go_on, epi_soon *soon);
+                     bool go_on, epi_prefetch_cursor *cursor);
     /* Few rows against B's rows as they lie in memory, with the same bits; without run, B is packed. */
     struct {
         int rows[3]; /* such panels of A it takes, of one term's whole depth, in ascending order; 0: no more

@@ -33,10 +33,11 @@ static void leave(void) {
     _tile_release();
 }
 
-static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, epi_soon *soon) {
+static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add,
+                epi_prefetch_cursor *cursor) {
     const uint16_t *a = pa, *b = pb;
     const int64_t c_bytes = ldc * (int64_t)sizeof(float), b_bytes = NR * PAIR * (int64_t)sizeof(uint16_t);
-    epi_soon next = *soon;
+    epi_prefetch_cursor next = *cursor;
     float *c1 = c + SIDE * ldc;
     if (add) {
         _tile_loadd(0, c, c_bytes);
@@ -50,7 +51,7 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
         _tile_zero(3);
     }
     for (; k > 0; k -= DEPTH, a += MR * DEPTH, b += NR * DEPTH) {
-        epi_soon_ask(&next, DEPTH);
+        epi_prefetch_step(&next, DEPTH);
         _tile_loadd(6, b, b_bytes);
         _tile_loadd(4, a, ROW_BYTES);
         _tile_loadd(7, b + SIDE * PAIR, b_bytes);
@@ -66,7 +67,7 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
     _tile_stored(3, c1 + SIDE, c_bytes);
     for (int i = 0; i < MR; i++)
         EPI_WRITTEN(c + i * ldc, NR * sizeof(float));
-    *soon = next;
+    *cursor = next;
 }
 
 /* ---- few rows against B as it lies in memory ---- */

@@ -26,9 +26,10 @@ static inline void put(float *c, float32x4_t sum, bool add) {
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
                                                            const void *pb, int64_t ldb, float *c, int64_t ldc,
-                                                           bool add, bool go_on, epi_soon *soon) {
+                                                           bool add, bool go_on,
+                                                           epi_prefetch_cursor *cursor) {
     const bfloat16_t *a = pa, *b = pb;
-    epi_soon next = *soon;
+    epi_prefetch_cursor next = *cursor;
     float32x4_t sum[PAIRS_A][PAIRS_B];
     EPI_UNROLL for (int i = 0; i < rows / 2; i++) {
         EPI_UNROLL for (int j = 0; j < PAIRS_B; j++) {
@@ -40,7 +41,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
         const bfloat16x8_t b0 = vld1q_bf16(b), b1 = vld1q_bf16(b + VECTOR);
         const bfloat16x8_t b2 = vld1q_bf16(b + 2 * VECTOR), b3 = vld1q_bf16(b + 3 * VECTOR);
         __builtin_prefetch(a + MR * DEPTH * AHEAD);
-        epi_soon_ask(&next, DEPTH);
+        epi_prefetch_step(&next, DEPTH);
         EPI_UNROLL for (int i = 0; i < rows / 2; i++) {
             const bfloat16x8_t x = vld1q_bf16(a + i * VECTOR);
             LATER(a);
@@ -54,7 +55,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
         put(c, join(sum[i / 2][0], sum[i / 2][1], i % 2), add);
         put(c + NR / 2, join(sum[i / 2][2], sum[i / 2][3], i % 2), add);
     }
-    *soon = next;
+    *cursor = next;
 }
 
 EPI_MICRO_RUNS(DEPTH, EPI_MICRO_CASE(2) EPI_MICRO_CASE(4) EPI_MICRO_CASE(8))

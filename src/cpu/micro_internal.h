@@ -18,16 +18,16 @@
 #endif
 
 /* Asks for the lines that fall due within `depth` more. */
-static inline void epi_soon_ask(epi_soon *soon, int64_t depth) {
-    for (soon->left -= depth; soon->left <= 0; soon->left += soon->every) {
-        if (soon->write)
-            __builtin_prefetch(soon->line, 1, 2);
+static inline void epi_prefetch_step(epi_prefetch_cursor *cursor, int64_t depth) {
+    for (cursor->left -= depth; cursor->left <= 0; cursor->left += cursor->every) {
+        if (cursor->write)
+            __builtin_prefetch(cursor->line, 1, 2);
         else
-            __builtin_prefetch(soon->line, 0, 2);
-        soon->line += soon->stride;
-        if (--soon->row_left == 0) {
-            soon->row_left = soon->row;
-            soon->line += soon->skip;
+            __builtin_prefetch(cursor->line, 0, 2);
+        cursor->line += cursor->stride;
+        if (--cursor->row_left == 0) {
+            cursor->row_left = cursor->row;
+            cursor->line += cursor->skip;
         }
     }
 }
@@ -63,17 +63,17 @@ bool epi_has_bf16mm(void);
  * rows that has a case, in ascending order, and for all MR of them. KB is the interleave of B. */
 #define EPI_MICRO_CASE(most) \
     if (rows <= (most)) { \
-        run_some(most, k, pa, pb, ldb, c, ldc, false, go_on, soon); \
+        run_some(most, k, pa, pb, ldb, c, ldc, false, go_on, cursor); \
         return; \
     }
 #define EPI_MICRO_RUNS(KB, CASES) \
     static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc, bool add, \
-                    epi_soon *soon) { \
-        run_some(MR, k, pa, pb, NR *(KB), c, ldc, add, false, soon); \
+                    epi_prefetch_cursor *cursor) { \
+        run_some(MR, k, pa, pb, NR *(KB), c, ldc, add, false, cursor); \
     } \
     static void run_rows(int rows, int64_t k, const void *pa, const void *pb, int64_t ldb, float *c, \
-                         int64_t ldc, bool go_on, epi_soon *soon) { \
-        CASES run_some(MR, k, pa, pb, ldb, c, ldc, false, go_on, soon); \
+                         int64_t ldc, bool go_on, epi_prefetch_cursor *cursor) { \
+        CASES run_some(MR, k, pa, pb, ldb, c, ldc, false, go_on, cursor); \
     }
 
 /* Element k of a row or column of B, of any type, as f32; `widen_f16` is the kernel's own. */

@@ -21,9 +21,10 @@ enum { AHEAD = 32 }; /* A comes from the second-level cache: prefetched this man
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
                                                            const void *pb, int64_t ldb, float *c, int64_t ldc,
-                                                           bool add, bool go_on, epi_soon *soon) {
+                                                           bool add, bool go_on,
+                                                           epi_prefetch_cursor *cursor) {
     const float *a = pa, *b = pb;
-    epi_soon next = *soon;
+    epi_prefetch_cursor next = *cursor;
     float32x4_t sum[MR][2];
     epi_prefetch_c(c, ldc, rows, NR);
     EPI_UNROLL for (int i = 0; i < rows; i++) {
@@ -39,7 +40,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
         }
         const float32x4_t a0 = vld1q_f32(a), a1 = vld1q_f32(a + VECTOR), a2 = vld1q_f32(a + 2 * VECTOR);
         __builtin_prefetch(a + MR * AHEAD);
-        epi_soon_ask(&next, 1);
+        epi_prefetch_step(&next, 1);
         FOUR_ROWS(0, a0);
         if (rows > 4) {
             FOUR_ROWS(4, a1);
@@ -56,7 +57,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
         vst1q_f32(c, sum[i][0]);
         vst1q_f32(c + VECTOR, sum[i][1]);
     }
-    *soon = next;
+    *cursor = next;
 }
 
 static void widen_f16(float *dst, const uint16_t *src, int64_t n) {

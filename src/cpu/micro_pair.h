@@ -18,9 +18,10 @@ static inline __attribute__((always_inline)) sums load(const float *p) {
 
 static inline __attribute__((always_inline)) void run_some(const int rows, int64_t k, const void *pa,
                                                            const void *pb, int64_t ldb, float *c, int64_t ldc,
-                                                           bool add, bool go_on, epi_soon *soon) {
+                                                           bool add, bool go_on,
+                                                           epi_prefetch_cursor *cursor) {
     const lane *a = pa, *b = pb;
-    epi_soon next = *soon;
+    epi_prefetch_cursor next = *cursor;
     sums sum[MR][2];
     epi_prefetch_c(c, ldc, rows, NR);
     EPI_UNROLL for (int i = 0; i < rows; i++) {
@@ -30,7 +31,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
     for (; k > 0; k -= STEP, a += MR, b += ldb / STEP) {
         const lanes b0 = *(const lanes_at *)b, b1 = *(const lanes_at *)(b + VECTOR);
         __builtin_prefetch(a + MR * AHEAD);
-        epi_soon_ask(&next, STEP);
+        epi_prefetch_step(&next, STEP);
         EPI_UNROLL for (int i = 0; i < rows; i++) {
             sum[i][0] = multiply_add(sum[i][0], a[i], b0);
             sum[i][1] = multiply_add(sum[i][1], a[i], b1);
@@ -44,7 +45,7 @@ static inline __attribute__((always_inline)) void run_some(const int rows, int64
         *(sums_at *)c = sum[i][0];
         *(sums_at *)(c + VECTOR) = sum[i][1];
     }
-    *soon = next;
+    *cursor = next;
 }
 
 #endif

@@ -38,7 +38,7 @@ static void prune(const epi_tile_program *t, bool *run, bool *needed, int withou
     }
 }
 
-/* Keeps the value that instruction `i` makes in a row buffer if it is dear, wanted again and there is room.
+/* Keeps the value that instruction `i` makes in a row buffer if it is expensive, wanted again and there is room.
  */
 static void keep_value(epi_rows *k, bool *run, bool *needed, const int *cost, int i) {
     const epi_tile_program *t = &k->tile;

@@ -210,23 +210,23 @@ enum { LINE = 64 };
 enum { NONTEMPORAL = 1 };
 
 #if defined(__AVX512F__)
-static inline void stream_line(unsigned char *dst, const unsigned char *src) {
+static inline void nontemporal_line(unsigned char *dst, const unsigned char *src) {
     _mm512_stream_si512((void *)dst, _mm512_loadu_si512(src));
 }
 #else
-static inline void stream_line(unsigned char *dst, const unsigned char *src) {
+static inline void nontemporal_line(unsigned char *dst, const unsigned char *src) {
     for (int i = 0; i < LINE; i += 16)
         _mm_stream_si128((void *)(dst + i), _mm_loadu_si128((const void *)(src + i)));
 }
 #endif
 
-static inline void stream_lines(unsigned char *dst, const unsigned char *src, int64_t bytes) {
+static inline void nontemporal_lines(unsigned char *dst, const unsigned char *src, int64_t bytes) {
     for (int64_t b = 0; b < bytes; b += LINE)
-        stream_line(dst + b, src + b);
+        nontemporal_line(dst + b, src + b);
 }
 
 /* Whole lines of the destination; what is left at both ends is stored plainly. */
-static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
+static void store_nontemporal(void *dst, epi_dtype type, const float *src, int64_t n) {
     unsigned char buf[STRETCH * sizeof(double)], *to = dst;
     int64_t size = (int64_t)epi_dtype_size(type), per_line = LINE / size;
     int64_t head = (int64_t)(-(uintptr_t)dst % LINE) / size;
@@ -241,7 +241,7 @@ static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
         const unsigned char *from = type == EPI_F32 ? (const unsigned char *)(src + j) : buf;
         if (type != EPI_F32)
             store(buf, type, 1, src + j, whole);
-        stream_lines(to + j * size, from, whole * size);
+        nontemporal_lines(to + j * size, from, whole * size);
         j += whole;
     }
 }
@@ -251,10 +251,10 @@ static void settle(void) {
 #else
 enum { NONTEMPORAL = 0 };
 
-static inline void stream_lines(unsigned char *dst, const unsigned char *src, int64_t bytes) {
+static inline void nontemporal_lines(unsigned char *dst, const unsigned char *src, int64_t bytes) {
     memcpy(dst, src, (size_t)bytes);
 }
-static void stream(void *dst, epi_dtype type, const float *src, int64_t n) {
+static void store_nontemporal(void *dst, epi_dtype type, const float *src, int64_t n) {
     store(dst, type, 1, src, n);
 }
 static void settle(void) {}

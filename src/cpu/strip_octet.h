@@ -91,7 +91,7 @@ static ALWAYS_INLINE void octet_put_any(unsigned char *p, epi_dtype type, const 
 }
 
 /* By non-temporal stores, which write whole lines: p is where one begins, else the stores are plain. */
-static ALWAYS_INLINE void octet_stream_bf16(unsigned char *p, const octet *x) {
+static ALWAYS_INLINE void octet_nontemporal_bf16(unsigned char *p, const octet *x) {
 #if defined(__AVX512F__)
     EACH(if (i % 2 == 0) _mm512_stream_si512(
         (void *)(p + 2 * i * WIDE),
@@ -99,20 +99,20 @@ static ALWAYS_INLINE void octet_stream_bf16(unsigned char *p, const octet *x) {
 #else
     _Alignas(LINE) uint16_t raw[OCTET];
     octet_put_bf16(raw, x);
-    stream_lines(p, (const unsigned char *)raw, sizeof raw);
+    nontemporal_lines(p, (const unsigned char *)raw, sizeof raw);
 #endif
 }
-static ALWAYS_INLINE void octet_stream(unsigned char *p, epi_dtype type, const octet *x) {
+static ALWAYS_INLINE void octet_nontemporal(unsigned char *p, epi_dtype type, const octet *x) {
     _Alignas(LINE) double raw[OCTET];
     if (!NONTEMPORAL || (uintptr_t)p % LINE) {
         octet_put_any(p, type, x);
     } else if (type == EPI_F32) {
-        EACH(wide_stream((float *)(void *)p + i * WIDE, x->v[i]));
+        EACH(wide_nontemporal((float *)(void *)p + i * WIDE, x->v[i]));
     } else if (type == EPI_BF16) {
-        octet_stream_bf16(p, x);
+        octet_nontemporal_bf16(p, x);
     } else {
         octet_put_any((unsigned char *)raw, type, x);
-        stream_lines(p, (const unsigned char *)raw, OCTET * (int64_t)epi_dtype_size(type));
+        nontemporal_lines(p, (const unsigned char *)raw, OCTET * (int64_t)epi_dtype_size(type));
     }
 }
 

@@ -49,11 +49,11 @@ static ALWAYS_INLINE void prefetch(const epi_link *k, ptrdiff_t r, ptrdiff_t j) 
     ptrdiff_t line = j * k->rate >> 16, lines = ((j + OCTET) * k->rate >> 16) - line;
     const unsigned char *p = (const unsigned char *)k->a.p + r * k->a.row + line * LINE;
     for (; lines > 0; lines--, p += LINE) {
-        const unsigned char *q = p + 2 * k->apart;
+        const unsigned char *q = p + 2 * k->ahead;
         __builtin_prefetch(p, 0, 3);
-        __builtin_prefetch(p + k->apart, 0, 3);
+        __builtin_prefetch(p + k->ahead, 0, 3);
         __builtin_prefetch(q, 0, 3);
-        __builtin_prefetch(q + k->apart, 0, 3);
+        __builtin_prefetch(q + k->ahead, 0, 3);
     }
 }
 _Static_assert(EPI_WAYS == 4, "a line at each of four places");
@@ -100,7 +100,7 @@ static ALWAYS_INLINE void fold_columns(const epi_link *k, epi_op op, ptrdiff_t r
 
 static ALWAYS_INLINE void store_octet(const epi_link *k, ptrdiff_t r, ptrdiff_t j, const octet *v) {
     if (k->nontemporal)
-        octet_stream(place(&k->a, r, j), k->a.type, v);
+        octet_nontemporal(place(&k->a, r, j), k->a.type, v);
     else
         octet_put_any(place(&k->a, r, j), k->a.type, v);
 }
@@ -153,7 +153,7 @@ static ALWAYS_INLINE void join_octets(const epi_link *k, ptrdiff_t r, ptrdiff_t 
     join_put(x, even, odd);
     for (int h = 0; h < 2; h++) {
         octet_get(&half, x + h * OCTET);
-        octet_stream(place(&k->b, r, 2 * j + h * OCTET), k->b.type, &half);
+        octet_nontemporal(place(&k->b, r, 2 * j + h * OCTET), k->b.type, &half);
     }
 }
 
@@ -386,8 +386,8 @@ LINK(join, octet x; octet_get(&x, floats(&k->a, r, j)); join_put(floats(&k->b, r
 LINK(join_bf16, octet x; octet_get(&x, floats(&k->a, r, j)); join_put_bf16(halves(&k->b, r, 2 * j), &v, &x))
 LINK(store, octet_put(floats(&k->a, r, j), &v))
 LINK(store_bf16, octet_put_bf16(halves(&k->a, r, j), &v))
-LINK(stream, octet_stream((unsigned char *)floats(&k->a, r, j), EPI_F32, &v))
-LINK(stream_bf16, octet_stream((unsigned char *)halves(&k->a, r, j), EPI_BF16, &v))
+LINK(nontemporal, octet_nontemporal((unsigned char *)floats(&k->a, r, j), EPI_F32, &v))
+LINK(nontemporal_bf16, octet_nontemporal((unsigned char *)halves(&k->a, r, j), EPI_BF16, &v))
 /* With the sum of what they make, or its maximum. */
 #define SUM_ROW fold_row(k, EPI_OP_SUM, r, j, j + OCTET == n, &v)
 LINK(get_sum, SUM_ROW)
@@ -399,13 +399,13 @@ LINK(mul_bf16_sum, octet x; octet_get_bf16(&x, halves(&k->a, r, j)); EACH(v.v[i]
 LINK(sum_columns, fold_columns(k, EPI_OP_SUM, r, j, &v))
 LINK_FUNCTION(link_any, (void)0, (void)0, link_any_kind(k, r, j, j + OCTET == n, &v))
 
-typedef link_function *const (*link_forms)[2]; /* by source, and whether v goes to memory besides */
+typedef link_function *const (*link_variants)[2]; /* by source, and whether v goes to memory besides */
 
 static bool is_row(const epi_link_operand *o, epi_dtype type) {
     return o->p && o->col && o->type == type;
 }
 
-static link_forms by_type(const epi_link_operand *o, link_forms f32, link_forms bf16) {
+static link_variants by_type(const epi_link_operand *o, link_variants f32, link_variants bf16) {
     return is_row(o, EPI_F32) ? f32 : is_row(o, EPI_BF16) ? bf16 : NULL;
 }
 
@@ -420,7 +420,7 @@ static link_forms by_type(const epi_link_operand *o, link_forms f32, link_forms 
 #define BY_OPERAND(name) (k->a.col ? by_type(&k->a, name##_row_links, name##_bf16_links) : name##_one_links)
 
 /* NULL: none of its own. */
-static link_forms folding_forms_of(const epi_link *k) {
+static link_variants folding_variants_of(const epi_link *k) {
     if (k->op == EPI_OP_RMAX && k->kind == EPI_LINK_GET)
         return get_max_links;
     if (k->op != EPI_OP_SUM && k->op != EPI_OP_MEAN)
@@ -434,13 +434,13 @@ static link_forms folding_forms_of(const epi_link *k) {
     }
 }
 
-static link_forms forms_of(const epi_link *k) {
+static link_variants variants_of(const epi_link *k) {
     bool a_row = is_row(&k->a, EPI_F32), b_row = is_row(&k->b, EPI_F32), a_one = k->a.p && !k->a.col,
          b_one = k->b.p && !k->b.col, adds = k->sign == 1 && k->other == 1,
          takes_other = k->sign == 1 && k->other == -1, takes_product = k->sign == -1 && k->other == 1,
          sums = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
     if (k->folds)
-        return folding_forms_of(k);
+        return folding_variants_of(k);
     switch ((int)k->kind) {
     case EPI_LINK_GET: return get_links;
     case EPI_LINK_MUL: return BY_OPERAND(mul);
@@ -474,7 +474,7 @@ static link_forms forms_of(const epi_link *k) {
     case EPI_LINK_SPLIT: return by_type(&k->a, split_links, split_bf16_links);
     case EPI_LINK_JOIN: return a_row && !k->nontemporal ? by_type(&k->b, join_links, join_bf16_links) : NULL;
     case EPI_LINK_STORE:
-        return k->nontemporal ? by_type(&k->a, stream_links, stream_bf16_links)
+        return k->nontemporal ? by_type(&k->a, nontemporal_links, nontemporal_bf16_links)
                               : by_type(&k->a, store_links, store_bf16_links);
     case EPI_LINK_COLUMNS: return sums ? sum_columns_links : NULL;
     case EPI_LINK_MAP + EPI_OP_BF16: return bf16_links;
@@ -489,9 +489,9 @@ static link_forms forms_of(const epi_link *k) {
 static link_function *function_of(const epi_link *k) {
     if (is_end(k))
         return NULL;
-    link_forms forms = forms_of(k);
+    link_variants variants = variants_of(k);
     int source = !k->from.p ? 0 : is_row(&k->from, EPI_F32) ? 1 : is_row(&k->from, EPI_BF16) ? 2 : -1;
-    return forms && source >= 0 ? forms[source][k->to.p != NULL] : link_any;
+    return variants && source >= 0 ? variants[source][k->to.p != NULL] : link_any;
 }
 
 static void ready(epi_link *link) {
@@ -510,7 +510,7 @@ static bool takes(epi_op op) {
 
 /* ---- tapes ---- */
 
-/* Makes the factors of row r, and answers how many elements come before the first that begins a line of what
+/* Makes the factors of row r, and returns how many elements come before the first that begins a line of what
  * is stored by non-temporal stores. A row that is folded begins with a whole octet all the same: the order of
  * additions may not depend on where it lies. */
 static ptrdiff_t begin_row(const epi_link *link, ptrdiff_t r) {

@@ -174,7 +174,7 @@ static ALWAYS_INLINE wide wide_high(wide a, wide b) {
 }
 
 /* A non-temporal store where the CPU has one, to an address that is a multiple of the vector's size. */
-static ALWAYS_INLINE void wide_stream(float *p, wide x) {
+static ALWAYS_INLINE void wide_nontemporal(float *p, wide x) {
 #if defined(__AVX512F__)
     _mm512_stream_ps(p, x);
 #elif defined(__AVX2__)

@@ -217,6 +217,6 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .deinterleave = deinterleave,
     .load = load,
     .store = store,
-    .stream = stream,
+    .store_nontemporal = store_nontemporal,
     .settle = settle,
 };

@@ -1,7 +1,7 @@
 /* strips.h: short vector loops, one per operation; the epilogue of a tile is a list of them.
  *
  * A strip covers `rows` rows of `n` consecutive elements that are in cache. Every function exists
- * once per instruction set (strips.c is compiled several times); epi_strips_choose answers with
+ * once per instruction set (strips.c is compiled several times); epi_strips_choose returns
  * the table for this CPU. No function calls libm, branches on data or allocates. The result for
  * an element depends on its operands alone, not on its position, on n or on rows.
  */
@@ -81,7 +81,7 @@ typedef struct epi_link {
     epi_op op;         /* if it folds, and of COLUMNS: SUM, MEAN (which sums), RMAX or RMIN */
     bool nontemporal;  /* STORE: non-temporal where the elements lie at whole lines */
     uint32_t rate;     /* PREFETCH: 2^16 times the lines for every column, at each of EPI_WAYS places */
-    ptrdiff_t apart;   /* PREFETCH: bytes from one of these places to the next */
+    ptrdiff_t ahead;   /* PREFETCH: bytes from one of these places to the next */
     void (*run)(void); /* what carries it out, see `ready` */
 } epi_link;
 
@@ -130,7 +130,7 @@ typedef struct epi_strips {
     void (*tape)(const epi_link *link, int rows, int n);
     void (*ready)(epi_link *link);
     bool prefetches;          /* does it gain by links that prefetch? Else it takes none */
-    bool nontemporal;         /* has the CPU non-temporal stores? Else `stream` is `store` */
+    bool nontemporal;         /* has the CPU non-temporal stores? Else `store_nontemporal` is `store` */
     bool (*takes)(epi_op op); /* of the functions that take many instructions those that links have, too */
 
     /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */
@@ -144,7 +144,7 @@ typedef struct epi_strips {
     void (*store)(void *dst, epi_dtype type, ptrdiff_t stride, const float *src, int64_t n);
     /* The same at stride 1 by non-temporal stores where the CPU has them: for what nobody reads soon. A
        thread that stored so calls `settle` before another one may look. */
-    void (*stream)(void *dst, epi_dtype type, const float *src, int64_t n);
+    void (*store_nontemporal)(void *dst, epi_dtype type, const float *src, int64_t n);
     void (*settle)(void);
 } epi_strips;
 

@@ -52,7 +52,7 @@ epi_status epi_tapes_build(epi_arena *arena, const epi_strips *strips, const epi
                            epi_tapes *out);
 
 /* Gives values of elements their slots, by value or -1, such that two have the same one only if no list needs
- * both at once, and short vectors one each; answers how many there are, and in *shorts of these. -1: no
+ * both at once, and short vectors one each; returns how many there are, and in *shorts of these. -1: no
  * memory. */
 int epi_tape_slots(epi_arena *arena, const epi_tapes *tapes, int count, const epi_tile_program *t, int *slot,
                    int *shorts);
@@ -80,7 +80,7 @@ void epi_tape_stores(const epi_tape_place *p);
 bool epi_tape_is_regular(const epi_tapes *t, const epi_tile_program *tile, const epi_tape_item *item,
                          const epi_tile_access *access);
 
-/* The links of an item on the band in hand, into their places among all of them; answers where they end. */
+/* The links of an item on the band in hand, into their places among all of them; returns where they end. */
 epi_link *epi_tape_set(const epi_tape_place *p, const epi_tape_item *item, epi_link *links);
 /* One more, which prefetches a share of `bytes` bytes of every row of `a` while the tape goes over n columns:
  * from share[0] to share[1] of share[2]. */

@@ -245,7 +245,7 @@ void epi_tape_prefetch(epi_link **end, const epi_link_operand *a, int64_t bytes,
     *(*end)++ = (epi_link){.kind = EPI_LINK_PREFETCH,
                            .a = *a,
                            .rate = (uint32_t)epi_ceil_div((to - from) << 16, n),
-                           .apart = lines * EPI_LINE};
+                           .ahead = lines * EPI_LINE};
     (*end)[-1].a.p = (const unsigned char *)a->p + from * EPI_LINE;
 }
 

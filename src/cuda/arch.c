@@ -31,9 +31,9 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
     bool sm90 = epi_arch_has(arch, EPI_GEMM_SM90); /* the one mainloop with tiles of several products */
     return (epi_backend_limits){.local_most = 256,
                                 .local_multiple = 16,
-                                .whole_most = 256,
+                                .full_row_most = 256,
                                 .pairs = sm90,
-                                .alike = true,
+                                .same_layout = true,
                                 .updates = true,
                                 .aligned = 16,
                                 .tensors = EPI_MAX_MAPS, /* and fewer than EPI_MAX_POINTERS */

@@ -136,7 +136,7 @@ bool epi_cache_read(epi_cache_key key, void **data, size_t *size, char *note, si
 
 /* ---- writing ---- */
 
-/* Answers 0, or the errno of the first thing that failed. Whoever renames last wins; both wrote the same. */
+/* Returns 0, or the errno of the first thing that failed. Whoever renames last wins; both wrote the same. */
 static int publish(char *path, epi_cache_key key, const void *data, size_t size) {
     char signature[SIGNATURE + 1];
     epi_file f;

@@ -124,7 +124,7 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_
 
 /* What an epilogue adds to the depth of a tile, for every tile of 16 bits that it loads or stores beyond the
  * one that every product stores. */
-static double per_stream(const epi_config *c, bool exact) {
+static double per_side_tile(const epi_config *c, bool exact) {
     return c->schedule == EPI_AT_END ? 330 : exact ? 208 : 100;
 }
 
@@ -179,7 +179,8 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     /* two to a multiprocessor, of whichever are not alone there: more of them are no faster */
     double waves = t.narrow ? t.time : (double)epi_ceil_div(t.rows * t.cols, at_once);
-    double deep = (double)(size->k + 64) / configs[index].efficiency + size->streams * per_stream(c, exact);
+    double deep =
+        (double)(size->k + 64) / configs[index].efficiency + size->side_tiles * per_side_tile(c, exact);
     if (size->products > 1 && c->tile_n >= 256) /* what both products keep leaves few registers to the rest */
         deep += 150;
     /* so shallow that storing takes longest: then nothing is gained by storing under the next tile */

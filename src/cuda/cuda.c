@@ -37,7 +37,7 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan,
             bytes += (double)t->width[t->values[v].scale] / t->tile_n *
                      (double)epi_dtype_size(epi_emit_ref(c, at->node, v == at->dst ? -1 : at->tensor).type);
     }
-    s.streams = bytes > 2 ? (bytes < 18 ? bytes / 2 - 1 : 8) : 0; /* the model knows no more than a few */
+    s.side_tiles = bytes > 2 ? (bytes < 18 ? bytes / 2 - 1 : 8) : 0; /* the model knows no more than a few */
     return s;
 }
 
@@ -117,8 +117,8 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     if (!tile)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     int most = step->plan->pair == EPI_NO_NODE ? EPI_TILE_MOST : EPI_TILE_MOST / 2;
-    epi_status status =
-        epi_tile_program_gemm(k->arena, &k->form, step->plan, most, step->roots, step->root_count, tile, err);
+    epi_status status = epi_tile_program_gemm(k->arena, &k->text_spec, step->plan, most, step->roots,
+                                              step->root_count, tile, err);
     if (status == EPI_OK)
         status = epi_tile_program_check(tile, c->steps, step, err);
     if (status != EPI_OK)
@@ -215,7 +215,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     if (!d || !l || !fold)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_status status = design_attention(k, c, target, step, d, l, fold, err);
-    bool split = status == EPI_OK && d->form == EPI_ATTENTION_SPLIT;
+    bool split = status == EPI_OK && d->variant == EPI_ATTENTION_SPLIT;
     if (status == EPI_OK)
         status = epi_emit_attention(d, &l->text, err);
     if (status != EPI_OK)
@@ -264,7 +264,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     }
     const epi_graph *g = k->spec.graph;
     for (int t = g->input_count; t < g->tensor_count; t++) /* it stores them there itself */
-        c->stored[t] |= step->plan->placement[g->tensors[t].node].leave == EPI_LEAVE_ROWS;
+        c->stored[t] |= step->plan->placement[g->tensors[t].node].reduction == EPI_REDUCE_ROWS;
     return EPI_OK;
 }
 
@@ -276,25 +276,25 @@ static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_s
     epi_status status = epi_emit_rows(c, step, &l->text, err);
     k->workspace = c->workspace;
     l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
-    l->standing.m = epi_axes_size(&step->plan->rows, k->form.sizes);
+    l->standing.m = epi_axes_size(&step->plan->rows, k->text_spec.sizes);
     return status;
 }
 
-static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_leave leave) {
+static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_reduction reduction) {
     for (int i = 0; i < k->spec.graph->node_count; i++)
-        if (k->spec.graph->live[i] && plan->placement[i].leave == leave)
+        if (k->spec.graph->live[i] && plan->placement[i].reduction == reduction)
             return true;
     return false;
 }
 
-static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step, epi_leave leave,
-                              epi_error *err) {
-    if (!leaves(k, step->plan, leave))
+static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step,
+                              epi_reduction reduction, epi_error *err) {
+    if (!leaves(k, step->plan, reduction))
         return EPI_OK;
     epi_launch *l = add_launch(k, EPI_LAUNCH_FINISH);
     l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
     int64_t partials = 0;
-    epi_status status = epi_emit_finish(c, step, leave, &l->text, &l->elements, &partials, err);
+    epi_status status = epi_emit_finish(c, step, reduction, &l->text, &l->elements, &partials, err);
     l->raster_group = (int)epi_min64(partials, INT32_MAX);
     l->empty = l->elements == 0;
     return status;
@@ -324,9 +324,9 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
                      : attention                       ? emit_attention(k, c, target, step, err)
                                                        : emit_product(k, c, target, step, err);
             if (status == EPI_OK && k->steps.plan.fused && !attention)
-                status = emit_finish(k, c, step, EPI_LEAVE_ROWS, err);
+                status = emit_finish(k, c, step, EPI_REDUCE_ROWS, err);
             if (status == EPI_OK && k->steps.plan.fused && !attention)
-                status = emit_finish(k, c, step, EPI_LEAVE_COLS, err);
+                status = emit_finish(k, c, step, EPI_REDUCE_COLS, err);
         } else if (needs_pass(k, c, step)) {
             epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
             l->elements = epi_pass_elements(c, step->node, step->tensor);
@@ -354,7 +354,7 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
     epi_arena words = {0};
     epi_emit_context c = {.arena = k->arena,
                           .words = &words,
-                          .spec = &k->form,
+                          .spec = &k->text_spec,
                           .sizes = k->spec.sizes,
                           .chosen = k->like ? k->like->spec.sizes : k->spec.sizes,
                           .steps = &k->steps,
@@ -541,7 +541,7 @@ static const epi_cuda_kernel *choose_form(const epi_spec *spec, const epi_cuda_t
     return best->like ? best->like : best;
 }
 
-bool epi_cuda_same_form(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
+bool epi_cuda_same_text(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
     bool same = a->count == b->count;
     for (int i = 0; i < a->count && same; i++) {
         const epi_kernel_text *x = &a->launches[i].text, *y = &b->launches[i].text;
@@ -554,7 +554,7 @@ bool epi_cuda_same_form(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
 
 /* The launches with this kernel's sizes take the form's cubins. */
 static epi_status take_form(epi_cuda_kernel *k, epi_error *err) {
-    if (!epi_cuda_same_form(k, k->like)) /* texts are written from stand-ins alone */
+    if (!epi_cuda_same_text(k, k->like)) /* texts are written from stand-ins alone */
         return EPI_INTERNAL(err, (epi_place){0}, "a kernel's text depends on a size that is open");
     for (int i = 0; i < k->count; i++) {
         epi_launch *l = &k->launches[i];
@@ -570,7 +570,7 @@ static epi_status take_form(epi_cuda_kernel *k, epi_error *err) {
 /* The form that this one, of another size, is the same as; NULL where it is one of its own. */
 static const epi_cuda_kernel *find_form(const epi_cuda_kernel *k, const epi_cuda_target *target) {
     for (int i = 0; i < target->form_count; i++)
-        if (epi_cuda_same_form(k, target->forms[i]))
+        if (epi_cuda_same_text(k, target->forms[i]))
             return target->forms[i];
     return NULL;
 }
@@ -587,9 +587,9 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     if (!k)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     *k = (epi_cuda_kernel){
-        .arena = arena, .spec = *spec, .form = *spec, .cuda = target->cuda, .device = target->device};
+        .arena = arena, .spec = *spec, .text_spec = *spec, .cuda = target->cuda, .device = target->device};
     if (spec->open)
-        memcpy(k->form.sizes, spec->open->sizes, sizeof k->form.sizes);
+        memcpy(k->text_spec.sizes, spec->open->sizes, sizeof k->text_spec.sizes);
     *out = k;
     if (target->form_count && !target->is_form)
         k->like = choose_form(&k->spec, target);
@@ -742,7 +742,7 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     return epi_cuda_start(k->cuda, &how, args.bytes, stream, err);
 }
 
-bool epi_launch_goes_beside(const epi_launch *l) {
+bool epi_launch_can_overlap(const epi_launch *l) {
     return l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop == EPI_GEMM_SM90 && !l->empty &&
            l->how.overlap;
 }
@@ -769,7 +769,7 @@ epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, voi
             continue;
         status =
             start(k, &k->launches[i], tensors, workspace, stream,
-                  (first ? beside & EPI_BESIDE_LAST : 0) | (i == last ? beside & EPI_BESIDE_NEXT : 0), err);
+                  (first ? beside & EPI_OVERLAP_LAST : 0) | (i == last ? beside & EPI_OVERLAP_NEXT : 0), err);
         first = 0;
     }
     return status;

@@ -10,7 +10,7 @@
 /* What the cost model knows of a product. */
 typedef struct epi_product_size {
     int64_t m, n, k;
-    double streams;    /* tiles of 16 bits that its epilogue loads and stores, less one */
+    double side_tiles; /* tiles of 16 bits that its epilogue loads and stores, less one */
     int64_t batches;   /* that the rows are of; 0 counts as one */
     int products;      /* that share a tile; 0 counts as one */
     bool open_columns; /* n may be another one at each start */
@@ -65,7 +65,7 @@ typedef struct epi_launch {
 typedef struct epi_cuda_kernel {
     epi_arena *arena;
     epi_spec spec;
-    epi_spec form; /* the same with stand-ins for open sizes: what texts are written from */
+    epi_spec text_spec; /* the same with stand-ins for open sizes: what texts are written from */
     epi_steps steps;
     epi_launch *launches;
     int count;
@@ -103,11 +103,11 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
 /* `beside`: its first launch, Hopper's product, does not wait for the launch before, but that has waited; or
  * its last one lets the next, which does not wait for it, begin at once. */
-enum { EPI_BESIDE_LAST = 2, EPI_BESIDE_NEXT = 4 };
+enum { EPI_OVERLAP_LAST = 2, EPI_OVERLAP_NEXT = 4 };
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         int beside, epi_error *err);
 /* May it be told so? */
-bool epi_launch_goes_beside(const epi_launch *l);
+bool epi_launch_can_overlap(const epi_launch *l);
 /* A kernel that looks through the indices that are inputs, one launch each: its workspace is a pair of
  * numbers for each, as epi_emit_check writes them. NULL: there are none. `nodes` tells whose each is; `like`
  * is the same for other sizes of open axes, or NULL: it takes that one's cubins. */
@@ -119,7 +119,7 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
 /* Is its cubin kept even if the compiler says that it would be slow? */
 bool epi_launch_may_be_slow(const epi_launch *l);
 /* Do both have the same texts, launch by launch? */
-bool epi_cuda_same_form(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
+bool epi_cuda_same_text(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
 
 /* The number of what has this name, of so many; or -1. */
 static inline int epi_find_named(const char *(*name_of)(int), int count, const char *name) {
@@ -144,7 +144,7 @@ uint64_t epi_config_same_text(int index);
 bool epi_config_suits(int index, bool exact, const epi_arch *arch);
 /* The time that it takes by the model, in units of its own. */
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors);
-/* Candidates for a product, mainloop by mainloop, in the order of their modelled time; answers how many.
+/* Candidates for a product, mainloop by mainloop, in the order of their modelled time; returns how many.
  * `order` has room for all. */
 int epi_config_rank(const epi_product_size *size, bool exact, const epi_arch *arch, int multiprocessors,
                     int *order);

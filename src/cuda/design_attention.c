@@ -13,47 +13,47 @@ enum { SECTION_BYTES = 32 << 20, PANEL = 64, SUMS = 3 };
 /* In the order in which they are tried. Hopper has those with mma for who names them. */
 /* clang-format off */
 static const epi_attention_config configs[] = {
-    {.form = EPI_ATTENTION_SPLIT, .depth = 64, .width = 64, .groups = 1, .stream = 128, .slots = 13, .buffers = 1, .lazy = 8},
-    {.form = EPI_ATTENTION_SPLIT, .depth = 128, .width = 128, .groups = 1, .stream = 128, .slots = 6, .buffers = 1, .lazy = 8},
-    {.form = EPI_ATTENTION_SPLIT, .depth = 256, .width = 256, .groups = 1, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 3, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .ping_pong = true, .few = 32, .many = 160},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 8, .buffers = 2, .lazy = 8, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 96, .slots = 4, .buffers = 1, .lazy = 8, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 2, .stream = 64, .slots = 5, .buffers = 1, .lazy = 8, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 4, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 96, .slots = 3, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
-    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 80, .slots = 3, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
-    {.form = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 2, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 2, .stream = 48, .slots = 3, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_ROWS, .depth = 256, .width = 256, .groups = 2, .stream = 16, .slots = 4, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_PAIR, .depth = 64, .width = 64, .groups = 2, .stream = 64, .slots = 8, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
-    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 48, .slots = 4, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .ping_pong = true, .few = 40, .many = 232},
-    {.form = EPI_ATTENTION_PAIR, .depth = 192, .width = 96, .groups = 2, .stream = 64, .slots = 3, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
-    {.form = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 2, .stream = 16, .slots = 4, .buffers = 1, .ping_pong = true, .few = 24, .many = 240},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 2, .resident = 2},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 1, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 2, .resident = 2},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 1, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 2, .resident = 2},
-    {.form = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
-    {.form = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_ROWS, .depth = 256, .width = 256, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
-    {.form = EPI_ATTENTION_PAIR, .depth = 64, .width = 64, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
-    {.form = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
-    {.form = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
-    {.form = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.variant = EPI_ATTENTION_SPLIT, .depth = 64, .width = 64, .groups = 1, .stream = 128, .slots = 13, .buffers = 1, .lazy = 8},
+    {.variant = EPI_ATTENTION_SPLIT, .depth = 128, .width = 128, .groups = 1, .stream = 128, .slots = 6, .buffers = 1, .lazy = 8},
+    {.variant = EPI_ATTENTION_SPLIT, .depth = 256, .width = 256, .groups = 1, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 3, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .ping_pong = true, .load_registers = 32, .math_registers = 160},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 8, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 96, .slots = 4, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 2, .stream = 64, .slots = 5, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 4, .buffers = 1, .ping_pong = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 96, .slots = 3, .buffers = 1, .ping_pong = true, .load_registers = 24, .math_registers = 240},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 80, .slots = 3, .buffers = 1, .ping_pong = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .ping_pong = true, .load_registers = 24, .math_registers = 240},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 2, .buffers = 1, .ping_pong = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 2, .stream = 48, .slots = 3, .buffers = 1, .ping_pong = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 256, .width = 256, .groups = 2, .stream = 16, .slots = 4, .buffers = 1, .ping_pong = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 64, .width = 64, .groups = 2, .stream = 64, .slots = 8, .buffers = 1, .ping_pong = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .ping_pong = true, .load_registers = 24, .math_registers = 240},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 48, .slots = 4, .buffers = 1, .ping_pong = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .ping_pong = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 192, .width = 96, .groups = 2, .stream = 64, .slots = 3, .buffers = 1, .ping_pong = true, .load_registers = 24, .math_registers = 240},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 2, .stream = 16, .slots = 4, .buffers = 1, .ping_pong = true, .load_registers = 24, .math_registers = 240},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 2, .resident = 2},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 1, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 2, .resident = 2},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 1, .stream = 64, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 256, .width = 256, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .lazy = 8, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 2, .resident = 2},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 64, .width = 64, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 192, .width = 192, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_ROWS, .depth = 256, .width = 256, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 64, .width = 64, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 2, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 128, .width = 128, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 2},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 1, .stream = 32, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
+    {.variant = EPI_ATTENTION_PAIR, .depth = 192, .width = 160, .groups = 1, .stream = 16, .slots = 4, .buffers = 1, .bands = 1, .resident = 1},
 };
 /* clang-format on */
 enum { CONFIGS = sizeof configs / sizeof *configs };
@@ -72,7 +72,7 @@ static void write_name(const epi_attention_config *c, char *out, size_t size) {
                                         [EPI_ATTENTION_SPLIT] = "split_",
                                         [EPI_ATTENTION_ROWS] = "rows_",
                                         [EPI_ATTENTION_PAIR] = "pair_"};
-    snprintf(out, size, "attention_%s%s%dx%d_d%d", c->bands ? "mma_" : "", forms[c->form], 64 * c->groups,
+    snprintf(out, size, "attention_%s%s%dx%d_d%d", c->bands ? "mma_" : "", forms[c->variant], 64 * c->groups,
              c->stream, c->depth);
 }
 
@@ -133,16 +133,16 @@ static bool depends(const epi_graph *g, int value, int node, bool past, bool *on
     return value >= node && on[value];
 }
 
-static bool find_form(epi_attention_design *d) {
+static bool find_variant(epi_attention_design *d) {
     const epi_attention *a = d->a;
     bool *on = epi_arena_alloc(d->c->arena, (size_t)d->g->node_count + 1), two = a->sum_count == 2;
     int product[2];
     d->sum[1] = d->sum[EPI_ATTENTION_MORE] = -1;
     if (!on)
         return false;
-    if (a->top != EPI_NO_NODE) {
-        d->form = d->config.form == EPI_ATTENTION_SPLIT ? EPI_ATTENTION_SPLIT : EPI_ATTENTION_FORWARD;
-        if (d->form == EPI_ATTENTION_SPLIT && terms_of(d, 0, product) > 1)
+    if (a->row_max != EPI_NO_NODE) {
+        d->variant = d->config.variant == EPI_ATTENTION_SPLIT ? EPI_ATTENTION_SPLIT : EPI_ATTENTION_FORWARD;
+        if (d->variant == EPI_ATTENTION_SPLIT && terms_of(d, 0, product) > 1)
             return epi_refuse(d, "scores that are a sum of products");
         return a->score_count == 1 && a->sum_count == 1;
     }
@@ -155,7 +155,7 @@ static bool find_form(epi_attention_design *d) {
     if (of[0] < 0 || (two && of[1] < 0) ||
         (both && (term[0] == term[1] || a->sums[0].weight != a->sums[1].weight)))
         return epi_refuse(d, "what is summed is no operand of the scores");
-    d->form = two && !both ? EPI_ATTENTION_PAIR : EPI_ATTENTION_ROWS;
+    d->variant = two && !both ? EPI_ATTENTION_PAIR : EPI_ATTENTION_ROWS;
     d->first = of[0];
     if (both) {
         d->sum[0] = term[0];
@@ -203,14 +203,15 @@ static bool takes(epi_attention_design *d) {
     int least = f->groups > 2 ? SHORT : epi_attention_is_mma(d) && f->groups > 1 ? 64 : 0;
     if (!d->c->config && epi_axis_size(d->rows.at[d->batch_axes], d->c->chosen) <= least)
         return epi_refuse(d, "the sequences are short");
-    if (f->form != d->form)
+    if (f->variant != d->variant)
         return epi_refuse(d, "it is for another form");
     d->reached = 1;
-    int64_t width = d->form == EPI_ATTENTION_PAIR ? epi_ceil_div(d->width[0] + d->width[1], 2) : d->width[0];
+    int64_t width =
+        d->variant == EPI_ATTENTION_PAIR ? epi_ceil_div(d->width[0] + d->width[1], 2) : d->width[0];
     if (d->depth[0] > f->depth || d->depth[1] > f->depth || width > f->width)
         return epi_refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0],
                           (long)d->width[0]);
-    return d->form != EPI_ATTENTION_SPLIT || takes_split(d);
+    return d->variant != EPI_ATTENTION_SPLIT || takes_split(d);
 }
 
 /* ---- rows and columns ---- */
@@ -248,7 +249,7 @@ static int choose_axis(const epi_attention_design *d, const epi_axes *axes, bool
 static bool shape(epi_attention_design *d) {
     epi_axes batch = epi_plan_batch(d->plan), rows = epi_plan_batch_rows(d->plan), stream = d->a->stream;
     const int64_t *sizes = d->c->spec->sizes;
-    bool split = d->form == EPI_ATTENTION_SPLIT;
+    bool split = d->variant == EPI_ATTENTION_SPLIT;
     if (!rows.count || !stream.count)
         return epi_refuse(d, "attention of one row");
     epi_axis row = rows.at[choose_axis(d, &rows, false)], column = stream.at[choose_axis(d, &stream, true)];
@@ -272,7 +273,7 @@ static bool shape(epi_attention_design *d) {
     d->column_groups = epi_axes_size(&groups, sizes);
     if (d->batches < 1 || d->batch_rows < 1 || d->columns < 1)
         return epi_refuse(d, "a size is zero");
-    if (d->column_groups > 1 && d->form != EPI_ATTENTION_PAIR)
+    if (d->column_groups > 1 && d->variant != EPI_ATTENTION_PAIR)
         return epi_refuse(d, "columns along more than one axis");
     return true;
 }
@@ -337,9 +338,9 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
     epi_axes batch = epi_attention_batch(d), groups = d->stream, along = {0};
     groups.count--;
     if (stream && d->plan->placement[node].paged)
-        return d->form == EPI_ATTENTION_SPLIT ? take_pages(d, node, features, t)
-                                              : epi_refuse(d, "pages are for attention of few rows alone");
-    if (stream && d->form == EPI_ATTENTION_SPLIT) {
+        return d->variant == EPI_ATTENTION_SPLIT ? take_pages(d, node, features, t)
+                                                 : epi_refuse(d, "pages are for attention of few rows alone");
+    if (stream && d->variant == EPI_ATTENTION_SPLIT) {
         along = d->stream;
         groups.count = 0;
     } else if (stream) {
@@ -432,8 +433,9 @@ static bool take_operands(epi_attention_design *d) {
             int to = t ? EPI_ATTENTION_MORE : s;
             const epi_axes *over = &d->g->nodes[product[t]].over;
             int rows = epi_attention_operand(d->g, a, product[t], 0);
-            if (!(d->form == EPI_ATTENTION_SPLIT ? take_rows(d, rows, over, &d->rows_of[to])
-                                                 : take_tensor(d, rows, -1, over, false, &d->rows_of[to])) ||
+            if (!(d->variant == EPI_ATTENTION_SPLIT
+                      ? take_rows(d, rows, over, &d->rows_of[to])
+                      : take_tensor(d, rows, -1, over, false, &d->rows_of[to])) ||
                 !take_tensor(d, epi_attention_operand(d->g, a, product[t], 1), -1, over, true,
                              &d->columns_of[to]))
                 return false;
@@ -491,16 +493,16 @@ static bool design_piece(epi_attention_design *d, const epi_plan *plan, const ep
         p->fast &= !is_store(&tile->instrs[i]) || !tile->instrs[i].full ||
                    epi_dtype_size(epi_emit_ref(d->c, tile->instrs[i].node, tile->instrs[i].tensor).type) == 2;
     }
-    if (!epi_streams_make(p))
-        return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
-    epi_streams_address(p, k);
+    if (!epi_side_tiles_make(p))
+        return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_SIDE_TILES);
+    epi_side_tiles_address(p, k);
     return epi_gemm_design_instrs(d->c, p, k) || epi_refuse(d, "%s", p->reason);
 }
 
 /* ---- bounds ---- */
 
 bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b) {
-    return d->form == EPI_ATTENTION_SPLIT && d->stream.count > 1
+    return d->variant == EPI_ATTENTION_SPLIT && d->stream.count > 1
                ? b->flat
                : !b->flat && epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
 }
@@ -520,7 +522,7 @@ static void find_cuts(epi_attention_design *d) {
         d->cut_begin |= open_plan(d) && bound->sign < 0;
         for (int t = 0; t < bound->limit.count; t++) {
             const epi_node *n = &d->g->nodes[bound->limit.term[t]];
-            if (n->op == EPI_OP_INDEX && d->form != EPI_ATTENTION_SPLIT &&
+            if (n->op == EPI_OP_INDEX && d->variant != EPI_ATTENTION_SPLIT &&
                 epi_axis_equal(n->over.at[0], d->rows.at[d->batch_axes]))
                 d->last_first |= bound->sign > 0 && bound->limit.factor[t] > 0;
         }
@@ -540,7 +542,7 @@ static bool is_plain(epi_attention_design *d, int v) {
         if (!s->full)
             continue;
         if (is_store(s)) {
-            if (s->arg[0] != value || stores++ || p->streams[p->instrs[i].stream].ref.type != d->half ||
+            if (s->arg[0] != value || stores++ || p->side_tiles[p->instrs[i].side_tile].ref.type != d->half ||
                 !take_tensor(d, s->node, s->tensor, &d->out[v].cols, false, &d->result_of[v]))
                 return false;
             continue;
@@ -570,11 +572,11 @@ static int shared_bytes(const epi_attention_design *d) {
         both = panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream),
         rows = f->groups * (panels(d->depth[0], 64) + panels(d->depth[1], 64)),
         staged = 4 * f->stream * d->staged_count;
-    if (d->form == EPI_ATTENTION_SPLIT)
+    if (d->variant == EPI_ATTENTION_SPLIT)
         return rows + f->slots * (wide + 16);
-    if (d->form == EPI_ATTENTION_FORWARD && mma)
+    if (d->variant == EPI_ATTENTION_FORWARD && mma)
         return rows + f->slots * wide;
-    if (d->form == EPI_ATTENTION_FORWARD)
+    if (d->variant == EPI_ATTENTION_FORWARD)
         return f->buffers * f->groups * (panels(epi_max64(d->depth[0], d->width[0]), 64) + 16) +
                f->slots * (wide + 16) + NUMBERS;
     if (mma)
@@ -605,7 +607,7 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int r = 0; r < step->root_count; r++) {
         bool made[2] = {false, false};
-        if (d->plan->placement[step->roots[r].node].leave == EPI_LEAVE_ROWS)
+        if (d->plan->placement[step->roots[r].node].reduction == EPI_REDUCE_ROWS)
             continue; /* nobody reads it but this kernel, unless it is an output: below */
         for (int i = 0; i < d->a->sum_count; i++)
             made[i] = depends(g, step->roots[r].node, d->a->sums[i].product, true, on);
@@ -613,7 +615,7 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
             roots[count++] = step->roots[r];
     }
     for (int t = g->input_count; t < g->tensor_count && v == 0; t++)
-        if (d->plan->placement[g->tensors[t].node].leave == EPI_LEAVE_ROWS)
+        if (d->plan->placement[g->tensors[t].node].reduction == EPI_REDUCE_ROWS)
             roots[count++] = (epi_root){g->tensors[t].node, t};
     d->out[v] = view(d, d->a->sums[d->sum[v]].plan, NULL);
     return epi_tile_program_gemm(d->c->arena, d->c->spec, &d->out[v], 256, roots, count, &d->out_tile[v],
@@ -654,7 +656,7 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
         roots[count++].node = a->factor;
     for (int v = 0; v < 2 && d->sum[v] >= 0 && !epi_attention_is_online(d); v++)
         roots[count++].node = a->sums[d->sum[v]].weight;
-    d->matched = d->form != EPI_ATTENTION_SPLIT && epi_matches_design(d);
+    d->matched = d->variant != EPI_ATTENTION_SPLIT && epi_matches_design(d);
     const epi_plan *open = open_plan(d) ? open_plan(d) : a->score_plan;
     d->exact = are_exact(d);
     d->score = view(d, d->exact ? open : a->score_plan, &d->stream);
@@ -703,7 +705,7 @@ static void place_partials(epi_attention_design *d, epi_kernel_text *k, epi_kern
 
 static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text *fold) {
     const epi_attention_config *f = &d->config;
-    bool split = d->form == EPI_ATTENTION_SPLIT;
+    bool split = d->variant == EPI_ATTENTION_SPLIT;
     if (split)
         place_partials(d, k, fold);
     if (d->matched)
@@ -726,7 +728,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
         d->plain = d->plain && (d->sum[v] < 0 || is_plain(d, v));
     d->reason[0] = 0;
     find_cuts(d);
-    bool groups = d->form == EPI_ATTENTION_PAIR;
+    bool groups = d->variant == EPI_ATTENTION_PAIR;
     int high = d->page && d->page < f->stream ? d->page : f->stream; /* a box of columns */
     if (d->page && !(d->columns_of[0].paged && d->columns_of[1].paged))
         return epi_refuse(d, "of keys and values one is in pages alone");
@@ -769,8 +771,8 @@ static int64_t section_of(const epi_attention_design *d) {
     double bytes = (double)epi_open_now(open, d->columns) * 2 *
                    (double)(d->depth[0] + epi_max64(d->depth[1], d->width[0]));
     int64_t fit = epi_max64(1, (int64_t)(SECTION_BYTES / bytes)) * epi_open_now(open, shared);
-    return d->form == EPI_ATTENTION_PAIR ? epi_open_now(open, d->batches)
-                                         : epi_min64(fit, epi_open_now(open, d->batches));
+    return d->variant == EPI_ATTENTION_PAIR ? epi_open_now(open, d->batches)
+                                            : epi_min64(fit, epi_open_now(open, d->batches));
 }
 
 /* Is the configuration for this GPU? */
@@ -794,7 +796,7 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                 .scale = 1,
                                 .scaled = {-1, -1}};
     write_name(config, out->label, sizeof out->label);
-    bool ok = suits(d) && find_form(d) && shape(d) && take_operands(d) && takes(d);
+    bool ok = suits(d) && find_variant(d) && shape(d) && take_operands(d) && takes(d);
     epi_status status = EPI_OK;
     d->reached += ok;
     if (ok)

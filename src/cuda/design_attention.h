@@ -21,16 +21,16 @@
 
 #include "cuda/design_gemm.h"
 
-typedef enum epi_attention_form {
+typedef enum epi_attention_variant {
     EPI_ATTENTION_FORWARD,
     EPI_ATTENTION_SPLIT,
     EPI_ATTENTION_ROWS,
     EPI_ATTENTION_PAIR
-} epi_attention_form;
+} epi_attention_variant;
 
 /* How: one row of the candidates. */
 typedef struct epi_attention_config {
-    epi_attention_form form;
+    epi_attention_variant variant;
     int depth, width; /* the most features of a score product, and of a sum (pair: of two on average) */
     int groups;       /* warpgroups that compute, 64 rows each */
     int stream;       /* columns of a tile */
@@ -39,9 +39,10 @@ typedef struct epi_attention_config {
     int lazy; /* forward: a row's reference is replaced when its scores have grown by more than 2^lazy; 0:
                  always */
     bool ping_pong; /* forward: the warpgroups issue their products in turn */
-    int few, many;  /* registers of the thread that feeds, and of those that compute; split: as they come */
-    int bands;      /* of 16 rows that a warp has, by mma.sync; 0: by wgmma */
-    int resident;   /* mma.sync: blocks that share a multiprocessor */
+    int load_registers,
+        math_registers; /* registers of the thread that feeds, and of those that compute; split: as they come */
+    int bands;          /* of 16 rows that a warp has, by mma.sync; 0: by wgmma */
+    int resident;       /* mma.sync: blocks that share a multiprocessor */
 } epi_attention_config;
 
 /* The candidates there are, as many as cuda.h has names for; the first that takes a program is the best for
@@ -80,7 +81,7 @@ typedef struct epi_attention_design {
     const epi_plan *plan;
     const epi_attention *a;
     epi_attention_config config;
-    epi_attention_form form;
+    epi_attention_variant variant;
     int first;                    /* the score product that counts as the first: 0 or 1 */
     int sum[3];                   /* by sum of the mainloop, and MORE: the value product, or -1 */
     epi_plan score, open, out[3]; /* the children's plans, with rows and columns as the kernel counts them */
@@ -138,7 +139,7 @@ enum { EPI_ATTENTION_MORE = 2 };
 
 /* Has it an online softmax? Then there is one function of scores, and none of weights. */
 static inline bool epi_attention_is_online(const epi_attention_design *d) {
-    return d->form == EPI_ATTENTION_FORWARD || d->form == EPI_ATTENTION_SPLIT;
+    return d->variant == EPI_ATTENTION_FORWARD || d->variant == EPI_ATTENTION_SPLIT;
 }
 
 /* The axes of the batches. */

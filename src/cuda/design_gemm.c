@@ -17,8 +17,8 @@ static bool short_value(const epi_gemm_design *d, int v) {
 /* Every tile that is stored takes 16 bits: only then may the result be rounded on the way. What has no
  * columns is no tile. */
 static bool may_pack(const epi_gemm_design *d) {
-    for (int i = 0; i < d->stream_count; i++) {
-        const epi_stream *t = &d->streams[i];
+    for (int i = 0; i < d->side_tile_count; i++) {
+        const epi_side_tile *t = &d->side_tiles[i];
         if (t->store && !t->per_row && !epi_dtype_is_narrow(t->ref.type))
             return false;
     }
@@ -63,7 +63,7 @@ static void find_packing_point(epi_gemm_design *d, int product) {
 /* ---- shared memory ---- */
 
 static bool is_heavy(const epi_gemm_design *d) {
-    bool heavy = d->stream_count > 3;
+    bool heavy = d->side_tile_count > 3;
     for (int i = 0; i < d->tile->instr_count; i++) {
         const epi_instr *s = &d->tile->instrs[i];
         heavy |=
@@ -131,7 +131,7 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
         if ((wanted && widths[i] != wanted) || epi_tile_columns(d) % widths[i])
             continue;
         f->subtile = widths[i];
-        epi_streams_place(d);
+        epi_side_tiles_place(d);
         if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && d->lanes && d->loads && d->heavy)
             return epi_refuse(
                 d, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
@@ -194,7 +194,7 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
     f->subtile = 64;
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;
-    epi_streams_place(d);
+    epi_side_tiles_place(d);
     epi_operand_measure(&d->operands[0]);
     epi_operand_measure(&d->operands[1]);
     k->block = sm80 ? 256 : 128;
@@ -268,8 +268,8 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     if (t->instrs[at].op == EPI_OP_VAR)
         return epi_refuse(d, "a variance inside the tile");
     bool sm90 = d->config.mainloop == EPI_GEMM_SM90; /* others have a subtile at hand */
-    if (epi_plan_is_whole(d->plan) ? !sm90 && columns > EPI_PARTIAL_COLS
-                                   : columns % 16 || (!sm90 && EPI_PARTIAL_COLS % columns))
+    if (epi_plan_has_full_rows(d->plan) ? !sm90 && columns > EPI_PARTIAL_COLS
+                                        : columns % 16 || (!sm90 && EPI_PARTIAL_COLS % columns))
         return epi_refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
     if (makers && needed && !mark_makers(d, at, needed, makers))
         return epi_refuse(d, "a reduction inside the tile of a value that is loaded");
@@ -284,7 +284,7 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
             ok = design_group(c, d, i);
         else if (epi_instr_leaves(s))
             ok = design_partials(c, d, i, k);
-        else if (s->kind == EPI_INSTR_LOAD && d->instrs[i].stream < 0)
+        else if (s->kind == EPI_INSTR_LOAD && d->instrs[i].side_tile < 0)
             d->instrs[i].pointer = epi_emit_pointer(k, s->node, -1);
         else if (s->kind == EPI_INSTR_RANDOM)
             d->instrs[i].pointer = epi_emit_pointer(k, d->g->nodes[s->node].arg[0], -1);
@@ -316,18 +316,18 @@ static bool take_operands(epi_gemm_design *d) {
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
-    bool whole = epi_plan_is_whole(d->plan);
+    bool whole = epi_plan_has_full_rows(d->plan);
     if (whole && epi_tile_columns(d) < group)
         return epi_refuse(d, "a row of %d columns is longer than a tile of %d", group, epi_tile_columns(d));
     if (!whole && epi_tile_columns(d) % group)
         return epi_refuse(d, "groups of %d columns do not fill a tile of %d", group, epi_tile_columns(d));
-    if (!epi_streams_make(d))
-        return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_STREAMS);
+    if (!epi_side_tiles_make(d))
+        return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_SIDE_TILES);
     d->heavy = is_heavy(d);
     bool sm90 = d->config.mainloop == EPI_GEMM_SM90;
     if (!take_operands(d) || !(sm90 ? design_sm90(c, d, k) : design_other(c, d, k)))
         return false;
-    epi_streams_address(d, k);
+    epi_side_tiles_address(d, k);
     for (int p = 0; p < d->products; p++)
         find_packing_point(d, p);
     if (!epi_gemm_design_instrs(c, d, k))

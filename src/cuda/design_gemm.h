@@ -1,7 +1,7 @@
 /* design_gemm.h: the design of a product's kernel: everything that is decided before its text is written.
  *
  * A design is made once for a configuration, or refused with a reason; writing the text of one that was made
- * cannot fail. design_gemm.c makes it, with the streams of design_streams.c and the operands of
+ * cannot fail. design_gemm.c makes it, with the streams of design_side_tiles.c and the operands of
  * design_operands.c; emit_gemm.c and the files that it calls only read it. */
 #ifndef EPI_CUDA_DESIGN_GEMM_H
 #define EPI_CUDA_DESIGN_GEMM_H
@@ -17,16 +17,16 @@ typedef struct epi_batch_place {
 } epi_batch_place;
 
 /* A tile of another tensor that the epilogue loads or stores. */
-typedef struct epi_stream {
+typedef struct epi_side_tile {
     int instr; /* of the tile program; the names of its variables carry the number */
     int node, tensor;
     bool store;
     bool per_row; /* stored: one number a row, made of whole rows; the thread of the first column stores it */
     bool moved;   /* an update: each row is stored at a place of its own along an axis, which an index has */
-    int64_t apart; /* and places there are so far from each other */
-    int index;     /* and this is the pointer to the index */
-    bool staged;   /* it passes through shared memory; else each thread moves its own cells */
-    bool lanes;    /* staged: moved by the lanes of a warp, not by TMA */
+    int64_t split_stride; /* and places there are so far from each other */
+    int index;            /* and this is the pointer to the index */
+    bool staged;          /* it passes through shared memory; else each thread moves its own cells */
+    bool lanes;           /* staged: moved by the lanes of a warp, not by TMA */
     epi_ref ref;
     epi_walk rows;
     epi_columns cols;
@@ -39,9 +39,9 @@ typedef struct epi_stream {
     int panel_width, panels;  /* staged: bytes of a panel's row, and panels of a subtile */
     int rows_moved, rows_own; /* lanes: rows that a mover has in hand at once, and a warp that computes */
     int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
-} epi_stream;
+} epi_side_tile;
 
-enum { EPI_MAX_STREAMS = 128, EPI_STAGED_ROWS = 64 /* of a panel: a warpgroup's */ };
+enum { EPI_MAX_SIDE_TILES = 128, EPI_STAGED_ROWS = 64 /* of a panel: a warpgroup's */ };
 
 /* How a product reads its operand: depth innermost, or rows (columns) innermost. */
 typedef struct epi_operand {
@@ -65,7 +65,7 @@ typedef struct epi_operand {
 typedef struct epi_instr_design {
     bool before;   /* done on the accumulators, before the packing point */
     int product;   /* and of which product these are */
-    int stream;    /* it loads or stores this one; -1: none */
+    int side_tile; /* it loads or stores this one; -1: none */
     int pointer;   /* the launch's: the tensor it loads from, or its partials */
     int staged_at; /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
     int column_at; /* a value of columns in attention's scores: which staged one it is, from 1 on; 0: none */
@@ -84,8 +84,8 @@ typedef struct epi_gemm_design {
     int products;                           /* that share a tile: one or two */
     int terms;                              /* products that a tile adds up: one, or more */
     epi_operand operands[EPI_MAX_OPERANDS]; /* in the order of epi_plan_operand */
-    epi_stream streams[EPI_MAX_STREAMS];
-    int stream_count;
+    epi_side_tile side_tiles[EPI_MAX_SIDE_TILES];
+    int side_tile_count;
     epi_instr_design *instrs;      /* by instruction of the tile program */
     int subtile_bytes, load_bytes; /* of a subtile: its staging, and what TMA loads into it */
     int staging_bytes;             /* of all */
@@ -106,7 +106,7 @@ typedef struct epi_gemm_design {
     char reason[240];
 } epi_gemm_design;
 
-/* Keeps why a design does not take the program; answers false. */
+/* Keeps why a design does not take the program; returns false. */
 #define epi_refuse(d, ...) (snprintf((d)->reason, sizeof(d)->reason, __VA_ARGS__), false)
 
 /* Takes one candidate. Fills the design and, of `out`, everything but the source: what the launch needs. The
@@ -120,14 +120,14 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
  * need. */
 bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k);
 
-/* ---- design_streams.c ---- */
+/* ---- design_side_tiles.c ---- */
 
 /* Makes streams of the instructions that load and store tiles; false where there are too many. */
-bool epi_streams_make(epi_gemm_design *d);
+bool epi_side_tiles_make(epi_gemm_design *d);
 /* Decides what is staged at the configuration's width of a subtile, and where; may be called again. */
-void epi_streams_place(epi_gemm_design *d);
+void epi_side_tiles_place(epi_gemm_design *d);
 /* Gives every stream its map or pointer, and lanes that move one their rows. */
-void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k);
+void epi_side_tiles_address(epi_gemm_design *d, epi_kernel_text *k);
 
 /* ---- design_operands.c ---- */
 
@@ -149,7 +149,7 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
  * form. */
 bool epi_operand_box(const epi_operand *o, int columns, epi_map_need *m);
 /* Adds the same map again with boxes as high as the last of these rows are, rounded up to 8: of those that
- * are left where every box has `most`. Answers which it is. */
+ * are left where every box has `most`. Returns which it is. */
 int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most);
 /* Without TMA: along which side neighbours lie, and how many of them are copied at once. */
 void epi_operand_measure(epi_operand *o);

@@ -115,7 +115,7 @@ void epi_rows_find_access(epi_rows_design *d);
  */
 void epi_rows_choose_vector(epi_rows_design *d);
 /* Is a row of the tensor one stretch of memory (or each of its splits one), of a multiple of 16 bytes? */
-bool epi_rows_lies_whole(const epi_rows_design *d, int i);
+bool epi_rows_is_contiguous(const epi_rows_design *d, int i);
 
 /* ---- rows_shape.c ---- */
 

@@ -84,7 +84,7 @@ static int find_crossing(const epi_attention_design *d, int which, bool *needed)
     int first = d->first, second = !d->first, end = d->weights[which][0], best = -1;
     for (int v = 0; v < t->value_count; v++) {
         if (v == first || v == second || !epi_value_is_full(&t->values[v]) ||
-            (d->form == EPI_ATTENTION_PAIR && v != d->weights[which][1]))
+            (d->variant == EPI_ATTENTION_PAIR && v != d->weights[which][1]))
             continue;
         bool early = !needs(t, v, second, -1, needed);
         if (early && needs(t, end, v, v, needed) && !needed[first])
@@ -118,7 +118,7 @@ static bool design_functions(epi_attention_design *d) {
         two->made[1] = d->weights[which][0];
         if (d->split)
             one->made[0] = two->given[0] = crossing[which];
-        else if (d->form == EPI_ATTENTION_PAIR)
+        else if (d->variant == EPI_ATTENTION_PAIR)
             two->made[0] = d->weights[which][1];
     }
     return true;
@@ -267,7 +267,7 @@ static bool stage_columns(epi_attention_design *d, epi_gemm_design *p) {
 }
 
 bool epi_scores_design(epi_attention_design *d) {
-    if (d->form == EPI_ATTENTION_PAIR && (!stage_columns(d, &d->cut) || !stage_columns(d, &d->whole)))
+    if (d->variant == EPI_ATTENTION_PAIR && (!stage_columns(d, &d->cut) || !stage_columns(d, &d->whole)))
         return false;
     if (!design_functions(d))
         return false;

@@ -145,7 +145,7 @@ static bool missing(const epi_cuda *cuda, epi_error *err) {
 
 /* ---- opening ---- */
 
-/* Keeps why there are no devices; answers false. */
+/* Keeps why there are no devices; returns false. */
 #define REFUSE(cuda, ...) (snprintf((cuda)->why, sizeof(cuda)->why, __VA_ARGS__), false)
 
 /* Returns the name of the first function that is not there, or NULL. */

@@ -155,8 +155,8 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, 
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *out, epi_error *err);
 /* Finishes the reductions that left a tile along rows (or columns), with every later value of the same shape.
  */
-epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_leave leave, epi_kernel_text *out,
-                           int64_t *results, int64_t *partials, epi_error *err);
+epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_reduction reduction,
+                           epi_kernel_text *out, int64_t *results, int64_t *partials, epi_error *err);
 /* emit_move.c: what a pass does for each element x, or each four of random numbers; and all of a scatter,
  * which divides its work into so many items of one block each. */
 typedef struct epi_pass_pointers {

@@ -263,14 +263,14 @@ static void write_bounds(const epi_attention_design *d, epi_kernel_text *k, epi_
 static bool put_row(const epi_attention_design *d, epi_emitter *e, int i) {
     const epi_instr *s = &e->d->tile->instrs[i];
     if (s->kind == EPI_INSTR_STORE && !s->full) {
-        const epi_stream *t = &e->d->streams[e->d->instrs[i].stream];
+        const epi_side_tile *t = &e->d->side_tiles[e->d->instrs[i].side_tile];
         epi_text_add(&e->rows,
                      "    if (q == 0 && row_there(P, row + 8 * h)) store<%s>((void *)P.ptr[%d], %s, %s);\n",
                      epi_emit_type(t->ref.type), t->pointer, epi_emit_walk(d->c, &t->rows, "r"),
                      epi_value_use_in_row(e, s->arg[0]));
         return true;
     }
-    bool top = s->kind == EPI_INSTR_LOAD && s->node == d->a->top,
+    bool top = s->kind == EPI_INSTR_LOAD && s->node == d->a->row_max,
          sum = s->kind == EPI_INSTR_LOAD && s->node == d->a->denominator;
     if (!top && !sum)
         return false;
@@ -344,7 +344,8 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
                  "#define FEW_REGISTERS %d\n#define MANY_REGISTERS %d\n#define TILE_M (64 * GROUPS)\n#define "
                  "CLUSTER 1\n",
                  name, fast, epi_emit_type(d->half), (long)d->depth[0], (long)d->depth[1], (long)d->width[0],
-                 f->stream, f->groups, f->slots, f->buffers, f->lazy, f->ping_pong, f->few, f->many);
+                 f->stream, f->groups, f->slots, f->buffers, f->lazy, f->ping_pong, f->load_registers,
+                 f->math_registers);
     if (epi_attention_is_mma(d))
         epi_text_add(out, "#define BANDS %d\n#define RESIDENT %d\n#define SUMS %d\n", f->bands, f->resident,
                      d->a->sum_count);
@@ -361,7 +362,7 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
     epi_text_add(
         out, "#define MORE_DEPTH %ld\n#define MORE_MAP %d\n#define SUM_AT %ld\n#define OUT_MORE %ld\n",
         (long)d->more, d->more_map, (long)d->sum_at, (long)(d->sum[EPI_ATTENTION_MORE] >= 0 ? d->more : 0));
-    if (d->form == EPI_ATTENTION_SPLIT)
+    if (d->variant == EPI_ATTENTION_SPLIT)
         epi_text_add(out,
                      "#define CHUNK %d\n#define MOST_CHUNKS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
                      "#define ROWS_PTR 2\n#define PAGE %d\n",
@@ -407,7 +408,7 @@ static const char *const out_names[] = {"out", "out2", "out_more"}; /* by sum, a
 
 static void write_batches(const epi_attention_design *d, epi_text *out) {
     bool two = !epi_attention_is_online(d);
-    if (d->form == EPI_ATTENTION_SPLIT)
+    if (d->variant == EPI_ATTENTION_SPLIT)
         epi_text_add(out, "DEV i64 row_at(const Params &P, int r) { return %s; }\n",
                      epi_emit_walk(d->c, &d->rows_of[0].rows, "r"));
     else
@@ -459,7 +460,7 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     static const char *const files[2][4] = {
         {"attention_forward", "attention_split", "attention_rows", "attention_pair"},
         {"attention_mma_forward", NULL, "attention_mma_sums", "attention_mma_sums"}};
-    bool split = d->form == EPI_ATTENTION_SPLIT, mma = epi_attention_is_mma(d),
+    bool split = d->variant == EPI_ATTENTION_SPLIT, mma = epi_attention_is_mma(d),
          online = epi_attention_is_online(d);
     epi_text own = {0};
     if (mma)
@@ -470,7 +471,7 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     write_bounds(d, k, &own);
     if (d->exact && d->matched)
         epi_matches_emit_bits(d, k, &own);
-    if (d->form == EPI_ATTENTION_PAIR || mma)
+    if (d->variant == EPI_ATTENTION_PAIR || mma)
         write_staged(d, &own);
     bool ok = write_scores(d, &own);
     for (int v = 0; v <= EPI_ATTENTION_MORE && !split; v++)
@@ -481,7 +482,7 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
         epi_emit_wgmma(&own, d->half, "wgmma_score", columns / 2, columns, false, "0, 0");
         epi_emit_wgmma(&own, d->half, "wgmma_value", width / 2, width, true, "1");
     }
-    if (!mma && d->form == EPI_ATTENTION_PAIR)
+    if (!mma && d->variant == EPI_ATTENTION_PAIR)
         epi_emit_wgmma(&own, d->half, "wgmma_value2", width2 / 2, width2, true, "1");
     write_begin(d, k, "attention");
     epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s", epi_piece(&own),
@@ -489,7 +490,7 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
                  epi_device_text(mma ? "attention_mma" : "attention"),
                  online ? epi_device_text("attention_softmax") : "",
                  mma ? "" : epi_device_text(online ? "attention_online" : "attention_sums"),
-                 split ? epi_device_text("attention_chunks") : "", epi_device_text(files[mma][d->form]));
+                 split ? epi_device_text("attention_chunks") : "", epi_device_text(files[mma][d->variant]));
     k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
     return epi_emit_end(k, err);

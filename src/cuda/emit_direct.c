@@ -2,14 +2,14 @@
 #include "cuda/emit_gemm.h"
 
 /* Are a cell's elements neighbours in memory that start at a multiple of their number? */
-static bool is_vector(const epi_emitter *e, const epi_stream *t) {
-    return epi_walk_aligned(&t->rows, t->elements) && t->apart % t->elements == 0 &&
+static bool is_vector(const epi_emitter *e, const epi_side_tile *t) {
+    return epi_walk_aligned(&t->rows, t->elements) && t->split_stride % t->elements == 0 &&
            epi_cell_is_vector(e, &t->ref, &t->cols, t->elements);
 }
 
 /* Where the cells' two rows start is worked out once a tile. A row whose place is outside of the axis starts
  * nowhere, at -1. */
-static void emit_row_offset(epi_emitter *e, const epi_stream *t) {
+static void emit_row_offset(epi_emitter *e, const epi_side_tile *t) {
     epi_text_add(&e->members, "  i64 at%d[2];\n", t->instr);
     const epi_emit_context *c = e->d->c;
     const char *place = "";
@@ -18,20 +18,20 @@ static void emit_row_offset(epi_emitter *e, const epi_stream *t) {
         epi_text_add(&e->rows, "    const i64 place%d = %s;\n", t->instr,
                      epi_emit_position(c, &e->d->g->nodes[t->node], &e->d->plan->rows, pointer, "r"));
         place = epi_emit_text(c, "place%d < 0 ? -1 : place%d * %s + ", t->instr, t->instr,
-                              epi_emit_count(c, t->apart, "LL"));
+                              epi_emit_count(c, t->split_stride, "LL"));
     }
     epi_text_add(&e->rows, "    R.at%d[h] = %s%s;\n", t->instr, place, epi_emit_walk(c, &t->rows, "r"));
 }
 
 /* "row_there(P, row + 8 * (i & 1))": whether the cell's row is stored. */
-static const char *emit_row_there(const epi_emitter *e, const epi_stream *t) {
+static const char *emit_row_there(const epi_emitter *e, const epi_side_tile *t) {
     return t->moved
                ? epi_emit_text(e->d->c, "row_there(P, row + 8 * (i & 1)) && R.at%d[i & 1] >= 0", t->instr)
                : "row_there(P, row + 8 * (i & 1))";
 }
 
 /* Elements past the last column are read from one that is there; nothing comes of them. */
-static void load_direct(epi_emitter *e, const epi_stream *t) {
+static void load_direct(epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     const char *name = epi_value_name(e, e->d->tile->instrs[t->instr].dst),
                *first = epi_cell_index(t->elements),
@@ -54,7 +54,7 @@ static void load_direct(epi_emitter *e, const epi_stream *t) {
     }
 }
 
-static void store_direct(epi_emitter *e, const epi_stream *t) {
+static void store_direct(epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     int v = e->d->tile->instrs[t->instr].arg[0];
     const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements),
@@ -79,6 +79,6 @@ static void store_direct(epi_emitter *e, const epi_stream *t) {
     }
 }
 
-void epi_stream_emit_direct(epi_emitter *e, const epi_stream *t) {
+void epi_side_tile_emit_direct(epi_emitter *e, const epi_side_tile *t) {
     (t->store ? store_direct : load_direct)(e, t);
 }

@@ -6,7 +6,7 @@ typedef struct finish {
     epi_emit_context *c;
     const epi_graph *g;
     const epi_plan *plan;
-    epi_leave leave;
+    epi_reduction reduction;
     epi_kernel_text *k;
     epi_text *out;    /* the kernel itself: what stands before it is written when all pointers are known */
     epi_axes axes;    /* of the results, in the order in which partials count them */
@@ -32,7 +32,7 @@ static bool finishes(const finish *f, int node) {
             return false;
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
         int arg = n->arg[a];
-        bool late = placement[arg].after || placement[arg].leave > EPI_LEAVE_LOCAL;
+        bool late = placement[arg].after || placement[arg].reduction > EPI_REDUCE_LOCAL;
         if ((late && !f->in[arg]) || (f->turns && f->g->nodes[arg].op == EPI_OP_INDEX))
             return false;
     }
@@ -50,20 +50,20 @@ static bool needed_later(const finish *f, int node) {
 
 /* Is it a reduction that left in this direction? */
 static bool leaves(const finish *f, int node) {
-    return f->plan->placement[node].leave == f->leave && f->c->partials[node] >= 0;
+    return f->plan->placement[node].reduction == f->reduction && f->c->partials[node] >= 0;
 }
 
 /* Is it a mean that the partials of a variance give as well? */
 static bool is_beside(const finish *f, int node) {
     return f->g->nodes[node].op == EPI_OP_MEAN &&
-           epi_leaves_beside(f->g, f->plan->placement, node, EPI_OP_VAR) != EPI_NO_NODE;
+           epi_reduced_with(f->g, f->plan->placement, node, EPI_OP_VAR) != EPI_NO_NODE;
 }
 
-/* Finds the axes of the results; answers whether all reductions agree on them. */
+/* Finds the axes of the results; returns whether all reductions agree on them. */
 static bool find_axes(finish *f) {
     const epi_plan *plan = f->plan;
-    f->axes = f->leave == EPI_LEAVE_ROWS ? plan->rows : plan->cols;
-    if (f->leave == EPI_LEAVE_ROWS || plan->split == EPI_OP_COUNT)
+    f->axes = f->reduction == EPI_REDUCE_ROWS ? plan->rows : plan->cols;
+    if (f->reduction == EPI_REDUCE_ROWS || plan->split == EPI_OP_COUNT)
         return true;
     int at = epi_axes_find_dim(&f->axes, plan->fine.dim);
     bool first = true;
@@ -136,13 +136,13 @@ static void put_folds(const finish *f) {
         const epi_node *n = &f->g->nodes[i];
         const char *fold = epi_ops[n->op].cuda;
         int mean =
-            n->op == EPI_OP_VAR ? epi_leaves_beside(f->g, f->plan->placement, i, EPI_OP_MEAN) : EPI_NO_NODE;
+            n->op == EPI_OP_VAR ? epi_reduced_with(f->g, f->plan->placement, i, EPI_OP_MEAN) : EPI_NO_NODE;
         const char *number = f->open ? "P.group" : epi_emit_text(f->c, "%ldLL", (long)f->partials);
         if (mean != EPI_NO_NODE)
             PUT("  float v%d;   // mean, line %d\n", mean, f->g->nodes[mean].place.line);
         PUT("  float v%d;   // %s, line %d\n  {\n    %s f;\n    f.clear();\n    const i64 count = %s;\n", i,
             epi_ops[n->op].text, n->place.line, fold,
-            f->leave == EPI_LEAVE_ROWS ? "P.M" : epi_emit_count(f->c, f->results, "LL"));
+            f->reduction == EPI_REDUCE_ROWS ? "P.M" : epi_emit_count(f->c, f->results, "LL"));
         if (f->open)
             PUT("    if (at < count) f = fold_some<%s>((int)%s, ", fold, number);
         else
@@ -231,14 +231,15 @@ static void note_done(const finish *f) {
 static int64_t count_partials(const finish *f, const int64_t *sizes, int64_t of_rows) {
     if (f->plan->kind == EPI_KIND_ROWS)
         return of_rows;
-    return f->leave == EPI_LEAVE_ROWS ? epi_ceil_div(epi_axes_size(&f->plan->cols, sizes), EPI_PARTIAL_COLS)
-                                      : epi_ceil_div(epi_axes_size(&f->plan->rows, sizes), EPI_PARTIAL_ROWS);
+    return f->reduction == EPI_REDUCE_ROWS
+               ? epi_ceil_div(epi_axes_size(&f->plan->cols, sizes), EPI_PARTIAL_COLS)
+               : epi_ceil_div(epi_axes_size(&f->plan->rows, sizes), EPI_PARTIAL_ROWS);
 }
 
-epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave leave, epi_kernel_text *k,
-                           int64_t *results, int64_t *partials, epi_error *err) {
+epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_reduction reduction,
+                           epi_kernel_text *k, int64_t *results, int64_t *partials, epi_error *err) {
     epi_text own = {0};
-    finish f = {.c = c, .g = c->spec->graph, .plan = step->plan, .leave = leave, .k = k, .out = &own};
+    finish f = {.c = c, .g = c->spec->graph, .plan = step->plan, .reduction = reduction, .k = k, .out = &own};
     const epi_open *open = c->spec->open;
     *k = (epi_kernel_text){.name = "finish"};
     if (!find_axes(&f))
@@ -250,7 +251,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_leave 
     f.places = epi_arena_alloc(c->arena, ((size_t)f.g->node_count + 1) * sizeof *f.places);
     if (!f.in || !f.places)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    const epi_axes *over = leave == EPI_LEAVE_ROWS ? &f.plan->cols : &f.plan->rows;
+    const epi_axes *over = reduction == EPI_REDUCE_ROWS ? &f.plan->cols : &f.plan->rows;
     f.open = f.plan->kind == EPI_KIND_ROWS ? c->partials_open
                                            : epi_emit_grows(c, epi_axes_size(over, c->spec->sizes));
     *partials = f.partials = count_partials(&f, c->sizes, c->partial_blocks);

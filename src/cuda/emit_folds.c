@@ -130,7 +130,7 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
     const epi_instr *s = &t->instrs[number];
     int columns = t->group[t->acc_scale],
         elements = epi_cell_elements(e->d->tile, t->values[s->arg[0]].scale);
-    bool whole = epi_plan_is_whole(e->d->plan);
+    bool whole = epi_plan_has_full_rows(e->d->plan);
     const char *kept = epi_value_name(e, e->d->kept[0]);
     epi_text_add(&e->sums, "  float g%d[2];\n", number);
     epi_text_add(

@@ -6,11 +6,11 @@
 
 void epi_instr_emit(epi_emitter *e, int i) {
     const epi_instr_design *at = &e->d->instrs[i];
-    const epi_stream *t = at->stream >= 0 ? &e->d->streams[at->stream] : NULL;
+    const epi_side_tile *t = at->side_tile >= 0 ? &e->d->side_tiles[at->side_tile] : NULL;
     if (at->before)
         return;
     if (t) {
-        (t->staged ? epi_stream_emit_staged : epi_stream_emit_direct)(e, t);
+        (t->staged ? epi_side_tile_emit_staged : epi_side_tile_emit_direct)(e, t);
         return;
     }
     switch (e->d->tile->instrs[i].kind) {
@@ -186,10 +186,10 @@ static void write_batches(const epi_gemm_design *d, epi_text *out) {
         return;
     epi_batch_emit(out, d->c, "A", &d->operands[0].place);
     epi_batch_emit(out, d->c, "B", &d->operands[1].place);
-    for (int i = 0; i < d->stream_count; i++)
-        if (d->streams[i].staged)
-            epi_batch_emit(out, d->c, epi_emit_text(d->c, "tile%d", d->streams[i].instr),
-                           &d->streams[i].place);
+    for (int i = 0; i < d->side_tile_count; i++)
+        if (d->side_tiles[i].staged)
+            epi_batch_emit(out, d->c, epi_emit_text(d->c, "tile%d", d->side_tiles[i].instr),
+                           &d->side_tiles[i].place);
 }
 
 static void write_source(const epi_emitter *e, epi_kernel_text *k) {
@@ -222,7 +222,7 @@ bool epi_emitter_free(epi_emitter *e) {
 
 epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *k, epi_error *err) {
     epi_emitter e = {.d = d};
-    epi_streams_emit_moves(&e);
+    epi_side_tiles_emit_moves(&e);
     for (int i = 0; i < d->tile->instr_count; i++)
         epi_instr_emit(&e, i);
     write_source(&e, k);

@@ -44,7 +44,7 @@ void epi_emitter_put_rows(const epi_emitter *e, const char *parameters, epi_text
  */
 void epi_emitter_put_loops(const epi_emitter *e, const char *columns, const char *first, const char *last,
                            epi_text *out);
-/* Frees the pieces; answers whether one of them ran out of memory. */
+/* Frees the pieces; returns whether one of them ran out of memory. */
 bool epi_emitter_free(epi_emitter *e);
 
 /* ---- emit_values.c ---- */
@@ -66,14 +66,14 @@ void epi_value_emit_elements(const epi_emitter *e, int instr, epi_text *out, con
 /* ---- emit_direct.c ---- */
 
 /* A stream that each thread loads or stores cell by cell. */
-void epi_stream_emit_direct(epi_emitter *e, const epi_stream *t);
+void epi_side_tile_emit_direct(epi_emitter *e, const epi_side_tile *t);
 
-/* ---- emit_streams.c ---- */
+/* ---- emit_side_tiles.c ---- */
 
 /* The functions that move all staged tiles of a subtile. */
-void epi_streams_emit_moves(epi_emitter *e);
+void epi_side_tiles_emit_moves(epi_emitter *e);
 /* What cells do with a staged tile. */
-void epi_stream_emit_staged(epi_emitter *e, const epi_stream *t);
+void epi_side_tile_emit_staged(epi_emitter *e, const epi_side_tile *t);
 
 /* ---- emit_folds.c ---- */
 

@@ -25,7 +25,7 @@ static void emit_eight(const epi_emit_context *c, epi_kernel_text *k, const epi_
         inner, number, r->mn ? "at" : "row", number, r->mn ? "row" : "at");
 }
 
-/* copy_N(P, x): number x of the eights of a copy; answers how many there are. */
+/* copy_N(P, x): number x of the eights of a copy; returns how many there are. */
 static int64_t emit_copy(epi_emit_context *c, epi_kernel_text *k, const epi_repack *r, int number, int to) {
     int from = epi_emit_pointer(k, r->node, -1);
     const char *eights = epi_emit_ceil(c, r->inner, 8, "");

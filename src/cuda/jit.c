@@ -27,7 +27,7 @@ typedef struct nvrtc_program *nvrtc_program;
 
 /* ---- NVRTC ---- */
 
-/* One row per function: what it answers, what it is called here and in NVRTC, and its parameters. */
+/* One row per function: what it returns, what it is called here and in NVRTC, and its parameters. */
 #define CALLS(X) \
     X(int, version, "nvrtcVersion", (int *major, int *minor)) \
     X(int, create, "nvrtcCreateProgram", \
@@ -111,7 +111,7 @@ static bool take_any(void) {
     return false;
 }
 
-/* Keeps why; answers false. */
+/* Keeps why; returns false. */
 #define REFUSE(...) \
     (snprintf(nvrtc.why, sizeof nvrtc.why, "NVRTC, CUDA's compiler, cannot be used: " __VA_ARGS__), false)
 

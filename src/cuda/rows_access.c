@@ -84,7 +84,7 @@ static bool lies_in_vectors(const epi_rows_design *d, const epi_rows_access *a, 
            (c->size[c->count - 1] % w == 0 || (d->plan->flat && c->count == 1));
 }
 
-/* Sets which tensors are reached in vectors of this many columns; answers whether all of them are, that could
+/* Sets which tensors are reached in vectors of this many columns; returns whether all of them are, that could
  * be at all. */
 static bool set_vectors(epi_rows_design *d, int vector) {
     bool all = true;
@@ -121,7 +121,7 @@ void epi_rows_choose_vector(epi_rows_design *d) {
     }
 }
 
-bool epi_rows_lies_whole(const epi_rows_design *d, int i) {
+bool epi_rows_is_contiguous(const epi_rows_design *d, int i) {
     const epi_rows_access *a = &d->access[i];
     bool coarse = d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
     int64_t n = coarse ? d->tile.n / 2 : d->tile.n;

@@ -27,7 +27,7 @@ void epi_rows_name_shape(const epi_rows_shape *shape, char *label, size_t size) 
              s.resident ? "" : "_s");
 }
 
-/* Reads one "_LETTER" or "_LETTERNUMBER"; answers its length, 0 where it means nothing. */
+/* Reads one "_LETTER" or "_LETTERNUMBER"; returns its length, 0 where it means nothing. */
 static int read_field(epi_rows_shape *s, const char *text) {
     long number = 0;
     char letter = 0;

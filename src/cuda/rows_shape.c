@@ -41,10 +41,10 @@ static int64_t slice(const epi_rows_shape *s) {
 }
 
 /* Can TMA load the rows, and is it worth it? Short ones come faster to registers. */
-static bool rows_lie_whole(const epi_rows_design *d) {
+static bool rows_are_contiguous(const epi_rows_design *d) {
     int count = 0;
     for (int i = 0; i < d->tile.instr_count; i++) {
-        if (d->access[i].fetched && !epi_rows_lies_whole(d, i))
+        if (d->access[i].fetched && !epi_rows_is_contiguous(d, i))
             return false;
         count += d->access[i].fetched;
     }
@@ -204,7 +204,7 @@ epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     int64_t n = d->columns, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
     double loaded, summed;
-    bool ring = d->c->arch->row_ring && rows_lie_whole(d);
+    bool ring = d->c->arch->row_ring && rows_are_contiguous(d);
     weigh(d, &loaded, &summed);
     ring &= 4 * loaded * (double)n / 8 < (200 << 10); /* what eight blocks hold */
     s->cluster = s->rows = 1;
@@ -254,14 +254,14 @@ static void hold_weights(epi_rows_design *d) {
     d->words = numbers * d->shape.vector * d->shape.count > (d->sums ? 64 : 32) || (!d->sums && fetched > 1);
 }
 
-/* Lays a row out in a stage; answers its bytes, 0 where TMA cannot load it. */
+/* Lays a row out in a stage; returns its bytes, 0 where TMA cannot load it. */
 static int64_t lay_out_row(epi_rows_design *d) {
     int64_t bytes = 0;
     for (int i = 0; i < d->tile.instr_count; i++) {
         epi_rows_access *a = &d->access[i];
         if (!a->fetched)
             continue;
-        if (!epi_rows_lies_whole(d, i))
+        if (!epi_rows_is_contiguous(d, i))
             return 0;
         bool coarse = d->tile.values[d->tile.instrs[i].dst].scale == EPI_SCALE_COARSE;
         int64_t columns = epi_min64(d->slice, d->tile.n) / (coarse || a->cols.two ? 2 : 1);

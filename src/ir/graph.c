@@ -161,7 +161,7 @@ int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis) {
     return add_node(g, n);
 }
 
-/* The same dim at two scales never lines up: not in x and y, which are axes of a and b. Answers false after
+/* The same dim at two scales never lines up: not in x and y, which are axes of a and b. Returns false after
  * an error. */
 static bool axes_agree(epi_graph *g, const epi_axes *x, const epi_axes *y, int a, int b) {
     for (int i = 0; i < x->count; i++) {
@@ -559,7 +559,7 @@ int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axe
                             : epi_graph_join(g, op, a, b, axes->at[0]);
 }
 
-int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg) {
+int epi_graph_rebuild(epi_graph *g, const epi_node *n, const int *arg) {
     epi_node copy = *n;
     memcpy(copy.arg, arg, sizeof copy.arg);
     int value = add_node(g, copy);
@@ -630,7 +630,7 @@ int epi_graph_copy(epi_graph *g, const epi_node *n, const int *fresh) {
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
     g->place = n->place;
-    return epi_graph_value(g, epi_graph_again(g, n, arg));
+    return epi_graph_value(g, epi_graph_rebuild(g, n, arg));
 }
 
 void epi_graph_end(epi_graph *g, const epi_graph *old, const int *fresh) {

@@ -28,7 +28,7 @@ typedef struct epi_axes {
 } epi_axes;
 
 /* What the text asks of a value that a gradient needs: to save it, or to make it again. */
-typedef enum epi_saving { EPI_SAVE_OPEN, EPI_SAVE_KEEP, EPI_SAVE_AGAIN } epi_saving;
+typedef enum epi_saving { EPI_SAVE_OPEN, EPI_SAVE_KEEP, EPI_SAVE_RECOMPUTE } epi_saving;
 
 typedef struct epi_node {
     epi_op op;
@@ -46,8 +46,8 @@ typedef struct epi_node {
     bool fixed; /* no gradient goes through it: what uses it does not change with it; of a maximum, all of it
                    goes to the first operand */
     epi_saving saving;
-    bool whole; /* it is stored as it is, so the algebra does not look at what it is made of */
-    bool exact; /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
+    bool opaque; /* it is stored as it is, so the algebra does not look at what it is made of */
+    bool exact;  /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
 } epi_node;
 
 typedef struct epi_tensor_decl {
@@ -164,7 +164,7 @@ int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes);
 /* Any of these but a constant and an input, by its operation; of splits and joins one half, or one join. */
 int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axes);
 /* A node of another graph of the same dims once more, with these operands. */
-int epi_graph_again(epi_graph *g, const epi_node *n, const int *arg);
+int epi_graph_rebuild(epi_graph *g, const epi_node *n, const int *arg);
 /* The type of values that has all numbers of both. */
 static inline epi_dtype epi_dtype_wider(epi_dtype a, epi_dtype b) {
     return a == b ? a : EPI_F32;
@@ -174,7 +174,7 @@ static inline epi_dtype epi_dtype_wider(epi_dtype a, epi_dtype b) {
 void epi_graph_store_as(epi_graph *g, int value, const epi_node *n);
 
 /* The same value with its axes in this order, which a call's result has from what the callee declares. It is
- * a node only as long as the graph is built; epi_graph_value answers the value itself. */
+ * a node only as long as the graph is built; epi_graph_value returns the value itself. */
 enum { EPI_OP_ORDER = EPI_OP_COUNT };
 int epi_graph_ordered(epi_graph *g, int node, const epi_axes *axes);
 int epi_graph_value(const epi_graph *g, int node);
@@ -195,7 +195,7 @@ epi_axes epi_graph_rename_axes(const epi_graph *g, int node, const epi_axes *axe
 /* Holds an assigned value against the axes its output declares. */
 void epi_graph_check_output(epi_graph *g, int tensor);
 
-/* Records an error at g->place, unless there is one already, and answers EPI_NO_NODE; is there one, or no
+/* Records an error at g->place, unless there is one already, and returns EPI_NO_NODE; is there one, or no
  * more memory? */
 int epi_graph_fail(epi_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool epi_graph_failed(epi_graph *g);

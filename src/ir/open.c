@@ -27,7 +27,7 @@ static int64_t find_prime(const epi_graph *g, const bool *is_open, const int64_t
     }
 }
 
-/* Raises a number to what is needed; answers whether it was less. No axis that has elements is halved more
+/* Raises a number to what is needed; returns whether it was less. No axis that has elements is halved more
  * often than that. */
 static bool raise(int *halved, int need) {
     enum { MOST = 40 };

@@ -143,7 +143,7 @@ static const char *find_break(const char *line, const char *from, size_t width) 
     return best;
 }
 
-/* Adds a line, cut where it is too long; not before `from`. Answers how wide the last piece is. */
+/* Adds a line, cut where it is too long; not before `from`. Returns how wide the last piece is. */
 static size_t put_line(epi_text *out, const char *line, size_t from, size_t indent) {
     for (size_t gap = indent;; gap = indent + INDENT) {
         size_t room = gap < WIDTH ? WIDTH - gap : 0, n = strlen(line);

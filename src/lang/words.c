@@ -59,7 +59,7 @@ static int keep(epi_graph *g, const int *x, const epi_axes *axes) {
 
 static int again(epi_graph *g, const int *x, const epi_axes *axes) {
     (void)axes;
-    return told(g, *x, EPI_SAVE_AGAIN);
+    return told(g, *x, EPI_SAVE_RECOMPUTE);
 }
 
 static const epi_word words[] = {

@@ -56,7 +56,7 @@ static epi_status variance(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status terms(epi_candidate *c, epi_error *err) {
-    return c->limits->gathers
+    return c->limits->merges_sums
                ? epi_gather_terms(c->arena, c->spec.graph, c->limits->pairs, &c->spec.graph, err)
                : EPI_OK;
 }
@@ -178,7 +178,7 @@ epi_status epi_passes_run(epi_candidate *c, epi_pass_id first, epi_pass_id last,
 
 /* Launches of a part beside that of its mainloop: passes before it, and those that fold what leaves its tile
  * along the rows, and down them. A part that cannot be one kernel has one for each operation. */
-static int count_beside(const epi_spec *whole, const epi_part *part) {
+static int count_extra_launches(const epi_spec *whole, const epi_part *part) {
     epi_arena scratch = {0};
     epi_plan plan;
     epi_spec spec = *whole;
@@ -191,8 +191,8 @@ static int count_beside(const epi_spec *whole, const epi_part *part) {
     for (int i = 0; i < spec.graph->node_count; i++) {
         const epi_placement none = {.before = spec.graph->live[i]}, *at = fused ? &plan.placement[i] : &none;
         passes += at->before && epi_ops[spec.graph->nodes[i].op].cls != EPI_CLASS_LEAF;
-        if (at->leave > EPI_LEAVE_LOCAL)
-            folds[at->leave == EPI_LEAVE_COLS] = true;
+        if (at->reduction > EPI_REDUCE_LOCAL)
+            folds[at->reduction == EPI_REDUCE_COLS] = true;
     }
     epi_arena_free(&scratch);
     return passes + folds[0] + folds[1];
@@ -204,7 +204,7 @@ static double most_cost(const epi_candidate *c, int *launches) {
     memcpy(most.sizes, epi_largest_sizes(&c->spec), sizeof most.sizes);
     *launches = c->cut.part_count - c->cut.prepared_parts;
     for (int i = c->cut.prepared_parts; i < c->cut.part_count; i++)
-        *launches += count_beside(&most, &c->cut.parts[i]);
+        *launches += count_extra_launches(&most, &c->cut.parts[i]);
     return isinf(c->cost) ? c->cost : epi_cut_cost(&most, &c->cut);
 }
 

@@ -151,7 +151,7 @@ unsigned epi_refused_of(const epi_steps *steps) {
     what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
     what |= plan->pair != EPI_NO_NODE || plan->added_count ? EPI_REFUSED_PAIR : 0;
     if (plan->local_axes)
-        what |= epi_plan_is_whole(plan) ? EPI_REFUSED_WHOLE : EPI_REFUSED_LOCAL;
+        what |= epi_plan_has_full_rows(plan) ? EPI_REFUSED_FULL_ROW : EPI_REFUSED_LOCAL;
     else if (plan->tried_local)
         what |= EPI_REFUSED_LOCAL;
     return what;
@@ -177,8 +177,8 @@ bool epi_limits_give_up(epi_backend_limits *limits, unsigned what) {
         limits->attention_most = 0;
     else if (limits->pairs && what & EPI_REFUSED_PAIR)
         limits->pairs = false;
-    else if (limits->whole_most && what & EPI_REFUSED_WHOLE)
-        limits->whole_most = 0;
+    else if (limits->full_row_most && what & EPI_REFUSED_FULL_ROW)
+        limits->full_row_most = 0;
     else if (limits->local_most && what & EPI_REFUSED_LOCAL)
         limits->local_most = 0;
     else

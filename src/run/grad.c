@@ -101,7 +101,7 @@ static epi_status make(const epi_program *program, const char *const *wrt, int w
         *out = NULL;
     if (!program)
         return epi_fail(err, EPI_ERR_ARGUMENT,
-                        "epi_program_grad: the program is NULL, as epi_module_find answers where a module "
+                        "epi_program_grad: the program is NULL, as epi_module_find returns where a module "
                         "has none of that name");
     if (!wrt || !out || wrt_count < 1 || wrt_count > EPI_MAX_TENSORS)
         return epi_fail(err, EPI_ERR_ARGUMENT,

@@ -67,7 +67,7 @@ static bool give_up(epi_kernel *k) {
 }
 
 /* Where there is a budget, a GPU's texts are compiled when it is known which ones. */
-static epi_status cut_again(epi_kernel *k, const epi_options *o, epi_error *err) {
+static epi_status recut(epi_kernel *k, const epi_options *o, epi_error *err) {
     epi_parts_free(k);
     k->draft = o->memory > 0;
     epi_status status = cut(k, o, err);
@@ -93,7 +93,7 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
                         capability % 10);
     k->limits = k->gpu ? epi_arch_limits(arch) : epi_cpu_limits();
     k->limits.prepares = !o->memory;
-    k->limits.gathers = is_free(o);
+    k->limits.merges_sums = is_free(o);
     k->limits.updates &= !o->memory;
     k->limits.refused = &k->refusals;
     if (k->owner)
@@ -112,11 +112,11 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     if (status == EPI_OK)
         status = check_memory(o, err);
     if (status == EPI_OK)
-        status = cut_again(k, o, err);
+        status = recut(k, o, err);
     for (bool fits = !o->memory; status == EPI_OK;) {
         if (again && give_up(k)) {
             fits = !o->memory;
-            status = cut_again(k, o, err);
+            status = recut(k, o, err);
         } else if (!fits) {
             k->draft = false;
             status = epi_checks_compile(k, o, err); /* which are in the workspace, too */
@@ -216,7 +216,7 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
         *out = NULL;
     if (!program)
         return epi_fail(err, EPI_ERR_ARGUMENT,
-                        "epi_kernel_compile: the program is NULL, as epi_module_find answers where a module "
+                        "epi_kernel_compile: the program is NULL, as epi_module_find returns where a module "
                         "has none of that name");
     if (!given || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_compile: options and out may not be NULL");

@@ -356,7 +356,7 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
         epi_text_add(out, "; for each slab");
     if (index < kernel->cut.prepared_parts)
         epi_text_add(out, "; prepared");
-    epi_text_add(out, kernel->parts[index].apart ? "; it starts beside the one before\n" : "\n");
+    epi_text_add(out, kernel->parts[index].concurrent ? "; it starts beside the one before\n" : "\n");
 }
 
 void epi_rewriting_describe(const epi_kernel *kernel, epi_text *out) {

@@ -39,7 +39,7 @@ static epi_status make(epi_kernel *k, const epi_options *o, const epi_cut *from,
                        epi_error *err) {
     epi_status status = EPI_OK;
     for (int apart = 0; apart < 2 && status == EPI_OK; apart++) {
-        plan->sums_apart = apart;
+        plan->separate_sums = apart;
         epi_parts_free(k);
         status = epi_cut_slabs(&k->arena, &k->spec, from, plan, &k->cut, err);
         if (status == EPI_OK && !k->cut.loop_count)

@@ -205,7 +205,7 @@ static const epi_kernel *use(epi_sizes *s, sized *at) {
     return at->kernel;
 }
 
-/* Puts a kernel that was just made where calls find it. Answers the one to use, and leaves in *spare one that
+/* Puts a kernel that was just made where calls find it. Returns the one to use, and leaves in *spare one that
  * is to be freed: what gave way to it, or itself, where another thread was faster. Where all places are in
  * use, it is the one to use and to be freed after. */
 static const epi_kernel *keep(epi_sizes *s, const int64_t *sizes, epi_kernel *made, epi_kernel **spare,

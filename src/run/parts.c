@@ -109,7 +109,7 @@ void epi_parts_free(epi_kernel *k) {
 
 /* Behind what the parts use for themselves. */
 static void place_values(epi_kernel *k) {
-    epi_parts_set_apart(k);
+    epi_parts_set_concurrent(k);
     k->values = 0;
     for (int i = 0; i < k->part_count; i++) {
         const epi_part_kernel *p = &k->parts[i];

@@ -114,7 +114,8 @@ static void note_given_up(const epi_kernel *k, epi_text *out) {
         {EPI_REFUSED_PAGES, had->pages && !has->pages, "keys and values read through pages"},
         {EPI_REFUSED_ATTENTION, had->attention_most && !has->attention_most, "attention as one kernel"},
         {EPI_REFUSED_PAIR, had->pairs && !has->pairs, "two products on a tile"},
-        {EPI_REFUSED_WHOLE, had->whole_most && !has->whole_most, "reductions over all columns of a tile"},
+        {EPI_REFUSED_FULL_ROW, had->full_row_most && !has->full_row_most,
+         "reductions over all columns of a tile"},
         {EPI_REFUSED_LOCAL, had->local_most && !has->local_most, "reductions over some columns of a tile"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         int parts = count_refused(k, all[i].what);

@@ -45,7 +45,7 @@ typedef struct epi_part_kernel {
     int *to;           /* by tensor of that part: which tensor of this one it is; NULL: the same */
     epi_compiled full; /* of all rows, or of the rows of a slab */
     epi_compiled tail; /* of a loop over slabs whose last one has fewer rows: for that one */
-    bool apart;        /* it starts beside the part before it (apart.c) */
+    bool concurrent;   /* it starts beside the part before it (apart.c) */
     int64_t own;       /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
@@ -122,7 +122,7 @@ int64_t epi_slab_count(const epi_kernel *kernel);
 int64_t epi_slab_tail(const epi_kernel *kernel);
 
 /* apart.c: finds the parts that need nothing of those before them, and start beside them. */
-void epi_parts_set_apart(epi_kernel *kernel);
+void epi_parts_set_concurrent(epi_kernel *kernel);
 
 /* open.c: what a kernel with open axes needs beside itself, and its end. */
 epi_status epi_sizes_make(epi_kernel *kernel, const epi_options *options, epi_error *err);

@@ -61,7 +61,7 @@ static epi_extent extent_of(const epi_kernel *kernel, int t, const epi_tensor *t
 }
 
 /* The usual case, told by addresses alone: both are contiguous, and one ends before the other begins. */
-static bool lie_apart(const epi_kernel *kernel, const epi_tensor *tensors, int a, int b) {
+static bool are_disjoint(const epi_kernel *kernel, const epi_tensor *tensors, int a, int b) {
     uintptr_t from[2] = {(uintptr_t)tensors[a].data, (uintptr_t)tensors[b].data};
     uint64_t bytes[2] = {(uint64_t)kernel->counts[a] * epi_dtype_size(kernel->spec.types[a]),
                          (uint64_t)kernel->counts[b] * epi_dtype_size(kernel->spec.types[b])};
@@ -74,7 +74,7 @@ static epi_status check_overlap(const epi_kernel *kernel, const epi_tensor *tens
     const epi_graph *g = &kernel->program->graph;
     for (int o = g->input_count; o < g->tensor_count; o++) {
         for (int t = 0; t < o; t++) {
-            if (lie_apart(kernel, tensors, o, t))
+            if (are_disjoint(kernel, tensors, o, t))
                 continue;
             epi_extent out = extent_of(kernel, o, &tensors[o]), other = extent_of(kernel, t, &tensors[t]);
             if (!epi_extents_overlap(&out, &other))
@@ -187,8 +187,8 @@ static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
     bool tail = (part->tail.cpu || part->tail.cuda) &&
                 row + r->kernel->cut.slab_rows > r->kernel->spec.sizes[r->kernel->cut.slab_dim];
     const epi_compiled *compiled = tail ? &part->tail : &part->full;
-    int beside = (part->apart ? EPI_BESIDE_LAST : 0) |
-                 (index + 1 < r->kernel->part_count && part[1].apart ? EPI_BESIDE_NEXT : 0);
+    int beside = (part->concurrent ? EPI_OVERLAP_LAST : 0) |
+                 (index + 1 < r->kernel->part_count && part[1].concurrent ? EPI_OVERLAP_NEXT : 0);
     if (r->kernel->gpu)
         return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream, beside, err);
     epi_cpu_run(compiled->cpu, given, r->memory);

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "pass/analyse/form.h"
+#include "pass/analyse/monomial.h"
 #include "pass/place/plan_internal.h"
 
 static bool has_some(const epi_axes *axes, const epi_axes *of) {
@@ -77,7 +77,7 @@ static bool note_score(const epi_graph *g, epi_attention *a, int node) {
     return true;
 }
 
-/* Lists the elements that one is made of, back to the score products, and notes these; answers how many are
+/* Lists the elements that one is made of, back to the score products, and notes these; returns how many are
  * in the list, or -1: it is made of something else. Those that are marked are known. */
 static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, int *list) {
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
@@ -107,7 +107,7 @@ static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, in
 /* What sums along the stream beside the weights, of the same scores. */
 static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *list) {
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
-    for (int i = a->scores[0]; i < g->node_count && a->top == EPI_NO_NODE; i++) {
+    for (int i = a->scores[0]; i < g->node_count && a->row_max == EPI_NO_NODE; i++) {
         const epi_node *n = &g->nodes[i];
         if (!g->live[i] || !epi_ops[n->op].adds || !epi_axes_same_set(&n->over, &a->stream) ||
             !is_element(g, n->arg[0], full))
@@ -216,24 +216,24 @@ static int find_factor(const epi_graph *g, const epi_node *n, const bool *inner)
 
 /* Is the weight exp(s - max(s, stream)), or that times a factor that no score is in? */
 static void find_online(const epi_graph *g, epi_attention *a, const bool *inner) {
-    a->score = a->top = a->shift = a->denominator = a->factor = EPI_NO_NODE;
-    a->power = a->sums[0].weight;
+    a->score = a->row_max = a->shift = a->denominator = a->factor = EPI_NO_NODE;
+    a->numerator = a->sums[0].weight;
     int side = find_factor(g, &g->nodes[a->sums[0].weight], inner), factor = EPI_NO_NODE;
     if (side >= 0) {
-        a->power = g->nodes[a->sums[0].weight].arg[side];
+        a->numerator = g->nodes[a->sums[0].weight].arg[side];
         factor = g->nodes[a->sums[0].weight].arg[!side];
     }
-    const epi_node *e = &g->nodes[a->power], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
+    const epi_node *e = &g->nodes[a->numerator], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
     if (!c || c->op != EPI_OP_SUB)
         return;
     int top = find_reduction(g, a, c->arg[0], EPI_OP_RMAX);
     if (top == EPI_NO_NODE || (c->arg[1] != top && !epi_attention_is_guarded(g, c->arg[1], top)))
         return;
     a->score = c->arg[0];
-    a->top = top;
+    a->row_max = top;
     a->shift = c->arg[1];
     a->guarded = a->shift != top;
-    a->denominator = find_reduction(g, a, a->power, EPI_OP_SUM);
+    a->denominator = find_reduction(g, a, a->numerator, EPI_OP_SUM);
     a->factor = factor;
 }
 
@@ -322,8 +322,8 @@ bool epi_attention_join(const epi_graph *g, epi_attention *a, const epi_attentio
     epi_axes rows = epi_axes_without(&a->rows, &batch[0]), others = epi_axes_without(&b->rows, &batch[1]);
     bool turned = over == EPI_OVER_ROWS;
     epi_attention both = *a;
-    if (a->sum_count > 1 + turned || epi_attention_crosses(a) || b->sum_count != 1 || a->top != EPI_NO_NODE ||
-        b->top != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
+    if (a->sum_count > 1 + turned || epi_attention_crosses(a) || b->sum_count != 1 ||
+        a->row_max != EPI_NO_NODE || b->row_max != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
         !epi_axes_same_set(turned ? &rows : &a->stream, &b->stream) ||
         !epi_axes_same_set(turned ? &a->stream : &rows, &others) || !join_scores(&both, b) ||
         wait_for_each_other(g, a, b->sums[0].product, scratch))

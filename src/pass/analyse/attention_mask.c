@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "pass/analyse/form.h"
+#include "pass/analyse/monomial.h"
 #include "pass/place/plan.h"
 
 /* What a hidden element is known to be; and how deep an expression is looked into. */

@@ -71,9 +71,9 @@ const epi_fact *epi_fact_of(epi_facts *facts, int node) {
 /* ---- products ---- */
 
 /* By number, powers above 0 first: the same product is always written in the same order. */
-static void sort_factors(epi_form *f) {
+static void sort_factors(epi_monomial *f) {
     for (int i = 1; i < f->count; i++) {
-        epi_form_factor at = f->at[i];
+        epi_monomial_factor at = f->at[i];
         int j = i;
         for (; j && (f->at[j - 1].node > at.node || (f->at[j - 1].node == at.node && at.power > 0)); j--)
             f->at[j] = f->at[j - 1];
@@ -87,18 +87,18 @@ static bool cancels(epi_facts *facts, int node) {
     return f && (f->positive || (facts->cancels && n->op == EPI_OP_INPUT && facts->cancels[n->tensor]));
 }
 
-bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int sign) {
-    if (!epi_form_multiply(facts->g, f, by, sign))
+bool epi_flat_multiply(epi_facts *facts, epi_monomial *f, const epi_monomial *by, int sign) {
+    if (!epi_monomial_multiply(facts->g, f, by, sign))
         return false;
     for (int i = 0; i < f->count; i++) {
-        int other = epi_form_find(f, f->at[i].node, -f->at[i].power);
+        int other = epi_monomial_find(f, f->at[i].node, -f->at[i].power);
         if (other < 0 || !cancels(facts, f->at[i].node))
             continue;
         f->at[i].power += f->at[other].power;
         int first = other; /* the other goes, and this one too if nothing is left of it */
         for (int gone = 0; gone < (f->at[i].power ? 1 : 2); gone++) {
             int at = gone ? i - (first < i) : first;
-            epi_form_drop(f, at);
+            epi_monomial_drop(f, at);
         }
         i = -1; /* from the start: few factors cancel */
     }
@@ -106,66 +106,67 @@ bool epi_flat_multiply(epi_facts *facts, epi_form *f, const epi_form *by, int si
     return true;
 }
 
-uint64_t epi_factor_hash(epi_form_factor factor) {
+uint64_t epi_factor_hash(epi_monomial_factor factor) {
     epi_hash h = {1, 2};
     epi_hash_word(&h, (uint64_t)(uint32_t)factor.node << 32 | (uint32_t)factor.power);
     return h.b;
 }
 
-bool epi_flat_is_steep(const epi_graph *g, const epi_form *f) {
+bool epi_flat_is_steep(const epi_graph *g, const epi_monomial *f) {
     for (int i = 0; i < f->count; i++)
         if ((f->at[i].power > 2 || f->at[i].power < -2) && g->nodes[f->at[i].node].axes.count > 1)
             return true;
     return false;
 }
 
-bool epi_flat_over_sizes(epi_facts *facts, epi_form *f, const epi_axes *axes) {
+bool epi_flat_over_sizes(epi_facts *facts, epi_monomial *f, const epi_axes *axes) {
     epi_graph *g = facts->g;
     bool fits = true;
     for (int i = 0; i < axes->count && fits && !epi_graph_failed(g); i++) {
-        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, axes->at[i]), 1);
+        epi_monomial size = epi_monomial_of(g, epi_graph_leaf(g, EPI_OP_SIZE, axes->at[i]), 1);
         fits = epi_flat_multiply(facts, f, &size, -1);
     }
     return fits;
 }
 
-static epi_form flatten_mean(epi_facts *facts, int node) {
+static epi_monomial flatten_mean(epi_facts *facts, int node) {
     epi_graph *g = facts->g;
     const epi_node n = g->nodes[node];
-    epi_form f = epi_form_of(g, epi_graph_value(g, epi_graph_reduce(g, EPI_OP_SUM, n.arg[0], &n.over)), 1);
-    return epi_flat_over_sizes(facts, &f, &n.over) ? f : epi_form_of(g, node, 1);
+    epi_monomial f =
+        epi_monomial_of(g, epi_graph_value(g, epi_graph_reduce(g, EPI_OP_SUM, n.arg[0], &n.over)), 1);
+    return epi_flat_over_sizes(facts, &f, &n.over) ? f : epi_monomial_of(g, node, 1);
 }
 
 /* How many operands it is a product of, if it is taken apart. */
 static int flat_operands(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
-    if (n->has_stored || (n->whole && facts->free) || n->exact)
+    if (n->has_stored || (n->opaque && facts->free) || n->exact)
         return 0;
     return n->op == EPI_OP_NEG ? 1 : epi_op_has_factors(n->op) ? 2 : 0;
 }
 
 /* The forms of its operands are known. */
-static epi_form flatten(epi_facts *facts, int node) {
+static epi_monomial flatten(epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
     int operands = flat_operands(facts, node);
     if (operands == 1) {
-        epi_form f = *facts->at[n->arg[0]].form;
+        epi_monomial f = *facts->at[n->arg[0]].monomial;
         f.number = -f.number;
         return f;
     }
     if (operands == 2) {
-        epi_form f = *facts->at[n->arg[0]].form;
-        if (epi_flat_multiply(facts, &f, facts->at[n->arg[1]].form, n->op == EPI_OP_MUL ? 1 : -1) &&
+        epi_monomial f = *facts->at[n->arg[0]].monomial;
+        if (epi_flat_multiply(facts, &f, facts->at[n->arg[1]].monomial, n->op == EPI_OP_MUL ? 1 : -1) &&
             !epi_flat_is_steep(facts->g, &f))
             return f;
     }
-    if (n->op == EPI_OP_MEAN && facts->free && !n->whole && !n->has_stored)
+    if (n->op == EPI_OP_MEAN && facts->free && !n->opaque && !n->has_stored)
         return flatten_mean(facts, node);
-    return epi_form_of(facts->g, node, 1);
+    return epi_monomial_of(facts->g, node, 1);
 }
 
 /* Works a form out, and that of all it is made of: by a list, since products are long. */
-static bool make_form(epi_facts *facts, int node) {
+static bool make_monomial(epi_facts *facts, int node) {
     epi_graph *g = facts->g;
     for (int count = 0, next = node; next != EPI_NO_NODE;) {
         int *todo = epi_arena_grow(g->arena, facts->todo, count, &facts->todo_capacity, sizeof *todo);
@@ -176,49 +177,49 @@ static bool make_form(epi_facts *facts, int node) {
         for (next = EPI_NO_NODE; count && next == EPI_NO_NODE;) {
             int at = todo[count - 1];
             for (int a = flat_operands(facts, at) - 1; a >= 0; a--)
-                if (!facts->at[g->nodes[at].arg[a]].form)
+                if (!facts->at[g->nodes[at].arg[a]].monomial)
                     next = g->nodes[at].arg[a];
             if (next != EPI_NO_NODE)
                 break;
-            epi_form f = flatten(facts, at), *kept = epi_arena_alloc(g->arena, sizeof *kept);
+            epi_monomial f = flatten(facts, at), *kept = epi_arena_alloc(g->arena, sizeof *kept);
             if (!kept)
                 return false;
             *kept = f;
-            facts->at[at].form = kept;
+            facts->at[at].monomial = kept;
             count--;
         }
     }
     return true;
 }
 
-epi_form epi_flat_form(epi_facts *facts, int node) {
-    if (!epi_fact_of(facts, node) || (!facts->at[node].form && !make_form(facts, node)))
-        return (epi_form){.number = 0};
-    return *facts->at[node].form;
+epi_monomial epi_flat_monomial(epi_facts *facts, int node) {
+    if (!epi_fact_of(facts, node) || (!facts->at[node].monomial && !make_monomial(facts, node)))
+        return (epi_monomial){.number = 0};
+    return *facts->at[node].monomial;
 }
 
 /* ---- sums ---- */
 
 /* Takes out what all terms have. */
-static epi_form take_common(epi_form *terms, int count) {
-    epi_form out = {.number = 1};
+static epi_monomial take_common(epi_monomial *terms, int count) {
+    epi_monomial out = {.number = 1};
     for (int i = 0; i < terms[0].count; i++) {
-        epi_form_factor factor = terms[0].at[i];
+        epi_monomial_factor factor = terms[0].at[i];
         bool all = true;
         for (int k = 1; k < count && all; k++)
-            all = epi_form_find_factor(&terms[k], factor) >= 0;
+            all = epi_monomial_find_factor(&terms[k], factor) >= 0;
         if (!all)
             continue;
         out.at[out.count++] = factor;
         for (int k = 0; k < count; k++)
-            epi_form_drop(&terms[k], epi_form_find_factor(&terms[k], factor));
+            epi_monomial_drop(&terms[k], epi_monomial_find_factor(&terms[k], factor));
         i--;
     }
     return out;
 }
 
 /* Positive ones first, then by their factors: the same sum is always written in the same order. */
-static bool comes_before(const epi_form *a, const epi_form *b) {
+static bool comes_before(const epi_monomial *a, const epi_monomial *b) {
     if ((a->number < 0) != (b->number < 0))
         return b->number < 0;
     for (int i = 0; i < a->count && i < b->count; i++)
@@ -227,16 +228,16 @@ static bool comes_before(const epi_form *a, const epi_form *b) {
     return a->count < b->count;
 }
 
-static void sort_terms(epi_form *terms, int count) {
+static void sort_terms(epi_monomial *terms, int count) {
     for (int i = 1; i < count; i++)
         for (int j = i; j > 0 && comes_before(&terms[j], &terms[j - 1]); j--) {
-            epi_form swap = terms[j];
+            epi_monomial swap = terms[j];
             terms[j] = terms[j - 1];
             terms[j - 1] = swap;
         }
 }
 
-int epi_flat_terms(epi_facts *facts, int node, epi_form *terms) {
+int epi_flat_terms(epi_facts *facts, int node, epi_monomial *terms) {
     int todo[EPI_MOST_TERMS + 2], count = 0, out = 0;
     double sign[EPI_MOST_TERMS + 2];
     todo[count] = node;
@@ -258,7 +259,7 @@ int epi_flat_terms(epi_facts *facts, int node, epi_form *terms) {
             sign[count++] = by;
             continue;
         }
-        epi_form f = epi_flat_form(facts, at);
+        epi_monomial f = epi_flat_monomial(facts, at);
         epi_op op = f.count == 1 ? facts->g->nodes[f.at[0].node].op : EPI_OP_COUNT;
         if (f.count == 1 && f.at[0].power == 1 && f.at[0].node != at && isfinite(f.number) &&
             epi_op_has_terms(op)) { /* a number times a sum */
@@ -275,10 +276,10 @@ int epi_flat_terms(epi_facts *facts, int node, epi_form *terms) {
 }
 
 /* Equal terms as one; what comes to nothing is left out, as long as something stays. */
-static int merge_terms(epi_form *terms, int count, bool free) {
+static int merge_terms(epi_monomial *terms, int count, bool free) {
     for (int i = 0; i < count; i++) {
         for (int j = i + 1; j < count; j++)
-            if (epi_forms_match(&terms[i], &terms[j])) {
+            if (epi_monomials_match(&terms[i], &terms[j])) {
                 terms[i].number += terms[j].number;
                 terms[j--] = terms[--count];
             }
@@ -288,27 +289,27 @@ static int merge_terms(epi_form *terms, int count, bool free) {
     return count;
 }
 
-epi_form epi_flat_add(epi_facts *facts, epi_form *terms, int count) {
+epi_monomial epi_flat_add(epi_facts *facts, epi_monomial *terms, int count) {
     epi_graph *g = facts->g;
     count = merge_terms(terms, count, facts->free);
     if (facts->free && count == 1 && terms[0].number == 0)
-        return (epi_form){.number = 0};
+        return (epi_monomial){.number = 0};
     if (count == 1 || epi_graph_failed(g))
         return terms[0];
-    epi_form common = take_common(terms, count);
+    epi_monomial common = take_common(terms, count);
     sort_terms(terms, count);
     double sign = terms[0].number < 0 ? -1 : 1; /* all are negative then */
-    int value = epi_form_build_positive(g, &terms[0]);
+    int value = epi_monomial_build_positive(g, &terms[0]);
     for (int i = 1; i < count && !epi_graph_failed(g); i++)
         value = epi_graph_map2(g, terms[i].number * sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
-                               epi_form_build_positive(g, &terms[i]));
+                               epi_monomial_build_positive(g, &terms[i]));
     if (epi_graph_failed(g))
         return common;
-    epi_form sum = epi_form_of(g, epi_graph_value(g, value), 1), out = common;
+    epi_monomial sum = epi_monomial_of(g, epi_graph_value(g, value), 1), out = common;
     out.number = sign;
     return epi_flat_multiply(facts, &out, &sum, 1)
                ? out
-               : epi_form_of(g, epi_graph_map2(g, EPI_OP_MUL, value, epi_form_build(g, &out)), 1);
+               : epi_monomial_of(g, epi_graph_map2(g, EPI_OP_MUL, value, epi_monomial_build(g, &out)), 1);
 }
 
 /* ---- what depends on what ---- */

@@ -13,7 +13,7 @@ typedef enum epi_refusal {
     EPI_REFUSED_PAGES = 1 << 0,
     EPI_REFUSED_ATTENTION = 1 << 1,
     EPI_REFUSED_PAIR = 1 << 2,
-    EPI_REFUSED_WHOLE = 1 << 3,
+    EPI_REFUSED_FULL_ROW = 1 << 3,
     EPI_REFUSED_LOCAL = 1 << 4,
     EPI_REFUSED_END = 1 << 5
 } epi_refusal;
@@ -32,21 +32,22 @@ typedef struct epi_refusals {
 /* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
  * tile), and over a multiple of so many; and over all columns, where they are so many at most. */
 typedef struct epi_backend_limits {
-    int local_most, local_multiple, whole_most;
-    bool prepares; /* what depends on params alone may be made once (prepare.h) */
-    bool pairs;    /* two products of the same rows may share a tile, and products be added up in one */
-    bool alike;    /* these only where their columns lie alike */
-    bool gathers;  /* what is added up may go into one sum (terms.h) */
-    bool updates;  /* a tile may store the new elements of an update where its index says */
-    int aligned;   /* tensors begin at a multiple of so many bytes */
-    int tensors;   /* values that could be made elsewhere bring no more than so many to a part */
+    int local_most, local_multiple, full_row_most;
+    bool prepares;    /* what depends on params alone may be made once (prepare.h) */
+    bool pairs;       /* two products of the same rows may share a tile, and products be added up in one */
+    bool same_layout; /* these only where their columns lie alike */
+    bool merges_sums; /* what is added up may go into one sum (terms.h) */
+    bool updates;     /* a tile may store the new elements of an update where its index says */
+    int aligned;      /* tensors begin at a multiple of so many bytes */
+    int tensors;      /* values that could be made elsewhere bring no more than so many to a part */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
-    bool pages;   /* and read its stream through an index, */
-    bool crossed; /* and have a product that sums over its rows, */
-    bool gated;   /* and reduce, over a head, what is made of its result and of a tile that is loaded, */
-    bool halves;  /* and take its result apart in halves, which reorders the columns of the operand */
+    bool pages;    /* and read its stream through an index, */
+    bool row_sums; /* and have a product that sums over its rows, */
+    bool
+        reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a tile that is loaded, */
+    bool halves; /* and take its result apart in halves, which reorders the columns of the operand */
     const epi_refusals *refused; /* what it refused nonetheless, or NULL */
 } epi_backend_limits;
 

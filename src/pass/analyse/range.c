@@ -8,7 +8,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "pass/analyse/form.h"
+#include "pass/analyse/monomial.h"
 
 #define MOST ((double)FLT_MAX)
 #define LEAST ((double)FLT_MIN)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pass/analyse/form.h"
+#include "pass/analyse/monomial.h"
 #include "pass/analyse/range.h"
 #include "pass/analyse/stored.h"
 #include "pass/derive/taken.h"

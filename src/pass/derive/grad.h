@@ -22,13 +22,13 @@ typedef struct epi_grad_ask {
     const int *wrt; /* tensors: inputs of the program */
     int wrt_count;
     const bool *none; /* by result: it has no cotangent, nothing depends on it; NULL: all have one */
-    /* Writes a rule into the graph and answers its value: the language is above the passes. */
+    /* Writes a rule into the graph and returns its value: the language is above the passes. */
     int (*apply)(void *language, epi_graph *g, const epi_rule *rule);
     void *language;
 } epi_grad_ask;
 
 /* Derives into *out, whose arena is set; names of the forward graph are not copied. An error is in out->error
- * with its place. Answers how many nodes are those of the forward graph: they come first. */
+ * with its place. Returns how many nodes are those of the forward graph: they come first. */
 int epi_grad(const epi_grad_ask *ask, epi_graph *out);
 
 /* Has an input of the program, or a result, a gradient? Integers have none. */

@@ -76,7 +76,7 @@ static void unite(split *s, const epi_graph *program, const epi_graph *gradient)
  * log-softmax. */
 static void take_results(split *s) {
     epi_graph simple = {.arena = s->g.arena};
-    s->own_nodes = epi_simplify_beside(&s->g, s->own_nodes, &simple);
+    s->own_nodes = epi_simplify_with_results(&s->g, s->own_nodes, &simple);
     s->g = simple;
 }
 
@@ -187,7 +187,7 @@ static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     bool folds = epi_ops[n->op].along == EPI_FOLDS;
     return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->asks[node] && !s->far[node] &&
-           (!folds || s->scores[node] || n->saving == EPI_SAVE_AGAIN);
+           (!folds || s->scores[node] || n->saving == EPI_SAVE_RECOMPUTE);
 }
 
 /* Sizes are not known yet: every axis counts at the nominal size, and a type that is open as 16 bits. */

@@ -8,8 +8,8 @@
  * a text says in this order has its bits from it. An error is in out->error. */
 void epi_simplify(const epi_graph *in, int first, epi_graph *out);
 /* The same where those before `first` are a program whose results are still wanted: silu stays as well.
- * Answers how many nodes of *out they are. */
-int epi_simplify_beside(const epi_graph *in, int first, epi_graph *out);
+ * Returns how many nodes of *out they are. */
+int epi_simplify_with_results(const epi_graph *in, int first, epi_graph *out);
 
 /* vanish.c: the gradient `node`, or one of the same value that is 0 where its terms have a factor of 0 by a
  * choice, whatever else they have. Nodes from `first` on are derived. */

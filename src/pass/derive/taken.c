@@ -6,7 +6,7 @@
  *     where(c, d, 0)*f   becomes   where(c, d*f, 0) */
 #include "pass/derive/taken.h"
 
-#include "pass/analyse/form.h"
+#include "pass/analyse/monomial.h"
 
 /* Values that are looked at for choices inside, at most. */
 enum { MOST_LOOKED_AT = 64 };

@@ -4,7 +4,7 @@
  * way may be infinite or NaN there, and 0 times that is NaN. Where all terms of a gradient have such a factor
  * where(c, x, 0), and c is one for many of its elements, the choice is made last:
  *     a*where(c, x, 0) - where(d, where(c, x, 0), 0)   becomes   where(c, a*x - where(d, x, 0), 0) */
-#include "pass/analyse/form.h"
+#include "pass/analyse/monomial.h"
 #include "pass/derive/simplify.h"
 
 /* Values that are looked at for one gradient and condition, at most. */

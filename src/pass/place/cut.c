@@ -1,12 +1,12 @@
 /* cut.c: from a program to parts with one mainloop each, and what is stored between them.
  *
- * 1. Every value gets a *site*, in an order in which operands come first:
+ * 1. Every value gets a *placement*, in an order in which operands come first:
  *
  *        tile p    on part p's tile (or row) while it is on chip
  *        after p   a short vector made of p's finished reductions
- *        late p    a map of something that is complete only after part p; it is made wherever it is used
+ *        unplaced  a map of something that is complete only after part p; it is made wherever it is used
  *
- *    A late value that must exist in memory (an operand, an output, what a reduction reads) joins a later
+ *    An unplaced value that must exist in memory (an operand, an output, what a reduction reads) joins a later
  *    part that has its shape, or becomes a rows part, whichever costs less (cost.h).
  * 2. What each part loads from earlier ones is a smallest vertex cut (cut_loads.c): the values of fewest
  *    bytes are stored, the others are made again.
@@ -14,7 +14,7 @@
  *
  * Sets of axes are sets of dims here, as bits: one for each row axis and each column axis of the part that is
  * asked, and one for all others. */
-#include "pass/place/cut_sites.h"
+#include "pass/place/placer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,49 +41,49 @@ static bool are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axe
 
 /* Is it a vector, or one for each row, column or group of the part that makes it? An update is longer than
  * the tile that stores what is new of it. */
-static bool is_short(const epi_sites *s, int node) {
+static bool is_short(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    epi_site at = s->site[node];
+    epi_cut_placement at = s->placement[node];
     if (epi_is_vector(&n->axes))
         return true;
-    if ((at.kind != EPI_SITE_TILE && at.kind != EPI_SITE_AFTER) || n->op == EPI_OP_UPDATE)
+    if ((at.kind != EPI_PLACED_TILE && at.kind != EPI_PLACED_AFTER) || n->op == EPI_OP_UPDATE)
         return false;
-    const epi_site_part *p = &s->parts[at.part];
+    const epi_placer_part *p = &s->parts[at.part];
     unsigned all = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
     return epi_dims_of(&p->rows, &p->cols, &n->axes) != all;
 }
 
-epi_dtype epi_sites_type(const epi_sites *s, int node) {
+epi_dtype epi_placer_type(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     return n->op == EPI_OP_INPUT ? s->spec->types[n->tensor]
                                  : epi_stored_type(s->said[node], is_short(s, node), s->spec->type);
 }
 
-double epi_sites_bytes(const epi_sites *s, int node) {
-    return epi_cost_bytes(&s->g->nodes[node].axes, s->sizes, epi_sites_type(s, epi_sites_root(s, node)));
+double epi_placer_bytes(const epi_placer *s, int node) {
+    return epi_cost_bytes(&s->g->nodes[node].axes, s->sizes, epi_placer_type(s, epi_placer_root(s, node)));
 }
 
 /* ---- views ---- */
 
-bool epi_sites_is_view(const epi_sites *s, int node) {
+bool epi_placer_is_view(const epi_placer *s, int node) {
     return s->g->nodes[node].op == EPI_OP_RENAME || s->view[node];
 }
 
-int epi_sites_root(const epi_sites *s, int node) {
-    while (epi_sites_is_view(s, node))
+int epi_placer_root(const epi_placer *s, int node) {
+    while (epi_placer_is_view(s, node))
         node = s->g->nodes[node].arg[0];
     return node;
 }
 
-epi_axes epi_sites_view(const epi_sites *s, int node, const epi_axes *memory, epi_slice *slice) {
+epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, epi_slice *slice) {
     const epi_node *n = &s->g->nodes[node];
-    if (!epi_sites_is_view(s, node)) {
+    if (!epi_placer_is_view(s, node)) {
         *slice = (epi_slice){.memory = *memory};
         for (int i = 0; i < memory->count; i++)
             slice->at[i] = -1;
         return *memory;
     }
-    epi_axes axes = epi_sites_view(s, n->arg[0], memory, slice);
+    epi_axes axes = epi_placer_view(s, n->arg[0], memory, slice);
     if (n->op == EPI_OP_ONCE)
         return axes;
     int at = epi_axes_find(&axes, n->over.at[0]), there = 0;
@@ -105,7 +105,7 @@ static epi_axis first_name(const epi_graph *g, epi_axis axis) {
     return axis;
 }
 
-epi_axes epi_sites_layout(const epi_spec *spec, int node) {
+epi_axes epi_placer_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_axes *own = &g->nodes[node].axes;
     epi_axes first = *own;
@@ -130,16 +130,16 @@ epi_axes epi_sites_layout(const epi_spec *spec, int node) {
 
 /* Does the slice of an input, or of a value that is no output, begin where a tensor may? Whatever the number
  * of rows: it counts as one. */
-static bool is_aligned(const epi_sites *s, int node) {
+static bool is_aligned(const epi_placer *s, int node) {
     const epi_graph *g = s->g;
-    int root = epi_sites_root(s, g->nodes[node].arg[0]);
+    int root = epi_placer_root(s, g->nodes[node].arg[0]);
     const epi_node *n = &g->nodes[root];
     for (int t = g->input_count; t < g->tensor_count && n->op != EPI_OP_INPUT; t++)
         if (epi_graph_renamed(g, g->tensors[t].node) == root)
             return false; /* the output may have its axes in another order */
-    epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_sites_layout(s->spec, root);
+    epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_placer_layout(s->spec, root);
     epi_slice slice;
-    epi_axes axes = epi_sites_view(s, g->nodes[node].arg[0], &memory, &slice);
+    epi_axes axes = epi_placer_view(s, g->nodes[node].arg[0], &memory, &slice);
     int there = slice.memory.count - 1;
     int64_t bytes = n->op == EPI_OP_INPUT ? (int64_t)epi_dtype_size(s->spec->types[n->tensor]) : 2;
     (void)axes;
@@ -154,7 +154,7 @@ static bool is_aligned(const epi_sites *s, int node) {
 /* ---- what a part can hold ---- */
 
 /* May every value of these axes be on an attention part's score tile? */
-static bool fits_scores(const epi_site_part *p, const epi_axes *axes) {
+static bool fits_scores(const epi_placer_part *p, const epi_axes *axes) {
     for (int i = 0; i < axes->count; i++)
         if (epi_axes_find(&p->rows, axes->at[i]) < 0 &&
             epi_axes_find(&p->attention->plan.stream, axes->at[i]) < 0)
@@ -164,7 +164,7 @@ static bool fits_scores(const epi_site_part *p, const epi_axes *axes) {
 
 /* May every value of these axes be on the part's tile? The axis that is taken apart also at its other scale.
  */
-static bool axes_fit(const epi_site_part *p, const epi_axes *axes) {
+static bool axes_fit(const epi_placer_part *p, const epi_axes *axes) {
     for (int i = 0; i < axes->count; i++) {
         epi_axis a = axes->at[i];
         bool scales = p->split != EPI_OP_COUNT && a.dim == p->fine.dim &&
@@ -176,7 +176,7 @@ static bool axes_fit(const epi_site_part *p, const epi_axes *axes) {
 }
 
 /* Notes the one axis that the part takes apart. */
-static bool note_split(epi_site_part *p, const epi_node *n) {
+static bool note_split(epi_placer_part *p, const epi_node *n) {
     epi_op split = epi_op_split(n->op);
     epi_axis fine = n->over.at[0];
     if (split == EPI_OP_LOW && p->ordered)
@@ -191,9 +191,9 @@ static bool note_split(epi_site_part *p, const epi_node *n) {
     return true;
 }
 
-bool epi_site_fits(const epi_graph *g, epi_site_part *p, int node) {
+bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
     const epi_node *n = &g->nodes[node];
-    epi_site_part trial = *p;
+    epi_placer_part trial = *p;
     if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !note_split(&trial, n))
         return false;
     bool fits = axes_fit(&trial, &n->axes);
@@ -209,61 +209,61 @@ static bool group_fits(const epi_backend_limits *limits, int64_t columns) {
 }
 
 /* How a reduction of a value on the part's tile leaves it; NONE: it cannot be done there. */
-static epi_leave leave_of(const epi_sites *s, epi_site_part *p, int value, const epi_axes *over) {
+static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int value, const epi_axes *over) {
     unsigned x = epi_dims_of(&p->rows, &p->cols, over), rows = epi_dims_of(&p->rows, &p->cols, &p->rows),
              a = epi_dims_of(&p->rows, &p->cols, &s->g->nodes[value].axes),
              cols = epi_dims_of(&p->rows, &p->cols, &p->cols);
     if ((a & ~(rows | cols)) || (x & rows && x & cols))
-        return EPI_LEAVE_NONE;
+        return EPI_REDUCE_NONE;
     if (p->kind == EPI_KIND_ATTENTION) { /* a tile has all columns */
         if ((x & ~cols) || (a & cols) != cols || (p->local && p->local != x) || s->value[value] > 0 ||
-            (s->gated[value] && !s->limits->gated))
-            return EPI_LEAVE_NONE;
+            (s->reads_loaded_tile[value] && !s->limits->reads_loaded_tile))
+            return EPI_REDUCE_NONE;
         p->local = x;
-        return EPI_LEAVE_LOCAL;
+        return EPI_REDUCE_LOCAL;
     }
     if (p->kind == EPI_KIND_ROWS && a != (rows | cols))
-        return EPI_LEAVE_NONE;
+        return EPI_REDUCE_NONE;
     if (x == cols && (a & cols) == cols)
-        return p->kind == EPI_KIND_ROWS ? EPI_LEAVE_LOCAL : EPI_LEAVE_ROWS;
+        return p->kind == EPI_KIND_ROWS ? EPI_REDUCE_LOCAL : EPI_REDUCE_ROWS;
     if (x == rows && (a & cols) == cols && !p->batched)
-        return EPI_LEAVE_COLS;
+        return EPI_REDUCE_COLS;
     if (p->kind == EPI_KIND_GEMM && p->pair == EPI_NO_NODE && !(x & ~cols) && (a & cols) == cols &&
         (!p->local || p->local == x) && !(s->without[p->product] & EPI_REFUSED_LOCAL) &&
         group_fits(s->limits, epi_axes_size(over, s->sizes))) {
         p->local = x;
-        return EPI_LEAVE_LOCAL;
+        return EPI_REDUCE_LOCAL;
     }
-    return EPI_LEAVE_NONE;
+    return EPI_REDUCE_NONE;
 }
 
 /* ---- parts ---- */
 
 /* The part at which a value can be used first: its own, or the rows that take all that is made of it. */
-static int time_of(const epi_sites *s, int node) {
-    epi_site at = s->site[node];
-    if (at.kind == EPI_SITE_TILE && s->parts[at.part].handed == node)
+static int time_of(const epi_placer *s, int node) {
+    epi_cut_placement at = s->placement[node];
+    if (at.kind == EPI_PLACED_TILE && s->parts[at.part].spilled == node)
         return s->parts[at.part].next;
-    return at.kind == EPI_SITE_INPUT ? -1 : at.part;
+    return at.kind == EPI_PLACED_INPUT ? -1 : at.part;
 }
 
 /* What is stored now is wanted where this value is there, too. */
-static void want_after(epi_sites *s, int node) {
+static void want_after(epi_placer *s, int node) {
     s->until = (int)epi_max64(s->until, time_of(s, node));
 }
 
-static int add_part(epi_sites *s, epi_kind kind, int product) {
-    s->parts[s->part_count] = (epi_site_part){.kind = kind,
-                                              .product = product,
-                                              .pair = EPI_NO_NODE,
-                                              .ordered = kind == EPI_KIND_ATTENTION && !s->limits->halves,
-                                              .split = EPI_OP_COUNT,
-                                              .handed = EPI_NO_NODE};
+static int add_part(epi_placer *s, epi_kind kind, int product) {
+    s->parts[s->part_count] = (epi_placer_part){.kind = kind,
+                                                .product = product,
+                                                .pair = EPI_NO_NODE,
+                                                .ordered = kind == EPI_KIND_ATTENTION && !s->limits->halves,
+                                                .split = EPI_OP_COUNT,
+                                                .spilled = EPI_NO_NODE};
     return s->part_count++;
 }
 
 /* Do the columns of two products that share an operand lie alike? A GPU's tile wants that of both. */
-static bool lie_alike(const epi_graph *g, int first, int second, int shared) {
+static bool have_same_layout(const epi_graph *g, int first, int second, int shared) {
     const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
     return epi_operand_is_deep(g, p, p->arg[0] == shared) == epi_operand_is_deep(g, q, q->arg[0] == shared);
 }
@@ -286,15 +286,15 @@ static bool is_halved(const epi_graph *g, int node, int depth) {
 
 /* The part of a product that this one can share its tile with, or -1: it has the same rows' operand, and the
  * other one is there when that part runs. */
-static int find_pair(const epi_sites *s, int node) {
+static int find_pair(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     for (int q = s->part_count - 1, shared; q >= s->first && s->limits->pairs; q--) {
-        const epi_site_part *p = &s->parts[q];
+        const epi_placer_part *p = &s->parts[q];
         if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->batched || p->local ||
             (s->without[p->product] | s->without[node]) & EPI_REFUSED_PAIR ||
             !epi_products_pair(s->g, p->product, node, &shared) ||
-            (s->limits->alike && (!lie_alike(s->g, p->product, node, shared) ||
-                                  is_halved(s->g, p->product, 0) || is_halved(s->g, node, 0))))
+            (s->limits->same_layout && (!have_same_layout(s->g, p->product, node, shared) ||
+                                        is_halved(s->g, p->product, 0) || is_halved(s->g, node, 0))))
             continue;
         const epi_axes *with_rows = &s->g->nodes[shared].axes;
         if (time_of(s, n->arg[n->arg[0] == shared]) < q &&
@@ -305,7 +305,7 @@ static int find_pair(const epi_sites *s, int node) {
 }
 
 /* Notes of all that belongs to a sum of products which sum that is. */
-static void mark_sum(epi_sites *s, int node, int root) {
+static void mark_sum(epi_placer *s, int node, int root) {
     s->sum[node] = root;
     for (int a = 0; a < 2 && s->g->nodes[node].op == EPI_OP_ADD; a++)
         mark_sum(s, s->g->nodes[node].arg[a], root);
@@ -315,11 +315,11 @@ static void mark_sum(epi_sites *s, int node, int root) {
 static epi_axes operand_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     epi_op op = g->nodes[epi_graph_renamed(g, node)].op;
-    return op == EPI_OP_INPUT || op == EPI_OP_GATHER ? g->nodes[node].axes : epi_sites_layout(spec, node);
+    return op == EPI_OP_INPUT || op == EPI_OP_GATHER ? g->nodes[node].axes : epi_placer_layout(spec, node);
 }
 
 /* The products that a tile adds up with this one, all of one direction; else it is alone. */
-static epi_product_sum find_sum(epi_sites *s, int node) {
+static epi_product_sum find_sum(epi_placer *s, int node) {
     epi_product_sum sum = epi_products_sum(s->g, operand_layout, s->spec, node);
     bool may = s->limits->pairs;
     for (int i = 0; i < sum.count; i++) /* depths are constants of a GPU's text, and rows may be open */
@@ -332,15 +332,16 @@ static epi_product_sum find_sum(epi_sites *s, int node) {
 }
 
 /* The value is in memory, and whoever uses it under another name, or a slice of it, loads it from there. */
-static void place_view(epi_sites *s, int node) {
+static void place_view(epi_placer *s, int node) {
     int from = s->g->nodes[node].arg[0];
-    epi_sites_store(s, from);
-    bool there = s->site[from].kind == EPI_SITE_INPUT;
-    s->site[node] = there ? s->site[from] : (epi_site){EPI_SITE_VIEW, s->site[from].part};
+    epi_placer_store(s, from);
+    bool there = s->placement[from].kind == EPI_PLACED_INPUT;
+    s->placement[node] =
+        there ? s->placement[from] : (epi_cut_placement){EPI_PLACED_VIEW, s->placement[from].part};
 }
 
 /* Something wants the value: if it is a view that waits, what it is a view of is stored. */
-static void settle_view(epi_sites *s, int node) {
+static void settle_view(epi_placer *s, int node) {
     while (s->waiting[node]) {
         int first = node;
         while (s->waiting[s->g->nodes[first].arg[0]])
@@ -351,7 +352,7 @@ static void settle_view(epi_sites *s, int node) {
 }
 
 /* Products that are added up have a part when the last of them is placed, and their sums are on its tile. */
-static void add_product(epi_sites *s, int node) {
+static void add_product(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_product_sum sum = find_sum(s, node);
     for (int i = 0; i < sum.count; i++)
@@ -361,17 +362,17 @@ static void add_product(epi_sites *s, int node) {
         want_after(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
     for (int i = 0; i < 2 * sum.count; i++) {
         settle_view(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
-        epi_sites_store(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
+        epi_placer_store(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
     }
     s->until = -1;
     int other = n->axes.count && sum.count == 1 ? find_pair(s, node) : -1;
     if (other >= 0) {
         s->parts[other].pair = node;
-        s->site[node] = (epi_site){EPI_SITE_TILE, other};
+        s->placement[node] = (epi_cut_placement){EPI_PLACED_TILE, other};
         return;
     }
     int q = add_part(s, EPI_KIND_GEMM, sum.products[0]);
-    epi_site_part *p = &s->parts[q];
+    epi_placer_part *p = &s->parts[q];
     for (int i = 1; i < sum.count; i++)
         p->added[p->added_count++] = sum.products[i];
     const epi_axes *first = &s->g->nodes[n->arg[0]].axes, *second = &s->g->nodes[n->arg[1]].axes;
@@ -381,23 +382,23 @@ static void add_product(epi_sites *s, int node) {
         side->at[side->count++] = n->axes.at[i];
         p->batched |= in_rows && epi_axes_find(second, n->axes.at[i]) >= 0;
     }
-    s->site[node] = (epi_site){EPI_SITE_TILE, q};
+    s->placement[node] = (epi_cut_placement){EPI_PLACED_TILE, q};
     for (int i = sum.products[0]; i <= sum.root && sum.count > 1; i++)
         if (s->sum[i] == sum.root)
-            s->site[i] = s->site[node];
-    int handed = s->hand ? s->hand[p->product] : EPI_NO_NODE;
-    if (handed != EPI_NO_NODE) {
-        p->handed = handed;
+            s->placement[i] = s->placement[node];
+    int spilled = s->spills ? s->spills[p->product] : EPI_NO_NODE;
+    if (spilled != EPI_NO_NODE) {
+        p->spilled = spilled;
         p->next = add_part(s, EPI_KIND_ROWS, EPI_NO_NODE);
         s->parts[p->next].rows = p->rows;
         s->parts[p->next].cols = p->cols;
-        s->forced[handed] = true;
+        s->forced[spilled] = true;
     }
 }
 
 /* A part over rows of this value's shape, for a reduction over these axes or for none: they are the columns
  * where they come last, the rows where they come first. */
-static int add_rows(epi_sites *s, int node, const epi_axes *over) {
+static int add_rows(epi_placer *s, int node, const epi_axes *over) {
     const epi_axes *axes = &s->g->nodes[node].axes;
     int q = add_part(s, EPI_KIND_ROWS, EPI_NO_NODE), count = over ? over->count : 1;
     bool leading = over != NULL;
@@ -416,7 +417,7 @@ static int add_rows(epi_sites *s, int node, const epi_axes *over) {
     return q;
 }
 
-/* ---- late values that must exist ---- */
+/* ---- unplaced values that must exist ---- */
 
 static int compare_nodes(const void *a, const void *b) {
     int x = *(const int *)a, y = *(const int *)b;
@@ -427,12 +428,12 @@ void epi_list_sort(epi_node_list *list) {
     qsort(list->at, (size_t)list->count, sizeof *list->at, compare_nodes);
 }
 
-/* Notes the late values that `node` needs and what those read, both in the order of nodes. */
-static void find_cone(epi_sites *s, int node) {
+/* Notes the unplaced values that `node` needs and what those read, both in the order of nodes. */
+static void find_cone(epi_placer *s, int node) {
     s->cone.count = s->read.count = 0;
     epi_visits_begin(&s->visits, node);
     for (int i; epi_visits_next(&s->visits, &i);) {
-        if (s->site[i].kind != EPI_SITE_LATE) {
+        if (s->placement[i].kind != EPI_UNPLACED) {
             if (!epi_op_is_free(s->g->nodes[i].op))
                 s->read.at[s->read.count++] = i;
             continue;
@@ -446,14 +447,14 @@ static void find_cone(epi_sites *s, int node) {
 }
 
 /* Does the part read the value already? */
-static bool reads(const epi_sites *s, int q, int value) {
+static bool reads(const epi_placer *s, int q, int value) {
     epi_use_list uses = epi_graph_uses(s->g, value);
     for (int i = 0; i < uses.count; i++) {
         int user = uses.at[i].node;
         if (user == EPI_NO_NODE || !s->placed[user])
             continue;
-        if (s->site[user].kind != EPI_SITE_LATE && s->site[user].kind != EPI_SITE_INPUT &&
-            s->site[user].part == q && s->site[value].part != q)
+        if (s->placement[user].kind != EPI_UNPLACED && s->placement[user].kind != EPI_PLACED_INPUT &&
+            s->placement[user].part == q && s->placement[value].part != q)
             return true;
     }
     return false;
@@ -461,44 +462,44 @@ static bool reads(const epi_sites *s, int q, int value) {
 
 /* The first value of the cone that the part cannot hold, beside one that is taken apart another way;
  * EPI_NO_NODE: it holds all of them. */
-static int first_misfit(const epi_sites *s, epi_site_part *p) {
+static int first_misfit(const epi_placer *s, epi_placer_part *p) {
     for (int i = 0; i < s->cone.count; i++)
-        if (!epi_site_fits(s->g, p, s->cone.at[i]))
+        if (!epi_placer_fits(s->g, p, s->cone.at[i]))
             return s->cone.at[i];
     return EPI_NO_NODE;
 }
 
 /* Can all of the cone be on the part's tile, and be reduced there if that is wanted? */
-static bool cone_fits(const epi_sites *s, epi_site_part *p, int node, const epi_axes *over) {
+static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const epi_axes *over) {
     if (first_misfit(s, p) != EPI_NO_NODE)
         return false;
     unsigned whole = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
     return whole == epi_dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes) &&
-           (!over || leave_of(s, p, node, over) != EPI_LEAVE_NONE);
+           (!over || reduction_of(s, p, node, over) != EPI_REDUCE_NONE);
 }
 
 /* Is everything that the cone reads of this part on its tile, not made of its finished reductions? */
-static bool reads_tile(const epi_sites *s, int q) {
+static bool reads_tile(const epi_placer *s, int q) {
     for (int i = 0; i < s->read.count; i++) {
-        epi_site at = s->site[s->read.at[i]];
-        if (at.part == q && at.kind != EPI_SITE_TILE && at.kind != EPI_SITE_INPUT)
+        epi_cut_placement at = s->placement[s->read.at[i]];
+        if (at.part == q && at.kind != EPI_PLACED_TILE && at.kind != EPI_PLACED_INPUT)
             return false;
     }
     return true;
 }
 
-/* Lists the late operands of a value, the first of them last. */
-static void list_operands(epi_sites *s, int node) {
+/* Lists the unplaced operands of a value, the first of them last. */
+static void list_operands(epi_placer *s, int node) {
     for (int a = 2; a >= 0; a--) {
         int arg = s->g->nodes[node].arg[a];
-        if (arg != EPI_NO_NODE && s->site[arg].kind == EPI_SITE_LATE)
+        if (arg != EPI_NO_NODE && s->placement[arg].kind == EPI_UNPLACED)
             s->pending.at[s->pending.count++] = arg;
     }
 }
 
 /* Lists what has to be stored so that a part for the node can hold the rest: the value that is taken apart
  * another way, if rows can make that by themselves; else its operands. */
-static void list_misfit(epi_sites *s, int node, int misfit) {
+static void list_misfit(epi_placer *s, int node, int misfit) {
     bool apart = misfit != node;
     if (apart) {
         find_cone(s, misfit);
@@ -514,24 +515,24 @@ static void list_misfit(epi_sites *s, int node, int misfit) {
 
 /* Is it a number for each row, which maps make of inputs? Then whoever uses it makes it again, so that nobody
  * waits for the part that was the first to. Its operands were asked before. */
-static bool stays_late(const epi_sites *s, int node) {
+static bool stays_unplaced(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    bool late = epi_ops[n->op].cls == EPI_CLASS_MAP;
+    bool unplaced = epi_ops[n->op].cls == EPI_CLASS_MAP;
     for (int i = 0; i < n->axes.count; i++)
-        late &= s->spec->is_row[n->axes.at[i].dim];
+        unplaced &= s->spec->is_row[n->axes.at[i].dim];
     for (int a = 0; a < 3; a++)
-        late &= n->arg[a] == EPI_NO_NODE || time_of(s, n->arg[a]) < 0;
-    return late;
+        unplaced &= n->arg[a] == EPI_NO_NODE || time_of(s, n->arg[a]) < 0;
+    return unplaced;
 }
 
 /* Notes how many reductions of its part a value in a row waits for, itself among them. */
-static void count_folds(epi_sites *s, int node) {
+static void count_folds(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     bool reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
     s->folds[node] = reduces;
     for (int a = 0; a < epi_node_operands(n); a++) {
-        epi_site at = s->site[n->arg[a]];
-        if (at.kind == EPI_SITE_TILE && at.part == s->site[node].part &&
+        epi_cut_placement at = s->placement[n->arg[a]];
+        if (at.kind == EPI_PLACED_TILE && at.part == s->placement[node].part &&
             s->folds[n->arg[a]] + reduces > s->folds[node])
             s->folds[node] = s->folds[n->arg[a]] + reduces;
     }
@@ -541,20 +542,20 @@ static void count_folds(epi_sites *s, int node) {
  * keep it until it is wanted. Of parts that load the same the one that is nearest to its use makes it: else
  * the rows that a backward makes again would, of all layers, be made by the first part that has their shape,
  * and be alive at once. */
-static double cost_at(const epi_sites *s, int q, int node, bool kept) {
+static double cost_at(const epi_placer *s, int q, int node, bool kept) {
     epi_cost cost = {0};
     for (int i = 0; i < s->read.count; i++)
-        cost.bytes += reads(s, q, s->read.at[i]) ? 0 : epi_sites_bytes(s, s->read.at[i]);
+        cost.bytes += reads(s, q, s->read.at[i]) ? 0 : epi_placer_bytes(s, s->read.at[i]);
     if (kept)
-        cost.alive = epi_sites_bytes(s, node) * (double)epi_max64(0, s->until - q);
+        cost.alive = epi_placer_bytes(s, node) * (double)epi_max64(0, s->until - q);
     return epi_cost_sum(cost);
 }
 
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
  * rows. -1: a new part cannot hold all that it is made of, and the values that were listed have to be stored
  * first. */
-static int try_part(epi_sites *s, int node, const epi_axes *over) {
-    bool late = s->site[node].kind == EPI_SITE_LATE;
+static int try_part(epi_placer *s, int node, const epi_axes *over) {
+    bool unplaced = s->placement[node].kind == EPI_UNPLACED;
     find_cone(s, node);
     int time = -1, best = -1;
     double least = 0;
@@ -562,17 +563,17 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
     for (int i = 0; i < s->read.count; i++) {
         int from = time_of(s, s->read.at[i]);
         time = from > time ? from : time;
-        rows.bytes += epi_sites_bytes(s, s->read.at[i]);
+        rows.bytes += epi_placer_bytes(s, s->read.at[i]);
     }
     for (int q = time < s->first ? s->first : time; q < s->part_count; q++) { /* all that it reads is there */
-        epi_site_part trial = s->parts[q];
+        epi_placer_part trial = s->parts[q];
         if (trial.kind == EPI_KIND_ATTENTION || trial.alone) /* tiles hold what comes of their products */
             continue;
-        if (trial.handed != EPI_NO_NODE) /* the rows behind it take what it could */
+        if (trial.spilled != EPI_NO_NODE) /* the rows behind it take what it could */
             continue;
         if (over && q > time && trial.kind == EPI_KIND_GEMM) /* a tile reduces what comes of its product */
             continue;
-        if ((q == time && !(late && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
+        if ((q == time && !(unplaced && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
             continue;
         if (trial.tensors + s->read.count + 1 > s->limits->tensors) /* it would be refused */
             continue;
@@ -585,8 +586,8 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
     if (best < 0) {
         int before = s->pending.count;
         best = add_rows(s, node, over);
-        epi_site_part trial = s->parts[best];
-        int misfit = late ? first_misfit(s, &trial) : EPI_NO_NODE;
+        epi_placer_part trial = s->parts[best];
+        int misfit = unplaced ? first_misfit(s, &trial) : EPI_NO_NODE;
         if (misfit != EPI_NO_NODE)
             list_misfit(s, node, misfit);
         if (s->pending.count > before) {
@@ -597,11 +598,11 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
     for (int i = 0; i < s->read.count; i++)
         s->parts[best].tensors += !reads(s, best, s->read.at[i]);
     s->parts[best].tensors++;
-    for (int i = 0; i < s->cone.count && late; i++) {
+    for (int i = 0; i < s->cone.count && unplaced; i++) {
         int at = s->cone.at[i];
-        epi_site_fits(s->g, &s->parts[best], at); /* notes what it takes apart */
-        if (at == node || !stays_late(s, at)) {
-            s->site[at] = (epi_site){EPI_SITE_TILE, best};
+        epi_placer_fits(s->g, &s->parts[best], at); /* notes what it takes apart */
+        if (at == node || !stays_unplaced(s, at)) {
+            s->placement[at] = (epi_cut_placement){EPI_PLACED_TILE, best};
             count_folds(s, at);
         }
     }
@@ -610,29 +611,29 @@ static int try_part(epi_sites *s, int node, const epi_axes *over) {
 
 /* The value's part, after all that has to be stored for it. What waits is a list, not recursion: programs are
  * long. */
-static int find_part(epi_sites *s, int node, const epi_axes *over) {
+static int find_part(epi_placer *s, int node, const epi_axes *over) {
     int part;
     while ((part = try_part(s, node, over)) < 0)
         while (s->pending.count) {
             int at = s->pending.at[s->pending.count - 1];
-            bool late = s->site[at].kind == EPI_SITE_LATE; /* else it came to a part with another */
-            if (late && try_part(s, at, NULL) < 0)
+            bool unplaced = s->placement[at].kind == EPI_UNPLACED; /* else it came to a part with another */
+            if (unplaced && try_part(s, at, NULL) < 0)
                 continue;
-            s->forced[at] |= late;
+            s->forced[at] |= unplaced;
             s->pending.count--;
         }
     return part;
 }
 
-void epi_sites_store(epi_sites *s, int node) {
-    if (s->site[node].kind == EPI_SITE_INPUT || s->site[node].kind == EPI_SITE_VIEW)
+void epi_placer_store(epi_placer *s, int node) {
+    if (s->placement[node].kind == EPI_PLACED_INPUT || s->placement[node].kind == EPI_PLACED_VIEW)
         return; /* it is in memory, or needs no memory */
-    if (s->site[node].kind == EPI_SITE_LATE)
+    if (s->placement[node].kind == EPI_UNPLACED)
         find_part(s, node, NULL);
     s->forced[node] = true;
 }
 
-/* ---- every value its site ---- */
+/* ---- every value its placement ---- */
 
 /* Is the result compared with something? Then it must be of the values as they are stored, not of those on
  * the tile before they were rounded: x == max(x, X) holds somewhere. */
@@ -652,7 +653,7 @@ static bool is_tile(const epi_axes *axes, const epi_axes *rows, const epi_axes *
 }
 
 /* Is an element of the tile made of a row's number, such as a reduction over the columns gives? */
-static bool makes_elements(epi_sites *s, epi_site_part p, int node) {
+static bool makes_elements(epi_placer *s, epi_placer_part p, int node) {
     const epi_axes *over = &s->g->nodes[node].over;
     epi_visits_begin(&s->visits, node);
     for (int i; epi_visits_next(&s->visits, &i);) {
@@ -660,7 +661,7 @@ static bool makes_elements(epi_sites *s, epi_site_part p, int node) {
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
             if (user == EPI_NO_NODE || epi_ops[s->g->nodes[user].op].cls != EPI_CLASS_MAP ||
-                !epi_site_fits(s->g, &p, user))
+                !epi_placer_fits(s->g, &p, user))
                 continue;
             if (epi_axes_count_in(&s->g->nodes[user].axes, over))
                 return true;
@@ -672,12 +673,12 @@ static bool makes_elements(epi_sites *s, epi_site_part p, int node) {
 
 /* A reduction that would leave a product's tile: is it over all columns (or rows, which are the columns then)
  * of a tile that can have all of them, and wanted there? Notes that the tile has them. */
-static bool stays_whole(epi_sites *s, epi_site_part *p, int node, epi_leave leave) {
+static bool keeps_full_row(epi_placer *s, epi_placer_part *p, int node, epi_reduction reduction) {
     const epi_node *n = &s->g->nodes[node];
     int64_t columns = epi_axes_size(&n->over, s->sizes);
     unsigned x = epi_dims_of(&p->rows, &p->cols, &n->over);
-    if (leave <= EPI_LEAVE_LOCAL || p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || columns < 1 ||
-        columns > s->limits->whole_most || s->without[p->product] & EPI_REFUSED_WHOLE ||
+    if (reduction <= EPI_REDUCE_LOCAL || p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || columns < 1 ||
+        columns > s->limits->full_row_most || s->without[p->product] & EPI_REFUSED_FULL_ROW ||
         !is_tile(&s->g->nodes[n->arg[0]].axes, &p->rows, &p->cols) ||
         (p->local ? p->local != x : !makes_elements(s, *p, node)))
         return false;
@@ -685,35 +686,37 @@ static bool stays_whole(epi_sites *s, epi_site_part *p, int node, epi_leave leav
     return true;
 }
 
-static void place_reduction(epi_sites *s, int node) {
+static void place_reduction(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int from = n->arg[0], q = time_of(s, from);
-    epi_leave leave = EPI_LEAVE_NONE;
-    if (s->site[from].kind == EPI_SITE_TILE && q >= s->first)
-        leave = leave_of(s, &s->parts[q], from, &n->over);
-    if (leave != EPI_LEAVE_NONE && stays_whole(s, &s->parts[q], node, leave))
-        leave = EPI_LEAVE_LOCAL;
-    bool full =
-        leave == EPI_LEAVE_LOCAL && s->parts[q].kind == EPI_KIND_ROWS && s->folds[from] >= EPI_MOST_FOLDS;
-    if (leave == EPI_LEAVE_NONE || full || (leave > EPI_LEAVE_LOCAL && is_compared(s->g, node))) {
+    epi_reduction reduction = EPI_REDUCE_NONE;
+    if (s->placement[from].kind == EPI_PLACED_TILE && q >= s->first)
+        reduction = reduction_of(s, &s->parts[q], from, &n->over);
+    if (reduction != EPI_REDUCE_NONE && keeps_full_row(s, &s->parts[q], node, reduction))
+        reduction = EPI_REDUCE_LOCAL;
+    bool full = reduction == EPI_REDUCE_LOCAL && s->parts[q].kind == EPI_KIND_ROWS &&
+                s->folds[from] >= EPI_MOST_FOLDS;
+    if (reduction == EPI_REDUCE_NONE || full || (reduction > EPI_REDUCE_LOCAL && is_compared(s->g, node))) {
         q = find_part(s, from, &n->over);
-        leave = leave_of(s, &s->parts[q], from, &n->over);
+        reduction = reduction_of(s, &s->parts[q], from, &n->over);
     }
     /* where no part can, the part's plan says so and it runs as passes */
-    s->site[node] = (epi_site){leave == EPI_LEAVE_LOCAL ? EPI_SITE_TILE : EPI_SITE_AFTER, q};
+    s->placement[node] =
+        (epi_cut_placement){reduction == EPI_REDUCE_LOCAL ? EPI_PLACED_TILE : EPI_PLACED_AFTER, q};
     count_folds(s, node);
 }
 
 /* Notes which value product of an attention part a value is made of; false: of none, or of both. */
-static bool note_value(epi_sites *s, int part, int node) {
+static bool note_value(epi_placer *s, int part, int node) {
     const epi_node *n = &s->g->nodes[node];
-    const epi_site_part *p = &s->parts[part];
+    const epi_placer_part *p = &s->parts[part];
     int value = -1;
-    s->gated[node] = false;
+    s->reads_loaded_tile[node] = false;
     for (int a = 0; a < epi_node_operands(n); a++) {
         int arg = n->arg[a];
-        bool own = s->site[arg].kind == EPI_SITE_TILE && s->site[arg].part == part;
-        s->gated[node] |= own ? s->gated[arg] : is_tile(&s->g->nodes[arg].axes, &p->rows, &p->cols);
+        bool own = s->placement[arg].kind == EPI_PLACED_TILE && s->placement[arg].part == part;
+        s->reads_loaded_tile[node] |=
+            own ? s->reads_loaded_tile[arg] : is_tile(&s->g->nodes[arg].axes, &p->rows, &p->cols);
         if (!own)
             continue;
         if (value >= 0 && value != s->value[arg])
@@ -725,42 +728,42 @@ static bool note_value(epi_sites *s, int part, int node) {
     return value >= 0 && sum->over == EPI_OVER_STREAM && epi_axes_same_set(&sum->cols, &p->cols);
 }
 
-static void place_map(epi_sites *s, int node) {
+static void place_map(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int time = -1;
     bool tile = true, vector = true;
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && time_of(s, n->arg[a]) > time)
             time = time_of(s, n->arg[a]);
-    epi_site_part *p = time < s->first ? NULL : &s->parts[time];
+    epi_placer_part *p = time < s->first ? NULL : &s->parts[time];
     if (p && p->attention)
         tile = note_value(s, time, node);
     for (int a = 0; a < epi_node_operands(n) && p; a++) {
-        epi_site at = s->site[n->arg[a]];
-        tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_SITE_TILE ||
-                (p->attention && at.kind == EPI_SITE_AFTER);
-        vector &= (at.kind == EPI_SITE_INPUT || at.kind == EPI_SITE_AFTER) &&
+        epi_cut_placement at = s->placement[n->arg[a]];
+        tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_PLACED_TILE ||
+                (p->attention && at.kind == EPI_PLACED_AFTER);
+        vector &= (at.kind == EPI_PLACED_INPUT || at.kind == EPI_PLACED_AFTER) &&
                   are_vector(&p->rows, &p->cols, &s->g->nodes[n->arg[a]].axes);
     }
-    epi_site_kind kind = EPI_SITE_LATE;
-    if (p && tile && epi_site_fits(s->g, p, node))
-        kind = EPI_SITE_TILE;
+    epi_cut_placement_kind kind = EPI_UNPLACED;
+    if (p && tile && epi_placer_fits(s->g, p, node))
+        kind = EPI_PLACED_TILE;
     else if (p && vector && are_vector(&p->rows, &p->cols, &n->axes) && epi_ops[n->op].cls == EPI_CLASS_MAP)
-        kind = EPI_SITE_AFTER;
-    s->site[node] = (epi_site){kind, time};
+        kind = EPI_PLACED_AFTER;
+    s->placement[node] = (epi_cut_placement){kind, time};
     count_folds(s, node);
 }
 
 /* Can the part that makes the new elements of an update store them where its index says? The result is one
  * output, so that it may take its operand's place, and has the type in which the new elements would be kept.
  */
-static bool updates_on_tile(const epi_sites *s, int node) {
+static bool updates_on_tile(const epi_placer *s, int node) {
     const epi_graph *g = s->g;
     const epi_node *n = &g->nodes[node];
-    if (!s->limits->updates || n->op != EPI_OP_UPDATE || s->site[n->arg[2]].kind != EPI_SITE_TILE ||
-        s->site[n->arg[2]].part < s->first)
+    if (!s->limits->updates || n->op != EPI_OP_UPDATE || s->placement[n->arg[2]].kind != EPI_PLACED_TILE ||
+        s->placement[n->arg[2]].part < s->first)
         return false;
-    const epi_site_part *p = &s->parts[s->site[n->arg[2]].part];
+    const epi_placer_part *p = &s->parts[s->placement[n->arg[2]].part];
     int outputs = 0;
     bool alike = true;
     for (int t = g->input_count; t < g->tensor_count; t++)
@@ -774,26 +777,26 @@ static bool updates_on_tile(const epi_sites *s, int node) {
 /* What only rows can make, from operands in memory: gathers, scatters and random numbers. An update is a part
  * by itself, which moves next to nothing where its result takes its operand's place; or the part that makes
  * its new elements stores them there. */
-static void place_move(epi_sites *s, int node) {
+static void place_move(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE)
             settle_view(s, n->arg[a]);
     if (updates_on_tile(s, node)) {
-        s->site[node] = (epi_site){EPI_SITE_AFTER, s->site[n->arg[2]].part};
+        s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, s->placement[n->arg[2]].part};
         return;
     }
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && n->op != EPI_OP_UNIFORM)
-            epi_sites_store(s, n->arg[a]);
+            epi_placer_store(s, n->arg[a]);
     int q = add_rows(s, node, NULL);
     s->parts[q].alone = n->op == EPI_OP_UPDATE;
-    s->site[node] = (epi_site){s->parts[q].alone ? EPI_SITE_AFTER : EPI_SITE_TILE, q};
+    s->placement[node] = (epi_cut_placement){s->parts[q].alone ? EPI_PLACED_AFTER : EPI_PLACED_TILE, q};
 }
 
 /* Is the value a random number of which nothing but elements of attention's scores are made, by maps? Then
  * every attention makes it again, as it does them. */
-static bool is_of_scores(epi_sites *s, int node) {
+static bool is_of_scores(epi_placer *s, int node) {
     epi_visits_begin(&s->visits, node);
     for (int i; epi_visits_next(&s->visits, &i);) {
         epi_use_list uses = epi_graph_uses(s->g, i);
@@ -809,16 +812,16 @@ static bool is_of_scores(epi_sites *s, int node) {
     return true;
 }
 
-static void place_random(epi_sites *s, int node) {
+static void place_random(epi_placer *s, int node) {
     if (is_of_scores(s, node))
-        s->site[node] = (epi_site){EPI_SITE_LATE, -1};
+        s->placement[node] = (epi_cut_placement){EPI_UNPLACED, -1};
     else
         place_move(s, node);
 }
 
 /* Is every extreme of the value, or of what maps make of it, taken on the tile that makes it, which has all
  * columns? How many are there? */
-static int stay_whole(epi_sites *s, int node, int depth) {
+static int count_full_rows(epi_placer *s, int node, int depth) {
     enum { DEEPEST = 8 };
     epi_use_list uses = epi_graph_uses(s->g, node);
     int count = 0;
@@ -827,13 +830,13 @@ static int stay_whole(epi_sites *s, int node, int depth) {
         if (user == EPI_NO_NODE)
             continue;
         epi_op op = s->g->nodes[user].op;
-        epi_site_part trial = s->parts[s->site[node].part];
+        epi_placer_part trial = s->parts[s->placement[node].part];
         if (op == EPI_OP_RMAX || op == EPI_OP_RMIN) {
-            epi_leave leave = leave_of(s, &trial, node, &s->g->nodes[user].over);
-            more = leave != EPI_LEAVE_NONE && stays_whole(s, &trial, user, leave) ? 1 : -1;
+            epi_reduction reduction = reduction_of(s, &trial, node, &s->g->nodes[user].over);
+            more = reduction != EPI_REDUCE_NONE && keeps_full_row(s, &trial, user, reduction) ? 1 : -1;
         } else if (op == EPI_OP_ABS || op == EPI_OP_NEG) {
-            s->site[user] = s->site[node];
-            more = depth < DEEPEST ? stay_whole(s, user, depth + 1) : -1;
+            s->placement[user] = s->placement[node];
+            more = depth < DEEPEST ? count_full_rows(s, user, depth + 1) : -1;
         }
         count = more < 0 ? -1 : count + more;
     }
@@ -842,29 +845,29 @@ static int stay_whole(epi_sites *s, int node, int depth) {
 
 /* A value that is compared with its own extreme: is it on a product's tile, and so are its extremes? Then
  * they are of the very same numbers there, and are stored, if at all, in f32. */
-static bool stays_on_tile(epi_sites *s, int node) {
-    epi_site at = s->site[s->g->nodes[node].arg[0]];
-    if (at.kind != EPI_SITE_TILE || at.part < s->first)
+static bool stays_on_tile(epi_placer *s, int node) {
+    epi_cut_placement at = s->placement[s->g->nodes[node].arg[0]];
+    if (at.kind != EPI_PLACED_TILE || at.part < s->first)
         return false;
-    const epi_site_part *p = &s->parts[at.part];
-    s->site[node] = at;
-    return p->kind == EPI_KIND_GEMM && p->handed == EPI_NO_NODE && stay_whole(s, node, 0) > 0;
+    const epi_placer_part *p = &s->parts[at.part];
+    s->placement[node] = at;
+    return p->kind == EPI_KIND_GEMM && p->spilled == EPI_NO_NODE && count_full_rows(s, node, 0) > 0;
 }
 
-/* A view of a late value waits until something wants it: only then is it known how long it is alive. */
-static void see_view(epi_sites *s, int node) {
+/* A view of an unplaced value waits until something wants it: only then is it known how long it is alive. */
+static void see_view(epi_placer *s, int node) {
     int from = s->g->nodes[node].arg[0];
-    s->waiting[node] = s->waiting[from] || (s->site[from].kind == EPI_SITE_LATE && !s->forced[from]);
+    s->waiting[node] = s->waiting[from] || (s->placement[from].kind == EPI_UNPLACED && !s->forced[from]);
     if (s->waiting[node])
-        s->site[node] = (epi_site){EPI_SITE_LATE, s->site[from].part};
+        s->placement[node] = (epi_cut_placement){EPI_UNPLACED, s->placement[from].part};
     else
         place_view(s, node);
 }
 
-static void place(epi_sites *s, int node) {
+static void place(epi_placer *s, int node) {
     int64_t at;
     switch (epi_ops[s->g->nodes[node].op].cls) {
-    case EPI_CLASS_LEAF: s->site[node] = (epi_site){EPI_SITE_INPUT, -1}; break;
+    case EPI_CLASS_LEAF: s->placement[node] = (epi_cut_placement){EPI_PLACED_INPUT, -1}; break;
     case EPI_CLASS_PRODUCT: add_product(s, node); break;
     case EPI_CLASS_REDUCE: place_reduction(s, node); break;
     case EPI_CLASS_VIEW:
@@ -887,14 +890,14 @@ static void place(epi_sites *s, int node) {
 
 /* What an attention part's tiles cannot make must be in memory: its products' operands, and what does not
  * have the shape of a tile. */
-static void store_needs(epi_sites *s, const epi_site_attention *at) {
+static void store_needs(epi_placer *s, const epi_placer_attention *at) {
     const epi_attention *a = &at->plan;
-    epi_site_part part = {.kind = EPI_KIND_ATTENTION,
-                          .rows = a->rows,
-                          .cols = a->sums[0].cols,
-                          .ordered = !s->limits->halves,
-                          .split = EPI_OP_COUNT,
-                          .attention = at};
+    epi_placer_part part = {.kind = EPI_KIND_ATTENTION,
+                            .rows = a->rows,
+                            .cols = a->sums[0].cols,
+                            .ordered = !s->limits->halves,
+                            .split = EPI_OP_COUNT,
+                            .attention = at};
     epi_attention_term terms[EPI_ATTENTION_TERMS];
     int count = epi_attention_terms(s->g, a, terms);
     for (int i = 0; i < at->needs.count; i++)
@@ -909,23 +912,23 @@ static void store_needs(epi_sites *s, const epi_site_attention *at) {
         for (int p = 0; p < count; p++)
             store |=
                 node == s->g->nodes[terms[p].product].arg[0] || node == s->g->nodes[terms[p].product].arg[1];
-        if (!store && s->site[node].kind == EPI_SITE_LATE) {
+        if (!store && s->placement[node].kind == EPI_UNPLACED) {
             find_cone(s, node);
             for (int c = 0; c < s->cone.count; c++) {
                 epi_op_class cls = epi_ops[s->g->nodes[s->cone.at[c]].op].cls;
                 store |= (cls != EPI_CLASS_MAP && cls != EPI_CLASS_RANDOM) ||
-                         !epi_site_fits(s->g, &part, s->cone.at[c]);
+                         !epi_placer_fits(s->g, &part, s->cone.at[c]);
             }
         }
         if (store)
-            epi_sites_store(s, node);
+            epi_placer_store(s, node);
     }
     s->until = -1;
 }
 
 /* Views that a value is made of are there: those of a product when its part is made. A view of a view waits
  * as that does. */
-static void settle_operands(epi_sites *s, int node) {
+static void settle_operands(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int64_t at;
     bool view = n->op == EPI_OP_RENAME || (n->op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at));
@@ -935,23 +938,23 @@ static void settle_operands(epi_sites *s, int node) {
 }
 
 /* Places a value whose operands are placed; of an attention all that it makes, and then the values that
- * waited for it come: it answers the node to go on with. */
-static int place_next(epi_sites *s, int node) {
+ * waited for it come: it returns the node to go on with. */
+static int place_next(epi_placer *s, int node) {
     if (!s->attention_of[node]) {
         settle_operands(s, node);
         place(s, node);
         s->placed[node] = true;
         return node + 1;
     }
-    epi_site_attention *at = &s->attentions[s->attention_of[node] - 1];
+    epi_placer_attention *at = &s->attentions[s->attention_of[node] - 1];
     store_needs(s, at);
-    epi_sites_place_attention(s, at, add_part(s, EPI_KIND_ATTENTION, EPI_NO_NODE));
+    epi_placer_place_attention(s, at, add_part(s, EPI_KIND_ATTENTION, EPI_NO_NODE));
     return at->inner.at[0];
 }
 
-static bool is_ready(const epi_sites *s, int node) {
+static bool is_ready(const epi_placer *s, int node) {
     if (s->attention_of[node])
-        return epi_sites_attention_ready(s, &s->attentions[s->attention_of[node] - 1]);
+        return epi_placer_attention_ready(s, &s->attentions[s->attention_of[node] - 1]);
     for (int a = 0; a < 3; a++)
         if (s->g->nodes[node].arg[a] != EPI_NO_NODE && !s->placed[s->g->nodes[node].arg[a]])
             return false;
@@ -959,7 +962,7 @@ static bool is_ready(const epi_sites *s, int node) {
 }
 
 /* Is it a product that nothing wants but outputs? */
-static bool is_result(const epi_sites *s, int node) {
+static bool is_result(const epi_placer *s, int node) {
     epi_use_list uses = epi_graph_uses(s->g, node);
     bool result = s->g->nodes[node].op == EPI_OP_MATMUL && !s->attention_of[node] && !s->inner[node];
     for (int i = 0; i < uses.count; i++)
@@ -969,18 +972,18 @@ static bool is_result(const epi_sites *s, int node) {
 
 /* A weight gradient of which an operand is in memory nowhere yet, the normalised rows, waits for the input
  * gradient that is made of its other operand: that part can make them on its tile. */
-static bool waits(epi_sites *s, int node) {
+static bool waits(epi_placer *s, int node) {
     const epi_graph *g = s->g;
     for (int a = 0; a < 2 && is_result(s, node); a++) {
-        int late = g->nodes[node].arg[a];
+        int unplaced = g->nodes[node].arg[a];
         epi_use_list uses = epi_graph_uses(g, g->nodes[node].arg[1 - a]);
-        if (s->site[late].kind != EPI_SITE_LATE || s->forced[late] || s->waiting[late])
+        if (s->placement[unplaced].kind != EPI_UNPLACED || s->forced[unplaced] || s->waiting[unplaced])
             continue;
         for (int i = 0; i < uses.count; i++) {
             int other = uses.at[i].node;
             if (other == EPI_NO_NODE || g->nodes[other].op != EPI_OP_MATMUL || s->attention_of[other] ||
                 s->inner[other] || s->forward[other] != s->forward[node] || is_result(s, other) ||
-                !epi_axes_same_set(&g->nodes[other].axes, &g->nodes[late].axes))
+                !epi_axes_same_set(&g->nodes[other].axes, &g->nodes[unplaced].axes))
                 continue;
             epi_product_sum sum = find_sum(s, other);
             for (int p = 0; p < sum.count; p++)
@@ -992,7 +995,7 @@ static bool waits(epi_sites *s, int node) {
 }
 
 /* Places all values of a direction; false: an attention waits for itself. */
-static bool place_all(epi_sites *s, bool forward) {
+static bool place_all(epi_placer *s, bool forward) {
     int count = s->g->node_count, left = 0;
     for (int before = -1; before != left;) {
         int waiting =
@@ -1017,8 +1020,8 @@ static bool place_all(epi_sites *s, bool forward) {
     return false;
 }
 
-/* Every value's site, or false where an attention cannot be one part, which is dropped. */
-static bool make_sites(epi_sites *s, epi_arena *arena) {
+/* Every value's placement, or false where an attention cannot be one part, which is dropped. */
+static bool make_placer(epi_placer *s, epi_arena *arena) {
     const epi_graph *g = s->g;
     memset(s->forced, 0, (size_t)g->node_count);
     memset(s->placed, 0, (size_t)g->node_count);
@@ -1026,7 +1029,7 @@ static bool make_sites(epi_sites *s, epi_arena *arena) {
     s->part_count = 0;
     for (int i = 0; i < g->node_count; i++)
         s->sum[i] = EPI_NO_NODE;
-    if (!epi_sites_agree_attention(arena, s))
+    if (!epi_placer_agree_attention(arena, s))
         return true; /* the arena tells */
     bool both = epi_find_forward(g, s->forward);
     for (int back = 0; back <= both; back++) {
@@ -1042,18 +1045,19 @@ static bool make_sites(epi_sites *s, epi_arena *arena) {
             settle_view(s, i);
         for (int t = g->input_count; t < g->tensor_count; t++)
             if (s->forward[g->tensors[t].node] != back)
-                epi_sites_store(s, g->tensors[t].node);
+                epi_placer_store(s, g->tensors[t].node);
     }
     return true;
 }
 
-epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
-                          const unsigned *without, const int *hand, epi_sites *s, epi_error *err) {
+epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                           const unsigned *without, const int *spills, epi_placer *s, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    *s = (epi_sites){.spec = spec, .limits = limits, .g = g, .without = without, .hand = hand, .until = -1};
+    *s = (epi_placer){
+        .spec = spec, .limits = limits, .g = g, .without = without, .spills = spills, .until = -1};
     s->said = epi_stored_find(arena, g, spec->types, spec->type);
-    s->site = epi_arena_alloc(arena, nodes * sizeof *s->site);
+    s->placement = epi_arena_alloc(arena, nodes * sizeof *s->placement);
     s->parts = epi_arena_alloc(arena, (2 * nodes + (size_t)g->tensor_count) * sizeof *s->parts);
     s->forced = epi_arena_alloc(arena, nodes);
     s->folds = epi_arena_alloc(arena, nodes * sizeof *s->folds);
@@ -1070,8 +1074,8 @@ epi_status epi_sites_make(epi_arena *arena, const epi_spec *spec, const epi_back
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_nominal_sizes(spec, s->sizes);
     epi_find_forward(g, s->forward);
-    if (epi_sites_find_attention(arena, s))
-        while (!make_sites(s, arena))
+    if (epi_placer_find_attention(arena, s))
+        while (!make_placer(s, arena))
             ;
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
 }
@@ -1085,15 +1089,16 @@ static bool takes_halves(const epi_attention *a) {
 }
 
 /* Is something reduced over a head that is made of a tile that is loaded? */
-static bool reduces_gated(const epi_graph *g, const epi_plan *plan) {
+static bool reduces_loaded_tile(const epi_graph *g, const epi_plan *plan) {
     epi_arena scratch = {0};
-    bool *gated = epi_arena_alloc(&scratch, (size_t)g->node_count + 1), found = !gated;
-    for (int i = 0; i < g->node_count && gated; i++) {
+    bool *reads_loaded_tile = epi_arena_alloc(&scratch, (size_t)g->node_count + 1),
+         found = !reads_loaded_tile;
+    for (int i = 0; i < g->node_count && reads_loaded_tile; i++) {
         const epi_node *n = &g->nodes[i];
-        gated[i] = !plan->placement[i].tile || n->op == EPI_OP_INPUT
-                       ? is_tile(&n->axes, &plan->rows, &plan->cols)
-                       : n->op != EPI_OP_MATMUL && epi_node_takes(n, gated);
-        found |= plan->placement[i].leave == EPI_LEAVE_LOCAL && gated[i];
+        reads_loaded_tile[i] = !plan->placement[i].tile || n->op == EPI_OP_INPUT
+                                   ? is_tile(&n->axes, &plan->rows, &plan->cols)
+                                   : n->op != EPI_OP_MATMUL && epi_node_takes(n, reads_loaded_tile);
+        found |= plan->placement[i].reduction == EPI_REDUCE_LOCAL && reads_loaded_tile[i];
     }
     epi_arena_free(&scratch);
     return found;
@@ -1107,7 +1112,7 @@ static bool folds_too_often(const epi_graph *g, const epi_plan *plan) {
     for (int i = 0; i < g->node_count && !found; i++) {
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && plan->placement[i].tile; a++)
             folds[i] = (int)epi_max64(folds[i], folds[g->nodes[i].arg[a]]);
-        folds[i] += plan->placement[i].leave == EPI_LEAVE_LOCAL;
+        folds[i] += plan->placement[i].reduction == EPI_REDUCE_LOCAL;
         found = folds[i] > EPI_MOST_FOLDS;
     }
     epi_arena_free(&scratch);
@@ -1125,9 +1130,9 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, cons
         if (epi_spec_has_rows(spec, &plan->depth) || epi_spec_has_rows(spec, &plan->added_depth[i]))
             return false;
     int shared;
-    if (plan->pair != EPI_NO_NODE && limits->alike &&
+    if (plan->pair != EPI_NO_NODE && limits->same_layout &&
         epi_products_pair(g, plan->product, plan->pair, &shared) &&
-        !lie_alike(g, plan->product, plan->pair, shared))
+        !have_same_layout(g, plan->product, plan->pair, shared))
         return false;
     if (((plan->pair != EPI_NO_NODE || plan->added_count) && !limits->pairs) || epi_has_both_directions(g))
         return false;
@@ -1141,12 +1146,13 @@ bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, cons
     epi_nominal_sizes(spec, sizes);
     if (plan->fused && plan->attention &&
         (!epi_attention_allowed(limits, g, plan->attention, sizes) ||
-         (!limits->gated && reduces_gated(g, plan)) || (!limits->halves && takes_halves(plan->attention))))
+         (!limits->reads_loaded_tile && reduces_loaded_tile(g, plan)) ||
+         (!limits->halves && takes_halves(plan->attention))))
         return false;
     if (plan->kind == EPI_KIND_ROWS && plan->fused && folds_too_often(g, plan))
         return false;
-    if (epi_plan_is_whole(plan)
-            ? epi_axes_size(&local, sizes) > limits->whole_most
+    if (epi_plan_has_full_rows(plan)
+            ? epi_axes_size(&local, sizes) > limits->full_row_most
             : local.count && plan->kind == EPI_KIND_GEMM && !group_fits(limits, epi_axes_size(&local, sizes)))
         return false;
     for (int i = 0; i < g->node_count && plan->fused; i++) {

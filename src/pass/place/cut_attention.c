@@ -6,11 +6,11 @@
  * one of them: to the one whose online softmax it is, or to the first that walks over that stream. */
 #include <string.h>
 
-#include "pass/place/cut_sites.h"
+#include "pass/place/placer.h"
 
 bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
                            const int64_t *sizes) {
-    bool allowed = limits->attention_most > 0 && (!epi_attention_crosses(a) || limits->crossed);
+    bool allowed = limits->attention_most > 0 && (!epi_attention_crosses(a) || limits->row_sums);
     epi_attention_term terms[EPI_ATTENTION_TERMS];
     int count = epi_attention_terms(g, a, terms);
     for (int i = 0; i < count + a->sum_count && allowed; i++) {
@@ -45,9 +45,9 @@ static bool copy_list(epi_arena *arena, const int *from, int count, epi_node_lis
 
 /* ---- candidates ---- */
 
-static bool add_candidate(epi_arena *arena, epi_sites *s, const epi_site_attention *found,
+static bool add_candidate(epi_arena *arena, epi_placer *s, const epi_placer_attention *found,
                           const bool *inner) {
-    epi_site_attention *a = &s->attentions[s->attention_count];
+    epi_placer_attention *a = &s->attentions[s->attention_count];
     int count = 0;
     for (int i = 0; i < s->g->node_count; i++)
         if (inner[i])
@@ -58,7 +58,7 @@ static bool add_candidate(epi_arena *arena, epi_sites *s, const epi_site_attenti
 }
 
 /* Adds elements to those of an attention. */
-static bool add_inner(epi_arena *arena, epi_sites *s, epi_site_attention *a, const int *more,
+static bool add_inner(epi_arena *arena, epi_placer *s, epi_placer_attention *a, const int *more,
                       int more_count) {
     int count = a->inner.count;
     epi_visits *v = &s->visits;
@@ -74,15 +74,15 @@ static bool add_inner(epi_arena *arena, epi_sites *s, epi_site_attention *a, con
 }
 
 /* Is it the maximum or the sum of an online softmax, which another attention makes? */
-static bool is_statistic(const epi_sites *s, int node) {
+static bool is_statistic(const epi_placer *s, int node) {
     for (int k = 0; k < s->attention_count; k++)
-        if (s->attentions[k].plan.top == node || s->attentions[k].plan.denominator == node)
+        if (s->attentions[k].plan.row_max == node || s->attentions[k].plan.denominator == node)
             return true;
     return false;
 }
 
 /* Does something that it makes sum along its stream, beside its products? */
-static bool has_sums(const epi_sites *s, const epi_site_attention *a) {
+static bool has_sums(const epi_placer *s, const epi_placer_attention *a) {
     for (int i = 0; i < a->inner.count; i++) {
         epi_use_list uses = epi_graph_uses(s->g, a->inner.at[i]);
         for (int u = 0; u < uses.count; u++) {
@@ -96,10 +96,10 @@ static bool has_sums(const epi_sites *s, const epi_site_attention *a) {
 }
 
 /* Lets candidates take in others of their direction: the lists of both become one. */
-static bool join_candidates(epi_arena *arena, epi_sites *s, epi_over over) {
+static bool join_candidates(epi_arena *arena, epi_placer *s, epi_over over) {
     for (int i = 0; i < s->attention_count; i++)
         for (int k = 0; k < s->attention_count; k++) {
-            epi_site_attention *a = &s->attentions[i], *b = &s->attentions[k];
+            epi_placer_attention *a = &s->attentions[i], *b = &s->attentions[k];
             if (i == k || a->dropped || b->dropped ||
                 s->forward[a->plan.sums[0].product] != s->forward[b->plan.sums[0].product] ||
                 (over == EPI_OVER_ROWS && has_sums(s, b)) ||
@@ -112,7 +112,7 @@ static bool join_candidates(epi_arena *arena, epi_sites *s, epi_over over) {
     return true;
 }
 
-static bool find_candidates(epi_arena *arena, epi_sites *s) {
+static bool find_candidates(epi_arena *arena, epi_placer *s) {
     const epi_graph *g = s->g;
     int products = 0;
     for (int i = 0; i < g->node_count; i++)
@@ -122,7 +122,7 @@ static bool find_candidates(epi_arena *arena, epi_sites *s) {
     if (!s->attentions || !inner)
         return false;
     for (int i = 0; i < g->node_count; i++) {
-        epi_site_attention found = {0};
+        epi_placer_attention found = {0};
         if (s->without[i] & EPI_REFUSED_ATTENTION || !epi_attention_possible(s->limits, g, i, s->sizes) ||
             !epi_attention_find(g, i, &found.plan, inner, s->scratch) ||
             !epi_attention_allowed(s->limits, g, &found.plan, s->sizes))
@@ -131,32 +131,32 @@ static bool find_candidates(epi_arena *arena, epi_sites *s) {
             return false;
     }
     return join_candidates(arena, s, EPI_OVER_STREAM) &&
-           (!s->limits->crossed || join_candidates(arena, s, EPI_OVER_ROWS));
+           (!s->limits->row_sums || join_candidates(arena, s, EPI_OVER_ROWS));
 }
 
 /* ---- which of them agree ---- */
 
 /* Marks what all attentions make on their score tiles, and whose each value product and reduction is. */
-static void claim(epi_sites *s, bool *inner) {
+static void claim(epi_placer *s, bool *inner) {
     const epi_graph *g = s->g;
     memset(inner, 0, (size_t)g->node_count);
     memset(s->attention_of, 0, (size_t)g->node_count * sizeof *s->attention_of);
     for (int k = 0; k < s->attention_count; k++) {
-        const epi_site_attention *a = &s->attentions[k];
+        const epi_placer_attention *a = &s->attentions[k];
         if (a->dropped)
             continue;
         for (int i = 0; i < a->inner.count; i++)
             inner[a->inner.at[i]] = true;
         for (int v = 0; v < a->plan.sum_count; v++)
             s->attention_of[a->plan.sums[v].product] = k + 1;
-        int own[] = {a->plan.top, a->plan.denominator};
+        int own[] = {a->plan.row_max, a->plan.denominator};
         for (size_t i = 0; i < sizeof own / sizeof *own; i++)
             if (own[i] != EPI_NO_NODE)
                 s->attention_of[own[i]] = k + 1;
     }
     for (int k = 0; k < s->attention_count; k++) {
-        const epi_site_attention *a = &s->attentions[k];
-        for (int i = 0; i < a->inner.count && !a->dropped && a->plan.top == EPI_NO_NODE; i++) {
+        const epi_placer_attention *a = &s->attentions[k];
+        for (int i = 0; i < a->inner.count && !a->dropped && a->plan.row_max == EPI_NO_NODE; i++) {
             epi_use_list uses = epi_graph_uses(g, a->inner.at[i]);
             for (int u = 0; u < uses.count; u++) {
                 int user = uses.at[u].node;
@@ -169,7 +169,7 @@ static void claim(epi_sites *s, bool *inner) {
 }
 
 /* Is every element of it needed by attentions alone? */
-static bool agrees(const epi_sites *s, const epi_site_attention *a, const bool *inner) {
+static bool agrees(const epi_placer *s, const epi_placer_attention *a, const bool *inner) {
     for (int i = 0; i < a->inner.count; i++) {
         epi_use_list uses = epi_graph_uses(s->g, a->inner.at[i]);
         for (int u = 0; u < uses.count; u++) {
@@ -183,15 +183,15 @@ static bool agrees(const epi_sites *s, const epi_site_attention *a, const bool *
 
 /* ---- what it needs ---- */
 
-static bool list_needs(epi_arena *arena, epi_sites *s, int k) {
+static bool list_needs(epi_arena *arena, epi_placer *s, int k) {
     const epi_graph *g = s->g;
-    epi_site_attention *a = &s->attentions[k];
-    int leaving = 0;
+    epi_placer_attention *a = &s->attentions[k];
+    int reductions = 0;
     epi_visits *v = &s->visits;
     epi_visits_begin(v, a->inner.at[0]);
     for (int i = 1; i < a->inner.count; i++)
         epi_visit(v, a->inner.at[i]);
-    if (a->plan.top != EPI_NO_NODE) /* it makes what the exponential waits for itself */
+    if (a->plan.row_max != EPI_NO_NODE) /* it makes what the exponential waits for itself */
         epi_visit(v, a->plan.shift);
     v->count = 0; /* these are known */
     for (int i = 0; i < a->inner.count + a->plan.sum_count; i++) {
@@ -203,21 +203,21 @@ static bool list_needs(epi_arena *arena, epi_sites *s, int k) {
         return false;
     for (int i = 0; i < g->node_count; i++)
         if (s->attention_of[i] == k + 1 && !epi_attention_is_value(&a->plan, i))
-            s->scratch[leaving++] = i;
-    return copy_list(arena, s->scratch, leaving, &a->leaving);
+            s->scratch[reductions++] = i;
+    return copy_list(arena, s->scratch, reductions, &a->reductions);
 }
 
-bool epi_sites_find_attention(epi_arena *arena, epi_sites *s) {
+bool epi_placer_find_attention(epi_arena *arena, epi_placer *s) {
     size_t nodes = (size_t)s->g->node_count + 1;
     s->attention_of = epi_arena_alloc(arena, nodes * sizeof *s->attention_of);
     s->value = epi_arena_alloc(arena, nodes);
     s->inner = epi_arena_alloc(arena, nodes);
-    s->gated = epi_arena_alloc(arena, nodes);
-    return s->attention_of && s->value && s->inner && s->gated &&
+    s->reads_loaded_tile = epi_arena_alloc(arena, nodes);
+    return s->attention_of && s->value && s->inner && s->reads_loaded_tile &&
            (!s->limits->attention_most || find_candidates(arena, s));
 }
 
-bool epi_sites_agree_attention(epi_arena *arena, epi_sites *s) {
+bool epi_placer_agree_attention(epi_arena *arena, epi_placer *s) {
     for (bool again = true; again;) {
         again = false;
         claim(s, s->inner);
@@ -232,7 +232,7 @@ bool epi_sites_agree_attention(epi_arena *arena, epi_sites *s) {
     }
     for (int i = 0; i < s->g->node_count; i++)
         if (s->inner[i]) {
-            s->site[i] = (epi_site){EPI_SITE_SCORE, -1};
+            s->placement[i] = (epi_cut_placement){EPI_PLACED_SCORE, -1};
             s->placed[i] = true;
         }
     return true;
@@ -240,28 +240,28 @@ bool epi_sites_agree_attention(epi_arena *arena, epi_sites *s) {
 
 /* ---- placing ---- */
 
-bool epi_sites_attention_ready(const epi_sites *s, const epi_site_attention *a) {
+bool epi_placer_attention_ready(const epi_placer *s, const epi_placer_attention *a) {
     for (int i = 0; i < a->needs.count; i++)
         if (!s->placed[a->needs.at[i]])
             return false;
     return true;
 }
 
-void epi_sites_place_attention(epi_sites *s, epi_site_attention *a, int part) {
-    epi_site_part *p = &s->parts[part];
+void epi_placer_place_attention(epi_placer *s, epi_placer_attention *a, int part) {
+    epi_placer_part *p = &s->parts[part];
     p->product = a->plan.sums[0].product;
     p->rows = a->plan.rows;
     p->cols = a->plan.sums[0].cols;
     p->attention = a;
     for (int v = 0; v < a->plan.sum_count; v++) {
         int product = a->plan.sums[v].product;
-        s->site[product] = (epi_site){EPI_SITE_TILE, part};
+        s->placement[product] = (epi_cut_placement){EPI_PLACED_TILE, part};
         s->value[product] = (signed char)v;
         s->placed[product] = true;
     }
-    for (int i = 0; i < a->leaving.count; i++) {
-        s->site[a->leaving.at[i]] = (epi_site){EPI_SITE_AFTER, part};
-        s->placed[a->leaving.at[i]] = true;
+    for (int i = 0; i < a->reductions.count; i++) {
+        s->placement[a->reductions.at[i]] = (epi_cut_placement){EPI_PLACED_AFTER, part};
+        s->placed[a->reductions.at[i]] = true;
     }
     a->placed = true;
 }

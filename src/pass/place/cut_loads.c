@@ -13,13 +13,13 @@
 
 #include "base/heap.h"
 #include "pass/analyse/flow.h"
-#include "pass/place/cut_sites.h"
+#include "pass/place/placer.h"
 
 /* What choosing for one part works on; its room is used again for the next one. A value of the part is known
  * by its place in `values`. */
 typedef struct chooser {
     epi_arena *arena;
-    epi_sites *s;
+    epi_placer *s;
     epi_part_values *parts;
     bool *required;       /* by node: it is stored whatever the parts choose */
     bool *forbidden;      /* by node: it may not be loaded */
@@ -35,27 +35,28 @@ typedef struct chooser {
     epi_flow f;
 } chooser;
 
-static bool is_own(const epi_sites *s, int q, int node) {
-    epi_site_kind kind = s->site[node].kind;
-    return (kind == EPI_SITE_TILE || kind == EPI_SITE_AFTER) && s->site[node].part == q;
+static bool is_own(const epi_placer *s, int q, int node) {
+    epi_cut_placement_kind kind = s->placement[node].kind;
+    return (kind == EPI_PLACED_TILE || kind == EPI_PLACED_AFTER) && s->placement[node].part == q;
 }
 
 /* Can the part make the value again? It takes one axis apart in one way: what it noted first counts. A random
- * number that is late is one that attention makes. */
-static bool can_remake(const epi_sites *s, epi_site_part *p, int node) {
+ * number that is unplaced is one that attention makes. */
+static bool can_remake(const epi_placer *s, epi_placer_part *p, int node) {
     epi_op_class cls = epi_ops[s->g->nodes[node].op].cls;
-    bool random = cls == EPI_CLASS_RANDOM && s->site[node].kind == EPI_SITE_LATE;
-    return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || random) && epi_site_fits(s->g, p, node);
+    bool random = cls == EPI_CLASS_RANDOM && s->placement[node].kind == EPI_UNPLACED;
+    return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || random) && epi_placer_fits(s->g, p, node);
 }
 
 /* What loading the value costs the part. */
 static double price(const chooser *c, int q, int node) {
-    epi_site site = c->s->site[node];
-    bool there = site.kind == EPI_SITE_INPUT || (site.kind == EPI_SITE_VIEW && site.part < q);
-    if (site.kind == EPI_SITE_LATE || (!there && (site.part > q || site.kind == EPI_SITE_VIEW)) ||
-        c->forbidden[node])
+    epi_cut_placement placement = c->s->placement[node];
+    bool there =
+        placement.kind == EPI_PLACED_INPUT || (placement.kind == EPI_PLACED_VIEW && placement.part < q);
+    if (placement.kind == EPI_UNPLACED ||
+        (!there && (placement.part > q || placement.kind == EPI_PLACED_VIEW)) || c->forbidden[node])
         return INFINITY;
-    double bytes = epi_sites_bytes(c->s, node) + 1; /* of an empty value, too: loads are not for nothing */
+    double bytes = epi_placer_bytes(c->s, node) + 1; /* of an empty value, too: loads are not for nothing */
     return there || c->s->forced[node] ? bytes : epi_cost_stored(bytes);
 }
 
@@ -69,7 +70,7 @@ static bool is_later(const void *ctx, int a, int b) {
 
 /* One more value that the part may load, which lies behind so many stored ones and so much work. */
 static void offer(chooser *c, int q, int node, bool wanted, int behind, int work, epi_node_list *heap) {
-    epi_sites *s = c->s;
+    epi_placer *s = c->s;
     if (node == EPI_NO_NODE || epi_op_is_free(s->g->nodes[node].op) || is_own(s, q, node) || s->inner[node])
         return;
     if (s->visits.seen[node] != s->visits.round) {
@@ -94,9 +95,9 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, int work
  * that each adds to. And what is as much work again as this is loaded: else each part of a long chain would
  * make all of it that is before it. */
 static void find_values(chooser *c, int q) {
-    enum { MOST_BEHIND = 4, MOST_WORK = 64, DEAR = 8 };
-    epi_sites *s = c->s;
-    epi_site_part part = s->parts[q];
+    enum { MOST_BEHIND = 4, MOST_WORK = 64, EXPENSIVE = 8 };
+    epi_placer *s = c->s;
+    epi_placer_part part = s->parts[q];
     epi_node_list heap = {s->scratch, 0};
     const epi_node_list *own = &c->parts[q].own;
     c->values.count = 0;
@@ -112,7 +113,7 @@ static void find_values(chooser *c, int q) {
     while (heap.count) {
         int node = epi_heap_take(heap.at, &heap.count, is_later, NULL),
             behind = c->behind[c->place[node]] + s->forced[node];
-        int work = c->work[c->place[node]] + (epi_ops[s->g->nodes[node].op].expensive ? DEAR : 1);
+        int work = c->work[c->place[node]] + (epi_ops[s->g->nodes[node].op].expensive ? EXPENSIVE : 1);
         bool near = behind <= MOST_BEHIND && work <= MOST_WORK;
         bool opens = (near || isinf(price(c, q, node))) && !part.alone && can_remake(s, &part, node);
         c->remade[c->place[node]] = opens;
@@ -137,11 +138,11 @@ static void count_loads(chooser *c, int q, int by) {
     const epi_node_list *loads = &c->parts[q].loads;
     for (int i = 0; i < loads->count; i++) {
         int node = loads->at[i], before = c->loaded[node];
-        double bytes = epi_sites_bytes(c->s, node);
+        double bytes = epi_placer_bytes(c->s, node);
         c->loaded[node] += by;
         c->moved += by * bytes;
-        epi_site_kind kind = c->s->site[node].kind;
-        if (kind == EPI_SITE_INPUT || kind == EPI_SITE_VIEW || c->required[node])
+        epi_cut_placement_kind kind = c->s->placement[node].kind;
+        if (kind == EPI_PLACED_INPUT || kind == EPI_PLACED_VIEW || c->required[node])
             continue;
         c->s->forced[node] = c->loaded[node] > 0;
         if ((before > 0) != (c->loaded[node] > 0))
@@ -152,7 +153,7 @@ static void count_loads(chooser *c, int q, int by) {
 /* The part loads what lies between the marked vertices and the others, and its product's operands. */
 static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
-    const epi_site_part *p = &c->s->parts[q];
+    const epi_placer_part *p = &c->s->parts[q];
     int count = 0;
     int products[EPI_MAX_TERMS + EPI_ATTENTION_TERMS + 2] = {p->product, p->pair},
                                                        product_count = p->pair == EPI_NO_NODE ? 1 : 2;
@@ -227,7 +228,7 @@ static bool do_without(chooser *c, int node, epi_node_list *old) {
     double before = c->moved;
     bool ok = true;
     int *users = c->users, count = 0;
-    for (int q = c->s->site[node].part; q < c->s->part_count; q++)
+    for (int q = c->s->placement[node].part; q < c->s->part_count; q++)
         if (contains(&c->parts[q].loads, node)) {
             old[count] = c->parts[q].loads;
             users[count++] = q;
@@ -259,12 +260,12 @@ static bool do_without_some(chooser *c) {
 
 /* Lists the values that each part makes itself. */
 static bool list_own(chooser *c) {
-    epi_sites *s = c->s;
+    epi_placer *s = c->s;
     int *count = epi_arena_alloc(c->arena, ((size_t)s->part_count + 1) * sizeof *count);
     for (int pass = 0; pass < 2 && count; pass++)
         for (int i = 0; i < s->g->node_count; i++) {
-            epi_site at = s->site[i];
-            if (!s->g->live[i] || (at.kind != EPI_SITE_TILE && at.kind != EPI_SITE_AFTER))
+            epi_cut_placement at = s->placement[i];
+            if (!s->g->live[i] || (at.kind != EPI_PLACED_TILE && at.kind != EPI_PLACED_AFTER))
                 continue;
             epi_node_list *own = &c->parts[at.part].own;
             if (pass == 0)
@@ -295,7 +296,7 @@ static bool make_room(chooser *c) {
     return !c->arena->failed;
 }
 
-epi_part_values *epi_sites_loads(epi_arena *arena, epi_sites *s) {
+epi_part_values *epi_placer_loads(epi_arena *arena, epi_placer *s) {
     chooser c = {.arena = arena, .s = s};
     if (!make_room(&c) || !list_own(&c))
         return NULL;

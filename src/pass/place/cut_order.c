@@ -71,7 +71,7 @@ static void take(ordering *o, int part) {
     o->taken[part] = true;
 }
 
-/* Makes an order, and answers the most that is alive at once in it: parts come as they are, but before one
+/* Makes an order, and returns the most that is alive at once in it: parts come as they are, but before one
  * with which more than `limit` would be alive the first that frees what it takes goes ahead. Those from
  * `backward` on do not go before that one. */
 static int64_t make(ordering *o, int64_t limit, int backward, int *order) {

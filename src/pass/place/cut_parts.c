@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pass/place/cut_sites.h"
 #include "pass/place/extract.h"
+#include "pass/place/placer.h"
 #include "pass/rewrite/variance.h"
 
 typedef struct writer {
     epi_arena *arena;
     const epi_spec *spec;
-    epi_sites *s;
+    epi_placer *s;
     const epi_part_values *values; /* by part */
     epi_cut *cut;
     int *value;        /* by node: its number among the cut's values, or -1 */
@@ -28,10 +28,10 @@ typedef struct writer {
 static int value_of(const writer *w, int t) {
     const epi_graph *g = w->spec->graph;
     int node = g->tensors[t].node;
-    while (w->s->site[node].kind == EPI_SITE_VIEW && g->nodes[node].op == EPI_OP_RENAME)
+    while (w->s->placement[node].kind == EPI_PLACED_VIEW && g->nodes[node].op == EPI_OP_RENAME)
         node = g->nodes[node].arg[0];
-    epi_site_kind kind = w->s->site[node].kind;
-    return kind == EPI_SITE_TILE || kind == EPI_SITE_AFTER ? node : g->tensors[t].node;
+    epi_cut_placement_kind kind = w->s->placement[node].kind;
+    return kind == EPI_PLACED_TILE || kind == EPI_PLACED_AFTER ? node : g->tensors[t].node;
 }
 
 /* How a tensor of the program lies, in the axes of what is stored in it. */
@@ -49,10 +49,10 @@ static bool serves_as_home(const writer *w, int t) {
     int node = value_of(w, t);
     const epi_node *n = &w->spec->graph->nodes[node];
     epi_dtype type = w->spec->types[t];
-    epi_site_kind kind = w->s->site[node].kind;
-    if (kind != EPI_SITE_TILE && kind != EPI_SITE_AFTER)
+    epi_cut_placement_kind kind = w->s->placement[node].kind;
+    if (kind != EPI_PLACED_TILE && kind != EPI_PLACED_AFTER)
         return false; /* no part makes it */
-    return n->has_stored ? n->stored == type : type == EPI_F32 || type == epi_sites_type(w->s, node);
+    return n->has_stored ? n->stored == type : type == EPI_F32 || type == epi_placer_type(w->s, node);
 }
 
 /* Values that go from part to part lie in an output that holds them, or in the workspace. */
@@ -63,17 +63,17 @@ static epi_status give_homes(writer *w, epi_error *err) {
         w->value[i] = w->home[i] = -1;
     for (int q = 0; q < w->s->part_count; q++)
         for (int i = 0; i < w->values[q].loads.count; i++)
-            loaded[epi_sites_root(w->s, w->values[q].loads.at[i])] = true;
+            loaded[epi_placer_root(w->s, w->values[q].loads.at[i])] = true;
     for (int t = g->input_count; t < g->tensor_count; t++) /* copies of views are the last parts */
-        if (w->s->site[value_of(w, t)].kind == EPI_SITE_VIEW)
-            loaded[epi_sites_root(w->s, g->tensors[t].node)] = true;
+        if (w->s->placement[value_of(w, t)].kind == EPI_PLACED_VIEW)
+            loaded[epi_placer_root(w->s, g->tensors[t].node)] = true;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
         if (epi_dtype_in_f32(w->spec->types[t]) && serves_as_home(w, t))
             w->home[value_of(w, t)] = t;
     for (int i = 0; i < g->node_count; i++) {
         if (!loaded[i] || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
             continue;
-        epi_dtype type = epi_sites_type(w->s, i);
+        epi_dtype type = epi_placer_type(w->s, i);
         int64_t count = epi_axes_size(&g->nodes[i].axes, w->spec->sizes);
         if (count < 0 || count > (int64_t)1 << 48)
             return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",
@@ -209,14 +209,14 @@ static void add_tensor(writing *to, int node, const char *name, epi_part_tensor 
     int t = p->graph.tensor_count;
     epi_dtype type = at.tensor >= 0 ? w->spec->types[at.tensor] : w->cut->values[at.value].type;
     epi_axes axes =
-        at.tensor >= 0 ? axes_of(w, at.tensor) : epi_sites_layout(w->spec, w->cut->values[at.value].node);
+        at.tensor >= 0 ? axes_of(w, at.tensor) : epi_placer_layout(w->spec, w->cut->values[at.value].node);
     if (output && at.tensor >= 0 && value_of(w, at.tensor) != node) /* a copy of it */
         axes = g->tensors[at.tensor].axes;
     epi_axes own = axes;
     p->tensors[t] = at;
     p->types[t] = type;
     if (!output)
-        own = epi_sites_view(w->s, node, &axes, &p->slices[t]);
+        own = epi_placer_view(w->s, node, &axes, &p->slices[t]);
     if (own.count == axes.count)
         p->slices[t].memory.count = 0;
     epi_tensor_decl decl = {.name = name,
@@ -234,7 +234,7 @@ static void add_tensor(writing *to, int node, const char *name, epi_part_tensor 
 /* Lists what the part makes to get at its outputs, in s->cone, and what it loads, in s->read. */
 static void find_needed(writer *w, int q, const epi_node_list *stores) {
     const epi_graph *g = w->spec->graph;
-    epi_sites *s = w->s;
+    epi_placer *s = w->s;
     epi_visits *v = &s->visits;
     int stored = v->round + 1;
     s->cone.count = s->read.count = 0;
@@ -246,7 +246,7 @@ static void find_needed(writer *w, int q, const epi_node_list *stores) {
     v->round++; /* what these are made of: its mark is another */
     for (int node; epi_visits_next(v, &node);) {
         const epi_node *n = &g->nodes[node];
-        bool load = n->op == EPI_OP_INPUT || epi_sites_is_view(s, node) ||
+        bool load = n->op == EPI_OP_INPUT || epi_placer_is_view(s, node) ||
                     (q >= 0 && w->loads[node] == q + 1 && v->seen[node] != stored);
         epi_node_list *list = load ? &s->read : &s->cone;
         list->at[list->count++] = node;
@@ -285,7 +285,7 @@ static int write_node(epi_extract *x, const epi_node *n) {
 }
 
 static epi_part_tensor place_of(const writer *w, int node) {
-    int value = epi_sites_root(w->s, node);
+    int value = epi_placer_root(w->s, node);
     const epi_node *n = &w->spec->graph->nodes[value];
     if (n->op == EPI_OP_INPUT)
         return (epi_part_tensor){n->tensor, -1};
@@ -346,12 +346,12 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     return epi_graph_status(&p->graph, err);
 }
 
-static bool is_copy(epi_site_kind kind) {
-    return kind == EPI_SITE_INPUT || kind == EPI_SITE_VIEW;
+static bool is_copy(epi_cut_placement_kind kind) {
+    return kind == EPI_PLACED_INPUT || kind == EPI_PLACED_VIEW;
 }
 
 /* Was the part that was written last refused? Then its products do without what it was refused for. */
-static void mark_refused(writer *w, const epi_site_part *p) {
+static void mark_refused(writer *w, const epi_placer_part *p) {
     const epi_part *part = &w->cut->parts[w->cut->part_count - 1];
     unsigned what;
     if (p->product == EPI_NO_NODE || !w->s->limits->refused || !w->s->limits->refused->count ||
@@ -386,7 +386,7 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
             mark_refused(w, &w->s->parts[q]);
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
-        if (is_copy(w->s->site[value_of(w, t)].kind)) { /* of an input, a value or a constant */
+        if (is_copy(w->s->placement[value_of(w, t)].kind)) { /* of an input, a value or a constant */
             stores.at[0] = g->tensors[t].node;
             stores.count = 1;
             status = write_part(w, -1, &stores, t, err);
@@ -402,23 +402,23 @@ static epi_status make_parts(epi_arena *arena, const epi_spec *spec, const epi_b
                              unsigned *without, epi_cut *out, bool *refused, int *backward, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    epi_sites sites;
-    writer w = {.arena = arena, .spec = spec, .s = &sites, .cut = out, .without = without};
+    epi_placer placer;
+    writer w = {.arena = arena, .spec = spec, .s = &placer, .cut = out, .without = without};
     *out = (epi_cut){0};
-    epi_status status = epi_sites_make(arena, spec, limits, without, NULL, &sites, err);
+    epi_status status = epi_placer_make(arena, spec, limits, without, NULL, &placer, err);
     if (status != EPI_OK)
         return status;
-    epi_part_values *values = epi_sites_loads(arena, &sites);
+    epi_part_values *values = epi_placer_loads(arena, &placer);
     if (!values)
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
                              : epi_fail(err, EPI_ERR_UNSUPPORTED,
                                         "a kernel would need a value that none before it can store");
-    status = epi_sites_hand_on(arena, &sites, &values, err);
+    status = epi_placer_spill(arena, &placer, &values, err);
     if (status != EPI_OK)
         return status;
     w.values = values;
-    out->parts =
-        epi_arena_alloc(arena, ((size_t)sites.part_count + (size_t)g->tensor_count + 1) * sizeof *out->parts);
+    out->parts = epi_arena_alloc(arena, ((size_t)placer.part_count + (size_t)g->tensor_count + 1) *
+                                            sizeof *out->parts);
     out->values = epi_arena_alloc(arena, nodes * sizeof *out->values);
     w.value = epi_arena_alloc(arena, nodes * sizeof *w.value);
     w.home = epi_arena_alloc(arena, nodes * sizeof *w.home);

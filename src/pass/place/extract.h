@@ -12,7 +12,7 @@ typedef struct epi_extract {
                      gives one list for all */
     bool *needed; /* by node of the whole: epi_extract_copy copies it, unless it is here already */
     bool names;   /* a value that has no name is called by the output that stores it */
-    /* Writes a node that is not copied as it is, or answers EPI_NO_NODE; NULL: all are copied. */
+    /* Writes a node that is not copied as it is, or returns EPI_NO_NODE; NULL: all are copied. */
     int (*write)(struct epi_extract *x, const epi_node *n);
     const void *context; /* for who writes */
 } epi_extract;
@@ -20,7 +20,7 @@ typedef struct epi_extract {
 /* Begins with the dims of the whole, and room for so many tensors; the arena of `to` is set. False: no
  * memory. */
 bool epi_extract_begin(epi_extract *x, const epi_graph *from, epi_graph *to, int tensors);
-/* Adds an input, which stands for this node of the whole (EPI_NO_NODE: for none), and answers its node.
+/* Adds an input, which stands for this node of the whole (EPI_NO_NODE: for none), and returns its node.
  * Inputs come before everything else. */
 int epi_extract_input(epi_extract *x, const epi_tensor_decl *decl, int node);
 /* Copies a node whose operands are here. */

@@ -291,8 +291,8 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
     if (over_rows ? over_rows != plan->rows.count : epi_axes_count_in(from, &plan->cols) != plan->cols.count)
         return epi_plan_refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one",
                                epi_ops[n->op].text, n->place.line);
-    if (over_cols && (over_cols < plan->cols.count || p->whole)) {
-        stage->leave = EPI_LEAVE_LOCAL;
+    if (over_cols && (over_cols < plan->cols.count || p->full_row)) {
+        stage->reduction = EPI_REDUCE_LOCAL;
         return epi_plan_make_local(p, &n->over);
     }
     if (over_rows && plan->batch_axes)
@@ -303,7 +303,7 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
                                epi_ops[n->op].text, n->place.line);
     if (over_rows && n->op == EPI_OP_VAR)
         return epi_plan_refuse(p, "%s at line %d goes down the rows", epi_ops[n->op].text, n->place.line);
-    stage->leave = over_rows ? EPI_LEAVE_COLS : EPI_LEAVE_ROWS;
+    stage->reduction = over_rows ? EPI_REDUCE_COLS : EPI_REDUCE_ROWS;
     return true;
 }
 
@@ -314,7 +314,7 @@ static int late_operand(const planner *p, int node) {
     for (int a = 0; a < 3; a++) {
         int arg = p->g->nodes[node].arg[a];
         if (arg != EPI_NO_NODE &&
-            (p->plan->placement[arg].after || p->plan->placement[arg].leave > EPI_LEAVE_LOCAL))
+            (p->plan->placement[arg].after || p->plan->placement[arg].reduction > EPI_REDUCE_LOCAL))
             return arg;
     }
     return EPI_NO_NODE;
@@ -328,15 +328,15 @@ static bool check_complete(planner *p, int node) {
     bool both = epi_plan_has(g, node, &p->plan->rows) && epi_plan_has(g, node, &p->plan->cols);
     for (int a = 0; a < 3; a++)
         both |= n->arg[a] != EPI_NO_NODE && p->plan->placement[n->arg[a]].tile &&
-                p->plan->placement[n->arg[a]].leave <= EPI_LEAVE_LOCAL;
+                p->plan->placement[n->arg[a]].reduction <= EPI_REDUCE_LOCAL;
     if (!both)
         return true;
     int late = late_operand(p, node), root = late; /* the reduction that is behind it */
-    while (root != EPI_NO_NODE && p->plan->placement[root].leave <= EPI_LEAVE_LOCAL)
+    while (root != EPI_NO_NODE && p->plan->placement[root].reduction <= EPI_REDUCE_LOCAL)
         root = late_operand(p, root);
     if (root == EPI_NO_NODE)
         return epi_plan_refuse(p, "%s waits for no reduction", epi_node_label(g, node).text);
-    bool rows = p->plan->placement[root].leave == EPI_LEAVE_ROWS;
+    bool rows = p->plan->placement[root].reduction == EPI_REDUCE_ROWS;
     return epi_plan_refuse(
         p, "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time",
         epi_node_label(g, late).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
@@ -377,8 +377,8 @@ static bool sort_dependents(planner *p) {
         }
         for (int a = 0; a < epi_node_operands(n); a++) {
             const epi_placement *from = &plan->placement[n->arg[a]];
-            s->after |= from->after || from->leave > EPI_LEAVE_LOCAL;
-            s->tile |= from->tile && from->leave <= EPI_LEAVE_LOCAL;
+            s->after |= from->after || from->reduction > EPI_REDUCE_LOCAL;
+            s->tile |= from->tile && from->reduction <= EPI_REDUCE_LOCAL;
         }
         if (s->tile && !s->after && can_move(p, i)) {
             s->tile = false;
@@ -494,7 +494,7 @@ static bool sort_others(planner *p) {
     }
     for (int i = 0; i < g->node_count; i++) { /* whatever the tile touches must have its shape */
         const epi_placement *s = &plan->placement[i];
-        if (!s->tile || s->leave > EPI_LEAVE_LOCAL)
+        if (!s->tile || s->reduction > EPI_REDUCE_LOCAL)
             continue;
         if (!epi_plan_fits(plan, &g->nodes[i].axes))
             return epi_plan_refuse(p, "%s does not have the shape of the product's tile",
@@ -531,8 +531,8 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
     out->placement[node].tile = true;
 }
 
-static bool try_side(planner *p, int row_arg, bool whole) {
-    p->whole = whole;
+static bool try_side(planner *p, int row_arg, bool full_row) {
+    p->full_row = full_row;
     p->plan->split = EPI_OP_COUNT;
     p->plan->local_axes = 0;
     memset(p->plan->placement, 0, (size_t)p->g->node_count * sizeof *p->plan->placement);

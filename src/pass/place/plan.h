@@ -22,19 +22,19 @@
 
 #include "ir/spec.h"
 
-typedef enum epi_leave {
-    EPI_LEAVE_NONE = 0,
-    EPI_LEAVE_LOCAL, /* a group of neighbouring columns */
-    EPI_LEAVE_ROWS,  /* over all columns: one result per row */
-    EPI_LEAVE_COLS,  /* over all rows: one result per column */
-} epi_leave;
+typedef enum epi_reduction {
+    EPI_REDUCE_NONE = 0,
+    EPI_REDUCE_LOCAL, /* a group of neighbouring columns */
+    EPI_REDUCE_ROWS,  /* over all columns: one result per row */
+    EPI_REDUCE_COLS,  /* over all rows: one result per column */
+} epi_reduction;
 
 typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
     bool keep;                /* a tile value that a pass after needs in memory */
     bool paged;               /* a gather that attention reads through its index: it is in memory nowhere */
     bool moved;               /* gemm: an update whose new elements the tile stores where its index says */
-    epi_leave leave;
+    epi_reduction reduction;
 } epi_placement;
 
 /* Which mainloop a kernel has. */
@@ -87,7 +87,7 @@ typedef struct epi_plan {
  *       two sum over the stream: they have the same rows and stream, each has columns of its own. At most one
  *       more, the last, sums over the rows, and has the stream for its rows. It is stored as it is;
  *     - reductions of score tile values over the stream are one number per row, and leave (`leave` is
- *       EPI_LEAVE_ROWS in the whole plan);
+ *       EPI_REDUCE_ROWS in the whole plan);
  *     - an *output program* per value product over the stream (its child plan) is its epilogue on a tile of
  *       rows and all of its columns; it may load what left the score tile, and stores values of rows alone as
  *       well.
@@ -96,7 +96,7 @@ typedef struct epi_plan {
  * that times a factor without scores, which its sum does not have (dropout). The maximum is known only behind
  * the last column, so a mainloop walks over the stream once with a running maximum, and scales what it has
  * summed when that grows. There is one value product then. The score program makes s, the mainloop does the
- * rest; `top` and `denominator` are what output programs load of it.
+ * rest; `row_max` and `denominator` are what output programs load of it.
  *
  * `rows` are those of the score tile, of which the first `batch_axes` are the batches: axes that some stream
  * operand has. A tile lies in one batch. In the plan of the whole `cols` are the first value product's columns
@@ -147,11 +147,11 @@ typedef struct epi_attention {
     epi_axes rows, stream; /* the stream in the order of the first value product's operand */
     int batch_axes;
     /* Online softmax, else EPI_NO_NODE: */
-    int score; /* s */
-    int top;   /* max(s, stream) */
-    int shift; /* what is subtracted: top, or (guarded) 0 where that is -inf */
+    int score;   /* s */
+    int row_max; /* max(s, stream) */
+    int shift;   /* what is subtracted: row_max, or (guarded) 0 where that is -inf */
     bool guarded;
-    int power;       /* exp(s - shift): the weight, unless it has a factor */
+    int numerator;   /* exp(s - shift): the weight, unless it has a factor */
     int factor;      /* an element that no score is in, as dropout has it; or EPI_NO_NODE */
     int denominator; /* sum(exp(s - shift), stream), or EPI_NO_NODE where nothing needs it */
     /* What is known of a mask, where(condition, x, -inf) or where(condition, x, 0), on the score tile: an
@@ -249,7 +249,7 @@ epi_axes epi_plan_batch(const epi_plan *plan);
 epi_axes epi_plan_batch_rows(const epi_plan *plan);
 
 /* Is the plan for tiles that have all columns of the product? */
-static inline bool epi_plan_is_whole(const epi_plan *plan) {
+static inline bool epi_plan_has_full_rows(const epi_plan *plan) {
     return plan->kind == EPI_KIND_GEMM && plan->local_axes && plan->local_axes == plan->cols.count;
 }
 

@@ -12,7 +12,7 @@
 #include "pass/place/plan_internal.h"
 
 typedef struct attention_planner {
-    epi_planner whole, score, out[2];
+    epi_planner kernel, score, out[2];
     epi_attention *a;
     bool *inner;        /* by node: an element of the score tile that is made of score products */
     bool *left;         /* by node: made of what left the score tile */
@@ -20,12 +20,12 @@ typedef struct attention_planner {
 } attention_planner;
 
 static bool refuse(attention_planner *p, const char *why, int node) {
-    return epi_plan_refuse(&p->whole, why, epi_node_label(p->whole.g, node).text);
+    return epi_plan_refuse(&p->kernel, why, epi_node_label(p->kernel.g, node).text);
 }
 
 static epi_plan *child(attention_planner *p, epi_planner *planner, int product, const epi_axes *cols) {
-    const epi_graph *g = p->whole.g;
-    epi_plan *plan = epi_arena_alloc(p->whole.arena, sizeof *plan);
+    const epi_graph *g = p->kernel.g;
+    epi_plan *plan = epi_arena_alloc(p->kernel.arena, sizeof *plan);
     if (!plan)
         return NULL;
     *plan = (epi_plan){.fused = true,
@@ -33,14 +33,14 @@ static epi_plan *child(attention_planner *p, epi_planner *planner, int product, 
                        .product = product,
                        .sum = product,
                        .pair = EPI_NO_NODE,
-                       .rows = p->whole.plan->rows,
-                       .batch_axes = p->whole.plan->batch_axes,
+                       .rows = p->kernel.plan->rows,
+                       .batch_axes = p->kernel.plan->batch_axes,
                        .cols = *cols,
                        .depth = g->nodes[product].over,
                        .split = EPI_OP_COUNT,
                        .passed = EPI_NO_NODE};
-    plan->placement = epi_arena_alloc(p->whole.arena, ((size_t)g->node_count + 1) * sizeof *plan->placement);
-    *planner = p->whole;
+    plan->placement = epi_arena_alloc(p->kernel.arena, ((size_t)g->node_count + 1) * sizeof *plan->placement);
+    *planner = p->kernel;
     planner->plan = plan;
     return plan->placement ? plan : NULL;
 }
@@ -53,7 +53,7 @@ static bool join_all(attention_planner *p, epi_attention *found, int count) {
         for (int i = 0; i < count; i++)
             for (int k = 0; k < count; k++)
                 if (i != k && found[i].sum_count && found[k].sum_count &&
-                    epi_attention_join(p->whole.g, &found[i], &found[k], (epi_over)over, p->whole.pending))
+                    epi_attention_join(p->kernel.g, &found[i], &found[k], (epi_over)over, p->kernel.pending))
                     found[k].sum_count = 0;
     int left = 0;
     for (int i = 0; i < count; i++)
@@ -63,9 +63,9 @@ static bool join_all(attention_planner *p, epi_attention *found, int count) {
 
 /* Sorts the products into scores and values; false: some are neither. */
 static bool find_products(attention_planner *p) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     epi_attention found[EPI_ATTENTION_SUMS];
-    bool *inner = epi_arena_alloc(p->whole.arena, (size_t)g->node_count + 1);
+    bool *inner = epi_arena_alloc(p->kernel.arena, (size_t)g->node_count + 1);
     int products = 0, count = 0;
     if (!inner)
         return false;
@@ -74,7 +74,7 @@ static bool find_products(attention_planner *p) {
         if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL)
             continue;
         products++;
-        if (!epi_attention_find(g, i, &one, inner, p->whole.pending))
+        if (!epi_attention_find(g, i, &one, inner, p->kernel.pending))
             continue;
         if (count == EPI_ATTENTION_SUMS)
             return false;
@@ -91,8 +91,8 @@ static bool find_products(attention_planner *p) {
     epi_attention_term terms[EPI_ATTENTION_TERMS];
     if (products != p->a->sum_count + epi_attention_terms(g, p->a, terms))
         return false;
-    p->whole.plan->rows = p->a->rows;
-    p->whole.plan->batch_axes = p->a->batch_axes;
+    p->kernel.plan->rows = p->a->rows;
+    p->kernel.plan->batch_axes = p->a->batch_axes;
     return true;
 }
 
@@ -100,7 +100,7 @@ static bool find_products(attention_planner *p) {
 
 /* A value that is made of a value product, or of what left the score tile. */
 static bool place_output(attention_planner *p, int node) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     const epi_node *n = &g->nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
     int v = p->value[node] < 0 ? 0 : p->value[node];
@@ -110,7 +110,7 @@ static bool place_output(attention_planner *p, int node) {
         if (epi_axes_count_in(&n->over, &out->plan->cols) < n->over.count ||
             epi_axes_count_in(&g->nodes[n->arg[0]].axes, &out->plan->cols) != out->plan->cols.count)
             return refuse(p, "%s is a reduction over more than a head", node);
-        s->leave = EPI_LEAVE_LOCAL;
+        s->reduction = EPI_REDUCE_LOCAL;
         if (!epi_plan_make_local(out, &n->over))
             return refuse(p, "%s and another reduction over a head remove different axes", node);
     } else if (cls == EPI_CLASS_SPLIT) {
@@ -126,23 +126,23 @@ static bool place_output(attention_planner *p, int node) {
 }
 
 /* A value that an element of the score tile is an operand of. */
-static bool place_leaving(attention_planner *p, int node) {
-    const epi_graph *g = p->whole.g;
+static bool place_reduction(attention_planner *p, int node) {
+    const epi_graph *g = p->kernel.g;
     const epi_attention *a = p->a;
     const epi_node *n = &g->nodes[node];
     if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || n->op == EPI_OP_VAR ||
         !epi_axes_same_set(&n->over, &a->stream))
         return refuse(p, "%s needs scores that are on chip, a tile at a time", node);
-    if (a->top != EPI_NO_NODE && node != a->top && node != a->denominator)
+    if (a->row_max != EPI_NO_NODE && node != a->row_max && node != a->denominator)
         return refuse(p, "%s is a reduction beside an online softmax", node);
-    p->whole.plan->placement[node].leave = EPI_LEAVE_ROWS;
-    p->score.plan->placement[node].leave = EPI_LEAVE_ROWS;
+    p->kernel.plan->placement[node].reduction = EPI_REDUCE_ROWS;
+    p->score.plan->placement[node].reduction = EPI_REDUCE_ROWS;
     p->left[node] = true;
     return true;
 }
 
 static bool place_dependent(attention_planner *p, int node) {
-    const epi_node *n = &p->whole.g->nodes[node];
+    const epi_node *n = &p->kernel.g->nodes[node];
     bool of_scores = false;
     for (int k = 0; k < epi_node_operands(n); k++) {
         int arg = n->arg[k];
@@ -154,7 +154,7 @@ static bool place_dependent(attention_planner *p, int node) {
             p->value[node] = p->value[arg];
     }
     if (of_scores)
-        return place_leaving(p, node);
+        return place_reduction(p, node);
     if (p->value[node] >= 0 && p->a->sums[p->value[node]].over == EPI_OVER_ROWS)
         return refuse(p, "%s is made of what is summed over the rows", node);
     return (p->value[node] < 0 && !p->left[node]) || place_output(p, node);
@@ -167,9 +167,9 @@ static bool is_late(const attention_planner *p, int node) {
 
 /* Online, the exponential alone waits for what left; else no element does, and no operand of a product. */
 static bool check_elements(attention_planner *p) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     const epi_attention *a = p->a;
-    int exp = a->power, below = a->top == EPI_NO_NODE ? EPI_NO_NODE : g->nodes[exp].arg[0];
+    int exp = a->numerator, below = a->row_max == EPI_NO_NODE ? EPI_NO_NODE : g->nodes[exp].arg[0];
     for (int i = 0; i < g->node_count; i++) {
         for (int k = 0; k < 3 && g->live[i] && (p->inner[i] || epi_attention_is_value(a, i)) && i != below;
              k++)
@@ -195,15 +195,15 @@ static void place_value(attention_planner *p, int node) {
     while (p->a->sums[v].product != node)
         v++;
     bool rows = p->a->sums[v].over == EPI_OVER_ROWS;
-    epi_placement *placement = (rows ? &p->whole : &p->out[v])->plan->placement;
+    epi_placement *placement = (rows ? &p->kernel : &p->out[v])->plan->placement;
     p->value[node] = (signed char)v;
     placement[node].tile = true;
     if (rows)
-        epi_plan_mark_before(p->whole.g, placement, p->whole.pending, p->a->sums[v].operand);
+        epi_plan_mark_before(p->kernel.g, placement, p->kernel.pending, p->a->sums[v].operand);
 }
 
 static bool place_dependents(attention_planner *p) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     for (int i = 0; i < g->node_count; i++) {
         if (!g->live[i])
             continue;
@@ -221,20 +221,20 @@ static bool place_dependents(attention_planner *p) {
 
 /* What the products and the values on a tile are made of, which is made of none of them. */
 static void place_operands(attention_planner *p, epi_planner *on, int node) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     for (int k = 0; k < epi_node_operands(&g->nodes[node]); k++) {
         int arg = g->nodes[node].arg[k];
         if (p->inner[arg] || p->left[arg] || p->value[arg] >= 0)
             continue;
         if (g->nodes[node].op == EPI_OP_MATMUL)
-            epi_plan_mark_before(g, on->plan->placement, p->whole.pending, arg);
+            epi_plan_mark_before(g, on->plan->placement, p->kernel.pending, arg);
         else
             epi_plan_mark_tile(on, arg);
     }
 }
 
 static void place_others(attention_planner *p) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     for (int i = 0; i < g->node_count; i++) {
         if (p->inner[i])
             place_operands(p, &p->score, i);
@@ -245,13 +245,13 @@ static void place_others(attention_planner *p) {
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         if (!p->inner[node] && !p->left[node] && p->value[node] < 0)
-            epi_plan_mark_before(g, p->whole.plan->placement, p->whole.pending, node);
+            epi_plan_mark_before(g, p->kernel.plan->placement, p->kernel.pending, node);
     }
 }
 
 /* Whatever a tile touches must have its shape. */
 static bool check_shapes(attention_planner *p, const epi_plan *plan) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     for (int i = 0; i < g->node_count; i++)
         for (int k = -1; k < 3 && plan->placement[i].tile; k++) {
             int node = k < 0 ? i : g->nodes[i].arg[k];
@@ -265,9 +265,9 @@ static bool check_shapes(attention_planner *p, const epi_plan *plan) {
 
 /* The whole's placement, of all children's. */
 static void gather(attention_planner *p) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     for (int i = 0; i < g->node_count; i++) {
-        epi_placement *s = &p->whole.plan->placement[i];
+        epi_placement *s = &p->kernel.plan->placement[i];
         const epi_placement *of = &p->score.plan->placement[i];
         s->tile |= of->tile;
         s->before |= of->before;
@@ -275,25 +275,25 @@ static void gather(attention_planner *p) {
             of = &p->out[v].plan->placement[i];
             s->tile |= of->tile;
             s->before |= of->before;
-            s->leave = s->leave ? s->leave : of->leave;
+            s->reduction = s->reduction ? s->reduction : of->reduction;
         }
     }
     for (int i = 0; i < g->node_count; i++) /* a value that passes make is loaded by all */
-        for (int v = -1; v < epi_attention_outs(p->a) && p->whole.plan->placement[i].before; v++)
+        for (int v = -1; v < epi_attention_outs(p->a) && p->kernel.plan->placement[i].before; v++)
             (v < 0 ? &p->score : &p->out[v])->plan->placement[i].tile = false;
 }
 
 static bool find_mask(attention_planner *p) {
-    const epi_graph *g = p->whole.g;
+    const epi_graph *g = p->kernel.g;
     epi_attention *a = p->a;
-    unsigned char *scratch = epi_arena_alloc(p->whole.arena, (size_t)g->node_count + 1);
+    unsigned char *scratch = epi_arena_alloc(p->kernel.arena, (size_t)g->node_count + 1);
     bool whole = false;
     if (!scratch)
         return false;
     epi_attention_bound(g, a, p->inner, &whole, scratch);
     if (!whole)
         return true;
-    a->open_plan = epi_arena_alloc(p->whole.arena, sizeof *a->open_plan);
+    a->open_plan = epi_arena_alloc(p->kernel.arena, sizeof *a->open_plan);
     if (a->open_plan) {
         *a->open_plan = *a->score_plan;
         a->open_plan->passed = a->condition;
@@ -309,17 +309,17 @@ static bool make_children(attention_planner *p) {
     if (a->score_count == 2)
         a->score_plan->pair = a->scores[1];
     epi_attention_term terms[EPI_ATTENTION_TERMS];
-    epi_attention_terms(p->whole.g, a, terms);
-    const epi_node *n = &p->whole.g->nodes[terms[0].product];
+    epi_attention_terms(p->kernel.g, a, terms);
+    const epi_node *n = &p->kernel.g->nodes[terms[0].product];
     a->score_plan->depth = n->over;
-    a->score_plan->row_arg = n->arg[1] == epi_attention_operand(p->whole.g, a, terms[0].product, 0);
+    a->score_plan->row_arg = n->arg[1] == epi_attention_operand(p->kernel.g, a, terms[0].product, 0);
     for (int v = 0; v < epi_attention_outs(a); v++) {
         epi_attention_sum *sum = &a->sums[v];
-        n = &p->whole.g->nodes[sum->product];
+        n = &p->kernel.g->nodes[sum->product];
         sum->plan = child(p, &p->out[v], sum->product, &sum->cols);
         if (!sum->plan)
             return false;
-        epi_plan_sort(&sum->plan->cols, epi_plan_main_output(p->whole.g, &n->axes));
+        epi_plan_sort(&sum->plan->cols, epi_plan_main_output(p->kernel.g, &n->axes));
         sum->plan->row_arg = n->arg[1] == sum->weight;
     }
     return true;
@@ -327,13 +327,13 @@ static bool make_children(attention_planner *p) {
 
 bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out) {
     size_t nodes = (size_t)g->node_count + 1;
-    attention_planner p = {.whole = {.arena = arena, .g = g, .plan = out},
+    attention_planner p = {.kernel = {.arena = arena, .g = g, .plan = out},
                            .a = epi_arena_alloc(arena, sizeof *p.a),
                            .inner = epi_arena_alloc(arena, nodes),
                            .left = epi_arena_alloc(arena, nodes),
                            .value = epi_arena_alloc(arena, nodes)};
-    p.whole.pending = epi_arena_alloc(arena, 2 * EPI_PLAN_PENDING(g) * sizeof *p.whole.pending);
-    if (!p.a || !p.inner || !p.left || !p.value || !p.whole.pending || !find_products(&p))
+    p.kernel.pending = epi_arena_alloc(arena, 2 * EPI_PLAN_PENDING(g) * sizeof *p.kernel.pending);
+    if (!p.a || !p.inner || !p.left || !p.value || !p.kernel.pending || !find_products(&p))
         return false;
     memset(p.value, -1, nodes);
     out->kind = EPI_KIND_ATTENTION;

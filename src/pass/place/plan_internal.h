@@ -8,8 +8,8 @@ typedef struct epi_planner {
     epi_arena *arena;
     const epi_graph *g;
     epi_plan *plan;
-    int *pending; /* nodes that are still to be looked at: room for twice EPI_PLAN_PENDING */
-    bool whole;   /* a tile is to have all columns: reductions over them stay inside */
+    int *pending;  /* nodes that are still to be looked at: room for twice EPI_PLAN_PENDING */
+    bool full_row; /* a tile is to have all columns: reductions over them stay inside */
 } epi_planner;
 
 /* Notes why it is not fused; false. */

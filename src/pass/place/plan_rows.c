@@ -153,7 +153,7 @@ static void mark_before(shaper *s, int node) {
 }
 
 /* How a reduction of a value that is in the row leaves it; NONE: it has to be a pass. */
-static epi_leave leave_of(const shaper *s, const epi_node *n) {
+static epi_reduction reduction_of(const shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
     int over_rows = epi_axes_count_in(&n->over, &plan->rows),
@@ -161,12 +161,12 @@ static epi_leave leave_of(const shaper *s, const epi_node *n) {
     bool all_rows = epi_axes_count_in(from, &plan->rows) == plan->rows.count,
          all_cols = epi_axes_count_in(from, &plan->cols) == plan->cols.count;
     if (!all_rows || !all_cols)
-        return EPI_LEAVE_NONE;
+        return EPI_REDUCE_NONE;
     if (over_rows == 0 && over_cols == plan->cols.count)
-        return plan->flat ? EPI_LEAVE_ROWS : EPI_LEAVE_LOCAL;
+        return plan->flat ? EPI_REDUCE_ROWS : EPI_REDUCE_LOCAL;
     if (over_cols == 0 && over_rows == plan->rows.count)
-        return EPI_LEAVE_COLS;
-    return EPI_LEAVE_NONE;
+        return EPI_REDUCE_COLS;
+    return EPI_REDUCE_NONE;
 }
 
 /* Does the value lack rows, so that no row can store it? */
@@ -179,7 +179,7 @@ static bool lacks_rows(const shaper *s, int node) {
 /* A pass after the rows needs the value in memory. */
 static void keep_operand(shaper *s, int node) {
     epi_placement *stage = &s->plan->placement[node];
-    if (stage->after || stage->leave > EPI_LEAVE_LOCAL || s->g->nodes[node].op == EPI_OP_INPUT)
+    if (stage->after || stage->reduction > EPI_REDUCE_LOCAL || s->g->nodes[node].op == EPI_OP_INPUT)
         return;
     if (is_leaf(s, node) || lacks_rows(s, node))
         mark_before(s, node);
@@ -193,7 +193,7 @@ static void sort_node(shaper *s, int i) {
     bool late = false, reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
     for (int a = 0; a < epi_node_operands(n); a++) {
         const epi_placement *from = &s->plan->placement[n->arg[a]];
-        late |= !from->before && (from->after || from->leave > EPI_LEAVE_LOCAL);
+        late |= !from->before && (from->after || from->reduction > EPI_REDUCE_LOCAL);
     }
     epi_op_class cls = epi_ops[n->op].cls;
     bool has_row = epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
@@ -202,16 +202,16 @@ static void sort_node(shaper *s, int i) {
         mark_before(s, i);
         return;
     }
-    epi_leave leave = reduces && !late ? leave_of(s, n) : EPI_LEAVE_NONE;
-    if (reduces && leave != EPI_LEAVE_LOCAL && (s->needed[i] || stage->before)) {
+    epi_reduction reduction = reduces && !late ? reduction_of(s, n) : EPI_REDUCE_NONE;
+    if (reduces && reduction != EPI_REDUCE_LOCAL && (s->needed[i] || stage->before)) {
         mark_before(s, i);
-    } else if (late || (reduces && leave == EPI_LEAVE_NONE)) {
+    } else if (late || (reduces && reduction == EPI_REDUCE_NONE)) {
         stage->after = true;
         for (int a = 0; a < epi_node_operands(n); a++)
             keep_operand(s, n->arg[a]);
     } else {
         stage->tile = !is_leaf(s, i);
-        stage->leave = leave;
+        stage->reduction = reduction;
     }
 }
 
@@ -221,7 +221,7 @@ static void sort_outputs(shaper *s) {
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
         epi_placement *stage = &s->plan->placement[node];
-        if (stage->after || stage->leave > EPI_LEAVE_LOCAL)
+        if (stage->after || stage->reduction > EPI_REDUCE_LOCAL)
             continue;
         if (is_leaf(s, node))
             stage->tile = is_long(s, node);
@@ -239,7 +239,7 @@ static bool passes_long(const shaper *s, int i) {
     return is_long(s, i) || (epi_ops[n->op].cls == EPI_CLASS_REDUCE && is_long(s, n->arg[0]));
 }
 
-/* Sorts every value for this split; answers how often long values go through memory, -1: it cannot be. */
+/* Sorts every value for this split; returns how often long values go through memory, -1: it cannot be. */
 static int try_split(shaper *s, int columns, bool flat) {
     const epi_graph *g = s->g;
     epi_plan *plan = s->plan;
@@ -258,7 +258,7 @@ static int try_split(shaper *s, int columns, bool flat) {
     int cost = 0, work = 0;
     for (int i = 0; i < g->node_count; i++) {
         const epi_placement *stage = &plan->placement[i];
-        if (stage->before && stage->leave > EPI_LEAVE_LOCAL)
+        if (stage->before && stage->reduction > EPI_REDUCE_LOCAL)
             return -1;
         cost += passes_long(s, i);
         work += stage->tile;

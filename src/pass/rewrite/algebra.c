@@ -89,7 +89,7 @@ static void find_divisors(epi_facts *facts, bool *divisor) {
     for (int i = 0; i < facts->finished; i++) {
         if (!g->live[i] || g->nodes[i].op != EPI_OP_DIV)
             continue;
-        epi_form f = epi_flat_form(facts, g->nodes[i].arg[1]);
+        epi_monomial f = epi_flat_monomial(facts, g->nodes[i].arg[1]);
         for (int k = 0; k < f.count; k++)
             if (g->nodes[f.at[k].node].op == EPI_OP_INPUT)
                 divisor[g->nodes[f.at[k].node].tensor] = true;

@@ -34,7 +34,7 @@ typedef struct epi_algebra_choice {
 void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice, epi_graph *out,
                          epi_algebra_log *log);
 
-/* The rules: each notes by node what stands for it, where nothing does before, and answers how often.
+/* The rules: each notes by node what stands for it, where nothing does before, and returns how often.
  *
  * reorder.c: (x @ a) @ b with a and b of weights is x @ (a @ b) where that is less work. */
 int epi_reorder(epi_facts *facts, int *found);
@@ -47,7 +47,7 @@ int epi_unify(epi_facts *facts, const bool *cancels, epi_stand_in *operand);
 /* relocate.c: statistics that wait for a product, sum(u*(p @ q), X) with X an axis of q, are the sum of p
  * times sum(u*q, X), where that is a product that is at hand. Nodes are added to the graph of the facts,
  * which was finished before; found[s] is what stands for the statistic s, or EPI_NO_NODE. Both lists are by
- * node as they were before: which sums may be replaced, and which products are at hand. Answers how many it
+ * node as they were before: which sums may be replaced, and which products are at hand. Returns how many it
  * found. */
 int epi_relocate(epi_facts *facts, const bool *may, const bool *at_hand, int *found);
 

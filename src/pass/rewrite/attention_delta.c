@@ -9,8 +9,8 @@
  * or would be: a forward that is made again reads keys and values once, and gives the softmax's statistics as
  * well, which the gradients' kernels wait for. Where forward and backward are two programs, save.c has done
  * this. */
-#include "pass/analyse/form.h"
-#include "pass/place/cut_sites.h"
+#include "pass/analyse/monomial.h"
+#include "pass/place/placer.h"
 
 typedef struct delta {
     int weight, product; /* the factors: p, and dp; EPI_NO_NODE: it is no such sum */

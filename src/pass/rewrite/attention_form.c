@@ -21,8 +21,8 @@
  *
  * In the first two x is an element that gradients are made of. In the last one sum(w*z, S) is a value product
  * of the same weights and this is none: keys that all heads share, beside others. */
-#include "pass/analyse/form.h"
-#include "pass/place/cut_sites.h"
+#include "pass/analyse/monomial.h"
+#include "pass/place/placer.h"
 
 enum { MOST = 8, DEEP = 8 }; /* factors and differences of a weight; steps from a difference to a maximum */
 
@@ -46,7 +46,7 @@ typedef struct former {
     weight *weights;   /* by node: of a value product that is to be brought into the form */
     int *product;      /* by node: a value product that has it for its score, or EPI_NO_NODE */
     int *first;        /* by node: a sum that takes this value product's stream first, or EPI_NO_NODE; */
-    epi_axes *apart;   /* by node: of a product the axes that are summed over behind the others */
+    epi_axes *outer;   /* by node: of a product the axes that are summed over behind the others */
     bool *is_value;    /* by node: it is a value product */
     signed char *side; /* and which factor of what it sums is a sum itself, or -1 */
 } former;
@@ -81,7 +81,7 @@ static bool knows_row(const epi_graph *g, int node, int score, const epi_axes *s
     return false;
 }
 
-/* A factor of a weight that is an element, too, but has no scores in it: answers what is left of the weight,
+/* A factor of a weight that is an element, too, but has no scores in it: returns what is left of the weight,
  * or EPI_NO_NODE. */
 static int take_kept(const epi_graph *g, int node, const bool *inner, weight *w) {
     const epi_node *n = &g->nodes[node];
@@ -98,7 +98,7 @@ static int take_kept(const epi_graph *g, int node, const bool *inner, weight *w)
 
 /* Takes factors and differences that are one per row off a weight, and finds those that stay in its sum;
  * `inner` marks what scores are in, NULL: none stays. */
-static bool take_apart(const epi_graph *g, int node, const epi_axes *stream, const bool *inner, weight *w) {
+static bool split_weight(const epi_graph *g, int node, const epi_axes *stream, const bool *inner, weight *w) {
     *w = (weight){.shift = -1};
     while (w->factor_count < MOST) {
         const epi_node *n = &g->nodes[node];
@@ -207,7 +207,7 @@ static int make_product(former *f, int node) {
     for (int a = 0; a < 2 && n->op == EPI_OP_MATMUL; a++)
         arg[a] = f->value[n->arg[a]];
     arg[w->side] = keep_some(f, w, e);
-    int value = epi_graph_value(f->g, epi_graph_again(f->g, &bare, arg));
+    int value = epi_graph_value(f->g, epi_graph_rebuild(f->g, &bare, arg));
     bool shifted = w->shift >= 0; /* has what was added to the exponent been taken off again? */
     for (int i = 0; i < w->row_count && !epi_graph_failed(f->g); i++) {
         const epi_node *row = &f->in->nodes[w->rows[i]];
@@ -260,11 +260,11 @@ static int make_sums(former *f, int node) {
 }
 
 /* A product that has some of its axes summed over behind it. */
-static int make_apart(former *f, int node) {
+static int make_outer(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
-    epi_axes first = epi_axes_without(&n->over, &f->apart[node]);
+    epi_axes first = epi_axes_without(&n->over, &f->outer[node]);
     int value = epi_graph_contract(f->g, f->value[n->arg[0]], f->value[n->arg[1]], &first);
-    return named(f, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->apart[node]), n);
+    return named(f, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->outer[node]), n);
 }
 
 static int write_node(former *f, int node) {
@@ -275,8 +275,8 @@ static int write_node(former *f, int node) {
         return make_product(f, node);
     if (n->op == EPI_OP_LOGSUMEXP && of != EPI_NO_NODE && epi_axes_same_set(&n->over, &f->in->nodes[of].over))
         return make_logsumexp(f, n);
-    if (f->apart[node].count)
-        return make_apart(f, node);
+    if (f->outer[node].count)
+        return make_outer(f, node);
     if (f->first[node] != EPI_NO_NODE)
         return make_sums(f, node);
     const epi_node *top = n->op == EPI_OP_WHERE && epi_attention_is_guarded(f->in, node, n->arg[2])
@@ -311,7 +311,7 @@ static bool find_sums(former *f, int product, int weight, const bool *inner) {
 }
 
 /* Finds products of the value product's weight over more than its stream. */
-static void find_apart(former *f, int product, const epi_attention *a) {
+static void find_outer(former *f, int product, const epi_attention *a) {
     const epi_graph *g = f->in;
     epi_use_list uses = epi_graph_uses(g, a->sums[0].weight);
     f->is_value[product] = true;
@@ -319,7 +319,7 @@ static void find_apart(former *f, int product, const epi_attention *a) {
         const epi_node *n = uses.at[u].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[u].node];
         if (n && n->op == EPI_OP_MATMUL && n->over.count > a->stream.count &&
             epi_axes_include(&n->over, &a->stream))
-            f->apart[uses.at[u].node] = epi_axes_without(&n->over, &a->stream);
+            f->outer[uses.at[u].node] = epi_axes_without(&n->over, &a->stream);
     }
 }
 
@@ -338,25 +338,25 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_backend_limi
         if (!epi_attention_possible(limits, g, i, sizes) || !epi_attention_find(g, i, &a, inner, scratch) ||
             !epi_attention_allowed(limits, g, &a, sizes) || !epi_axes_size(&a.stream, spec->sizes))
             continue; /* of no keys at all a sum is 0, whatever it is divided by afterwards */
-        find_apart(f, i, &a);
-        w->found = take_apart(g, a.sums[0].weight, &a.stream, inner, w) && inner[w->score];
+        find_outer(f, i, &a);
+        w->found = split_weight(g, a.sums[0].weight, &a.stream, inner, w) && inner[w->score];
         if (w->found) {
             w->side = g->nodes[i].arg[1] == a.sums[0].weight;
             f->product[w->score] = i;
         }
-        any |= w->found || (a.top == EPI_NO_NODE && find_sums(f, i, a.sums[0].weight, inner));
+        any |= w->found || (a.row_max == EPI_NO_NODE && find_sums(f, i, a.sums[0].weight, inner));
     }
     for (int i = 0; i < g->node_count; i++) {
         if (f->is_value[i])
-            f->apart[i].count = 0;
-        any |= f->apart[i].count > 0;
+            f->outer[i].count = 0;
+        any |= f->outer[i].count > 0;
     }
     for (int i = 0; i < g->node_count && any; i++) { /* the sums beside them */
         const epi_node *n = &g->nodes[i];
         weight *w = &f->weights[i];
         if (!g->live[i] || n->op != EPI_OP_SUM)
             continue;
-        w->found = take_apart(g, n->arg[0], &n->over, NULL, w) && f->product[w->score] != EPI_NO_NODE &&
+        w->found = split_weight(g, n->arg[0], &n->over, NULL, w) && f->product[w->score] != EPI_NO_NODE &&
                    epi_axes_same_set(&g->nodes[f->product[w->score]].over, &n->over);
     }
     return any;
@@ -378,12 +378,12 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backen
                 .weights = epi_arena_alloc(arena, nodes * sizeof *f.weights),
                 .product = epi_arena_alloc(arena, nodes * sizeof *f.product),
                 .first = epi_arena_alloc(arena, nodes * sizeof *f.first),
-                .apart = epi_arena_alloc(arena, nodes * sizeof *f.apart),
+                .outer = epi_arena_alloc(arena, nodes * sizeof *f.outer),
                 .is_value = epi_arena_alloc(arena, nodes),
                 .side = epi_arena_alloc(arena, nodes)};
     bool *inner = epi_arena_alloc(arena, nodes);
     int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
-    if (!out || !f.value || !f.weights || !f.product || !f.first || !f.apart || !f.is_value || !f.side ||
+    if (!out || !f.value || !f.weights || !f.product || !f.first || !f.outer || !f.is_value || !f.side ||
         !inner || !scratch)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!find_weights(&f, spec, limits, inner, scratch))

@@ -27,7 +27,7 @@ typedef struct walk {
 
 /* Two forms that a product was written with. */
 typedef struct written {
-    epi_form side[2];
+    epi_monomial side[2];
 } written;
 
 static const epi_fact *fact(epi_facts *facts, int node) {
@@ -40,9 +40,9 @@ static int valued(epi_graph *g, int node) {
     return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, node);
 }
 
-int epi_normal_build(epi_facts *facts, const epi_form *f) {
-    epi_form sorted = {.number = 1};
-    return epi_flat_multiply(facts, &sorted, f, 1) ? valued(facts->g, epi_form_build(facts->g, &sorted))
+int epi_normal_build(epi_facts *facts, const epi_monomial *f) {
+    epi_monomial sorted = {.number = 1};
+    return epi_flat_multiply(facts, &sorted, f, 1) ? valued(facts->g, epi_monomial_build(facts->g, &sorted))
                                                    : EPI_NO_NODE;
 }
 
@@ -54,14 +54,14 @@ static bool is_sum(const epi_graph *g, int node) {
 
 /* The two operands that factors fall into. */
 typedef struct sides {
-    epi_form of[2];
+    epi_monomial of[2];
     epi_axes axes[2];
     int core[2]; /* nodes */
     int depth[2];
     bool acts[2]; /* it is not of weights alone */
 } sides;
 
-static void put(epi_facts *facts, sides *s, int side, epi_form_factor factor) {
+static void put(epi_facts *facts, sides *s, int side, epi_monomial_factor factor) {
     const epi_fact *f = fact(facts, factor.node);
     s->of[side].at[s->of[side].count++] = factor;
     s->depth[side] = f->depth > s->depth[side] ? f->depth : s->depth[side];
@@ -69,7 +69,7 @@ static void put(epi_facts *facts, sides *s, int side, epi_form_factor factor) {
 }
 
 /* The first pair that is a product over these axes, those of most axes first; false: there is none. */
-static bool find_cores(const epi_graph *g, const epi_form *f, const epi_axes *over, int *core) {
+static bool find_cores(const epi_graph *g, const epi_monomial *f, const epi_axes *over, int *core) {
     int most = 0;
     for (int i = 0; i < f->count; i++)
         for (int j = i + 1; j < f->count; j++) {
@@ -84,7 +84,7 @@ static bool find_cores(const epi_graph *g, const epi_form *f, const epi_axes *ov
 }
 
 /* The side of params alone, where this factor is one that is multiplied into it once and for all; or -1. */
-static int folding_side(epi_facts *facts, const sides *s, epi_form_factor factor) {
+static int folding_side(epi_facts *facts, const sides *s, epi_monomial_factor factor) {
     if (fact(facts, factor.node)->folds && fact(facts, factor.node)->params)
         for (int i = 0; i < 2; i++)
             if (s->acts[1 - i] && fact(facts, s->core[i])->params && !s->acts[i])
@@ -100,7 +100,7 @@ static bool is_to_stay(const epi_facts *facts, int node) {
 
 /* The side of a factor that both could take: where it is complete when that side's tile is on chip; where it
  * was written, if that is so of both, or if it is to stay; the side that is made later, if of neither. */
-static int choose_side(epi_facts *facts, const sides *s, epi_form_factor factor, const written *origin) {
+static int choose_side(epi_facts *facts, const sides *s, epi_monomial_factor factor, const written *origin) {
     int depth = fact(facts, factor.node)->depth;
     bool ok[2] = {depth < s->depth[0], depth < s->depth[1]}, stays = is_to_stay(facts, factor.node);
     bool second = s->depth[1] > s->depth[0] || (s->depth[1] == s->depth[0] && s->acts[1] && !s->acts[0]);
@@ -109,14 +109,14 @@ static int choose_side(epi_facts *facts, const sides *s, epi_form_factor factor,
     if ((ok[0] || stays) && origin) {
         bool home[2];
         for (int i = 0; i < 2; i++)
-            home[i] = epi_form_find(&origin->side[i], factor.node, factor.power) >= 0;
+            home[i] = epi_monomial_find(&origin->side[i], factor.node, factor.power) >= 0;
         if (home[0] != home[1])
-            return epi_form_find(&origin->side[home[1]], s->core[0], 1) < 0;
+            return epi_monomial_find(&origin->side[home[1]], s->core[0], 1) < 0;
     }
     return second;
 }
 
-static bool split(epi_facts *facts, const epi_form *f, const epi_axes *over, const written *origin,
+static bool split(epi_facts *facts, const epi_monomial *f, const epi_axes *over, const written *origin,
                   sides *s) {
     const epi_graph *g = facts->g;
     int core[2];
@@ -164,7 +164,7 @@ static int first_side(const sides *s, const written *origin) {
         for (int i = 0; i < 2; i++) {
             bool in[2];
             for (int k = 0; k < 2; k++)
-                in[k] = epi_form_find(&origin->side[k], s->core[i], 1) >= 0;
+                in[k] = epi_monomial_find(&origin->side[k], s->core[i], 1) >= 0;
             if (in[0] != in[1])
                 return in[0] ? i : 1 - i;
         }
@@ -176,7 +176,7 @@ static int first_side(const sides *s, const written *origin) {
 /* ---- sums over axes ---- */
 
 /* Does the factor go past the product? */
-static bool leaves(epi_facts *facts, int node, const epi_form *inside) {
+static bool leaves(epi_facts *facts, int node, const epi_monomial *inside) {
     const epi_graph *g = facts->g;
     const epi_fact *v = fact(facts, node);
     if (v->weights)
@@ -188,11 +188,11 @@ static bool leaves(epi_facts *facts, int node, const epi_form *inside) {
     return true;
 }
 
-static epi_form sum_of(epi_facts *facts, const epi_form *f, const epi_axes *over, const written *origin,
-                       bool may_cancel);
+static epi_monomial sum_of(epi_facts *facts, const epi_monomial *f, const epi_axes *over,
+                           const written *origin, bool may_cancel);
 
 /* The only factor that is a sum of terms, or -1. */
-static int only_sum(const epi_graph *g, const epi_form *f) {
+static int only_sum(const epi_graph *g, const epi_monomial *f) {
     int found = -1;
     for (int i = 0; i < f->count; i++)
         if (f->at[i].power == 1 && is_sum(g, f->at[i].node) && !g->nodes[f->at[i].node].has_stored) {
@@ -205,19 +205,20 @@ static int only_sum(const epi_graph *g, const epi_form *f) {
 
 /* sum(x - mean(x, X), X) is 0, and so is sum(p*(d - sum(p*d))) for a softmax p: takes a sum inside apart, and
  * keeps that if terms vanish. */
-static bool cancel_terms(epi_facts *facts, const epi_form *inside, const epi_axes *over, epi_form *out) {
+static bool cancel_terms(epi_facts *facts, const epi_monomial *inside, const epi_axes *over,
+                         epi_monomial *out) {
     int at = only_sum(facts->g, inside);
     if (at < 0 || (inside->count > 1 && facts->g->nodes[inside->at[at].node].axes.count < 2))
         return false;
-    epi_form terms[EPI_MOST_TERMS], rest = *inside;
+    epi_monomial terms[EPI_MOST_TERMS], rest = *inside;
     int count = epi_flat_terms(facts, inside->at[at].node, terms), all = 0;
-    epi_form sums[2 * EPI_MOST_TERMS];
-    epi_form_drop(&rest, at);
+    epi_monomial sums[2 * EPI_MOST_TERMS];
+    epi_monomial_drop(&rest, at);
     for (int i = 0; i < count && !epi_graph_failed(facts->g); i++) {
-        epi_form more[EPI_MOST_TERMS];
+        epi_monomial more[EPI_MOST_TERMS];
         if (!epi_flat_multiply(facts, &terms[i], &rest, 1))
             return false;
-        epi_form sum = sum_of(facts, &terms[i], over, NULL, false);
+        epi_monomial sum = sum_of(facts, &terms[i], over, NULL, false);
         int value = epi_normal_build(facts, &sum),
             n = value == EPI_NO_NODE ? 0 : epi_flat_terms(facts, value, more);
         if (!n || all + n > 2 * EPI_MOST_TERMS)
@@ -230,7 +231,7 @@ static bool cancel_terms(epi_facts *facts, const epi_form *inside, const epi_axe
         double number = sums[i].number;
         bool first = true;
         for (int j = 0; j < all; j++)
-            if (j != i && epi_forms_match(&sums[i], &sums[j])) {
+            if (j != i && epi_monomials_match(&sums[i], &sums[j])) {
                 number += sums[j].number;
                 first &= j > i;
             }
@@ -243,13 +244,13 @@ static bool cancel_terms(epi_facts *facts, const epi_form *inside, const epi_axe
 }
 
 /* Takes out the factors that lack the axes, as far as they go, and axes that no factor has. */
-static bool take_out(epi_facts *facts, const written *origin, epi_form *inside, epi_form *outside,
+static bool take_out(epi_facts *facts, const written *origin, epi_monomial *inside, epi_monomial *outside,
                      epi_axes *over) {
     epi_graph *g = facts->g;
     sides s;
     if (split(facts, inside, over, origin, &s))
         for (int i = 0; i < outside->count; i++) {
-            epi_form_factor v = outside->at[i];
+            epi_monomial_factor v = outside->at[i];
             if (!g->nodes[v.node].axes.count || inside->count == EPI_MOST_FACTORS)
                 continue;
             if (!facts->no_delay && leaves(facts, v.node, inside)) {
@@ -257,7 +258,7 @@ static bool take_out(epi_facts *facts, const written *origin, epi_form *inside, 
                 continue;
             }
             inside->at[inside->count++] = v;
-            epi_form_drop(outside, i--);
+            epi_monomial_drop(outside, i--);
         }
     for (int i = 0; i < over->count && !epi_graph_failed(g); i++) {
         bool found = false;
@@ -265,7 +266,7 @@ static bool take_out(epi_facts *facts, const written *origin, epi_form *inside, 
             found |= epi_axes_find(&g->nodes[inside->at[j].node].axes, over->at[i]) >= 0;
         if (found)
             continue;
-        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, over->at[i]), 1);
+        epi_monomial size = epi_monomial_of(g, epi_graph_leaf(g, EPI_OP_SIZE, over->at[i]), 1);
         if (!epi_flat_multiply(facts, outside, &size, 1))
             return false;
         epi_axes_remove(over, i--);
@@ -284,7 +285,8 @@ static int as_operand(epi_facts *facts, int node) {
 }
 
 /* The sum of factors of which all belong inside. */
-static int sum_inside(epi_facts *facts, const epi_form *inside, const epi_axes *over, const written *origin) {
+static int sum_inside(epi_facts *facts, const epi_monomial *inside, const epi_axes *over,
+                      const written *origin) {
     epi_graph *g = facts->g;
     const epi_node one = g->nodes[inside->at[0].node];
     if (inside->count == 1 && inside->at[0].power == 1 && one.op == EPI_OP_SUM &&
@@ -302,20 +304,20 @@ static int sum_inside(epi_facts *facts, const epi_form *inside, const epi_axes *
     return epi_graph_failed(g) ? EPI_NO_NODE : valued(g, epi_graph_contract(g, a, b, over));
 }
 
-static epi_form sum_of(epi_facts *facts, const epi_form *f, const epi_axes *along, const written *origin,
-                       bool may_cancel) {
+static epi_monomial sum_of(epi_facts *facts, const epi_monomial *f, const epi_axes *along,
+                           const written *origin, bool may_cancel) {
     epi_graph *g = facts->g;
-    epi_form outside, core, inside = epi_form_having(g, f, along, &outside);
+    epi_monomial outside, core, inside = epi_monomial_having(g, f, along, &outside);
     epi_axes over = *along;
     if (f->number == 0 && facts->free)
-        return (epi_form){.number = 0};
+        return (epi_monomial){.number = 0};
     bool ok = take_out(facts, origin, &inside, &outside, &over);
     if (ok && over.count) {
         if (!may_cancel || !cancel_terms(facts, &inside, &over, &core)) {
             int value = sum_inside(facts, &inside, &over, origin);
             if (value == EPI_NO_NODE)
-                return (epi_form){.number = 0};
-            core = epi_form_of(g, value, 1);
+                return (epi_monomial){.number = 0};
+            core = epi_monomial_of(g, value, 1);
         }
         ok = epi_flat_multiply(facts, &outside, &core, 1);
     } else if (ok) {
@@ -323,17 +325,18 @@ static epi_form sum_of(epi_facts *facts, const epi_form *f, const epi_axes *alon
     }
     if (ok || epi_graph_failed(g))
         return outside;
-    return epi_form_of(g, valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_normal_build(facts, f), along)), 1);
+    return epi_monomial_of(g, valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_normal_build(facts, f), along)),
+                           1);
 }
 
-epi_form epi_normal_sum(epi_facts *facts, const epi_form *f, const epi_axes *over) {
+epi_monomial epi_normal_sum(epi_facts *facts, const epi_monomial *f, const epi_axes *over) {
     return sum_of(facts, f, over, NULL, true);
 }
 
 /* ---- one node ---- */
 
-static epi_form form_at(walk *w, int node) {
-    return epi_flat_form(w->facts, w->memo[node]);
+static epi_monomial monomial_at(walk *w, int node) {
+    return epi_flat_monomial(w->facts, w->memo[node]);
 }
 
 /* An operand with all the axes it had. */
@@ -349,31 +352,31 @@ static int rebuild(walk *w, const epi_node *n) {
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] != EPI_NO_NODE && cls == EPI_CLASS_MAP ? w->memo[n->arg[a]] : operand(w, n, a);
     if (cls == EPI_CLASS_LEAF)
-        return epi_graph_again(w->g, n, arg);
+        return epi_graph_rebuild(w->g, n, arg);
     return epi_graph_apply(w->g, n->op, arg, &n->over); /* gradients are taken already: none is fixed */
 }
 
 /* x*sigmoid(x) is silu(x), as it may be written elsewhere: then both are one value. */
-static void find_silu(epi_facts *facts, epi_form *f) {
+static void find_silu(epi_facts *facts, epi_monomial *f) {
     for (int i = 0; i < f->count && !epi_graph_failed(facts->g); i++) {
         const epi_node n = facts->g->nodes[f->at[i].node];
         if (n.op != EPI_OP_SIGMOID || f->at[i].power < 1 || n.has_stored)
             continue;
-        epi_form x = epi_flat_form(facts, n.arg[0]), rest = *f;
+        epi_monomial x = epi_flat_monomial(facts, n.arg[0]), rest = *f;
         bool all = x.count > 0 && x.number == 1;
         for (int k = 0; k < x.count && all; k++) {
-            int at = epi_form_find(&rest, x.at[k].node, x.at[k].power);
+            int at = epi_monomial_find(&rest, x.at[k].node, x.at[k].power);
             all = at >= 0 && abs(rest.at[at].power) >= abs(x.at[k].power);
             if (all && (rest.at[at].power -= x.at[k].power) == 0)
-                epi_form_drop(&rest, at);
+                epi_monomial_drop(&rest, at);
         }
         if (!all)
             continue;
-        int at = epi_form_find(&rest, f->at[i].node, 1);
-        epi_form silu =
-            epi_form_of(facts->g, valued(facts->g, epi_graph_map1(facts->g, EPI_OP_SILU, n.arg[0])), 1);
+        int at = epi_monomial_find(&rest, f->at[i].node, 1);
+        epi_monomial silu =
+            epi_monomial_of(facts->g, valued(facts->g, epi_graph_map1(facts->g, EPI_OP_SILU, n.arg[0])), 1);
         if (--rest.at[at].power == 0)
-            epi_form_drop(&rest, at);
+            epi_monomial_drop(&rest, at);
         if (epi_graph_failed(facts->g) || !epi_flat_multiply(facts, &rest, &silu, 1))
             return;
         *f = rest;
@@ -384,26 +387,26 @@ static void find_silu(epi_facts *facts, epi_form *f) {
 static int multiplied(walk *w, const epi_node *n) {
     if (n->exact) /* as it is written */
         return rebuild(w, n);
-    epi_form f = form_at(w, n->arg[0]), by = {.number = -1};
+    epi_monomial f = monomial_at(w, n->arg[0]), by = {.number = -1};
     if (n->op != EPI_OP_NEG)
-        by = form_at(w, n->arg[1]);
+        by = monomial_at(w, n->arg[1]);
     if (!epi_flat_multiply(w->facts, &f, &by, n->op == EPI_OP_DIV ? -1 : 1) || epi_flat_is_steep(w->g, &f))
         return rebuild(w, n);
     find_silu(w->facts, &f);
     return epi_normal_build(w->facts, &f);
 }
 
-static int pick_joins(walk *w, epi_form *terms, int count);
+static int pick_joins(walk *w, epi_monomial *terms, int count);
 
 static int added(walk *w, const epi_node *n) {
-    epi_form terms[2 * EPI_MOST_TERMS];
+    epi_monomial terms[2 * EPI_MOST_TERMS];
     int count[2];
     for (int a = 0, at = 0; a < 2; a++) {
         int value = w->memo[n->arg[a]];
         const epi_fact *f = fact(w->facts, value);
         count[a] = f->keep ? 1 : epi_flat_terms(w->facts, value, terms + at);
         if (f->keep)
-            terms[at] = epi_form_of(w->g, value, 1);
+            terms[at] = epi_monomial_of(w->g, value, 1);
         for (int i = at; i < at + count[a] && a && n->op == EPI_OP_SUB; i++)
             terms[i].number = -terms[i].number;
         at += count[a];
@@ -411,29 +414,31 @@ static int added(walk *w, const epi_node *n) {
     if (!count[0] || !count[1] || count[0] + count[1] > EPI_MOST_TERMS)
         return rebuild(w, n);
     int all = pick_joins(w, terms, count[0] + count[1]);
-    epi_form sum = epi_flat_add(w->facts, terms, all);
+    epi_monomial sum = epi_flat_add(w->facts, terms, all);
     return epi_normal_build(w->facts, &sum);
 }
 
-/* join(a, b) + join(c, d) is join(a + c, b + d). Answers how many terms are left. */
-static int pick_joins(walk *w, epi_form *terms, int count) {
+/* join(a, b) + join(c, d) is join(a + c, b + d). Returns how many terms are left. */
+static int pick_joins(walk *w, epi_monomial *terms, int count) {
     epi_graph *g = w->g;
     for (int i = 0; i < count; i++)
         for (int j = i + 1; j < count && !epi_graph_failed(g); j++) {
-            if (!epi_forms_join(g, &terms[i], &terms[j]))
+            if (!epi_monomials_join(g, &terms[i], &terms[j]))
                 continue;
             const epi_node a = g->nodes[terms[i].at[0].node], b = g->nodes[terms[j].at[0].node];
             int half[2];
             for (int k = 0; k < 2; k++) {
-                epi_form both[2] = {epi_flat_form(w->facts, a.arg[k]), epi_flat_form(w->facts, b.arg[k])};
-                epi_form sum = epi_flat_add(w->facts, both, 2);
+                epi_monomial both[2] = {epi_flat_monomial(w->facts, a.arg[k]),
+                                        epi_flat_monomial(w->facts, b.arg[k])};
+                epi_monomial sum = epi_flat_add(w->facts, both, 2);
                 half[k] = epi_normal_build(w->facts, &sum);
                 if (half[k] != EPI_NO_NODE)
                     half[k] = epi_graph_complete(g, half[k], &g->nodes[a.arg[k]].axes);
             }
             if (epi_graph_failed(g))
                 return count;
-            terms[i] = epi_form_of(g, valued(g, epi_graph_join(g, a.op, half[0], half[1], a.over.at[0])), 1);
+            terms[i] =
+                epi_monomial_of(g, valued(g, epi_graph_join(g, a.op, half[0], half[1], a.over.at[0])), 1);
             terms[j--] = terms[--count];
         }
     return count;
@@ -455,14 +460,14 @@ static const epi_stand_in *operand_for(const walk *w, const epi_node *n, int arg
 
 /* The operand `arg` of the product that a node is, or sums: another value, if one stands for it up to vectors
  * that lack the axes of the sum. Then *by is divided by these. */
-static int replaced(walk *w, const epi_node *n, const epi_node *of, int a, epi_form *by, bool *any) {
+static int replaced(walk *w, const epi_node *n, const epi_node *of, int a, epi_monomial *by, bool *any) {
     const epi_stand_in *o = operand_for(w, n, of->arg[a]);
-    epi_form others, inside = {.count = 0}, over = {.number = 1};
+    epi_monomial others, inside = {.count = 0}, over = {.number = 1};
     if (o)
-        inside = epi_form_having(w->in, &o->by, &n->over, &others);
+        inside = epi_monomial_having(w->in, &o->by, &n->over, &others);
     bool ok = o && !inside.count;
     for (int i = 0; ok && i < o->by.count; i++) {
-        epi_form v = form_at(w, o->by.at[i].node);
+        epi_monomial v = monomial_at(w, o->by.at[i].node);
         for (int k = o->by.at[i].power; k && ok; k += k > 0 ? -1 : 1)
             ok = epi_flat_multiply(w->facts, &over, &v, k > 0 ? -1 : 1);
     }
@@ -477,7 +482,7 @@ static int replaced(walk *w, const epi_node *n, const epi_node *of, int a, epi_f
 static int summed_with(walk *w, const epi_node *n) {
     epi_graph *g = w->g;
     const epi_node *of = product_of(w, n);
-    epi_form by = {.number = 1};
+    epi_monomial by = {.number = 1};
     bool any = false;
     if (!of)
         return EPI_NO_NODE;
@@ -489,12 +494,12 @@ static int summed_with(walk *w, const epi_node *n) {
                   : epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map2(g, EPI_OP_MUL, a, b), &n->over);
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
-    epi_form core = epi_form_of(g, epi_graph_value(g, sum), 1);
+    epi_monomial core = epi_monomial_of(g, epi_graph_value(g, sum), 1);
     return epi_flat_multiply(w->facts, &by, &core, 1) ? epi_normal_build(w->facts, &by) : EPI_NO_NODE;
 }
 
 static int summed(walk *w, const epi_node *n) {
-    epi_form f = form_at(w, n->arg[0]);
+    epi_monomial f = monomial_at(w, n->arg[0]);
     written origin;
     const epi_node *of = &w->in->nodes[n->arg[0]];
     bool two = of->op == EPI_OP_MUL;
@@ -502,22 +507,22 @@ static int summed(walk *w, const epi_node *n) {
     if (value != EPI_NO_NODE || epi_graph_failed(w->g))
         return value;
     for (int a = 0; a < 2 && two; a++)
-        origin.side[a] = form_at(w, of->arg[a]);
-    epi_form sum = sum_of(w->facts, &f, &n->over, two ? &origin : NULL, true);
+        origin.side[a] = monomial_at(w, of->arg[a]);
+    epi_monomial sum = sum_of(w->facts, &f, &n->over, two ? &origin : NULL, true);
     if (n->op == EPI_OP_MEAN && !epi_flat_over_sizes(w->facts, &sum, &n->over))
         return rebuild(w, n);
     return epi_normal_build(w->facts, &sum);
 }
 
 static int contracted(walk *w, const epi_node *n) {
-    written origin = {{form_at(w, n->arg[0]), form_at(w, n->arg[1])}};
-    epi_form f = origin.side[0];
+    written origin = {{monomial_at(w, n->arg[0]), monomial_at(w, n->arg[1])}};
+    epi_monomial f = origin.side[0];
     int value = summed_with(w, n);
     if (value != EPI_NO_NODE || epi_graph_failed(w->g))
         return value;
     if (!epi_flat_multiply(w->facts, &f, &origin.side[1], 1))
         return rebuild(w, n);
-    epi_form sum = sum_of(w->facts, &f, &n->over, &origin, true);
+    epi_monomial sum = sum_of(w->facts, &f, &n->over, &origin, true);
     return epi_normal_build(w->facts, &sum);
 }
 
@@ -525,7 +530,7 @@ static int contracted(walk *w, const epi_node *n) {
 static int one_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
     epi_graph *g = facts->g;
     epi_axes over = {1, {axis}};
-    epi_form f = epi_flat_form(facts, node), rest, own = epi_form_having(g, &f, &over, &rest);
+    epi_monomial f = epi_flat_monomial(facts, node), rest, own = epi_monomial_having(g, &f, &over, &rest);
     bool pairs = epi_ops[op].pairs, second = epi_ops[op].second;
     int value = epi_normal_build(facts, &own);
     if (value == EPI_NO_NODE)
@@ -537,7 +542,7 @@ static int one_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
         value = of.arg[second];
     else
         value = valued(g, epi_graph_split(g, op, value, axis));
-    epi_form part = value == EPI_NO_NODE ? rest : epi_flat_form(facts, value);
+    epi_monomial part = value == EPI_NO_NODE ? rest : epi_flat_monomial(facts, value);
     return epi_flat_multiply(facts, &rest, &part, 1) ? epi_normal_build(facts, &rest)
                                                      : valued(g, epi_graph_split(g, op, node, axis));
 }
@@ -554,15 +559,15 @@ static int taken_apart(walk *w, const epi_node *n) {
 static int both_halves(epi_facts *facts, epi_op op, int a, int b, epi_axis axis) {
     epi_graph *g = facts->g;
     epi_axis half = {axis.dim, (int16_t)(axis.shift - 1)};
-    epi_form f[2] = {epi_flat_form(facts, a), epi_flat_form(facts, b)}, rest = {.number = 1};
+    epi_monomial f[2] = {epi_flat_monomial(facts, a), epi_flat_monomial(facts, b)}, rest = {.number = 1};
     int part[2];
     for (int i = 0; i < f[0].count; i++) {
-        int other = epi_form_find_factor(&f[1], f[0].at[i]);
+        int other = epi_monomial_find_factor(&f[1], f[0].at[i]);
         if (other < 0 || epi_axes_find(&g->nodes[f[0].at[i].node].axes, half) >= 0)
             continue;
         rest.at[rest.count++] = f[0].at[i];
-        epi_form_drop(&f[1], other);
-        epi_form_drop(&f[0], i--);
+        epi_monomial_drop(&f[1], other);
+        epi_monomial_drop(&f[0], i--);
     }
     if (f[0].number == f[1].number && f[0].number != 0) {
         rest.number = f[0].number;
@@ -581,7 +586,7 @@ static int both_halves(epi_facts *facts, epi_op op, int a, int b, epi_axis axis)
         value = x.arg[0];
     else
         value = valued(g, epi_graph_join(g, op, part[0], part[1], axis));
-    epi_form whole = value == EPI_NO_NODE ? rest : epi_flat_form(facts, value);
+    epi_monomial whole = value == EPI_NO_NODE ? rest : epi_flat_monomial(facts, value);
     return epi_flat_multiply(facts, &rest, &whole, 1) ? epi_normal_build(facts, &rest)
                                                       : valued(g, epi_graph_join(g, op, a, b, axis));
 }
@@ -597,7 +602,7 @@ static int put_together(walk *w, const epi_node *n) {
 /* An axis under another name: vectors that have it are renamed by themselves, so that they can go on. */
 static int renamed(walk *w, const epi_node *n) {
     epi_graph *g = w->g;
-    epi_form f = form_at(w, n->arg[0]), rest = {.number = f.number}, whole = {.number = 1};
+    epi_monomial f = monomial_at(w, n->arg[0]), rest = {.number = f.number}, whole = {.number = 1};
     int most = 0;
     epi_axes from = {1, {n->over.at[0]}};
     for (int i = 0; i < f.count; i++)
@@ -607,16 +612,17 @@ static int renamed(walk *w, const epi_node *n) {
     for (int i = 0; i < f.count && !epi_graph_failed(g); i++) {
         const epi_axes *axes = &g->nodes[f.at[i].node].axes;
         bool alone = axes->count < most && epi_axes_find(axes, from.at[0]) >= 0;
-        epi_form *to = alone ? &rest : &whole;
+        epi_monomial *to = alone ? &rest : &whole;
         int node = f.at[i].node;
         if (alone)
             node = valued(g, epi_graph_rename(g, node, n->over.at[0], n->over.at[1]));
-        to->at[to->count++] = (epi_form_factor){node, f.at[i].power};
+        to->at[to->count++] = (epi_monomial_factor){node, f.at[i].power};
     }
     int value = epi_normal_build(w->facts, &whole);
     if (value == EPI_NO_NODE || epi_axes_find(&g->nodes[value].axes, from.at[0]) < 0)
         return epi_graph_failed(g) ? EPI_NO_NODE : rebuild(w, n);
-    epi_form core = epi_form_of(g, valued(g, epi_graph_rename(g, value, n->over.at[0], n->over.at[1])), 1);
+    epi_monomial core =
+        epi_monomial_of(g, valued(g, epi_graph_rename(g, value, n->over.at[0], n->over.at[1])), 1);
     return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_normal_build(w->facts, &rest) : rebuild(w, n);
 }
 
@@ -625,14 +631,14 @@ static int renamed(walk *w, const epi_node *n) {
  * logits that a loss picks one of, and the picked ones are of those that are stored anyway. */
 static int gathered(walk *w, const epi_node *n) {
     epi_graph *g = w->g;
-    epi_form f = form_at(w, n->arg[0]), rest, own = epi_form_having(g, &f, &n->over, &rest);
+    epi_monomial f = monomial_at(w, n->arg[0]), rest, own = epi_monomial_having(g, &f, &n->over, &rest);
     if (!own.count || !rest.count || w->in->nodes[n->arg[1]].op != EPI_OP_INPUT)
         return rebuild(w, n);
     int value = epi_normal_build(w->facts, &own);
     if (value != EPI_NO_NODE)
         value = valued(
             g, epi_graph_move(g, EPI_OP_GATHER, value, w->memo[n->arg[1]], EPI_NO_NODE, n->over.at[0]));
-    epi_form core = value == EPI_NO_NODE ? rest : epi_form_of(g, value, 1);
+    epi_monomial core = value == EPI_NO_NODE ? rest : epi_monomial_of(g, value, 1);
     return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_normal_build(w->facts, &rest) : rebuild(w, n);
 }
 
@@ -672,9 +678,9 @@ static void keep_words(walk *w, const epi_node *n, int value) {
     to->name = to->name ? to->name : n->name;
     epi_graph_store_as(w->g, value, n);
     if (n->has_stored && epi_fact_of(w->facts, value))
-        w->facts->at[value].form = NULL;
+        w->facts->at[value].monomial = NULL;
     to->saving = to->saving ? to->saving : n->saving;
-    to->whole |= n->whole;
+    to->opaque |= n->opaque;
     to->exact |= n->exact && to->op == EPI_OP_DIV;
 }
 
@@ -685,7 +691,7 @@ static void rewrite(walk *w, int node) {
     if (instead != EPI_NO_NODE)
         value = w->memo[instead];
     else if (n->op == EPI_OP_INPUT)
-        value = epi_graph_again(w->g, n, n->arg);
+        value = epi_graph_rebuild(w->g, n, n->arg);
     else
         value = rewritten(w, n);
     w->memo[node] = value = valued(w->g, value);

@@ -10,7 +10,7 @@
  * may depend on such a product. */
 typedef struct epi_stand_in {
     int node; /* EPI_NO_NODE: there is none */
-    epi_form by;
+    epi_monomial by;
     bool sums; /* also where a product with the operand is summed otherwise: sum(u*x, X) */
 } epi_stand_in;
 
@@ -36,9 +36,9 @@ int *epi_list_needed(epi_arena *arena, const epi_graph *in, int count, epi_needs
                      int *listed);
 
 /* The sum of a product over axes in the normal form. */
-epi_form epi_normal_sum(epi_facts *facts, const epi_form *f, const epi_axes *over);
+epi_monomial epi_normal_sum(epi_facts *facts, const epi_monomial *f, const epi_axes *over);
 
 /* A product as a node, its factors in one order. */
-int epi_normal_build(epi_facts *facts, const epi_form *f);
+int epi_normal_build(epi_facts *facts, const epi_monomial *f);
 
 #endif

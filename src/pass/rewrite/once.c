@@ -188,7 +188,7 @@ static int copy_asked(writer *w, const epi_node *n) {
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : as_asked(w, n->arg[a]);
     w->g->place = n->place;
-    return epi_graph_value(w->g, epi_graph_again(w->g, n, arg));
+    return epi_graph_value(w->g, epi_graph_rebuild(w->g, n, arg));
 }
 
 /* Has the node an operand that those who ask see otherwise? */
@@ -273,7 +273,7 @@ static bool makes_once(const search *s, const bool *asks, const epi_plan *plan) 
         for (int at = s->of[i]; at != EPI_NO_NODE && s->g->live[i]; at = s->of[at])
             extreme |= s->once[at];
         all = (!s->once[i] && !asks[i] && !extreme) || is_on_tile(plan, i);
-        all &= !extreme || plan->placement[i].leave == EPI_LEAVE_LOCAL;
+        all &= !extreme || plan->placement[i].reduction == EPI_REDUCE_LOCAL;
     }
     return all;
 }

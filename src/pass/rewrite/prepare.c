@@ -80,7 +80,7 @@ static bool is_worth_it(chooser *c, int node) {
     return !views && (!maps || epi_feeds_product(g, node)) && made <= of;
 }
 
-/* Answers how many values are prepared. */
+/* Returns how many values are prepared. */
 static int choose(chooser *c) {
     const epi_graph *g = c->g;
     int count = 0;

@@ -16,7 +16,7 @@
 /* A product that is at hand: sum(inside, over) times outside. */
 typedef struct hand {
     int product, next; /* the next one in its bucket, or -1 */
-    epi_form inside, outside;
+    epi_monomial inside, outside;
 } hand;
 
 typedef struct search {
@@ -31,15 +31,15 @@ typedef struct search {
 /* ---- products at hand ---- */
 
 /* The same for the same factors in any order. */
-static int bucket_of(const search *s, const epi_form *inside) {
+static int bucket_of(const search *s, const epi_monomial *inside) {
     uint64_t sum = 0;
     for (int i = 0; i < inside->count; i++)
         sum += epi_factor_hash(inside->at[i]);
     return (int)(sum & (uint64_t)(s->bucket_count - 1));
 }
 
-static epi_form product_form(search *s, const epi_node *n, bool *ok) {
-    epi_form f = epi_flat_form(s->facts, n->arg[0]), by = epi_flat_form(s->facts, n->arg[1]);
+static epi_monomial product_form(search *s, const epi_node *n, bool *ok) {
+    epi_monomial f = epi_flat_monomial(s->facts, n->arg[0]), by = epi_flat_monomial(s->facts, n->arg[1]);
     *ok = epi_flat_multiply(s->facts, &f, &by, 1);
     return f;
 }
@@ -47,21 +47,21 @@ static epi_form product_form(search *s, const epi_node *n, bool *ok) {
 static void add_hand(search *s, int product) {
     const epi_node n = s->g->nodes[product];
     bool ok;
-    epi_form all = product_form(s, &n, &ok);
+    epi_monomial all = product_form(s, &n, &ok);
     if (!ok || all.number == 0)
         return;
     hand *h = &s->hands[s->hand_count];
     *h = (hand){.product = product};
-    h->inside = epi_form_having(s->g, &all, &n.over, &h->outside);
+    h->inside = epi_monomial_having(s->g, &all, &n.over, &h->outside);
     int *bucket = &s->bucket[bucket_of(s, &h->inside)];
     h->next = *bucket;
     *bucket = s->hand_count++;
 }
 
-static const hand *find_hand(const search *s, const epi_form *inside, const epi_axes *over) {
+static const hand *find_hand(const search *s, const epi_monomial *inside, const epi_axes *over) {
     for (int i = s->bucket[bucket_of(s, inside)]; i >= 0; i = s->hands[i].next)
         if (epi_axes_same_set(&s->g->nodes[s->hands[i].product].over, over) &&
-            epi_forms_match(&s->hands[i].inside, inside))
+            epi_monomials_match(&s->hands[i].inside, inside))
             return &s->hands[i];
     return NULL;
 }
@@ -93,7 +93,7 @@ static bool has_all(const epi_graph *g, int node, const epi_axes *axes) {
 
 /* The only product among the factors that has all of these axes, with X in one operand alone: which factor,
  * or -1. *side is that operand. */
-static int only_product(const epi_graph *g, const epi_form *f, const epi_axes *over, int *side) {
+static int only_product(const epi_graph *g, const epi_monomial *f, const epi_axes *over, int *side) {
     int found = -1;
     for (int i = 0; i < f->count; i++)
         if (g->nodes[f->at[i].node].op == EPI_OP_MATMUL && !g->nodes[f->at[i].node].has_stored &&
@@ -110,20 +110,20 @@ static int only_product(const epi_graph *g, const epi_form *f, const epi_axes *o
                                                                                                       : -1;
 }
 
-static epi_form without_factor(const epi_form *f, int at) {
-    epi_form out = *f;
-    epi_form_drop(&out, at);
+static epi_monomial without_factor(const epi_monomial *f, int at) {
+    epi_monomial out = *f;
+    epi_monomial_drop(&out, at);
     return out;
 }
 
 /* The operand of the product that lacks X: as it is, but for vectors that go out of its sum. */
-static epi_form outer_operand(search *s, int node, const epi_axes *summed) {
-    epi_form f = epi_flat_form(s->facts, node), others;
-    epi_form_having(s->g, &f, summed, &others);
-    return others.count || others.number != 1 ? f : epi_form_of(s->g, node, 1);
+static epi_monomial outer_operand(search *s, int node, const epi_axes *summed) {
+    epi_monomial f = epi_flat_monomial(s->facts, node), others;
+    epi_monomial_having(s->g, &f, summed, &others);
+    return others.count || others.number != 1 ? f : epi_monomial_of(s->g, node, 1);
 }
 
-static bool of_weights(search *s, const epi_form *f) {
+static bool of_weights(search *s, const epi_monomial *f) {
     bool all = true;
     for (int i = 0; i < f->count && all; i++) {
         const epi_fact *fact = epi_fact_of(s->facts, f->at[i].node);
@@ -133,65 +133,65 @@ static bool of_weights(search *s, const epi_form *f) {
 }
 
 /* Has a factor one of these axes? */
-static bool has_any(const epi_graph *g, const epi_form *f, const epi_axes *axes) {
-    epi_form others;
-    return epi_form_having(g, f, axes, &others).count > 0;
+static bool has_any(const epi_graph *g, const epi_monomial *f, const epi_axes *axes) {
+    epi_monomial others;
+    return epi_monomial_having(g, f, axes, &others).count > 0;
 }
 
 /* rest*term summed over X, as a sum over what the term's product sums over; false: the inner sum is neither
  * at hand nor of weights alone. */
-static bool relocate_term(search *s, const epi_form *rest, const epi_form *term, const epi_axes *over,
-                          epi_form *out) {
+static bool relocate_term(search *s, const epi_monomial *rest, const epi_monomial *term, const epi_axes *over,
+                          epi_monomial *out) {
     epi_facts *facts = s->facts;
     epi_graph *g = s->g;
     int side, at = only_product(g, term, over, &side);
     if (at < 0)
         return false;
     const epi_node product = g->nodes[term->at[at].node];
-    epi_form whole = *rest, others = without_factor(term, at), outer;
+    epi_monomial whole = *rest, others = without_factor(term, at), outer;
     if (has_any(g, rest, &product.over) || has_any(g, &others, &product.over))
         return false; /* what the product sums over is another axis there than around it */
-    epi_form q = epi_flat_form(facts, product.arg[side]);
-    epi_form p = outer_operand(s, product.arg[1 - side], &product.over);
+    epi_monomial q = epi_flat_monomial(facts, product.arg[side]);
+    epi_monomial p = outer_operand(s, product.arg[1 - side], &product.over);
     if (!epi_flat_multiply(facts, &whole, &others, 1) || !epi_flat_multiply(facts, &whole, &q, 1))
         return false;
-    epi_form inner = epi_form_having(g, &whole, over, &outer);
+    epi_monomial inner = epi_monomial_having(g, &whole, over, &outer);
     const hand *h = find_hand(s, &inner, over);
     if (!h && !of_weights(s, &inner))
         return false;
     for (int i = 0; h && i < h->outside.count;
          i++) { /* what the product at hand has more than the inner sum */
         const epi_fact *f = epi_fact_of(facts, h->outside.at[i].node);
-        bool cancels = f && f->positive && epi_form_find(&outer, h->outside.at[i].node, 1) >= 0;
+        bool cancels = f && f->positive && epi_monomial_find(&outer, h->outside.at[i].node, 1) >= 0;
         if (h->outside.at[i].power > 0 && !cancels && !(f && f->divides))
             return false; /* it may be 0 */
     }
-    epi_form core = h ? epi_form_of(g, h->product, 1) : epi_form_sum(g, &inner, over);
+    epi_monomial core = h ? epi_monomial_of(g, h->product, 1) : epi_monomial_sum(g, &inner, over);
     if (!epi_flat_multiply(facts, &outer, &core, 1) ||
         (h && !epi_flat_multiply(facts, &outer, &h->outside, -1)) || !epi_flat_multiply(facts, &outer, &p, 1))
         return false;
-    *out = epi_form_sum(g, &outer, &product.over);
+    *out = epi_monomial_sum(g, &outer, &product.over);
     return !epi_graph_failed(g);
 }
 
 /* The statistic with the sum inside one of its factors taken apart, or EPI_NO_NODE. */
-static int relocate_by(search *s, const epi_form *f, int factor, const epi_axes *over) {
-    epi_form rest = without_factor(f, factor), terms[EPI_MOST_TERMS];
+static int relocate_by(search *s, const epi_monomial *f, int factor, const epi_axes *over) {
+    epi_monomial rest = without_factor(f, factor), terms[EPI_MOST_TERMS];
     int count = epi_flat_terms(s->facts, f->at[factor].node, terms);
     for (int i = 0; i < count; i++) {
-        epi_form term = terms[i];
+        epi_monomial term = terms[i];
         if (!relocate_term(s, &rest, &term, over, &terms[i]))
             return EPI_NO_NODE;
     }
     if (!count)
         return EPI_NO_NODE;
-    epi_form sum = epi_flat_add(s->facts, terms, count);
-    return epi_graph_failed(s->g) ? EPI_NO_NODE : epi_graph_value(s->g, epi_form_build(s->g, &sum));
+    epi_monomial sum = epi_flat_add(s->facts, terms, count);
+    return epi_graph_failed(s->g) ? EPI_NO_NODE : epi_graph_value(s->g, epi_monomial_build(s->g, &sum));
 }
 
 static int relocate(search *s, int node) {
     const epi_node n = s->g->nodes[node];
-    epi_form f = epi_flat_form(s->facts, n.arg[0]);
+    epi_monomial f = epi_flat_monomial(s->facts, n.arg[0]);
     if (n.op == EPI_OP_MEAN && !epi_flat_over_sizes(s->facts, &f, &n.over))
         return EPI_NO_NODE;
     bool tried[EPI_MOST_FACTORS] = {false};
@@ -256,23 +256,23 @@ typedef struct copying {
     int count;        /* nodes that were there before, and what stands for each */
     const int *found; /* or EPI_NO_NODE */
     bool cancels;
-    epi_facts facts;  /* of the new graph */
-    int *copy;        /* by node */
-    epi_form **forms; /* by node: a product with a replaced factor, so that it cancels; or NULL */
+    epi_facts facts;          /* of the new graph */
+    int *copy;                /* by node */
+    epi_monomial **monomials; /* by node: a product with a replaced factor, so that it cancels; or NULL */
 } copying;
 
 static int instead_of(const copying *c, int node) {
     return node < c->count ? c->found[node] : EPI_NO_NODE;
 }
 
-static void keep_form(copying *c, int node, epi_form f) {
-    epi_form *kept = epi_arena_alloc(c->facts.g->arena, sizeof *kept);
+static void keep_monomial(copying *c, int node, epi_monomial f) {
+    epi_monomial *kept = epi_arena_alloc(c->facts.g->arena, sizeof *kept);
     if (kept)
-        *(c->forms[node] = kept) = f;
+        *(c->monomials[node] = kept) = f;
 }
 
-static epi_form operand_form(copying *c, int node) {
-    return c->forms[node] ? *c->forms[node] : epi_form_of(c->facts.g, c->copy[node], 1);
+static epi_monomial operand_monomial(copying *c, int node) {
+    return c->monomials[node] ? *c->monomials[node] : epi_monomial_of(c->facts.g, c->copy[node], 1);
 }
 
 /* A product with a factor that was replaced; false: it is none, or there is no room. */
@@ -280,19 +280,19 @@ static bool copy_product(copying *c, int node) {
     const epi_node *n = &c->in->nodes[node];
     bool two = epi_op_has_factors(n->op);
     if (n->has_stored || (!two && n->op != EPI_OP_NEG) ||
-        (!c->forms[n->arg[0]] && !(two && c->forms[n->arg[1]])))
+        (!c->monomials[n->arg[0]] && !(two && c->monomials[n->arg[1]])))
         return false;
-    epi_form f = operand_form(c, n->arg[0]), by = {.number = -1};
+    epi_monomial f = operand_monomial(c, n->arg[0]), by = {.number = -1};
     if (two)
-        by = operand_form(c, n->arg[1]);
+        by = operand_monomial(c, n->arg[1]);
     if (!epi_flat_multiply(&c->facts, &f, &by, n->op == EPI_OP_DIV ? -1 : 1))
         return false;
     epi_graph *out = c->facts.g;
-    int value = epi_graph_value(out, epi_form_build(out, &f));
+    int value = epi_graph_value(out, epi_monomial_build(out, &f));
     if (value != EPI_NO_NODE && !out->nodes[value].name && out->nodes[value].op != EPI_OP_CONST)
         out->nodes[value].name = n->name;
     c->copy[node] = value;
-    keep_form(c, node, f);
+    keep_monomial(c, node, f);
     return true;
 }
 
@@ -304,7 +304,7 @@ static void copy_node(copying *c, int node) {
         c->copy[node] = c->copy[instead];
         epi_graph_store_as(out, c->copy[node], &c->in->nodes[node]);
         if (c->cancels)
-            keep_form(c, node, epi_flat_form(&c->facts, c->copy[instead]));
+            keep_monomial(c, node, epi_flat_monomial(&c->facts, c->copy[instead]));
     } else if (!copy_product(c, node)) {
         c->copy[node] = epi_graph_copy(out, &c->in->nodes[node], c->copy);
     }
@@ -325,7 +325,7 @@ void epi_replace(const epi_graph *in, int count, const int *found, bool cancels,
     size_t nodes = (size_t)in->node_count + 1;
     copying c = {.in = in, .count = count, .found = found, .cancels = cancels, .facts = {.g = out}};
     c.copy = epi_arena_alloc(arena, nodes * sizeof *c.copy);
-    c.forms = epi_arena_alloc(arena, nodes * sizeof *c.forms);
+    c.monomials = epi_arena_alloc(arena, nodes * sizeof *c.monomials);
     int listed, *list = epi_list_needed(arena, in, count, list_needed, &c, &listed);
     if (!epi_graph_begin(out, in))
         return;

@@ -5,7 +5,7 @@
 /* A stored value that is another one times vectors. */
 typedef struct stored {
     int node; /* EPI_NO_NODE: there is none */
-    epi_form by;
+    epi_monomial by;
 } stored;
 
 typedef struct search {
@@ -20,7 +20,7 @@ typedef struct search {
 
 static void note_stored(search *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    epi_form f = epi_flat_form(s->facts, node);
+    epi_monomial f = epi_flat_monomial(s->facts, node);
     int whole = -1;
     for (int i = 0; i < f.count; i++) {
         const epi_fact *fact = epi_fact_of(s->facts, f.at[i].node);
@@ -57,13 +57,13 @@ static void find_stored(search *s) {
 
 /* ---- one statistic ---- */
 
-/* Replaces a factor by what it can be had from; answers which stored value that is, or EPI_NO_NODE. */
-static int from_stored(search *s, epi_form *f) {
+/* Replaces a factor by what it can be had from; returns which stored value that is, or EPI_NO_NODE. */
+static int from_stored(search *s, epi_monomial *f) {
     for (int i = 0; i < f->count; i++) {
         if (f->at[i].power != 1 || f->at[i].node >= s->count || s->of[f->at[i].node].node == EPI_NO_NODE)
             continue;
         const stored *of = &s->of[f->at[i].node];
-        epi_form by = epi_form_of(s->g, of->node, 1);
+        epi_monomial by = epi_monomial_of(s->g, of->node, 1);
         f->at[i] = f->at[--f->count];
         bool fits = epi_flat_multiply(s->facts, f, &by, 1) && epi_flat_multiply(s->facts, f, &of->by, -1);
         return fits ? of->node : EPI_NO_NODE;
@@ -75,11 +75,11 @@ static int from_stored(search *s, epi_form *f) {
 static int find_one(search *s, int node, int *from) {
     epi_graph *g = s->g;
     const epi_node n = g->nodes[node];
-    epi_form f = epi_flat_form(s->facts, n.arg[0]);
+    epi_monomial f = epi_flat_monomial(s->facts, n.arg[0]);
     *from = from_stored(s, &f);
     if (*from == EPI_NO_NODE || (n.op == EPI_OP_MEAN && !epi_flat_over_sizes(s->facts, &f, &n.over)))
         return EPI_NO_NODE;
-    epi_form sum = epi_normal_sum(s->facts, &f, &n.over);
+    epi_monomial sum = epi_normal_sum(s->facts, &f, &n.over);
     return epi_graph_failed(g) ? EPI_NO_NODE : epi_normal_build(s->facts, &sum);
 }
 
@@ -96,7 +96,7 @@ int epi_reuse(epi_facts *facts, int *found) {
         bool sum = g->live[i] && epi_ops[g->nodes[i].op].adds;
         int from, value = sum ? find_one(&s, i, &from) : EPI_NO_NODE;
         if (value != EPI_NO_NODE && !epi_reaches(facts, value, i, found, i))
-            found[i] = value, g->nodes[from].whole = true;
+            found[i] = value, g->nodes[from].opaque = true;
         applied += found[i] != EPI_NO_NODE;
     }
     return applied;

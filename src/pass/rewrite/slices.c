@@ -117,7 +117,7 @@ static int make_slice(pusher *p, int node, int which) {
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : slice_value(p, n->arg[a], which);
     copy.name = NULL;
     copy.axes = epi_axes_without(&n->axes, &(epi_axes){1, {p->slices[which].axis}});
-    return epi_graph_again(p->g, &copy, arg);
+    return epi_graph_rebuild(p->g, &copy, arg);
 }
 
 /* scatter(d, 2, C) of the new d. */

@@ -105,7 +105,7 @@ static bool takes_scale(const epi_graph *g, int operand, int number, const int *
     return takes;
 }
 
-/* Notes by operand the number that it is to be scaled by, and answers whether there is any. */
+/* Notes by operand the number that it is to be scaled by, and returns whether there is any. */
 static bool find_scales(const epi_graph *g, const bool *forward, int *scale) {
     bool any = false;
     for (int i = 0; i < g->node_count; i++) {
@@ -221,7 +221,7 @@ static int write_number(epi_graph *g, const epi_node *n, const epi_graph *in) {
     int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     if (n->arg[0] != EPI_NO_NODE)
         arg[0] = write_number(g, &in->nodes[n->arg[0]], in);
-    return epi_graph_value(g, epi_graph_again(g, n, arg));
+    return epi_graph_value(g, epi_graph_rebuild(g, n, arg));
 }
 
 /* A node of the old graph in the new one: scaled itself, without the scale that went to its operand, or one

@@ -19,7 +19,7 @@ static int compare(const void *a, const void *b) {
 
 /* Of the factors that have as many axes as the value. */
 static uint64_t key_of(epi_facts *facts, int node) {
-    epi_form f = epi_flat_form(facts, node);
+    epi_monomial f = epi_flat_monomial(facts, node);
     uint64_t key = 0;
     for (int i = 0; i < f.count; i++)
         if (facts->g->nodes[f.at[i].node].axes.count >= facts->g->nodes[node].axes.count)
@@ -28,12 +28,12 @@ static uint64_t key_of(epi_facts *facts, int node) {
 }
 
 /* No product with this operand sums over an axis of the vectors. */
-static bool goes_past(const epi_graph *g, int operand, const epi_form *by) {
+static bool goes_past(const epi_graph *g, int operand, const epi_monomial *by) {
     epi_use_list uses = epi_graph_uses(g, operand);
     for (int u = 0; u < uses.count; u++) {
         if (uses.at[u].node == EPI_NO_NODE || g->nodes[uses.at[u].node].op != EPI_OP_MATMUL)
             continue;
-        epi_form rest, inside = epi_form_having(g, by, &g->nodes[uses.at[u].node].over, &rest);
+        epi_monomial rest, inside = epi_monomial_having(g, by, &g->nodes[uses.at[u].node].over, &rest);
         if (inside.count)
             return false;
     }
@@ -42,7 +42,7 @@ static bool goes_past(const epi_graph *g, int operand, const epi_form *by) {
 
 /* May a product with x be divided by this vector after it? What is deeper than x may be made of the product.
  */
-static bool may_divide(epi_facts *facts, const bool *cancels, int x, epi_form_factor by) {
+static bool may_divide(epi_facts *facts, const bool *cancels, int x, epi_monomial_factor by) {
     const epi_fact *f = epi_fact_of(facts, by.node);
     const epi_node *n = &facts->g->nodes[by.node];
     if (!f || n->axes.count >= facts->g->nodes[x].axes.count || f->depth > facts->at[x].depth)
@@ -51,15 +51,15 @@ static bool may_divide(epi_facts *facts, const bool *cancels, int x, epi_form_fa
 }
 
 /* Is y x times vectors that may be divided by? Then *by are these. */
-static bool differ_by_vectors(epi_facts *facts, const bool *cancels, int x, int y, epi_form *by) {
+static bool differ_by_vectors(epi_facts *facts, const bool *cancels, int x, int y, epi_monomial *by) {
     const epi_graph *g = facts->g;
-    epi_form of = epi_flat_form(facts, x);
-    *by = epi_flat_form(facts, y);
+    epi_monomial of = epi_flat_monomial(facts, x);
+    *by = epi_flat_monomial(facts, y);
     if (!epi_axes_same_set(&g->nodes[x].axes, &g->nodes[y].axes))
         return false;
     /* what both have is the same in both: no need that it be positive */
     for (int i = 0; i < of.count; i++) {
-        int at = epi_form_find_factor(by, of.at[i]);
+        int at = epi_monomial_find_factor(by, of.at[i]);
         if (at < 0)
             continue;
         by->at[at] = by->at[--by->count];
@@ -76,7 +76,7 @@ static bool differ_by_vectors(epi_facts *facts, const bool *cancels, int x, int 
 
 /* Are the vectors complete while x is on chip? Then what is stored of it is the operand alone, and sums may
  * as well be of that. */
-static bool come_before(epi_facts *facts, int x, const epi_form *by) {
+static bool come_before(epi_facts *facts, int x, const epi_monomial *by) {
     bool before = true;
     for (int i = 0; i < by->count; i++)
         before &= facts->at[by->at[i].node].depth < facts->at[x].depth;
@@ -116,7 +116,7 @@ int epi_unify(epi_facts *facts, const bool *cancels, epi_stand_in *operand) {
         for (int y = first; y < end; y++)
             for (int x = first; x < end; x++) {
                 int from = list[x].node, to = list[y].node;
-                epi_form by;
+                epi_monomial by;
                 if (x == y || g->nodes[from].op == EPI_OP_INPUT || g->nodes[from].has_stored ||
                     operand[from].node != EPI_NO_NODE || operand[to].node != EPI_NO_NODE || taken[from] ||
                     !differ_by_vectors(facts, cancels, from, to, &by))

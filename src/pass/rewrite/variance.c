@@ -163,7 +163,7 @@ static int write_node(former *f, int node) {
     if (one && n->op != EPI_OP_VAR) {
         epi_node var = *n;
         var.op = EPI_OP_VAR;
-        return epi_graph_again(f->g, &var, (int[]){f->fresh[v.x], EPI_NO_NODE, EPI_NO_NODE});
+        return epi_graph_rebuild(f->g, &var, (int[]){f->fresh[v.x], EPI_NO_NODE, EPI_NO_NODE});
     }
     return epi_graph_copy(f->g, n, f->fresh);
 }

@@ -148,7 +148,9 @@ static void list_stage(const epi_steps *k, epi_text *out, const char *title, int
     for (int i = 0; i < g->node_count; i++) {
         const epi_placement *s = &k->plan.placement[i];
         const epi_node *n = &g->nodes[i];
-        bool in = which == 0 ? s->before : which == 1 ? s->tile && s->leave <= EPI_LEAVE_LOCAL : s->after;
+        bool in = which == 0   ? s->before
+                  : which == 1 ? s->tile && s->reduction <= EPI_REDUCE_LOCAL
+                               : s->after;
         if (!in || (!n->name && which == 1) || epi_ops[n->op].cls == EPI_CLASS_LEAF)
             continue;
         epi_text_add(out, "%s%s", count++ ? ", " : title,
@@ -230,8 +232,8 @@ static void describe_attention(const epi_steps *k, epi_text *out) {
     int products = epi_attention_terms(k->spec->graph, a, terms), outs = epi_attention_outs(a);
     epi_text_add(out, "attention over the stream %s = %ld%s, %d score product%s and %d value product%s\n",
                  epi_axes_label(k->spec->graph, &a->stream).text, (long)count_of(k, &a->stream),
-                 a->top != EPI_NO_NODE ? " by online softmax" : "", products, products == 1 ? "" : "s", outs,
-                 outs == 1 ? "" : "s");
+                 a->row_max != EPI_NO_NODE ? " by online softmax" : "", products, products == 1 ? "" : "s",
+                 outs, outs == 1 ? "" : "s");
     if (epi_attention_crosses(a))
         epi_text_add(out, "and one that sums over the rows: %s\n",
                      epi_node_label(k->spec->graph, a->sums[outs].product).text);
@@ -285,16 +287,16 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
             epi_text_add(out, "the tile stores %s, in place or into a copy\n",
                          epi_node_expression(g, i).text);
     for (int i = 0; i < g->node_count; i++) {
-        epi_leave leave = k->plan.placement[i].leave;
-        if (k->plan.attention && leave == EPI_LEAVE_ROWS)
+        epi_reduction reduction = k->plan.placement[i].reduction;
+        if (k->plan.attention && reduction == EPI_REDUCE_ROWS)
             epi_text_add(out, "%s leaves the scores\n", epi_node_expression(g, i).text);
-        else if (leave == EPI_LEAVE_LOCAL)
+        else if (reduction == EPI_REDUCE_LOCAL)
             epi_text_add(out, "%s stays in the %s\n", epi_node_expression(g, i).text, rows ? "row" : "tile");
-        else if (g->nodes[i].op == EPI_OP_MEAN && epi_leaves_beside(g, k->plan.placement, i, EPI_OP_VAR) >= 0)
+        else if (g->nodes[i].op == EPI_OP_MEAN && epi_reduced_with(g, k->plan.placement, i, EPI_OP_VAR) >= 0)
             epi_text_add(out, "%s leaves with its variance\n", epi_node_expression(g, i).text);
-        else if (leave != EPI_LEAVE_NONE)
+        else if (reduction != EPI_REDUCE_NONE)
             epi_text_add(out, "%s leaves as partials, %ld per result\n", epi_node_expression(g, i).text,
-                         (long)(leave == EPI_LEAVE_ROWS ? row_partials : col_partials));
+                         (long)(reduction == EPI_REDUCE_ROWS ? row_partials : col_partials));
     }
     list_stage(k, out, rows ? "after the rows: " : "after the product: ", 2);
 }

@@ -1,5 +1,5 @@
 /* slab_loops.c: which parts of a cut can go through the rows slab by slab, and which loops they make. */
-#include "pass/analyse/form.h"
+#include "pass/analyse/monomial.h"
 #include "pass/schedule/slabs.h"
 
 bool epi_slabs_is_sum(const epi_slab_maker *m, const epi_node *n) {
@@ -75,15 +75,15 @@ static bool tensor_can(const epi_slab_maker *m, const epi_part *p, int t, int64_
     return at < 0 || inner % aligned == 0;
 }
 
-static bool part_can(const epi_slab_maker *m, const epi_part *p, bool *late, int64_t grain, int aligned) {
+static bool part_can(const epi_slab_maker *m, const epi_part *p, bool *summed, int64_t grain, int aligned) {
     const epi_graph *g = &p->graph;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         if (!node_can(m, p, n))
             return false;
-        bool takes = epi_node_takes(n, late), sum = epi_slabs_is_sum(m, n);
-        late[i] = sum || takes;
-        if ((late[i] && epi_axes_has_dim(&n->axes, m->dim)) || (sum && takes))
+        bool takes = epi_node_takes(n, summed), sum = epi_slabs_is_sum(m, n);
+        summed[i] = sum || takes;
+        if ((summed[i] && epi_axes_has_dim(&n->axes, m->dim)) || (sum && takes))
             return false; /* the sum must be complete first */
     }
     for (int t = 0; t < g->tensor_count; t++)
@@ -102,7 +102,7 @@ static bool reads_sum(const epi_slab_maker *m, int part, int first) {
     for (int q = first; q < part; q++) {
         const epi_part *other = &m->from->parts[q];
         for (int t = other->graph.input_count; t < other->graph.tensor_count; t++)
-            for (int u = 0; u < p->graph.input_count && m->late[q][other->graph.tensors[t].node]; u++)
+            for (int u = 0; u < p->graph.input_count && m->summed[q][other->graph.tensors[t].node]; u++)
                 if (epi_slabs_same_place(other->tensors[t], p->tensors[u]))
                     return true;
     }
@@ -153,10 +153,10 @@ bool epi_slabs_find(epi_slab_maker *m, int64_t grain, int aligned) {
     bool any = false;
     for (int q = 0, first = 0; q < count; q++) {
         const epi_part *p = &m->from->parts[q];
-        m->late[q] = epi_arena_alloc(m->arena, (size_t)p->graph.node_count + 1);
-        if (!m->late[q])
+        m->summed[q] = epi_arena_alloc(m->arena, (size_t)p->graph.node_count + 1);
+        if (!m->summed[q])
             return false;
-        m->can[q] = part_can(m, p, m->late[q], grain, aligned);
+        m->can[q] = part_can(m, p, m->summed[q], grain, aligned);
         m->loop[q] = -1;
         if (!m->can[q])
             continue;

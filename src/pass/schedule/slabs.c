@@ -198,22 +198,23 @@ static void store(writing *w, int t, bool slab, int *number) {
 typedef struct slab_sum {
     int node;
     epi_tensor_decl decl;
-    epi_part_tensor apart; /* where the sum of a slab is stored: where all of it is added up, or by itself */
-    int before;            /* in the part that is written: the sum of the slabs before, or EPI_NO_NODE */
+    epi_part_tensor
+        separate; /* where the sum of a slab is stored: where all of it is added up, or by itself */
+    int before;   /* in the part that is written: the sum of the slabs before, or EPI_NO_NODE */
 } slab_sum;
 
 /* What a part of a loop does for one slab. `at` is by node: the place where a sum is added up. */
 static epi_status write_slab(epi_slab_maker *m, int part, int loop, epi_part_tensor *at, epi_error *err) {
     const epi_part *p = &m->from->parts[part];
     const epi_graph *g = &p->graph;
-    const bool *late = m->late[part];
+    const bool *summed = m->summed[part];
     writing w;
     slab_sum *sums = epi_arena_alloc(m->arena, ((size_t)g->node_count + 1) * sizeof *sums);
     int kept = 0, count = 0;
     if (!sums || !begin(&w, m, p))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int t = g->input_count; t < g->tensor_count; t++)
-        if (!late[g->tensors[t].node] && !is_dropped(m, p, t, loop)) {
+        if (!summed[g->tensors[t].node] && !is_dropped(m, p, t, loop)) {
             w.x.needed[g->tensors[t].node] = true;
             kept++;
         }
@@ -227,26 +228,26 @@ static epi_status write_slab(epi_slab_maker *m, int part, int loop, epi_part_ten
     need_operands(&w, NULL);
     add_inputs(&w);
     for (slab_sum *s = sums; s < sums + count; s++) {
-        s->apart = at[s->node] = place_sum(m, p, s->node, &s->decl);
-        if (g->nodes[s->node].op == EPI_OP_MATMUL && !m->sums_apart)
+        s->separate = at[s->node] = place_sum(m, p, s->node, &s->decl);
+        if (g->nodes[s->node].op == EPI_OP_MATMUL && !m->separate_sums)
             s->before = add_input(&w, &s->decl, at[s->node], EPI_F32, EPI_NO_NODE);
     }
     add_nodes(&w, NULL);
     for (int t = g->input_count; t < g->tensor_count; t++)
-        if (!late[g->tensors[t].node] && !is_dropped(m, p, t, loop))
+        if (!summed[g->tensors[t].node] && !is_dropped(m, p, t, loop))
             store(&w, t, p->tensors[t].tensor < 0 && m->slab[p->tensors[t].value], m->value);
     for (slab_sum *s = sums; s < sums + count; s++) {
         int node = w.x.fresh[s->node];
         if (s->before != EPI_NO_NODE)
             node = epi_graph_map2(&w.to->graph, EPI_OP_ADD, s->before, node);
         else
-            s->apart = (epi_part_tensor){-1, add_value(m, &s->decl.axes, EPI_F32, EPI_NO_NODE, true)};
-        add_output(&w, &s->decl, s->apart, EPI_F32, node);
+            s->separate = (epi_part_tensor){-1, add_value(m, &s->decl.axes, EPI_F32, EPI_NO_NODE, true)};
+        add_output(&w, &s->decl, s->separate, EPI_F32, node);
     }
     epi_status status = end(&w, true, err);
     for (const slab_sum *s = sums; s < sums + count && status == EPI_OK; s++)
         if (s->before == EPI_NO_NODE)
-            status = write_addition(m, p, &s->decl, at[s->node], s->apart, err);
+            status = write_addition(m, p, &s->decl, at[s->node], s->separate, err);
     return status;
 }
 
@@ -267,7 +268,7 @@ static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *
         stop[i] = g->live[i] && epi_slabs_is_sum(m, &g->nodes[i]) ? i : -1;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        if (!m->late[part][node] || is_home(at, stop, node, p->tensors[t]))
+        if (!m->summed[part][node] || is_home(at, stop, node, p->tensors[t]))
             continue; /* it is no sum, or is added up where it belongs */
         w.x.needed[node] = true;
         wanted++;
@@ -292,7 +293,7 @@ static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *
     add_nodes(&w, stop);
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        if (m->late[part][node] && w.x.needed[node] && !is_home(at, stop, node, p->tensors[t]))
+        if (m->summed[part][node] && w.x.needed[node] && !is_home(at, stop, node, p->tensors[t]))
             store(&w, t, false, m->value);
     }
     return end(&w, false, err);
@@ -387,7 +388,7 @@ static bool give_room(epi_slab_maker *m) {
     size_t parts = (size_t)m->from->part_count, values = (size_t)m->from->value_count;
     m->can = epi_arena_alloc(m->arena, parts + 1);
     m->loop = epi_arena_alloc(m->arena, (parts + 1) * sizeof *m->loop);
-    m->late = epi_arena_alloc(m->arena, (parts + 1) * sizeof(bool *));
+    m->summed = epi_arena_alloc(m->arena, (parts + 1) * sizeof(bool *));
     m->slab = epi_arena_alloc(m->arena, values + 1);
     m->value = epi_arena_alloc(m->arena, (values + 1) * sizeof *m->value);
     m->again = epi_arena_alloc(m->arena, (values + 1) * sizeof *m->again);
@@ -419,7 +420,7 @@ epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *
                         .from = from,
                         .to = out,
                         .dim = plan->dim,
-                        .sums_apart = plan->sums_apart};
+                        .separate_sums = plan->separate_sums};
     *out = (epi_cut){.slab_dim = plan->dim, .slab_rows = plan->rows};
     if (!give_room(&m))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -12,16 +12,16 @@ typedef struct epi_slab_maker {
     const epi_cut *from;
     epi_cut *to;
     int dim;
-    bool sums_apart; /* sums are added up by parts of their own */
-    bool *can;       /* by part of `from`: it may be in a loop */
-    int *loop;       /* likewise: the first part of its loop, or -1 */
-    bool **late;     /* likewise, by node: a sum over the axis, or made of one */
-    bool *slab;      /* by value of `from`: no more than a slab of it is stored */
-    int *value;      /* likewise: its number in `to`, or -1 */
-    int *again;      /* likewise, in the loop that is being written: of what is made again in it, or -1 */
+    bool separate_sums; /* sums are added up by parts of their own */
+    bool *can;          /* by part of `from`: it may be in a loop */
+    int *loop;          /* likewise: the first part of its loop, or -1 */
+    bool **summed;      /* likewise, by node: a sum over the axis, or made of one */
+    bool *slab;         /* by value of `from`: no more than a slab of it is stored */
+    int *value;         /* likewise: its number in `to`, or -1 */
+    int *again;         /* likewise, in the loop that is being written: of what is made again in it, or -1 */
 } epi_slab_maker;
 
-/* Fills in can, loop, late and slab. False: there is no loop, or no memory. */
+/* Fills in can, loop, summed and slab. False: there is no loop, or no memory. */
 bool epi_slabs_find(epi_slab_maker *m, int64_t grain, int aligned);
 /* Is it a sum over the rows? */
 bool epi_slabs_is_sum(const epi_slab_maker *m, const epi_node *n);

@@ -123,11 +123,11 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     int count = 0;
     for (int i = 0; i < g->node_count; i++) {
         const epi_placement *s = &k->plan.placement[i];
-        if (s->leave > EPI_LEAVE_LOCAL)
+        if (s->reduction > EPI_REDUCE_LOCAL)
             roots[count++] = (epi_root){i, -1};
         if (s->keep)
             roots[count++] = (epi_root){i, -1};
-        if (s->before || s->after || s->keep || s->leave > EPI_LEAVE_LOCAL)
+        if (s->before || s->after || s->keep || s->reduction > EPI_REDUCE_LOCAL)
             give_buffer(k, i, s->before ? kept_type(k, i, EPI_F32) : EPI_F32);
         if (s->before)
             add_step(k, i);
@@ -144,7 +144,8 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         const epi_placement *s = &k->plan.placement[g->tensors[t].node];
         bool exact =
             !epi_dtype_in_f32(k->spec->types[t]) && k->homes[g->tensors[t].node].type == k->spec->types[t];
-        stored[t] = s->tile && s->leave <= EPI_LEAVE_LOCAL && !s->before; /* what passes made is copied, */
+        stored[t] =
+            s->tile && s->reduction <= EPI_REDUCE_LOCAL && !s->before; /* what passes made is copied, */
         stored[t] &=
             !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are integers and f64 */
         if (stored[t])

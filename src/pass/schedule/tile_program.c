@@ -267,12 +267,13 @@ static int need_elements(builder *b, int node, epi_scale wanted) {
     return v;
 }
 
-int epi_leaves_beside(const epi_graph *g, const epi_placement *placement, int node, epi_op op) {
+int epi_reduced_with(const epi_graph *g, const epi_placement *placement, int node, epi_op op) {
     const epi_node *n = &g->nodes[node];
     epi_use_list uses = epi_graph_uses(g, n->arg[0]);
-    for (int i = 0; i < uses.count && placement[node].leave == EPI_LEAVE_ROWS; i++) {
+    for (int i = 0; i < uses.count && placement[node].reduction == EPI_REDUCE_ROWS; i++) {
         int other = uses.at[i].node;
-        if (other != EPI_NO_NODE && g->nodes[other].op == op && placement[other].leave == EPI_LEAVE_ROWS &&
+        if (other != EPI_NO_NODE && g->nodes[other].op == op &&
+            placement[other].reduction == EPI_REDUCE_ROWS &&
             epi_axes_same_set(&g->nodes[other].over, &n->over))
             return other;
     }
@@ -282,16 +283,16 @@ int epi_leaves_beside(const epi_graph *g, const epi_placement *placement, int no
 static void add_partials(builder *b, int node, const epi_placement *stage) {
     const epi_node *n = &b->g->nodes[node];
     const epi_placement *placement = b->e->plan->placement;
-    if (n->op == EPI_OP_MEAN && epi_leaves_beside(b->g, placement, node, EPI_OP_VAR) != EPI_NO_NODE)
+    if (n->op == EPI_OP_MEAN && epi_reduced_with(b->g, placement, node, EPI_OP_VAR) != EPI_NO_NODE)
         return; /* it comes of the variance's states */
     int v = need_elements(b, n->arg[0], reduced_scale(b, n));
     if (b->arena->failed)
         return;
-    bool rows = stage->leave == EPI_LEAVE_ROWS;
+    bool rows = stage->reduction == EPI_REDUCE_ROWS;
     epi_instr *s = add_step(b, rows ? EPI_INSTR_PARTIAL_ROWS : EPI_INSTR_PARTIAL_COLS, node);
     s->arg[0] = v;
     if (n->op == EPI_OP_VAR)
-        s->mean = epi_leaves_beside(b->g, placement, node, EPI_OP_MEAN);
+        s->mean = epi_reduced_with(b->g, placement, node, EPI_OP_MEAN);
 }
 
 static void add_store(builder *b, const epi_root *root) {
@@ -349,13 +350,13 @@ static void find_repeated(builder *b) {
         if (!p->placement[i].tile || epi_plan_has(b->g, i, &p->cols))
             continue;
         b->repeated[i] =
-            p->placement[i].leave == EPI_LEAVE_LOCAL || epi_node_takes(&b->g->nodes[i], b->repeated);
+            p->placement[i].reduction == EPI_REDUCE_LOCAL || epi_node_takes(&b->g->nodes[i], b->repeated);
     }
 }
 
 static void add_roots(builder *b, const epi_root *roots, int count) {
     for (int i = 0; i < count && b->status == EPI_OK; i++)
-        if (b->e->plan->placement[roots[i].node].leave > EPI_LEAVE_LOCAL)
+        if (b->e->plan->placement[roots[i].node].reduction > EPI_REDUCE_LOCAL)
             add_partials(b, roots[i].node, &b->e->plan->placement[roots[i].node]);
         else
             add_store(b, &roots[i]);
@@ -391,7 +392,7 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
         .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
     if (plan->kind == EPI_KIND_ATTENTION)
         b.rows = epi_plan_batch_rows(plan);
-    if (plan->kind == EPI_KIND_ATTENTION || epi_plan_is_whole(plan))
+    if (plan->kind == EPI_KIND_ATTENTION || epi_plan_has_full_rows(plan))
         find_repeated(&b);
     epi_status status = measure(out, most, err);
     if (status == EPI_OK)
@@ -425,7 +426,7 @@ static bool is_there(const epi_steps *steps, const epi_step *step, int node) {
     if (g->nodes[node].op == EPI_OP_INPUT)
         return true;
     bool there = step->plan->kind == EPI_KIND_ATTENTION &&
-                 step->plan->placement[node].leave > EPI_LEAVE_LOCAL && leaves(steps, step, node);
+                 step->plan->placement[node].reduction > EPI_REDUCE_LOCAL && leaves(steps, step, node);
     for (const epi_step *s = steps->at; s < step && !there; s++)
         there = leaves(steps, s, node);
     return there && (steps->homes[node].tensor >= 0 || steps->homes[node].offset >= 0);

@@ -65,7 +65,7 @@ typedef struct epi_tile_program {
 
 /* The reduction by this operation of the same value over the same columns, if both leave the tile; else
  * EPI_NO_NODE. A mean that leaves beside a variance needs no states of its own: the variance's have it. */
-int epi_leaves_beside(const epi_graph *g, const epi_placement *placement, int node, epi_op op);
+int epi_reduced_with(const epi_graph *g, const epi_placement *placement, int node, epi_op op);
 
 /* `most` is the widest tile there may be; groups of local reductions fit into it a whole number of times.
  * Fails with EPI_ERR_UNSUPPORTED where a group is longer. */

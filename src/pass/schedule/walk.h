@@ -29,14 +29,14 @@ epi_ref epi_ref_of_axes(const epi_axes *axes, const int64_t *sizes);
 int64_t epi_ref_stride(const epi_ref *ref, epi_axis axis);
 
 /* Sees the whole of an axis that `n` takes apart or puts together as one of its parts: half as long, twice
- * the step or further on. Answers where the part starts, in elements. */
+ * the step or further on. Returns where the part starts, in elements. */
 int64_t epi_ref_half(epi_ref *whole, const epi_node *n, int part, const int64_t *sizes);
 
-/* Takes an axis out of a tensor's; answers the step along it. */
+/* Takes an axis out of a tensor's; returns the step along it. */
 int64_t epi_ref_drop(epi_ref *ref, epi_axis axis);
 
 /* Gives the tensor its strides: a contiguous one's, or a slice's of memory with these strides (NULL:
- * contiguous memory). Answers where the slice begins, in elements. */
+ * contiguous memory). Returns where the slice begins, in elements. */
 int64_t epi_ref_lay_out(epi_ref *ref, const epi_slice *slice, const int64_t *strides, const int64_t *sizes);
 
 void epi_walk_add(epi_walk *w, int64_t size, int64_t step);

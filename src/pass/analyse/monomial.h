@@ -1,6 +1,6 @@
 /* form.h: a value as a number times powers of other values, which is how simplify.c sees it. */
-#ifndef EPI_PASS_FORM_H
-#define EPI_PASS_FORM_H
+#ifndef EPI_PASS_MONOMIAL_H
+#define EPI_PASS_MONOMIAL_H
 
 #include "ir/graph.h"
 
@@ -9,15 +9,15 @@ enum { EPI_MOST_FACTORS = 24 };
  * such powers, each of them one factor. */
 enum { EPI_MOST_POWER = 8 };
 
-typedef struct epi_form_factor {
+typedef struct epi_monomial_factor {
     int node, power; /* a node of the new graph; the power is not 0 */
-} epi_form_factor;
+} epi_monomial_factor;
 
-typedef struct epi_form {
+typedef struct epi_monomial {
     double number;
     int count;
-    epi_form_factor at[EPI_MOST_FACTORS];
-} epi_form;
+    epi_monomial_factor at[EPI_MOST_FACTORS];
+} epi_monomial;
 
 /* A constant, or one with minuses. */
 bool epi_is_number(const epi_graph *g, int node, double *number);
@@ -31,26 +31,27 @@ int epi_choice_of(const epi_graph *g, int node);
 bool epi_is_clamped(const epi_graph *g, const epi_node *n);
 /* Is it 0*index(X), by which epi_graph_complete gives a value an axis? */
 bool epi_is_zeros(const epi_graph *g, int node);
-epi_form epi_form_of(const epi_graph *g, int node, int power);
+epi_monomial epi_monomial_of(const epi_graph *g, int node, int power);
 /* *f times another, or with sign -1 over it; false where there is no room. */
-bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int sign);
+bool epi_monomial_multiply(const epi_graph *g, epi_monomial *f, const epi_monomial *by, int sign);
 /* Which factor is this node with a power of this sign, or -1; and which is this one, with the same power. */
-int epi_form_find(const epi_form *f, int node, int sign);
-int epi_form_find_factor(const epi_form *f, epi_form_factor factor);
-void epi_form_drop(epi_form *f, int factor);
+int epi_monomial_find(const epi_monomial *f, int node, int sign);
+int epi_monomial_find_factor(const epi_monomial *f, epi_monomial_factor factor);
+void epi_monomial_drop(epi_monomial *f, int factor);
 /* Do both have the same factors with the same powers? */
-bool epi_forms_match(const epi_form *a, const epi_form *b);
+bool epi_monomials_match(const epi_monomial *a, const epi_monomial *b);
 /* The factors that have some of these axes; *others are the rest, with the number. */
-epi_form epi_form_having(const epi_graph *g, const epi_form *f, const epi_axes *axes, epi_form *others);
+epi_monomial epi_monomial_having(const epi_graph *g, const epi_monomial *f, const epi_axes *axes,
+                                 epi_monomial *others);
 /* Are both joins of the same halves, and nothing else? Then their sum is a join of sums. */
-bool epi_forms_join(const epi_graph *g, const epi_form *a, const epi_form *b);
+bool epi_monomials_join(const epi_graph *g, const epi_monomial *a, const epi_monomial *b);
 
 /* The form as nodes: factors of few axes are multiplied with each other first. */
-int epi_form_build(epi_graph *g, const epi_form *f);
-int epi_form_build_positive(epi_graph *g, const epi_form *f); /* without its sign */
+int epi_monomial_build(epi_graph *g, const epi_monomial *f);
+int epi_monomial_build_positive(epi_graph *g, const epi_monomial *f); /* without its sign */
 
 /* Its sum over these axes: factors that lack them go out of it, an axis that none has is a multiplication by
  * its size, and what stays is a product of two operands where it is one. */
-epi_form epi_form_sum(epi_graph *g, const epi_form *f, const epi_axes *along);
+epi_monomial epi_monomial_sum(epi_graph *g, const epi_monomial *f, const epi_axes *along);
 
 #endif

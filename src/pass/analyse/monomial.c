@@ -1,5 +1,5 @@
 /* form.c: forms: made of nodes, multiplied, and written as nodes again. */
-#include "pass/analyse/form.h"
+#include "pass/analyse/monomial.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,11 +37,11 @@ bool epi_is_zeros(const epi_graph *g, int node) {
     return n->op == EPI_OP_MUL && epi_is_zero(g, n->arg[0]) && g->nodes[n->arg[1]].op == EPI_OP_INDEX;
 }
 
-epi_form epi_form_of(const epi_graph *g, int node, int power) {
+epi_monomial epi_monomial_of(const epi_graph *g, int node, int power) {
     double number;
     if (epi_is_number(g, node, &number) && isfinite(number) && (power > 0 || number != 0))
-        return (epi_form){.number = power > 0 ? number : 1 / number};
-    return (epi_form){.number = 1, .count = 1, .at = {{node, power}}};
+        return (epi_monomial){.number = power > 0 ? number : 1 / number};
+    return (epi_monomial){.number = 1, .count = 1, .at = {{node, power}}};
 }
 
 /* May a factor cancel against one over itself? Only what is neither 0 nor infinite: a size, or a number that
@@ -53,8 +53,8 @@ static bool cancels(const epi_graph *g, int node) {
     return divides || g->nodes[node].op == EPI_OP_SIZE;
 }
 
-bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int sign) {
-    epi_form out = *f;
+bool epi_monomial_multiply(const epi_graph *g, epi_monomial *f, const epi_monomial *by, int sign) {
+    epi_monomial out = *f;
     if (sign < 0 && by->number == 0)
         return false;
     out.number *= sign > 0 ? by->number : 1 / by->number;
@@ -66,12 +66,12 @@ bool epi_form_multiply(const epi_graph *g, epi_form *f, const epi_form *by, int 
         if (at == EPI_MOST_FACTORS)
             return false;
         if (at == out.count)
-            out.at[out.count++] = (epi_form_factor){by->at[i].node, 0};
+            out.at[out.count++] = (epi_monomial_factor){by->at[i].node, 0};
         out.at[at].power += power;
         if (abs(out.at[at].power) > EPI_MOST_POWER)
             return false;
         if (!out.at[at].power)
-            epi_form_drop(&out, at);
+            epi_monomial_drop(&out, at);
     }
     *f = out;
     return true;
@@ -99,7 +99,7 @@ static int times_group(epi_graph *g, int a, const group *b) {
 }
 
 /* Groups the factors, those of the fewest axes first. The number goes to the first of them. */
-static int make_groups(epi_graph *g, const epi_form *f, int number, group *groups) {
+static int make_groups(epi_graph *g, const epi_monomial *f, int number, group *groups) {
     int count = 0;
     for (int axes = 0; axes <= EPI_MAX_AXES; axes++)
         for (int i = 0; i < f->count; i++) {
@@ -121,7 +121,7 @@ static int make_groups(epi_graph *g, const epi_form *f, int number, group *group
     return count;
 }
 
-static int find_size(const epi_graph *g, const epi_form *f, epi_axis axis) {
+static int find_size(const epi_graph *g, const epi_monomial *f, epi_axis axis) {
     for (int i = 0; i < f->count; i++) {
         const epi_node *n = &g->nodes[f->at[i].node];
         if (n->op == EPI_OP_SIZE && f->at[i].power < 0 && epi_axis_equal(n->over.at[0], axis))
@@ -131,7 +131,7 @@ static int find_size(const epi_graph *g, const epi_form *f, epi_axis axis) {
 }
 
 /* A sum over the sizes of its axes is a mean. */
-static void find_means(epi_graph *g, epi_form *f) {
+static void find_means(epi_graph *g, epi_monomial *f) {
     for (int i = 0; i < f->count && !epi_graph_failed(g); i++) {
         const epi_node n = g->nodes[f->at[i].node];
         bool mean = n.op == EPI_OP_SUM && f->at[i].power == 1;
@@ -143,7 +143,7 @@ static void find_means(epi_graph *g, epi_form *f) {
         for (int a = 0; a < n.over.count; a++) {
             int at = find_size(g, f, n.over.at[a]);
             if (++f->at[at].power == 0) {
-                epi_form_drop(f, at);
+                epi_monomial_drop(f, at);
                 i -= at < i;
             }
         }
@@ -152,9 +152,9 @@ static void find_means(epi_graph *g, epi_form *f) {
 
 /* The form with this number, or EPI_NO_NODE for 1, instead of its own. A group is multiplied into the
  * smallest one that has all its axes and more. */
-static int build_with(epi_graph *g, const epi_form *of, int number) {
+static int build_with(epi_graph *g, const epi_monomial *of, int number) {
     group groups[EPI_MOST_FACTORS];
-    epi_form means = *of, *f = &means;
+    epi_monomial means = *of, *f = &means;
     find_means(g, f);
     int count = make_groups(g, f, number, groups), value = EPI_NO_NODE;
     if (epi_graph_failed(g))
@@ -177,55 +177,56 @@ static int build_with(epi_graph *g, const epi_form *of, int number) {
     return value;
 }
 
-int epi_form_build_positive(epi_graph *g, const epi_form *f) {
+int epi_monomial_build_positive(epi_graph *g, const epi_monomial *f) {
     double number = fabs(f->number);
     return build_with(g, f, number == 1 ? EPI_NO_NODE : epi_graph_const(g, number));
 }
 
-int epi_form_build(epi_graph *g, const epi_form *f) {
+int epi_monomial_build(epi_graph *g, const epi_monomial *f) {
     if (f->number >= 0 || f->number == -1)
-        return f->number < 0 ? epi_graph_map1(g, EPI_OP_NEG, epi_form_build_positive(g, f))
-                             : epi_form_build_positive(g, f);
+        return f->number < 0 ? epi_graph_map1(g, EPI_OP_NEG, epi_monomial_build_positive(g, f))
+                             : epi_monomial_build_positive(g, f);
     return build_with(g, f, epi_graph_map1(g, EPI_OP_NEG, epi_graph_const(g, -f->number)));
 }
 
 /* ---- factors ---- */
 
-int epi_form_find(const epi_form *f, int node, int sign) {
+int epi_monomial_find(const epi_monomial *f, int node, int sign) {
     int i = 0;
     while (i < f->count && !(f->at[i].node == node && f->at[i].power * sign > 0))
         i++;
     return i < f->count ? i : -1;
 }
 
-int epi_form_find_factor(const epi_form *f, epi_form_factor factor) {
-    int at = epi_form_find(f, factor.node, factor.power);
+int epi_monomial_find_factor(const epi_monomial *f, epi_monomial_factor factor) {
+    int at = epi_monomial_find(f, factor.node, factor.power);
     return at >= 0 && f->at[at].power == factor.power ? at : -1;
 }
 
-void epi_form_drop(epi_form *f, int at) {
+void epi_monomial_drop(epi_monomial *f, int at) {
     memmove(&f->at[at], &f->at[at + 1], (size_t)(f->count - at - 1) * sizeof *f->at);
     f->count--;
 }
 
-bool epi_forms_match(const epi_form *a, const epi_form *b) {
+bool epi_monomials_match(const epi_monomial *a, const epi_monomial *b) {
     for (int i = 0; i < a->count && a->count == b->count; i++)
-        if (epi_form_find_factor(b, a->at[i]) < 0)
+        if (epi_monomial_find_factor(b, a->at[i]) < 0)
             return false;
     return a->count == b->count;
 }
 
-epi_form epi_form_having(const epi_graph *g, const epi_form *f, const epi_axes *axes, epi_form *others) {
-    epi_form out = {.number = 1};
-    *others = (epi_form){.number = f->number};
+epi_monomial epi_monomial_having(const epi_graph *g, const epi_monomial *f, const epi_axes *axes,
+                                 epi_monomial *others) {
+    epi_monomial out = {.number = 1};
+    *others = (epi_monomial){.number = f->number};
     for (int i = 0; i < f->count; i++) {
-        epi_form *to = epi_axes_meet(axes, &g->nodes[f->at[i].node].axes) ? &out : others;
+        epi_monomial *to = epi_axes_meet(axes, &g->nodes[f->at[i].node].axes) ? &out : others;
         to->at[to->count++] = f->at[i];
     }
     return out;
 }
 
-bool epi_forms_join(const epi_graph *g, const epi_form *x, const epi_form *y) {
+bool epi_monomials_join(const epi_graph *g, const epi_monomial *x, const epi_monomial *y) {
     if (x->count != 1 || y->count != 1 || x->at[0].power != 1 || y->at[0].power != 1 || x->number != 1 ||
         y->number != 1)
         return false;
@@ -237,7 +238,7 @@ bool epi_forms_join(const epi_graph *g, const epi_form *x, const epi_form *y) {
 /* ---- sums ---- */
 
 /* The sum of factors that have some of these axes, as a product where it is one. */
-static int sum_inside(epi_graph *g, const epi_form *inside, const epi_axes *over) {
+static int sum_inside(epi_graph *g, const epi_monomial *inside, const epi_axes *over) {
     epi_factor factors[EPI_MOST_FACTORS];
     int count = 0;
     for (int i = 0; i < inside->count; i++)
@@ -246,28 +247,30 @@ static int sum_inside(epi_graph *g, const epi_form *inside, const epi_axes *over
                 factors[count++] = (epi_factor){inside->at[i].node, inside->at[i].power < 0};
     int value = count < EPI_MOST_FACTORS ? epi_graph_sum_product(g, factors, count, over) : EPI_NO_NODE;
     if (value == EPI_NO_NODE && !epi_graph_failed(g))
-        value = epi_graph_reduce(g, EPI_OP_SUM, epi_form_build_positive(g, inside), over);
+        value = epi_graph_reduce(g, EPI_OP_SUM, epi_monomial_build_positive(g, inside), over);
     return epi_graph_value(g, value);
 }
 
-epi_form epi_form_sum(epi_graph *g, const epi_form *all, const epi_axes *along) {
-    epi_form outside, inside = epi_form_having(g, all, along, &outside);
+epi_monomial epi_monomial_sum(epi_graph *g, const epi_monomial *all, const epi_axes *along) {
+    epi_monomial outside, inside = epi_monomial_having(g, all, along, &outside);
     epi_axes over = {0};
     for (int i = 0; i < along->count && !epi_graph_failed(g); i++) {
         bool found = false;
         for (int j = 0; j < inside.count; j++)
             found |= epi_axes_find(&g->nodes[inside.at[j].node].axes, along->at[i]) >= 0;
-        epi_form size = epi_form_of(g, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]), 1);
+        epi_monomial size = epi_monomial_of(g, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]), 1);
         if (found)
             over.at[over.count++] = along->at[i];
-        else if (!epi_form_multiply(g, &outside, &size, 1))
+        else if (!epi_monomial_multiply(g, &outside, &size, 1))
             over.at[over.count++] = along->at[i]; /* no room: it is told by the reduction below */
     }
     if (over.count) {
-        epi_form core = epi_form_of(g, sum_inside(g, &inside, &over), 1);
-        if (!epi_form_multiply(g, &outside, &core, 1))
-            return epi_form_of(
-                g, epi_graph_map2(g, EPI_OP_MUL, epi_form_build(g, &outside), epi_form_build(g, &core)), 1);
+        epi_monomial core = epi_monomial_of(g, sum_inside(g, &inside, &over), 1);
+        if (!epi_monomial_multiply(g, &outside, &core, 1))
+            return epi_monomial_of(
+                g,
+                epi_graph_map2(g, EPI_OP_MUL, epi_monomial_build(g, &outside), epi_monomial_build(g, &core)),
+                1);
     }
     return outside;
 }

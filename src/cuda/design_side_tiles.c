@@ -1,21 +1,21 @@
-/* design_streams.c: the tiles that an epilogue loads and stores: which there are, which of them are staged in
+/* design_side_tiles.c: the tiles that an epilogue loads and stores: which there are, which of them are staged in
  * shared memory and where, and who moves them. */
 #include "cuda/design_gemm.h"
 
 /* ---- which there are ---- */
 
-static void add_stream(epi_gemm_design *d, int instr) {
+static void add_side_tile(epi_gemm_design *d, int instr) {
     const epi_instr *s = &d->tile->instrs[instr];
     bool store = s->kind == EPI_INSTR_STORE;
     epi_scale scale = d->tile->values[store ? s->arg[0] : s->dst].scale;
-    d->instrs[instr].stream = d->stream_count;
-    epi_stream *t = &d->streams[d->stream_count++];
-    *t = (epi_stream){.instr = instr, .node = s->node, .tensor = s->tensor, .store = store};
-    t->per_row = epi_plan_is_whole(d->plan) && !epi_plan_has(d->g, s->node, &d->plan->cols);
+    d->instrs[instr].side_tile = d->side_tile_count;
+    epi_side_tile *t = &d->side_tiles[d->side_tile_count++];
+    *t = (epi_side_tile){.instr = instr, .node = s->node, .tensor = s->tensor, .store = store};
+    t->per_row = epi_plan_has_full_rows(d->plan) && !epi_plan_has(d->g, s->node, &d->plan->cols);
     t->ref = epi_emit_ref(d->c, s->node, s->tensor);
     t->moved = store && d->g->nodes[s->node].op == EPI_OP_UPDATE;
     if (t->moved)
-        t->apart = epi_ref_drop(&t->ref, d->g->nodes[s->node].over.at[0]);
+        t->split_stride = epi_ref_drop(&t->ref, d->g->nodes[s->node].over.at[0]);
     t->rows = epi_walk_axes(&t->ref, &d->plan->rows, d->c->spec->sizes);
     t->cols = epi_columns_of(d->plan, &t->ref, d->c->spec->sizes, scale);
     epi_axes of_batch = epi_plan_batch_rows(d->plan);
@@ -24,16 +24,16 @@ static void add_stream(epi_gemm_design *d, int instr) {
     t->bytes = t->elements * (int)epi_dtype_size(t->ref.type);
 }
 
-bool epi_streams_make(epi_gemm_design *d) {
+bool epi_side_tiles_make(epi_gemm_design *d) {
     for (int i = 0; i < d->tile->instr_count; i++) {
         const epi_instr *s = &d->tile->instrs[i];
         bool load = s->kind == EPI_INSTR_LOAD && epi_value_is_full(&d->tile->values[s->dst]);
-        d->instrs[i].stream = -1;
+        d->instrs[i].side_tile = -1;
         if (!load && s->kind != EPI_INSTR_STORE)
             continue;
-        if (d->stream_count == EPI_MAX_STREAMS)
+        if (d->side_tile_count == EPI_MAX_SIDE_TILES)
             return false;
-        add_stream(d, i);
+        add_side_tile(d, i);
     }
     return true;
 }
@@ -41,7 +41,7 @@ bool epi_streams_make(epi_gemm_design *d) {
 /* ---- where they are staged ---- */
 
 /* Can TMA find the batches of this tile? */
-static bool can_place(const epi_gemm_design *d, epi_stream *t) {
+static bool can_place(const epi_gemm_design *d, epi_side_tile *t) {
     epi_axes axes = epi_plan_batch(d->plan);
     epi_walk batch = epi_walk_axes(&t->ref, &axes, d->c->spec->sizes);
     return epi_batch_place_of(&batch, t->ref.type, &t->place);
@@ -49,7 +49,7 @@ static bool can_place(const epi_gemm_design *d, epi_stream *t) {
 
 /* Is it moved through staging? Its rows lie a fixed distance apart and its columns are neighbours, or it is a
  * table that repeats. TMA takes rows of a multiple of 16 bytes; lanes move others. */
-static bool can_stage(const epi_gemm_design *d, epi_stream *t) {
+static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
     const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(t->ref.type),
             columns = (int64_t)d->config.subtile * t->elements / 2;
@@ -74,9 +74,9 @@ static bool can_stage(const epi_gemm_design *d, epi_stream *t) {
 
 /* A loaded tile that has the form of this stored one and is not taken over yet, or -1. */
 static int find_takeover(const epi_gemm_design *d, int at, const bool *taken) {
-    for (int i = 0; i < at && d->streams[at].store; i++) { /* later ones have no place yet */
-        const epi_stream *t = &d->streams[i];
-        if (!t->store && t->staged && !taken[i] && t->bytes == d->streams[at].bytes)
+    for (int i = 0; i < at && d->side_tiles[at].store; i++) { /* later ones have no place yet */
+        const epi_side_tile *t = &d->side_tiles[i];
+        if (!t->store && t->staged && !taken[i] && t->bytes == d->side_tiles[at].bytes)
             return i;
     }
     return -1;
@@ -96,13 +96,13 @@ static void place_folds(epi_gemm_design *d) {
 
 /* A stored tile takes over the panels of a loaded one: a thread writes a cell where it has read one. Panels
  * are as wide as TMA's swizzle: 128 bytes at most. */
-void epi_streams_place(epi_gemm_design *d) {
-    bool taken[EPI_MAX_STREAMS] = {false};
+void epi_side_tiles_place(epi_gemm_design *d) {
+    bool taken[EPI_MAX_SIDE_TILES] = {false};
     int widest = 0;
     d->subtile_bytes = d->load_bytes = 0;
     d->loads = d->lanes = d->own = false;
-    for (int i = 0; i < d->stream_count; i++) {
-        epi_stream *t = &d->streams[i];
+    for (int i = 0; i < d->side_tile_count; i++) {
+        epi_side_tile *t = &d->side_tiles[i];
         t->col_mod = t->row_mod = 0;
         t->staged = can_stage(d, t);
         t->lanes &= t->staged;
@@ -114,7 +114,7 @@ void epi_streams_place(epi_gemm_design *d) {
         t->panels = row / t->panel_width;
         if (from >= 0) {
             taken[from] = true;
-            t->offset = d->streams[from].offset;
+            t->offset = d->side_tiles[from].offset;
         } else {
             t->offset = d->subtile_bytes;
             d->subtile_bytes += bytes;
@@ -135,7 +135,7 @@ void epi_streams_place(epi_gemm_design *d) {
 /* ---- maps and pointers ---- */
 
 /* A box is a panel of a subtile's rows; a table that repeats is mapped once. */
-static int add_map(const epi_gemm_design *d, const epi_stream *t, epi_kernel_text *k) {
+static int add_map(const epi_gemm_design *d, const epi_side_tile *t, epi_kernel_text *k) {
     if (k->map_count == EPI_MAX_MAPS) {
         k->full = true;
         return 0;
@@ -159,9 +159,9 @@ static int add_map(const epi_gemm_design *d, const epi_stream *t, epi_kernel_tex
 
 /* Rows that lanes read before they write the first: shared memory answers late beside tensor cores, but
  * beside wide tiles and kept results registers are few. */
-static void choose_rows(const epi_gemm_design *d, epi_stream *t) {
+static void choose_rows(const epi_gemm_design *d, epi_side_tile *t) {
     bool wide = d->config.tile_n >= 256, fewer = wide && d->heavy;
-    bool few = fewer || d->loads || (wide && d->stream_count > 1);
+    bool few = fewer || d->loads || (wide && d->side_tile_count > 1);
     bool kept = d->config.schedule == EPI_DEFERRED || d->config.packed;
     t->rows_moved = fewer ? 2 : few ? 4 : 8;
     t->rows_own = t->panel_width < 64 || kept ? 4 : 8;
@@ -170,18 +170,18 @@ static void choose_rows(const epi_gemm_design *d, epi_stream *t) {
 /* The last rows of all tiles have maps of their own, if a launch has room for so many. */
 static void add_last_maps(epi_gemm_design *d, epi_kernel_text *k) {
     int count = 0;
-    for (int i = 0; i < d->stream_count; i++)
-        count += d->streams[i].staged && !d->streams[i].lanes;
+    for (int i = 0; i < d->side_tile_count; i++)
+        count += d->side_tiles[i].staged && !d->side_tiles[i].lanes;
     d->clamped = k->map_count + count <= EPI_MAX_MAPS;
     int64_t rows = epi_open_now(d->c->spec->open, d->batch_rows ? d->batch_rows : d->tile->m);
-    for (int i = 0; i < d->stream_count && d->clamped; i++)
-        if (d->streams[i].staged && !d->streams[i].lanes)
-            d->streams[i].last = epi_map_last(k, d->streams[i].map, rows, EPI_STAGED_ROWS);
+    for (int i = 0; i < d->side_tile_count && d->clamped; i++)
+        if (d->side_tiles[i].staged && !d->side_tiles[i].lanes)
+            d->side_tiles[i].last = epi_map_last(k, d->side_tiles[i].map, rows, EPI_STAGED_ROWS);
 }
 
-void epi_streams_address(epi_gemm_design *d, epi_kernel_text *k) {
-    for (int i = 0; i < d->stream_count; i++) {
-        epi_stream *t = &d->streams[i];
+void epi_side_tiles_address(epi_gemm_design *d, epi_kernel_text *k) {
+    for (int i = 0; i < d->side_tile_count; i++) {
+        epi_side_tile *t = &d->side_tiles[i];
         if (t->staged && !t->lanes)
             t->map = add_map(d, t, k);
         else

@@ -1,11 +1,11 @@
-/* emit_streams.c: staged tiles as text: how they are moved between memory and shared memory, and how cells
+/* emit_side_tiles.c: staged tiles as text: how they are moved between memory and shared memory, and how cells
  * read and write them there. */
 #include "cuda/emit_gemm.h"
 
 /* ---- how they get there ---- */
 
 /* A panel that lanes move: where it stands, and how far its tensor goes. */
-static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *x, const char *y,
+static void emit_lanes(epi_emitter *e, const epi_side_tile *t, int at, const char *x, const char *y,
                        const char *name) {
     const epi_emit_context *c = e->d->c;
     const epi_walk *rows = &t->rows, *cols = &t->cols.walk;
@@ -32,7 +32,7 @@ static void emit_lanes(epi_emitter *e, const epi_stream *t, int at, const char *
 }
 
 /* The copies of one subtile: loads and their prefetches, or stores, panel by panel. */
-static void emit_moves(epi_emitter *e, const epi_stream *t) {
+static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     int width = t->panel_width, inner = width / (int)epi_dtype_size(t->ref.type);
     const char *name = e->d->g->nodes[t->node].name ? e->d->g->nodes[t->node].name : "",
@@ -63,21 +63,21 @@ static void emit_moves(epi_emitter *e, const epi_stream *t) {
     }
 }
 
-void epi_streams_emit_moves(epi_emitter *e) {
+void epi_side_tiles_emit_moves(epi_emitter *e) {
     static const char rows[] = "  const int rows = rows_left(P, m, 64);\n  (void)rows;\n";
     epi_text *all[] = {&e->moves, &e->moves_out, &e->prefetch};
     for (int i = 0; i < 3 && e->d->clamped; i++)
         epi_text_add(all[i], "%s", rows);
-    for (int i = 0; i < e->d->stream_count; i++)
-        if (e->d->streams[i].staged)
-            emit_moves(e, &e->d->streams[i]);
+    for (int i = 0; i < e->d->side_tile_count; i++)
+        if (e->d->side_tiles[i].staged)
+            emit_moves(e, &e->d->side_tiles[i]);
 }
 
 /* ---- how cells read and write the staging ---- */
 
 /* The address of bytes of a fragment's row in the staging. Where there are several panels, fragments fill
  * them in turn. */
-static const char *address(const epi_emitter *e, const epi_stream *t, const char *row, const char *byte) {
+static const char *address(const epi_emitter *e, const epi_side_tile *t, const char *row, const char *byte) {
     int width = t->panel_width, fragment = 8 * t->bytes;
     return t->panels > 1
                ? epi_emit_text(
@@ -88,17 +88,17 @@ static const char *address(const epi_emitter *e, const epi_stream *t, const char
 }
 
 /* The same of a cell's. */
-static const char *cell_address(const epi_emitter *e, const epi_stream *t) {
+static const char *cell_address(const epi_emitter *e, const epi_side_tile *t) {
     return address(e, t, "srow + 8 * (i & 1)", epi_emit_text(e->d->c, "(4 * (i >> 1) + q) * %d", t->bytes));
 }
 
 /* Cells of two 16-bit elements are what ldmatrix and stmatrix move, four at a time. */
-static bool by_matrix(const epi_stream *t) {
+static bool by_matrix(const epi_side_tile *t) {
     return t->elements == 2 && t->bytes == 4;
 }
 
 /* Loads of a fragment come before its cells and stores after them, so that the cells' chains overlap. */
-static void emit_staged_load(epi_emitter *e, const epi_stream *t) {
+static void emit_staged_load(epi_emitter *e, const epi_side_tile *t) {
     const char *name = epi_value_name(e, e->d->tile->instrs[t->instr].dst),
                *type = epi_emit_type(t->ref.type);
     static const char *const words[] = {"", "u32", "u32", "uint2", "uint4"};
@@ -129,7 +129,7 @@ static void emit_staged_load(epi_emitter *e, const epi_stream *t) {
 }
 
 /* Cells collect what a fragment stores; each form leaves by the widest store it fills. */
-static void emit_staged_store(epi_emitter *e, const epi_stream *t) {
+static void emit_staged_store(epi_emitter *e, const epi_side_tile *t) {
     int v = e->d->tile->instrs[t->instr].arg[0], number = t->instr;
     const char *type = epi_emit_type(t->ref.type);
     if (by_matrix(t)) {
@@ -171,6 +171,6 @@ static void emit_staged_store(epi_emitter *e, const epi_stream *t) {
     epi_text_add(&e->after, ");\n");
 }
 
-void epi_stream_emit_staged(epi_emitter *e, const epi_stream *t) {
+void epi_side_tile_emit_staged(epi_emitter *e, const epi_side_tile *t) {
     (t->store ? emit_staged_store : emit_staged_load)(e, t);
 }

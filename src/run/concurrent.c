@@ -47,15 +47,15 @@ static bool depends(const epi_kernel *k, int earlier, int later) {
     return false;
 }
 
-void epi_parts_set_apart(epi_kernel *k) {
+void epi_parts_set_concurrent(epi_kernel *k) {
     for (int i = 1, first = 0; k->gpu && i < k->part_count; i++) {
         epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
         const epi_launch *last = find_end(before->full.cuda, true), *next = find_end(p->full.cuda, false);
-        p->apart = last && next && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
-                   !p->tail.cuda && epi_launch_goes_beside(last) && epi_launch_goes_beside(next);
-        for (int j = first; j < i && p->apart; j++)
-            p->apart = !depends(k, j, i);
-        if (p->apart)
+        p->concurrent = last && next && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
+                        !p->tail.cuda && epi_launch_can_overlap(last) && epi_launch_can_overlap(next);
+        for (int j = first; j < i && p->concurrent; j++)
+            p->concurrent = !depends(k, j, i);
+        if (p->concurrent)
             p->own = epi_round_up(before->own + before->full.cuda->workspace, 256);
         else
             first = i;

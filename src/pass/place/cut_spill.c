@@ -1,4 +1,4 @@
-/* cut_hand.c: a product hands its tile to the rows behind it.
+/* cut_spill.c: a product spills its tile to the rows behind it.
  *
  * Where a value of a product's tile needs a statistic of whole rows of it, as the gradient of a norm does,
  * rows follow the product: they load what it stored. Then the statistic need not leave the tile as partials
@@ -7,18 +7,18 @@
  * the product's part stores one value of its tile, *hands it on*, and the rows make all that is made of that.
  *
  * That value is the last one of the tile that every way from the product to what leaves it goes through. Each
- * such product is tried: the program is placed again with it handed on, and that stays where it costs less.
+ * such product is tried: the program is placed again with it spilled, and that stays where it costs less.
  * In long programs they are tried all at once, so that the time grows with the program. */
-#include "pass/place/cut_sites.h"
+#include "pass/place/placer.h"
 
 /* Rows walk over a row once for the statistics and once more with them: it must stay near the core. */
 enum { LONGEST_ROW = 16384, TRIED_ALONE = 8 };
 
 /* Is it a reduction of part q's tile that is folded after it? Then it is one along the rows, or down them. */
-static bool is_folded(const epi_sites *s, int q, int node, bool *along) {
+static bool is_folded(const epi_placer *s, int q, int node, bool *along) {
     const epi_node *n = &s->g->nodes[node];
     *along = epi_axes_count_in(&n->over, &s->parts[q].cols) > 0;
-    return s->site[node].kind == EPI_SITE_AFTER && epi_ops[n->op].cls == EPI_CLASS_REDUCE;
+    return s->placement[node].kind == EPI_PLACED_AFTER && epi_ops[n->op].cls == EPI_CLASS_REDUCE;
 }
 
 /* Bytes of partials, stored and loaded, for each element that a product's tile reduces: an f32 of 64. */
@@ -40,29 +40,29 @@ static bool is_loaded_before(const epi_graph *g, const epi_node_list *loads, int
 /* What the parts cost: what they load and store, partials among it, and a launch for each of them. What
  * launches of partials cost counts for nothing here: at the nominal number of rows it would be worth a tile
  * more. */
-static double cost_of(const epi_sites *s, const epi_part_values *values) {
+static double cost_of(const epi_placer *s, const epi_part_values *values) {
     epi_cost cost = {0};
     for (int q = 0; q < s->part_count; q++) {
-        const epi_site_part *p = &s->parts[q];
+        const epi_placer_part *p = &s->parts[q];
         double tile = (double)epi_axes_size(&p->rows, s->sizes) * (double)epi_axes_size(&p->cols, s->sizes);
         bool stores = false, along;
         for (int i = 0; i < values[q].loads.count; i++)
             if (!is_loaded_before(s->g, &values[q].loads, i))
-                cost.bytes += epi_sites_bytes(s, values[q].loads.at[i]);
+                cost.bytes += epi_placer_bytes(s, values[q].loads.at[i]);
         for (int i = 0; i < values[q].own.count; i++) {
             int node = values[q].own.at[i];
             if (p->kind == EPI_KIND_GEMM && is_folded(s, q, node, &along))
                 cost.bytes += tile * PARTIAL_BYTES;
             stores |= s->forced[node];
-            cost.bytes += s->forced[node] ? epi_sites_bytes(s, node) : 0;
+            cost.bytes += s->forced[node] ? epi_placer_bytes(s, node) : 0;
         }
         cost.launches += stores;
     }
     return epi_cost_sum(cost);
 }
 
-static bool is_on_tile(const epi_sites *s, int q, int node) {
-    return node != EPI_NO_NODE && s->site[node].kind == EPI_SITE_TILE && s->site[node].part == q;
+static bool is_on_tile(const epi_placer *s, int q, int node) {
+    return node != EPI_NO_NODE && s->placement[node].kind == EPI_PLACED_TILE && s->placement[node].part == q;
 }
 
 /* The last value that all ways to a and to b go through. */
@@ -72,14 +72,14 @@ static int common(const int *through, int a, int b) {
     return a;
 }
 
-/* The value that product part q could hand on, or EPI_NO_NODE. through[] by node: the last value that all
+/* The value that product part q could spill, or EPI_NO_NODE. through[] by node: the last value that all
  * ways from the product to it go through. */
-static int find_handed(const epi_sites *s, const epi_part_values *values, int q, int *through) {
+static int find_spill(const epi_placer *s, const epi_part_values *values, int q, int *through) {
     const epi_graph *g = s->g;
-    const epi_site_part *p = &s->parts[q];
+    const epi_placer_part *p = &s->parts[q];
     const epi_node_list *own = &values[q].own;
     bool statistic = false, rows = false;
-    int root = p->product, handed = EPI_NO_NODE;
+    int root = p->product, spilled = EPI_NO_NODE;
     if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || epi_axes_size(&p->cols, s->sizes) > LONGEST_ROW)
         return EPI_NO_NODE;
     if (s->sum[root] != EPI_NO_NODE)
@@ -96,10 +96,10 @@ static int find_handed(const epi_sites *s, const epi_part_values *values, int q,
         if (at == EPI_NO_NODE || !is_folded(s, q, node, &along))
             continue;
         statistic |= along;
-        handed = handed == EPI_NO_NODE ? at : common(through, handed, at);
+        spilled = spilled == EPI_NO_NODE ? at : common(through, spilled, at);
     }
-    for (int r = q + 1; r < s->part_count && statistic && handed != EPI_NO_NODE; r++) {
-        const epi_site_part *later = &s->parts[r];
+    for (int r = q + 1; r < s->part_count && statistic && spilled != EPI_NO_NODE; r++) {
+        const epi_placer_part *later = &s->parts[r];
         if (later->kind != EPI_KIND_ROWS || !epi_axes_same_set(&later->rows, &p->rows) ||
             !epi_axes_same_set(&later->cols, &p->cols))
             continue;
@@ -107,22 +107,22 @@ static int find_handed(const epi_sites *s, const epi_part_values *values, int q,
             int node = loaded_value(g, values[r].loads.at[i]);
             if (!is_on_tile(s, q, node) || node < root || through[node] == EPI_NO_NODE)
                 continue;
-            handed = common(through, handed, node);
+            spilled = common(through, spilled, node);
             rows = true;
         }
     }
-    while (rows && handed != root && !epi_axes_same_set(&g->nodes[handed].axes, &g->nodes[root].axes))
-        handed = through[handed];
-    return rows ? handed : EPI_NO_NODE;
+    while (rows && spilled != root && !epi_axes_same_set(&g->nodes[spilled].axes, &g->nodes[root].axes))
+        spilled = through[spilled];
+    return rows ? spilled : EPI_NO_NODE;
 }
 
-/* Places the program with these values handed on; *cost is what it was, and becomes less where that is taken.
+/* Places the program with these values spilled; *cost is what it was, and becomes less where that is taken.
  */
-static epi_status try_hand(epi_arena *arena, epi_sites *s, epi_part_values **values, const int *hand,
-                           double *cost, bool *taken, epi_error *err) {
-    epi_sites trial;
-    epi_status status = epi_sites_make(arena, s->spec, s->limits, s->without, hand, &trial, err);
-    epi_part_values *found = status == EPI_OK ? epi_sites_loads(arena, &trial) : NULL;
+static epi_status try_spill(epi_arena *arena, epi_placer *s, epi_part_values **values, const int *spills,
+                            double *cost, bool *taken, epi_error *err) {
+    epi_placer trial;
+    epi_status status = epi_placer_make(arena, s->spec, s->limits, s->without, spills, &trial, err);
+    epi_part_values *found = status == EPI_OK ? epi_placer_loads(arena, &trial) : NULL;
     if (status == EPI_OK && arena->failed)
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     double less = found && status == EPI_OK ? cost_of(&trial, found) : *cost;
@@ -135,20 +135,20 @@ static epi_status try_hand(epi_arena *arena, epi_sites *s, epi_part_values **val
     return EPI_OK;
 }
 
-epi_status epi_sites_hand_on(epi_arena *arena, epi_sites *s, epi_part_values **values, epi_error *err) {
+epi_status epi_placer_spill(epi_arena *arena, epi_placer *s, epi_part_values **values, epi_error *err) {
     const epi_graph *g = s->g;
     size_t nodes = (size_t)g->node_count + 1;
     int *found = epi_arena_alloc(arena, nodes * sizeof *found), count = 0;
-    int *hand = epi_arena_alloc(arena, nodes * sizeof *hand);
+    int *spills = epi_arena_alloc(arena, nodes * sizeof *spills);
     int *through = epi_arena_alloc(arena, nodes * sizeof *through);
-    if (!found || !hand || !through)
+    if (!found || !spills || !through)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < g->node_count; i++)
-        found[i] = hand[i] = EPI_NO_NODE;
+        found[i] = spills[i] = EPI_NO_NODE;
     for (int q = 0; q < s->part_count; q++) {
-        int handed = find_handed(s, *values, q, through);
-        if (handed != EPI_NO_NODE) {
-            found[s->parts[q].product] = handed;
+        int spilled = find_spill(s, *values, q, through);
+        if (spilled != EPI_NO_NODE) {
+            found[s->parts[q].product] = spilled;
             count++;
         }
     }
@@ -156,14 +156,14 @@ epi_status epi_sites_hand_on(epi_arena *arena, epi_sites *s, epi_part_values **v
     bool taken;
     epi_status status = EPI_OK;
     if (count > TRIED_ALONE)
-        return try_hand(arena, s, values, found, &cost, &taken, err);
+        return try_spill(arena, s, values, found, &cost, &taken, err);
     for (int i = 0; i < g->node_count && status == EPI_OK; i++) {
         if (found[i] == EPI_NO_NODE)
             continue;
-        hand[i] = found[i];
-        status = try_hand(arena, s, values, hand, &cost, &taken, err);
+        spills[i] = found[i];
+        status = try_spill(arena, s, values, spills, &cost, &taken, err);
         if (!taken)
-            hand[i] = EPI_NO_NODE;
+            spills[i] = EPI_NO_NODE;
     }
     return status;
 }
