@@ -255,8 +255,8 @@ static void test_models(const char *path) {
 static void test_order(const char *path) {
     static const struct {
         const char *name, *dims;
-    } layers[] = {{"llama_layer", "T=8192,D=4096,H=32,E=128,F=14336,G=8"},
-                  {"qwen3_layer", "T=8192,D=4096,H=32,E=128,F=14336,G=8"},
+    } layers[] = {{"llama_layer", "T=4096,D=256,H=8,E=32,F=1024,G=4"},
+                  {"qwen3_layer", "T=4096,D=256,H=8,E=32,F=1024,G=4"},
                   {"llama_loss", "T=4096,D=256,H=8,E=32,F=1024,V=4096"}};
     size_t length;
     char *text = read_whole(path, &length);

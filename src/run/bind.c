@@ -24,25 +24,26 @@ static bool is_of_integers(const epi_tensor_decl *t) {
     return t->has_type && epi_dtype_is_integer(t->type);
 }
 
-const epi_tensor_decl *epi_rows_of(const epi_graph *g) {
-    const epi_tensor_decl *tensors = g->tensors;
-    int cotangent = 0;
-    while (cotangent < g->input_count && !(tensors[cotangent].cotangent && tensors[cotangent].axes.count))
+epi_axes epi_rows_of(const epi_graph *g) {
+    const epi_tensor_decl *of = g->tensors, *end = of + g->input_count, *cotangent = of;
+    epi_axes rows = {0};
+    while (cotangent < end && !(cotangent->cotangent && cotangent->axes.count))
         cotangent++;
-    bool any = cotangent < g->input_count;
-    for (int t = 0; t < g->input_count && any; t++)
-        if ((tensors[t].axes.count > 1 || is_of_integers(&tensors[t])) &&
-            epi_axes_find_dim(&tensors[t].axes, tensors[cotangent].axes.at[0].dim) >= 0)
-            return &tensors[t];
-    return &tensors[0];
+    while (cotangent < end && of < end &&
+           !((of->axes.count > 1 || is_of_integers(of)) &&
+             epi_axes_find_dim(&of->axes, cotangent->axes.at[0].dim) >= 0))
+        of++;
+    for (int i = 0; of < end && i + !is_of_integers(of) < of->axes.count; i++)
+        if (cotangent == end || epi_axes_find_dim(&cotangent->axes, of->axes.at[i].dim) >= 0)
+            rows.at[rows.count++] = of->axes.at[i];
+    return rows;
 }
 
-/* The axes that count rows: those that are named, else every axis of what epi_rows_of says but its last,
- * which counts features; integers have none: all of their axes count rows. */
+/* The axes that count rows: those that are named, else those of epi_rows_of. */
 static epi_status bind_rows(const epi_graph *g, const epi_options *o, bool *is_row, epi_error *err) {
-    const epi_tensor_decl *of = g->input_count ? epi_rows_of(g) : NULL;
-    for (int i = 0; !o->row_axes && of && i + !is_of_integers(of) < of->axes.count; i++)
-        is_row[of->axes.at[i].dim] = true;
+    const epi_axes rows = epi_rows_of(g);
+    for (int i = 0; !o->row_axes && i < rows.count; i++)
+        is_row[rows.at[i].dim] = true;
     for (int i = 0; o->row_axes && i < o->row_axis_count; i++) {
         if (!o->row_axes[i])
             return epi_fail(err, EPI_ERR_ARGUMENT, "row axis %d has no name", i);

@@ -10,11 +10,11 @@
 enum { GRAIN = 128 };
 
 static int64_t grain_of(const epi_kernel *k, int dim) {
-    const epi_axes *axes = &epi_rows_of(&k->program->graph)->axes;
+    const epi_axes axes = epi_rows_of(&k->program->graph);
     int64_t others = 1, grain = 1;
-    for (int i = epi_axes_find_dim(axes, dim) + 1; i > 0 && i < axes->count; i++)
-        if (k->spec.is_row[axes->at[i].dim])
-            others *= epi_max64(1, epi_axis_size(axes->at[i], k->spec.sizes));
+    for (int i = epi_axes_find_dim(&axes, dim) + 1; i > 0 && i < axes.count; i++)
+        if (k->spec.is_row[axes.at[i].dim])
+            others *= epi_max64(1, epi_axis_size(axes.at[i], k->spec.sizes));
     while (grain * others < GRAIN)
         grain *= 2;
     return grain;

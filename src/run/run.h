@@ -140,10 +140,11 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
 /* bind.c: the type of each tensor: what the options say of it, the text, or the storage type. */
 epi_status epi_types_bind(const epi_graph *g, const epi_options *options, epi_dtype *types, epi_error *err);
 
-/* bind.c: the input whose axes but the last count rows where the options name none: the first; where there
- * are cotangents, the first that has the first axis of the first cotangent with axes, so that a backward
- * which begins with a weight has the rows of its forward. */
-const epi_tensor_decl *epi_rows_of(const epi_graph *g);
+/* bind.c: the axes that count rows where the options name none: all of the first input but the last, which
+ * counts features; integers have none. Where there are cotangents: those of the first input, vectors aside, that
+ * has the first axis of the first cotangent, as far as the cotangent has them. So a backward which begins with
+ * a weight, or with a value in heads, has the rows of its forward. */
+epi_axes epi_rows_of(const epi_graph *g);
 
 /* 90 for compute capability 9.0: of a GPU of the context, or of what a negative number stands for (as in
  * epi_options). */
