@@ -4,9 +4,12 @@
  * operand over some axes, the stream. Everything is told from axes: F, the axes of the weight, are those of a
  * score tile; of F the stream is what is summed over, batches are what some operand beside the stream has,
  * and rows are the rest. */
-#include <math.h>
-#include <stddef.h>
+#include "pass/analyse/attention.h"
 
+#include <math.h>
+#include <stdlib.h>
+
+#include "pass/analyse/cost.h"
 #include "pass/analyse/monomial.h"
 #include "pass/place/plan_internal.h"
 
@@ -77,35 +80,54 @@ static bool note_score(const epi_graph *g, epi_attention *a, int node) {
     return true;
 }
 
-/* Lists the elements that one is made of, back to the score products, and notes these; returns how many are
- * in the list, or -1: it is made of something else. Those that are marked are known. */
-static int trace(const epi_graph *g, epi_attention *a, int root, bool *inner, int *list) {
+/* ---- the elements of a score tile ---- */
+
+/* What is looked at: the elements of one attention, which are marked as long as they are in the list. */
+typedef struct finder {
+    const epi_graph *g;
+    bool *inner; /* by node */
+    int *list, count;
+    int *scratch; /* as many as nodes */
+} finder;
+
+/* Takes the last ones out of the list again, down to so many. */
+static void forget(finder *f, int count) {
+    while (f->count > count)
+        f->inner[f->list[--f->count]] = false;
+}
+
+static void note(finder *f, int node) {
+    if (f->inner[node])
+        return;
+    f->inner[node] = true;
+    f->list[f->count++] = node;
+}
+
+/* Lists the elements that one is made of, back to the score products, and notes these; false: it is made of
+ * something else, and nothing is listed. */
+static bool trace(finder *f, epi_attention *a, int root) {
+    const epi_graph *g = f->g;
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
-    int count = 0;
-    if (!inner[root])
-        list[count++] = root;
-    inner[root] = true;
-    for (int at = 0; at < count; at++) {
-        const epi_node *n = &g->nodes[list[at]];
-        bool sum = is_sum_of_scores(g, a, list[at], full), score = sum || n->op == EPI_OP_MATMUL;
-        if (score && !is_term(g, a, list[at]) && !note_score(g, a, list[at])) {
-            while (count)
-                inner[list[--count]] = false;
-            return -1;
+    int before = f->count;
+    note(f, root);
+    for (int at = before; at < f->count; at++) {
+        int node = f->list[at];
+        const epi_node *n = &g->nodes[node];
+        bool sum = is_sum_of_scores(g, a, node, full), score = sum || n->op == EPI_OP_MATMUL;
+        if (score && !is_term(g, a, node) && !note_score(g, a, node)) {
+            forget(f, before);
+            return false;
         }
-        for (int i = 0; i < epi_node_operands(n) && (sum || !score); i++) {
-            int arg = n->arg[i];
-            if (inner[arg] || !is_element(g, arg, full))
-                continue;
-            inner[arg] = true;
-            list[count++] = arg;
-        }
+        for (int i = 0; i < epi_node_operands(n) && (sum || !score); i++)
+            if (is_element(g, n->arg[i], full))
+                note(f, n->arg[i]);
     }
-    return count;
+    return true;
 }
 
 /* What sums along the stream beside the weights, of the same scores. */
-static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *list) {
+static void trace_sums(finder *f, const epi_attention *a) {
+    const epi_graph *g = f->g;
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
     for (int i = a->scores[0]; i < g->node_count && a->row_max == EPI_NO_NODE; i++) {
         const epi_node *n = &g->nodes[i];
@@ -113,34 +135,46 @@ static void trace_sums(const epi_graph *g, epi_attention *a, bool *inner, int *l
             !is_element(g, n->arg[0], full))
             continue;
         epi_attention trial = *a;
-        int count = trace(g, &trial, n->arg[0], inner, list);
-        bool same = count >= 0 && trial.score_count == a->score_count;
-        for (; count > 0 && !same; count--)
-            inner[list[count - 1]] = false;
+        int before = f->count;
+        if (trace(f, &trial, n->arg[0]) && trial.score_count > a->score_count)
+            forget(f, before);
     }
 }
 
+static int compare(const void *a, const void *b) {
+    return *(const int *)a - *(const int *)b;
+}
+
 /* What is not made of a score product is none of its elements: a bias, a condition. */
-static void keep_dependents(const epi_graph *g, const epi_attention *a, bool *inner) {
-    for (int i = 0; i < g->node_count; i++) {
-        inner[i] = inner[i] && (is_term(g, a, i) || epi_node_takes(&g->nodes[i], inner));
+static void keep_dependents(finder *f, const epi_attention *a) {
+    int count = 0;
+    qsort(f->list, (size_t)f->count, sizeof *f->list, compare);
+    for (int i = 0; i < f->count; i++) {
+        int node = f->list[i];
+        f->inner[node] = is_term(f->g, a, node) || epi_node_takes(&f->g->nodes[node], f->inner);
+        if (f->inner[node])
+            f->list[count++] = node;
     }
+    f->count = count;
 }
 
 /* Two layers with a function between them have the same form: attention's weights are exponentials of scores
  * less something that is the same along a row, or a column. */
-static bool has_softmax(const epi_graph *g, const bool *inner, const epi_axes *full) {
-    for (int i = 0; i < g->node_count; i++) {
-        const epi_node *n = &g->nodes[i];
-        if (!inner[i] || (n->op != EPI_OP_EXP && n->op != EPI_OP_EXP2) || !inner[n->arg[0]])
+static bool has_softmax(const finder *f, const epi_axes *full) {
+    const epi_graph *g = f->g;
+    for (int i = 0; i < f->count; i++) {
+        const epi_node *n = &g->nodes[f->list[i]];
+        if ((n->op != EPI_OP_EXP && n->op != EPI_OP_EXP2) || !f->inner[n->arg[0]])
             continue;
         const epi_node *less = &g->nodes[n->arg[0]];
-        if (less->op == EPI_OP_SUB && inner[less->arg[0]] && g->nodes[less->arg[1]].axes.count &&
+        if (less->op == EPI_OP_SUB && f->inner[less->arg[0]] && g->nodes[less->arg[1]].axes.count &&
             !epi_axes_same_set(&g->nodes[less->arg[1]].axes, full))
             return true;
     }
     return false;
 }
+
+/* ---- one attention ---- */
 
 static void find_shape(const epi_graph *g, epi_attention *a) {
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
@@ -237,32 +271,87 @@ static void find_online(const epi_graph *g, epi_attention *a, const bool *inner)
     a->factor = factor;
 }
 
-bool epi_attention_find(const epi_graph *g, int product, epi_attention *out, bool *inner, int *scratch) {
+/* Is the product a value product, of the weight on this side? */
+static bool find(finder *f, int product, int side, epi_attention *out) {
+    const epi_graph *g = f->g;
     const epi_node *n = &g->nodes[product];
-    for (int side = 0; side < 2 && n->op == EPI_OP_MATMUL; side++) {
-        int weight = n->arg[side], operand = n->arg[!side];
-        for (int i = 0; i < g->node_count; i++)
-            inner[i] = false;
-        *out = (epi_attention){.scores = {EPI_NO_NODE, EPI_NO_NODE},
-                               .sums = {{.product = product, .weight = weight, .operand = operand}},
-                               .sum_count = 1,
-                               .stream = n->over,
-                               .condition = EPI_NO_NODE};
-        if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || trace(g, out, weight, inner, scratch) < 0 ||
-            !out->score_count)
-            continue;
-        keep_dependents(g, out, inner);
-        if (inner[operand] || !has_softmax(g, inner, &g->nodes[weight].axes))
-            continue;
-        epi_plan_sort(&out->stream, &g->nodes[operand].axes);
-        out->sums[0].cols = epi_axes_without(&g->nodes[operand].axes, &g->nodes[weight].axes);
-        find_shape(g, out);
-        find_online(g, out, inner);
-        trace_sums(g, out, inner, scratch);
-        keep_dependents(g, out, inner);
-        return true;
+    int weight = n->arg[side], operand = n->arg[!side];
+    forget(f, 0);
+    *out = (epi_attention){.scores = {EPI_NO_NODE, EPI_NO_NODE},
+                           .sums = {{.product = product, .weight = weight, .operand = operand}},
+                           .sum_count = 1,
+                           .stream = n->over,
+                           .condition = EPI_NO_NODE};
+    out->sums[0].cols = epi_axes_without(&g->nodes[operand].axes, &g->nodes[weight].axes);
+    if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || !trace(f, out, weight) || !out->score_count)
+        return false;
+    keep_dependents(f, out);
+    if (f->inner[operand] || !has_softmax(f, &g->nodes[weight].axes))
+        return false;
+    epi_plan_sort(&out->stream, &g->nodes[operand].axes);
+    find_shape(g, out);
+    find_online(g, out, f->inner);
+    trace_sums(f, out);
+    keep_dependents(f, out);
+    return true;
+}
+
+/* ---- all of a program ---- */
+
+bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
+                           const int64_t *sizes) {
+    bool allowed = limits->attention_most > 0 && (!epi_attention_crosses(a) || limits->row_sums);
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int count = epi_attention_terms(g, a, terms);
+    for (int i = 0; i < count + a->sum_count && allowed; i++) {
+        const epi_axes *features = i < count ? &g->nodes[terms[i].product].over : &a->sums[i - count].cols;
+        int64_t size = epi_axes_size(features, sizes);
+        allowed = size > 0 && size <= limits->attention_most && size % limits->attention_multiple == 0;
     }
-    return false;
+    return allowed;
+}
+
+static bool copy_list(epi_arena *arena, const int *from, int count, epi_node_list *to) {
+    *to = (epi_node_list){epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *to->at), count};
+    for (int i = 0; i < count && to->at; i++)
+        to->at[i] = from[i];
+    return to->at != NULL;
+}
+
+static bool make_finder(epi_arena *arena, const epi_graph *g, finder *out) {
+    size_t nodes = (size_t)g->node_count + 1;
+    *out = (finder){.g = g,
+                    .inner = epi_arena_alloc(arena, nodes),
+                    .list = epi_arena_alloc(arena, nodes * sizeof *out->list),
+                    .scratch = epi_arena_alloc(arena, nodes * sizeof *out->scratch)};
+    return out->inner && out->list && out->scratch;
+}
+
+bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                         const unsigned *without, epi_attentions *out) {
+    const epi_graph *g = spec->graph;
+    int products = 0;
+    int64_t sizes[EPI_MAX_DIMS];
+    finder f;
+    if (limits)
+        epi_nominal_sizes(spec, sizes);
+    for (int i = 0; i < g->node_count; i++)
+        products += g->live[i] && g->nodes[i].op == EPI_OP_MATMUL;
+    *out = (epi_attentions){.at = epi_arena_alloc(arena, ((size_t)products + 1) * sizeof *out->at)};
+    if (!out->at || !make_finder(arena, g, &f))
+        return false;
+    for (int i = 0; i < g->node_count; i++) {
+        bool may =
+            g->live[i] && g->nodes[i].op == EPI_OP_MATMUL && !(without && without[i] & EPI_REFUSED_ATTENTION);
+        epi_attention *a = &out->at[out->count];
+        if (!may || !(find(&f, i, 0, a) || find(&f, i, 1, a)) ||
+            (limits && !epi_attention_allowed(limits, g, a, sizes)))
+            continue;
+        if (!copy_list(arena, f.list, f.count, &a->inner))
+            return false;
+        out->count++;
+    }
+    return true;
 }
 
 /* ---- several value products in one kernel ---- */
@@ -316,8 +405,18 @@ static epi_axes batches_of(const epi_attention *a) {
     return batch;
 }
 
-bool epi_attention_join(const epi_graph *g, epi_attention *a, const epi_attention *b, epi_over over,
-                        int *scratch) {
+/* Lists the elements of both. */
+static bool join_inner(epi_arena *arena, finder *f, epi_attention *a, const epi_attention *b) {
+    forget(f, 0);
+    for (int i = 0; i < a->inner.count + b->inner.count; i++)
+        note(f, i < a->inner.count ? a->inner.at[i] : b->inner.at[i - a->inner.count]);
+    qsort(f->list, (size_t)f->count, sizeof *f->list, compare);
+    return copy_list(arena, f->list, f->count, &a->inner);
+}
+
+/* Can the second, of one value product, be made in the kernel of the first, as one over its stream or its
+ * rows? Then the first takes it in. */
+static bool join(const epi_graph *g, epi_attention *a, const epi_attention *b, epi_over over, int *scratch) {
     epi_axes batch[2] = {batches_of(a), batches_of(b)};
     epi_axes rows = epi_axes_without(&a->rows, &batch[0]), others = epi_axes_without(&b->rows, &batch[1]);
     bool turned = over == EPI_OVER_ROWS;
@@ -331,5 +430,53 @@ bool epi_attention_join(const epi_graph *g, epi_attention *a, const epi_attentio
     *a = both;
     a->sums[a->sum_count] = b->sums[0];
     a->sums[a->sum_count++].over = over;
+    return true;
+}
+
+/* Is it the maximum or the sum of an online softmax, which another attention makes? */
+static bool is_statistic(const epi_attentions *all, int node) {
+    for (int k = 0; k < all->count; k++)
+        if (all->at[k].row_max == node || all->at[k].denominator == node)
+            return true;
+    return false;
+}
+
+/* Does something that it makes sum along its stream, beside its products? */
+static bool has_sums(const epi_graph *g, const epi_attentions *all, const epi_attention *a) {
+    for (int i = 0; i < a->inner.count; i++) {
+        epi_use_list uses = epi_graph_uses(g, a->inner.at[i]);
+        for (int u = 0; u < uses.count; u++) {
+            int user = uses.at[u].node;
+            if (user != EPI_NO_NODE && epi_ops[g->nodes[user].op].cls == EPI_CLASS_REDUCE &&
+                epi_axes_same_set(&g->nodes[user].over, &a->stream) && !is_statistic(all, user))
+                return true;
+        }
+    }
+    return false;
+}
+
+bool epi_attentions_join(epi_arena *arena, const epi_graph *g, const bool *forward, bool over_rows,
+                         epi_attentions *all) {
+    finder f;
+    if (!make_finder(arena, g, &f))
+        return false;
+    for (int over = EPI_OVER_STREAM; over <= (over_rows ? EPI_OVER_ROWS : EPI_OVER_STREAM); over++)
+        for (int i = 0; i < all->count; i++)
+            for (int k = 0; k < all->count; k++) {
+                epi_attention *a = &all->at[i], *b = &all->at[k];
+                if (i == k || !a->sum_count || !b->sum_count ||
+                    (forward && forward[a->sums[0].product] != forward[b->sums[0].product]) ||
+                    (over == EPI_OVER_ROWS && has_sums(g, all, b)) ||
+                    !join(g, a, b, (epi_over)over, f.scratch))
+                    continue;
+                b->sum_count = 0;
+                if (!join_inner(arena, &f, a, b))
+                    return false;
+            }
+    int count = 0;
+    for (int i = 0; i < all->count; i++)
+        if (all->at[i].sum_count)
+            all->at[count++] = all->at[i];
+    all->count = count;
     return true;
 }

@@ -949,7 +949,7 @@ static int place_next(epi_placer *s, int node) {
     epi_placer_attention *at = &s->attentions[s->attention_of[node] - 1];
     store_needs(s, at);
     epi_placer_place_attention(s, at, add_part(s, EPI_KIND_ATTENTION, EPI_NO_NODE));
-    return at->inner.at[0];
+    return at->plan.inner.at[0];
 }
 
 static bool is_ready(const epi_placer *s, int node) {

@@ -105,8 +105,8 @@ static void find_values(chooser *c, int q) {
     for (int i = 0; i < own->count; i++)
         for (int a = 0; a < 3 && s->g->nodes[own->at[i]].op != EPI_OP_MATMUL; a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, 0, &heap);
-    for (int i = 0; part.attention && i < part.attention->inner.count; i++) {
-        const epi_node *n = &s->g->nodes[part.attention->inner.at[i]];
+    for (int i = 0; part.attention && i < part.attention->plan.inner.count; i++) {
+        const epi_node *n = &s->g->nodes[part.attention->plan.inner.at[i]];
         for (int a = 0; a < 3 && n->op != EPI_OP_MATMUL; a++)
             offer(c, q, n->arg[a], true, 0, 0, &heap);
     }

@@ -36,15 +36,9 @@ typedef struct epi_placer_part {
     int spilled, next; /* cut_spill.c: the value of its tile, or EPI_NO_NODE, that it spills to this part */
 } epi_placer_part;
 
-/* Nodes of the program. */
-typedef struct epi_node_list {
-    int *at, count;
-} epi_node_list;
-
 /* Products that become one attention part, with what is made between them. */
 typedef struct epi_placer_attention {
     epi_attention plan;       /* what is known of it from the graph */
-    epi_node_list inner;      /* score products, and elements that are made of them */
     epi_node_list reductions; /* reductions of these that the part makes */
     epi_node_list needs;      /* what they and the value products are made of, which is none of them */
     bool dropped;             /* it cannot be one part */
@@ -121,13 +115,6 @@ void epi_placer_place_attention(epi_placer *s, epi_placer_attention *a, int part
 /* attention_delta.c: takes sums of weights times their gradients from attention's result. */
 epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                                 epi_error *err);
-/* A first look: is it a product of a map and of something with few features? */
-bool epi_attention_possible(const epi_backend_limits *limits, const epi_graph *g, int node,
-                            const int64_t *sizes);
-/* Are heads of such a size that the backend can do it? */
-bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
-                           const int64_t *sizes);
-
 /* cut_loads.c: by part, in the order of nodes: what it makes on its tile and after it, and what it loads; the
  * rest it makes again. */
 typedef struct epi_part_values {

@@ -589,7 +589,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
             out->product = i;
         else if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL)
             out->pair = i;
-    if (products > 1 && products <= EPI_ATTENTION_TERMS + 3 && epi_plan_attention(arena, g, out))
+    if (products > 1 && products <= EPI_ATTENTION_TERMS + 3 && epi_plan_attention(arena, spec, out))
         return EPI_OK;
     epi_product_sum sum = {out->product, {0}, 1};
     if (products > 1)

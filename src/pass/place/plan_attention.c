@@ -47,50 +47,22 @@ static epi_plan *child(attention_planner *p, epi_planner *planner, int product, 
 
 /* ---- which products ---- */
 
-/* Lets two value products be of one kernel: in the first place over the stream, else over the rows. */
-static bool join_all(attention_planner *p, epi_attention *found, int count) {
-    for (int over = EPI_OVER_STREAM; over <= EPI_OVER_ROWS; over++)
-        for (int i = 0; i < count; i++)
-            for (int k = 0; k < count; k++)
-                if (i != k && found[i].sum_count && found[k].sum_count &&
-                    epi_attention_join(p->kernel.g, &found[i], &found[k], (epi_over)over, p->kernel.pending))
-                    found[k].sum_count = 0;
-    int left = 0;
-    for (int i = 0; i < count; i++)
-        left += found[i].sum_count > 0;
-    return left == 1;
-}
-
 /* Sorts the products into scores and values; false: some are neither. */
-static bool find_products(attention_planner *p) {
+static bool find_products(attention_planner *p, const epi_spec *spec) {
     const epi_graph *g = p->kernel.g;
-    epi_attention found[EPI_ATTENTION_SUMS];
-    bool *inner = epi_arena_alloc(p->kernel.arena, (size_t)g->node_count + 1);
-    int products = 0, count = 0;
-    if (!inner)
-        return false;
-    for (int i = 0; i < g->node_count; i++) {
-        epi_attention one;
-        if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL)
-            continue;
-        products++;
-        if (!epi_attention_find(g, i, &one, inner, p->kernel.pending))
-            continue;
-        if (count == EPI_ATTENTION_SUMS)
-            return false;
-        found[count++] = one;
-        for (int n = 0; n < g->node_count; n++)
-            p->inner[n] |= inner[n];
-    }
-    if (!count || !join_all(p, found, count))
-        return false;
-    int at = 0;
-    while (!found[at].sum_count)
-        at++;
-    *p->a = found[at];
+    epi_attentions found;
     epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int products = 0;
+    if (!epi_attentions_find(p->kernel.arena, spec, NULL, NULL, &found) ||
+        !epi_attentions_join(p->kernel.arena, g, NULL, true, &found) || found.count != 1)
+        return false;
+    *p->a = found.at[0];
+    for (int i = 0; i < g->node_count; i++)
+        products += g->live[i] && g->nodes[i].op == EPI_OP_MATMUL;
     if (products != p->a->sum_count + epi_attention_terms(g, p->a, terms))
         return false;
+    for (int i = 0; i < p->a->inner.count; i++)
+        p->inner[p->a->inner.at[i]] = true;
     p->kernel.plan->rows = p->a->rows;
     p->kernel.plan->batch_axes = p->a->batch_axes;
     return true;
@@ -325,7 +297,8 @@ static bool make_children(attention_planner *p) {
     return true;
 }
 
-bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out) {
+bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
+    const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     attention_planner p = {.kernel = {.arena = arena, .g = g, .plan = out},
                            .a = epi_arena_alloc(arena, sizeof *p.a),
@@ -333,7 +306,7 @@ bool epi_plan_attention(epi_arena *arena, const epi_graph *g, epi_plan *out) {
                            .left = epi_arena_alloc(arena, nodes),
                            .value = epi_arena_alloc(arena, nodes)};
     p.kernel.pending = epi_arena_alloc(arena, 2 * EPI_PLAN_PENDING(g) * sizeof *p.kernel.pending);
-    if (!p.a || !p.inner || !p.left || !p.value || !p.kernel.pending || !find_products(&p))
+    if (!p.a || !p.inner || !p.left || !p.value || !p.kernel.pending || !find_products(&p, spec))
         return false;
     memset(p.value, -1, nodes);
     out->kind = EPI_KIND_ATTENTION;

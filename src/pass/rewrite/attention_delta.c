@@ -81,22 +81,6 @@ static int make_delta(epi_graph *out, const epi_graph *in, int node, delta d, co
     return epi_graph_value(out, sum);
 }
 
-/* Marks the elements of all attentions there may be. */
-static void mark_elements(const epi_spec *spec, const epi_backend_limits *limits, bool *all, bool *inner,
-                          int *scratch) {
-    const epi_graph *g = spec->graph;
-    int64_t sizes[EPI_MAX_DIMS];
-    epi_nominal_sizes(spec, sizes);
-    for (int i = 0; i < g->node_count; i++) {
-        epi_attention a;
-        if (!epi_attention_possible(limits, g, i, sizes) || !epi_attention_find(g, i, &a, inner, scratch) ||
-            !epi_attention_allowed(limits, g, &a, sizes))
-            continue;
-        for (int k = 0; k < g->node_count; k++)
-            all[k] |= inner[k];
-    }
-}
-
 /* The graph again, with the sums in their other form. */
 static void rewrite(const epi_graph *in, epi_dtype storage, const delta *deltas, const bool *inner,
                     int *value, epi_graph *out) {
@@ -116,22 +100,25 @@ epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_back
                                 epi_error *err) {
     const epi_graph *in = spec->graph;
     size_t nodes = (size_t)in->node_count + 1;
-    bool *all = epi_arena_alloc(arena, nodes), *inner = epi_arena_alloc(arena, nodes), any = false;
-    int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
+    bool *inner = epi_arena_alloc(arena, nodes), any = false;
+    int *value = epi_arena_alloc(arena, nodes * sizeof *value);
+    epi_attentions found;
     delta *deltas = epi_arena_alloc(arena, nodes * sizeof *deltas);
     epi_graph *out = epi_arena_alloc(arena, sizeof *out);
-    if (!all || !inner || !scratch || !deltas || !out)
+    if (!inner || !value || !deltas || !out || !epi_attentions_find(arena, spec, limits, NULL, &found))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    mark_elements(spec, limits, all, inner, scratch);
+    for (int i = 0; i < found.count; i++)
+        for (int k = 0; k < found.at[i].inner.count; k++)
+            inner[found.at[i].inner.at[k]] = true;
     for (int i = 0; i < in->node_count; i++) {
-        deltas[i] = in->live[i] ? find_delta(in, i, all) : (delta){EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
+        deltas[i] = in->live[i] ? find_delta(in, i, inner) : (delta){EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
         any |= deltas[i].weight != EPI_NO_NODE;
     }
     if (!any)
         return EPI_OK;
     out->arena = arena;
     if (epi_graph_begin(out, in))
-        rewrite(in, spec->type, deltas, all, scratch, out);
+        rewrite(in, spec->type, deltas, inner, value, out);
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (out->error.status == EPI_OK)

@@ -324,27 +324,28 @@ static void find_outer(former *f, int product, const epi_attention *a) {
 }
 
 /* Finds the value products that are to be changed. */
-static bool find_weights(former *f, const epi_spec *spec, const epi_backend_limits *limits, bool *inner,
-                         int *scratch) {
+static bool find_weights(former *f, const epi_spec *spec, const epi_attentions *found, bool *inner) {
     const epi_graph *g = f->in;
-    int64_t sizes[EPI_MAX_DIMS];
     bool any = false;
-    epi_nominal_sizes(spec, sizes);
     for (int i = 0; i < g->node_count; i++)
         f->product[i] = f->first[i] = EPI_NO_NODE;
-    for (int i = 0; i < g->node_count; i++) {
-        epi_attention a;
-        weight *w = &f->weights[i];
-        if (!epi_attention_possible(limits, g, i, sizes) || !epi_attention_find(g, i, &a, inner, scratch) ||
-            !epi_attention_allowed(limits, g, &a, sizes) || !epi_axes_size(&a.stream, spec->sizes))
+    for (int k = 0; k < found->count; k++) {
+        const epi_attention *a = &found->at[k];
+        int product = a->sums[0].product, of = a->sums[0].weight;
+        weight *w = &f->weights[product];
+        if (!epi_axes_size(&a->stream, spec->sizes))
             continue; /* of no keys at all a sum is 0, whatever it is divided by afterwards */
-        find_outer(f, i, &a);
-        w->found = split_weight(g, a.sums[0].weight, &a.stream, inner, w) && inner[w->score];
+        for (int i = 0; i < a->inner.count; i++)
+            inner[a->inner.at[i]] = true;
+        find_outer(f, product, a);
+        w->found = split_weight(g, of, &a->stream, inner, w) && inner[w->score];
         if (w->found) {
-            w->side = g->nodes[i].arg[1] == a.sums[0].weight;
-            f->product[w->score] = i;
+            w->side = g->nodes[product].arg[1] == of;
+            f->product[w->score] = product;
         }
-        any |= w->found || (a.row_max == EPI_NO_NODE && find_sums(f, i, a.sums[0].weight, inner));
+        any |= w->found || (a->row_max == EPI_NO_NODE && find_sums(f, product, of, inner));
+        for (int i = 0; i < a->inner.count; i++)
+            inner[a->inner.at[i]] = false;
     }
     for (int i = 0; i < g->node_count; i++) {
         if (f->is_value[i])
@@ -382,11 +383,11 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backen
                 .is_value = epi_arena_alloc(arena, nodes),
                 .side = epi_arena_alloc(arena, nodes)};
     bool *inner = epi_arena_alloc(arena, nodes);
-    int *scratch = epi_arena_alloc(arena, nodes * sizeof *scratch);
+    epi_attentions found;
     if (!out || !f.value || !f.weights || !f.product || !f.first || !f.outer || !f.is_value || !f.side ||
-        !inner || !scratch)
+        !inner || !epi_attentions_find(arena, spec, limits, NULL, &found))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (!find_weights(&f, spec, limits, inner, scratch))
+    if (!find_weights(&f, spec, &found, inner))
         return EPI_OK;
     out->arena = arena;
     epi_graph_begin(out, in);

@@ -1,0 +1,153 @@
+/* attention.h: which products of a graph are attention, and what is known of it. It is recognised here alone: by rewritings,
+ * by what saves values for a backward, by the cut and by the plan of one kernel. */
+#ifndef EPI_PASS_ATTENTION_H
+#define EPI_PASS_ATTENTION_H
+
+#include "ir/spec.h"
+#include "pass/analyse/limits.h"
+
+struct epi_plan;
+
+/* The third mainloop. A *score tile* has some rows, which stay, and some *stream* columns, which are walked
+ * over tile by tile, in the order of their positions. What holds of such a program:
+ *
+ *     - one or two *scores* are score tiles of the same axes. Each is a *score product*, a contraction of a
+ *       stationary operand (it has rows, no stream) and a stream operand (the other way round) over a head's
+ *       features, or the sum of two of them;
+ *     - the *score program* (the child plan `score_plan`) is what is computed on the score tile;
+ *     - one to three *value products* sum a *weight*, an element of the score tile, times an operand. One or
+ *       two sum over the stream: they have the same rows and stream, each has columns of its own. At most one
+ *       more, the last, sums over the rows, and has the stream for its rows. It is stored as it is;
+ *     - reductions of score tile values over the stream are one number per row, and leave (`reduction` is
+ *       EPI_REDUCE_ROWS in the whole plan);
+ *     - an *output program* per value product over the stream (its child plan) is its epilogue on a tile of
+ *       rows and all of its columns; it may load what left the score tile, and stores values of rows alone as
+ *       well.
+ *
+ * *Online softmax*: the weight is exp(s - shift), where shift is max(s, stream), or 0 where that is -inf; or
+ * that times a factor without scores, which its sum does not have (dropout). The maximum is known only behind
+ * the last column, so a mainloop walks over the stream once with a running maximum, and scales what it has
+ * summed when that grows. There is one value product then. The score program makes s, the mainloop does the
+ * rest; `row_max` and `denominator` are what output programs load of it.
+ *
+ * `rows` are those of the score tile, of which the first `batch_axes` are the batches: axes that some stream
+ * operand has. A tile lies in one batch. In the plan of the whole `cols` are the first value product's columns
+ * and `depth` is what the first score product sums over. */
+enum { EPI_ATTENTION_BOUNDS = 4, EPI_ATTENTION_SUMS = 3 };
+
+/* A value product: what it is of, and what it sums over. */
+typedef enum epi_over { EPI_OVER_STREAM, EPI_OVER_ROWS } epi_over;
+typedef struct epi_attention_sum {
+    int product, weight, operand;
+    epi_axes cols;
+    epi_over over;
+    struct epi_plan *plan; /* its output program; over the rows it has none */
+} epi_attention_sum;
+
+/* offset + sum of factor*term, where the terms are values that lack the stream: positions of rows, lengths,
+ * numbers. */
+typedef struct epi_linear {
+    int count, term[EPI_ATTENTION_BOUNDS], factor[EPI_ATTENTION_BOUNDS];
+    double offset;
+    bool strict; /* what is compared with it is less, not equal */
+} epi_linear;
+
+/* What else lets a row see a column: nothing; a second limit, of which and the first the wider one holds; or
+ * a number of the row alone: where that is at least 0 (strict: above) the row sees all. */
+typedef enum epi_or { EPI_OR_NOTHING, EPI_OR_LIMIT, EPI_OR_ROW } epi_or;
+
+/* A limit of what a row sees, from a mask: sign*index(axis) <= limit (strict: <), or else what `other` says:
+ * a prefix, index(R) <= max(index(S), prefix - 1), has two limits if rows are S, and one and a number of the
+ * row, prefix - 1 - index(R), if they are R. */
+typedef struct epi_bound {
+    epi_axis axis; /* of the stream */
+    bool flat;     /* the position is that along all of the stream: index(N)*size(C) + index(C) */
+    int sign;      /* 1: the row sees nothing behind the limit; -1: nothing before it */
+    epi_linear limit, other;
+    epi_or or ;
+} epi_bound;
+
+/* Of a mask: two values that must be equal, as documents are, one without the stream and one along it. */
+typedef struct epi_match {
+    int row, column;
+} epi_match;
+
+/* Nodes of a program. */
+typedef struct epi_node_list {
+    int *at, count;
+} epi_node_list;
+
+typedef struct epi_attention {
+    epi_node_list
+        inner; /* the score products and the elements that are made of them, in the order of nodes */
+    int scores[2], score_count; /* each is a product, or the sum of two, its terms: see epi_attention_terms */
+    epi_attention_sum sums[EPI_ATTENTION_SUMS];
+    int sum_count;
+    epi_axes rows, stream; /* the stream in the order of the first value product's operand */
+    int batch_axes;
+    /* Online softmax, else EPI_NO_NODE: */
+    int score;   /* s */
+    int row_max; /* max(s, stream) */
+    int shift;   /* what is subtracted: row_max, or (guarded) 0 where that is -inf */
+    bool guarded;
+    int numerator;   /* exp(s - shift): the weight, unless it has a factor */
+    int factor;      /* an element that no score is in, as dropout has it; or EPI_NO_NODE */
+    int denominator; /* sum(exp(s - shift), stream), or EPI_NO_NODE where nothing needs it */
+    /* What is known of a mask, where(condition, x, -inf) or where(condition, x, 0), on the score tile: an
+       element outside of some bound, or whose values of a match differ, has no weight, and adds nothing to
+       what leaves. Where bounds and matches are all of the condition, `open_plan` is the score program of a
+       tile for whose elements all of them hold: the condition is taken as true there. Else it is NULL. No
+       mask, or one that says neither: none. */
+    int condition, bound_count, match_count;
+    epi_bound bounds[EPI_ATTENTION_BOUNDS];
+    epi_match matches[EPI_ATTENTION_BOUNDS];
+    struct epi_plan *score_plan, *open_plan;
+} epi_attention;
+
+/* The products that scores are: by product, the score that it is a term of. How many there are. */
+enum { EPI_ATTENTION_TERMS = 4 };
+typedef struct epi_attention_term {
+    int product, score;
+} epi_attention_term;
+int epi_attention_terms(const epi_graph *g, const epi_attention *a,
+                        epi_attention_term out[EPI_ATTENTION_TERMS]);
+/* The operand of a score product that has the rows (side 0), or the stream (1). */
+int epi_attention_operand(const epi_graph *g, const epi_attention *a, int product, int side);
+/* Is it a stream operand that is a gather from an input, by an input that has the first axes of the stream: a
+ * table of pages? Then keys (or values) of neighbouring positions lie together, page by page. */
+bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node);
+/* Is it 0 where top is -inf, and top elsewhere? */
+bool epi_attention_is_guarded(const epi_graph *g, int node, int top);
+/* Is it one of the value products? */
+bool epi_attention_is_value(const epi_attention *a, int node);
+/* Does it sum over the rows, too? */
+static inline bool epi_attention_crosses(const epi_attention *a) {
+    return a->sums[a->sum_count - 1].over == EPI_OVER_ROWS;
+}
+/* Those of the value products that sum over the stream: they come first. */
+static inline int epi_attention_outs(const epi_attention *a) {
+    return a->sum_count - epi_attention_crosses(a);
+}
+/* All attentions of a program that these limits allow (NULL: all there are), one for each value product, in
+ * the order of nodes: with what is known from it alone, which is all but further value products, the mask and
+ * the child plans. Those of products that `without` has refused attention, by node, are left out; it may be
+ * NULL. False: no memory. */
+typedef struct epi_attentions {
+    epi_attention *at;
+    int count;
+} epi_attentions;
+bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                         const unsigned *without, epi_attentions *out);
+/* Those that one kernel can make become one: over the stream first, then, where that is allowed, over the
+ * rows. None of its value products may be made of another. `forward` has the direction by node; NULL: there is
+ * one. */
+bool epi_attentions_join(epi_arena *arena, const epi_graph *g, const bool *forward, bool over_rows,
+                         epi_attentions *all);
+/* Are heads of such a size that the backend can do it? */
+bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
+                           const int64_t *sizes);
+/* attention_mask.c: finds the mask and its bounds; are they all that its condition says (`whole`)? */
+void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *whole,
+                         unsigned char *scratch);
+
+#endif
