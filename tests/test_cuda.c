@@ -439,7 +439,8 @@ static void narrow_tiles(void) {
     };
     for (size_t i = 0; i < sizeof tilings / sizeof *tilings; i++) {
         const epi_config *c = epi_config_at(epi_config_named(tilings[i].config));
-        epi_tiling t = epi_tiling_of(c, tilings[i].m, 1, tilings[i].n, 1, false, 132);
+        epi_product_size size = {.m = tilings[i].m, .n = tilings[i].n, .batches = 1, .products = 1};
+        epi_tiling t = epi_tiling_of(c, &size, 132);
         check(t.narrow == tilings[i].narrow && t.cols == tilings[i].cols && t.at_once == tilings[i].at_once &&
                   fabs(t.time - tilings[i].time) < 0.01,
               "%s, %ld columns: %d narrow beside %ld, %ld clusters, time %g", tilings[i].config,
@@ -465,7 +466,7 @@ static void model(void) {
         epi_product_size size = {some[i % 7], wide[i / 7], 4096, 0, 1, 1, false};
         int order[64], count = epi_config_rank(&size, false, epi_arch_of(90), 132, order);
         const epi_config *c = epi_config_at(order[0]);
-        epi_tiling t = epi_tiling_of(c, size.m, 1, size.n, 1, false, 132);
+        epi_tiling t = epi_tiling_of(c, &size, 132);
         check(count > 0 && c->few == (size.m <= 128), "%ld rows of %ld columns: %s", (long)size.m,
               (long)size.n, epi_config_name(order[0]));
         check(!c->few || t.at_once * c->cluster >= 120, "%ld rows of %ld columns: %ld blocks", (long)size.m,

@@ -48,10 +48,6 @@ static inline bool epi_instr_folds_row(const epi_instr *s) {
     return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
 }
 
-static inline bool epi_value_is_full(const epi_tile_value *v) {
-    return v->rows && v->scale != EPI_SCALE_NONE;
-}
-
 /* Where a value is. */
 typedef struct epi_spot {
     float *p;

@@ -5,7 +5,6 @@
  * The checksum covers the key too, so an entry under another's name is no entry. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,27 +37,21 @@ static void sign(epi_cache_key key, const void *data, size_t size, char signatur
 
 /* ---- where it is ---- */
 
-/* The folder, and in it `name`; NULL where there is none. The caller frees it. */
-static char *path_in_folder(const char *name) {
+/* The file of an entry; NULL where there is no folder for it. The caller frees it. */
+static char *entry_path(epi_cache_key key) {
     const char *own = getenv("EPILOG_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     epi_text path = {0};
     if (own && *own && strcmp(own, "off") != 0)
-        epi_text_add(&path, "%s/%s", own, name);
+        epi_text_add(&path, "%s/%s.bin", own, key.text);
     else if (own && *own)
         return NULL;
     else if (xdg && *xdg == '/') /* the standard says to ignore a relative one */
-        epi_text_add(&path, "%s/epilog/%s", xdg, name);
+        epi_text_add(&path, "%s/epilog/%s.bin", xdg, key.text);
     else if (home && *home)
-        epi_text_add(&path, "%s/.cache/epilog/%s", home, name);
+        epi_text_add(&path, "%s/.cache/epilog/%s.bin", home, key.text);
     if (path.failed)
         epi_text_free(&path);
     return path.data;
-}
-
-static char *entry_path(epi_cache_key key) {
-    char name[KEY_DIGITS + 8];
-    snprintf(name, sizeof name, "%s.bin", key.text);
-    return path_in_folder(name);
 }
 
 /* Makes every folder above the file. What fails here fails again, with a reason, when the file is made. */
@@ -72,23 +65,10 @@ static void make_folders(char *path) {
 
 /* ---- reading ---- */
 
-static bool read_all(int fd, unsigned char *to, size_t size) {
-    while (size > 0) {
-        ssize_t n = read(fd, to, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        to += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 /* Reads an open entry. Where it is damaged `why` says so; where memory is short it is only not there. */
-static bool read_entry(int fd, epi_cache_key key, void **data, size_t *size, const char **why) {
+static bool read_entry(FILE *f, epi_cache_key key, void **data, size_t *size, const char **why) {
     struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+    if (fstat(fileno(f), &info) != 0 || !S_ISREG(info.st_mode))
         return *why = "it is no file", false;
     if (info.st_size < SIGNATURE)
         return *why = "it is cut short", false;
@@ -97,7 +77,7 @@ static bool read_entry(int fd, epi_cache_key key, void **data, size_t *size, con
     unsigned char *copy = malloc(length ? length : 1);
     if (!copy)
         return false;
-    bool whole = read_all(fd, (unsigned char *)found, sizeof found) && read_all(fd, copy, length);
+    bool whole = fread(found, 1, sizeof found, f) == sizeof found && fread(copy, 1, length, f) == length;
     if (whole) {
         sign(key, copy, length, signature);
         whole = memcmp(found, signature, SIGNATURE) == 0;
@@ -117,14 +97,14 @@ bool epi_cache_read(epi_cache_key key, void **data, size_t *size, char *note, si
     if (note_size)
         note[0] = 0;
     char *path = entry_path(key);
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0) {
+    FILE *f = path ? fopen(path, "rbe") : NULL;
+    if (!f) {
         free(path);
         return false;
     }
     const char *why = NULL;
-    bool found = read_entry(fd, key, data, size, &why);
-    close(fd);
+    bool found = read_entry(f, key, data, size, &why);
+    fclose(f);
     if (why && unlink(path) == 0)
         snprintf(note, note_size, "a damaged cache entry was removed (%s): %s", why, path);
     else if (why)

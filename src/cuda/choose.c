@@ -94,16 +94,16 @@ static double last_time(int64_t tiles, double each, int64_t clusters, int64_t mo
     return more && shared < 1 ? 1 : shared;
 }
 
-epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int products, bool open,
-                         int multiprocessors) {
+epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int multiprocessors) {
+    int64_t rows = size->m / size->batches, n = size->n;
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
-    epi_tiling t = {.rows = batches * epi_ceil_div(m / batches, c->tile_m * c->cluster),
-                    .narrow = products > 1 || open ? 0 : narrow_width(c, n)};
+    epi_tiling t = {.rows = size->batches * epi_ceil_div(rows, c->tile_m * c->cluster),
+                    .narrow = size->products > 1 || size->open_columns ? 0 : narrow_width(c, n)};
     /* a stage of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
     t.narrow_deep = 2 * (c->tile_m + t.narrow) <= c->tile_m + c->tile_n ? 2 : 1;
     double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */
-    t.cols = t.narrow ? n / c->tile_n : epi_ceil_div(n, c->tile_n / products);
+    t.cols = t.narrow ? n / c->tile_n : epi_ceil_div(n, c->tile_n / size->products);
     int64_t tiles = t.rows * t.cols;
     if (c->few) /* all of them: memory is what they wait for */
         t.at_once = epi_max64(1, epi_min64(tiles, most));
@@ -118,7 +118,7 @@ epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_
         }
     }
     /* across columns where their operand is the smaller one: stay with it */
-    t.raster_group = c->mainloop == EPI_GEMM_SM90 && n <= m ? -8 : 8;
+    t.raster_group = c->mainloop == EPI_GEMM_SM90 && n <= size->m ? -8 : 8;
     return t;
 }
 
@@ -136,8 +136,9 @@ enum { FEW_ROWS = 128 };
  * the one before. */
 static const double MEMORY_RATE = 2300, L2_RATE = 7000, INTAKE = 64;
 
-static double memory_time(const epi_product_size *size, int64_t batches, int products) {
-    return 2.0 * (double)size->k * (double)(size->n * batches * products + size->m) / MEMORY_RATE;
+static double memory_time(const epi_product_size *size) {
+    int64_t columns = size->n * size->batches * size->products;
+    return 2.0 * (double)size->k * (double)(columns + size->m) / MEMORY_RATE;
 }
 
 /* Modelled time of a configuration for few rows, in the units of the others: 2048 of them are a cycle. Waves
@@ -145,8 +146,8 @@ static double memory_time(const epi_product_size *size, int64_t batches, int pro
  * row of tiles, or both operands' from the L2 cache; and what is left when the first multiprocessors have no
  * tile any more. The factors are fitted to measurements (docs/hopper-notes.md). */
 static double few_cost(const epi_config *c, const epi_tiling *t, const epi_product_size *size,
-                       int64_t batches, int products, int multiprocessors) {
-    int64_t clusters = epi_max64(1, multiprocessors / c->cluster), rows = size->m / batches;
+                       int multiprocessors) {
+    int64_t clusters = epi_max64(1, multiprocessors / c->cluster), rows = size->m / size->batches;
     double tiles = (double)epi_max64(1, t->rows * t->cols),
            waves = (double)epi_ceil_div(t->rows * t->cols, clusters);
     double a = (double)epi_min64(c->tile_m, epi_round_up(rows, 8)), n = c->tile_n, depth = (double)size->k;
@@ -154,7 +155,7 @@ static double few_cost(const epi_config *c, const epi_tiling *t, const epi_produ
     double each = wait > issue ? wait : issue;
     double whole = waves * depth / 16 * (each > intake ? each : intake);
     double l2 = 2 * depth * tiles * (a * c->cluster + n) / L2_RATE,
-           memory = memory_time(size, batches, products) * (double)(t->rows / batches);
+           memory = memory_time(size) * (double)(t->rows / size->batches);
     double longest = whole > l2 ? whole : l2;
     longest = longest > memory ? longest : memory;
     double uneven = waves * (double)clusters / tiles - 1; /* 0 where all have as much to do */
@@ -168,13 +169,10 @@ static double few_cost(const epi_config *c, const epi_tiling *t, const epi_produ
  * cost; in short tiles clusters would wait for its answers, too. */
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
-    int64_t batches = epi_max64(1, size->batches);
-    int products = size->products > 1 ? size->products : 1;
-    const epi_tiling t =
-        epi_tiling_of(c, size->m, batches, size->n, products, size->open_columns, multiprocessors);
-    bool few = size->m / batches <= FEW_ROWS;
+    const epi_tiling t = epi_tiling_of(c, size, multiprocessors);
+    bool few = size->m / size->batches <= FEW_ROWS;
     if (c->few) /* of more rows each tile reads the weights again */
-        return few_cost(c, &t, size, batches, products, multiprocessors) * (few ? 1 : 8);
+        return few_cost(c, &t, size, multiprocessors) * (few ? 1 : 8);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     /* two to a multiprocessor, of whichever are not alone there: more of them are no faster */
@@ -194,7 +192,7 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
         work *= size->k < 2048 ? 1.02 : 1;
     }
     /* with stages for many rows weights come more slowly */
-    double least = few ? 2048 * 1.15 * memory_time(size, batches, products) : 0, time = waves * work;
+    double least = few ? 2048 * 1.15 * memory_time(size) : 0, time = waves * work;
     return (time > least ? time : least) + exposed;
 }
 

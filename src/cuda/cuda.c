@@ -20,13 +20,12 @@ static epi_launch *add_launch(epi_cuda_kernel *k, epi_launch_kind kind) {
 
 static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t) {
     epi_axes batch = epi_plan_batch(plan);
-    epi_product_size s = {t->m,
-                          t->n,
-                          epi_axes_size(&plan->depth, c->spec->sizes),
-                          0,
-                          epi_axes_size(&batch, c->spec->sizes),
-                          plan->pair == EPI_NO_NODE ? 1 : 2,
-                          epi_emit_grows(c, t->n)};
+    epi_product_size s = {.m = t->m,
+                          .n = t->n,
+                          .k = epi_axes_size(&plan->depth, c->spec->sizes),
+                          .batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes)),
+                          .products = plan->pair == EPI_NO_NODE ? 1 : 2,
+                          .open_columns = epi_emit_grows(c, t->n)};
     for (int i = 0; i < plan->added_count; i++) /* none of which is open */
         s.k += epi_axes_size(&plan->added_depth[i], c->spec->sizes);
     double bytes = 0; /* of a row, by columns of the product */
@@ -46,7 +45,7 @@ static epi_product_size size_now(const epi_product_size *s, const epi_open *open
     now.m = epi_open_now(open, s->m);
     now.n = epi_open_now(open, s->n);
     now.k = epi_open_now(open, s->k);
-    now.batches = epi_open_now(open, s->batches);
+    now.batches = epi_max64(1, epi_open_now(open, s->batches));
     return now;
 }
 
@@ -140,7 +139,8 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
         config.packed = !target->exact;
         c->workspace = k->workspace;
         out->choice = order[i];
-        status = epi_gemm_design_make(c, step->plan, tile, &config, d, &out->text, tried++ ? NULL : err);
+        status = epi_gemm_design_make(c, step->plan, tile, &out->standing, &config, d, &out->text,
+                                      tried++ ? NULL : err);
     }
     return status == EPI_ERR_MEMORY ? epi_fail(err, status, "out of memory") : status;
 }
@@ -168,8 +168,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     k->workspace = c->workspace;
     l->kind = EPI_LAUNCH_GEMM;
     l->rows = l->size.m;
-    epi_tiling tiling = epi_tiling_of(&d->config, l->size.m, epi_max64(1, l->size.batches), l->size.n,
-                                      d->products, l->size.open_columns, target->multiprocessors);
+    epi_tiling tiling = epi_tiling_of(&d->config, &l->size, target->multiprocessors);
     l->blocks = tiling.at_once * d->config.cluster;
     l->raster_group = tiling.raster_group;
     l->empty = l->size.m == 0 || l->size.n == 0;
@@ -349,7 +348,12 @@ static void drop_launches(epi_cuda_kernel *k) {
     k->count = 0;
 }
 
-static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
+/* What writes the texts of a kernel's launches. */
+typedef epi_status emit_launches(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                                 epi_error *err);
+
+static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, emit_launches *emit,
+                             epi_error *err) {
     const epi_graph *g = k->spec.graph;
     epi_arena words = {0};
     epi_emit_context c = {.arena = k->arena,
@@ -370,7 +374,7 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
         c.partials[i] = -1;
     k->workspace = epi_round_up(k->steps.workspace, 64);
     k->repacked = k->counted = 0;
-    epi_status status = emit_all(k, &c, target, err);
+    epi_status status = emit(k, &c, target, err);
     if (status == EPI_OK && words.failed)
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_arena_free(&words);
@@ -495,7 +499,7 @@ static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
  * launches. */
 static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
     epi_error why = {0};
-    epi_status status = make_texts(k, target, &why);
+    epi_status status = make_texts(k, target, emit_all, &why);
     if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused && !target->config) {
         drop_launches(k);
         status = epi_steps_unfuse(k->arena, &k->steps, why.message, &why);
@@ -503,7 +507,7 @@ static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *targe
         if (!k->launches)
             return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
         if (status == EPI_OK)
-            status = make_texts(k, target, &why);
+            status = make_texts(k, target, emit_all, &why);
     }
     if (status != EPI_OK) {
         if (err)
@@ -581,16 +585,33 @@ static void unload(epi_cuda_kernel *k) {
             epi_cuda_unload(k->cuda, k->launches[i].library);
 }
 
-epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
-                            epi_cuda_kernel **out, epi_error *err) {
+/* Without launches yet; NULL: there is no memory. */
+static epi_cuda_kernel *begin_kernel(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target) {
     epi_cuda_kernel *k = epi_arena_alloc(arena, sizeof *k);
     if (!k)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        return NULL;
     *k = (epi_cuda_kernel){
         .arena = arena, .spec = *spec, .text_spec = *spec, .cuda = target->cuda, .device = target->device};
     if (spec->open)
         memcpy(k->text_spec.sizes, spec->open->sizes, sizeof k->text_spec.sizes);
-    *out = k;
+    return k;
+}
+
+/* What texts become on a GPU: maps, and the cubins of the form that it is like, or its own. */
+static epi_status load(epi_cuda_kernel *k, const epi_launch **slow, epi_error *err) {
+    epi_status status = k->cuda ? epi_cuda_use(k->cuda, k->device, err) : EPI_OK;
+    if (status == EPI_OK && k->cuda)
+        status = encode_maps(k, err);
+    if (status == EPI_OK && k->like)
+        return take_form(k, err);
+    return status == EPI_OK && k->cuda ? build(k, slow, err) : status;
+}
+
+epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
+                            epi_cuda_kernel **out, epi_error *err) {
+    epi_cuda_kernel *k = *out = begin_kernel(arena, spec, target);
+    if (!k)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (target->form_count && !target->is_form)
         k->like = choose_form(&k->spec, target);
     epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
@@ -610,16 +631,9 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         status = make_launches(k, target, err);
         if (status == EPI_OK && !k->like)
             k->like = find_form(k, target);
-        if (status == EPI_OK && k->cuda)
-            status = epi_cuda_use(k->cuda, k->device, err);
-        if (status == EPI_OK && k->cuda)
-            status = encode_maps(k, err);
-        if (status == EPI_OK && k->like)
-            status = take_form(k, err);
-        if (status != EPI_OK || k->like || !k->cuda)
-            return status;
         const epi_launch *slow = NULL;
-        status = build(k, &slow, err);
+        if (status == EPI_OK)
+            status = load(k, &slow, err);
         if (status == EPI_OK || !slow || target->config)
             return status;
         if (slow->kind == EPI_LAUNCH_ATTENTION) /* so the next best */
@@ -632,54 +646,44 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     }
 }
 
+/* A launch for each index that is an input. */
+static epi_status emit_checks(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                              epi_error *err) {
+    const epi_graph *g = k->spec.graph;
+    (void)target;
+    epi_status status = EPI_OK;
+    for (int i = 0; i < g->node_count && status == EPI_OK; i++)
+        if (epi_index_is_input(&k->spec, i)) {
+            epi_launch *l = add_launch(k, EPI_LAUNCH_CHECK);
+            l->elements = epi_axes_size(&g->nodes[g->nodes[i].arg[1]].axes, k->spec.sizes);
+            status = epi_emit_check(c, i, k->count - 1, &l->text, err);
+        }
+    k->workspace = k->count * (int64_t)sizeof(int64_t[2]);
+    return status;
+}
+
 epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
                                    const epi_cuda_kernel *like, epi_cuda_kernel **out, int **nodes,
                                    epi_error *err) {
-    const epi_graph *g = spec->graph;
-    epi_spec form = *spec;
-    epi_arena words = {0};
-    epi_emit_context c = {.arena = arena, .words = &words, .spec = &form, .arch = target->arch};
     int count = 0;
-    if (spec->open)
-        memcpy(form.sizes, spec->open->sizes, sizeof form.sizes);
-    for (int i = 0; i < g->node_count; i++)
+    for (int i = 0; i < spec->graph->node_count; i++)
         count += epi_index_is_input(spec, i);
     if (!count)
         return EPI_OK;
-    epi_cuda_kernel *k = *out = epi_arena_alloc(arena, sizeof *k);
-    *nodes = epi_arena_alloc(arena, (size_t)count * sizeof **nodes);
+    epi_cuda_kernel *k = *out = begin_kernel(arena, spec, target);
     epi_launch *launches = epi_arena_alloc(arena, (size_t)count * sizeof *launches);
-    if (!k || !*nodes || !launches)
+    *nodes = epi_arena_alloc(arena, (size_t)count * sizeof **nodes);
+    if (!k || !launches || !*nodes)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    *k = (epi_cuda_kernel){.arena = arena,
-                           .spec = *spec,
-                           .launches = launches,
-                           .like = like,
-                           .cuda = target->cuda,
-                           .device = target->device,
-                           .workspace = count * (int64_t)sizeof(int64_t[2])};
-    epi_status status = EPI_OK;
-    for (int i = 0; i < g->node_count && status == EPI_OK; i++)
-        if (epi_index_is_input(spec, i)) {
-            epi_launch *l = add_launch(k, EPI_LAUNCH_CHECK);
-            (*nodes)[k->count - 1] = i;
-            l->elements = epi_axes_size(&g->nodes[g->nodes[i].arg[1]].axes, spec->sizes);
-            status = epi_emit_check(&c, i, k->count - 1, &l->text, err);
-        }
-    if (status == EPI_OK && words.failed)
-        status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_arena_free(&words);
-    shape_launches(k, target);
+    for (int i = spec->graph->node_count - 1; i >= 0; i--)
+        if (epi_index_is_input(spec, i))
+            (*nodes)[--count] = i;
+    k->launches = launches;
+    k->like = like;
     const epi_launch *slow = NULL;
-    if (status != EPI_OK)
-        return status;
-    if (like)
-        return take_form(k, err);
-    if (k->cuda)
-        status = epi_cuda_use(k->cuda, k->device, err);
-    if (status == EPI_OK && k->cuda)
-        status = build(k, &slow, err);
-    return status;
+    epi_status status = make_texts(k, target, emit_checks, err);
+    shape_launches(k, target);
+    return status == EPI_OK ? load(k, &slow, err) : status;
 }
 
 void epi_cuda_kernel_free(epi_cuda_kernel *k) {

@@ -7,15 +7,6 @@
 #include "cuda/driver.h"
 #include "cuda/emit.h"
 
-/* What the cost model knows of a product. */
-typedef struct epi_product_size {
-    int64_t m, n, k;
-    double side_tiles; /* tiles of 16 bits that its epilogue loads and stores, less one */
-    int64_t batches;   /* that the rows are of; 0 counts as one */
-    int products;      /* that share a tile; 0 counts as one */
-    bool open_columns; /* n may be another one at each start */
-} epi_product_size;
-
 /* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over
  * rows, the records of a mask's equalities ahead of attention, attention, the folding of the partials that
  * attention's chunks leave, or of those that products and rows leave. */

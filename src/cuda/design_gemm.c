@@ -338,23 +338,19 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
 }
 
 epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const epi_tile_program *tile,
-                                const epi_config *config, epi_gemm_design *d, epi_kernel_text *out,
-                                epi_error *err) {
+                                const epi_product_size *size, const epi_config *config, epi_gemm_design *d,
+                                epi_kernel_text *out, epi_error *err) {
     *out = (epi_kernel_text){.name = "gemm", .arch = c->arch->name};
-    epi_axes batch = epi_plan_batch(plan);
-    int64_t batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes));
-    int products = plan->pair == EPI_NO_NODE ? 1 : 2;
     *d = (epi_gemm_design){.c = c,
                            .g = c->spec->graph,
                            .plan = plan,
                            .tile = tile,
                            .config = *config,
-                           .tiling = epi_tiling_of(config, tile->m, batches, tile->n, products,
-                                                   epi_emit_grows(c, tile->n), c->multiprocessors),
+                           .tiling = epi_tiling_of(config, size, c->multiprocessors),
                            .depth = epi_axes_size(&plan->depth, c->spec->sizes),
-                           .products = products,
+                           .products = size->products,
                            .terms = 1 + plan->added_count,
-                           .batch_rows = batch.count ? tile->m / batches : 0};
+                           .batch_rows = epi_plan_batch(plan).count ? size->m / size->batches : 0};
     d->instrs = epi_arena_alloc(c->arena, ((size_t)tile->instr_count + 1) * sizeof *d->instrs);
     if (!d->instrs)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

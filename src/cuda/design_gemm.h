@@ -113,8 +113,8 @@ typedef struct epi_gemm_design {
  * workspace of the context grows by copies of operands and by partials. Fails with EPI_ERR_UNSUPPORTED, and
  * says why, where the configuration cannot take the program. */
 epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const epi_tile_program *tile,
-                                const epi_config *config, epi_gemm_design *d, epi_kernel_text *out,
-                                epi_error *err);
+                                const epi_product_size *size, const epi_config *config, epi_gemm_design *d,
+                                epi_kernel_text *out, epi_error *err);
 
 /* Pointers of what is loaded by rows and columns, places of partials, and what reductions inside the tile
  * need. */
@@ -189,10 +189,6 @@ static inline int epi_tile_uses(const epi_tile_program *t, int value) {
         for (int a = 0; a < 3; a++)
             uses += t->instrs[i].arg[a] == value;
     return uses;
-}
-/* Has the value rows and columns? */
-static inline bool epi_value_is_full(const epi_tile_value *v) {
-    return v->rows && v->scale != EPI_SCALE_NONE;
 }
 
 #endif

@@ -71,17 +71,21 @@ epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_r
 
 /* Has the value an element for every row and column? */
 static inline bool epi_rows_is_full(const epi_rows_design *d, int v) {
-    return d->tile.values[v].rows && d->tile.values[v].scale != EPI_SCALE_NONE;
+    return epi_value_is_full(&d->tile.values[v]);
 }
 static inline bool epi_rows_has_columns(const epi_rows_design *d, int v) {
     return d->tile.values[v].scale != EPI_SCALE_NONE;
+}
+/* Has it half as many of these as the row? */
+static inline bool epi_rows_is_coarse(const epi_rows_design *d, int v) {
+    return d->tile.values[v].scale == EPI_SCALE_COARSE;
 }
 /* The value that an instruction makes or stores, and its elements in a vector. */
 static inline int epi_rows_value(const epi_instr *s) {
     return s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst;
 }
 static inline int epi_rows_width(const epi_rows_design *d, int v) {
-    return d->tile.values[v].scale == EPI_SCALE_COARSE ? d->shape.vector / 2 : d->shape.vector;
+    return epi_rows_is_coarse(d, v) ? d->shape.vector / 2 : d->shape.vector;
 }
 /* How many pieces of a tensor a vector comes in: the splits of an axis that lie apart are two. */
 static inline int epi_rows_pieces(const epi_rows_access *a) {
@@ -92,6 +96,10 @@ static inline bool epi_rows_loads_row(const epi_rows_design *d, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     return s->kind == EPI_INSTR_LOAD && d->tile.values[s->dst].rows && !epi_rows_has_columns(d, s->dst) &&
            d->plan->rows.count;
+}
+/* Are the elements of its value, or of each piece of the tensor, half as many as the columns? */
+static inline bool epi_rows_loads_half(const epi_rows_design *d, int i) {
+    return epi_rows_is_coarse(d, epi_rows_value(&d->tile.instrs[i])) || d->access[i].cols.two;
 }
 /* Is it a division of many elements by one number? That is a multiplication where 16 bits are stored. */
 static inline bool epi_rows_divides_often(const epi_rows_design *d, const epi_instr *s) {

@@ -27,6 +27,15 @@ typedef struct epi_config {
     int panels; /* few: stages are so many times 64 deep; chosen by the design */
 } epi_config;
 
+/* How large a product is: what its tiling and the cost model follow from. */
+typedef struct epi_product_size {
+    int64_t m, n, k;
+    double side_tiles; /* tiles of 16 bits that its epilogue loads and stores, less one */
+    int64_t batches;   /* that the rows are of, at least one */
+    int products;      /* that share a tile: one or two */
+    bool open_columns; /* n may be another one at each start */
+} epi_product_size;
+
 /* How a product's tiles lie and are taken. */
 typedef struct epi_tiling {
     int64_t rows, cols; /* of clusters */
@@ -36,10 +45,8 @@ typedef struct epi_tiling {
     int raster_group; /* rows of clusters that are taken together; negative: columns (device/order.cuh) */
     double time;      /* that all this takes, in that of a tile */
 } epi_tiling;
-/* choose.c; m rows in all of so many batches, n columns of each of one or two products that share a tile.
- * `open`: n may be another one at each start, so that no last column of tiles is narrow. */
-epi_tiling epi_tiling_of(const epi_config *c, int64_t m, int64_t batches, int64_t n, int products, bool open,
-                         int multiprocessors);
+/* choose.c; where the columns are open no last column of tiles is narrow. */
+epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int multiprocessors);
 
 /* Bytes of the workspace that clusters count in which queue for tiles: one word, in a line of its own. */
 enum { EPI_COUNTER_BYTES = 128 };

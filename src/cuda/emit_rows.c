@@ -65,7 +65,7 @@ static void put_fold(const epi_rows_design *d, epi_text *t, int i) {
 static void put_partial(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const char *name = epi_rows_name(d, s->arg[0]);
-    bool coarse = d->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
+    bool coarse = epi_rows_is_coarse(d, s->arg[0]);
     if (s->kind == EPI_INSTR_PARTIAL_COLS)
         PUT("        EACH(%d) sum%d[i][e].take(%s[e]);\n", epi_rows_width(d, s->arg[0]), i, name);
     else if (d->tail)
@@ -140,7 +140,7 @@ static void put_fill(const epi_rows_design *d, epi_text *t, const char *suffix) 
         const epi_rows_access *a = &d->access[i];
         for (int split = 0; split < epi_rows_pieces(a) && a->fetched; split++) {
             const char *name = epi_rows_name(d, s->dst);
-            bool coarse = d->tile.values[s->dst].scale == EPI_SCALE_COARSE;
+            bool coarse = epi_rows_is_coarse(d, s->dst);
             PUT("        ");
             if (d->tail)
                 PUT("if (N - c < VEC) %s_raw%d%s[i].some(P.ptr[%d], %s, %s); else ", name, split, suffix,
@@ -290,7 +290,7 @@ static void put_partials(const epi_rows_design *d, epi_text *t) {
                 i, i, i, to);
         if (s->kind != EPI_INSTR_PARTIAL_COLS)
             continue;
-        bool coarse = d->tile.values[s->arg[0]].scale == EPI_SCALE_COARSE;
+        bool coarse = epi_rows_is_coarse(d, s->arg[0]);
         PUT("  %s<%d>(sum%d, (float *)P.ptr[%d] + (i64)(blockIdx.x / CLUSTER) * %s, "
             "N, %s, room);\n",
             d->shape.stages && d->shape.rows > 1 ? "leave_together" : "leave_columns",

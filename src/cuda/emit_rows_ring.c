@@ -21,18 +21,13 @@ void epi_rows_put_barriers(epi_text *t) {
         "+ 8 * s, TEAM / 32); }\n    mbar_fence();\n  }\n  __syncthreads();\n");
 }
 
-/* Does the instruction load half as many elements at once as a row has columns? */
-static bool loads_half(const epi_rows_design *d, int i) {
-    return d->tile.values[d->tile.instrs[i].dst].scale == EPI_SCALE_COARSE || d->access[i].cols.two;
-}
-
 /* One bulk copy for every stretch of a row: a load to a stage, or a prefetch to the L2 cache. */
 static void put_copies(const epi_rows_design *d, epi_text *t, bool load) {
     const char *rank = d->shape.cluster > 1 ? "rank" : "0";
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_rows_access *a = &d->access[i];
         long size = (long)epi_dtype_size(a->ref.type);
-        const char *half = a->fetched && loads_half(d, i) ? " / 2" : "";
+        const char *half = a->fetched && epi_rows_loads_half(d, i) ? " / 2" : "";
         for (int split = 0; split < epi_rows_pieces(a) && a->fetched; split++) {
             const char *to =
                 epi_emit_text(d->c, "bulk_load(to + %ld, ", (long)(a->staged + split * a->bytes));
@@ -56,7 +51,7 @@ void epi_rows_put_ring(const epi_rows_design *d, epi_text *t) {
     for (int i = 0; i < d->tile.instr_count; i++)
         if (d->access[i].fetched)
             PUT("    bytes += columns * %ld%s;\n", (long)epi_dtype_size(d->access[i].ref.type),
-                d->tile.values[d->tile.instrs[i].dst].scale == EPI_SCALE_COARSE ? " / 2" : "");
+                epi_rows_is_coarse(d, d->tile.instrs[i].dst) ? " / 2" : "");
     PUT("    mbar_expect(full + 8 * s, rows * bytes);\n    for (int r = 0; r < rows%s; r++) {\n"
         "      const i64 row = row0 + r;\n      const u32 to = smem_u32(ring) + ((team * STAGES + s) * (TEAM "
         "/ LANES) + r) * ROW_BYTES;\n",

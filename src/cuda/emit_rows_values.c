@@ -10,7 +10,7 @@ const char *epi_rows_reader(const epi_rows_access *a) {
 }
 
 static bool is_coarse(const epi_rows_design *d, int i) {
-    return d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
+    return epi_rows_is_coarse(d, epi_rows_value(&d->tile.instrs[i]));
 }
 
 const char *epi_rows_row(const epi_rows_design *d, int i) {
@@ -19,7 +19,7 @@ const char *epi_rows_row(const epi_rows_design *d, int i) {
 
 const char *epi_rows_vector(const epi_rows_design *d, int i, int split) {
     const epi_columns *cols = &d->access[i].cols;
-    const char *at = epi_emit_walk(d->c, &cols->walk, is_coarse(d, i) || cols->two ? "(c / 2)" : "c");
+    const char *at = epi_emit_walk(d->c, &cols->walk, epi_rows_loads_half(d, i) ? "(c / 2)" : "c");
     return split ? epi_emit_text(d->c, "%s + %s", at, epi_emit_count(d->c, cols->part, "LL")) : at;
 }
 
@@ -80,7 +80,7 @@ static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const 
         if (a->fetched && d->shape.stages)
             PUT("{ Raw<%s, %d> r; r.staged(from + %ld + %ld * (u32)(l%s)); r.%s; } ", type, w,
                 (long)(a->staged + split * a->bytes), (long)epi_dtype_size(a->ref.type),
-                is_coarse(d, i) || a->cols.two ? " / 2" : "", get);
+                epi_rows_loads_half(d, i) ? " / 2" : "", get);
         else if ((a->fetched && d->shape.resident) || a->held)
             PUT("%s_raw%d[i].%s%s; ", name, split, a->held && d->words ? "held()." : "", get);
         else
@@ -146,7 +146,6 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     case EPI_INSTR_INDEX: put_index(d, t, i, name); break;
     case EPI_INSTR_RANDOM: put_random(d, t, i, name); break;
     case EPI_INSTR_TAKE: put_taken(d, t, i, name); break;
-    case EPI_INSTR_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(d->c, s->node)); break;
     case EPI_INSTR_SPLIT:
         PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(d, s->arg[0]), s->odd);
         break;

@@ -99,8 +99,6 @@ static const char *put_element(const epi_emitter *e, const epi_instr *s, int el)
     const char *quick = put_quick(e, s, el), *a[3] = {"", "", ""};
     if (quick)
         return quick;
-    if (s->kind == EPI_INSTR_CONST)
-        return epi_emit_node_number(e->d->c, s->node);
     if (s->kind == EPI_INSTR_SPLIT)
         return epi_value_use(e, s->arg[0], 2 * el + s->odd);
     if (s->kind == EPI_INSTR_JOIN)

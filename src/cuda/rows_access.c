@@ -123,8 +123,7 @@ void epi_rows_choose_vector(epi_rows_design *d) {
 
 bool epi_rows_is_contiguous(const epi_rows_design *d, int i) {
     const epi_rows_access *a = &d->access[i];
-    bool coarse = d->tile.values[epi_rows_value(&d->tile.instrs[i])].scale == EPI_SCALE_COARSE;
-    int64_t n = coarse ? d->tile.n / 2 : d->tile.n;
+    int64_t n = epi_rows_is_coarse(d, epi_rows_value(&d->tile.instrs[i])) ? d->tile.n / 2 : d->tile.n;
     int64_t bytes = (int64_t)epi_dtype_size(a->ref.type);
     const epi_columns *cols = &a->many_cols;
     if (cols->walk.count != 1 || cols->walk.stride[0] != 1 || n * bytes % 16 || epi_emit_grows(d->c, n) ||

@@ -98,7 +98,7 @@ static void weigh(const epi_rows_design *d, double *loaded, double *summed) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *t = &d->tile.instrs[i];
         int v = t->kind == EPI_INSTR_LOAD ? t->dst : t->arg[0];
-        double share = v >= 0 && d->tile.values[v].scale == EPI_SCALE_COARSE ? 0.5 : 1;
+        double share = v >= 0 && epi_rows_is_coarse(d, v) ? 0.5 : 1;
         if (d->access[i].fetched)
             *loaded += share * (double)epi_dtype_size(d->access[i].ref.type) / 4;
         *summed += t->kind == EPI_INSTR_PARTIAL_COLS ? share : 0;
@@ -263,8 +263,7 @@ static int64_t lay_out_row(epi_rows_design *d) {
             continue;
         if (!epi_rows_is_contiguous(d, i))
             return 0;
-        bool coarse = d->tile.values[d->tile.instrs[i].dst].scale == EPI_SCALE_COARSE;
-        int64_t columns = epi_min64(d->slice, d->tile.n) / (coarse || a->cols.two ? 2 : 1);
+        int64_t columns = epi_min64(d->slice, d->tile.n) / (epi_rows_loads_half(d, i) ? 2 : 1);
         a->staged = bytes;
         a->bytes = epi_round_up(columns * (int64_t)epi_dtype_size(a->ref.type), 128);
         bytes += a->bytes * epi_rows_pieces(a);

@@ -380,7 +380,7 @@ static void mark_full(epi_tile_program *t) {
         epi_instr *s = &t->instrs[i];
         const epi_tile_value *v =
             &t->values[s->dst >= 0 && s->kind != EPI_INSTR_REDUCE_ROW ? s->dst : s->arg[0]];
-        s->full = v->rows && v->scale != EPI_SCALE_NONE;
+        s->full = epi_value_is_full(v);
     }
 }
 

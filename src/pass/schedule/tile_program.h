@@ -88,6 +88,10 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
 static inline bool epi_instr_ends(const epi_instr *s) {
     return s->dst < 0 || s->kind == EPI_INSTR_REDUCE_ROW;
 }
+/* Has the value an element for every row and column? */
+static inline bool epi_value_is_full(const epi_tile_value *v) {
+    return v->rows && v->scale != EPI_SCALE_NONE;
+}
 /* Does it leave partials of a reduction? */
 static inline bool epi_instr_leaves(const epi_instr *s) {
     return s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS;
