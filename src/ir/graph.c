@@ -579,6 +579,16 @@ void epi_graph_store_as(epi_graph *g, int value, const epi_node *n) {
     to->has_stored = true;
 }
 
+int epi_graph_stand_for(epi_graph *g, int value, const epi_node *n) {
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    value = epi_graph_value(g, value);
+    if (!g->nodes[value].name && epi_ops[g->nodes[value].op].cls != EPI_CLASS_LEAF)
+        g->nodes[value].name = n->name;
+    epi_graph_store_as(g, value, n);
+    return value;
+}
+
 int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes) {
     for (int i = 0; i < axes->count && !epi_graph_failed(g); i++)
         if (epi_axes_find(&g->nodes[value].axes, axes->at[i]) < 0) {
@@ -637,4 +647,27 @@ void epi_graph_end(epi_graph *g, const epi_graph *old, const int *fresh) {
     for (int t = 0; t < old->tensor_count && !epi_graph_failed(g); t++)
         g->tensors[t].node = epi_graph_value(g, fresh[old->tensors[t].node]);
     epi_graph_finish(g);
+}
+
+epi_status epi_graph_rewrite(epi_arena *arena, const epi_graph **graph, epi_rewrite_rule *rule, void *ctx,
+                             epi_error *err) {
+    const epi_graph *in = *graph;
+    epi_rewrite r = {.in = in, .g = epi_arena_alloc(arena, sizeof *r.g), .ctx = ctx};
+    r.fresh = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *r.fresh);
+    if (!r.g || !r.fresh)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    r.g->arena = arena;
+    epi_graph_begin(r.g, in);
+    for (int i = 0; i < in->node_count && !epi_graph_failed(r.g); i++) {
+        if (!in->live[i] && in->nodes[i].op != EPI_OP_INPUT)
+            continue;
+        r.g->place = in->nodes[i].place;
+        int value = rule(&r, i);
+        if (!epi_graph_failed(r.g))
+            r.fresh[i] = value == EPI_NO_NODE ? epi_graph_copy(r.g, &in->nodes[i], r.fresh)
+                                              : epi_graph_value(r.g, value);
+    }
+    epi_graph_end(r.g, in, r.fresh);
+    *graph = r.g;
+    return epi_graph_status(r.g, err);
 }

@@ -119,6 +119,18 @@ void epi_graph_end(epi_graph *g, const epi_graph *old, const int *fresh);
 /* What came of it: EPI_OK, or its error, which *err gets. */
 epi_status epi_graph_status(const epi_graph *g, epi_error *err);
 
+/* All of that, for a pass that is a rule: *graph is written anew, node by node, what is live and the inputs.
+ * The rule returns what a node of the old graph is in the new one, or EPI_NO_NODE: it is copied as it is. */
+typedef struct epi_rewrite {
+    const epi_graph *in;
+    epi_graph *g; /* new */
+    int *fresh;   /* by old node: its value in the new graph */
+    void *ctx;    /* the rule's own */
+} epi_rewrite;
+typedef int epi_rewrite_rule(epi_rewrite *r, int node);
+epi_status epi_graph_rewrite(epi_arena *arena, const epi_graph **graph, epi_rewrite_rule *rule, void *ctx,
+                             epi_error *err);
+
 /* Builders. They answer the node, or EPI_NO_NODE after an error. */
 int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);
@@ -172,6 +184,8 @@ static inline epi_dtype epi_dtype_wider(epi_dtype a, epi_dtype b) {
 /* A value that takes the place of `n` is stored at least as the text says of that one; of another name of an
  * axis the value itself is. */
 void epi_graph_store_as(epi_graph *g, int value, const epi_node *n);
+/* The same, and it has that one's name if it has none. Returns the value. */
+int epi_graph_stand_for(epi_graph *g, int value, const epi_node *n);
 
 /* The same value with its axes in this order, which a call's result has from what the callee declares. It is
  * a node only as long as the graph is built; epi_graph_value returns the value itself. */

@@ -26,19 +26,19 @@
 /* ---- the passes ---- */
 
 static epi_status narrow(epi_candidate *c, epi_error *err) {
-    return c->narrows ? epi_narrow_outputs(c->arena, &c->spec, &c->spec.graph, err) : EPI_OK;
+    return c->narrows ? epi_narrow_outputs(c->arena, &c->spec, err) : EPI_OK;
 }
 
 static epi_status once(epi_candidate *c, epi_error *err) {
-    return epi_once_write(c->arena, &c->spec, c->spec.graph, &c->spec.graph, err);
+    return epi_once_write(c->arena, &c->spec, err);
 }
 
 static epi_status slices(epi_candidate *c, epi_error *err) {
-    return epi_slices_push(c->arena, c->spec.graph, &c->spec.graph, err);
+    return epi_slices_push(c->arena, &c->spec.graph, err);
 }
 
 static epi_status renames(epi_candidate *c, epi_error *err) {
-    return epi_renames_push(c->arena, c->spec.graph, &c->spec.graph, err);
+    return epi_renames_push(c->arena, &c->spec.graph, err);
 }
 
 static epi_status algebra(epi_candidate *c, epi_error *err) {
@@ -56,9 +56,8 @@ static epi_status variance(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status terms(epi_candidate *c, epi_error *err) {
-    return c->limits->merges_sums
-               ? epi_gather_terms(c->arena, c->spec.graph, c->limits->pairs, &c->spec.graph, err)
-               : EPI_OK;
+    return c->limits->merges_sums ? epi_gather_terms(c->arena, &c->spec.graph, c->limits->pairs, err)
+                                  : EPI_OK;
 }
 
 static epi_status attention(epi_candidate *c, epi_error *err) {

@@ -28,14 +28,30 @@ static epi_dtype narrow_type(const epi_spec *spec, int node) {
     return epi_dtype_is_narrow(type) ? type : EPI_F32;
 }
 
-epi_status epi_narrow_outputs(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_error *err) {
+typedef struct narrowing {
+    const epi_spec *spec;
+    bool *narrows; /* by node: it is rounded */
+} narrowing;
+
+static int write_node(epi_rewrite *r, int node) {
+    const narrowing *of = r->ctx;
+    if (!of->narrows[node])
+        return EPI_NO_NODE;
+    int value = epi_graph_copy(r->g, &r->in->nodes[node], r->fresh);
+    if (epi_graph_failed(r->g))
+        return EPI_NO_NODE;
+    const char *name = r->g->nodes[value].name;
+    r->g->nodes[value].name = NULL; /* it is the rounded one's */
+    value = epi_graph_map1(r->g, narrow_type(of->spec, node) == EPI_BF16 ? EPI_OP_BF16 : EPI_OP_F16, value);
+    if (!epi_graph_failed(r->g))
+        r->g->nodes[value].name = name;
+    return value;
+}
+
+epi_status epi_narrow_outputs(epi_arena *arena, epi_spec *spec, epi_error *err) {
     const epi_graph *in = spec->graph;
-    size_t nodes = (size_t)in->node_count + 1;
-    bool *of = epi_arena_alloc(arena, nodes), any = false;
-    int *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
-    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
-    *out = in;
-    if (!of || !fresh || !g)
+    bool *of = epi_arena_alloc(arena, (size_t)in->node_count + 1), any = false;
+    if (!of)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = in->node_count - 1; i >= 0; i--)
         of[i] = in->live[i] && is_summed(in, i, of);
@@ -45,26 +61,6 @@ epi_status epi_narrow_outputs(epi_arena *arena, const epi_spec *spec, const epi_
                 narrow_type(spec, i) != EPI_F32;
         any |= of[i];
     }
-    if (!any)
-        return EPI_OK;
-    g->arena = arena;
-    bool begun = epi_graph_begin(g, in);
-    for (int i = 0; i < in->node_count && begun && !epi_graph_failed(g); i++) {
-        const epi_node *n = &in->nodes[i];
-        if (!in->live[i] && n->op != EPI_OP_INPUT)
-            continue;
-        fresh[i] = epi_graph_copy(g, n, fresh);
-        if (!of[i] || epi_graph_failed(g))
-            continue;
-        epi_node *wide = &g->nodes[fresh[i]];
-        const char *name = wide->name;
-        wide->name = NULL; /* it is the rounded one's */
-        fresh[i] = epi_graph_map1(g, narrow_type(spec, i) == EPI_BF16 ? EPI_OP_BF16 : EPI_OP_F16, fresh[i]);
-        if (!epi_graph_failed(g))
-            g->nodes[fresh[i]].name = name;
-    }
-    if (begun)
-        epi_graph_end(g, in, fresh);
-    *out = g;
-    return epi_graph_status(g, err);
+    narrowing ctx = {spec, of};
+    return any ? epi_graph_rewrite(arena, &spec->graph, write_node, &ctx, err) : EPI_OK;
 }

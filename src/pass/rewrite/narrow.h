@@ -6,8 +6,8 @@
 
 /* The same program in which a value that is stored in an output of 16 bits, and of which a log-sum-exp is
  * taken, is rounded to that type where it is made: exp(z - logsumexp(z, V)) of both as they are stored sums
- * up to 1. That follows from the program and its types, not from how it is cut. `out` is spec->graph itself
- * where there is nothing to do. */
-epi_status epi_narrow_outputs(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_error *err);
+ * up to 1. That follows from the program and its types, not from how it is cut. spec->graph stays where
+ * there is nothing to do. */
+epi_status epi_narrow_outputs(epi_arena *arena, epi_spec *spec, epi_error *err);
 
 #endif

@@ -172,23 +172,20 @@ void epi_once_store(epi_graph *g) {
 
 typedef struct writer {
     const search *s;
-    epi_graph *g;
-    int *fresh;   /* by node: the value in the new graph, */
-    int *asked;   /* and as those see it who ask how it compares; EPI_NO_NODE: alike */
-    bool *behind; /* by node: it is made of the extreme of a value that is made once */
+    const bool *asks; /* by node: it compares a value with its own extreme */
+    int *asked;       /* by node: the value as those see it who ask how it compares; EPI_NO_NODE: alike */
+    bool *behind;     /* by node: it is made of the extreme of a value that is made once */
 } writer;
 
-static int as_asked(const writer *w, int node) {
-    return w->asked[node] == EPI_NO_NODE ? w->fresh[node] : w->asked[node];
-}
-
 /* The node with its operands as those who ask see them. */
-static int copy_asked(writer *w, const epi_node *n) {
+static int copy_asked(epi_rewrite *r, const epi_node *n) {
+    const int *asked = ((writer *)r->ctx)->asked;
     int arg[3];
     for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : as_asked(w, n->arg[a]);
-    w->g->place = n->place;
-    return epi_graph_value(w->g, epi_graph_rebuild(w->g, n, arg));
+        arg[a] = n->arg[a] == EPI_NO_NODE          ? EPI_NO_NODE
+                 : asked[n->arg[a]] == EPI_NO_NODE ? r->fresh[n->arg[a]]
+                                                   : asked[n->arg[a]];
+    return epi_graph_value(r->g, epi_graph_rebuild(r->g, n, arg));
 }
 
 /* Has the node an operand that those who ask see otherwise? */
@@ -201,62 +198,46 @@ static bool takes_asked(const writer *w, const epi_node *n) {
 
 /* An extreme and a comparison see what is made once as it is in memory. So do maps that take both a value and
  * its extreme, as a softmax does beside an argmax: they come after it anyway. */
-static void write_graph(writer *w, const bool *asks) {
-    const epi_graph *in = w->s->g;
-    for (int i = 0; i < in->node_count && !epi_graph_failed(w->g); i++) {
-        const epi_node *n = &in->nodes[i];
-        w->asked[i] = EPI_NO_NODE;
-        if (!in->live[i] && n->op != EPI_OP_INPUT)
-            continue;
-        bool behind = epi_node_takes(n, w->behind), takes = takes_asked(w, n);
-        bool sees = asks[i] || is_extreme(n) || (behind && epi_ops[n->op].cls == EPI_CLASS_MAP);
-        w->behind[i] = behind || (is_extreme(n) && takes);
-        w->fresh[i] = sees ? copy_asked(w, n) : epi_graph_copy(w->g, n, w->fresh);
-        if (w->s->once[i])
-            w->asked[i] = epi_graph_once(w->g, w->fresh[i]);
-        else if (!sees && takes && (epi_ops[n->op].exact || n->op == EPI_OP_SUB))
-            w->asked[i] = copy_asked(w, n);
-    }
-    epi_graph_end(w->g, in, w->fresh);
+static int write_node(epi_rewrite *r, int node) {
+    writer *w = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
+    bool behind = epi_node_takes(n, w->behind), takes = takes_asked(w, n);
+    bool sees = w->asks[node] || is_extreme(n) || (behind && epi_ops[n->op].cls == EPI_CLASS_MAP);
+    w->behind[node] = behind || (is_extreme(n) && takes);
+    int value = sees ? copy_asked(r, n) : epi_graph_copy(r->g, n, r->fresh);
+    if (w->s->once[node])
+        w->asked[node] = epi_graph_once(r->g, value);
+    else if (!sees && takes && (epi_ops[n->op].exact || n->op == EPI_OP_SUB))
+        w->asked[node] = copy_asked(r, n);
+    return value;
 }
 
-epi_status epi_once_write(epi_arena *arena, const epi_spec *spec, const epi_graph *in, const epi_graph **out,
-                          epi_error *err) {
+epi_status epi_once_write(epi_arena *arena, epi_spec *spec, epi_error *err) {
+    const epi_graph *in = spec->graph;
     size_t nodes = (size_t)in->node_count + 1;
     search s;
     bool *asks = epi_arena_alloc(arena, nodes), any = false;
-    *out = in;
     if (!asks || !search_all(arena, in, spec, &s, asks, &any))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!any)
         return EPI_OK;
-    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
     writer w = {.s = &s,
-                .g = g,
-                .fresh = epi_arena_alloc(arena, nodes * sizeof *w.fresh),
+                .asks = asks,
                 .asked = epi_arena_alloc(arena, nodes * sizeof *w.asked),
                 .behind = epi_arena_alloc(arena, nodes)};
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    g->arena = arena;
-    if (epi_graph_begin(g, in))
-        write_graph(&w, asks);
-    *out = g;
-    return epi_graph_status(g, err);
+    for (int i = 0; i < in->node_count; i++)
+        w.asked[i] = EPI_NO_NODE;
+    return epi_graph_rewrite(arena, &spec->graph, write_node, &w, err);
 }
 
 /* ---- one kernel ---- */
 
 /* The program without what is only there to be in memory. */
-static void write_plain(const epi_graph *in, int *fresh, epi_graph *g) {
-    for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++) {
-        const epi_node *n = &in->nodes[i];
-        if (n->op == EPI_OP_ONCE)
-            fresh[i] = fresh[n->arg[0]];
-        else if (in->live[i] || n->op == EPI_OP_INPUT)
-            fresh[i] = epi_graph_copy(g, n, fresh);
-    }
-    epi_graph_end(g, in, fresh);
+static int write_plain(epi_rewrite *r, int node) {
+    const epi_node *n = &r->in->nodes[node];
+    return n->op == EPI_OP_ONCE ? r->fresh[n->arg[0]] : EPI_NO_NODE;
 }
 
 /* Is the value on the tile and nowhere else? */
@@ -289,22 +270,14 @@ epi_status epi_once_plan(epi_arena *arena, const epi_spec *spec, const epi_graph
         any |= in->live[i] && in->nodes[i].op == EPI_OP_ONCE;
     if (!any)
         return EPI_OK;
-    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
-    int *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
     bool *asks = epi_arena_alloc(arena, nodes);
     search s;
-    if (!g || !fresh || !asks)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    g->arena = arena;
-    plain.graph = g;
-    if (epi_graph_begin(g, in))
-        write_plain(in, fresh, g);
-    epi_status status = epi_graph_status(g, err);
-    if (status == EPI_OK && !search_all(arena, g, spec, &s, asks, &any))
+    epi_status status = epi_graph_rewrite(arena, &plain.graph, write_plain, NULL, err);
+    if (status == EPI_OK && (!asks || !search_all(arena, plain.graph, spec, &s, asks, &any)))
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (status == EPI_OK)
         status = epi_plan_make(arena, &plain, plan, err);
     if (status == EPI_OK && makes_once(&s, asks, plan))
-        *out = g;
+        *out = plain.graph;
     return status;
 }

@@ -14,9 +14,8 @@ bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *asks);
 void epi_once_store(epi_graph *g);
 
 /* The same program in which such a value is made once: both the extreme and the comparison take it as it is
- * in memory. `out` is `in` itself where there is nothing to do. */
-epi_status epi_once_write(epi_arena *arena, const epi_spec *spec, const epi_graph *in, const epi_graph **out,
-                          epi_error *err);
+ * in memory. spec->graph stays where there is nothing to do. */
+epi_status epi_once_write(epi_arena *arena, epi_spec *spec, epi_error *err);
 
 /* The program without that, and its plan; `out` is NULL where it is the same program, or where it is not one
  * kernel whose tile makes such values once, with their extremes and comparisons. */

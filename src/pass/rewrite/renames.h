@@ -6,8 +6,8 @@
 
 /* The same program in which a sum of products that is renamed where it is added to something is made by its
  * new name: rename(a @ b + c @ d, R, S) + e is rename(a, R, S) @ b + rename(c, R, S) @ d + e. So one tile can
- * add up gradients that come back from both sides of an attention. `out` is `in` itself where there is
- * nothing to do. */
-epi_status epi_renames_push(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err);
+ * add up gradients that come back from both sides of an attention. *graph stays where there is nothing
+ * to do. */
+epi_status epi_renames_push(epi_arena *arena, const epi_graph **graph, epi_error *err);
 
 #endif

@@ -20,13 +20,11 @@ typedef struct slice {
 
 typedef struct pusher {
     const epi_graph *in;
-    epi_graph *g; /* new */
     slice slices[MOST];
     int count;
     int *slice_of;   /* by node: which slice a gather takes, or -1 */
     uint64_t *wants; /* by node: the slices of it that are made in its place; 0: it is made whole */
-    int *fresh;      /* by node: the value in the new graph */
-    int *sliced;     /* by node and slice */
+    int *sliced;     /* by node and slice: the value in the new graph */
 } pusher;
 
 /* ---- which values fall into slices ---- */
@@ -102,22 +100,24 @@ static int take(epi_graph *g, int value, slice s) {
 }
 
 /* A slice of an old value in the new graph. */
-static int slice_value(pusher *p, int node, int which) {
+static int slice_value(epi_rewrite *r, int node, int which) {
+    const pusher *p = r->ctx;
     if (epi_axes_find(&p->in->nodes[node].axes, p->slices[which].axis) < 0)
-        return p->fresh[node];
-    return p->wants[node] ? p->sliced[node * p->count + which] : take(p->g, p->fresh[node], p->slices[which]);
+        return r->fresh[node];
+    return p->wants[node] ? p->sliced[node * p->count + which] : take(r->g, r->fresh[node], p->slices[which]);
 }
 
 /* The slice of a value that falls into slices, of slices of its operands. */
-static int make_slice(pusher *p, int node, int which) {
+static int make_slice(epi_rewrite *r, int node, int which) {
+    const pusher *p = r->ctx;
     const epi_node *n = &p->in->nodes[node];
     epi_node copy = *n;
     int arg[3];
     for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : slice_value(p, n->arg[a], which);
+        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : slice_value(r, n->arg[a], which);
     copy.name = NULL;
     copy.axes = epi_axes_without(&n->axes, &(epi_axes){1, {p->slices[which].axis}});
-    return epi_graph_rebuild(p->g, &copy, arg);
+    return epi_graph_rebuild(r->g, &copy, arg);
 }
 
 /* scatter(d, 2, C) of the new d. */
@@ -138,43 +138,44 @@ static bool is_gathered(const epi_graph *g, int node, const epi_axes *over, int 
 }
 
 /* The product of such a sum with another value, term by term. */
-static int sum_products(pusher *p, int product, int node, int other, bool first) {
-    const epi_node *n = &p->in->nodes[node];
-    epi_graph *g = p->g;
+static int sum_products(epi_rewrite *r, int product, int node, int other, bool first) {
+    const epi_node *n = &r->in->nodes[node];
     int64_t at;
     if (n->op == EPI_OP_ADD) {
-        int a = sum_products(p, product, n->arg[0], other, first),
-            b = sum_products(p, product, n->arg[1], other, first);
-        return epi_graph_map2(g, EPI_OP_ADD, a, b);
+        int a = sum_products(r, product, n->arg[0], other, first),
+            b = sum_products(r, product, n->arg[1], other, first);
+        return epi_graph_map2(r->g, EPI_OP_ADD, a, b);
     }
-    epi_graph_at_number(p->in, node, &at);
-    int d = p->fresh[n->arg[0]], rest = take(g, p->fresh[other], (slice){n->over.at[0], at});
-    epi_axes over = epi_axes_without(&p->in->nodes[product].over, &n->over);
-    return epi_graph_contract(g, first ? d : rest, first ? rest : d, &over);
+    epi_graph_at_number(r->in, node, &at);
+    int d = r->fresh[n->arg[0]], rest = take(r->g, r->fresh[other], (slice){n->over.at[0], at});
+    epi_axes over = epi_axes_without(&r->in->nodes[product].over, &n->over);
+    return epi_graph_contract(r->g, first ? d : rest, first ? rest : d, &over);
 }
 
-static int make_product(pusher *p, int node) {
-    const epi_node *n = &p->in->nodes[node];
+static int make_product(epi_rewrite *r, int node) {
+    const pusher *p = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
     for (int a = 0; a < 2; a++) {
         int other = n->arg[!a];
-        if (n->over.count > 1 && is_gathered(p->in, n->arg[a], &n->over, 0) && !p->wants[other])
-            return sum_products(p, node, n->arg[a], other, a == 0);
+        if (n->over.count > 1 && is_gathered(r->in, n->arg[a], &n->over, 0) && !p->wants[other])
+            return sum_products(r, node, n->arg[a], other, a == 0);
     }
     return EPI_NO_NODE;
 }
 
 /* A value that is made whole. */
-static int make_value(pusher *p, int node) {
-    const epi_node *n = &p->in->nodes[node];
+static int make_value(epi_rewrite *r, int node) {
+    const pusher *p = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
     int64_t at;
     if (p->slice_of[node] >= 0)
-        return slice_value(p, n->arg[0], p->slice_of[node]);
-    if (n->op == EPI_OP_GATHER && epi_graph_at_number(p->in, node, &at))
-        return take(p->g, p->fresh[n->arg[0]], (slice){n->over.at[0], at});
-    if (n->op == EPI_OP_SCATTER && epi_graph_at_number(p->in, node, &at))
-        return make_choice(p->g, p->fresh[n->arg[0]], n->over.at[0], at);
-    int product = n->op == EPI_OP_MATMUL ? make_product(p, node) : EPI_NO_NODE;
-    return product != EPI_NO_NODE || epi_graph_failed(p->g) ? product : epi_graph_copy(p->g, n, p->fresh);
+        return slice_value(r, n->arg[0], p->slice_of[node]);
+    if (n->op == EPI_OP_GATHER && epi_graph_at_number(r->in, node, &at))
+        return take(r->g, r->fresh[n->arg[0]], (slice){n->over.at[0], at});
+    if (n->op == EPI_OP_SCATTER && epi_graph_at_number(r->in, node, &at))
+        return make_choice(r->g, r->fresh[n->arg[0]], n->over.at[0], at);
+    int product = n->op == EPI_OP_MATMUL ? make_product(r, node) : EPI_NO_NODE;
+    return product != EPI_NO_NODE || epi_graph_failed(r->g) ? product : epi_graph_copy(r->g, n, r->fresh);
 }
 
 /* A new value has what the text says of the old one. */
@@ -188,41 +189,33 @@ static void take_over(epi_graph *g, int node, const epi_node *old) {
     epi_graph_store_as(g, node, old);
 }
 
-static void write_graph(pusher *p) {
-    const epi_graph *in = p->in;
-    epi_graph *g = p->g;
-    for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++) {
-        const epi_node *n = &in->nodes[i];
-        g->place = n->place;
-        if (!in->live[i] && n->op != EPI_OP_INPUT)
-            continue;
-        for (int s = 0; s < p->count; s++)
-            if (p->wants[i] >> s & 1)
-                p->sliced[i * p->count + s] = make_slice(p, i, s);
-        if (p->wants[i])
-            continue;
-        p->fresh[i] = make_value(p, i);
-        if (!epi_graph_failed(g))
-            take_over(g, p->fresh[i], n);
-    }
-    epi_graph_end(g, in, p->fresh);
+static int write_node(epi_rewrite *r, int node) {
+    const pusher *p = r->ctx;
+    int value = EPI_NO_NODE;
+    for (int s = 0; s < p->count; s++)
+        if (p->wants[node] >> s & 1)
+            value = p->sliced[node * p->count + s] = make_slice(r, node, s);
+    if (p->wants[node])
+        return value; /* what takes it takes its slices */
+    value = make_value(r, node);
+    if (!epi_graph_failed(r->g))
+        take_over(r->g, value, &r->in->nodes[node]);
+    return value;
 }
 
-epi_status epi_slices_push(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err) {
+epi_status epi_slices_push(epi_arena *arena, const epi_graph **graph, epi_error *err) {
+    const epi_graph *in = *graph;
     size_t nodes = (size_t)in->node_count + 1;
     pusher p = {.in = in};
     int64_t at;
     bool any = false;
-    *out = in;
     for (int i = 0; i < in->node_count && !any; i++)
         any = in->live[i] && epi_graph_at_number(in, i, &at);
     if (!any)
         return EPI_OK;
     p.slice_of = epi_arena_alloc(arena, nodes * sizeof *p.slice_of);
     p.wants = epi_arena_alloc(arena, nodes * sizeof *p.wants);
-    p.fresh = epi_arena_alloc(arena, nodes * sizeof *p.fresh);
-    p.g = epi_arena_alloc(arena, sizeof *p.g);
-    if (!p.slice_of || !p.wants || !p.fresh || !p.g)
+    if (!p.slice_of || !p.wants)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < in->node_count; i++) {
         bool gathers = in->live[i] && in->nodes[i].op == EPI_OP_GATHER && epi_graph_at_number(in, i, &at);
@@ -232,9 +225,6 @@ epi_status epi_slices_push(epi_arena *arena, const epi_graph *in, const epi_grap
         if (in->live[i])
             p.wants[i] = wanted_slices(&p, i);
     p.sliced = epi_arena_alloc(arena, nodes * (size_t)(p.count + 1) * sizeof *p.sliced);
-    p.g->arena = arena;
-    if (epi_graph_begin(p.g, in))
-        write_graph(&p);
-    *out = p.g;
-    return epi_graph_status(p.g, err);
+    return p.sliced ? epi_graph_rewrite(arena, graph, write_node, &p, err)
+                    : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
 }

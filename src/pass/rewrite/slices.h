@@ -6,7 +6,7 @@
 
 /* The same program with its slices taken from inputs, as far as they can be: gather(n @ w, 2, C) is
  * n @ gather(w, 2, C), and a slice of an input needs no copy. A scatter to a number is a choice by the
- * position. `out` is `in` itself where there is nothing to do. */
-epi_status epi_slices_push(epi_arena *arena, const epi_graph *in, const epi_graph **out, epi_error *err);
+ * position. *graph stays where there is nothing to do. */
+epi_status epi_slices_push(epi_arena *arena, const epi_graph **graph, epi_error *err);
 
 #endif

@@ -204,15 +204,20 @@ static bool find_sums(const epi_graph *g, const bool *forward) {
 }
 
 /* What is summed by a value that is_sum_like. */
-static int write_terms(epi_graph *g, const epi_graph *in, int node, const int *fresh) {
-    const epi_node *n = &in->nodes[node];
+static int write_terms(epi_rewrite *r, int node) {
+    const epi_node *n = &r->in->nodes[node];
     if (!epi_op_has_terms(n->op))
-        return fresh[n->arg[0]];
-    int a = write_terms(g, in, n->arg[0], fresh), b = write_terms(g, in, n->arg[1], fresh);
-    return epi_graph_map2(g, n->op, a, b);
+        return r->fresh[n->arg[0]];
+    int a = write_terms(r, n->arg[0]), b = write_terms(r, n->arg[1]);
+    return epi_graph_map2(r->g, n->op, a, b);
 }
 
 /* ---- the new graph ---- */
+
+typedef struct gathering {
+    bool *forward; /* by node */
+    int *scale;    /* by node: the number that it is scaled by, or EPI_NO_NODE */
+} gathering;
 
 /* A number of the old graph in the new one, which may not have it yet. */
 static int write_number(epi_graph *g, const epi_node *n, const epi_graph *in) {
@@ -226,57 +231,37 @@ static int write_number(epi_graph *g, const epi_node *n, const epi_graph *in) {
 
 /* A node of the old graph in the new one: scaled itself, without the scale that went to its operand, or one
  * sum of what sums added up. */
-static int write_node(epi_graph *g, const epi_graph *in, int node, const bool *forward, const int *scale,
-                      const int *fresh) {
-    const epi_node *n = &in->nodes[node], *sum = sums_of(in, forward, node);
+static int write_node(epi_rewrite *r, int node) {
+    const gathering *of = r->ctx;
+    const epi_node *n = &r->in->nodes[node], *sum = sums_of(r->in, of->forward, node);
     int value = EPI_NO_NODE;
     if (sum)
-        value = epi_graph_reduce(g, sum->op, write_terms(g, in, node, fresh), &sum->over);
-    scaled s = scaled_product(in, node);
-    const int *both = s.product == EPI_NO_NODE ? NULL : operands_of(in, s.product);
-    if (both && (scale[both[0]] == s.number || scale[both[1]] == s.number))
-        value = s.rest == EPI_NO_NODE ? fresh[s.product]
-                                      : epi_graph_map2(g, EPI_OP_MUL, fresh[s.product], fresh[s.rest]);
-    if (value != EPI_NO_NODE) {
-        epi_graph_store_as(g, value, n);
-        return value;
+        value = epi_graph_reduce(r->g, sum->op, write_terms(r, node), &sum->over);
+    scaled s = scaled_product(r->in, node);
+    const int *both = s.product == EPI_NO_NODE ? NULL : operands_of(r->in, s.product);
+    if (both && (of->scale[both[0]] == s.number || of->scale[both[1]] == s.number))
+        value = s.rest == EPI_NO_NODE
+                    ? r->fresh[s.product]
+                    : epi_graph_map2(r->g, EPI_OP_MUL, r->fresh[s.product], r->fresh[s.rest]);
+    if (value == EPI_NO_NODE && of->scale[node] != EPI_NO_NODE) {
+        int copy = epi_graph_copy(r->g, n, r->fresh),
+            number = write_number(r->g, &r->in->nodes[of->scale[node]], r->in);
+        value = epi_graph_map2(r->g, EPI_OP_MUL, copy, number);
     }
-    int copy = epi_graph_copy(g, n, fresh);
-    if (scale[node] == EPI_NO_NODE || epi_graph_failed(g))
-        return copy;
-    int number = write_number(g, &in->nodes[scale[node]], in);
-    if (epi_graph_failed(g))
-        return EPI_NO_NODE;
-    int times = epi_graph_value(g, epi_graph_map2(g, EPI_OP_MUL, copy, number));
-    epi_graph_store_as(g, times, n);
-    return times;
+    if (value != EPI_NO_NODE)
+        epi_graph_store_as(r->g, value, n);
+    return value;
 }
 
-epi_status epi_gather_terms(epi_arena *arena, const epi_graph *in, bool products, const epi_graph **out,
-                            epi_error *err) {
+epi_status epi_gather_terms(epi_arena *arena, const epi_graph **graph, bool products, epi_error *err) {
+    const epi_graph *in = *graph;
     size_t nodes = (size_t)in->node_count + 1;
-    int *scale = epi_arena_alloc(arena, nodes * sizeof *scale),
-        *fresh = epi_arena_alloc(arena, nodes * sizeof *fresh);
-    bool *forward = epi_arena_alloc(arena, nodes);
-    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
-    *out = in;
-    if (!scale || !fresh || !forward || !g)
+    gathering of = {epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes * sizeof *of.scale)};
+    if (!of.forward || !of.scale)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < in->node_count; i++)
-        scale[i] = EPI_NO_NODE;
-    epi_find_forward(in, forward);
-    bool scales = products && find_scales(in, forward, scale);
-    if (!scales && !find_sums(in, forward))
-        return EPI_OK;
-    g->arena = arena;
-    if (!epi_graph_begin(g, in))
-        return epi_graph_status(g, err);
-    for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++) {
-        g->place = in->nodes[i].place;
-        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
-            fresh[i] = write_node(g, in, i, forward, scale, fresh);
-    }
-    epi_graph_end(g, in, fresh);
-    *out = g;
-    return epi_graph_status(g, err);
+        of.scale[i] = EPI_NO_NODE;
+    epi_find_forward(in, of.forward);
+    bool any = (products && find_scales(in, of.forward, of.scale)) || find_sums(in, of.forward);
+    return any ? epi_graph_rewrite(arena, graph, write_node, &of, err) : EPI_OK;
 }

@@ -14,11 +14,9 @@
 typedef struct former {
     const epi_spec *spec;
     const epi_graph *in;
-    epi_graph *g;
     bool *forward; /* by node */
     int *seen;     /* by node: the last search that came by, of so many: */
     int round, *stack;
-    int *fresh; /* by node: its number in the new graph */
 } former;
 
 /* A variance, however it is written. */
@@ -146,26 +144,19 @@ int epi_variance_write(epi_graph *g, int x, const epi_node *n) {
     int finite = epi_graph_map2(g, EPI_OP_LT, square, epi_graph_const(g, (double)INFINITY));
     int value = epi_graph_map(g, EPI_OP_WHERE, finite,
                               epi_graph_map2(g, EPI_OP_MAX, rest, epi_graph_const(g, 0)), square);
-    epi_graph_store_as(g, value, n);
-    if (value != EPI_NO_NODE && !g->nodes[value].name)
-        g->nodes[value].name = n->name;
-    return value;
+    return epi_graph_stand_for(g, value, n);
 }
 
-/* A node of the old graph in the new one. */
-static int write_node(former *f, int node) {
-    const epi_node *n = &f->in->nodes[node];
+static int write_node(epi_rewrite *r, int node) {
+    const epi_node *n = &r->in->nodes[node];
     variance v;
-    bool is_variance = find_variance(f->in, node, &v), one = is_variance && is_one(f, node, &v);
-    f->g->place = n->place;
-    if (is_variance && !one && n->op == EPI_OP_VAR)
-        return epi_variance_write(f->g, f->fresh[v.x], n);
-    if (one && n->op != EPI_OP_VAR) {
-        epi_node var = *n;
-        var.op = EPI_OP_VAR;
-        return epi_graph_rebuild(f->g, &var, (int[]){f->fresh[v.x], EPI_NO_NODE, EPI_NO_NODE});
-    }
-    return epi_graph_copy(f->g, n, f->fresh);
+    if (!find_variance(r->in, node, &v) || is_one(r->ctx, node, &v) == (n->op == EPI_OP_VAR))
+        return EPI_NO_NODE;
+    if (n->op == EPI_OP_VAR)
+        return epi_variance_write(r->g, r->fresh[v.x], n);
+    epi_node var = *n;
+    var.op = EPI_OP_VAR;
+    return epi_graph_rebuild(r->g, &var, (int[]){r->fresh[v.x], EPI_NO_NODE, EPI_NO_NODE});
 }
 
 /* Has the program a variance that is in the other form than it should be? */
@@ -179,26 +170,13 @@ static bool has_other(former *f) {
 }
 
 epi_status epi_variance_form(epi_arena *arena, epi_spec *spec, epi_error *err) {
-    const epi_graph *in = spec->graph;
-    size_t nodes = (size_t)in->node_count + 1;
-    epi_graph *g = epi_arena_alloc(arena, sizeof *g);
-    former f = {.spec = spec, .in = in, .g = g};
+    size_t nodes = (size_t)spec->graph->node_count + 1;
+    former f = {.spec = spec, .in = spec->graph};
     f.forward = epi_arena_alloc(arena, nodes);
     f.seen = epi_arena_alloc(arena, nodes * sizeof *f.seen);
     f.stack = epi_arena_alloc(arena, (nodes + 1) * sizeof *f.stack);
-    f.fresh = epi_arena_alloc(arena, nodes * sizeof *f.fresh);
-    if (!g || !f.forward || !f.seen || !f.stack || !f.fresh)
+    if (!f.forward || !f.seen || !f.stack)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    epi_find_forward(in, f.forward);
-    if (!has_other(&f))
-        return EPI_OK;
-    g->arena = arena;
-    if (!epi_graph_begin(g, in))
-        return epi_graph_status(g, err);
-    for (int i = 0; i < in->node_count && !epi_graph_failed(g); i++)
-        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
-            f.fresh[i] = epi_graph_value(g, write_node(&f, i));
-    epi_graph_end(g, in, f.fresh);
-    spec->graph = g;
-    return epi_graph_status(g, err);
+    epi_find_forward(f.in, f.forward);
+    return has_other(&f) ? epi_graph_rewrite(arena, &spec->graph, write_node, &f, err) : EPI_OK;
 }
