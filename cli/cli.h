@@ -43,7 +43,7 @@ typedef struct cli_options {
     size_t memory; /* of the workspace, at most; 0: no budget */
     const char *in, *out, *plot, *micro, *config, *wrt, *after;
     const char *device_name; /* --device, or NULL */
-    int capability;          /* --arch: 90 for sm_90a; 0: not given */
+    int arch;                /* --arch: the device that stands for it; 0: not given */
     int device;              /* what cli_device_choose made of the two, for epi_options.device */
     uint64_t seed;
     int threads, repeat;

@@ -23,10 +23,10 @@ static int no_device(const epi_context *ctx, const char *name) {
 
 int cli_device_choose(const epi_context *ctx, cli_options *o) {
     const char *name = o->device_name ? o->device_name : "cpu";
-    if (o->capability && o->device_name)
+    if (o->arch && o->device_name)
         return cli_complain(EXIT_USAGE, "--arch makes a text without a device: it does not go with --device");
-    o->device = o->capability ? -o->capability : epi_device_find(ctx, name);
-    if (!o->capability && o->device < 0)
+    o->device = o->arch ? o->arch : epi_device_find(ctx, name);
+    if (!o->arch && o->device < 0)
         return no_device(ctx, name);
     if (!o->device && (o->config || o->has_rounding))
         return cli_complain(EXIT_USAGE, "%s is for GPU kernels, and this is one for the CPU; see --device",

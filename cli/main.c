@@ -59,7 +59,7 @@ static const cli_command commands[] = {
      "            [--algebra A] [--memory BYTES] [--open T=N,...] [--cuda [--brief]] [--json]\n\n"
      "Prints the program in canonical form and, once its sizes are given, the mainloop and tile it\n"
      "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n"
-     "--device gpu shows the kernel of this machine's GPU; --arch sm_90a, sm_80, sm_86, sm_89 or sm_120 the\n"
+     "--device gpu shows the kernel of this machine's GPU; --arch sm_90a (sm_80 and so on) the\n"
      "one of such a GPU, which need not be here. --cuda prints only its CUDA text, launch after launch (for\n"
      "sm_90a unless told otherwise), --brief of that only what was written for this "
      "program.\n\n" ALGEBRA_OPTION MEMORY_OPTION OPEN_OPTION GPU_OPTIONS,

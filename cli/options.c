@@ -119,7 +119,6 @@ static int set_config(cli_options *o, const char *option, char *name) {
 #define PATHS "fused unfused naive reference"
 #define ROUNDINGS "packed exact"
 #define ALGEBRAS "free written"
-#define ARCHS "sm_90a sm_80 sm_86 sm_89 sm_120"
 
 /* The place of a word in a list with blanks between, or -1. */
 static int place_of(const char *word, const char *words) {
@@ -130,13 +129,20 @@ static int place_of(const char *word, const char *words) {
     return -1;
 }
 
+/* The names of --arch, with blanks between. */
+static const char *archs(void) {
+    static char all[200];
+    const char *name;
+    for (int i = 0; (name = epi_gpu_arch_name(i)); i++)
+        if (place_of(name, all) < 0)
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", all[0] ? " " : "", name);
+    return all;
+}
+
 static int set_arch(cli_options *o, const char *option, char *name) {
     (void)option;
-    static const int capabilities[] = {90, 80, 86, 89, 120}; /* in the order of ARCHS */
-    int at = place_of(name, ARCHS);
-    if (at < 0)
-        return cli_complain(EXIT_USAGE, "--arch wants sm_90a, sm_80, sm_86, sm_89 or sm_120; got '%s'", name);
-    return o->capability = capabilities[at], EXIT_OK;
+    o->arch = epi_gpu_arch_device(name);
+    return o->arch ? EXIT_OK : cli_complain(EXIT_USAGE, "--arch wants one of %s; got '%s'", archs(), name);
 }
 
 static int set_word(cli_options *o, const char *name, char *value) {
@@ -239,7 +245,7 @@ static const struct option {
     {"--set", LIST, 0, set_scalars, NULL},
     {"--size", WORD, 0, set_sizes, NULL},
     {"--config", WORD, 0, set_config, NULL},
-    {"--arch", WORD, 0, set_arch, ARCHS},
+    {"--arch", WORD, 0, set_arch, NULL},
     {"--type", WORD, 0, set_word, "f32 bf16 f16"},
     {"--path", WORD, 0, set_word, PATHS},
     {"--rounding", WORD, 0, set_word, ROUNDINGS},
@@ -261,7 +267,7 @@ bool cli_option_at(int index, cli_option *out) {
     if (index >= (int)(sizeof options / sizeof *options))
         return false;
     const struct option *it = &options[index];
-    *out = (cli_option){it->name, it->kind != FLAG, it->values};
+    *out = (cli_option){it->name, it->kind != FLAG, it->set == set_arch ? archs() : it->values};
     return true;
 }
 

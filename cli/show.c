@@ -240,8 +240,8 @@ int cmd_show(const cli_options *given) {
         return cli_complain(EXIT_USAGE, "show wants one FILE:NAME; see 'epilog help show'");
     if (o.brief && !o.cuda)
         return cli_complain(EXIT_USAGE, "--brief shortens the text of --cuda: give that too");
-    if (o.cuda && !o.device_name && !o.capability)
-        o.capability = 90;
+    if (o.cuda && !o.device_name && !o.arch)
+        o.arch = epi_gpu_arch_device("sm_90a");
     if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
         return cli_fail(&err);
     epi_text out = {0};

@@ -256,8 +256,8 @@ typedef struct epi_options {
     epi_dtype type;                /* storage of tensors whose type the text leaves open; */
     const epi_type_binding *types; /* scalars stay f32. Exceptions to it, by tensor name */
     int type_count;
-    int device;  /* index into the context's devices; -90 makes the CUDA text for compute capability 9.0 (-80,
-                    -86, -89,  -120 likewise) without a GPU: such a kernel can be looked at, not run */
+    int device;  /* index into the context's devices; -90 makes the CUDA text for compute capability 9.0
+                    without a GPU: such a kernel can be looked at, not run (epi_gpu_arch_device) */
     int threads; /* 0: as many as the device reports */
     epi_path path;
     const char *micro; /* force a CPU micro-kernel by name ("plain", "avx2"); NULL: the best. NULL on a GPU */
@@ -310,6 +310,10 @@ EPI_API const char *epi_gpu_config_name(int index); /* NULL where there is none 
 EPI_API int epi_gpu_config_find(const char *name);  /* its number, or -1 */
 /* Whether it is for GPUs like this one (`device` as in the options) and for that rounding; 0 or 1. */
 EPI_API int epi_gpu_config_suits(const epi_context *ctx, int index, int device, epi_rounding rounding);
+/* The generations of GPUs that texts are made for, as in "sm_90a", the oldest first; and what stands for one as
+ * `device` in the options: -90. */
+EPI_API const char *epi_gpu_arch_name(int index);  /* NULL where there is none of that number */
+EPI_API int epi_gpu_arch_device(const char *name); /* 0: there is none of that name */
 
 typedef struct epi_kernel epi_kernel;
 

@@ -27,6 +27,9 @@ static void test_names(void) {
     check(epi_convert(buf, (epi_dtype)-1, buf, EPI_BF16, 1) == EPI_ERR_ARGUMENT, "to no type");
     check(!epi_bundled_name(-1) && !epi_bundled_text(INT_MAX), "no bundled program");
     check(!epi_gpu_config_name(-1) && epi_gpu_config_find(NULL) == -1, "no configuration");
+    check(!epi_gpu_arch_name(-1) && !epi_gpu_arch_name(INT_MAX) && !epi_gpu_arch_device(NULL) &&
+              !epi_gpu_arch_device("sm_1"),
+          "no generation");
     check(!epi_gpu_config_suits(NULL, 0, 1, EPI_ROUND_PACKED) &&
               !epi_gpu_config_suits(ctx, 0, INT_MIN, EPI_ROUND_PACKED) &&
               !epi_gpu_config_suits(ctx, INT_MAX, -90, EPI_ROUND_PACKED),

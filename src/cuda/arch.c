@@ -20,11 +20,20 @@ static const epi_arch archs[] = {
 };
 /* clang-format on */
 
+const epi_arch *epi_arch_at(int index) {
+    return index >= 0 && index < (int)(sizeof archs / sizeof *archs) ? &archs[index] : NULL;
+}
+
 const epi_arch *epi_arch_of(int capability) {
-    const epi_arch *found = NULL;
-    for (size_t i = 0; i < sizeof archs / sizeof *archs && archs[i].capability <= capability; i++)
-        found = &archs[i];
+    const epi_arch *found = NULL, *at;
+    for (int i = 0; (at = epi_arch_at(i)) && at->capability <= capability; i++)
+        found = at;
     return found;
+}
+
+const char *epi_mainloop_name(epi_mainloop mainloop) {
+    static const char *const names[] = {"gemm_sm90", "gemm_sm80", "gemm_any"};
+    return names[mainloop];
 }
 
 epi_backend_limits epi_arch_limits(const epi_arch *arch) {

@@ -6,7 +6,9 @@
 #include "pass/analyse/limits.h"
 
 /* The mainloops of products, the best first. */
-typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY } epi_mainloop;
+typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY, EPI_MAINLOOP_COUNT } epi_mainloop;
+/* Its file in cuda/device, and what a user reads. */
+const char *epi_mainloop_name(epi_mainloop mainloop);
 
 typedef struct epi_arch {
     int capability;     /* 90: of its first GPU; those below the next row's run the same texts */
@@ -21,6 +23,9 @@ typedef struct epi_arch {
 
 /* The row of a GPU of this capability; NULL: it is older than any. */
 const epi_arch *epi_arch_of(int capability);
+
+/* The row of this number, the oldest first; NULL: there is none. */
+const epi_arch *epi_arch_at(int index);
 
 /* Multiprocessors that texts are written for where no GPU is there. */
 enum { EPI_USUAL_MULTIPROCESSORS = 132 };

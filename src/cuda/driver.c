@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/arch.h"
+
 enum { OLDEST_DRIVER = 12000, MAX_RANK = 5 };
 
 /* The numbers of cuda.h that are used here. */
@@ -197,21 +199,17 @@ static bool start_driver(epi_cuda *cuda, int *count) {
     return true;
 }
 
-/* The mainloops a device can run: wgmma is Hopper's alone, mma.sync with asynchronous copies came with
- * Ampere. */
-static const char *mainloops(int major) {
-    return major == 9   ? "gemm_sm90 gemm_sm80 gemm_any"
-           : major >= 8 ? "gemm_sm80 gemm_any"
-           : major >= 7 ? "gemm_any"
-                        : "none";
-}
-
 static void write_features(const epi_cuda *cuda, epi_cuda_device *d) {
     int64_t gib = 1 << 30;
-    snprintf(d->features, sizeof d->features,
-             "sm_%d%d, %d multiprocessors, %lld GiB, %d MHz, driver %d.%d, mainloops: %s", d->major, d->minor,
-             d->multiprocessors, (long long)((d->memory + gib / 2) / gib), d->clock_mhz,
-             cuda->driver_version / 1000, cuda->driver_version % 1000 / 10, mainloops(d->major));
+    const epi_arch *arch = epi_arch_of(10 * d->major + d->minor);
+    size_t size = sizeof d->features;
+    snprintf(d->features, size, "sm_%d%d, %d multiprocessors, %lld GiB, %d MHz, driver %d.%d, mainloops:%s",
+             d->major, d->minor, d->multiprocessors, (long long)((d->memory + gib / 2) / gib), d->clock_mhz,
+             cuda->driver_version / 1000, cuda->driver_version % 1000 / 10, arch ? "" : " none");
+    for (int i = 0; i < EPI_MAINLOOP_COUNT && arch; i++)
+        if (epi_arch_has(arch, (epi_mainloop)i))
+            snprintf(d->features + strlen(d->features), size - strlen(d->features), " %s",
+                     epi_mainloop_name((epi_mainloop)i));
 }
 
 static int read_attribute(const epi_cuda *cuda, int device, int attribute) {

@@ -193,7 +193,6 @@ static void write_batches(const epi_gemm_design *d, epi_text *out) {
 }
 
 static void write_source(const epi_emitter *e, epi_kernel_text *k) {
-    static const char *const files[] = {"gemm_sm90", "gemm_sm80", "gemm_any"};
     epi_mainloop mainloop = e->d->config.mainloop;
     epi_text *out = &k->source;
     write_macros(e->d, out);
@@ -206,7 +205,8 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
                  mainloop == EPI_GEMM_SM90   ? epi_device_text("counter")
                  : mainloop == EPI_GEMM_SM80 ? epi_device_text("mma")
                                              : "",
-                 mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "", epi_device_text(files[mainloop]));
+                 mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "",
+                 epi_device_text(epi_mainloop_name(mainloop)));
 }
 
 bool epi_emitter_free(epi_emitter *e) {

@@ -128,6 +128,19 @@ int epi_gpu_config_suits(const epi_context *ctx, int index, int device, epi_roun
                                       : epi_attention_config_suits(index - epi_config_count(), arch);
 }
 
+const char *epi_gpu_arch_name(int index) {
+    const epi_arch *arch = epi_arch_at(index);
+    return arch ? arch->name : NULL;
+}
+
+int epi_gpu_arch_device(const char *name) {
+    const epi_arch *arch;
+    for (int i = 0; name && (arch = epi_arch_at(i)); i++)
+        if (!strcmp(arch->name, name))
+            return -arch->capability;
+    return 0;
+}
+
 /* ---- their memory ---- */
 
 static epi_status use_device(epi_context *ctx, int device, epi_error *err) {

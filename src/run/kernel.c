@@ -89,7 +89,8 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
     const epi_arch *arch = epi_arch_of(capability);
     if (k->gpu && !arch)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "GPU kernels need compute capability 8.0 or newer; this is %d.%d", capability / 10,
+                        "GPU kernels need compute capability %d.%d or newer; this is %d.%d",
+                        epi_arch_at(0)->capability / 10, epi_arch_at(0)->capability % 10, capability / 10,
                         capability % 10);
     k->limits = k->gpu ? epi_arch_limits(arch) : epi_cpu_limits();
     k->limits.prepares = !o->memory;
