@@ -158,10 +158,23 @@ static void keep_dependents(finder *f, const epi_attention *a) {
     f->count = count;
 }
 
-/* Two layers with a function between them have the same form: attention's weights are exponentials of scores
- * less something that is the same along a row, or a column. */
-static bool has_softmax(const finder *f, const epi_axes *full) {
+/* The reduction of the value over the stream by this operation that is used, or EPI_NO_NODE. */
+static int find_reduction(const epi_graph *g, const epi_attention *a, int value, epi_op op) {
+    epi_use_list uses = epi_graph_uses(g, value);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user != EPI_NO_NODE && g->nodes[user].op == op &&
+            epi_axes_same_set(&g->nodes[user].over, &a->stream))
+            return user;
+    }
+    return EPI_NO_NODE;
+}
+
+/* Two layers with a function between them have the same form: attention's weights are exponentials of scores,
+ * less something that is the same along a row, or a column, or over their sum along the stream. */
+static bool has_softmax(const finder *f, const epi_attention *a) {
     const epi_graph *g = f->g;
+    const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
     for (int i = 0; i < f->count; i++) {
         const epi_node *n = &g->nodes[f->list[i]];
         if ((n->op != EPI_OP_EXP && n->op != EPI_OP_EXP2) || !f->inner[n->arg[0]])
@@ -169,6 +182,8 @@ static bool has_softmax(const finder *f, const epi_axes *full) {
         const epi_node *less = &g->nodes[n->arg[0]];
         if (less->op == EPI_OP_SUB && f->inner[less->arg[0]] && g->nodes[less->arg[1]].axes.count &&
             !epi_axes_same_set(&g->nodes[less->arg[1]].axes, full))
+            return true;
+        if (find_reduction(g, a, f->list[i], EPI_OP_SUM) != EPI_NO_NODE)
             return true;
     }
     return false;
@@ -215,18 +230,6 @@ bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node
     for (; i < a->stream.count; i++)
         first &= epi_axes_find(page, a->stream.at[i]) >= 0 && epi_axes_find(slots, a->stream.at[i]) < 0;
     return first;
-}
-
-/* The reduction of the value over the stream by this operation that is used, or EPI_NO_NODE. */
-static int find_reduction(const epi_graph *g, const epi_attention *a, int value, epi_op op) {
-    epi_use_list uses = epi_graph_uses(g, value);
-    for (int i = 0; i < uses.count; i++) {
-        int user = uses.at[i].node;
-        if (user != EPI_NO_NODE && g->nodes[user].op == op &&
-            epi_axes_same_set(&g->nodes[user].over, &a->stream))
-            return user;
-    }
-    return EPI_NO_NODE;
 }
 
 bool epi_attention_is_guarded(const epi_graph *g, int node, int top) {
@@ -286,7 +289,7 @@ static bool find(finder *f, int product, int side, epi_attention *out) {
     if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || !trace(f, out, weight) || !out->score_count)
         return false;
     keep_dependents(f, out);
-    if (f->inner[operand] || !has_softmax(f, &g->nodes[weight].axes))
+    if (f->inner[operand] || !has_softmax(f, out))
         return false;
     epi_plan_sort(&out->stream, &g->nodes[operand].axes);
     find_shape(g, out);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pass/analyse/attention.h"
 #include "pass/analyse/cost.h"
 #include "pass/analyse/flow.h"
 #include "pass/analyse/stored.h"
@@ -28,7 +29,7 @@ typedef struct split {
     bool *wide;      /* by node: made, one by one, of the elements of an input that may have more digits than
                         the storage type: of a type that the text says, but for bf16 */
     bool *statistic; /* by node: what reductions give, and what is made of that alone */
-    bool *scores;    /* by node: a product whose softmax weighs a sum, or a map of it: it is made again */
+    bool *scores;    /* by node: attention makes it on its score tiles: it is made again */
     bool *passed;    /* by node: a pass over memory makes it for a product, in the forward and again in the
                         backward */
     bool *asks;      /* by node: it compares a value with its own extreme, so it is saved */
@@ -286,45 +287,15 @@ static void find_wanted(split *s, bool *wanted) {
     }
 }
 
-/* The sums of a softmax over axes: max, sum of exp, logsumexp. */
-static bool is_softmax_sum(const epi_graph *g, const epi_node *n) {
-    return n->op == EPI_OP_RMAX || n->op == EPI_OP_LOGSUMEXP ||
-           (n->op == EPI_OP_SUM && g->nodes[n->arg[0]].op == EPI_OP_EXP);
-}
-
-/* Scores: a product that is one element for every two that meet, and of which nothing is left once a softmax
- * over some of its axes has weighed a sum over them. As large as they are, they are made again from what is
- * much smaller. `by` is scratch: the product that a map of scores is of. */
-static void find_scores(split *s, int *by) {
-    const epi_graph *g = &s->g;
-    epi_axes *over = epi_arena_alloc(g->arena, ((size_t)g->node_count + 1) * sizeof *over);
-    for (int i = 0; i < g->node_count && over; i++) {
-        const epi_node *n = &g->nodes[i];
-        epi_op_class cls = epi_ops[n->op].cls;
-        by[i] = cls == EPI_CLASS_PRODUCT && !s->backward[i] ? i : EPI_NO_NODE;
-        for (int a = 0; a < 3 && !s->backward[i]; a++) {
-            int from = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : by[n->arg[a]];
-            if (from == EPI_NO_NODE)
-                continue;
-            if (cls == EPI_CLASS_MAP && epi_axes_include(&n->axes, &g->nodes[from].axes))
-                by[i] = from;
-            if (cls == EPI_CLASS_REDUCE && is_softmax_sum(g, n))
-                over[from] = n->over;
-            if (cls == EPI_CLASS_PRODUCT && over[from].count && epi_axes_same_set(&over[from], &n->over))
-                s->scores[from] = true;
-        }
-    }
-    for (int i = g->node_count - 1; i >= 0 && over; i--) { /* a score that is made of two products */
-        const int *arg = g->nodes[i].arg;
-        if (epi_ops[g->nodes[i].op].cls != EPI_CLASS_MAP || arg[1] == EPI_NO_NODE)
-            continue;
-        int one = by[arg[0]], other = by[arg[1]];
-        if (one != EPI_NO_NODE && other != EPI_NO_NODE &&
-            epi_axes_same_set(&g->nodes[one].axes, &g->nodes[other].axes))
-            s->scores[one] = s->scores[other] = s->scores[one] || s->scores[other];
-    }
-    for (int i = 0; i < g->node_count && over; i++)
-        s->scores[i] |= by[i] != EPI_NO_NODE && s->scores[by[i]];
+/* What attention makes on its score tiles: as large as it is, it is made again from what is much smaller. */
+static bool find_scores(split *s) {
+    epi_attentions found;
+    if (!epi_attentions_find(s->g.arena, &(epi_spec){.graph = &s->g}, NULL, NULL, &found))
+        return false;
+    for (int k = 0; k < found.count; k++)
+        for (int i = 0; i < found.at[k].inner.count && !s->backward[found.at[k].sums[0].product]; i++)
+            s->scores[found.at[k].inner.at[i]] = true;
+    return true;
 }
 
 /* ---- what takes a pass over memory ---- */
@@ -430,7 +401,8 @@ static bool choose(split *s) {
     for (int i = 0; i < vertices; i++)
         f.first[i] = -1;
     find_backward(s);
-    find_scores(s, scratch);
+    if (!find_scores(s))
+        return false;
     find_statistics(s);
     find_passed(s, scratch);
     find_far(s);
