@@ -43,8 +43,8 @@ static const struct {
     {"sm90_128x64_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 64, .stages = 16, .cluster = 1, .few = true}, 0},
     {"sm90_128x112_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 112, .stages = 16, .cluster = 1, .few = true}, 0},
     {"sm90_128x128_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 16, .cluster = 1, .few = true}, 0},
-    {"sm80_128x128", {.mainloop = EPI_GEMM_SM80, .tile_m = 128, .tile_n = 128, .stages = 4, .cluster = 1, .subtile = 64, .staging_slots = 1}, 0.55},
-    {"any_64x64", {.mainloop = EPI_GEMM_ANY, .tile_m = 64, .tile_n = 64, .stages = 1, .cluster = 1, .subtile = 64, .staging_slots = 1}, 0.02},
+    {"sm80_128x128", {.mainloop = EPI_GEMM_SM80, .tile_m = 128, .tile_n = 128, .stages = 4, .cluster = 1}, 0.55},
+    {"any_64x64", {.mainloop = EPI_GEMM_ANY, .tile_m = 64, .tile_n = 64, .stages = 1, .cluster = 1}, 0.02},
 };
 /* clang-format on */
 enum { CONFIGS = sizeof configs / sizeof *configs };

@@ -270,6 +270,8 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
 /* ---- all of them ---- */
 
 static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step, epi_error *err) {
+    if (c->config && strncmp(c->config, "rows_", 5))
+        return wrong_config(c->config, "rows", err);
     epi_launch *l = add_launch(k, EPI_LAUNCH_ROWS);
     c->workspace = k->workspace;
     epi_status status = epi_emit_rows(c, step, &l->text, err);

@@ -105,8 +105,6 @@ static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     int groups = f->tile_m / 64, stage = f->panels * (f->tile_m + f->tile_n) * 64 * 2;
     int ring = (f->few ? FEW_STAGES : f->stages) * stage, subtiles = epi_tile_columns(d) / f->subtile;
     for (int slots = 2; slots >= 1; slots--) {
-        if (f->staging_slots && slots != f->staging_slots)
-            continue;
         int staging = groups * slots * d->subtile_bytes;
         int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + 40;
         if (bytes > epi_arch_block_shared(d->c->arch))
@@ -218,7 +216,7 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     const epi_instr *s = &d->tile->instrs[at];
     int elements = epi_cell_elements(d->tile, d->tile->values[s->arg[0]].scale);
     bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
-    int words = s->op == EPI_OP_LOGSUMEXP ? 2 : s->op == EPI_OP_VAR ? 3 : 1;
+    int words = epi_partial_words(s->op);
     if (!rows && words > 1)
         return epi_refuse(d, "%s down the rows does not leave a tile", epi_ops[s->op].text);
     if (rows && epi_tile_columns(d) % EPI_PARTIAL_COLS)

@@ -212,7 +212,7 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
         c->partials_open = epi_emit_grows(c, d->plan->flat ? d->tile.n : d->tile.m);
         c->partials[t->node] = c->workspace;
         int64_t n = rows ? 1 : epi_open_now(c->spec->open, d->tile.n);
-        c->workspace += epi_round_up(c->partial_blocks * n * (t->op == EPI_OP_LOGSUMEXP ? 8 : 4), 64);
+        c->workspace += epi_round_up(4 * c->partial_blocks * n * epi_partial_words(t->op), 64);
     }
     return EPI_OK;
 }

@@ -19,7 +19,7 @@ typedef struct epi_config {
     int stages;        /* of the operand ring */
     int cluster;       /* blocks that share the columns' operand */
     int subtile;       /* columns that an epilogue works on at a time; 0: chosen by the design */
-    int staging_slots; /* subtiles that are staged at once, a warpgroup; 0: chosen by the design */
+    int staging_slots; /* subtiles that are staged at once, a warpgroup: chosen by the design */
     epi_schedule schedule;
     bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
@@ -141,10 +141,14 @@ typedef struct epi_emit_context {
 } epi_emit_context;
 
 enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial covers, whatever the tile */
-enum { EPI_FINISH_RESULTS = 32 };                      /* that a block of a finishing kernel makes */
-enum { EPI_TILE_MOST = 256 };                          /* columns of the widest tile */
-enum { EPI_AHEAD_BYTES = 64 << 10 };                   /* of weights that a block asks for ahead */
-enum { EPI_SM80_DEPTH = 32 };                          /* of a stage of gemm_sm80 */
+/* Words of the state that a partial of this reduction is. */
+static inline int epi_partial_words(epi_op op) {
+    return op == EPI_OP_LOGSUMEXP ? 2 : op == EPI_OP_VAR ? 3 : 1;
+}
+enum { EPI_FINISH_RESULTS = 32 };    /* that a block of a finishing kernel makes */
+enum { EPI_TILE_MOST = 256 };        /* columns of the widest tile */
+enum { EPI_AHEAD_BYTES = 64 << 10 }; /* of weights that a block asks for ahead */
+enum { EPI_SM80_DEPTH = 32 };        /* of a stage of gemm_sm80 */
 
 /* Pointers with these tensor numbers are not tensors: the workspace, further on by the need's offset. */
 enum { EPI_POINTER_WORKSPACE = -2 };

@@ -161,7 +161,8 @@ static void put_folds(const finish *f) {
 static int room_words(const finish *f) {
     int words = 2;
     for (int i = 0; i < f->g->node_count; i++)
-        words = leaves(f, i) && f->g->nodes[i].op == EPI_OP_VAR ? 3 : words;
+        if (leaves(f, i) && epi_partial_words(f->g->nodes[i].op) > words)
+            words = epi_partial_words(f->g->nodes[i].op);
     return words * 32 * (f->segments + 1);
 }
 

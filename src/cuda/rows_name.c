@@ -70,9 +70,6 @@ static bool fits(const epi_rows_design *d) {
 epi_status epi_rows_take_shape(epi_rows_design *d, const char *name, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     int at = 0;
-    if (strncmp(name, "rows_", 5))
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for %s: this is rows", name,
-                        strncmp(name, "attention_", 10) ? "products" : "attention");
     *s = (epi_rows_shape){.vector = s->vector, .rows = 1, .cluster = 1, .resident = true};
     if (sscanf(name, "rows_%dx%d%n", &s->lanes, &s->count, &at) != 2)
         return epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s' for rows: rows_LANESxCOUNT",

@@ -11,10 +11,9 @@ enum {
     SHORT_BLOCK = 128, /* threads of a block of such rows */
     FEW_ROWS = 512,    /* that come to registers: nothing hides TMA's latency */
     FLAT_BLOCKS = 512,
-    SUM_BLOCKS = 128,     /* of sums down the rows, and a multiple of it */
-    SUM_ROWS = 64,        /* that a thread adds up: a longer sum would drift */
-    USUAL_THREADS = 1024, /* at once on a multiprocessor, with 64 registers each */
-    MULTIPROCESSORS = 132 /* of a usual Hopper: a guess is good enough */
+    SUM_BLOCKS = 128,    /* of sums down the rows, and a multiple of it */
+    SUM_ROWS = 64,       /* that a thread adds up: a longer sum would drift */
+    USUAL_THREADS = 1024 /* at once on a multiprocessor, with 64 registers each */
 };
 
 bool epi_rows_are_few(int64_t rows) {
@@ -146,7 +145,8 @@ static int choose_prefetch(const epi_rows_design *d, double row_bytes) {
     for (int i = 0; i < d->tile.instr_count; i++)
         stores |= d->tile.instrs[i].kind == EPI_INSTR_STORE && d->tile.instrs[i].full;
     double most = (stores ? (s->cluster > 1 ? 8e6 : 13e6) : 26e6) / row_bytes;
-    int at_once = MULTIPROCESSORS * ((s->threads ? s->threads : USUAL_THREADS) / s->lanes) / s->cluster;
+    int at_once =
+        EPI_USUAL_MULTIPROCESSORS * ((s->threads ? s->threads : USUAL_THREADS) / s->lanes) / s->cluster;
     return most < at_once ? (int)most : at_once;
 }
 
