@@ -82,7 +82,7 @@ static int write_new(const char *path, const epi_text *text) {
     return status;
 }
 
-int cmd_new(const cli_options *o) {
+int cmd_new(cli_options *o) {
     if (o->name_count != 1)
         return cli_complain(EXIT_USAGE, "new wants one NAME; see 'epilog help new'");
     const char *slash = strrchr(o->names[0], '/'), *base = slash ? slash + 1 : o->names[0];

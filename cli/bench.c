@@ -491,7 +491,7 @@ static int bench(const epi_context *ctx, cli_options *o) {
     return status;
 }
 
-int cmd_bench(const cli_options *given) {
+int cmd_bench(cli_options *given) {
     cli_options o = *given;
     epi_context *ctx;
     epi_error err;

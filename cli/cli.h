@@ -50,12 +50,14 @@ typedef struct cli_options {
     int64_t sizes[8]; /* --size: the scales of the standard benchmark */
     int size_count;
     bool json, help, cuda, passes, brief, no_check, random, forward, check;
-    bool has_type, has_rounding; /* they were given, and are no defaults */
 } cli_options;
 
 /* options.c. Returns EXIT_OK, or EXIT_USAGE after saying what is wrong. */
 int cli_parse(int argc, char **argv, cli_options *out); /* what is given */
 int cli_apply(cli_options *o);                          /* and what that means */
+bool cli_is_given(const cli_options *o, const char *option);
+/* The next item of a list with commas between, without blanks around it, or NULL. It is cut out in place. */
+char *cli_next_item(char **rest);
 
 /* The table of options, for who describes the command. */
 typedef struct cli_option {
@@ -69,7 +71,7 @@ bool cli_option_at(int index, cli_option *out); /* false past the last */
 typedef struct cli_command {
     const char *name, *line, *help; /* the help names every option that the command takes */
     const char *names; /* what may stand behind it: PROGRAM, FILE, FOLDER, COMMAND, or the words themselves */
-    int (*run)(const cli_options *);
+    int (*run)(cli_options *);
 } cli_command;
 const cli_command *cli_command_at(int index); /* NULL past the last */
 bool cli_takes(const cli_command *c, const char *option);
@@ -121,6 +123,9 @@ typedef struct cli_source {
 epi_status cli_source_open(cli_source *s, const char *name, epi_error *err);
 /* The same, and a program must come out: the one named, or the only one of its file. */
 epi_status cli_program_open(cli_source *s, const char *name, epi_error *err);
+/* The one program of a command, with those of the sizes given that are of its axes. Returns EXIT_OK, or another
+ * status after saying what is wrong. */
+int cli_only_program(cli_source *s, cli_options *o);
 void cli_source_close(cli_source *s);
 /* The whole file ("-": what is left of standard input), ended by a zero that is not counted; NULL with *err
  * filled. The caller frees it. */
@@ -149,16 +154,17 @@ typedef struct cli_inputs {
     const char *path;
     epi_safetensors *file;
     char *bytes; /* of what cannot be mapped: standard input, pipes */
-    bool sizes;  /* some were taken from it */
 } cli_inputs;
 
 epi_status cli_inputs_open(cli_inputs *in, const char *path, epi_error *err);
 void cli_inputs_close(cli_inputs *in);
 /* Adds the sizes that --dims does not give, as the file's tensors have them. */
 void cli_inputs_dims(cli_inputs *in, const epi_program *program, cli_options *o);
-/* The inputs that --set did not give. The file must have all of them, or where the others may be random,
- * some. Elements of another type are converted. */
-epi_status cli_data_read(cli_data *d, const cli_inputs *in, bool random, epi_error *err);
+/* Has the file all inputs that --set does not give, or where the others may be random, some? */
+epi_status cli_inputs_check(const cli_inputs *in, const epi_program *program, const cli_options *o,
+                            epi_error *err);
+/* Reads them. Elements of another type are converted. */
+epi_status cli_data_read(cli_data *d, const cli_inputs *in, epi_error *err);
 
 /* How far an output is from the f64 reference, beside the naive path's distance. Where nothing was checked
  * there is no distance, and the scale is the output's own. */
@@ -251,20 +257,20 @@ typedef struct cli_wrt {
 int cli_wrt_read(cli_wrt *w, const epi_program *program, const cli_options *o);
 
 /* commands: each returns the exit status */
-int cmd_new(const cli_options *o);
-int cmd_check(const cli_options *o);
-int cmd_fmt(const cli_options *o);
-int cmd_list(const cli_options *o);
-int cmd_show(const cli_options *o);
-int cmd_explain(const cli_options *o);
-int cmd_run(const cli_options *o);
-int cmd_grad(const cli_options *o);
-int cmd_gradcheck(const cli_options *o);
-int cmd_bench(const cli_options *o);
-int cmd_devices(const cli_options *o);
+int cmd_new(cli_options *o);
+int cmd_check(cli_options *o);
+int cmd_fmt(cli_options *o);
+int cmd_list(cli_options *o);
+int cmd_show(cli_options *o);
+int cmd_explain(cli_options *o);
+int cmd_run(cli_options *o);
+int cmd_grad(cli_options *o);
+int cmd_gradcheck(cli_options *o);
+int cmd_bench(cli_options *o);
+int cmd_devices(cli_options *o);
 int cmd_help(const char *topic);
-int cmd_completion(const cli_options *o);
-int cmd_man(const cli_options *o);
+int cmd_completion(cli_options *o);
+int cmd_man(cli_options *o);
 void cli_begin(void); /* where to begin, for who typed the command alone */
 
 #endif

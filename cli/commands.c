@@ -10,7 +10,7 @@
 
 /* ---- check ---- */
 
-int cmd_check(const cli_options *o) {
+int cmd_check(cli_options *o) {
     if (!o->name_count)
         return cli_complain(EXIT_USAGE, "check wants one or more files; see 'epilog help check'");
     int status = EXIT_OK;
@@ -26,23 +26,17 @@ int cmd_check(const cli_options *o) {
             st = epi_fail(&err, EPI_ERR_FILE, "%s: holds no programs", o->names[i]);
         cli_source_close(&s);
         epi_json_put_open(&w, '{');
-        epi_json_put_key(&w, "file");
-        epi_json_put_text(&w, o->names[i]);
-        epi_json_put_key(&w, "status");
-        epi_json_put_text(&w, epi_status_name(st));
+        cli_put_text(&w, "file", o->names[i]);
+        cli_put_text(&w, "status", epi_status_name(st));
         if (st != EPI_OK) {
             status = EXIT_FAILED;
-            epi_json_put_key(&w, "line");
-            epi_json_put_integer(&w, err.line);
-            epi_json_put_key(&w, "column");
-            epi_json_put_integer(&w, err.column);
-            epi_json_put_key(&w, "message");
-            epi_json_put_text(&w, err.message);
+            cli_put_integer(&w, "line", err.line);
+            cli_put_integer(&w, "column", err.column);
+            cli_put_text(&w, "message", err.message);
             if (!o->json)
                 cli_error(&err);
         } else {
-            epi_json_put_key(&w, "programs");
-            epi_json_put_integer(&w, programs);
+            cli_put_integer(&w, "programs", programs);
             if (!o->json)
                 cli_print("%s: %d program%s, all well\n", o->names[i], programs, programs == 1 ? "" : "s");
         }
@@ -82,6 +76,17 @@ static char *signature_of(const epi_program *p) {
     return text;
 }
 
+/* The first sentence of the comment, on one line. */
+static void list_one(const char *name, const char *comment) {
+    char line[400];
+    size_t n = 0;
+    while (comment[n] && n < sizeof line - 1 && !(n && comment[n - 1] == '.' && strchr(" \n", comment[n])))
+        n++;
+    for (size_t i = 0; i <= n; i++)
+        line[i] = (char)(i == n ? 0 : comment[i] == '\n' ? ' ' : comment[i]);
+    cli_print("%-42s %s\n", name, line);
+}
+
 /* The programs of an open file. */
 static void list_programs(const cli_source *s, listing *l) {
     for (int i = 0; i < epi_module_count(s->module); i++) {
@@ -95,14 +100,12 @@ static void list_programs(const cli_source *s, listing *l) {
         l->count++;
         snprintf(name, sizeof name, "%s:%s", s->path, epi_program_name(p));
         epi_json_put_open(w, '{');
-        epi_json_put_key(w, "name");
-        epi_json_put_text(w, name);
-        epi_json_put_key(w, "comment");
-        epi_json_put_text(w, comment);
+        cli_put_text(w, "name", name);
+        cli_put_text(w, "comment", comment);
         cli_put_text(w, "signature", signature ? signature : "");
         epi_json_put_close(w, '}');
         if (!l->json)
-            cli_print("%-42s %.*s\n", name, (int)strcspn(comment, "\n"), comment);
+            list_one(name, comment);
         if (!l->json && l->wanted)
             cli_print("    %s\n", signature ? signature : "");
         free(signature);
@@ -154,7 +157,7 @@ static int list_folder(DIR *dir, const char *folder, listing *l) {
     return status;
 }
 
-int cmd_list(const cli_options *o) {
+int cmd_list(cli_options *o) {
     if (o->name_count > 1)
         return cli_complain(EXIT_USAGE, "list wants at most one folder or name");
     const char *name = o->name_count ? o->names[0] : NULL;
@@ -199,7 +202,7 @@ static void put_device(epi_json_writer *w, const epi_device_info *d) {
     epi_json_put_close(w, '}');
 }
 
-int cmd_devices(const cli_options *o) {
+int cmd_devices(cli_options *o) {
     epi_context *ctx;
     epi_error err;
     if (epi_context_open(&ctx, &err) != EPI_OK)

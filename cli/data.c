@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "base/error_rule.h"
+#include "base/nearest.h"
 #include "base/parallel.h"
 #include "cli.h"
 
@@ -123,10 +124,12 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
     for (int i = 0; i < o->scalar_count; i++) {
         const char *name = o->scalars[i].name;
         int t = 0;
-        while (t < d->input_count && strcmp(d->infos[t].name, name) != 0)
-            t++;
+        epi_nearest near = {.wanted = name};
+        for (; t < d->input_count && strcmp(d->infos[t].name, name) != 0; t++)
+            epi_nearest_offer(&near, d->shapes[t].rank ? "" : d->infos[t].name);
         if (t == d->input_count)
-            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: the program has no input '%s'", name);
+            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: the program has no input '%.60s'%s", name,
+                            epi_nearest_hint(&near, "its scalars are"));
         if (d->shapes[t].rank)
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar", name);
         d->given[t] = true;
@@ -145,7 +148,13 @@ epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err) {
                                         .rank = d->shapes[t].rank,
                                         .shape = d->shapes[t].sizes,
                                         .data = d->tensors[t].data};
-    return epi_safetensors_write(path, out, (size_t)count, NULL, 0, err);
+    epi_status status = epi_safetensors_write(path, out, (size_t)count, NULL, 0, err);
+    if (status != EPI_OK && !strncmp(path, "/dev/fd/", 8)) { /* cli_print_aside */
+        char why[sizeof err->message];
+        snprintf(why, sizeof why, "standard output%s", err->message + strlen(path));
+        epi_fail(err, status, "%s", why);
+    }
+    return status;
 }
 
 /* ---- errors ---- */

@@ -28,12 +28,12 @@ int cli_device_choose(const epi_context *ctx, cli_options *o) {
     o->device = o->arch ? o->arch : epi_device_find(ctx, name);
     if (!o->arch && o->device < 0)
         return no_device(ctx, name);
-    if (!o->device && (o->config || o->has_rounding))
+    if (!o->device && (o->config || cli_is_given(o, "--rounding")))
         return cli_complain(EXIT_USAGE, "%s is for GPU kernels, and this is one for the CPU; see --device",
                             o->config ? "--config" : "--rounding");
     if (o->device && o->micro)
         return cli_complain(EXIT_USAGE, "--micro is for CPU kernels; a GPU's have --config");
-    if (!o->has_type)
+    if (!cli_is_given(o, "--type"))
         o->type = o->device ? EPI_BF16 : EPI_F32;
     return EXIT_OK;
 }

@@ -280,16 +280,14 @@ static int explain_passes(const epi_program *p, const cli_options *o) {
     return status;
 }
 
-int cmd_explain(const cli_options *given) {
+int cmd_explain(cli_options *given) {
     cli_options o = *given;
     cli_source s;
-    epi_error err;
-    if (o.name_count != 1)
-        return cli_complain(EXIT_USAGE, "explain wants one FILE:NAME; see 'epilog help explain'");
     if (o.passes && o.after)
         return cli_complain(EXIT_USAGE, "--passes prints the table, --after one program: give one of them");
-    if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
-        return cli_fail(&err);
+    int opened = cli_only_program(&s, &o);
+    if (opened != EXIT_OK)
+        return opened;
     int status = cli_device_choose(s.ctx, &o);
     if (o.passes || o.after) {
         status = status == EXIT_OK ? explain_passes(s.program, &o) : status;

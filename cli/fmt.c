@@ -45,7 +45,7 @@ static int format_file(const char *path, bool check) {
     return status;
 }
 
-int cmd_fmt(const cli_options *o) {
+int cmd_fmt(cli_options *o) {
     int status = EXIT_OK;
     if (!o->name_count)
         return cli_complain(EXIT_USAGE, "fmt wants one or more files, or -; see 'epilog help fmt'");

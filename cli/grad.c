@@ -18,12 +18,9 @@ int cli_wrt_read(cli_wrt *a, const epi_program *program, const cli_options *o) {
     if (o->wrt && strlen(o->wrt) >= sizeof a->store)
         return cli_complain(EXIT_USAGE, "--wrt is too long");
     snprintf(a->store, sizeof a->store, "%s", o->wrt ? o->wrt : "");
-    for (char *item = o->wrt ? a->store : NULL, *next; item && a->count < CLI_MAX_TENSORS; item = next) {
-        next = strchr(item, ',');
-        if (next)
-            *next++ = 0;
+    char *rest = o->wrt ? a->store : NULL;
+    for (char *item; a->count < CLI_MAX_TENSORS && (item = cli_next_item(&rest));)
         a->names[a->count++] = item;
-    }
     return a->count ? EXIT_OK : cli_complain(EXIT_FAILED, "all inputs are integers, which have no gradient");
 }
 
@@ -113,21 +110,19 @@ static int derive_within(const epi_program *program, const cli_wrt *a, const cli
                : cli_fail(&err);
 }
 
-int cmd_grad(const cli_options *o) {
+int cmd_grad(cli_options *o) {
     cli_source s;
-    epi_error err;
     cli_wrt a;
     double kept;
     epi_module *derived = NULL;
-    if (o->name_count != 1)
-        return cli_complain(EXIT_USAGE, "grad wants one FILE:NAME; see 'epilog help grad'");
     if (o->dim_count && !o->forward)
         return cli_complain(EXIT_USAGE, "--dims is for what --forward saves: give that too");
     if (o->memory && !o->dim_count)
         return cli_complain(EXIT_USAGE, "--memory counts bytes that are kept: give --forward and --dims too");
-    if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
-        return cli_fail(&err);
-    int status = cli_wrt_read(&a, s.program, o);
+    int status = cli_only_program(&s, o);
+    if (status != EXIT_OK)
+        return status;
+    status = cli_wrt_read(&a, s.program, o);
     if (status == EXIT_OK)
         status = derive_within(s.program, &a, o, &derived);
     if (status == EXIT_OK)
@@ -289,7 +284,7 @@ static int check_gradients(const cli_source *s, const cli_wrt *a, const cli_data
     epi_options options =
         EPI_OPTIONS(.dims = o->dims, .dim_count = o->dim_count, .type = o->type, .types = o->types,
                     .type_count = o->type_count, .threads = o->threads, .algebra = o->algebra);
-    bool runs = o->has_type || o->type_count;
+    bool runs = cli_is_given(o, "--type") || o->type_count;
     cli_progress("comparing gradients with differences");
     epi_status status =
         epi_program_gradcheck(s->program, a->names, a->count, &options, d->tensors, o->seed, &check, &err);
@@ -303,16 +298,15 @@ static int check_gradients(const cli_source *s, const cli_wrt *a, const cli_data
     return status == EPI_OK ? report_check(d, &check, runs ? run : NULL, o) : cli_fail(&err);
 }
 
-int cmd_gradcheck(const cli_options *o) {
+int cmd_gradcheck(cli_options *o) {
     cli_source s;
     epi_error err;
     cli_wrt a;
     cli_data d = {0};
-    if (o->name_count != 1)
-        return cli_complain(EXIT_USAGE, "gradcheck wants one FILE:NAME; see 'epilog help gradcheck'");
-    if (cli_program_open(&s, o->names[0], &err) != EPI_OK)
-        return cli_fail(&err);
-    int status = cli_wrt_read(&a, s.program, o);
+    int status = cli_only_program(&s, o);
+    if (status != EXIT_OK)
+        return status;
+    status = cli_wrt_read(&a, s.program, o);
     if (status == EXIT_OK && make_inputs(&d, &s, o, &err) != EPI_OK)
         status = cli_fail(&err);
     if (status == EXIT_OK)

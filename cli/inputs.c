@@ -55,7 +55,6 @@ void cli_inputs_dims(cli_inputs *in, const epi_program *program, cli_options *o)
             if (size < 0 || is_bound(o, info.axes[i].dim) || o->dim_count == CLI_MAX_BINDINGS)
                 continue;
             o->dims[o->dim_count++] = (epi_dim_binding){info.axes[i].dim, size};
-            in->sizes = true;
         }
     }
 }
@@ -70,19 +69,55 @@ static bool same_shape(const epi_safetensor *st, const epi_tensor_shape *want) {
     return same;
 }
 
-static epi_status wrong_shape(const cli_inputs *in, const epi_safetensor *st, const epi_tensor_shape *want,
+static void add_axis(epi_text *out, const epi_tensor_info *info, int i) {
+    int shift = info->axes[i].shift;
+    if (shift > 0)
+        epi_text_add(out, "%d*", 1 << shift);
+    epi_text_add(out, "%s", info->axes[i].dim);
+    if (shift < 0)
+        epi_text_add(out, "/%d", 1 << -shift);
+}
+
+/* Who says how long an axis is: an input of the file before this one, or --dims. */
+static const char *source_of(const cli_inputs *in, const cli_data *d, int t, const char *dim) {
+    for (int u = 0; u < t; u++)
+        for (int i = 0; i < d->infos[u].rank; i++)
+            if (!strcmp(d->infos[u].axes[i].dim, dim) && epi_safetensors_find(in->file, d->infos[u].name))
+                return d->infos[u].name;
+    return "--dims";
+}
+
+/* "a.safetensors: 'w' is [5,3], and w[F,D] wants D to be 5, as x has it; is it transposed?" */
+static epi_status wrong_shape(const cli_inputs *in, const cli_data *d, int t, const epi_safetensor *st,
                               epi_error *err) {
-    epi_text have = {0}, ask = {0};
+    epi_text say = {0};
+    const epi_tensor_info *info = &d->infos[t];
+    const epi_tensor_shape *want = &d->shapes[t];
+    int at = 0;
     for (int i = 0; i < st->rank; i++)
-        epi_text_add(&have, "%s%ld", i ? "," : "", (long)st->shape[i]);
-    for (int i = 0; i < want->rank; i++)
-        epi_text_add(&ask, "%s%ld", i ? "," : "", (long)want->sizes[i]);
+        epi_text_add(&say, "%s%ld", i ? "," : "", (long)st->shape[i]);
+    epi_text_add(&say, "], and %s", info->name);
+    for (int i = 0; i < info->rank; i++) {
+        epi_text_add(&say, i ? "," : "[");
+        add_axis(&say, info, i);
+    }
+    epi_text_add(&say, info->rank ? "]" : " is a scalar");
+    while (at < want->rank && at < st->rank && st->shape[at] == want->sizes[at])
+        at++;
+    if (st->rank != want->rank && want->rank) {
+        epi_text_add(&say, " has %d ax%s", want->rank, want->rank == 1 ? "is" : "es");
+    } else if (want->rank) {
+        bool transposed = false;
+        for (int i = 0; i < st->rank; i++)
+            transposed |= i != at && st->shape[i] == want->sizes[at];
+        epi_text_add(&say, " wants ");
+        add_axis(&say, info, at);
+        epi_text_add(&say, " to be %ld, as %s has it%s", (long)want->sizes[at],
+                     source_of(in, d, t, info->axes[at].dim), transposed ? "; is it transposed?" : "");
+    }
     epi_status status =
-        epi_fail(err, EPI_ERR_FILE, "%s: the shape of '%s' is [%s], the program and %s want [%s]", in->path,
-                 st->name, have.data ? have.data : "", in->sizes ? "the sizes of its other inputs" : "--dims",
-                 ask.data ? ask.data : "");
-    epi_text_free(&have);
-    epi_text_free(&ask);
+        epi_fail(err, EPI_ERR_FILE, "%s: '%s' is [%s", in->path, st->name, say.data ? say.data : "");
+    epi_text_free(&say);
     return status;
 }
 
@@ -125,7 +160,7 @@ static epi_status read_tensor(const cli_inputs *in, cli_data *d, int t, epi_erro
     if (status != EPI_OK)
         return status;
     if (!same_shape(st, want))
-        return wrong_shape(in, st, want, err);
+        return wrong_shape(in, d, t, st, err);
     if (st->type == want->type) {
         memcpy(d->tensors[t].data, st->data, st->bytes);
         return EPI_OK;
@@ -139,48 +174,68 @@ static epi_status read_tensor(const cli_inputs *in, cli_data *d, int t, epi_erro
 
 /* ---- the inputs of a kernel ---- */
 
+static bool is_input(const epi_program *program, const char *name) {
+    epi_tensor_info info;
+    for (int t = 0; epi_program_tensor(program, t, &info) == EPI_OK && !info.is_output; t++)
+        if (!strcmp(info.name, name))
+            return true;
+    return false;
+}
+
+static bool is_set(const cli_options *o, const char *name) {
+    for (int i = 0; i < o->scalar_count; i++)
+        if (!strcmp(o->scalars[i].name, name))
+            return true;
+    return false;
+}
+
 /* The first few tensors of a file that no input is called after: one of them may be what was meant. */
-static void other_tensors(const cli_data *d, const epi_safetensors *file, epi_text *out) {
+static void other_tensors(const epi_program *program, const epi_safetensors *file, epi_text *out) {
     enum { MOST = 4 };
     int others = 0;
     for (size_t i = 0; i < epi_safetensors_count(file); i++) {
         const char *name = epi_safetensors_at(file, i)->name;
-        bool ours = false;
-        for (int t = 0; t < d->input_count; t++)
-            ours |= !strcmp(d->infos[t].name, name);
-        if (!ours && others++ < MOST)
+        if (!is_input(program, name) && others++ < MOST)
             epi_text_add(out, "%s'%s'", others > 1 ? ", " : "; it has ", name);
     }
     if (others > MOST)
         epi_text_add(out, " and %d more", others - MOST);
 }
 
-epi_status cli_data_read(cli_data *d, const cli_inputs *in, bool random, epi_error *err) {
-    int found = 0;
+epi_status cli_inputs_check(const cli_inputs *in, const epi_program *program, const cli_options *o,
+                            epi_error *err) {
+    int found = 0, count = 0;
     epi_status status = EPI_OK;
     epi_text missing = {0}, others = {0};
-    for (int t = 0; t < d->input_count && status == EPI_OK; t++) {
-        bool has = epi_safetensors_find(in->file, d->infos[t].name) != NULL;
+    epi_tensor_info info;
+    for (; epi_program_tensor(program, count, &info) == EPI_OK && !info.is_output; count++) {
+        bool has = epi_safetensors_find(in->file, info.name) != NULL;
         found += has;
-        if (d->given[t])
-            continue;
-        if (has)
-            status = read_tensor(in, d, t, err);
-        else
-            epi_text_add(&missing, "%s'%s'", missing.length ? ", " : "", d->infos[t].name);
-        d->given[t] = has;
+        if (!has && !is_set(o, info.name))
+            epi_text_add(&missing, "%s'%s'", missing.length ? ", " : "", info.name);
     }
-    other_tensors(d, in->file, &others);
+    other_tensors(program, in->file, &others);
     const char *hint = others.data ? others.data : "";
-    if (status == EPI_OK && !found && d->input_count)
-        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs%s", in->path, hint);
-    else if (status == EPI_OK && missing.length && !random)
+    if (!found && count)
+        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs, %s%s", in->path,
+                          missing.data ? missing.data : "all of them are set", hint);
+    else if (missing.length && !o->random)
         status =
             epi_fail(err, EPI_ERR_FILE, "%s has no %s%s; --set gives a scalar, --random all that is missing",
                      in->path, missing.data, hint);
-    else if (status == EPI_OK && missing.length)
+    else if (missing.length)
         cli_complain(EXIT_OK, "note: %s has no %s%s; random", in->path, missing.data, hint);
     epi_text_free(&missing);
     epi_text_free(&others);
+    return status;
+}
+
+epi_status cli_data_read(cli_data *d, const cli_inputs *in, epi_error *err) {
+    epi_status status = EPI_OK;
+    for (int t = 0; t < d->input_count && status == EPI_OK; t++)
+        if (!d->given[t] && epi_safetensors_find(in->file, d->infos[t].name)) {
+            status = read_tensor(in, d, t, err);
+            d->given[t] = true;
+        }
     return status;
 }

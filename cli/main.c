@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/nearest.h"
 #include "cli.h"
 
-static int run_help(const cli_options *o) {
+static int run_help(cli_options *o) {
     return cmd_help(o->name_count ? o->names[0] : NULL);
 }
 
@@ -181,6 +182,15 @@ const char cli_names_help[] =
     "Epilog. As FILE and after --in, - is standard input; after --out it is standard output, and what is\n"
     "printed goes to standard error.\n";
 
+static int no_command(const char *name, const char *remedy) {
+    epi_nearest near = {.wanted = name};
+    for (int i = 0; i < COMMANDS; i++)
+        epi_nearest_offer(&near, commands[i].name);
+    if (near.best[0])
+        return cli_complain(EXIT_USAGE, "there is no command '%s'%s", name, epi_nearest_hint(&near, ""));
+    return cli_complain(EXIT_USAGE, "there is no command '%s'; %s", name, remedy);
+}
+
 int cmd_help(const char *topic) {
     for (int i = 0; i < COMMANDS && topic; i++)
         if (!strcmp(topic, commands[i].name)) {
@@ -188,10 +198,8 @@ int cmd_help(const char *topic) {
             return EXIT_OK;
         }
     if (topic)
-        return cli_complain(EXIT_USAGE,
-                            "there is no command '%s'; 'epilog list' lists programs, docs/language.md the "
-                            "operations of the language",
-                            topic);
+        return no_command(topic,
+                          "'epilog list' lists programs, docs/language.md the operations of the language");
     printf("epilog %s: fused Transformer kernels from a small tensor language\n\nusage: epilog COMMAND "
            "[NAMES] [--options]\n\n",
            epi_version());
@@ -257,7 +265,7 @@ static int run_arguments(int argc, char **argv) {
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(o.command, commands[i].name))
             return run_command(&commands[i], &o);
-    return cli_complain(EXIT_USAGE, "there is no command '%s'; see 'epilog help'", o.command);
+    return no_command(o.command, "see 'epilog help'");
 }
 
 int main(int argc, char **argv) {

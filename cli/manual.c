@@ -192,7 +192,7 @@ static void put_fish(epi_text *out) {
     }
 }
 
-int cmd_completion(const cli_options *o) {
+int cmd_completion(cli_options *o) {
     static const struct {
         const char *name;
         void (*put)(epi_text *);
@@ -231,7 +231,7 @@ static void put_plain(const char *text) {
     }
 }
 
-int cmd_man(const cli_options *o) {
+int cmd_man(cli_options *o) {
     if (o->name_count)
         return cli_complain(EXIT_USAGE, "man takes no names");
     printf(".TH EPILOG 1 \"\" \"epilog %s\" \"User Commands\"\n", epi_version());

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/nearest.h"
 #include "cli.h"
 
 static bool parse_int(const char *text, int64_t *out) {
@@ -15,19 +16,28 @@ static bool parse_int(const char *text, int64_t *out) {
     return end != text && !*end && errno == 0;
 }
 
+char *cli_next_item(char **rest) {
+    char *item = *rest, *end = item ? strchr(item, ',') : NULL;
+    if (!item)
+        return NULL;
+    *rest = end ? end + 1 : NULL;
+    item += strspn(item, " ");
+    for (end = end ? end : item + strlen(item); end > item && end[-1] == ' ';)
+        end--;
+    *end = 0;
+    return *item || *rest ? item : NULL; /* nothing behind the last comma */
+}
+
 /* "A=1,B=2": calls set(o, name, value) for each. The text is argv's own and is cut up in place. */
 static int each_binding(cli_options *o, const char *option, char *text,
-                        int (*set)(cli_options *, char *, char *)) {
-    for (char *item = text, *next; item; item = next) {
-        next = strchr(item, ',');
-        if (next)
-            *next++ = 0;
-        item += strspn(item, " ");
+                        int (*set)(cli_options *, const char *, char *)) {
+    for (char *item; (item = cli_next_item(&text));) {
         char *value = strchr(item, '=');
         if (!value || value == item)
             return cli_complain(EXIT_USAGE, "%s wants NAME=VALUE, separated by commas; got '%s'", option,
                                 item);
-        *value++ = 0;
+        item[strcspn(item, " =")] = 0;
+        value += 1 + strspn(value + 1, " ");
         int status = set(o, item, value);
         if (status != EXIT_OK)
             return status;
@@ -35,28 +45,25 @@ static int each_binding(cli_options *o, const char *option, char *text,
     return EXIT_OK;
 }
 
-static int set_dim(cli_options *o, char *name, char *value) {
+static int add_size(epi_dim_binding *to, int *count, const char *name, const char *value) {
     int64_t size;
     if (!parse_int(value, &size))
         return cli_complain(EXIT_USAGE, "the size of axis %s is no 64-bit integer: '%s'", name, value);
-    if (o->dim_count == CLI_MAX_BINDINGS)
-        return cli_complain(EXIT_USAGE, "too many dims");
-    o->dims[o->dim_count++] = (epi_dim_binding){name, size};
+    if (*count == CLI_MAX_BINDINGS)
+        return cli_complain(EXIT_USAGE, "too many axes");
+    to[(*count)++] = (epi_dim_binding){name, size};
     return EXIT_OK;
 }
 
-static int set_open(cli_options *o, char *name, char *value) {
-    int64_t size;
-    if (!parse_int(value, &size))
-        return cli_complain(EXIT_USAGE, "the largest size of axis %s is no 64-bit integer: '%s'", name,
-                            value);
-    if (o->open_count == CLI_MAX_BINDINGS)
-        return cli_complain(EXIT_USAGE, "too many open axes");
-    o->open[o->open_count++] = (epi_dim_binding){name, size};
-    return EXIT_OK;
+static int set_dim(cli_options *o, const char *name, char *value) {
+    return add_size(o->dims, &o->dim_count, name, value);
 }
 
-static int set_type(cli_options *o, char *name, char *value) {
+static int set_open(cli_options *o, const char *name, char *value) {
+    return add_size(o->open, &o->open_count, name, value);
+}
+
+static int set_type(cli_options *o, const char *name, char *value) {
     epi_dtype type = epi_dtype_find(value);
     if (type == EPI_DTYPE_COUNT)
         return cli_complain(EXIT_USAGE, "'%s' is no type; the types are f32, bf16, f16, i32, i64, f64",
@@ -70,7 +77,7 @@ static int set_type(cli_options *o, char *name, char *value) {
     return EXIT_OK;
 }
 
-static int set_scalar(cli_options *o, char *name, char *value) {
+static int set_scalar(cli_options *o, const char *name, char *value) {
     char *end;
     double number = strtod(value, &end);
     if (end == value || *end)
@@ -87,10 +94,7 @@ static int set_scalar(cli_options *o, char *name, char *value) {
 
 static int set_sizes(cli_options *o, const char *option, char *text) {
     (void)option;
-    for (char *item = text, *next; item; item = next) {
-        next = strchr(item, ',');
-        if (next)
-            *next++ = 0;
+    for (char *item; (item = cli_next_item(&text));) {
         if (o->size_count == 8 || !parse_int(item, &o->sizes[o->size_count]) ||
             o->sizes[o->size_count] < 128 || o->sizes[o->size_count] % 128)
             return cli_complain(
@@ -116,10 +120,6 @@ static int set_config(cli_options *o, const char *option, char *name) {
     return status;
 }
 
-#define PATHS "fused unfused naive reference"
-#define ROUNDINGS "packed exact"
-#define ALGEBRAS "free written"
-
 /* The place of a word in a list with blanks between, or -1. */
 static int place_of(const char *word, const char *words) {
     size_t n = strlen(word);
@@ -139,35 +139,26 @@ static const char *archs(void) {
     return all;
 }
 
+/* The place of a value among those that an option takes. */
+static int choose(const char *option, const char *values, const char *value, int *at) {
+    char all[200];
+    size_t n = 0;
+    *at = place_of(value, values);
+    if (*at >= 0)
+        return EXIT_OK;
+    for (const char *v = values; *v && n < sizeof all - 8; v++)
+        n += (size_t)snprintf(all + n, sizeof all - n,
+                              *v != ' '            ? "%c"
+                              : strchr(v + 1, ' ') ? ", "
+                                                   : " or ",
+                              *v);
+    return cli_complain(EXIT_USAGE, "%s wants %s; got '%s'", option, all, value);
+}
+
 static int set_arch(cli_options *o, const char *option, char *name) {
     (void)option;
     o->arch = epi_gpu_arch_device(name);
     return o->arch ? EXIT_OK : cli_complain(EXIT_USAGE, "--arch wants one of %s; got '%s'", archs(), name);
-}
-
-static int set_word(cli_options *o, const char *name, char *value) {
-    int at;
-    if (!strcmp(name, "--type")) {
-        o->type = epi_dtype_find(value);
-        o->has_type = true;
-        if (!epi_dtype_in_f32(o->type))
-            return cli_complain(EXIT_USAGE, "--type wants f32, bf16 or f16; got '%s'", value);
-    } else if (!strcmp(name, "--path")) {
-        if ((at = place_of(value, PATHS)) < 0)
-            return cli_complain(EXIT_USAGE, "--path wants fused, unfused, naive or reference; got '%s'",
-                                value);
-        o->path = (epi_path)at;
-    } else if (!strcmp(name, "--algebra")) {
-        if ((at = place_of(value, ALGEBRAS)) < 0)
-            return cli_complain(EXIT_USAGE, "--algebra wants free or written; got '%s'", value);
-        o->algebra = (epi_algebra)at;
-    } else {
-        if ((at = place_of(value, ROUNDINGS)) < 0)
-            return cli_complain(EXIT_USAGE, "--rounding wants exact or packed; got '%s'", value);
-        o->rounding = (epi_rounding)at;
-        o->has_rounding = true;
-    }
-    return EXIT_OK;
 }
 
 static int set_number(cli_options *o, const char *name, char *value) {
@@ -183,44 +174,32 @@ static int set_number(cli_options *o, const char *name, char *value) {
     return EXIT_OK;
 }
 
-/* Bytes: 500000000, 500M or 2G, where M is 10^6. */
+/* Bytes: 500000000, 64K, 500M or 2G, where M is 10^6. */
 static int set_memory(cli_options *o, const char *name, char *value) {
     size_t length = strlen(value);
-    const char *units = "kMG", *unit = length ? strchr(units, value[length - 1]) : NULL;
+    const char *units = "kKmMgG", *unit = length ? strchr(units, value[length - 1]) : NULL;
     int64_t n, times = 1;
+    char last = unit ? *unit : 0;
     if (unit)
         value[length - 1] = 0;
-    for (const char *u = units; unit && u <= unit; u++)
+    for (int64_t u = unit ? (unit - units) / 2 : -1; u >= 0; u--)
         times *= 1000;
     if (!parse_int(value, &n) || n < 1 || n > ((int64_t)1 << 50) / times)
-        return cli_complain(EXIT_USAGE, "%s wants bytes, as in 500000000, 500M or 2G; got '%s%s'", name,
-                            value, unit ? "…" : "");
+        return cli_complain(EXIT_USAGE, "%s wants bytes, as in 500000000, 64K, 500M or 2G; got '%s%.1s'",
+                            name, value, &last);
     o->memory = (size_t)(n * times);
     return EXIT_OK;
 }
 
-static int set_dims(cli_options *o, const char *name, char *value) {
-    return each_binding(o, name, value, set_dim);
-}
-
-static int set_opens(cli_options *o, const char *name, char *value) {
-    return each_binding(o, name, value, set_open);
-}
-static int set_types(cli_options *o, const char *name, char *value) {
-    return each_binding(o, name, value, set_type);
-}
-static int set_scalars(cli_options *o, const char *name, char *value) {
-    return each_binding(o, name, value, set_scalar);
-}
-
 /* What there is. A list may be given in parts. */
-typedef enum option_kind { FLAG, TEXT, WORD, LIST } option_kind;
+typedef enum option_kind { FLAG, TEXT, CHOICE, WORD, LIST } option_kind;
 static const struct option {
     const char *name;
     option_kind kind;
-    size_t at;                                                /* of flags and texts, in the options */
-    int (*set)(cli_options *, const char *name, char *value); /* of the others */
-    const char *values;                                       /* as cli_option has them */
+    size_t at; /* of flags, texts and choices, in the options */
+    int (*set)(cli_options *, const char *name,
+               char *value); /* of words by the option's name, of a list by that of each item */
+    const char *values;      /* as cli_option has them */
 } options[] = {
     {"--json", FLAG, offsetof(cli_options, json), NULL, NULL},
     {"--help", FLAG, offsetof(cli_options, help), NULL, NULL},
@@ -239,17 +218,17 @@ static const struct option {
     {"--after", TEXT, offsetof(cli_options, after), NULL, NULL},
     {"--wrt", TEXT, offsetof(cli_options, wrt), NULL, NULL},
     {"--device", TEXT, offsetof(cli_options, device_name), NULL, "cpu gpu gpu0 gpu1"},
-    {"--dims", LIST, 0, set_dims, NULL},
-    {"--open", LIST, 0, set_opens, NULL},
-    {"--types", LIST, 0, set_types, NULL},
-    {"--set", LIST, 0, set_scalars, NULL},
+    {"--dims", LIST, 0, set_dim, NULL},
+    {"--open", LIST, 0, set_open, NULL},
+    {"--types", LIST, 0, set_type, NULL},
+    {"--set", LIST, 0, set_scalar, NULL},
     {"--size", WORD, 0, set_sizes, NULL},
     {"--config", WORD, 0, set_config, NULL},
     {"--arch", WORD, 0, set_arch, NULL},
-    {"--type", WORD, 0, set_word, "f32 bf16 f16"},
-    {"--path", WORD, 0, set_word, PATHS},
-    {"--rounding", WORD, 0, set_word, ROUNDINGS},
-    {"--algebra", WORD, 0, set_word, ALGEBRAS},
+    {"--type", CHOICE, offsetof(cli_options, type), NULL, "f32 bf16 f16"},
+    {"--path", CHOICE, offsetof(cli_options, path), NULL, "fused unfused naive reference"},
+    {"--rounding", CHOICE, offsetof(cli_options, rounding), NULL, "packed exact"},
+    {"--algebra", CHOICE, offsetof(cli_options, algebra), NULL, "free written"},
     {"--memory", WORD, 0, set_memory, NULL},
     {"--seed", WORD, 0, set_number, NULL},
     {"--threads", WORD, 0, set_number, NULL},
@@ -271,11 +250,26 @@ bool cli_option_at(int index, cli_option *out) {
     return true;
 }
 
-static bool is_given(const cli_options *o, const char *name) {
+bool cli_is_given(const cli_options *o, const char *name) {
     for (int i = 0; i < o->given_count; i++)
         if (!strcmp(o->given[i], name))
             return true;
     return false;
+}
+
+static int unknown_option(const cli_options *o, const char *name) {
+    epi_nearest near = {.wanted = name};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        epi_nearest_offer(&near, options[i].name);
+    if (near.best[0])
+        return cli_complain(EXIT_USAGE, "unknown option '%s'%s", name, epi_nearest_hint(&near, ""));
+    return cli_complain(EXIT_USAGE, "unknown option '%s'; see 'epilog help %s'", name, o->command);
+}
+
+/* "D=5" behind "--dims T=4" goes on with that list. */
+static bool goes_on(const char *arg, const char *list) {
+    size_t n = strspn(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    return list && n && arg[n] == '=';
 }
 
 /* One option with its value, if it has one in the same word or may take the next. */
@@ -287,7 +281,7 @@ static int parse_option(cli_options *o, char *arg, char *next, bool *took_next) 
     if (!it && arg[1] != '-')
         return cli_complain(EXIT_USAGE, "unknown option '%s'; options are long, as in --json", arg);
     if (!it)
-        return cli_complain(EXIT_USAGE, "unknown option '%s'; see 'epilog help %s'", arg, o->command);
+        return unknown_option(o, arg);
     *took_next = it->kind != FLAG && !value && next && strncmp(next, "--", 2) != 0;
     if (*took_next)
         value = next;
@@ -295,7 +289,7 @@ static int parse_option(cli_options *o, char *arg, char *next, bool *took_next) 
         return cli_complain(EXIT_USAGE, "%s wants a value", arg);
     if (it->kind == FLAG && value)
         return cli_complain(EXIT_USAGE, "%s takes no value", arg);
-    if (it->kind != FLAG && it->kind != LIST && is_given(o, arg))
+    if (it->kind != FLAG && it->kind != LIST && cli_is_given(o, arg))
         return cli_complain(EXIT_USAGE, "%s is given twice", arg);
     if (o->given_count == CLI_MAX_NAMES)
         return cli_complain(EXIT_USAGE, "too many options");
@@ -305,6 +299,7 @@ static int parse_option(cli_options *o, char *arg, char *next, bool *took_next) 
 }
 
 int cli_parse(int argc, char **argv, cli_options *o) {
+    const char *list = NULL; /* the one that the last argument was of */
     *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
     for (int i = 2; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1] && argv[i][1] != ':') { /* "-" and "-:NAME" are standard input */
@@ -313,10 +308,16 @@ int cli_parse(int argc, char **argv, cli_options *o) {
             if (status != EXIT_OK)
                 return status;
             i += took_next;
+            const struct option *it = option_of(o->given[o->given_count - 1]);
+            list = it->kind == LIST ? it->name : NULL;
+        } else if (goes_on(argv[i], list) && o->given_count < CLI_MAX_NAMES) {
+            o->values[o->given_count] = argv[i];
+            o->given[o->given_count++] = list;
         } else if (o->name_count == CLI_MAX_NAMES) {
             return cli_complain(EXIT_USAGE, "too many names");
         } else {
             o->names[o->name_count++] = argv[i];
+            list = NULL;
         }
     }
     return EXIT_OK;
@@ -330,6 +331,10 @@ int cli_apply(cli_options *o) {
             *(bool *)((char *)o + it->at) = true;
         else if (it->kind == TEXT)
             *(const char **)(void *)((char *)o + it->at) = o->values[i];
+        else if (it->kind == CHOICE)
+            status = choose(it->name, it->values, o->values[i], (int *)(void *)((char *)o + it->at));
+        else if (it->kind == LIST)
+            status = each_binding(o, it->name, o->values[i], it->set);
         else
             status = it->set(o, it->name, o->values[i]);
     }
@@ -363,14 +368,13 @@ epi_options cli_own_options(const epi_program *program, const cli_options *o, ep
 
 /* Complains of an axis of --open that the program does not have. */
 static int check_open_axis(const epi_program *program, const char *axis) {
-    char all[256] = "";
-    int n = 0;
+    epi_nearest near = {.wanted = axis};
     if (cli_has_axis(program, axis))
         return EXIT_OK;
-    for (int i = 0; i < epi_program_dim_count(program) && n < (int)sizeof all - 40; i++)
-        n += snprintf(all + n, sizeof all - (size_t)n, "%s%.32s", i ? ", " : "", epi_program_dim(program, i));
-    return cli_complain(EXIT_USAGE, "--open names %s: %s has no such axis; it has %s", axis,
-                        epi_program_name(program), n ? all : "none");
+    for (int i = 0; i < epi_program_dim_count(program); i++)
+        epi_nearest_offer(&near, epi_program_dim(program, i));
+    return cli_complain(EXIT_USAGE, "--open names %s: %s has no such axis%s", axis, epi_program_name(program),
+                        epi_nearest_hint(&near, "it has"));
 }
 
 int cli_open_options(const cli_options *o, const epi_program *program, cli_open *room, epi_options *out) {

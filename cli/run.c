@@ -158,7 +158,7 @@ static epi_status run_program(const cli_source *s, const cli_options *o, const c
     cli_data_random(d, o->seed);
     status = cli_data_set(d, o, err);
     if (status == EPI_OK && o->in)
-        status = cli_data_read(d, in, o->random, err);
+        status = cli_data_read(d, in, err);
     if (status != EPI_OK)
         return status;
     cli_progress("running %s", epi_program_name(s->program));
@@ -170,18 +170,14 @@ static epi_status run_program(const cli_source *s, const cli_options *o, const c
         status = cli_errors(s, o, d, &got->info, rows, err);
     }
     cli_progress_end();
-    if (status == EPI_OK && o->out)
-        status = cli_data_write(d, o->out, err);
     return status;
 }
 
-int cmd_run(const cli_options *given) {
+int cmd_run(cli_options *given) {
     cli_options o = *given;
     cli_source s;
     epi_error err;
-    if (o.name_count != 1)
-        return cli_complain(EXIT_USAGE, "run wants one FILE:NAME; see 'epilog help run'");
-    if (o.in && !strcmp(o.in, "-") && o.names[0][0] == '-')
+    if (o.name_count && o.in && !strcmp(o.in, "-") && o.names[0][0] == '-')
         return cli_complain(EXIT_USAGE, "standard input is the program or --in, not both");
     if (cli_print_aside(&o) != EXIT_OK)
         return EXIT_FAILED;
@@ -189,8 +185,9 @@ int cmd_run(const cli_options *given) {
         return EXIT_USAGE;
     if (o.out && !cli_may_write(o.out, &err)) /* found out before the work */
         return cli_fail(&err);
-    if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
-        return cli_fail(&err);
+    int opened = cli_only_program(&s, &o);
+    if (opened != EXIT_OK)
+        return opened;
     cli_runner r = {0};
     cli_data d = {0};
     cli_error_row rows[CLI_MAX_TENSORS];
@@ -200,6 +197,8 @@ int cmd_run(const cli_options *given) {
     if (status == EXIT_OK)
         status = cli_device_choose(s.ctx, &o);
     if (status == EXIT_OK && o.in && cli_inputs_open(&in, o.in, &err) != EPI_OK)
+        status = cli_fail(&err);
+    if (status == EXIT_OK && o.in && cli_inputs_check(&in, s.program, &o, &err) != EPI_OK)
         status = cli_fail(&err);
     if (status == EXIT_OK && o.in)
         cli_inputs_dims(&in, s.program, &o);
@@ -211,10 +210,12 @@ int cmd_run(const cli_options *given) {
         r.sizes = open.sizes;
         r.size_count = open.count;
     }
-    if (status == EXIT_OK)
-        status = run_program(&s, &o, &in, &options, &r, &d, rows, &got, &err) == EPI_OK
-                     ? report(&d, rows, &got, &o)
-                     : cli_fail(&err);
+    bool ran = status == EXIT_OK && run_program(&s, &o, &in, &options, &r, &d, rows, &got, &err) == EPI_OK;
+    bool wrote = ran && (!o.out || cli_data_write(&d, o.out, &err) == EPI_OK);
+    if (ran) /* of what could not be written, too */
+        status = report(&d, rows, &got, &o);
+    if (status == EXIT_OK && !wrote)
+        status = cli_fail(&err);
     cli_inputs_close(&in);
     cli_data_free(&d);
     cli_runner_free(&r);

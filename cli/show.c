@@ -232,18 +232,16 @@ static int show_program(const epi_program *program, const cli_options *o, epi_js
     return status;
 }
 
-int cmd_show(const cli_options *given) {
+int cmd_show(cli_options *given) {
     cli_options o = *given;
     cli_source s;
-    epi_error err;
-    if (o.name_count != 1)
-        return cli_complain(EXIT_USAGE, "show wants one FILE:NAME; see 'epilog help show'");
     if (o.brief && !o.cuda)
         return cli_complain(EXIT_USAGE, "--brief shortens the text of --cuda: give that too");
     if (o.cuda && !o.device_name && !o.arch)
         o.arch = epi_gpu_arch_device("sm_90a");
-    if (cli_program_open(&s, o.names[0], &err) != EPI_OK)
-        return cli_fail(&err);
+    int opened = cli_only_program(&s, &o);
+    if (opened != EXIT_OK)
+        return opened;
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
     int status = cli_device_choose(s.ctx, &o);

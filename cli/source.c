@@ -117,24 +117,10 @@ static void look_closer(epi_nearest *n, const epi_module *m) {
 }
 
 static epi_status no_program(const cli_source *s, const char *name, epi_error *err) {
-    enum { MOST = 8 };
     epi_nearest near = {.wanted = name};
-    epi_text hint = {0};
     look_closer(&near, s->module);
-    if (near.best[0]) {
-        epi_text_add(&hint, "; did you mean '%s'?", near.best);
-    } else {
-        int count = epi_module_count(s->module);
-        for (int p = 0; p < count && p < MOST; p++)
-            epi_text_add(&hint, "%s%s", p ? ", " : "; it has ",
-                         epi_program_name(epi_module_program(s->module, p)));
-        if (count > MOST)
-            epi_text_add(&hint, " and %d more", count - MOST);
-    }
-    epi_status status =
-        epi_fail(err, EPI_ERR_FILE, "%s has no program '%s'%s", s->path, name, hint.data ? hint.data : "");
-    epi_text_free(&hint);
-    return status;
+    return epi_fail(err, EPI_ERR_FILE, "%s has no program '%s'%s", s->path, name,
+                    epi_nearest_hint(&near, "it has"));
 }
 
 /* Looks for a program by its own name in all the files that come with Epilog. */
@@ -147,11 +133,8 @@ static epi_status find_program(cli_source *s, const char *name, epi_error *err) 
         look_closer(&near, s->module);
         cli_source_close(s);
     }
-    const char *before = near.best[0] ? "did you mean '" : "see 'epilog list",
-               *after = near.best[0] ? "'?" : "'";
-    return epi_fail(err, EPI_ERR_FILE,
-                    "%s: no such file, and no program of that name comes with Epilog; %s%s%s", name, before,
-                    near.best, after);
+    return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog%s",
+                    name, near.best[0] ? epi_nearest_hint(&near, "") : "; see 'epilog list'");
 }
 
 epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
@@ -180,10 +163,40 @@ epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {
         s->program = epi_module_find(s->module, name);
     if (s->program)
         return EPI_OK;
-    status = epi_fail(err, EPI_ERR_FILE, "%s has %d programs; say which: %s:NAME", s->path,
-                      epi_module_count(s->module), name);
+    epi_nearest near = {.wanted = name};
+    look_closer(&near, s->module);
+    status = near.all[0]
+                 ? epi_fail(err, EPI_ERR_FILE, "%s has %d programs; say which: %s:NAME, of %s%s", s->path,
+                            epi_module_count(s->module), name, near.all, near.more ? " and more" : "")
+                 : epi_fail(err, EPI_ERR_FILE, "%s holds no programs", s->path);
     cli_source_close(s);
     return status;
+}
+
+/* Sizes of axes that other programs of the file have are dropped, as a backward may lack one of its forward. */
+static void keep_own_dims(const cli_source *s, cli_options *o) {
+    int count = 0;
+    for (int i = 0; i < o->dim_count; i++) {
+        bool other = false;
+        for (int p = 0; p < epi_module_count(s->module) && !cli_has_axis(s->program, o->dims[i].name); p++)
+            other |= cli_has_axis(epi_module_program(s->module, p), o->dims[i].name);
+        if (other)
+            cli_complain(EXIT_OK, "note: %s has no axis %s", epi_program_name(s->program), o->dims[i].name);
+        else
+            o->dims[count++] = o->dims[i];
+    }
+    o->dim_count = count;
+}
+
+int cli_only_program(cli_source *s, cli_options *o) {
+    epi_error err;
+    if (o->name_count != 1)
+        return cli_complain(EXIT_USAGE, "%s wants one FILE:NAME; see 'epilog help %s'", o->command,
+                            o->command);
+    if (cli_program_open(s, o->names[0], &err) != EPI_OK)
+        return cli_fail(&err);
+    keep_own_dims(s, o);
+    return EXIT_OK;
 }
 
 void cli_source_close(cli_source *s) {

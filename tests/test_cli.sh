@@ -263,13 +263,13 @@ expect 0 'its axes are T K D' show residual_rms
 expect 0 'mainloop rows' show layernorm_linear:layernorm_stats --dims T=4,D=4
 expect 1 'has 4 programs; say which' show matmul.epi
 expect 1 "has no program 'nosuch'; it has matmul, matmul_nn, matmul_tn, matmul_tt" show matmul:nosuch
-expect 1 "has no program 'matmulnn'; did you mean 'matmul_nn'" show matmul:matmulnn
-expect 1 "comes with Epilog; did you mean 'rmsnorm_backward'" show rmsnorm_bakward
+expect 1 "has no program 'matmulnn'; did you mean matmul_nn" show matmul:matmulnn
+expect 1 "comes with Epilog; did you mean rmsnorm_backward" show rmsnorm_bakward
 expect 1 "comes with Epilog; see 'epilog list'" show nothing_like_it
 expect 0 'matmul:matmul_tt: 1 program, all well' check matmul:matmul_tt
 expect 0 'layernorm: 1 program, all well' check layernorm
 expect 0 'norms: [0-9]* programs, all well' check norms
-expect 1 "comes with Epilog; did you mean 'layernorm'" check layernrm
+expect 1 "comes with Epilog; did you mean layernorm" check layernrm
 expect 2 'show wants one' show
 
 # run
@@ -299,8 +299,8 @@ for seed in 1 2 3 4 5 6 7 8 9 10 11 12; do
     expect 0 'a .*f32' run scalars.epi --dims T=64,D=96,F=128 --type bf16 --path unfused --seed $seed
 done
 rm scalars.epi
-expect 1 "axis 'K' was not given$" run matmul --dims M=3,N=4
-expect 1 "axis 'M' was not given, nor that of K, N$" run matmul
+expect 1 "axis 'K' was not given; give dims K=...$" run matmul --dims M=3,N=4
+expect 1 "axis 'M' was not given, nor that of K, N; give dims M=...,K=...,N=...$" run matmul
 expect 1 "no axis 'Q'" run matmul --dims M=3,N=4,K=5,Q=6
 expect 1 'is negative' run matmul --dims M=3,N=4,K=-5
 expect 2 'linear has no such axis; it has T, D, F' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open Q=4
@@ -322,7 +322,25 @@ expect 1 'needs F to be divisible by 2' run swiglu --dims T=3,D=4,F=5
 expect 2 'NAME=VALUE' run matmul --dims M
 expect 2 'wants f32, bf16' run matmul --dims M=1,N=1,K=1 --type f8
 expect 1 "no device 'tpu': this machine has cpu" run matmul --dims M=1,N=1,K=1 --device tpu
-expect 2 "unknown option '--frob'" run matmul --frob 1
+expect 2 "unknown option '--frob'; see 'epilog help run'" run matmul --frob 1
+expect 2 "unknown option '--dmis'; did you mean --dims?" run matmul --dmis M=1
+expect 2 "no command 'rnu'; did you mean run?" rnu matmul
+expect 0 'naive path' run matmul --dims M=4, N=5 K=6
+expect 0 'naive path' run matmul --dims ' M = 4 ' --dims 'N=5 , K=6,'
+expect 1 "no tensor 'd'; it has a, b, c" run matmul --dims M=4,N=5,K=6 --types d=bf16
+expect 1 "no input 'q'; its inputs are x, g, eps" grad rmsnorm --wrt q
+expect 0 'd_g' grad norms:rmsnorm --wrt 'x, g'
+expect 0 'naive path' run rmsnorm --dims T=4,D=5 --set 'eps=1e-5 '
+expect 1 "no input 'nosuch'; its scalars are eps" run rmsnorm --dims T=4,D=5 --set nosuch=1
+expect 1 "no micro-kernel 'fast' here for f32 x f32 operands; there are .*plain" run matmul --dims M=4,N=5,K=6 --micro fast
+expect 1 'a workspace of 64000 bytes is too small' run matmul --dims M=400,N=500,K=600 --memory 64K
+printf 'f(x[T,E]) -> y[T] { y = sum(x, E) }\ng(y[T]) -> z[T] { z = 2*y }\n' >two.epi
+expect 0 'note: g has no axis E' run two.epi:g --dims T=4,E=5
+expect 1 "the program has no axis 'H'; it has T" run two.epi:g --dims T=4,H=5
+expect 1 'two.epi has 2 programs; say which: two.epi:NAME, of f, g' run two.epi --dims T=4
+: >two.epi
+expect 1 'two.epi holds no programs' run two.epi
+rm two.epi
 expect 0 '^c .*f32 *[0-9.]*$' run matmul --dims M=4,N=5,K=6 --no-check
 expect 0 '"checked":true' run matmul --dims M=4,N=5,K=6 --json
 expect 0 '"checked":false,.*"outputs":\[{"name":"c","scale":[0-9.]*,"nan":0,"infinite":0}\]' run matmul --dims M=4,N=5,K=6 --no-check --json
@@ -386,7 +404,7 @@ expect 1 'no such file' run nosuch --dims M=1
 # tensors in and out
 expect 0 'naive path' run matmul --dims M=4,N=5,K=6 --out out.safetensors
 that 'an output file is written' test -s out.safetensors
-expect 1 "none of the program's inputs; it has 'c'" run matmul --dims M=4,N=5,K=6 --in out.safetensors
+expect 1 "none of the program's inputs, 'a', 'b'; it has 'c'" run matmul --dims M=4,N=5,K=6 --in out.safetensors
 cat >scaled.epi <<'E'
 scaled(c[M,N], s[N], a, b) -> y[M,N] { y = c*s*a + b }
 E
@@ -406,7 +424,7 @@ expect 1 "no input 'nosuch'" run rmsnorm --dims T=4,D=5 --set nosuch=1
 expect 1 "'x' is a tensor" run rmsnorm --dims T=4,D=5 --set x=1
 expect 2 'is no number' run rmsnorm --dims T=4,D=5 --set eps=much
 leaks expect 0 'naive path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
-expect 1 'is \[4,5\], the program and --dims want \[5,4\]' run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
+expect 1 "'c' is \[4,5\], and c\[M,N\] wants M to be 5, as --dims has it; is it transposed?" run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
 expect 0 "note: out.safetensors: 'c' is F32, converted to bf16" run "$here/tests/square.epi" --dims M=4,N=5 --type bf16 --in out.safetensors
 cp out.safetensors kept.safetensors
 head -c 30 out.safetensors >cut.safetensors
@@ -435,7 +453,11 @@ expect 0 'naive path' run matmul --in ab.safetensors # sizes and all
 "$epilog" run matmul --in ab.safetensors --out c.safetensors >/dev/null
 that 'its sizes are those of the file' grep -aq '"shape":\[4,5\]' c.safetensors
 expect 0 'naive path' run matmul --dims K=6 --in ab.safetensors
-expect 1 "'a' is \[4,6\], the program and the sizes of its other inputs want \[4,7\]" run matmul --dims K=7 --in ab.safetensors
+expect 1 "'a' is \[4,6\], and a\[M,K\] wants K to be 7, as --dims has it$" run matmul --dims K=7 --in ab.safetensors
+echo 'f(a[M,K], b[K,N]) -> y[M,N] { y = a @ b }' >turned.epi
+expect 1 "'b' is \[5,6\], and b\[K,N\] wants K to be 6, as a has it; is it transposed?" run turned.epi --in ab.safetensors
+expect 1 "ab.safetensors has none of the program's inputs, 'x', 'w'; it has 'a', 'b'" run "$(echo 'g(x[M,K], w[K]) -> y[M] { y = x @ w }' >g.epi; echo g.epi)" --in ab.safetensors
+expect 1 "ab.safetensors has no 'w'; it has 'b'; --set" run "$(echo 'g(a[M,K], w[Z]) -> y[M,K] { y = a + sum(w, Z) }' >g.epi; echo g.epi)" --in ab.safetensors
 expect 1 "axis 'Z' was not given" run "$(echo 'g(a[M,K], q[Z]) -> y[M,K] { y = a + sum(q, Z) }' >g.epi; echo g.epi)" --in ab.safetensors --random
 echo 'g(a[M,F/2]) -> y[M,F] { y = join(a, -a, F) }' >g.epi
 expect 0 'naive path' run g.epi --in ab.safetensors --out y.safetensors
@@ -674,7 +696,7 @@ for seed in 1 1 2; do
 done >sums
 that 'a seed tells the inputs' test "$(uniq sums | wc -l)" -eq 2
 rm sums
-expect 2 'wants exact or packed' show "${norm[@]}" --arch sm_90a --rounding loose
+expect 2 'wants packed or exact' show "${norm[@]}" --arch sm_90a --rounding loose
 expect 2 'does not go with --device' show "${norm[@]}" --arch sm_90a --device cpu
 expect 2 'no CUDA text' show "${norm[@]}" --cuda --device cpu
 expect 2 'give that too' show "${norm[@]}" --brief

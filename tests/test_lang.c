@@ -351,8 +351,8 @@ static void test_dims(void) {
         int line;
     } cases[] = {
         {"f", "T=3,F=5", "F/2 needs F to be divisible by 2: it is 5", 2},
-        {"f", "T=3", "the size of axis 'F' was not given", 0},
-        {"f", "", "the size of axis 'T' was not given, nor that of F", 0},
+        {"f", "T=3", "the size of axis 'F' was not given; give dims F=...", 0},
+        {"f", "", "the size of axis 'T' was not given, nor that of F; give dims T=...,F=...", 0},
         {"f", "T=3,F=4,F=6", "axis 'F' is bound to 4 and to 6", 0},
         {"f", "T=3,F=4,Q=6", "the program has no axis 'Q'; it has T, F", 0},
         {"f", "T=-3,F=4", "the size of axis 'T' is negative", 0},

@@ -109,8 +109,7 @@ static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, con
             type = EPI_F32;
         micro[side] = epi_micro_choose(type, type, l->spec->micro);
         if (!micro[side])
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%s' here for %s operands",
-                            l->spec->micro ? l->spec->micro : "", epi_dtype_name(type));
+            return epi_micro_none(type, type, l->spec->micro, err);
     }
     return EPI_OK;
 }

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "base/nearest.h"
+
 bool epi_has_plain(void) {
     return true;
 }
@@ -98,6 +100,15 @@ static bool takes(const epi_micro *micro, epi_dtype type) {
     if (micro->type == EPI_F32)
         return epi_dtype_in_f32(type);
     return type == micro->type;
+}
+
+epi_status epi_micro_none(epi_dtype a, epi_dtype b, const char *name, epi_error *err) {
+    epi_nearest near = {.wanted = name ? name : ""};
+    for (int i = 0; i < COUNT; i++)
+        if (takes(table[i], a) && takes(table[i], b) && table[i]->usable())
+            epi_nearest_offer(&near, table[i]->name);
+    return epi_fail(err, EPI_ERR_UNSUPPORTED, "there is no micro-kernel '%.60s' here for %s x %s operands%s",
+                    near.wanted, epi_dtype_name(a), epi_dtype_name(b), epi_nearest_hint(&near, "there are"));
 }
 
 const epi_micro *epi_micro_choose(epi_dtype a, epi_dtype b, const char *name) {

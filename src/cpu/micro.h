@@ -89,6 +89,8 @@ typedef struct epi_micro {
  * (NULL if there is none of that name that is usable here and can take these types). bf16 kernels
  * serve only bf16 x bf16; f32 kernels serve every mix of f32, bf16 and f16. */
 const epi_micro *epi_micro_choose(epi_dtype a, epi_dtype b, const char *name);
+/* The error where that is NULL: it names those that there are. */
+epi_status epi_micro_none(epi_dtype a, epi_dtype b, const char *name, epi_error *err);
 /* The table, for tests: entry i, or NULL past the end (usable or not). */
 const epi_micro *epi_micro_at(int i);
 

@@ -133,7 +133,7 @@ static EPI_NOINLINE void fail_unknown_axis(epi_lowering *lo, const epi_frame *f,
     for (int i = 0; i < f->dim_count; i++)
         epi_nearest_offer(&near, f->dims[i]);
     if (near.best[0])
-        epi_graph_fail(lo->g, "unknown axis '%s'; did you mean %s?", name, near.best);
+        epi_graph_fail(lo->g, "unknown axis '%s'%s", name, epi_nearest_hint(&near, ""));
     epi_graph_fail(lo->g, "unknown axis '%s'; no input or output of %s has it", name, f->program->name);
 }
 
@@ -210,9 +210,7 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
         epi_graph_fail(lo->g, "unknown name '%s': %s", name, hint);
     for (const epi_binding *b = f->values; b; b = b->next)
         epi_nearest_offer(&near, b->name);
-    if (near.best[0])
-        epi_graph_fail(lo->g, "unknown name '%s'; did you mean %s?", name, near.best);
-    epi_graph_fail(lo->g, "unknown name '%s'", name);
+    epi_graph_fail(lo->g, "unknown name '%s'%s", name, near.best[0] ? epi_nearest_hint(&near, "") : "");
 }
 
 static int lower_name(epi_lowering *lo, const epi_frame *f, const epi_ast *e) {

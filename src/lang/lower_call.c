@@ -277,7 +277,7 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
                        "backward(f, x) is a program: call it with the inputs and results of f that it wants "
                        "and a cotangent for each of its results, backward(f, x)(…)");
     if (near.best[0])
-        epi_graph_fail(lo->g, "unknown operation or program '%s'; did you mean %s?", e->name, near.best);
+        epi_graph_fail(lo->g, "unknown operation or program '%s'%s", e->name, epi_nearest_hint(&near, ""));
     epi_graph_fail(
         lo->g,
         "unknown operation or program '%s'; docs/language.md lists the operations, 'epilog list' the "

@@ -3,14 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "base/parallel.h"
 #include "run/run.h"
 
 static epi_status no_axis(const epi_graph *g, const char *name, epi_error *err) {
-    char all[256] = "";
-    for (int i = 0, n = 0; i < g->declared_count && n < (int)sizeof all - 40; i++)
-        n += snprintf(all + n, sizeof all - (size_t)n, "%s%.32s", i ? ", " : "", g->dims[i]);
-    return epi_fail(err, EPI_ERR_DIMS, "the program has no axis '%s'; it has %s", name, *all ? all : "none");
+    epi_nearest near = {.wanted = name};
+    for (int i = 0; i < g->declared_count; i++)
+        epi_nearest_offer(&near, g->dims[i]);
+    return epi_fail(err, EPI_ERR_DIMS, "the program has no axis '%.60s'%s", name,
+                    epi_nearest_hint(&near, "it has"));
 }
 
 static int find_dim(const epi_graph *g, const char *name) {
@@ -122,13 +124,17 @@ static epi_status bind_stand_ins(epi_arena *arena, const epi_graph *g, const boo
 
 /* Names the axis, and what else is missing. */
 static epi_status fail_missing(const epi_graph *g, int first, const int64_t *sizes, epi_error *err) {
-    epi_text more = {0};
-    for (int dim = first + 1; dim < g->declared_count; dim++)
-        if (sizes[dim] < 0)
-            epi_text_add(&more, "%s%s", more.length ? ", " : ", nor that of ", g->dims[dim]);
-    epi_status status = epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' was not given%.600s",
-                                 g->dims[first], more.data ? more.data : "");
+    epi_text more = {0}, remedy = {0};
+    for (int dim = first; dim < g->declared_count; dim++)
+        if (sizes[dim] < 0) {
+            epi_text_add(&remedy, "%s%s=...", dim > first ? "," : "; give dims ", g->dims[dim]);
+            if (dim > first)
+                epi_text_add(&more, "%s%s", more.length ? ", " : ", nor that of ", g->dims[dim]);
+        }
+    epi_status status = epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' was not given%.250s%.300s",
+                                 g->dims[first], more.data ? more.data : "", remedy.data ? remedy.data : "");
     epi_text_free(&more);
+    epi_text_free(&remedy);
     return status;
 }
 
@@ -254,12 +260,12 @@ epi_status epi_types_bind(const epi_graph *g, const epi_options *o, epi_dtype *t
     }
     for (int i = 0; i < o->type_count; i++) {
         int t = 0;
-        while (t < g->tensor_count &&
-               (!o->types[i].tensor || strcmp(g->tensors[t].name, o->types[i].tensor) != 0))
-            t++;
+        epi_nearest near = {.wanted = o->types[i].tensor ? o->types[i].tensor : ""};
+        for (; t < g->tensor_count && strcmp(g->tensors[t].name, near.wanted) != 0; t++)
+            epi_nearest_offer(&near, g->tensors[t].name);
         if (t == g->tensor_count)
-            return epi_fail(err, EPI_ERR_ARGUMENT, "the program has no tensor '%s'",
-                            o->types[i].tensor ? o->types[i].tensor : "");
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the program has no tensor '%.60s'%s", near.wanted,
+                            epi_nearest_hint(&near, "it has"));
         if ((unsigned)o->types[i].type >= EPI_DTYPE_COUNT)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the type of '%s' is unknown", o->types[i].tensor);
         types[t] = o->types[i].type;

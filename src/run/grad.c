@@ -14,8 +14,8 @@ static epi_status find_asked(const epi_graph *g, const char *name, const char *c
         for (; t < g->input_count && strcmp(g->tensors[t].name, near.wanted) != 0; t++)
             epi_nearest_offer(&near, g->tensors[t].name);
         if (t == g->input_count)
-            return epi_fail(err, EPI_ERR_ARGUMENT, "%s has no input '%.60s'%s%s%s", name, near.wanted,
-                            near.best[0] ? "; did you mean " : "", near.best, near.best[0] ? "?" : "");
+            return epi_fail(err, EPI_ERR_ARGUMENT, "%s has no input '%.60s'%s", name, near.wanted,
+                            epi_nearest_hint(&near, "its inputs are"));
         for (int j = 0; j < i; j++)
             if (out[j] == t)
                 return epi_fail(err, EPI_ERR_ARGUMENT, "'%.60s' is asked for twice", names[i]);
