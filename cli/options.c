@@ -156,9 +156,9 @@ static int choose(const char *option, const char *values, const char *value, int
 }
 
 static int set_arch(cli_options *o, const char *option, char *name) {
-    (void)option;
+    int at;
     o->arch = epi_gpu_arch_device(name);
-    return o->arch ? EXIT_OK : cli_complain(EXIT_USAGE, "--arch wants one of %s; got '%s'", archs(), name);
+    return choose(option, archs(), name, &at);
 }
 
 static int set_number(cli_options *o, const char *name, char *value) {

@@ -652,7 +652,7 @@ expect 1 'attention_pair_128x64_d64. does not take this attention: it is for ano
 expect 1 'sm90_128x64_c1_d. is for products: this is attention' show "${causal[@]}" --arch sm_90a --config sm90_128x64_c1_d
 expect 1 'rows_128x2. is for rows: this is attention' show "${causal[@]}" --arch sm_90a --config rows_128x2
 expect 1 'attention_128x128_d64. is for attention: this is a product' show "${norm[@]}" --arch sm_90a --config attention_128x128_d64
-expect 2 'wants sm_90a, sm_80' show "${norm[@]}" --cuda --arch sm_42
+expect 2 'wants sm_80, sm_86' show "${norm[@]}" --cuda --arch sm_42
 cat >step.epi <<'end'
 step(x[T,D], w[V,D], dy[T,V]) -> (y[T,D], dw[V,D]) {
     z = exp(x @ w)
