@@ -35,11 +35,9 @@ static void device_texts(void) {
 }
 
 static void compile_launch(const epi_kernel_text *t, const char *label) {
-    epi_cubin cubin = {0};
-    epi_error err = {0};
-    check(epi_jit_compile(t->source.data, t->name, t->arch, true, &cubin, &err) == EPI_OK, "%s, %s: %s",
-          label, t->name, err.message);
-    epi_cubin_free(&cubin);
+    epi_jit_item item = {.source = t->source.data, .name = t->name, .arch = t->arch, .keep_slow = true};
+    check(epi_jit_compile(&item) == EPI_OK, "%s, %s: %s", label, t->name, item.error.message);
+    epi_cubin_free(&item.cubin);
 }
 
 static void compile_case(const loaded *l, int target, bool compiling) {

@@ -387,28 +387,29 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
 
 /* For Hopper's product and attention there are others, if the compiler says that this one would be slow. */
 bool epi_launch_may_be_slow(const epi_launch *l) {
-    return (l->kind != EPI_LAUNCH_GEMM && l->kind != EPI_LAUNCH_ATTENTION) ||
-           (l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop != EPI_GEMM_SM90);
+    return l->kind != EPI_LAUNCH_ATTENTION &&
+           !(l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop == EPI_GEMM_SM90);
 }
 
 /* Where the compiler says that a product or attention would be slow, *slow is it. */
 static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *err) {
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
-    int *at = calloc((size_t)k->count + 1, sizeof *at), count = 0;
-    epi_status status = items && at ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < k->count && status == EPI_OK; i++)
-        if (!k->launches[i].empty) {
-            const epi_kernel_text *t = &k->launches[i].text;
-            at[count] = i;
-            items[count++] = (epi_jit_item){.source = t->source.data,
-                                            .name = t->name,
-                                            .arch = t->arch,
-                                            .keep_slow = epi_launch_may_be_slow(&k->launches[i])};
-        }
-    if (status == EPI_OK)
-        epi_jit_compile_all(items, count);
-    for (int i = 0; i < count; i++) {
-        epi_launch *l = &k->launches[at[i]];
+    if (!items)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < k->count; i++) {
+        const epi_launch *l = &k->launches[i];
+        if (!l->empty)
+            items[i] = (epi_jit_item){.source = l->text.source.data,
+                                      .name = l->text.name,
+                                      .arch = l->text.arch,
+                                      .keep_slow = epi_launch_may_be_slow(l)};
+    }
+    epi_jit_compile_all(items, k->count);
+    epi_status status = EPI_OK;
+    for (int i = 0; i < k->count; i++) {
+        epi_launch *l = &k->launches[i];
+        if (l->empty)
+            continue;
         if (status == EPI_OK && items[i].status != EPI_OK) {
             status = items[i].status;
             if (err)
@@ -427,7 +428,6 @@ static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *
         epi_cubin_free(&items[i].cubin);
     }
     free(items);
-    free(at);
     return status;
 }
 

@@ -242,18 +242,16 @@ static const char *first_error(const char *log) {
 enum { OPTION_COUNT = 6 };
 
 typedef struct job {
-    const char *source, *name, *arch;
+    epi_jit_item *item;
     char target[64];
     const char *options[OPTION_COUNT];
     report report;
-    epi_cubin *out;
-    epi_error *err;
 } job;
 
 /* Every option goes into the key. -v makes the assembler report registers and spills; NVRTC's own cache, which
  * has no such report, is not used. */
 static void set_options(job *j) {
-    snprintf(j->target, sizeof j->target, "--gpu-architecture=%s", j->arch);
+    snprintf(j->target, sizeof j->target, "--gpu-architecture=%s", j->item->arch);
     j->options[0] = j->target;
     j->options[1] = "-default-device";
     j->options[2] = "--std=c++17";
@@ -271,7 +269,8 @@ static int option_count(void) {
 }
 
 static epi_cache_key make_key(const job *j) {
-    const char *texts[5 + OPTION_COUNT] = {FORMAT, j->source, j->name, j->arch, nvrtc.stamp};
+    const char *texts[5 + OPTION_COUNT] = {FORMAT, j->item->source, j->item->name, j->item->arch,
+                                           nvrtc.stamp};
     for (int i = 0; i < OPTION_COUNT; i++)
         texts[5 + i] = j->options[i];
     return epi_cache_key_make(texts, 5 + OPTION_COUNT);
@@ -293,40 +292,41 @@ static epi_status judge(const job *j, int code, const char *log) {
     if (code == NVRTC_OK)
         return EPI_OK;
     if (code == NVRTC_COMPILATION)
-        return epi_fail(j->err, EPI_ERR_UNSUPPORTED, "the generated CUDA text does not compile: %.*s",
-                        line_length(line), line);
-    return epi_fail(j->err, EPI_ERR_UNSUPPORTED, "NVRTC, CUDA's compiler, failed for %s: %s%s%.*s", j->arch,
-                    nvrtc.error_text(code), *line ? ": " : "", line_length(line), line);
+        return epi_fail(&j->item->error, EPI_ERR_UNSUPPORTED,
+                        "the generated CUDA text does not compile: %.*s", line_length(line), line);
+    return epi_fail(&j->item->error, EPI_ERR_UNSUPPORTED, "NVRTC, CUDA's compiler, failed for %s: %s%s%.*s",
+                    j->item->arch, nvrtc.error_text(code), *line ? ": " : "", line_length(line), line);
 }
 
 static epi_status take_cubin(const job *j, nvrtc_program program) {
     size_t size = 0;
     if (nvrtc.cubin_size(program, &size) != NVRTC_OK || size == 0)
-        return epi_fail(j->err, EPI_ERR_UNSUPPORTED, "NVRTC, CUDA's compiler, gave no machine code for %s",
-                        j->arch);
+        return epi_fail(&j->item->error, EPI_ERR_UNSUPPORTED,
+                        "NVRTC, CUDA's compiler, gave no machine code for %s", j->item->arch);
     void *data = malloc(size);
     if (!data)
-        return epi_fail(j->err, EPI_ERR_MEMORY, "no memory for a cubin of %zu bytes", size);
+        return epi_fail(&j->item->error, EPI_ERR_MEMORY, "no memory for a cubin of %zu bytes", size);
     nvrtc.cubin(program, data);
-    j->out->data = data;
-    j->out->size = size;
+    j->item->cubin.data = data;
+    j->item->cubin.size = size;
     return EPI_OK;
 }
 
 static epi_status compile(job *j) {
     pthread_once(&nvrtc.opened_once, open_nvrtc);
     if (!nvrtc.opened)
-        return epi_fail(j->err, EPI_ERR_UNSUPPORTED, "%s", nvrtc.why);
+        return epi_fail(&j->item->error, EPI_ERR_UNSUPPORTED, "%s", nvrtc.why);
     char file[128];
-    snprintf(file, sizeof file, "%.100s.cu", j->name);
+    snprintf(file, sizeof file, "%.100s.cu", j->item->name);
     nvrtc_program program = NULL;
-    int code = nvrtc.create(&program, j->source, file, 0, NULL, NULL);
+    int code = nvrtc.create(&program, j->item->source, file, 0, NULL, NULL);
     if (code != NVRTC_OK)
         return judge(j, code, "");
     code = nvrtc.compile(program, option_count(), j->options);
     char *log = copy_log(program);
-    epi_status status = log ? judge(j, code, log)
-                            : epi_fail(j->err, EPI_ERR_MEMORY, "no memory for the log of a compilation");
+    epi_status status =
+        log ? judge(j, code, log)
+            : epi_fail(&j->item->error, EPI_ERR_MEMORY, "no memory for the log of a compilation");
     if (status == EPI_OK) {
         read_log(log, &j->report);
         status = take_cubin(j, program);
@@ -341,7 +341,7 @@ static epi_status compile(job *j) {
 static bool load(job *j, epi_cache_key key) {
     void *entry = NULL;
     size_t size = 0;
-    if (!epi_cache_read(key, &entry, &size, j->out->note, sizeof j->out->note))
+    if (!epi_cache_read(key, &entry, &size, j->item->cubin.note, sizeof j->item->cubin.note))
         return false;
     if (size <= sizeof j->report) {
         free(entry);
@@ -349,18 +349,18 @@ static bool load(job *j, epi_cache_key key) {
     }
     memcpy(&j->report, entry, sizeof j->report);
     j->report.slow[sizeof j->report.slow - 1] = 0;
-    j->out->size = size - sizeof j->report;
-    j->out->data = memmove(entry, (char *)entry + sizeof j->report, j->out->size);
-    return j->out->cached = true;
+    j->item->cubin.size = size - sizeof j->report;
+    j->item->cubin.data = memmove(entry, (char *)entry + sizeof j->report, j->item->cubin.size);
+    return j->item->cubin.cached = true;
 }
 
 static void store(const job *j, epi_cache_key key, char *note, size_t note_size) {
-    size_t size = sizeof j->report + j->out->size;
+    size_t size = sizeof j->report + j->item->cubin.size;
     char *entry = malloc(size);
     if (!entry)
         return;
     memcpy(entry, &j->report, sizeof j->report);
-    memcpy(entry + sizeof j->report, j->out->data, j->out->size);
+    memcpy(entry + sizeof j->report, j->item->cubin.data, j->item->cubin.size);
     epi_cache_write(key, entry, size, note, note_size);
     free(entry);
 }
@@ -368,14 +368,14 @@ static void store(const job *j, epi_cache_key key, char *note, size_t note_size)
 /* Slow code is stored like any other, with the reason: who meets it again is refused at once. */
 static epi_status load_or_compile(job *j) {
     epi_cache_key key = make_key(j);
-    char note[sizeof j->out->note] = "";
+    char note[sizeof j->item->cubin.note] = "";
     if (load(j, key))
         return EPI_OK;
     epi_status status = compile(j);
     if (status == EPI_OK)
         store(j, key, note, sizeof note);
-    size_t used = strlen(j->out->note);
-    snprintf(j->out->note + used, sizeof note - used, "%s%s", used && *note ? "; " : "", note);
+    size_t used = strlen(j->item->cubin.note);
+    snprintf(j->item->cubin.note + used, sizeof note - used, "%s%s", used && *note ? "; " : "", note);
     return status;
 }
 
@@ -385,25 +385,25 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-epi_status epi_jit_compile(const char *source, const char *name, const char *arch, bool keep_slow,
-                           epi_cubin *out, epi_error *err) {
+epi_status epi_jit_compile(epi_jit_item *t) {
     double begin = now();
-    *out = (epi_cubin){0};
+    job j = {.item = t};
+    t->cubin = (epi_cubin){0};
+    epi_error_clear(&t->error);
     pthread_once(&nvrtc.found_once, find_nvrtc);
     if (!nvrtc.found)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s", nvrtc.why);
-    job j = {.source = source, .name = name, .arch = arch, .out = out, .err = err};
+        return t->status = epi_fail(&t->error, EPI_ERR_UNSUPPORTED, "%s", nvrtc.why);
     set_options(&j);
-    epi_status status = load_or_compile(&j);
-    if (status == EPI_OK && j.report.slow[0] && !keep_slow)
-        status = epi_fail(err, EPI_ERR_UNSUPPORTED, "the kernel %s would be slow on %s: %s", name, arch,
-                          j.report.slow);
-    if (status != EPI_OK)
-        epi_cubin_free(out);
-    out->registers = j.report.registers;
-    out->slow = j.report.slow[0] != 0;
-    out->seconds = now() - begin;
-    return status;
+    t->status = load_or_compile(&j);
+    if (t->status == EPI_OK && j.report.slow[0] && !t->keep_slow)
+        t->status = epi_fail(&t->error, EPI_ERR_UNSUPPORTED, "the kernel %s would be slow on %s: %s", t->name,
+                             t->arch, j.report.slow);
+    if (t->status != EPI_OK)
+        epi_cubin_free(&t->cubin);
+    t->cubin.registers = j.report.registers;
+    t->cubin.slow = j.report.slow[0] != 0;
+    t->cubin.seconds = now() - begin;
+    return t->status;
 }
 
 void epi_cubin_free(epi_cubin *cubin) {
@@ -417,8 +417,8 @@ void epi_cubin_free(epi_cubin *cubin) {
 static void compile_item(void *items, int64_t i, int thread) {
     epi_jit_item *t = (epi_jit_item *)items + i;
     (void)thread;
-    epi_error_clear(&t->error);
-    t->status = epi_jit_compile(t->source, t->name, t->arch, t->keep_slow, &t->cubin, &t->error);
+    if (t->source)
+        epi_jit_compile(t);
 }
 
 void epi_jit_compile_all(epi_jit_item *items, int count) {

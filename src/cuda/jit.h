@@ -18,15 +18,7 @@ typedef struct epi_cubin {
 /* Is NVRTC there? Fills `why` with a sentence where it is not. */
 bool epi_jit_available(char *why, size_t size);
 
-/* Compiles `source` for `arch` ("sm_90a") with the entry `name`. Looks in the cache first and writes it
- * after. Fails with EPI_ERR_UNSUPPORTED where NVRTC is missing, or where the log shows that the code would be
- * slow though it compiled: a spill, a stack frame, wgmma made serial (C7510), setmaxnreg ignored (C7508), a
- * wait injected (C7517, C7519). `keep_slow` accepts those. */
-epi_status epi_jit_compile(const char *source, const char *name, const char *arch, bool keep_slow,
-                           epi_cubin *out, epi_error *err);
-void epi_cubin_free(epi_cubin *cubin);
-
-/* Several at once, on as many threads as there are cores. `status` and `err` are per item. */
+/* A text for `arch` ("sm_90a") with the entry `name`, and what becomes of it. */
 typedef struct epi_jit_item {
     const char *source, *name, *arch;
     bool keep_slow;
@@ -34,7 +26,14 @@ typedef struct epi_jit_item {
     epi_status status;
     epi_error error;
 } epi_jit_item;
+
+/* Looks in the cache first and writes it after. Fails with EPI_ERR_UNSUPPORTED where NVRTC is missing, or
+ * where the log shows that the code would be slow though it compiled: a spill, a stack frame, wgmma made
+ * serial (C7510), setmaxnreg ignored (C7508), a wait injected (C7517, C7519). `keep_slow` accepts those. */
+epi_status epi_jit_compile(epi_jit_item *item);
+/* Several at once, on as many threads as there are cores. Nothing becomes of one without a source. */
 void epi_jit_compile_all(epi_jit_item *items, int count);
+void epi_cubin_free(epi_cubin *cubin);
 
 /* cache.c: the cache itself. A key is a hash of everything that shaped the cubin. The folder is
  * $EPILOG_CACHE, or $XDG_CACHE_HOME/epilog, or ~/.cache/epilog; "off" in $EPILOG_CACHE turns it off. An
