@@ -41,7 +41,7 @@ typedef struct epi_row_sum {
     int64_t rows;       /* in a thread's memory: the operand's rows, packed */
 } epi_row_sum;
 
-/* A reduction that leaves the score tile, as plain attention has them. */
+/* A cross-tile reduction of scores, as plain attention has them. */
 typedef struct epi_score_reduction {
     int node;
     int instr[2]; /* in the score program, and in that of open tiles */

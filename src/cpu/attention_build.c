@@ -63,7 +63,7 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
     return status;
 }
 
-/* The reductions that leave, by their instructions in each score program. */
+/* The cross-tile reductions, by their instructions in each score program. */
 static bool find_reductions(epi_arena *arena, epi_attention_loop *l) {
     const epi_tile_program *t = &l->score[0].tile;
     l->reductions = epi_arena_alloc(arena, ((size_t)t->instr_count + 1) * sizeof *l->reductions);

@@ -239,7 +239,7 @@ static void begin(const epi_row_tile *t) {
         epi_row_sum_begin(t);
 }
 
-/* Reductions that leave take in what they are of this tile. */
+/* Cross-tile reductions take in what they are of this tile. */
 static void fold_reductions(const epi_row_tile *t, int program, const float *partials) {
     const epi_attention_loop *l = t->r->l;
     for (int k = 0; k < l->reduction_count; k++) {

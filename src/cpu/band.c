@@ -245,7 +245,7 @@ void epi_band_run(const epi_band *t, int i) {
         t->strips->reduce_groups(s->op, dst, ld, view_of(t, s->arg[0], s->full), rows, n,
                                  t->tile->group[v->scale]);
         break;
-    default: break; /* that is all of a band: reductions that leave are epi_band_reduce's */
+    default: break; /* that is all of a band: cross-tile reductions are epi_band_reduce's */
     }
 }
 

@@ -79,7 +79,7 @@ void epi_first_stores(const epi_tile_program *t, int *store);
 /* The first element of the rows from m0 on in a tensor, at its columns from `first` on. */
 unsigned char *epi_band_address(const epi_band *b, const epi_tile_access *a, epi_scale scale);
 
-/* Any instruction but a reduction that leaves the band. */
+/* Any instruction but a cross-tile reduction. */
 void epi_band_run(const epi_band *b, int instr);
 /* Such a reduction: a state per row into p and p2, or the band's rows into those per column. */
 void epi_band_reduce(const epi_band *b, const epi_instr *s, float *p, float *p2);
@@ -90,7 +90,7 @@ typedef struct epi_states {
     int64_t first, second;
 } epi_states;
 
-/* Folds the partials of a reduction that left, `count` of each of `length` results, in order, and stores the
+/* Folds the partials of a cross-tile reduction, `count` of each of `length` results, in order, and stores the
  * results in their home; so the mean that a variance's partials give. */
 void epi_partials_fold(const epi_tile_program *t, const epi_strips *strips, int instr, const epi_states *at,
                        const epi_ref *homes, const float *partials, int64_t length, int64_t count,

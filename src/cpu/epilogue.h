@@ -76,7 +76,7 @@ int epi_epilogue_regions(const epi_tile_run *r, const int64_t tile[2], epi_regio
 void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t tile[2], void *private_memory);
 /* Where a kept value is after that: its tile, or the product's own. */
 const float *epi_epilogue_kept(const epi_tile_run *r, const float *acc, int value);
-/* Folds the partials, in a fixed order, into the homes of the leaving reductions. */
+/* Folds the partials, in a fixed order, into the homes of the cross-tile reductions. */
 void epi_epilogue_end(const epi_tile_run *r, const epi_ref *homes, int threads);
 
 #endif

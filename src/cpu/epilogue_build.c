@@ -1,12 +1,12 @@
 /* epilogue_build.c: what a tile's program is cut up into, and where its values are kept. */
 #include "cpu/epilogue.h"
 
-/* Gives the reductions that leave the tile room for their partials. */
+/* Gives the cross-tile reductions room for their partials. */
 static void assign_partials(epi_epilogue *e) {
     const epi_tile_program *t = &e->tile;
     for (int i = 0; i < t->instr_count; i++) {
         const epi_instr *s = &t->instrs[i];
-        if (!epi_instr_leaves(s))
+        if (!epi_instr_is_partial(s))
             continue;
         int64_t columns = t->n * t->width[t->values[s->arg[0]].scale] / t->tile_n;
         int64_t count = e->own                              ? EPI_TILE_M

@@ -1,4 +1,4 @@
-/* epilogue_run.c: carries out a tile's tapes and strips, and folds the partials that leave it. */
+/* epilogue_run.c: carries out a tile's tapes and strips, and folds the partials of its reductions. */
 #include "cpu/epilogue.h"
 
 typedef struct tile {
@@ -113,7 +113,7 @@ static void run_instr(const void *ctx, int i) {
     const tile *t = ctx;
     const epi_instr *s = &t->b.tile->instrs[i];
     const epi_states *at = &t->r->e->states[i];
-    if (epi_instr_leaves(s)) {
+    if (epi_instr_is_partial(s)) {
         int row = s->kind == EPI_INSTR_PARTIAL_ROWS ? t->b.row : 0;
         epi_band_reduce(&t->b, s, partials_of(t, i, at->first) + row, partials_of(t, i, at->second) + row);
     } else if (!is_kept(s)) { /* that is where it belongs */
@@ -232,7 +232,7 @@ void epi_epilogue_end(const epi_tile_run *r, const epi_ref *homes, int threads) 
     for (int i = 0; i < e->tile.instr_count; i++) {
         const epi_instr *s = &e->tile.instrs[i];
         bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
-        if (!epi_instr_leaves(s))
+        if (!epi_instr_is_partial(s))
             continue;
         epi_scale scale = e->tile.values[s->arg[0]].scale;
         epi_partials_fold(&e->tile, e->strips, i, &e->states[i], homes, r->partials,

@@ -204,7 +204,7 @@ static void assign_states(epi_rows *k) {
         bool two = s->op == EPI_OP_LOGSUMEXP, sums = epi_instr_sums(s);
         if (s->kind == EPI_INSTR_REDUCE_ROW && (two || sums))
             k->states[i].second = k->short_count++;
-        if (!epi_instr_leaves(s))
+        if (!epi_instr_is_partial(s))
             continue;
         int64_t count = s->kind == EPI_INSTR_PARTIAL_ROWS
                             ? k->col_pieces * k->tile.m

@@ -281,7 +281,7 @@ static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_s
     return status;
 }
 
-static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_reduction reduction) {
+static bool has_reduction(const epi_cuda_kernel *k, const epi_plan *plan, epi_reduction reduction) {
     for (int i = 0; i < k->spec.graph->node_count; i++)
         if (k->spec.graph->live[i] && plan->placement[i].reduction == reduction)
             return true;
@@ -290,7 +290,7 @@ static bool leaves(const epi_cuda_kernel *k, const epi_plan *plan, epi_reduction
 
 static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step,
                               epi_reduction reduction, epi_error *err) {
-    if (!leaves(k, step->plan, reduction))
+    if (!has_reduction(k, step->plan, reduction))
         return EPI_OK;
     epi_launch *l = add_launch(k, EPI_LAUNCH_FINISH);
     l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);

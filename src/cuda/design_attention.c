@@ -1,4 +1,4 @@
-/* design_attention.c: the design of an attention kernel: which form it has, what its rows and columns are,
+/* design_attention.c: the design of an attention kernel: which variant it has, what its rows and columns are,
  * what fits in shared memory, and what the launch needs. */
 #include "cuda/design_attention.h"
 
@@ -66,7 +66,7 @@ const epi_attention_config *epi_attention_config_at(int index) {
     return &configs[index];
 }
 
-/* The name says form, rows and columns of a tile, and features. */
+/* The name says variant, rows and columns of a tile, and features. */
 static void write_name(const epi_attention_config *c, char *out, size_t size) {
     static const char *const forms[] = {[EPI_ATTENTION_FORWARD] = "",
                                         [EPI_ATTENTION_SPLIT] = "split_",
@@ -100,7 +100,7 @@ bool epi_attention_config_suits(int index, const epi_arch *arch) {
     return arch && (configs[index].bands || arch->wgmma);
 }
 
-/* ---- the form ---- */
+/* ---- the variant ---- */
 
 /* The products that a score is the sum of: how many, and which. */
 static int terms_of(const epi_attention_design *d, int score, int product[2]) {
@@ -244,7 +244,7 @@ static int choose_axis(const epi_attention_design *d, const epi_axes *axes, bool
     return best;
 }
 
-/* Rows are those of one axis, columns too: others count as batches, and as groups of columns. A split form
+/* Rows are those of one axis, columns too: others count as batches, and as groups of columns. A split variant
  * has all rows of a batch in one tile. */
 static bool shape(epi_attention_design *d) {
     epi_axes batch = epi_plan_batch(d->plan), rows = epi_plan_batch_rows(d->plan), stream = d->a->stream;
@@ -371,7 +371,7 @@ static bool take_tensor(epi_attention_design *d, int node, int tensor, const epi
     return true;
 }
 
-/* The rows' operand of a split form, which threads load: 16 bytes at a time. */
+/* The rows' operand of a split variant, which threads load: 16 bytes at a time. */
 static bool take_rows(epi_attention_design *d, int node, const epi_axes *features, epi_attention_tensor *t) {
     const int64_t *sizes = d->c->spec->sizes;
     *t = (epi_attention_tensor){.node = node, .tensor = -1, .ref = epi_emit_ref(d->c, node, -1)};
@@ -393,9 +393,9 @@ static bool add_map(epi_attention_design *d, const epi_attention_tensor *t, int 
     *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .swizzle = 128};
     m->sizes[0] = (uint64_t)t->features.size[0];
     m->sizes[1] = (uint64_t)epi_open_now(open, t->row_count);
-    int64_t apart =
+    int64_t pitch =
         t->rows.count ? epi_open_now(open, t->rows.stride[0]) : epi_round_up(t->features.size[0], 8);
-    m->strides[1] = (uint64_t)apart * size;
+    m->strides[1] = (uint64_t)pitch * size;
     m->box[0] = PANEL;
     m->box[1] = (uint32_t)rows;
     places.strides[1] = m->strides[1];

@@ -38,11 +38,10 @@ typedef struct epi_attention_config {
     int buffers;      /* forward: of a warpgroup's rows */
     int lazy; /* forward: a row's reference is replaced when its scores have grown by more than 2^lazy; 0:
                  always */
-    bool ping_pong; /* forward: the warpgroups issue their products in turn */
-    int load_registers,
-        math_registers; /* registers of the thread that feeds, and of those that compute; split: as they come */
-    int bands;          /* of 16 rows that a warp has, by mma.sync; 0: by wgmma */
-    int resident;       /* mma.sync: blocks that share a multiprocessor */
+    bool ping_pong;                     /* forward: the warpgroups issue their products in turn */
+    int load_registers, math_registers; /* a thread's, of those that load and that compute; split: 0 */
+    int bands;                          /* of 16 rows that a warp has, by mma.sync; 0: by wgmma */
+    int resident;                       /* mma.sync: blocks that share a multiprocessor */
 } epi_attention_config;
 
 /* The candidates there are, as many as cuda.h has names for; the first that takes a program is the best for
@@ -152,7 +151,7 @@ static inline epi_axes epi_attention_batch(const epi_attention_design *d) {
 /* Is the bound about the positions that the kernel counts columns by? */
 bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b);
 
-/* Takes one candidate. Fills the design and, of `out` and for the split form of `fold`, everything but the
+/* Takes one candidate. Fills the design and, of `out` and for the split variant of `fold`, everything but the
  * source. Fails with EPI_ERR_UNSUPPORTED, and says why, where the configuration cannot take the program. */
 epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                      const epi_attention_config *config, epi_attention_design *d,

@@ -66,8 +66,8 @@ static bool is_heavy(const epi_gemm_design *d) {
     bool heavy = d->side_tile_count > 3;
     for (int i = 0; i < d->tile->instr_count; i++) {
         const epi_instr *s = &d->tile->instrs[i];
-        heavy |=
-            s->kind == EPI_INSTR_REDUCE_GROUP || (epi_instr_leaves(s) && d->config.schedule != EPI_AT_END);
+        heavy |= s->kind == EPI_INSTR_REDUCE_GROUP ||
+                 (epi_instr_is_partial(s) && d->config.schedule != EPI_AT_END);
     }
     return heavy;
 }
@@ -280,7 +280,7 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
         bool ok = true;
         if (s->kind == EPI_INSTR_REDUCE_GROUP)
             ok = design_group(c, d, i);
-        else if (epi_instr_leaves(s))
+        else if (epi_instr_is_partial(s))
             ok = design_partials(c, d, i, k);
         else if (s->kind == EPI_INSTR_LOAD && d->instrs[i].side_tile < 0)
             d->instrs[i].pointer = epi_emit_pointer(k, s->node, -1);
@@ -314,10 +314,10 @@ static bool take_operands(epi_gemm_design *d) {
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
-    bool whole = epi_plan_has_full_rows(d->plan);
-    if (whole && epi_tile_columns(d) < group)
+    bool full_rows = epi_plan_has_full_rows(d->plan);
+    if (full_rows && epi_tile_columns(d) < group)
         return epi_refuse(d, "a row of %d columns is longer than a tile of %d", group, epi_tile_columns(d));
-    if (!whole && epi_tile_columns(d) % group)
+    if (!full_rows && epi_tile_columns(d) % group)
         return epi_refuse(d, "groups of %d columns do not fill a tile of %d", group, epi_tile_columns(d));
     if (!epi_side_tiles_make(d))
         return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_SIDE_TILES);

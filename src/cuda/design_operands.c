@@ -109,16 +109,16 @@ static bool map_halves(const epi_emit_context *c, const epi_operand *o, int colu
 static double count_others(const epi_gemm_design *d) {
     const epi_spec *spec = d->c->spec;
     double count[2] = {1, 1};
-    bool crossed = false;
+    bool both = false;
     for (int side = 0; side < 2; side++) {
         const epi_axes *axes = side ? &d->plan->cols : &d->plan->rows;
         for (int i = 0; i < axes->count; i++) {
             bool counts = spec->is_row[axes->at[i].dim];
-            crossed |= side && counts;
+            both |= side && counts;
             count[side] *= counts ? 1 : (double)epi_axis_size(axes->at[i], spec->sizes);
         }
     }
-    return crossed ? count[0] * count[1] : (double)d->tile->n;
+    return both ? count[0] * count[1] : (double)d->tile->n;
 }
 
 /* Can the operand be copied to where TMA takes it, and is that worth it? Small products are left to other
@@ -148,7 +148,7 @@ static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_desi
 
 /* How TMA would see an operand as it lies. */
 typedef struct lie {
-    bool mn, whole; /* whole: it can take it so */
+    bool mn, fits; /* fits: it can take it so */
     int64_t pitch, out_size, depth_size;
 } lie;
 
@@ -164,8 +164,8 @@ static lie lie_of(const epi_operand *o) {
         out_stride = depth_stride == 1 ? epi_round_up(l.depth_size, 8) : 1;
     l.mn = depth_stride != 1;
     l.pitch = l.mn ? depth_stride : out_stride;
-    l.whole = !o->cols.two && o->out.count <= 1 && o->depth.count <= 1 && !(l.mn && out_stride != 1) &&
-              l.pitch * size % 16 == 0 && l.pitch >= (l.mn ? l.out_size : l.depth_size);
+    l.fits = !o->cols.two && o->out.count <= 1 && o->depth.count <= 1 && !(l.mn && out_stride != 1) &&
+             l.pitch * size % 16 == 0 && l.pitch >= (l.mn ? l.out_size : l.depth_size);
     return l;
 }
 
@@ -178,7 +178,7 @@ static bool sums_over(const epi_plan *plan, int dim) {
 
 /* Can TMA take the operand as it lies whatever the number of rows? An odd one stands for all, as stand-ins do
  * for open sizes. Of rows that are summed over the number is what it is: no row's bits are at stake. */
-static bool lies_whole_always(const epi_gemm_design *d, epi_operand *o) {
+static bool always_fits(const epi_gemm_design *d, epi_operand *o) {
     enum { SOME_ROWS = 101 };
     epi_emit_context c = *d->c;
     epi_spec spec = *d->c->spec;
@@ -190,7 +190,7 @@ static bool lies_whole_always(const epi_gemm_design *d, epi_operand *o) {
     epi_operand there = operand_at(d, &c, o->side);
     lie l = lie_of(&there);
     o->many_mn = l.mn;
-    return l.whole && (!d->batch_rows || epi_batch_place_of(&there.batch, there.ref.type, &place));
+    return l.fits && (!d->batch_rows || epi_batch_place_of(&there.batch, there.ref.type, &place));
 }
 
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
@@ -201,17 +201,17 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     lie l = lie_of(o);
     o->mn = l.mn;
     const epi_open *open = c->spec->open;
-    int64_t size = (int64_t)epi_dtype_size(o->ref.type), apart = epi_open_now(open, l.pitch);
+    int64_t size = (int64_t)epi_dtype_size(o->ref.type), pitch = epi_open_now(open, l.pitch);
     int64_t out_size = l.out_size, depth_size = l.depth_size;
     if (o->mn ? !o->depth.count : !o->out.count) /* there is one such row: any pitch will do */
-        apart = epi_round_up(epi_open_now(open, o->mn ? out_size : depth_size), 8);
-    bool always = lies_whole_always(d, o);
-    if (!(l.whole && always) && !can_repack(d))
+        pitch = epi_round_up(epi_open_now(open, o->mn ? out_size : depth_size), 8);
+    bool always = always_fits(d, o);
+    if (!(l.fits && always) && !can_repack(d))
         return false;
-    const epi_repack *copy = l.whole ? NULL : repack_operand(c, d, o, k);
+    const epi_repack *copy = l.fits ? NULL : repack_operand(c, d, o, k);
     if (copy) {
         o->mn = copy->mn;
-        apart = copy->pitch;
+        pitch = copy->pitch;
         out_size = copy->out_count;
         depth_size = copy->depth_count;
     }
@@ -223,7 +223,7 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     }
     m->sizes[0] = (uint64_t)epi_open_now(open, o->mn ? out_size : depth_size);
     m->sizes[1] = (uint64_t)epi_open_now(open, o->mn ? depth_size : out_size);
-    m->strides[1] = (uint64_t)(apart * size);
+    m->strides[1] = (uint64_t)(pitch * size);
     m->box[0] = 64;
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
     if (d->batch_rows && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))

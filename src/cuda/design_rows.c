@@ -189,17 +189,17 @@ static void give_pointers(epi_rows_design *d) {
         if (d->tile.instrs[i].kind == EPI_INSTR_TAKE)
             d->access[i].index = epi_emit_index_pointer(d->c, k, d->tile.instrs[i].node);
     for (int i = 0; i < d->tile.instr_count; i++)
-        if (epi_instr_leaves(&d->tile.instrs[i]))
+        if (epi_instr_is_partial(&d->tile.instrs[i]))
             d->access[i].pointer = epi_emit_place(k, d->c->partials[d->tile.instrs[i].node]);
 }
 
-/* Room for what leaves, and how many partials a result has. */
+/* Room for partials, and how many partials a result has. */
 static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_error *err) {
     const epi_rows_shape *s = &d->shape;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *t = &d->tile.instrs[i];
         bool rows = t->kind == EPI_INSTR_PARTIAL_ROWS;
-        if (!epi_instr_leaves(t))
+        if (!epi_instr_is_partial(t))
             continue;
         if (!rows && t->op == EPI_OP_LOGSUMEXP)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a log-sum-exp down the rows");
@@ -229,9 +229,9 @@ static void look_at_instructions(epi_rows_design *d) {
         d->access[i].ready = ready(d, s);
         d->random |= s->kind == EPI_INSTR_RANDOM;
         d->sums |= s->kind == EPI_INSTR_PARTIAL_COLS;
-        d->leaves |= epi_instr_leaves(s);
+        d->cross_tile |= epi_instr_is_partial(s);
         d->folds |= s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
-        d->fast &= !epi_instr_leaves(s) &&
+        d->fast &= !epi_instr_is_partial(s) &&
                    (s->kind != EPI_INSTR_STORE || epi_dtype_size(d->access[i].ref.type) == 2);
     }
 }

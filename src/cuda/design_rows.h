@@ -56,7 +56,7 @@ typedef struct epi_rows_design {
     bool ragged;         /* some lane may be without a vector */
     bool fast;           /* every result is stored in 16 bits */
     bool folds;          /* lanes fold with each other */
-    bool leaves;         /* partials of something leave */
+    bool cross_tile;     /* it has cross-tile reductions */
     bool sums;           /* there are sums per column, which are registers named by the vector's number */
     bool random;         /* there are random numbers */
     bool words;          /* what is held waits as it lies in memory: numbers would take too many registers */
@@ -128,7 +128,7 @@ bool epi_rows_is_contiguous(const epi_rows_design *d, int i);
 /* ---- rows_shape.c ---- */
 
 epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err);
-/* Its blocks: `most` times those of a cluster, or for 0 as many as are good for what leaves. */
+/* Its blocks: `most` times those of a cluster, or for 0 as many as are good for cross-tile reductions. */
 void epi_rows_set_blocks(epi_rows_design *d, int64_t most);
 /* The ring of this shape, and which tensors wait in registers. */
 epi_status epi_rows_lay_out(epi_rows_design *d, epi_error *err);

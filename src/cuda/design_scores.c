@@ -79,7 +79,7 @@ static void find_scales(epi_attention_design *d) {
 /* What crosses from a function of the first product alone to one of both, so that the first can run before
  * the second product is there: the second sum's weights, if nothing else is needed of the first product; for
  * one sum, the last value that everything else follows from. -1: there is none. */
-static int find_crossing(const epi_attention_design *d, int which, bool *needed) {
+static int find_boundary(const epi_attention_design *d, int which, bool *needed) {
     const epi_tile_program *t = &d->tile[which];
     int first = d->first, second = !d->first, end = d->weights[which][0], best = -1;
     for (int v = 0; v < t->value_count; v++) {
@@ -95,15 +95,15 @@ static int find_crossing(const epi_attention_design *d, int which, bool *needed)
 
 /* The functions that make weights of scores, of cut tiles and of whole ones. */
 static bool design_functions(epi_attention_design *d) {
-    int crossing[2] = {-1, -1};
+    int boundary[2] = {-1, -1};
     for (int which = 0; which < 2; which++) {
         bool *needed = epi_arena_alloc(d->c->arena, (size_t)d->tile[which].value_count + 1);
         if (!needed)
             return false;
         if (!epi_attention_is_online(d))
-            crossing[which] = find_crossing(d, which, needed);
+            boundary[which] = find_boundary(d, which, needed);
     }
-    d->split = crossing[0] >= 0 && crossing[1] >= 0;
+    d->split = boundary[0] >= 0 && boundary[1] >= 0;
     for (int which = 0; which < 2; which++) {
         const epi_gemm_design *p = which ? &d->whole : &d->cut;
         epi_attention_function *one = &d->first_part[which], *two = &d->second_part[which];
@@ -117,7 +117,7 @@ static bool design_functions(epi_attention_design *d) {
         two->given[1] = !d->first;
         two->made[1] = d->weights[which][0];
         if (d->split)
-            one->made[0] = two->given[0] = crossing[which];
+            one->made[0] = two->given[0] = boundary[which];
         else if (d->variant == EPI_ATTENTION_PAIR)
             two->made[0] = d->weights[which][1];
     }

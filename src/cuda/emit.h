@@ -127,10 +127,9 @@ typedef struct epi_emit_context {
     const int64_t *sizes;  /* by dim: the sizes of this kernel's launches */
     const int64_t *chosen; /* by dim: the sizes that the form was chosen for */
     const epi_steps *steps;
-    int64_t *partials; /* by node: where a leaving reduction's partials start in the workspace; second state
-                          after */
-    int64_t workspace; /* grows by the partials */
-    int64_t partial_blocks;      /* of a kernel over rows: partials of a result in its launches, */
+    int64_t *partials;      /* by node: where its partials start in the workspace, one state after another */
+    int64_t workspace;      /* grows by the partials */
+    int64_t partial_blocks; /* of a kernel over rows: partials of a result in its launches, */
     int64_t partial_blocks_most; /* and at most, where their number depends on open sizes: */
     bool partials_open;
     bool *finished;     /* by node: a finishing kernel has made it */
@@ -164,7 +163,7 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, 
 
 /* One pass over memory; `copy_to` >= 0 copies the node into that tensor. */
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *out, epi_error *err);
-/* Finishes the reductions that left a tile along rows (or columns), with every later value of the same shape.
+/* Finishes the cross-tile reductions along rows (or columns), with every later value of the same shape.
  */
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_reduction reduction,
                            epi_kernel_text *out, int64_t *results, int64_t *partials, epi_error *err);

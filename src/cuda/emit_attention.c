@@ -160,7 +160,7 @@ static void write_staged(const epi_attention_design *d, epi_text *out) {
 /* ---- bounds ---- */
 
 /* The position along an axis of the rows, as it is for the rows `first` to `last`: at its most, or at its
- * least. NULL: it is none of theirs. Rows count through several axes where they are those of a split form:
+ * least. NULL: it is none of theirs. Rows count through several axes where they are those of a split variant:
  * the first grows with them, others are known of one row alone. */
 static const char *put_position(const epi_attention_design *d, epi_axis axis, bool most) {
     const char *row = most ? "last" : "first", *alone = "";

@@ -1,4 +1,4 @@
-/* emit_finish.c: the kernel that folds the partials of reductions that left a tile, and computes what only
+/* emit_finish.c: the kernel that folds the partials of cross-tile reductions, and computes what only
  * needs their results. */
 #include "cuda/emit.h"
 
@@ -32,8 +32,8 @@ static bool finishes(const finish *f, int node) {
             return false;
     for (int a = 0; a < epi_ops[n->op].arity; a++) {
         int arg = n->arg[a];
-        bool late = placement[arg].after || placement[arg].reduction > EPI_REDUCE_LOCAL;
-        if ((late && !f->in[arg]) || (f->turns && f->g->nodes[arg].op == EPI_OP_INDEX))
+        bool after = placement[arg].after || placement[arg].reduction > EPI_REDUCE_LOCAL;
+        if ((after && !f->in[arg]) || (f->turns && f->g->nodes[arg].op == EPI_OP_INDEX))
             return false;
     }
     return true;
@@ -48,13 +48,13 @@ static bool needed_later(const finish *f, int node) {
     return false;
 }
 
-/* Is it a reduction that left in this direction? */
-static bool leaves(const finish *f, int node) {
+/* Is it a cross-tile reduction in this direction? */
+static bool is_partial(const finish *f, int node) {
     return f->plan->placement[node].reduction == f->reduction && f->c->partials[node] >= 0;
 }
 
 /* Is it a mean that the partials of a variance give as well? */
-static bool is_beside(const finish *f, int node) {
+static bool has_variance(const finish *f, int node) {
     return f->g->nodes[node].op == EPI_OP_MEAN &&
            epi_reduced_with(f->g, f->plan->placement, node, EPI_OP_VAR) != EPI_NO_NODE;
 }
@@ -68,7 +68,7 @@ static bool find_axes(finish *f) {
     int at = epi_axes_find_dim(&f->axes, plan->fine.dim);
     bool first = true;
     for (int i = 0; i < f->g->node_count; i++) {
-        if (!leaves(f, i))
+        if (!is_partial(f, i))
             continue;
         const epi_axes *axes = &f->g->nodes[i].axes;
         epi_axis own = axes->at[epi_axes_find_dim(axes, plan->fine.dim)];
@@ -118,7 +118,7 @@ static const char *place_of(const finish *f, const epi_ref *ref) {
 /* Operands from memory are loaded before the partials are folded, so that they are there when these are. */
 static void put_loads(const finish *f) {
     for (int i = 0; i < f->g->node_count; i++)
-        for (int a = 0; a < epi_ops[f->g->nodes[i].op].arity && f->in[i] && !leaves(f, i); a++) {
+        for (int a = 0; a < epi_ops[f->g->nodes[i].op].arity && f->in[i] && !is_partial(f, i); a++) {
             int arg = f->g->nodes[i].arg[a];
             if (!is_loaded(f, arg))
                 continue;
@@ -131,7 +131,7 @@ static void put_loads(const finish *f) {
 static void put_folds(const finish *f) {
     int room = 0;
     for (int i = 0; i < f->g->node_count; i++) {
-        if (!leaves(f, i) || is_beside(f, i))
+        if (!is_partial(f, i) || has_variance(f, i))
             continue;
         const epi_node *n = &f->g->nodes[i];
         const char *fold = epi_ops[n->op].cuda;
@@ -161,7 +161,7 @@ static void put_folds(const finish *f) {
 static int room_words(const finish *f) {
     int words = 2;
     for (int i = 0; i < f->g->node_count; i++)
-        if (leaves(f, i) && epi_partial_words(f->g->nodes[i].op) > words)
+        if (is_partial(f, i) && epi_partial_words(f->g->nodes[i].op) > words)
             words = epi_partial_words(f->g->nodes[i].op);
     return words * 32 * (f->segments + 1);
 }
@@ -211,7 +211,7 @@ static void put_kernel(const finish *f) {
     put_folds(f);
     PUT("  if (mine) {\n");
     for (int i = 0; i < g->node_count; i++)
-        if (f->in[i] && !leaves(f, i))
+        if (f->in[i] && !is_partial(f, i))
             put_map(f, i);
     for (int i = 0; i < g->node_count; i++)
         for (int t = -1; t < g->tensor_count; t++)
@@ -260,8 +260,8 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_reduct
     f.segments = count_segments(f.most);
     k->block = 32 * f.segments;
     for (int i = 0; i < f.g->node_count; i++) {
-        f.in[i] = leaves(&f, i) || finishes(&f, i);
-        if (leaves(&f, i) && !is_beside(&f, i))
+        f.in[i] = is_partial(&f, i) || finishes(&f, i);
+        if (is_partial(&f, i) && !has_variance(&f, i))
             f.places[i] = epi_emit_place(k, c->partials[i]);
     }
     put_kernel(&f);

@@ -1,7 +1,7 @@
-/* emit_folds.c: reductions of a tile as text: those that leave as partials, and those that stay inside it. */
+/* emit_folds.c: reductions of a tile as text: cross-tile ones as partials, and local ones. */
 #include "cuda/emit_gemm.h"
 
-/* ---- reductions that leave ---- */
+/* ---- cross-tile reductions ---- */
 
 /* Is there a column for this element? */
 static const char *is_there(const epi_emitter *e, int v, int el) {
@@ -91,7 +91,7 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
         "      if (at >= 0) sts32(staging + %d + 4 * (warp * %d + j * %d + at), __float_as_uint(x));\n"
         "    }\n",
         epi_ops[s->op].text, number, at->staged_at, wide, 8 * elements);
-    epi_text_add(&e->leave,
+    epi_text_add(&e->fold_warps,
                  "#pragma unroll\n  for (int x = t; x < %d; x += T) {   // %s over %d rows leaves\n"
                  "    const int at = n * %d / 2 + x;\n"
                  "    const float v = down_warps<%s>(staging + %d + 4 * x, %d);\n"
@@ -130,7 +130,7 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
     const epi_instr *s = &t->instrs[number];
     int columns = t->group[t->acc_scale],
         elements = epi_cell_elements(e->d->tile, t->values[s->arg[0]].scale);
-    bool whole = epi_plan_has_full_rows(e->d->plan);
+    bool full_rows = epi_plan_has_full_rows(e->d->plan);
     const char *kept = epi_value_name(e, e->d->kept[0]);
     epi_text_add(&e->sums, "  float g%d[2];\n", number);
     epi_text_add(
@@ -141,7 +141,7 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
         "    for (int i = 0; i < 4; i++) {\n"
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
         "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s",
-        whole ? "TILE_COLS" : epi_emit_int(e->d->c, columns), epi_ops[s->op].text, columns,
+        full_rows ? "TILE_COLS" : epi_emit_int(e->d->c, columns), epi_ops[s->op].text, columns,
         e->d->g->nodes[s->node].place.line, epi_ops[s->op].cuda, (columns + 15) / 16, epi_piece(fragment),
         kept, kept, epi_piece(cell));
     for (int el = 0; el < elements; el++)

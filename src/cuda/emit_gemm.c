@@ -135,13 +135,13 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
              "  (void)q; (void)srow; (void)mrow; (void)munit;\n");
     epi_emitter_put_loops(e, "SUBTILE", results, "", out);
     epi_text_add(out, "}\n");
-    if (e->leave.data)
+    if (e->fold_warps.data)
         epi_text_add(
             out,
             "// What the warps of %d rows have left of a subtile; T threads share it.\n"
             "template <int T> DEV void subtile_fold(const Params &P, u32 staging, int m, int n, int t) {\n"
             "  if (m >= P.M) return;\n%s}\n",
-            EPI_PARTIAL_ROWS, e->leave.data);
+            EPI_PARTIAL_ROWS, e->fold_warps.data);
 }
 
 /* How the mainloop reaches its operands, and warps that move tiles theirs. */
@@ -210,8 +210,9 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
 }
 
 bool epi_emitter_free(epi_emitter *e) {
-    epi_text *all[] = {&e->members, &e->rows,  &e->sums,  &e->begin,     &e->fragment, &e->cell,   &e->after,
-                       &e->end,     &e->leave, &e->moves, &e->moves_out, &e->prefetch, &e->own_out};
+    epi_text *all[] = {&e->members,   &e->rows,     &e->sums,   &e->begin,      &e->fragment,
+                       &e->cell,      &e->after,    &e->end,    &e->fold_warps, &e->moves,
+                       &e->moves_out, &e->prefetch, &e->own_out};
     bool failed = false;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         failed |= all[i]->failed;

@@ -10,7 +10,7 @@
  *     }
  *     end
  *
- * A function of its own (leave) runs when all warps of 64 rows are through with the subtile.
+ * A function of its own (fold_warps) runs when all warps of 64 rows are through with the subtile.
  *
  * Each instruction of the tile program adds to the pieces where it belongs. Nothing is decided here: that was
  * done in the design. */
@@ -24,7 +24,7 @@ typedef struct epi_emitter {
     epi_text members, rows;                     /* values per row: their declarations, and what loads them */
     epi_text sums;                              /* declarations of what lasts from subtile to subtile */
     epi_text begin, fragment, cell, after, end; /* the subtile */
-    epi_text leave;                             /* what folds its reductions down the rows over warps */
+    epi_text fold_warps;                        /* what folds its reductions down the rows over warps */
     epi_text moves, moves_out, prefetch;        /* what the warp that moves tiles does for it */
     epi_text own_out;                           /* and a warp that computes, for its rows */
 } epi_emitter;
@@ -77,7 +77,7 @@ void epi_side_tile_emit_staged(epi_emitter *e, const epi_side_tile *t);
 
 /* ---- emit_folds.c ---- */
 
-/* Reductions that leave as partials, one per row or one per column; and one that stays inside the tile. */
+/* Cross-tile reductions: partials, one per row or one per column; and one that stays inside the tile. */
 void epi_fold_emit_rows(epi_emitter *e, int instr);
 void epi_fold_emit_cols(epi_emitter *e, int instr);
 void epi_fold_emit_group(epi_emitter *e, int instr);

@@ -61,7 +61,7 @@ static void put_fold(const epi_rows_design *d, epi_text *t, int i) {
     epi_rows_put_comment(d, t, s->node);
 }
 
-/* A vector enters a sum that leaves the kernel. */
+/* A vector enters a cross-tile sum. */
 static void put_partial(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const char *name = epi_rows_name(d, s->arg[0]);
@@ -99,7 +99,7 @@ static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
         const epi_instr *s = &d->tile.instrs[p->instrs[n]];
         if (s->kind == EPI_INSTR_REDUCE_ROW)
             PUT("        take_all(f%d, %s);\n", s->dst, epi_rows_name(d, s->arg[0]));
-        else if (epi_instr_leaves(s))
+        else if (epi_instr_is_partial(s))
             put_partial(d, t, p->instrs[n]);
         else if (s->kind == EPI_INSTR_STORE)
             epi_rows_put_store(d, t, p->instrs[n]);
@@ -263,9 +263,9 @@ static void put_flat(const epi_rows_design *d, epi_text *t) {
     PUT("  }\n");
 }
 
-/* ---- what leaves ---- */
+/* ---- cross-tile reductions ---- */
 
-/* Running values of the reductions that leave. */
+/* Running values of the cross-tile reductions. */
 static void put_sums(const epi_rows_design *d, epi_text *t) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
@@ -279,7 +279,7 @@ static void put_sums(const epi_rows_design *d, epi_text *t) {
     }
 }
 
-/* What a block has of a reduction leaves: folded over its rows, in order. */
+/* What a block has of a cross-tile reduction is stored: folded over its rows, in order. */
 static void put_partials(const epi_rows_design *d, epi_text *t) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];

@@ -105,14 +105,16 @@ static void weigh(const epi_rows_design *d, double *loaded, double *summed) {
 }
 
 /* Blocks, of all clusters, for so many rows or columns of a flat row; of rows of clusters there are at most
- * `most`. 0: where something leaves, totals of a flat row have few partials, and sums down the rows a wave of
- * one block a multiprocessor, or several. */
+ * `most`. 0: of cross-tile reductions, totals of a flat row have few partials, and sums down the rows a wave
+ * of one block a multiprocessor, or several. */
 static int64_t count_blocks(const epi_rows_design *d, int64_t count, int64_t most) {
     const epi_rows_shape *s = &d->shape;
     int64_t turns = epi_max64(1, epi_ceil_div(count, d->plan->flat ? slice(s) : s->rows)),
             wave = SUM_BLOCKS / s->cluster;
     if (!most)
-        most = !d->leaves ? turns : d->plan->flat ? FLAT_BLOCKS : wave * epi_ceil_div(turns, wave * SUM_ROWS);
+        most = !d->cross_tile  ? turns
+               : d->plan->flat ? FLAT_BLOCKS
+                               : wave * epi_ceil_div(turns, wave * SUM_ROWS);
     return epi_min64(turns, most) * s->cluster;
 }
 

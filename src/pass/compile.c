@@ -175,7 +175,7 @@ epi_status epi_passes_run(epi_candidate *c, epi_pass_id first, epi_pass_id last,
     return status;
 }
 
-/* Launches of a part beside that of its mainloop: passes before it, and those that fold what leaves its tile
+/* Launches of a part besides that of its mainloop: passes before it, and those that fold its partials
  * along the rows, and down them. A part that cannot be one kernel has one for each operation. */
 static int count_extra_launches(const epi_spec *whole, const epi_part *part) {
     epi_arena scratch = {0};

@@ -1,4 +1,4 @@
-/* apart.c: parts of a GPU's kernel that start beside the one before them.
+/* concurrent.c: parts of a GPU's kernel that start beside the one before them.
  *
  * Launches come one after the other, and each waits for the end of the one before. Products that do not need
  * each other (queries, keys and values of the same rows; gradients of weights) need not: the second starts as
@@ -8,7 +8,7 @@
  * A *row* of parts is a run of them of which none touches what another stores. The first waits as every
  * launch does, and only then lets the second begin; that one does not wait, lets the third begin, and waits
  * for the end of the first when its own work is done. So what the row needs is there when any of them begins,
- * and whoever comes after the last waits for all of them. Their own parts of the workspace lie apart. */
+ * and whoever comes after the last waits for all of them. Their own parts of the workspace are disjoint. */
 #include "cuda/cuda.h"
 #include "run/run.h"
 

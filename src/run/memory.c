@@ -38,8 +38,8 @@ static bool adds_in_place(const epi_kernel *k) {
 static epi_status make(epi_kernel *k, const epi_options *o, const epi_cut *from, epi_slab_plan *plan,
                        epi_error *err) {
     epi_status status = EPI_OK;
-    for (int apart = 0; apart < 2 && status == EPI_OK; apart++) {
-        plan->separate_sums = apart;
+    for (int separate = 0; separate < 2 && status == EPI_OK; separate++) {
+        plan->separate_sums = separate;
         epi_parts_free(k);
         status = epi_cut_slabs(&k->arena, &k->spec, from, plan, &k->cut, err);
         if (status == EPI_OK && !k->cut.loop_count)

@@ -45,7 +45,7 @@ typedef struct epi_part_kernel {
     int *to;           /* by tensor of that part: which tensor of this one it is; NULL: the same */
     epi_compiled full; /* of all rows, or of the rows of a slab */
     epi_compiled tail; /* of a loop over slabs whose last one has fewer rows: for that one */
-    bool concurrent;   /* it starts beside the part before it (apart.c) */
+    bool concurrent;   /* it starts beside the part before it (concurrent.c) */
     int64_t own;       /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
@@ -121,7 +121,7 @@ epi_status epi_memory_fit(epi_kernel *kernel, const epi_options *options, epi_er
 int64_t epi_slab_count(const epi_kernel *kernel);
 int64_t epi_slab_tail(const epi_kernel *kernel);
 
-/* apart.c: finds the parts that need nothing of those before them, and start beside them. */
+/* concurrent.c: finds the parts that need nothing of those before them, and start beside them. */
 void epi_parts_set_concurrent(epi_kernel *kernel);
 
 /* open.c: what a kernel with open axes needs beside itself, and its end. */

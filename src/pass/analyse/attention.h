@@ -18,11 +18,11 @@ struct epi_plan;
  *     - one to three *value products* sum a *weight*, an element of the score tile, times an operand. One or
  *       two sum over the stream: they have the same rows and stream, each has columns of its own. At most one
  *       more, the last, sums over the rows, and has the stream for its rows. It is stored as it is;
- *     - reductions of score tile values over the stream are one number per row, and leave (`reduction` is
- *       EPI_REDUCE_ROWS in the whole plan);
+ *     - reductions of score tile values over the stream are cross-tile, one number per row (EPI_REDUCE_ROWS in
+ *       the plan of the kernel);
  *     - an *output program* per value product over the stream (its child plan) is its epilogue on a tile of
- *       rows and all of its columns; it may load what left the score tile, and stores values of rows alone as
- *       well.
+ *       rows and all of its columns; it may load reductions of the score tile, and stores values of rows alone,
+ *       too.
  *
  * *Online softmax*: the weight is exp(s - shift), where shift is max(s, stream), or 0 where that is -inf; or
  * that times a factor without scores, which its sum does not have (dropout). The maximum is known only behind
@@ -31,7 +31,7 @@ struct epi_plan;
  * rest; `row_max` and `denominator` are what output programs load of it.
  *
  * `rows` are those of the score tile, of which the first `batch_axes` are the batches: axes that some stream
- * operand has. A tile lies in one batch. In the plan of the whole `cols` are the first value product's columns
+ * operand has. A tile lies in one batch. In the plan of the kernel `cols` are the first value product's columns
  * and `depth` is what the first score product sums over. */
 enum { EPI_ATTENTION_BOUNDS = 4, EPI_ATTENTION_SUMS = 3 };
 
@@ -146,8 +146,8 @@ bool epi_attentions_join(epi_arena *arena, const epi_graph *g, const bool *forwa
 /* Are heads of such a size that the backend can do it? */
 bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
                            const int64_t *sizes);
-/* attention_mask.c: finds the mask and its bounds; are they all that its condition says (`whole`)? */
-void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *whole,
+/* attention_mask.c: finds the mask and its bounds; are they all that its condition says (`complete`)? */
+void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *complete,
                          unsigned char *scratch);
 
 #endif

@@ -199,9 +199,9 @@ static bool read_condition(const epi_graph *g, epi_attention *a, int node, int d
     return known;
 }
 
-void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *whole,
+void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *complete,
                          unsigned char *scratch) {
-    *whole = false;
+    *complete = false;
     for (int i = g->node_count - 1; i >= 0; i--) {
         if (!inner[i] || g->nodes[i].op != EPI_OP_WHERE)
             continue;
@@ -211,7 +211,7 @@ void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner
         if (!(a->bound_count + a->match_count) || !hides(g, a, inner, condition, scratch))
             continue;
         a->condition = condition;
-        *whole = known;
+        *complete = known;
         return;
     }
     a->bound_count = a->match_count = 0;

@@ -165,7 +165,7 @@ static epi_monomial flatten(epi_facts *facts, int node) {
     return epi_monomial_of(facts->g, node, 1);
 }
 
-/* Works a form out, and that of all it is made of: by a list, since products are long. */
+/* Works a monomial out, and that of all it is made of: by a list, since products are long. */
 static bool make_monomial(epi_facts *facts, int node) {
     epi_graph *g = facts->g;
     for (int count = 0, next = node; next != EPI_NO_NODE;) {

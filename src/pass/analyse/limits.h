@@ -43,10 +43,9 @@ typedef struct epi_backend_limits {
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
-    bool pages;    /* and read its stream through an index, */
-    bool row_sums; /* and have a product that sums over its rows, */
-    bool
-        reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a tile that is loaded, */
+    bool pages;             /* and read its stream through an index, */
+    bool row_sums;          /* and have a product that sums over its rows, */
+    bool reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a loaded tile, */
     bool halves; /* and take its result apart in halves, which reorders the columns of the operand */
     const epi_refusals *refused; /* what it refused nonetheless, or NULL */
 } epi_backend_limits;

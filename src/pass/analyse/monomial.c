@@ -1,4 +1,4 @@
-/* form.c: forms: made of nodes, multiplied, and written as nodes again. */
+/* monomial.c: monomials: made of nodes, multiplied, and written as nodes again. */
 #include "pass/analyse/monomial.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ bool epi_monomial_multiply(const epi_graph *g, epi_monomial *f, const epi_monomi
     return true;
 }
 
-/* ---- a form as nodes ---- */
+/* ---- a monomial as nodes ---- */
 
 /* Factors of the same axes, as the product above a fraction's line and that below it. */
 typedef struct group {
@@ -150,7 +150,7 @@ static void find_means(epi_graph *g, epi_monomial *f) {
     }
 }
 
-/* The form with this number, or EPI_NO_NODE for 1, instead of its own. A group is multiplied into the
+/* The monomial with this number, or EPI_NO_NODE for 1, instead of its own. A group is multiplied into the
  * smallest one that has all its axes and more. */
 static int build_with(epi_graph *g, const epi_monomial *of, int number) {
     group groups[EPI_MOST_FACTORS];

@@ -1,7 +1,7 @@
 /* simplify.c: what a rule of ops.def says in general becomes what one would write.
  *
- * Every value is brought into a *form*: a number times powers of other values. A factor of a product that is
- * used once and has no name is taken apart, so the whole of it is one form. Then
+ * Every value is brought into a *monomial*: a number times powers of other values. A factor of a product that
+ * is used once and has no name is taken apart, so all of it is one monomial. Then
  *     numbers and signs are one number;
  *     equal terms of a sum are one term, and zeros are left out;
  *     two joins that are added are one join of sums;
@@ -147,7 +147,7 @@ static void collect_terms(rewrite *r, int node, double sign, int depth, terms *o
     out->count++;
 }
 
-/* The form with products that are values of the program written out; false where there is no room. */
+/* The monomial with products that are values of the program written out; false where there is no room. */
 static bool write_out(const epi_graph *g, const epi_monomial *f, int depth, epi_monomial *out) {
     *out = (epi_monomial){.number = f->number};
     for (int i = 0; i < f->count; i++) {
@@ -378,8 +378,9 @@ static int freed_operand(rewrite *r, const epi_node *n, int a, epi_monomial *out
         epi_monomial *to = g->nodes[f.at[i].node].axes.count ? &kept : &gone;
         to->at[to->count++] = f.at[i];
     }
-    bool whole = (gone.number == 1 && !gone.count) || !kept.count || !epi_monomial_multiply(g, out, &gone, 1);
-    int value = whole ? value_of(r, n->arg[a]) : epi_monomial_build(g, &kept);
+    bool kept_all =
+        (gone.number == 1 && !gone.count) || !kept.count || !epi_monomial_multiply(g, out, &gone, 1);
+    int value = kept_all ? value_of(r, n->arg[a]) : epi_monomial_build(g, &kept);
     return epi_graph_complete(g, value, &r->in->nodes[n->arg[a]].axes);
 }
 

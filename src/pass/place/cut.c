@@ -208,7 +208,7 @@ static bool group_fits(const epi_backend_limits *limits, int64_t columns) {
     return columns > 0 && columns <= limits->local_most && columns % limits->local_multiple == 0;
 }
 
-/* How a reduction of a value on the part's tile leaves it; NONE: it cannot be done there. */
+/* How a value on the part's tile is reduced; NONE: it cannot be done there. */
 static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int value, const epi_axes *over) {
     unsigned x = epi_dims_of(&p->rows, &p->cols, over), rows = epi_dims_of(&p->rows, &p->cols, &p->rows),
              a = epi_dims_of(&p->rows, &p->cols, &s->g->nodes[value].axes),
@@ -473,8 +473,8 @@ static int first_misfit(const epi_placer *s, epi_placer_part *p) {
 static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const epi_axes *over) {
     if (first_misfit(s, p) != EPI_NO_NODE)
         return false;
-    unsigned whole = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
-    return whole == epi_dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes) &&
+    unsigned both = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
+    return both == epi_dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes) &&
            (!over || reduction_of(s, p, node, over) != EPI_REDUCE_NONE);
 }
 
@@ -500,14 +500,14 @@ static void list_operands(epi_placer *s, int node) {
 /* Lists what has to be stored so that a part for the node can hold the rest: the value that is taken apart
  * another way, if rows can make that by themselves; else its operands. */
 static void list_misfit(epi_placer *s, int node, int misfit) {
-    bool apart = misfit != node;
-    if (apart) {
+    bool own = misfit != node;
+    if (own) {
         find_cone(s, misfit);
-        apart = first_misfit(s, &s->parts[add_rows(s, misfit, NULL)]) == EPI_NO_NODE;
+        own = first_misfit(s, &s->parts[add_rows(s, misfit, NULL)]) == EPI_NO_NODE;
         s->part_count--;
         find_cone(s, node);
     }
-    if (apart)
+    if (own)
         s->pending.at[s->pending.count++] = misfit;
     else
         list_operands(s, misfit);
@@ -671,7 +671,7 @@ static bool makes_elements(epi_placer *s, epi_placer_part p, int node) {
     return false;
 }
 
-/* A reduction that would leave a product's tile: is it over all columns (or rows, which are the columns then)
+/* A cross-tile reduction of a product: is it over all columns (or rows, which are the columns then)
  * of a tile that can have all of them, and wanted there? Notes that the tile has them. */
 static bool keeps_full_row(epi_placer *s, epi_placer_part *p, int node, epi_reduction reduction) {
     const epi_node *n = &s->g->nodes[node];

@@ -99,9 +99,8 @@ typedef struct epi_slab_plan {
     int dim;
     int64_t rows; /* of a slab: a multiple of the grain */
     int64_t grain;
-    int aligned; /* slabs of tensors begin at a multiple of so many bytes */
-    bool
-        separate_sums; /* sums over slabs are added up by parts of their own: products cannot do it in place */
+    int aligned;        /* slabs of tensors begin at a multiple of so many bytes */
+    bool separate_sums; /* sums over slabs are added up by parts of their own: products cannot in place */
 } epi_slab_plan;
 epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
                          const epi_slab_plan *plan, epi_cut *out, epi_error *err);

@@ -1,12 +1,12 @@
 /* cut_spill.c: a product spills its tile to the rows behind it.
  *
  * Where a value of a product's tile needs a statistic of whole rows of it, as the gradient of a norm does,
- * rows follow the product: they load what it stored. Then the statistic need not leave the tile as partials
+ * rows follow the product: they load what it stored. Then the statistic need not be stored as partials
  * that a launch of its own folds. The rows have all of a row at hand, and what else is made of the tile and
  * of the tensors that both would load, sums down the rows and the normalised rows, they can make as well. So
- * the product's part stores one value of its tile, *hands it on*, and the rows make all that is made of that.
+ * the product's part stores one value of its tile, *spills it*, and the rows make all that is made of that.
  *
- * That value is the last one of the tile that every way from the product to what leaves it goes through. Each
+ * That value is the last one of the tile that every way from the product to its outputs goes through. Each
  * such product is tried: the program is placed again with it spilled, and that stays where it costs less.
  * In long programs they are tried all at once, so that the time grows with the program. */
 #include "pass/place/placer.h"

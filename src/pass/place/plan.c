@@ -310,7 +310,7 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
 /* ---- stages ---- */
 
 /* The operand of an `after` value that comes from a finished reduction; every such value has one. */
-static int late_operand(const planner *p, int node) {
+static int operand_after(const planner *p, int node) {
     for (int a = 0; a < 3; a++) {
         int arg = p->g->nodes[node].arg[a];
         if (arg != EPI_NO_NODE &&
@@ -320,7 +320,7 @@ static int late_operand(const planner *p, int node) {
     return EPI_NO_NODE;
 }
 
-/* A value that comes from a finished reduction has left the tile; one that also has rows and columns
+/* A value that comes from a finished reduction is made after the tile; one that also has rows and columns
  * would have to be in it. This is the one thing a gemm kernel cannot do. */
 static bool check_complete(planner *p, int node) {
     const epi_graph *g = p->g;
@@ -331,15 +331,15 @@ static bool check_complete(planner *p, int node) {
                 p->plan->placement[n->arg[a]].reduction <= EPI_REDUCE_LOCAL;
     if (!both)
         return true;
-    int late = late_operand(p, node), root = late; /* the reduction that is behind it */
+    int after = operand_after(p, node), root = after; /* the reduction that is behind it */
     while (root != EPI_NO_NODE && p->plan->placement[root].reduction <= EPI_REDUCE_LOCAL)
-        root = late_operand(p, root);
+        root = operand_after(p, root);
     if (root == EPI_NO_NODE)
         return epi_plan_refuse(p, "%s waits for no reduction", epi_node_label(g, node).text);
     bool rows = p->plan->placement[root].reduction == EPI_REDUCE_ROWS;
     return epi_plan_refuse(
         p, "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time",
-        epi_node_label(g, late).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
+        epi_node_label(g, after).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
 }
 
 bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const epi_axes *cols) {
@@ -485,9 +485,9 @@ static bool sort_others(planner *p) {
         if (depends[node] || plan->placement[node].moved)
             continue;
         const epi_axes *axes = &g->nodes[node].axes;
-        bool whole = epi_axes_count_in(axes, &plan->rows) == plan->rows.count &&
-                     epi_axes_count_in(axes, &plan->cols) == plan->cols.count;
-        if (whole && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF)
+        bool both = epi_axes_count_in(axes, &plan->rows) == plan->rows.count &&
+                    epi_axes_count_in(axes, &plan->cols) == plan->cols.count;
+        if (both && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF)
             epi_plan_mark_tile(p, node);
         else
             mark_before(p, node);
@@ -636,7 +636,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     out->fused = try_side(&p, row_arg, false);
     char reason[sizeof out->reason]; /* that of what was tried first */
     memcpy(reason, out->reason, sizeof reason);
-    for (int i = 1; i < 4 && !out->fused; i++) /* the other side, then both with whole rows */
+    for (int i = 1; i < 4 && !out->fused; i++) /* the other side, then both with full rows */
         out->fused = try_side(&p, i & 1 ? !row_arg : row_arg, i >= 2);
     if (!out->fused)
         memcpy(out->reason, reason, sizeof reason);

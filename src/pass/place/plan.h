@@ -7,14 +7,14 @@
  *     tile     on the tile while it is on chip
  *     after    passes over the short vectors that finished reductions are
  *
- * A reduction of a tile value over all columns or all rows *leaves* the tile as partials; one over
- * inner columns that a tile holds whole stays *local*. Where elements are made of a reduction over all
- * columns, as a softmax has it, those stay local too: the plan is then for tiles that have all columns.
+ * A reduction of a tile value over all columns or all rows is *cross-tile*: the tile stores partials. One
+ * over inner columns that a tile holds is *local*. Where elements are made of a reduction over all columns,
+ * as a softmax has it, those are local too: the plan is then for tiles that have all columns.
  *
  * A program without a product is walked over by rows: the tile is a whole row, the reductions over its
- * columns are local, those over all rows leave.
+ * columns are local, those over all rows are cross-tile.
  *
- * Attention is products of products: scores, which never leave the chip, and sums of values that they weigh.
+ * Attention is products of products: scores, which are never in memory, and sums of values that they weigh.
  * Its plan has child plans, see attention.h.
  */
 #ifndef EPI_PASS_PLAN_H

@@ -3,9 +3,9 @@
  * Its products fall into score products and value products (attention.c). Every other value is placed by what
  * it is made of:
  *     score products alone          an element of the score tile
- *     a reduction of such elements  leaves the score tile: one number per row
+ *     a reduction of such elements  cross-tile: one number per row
  *     a value product               on that product's tile of rows and columns
- *     what left alone               rows: on the tile of whatever takes it, the first by itself
+ *     what these alone make         rows: on the tile of whatever takes it, the first by itself
  *     none of these                 wherever it is used, or by passes before */
 #include <string.h>
 
@@ -15,7 +15,7 @@ typedef struct attention_planner {
     epi_planner kernel, score, out[2];
     epi_attention *a;
     bool *inner;        /* by node: an element of the score tile that is made of score products */
-    bool *left;         /* by node: made of what left the score tile */
+    bool *reduced;      /* by node: made of reductions of the score tile */
     signed char *value; /* by node: which value product it is made of, or -1 */
 } attention_planner;
 
@@ -70,7 +70,7 @@ static bool find_products(attention_planner *p, const epi_spec *spec) {
 
 /* ---- dependents ---- */
 
-/* A value that is made of a value product, or of what left the score tile. */
+/* A value that is made of a value product, or of a reduction of the score tile. */
 static bool place_output(attention_planner *p, int node) {
     const epi_graph *g = p->kernel.g;
     const epi_node *n = &g->nodes[node];
@@ -109,7 +109,7 @@ static bool place_reduction(attention_planner *p, int node) {
         return refuse(p, "%s is a reduction beside an online softmax", node);
     p->kernel.plan->placement[node].reduction = EPI_REDUCE_ROWS;
     p->score.plan->placement[node].reduction = EPI_REDUCE_ROWS;
-    p->left[node] = true;
+    p->reduced[node] = true;
     return true;
 }
 
@@ -119,7 +119,7 @@ static bool place_dependent(attention_planner *p, int node) {
     for (int k = 0; k < epi_node_operands(n); k++) {
         int arg = n->arg[k];
         of_scores |= p->inner[arg];
-        p->left[node] |= p->left[arg];
+        p->reduced[node] |= p->reduced[arg];
         if (p->value[arg] >= 0 && p->value[node] >= 0 && p->value[arg] != p->value[node])
             return refuse(p, "%s is made of both value products", node);
         if (p->value[arg] >= 0)
@@ -129,12 +129,12 @@ static bool place_dependent(attention_planner *p, int node) {
         return place_reduction(p, node);
     if (p->value[node] >= 0 && p->a->sums[p->value[node]].over == EPI_OVER_ROWS)
         return refuse(p, "%s is made of what is summed over the rows", node);
-    return (p->value[node] < 0 && !p->left[node]) || place_output(p, node);
+    return (p->value[node] < 0 && !p->reduced[node]) || place_output(p, node);
 }
 
-/* Is it complete only after the stream: what left the score tile, or what a value product's tile makes? */
-static bool is_late(const attention_planner *p, int node) {
-    return node != EPI_NO_NODE && (p->left[node] || p->value[node] >= 0);
+/* Is it complete only after the stream: reductions of the score tile, or what a value product's tile makes? */
+static bool is_after(const attention_planner *p, int node) {
+    return node != EPI_NO_NODE && (p->reduced[node] || p->value[node] >= 0);
 }
 
 /* Online, the exponential alone waits for what left; else no element does, and no operand of a product. */
@@ -145,7 +145,7 @@ static bool check_elements(attention_planner *p) {
     for (int i = 0; i < g->node_count; i++) {
         for (int k = 0; k < 3 && g->live[i] && (p->inner[i] || epi_attention_is_value(a, i)) && i != below;
              k++)
-            if (is_late(p, g->nodes[i].arg[k]))
+            if (is_after(p, g->nodes[i].arg[k]))
                 return refuse(p, "%s waits for a whole row of scores", i);
         epi_use_list uses = epi_graph_uses(g, i);
         for (int u = 0; u < uses.count && p->inner[i]; u++) {
@@ -196,7 +196,7 @@ static void place_operands(attention_planner *p, epi_planner *on, int node) {
     const epi_graph *g = p->kernel.g;
     for (int k = 0; k < epi_node_operands(&g->nodes[node]); k++) {
         int arg = g->nodes[node].arg[k];
-        if (p->inner[arg] || p->left[arg] || p->value[arg] >= 0)
+        if (p->inner[arg] || p->reduced[arg] || p->value[arg] >= 0)
             continue;
         if (g->nodes[node].op == EPI_OP_MATMUL)
             epi_plan_mark_before(g, on->plan->placement, p->kernel.pending, arg);
@@ -211,12 +211,12 @@ static void place_others(attention_planner *p) {
         if (p->inner[i])
             place_operands(p, &p->score, i);
         for (int v = 0; v < epi_attention_outs(p->a); v++)
-            if (p->out[v].plan->placement[i].tile && (p->value[i] >= 0 || p->left[i]))
+            if (p->out[v].plan->placement[i].tile && (p->value[i] >= 0 || p->reduced[i]))
                 place_operands(p, &p->out[v], i);
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
-        if (!p->inner[node] && !p->left[node] && p->value[node] < 0)
+        if (!p->inner[node] && !p->reduced[node] && p->value[node] < 0)
             epi_plan_mark_before(g, p->kernel.plan->placement, p->kernel.pending, node);
     }
 }
@@ -235,7 +235,7 @@ static bool check_shapes(attention_planner *p, const epi_plan *plan) {
     return true;
 }
 
-/* The whole's placement, of all children's. */
+/* The placement of the kernel, of all children's. */
 static void gather(attention_planner *p) {
     const epi_graph *g = p->kernel.g;
     for (int i = 0; i < g->node_count; i++) {
@@ -259,11 +259,11 @@ static bool find_mask(attention_planner *p) {
     const epi_graph *g = p->kernel.g;
     epi_attention *a = p->a;
     unsigned char *scratch = epi_arena_alloc(p->kernel.arena, (size_t)g->node_count + 1);
-    bool whole = false;
+    bool complete = false;
     if (!scratch)
         return false;
-    epi_attention_bound(g, a, p->inner, &whole, scratch);
-    if (!whole)
+    epi_attention_bound(g, a, p->inner, &complete, scratch);
+    if (!complete)
         return true;
     a->open_plan = epi_arena_alloc(p->kernel.arena, sizeof *a->open_plan);
     if (a->open_plan) {
@@ -303,10 +303,10 @@ bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     attention_planner p = {.kernel = {.arena = arena, .g = g, .plan = out},
                            .a = epi_arena_alloc(arena, sizeof *p.a),
                            .inner = epi_arena_alloc(arena, nodes),
-                           .left = epi_arena_alloc(arena, nodes),
+                           .reduced = epi_arena_alloc(arena, nodes),
                            .value = epi_arena_alloc(arena, nodes)};
     p.kernel.pending = epi_arena_alloc(arena, 2 * EPI_PLAN_PENDING(g) * sizeof *p.kernel.pending);
-    if (!p.a || !p.inner || !p.left || !p.value || !p.kernel.pending || !find_products(&p, spec))
+    if (!p.a || !p.inner || !p.reduced || !p.value || !p.kernel.pending || !find_products(&p, spec))
         return false;
     memset(p.value, -1, nodes);
     out->kind = EPI_KIND_ATTENTION;

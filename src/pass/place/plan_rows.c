@@ -2,7 +2,7 @@
  *
  * The axes of the longest tensor, those that count rows first where a row has statistics, are split in two:
  * the last few are the columns of a row, which is on chip as a whole, the others count the rows. A reduction
- * over all columns stays in the row, one over all rows leaves as partials. Another one is a pass: before the
+ * over all columns stays in the row, one over all rows is cross-tile. Another one is a pass: before the
  * rows where a long value needs it, else after them. Where all tensors are of one shape there is nothing to
  * tell rows apart: *flat*, one row that is cut anywhere. */
 #include <stdio.h>
@@ -152,7 +152,7 @@ static void mark_before(shaper *s, int node) {
     epi_plan_mark_before(s->g, s->plan->placement, s->pending, node);
 }
 
-/* How a reduction of a value that is in the row leaves it; NONE: it has to be a pass. */
+/* How a value that is in the row is reduced; NONE: it has to be a pass. */
 static epi_reduction reduction_of(const shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
@@ -190,22 +190,22 @@ static void keep_operand(shaper *s, int node) {
 static void sort_node(shaper *s, int i) {
     const epi_node *n = &s->g->nodes[i];
     epi_placement *stage = &s->plan->placement[i];
-    bool late = false, reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
+    bool after = false, reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
     for (int a = 0; a < epi_node_operands(n); a++) {
         const epi_placement *from = &s->plan->placement[n->arg[a]];
-        late |= !from->before && (from->after || from->reduction > EPI_REDUCE_LOCAL);
+        after |= !from->before && (from->after || from->reduction > EPI_REDUCE_LOCAL);
     }
     epi_op_class cls = epi_ops[n->op].cls;
     bool has_row = epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     bool in_row = cls == EPI_CLASS_RANDOM ? has_row : cls == EPI_CLASS_MOVE && takes_in_row(s, n);
-    if ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM) && !late && !in_row) { /* passes make these */
+    if ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM) && !after && !in_row) { /* passes make these */
         mark_before(s, i);
         return;
     }
-    epi_reduction reduction = reduces && !late ? reduction_of(s, n) : EPI_REDUCE_NONE;
+    epi_reduction reduction = reduces && !after ? reduction_of(s, n) : EPI_REDUCE_NONE;
     if (reduces && reduction != EPI_REDUCE_LOCAL && (s->needed[i] || stage->before)) {
         mark_before(s, i);
-    } else if (late || (reduces && reduction == EPI_REDUCE_NONE)) {
+    } else if (after || (reduces && reduction == EPI_REDUCE_NONE)) {
         stage->after = true;
         for (int a = 0; a < epi_node_operands(n); a++)
             keep_operand(s, n->arg[a]);

@@ -1,5 +1,5 @@
 /* reuse.c: sum(u*z, X) = sum(u*(r*z), X)/r where r*z is stored anyway, as an operand of a product or as a
- * result, and z is not. The stored value is marked as whole, so that no later walk looks inside it. */
+ * result, and z is not. The stored value is marked as opaque, so that no later walk looks inside it. */
 #include "pass/rewrite/algebra.h"
 
 /* A stored value that is another one times vectors. */
@@ -21,23 +21,23 @@ typedef struct search {
 static void note_stored(search *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_monomial f = epi_flat_monomial(s->facts, node);
-    int whole = -1;
+    int wide = -1;
     for (int i = 0; i < f.count; i++) {
         const epi_fact *fact = epi_fact_of(s->facts, f.at[i].node);
         if (s->g->nodes[f.at[i].node].axes.count == n->axes.count) {
-            if (whole >= 0 || f.at[i].power != 1)
+            if (wide >= 0 || f.at[i].power != 1)
                 return;
-            whole = i;
+            wide = i;
         } else if (!fact || !fact->divides) {
             return;
         }
     }
-    if (whole < 0 || f.number != 1 || f.count < 2)
+    if (wide < 0 || f.number != 1 || f.count < 2)
         return;
-    int of = f.at[whole].node;
+    int of = f.at[wide].node;
     if (of >= s->count || s->kept[of] || s->g->nodes[of].has_stored || s->of[of].node != EPI_NO_NODE)
         return;
-    f.at[whole] = f.at[--f.count];
+    f.at[wide] = f.at[--f.count];
     s->of[of] = (stored){node, f};
 }
 

@@ -1,5 +1,4 @@
-/* variance.h: a variance is one reduction where that lets it leave a product's tile, and several elsewhere.
- */
+/* variance.h: a variance of a product's tile is one cross-tile reduction; elsewhere it is several. */
 #ifndef EPI_PASS_VARIANCE_H
 #define EPI_PASS_VARIANCE_H
 

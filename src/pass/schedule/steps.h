@@ -8,11 +8,11 @@
 #include "ir/spec.h"
 #include "pass/place/plan.h"
 
-/* What a tile must leave behind. */
+/* What a tile must store. */
 typedef struct epi_root {
     int node;
-    int tensor; /* store it here, or at its home if -1; leaving reductions have no store; of an update its new
-                   elements are stored */
+    int tensor; /* store it here, or at its home if -1; cross-tile reductions have no store; of an update its
+                   new elements are stored */
 } epi_root;
 /* For a tensor: nowhere, the mainloop takes it up on chip (attention's scores and weights). */
 enum { EPI_ROOT_KEPT = -2 };

@@ -411,8 +411,8 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
 
 /* ---- what it loads ---- */
 
-/* Does the step leave the value at its home? */
-static bool leaves(const epi_steps *steps, const epi_step *s, int node) {
+/* Does the step store the value at its home? */
+static bool stores(const epi_steps *steps, const epi_step *s, int node) {
     const epi_home *home = &steps->homes[node];
     for (int i = 0; i < s->root_count; i++)
         if (s->roots[i].node == node && (s->roots[i].tensor == -1 || s->roots[i].tensor == home->tensor))
@@ -426,9 +426,9 @@ static bool is_there(const epi_steps *steps, const epi_step *step, int node) {
     if (g->nodes[node].op == EPI_OP_INPUT)
         return true;
     bool there = step->plan->kind == EPI_KIND_ATTENTION &&
-                 step->plan->placement[node].reduction > EPI_REDUCE_LOCAL && leaves(steps, step, node);
+                 step->plan->placement[node].reduction > EPI_REDUCE_LOCAL && stores(steps, step, node);
     for (const epi_step *s = steps->at; s < step && !there; s++)
-        there = leaves(steps, s, node);
+        there = stores(steps, s, node);
     return there && (steps->homes[node].tensor >= 0 || steps->homes[node].offset >= 0);
 }
 

@@ -63,8 +63,8 @@ typedef struct epi_tile_program {
     int phases;   /* rows: a row is walked over so often */
 } epi_tile_program;
 
-/* The reduction by this operation of the same value over the same columns, if both leave the tile; else
- * EPI_NO_NODE. A mean that leaves beside a variance needs no states of its own: the variance's have it. */
+/* The reduction by this operation of the same value over the same columns, if both are cross-tile; else
+ * EPI_NO_NODE. A mean beside a variance needs no states of its own: the variance's have it. */
 int epi_reduced_with(const epi_graph *g, const epi_placement *placement, int node, epi_op op);
 
 /* `most` is the widest tile there may be; groups of local reductions fit into it a whole number of times.
@@ -74,8 +74,8 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
                                  epi_error *err);
 
 /* Is all that the program loads in memory when the step begins: inputs, what earlier steps left at its home,
- * and of attention what leaves its own score tile? Else it is an internal error: it would read what nobody
- * wrote. */
+ * and of attention the reductions of its own score tile? Else it is an internal error: it would read what
+ * nobody wrote. */
 epi_status epi_tile_program_check(const epi_tile_program *t, const epi_steps *steps, const epi_step *step,
                                   epi_error *err);
 
@@ -92,8 +92,8 @@ static inline bool epi_instr_ends(const epi_instr *s) {
 static inline bool epi_value_is_full(const epi_tile_value *v) {
     return v->rows && v->scale != EPI_SCALE_NONE;
 }
-/* Does it leave partials of a reduction? */
-static inline bool epi_instr_leaves(const epi_instr *s) {
+/* Is it a cross-tile reduction, which stores partials? */
+static inline bool epi_instr_is_partial(const epi_instr *s) {
     return s->kind == EPI_INSTR_PARTIAL_ROWS || s->kind == EPI_INSTR_PARTIAL_COLS;
 }
 /* Marks in run[] (by step) the steps on elements that phase p has to take: its folds, partials and stores,
