@@ -90,6 +90,8 @@ static bool cancels(epi_facts *facts, int node) {
 bool epi_flat_multiply(epi_facts *facts, epi_monomial *f, const epi_monomial *by, int sign) {
     if (!epi_monomial_multiply(facts->g, f, by, sign))
         return false;
+    if (facts->strict)
+        return true;
     for (int i = 0; i < f->count; i++) {
         int other = epi_monomial_find(f, f->at[i].node, -f->at[i].power);
         if (other < 0 || !cancels(facts, f->at[i].node))
@@ -140,7 +142,7 @@ static epi_monomial flatten_mean(epi_facts *facts, int node) {
 /* How many operands it is a product of, if it is taken apart. */
 static int flat_operands(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
-    if (n->has_stored || (n->opaque && facts->free) || n->exact)
+    if (n->has_stored || (n->opaque && !facts->strict) || n->exact)
         return 0;
     return n->op == EPI_OP_NEG ? 1 : epi_op_has_factors(n->op) ? 2 : 0;
 }
@@ -160,7 +162,7 @@ static epi_monomial flatten(epi_facts *facts, int node) {
             !epi_flat_is_steep(facts->g, &f))
             return f;
     }
-    if (n->op == EPI_OP_MEAN && facts->free && !n->opaque && !n->has_stored)
+    if (n->op == EPI_OP_MEAN && !facts->strict && !n->opaque && !n->has_stored)
         return flatten_mean(facts, node);
     return epi_monomial_of(facts->g, node, 1);
 }
@@ -276,14 +278,14 @@ int epi_flat_terms(epi_facts *facts, int node, epi_monomial *terms) {
 }
 
 /* Equal terms as one; what comes to nothing is left out, as long as something stays. */
-static int merge_terms(epi_monomial *terms, int count, bool free) {
+static int merge_terms(epi_monomial *terms, int count) {
     for (int i = 0; i < count; i++) {
         for (int j = i + 1; j < count; j++)
             if (epi_monomials_match(&terms[i], &terms[j])) {
                 terms[i].number += terms[j].number;
                 terms[j--] = terms[--count];
             }
-        if (free && terms[i].number == 0 && count > 1)
+        if (terms[i].number == 0 && count > 1)
             terms[i--] = terms[--count];
     }
     return count;
@@ -291,8 +293,8 @@ static int merge_terms(epi_monomial *terms, int count, bool free) {
 
 epi_monomial epi_flat_add(epi_facts *facts, epi_monomial *terms, int count) {
     epi_graph *g = facts->g;
-    count = merge_terms(terms, count, facts->free);
-    if (facts->free && count == 1 && terms[0].number == 0)
+    count = merge_terms(terms, count);
+    if (count == 1 && terms[0].number == 0)
         return (epi_monomial){.number = 0};
     if (count == 1 || epi_graph_failed(g))
         return terms[0];

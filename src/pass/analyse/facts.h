@@ -27,7 +27,8 @@ typedef struct epi_facts {
     const int64_t *sizes;   /* by dim, rows at their nominal number; or NULL */
     bool no_delay;          /* nothing goes past a product */
     int delayed;            /* factors that went past one */
-    bool free;              /* x - x is 0, and a mean is a sum over a size */
+    bool strict; /* nothing is left out that is not the same for infinity and NaN, and factors stay in the
+                    order that they are written in; else x - x is 0, and a mean is a sum over a size */
     int count, capacity;
     epi_fact *at;      /* by node */
     epi_visits visits; /* of epi_reaches, with room for so many nodes: */

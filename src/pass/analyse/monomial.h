@@ -1,4 +1,4 @@
-/* monomial.h: a value as a number times powers of other values, which is how simplify.c sees it. */
+/* monomial.h: a value as a number times powers of other values, which is how the algebra sees it. */
 #ifndef EPI_PASS_MONOMIAL_H
 #define EPI_PASS_MONOMIAL_H
 
@@ -46,12 +46,8 @@ epi_monomial epi_monomial_having(const epi_graph *g, const epi_monomial *f, cons
 /* Are both joins of the same halves, and nothing else? Then their sum is a join of sums. */
 bool epi_monomials_join(const epi_graph *g, const epi_monomial *a, const epi_monomial *b);
 
-/* The monomial as nodes: factors of few axes are multiplied with each other first. */
+/* The form as nodes: factors of few axes are multiplied with each other first. */
 int epi_monomial_build(epi_graph *g, const epi_monomial *f);
 int epi_monomial_build_positive(epi_graph *g, const epi_monomial *f); /* without its sign */
-
-/* Its sum over these axes: factors that lack them go out of it, an axis that none has is a multiplication by
- * its size, and what stays is a product of two operands where it is one. */
-epi_monomial epi_monomial_sum(epi_graph *g, const epi_monomial *f, const epi_axes *along);
 
 #endif

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "pass/analyse/monomial.h"
+#include "pass/rewrite/normal.h"
 
 enum { MOST_TERMS = 32 };
 
@@ -30,6 +30,7 @@ typedef struct terms {
 typedef struct rewrite {
     const epi_graph *in;
     epi_graph *g;            /* new */
+    epi_facts facts;         /* of that */
     int first;               /* old nodes from here on are derived: the others stay as they are */
     int written;             /* and new ones from here on */
     epi_monomial *monomials; /* by old node, from `first` on */
@@ -353,7 +354,7 @@ static bool sum_terms(rewrite *r, const epi_node *n, epi_monomial *out) {
     if (t->count == all)
         return false;
     for (int i = 0; i < t->count && !epi_graph_failed(g); i++)
-        t->at[i] = epi_monomial_sum(g, &t->at[i], &n->over);
+        t->at[i] = epi_normal_sum(&r->facts, &t->at[i], &n->over);
     *out = t->at[0];
     if (t->count > 1) {
         *out = epi_monomial_of(g, build_sum(g, t, &sign), 1);
@@ -367,7 +368,7 @@ static epi_monomial summed(rewrite *r, const epi_node *n) {
     if (sum_terms(r, n, &all))
         return all;
     all = monomial_of(r, n->arg[0]);
-    return epi_monomial_sum(r->g, &all, &n->over);
+    return epi_normal_sum(&r->facts, &all, &n->over);
 }
 
 /* An operand that lets numbers and scalars go, which *out is multiplied by. */
@@ -539,7 +540,11 @@ static void rewrite_nodes(rewrite *r) {
 static int simplify(const epi_graph *in, int first, bool with_results, epi_graph *out) {
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)in->node_count + 1;
-    rewrite r = {.in = in, .g = out, .first = first, .with_results = with_results};
+    rewrite r = {.in = in,
+                 .g = out,
+                 .facts = {.g = out, .strict = true},
+                 .first = first,
+                 .with_results = with_results};
     r.monomials = epi_arena_alloc(arena, nodes * sizeof *r.monomials);
     r.value = epi_arena_alloc(arena, nodes * sizeof *r.value);
     r.terms = epi_arena_alloc(arena, sizeof *r.terms);

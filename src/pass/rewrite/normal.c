@@ -248,7 +248,7 @@ static bool take_out(epi_facts *facts, const written *origin, epi_monomial *insi
                      epi_axes *over) {
     epi_graph *g = facts->g;
     sides s;
-    if (split(facts, inside, over, origin, &s))
+    if (!facts->strict && split(facts, inside, over, origin, &s))
         for (int i = 0; i < outside->count; i++) {
             epi_monomial_factor v = outside->at[i];
             if (!g->nodes[v.node].axes.count || inside->count == EPI_MOST_FACTORS)
@@ -289,7 +289,7 @@ static int sum_inside(epi_facts *facts, const epi_monomial *inside, const epi_ax
                       const written *origin) {
     epi_graph *g = facts->g;
     const epi_node one = g->nodes[inside->at[0].node];
-    if (inside->count == 1 && inside->at[0].power == 1 && one.op == EPI_OP_SUM &&
+    if (!facts->strict && inside->count == 1 && inside->at[0].power == 1 && one.op == EPI_OP_SUM &&
         !one.has_stored) { /* a sum of a sum */
         epi_axes all = one.over;
         if (epi_axes_unite(&all, over))
@@ -309,7 +309,7 @@ static epi_monomial sum_of(epi_facts *facts, const epi_monomial *f, const epi_ax
     epi_graph *g = facts->g;
     epi_monomial outside, core, inside = epi_monomial_having(g, f, along, &outside);
     epi_axes over = *along;
-    if (f->number == 0 && facts->free)
+    if (f->number == 0 && !facts->strict)
         return (epi_monomial){.number = 0};
     bool ok = take_out(facts, origin, &inside, &outside, &over);
     if (ok && over.count) {
@@ -330,7 +330,7 @@ static epi_monomial sum_of(epi_facts *facts, const epi_monomial *f, const epi_ax
 }
 
 epi_monomial epi_normal_sum(epi_facts *facts, const epi_monomial *f, const epi_axes *over) {
-    return sum_of(facts, f, over, NULL, true);
+    return sum_of(facts, f, over, NULL, !facts->strict);
 }
 
 /* ---- one node ---- */
@@ -732,7 +732,6 @@ void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
     epi_arena *arena = out->arena;
     *facts = ask->known;
     facts->g = out;
-    facts->free = true;
     const epi_facts fresh = *facts;
     walk w = {.ask = ask, .in = in, .g = out, .facts = facts};
     w.memo = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *w.memo);
