@@ -441,6 +441,7 @@ static const test_case cases[] = {
     {"dropout", "dropout_add", "T=256,D=1024", LARGE},
     {"../tests/numbers", "scaled_dot", "F=34", TINY},
     {"../tests/numbers", "row_numbers", "T=37,D=72,V=9", TINY},
+    {"../tests/numbers", "positions", "M=70,N=400,K=24", TINY},
     {"../tests/down_rows", "own", "M=200,N=136,K=24", SWEEP},
     {"../tests/down_rows", "own", "M=65,N=40,K=8", TINY},
     {"../tests/down_rows", "coarse", "M=200,N=144,K=24", SWEEP},
