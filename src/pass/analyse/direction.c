@@ -31,7 +31,7 @@ bool epi_find_forward(const epi_graph *g, bool *forward) {
     }
     for (int i = 0; i < g->node_count; i++)
         forward[i] = !forward[i];
-    /* what no forward result needs is made again by the backward */
+    /* what no forward result needs is recomputed by the backward */
     for (int i = g->node_count - 1; i >= 0; i--) {
         epi_use_list uses = epi_graph_uses(g, i);
         bool needed = false;

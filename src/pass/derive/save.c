@@ -1,7 +1,7 @@
 /* save.c: what a backward program gets from the forward and what it makes again.
  *
  * Both are put into one graph, where equal values are one node. What the backward wants of the forward can be
- * read, or made again from what it is made of; of all ways the one that moves the fewest bytes is a smallest
+ * read, or recomputed from what it is made of; of all ways the one that moves the fewest bytes is a smallest
  * vertex cut. There the graph is taken apart. */
 #include "pass/derive/save.h"
 
@@ -29,14 +29,14 @@ typedef struct split {
     bool *wide;      /* by node: made, one by one, of the elements of an input that may have more digits than
                         the storage type: of a type that the text says, but for bf16 */
     bool *statistic; /* by node: what reductions give, and what is made of that alone */
-    bool *scores;    /* by node: attention makes it on its score tiles: it is made again */
+    bool *scores;    /* by node: attention makes it on its score tiles: it is recomputed */
     bool *passed;    /* by node: a pass over memory makes it for a product, in the forward and again in the
                         backward */
     bool *asks;      /* by node: it compares a value with its own extreme, so it is saved */
-    bool *far;       /* by node: to make it again would load more than to save it moves */
+    bool *far;       /* by node: to recompute it would load more than to save it moves */
     int longest;     /* how many axes a value of the program has at most */
-    bool lean;       /* memory comes first: what can be made again is */
-    bool *looked;    /* by node: the backward may read it, or make it again */
+    bool lean;       /* memory comes first: what can be recomputed is */
+    bool *looked;    /* by node: the backward may read it, or recompute it */
     bool *saved;     /* by node: the backward reads it: an input, a result or a saved value */
 } split;
 
@@ -208,7 +208,7 @@ static double price(const split *s, int node) {
     double bytes = bytes_of(s, node);
     if (n->op == EPI_OP_INPUT || is_result(s, node))
         return bytes;
-    if (s->asks[node]) /* it cannot be made again */
+    if (s->asks[node]) /* it cannot be recomputed */
         return 2 * bytes;
     if (n->saving != EPI_SAVE_OPEN)
         return n->saving == EPI_SAVE_KEEP ? 0 : INFINITY;
@@ -227,7 +227,7 @@ static double price(const split *s, int node) {
 
 /* ---- what is far from what it is made of ---- */
 
-/* Values in memory that one is made again from, one for each depth; those that are less than half as large
+/* Values in memory that one is recomputed from, one for each depth; those that are less than half as large
  * are nothing beside it. The depth counts products and reductions that a value is made by, one after the
  * other. */
 enum { MOST_SOURCES = 2 };
@@ -244,7 +244,7 @@ static void add_source(const split *s, const sources *all, int node, int source,
         of->at[of->count++] = source;
 }
 
-/* What would be made again from values of more than two depths is saved, unless it is short. To store and to
+/* What would be recomputed from values of more than two depths is saved, unless it is short. To store and to
  * load it moves no more than to load them, and each part of the backward that wants it would: values of one
  * depth meet in a gradient anyway, others do not. Else a sum that every layer adds a norm to would be made
  * again from all layers before it, and the bytes that a backward moves would grow with the square of its
@@ -269,7 +269,7 @@ static void find_far(split *s) {
     }
 }
 
-/* Marks what the backward reads of the forward, and what that can be made again from. */
+/* Marks what the backward reads of the forward, and what that can be recomputed from. */
 static void find_wanted(split *s, bool *wanted) {
     const epi_graph *g = &s->g;
     for (int t = g->input_count + s->results; t < g->tensor_count; t++)
@@ -287,7 +287,7 @@ static void find_wanted(split *s, bool *wanted) {
     }
 }
 
-/* What attention makes on its score tiles: as large as it is, it is made again from what is much smaller. */
+/* What attention makes on its score tiles: as large as it is, it is recomputed from what is much smaller. */
 static bool find_scores(split *s) {
     epi_attentions found;
     if (!epi_attentions_find(s->g.arena, &(epi_spec){.graph = &s->g}, NULL, NULL, &found))
@@ -415,7 +415,7 @@ static bool choose(split *s) {
             epi_flow_add(&f, epi_flow_leaves(i), EPI_FLOW_SINK, INFINITY);
         if (!can_remake(s, i))
             epi_flow_add(&f, EPI_FLOW_SOURCE, epi_flow_enters(i), INFINITY);
-        else if (s->passed[i]) /* made again, it is written and read */
+        else if (s->passed[i]) /* recomputed, it is written and read */
             epi_flow_add(&f, EPI_FLOW_SOURCE, epi_flow_enters(i), 2 * bytes_of(s, i));
         for (int a = 0; a < 3 && can_remake(s, i); a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE && s->looked[g->nodes[i].arg[a]])

@@ -8,9 +8,9 @@
  * results, and gives what the second needs of its values. The second takes those of the program's inputs and
  * results that it needs, what was saved, and the cotangents, and gives the gradients.
  *
- * Products and reductions are not made again, but for scores, unless the text says again(x) of them; of all
+ * Products and reductions are not recomputed, but for scores, unless the text says again(x) of them; of all
  * ways to have what is wanted the one that moves the fewest bytes is taken. What the text says keep(x) of
- * costs nothing. Where `lean`, memory comes first: what the forward stores for itself alone is made again,
+ * costs nothing. Where `lean`, memory comes first: what the forward stores for itself alone is recomputed,
  * too. The arenas of both are set; an error is in forward->error. */
 void epi_save(const epi_graph *program, const epi_graph *gradient, bool lean, epi_graph *forward,
               epi_graph *backward);

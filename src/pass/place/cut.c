@@ -9,7 +9,7 @@
  *    An unplaced value that must exist in memory (an operand, an output, what a reduction reads) joins a later
  *    part that has its shape, or becomes a rows part, whichever costs less (cost.h).
  * 2. What each part loads from earlier ones is a smallest vertex cut (cut_loads.c): the values of fewest
- *    bytes are stored, the others are made again.
+ *    bytes are stored, the others are recomputed.
  * 3. Each part is written down as a graph (cut_parts.c).
  *
  * Sets of axes are sets of dims here, as bits: one for each row axis and each column axis of the part that is
@@ -513,7 +513,7 @@ static void list_misfit(epi_placer *s, int node, int misfit) {
         list_operands(s, misfit);
 }
 
-/* Is it a number for each row, which maps make of inputs? Then whoever uses it makes it again, so that nobody
+/* Is it a number for each row, which maps make of inputs? Then whoever uses it recomputes it, so that nobody
  * waits for the part that was the first to. Its operands were asked before. */
 static bool stays_unplaced(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
@@ -795,7 +795,7 @@ static void place_move(epi_placer *s, int node) {
 }
 
 /* Is the value a random number of which nothing but elements of attention's scores are made, by maps? Then
- * every attention makes it again, as it does them. */
+ * every attention recomputes it, as it does them. */
 static bool is_of_scores(epi_placer *s, int node) {
     epi_visits_begin(&s->visits, node);
     for (int i; epi_visits_next(&s->visits, &i);) {

@@ -1,6 +1,6 @@
 /* cut_loads.c: what each part loads, as a smallest vertex cut.
  *
- * A part needs some values that are made elsewhere. Each of them can be loaded, or made again from what it is
+ * A part needs some values that are made elsewhere. Each of them can be loaded, or recomputed from what it is
  * made of, as long as that is a map and has the shape of the part's tile. Of all ways the one that moves the
  * fewest bytes is a smallest vertex cut between what lies in memory and what the part needs: a value that is
  * stored already, or is an input, costs its bytes; one that would have to be stored for it costs them twice;
@@ -29,9 +29,9 @@ typedef struct chooser {
     epi_node_list values; /* that the part may load or make again, in the order of nodes */
     int *place;           /* by node: its place among them */
     bool *wanted;         /* by place: the part itself uses it */
-    bool *remade;         /* by place: it can be made again */
+    bool *recomputable;   /* by place: it can be recomputed */
     int *behind;          /* by place: stored values on the way from the part to it, at least */
-    int *work;            /* by place: operations that are made again on the longest way to it */
+    int *work;            /* by place: operations that are recomputed on the longest way to it */
     epi_flow f;
 } chooser;
 
@@ -116,7 +116,7 @@ static void find_values(chooser *c, int q) {
         int work = c->work[c->place[node]] + (epi_ops[s->g->nodes[node].op].expensive ? EXPENSIVE : 1);
         bool near = behind <= MOST_BEHIND && work <= MOST_WORK;
         bool opens = (near || isinf(price(c, q, node))) && !part.alone && can_remake(s, &part, node);
-        c->remade[c->place[node]] = opens;
+        c->recomputable[c->place[node]] = opens;
         for (int a = 0; a < 3 && opens; a++)
             offer(c, q, s->g->nodes[node].arg[a], false, behind, work, &heap);
     }
@@ -204,7 +204,7 @@ static bool choose(chooser *c, int q) {
         epi_flow_add(f, epi_flow_enters(i), epi_flow_leaves(i), price(c, q, node));
         if (c->wanted[i])
             epi_flow_add(f, epi_flow_leaves(i), EPI_FLOW_SINK, INFINITY);
-        if (!c->remade[i]) {
+        if (!c->recomputable[i]) {
             epi_flow_add(f, EPI_FLOW_SOURCE, epi_flow_enters(i), INFINITY);
             continue;
         }
@@ -286,7 +286,7 @@ static bool make_room(chooser *c) {
     c->values.at = epi_arena_alloc(c->arena, nodes * sizeof *c->values.at);
     c->place = epi_arena_alloc(c->arena, nodes * sizeof *c->place);
     c->wanted = epi_arena_alloc(c->arena, nodes);
-    c->remade = epi_arena_alloc(c->arena, nodes);
+    c->recomputable = epi_arena_alloc(c->arena, nodes);
     c->behind = epi_arena_alloc(c->arena, nodes * sizeof *c->behind);
     c->work = epi_arena_alloc(c->arena, nodes * sizeof *c->work);
     c->f.edges = epi_arena_alloc(c->arena, 2 * 5 * nodes * sizeof *c->f.edges);

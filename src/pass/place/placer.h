@@ -12,7 +12,7 @@ typedef enum epi_cut_placement_kind {
     EPI_PLACED_AFTER, /* of the part's finished reductions */
     EPI_UNPLACED,     /* after the part, wherever it is used */
     EPI_PLACED_VIEW,  /* a value that the part stores, with another name of an axis */
-    EPI_PLACED_SCORE, /* on the score tiles of attention parts, made again by each of them */
+    EPI_PLACED_SCORE, /* on the score tiles of attention parts, recomputed by each of them */
 } epi_cut_placement_kind;
 
 typedef struct epi_cut_placement {
@@ -81,7 +81,7 @@ typedef struct epi_placer {
 } epi_placer;
 
 /* Reductions in a row that wait for each other, at most: each is a walk over the row, in which all that comes
- * before it is made again unless it is kept. */
+ * before it is recomputed unless it is kept. */
 enum { EPI_MOST_FOLDS = 16 };
 
 /* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */

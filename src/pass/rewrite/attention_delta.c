@@ -6,7 +6,7 @@
  *     sum(p*dp, R)  ->  sum(d*o, E)    with o = sum(p*v, R)
  *
  * where dp may have factors that belong to p (dropout: dp*m, where(m, dp, 0)), and o is attention's result,
- * or would be: a forward that is made again reads keys and values once, and gives the softmax's statistics as
+ * or would be: a forward that is recomputed reads keys and values once, and gives the softmax's statistics as
  * well, which the gradients' kernels wait for. Where forward and backward are two programs, save.c has done
  * this. */
 #include "pass/analyse/monomial.h"

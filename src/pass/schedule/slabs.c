@@ -6,7 +6,7 @@
  * gradient of a weight is, is added up in f32 slab after slab, and what is made of it comes after the loop.
  *
  * A part that needs such a sum cannot be in the loop that makes it, so there may be several loops. A long
- * value that an earlier loop has is made again in the later one: only vectors are kept whole. */
+ * value that an earlier loop has is recomputed in the later one: only vectors are kept whole. */
 #include "pass/schedule/slabs.h"
 
 #include <stdio.h>
@@ -97,7 +97,7 @@ static int add_value(epi_slab_maker *m, const epi_axes *axes, epi_dtype type, in
 static epi_part_tensor place_of(const epi_slab_maker *m, epi_part_tensor at) {
     if (at.tensor >= 0)
         return at;
-    return (epi_part_tensor){-1, m->again[at.value] >= 0 ? m->again[at.value] : m->value[at.value]};
+    return (epi_part_tensor){-1, m->recomputed[at.value] >= 0 ? m->recomputed[at.value] : m->value[at.value]};
 }
 
 static void add_inputs(writing *w) {
@@ -303,7 +303,7 @@ static epi_status write_end(epi_slab_maker *m, int part, const epi_part_tensor *
 
 /* Marks the values that parts of the loop load, that go by slabs and were made before it: they are made
  * again, and so is what those are made of. Parts come behind what they load. */
-static void mark_again(const epi_slab_maker *m, int loop, bool *marked) {
+static void mark_recomputed(const epi_slab_maker *m, int loop, bool *marked) {
     int part = loop;
     while (part + 1 < m->from->part_count && m->loop[part + 1] == loop)
         part++;
@@ -321,19 +321,19 @@ static void mark_again(const epi_slab_maker *m, int loop, bool *marked) {
 }
 
 /* A part with some of its outputs: outside loops without those that go by slabs, which whoever needs them
- * makes again; in a loop with those that are to be made again. */
-static epi_status write_some(epi_slab_maker *m, int part, const bool *again, epi_error *err) {
+ * makes again; in a loop with those that are to be recomputed. */
+static epi_status write_some(epi_slab_maker *m, int part, const bool *recomputes, epi_error *err) {
     const epi_part *p = &m->from->parts[part];
     const epi_graph *g = &p->graph;
     writing w;
-    int *number = again ? m->again : m->value, wanted = 0;
+    int *number = recomputes ? m->recomputed : m->value, wanted = 0;
     bool *stored = epi_arena_alloc(m->arena, (size_t)g->tensor_count + 1);
     if (!stored || !begin(&w, m, p))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    w.whole = !again;
+    w.whole = !recomputes;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int value = p->tensors[t].tensor < 0 ? p->tensors[t].value : -1;
-        stored[t] = again ? value >= 0 && again[value] : value < 0 || !m->slab[value];
+        stored[t] = recomputes ? value >= 0 && recomputes[value] : value < 0 || !m->slab[value];
         w.x.needed[g->tensors[t].node] |= stored[t];
         wanted += stored[t];
     }
@@ -344,19 +344,19 @@ static epi_status write_some(epi_slab_maker *m, int part, const bool *again, epi
     add_nodes(&w, NULL);
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (stored[t])
-            store(&w, t, again != NULL, number);
-    return end(&w, again != NULL, err);
+            store(&w, t, recomputes != NULL, number);
+    return end(&w, recomputes != NULL, err);
 }
 
 /* At the begin of a loop: parts that make values of earlier loops again. */
-static epi_status write_again(epi_slab_maker *m, int loop, epi_error *err) {
+static epi_status write_recomputed(epi_slab_maker *m, int loop, epi_error *err) {
     int values = m->from->value_count;
     bool *marked = epi_arena_alloc(m->arena, (size_t)values + 1);
     if (!marked)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int v = 0; v < values; v++)
-        m->again[v] = -1;
-    mark_again(m, loop, marked);
+        m->recomputed[v] = -1;
+    mark_recomputed(m, loop, marked);
     epi_status status = EPI_OK;
     for (int q = 0; q < loop && status == EPI_OK; q++)
         status = write_some(m, q, marked, err);
@@ -365,7 +365,7 @@ static epi_status write_again(epi_slab_maker *m, int loop, epi_error *err) {
 
 static epi_status write_loop(epi_slab_maker *m, int loop, int *past, epi_error *err) {
     int first = m->to->part_count;
-    epi_status status = write_again(m, loop, err);
+    epi_status status = write_recomputed(m, loop, err);
     epi_part_tensor **at =
         epi_arena_alloc(m->arena, ((size_t)m->from->part_count + 1) * sizeof(epi_part_tensor *));
     if (!at)
@@ -378,7 +378,7 @@ static epi_status write_loop(epi_slab_maker *m, int loop, int *past, epi_error *
     }
     m->to->loops[m->to->loop_count++] = (epi_loop){first, m->to->part_count - 1};
     for (int v = 0; v < m->from->value_count; v++)
-        m->again[v] = -1;
+        m->recomputed[v] = -1;
     for (int q = loop; q < *past && status == EPI_OK; q++)
         status = write_end(m, q, at[q], err);
     return status;
@@ -391,9 +391,9 @@ static bool give_room(epi_slab_maker *m) {
     m->summed = epi_arena_alloc(m->arena, (parts + 1) * sizeof(bool *));
     m->slab = epi_arena_alloc(m->arena, values + 1);
     m->value = epi_arena_alloc(m->arena, (values + 1) * sizeof *m->value);
-    m->again = epi_arena_alloc(m->arena, (values + 1) * sizeof *m->again);
+    m->recomputed = epi_arena_alloc(m->arena, (values + 1) * sizeof *m->recomputed);
     for (size_t v = 0; v < values && !m->arena->failed; v++)
-        m->value[v] = m->again[v] = -1;
+        m->value[v] = m->recomputed[v] = -1;
     return !m->arena->failed;
 }
 

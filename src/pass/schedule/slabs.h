@@ -18,7 +18,7 @@ typedef struct epi_slab_maker {
     bool **summed;      /* likewise, by node: a sum over the axis, or made of one */
     bool *slab;         /* by value of `from`: no more than a slab of it is stored */
     int *value;         /* likewise: its number in `to`, or -1 */
-    int *again;         /* likewise, in the loop that is being written: of what is made again in it, or -1 */
+    int *recomputed;    /* likewise, in the loop that is being written: of what is recomputed in it, or -1 */
 } epi_slab_maker;
 
 /* Fills in can, loop, summed and slab. False: there is no loop, or no memory. */
