@@ -11,6 +11,7 @@
 
 #include "ir/verify.h"
 #include "pass/analyse/cost.h"
+#include "pass/rewrite/attention_form.h"
 #include "pass/rewrite/narrow.h"
 #include "pass/rewrite/once.h"
 #include "pass/rewrite/prepare.h"

@@ -242,23 +242,25 @@ bool epi_attention_is_guarded(const epi_graph *g, int node, int top) {
             (none->arg[1] == top && epi_is_constant(g, none->arg[0], (double)-INFINITY)));
 }
 
-/* A weight that is a product of an element of scores and of one that is not: which operand is the first; else
- * -1. */
-static int find_factor(const epi_graph *g, const epi_node *n, const bool *inner) {
-    for (int side = 0; side < 2 && n->op == EPI_OP_MUL; side++)
-        if (inner[n->arg[side]] && !inner[n->arg[!side]] && is_element(g, n->arg[!side], &n->axes))
-            return side;
-    return -1;
+int epi_attention_factor(const epi_graph *g, int node, const bool *inner, int *factor) {
+    const epi_node *n = &g->nodes[node];
+    bool chosen = epi_choice_of(g, node) == 1;
+    if (!chosen && !epi_op_has_factors(n->op))
+        return -1;
+    int rest = chosen || (n->op == EPI_OP_MUL && !inner[n->arg[0]]) ? 1 : 0;
+    *factor = n->arg[!rest];
+    return inner[n->arg[rest]] && !inner[*factor] ? rest : -1;
 }
 
 /* Is the weight exp(s - max(s, stream)), or that times a factor that no score is in? */
 static void find_online(const epi_graph *g, epi_attention *a, const bool *inner) {
     a->score = a->row_max = a->shift = a->denominator = a->factor = EPI_NO_NODE;
-    a->numerator = a->sums[0].weight;
-    int side = find_factor(g, &g->nodes[a->sums[0].weight], inner), factor = EPI_NO_NODE;
-    if (side >= 0) {
-        a->numerator = g->nodes[a->sums[0].weight].arg[side];
-        factor = g->nodes[a->sums[0].weight].arg[!side];
+    int weight = a->numerator = a->sums[0].weight;
+    int factor = EPI_NO_NODE, by;
+    int rest = g->nodes[weight].op == EPI_OP_MUL ? epi_attention_factor(g, weight, inner, &by) : -1;
+    if (rest >= 0 && is_element(g, by, &g->nodes[weight].axes)) {
+        a->numerator = g->nodes[weight].arg[rest];
+        factor = by;
     }
     const epi_node *e = &g->nodes[a->numerator], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
     if (!c || c->op != EPI_OP_SUB)

@@ -116,6 +116,9 @@ int epi_attention_operand(const epi_graph *g, const epi_attention *a, int produc
 /* Is it a stream operand that is a gather from an input, by an input that has the first axes of the stream: a
  * table of pages? Then keys (or values) of neighbouring positions lie together, page by page. */
 bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node);
+/* Of an element x*m, x/m or where(m, x, 0), where x is made of scores and m is not: which operand x is, else
+ * -1; *factor is m. */
+int epi_attention_factor(const epi_graph *g, int node, const bool *inner, int *factor);
 /* Is it 0 where top is -inf, and top elsewhere? */
 bool epi_attention_is_guarded(const epi_graph *g, int node, int top);
 /* Is it one of the value products? */

@@ -73,11 +73,6 @@ typedef struct epi_cut {
  * cut. */
 bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, const epi_plan *plan);
 
-/* attention_form.c: brings softmax in attention into the form that its mainloop has, where the backend may do
- * it: spec->graph is another one then, with the same tensors. */
-epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
-                              epi_error *err);
-
 /* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes,
  * which count at a nominal size. */
 epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,

@@ -112,9 +112,6 @@ bool epi_placer_find_attention(epi_arena *arena, epi_placer *s);
 bool epi_placer_agree_attention(epi_arena *arena, epi_placer *s);
 bool epi_placer_attention_ready(const epi_placer *s, const epi_placer_attention *a);
 void epi_placer_place_attention(epi_placer *s, epi_placer_attention *a, int part);
-/* attention_delta.c: takes sums of weights times their gradients from attention's result. */
-epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
-                                epi_error *err);
 /* cut_loads.c: by part, in the order of nodes: what it makes on its tile and after it, and what it loads; the
  * rest it makes again. */
 typedef struct epi_part_values {

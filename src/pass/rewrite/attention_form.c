@@ -21,8 +21,9 @@
  *
  * In the first two x is an element that gradients are made of. In the last one sum(w*z, S) is a value product
  * of the same weights and this is none: keys that all heads share, beside others. */
+#include "pass/rewrite/attention_form.h"
+
 #include "pass/analyse/monomial.h"
-#include "pass/place/placer.h"
 
 enum { MOST = 8, DEEP = 8 }; /* factors and differences of a weight; steps from a difference to a maximum */
 
@@ -39,16 +40,21 @@ typedef struct weight {
     bool found;
 } weight;
 
+/* What becomes of a node. */
+typedef struct formed {
+    weight weight;    /* of a value product that is to be brought into the form */
+    int product;      /* a value product that has it for its score, or EPI_NO_NODE */
+    int first;        /* a sum that takes this value product's stream first, or EPI_NO_NODE; */
+    signed char side; /* and which factor of what it sums is a sum itself, or -1 */
+    epi_axes outer;   /* of a product the axes that are summed over behind the others */
+    bool is_value;    /* it is a value product */
+} formed;
+
 typedef struct former {
     const epi_graph *in;
     epi_graph *g;
-    int *value;        /* by node of the graph that comes in: what it is now */
-    weight *weights;   /* by node: of a value product that is to be brought into the form */
-    int *product;      /* by node: a value product that has it for its score, or EPI_NO_NODE */
-    int *first;        /* by node: a sum that takes this value product's stream first, or EPI_NO_NODE; */
-    epi_axes *outer;   /* by node: of a product the axes that are summed over behind the others */
-    bool *is_value;    /* by node: it is a value product */
-    signed char *side; /* and which factor of what it sums is a sum itself, or -1 */
+    const int *value; /* by node of the graph that comes in: what it is now */
+    formed *of;       /* by node */
 } former;
 
 static bool is_row(const epi_graph *g, int node, const epi_axes *stream) {
@@ -85,13 +91,11 @@ static bool knows_row(const epi_graph *g, int node, int score, const epi_axes *s
  * or EPI_NO_NODE. */
 static int take_kept(const epi_graph *g, int node, const bool *inner, weight *w) {
     const epi_node *n = &g->nodes[node];
-    bool chosen = epi_choice_of(g, node) == 1 && inner[n->arg[1]];
-    int rest = chosen ? 1 : n->op == EPI_OP_MUL && inner[n->arg[0]] ? 0 : n->op == EPI_OP_MUL ? 1 : -1;
-    int kept = rest < 0 ? EPI_NO_NODE : n->arg[chosen ? 0 : !rest];
-    if (kept == EPI_NO_NODE || w->kept_count == MOST || !inner[n->arg[rest]] || inner[kept] ||
-        epi_ops[g->nodes[kept].op].cls != EPI_CLASS_MAP || !epi_axes_same_set(&g->nodes[kept].axes, &n->axes))
+    int kept, rest = n->op == EPI_OP_DIV ? -1 : epi_attention_factor(g, node, inner, &kept);
+    if (rest < 0 || w->kept_count == MOST || epi_ops[g->nodes[kept].op].cls != EPI_CLASS_MAP ||
+        !epi_axes_same_set(&g->nodes[kept].axes, &n->axes))
         return EPI_NO_NODE;
-    w->chosen[w->kept_count] = chosen;
+    w->chosen[w->kept_count] = n->op == EPI_OP_WHERE;
     w->kept[w->kept_count++] = kept;
     return n->arg[rest];
 }
@@ -195,7 +199,7 @@ static int keep_some(former *f, const weight *w, int e) {
 /* The product, or the sum, of the exponential alone, then what was taken off its weight. */
 static int make_product(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
-    const weight *w = &f->weights[node];
+    const weight *w = &f->of[node].weight;
     int score = f->value[w->score];
     int shift = w->shift >= 0 ? f->value[w->rows[w->shift]] : epi_graph_shift(f->g, score, &n->over);
     int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
@@ -246,8 +250,8 @@ static int make_logsumexp(former *f, const epi_node *n) {
 /* A sum over more than the stream: over that first. */
 static int make_sums(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
-    const epi_axes *stream = &f->in->nodes[f->first[node]].over;
-    int side = f->side[node], value = f->value[n->arg[0]];
+    const epi_axes *stream = &f->in->nodes[f->of[node].first].over;
+    int side = f->of[node].side, value = f->value[n->arg[0]];
     epi_axes all = all_summed(f->in, node, side), rest = epi_axes_without(&all, stream);
     if (side >= 0) {
         const epi_node *times = &f->in->nodes[n->arg[0]];
@@ -262,29 +266,32 @@ static int make_sums(former *f, int node) {
 /* A product that has some of its axes summed over behind it. */
 static int make_outer(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
-    epi_axes first = epi_axes_without(&n->over, &f->outer[node]);
+    epi_axes first = epi_axes_without(&n->over, &f->of[node].outer);
     int value = epi_graph_contract(f->g, f->value[n->arg[0]], f->value[n->arg[1]], &first);
-    return named(f, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->outer[node]), n);
+    return named(f, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->of[node].outer), n);
 }
 
-static int write_node(former *f, int node) {
+static int write_node(epi_rewrite *r, int node) {
+    former *f = r->ctx;
     const epi_node *n = &f->in->nodes[node];
-    int of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->product[n->arg[0]] : EPI_NO_NODE;
-    f->g->place = n->place;
-    if (f->weights[node].found)
+    int of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->of[n->arg[0]].product : EPI_NO_NODE;
+    f->g = r->g;
+    f->value = r->fresh;
+    if (f->of[node].weight.found)
         return make_product(f, node);
     if (n->op == EPI_OP_LOGSUMEXP && of != EPI_NO_NODE && epi_axes_same_set(&n->over, &f->in->nodes[of].over))
         return make_logsumexp(f, n);
-    if (f->outer[node].count)
+    if (f->of[node].outer.count)
         return make_outer(f, node);
-    if (f->first[node] != EPI_NO_NODE)
+    if (f->of[node].first != EPI_NO_NODE)
         return make_sums(f, node);
     const epi_node *top = n->op == EPI_OP_WHERE && epi_attention_is_guarded(f->in, node, n->arg[2])
                               ? &f->in->nodes[n->arg[2]]
                               : NULL;
-    if (top && top->op == EPI_OP_RMAX && f->product[top->arg[0]] != EPI_NO_NODE) /* one, whoever wrote it */
+    if (top && top->op == EPI_OP_RMAX &&
+        f->of[top->arg[0]].product != EPI_NO_NODE) /* one, whoever wrote it */
         return epi_graph_value(f->g, epi_graph_shift(f->g, f->value[top->arg[0]], &top->over));
-    return epi_graph_copy(f->g, n, f->value);
+    return EPI_NO_NODE;
 }
 
 /* ---- the whole ---- */
@@ -296,15 +303,15 @@ static bool find_sums(former *f, int product, int weight, const bool *inner) {
     bool any = false;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        if (!g->live[i] || n->op != EPI_OP_SUM || f->first[i] != EPI_NO_NODE)
+        if (!g->live[i] || n->op != EPI_OP_SUM || f->of[i].first != EPI_NO_NODE)
             continue;
         int side = inner_sum(g, i, full, inner);
         epi_axes all = all_summed(g, i, side);
         if ((side < 0 && !is_near_scores(g, n->arg[0], full, inner, 0)) || all.count <= stream->count ||
             !epi_axes_include(&all, stream))
             continue;
-        f->first[i] = product;
-        f->side[i] = (signed char)side;
+        f->of[i].first = product;
+        f->of[i].side = (signed char)side;
         any = true;
     }
     return any;
@@ -314,12 +321,12 @@ static bool find_sums(former *f, int product, int weight, const bool *inner) {
 static void find_outer(former *f, int product, const epi_attention *a) {
     const epi_graph *g = f->in;
     epi_use_list uses = epi_graph_uses(g, a->sums[0].weight);
-    f->is_value[product] = true;
+    f->of[product].is_value = true;
     for (int u = 0; u < uses.count; u++) {
         const epi_node *n = uses.at[u].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[u].node];
         if (n && n->op == EPI_OP_MATMUL && n->over.count > a->stream.count &&
             epi_axes_include(&n->over, &a->stream))
-            f->outer[uses.at[u].node] = epi_axes_without(&n->over, &a->stream);
+            f->of[uses.at[u].node].outer = epi_axes_without(&n->over, &a->stream);
     }
 }
 
@@ -328,11 +335,11 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_attentions *
     const epi_graph *g = f->in;
     bool any = false;
     for (int i = 0; i < g->node_count; i++)
-        f->product[i] = f->first[i] = EPI_NO_NODE;
+        f->of[i].product = f->of[i].first = EPI_NO_NODE;
     for (int k = 0; k < found->count; k++) {
         const epi_attention *a = &found->at[k];
         int product = a->sums[0].product, of = a->sums[0].weight;
-        weight *w = &f->weights[product];
+        weight *w = &f->of[product].weight;
         if (!epi_axes_size(&a->stream, spec->sizes))
             continue; /* of no keys at all a sum is 0, whatever it is divided by afterwards */
         for (int i = 0; i < a->inner.count; i++)
@@ -341,63 +348,53 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_attentions *
         w->found = split_weight(g, of, &a->stream, inner, w) && inner[w->score];
         if (w->found) {
             w->side = g->nodes[product].arg[1] == of;
-            f->product[w->score] = product;
+            f->of[w->score].product = product;
         }
         any |= w->found || (a->row_max == EPI_NO_NODE && find_sums(f, product, of, inner));
         for (int i = 0; i < a->inner.count; i++)
             inner[a->inner.at[i]] = false;
     }
     for (int i = 0; i < g->node_count; i++) {
-        if (f->is_value[i])
-            f->outer[i].count = 0;
-        any |= f->outer[i].count > 0;
+        if (f->of[i].is_value)
+            f->of[i].outer.count = 0;
+        any |= f->of[i].outer.count > 0;
     }
     for (int i = 0; i < g->node_count && any; i++) { /* the sums beside them */
         const epi_node *n = &g->nodes[i];
-        weight *w = &f->weights[i];
+        weight *w = &f->of[i].weight;
         if (!g->live[i] || n->op != EPI_OP_SUM)
             continue;
-        w->found = split_weight(g, n->arg[0], &n->over, NULL, w) && f->product[w->score] != EPI_NO_NODE &&
-                   epi_axes_same_set(&g->nodes[f->product[w->score]].over, &n->over);
+        w->found = split_weight(g, n->arg[0], &n->over, NULL, w) && f->of[w->score].product != EPI_NO_NODE &&
+                   epi_axes_same_set(&g->nodes[f->of[w->score].product].over, &n->over);
     }
     return any;
 }
 
+epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_rule *rule, void *ctx,
+                                 epi_error *err) {
+    const epi_graph *graph = spec->graph;
+    epi_status status = epi_graph_rewrite(arena, &graph, rule, ctx, err);
+    if (status == EPI_OK)
+        spec->graph = graph;
+    return arena->failed ? status : EPI_OK;
+}
+
 epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                               epi_error *err) {
+    const epi_graph *in = spec->graph;
+    epi_attentions found;
+    epi_status status = EPI_ERR_MEMORY;
     if (!limits->attention_most)
         return EPI_OK;
-    epi_status status = epi_attention_deltas(arena, spec, limits, err);
-    if (status != EPI_OK)
-        return status;
-    const epi_graph *in = spec->graph;
-    size_t nodes = (size_t)in->node_count + 1;
-    epi_graph *out = epi_arena_alloc(arena, sizeof *out);
-    former f = {.in = in,
-                .g = out,
-                .value = epi_arena_alloc(arena, nodes * sizeof *f.value),
-                .weights = epi_arena_alloc(arena, nodes * sizeof *f.weights),
-                .product = epi_arena_alloc(arena, nodes * sizeof *f.product),
-                .first = epi_arena_alloc(arena, nodes * sizeof *f.first),
-                .outer = epi_arena_alloc(arena, nodes * sizeof *f.outer),
-                .is_value = epi_arena_alloc(arena, nodes),
-                .side = epi_arena_alloc(arena, nodes)};
-    bool *inner = epi_arena_alloc(arena, nodes);
-    epi_attentions found;
-    if (!out || !f.value || !f.weights || !f.product || !f.first || !f.outer || !f.is_value || !f.side ||
-        !inner || !epi_attentions_find(arena, spec, limits, NULL, &found))
+    if (epi_attentions_find(arena, spec, limits, NULL, &found))
+        status = epi_attention_deltas(arena, spec, &found, err);
+    if (spec->graph != in && !epi_attentions_find(arena, spec, limits, NULL, &found))
+        status = EPI_ERR_MEMORY;
+    former f = {.in = spec->graph};
+    f.of = epi_arena_alloc(arena, ((size_t)f.in->node_count + 1) * sizeof *f.of);
+    bool *inner = epi_arena_alloc(arena, (size_t)f.in->node_count + 1);
+    if (status != EPI_OK || !f.of || !inner)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (!find_weights(&f, spec, &found, inner))
-        return EPI_OK;
-    out->arena = arena;
-    epi_graph_begin(out, in);
-    for (int i = 0; i < in->node_count && !epi_graph_failed(out); i++)
-        if (in->live[i] || in->nodes[i].op == EPI_OP_INPUT)
-            f.value[i] = write_node(&f, i);
-    epi_graph_end(out, in, f.value);
-    if (arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    if (out->error.status == EPI_OK) /* else it stays as it is: too many nodes */
-        spec->graph = out;
-    return EPI_OK;
+    return find_weights(&f, spec, &found, inner) ? epi_attention_rewrite(arena, spec, write_node, &f, err)
+                                                 : EPI_OK;
 }

@@ -1,0 +1,17 @@
+/* attention_form.h: rewritings of attention, where the backend may do it as one kernel. */
+#ifndef EPI_PASS_ATTENTION_FORM_H
+#define EPI_PASS_ATTENTION_FORM_H
+
+#include "pass/analyse/attention.h"
+
+/* attention_form.c: brings softmax in attention into the form that its mainloop has. */
+epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
+                              epi_error *err);
+/* Writes the graph anew by a rule; it stays as it is where it would have too many nodes. */
+epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_rule *rule, void *ctx,
+                                 epi_error *err);
+/* attention_delta.c: takes sums of weights times their gradients from attention's result. */
+epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_attentions *found,
+                                epi_error *err);
+
+#endif
