@@ -136,7 +136,7 @@ static bool build_row_sum(epi_arena *arena, epi_attention_loop *l, const epi_mic
     return true;
 }
 
-static void make_room(epi_attention_loop *l) {
+static void lay_out(epi_attention_loop *l) {
     const epi_attention *a = l->a;
     int64_t total = 0, mine = 0, batch = 0, most = 0;
     for (int i = 0; i < l->stream_count; i++)
@@ -242,7 +242,7 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     l->chunks = a->row_max == EPI_NO_NODE ? 1 : epi_ceil_div(l->n, EPI_STREAM_CHUNK);
     l->split = l->chunks > 1 && l->batches > 0 && l->row_tiles == l->batches && l->threads > 1 &&
                l->batches < FEW_TILES * (int64_t)l->threads;
-    make_room(l);
+    lay_out(l);
     return l->scratch < 0 ? epi_fail(err, EPI_ERR_MEMORY, "the workspace of this attention overflows 64 bits")
                           : EPI_OK;
 }

@@ -28,7 +28,7 @@ static void assign_kept(epi_epilogue *e) {
 }
 
 /* A thread's own memory. */
-static void assign_room(epi_epilogue *e) {
+static void lay_out(epi_epilogue *e) {
     const int64_t size = sizeof(float), fine = e->tile.width[EPI_SCALE_FINE];
     e->full_slot = EPI_TILE_BAND * fine;
     e->short_slot = epi_round_up(epi_max64(EPI_TILE_M, fine), 16);
@@ -76,7 +76,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_first_stores(t, out->store);
     assign_kept(out);
-    assign_room(out);
+    lay_out(out);
     assign_partials(out);
     return EPI_OK;
 }

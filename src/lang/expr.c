@@ -55,7 +55,7 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
             if (e->arg_count == EPI_MAX_ARGS)
                 epi_parse_fail(p, p->token.place, "a call takes at most %d arguments", EPI_MAX_ARGS);
             epi_ast *arg = epi_parse_expr(p);
-            if (!arg || !epi_parse_room(p, (void **)&e->args, e->arg_count, &capacity, sizeof *e->args))
+            if (!arg || !epi_parse_grow(p, (void **)&e->args, e->arg_count, &capacity, sizeof *e->args))
                 return NULL;
             e->args[e->arg_count++] = arg;
         } while (epi_parse_accept(p, ","));

@@ -102,17 +102,17 @@ void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, const b
     if (!r)
         return;
     r->program.name = "grad";
-    epi_grad_ask ask = {.forward = forward,
-                        .wrt = wrt,
-                        .wrt_count = wrt_count,
-                        .none = none,
-                        .apply = apply_rule,
-                        .language = r};
+    epi_grad_request request = {.forward = forward,
+                                .wrt = wrt,
+                                .wrt_count = wrt_count,
+                                .none = none,
+                                .apply = apply_rule,
+                                .language = r};
     epi_graph *derived = epi_arena_alloc(out->arena, sizeof *derived);
     if (!derived)
         return;
     derived->arena = out->arena;
-    int forward_nodes = epi_grad(&ask, derived);
+    int forward_nodes = epi_grad(&request, derived);
     if (epi_graph_failed(derived))
         *out = *derived;
     else

@@ -100,7 +100,7 @@ const char *epi_parse_name(epi_parser *p, const char *what, bool fresh) {
     return name;
 }
 
-bool epi_parse_room(epi_parser *p, void **list, int count, int *capacity, size_t size) {
+bool epi_parse_grow(epi_parser *p, void **list, int count, int *capacity, size_t size) {
     void *more = epi_arena_grow(p->arena, *list, count, capacity, size);
     *list = more ? more : *list;
     return more != NULL;
@@ -190,7 +190,7 @@ static int parse_tensors(epi_parser *p, epi_ast_tensor **out, const char *what, 
             if (count == EPI_MAX_ARGS)
                 epi_parse_fail(p, p->token.place, "a program has at most %d inputs and as many outputs",
                                EPI_MAX_ARGS);
-            if (!epi_parse_room(p, (void **)out, count, &capacity, sizeof **out))
+            if (!epi_parse_grow(p, (void **)out, count, &capacity, sizeof **out))
                 break;
             (*out)[count] = parse_tensor(p, what);
             if (!inputs)
@@ -223,9 +223,9 @@ static epi_ast_assign parse_assign(epi_parser *p) {
     do {
         if (s.name_count == EPI_MAX_ARGS)
             epi_parse_fail(p, p->token.place, "an assignment has at most %d names", EPI_MAX_ARGS);
-        if (!epi_parse_room(p, (void **)&s.names, s.name_count, &names, sizeof *s.names) ||
-            !epi_parse_room(p, (void **)&s.places, s.name_count, &places, sizeof *s.places) ||
-            !epi_parse_room(p, (void **)&s.types, s.name_count, &types, sizeof *s.types))
+        if (!epi_parse_grow(p, (void **)&s.names, s.name_count, &names, sizeof *s.names) ||
+            !epi_parse_grow(p, (void **)&s.places, s.name_count, &places, sizeof *s.places) ||
+            !epi_parse_grow(p, (void **)&s.types, s.name_count, &types, sizeof *s.types))
             break;
         s.places[s.name_count] = p->token.place;
         s.names[s.name_count] = epi_parse_name(p, "a name to assign", true);
@@ -298,7 +298,7 @@ static epi_ast_program *parse_program(epi_parser *p) {
     epi_parse_expect(p, "{", "before the program's body");
     int capacity = 0;
     while (!epi_parse_at(p, "}") && p->token.kind != EPI_TOKEN_END) {
-        if (!epi_parse_room(p, (void **)&g->body, g->body_count, &capacity, sizeof *g->body))
+        if (!epi_parse_grow(p, (void **)&g->body, g->body_count, &capacity, sizeof *g->body))
             break;
         g->body[g->body_count++] = parse_assign(p);
         while (epi_parse_accept(p, ";"))

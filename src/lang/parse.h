@@ -28,7 +28,7 @@ const char *epi_parse_name(epi_parser *p, const char *what, bool fresh);
 bool epi_is_reserved(const char *name);
 
 /* A list that grows in the arena. Makes room for one more element of `size` bytes; false without memory. */
-bool epi_parse_room(epi_parser *p, void **list, int count, int *capacity, size_t size);
+bool epi_parse_grow(epi_parser *p, void **list, int count, int *capacity, size_t size);
 
 epi_ast *epi_parse_expr(epi_parser *p);
 epi_ast_axis epi_parse_axis(epi_parser *p);

@@ -43,8 +43,8 @@ static int clamp(epi_graph *g, const int *x, const epi_axes *axes) {
     return epi_graph_map2(g, EPI_OP_MIN, epi_graph_map2(g, EPI_OP_MAX, x[0], x[1]), x[2]);
 }
 
-/* The value itself, of which a gradient is told to save it or to make it again. */
-static int told(epi_graph *g, int x, epi_saving how) {
+/* The value itself, marked for a gradient: to save it or to make it again. */
+static int mark_saving(epi_graph *g, int x, epi_saving how) {
     epi_node *n = &g->nodes[epi_graph_value(g, x)];
     if (n->saving != EPI_SAVE_OPEN && n->saving != how)
         epi_graph_fail(g, "a value is either kept or made again, not both");
@@ -54,12 +54,12 @@ static int told(epi_graph *g, int x, epi_saving how) {
 
 static int keep(epi_graph *g, const int *x, const epi_axes *axes) {
     (void)axes;
-    return told(g, *x, EPI_SAVE_KEEP);
+    return mark_saving(g, *x, EPI_SAVE_KEEP);
 }
 
 static int again(epi_graph *g, const int *x, const epi_axes *axes) {
     (void)axes;
-    return told(g, *x, EPI_SAVE_RECOMPUTE);
+    return mark_saving(g, *x, EPI_SAVE_RECOMPUTE);
 }
 
 static const epi_word words[] = {

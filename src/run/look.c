@@ -258,8 +258,8 @@ static bool is_alike(const epi_kernel *kernel, int a, int b) {
            slot_of(kernel, a) == slot_of(kernel, b);
 }
 
-/* A value, and where those lie that equal parts store: a line. `told` are values of earlier lines. */
-static void describe_value(const epi_kernel *kernel, int index, bool *told, epi_text *out) {
+/* A value, and where those lie that equal parts store: a line. `shown` are values of earlier lines. */
+static void describe_value(const epi_kernel *kernel, int index, bool *shown, epi_text *out) {
     enum { MOST = 3 };
     int64_t places[MOST] = {0};
     int more = 0, count = 0;
@@ -268,9 +268,9 @@ static void describe_value(const epi_kernel *kernel, int index, bool *told, epi_
     epi_text_add(out, "%s = %s: %s, %ld bytes at %ld, parts %d to %d", v.name, v.expression,
                  epi_dtype_name(v.type), (long)v.bytes, (long)v.offset, v.first + 1, v.last + 1);
     for (int i = index + 1; i < kernel->cut.value_count - kernel->cut.prepared_values; i++) {
-        if (told[i] || !is_alike(kernel, index, i))
+        if (shown[i] || !is_alike(kernel, index, i))
             continue;
-        told[i] = true;
+        shown[i] = true;
         more++;
         bool known = false;
         for (int j = 0; j < count && j < MOST; j++)
@@ -289,20 +289,20 @@ static void describe_value(const epi_kernel *kernel, int index, bool *told, epi_
 static void describe_values(const epi_kernel *kernel, epi_text *out) {
     const epi_cut *cut = &kernel->cut;
     int values = cut->value_count - cut->prepared_values;
-    bool *told = calloc((size_t)values + 1, 1);
-    if (!told || !values) {
-        out->failed |= !told;
+    bool *shown = calloc((size_t)values + 1, 1);
+    if (!shown || !values) {
+        out->failed |= !shown;
         epi_text_add(out,
                      "\nnothing lies between the parts but outputs; each uses up to %ld bytes of workspace\n",
                      (long)kernel->values);
-        free(told);
+        free(shown);
         return;
     }
     epi_text_add(out, "\nbetween the parts, in the workspace:\n");
     for (int i = 0; i < values; i++)
-        if (!told[i])
-            describe_value(kernel, i, told, out);
-    free(told);
+        if (!shown[i])
+            describe_value(kernel, i, shown, out);
+    free(shown);
     epi_text_add(out, "in all %ld bytes; at most %ld are alive at once", (long)cut->bytes, (long)cut->lowest);
     if (cut->lowest)
         epi_text_add(out, " (%.1f %% more)", 100 * (double)(cut->bytes - cut->lowest) / (double)cut->lowest);
@@ -320,10 +320,10 @@ static void describe_prepared(const epi_kernel *kernel, epi_text *out) {
                  (double)cut->prepared_bytes / 1e6, cut->prepared_parts > 1 ? "s" : "");
     if (cut->prepared_parts > 1)
         epi_text_add(out, " to %d", cut->prepared_parts);
-    for (int i = cut->value_count - cut->prepared_values, told = 0; i < cut->value_count; i++, told++) {
+    for (int i = cut->value_count - cut->prepared_values, shown = 0; i < cut->value_count; i++, shown++) {
         epi_value_info v;
         value_info(kernel, i, &v);
-        if (told < MOST)
+        if (shown < MOST)
             epi_text_add(out, "\n    %s = %s: %s, %ld bytes", v.name, v.expression, epi_dtype_name(v.type),
                          (long)v.bytes);
     }

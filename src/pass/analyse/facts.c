@@ -316,16 +316,16 @@ epi_monomial epi_flat_add(epi_facts *facts, epi_monomial *terms, int count) {
 
 /* ---- what depends on what ---- */
 
-static bool make_room(epi_facts *facts) {
-    if (facts->g->node_count <= facts->room)
+static bool allocate(epi_facts *facts) {
+    if (facts->g->node_count <= facts->visits_capacity)
         return true;
-    facts->room = 2 * facts->g->node_count;
-    return epi_visits_make(facts->g->arena, facts->room, &facts->visits);
+    facts->visits_capacity = 2 * facts->g->node_count;
+    return epi_visits_make(facts->g->arena, facts->visits_capacity, &facts->visits);
 }
 
 bool epi_reaches(epi_facts *facts, int value, int node, const int *found, int count) {
     const epi_graph *g = facts->g;
-    if (!epi_fact_of(facts, g->node_count - 1) || !make_room(facts))
+    if (!epi_fact_of(facts, g->node_count - 1) || !allocate(facts))
         return true;
     int low = facts->at[node].depth; /* nothing that depends on it is less deep */
     epi_visits_begin(&facts->visits, value);

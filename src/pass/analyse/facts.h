@@ -32,7 +32,7 @@ typedef struct epi_facts {
     int count, capacity;
     epi_fact *at;      /* by node */
     epi_visits visits; /* of epi_reaches, with room for so many nodes: */
-    int room;
+    int visits_capacity;
     int *todo, todo_capacity; /* of epi_flat_monomial: nodes, each wanted by the one before it */
 } epi_facts;
 

@@ -1,6 +1,6 @@
 /* flow.h: a smallest vertex cut among values, found as a largest flow.
  *
- * Every value is two vertices with an edge between them, whose room is the value's price. Flow goes from the
+ * Every value is two vertices with an edge between them, whose capacity is the value's price. Flow goes from the
  * source to what must be had as it is, from there along operands to their users, and from what is wanted to
  * the sink. */
 #ifndef EPI_PASS_FLOW_H
@@ -10,7 +10,7 @@
 
 typedef struct epi_flow_edge {
     int to, next; /* the next edge of the same vertex; edges e and e ^ 1 are the two directions of one */
-    double room;
+    double capacity;
 } epi_flow_edge;
 
 typedef struct epi_flow {
@@ -28,7 +28,7 @@ static inline int epi_flow_leaves(int value) { /* and where it is given on */
     return EPI_FLOW_FIRST + 2 * value + 1;
 }
 
-void epi_flow_add(epi_flow *f, int from, int to, double room);
+void epi_flow_add(epi_flow *f, int from, int to, double capacity);
 /* The largest flow; false where it is without bound. */
 bool epi_flow_fill(epi_flow *f, int vertices);
 /* Marks in seen[] the vertices from which the sink can still be reached: beyond them lies the cut nearest to

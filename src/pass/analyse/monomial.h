@@ -46,7 +46,7 @@ epi_monomial epi_monomial_having(const epi_graph *g, const epi_monomial *f, cons
 /* Are both joins of the same halves, and nothing else? Then their sum is a join of sums. */
 bool epi_monomials_join(const epi_graph *g, const epi_monomial *a, const epi_monomial *b);
 
-/* The form as nodes: factors of few axes are multiplied with each other first. */
+/* The monomial as nodes: factors of few axes are multiplied with each other first. */
 int epi_monomial_build(epi_graph *g, const epi_monomial *f);
 int epi_monomial_build_positive(epi_graph *g, const epi_monomial *f); /* without its sign */
 

@@ -16,7 +16,7 @@
 #include "pass/rewrite/once.h"
 
 typedef struct reverse {
-    const epi_grad_ask *ask;
+    const epi_grad_request *request;
     const epi_graph *f; /* forward */
     epi_graph *g;       /* derived */
     int *copy;          /* by forward node: the same value in g */
@@ -35,7 +35,7 @@ bool epi_has_gradient(const epi_tensor_decl *tensor) {
 /* Is something told to depend on this result? */
 static bool has_cotangent(const reverse *r, int tensor) {
     return epi_has_gradient(&r->f->tensors[tensor]) &&
-           !(r->ask->none && r->ask->none[tensor - r->f->input_count]);
+           !(r->request->none && r->request->none[tensor - r->f->input_count]);
 }
 
 /* ---- small values ---- */
@@ -128,10 +128,10 @@ static bool learn_ranges(reverse *r, int node) {
  * taken: elsewhere it is 0. */
 static int say_rule(reverse *r, epi_rule *rule, epi_taken *taken) {
     epi_graph *g = r->g;
-    int value = epi_graph_failed(g) ? EPI_NO_NODE : r->ask->apply(r->ask->language, g, rule);
+    int value = epi_graph_failed(g) ? EPI_NO_NODE : r->request->apply(r->request->language, g, rule);
     if (taken->count && learn_ranges(r, value) && !epi_is_finite(&r->ranges[epi_graph_value(g, value)])) {
         rule->d = epi_taken_inside(g, taken, rule->d);
-        value = epi_graph_failed(g) ? EPI_NO_NODE : r->ask->apply(r->ask->language, g, rule);
+        value = epi_graph_failed(g) ? EPI_NO_NODE : r->request->apply(r->request->language, g, rule);
         epi_taken outer = *taken;
         epi_taken_note(g, taken, value);
         return epi_taken_only(g, &outer, value);
@@ -186,8 +186,8 @@ static bool has_rule(const epi_node *n, int operand) {
 }
 
 static void find_wanted(reverse *r) {
-    for (int i = 0; i < r->ask->wrt_count; i++)
-        r->wanted[r->f->tensors[r->ask->wrt[i]].node] = true;
+    for (int i = 0; i < r->request->wrt_count; i++)
+        r->wanted[r->f->tensors[r->request->wrt[i]].node] = true;
     for (int i = 0; i < r->f->node_count; i++)
         for (int a = 0; a < 3; a++)
             if (has_rule(&r->f->nodes[i], a))
@@ -310,8 +310,8 @@ static void declare_inputs(reverse *r) {
     if (g->input_count > EPI_MAX_TENSORS)
         epi_graph_fail(g, "its gradient would have more than %d inputs", EPI_MAX_TENSORS);
     if (g->input_count == f->input_count)
-        epi_graph_fail(g, r->ask->none ? "all cotangents are 0, and so are the gradients"
-                                       : "all its results are integers, and those have no gradient");
+        epi_graph_fail(g, r->request->none ? "all cotangents are 0, and so are the gradients"
+                                           : "all its results are integers, and those have no gradient");
     for (int t = 0; t < g->input_count && !epi_graph_failed(g); t++)
         g->tensors[t].node = epi_graph_input(g, t);
 }
@@ -336,8 +336,8 @@ static void start(reverse *r) {
 
 static void declare_outputs(reverse *r) {
     epi_graph *g = r->g;
-    for (int i = 0; i < r->ask->wrt_count && !epi_graph_failed(g); i++) {
-        const epi_tensor_decl *in = &r->f->tensors[r->ask->wrt[i]];
+    for (int i = 0; i < r->request->wrt_count && !epi_graph_failed(g); i++) {
+        const epi_tensor_decl *in = &r->f->tensors[r->request->wrt[i]];
         int d = r->gradient[in->node], t = add_tensor(r, in, true);
         if (t < 0)
             return;
@@ -348,8 +348,8 @@ static void declare_outputs(reverse *r) {
 
 static bool check_asked(reverse *r) {
     epi_graph *g = r->g;
-    for (int i = 0; i < r->ask->wrt_count; i++) {
-        const epi_tensor_decl *t = &r->f->tensors[r->ask->wrt[i]];
+    for (int i = 0; i < r->request->wrt_count; i++) {
+        const epi_tensor_decl *t = &r->f->tensors[r->request->wrt[i]];
         g->place = t->place;
         if (!epi_has_gradient(t))
             epi_graph_fail(g, "'%s' is declared %s: integers have no gradient", t->name,
@@ -358,20 +358,20 @@ static bool check_asked(reverse *r) {
     return !epi_graph_failed(g);
 }
 
-int epi_grad(const epi_grad_ask *ask, epi_graph *out) {
-    const epi_graph *f = ask->forward;
+int epi_grad(const epi_grad_request *request, epi_graph *out) {
+    const epi_graph *f = request->forward;
     epi_arena *arena = out->arena;
     size_t nodes = (size_t)f->node_count + 1;
     *out = (epi_graph){.arena = arena};
     epi_graph_take_dims(out, f);
-    reverse r = {.ask = ask, .f = f, .g = out};
+    reverse r = {.request = request, .f = f, .g = out};
     r.copy = epi_arena_alloc(arena, nodes * sizeof *r.copy);
     r.gradient = epi_arena_alloc(arena, nodes * sizeof *r.gradient);
     r.wanted = epi_arena_alloc(arena, nodes * sizeof *r.wanted);
     r.taken = epi_arena_alloc(arena, nodes * sizeof *r.taken);
     r.chooses = epi_arena_alloc(arena, (size_t)(f->tensor_count + 1) * 2);
     out->tensors =
-        epi_arena_alloc(arena, (size_t)(f->tensor_count + ask->wrt_count + 1) * sizeof *out->tensors);
+        epi_arena_alloc(arena, (size_t)(f->tensor_count + request->wrt_count + 1) * sizeof *out->tensors);
     if (epi_graph_failed(out) || !check_asked(&r))
         return 0;
     declare_inputs(&r);

@@ -17,7 +17,7 @@ typedef struct epi_rule {
     int operand;          /* of a text with two values: which */
 } epi_rule;
 
-typedef struct epi_grad_ask {
+typedef struct epi_grad_request {
     const epi_graph *forward;
     const int *wrt; /* tensors: inputs of the program */
     int wrt_count;
@@ -25,11 +25,11 @@ typedef struct epi_grad_ask {
     /* Writes a rule into the graph and returns its value: the language is above the passes. */
     int (*apply)(void *language, epi_graph *g, const epi_rule *rule);
     void *language;
-} epi_grad_ask;
+} epi_grad_request;
 
 /* Derives into *out, whose arena is set; names of the forward graph are not copied. An error is in out->error
  * with its place. Returns how many nodes are those of the forward graph: they come first. */
-int epi_grad(const epi_grad_ask *ask, epi_graph *out);
+int epi_grad(const epi_grad_request *request, epi_graph *out);
 
 /* Has an input of the program, or a result, a gradient? Integers have none. */
 bool epi_has_gradient(const epi_tensor_decl *tensor);

@@ -30,9 +30,9 @@ typedef struct split {
                         the storage type: of a type that the text says, but for bf16 */
     bool *statistic; /* by node: what reductions give, and what is made of that alone */
     bool *scores;    /* by node: attention makes it on its score tiles: it is recomputed */
-    bool *passed;    /* by node: a pass over memory makes it for a product, in the forward and again in the
+    bool *by_pass;   /* by node: a pass over memory makes it for a product, in the forward and again in the
                         backward */
-    bool *asks;      /* by node: it compares a value with its own extreme, so it is saved */
+    bool *compares;  /* by node: it compares a value with its own extreme, so it is saved */
     bool *far;       /* by node: to recompute it would load more than to save it moves */
     int longest;     /* how many axes a value of the program has at most */
     bool lean;       /* memory comes first: what can be recomputed is */
@@ -136,13 +136,13 @@ static bool allocate(split *s) {
     s->wide = epi_arena_alloc(s->g.arena, nodes);
     s->statistic = epi_arena_alloc(s->g.arena, nodes);
     s->scores = epi_arena_alloc(s->g.arena, nodes);
-    s->passed = epi_arena_alloc(s->g.arena, nodes);
+    s->by_pass = epi_arena_alloc(s->g.arena, nodes);
     s->looked = epi_arena_alloc(s->g.arena, nodes);
     s->saved = epi_arena_alloc(s->g.arena, nodes);
-    s->asks = epi_arena_alloc(s->g.arena, nodes);
+    s->compares = epi_arena_alloc(s->g.arena, nodes);
     s->far = epi_arena_alloc(s->g.arena, nodes);
-    if (s->asks)
-        epi_once_find(s->g.arena, &s->g, s->asks);
+    if (s->compares)
+        epi_once_find(s->g.arena, &s->g, s->compares);
     if (s->said && s->wide)
         find_wide(s);
     return !epi_graph_failed(&s->g);
@@ -187,15 +187,15 @@ static bool is_result(const split *s, int node) {
 static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     bool folds = epi_ops[n->op].along == EPI_FOLDS;
-    return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->asks[node] && !s->far[node] &&
+    return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->compares[node] && !s->far[node] &&
            (!folds || s->scores[node] || n->saving == EPI_SAVE_RECOMPUTE);
 }
 
 /* Sizes are not known yet: every axis counts at the nominal size, and a type that is open as 16 bits. */
 static double bytes_of(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
-    bool told = n->op == EPI_OP_INPUT && s->g.tensors[n->tensor].has_type;
-    epi_dtype type = told ? s->g.tensors[n->tensor].type : saved_type(s, node);
+    bool typed = n->op == EPI_OP_INPUT && s->g.tensors[n->tensor].has_type;
+    epi_dtype type = typed ? s->g.tensors[n->tensor].type : saved_type(s, node);
     double bytes = (double)epi_dtype_size(type == EPI_DTYPE_COUNT ? EPI_BF16 : type);
     for (int i = 0; i < n->axes.count; i++)
         bytes *= ldexp(EPI_NOMINAL_SIZE, n->axes.at[i].shift);
@@ -208,13 +208,13 @@ static double price(const split *s, int node) {
     double bytes = bytes_of(s, node);
     if (n->op == EPI_OP_INPUT || is_result(s, node))
         return bytes;
-    if (s->asks[node]) /* it cannot be recomputed */
+    if (s->compares[node]) /* it cannot be recomputed */
         return 2 * bytes;
     if (n->saving != EPI_SAVE_OPEN)
         return n->saving == EPI_SAVE_KEEP ? 0 : INFINITY;
     if (s->scores[node])
         return INFINITY;
-    if (s->passed[node])
+    if (s->by_pass[node])
         return bytes;
     if (n->op == EPI_OP_GATHER && s->g.nodes[n->arg[0]].op == EPI_OP_INPUT &&
         s->g.nodes[n->arg[1]].op == EPI_OP_CONST)
@@ -349,13 +349,13 @@ static bool has_product(const split *s, int node, bool backward) {
 /* Rows that are made as a whole for a product: the forward stores them by a pass over memory and reads them,
  * and so would the backward for a product of its own, as for a weight's gradient. To save them moves nothing
  * more. What is made of scores is in no memory. `of` is scratch. */
-static void find_passed(split *s, int *of) {
+static void find_by_pass(split *s, int *of) {
     int count = s->g.node_count, *need = epi_arena_alloc(s->g.arena, ((size_t)count + 1) * sizeof *need);
     for (int i = 0; i < count && need && !s->lean; i++) {
         of[i] = statistic_of(s, i, of);
         need[i] = need_of(s, i, need, of);
-        s->passed[i] = need[i] == NEEDS_ROWS && !s->backward[i] && has_product(s, i, false) &&
-                       has_product(s, i, true) && !s->scores[i];
+        s->by_pass[i] = need[i] == NEEDS_ROWS && !s->backward[i] && has_product(s, i, false) &&
+                        has_product(s, i, true) && !s->scores[i];
     }
 }
 
@@ -404,7 +404,7 @@ static bool choose(split *s) {
     if (!find_scores(s))
         return false;
     find_statistics(s);
-    find_passed(s, scratch);
+    find_by_pass(s, scratch);
     find_far(s);
     find_wanted(s, wanted);
     for (int i = 0; i < g->node_count; i++) {
@@ -415,7 +415,7 @@ static bool choose(split *s) {
             epi_flow_add(&f, epi_flow_leaves(i), EPI_FLOW_SINK, INFINITY);
         if (!can_remake(s, i))
             epi_flow_add(&f, EPI_FLOW_SOURCE, epi_flow_enters(i), INFINITY);
-        else if (s->passed[i]) /* recomputed, it is written and read */
+        else if (s->by_pass[i]) /* recomputed, it is written and read */
             epi_flow_add(&f, EPI_FLOW_SOURCE, epi_flow_enters(i), 2 * bytes_of(s, i));
         for (int a = 0; a < 3 && can_remake(s, i); a++)
             if (g->nodes[i].arg[a] != EPI_NO_NODE && s->looked[g->nodes[i].arg[a]])

@@ -11,8 +11,8 @@
 /* Values that are looked at for choices inside, at most. */
 enum { MOST_LOOKED_AT = 64 };
 
-/* Does the text tell it, as a comparison of numbers? */
-static bool is_told(const epi_graph *g, int node) {
+/* Is it known from the text, as a comparison of numbers? */
+static bool is_constant(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
     for (int a = 0; a < epi_node_operands(n); a++) {
         double number;
@@ -53,7 +53,7 @@ static void add(epi_graph *g, epi_taken *t, epi_condition c) {
 
 void epi_taken_note(epi_graph *g, epi_taken *t, int value) {
     int x = epi_graph_failed(g) ? 0 : epi_choice_of(g, value);
-    if (x && !is_told(g, g->nodes[value].arg[0]))
+    if (x && !is_constant(g, g->nodes[value].arg[0]))
         add(g, t, (epi_condition){g->nodes[value].arg[0], x == 2});
 }
 
@@ -81,19 +81,19 @@ epi_taken epi_taken_either(epi_graph *g, const epi_taken *a, const epi_taken *b)
 }
 
 /* A value with a name is used as it is, unless it is such a choice. */
-static int freed(epi_graph *g, const epi_taken *t, int node, int *looks) {
+static int without_choice(epi_graph *g, const epi_taken *t, int node, int *looks) {
     if (epi_graph_failed(g) || --*looks < 0)
         return node;
     epi_node n = g->nodes[node];
     int x = epi_choice_of(g, node);
     bool choice = x > 0;
     if (choice && has(t, (epi_condition){n.arg[0], x == 2}))
-        return freed(g, t, n.arg[x], looks);
+        return without_choice(g, t, n.arg[x], looks);
     bool two = n.op == EPI_OP_MUL || n.op == EPI_OP_ADD || n.op == EPI_OP_SUB, same = true;
     if (n.name || n.has_stored || !(choice || two || n.op == EPI_OP_DIV || n.op == EPI_OP_NEG))
         return node;
     for (int a = choice ? x : 0; a <= (choice ? x : two); a++) {
-        int fresh = freed(g, t, n.arg[a], looks);
+        int fresh = without_choice(g, t, n.arg[a], looks);
         same &= fresh == n.arg[a];
         n.arg[a] = fresh;
     }
@@ -102,7 +102,7 @@ static int freed(epi_graph *g, const epi_taken *t, int node, int *looks) {
 
 int epi_taken_inside(epi_graph *g, const epi_taken *t, int value) {
     int looks = MOST_LOOKED_AT;
-    return freed(g, t, value, &looks);
+    return without_choice(g, t, value, &looks);
 }
 
 int epi_taken_only(epi_graph *g, const epi_taken *t, int value) {

@@ -31,7 +31,7 @@ static bool vanishes(const epi_graph *g, int node, int condition, int *looks) {
 }
 
 /* The value without the condition. It vanishes by it. */
-static int freed(epi_graph *g, int node, int condition) {
+static int without_condition(epi_graph *g, int node, int condition) {
     epi_node n = g->nodes[node];
     if (n.op == EPI_OP_WHERE && n.arg[0] == condition)
         return n.arg[1];
@@ -40,7 +40,7 @@ static int freed(epi_graph *g, int node, int condition) {
         int looks = MOST_LOOKED_AT;
         done = vanishes(g, n.arg[a], condition, &looks);
         if (done)
-            n.arg[a] = freed(g, n.arg[a], condition);
+            n.arg[a] = without_condition(g, n.arg[a], condition);
         if (epi_graph_failed(g))
             return node;
     }
@@ -55,7 +55,7 @@ int epi_vanish_last(epi_graph *g, int first, int node) {
             (epi_choice_of(g, node) == 1 && g->nodes[node].arg[0] == condition) ||
             !vanishes(g, node, condition, &looks))
             continue;
-        int value = freed(g, node, condition);
+        int value = without_condition(g, node, condition);
         if (epi_graph_failed(g))
             return node;
         return epi_graph_map(g, EPI_OP_WHERE, condition, value, epi_graph_const(g, 0));

@@ -276,7 +276,7 @@ static bool list_own(chooser *c) {
     return !c->arena->failed;
 }
 
-static bool make_room(chooser *c) {
+static bool allocate(chooser *c) {
     size_t nodes = (size_t)c->s->g->node_count + 1, vertices = EPI_FLOW_FIRST + 2 * nodes;
     c->parts = epi_arena_alloc(c->arena, ((size_t)c->s->part_count + 1) * sizeof *c->parts);
     c->users = epi_arena_alloc(c->arena, ((size_t)c->s->part_count + 1) * sizeof *c->users);
@@ -298,7 +298,7 @@ static bool make_room(chooser *c) {
 
 epi_part_values *epi_placer_loads(epi_arena *arena, epi_placer *s) {
     chooser c = {.arena = arena, .s = s};
-    if (!make_room(&c) || !list_own(&c))
+    if (!allocate(&c) || !list_own(&c))
         return NULL;
     memcpy(c.required, s->forced, (size_t)s->g->node_count);
     bool ok = true;

@@ -526,7 +526,7 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
     out->product = out->sum = node;
     out->pair = EPI_NO_NODE;
     out->split = EPI_OP_COUNT;
-    out->passed = EPI_NO_NODE;
+    out->known_true = EPI_NO_NODE;
     shape_tile(&p, 0);
     out->placement[node].tile = true;
 }
@@ -569,7 +569,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
                       .pair = EPI_NO_NODE,
                       .sum = EPI_NO_NODE,
                       .split = EPI_OP_COUNT,
-                      .passed = EPI_NO_NODE};
+                      .known_true = EPI_NO_NODE};
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
     if (!out->placement)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -72,7 +72,7 @@ typedef struct epi_plan {
     bool tried_local;         /* some tile that was tried had such reductions */
     epi_placement *placement; /* by node */
     epi_attention *attention; /* attention: the rest of its plan; its children have none */
-    int passed; /* a child of attention: a condition that holds all over the tile, or EPI_NO_NODE */
+    int known_true; /* a child of attention: a condition that holds all over the tile, or EPI_NO_NODE */
 } epi_plan;
 
 /* The plan of the program as one kernel; where it cannot be one, fused is false and the reason says why.

@@ -38,7 +38,7 @@ static epi_plan *child(attention_planner *p, epi_planner *planner, int product, 
                        .cols = *cols,
                        .depth = g->nodes[product].over,
                        .split = EPI_OP_COUNT,
-                       .passed = EPI_NO_NODE};
+                       .known_true = EPI_NO_NODE};
     plan->placement = epi_arena_alloc(p->kernel.arena, ((size_t)g->node_count + 1) * sizeof *plan->placement);
     *planner = p->kernel;
     planner->plan = plan;
@@ -268,7 +268,7 @@ static bool find_mask(attention_planner *p) {
     a->open_plan = epi_arena_alloc(p->kernel.arena, sizeof *a->open_plan);
     if (a->open_plan) {
         *a->open_plan = *a->score_plan;
-        a->open_plan->passed = a->condition;
+        a->open_plan->known_true = a->condition;
     }
     return a->open_plan != NULL;
 }

@@ -45,18 +45,18 @@ static void walk_with(passes *p, int count, const int *found, const epi_stand_in
     if (!in)
         return;
     *in = p->g;
-    epi_normal_ask ask = {.in = in,
-                          .count = count,
-                          .found = found,
-                          .operand = operand,
-                          .known = {.is_weight = p->is_weight,
-                                    .is_foreign = p->is_foreign,
-                                    .sizes = p->sizes,
-                                    .stays = p->choice->stays,
-                                    .folds = p->choice->folds,
-                                    .cancels = cancels,
-                                    .no_delay = p->choice->without >> EPI_RULE_DELAY & 1}};
-    epi_normal(&ask, &p->g, &p->facts);
+    epi_normal_request request = {.in = in,
+                                  .count = count,
+                                  .found = found,
+                                  .operand = operand,
+                                  .known = {.is_weight = p->is_weight,
+                                            .is_foreign = p->is_foreign,
+                                            .sizes = p->sizes,
+                                            .stays = p->choice->stays,
+                                            .folds = p->choice->folds,
+                                            .cancels = cancels,
+                                            .no_delay = p->choice->without >> EPI_RULE_DELAY & 1}};
+    epi_normal(&request, &p->g, &p->facts);
 }
 
 /* Statistics of the whole program may be replaced, and all its products are at hand. */

@@ -18,7 +18,7 @@
 #include <string.h>
 
 typedef struct walk {
-    const epi_normal_ask *ask;
+    const epi_normal_request *request;
     const epi_graph *in;
     epi_graph *g;
     epi_facts *facts;
@@ -446,15 +446,15 @@ static int pick_joins(walk *w, epi_monomial *terms, int count) {
 
 /* The product that a node is, or the sum of, if operands are to be replaced; or NULL. */
 static const epi_node *product_of(const walk *w, const epi_node *n) {
-    if (!w->ask->operand || n->op == EPI_OP_MATMUL)
-        return w->ask->operand ? n : NULL;
+    if (!w->request->operand || n->op == EPI_OP_MATMUL)
+        return w->request->operand ? n : NULL;
     const epi_node *of = n->op == EPI_OP_SUM ? &w->in->nodes[n->arg[0]] : NULL;
     return of && of->op == EPI_OP_MUL && !of->has_stored ? of : NULL;
 }
 
 /* What stands for an operand of the product that a node is, or sums; or NULL. */
 static const epi_stand_in *operand_for(const walk *w, const epi_node *n, int arg) {
-    const epi_stand_in *o = arg < w->ask->count ? &w->ask->operand[arg] : NULL;
+    const epi_stand_in *o = arg < w->request->count ? &w->request->operand[arg] : NULL;
     return o && o->node != EPI_NO_NODE && (o->sums || n->op == EPI_OP_MATMUL) ? o : NULL;
 }
 
@@ -667,7 +667,7 @@ static int rewritten(walk *w, const epi_node *n) {
 /* ---- the walk ---- */
 
 static int instead_of(const walk *w, int node) {
-    return w->ask->found && node < w->ask->count ? w->ask->found[node] : EPI_NO_NODE;
+    return w->request->found && node < w->request->count ? w->request->found[node] : EPI_NO_NODE;
 }
 
 /* What the text says of a value goes with it. One that it gives a type is one factor from here on. */
@@ -698,7 +698,7 @@ static void rewrite(walk *w, int node) {
     if (value == EPI_NO_NODE)
         return;
     keep_words(w, n, value);
-    if (node < w->ask->count && epi_graph_uses(w->in, node).count > 1 && is_sum(w->g, value) &&
+    if (node < w->request->count && epi_graph_uses(w->in, node).count > 1 && is_sum(w->g, value) &&
         w->g->nodes[value].axes.count > 1 && epi_fact_of(w->facts, value))
         w->facts->at[value].keep = true;
 }
@@ -727,15 +727,15 @@ static int list_needed(const void *ctx, int node, int *out) {
     return count;
 }
 
-void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts) {
-    const epi_graph *in = ask->in;
+void epi_normal(const epi_normal_request *request, epi_graph *out, epi_facts *facts) {
+    const epi_graph *in = request->in;
     epi_arena *arena = out->arena;
-    *facts = ask->known;
+    *facts = request->known;
     facts->g = out;
     const epi_facts fresh = *facts;
-    walk w = {.ask = ask, .in = in, .g = out, .facts = facts};
+    walk w = {.request = request, .in = in, .g = out, .facts = facts};
     w.memo = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *w.memo);
-    int listed, *list = epi_list_needed(arena, in, ask->count, list_needed, &w, &listed);
+    int listed, *list = epi_list_needed(arena, in, request->count, list_needed, &w, &listed);
     if (!epi_graph_begin(out, in))
         return;
     if (!list)

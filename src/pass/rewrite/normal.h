@@ -14,17 +14,17 @@ typedef struct epi_stand_in {
     bool sums; /* also where a product with the operand is summed otherwise: sum(u*x, X) */
 } epi_stand_in;
 
-typedef struct epi_normal_ask {
+typedef struct epi_normal_request {
     const epi_graph *in;         /* was finished; nodes may have been added since */
     int count;                   /* of nodes before that */
     const int *found;            /* by node: what stands for it, or EPI_NO_NODE; or NULL */
     const epi_stand_in *operand; /* by node; or NULL */
     epi_facts known;             /* of inputs and sizes */
-} epi_normal_ask;
+} epi_normal_request;
 
 /* Rewrites into *out, whose arena is set, and finishes it. An error is in out->error. The facts are those of
  * *out. */
-void epi_normal(const epi_normal_ask *ask, epi_graph *out, epi_facts *facts);
+void epi_normal(const epi_normal_request *request, epi_graph *out, epi_facts *facts);
 
 /* order.c: lists the live nodes below `count`, the inputs and what they need, each behind all that it needs.
  * `needs` tells that of one node, and how many they are. NULL: no memory, or they need each other in a

@@ -108,18 +108,18 @@ static int list_roots(const search *s, const epi_node *n, int *out) {
 }
 
 /* Is it a comparison of a value with its own extreme? Then the value is made once. */
-static bool note_asking(search *s, int node) {
+static bool note_comparison(search *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int roots[8], count = epi_op_compares(n->op) && s->g->live[node] ? list_roots(s, n, roots) : 0;
-    bool asks = false;
+    bool compares = false;
     for (int i = 0; i < count; i++)
         for (int j = 0; j < count; j++)
             if (is_extreme_of(s, roots[i], roots[j]))
-                asks = s->once[roots[j]] = true;
-    return asks;
+                compares = s->once[roots[j]] = true;
+    return compares;
 }
 
-static bool search_all(epi_arena *arena, const epi_graph *g, const epi_spec *spec, search *s, bool *asks,
+static bool search_all(epi_arena *arena, const epi_graph *g, const epi_spec *spec, search *s, bool *compares,
                        bool *any) {
     size_t nodes = (size_t)g->node_count + 1;
     *s = (search){.g = g,
@@ -134,22 +134,22 @@ static bool search_all(epi_arena *arena, const epi_graph *g, const epi_spec *spe
         return false;
     find_roots(s);
     for (int i = 0; i < g->node_count; i++) {
-        asks[i] = note_asking(s, i);
-        *any |= asks[i];
+        compares[i] = note_comparison(s, i);
+        *any |= compares[i];
     }
     return true;
 }
 
-bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *asks) {
+bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *compares) {
     search s;
     bool any = false;
-    return search_all(arena, g, NULL, &s, asks, &any);
+    return search_all(arena, g, NULL, &s, compares, &any);
 }
 
 void epi_once_store(epi_graph *g) {
     search s;
-    bool *asks = epi_arena_alloc(g->arena, (size_t)g->node_count + 1), any = false;
-    if (!asks || !search_all(g->arena, g, NULL, &s, asks, &any))
+    bool *compares = epi_arena_alloc(g->arena, (size_t)g->node_count + 1), any = false;
+    if (!compares || !search_all(g->arena, g, NULL, &s, compares, &any))
         return; /* the arena tells */
     for (int i = 0; i < g->node_count; i++)
         if (s.once[i] && g->nodes[i].op != EPI_OP_INPUT && !g->nodes[i].has_stored &&
@@ -160,7 +160,7 @@ void epi_once_store(epi_graph *g) {
     /* the extreme is one of the elements: a narrower type is not enough */
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        for (int a = 0; a < epi_node_operands(n) && asks[i]; a++) {
+        for (int a = 0; a < epi_node_operands(n) && compares[i]; a++) {
             epi_node *top = &g->nodes[n->arg[a]];
             if (top->has_stored && is_extreme(top))
                 top->stored = EPI_F32;
@@ -172,26 +172,26 @@ void epi_once_store(epi_graph *g) {
 
 typedef struct writer {
     const search *s;
-    const bool *asks; /* by node: it compares a value with its own extreme */
-    int *asked;       /* by node: the value as those see it who ask how it compares; EPI_NO_NODE: alike */
-    bool *behind;     /* by node: it is made of the extreme of a value that is made once */
+    const bool *compares; /* by node: it compares a value with its own extreme */
+    int *compared;        /* by node: the value as those see it who ask how it compares; EPI_NO_NODE: alike */
+    bool *behind;         /* by node: it is made of the extreme of a value that is made once */
 } writer;
 
 /* The node with its operands as those who ask see them. */
-static int copy_asked(epi_rewrite *r, const epi_node *n) {
-    const int *asked = ((writer *)r->ctx)->asked;
+static int copy_compared(epi_rewrite *r, const epi_node *n) {
+    const int *compared = ((writer *)r->ctx)->compared;
     int arg[3];
     for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE          ? EPI_NO_NODE
-                 : asked[n->arg[a]] == EPI_NO_NODE ? r->fresh[n->arg[a]]
-                                                   : asked[n->arg[a]];
+        arg[a] = n->arg[a] == EPI_NO_NODE             ? EPI_NO_NODE
+                 : compared[n->arg[a]] == EPI_NO_NODE ? r->fresh[n->arg[a]]
+                                                      : compared[n->arg[a]];
     return epi_graph_value(r->g, epi_graph_rebuild(r->g, n, arg));
 }
 
 /* Has the node an operand that those who ask see otherwise? */
 static bool takes_asked(const writer *w, const epi_node *n) {
     for (int a = 0; a < epi_node_operands(n); a++)
-        if (w->asked[n->arg[a]] != EPI_NO_NODE)
+        if (w->compared[n->arg[a]] != EPI_NO_NODE)
             return true;
     return false;
 }
@@ -202,13 +202,13 @@ static int write_node(epi_rewrite *r, int node) {
     writer *w = r->ctx;
     const epi_node *n = &r->in->nodes[node];
     bool behind = epi_node_takes(n, w->behind), takes = takes_asked(w, n);
-    bool sees = w->asks[node] || is_extreme(n) || (behind && epi_ops[n->op].cls == EPI_CLASS_MAP);
+    bool sees = w->compares[node] || is_extreme(n) || (behind && epi_ops[n->op].cls == EPI_CLASS_MAP);
     w->behind[node] = behind || (is_extreme(n) && takes);
-    int value = sees ? copy_asked(r, n) : epi_graph_copy(r->g, n, r->fresh);
+    int value = sees ? copy_compared(r, n) : epi_graph_copy(r->g, n, r->fresh);
     if (w->s->once[node])
-        w->asked[node] = epi_graph_once(r->g, value);
+        w->compared[node] = epi_graph_once(r->g, value);
     else if (!sees && takes && (epi_ops[n->op].exact || n->op == EPI_OP_SUB))
-        w->asked[node] = copy_asked(r, n);
+        w->compared[node] = copy_compared(r, n);
     return value;
 }
 
@@ -216,19 +216,19 @@ epi_status epi_once_write(epi_arena *arena, epi_spec *spec, epi_error *err) {
     const epi_graph *in = spec->graph;
     size_t nodes = (size_t)in->node_count + 1;
     search s;
-    bool *asks = epi_arena_alloc(arena, nodes), any = false;
-    if (!asks || !search_all(arena, in, spec, &s, asks, &any))
+    bool *compares = epi_arena_alloc(arena, nodes), any = false;
+    if (!compares || !search_all(arena, in, spec, &s, compares, &any))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!any)
         return EPI_OK;
     writer w = {.s = &s,
-                .asks = asks,
-                .asked = epi_arena_alloc(arena, nodes * sizeof *w.asked),
+                .compares = compares,
+                .compared = epi_arena_alloc(arena, nodes * sizeof *w.compared),
                 .behind = epi_arena_alloc(arena, nodes)};
     if (arena->failed)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < in->node_count; i++)
-        w.asked[i] = EPI_NO_NODE;
+        w.compared[i] = EPI_NO_NODE;
     return epi_graph_rewrite(arena, &spec->graph, write_node, &w, err);
 }
 
@@ -247,13 +247,13 @@ static bool is_on_tile(const epi_plan *plan, int node) {
 }
 
 /* Does the plan's tile make each of these values once, with its extremes and all that compares them? */
-static bool makes_once(const search *s, const bool *asks, const epi_plan *plan) {
+static bool makes_once(const search *s, const bool *compares, const epi_plan *plan) {
     bool all = plan->fused && plan->kind == EPI_KIND_GEMM;
     for (int i = 0; i < s->g->node_count && all; i++) {
         bool extreme = false;
         for (int at = s->of[i]; at != EPI_NO_NODE && s->g->live[i]; at = s->of[at])
             extreme |= s->once[at];
-        all = (!s->once[i] && !asks[i] && !extreme) || is_on_tile(plan, i);
+        all = (!s->once[i] && !compares[i] && !extreme) || is_on_tile(plan, i);
         all &= !extreme || plan->placement[i].reduction == EPI_REDUCE_LOCAL;
     }
     return all;
@@ -270,14 +270,14 @@ epi_status epi_once_plan(epi_arena *arena, const epi_spec *spec, const epi_graph
         any |= in->live[i] && in->nodes[i].op == EPI_OP_ONCE;
     if (!any)
         return EPI_OK;
-    bool *asks = epi_arena_alloc(arena, nodes);
+    bool *compares = epi_arena_alloc(arena, nodes);
     search s;
     epi_status status = epi_graph_rewrite(arena, &plain.graph, write_plain, NULL, err);
-    if (status == EPI_OK && (!asks || !search_all(arena, plain.graph, spec, &s, asks, &any)))
+    if (status == EPI_OK && (!compares || !search_all(arena, plain.graph, spec, &s, compares, &any)))
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (status == EPI_OK)
         status = epi_plan_make(arena, &plain, plan, err);
-    if (status == EPI_OK && makes_once(&s, asks, plan))
+    if (status == EPI_OK && makes_once(&s, compares, plan))
         *out = plain.graph;
     return status;
 }

@@ -5,9 +5,9 @@
 
 #include "pass/place/plan.h"
 
-/* Marks in asks[] (by node, false before) the comparisons of a value with its own extreme whose outcome
+/* Marks in compares[] (by node, false before) the comparisons of a value with its own extreme whose outcome
  * depends on how the value was made. False: no memory. */
-bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *asks);
+bool epi_once_find(epi_arena *arena, const epi_graph *g, bool *compares);
 
 /* Such values are stored, if they are, in f32, unless the text says otherwise or a product takes them:
  * rounded to 16 bits, many elements would be the largest. */

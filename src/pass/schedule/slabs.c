@@ -384,7 +384,7 @@ static epi_status write_loop(epi_slab_maker *m, int loop, int *past, epi_error *
     return status;
 }
 
-static bool give_room(epi_slab_maker *m) {
+static bool allocate(epi_slab_maker *m) {
     size_t parts = (size_t)m->from->part_count, values = (size_t)m->from->value_count;
     m->can = epi_arena_alloc(m->arena, parts + 1);
     m->loop = epi_arena_alloc(m->arena, (parts + 1) * sizeof *m->loop);
@@ -399,7 +399,7 @@ static bool give_room(epi_slab_maker *m) {
 
 /* Once the loops are known: each makes a part again once at most, a sum may have an addition, and a part an
  * end. */
-static bool give_room_for_parts(epi_slab_maker *m) {
+static bool allocate_parts(epi_slab_maker *m) {
     size_t parts = (size_t)m->from->part_count, values = (size_t)m->from->value_count, loops = 0, sums = 0;
     for (int q = 0; q < m->from->part_count; q++) {
         loops += m->loop[q] == q;
@@ -422,11 +422,11 @@ epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *
                         .dim = plan->dim,
                         .separate_sums = plan->separate_sums};
     *out = (epi_cut){.slab_dim = plan->dim, .slab_rows = plan->rows};
-    if (!give_room(&m))
+    if (!allocate(&m))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!epi_slabs_find(&m, plan->grain, plan->aligned))
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
-    epi_status status = give_room_for_parts(&m) ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = allocate_parts(&m) ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int q = 0; q < from->part_count && status == EPI_OK;) {
         if (m.loop[q] >= 0)
             status = write_loop(&m, q, &q, err);

@@ -184,10 +184,10 @@ static void plan_step(builder *b, task *t) {
 }
 
 /* What a node is on this tile: where a condition is known to hold, the value that it lets through. */
-static int passed(const builder *b, int node) {
+static int without_known(const builder *b, int node) {
     const epi_node *n = &b->g->nodes[node];
-    for (; node != b->kept && b->e->plan->passed != EPI_NO_NODE && n->op == EPI_OP_WHERE &&
-           n->arg[0] == b->e->plan->passed;
+    for (; node != b->kept && b->e->plan->known_true != EPI_NO_NODE && n->op == EPI_OP_WHERE &&
+           n->arg[0] == b->e->plan->known_true;
          n = &b->g->nodes[node])
         node = n->arg[1];
     return node;
@@ -195,7 +195,7 @@ static int passed(const builder *b, int node) {
 
 /* The value of a node at a scale if there is one; else it becomes the last task, and -1. */
 static int find_or_begin(builder *b, int node, epi_scale wanted) {
-    node = passed(b, node);
+    node = without_known(b, node);
     epi_scale scale = own_scale(b, node);
     if (scale == EPI_SCALE_COUNT)
         scale = wanted == EPI_SCALE_NONE ? EPI_SCALE_FINE : wanted;
@@ -260,7 +260,7 @@ static int need(builder *b, int node, epi_scale wanted) {
 /* The same of what is kept, stored or reduced. Where that has elements a condition may let through what is
  * none, as a number is: then it is made as it is written. */
 static int need_elements(builder *b, int node, epi_scale wanted) {
-    bool lost = is_of_elements(b, node) && !is_of_elements(b, passed(b, node));
+    bool lost = is_of_elements(b, node) && !is_of_elements(b, without_known(b, node));
     b->kept = lost ? node : EPI_NO_NODE;
     int v = need(b, node, wanted);
     b->kept = EPI_NO_NODE;
@@ -362,7 +362,7 @@ static void add_roots(builder *b, const epi_root *roots, int count) {
             add_store(b, &roots[i]);
 }
 
-static epi_status make_room(builder *b, epi_error *err) {
+static epi_status allocate(builder *b, epi_error *err) {
     const epi_graph *g = b->g;
     b->value = epi_arena_alloc(b->arena, ((size_t)g->node_count + 1) * sizeof *b->value);
     b->depth = epi_arena_alloc(b->arena, ((size_t)g->node_count + 1) * sizeof *b->depth);
@@ -396,7 +396,7 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
         find_repeated(&b);
     epi_status status = measure(out, most, err);
     if (status == EPI_OK)
-        status = make_room(&b, err);
+        status = allocate(&b, err);
     if (status != EPI_OK)
         return status;
     add_value(&b, plan->sum, out->acc_scale, true);
@@ -481,7 +481,7 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
         .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
     out->m = epi_axes_size(&plan->rows, spec->sizes);
     out->n = epi_axes_size(&plan->cols, spec->sizes);
-    epi_status status = make_room(&b, err);
+    epi_status status = allocate(&b, err);
     if (status != EPI_OK)
         return status;
     add_roots(&b, roots, root_count);
