@@ -21,6 +21,7 @@
 #include "forms.h"
 #include "ir/index.h"
 #include "moves.h"
+#include "pass/rewrite/attention_form.h"
 #include "random_program.h"
 #include "shapes.h"
 #include "spec.h"

@@ -32,6 +32,7 @@
 #include "emulate/host.h"
 #include "forms.h"
 #include "moves.h"
+#include "pass/rewrite/attention_form.h"
 #include "pass/schedule/walk.h"
 #include "random_program.h"
 #include "run/run.h"

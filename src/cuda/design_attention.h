@@ -1,12 +1,12 @@
 /* design_attention.h: the design of an attention kernel: everything that is decided before its text is
  * written.
  *
- * Mainloops take four forms of the plan (pass/plan.h): Hopper's, which move tiles by TMA and multiply by
+ * Mainloops take four variants of the plan (pass/analyse/attention.h): Hopper's, which move tiles by TMA and multiply by
  * wgmma, all of them; those of every GPU from Ampere on, by cp.async and mma.sync, all but the second.
  *
  *     forward   one score product, an online softmax, one value product
  *     split     the same of up to 64 rows over a long stream, which is taken in chunks; a second kernel folds
- *               what they leave
+ *               their partials
  *     rows      two score products, one value product of the first one's columns: gradients of queries
  *     pair      two score products, two value products, of the columns of either: gradients of keys and
  *               values

@@ -10,8 +10,9 @@
  *     sum(where(m, w, 0)*x, R)    ->  the same with where(m, 1, 0) beside it
  *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
  *
- * with top = max(s, R), shift = where(top == -inf, 0, top) and l = logsumexp(s, R). What a stands for is made
- * of top or of l; m has no scores in it, as dropout's mask has none. A row of -inf alone gives what it gave.
+ * with row_max = max(s, R), shift = where(row_max == -inf, 0, row_max) and l = logsumexp(s, R). What a stands
+ * for is made of row_max or of l; m has no scores in it, as dropout's mask has none. A row of -inf alone gives
+ * what it gave.
  *
  * Other sums are taken over the stream first, so that what is left of them is one number per row:
  *
