@@ -81,6 +81,9 @@ for about in docs/design.md docs/backends.md docs/numbers.md docs/hacking.md; do
     done
 done
 about=docs/design.md
+while read -r name _ file; do # "`epi_cut_cost` in `pass/analyse/cost.c`"
+    that "$name is in $file" grep -qw "$name" "src/$file"
+done < <(grep -oE '`[A-Za-z_0-9]+` in `[a-z_/0-9]+\.[ch]`' "$about" | tr -d '`' | sort -u)
 that 'it has at most 250 lines' test "$(wc -l <docs/design.md)" -le 250
 about=docs/language.md
 that 'it has at most 1500 lines' test "$(wc -l <docs/language.md)" -le 1500
