@@ -104,24 +104,22 @@ static void draw_arithmetic(drawn *d, epi_link *k) {
         [EPI_LINK_MUL] = EPI_OP_MUL,      [EPI_LINK_ADD] = EPI_OP_ADD, [EPI_LINK_SUB] = EPI_OP_SUB,
         [EPI_LINK_SUB_FROM] = EPI_OP_SUB, [EPI_LINK_DIV] = EPI_OP_DIV, [EPI_LINK_DIV_FROM] = EPI_OP_DIV};
     static float bufs[2][TAPE_ROWS * WIDTH];
-    k->kind = EPI_LINK_MUL + below(EPI_LINK_ADD_PRODUCT - EPI_LINK_MUL + 1);
-    bool product = k->kind == EPI_LINK_MULADD || k->kind == EPI_LINK_ADD_PRODUCT;
-    bool twice = k->kind == EPI_LINK_MUL_MUL;
+    k->kind = EPI_LINK_MUL + below(EPI_LINK_LESS_PRODUCT - EPI_LINK_MUL + 1);
     k->a = operand((int)below(FORMS), (int)below(4));
-    k->sign = below(2) ? 1 : -1;
-    k->other = below(2) ? 1 : -1;
     epi_view v = {d->v, WIDTH, 1}, a = view(d, &k->a, bufs[0], d->n);
-    if (product || twice)
+    if (k->kind >= EPI_LINK_MUL_MUL)
         k->b = operand((int)below(FORMS), (int)below(4));
-    if (twice) {
+    if (k->kind == EPI_LINK_MUL_MUL) {
         epi_view arg[3] = {v, a}, second[3] = {v, view(d, &k->b, bufs[1], d->n)};
         d->s->map[EPI_OP_MUL](d->v, WIDTH, arg, TAPE_ROWS, d->n);
         d->s->map[EPI_OP_MUL](d->v, WIDTH, second, TAPE_ROWS, d->n);
-    } else if (product) {
+    } else if (k->kind > EPI_LINK_MUL_MUL) {
+        bool added = k->kind >= EPI_LINK_ADD_PRODUCT,
+             less = k->kind == EPI_LINK_MULADD_LESS || k->kind == EPI_LINK_PRODUCT_LESS,
+             from = k->kind == EPI_LINK_MULADD_FROM || k->kind == EPI_LINK_LESS_PRODUCT;
         epi_view b = view(d, &k->b, bufs[1], d->n);
-        epi_view arg[3] = {k->kind == EPI_LINK_MULADD ? v : a, k->kind == EPI_LINK_MULADD ? a : b,
-                           k->kind == EPI_LINK_MULADD ? b : v};
-        d->s->muladd(d->v, WIDTH, arg, k->sign, k->other, TAPE_ROWS, d->n);
+        epi_view arg[3] = {added ? a : v, added ? b : a, added ? v : b};
+        d->s->muladd(d->v, WIDTH, arg, from ? -1 : 1, less ? -1 : 1, TAPE_ROWS, d->n);
     } else {
         bool from = k->kind == EPI_LINK_SUB_FROM || k->kind == EPI_LINK_DIV_FROM;
         epi_view arg[3] = {from ? a : v, from ? v : a};
@@ -132,10 +130,10 @@ static void draw_arithmetic(drawn *d, epi_link *k) {
 /* A comparison with a, or a choice between v, a and b. */
 static void draw_choice(drawn *d, epi_link *k) {
     static float bufs[2][TAPE_ROWS * WIDTH];
-    k->kind = EPI_LINK_LT + below(EPI_LINK_ELSE - EPI_LINK_LT + 1);
+    k->kind = below(3) ? EPI_LINK_LT + below(6) : EPI_LINK_IF + below(3);
     k->a = operand((int)below(FORMS), (int)below(4));
     epi_view v = {d->v, WIDTH, 1}, a = view(d, &k->a, bufs[0], d->n);
-    if (k->kind < EPI_LINK_IF) {
+    if (k->kind >= EPI_LINK_LT) {
         epi_view arg[3] = {v, a};
         d->s->map[EPI_OP_LT + (k->kind - EPI_LINK_LT)](d->v, WIDTH, arg, TAPE_ROWS, d->n);
         return;

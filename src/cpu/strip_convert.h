@@ -63,43 +63,24 @@ static inline int64_t float_i64(float x) {
     return x >= 0x1p63f ? INT64_MAX : i;
 }
 
-static inline float get_f32(const void *p, ptrdiff_t i) {
-    return ((const float *)p)[i];
-}
-static inline float get_bf16(const void *p, ptrdiff_t i) {
-    return bf16_float(((const uint16_t *)p)[i]);
-}
-static inline float get_f16(const void *p, ptrdiff_t i) {
-    return f16_float(((const uint16_t *)p)[i]);
-}
-static inline float get_i32(const void *p, ptrdiff_t i) {
-    return (float)((const int32_t *)p)[i];
-}
-static inline float get_i64(const void *p, ptrdiff_t i) {
-    return (float)((const int64_t *)p)[i];
-}
-static inline float get_f64(const void *p, ptrdiff_t i) {
-    return (float)((const double *)p)[i];
-}
+/* Every storage type: its elements as they lie, one of them, x, as a f32, and back. */
+#define STORAGE_TYPES(TYPE) \
+    TYPE(F32, float, x, x) \
+    TYPE(BF16, uint16_t, bf16_float(x), float_bf16(x)) \
+    TYPE(F16, uint16_t, f16_float(x), float_f16(x)) \
+    TYPE(I32, int32_t, (float)x, float_i32(x)) \
+    TYPE(F64, double, (float)x, (double)x) \
+    TYPE(I64, int64_t, (float)x, float_i64(x))
 
-static inline void put_f32(void *p, ptrdiff_t i, float x) {
-    ((float *)p)[i] = x;
-}
-static inline void put_bf16(void *p, ptrdiff_t i, float x) {
-    ((uint16_t *)p)[i] = float_bf16(x);
-}
-static inline void put_f16(void *p, ptrdiff_t i, float x) {
-    ((uint16_t *)p)[i] = float_f16(x);
-}
-static inline void put_i32(void *p, ptrdiff_t i, float x) {
-    ((int32_t *)p)[i] = float_i32(x);
-}
-static inline void put_i64(void *p, ptrdiff_t i, float x) {
-    ((int64_t *)p)[i] = float_i64(x);
-}
-static inline void put_f64(void *p, ptrdiff_t i, float x) {
-    ((double *)p)[i] = x;
-}
+#define GET_AND_PUT(id, element, from, to) \
+    static inline float get_##id(const void *p, ptrdiff_t i) { \
+        element x = ((const element *)p)[i]; \
+        return from; \
+    } \
+    static inline void put_##id(void *p, ptrdiff_t i, float x) { \
+        ((element *)p)[i] = to; \
+    }
+STORAGE_TYPES(GET_AND_PUT)
 
 /* As many f16 as the CPU converts at once. */
 #if defined(__AVX512F__)
@@ -160,44 +141,33 @@ static ALWAYS_INLINE void store_each(void (*put)(void *, ptrdiff_t, float), void
     }
 }
 
-static void load_f16(float *dst, const uint16_t *src, ptrdiff_t stride, int64_t n) {
-    int64_t j = 0;
-    if (stride == 1) {
-        for (; j + F16_AT_ONCE <= n; j += F16_AT_ONCE)
-            f16_load_some(dst + j, src + j);
-    }
-    load_each(get_f16, dst + j, src + j * stride, stride, n - j);
-}
-
-static void store_f16(uint16_t *dst, ptrdiff_t stride, const float *src, int64_t n) {
-    int64_t j = 0;
-    if (stride == 1) {
-        for (; j + F16_AT_ONCE <= n; j += F16_AT_ONCE)
-            f16_store_some(dst + j, src + j);
-    }
-    store_each(put_f16, dst + j * stride, stride, src + j, n - j);
+/* How many of n elements the CPU converts some at once. */
+static inline int64_t converted_at_once(epi_dtype type, ptrdiff_t stride, int64_t n) {
+    return type == EPI_F16 && stride == 1 ? n - n % F16_AT_ONCE : 0;
 }
 
 static void load(float *dst, const void *src, epi_dtype type, ptrdiff_t stride, int64_t n) {
+    int64_t first = converted_at_once(type, stride, n);
+    for (int64_t j = 0; j < first; j += F16_AT_ONCE)
+        f16_load_some(dst + j, (const uint16_t *)src + j);
+    src = (const uint16_t *)src + first;
     switch (type) {
-    case EPI_F32: load_each(get_f32, dst, src, stride, n); break;
-    case EPI_BF16: load_each(get_bf16, dst, src, stride, n); break;
-    case EPI_F16: load_f16(dst, src, stride, n); break;
-    case EPI_I32: load_each(get_i32, dst, src, stride, n); break;
-    case EPI_F64: load_each(get_f64, dst, src, stride, n); break;
-    case EPI_I64: load_each(get_i64, dst, src, stride, n); break;
+#define LOAD(id, ...) \
+    case EPI_##id: load_each(get_##id, dst + first, src, stride, n - first); break;
+        STORAGE_TYPES(LOAD)
     case EPI_DTYPE_COUNT: break;
     }
 }
 
 static void store(void *dst, epi_dtype type, ptrdiff_t stride, const float *src, int64_t n) {
+    int64_t first = converted_at_once(type, stride, n);
+    for (int64_t j = 0; j < first; j += F16_AT_ONCE)
+        f16_store_some((uint16_t *)dst + j, src + j);
+    dst = (uint16_t *)dst + first;
     switch (type) {
-    case EPI_F32: store_each(put_f32, dst, stride, src, n); break;
-    case EPI_BF16: store_each(put_bf16, dst, stride, src, n); break;
-    case EPI_F16: store_f16(dst, stride, src, n); break;
-    case EPI_I32: store_each(put_i32, dst, stride, src, n); break;
-    case EPI_F64: store_each(put_f64, dst, stride, src, n); break;
-    case EPI_I64: store_each(put_i64, dst, stride, src, n); break;
+#define STORE(id, ...) \
+    case EPI_##id: store_each(put_##id, dst, stride, src + first, n - first); break;
+        STORAGE_TYPES(STORE)
     case EPI_DTYPE_COUNT: break;
     }
 }

@@ -66,6 +66,17 @@ static ALWAYS_INLINE double fmadd64(double a, double b, double c) {
 }
 #endif
 
+/* The polynomial with these coefficients, that of the highest power first. */
+#define POLYNOMIAL(x, ...) \
+    polynomial(x, (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
+static ALWAYS_INLINE float polynomial(float x, const float *coefficients, size_t count) {
+    float p = coefficients[0];
+#pragma GCC unroll 16
+    for (size_t i = 1; i < count; i++)
+        p = fmadd(p, x, coefficients[i]);
+    return p;
+}
+
 /* x rounded to one of its two bf16 neighbours: away from zero where the bits that are cut off and the first
  * 16 of u carry. */
 static ALWAYS_INLINE float vdither(float x, float u) {
@@ -146,11 +157,7 @@ static ALWAYS_INLINE float times_scaled(float x, scaled s) {
 
 /* e^r - 1 for |r| <= ln(2)/2; error 2^-28 of e^r. */
 static ALWAYS_INLINE float expm1_reduced(float r) {
-    float p = 0x1.6b692ap-10f;
-    p = fmadd(p, r, 0x1.122f22p-7f);
-    p = fmadd(p, r, 0x1.55568cp-5f);
-    p = fmadd(p, r, 0x1.5554a4p-3f);
-    p = fmadd(p, r, 0.5f);
+    float p = POLYNOMIAL(r, 0x1.6b692ap-10f, 0x1.122f22p-7f, 0x1.55568cp-5f, 0x1.5554a4p-3f, 0.5f);
     return fmadd(r * r, p, r);
 }
 
@@ -163,12 +170,8 @@ static ALWAYS_INLINE scaled exp_scaled(float x) {
 
 /* 2^r - 1 for |r| <= 1/2; error 2^-28 of 2^r. */
 static ALWAYS_INLINE float exp2m1_reduced(float r) {
-    float p = 0x1.4178c2p-13f;
-    p = fmadd(p, r, 0x1.5f095ap-10f);
-    p = fmadd(p, r, 0x1.3b2dd4p-7f);
-    p = fmadd(p, r, 0x1.c6af7ap-5f);
-    p = fmadd(p, r, 0x1.ebfbdcp-3f);
-    p = fmadd(p, r, 0x1.62e430p-1f);
+    float p = POLYNOMIAL(r, 0x1.4178c2p-13f, 0x1.5f095ap-10f, 0x1.3b2dd4p-7f, 0x1.c6af7ap-5f, 0x1.ebfbdcp-3f,
+                         0x1.62e430p-1f);
     return p * r;
 }
 
@@ -204,15 +207,8 @@ static ALWAYS_INLINE split log_split(float x) {
 
 /* log(1 + f) - f; error 2^-27.7 of the logarithm. */
 static ALWAYS_INLINE float log_rest(float f) {
-    float p = -0x1.07bd66p-3f;
-    p = fmadd(p, f, 0x1.1e7726p-3f);
-    p = fmadd(p, f, -0x1.f33396p-4f);
-    p = fmadd(p, f, 0x1.1ed3a4p-3f);
-    p = fmadd(p, f, -0x1.559c82p-3f);
-    p = fmadd(p, f, 0x1.99d062p-3f);
-    p = fmadd(p, f, -0x1.fffef8p-3f);
-    p = fmadd(p, f, 0x1.555506p-2f);
-    p = fmadd(p, f, -0.5f);
+    float p = POLYNOMIAL(f, -0x1.07bd66p-3f, 0x1.1e7726p-3f, -0x1.f33396p-4f, 0x1.1ed3a4p-3f, -0x1.559c82p-3f,
+                         0x1.99d062p-3f, -0x1.fffef8p-3f, 0x1.555506p-2f, -0.5f);
     return f * f * p;
 }
 
@@ -326,22 +322,12 @@ static ALWAYS_INLINE float vgelu_tanh(float x) {
 
 /* An odd polynomial up to 0.92 (error 2^-30), beyond it 1 - e^-u with a polynomial u (2^-30). */
 static ALWAYS_INLINE float verf(float x) {
-    float s = x * x, p = 0x1.4fa938p-14f;
-    p = fmadd(p, s, -0x1.a61812p-11f);
-    p = fmadd(p, s, 0x1.544b08p-8f);
-    p = fmadd(p, s, -0x1.b80124p-6f);
-    p = fmadd(p, s, 0x1.ce2d64p-4f);
-    p = fmadd(p, s, -0x1.812740p-2f);
-    p = fmadd(p, s, 0x1.06eba8p-3f);
+    float s = x * x, p = POLYNOMIAL(s, 0x1.4fa938p-14f, -0x1.a61812p-11f, 0x1.544b08p-8f, -0x1.b80124p-6f,
+                                    0x1.ce2d64p-4f, -0x1.812740p-2f, 0x1.06eba8p-3f);
 
     float t = bounded_abs(x, 3.95f);
-    float u = 0x1.41676ep-17f;
-    u = fmadd(u, t, -0x1.415264p-12f);
-    u = fmadd(u, t, 0x1.d4ccf4p-9f);
-    u = fmadd(u, t, -0x1.8310bep-6f);
-    u = fmadd(u, t, 0x1.b28042p-4f);
-    u = fmadd(u, t, 0x1.453edep-1f);
-    u = fmadd(u, t, 0x1.076ce8p-3f);
+    float u = POLYNOMIAL(t, 0x1.41676ep-17f, -0x1.415264p-12f, 0x1.d4ccf4p-9f, -0x1.8310bep-6f,
+                         0x1.b28042p-4f, 0x1.453edep-1f, 0x1.076ce8p-3f);
     scaled e = exp_scaled(-fmadd(u, t, t));
     float large = copy_sign(1.0f - (1.0f + e.m) * power_of_two(e.k), x);
     return choose(t < 0.92f, fmadd(p, x, x), large);
@@ -353,18 +339,10 @@ static ALWAYS_INLINE float verf(float x) {
 static ALWAYS_INLINE float vgelu(float x) {
     float t = bounded_abs(x, 15.0f);
     float d = t + 1.5f, w = 1.0f / d, v = fmadd(-3.0f, w, 1.0f);
-    float g = 0x1.3d1f14p-13f;
-    g = fmadd(g, v, 0x1.e690f6p-12f);
-    g = fmadd(g, v, 0x1.05b17ep-12f);
-    g = fmadd(g, v, -0x1.1076b8p-10f);
-    g = fmadd(g, v, -0x1.63072cp-9f);
-    g = fmadd(g, v, -0x1.3f320ap-9f);
-    g = fmadd(g, v, 0x1.0549ccp-8f);
-    g = fmadd(g, v, 0x1.21056ep-6f);
-    g = fmadd(g, v, 0x1.2538c4p-6f);
-    g = fmadd(g, v, -0x1.d700a4p-5f);
-    g = fmadd(g, v, -0x1.8f9054p-3f);
-    g = fmadd(g, v, 0x1.3c1440p-1f) * w;
+    float g = POLYNOMIAL(v, 0x1.3d1f14p-13f, 0x1.e690f6p-12f, 0x1.05b17ep-12f, -0x1.1076b8p-10f,
+                         -0x1.63072cp-9f, -0x1.3f320ap-9f, 0x1.0549ccp-8f, 0x1.21056ep-6f, 0x1.2538c4p-6f,
+                         -0x1.d700a4p-5f, -0x1.8f9054p-3f, 0x1.3c1440p-1f) *
+              w;
 
     float high = bits_float(float_bits(t) & 0xfffff000u);
     float sum = fmadd(t * t, -0.5f * LOG2E, ROUND), k = sum - ROUND;

@@ -105,42 +105,33 @@ static ALWAYS_INLINE void store_octet(const epi_link *k, ptrdiff_t r, ptrdiff_t 
         octet_put_any(place(&k->a, r, j), k->a.type, v);
 }
 
-static ALWAYS_INLINE void multiply_add(const epi_link *k, ptrdiff_t r, ptrdiff_t j, octet *v) {
-    octet x = operand(&k->a, r, j), y = operand(&k->b, r, j);
-    octet_scale(&x, k->sign);
-    if (k->kind == EPI_LINK_MULADD) {
-        octet_scale(&y, k->other);
-        EACH(v->v[i] = wide_fma(v->v[i], x.v[i], y.v[i]));
-    } else {
-        octet_scale(v, k->other);
-        EACH(v->v[i] = wide_fma(x.v[i], y.v[i], v->v[i]));
-    }
-}
+/* ---- links that are a formula ---- */
 
-static ALWAYS_INLINE wide compared(epi_link_kind kind, wide v, wide a) {
-    wide_bits which = kind == EPI_LINK_LT   ? (wide_bits)(v < a)
-                      : kind == EPI_LINK_LE ? (wide_bits)(v <= a)
-                      : kind == EPI_LINK_GT ? (wide_bits)(v > a)
-                      : kind == EPI_LINK_GE ? (wide_bits)(v >= a)
-                      : kind == EPI_LINK_EQ ? (wide_bits)(v == a)
-                                            : (wide_bits)(v != a);
-    return (wide)(which & (wide_bits)wide_of(1));
+static ALWAYS_INLINE wide muladd_of(wide a, wide b, wide c) {
+    return wide_fma(a, b, c);
 }
-
 /* a where c is not 0, else b. */
 static ALWAYS_INLINE wide chosen(wide c, wide a, wide b) {
     return wide_choose((wide_bits)(c != wide_of(0)), a, b);
 }
 
-static ALWAYS_INLINE void choose_octet(const epi_link *k, ptrdiff_t r, ptrdiff_t j, octet *v) {
-    octet x = operand(&k->a, r, j), y = operand(&k->b, r, j);
-    if (k->kind == EPI_LINK_IF)
-        EACH(v->v[i] = chosen(v->v[i], x.v[i], y.v[i]));
-    else if (k->kind == EPI_LINK_THEN)
-        EACH(v->v[i] = chosen(x.v[i], v->v[i], y.v[i]));
-    else
-        EACH(v->v[i] = chosen(x.v[i], y.v[i], v->v[i]));
-}
+#define FORMULA_OF_ONE(id, formula) \
+    static ALWAYS_INLINE wide make_##id(wide v, wide a) { \
+        return formula; \
+    }
+#define FORMULA_OF_TWO(id, formula) \
+    static ALWAYS_INLINE wide make_##id(wide v, wide a, wide b) { \
+        return formula; \
+    }
+#define FORMULA_OF_COMPARISON(id, formula) \
+    static ALWAYS_INLINE wide make_##id(wide v, wide a) { \
+        return (wide)((wide_bits)(formula) & (wide_bits)wide_of(1)); \
+    }
+EPI_LINKS_OF_ONE(FORMULA_OF_ONE)
+EPI_LINKS_OF_TWO(FORMULA_OF_TWO)
+EPI_LINKS_OF_COMPARISON(FORMULA_OF_COMPARISON)
+
+/* ---- links that are more ---- */
 
 static ALWAYS_INLINE void join_octets(const epi_link *k, ptrdiff_t r, ptrdiff_t j, const octet *even,
                                       const octet *odd) {
@@ -166,62 +157,28 @@ static ALWAYS_INLINE bool is_end(const epi_link *k) {
 
 /* An octet that ends its row or does not. */
 static ALWAYS_INLINE void link_any_kind(const epi_link *k, ptrdiff_t r, ptrdiff_t j, bool ends, octet *v) {
-    octet x;
+    octet x, y;
     if (k->from.p)
         *v = operand(&k->from, r, j);
+    if (k->kind == EPI_LINK_JOIN || (k->kind >= EPI_LINK_MUL && k->kind <= EPI_LINK_NE))
+        x = operand(&k->a, r, j);
+    if (k->kind >= EPI_LINK_MUL_MUL && k->kind <= EPI_LINK_ELSE)
+        y = operand(&k->b, r, j);
     switch (k->kind) {
     case EPI_LINK_GET: break;
-    case EPI_LINK_MUL:
-        x = operand(&k->a, r, j);
-        EACH(v->v[i] *= x.v[i]);
+#define ANY_OF_ONE(id, formula) \
+    case EPI_LINK_##id: \
+        EACH(v->v[i] = make_##id(v->v[i], x.v[i])); \
         break;
-    case EPI_LINK_ADD:
-        x = operand(&k->a, r, j);
-        EACH(v->v[i] += x.v[i]);
-        break;
-    case EPI_LINK_SUB:
-        x = operand(&k->a, r, j);
-        EACH(v->v[i] -= x.v[i]);
-        break;
-    case EPI_LINK_SUB_FROM:
-        x = operand(&k->a, r, j);
-        EACH(v->v[i] = x.v[i] - v->v[i]);
-        break;
-    case EPI_LINK_DIV:
-        x = operand(&k->a, r, j);
-        EACH(v->v[i] /= x.v[i]);
-        break;
-    case EPI_LINK_DIV_FROM:
-        x = operand(&k->a, r, j);
-        EACH(v->v[i] = x.v[i] / v->v[i]);
-        break;
-    case EPI_LINK_MUL_MUL:
-        x = operand(&k->a, r, j);
-        EACH(v->v[i] *= x.v[i]);
-        x = operand(&k->b, r, j);
-        EACH(v->v[i] *= x.v[i]);
-        break;
-    case EPI_LINK_MULADD:
-    case EPI_LINK_ADD_PRODUCT: multiply_add(k, r, j, v); break;
-    case EPI_LINK_LT:
-    case EPI_LINK_LE:
-    case EPI_LINK_GT:
-    case EPI_LINK_GE:
-    case EPI_LINK_EQ:
-    case EPI_LINK_NE:
-        x = operand(&k->a, r, j);
-        EACH(v->v[i] = compared(k->kind, v->v[i], x.v[i]));
-        break;
-    case EPI_LINK_IF:
-    case EPI_LINK_THEN:
-    case EPI_LINK_ELSE: choose_octet(k, r, j, v); break;
+#define ANY_OF_TWO(id, formula) \
+    case EPI_LINK_##id: EACH(v->v[i] = make_##id(v->v[i], x.v[i], y.v[i])); break;
+        EPI_LINKS_OF_ONE(ANY_OF_ONE)
+        EPI_LINKS_OF_COMPARISON(ANY_OF_ONE)
+        EPI_LINKS_OF_TWO(ANY_OF_TWO)
     case EPI_LINK_SQUARE: EACH(v->v[i] *= v->v[i]); break;
     case EPI_LINK_OVER: over(k, v); break;
     case EPI_LINK_SPLIT: split_get_any(v, place(&k->a, r, 2 * j), k->a.type, floats(&k->b, r, j)); break;
-    case EPI_LINK_JOIN:
-        x = operand(&k->a, r, j);
-        join_octets(k, r, j, v, &x);
-        break;
+    case EPI_LINK_JOIN: join_octets(k, r, j, v, &x); break;
     case EPI_LINK_STORE: store_octet(k, r, j, v); break;
     case EPI_LINK_COLUMNS: fold_columns(k, k->op, r, j, v); break;
     default: octet_map(k->kind - EPI_LINK_MAP, v); break;
@@ -326,52 +283,32 @@ typedef void link_function(const epi_link *k, ptrdiff_t r, ptrdiff_t j, ptrdiff_
                                                       {link_f32_##name, link_f32_##name##_to}, \
                                                       {link_bf16_##name, link_bf16_##name##_to}};
 
-/* With a row of f32 for a; a row of bf16; one number. */
-#define LINKS(name, ...) \
-    LINK(name##_row, const float *p = floats(&k->a, r, j); \
-         EACH(wide a = wide_get(p + i * WIDE); __VA_ARGS__)) \
-    LINK(name##_bf16, octet x; octet_get_bf16(&x, halves(&k->a, r, j)); EACH(wide a = x.v[i]; __VA_ARGS__)) \
-    LINK(name##_one, wide a = wide_of(*floats(&k->a, r, 0)); EACH(__VA_ARGS__))
-
-LINKS(mul, v.v[i] *= a)
-LINKS(add, v.v[i] += a)
-LINKS(sub, v.v[i] -= a)
-LINKS(sub_from, v.v[i] = a - v.v[i])
-LINKS(div, v.v[i] /= a)
-LINKS(div_from, v.v[i] = a / v.v[i])
-LINK(get, (void)0)
-/* With rows of f32 or one number for a and b. */
 #define ROW_A const float *p = floats(&k->a, r, j)
 #define ROW_B const float *q = floats(&k->b, r, j)
-#define ONE_A wide x = wide_of(*floats(&k->a, r, 0))
-#define ONE_B wide y = wide_of(*floats(&k->b, r, 0))
-#define LINKS_OF_TWO(name, ...) \
-    LINK(name##_rows, ROW_A; ROW_B; \
-         EACH(wide x = wide_get(p + i * WIDE), y = wide_get(q + i * WIDE); __VA_ARGS__)) \
-    LINK(name##_row_one, ROW_A; ONE_B; EACH(wide x = wide_get(p + i * WIDE); __VA_ARGS__)) \
-    LINK(name##_one_row, ONE_A; ROW_B; EACH(wide y = wide_get(q + i * WIDE); __VA_ARGS__)) \
-    LINK(name##_ones, ONE_A; ONE_B; EACH(__VA_ARGS__))
+#define ONE_A wide a = wide_of(*floats(&k->a, r, 0))
+#define ONE_B wide b = wide_of(*floats(&k->b, r, 0))
 
-LINKS_OF_TWO(mul_mul, v.v[i] = v.v[i] * x * y)
-LINKS_OF_TWO(muladd, v.v[i] = wide_fma(v.v[i], x, y))
-LINKS_OF_TWO(muladd_less, v.v[i] = wide_fma(v.v[i], x, -y))
-LINKS_OF_TWO(muladd_from, v.v[i] = wide_fma(v.v[i], -x, y))
-LINKS_OF_TWO(add_product, v.v[i] = wide_fma(x, y, v.v[i]))
-LINKS_OF_TWO(less_product, v.v[i] = wide_fma(-x, y, v.v[i]))
-LINKS_OF_TWO(product_less, v.v[i] = wide_fma(x, y, -v.v[i]))
-LINKS_OF_TWO(if, v.v[i] = chosen(v.v[i], x, y))
-LINKS_OF_TWO(then, v.v[i] = chosen(x, v.v[i], y))
-LINKS_OF_TWO(else, v.v[i] = chosen(x, y, v.v[i]))
-LINK(square, EACH(v.v[i] *= v.v[i]))
+/* With a row of f32 for a; a row of bf16; one number. */
+#define OWN_OF_ONE(id, formula) \
+    LINK(id##_row, ROW_A; EACH(v.v[i] = make_##id(v.v[i], wide_get(p + i * WIDE)))) \
+    LINK(id##_bf16, octet x; octet_get_bf16(&x, halves(&k->a, r, j)); \
+         EACH(v.v[i] = make_##id(v.v[i], x.v[i]))) \
+    LINK(id##_one, ONE_A; EACH(v.v[i] = make_##id(v.v[i], a)))
+/* With rows of f32 or one number for a and b. */
+#define OWN_OF_TWO(id, formula) \
+    LINK(id##_rows, ROW_A; ROW_B; \
+         EACH(v.v[i] = make_##id(v.v[i], wide_get(p + i * WIDE), wide_get(q + i * WIDE)))) \
+    LINK(id##_row_one, ROW_A; ONE_B; EACH(v.v[i] = make_##id(v.v[i], wide_get(p + i * WIDE), b))) \
+    LINK(id##_one_row, ONE_A; ROW_B; EACH(v.v[i] = make_##id(v.v[i], a, wide_get(q + i * WIDE)))) \
+    LINK(id##_ones, ONE_A; ONE_B; EACH(v.v[i] = make_##id(v.v[i], a, b)))
 /* With one number. */
-#define LINK_COMPARED(name, kind) \
-    LINK(name, wide a = wide_of(*floats(&k->a, r, 0)); EACH(v.v[i] = compared(kind, v.v[i], a)))
-LINK_COMPARED(lt, EPI_LINK_LT)
-LINK_COMPARED(le, EPI_LINK_LE)
-LINK_COMPARED(gt, EPI_LINK_GT)
-LINK_COMPARED(ge, EPI_LINK_GE)
-LINK_COMPARED(eq, EPI_LINK_EQ)
-LINK_COMPARED(ne, EPI_LINK_NE)
+#define OWN_OF_COMPARISON(id, formula) LINK(id##_one, ONE_A; EACH(v.v[i] = make_##id(v.v[i], a)))
+
+EPI_LINKS_OF_ONE(OWN_OF_ONE)
+EPI_LINKS_OF_TWO(OWN_OF_TWO)
+EPI_LINKS_OF_COMPARISON(OWN_OF_COMPARISON)
+LINK(get, (void)0)
+LINK(square, EACH(v.v[i] *= v.v[i]))
 LINK(over, over(k, &v))
 LINK(exp, octet_map(EPI_OP_EXP, &v))
 LINK(sigmoid, octet_map(EPI_OP_SIGMOID, &v))
@@ -409,16 +346,6 @@ static link_variants by_type(const epi_link_operand *o, link_variants f32, link_
     return is_row(o, EPI_F32) ? f32 : is_row(o, EPI_BF16) ? bf16 : NULL;
 }
 
-#define BY_OPERANDS(name) \
-    (a_row   ? b_row   ? name##_rows_links \
-               : b_one ? name##_row_one_links \
-                       : NULL \
-     : a_one ? b_row   ? name##_one_row_links \
-               : b_one ? name##_ones_links \
-                       : NULL \
-             : NULL)
-#define BY_OPERAND(name) (k->a.col ? by_type(&k->a, name##_row_links, name##_bf16_links) : name##_one_links)
-
 /* NULL: none of its own. */
 static link_variants folding_variants_of(const epi_link *k) {
     if (k->op == EPI_OP_RMAX && k->kind == EPI_LINK_GET)
@@ -436,39 +363,26 @@ static link_variants folding_variants_of(const epi_link *k) {
 
 static link_variants variants_of(const epi_link *k) {
     bool a_row = is_row(&k->a, EPI_F32), b_row = is_row(&k->b, EPI_F32), a_one = k->a.p && !k->a.col,
-         b_one = k->b.p && !k->b.col, adds = k->sign == 1 && k->other == 1,
-         takes_other = k->sign == 1 && k->other == -1, takes_product = k->sign == -1 && k->other == 1,
-         sums = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
+         b_one = k->b.p && !k->b.col, sums = k->op == EPI_OP_SUM || k->op == EPI_OP_MEAN;
     if (k->folds)
         return folding_variants_of(k);
     switch ((int)k->kind) {
     case EPI_LINK_GET: return get_links;
-    case EPI_LINK_MUL: return BY_OPERAND(mul);
-    case EPI_LINK_ADD: return BY_OPERAND(add);
-    case EPI_LINK_SUB: return BY_OPERAND(sub);
-    case EPI_LINK_SUB_FROM: return BY_OPERAND(sub_from);
-    case EPI_LINK_DIV: return BY_OPERAND(div);
-    case EPI_LINK_DIV_FROM: return BY_OPERAND(div_from);
-    case EPI_LINK_MUL_MUL: return BY_OPERANDS(mul_mul);
-    case EPI_LINK_MULADD:
-        return adds            ? BY_OPERANDS(muladd)
-               : takes_other   ? BY_OPERANDS(muladd_less)
-               : takes_product ? BY_OPERANDS(muladd_from)
-                               : NULL;
-    case EPI_LINK_ADD_PRODUCT:
-        return adds            ? BY_OPERANDS(add_product)
-               : takes_product ? BY_OPERANDS(less_product)
-               : takes_other   ? BY_OPERANDS(product_less)
-                               : NULL;
-    case EPI_LINK_LT: return a_one ? lt_links : NULL;
-    case EPI_LINK_LE: return a_one ? le_links : NULL;
-    case EPI_LINK_GT: return a_one ? gt_links : NULL;
-    case EPI_LINK_GE: return a_one ? ge_links : NULL;
-    case EPI_LINK_EQ: return a_one ? eq_links : NULL;
-    case EPI_LINK_NE: return a_one ? ne_links : NULL;
-    case EPI_LINK_IF: return BY_OPERANDS(if);
-    case EPI_LINK_THEN: return BY_OPERANDS(then);
-    case EPI_LINK_ELSE: return BY_OPERANDS(else);
+#define FORMS_OF_ONE(id, formula) \
+    case EPI_LINK_##id: \
+        return a_one ? id##_one_links : by_type(&k->a, id##_row_links, id##_bf16_links);
+#define FORMS_OF_TWO(id, formula) \
+    case EPI_LINK_##id: \
+        return a_row && b_row   ? id##_rows_links \
+               : a_row && b_one ? id##_row_one_links \
+               : a_one && b_row ? id##_one_row_links \
+               : a_one && b_one ? id##_ones_links \
+                                : NULL;
+#define FORMS_OF_COMPARISON(id, formula) \
+    case EPI_LINK_##id: return a_one ? id##_one_links : NULL;
+        EPI_LINKS_OF_ONE(FORMS_OF_ONE)
+        EPI_LINKS_OF_TWO(FORMS_OF_TWO)
+        EPI_LINKS_OF_COMPARISON(FORMS_OF_COMPARISON)
     case EPI_LINK_SQUARE: return square_links;
     case EPI_LINK_OVER: return over_links;
     case EPI_LINK_SPLIT: return by_type(&k->a, split_links, split_bf16_links);

@@ -50,6 +50,17 @@ static ALWAYS_INLINE wide wide_fma(wide a, wide b, wide c) {
 #endif
 }
 
+/* As POLYNOMIAL. */
+#define WIDE_POLYNOMIAL(x, ...) \
+    wide_polynomial(x, (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
+static ALWAYS_INLINE wide wide_polynomial(wide x, const float *coefficients, size_t count) {
+    wide p = wide_of(coefficients[0]);
+#pragma GCC unroll 16
+    for (size_t i = 1; i < count; i++)
+        p = wide_fma(p, x, wide_of(coefficients[i]));
+    return p;
+}
+
 static ALWAYS_INLINE wide wide_choose(wide_bits which, wide a, wide b) {
     return (wide)((which & (wide_bits)a) | (~which & (wide_bits)b));
 }
@@ -247,10 +258,7 @@ static ALWAYS_INLINE wide wide_gated_edge(wide x, wide y) {
 /* (e^r - 1 - r) / r^2, given r2 = r^2. Horner's scheme takes the fewest instructions, */
 static ALWAYS_INLINE wide wide_exp_slope(wide r, wide r2) {
     (void)r2;
-    wide p = wide_fma(wide_of(0x1.6b692ap-10f), r, wide_of(0x1.122f22p-7f));
-    p = wide_fma(p, r, wide_of(0x1.55568cp-5f));
-    p = wide_fma(p, r, wide_of(0x1.5554a4p-3f));
-    return wide_fma(p, r, wide_of(0.5f));
+    return WIDE_POLYNOMIAL(r, 0x1.6b692ap-10f, 0x1.122f22p-7f, 0x1.55568cp-5f, 0x1.5554a4p-3f, 0.5f);
 }
 
 /* e^r */
@@ -354,17 +362,10 @@ static ALWAYS_INLINE wide wide_silu(wide x) {
 static ALWAYS_INLINE wide wide_gelu(wide x) {
     wide t = wide_bounded_abs(x, 15.0f), d = t + wide_of(1.5f), w = wide_inverse(d),
          v = wide_fma(wide_of(-3.0f), w, wide_of(1.0f));
-    wide g = wide_fma(wide_of(0x1.3d1f14p-13f), v, wide_of(0x1.e690f6p-12f));
-    g = wide_fma(g, v, wide_of(0x1.05b17ep-12f));
-    g = wide_fma(g, v, wide_of(-0x1.1076b8p-10f));
-    g = wide_fma(g, v, wide_of(-0x1.63072cp-9f));
-    g = wide_fma(g, v, wide_of(-0x1.3f320ap-9f));
-    g = wide_fma(g, v, wide_of(0x1.0549ccp-8f));
-    g = wide_fma(g, v, wide_of(0x1.21056ep-6f));
-    g = wide_fma(g, v, wide_of(0x1.2538c4p-6f));
-    g = wide_fma(g, v, wide_of(-0x1.d700a4p-5f));
-    g = wide_fma(g, v, wide_of(-0x1.8f9054p-3f));
-    g = wide_fma(g, v, wide_of(0x1.3c1440p-1f)) * w;
+    wide g = WIDE_POLYNOMIAL(v, 0x1.3d1f14p-13f, 0x1.e690f6p-12f, 0x1.05b17ep-12f, -0x1.1076b8p-10f,
+                             -0x1.63072cp-9f, -0x1.3f320ap-9f, 0x1.0549ccp-8f, 0x1.21056ep-6f, 0x1.2538c4p-6f,
+                             -0x1.d700a4p-5f, -0x1.8f9054p-3f, 0x1.3c1440p-1f) *
+             w;
 
     wide_power k;
     wide half = wide_of(-0.5f), high = (wide)((wide_bits)t & 0xfffff000u),

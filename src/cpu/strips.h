@@ -26,39 +26,55 @@ typedef void epi_strip_map(float *dst, ptrdiff_t ld, const epi_view *v, int rows
 /* ---- tapes ---- */
 
 /* A tape is a list of operations that is carried out on a few elements of a row, which stay in registers,
- * then on the next few. A link is one operation of it: it makes a new value v of the one before. */
+ * then on the next few. A link is one operation of it: it makes a new value v of the one before.
+ *
+ * Most links are a formula of v and of what they read, a and b: */
+#define EPI_LINKS_OF_ONE(LINK) \
+    LINK(MUL, (v * a)) \
+    LINK(ADD, v + a) \
+    LINK(SUB, v - a) \
+    LINK(SUB_FROM, a - v) \
+    LINK(DIV, v / a) \
+    LINK(DIV_FROM, a / v)
+#define EPI_LINKS_OF_TWO(LINK) \
+    LINK(MUL_MUL, (v * a * b)) \
+    LINK(MULADD, muladd_of(v, a, b)) \
+    LINK(MULADD_LESS, muladd_of(v, a, -b)) \
+    LINK(MULADD_FROM, muladd_of(v, -a, b)) \
+    LINK(ADD_PRODUCT, muladd_of(a, b, v)) \
+    LINK(PRODUCT_LESS, muladd_of(a, b, -v)) \
+    LINK(LESS_PRODUCT, muladd_of(-a, b, v)) \
+    LINK(IF, chosen(v, a, b)) \
+    LINK(THEN, chosen(a, v, b)) \
+    LINK(ELSE, chosen(a, b, v))
+#define EPI_LINKS_OF_COMPARISON(LINK) /* 1 where it holds, else 0; in the order of the operations */ \
+    LINK(LT, v < a) \
+    LINK(LE, v <= a) \
+    LINK(GT, v > a) \
+    LINK(GE, v >= a) \
+    LINK(EQ, v == a) \
+    LINK(NE, v != a)
+
+/* clang-format off */
+#define EPI_LINK_KIND(id, formula) EPI_LINK_##id,
 typedef enum epi_link_kind {
-    EPI_LINK_NONE,        /* the end of a tape */
-    EPI_LINK_GET,         /* v stays as it came in, see `from` */
-    EPI_LINK_MUL,         /* v*a */
-    EPI_LINK_ADD,         /* v + a */
-    EPI_LINK_SUB,         /* v - a */
-    EPI_LINK_SUB_FROM,    /* a - v */
-    EPI_LINK_DIV,         /* v/a */
-    EPI_LINK_DIV_FROM,    /* a/v */
-    EPI_LINK_MUL_MUL,     /* v*a*b */
-    EPI_LINK_MULADD,      /* v*(sign*a) + other*b */
-    EPI_LINK_ADD_PRODUCT, /* (sign*a)*b + other*v */
-    EPI_LINK_SQUARE,      /* v*v */
-    EPI_LINK_OVER,        /* v/a, where a is one number for a row: two factors that are kept in `state` */
-    EPI_LINK_LT,          /* 1 where v < a, else 0; the others in the order of the operations */
-    EPI_LINK_LE,
-    EPI_LINK_GT,
-    EPI_LINK_GE,
-    EPI_LINK_EQ,
-    EPI_LINK_NE,
-    EPI_LINK_IF,       /* a where v is not 0, else b */
-    EPI_LINK_THEN,     /* v where a is not 0, else b */
-    EPI_LINK_ELSE,     /* b where a is not 0, else v */
-    EPI_LINK_SPLIT,    /* a's elements with even places; those with odd ones go to b */
-    EPI_LINK_JOIN,     /* v stays; v and a alternating go to b */
-    EPI_LINK_KEEP,     /* v stays, and goes to a; only before a tape is set up: then it is a store */
-    EPI_LINK_STORE,    /* v stays, and goes to a */
-    EPI_LINK_FOLD,     /* v stays, and is folded; only before a tape is set up: then a link `folds` */
-    EPI_LINK_COLUMNS,  /* v stays, and is folded into the running values at a */
-    EPI_LINK_PREFETCH, /* lines from a on come into the first-level cache; after all other links */
-    EPI_LINK_MAP,      /* and all after: the operation of v alone whose number it is more than this */
+    EPI_LINK_NONE,       /* the end of a tape */
+    EPI_LINK_GET,        /* v stays as it came in, see `from` */
+    EPI_LINKS_OF_ONE(EPI_LINK_KIND)
+    EPI_LINKS_OF_TWO(EPI_LINK_KIND)
+    EPI_LINKS_OF_COMPARISON(EPI_LINK_KIND)
+    EPI_LINK_SQUARE,     /* v*v */
+    EPI_LINK_OVER,       /* v/a, where a is one number for a row: two factors that are kept in `state` */
+    EPI_LINK_SPLIT,      /* a's elements with even places; those with odd ones go to b */
+    EPI_LINK_JOIN,       /* v stays; v and a alternating go to b */
+    EPI_LINK_KEEP,       /* v stays, and goes to a; only before a tape is set up: then it is a store */
+    EPI_LINK_STORE,      /* v stays, and goes to a */
+    EPI_LINK_FOLD,       /* v stays, and is folded; only before a tape is set up: then a link `folds` */
+    EPI_LINK_COLUMNS,    /* v stays, and is folded into the running values at a */
+    EPI_LINK_PREFETCH,   /* lines from a on come into the first-level cache; after all other links */
+    EPI_LINK_MAP,        /* and all after: the operation of v alone whose number it is more than this */
 } epi_link_kind;
+/* clang-format on */
 
 /* Where a link finds elements or puts them: neighbours from p on, or (col 0) one f32 for all of a row. */
 typedef struct epi_link_operand {
@@ -73,7 +89,6 @@ typedef struct epi_link {
     epi_link_operand from; /* where v comes from; p NULL: from the link before, in registers */
     epi_link_operand a, b;
     epi_link_operand to; /* where v goes besides, as f32; p NULL: nowhere */
-    float sign, other;   /* MULADD, ADD_PRODUCT: 1 or -1 */
     bool folds;          /* v of all the row folded goes to b, which the link does not use otherwise */
     float identity;      /* of what is folded */
     float *state;        /* for running values, and of OVER: EPI_STATE_MOST floats */

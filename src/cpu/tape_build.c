@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/heap.h"
+
 /* Instructions that wait, the first of the program on top: a heap. */
 typedef struct queue {
     int *at, count;
@@ -78,8 +80,9 @@ static epi_link_kind link_of(const builder *b, const epi_instr *s, int v, int *x
     bool added = s->kind == EPI_INSTR_MULADD && s->arg[2] == v;
     *x = !added && s->arg[0] == v ? s->arg[1] : s->arg[0];
     *y = added || s->arg[2] == v ? s->arg[1] : s->arg[2];
-    if (s->kind == EPI_INSTR_MULADD)
-        return added ? EPI_LINK_ADD_PRODUCT : EPI_LINK_MULADD;
+    if (s->kind ==
+        EPI_INSTR_MULADD) /* their kinds follow each other: a sum, less what is added, less the product */
+        return (added ? EPI_LINK_ADD_PRODUCT : EPI_LINK_MULADD) + (s->other < 0 ? 1 : s->sign < 0 ? 2 : 0);
     return link_of_map(b, s, v, *x);
 }
 
@@ -119,34 +122,22 @@ static bool is_ready(const builder *b, int i) {
     return true;
 }
 
-static void queue_put(queue *q, int i) {
-    int at = q->count++;
-    for (; at && q->at[(at - 1) / 2] > i; at = (at - 1) / 2)
-        q->at[at] = q->at[(at - 1) / 2];
-    q->at[at] = i;
-}
-
-static void queue_drop(queue *q) {
-    int last = q->at[--q->count], at = 0;
-    for (int next; (next = 2 * at + 1) < q->count; at = next) {
-        next += next + 1 < q->count && q->at[next + 1] < q->at[next];
-        if (q->at[next] >= last)
-            break;
-        q->at[at] = q->at[next];
-    }
-    q->at[at] = last;
+static bool comes_before(const void *ctx, int a, int b) {
+    (void)ctx;
+    return a < b;
 }
 
 /* The first that is not done, or -1. */
 static int queue_first(const builder *b, queue *q) {
     while (q->count && b->done[q->at[0]])
-        queue_drop(q);
+        epi_heap_take(q->at, &q->count, comes_before, NULL);
     return q->count ? q->at[0] : -1;
 }
 
 static void queue_instr(builder *b, int i) {
     const epi_instr *s = &b->instrs[i];
-    queue_put(&b->ready_ones[is_taped(b, s) ? 1 + scale_of(b, s) : 0], i);
+    queue *q = &b->ready_ones[is_taped(b, s) ? 1 + scale_of(b, s) : 0];
+    epi_heap_put(q->at, &q->count, i, comes_before, NULL);
 }
 
 static void do_instr(builder *b, int i) {

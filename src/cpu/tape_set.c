@@ -173,22 +173,11 @@ static void set_link(setter *s, const epi_tape_link *k) {
     const epi_instr *instr = k->instr >= 0 ? &p->band->tile->instrs[k->instr] : NULL;
     epi_link *to = s->to++;
     *to = (epi_link){.kind = k->kind};
-    if (k->kind == EPI_LINK_OVER)
-        to->state = p->state + (ptrdiff_t)EPI_STATE_MOST * k->b;
     switch (k->kind) {
     case EPI_LINK_GET: to->from = operand_of(p, k->a); break;
-    case EPI_LINK_MULADD:
-    case EPI_LINK_ADD_PRODUCT:
+    case EPI_LINK_OVER:
         to->a = operand_of(p, k->a);
-        to->b = operand_of(p, k->b);
-        to->sign = instr->sign;
-        to->other = instr->other;
-        break;
-    case EPI_LINK_IF:
-    case EPI_LINK_THEN:
-    case EPI_LINK_ELSE:
-        to->a = operand_of(p, k->a);
-        to->b = operand_of(p, k->b);
+        to->state = p->state + (ptrdiff_t)EPI_STATE_MOST * k->b;
         break;
     case EPI_LINK_SPLIT:
         to->a = operand_of(p, k->a);
@@ -207,7 +196,10 @@ static void set_link(setter *s, const epi_tape_link *k) {
         to->a = fold_target(p, k->instr);
         to->op = instr->op;
         break;
-    default: to->a = operand_of(p, k->a); break;
+    default:
+        to->a = operand_of(p, k->a);
+        to->b = operand_of(p, k->b);
+        break;
     }
     join_get(s);
     join_products(s);
