@@ -76,6 +76,11 @@ bool epi_has_bf16mm(void);
         CASES run_some(MR, k, pa, pb, ldb, c, ldc, false, go_on, cursor); \
     }
 
+/* What the kernels of f32 say alike. */
+#define EPI_MICRO_F32 \
+    .type = EPI_F32, .mr = MR, .nr = NR, .ka = 1, .kb = 1, .depth = 1, .kc = KC, .run = run, \
+    .run_rows = run_rows
+
 /* Element k of a row or column of B, of any type, as f32; `widen_f16` is the kernel's own. */
 static inline __attribute__((always_inline)) float
 epi_element(const epi_dtype type, const void *p, int64_t k,

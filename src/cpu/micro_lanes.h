@@ -1,7 +1,7 @@
 /* micro_lanes.h: few rows against B as it lies in memory, for the f32 kernels of x86-64: the lanes of a
  * vector are rows, and an element of B goes to all of them as it is loaded. Included by these kernels' files,
- * which have KC, the depth of a sweep; and, for what micro_across.h wants of both, multiply_add, `vector` and
- * SUMS. */
+ * which have KC, the depth of a sweep; and, for what micro_across.h wants of both, multiply_add, `vector` of
+ * VECTOR floats, SUMS and load_f16(p), a vector from f16. */
 #ifndef EPI_CPU_MICRO_LANES_H
 #define EPI_CPU_MICRO_LANES_H
 
@@ -63,6 +63,21 @@ static void run_direct(int rows, int cols, int64_t k, const void *a, const void 
 
 static inline void widen_f16(float *dst, const uint16_t *src, int64_t n) {
     epi_widen_f16c(dst, src, n);
+}
+
+static inline __attribute__((always_inline)) void load_columns(const int vectors, const epi_dtype type,
+                                                               const void *p, vector w[]) {
+    typedef uint16_t halves __attribute__((vector_size(VECTOR * sizeof(uint16_t)), aligned(2), may_alias));
+    typedef uint32_t words __attribute__((vector_size(sizeof(vector))));
+    typedef vector vector_at __attribute__((aligned(4), may_alias));
+    EPI_UNROLL for (int v = 0; v < vectors; v++) {
+        if (type == EPI_F32)
+            w[v] = ((const vector_at *)p)[v];
+        else if (type == EPI_BF16)
+            w[v] = (vector)(__builtin_convertvector(((const halves *)p)[v], words) << 16);
+        else
+            w[v] = load_f16((const uint16_t *)p + v * VECTOR);
+    }
 }
 
 static inline __attribute__((always_inline)) void add_rows(const int rows, const int vectors, const float *a,

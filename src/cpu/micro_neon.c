@@ -308,16 +308,8 @@ static inline __attribute__((always_inline)) void add_rows(const int rows, const
 
 const epi_micro epi_micro_neon = {
     .name = "neon",
-    .type = EPI_F32,
-    .mr = MR,
-    .nr = NR,
-    .ka = 1,
-    .kb = 1,
-    .depth = 1,
-    .kc = KC,
+    EPI_MICRO_F32,
     .usable = epi_has_neon,
-    .run = run,
-    .run_rows = run_rows,
     .direct = {.rows = {1, 4, 8}, .ka = 1, .run = run_direct, .across = run_across},
     .widen_f16 = widen_f16,
 };

@@ -3,7 +3,7 @@
 #include "cpu/micro_internal.h"
 #include "cpu/pack_move.h"
 
-enum { MR = 6, NR = 8, VECTOR = 4, STEP = 1, AHEAD = 32 };
+enum { MR = 6, NR = 8, VECTOR = 4, STEP = 1, AHEAD = 32, KC = 256 };
 
 typedef float sums __attribute__((vector_size(16)));
 typedef sums lanes;
@@ -19,16 +19,8 @@ EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4))
 
 const epi_micro epi_micro_plain = {
     .name = "plain",
-    .type = EPI_F32,
-    .mr = MR,
-    .nr = NR,
-    .ka = 1,
-    .kb = 1,
-    .depth = 1,
-    .kc = 256,
+    EPI_MICRO_F32,
     .own = 1 << 20,
     .usable = epi_has_plain,
-    .run = run,
-    .run_rows = run_rows,
     .widen_f16 = epi_widen_f16,
 };
