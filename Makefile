@@ -180,7 +180,7 @@ readme: $(BUILD)/table $(BUILD)/plot
 	@set -e; $(foreach p,$(PLOTS),echo $(lastword $(call plotted,$p)); $(BUILD)/plot $(call plotted,$p);)
 
 $(BUILD)/table: $(wildcard bench/table*.c)
-$(BUILD)/plot: bench/plot.c
+$(BUILD)/plot: bench/plot.c cli/chart.c
 $(BUILD)/table $(BUILD)/plot: bench/record.c bench/record.h $(BUILD)/libepilog.a
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -o $@ $(filter %.c,$^) $(BUILD)/libepilog.a $(LIBS)
@@ -220,6 +220,8 @@ $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/compile.o $(BUIL
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 .SECONDARY: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c))
+
+$(BUILD)/test/json: $(BUILD)/obj/cli/chart.o
 
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/chart.h"
+#include "../cli/chart.h"
 #include "record.h"
 
 #define SAY(to, ...) snprintf(to, sizeof to, __VA_ARGS__)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "bench.h"
-#include "io/chart.h"
+#include "chart.h"
 
 #define SAY(to, ...) snprintf(to, sizeof to, __VA_ARGS__)
 

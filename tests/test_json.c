@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/chart.h"
+#include "../cli/chart.h"
 #include "io/json.h"
 
 static int passed, failed;

@@ -1,6 +1,6 @@
 /* chart.h: ratios side by side, as a picture (SVG, for light and dark pages) and as bars in a text. */
-#ifndef EPI_IO_CHART_H
-#define EPI_IO_CHART_H
+#ifndef EPI_CLI_CHART_H
+#define EPI_CLI_CHART_H
 
 #include "base/base.h"
 

@@ -1,5 +1,5 @@
 /* chart.c: draws a chart of ratios. */
-#include "io/chart.h"
+#include "chart.h"
 
 #include <math.h>
 #include <stdio.h>
