@@ -31,8 +31,7 @@ bool epi_graph_failed(epi_graph *g) {
 }
 
 epi_status epi_graph_status(const epi_graph *g, epi_error *err) {
-    if (g->arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(!g->arena->failed, err));
     if (g->error.status != EPI_OK && err)
         *err = g->error;
     return g->error.status;
@@ -102,6 +101,24 @@ static epi_axes carried_first(const epi_graph *g, const epi_axes *axes) {
 
 static epi_node new_node(epi_op op, int a, int b, int c) {
     return (epi_node){.op = op, .arg = {a, b, c}};
+}
+
+/* A node of the value a, with its axes; false after an error. */
+static bool begin_node(epi_graph *g, epi_op op, int a, epi_node *out) {
+    if (epi_graph_failed(g))
+        return false;
+    *out = new_node(op, a, EPI_NO_NODE, EPI_NO_NODE);
+    out->axes = g->nodes[a].axes;
+    return true;
+}
+
+/* Where among its axes a value has the one that an operation is over; -1 after an error. */
+static int find_axis(epi_graph *g, epi_op op, const char *over, epi_axis axis, int a) {
+    int at = epi_axes_find(&g->nodes[a].axes, axis);
+    if (at < 0)
+        epi_graph_fail(g, "%s %s %s: %s has no such axis", epi_ops[op].text, over,
+                       epi_axis_label(g, axis).text, epi_node_label(g, a).text);
+    return at;
 }
 
 static int add_node(epi_graph *g, epi_node node) {
@@ -208,14 +225,12 @@ static bool broadcast(epi_graph *g, epi_axes *out, int a, int b) {
 }
 
 static int add_map(epi_graph *g, epi_op op, int a, int b, int c, bool fixed) {
-    if (epi_graph_failed(g))
+    epi_node n;
+    if (!begin_node(g, op, a, &n) || (b != EPI_NO_NODE && !broadcast(g, &n.axes, a, b)))
         return EPI_NO_NODE;
-    epi_node n = new_node(op, a, b, c);
     n.fixed = fixed;
-    if (b == EPI_NO_NODE)
-        n.axes = g->nodes[a].axes;
-    else if (!broadcast(g, &n.axes, a, b))
-        return EPI_NO_NODE;
+    n.arg[1] = b;
+    n.arg[2] = c;
     if (c != EPI_NO_NODE) {
         epi_axes ab = n.axes;
         if (!scales_agree(g, a, c) || !scales_agree(g, b, c))
@@ -235,19 +250,17 @@ int epi_graph_fixed(epi_graph *g, epi_op op, int a, int b, int c) {
 }
 
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
-    if (epi_graph_failed(g))
+    epi_node n;
+    if (!begin_node(g, op, a, &n))
         return EPI_NO_NODE;
-    epi_node n = new_node(op, a, EPI_NO_NODE, EPI_NO_NODE);
-    n.axes = g->nodes[a].axes;
     n.over = *over;
     for (int i = 0; i < over->count; i++) {
         int at = epi_axes_find(&n.axes, over->at[i]);
-        if (at < 0 && epi_axes_find(&g->nodes[a].axes, over->at[i]) >= 0)
+        if (find_axis(g, op, "over", over->at[i], a) < 0)
+            return EPI_NO_NODE;
+        if (at < 0)
             return epi_graph_fail(g, "%s names the axis %s twice", epi_ops[op].text,
                                   epi_axis_label(g, over->at[i]).text);
-        if (at < 0)
-            return epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text,
-                                  epi_axis_label(g, over->at[i]).text, epi_node_label(g, a).text);
         epi_axes_remove(&n.axes, at);
     }
     return add_node(g, n);
@@ -261,15 +274,11 @@ int epi_graph_shift(epi_graph *g, int a, const epi_axes *over) {
 }
 
 int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis) {
-    if (epi_graph_failed(g))
-        return EPI_NO_NODE;
-    epi_node n = new_node(op, a, EPI_NO_NODE, EPI_NO_NODE);
-    n.axes = g->nodes[a].axes;
-    n.over = (epi_axes){1, {axis}};
-    int at = epi_axes_find(&n.axes, axis);
+    epi_node n;
+    int at = begin_node(g, op, a, &n) ? find_axis(g, op, "over", axis, a) : -1;
     if (at < 0)
-        return epi_graph_fail(g, "%s over %s: %s has no such axis", epi_ops[op].text,
-                              epi_axis_label(g, axis).text, epi_node_label(g, a).text);
+        return EPI_NO_NODE;
+    n.over = (epi_axes){1, {axis}};
     if (axis.shift <= -EPI_MAX_SHIFT)
         return epi_graph_fail(g, "%s is halved too often", g->dims[axis.dim]);
     n.axes.at[at].shift--;
@@ -277,12 +286,11 @@ int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis) {
 }
 
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis) {
-    if (epi_graph_failed(g))
+    epi_node n;
+    if (!begin_node(g, op, a, &n) || !broadcast(g, &n.axes, a, b))
         return EPI_NO_NODE;
-    epi_node n = new_node(op, a, b, EPI_NO_NODE);
+    n.arg[1] = b;
     n.over = (epi_axes){1, {axis}};
-    if (!broadcast(g, &n.axes, a, b))
-        return EPI_NO_NODE;
     epi_axis half = {axis.dim, (int16_t)(axis.shift - 1)};
     int at = epi_axes_find(&n.axes, half);
     if (at < 0 || epi_axes_find(&g->nodes[a].axes, half) < 0 || epi_axes_find(&g->nodes[b].axes, half) < 0)
@@ -410,10 +418,7 @@ static bool fits_place(epi_graph *g, int *a, int value, epi_axis axis, const cha
 
 /* update has the axes of what it puts something into. */
 static int put(epi_graph *g, int a, int index, int value, epi_axis axis) {
-    if (epi_axes_find(&g->nodes[a].axes, axis) < 0)
-        epi_graph_fail(g, "update along %s: %s has no such axis", epi_axis_label(g, axis).text,
-                       epi_node_label(g, a).text);
-    if (epi_graph_failed(g) || !fits_place(g, &a, value, axis, "value") ||
+    if (find_axis(g, EPI_OP_UPDATE, "along", axis, a) < 0 || !fits_place(g, &a, value, axis, "value") ||
         !fits_place(g, &a, index, axis, "index"))
         return EPI_NO_NODE;
     check_number(g, index, axis);
@@ -434,10 +439,7 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, epi_axi
     const epi_axes *x = &g->nodes[a].axes, *i = &g->nodes[index].axes;
     n.over = (epi_axes){1, {axis}};
     bool gathers = op == EPI_OP_GATHER;
-    if (gathers && epi_axes_find(x, axis) < 0)
-        return epi_graph_fail(g, "gather over %s: %s has no such axis", epi_axis_label(g, axis).text,
-                              epi_node_label(g, a).text);
-    if (!gathers && !keeps_carried(g, op, i))
+    if (gathers ? find_axis(g, op, "over", axis, a) < 0 : !keeps_carried(g, op, i))
         return EPI_NO_NODE;
     epi_axes rest = epi_axes_without(x, gathers ? &n.over : i);
     if (!axes_agree(g, gathers ? &rest : x, i, a, index))
@@ -452,22 +454,16 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, epi_axi
 }
 
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to) {
-    if (epi_graph_failed(g))
-        return EPI_NO_NODE;
-    epi_node n = new_node(EPI_OP_RENAME, a, EPI_NO_NODE, EPI_NO_NODE);
-    n.axes = g->nodes[a].axes;
-    n.over = (epi_axes){2, {from, to}};
-    int at = epi_axes_find(&n.axes, from);
+    epi_node n;
+    int at = begin_node(g, EPI_OP_RENAME, a, &n) ? find_axis(g, EPI_OP_RENAME, "of", from, a) : -1;
     if (at < 0)
-        epi_graph_fail(g, "rename of %s: %s has no such axis", epi_axis_label(g, from).text,
-                       epi_node_label(g, a).text);
-    else if (epi_axis_equal(from, to))
-        return a;
-    else if (epi_axes_find_dim(&n.axes, to.dim) >= 0)
-        epi_graph_fail(g, "rename to %s: %s has that axis already", epi_axis_label(g, to).text,
-                       epi_node_label(g, a).text);
-    if (epi_graph_failed(g))
         return EPI_NO_NODE;
+    if (epi_axis_equal(from, to))
+        return a;
+    if (epi_axes_find_dim(&n.axes, to.dim) >= 0)
+        return epi_graph_fail(g, "rename to %s: %s has that axis already", epi_axis_label(g, to).text,
+                              epi_node_label(g, a).text);
+    n.over = (epi_axes){2, {from, to}};
     if (g->nodes[epi_graph_value(g, a)].op == EPI_OP_INDEX) /* positions are the same by either name */
         return epi_graph_leaf(g, EPI_OP_INDEX, to);
     n.axes.at[at] = to;
@@ -475,10 +471,9 @@ int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to) {
 }
 
 int epi_graph_once(epi_graph *g, int a) {
-    if (epi_graph_failed(g))
+    epi_node n;
+    if (!begin_node(g, EPI_OP_ONCE, a, &n))
         return EPI_NO_NODE;
-    epi_node n = new_node(EPI_OP_ONCE, a, EPI_NO_NODE, EPI_NO_NODE);
-    n.axes = g->nodes[a].axes;
     n.name = g->nodes[a].name;
     return add_node(g, n);
 }
@@ -503,6 +498,20 @@ epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis) {
             return (epi_axis){(int16_t)dim, 0};
         snprintf(text, sizeof text, "%.120s_%d", name, tried);
     }
+}
+
+bool epi_graph_next_pair(const epi_graph *g, int *at, epi_axis *from, epi_axis *to) {
+    while (*at < g->node_count) {
+        const epi_node *n = &g->nodes[(*at)++];
+        *from = n->over.at[0];
+        *to = n->over.at[1];
+        if (n->op == EPI_OP_RENAME)
+            return true;
+    }
+    int dim = g->declared_count + (*at)++ - g->node_count;
+    *from = dim < g->dim_count ? g->same[dim] : (epi_axis){0, 0};
+    *to = (epi_axis){(int16_t)dim, 0};
+    return dim < g->dim_count;
 }
 
 int epi_graph_renamed(const epi_graph *g, int node) {

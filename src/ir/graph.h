@@ -201,6 +201,9 @@ bool epi_node_takes(const epi_node *n, const bool *marked);
 /* The tensor of this name, or -1. */
 int epi_graph_find_tensor(const epi_graph *g, const char *name);
 
+/* Axes that have one size, pair by pair: what renames take and what they give, then new names and what they
+ * are names of. *at begins with 0; false: that were all. */
+bool epi_graph_next_pair(const epi_graph *g, int *at, epi_axis *from, epi_axis *to);
 /* What a value is under other names of axes: the value itself, through all renames; and these axes of it with
  * those names. */
 int epi_graph_renamed(const epi_graph *g, int node);

@@ -57,16 +57,9 @@ static void count_halves(const epi_graph *g, int *halved) {
             }
     }
     for (bool again = true; again;) {
+        epi_axis from, to;
         again = false;
-        for (int dim = g->declared_count; dim < g->dim_count; dim++) {
-            epi_axis from = g->same[dim];
-            again |= raise(&halved[from.dim], halved[dim] - from.shift);
-        }
-        for (int i = 0; i < g->node_count; i++) {
-            const epi_node *n = &g->nodes[i];
-            if (n->op != EPI_OP_RENAME)
-                continue;
-            epi_axis from = n->over.at[0], to = n->over.at[1];
+        for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);) {
             again |= raise(&halved[from.dim], halved[to.dim] + to.shift - from.shift);
             again |= raise(&halved[to.dim], halved[from.dim] + from.shift - to.shift);
         }
@@ -78,14 +71,10 @@ static void find_leaders(const epi_graph *g, int *leader) {
     for (int dim = 0; dim < g->dim_count; dim++)
         leader[dim] = dim;
     for (bool again = true; again;) {
+        epi_axis from, to;
         again = false;
-        for (int i = 0; i < g->node_count; i++) {
-            const epi_node *n = &g->nodes[i];
-            if (n->op == EPI_OP_RENAME)
-                again |= join(&leader[n->over.at[0].dim], &leader[n->over.at[1].dim]);
-        }
-        for (int dim = g->declared_count; dim < g->dim_count; dim++)
-            again |= join(&leader[g->same[dim].dim], &leader[dim]);
+        for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);)
+            again |= join(&leader[from.dim], &leader[to.dim]);
     }
 }
 
@@ -103,16 +92,12 @@ static void follow(const epi_graph *g, const int *leader, int64_t *sizes, const 
     for (int dim = 0; dim < g->dim_count; dim++)
         known[dim] = !is_open[dim] || leader[dim] == dim;
     for (bool again = true; again;) {
+        epi_axis from, to;
         again = false;
-        for (int i = 0; i < g->node_count; i++) {
-            const epi_node *n = &g->nodes[i];
-            if (n->op != EPI_OP_RENAME)
-                continue;
-            again |= tell(sizes, known, n->over.at[0], n->over.at[1]);
-            again |= tell(sizes, known, n->over.at[1], n->over.at[0]);
+        for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);) {
+            again |= tell(sizes, known, from, to);
+            again |= tell(sizes, known, to, from);
         }
-        for (int dim = g->declared_count; dim < g->dim_count; dim++)
-            again |= tell(sizes, known, g->same[dim], (epi_axis){(int16_t)dim, 0});
     }
 }
 

@@ -41,6 +41,17 @@ epi_axes epi_rows_of(const epi_graph *g) {
     return rows;
 }
 
+/* Marks what marked axes are renamed to. */
+static void mark_renamed(const epi_graph *g, bool *marked) {
+    for (bool again = true; again;) {
+        epi_axis from, to;
+        again = false;
+        for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);)
+            if (marked[from.dim] && !marked[to.dim])
+                again = marked[to.dim] = true;
+    }
+}
+
 /* The axes that count rows: those that are named, else those of epi_rows_of. */
 static epi_status bind_rows(const epi_graph *g, const epi_options *o, bool *is_row, epi_error *err) {
     const epi_axes rows = epi_rows_of(g);
@@ -54,13 +65,7 @@ static epi_status bind_rows(const epi_graph *g, const epi_options *o, bool *is_r
             return no_axis(g, o->row_axes[i], err);
         is_row[dim] = true;
     }
-    for (int dim = g->declared_count; dim < g->dim_count; dim++)
-        is_row[dim] = is_row[g->same[dim].dim];
-    for (int i = 0; i < g->node_count; i++) { /* what they are renamed to counts rows as well */
-        const epi_node *n = &g->nodes[i];
-        if (n->op == EPI_OP_RENAME && is_row[n->over.at[0].dim])
-            is_row[n->over.at[1].dim] = true;
-    }
+    mark_renamed(g, is_row);
     return EPI_OK;
 }
 
@@ -81,41 +86,29 @@ static epi_status bind_open(const epi_graph *g, const epi_options *o, bool *is_o
             return epi_fail(err, EPI_ERR_ARGUMENT, "the axis '%s' is open twice", o->open_axes[i]);
         is_open[dim] = is_row[dim] = true;
     }
-    for (int i = 0; i < g->node_count && o->open_axis_count; i++) {
-        const epi_node *n = &g->nodes[i];
-        if (n->op != EPI_OP_RENAME)
-            continue;
-        int from = n->over.at[0].dim, to = n->over.at[1].dim;
-        if (is_open[to] && !is_open[from])
+    epi_axis from, to;
+    mark_renamed(g, is_open);
+    mark_renamed(g, is_row);
+    for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);)
+        if (is_open[to.dim] && !is_open[from.dim])
             return epi_fail(err, EPI_ERR_DIMS, "the axis '%s' is '%s' renamed: open that one, and it follows",
-                            g->dims[to], g->dims[from]);
-        is_open[to] |= is_open[from];
-        is_row[to] |= is_row[from];
-    }
-    for (int dim = g->declared_count; dim < g->dim_count; dim++) {
-        is_open[dim] |= is_open[g->same[dim].dim];
-        is_row[dim] |= is_open[dim];
-    }
+                            g->dims[to.dim], g->dims[from.dim]);
     return EPI_OK;
 }
 
 /* What open axes are renamed to has their size, whatever it was bound to where they had their largest. */
 static void follow_open(const epi_graph *g, const bool *is_open, int64_t *sizes) {
-    for (int i = 0; i < g->node_count; i++) {
-        const epi_node *n = &g->nodes[i];
-        if (n->op == EPI_OP_RENAME && is_open[n->over.at[0].dim] && n->over.at[1].shift == 0)
-            sizes[n->over.at[1].dim] = epi_axis_size(n->over.at[0], sizes);
-    }
-    for (int dim = g->declared_count; dim < g->dim_count; dim++)
-        sizes[dim] = epi_axis_size(g->same[dim], sizes);
+    epi_axis from, to;
+    for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);)
+        if (is_open[from.dim] && to.shift == 0)
+            sizes[to.dim] = epi_axis_size(from, sizes);
 }
 
 /* Stand-ins for open sizes, which a GPU's texts are written with. */
 static epi_status bind_stand_ins(epi_arena *arena, const epi_graph *g, const bool *is_open,
                                  const epi_spec *largest, epi_spec *spec, epi_error *err) {
     epi_open *open = epi_arena_alloc(arena, sizeof *open);
-    if (!open)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(open, err));
     if (!epi_open_make(g, is_open, spec->sizes, (largest ? largest : spec)->sizes, open))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "%d axes may be open at most", EPI_MAX_OPEN);
     spec->open = open;
@@ -159,17 +152,13 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
                             (long)o->dims[i].size);
         sizes[dim] = o->dims[i].size;
     }
-    for (int i = 0; i < g->node_count; i++) { /* an output may have an axis that is one renamed */
-        const epi_node *n = &g->nodes[i];
-        if (n->op == EPI_OP_RENAME && n->over.at[1].shift == 0 && sizes[n->over.at[1].dim] < 0 &&
-            sizes[n->over.at[0].dim] >= 0)
-            sizes[n->over.at[1].dim] = epi_axis_size(n->over.at[0], sizes);
-    }
+    epi_axis from, to; /* an output may have an axis that is one renamed; -1 where that is not countable */
+    for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);)
+        if (to.shift == 0 && sizes[to.dim] < 0 && sizes[from.dim] >= 0)
+            sizes[to.dim] = epi_axis_size(from, sizes);
     for (int dim = 0; dim < g->declared_count; dim++)
         if (sizes[dim] < 0)
             return fail_missing(g, dim, sizes, err);
-    for (int dim = g->declared_count; dim < g->dim_count; dim++) /* -1 where that is not countable */
-        sizes[dim] = epi_axis_size(g->same[dim], sizes);
     return EPI_OK;
 }
 
@@ -313,28 +302,18 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
     spec->types = epi_arena_alloc(arena, (size_t)(g->tensor_count + 1) * sizeof *spec->types);
     if (o->micro)
         spec->micro = epi_arena_text(arena, o->micro, strlen(o->micro));
-    if (arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(!arena->failed, err));
     for (int i = 0; i < EPI_MAX_DIMS; i++)
         spec->sizes[i] = -1;
-    epi_status status = bind_dims(g, o, spec->sizes, err);
-    if (status == EPI_OK)
-        status = bind_rows(g, o, spec->is_row, err);
-    if (status == EPI_OK)
-        status = bind_open(g, o, is_open, spec->is_row, err);
-    if (status == EPI_OK && largest)
+    EPI_TRY(bind_dims(g, o, spec->sizes, err));
+    EPI_TRY(bind_rows(g, o, spec->is_row, err));
+    EPI_TRY(bind_open(g, o, is_open, spec->is_row, err));
+    if (largest)
         follow_open(g, is_open, spec->sizes);
-    if (status == EPI_OK)
-        status = check_axes(program, spec->sizes, err);
-    if (status == EPI_OK)
-        status = check_renames(program, spec->sizes, err);
-    if (status == EPI_OK)
-        status = check_positions(program, spec->sizes, err);
-    if (status == EPI_OK)
-        status = epi_types_bind(g, o, spec->types, err);
-    if (status == EPI_OK)
-        status = check_options(ctx, o, err);
-    if (status == EPI_OK && o->open_axis_count && o->device)
-        status = bind_stand_ins(arena, g, is_open, largest, spec, err);
-    return status;
+    EPI_TRY(check_axes(program, spec->sizes, err));
+    EPI_TRY(check_renames(program, spec->sizes, err));
+    EPI_TRY(check_positions(program, spec->sizes, err));
+    EPI_TRY(epi_types_bind(g, o, spec->types, err));
+    EPI_TRY(check_options(ctx, o, err));
+    return o->open_axis_count && o->device ? bind_stand_ins(arena, g, is_open, largest, spec, err) : EPI_OK;
 }
