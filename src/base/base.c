@@ -18,6 +18,10 @@ epi_status epi_fail(epi_error *err, epi_status status, const char *fmt, ...) {
     return status;
 }
 
+epi_status epi_has_memory(bool got, epi_error *err) {
+    return got ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+}
+
 epi_status epi_fail_internal(epi_error *err, epi_place at, const char *what, const char *file, int line) {
     epi_fail(err, EPI_ERR_INTERNAL, "internal error: %s (%s:%d)", what, file, line);
     if (err) {

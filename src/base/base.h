@@ -20,6 +20,16 @@ epi_status epi_fail(epi_error *err, epi_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void epi_error_clear(epi_error *err);
 
+/* Does a step; where that fails, the function returns its status. */
+#define EPI_TRY(step) \
+    do { \
+        epi_status status_of_step = (step); \
+        if (status_of_step != EPI_OK) \
+            return status_of_step; \
+    } while (0)
+/* The step of having got memory. */
+epi_status epi_has_memory(bool got, epi_error *err);
+
 /* An arena: many small allocations, freed together. Sticky: after one failure every later
  * allocation returns NULL and `failed` stays set, so a builder checks once at its end. */
 typedef struct epi_arena {

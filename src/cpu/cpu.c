@@ -88,23 +88,19 @@ epi_backend_limits epi_cpu_limits(void) {
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err) {
     const epi_graph *g = spec->graph;
     epi_cpu_kernel *k = epi_arena_alloc(arena, sizeof *k);
-    if (!k)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(k, err));
     *k = (epi_cpu_kernel){.arena = arena, .spec = *spec, .strips = epi_strips_choose()};
     size_t nodes = (size_t)g->node_count + 1, most_steps = (nodes + (size_t)g->tensor_count) * 2;
     k->gemms = epi_arena_alloc(arena, most_steps * sizeof *k->gemms);
-    epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
-    if (status != EPI_OK)
-        return status;
-    if (!k->gemms)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_steps_begin(arena, &k->spec, &k->steps, err));
+    EPI_TRY(epi_has_memory(k->gemms, err));
     *out = k;
     if (spec->path == EPI_PATH_REFERENCE || spec->path == EPI_PATH_NAIVE) {
         k->scratch = k->workspace = epi_reference_workspace(spec);
         epi_reserve(&k->workspace, g->tensor_count, (int64_t)sizeof(epi_ref));
         return k->workspace < 0 ? epi_fail(err, EPI_ERR_MEMORY, "the workspace overflows 64 bits") : EPI_OK;
     }
-    status = epi_steps_make(arena, &k->steps, err);
+    epi_status status = epi_steps_make(arena, &k->steps, err);
     if (status == EPI_OK)
         status = build_mainloops(k, err);
     if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused) { /* right, but not for a tile */

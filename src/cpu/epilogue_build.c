@@ -46,9 +46,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
                               int root_count, epi_epilogue *out, epi_error *err) {
     *out = (epi_epilogue){.strips = strips, .panel = panel, .own = plan->kind == EPI_KIND_ATTENTION};
     epi_tile_program *t = &out->tile;
-    epi_status status = epi_tile_program_gemm(arena, spec, plan, most, roots, root_count, t, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_tile_program_gemm(arena, spec, plan, most, roots, root_count, t, err));
     /* panels are dealt out, so no tile has more than its share of them rounded up */
     epi_axes batch = epi_plan_batch(plan);
     out->batches = epi_max64(1, epi_axes_size(&batch, spec->sizes));
@@ -67,7 +65,7 @@ epi_status epi_epilogue_build(epi_arena *arena, const epi_spec *spec, const epi_
         if (t->instrs[i].full)
             list[count++] = i;
     epi_tape_list full = {.tile = t, .instrs = list, .count = count};
-    status = arena->failed ? EPI_ERR_MEMORY : epi_tapes_build(arena, strips, &full, &out->tapes);
+    epi_status status = arena->failed ? EPI_ERR_MEMORY : epi_tapes_build(arena, strips, &full, &out->tapes);
     if (status != EPI_OK)
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
                              : EPI_INTERNAL(err, (epi_place){0}, "steps of a tile wait for each other");

@@ -173,11 +173,9 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->micro = epi_micro_choose(types[0], alike ? types[1] : EPI_F32, spec->micro);
     if (!g->micro)
         return epi_micro_none(types[0], types[1], spec->micro, err);
-    epi_status status = epi_epilogue_build(arena, spec, &g->plan, strips, g->micro->mr, g->micro->own > 0,
-                                           g->products == 1 ? EPI_TILE_N : EPI_TILE_PAIR, roots, root_count,
-                                           &g->epilogue, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_epilogue_build(arena, spec, &g->plan, strips, g->micro->mr, g->micro->own > 0,
+                               g->products == 1 ? EPI_TILE_N : EPI_TILE_PAIR, roots, root_count, &g->epilogue,
+                               err));
     g->m = g->epilogue.tile.m;
     g->n = g->epilogue.tile.n;
     for (int t = 0; t < g->terms; t++) {

@@ -263,9 +263,7 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
                           epi_error *err) {
     *out = (epi_rows){.strips = strips, .threads = spec->threads};
     epi_tile_program *t = &out->tile;
-    epi_status status = epi_tile_program_rows(arena, spec, plan, roots, root_count, t, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_tile_program_rows(arena, spec, plan, roots, root_count, t, err));
     size_t values = (size_t)t->value_count + 1, instrs = (size_t)t->instr_count + 1,
            phases = (size_t)t->phases + 1;
     out->column = epi_arena_alloc(arena, values * sizeof *out->column);

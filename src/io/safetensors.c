@@ -174,10 +174,8 @@ epi_status epi_safetensors_open(const char *path, epi_safetensors **out, epi_err
         *out = NULL;
     if (!out || !path)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_safetensors_open: path and out may not be NULL");
-    epi_status status = map_file(path, &map, &size, err);
-    if (status != EPI_OK)
-        return status;
-    status = epi_safetensors_parse(map, size, path, out, err);
+    EPI_TRY(map_file(path, &map, &size, err));
+    epi_status status = epi_safetensors_parse(map, size, path, out, err);
     if (status == EPI_OK) {
         (*out)->map = map;
         (*out)->map_size = size;

@@ -146,9 +146,7 @@ static epi_status verify_node(verifier *v) {
     const epi_node *n = &v->g->nodes[v->node];
     if ((int)n->op < 0 || n->op >= EPI_OP_COUNT)
         return broken(v, "there is no such operation");
-    epi_status status = verify_operands(v, n);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(verify_operands(v, n));
     if (n->op == EPI_OP_INPUT && (n->tensor < 0 || n->tensor >= v->g->input_count))
         return broken(v, "it is an input that there is not");
     if (!are_axes(v->g, &n->axes))

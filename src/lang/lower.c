@@ -458,8 +458,7 @@ epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_pro
     epi_lowering lo = {.text = text, .g = out};
     epi_frame top = {.program = program};
     lower_whole(&lo, &top);
-    if (arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(!arena->failed, err));
     if (out->error.status != EPI_OK) {
         epi_ast_locate(text, &out->error);
         if (err)

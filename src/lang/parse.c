@@ -342,8 +342,7 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
         if (++out->program_count > MAX_PROGRAMS)
             epi_parse_fail(&p, p.token.place, "a text has at most %d programs", MAX_PROGRAMS);
     }
-    if (arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(!arena->failed, err));
     if (p.error.status != EPI_OK) {
         epi_ast_locate(out, &p.error);
         if (err)

@@ -35,8 +35,7 @@ epi_status epi_context_open(epi_context **out, epi_error *err) {
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_context_open: out is NULL");
     *out = NULL;
     epi_context *c = calloc(1, sizeof *c);
-    if (!c)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(c, err));
     read_model(c->cpu_model, sizeof c->cpu_model);
     for (int i = 0; epi_micro_at(i); i++)
         if (epi_micro_at(i)->usable()) {
@@ -153,23 +152,19 @@ static epi_status use_device(epi_context *ctx, int device, epi_error *err) {
 epi_status epi_device_alloc(epi_context *ctx, int device, size_t bytes, void **out, epi_error *err) {
     if (out)
         *out = NULL;
-    epi_status status = use_device(ctx, device, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(use_device(ctx, device, err));
     if (!out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_device_alloc: out is NULL");
     size_t rounded = bytes > SIZE_MAX - 64 ? bytes : (bytes + 64) / 64 * 64; /* zero bytes are a place, too */
     if (device)
         return epi_cuda_alloc(&ctx->cuda, rounded, out, err);
     *out = aligned_alloc(64, rounded);
-    return *out ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    return epi_has_memory(*out, err);
 }
 
 epi_status epi_device_free(epi_context *ctx, int device, void *memory, epi_error *err) {
-    epi_status status = use_device(ctx, device, err);
-    if (status != EPI_OK || !memory)
-        return status;
-    if (device)
+    EPI_TRY(use_device(ctx, device, err));
+    if (device && memory)
         return epi_cuda_free(&ctx->cuda, memory, err);
     free(memory);
     return EPI_OK;
@@ -177,9 +172,9 @@ epi_status epi_device_free(epi_context *ctx, int device, void *memory, epi_error
 
 epi_status epi_device_copy(epi_context *ctx, int device, void *to, const void *from, size_t bytes,
                            epi_error *err) {
-    epi_status status = use_device(ctx, device, err);
-    if (status != EPI_OK || !bytes)
-        return status;
+    EPI_TRY(use_device(ctx, device, err));
+    if (!bytes)
+        return EPI_OK;
     if (!to || !from)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_device_copy: a pointer is NULL");
     if (device)
@@ -189,6 +184,6 @@ epi_status epi_device_copy(epi_context *ctx, int device, void *to, const void *f
 }
 
 epi_status epi_device_wait(epi_context *ctx, int device, epi_error *err) {
-    epi_status status = use_device(ctx, device, err);
-    return status == EPI_OK && device ? epi_cuda_wait(&ctx->cuda, err) : status;
+    EPI_TRY(use_device(ctx, device, err));
+    return device ? epi_cuda_wait(&ctx->cuda, err) : EPI_OK;
 }

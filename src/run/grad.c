@@ -60,8 +60,7 @@ static epi_status declare(epi_graph *g, const epi_options *o, epi_arena *arena, 
     size_t count = (size_t)g->tensor_count;
     epi_tensor_decl *tensors = epi_arena_alloc(arena, (count + 1) * sizeof *tensors);
     epi_dtype *types = epi_arena_alloc(arena, (count + 1) * sizeof *types);
-    if (!tensors || !types)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(tensors && types, err));
     memcpy(tensors, g->tensors, count * sizeof *tensors);
     epi_status status = epi_types_bind(g, o, types, err);
     for (int i = 0; i < o->type_count && status == EPI_OK; i++) {
@@ -77,20 +76,16 @@ static epi_status derive(const epi_program *program, const int *asked, int count
                          const epi_options *o, epi_arena *arena, epi_module **out, epi_error *err) {
     epi_graph derived = {.arena = arena}, forward = {.arena = arena}, backward = {.arena = arena};
     epi_graph g = program->graph;
-    epi_status declared = o ? declare(&g, o, arena, err) : EPI_OK;
-    if (declared != EPI_OK)
-        return declared;
+    if (o)
+        EPI_TRY(declare(&g, o, arena, err));
     epi_derive(&g, asked, count, NULL, &derived);
-    epi_status status = tell(program, &derived, err);
-    if (status == EPI_OK && saves == SAVE_NOTHING)
+    EPI_TRY(tell(program, &derived, err));
+    if (saves == SAVE_NOTHING)
         return parse_derived(program, (const epi_graph *[]){&derived}, (const char *[]){"grad"}, 1, out, err);
-    if (status != EPI_OK)
-        return status;
     epi_save(&g, &derived, saves == SAVE_FOR_MEMORY, &forward, &backward);
-    status = tell(program, &forward, err);
-    return status == EPI_OK ? parse_derived(program, (const epi_graph *[]){&forward, &backward},
-                                            (const char *[]){"forward", "backward"}, 2, out, err)
-                            : status;
+    EPI_TRY(tell(program, &forward, err));
+    return parse_derived(program, (const epi_graph *[]){&forward, &backward},
+                         (const char *[]){"forward", "backward"}, 2, out, err);
 }
 
 /* The options are for their types, and may be NULL. */
@@ -137,8 +132,6 @@ epi_status epi_program_grad_typed(const epi_program *program, const char *const 
     epi_error_clear(err);
     if (out)
         *out = NULL;
-    epi_status status = epi_options_take(&o, options, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_options_take(&o, options, err));
     return make(program, wrt, wrt_count, o.memory ? SAVE_FOR_MEMORY : SAVE_FOR_TIME, &o, out, err);
 }

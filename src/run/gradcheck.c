@@ -188,7 +188,7 @@ static epi_status check_input(checking *c, int input, int output, epi_error *err
     const double *g = numbers(&c->gradient, output);
     int64_t count = c->forward.shapes[input].count;
     double *along = malloc((size_t)(count + 1) * sizeof *along), largest = 0;
-    epi_status status = along ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = epi_has_memory(along, err);
     for (int64_t e = 0; e < count; e++)
         largest = fmax(largest, fabs(g[e]));
     for (int64_t e = 0; e < count && count <= EVERY && status == EPI_OK; e++)

@@ -198,12 +198,10 @@ static epi_status run_typed(gradrun *r, const epi_options *options, int given, c
                             epi_error *err) {
     epi_kernel *kernel;
     epi_kernel_info info;
-    epi_status status = epi_kernel_compile(r->program, options, &kernel, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_kernel_compile(r->program, options, &kernel, err));
     epi_kernel_get_info(kernel, &info);
     r->unit = epi_error_floor(epi_dtype_at(options->type)->unit, info.terms);
-    status = make_tensors(r, kernel, err);
+    epi_status status = make_tensors(r, kernel, err);
     for (int t = 0; t < given && status == EPI_OK; t++)
         if (!inputs[t].data && r->shapes[t].count)
             status = epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradrun: input %d is NULL", t);
@@ -229,10 +227,8 @@ static epi_status run_exact(const gradrun *r, const epi_options *given, double p
         types[o.type_count++] = (epi_type_binding){r->program->graph.tensors[t].name,
                                                    t < r->inputs ? r->shapes[t].type : EPI_F64};
     }
-    epi_status status = epi_kernel_compile(r->program, &o, &kernel, err);
-    if (status != EPI_OK)
-        return status;
-    status = run_kernel(kernel, tensors, r->count, err);
+    EPI_TRY(epi_kernel_compile(r->program, &o, &kernel, err));
+    epi_status status = run_kernel(kernel, tensors, r->count, err);
     epi_kernel_free(kernel);
     return status;
 }

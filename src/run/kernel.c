@@ -70,8 +70,8 @@ static bool give_up(epi_kernel *k) {
 static epi_status recut(epi_kernel *k, const epi_options *o, epi_error *err) {
     epi_parts_free(k);
     k->draft = o->memory > 0;
-    epi_status status = cut(k, o, err);
-    return status == EPI_OK ? epi_parts_compile(k, o, err) : status;
+    EPI_TRY(cut(k, o, err));
+    return epi_parts_compile(k, o, err);
 }
 
 static epi_status check_memory(const epi_options *o, epi_error *err) {
@@ -103,40 +103,11 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
     return EPI_OK;
 }
 
-static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
-    k->gpu = o->device != 0;
-    epi_status status =
-        epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err);
-    if (status == EPI_OK)
-        status = find_limits(k, o, err);
-    bool again = o->path == EPI_PATH_FUSED && !k->owner;
-    if (status == EPI_OK)
-        status = check_memory(o, err);
-    if (status == EPI_OK)
-        status = recut(k, o, err);
-    for (bool fits = !o->memory; status == EPI_OK;) {
-        if (again && give_up(k)) {
-            fits = !o->memory;
-            status = recut(k, o, err);
-        } else if (!fits) {
-            k->draft = false;
-            status = epi_checks_compile(k, o, err); /* which are in the workspace, too */
-            if (status == EPI_OK)
-                status = epi_memory_fit(k, o, err);
-            fits = true;
-        } else {
-            break;
-        }
-    }
-    return status == EPI_OK && !o->memory ? epi_checks_compile(k, o, err) : status;
-}
-
-/* Counted once, so that a run does not. */
+/* Elements are counted once, so that a run does not. */
 static epi_status count_elements(epi_kernel *k, epi_error *err) {
     const epi_graph *g = &k->program->graph;
     k->counts = epi_arena_alloc(&k->arena, ((size_t)g->tensor_count + 1) * sizeof *k->counts);
-    if (!k->counts)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(k->counts, err));
     for (int t = 0; t < g->tensor_count; t++)
         k->counts[t] = epi_axes_size(&g->tensors[t].axes, k->spec.sizes);
     return EPI_OK;
@@ -146,8 +117,7 @@ static epi_status count_elements(epi_kernel *k, epi_error *err) {
 static epi_status count_terms(epi_kernel *k, epi_error *err) {
     const epi_graph *g = &k->program->graph;
     double *terms = epi_arena_alloc(&k->arena, ((size_t)g->node_count + 1) * sizeof *terms);
-    if (!terms)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(terms, err));
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         epi_op_class cls = epi_ops[n->op].cls;
@@ -162,6 +132,32 @@ static epi_status count_terms(epi_kernel *k, epi_error *err) {
             k->terms = terms[i];
     }
     return EPI_OK;
+}
+
+static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
+    k->gpu = o->device != 0;
+    EPI_TRY(epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err));
+    EPI_TRY(find_limits(k, o, err));
+    EPI_TRY(check_memory(o, err));
+    EPI_TRY(recut(k, o, err));
+    bool again = o->path == EPI_PATH_FUSED && !k->owner, fits = !o->memory;
+    for (;;) {
+        if (again && give_up(k)) {
+            fits = !o->memory;
+            EPI_TRY(recut(k, o, err));
+        } else if (!fits) {
+            k->draft = false;
+            EPI_TRY(epi_checks_compile(k, o, err)); /* which are in the workspace, too */
+            EPI_TRY(epi_memory_fit(k, o, err));
+            fits = true;
+        } else {
+            break;
+        }
+    }
+    if (!o->memory)
+        EPI_TRY(epi_checks_compile(k, o, err));
+    EPI_TRY(count_elements(k, err));
+    return count_terms(k, err);
 }
 
 epi_status epi_struct_take(void *out, size_t size, const void *given, const char *what, const char *macro,
@@ -233,17 +229,12 @@ epi_status epi_kernel_compile(const epi_program *program, const epi_options *giv
 epi_status epi_kernel_make(const epi_program *program, const epi_options *options, const epi_kernel *owner,
                            bool is_form, epi_kernel **out, epi_error *err) {
     epi_kernel *k = calloc(1, sizeof *k);
-    if (!k)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(k, err));
     k->program = program;
     k->owner = owner;
     k->is_form = is_form;
     atomic_fetch_add(&program->module->owners, 1);
     epi_status status = compile(k, options, err);
-    if (status == EPI_OK)
-        status = count_elements(k, err);
-    if (status == EPI_OK)
-        status = count_terms(k, err);
     if (status == EPI_OK && options->open_axis_count > 0 && !owner)
         status = epi_sizes_make(k, options, err);
     if (status != EPI_OK) {

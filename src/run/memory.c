@@ -37,19 +37,17 @@ static bool adds_in_place(const epi_kernel *k) {
 /* The kernel with slabs of so many rows. */
 static epi_status make(epi_kernel *k, const epi_options *o, const epi_cut *from, epi_slab_plan *plan,
                        epi_error *err) {
-    epi_status status = EPI_OK;
-    for (int separate = 0; separate < 2 && status == EPI_OK; separate++) {
+    for (int separate = 0; separate < 2; separate++) {
         plan->separate_sums = separate;
         epi_parts_free(k);
-        status = epi_cut_slabs(&k->arena, &k->spec, from, plan, &k->cut, err);
-        if (status == EPI_OK && !k->cut.loop_count)
+        EPI_TRY(epi_cut_slabs(&k->arena, &k->spec, from, plan, &k->cut, err));
+        if (!k->cut.loop_count)
             return EPI_OK;
-        if (status == EPI_OK)
-            status = epi_parts_compile(k, o, err);
-        if (status == EPI_OK && adds_in_place(k))
+        EPI_TRY(epi_parts_compile(k, o, err));
+        if (adds_in_place(k))
             return EPI_OK;
     }
-    return status;
+    return EPI_OK;
 }
 
 /* What that would need, in bytes; 0: there is nothing to loop over. It is planned beside the kernel, and
@@ -77,17 +75,17 @@ static epi_status find_rows(epi_kernel *k, const epi_options *o, const epi_cut *
     if (too_many < 2)
         return EPI_OK;
     plan->rows = plan->grain;
-    epi_status status = measure(k, o, from, plan, &bytes, err);
-    if (status != EPI_OK || !bytes)
-        return status;
+    EPI_TRY(measure(k, o, from, plan, &bytes, err));
+    if (!bytes)
+        return EPI_OK;
     *least = bytes < *least ? bytes : *least;
-    for (*grains = bytes <= o->memory; *grains && too_many - *grains > 1 && status == EPI_OK;) {
+    for (*grains = bytes <= o->memory; *grains && too_many - *grains > 1;) {
         int64_t middle = *grains + (too_many - *grains) / 2;
         plan->rows = middle * plan->grain;
-        status = measure(k, o, from, plan, &bytes, err);
+        EPI_TRY(measure(k, o, from, plan, &bytes, err));
         *(bytes <= o->memory ? grains : &too_many) = middle;
     }
-    return status;
+    return EPI_OK;
 }
 
 /* Slabs as long as they may be; of equal length where that takes no more than twice as many, so that one
@@ -103,29 +101,27 @@ static int64_t choose_rows(int64_t size, int64_t grain, int64_t grains) {
 epi_status epi_memory_fit(epi_kernel *k, const epi_options *o, epi_error *err) {
     const epi_cut from = k->cut;
     size_t whole = epi_kernel_workspace(k), least = whole, bytes = whole;
-    epi_status status = EPI_OK;
     k->workspace_whole = whole;
-    for (int dim = 0; dim < k->spec.graph->declared_count && bytes > o->memory && status == EPI_OK; dim++) {
+    for (int dim = 0; dim < k->spec.graph->declared_count && bytes > o->memory; dim++) {
         epi_slab_plan plan = {.dim = dim, .aligned = k->limits.aligned};
         int64_t grains;
         if (!k->spec.is_row[dim] || !from.part_count)
             continue;
         plan.grain = grain_of(k, dim);
-        status = find_rows(k, o, &from, &plan, &grains, &least, err);
-        for (; grains && bytes > o->memory && status == EPI_OK; grains--) {
+        EPI_TRY(find_rows(k, o, &from, &plan, &grains, &least, err));
+        for (; grains && bytes > o->memory; grains--) {
             plan.rows = choose_rows(k->spec.sizes[dim], plan.grain, grains);
-            status = make(k, o, &from, &plan, err);
+            EPI_TRY(make(k, o, &from, &plan, err));
             bytes = epi_kernel_workspace(k); /* the compiler may have refused what was planned with */
             grains = plan.rows / plan.grain;
         }
     }
-    if (status == EPI_OK && bytes > o->memory)
+    if (bytes > o->memory)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a budget",
                         o->memory, k->program->ast->name, least, whole);
-    if (status == EPI_OK && k->gpu && bytes == whole && !k->cut.loop_count) {
-        epi_parts_free(k);
-        status = epi_parts_compile(k, o, err); /* what was only planned */
-    }
-    return status;
+    if (!k->gpu || bytes != whole || k->cut.loop_count)
+        return EPI_OK;
+    epi_parts_free(k);
+    return epi_parts_compile(k, o, err); /* what was only planned */
 }

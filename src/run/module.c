@@ -13,8 +13,7 @@ epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, c
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_module_parse: ctx, text and out may not be NULL");
     *out = NULL;
     epi_module *m = calloc(1, sizeof *m);
-    if (!m)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(m, err));
     atomic_init(&m->owners, 1);
     m->context = ctx;
     const char *source = epi_arena_text(&m->arena, text, length);

@@ -137,16 +137,14 @@ epi_status epi_sizes_make(epi_kernel *kernel, const epi_options *options, epi_er
     if (options->open_axis_count > EPI_MAX_OPEN)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "%d axes may be open at most", EPI_MAX_OPEN);
     epi_sizes *s = kernel->sizes = calloc(1, sizeof *s);
-    if (!s)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(s, err));
     if (pthread_mutex_init(&s->lock, NULL) != 0) {
         free(s);
         kernel->sizes = NULL;
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     }
     copy_options(&kernel->arena, options, &s->options);
-    if (kernel->arena.failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(!kernel->arena.failed, err));
     for (int a = 0; a < options->open_axis_count; a++)
         for (int i = 0; i < kernel->program->graph.declared_count; i++)
             if (!strcmp(kernel->program->graph.dims[i], options->open_axes[a]))
@@ -252,9 +250,7 @@ typedef struct hold {
 /* The kernel of these sizes, made if it is not there yet. */
 static epi_status take(const epi_kernel *owner, const int64_t *sizes, int count, hold *h, epi_error *err) {
     *h = (hold){0};
-    epi_status status = check_sizes(owner, sizes, count, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(check_sizes(owner, sizes, count, err));
     epi_sizes *s = owner->sizes;
     if (!memcmp(sizes, s->most, (size_t)count * sizeof *sizes)) {
         h->kernel = owner;
@@ -267,9 +263,7 @@ static epi_status take(const epi_kernel *owner, const int64_t *sizes, int count,
     if (h->kernel)
         return EPI_OK;
     epi_kernel *made;
-    status = make_sized(owner, sizes, false, &made, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(make_sized(owner, sizes, false, &made, err));
     pthread_mutex_lock(&s->lock);
     h->kernel = keep(s, sizes, made, &h->spare, &h->at);
     pthread_mutex_unlock(&s->lock);
@@ -292,9 +286,7 @@ epi_status epi_kernel_workspace_at(const epi_kernel *kernel, const int64_t *size
     if (!kernel || !bytes)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_workspace_at: kernel and bytes may not be NULL");
     *bytes = 0;
-    epi_status status = take(kernel, sizes, size_count, &h, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(take(kernel, sizes, size_count, &h, err));
     *bytes = epi_kernel_workspace(h.kernel);
     give_back(kernel, &h);
     return EPI_OK;
@@ -302,10 +294,8 @@ epi_status epi_kernel_workspace_at(const epi_kernel *kernel, const int64_t *size
 
 epi_status epi_sizes_call(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
     hold h;
-    epi_status status = take(kernel, call->sizes, call->size_count, &h, err);
-    if (status != EPI_OK)
-        return status;
-    status = epi_kernel_carry_out(h.kernel, call, err);
+    EPI_TRY(take(kernel, call->sizes, call->size_count, &h, err));
+    epi_status status = epi_kernel_carry_out(h.kernel, call, err);
     give_back(kernel, &h);
     return status;
 }

@@ -73,9 +73,9 @@ static epi_status compile_part(epi_kernel *k, const epi_options *o, epi_part_ker
     if (!p->part || p->part->loop < 0)
         return compile_spec(k, &spec, o, p, &p->full, err);
     spec.sizes[k->cut.slab_dim] = k->cut.slab_rows;
-    epi_status status = compile_spec(k, &spec, o, p, &p->full, err);
-    if (status != EPI_OK || epi_slab_tail(k) == k->cut.slab_rows)
-        return status;
+    EPI_TRY(compile_spec(k, &spec, o, p, &p->full, err));
+    if (epi_slab_tail(k) == k->cut.slab_rows)
+        return EPI_OK;
     spec.sizes[k->cut.slab_dim] = epi_slab_tail(k);
     return compile_spec(k, &spec, o, p, &p->tail, err);
 }
@@ -145,8 +145,7 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
         return EPI_INTERNAL(err, (epi_place){0}, "the cut depends on a size that is open");
     k->parts = epi_arena_alloc(&k->arena, (size_t)count * sizeof *k->parts);
     all.ends = epi_arena_alloc(&k->arena, (size_t)count * sizeof *all.ends);
-    if (!k->parts || !all.ends)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(k->parts && all.ends, err));
     for (int i = 0; i < count; i++) {
         k->parts[i] = (epi_part_kernel){.part = k->cut.part_count ? &k->cut.parts[i] : NULL, .first = i};
         if (k->parts[i].part)

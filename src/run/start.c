@@ -243,35 +243,31 @@ static epi_status clear_sums(const running *r, int loop, epi_error *err) {
         void *to = s->at.tensor >= 0 ? r->tensors[s->at.tensor].data
                                      : r->memory + k->values + k->cut.values[s->at.value].offset;
         size_t bytes = (size_t)epi_axes_size(&s->axes, k->spec.sizes) * sizeof(float);
-        if (k->gpu) {
-            epi_status status = epi_cuda_clear(k->parts[0].full.cuda->cuda, to, bytes, r->stream, err);
-            if (status != EPI_OK)
-                return status;
-        } else if (strides) {
+        if (k->gpu)
+            EPI_TRY(epi_cuda_clear(k->parts[0].full.cuda->cuda, to, bytes, r->stream, err));
+        else if (strides)
             clear(to, &s->axes, 0, strides, k->spec.sizes);
-        } else {
+        else
             memset(to, 0, bytes);
-        }
     }
     return EPI_OK;
 }
 
 static epi_status run_parts(running *r, epi_error *err) {
     const epi_kernel *k = r->kernel;
-    epi_status status = EPI_OK;
-    for (int i = first_part(r), past = past_part(r); i < past && status == EPI_OK;) {
+    for (int i = first_part(r), past = past_part(r); i < past;) {
         int loop = k->parts[i].part ? k->parts[i].part->loop : -1;
         if (loop < 0) {
-            status = run_part(r, i++, 0, err);
+            EPI_TRY(run_part(r, i++, 0, err));
             continue;
         }
         const epi_loop *l = &k->cut.loops[loop];
-        status = clear_sums(r, loop, err);
+        EPI_TRY(clear_sums(r, loop, err));
         for (int64_t row = 0; row < k->spec.sizes[k->cut.slab_dim]; row += k->cut.slab_rows)
-            for (i = l->first; i <= l->last && status == EPI_OK; i++)
-                status = run_part(r, i, row, err);
+            for (i = l->first; i <= l->last; i++)
+                EPI_TRY(run_part(r, i, row, err));
     }
-    return status;
+    return EPI_OK;
 }
 
 /* What a start takes. */
@@ -294,13 +290,10 @@ static epi_status check_tensors(const running *r, int count, epi_error *err) {
         if ((uintptr_t)tensor->data % epi_dtype_size(kernel->spec.types[t]) != 0)
             return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not aligned to its elements",
                             g->tensors[t].name);
-        epi_status status = kernel->gpu           ? check_gpu_tensor(kernel, t, tensor, err)
-                            : t >= g->input_count ? check_output(kernel, t, tensor, err)
-                                                  : EPI_OK;
-        if (status == EPI_OK)
-            status = check_reach(kernel, t, tensor, err);
-        if (status != EPI_OK)
-            return status;
+        EPI_TRY(kernel->gpu           ? check_gpu_tensor(kernel, t, tensor, err)
+                : t >= g->input_count ? check_output(kernel, t, tensor, err)
+                                      : EPI_OK);
+        EPI_TRY(check_reach(kernel, t, tensor, err));
     }
     return r->prepares ? EPI_OK : check_overlap(kernel, r->tensors, err);
 }
@@ -329,20 +322,18 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     r.prepared = args->prepared;
     r.prepares = args->prepares;
     r.stream = args->stream;
-    epi_status status = check_tensors(&r, args->count, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(check_tensors(&r, args->count, err));
     if (kernel->gpu && !kernel->parts[0].full.cuda->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
     if (!kernel->gpu && args->stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
-    for (int i = first_part(&r); i < past_part(&r) && status == EPI_OK && !kernel->gpu; i++)
-        status = epi_indices_check(
-            kernel->parts[i].full.cpu,
-            part_tensors(kernel, i, 0, r.tensors, args->workspace, r.prepared, &r.room), err);
+    for (int i = first_part(&r); i < past_part(&r) && !kernel->gpu; i++)
+        EPI_TRY(epi_indices_check(kernel->parts[i].full.cpu,
+                                  part_tensors(kernel, i, 0, r.tensors, args->workspace, r.prepared, &r.room),
+                                  err));
     if (kernel->checks && !r.prepares)
-        status = epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, err);
-    return status == EPI_OK ? run_parts(&r, err) : status;
+        EPI_TRY(epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, err));
+    return run_parts(&r, err);
 }
 
 /* A number as an element of that type: an integer as it is, others as they are stored. */
@@ -370,13 +361,10 @@ static epi_status place_numbers(const epi_kernel *kernel, const epi_call *call, 
         unsigned char bytes[8] = {0};
         store_number(call->numbers[t], kernel->spec.types[t], bytes);
         size_t size = epi_dtype_size(kernel->spec.types[t]);
-        epi_status status = EPI_OK;
         if (kernel->gpu)
-            status = epi_cuda_put(kernel->parts[0].full.cuda->cuda, at, bytes, size, call->stream, err);
+            EPI_TRY(epi_cuda_put(kernel->parts[0].full.cuda->cuda, at, bytes, size, call->stream, err));
         else
             memcpy(at, bytes, size);
-        if (status != EPI_OK)
-            return status;
         tensors[t] = (epi_tensor){at, NULL};
         at += EPI_NUMBER_BYTES;
     }
@@ -386,9 +374,9 @@ static epi_status place_numbers(const epi_kernel *kernel, const epi_call *call, 
 static epi_status start_with_numbers(const epi_kernel *kernel, const epi_call *call, start_args args,
                                      epi_error *err) {
     epi_tensor tensors[2 * EPI_MAX_TENSORS];
-    epi_status status = place_numbers(kernel, call, tensors, err);
+    EPI_TRY(place_numbers(kernel, call, tensors, err));
     args.tensors = tensors;
-    return status == EPI_OK ? start(kernel, &args, err) : status;
+    return start(kernel, &args, err);
 }
 
 /* A run, or, into the buffer, what runs need. */
@@ -402,9 +390,10 @@ static epi_status carry_out(const epi_kernel *kernel, const epi_call *call, void
     epi_cuda_kernel *k = kernel->gpu ? kernel->parts[0].full.cuda : NULL;
     if (k && !k->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
-    epi_status status = k ? epi_cuda_use(k->cuda, k->device, err) : EPI_OK;
-    if (status == EPI_OK && call->wait)
-        status = epi_cuda_event_wait(k->cuda, call->wait, call->stream, err);
+    if (k)
+        EPI_TRY(epi_cuda_use(k->cuda, k->device, err));
+    if (call->wait)
+        EPI_TRY(epi_cuda_event_wait(k->cuda, call->wait, call->stream, err));
     bool numbers = call->numbers && call->tensors && call->workspace &&
                    call->count == kernel->program->graph.tensor_count;
     const start_args args = {.tensors = call->tensors,
@@ -413,11 +402,8 @@ static epi_status carry_out(const epi_kernel *kernel, const epi_call *call, void
                              .stream = call->stream,
                              .prepared = buffer ? buffer : (void *)call->prepared,
                              .prepares = buffer};
-    if (status == EPI_OK)
-        status = numbers ? start_with_numbers(kernel, call, args, err) : start(kernel, &args, err);
-    if (status == EPI_OK && call->signal)
-        status = epi_cuda_event_record(k->cuda, call->signal, call->stream, err);
-    return status;
+    EPI_TRY(numbers ? start_with_numbers(kernel, call, args, err) : start(kernel, &args, err));
+    return call->signal ? epi_cuda_event_record(k->cuda, call->signal, call->stream, err) : EPI_OK;
 }
 
 epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
@@ -433,9 +419,9 @@ epi_status epi_kernel_prepare(const epi_kernel *kernel, const epi_call *given, v
     epi_error_clear(err);
     if (!kernel || !given)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_prepare: kernel and call may not be NULL");
-    epi_status status = epi_struct_take(&call, sizeof call, given, "call", "EPI_CALL", err);
-    if (status != EPI_OK || !kernel->cut.prepared_bytes)
-        return status;
+    EPI_TRY(epi_struct_take(&call, sizeof call, given, "call", "EPI_CALL", err));
+    if (!kernel->cut.prepared_bytes)
+        return EPI_OK;
     if (!buffer)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_prepare: the buffer is NULL, and takes %zu bytes",
                         epi_kernel_prepare_size(kernel));
@@ -447,9 +433,7 @@ epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *given, epi_
     epi_error_clear(err);
     if (!kernel || !given)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_call: kernel and call may not be NULL");
-    epi_status status = epi_struct_take(&call, sizeof call, given, "call", "EPI_CALL", err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_struct_take(&call, sizeof call, given, "call", "EPI_CALL", err));
     return (call.sizes || call.size_count ? epi_sizes_call : epi_kernel_carry_out)(kernel, &call, err);
 }
 
@@ -474,15 +458,14 @@ epi_status epi_kernel_check(const epi_kernel *kernel, const void *workspace, voi
     epi_cuda_kernel *k = kernel->checks;
     if (!k->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
-    epi_status status = epi_cuda_use(k->cuda, k->device, err);
-    if (status == EPI_OK)
-        status = epi_cuda_stream_wait(k->cuda, stream, err);
-    for (int i = 0; i < k->count && status == EPI_OK; i++) {
+    EPI_TRY(epi_cuda_use(k->cuda, k->device, err));
+    EPI_TRY(epi_cuda_stream_wait(k->cuda, stream, err));
+    for (int i = 0; i < k->count; i++) {
         int64_t found[2];
         const unsigned char *at = workspace;
-        status = epi_cuda_copy(k->cuda, found, at + (size_t)i * sizeof found, sizeof found, err);
-        if (status == EPI_OK && found[0] >= 0)
-            status = epi_index_fail(&kernel->spec, kernel->checked[i], found[0], found[1], err);
+        EPI_TRY(epi_cuda_copy(k->cuda, found, at + (size_t)i * sizeof found, sizeof found, err));
+        if (found[0] >= 0)
+            return epi_index_fail(&kernel->spec, kernel->checked[i], found[0], found[1], err);
     }
-    return status;
+    return EPI_OK;
 }
