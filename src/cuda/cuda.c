@@ -182,7 +182,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
  * furthest: one of this form whose tiles are wide enough, if there is one. */
 static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                    const epi_step *step, epi_attention_design *d, epi_launch *l,
-                                   epi_launch *fold, epi_error *err) {
+                                   epi_kernel_text *fold, epi_error *err) {
     if (target->config && epi_attention_config_named(target->config) < 0)
         return wrong_config(target->config, "attention", err);
     epi_status status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration of attention would be slow");
@@ -195,7 +195,7 @@ static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, cons
         l->choice = i;
         c->workspace = k->workspace;
         epi_error why = {0};
-        status = epi_attention_design_make(c, step, config, d, &l->text, &fold->text, &why);
+        status = epi_attention_design_make(c, step, config, d, &l->text, fold, &why);
         if (err && (d->reached > furthest || status != EPI_ERR_UNSUPPORTED))
             *err = why;
         furthest = d->reached > furthest ? d->reached : furthest;
@@ -210,13 +210,10 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
                                  const epi_step *step, epi_error *err) {
     epi_attention_design *d = epi_arena_alloc(k->arena, sizeof *d);
     epi_launch *l = epi_arena_alloc(k->arena, sizeof *l);
-    epi_launch *fold = epi_arena_alloc(k->arena, sizeof *fold);
+    epi_kernel_text *fold = epi_arena_alloc(k->arena, sizeof *fold);
     if (!d || !l || !fold)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_status status = design_attention(k, c, target, step, d, l, fold, err);
-    bool split = status == EPI_OK && d->variant == EPI_ATTENTION_SPLIT;
-    if (status == EPI_OK)
-        status = epi_emit_attention(d, &l->text, err);
     if (status != EPI_OK)
         return status;
     const epi_open *open = k->spec.open;
@@ -227,7 +224,8 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
                         (long)(batches * rows));
     l->kind = EPI_LAUNCH_ATTENTION;
     l->rows = batches * rows;
-    bool mma = epi_attention_is_mma(d); /* a block has one tile, by its number */
+    bool mma = epi_attention_is_mma(d), /* a block has one tile, by its number */
+        split = d->variant == EPI_ATTENTION_SPLIT;
     l->blocks = mma ? tiles : epi_min64(tiles, target->multiprocessors);
     l->raster_group = (int)d->section;
     l->size = (epi_product_size){.m = l->rows,
@@ -246,25 +244,22 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     if (d->matched) {
         epi_launch *matches = add_launch(k, EPI_LAUNCH_MATCHES);
         status = epi_emit_matches(d, &matches->text, &matches->blocks, err);
-        if (status != EPI_OK) {
-            epi_text_free(&l->text.source);
-            return status;
-        }
     }
-    *add_launch(k, EPI_LAUNCH_ATTENTION) = *l;
-    if (split) {
-        status = epi_emit_attention_fold(d, &fold->text, err);
-        fold->kind = EPI_LAUNCH_FOLD;
-        fold->rows = l->rows;
-        fold->blocks = batches;
-        *add_launch(k, EPI_LAUNCH_FOLD) = *fold;
-        if (status != EPI_OK)
-            return status;
+    epi_launch *own = add_launch(k, EPI_LAUNCH_ATTENTION);
+    *own = *l;
+    if (status == EPI_OK)
+        status = epi_emit_attention(d, &own->text, err);
+    if (status == EPI_OK && split) {
+        epi_launch *last = add_launch(k, EPI_LAUNCH_FOLD);
+        last->text = *fold;
+        last->rows = l->rows;
+        last->blocks = batches;
+        status = epi_emit_attention_fold(d, &last->text, err);
     }
     const epi_graph *g = k->spec.graph;
     for (int t = g->input_count; t < g->tensor_count; t++) /* it stores them there itself */
         c->stored[t] |= step->plan->placement[g->tensors[t].node].reduction == EPI_REDUCE_ROWS;
-    return EPI_OK;
+    return status;
 }
 
 /* ---- all of them ---- */
