@@ -325,28 +325,37 @@ static void standard_dims(cli_options *o, const char *dims, int64_t size) {
             o->dims[o->dim_count++] = (epi_dim_binding){single[i], size};
 }
 
-static bool has_tensor(const epi_program *program, const char *name) {
-    epi_tensor_info info;
-    for (int i = 0; i < epi_program_tensor_count(program); i++)
-        if (epi_program_tensor(program, i, &info) == EPI_OK && !strcmp(info.name, name))
-            return true;
-    return false;
+/* The lists that several programs share: of an item the first member is a name, which a program may have. */
+enum { DIMS, OPEN, TYPES, SCALARS, LISTS };
+#define LIST(items, count) \
+    offsetof(cli_options, items), offsetof(cli_options, count), sizeof((cli_options *)0)->items[0]
+static const struct list {
+    size_t at, count, size;
+    bool (*has)(const epi_program *, const char *name);
+} lists[LISTS] = {[DIMS] = {LIST(dims, dim_count), cli_has_axis},
+                  [OPEN] = {LIST(open, open_count), cli_has_axis},
+                  [TYPES] = {LIST(types, type_count), cli_has_tensor},
+                  [SCALARS] = {LIST(scalars, scalar_count), cli_has_tensor}};
+
+static int *count_of(cli_options *o, const struct list *l) {
+    return (int *)(void *)((char *)o + l->count);
+}
+static void *item_of(cli_options *o, const struct list *l, int i) {
+    return (char *)o + l->at + (size_t)i * l->size;
+}
+static bool has_item(const epi_program *program, cli_options *o, const struct list *l, int i) {
+    return l->has(program, *(const char **)item_of(o, l, i));
 }
 
-/* Of --dims, --types and --set: what one of the named programs at least has. */
-typedef struct known_names {
-    bool dims[CLI_MAX_BINDINGS], types[CLI_MAX_BINDINGS], scalars[CLI_MAX_BINDINGS];
-} known_names;
+/* By item: one of the named programs at least has it. */
+typedef bool known_names[LISTS][CLI_MAX_BINDINGS];
 
 /* Complains of an axis of --open that none of the named programs has, or that has no size. */
-static int check_open(const cli_options *o, const known_names *known) {
+static int check_open(const cli_options *o, known_names known) {
     for (int i = 0; i < o->open_count; i++) {
-        int d = 0;
-        while (d < o->dim_count && strcmp(o->dims[d].name, o->open[i].name) != 0)
-            d++;
-        if (d == o->dim_count)
+        if (cli_find_dim(o, o->open[i].name) < 0)
             return cli_complain(EXIT_USAGE, "--open names %s: --dims gives no size of it", o->open[i].name);
-        if (!known->dims[d])
+        if (!known[OPEN][i])
             return cli_complain(EXIT_USAGE, "--open names %s: no program has such an axis", o->open[i].name);
     }
     return EXIT_OK;
@@ -354,39 +363,26 @@ static int check_open(const cli_options *o, const known_names *known) {
 
 /* Several programs share what is given: each takes the sizes of its axes, and the types and numbers of its
  * tensors. A name that no program has is left to the first of them to complain of. */
-static void keep_own(cli_options *o, const epi_program *program, const known_names *known) {
-    int opens = 0, dims = 0, types = 0, scalars = 0;
-    for (int i = 0; i < o->open_count; i++)
-        if (cli_has_axis(program, o->open[i].name))
-            o->open[opens++] = o->open[i];
-    for (int i = 0; i < o->dim_count; i++)
-        if (!known->dims[i] || cli_has_axis(program, o->dims[i].name))
-            o->dims[dims++] = o->dims[i];
-    for (int i = 0; i < o->type_count; i++)
-        if (!known->types[i] || has_tensor(program, o->types[i].tensor))
-            o->types[types++] = o->types[i];
-    for (int i = 0; i < o->scalar_count; i++)
-        if (!known->scalars[i] || has_tensor(program, o->scalars[i].name))
-            o->scalars[scalars++] = o->scalars[i];
-    o->open_count = opens;
-    o->dim_count = dims;
-    o->type_count = types;
-    o->scalar_count = scalars;
+static void keep_own(cli_options *o, const epi_program *program, known_names known) {
+    for (int k = 0; k < LISTS; k++) {
+        const struct list *l = &lists[k];
+        int kept = 0;
+        for (int i = 0; i < *count_of(o, l); i++)
+            if ((k != OPEN && !known[k][i]) || has_item(program, o, l, i))
+                memmove(item_of(o, l, kept++), item_of(o, l, i), l->size);
+        *count_of(o, l) = kept;
+    }
 }
 
 /* A program that cannot be opened says so in its turn. */
-static void find_known(const cli_options *o, known_names *known) {
+static void find_known(cli_options *o, known_names known) {
     for (int n = 0; n < o->name_count; n++) {
         cli_source s;
-        epi_error err;
-        if (cli_program_open(&s, o->names[n], &err) != EPI_OK)
+        if (cli_program_open(&s, o->names[n], NULL) != EPI_OK)
             continue;
-        for (int i = 0; i < o->dim_count; i++)
-            known->dims[i] |= cli_has_axis(s.program, o->dims[i].name);
-        for (int i = 0; i < o->type_count; i++)
-            known->types[i] |= has_tensor(s.program, o->types[i].tensor);
-        for (int i = 0; i < o->scalar_count; i++)
-            known->scalars[i] |= has_tensor(s.program, o->scalars[i].name);
+        for (int k = 0; k < LISTS; k++)
+            for (int i = 0; i < *count_of(o, &lists[k]); i++)
+                known[k][i] |= has_item(s.program, o, &lists[k], i);
         cli_source_close(&s);
     }
 }
@@ -407,7 +403,7 @@ static int keep_texts(const cli_options *o) {
     return status;
 }
 
-static int bench_one(const char *name, const cli_options *given, const known_names *known, const blas *b,
+static int bench_one(const char *name, const cli_options *given, known_names known, const blas *b,
                      bench_report *report) {
     cli_options o = *given;
     cli_source s;
@@ -431,23 +427,23 @@ static int bench_one(const char *name, const cli_options *given, const known_nam
 static int bench_all(cli_options *o, const blas *b, bench_report *report) {
     int status = EXIT_OK, one;
     known_names known = {0};
-    find_known(o, &known);
+    find_known(o, known);
     for (int i = 0; i < o->scalar_count && o->name_count > 1; i++)
-        if (!known.scalars[i])
+        if (!known[SCALARS][i])
             return cli_complain(EXIT_USAGE, "--set: none of the programs has an input '%s'",
                                 o->scalars[i].name);
-    if ((status = check_open(o, &known)) != EXIT_OK)
+    if ((status = check_open(o, known)) != EXIT_OK)
         return status;
     if (!o->size_count)
         o->sizes[o->size_count++] = o->device ? 4096 : 1024;
     report->all = o->name_count ? o->name_count : o->size_count * (int)(sizeof standard / sizeof *standard);
     for (int i = 0; i < o->name_count; i++)
-        if ((one = bench_one(o->names[i], o, &known, b, report)) != EXIT_OK)
+        if ((one = bench_one(o->names[i], o, known, b, report)) != EXIT_OK)
             status = one;
     for (int s = 0; s < o->size_count && !o->name_count; s++)
         for (size_t i = 0; i < sizeof standard / sizeof *standard; i++) {
             standard_dims(o, standard[i].dims, o->sizes[s]);
-            if ((one = bench_one(standard[i].name, o, &known, b, report)) != EXIT_OK)
+            if ((one = bench_one(standard[i].name, o, known, b, report)) != EXIT_OK)
                 status = one;
         }
     if (!report->json)
@@ -499,9 +495,7 @@ int cmd_bench(cli_options *given) {
         return cli_complain(EXIT_USAGE, "--dims goes with a program's name; the ten kernels take --size");
     if (cli_print_aside(&o) != EXIT_OK)
         return EXIT_FAILED;
-    if (o.out && !cli_may_write(o.out, &err))
-        return cli_fail(&err);
-    if (o.plot && !cli_may_write(o.plot, &err))
+    if (!cli_may_write(o.out, &err) || !cli_may_write(o.plot, &err))
         return cli_fail(&err);
     if (o.name_count && !o.dim_count)
         return cli_complain(EXIT_USAGE, "bench of a named program wants --dims; see 'epilog help bench'");

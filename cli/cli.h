@@ -87,7 +87,8 @@ double cli_seconds(void);
 /* How a stretch of text looks, "" unless `to` is a terminal that shows it and NO_COLOR is not set. */
 typedef enum cli_style { CLI_PLAIN, CLI_BOLD, CLI_RED, CLI_GREEN, CLI_BLUE } cli_style;
 const char *cli_styled(FILE *to, cli_style style);
-int cli_print_json(epi_text *text);
+/* The text of --json, which is freed, where that is given. Returns `status`, unless there was no memory. */
+int cli_print_json(const cli_options *o, epi_text *text, int status);
 /* Members of an object. */
 void cli_put_text(epi_json_writer *w, const char *key, const char *value);
 void cli_put_number(epi_json_writer *w, const char *key, double value);
@@ -95,7 +96,7 @@ void cli_put_integer(epi_json_writer *w, const char *key, int64_t value);
 void cli_put_bool(epi_json_writer *w, const char *key, bool value);
 /* The text as a file, by base/file.h; its folder must exist. */
 epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err);
-/* Both are asked before work whose result would be lost. May a file be made there? */
+/* Both are asked before work whose result would be lost. May a file be made there? NULL: none is. */
 bool cli_may_write(const char *path, epi_error *err);
 /* For --out -: what is printed goes to standard error from here on, and o->out names standard output. */
 int cli_print_aside(cli_options *o);
@@ -180,11 +181,9 @@ static inline double cli_relative(double error, const cli_error_row *r) {
     return error / (r->scale > 0 ? r->scale : 1);
 }
 
-/* Of what the kernel of `o` left in d. */
+/* Of what the kernel of `o` left in d; with --no-check without a reference. */
 epi_status cli_errors(const cli_source *s, const cli_options *o, const cli_data *d,
                       const epi_kernel_info *info, cli_error_row *rows, epi_error *err);
-/* The same without a reference. */
-void cli_look_at_outputs(const cli_data *d, cli_error_row *rows);
 /* The largest distance between two runs' outputs, relative to the largest value of `plain`; *ok where each is
  * within twice what `rows`, the errors of either, allow. */
 double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, bool *ok);
@@ -193,6 +192,8 @@ epi_options cli_compile_options(const cli_options *o);
 /* The same with the sizes of axes that the program has, which are put into `dims`. */
 epi_options cli_own_options(const epi_program *program, const cli_options *o, epi_dim_binding *dims);
 bool cli_has_axis(const epi_program *program, const char *axis);
+bool cli_has_tensor(const epi_program *program, const char *name);
+int cli_find_dim(const cli_options *o, const char *axis); /* which of --dims it is, or -1 */
 /* The same with the axes of --open open, up to their largest sizes; the lists are in `room`, with the sizes
  * that --dims gives. Complains of an axis that the program does not have, or that --dims gives no size of. */
 typedef struct cli_open {

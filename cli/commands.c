@@ -43,10 +43,7 @@ int cmd_check(cli_options *o) {
         epi_json_put_close(&w, '}');
     }
     epi_json_put_close(&w, ']');
-    if (o->json && cli_print_json(&out) != EXIT_OK)
-        return EXIT_FAILED;
-    epi_text_free(&out);
-    return status;
+    return cli_print_json(o, &out, status);
 }
 
 /* ---- list ---- */
@@ -177,10 +174,7 @@ int cmd_list(cli_options *o) {
     epi_json_put_close(&w, ']');
     if (dir)
         closedir(dir);
-    if (o->json && cli_print_json(&out) != EXIT_OK)
-        return EXIT_FAILED;
-    epi_text_free(&out);
-    return status;
+    return cli_print_json(o, &out, status);
 }
 
 /* ---- devices ---- */
@@ -231,8 +225,5 @@ int cmd_devices(cli_options *o) {
         printf("no GPU: %s\n", why);
     epi_json_put_close(&w, '}');
     epi_context_close(ctx);
-    if (o->json)
-        return cli_print_json(&out);
-    epi_text_free(&out);
-    return EXIT_OK;
+    return cli_print_json(o, &out, EXIT_OK);
 }

@@ -216,20 +216,22 @@ static void values_of(const cli_data *d, int t, int64_t first, int64_t n, float 
                 n);
 }
 
-/* Takes some elements of output t into its row. The naive path's result is rounded to storage like any
- * other's. */
+/* Takes some elements of output t into its row, whose reference is itself where there is none. The naive
+ * path's result is rounded to storage like any other's. */
 static void add_errors(cli_error_row *row, const cli_data *d, const cli_data *ref, const cli_data *naive,
                        int t, int64_t first, int64_t n) {
     float got[BLOCK], plain[BLOCK];
     unsigned char stored[BLOCK * 8];
-    const double *want = (const double *)ref->tensors[t].data + first;
     values_of(d, t, first, n, got);
-    epi_convert(stored, d->shapes[t].type, (const double *)naive->tensors[t].data + first, EPI_F64, n);
-    epi_convert(plain, EPI_F32, stored, d->shapes[t].type, n);
+    if (ref->count) {
+        epi_convert(stored, d->shapes[t].type, (const double *)naive->tensors[t].data + first, EPI_F64, n);
+        epi_convert(plain, EPI_F32, stored, d->shapes[t].type, n);
+    }
     for (int64_t i = 0; i < n; i++) {
-        row->fused = fmax(row->fused, distance((double)got[i], want[i]));
-        row->naive = fmax(row->naive, distance((double)plain[i], want[i]));
-        row->scale = fmax(row->scale, isfinite(want[i]) ? fabs(want[i]) : 0);
+        double want = ref->count ? ((const double *)ref->tensors[t].data)[first + i] : (double)got[i];
+        row->fused = fmax(row->fused, distance((double)got[i], want));
+        row->naive = fmax(row->naive, ref->count ? distance((double)plain[i], want) : 0);
+        row->scale = fmax(row->scale, isfinite(want) ? fabs(want) : 0);
         row->nan += isnan(got[i]) != 0;
         row->infinite += isinf(got[i]) != 0;
     }
@@ -264,8 +266,8 @@ static epi_status add_spread(const cli_source *source, const cli_options *o, con
 epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_data *d,
                       const epi_kernel_info *info, cli_error_row *rows, epi_error *err) {
     cli_data ref = {0}, naive = {0};
-    epi_status status = run_oracle(source, o, d, EPI_PATH_REFERENCE, 0, 0, &ref, err);
-    if (status == EPI_OK)
+    epi_status status = o->no_check ? EPI_OK : run_oracle(source, o, d, EPI_PATH_REFERENCE, 0, 0, &ref, err);
+    if (status == EPI_OK && !o->no_check)
         status = run_oracle(source, o, d, EPI_PATH_NAIVE, 0, 0, &naive, err);
     bool all = true;
     for (int t = d->input_count; t < d->count && status == EPI_OK; t++) {
@@ -284,23 +286,6 @@ epi_status cli_errors(const cli_source *source, const cli_options *o, const cli_
     cli_data_free(&ref);
     cli_data_free(&naive);
     return status;
-}
-
-void cli_look_at_outputs(const cli_data *d, cli_error_row *rows) {
-    for (int t = d->input_count; t < d->count; t++) {
-        cli_error_row *row = &rows[t - d->input_count];
-        *row = (cli_error_row){.ok = true};
-        for (int64_t at = 0; at < d->shapes[t].count; at += BLOCK) {
-            float got[BLOCK];
-            int64_t n = epi_min64(BLOCK, d->shapes[t].count - at);
-            values_of(d, t, at, n, got);
-            for (int64_t i = 0; i < n; i++) {
-                row->scale = fmax(row->scale, isfinite(got[i]) ? fabs((double)got[i]) : 0);
-                row->nan += isnan(got[i]) != 0;
-                row->infinite += isinf(got[i]) != 0;
-            }
-        }
-    }
 }
 
 double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, bool *ok) {

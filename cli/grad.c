@@ -263,9 +263,7 @@ static int report_check(const cli_data *d, const epi_gradcheck *c, const epi_gra
         cli_put_bool(&w, "ok", ok);
         put_check(&w, d, c, r, o->type);
         epi_json_put_close(&w, '}');
-        int status = cli_print_json(&out);
-        epi_text_free(&out);
-        return status == EXIT_OK && !ok ? EXIT_FAILED : status;
+        return cli_print_json(o, &out, ok ? EXIT_OK : EXIT_FAILED);
     }
     if (!c->compared) {
         cli_print("nothing was compared: the inputs have no elements at these sizes\n");
@@ -281,9 +279,7 @@ static int check_gradients(const cli_source *s, const cli_wrt *a, const cli_data
     epi_error err;
     epi_gradcheck check;
     epi_gradrun run[WAYS];
-    epi_options options =
-        EPI_OPTIONS(.dims = o->dims, .dim_count = o->dim_count, .type = o->type, .types = o->types,
-                    .type_count = o->type_count, .threads = o->threads, .algebra = o->algebra);
+    epi_options options = cli_compile_options(o);
     bool runs = cli_is_given(o, "--type") || o->type_count;
     cli_progress("comparing gradients with differences");
     epi_status status =

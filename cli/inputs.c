@@ -31,13 +31,6 @@ void cli_inputs_close(cli_inputs *in) {
 
 /* ---- sizes ---- */
 
-static bool is_bound(const cli_options *o, const char *dim) {
-    for (int i = 0; i < o->dim_count; i++)
-        if (!strcmp(o->dims[i].name, dim))
-            return true;
-    return false;
-}
-
 /* The size of a dim of which an axis has size(dim) * 2^shift elements, or -1. */
 static int64_t dim_of_axis(int64_t elements, int shift) {
     int64_t scale = (int64_t)1 << abs(shift), size;
@@ -52,7 +45,7 @@ void cli_inputs_dims(cli_inputs *in, const epi_program *program, cli_options *o)
         const epi_safetensor *st = epi_safetensors_find(in->file, info.name);
         for (int i = 0; st && st->rank == info.rank && i < info.rank; i++) {
             int64_t size = dim_of_axis(st->shape[i], info.axes[i].shift);
-            if (size < 0 || is_bound(o, info.axes[i].dim) || o->dim_count == CLI_MAX_BINDINGS)
+            if (size < 0 || cli_find_dim(o, info.axes[i].dim) >= 0 || o->dim_count == CLI_MAX_BINDINGS)
                 continue;
             o->dims[o->dim_count++] = (epi_dim_binding){info.axes[i].dim, size};
         }

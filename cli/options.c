@@ -356,6 +356,21 @@ bool cli_has_axis(const epi_program *program, const char *axis) {
     return false;
 }
 
+bool cli_has_tensor(const epi_program *program, const char *name) {
+    epi_tensor_info info;
+    for (int t = 0; epi_program_tensor(program, t, &info) == EPI_OK; t++)
+        if (!strcmp(info.name, name))
+            return true;
+    return false;
+}
+
+int cli_find_dim(const cli_options *o, const char *axis) {
+    for (int d = 0; d < o->dim_count; d++)
+        if (!strcmp(o->dims[d].name, axis))
+            return d;
+    return -1;
+}
+
 epi_options cli_own_options(const epi_program *program, const cli_options *o, epi_dim_binding *dims) {
     epi_options options = cli_compile_options(o);
     options.dims = dims;
@@ -384,12 +399,10 @@ int cli_open_options(const cli_options *o, const epi_program *program, cli_open 
         return EXIT_OK;
     memcpy(room->dims, o->dims, sizeof room->dims);
     for (int i = 0; i < o->open_count; i++) {
-        int d = 0, status = check_open_axis(program, o->open[i].name);
+        int d = cli_find_dim(o, o->open[i].name), status = check_open_axis(program, o->open[i].name);
         if (status != EXIT_OK)
             return status;
-        while (d < o->dim_count && strcmp(o->dims[d].name, o->open[i].name) != 0)
-            d++;
-        if (d == o->dim_count)
+        if (d < 0)
             return cli_complain(EXIT_USAGE, "--open names %s: --dims gives no size of it", o->open[i].name);
         room->axes[i] = o->open[i].name;
         room->sizes[i] = o->dims[d].size;

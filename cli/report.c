@@ -73,12 +73,13 @@ double cli_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-int cli_print_json(epi_text *text) {
-    bool ok = !text->failed && text->length;
-    if (ok)
+int cli_print_json(const cli_options *o, epi_text *text, int status) {
+    if (o->json && (text->failed || !text->length))
+        status = cli_complain(EXIT_FAILED, "out of memory");
+    else if (o->json)
         printf("%s\n", text->data);
     epi_text_free(text);
-    return ok ? EXIT_OK : cli_complain(EXIT_FAILED, "out of memory");
+    return status;
 }
 
 void cli_put_text(epi_json_writer *w, const char *key, const char *value) {
@@ -111,7 +112,7 @@ epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err
 }
 
 bool cli_may_write(const char *path, epi_error *err) {
-    return epi_file_status(path, epi_file_check(path), err) == EPI_OK;
+    return !path || epi_file_status(path, epi_file_check(path), err) == EPI_OK;
 }
 
 int cli_print_aside(cli_options *o) {

@@ -98,15 +98,11 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
     }
     epi_json_put_close(&w, ']');
     epi_json_put_close(&w, '}');
-    if (o->json && cli_print_json(&out) != EXIT_OK)
-        return EXIT_FAILED;
-    if (!o->json) {
-        if (status != EXIT_OK)
-            hint_at_scalars(d);
+    if (!o->json && status != EXIT_OK)
+        hint_at_scalars(d);
+    if (!o->json)
         print_outcome(got, o);
-    }
-    epi_text_free(&out);
-    return status;
+    return cli_print_json(o, &out, status);
 }
 
 /* On the CPU a run is a run; a GPU is warmed up first and the best of a few counts. */
@@ -163,12 +159,10 @@ static epi_status run_program(const cli_source *s, const cli_options *o, const c
         return status;
     cli_progress("running %s", epi_program_name(s->program));
     status = run_kernel(r, d, &got->seconds, err);
-    if (status == EPI_OK && o->no_check) {
-        cli_look_at_outputs(d, rows);
-    } else if (status == EPI_OK) {
+    if (!o->no_check)
         cli_progress("computing the f64 reference of %s", epi_program_name(s->program));
+    if (status == EPI_OK)
         status = cli_errors(s, o, d, &got->info, rows, err);
-    }
     cli_progress_end();
     return status;
 }
@@ -183,7 +177,7 @@ int cmd_run(cli_options *given) {
         return EXIT_FAILED;
     if (cli_check_distinct(o.out, "--in", o.in) != EXIT_OK)
         return EXIT_USAGE;
-    if (o.out && !cli_may_write(o.out, &err)) /* found out before the work */
+    if (!cli_may_write(o.out, &err)) /* found out before the work */
         return cli_fail(&err);
     int opened = cli_only_program(&s, &o);
     if (opened != EXIT_OK)

@@ -251,9 +251,7 @@ int cmd_show(cli_options *given) {
     if (status == EXIT_OK)
         status = show_program(s.program, &o, &w);
     epi_json_put_close(&w, '}');
-    if (o.json && status == EXIT_OK)
-        status = cli_print_json(&out);
-    epi_text_free(&out);
     cli_source_close(&s);
-    return status;
+    o.json &= status == EXIT_OK;
+    return cli_print_json(&o, &out, status);
 }
