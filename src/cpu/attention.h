@@ -54,12 +54,9 @@ typedef struct epi_attention_loop {
     const epi_strips *strips;
     epi_epilogue score[2], out[2]; /* the score program, and that of open tiles; the output programs */
     int programs;                  /* one score program, or two */
-    epi_attention_term terms[EPI_ATTENTION_TERMS]; /* the score products */
-    int term_count;
     epi_streamed streams[EPI_ATTENTION_TERMS + 2]; /* their operands, then those of the value products */
     int stream_count;
-    int stationary[EPI_ATTENTION_TERMS]; /* the operands with the rows */
-    epi_row_sum row_sum;                 /* chunks 0: there is none */
+    epi_row_sum row_sum; /* chunks 0: there is none */
     epi_score_reduction *reductions;
     int reduction_count;
     int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */

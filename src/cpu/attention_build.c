@@ -81,8 +81,8 @@ static bool find_reductions(epi_arena *arena, epi_attention_loop *l) {
     return l->reductions != NULL;
 }
 
-static void add_side_tile(epi_attention_loop *l, int node, const epi_micro *micro, bool by_value,
-                          const epi_axes *features) {
+static void add_streamed(epi_attention_loop *l, int node, const epi_micro *micro, bool by_value,
+                         const epi_axes *features) {
     epi_streamed *s = &l->streams[l->stream_count++];
     *s = (epi_streamed){.node = node, .micro = micro, .by_value = by_value, .features = *features};
     s->feature_count = epi_axes_size(features, l->spec->sizes);
@@ -97,12 +97,11 @@ static void add_side_tile(epi_attention_loop *l, int node, const epi_micro *micr
  * where that is the type that the program's values are stored in. */
 static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, const epi_micro *micro[2],
                                epi_error *err) {
-    const epi_graph *g = l->spec->graph;
     const epi_attention *a = l->a;
     for (int side = 0; side < 2; side++) {
-        epi_dtype type = homes[side ? a->sums[0].operand : g->nodes[l->terms[0].product].arg[0]].type;
-        for (int i = 0; i < 2 * l->term_count && !side; i++)
-            type = homes[g->nodes[l->terms[i / 2].product].arg[i % 2]].type == type ? type : EPI_F32;
+        epi_dtype type = homes[side ? a->sums[0].operand : a->terms[0].rows].type;
+        for (int i = 0; i < 2 * a->term_count && !side; i++)
+            type = homes[i % 2 ? a->terms[i / 2].stream : a->terms[i / 2].rows].type == type ? type : EPI_F32;
         for (int v = 0; v < a->sum_count && side; v++)
             type = homes[a->sums[v].operand].type == type ? type : EPI_F32;
         if (side && type != l->spec->type)
@@ -147,7 +146,7 @@ static void lay_out(epi_attention_loop *l) {
     l->batch_group = l->shared ? epi_max64(1, epi_min64(l->batches, PACK_LIMIT / epi_max64(1, batch)))
                                : epi_max64(1, l->batches);
     if (l->split) {
-        int64_t rows = epi_round_up(l->score[0].tile.m / l->batches, l->streams[l->term_count].micro->mr);
+        int64_t rows = epi_round_up(l->score[0].tile.m / l->batches, l->streams[a->term_count].micro->mr);
         l->split_floats = 2 * EPI_TILE_M + rows * EPI_TILE_N;
         int64_t bytes = l->chunks * l->split_floats * (int64_t)sizeof(float);
         l->batch_group = epi_max64(1, epi_min64(l->batches, PACK_LIMIT / bytes));
@@ -172,7 +171,7 @@ static void lay_out(epi_attention_loop *l) {
         most = epi_max64(most, there ? e->private_bytes : 0);
     }
     l->acc = epi_reserve(&mine, 1, TILE_BYTES);
-    for (int i = 0; i < l->term_count; i++)
+    for (int i = 0; i < a->term_count; i++)
         l->rows[i] = epi_reserve(&mine, TILE_ROWS, EPI_ATTENTION_FEATURES * sizeof(float));
     for (int i = 0; i < 2; i++) {
         l->kept[i] =
@@ -209,10 +208,9 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     for (int i = 0; i < a->match_count; i++)
         if (!epi_match_is_known(plan, g, a, &a->matches[i]))
             l->match_count = 0;
-    l->term_count = epi_attention_terms(g, a, l->terms);
-    for (int i = 0; i < l->term_count + a->sum_count; i++) {
+    for (int i = 0; i < a->term_count + a->sum_count; i++) {
         const epi_axes *features =
-            i < l->term_count ? &g->nodes[l->terms[i].product].over : &a->sums[i - l->term_count].cols;
+            i < a->term_count ? &g->nodes[a->terms[i].product].over : &a->sums[i - a->term_count].cols;
         if (epi_axes_size(features, spec->sizes) > EPI_ATTENTION_FEATURES)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a head of attention has more than %d features",
                             EPI_ATTENTION_FEATURES);
@@ -228,13 +226,10 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     l->stream_tiles = epi_ceil_div(l->n, EPI_STREAM_TILE);
     l->batches = l->score[0].batches;
     l->row_tiles = l->score[0].row_tiles;
-    for (int i = 0; i < l->term_count; i++) {
-        int product = l->terms[i].product;
-        l->stationary[i] = epi_attention_operand(g, a, product, 0);
-        add_side_tile(l, epi_attention_operand(g, a, product, 1), micro[0], false, &g->nodes[product].over);
-    }
+    for (int i = 0; i < a->term_count; i++)
+        add_streamed(l, a->terms[i].stream, micro[0], false, &g->nodes[a->terms[i].product].over);
     for (int v = 0; v < epi_attention_outs(a); v++) {
-        add_side_tile(l, a->sums[v].operand, micro[1], true, &a->sums[v].cols);
+        add_streamed(l, a->sums[v].operand, micro[1], true, &a->sums[v].cols);
         l->features[v] = epi_axes_size(&a->sums[v].cols, spec->sizes);
     }
     if (!build_row_sum(arena, l, micro[1], roots, root_count))

@@ -34,7 +34,7 @@ static void pack_stream(const epi_attention_state *r, int which, int64_t batch, 
     epi_packing p = {.ref = ref, .base = epi_walk_offset(&of_batch, batch)};
     int64_t first = tile * EPI_STREAM_TILE, count = columns_of(l, tile);
     if (s->by_value) {
-        const epi_tile_program *out = &l->out[which - l->term_count].tile;
+        const epi_tile_program *out = &l->out[which - l->a->term_count].tile;
         p.rows = epi_columns_of(out->plan, ref, sizes, out->acc_scale);
         p.depth = stream;
     } else {
@@ -73,9 +73,9 @@ static const unsigned char *streamed(const epi_row_tile *t, int which, int64_t t
 
 static void pack_rows(const epi_row_tile *t) {
     const epi_attention_loop *l = t->r->l;
-    for (int i = 0; i < l->term_count; i++) {
-        const epi_axes *over = &l->spec->graph->nodes[l->terms[i].product].over;
-        epi_packing p = {.ref = &t->r->homes[l->stationary[i]], .row = t->m0, .row_count = t->rows};
+    for (int i = 0; i < l->a->term_count; i++) {
+        const epi_axes *over = &l->spec->graph->nodes[l->a->terms[i].product].over;
+        epi_packing p = {.ref = &t->r->homes[l->a->terms[i].rows], .row = t->m0, .row_count = t->rows};
         p.rows.walk = epi_walk_axes(p.ref, &l->plan->rows, l->spec->sizes);
         p.depth = epi_walk_axes(p.ref, over, l->spec->sizes);
         p.k_count = epi_axes_size(over, l->spec->sizes);
@@ -89,10 +89,10 @@ static void pack_rows(const epi_row_tile *t) {
 static void make_scores(const epi_row_tile *t, int64_t tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
     const int64_t columns = columns_of(l, tile);
-    for (int i = 0; i < l->term_count; i++) {
+    for (int i = 0; i < l->a->term_count; i++) {
         const epi_streamed *s = &l->streams[i];
-        float *c = floats(t, l->acc) + l->terms[i].score * EPI_TILE_PAIR;
-        bool more = i > 0 && l->terms[i].score == l->terms[i - 1].score;
+        float *c = floats(t, l->acc) + l->a->terms[i].score * EPI_TILE_PAIR;
+        bool more = i > 0 && l->a->terms[i].score == l->a->terms[i - 1].score;
         const unsigned char *b = streamed(t, i, tile);
         int64_t depth = s->feature_count, skip = span.from * epi_round_up(depth, s->micro->depth) *
                                                  (int64_t)epi_dtype_size(s->micro->type);
@@ -110,7 +110,7 @@ static void make_scores(const epi_row_tile *t, int64_t tile, epi_span span) {
 static void add_values(const epi_row_tile *t, int v, float *to, const float *weight, int64_t tile,
                        epi_span span) {
     const epi_attention_loop *l = t->r->l;
-    int which = l->term_count + v;
+    int which = l->a->term_count + v;
     const epi_streamed *s = &l->streams[which];
     int64_t count = span.to - span.from;
     epi_ref ref = epi_attention_weights(t, s->micro, weight, span.from, count);
@@ -217,7 +217,7 @@ static void set_rows(epi_row_tile *t, int64_t place) {
 
 static void clear_out(const epi_row_tile *t, int v, float *out) {
     const epi_attention_loop *l = t->r->l;
-    const epi_micro *micro = l->streams[l->term_count + v].micro;
+    const epi_micro *micro = l->streams[l->a->term_count + v].micro;
     int64_t rows = epi_round_up(t->rows, micro->mr), columns = epi_round_up(l->features[v], micro->nr);
     for (int64_t i = 0; i < rows; i++)
         memset(out + i * EPI_TILE_N, 0, (size_t)columns * sizeof *out);

@@ -102,47 +102,39 @@ bool epi_attention_config_suits(int index, const epi_arch *arch) {
 
 /* ---- the variant ---- */
 
-/* The products that a score is the sum of: how many, and which. */
-static int terms_of(const epi_attention_design *d, int score, int product[2]) {
-    epi_attention_term all[EPI_ATTENTION_TERMS];
+/* The products that a score is the sum of: how many there are. */
+static int terms_of(const epi_attention_design *d, int score, const epi_attention_term **first) {
     int count = 0;
-    for (int t = 0; t < epi_attention_terms(d->g, d->a, all); t++)
-        if (all[t].score == score)
-            product[count++] = all[t].product;
+    *first = d->a->terms;
+    for (int t = d->a->term_count - 1; t >= 0; t--)
+        if (d->a->terms[t].score == score) {
+            *first = &d->a->terms[t];
+            count++;
+        }
     return count;
 }
 
 /* The score that sums over the features of this stream operand, and its term; or -1. */
 static int score_of(const epi_attention_design *d, int operand, int *term) {
-    for (int s = 0; s < d->a->score_count; s++) {
-        int product[2];
-        for (*term = terms_of(d, s, product) - 1; *term >= 0; --*term)
-            if (epi_attention_operand(d->g, d->a, product[*term], 1) == operand)
+    const epi_attention_term *first;
+    for (int s = 0; s < d->a->score_count; s++)
+        for (*term = terms_of(d, s, &first) - 1; *term >= 0; --*term)
+            if (first[*term].stream == operand)
                 return s;
-    }
     return -1;
-}
-
-/* Does the value depend on the node, through no product unless `past` it? Nodes come after their operands. */
-static bool depends(const epi_graph *g, int value, int node, bool past, bool *on) {
-    for (int i = node; i <= value; i++) {
-        on[i] = i == node;
-        for (int k = 0; k < 3 && i != node && (past || g->nodes[i].op != EPI_OP_MATMUL); k++)
-            on[i] |= g->nodes[i].arg[k] >= node && on[g->nodes[i].arg[k]];
-    }
-    return value >= node && on[value];
 }
 
 static bool find_variant(epi_attention_design *d) {
     const epi_attention *a = d->a;
-    bool *on = epi_arena_alloc(d->c->arena, (size_t)d->g->node_count + 1), two = a->sum_count == 2;
-    int product[2];
+    int *scratch = epi_arena_alloc(d->c->arena, ((size_t)d->g->node_count + 1) * sizeof *scratch);
+    const epi_attention_term *first;
+    bool two = a->sum_count == 2;
     d->sum[1] = d->sum[EPI_ATTENTION_MORE] = -1;
-    if (!on)
+    if (!scratch)
         return false;
     if (a->row_max != EPI_NO_NODE) {
         d->variant = d->config.variant == EPI_ATTENTION_SPLIT ? EPI_ATTENTION_SPLIT : EPI_ATTENTION_FORWARD;
-        if (d->variant == EPI_ATTENTION_SPLIT && terms_of(d, 0, product) > 1)
+        if (d->variant == EPI_ATTENTION_SPLIT && terms_of(d, 0, &first) > 1)
             return epi_refuse(d, "scores that are a sum of products");
         return a->score_count == 1 && a->sum_count == 1;
     }
@@ -161,8 +153,8 @@ static bool find_variant(epi_attention_design *d) {
         d->sum[0] = term[0];
         d->sum[EPI_ATTENTION_MORE] = !term[0];
     } else if (two) { /* the second sum's weights should not wait for the second product */
-        bool waits = depends(d->g, a->sums[1].weight, a->scores[of[1]], false, on),
-             other = depends(d->g, a->sums[0].weight, a->scores[of[0]], false, on);
+        bool waits = epi_is_made_of(d->g, a->sums[1].weight, a->scores[of[1]], scratch),
+             other = epi_is_made_of(d->g, a->sums[0].weight, a->scores[of[0]], scratch);
         if (waits && !other) {
             d->sum[0] = 1;
             d->first = of[1];
@@ -170,7 +162,7 @@ static bool find_variant(epi_attention_design *d) {
         d->sum[1] = !d->sum[0];
     }
     d->sum_term = both ? 0 : term[d->sum[0]];
-    return terms_of(d, !d->first, product) == 1 || epi_refuse(d, "two scores that are sums of products");
+    return terms_of(d, !d->first, &first) == 1 || epi_refuse(d, "two scores that are sums of products");
 }
 
 /* Columns of a chunk: a quarter of a megabyte of keys and values, or as many as make 64 chunks of the longest
@@ -420,24 +412,22 @@ static bool add_map(epi_attention_design *d, const epi_attention_tensor *t, int 
 static bool take_operands(epi_attention_design *d) {
     const epi_attention *a = d->a;
     bool two = !epi_attention_is_online(d);
-    int one[2];
-    terms_of(d, d->first, one);
-    d->half = epi_emit_ref(d->c, epi_attention_operand(d->g, a, one[0], 0), -1).type;
+    const epi_attention_term *term;
+    terms_of(d, d->first, &term);
+    d->half = epi_emit_ref(d->c, term->rows, -1).type;
     if (!epi_dtype_is_narrow(d->half))
         return epi_refuse(d, "tensor cores take operands of one 16-bit type");
     if (!epi_dtype_is_narrow(d->c->spec->type))
         return epi_refuse(d, "tensor cores would round weights that are f32 to %s", epi_dtype_name(d->half));
     for (int s = 0; s < (two ? 2 : 1); s++) {
-        int product[2], count = terms_of(d, s ? !d->first : d->first, product);
-        for (int t = 0; t < count; t++) {
+        int count = terms_of(d, s ? !d->first : d->first, &term);
+        for (int t = 0; t < count; t++, term++) {
             int to = t ? EPI_ATTENTION_MORE : s;
-            const epi_axes *over = &d->g->nodes[product[t]].over;
-            int rows = epi_attention_operand(d->g, a, product[t], 0);
+            const epi_axes *over = &d->g->nodes[term->product].over;
             if (!(d->variant == EPI_ATTENTION_SPLIT
-                      ? take_rows(d, rows, over, &d->rows_of[to])
-                      : take_tensor(d, rows, -1, over, false, &d->rows_of[to])) ||
-                !take_tensor(d, epi_attention_operand(d->g, a, product[t], 1), -1, over, true,
-                             &d->columns_of[to]))
+                      ? take_rows(d, term->rows, over, &d->rows_of[to])
+                      : take_tensor(d, term->rows, -1, over, false, &d->rows_of[to])) ||
+                !take_tensor(d, term->stream, -1, over, true, &d->columns_of[to]))
                 return false;
         }
         d->depth[s] = d->rows_of[s].features.size[0];
@@ -599,25 +589,26 @@ static void fit_slots(epi_attention_design *d, epi_kernel_text *k) {
 /* The roots that belong to a sum: what is made of it, and with the first what is made of rows alone. */
 static epi_status make_out(epi_attention_design *d, const epi_step *step, int v, epi_error *err) {
     const epi_graph *g = d->g;
+    const epi_attention *a = d->a;
     size_t most = (size_t)(step->root_count + g->tensor_count) + 1;
     epi_root *roots = epi_arena_alloc(d->c->arena, most * sizeof *roots);
-    bool *on = epi_arena_alloc(d->c->arena, (size_t)g->node_count + 1);
     int count = 0;
-    if (!roots || !on)
+    if (!roots)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int r = 0; r < step->root_count; r++) {
-        bool made[2] = {false, false};
-        if (d->plan->placement[step->roots[r].node].reduction == EPI_REDUCE_ROWS)
+        int node = step->roots[r].node;
+        bool own = a->sums[d->sum[v]].plan->placement[node].tile, others = false;
+        if (d->plan->placement[node].reduction == EPI_REDUCE_ROWS)
             continue; /* nobody reads it but this kernel, unless it is an output: below */
-        for (int i = 0; i < d->a->sum_count; i++)
-            made[i] = depends(g, step->roots[r].node, d->a->sums[i].product, true, on);
-        if (made[d->sum[v]] || (v == 0 && !made[0] && !made[1]))
+        for (int i = 0; i < a->sum_count; i++)
+            others |= i != d->sum[v] && a->sums[i].plan->placement[node].tile;
+        if (own && (v == 0 || !others))
             roots[count++] = step->roots[r];
     }
     for (int t = g->input_count; t < g->tensor_count && v == 0; t++)
         if (d->plan->placement[g->tensors[t].node].reduction == EPI_REDUCE_ROWS)
             roots[count++] = (epi_root){g->tensors[t].node, t};
-    d->out[v] = view(d, d->a->sums[d->sum[v]].plan, NULL);
+    d->out[v] = view(d, a->sums[d->sum[v]].plan, NULL);
     return epi_tile_program_gemm(d->c->arena, d->c->spec, &d->out[v], 256, roots, count, &d->out_tile[v],
                                  err);
 }

@@ -374,7 +374,7 @@ static void write_pages(const epi_attention_design *d, epi_kernel_text *k, epi_t
     static const char *const names[2] = {"keys", "values"};
     for (int i = 0; i < 2 && d->page; i++) {
         const epi_attention_tensor *t = &d->columns_of[i];
-        int gather = i ? d->a->sums[0].operand : epi_attention_operand(d->g, d->a, d->a->scores[0], 1);
+        int gather = i ? d->a->sums[0].operand : d->a->terms[0].stream;
         epi_text_add(out,
                      "DEV int %s_page(const Params &P, int batch, int n) {\n  return n < %s ? "
                      "(int)position<%s>(P.ptr[%d], %s + %s, %s) : -1;\n}\n",

@@ -17,37 +17,46 @@ static bool has_some(const epi_axes *axes, const epi_axes *of) {
     return epi_axes_count_in(axes, of) > 0;
 }
 
-int epi_attention_operand(const epi_graph *g, const epi_attention *a, int product, int side) {
-    const epi_node *n = &g->nodes[product];
-    bool first_has = has_some(&g->nodes[n->arg[0]].axes, &a->stream);
-    return n->arg[first_has == (side == 0)];
+/* The product with its operands: which has some of the stream? */
+static epi_attention_term term_of(const epi_graph *g, const epi_attention *a, int product, int score) {
+    const int *arg = g->nodes[product].arg;
+    bool first_has = has_some(&g->nodes[arg[0]].axes, &a->stream);
+    return (epi_attention_term){product, score, arg[first_has], arg[!first_has]};
 }
 
 /* A score product: one operand has all of the stream, the other one nothing of it. */
 static bool is_score(const epi_graph *g, const epi_attention *a, int node) {
-    const epi_axes *with = &g->nodes[epi_attention_operand(g, a, node, 1)].axes,
-                   *without = &g->nodes[epi_attention_operand(g, a, node, 0)].axes;
-    return epi_axes_include(with, &a->stream) && !has_some(without, &a->stream);
+    epi_attention_term t = term_of(g, a, node, 0);
+    return epi_axes_include(&g->nodes[t.stream].axes, &a->stream) &&
+           !has_some(&g->nodes[t.rows].axes, &a->stream);
 }
 
-int epi_attention_terms(const epi_graph *g, const epi_attention *a,
-                        epi_attention_term out[EPI_ATTENTION_TERMS]) {
-    int count = 0;
+static void list_terms(const epi_graph *g, epi_attention *a) {
+    a->term_count = 0;
     for (int s = 0; s < a->score_count; s++) {
         const epi_node *n = &g->nodes[a->scores[s]];
         bool sum = n->op != EPI_OP_MATMUL;
         for (int t = 0; t <= sum; t++)
-            out[count++] = (epi_attention_term){sum ? n->arg[t] : a->scores[s], s};
+            a->terms[a->term_count++] = term_of(g, a, sum ? n->arg[t] : a->scores[s], s);
     }
-    return count;
 }
 
-static bool is_term(const epi_graph *g, const epi_attention *a, int node) {
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
-    for (int t = epi_attention_terms(g, a, terms) - 1; t >= 0; t--)
-        if (terms[t].product == node)
+static bool is_term(const epi_attention *a, int node) {
+    for (int t = 0; t < a->term_count; t++)
+        if (a->terms[t].product == node)
             return true;
     return false;
+}
+
+int epi_attention_operands(const epi_attention *a, int out[EPI_ATTENTION_OPERANDS]) {
+    int count = 0;
+    for (int t = 0; t < a->term_count; t++) {
+        out[count++] = a->terms[t].rows;
+        out[count++] = a->terms[t].stream;
+    }
+    for (int v = 0; v < a->sum_count; v++)
+        out[count++] = a->sums[v].operand;
+    return count;
 }
 
 static bool is_element(const epi_graph *g, int node, const epi_axes *full) {
@@ -77,6 +86,7 @@ static bool note_score(const epi_graph *g, epi_attention *a, int node) {
         a->scores[1] = a->scores[0];
         a->scores[0] = node;
     }
+    list_terms(g, a);
     return true;
 }
 
@@ -114,7 +124,7 @@ static bool trace(finder *f, epi_attention *a, int root) {
         int node = f->list[at];
         const epi_node *n = &g->nodes[node];
         bool sum = is_sum_of_scores(g, a, node, full), score = sum || n->op == EPI_OP_MATMUL;
-        if (score && !is_term(g, a, node) && !note_score(g, a, node)) {
+        if (score && !is_term(a, node) && !note_score(g, a, node)) {
             forget(f, before);
             return false;
         }
@@ -151,7 +161,7 @@ static void keep_dependents(finder *f, const epi_attention *a) {
     qsort(f->list, (size_t)f->count, sizeof *f->list, compare);
     for (int i = 0; i < f->count; i++) {
         int node = f->list[i];
-        f->inner[node] = is_term(f->g, a, node) || epi_node_takes(&f->g->nodes[node], f->inner);
+        f->inner[node] = is_term(a, node) || epi_node_takes(&f->g->nodes[node], f->inner);
         if (f->inner[node])
             f->list[count++] = node;
     }
@@ -194,14 +204,11 @@ static bool has_softmax(const finder *f, const epi_attention *a) {
 static void find_shape(const epi_graph *g, epi_attention *a) {
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
     epi_axes batch = {0}, rows = {0};
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
-    int count = epi_attention_terms(g, a, terms);
     for (int i = 0; i < full->count; i++) {
         epi_axis x = full->at[i];
         bool streams = epi_axes_find(&g->nodes[a->sums[0].operand].axes, x) >= 0;
-        for (int s = 0; s < count; s++)
-            streams |=
-                epi_axes_find(&g->nodes[epi_attention_operand(g, a, terms[s].product, 1)].axes, x) >= 0;
+        for (int t = 0; t < a->term_count; t++)
+            streams |= epi_axes_find(&g->nodes[a->terms[t].stream].axes, x) >= 0;
         if (epi_axes_find(&a->stream, x) >= 0)
             continue;
         epi_axes *to = streams ? &batch : &rows;
@@ -219,8 +226,7 @@ bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node
     const epi_node *n = &g->nodes[node];
     if (n->op != EPI_OP_GATHER || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
         g->nodes[n->arg[1]].op != EPI_OP_INPUT || epi_graph_uses(g, node).count != 1 || a->sum_count != 1 ||
-        a->score_count != 1 ||
-        (node != a->sums[0].operand && node != epi_attention_operand(g, a, a->scores[0], 1)))
+        a->score_count != 1 || (node != a->sums[0].operand && node != a->terms[0].stream))
         return false;
     const epi_axes *slots = &g->nodes[n->arg[1]].axes, *page = &g->nodes[n->arg[0]].axes;
     int i = 0;
@@ -306,10 +312,9 @@ static bool find(finder *f, int product, int side, epi_attention *out) {
 bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
                            const int64_t *sizes) {
     bool allowed = limits->attention_most > 0 && (!epi_attention_crosses(a) || limits->row_sums);
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
-    int count = epi_attention_terms(g, a, terms);
-    for (int i = 0; i < count + a->sum_count && allowed; i++) {
-        const epi_axes *features = i < count ? &g->nodes[terms[i].product].over : &a->sums[i - count].cols;
+    for (int i = 0; i < a->term_count + a->sum_count && allowed; i++) {
+        const epi_axes *features =
+            i < a->term_count ? &g->nodes[a->terms[i].product].over : &a->sums[i - a->term_count].cols;
         int64_t size = epi_axes_size(features, sizes);
         allowed = size > 0 && size <= limits->attention_most && size % limits->attention_multiple == 0;
     }
@@ -369,7 +374,7 @@ bool epi_attention_is_value(const epi_attention *a, int node) {
 }
 
 /* Takes in the scores of the second; false: both have more than two. */
-static bool join_scores(epi_attention *a, const epi_attention *b) {
+static bool join_scores(const epi_graph *g, epi_attention *a, const epi_attention *b) {
     for (int i = 0; i < b->score_count; i++) {
         bool there = false;
         for (int k = 0; k < a->score_count; k++)
@@ -379,11 +384,11 @@ static bool join_scores(epi_attention *a, const epi_attention *b) {
         if (!there)
             a->scores[a->score_count++] = b->scores[i];
     }
+    list_terms(g, a);
     return true;
 }
 
-/* Is one of the values made of the other? The list is room for one number a node. */
-static bool is_made_of(const epi_graph *g, int node, int of, int *made) {
+bool epi_is_made_of(const epi_graph *g, int node, int of, int *made) {
     if (node < of)
         return false;
     made[of] = 1;
@@ -398,8 +403,8 @@ static bool is_made_of(const epi_graph *g, int node, int of, int *made) {
 /* Of one kernel all value products are complete at its end, so none of them can be what another is made of. */
 static bool wait_for_each_other(const epi_graph *g, const epi_attention *a, int product, int *scratch) {
     for (int v = 0; v < a->sum_count; v++)
-        if (is_made_of(g, a->sums[v].product, product, scratch) ||
-            is_made_of(g, product, a->sums[v].product, scratch))
+        if (epi_is_made_of(g, a->sums[v].product, product, scratch) ||
+            epi_is_made_of(g, product, a->sums[v].product, scratch))
             return true;
     return false;
 }
@@ -429,7 +434,7 @@ static bool join(const epi_graph *g, epi_attention *a, const epi_attention *b, e
     if (a->sum_count > 1 + turned || epi_attention_crosses(a) || b->sum_count != 1 ||
         a->row_max != EPI_NO_NODE || b->row_max != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
         !epi_axes_same_set(turned ? &rows : &a->stream, &b->stream) ||
-        !epi_axes_same_set(turned ? &a->stream : &rows, &others) || !join_scores(&both, b) ||
+        !epi_axes_same_set(turned ? &a->stream : &rows, &others) || !join_scores(g, &both, b) ||
         wait_for_each_other(g, a, b->sums[0].product, scratch))
         return false;
     *a = both;

@@ -33,7 +33,12 @@ struct epi_plan;
  * `rows` are those of the score tile, of which the first `batch_axes` are the batches: axes that some stream
  * operand has. A tile lies in one batch. In the plan of the kernel `cols` are the first value product's columns
  * and `depth` is what the first score product sums over. */
-enum { EPI_ATTENTION_BOUNDS = 4, EPI_ATTENTION_SUMS = 3 };
+enum { EPI_ATTENTION_BOUNDS = 4, EPI_ATTENTION_SUMS = 3, EPI_ATTENTION_TERMS = 4 };
+
+/* A score product: the score that it is, or is a term of, and its operands. */
+typedef struct epi_attention_term {
+    int product, score, rows, stream;
+} epi_attention_term;
 
 /* A value product: what it is of, and what it sums over. */
 typedef enum epi_over { EPI_OVER_STREAM, EPI_OVER_ROWS } epi_over;
@@ -80,7 +85,9 @@ typedef struct epi_node_list {
 typedef struct epi_attention {
     epi_node_list
         inner; /* the score products and the elements that are made of them, in the order of nodes */
-    int scores[2], score_count; /* each is a product, or the sum of two, its terms: see epi_attention_terms */
+    int scores[2], score_count; /* each is a product, or the sum of two: its terms */
+    epi_attention_term terms[EPI_ATTENTION_TERMS];
+    int term_count; /* those of the first score come first */
     epi_attention_sum sums[EPI_ATTENTION_SUMS];
     int sum_count;
     epi_axes rows, stream; /* the stream in the order of the first value product's operand */
@@ -104,15 +111,9 @@ typedef struct epi_attention {
     struct epi_plan *score_plan, *open_plan;
 } epi_attention;
 
-/* The products that scores are: by product, the score that it is a term of. How many there are. */
-enum { EPI_ATTENTION_TERMS = 4 };
-typedef struct epi_attention_term {
-    int product, score;
-} epi_attention_term;
-int epi_attention_terms(const epi_graph *g, const epi_attention *a,
-                        epi_attention_term out[EPI_ATTENTION_TERMS]);
-/* The operand of a score product that has the rows (side 0), or the stream (1). */
-int epi_attention_operand(const epi_graph *g, const epi_attention *a, int product, int side);
+/* What must lie in memory: the operands of score products, and what weights are multiplied with. How many. */
+enum { EPI_ATTENTION_OPERANDS = 2 * EPI_ATTENTION_TERMS + EPI_ATTENTION_SUMS };
+int epi_attention_operands(const epi_attention *a, int out[EPI_ATTENTION_OPERANDS]);
 /* Is it a stream operand that is a gather from an input, by an input that has the first axes of the stream: a
  * table of pages? Then keys (or values) of neighbouring positions lie together, page by page. */
 bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node);
@@ -121,6 +122,8 @@ bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node
 int epi_attention_factor(const epi_graph *g, int node, const bool *inner, int *factor);
 /* Is it 0 where top is -inf, and top elsewhere? */
 bool epi_attention_is_guarded(const epi_graph *g, int node, int top);
+/* Is one of the values made of the other? The scratch is room for one number a node. */
+bool epi_is_made_of(const epi_graph *g, int node, int of, int *scratch);
 /* Is it one of the value products? */
 bool epi_attention_is_value(const epi_attention *a, int node);
 /* Does it sum over the rows, too? */

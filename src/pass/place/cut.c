@@ -898,8 +898,7 @@ static void store_needs(epi_placer *s, const epi_placer_attention *at) {
                             .ordered = !s->limits->halves,
                             .split = EPI_OP_COUNT,
                             .attention = at};
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
-    int count = epi_attention_terms(s->g, a, terms);
+    int operands[EPI_ATTENTION_OPERANDS], count = epi_attention_operands(a, operands);
     for (int i = 0; i < at->needs.count; i++)
         want_after(s, at->needs.at[i]);
     for (int i = 0; i < at->needs.count; i++)
@@ -907,11 +906,8 @@ static void store_needs(epi_placer *s, const epi_placer_attention *at) {
     for (int i = 0; i < at->needs.count; i++) {
         int node = at->needs.at[i];
         bool store = false;
-        for (int v = 0; v < a->sum_count; v++)
-            store |= node == a->sums[v].operand;
-        for (int p = 0; p < count; p++)
-            store |=
-                node == s->g->nodes[terms[p].product].arg[0] || node == s->g->nodes[terms[p].product].arg[1];
+        for (int k = 0; k < count; k++)
+            store |= node == operands[k];
         if (!store && s->placement[node].kind == EPI_UNPLACED) {
             find_cone(s, node);
             for (int c = 0; c < s->cone.count; c++) {

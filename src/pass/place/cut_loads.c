@@ -155,32 +155,27 @@ static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
     const epi_placer_part *p = &c->s->parts[q];
     int count = 0;
-    int products[EPI_MAX_TERMS + EPI_ATTENTION_TERMS + 2] = {p->product, p->pair},
-                                                       product_count = p->pair == EPI_NO_NODE ? 1 : 2;
+    int operands[EPI_MAX_OPERANDS + EPI_ATTENTION_OPERANDS], operand_count = 0;
+    int products[EPI_MAX_TERMS + 1] = {p->product, p->pair}, product_count = 2;
     for (int i = 0; i < p->added_count; i++)
         products[product_count++] = p->added[i];
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
-    int term_count = p->attention ? epi_attention_terms(g, &p->attention->plan, terms) : 0;
-    for (int i = 0; i < term_count; i++)
-        products[product_count++] = terms[i].product;
-    for (int v = 1; p->attention && v < p->attention->plan.sum_count; v++)
-        products[product_count++] = p->attention->plan.sums[v].product;
-    int *at = epi_arena_alloc(
-        c->arena, ((size_t)c->values.count + 2 * (EPI_MAX_TERMS + EPI_ATTENTION_TERMS + 2)) * sizeof *at);
+    for (int i = 0; i < 2 * product_count && !p->attention; i++)
+        if (products[i / 2] != EPI_NO_NODE)
+            operands[operand_count++] = g->nodes[products[i / 2]].arg[i % 2];
+    if (p->attention)
+        operand_count = epi_attention_operands(&p->attention->plan, operands);
+    int *at = epi_arena_alloc(c->arena, (size_t)(c->values.count + operand_count + 1) * sizeof *at);
     if (!at)
         return false;
     for (int i = 0; i < c->values.count; i++)
         if (c->f.seen[epi_flow_leaves(i)] && !c->f.seen[epi_flow_enters(i)])
             at[count++] = c->values.at[i];
-    for (int a = 0; a < 2 * product_count; a++) {
-        if (products[a / 2] == EPI_NO_NODE)
-            continue;
-        int operand = g->nodes[products[a / 2]].arg[a % 2];
-        bool there = epi_op_is_free(g->nodes[operand].op) || (p->attention && c->s->inner[operand]);
+    for (int k = 0; k < operand_count; k++) {
+        bool there = epi_op_is_free(g->nodes[operands[k]].op);
         for (int i = 0; i < count; i++)
-            there |= at[i] == operand;
+            there |= at[i] == operands[k];
         if (!there)
-            at[count++] = operand;
+            at[count++] = operands[k];
     }
     c->parts[q].loads = (epi_node_list){at, count};
     epi_list_sort(&c->parts[q].loads);

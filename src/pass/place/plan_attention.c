@@ -51,7 +51,6 @@ static epi_plan *child(attention_planner *p, epi_planner *planner, int product, 
 static bool find_products(attention_planner *p, const epi_spec *spec) {
     const epi_graph *g = p->kernel.g;
     epi_attentions found;
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
     int products = 0;
     if (!epi_attentions_find(p->kernel.arena, spec, NULL, NULL, &found) ||
         !epi_attentions_join(p->kernel.arena, g, NULL, true, &found) || found.count != 1)
@@ -59,7 +58,7 @@ static bool find_products(attention_planner *p, const epi_spec *spec) {
     *p->a = found.at[0];
     for (int i = 0; i < g->node_count; i++)
         products += g->live[i] && g->nodes[i].op == EPI_OP_MATMUL;
-    if (products != p->a->sum_count + epi_attention_terms(g, p->a, terms))
+    if (products != p->a->sum_count + p->a->term_count)
         return false;
     for (int i = 0; i < p->a->inner.count; i++)
         p->inner[p->a->inner.at[i]] = true;
@@ -280,11 +279,9 @@ static bool make_children(attention_planner *p) {
         return false;
     if (a->score_count == 2)
         a->score_plan->pair = a->scores[1];
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
-    epi_attention_terms(p->kernel.g, a, terms);
-    const epi_node *n = &p->kernel.g->nodes[terms[0].product];
+    const epi_node *n = &p->kernel.g->nodes[a->terms[0].product];
     a->score_plan->depth = n->over;
-    a->score_plan->row_arg = n->arg[1] == epi_attention_operand(p->kernel.g, a, terms[0].product, 0);
+    a->score_plan->row_arg = n->arg[1] == a->terms[0].rows;
     for (int v = 0; v < epi_attention_outs(a); v++) {
         epi_attention_sum *sum = &a->sums[v];
         n = &p->kernel.g->nodes[sum->product];

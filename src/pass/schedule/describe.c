@@ -228,8 +228,7 @@ static void describe_bound(const epi_steps *k, const epi_bound *b, epi_text *out
 
 static void describe_attention(const epi_steps *k, epi_text *out) {
     const epi_attention *a = k->plan.attention;
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
-    int products = epi_attention_terms(k->spec->graph, a, terms), outs = epi_attention_outs(a);
+    int products = a->term_count, outs = epi_attention_outs(a);
     epi_text_add(out, "attention over the stream %s = %ld%s, %d score product%s and %d value product%s\n",
                  epi_axes_label(k->spec->graph, &a->stream).text, (long)count_of(k, &a->stream),
                  a->row_max != EPI_NO_NODE ? " by online softmax" : "", products, products == 1 ? "" : "s",

@@ -96,12 +96,9 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
     for (int side = 0; side < epi_plan_operands(plan) && status == EPI_OK; side++)
         status = check_operand(k, epi_plan_operand(k->spec->graph, plan, side), err);
     const epi_attention *a = plan->attention;
-    epi_attention_term terms[EPI_ATTENTION_TERMS];
-    int term_count = a ? epi_attention_terms(k->spec->graph, a, terms) : 0;
-    for (int p = 0; p < 2 * term_count && status == EPI_OK; p++)
-        status = check_operand(k, node_at(k, terms[p / 2].product)->arg[p % 2], err);
-    for (int v = 0; a && v < a->sum_count && status == EPI_OK; v++)
-        status = check_operand(k, a->sums[v].operand, err);
+    int operands[EPI_ATTENTION_OPERANDS], operand_count = a ? epi_attention_operands(a, operands) : 0;
+    for (int i = 0; i < operand_count && status == EPI_OK; i++)
+        status = check_operand(k, operands[i], err);
     if (status != EPI_OK)
         return status;
     epi_step *s = add_step(k, plan->product);
