@@ -108,6 +108,13 @@ bool epi_flat_multiply(epi_facts *facts, epi_monomial *f, const epi_monomial *by
     return true;
 }
 
+int epi_flat_build(epi_facts *facts, const epi_monomial *f) {
+    epi_monomial sorted = {.number = 1};
+    bool fits = !epi_graph_failed(facts->g) && epi_flat_multiply(facts, &sorted, f, 1);
+    int value = fits ? epi_monomial_build(facts->g, &sorted) : EPI_NO_NODE;
+    return epi_graph_failed(facts->g) ? EPI_NO_NODE : epi_graph_value(facts->g, value);
+}
+
 uint64_t epi_factor_hash(epi_monomial_factor factor) {
     epi_hash h = {1, 2};
     epi_hash_word(&h, (uint64_t)(uint32_t)factor.node << 32 | (uint32_t)factor.power);
@@ -198,120 +205,6 @@ epi_monomial epi_flat_monomial(epi_facts *facts, int node) {
     if (!epi_fact_of(facts, node) || (!facts->at[node].monomial && !make_monomial(facts, node)))
         return (epi_monomial){.number = 0};
     return *facts->at[node].monomial;
-}
-
-/* ---- sums ---- */
-
-/* Takes out what all terms have. */
-static epi_monomial take_common(epi_monomial *terms, int count) {
-    epi_monomial out = {.number = 1};
-    for (int i = 0; i < terms[0].count; i++) {
-        epi_monomial_factor factor = terms[0].at[i];
-        bool all = true;
-        for (int k = 1; k < count && all; k++)
-            all = epi_monomial_find_factor(&terms[k], factor) >= 0;
-        if (!all)
-            continue;
-        out.at[out.count++] = factor;
-        for (int k = 0; k < count; k++)
-            epi_monomial_drop(&terms[k], epi_monomial_find_factor(&terms[k], factor));
-        i--;
-    }
-    return out;
-}
-
-/* Positive ones first, then by their factors: the same sum is always written in the same order. */
-static bool comes_before(const epi_monomial *a, const epi_monomial *b) {
-    if ((a->number < 0) != (b->number < 0))
-        return b->number < 0;
-    for (int i = 0; i < a->count && i < b->count; i++)
-        if (a->at[i].node != b->at[i].node)
-            return a->at[i].node < b->at[i].node;
-    return a->count < b->count;
-}
-
-static void sort_terms(epi_monomial *terms, int count) {
-    for (int i = 1; i < count; i++)
-        for (int j = i; j > 0 && comes_before(&terms[j], &terms[j - 1]); j--) {
-            epi_monomial swap = terms[j];
-            terms[j] = terms[j - 1];
-            terms[j - 1] = swap;
-        }
-}
-
-int epi_flat_terms(epi_facts *facts, int node, epi_monomial *terms) {
-    int todo[EPI_MOST_TERMS + 2], count = 0, out = 0;
-    double sign[EPI_MOST_TERMS + 2];
-    todo[count] = node;
-    sign[count++] = 1;
-    while (count) {
-        int at = todo[--count];
-        double by = sign[count];
-        const epi_fact *fact = epi_fact_of(facts, at);
-        if (!fact)
-            return 0;
-        const epi_node n = facts->g->nodes[at];
-        bool sum = epi_op_has_terms(n.op) && !n.has_stored;
-        if (sum && (at == node || !fact->keep)) {
-            if (count + 2 > EPI_MOST_TERMS)
-                return 0;
-            todo[count] = n.arg[1]; /* the first operand's terms come first */
-            sign[count++] = n.op == EPI_OP_SUB ? -by : by;
-            todo[count] = n.arg[0];
-            sign[count++] = by;
-            continue;
-        }
-        epi_monomial f = epi_flat_monomial(facts, at);
-        epi_op op = f.count == 1 ? facts->g->nodes[f.at[0].node].op : EPI_OP_COUNT;
-        if (f.count == 1 && f.at[0].power == 1 && f.at[0].node != at && isfinite(f.number) &&
-            epi_op_has_terms(op)) { /* a number times a sum */
-            todo[count] = f.at[0].node;
-            sign[count++] = by * f.number;
-            continue;
-        }
-        if (out == EPI_MOST_TERMS)
-            return 0;
-        terms[out] = f;
-        terms[out++].number *= by;
-    }
-    return out;
-}
-
-/* Equal terms as one; what comes to nothing is left out, as long as something stays. */
-static int merge_terms(epi_monomial *terms, int count) {
-    for (int i = 0; i < count; i++) {
-        for (int j = i + 1; j < count; j++)
-            if (epi_monomials_match(&terms[i], &terms[j])) {
-                terms[i].number += terms[j].number;
-                terms[j--] = terms[--count];
-            }
-        if (terms[i].number == 0 && count > 1)
-            terms[i--] = terms[--count];
-    }
-    return count;
-}
-
-epi_monomial epi_flat_add(epi_facts *facts, epi_monomial *terms, int count) {
-    epi_graph *g = facts->g;
-    count = merge_terms(terms, count);
-    if (count == 1 && terms[0].number == 0)
-        return (epi_monomial){.number = 0};
-    if (count == 1 || epi_graph_failed(g))
-        return terms[0];
-    epi_monomial common = take_common(terms, count);
-    sort_terms(terms, count);
-    double sign = terms[0].number < 0 ? -1 : 1; /* all are negative then */
-    int value = epi_monomial_build_positive(g, &terms[0]);
-    for (int i = 1; i < count && !epi_graph_failed(g); i++)
-        value = epi_graph_map2(g, terms[i].number * sign < 0 ? EPI_OP_SUB : EPI_OP_ADD, value,
-                               epi_monomial_build_positive(g, &terms[i]));
-    if (epi_graph_failed(g))
-        return common;
-    epi_monomial sum = epi_monomial_of(g, epi_graph_value(g, value), 1), out = common;
-    out.number = sign;
-    return epi_flat_multiply(facts, &out, &sum, 1)
-               ? out
-               : epi_monomial_of(g, epi_graph_map2(g, EPI_OP_MUL, value, epi_monomial_build(g, &out)), 1);
 }
 
 /* ---- what depends on what ---- */

@@ -51,6 +51,9 @@ bool epi_flat_multiply(epi_facts *facts, epi_monomial *f, const epi_monomial *by
  */
 bool epi_flat_over_sizes(epi_facts *facts, epi_monomial *f, const epi_axes *axes);
 
+/* A product as a node, its factors in one order. */
+int epi_flat_build(epi_facts *facts, const epi_monomial *f);
+
 /* A number of a factor; sums of these are the same in any order. */
 uint64_t epi_factor_hash(epi_monomial_factor factor);
 
@@ -58,7 +61,7 @@ uint64_t epi_factor_hash(epi_monomial_factor factor);
  * for f32 where that of r*x is not; its square is not where the norm of the row is a number. */
 bool epi_flat_is_steep(const epi_graph *g, const epi_monomial *f);
 
-/* The terms that a value is the sum of, itself where it is none. Where a sum that is to stay one value stands
+/* polynomial.c: the terms that a value is the sum of, itself where it is none. Where a sum that is to stay one value stands
  * inside it, that is a term. Returns how many, or 0: there are more than fit. */
 enum { EPI_MOST_TERMS = 32 };
 int epi_flat_terms(epi_facts *facts, int node, epi_monomial *terms);
@@ -66,6 +69,9 @@ int epi_flat_terms(epi_facts *facts, int node, epi_monomial *terms);
 /* The sum of products as one: equal ones are added up, and factors that all have go out of it. Changes the
  * list. */
 epi_monomial epi_flat_add(epi_facts *facts, epi_monomial *terms, int count);
+
+/* join(a, b) + join(c, d) is join(a + c, b + d). Returns how many terms are left. */
+int epi_flat_join(epi_facts *facts, epi_monomial *terms, int count);
 
 /* Does a value depend on a node, with found[n], where it is a node, instead of n for n below `count`? Two
  * values that are one number would otherwise be replaced by each other. */

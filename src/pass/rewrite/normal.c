@@ -40,12 +40,6 @@ static int valued(epi_graph *g, int node) {
     return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, node);
 }
 
-int epi_normal_build(epi_facts *facts, const epi_monomial *f) {
-    epi_monomial sorted = {.number = 1};
-    return epi_flat_multiply(facts, &sorted, f, 1) ? valued(facts->g, epi_monomial_build(facts->g, &sorted))
-                                                   : EPI_NO_NODE;
-}
-
 static bool is_sum(const epi_graph *g, int node) {
     return epi_op_has_terms(g->nodes[node].op);
 }
@@ -219,7 +213,7 @@ static bool cancel_terms(epi_facts *facts, const epi_monomial *inside, const epi
         if (!epi_flat_multiply(facts, &terms[i], &rest, 1))
             return false;
         epi_monomial sum = sum_of(facts, &terms[i], over, NULL, false);
-        int value = epi_normal_build(facts, &sum),
+        int value = epi_flat_build(facts, &sum),
             n = value == EPI_NO_NODE ? 0 : epi_flat_terms(facts, value, more);
         if (!n || all + n > 2 * EPI_MOST_TERMS)
             return false;
@@ -297,10 +291,10 @@ static int sum_inside(epi_facts *facts, const epi_monomial *inside, const epi_ax
     }
     sides s;
     if (!split(facts, inside, over, origin, &s))
-        return valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_normal_build(facts, inside), over));
+        return valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_flat_build(facts, inside), over));
     int first = first_side(&s, origin);
-    int a = as_operand(facts, epi_normal_build(facts, &s.of[first]));
-    int b = as_operand(facts, epi_normal_build(facts, &s.of[1 - first]));
+    int a = as_operand(facts, epi_flat_build(facts, &s.of[first]));
+    int b = as_operand(facts, epi_flat_build(facts, &s.of[1 - first]));
     return epi_graph_failed(g) ? EPI_NO_NODE : valued(g, epi_graph_contract(g, a, b, over));
 }
 
@@ -325,8 +319,7 @@ static epi_monomial sum_of(epi_facts *facts, const epi_monomial *f, const epi_ax
     }
     if (ok || epi_graph_failed(g))
         return outside;
-    return epi_monomial_of(g, valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_normal_build(facts, f), along)),
-                           1);
+    return epi_monomial_of(g, valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_flat_build(facts, f), along)), 1);
 }
 
 epi_monomial epi_normal_sum(epi_facts *facts, const epi_monomial *f, const epi_axes *over) {
@@ -393,10 +386,8 @@ static int multiplied(walk *w, const epi_node *n) {
     if (!epi_flat_multiply(w->facts, &f, &by, n->op == EPI_OP_DIV ? -1 : 1) || epi_flat_is_steep(w->g, &f))
         return rebuild(w, n);
     find_silu(w->facts, &f);
-    return epi_normal_build(w->facts, &f);
+    return epi_flat_build(w->facts, &f);
 }
-
-static int pick_joins(walk *w, epi_monomial *terms, int count);
 
 static int added(walk *w, const epi_node *n) {
     epi_monomial terms[2 * EPI_MOST_TERMS];
@@ -413,35 +404,9 @@ static int added(walk *w, const epi_node *n) {
     }
     if (!count[0] || !count[1] || count[0] + count[1] > EPI_MOST_TERMS)
         return rebuild(w, n);
-    int all = pick_joins(w, terms, count[0] + count[1]);
+    int all = epi_flat_join(w->facts, terms, count[0] + count[1]);
     epi_monomial sum = epi_flat_add(w->facts, terms, all);
-    return epi_normal_build(w->facts, &sum);
-}
-
-/* join(a, b) + join(c, d) is join(a + c, b + d). Returns how many terms are left. */
-static int pick_joins(walk *w, epi_monomial *terms, int count) {
-    epi_graph *g = w->g;
-    for (int i = 0; i < count; i++)
-        for (int j = i + 1; j < count && !epi_graph_failed(g); j++) {
-            if (!epi_monomials_join(g, &terms[i], &terms[j]))
-                continue;
-            const epi_node a = g->nodes[terms[i].at[0].node], b = g->nodes[terms[j].at[0].node];
-            int half[2];
-            for (int k = 0; k < 2; k++) {
-                epi_monomial both[2] = {epi_flat_monomial(w->facts, a.arg[k]),
-                                        epi_flat_monomial(w->facts, b.arg[k])};
-                epi_monomial sum = epi_flat_add(w->facts, both, 2);
-                half[k] = epi_normal_build(w->facts, &sum);
-                if (half[k] != EPI_NO_NODE)
-                    half[k] = epi_graph_complete(g, half[k], &g->nodes[a.arg[k]].axes);
-            }
-            if (epi_graph_failed(g))
-                return count;
-            terms[i] =
-                epi_monomial_of(g, valued(g, epi_graph_join(g, a.op, half[0], half[1], a.over.at[0])), 1);
-            terms[j--] = terms[--count];
-        }
-    return count;
+    return epi_flat_build(w->facts, &sum);
 }
 
 /* The product that a node is, or the sum of, if operands are to be replaced; or NULL. */
@@ -495,7 +460,7 @@ static int summed_with(walk *w, const epi_node *n) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     epi_monomial core = epi_monomial_of(g, epi_graph_value(g, sum), 1);
-    return epi_flat_multiply(w->facts, &by, &core, 1) ? epi_normal_build(w->facts, &by) : EPI_NO_NODE;
+    return epi_flat_multiply(w->facts, &by, &core, 1) ? epi_flat_build(w->facts, &by) : EPI_NO_NODE;
 }
 
 static int summed(walk *w, const epi_node *n) {
@@ -511,7 +476,7 @@ static int summed(walk *w, const epi_node *n) {
     epi_monomial sum = sum_of(w->facts, &f, &n->over, two ? &origin : NULL, true);
     if (n->op == EPI_OP_MEAN && !epi_flat_over_sizes(w->facts, &sum, &n->over))
         return rebuild(w, n);
-    return epi_normal_build(w->facts, &sum);
+    return epi_flat_build(w->facts, &sum);
 }
 
 static int contracted(walk *w, const epi_node *n) {
@@ -523,7 +488,7 @@ static int contracted(walk *w, const epi_node *n) {
     if (!epi_flat_multiply(w->facts, &f, &origin.side[1], 1))
         return rebuild(w, n);
     epi_monomial sum = sum_of(w->facts, &f, &n->over, &origin, true);
-    return epi_normal_build(w->facts, &sum);
+    return epi_flat_build(w->facts, &sum);
 }
 
 /* One half of an axis: of a join it is what was joined, and factors that lack the axis stay outside. */
@@ -532,7 +497,7 @@ static int one_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
     epi_axes over = {1, {axis}};
     epi_monomial f = epi_flat_monomial(facts, node), rest, own = epi_monomial_having(g, &f, &over, &rest);
     bool pairs = epi_ops[op].pairs, second = epi_ops[op].second;
-    int value = epi_normal_build(facts, &own);
+    int value = epi_flat_build(facts, &own);
     if (value == EPI_NO_NODE)
         return value;
     const epi_node of = g->nodes[value];
@@ -543,7 +508,7 @@ static int one_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
     else
         value = valued(g, epi_graph_split(g, op, value, axis));
     epi_monomial part = value == EPI_NO_NODE ? rest : epi_flat_monomial(facts, value);
-    return epi_flat_multiply(facts, &rest, &part, 1) ? epi_normal_build(facts, &rest)
+    return epi_flat_multiply(facts, &rest, &part, 1) ? epi_flat_build(facts, &rest)
                                                      : valued(g, epi_graph_split(g, op, node, axis));
 }
 
@@ -574,7 +539,7 @@ static int both_halves(epi_facts *facts, epi_op op, int a, int b, epi_axis axis)
         f[0].number = f[1].number = 1;
     }
     for (int k = 0; k < 2; k++)
-        part[k] = epi_normal_build(facts, &f[k]);
+        part[k] = epi_flat_build(facts, &f[k]);
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     const epi_node x = g->nodes[part[0]], y = g->nodes[part[1]];
@@ -587,7 +552,7 @@ static int both_halves(epi_facts *facts, epi_op op, int a, int b, epi_axis axis)
     else
         value = valued(g, epi_graph_join(g, op, part[0], part[1], axis));
     epi_monomial whole = value == EPI_NO_NODE ? rest : epi_flat_monomial(facts, value);
-    return epi_flat_multiply(facts, &rest, &whole, 1) ? epi_normal_build(facts, &rest)
+    return epi_flat_multiply(facts, &rest, &whole, 1) ? epi_flat_build(facts, &rest)
                                                       : valued(g, epi_graph_join(g, op, a, b, axis));
 }
 
@@ -618,12 +583,12 @@ static int renamed(walk *w, const epi_node *n) {
             node = valued(g, epi_graph_rename(g, node, n->over.at[0], n->over.at[1]));
         to->at[to->count++] = (epi_monomial_factor){node, f.at[i].power};
     }
-    int value = epi_normal_build(w->facts, &whole);
+    int value = epi_flat_build(w->facts, &whole);
     if (value == EPI_NO_NODE || epi_axes_find(&g->nodes[value].axes, from.at[0]) < 0)
         return epi_graph_failed(g) ? EPI_NO_NODE : rebuild(w, n);
     epi_monomial core =
         epi_monomial_of(g, valued(g, epi_graph_rename(g, value, n->over.at[0], n->over.at[1])), 1);
-    return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_normal_build(w->facts, &rest) : rebuild(w, n);
+    return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_flat_build(w->facts, &rest) : rebuild(w, n);
 }
 
 /* Elements along an axis, by an index that is an input: factors that lack the axis go out. (A number is a
@@ -634,12 +599,12 @@ static int gathered(walk *w, const epi_node *n) {
     epi_monomial f = monomial_at(w, n->arg[0]), rest, own = epi_monomial_having(g, &f, &n->over, &rest);
     if (!own.count || !rest.count || w->in->nodes[n->arg[1]].op != EPI_OP_INPUT)
         return rebuild(w, n);
-    int value = epi_normal_build(w->facts, &own);
+    int value = epi_flat_build(w->facts, &own);
     if (value != EPI_NO_NODE)
         value = valued(
             g, epi_graph_move(g, EPI_OP_GATHER, value, w->memo[n->arg[1]], EPI_NO_NODE, n->over.at[0]));
     epi_monomial core = value == EPI_NO_NODE ? rest : epi_monomial_of(g, value, 1);
-    return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_normal_build(w->facts, &rest) : rebuild(w, n);
+    return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_flat_build(w->facts, &rest) : rebuild(w, n);
 }
 
 static int rewritten(walk *w, const epi_node *n) {

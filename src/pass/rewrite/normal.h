@@ -38,7 +38,4 @@ int *epi_list_needed(epi_arena *arena, const epi_graph *in, int count, epi_needs
 /* The sum of a product over axes in the normal form. */
 epi_monomial epi_normal_sum(epi_facts *facts, const epi_monomial *f, const epi_axes *over);
 
-/* A product as a node, its factors in one order. */
-int epi_normal_build(epi_facts *facts, const epi_monomial *f);
-
 #endif
