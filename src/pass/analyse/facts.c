@@ -149,7 +149,7 @@ static epi_monomial flatten_mean(epi_facts *facts, int node) {
 /* How many operands it is a product of, if it is taken apart. */
 static int flat_operands(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
-    if (n->has_stored || (n->opaque && !facts->strict) || n->exact)
+    if (facts->strict || n->has_stored || n->opaque || n->exact)
         return 0;
     return n->op == EPI_OP_NEG ? 1 : epi_op_has_factors(n->op) ? 2 : 0;
 }

@@ -223,7 +223,10 @@ epi_monomial epi_flat_add(epi_facts *facts, epi_monomial *terms, int count) {
     if (count == 1 || epi_graph_failed(g))
         return terms[0];
     epi_monomial common = take_common(facts, terms, count);
-    (facts->strict ? bring_first : sort_terms)(terms, count);
+    if (facts->strict)
+        bring_first(terms, count);
+    else
+        sort_terms(terms, count);
     double sign = terms[0].number < 0 ? -1 : 1; /* all are negative then */
     int value = epi_monomial_build_positive(g, &terms[0]);
     for (int i = 1; i < count && !epi_graph_failed(g); i++)

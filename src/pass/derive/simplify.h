@@ -4,9 +4,10 @@
 
 #include "ir/graph.h"
 
-/* Rewrites *in, which is finished, into *out, whose arena is set. Nodes before `first` stay as they are: what
- * a text says in this order has its bits from it. An error is in out->error. */
-void epi_simplify(const epi_graph *in, int first, epi_graph *out);
+/* Rewrites *in, which is finished, into *out, whose arena is set. Nodes before `first` stay as they are, but
+ * for silu(x) beside sigmoid(x): what a text says in this order has its bits from it. An error is in
+ * out->error. */
+void epi_simplify(epi_graph *in, int first, epi_graph *out);
 /* The same where those before `first` are a program whose results are still wanted: silu stays as well.
  * Returns how many nodes of *out they are. */
 int epi_simplify_with_results(const epi_graph *in, int first, epi_graph *out);

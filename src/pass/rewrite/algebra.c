@@ -140,8 +140,7 @@ static void replace(passes *p, bool (*find)(epi_graph *g, int count, int *found)
     p->facts = (epi_facts){.g = &p->g, .finished = out.node_count};
 }
 
-/* silu(x) beside sigmoid(x) is x times it: one exponential for both. */
-static bool find_silu(epi_graph *g, int count, int *found) {
+bool epi_find_silu(epi_graph *g, int count, int *found) {
     int *sigmoid = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *sigmoid); /* of each; 0: none */
     bool any = false;
     for (int i = 0; i < count && sigmoid; i++)
@@ -212,7 +211,7 @@ void epi_algebra_rewrite(const epi_spec *spec, const epi_algebra_choice *choice,
     apply(&p, EPI_RULE_REORDER, epi_reorder);
     apply(&p, EPI_RULE_REUSE, epi_reuse);
     unify(&p);
-    replace(&p, find_silu);
+    replace(&p, epi_find_silu);
     replace(&p, find_renamed);
     if (epi_graph_failed(&p.g))
         *out = p.g;

@@ -44,6 +44,10 @@ int epi_reuse(epi_facts *facts, int *found);
  * divide by, and inputs that cancel. */
 int epi_unify(epi_facts *facts, const bool *cancels, epi_stand_in *operand);
 
+/* silu(x) beside sigmoid(x) is x times it: one exponential for both. Notes by node what stands for it, of a
+ * graph that had so many nodes when it was finished. */
+bool epi_find_silu(epi_graph *g, int count, int *found);
+
 /* relocate.c: statistics that wait for a product, sum(u*(p @ q), X) with X an axis of q, are the sum of p
  * times sum(u*q, X), where that is a product that is at hand. Nodes are added to the graph of the facts,
  * which was finished before; found[s] is what stands for the statistic s, or EPI_NO_NODE. Both lists are by

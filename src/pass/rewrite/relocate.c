@@ -166,11 +166,11 @@ static bool relocate_term(search *s, const epi_monomial *rest, const epi_monomia
         if (h->outside.at[i].power > 0 && !cancels && !(f && f->divides))
             return false; /* it may be 0 */
     }
-    epi_monomial core = h ? epi_monomial_of(g, h->product, 1) : epi_normal_sum(facts, &inner, over);
+    epi_monomial core = h ? epi_monomial_of(g, h->product, 1) : epi_normal_sum(facts, &inner, over, NULL);
     if (!epi_flat_multiply(facts, &outer, &core, 1) ||
         (h && !epi_flat_multiply(facts, &outer, &h->outside, -1)) || !epi_flat_multiply(facts, &outer, &p, 1))
         return false;
-    *out = epi_normal_sum(facts, &outer, &product.over);
+    *out = epi_normal_sum(facts, &outer, &product.over, NULL);
     return !epi_graph_failed(g);
 }
 

@@ -79,7 +79,7 @@ static int find_one(search *s, int node, int *from) {
     *from = from_stored(s, &f);
     if (*from == EPI_NO_NODE || (n.op == EPI_OP_MEAN && !epi_flat_over_sizes(s->facts, &f, &n.over)))
         return EPI_NO_NODE;
-    epi_monomial sum = epi_normal_sum(s->facts, &f, &n.over);
+    epi_monomial sum = epi_normal_sum(s->facts, &f, &n.over, NULL);
     return epi_graph_failed(g) ? EPI_NO_NODE : epi_flat_build(s->facts, &sum);
 }
 
