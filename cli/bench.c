@@ -325,6 +325,10 @@ static void standard_dims(cli_options *o, const char *dims, int64_t size) {
             o->dims[o->dim_count++] = (epi_dim_binding){single[i], size};
 }
 
+static bool has_tensor(const epi_program *program, const char *name) {
+    return cli_role_of(program, name) != CLI_NONE;
+}
+
 /* The lists that several programs share: of an item the first member is a name, which a program may have. */
 enum { DIMS, OPEN, TYPES, SCALARS, LISTS };
 #define LIST(items, count) \
@@ -334,8 +338,8 @@ static const struct list {
     bool (*has)(const epi_program *, const char *name);
 } lists[LISTS] = {[DIMS] = {LIST(dims, dim_count), cli_has_axis},
                   [OPEN] = {LIST(open, open_count), cli_has_axis},
-                  [TYPES] = {LIST(types, type_count), cli_has_tensor},
-                  [SCALARS] = {LIST(scalars, scalar_count), cli_has_tensor}};
+                  [TYPES] = {LIST(types, type_count), has_tensor},
+                  [SCALARS] = {LIST(scalars, scalar_count), has_tensor}};
 
 static int *count_of(cli_options *o, const struct list *l) {
     return (int *)(void *)((char *)o + l->count);

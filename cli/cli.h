@@ -192,7 +192,9 @@ epi_options cli_compile_options(const cli_options *o);
 /* The same with the sizes of axes that the program has, which are put into `dims`. */
 epi_options cli_own_options(const epi_program *program, const cli_options *o, epi_dim_binding *dims);
 bool cli_has_axis(const epi_program *program, const char *axis);
-bool cli_has_tensor(const epi_program *program, const char *name);
+/* What a name is to a program. */
+typedef enum cli_role { CLI_NONE, CLI_INPUT, CLI_RESULT } cli_role;
+cli_role cli_role_of(const epi_program *program, const char *tensor);
 int cli_find_dim(const cli_options *o, const char *axis); /* which of --dims it is, or -1 */
 /* The same with the axes of --open open, up to their largest sizes; the lists are in `room`, with the sizes
  * that --dims gives. Complains of an axis that the program does not have, or that --dims gives no size of. */

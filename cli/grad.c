@@ -35,19 +35,11 @@ static int print_programs(const epi_module *m) {
     return EXIT_OK;
 }
 
-static bool has_tensor(const epi_program *p, const char *name, bool output) {
-    epi_tensor_info info;
-    for (int t = 0; epi_program_tensor(p, t, &info) == EPI_OK; t++)
-        if (info.is_output == output && !strcmp(info.name, name))
-            return true;
-    return false;
-}
-
 /* The types that were given of tensors that the program has, or of others. */
 static int types_given(const epi_program *p, const cli_options *o, bool own, epi_type_binding *out) {
     int count = 0;
     for (int i = 0; i < o->type_count; i++)
-        if (own == (has_tensor(p, o->types[i].tensor, false) || has_tensor(p, o->types[i].tensor, true)))
+        if (own == (cli_role_of(p, o->types[i].tensor) != CLI_NONE))
             out[count++] = o->types[i];
     return count;
 }
@@ -74,15 +66,15 @@ static int count_kept(const epi_program *program, const epi_program *backward, c
         epi_tensor_shape shape;
         epi_program_tensor(backward, t, &info);
         epi_kernel_tensor(kernel, t, &shape);
-        if (info.is_output || (info.is_cotangent && !has_tensor(program, info.name, false)))
+        static const char *const what[] = {"saved", "an input", "a result"}; /* by role */
+        cli_role role = cli_role_of(program, info.name);
+        if (info.is_output || (info.is_cotangent && role != CLI_INPUT))
             continue;
-        const char *what = has_tensor(program, info.name, false)  ? "an input"
-                           : has_tensor(program, info.name, true) ? "a result"
-                                                                  : "saved";
         double bytes = (double)shape.count * (double)epi_dtype_size(shape.type);
         *total += bytes;
         if (print)
-            printf("# %-12s %-5s %14.0f bytes  %s\n", info.name, epi_dtype_name(shape.type), bytes, what);
+            printf("# %-12s %-5s %14.0f bytes  %s\n", info.name, epi_dtype_name(shape.type), bytes,
+                   what[role]);
     }
     if (print)
         printf("# %-18s %14.0f bytes  kept until the backward\n", "", *total);

@@ -167,14 +167,6 @@ static epi_status read_tensor(const cli_inputs *in, cli_data *d, int t, epi_erro
 
 /* ---- the inputs of a kernel ---- */
 
-static bool is_input(const epi_program *program, const char *name) {
-    epi_tensor_info info;
-    for (int t = 0; epi_program_tensor(program, t, &info) == EPI_OK && !info.is_output; t++)
-        if (!strcmp(info.name, name))
-            return true;
-    return false;
-}
-
 static bool is_set(const cli_options *o, const char *name) {
     for (int i = 0; i < o->scalar_count; i++)
         if (!strcmp(o->scalars[i].name, name))
@@ -188,7 +180,7 @@ static void other_tensors(const epi_program *program, const epi_safetensors *fil
     int others = 0;
     for (size_t i = 0; i < epi_safetensors_count(file); i++) {
         const char *name = epi_safetensors_at(file, i)->name;
-        if (!is_input(program, name) && others++ < MOST)
+        if (cli_role_of(program, name) != CLI_INPUT && others++ < MOST)
             epi_text_add(out, "%s'%s'", others > 1 ? ", " : "; it has ", name);
     }
     if (others > MOST)

@@ -356,12 +356,12 @@ bool cli_has_axis(const epi_program *program, const char *axis) {
     return false;
 }
 
-bool cli_has_tensor(const epi_program *program, const char *name) {
+cli_role cli_role_of(const epi_program *program, const char *tensor) {
     epi_tensor_info info;
     for (int t = 0; epi_program_tensor(program, t, &info) == EPI_OK; t++)
-        if (!strcmp(info.name, name))
-            return true;
-    return false;
+        if (!strcmp(info.name, tensor))
+            return info.is_output ? CLI_RESULT : CLI_INPUT;
+    return CLI_NONE;
 }
 
 int cli_find_dim(const cli_options *o, const char *axis) {

@@ -8,14 +8,10 @@
 #include "base/nearest.h"
 #include "cli.h"
 
-static bool is_file(const char *path) {
+typedef enum found { NOTHING, A_FILE, A_FOLDER } found;
+static found look_for(const char *path) {
     struct stat st;
-    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
-}
-
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return stat(path, &st) != 0 ? NOTHING : S_ISDIR(st.st_mode) ? A_FOLDER : A_FILE;
 }
 
 char *cli_read_text(const char *path, size_t *length, epi_error *err) {
@@ -97,14 +93,14 @@ epi_status cli_bundled_open(cli_source *s, int index, epi_error *err) {
 /* Opens FILE as it stands, or the one of this name that comes with Epilog. */
 static epi_status open_file(cli_source *s, const char *file, epi_error *err) {
     size_t length = 0;
-    bool found = is_file(file) || !strcmp(file, "-");
+    bool found = look_for(file) == A_FILE || !strcmp(file, "-");
     int bundled = found ? -1 : bundled_file(file);
     if (bundled >= 0)
         return cli_bundled_open(s, bundled, err);
     if (!found)
         return epi_fail(err, EPI_ERR_FILE,
-                        is_folder(file) ? "%s: is a folder"
-                                        : "%s: no such file, and none of that name comes with Epilog",
+                        look_for(file) ? "%s: is a folder"
+                                       : "%s: no such file, and none of that name comes with Epilog",
                         file);
     snprintf(s->path, sizeof s->path, "%s", file);
     s->text = read_program(file, &length, err);
@@ -140,10 +136,10 @@ static epi_status find_program(cli_source *s, const char *name, epi_error *err) 
 epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {
     *s = (cli_source){0};
     bool bare = !strpbrk(name, "/.:") && strcmp(name, "-") != 0;
-    if (bare && !is_file(name) && !is_folder(name) && bundled_file(name) < 0)
+    if (bare && !look_for(name) && bundled_file(name) < 0)
         return find_program(s, name, err);
     char file[1000];
-    const char *colon = is_file(name) ? NULL : strrchr(name, ':');
+    const char *colon = look_for(name) == A_FILE ? NULL : strrchr(name, ':');
     snprintf(file, sizeof file, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
     epi_status status = open_file(s, file, err);
     if (status == EPI_OK && colon && !(s->program = epi_module_find(s->module, colon + 1)))
