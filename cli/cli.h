@@ -246,7 +246,7 @@ epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *
 epi_status cli_burst_size(const cli_runner *r, const cli_place *p, double seconds, int *runs, epi_error *err);
 
 /* show.c: what the library prints, as a text that the caller frees; NULL without memory. */
-char *cli_program_text(const epi_program *program);
+char *cli_text_of(size_t (*print)(const epi_program *, char *, size_t), const epi_program *program);
 char *cli_kernel_text(size_t (*print)(const epi_kernel *, char *, size_t), const epi_kernel *kernel);
 char *cli_part_text(size_t (*print)(const epi_kernel *, int, char *, size_t), const epi_kernel *kernel,
                     int index);

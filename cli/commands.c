@@ -10,6 +10,50 @@
 
 /* ---- check ---- */
 
+/* What the checker has to say of programs that are right. */
+static void check_warnings(const cli_source *s, bool json, epi_json_writer *w) {
+    epi_json_put_key(w, "warnings");
+    epi_json_put_open(w, '[');
+    for (int i = 0; i < epi_module_count(s->module); i++) {
+        const epi_program *p = epi_module_program(s->module, i);
+        char *text = s->program && s->program != p ? NULL : cli_text_of(epi_program_warnings, p);
+        for (char *line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
+            epi_json_put_text(w, line);
+            if (!json)
+                cli_complain(EXIT_OK, "warning: %s", line);
+        }
+        free(text);
+    }
+    epi_json_put_close(w, ']');
+}
+
+static int check_one(const char *name, bool json, epi_json_writer *w) {
+    cli_source s;
+    epi_error err;
+    epi_status status = cli_source_open(&s, name, &err);
+    int programs = s.program ? 1 : epi_module_count(s.module);
+    if (status == EPI_OK && !programs)
+        status = epi_fail(&err, EPI_ERR_FILE, "%s: holds no programs", name);
+    epi_json_put_open(w, '{');
+    cli_put_text(w, "file", name);
+    cli_put_text(w, "status", epi_status_name(status));
+    if (status != EPI_OK) {
+        cli_put_integer(w, "line", err.line);
+        cli_put_integer(w, "column", err.column);
+        cli_put_text(w, "message", err.message);
+        if (!json)
+            cli_error(&err);
+    } else {
+        check_warnings(&s, json, w);
+        cli_put_integer(w, "programs", programs);
+        if (!json)
+            cli_print("%s: %d program%s, all well\n", name, programs, programs == 1 ? "" : "s");
+    }
+    epi_json_put_close(w, '}');
+    cli_source_close(&s);
+    return status == EPI_OK ? EXIT_OK : EXIT_FAILED;
+}
+
 int cmd_check(cli_options *o) {
     if (!o->name_count)
         return cli_complain(EXIT_USAGE, "check wants one or more files; see 'epilog help check'");
@@ -17,31 +61,9 @@ int cmd_check(cli_options *o) {
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
     epi_json_put_open(&w, '[');
-    for (int i = 0; i < o->name_count; i++) {
-        cli_source s;
-        epi_error err;
-        epi_status st = cli_source_open(&s, o->names[i], &err);
-        int programs = s.program ? 1 : epi_module_count(s.module);
-        if (st == EPI_OK && !programs)
-            st = epi_fail(&err, EPI_ERR_FILE, "%s: holds no programs", o->names[i]);
-        cli_source_close(&s);
-        epi_json_put_open(&w, '{');
-        cli_put_text(&w, "file", o->names[i]);
-        cli_put_text(&w, "status", epi_status_name(st));
-        if (st != EPI_OK) {
+    for (int i = 0; i < o->name_count; i++)
+        if (check_one(o->names[i], o->json, &w) != EXIT_OK)
             status = EXIT_FAILED;
-            cli_put_integer(&w, "line", err.line);
-            cli_put_integer(&w, "column", err.column);
-            cli_put_text(&w, "message", err.message);
-            if (!o->json)
-                cli_error(&err);
-        } else {
-            cli_put_integer(&w, "programs", programs);
-            if (!o->json)
-                cli_print("%s: %d program%s, all well\n", o->names[i], programs, programs == 1 ? "" : "s");
-        }
-        epi_json_put_close(&w, '}');
-    }
     epi_json_put_close(&w, ']');
     return cli_print_json(o, &out, status);
 }
@@ -62,7 +84,7 @@ typedef struct listing {
 
 /* What a program takes and gives: the line of its text that ends in a brace. */
 static char *signature_of(const epi_program *p) {
-    char *text = cli_program_text(p), *line = text;
+    char *text = cli_text_of(epi_program_print, p), *line = text;
     while (line && *line == '#')
         line += strcspn(line, "\n") + 1;
     char *end = line ? strstr(line, " {\n") : NULL;

@@ -70,7 +70,7 @@ static void print_tensors(const epi_program *p, const cli_options *o, bool outpu
 }
 
 static void explain_check(const epi_program *p, const char *path, const cli_options *o) {
-    char *text = cli_program_text(p);
+    char *text = cli_text_of(epi_program_print, p);
     head(1, "The text is checked");
     cli_print("%s is a program of %s. In canonical form:\n\n", epi_program_name(p), path);
     print_indented(text);
@@ -103,7 +103,7 @@ static int explain_grad(const epi_program *p, const cli_options *o) {
         return EXIT_OK;
     }
     const epi_program *g = epi_module_program(derived, 0);
-    char *text = cli_program_text(g);
+    char *text = cli_text_of(epi_program_print, g);
     printf(
         "Every operation has a rule, written in the language itself. Applied from the outputs back to the\n"
         "inputs, simplified and printed as a text, they are a program that takes the gradient d_y of some\n"
@@ -139,7 +139,7 @@ static void explain_limit(const char *plan, const char *begin, const char *means
 /* Says where sums of products are taken in another order than the text has them, and where a limit was in
  * the way of that. */
 static void explain_algebra(const epi_program *p, const epi_kernel *k) {
-    char *text = cli_program_text(p), *rewritten = cli_kernel_text(epi_kernel_print, k),
+    char *text = cli_text_of(epi_program_print, p), *rewritten = cli_kernel_text(epi_kernel_print, k),
          *plan = cli_kernel_text(epi_kernel_describe, k);
     explain_limit(plan,
                   "not rewritten: ", "No other order of its sums is tried, they are computed as written");

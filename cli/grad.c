@@ -26,7 +26,7 @@ int cli_wrt_read(cli_wrt *a, const epi_program *program, const cli_options *o) {
 
 static int print_programs(const epi_module *m) {
     for (int i = 0; i < epi_module_count(m); i++) {
-        char *text = cli_program_text(epi_module_program(m, i));
+        char *text = cli_text_of(epi_program_print, epi_module_program(m, i));
         if (!text)
             return cli_complain(EXIT_FAILED, "out of memory");
         printf("%s%s", i ? "\n" : "", text);

@@ -39,7 +39,7 @@ static const cli_command commands[] = {
     {"check", "parse and check texts",
      "epilog check FILE[:NAME]|NAME... [--json]\n\n"
      "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
-     "and what to do instead. Exit status 1 if anything is.\n",
+     "and what to do instead. Exit status 1 if anything is. Warns of inputs and values that are not used.\n",
      "PROGRAM", cmd_check},
     {"fmt", "lay texts out anew, with their comments",
      "epilog fmt FILE... [--check]\n\n"

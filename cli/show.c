@@ -6,11 +6,11 @@
 #include "base/base.h"
 #include "cli.h"
 
-char *cli_program_text(const epi_program *program) {
-    size_t n = epi_program_print(program, NULL, 0);
+char *cli_text_of(size_t (*print)(const epi_program *, char *, size_t), const epi_program *program) {
+    size_t n = print(program, NULL, 0);
     char *text = malloc(n + 1);
     if (text)
-        epi_program_print(program, text, n + 1);
+        print(program, text, n + 1);
     return text;
 }
 
@@ -219,7 +219,7 @@ static int show_compiled(const epi_program *program, const char *text, const cli
 
 static int show_program(const epi_program *program, const cli_options *o, epi_json_writer *w) {
     bool only_cuda = o->cuda && !o->json;
-    char *text = cli_program_text(program);
+    char *text = cli_text_of(epi_program_print, program);
     cli_put_text(w, "text", text);
     if (!o->json && !only_cuda)
         printf("%s", text ? text : "");

@@ -340,6 +340,11 @@ expect 1 "the program has no axis 'H'; it has T" run two.epi:g --dims T=4,H=5
 expect 1 'two.epi has 2 programs; say which: two.epi:NAME, of f, g' run two.epi --dims T=4
 : >two.epi
 expect 1 'two.epi holds no programs' run two.epi
+printf 'f(x[T,D], z[T,D], n[N]) -> y[T,D] {\n    a, b = halves(x, D)\n    h = x*2\n    y = x + size(N) + sum(a, D/2)\n}\n' >two.epi
+expect 0 "warning: two.epi:1:11: the input 'z' is not used" check two.epi
+expect 0 "warning: two.epi:3:5: the value 'h' is not used" check two.epi:f
+expect 0 '"warnings":\["two.epi:1:11: [^"]*","two.epi:3:5: [^"]*"\]' check two.epi --json
+that 'no program that comes with Epilog has anything for nothing' test -z "$("$epilog" check "$here"/programs/*.epi 2>&1 | grep warning)"
 rm two.epi
 expect 0 '^c .*f32 *[0-9.]*$' run matmul --dims M=4,N=5,K=6 --no-check
 expect 0 '"checked":true' run matmul --dims M=4,N=5,K=6 --json

@@ -94,6 +94,9 @@ void epi_ast_print_tensors(const epi_ast_tensor *tensors, int count, epi_text *o
 /* `written`: with the parentheses and the numbers that the text has. */
 void epi_ast_print_assign(const epi_ast_assign *assign, bool written, epi_text *out);
 
+/* Inputs and values of a program of the text that nothing in it uses, a line each. */
+void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *program, epi_text *out);
+
 /* The whole text that was parsed, laid out anew, with all of its comments. */
 epi_status epi_ast_format(epi_arena *arena, const epi_ast_text *text, epi_text *out, epi_error *err);
 

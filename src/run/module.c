@@ -103,6 +103,13 @@ size_t epi_program_print(const epi_program *program, char *buf, size_t size) {
     return epi_text_give(&t, buf, size);
 }
 
+size_t epi_program_warnings(const epi_program *program, char *buf, size_t size) {
+    epi_text t = {0};
+    if (program)
+        epi_ast_unused(&program->module->text, program->ast, &t);
+    return epi_text_give(&t, buf, size);
+}
+
 int epi_program_dim_count(const epi_program *program) {
     return program ? program->graph.declared_count : 0;
 }
