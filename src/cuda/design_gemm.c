@@ -7,6 +7,11 @@
 /* For few rows: stages that a ring has room for with whole tiles at least, and bytes of a stage at most. */
 enum { FEW_STAGES = 2, FEW_STAGE_MOST = 32 * 1024 };
 
+/* The columns that a tile has of each product. */
+static int tile_columns(const epi_gemm_design *d) {
+    return d->config.tile_n / d->products;
+}
+
 /* ---- the packing point ---- */
 
 /* One number, or one per row. */
@@ -103,7 +108,7 @@ static int choose_panels(const epi_gemm_design *d) {
 static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     int groups = f->tile_m / 64, stage = f->panels * (f->tile_m + f->tile_n) * 64 * 2;
-    int ring = (f->few ? FEW_STAGES : f->stages) * stage, subtiles = epi_tile_columns(d) / f->subtile;
+    int ring = (f->few ? FEW_STAGES : f->stages) * stage, subtiles = tile_columns(d) / f->subtile;
     for (int slots = 2; slots >= 1; slots--) {
         int staging = groups * slots * d->subtile_bytes;
         int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + 40;
@@ -126,7 +131,7 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
     static const int widths[] = {64, 32, 16};
     int wanted = f->subtile, first = d->heavy && !wanted ? 1 : 0;
     for (int i = first; i < 3; i++) {
-        if ((wanted && widths[i] != wanted) || epi_tile_columns(d) % widths[i])
+        if ((wanted && widths[i] != wanted) || tile_columns(d) % widths[i])
             continue;
         f->subtile = widths[i];
         epi_side_tiles_place(d);
@@ -146,7 +151,7 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
 static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_config *f = &d->config;
     const epi_operand *a = &d->operands[0], *b = &d->operands[1];
-    int columns = epi_tile_columns(d);
+    int columns = tile_columns(d);
     bool alike = true, some = d->tile->m >= 1 && d->tile->n >= 1;
     for (int side = 0; side < epi_plan_operands(d->plan); side++)
         some &= d->operands[side].deep >= 1;
@@ -219,9 +224,9 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     int words = epi_partial_words(s->op);
     if (!rows && words > 1)
         return epi_refuse(d, "%s down the rows does not leave a tile", epi_ops[s->op].text);
-    if (rows && epi_tile_columns(d) % EPI_PARTIAL_COLS)
+    if (rows && tile_columns(d) % EPI_PARTIAL_COLS)
         return epi_refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
-                          epi_tile_columns(d));
+                          tile_columns(d));
     const epi_open *open = c->spec->open;
     int64_t m = epi_open_now(open, d->tile->m), n = epi_open_now(open, d->tile->n),
             columns = epi_open_now(open, epi_cell_columns(d->tile, elements));
@@ -315,10 +320,10 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
     bool full_rows = epi_plan_has_full_rows(d->plan);
-    if (full_rows && epi_tile_columns(d) < group)
-        return epi_refuse(d, "a row of %d columns is longer than a tile of %d", group, epi_tile_columns(d));
-    if (!full_rows && epi_tile_columns(d) % group)
-        return epi_refuse(d, "groups of %d columns do not fill a tile of %d", group, epi_tile_columns(d));
+    if (full_rows && tile_columns(d) < group)
+        return epi_refuse(d, "a row of %d columns is longer than a tile of %d", group, tile_columns(d));
+    if (!full_rows && tile_columns(d) % group)
+        return epi_refuse(d, "groups of %d columns do not fill a tile of %d", group, tile_columns(d));
     if (!epi_side_tiles_make(d))
         return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_SIDE_TILES);
     d->heavy = is_heavy(d);

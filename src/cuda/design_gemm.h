@@ -136,10 +136,7 @@ void epi_side_tiles_address(epi_gemm_design *d, epi_kernel_text *k);
 bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *out);
 /* Adds them to a map. */
 void epi_batch_map(const epi_open *open, const epi_batch_place *place, epi_dtype type, epi_map_need *map);
-/* By side, as epi_plan_operand. Stages of the ring that an operand's depth takes. */
-static inline int64_t epi_operand_stages(const epi_operand *o) {
-    return epi_ceil_div(o->deep, 64);
-}
+/* By side, as epi_plan_operand. */
 epi_operand epi_operand_of(const epi_gemm_design *d, int side);
 /* A map of the operand, or of a copy of it: boxes of 64 deep by `rows` where the depth is innermost, of 64 by
  * `deep` where it is not. False where TMA cannot take it, and it is too small to be copied. */
@@ -164,10 +161,6 @@ static inline int epi_cell_elements(const epi_tile_program *t, epi_scale scale) 
 }
 static inline int64_t epi_cell_columns(const epi_tile_program *t, int elements) {
     return t->n * elements / 2;
-}
-/* The columns that a tile has of each product. */
-static inline int epi_tile_columns(const epi_gemm_design *d) {
-    return d->config.tile_n / d->products;
 }
 /* The product that this value is kept of, or -1. */
 static inline int epi_kept_product(const epi_gemm_design *d, int value) {

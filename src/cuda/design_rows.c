@@ -74,10 +74,15 @@ static int ready(const epi_rows_design *d, const epi_instr *s) {
     return d->tile.values[epi_rows_value(s)].rows ? s->phase : -1;
 }
 
+/* Has the fold it makes a pair with given its result already? */
+static bool comes_second(const epi_rows_design *d, int i) {
+    return d->pair[i] >= 0 && d->tile.instrs[d->pair[i]].phase < d->tile.instrs[i].phase;
+}
+
 /* What a phase is for: folds, partials and stores of elements. */
 static bool ends_in(const epi_rows_design *d, int i, int phase) {
     const epi_instr *s = &d->tile.instrs[i];
-    return s->full && s->phase == phase && epi_instr_ends(s) && !epi_rows_comes_second(d, i);
+    return s->full && s->phase == phase && epi_instr_ends(s) && !comes_second(d, i);
 }
 
 static void add(const epi_rows_design *d, epi_rows_phase *p, int i) {
@@ -276,7 +281,6 @@ static void describe_kernel(epi_rows_design *d) {
     k->block = s->lanes * s->rows;
     k->rows = *s;
     snprintf(k->name, sizeof k->name, "%s", kernel_name(d));
-    epi_rows_name_shape(s, k->label, sizeof k->label);
     give_pointers(d);
 }
 
@@ -287,13 +291,7 @@ epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_r
     if (status != EPI_OK)
         return status;
     epi_rows_choose_vector(out);
-    status = epi_rows_choose_shape(out, err);
-    if (status == EPI_OK)
-        epi_rows_set_blocks(out, 0);
-    if (status == EPI_OK && c->config)
-        status = epi_rows_take_shape(out, c->config, err);
-    if (status == EPI_OK)
-        status = epi_rows_lay_out(out, err);
+    status = epi_rows_make_shape(out, err);
     if (status == EPI_OK)
         status = give_partials(out, c, err);
     if (status == EPI_OK)

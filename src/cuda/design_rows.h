@@ -3,8 +3,7 @@
  *
  *     design_rows.c   the whole: instructions of each phase, pointers, partials
  *     rows_access.c   how tensors are reached
- *     rows_shape.c    threads, vectors, blocks and the ring
- *     rows_name.c     the name of a shape, and the shape of a name */
+ *     rows_shape.c    threads, vectors, blocks and the ring; the name of a shape */
 #ifndef EPI_CUDA_DESIGN_ROWS_H
 #define EPI_CUDA_DESIGN_ROWS_H
 
@@ -101,19 +100,10 @@ static inline bool epi_rows_loads_row(const epi_rows_design *d, int i) {
 static inline bool epi_rows_loads_half(const epi_rows_design *d, int i) {
     return epi_rows_is_coarse(d, epi_rows_value(&d->tile.instrs[i])) || d->access[i].cols.two;
 }
-/* Is it a division of many elements by one number? That is a multiplication where 16 bits are stored. */
-static inline bool epi_rows_divides_often(const epi_rows_design *d, const epi_instr *s) {
-    return d->fast && s->kind == EPI_INSTR_MAP && s->inverse && !epi_rows_has_columns(d, s->arg[1]) &&
-           epi_rows_has_columns(d, s->dst);
-}
 /* Is it the sum of exponentials of distances from this largest element, which count as zero where it is -inf
  * if `safe`? */
 bool epi_rows_sums_exponentials(const epi_rows_design *d, const epi_instr *sum, const epi_instr *max,
                                 bool safe);
-/* Has the fold it makes a pair with given its result already? */
-static inline bool epi_rows_comes_second(const epi_rows_design *d, int i) {
-    return d->pair[i] >= 0 && d->tile.instrs[d->pair[i]].phase < d->tile.instrs[i].phase;
-}
 
 /* ---- rows_access.c ---- */
 
@@ -127,16 +117,8 @@ bool epi_rows_is_contiguous(const epi_rows_design *d, int i);
 
 /* ---- rows_shape.c ---- */
 
-epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err);
-/* Its blocks: `most` times those of a cluster, or for 0 as many as are good for cross-tile reductions. */
-void epi_rows_set_blocks(epi_rows_design *d, int64_t most);
-/* The ring of this shape, and which tensors wait in registers. */
-epi_status epi_rows_lay_out(epi_rows_design *d, epi_error *err);
-
-/* ---- rows_name.c ---- */
-
-void epi_rows_name_shape(const epi_rows_shape *s, char *label, size_t size);
-/* Takes the shape of that name instead of the one that was chosen. */
-epi_status epi_rows_take_shape(epi_rows_design *d, const char *name, epi_error *err);
+/* The shape, chosen or by the name that was asked for, its blocks, its ring, and which tensors wait in
+ * registers. */
+epi_status epi_rows_make_shape(epi_rows_design *d, epi_error *err);
 
 #endif

@@ -51,12 +51,17 @@ static void emit_keep(const epi_emitter *e, int product, epi_text *out) {
 
 /* ---- the whole ---- */
 
+/* Stages of the ring that an operand's depth takes. */
+static int64_t stages_of(const epi_operand *o) {
+    return epi_ceil_div(o->deep, 64);
+}
+
 /* Of products that are added up: which one a stage of the depth belongs to, and the first stage of each. */
 static void write_terms(const epi_gemm_design *d, epi_text *out) {
     const char *of = "0", *begins = "";
     int64_t stages = 0;
     for (int t = 0; t < d->terms - 1; t++) {
-        stages += epi_operand_stages(&d->operands[2 * t]);
+        stages += stages_of(&d->operands[2 * t]);
         of = epi_emit_text(d->c, "%s + ((k) >= %ld)", of, (long)stages);
         begins = epi_emit_text(d->c, "%s(t) == %d ? %ld : ", begins, t + 1, (long)stages);
     }
@@ -69,7 +74,7 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
     const epi_config *f = &d->config;
     int64_t depth = d->terms > 1 ? 0 : d->depth;
     for (int t = 0; t < d->terms && d->terms > 1; t++)
-        depth += 64 * epi_operand_stages(&d->operands[2 * t]);
+        depth += 64 * stages_of(&d->operands[2 * t]);
     write_terms(d, out);
     epi_text_add(
         out,

@@ -43,11 +43,17 @@ static const char *operand(const epi_rows_design *d, int v) {
     return epi_emit_text(d->c, epi_rows_has_columns(d, v) ? "%s[e]" : "%s", epi_rows_name(d, v));
 }
 
+/* Is it a division of many elements by one number? That is a multiplication where 16 bits are stored. */
+static bool divides_often(const epi_rows_design *d, const epi_instr *s) {
+    return d->fast && s->kind == EPI_INSTR_MAP && s->inverse && !epi_rows_has_columns(d, s->arg[1]) &&
+           epi_rows_has_columns(d, s->dst);
+}
+
 static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to) {
     const char *a[3] = {"", "", ""};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(d, s->arg[i]);
-    if (epi_rows_divides_often(d, s))
+    if (divides_often(d, s))
         PUT("%s = over_%d.of(%s);", to, s->dst, a[0]);
     else
         PUT("%s = %s;", to, epi_emit_instr(d->c, s, a));
@@ -139,7 +145,7 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     const char *name = epi_rows_name(d, s->dst), *to = epi_emit_text(d->c, "%s[e]", name);
     int w = epi_rows_width(d, s->dst);
     PUT("        float %s[%d]; ", name, w);
-    if (epi_rows_divides_often(d, s))
+    if (divides_often(d, s))
         PUT("const Over over_%d(%s); ", s->dst, epi_rows_name(d, s->arg[1]));
     switch (s->kind) {
     case EPI_INSTR_LOAD: (d->access[i].vectors ? put_load_vector : put_load_one_by_one)(d, t, i, name); break;

@@ -6,6 +6,9 @@
  * Rows come to registers or, on Hopper, through a ring in shared memory that TMA fills. */
 #include "cuda/design_rows.h"
 
+#include <stdio.h>
+#include <string.h>
+
 enum {
     SHORT_ROW = 1024,  /* columns that TMA is not worth it for */
     SHORT_BLOCK = 128, /* threads of a block of such rows */
@@ -118,7 +121,7 @@ static int64_t count_blocks(const epi_rows_design *d, int64_t count, int64_t mos
     return epi_min64(turns, most) * s->cluster;
 }
 
-void epi_rows_set_blocks(epi_rows_design *d, int64_t most) {
+static void set_blocks(epi_rows_design *d, int64_t most) {
     const epi_open *open = d->c->spec->open;
     int64_t count = d->plan->flat ? d->tile.n : d->tile.m;
     d->shape.blocks = count_blocks(d, epi_open_now(open, count), most);
@@ -202,7 +205,7 @@ static void shape_sums(epi_rows_design *d, int64_t vectors, double loaded, doubl
     s->weights = ring && s->lanes < 256 && held && count_weights(d) > 0;
 }
 
-epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
+static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     int64_t n = d->columns, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
     double loaded, summed;
@@ -239,6 +242,92 @@ epi_status epi_rows_choose_shape(epi_rows_design *d, epi_error *err) {
     }
     if (s->cluster == 1 && s->lanes < SHORT_BLOCK && !ring && !s->ahead)
         s->rows = (int)epi_min64(SHORT_BLOCK / s->lanes, s->lanes > 32 ? 15 : 1024);
+    return EPI_OK;
+}
+
+/* ---- its name: rows_128x4_r1_c1_b8192_m1 says all of it ---- */
+
+/* The number that a letter of a name stands for. */
+static int *field(epi_rows_shape *s, char letter) {
+    switch (letter) {
+    case 'r': return &s->rows;
+    case 'c': return &s->cluster;
+    case 'm': return &s->stages;
+    case 't': return &s->threads;
+    case 'w': return &s->weights;
+    case 'p': return &s->prefetch;
+    default: return NULL;
+    }
+}
+
+static void name_shape(const epi_rows_shape *shape, char *label, size_t size) {
+    epi_rows_shape s = *shape;
+    snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld", s.lanes, s.count, s.rows, s.cluster, (long)s.blocks);
+    for (const char *letter = "mtwp"; *letter; letter++)
+        if (*field(&s, *letter))
+            snprintf(label + strlen(label), size - strlen(label), "_%c%d", *letter, *field(&s, *letter));
+    snprintf(label + strlen(label), size - strlen(label), "%s%s", s.ahead ? "_a" : "",
+             s.resident ? "" : "_s");
+}
+
+/* Reads one "_LETTER" or "_LETTERNUMBER"; returns its length, 0 where it means nothing. */
+static int read_field(epi_rows_shape *s, const char *text) {
+    long number = 0;
+    char letter = 0;
+    int length = 0;
+    if (sscanf(text, "_%c%ld%n", &letter, &number, &length) == 2) {
+        int *to = field(s, letter);
+        number = number > INT32_MAX ? INT32_MAX : number;
+        if (to)
+            *to = (int)number;
+        else if (letter == 'b')
+            s->blocks = number;
+        else
+            return 0;
+        return length;
+    }
+    s->ahead |= !strncmp(text, "_a", 2);
+    s->resident &= strncmp(text, "_s", 2) != 0;
+    return !strncmp(text, "_a", 2) || !strncmp(text, "_s", 2) ? 2 : 0;
+}
+
+/* Can the kernel be written in this shape? */
+static bool fits(const epi_rows_design *d) {
+    const epi_rows_shape *s = &d->shape;
+    bool flat = d->plan->flat;
+    bool threads = s->lanes > 0 && (s->lanes % 32 == 0 || (s->lanes < 32 && 32 % s->lanes == 0)) &&
+                   s->rows > 0 && (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32);
+    bool blocks = s->blocks >= 0 && s->cluster > 0 && s->cluster <= 8 &&
+                  (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && d->c->arch->clusters));
+    bool ring = s->stages >= 0 && s->stages <= 8 && s->prefetch >= 0 && (!s->prefetch || s->stages);
+    bool registers = s->threads >= 0 && s->threads <= 2048 && (s->resident || !s->ahead) &&
+                     (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !flat)) &&
+                     (!flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
+    if (!threads || !blocks || !ring || !registers || s->count <= 0)
+        return false;
+    int64_t columns = (int64_t)s->lanes * s->cluster * s->vector; /* in 32 bits, as the kernel counts them */
+    return s->count <= INT32_MAX / columns && (flat || columns * s->count >= d->columns);
+}
+
+/* Takes the shape of that name instead of the one that was chosen. Only threads and vectors have to be in it.
+ */
+static epi_status take_shape(epi_rows_design *d, const char *name, epi_error *err) {
+    epi_rows_shape *s = &d->shape;
+    int at = 0;
+    *s = (epi_rows_shape){.vector = s->vector, .rows = 1, .cluster = 1, .resident = true};
+    if (sscanf(name, "rows_%dx%d%n", &s->lanes, &s->count, &at) != 2)
+        return epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s' for rows: rows_LANESxCOUNT",
+                        name);
+    while (name[at]) {
+        int length = read_field(s, name + at);
+        if (!length)
+            return epi_fail(err, EPI_ERR_ARGUMENT, "'%s' in the configuration '%s' says nothing", name + at,
+                            name);
+        at += length;
+    }
+    if (!fits(d))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
+    set_blocks(d, s->blocks ? epi_ceil_div(s->blocks, s->cluster) : INT64_MAX);
     return EPI_OK;
 }
 
@@ -295,10 +384,19 @@ static epi_status lay_out_ring(epi_rows_design *d, epi_error *err) {
     return EPI_OK;
 }
 
-epi_status epi_rows_lay_out(epi_rows_design *d, epi_error *err) {
+epi_status epi_rows_make_shape(epi_rows_design *d, epi_error *err) {
     const epi_rows_shape *s = &d->shape;
+    epi_status status = choose_shape(d, err);
+    if (status == EPI_OK)
+        set_blocks(d, 0);
+    if (status == EPI_OK && d->c->config)
+        status = take_shape(d, d->c->config, err);
+    if (status != EPI_OK)
+        return status;
     d->slice = slice(s);
     d->ragged = d->plan->flat || epi_emit_grows(d->c, d->tile.n) || d->slice * s->cluster != d->tile.n;
     hold_weights(d);
-    return lay_out_ring(d, err);
+    status = lay_out_ring(d, err);
+    name_shape(s, d->kernel.label, sizeof d->kernel.label);
+    return status;
 }
