@@ -1,8 +1,9 @@
 /* forms.h: of many texts, a few that together have everything the many have.
  *
- * The forms of a text are its mainloop and the functions that were written into it for the program: calls,
- * with their types (load<F32>, tma_store, swizzled<128>, f_silu), and whatever else a test names, such as the
- * configuration. Texts are chosen one by one, each time the one that adds most forms, until none adds any. */
+ * The forms of a text are its mainloop; the functions that were written into it for the program: calls, with
+ * their types (load<F32>, tma_store, swizzled<128>, f_silu); what its macros choose in a mainloop (HALF is F16,
+ * A_MN is 1, FOLDS are more than 3); and whatever else a test names. Texts are chosen one by one, each time the
+ * one that adds most forms for what it costs, until none adds any. */
 #ifndef EPI_TESTS_FORMS_H
 #define EPI_TESTS_FORMS_H
 
@@ -77,19 +78,66 @@ static inline void forms_add_calls(forms *f, const char *kind, const char *sourc
     }
 }
 
+/* What the macros of a text are, each by itself: words as they are, small numbers, and that a number is larger. */
+static inline void forms_add_macros(forms *f, const char *kind, const char *source) {
+    static const char define[] = "#define ";
+    for (const char *c = source; (c = strstr(c, define)); c += strcspn(c, "\n")) {
+        c += sizeof define - 1;
+        size_t name = strcspn(c, " (\n"), whole = strcspn(c, "\n");
+        char *end;
+        long value = c[name] == ' ' ? strtol(c + name, &end, 10) : 0;
+        if (c[name] != ' ')
+            continue;
+        if (isspace((unsigned char)*end) && value > 3)
+            whole = name;
+        forms_add(f, kind, c, whole);
+    }
+}
+
+/* How a product's sizes meet its tile: what is left over of rows, columns and depth, and more tiles than blocks. */
+static inline void forms_add_shape(forms *f, const char *kind, const epi_launch *launch) {
+    const epi_product_size *s = &launch->size;
+    int64_t tile_m = launch->text.config.tile_m, tile_n = launch->text.config.tile_n;
+    if (!tile_m || !tile_n)
+        return;
+    int64_t tiles = (s->m + tile_m - 1) / tile_m * ((s->n + tile_n - 1) / tile_n);
+    char shape[64];
+    int length = snprintf(shape, sizeof shape, "%d rows", s->m % tile_m != 0);
+    forms_add(f, kind, shape, (size_t)length);
+    length = snprintf(shape, sizeof shape, "%d columns", s->n % tile_n != 0);
+    forms_add(f, kind, shape, (size_t)length);
+    length = snprintf(shape, sizeof shape, "%d depth, %d", s->k % 64 != 0, s->k > 64);
+    forms_add(f, kind, shape, (size_t)length);
+    length = snprintf(shape, sizeof shape, "%d tiles, %d", tiles > launch->blocks, tiles > 1);
+    forms_add(f, kind, shape, (size_t)length);
+}
+
 /* A launch of its kind, and its calls. Products are told apart by mainloop and schedule (the letter that the
  * last word of a configuration's name begins with), attention by mainloop (its name up to the tile). Of the
  * shapes of rows each letter in a name is a form, and the number of blocks that share a row. */
+typedef char launch_kind[64];
+
+static inline const char *launch_name(const epi_launch *launch) {
+    return launch->kind == EPI_LAUNCH_GEMM ? epi_config_name(launch->choice) : launch->text.label;
+}
+
+static inline void forms_kind(const epi_launch *launch, launch_kind kind) {
+    const char *name = launch_name(launch);
+    bool attention = launch->kind == EPI_LAUNCH_ATTENTION;
+    if (launch->kind == EPI_LAUNCH_GEMM)
+        snprintf(kind, sizeof(launch_kind), "%.4s %c", name, strrchr(name, '_')[1]);
+    else
+        snprintf(kind, sizeof(launch_kind), "%.*s", attention ? (int)strcspn(name, "123456789") : 60,
+                 attention ? name : launch->text.name);
+}
+
 static inline void forms_add_launch(forms *f, const epi_launch *launch, const char *arch, bool paired) {
     const epi_kernel_text *t = &launch->text;
     bool product = launch->kind == EPI_LAUNCH_GEMM, attention = launch->kind == EPI_LAUNCH_ATTENTION;
-    char kind[64], here[80];
-    const char *name = product ? epi_config_name(launch->choice) : t->label;
-    if (product)
-        snprintf(kind, sizeof kind, "%.4s %c", name, strrchr(name, '_')[1]);
-    else
-        snprintf(kind, sizeof kind, "%.*s", attention ? (int)strcspn(name, "123456789") : 60,
-                 attention ? name : t->name);
+    launch_kind kind;
+    char here[80];
+    const char *name = launch_name(launch);
+    forms_kind(launch, kind);
     snprintf(here, sizeof here, "%s %s", kind, arch);
     forms_add(f, here, name, 0);
     for (const char *c = name; !product && !attention && (c = strchr(c, '_')); c++)
@@ -101,6 +149,15 @@ static inline void forms_add_launch(forms *f, const epi_launch *launch, const ch
 /* To run: every kind on every architecture, with each of the calls. */
 static inline void forms_add_to_run(forms *f, const epi_launch *launch) {
     forms_add_launch(f, launch, launch->text.arch, true);
+}
+
+/* A mainloop that a test runs in several configurations: with all that its macros choose, and of the shapes. */
+static inline void forms_add_mainloop(forms *f, const epi_launch *launch) {
+    launch_kind kind;
+    forms_kind(launch, kind);
+    forms_add_macros(f, kind, launch->text.source.data);
+    forms_add_shape(f, kind, launch);
+    forms_add(f, "", launch_name(launch), strlen(launch_name(launch)));
 }
 
 /* To compile for a GPU: every kind for Hopper and for another one, every architecture, and each of the calls
@@ -116,35 +173,99 @@ static inline void forms_free(forms *f) {
     *f = (forms){0};
 }
 
-static inline void forms_strike(forms *f, const forms *known) {
-    int kept = 0;
-    for (int i = 0; i < f->count; i++)
-        if (!forms_have(known, f->all[i]))
-            f->all[kept++] = f->all[i];
-    f->count = kept;
+/* ---- a few that have all ---- */
+
+/* A form of some list, and how many of the chosen ones have it. */
+typedef struct form_use {
+    uint64_t form;
+    int chosen;
+} form_use;
+
+static inline int compare_uses(const void *a, const void *b) {
+    const form_use *x = a, *y = b;
+    return (x->form > y->form) - (x->form < y->form);
 }
 
-/* What one has is struck from all lists. */
-static inline void forms_take(forms *lists, int count, int at) {
-    forms taken = lists[at];
-    lists[at] = (forms){0};
-    for (int i = 0; i < count; i++)
-        forms_strike(&lists[i], &taken);
-    forms_free(&taken);
+/* All forms of the lists, each once, in order; `count` gets how many. */
+static inline form_use *forms_all(const forms *lists, int lists_count, int *count) {
+    size_t all = 0, n = 0;
+    for (int i = 0; i < lists_count; i++)
+        all += (size_t)lists[i].count;
+    form_use *uses = malloc((all + 1) * sizeof *uses);
+    if (!uses)
+        abort();
+    for (int i = 0; i < lists_count; i++)
+        for (int k = 0; k < lists[i].count; k++)
+            uses[n++] = (form_use){.form = lists[i].all[k]};
+    qsort(uses, n, sizeof *uses, compare_uses);
+    *count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!*count || uses[i].form != uses[*count - 1].form)
+            uses[(*count)++] = uses[i];
+    return uses;
 }
 
-/* Chooses among those that `may` be taken. */
-static inline void forms_choose(forms *lists, int count, const bool *may, bool *chosen) {
-    for (;;) {
-        int best = -1;
-        for (int i = 0; i < count; i++)
-            if (may[i] && lists[i].count > (best < 0 ? 0 : lists[best].count))
-                best = i;
-        if (best < 0)
-            return;
-        chosen[best] = true;
-        forms_take(lists, count, best);
+/* Of a list, the forms that fewer than so many of the chosen ones have. */
+static inline int forms_missing(const forms *f, form_use *uses, int count, int fewer) {
+    int missing = 0;
+    for (int k = 0; k < f->count; k++) {
+        form_use key = {.form = f->all[k]},
+                 *use = bsearch(&key, uses, (size_t)count, sizeof key, compare_uses);
+        missing += use->chosen < fewer;
     }
+    return missing;
+}
+
+static inline void forms_use(const forms *f, form_use *uses, int count, int add) {
+    for (int k = 0; k < f->count; k++) {
+        form_use key = {.form = f->all[k]},
+                 *use = bsearch(&key, uses, (size_t)count, sizeof key, compare_uses);
+        use->chosen += add;
+    }
+}
+
+/* Chooses among those that `may` be taken, beside those that are; what all the others have, too, is given back, the
+ * most expensive first. `cost` may be NULL, where all cost the same. */
+static inline void forms_choose(const forms *lists, int count, const bool *may, const double *cost,
+                                bool *chosen) {
+    int forms_count;
+    form_use *uses = forms_all(lists, count, &forms_count);
+    bool *given = calloc((size_t)count + 1, 1);
+    for (int i = 0; i < count; i++) {
+        given[i] = chosen[i] || !may[i];
+        if (chosen[i])
+            forms_use(&lists[i], uses, forms_count, 1);
+    }
+    for (int best = 0; best >= 0;) {
+        double most = 0;
+        best = -1;
+        for (int i = 0; i < count; i++) {
+            double gain = may[i] && !chosen[i] ? forms_missing(&lists[i], uses, forms_count, 1) : 0;
+            if (gain > most * (cost ? cost[i] : 1)) {
+                best = i;
+                most = gain / (cost ? cost[i] : 1);
+            }
+        }
+        if (best >= 0) {
+            chosen[best] = true;
+            forms_use(&lists[best], uses, forms_count, 1);
+        }
+    }
+    for (int worst = 0; worst >= 0;) {
+        worst = -1;
+        for (int i = 0; i < count; i++)
+            if (!given[i] && chosen[i] && (worst < 0 || (cost && cost[i] > cost[worst])))
+                worst = i;
+        if (worst < 0)
+            break;
+        given[worst] = true;
+        if (!forms_missing(&lists[worst], uses, forms_count, 2)) {
+            chosen[worst] = false;
+            forms_use(&lists[worst], uses, forms_count, -1);
+        }
+    }
+    free(given);
+    free(uses);
 }
 
 #endif

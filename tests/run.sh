@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh FOLDER <LIST: runs the commands of a list, as many at once as there are processors (or JOBS says), and prints
-# what each said last, in the list's order.
+# what each said last, in the list's order, and how many seconds of a processor it took.
 #
 # A line of the list is a name and a command; one that begins with # is a heading. FOLDER gets a log of each command.
 # All of them run, whatever fails; of one that fails the end of its log is shown. The last line is what passed and
@@ -11,7 +11,7 @@ jobs=${JOBS:-$(nproc)}
 rm -rf "$folder"
 mkdir -p "$folder" || exit 1
 mapfile -t lines
-count=${#lines[@]} next=0 shown=0 running=0 passed=0 failed=0
+count=${#lines[@]} next=0 shown=0 running=0 passed=0 failed=0 spent=0
 
 start() {
     local log=$folder/$1 name command
@@ -22,12 +22,13 @@ start() {
     fi
     running=$((running + 1))
     (
-        begin=$SECONDS
         bash -c "$command" >"$log.log" 2>&1 </dev/null &
         child=$!
         trap 'kill $child' TERM
         wait $child
-        echo $? $((SECONDS - begin)) >"$log.rc"
+        rc=$?
+        times >"$log.times" # of what it started: minutes and seconds, of the user and of the system
+        echo $rc "$(awk 'NR == 2 { gsub("[ms]", " "); print int(($1 + $3)*60 + $2 + $4 + 0.5) }' "$log.times")" >"$log.rc"
     ) &
 }
 
@@ -47,7 +48,7 @@ show() {
         tail -n 40 "$log.log"
         echo "FAILED $command (exit status $rc; $log.log has all it said)"
     fi
-    passed=$((passed + p)) failed=$((failed + f))
+    passed=$((passed + p)) failed=$((failed + f)) spent=$((spent + seconds))
     [ "$seconds" -ge 5 ] && seconds="  [$seconds s]" || seconds=
     printf '%-12s %s%s\n' "$name" "$(tail -n 1 "$log.log")" "$seconds"
 }
@@ -68,5 +69,5 @@ while [ $shown -lt $count ]; do
     fi
 done
 echo
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed  [$spent s of a processor]"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

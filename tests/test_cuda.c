@@ -228,8 +228,8 @@ static void choose_texts(void) {
         must[i] = wants[i].v.must;
         any[i] = true;
     }
-    forms_choose(made_of, count, must, chosen);
-    forms_choose(made_of, count, any, chosen);
+    forms_choose(made_of, count, must, NULL, chosen);
+    forms_choose(made_of, count, any, NULL, chosen);
     for (int i = 0; i < count; i++) {
         forms_free(&made_of[i]);
         if (chosen[i]) {

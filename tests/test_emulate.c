@@ -301,29 +301,57 @@ static bool emulates(const emulated *e, int launch) {
     return !e->left_out && !s->empty && !(e->copies && s->kind == EPI_LAUNCH_GEMM);
 }
 
-/* Of the kernels from `first` on, leaves as many as have every form, and those that do their rows one by one.
- */
-static void choose_kernels(int first) {
+/* Seconds that a kernel takes here, about: to compile its texts, and to run. */
+static double cost_of(const emulated *e) {
+    epi_kernel_info info;
+    epi_cuda_info(e->k, &info);
+    return 0.07 * (e->k->count + 1) + 3e-9 * info.flops + 4e-7 * info.bytes_fused;
+}
+
+/* What a kernel is run for where a table names its program for a mainloop: what the mainloop has a choice of,
+ * the contract, the type, open sizes, the bits of another kernel, and the program. */
+static void add_reasons(forms *f, const emulated *e, const epi_launch *launch) {
+    launch_kind kind;
+    const char *program = e->l->from->program;
+    if (launch->kind != EPI_LAUNCH_GEMM && launch->kind != EPI_LAUNCH_ATTENTION)
+        return;
+    forms_kind(launch, kind);
+    forms_add_mainloop(f, launch);
+    forms_add(f, kind, e->v.exact ? "exact " : "packed", 6);
+    forms_add(f, kind, epi_dtype_name(e->v.type), 3);
+    if (e->up)
+        forms_add(f, kind, e->up == e->l ? "open" : "less", 4);
+    if (e->closed)
+        forms_add(f, kind, "bits", 4);
+    forms_add(f, "program", program, strlen(program));
+}
+
+/* Leaves as many kernels as have every form, and those that they are compared with. The first are `named` for a
+ * mainloop. */
+static void choose_kernels(int named) {
     static forms made_of[MOST_KERNELS];
     static bool may[MOST_KERNELS], chosen[MOST_KERNELS];
+    static double cost[MOST_KERNELS];
     for (int i = 0; i < kernel_count; i++) {
         for (int n = 0; n < kernels[i].k->count; n++)
-            if (emulates(&kernels[i], n))
+            if (emulates(&kernels[i], n)) {
                 forms_add_to_run(&made_of[i], &kernels[i].k->launches[n]);
-        chosen[i] = i < first;
-        may[i] = i >= first && !kernels[i].partner;
+                if (i < named)
+                    add_reasons(&made_of[i], &kernels[i], &kernels[i].k->launches[n]);
+            }
+        may[i] = !kernels[i].partner;
+        cost[i] = cost_of(&kernels[i]);
     }
-    for (int i = 0; i < first; i++)
-        forms_take(made_of, kernel_count, i);
-    forms_choose(made_of, kernel_count, may, chosen);
+    forms_choose(made_of, kernel_count, may, cost, chosen);
     for (int i = 0; i < kernel_count; i++) {
         forms_free(&made_of[i]);
-        kernels[i].left_out = !chosen[i];
-        if (chosen[i] && kernels[i].one)
-            chosen[kernels[i].one] = true; /* it follows */
-        if (chosen[i] && kernels[i].closed > i)
-            chosen[kernels[i].closed] = true;
+        if (chosen[i] && !kernels[i].partner) {
+            chosen[kernels[i].one] |= kernels[i].one > 0;
+            chosen[kernels[i].closed] |= kernels[i].closed > 0;
+        }
     }
+    for (int i = 0; i < kernel_count; i++)
+        kernels[i].left_out = !chosen[i];
 }
 
 static void add_texts(void) {
@@ -1922,7 +1950,7 @@ int main(int argc, char **argv) {
         add_lengths();
         add_quotients();
     }
-    int always = kernel_count;
+    int named = kernel_count;
     if (!rows && !alone) {
         add_cases();
         add_open();
@@ -1940,7 +1968,7 @@ int main(int argc, char **argv) {
         add_folds();
     }
     if (!strcmp(mode, "forms"))
-        choose_kernels(always);
+        choose_kernels(named);
     add_texts();
     compile_texts();
     run_kernels();

@@ -4,7 +4,7 @@
 
 extern const epi_strips epi_strips_baseline;
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !EPI_STRIPS_BASELINE /* which sanitizers follow best */
 extern const epi_strips epi_strips_avx2, epi_strips_avx512;
 
 static bool has_avx512(void) {
@@ -18,7 +18,7 @@ static const struct {
     bool (*usable)(void);
 } tables[] = {
     {&epi_strips_baseline, epi_has_plain},
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !EPI_STRIPS_BASELINE
     {&epi_strips_avx2, epi_has_avx2},
     {&epi_strips_avx512, has_avx512},
 #endif
