@@ -44,22 +44,19 @@ static int compare_keys(const void *a, const void *b) {
 
 /* Makes the sorted tables, and refuses names that are not unique. */
 static epi_status index_names(epi_safetensors *f, const epi_safetensors_header *header, epi_error *err) {
-    f->count = header->count;
-    f->pair_count = header->pair_count;
+    f->count = (size_t)header->count;
+    f->pair_count = (size_t)header->pair_count;
+    f->pairs = header->pairs;
     f->by_place = epi_arena_alloc(&f->arena, (f->count + 1) * sizeof *f->by_place);
     f->by_name = epi_arena_alloc(&f->arena, (f->count + 1) * sizeof *f->by_name);
-    f->pairs = epi_arena_alloc(&f->arena, (f->pair_count + 1) * sizeof *f->pairs);
     if (f->arena.failed)
         return epi_fail(err, EPI_ERR_MEMORY, "%.300s: no memory for its index", f->name);
-    size_t n = 0;
-    for (const epi_safetensors_node *node = header->tensors; node; node = node->next, n++)
-        f->by_place[n] = f->by_name[n] = &node->tensor;
-    n = 0;
-    for (const epi_safetensors_pair_node *node = header->pairs; node; node = node->next, n++)
-        f->pairs[n] = node->pair;
+    for (size_t i = 0; i < f->count; i++)
+        f->by_place[i] = f->by_name[i] = &header->tensors[i];
     qsort(f->by_place, f->count, sizeof *f->by_place, compare_places);
     qsort(f->by_name, f->count, sizeof *f->by_name, compare_names);
-    qsort(f->pairs, f->pair_count, sizeof *f->pairs, compare_keys);
+    if (f->pair_count)
+        qsort(f->pairs, f->pair_count, sizeof *f->pairs, compare_keys);
     for (size_t i = 1; i < f->count; i++)
         if (strcmp(f->by_name[i - 1]->name, f->by_name[i]->name) == 0)
             return epi_fail(err, EPI_ERR_FILE, "%.300s: two tensors are called \"%.100s\"", f->name,
@@ -117,8 +114,8 @@ static epi_status parse(epi_safetensors *f, const char *bytes, size_t size, epi_
     if (status == EPI_OK)
         status = check_places(f, size - (size_t)length, err);
     if (status == EPI_OK)
-        for (epi_safetensors_node *node = header.tensors; node; node = node->next)
-            node->tensor.data = bytes + length + node->tensor.begin;
+        for (int i = 0; i < header.count; i++)
+            header.tensors[i].data = bytes + length + header.tensors[i].begin;
     return status;
 }
 

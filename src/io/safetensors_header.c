@@ -65,6 +65,14 @@ static void *allocate(parser *p, size_t size) {
     return memory;
 }
 
+/* A list of so many with room for one more. */
+static void *room(parser *p, void *list, int count, int *capacity, size_t size) {
+    void *grown = epi_arena_grow(p->arena, list, count, capacity, size);
+    if (!grown)
+        epi_json_refuse(&p->json, "no memory");
+    return grown ? grown : list;
+}
+
 static const char *copy(parser *p, epi_json_string s) {
     const char *text = epi_json_copy(s, p->arena);
     if (!text)
@@ -130,11 +138,12 @@ static void check_bytes(parser *p, const epi_safetensor *t, int bits_each) {
 static void read_tensor(parser *p, epi_json_string name) {
     enum { DTYPE, SHAPE, OFFSETS, KEY_COUNT };
     static const char *const keys[KEY_COUNT] = {"dtype", "shape", "data_offsets"};
-    epi_safetensors_node *node = allocate(p, sizeof *node);
+    epi_safetensors_header *h = p->header;
+    h->tensors = room(p, h->tensors, h->count, &h->capacity, sizeof *h->tensors);
     const char *text = copy(p, name);
     if (p->json.why)
         return;
-    epi_safetensor *t = &node->tensor;
+    epi_safetensor *t = &h->tensors[h->count++];
     const struct type_row *type = NULL;
     int64_t offsets[2] = {0, 0};
     bool seen[KEY_COUNT + 1] = {false};
@@ -165,9 +174,6 @@ static void read_tensor(parser *p, epi_json_string name) {
     t->begin = (size_t)offsets[0];
     t->bytes = (size_t)(offsets[1] - offsets[0]);
     check_bytes(p, t, type->bits);
-    node->next = p->header->tensors;
-    p->header->tensors = node;
-    p->header->count++;
 }
 
 static void read_metadata(parser *p) {
@@ -175,15 +181,14 @@ static void read_metadata(parser *p) {
         refuse(p, "the key \"__metadata__\" is there twice");
     p->has_metadata = true;
     epi_json_string key, value;
+    epi_safetensors_header *h = p->header;
     epi_json_object(&p->json);
     while (epi_json_member(&p->json, &key) && epi_json_text(&p->json, &value)) {
-        epi_safetensors_pair_node *node = allocate(p, sizeof *node);
+        h->pairs = room(p, h->pairs, h->pair_count, &h->pair_capacity, sizeof *h->pairs);
         const char *a = copy(p, key), *b = copy(p, value);
         if (p->json.why)
             return;
-        *node = (epi_safetensors_pair_node){{a, b}, p->header->pairs};
-        p->header->pairs = node;
-        p->header->pair_count++;
+        h->pairs[h->pair_count++] = (epi_safetensors_pair){a, b};
     }
 }
 

@@ -11,23 +11,13 @@
 
 enum { EPI_SAFETENSORS_MAX_HEADER = 100000000 }; /* as the official implementation has it */
 
-typedef struct epi_safetensors_node {
-    epi_safetensor tensor;
-    struct epi_safetensors_node *next;
-} epi_safetensors_node;
-
-typedef struct epi_safetensors_pair_node {
-    epi_safetensors_pair pair;
-    struct epi_safetensors_pair_node *next;
-} epi_safetensors_pair_node;
-
-/* What the header says, the last item first. Each tensor is right by itself: its bytes are those
+/* What the header says. Each tensor is right by itself: its bytes are those
  * of its shape and type. Whether names repeat and where the bytes lie is not looked at; `data` is
  * not set. */
 typedef struct epi_safetensors_header {
-    epi_safetensors_node *tensors;
-    epi_safetensors_pair_node *pairs;
-    size_t count, pair_count;
+    epi_safetensor *tensors;
+    epi_safetensors_pair *pairs;
+    int count, capacity, pair_count, pair_capacity;
 } epi_safetensors_header;
 
 /* Reads the JSON of a header. Everything in *out lives in the arena. */
