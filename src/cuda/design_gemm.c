@@ -355,11 +355,9 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
                            .terms = 1 + plan->added_count,
                            .batch_rows = epi_plan_batch(plan).count ? size->m / size->batches : 0};
     d->instrs = epi_arena_alloc(c->arena, ((size_t)tile->instr_count + 1) * sizeof *d->instrs);
-    if (!d->instrs)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(d->instrs, err));
     bool ok = design(c, d, out);
-    if (c->arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(!c->arena->failed, err));
     if (!ok)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s", d->reason);
     out->config = d->config;

@@ -165,13 +165,11 @@ static epi_status list_phases(epi_rows_design *d, epi_error *err) {
     l.pending =
         epi_arena_alloc(arena, 8 * values * sizeof *l.pending); /* need and need_early: 4 a value each */
     d->phases = epi_arena_alloc(arena, ((size_t)d->tile.phases + 1) * sizeof *d->phases);
-    if (!l.made || !l.early || !l.pending || !d->phases)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(l.made && l.early && l.pending && d->phases, err));
     for (int p = 0; p < d->tile.phases; p++) {
         l.phase = &d->phases[p];
         l.phase->instrs = epi_arena_alloc(arena, instrs * sizeof(int));
-        if (!l.phase->instrs)
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        EPI_TRY(epi_has_memory(l.phase->instrs, err));
         list_phase(&l, p);
     }
     return EPI_OK;
@@ -253,8 +251,7 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
     d->access = epi_arena_alloc(arena, instrs * sizeof *d->access);
     d->pair = epi_arena_alloc(arena, instrs * sizeof *d->pair);
     d->maker = epi_arena_alloc(arena, values * sizeof *d->maker);
-    if (!d->access || !d->pair || !d->maker)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(d->access && d->pair && d->maker, err));
     d->columns = d->plan->flat ? epi_open_now(d->c->spec->open, d->tile.n)
                                : epi_open_most(d->c->spec->open, d->tile.n);
     if (!d->plan->flat && d->columns > INT32_MAX / 2)
@@ -287,11 +284,9 @@ static void describe_kernel(epi_rows_design *d) {
 epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_rows_design *out,
                                 epi_error *err) {
     *out = (epi_rows_design){.c = c, .g = c->spec->graph, .plan = step->plan};
-    epi_status status = prepare(out, step, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(prepare(out, step, err));
     epi_rows_choose_vector(out);
-    status = epi_rows_make_shape(out, err);
+    epi_status status = epi_rows_make_shape(out, err);
     if (status == EPI_OK)
         status = give_partials(out, c, err);
     if (status == EPI_OK)

@@ -298,9 +298,7 @@ epi_status epi_cuda_use(epi_cuda *cuda, int device, epi_error *err) {
                         cuda->count);
     epi_cuda_device *d = &cuda->devices[device];
     if (!__atomic_load_n(&d->context, __ATOMIC_ACQUIRE)) {
-        epi_status status = retain(cuda, d, err);
-        if (status != EPI_OK)
-            return status;
+        EPI_TRY(retain(cuda, d, err));
     }
     epi_cu_context_handle current = NULL;
     if (cuda->calls->cuCtxGetCurrent(&current) == CU_SUCCESS && current == d->context)

@@ -250,8 +250,7 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_reduct
     *results = epi_axes_size(&f.axes, c->sizes);
     f.in = epi_arena_alloc(c->arena, (size_t)f.g->node_count + 1);
     f.places = epi_arena_alloc(c->arena, ((size_t)f.g->node_count + 1) * sizeof *f.places);
-    if (!f.in || !f.places)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(f.in && f.places, err));
     const epi_axes *over = reduction == EPI_REDUCE_ROWS ? &f.plan->cols : &f.plan->rows;
     f.open = f.plan->kind == EPI_KIND_ROWS ? c->partials_open
                                            : epi_emit_grows(c, epi_axes_size(over, c->spec->sizes));

@@ -72,9 +72,7 @@ static epi_status cut_half(epi_arena *arena, const epi_spec *whole, const epi_ha
     epi_spec spec = *whole;
     spec.graph = &half->graph;
     spec.types = half->types;
-    epi_status status = epi_plan_make(arena, &spec, &plan, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_plan_make(arena, &spec, &plan, err));
     return epi_cut_is_one(&spec, limits, &plan) ? epi_prepare_whole(arena, half, out, err)
                                                 : epi_cut_make(arena, &spec, limits, out, err);
 }
@@ -250,17 +248,14 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     epi_rewriting_free(r);
     *r = (epi_rewriting){0};
     *given->cut = (epi_cut){0};
-    if (!c)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(c, err));
     *c = (epi_candidate){
         .arena = given->arena, .spec = *given->spec, .limits = given->limits, .narrows = given->narrows};
-    epi_status status = epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_RENAMES, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_RENAMES, err));
     r->written = c->spec.graph;
     if (given->same)
         c->spec.graph = given->same;
-    status = epi_candidate_cut(c, err);
+    epi_status status = epi_candidate_cut(c, err);
     r->before = c->cost;
     r->parts_before = c->cut.part_count - c->cut.prepared_parts;
     r->left = given->left         ? given->left

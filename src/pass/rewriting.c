@@ -113,8 +113,7 @@ epi_status epi_rewriting_choose(epi_arena *arena, epi_candidate *plain, epi_rewr
                 .other = both ? both + 1 : NULL};
     r->choice.stays = epi_arena_alloc(arena, (size_t)r->written->input_count + 1);
     r->choice.folds = epi_arena_alloc(arena, (size_t)r->written->input_count + 1);
-    if (!r->choice.stays || !r->choice.folds || !both)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(r->choice.stays && r->choice.folds && both, err));
     s.best->arena = &r->trials[0];
     s.other->arena = &r->trials[1];
     choose(&s);

@@ -124,8 +124,7 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
     epi_cut_value **order = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *)),
                   **placed = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *));
     int64_t *alive = epi_arena_alloc(arena, ((size_t)cut->part_count + 2) * sizeof *alive);
-    if (!order || !placed || !alive)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(order && placed && alive, err));
     for (size_t i = 0; i < n; i++)
         order[i] = &cut->values[i];
     qsort(order, n, sizeof *order, compare_values);
@@ -371,7 +370,7 @@ static void mark_refused(writer *w, const epi_placer_part *p) {
 static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     const epi_graph *g = w->spec->graph;
     epi_node_list stores = {epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *stores.at), 0};
-    epi_status status = stores.at ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = epi_has_memory(stores.at, err);
     *backward = 0;
     for (int q = 0; q < w->s->part_count && status == EPI_OK; q++) {
         const epi_node_list *own = &w->values[q].own;
@@ -405,17 +404,13 @@ static epi_status make_parts(epi_arena *arena, const epi_spec *spec, const epi_b
     epi_placer placer;
     writer w = {.arena = arena, .spec = spec, .s = &placer, .cut = out, .without = without};
     *out = (epi_cut){0};
-    epi_status status = epi_placer_make(arena, spec, limits, without, NULL, &placer, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_placer_make(arena, spec, limits, without, NULL, &placer, err));
     epi_part_values *values = epi_placer_loads(arena, &placer);
     if (!values)
         return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
                              : epi_fail(err, EPI_ERR_UNSUPPORTED,
                                         "a kernel would need a value that none before it can store");
-    status = epi_placer_spill(arena, &placer, &values, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_placer_spill(arena, &placer, &values, err));
     w.values = values;
     out->parts = epi_arena_alloc(arena, ((size_t)placer.part_count + (size_t)g->tensor_count + 1) *
                                             sizeof *out->parts);
@@ -424,9 +419,8 @@ static epi_status make_parts(epi_arena *arena, const epi_spec *spec, const epi_b
     w.home = epi_arena_alloc(arena, nodes * sizeof *w.home);
     w.fresh = epi_arena_alloc(arena, nodes * sizeof *w.fresh);
     w.loads = epi_arena_alloc(arena, nodes * sizeof *w.loads);
-    if (!out->parts || !out->values || !w.value || !w.home || !w.fresh || !w.loads)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    status = give_homes(&w, err);
+    EPI_TRY(epi_has_memory(out->parts && out->values && w.value && w.home && w.fresh && w.loads, err));
+    epi_status status = give_homes(&w, err);
     if (status == EPI_OK)
         status = write_parts(&w, backward, err);
     *refused = status == EPI_OK && w.refused;
@@ -438,7 +432,7 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backen
     unsigned *without = epi_arena_alloc(arena, ((size_t)spec->graph->node_count + 1) * sizeof *without);
     int backward;
     bool refused = true;
-    epi_status status = without ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    epi_status status = epi_has_memory(without, err);
     while (status == EPI_OK && refused)
         status = make_parts(arena, spec, limits, without, out, &refused, &backward, err);
     if (status == EPI_OK && !epi_cut_order(arena, spec, out, backward))

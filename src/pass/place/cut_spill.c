@@ -141,8 +141,7 @@ epi_status epi_placer_spill(epi_arena *arena, epi_placer *s, epi_part_values **v
     int *found = epi_arena_alloc(arena, nodes * sizeof *found), count = 0;
     int *spills = epi_arena_alloc(arena, nodes * sizeof *spills);
     int *through = epi_arena_alloc(arena, nodes * sizeof *through);
-    if (!found || !spills || !through)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(found && spills && through, err));
     for (int i = 0; i < g->node_count; i++)
         found[i] = spills[i] = EPI_NO_NODE;
     for (int q = 0; q < s->part_count; q++) {

@@ -571,8 +571,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
                       .split = EPI_OP_COUNT,
                       .known_true = EPI_NO_NODE};
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
-    if (!out->placement)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(out->placement, err));
     planner p = {.arena = arena, .g = g, .plan = out};
     int products = 0;
     for (int i = 0; i < g->node_count; i++)

@@ -51,8 +51,7 @@ static int write_node(epi_rewrite *r, int node) {
 epi_status epi_narrow_outputs(epi_arena *arena, epi_spec *spec, epi_error *err) {
     const epi_graph *in = spec->graph;
     bool *of = epi_arena_alloc(arena, (size_t)in->node_count + 1), any = false;
-    if (!of)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(of, err));
     for (int i = in->node_count - 1; i >= 0; i--)
         of[i] = in->live[i] && is_summed(in, i, of);
     for (int i = 0; i < in->node_count; i++) {

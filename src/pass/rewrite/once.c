@@ -225,8 +225,7 @@ epi_status epi_once_write(epi_arena *arena, epi_spec *spec, epi_error *err) {
                 .compares = compares,
                 .compared = epi_arena_alloc(arena, nodes * sizeof *w.compared),
                 .behind = epi_arena_alloc(arena, nodes)};
-    if (arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(!arena->failed, err));
     for (int i = 0; i < in->node_count; i++)
         w.compared[i] = EPI_NO_NODE;
     return epi_graph_rewrite(arena, &spec->graph, write_node, &w, err);

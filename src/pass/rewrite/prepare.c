@@ -216,8 +216,8 @@ epi_status epi_prepare_split(epi_arena *arena, const epi_spec *spec, epi_prepare
             out->values[out->count++] = i;
     if (!count)
         return EPI_OK;
-    epi_status status = write_half(arena, &c, out, true, &out->once, err);
-    return status == EPI_OK ? write_half(arena, &c, out, false, &out->rest, err) : status;
+    EPI_TRY(write_half(arena, &c, out, true, &out->once, err));
+    return write_half(arena, &c, out, false, &out->rest, err);
 }
 
 /* ---- their cuts as one ---- */
@@ -227,8 +227,7 @@ epi_status epi_prepare_whole(epi_arena *arena, const epi_half *half, epi_cut *ou
     *out = (epi_cut){.parts = epi_arena_alloc(arena, sizeof *out->parts), .part_count = 1};
     epi_part_tensor *at = epi_arena_alloc(arena, tensors * sizeof *at);
     epi_slice *slices = epi_arena_alloc(arena, tensors * sizeof *slices);
-    if (!out->parts || !at || !slices)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(out->parts && at && slices, err));
     for (int t = 0; t < half->graph.tensor_count; t++)
         at[t] = (epi_part_tensor){t, -1};
     *out->parts =
@@ -281,8 +280,7 @@ epi_status epi_prepare_join(epi_arena *arena, const epi_spec *spec, const epi_pr
     out->parts =
         epi_arena_alloc(arena, (size_t)(once->part_count + rest->part_count + 1) * sizeof *out->parts);
     out->values = epi_arena_alloc(arena, values * sizeof *out->values);
-    if (!out->parts || !out->values)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(out->parts && out->values, err));
     add_half(&halves->once, once, between, out);
     add_half(&halves->rest, rest, between, out);
     for (int i = 0; i < halves->count; i++) {

@@ -61,7 +61,6 @@ epi_status epi_renames_push(epi_arena *arena, const epi_graph **graph, epi_error
         pushed[i] = in->live[i] && is_pushed(in, i);
         any |= pushed[i];
     }
-    if (!pushed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(pushed, err));
     return any ? epi_graph_rewrite(arena, graph, write_node, pushed, err) : EPI_OK;
 }

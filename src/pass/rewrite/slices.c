@@ -215,8 +215,7 @@ epi_status epi_slices_push(epi_arena *arena, const epi_graph **graph, epi_error 
         return EPI_OK;
     p.slice_of = epi_arena_alloc(arena, nodes * sizeof *p.slice_of);
     p.wants = epi_arena_alloc(arena, nodes * sizeof *p.wants);
-    if (!p.slice_of || !p.wants)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(p.slice_of && p.wants, err));
     for (int i = 0; i < in->node_count; i++) {
         bool gathers = in->live[i] && in->nodes[i].op == EPI_OP_GATHER && epi_graph_at_number(in, i, &at);
         p.slice_of[i] = gathers ? find_slice(&p, in->nodes[i].over.at[0], at) : -1;

@@ -257,8 +257,7 @@ epi_status epi_gather_terms(epi_arena *arena, const epi_graph **graph, bool prod
     const epi_graph *in = *graph;
     size_t nodes = (size_t)in->node_count + 1;
     gathering of = {epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes * sizeof *of.scale)};
-    if (!of.forward || !of.scale)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(of.forward && of.scale, err));
     for (int i = 0; i < in->node_count; i++)
         of.scale[i] = EPI_NO_NODE;
     epi_find_forward(in, of.forward);

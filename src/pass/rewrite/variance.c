@@ -175,8 +175,7 @@ epi_status epi_variance_form(epi_arena *arena, epi_spec *spec, epi_error *err) {
     f.forward = epi_arena_alloc(arena, nodes);
     f.seen = epi_arena_alloc(arena, nodes * sizeof *f.seen);
     f.stack = epi_arena_alloc(arena, (nodes + 1) * sizeof *f.stack);
-    if (!f.forward || !f.seen || !f.stack)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(f.forward && f.seen && f.stack, err));
     epi_find_forward(f.in, f.forward);
     return has_other(&f) ? epi_graph_rewrite(arena, &spec->graph, write_node, &f, err) : EPI_OK;
 }

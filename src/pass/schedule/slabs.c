@@ -352,8 +352,7 @@ static epi_status write_some(epi_slab_maker *m, int part, const bool *recomputes
 static epi_status write_recomputed(epi_slab_maker *m, int loop, epi_error *err) {
     int values = m->from->value_count;
     bool *marked = epi_arena_alloc(m->arena, (size_t)values + 1);
-    if (!marked)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(marked, err));
     for (int v = 0; v < values; v++)
         m->recomputed[v] = -1;
     mark_recomputed(m, loop, marked);
@@ -368,8 +367,7 @@ static epi_status write_loop(epi_slab_maker *m, int loop, int *past, epi_error *
     epi_status status = write_recomputed(m, loop, err);
     epi_part_tensor **at =
         epi_arena_alloc(m->arena, ((size_t)m->from->part_count + 1) * sizeof(epi_part_tensor *));
-    if (!at)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(at, err));
     for (*past = loop; *past < m->from->part_count && m->loop[*past] == loop && status == EPI_OK; ++*past) {
         size_t nodes = (size_t)m->from->parts[*past].graph.node_count + 1;
         at[*past] = epi_arena_alloc(m->arena, nodes * sizeof **at);
@@ -425,7 +423,7 @@ epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *
     if (!allocate(&m))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     if (!epi_slabs_find(&m, plan->grain, plan->aligned))
-        return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
+        return epi_has_memory(!arena->failed, err);
     epi_status status = allocate_parts(&m) ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int q = 0; q < from->part_count && status == EPI_OK;) {
         if (m.loop[q] >= 0)

@@ -366,8 +366,7 @@ static epi_status allocate(builder *b, epi_error *err) {
     const epi_graph *g = b->g;
     b->value = epi_arena_alloc(b->arena, ((size_t)g->node_count + 1) * sizeof *b->value);
     b->depth = epi_arena_alloc(b->arena, ((size_t)g->node_count + 1) * sizeof *b->depth);
-    if (!b->value || !b->depth)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(b->value && b->depth, err));
     for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && b->e->plan->placement[i].tile; a++)
             b->depth[i] = (int)epi_max64(b->depth[i], b->depth[g->nodes[i].arg[a]] + 1);
@@ -406,7 +405,7 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
     if (b.status != EPI_OK)
         return b.status;
     mark_full(out);
-    return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
+    return epi_has_memory(!arena->failed, err);
 }
 
 /* ---- what it loads ---- */
