@@ -11,11 +11,6 @@ enum {
     FEW_TILES = 4, /* of rows for each thread: where there are fewer, threads share the stream as well */
 };
 
-/* Is it the product that sums over the rows? */
-static bool is_crossed(const epi_attention *a, int node) {
-    return epi_attention_crosses(a) && node == a->sums[a->sum_count - 1].product;
-}
-
 static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int panel, const epi_root *roots,
                                  int root_count, epi_error *err) {
     const epi_attention *a = l->a;
@@ -49,13 +44,9 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
     for (int v = 0; v < epi_attention_outs(a) && status == EPI_OK; v++) {
         some = epi_arena_alloc(arena, ((size_t)root_count + 1) * sizeof *some);
         count = 0;
-        for (int i = 0; i < root_count && some; i++) {
-            int node = roots[i].node;
-            bool first = a->sums[0].plan->placement[node].tile;
-            if (l->plan->placement[node].reduction <= EPI_REDUCE_LOCAL && first == (v == 0) &&
-                !is_crossed(a, node))
+        for (int i = 0; i < root_count && some; i++)
+            if (epi_attention_stores(l->plan, v, v == 0, roots[i].node))
                 some[count++] = roots[i];
-        }
         status = !some ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
                        : epi_epilogue_build(arena, l->spec, a->sums[v].plan, l->strips, panel, false,
                                             EPI_TILE_N, some, count, &l->out[v], err);
@@ -123,7 +114,7 @@ static bool build_row_sum(epi_arena *arena, epi_attention_loop *l, const epi_mic
         return own != NULL;
     c->sum = &a->sums[a->sum_count - 1];
     for (int i = 0; i < root_count; i++)
-        if (is_crossed(a, roots[i].node))
+        if (roots[i].node == c->sum->product)
             own[c->root_count++] = roots[i];
     c->roots = own;
     c->micro = micro;

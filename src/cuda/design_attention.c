@@ -589,26 +589,20 @@ static void fit_slots(epi_attention_design *d, epi_kernel_text *k) {
 /* The roots that belong to a sum: what is made of it, and with the first what is made of rows alone. */
 static epi_status make_out(epi_attention_design *d, const epi_step *step, int v, epi_error *err) {
     const epi_graph *g = d->g;
-    const epi_attention *a = d->a;
     size_t most = (size_t)(step->root_count + g->tensor_count) + 1;
     epi_root *roots = epi_arena_alloc(d->c->arena, most * sizeof *roots);
     int count = 0;
     if (!roots)
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int r = 0; r < step->root_count; r++) {
-        int node = step->roots[r].node;
-        bool own = a->sums[d->sum[v]].plan->placement[node].tile, others = false;
-        if (d->plan->placement[node].reduction == EPI_REDUCE_ROWS)
-            continue; /* nobody reads it but this kernel, unless it is an output: below */
-        for (int i = 0; i < a->sum_count; i++)
-            others |= i != d->sum[v] && a->sums[i].plan->placement[node].tile;
-        if (own && (v == 0 || !others))
+        /* nobody reads a reduction of scores but this kernel, unless it is an output: below */
+        if (epi_attention_stores(d->plan, d->sum[v], v == 0, step->roots[r].node))
             roots[count++] = step->roots[r];
     }
     for (int t = g->input_count; t < g->tensor_count && v == 0; t++)
         if (d->plan->placement[g->tensors[t].node].reduction == EPI_REDUCE_ROWS)
             roots[count++] = (epi_root){g->tensors[t].node, t};
-    d->out[v] = view(d, a->sums[d->sum[v]].plan, NULL);
+    d->out[v] = view(d, d->a->sums[d->sum[v]].plan, NULL);
     return epi_tile_program_gemm(d->c->arena, d->c->spec, &d->out[v], 256, roots, count, &d->out_tile[v],
                                  err);
 }

@@ -118,6 +118,9 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out);
 /* plan_attention.c: plans a program that is one attention kernel; false: it is not, for the reason in *out.
  */
 bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out);
+/* Does the output program of this value product make the node? One that is made of rows alone is made by the
+ * program that has `rows`. */
+bool epi_attention_stores(const epi_plan *plan, int v, bool rows, int node);
 /* The rows' axes in two: those of the batches, and those of a batch's rows. */
 epi_axes epi_plan_batch(const epi_plan *plan);
 epi_axes epi_plan_batch_rows(const epi_plan *plan);

@@ -11,8 +11,11 @@
 
 #include "pass/place/plan_internal.h"
 
+enum { SCORE, OUT }; /* the first of the children */
+
 typedef struct attention_planner {
-    epi_planner kernel, score, out[2];
+    epi_planner kernel, child[1 + 2]; /* of the score tile, then of the value products */
+    int child_count;
     epi_attention *a;
     bool *inner;        /* by node: an element of the score tile that is made of score products */
     bool *reduced;      /* by node: made of reductions of the score tile */
@@ -23,7 +26,7 @@ static bool refuse(attention_planner *p, const char *why, int node) {
     return epi_plan_refuse(&p->kernel, why, epi_node_label(p->kernel.g, node).text);
 }
 
-static epi_plan *child(attention_planner *p, epi_planner *planner, int product, const epi_axes *cols) {
+static epi_plan *add_child(attention_planner *p, int product, const epi_axes *cols) {
     const epi_graph *g = p->kernel.g;
     epi_plan *plan = epi_arena_alloc(p->kernel.arena, sizeof *plan);
     if (!plan)
@@ -40,8 +43,8 @@ static epi_plan *child(attention_planner *p, epi_planner *planner, int product, 
                        .split = EPI_OP_COUNT,
                        .known_true = EPI_NO_NODE};
     plan->placement = epi_arena_alloc(p->kernel.arena, ((size_t)g->node_count + 1) * sizeof *plan->placement);
-    *planner = p->kernel;
-    planner->plan = plan;
+    p->child[p->child_count] = p->kernel;
+    p->child[p->child_count++].plan = plan;
     return plan->placement ? plan : NULL;
 }
 
@@ -75,7 +78,7 @@ static bool place_output(attention_planner *p, int node) {
     const epi_node *n = &g->nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
     int v = p->value[node] < 0 ? 0 : p->value[node];
-    epi_planner *out = &p->out[v];
+    epi_planner *out = &p->child[OUT + v];
     epi_placement *s = &out->plan->placement[node];
     if (cls == EPI_CLASS_REDUCE) {
         if (epi_axes_count_in(&n->over, &out->plan->cols) < n->over.count ||
@@ -92,7 +95,7 @@ static bool place_output(attention_planner *p, int node) {
     }
     s->tile = true;
     for (int other = 1; other < epi_attention_outs(p->a) && p->value[node] < 0; other++)
-        p->out[other].plan->placement[node].tile = true;
+        p->child[OUT + other].plan->placement[node].tile = true;
     return true;
 }
 
@@ -106,8 +109,7 @@ static bool place_reduction(attention_planner *p, int node) {
         return refuse(p, "%s needs scores that are on chip, a tile at a time", node);
     if (a->row_max != EPI_NO_NODE && node != a->row_max && node != a->denominator)
         return refuse(p, "%s is a reduction beside an online softmax", node);
-    p->kernel.plan->placement[node].reduction = EPI_REDUCE_ROWS;
-    p->score.plan->placement[node].reduction = EPI_REDUCE_ROWS;
+    p->child[SCORE].plan->placement[node].reduction = EPI_REDUCE_ROWS;
     p->reduced[node] = true;
     return true;
 }
@@ -166,7 +168,7 @@ static void place_value(attention_planner *p, int node) {
     while (p->a->sums[v].product != node)
         v++;
     bool rows = p->a->sums[v].over == EPI_OVER_ROWS;
-    epi_placement *placement = (rows ? &p->kernel : &p->out[v])->plan->placement;
+    epi_placement *placement = (rows ? &p->kernel : &p->child[OUT + v])->plan->placement;
     p->value[node] = (signed char)v;
     placement[node].tile = true;
     if (rows)
@@ -181,7 +183,7 @@ static bool place_dependents(attention_planner *p) {
         if (epi_attention_is_value(p->a, i))
             place_value(p, i);
         else if (p->inner[i])
-            p->score.plan->placement[i].tile = true;
+            p->child[SCORE].plan->placement[i].tile = true;
         else if (!place_dependent(p, i))
             return false;
     }
@@ -195,7 +197,7 @@ static void place_operands(attention_planner *p, epi_planner *on, int node) {
     const epi_graph *g = p->kernel.g;
     for (int k = 0; k < epi_node_operands(&g->nodes[node]); k++) {
         int arg = g->nodes[node].arg[k];
-        if (p->inner[arg] || p->reduced[arg] || p->value[arg] >= 0)
+        if (p->inner[arg] || is_after(p, arg))
             continue;
         if (g->nodes[node].op == EPI_OP_MATMUL)
             epi_plan_mark_before(g, on->plan->placement, p->kernel.pending, arg);
@@ -206,18 +208,13 @@ static void place_operands(attention_planner *p, epi_planner *on, int node) {
 
 static void place_others(attention_planner *p) {
     const epi_graph *g = p->kernel.g;
-    for (int i = 0; i < g->node_count; i++) {
-        if (p->inner[i])
-            place_operands(p, &p->score, i);
-        for (int v = 0; v < epi_attention_outs(p->a); v++)
-            if (p->out[v].plan->placement[i].tile && (p->value[i] >= 0 || p->reduced[i]))
-                place_operands(p, &p->out[v], i);
-    }
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        int node = g->tensors[t].node;
-        if (!p->inner[node] && !p->reduced[node] && p->value[node] < 0)
-            epi_plan_mark_before(g, p->kernel.plan->placement, p->kernel.pending, node);
-    }
+    for (int i = 0; i < g->node_count; i++)
+        for (int c = 0; c < p->child_count; c++)
+            if (p->inner[i] ? c == SCORE : p->child[c].plan->placement[i].tile && is_after(p, i))
+                place_operands(p, &p->child[c], i);
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (!p->inner[g->tensors[t].node] && !is_after(p, g->tensors[t].node))
+            epi_plan_mark_before(g, p->kernel.plan->placement, p->kernel.pending, g->tensors[t].node);
 }
 
 /* Whatever a tile touches must have its shape. */
@@ -234,24 +231,19 @@ static bool check_shapes(attention_planner *p, const epi_plan *plan) {
     return true;
 }
 
-/* The placement of the kernel, of all children's. */
+/* The placement of the kernel, of all children's. What passes make is loaded by all. */
 static void gather(attention_planner *p) {
-    const epi_graph *g = p->kernel.g;
-    for (int i = 0; i < g->node_count; i++) {
+    for (int i = 0; i < p->kernel.g->node_count; i++) {
         epi_placement *s = &p->kernel.plan->placement[i];
-        const epi_placement *of = &p->score.plan->placement[i];
-        s->tile |= of->tile;
-        s->before |= of->before;
-        for (int v = 0; v < epi_attention_outs(p->a); v++) {
-            of = &p->out[v].plan->placement[i];
+        for (int c = 0; c < p->child_count; c++) {
+            const epi_placement *of = &p->child[c].plan->placement[i];
             s->tile |= of->tile;
             s->before |= of->before;
             s->reduction = s->reduction ? s->reduction : of->reduction;
         }
+        for (int c = 0; c < p->child_count && s->before; c++)
+            p->child[c].plan->placement[i].tile = false;
     }
-    for (int i = 0; i < g->node_count; i++) /* a value that passes make is loaded by all */
-        for (int v = -1; v < epi_attention_outs(p->a) && p->kernel.plan->placement[i].before; v++)
-            (v < 0 ? &p->score : &p->out[v])->plan->placement[i].tile = false;
 }
 
 static bool find_mask(attention_planner *p) {
@@ -274,7 +266,7 @@ static bool find_mask(attention_planner *p) {
 
 static bool make_children(attention_planner *p) {
     epi_attention *a = p->a;
-    a->score_plan = child(p, &p->score, a->scores[0], &a->stream);
+    a->score_plan = add_child(p, a->scores[0], &a->stream);
     if (!a->score_plan)
         return false;
     if (a->score_count == 2)
@@ -285,7 +277,7 @@ static bool make_children(attention_planner *p) {
     for (int v = 0; v < epi_attention_outs(a); v++) {
         epi_attention_sum *sum = &a->sums[v];
         n = &p->kernel.g->nodes[sum->product];
-        sum->plan = child(p, &p->out[v], sum->product, &sum->cols);
+        sum->plan = add_child(p, sum->product, &sum->cols);
         if (!sum->plan)
             return false;
         epi_plan_sort(&sum->plan->cols, epi_plan_main_output(p->kernel.g, &n->axes));
@@ -315,7 +307,7 @@ bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
         fused = fused && check_shapes(&p, p.a->score_plan) && find_mask(&p);
     }
     for (int v = 0; v < epi_attention_outs(p.a) && fused; v++)
-        fused = check_shapes(&p, p.a->sums[v].plan) && epi_plan_check_local(&p.out[v]);
+        fused = check_shapes(&p, p.a->sums[v].plan) && epi_plan_check_local(&p.child[OUT + v]);
     if (!fused) {
         memset(out->placement, 0, nodes * sizeof *out->placement);
         out->rows = (epi_axes){0};
@@ -334,4 +326,12 @@ bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     for (int v = 0; v < epi_attention_outs(p.a); v++)
         p.a->sums[v].cols = p.a->sums[v].plan->cols;
     return true;
+}
+
+bool epi_attention_stores(const epi_plan *plan, int v, bool rows, int node) {
+    const epi_attention *a = plan->attention;
+    bool own = a->sums[v].plan->placement[node].tile, others = false;
+    for (int i = 0; i < epi_attention_outs(a); i++)
+        others |= i != v && a->sums[i].plan->placement[node].tile;
+    return own && (rows || !others) && plan->placement[node].reduction <= EPI_REDUCE_LOCAL;
 }
