@@ -130,7 +130,7 @@ static int say_rule(reverse *r, epi_rule *rule, epi_taken *taken) {
     epi_graph *g = r->g;
     int value = epi_graph_failed(g) ? EPI_NO_NODE : r->request->apply(r->request->language, g, rule);
     if (taken->count && learn_ranges(r, value) && !epi_is_finite(&r->ranges[epi_graph_value(g, value)])) {
-        rule->d = epi_taken_inside(g, taken, rule->d);
+        rule->d = epi_taken_inside(g, taken, rule->d, false);
         value = epi_graph_failed(g) ? EPI_NO_NODE : r->request->apply(r->request->language, g, rule);
         epi_taken outer = *taken;
         epi_taken_note(g, taken, value);

@@ -80,29 +80,29 @@ epi_taken epi_taken_either(epi_graph *g, const epi_taken *a, const epi_taken *b)
     return both;
 }
 
-/* A value with a name is used as it is, unless it is such a choice. */
-static int without_choice(epi_graph *g, const epi_taken *t, int node, int *looks) {
+/* A value with a name is used as it is, unless `named`, or it is such a choice. */
+static int without_choice(epi_graph *g, const epi_taken *t, int node, bool named, int *looks) {
     if (epi_graph_failed(g) || --*looks < 0)
         return node;
     epi_node n = g->nodes[node];
     int x = epi_choice_of(g, node);
     bool choice = x > 0;
     if (choice && has(t, (epi_condition){n.arg[0], x == 2}))
-        return without_choice(g, t, n.arg[x], looks);
+        return without_choice(g, t, n.arg[x], named, looks);
     bool two = n.op == EPI_OP_MUL || n.op == EPI_OP_ADD || n.op == EPI_OP_SUB, same = true;
-    if (n.name || n.has_stored || !(choice || two || n.op == EPI_OP_DIV || n.op == EPI_OP_NEG))
+    if ((!named && n.name) || n.has_stored || !(choice || two || n.op == EPI_OP_DIV || n.op == EPI_OP_NEG))
         return node;
     for (int a = choice ? x : 0; a <= (choice ? x : two); a++) {
-        int fresh = without_choice(g, t, n.arg[a], looks);
+        int fresh = without_choice(g, t, n.arg[a], named, looks);
         same &= fresh == n.arg[a];
         n.arg[a] = fresh;
     }
     return same || epi_graph_failed(g) ? node : epi_graph_map(g, n.op, n.arg[0], n.arg[1], n.arg[2]);
 }
 
-int epi_taken_inside(epi_graph *g, const epi_taken *t, int value) {
+int epi_taken_inside(epi_graph *g, const epi_taken *t, int value, bool named) {
     int looks = MOST_LOOKED_AT;
-    return without_choice(g, t, value, &looks);
+    return without_choice(g, t, value, named, &looks);
 }
 
 int epi_taken_only(epi_graph *g, const epi_taken *t, int value) {

@@ -23,8 +23,9 @@ void epi_taken_note(epi_graph *g, epi_taken *t, int value);
 void epi_taken_keep(const epi_graph *g, epi_taken *t, const epi_axes *axes);
 /* Of a sum of two gradients. */
 epi_taken epi_taken_either(epi_graph *g, const epi_taken *a, const epi_taken *b);
-/* A value as it is where all conditions hold: without choices by them. */
-int epi_taken_inside(epi_graph *g, const epi_taken *t, int value);
+/* A value as it is where all conditions hold: without choices by them. What is named inside stays as it is,
+ * unless `named`. */
+int epi_taken_inside(epi_graph *g, const epi_taken *t, int value, bool named);
 /* The value where all of them hold, else 0. */
 int epi_taken_only(epi_graph *g, const epi_taken *t, int value);
 

@@ -6,6 +6,7 @@
  *     a*where(c, x, 0) - where(d, where(c, x, 0), 0)   becomes   where(c, a*x - where(d, x, 0), 0) */
 #include "pass/analyse/monomial.h"
 #include "pass/derive/simplify.h"
+#include "pass/derive/taken.h"
 
 /* Values that are looked at for one gradient and condition, at most. */
 enum { MOST_LOOKED_AT = 64 };
@@ -30,23 +31,6 @@ static bool vanishes(const epi_graph *g, int node, int condition, int *looks) {
     }
 }
 
-/* The value without the condition. It vanishes by it. */
-static int without_condition(epi_graph *g, int node, int condition) {
-    epi_node n = g->nodes[node];
-    if (n.op == EPI_OP_WHERE && n.arg[0] == condition)
-        return n.arg[1];
-    bool both = epi_op_has_terms(n.op), done = false;
-    for (int a = n.op == EPI_OP_WHERE; a < 2 && n.arg[a] != EPI_NO_NODE && !(done && !both); a++) {
-        int looks = MOST_LOOKED_AT;
-        done = vanishes(g, n.arg[a], condition, &looks);
-        if (done)
-            n.arg[a] = without_condition(g, n.arg[a], condition);
-        if (epi_graph_failed(g))
-            return node;
-    }
-    return epi_graph_map(g, n.op, n.arg[0], n.arg[1], n.arg[2]);
-}
-
 int epi_vanish_last(epi_graph *g, int first, int node) {
     for (int i = first; i < node && !epi_graph_failed(g); i++) {
         int condition = g->nodes[i].arg[0], looks = MOST_LOOKED_AT;
@@ -55,7 +39,7 @@ int epi_vanish_last(epi_graph *g, int first, int node) {
             (epi_choice_of(g, node) == 1 && g->nodes[node].arg[0] == condition) ||
             !vanishes(g, node, condition, &looks))
             continue;
-        int value = without_condition(g, node, condition);
+        int value = epi_taken_inside(g, &(epi_taken){1, {{condition, false}}}, node, true);
         if (epi_graph_failed(g))
             return node;
         return epi_graph_map(g, EPI_OP_WHERE, condition, value, epi_graph_const(g, 0));

@@ -15,20 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const epi_fact *fact(epi_facts *facts, int node) {
-    static const epi_fact none = {0};
-    const epi_fact *f = epi_fact_of(facts, node);
-    return f ? f : &none;
-}
-
-static int valued(epi_graph *g, int node) {
-    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, node);
-}
-
-static bool is_sum(const epi_graph *g, int node) {
-    return epi_op_has_terms(g->nodes[node].op);
-}
-
 /* ---- one node ---- */
 
 int epi_normal_value(epi_normal_walk *w, int node) {
@@ -66,7 +52,7 @@ static int rebuild(epi_normal_walk *w, const epi_node *n) {
 }
 
 epi_monomial epi_normal_rebuild(epi_normal_walk *w, const epi_node *n) {
-    return epi_monomial_of(w->g, valued(w->g, rebuild(w, n)), 1);
+    return epi_monomial_of(w->g, epi_graph_value(w->g, rebuild(w, n)), 1);
 }
 
 /* x*sigmoid(x) is silu(x), as it may be written elsewhere: then both are one value. */
@@ -86,8 +72,8 @@ static void find_silu(epi_facts *facts, epi_monomial *f) {
         if (!all)
             continue;
         int at = epi_monomial_find(&rest, f->at[i].node, 1);
-        epi_monomial silu =
-            epi_monomial_of(facts->g, valued(facts->g, epi_graph_map1(facts->g, EPI_OP_SILU, n.arg[0])), 1);
+        epi_monomial silu = epi_monomial_of(
+            facts->g, epi_graph_value(facts->g, epi_graph_map1(facts->g, EPI_OP_SILU, n.arg[0])), 1);
         if (--rest.at[at].power == 0)
             epi_monomial_drop(&rest, at);
         if (epi_graph_failed(facts->g) || !epi_flat_multiply(facts, &rest, &silu, 1))
@@ -119,7 +105,8 @@ static int add_terms(epi_normal_walk *w, int node, double sign, int depth, epi_m
         count = add_terms(w, n->arg[0], sign, depth + 1, terms, count);
         return add_terms(w, n->arg[1], n->op == EPI_OP_SUB ? -sign : sign, depth + 1, terms, count);
     }
-    if (w->facts->strict || fact(w->facts, w->memo[node])->keep)
+    const epi_fact *f = w->facts->strict ? NULL : epi_fact_of(w->facts, w->memo[node]);
+    if (!f || f->keep)
         terms[count] = epi_normal_monomial(w, node);
     else
         more = epi_flat_terms(w->facts, w->memo[node], terms + count);
@@ -240,10 +227,10 @@ static int one_half(epi_facts *facts, epi_op op, int node, epi_axis axis) {
         epi_axis_equal(of.over.at[0], axis) && epi_axes_find(&g->nodes[of.arg[second]].axes, half) >= 0)
         value = of.arg[second];
     else
-        value = valued(g, epi_graph_split(g, op, value, axis));
+        value = epi_graph_value(g, epi_graph_split(g, op, value, axis));
     epi_monomial part = value == EPI_NO_NODE ? rest : epi_flat_monomial(facts, value);
     return epi_flat_multiply(facts, &rest, &part, 1) ? epi_flat_build(facts, &rest)
-                                                     : valued(g, epi_graph_split(g, op, node, axis));
+                                                     : epi_graph_value(g, epi_graph_split(g, op, node, axis));
 }
 
 static int taken_apart(epi_normal_walk *w, const epi_node *n) {
@@ -284,10 +271,10 @@ static int both_halves(epi_facts *facts, epi_op op, int a, int b, epi_axis axis)
         epi_axis_equal(x.over.at[0], axis) && epi_axis_equal(y.over.at[0], axis))
         value = x.arg[0];
     else
-        value = valued(g, epi_graph_join(g, op, part[0], part[1], axis));
+        value = epi_graph_value(g, epi_graph_join(g, op, part[0], part[1], axis));
     epi_monomial whole = value == EPI_NO_NODE ? rest : epi_flat_monomial(facts, value);
     return epi_flat_multiply(facts, &rest, &whole, 1) ? epi_flat_build(facts, &rest)
-                                                      : valued(g, epi_graph_join(g, op, a, b, axis));
+                                                      : epi_graph_value(g, epi_graph_join(g, op, a, b, axis));
 }
 
 static int put_together(epi_normal_walk *w, const epi_node *n) {
@@ -314,14 +301,14 @@ static int renamed(epi_normal_walk *w, const epi_node *n) {
         epi_monomial *to = alone ? &rest : &whole;
         int node = f.at[i].node;
         if (alone)
-            node = valued(g, epi_graph_rename(g, node, n->over.at[0], n->over.at[1]));
+            node = epi_graph_value(g, epi_graph_rename(g, node, n->over.at[0], n->over.at[1]));
         to->at[to->count++] = (epi_monomial_factor){node, f.at[i].power};
     }
     int value = epi_flat_build(w->facts, &whole);
     if (value == EPI_NO_NODE || epi_axes_find(&g->nodes[value].axes, from.at[0]) < 0)
         return epi_graph_failed(g) ? EPI_NO_NODE : rebuild(w, n);
     epi_monomial core =
-        epi_monomial_of(g, valued(g, epi_graph_rename(g, value, n->over.at[0], n->over.at[1])), 1);
+        epi_monomial_of(g, epi_graph_value(g, epi_graph_rename(g, value, n->over.at[0], n->over.at[1])), 1);
     return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_flat_build(w->facts, &rest) : rebuild(w, n);
 }
 
@@ -336,7 +323,7 @@ static int gathered(epi_normal_walk *w, const epi_node *n) {
         return rebuild(w, n);
     int value = epi_flat_build(w->facts, &own);
     if (value != EPI_NO_NODE)
-        value = valued(
+        value = epi_graph_value(
             g, epi_graph_move(g, EPI_OP_GATHER, value, w->memo[n->arg[1]], EPI_NO_NODE, n->over.at[0]));
     epi_monomial core = value == EPI_NO_NODE ? rest : epi_monomial_of(g, value, 1);
     return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_flat_build(w->facts, &rest) : rebuild(w, n);
@@ -377,7 +364,7 @@ static epi_monomial rewritten(epi_normal_walk *w, int node) {
     case EPI_OP_NEG: return multiplied(w, n);
     case EPI_OP_MEAN: return summed(w, n);
     case EPI_OP_MATMUL: return contracted(w, n);
-    default: return epi_monomial_of(w->g, valued(w->g, moved(w, n)), 1);
+    default: return epi_monomial_of(w->g, epi_graph_value(w->g, moved(w, n)), 1);
     }
 }
 
@@ -420,13 +407,14 @@ static void rewrite(epi_normal_walk *w, int node) {
             return; /* it is written where it is used */
         value = epi_flat_build(w->facts, &made);
     }
-    w->memo[node] = value = valued(w->g, value);
+    w->memo[node] = value = epi_graph_value(w->g, value);
     w->copied = strict && node < strict->first ? w->g->node_count : w->copied;
     if (value == EPI_NO_NODE)
         return;
     keep_words(w, n, value);
-    if (node < w->request->count && epi_graph_uses(w->in, node).count > 1 && is_sum(w->g, value) &&
-        w->g->nodes[value].axes.count > 1 && epi_fact_of(w->facts, value))
+    if (node < w->request->count && epi_graph_uses(w->in, node).count > 1 &&
+        epi_op_has_terms(w->g->nodes[value].op) && w->g->nodes[value].axes.count > 1 &&
+        epi_fact_of(w->facts, value))
         w->facts->at[value].keep = true;
 }
 
@@ -488,7 +476,7 @@ int epi_normal(const epi_normal_request *request, epi_graph *out, epi_facts *fac
     facts->delayed = delayed;
     facts->finished = out->node_count;
     for (int i = 0; i < out->node_count && epi_fact_of(facts, i); i++)
-        facts->at[i].keep =
-            is_sum(out, i) && out->nodes[i].axes.count > 1 && epi_graph_uses(out, i).count > 1;
+        facts->at[i].keep = epi_op_has_terms(out->nodes[i].op) && out->nodes[i].axes.count > 1 &&
+                            epi_graph_uses(out, i).count > 1;
     return w.copied;
 }

@@ -13,14 +13,6 @@ static const epi_fact *fact(epi_facts *facts, int node) {
     return f ? f : &none;
 }
 
-static int valued(epi_graph *g, int node) {
-    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, node);
-}
-
-static bool is_sum(const epi_graph *g, int node) {
-    return epi_op_has_terms(g->nodes[node].op);
-}
-
 /* ---- products of matrices ---- */
 
 /* The two operands that factors fall into. */
@@ -167,7 +159,8 @@ static epi_monomial sum_of(epi_facts *facts, const epi_monomial *f, const epi_ax
 static int only_sum(const epi_graph *g, const epi_monomial *f) {
     int found = -1;
     for (int i = 0; i < f->count; i++)
-        if (f->at[i].power == 1 && is_sum(g, f->at[i].node) && !g->nodes[f->at[i].node].has_stored) {
+        if (f->at[i].power == 1 && epi_op_has_terms(g->nodes[f->at[i].node].op) &&
+            !g->nodes[f->at[i].node].has_stored) {
             if (found >= 0)
                 return -1;
             found = i;
@@ -253,7 +246,7 @@ static int as_operand(epi_facts *facts, int node) {
     if (epi_graph_failed(g) || g->nodes[node].op != EPI_OP_INPUT || !facts->is_foreign ||
         !facts->is_foreign[g->nodes[node].tensor])
         return node;
-    return valued(g, epi_graph_map2(g, EPI_OP_ADD, node, epi_graph_const(g, 0)));
+    return epi_graph_value(g, epi_graph_map2(g, EPI_OP_ADD, node, epi_graph_const(g, 0)));
 }
 
 /* The sum of factors of which all belong inside. */
@@ -265,15 +258,15 @@ static int sum_inside(epi_facts *facts, const epi_monomial *inside, const epi_ax
         !one.has_stored) { /* a sum of a sum */
         epi_axes all = one.over;
         if (epi_axes_unite(&all, over))
-            return valued(g, epi_graph_reduce(g, EPI_OP_SUM, one.arg[0], &all));
+            return epi_graph_value(g, epi_graph_reduce(g, EPI_OP_SUM, one.arg[0], &all));
     }
     sides s;
     if (!split(facts, inside, over, origin, &s))
-        return valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_flat_build(facts, inside), over));
+        return epi_graph_value(g, epi_graph_reduce(g, EPI_OP_SUM, epi_flat_build(facts, inside), over));
     int first = first_side(&s, origin);
     int a = as_operand(facts, epi_flat_build(facts, &s.of[first]));
     int b = as_operand(facts, epi_flat_build(facts, &s.of[1 - first]));
-    return epi_graph_failed(g) ? EPI_NO_NODE : valued(g, epi_graph_contract(g, a, b, over));
+    return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, epi_graph_contract(g, a, b, over));
 }
 
 static epi_monomial sum_of(epi_facts *facts, const epi_monomial *f, const epi_axes *along,
@@ -297,7 +290,8 @@ static epi_monomial sum_of(epi_facts *facts, const epi_monomial *f, const epi_ax
     }
     if (ok || epi_graph_failed(g))
         return outside;
-    return epi_monomial_of(g, valued(g, epi_graph_reduce(g, EPI_OP_SUM, epi_flat_build(facts, f), along)), 1);
+    return epi_monomial_of(
+        g, epi_graph_value(g, epi_graph_reduce(g, EPI_OP_SUM, epi_flat_build(facts, f), along)), 1);
 }
 
 epi_monomial epi_normal_sum(epi_facts *facts, const epi_monomial *f, const epi_axes *over,

@@ -15,8 +15,7 @@ typedef struct former {
     const epi_spec *spec;
     const epi_graph *in;
     bool *forward; /* by node */
-    int *seen;     /* by node: the last search that came by, of so many: */
-    int round, *stack;
+    epi_visits visits;
 } former;
 
 /* A variance, however it is written. */
@@ -71,22 +70,18 @@ static bool are_columns(const former *f, const epi_node *product, const epi_axes
  * which has the tile, and of what is there before: a reduction that comes later may be of the tile itself. */
 static bool is_on_tile(former *f, int x, const epi_axes *over) {
     const epi_graph *g = f->in;
-    int count = 0, last = EPI_NO_NODE, other = EPI_NO_NODE;
-    f->seen[x] = ++f->round;
-    f->stack[count++] = x;
-    while (count) {
-        int node = f->stack[--count];
+    int last = EPI_NO_NODE, other = EPI_NO_NODE;
+    epi_visits_begin(&f->visits, x);
+    for (int node; epi_visits_next(&f->visits, &node);) {
         const epi_node *n = &g->nodes[node];
         epi_op_class cls = epi_ops[n->op].cls;
         if (n->op == EPI_OP_MATMUL && are_same_dims(&n->axes, &g->nodes[x].axes) && are_columns(f, n, over))
             last = node > last ? node : last;
         else if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT)
             other = node > other ? node : other;
-        for (int a = 0; a < 3 && (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT); a++)
-            if (n->arg[a] != EPI_NO_NODE && f->seen[n->arg[a]] != f->round) {
-                f->seen[n->arg[a]] = f->round;
-                f->stack[count++] = n->arg[a];
-            }
+        bool made = cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT;
+        for (int a = 0; a < epi_node_operands(n) && made; a++)
+            epi_visit(&f->visits, n->arg[a]);
     }
     return last > other;
 }
@@ -104,22 +99,19 @@ static bool is_used_by(const former *f, int node, int only) {
 /* Do maps of this direction make elements of the row of the variance, or of the mean? */
 static bool makes_elements(former *f, int node, const variance *v) {
     const epi_graph *g = f->in;
-    int count = 0;
-    f->round++;
-    f->stack[count++] = node;
+    epi_visits_begin(&f->visits, node);
     if (v->mean != EPI_NO_NODE)
-        f->stack[count++] = v->mean;
-    while (count) {
-        epi_use_list uses = epi_graph_uses(g, f->stack[--count]);
+        epi_visit(&f->visits, v->mean);
+    for (int of; epi_visits_next(&f->visits, &of);) {
+        epi_use_list uses = epi_graph_uses(g, of);
         for (int i = 0; i < uses.count; i++) {
             int user = uses.at[i].node;
-            if (user == EPI_NO_NODE || user == v->centred || f->seen[user] == f->round ||
-                f->forward[user] != f->forward[node] || epi_ops[g->nodes[user].op].cls != EPI_CLASS_MAP)
+            if (user == EPI_NO_NODE || user == v->centred || f->forward[user] != f->forward[node] ||
+                epi_ops[g->nodes[user].op].cls != EPI_CLASS_MAP)
                 continue;
             if (epi_axes_count_in(&g->nodes[user].axes, &g->nodes[node].over))
                 return true;
-            f->seen[user] = f->round;
-            f->stack[count++] = user;
+            epi_visit(&f->visits, user);
         }
     }
     return false;
@@ -170,12 +162,9 @@ static bool has_other(former *f) {
 }
 
 epi_status epi_variance_form(epi_arena *arena, epi_spec *spec, epi_error *err) {
-    size_t nodes = (size_t)spec->graph->node_count + 1;
-    former f = {.spec = spec, .in = spec->graph};
-    f.forward = epi_arena_alloc(arena, nodes);
-    f.seen = epi_arena_alloc(arena, nodes * sizeof *f.seen);
-    f.stack = epi_arena_alloc(arena, (nodes + 1) * sizeof *f.stack);
-    EPI_TRY(epi_has_memory(f.forward && f.seen && f.stack, err));
+    int nodes = spec->graph->node_count;
+    former f = {.spec = spec, .in = spec->graph, .forward = epi_arena_alloc(arena, (size_t)nodes + 1)};
+    EPI_TRY(epi_has_memory(f.forward && epi_visits_make(arena, nodes, &f.visits), err));
     epi_find_forward(f.in, f.forward);
     return has_other(&f) ? epi_graph_rewrite(arena, &spec->graph, write_node, &f, err) : EPI_OK;
 }
