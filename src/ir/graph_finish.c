@@ -204,8 +204,10 @@ void epi_graph_check_output(epi_graph *g, int tensor) {
             return;
         }
         if (missing) {
-            epi_graph_fail(g, "%s is declared %s but its value is %s: the axis %s is missing", t->name,
-                           epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
+            epi_graph_fail(g,
+                           "%s is declared %s but its value is %s: the axis %s is missing; rename gives an "
+                           "axis another name",
+                           t->name, epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
                            epi_axis_label(g, want).text);
             return;
         }

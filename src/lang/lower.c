@@ -134,7 +134,9 @@ static EPI_NOINLINE void fail_unknown_axis(epi_lowering *lo, const epi_frame *f,
         epi_nearest_offer(&near, f->dims[i]);
     if (near.best[0])
         epi_graph_fail(lo->g, "unknown axis '%s'%s", name, epi_nearest_hint(&near, ""));
-    epi_graph_fail(lo->g, "unknown axis '%s'; no input or output of %s has it", name, f->program->name);
+    epi_graph_fail(lo->g,
+                   "unknown axis '%s'; no input or output of %s has it, and no rename(x, T, %s) makes it",
+                   name, f->program->name, name);
 }
 
 epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis *a) {

@@ -31,13 +31,15 @@ static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const ep
     const char *what = callee->program->name;
     int dim = epi_frame_dim(callee, declared->name);
     epi_axis axis = {have.dim, (int16_t)(have.shift - declared->shift)};
-    const char *hint = callee->bundled && !strncmp(what, "matmul", 6)
-                           ? "; x @ w finds the axes to sum over by their names"
-                           : "";
+    bool product = callee->bundled && !strncmp(what, "matmul", 6);
+    const char *hint = product ? "; x @ w finds the axes to sum over by their names" : "";
     if (callee->bound[dim] && !epi_axis_equal(callee->axes[dim], axis))
-        epi_graph_fail(g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'%s", what,
-                       declared->name, what, epi_axis_label(g, callee->axes[dim]).text,
-                       epi_axis_label(g, axis).text, t->name, hint);
+        epi_graph_fail(
+            g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'%s", what,
+            declared->name, what, epi_axis_label(g, callee->axes[dim]).text, epi_axis_label(g, axis).text,
+            t->name,
+            product ? hint
+                    : "; last axes are matched: declare those that it works along, others are carried");
     for (int j = 0; j < callee->dim_count; j++)
         if (j != dim && callee->bound[j] && callee->axes[j].dim == axis.dim)
             epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s%s", what, callee->dims[j],
