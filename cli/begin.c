@@ -57,10 +57,8 @@ static void write_first(epi_text *out, const char *file, const char *name) {
 static epi_status check_text(const epi_text *text, const char *path, epi_error *err) {
     epi_context *ctx;
     epi_module *module;
-    epi_status status = epi_context_open(&ctx, err);
-    if (status != EPI_OK)
-        return status;
-    status = epi_module_parse(ctx, text->data, text->length, path, &module, err);
+    EPI_TRY(epi_context_open(&ctx, err));
+    epi_status status = epi_module_parse(ctx, text->data, text->length, path, &module, err);
     epi_module_free(module);
     epi_context_close(ctx);
     return status;

@@ -179,10 +179,8 @@ static epi_status run_oracle(const cli_source *s, const cli_options *o, const cl
     options.config = NULL;
     cli_runner r = {0};
     *out = (cli_data){0};
-    epi_status status = cli_runner_make(&r, s, &options, err);
-    if (status != EPI_OK)
-        return status;
-    status = cli_data_make(out, s->program, r.kernel, err);
+    EPI_TRY(cli_runner_make(&r, s, &options, err));
+    epi_status status = cli_data_make(out, s->program, r.kernel, err);
     for (int t = 0; t < d->input_count && status == EPI_OK; t++)
         memcpy(out->tensors[t].data, d->tensors[t].data, bytes_of(&d->shapes[t]));
     if (status == EPI_OK)

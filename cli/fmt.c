@@ -12,9 +12,7 @@ static epi_status format(const char *path, char **before, size_t *length, epi_te
     if (!*before)
         return err->status;
     size_t needed, room;
-    epi_status status = epi_format(*before, *length, path, NULL, 0, &room, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_format(*before, *length, path, NULL, 0, &room, err));
     *after = (epi_text){.data = malloc(room + 1), .length = room, .capacity = room + 1};
     return after->data ? epi_format(*before, *length, path, after->data, room + 1, &needed, err)
                        : epi_fail(err, EPI_ERR_MEMORY, "out of memory");

@@ -140,10 +140,8 @@ static epi_status make_inputs(cli_data *d, const cli_source *s, const cli_option
             types[options.type_count++] = (epi_type_binding){info.name, EPI_F64};
     }
     epi_kernel *kernel;
-    epi_status status = epi_kernel_compile(s->program, &options, &kernel, err);
-    if (status != EPI_OK)
-        return status;
-    status = cli_data_make(d, s->program, kernel, err);
+    EPI_TRY(epi_kernel_compile(s->program, &options, &kernel, err));
+    epi_status status = cli_data_make(d, s->program, kernel, err);
     if (status == EPI_OK) {
         cli_data_random(d, o->seed);
         status = cli_data_set(d, o, err);

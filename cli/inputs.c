@@ -149,16 +149,14 @@ static epi_status convert_elements(const cli_inputs *in, const epi_safetensor *s
 static epi_status read_tensor(const cli_inputs *in, cli_data *d, int t, epi_error *err) {
     const epi_safetensor *st = epi_safetensors_find(in->file, d->infos[t].name);
     const epi_tensor_shape *want = &d->shapes[t];
-    epi_status status = epi_safetensors_get(in->file, d->infos[t].name, &st, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_safetensors_get(in->file, d->infos[t].name, &st, err));
     if (!same_shape(st, want))
         return wrong_shape(in, d, t, st, err);
     if (st->type == want->type) {
         memcpy(d->tensors[t].data, st->data, st->bytes);
         return EPI_OK;
     }
-    status = convert_elements(in, st, d->tensors[t].data, want, err);
+    epi_status status = convert_elements(in, st, d->tensors[t].data, want, err);
     if (status == EPI_OK)
         cli_complain(EXIT_OK, "note: %s: '%s' is %s, converted to %s", in->path, st->name, st->type_name,
                      epi_dtype_name(want->type));

@@ -103,8 +103,7 @@ void cli_put_bool(epi_json_writer *w, const char *key, bool value) {
 }
 
 epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err) {
-    if (text->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(!text->failed, err));
     epi_file f;
     epi_file_open(&f, path);
     epi_file_write(&f, text->data, text->length);

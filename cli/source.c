@@ -77,8 +77,8 @@ static int bundled_file(const char *name) {
 }
 
 static epi_status parse(cli_source *s, const char *text, size_t length, epi_error *err) {
-    epi_status status = epi_context_open(&s->ctx, err);
-    return status == EPI_OK ? epi_module_parse(s->ctx, text, length, s->path, &s->module, err) : status;
+    EPI_TRY(epi_context_open(&s->ctx, err));
+    return epi_module_parse(s->ctx, text, length, s->path, &s->module, err);
 }
 
 epi_status cli_bundled_open(cli_source *s, int index, epi_error *err) {
