@@ -99,8 +99,8 @@ static void choose(search *s) {
         if (!is_vector(&s->plain->spec, &g->tensors[t].axes))
             continue;
         tried++;
-        choice->stays[t] = true;
-        choice->stays[t] = try_better(s);
+        choice->pinned[t] = true;
+        choice->pinned[t] = try_better(s);
     }
 }
 
@@ -111,9 +111,9 @@ epi_status epi_rewriting_choose(epi_arena *arena, epi_candidate *plain, epi_rewr
                 .choice = &r->choice,
                 .best = both,
                 .other = both ? both + 1 : NULL};
-    r->choice.stays = epi_arena_alloc(arena, (size_t)r->written->input_count + 1);
+    r->choice.pinned = epi_arena_alloc(arena, (size_t)r->written->input_count + 1);
     r->choice.folds = epi_arena_alloc(arena, (size_t)r->written->input_count + 1);
-    EPI_TRY(epi_has_memory(r->choice.stays && r->choice.folds && both, err));
+    EPI_TRY(epi_has_memory(r->choice.pinned && r->choice.folds && both, err));
     s.best->arena = &r->trials[0];
     s.other->arena = &r->trials[1];
     choose(&s);

@@ -21,7 +21,7 @@ typedef struct epi_facts {
     int finished; /* nodes that it had when it was finished: rules look at these, and may add others */
     const bool *is_weight;  /* by input, or NULL: none is a weight */
     const bool *is_foreign; /* by input, or NULL: of a type that no product takes */
-    const bool *stays;      /* by input, or NULL: a vector that stays where it was written */
+    const bool *pinned;     /* by input, or NULL: a vector that stays where it was written */
     const bool *folds;      /* by input, or NULL: a param that goes to an operand of params */
     const bool *cancels;    /* by input, or NULL: one over it cancels against it, whatever is known of it */
     const int64_t *sizes;   /* by dim, rows at their nominal number; or NULL */

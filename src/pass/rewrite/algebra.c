@@ -52,7 +52,7 @@ static void walk_with(passes *p, int count, const int *found, const epi_stand_in
                                   .known = {.is_weight = p->is_weight,
                                             .is_foreign = p->is_foreign,
                                             .sizes = p->sizes,
-                                            .stays = p->choice->stays,
+                                            .pinned = p->choice->pinned,
                                             .folds = p->choice->folds,
                                             .cancels = cancels,
                                             .no_delay = p->choice->without >> EPI_RULE_DELAY & 1}};

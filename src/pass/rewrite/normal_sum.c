@@ -58,7 +58,7 @@ static int folding_side(epi_facts *facts, const sides *s, epi_monomial_factor fa
 /* Is it an input that stays where it was written? */
 static bool is_to_stay(const epi_facts *facts, int node) {
     const epi_node *n = &facts->g->nodes[node];
-    return n->op == EPI_OP_INPUT && facts->stays && facts->stays[n->tensor];
+    return n->op == EPI_OP_INPUT && facts->pinned && facts->pinned[n->tensor];
 }
 
 /* The side of a factor that both could take: where it is complete when that side's tile is on chip; where it
