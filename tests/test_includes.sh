@@ -67,5 +67,22 @@ for file in bench/*.py python/epilog/*.py; do
         passed=$((passed + 1))
     fi
 done
+# Each file opens with its name and its idea, and files that comments name are there.
+for file in $(find src cli -name '*.[ch]' -o -name '*.cuh'); do
+    if head -n 1 "$file" | grep -q "^/[*/] ${file##*/}: "; then
+        passed=$((passed + 1))
+    else
+        echo "FAILED $file does not open with a sentence about itself"
+        failed=$((failed + 1))
+    fi
+done
+for name in $(grep -rhoE '\b[a-z_0-9]+/[a-z_0-9/]+\.(c|h|cuh|def)\b' src cli | grep -vE '^(sys|sanitizer)/' | sort -u); do
+    if [ -n "$(find . -path ./build -prune -o -path "*/$name" -print -quit)" ]; then
+        passed=$((passed + 1))
+    else
+        echo "FAILED $name, which is not there, is named in $(grep -rlF "$name" src cli | head -n 1)"
+        failed=$((failed + 1))
+    fi
+done
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -109,8 +109,8 @@ void epi_graph_print(const epi_graph *g, const char *name, epi_text *out);
 epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
                          epi_error *err);
 
-/* The program of the gradients of another by these inputs, from its graph; see pass/grad.h, also for `none`.
- */
+/* The program of the gradients of another by these inputs, from its graph; see pass/derive/grad.h, for `none`,
+ * too. */
 void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, const bool *none, epi_graph *out);
 
 /* Reads an expression as an axis: NAME, 2*NAME or NAME/2. False where it is none. */

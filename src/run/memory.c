@@ -1,7 +1,7 @@
 /* memory.c: keeps the workspace within the budget that the options give.
  *
- * Where a kernel needs more, its parts go through slabs of a row axis (pass/slabs.c): of as many rows as the
- * budget allows. What a slab needs is found by planning the parts for it; a GPU's texts are compiled once the
+ * Where a kernel needs more, its parts go through slabs of a row axis (pass/schedule/slabs.c): of as many rows
+ * as the budget allows. What a slab needs is found by planning the parts for it; a GPU's texts are compiled once the
  * rows are known. */
 #include "run/run.h"
 
