@@ -457,6 +457,13 @@ static int64_t stage(const gemm_run *r, int from, int64_t tile, int64_t k, int64
     return EPI_TILE_N;
 }
 
+/* A sweep's sums, ld apart, go to the tile. */
+static void add_sums(float *acc, const float *sum, int64_t ld, int64_t rows, int64_t cols, bool add) {
+    for (int64_t i = 0; i < rows; i++, acc += EPI_TILE_N, sum += ld)
+        for (int64_t j = 0; j < cols; j++)
+            acc[j] = add ? sum[j] + acc[j] : sum[j];
+}
+
 /* The same by a little of the depth at a time. */
 static void multiply_staged(const gemm_run *r, const int64_t tile[2], float *acc, int pair, int64_t s,
                             int thread) {
@@ -485,9 +492,8 @@ static void multiply_staged(const gemm_run *r, const int64_t tile[2], float *acc
                     u->run(depth, x, y, acc + i * EPI_TILE_N + j, EPI_TILE_N, add || k > 0, &nothing);
             }
     }
-    for (int64_t i = 0; i < rows && u->run_rows; i++)
-        for (int64_t j = i * EPI_TILE_N; j < i * EPI_TILE_N + cols; j++)
-            acc[j] = add ? sum[j] + acc[j] : sum[j];
+    if (u->run_rows)
+        add_sums(acc, sum, EPI_TILE_N, rows, cols, add);
 }
 
 /* The same of `count` tiles of neighbouring columns, a few of B's rows at a time along all these tiles. */
@@ -516,12 +522,7 @@ static void multiply_across(const gemm_run *r, const int64_t tile[2], int64_t co
     acc += pair * EPI_TILE_PAIR;
     for (int64_t t = 0; t < count; t++, acc += lda * EPI_TILE_N) {
         int64_t width = tile_rows(g, EPI_SIDE_B, tile[1] + t);
-        for (int64_t i = 0; i < rows; i++) {
-            const float *from_row = sum + i * ldc;
-            float *to = acc + i * EPI_TILE_N;
-            for (int64_t j = 0; j < width; j++)
-                to[j] = s % EPI_SUM_TERMS > 0 ? from_row[j] + to[j] : from_row[j];
-        }
+        add_sums(acc, sum, ldc, rows, width, s % EPI_SUM_TERMS > 0);
         sum += width;
     }
 }

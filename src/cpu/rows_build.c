@@ -110,17 +110,24 @@ static bool list_between(epi_arena *arena, epi_rows *k) {
     return !arena->failed;
 }
 
+/* What the items fold, and what they cost. */
 static bool list_folds(epi_arena *arena, epi_rows *k) {
     const epi_tile_program *t = &k->tile;
+    size_t items = (size_t)k->item_start[t->phases] + 1;
     k->fold = epi_arena_alloc(arena, ((size_t)k->list_start[t->phases] + 1) * sizeof *k->fold);
-    k->fold_start = epi_arena_alloc(arena, ((size_t)k->item_start[t->phases] + 1) * sizeof *k->fold_start);
+    k->fold_start = epi_arena_alloc(arena, items * sizeof *k->fold_start);
+    k->work = epi_arena_alloc(arena, items * sizeof *k->work);
     for (int p = 0, n = 0, count = 0; p < t->phases && !arena->failed; p++)
-        for (int i = 0; i < k->tapes[p].item_count; i++) {
+        for (int i = 0; i < k->tapes[p].item_count; i++, n++) {
             const epi_tape_item *item = &k->tapes[p].items[i];
-            for (int at = item->first; at < item->first + item->count; at++)
-                if (epi_instr_folds_row(&t->instrs[k->tapes[p].order[at]]))
+            k->work[n + 1] = k->work[n];
+            for (int at = item->first; at < item->first + item->count; at++) {
+                const epi_instr *s = &t->instrs[k->tapes[p].order[at]];
+                k->work[n + 1] += cost_of(s);
+                if (epi_instr_folds_row(s))
                     k->fold[count++] = k->tapes[p].order[at];
-            k->fold_start[++n] = count;
+            }
+            k->fold_start[n + 1] = count;
         }
     return !arena->failed;
 }
@@ -157,17 +164,7 @@ static bool make_items(epi_arena *arena, epi_rows *k, bool *memory) {
     }
     k->item_start[t->phases] = items;
     k->link_start[t->phases] = links;
-    if (!list_folds(arena, k))
-        return false;
-    k->work = epi_arena_alloc(arena, ((size_t)items + 1) * sizeof *k->work);
-    for (int p = 0, n = 0; p < t->phases && k->work; p++)
-        for (int i = 0; i < k->tapes[p].item_count; i++, n++) {
-            const epi_tape_item *item = &k->tapes[p].items[i];
-            k->work[n + 1] = k->work[n];
-            for (int at = item->first; at < item->first + item->count; at++)
-                k->work[n + 1] += cost_of(&t->instrs[k->tapes[p].order[at]]);
-        }
-    return k->work != NULL;
+    return list_folds(arena, k);
 }
 
 /* ---- sizes ---- */

@@ -94,10 +94,17 @@ static epi_ast *number_ast(writer *w, double value) {
     return e;
 }
 
-/* The first operand of a binary operation knows what it is an operand of. */
-static epi_ast *lean_left(epi_ast *e) {
-    if (e->kind == EPI_AST_BINARY && e->args[0])
-        e->args[0]->outer = e;
+/* The operation of these operands: an operator, or a call that names its axes behind them. */
+static epi_ast *operation_of(writer *w, epi_op op, epi_ast *const *args, int count) {
+    bool word = epi_ops[op].level == EPI_LEVEL_WORD;
+    epi_ast *e = new_ast(w, word ? EPI_AST_CALL : count == 1 ? EPI_AST_UNARY : EPI_AST_BINARY, count);
+    if (!e)
+        return NULL;
+    e->op = op;
+    e->name = word ? epi_ops[op].text : NULL;
+    memcpy(e->args, args, (size_t)count * sizeof *args);
+    if (e->kind == EPI_AST_BINARY && args[0]) /* which knows what it is an operand of */
+        args[0]->outer = e;
     return e;
 }
 
@@ -106,14 +113,9 @@ static epi_ast *axis_ast(writer *w, epi_axis axis) {
     epi_ast *name = name_ast(w, w->g->dims[axis.dim]);
     if (!axis.shift)
         return name;
-    epi_ast *e = new_ast(w, EPI_AST_BINARY, 2);
     epi_ast *factor = number_ast(w, (double)(1L << (axis.shift > 0 ? axis.shift : -axis.shift)));
-    if (!e)
-        return NULL;
-    e->op = axis.shift > 0 ? EPI_OP_MUL : EPI_OP_DIV;
-    e->args[axis.shift > 0 ? 0 : 1] = factor;
-    e->args[axis.shift > 0 ? 1 : 0] = name;
-    return lean_left(e);
+    return axis.shift > 0 ? operation_of(w, EPI_OP_MUL, (epi_ast *[]){factor, name}, 2)
+                          : operation_of(w, EPI_OP_DIV, (epi_ast *[]){name, factor}, 2);
 }
 
 static epi_ast *value_ast(writer *w, int node);
@@ -122,17 +124,12 @@ static void assign(writer *w, const char *first, const char *second, const epi_d
 /* rename(index(T), T, R): the positions along R, where the text has no R yet. */
 static epi_ast *renamed_index_ast(writer *w, int dim) {
     epi_axis from = w->g->same[dim];
-    epi_ast *index = new_ast(w, EPI_AST_CALL, 1), *e = new_ast(w, EPI_AST_CALL, 3);
-    if (!index || !e)
-        return NULL;
+    epi_ast *of = axis_ast(w, from);
     w->made[dim] = true;
-    index->name = epi_ops[EPI_OP_INDEX].text;
-    index->args[0] = axis_ast(w, from);
-    e->name = epi_ops[EPI_OP_RENAME].text;
-    e->args[0] = w->made[from.dim] ? index : renamed_index_ast(w, from.dim);
-    e->args[1] = axis_ast(w, from);
-    e->args[2] = axis_ast(w, (epi_axis){(int16_t)dim, 0});
-    return e;
+    epi_ast *index =
+        w->made[from.dim] ? operation_of(w, EPI_OP_INDEX, &of, 1) : renamed_index_ast(w, from.dim);
+    return operation_of(w, EPI_OP_RENAME,
+                        (epi_ast *[]){index, axis_ast(w, from), axis_ast(w, (epi_axis){(int16_t)dim, 0})}, 3);
 }
 
 /* What names an axis comes after what makes the name: where that is no value of this graph, a line of its own
@@ -145,27 +142,21 @@ static void make_axis(writer *w, epi_axis axis) {
 }
 
 static epi_ast *call_ast(writer *w, const epi_node *n) {
-    int values = 0;
-    epi_op_class cls = epi_ops[n->op].cls;
-    while (values < 3 && n->arg[values] != EPI_NO_NODE)
-        values++;
-    int axes = cls == EPI_CLASS_MAP ? 0 : n->over.count;
+    epi_ast *args[3 + EPI_MAX_AXES];
+    int count = epi_node_operands(n);
+    int axes = epi_ops[n->op].cls == EPI_CLASS_MAP ? 0 : n->over.count;
     if (n->op == EPI_OP_INDEX && !n->over.at[0].shift && !w->made[n->over.at[0].dim])
         return renamed_index_ast(w, n->over.at[0].dim);
-    epi_ast *e = new_ast(w, EPI_AST_CALL, values + axes);
-    if (!e)
-        return NULL;
-    e->name = epi_ops[n->op].text;
-    for (int i = 0; i < values; i++)
-        e->args[i] = value_ast(w, n->arg[epi_op_written(n->op, i)]);
+    for (int i = 0; i < count; i++)
+        args[i] = value_ast(w, n->arg[epi_op_written(n->op, i)]);
     if (n->op == EPI_OP_RENAME && !n->over.at[1].shift &&
         epi_axis_equal(n->over.at[0], w->g->same[n->over.at[1].dim]))
         w->made[n->over.at[1].dim] = true;
     for (int i = 0; i < axes; i++) {
         make_axis(w, n->over.at[i]);
-        e->args[values + i] = axis_ast(w, n->over.at[i]);
+        args[count++] = axis_ast(w, n->over.at[i]);
     }
-    return e;
+    return operation_of(w, n->op, args, count);
 }
 
 /* Marks products that sum over an axis, and over others, that an output has which they are seen from without
@@ -196,21 +187,18 @@ static bool is_written_as_sum(const writer *w, int node) {
 }
 
 static epi_ast *sum_ast(writer *w, const epi_node *n) {
-    epi_ast *e = new_ast(w, EPI_AST_CALL, 1 + n->over.count), *product = new_ast(w, EPI_AST_BINARY, 2);
-    if (!e || !product)
-        return NULL;
-    product->op = EPI_OP_MUL;
+    epi_ast *factors[2], *args[1 + EPI_MAX_AXES];
     for (int i = 0; i < 2; i++)
-        product->args[i] = value_ast(w, n->arg[i]);
-    e->name = epi_ops[EPI_OP_SUM].text;
-    e->args[0] = lean_left(product);
+        factors[i] = value_ast(w, n->arg[i]);
+    args[0] = operation_of(w, EPI_OP_MUL, factors, 2);
     for (int i = 0; i < n->over.count; i++)
-        e->args[1 + i] = axis_ast(w, n->over.at[i]);
-    return e;
+        args[1 + i] = axis_ast(w, n->over.at[i]);
+    return operation_of(w, EPI_OP_SUM, args, 1 + n->over.count);
 }
 
 static epi_ast *operation_ast(writer *w, int node) {
     const epi_node *n = &w->g->nodes[node];
+    epi_ast *args[3];
     if (n->op == EPI_OP_CONST)
         return number_ast(w, n->value);
     if (n->op == EPI_OP_INPUT)
@@ -219,14 +207,9 @@ static epi_ast *operation_ast(writer *w, int node) {
         return call_ast(w, n);
     if (is_written_as_sum(w, node))
         return sum_ast(w, n);
-    int args = epi_ops[n->op].arity;
-    epi_ast *e = new_ast(w, args == 1 ? EPI_AST_UNARY : EPI_AST_BINARY, args);
-    if (!e)
-        return NULL;
-    e->op = n->op;
-    for (int i = 0; i < args; i++)
-        e->args[i] = value_ast(w, n->arg[i]);
-    return lean_left(e);
+    for (int i = 0; i < epi_ops[n->op].arity; i++)
+        args[i] = value_ast(w, n->arg[i]);
+    return operation_of(w, n->op, args, epi_ops[n->op].arity);
 }
 
 static epi_ast *value_ast(writer *w, int node) {

@@ -102,8 +102,7 @@ static bool sizes_of_rows(const epi_kernel *owner, int64_t rows, int64_t *sizes)
 typedef struct making {
     const epi_kernel *owner;
     epi_kernel *made[EPI_MAX_FORMS - 1];
-    epi_status status[EPI_MAX_FORMS - 1];
-    epi_error error[EPI_MAX_FORMS - 1];
+    epi_error ends[EPI_MAX_FORMS - 1];
 } making;
 
 static void make_form(void *ctx, int64_t i, int thread) {
@@ -112,7 +111,7 @@ static void make_form(void *ctx, int64_t i, int thread) {
     int64_t sizes[EPI_MAX_OPEN];
     (void)thread;
     if (sizes_of_rows(m->owner, rows[i], sizes))
-        m->status[i] = make_sized(m->owner, sizes, true, &m->made[i], &m->error[i]);
+        m->ends[i].status = make_sized(m->owner, sizes, true, &m->made[i], &m->ends[i]);
 }
 
 /* Compiles the parts for few rows and for some: the owner has those for the largest sizes. A size that the
@@ -124,11 +123,11 @@ static epi_status make_forms(epi_kernel *owner, epi_error *err) {
     for (int i = 0; i < EPI_MAX_FORMS - 1; i++) {
         if (m.made[i])
             owner->forms[owner->form_count++] = m.made[i];
-        if (m.status[i] == EPI_OK || m.status[i] == EPI_ERR_DIMS || status != EPI_OK)
+        if (m.ends[i].status == EPI_OK || m.ends[i].status == EPI_ERR_DIMS || status != EPI_OK)
             continue;
-        status = m.status[i];
+        status = m.ends[i].status;
         if (err)
-            *err = m.error[i];
+            *err = m.ends[i];
     }
     return status;
 }

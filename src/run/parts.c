@@ -123,10 +123,7 @@ static void place_values(epi_kernel *k) {
 typedef struct side_by_side {
     epi_kernel *k;
     const epi_options *options;
-    struct {
-        epi_status status;
-        epi_error error;
-    } * ends; /* by part */
+    epi_error *ends; /* by part */
 } side_by_side;
 
 static void compile_one(void *ctx, int64_t i, int thread) {
@@ -134,7 +131,7 @@ static void compile_one(void *ctx, int64_t i, int thread) {
     side_by_side *all = ctx;
     epi_part_kernel *p = &all->k->parts[i];
     if (p->first == i)
-        all->ends[i].status = compile_part(all->k, all->options, p, &all->ends[i].error);
+        all->ends[i].status = compile_part(all->k, all->options, p, &all->ends[i]);
 }
 
 /* CUDA's compiler takes seconds for a kernel, so a GPU's parts go to as many threads as there are. */
@@ -159,7 +156,7 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
         p->tail = k->parts[p->first].tail;
         if (all.ends[i].status != EPI_OK) {
             if (err)
-                *err = all.ends[i].error;
+                *err = all.ends[i];
             return all.ends[i].status;
         }
     }
