@@ -16,8 +16,7 @@ static epi_status build_programs(epi_arena *arena, epi_attention_loop *l, int pa
     const epi_attention *a = l->a;
     epi_root *some = epi_arena_alloc(arena, ((size_t)root_count + 4) * sizeof *some);
     int count = 0;
-    if (!some)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(some, err));
     if (a->row_max != EPI_NO_NODE) {
         some[count++] = (epi_root){a->score, EPI_ROOT_KEPT};
         if (a->factor != EPI_NO_NODE)
@@ -206,13 +205,9 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a head of attention has more than %d features",
                             EPI_ATTENTION_FEATURES);
     }
-    epi_status status = choose_micro(l, homes, micro, err);
-    if (status == EPI_OK)
-        status = build_programs(arena, l, micro[0]->mr, roots, root_count, err);
-    if (status != EPI_OK)
-        return status;
-    if (!find_reductions(arena, l))
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(choose_micro(l, homes, micro, err));
+    EPI_TRY(build_programs(arena, l, micro[0]->mr, roots, root_count, err));
+    EPI_TRY(epi_has_memory(find_reductions(arena, l), err));
     l->n = epi_axes_size(&a->stream, spec->sizes);
     l->stream_tiles = epi_ceil_div(l->n, EPI_STREAM_TILE);
     l->batches = l->score[0].batches;
@@ -223,8 +218,7 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
         add_streamed(l, a->sums[v].operand, micro[1], true, &a->sums[v].cols);
         l->features[v] = epi_axes_size(&a->sums[v].cols, spec->sizes);
     }
-    if (!build_row_sum(arena, l, micro[1], roots, root_count))
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(build_row_sum(arena, l, micro[1], roots, root_count), err));
     l->chunks = a->row_max == EPI_NO_NODE ? 1 : epi_ceil_div(l->n, EPI_STREAM_CHUNK);
     l->split = l->chunks > 1 && l->batches > 0 && l->row_tiles == l->batches && l->threads > 1 &&
                l->batches < FEW_TILES * (int64_t)l->threads;

@@ -113,18 +113,14 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
                                  const epi_step *step, epi_gemm_design *d, epi_launch *out, epi_error *err) {
     epi_tile_program *tile = epi_arena_alloc(k->arena, sizeof *tile);
     int order[64], count = 0;
-    if (!tile)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(tile, err));
     int most = step->plan->pair == EPI_NO_NODE ? EPI_TILE_MOST : EPI_TILE_MOST / 2;
-    epi_status status = epi_tile_program_gemm(k->arena, &k->text_spec, step->plan, most, step->roots,
-                                              step->root_count, tile, err);
-    if (status == EPI_OK)
-        status = epi_tile_program_check(tile, c->steps, step, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_tile_program_gemm(k->arena, &k->text_spec, step->plan, most, step->roots, step->root_count,
+                                  tile, err));
+    EPI_TRY(epi_tile_program_check(tile, c->steps, step, err));
     out->standing = size_of(c, step->plan, tile);
     out->size = size_now(&out->standing, k->spec.open);
-    status = list_candidates(target, out, k->spec.open, order, &count, err);
+    epi_status status = list_candidates(target, out, k->spec.open, order, &count, err);
     if (status != EPI_OK)
         return status;
     if (k->like) {
@@ -150,8 +146,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
                                const epi_step *step, epi_error *err) {
     epi_gemm_design *d = epi_arena_alloc(k->arena, sizeof *d);
     epi_launch *l = epi_arena_alloc(k->arena, sizeof *l);
-    if (!d || !l)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(d && l, err));
     epi_status status = design_product(k, c, target, step, d, l, err);
     if (status == EPI_OK && l->text.repack_count) {
         epi_launch *before = add_launch(k, EPI_LAUNCH_REPACK);
@@ -211,8 +206,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     epi_attention_design *d = epi_arena_alloc(k->arena, sizeof *d);
     epi_launch *l = epi_arena_alloc(k->arena, sizeof *l);
     epi_kernel_text *fold = epi_arena_alloc(k->arena, sizeof *fold);
-    if (!d || !l || !fold)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(d && l && fold, err));
     epi_status status = design_attention(k, c, target, step, d, l, fold, err);
     if (status != EPI_OK)
         return status;
@@ -365,8 +359,7 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
     c.partials = epi_arena_alloc(k->arena, ((size_t)g->node_count + 1) * sizeof *c.partials);
     c.finished = epi_arena_alloc(k->arena, (size_t)g->node_count + 1);
     c.stored = epi_arena_alloc(k->arena, (size_t)g->tensor_count + 1);
-    if (!c.partials || !c.finished || !c.stored)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(c.partials && c.finished && c.stored, err));
     for (int i = 0; i < g->node_count; i++)
         c.partials[i] = -1;
     k->workspace = epi_round_up(k->steps.workspace, 64);
@@ -389,8 +382,7 @@ bool epi_launch_may_be_slow(const epi_launch *l) {
 /* Where the compiler says that a product or attention would be slow, *slow is it. */
 static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *err) {
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
-    if (!items)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(items, err));
     for (int i = 0; i < k->count; i++) {
         const epi_launch *l = &k->launches[i];
         if (!l->empty)
@@ -468,15 +460,12 @@ static epi_status encode_maps(epi_cuda_kernel *k, epi_error *err) {
         epi_launch *l = &k->launches[i];
         const epi_kernel_text *t = &l->text;
         void *room = epi_arena_alloc(k->arena, ((size_t)t->map_count + 1) * sizeof *l->maps);
-        if (!room)
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        EPI_TRY(epi_has_memory(room, err));
         l->maps = (epi_tensor_map *)(((uintptr_t)room + 63) & ~(uintptr_t)63);
         for (int m = 0; m < t->map_count && !l->empty; m++) {
             const epi_map_need *n = &t->maps[m];
-            epi_status status = epi_cuda_map(k->cuda, &l->maps[m], n->type, n->rank, (void *)(uintptr_t)4096,
-                                             n->sizes, n->strides + 1, n->box, n->swizzle, err);
-            if (status != EPI_OK)
-                return status;
+            EPI_TRY(epi_cuda_map(k->cuda, &l->maps[m], n->type, n->rank, (void *)(uintptr_t)4096, n->sizes,
+                                 n->strides + 1, n->box, n->swizzle, err));
         }
     }
     return EPI_OK;
@@ -501,8 +490,7 @@ static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *targe
         drop_launches(k);
         status = epi_steps_unfuse(k->arena, &k->steps, why.message, &why);
         k->launches = epi_arena_alloc(k->arena, ((size_t)k->steps.count * 4 + 4) * sizeof *k->launches);
-        if (!k->launches)
-            return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        EPI_TRY(epi_has_memory(k->launches, err));
         if (status == EPI_OK)
             status = make_texts(k, target, emit_all, &why);
     }
@@ -607,8 +595,7 @@ static epi_status load(epi_cuda_kernel *k, const epi_launch **slow, epi_error *e
 epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
                             epi_cuda_kernel **out, epi_error *err) {
     epi_cuda_kernel *k = *out = begin_kernel(arena, spec, target);
-    if (!k)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(k, err));
     if (target->form_count && !target->is_form)
         k->like = choose_form(&k->spec, target);
     epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
@@ -622,8 +609,7 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     if (status != EPI_OK || !k->steps.count) /* nothing is stored, so nothing is launched */
         return status;
     k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count * 4 + 4) * sizeof *k->launches);
-    if (!k->launches)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(k->launches, err));
     for (;;) {
         status = make_launches(k, target, err);
         if (status == EPI_OK && !k->like)
@@ -670,8 +656,7 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
     epi_cuda_kernel *k = *out = begin_kernel(arena, spec, target);
     epi_launch *launches = epi_arena_alloc(arena, (size_t)count * sizeof *launches);
     *nodes = epi_arena_alloc(arena, (size_t)count * sizeof **nodes);
-    if (!k || !launches || !*nodes)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(k && launches && *nodes, err));
     for (int i = spec->graph->node_count - 1; i >= 0; i--)
         if (epi_index_is_input(spec, i))
             (*nodes)[--count] = i;
@@ -714,9 +699,7 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
         const epi_map_need *m = &t->maps[i];
         memcpy(p, &l->maps[i], sizeof l->maps[i]);
         const unsigned char *data = address(k, m->node, m->tensor, tensors, workspace);
-        epi_status status = epi_cuda_map_move(k->cuda, (epi_tensor_map *)(void *)p, data + m->offset, err);
-        if (status != EPI_OK)
-            return status;
+        EPI_TRY(epi_cuda_map_move(k->cuda, (epi_tensor_map *)(void *)p, data + m->offset, err));
         p += sizeof(epi_tensor_map);
     }
     p = args.bytes + (size_t)(t->map_count ? t->map_count : 1) * sizeof(epi_tensor_map);

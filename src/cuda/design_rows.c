@@ -241,12 +241,9 @@ static void look_at_instructions(epi_rows_design *d) {
 
 static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *err) {
     epi_arena *arena = d->c->arena;
-    epi_status status =
-        epi_tile_program_rows(arena, d->c->spec, step->plan, step->roots, step->root_count, &d->tile, err);
-    if (status == EPI_OK)
-        status = epi_tile_program_check(&d->tile, d->c->steps, step, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(
+        epi_tile_program_rows(arena, d->c->spec, step->plan, step->roots, step->root_count, &d->tile, err));
+    EPI_TRY(epi_tile_program_check(&d->tile, d->c->steps, step, err));
     size_t instrs = (size_t)d->tile.instr_count + 1, values = (size_t)d->tile.value_count + 1;
     d->access = epi_arena_alloc(arena, instrs * sizeof *d->access);
     d->pair = epi_arena_alloc(arena, instrs * sizeof *d->pair);

@@ -85,11 +85,9 @@ static epi_status tensor_bytes(const writer *w, const epi_safetensor *t, int64_t
 
 static epi_status put_tensor(const writer *w, epi_json_writer *json, const epi_safetensor *t, int64_t *end) {
     int64_t bytes, begin = *end;
-    epi_status status = tensor_bytes(w, t, &bytes);
-    if (status == EPI_OK && !epi_add_size(begin, bytes, end))
-        status = epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: the file would be too large", w->path);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(tensor_bytes(w, t, &bytes));
+    if (!epi_add_size(begin, bytes, end))
+        return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: the file would be too large", w->path);
     epi_json_put_key(json, t->name);
     epi_json_put_open(json, '{');
     epi_json_put_key(json, "dtype");

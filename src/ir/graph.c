@@ -663,8 +663,7 @@ epi_status epi_graph_rewrite(epi_arena *arena, const epi_graph **graph, epi_rewr
     const epi_graph *in = *graph;
     epi_rewrite r = {.in = in, .g = epi_arena_alloc(arena, sizeof *r.g), .ctx = ctx};
     r.fresh = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *r.fresh);
-    if (!r.g || !r.fresh)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(r.g && r.fresh, err));
     r.g->arena = arena;
     epi_graph_begin(r.g, in);
     for (int i = 0; i < in->node_count && !epi_graph_failed(r.g); i++) {

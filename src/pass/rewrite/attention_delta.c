@@ -84,8 +84,7 @@ epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_atte
                                 epi_error *err) {
     const epi_graph *g = spec->graph;
     bool *inner = epi_arena_alloc(arena, (size_t)g->node_count + 1), any = false;
-    if (!inner)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(inner, err));
     for (int i = 0; i < found->count; i++)
         for (int k = 0; k < found->at[i].inner.count; k++)
             inner[found->at[i].inner.at[k]] = true;

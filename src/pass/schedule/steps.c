@@ -115,8 +115,7 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     const epi_graph *g = k->spec->graph;
     epi_root *roots = epi_arena_alloc(arena, (size_t)(g->node_count + g->tensor_count) * sizeof *roots);
     bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
-    if (!roots || !stored)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(roots && stored, err));
     int count = 0;
     for (int i = 0; i < g->node_count; i++) {
         const epi_placement *s = &k->plan.placement[i];
@@ -148,9 +147,7 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         if (stored[t])
             roots[count++] = (epi_root){g->tensors[t].node, t};
     }
-    epi_status status = add_kernel(k, &k->plan, roots, count, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(add_kernel(k, &k->plan, roots, count, err));
     for (int i = 0; i < g->node_count; i++)
         if (k->plan.placement[i].after)
             add_step(k, i);
@@ -214,8 +211,7 @@ static epi_status add_product(epi_arena *arena, epi_steps *k, int node, epi_plac
                               epi_error *err) {
     epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
     epi_root *root = epi_arena_alloc(arena, sizeof *root);
-    if (!plan || !root)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(plan && root, err));
     plan->placement = stages;
     epi_plan_product(k->spec->graph, node, plan);
     *root = (epi_root){node, k->homes[node].tensor};
@@ -228,8 +224,7 @@ static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
     bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
     spare *spares = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *spares);
     epi_placement *stages = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *stages);
-    if (!stored || !spares || !stages)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(stored && spares && stages, err));
     epi_dtype between = k->spec->path == EPI_PATH_UNFUSED ? k->spec->type : EPI_F32;
     for (int t = g->input_count; t < g->tensor_count; t++) {
         int node = g->tensors[t].node;
@@ -308,8 +303,7 @@ epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *ou
     out->said = epi_stored_find(arena, g, spec->types, spec->type);
     out->homes = epi_arena_alloc(arena, nodes * sizeof *out->homes);
     out->at = epi_arena_alloc(arena, (nodes + (size_t)g->tensor_count) * 2 * sizeof *out->at);
-    if (!out->said || !out->homes || !out->at)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(out->said && out->homes && out->at, err));
     return check_sizes(out, err);
 }
 
@@ -343,9 +337,7 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
         return make_empty(arena, steps, err);
     if (steps->spec->path != EPI_PATH_FUSED)
         return epi_steps_unfuse(arena, steps, "", err);
-    epi_status status = epi_plan_make(arena, steps->spec, &steps->plan, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(epi_plan_make(arena, steps->spec, &steps->plan, err));
     for (int i = 0; i < steps->spec->graph->node_count && steps->plan.fused && !steps->updates; i++)
         if (steps->plan.placement[i].moved)
             return epi_steps_unfuse(arena, steps, "an update is a pass by itself", err);
