@@ -391,14 +391,13 @@ static void rewrite(epi_normal_walk *w, int node) {
     const epi_node *n = &w->in->nodes[node];
     const epi_strict *strict = w->request->strict;
     int instead = instead_of(w, node), value;
-    bool stays = n->op == EPI_OP_INPUT || n->op == EPI_OP_CONST || (strict && node < strict->first);
+    bool stays = instead != EPI_NO_NODE || n->op == EPI_OP_INPUT || n->op == EPI_OP_CONST ||
+                 (strict && node < strict->first);
     w->g->place = n->place;
     if (instead != EPI_NO_NODE) {
         value = epi_normal_value(w, instead);
     } else if (stays) {
         value = epi_graph_copy(w->g, n, w->memo);
-        if (strict)
-            w->monomials[node] = epi_monomial_of(w->g, value, 1);
     } else {
         epi_monomial made = rewritten(w, node);
         if (strict)
@@ -412,6 +411,8 @@ static void rewrite(epi_normal_walk *w, int node) {
     if (value == EPI_NO_NODE)
         return;
     keep_words(w, n, value);
+    if (strict && stays)
+        w->monomials[node] = epi_monomial_of(w->g, value, 1);
     if (node < w->request->count && epi_graph_uses(w->in, node).count > 1 &&
         epi_op_has_terms(w->g->nodes[value].op) && w->g->nodes[value].axes.count > 1 &&
         epi_fact_of(w->facts, value))
