@@ -196,6 +196,29 @@ static void check_passes(const epi_kernel *k, const epi_options *o, const proble
     free(last);
 }
 
+/* Two laws of placing. One kernel is a cut of one part: there is no other way to it. And the cut of a part is
+ * that part, whatever it was cut from. */
+static void check_laws(const epi_kernel *k, const char *label) {
+    check(k->cut.part_count > 0 || k->cut.refused.status != EPI_OK, "%s: one kernel is a cut", label);
+    for (int q = 0; q < k->cut.part_count; q++) {
+        const epi_part *part = &k->cut.parts[q];
+        epi_arena arena = {0};
+        epi_spec spec = k->spec;
+        epi_cut again;
+        epi_error err = {0};
+        spec.graph = &part->graph;
+        spec.types = part->types;
+        spec.slices = part->slices;
+        epi_status status = epi_cut_make(&arena, &spec, &k->limits, &again, &err);
+        if (check(status == EPI_OK && again.part_count == 1, "%s: part %d is %d parts: %s", label, q + 1,
+                  again.part_count, err.message))
+            check(epi_part_hash(&arena, part, spec.sizes) ==
+                      epi_part_hash(&arena, &again.parts[0], spec.sizes),
+                  "%s: the cut of part %d is that part", label, q + 1);
+        epi_arena_free(&arena);
+    }
+}
+
 static void check_program(const epi_program *program, epi_options o, const char *label) {
     epi_kernel *k;
     epi_error err;
@@ -211,6 +234,7 @@ static void check_program(const epi_program *program, epi_options o, const char 
             check(ok, "%s: output %d: error %g, allowed %g", label, t - out.inputs, error, bound);
         }
     check_passes(k, &o, &ref, &naive, label);
+    check_laws(k, label);
     if (k->part_count > 1) {
         cut_count++;
         part_count += k->part_count;

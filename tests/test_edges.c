@@ -434,8 +434,7 @@ static void test_open(void) {
     } cases[] = {
         {"f(q[S,H,E], k[R,H,E], v[R,H,E]) -> o[S,H,E] { o = sum(softmax(sum(q*k, E), R)*v, R) }",
          "S=64,R=64,H=2,E=32", EPI_OK},
-        {"f(q[S,E], k[R,E], g[E]) -> (y[S,R], h[E]) { h = exp(g)  y = (q*h) @ k }", "S=64,R=64,E=32",
-         EPI_ERR_UNSUPPORTED},
+        {"f(q[S,E], k[R,E], g[E]) -> (y[S,R], h[E]) { h = exp(g)  y = (q*h) @ k }", "S=64,R=64,E=32", EPI_OK},
         {"f(q[S,E], k[S,R]) -> y[E,R] { y = q @ k }", "S=64,R=64,E=32", EPI_ERR_UNSUPPORTED},
         {"f(q[S,E], g[E]) -> (y[S,E], s[E]) { y = q*g  s = sum(y, S) }", "S=64,E=32", EPI_ERR_UNSUPPORTED},
     };

@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
         if (epi_kernel_compile(program, &o, &k, &err) == EPI_OK) {
             epi_kernel_info info;
             epi_kernel_get_info(k, &info);
-            fused_count += !strcmp(info.mainloop, "gemm") || !strcmp(info.mainloop, "rows");
+            fused_count += strcmp(info.mainloop, "passes") != 0;
             epi_kernel_free(k);
         }
         problem_free(&ref);

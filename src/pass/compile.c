@@ -65,16 +65,13 @@ static epi_status attention(epi_candidate *c, epi_error *err) {
     return epi_attention_form(c->arena, &c->spec, c->limits, err);
 }
 
-/* The cut of a half of a program; a half that is one kernel has one part. */
+/* The cut of a half of a program. */
 static epi_status cut_half(epi_arena *arena, const epi_spec *whole, const epi_half *half,
                            const epi_backend_limits *limits, epi_cut *out, epi_error *err) {
-    epi_plan plan;
     epi_spec spec = *whole;
     spec.graph = &half->graph;
     spec.types = half->types;
-    EPI_TRY(epi_plan_make(arena, &spec, &plan, err));
-    return epi_cut_is_one(&spec, limits, &plan) ? epi_prepare_whole(arena, half, out, err)
-                                                : epi_cut_make(arena, &spec, limits, out, err);
+    return epi_cut_make(arena, &spec, limits, out, err);
 }
 
 /* Cuts what is prepared by itself, and the rest by itself. No part: there is nothing to prepare. */
@@ -99,27 +96,10 @@ static epi_status prepare(epi_candidate *c, epi_error *err) {
     return c->limits->prepares ? cut_prepared(c->arena, &c->spec, c->limits, &c->cut, err) : EPI_OK;
 }
 
-/* What is compared with its own extreme need not be in memory where the kernel's tile makes it once. */
-static epi_status plan(epi_candidate *c, epi_error *err) {
-    epi_plan whole;
-    epi_spec one = c->spec;
-    if (c->cut.part_count)
-        return EPI_OK;
-    epi_status status = epi_once_plan(c->arena, &c->spec, &one.graph, &whole, err);
-    c->one = status == EPI_OK && one.graph && epi_cut_is_one(&one, c->limits, &whole);
-    if (c->one)
-        c->spec.graph = one.graph;
-    if (status != EPI_OK || c->one)
-        return status;
-    status = epi_plan_make(c->arena, &c->spec, &whole, err);
-    c->one = status == EPI_OK && epi_cut_is_one(&c->spec, c->limits, &whole);
-    return status;
-}
-
 static epi_status cut(epi_candidate *c, epi_error *err) {
     epi_status status = EPI_OK;
     epi_error why = {0};
-    if (!c->one && !c->cut.part_count)
+    if (!c->cut.part_count)
         status = epi_cut_make(c->arena, &c->spec, c->limits, &c->cut, &why);
     if (status == EPI_OK)
         c->cost = epi_cut_cost(&c->spec, &c->cut);
@@ -143,7 +123,6 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_TERMS] = {"terms", terms, "brings what is added up into one sum"},
     [EPI_PASS_ATTENTION] = {"attention", attention, "brings softmax into the form of attention's mainloop"},
     [EPI_PASS_PREPARE] = {"prepare", prepare, "parts off what depends on params alone, which is made once"},
-    [EPI_PASS_PLAN] = {"plan", plan, "plans the program as one kernel, if that is enough"},
     [EPI_PASS_CUT] = {"cut", cut, "cuts it into parts of one kernel each"},
 };
 
@@ -258,9 +237,9 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     epi_status status = epi_candidate_cut(c, err);
     r->before = c->cost;
     r->parts_before = c->cut.part_count - c->cut.prepared_parts;
-    r->left = given->left         ? given->left
-              : c->cut.part_count ? NULL
-                                  : "it is not cut into parts as it is written";
+    r->left = given->left             ? given->left
+              : c->cut.part_count > 1 ? NULL
+                                      : "it is not cut into parts as it is written";
     if (status == EPI_OK && !r->left)
         status = epi_rewriting_choose(given->arena, c, r, err);
     *given->cut = c->cut;

@@ -17,7 +17,6 @@ typedef enum epi_pass_id {
     EPI_PASS_TERMS,
     EPI_PASS_ATTENTION,
     EPI_PASS_PREPARE,
-    EPI_PASS_PLAN,
     EPI_PASS_CUT,
     EPI_PASS_COUNT
 } epi_pass_id;
@@ -30,8 +29,7 @@ typedef struct epi_candidate {
     bool narrows;                     /* as in epi_compile */
     const epi_algebra_choice *choice; /* NULL: the algebra leaves it as it is */
     epi_algebra_log log;
-    bool one;                               /* it is one kernel */
-    epi_cut cut;                            /* else; no parts: it runs as passes over memory */
+    epi_cut cut;                            /* no parts: it runs as passes over memory */
     double cost;                            /* in bytes; without end where there is neither */
     epi_error refused;                      /* why it did not get through */
     const epi_graph *after[EPI_PASS_COUNT]; /* by pass: the program that it left */
@@ -84,7 +82,7 @@ typedef struct epi_compile {
     const char *left;
     const epi_graph *same; /* what another kernel's algebra made of it, which this one has to take, or NULL */
     epi_rewriting *rewriting;
-    epi_cut *cut; /* no parts: the program is one kernel, or runs as passes */
+    epi_cut *cut; /* no parts: the program runs as passes */
 } epi_compile;
 
 /* Rewrites the program, from graph to graph, and cuts it. */

@@ -108,8 +108,11 @@ static epi_status count_elements(epi_kernel *k, epi_error *err) {
     const epi_graph *g = &k->program->graph;
     k->counts = epi_arena_alloc(&k->arena, ((size_t)g->tensor_count + 1) * sizeof *k->counts);
     EPI_TRY(epi_has_memory(k->counts, err));
-    for (int t = 0; t < g->tensor_count; t++)
+    for (int t = 0; t < g->tensor_count; t++) { /* of those, too, that no part has */
         k->counts[t] = epi_axes_size(&g->tensors[t].axes, k->spec.sizes);
+        if (k->counts[t] < 0 || k->counts[t] > (int64_t)1 << 48)
+            return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements", g->tensors[t].name);
+    }
     return EPI_OK;
 }
 

@@ -87,7 +87,7 @@ static void note_cut(const epi_kernel *k, epi_text *out) {
     begin_note(out);
     if (cut->refused.status != EPI_OK)
         epi_text_add(out, "it cannot be cut, and runs as passes over memory: %s\n", cut->refused.message);
-    else if (!cut->part_count)
+    else if (cut->part_count == 1)
         epi_text_add(out, "one kernel is enough\n");
     else
         epi_text_add(out, "%d part%s, and %d value%s between them, in %.4g MB\n", parts,

@@ -31,8 +31,6 @@ double epi_cut_cost(const epi_spec *spec, const epi_cut *cut) {
     int64_t sizes[EPI_MAX_DIMS];
     double cost = 0;
     epi_nominal_sizes(spec, sizes);
-    if (!cut->part_count)
-        return kernel_cost(spec->graph, spec->types, sizes);
     for (int i = cut->prepared_parts; i < cut->part_count; i++)
         cost += kernel_cost(&cut->parts[i].graph, cut->parts[i].types, sizes);
     return cost;

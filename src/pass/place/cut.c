@@ -105,6 +105,16 @@ static epi_axis first_name(const epi_graph *g, epi_axis axis) {
     return axis;
 }
 
+/* These axes, those that count rows first. */
+static epi_axes put_rows_first(const epi_spec *spec, const epi_axes *axes) {
+    epi_axes out = {0};
+    for (int of_rows = 1; of_rows >= 0; of_rows--)
+        for (int i = 0; i < axes->count; i++)
+            if (spec->is_row[axes->at[i].dim] == of_rows)
+                out.at[out.count++] = axes->at[i];
+    return out;
+}
+
 epi_axes epi_placer_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_axes *own = &g->nodes[node].axes;
@@ -120,12 +130,7 @@ epi_axes epi_placer_layout(const epi_spec *spec, int node) {
         if (order.count == own->count && epi_axes_same_set(&order, own))
             return order;
     }
-    epi_axes rows_first = {0};
-    for (int of_rows = 1; of_rows >= 0; of_rows--)
-        for (int k = 0; k < own->count; k++)
-            if (spec->is_row[own->at[k].dim] == of_rows)
-                rows_first.at[rows_first.count++] = own->at[k];
-    return rows_first;
+    return put_rows_first(spec, own);
 }
 
 /* Does the slice of an input, or of a value that is no output, begin where a tensor may? Whatever the number
@@ -153,13 +158,17 @@ static bool is_aligned(const epi_placer *s, int node) {
 
 /* ---- what a part can hold ---- */
 
-/* May every value of these axes be on an attention part's score tile? */
-static bool fits_scores(const epi_placer_part *p, const epi_axes *axes) {
-    for (int i = 0; i < axes->count; i++)
-        if (epi_axes_find(&p->rows, axes->at[i]) < 0 &&
-            epi_axes_find(&p->attention->plan.stream, axes->at[i]) < 0)
-            return false;
-    return true;
+/* May every value of these axes be on an attention part's score tile, or on that of another result? */
+static bool fits_attention(const epi_placer_part *p, const epi_axes *axes) {
+    const epi_attention *a = &p->attention->plan;
+    bool fits = false;
+    for (int v = -1; v < epi_attention_outs(a) && !fits; v++) {
+        const epi_axes *cols = v < 0 ? &a->stream : &a->sums[v].cols;
+        fits = true;
+        for (int i = 0; i < axes->count && fits; i++)
+            fits = epi_axes_find(&p->rows, axes->at[i]) >= 0 || epi_axes_find(cols, axes->at[i]) >= 0;
+    }
+    return fits;
 }
 
 /* May every value of these axes be on the part's tile? The axis that is taken apart also at its other scale.
@@ -170,7 +179,7 @@ static bool axes_fit(const epi_placer_part *p, const epi_axes *axes) {
         bool scales = p->split != EPI_OP_COUNT && a.dim == p->fine.dim &&
                       (a.shift == p->fine.shift || a.shift == p->fine.shift - 1);
         if (!scales && epi_axes_find(&p->rows, a) < 0 && epi_axes_find(&p->cols, a) < 0)
-            return p->attention && fits_scores(p, axes);
+            return p->attention && fits_attention(p, axes);
     }
     return true;
 }
@@ -196,9 +205,14 @@ bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
     epi_placer_part trial = *p;
     if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !note_split(&trial, n))
         return false;
-    bool fits = axes_fit(&trial, &n->axes);
-    for (int a = 0; a < 3 && fits && epi_ops[n->op].cls != EPI_CLASS_PRODUCT; a++)
+    bool fits = axes_fit(&trial, &n->axes), taken = n->op == EPI_OP_GATHER;
+    for (int a = 0; a < 3 && fits && !taken && epi_ops[n->op].cls != EPI_CLASS_PRODUCT; a++)
         fits = n->arg[a] == EPI_NO_NODE || axes_fit(&trial, &g->nodes[n->arg[a]].axes);
+    if (taken) { /* rows alone do so, each by its own number */
+        const epi_axes *by = &g->nodes[n->arg[1]].axes;
+        fits &= p->kind == EPI_KIND_ROWS && epi_axes_count_in(by, &p->rows) == by->count;
+        epi_axes_unite(&trial.taken_by, by);
+    }
     if (fits)
         *p = trial;
     return fits;
@@ -208,8 +222,59 @@ static bool group_fits(const epi_backend_limits *limits, int64_t columns) {
     return columns > 0 && columns <= limits->local_most && columns % limits->local_multiple == 0;
 }
 
+/* Is it a statistic of rows: does it reduce all that the axes have behind those that count rows? */
+static bool is_statistic(const epi_spec *spec, const epi_axes *axes, const epi_axes *over) {
+    bool ends = over && !epi_spec_has_rows(spec, over) && over->count < axes->count;
+    epi_axes last = put_rows_first(spec, axes);
+    for (int i = 0; ends && i < over->count; i++)
+        ends = epi_axes_find(over, last.at[last.count - 1 - i]) >= 0;
+    return ends;
+}
+
+/* Shapes rows of these axes for a reduction over some of them, or for none: those are the columns where they
+ * come last, the rows where they come first. A statistic of rows has its columns last, however they lie.
+ * False: they are somewhere between. */
+static bool shape_rows(const epi_spec *spec, epi_placer_part *p, const epi_axes *of, const epi_axes *over) {
+    bool leading = over != NULL, ends = true;
+    epi_axes axes = is_statistic(spec, of, over) ? put_rows_first(spec, of) : *of;
+    int count = over ? over->count : 1;
+    p->rows.count = p->cols.count = 0;
+    p->shaped = over != NULL;
+    for (int i = 0; over && i < count && i < axes.count; i++)
+        leading &= epi_axes_find(over, axes.at[i]) >= 0;
+    int columns = leading ? axes.count - count : count;
+    if (columns == 0) /* over everything */
+        columns = axes.count;
+    for (int i = 0; i < axes.count; i++) {
+        bool column = i >= axes.count - columns;
+        if (over && !leading) { /* wherever they are */
+            ends &= column == (epi_axes_find(over, axes.at[i]) >= 0);
+            column = epi_axes_find(over, axes.at[i]) >= 0;
+        }
+        epi_axes *side = column ? &p->cols : &p->rows;
+        side->at[side->count++] = axes.at[i];
+    }
+    return ends;
+}
+
+/* Rows that reduce nothing yet take the shape that their first reduction asks for, if all that they make
+ * already can be made in it. */
+static void shape_for(const epi_spec *spec, epi_placer_part *p, const epi_axes *over) {
+    epi_placer_part trial = *p;
+    epi_axes axes = p->rows;
+    epi_axes_unite(&axes, &p->cols);
+    bool may = p->kind == EPI_KIND_ROWS && !p->shaped;
+    for (int i = 0; i < over->count && may; i++)
+        may = epi_axes_find(&axes, over->at[i]) >= 0;
+    if (may && shape_rows(spec, &trial, &axes, over) &&
+        (p->split == EPI_OP_COUNT || epi_axes_find_dim(&trial.cols, p->fine.dim) >= 0) &&
+        epi_axes_count_in(&p->taken_by, &trial.rows) == p->taken_by.count)
+        *p = trial;
+}
+
 /* How a value on the part's tile is reduced; NONE: it cannot be done there. */
 static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int value, const epi_axes *over) {
+    shape_for(s->spec, p, over);
     unsigned x = epi_dims_of(&p->rows, &p->cols, over), rows = epi_dims_of(&p->rows, &p->cols, &p->rows),
              a = epi_dims_of(&p->rows, &p->cols, &s->g->nodes[value].axes),
              cols = epi_dims_of(&p->rows, &p->cols, &p->cols);
@@ -392,28 +457,15 @@ static void add_product(epi_placer *s, int node) {
         p->next = add_part(s, EPI_KIND_ROWS, EPI_NO_NODE);
         s->parts[p->next].rows = p->rows;
         s->parts[p->next].cols = p->cols;
+        s->parts[p->next].shaped = true;
         s->forced[spilled] = true;
     }
 }
 
-/* A part over rows of this value's shape, for a reduction over these axes or for none: they are the columns
- * where they come last, the rows where they come first. */
+/* A part over rows of this value's shape, for a reduction over these axes or for none. */
 static int add_rows(epi_placer *s, int node, const epi_axes *over) {
-    const epi_axes *axes = &s->g->nodes[node].axes;
-    int q = add_part(s, EPI_KIND_ROWS, EPI_NO_NODE), count = over ? over->count : 1;
-    bool leading = over != NULL;
-    for (int i = 0; over && i < count && i < axes->count; i++)
-        leading &= epi_axes_find(over, axes->at[i]) >= 0;
-    int columns = leading ? axes->count - count : count;
-    if (columns == 0) /* over everything */
-        columns = axes->count;
-    for (int i = 0; i < axes->count; i++) {
-        bool column = i >= axes->count - columns;
-        if (over && !leading) /* wherever they are */
-            column = epi_axes_find(over, axes->at[i]) >= 0;
-        epi_axes *side = column ? &s->parts[q].cols : &s->parts[q].rows;
-        side->at[side->count++] = axes->at[i];
-    }
+    int q = add_part(s, EPI_KIND_ROWS, EPI_NO_NODE);
+    shape_rows(s->spec, &s->parts[q], &s->g->nodes[node].axes, over);
     return q;
 }
 
@@ -461,8 +513,11 @@ static bool reads(const epi_placer *s, int q, int value) {
 }
 
 /* The first value of the cone that the part cannot hold, beside one that is taken apart another way;
- * EPI_NO_NODE: it holds all of them. */
+ * EPI_NO_NODE: it holds all of them. What is taken apart says at which scales an axis may be. */
 static int first_misfit(const epi_placer *s, epi_placer_part *p) {
+    for (int i = 0; i < s->cone.count; i++)
+        if (epi_ops[s->g->nodes[s->cone.at[i]].op].cls == EPI_CLASS_SPLIT)
+            note_split(p, &s->g->nodes[s->cone.at[i]]);
     for (int i = 0; i < s->cone.count; i++)
         if (!epi_placer_fits(s->g, p, s->cone.at[i]))
             return s->cone.at[i];
@@ -473,9 +528,12 @@ static int first_misfit(const epi_placer *s, epi_placer_part *p) {
 static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const epi_axes *over) {
     if (first_misfit(s, p) != EPI_NO_NODE)
         return false;
-    unsigned both = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
-    return both == epi_dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes) &&
-           (!over || reduction_of(s, p, node, over) != EPI_REDUCE_NONE);
+    unsigned dims = epi_dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes),
+             rows = epi_dims_of(&p->rows, &p->cols, &p->rows),
+             cols = epi_dims_of(&p->rows, &p->cols, &p->cols);
+    if (!over && p->shaped && p->kind == EPI_KIND_ROWS && rows && dims == rows)
+        return true; /* each row stores a number */
+    return dims == (rows | cols) && (!over || reduction_of(s, p, node, over) != EPI_REDUCE_NONE);
 }
 
 /* Is everything that the cone reads of this part on its tile, not made of its finished reductions? */
@@ -498,25 +556,29 @@ static void list_operands(epi_placer *s, int node) {
 }
 
 /* Lists what has to be stored so that a part for the node can hold the rest: the value that is taken apart
- * another way, if rows can make that by themselves; else its operands. */
-static void list_misfit(epi_placer *s, int node, int misfit) {
-    bool own = misfit != node;
-    if (own) {
-        find_cone(s, misfit);
-        own = first_misfit(s, &s->parts[add_rows(s, misfit, NULL)]) == EPI_NO_NODE;
+ * another way, if rows can make that by themselves; else its operands. Where the part is to reduce the node
+ * and cannot take a row of a table, the node. */
+static void list_misfit(epi_placer *s, int node, int misfit, const epi_axes *over) {
+    bool taken = over && s->g->nodes[misfit].op == EPI_OP_GATHER, apart = taken || misfit != node;
+    int stored = taken ? node : misfit;
+    if (apart) {
+        find_cone(s, stored);
+        apart = first_misfit(s, &s->parts[add_rows(s, stored, NULL)]) == EPI_NO_NODE;
         s->part_count--;
         find_cone(s, node);
     }
-    if (own)
-        s->pending.at[s->pending.count++] = misfit;
+    if (apart)
+        s->pending.at[s->pending.count++] = stored;
     else
         list_operands(s, misfit);
 }
 
-/* Is it a number for each row, which maps make of inputs? Then whoever uses it recomputes it, so that nobody
- * waits for the part that was the first to. Its operands were asked before. */
+/* Does whoever uses the value recompute it, so that nobody waits for the part that was the first to? A row of
+ * a table; and a number for each row, which maps make of inputs. Its operands were asked before. */
 static bool stays_unplaced(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
+    if (s->takes[node] && n->op == EPI_OP_GATHER)
+        return true;
     bool unplaced = epi_ops[n->op].cls == EPI_CLASS_MAP;
     for (int i = 0; i < n->axes.count; i++)
         unplaced &= s->spec->is_row[n->axes.at[i].dim];
@@ -589,7 +651,7 @@ static int try_part(epi_placer *s, int node, const epi_axes *over) {
         epi_placer_part trial = s->parts[best];
         int misfit = unplaced ? first_misfit(s, &trial) : EPI_NO_NODE;
         if (misfit != EPI_NO_NODE)
-            list_misfit(s, node, misfit);
+            list_misfit(s, node, misfit, over);
         if (s->pending.count > before) {
             s->part_count--;
             return -1;
@@ -625,9 +687,24 @@ static int find_part(epi_placer *s, int node, const epi_axes *over) {
     return part;
 }
 
+/* A map on rows that share it, which none of them can store, is made where it can be. */
+static void leave_rows(epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    epi_cut_placement at = s->placement[node];
+    if (at.kind != EPI_PLACED_TILE || s->forced[node] || epi_ops[n->op].cls != EPI_CLASS_MAP)
+        return;
+    const epi_placer_part *p = &s->parts[at.part];
+    if (p->kind != EPI_KIND_ROWS || !p->rows.count || epi_axes_count_in(&n->axes, &p->rows))
+        return;
+    s->placement[node] = (epi_cut_placement){EPI_UNPLACED, -1};
+    for (int a = 0; a < epi_node_operands(n); a++)
+        s->placement[node].part = (int)epi_max64(s->placement[node].part, time_of(s, n->arg[a]));
+}
+
 void epi_placer_store(epi_placer *s, int node) {
     if (s->placement[node].kind == EPI_PLACED_INPUT || s->placement[node].kind == EPI_PLACED_VIEW)
         return; /* it is in memory, or needs no memory */
+    leave_rows(s, node);
     if (s->placement[node].kind == EPI_UNPLACED)
         find_part(s, node, NULL);
     s->forced[node] = true;
@@ -690,16 +767,21 @@ static void place_reduction(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int from = n->arg[0], q = time_of(s, from);
     epi_reduction reduction = EPI_REDUCE_NONE;
-    if (s->placement[from].kind == EPI_PLACED_TILE && q >= s->first)
-        reduction = reduction_of(s, &s->parts[q], from, &n->over);
-    if (reduction != EPI_REDUCE_NONE && keeps_full_row(s, &s->parts[q], node, reduction))
+    epi_placer_part part = {.kind = EPI_KIND_ROWS};
+    if (s->placement[from].kind == EPI_PLACED_TILE && q >= s->first) {
+        part = s->parts[q];
+        reduction = reduction_of(s, &part, from, &n->over);
+    }
+    if (reduction != EPI_REDUCE_NONE && keeps_full_row(s, &part, node, reduction))
         reduction = EPI_REDUCE_LOCAL;
-    bool full = reduction == EPI_REDUCE_LOCAL && s->parts[q].kind == EPI_KIND_ROWS &&
-                s->folds[from] >= EPI_MOST_FOLDS;
+    bool full =
+        reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_ROWS && s->folds[from] >= EPI_MOST_FOLDS;
     if (reduction == EPI_REDUCE_NONE || full || (reduction > EPI_REDUCE_LOCAL && is_compared(s->g, node))) {
         q = find_part(s, from, &n->over);
-        reduction = reduction_of(s, &s->parts[q], from, &n->over);
+        part = s->parts[q];
+        reduction = reduction_of(s, &part, from, &n->over);
     }
+    s->parts[q] = part;
     /* where no part can, the part's plan says so and it runs as passes */
     s->placement[node] =
         (epi_cut_placement){reduction == EPI_REDUCE_LOCAL ? EPI_PLACED_TILE : EPI_PLACED_AFTER, q};
@@ -724,8 +806,22 @@ static bool note_value(epi_placer *s, int part, int node) {
         value = s->value[arg];
     }
     s->value[node] = (signed char)value;
-    const epi_attention_sum *sum = &p->attention->plan.sums[value < 0 ? 0 : value];
-    return value >= 0 && sum->over == EPI_OVER_STREAM && epi_axes_same_set(&sum->cols, &p->cols);
+    return value >= 0 && value < epi_attention_outs(&p->attention->plan);
+}
+
+/* Can the value be made on the part's tile, and, of what it is made of, what is made of rows of tables? */
+static bool fits_with_tables(epi_placer *s, epi_placer_part *p, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    epi_placer_part trial = *p;
+    bool fits = epi_placer_fits(s->g, &trial, node);
+    for (int a = 0; a < epi_node_operands(n) && fits; a++)
+        if (s->takes[n->arg[a]] && s->placement[n->arg[a]].kind == EPI_UNPLACED) {
+            find_cone(s, n->arg[a]);
+            fits = first_misfit(s, &trial) == EPI_NO_NODE;
+        }
+    if (fits)
+        *p = trial;
+    return fits;
 }
 
 static void place_map(epi_placer *s, int node) {
@@ -742,15 +838,17 @@ static void place_map(epi_placer *s, int node) {
         epi_cut_placement at = s->placement[n->arg[a]];
         tile &= time_of(s, n->arg[a]) < time || at.kind == EPI_PLACED_TILE ||
                 (p->attention && at.kind == EPI_PLACED_AFTER);
-        vector &= (at.kind == EPI_PLACED_INPUT || at.kind == EPI_PLACED_AFTER) &&
+        bool again = p->attention && at.kind == EPI_UNPLACED && at.part < time; /* its tiles make that */
+        vector &= (at.kind == EPI_PLACED_INPUT || at.kind == EPI_PLACED_AFTER || again) &&
                   are_vector(&p->rows, &p->cols, &s->g->nodes[n->arg[a]].axes);
     }
     epi_cut_placement_kind kind = EPI_UNPLACED;
-    if (p && tile && epi_placer_fits(s->g, p, node))
+    if (p && tile && fits_with_tables(s, p, node))
         kind = EPI_PLACED_TILE;
     else if (p && vector && are_vector(&p->rows, &p->cols, &n->axes) && epi_ops[n->op].cls == EPI_CLASS_MAP)
         kind = EPI_PLACED_AFTER;
     s->placement[node] = (epi_cut_placement){kind, time};
+    s->takes[node] = kind == EPI_UNPLACED && epi_node_takes(n, s->takes);
     count_folds(s, node);
 }
 
@@ -774,6 +872,27 @@ static bool updates_on_tile(const epi_placer *s, int node) {
     return outputs == 1 && alike && p->kind == EPI_KIND_GEMM && epi_update_fits(g, node, &p->rows, &p->cols);
 }
 
+/* Is the value a row of an input, which rows take as they go, by a number that each row has or by its own
+ * place? Then it is made wherever it is used, unless that may be a product's tile, by maps. */
+static bool is_taken(epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node], *index = &s->g->nodes[n->arg[1]];
+    bool taken = n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT && index->axes.count &&
+                 (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX) &&
+                 epi_axes_find(&index->axes, n->axes.at[n->axes.count - 1]) < 0;
+    epi_visits_begin(&s->visits, node);
+    for (int i; taken && epi_visits_next(&s->visits, &i);) {
+        epi_use_list uses = epi_graph_uses(s->g, i);
+        taken = !s->inner[i] && !s->of_product[i];
+        for (int u = 0; u < uses.count; u++) {
+            int user = uses.at[u].node;
+            epi_op_class cls = user == EPI_NO_NODE ? EPI_CLASS_LEAF : epi_ops[s->g->nodes[user].op].cls;
+            if (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT)
+                epi_visit(&s->visits, user);
+        }
+    }
+    return taken;
+}
+
 /* What only rows can make, from operands in memory: gathers, scatters and random numbers. An update is a part
  * by itself, which moves next to nothing where its result takes its operand's place; or the part that makes
  * its new elements stores them there. */
@@ -782,6 +901,11 @@ static void place_move(epi_placer *s, int node) {
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE)
             settle_view(s, n->arg[a]);
+    if (is_taken(s, node)) {
+        s->placement[node] = (epi_cut_placement){EPI_UNPLACED, -1};
+        s->takes[node] = true;
+        return;
+    }
     if (updates_on_tile(s, node)) {
         s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, s->placement[n->arg[2]].part};
         return;
@@ -790,6 +914,7 @@ static void place_move(epi_placer *s, int node) {
         if (n->arg[a] != EPI_NO_NODE && n->op != EPI_OP_UNIFORM)
             epi_placer_store(s, n->arg[a]);
     int q = add_rows(s, node, NULL);
+    s->parts[q].shaped = n->op != EPI_OP_UNIFORM;
     s->parts[q].alone = n->op == EPI_OP_UPDATE;
     s->placement[node] = (epi_cut_placement){s->parts[q].alone ? EPI_PLACED_AFTER : EPI_PLACED_TILE, q};
 }
@@ -834,7 +959,7 @@ static int count_full_rows(epi_placer *s, int node, int depth) {
         if (op == EPI_OP_RMAX || op == EPI_OP_RMIN) {
             epi_reduction reduction = reduction_of(s, &trial, node, &s->g->nodes[user].over);
             more = reduction != EPI_REDUCE_NONE && keeps_full_row(s, &trial, user, reduction) ? 1 : -1;
-        } else if (op == EPI_OP_ABS || op == EPI_OP_NEG) {
+        } else if ((epi_ops[op].exact && !epi_op_compares(op)) || op == EPI_OP_SUB) {
             s->placement[user] = s->placement[node];
             more = depth < DEEPEST ? count_full_rows(s, user, depth + 1) : -1;
         }
@@ -906,6 +1031,8 @@ static void store_needs(epi_placer *s, const epi_placer_attention *at) {
     for (int i = 0; i < at->needs.count; i++) {
         int node = at->needs.at[i];
         bool store = false;
+        if (s->inner[node]) /* it is read through its pages */
+            continue;
         for (int k = 0; k < count; k++)
             store |= node == operands[k];
         if (!store && s->placement[node].kind == EPI_UNPLACED) {
@@ -1022,6 +1149,7 @@ static bool make_placer(epi_placer *s, epi_arena *arena) {
     memset(s->forced, 0, (size_t)g->node_count);
     memset(s->placed, 0, (size_t)g->node_count);
     memset(s->waiting, 0, (size_t)g->node_count);
+    memset(s->takes, 0, (size_t)g->node_count);
     s->part_count = 0;
     for (int i = 0; i < g->node_count; i++)
         s->sum[i] = EPI_NO_NODE;
@@ -1066,98 +1194,16 @@ epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_bac
     s->view = epi_arena_alloc(arena, nodes);
     s->waiting = epi_arena_alloc(arena, nodes);
     s->sum = epi_arena_alloc(arena, nodes * sizeof *s->sum);
+    s->of_product = epi_arena_alloc(arena, nodes);
+    s->takes = epi_arena_alloc(arena, nodes);
     if (!epi_visits_make(arena, g->node_count, &s->visits))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < g->node_count; i++)
+        s->of_product[i] = g->nodes[i].op == EPI_OP_MATMUL || epi_node_takes(&g->nodes[i], s->of_product);
     epi_nominal_sizes(spec, s->sizes);
     epi_find_forward(g, s->forward);
     if (epi_placer_find_attention(arena, s))
         while (!make_placer(s, arena))
             ;
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
-}
-
-/* Is a result of attention taken apart in halves on its tile? */
-static bool takes_halves(const epi_attention *a) {
-    bool found = false;
-    for (int v = 0; v < epi_attention_outs(a); v++)
-        found |= a->sums[v].plan->split == EPI_OP_LOW;
-    return found;
-}
-
-/* Is something reduced over a head that is made of a tile that is loaded? */
-static bool reduces_loaded_tile(const epi_graph *g, const epi_plan *plan) {
-    epi_arena scratch = {0};
-    bool *reads_loaded_tile = epi_arena_alloc(&scratch, (size_t)g->node_count + 1),
-         found = !reads_loaded_tile;
-    for (int i = 0; i < g->node_count && reads_loaded_tile; i++) {
-        const epi_node *n = &g->nodes[i];
-        reads_loaded_tile[i] = !plan->placement[i].tile || n->op == EPI_OP_INPUT
-                                   ? is_tile(&n->axes, &plan->rows, &plan->cols)
-                                   : n->op != EPI_OP_MATMUL && epi_node_takes(n, reads_loaded_tile);
-        found |= plan->placement[i].reduction == EPI_REDUCE_LOCAL && reads_loaded_tile[i];
-    }
-    epi_arena_free(&scratch);
-    return found;
-}
-
-/* Do more reductions in a row wait for each other than a part has? */
-static bool folds_too_often(const epi_graph *g, const epi_plan *plan) {
-    epi_arena scratch = {0};
-    int *folds = epi_arena_alloc(&scratch, ((size_t)g->node_count + 1) * sizeof *folds);
-    bool found = !folds;
-    for (int i = 0; i < g->node_count && !found; i++) {
-        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && plan->placement[i].tile; a++)
-            folds[i] = (int)epi_max64(folds[i], folds[g->nodes[i].arg[a]]);
-        folds[i] += plan->placement[i].reduction == EPI_REDUCE_LOCAL;
-        found = folds[i] > EPI_MOST_FOLDS;
-    }
-    epi_arena_free(&scratch);
-    return found;
-}
-
-bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, const epi_plan *plan) {
-    const epi_graph *g = spec->graph;
-    epi_axes local = {0};
-    unsigned what;
-    if (limits->refused && limits->refused->count &&
-        epi_is_refused(limits, epi_refusal_hash(spec, NULL), &what))
-        return false;
-    for (int i = 0; i < plan->added_count; i++)
-        if (epi_spec_has_rows(spec, &plan->depth) || epi_spec_has_rows(spec, &plan->added_depth[i]))
-            return false;
-    int shared;
-    if (plan->pair != EPI_NO_NODE && limits->same_layout &&
-        epi_products_pair(g, plan->product, plan->pair, &shared) &&
-        !have_same_layout(g, plan->product, plan->pair, shared))
-        return false;
-    if (((plan->pair != EPI_NO_NODE || plan->added_count) && !limits->pairs) || epi_has_both_directions(g))
-        return false;
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE && /* it has a part of its own */
-            !(limits->updates && plan->fused && plan->placement[g->tensors[t].node].moved))
-            return false;
-    for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count && plan->fused; i++)
-        local.at[local.count++] = plan->cols.at[i];
-    int64_t sizes[EPI_MAX_DIMS];
-    epi_nominal_sizes(spec, sizes);
-    if (plan->fused && plan->attention &&
-        (!epi_attention_allowed(limits, g, plan->attention, sizes) ||
-         (!limits->reads_loaded_tile && reduces_loaded_tile(g, plan)) ||
-         (!limits->halves && takes_halves(plan->attention))))
-        return false;
-    if (plan->kind == EPI_KIND_ROWS && plan->fused && folds_too_often(g, plan))
-        return false;
-    if (epi_plan_has_full_rows(plan)
-            ? epi_axes_size(&local, sizes) > limits->full_row_most
-            : local.count && plan->kind == EPI_KIND_GEMM && !group_fits(limits, epi_axes_size(&local, sizes)))
-        return false;
-    for (int i = 0; i < g->node_count && plan->fused; i++) {
-        const epi_placement *p = &plan->placement[i];
-        if (limits->pages && plan->attention && epi_attention_is_paged(g, plan->attention, i))
-            continue;
-        if ((p->before || p->after || p->keep) && g->nodes[i].axes.count &&
-            !are_vector(&plan->rows, &plan->cols, &g->nodes[i].axes))
-            return false;
-    }
-    return plan->fused;
 }

@@ -69,10 +69,6 @@ typedef struct epi_cut {
     epi_error refused;      /* a limit that was in the way: there are no parts then */
 } epi_cut;
 
-/* Is one kernel enough, with nothing but short vectors computed before and after it? Then there is nothing to
- * cut. */
-bool epi_cut_is_one(const epi_spec *spec, const epi_backend_limits *limits, const epi_plan *plan);
-
 /* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes,
  * which count at a nominal size. */
 epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,

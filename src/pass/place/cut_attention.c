@@ -110,6 +110,14 @@ bool epi_placer_find_attention(epi_arena *arena, epi_placer *s) {
     return s->attentions != NULL;
 }
 
+/* Keys and values that are read through a table of pages are in memory nowhere, as scores are. */
+static void claim_pages(epi_placer *s, const epi_attention *a) {
+    if (!s->limits->pages || s->without[a->sums[0].product] & EPI_REFUSED_PAGES)
+        return;
+    for (int i = 0; i < s->g->node_count; i++)
+        s->inner[i] |= s->g->live[i] && epi_attention_is_paged(s->g, a, i);
+}
+
 bool epi_placer_agree_attention(epi_arena *arena, epi_placer *s) {
     for (bool again = true; again;) {
         again = false;
@@ -123,6 +131,9 @@ bool epi_placer_agree_attention(epi_arena *arena, epi_placer *s) {
         if (!s->attentions[k].dropped && !list_needs(arena, s, k))
             return false;
     }
+    for (int k = 0; k < s->attention_count; k++)
+        if (!s->attentions[k].dropped)
+            claim_pages(s, &s->attentions[k].plan);
     for (int i = 0; i < s->g->node_count; i++)
         if (s->inner[i]) {
             s->placement[i] = (epi_cut_placement){EPI_PLACED_SCORE, -1};

@@ -41,11 +41,12 @@ static bool is_own(const epi_placer *s, int q, int node) {
 }
 
 /* Can the part make the value again? It takes one axis apart in one way: what it noted first counts. A random
- * number that is unplaced is one that attention makes. */
+ * number that is unplaced is one that attention makes; rows take rows of tables. */
 static bool can_remake(const epi_placer *s, epi_placer_part *p, int node) {
     epi_op_class cls = epi_ops[s->g->nodes[node].op].cls;
-    bool random = cls == EPI_CLASS_RANDOM && s->placement[node].kind == EPI_UNPLACED;
-    return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || random) && epi_placer_fits(s->g, p, node);
+    return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || s->placement[node].kind == EPI_UNPLACED ||
+            (cls == EPI_CLASS_MOVE && s->takes[node])) &&
+           epi_placer_fits(s->g, p, node);
 }
 
 /* What loading the value costs the part. */
@@ -171,7 +172,7 @@ static bool set_loads(chooser *c, int q) {
         if (c->f.seen[epi_flow_leaves(i)] && !c->f.seen[epi_flow_enters(i)])
             at[count++] = c->values.at[i];
     for (int k = 0; k < operand_count; k++) {
-        bool there = epi_op_is_free(g->nodes[operands[k]].op);
+        bool there = epi_op_is_free(g->nodes[operands[k]].op) || c->s->inner[operands[k]];
         for (int i = 0; i < count; i++)
             there |= at[i] == operands[k];
         if (!there)

@@ -315,10 +315,13 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     p->graph.declared_count = g->dim_count; /* a part declares other names of axes, too */
     for (int i = 0; i < read->count; i++) { /* the program's own first: inputs are its first nodes */
         const epi_node *n = &g->nodes[read->at[i]];
+        epi_part_tensor at = place_of(w, read->at[i]);
+        if (at.tensor < 0 && at.value < 0)
+            return EPI_INTERNAL(err, n->place, "a part loads what none stores");
         if (n->op == EPI_OP_ONCE && is_stored(read, n->arg[0])) /* it is loaded already */
             w->fresh[read->at[i]] = w->fresh[n->arg[0]];
         else
-            add_tensor(&to, read->at[i], name_of(&to, read->at[i]), place_of(w, read->at[i]), false);
+            add_tensor(&to, read->at[i], name_of(&to, read->at[i]), at, false);
     }
     for (int i = 0; i < made->count; i++)
         epi_extract_node(&to.x, made->at[i]);
@@ -366,11 +369,31 @@ static void mark_refused(writer *w, const epi_placer_part *p) {
         w->without[p->attention->plan.sums[v].product] |= what;
 }
 
+/* An output that is a copy of an input is stored by rows of its shape that read it anyway. */
+static void add_copies(writer *w, int q, epi_node_list *stores, bool *copied) {
+    const epi_graph *g = w->spec->graph;
+    const epi_placer_part *p = &w->s->parts[q];
+    epi_axes axes = p->rows;
+    epi_axes_unite(&axes, &p->cols);
+    for (int t = g->input_count; t < g->tensor_count && p->kind == EPI_KIND_ROWS && !p->alone; t++) {
+        int node = g->tensors[t].node;
+        const epi_node *n = &g->nodes[node];
+        if (n->op != EPI_OP_INPUT || !is_stored(&w->values[q].loads, node) ||
+            !epi_axes_same_set(&n->axes, &axes) || !epi_dtype_in_f32(w->spec->types[n->tensor]) ||
+            (w->s->first && (q < w->s->first) != w->s->forward[node]) || copied[t])
+            continue;
+        copied[t] = true;
+        if (!is_stored(stores, node))
+            stores->at[stores->count++] = node;
+    }
+}
+
 /* Writes the parts that store something. *backward is the first of the direction that comes last. */
 static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     const epi_graph *g = w->spec->graph;
     epi_node_list stores = {epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *stores.at), 0};
-    epi_status status = epi_has_memory(stores.at, err);
+    bool *copied = epi_arena_alloc(w->arena, (size_t)g->tensor_count + 1);
+    epi_status status = epi_has_memory(stores.at && copied, err);
     *backward = 0;
     for (int q = 0; q < w->s->part_count && status == EPI_OK; q++) {
         const epi_node_list *own = &w->values[q].own;
@@ -378,6 +401,8 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
         for (int i = 0; i < own->count; i++)
             if (w->s->forced[own->at[i]])
                 stores.at[stores.count++] = own->at[i];
+        if (stores.count)
+            add_copies(w, q, &stores, copied);
         if (q == w->s->first)
             *backward = w->cut->part_count;
         status = stores.count ? write_part(w, q, &stores, -1, err) : EPI_OK;
@@ -385,7 +410,8 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
             mark_refused(w, &w->s->parts[q]);
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
-        if (is_copy(w->s->placement[value_of(w, t)].kind)) { /* of an input, a value or a constant */
+        if (is_copy(w->s->placement[value_of(w, t)].kind) &&
+            !copied[t]) { /* of an input, a value or a constant */
             stores.at[0] = g->tensors[t].node;
             stores.count = 1;
             status = write_part(w, -1, &stores, t, err);

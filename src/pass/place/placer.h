@@ -28,9 +28,11 @@ typedef struct epi_placer_part {
     const struct epi_placer_attention *attention; /* its own, or NULL */
     bool batched;                                 /* some rows are batch axes of the product */
     bool alone;                                   /* it makes one value and nothing else: an update */
-    unsigned local;                               /* dims that a reduction inside the tile removes */
-    bool ordered; /* its columns keep their order: no halves are taken of them */
-    epi_op split; /* as in epi_plan */
+    bool shaped;                                  /* rows: something decided which axes are columns */
+    epi_axes taken_by; /* rows: axes of numbers by which they take rows of tables */
+    unsigned local;    /* dims that a reduction inside the tile removes */
+    bool ordered;      /* its columns keep their order: no halves are taken of them */
+    epi_op split;      /* as in epi_plan */
     epi_axis fine;
     int tensors;       /* that values which joined it load and store */
     int spilled, next; /* cut_spill.c: the value of its tile, or EPI_NO_NODE, that it spills to this part */
@@ -54,13 +56,15 @@ typedef struct epi_placer {
     epi_cut_placement *placement; /* by node */
     epi_placer_part *parts;
     int part_count;
-    bool *forced;  /* by node: it must be in memory */
-    bool *placed;  /* by node: it has its placement */
-    int *sum;      /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
-    bool *forward; /* by node; see direction.h */
-    int *folds;    /* by node in a row: reductions of its part that come before it, each for the next */
-    bool *view;    /* by node: it is a slice of a value in memory, which needs no memory of its own */
-    bool *waiting; /* by node: such a value of an unplaced one, which is stored when something wants it */
+    bool *forced;     /* by node: it must be in memory */
+    bool *placed;     /* by node: it has its placement */
+    int *sum;         /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
+    bool *forward;    /* by node; see direction.h */
+    bool *takes;      /* by node: it is unplaced, and made of rows of a table that rows take as they go */
+    bool *of_product; /* by node: it is made of a product */
+    int *folds;       /* by node in a row: reductions of its part that come before it, each for the next */
+    bool *view;       /* by node: it is a slice of a value in memory, which needs no memory of its own */
+    bool *waiting;    /* by node: such a value of an unplaced one, which is stored when something wants it */
     const unsigned *without; /* by product: what its part may not have (epi_refusal) */
     const int *spills;       /* by product: the value that its part is to spill, or EPI_NO_NODE; or NULL */
     int first;               /* parts before this one are of the direction that is done */

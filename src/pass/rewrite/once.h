@@ -17,9 +17,4 @@ void epi_once_store(epi_graph *g);
  * in memory. spec->graph stays where there is nothing to do. */
 epi_status epi_once_write(epi_arena *arena, epi_spec *spec, epi_error *err);
 
-/* The program without that, and its plan; `out` is NULL where it is the same program, or where it is not one
- * kernel whose tile makes such values once, with their extremes and comparisons. */
-epi_status epi_once_plan(epi_arena *arena, const epi_spec *spec, const epi_graph **out, epi_plan *plan,
-                         epi_error *err);
-
 #endif

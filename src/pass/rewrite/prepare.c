@@ -222,19 +222,6 @@ epi_status epi_prepare_split(epi_arena *arena, const epi_spec *spec, epi_prepare
 
 /* ---- their cuts as one ---- */
 
-epi_status epi_prepare_whole(epi_arena *arena, const epi_half *half, epi_cut *out, epi_error *err) {
-    size_t tensors = (size_t)half->graph.tensor_count + 1;
-    *out = (epi_cut){.parts = epi_arena_alloc(arena, sizeof *out->parts), .part_count = 1};
-    epi_part_tensor *at = epi_arena_alloc(arena, tensors * sizeof *at);
-    epi_slice *slices = epi_arena_alloc(arena, tensors * sizeof *slices);
-    EPI_TRY(epi_has_memory(out->parts && at && slices, err));
-    for (int t = 0; t < half->graph.tensor_count; t++)
-        at[t] = (epi_part_tensor){t, -1};
-    *out->parts =
-        (epi_part){.graph = half->graph, .tensors = at, .slices = slices, .types = half->types, .loop = -1};
-    return EPI_OK;
-}
-
 /* Adds the parts and the values of a half. Prepared values have numbers from `prepared` on. */
 static void add_half(const epi_half *half, const epi_cut *from, int prepared, epi_cut *to) {
     int values = to->value_count, parts = to->part_count;

@@ -22,9 +22,6 @@ typedef struct epi_prepared {
 /* Takes the spec's program apart. What is chosen does not depend on the sizes of row axes. */
 epi_status epi_prepare_split(epi_arena *arena, const epi_spec *spec, epi_prepared *out, epi_error *err);
 
-/* A graph that is one kernel as the only part of a cut. */
-epi_status epi_prepare_whole(epi_arena *arena, const epi_half *half, epi_cut *out, epi_error *err);
-
 /* The cuts of both halves as one: the parts of the first come first. */
 epi_status epi_prepare_join(epi_arena *arena, const epi_spec *spec, const epi_prepared *halves,
                             const epi_cut *once, const epi_cut *rest, epi_cut *out, epi_error *err);
