@@ -603,8 +603,9 @@ static epi_status make_out(epi_attention_design *d, const epi_step *step, int v,
         if (d->plan->placement[g->tensors[t].node].reduction == EPI_REDUCE_ROWS)
             roots[count++] = (epi_root){g->tensors[t].node, t};
     d->out[v] = view(d, d->a->sums[d->sum[v]].plan, NULL);
-    return epi_tile_program_gemm(d->c->arena, d->c->spec, &d->out[v], 256, roots, count, &d->out_tile[v],
-                                 err);
+    EPI_TRY(
+        epi_tile_program_gemm(d->c->arena, d->c->spec, &d->out[v], 256, roots, count, &d->out_tile[v], err));
+    return epi_tile_program_check(&d->out_tile[v], d->c->steps, step, err);
 }
 
 /* Are all limits numbers and positions, or integers of a batch? Those are whole numbers: which columns a row
@@ -646,30 +647,24 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
     d->exact = are_exact(d);
     d->score = view(d, d->exact ? open : a->score_plan, &d->stream);
     d->open = view(d, open, &d->stream);
-    epi_status status = EPI_OK;
-    for (int which = 0; which < 2 && status == EPI_OK; which++) {
+    for (int which = 0; which < 2; which++) {
         epi_tile_program *t = &d->tile[which];
-        status = epi_tile_program_gemm(d->c->arena, d->c->spec, which ? &d->open : &d->score, 256, roots,
-                                       count, t, err);
         int stores = 0, kept = 0;
-        for (int i = 0; i < t->instr_count && status == EPI_OK;
-             i++) /* their stores are this mainloop's business */
+        EPI_TRY(epi_tile_program_gemm(d->c->arena, d->c->spec, which ? &d->open : &d->score, 256, roots,
+                                      count, t, err));
+        for (int i = 0; i < t->instr_count; i++) /* their stores are this mainloop's business */
             if (is_store(&t->instrs[i]))
                 d->weights[which][stores++] = t->instrs[i].arg[0];
             else
                 t->instrs[kept++] = t->instrs[i];
-        if (status == EPI_OK)
-            t->instr_count = kept;
-        if (status == EPI_OK && !epi_attention_is_online(d) && !epi_scores_fold(d, t))
-            status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        t->instr_count = kept;
+        EPI_TRY(epi_has_memory(epi_attention_is_online(d) || epi_scores_fold(d, t), err));
+        EPI_TRY(epi_tile_program_check(t, d->c->steps, step, err));
     }
-    for (int v = 0; v < SUMS && status == EPI_OK; v++)
-        status = d->sum[v] >= 0 ? make_out(d, step, v, err) : EPI_OK;
-    const epi_tile_program *all[] = {&d->tile[0], &d->tile[1], &d->out_tile[0], &d->out_tile[1],
-                                     &d->out_tile[2]};
-    for (size_t i = 0; i < sizeof all / sizeof *all && status == EPI_OK; i++)
-        status = epi_tile_program_check(all[i], d->c->steps, step, err);
-    return status;
+    for (int v = 0; v < SUMS; v++)
+        if (d->sum[v] >= 0)
+            EPI_TRY(make_out(d, step, v, err));
+    return EPI_OK;
 }
 
 /* Where the partials are: first in both texts, as attention_split.cuh and attention_fold.cuh have it. */

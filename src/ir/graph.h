@@ -228,6 +228,13 @@ typedef struct epi_use_list {
 } epi_use_list;
 epi_use_list epi_graph_uses(const epi_graph *g, int node);
 
+/* Some nodes; how they are copied, which fails without memory, and sorted. */
+typedef struct epi_node_list {
+    int *at, count;
+} epi_node_list;
+bool epi_list_copy(epi_arena *arena, const int *from, int count, epi_node_list *to);
+void epi_list_sort(epi_node_list *list);
+
 /* Nodes that are to be looked at, each once, and in which round each was last met: a list, not recursion, as
  * programs are long. False: no memory. */
 typedef struct epi_visits {

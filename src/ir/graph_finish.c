@@ -3,6 +3,7 @@
 #include "ir/graph.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static void mark_live(epi_graph *g) {
     for (int t = g->input_count; t < g->tensor_count; t++)
@@ -127,7 +128,22 @@ epi_use_list epi_graph_uses(const epi_graph *g, int node) {
     return (epi_use_list){g->uses + first, g->first_use[node + 1] - first};
 }
 
-/* ---- visits ---- */
+/* ---- lists and visits ---- */
+
+bool epi_list_copy(epi_arena *arena, const int *from, int count, epi_node_list *to) {
+    *to = (epi_node_list){epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *to->at), count};
+    for (int i = 0; i < count && to->at; i++)
+        to->at[i] = from[i];
+    return to->at != NULL;
+}
+
+static int compare_nodes(const void *a, const void *b) {
+    return *(const int *)a - *(const int *)b;
+}
+
+void epi_list_sort(epi_node_list *list) {
+    qsort(list->at, (size_t)list->count, sizeof *list->at, compare_nodes);
+}
 
 bool epi_visits_make(epi_arena *arena, int nodes, epi_visits *out) {
     *out = (epi_visits){.seen = epi_arena_alloc(arena, ((size_t)nodes + 1) * sizeof *out->seen),

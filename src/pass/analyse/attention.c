@@ -7,7 +7,6 @@
 #include "pass/analyse/attention.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "pass/analyse/cost.h"
 #include "pass/analyse/monomial.h"
@@ -96,21 +95,21 @@ static bool note_score(const epi_graph *g, epi_attention *a, int node) {
 typedef struct finder {
     const epi_graph *g;
     bool *inner; /* by node */
-    int *list, count;
+    epi_node_list list;
     int *scratch; /* as many as nodes */
 } finder;
 
 /* Takes the last ones out of the list again, down to so many. */
 static void forget(finder *f, int count) {
-    while (f->count > count)
-        f->inner[f->list[--f->count]] = false;
+    while (f->list.count > count)
+        f->inner[f->list.at[--f->list.count]] = false;
 }
 
 static void note(finder *f, int node) {
     if (f->inner[node])
         return;
     f->inner[node] = true;
-    f->list[f->count++] = node;
+    f->list.at[f->list.count++] = node;
 }
 
 /* Lists the elements that one is made of, back to the score products, and notes these; false: it is made of
@@ -118,10 +117,10 @@ static void note(finder *f, int node) {
 static bool trace(finder *f, epi_attention *a, int root) {
     const epi_graph *g = f->g;
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
-    int before = f->count;
+    int before = f->list.count;
     note(f, root);
-    for (int at = before; at < f->count; at++) {
-        int node = f->list[at];
+    for (int at = before; at < f->list.count; at++) {
+        int node = f->list.at[at];
         const epi_node *n = &g->nodes[node];
         bool sum = is_sum_of_scores(g, a, node, full), score = sum || n->op == EPI_OP_MATMUL;
         if (score && !is_term(a, node) && !note_score(g, a, node)) {
@@ -145,27 +144,23 @@ static void trace_sums(finder *f, const epi_attention *a) {
             !is_element(g, n->arg[0], full))
             continue;
         epi_attention trial = *a;
-        int before = f->count;
+        int before = f->list.count;
         if (trace(f, &trial, n->arg[0]) && trial.score_count > a->score_count)
             forget(f, before);
     }
 }
 
-static int compare(const void *a, const void *b) {
-    return *(const int *)a - *(const int *)b;
-}
-
 /* What is not made of a score product is none of its elements: a bias, a condition. */
 static void keep_dependents(finder *f, const epi_attention *a) {
     int count = 0;
-    qsort(f->list, (size_t)f->count, sizeof *f->list, compare);
-    for (int i = 0; i < f->count; i++) {
-        int node = f->list[i];
+    epi_list_sort(&f->list);
+    for (int i = 0; i < f->list.count; i++) {
+        int node = f->list.at[i];
         f->inner[node] = is_term(a, node) || epi_node_takes(&f->g->nodes[node], f->inner);
         if (f->inner[node])
-            f->list[count++] = node;
+            f->list.at[count++] = node;
     }
-    f->count = count;
+    f->list.count = count;
 }
 
 /* The reduction of the value over the stream by this operation that is used, or EPI_NO_NODE. */
@@ -185,15 +180,15 @@ static int find_reduction(const epi_graph *g, const epi_attention *a, int value,
 static bool has_softmax(const finder *f, const epi_attention *a) {
     const epi_graph *g = f->g;
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
-    for (int i = 0; i < f->count; i++) {
-        const epi_node *n = &g->nodes[f->list[i]];
+    for (int i = 0; i < f->list.count; i++) {
+        const epi_node *n = &g->nodes[f->list.at[i]];
         if ((n->op != EPI_OP_EXP && n->op != EPI_OP_EXP2) || !f->inner[n->arg[0]])
             continue;
         const epi_node *less = &g->nodes[n->arg[0]];
         if (less->op == EPI_OP_SUB && f->inner[less->arg[0]] && g->nodes[less->arg[1]].axes.count &&
             !epi_axes_same_set(&g->nodes[less->arg[1]].axes, full))
             return true;
-        if (find_reduction(g, a, f->list[i], EPI_OP_SUM) != EPI_NO_NODE)
+        if (find_reduction(g, a, f->list.at[i], EPI_OP_SUM) != EPI_NO_NODE)
             return true;
     }
     return false;
@@ -238,14 +233,13 @@ bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node
     return first;
 }
 
-bool epi_attention_is_guarded(const epi_graph *g, int node, int top) {
-    const epi_node *n = &g->nodes[node];
-    if (n->op != EPI_OP_WHERE || n->arg[2] != top || !epi_is_constant(g, n->arg[1], 0))
-        return false;
-    const epi_node *none = &g->nodes[n->arg[0]];
-    return none->op == EPI_OP_EQ &&
-           ((none->arg[0] == top && epi_is_constant(g, none->arg[1], (double)-INFINITY)) ||
-            (none->arg[1] == top && epi_is_constant(g, none->arg[0], (double)-INFINITY)));
+int epi_attention_row_max(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node], *none = n->op == EPI_OP_WHERE ? &g->nodes[n->arg[0]] : NULL;
+    if (none && none->op == EPI_OP_EQ && epi_is_zero(g, n->arg[1]))
+        for (int side = 0; side < 2; side++)
+            if (none->arg[side] == n->arg[2] && epi_is_constant(g, none->arg[!side], (double)-INFINITY))
+                node = n->arg[2];
+    return g->nodes[node].op == EPI_OP_RMAX ? node : EPI_NO_NODE;
 }
 
 int epi_attention_factor(const epi_graph *g, int node, const bool *inner, int *factor) {
@@ -271,8 +265,9 @@ static void find_online(const epi_graph *g, epi_attention *a, const bool *inner)
     const epi_node *e = &g->nodes[a->numerator], *c = e->op == EPI_OP_EXP ? &g->nodes[e->arg[0]] : NULL;
     if (!c || c->op != EPI_OP_SUB)
         return;
-    int top = find_reduction(g, a, c->arg[0], EPI_OP_RMAX);
-    if (top == EPI_NO_NODE || (c->arg[1] != top && !epi_attention_is_guarded(g, c->arg[1], top)))
+    int top = epi_attention_row_max(g, c->arg[1]);
+    if (top == EPI_NO_NODE || g->nodes[top].arg[0] != c->arg[0] ||
+        !epi_axes_same_set(&g->nodes[top].over, &a->stream))
         return;
     a->score = c->arg[0];
     a->row_max = top;
@@ -321,20 +316,13 @@ bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g,
     return allowed;
 }
 
-static bool copy_list(epi_arena *arena, const int *from, int count, epi_node_list *to) {
-    *to = (epi_node_list){epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *to->at), count};
-    for (int i = 0; i < count && to->at; i++)
-        to->at[i] = from[i];
-    return to->at != NULL;
-}
-
 static bool make_finder(epi_arena *arena, const epi_graph *g, finder *out) {
     size_t nodes = (size_t)g->node_count + 1;
     *out = (finder){.g = g,
                     .inner = epi_arena_alloc(arena, nodes),
-                    .list = epi_arena_alloc(arena, nodes * sizeof *out->list),
+                    .list.at = epi_arena_alloc(arena, nodes * sizeof *out->list.at),
                     .scratch = epi_arena_alloc(arena, nodes * sizeof *out->scratch)};
-    return out->inner && out->list && out->scratch;
+    return out->inner && out->list.at && out->scratch;
 }
 
 bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
@@ -357,7 +345,7 @@ bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backe
         if (!may || !(find(&f, i, 0, a) || find(&f, i, 1, a)) ||
             (limits && !epi_attention_allowed(limits, g, a, sizes)))
             continue;
-        if (!copy_list(arena, f.list, f.count, &a->inner))
+        if (!epi_list_copy(arena, f.list.at, f.list.count, &a->inner))
             return false;
         out->count++;
     }
@@ -420,8 +408,8 @@ static bool join_inner(epi_arena *arena, finder *f, epi_attention *a, const epi_
     forget(f, 0);
     for (int i = 0; i < a->inner.count + b->inner.count; i++)
         note(f, i < a->inner.count ? a->inner.at[i] : b->inner.at[i - a->inner.count]);
-    qsort(f->list, (size_t)f->count, sizeof *f->list, compare);
-    return copy_list(arena, f->list, f->count, &a->inner);
+    epi_list_sort(&f->list);
+    return epi_list_copy(arena, f->list.at, f->list.count, &a->inner);
 }
 
 /* Can the second, of one value product, be made in the kernel of the first, as one over its stream or its

@@ -77,11 +77,6 @@ typedef struct epi_match {
     int row, column;
 } epi_match;
 
-/* Nodes of a program. */
-typedef struct epi_node_list {
-    int *at, count;
-} epi_node_list;
-
 typedef struct epi_attention {
     epi_node_list
         inner; /* the score products and the elements that are made of them, in the order of nodes */
@@ -120,8 +115,8 @@ bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node
 /* Of an element x*m, x/m or where(m, x, 0), where x is made of scores and m is not: which operand x is, else
  * -1; *factor is m. */
 int epi_attention_factor(const epi_graph *g, int node, const bool *inner, int *factor);
-/* Is it 0 where top is -inf, and top elsewhere? */
-bool epi_attention_is_guarded(const epi_graph *g, int node, int top);
+/* The maximum along some axes that it is, or is but for 0 instead of -inf (guarded); or EPI_NO_NODE. */
+int epi_attention_row_max(const epi_graph *g, int node);
 /* Is one of the values made of the other? The scratch is room for one number a node. */
 bool epi_is_made_of(const epi_graph *g, int node, int of, int *scratch);
 /* Is it one of the value products? */

@@ -16,7 +16,6 @@
  * asked, and one for all others. */
 #include "pass/place/placer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "pass/analyse/direction.h"
@@ -470,15 +469,6 @@ static int add_rows(epi_placer *s, int node, const epi_axes *over) {
 }
 
 /* ---- unplaced values that must exist ---- */
-
-static int compare_nodes(const void *a, const void *b) {
-    int x = *(const int *)a, y = *(const int *)b;
-    return (x > y) - (x < y);
-}
-
-void epi_list_sort(epi_node_list *list) {
-    qsort(list->at, (size_t)list->count, sizeof *list->at, compare_nodes);
-}
 
 /* Notes the unplaced values that `node` needs and what those read, both in the order of nodes. */
 static void find_cone(epi_placer *s, int node) {

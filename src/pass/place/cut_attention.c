@@ -8,16 +8,6 @@
 
 #include "pass/place/placer.h"
 
-static bool copy_list(epi_arena *arena, const int *from, int count, epi_node_list *to) {
-    to->at = epi_arena_alloc(arena, ((size_t)count + 1) * sizeof *to->at);
-    if (!to->at)
-        return false;
-    if (count)
-        memcpy(to->at, from, (size_t)count * sizeof *to->at);
-    to->count = count;
-    return true;
-}
-
 /* ---- which of them agree ---- */
 
 /* Marks what all attentions make on their score tiles, and whose each value product and reduction is. */
@@ -84,12 +74,12 @@ static bool list_needs(epi_arena *arena, epi_placer *s, int k) {
         for (int n = 0; n < epi_node_operands(&g->nodes[node]); n++)
             epi_visit(v, g->nodes[node].arg[n]);
     }
-    if (!copy_list(arena, v->todo, v->count, &a->needs))
+    if (!epi_list_copy(arena, v->todo, v->count, &a->needs))
         return false;
     for (int i = 0; i < g->node_count; i++)
         if (s->attention_of[i] == k + 1 && !epi_attention_is_value(&a->plan, i))
             s->scratch[reductions++] = i;
-    return copy_list(arena, s->scratch, reductions, &a->reductions);
+    return epi_list_copy(arena, s->scratch, reductions, &a->reductions);
 }
 
 bool epi_placer_find_attention(epi_arena *arena, epi_placer *s) {

@@ -62,17 +62,18 @@ static bool is_row(const epi_graph *g, int node, const epi_axes *stream) {
     return epi_axes_count_in(&g->nodes[node].axes, stream) == 0;
 }
 
+static bool reduces(const epi_graph *g, int node, int score, const epi_axes *stream) {
+    return g->nodes[node].arg[0] == score && epi_axes_same_set(&g->nodes[node].over, stream);
+}
+
 /* Is it the maximum of the score, guarded or not? */
 static bool is_top(const epi_graph *g, int node, int score, const epi_axes *stream) {
-    const epi_node *n = &g->nodes[node];
-    if (n->op == EPI_OP_WHERE && epi_attention_is_guarded(g, node, n->arg[2]))
-        n = &g->nodes[n->arg[2]];
-    return n->op == EPI_OP_RMAX && n->arg[0] == score && epi_axes_same_set(&n->over, stream);
+    int top = epi_attention_row_max(g, node);
+    return top != EPI_NO_NODE && reduces(g, top, score, stream);
 }
 
 static bool is_logsumexp(const epi_graph *g, int node, int score, const epi_axes *stream) {
-    const epi_node *n = &g->nodes[node];
-    return n->op == EPI_OP_LOGSUMEXP && n->arg[0] == score && epi_axes_same_set(&n->over, stream);
+    return g->nodes[node].op == EPI_OP_LOGSUMEXP && reduces(g, node, score, stream);
 }
 
 /* Is a value of rows made of the score's maximum, or of its log-sum-exp? */
@@ -286,12 +287,9 @@ static int write_node(epi_rewrite *r, int node) {
         return make_outer(f, node);
     if (f->of[node].first != EPI_NO_NODE)
         return make_sums(f, node);
-    const epi_node *top = n->op == EPI_OP_WHERE && epi_attention_is_guarded(f->in, node, n->arg[2])
-                              ? &f->in->nodes[n->arg[2]]
-                              : NULL;
-    if (top && top->op == EPI_OP_RMAX &&
-        f->of[top->arg[0]].product != EPI_NO_NODE) /* one, whoever wrote it */
-        return epi_graph_value(f->g, epi_graph_shift(f->g, f->value[top->arg[0]], &top->over));
+    int top = epi_attention_row_max(f->in, node), score = top == EPI_NO_NODE ? top : f->in->nodes[top].arg[0];
+    if (top != EPI_NO_NODE && top != node && f->of[score].product != EPI_NO_NODE) /* one, whoever wrote it */
+        return epi_graph_shift(f->g, f->value[score], &f->in->nodes[top].over);
     return EPI_NO_NODE;
 }
 
