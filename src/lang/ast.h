@@ -55,10 +55,15 @@ typedef struct epi_ast_tensor {
     epi_ast_axis axes[EPI_MAX_AXES];
 } epi_ast_tensor;
 
+/* What is assigned to. */
+typedef struct epi_ast_name {
+    const char *text;
+    epi_place place;
+    epi_dtype type; /* how it is stored, EPI_DTYPE_COUNT where the text leaves it open */
+} epi_ast_name;
+
 typedef struct epi_ast_assign {
-    const char **names;
-    epi_place *places;
-    epi_dtype *types; /* how each is stored, EPI_DTYPE_COUNT where the text leaves it open; NULL: of all */
+    epi_ast_name *names;
     int name_count;
     epi_ast *value;
 } epi_ast_assign;

@@ -329,7 +329,7 @@ static bool take_program(formatter *f, const epi_ast_program *g, layout *l) {
         do
             take(f, &l->body[i]);
         while (!at_end(f) && !epi_token_is(&f->token, "}") &&
-               !(i + 1 < g->body_count && is_at(f, g->body[i + 1].places[0])));
+               !(i + 1 < g->body_count && is_at(f, g->body[i + 1].names[0].place)));
     take(f, l->close);
     return !f->arena->failed;
 }

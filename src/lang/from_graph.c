@@ -228,14 +228,10 @@ static epi_dtype stored_type(const epi_graph *g, int node) {
 static void assign(writer *w, const char *first, const char *second, const epi_dtype *types, epi_ast *value) {
     epi_ast_assign *a = &w->program->body[w->program->body_count];
     a->names = epi_arena_alloc(w->arena, 2 * sizeof *a->names);
-    a->types = epi_arena_alloc(w->arena, 2 * sizeof *a->types);
-    a->places = epi_arena_alloc(w->arena, 2 * sizeof *a->places);
-    if (!a->names || !a->types || !a->places || !value)
+    if (!a->names || !value)
         return;
     for (int i = 0; i < 2; i++)
-        a->types[i] = types ? types[i] : EPI_DTYPE_COUNT;
-    a->names[0] = first;
-    a->names[1] = second;
+        a->names[i] = (epi_ast_name){i ? second : first, {0, 0}, types ? types[i] : EPI_DTYPE_COUNT};
     a->name_count = second ? 2 : 1;
     a->value = value;
     w->program->body_count++;

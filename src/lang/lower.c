@@ -195,13 +195,13 @@ static bool enter(epi_lowering *lo, const epi_ast *e) {
     return epi_lower_ok(lo);
 }
 
-/* The line in which a program assigns a name, or 0. */
-static int assigned_at(const epi_frame *f, const char *name) {
+/* Where a program assigns a name; line 0: nowhere. */
+static epi_place assigned_at(const epi_frame *f, const char *name) {
     for (int i = 0; i < f->program->body_count; i++)
         for (int j = 0; j < f->program->body[i].name_count; j++)
-            if (!strcmp(f->program->body[i].names[j], name))
-                return f->program->body[i].places[j].line;
-    return 0;
+            if (!strcmp(f->program->body[i].names[j].text, name))
+                return f->program->body[i].names[j].place;
+    return (epi_place){0};
 }
 
 /* There is no value of this name. */
@@ -222,8 +222,9 @@ static int lower_name(epi_lowering *lo, const epi_frame *f, const epi_ast *e) {
                        e->name);
     else if (node == EPI_NO_NODE && epi_is_word(e->name))
         epi_graph_fail(lo->g, "'%s' is an operation: write %s(…)", e->name, e->name);
-    else if (node == EPI_NO_NODE && assigned_at(f, e->name))
-        epi_graph_fail(lo->g, "'%s' is assigned only later, in line %d", e->name, assigned_at(f, e->name));
+    else if (node == EPI_NO_NODE && assigned_at(f, e->name).line)
+        epi_graph_fail(lo->g, "'%s' is assigned only later, in line %d", e->name,
+                       assigned_at(f, e->name).line);
     else if (node == EPI_NO_NODE)
         fail_unknown(lo, f, e->name);
     return node;
@@ -325,14 +326,15 @@ void epi_lower_body(epi_lowering *lo, epi_frame *f) {
             v = epi_lower_value(lo, epi_lower_one(lo, f, s->value));
         else if (enter(lo, s->value))
             v = epi_lower_call(lo, f, s->value);
-        epi_lower_at(lo, s->places[0]);
+        epi_lower_at(lo, s->names[0].place);
         if (epi_lower_ok(lo) && v.count != s->name_count)
             epi_graph_fail(lo->g, "%d name%s on the left, %d value%s on the right", s->name_count,
                            s->name_count == 1 ? "" : "s", v.count, v.count == 1 ? "" : "s");
         for (int j = 0; j < s->name_count && epi_lower_ok(lo); j++) {
-            epi_frame_bind(lo, f, s->names[j], v.node[j], s->places[j]);
-            if (epi_lower_ok(lo) && s->types && s->types[j] != EPI_DTYPE_COUNT)
-                note_stored(lo, f, s->names[j], v.node[j], s->types[j]);
+            const epi_ast_name *name = &s->names[j];
+            epi_frame_bind(lo, f, name->text, v.node[j], name->place);
+            if (epi_lower_ok(lo) && name->type != EPI_DTYPE_COUNT)
+                note_stored(lo, f, name->text, v.node[j], name->type);
         }
     }
 }
@@ -411,10 +413,8 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
         out->node = epi_graph_value(g, epi_frame_value(f, out->name));
         if (out->node == EPI_NO_NODE)
             epi_graph_fail(g, "the output '%s' is never assigned", out->name);
-        for (int i = 0; i < f->program->body_count; i++) /* errors about its axes point at its assignment */
-            for (int j = 0; j < f->program->body[i].name_count; j++)
-                if (!strcmp(f->program->body[i].names[j], out->name))
-                    epi_lower_at(lo, f->program->body[i].places[j]);
+        if (assigned_at(f, out->name).line) /* errors about its axes point at its assignment */
+            epi_lower_at(lo, assigned_at(f, out->name));
         epi_graph_check_output(g, t);
         if (!epi_lower_ok(lo))
             tell_of_order(lo);

@@ -219,23 +219,22 @@ static epi_dtype parse_stored(epi_parser *p) {
 
 static epi_ast_assign parse_assign(epi_parser *p) {
     epi_ast_assign s = {0};
-    int names = 0, places = 0, types = 0;
+    int capacity = 0;
     do {
         if (s.name_count == EPI_MAX_ARGS)
             epi_parse_fail(p, p->token.place, "an assignment has at most %d names", EPI_MAX_ARGS);
-        if (!epi_parse_grow(p, (void **)&s.names, s.name_count, &names, sizeof *s.names) ||
-            !epi_parse_grow(p, (void **)&s.places, s.name_count, &places, sizeof *s.places) ||
-            !epi_parse_grow(p, (void **)&s.types, s.name_count, &types, sizeof *s.types))
+        if (!epi_parse_grow(p, (void **)&s.names, s.name_count, &capacity, sizeof *s.names))
             break;
-        s.places[s.name_count] = p->token.place;
-        s.names[s.name_count] = epi_parse_name(p, "a name to assign", true);
-        s.types[s.name_count++] = parse_stored(p);
+        epi_ast_name *name = &s.names[s.name_count++];
+        name->place = p->token.place;
+        name->text = epi_parse_name(p, "a name to assign", true);
+        name->type = parse_stored(p);
     } while (epi_parse_accept(p, ","));
     if (p->arena->failed)
         return s;
     if (!epi_parse_at(p, "=")) {
-        fail_foreign(p, s.names[0], s.places[0]);
-        fail_augmented(p, s.names[0]);
+        fail_foreign(p, s.names[0].text, s.names[0].place);
+        fail_augmented(p, s.names[0].text);
     }
     epi_parse_expect(p, "=", "after the name");
     s.value = epi_parse_expr(p);

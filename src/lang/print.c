@@ -130,9 +130,9 @@ void epi_ast_print_tensors(const epi_ast_tensor *t, int count, epi_text *out) {
 
 void epi_ast_print_assign(const epi_ast_assign *s, bool written, epi_text *out) {
     for (int j = 0; j < s->name_count; j++) {
-        epi_text_add(out, "%s%s", j ? ", " : "", s->names[j]);
-        if (s->types && s->types[j] != EPI_DTYPE_COUNT)
-            epi_text_add(out, ": %s", epi_dtype_name(s->types[j]));
+        epi_text_add(out, "%s%s", j ? ", " : "", s->names[j].text);
+        if (s->names[j].type != EPI_DTYPE_COUNT)
+            epi_text_add(out, ": %s", epi_dtype_name(s->names[j].type));
     }
     epi_text_add(out, " = ");
     print_expr(s->value, EPI_LEVEL_OR, written, out);

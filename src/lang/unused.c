@@ -54,8 +54,8 @@ void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *p, epi_text
         const epi_ast_assign *a = &p->body[i];
         bool any = false; /* of two halves one may be all that is wanted */
         for (int j = 0; j < a->name_count; j++)
-            any |= body_uses(p, a->names[j]);
+            any |= body_uses(p, a->names[j].text);
         if (!any)
-            say(text, a->places[0], "value", a->names[0], out);
+            say(text, a->names[0].place, "value", a->names[0].text, out);
     }
 }
