@@ -57,11 +57,12 @@ void epi_nearest_offer(epi_nearest *n, const char *name) {
 
 const char *epi_nearest_hint(epi_nearest *n, const char *has) {
     char more[32] = "";
+    n->hint[0] = 0;
     if (n->more)
         snprintf(more, sizeof more, " and %d more", n->more);
     if (n->best[0])
         snprintf(n->hint, sizeof n->hint, "; did you mean %s?", n->best);
-    else
-        snprintf(n->hint, sizeof n->hint, n->all[0] ? "; %.40s %s%s" : "", has, n->all, more);
+    else if (n->all[0])
+        snprintf(n->hint, sizeof n->hint, "; %.40s %s%s", has, n->all, more);
     return n->hint;
 }
