@@ -62,6 +62,7 @@ expect 0 'as it runs in bf16: 5 rows of gradients compared; the worst is row .*:
 expect 0 '"run":{"type":"f16","compared":5,' gradcheck norms:rmsnorm --dims T=3,D=7 --type f16 --json
 expect 0 'forward and backward apart in bf16: 5 rows of gradients compared; the worst is row .*: well' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
 expect 0 '"saved":{"type":"f16","compared":5,' gradcheck norms:rmsnorm --dims T=3,D=7 --type f16 --json
+expect 0 "as it runs in f32: 7 rows of gradients compared; the worst is row .*: well" gradcheck "$here/tests/choice.epi:stored_extreme" --wrt x,a --dims T=6,F=8,R=4 --type f32
 echo 'kink(x[T,D], s) -> y[T,D] { y = max(x, x*s) }
 nothing(x[T,D]) -> y[T,D] { y = log(0*x) + x }
 top(x[T,D], w[N,D]) -> g: f32[T] { g = max(x @ w, N) }' >places.epi

@@ -157,12 +157,12 @@ void epi_once_store(epi_graph *g) {
             g->nodes[i].has_stored = true;
             g->nodes[i].stored = EPI_F32;
         }
-    /* the extreme is one of the elements: a narrower type is not enough */
+    /* the extreme is one of the elements, which may be an input's: a narrower type is not enough */
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        for (int a = 0; a < epi_node_operands(n) && compares[i]; a++) {
+        for (int a = 0; a < 2 && epi_op_compares(n->op); a++) {
             epi_node *top = &g->nodes[n->arg[a]];
-            if (top->has_stored && is_extreme(top))
+            if (top->has_stored && is_extreme(top) && (compares[i] || top->arg[0] == n->arg[1 - a]))
                 top->stored = EPI_F32;
         }
     }
