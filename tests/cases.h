@@ -498,15 +498,8 @@ static inline bool case_oracle(const loaded *l, epi_dtype type, epi_path path, p
     epi_options o = case_options(l, type, path);
     epi_type_binding types[MAX_TENSORS];
     epi_error err;
-    int count = epi_program_tensor_count(l->program), n = 0;
-    for (int i = 0; i < count; i++) {
-        epi_tensor_info info;
-        epi_program_tensor(l->program, i, &info);
-        if (info.is_output)
-            types[n++] = (epi_type_binding){info.name, EPI_F64};
-    }
     o.types = types;
-    o.type_count = n;
+    o.type_count = wide_types(l->program, false, types);
     o.threads = 2;
     epi_kernel *k;
     if (epi_kernel_compile(l->program, &o, &k, &err) != EPI_OK)

@@ -102,15 +102,9 @@ typedef epi_status deriving(const epi_program *, const char *const *, int, epi_m
 
 static void print_gradients(const epi_program *p, deriving *derive) {
     const char *wrt[MAX_TENSORS];
-    int count = 0;
+    int count = number_inputs(p, true, wrt, MAX_TENSORS);
     epi_module *m;
     epi_error err;
-    for (int i = 0; i < epi_program_tensor_count(p) && count < MAX_TENSORS; i++) {
-        epi_tensor_info info;
-        epi_program_tensor(p, i, &info);
-        if (!info.is_output && !(info.has_type && (info.type == EPI_I32 || info.type == EPI_I64)))
-            wrt[count++] = info.name;
-    }
     if (!count || derive(p, wrt, count, &m, &err) != EPI_OK)
         return;
     for (int i = 0; i < epi_module_count(m); i++)

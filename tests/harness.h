@@ -366,6 +366,34 @@ static inline int parse_dims(const char *text, epi_dim_binding *out, char (*stor
     return n;
 }
 
+/* What yardsticks compute in: outputs in f64, and where `all` is set inputs of numbers, too. Returns how many types
+ * that gives. */
+static inline int wide_types(const epi_program *p, bool all, epi_type_binding *types) {
+    int count = 0;
+    for (int i = 0; i < epi_program_tensor_count(p); i++) {
+        epi_tensor_info info;
+        epi_program_tensor(p, i, &info);
+        bool integer = info.has_type && (info.type == EPI_I32 || info.type == EPI_I64);
+        if (all ? !integer : info.is_output)
+            types[count++] = (epi_type_binding){info.name, EPI_F64};
+    }
+    return count;
+}
+
+/* What gradients are taken by: inputs of numbers, up to `most`; without `typed` those alone whose type the text
+ * leaves open. Returns how many. */
+static inline int number_inputs(const epi_program *p, bool typed, const char **names, int most) {
+    int count = 0;
+    for (int i = 0; i < epi_program_tensor_count(p) && count < most; i++) {
+        epi_tensor_info info;
+        epi_program_tensor(p, i, &info);
+        bool integer = info.type == EPI_I32 || info.type == EPI_I64;
+        if (!info.is_output && !(info.has_type && (integer || !typed)))
+            names[count++] = info.name;
+    }
+    return count;
+}
+
 /* The options of one compile, and what they point at. */
 typedef struct bound {
     epi_dim_binding dims[16];

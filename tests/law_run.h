@@ -112,12 +112,7 @@ static int side_open(law_case *c, const epi_program *program, law_way way, law_s
         dims[o.dim_count++] = (epi_dim_binding){
             epi_program_dim(program, i), fixed ? fixed : law_size(&c->sizes, epi_program_dim(program, i))};
     }
-    for (int i = 0; i < count && way.path == EPI_PATH_REFERENCE; i++) {
-        epi_tensor_info info;
-        epi_program_tensor(program, i, &info);
-        if (info.is_output)
-            types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
-    }
+    o.type_count = way.path == EPI_PATH_REFERENCE ? wide_types(program, false, types) : 0;
     epi_status status = epi_kernel_compile(program, &o, &s->kernel, &err);
     if (status == EPI_ERR_DIMS || status == EPI_ERR_UNSUPPORTED) {
         counts.refused++;

@@ -26,9 +26,7 @@ static bool prepare(ran *r, const epi_program *program, const char *dims) {
     epi_error err;
     *r = (ran){.program = program};
     o.dim_count = parse_dims(dims, bindings, store);
-    for (int t = 0; t < program->graph.tensor_count; t++)
-        if (!program->graph.tensors[t].has_type || !epi_dtype_is_integer(program->graph.tensors[t].type))
-            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    o.type_count = wide_types(program, true, types);
     bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
                     epi_program_name(program), err.message);
     return ok && problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
@@ -540,8 +538,7 @@ static bool run_hostile(const epi_program *program, const char *dims_text, epi_p
     epi_error err;
     o.dim_count = parse_dims(dims_text, dims, store);
     name_rows(&o, dims_text);
-    for (int t = program->graph.input_count; t < program->graph.tensor_count && path != EPI_PATH_FUSED; t++)
-        types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    o.type_count = path != EPI_PATH_FUSED ? wide_types(program, false, types) : 0;
     if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s", err.message))
         return false;
     bool ok = problem_make(p, program, k, LAYOUT_PLAIN);

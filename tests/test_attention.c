@@ -66,20 +66,14 @@ static void attempt_free(attempt *a) {
 /* Compiles, fills and runs. Free it in any case. */
 static void attempt_make(attempt *a, const epi_program *program, setting how, filler *fill, void *arg) {
     epi_dim_binding dims[16];
-    char store[16][16], names[MAX_TENSORS][32];
+    char store[16][16];
     epi_type_binding types[MAX_TENSORS];
     epi_options o =
         EPI_OPTIONS(.dims = dims, .type = how.type, .types = types, .path = how.path, .threads = how.threads);
     epi_error err = {0};
     *a = (attempt){0};
     o.dim_count = parse_dims(how.dims, dims, store);
-    for (int i = 0; i < epi_program_tensor_count(program) && how.wide; i++) {
-        epi_tensor_info info;
-        epi_program_tensor(program, i, &info);
-        snprintf(names[i], sizeof names[i], "%s", info.name);
-        if (!(info.has_type && info.type == EPI_I32))
-            types[o.type_count++] = (epi_type_binding){names[i], EPI_F64};
-    }
+    o.type_count = how.wide ? wide_types(program, true, types) : 0;
     if (!check(epi_kernel_compile(program, &o, &a->kernel, &err) == EPI_OK, "%s %s compiles: %s",
                epi_program_name(program), how.dims, err.message) ||
         !check(problem_make(&a->p, program, a->kernel, LAYOUT_PLAIN), "memory"))
@@ -179,15 +173,9 @@ static epi_module *parse(const char *text) {
 /* Forward and backward, for the gradients of all inputs that are no integers. */
 static epi_module *derive(const epi_program *program) {
     const char *wrt[MAX_TENSORS];
-    static epi_tensor_info info[MAX_TENSORS]; /* which have the names */
-    int count = 0;
+    int count = number_inputs(program, true, wrt, MAX_TENSORS);
     epi_module *out = NULL;
     epi_error err = {0};
-    for (int i = 0; i < epi_program_tensor_count(program); i++) {
-        epi_program_tensor(program, i, &info[i]);
-        if (!info[i].is_output && !(info[i].has_type && info[i].type == EPI_I32))
-            wrt[count++] = info[i].name;
-    }
     check(epi_program_grad_saved(program, wrt, count, &out, &err) == EPI_OK, "%s has gradients: %s",
           epi_program_name(program), err.message);
     return out;

@@ -47,9 +47,7 @@ static bool prepare(ran *r, const epi_program *program, const char *dims, const 
         for (int d = 0; d < epi_program_dim_count(program); d++)
             if (!strcmp(epi_program_dim(program, d), given[i].name))
                 bindings[o.dim_count++] = given[i];
-    for (int t = 0; t < program->graph.tensor_count && !w; t++)
-        if (!program->graph.tensors[t].has_type || program->graph.tensors[t].type != EPI_I32)
-            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    o.type_count = w ? 0 : wide_types(program, true, types);
     o.path = w ? w->path : EPI_PATH_REFERENCE;
     o.type = w ? w->type : EPI_F64;
     o.algebra = w ? w->algebra : EPI_ALGEBRA_FREE;

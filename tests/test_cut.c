@@ -118,12 +118,7 @@ static bool run_path(const epi_program *program, epi_options o, epi_path path, p
     o.path = path;
     if (path >= EPI_PATH_NAIVE) { /* results in f64 */
         o.types = types;
-        for (int t = 0; t < epi_program_tensor_count(program); t++) {
-            epi_tensor_info info;
-            epi_program_tensor(program, t, &info);
-            if (info.is_output)
-                types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
-        }
+        o.type_count = wide_types(program, false, types);
     }
     if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s compiles: %s",
                epi_program_name(program), err.message))

@@ -100,12 +100,7 @@ static epi_status compile(const epi_program *p, const block *b, epi_dtype type, 
         int64_t fixed = epi_program_dim_size(p, o.dim_count);
         dims[o.dim_count] = (epi_dim_binding){dim, fixed ? fixed : size_of(b, dim)};
     }
-    for (int t = 0; t < epi_program_tensor_count(p) && wide; t++) {
-        epi_tensor_info info;
-        epi_program_tensor(p, t, &info);
-        if (info.is_output)
-            types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
-    }
+    o.type_count = wide ? wide_types(p, false, types) : 0;
     return epi_kernel_compile(p, &o, out, err);
 }
 

@@ -44,12 +44,7 @@ static epi_status run_way(const epi_program *program, const char *dims_text, con
                     .perturb = w->perturb, .perturb_seed = w->seed, .memory = w->memory);
     epi_kernel *k;
     o.dim_count = parse_dims(dims_text, dims, store);
-    for (int i = 0; i < epi_program_tensor_count(program) && w->oracle; i++) {
-        epi_tensor_info info;
-        epi_program_tensor(program, i, &info);
-        if (info.is_output)
-            types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
-    }
+    o.type_count = w->oracle ? wide_types(program, false, types) : 0;
     epi_status status = epi_kernel_compile(program, &o, &k, err);
     if (status != EPI_OK)
         return status;
@@ -134,15 +129,9 @@ static void check_program(const epi_program *program, const char *dims, const ch
 /* Its gradients by all inputs that can have one; NULL: it has none. */
 static epi_module *gradient_of(const epi_program *program) {
     const char *wrt[MAX_TENSORS];
-    int count = 0;
+    int count = number_inputs(program, true, wrt, MAX_TENSORS);
     epi_module *m = NULL;
     epi_error err;
-    for (int t = 0; t < epi_program_tensor_count(program); t++) {
-        epi_tensor_info info;
-        epi_program_tensor(program, t, &info);
-        if (!info.is_output && !(info.has_type && (info.type == EPI_I32 || info.type == EPI_I64)))
-            wrt[count++] = info.name;
-    }
     return count && epi_program_grad(program, wrt, count, &m, &err) == EPI_OK ? m : NULL;
 }
 

@@ -48,9 +48,7 @@ static bool prepare(ran *r, const epi_program *program, const char *dims) {
         for (int d = 0; d < epi_program_dim_count(program); d++)
             if (!strcmp(epi_program_dim(program, d), given[i].name))
                 bindings[o.dim_count++] = given[i];
-    for (int t = 0; t < program->graph.tensor_count; t++)
-        if (!program->graph.tensors[t].has_type || program->graph.tensors[t].type != EPI_I32)
-            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    o.type_count = wide_types(program, true, types);
     bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
                     epi_program_name(program), err.message);
     return ok && problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
@@ -167,9 +165,7 @@ static void check_program(const epi_program *program, const char *dims, uint64_t
     epi_error err;
     epi_kernel *k;
     o.dim_count = parse_dims(dims, bindings, store);
-    for (int t = 0; t < program->graph.tensor_count; t++)
-        if (!program->graph.tensors[t].has_type || program->graph.tensors[t].type != EPI_I32)
-            types[o.type_count++] = (epi_type_binding){program->graph.tensors[t].name, EPI_F64};
+    o.type_count = wide_types(program, true, types);
     if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s compiles: %s", label, err.message))
         return;
     problem p;

@@ -28,12 +28,7 @@ static epi_kernel *compile(const epi_program *p, const int64_t *sizes, epi_dtype
     epi_kernel *k;
     epi_error err;
     o.types = outputs;
-    for (int t = 0; t < epi_program_tensor_count(p) && path >= EPI_PATH_NAIVE; t++) { /* results in f64 */
-        epi_tensor_info info;
-        epi_program_tensor(p, t, &info);
-        if (info.is_output)
-            outputs[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
-    }
+    o.type_count = path >= EPI_PATH_NAIVE ? wide_types(p, false, outputs) : 0;
     check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "layers compile: %s", err.message);
     return k;
 }
@@ -186,16 +181,10 @@ static void backward_of(const layer_text *layer, int count, bool torch, epi_kern
     epi_text text = stacked_layers(layer, count);
     epi_module *m = NULL, *two = NULL;
     epi_error err = {0};
-    int inputs = 0;
     bool ok = epi_module_parse(ctx, text.data, text.length, "net", &m, &err) == EPI_OK;
     const epi_program *p = ok ? epi_module_find(m, "net") : NULL;
-    for (int t = !torch; p && t < epi_program_tensor_count(p) - 1; t++) {
-        epi_tensor_info tensor;
-        epi_program_tensor(p, t, &tensor);
-        if (!tensor.has_type)
-            wrt[inputs++] = tensor.name;
-    }
-    ok = p && epi_program_grad_saved(p, wrt, inputs, &two, &err) == EPI_OK;
+    int inputs = p ? number_inputs(p, false, wrt, 1024) : 0, first = torch ? 0 : 1; /* x is the first */
+    ok = p && epi_program_grad_saved(p, wrt + first, inputs - first, &two, &err) == EPI_OK;
     if (check(ok, "the backward of %d layers of %s: %s", count, layer->name, err.message))
         for (int i = 0; i < DEVICES; i++)
             compile_backward(epi_module_program(two, 1), devices[i], torch, &info[i]);

@@ -123,13 +123,7 @@ static bool evaluate(const epi_program *p, epi_options options, epi_path path, e
     epi_kernel *k = NULL;
     options.path = path;
     options.types = types;
-    options.type_count = 0;
-    for (int t = 0; t < epi_program_tensor_count(p); t++) { /* outputs in f64, inputs as they are stored */
-        epi_tensor_info info;
-        epi_program_tensor(p, t, &info);
-        if (info.is_output)
-            types[options.type_count++] = (epi_type_binding){info.name, EPI_F64};
-    }
+    options.type_count = wide_types(p, false, types); /* inputs as they are stored */
     options.type = type;
     bool ok = epi_kernel_compile(p, &options, &k, NULL) == EPI_OK && problem_make(out, p, k, LAYOUT_PLAIN);
     if (ok) {
@@ -268,11 +262,8 @@ static void test_order(const char *path) {
         const char *wrt[EPI_MAX_TENSORS];
         epi_module *two = NULL;
         epi_kernel *k = NULL;
-        int count = 0;
+        int count = p ? number_inputs(p, false, wrt, EPI_MAX_TENSORS) : 0;
         bound b;
-        for (int t = 0; p && t < p->graph.input_count; t++)
-            if (!p->graph.tensors[t].has_type)
-                wrt[count++] = p->graph.tensors[t].name;
         bind_dims(&b, layers[i].dims, EPI_BF16, -90);
         if (!check(p && epi_program_grad_saved(p, wrt, count, &two, &err) == EPI_OK &&
                        epi_kernel_compile(epi_module_program(two, 1), &b.options, &k, &err) == EPI_OK,

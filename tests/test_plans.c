@@ -111,15 +111,9 @@ typedef epi_status deriving(const epi_program *, const char *const *, int, epi_m
 
 static void add_derived(const epi_program *p, const question *q, deriving *derive, epi_text *out) {
     static const char *wrt[1024];
-    int count = 0;
+    int count = number_inputs(p, false, wrt, 1024);
     epi_module *m = NULL;
     epi_error err = {0};
-    for (int i = 0; i < epi_program_tensor_count(p) && count < 1024; i++) {
-        epi_tensor_info info;
-        epi_program_tensor(p, i, &info);
-        if (!info.is_output && !info.has_type)
-            wrt[count++] = info.name;
-    }
     if (derive(p, wrt, count, &m, &err) != EPI_OK)
         epi_text_add(out, "    %-28s %s\n", epi_program_name(p), err.message);
     for (int i = 0; m && i < epi_module_count(m); i++)

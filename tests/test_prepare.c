@@ -67,12 +67,9 @@ static epi_kernel *compile(const epi_program *p, const epi_options *o) {
 /* Runs the program on a path of the yardsticks, with results in f64. */
 static bool evaluate(const epi_program *p, epi_options o, epi_path path, uint64_t seed, problem *out) {
     epi_type_binding types[MAX_TENSORS];
-    epi_tensor_info info;
     o.path = path;
     o.types = types;
-    for (int t = 0; t < epi_program_tensor_count(p); t++)
-        if (epi_program_tensor(p, t, &info) == EPI_OK && info.is_output)
-            types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
+    o.type_count = wide_types(p, false, types);
     epi_kernel *k = compile(p, &o);
     bool ok = k && check(!epi_kernel_prepare_size(k), "this path prepares nothing") &&
               problem_make(out, p, k, LAYOUT_PLAIN);

@@ -7,12 +7,7 @@ static bool run_path(const epi_program *program, epi_options o, epi_path path, b
     epi_error err;
     epi_kernel *k;
     o.path = path;
-    for (int i = 0; i < epi_program_tensor_count(program) && oracle; i++) {
-        epi_tensor_info info;
-        epi_program_tensor(program, i, &info);
-        if (info.is_output)
-            types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
-    }
+    o.type_count = oracle ? wide_types(program, false, types) : 0;
     o.types = types;
     epi_status status = epi_kernel_compile(program, &o, &k, &err);
     if (status != EPI_OK) {

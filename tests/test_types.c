@@ -168,12 +168,9 @@ static bool run(const epi_program *p, const epi_options *o, problem *out) {
 /* The same in f64. */
 static bool evaluate(const epi_program *p, epi_options o, problem *out) {
     epi_type_binding types[MAX_TENSORS];
-    epi_tensor_info info;
     o.path = EPI_PATH_REFERENCE;
     o.types = types;
-    for (int t = 0; t < epi_program_tensor_count(p); t++)
-        if (epi_program_tensor(p, t, &info) == EPI_OK && info.is_output)
-            types[o.type_count++] = (epi_type_binding){info.name, EPI_F64};
+    o.type_count = wide_types(p, false, types);
     return run(p, &o, out);
 }
 
