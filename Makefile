@@ -24,7 +24,7 @@
 #   make bench         the result files of this machine; bench-gpu: of a GPU, beside PyTorch
 #   make readme        the tables and the plots of the documents from the result files
 #   make build/ab      a program that times two builds of the library against each other
-#   make install       PREFIX=/usr/local by default; make uninstall takes the same away
+#   make install       PREFIX=/usr/local, LIBDIR=PREFIX/lib by default; make uninstall takes the same away
 #   make clean         removes build/
 #   make help          this list
 #
@@ -36,6 +36,7 @@ MAKEFLAGS += --no-builtin-rules
 VERSION := 0.1.0
 SOVERSION := 0
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 BUILD ?= build
 
 CC ?= cc
@@ -456,22 +457,34 @@ test-cross:
 # ---- installing ----
 
 DEST = $(DESTDIR)$(PREFIX)
+LIBDEST = $(DESTDIR)$(LIBDIR)
+SHELLS := bash-completion/completions/epilog=bash zsh/site-functions/_epilog=zsh fish/vendor_completions.d/epilog.fish=fish
+VIM := ftdetect ftplugin syntax
 install: all $(BUILD)/epilog.1
-	mkdir -p '$(DEST)/bin' '$(DEST)/share/man/man1' '$(DEST)/include' '$(DEST)/lib/pkgconfig' '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog/programs'
+	mkdir -p '$(DEST)/bin' '$(DEST)/share/man/man1' '$(DEST)/include' '$(LIBDEST)/pkgconfig' '$(LIBDEST)/cmake/epilog' '$(DEST)/share/epilog/programs'
 	cp $(BUILD)/epilog '$(DEST)/bin/'
 	cp $(BUILD)/epilog.1 '$(DEST)/share/man/man1/'
 	cp include/*.h '$(DEST)/include/'
-	cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) '$(DEST)/lib/'
-	ln -sf libepilog.so.$(VERSION) '$(DEST)/lib/libepilog.so.$(SOVERSION)'
-	ln -sf libepilog.so.$(SOVERSION) '$(DEST)/lib/libepilog.so'
+	cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) '$(LIBDEST)/'
+	ln -sf libepilog.so.$(VERSION) '$(LIBDEST)/libepilog.so.$(SOVERSION)'
+	ln -sf libepilog.so.$(SOVERSION) '$(LIBDEST)/libepilog.so'
 	cp programs/*.epi '$(DEST)/share/epilog/programs/'
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(LIBS)|' epilog.pc.in >'$(DEST)/lib/pkgconfig/epilog.pc'
-	for f in epilog-config epilog-config-version; do sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|; s|@LIBS@|$(LIBS:%=%;)|; s|; *|;|g; s|;"|"|' \
-	    $$f.cmake.in >'$(DEST)/lib/cmake/epilog/'$$f.cmake; done
+	for s in $(SHELLS); do mkdir -p "$$(dirname '$(DEST)/share/'$${s%=*})" && $(BUILD)/epilog completion $${s#*=} >'$(DEST)/share/'$${s%=*} || exit 1; done
+	for d in $(VIM); do mkdir -p '$(DEST)/share/vim/vimfiles/'$$d && cp editors/vim/$$d/epilog.vim '$(DEST)/share/vim/vimfiles/'$$d/ || exit 1; done
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(LIBS)|' epilog.pc.in >'$(LIBDEST)/pkgconfig/epilog.pc'
+	include=$$(realpath -m --relative-to='$(LIBDIR)/cmake/epilog' '$(PREFIX)/include') && \
+	for f in epilog-config epilog-config-version; do sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|; s|@INCLUDE@|'"$$include"'|; s|@LIBS@|$(LIBS:%=%;)|; s|; *|;|g; s|;"|"|' \
+	    $$f.cmake.in >'$(LIBDEST)/cmake/epilog/'$$f.cmake; done
+	@if [ -z '$(DESTDIR)' ]; then ldconfig -N -v 2>/dev/null | grep -q '^$(LIBDIR):' \
+	    && echo 'run ldconfig, as root, so that programs find libepilog.so' \
+	    || echo 'programs find libepilog.so with LD_LIBRARY_PATH=$(LIBDIR), or where they are linked with -Wl,-rpath,$(LIBDIR)'; \
+	    case ":$$PATH:" in *:'$(PREFIX)/bin':*) ;; *) echo 'the command is $(PREFIX)/bin/epilog; its manual is found with MANPATH=$(PREFIX)/share/man:';; esac; fi
 
 uninstall:
-	rm -f '$(DEST)/bin/epilog' '$(DEST)/share/man/man1/epilog.1' '$(DEST)/include/epilog.h' '$(DEST)/include/epilog_io.h' '$(DEST)/lib/pkgconfig/epilog.pc' '$(DEST)'/lib/libepilog.*
-	rm -rf '$(DEST)/lib/cmake/epilog' '$(DEST)/share/epilog'
+	rm -f '$(DEST)/bin/epilog' '$(DEST)/share/man/man1/epilog.1' '$(DEST)/include/epilog.h' '$(DEST)/include/epilog_io.h' '$(LIBDEST)/pkgconfig/epilog.pc' '$(LIBDEST)'/libepilog.*
+	for s in $(SHELLS); do rm -f '$(DEST)/share/'$${s%=*}; done
+	for d in $(VIM); do rm -f '$(DEST)/share/vim/vimfiles/'$$d/epilog.vim; done
+	rm -rf '$(LIBDEST)/cmake/epilog' '$(DEST)/share/epilog'
 
 clean:
 	rm -rf $(BUILD)

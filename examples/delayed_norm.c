@@ -1,6 +1,6 @@
 /* delayed_norm.c: an RMSNorm between two products, with nothing but the two products run.
  *
- *     cc delayed_norm.c $(pkg-config --cflags --libs epilog) -lm -o delayed_norm && ./delayed_norm
+ *     cc delayed_norm.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -lm -o delayed_norm && ./delayed_norm
  *
  * The first kernel adds the residual, scales by the norm's weight and emits the row statistic; the
  * second applies the row scale after its own product, where it commutes, and goes on with SwiGLU.

@@ -1,6 +1,6 @@
 /* files.c: tensors from a file, through a kernel, into a file.
  *
- *     cc files.c $(pkg-config --cflags --libs epilog) -o files && ./files IN.safetensors OUT.safetensors
+ *     cc files.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -o files && ./files IN.safetensors OUT.safetensors
  *
  * IN has a table [V,D] and ids [T], in any types that Epilog has: a PyTorch program writes int64 ids. OUT
  * gets the rows that the ids name, each normed, in the table's type. Without arguments both are files of its

@@ -1,6 +1,6 @@
 /* gpu.c: the same program on whatever device there is: a GPU if the machine has one, else the CPU.
  *
- *     cc gpu.c $(pkg-config --cflags --libs epilog) -o gpu && ./gpu
+ *     cc gpu.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -o gpu && ./gpu
  */
 #include <epilog.h>
 #include <stdint.h>

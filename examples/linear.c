@@ -1,6 +1,6 @@
 /* linear.c: the smallest use of the library: one text, one kernel, one run.
  *
- *     cc linear.c $(pkg-config --cflags --libs epilog) -o linear && ./linear
+ *     cc linear.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -o linear && ./linear
  */
 #include <epilog.h>
 #include <stdio.h>

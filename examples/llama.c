@@ -1,6 +1,6 @@
 /* llama.c: a Llama goes on with a text, on a GPU if there is one, else on the CPU.
  *
- *     cc llama.c $(pkg-config --cflags --libs epilog) -lm -o llama
+ *     cc llama.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -lm -o llama
  *     ./llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...]
  *
  * takes a checkpoint as Hugging Face has it (Llama 2 and 3, Mistral, TinyLlama, SmolLM) and the prompt's

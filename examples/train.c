@@ -1,7 +1,7 @@
 /* train.c: a small Transformer learns to foretell the next byte of a text, on a GPU if there is one, else on
  * the CPU.
  *
- *     cc train.c $(pkg-config --cflags --libs epilog) -lm -o train
+ *     cc train.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -lm -o train
  *     ./train [FILE [STEPS [LAYERS [FEATURES]]]]
  *
  * A step of training is one program: the loss, the gradients, which are derived, and Adam. So it is one

@@ -26,6 +26,10 @@
 #ifndef EPILOG_H
 #define EPILOG_H
 
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC system_header /* so that C++ does not warn of what EPI_OPTIONS leaves out, which is zero */
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -269,8 +273,9 @@ typedef struct epi_options {
                            choice. NULL on the CPU */
     /* Axes that count rows (tokens, batch), by name; NULL: every axis of the first input but its last, all of
      * them where it is of integers; in a program with cotangents it is the first input, but for vectors of
-     * numbers, that has the first axis of the first cotangent with axes. How a program is cut into kernels
-     * does not depend on their sizes, so neither do the bits of a row. */
+     * numbers, that has the first axis of the first cotangent with axes, and of its axes those that the
+     * cotangent has. How a program is cut into kernels does not depend on their sizes, so neither do the bits
+     * of a row. */
     const char *const *row_axes;
     int row_axis_count;
     int check_indices; /* 1: a GPU kernel looks through the indices that are inputs before each run, which

@@ -28,6 +28,10 @@ echo '#include <epilog_io.h>
 int main() { epi_error e; epi_context *c; epi_safetensors_close(nullptr); return epi_context_open(&c, &e); }' >"$tmp/plus.cc"
 if command -v g++ >/dev/null; then
     that 'the headers are C++ as well' g++ -Wall -Wextra -Werror "$tmp/plus.cc" -I"$p/include" -L"$p/lib" -lepilog -o "$tmp/plus"
+    echo '#include <epilog.h>
+    int main() { epi_dim_binding d[1] = {{"T", 3}}; epi_options o = EPI_OPTIONS(.dims = d, .dim_count = 1, .threads = 2); return o.memory != 0; }' >"$tmp/options.cc"
+    that 'and so is EPI_OPTIONS, without a warning' g++ -std=c++20 -Wall -Wextra -pedantic -Werror "$tmp/options.cc" -I"$p/include" -o "$tmp/options"
+    that 'what it is not given is zero' "$tmp/options"
 fi
 if command -v pkg-config >/dev/null; then
     flags=$(PKG_CONFIG_PATH=$p/lib/pkgconfig pkg-config --cflags --libs epilog) # words quoted for a shell
@@ -62,6 +66,15 @@ quiet=$(make --no-print-directory BUILD="$tmp/b" "$tmp/b/obj/src/base/hash.o")
 that 'a build names what it makes, and no more' test "$quiet" = "  CC    $tmp/b/obj/src/base/hash.o"
 rm -rf "$tmp/b"
 that 'with V=1 the command is shown' sh -c "make BUILD='$tmp/b' V=1 '$tmp/b/obj/src/base/hash.o' | grep -q -- ' -c src/base/hash.c -o '"
+for f in bash-completion/completions/epilog zsh/site-functions/_epilog fish/vendor_completions.d/epilog.fish vim/vimfiles/syntax/epilog.vim; do
+    that "it brings share/$f" test -s "$p/share/$f"
+done
+that 'libraries go where LIBDIR says' make -s install BUILD="${1:-build}" PREFIX="$tmp/q" LIBDIR="$tmp/q/lib/here"
+that 'and pkg-config says so' grep -q "^libdir=$tmp/q/lib/here$" "$tmp/q/lib/here/pkgconfig/epilog.pc"
+that 'an example finds them there' sh -c "$cc examples/linear.c -I'$tmp/q/include' -L'$tmp/q/lib/here' -Wl,-rpath,'$tmp/q/lib/here' -lepilog -o '$tmp/there' && '$tmp/there'"
+that 'and CMake the headers beside them' test -f "$tmp/q/lib/here/cmake/epilog/$(sed -n 's|.*CMAKE_CURRENT_LIST_DIR}/\(.*include\)".*|\1|p' "$tmp/q/lib/here/cmake/epilog/epilog-config.cmake")/epilog.h"
+that 'make uninstall takes them away, too' make -s uninstall BUILD="${1:-build}" PREFIX="$tmp/q" LIBDIR="$tmp/q/lib/here"
+that 'all of them' sh -c "[ -z \"\$(find '$tmp/q' -type f -o -type l)\" ]"
 that 'make uninstall' make -s uninstall BUILD="${1:-build}" PREFIX="$p"
 that 'it leaves no file behind' sh -c "[ -z \"\$(find '$p' -type f -o -type l)\" ]"
 echo "$passed passed, $failed failed"
