@@ -109,7 +109,7 @@ static bool build_row_sum(epi_arena *arena, epi_attention_loop *l, const epi_mic
     const epi_attention *a = l->a;
     epi_row_sum *c = &l->row_sum;
     epi_root *own = epi_arena_alloc(arena, ((size_t)root_count + 1) * sizeof *own);
-    if (!own || !epi_attention_crosses(a))
+    if (!own || !epi_attention_has_row_sum(a))
         return own != NULL;
     c->sum = &a->sums[a->sum_count - 1];
     for (int i = 0; i < root_count; i++)

@@ -304,14 +304,15 @@ static bool find(finder *f, int product, int side, epi_attention *out) {
 
 /* ---- all of a program ---- */
 
-bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
-                           const int64_t *sizes) {
-    bool allowed = limits->attention_most > 0 && (!epi_attention_crosses(a) || limits->row_sums);
-    for (int i = 0; i < a->term_count + a->sum_count && allowed; i++) {
+/* Are heads of such a size that the backend can do it? */
+static bool is_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
+                       const int64_t *sizes) {
+    bool allowed = true;
+    for (int i = 0; i < a->term_count + a->sum_count; i++) {
         const epi_axes *features =
             i < a->term_count ? &g->nodes[a->terms[i].product].over : &a->sums[i - a->term_count].cols;
         int64_t size = epi_axes_size(features, sizes);
-        allowed = size > 0 && size <= limits->attention_most && size % limits->attention_multiple == 0;
+        allowed &= size > 0 && size <= limits->attention_most && size % limits->attention_multiple == 0;
     }
     return allowed;
 }
@@ -342,8 +343,7 @@ bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backe
         bool may =
             g->live[i] && g->nodes[i].op == EPI_OP_MATMUL && !(without && without[i] & EPI_REFUSED_ATTENTION);
         epi_attention *a = &out->at[out->count];
-        if (!may || !(find(&f, i, 0, a) || find(&f, i, 1, a)) ||
-            (limits && !epi_attention_allowed(limits, g, a, sizes)))
+        if (!may || !(find(&f, i, 0, a) || find(&f, i, 1, a)) || (limits && !is_allowed(limits, g, a, sizes)))
             continue;
         if (!epi_list_copy(arena, f.list.at, f.list.count, &a->inner))
             return false;
@@ -419,7 +419,7 @@ static bool join(const epi_graph *g, epi_attention *a, const epi_attention *b, e
     epi_axes rows = epi_axes_without(&a->rows, &batch[0]), others = epi_axes_without(&b->rows, &batch[1]);
     bool turned = over == EPI_OVER_ROWS;
     epi_attention both = *a;
-    if (a->sum_count > 1 + turned || epi_attention_crosses(a) || b->sum_count != 1 ||
+    if (a->sum_count > 1 + turned || epi_attention_has_row_sum(a) || b->sum_count != 1 ||
         a->row_max != EPI_NO_NODE || b->row_max != EPI_NO_NODE || !epi_axes_same_set(&batch[0], &batch[1]) ||
         !epi_axes_same_set(turned ? &rows : &a->stream, &b->stream) ||
         !epi_axes_same_set(turned ? &a->stream : &rows, &others) || !join_scores(g, &both, b) ||

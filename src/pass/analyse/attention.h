@@ -121,13 +121,13 @@ int epi_attention_row_max(const epi_graph *g, int node);
 bool epi_is_made_of(const epi_graph *g, int node, int of, int *scratch);
 /* Is it one of the value products? */
 bool epi_attention_is_value(const epi_attention *a, int node);
-/* Does it sum over the rows, too? */
-static inline bool epi_attention_crosses(const epi_attention *a) {
+/* Has it a value product that sums over the rows? */
+static inline bool epi_attention_has_row_sum(const epi_attention *a) {
     return a->sums[a->sum_count - 1].over == EPI_OVER_ROWS;
 }
 /* Those of the value products that sum over the stream: they come first. */
 static inline int epi_attention_outs(const epi_attention *a) {
-    return a->sum_count - epi_attention_crosses(a);
+    return a->sum_count - epi_attention_has_row_sum(a);
 }
 /* All attentions of a program that these limits allow (NULL: all there are), one for each value product, in
  * the order of nodes: with what is known from it alone, which is all but further value products, the mask and
@@ -144,9 +144,6 @@ bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backe
  * one. */
 bool epi_attentions_join(epi_arena *arena, const epi_graph *g, const bool *forward, bool over_rows,
                          epi_attentions *all);
-/* Are heads of such a size that the backend can do it? */
-bool epi_attention_allowed(const epi_backend_limits *limits, const epi_graph *g, const epi_attention *a,
-                           const int64_t *sizes);
 /* attention_mask.c: finds the mask and its bounds; are they all that its condition says (`complete`)? */
 void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner, bool *complete,
                          unsigned char *scratch);

@@ -185,6 +185,10 @@ static int named(former *f, int value, const epi_node *old) {
     return value;
 }
 
+static int exp_of(former *f, int value, int less) {
+    return epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, value, less));
+}
+
 /* The exponential times all that stays beside it. */
 static int keep_some(former *f, const weight *w, int e) {
     int all = EPI_NO_NODE;
@@ -204,7 +208,7 @@ static int make_product(former *f, int node) {
     const weight *w = &f->of[node].weight;
     int score = f->value[w->score];
     int shift = w->shift >= 0 ? f->value[w->rows[w->shift]] : epi_graph_shift(f->g, score, &n->over);
-    int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
+    int e = exp_of(f, score, shift);
     int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     if (epi_graph_failed(f->g))
         return EPI_NO_NODE;
@@ -224,9 +228,7 @@ static int make_product(former *f, int node) {
             value = epi_graph_map2(f->g, EPI_OP_DIV, value, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over));
             shifted = true;
         } else if (!shifted && knows_row(f->in, w->rows[i], w->score, &n->over, 0)) {
-            value = epi_graph_map2(
-                f->g, EPI_OP_MUL, value,
-                epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, shift, off)));
+            value = epi_graph_map2(f->g, EPI_OP_MUL, value, exp_of(f, shift, off));
             shifted = true;
         } else if (row->op == EPI_OP_LOG) {
             value = epi_graph_map2(f->g, EPI_OP_DIV, value, f->value[row->arg[0]]);
@@ -242,7 +244,7 @@ static int make_product(former *f, int node) {
 
 static int make_logsumexp(former *f, const epi_node *n) {
     int score = f->value[n->arg[0]], shift = epi_graph_shift(f->g, score, &n->over);
-    int e = epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, score, shift));
+    int e = exp_of(f, score, shift);
     int value =
         epi_graph_map2(f->g, EPI_OP_ADD, shift,
                        epi_graph_map1(f->g, EPI_OP_LOG, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over)));
@@ -382,18 +384,16 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backen
                               epi_error *err) {
     const epi_graph *in = spec->graph;
     epi_attentions found;
-    epi_status status = EPI_ERR_MEMORY;
     if (!limits->attention_most)
         return EPI_OK;
-    if (epi_attentions_find(arena, spec, limits, NULL, &found))
-        status = epi_attention_deltas(arena, spec, &found, err);
-    if (spec->graph != in && !epi_attentions_find(arena, spec, limits, NULL, &found))
-        status = EPI_ERR_MEMORY;
-    former f = {.in = spec->graph};
-    f.of = epi_arena_alloc(arena, ((size_t)f.in->node_count + 1) * sizeof *f.of);
-    bool *inner = epi_arena_alloc(arena, (size_t)f.in->node_count + 1);
-    if (status != EPI_OK || !f.of || !inner)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
+    EPI_TRY(epi_attention_deltas(arena, spec, &found, err));
+    if (spec->graph != in)
+        EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
+    size_t nodes = (size_t)spec->graph->node_count + 1;
+    former f = {.in = spec->graph, .of = epi_arena_alloc(arena, nodes * sizeof *f.of)};
+    bool *inner = epi_arena_alloc(arena, nodes);
+    EPI_TRY(epi_has_memory(f.of && inner, err));
     return find_weights(&f, spec, &found, inner) ? epi_attention_rewrite(arena, spec, write_node, &f, err)
                                                  : EPI_OK;
 }

@@ -233,7 +233,7 @@ static void describe_attention(const epi_steps *k, epi_text *out) {
                  epi_axes_label(k->spec->graph, &a->stream).text, (long)count_of(k, &a->stream),
                  a->row_max != EPI_NO_NODE ? " by online softmax" : "", products, products == 1 ? "" : "s",
                  outs, outs == 1 ? "" : "s");
-    if (epi_attention_crosses(a))
+    if (epi_attention_has_row_sum(a))
         epi_text_add(out, "and one that sums over the rows: %s\n",
                      epi_node_label(k->spec->graph, a->sums[outs].product).text);
     for (int i = 0; i < k->spec->graph->node_count; i++)
