@@ -2,13 +2,15 @@
  * the CPU.
  *
  *     cc train.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -lm -o train
- *     ./train [FILE [STEPS [LAYERS [FEATURES]]]]
+ *     ./train [--state STATE.safetensors] [--sample BYTES] [FILE [STEPS [LAYERS [FEATURES]]]]
  *
  * A step of training is one program: the loss, the gradients, which are derived, and Adam. So it is one
  * kernel handle, which keeps activations in its workspace and updates weights where their gradients are made.
- * Without a file it learns from its own text, and fails if it does not.
+ * Without a file it learns from its own text, and fails if it does not. With --state it goes on from what that
+ * file has, if it is there, and leaves there what the next one goes on from: to stop and go on gives the same
+ * bits as not to stop. With --sample it writes so many bytes at the end.
  */
-#include <epilog.h>
+#include <epilog_io.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -50,6 +52,7 @@ typedef struct trainer {
     weight weight[MAX_WEIGHTS];
     void *ids, *targets, *cosines, *sines, *rate, *loss, *workspace;
     uint32_t random;
+    int steps; /* that are done */
 } trainer;
 
 /* ---- errors end an example ---- */
@@ -129,14 +132,17 @@ static void say_state(const trainer *t, const char *values, const char *means, c
 
 static void write_text(const trainer *t) {
     const char inputs[] = "ids: i32[B,S], next: i32[B,S], cos_t: f32[S,E/2], sin_t: f32[S,E/2], ";
-    say("%smodel(%s", layer_text, inputs);
+    say("%slogits(ids: i32[B,S], cos_t: f32[S,E/2], sin_t: f32[S,E/2], ", layer_text);
     say_weights(t, "", "");
-    say(") -> loss {\n    x_0 = table[ids]\n");
+    say(") -> z[B,S,V] {\n    x_0 = table[ids]\n");
     for (int l = 0; l < t->layers; l++)
         say("    x_%d = layer(x_%d, cos_t, sin_t, g1_%d, wq_%d, wk_%d, wv_%d, wo_%d, g2_%d, w1_%d, w2_%d)\n",
             l + 1, l, l, l, l, l, l, l, l, l);
-    say("    z = rmsnorm(x_%d, g, 1e-5) @ table\n", t->layers);
-    say("    loss = mean(logsumexp(z, V) - gather(z, next, V), B, S)\n}\n");
+    say("    z = rmsnorm(x_%d, g, 1e-5) @ table\n}\nmodel(%s", t->layers, inputs);
+    say_weights(t, "", "");
+    say(") -> loss {\n    z = logits(ids, cos_t, sin_t, ");
+    say_weights(t, "", NULL);
+    say(")\n    loss = mean(logsumexp(z, V) - gather(z, next, V), B, S)\n}\n");
     say("step(%srate, ", inputs);
     say_state(t, "", "m_", "v_");
     say(") -> (loss, ");
@@ -218,6 +224,92 @@ static void make_tensors(trainer *t) {
     }
 }
 
+/* ---- the state, in a file ---- */
+
+/* Calls with each tensor of the state: its name in the file, and its place and number in a step. */
+static void each_state(trainer *t, void (*visit)(trainer *, const char *, void *, int, void *), void *with) {
+    static const char *const before[] = {"", "m_", "v_"};
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < t->weights; i++) {
+            weight *w = &t->weight[i];
+            void **places[] = {w->value, w->mean, w->square};
+            char name[32];
+            snprintf(name, sizeof name, "%s%s", before[k], w->name);
+            visit(t, name, places[k][0], 5 + k * t->weights + i, with);
+        }
+}
+
+static size_t bytes_of(const epi_tensor_shape *shape) {
+    return (size_t)shape->count * epi_dtype_size(shape->type);
+}
+
+static void read_one(trainer *t, const char *name, void *place, int number, void *file) {
+    epi_tensor_shape shape;
+    const epi_safetensor *saved;
+    check(epi_kernel_tensor(t->kernel, number, &shape));
+    check(epi_safetensors_get(file, name, &saved, &error));
+    if (saved->type != shape.type || saved->bytes != bytes_of(&shape))
+        stop("the state is that of another model");
+    check(epi_device_copy(t->ctx, t->device, place, saved->data, saved->bytes, &error));
+}
+
+/* Goes on from what the file has; begins anew where there is none. */
+static void read_state(trainer *t, const char *path) {
+    epi_safetensors *file;
+    const epi_safetensor *progress;
+    FILE *there = fopen(path, "rb");
+    if (!there)
+        return;
+    fclose(there);
+    check(epi_safetensors_open(path, &file, &error));
+    check(epi_safetensors_get(file, "progress", &progress, &error));
+    int32_t numbers[2];
+    if (progress->type != EPI_I32 || progress->bytes != sizeof numbers)
+        stop("the state is that of another program");
+    memcpy(numbers, progress->data, sizeof numbers);
+    t->steps = numbers[0];
+    memcpy(&t->random, &numbers[1], sizeof t->random);
+    each_state(t, read_one, file);
+    epi_safetensors_close(file);
+    printf("goes on from step %d\n", t->steps);
+}
+
+typedef struct state_list {
+    epi_safetensor at[3 * MAX_WEIGHTS + 1];
+    epi_tensor_shape shape[3 * MAX_WEIGHTS];
+    char name[3 * MAX_WEIGHTS][32];
+    int count;
+} state_list;
+
+static void list_one(trainer *t, const char *name, void *place, int number, void *list) {
+    state_list *l = list;
+    int i = l->count++;
+    snprintf(l->name[i], sizeof l->name[i], "%s", name);
+    check(epi_kernel_tensor(t->kernel, number, &l->shape[i]));
+    void *copy = malloc(bytes_of(&l->shape[i]));
+    if (!copy)
+        stop("out of memory");
+    check(epi_device_copy(t->ctx, t->device, copy, place, bytes_of(&l->shape[i]), &error));
+    l->at[i] = (epi_safetensor){.name = l->name[i],
+                                .type = l->shape[i].type,
+                                .rank = l->shape[i].rank,
+                                .shape = l->shape[i].sizes,
+                                .data = copy};
+}
+
+static void write_state(trainer *t, const char *path) {
+    static state_list list;
+    const int64_t two = 2;
+    int32_t numbers[2] = {t->steps};
+    memcpy(&numbers[1], &t->random, sizeof t->random);
+    each_state(t, list_one, &list);
+    list.at[list.count] =
+        (epi_safetensor){.name = "progress", .type = EPI_I32, .rank = 1, .shape = &two, .data = numbers};
+    check(epi_safetensors_write(path, list.at, (size_t)list.count + 1, NULL, 0, &error));
+    for (int i = 0; i < list.count; i++)
+        free((void *)(uintptr_t)list.at[i].data);
+}
+
 /* ---- training ---- */
 
 static float step(trainer *t, int number, const int32_t *ids, const int32_t *next) {
@@ -263,6 +355,51 @@ static void pick(trainer *t, const unsigned char *data, size_t size, int32_t *id
             next[b * LENGTH + s] = data[at + (size_t)s + 1];
         }
     }
+}
+
+/* Writes bytes that the model holds likely, one by one, behind the first of the text. */
+static void sample(trainer *t, const unsigned char *data, int bytes) {
+    epi_kernel *kernel;
+    epi_dim_binding dims[] = {
+        {"B", 1},    {"S", LENGTH},          {"D", t->features}, {"H", t->features / HEAD},
+        {"E", HEAD}, {"F", 4 * t->features}, {"V", BYTES}};
+    epi_type_binding types[] = {{"z", EPI_F32}};
+    epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 7, .type = t->type, .types = types,
+                                      .type_count = 1, .device = t->device);
+    check(epi_kernel_compile(epi_module_find(t->module, "logits"), &options, &kernel, &error));
+    static float z[LENGTH][BYTES];
+    void *logits = make(t, sizeof z, NULL), *workspace = make(t, epi_kernel_workspace(kernel), NULL);
+    epi_tensor tensors[MAX_WEIGHTS + 4] = {{t->ids, NULL}, {t->cosines, NULL}, {t->sines, NULL}};
+    int32_t ids[LENGTH];
+    for (int i = 0; i < t->weights; i++)
+        tensors[3 + i].data = t->weight[i].value[0];
+    tensors[3 + t->weights].data = logits;
+    for (int s = 0; s < LENGTH; s++)
+        ids[s] = data[s];
+    fwrite(data, 1, LENGTH, stdout);
+    printf("|");
+    for (int i = 0; i < bytes; i++) {
+        check(epi_device_copy(t->ctx, t->device, t->ids, ids, sizeof ids, &error));
+        check(epi_kernel_start(kernel, tensors, 4 + t->weights, workspace, NULL, &error));
+        check(epi_device_wait(t->ctx, t->device, &error));
+        check(epi_device_copy(t->ctx, t->device, z, logits, sizeof z, &error));
+        const float *last = z[LENGTH - 1];
+        double sum = 0, at = uniform(t), top = -INFINITY;
+        int next = 0;
+        for (int v = 0; v < BYTES; v++)
+            top = fmax(top, (double)last[v]);
+        for (int v = 0; v < BYTES; v++)
+            sum += exp((double)last[v] - top);
+        for (double passed = exp((double)last[0] - top); passed < at * sum && next < BYTES - 1;)
+            passed += exp((double)last[++next] - top);
+        putchar(next);
+        memmove(ids, ids + 1, sizeof ids - sizeof *ids);
+        ids[LENGTH - 1] = next;
+    }
+    printf("\n");
+    check(epi_device_free(t->ctx, t->device, logits, &error));
+    check(epi_device_free(t->ctx, t->device, workspace, &error));
+    epi_kernel_free(kernel);
 }
 
 static void open_trainer(trainer *t) {
@@ -330,6 +467,16 @@ static int number_of(const char *word) {
 
 int main(int count, char **words) {
     static trainer t = {.random = 1};
+    const char *state = NULL;
+    int bytes = 0;
+    while (count > 2 && !strncmp(words[1], "--", 2)) { /* options stand first */
+        if (!strcmp(words[1], "--state"))
+            state = words[2];
+        else if (strcmp(words[1], "--sample") != 0 || !(bytes = number_of(words[2])))
+            stop("the options are --state FILE and --sample BYTES");
+        count -= 2;
+        words += 2;
+    }
     int steps = count > 2 ? number_of(words[2]) : count > 1 ? 500 : 60;
     t.layers = count > 3 ? number_of(words[3]) : 2;
     t.features = count > 4 ? number_of(words[4]) : count > 1 ? 64 : 32;
@@ -343,23 +490,29 @@ int main(int count, char **words) {
         data = (unsigned char *)text;
         size = text_size;
     }
+    if (state)
+        read_state(&t, state);
     int32_t ids[BATCH * LENGTH], next[BATCH * LENGTH];
     float loss = 0, first = 0;
     struct timespec begin, end;
     timespec_get(&begin, TIME_UTC);
     for (int i = 1; i <= steps; i++) {
         pick(&t, data, size, ids, next);
-        loss = step(&t, i, ids, next);
+        loss = step(&t, ++t.steps, ids, next);
         if (i == 1)
             first = loss;
         if (i == 1 || i == steps || i % 20 == 0)
-            printf("step %d: loss %.3f\n", i, (double)loss);
+            printf("step %d: loss %.3f\n", t.steps, (double)loss);
     }
     timespec_get(&end, TIME_UTC);
     double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
     printf("%.1f ms a step\n", 1e3 * seconds / steps);
+    if (state)
+        write_state(&t, state);
+    if (bytes)
+        sample(&t, data, bytes);
     if (count > 1)
         free(data);
     close_trainer(&t);
-    return count == 1 && !(loss < first / 2) ? 1 : 0; /* its own text is easy */
+    return count == 1 && !state && !(loss < first / 2) ? 1 : 0; /* its own text is easy */
 }

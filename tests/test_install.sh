@@ -22,6 +22,13 @@ that 'an example builds with the shared library' "$cc" examples/linear.c -I"$p/i
 that 'and runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/shared"
 that 'so does one that reads and writes files' "$cc" examples/files.c -I"$p/include" -L"$p/lib" -lepilog -lm -o "$tmp/files"
 that 'and it runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/files"
+train() { LD_LIBRARY_PATH=$p/lib "$tmp/train" --state "$tmp/$1.st" README.md "$2" 1 16; }
+that 'an example that trains' "$cc" examples/train.c -I"$p/include" -L"$p/lib" -lepilog -lm -o "$tmp/train"
+that 'in one go' train whole 6
+that 'or with a stop' train halves 4
+that 'and goes on' train halves 2
+that 'to the same bits' cmp "$tmp/whole.st" "$tmp/halves.st"
+that 'and writes' sh -c "LD_LIBRARY_PATH='$p/lib' '$tmp/train' --state '$tmp/whole.st' --sample 9 README.md 1 1 16 | tail -c 11 | grep -q ."
 that 'the command finds its programs' sh -c "cd / && '$p/bin/epilog' run residual_rms --dims T=9,K=8,D=7"
 that 'the manual page is there, and names every command' sh -c "'$p/bin/epilog' help | sed -n 's/^  \([a-z]*\)  *.*/\1/p' | while read -r c; do grep -q \"^.SS \\\"epilog \$c: \" '$p/share/man/man1/epilog.1' || exit 1; done"
 echo '#include <epilog_io.h>
