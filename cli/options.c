@@ -33,10 +33,11 @@ static int each_binding(cli_options *o, const char *option, char *text,
                         int (*set)(cli_options *, const char *, char *)) {
     for (char *item; (item = cli_next_item(&text));) {
         char *value = strchr(item, '=');
-        if (!value || value == item)
+        size_t length = strcspn(item, " =");
+        if (!length || item + length + strspn(item + length, " ") != value)
             return cli_complain(EXIT_USAGE, "%s wants NAME=VALUE, separated by commas; got '%s'", option,
                                 item);
-        item[strcspn(item, " =")] = 0;
+        item[length] = 0;
         value += 1 + strspn(value + 1, " ");
         int status = set(o, item, value);
         if (status != EXIT_OK)

@@ -84,6 +84,7 @@ expect 0 'safetensors' help run
 expect 0 'safetensors' run --help
 expect 2 "no command 'frob'" frob
 expect 2 "no command 'frob'; 'epilog list' lists programs" help frob
+expect 2 "wants NAME=VALUE, separated by commas; got 'T 8=4'" show softmax --dims 'T 8=4, D=8'
 expect 0 'residual_rms.epi:residual_rms' list
 expect 0 '"name":' list --json
 expect 0 "$here/programs/rope.epi:rope " list "$here/programs"

@@ -374,10 +374,9 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_attentions *
 epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_rule *rule, void *ctx,
                                  epi_error *err) {
     const epi_graph *graph = spec->graph;
-    epi_status status = epi_graph_rewrite(arena, &graph, rule, ctx, err);
-    if (status == EPI_OK)
+    if (epi_graph_rewrite(arena, &graph, rule, ctx, NULL) == EPI_OK)
         spec->graph = graph;
-    return arena->failed ? status : EPI_OK;
+    return epi_has_memory(!arena->failed, err);
 }
 
 epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
