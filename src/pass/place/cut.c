@@ -170,32 +170,23 @@ static bool fits_attention(const epi_placer_part *p, const epi_axes *axes) {
     return fits;
 }
 
-/* May every value of these axes be on the part's tile? The axis that is taken apart also at its other scale.
- */
+static epi_tile tile_of(const epi_placer_part *p) {
+    return (epi_tile){p->rows, p->cols, p->split, p->fine};
+}
+
+/* May every value of these axes be on the part's tile? */
 static bool axes_fit(const epi_placer_part *p, const epi_axes *axes) {
-    for (int i = 0; i < axes->count; i++) {
-        epi_axis a = axes->at[i];
-        bool scales = p->split != EPI_OP_COUNT && a.dim == p->fine.dim &&
-                      (a.shift == p->fine.shift || a.shift == p->fine.shift - 1);
-        if (!scales && epi_axes_find(&p->rows, a) < 0 && epi_axes_find(&p->cols, a) < 0)
-            return p->attention && fits_attention(p, axes);
-    }
-    return true;
+    epi_tile tile = tile_of(p);
+    return epi_tile_fits(&tile, axes) || (p->attention && fits_attention(p, axes));
 }
 
 /* Notes the one axis that the part takes apart. */
 static bool note_split(epi_placer_part *p, const epi_node *n) {
-    epi_op split = epi_op_split(n->op);
-    epi_axis fine = n->over.at[0];
-    if (split == EPI_OP_LOW && p->ordered)
+    epi_tile tile = tile_of(p);
+    if ((epi_op_split(n->op) == EPI_OP_LOW && p->ordered) || !epi_tile_split(&tile, n))
         return false;
-    if (p->split != EPI_OP_COUNT)
-        return p->split == split && epi_axis_equal(p->fine, fine);
-    int at = epi_axes_find_dim(&p->cols, fine.dim);
-    if (at < 0 || (p->cols.at[at].shift != fine.shift && p->cols.at[at].shift != fine.shift - 1))
-        return false;
-    p->split = split;
-    p->fine = fine;
+    p->split = tile.split;
+    p->fine = tile.fine;
     return true;
 }
 
@@ -274,31 +265,28 @@ static void shape_for(const epi_spec *spec, epi_placer_part *p, const epi_axes *
 /* How a value on the part's tile is reduced; NONE: it cannot be done there. */
 static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int value, const epi_axes *over) {
     shape_for(s->spec, p, over);
-    unsigned x = epi_dims_of(&p->rows, &p->cols, over), rows = epi_dims_of(&p->rows, &p->cols, &p->rows),
-             a = epi_dims_of(&p->rows, &p->cols, &s->g->nodes[value].axes),
-             cols = epi_dims_of(&p->rows, &p->cols, &p->cols);
-    if ((a & ~(rows | cols)) || (x & rows && x & cols))
+    const epi_axes *from = &s->g->nodes[value].axes;
+    epi_tile tile = tile_of(p);
+    epi_reduction reduction = epi_tile_reduction(&tile, from, over);
+    unsigned dims = epi_dims_of(&p->rows, &p->cols, over);
+    bool local = !p->local || p->local == dims; /* no other ones are */
+    if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && p->batched))
         return EPI_REDUCE_NONE;
-    if (p->kind == EPI_KIND_ATTENTION) { /* a tile has all columns */
-        if ((x & ~cols) || (a & cols) != cols || (p->local && p->local != x) || s->value[value] > 0 ||
-            (s->reads_loaded_tile[value] && !s->limits->reads_loaded_tile))
-            return EPI_REDUCE_NONE;
-        p->local = x;
-        return EPI_REDUCE_LOCAL;
+    if (p->kind == EPI_KIND_ROWS) { /* a row has all columns */
+        bool all = epi_axes_count_in(from, &p->rows) == p->rows.count && reduction != EPI_REDUCE_LOCAL;
+        return !all ? EPI_REDUCE_NONE : reduction == EPI_REDUCE_ROWS ? EPI_REDUCE_LOCAL : reduction;
     }
-    if (p->kind == EPI_KIND_ROWS && a != (rows | cols))
-        return EPI_REDUCE_NONE;
-    if (x == cols && (a & cols) == cols)
-        return p->kind == EPI_KIND_ROWS ? EPI_REDUCE_LOCAL : EPI_REDUCE_ROWS;
-    if (x == rows && (a & cols) == cols && !p->batched)
-        return EPI_REDUCE_COLS;
-    if (p->kind == EPI_KIND_GEMM && p->pair == EPI_NO_NODE && !(x & ~cols) && (a & cols) == cols &&
-        (!p->local || p->local == x) && !(s->without[p->product] & EPI_REFUSED_LOCAL) &&
-        group_fits(s->limits, epi_axes_size(over, s->sizes))) {
-        p->local = x;
-        return EPI_REDUCE_LOCAL;
-    }
-    return EPI_REDUCE_NONE;
+    if (p->kind == EPI_KIND_ATTENTION) /* and so has a tile */
+        local &= reduction != EPI_REDUCE_COLS && s->value[value] <= 0 &&
+                 (!s->reads_loaded_tile[value] || s->limits->reads_loaded_tile);
+    else if (reduction != EPI_REDUCE_LOCAL)
+        return reduction;
+    else
+        local &= p->pair == EPI_NO_NODE && !(s->without[p->product] & EPI_REFUSED_LOCAL) &&
+                 group_fits(s->limits, epi_axes_size(over, s->sizes));
+    if (local)
+        p->local = dims;
+    return local ? EPI_REDUCE_LOCAL : EPI_REDUCE_NONE;
 }
 
 /* ---- parts ---- */

@@ -224,36 +224,59 @@ static void shape_tile(planner *p, int row_arg) {
 
 /* ---- what the tile can hold ---- */
 
-bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes) {
+bool epi_tile_fits(const epi_tile *tile, const epi_axes *axes) {
     for (int i = 0; i < axes->count; i++) {
         epi_axis a = axes->at[i];
-        if (plan->split != EPI_OP_COUNT && a.dim == plan->fine.dim) {
-            if (a.shift != plan->fine.shift && a.shift != plan->fine.shift - 1)
+        if (tile->split != EPI_OP_COUNT && a.dim == tile->fine.dim) {
+            if (a.shift != tile->fine.shift && a.shift != tile->fine.shift - 1)
                 return false;
-        } else if (epi_axes_find(&plan->rows, a) < 0 && epi_axes_find(&plan->cols, a) < 0) {
+        } else if (epi_axes_find(&tile->rows, a) < 0 && epi_axes_find(&tile->cols, a) < 0) {
             return false;
         }
     }
     return true;
 }
 
-bool epi_plan_note_split(planner *p, const epi_node *n) {
-    epi_plan *plan = p->plan;
-    epi_op part = epi_op_split(n->op);
+bool epi_tile_split(epi_tile *tile, const epi_node *n) {
+    epi_op split = epi_op_split(n->op);
     epi_axis fine = n->over.at[0];
-    if (plan->split == part && epi_axis_equal(plan->fine, fine))
-        return true;
-    if (plan->split != EPI_OP_COUNT)
-        return epi_plan_refuse(p, "a tile takes one axis apart in one way; this program does so twice");
-    int at = epi_axes_find_dim(&plan->cols, fine.dim);
-    if (at < 0)
-        return epi_plan_refuse(p,
-                               "%s is not a column of the product's tile, so it cannot be taken apart there",
-                               p->g->dims[fine.dim]);
-    if (plan->cols.at[at].shift != fine.shift && plan->cols.at[at].shift != fine.shift - 1)
-        return epi_plan_refuse(p, "%s is taken apart more than once", p->g->dims[fine.dim]);
-    plan->split = part;
-    plan->fine = fine;
+    if (tile->split != EPI_OP_COUNT)
+        return tile->split == split && epi_axis_equal(tile->fine, fine);
+    int at = epi_axes_find_dim(&tile->cols, fine.dim);
+    if (at < 0 || (tile->cols.at[at].shift != fine.shift && tile->cols.at[at].shift != fine.shift - 1))
+        return false;
+    tile->split = split;
+    tile->fine = fine;
+    return true;
+}
+
+epi_reduction epi_tile_reduction(const epi_tile *tile, const epi_axes *from, const epi_axes *over) {
+    const epi_axes *rows = &tile->rows, *cols = &tile->cols;
+    int over_rows = epi_axes_count_in(over, rows), over_cols = epi_axes_count_in(over, cols);
+    if (over_rows + over_cols < over->count || (over_rows && over_cols) ||
+        epi_axes_count_in(from, rows) + epi_axes_count_in(from, cols) < from->count ||
+        epi_axes_count_in(from, cols) < cols->count || (over_rows && over_rows < rows->count))
+        return EPI_REDUCE_NONE;
+    return over_rows ? EPI_REDUCE_COLS : over_cols < cols->count ? EPI_REDUCE_LOCAL : EPI_REDUCE_ROWS;
+}
+
+/* What a plan's tile is. */
+static epi_tile tile_of(const epi_plan *plan) {
+    return (epi_tile){plan->rows, plan->cols, plan->split, plan->fine};
+}
+
+bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes) {
+    epi_tile tile = tile_of(plan);
+    return epi_tile_fits(&tile, axes);
+}
+
+bool epi_plan_note_split(planner *p, const epi_node *n) {
+    epi_tile tile = tile_of(p->plan);
+    if (!epi_tile_split(&tile, n))
+        return epi_plan_refuse(p, "a tile takes one of its columns apart, in one way; %s does another",
+                               epi_ops[n->op].text);
+    p->plan->split = tile.split;
+    p->plan->fine = tile.fine;
     return true;
 }
 
@@ -278,47 +301,18 @@ bool epi_plan_make_local(planner *p, const epi_axes *over) {
 
 /* A reduction of a tile value: over all rows, all columns, or inner columns. */
 static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) {
-    const epi_plan *plan = p->plan;
-    const epi_axes *from = &p->g->nodes[n->arg[0]].axes;
-    int over_rows = epi_axes_count_in(&n->over, &plan->rows),
-        over_cols = epi_axes_count_in(&n->over, &plan->cols);
-    if (over_rows + over_cols < n->over.count)
-        return epi_plan_refuse(p, "%s at line %d reduces an axis that the product does not have",
-                               epi_ops[n->op].text, n->place.line);
-    if (over_rows && over_cols)
-        return epi_plan_refuse(p, "%s at line %d reduces rows and columns at once; nest two reductions",
-                               epi_ops[n->op].text, n->place.line);
-    if (over_rows ? over_rows != plan->rows.count : epi_axes_count_in(from, &plan->cols) != plan->cols.count)
-        return epi_plan_refuse(p, "%s at line %d reduces some axes of a group that the tile walks as one",
-                               epi_ops[n->op].text, n->place.line);
-    if (over_cols && (over_cols < plan->cols.count || p->full_row)) {
+    epi_tile tile = tile_of(p->plan);
+    stage->reduction = epi_tile_reduction(&tile, &p->g->nodes[n->arg[0]].axes, &n->over);
+    bool down = stage->reduction == EPI_REDUCE_COLS;
+    if (stage->reduction == EPI_REDUCE_NONE || (down && (p->plan->batch_axes || n->op == EPI_OP_VAR)))
+        return epi_plan_refuse(p, "%s at line %d reduces what a tile has not all of", epi_ops[n->op].text,
+                               n->place.line);
+    if (stage->reduction == EPI_REDUCE_ROWS && p->full_row)
         stage->reduction = EPI_REDUCE_LOCAL;
-        return epi_plan_make_local(p, &n->over);
-    }
-    if (over_rows && plan->batch_axes)
-        return epi_plan_refuse(p, "%s at line %d reduces over all batches, and a tile is of one",
-                               epi_ops[n->op].text, n->place.line);
-    if (over_rows && epi_axes_count_in(from, &plan->cols) != plan->cols.count)
-        return epi_plan_refuse(p, "%s at line %d reduces a value that lacks some columns",
-                               epi_ops[n->op].text, n->place.line);
-    if (over_rows && n->op == EPI_OP_VAR)
-        return epi_plan_refuse(p, "%s at line %d goes down the rows", epi_ops[n->op].text, n->place.line);
-    stage->reduction = over_rows ? EPI_REDUCE_COLS : EPI_REDUCE_ROWS;
-    return true;
+    return stage->reduction != EPI_REDUCE_LOCAL || epi_plan_make_local(p, &n->over);
 }
 
 /* ---- stages ---- */
-
-/* The operand of an `after` value that comes from a finished reduction; every such value has one. */
-static int operand_after(const planner *p, int node) {
-    for (int a = 0; a < 3; a++) {
-        int arg = p->g->nodes[node].arg[a];
-        if (arg != EPI_NO_NODE &&
-            (p->plan->placement[arg].after || p->plan->placement[arg].reduction > EPI_REDUCE_LOCAL))
-            return arg;
-    }
-    return EPI_NO_NODE;
-}
 
 /* A value that comes from a finished reduction is made after the tile; one that also has rows and columns
  * would have to be in it. This is the one thing a gemm kernel cannot do. */
@@ -326,20 +320,11 @@ static bool check_complete(planner *p, int node) {
     const epi_graph *g = p->g;
     const epi_node *n = &g->nodes[node];
     bool both = epi_plan_has(g, node, &p->plan->rows) && epi_plan_has(g, node, &p->plan->cols);
-    for (int a = 0; a < 3; a++)
-        both |= n->arg[a] != EPI_NO_NODE && p->plan->placement[n->arg[a]].tile &&
-                p->plan->placement[n->arg[a]].reduction <= EPI_REDUCE_LOCAL;
-    if (!both)
-        return true;
-    int after = operand_after(p, node), root = after; /* the reduction that is behind it */
-    while (root != EPI_NO_NODE && p->plan->placement[root].reduction <= EPI_REDUCE_LOCAL)
-        root = operand_after(p, root);
-    if (root == EPI_NO_NODE)
-        return epi_plan_refuse(p, "%s waits for no reduction", epi_node_label(g, node).text);
-    bool rows = p->plan->placement[root].reduction == EPI_REDUCE_ROWS;
-    return epi_plan_refuse(
-        p, "%s is complete only after the whole %s: a gemm kernel holds one tile of %s at a time",
-        epi_node_label(g, after).text, rows ? "row" : "column", epi_axes_label(g, &g->nodes[root].over).text);
+    for (int a = 0; a < epi_node_operands(n); a++)
+        both |=
+            p->plan->placement[n->arg[a]].tile && p->plan->placement[n->arg[a]].reduction <= EPI_REDUCE_LOCAL;
+    return !both || epi_plan_refuse(p, "%s is made of a tile and of what is complete only after it",
+                                    epi_node_label(g, node).text);
 }
 
 bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const epi_axes *cols) {

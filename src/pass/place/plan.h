@@ -130,6 +130,20 @@ static inline bool epi_plan_has_full_rows(const epi_plan *plan) {
     return plan->kind == EPI_KIND_GEMM && plan->local_axes && plan->local_axes == plan->cols.count;
 }
 
+/* What a tile is, or rows are: the cut's as the plan's. */
+typedef struct epi_tile {
+    epi_axes rows, cols;
+    epi_op split; /* as in epi_plan */
+    epi_axis fine;
+} epi_tile;
+/* Can it hold a value of these axes? The axis that is taken apart also at its other scale. */
+bool epi_tile_fits(const epi_tile *tile, const epi_axes *axes);
+/* Notes the one axis that is taken apart or put together; false: that is another one, or no column. */
+bool epi_tile_split(epi_tile *tile, const epi_node *n);
+/* What a reduction of a value of a tile is: over all columns (ROWS), over some (LOCAL), or over all rows
+ * (COLS); NONE: it has not all that is reduced. */
+epi_reduction epi_tile_reduction(const epi_tile *tile, const epi_axes *from, const epi_axes *over);
+
 /* Does the value have some axis of the group (at any scale)? */
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group);
 

@@ -102,13 +102,6 @@ static bool find_split(shaper *s) {
     return true;
 }
 
-static bool fits(const shaper *s, epi_axis a) {
-    const epi_plan *plan = s->plan;
-    if (plan->split != EPI_OP_COUNT && a.dim == plan->fine.dim)
-        return a.shift == plan->fine.shift || a.shift == plan->fine.shift - 1;
-    return epi_axes_find(&s->axes, a) >= 0;
-}
-
 static bool find_axes(shaper *s) {
     const epi_axes *longest = longest_tensor(s);
     if (!longest || !longest->count)
@@ -122,9 +115,9 @@ static bool find_axes(shaper *s) {
         const epi_node *n = &s->g->nodes[i];
         if (!s->g->live[i] || is_table(s, i))
             continue;
-        for (int j = 0; j < n->axes.count; j++)
-            if (!fits(s, n->axes.at[j]))
-                return refuse(s, "one of its values has an axis that the longest tensor lacks");
+        epi_tile tile = {.rows = s->axes, .split = s->plan->split, .fine = s->plan->fine};
+        if (!epi_tile_fits(&tile, &n->axes))
+            return refuse(s, "one of its values has an axis that the longest tensor lacks");
     }
     return true;
 }
@@ -156,17 +149,11 @@ static void mark_before(shaper *s, int node) {
 static epi_reduction reduction_of(const shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
-    int over_rows = epi_axes_count_in(&n->over, &plan->rows),
-        over_cols = epi_axes_count_in(&n->over, &plan->cols);
-    bool all_rows = epi_axes_count_in(from, &plan->rows) == plan->rows.count,
-         all_cols = epi_axes_count_in(from, &plan->cols) == plan->cols.count;
-    if (!all_rows || !all_cols)
+    epi_tile tile = {plan->rows, plan->cols, plan->split, plan->fine};
+    epi_reduction reduction = epi_tile_reduction(&tile, from, &n->over);
+    if (epi_axes_count_in(from, &plan->rows) < plan->rows.count || reduction == EPI_REDUCE_LOCAL)
         return EPI_REDUCE_NONE;
-    if (over_rows == 0 && over_cols == plan->cols.count)
-        return plan->flat ? EPI_REDUCE_ROWS : EPI_REDUCE_LOCAL;
-    if (over_cols == 0 && over_rows == plan->rows.count)
-        return EPI_REDUCE_COLS;
-    return EPI_REDUCE_NONE;
+    return reduction == EPI_REDUCE_ROWS && !plan->flat ? EPI_REDUCE_LOCAL : reduction;
 }
 
 /* Does the value lack rows, so that no row can store it? */
