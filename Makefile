@@ -8,7 +8,7 @@
 #   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
 #   make test-hopper   all products in all of Hopper's configurations on the emulator
 #   make test-rowbits  a row's bits in batches of 1 to 600 rows, of 10,000 random programs (4 minutes of a core)
-#   make test-sanitize all test programs under AddressSanitizer and UndefinedBehaviorSanitizer, with more rounds (20 minutes of a core)
+#   make test-sanitize all test programs under AddressSanitizer and UndefinedBehaviorSanitizer, with more rounds (about 15 minutes of a core)
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
 #   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps (7 minutes of a core;
 #                      tests/laws.h); build/test/laws reduce SEED LAW makes a program that breaks one small
