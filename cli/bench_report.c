@@ -50,7 +50,7 @@ static void print_row(const bench_report *p, const bench_row *r) {
     if (r->kernels > 1)
         snprintf(shape, sizeof shape, "%d kernels", r->kernels);
     else if (!r->m && !r->n && !r->k)
-        snprintf(shape, sizeof shape, "passes"); /* no mainloop takes it */
+        snprintf(shape, sizeof shape, "pass"); /* one operation over memory */
     else
         snprintf(shape, sizeof shape, "%ldx%ldx%ld", (long)r->m, (long)r->n, (long)r->k);
     printf("%-20s %-18s %10.*f %10.*f %8.2fx %9.1f", r->name, shape, p->gpu ? 4 : 3, 1e3 * r->fused,

@@ -33,7 +33,7 @@ static const char *kind_of(const char *mainloop) {
         {"gemm", "a product, whose result is worked on tile by tile before it is stored"},
         {"rows",
          "no product: each row comes from memory once, is walked over in cache or on chip, and is stored"},
-        {"passes", "no fused kernel fits: one pass over memory for each operation"},
+        {"pass", "one operation over whole tensors in memory: no other mainloop takes it"},
         {"parts", "several kernels, one after the other"},
         {"attention", "scores, softmax and values in one kernel: the scores never reach memory"},
     };

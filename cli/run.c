@@ -58,9 +58,7 @@ static void hint_at_scalars(const cli_data *d) {
                    d->infos[t].name);
 }
 
-static void print_outcome(const outcome *got, const cli_options *o) {
-    if (o->path == EPI_PATH_FUSED && !strcmp(got->info.mainloop, "passes"))
-        printf("not fused, an operation at a time: 'epilog show' says why\n");
+static void print_outcome(const outcome *got) {
     printf("%.3f ms", 1e3 * got->seconds);
     if (got->device.is_gpu)
         printf(" (best of %d) on %s, %s%s%s", GPU_RUNS, got->device.name, got->device.model,
@@ -101,7 +99,7 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
     if (!o->json && status != EXIT_OK)
         hint_at_scalars(d);
     if (!o->json)
-        print_outcome(got, o);
+        print_outcome(got);
     return cli_print_json(o, &out, status);
 }
 

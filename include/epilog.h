@@ -498,7 +498,7 @@ static inline epi_status epi_program_gradrun_saved(const epi_program *program, c
 }
 
 typedef struct epi_kernel_info {
-    const char *mainloop; /* "gemm", "rows", "parts", "passes", "naive", "reference" */
+    const char *mainloop; /* "gemm", "rows", "attention", "pass", "parts", "naive", "reference" */
     const char *micro;    /* the CPU micro-kernel or the GPU configuration, or "" */
     int threads;
     int64_t m, n, k; /* of the product, where the mainloop is gemm; rows and columns where it is rows */

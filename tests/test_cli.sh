@@ -258,7 +258,7 @@ expect 0 '"values":\[{"name":"v[0-9]*","expression":"silu(x @ a)"' show layers.e
 rm layers.epi
 expect 0 'leaves as partials' show residual_rms --dims T=64,K=32,D=300
 expect 0 '"bytes_fused":.*"kernel_count":1,"launch_count":[1-9],"workspace":[1-9]' show residual_rms --dims T=64,K=32,D=300 --json
-expect 0 '^pass 1: max(x, D)$' show softmax --dims T=4,D=5 --path unfused
+expect 0 '^max(x, D) stays in the row$' show softmax --dims T=4,D=5 --path unfused
 expect 0 'in 1 kernel, 1 launch;' show router --dims T=64,D=32,E=8 --arch sm_90a --type bf16
 expect 0 'in 1 kernel, 1 launch;' show router --dims T=64,D=32,E=8
 expect 0 'its axes are T K D' show residual_rms

@@ -277,8 +277,8 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
         status = epi_attention_form(&e->arena, &spec, &limits, &err);
     if (status == EPI_OK)
         status = epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err);
-    bool ok = status == EPI_OK;
-    if (status == EPI_ERR_UNSUPPORTED && v.config)
+    bool ok = status == EPI_OK && !e->k->steps.refused; /* which is split, and this is one kernel */
+    if (status == EPI_OK ? !ok : status == EPI_ERR_UNSUPPORTED && v.config)
         refused++;
     else
         ok = check(ok && e->k->count <= MOST_LAUNCHES, "%s %s: %s", l->from->program, l->from->dims,
@@ -553,7 +553,8 @@ static void compare_in_place(const emulated *e, const problem *apart, bool late,
     for (int o = apart->inputs; o < apart->count; o++)
         for (int i = 0; i < apart->inputs; i++) {
             problem p;
-            bool gemm = e->k->steps.plan.kind == EPI_KIND_GEMM, update = !e->k->steps.plan.fused;
+            bool gemm = e->k->steps.plan.kind == EPI_KIND_GEMM,
+                 update = e->k->steps.plan.kind == EPI_KIND_PASS;
             if ((!gemm && !update) || !epi_steps_in_place(&e->k->steps, o, i) || !make_problem(e, &p))
                 continue;
             unsigned char *own = p.t[o].data;
@@ -691,7 +692,7 @@ static void compare_hidden(const emulated *e, const char *what) {
 
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
-    bool fused = e->k->steps.plan.fused;
+    bool fused = e->k->steps.plan.kind != EPI_KIND_PASS;
     char what[300], how[96];
     snprintf(how, sizeof how, "%s %s%s %s %s, %d", epi_dtype_name(e->v.type), e->up ? "open " : "",
              e->v.path == EPI_PATH_FUSED ? "fused" : "unfused", e->v.exact ? "exact" : "packed",
@@ -1283,11 +1284,12 @@ static void add_open(void) {
             epi_arena_free(&arena);
             if (!can)
                 continue;
-            if (!add_kernel_open(&all[i], &all[i], v, false, 2)) {
+            bool ok = add_kernel_open(&all[i], &all[i], v, false, 2);
+            if (!ok) {
                 v.config = NULL;
-                add_kernel_open(&all[i], &all[i], v, false, 2);
+                ok = add_kernel_open(&all[i], &all[i], v, false, 2);
             }
-            if (add_kernel_open(&fewer[i], &all[i], v, false, 2) && add_kernel(&fewer[i], v, false)) {
+            if (ok && add_kernel_open(&fewer[i], &all[i], v, false, 2) && add_kernel(&fewer[i], v, false)) {
                 kernels[kernel_count - 2].closed = kernel_count - 1;
                 kernels[kernel_count - 1].partner = true;
             }
@@ -1985,8 +1987,8 @@ int main(int argc, char **argv) {
     int left_out = 0;
     for (int i = 0; i < kernel_count; i++)
         left_out += kernels[i].left_out;
-    printf("%d kernels of %d texts, %d left out; %d times a forced configuration was refused\n",
-           kernel_count - left_out, text_count, left_out, refused);
+    printf("%d kernels of %d texts, %d left out; %d were refused\n", kernel_count - left_out, text_count,
+           left_out, refused);
     free_kernels();
     free_texts();
     for (int i = 0; i < CASES; i++)

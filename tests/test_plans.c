@@ -39,7 +39,7 @@ typedef struct question {
 static const char head[] = "parts kinds lnch  gemm rows attn pass  side vals    moved MB  between MB";
 
 static void describe(const epi_kernel *k, char *out) {
-    static const char *const kinds[] = {"gemm", "rows", "attention", "passes"};
+    static const char *const kinds[] = {"gemm", "rows", "attention", "pass"};
     int count[4] = {0}, beside = 0;
     epi_kernel_info info;
     epi_kernel_get_info(k, &info);

@@ -103,12 +103,14 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     epi_status status = epi_steps_make(arena, &k->steps, err);
     if (status == EPI_OK)
         status = build_mainloops(k, err);
-    if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused) { /* right, but not for a tile */
+    if (status == EPI_ERR_UNSUPPORTED && k->steps.count) { /* right, but not for a tile */
         epi_error why = {0};
         if (err)
             why = *err;
         epi_error_clear(err);
-        status = epi_steps_unfuse(arena, &k->steps, why.message, err);
+        k->rows = NULL;
+        k->attention = NULL;
+        status = epi_steps_refuse(arena, &k->steps, why.message, err);
         if (status == EPI_OK)
             status = build_mainloops(k, err);
     }

@@ -12,12 +12,11 @@ static const epi_gemm *main_gemm(const epi_cpu_kernel *k) {
 }
 
 void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
-    static const char *const names[] = {"gemm", "passes", "naive", "reference"};
+    static const char *const names[] = {"pass", "pass", "naive", "reference"};
     *out = (epi_kernel_info){.mainloop = names[k->spec.path], .micro = "", .threads = k->spec.threads};
     const epi_gemm *gemm = main_gemm(k);
-    if (k->spec.path == EPI_PATH_FUSED && !k->steps.plan.fused)
-        out->mainloop = "passes";
     if (gemm) {
+        out->mainloop = "gemm";
         out->micro = gemm->micro->name;
         out->m = gemm->m;
         out->n = gemm->n;
@@ -71,7 +70,7 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
         epi_text_add(out, "plain loops, one value after another\n");
         return;
     }
-    if (epi_steps_describe_unfused(&k->steps, out))
+    if (epi_steps_describe_pass(&k->steps, out))
         return;
     epi_steps_describe_shape(&k->steps, out);
     if (k->rows) {

@@ -313,16 +313,16 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
             status = step->plan->kind == EPI_KIND_ROWS ? emit_rows(k, c, step, err)
                      : attention                       ? emit_attention(k, c, target, step, err)
                                                        : emit_product(k, c, target, step, err);
-            if (status == EPI_OK && k->steps.plan.fused && !attention)
+            if (status == EPI_OK && !attention)
                 status = emit_finish(k, c, step, EPI_REDUCE_ROWS, err);
-            if (status == EPI_OK && k->steps.plan.fused && !attention)
+            if (status == EPI_OK && !attention)
                 status = emit_finish(k, c, step, EPI_REDUCE_COLS, err);
         } else if (needs_pass(k, c, step)) {
             epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
             l->elements = epi_pass_elements(c, step->node, step->tensor);
             l->fewer = epi_pass_fewer(c, step->node, step->tensor);
             l->empty = l->elements == 0;
-            l->copies = step->tensor >= 0 && k->steps.plan.fused &&
+            l->copies = step->tensor >= 0 &&
                         k->steps.plan.placement[k->spec.graph->tensors[step->tensor].node].moved &&
                         k->spec.graph->nodes[step->node].op == EPI_OP_INPUT;
             status = epi_emit_pass(c, step->node, step->tensor, &l->text, err);
@@ -481,17 +481,14 @@ static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
     return EPI_OK;
 }
 
-/* The texts of the fused program, or of the unfused one where no tile can hold it; and the shapes of their
- * launches. */
+/* The texts of the part, and the shapes of their launches; none where no tile can hold it. */
 static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
     epi_error why = {0};
     epi_status status = make_texts(k, target, emit_all, &why);
-    if (status == EPI_ERR_UNSUPPORTED && k->steps.plan.fused && !target->config) {
+    if (status == EPI_ERR_UNSUPPORTED && !target->config) {
         drop_launches(k);
-        status = epi_steps_unfuse(k->arena, &k->steps, why.message, &why);
-        k->launches = epi_arena_alloc(k->arena, ((size_t)k->steps.count * 4 + 4) * sizeof *k->launches);
-        EPI_TRY(epi_has_memory(k->launches, err));
-        if (status == EPI_OK)
+        status = epi_steps_refuse(k->arena, &k->steps, why.message, &why);
+        if (status == EPI_OK && !k->steps.refused)
             status = make_texts(k, target, emit_all, &why);
     }
     if (status != EPI_OK) {
@@ -612,6 +609,8 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
     EPI_TRY(epi_has_memory(k->launches, err));
     for (;;) {
         status = make_launches(k, target, err);
+        if (k->steps.refused)
+            return status;
         if (status == EPI_OK && !k->like)
             k->like = find_form(k, target);
         const epi_launch *slow = NULL;

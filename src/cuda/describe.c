@@ -10,9 +10,10 @@ static const epi_launch *find_launch(const epi_cuda_kernel *k, epi_launch_kind k
 }
 
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
-    *out = (epi_kernel_info){.mainloop = k->steps.plan.fused ? "gemm" : "passes", .micro = ""};
+    *out = (epi_kernel_info){.mainloop = "pass", .micro = ""};
     const epi_launch *p = find_launch(k, EPI_LAUNCH_GEMM);
     if (p) {
+        out->mainloop = "gemm";
         out->micro = epi_config_name(p->choice);
         out->m = p->size.m;
         out->n = p->size.n;
@@ -46,7 +47,7 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
 
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
     const epi_launch *p = find_launch(k, EPI_LAUNCH_GEMM);
-    if (!epi_steps_describe_unfused(&k->steps, out) && p) {
+    if (!epi_steps_describe_pass(&k->steps, out) && p) {
         const epi_config *c = &p->text.config;
         static const char *const epilogue[] = {
             [EPI_AT_END] = "the epilogue runs at the tile's end",

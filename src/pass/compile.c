@@ -11,6 +11,7 @@
 
 #include "ir/verify.h"
 #include "pass/analyse/cost.h"
+#include "pass/place/split.h"
 #include "pass/rewrite/attention_form.h"
 #include "pass/rewrite/narrow.h"
 #include "pass/rewrite/once.h"
@@ -101,13 +102,15 @@ static epi_status cut(epi_candidate *c, epi_error *err) {
     epi_error why = {0};
     if (!c->cut.part_count)
         status = epi_cut_make(c->arena, &c->spec, c->limits, &c->cut, &why);
+    if (status == EPI_ERR_UNSUPPORTED) {
+        status = epi_cut_apart(c->arena, &c->spec, c->limits, &c->cut, err);
+        c->cut.refused = why;
+    } else if (status != EPI_OK && err) {
+        *err = why;
+    }
     if (status == EPI_OK)
         c->cost = epi_cut_cost(&c->spec, &c->cut);
-    if (status != EPI_OK && status != EPI_ERR_UNSUPPORTED && err)
-        *err = why;
-    if (status == EPI_ERR_UNSUPPORTED)
-        c->cut = (epi_cut){.refused = why}; /* it runs as passes */
-    return status == EPI_ERR_UNSUPPORTED ? EPI_OK : status;
+    return status;
 }
 
 const epi_pass epi_passes[EPI_PASS_COUNT] = {

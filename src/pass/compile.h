@@ -2,7 +2,7 @@
 #ifndef EPI_PASS_COMPILE_H
 #define EPI_PASS_COMPILE_H
 
-#include "pass/place/cut.h"
+#include "pass/place/refusals.h"
 #include "pass/rewrite/algebra.h"
 #include "pass/schedule/steps.h"
 
@@ -87,13 +87,5 @@ typedef struct epi_compile {
 
 /* Rewrites the program, from graph to graph, and cuts it. */
 epi_status epi_compile_cut(const epi_compile *c, epi_error *err);
-
-/* What the cut took for granted of a part and the backend refused, as bits of epi_refusal. */
-unsigned epi_refused_of(const epi_steps *steps);
-/* Notes it, one thing at a time, so that a part loses no more than it must. False: there is nothing that was
- * not known. */
-bool epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what);
-/* The whole program does without one of these things. False: it does already. */
-bool epi_limits_give_up(epi_backend_limits *limits, unsigned what);
 
 #endif

@@ -1,5 +1,5 @@
 /* rewriting.c: which rewriting of a program is taken: candidates go through the passes, and their costs
- * decide; and what is given up where a backend refuses it. */
+ * decide. */
 #include <math.h>
 #include <string.h>
 
@@ -138,49 +138,4 @@ epi_status epi_rewriting_choose(epi_arena *arena, epi_candidate *plain, epi_rewr
 void epi_rewriting_free(epi_rewriting *r) {
     for (int i = 0; i < 2; i++)
         epi_arena_free(&r->trials[i]);
-}
-
-unsigned epi_refused_of(const epi_steps *steps) {
-    const epi_plan *plan = &steps->plan;
-    unsigned what = 0;
-    if (plan->fused || steps->empty)
-        return 0;
-    for (int n = 0; n < steps->spec->graph->node_count && plan->attention; n++)
-        what |= plan->placement[n].paged ? EPI_REFUSED_PAGES : 0;
-    what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
-    what |= plan->pair != EPI_NO_NODE || plan->added_count ? EPI_REFUSED_PAIR : 0;
-    if (plan->local_axes)
-        what |= epi_plan_has_full_rows(plan) ? EPI_REFUSED_FULL_ROW : EPI_REFUSED_LOCAL;
-    else if (plan->tried_local)
-        what |= EPI_REFUSED_LOCAL;
-    return what;
-}
-
-bool epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what) {
-    unsigned known;
-    const epi_backend_limits all = {.refused = r};
-    epi_is_refused(&all, part, &known);
-    what &= ~known;
-    what &= -what; /* the first of them */
-    if (!what || r->count == EPI_MOST_REFUSED)
-        return false;
-    r->at[r->count].part = part;
-    r->at[r->count++].what = what;
-    return true;
-}
-
-bool epi_limits_give_up(epi_backend_limits *limits, unsigned what) {
-    if (limits->pages && what & EPI_REFUSED_PAGES)
-        limits->pages = false;
-    else if (limits->attention_most && what & EPI_REFUSED_ATTENTION)
-        limits->attention_most = 0;
-    else if (limits->pairs && what & EPI_REFUSED_PAIR)
-        limits->pairs = false;
-    else if (limits->full_row_most && what & EPI_REFUSED_FULL_ROW)
-        limits->full_row_most = 0;
-    else if (limits->local_most && what & EPI_REFUSED_LOCAL)
-        limits->local_most = 0;
-    else
-        return false;
-    return true;
 }

@@ -4,6 +4,7 @@
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "pass/place/split.h"
 #include "run/run.h"
 
 /* May sums be taken in another order? Terms may be larger then, which the storage type must hold. */
@@ -38,9 +39,11 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
                           .same = same ? k->owner->rewriting.graph : NULL,
                           .rewriting = &k->rewriting,
                           .cut = &k->cut};
-    if (o->path != EPI_PATH_FUSED)
+    if (o->path != EPI_PATH_FUSED && o->path != EPI_PATH_UNFUSED)
         return EPI_OK;
-    epi_status status = epi_compile_cut(&passes, err);
+    epi_status status = o->path == EPI_PATH_FUSED
+                            ? epi_compile_cut(&passes, err)
+                            : epi_cut_apart(&k->arena, &k->spec, &k->limits, &k->cut, err);
     if (status == EPI_OK && k->cut.part_count > 1 && o->config)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "a configuration is for one kernel; this program is %d kernels: leave it out",
@@ -58,9 +61,12 @@ static bool give_up(epi_kernel *k) {
     }
     for (int i = 0; i < k->part_count; i++) {
         const epi_part_kernel *p = &k->parts[i];
-        unsigned what = epi_refused_of(epi_compiled_steps(&p->full));
+        const epi_steps *steps = epi_compiled_steps(&p->full);
+        unsigned what = steps->refused ? epi_plan_refused(steps->spec->graph, &steps->plan) : 0;
         all |= what;
-        if (what && (attends || !(what & EPI_REFUSED_ATTENTION)) && (!p->part || p->part->loop < 0))
+        if (p->part && p->part->loop >= 0)
+            what &= EPI_REFUSED_KERNEL;
+        if (what && (attends || !(what & EPI_REFUSED_ATTENTION)))
             again |= epi_refusals_note(&k->refusals, epi_refusal_hash(&k->spec, p->part), what);
     }
     return again || epi_limits_give_up(&k->limits, all);
@@ -96,9 +102,11 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
     k->limits.prepares = !o->memory;
     k->limits.merges_sums = is_free(o);
     k->limits.updates &= !o->memory;
-    k->limits.refused = &k->refusals;
-    if (k->owner)
+    if (k->owner) {
         k->limits = k->owner->limits;
+        k->refusals = k->owner->refusals;
+    }
+    k->limits.refused = &k->refusals;
     k->offered = k->limits;
     return EPI_OK;
 }
@@ -143,9 +151,9 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     EPI_TRY(find_limits(k, o, err));
     EPI_TRY(check_memory(o, err));
     EPI_TRY(recut(k, o, err));
-    bool again = o->path == EPI_PATH_FUSED && !k->owner, fits = !o->memory;
+    bool fits = !o->memory;
     for (;;) {
-        if (again && give_up(k)) {
+        if (give_up(k)) {
             fits = !o->memory;
             EPI_TRY(recut(k, o, err));
         } else if (!fits) {
@@ -156,6 +164,11 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         } else {
             break;
         }
+    }
+    for (int i = 0; i < k->part_count; i++) {
+        const epi_steps *steps = epi_compiled_steps(&k->parts[i].full);
+        if (steps->refused)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s", steps->plan.reason);
     }
     if (!o->memory)
         EPI_TRY(epi_checks_compile(k, o, err));

@@ -223,7 +223,7 @@ size_t epi_kernel_part_describe(const epi_kernel *kernel, int index, char *buf, 
 
 static void value_info(const epi_kernel *kernel, int index, epi_value_info *out) {
     const epi_cut_value *v = &kernel->cut.values[index];
-    const epi_part *part = &kernel->cut.parts[v->part];
+    const epi_part *part = &kernel->cut.parts[epi_max64(0, v->part)]; /* nobody stores what is empty */
     *out = (epi_value_info){
         .type = v->type, .bytes = v->bytes, .offset = v->offset, .first = v->first, .last = v->last};
     for (int t = part->graph.input_count; t < part->graph.tensor_count; t++)
@@ -299,6 +299,8 @@ static void describe_values(const epi_kernel *kernel, epi_text *out) {
         return;
     }
     epi_text_add(out, "\nbetween the parts, in the workspace:\n");
+    for (int i = 0; i < values; i++)
+        shown[i] = cut->values[i].part < 0;
     for (int i = 0; i < values; i++)
         if (!shown[i])
             describe_value(kernel, i, shown, out);

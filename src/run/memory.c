@@ -40,7 +40,7 @@ static epi_status make(epi_kernel *k, const epi_options *o, const epi_cut *from,
     for (int separate = 0; separate < 2; separate++) {
         plan->separate_sums = separate;
         epi_parts_free(k);
-        EPI_TRY(epi_cut_slabs(&k->arena, &k->spec, from, plan, &k->cut, err));
+        EPI_TRY(epi_cut_slabs(&k->arena, &k->spec, &k->limits, from, plan, &k->cut, err));
         if (!k->cut.loop_count)
             return EPI_OK;
         EPI_TRY(epi_parts_compile(k, o, err));

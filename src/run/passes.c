@@ -86,7 +86,7 @@ static void note_cut(const epi_kernel *k, epi_text *out) {
     int parts = cut->part_count - cut->prepared_parts, values = cut->value_count - cut->prepared_values;
     begin_note(out);
     if (cut->refused.status != EPI_OK)
-        epi_text_add(out, "it cannot be cut, and runs as passes over memory: %s\n", cut->refused.message);
+        epi_text_add(out, "it cannot be cut by its products: %s\n", cut->refused.message);
     else if (cut->part_count == 1)
         epi_text_add(out, "one kernel is enough\n");
     else

@@ -15,7 +15,8 @@ typedef enum epi_refusal {
     EPI_REFUSED_PAIR = 1 << 2,
     EPI_REFUSED_FULL_ROW = 1 << 3,
     EPI_REFUSED_LOCAL = 1 << 4,
-    EPI_REFUSED_END = 1 << 5
+    EPI_REFUSED_END = 1 << 5,
+    EPI_REFUSED_KERNEL = 1 << 5 /* when nothing of these is left: to be one kernel */
 } epi_refusal;
 
 /* The parts that it refused, by their number (epi_refusal_hash). A part that turns up again does without what
@@ -47,6 +48,7 @@ typedef struct epi_backend_limits {
     bool row_sums;          /* and have a product that sums over its rows, */
     bool reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a loaded tile, */
     bool halves; /* and take its result apart in halves, which reorders the columns of the operand */
+    bool apart;  /* no two operations come together: a part that has two was refused once too often */
     const epi_refusals *refused; /* what it refused nonetheless, or NULL */
 } epi_backend_limits;
 

@@ -15,6 +15,7 @@
  * Sets of axes are sets of dims here, as bits: one for each row axis and each column axis of the part that is
  * asked, and one for all others. */
 #include "pass/place/placer.h"
+#include "pass/place/refusals.h"
 
 #include <string.h>
 

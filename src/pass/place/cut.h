@@ -12,7 +12,8 @@
 
 /* A value that goes from part to part through the workspace. */
 typedef struct epi_cut_value {
-    int node; /* of the whole; EPI_NO_NODE: a sum over slabs */
+    int node; /* of the whole; EPI_NO_NODE: a sum over slabs, or a value inside a part that was split */
+    epi_axes axes;
     epi_dtype type;
     int64_t bytes, offset;
     int first, last; /* the parts from which to which it is alive */
@@ -93,8 +94,8 @@ typedef struct epi_slab_plan {
     int aligned;        /* slabs of tensors begin at a multiple of so many bytes */
     bool separate_sums; /* sums over slabs are added up by parts of their own: products cannot in place */
 } epi_slab_plan;
-epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
-                         const epi_slab_plan *plan, epi_cut *out, epi_error *err);
+epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                         const epi_cut *from, const epi_slab_plan *plan, epi_cut *out, epi_error *err);
 
 /* equal.c: a number that equal parts have in common. */
 uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *sizes);
@@ -102,9 +103,6 @@ uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *si
  * refusals have; NULL: of the program as one part. */
 const int64_t *epi_largest_sizes(const epi_spec *spec);
 uint64_t epi_refusal_hash(const epi_spec *spec, const epi_part *part);
-/* Was a part with this number refused, and what of it? And was this refused of any part? */
-bool epi_is_refused(const epi_backend_limits *limits, uint64_t part, unsigned *what);
-bool epi_refusals_have(const epi_backend_limits *limits, unsigned what);
 /* Are two parts the same up to names? Then to[t] is what a's tensor t is to b. What they need while they look
  * is left in the arena. */
 bool epi_parts_equal(epi_arena *arena, const epi_part *a, const epi_part *b, const int64_t *sizes, int *to);

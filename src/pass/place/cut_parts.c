@@ -5,6 +5,8 @@
 
 #include "pass/place/extract.h"
 #include "pass/place/placer.h"
+#include "pass/place/refusals.h"
+#include "pass/place/split.h"
 #include "pass/rewrite/variance.h"
 
 typedef struct writer {
@@ -79,8 +81,11 @@ static epi_status give_homes(writer *w, epi_error *err) {
             return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",
                             epi_node_label(g, i).text);
         w->value[i] = w->cut->value_count;
-        w->cut->values[w->cut->value_count++] = (epi_cut_value){
-            .node = i, .type = type, .bytes = epi_round_up(count * (int64_t)epi_dtype_size(type), 256)};
+        w->cut->values[w->cut->value_count++] =
+            (epi_cut_value){.node = i,
+                            .axes = g->nodes[i].axes,
+                            .type = type,
+                            .bytes = epi_round_up(count * (int64_t)epi_dtype_size(type), 256)};
     }
     return EPI_OK;
 }
@@ -359,6 +364,7 @@ static void mark_refused(writer *w, const epi_placer_part *p) {
     if (p->product == EPI_NO_NODE || !w->s->limits->refused || !w->s->limits->refused->count ||
         !epi_is_refused(w->s->limits, epi_refusal_hash(w->spec, part), &what))
         return;
+    what &= EPI_REFUSED_END - 1;
     w->refused |= (what & ~w->without[p->product]) != 0;
     w->without[p->product] |= what;
     if (p->pair != EPI_NO_NODE)
@@ -463,5 +469,9 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backen
         status = make_parts(arena, spec, limits, without, out, &refused, &backward, err);
     if (status == EPI_OK && !epi_cut_order(arena, spec, out, backward))
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    if (status == EPI_OK)
+        status = epi_cut_split(arena, spec, limits, out, err);
+    if (status == EPI_OK)
+        epi_cut_lives(out);
     return status == EPI_OK ? epi_cut_lay_out(arena, out, err) : status;
 }

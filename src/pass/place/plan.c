@@ -516,6 +516,24 @@ void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
     out->placement[node].tile = true;
 }
 
+bool epi_plan_pass(const epi_graph *g, epi_plan *out) {
+    int node = g->tensors[g->input_count].node;
+    const epi_node *n = &g->nodes[node];
+    bool alone = g->tensor_count == g->input_count + 1 && epi_ops[n->op].cls != EPI_CLASS_VIEW;
+    for (int a = 0; a < epi_node_operands(n) && alone; a++)
+        alone = epi_ops[g->nodes[n->arg[a]].op].cls == EPI_CLASS_LEAF;
+    if (!alone)
+        return false;
+    out->fused = true;
+    out->kind = EPI_KIND_PASS;
+    out->product = node;
+    out->flat = false;
+    out->split = EPI_OP_COUNT;
+    out->rows.count = out->cols.count = out->depth.count = 0;
+    memset(out->placement, 0, (size_t)g->node_count * sizeof *out->placement);
+    return true;
+}
+
 static bool try_side(planner *p, int row_arg, bool full_row) {
     p->full_row = full_row;
     p->plan->split = EPI_OP_COUNT;
@@ -546,6 +564,24 @@ static bool find_pair(planner *p) {
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && behind[i]; a++)
             behind[g->nodes[i].arg[a]] = true;
     return !behind[first];
+}
+
+bool epi_spec_has_empty(const epi_spec *spec) {
+    const epi_graph *g = spec->graph;
+    bool empty = false;
+    for (int i = 0; i < g->node_count && !empty; i++)
+        empty = g->live[i] && (epi_axes_size(&g->nodes[i].axes, spec->sizes) == 0 ||
+                               epi_axes_size(&g->nodes[i].over, spec->sizes) == 0);
+    return empty;
+}
+
+int epi_graph_operations(const epi_graph *g) {
+    int count = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        epi_op_class cls = epi_ops[g->nodes[i].op].cls;
+        count += g->live[i] && cls != EPI_CLASS_LEAF && cls != EPI_CLASS_VIEW;
+    }
+    return count;
 }
 
 epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, epi_error *err) {
@@ -594,11 +630,17 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
             products);
         return EPI_OK;
     }
+    /* Tiles and rows without an element store nothing, also of what has fewer axes than they have. */
+    bool empty = !spec->open && epi_spec_has_empty(spec);
+    if (empty)
+        epi_plan_refuse(&p, "an axis has no elements");
     if (products == 0) {
         out->kind = EPI_KIND_ROWS;
-        out->fused = epi_plan_rows(arena, spec, out);
+        out->fused = (!empty && epi_plan_rows(arena, spec, out)) || epi_plan_pass(g, out);
         return EPI_OK;
     }
+    if (empty && epi_graph_operations(g) > 1)
+        return EPI_OK;
     /* The columns are the side that the main output stores innermost; the other way round if the tile
        cannot hold that; and tiles that have all columns, if no others can. */
     const epi_node *n = &g->nodes[out->product];

@@ -42,6 +42,7 @@ typedef enum epi_kind {
     EPI_KIND_GEMM,      /* tiles of one product, or of two side by side */
     EPI_KIND_ROWS,      /* whole rows; there is no product */
     EPI_KIND_ATTENTION, /* score tiles, and products that sum over what is made of them */
+    EPI_KIND_PASS,      /* one operation, or a copy, over whole tensors in memory: what no other takes */
 } epi_kind;
 
 enum { EPI_MAX_TERMS = 4 }; /* products that are added up in one tile, at most */
@@ -50,7 +51,7 @@ typedef struct epi_plan {
     bool fused;
     char reason[240]; /* why it is not fused, in words */
     epi_kind kind;
-    int product; /* gemm: its node; else EPI_NO_NODE */
+    int product; /* gemm: its node; pass: what it makes; else EPI_NO_NODE */
     int pair; /* gemm: a second product of the same rows and depth, whose tile lies beside the first one's */
     /* gemm: further products of the same rows and columns, which the tile adds up, one depth after the other.
      */
@@ -78,6 +79,12 @@ typedef struct epi_plan {
 /* The plan of the program as one kernel; where it cannot be one, fused is false and the reason says why.
  * Fails only without memory. */
 epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, epi_error *err);
+
+/* Has an axis of a live value, or one that it is made over, no elements? */
+bool epi_spec_has_empty(const epi_spec *spec);
+
+/* How many operations has it, beside leaves and other names? */
+int epi_graph_operations(const epi_graph *g);
 
 /* Can a tile of these rows and columns store the new elements of an update, each row at a place of its own?
  * The operand and the index are inputs, and the value has the shape of the tile. */
@@ -111,6 +118,9 @@ enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 
 /* The plan of one product alone, its result stored as it is. `out->placement` is the caller's, zeroed. */
 void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
+
+/* The plan of one operation, stored once, or of a copy. False: it is more than that. */
+bool epi_plan_pass(const epi_graph *g, epi_plan *out);
 
 /* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */
 bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out);

@@ -104,9 +104,9 @@ static bool find_split(shaper *s) {
 
 static bool find_axes(shaper *s) {
     const epi_axes *longest = longest_tensor(s);
-    if (!longest || !longest->count)
-        return refuse(s, "it has nothing but numbers");
-    s->axes = *longest;
+    if (!longest)
+        return refuse(s, "it stores nothing");
+    s->axes = *longest; /* numbers alone are a row of one */
     if (has_statistics(s))
         put_rows_first(s);
     if (!find_split(s))
@@ -160,7 +160,7 @@ static epi_reduction reduction_of(const shaper *s, const epi_node *n) {
 static bool lacks_rows(const shaper *s, int node) {
     const epi_axes *axes = &s->g->nodes[node].axes;
     return epi_axes_count_in(axes, &s->plan->rows) != s->plan->rows.count ||
-           (!s->plan->rows.count && !epi_axes_count_in(axes, &s->plan->cols));
+           (!s->plan->rows.count && s->plan->cols.count && !epi_axes_count_in(axes, &s->plan->cols));
 }
 
 /* A pass after the rows needs the value in memory. */
@@ -282,6 +282,9 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     s.pending = epi_arena_alloc(arena, EPI_PLAN_PENDING(g) * sizeof *s.pending);
     if (!s.needed || !s.pending)
         return refuse(&s, "out of memory");
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && g->nodes[i].op == EPI_OP_VAR)
+            return refuse(&s, "a variance is several reductions in a row");
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE)
             return refuse(&s, "an update is a pass by itself");

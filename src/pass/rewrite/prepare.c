@@ -227,7 +227,7 @@ static void add_half(const epi_half *half, const epi_cut *from, int prepared, ep
     int values = to->value_count, parts = to->part_count;
     for (int i = 0; i < from->value_count; i++) {
         epi_cut_value v = from->values[i];
-        v.node = half->node[v.node];
+        v.node = v.node == EPI_NO_NODE ? EPI_NO_NODE : half->node[v.node];
         v.offset = 0; /* they are laid out once more */
         v.first += parts;
         v.last += parts;
@@ -276,6 +276,7 @@ epi_status epi_prepare_join(epi_arena *arena, const epi_spec *spec, const epi_pr
         epi_dtype type = halves->once.types[g->input_count + i];
         int64_t count = epi_axes_size(&spec->graph->nodes[node].axes, spec->sizes);
         epi_cut_value v = {.node = node,
+                           .axes = spec->graph->nodes[node].axes,
                            .type = type,
                            .bytes = epi_round_up(count * (int64_t)epi_dtype_size(type), 256),
                            .offset = out->prepared_bytes,

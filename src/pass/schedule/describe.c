@@ -99,10 +99,6 @@ static double kernel_bytes(const epi_steps *k, const epi_step *s) {
                      ? all / (double)epi_max64(1, epi_axis_size(n->over.at[0], k->spec->sizes))
                      : all;
     }
-    if (s->plan != &k->plan) { /* a product by itself */
-        const epi_node *n = &g->nodes[s->node];
-        return bytes + home_bytes(k, n->arg[0]) + (n->arg[1] == n->arg[0] ? 0 : home_bytes(k, n->arg[1]));
-    }
     for (int i = 0; i < g->node_count; i++)
         bytes += loaded_bytes(k, i);
     return bytes;
@@ -113,8 +109,8 @@ void epi_steps_count(const epi_steps *k, double partial_bytes, epi_kernel_info *
     out->bytes_fused = 2 * partial_bytes;
     for (int i = 0; i < k->count; i++)
         out->bytes_fused += k->at[i].plan ? kernel_bytes(k, &k->at[i]) : pass_bytes(k, &k->at[i]);
-    if (!k->count) /* plain loops, a value at a time */
-        out->bytes_fused = out->bytes_unfused;
+    if (k->spec->path == EPI_PATH_NAIVE || k->spec->path == EPI_PATH_REFERENCE)
+        out->bytes_fused = out->bytes_unfused; /* plain loops, a value at a time */
 }
 
 void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
@@ -160,23 +156,18 @@ static void list_stage(const epi_steps *k, epi_text *out, const char *title, int
         epi_text_add(out, "\n");
 }
 
-bool epi_steps_describe_unfused(const epi_steps *k, epi_text *out) {
-    if (k->plan.fused)
-        return false;
-    epi_text_add(out, "unfused, an operation at a time");
-    if (k->spec->path == EPI_PATH_FUSED)
-        epi_text_add(out, ": %s", k->plan.reason);
-    epi_text_add(out, "\n");
-    for (int i = 0; i < k->count; i++) {
-        const epi_step *s = &k->at[i];
-        const epi_graph *g = k->spec->graph;
-        if (s->tensor >= 0)
-            epi_text_add(out, "pass %d: a copy into %.60s\n", i + 1, g->tensors[s->tensor].name);
-        else
-            epi_text_add(out, "%s %d: %s%s\n", s->plan ? "product" : "pass", i + 1,
-                         epi_node_expression(g, s->node).text,
-                         is_in_place(k, &g->nodes[s->node], s->node) ? ", in place or into a copy" : "");
-    }
+bool epi_steps_describe_pass(const epi_steps *k, epi_text *out) {
+    const epi_graph *g = k->spec->graph;
+    int node = k->plan.product;
+    if (!k->count)
+        epi_text_add(out, "nothing to do: no result has an element\n");
+    if (!k->count || k->plan.kind != EPI_KIND_PASS)
+        return !k->count;
+    if (g->nodes[node].op == EPI_OP_INPUT)
+        epi_text_add(out, "a pass over memory: a copy into %.60s\n", g->tensors[g->input_count].name);
+    else
+        epi_text_add(out, "a pass over memory: %s%s\n", epi_node_expression(g, node).text,
+                     is_in_place(k, &g->nodes[node], node) ? ", in place or into a copy" : "");
     return true;
 }
 

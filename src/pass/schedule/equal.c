@@ -54,24 +54,6 @@ uint64_t epi_refusal_hash(const epi_spec *spec, const epi_part *part) {
     return hash;
 }
 
-bool epi_refusals_have(const epi_backend_limits *limits, unsigned what) {
-    bool have = false;
-    for (int i = 0; limits->refused && i < limits->refused->count; i++)
-        have |= (limits->refused->at[i].what & what) != 0;
-    return have;
-}
-
-bool epi_is_refused(const epi_backend_limits *limits, uint64_t part, unsigned *what) {
-    *what = 0;
-    bool found = false;
-    for (int i = 0; limits->refused && i < limits->refused->count; i++)
-        if (limits->refused->at[i].part == part) {
-            *what |= limits->refused->at[i].what;
-            found = true;
-        }
-    return found;
-}
-
 /* ---- one by one ---- */
 
 typedef struct matcher {

@@ -47,7 +47,7 @@ static const epi_axes *memory_of(const epi_part *p, int t) {
 
 static const epi_axes *axes_of(const epi_slab_maker *m, epi_part_tensor at) {
     const epi_graph *g = m->spec->graph;
-    return at.tensor >= 0 ? &g->tensors[at.tensor].axes : &g->nodes[m->from->values[at.value].node].axes;
+    return at.tensor >= 0 ? &g->tensors[at.tensor].axes : &m->from->values[at.value].axes;
 }
 
 /* Is it a slice along the slabs' axis? Then every slab needs the same rows, whichever slab made them. */
@@ -119,11 +119,11 @@ static bool reads(const epi_part *p, int value) {
 /* Is the value in memory for a slab at a time? Where it is long, and everyone who needs it is in a loop. */
 static bool goes_by_slabs(const epi_slab_maker *m, int value) {
     const epi_cut_value *v = &m->from->values[value];
-    const epi_axes *axes = &m->spec->graph->nodes[v->node].axes;
+    const epi_axes *axes = &v->axes;
     bool is_long = false;
     for (int i = 0; i < axes->count; i++)
         is_long |= !m->spec->is_row[axes->at[i].dim];
-    if (!is_long || !epi_axes_has_dim(axes, m->dim) || !m->can[v->part])
+    if (!is_long || !epi_axes_has_dim(axes, m->dim) || v->part < 0 || !m->can[v->part])
         return false;
     for (int q = 0; q < m->from->part_count; q++)
         if (m->loop[q] < 0 && reads(&m->from->parts[q], value))

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "pass/place/extract.h"
+#include "pass/place/split.h"
 
 /* ---- the parts, once more ---- */
 
@@ -87,6 +88,7 @@ static int add_value(epi_slab_maker *m, const epi_axes *axes, epi_dtype type, in
         sizes[m->dim] = m->to->slab_rows;
     m->to->values[m->to->value_count] = (epi_cut_value){
         .node = node,
+        .axes = *axes,
         .type = type,
         .slab = slab,
         .bytes = epi_round_up(epi_axes_size(axes, sizes) * (int64_t)epi_dtype_size(type), 256)};
@@ -411,8 +413,8 @@ static bool allocate_parts(epi_slab_maker *m) {
     return !m->arena->failed;
 }
 
-epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *from,
-                         const epi_slab_plan *plan, epi_cut *out, epi_error *err) {
+epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                         const epi_cut *from, const epi_slab_plan *plan, epi_cut *out, epi_error *err) {
     epi_slab_maker m = {.arena = arena,
                         .spec = spec,
                         .from = from,
@@ -431,6 +433,8 @@ epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_cut *
         else
             status = write_some(&m, q++, NULL, err);
     }
+    if (status == EPI_OK)
+        status = epi_cut_split(arena, spec, limits, out, err);
     if (status != EPI_OK)
         return status;
     epi_cut_lives(out);

@@ -108,7 +108,7 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
     return EPI_OK;
 }
 
-/* ---- the two ways ---- */
+/* ---- lists ---- */
 
 /* Passes before, one product with everything its tile can do, passes after. */
 static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
@@ -155,111 +155,20 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     return EPI_OK;
 }
 
-/* A freed stretch of the workspace, to be used again by a value of the same size. */
-typedef struct spare {
-    int64_t offset, bytes;
-} spare;
-
-static void give_spare(epi_steps *k, int node, epi_dtype type, spare *spares, int *count) {
-    int64_t bytes = buffer_bytes(k, node, type);
-    for (int i = *count - 1; i >= 0; i--)
-        if (spares[i].bytes == bytes) {
-            k->homes[node] = (epi_home){-1, spares[i].offset, type};
-            spares[i] = spares[--*count];
-            return;
-        }
-    give_buffer(k, node, type);
-}
-
-/* Is it another name of its operand, which has its home? */
-static bool shares_home(const epi_graph *g, int node) {
-    return node != EPI_NO_NODE && epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW;
-}
-
-/* Is this node the last one that needs the value? Outputs stay to the end, and so does what has two names. */
-static bool ends_with(const epi_graph *g, int value, int node) {
-    epi_use_list uses = epi_graph_uses(g, value);
-    if (shares_home(g, value))
-        return false;
-    for (int i = 0; i < uses.count; i++)
-        if (shares_home(g, uses.at[i].node))
-            return false;
-    return uses.count && uses.at[uses.count - 1].node == node;
-}
-
-/* Is every number of the one type one of the other, too? */
-static bool holds(epi_dtype type, epi_dtype other) {
-    return type == other || type == EPI_F64 || (type == EPI_F32 && epi_dtype_is_narrow(other));
-}
-
-/* May an update be made in this output, if another output has it as well? Not where it would be rounded there
- * and the other one would have kept it: an output has its value rounded once, to its own type. */
-static bool holds_update(const epi_steps *k, int output) {
+/* One operation into its output, with the leaves that it takes in memory; or a copy. */
+static void list_pass(epi_steps *k) {
     const epi_graph *g = k->spec->graph;
-    const epi_node *n = node_at(k, g->tensors[output].node);
-    epi_dtype type = k->spec->types[output];
-    bool all = true, others = true;
-    for (int a = 0; a < 3; a += 2) /* what it is made of: its first operand and the new elements */
-        all &= has_home(k, n->arg[a]) && holds(type, k->homes[n->arg[a]].type);
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        others &= g->tensors[t].node != g->tensors[output].node || holds(type, k->spec->types[t]);
-    return all || others;
-}
-
-/* A kernel for a product alone. */
-static epi_status add_product(epi_arena *arena, epi_steps *k, int node, epi_placement *stages,
-                              epi_error *err) {
-    epi_plan *plan = epi_arena_alloc(arena, sizeof *plan);
-    epi_root *root = epi_arena_alloc(arena, sizeof *root);
-    EPI_TRY(epi_has_memory(plan && root, err));
-    plan->placement = stages;
-    epi_plan_product(k->spec->graph, node, plan);
-    *root = (epi_root){node, k->homes[node].tensor};
-    return add_kernel(k, plan, root, 1, err);
-}
-
-/* Every product by itself, every other operation a pass over memory. */
-static epi_status list_unfused(epi_arena *arena, epi_steps *k, epi_error *err) {
-    const epi_graph *g = k->spec->graph;
-    bool *stored = epi_arena_alloc(arena, (size_t)g->tensor_count);
-    spare *spares = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *spares);
-    epi_placement *stages = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *stages);
-    EPI_TRY(epi_has_memory(stored && spares && stages, err));
-    epi_dtype between = k->spec->path == EPI_PATH_UNFUSED ? k->spec->type : EPI_F32;
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        int node = g->tensors[t].node;
-        bool rounds = k->spec->path == EPI_PATH_UNFUSED && epi_dtype_in_f32(k->spec->types[t]) &&
-                      holds(k->spec->types[t], between); /* as a chain of passes would */
-        bool moves = g->nodes[node].op == EPI_OP_UPDATE && holds_update(k, t);
-        if (!has_home(k, node) && (rounds || moves || k->spec->types[t] == between))
-            give_tensor(k, node, t);
-    }
-    int spare_count = 0;
-    for (int i = 0; i < g->node_count; i++) {
-        const epi_node *n = &g->nodes[i];
-        if (g->live[i] && shares_home(g, i))
-            k->homes[i] = k->homes[n->arg[0]];
-        if (!g->live[i] || n->op == EPI_OP_INPUT || shares_home(g, i))
-            continue;
-        if (!has_home(k, i))
-            give_spare(k, i, kept_type(k, i, between), spares, &spare_count);
-        epi_status status = EPI_OK;
-        if (n->op == EPI_OP_MATMUL && !is_empty(k, i))
-            status = add_product(arena, k, i, stages, err);
-        else if (!is_empty(k, i))
+    int node = k->plan.product, t = g->input_count;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && i != node && g->nodes[i].op != EPI_OP_INPUT) {
+            give_buffer(k, i, EPI_F32);
             add_step(k, i);
-        if (status != EPI_OK)
-            return status;
-        for (int a = 0; a < 3; a++) {
-            int arg = n->arg[a];
-            bool twice = (a > 0 && arg == n->arg[0]) || (a > 1 && arg == n->arg[1]);
-            if (arg != EPI_NO_NODE && !twice && ends_with(g, arg, i) && k->homes[arg].offset >= 0)
-                spares[spare_count++] =
-                    (spare){k->homes[arg].offset, buffer_bytes(k, arg, k->homes[arg].type)};
         }
-    }
-    add_copies(k, stored);
-    return EPI_OK;
+    bool copy = g->nodes[node].op == EPI_OP_INPUT;
+    if (!copy)
+        give_tensor(k, node, t);
+    if (!is_empty(k, node))
+        add_step(k, node)->tensor = copy ? t : -1;
 }
 
 /* Everything that will be held in memory must be countable. */
@@ -275,15 +184,6 @@ static epi_status check_sizes(const epi_steps *k, epi_error *err) {
                             epi_node_label(g, i).text);
     }
     return EPI_OK;
-}
-
-bool epi_spec_has_empty(const epi_spec *spec) {
-    const epi_graph *g = spec->graph;
-    bool empty = false;
-    for (int i = 0; i < g->node_count && !empty; i++)
-        empty = g->live[i] && (epi_axes_size(&g->nodes[i].axes, spec->sizes) == 0 ||
-                               epi_axes_size(&g->nodes[i].over, spec->sizes) == 0);
-    return empty;
 }
 
 static void start_over(epi_steps *k) {
@@ -316,48 +216,47 @@ static bool stores_any(const epi_spec *spec) {
     return any;
 }
 
-/* Tiles and rows without an element store nothing, also of what has fewer axes than they have, and would be
- * there. A GPU's texts for open axes are one for all sizes. */
-static epi_status make_empty(epi_arena *arena, epi_steps *steps, epi_error *err) {
-    const char *reason = "an axis has no elements";
-    if (!stores_any(steps->spec)) {
-        snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", reason);
-        start_over(steps);
-        return EPI_OK;
-    }
-    if (steps->spec->open)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "%s, and not all results are empty: on a GPU an open axis has one at least", reason);
-    return epi_steps_unfuse(arena, steps, reason, err);
+static epi_status list(epi_arena *arena, epi_steps *k, epi_error *err) {
+    start_over(k);
+    if (k->plan.kind == EPI_KIND_PASS)
+        list_pass(k);
+    return k->plan.kind == EPI_KIND_PASS ? EPI_OK : list_fused(arena, k, err);
 }
 
 epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
-    steps->empty = epi_spec_has_empty(steps->spec);
-    if (steps->empty)
-        return make_empty(arena, steps, err);
-    if (steps->spec->path != EPI_PATH_FUSED)
-        return epi_steps_unfuse(arena, steps, "", err);
-    EPI_TRY(epi_plan_make(arena, steps->spec, &steps->plan, err));
+    bool empty = epi_spec_has_empty(steps->spec);
+    start_over(steps);
+    if (empty && !stores_any(steps->spec))
+        return EPI_OK;
+    if (empty && steps->spec->open) /* a GPU's texts for open axes are one for all sizes */
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "an axis has no elements, and not all results are empty: on a GPU an open axis has "
+                        "one at least");
+    epi_status status = epi_plan_make(arena, steps->spec, &steps->plan, err);
+    if (status != EPI_OK)
+        return status;
     for (int i = 0; i < steps->spec->graph->node_count && steps->plan.fused && !steps->updates; i++)
-        if (steps->plan.placement[i].moved)
-            return epi_steps_unfuse(arena, steps, "an update is a pass by itself", err);
-    if (!steps->plan.fused)
-        return epi_steps_unfuse(arena, steps, NULL, err);
+        if (steps->plan.kind == EPI_KIND_GEMM && steps->plan.placement[i].moved) {
+            steps->plan.fused = false;
+            snprintf(steps->plan.reason, sizeof steps->plan.reason, "an update is a pass by itself");
+        }
+    steps->refused = !steps->plan.fused;
+    if (steps->refused)
+        return EPI_OK;
     for (int i = 0; i < steps->spec->graph->node_count && steps->pages && steps->plan.attention; i++)
         if (epi_attention_is_paged(steps->spec->graph, steps->plan.attention, i)) {
             steps->plan.placement[i].before = false;
             steps->plan.placement[i].paged = true;
         }
-    start_over(steps);
-    return list_fused(arena, steps, err);
+    return list(arena, steps, err);
 }
 
-epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err) {
-    steps->plan.fused = false;
-    if (reason)
-        snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", reason);
+epi_status epi_steps_refuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err) {
+    snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", reason);
+    steps->refused = steps->plan.kind != EPI_KIND_ROWS || !epi_plan_pass(steps->spec->graph, &steps->plan);
+    steps->plan.fused = !steps->refused;
     start_over(steps);
-    return list_unfused(arena, steps, err);
+    return steps->refused ? EPI_OK : list(arena, steps, err);
 }
 
 /* ---- in place ---- */
@@ -392,9 +291,9 @@ static bool is_added(const epi_graph *g, int output, int input) {
 static bool is_updated(const epi_steps *k, int output, int input) {
     const epi_graph *g = k->spec->graph;
     int node = g->tensors[output].node, from = g->tensors[input].node;
-    return k->count && (!k->plan.fused || k->plan.placement[node].moved) &&
+    return k->count && (k->plan.kind == EPI_KIND_PASS || k->plan.placement[node].moved) &&
            g->nodes[node].op == EPI_OP_UPDATE && g->nodes[node].arg[0] == from &&
-           epi_graph_uses(g, from).count == 1 && (!k->plan.fused || k->homes[node].tensor == output);
+           epi_graph_uses(g, from).count == 1 && k->homes[node].tensor == output;
 }
 
 bool epi_steps_in_place(const epi_steps *k, int output, int input) {
@@ -408,7 +307,7 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
         may = epi_axis_equal(axes->at[i], from->at[i]);
     if (may && is_updated(k, output, input))
         return true;
-    if (!may || !k->plan.fused || !is_long(&k->plan, axes) ||
+    if (!may || !k->plan.fused || k->plan.kind == EPI_KIND_PASS || !is_long(&k->plan, axes) ||
         (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input)))
         return false;
     for (int i = 0; i < k->count && may; i++) {

@@ -43,19 +43,16 @@ typedef struct epi_steps {
     int64_t workspace;     /* bytes that the homes take */
     bool pages;   /* attention may read its stream through an index; set between begin and make, as is: */
     bool updates; /* a tile may store the new elements of an update */
-    bool empty;   /* an axis has no elements: then nothing is fused, and where no output has one either, there
-                     are no steps */
+    bool refused; /* no mainloop takes it: there are no steps, and plan.reason says why */
 } epi_steps;
-
-/* Has an axis of a live value, or one that it is made over, no elements? */
-bool epi_spec_has_empty(const epi_spec *spec);
 
 /* Looks whether everything is countable; no steps yet. */
 epi_status epi_steps_begin(epi_arena *arena, const epi_spec *spec, epi_steps *out, epi_error *err);
-/* Fused where the program and its path allow it, else unfused. */
+/* The steps of the part's plan; none where no output has an element, or where it is refused. */
 epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err);
-/* Over again as unfused, for a backend that finds that its tile cannot hold the program. */
-epi_status epi_steps_unfuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err);
+/* For a backend that finds that its tile cannot hold the part: one operation becomes a pass, what has more is
+ * refused. */
+epi_status epi_steps_refuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err);
 
 /* May the output be stored over the input, which has the same axes and type? Where only rows read it, element
  * by element: these store an element after the last load of it. Where a product's tile reads it once, for
@@ -67,7 +64,7 @@ bool epi_steps_in_place(const epi_steps *steps, int output, int input);
 void epi_spec_count(const epi_spec *spec, epi_kernel_info *out);
 /* The same, and the bytes that its steps move; and how it goes, in words. */
 void epi_steps_count(const epi_steps *steps, double partial_bytes, epi_kernel_info *out);
-bool epi_steps_describe_unfused(const epi_steps *steps, epi_text *out); /* false: it is fused */
+bool epi_steps_describe_pass(const epi_steps *steps, epi_text *out); /* false: it is another mainloop */
 void epi_steps_describe_shape(const epi_steps *steps, epi_text *out);
 void epi_steps_describe_stages(const epi_steps *steps, int64_t row_partials, int64_t col_partials,
                                epi_text *out);

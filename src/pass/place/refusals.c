@@ -1,0 +1,65 @@
+/* refusals.c: what a backend refused of a program, and what is given up for it: of the part that was refused
+ * where that can be, else of all parts. */
+#include "pass/place/refusals.h"
+
+unsigned epi_plan_refused(const epi_graph *g, const epi_plan *plan) {
+    unsigned what = EPI_REFUSED_KERNEL;
+    for (int n = 0; n < g->node_count && plan->attention; n++)
+        what |= plan->placement[n].paged ? EPI_REFUSED_PAGES : 0;
+    what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
+    what |= plan->pair != EPI_NO_NODE || plan->added_count ? EPI_REFUSED_PAIR : 0;
+    if (plan->local_axes)
+        what |= epi_plan_has_full_rows(plan) ? EPI_REFUSED_FULL_ROW : EPI_REFUSED_LOCAL;
+    else if (plan->tried_local)
+        what |= EPI_REFUSED_LOCAL;
+    return what;
+}
+
+bool epi_refusals_have(const epi_backend_limits *limits, unsigned what) {
+    bool have = false;
+    for (int i = 0; limits->refused && i < limits->refused->count; i++)
+        have |= (limits->refused->at[i].what & what) != 0;
+    return have;
+}
+
+bool epi_is_refused(const epi_backend_limits *limits, uint64_t part, unsigned *what) {
+    *what = 0;
+    bool found = false;
+    for (int i = 0; limits->refused && i < limits->refused->count; i++)
+        if (limits->refused->at[i].part == part) {
+            *what |= limits->refused->at[i].what;
+            found = true;
+        }
+    return found;
+}
+
+bool epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what) {
+    unsigned known;
+    const epi_backend_limits all = {.refused = r};
+    epi_is_refused(&all, part, &known);
+    what &= ~known;
+    what &= -what; /* the first of them */
+    if (!what || r->count == EPI_MOST_REFUSED)
+        return false;
+    r->at[r->count].part = part;
+    r->at[r->count++].what = what;
+    return true;
+}
+
+bool epi_limits_give_up(epi_backend_limits *limits, unsigned what) {
+    if (limits->pages && what & EPI_REFUSED_PAGES)
+        limits->pages = false;
+    else if (limits->attention_most && what & EPI_REFUSED_ATTENTION)
+        limits->attention_most = 0;
+    else if (limits->pairs && what & EPI_REFUSED_PAIR)
+        limits->pairs = false;
+    else if (limits->full_row_most && what & EPI_REFUSED_FULL_ROW)
+        limits->full_row_most = 0;
+    else if (limits->local_most && what & EPI_REFUSED_LOCAL)
+        limits->local_most = 0;
+    else if (!limits->apart && what & EPI_REFUSED_KERNEL)
+        limits->apart = true;
+    else
+        return false;
+    return true;
+}

@@ -1,0 +1,575 @@
+/* split.c: parts that are no kernel as they stand, as several that are.
+ *
+ * A part that no mainloop takes as a whole, or that the backend refused, is gone through in the order of its
+ * nodes: each joins the part that is being filled if one kernel takes both, else a new one begins. Of a part
+ * that was refused a product is alone, and no more than half of the others come together. What is left in
+ * the end is one operation, which the last mainloop takes whatever it is (EPI_KIND_PASS). */
+#include "pass/place/split.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "pass/analyse/direction.h"
+#include "pass/analyse/stored.h"
+#include "pass/place/extract.h"
+#include "pass/place/placer.h"
+#include "pass/place/refusals.h"
+#include "pass/schedule/steps.h"
+
+enum { FREE = -1 }; /* the group of a node that no part makes for others: an input, a leaf, another name */
+
+typedef struct splitter {
+    epi_arena *arena; /* of what is written now: of a trial it is another one */
+    const epi_spec *spec;
+    const epi_backend_limits *limits;
+    const epi_part *from;
+    int64_t sizes[EPI_MAX_DIMS]; /* that it has: of a loop over slabs those of a slab */
+    const epi_dtype *said;
+    bool *forward; /* by node */
+    bool *number;  /* by node: it is made of constants and sizes alone */
+    int *group;    /* by node: the part that makes it, or FREE */
+    bool *alone;   /* by group: it stores its value once, and copies are made of that */
+    int group_count;
+    epi_part_tensor *home; /* by node: where later parts find it, */
+    int *as;               /* and the output of `from` that it lies there as, or -1 */
+    epi_cut *to;
+    int value_capacity, part_capacity;
+} splitter;
+
+static const epi_graph *graph_of(const splitter *s) {
+    return &s->from->graph;
+}
+
+/* ---- what is where ---- */
+
+/* What a value is another name of. */
+static int root_of(const epi_graph *g, int node) {
+    while (epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW)
+        node = g->nodes[node].arg[0];
+    return node;
+}
+
+static bool is_leaf(const epi_graph *g, int node) {
+    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF && g->nodes[node].op != EPI_OP_INPUT;
+}
+
+/* Is it a leaf, or made of numbers that are known? Whoever makes elements of it makes it for himself. */
+static bool is_known_value(const splitter *s, int node) {
+    return is_leaf(graph_of(s), node) || s->number[node];
+}
+
+/* Does the node take the other from memory, whatever it is? */
+static bool takes_memory(const epi_graph *g, int user, int node) {
+    return epi_ops[g->nodes[user].op].cls != EPI_CLASS_MAP &&
+           !(g->nodes[node].op == EPI_OP_CONST || g->nodes[node].op == EPI_OP_SIZE);
+}
+
+/* Is the node taken by another part than its own, or under another name? */
+static bool is_loaded(const splitter *s, int node) {
+    epi_use_list uses = epi_graph_uses(graph_of(s), node);
+    bool loaded = false;
+    for (int i = 0; i < uses.count && !loaded; i++)
+        loaded = uses.at[i].node != EPI_NO_NODE && s->group[uses.at[i].node] != s->group[node];
+    return loaded;
+}
+
+/* Does the part of its value store this output? Else it is a copy. */
+static bool stores_output(const splitter *s, int t) {
+    int node = graph_of(s)->tensors[t].node, group = s->group[node];
+    return group != FREE && (!s->alone[group] || s->as[node] == t);
+}
+
+/* The type of a value between parts: f32, but products take what is of the storage type, unless it meets an
+ * input of f32 there; else a 16-bit product would run at f32's speed. */
+static epi_dtype type_of(const splitter *s, int node) {
+    const epi_graph *g = graph_of(s);
+    bool operand = false, copied = false; /* to an output of more digits */
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++) {
+        epi_use use = uses.at[i];
+        copied |= use.node == EPI_NO_NODE && !epi_dtype_is_narrow(s->from->types[use.operand]);
+        if (use.node == EPI_NO_NODE || g->nodes[use.node].op != EPI_OP_MATMUL)
+            continue;
+        const epi_node *other = &g->nodes[g->nodes[use.node].arg[!use.operand]];
+        operand |= other->op != EPI_OP_INPUT || epi_dtype_is_narrow(s->from->types[other->tensor]);
+    }
+    bool narrow = epi_dtype_is_narrow(s->spec->type) && operand && !copied;
+    epi_dtype type = narrow || s->spec->path == EPI_PATH_UNFUSED ? s->spec->type : EPI_F32;
+    return epi_stored_type(s->said[node], is_known_value(s, node), type);
+}
+
+/* Is every number of the one type one of the other, too? */
+static bool holds(epi_dtype type, epi_dtype other) {
+    return type == other || type == EPI_F64 || (type == EPI_F32 && epi_dtype_is_narrow(other));
+}
+
+/* May an update be made in this output, in its operand's place, and others be copies of it? Not where it
+ * would be rounded there and the other one would have kept it: an output has its value rounded once, to its
+ * own type. */
+static bool holds_update(const splitter *s, int node, int output) {
+    const epi_graph *g = graph_of(s);
+    const epi_node *n = &g->nodes[node];
+    epi_dtype type = s->from->types[output];
+    bool all = true, others = true;
+    for (int a = 0; a < 3; a += 2) { /* what it is made of: its first operand and the new elements */
+        int root = root_of(g, n->arg[a]);
+        bool input = g->nodes[root].op == EPI_OP_INPUT;
+        all &= holds(type, input ? s->from->types[g->nodes[root].tensor] : type_of(s, root));
+    }
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        others &= g->tensors[t].node != node || holds(type, s->from->types[t]);
+    return all || others;
+}
+
+static epi_part_tensor add_value(splitter *s, const epi_axes *axes, epi_dtype type, int64_t count) {
+    epi_cut *cut = s->to;
+    void *values =
+        epi_arena_grow(s->arena, cut->values, cut->value_count, &s->value_capacity, sizeof *cut->values);
+    if (!values)
+        return (epi_part_tensor){-1, -1}; /* the arena tells */
+    cut->values = values;
+    cut->values[cut->value_count] =
+        (epi_cut_value){.node = EPI_NO_NODE,
+                        .axes = *axes,
+                        .type = type,
+                        .slab = s->from->loop >= 0 && epi_axes_has_dim(axes, cut->slab_dim),
+                        .bytes = epi_round_up(count * (int64_t)epi_dtype_size(type), 256)};
+    return (epi_part_tensor){-1, cut->value_count++};
+}
+
+/* Finds where later parts find a value: in an output that holds it, or in the workspace. */
+static epi_status give_home(splitter *s, int node, epi_error *err) {
+    const epi_graph *g = graph_of(s);
+    epi_dtype type = type_of(s, node);
+    bool loaded = is_loaded(s, node);
+    int outputs = 0, last = -1;
+    for (int t = g->tensor_count - 1; t >= g->input_count; t--) {
+        if (g->tensors[t].node != node)
+            continue;
+        outputs++;
+        last = t;
+        if (g->nodes[node].op == EPI_OP_UPDATE ? holds_update(s, node, t)
+                                               : s->from->types[t] == type || s->from->types[t] == EPI_F32)
+            s->as[node] = t;
+    }
+    if (s->as[node] < 0 && outputs == 1 && !loaded)
+        s->as[node] = last; /* nobody else wants it */
+    if (s->as[node] >= 0 || (!loaded && !s->alone[s->group[node]]))
+        return EPI_OK;
+    int64_t count = epi_axes_size(&g->nodes[node].axes, s->sizes);
+    if (count < 0 || count > (int64_t)1 << 48)
+        return epi_fail(err, EPI_ERR_MEMORY, "%s would have more than 2^48 elements",
+                        epi_node_label(g, node).text);
+    s->home[node] = add_value(s, &g->nodes[node].axes, type, count);
+    return EPI_OK;
+}
+
+/* ---- a part that is being written ---- */
+
+typedef struct writing {
+    epi_extract x;
+    const splitter *s;
+    epi_part *p;
+    bool *taken; /* by node: it is an input, or a leaf that is made here */
+} writing;
+
+/* Has the part or the one that is split a tensor of this name? */
+static bool is_known(const void *context, const char *name) {
+    const writing *w = context;
+    return epi_graph_has_tensor(w->x.to, name) || epi_graph_has_tensor(w->x.from, name);
+}
+
+static const char *name_of(const writing *w, int node) {
+    char text[32];
+    const char *name = w->x.from->nodes[node].name;
+    if (name && !is_known(w, name))
+        return name;
+    snprintf(text, sizeof text, "v%d", node);
+    return epi_free_name(w->s->arena, text, is_known, w);
+}
+
+/* As a program of its own the part could not name an axis that no tensor of it has. */
+static int write_size(epi_extract *x, const epi_node *n) {
+    const writing *w = x->context;
+    const epi_spec *spec = w->s->spec;
+    if (n->op != EPI_OP_SIZE)
+        return EPI_NO_NODE;
+    for (int i = 0; spec->open && i < spec->open->count; i++)
+        if (spec->open->dim[i] == n->over.at[0].dim)
+            return EPI_NO_NODE;
+    for (int t = 0; t < x->to->tensor_count; t++)
+        if (epi_axes_has_dim(&x->to->tensors[t].axes, n->over.at[0].dim))
+            return EPI_NO_NODE;
+    return epi_graph_const(x->to, (double)epi_axis_size(n->over.at[0], w->s->sizes));
+}
+
+static bool begin(writing *w, const splitter *s, epi_part *p) {
+    const epi_graph *g = graph_of(s);
+    size_t tensors = (size_t)g->tensor_count + (size_t)g->node_count + 1;
+    *p = (epi_part){.graph = {.arena = s->arena}, .loop = s->from->loop};
+    *w = (writing){.x = {.write = write_size, .names = true}, .s = s, .p = p};
+    w->x.context = w;
+    p->tensors = epi_arena_alloc(s->arena, tensors * sizeof *p->tensors);
+    p->slices = epi_arena_alloc(s->arena, tensors * sizeof *p->slices);
+    p->types = epi_arena_alloc(s->arena, tensors * sizeof *p->types);
+    w->taken = epi_arena_alloc(s->arena, (size_t)g->node_count + 1);
+    bool ok = epi_extract_begin(&w->x, g, &p->graph, (int)tensors);
+    p->graph.declared_count = g->dim_count;
+    return ok && w->taken;
+}
+
+/* Adds an input that stands for this node: a tensor of the old part, or a value that another part stores, by
+ * its own names of axes. */
+static void add_input(writing *w, int node) {
+    const splitter *s = w->s;
+    const epi_graph *g = graph_of(s);
+    int root = root_of(g, node), t = w->p->graph.tensor_count;
+    int as = g->nodes[root].op == EPI_OP_INPUT ? g->nodes[root].tensor : s->as[root];
+    epi_tensor_decl decl = {.type = type_of(s, root), .axes = g->nodes[root].axes};
+    if (as >= 0) {
+        decl = g->tensors[as];
+        w->p->slices[t] = s->from->slices[as];
+        w->p->types[t] = s->from->types[as];
+        w->p->tensors[t] = s->from->tensors[as];
+    } else {
+        decl.has_type = decl.type != s->spec->type && decl.axes.count;
+        w->p->types[t] = decl.type;
+        w->p->tensors[t] = s->home[root];
+    }
+    decl.axes = epi_graph_rename_axes(g, node, &decl.axes);
+    decl.cotangent = decl.param = false;
+    if (as < 0 || as >= g->input_count || root != node)
+        decl.name = name_of(w, root);
+    decl.place = g->nodes[node].place;
+    epi_extract_input(&w->x, &decl, node);
+}
+
+static void add_output(writing *w, int node, int t) {
+    const splitter *s = w->s;
+    const epi_graph *g = graph_of(s);
+    int at = w->p->graph.tensor_count;
+    epi_tensor_decl decl = {.name = t >= 0 ? g->tensors[t].name : name_of(w, node),
+                            .type = t >= 0 ? s->from->types[t] : type_of(s, node),
+                            .axes = t >= 0 ? g->tensors[t].axes : g->nodes[node].axes,
+                            .place = g->nodes[node].place};
+    decl.has_type = t >= 0 ? g->tensors[t].has_type : decl.type != s->spec->type && decl.axes.count;
+    w->p->types[at] = decl.type;
+    w->p->tensors[at] = t >= 0 ? s->from->tensors[t] : s->home[node];
+    epi_extract_output(&w->x, &decl, w->x.fresh[node]);
+}
+
+static epi_status end(writing *w, epi_error *err) {
+    epi_graph_finish(&w->p->graph);
+    return epi_graph_status(&w->p->graph, err);
+}
+
+/* Writes the part of a group. */
+static epi_status write_group(const splitter *s, int group, epi_part *p, epi_error *err) {
+    const epi_graph *g = graph_of(s);
+    writing w;
+    if (!begin(&w, s, p))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && s->group[i] == group; a++)
+            w.taken[g->nodes[i].arg[a]] |= s->group[g->nodes[i].arg[a]] != group;
+    for (int i = g->node_count - 1; i >= 0; i--)
+        for (int a = 0;
+             a < epi_node_operands(&g->nodes[i]) && w.taken[i] && s->number[i] && s->group[i] == FREE; a++)
+            w.taken[g->nodes[i].arg[a]] = true;
+    for (int i = 0; i < g->node_count; i++)
+        if (w.taken[i] && (!is_known_value(s, i) || s->group[i] != FREE))
+            add_input(&w, i);
+    for (int i = 0; i < g->node_count; i++)
+        if (s->group[i] == group || (w.taken[i] && w.x.fresh[i] == EPI_NO_NODE))
+            epi_extract_node(&w.x, i);
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (s->group[g->tensors[t].node] == group && stores_output(s, t))
+            add_output(&w, g->tensors[t].node, t);
+    for (int i = 0; i < g->node_count; i++)
+        if (s->group[i] == group && s->as[i] < 0 && (is_loaded(s, i) || s->home[i].value >= 0))
+            add_output(&w, i, -1);
+    return end(&w, err);
+}
+
+/* Writes an output that is a copy: of an input, of a leaf, or of what another part stores. */
+static epi_status write_copy(const splitter *s, int t, epi_part *p, epi_error *err) {
+    const epi_graph *g = graph_of(s);
+    int node = g->tensors[t].node;
+    writing w;
+    if (!begin(&w, s, p))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    bool known = is_known_value(s, node) && s->group[node] == FREE;
+    if (!known)
+        add_input(&w, node);
+    w.x.needed[node] = true;
+    epi_extract_copy(&w.x);
+    add_output(&w, node, t);
+    return end(&w, err);
+}
+
+/* ---- which come together ---- */
+
+static epi_spec spec_of(const splitter *s, const epi_part *part) {
+    epi_spec spec = *s->spec;
+    if (part->loop >= 0)
+        spec.sizes[s->to->slab_dim] = s->to->slab_rows;
+    spec.graph = &part->graph;
+    spec.types = part->types;
+    spec.slices = part->slices;
+    return spec;
+}
+
+/* Is the part one kernel, as far as its plan knows? One that could do without something is left to the
+ * backend: it is cut in another way then. */
+static bool is_kernel(const splitter *s, const epi_part *part) {
+    epi_arena scratch = {0};
+    epi_plan plan;
+    epi_spec spec = spec_of(s, part);
+    epi_backend_limits less = *s->limits;
+    unsigned known = 0;
+    bool is = epi_plan_make(&scratch, &spec, &plan, NULL) == EPI_OK;
+    if (is && !plan.fused) {
+        if (less.refused)
+            epi_is_refused(&less, epi_refusal_hash(s->spec, part), &known);
+        is =
+            epi_limits_give_up(&less, epi_plan_refused(&part->graph, &plan) & ~known & (EPI_REFUSED_END - 1));
+    }
+    epi_arena_free(&scratch);
+    return is;
+}
+
+/* Is a part of several operations one kernel, with nothing before and after its mainloop, and nothing that a
+ * backend's tile may not hold: a second product, an update, or reductions inside? */
+static bool is_plain_kernel(const splitter *s, const epi_part *part) {
+    epi_arena scratch = {0};
+    epi_plan plan;
+    epi_spec spec = spec_of(s, part);
+    int folds = 0;
+    bool is = part->graph.tensor_count <= s->limits->tensors &&
+              epi_plan_make(&scratch, &spec, &plan, NULL) == EPI_OK && plan.fused &&
+              (plan.kind == EPI_KIND_ROWS || (plan.kind == EPI_KIND_GEMM && !plan.local_axes &&
+                                              !plan.added_count && plan.pair == EPI_NO_NODE));
+    for (int i = 0; i < part->graph.node_count && is; i++) {
+        const epi_placement *p = &plan.placement[i];
+        folds += p->reduction == EPI_REDUCE_LOCAL;
+        is = !p->before && !p->after && !p->keep && !p->moved && folds <= EPI_MOST_FOLDS;
+    }
+    epi_arena_free(&scratch);
+    return is;
+}
+
+/* Would the group be a kernel as it is now? */
+static bool try_group(const splitter *s, int group, bool one) {
+    epi_arena scratch = {0};
+    splitter trial = *s;
+    epi_part part;
+    trial.arena = &scratch;
+    bool is = write_group(&trial, group, &part, NULL) == EPI_OK &&
+              (one ? is_kernel(s, &part) : is_plain_kernel(s, &part));
+    epi_arena_free(&scratch);
+    return is;
+}
+
+/* Can the node join the group? Then it has. */
+static bool joins(splitter *s, int node, int group) {
+    const epi_graph *g = graph_of(s);
+    const epi_node *n = &g->nodes[node];
+    for (int a = 0; a < epi_node_operands(n); a++) { /* under another name it is loaded */
+        int root = root_of(g, n->arg[a]);
+        if (root != n->arg[a] && s->group[root] == group)
+            return false;
+    }
+    s->group[node] = group;
+    if (try_group(s, group, false))
+        return true;
+    s->group[node] = FREE;
+    return false;
+}
+
+/* Is it a value that has no elements, so that nobody makes it? */
+static bool is_empty(const splitter *s, int node) {
+    const epi_graph *g = graph_of(s);
+    epi_op_class cls = epi_ops[g->nodes[node].op].cls;
+    return g->live[node] && cls != EPI_CLASS_LEAF && cls != EPI_CLASS_VIEW &&
+           epi_axes_size(&g->nodes[node].axes, s->sizes) == 0;
+}
+
+/* Has a part to make the node for others? A leaf where someone wants it in memory. */
+static bool is_made(const splitter *s, int node) {
+    const epi_graph *g = graph_of(s);
+    const epi_node *n = &g->nodes[node];
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool known = is_known_value(s, node),
+         made = g->live[node] && n->op != EPI_OP_INPUT && root_of(g, node) == node && !known;
+    for (int u = 0; u < uses.count && known; u++)
+        made |= uses.at[u].node != EPI_NO_NODE && takes_memory(g, uses.at[u].node, node);
+    return made && epi_axes_size(&n->axes, s->sizes) != 0;
+}
+
+/* Sorts the nodes of a direction into groups of at most so many. */
+static void sort_nodes(splitter *s, bool forward, int most, bool refused) {
+    const epi_graph *g = graph_of(s);
+    int count = 0;
+    bool open = false; /* the last group may take more */
+    for (int i = 0; i < g->node_count; i++) {
+        if (!is_made(s, i) || s->forward[i] != forward)
+            continue;
+        bool alone = is_known_value(s, i) || (refused && g->nodes[i].op == EPI_OP_MATMUL);
+        if (open && !alone && count < most && joins(s, i, s->group_count - 1)) {
+            count++;
+            continue;
+        }
+        s->group[i] = s->group_count++;
+        s->alone[s->group[i]] = !try_group(s, s->group[i], true);
+        open = !alone && !s->alone[s->group[i]] && try_group(s, s->group[i], false);
+        count = 1;
+    }
+}
+
+/* ---- all parts ---- */
+
+/* Was the part refused to be one kernel? */
+static bool is_refused(const splitter *s, const epi_part *part) {
+    unsigned what;
+    return s->limits->refused && s->limits->refused->count &&
+           epi_is_refused(s->limits, epi_refusal_hash(s->spec, part), &what) && what & EPI_REFUSED_KERNEL;
+}
+
+static bool make_room(splitter *s) {
+    const epi_graph *g = graph_of(s);
+    size_t nodes = (size_t)g->node_count + 1;
+    s->said = epi_stored_find(s->arena, g, s->from->types, s->spec->type);
+    s->forward = epi_arena_alloc(s->arena, nodes);
+    s->number = epi_arena_alloc(s->arena, nodes);
+    s->group = epi_arena_alloc(s->arena, nodes * sizeof *s->group);
+    s->alone = epi_arena_alloc(s->arena, nodes);
+    s->home = epi_arena_alloc(s->arena, nodes * sizeof *s->home);
+    s->as = epi_arena_alloc(s->arena, nodes * sizeof *s->as);
+    if (s->arena->failed)
+        return false;
+    epi_find_forward(g, s->forward);
+    s->group_count = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        s->number[i] = n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE || epi_ops[n->op].cls == EPI_CLASS_MAP;
+        for (int a = 0; a < epi_node_operands(n); a++)
+            s->number[i] &= s->number[n->arg[a]];
+        s->group[i] = FREE;
+        s->home[i] = (epi_part_tensor){-1, -1};
+        s->as[i] = -1;
+    }
+    return true;
+}
+
+static epi_part *add_part(splitter *s) {
+    epi_cut *cut = s->to;
+    void *parts =
+        epi_arena_grow(s->arena, cut->parts, cut->part_count, &s->part_capacity, sizeof *cut->parts);
+    if (parts)
+        cut->parts = parts;
+    return parts ? &cut->parts[cut->part_count++] : NULL;
+}
+
+/* Is the part to be split? Into how many operations at a time? */
+static bool is_split(const splitter *s, const epi_part *part, bool *refused, int *most) {
+    epi_spec spec = spec_of(s, part);
+    int count = epi_graph_operations(&part->graph);
+    bool apart =
+        s->spec->path == EPI_PATH_UNFUSED || s->limits->apart || (!spec.open && epi_spec_has_empty(&spec));
+    *refused = is_refused(s, part);
+    *most = apart || count < 2 ? 1 : *refused ? count / 2 : count - 1;
+    bool views = false;
+    for (int i = 0; i < part->graph.node_count; i++)
+        views |= part->graph.live[i] && epi_ops[part->graph.nodes[i].op].cls == EPI_CLASS_VIEW;
+    if (count < 2 && part->graph.tensor_count - part->graph.input_count == 1 && !views)
+        return false;
+    return (count > 1 && (apart || *refused)) || !is_kernel(s, part);
+}
+
+/* Adds what the part is split into. */
+static epi_status split(splitter *s, const epi_part *part, bool refused, int most, epi_error *err) {
+    const epi_graph *g = &part->graph;
+    epi_spec own = spec_of(s, part);
+    s->from = part;
+    memcpy(s->sizes, own.sizes, sizeof s->sizes);
+    if (!make_room(s))
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int forward = 1; forward >= 0; forward--)
+        sort_nodes(s, forward, most, refused);
+    epi_status status = EPI_OK;
+    for (int i = 0; i < g->node_count && status == EPI_OK; i++)
+        if (s->group[i] != FREE)
+            status = give_home(s, i, err);
+        else if (is_empty(s, i)) /* whoever takes it has a tensor for it */
+            s->home[i] = add_value(s, &g->nodes[i].axes, EPI_F32, 0);
+    for (int k = 0; k < s->group_count && status == EPI_OK; k++) {
+        epi_part *to = add_part(s);
+        status = to ? write_group(s, k, to, err) : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    }
+    for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++) {
+        if (stores_output(s, t) || epi_axes_size(&g->tensors[t].axes, s->sizes) == 0)
+            continue;
+        epi_part *to = add_part(s);
+        status = to ? write_copy(s, t, to, err) : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    }
+    return status;
+}
+
+epi_status epi_cut_split(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                         epi_cut *cut, epi_error *err) {
+    splitter s = {
+        .arena = arena, .spec = spec, .limits = limits, .to = cut, .value_capacity = cut->value_count};
+    epi_status status = EPI_OK;
+    for (bool again = true; again && status == EPI_OK;) { /* parts that come of it may be refused in turn */
+        const epi_part *parts = cut->parts;
+        int count = cut->part_count, most;
+        bool refused;
+        again = false;
+        cut->parts = NULL;
+        cut->part_count = s.part_capacity = 0;
+        for (int i = 0; i < count && status == EPI_OK; i++) {
+            if (is_split(&s, &parts[i], &refused, &most)) {
+                int had = cut->part_count;
+                status = split(&s, &parts[i], refused, most, err);
+                again |= cut->part_count > had + 1;
+            } else {
+                epi_part *to = add_part(&s);
+                if (to)
+                    *to = parts[i];
+                status = to ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+            }
+        }
+    }
+    for (int i = cut->part_count - 1; i >= 0; i--) /* loops go on from the first to the last of theirs */
+        if (cut->parts[i].loop >= 0)
+            cut->loops[cut->parts[i].loop].first = i;
+    for (int i = 0; i < cut->part_count; i++)
+        if (cut->parts[i].loop >= 0)
+            cut->loops[cut->parts[i].loop].last = i;
+    return status;
+}
+
+epi_status epi_cut_whole(epi_arena *arena, const epi_spec *spec, epi_cut *out, epi_error *err) {
+    const epi_graph *g = spec->graph;
+    size_t tensors = (size_t)g->tensor_count + 1;
+    *out = (epi_cut){.parts = epi_arena_alloc(arena, sizeof *out->parts), .part_count = 1};
+    epi_part_tensor *at = epi_arena_alloc(arena, tensors * sizeof *at);
+    epi_slice *slices = epi_arena_alloc(arena, tensors * sizeof *slices);
+    if (!out->parts || !at || !slices)
+        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    for (int t = 0; t < g->tensor_count; t++)
+        at[t] = (epi_part_tensor){t, -1};
+    *out->parts = (epi_part){.graph = *g, .tensors = at, .slices = slices, .types = spec->types, .loop = -1};
+    return EPI_OK;
+}
+
+epi_status epi_cut_apart(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                         epi_cut *out, epi_error *err) {
+    epi_status status = epi_cut_whole(arena, spec, out, err);
+    if (status == EPI_OK)
+        status = epi_cut_split(arena, spec, limits, out, err);
+    if (status != EPI_OK)
+        return status;
+    epi_cut_lives(out);
+    return epi_cut_lay_out(arena, out, err);
+}
