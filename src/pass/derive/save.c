@@ -569,42 +569,39 @@ static epi_tensor_decl *new_list(const split *s, int saved_count) {
                            (size_t)(s->g.tensor_count + saved_count + 1) * sizeof(epi_tensor_decl));
 }
 
+/* Appends tensors to a list, and returns how many it has then. */
+static int append(epi_tensor_decl *list, int count, const epi_tensor_decl *more, int more_count) {
+    memcpy(list + count, more, (size_t)more_count * sizeof *list);
+    return count + more_count;
+}
+
 static void write_forward(const split *s, const epi_tensor_decl *saved, int saved_count, epi_graph *out) {
     const epi_graph *g = &s->g;
     epi_tensor_decl *tensors = new_list(s, saved_count);
-    int count = 0, inputs;
     if (!tensors)
         return;
-    for (int t = 0; t < s->own; t++)
-        tensors[count++] = g->tensors[t];
-    inputs = count;
-    for (int t = g->input_count; t < g->input_count + s->results; t++)
-        tensors[count++] = g->tensors[t];
-    for (int i = 0; i < saved_count; i++)
-        tensors[count++] = saved[i];
+    int inputs = append(tensors, 0, g->tensors, s->own);
+    int count = append(tensors, inputs, g->tensors + g->input_count, s->results);
+    count = append(tensors, count, saved, saved_count);
     extract(s, tensors, inputs, count, out);
 }
 
 static void write_backward(const split *s, const epi_tensor_decl *saved, int saved_count, epi_graph *out) {
     const epi_graph *g = &s->g;
     epi_tensor_decl *tensors = new_list(s, saved_count);
-    int count = 0, inputs;
+    int count = 0, gradients = g->input_count + s->results;
     if (!tensors)
         return;
     for (int t = 0; t < s->own; t++)
         if (s->saved[g->tensors[t].node])
             tensors[count++] = g->tensors[t];
-    for (int t = g->input_count; t < g->input_count + s->results; t++)
+    for (int t = g->input_count; t < gradients; t++)
         if (s->saved[g->tensors[t].node] && g->nodes[g->tensors[t].node].op != EPI_OP_INPUT &&
             result_of(s, g->tensors[t].node) == t)
             tensors[count++] = g->tensors[t];
-    for (int i = 0; i < saved_count; i++)
-        tensors[count++] = saved[i];
-    for (int t = s->own; t < g->input_count; t++)
-        tensors[count++] = g->tensors[t];
-    inputs = count;
-    for (int t = g->input_count + s->results; t < g->tensor_count; t++)
-        tensors[count++] = g->tensors[t];
+    count = append(tensors, count, saved, saved_count);
+    int inputs = append(tensors, count, g->tensors + s->own, g->input_count - s->own);
+    count = append(tensors, inputs, g->tensors + gradients, g->tensor_count - gradients);
     for (int t = 0; t < inputs; t++)
         tensors[t].is_output = false;
     if (inputs > EPI_MAX_TENSORS)

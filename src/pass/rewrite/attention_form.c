@@ -174,17 +174,6 @@ static epi_axes all_summed(const epi_graph *g, int node, int side) {
 
 /* ---- the graph again ---- */
 
-/* A new value, by the name of the one that it stands for, and stored as that one. */
-static int named(former *f, int value, const epi_node *old) {
-    if (epi_graph_failed(f->g))
-        return EPI_NO_NODE;
-    value = epi_graph_value(f->g, value);
-    if (!f->g->nodes[value].name)
-        f->g->nodes[value].name = old->name;
-    epi_graph_store_as(f->g, value, old);
-    return value;
-}
-
 static int exp_of(former *f, int value, int less) {
     return epi_graph_map1(f->g, EPI_OP_EXP, epi_graph_map2(f->g, EPI_OP_SUB, value, less));
 }
@@ -239,7 +228,7 @@ static int make_product(former *f, int node) {
     }
     for (int i = w->factor_count - 1; i >= 0; i--)
         value = epi_graph_map2(f->g, w->divides[i] ? EPI_OP_DIV : EPI_OP_MUL, value, f->value[w->factors[i]]);
-    return named(f, value, n);
+    return epi_graph_stand_for(f->g, value, n);
 }
 
 static int make_logsumexp(former *f, const epi_node *n) {
@@ -248,7 +237,7 @@ static int make_logsumexp(former *f, const epi_node *n) {
     int value =
         epi_graph_map2(f->g, EPI_OP_ADD, shift,
                        epi_graph_map1(f->g, EPI_OP_LOG, epi_graph_reduce(f->g, EPI_OP_SUM, e, &n->over)));
-    return named(f, value, n);
+    return epi_graph_stand_for(f->g, value, n);
 }
 
 /* A sum over more than the stream: over that first. */
@@ -264,7 +253,7 @@ static int make_sums(former *f, int node) {
     }
     value = epi_graph_reduce(f->g, EPI_OP_SUM, value, stream);
     value = epi_graph_reduce(f->g, EPI_OP_SUM, value, &rest);
-    return named(f, value, n);
+    return epi_graph_stand_for(f->g, value, n);
 }
 
 /* A product that has some of its axes summed over behind it. */
@@ -272,7 +261,7 @@ static int make_outer(former *f, int node) {
     const epi_node *n = &f->in->nodes[node];
     epi_axes first = epi_axes_without(&n->over, &f->of[node].outer);
     int value = epi_graph_contract(f->g, f->value[n->arg[0]], f->value[n->arg[1]], &first);
-    return named(f, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->of[node].outer), n);
+    return epi_graph_stand_for(f->g, epi_graph_reduce(f->g, EPI_OP_SUM, value, &f->of[node].outer), n);
 }
 
 static int write_node(epi_rewrite *r, int node) {

@@ -288,10 +288,7 @@ static bool copy_product(copying *c, int node) {
     if (!epi_flat_multiply(&c->facts, &f, &by, n->op == EPI_OP_DIV ? -1 : 1))
         return false;
     epi_graph *out = c->facts.g;
-    int value = epi_graph_value(out, epi_monomial_build(out, &f));
-    if (value != EPI_NO_NODE && !out->nodes[value].name && out->nodes[value].op != EPI_OP_CONST)
-        out->nodes[value].name = n->name;
-    c->copy[node] = value;
+    c->copy[node] = epi_graph_stand_for(out, epi_monomial_build(out, &f), n);
     keep_monomial(c, node, f);
     return true;
 }
