@@ -11,7 +11,7 @@
  *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows, whose tiles
  *     one thread takes in order; the chunks' sums are folded in order when all are there.
  *   - Online: `row_max` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
- *     shift is top, or 0 where that is -inf. When top grows they are scaled by exp(old - new).
+ *     shift is that, or 0 where that is -inf. When it grows they are scaled by exp(old - new).
  *   - Online, the stream is taken in chunks that begin at multiples of EPI_STREAM_CHUNK columns. Each has a
  *     top and sums of its own, and these are folded in order, by the thread that made them or by another one:
  *     the bits are the same. */

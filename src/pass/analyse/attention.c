@@ -89,6 +89,11 @@ static bool note_score(const epi_graph *g, epi_attention *a, int node) {
     return true;
 }
 
+bool epi_attention_reduces(const epi_graph *g, const epi_attention *a, int node) {
+    return node != EPI_NO_NODE && epi_ops[g->nodes[node].op].cls == EPI_CLASS_REDUCE &&
+           epi_axes_same_set(&g->nodes[node].over, &a->stream);
+}
+
 /* ---- the elements of a score tile ---- */
 
 /* What is looked at: the elements of one attention, which are marked as long as they are in the list. */
@@ -140,7 +145,7 @@ static void trace_sums(finder *f, const epi_attention *a) {
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
     for (int i = a->scores[0]; i < g->node_count && a->row_max == EPI_NO_NODE; i++) {
         const epi_node *n = &g->nodes[i];
-        if (!g->live[i] || !epi_ops[n->op].adds || !epi_axes_same_set(&n->over, &a->stream) ||
+        if (!g->live[i] || !epi_ops[n->op].adds || !epi_attention_reduces(g, a, i) ||
             !is_element(g, n->arg[0], full))
             continue;
         epi_attention trial = *a;
@@ -168,8 +173,7 @@ static int find_reduction(const epi_graph *g, const epi_attention *a, int value,
     epi_use_list uses = epi_graph_uses(g, value);
     for (int i = 0; i < uses.count; i++) {
         int user = uses.at[i].node;
-        if (user != EPI_NO_NODE && g->nodes[user].op == op &&
-            epi_axes_same_set(&g->nodes[user].over, &a->stream))
+        if (epi_attention_reduces(g, a, user) && g->nodes[user].op == op)
             return user;
     }
     return EPI_NO_NODE;
@@ -445,8 +449,7 @@ static bool has_sums(const epi_graph *g, const epi_attentions *all, const epi_at
         epi_use_list uses = epi_graph_uses(g, a->inner.at[i]);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
-            if (user != EPI_NO_NODE && epi_ops[g->nodes[user].op].cls == EPI_CLASS_REDUCE &&
-                epi_axes_same_set(&g->nodes[user].over, &a->stream) && !is_statistic(all, user))
+            if (epi_attention_reduces(g, a, user) && !is_statistic(all, user))
                 return true;
         }
     }

@@ -119,6 +119,8 @@ int epi_attention_factor(const epi_graph *g, int node, const bool *inner, int *f
 int epi_attention_row_max(const epi_graph *g, int node);
 /* Is one of the values made of the other? The scratch is room for one number a node. */
 bool epi_is_made_of(const epi_graph *g, int node, int of, int *scratch);
+/* Is it a reduction along the stream? EPI_NO_NODE is none. */
+bool epi_attention_reduces(const epi_graph *g, const epi_attention *a, int node);
 /* Is it one of the value products? */
 bool epi_attention_is_value(const epi_attention *a, int node);
 /* Has it a value product that sums over the rows? */

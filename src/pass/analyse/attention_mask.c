@@ -44,7 +44,7 @@ static unsigned char hidden_map(const epi_graph *g, const epi_node *n, const uns
 
 static bool adds_nothing(const epi_graph *g, const epi_attention *a, int node, const unsigned char *is) {
     const epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || !epi_axes_same_set(&n->over, &a->stream))
+    if (!epi_attention_reduces(g, a, node))
         return true;
     return n->op == EPI_OP_SUM                                 ? is[n->arg[0]] == ZERO
            : n->op == EPI_OP_RMAX || n->op == EPI_OP_LOGSUMEXP ? is[n->arg[0]] == LOWEST

@@ -34,8 +34,7 @@ static void claim(epi_placer *s, bool *inner) {
             epi_use_list uses = epi_graph_uses(g, a->plan.inner.at[i]);
             for (int u = 0; u < uses.count; u++) {
                 int user = uses.at[u].node;
-                if (user != EPI_NO_NODE && epi_ops[g->nodes[user].op].cls == EPI_CLASS_REDUCE &&
-                    !s->attention_of[user] && epi_axes_same_set(&g->nodes[user].over, &a->plan.stream))
+                if (epi_attention_reduces(g, &a->plan, user) && !s->attention_of[user])
                     s->attention_of[user] = k + 1;
             }
         }

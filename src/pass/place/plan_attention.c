@@ -101,11 +101,8 @@ static bool place_output(attention_planner *p, int node) {
 
 /* A value that an element of the score tile is an operand of. */
 static bool place_reduction(attention_planner *p, int node) {
-    const epi_graph *g = p->kernel.g;
     const epi_attention *a = p->a;
-    const epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || n->op == EPI_OP_VAR ||
-        !epi_axes_same_set(&n->over, &a->stream))
+    if (!epi_attention_reduces(p->kernel.g, a, node) || p->kernel.g->nodes[node].op == EPI_OP_VAR)
         return refuse(p, "%s needs scores that are on chip, a tile at a time", node);
     if (a->row_max != EPI_NO_NODE && node != a->row_max && node != a->denominator)
         return refuse(p, "%s is a reduction beside an online softmax", node);
