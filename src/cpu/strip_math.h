@@ -66,12 +66,19 @@ static ALWAYS_INLINE double fmadd64(double a, double b, double c) {
 }
 #endif
 
+/* Before a loop of few turns that is none to the loop around it, which is to become vector code. */
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+
 /* The polynomial with these coefficients, that of the highest power first. */
 #define POLYNOMIAL(x, ...) \
     polynomial(x, (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
 static ALWAYS_INLINE float polynomial(float x, const float *coefficients, size_t count) {
     float p = coefficients[0];
-#pragma GCC unroll 16
+    UNROLLED
     for (size_t i = 1; i < count; i++)
         p = fmadd(p, x, coefficients[i]);
     return p;

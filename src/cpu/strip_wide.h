@@ -55,7 +55,7 @@ static ALWAYS_INLINE wide wide_fma(wide a, wide b, wide c) {
     wide_polynomial(x, (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
 static ALWAYS_INLINE wide wide_polynomial(wide x, const float *coefficients, size_t count) {
     wide p = wide_of(coefficients[0]);
-#pragma GCC unroll 16
+    UNROLLED
     for (size_t i = 1; i < count; i++)
         p = wide_fma(p, x, wide_of(coefficients[i]));
     return p;
