@@ -214,6 +214,18 @@ static void check_laws(const epi_kernel *k, const char *label) {
     }
 }
 
+/* The same of what GPUs can hold. */
+static void check_laws_on(const epi_program *program, epi_options o, int device, const char *label) {
+    epi_kernel *k;
+    epi_error err;
+    o.device = device;
+    o.type = EPI_BF16;
+    if (check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s for %d: %s", label, device,
+              err.message))
+        check_laws(k, label);
+    epi_kernel_free(k);
+}
+
 static void check_program(const epi_program *program, epi_options o, const char *label) {
     epi_kernel *k;
     epi_error err;
@@ -230,6 +242,8 @@ static void check_program(const epi_program *program, epi_options o, const char 
         }
     check_passes(k, &o, &ref, &naive, label);
     check_laws(k, label);
+    check_laws_on(program, o, -80, label);
+    check_laws_on(program, o, -90, label);
     if (k->part_count > 1) {
         cut_count++;
         part_count += k->part_count;

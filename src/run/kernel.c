@@ -66,7 +66,7 @@ static bool give_up(epi_kernel *k) {
         all |= what;
         if (p->part && p->part->loop >= 0)
             what &= EPI_REFUSED_KERNEL;
-        if (what && (attends || !(what & EPI_REFUSED_ATTENTION)))
+        if (p->part && what && (attends || !(what & EPI_REFUSED_ATTENTION)))
             again |= epi_refusals_note(&k->refusals, epi_refusal_hash(&k->spec, p->part), what);
     }
     return again || epi_limits_give_up(&k->limits, all);

@@ -100,7 +100,7 @@ epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_backe
 /* equal.c: a number that equal parts have in common. */
 uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *sizes);
 /* By dim: the largest sizes, the same for all kernels of an open axis. The number of a part with these, which
- * refusals have; NULL: of the program as one part. */
+ * refusals have. */
 const int64_t *epi_largest_sizes(const epi_spec *spec);
 uint64_t epi_refusal_hash(const epi_spec *spec, const epi_part *part);
 /* Are two parts the same up to names? Then to[t] is what a's tensor t is to b. What they need while they look

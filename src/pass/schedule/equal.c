@@ -48,8 +48,7 @@ const int64_t *epi_largest_sizes(const epi_spec *spec) {
 
 uint64_t epi_refusal_hash(const epi_spec *spec, const epi_part *part) {
     epi_arena scratch = {0};
-    epi_part all = {.graph = *spec->graph, .types = (epi_dtype *)spec->types};
-    uint64_t hash = epi_part_hash(&scratch, part ? part : &all, epi_largest_sizes(spec));
+    uint64_t hash = epi_part_hash(&scratch, part, epi_largest_sizes(spec));
     epi_arena_free(&scratch);
     return hash;
 }
