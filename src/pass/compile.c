@@ -157,7 +157,7 @@ epi_status epi_passes_run(epi_candidate *c, epi_pass_id first, epi_pass_id last,
 }
 
 /* Launches of a part besides that of its mainloop: passes before it, and those that fold its partials
- * along the rows, and down them. A part that cannot be one kernel has one for each operation. */
+ * along the rows, and down them. */
 static int count_extra_launches(const epi_spec *whole, const epi_part *part) {
     epi_arena scratch = {0};
     epi_plan plan;
@@ -168,8 +168,8 @@ static int count_extra_launches(const epi_spec *whole, const epi_part *part) {
     spec.types = part->types;
     spec.slices = part->slices;
     bool fused = epi_plan_make(&scratch, &spec, &plan, NULL) == EPI_OK && plan.fused;
-    for (int i = 0; i < spec.graph->node_count; i++) {
-        const epi_placement none = {.before = spec.graph->live[i]}, *at = fused ? &plan.placement[i] : &none;
+    for (int i = 0; i < spec.graph->node_count && fused; i++) {
+        const epi_placement *at = &plan.placement[i];
         passes += at->before && epi_ops[spec.graph->nodes[i].op].cls != EPI_CLASS_LEAF;
         if (at->reduction > EPI_REDUCE_LOCAL)
             folds[at->reduction == EPI_REDUCE_COLS] = true;

@@ -505,17 +505,6 @@ bool epi_plan_check_local(planner *p) {
                            p->g->dims[plan->fine.dim]);
 }
 
-void epi_plan_product(const epi_graph *g, int node, epi_plan *out) {
-    planner p = {.g = g, .plan = out};
-    out->fused = true;
-    out->product = out->sum = node;
-    out->pair = EPI_NO_NODE;
-    out->split = EPI_OP_COUNT;
-    out->known_true = EPI_NO_NODE;
-    shape_tile(&p, 0);
-    out->placement[node].tile = true;
-}
-
 bool epi_plan_pass(const epi_graph *g, epi_plan *out) {
     int node = g->tensors[g->input_count].node;
     const epi_node *n = &g->nodes[node];

@@ -116,9 +116,6 @@ int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side);
 int epi_plan_operands(const epi_plan *plan);
 enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 
-/* The plan of one product alone, its result stored as it is. `out->placement` is the caller's, zeroed. */
-void epi_plan_product(const epi_graph *g, int node, epi_plan *out);
-
 /* The plan of one operation, stored once, or of a copy. False: it is more than that. */
 bool epi_plan_pass(const epi_graph *g, epi_plan *out);
 

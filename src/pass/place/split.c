@@ -203,9 +203,11 @@ static int write_size(epi_extract *x, const epi_node *n) {
     return epi_graph_const(x->to, (double)epi_axis_size(n->over.at[0], w->s->sizes));
 }
 
-static bool begin(writing *w, const splitter *s, epi_part *p) {
+/* Begins a part of so many operations: each has three operands at most, and is stored. Numbers that are
+ * stored are among them. */
+static epi_status begin(writing *w, const splitter *s, int operations, epi_part *p, epi_error *err) {
     const epi_graph *g = graph_of(s);
-    size_t tensors = (size_t)g->tensor_count + (size_t)g->node_count + 1;
+    size_t tensors = 4 * (size_t)operations + (size_t)(g->tensor_count - g->input_count) + 1;
     *p = (epi_part){.graph = {.arena = s->arena}, .loop = s->from->loop};
     *w = (writing){.x = {.write = write_size, .names = true}, .s = s, .p = p};
     w->x.context = w;
@@ -213,9 +215,9 @@ static bool begin(writing *w, const splitter *s, epi_part *p) {
     p->slices = epi_arena_alloc(s->arena, tensors * sizeof *p->slices);
     p->types = epi_arena_alloc(s->arena, tensors * sizeof *p->types);
     w->taken = epi_arena_alloc(s->arena, (size_t)g->node_count + 1);
-    bool ok = epi_extract_begin(&w->x, g, &p->graph, (int)tensors);
+    EPI_TRY(epi_has_memory(epi_extract_begin(&w->x, g, &p->graph, (int)tensors) && w->taken, err));
     p->graph.declared_count = g->dim_count;
-    return ok && w->taken;
+    return EPI_OK;
 }
 
 /* Adds an input that stands for this node: a tensor of the old part, or a value that another part stores, by
@@ -267,8 +269,10 @@ static epi_status end(writing *w, epi_error *err) {
 static epi_status write_group(const splitter *s, int group, epi_part *p, epi_error *err) {
     const epi_graph *g = graph_of(s);
     writing w;
-    if (!begin(&w, s, p))
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    int operations = 0;
+    for (int i = 0; i < g->node_count; i++)
+        operations += s->group[i] == group || (s->group[i] != FREE && is_known_value(s, i));
+    EPI_TRY(begin(&w, s, operations, p, err));
     for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && s->group[i] == group; a++)
             w.taken[g->nodes[i].arg[a]] |= s->group[g->nodes[i].arg[a]] != group;
@@ -296,8 +300,7 @@ static epi_status write_copy(const splitter *s, int t, epi_part *p, epi_error *e
     const epi_graph *g = graph_of(s);
     int node = g->tensors[t].node;
     writing w;
-    if (!begin(&w, s, p))
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(begin(&w, s, 1, p, err));
     bool known = is_known_value(s, node) && s->group[node] == FREE;
     if (!known)
         add_input(&w, node);
@@ -492,51 +495,49 @@ static epi_status split(splitter *s, const epi_part *part, bool refused, int mos
     epi_spec own = spec_of(s, part);
     s->from = part;
     memcpy(s->sizes, own.sizes, sizeof s->sizes);
-    if (!make_room(s))
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+    EPI_TRY(epi_has_memory(make_room(s), err));
     for (int forward = 1; forward >= 0; forward--)
         sort_nodes(s, forward, most, refused);
-    epi_status status = EPI_OK;
-    for (int i = 0; i < g->node_count && status == EPI_OK; i++)
+    for (int i = 0; i < g->node_count; i++)
         if (s->group[i] != FREE)
-            status = give_home(s, i, err);
+            EPI_TRY(give_home(s, i, err));
         else if (is_empty(s, i)) /* whoever takes it has a tensor for it */
             s->home[i] = add_value(s, &g->nodes[i].axes, EPI_F32, 0);
-    for (int k = 0; k < s->group_count && status == EPI_OK; k++) {
+    for (int k = 0; k < s->group_count; k++) {
         epi_part *to = add_part(s);
-        status = to ? write_group(s, k, to, err) : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        EPI_TRY(epi_has_memory(to, err));
+        EPI_TRY(write_group(s, k, to, err));
     }
-    for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++) {
+    for (int t = g->input_count; t < g->tensor_count; t++) {
         if (stores_output(s, t) || epi_axes_size(&g->tensors[t].axes, s->sizes) == 0)
             continue;
         epi_part *to = add_part(s);
-        status = to ? write_copy(s, t, to, err) : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+        EPI_TRY(epi_has_memory(to, err));
+        EPI_TRY(write_copy(s, t, to, err));
     }
-    return status;
+    return EPI_OK;
 }
 
 epi_status epi_cut_split(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                          epi_cut *cut, epi_error *err) {
     splitter s = {
         .arena = arena, .spec = spec, .limits = limits, .to = cut, .value_capacity = cut->value_count};
-    epi_status status = EPI_OK;
-    for (bool again = true; again && status == EPI_OK;) { /* parts that come of it may be refused in turn */
+    for (bool again = true; again;) { /* parts that come of it may be refused in turn */
         const epi_part *parts = cut->parts;
         int count = cut->part_count, most;
         bool refused;
         again = false;
         cut->parts = NULL;
         cut->part_count = s.part_capacity = 0;
-        for (int i = 0; i < count && status == EPI_OK; i++) {
+        for (int i = 0; i < count; i++) {
+            int had = cut->part_count;
             if (is_split(&s, &parts[i], &refused, &most)) {
-                int had = cut->part_count;
-                status = split(&s, &parts[i], refused, most, err);
+                EPI_TRY(split(&s, &parts[i], refused, most, err));
                 again |= cut->part_count > had + 1;
             } else {
                 epi_part *to = add_part(&s);
-                if (to)
-                    *to = parts[i];
-                status = to ? EPI_OK : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+                EPI_TRY(epi_has_memory(to, err));
+                *to = parts[i];
             }
         }
     }
@@ -546,30 +547,21 @@ epi_status epi_cut_split(epi_arena *arena, const epi_spec *spec, const epi_backe
     for (int i = 0; i < cut->part_count; i++)
         if (cut->parts[i].loop >= 0)
             cut->loops[cut->parts[i].loop].last = i;
-    return status;
-}
-
-epi_status epi_cut_whole(epi_arena *arena, const epi_spec *spec, epi_cut *out, epi_error *err) {
-    const epi_graph *g = spec->graph;
-    size_t tensors = (size_t)g->tensor_count + 1;
-    *out = (epi_cut){.parts = epi_arena_alloc(arena, sizeof *out->parts), .part_count = 1};
-    epi_part_tensor *at = epi_arena_alloc(arena, tensors * sizeof *at);
-    epi_slice *slices = epi_arena_alloc(arena, tensors * sizeof *slices);
-    if (!out->parts || !at || !slices)
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    for (int t = 0; t < g->tensor_count; t++)
-        at[t] = (epi_part_tensor){t, -1};
-    *out->parts = (epi_part){.graph = *g, .tensors = at, .slices = slices, .types = spec->types, .loop = -1};
     return EPI_OK;
 }
 
 epi_status epi_cut_apart(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                          epi_cut *out, epi_error *err) {
-    epi_status status = epi_cut_whole(arena, spec, out, err);
-    if (status == EPI_OK)
-        status = epi_cut_split(arena, spec, limits, out, err);
-    if (status != EPI_OK)
-        return status;
+    const epi_graph *g = spec->graph;
+    size_t tensors = (size_t)g->tensor_count + 1;
+    *out = (epi_cut){.parts = epi_arena_alloc(arena, sizeof *out->parts), .part_count = 1};
+    epi_part_tensor *at = epi_arena_alloc(arena, tensors * sizeof *at);
+    epi_slice *slices = epi_arena_alloc(arena, tensors * sizeof *slices);
+    EPI_TRY(epi_has_memory(out->parts && at && slices, err));
+    for (int t = 0; t < g->tensor_count; t++)
+        at[t] = (epi_part_tensor){t, -1};
+    *out->parts = (epi_part){.graph = *g, .tensors = at, .slices = slices, .types = spec->types, .loop = -1};
+    EPI_TRY(epi_cut_split(arena, spec, limits, out, err));
     epi_cut_lives(out);
     return epi_cut_lay_out(arena, out, err);
 }

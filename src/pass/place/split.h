@@ -4,9 +4,6 @@
 
 #include "pass/place/cut.h"
 
-/* The program as a cut of one part. */
-epi_status epi_cut_whole(epi_arena *arena, const epi_spec *spec, epi_cut *out, epi_error *err);
-
 /* The program as one part that is split: where it cannot be cut otherwise, and for the path that fuses
  * nothing. */
 epi_status epi_cut_apart(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
