@@ -166,17 +166,22 @@ static int show_kernel(const epi_kernel *kernel, const cli_options *o, epi_json_
     epi_kernel_info info;
     epi_kernel_get_info(kernel, &info);
     char *how = cli_kernel_text(epi_kernel_describe, kernel);
+    char *warnings = cli_kernel_text(epi_kernel_warnings, kernel);
     double intensity = info.bytes_fused > 0 ? info.flops / info.bytes_fused : 0;
     put_info(w, &info);
     put_parts(w, kernel, &info);
     cli_put_text(w, "description", how);
+    cli_put_text(w, "warnings", warnings);
     if (!o->json) {
         printf("\nmainloop %s", info.mainloop);
         if (!o->device)
             printf(", %d thread%s", info.threads, info.threads == 1 ? "" : "s");
         printf("\n%s", how ? how : "");
         print_total(&info, intensity);
+        if (warnings && *warnings)
+            printf("\nslow, see docs/speed.md:\n%s", warnings);
     }
+    free(warnings);
     free(how);
     return o->json && o->cuda ? show_cuda(kernel, o, w) : EXIT_OK;
 }
