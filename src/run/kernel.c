@@ -50,6 +50,16 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
                         k->cut.part_count);
     return status;
 }
+
+/* The steps of the part, or of its last slab, that the backend refused; or NULL. */
+static const epi_steps *refused_steps(const epi_part_kernel *p) {
+    const epi_compiled *of[] = {&p->full, &p->tail};
+    for (int i = 0; i < 2; i++)
+        if ((of[i]->cpu || of[i]->cuda) && epi_compiled_steps(of[i])->refused)
+            return epi_compiled_steps(of[i]);
+    return NULL;
+}
+
 /* Where the backend refused something that the cut took for granted, the cut is told: of that part alone,
  * unless it is a slab of one, or all attention there is. False: nothing was refused. */
 static bool give_up(epi_kernel *k) {
@@ -61,8 +71,8 @@ static bool give_up(epi_kernel *k) {
     }
     for (int i = 0; i < k->part_count; i++) {
         const epi_part_kernel *p = &k->parts[i];
-        const epi_steps *steps = epi_compiled_steps(&p->full);
-        unsigned what = steps->refused ? epi_plan_refused(steps->spec->graph, &steps->plan) : 0;
+        const epi_steps *steps = refused_steps(p);
+        unsigned what = steps ? epi_plan_refused(steps->spec->graph, &steps->plan) : 0;
         all |= what;
         if (p->part && p->part->loop >= 0)
             what &= EPI_REFUSED_KERNEL;
@@ -166,8 +176,8 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         }
     }
     for (int i = 0; i < k->part_count; i++) {
-        const epi_steps *steps = epi_compiled_steps(&k->parts[i].full);
-        if (steps->refused)
+        const epi_steps *steps = refused_steps(&k->parts[i]);
+        if (steps)
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s", steps->plan.reason);
     }
     if (!o->memory)

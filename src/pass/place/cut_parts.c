@@ -394,6 +394,30 @@ static void add_copies(writer *w, int q, epi_node_list *stores, bool *copied) {
     }
 }
 
+/* Is it an input of f32 or less, so that rows can copy it? */
+static bool is_copied_by_rows(const writer *w, int node) {
+    const epi_node *n = &w->spec->graph->nodes[node];
+    return n->op == EPI_OP_INPUT && epi_dtype_in_f32(w->spec->types[n->tensor]);
+}
+
+/* With the output that is a copy of an input come the others of the same axes and direction. Are there any? */
+static bool add_others(writer *w, int first, epi_node_list *stores, bool *copied) {
+    const epi_graph *g = w->spec->graph;
+    int of = g->tensors[first].node, tensors = 2;
+    for (int t = first + 1; t < g->tensor_count && is_copied_by_rows(w, of); t++) {
+        int node = g->tensors[t].node;
+        if (copied[t] || !is_copied_by_rows(w, node) || w->s->forward[node] != w->s->forward[of] ||
+            !epi_axes_same_set(&g->nodes[node].axes, &g->nodes[of].axes) ||
+            (tensors + 2 > w->s->limits->tensors && !is_stored(stores, node)))
+            continue;
+        tensors += 2;
+        copied[t] = true;
+        if (!is_stored(stores, node))
+            stores->at[stores->count++] = node;
+    }
+    return tensors > 2;
+}
+
 /* Writes the parts that store something. *backward is the first of the direction that comes last. */
 static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     const epi_graph *g = w->spec->graph;
@@ -420,7 +444,8 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
             !copied[t]) { /* of an input, a value or a constant */
             stores.at[0] = g->tensors[t].node;
             stores.count = 1;
-            status = write_part(w, -1, &stores, t, err);
+            bool several = add_others(w, t, &stores, copied);
+            status = write_part(w, -1, &stores, several ? -1 : t, err);
         }
     if (status == EPI_OK)
         epi_cut_lives(w->cut);
