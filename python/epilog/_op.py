@@ -66,9 +66,14 @@ class Op:
                             + (f" and {', '.join(kwargs)}" if kwargs else ""))
         return args + tuple(kwargs[name] for name in self.names[len(args):])
 
+    def numbers_of(self, args):
+        """The arguments, with tensors of one element for inputs without axes as such without axes."""
+        return [a.reshape(()) if t.rank == 0 and isinstance(a, Tensor) and a.dim() and a.numel() == 1 else a
+                for t, a in zip(self.program.inputs, args)]
+
     def prepared(self, args):
-        """What PyTorch's habits ask for: numbers for scalars on the CPU, autocast."""
-        args = list(args)
+        """What PyTorch's habits ask for: numbers for scalars on the CPU, numbers in tensors of one element, autocast."""
+        args = self.numbers_of(args)
         first = None
         for a in args:
             if isinstance(a, Tensor) and a.dim():
@@ -101,6 +106,7 @@ class Op:
         """With results stored over inputs. What is returned are all results: of those the tensors that were given."""
         if kwargs or len(args) != self.count:
             args = self.bind(args, kwargs)
+        args = self.numbers_of(args)
         if forward_ad._current_level >= 0:
             refuse_tangents(self.program, args)
         if not is_compiling() and in_trace():  # which leaves out what has no result, and sees no writing in lists

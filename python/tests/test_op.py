@@ -192,6 +192,15 @@ def test_scalars():
     check(lambda x: scale(x, 3), lambda x: 3 * x, [x])
     check(lambda x: scale(s=3, x=x), lambda x: 3 * x, [x])
     check(scale, lambda x, s: s * x, [x, torch.tensor(2.5, requires_grad=True)])
+    for shape in ((1,), (1, 1)):
+        s = torch.full(shape, 2.5, requires_grad=True)
+        scale(x, s).sum().backward()
+        assert s.grad.shape == shape and torch.allclose(s.grad, x.sum())
+        assert torch.equal(torch.compile(scale, fullgraph=True, backend="aot_eager")(x, s), 2.5 * x)
+    into = epilog.op("into(x[T], s) -> y[T] { y = s*x }", into={"y": "x"})
+    assert torch.equal(into(x.detach().clone(), torch.tensor([2.5])), 2.5 * x)
+    with pytest.raises(ValueError, match="s has 0 axes, the tensor given for it has sizes .2."):
+        scale(x, torch.ones(2))
 
 
 def test_indices_of_64_bits():
