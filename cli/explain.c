@@ -178,11 +178,13 @@ static void explain_cut(const epi_program *p, const epi_kernel *k, const epi_ker
                       kind_of(part.info.mainloop));
     }
     epi_value_info v;
-    if (epi_kernel_value(k, 0, &v) == EPI_OK)
-        printf("\nBetween them go through memory:\n\n");
+    const char *before = "\nBetween them go through memory:\n\n";
     for (int i = 0; epi_kernel_value(k, i, &v) == EPI_OK; i++)
-        cli_print("    %-12s %10.4g MB as %s, from part %d to part %d: %s\n", v.name, (double)v.bytes / 1e6,
-                  epi_dtype_name(v.type), v.first + 1, v.last + 1, v.expression);
+        if (*v.name) { /* one that is empty has none */
+            cli_print("%s    %-12s %10.4g MB as %s, from part %d to part %d: %s\n", before, v.name,
+                      (double)v.bytes / 1e6, epi_dtype_name(v.type), v.first + 1, v.last + 1, v.expression);
+            before = "";
+        }
 }
 
 static void explain_kernels(const epi_kernel *k, const epi_kernel_info *info) {

@@ -560,7 +560,7 @@ EPI_API size_t epi_kernel_part_describe(const epi_kernel *kernel, int index, cha
 
 /* A value that goes from part to part through the workspace. */
 typedef struct epi_value_info {
-    char name[64];        /* as the parts call it */
+    char name[64];        /* as the parts call it; "" of one without elements, which nobody stores */
     char expression[200]; /* what makes it, in the part that stores it; cut short with … where it is long */
     epi_dtype type;
     int64_t bytes, offset; /* the offset counts from where such values begin */

@@ -278,6 +278,11 @@ expect 2 'show wants one' show
 echo 'f(x[V,D], ids: i32[T], seed: i32) -> y[T,D] { y = x[ids]*uniform(seed, T, D) }' >embed.epi
 expect 0 'y .*bf16' run embed.epi --dims V=3,T=1000,D=7 --type bf16
 expect 1 'ids\[0\] is .*: outside axis V of 0' run embed.epi --dims V=0,T=3,D=7
+for with in '' --json '--path unfused' '--arch sm_90a'; do # no part stores what is empty
+    expect 0 'nothing to do: no result has an element' show norm_swiglu --dims T=0,D=8,F=16 $with
+done
+expect 0 'between the parts' show blocks:llama_mlp --dims T=2,D=4,F=0
+that 'explain names no value that is empty' bash -c "! '$epilog' explain blocks:llama_mlp --dims T=2,D=4,F=0 | grep 'from part 0'"
 rm embed.epi
 expect 0 'dwpe .*f32' run embedding:embedding_packed_grad --dims V=5,P=3,T=1000,D=7 --type bf16
 expect 0 'dweight .*f32' run embedding:combine_rows_grad --dims T=5,R=10,D=7 --type f16

@@ -221,12 +221,13 @@ size_t epi_kernel_part_describe(const epi_kernel *kernel, int index, char *buf, 
 
 /* ---- values between parts ---- */
 
+/* Nobody stores a value that is empty: it has no name. */
 static void value_info(const epi_kernel *kernel, int index, epi_value_info *out) {
     const epi_cut_value *v = &kernel->cut.values[index];
-    const epi_part *part = &kernel->cut.parts[epi_max64(0, v->part)]; /* nobody stores what is empty */
+    const epi_part *part = v->part >= 0 ? &kernel->cut.parts[v->part] : NULL;
     *out = (epi_value_info){
         .type = v->type, .bytes = v->bytes, .offset = v->offset, .first = v->first, .last = v->last};
-    for (int t = part->graph.input_count; t < part->graph.tensor_count; t++)
+    for (int t = part ? part->graph.input_count : 0; part && t < part->graph.tensor_count; t++)
         if (part->tensors[t].tensor < 0 && part->tensors[t].value == index) {
             epi_label says = epi_node_expression(&part->graph, part->graph.tensors[t].node);
             snprintf(out->name, sizeof out->name, "%.60s", part->graph.tensors[t].name);
