@@ -425,7 +425,7 @@ def causal_lm_forward(self, *args, labels=None, logits_to_keep=0, return_dict=No
     for, but where positions are given: with a cache they do not tell documents apart. Otherwise as before."""
     parts = self.__dict__.get("_epilog")
     asked = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
-    plain = isinstance(logits_to_keep, int) and logits_to_keep == 0 and asked is not False and not args
+    plain = isinstance(logits_to_keep, int) and logits_to_keep == 0 and asked is not False and len(args) == 0
     weight = parts.find(self) if parts is not None and labels is not None and self.training and plain else None
     if weight is None:
         given = dict(kwargs) if return_dict is None else dict(kwargs, return_dict=return_dict)

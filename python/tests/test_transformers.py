@@ -289,6 +289,15 @@ def test_compile(name):
             torch.testing.assert_close(compiled["_orig_mod." + n], plain[n], rtol=1e-4, atol=1e-5)
 
 
+def test_compile_of_arguments_in_order():
+    torch._dynamo.reset()
+    model, ids = make("Llama").eval(), data()[0]
+    want = model(ids).logits
+    epilog.apply(model)
+    got = torch.compile(model, fullgraph=True, backend="aot_eager")(ids).logits
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_what_changes_later_is_seen():
     model = make("Llama")
     epilog.apply(model)
