@@ -10,8 +10,8 @@
 #   make test-rowbits  a row's bits in batches of 1 to 600 rows, of 10,000 random programs (4 minutes of a core)
 #   make test-sanitize all test programs under AddressSanitizer and UndefinedBehaviorSanitizer, with more rounds (about 15 minutes of a core)
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
-#   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps (7 minutes of a core;
-#                      tests/laws.h); build/test/laws reduce SEED LAW makes a program that breaks one small
+#   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps (7 minutes of a core)
+#                      tests/laws.h; build/test/laws reduce SEED LAW makes a program that breaks one small
 #   make update-plans  writes tests/plans.txt anew, which has what plans come to: read its diff
 #   make test-memory   bytes that are read before they are written, by clang's MemorySanitizer (5 minutes of a core)
 #   make test-full     all of the above
@@ -460,7 +460,13 @@ DEST = $(DESTDIR)$(PREFIX)
 LIBDEST = $(DESTDIR)$(LIBDIR)
 SHELLS := bash-completion/completions/epilog=bash zsh/site-functions/_epilog=zsh fish/vendor_completions.d/epilog.fish=fish
 VIM := ftdetect ftplugin syntax
-install: all $(BUILD)/epilog.1
+# A path that begins elsewhere than at / would be one below this folder, here and in what pkg-config says.
+.PHONY: whole-paths
+whole-paths:
+	@case '$(PREFIX)/' in /*) ;; *) echo >&2 'PREFIX is a path from / on; got $(PREFIX)'; exit 1;; esac
+	@case '$(LIBDIR)' in /*) ;; *) echo >&2 'LIBDIR is a path from / on, as in $(PREFIX)/lib64; got $(LIBDIR)'; exit 1;; esac
+
+install: whole-paths all $(BUILD)/epilog.1
 	mkdir -p '$(DEST)/bin' '$(DEST)/share/man/man1' '$(DEST)/include' '$(LIBDEST)/pkgconfig' '$(LIBDEST)/cmake/epilog' '$(DEST)/share/epilog/programs'
 	cp $(BUILD)/epilog '$(DEST)/bin/'
 	cp $(BUILD)/epilog.1 '$(DEST)/share/man/man1/'
@@ -478,6 +484,7 @@ install: all $(BUILD)/epilog.1
 	@if [ -z '$(DESTDIR)' ]; then ldconfig -N -v 2>/dev/null | grep -q '^$(LIBDIR):' \
 	    && echo 'run ldconfig, as root, so that programs find libepilog.so' \
 	    || echo 'programs find libepilog.so with LD_LIBRARY_PATH=$(LIBDIR), or where they are linked with -Wl,-rpath,$(LIBDIR)'; \
+	    case '$(LIBDIR)' in '$(PREFIX)/lib') ;; *) echo 'CMake finds it with -Depilog_DIR=$(LIBDIR)/cmake/epilog';; esac; \
 	    case ":$$PATH:" in *:'$(PREFIX)/bin':*) ;; *) echo 'the command is $(PREFIX)/bin/epilog; its manual is found with MANPATH=$(PREFIX)/share/man:';; esac; fi
 
 uninstall:

@@ -457,7 +457,9 @@ int main(int count, char **words) {
     while (dashes < count && strcmp(words[dashes], "--") != 0)
         dashes++;
     if (dashes < 3 || dashes - 2 > MAX_FILES || count < dashes + 3)
-        stop("llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...]");
+        stop("llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...]\n"
+             "TOKENS: how many to make; ID: the prompt, as the numbers that the model's tokenizer gives it.\n"
+             "Without arguments it checks itself with a small model of random numbers.");
     int64_t wanted = number_of(words[dashes + 1]), given = count - dashes - 2;
     int32_t *tokens = malloc((size_t)given * sizeof *tokens);
     if (!tokens || wanted < 1)

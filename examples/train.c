@@ -243,30 +243,32 @@ static size_t bytes_of(const epi_tensor_shape *shape) {
     return (size_t)shape->count * epi_dtype_size(shape->type);
 }
 
+static void stop_other_model(void) {
+    stop("the state is that of a model with other LAYERS or FEATURES, or on a device with another type");
+}
+
 static void read_one(trainer *t, const char *name, void *place, int number, void *file) {
     epi_tensor_shape shape;
     const epi_safetensor *saved;
     check(epi_kernel_tensor(t->kernel, number, &shape));
     check(epi_safetensors_get(file, name, &saved, &error));
     if (saved->type != shape.type || saved->bytes != bytes_of(&shape))
-        stop("the state is that of another model");
+        stop_other_model();
     check(epi_device_copy(t->ctx, t->device, place, saved->data, saved->bytes, &error));
 }
 
-/* Goes on from what the file has; begins anew where there is none. */
+/* Goes on from what the file has. */
 static void read_state(trainer *t, const char *path) {
     epi_safetensors *file;
     const epi_safetensor *progress;
-    FILE *there = fopen(path, "rb");
-    if (!there)
-        return;
-    fclose(there);
     check(epi_safetensors_open(path, &file, &error));
     check(epi_safetensors_get(file, "progress", &progress, &error));
     int32_t numbers[2];
     if (progress->type != EPI_I32 || progress->bytes != sizeof numbers)
         stop("the state is that of another program");
     memcpy(numbers, progress->data, sizeof numbers);
+    if (epi_safetensors_count(file) != 3 * (size_t)t->weights + 1) /* of more layers, too */
+        stop_other_model();
     t->steps = numbers[0];
     memcpy(&t->random, &numbers[1], sizeof t->random);
     each_state(t, read_one, file);
@@ -301,6 +303,7 @@ static void write_state(trainer *t, const char *path) {
     static state_list list;
     const int64_t two = 2;
     int32_t numbers[2] = {t->steps};
+    list.count = 0;
     memcpy(&numbers[1], &t->random, sizeof t->random);
     each_state(t, list_one, &list);
     list.at[list.count] =
@@ -308,6 +311,15 @@ static void write_state(trainer *t, const char *path) {
     check(epi_safetensors_write(path, list.at, (size_t)list.count + 1, NULL, 0, &error));
     for (int i = 0; i < list.count; i++)
         free((void *)(uintptr_t)list.at[i].data);
+}
+
+/* Goes on from the file, or begins anew where there is none: one that cannot be written is told before the
+ * training, not after it. */
+static void open_state(trainer *t, const char *path) {
+    FILE *there = fopen(path, "rb");
+    if (there)
+        fclose(there);
+    there ? read_state(t, path) : write_state(t, path);
 }
 
 /* ---- training ---- */
@@ -465,15 +477,19 @@ static int number_of(const char *word) {
     return *word && !*end && x > 0 && x < 1 << 30 ? (int)x : 0;
 }
 
+static const char usage[] =
+    "train [--state STATE.safetensors] [--sample BYTES] [FILE [STEPS [LAYERS [FEATURES]]]]\n"
+    "LAYERS: up to 32; FEATURES: a multiple of 16. Without a FILE it learns its own text.";
+
 int main(int count, char **words) {
     static trainer t = {.random = 1};
     const char *state = NULL;
     int bytes = 0;
-    while (count > 2 && !strncmp(words[1], "--", 2)) { /* options stand first */
-        if (!strcmp(words[1], "--state"))
+    while (count > 1 && words[1][0] == '-') { /* options stand first */
+        if (count > 2 && !strcmp(words[1], "--state"))
             state = words[2];
-        else if (strcmp(words[1], "--sample") != 0 || !(bytes = number_of(words[2])))
-            stop("the options are --state FILE and --sample BYTES");
+        else if (count < 3 || strcmp(words[1], "--sample") != 0 || !(bytes = number_of(words[2])))
+            stop(usage);
         count -= 2;
         words += 2;
     }
@@ -482,7 +498,7 @@ int main(int count, char **words) {
     t.features = count > 4 ? number_of(words[4]) : count > 1 ? 64 : 32;
     if (count > 5 || steps < 1 || t.layers < 1 || t.layers > MAX_LAYERS || t.features < HEAD ||
         t.features % HEAD)
-        stop("train [FILE [STEPS [LAYERS, up to 32 [FEATURES, a multiple of 16]]]]");
+        stop(usage);
     size_t size = 0;
     unsigned char *data = count > 1 ? read_bytes(words[1], &size) : NULL;
     open_trainer(&t);
@@ -491,7 +507,7 @@ int main(int count, char **words) {
         size = text_size;
     }
     if (state)
-        read_state(&t, state);
+        open_state(&t, state);
     int32_t ids[BATCH * LENGTH], next[BATCH * LENGTH];
     float loss = 0, first = 0;
     struct timespec begin, end;

@@ -13,6 +13,10 @@ that() {
 }
 p="$tmp/a prefix" # with a space in it
 that 'make install' make -s install BUILD="${1:-build}" PREFIX="$p"
+for path in PREFIX=here LIBDIR=lib64; do
+    that "no $path" sh -c "make -s install BUILD='${1:-build}' PREFIX='$p' '$path' 2>&1 | grep -q '^${path%=*} is a path from / on'"
+    that "which leaves nothing" test ! -e "${path#*=}"
+done
 only_epi() { ! nm -D --defined-only "$p/lib/libepilog.so" | awk '{ print $3 }' | grep -v '^epi_'; }
 that 'the shared library exports epi_* alone' only_epi
 never_ends() { ! nm -D --undefined-only "$p/lib/libepilog.so" | sed 's/@.*//' | grep -wE 'abort|exit|_exit|_Exit|quick_exit|raise|kill|__assert_fail|__assert|printf|puts|putchar|perror|stderr|__printf_chk|__fprintf_chk'; }
@@ -28,6 +32,16 @@ that 'in one go' train whole 6
 that 'or with a stop' train halves 4
 that 'and goes on' train halves 2
 that 'to the same bits' cmp "$tmp/whole.st" "$tmp/halves.st"
+refuses() { # refuses PATTERN ARGUMENTS...
+    local pattern=$1
+    shift
+    ! LD_LIBRARY_PATH=$p/lib "$tmp/train" "$@" >"$tmp/said" 2>&1 && grep -q -e "$pattern" "$tmp/said" && ! grep -q 'loss' "$tmp/said"
+}
+that 'with two layers' sh -c "LD_LIBRARY_PATH='$p/lib' '$tmp/train' --state '$tmp/deep.st' README.md 1 2 16"
+that 'which one layer does not go on from' refuses 'other LAYERS' --state "$tmp/deep.st" README.md 1 1 16
+that 'nor three' refuses 'other LAYERS' --state "$tmp/deep.st" README.md 1 3 16
+that 'a state that cannot be written is told first' refuses 'cannot be written' --state "$tmp/no/state" README.md 1 1 16
+for with in --help --sample '--sample x' '--stat x'; do that "train $with" refuses 'train \[--state' $with; done
 that 'and writes' sh -c "LD_LIBRARY_PATH='$p/lib' '$tmp/train' --state '$tmp/whole.st' --sample 9 README.md 1 1 16 | tail -c 11 | grep -q ."
 that 'the command finds its programs' sh -c "cd / && '$p/bin/epilog' run residual_rms --dims T=9,K=8,D=7"
 that 'the manual page is there, and names every command' sh -c "'$p/bin/epilog' help | sed -n 's/^  \([a-z]*\)  *.*/\1/p' | while read -r c; do grep -q \"^.SS \\\"epilog \$c: \" '$p/share/man/man1/epilog.1' || exit 1; done"
