@@ -90,6 +90,15 @@ epi_status cli_bundled_open(cli_source *s, int index, epi_error *err) {
     return status;
 }
 
+/* "; did you mean FILE.epi?" where there is one, else `other`. */
+static const char *hint_of(const char *file, const char *other, char *buf, size_t size) {
+    snprintf(buf, size, "%s.epi", file);
+    if (look_for(buf) != A_FILE)
+        return other;
+    snprintf(buf, size, "; did you mean %s.epi?", file);
+    return buf;
+}
+
 /* Opens FILE as it stands, or the one of this name that comes with Epilog. */
 static epi_status open_file(cli_source *s, const char *file, epi_error *err) {
     size_t length = 0;
@@ -97,11 +106,12 @@ static epi_status open_file(cli_source *s, const char *file, epi_error *err) {
     int bundled = found ? -1 : bundled_file(file);
     if (bundled >= 0)
         return cli_bundled_open(s, bundled, err);
+    char hint[1100];
+    if (!found && look_for(file))
+        return epi_fail(err, EPI_ERR_FILE, "%s: is a folder", file);
     if (!found)
-        return epi_fail(err, EPI_ERR_FILE,
-                        look_for(file) ? "%s: is a folder"
-                                       : "%s: no such file, and none of that name comes with Epilog",
-                        file);
+        return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and none of that name comes with Epilog%s",
+                        file, hint_of(file, "", hint, sizeof hint));
     snprintf(s->path, sizeof s->path, "%s", file);
     s->text = read_program(file, &length, err);
     return s->text ? parse(s, s->text, length, err) : EPI_ERR_FILE;
@@ -129,8 +139,10 @@ static epi_status find_program(cli_source *s, const char *name, epi_error *err) 
         look_closer(&near, s->module);
         cli_source_close(s);
     }
+    char hint[1100];
+    const char *listed = near.best[0] ? epi_nearest_hint(&near, "") : "; see 'epilog list'";
     return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog%s",
-                    name, near.best[0] ? epi_nearest_hint(&near, "") : "; see 'epilog list'");
+                    name, hint_of(name, listed, hint, sizeof hint));
 }
 
 epi_status cli_source_open(cli_source *s, const char *name, epi_error *err) {

@@ -199,8 +199,10 @@ EPI_API epi_status epi_program_tensor(const epi_program *program, int index, epi
 /* The program of a program's gradients, as a module of its own with that one program in it, NAME_grad:
  * reverse mode. It takes all inputs of the program in their order and then, for each result y that is no
  * integer, the gradient of some number by it, the cotangent d_y; it gives the gradient of that number by each
- * of the inputs that `wrt` names, d_x for x, in that order. It is a program like any other: it can be
- * printed, compiled and derived again. docs/derivatives.md has the rules. */
+ * of the inputs that `wrt` names, d_x for x, in that order. A gradient has the type that the text gives its
+ * input; where it gives none, that of a vector, as of a bias, is f32 whatever the options say: it is a long
+ * sum. epi_kernel_tensor tells. It is a program like any other: it can be printed, compiled and derived again.
+ * docs/derivatives.md has the rules. */
 EPI_API epi_status epi_program_grad(const epi_program *program, const char *const *wrt, int wrt_count,
                                     epi_module **out, epi_error *err);
 

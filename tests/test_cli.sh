@@ -268,6 +268,10 @@ expect 1 "has no program 'nosuch'; it has matmul, matmul_nn, matmul_tn, matmul_t
 expect 1 "has no program 'matmulnn'; did you mean matmul_nn" show matmul:matmulnn
 expect 1 "comes with Epilog; did you mean rmsnorm_backward" show rmsnorm_bakward
 expect 1 "comes with Epilog; see 'epilog list'" show nothing_like_it
+echo 'f(x[T]) -> y[T] { y = 2*x }' >like_it.epi
+expect 1 'comes with Epilog; did you mean like_it.epi?' show like_it
+expect 1 'comes with Epilog; did you mean like_it.epi?' show like_it:f
+rm like_it.epi
 expect 0 'matmul:matmul_tt: 1 program, all well' check matmul:matmul_tt
 expect 0 'layernorm: 1 program, all well' check layernorm
 expect 0 'norms: [0-9]* programs, all well' check norms
@@ -340,7 +344,7 @@ expect 0 'd_g' grad norms:rmsnorm --wrt 'x, g'
 expect 0 'naive path' run rmsnorm --dims T=4,D=5 --set 'eps=1e-5 '
 expect 1 "no input 'nosuch'; its scalars are eps" run rmsnorm --dims T=4,D=5 --set nosuch=1
 expect 1 "no micro-kernel 'fast' here for f32 x f32 operands; there are .*plain" run matmul --dims M=4,N=5,K=6 --micro fast
-expect 1 'a workspace of 64000 bytes is too small' run matmul --dims M=400,N=500,K=600 --memory 64K
+expect 1 'a workspace of 64000 bytes is too small: matmul needs [0-9]*, which no slabs' run matmul --dims M=400,N=500,K=600 --memory 64K
 printf 'f(x[T,E]) -> y[T] { y = sum(x, E) }\ng(y[T]) -> z[T] { z = 2*y }\n' >two.epi
 expect 0 'note: g has no axis E' run two.epi:g --dims T=4,E=5
 expect 1 "the program has no axis 'H'; it has T" run two.epi:g --dims T=4,H=5

@@ -215,6 +215,8 @@ static const struct bad {
     {"f(x[i32]) -> y { y = sum(x, i32) }", 1, 5,
      "'i32' is a word of the language and cannot be used as an axis"},
     {"f(x[T]) -> y { y = softmax(x) }", 1, 20, "softmax wants an axis as well: of x[T] write softmax(x, T)"},
+    {"f(x[T]) -> y { y = max(x) }", 1, 20, "max wants an axis as well: of x[T] write max(x, T)"},
+    {"f(x) -> y { y = min(x) }", 1, 17, "min takes 2 arguments, 1 was given"},
     {"f(x[T]) -> y { y = argmax(x, T, T) }", 1, 20, "argmax takes 2 arguments, 3 were given"},
     {"f(x[T]) -> y[T] { y = clamp(x, 0) }", 1, 23, "clamp takes 3 arguments, 2 were given"},
     {"f(x[T]) -> y[T] { y = var }", 1, 23, "'var' is an operation: write var(…)"},

@@ -58,7 +58,8 @@ static EPI_NOINLINE void check_count(epi_lowering *lo, epi_frame *f, const epi_a
     epi_lower_at(lo, e->place);
     if (given >= want.values + want.least_axes && given <= want.values + want.most_axes)
         return;
-    if (given == 1 && want.values == 1 && strcmp(e->name, epi_ops[EPI_OP_UNIFORM].text) != 0) {
+    bool extreme = !strcmp(e->name, epi_ops[EPI_OP_MAX].text) || !strcmp(e->name, epi_ops[EPI_OP_MIN].text);
+    if (given == 1 && (want.values == 1 || extreme) && strcmp(e->name, epi_ops[EPI_OP_UNIFORM].text) != 0) {
         int a = epi_lower_one(lo, f, e->args[0]);
         if (epi_lower_ok(lo))
             fail_no_axes(lo, e, a);

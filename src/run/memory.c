@@ -117,9 +117,12 @@ epi_status epi_memory_fit(epi_kernel *k, const epi_options *o, epi_error *err) {
         }
     }
     if (bytes > o->memory)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a budget",
-                        o->memory, k->program->ast->name, least, whole);
+        return epi_fail(
+            err, EPI_ERR_UNSUPPORTED,
+            least < whole
+                ? "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a budget"
+                : "a workspace of %zu bytes is too small: %s needs %zu, which no slabs of its rows make less",
+            o->memory, k->program->ast->name, least, whole);
     if (!k->gpu || bytes != whole || k->cut.loop_count)
         return EPI_OK;
     epi_parts_free(k);
