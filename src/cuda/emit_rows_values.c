@@ -152,6 +152,7 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     case EPI_INSTR_INDEX: put_index(d, t, i, name); break;
     case EPI_INSTR_RANDOM: put_random(d, t, i, name); break;
     case EPI_INSTR_TAKE: put_taken(d, t, i, name); break;
+    case EPI_INSTR_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(d->c, s->node)); break;
     case EPI_INSTR_SPLIT:
         PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(d, s->arg[0]), s->odd);
         break;
