@@ -178,6 +178,10 @@ EPI_API int epi_program_dim_count(const epi_program *program);
 EPI_API const char *epi_program_dim(const epi_program *program, int index);
 /* The size that the text gives it, as in C=3; 0: it is given when the program is compiled. */
 EPI_API int64_t epi_program_dim_size(const epi_program *program, int index);
+/* What the program renames, one by one: *to has size(*from) * 2^*shift elements. The names may be new ones that the
+ * text makes, too. 0: there are no more, and nothing is written. */
+EPI_API int epi_program_renamed(const epi_program *program, int index, const char **from, const char **to,
+                                int *shift);
 
 /* Its tensors: the inputs in order, then the outputs in order. */
 typedef struct epi_tensor_info {

@@ -74,7 +74,9 @@ static void test_programs(void) {
           "no module");
     check(!*epi_program_name(NULL) && !*epi_program_comment(NULL) && !epi_program_dim_count(NULL) &&
               !epi_program_dim(NULL, 0) && !epi_program_dim(program, -1) &&
-              !epi_program_dim_size(program, INT_MAX) && !epi_program_tensor_count(NULL),
+              !epi_program_dim_size(program, INT_MAX) && !epi_program_tensor_count(NULL) &&
+              !epi_program_renamed(NULL, 0, NULL, NULL, NULL) &&
+              !epi_program_renamed(program, INT_MIN, NULL, NULL, NULL),
           "no program");
     check(epi_program_print(NULL, buf, sizeof buf) == 0 && !buf[0] && epi_program_print(NULL, NULL, 9) == 0,
           "none is printed");

@@ -84,7 +84,7 @@ PROTOTYPES = {  # name: result, arguments
     "epi_module_parse": (INT, P, TEXT, SIZE, TEXT, P, P), "epi_module_free": (None, P),
     "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_module_find": (P, P, TEXT),
     "epi_program_name": (TEXT, P), "epi_program_print": (SIZE, P, TEXT, SIZE),
-    "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT),
+    "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT), "epi_program_renamed": (INT, P, INT, P, P, P),
     "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
     "epi_program_grad": (INT, P, P, INT, P, P), "epi_program_grad_typed": (INT, P, P, INT, P, P, P),
     "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
@@ -173,6 +173,14 @@ class TensorInfo:
         return self.name + (f"[{','.join(factor(*a) for a in self.axes)}]" if self.axes else "")
 
 
+def renamed_axes(lib, handle):
+    """(from, to, shift) of each rename of a program."""
+    a, b, shift, found = TEXT(), TEXT(), INT(), []
+    while lib.epi_program_renamed(handle, len(found), c.byref(a), c.byref(b), c.byref(shift)):
+        found.append((a.value.decode(), b.value.decode(), shift.value))
+    return found
+
+
 class Program:
     """A checked program: its tensors and sizes, its derived programs, its kernels. A derived one has the row axes of the program
     that it is derived from; rows None: those of a text."""
@@ -206,6 +214,16 @@ class Program:
             for a, (dim, shift) in enumerate(t.axes):
                 if dim not in self.sources or (shift == 0 and self.sources[dim][2] != 0):
                     self.sources[dim] = i, a, shift
+        # An axis that outputs alone have, and that is one renamed, has its size from there.
+        renamed, read = renamed_axes(lib, found), set(self.sources)
+        of = lambda a, shift: (*self.sources[a][:2], self.sources[a][2] - shift) if a in self.sources else None
+        for _ in renamed:
+            for a, b, shift in renamed:
+                if a in self.sources and b not in self.sources:
+                    self.sources[b] = of(a, shift)
+        # Whether sizes of two axes must be equal, or one follows another: kernels are for given sizes then, and compiling looks at them.
+        self.tied = any(b in self.dims and (b not in read or of(a, shift) != self.sources[b]) for a, b, shift in renamed)
+        self.sources = {d: self.sources[d] for d in self.dims if d in self.sources}
         # Axes that count rows: how a program is cut does not depend on their sizes, and kernels leave them open.
         first = self.inputs[0] if self.inputs else None  # its last axis counts features, which integers have not
         axes = first.axes[:None if first.type in INTEGERS else -1] if first else []
@@ -233,8 +251,8 @@ class Program:
 
     def compile(self, sizes, types, device, threads=0, open_rows=True):
         """A kernel for sizes by dim, types of all tensors in order (epi_dtype), the context's device. Rows are left open: it
-        serves all of up to the next power of two. With a memory budget it is for these sizes alone."""
-        rows = [d for d in self.rows if sizes.get(d)][:4] if open_rows and not self.memory else []
+        serves all of up to the next power of two. With a memory budget, or axes renamed to others, it is for these sizes alone."""
+        rows = [d for d in self.rows if sizes.get(d)][:4] if open_rows and not self.memory and not self.tied else []
         most = {d: 1 << (s - 1).bit_length() if d in rows else s for d, s in sizes.items()}
         key = tuple(most.values()), tuple(types), device, threads, tuple(rows)
         found = self.compiled.get(key)

@@ -186,6 +186,7 @@ def test_forward_mode_is_refused():
 
 
 def test_scalars():
+    torch._dynamo.reset()
     scale = epilog.op("scale(x[T], s) -> y[T] { y = s*x }")
     x = torch.randn(9, requires_grad=True)
     check(lambda x: scale(x, 2.5), lambda x: 2.5 * x, [x])
@@ -201,6 +202,31 @@ def test_scalars():
     assert torch.equal(into(x.detach().clone(), torch.tensor([2.5])), 2.5 * x)
     with pytest.raises(ValueError, match="s has 0 axes, the tensor given for it has sizes .2."):
         scale(x, torch.ones(2))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_renamed_axes(compiled):
+    torch._dynamo.reset()
+    made = lambda text: torch.compile(epilog.op(text), fullgraph=True, dynamic=True, backend="aot_eager") if compiled else epilog.op(text)
+    gram = made("gram(x[T,D]) -> l: f32[T] { l = logsumexp(x @ rename(x, T, U), U) }")
+    square = made("square(x[T,D]) -> y[T,P] { y = x @ rename(x, T, P) }")  # P is an axis of the result alone
+    running = made("running(x[T,D]) -> y[T,D] { u = rename(x, T, U)\n y = sum(where(index(U) <= index(T), u, 0), U) }")
+    for t in (6, 7, 6):
+        x = torch.randn(t, 4, requires_grad=True)
+        check(gram, lambda x: torch.logsumexp(x @ x.T, 1), [x])
+        check(square, lambda x: x @ x.T, [x])
+        check(running, lambda x: x.cumsum(0), [x])
+
+
+def test_axes_renamed_to_those_of_others():
+    """Which have their own sizes: they must be equal, also where a kernel for more rows was made before."""
+    add = epilog.op("add(x[T,D], z[P,D]) -> y[P,D] { y = z + rename(x, T, P) }")
+    for t in (8, 7):
+        check(add, lambda x, z: x + z, [torch.randn(t, 2, requires_grad=True), torch.randn(t, 2, requires_grad=True)])
+    for t, p in ((6, 8), (8, 6), (6, 7)):
+        for x in (torch.ones(t, 2), torch.ones(t, 2, requires_grad=True)):
+            with pytest.raises(ValueError, match=f"rename of T to P: {t} elements are not {p}"):
+                add(x, torch.ones(p, 2))
 
 
 def test_indices_of_64_bits():

@@ -122,6 +122,21 @@ int64_t epi_program_dim_size(const epi_program *program, int index) {
     return index >= 0 && index < epi_program_dim_count(program) ? program->graph.fixed[index] : 0;
 }
 
+int epi_program_renamed(const epi_program *program, int index, const char **from, const char **to,
+                        int *shift) {
+    epi_axis a = {0, 0}, b = {0, 0};
+    int at = 0;
+    bool found = program && from && to && shift && index >= 0;
+    for (int i = 0; found && i <= index; i++)
+        found = epi_graph_next_pair(&program->graph, &at, &a, &b);
+    if (!found)
+        return 0;
+    *from = program->graph.dims[a.dim];
+    *to = program->graph.dims[b.dim];
+    *shift = a.shift - b.shift;
+    return 1;
+}
+
 int epi_program_tensor_count(const epi_program *program) {
     return program ? program->graph.tensor_count : 0;
 }
