@@ -2,7 +2,7 @@
 import torch
 
 from ._library import EpilogValueError, one_line, program
-from ._run import I32, I64, Plan, Tensor, differentiable, fake, forward_ad, refuse_tangents, run_into, split
+from ._run import I32, I64, Plan, Tensor, differentiable, fake, forward_ad, refuse_tangents, refuse_transforms, run_into, split
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
@@ -109,6 +109,8 @@ class Op:
         args = self.numbers_of(args)
         if forward_ad._current_level >= 0:
             refuse_tangents(self.program, args)
+        if in_functorch() and not is_compiling():
+            refuse_transforms(self.program, args)
         if not is_compiling() and in_trace():  # which leaves out what has no result, and sees no writing in lists
             raise NotImplementedError(f"{self.name}: torch.jit.trace does not see results that are stored over inputs")
         if is_compiling() or watched():
@@ -141,6 +143,8 @@ class Op:
                 raise TypeError(f"{self.name} was given a DTensor: it works on the tensors of this process, which to_local() gives")
         if forward_ad._current_level >= 0:
             refuse_tangents(self.program, args)
+        if in_functorch() and not is_compiling():
+            refuse_transforms(self.program, args)
         args = self.prepared(args)
         traced = is_compiling() or watched() or in_functorch() or in_trace() or any(type(a) not in PLAIN for a in args)
         outs = self.traced(args) if traced else differentiable(self.program, args, twice=self.twice)

@@ -464,6 +464,13 @@ def refuse_tangents(prog, args):
                                   "use backward, torch.autograd.grad or torch.autograd.functional.jvp")
 
 
+def refuse_transforms(prog, args):
+    """A tensor of torch.func's transforms has no memory that a kernel could read."""
+    if any([isinstance(a, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(a) for a in args]):
+        raise NotImplementedError(f"{prog.name}: transforms of torch.func (grad, vmap, jacrev) are not supported; use backward or "
+                                  "torch.autograd.grad, and an axis of the text instead of vmap")
+
+
 def wanted_names(prog, args):
     return tuple([t.name for t, a in zip(prog.inputs, args) if isinstance(a, Tensor) and a.requires_grad])
 

@@ -185,6 +185,17 @@ def test_forward_mode_is_refused():
         assert torch.equal(by_x(x), by_x(x.clone().requires_grad_()))
 
 
+def test_transforms_are_refused():
+    x = torch.randn(3, 4)
+    square = epilog.op("square(x[N]) -> y[N] { y = x*x }")
+    over = epilog.op("over(x[N]) -> y[N] { y = 2*x }", into={"y": "x"})
+    for call in (lambda: torch.func.grad(lambda x: square(x).sum())(x[0]), lambda: torch.func.vmap(square)(x),
+                 lambda: torch.func.jacrev(square)(x[0]), lambda: torch.func.vmap(over)(x.clone())):
+        with pytest.raises(NotImplementedError, match="transforms of torch.func"):
+            call()
+    assert torch.equal(torch.func.vmap(lambda y: y + square(x[0]))(x), x + x[0] * x[0])  # of what is not transformed nothing is lost
+
+
 def test_scalars():
     torch._dynamo.reset()
     scale = epilog.op("scale(x[T], s) -> y[T] { y = s*x }")
