@@ -24,13 +24,15 @@ static const way ways[] = {
     {EPI_F32, EPI_PATH_FUSED, EPI_ALGEBRA_FREE},     {EPI_F32, EPI_PATH_FUSED, EPI_ALGEBRA_WRITTEN},
     {EPI_F32, EPI_PATH_UNFUSED, EPI_ALGEBRA_FREE},   {EPI_BF16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE},
     {EPI_BF16, EPI_PATH_FUSED, EPI_ALGEBRA_WRITTEN}, {EPI_BF16, EPI_PATH_UNFUSED, EPI_ALGEBRA_FREE},
-    {EPI_F16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE}};
+    {EPI_F16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE},     {EPI_BF16, EPI_PATH_NAIVE, EPI_ALGEBRA_FREE}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 static const char *name_of(const way *w) {
     static char text[100];
     snprintf(text, sizeof text, "%s, %s, %s", epi_dtype_name(w->type),
-             w->path == EPI_PATH_FUSED ? "fused" : "unfused",
+             w->path == EPI_PATH_FUSED     ? "fused"
+             : w->path == EPI_PATH_UNFUSED ? "unfused"
+                                           : "naive",
              w->algebra == EPI_ALGEBRA_FREE ? "free" : "written");
     return text;
 }
@@ -285,16 +287,21 @@ static void expect_largest(const tensor *i, const tensor *v, double unit, const 
     check(!wrong, "%s, %s: argmax is wrong in %d of %d rows", text, how, (int)wrong, (int)rows);
 }
 
-static void test_argmax(size_t which, const char *dims, const way *w) {
-    char text[600];
+/* How v is kept: as it comes, by the text in f32, and as an output of f32. */
+enum { AS_IT_COMES, BY_TEXT, AS_OUTPUT, KEPT };
+
+static void test_argmax(size_t which, const char *dims, int kept, const way *w) {
+    char text[700], output[40];
+    snprintf(output, sizeof output, ", v: f32[%s,%s]", values[which].axes, values[which].along);
     snprintf(text, sizeof text,
-             "f(%s) -> (i: i32[%s], n: f32[%s], p: f32[%s]) { v = %s  i = argmax(v, %s)\n"
+             "f(%s) -> (i: i32[%s], n: f32[%s], p: f32[%s]%s) { v%s = %s  i = argmax(v, %s)\n"
              "  n = sum(v == max(v, %s), %s)  p = sum(exp(v - max(v, %s)), %s) }\n"
              "g(%s) -> v: f32[%s,%s] { v = %s }",
              values[which].in, values[which].axes, values[which].axes, values[which].axes,
-             values[which].value, values[which].along, values[which].along, values[which].along,
-             values[which].along, values[which].along, values[which].in, values[which].axes,
-             values[which].along, values[which].value);
+             kept == AS_OUTPUT ? output : "", kept == BY_TEXT ? ": f32" : "", values[which].value,
+             values[which].along, values[which].along, values[which].along, values[which].along,
+             values[which].along, values[which].in, values[which].axes, values[which].along,
+             values[which].value);
     epi_module *m = parse(text);
     ran r = {0}, ref = {0};
     if (m && prepare(&r, epi_module_program(m, 0), dims, w) &&
@@ -588,8 +595,8 @@ int main(void) {
                 test_gradient(untaken[i], "T=6,D=35,N=24", &ways[way], anywhere, ANYWHERE, expect_untaken);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         for (int way = 0; way < WAYS; way++)
-            for (int d = 0; d < 2; d++)
-                test_argmax(i, values[i].dims[d], &ways[way]);
+            for (int d = 0; d < 2 * KEPT; d++)
+                test_argmax(i, values[i].dims[d % 2], d / 2, &ways[way]);
     for (int way = 0; way < WAYS; way++)
         test_ties(&ways[way]);
     for (int way = 0; way < WAYS; way++) {

@@ -79,8 +79,23 @@ static bool stores_output(const splitter *s, int t) {
     return group != FREE && (!s->alone[group] || s->as[node] == t);
 }
 
+/* Is every number of the one type one of the other, too? */
+static bool holds(epi_dtype type, epi_dtype other) {
+    return type == other || type == EPI_F64 || (type == EPI_F32 && epi_dtype_is_narrow(other));
+}
+
+static epi_dtype type_of(const splitter *s, int node);
+
+/* The type in which parts find a value: that of a tensor of the old part, or of the workspace. */
+static epi_dtype found_type(const splitter *s, int node) {
+    const epi_graph *g = graph_of(s);
+    int root = root_of(g, node), as = g->nodes[root].op == EPI_OP_INPUT ? g->nodes[root].tensor : s->as[root];
+    return as >= 0 ? s->from->types[as] : type_of(s, root);
+}
+
 /* The type of a value between parts: f32, but products take what is of the storage type, unless it meets an
- * input of f32 there; else a 16-bit product would run at f32's speed. */
+ * input of f32 there; else a 16-bit product would run at f32's speed. An extreme has the numbers
+ * of what it is taken of: it is compared with that. */
 static epi_dtype type_of(const splitter *s, int node) {
     const epi_graph *g = graph_of(s);
     bool operand = false, copied = false; /* to an output of more digits */
@@ -95,12 +110,11 @@ static epi_dtype type_of(const splitter *s, int node) {
     }
     bool narrow = epi_dtype_is_narrow(s->spec->type) && operand && !copied;
     epi_dtype type = narrow || s->spec->path == EPI_PATH_UNFUSED ? s->spec->type : EPI_F32;
+    const epi_node *n = &g->nodes[node];
+    if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && epi_ops[n->op].elements &&
+        !holds(type, found_type(s, n->arg[0])))
+        type = EPI_F32;
     return epi_stored_type(s->said[node], is_known_value(s, node), type);
-}
-
-/* Is every number of the one type one of the other, too? */
-static bool holds(epi_dtype type, epi_dtype other) {
-    return type == other || type == EPI_F64 || (type == EPI_F32 && epi_dtype_is_narrow(other));
 }
 
 /* May an update be made in this output, in its operand's place, and others be copies of it? Not where it
@@ -111,11 +125,8 @@ static bool holds_update(const splitter *s, int node, int output) {
     const epi_node *n = &g->nodes[node];
     epi_dtype type = s->from->types[output];
     bool all = true, others = true;
-    for (int a = 0; a < 3; a += 2) { /* what it is made of: its first operand and the new elements */
-        int root = root_of(g, n->arg[a]);
-        bool input = g->nodes[root].op == EPI_OP_INPUT;
-        all &= holds(type, input ? s->from->types[g->nodes[root].tensor] : type_of(s, root));
-    }
+    for (int a = 0; a < 3; a += 2) /* what it is made of: its first operand and the new elements */
+        all &= holds(type, found_type(s, n->arg[a]));
     for (int t = g->input_count; t < g->tensor_count; t++)
         others &= g->tensors[t].node != node || holds(type, s->from->types[t]);
     return all || others;
