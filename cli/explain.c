@@ -249,9 +249,14 @@ static int explain_kernel(const epi_program *p, const cli_options *o) {
     if (epi_kernel_compile(p, &options, &k, &err) != EPI_OK)
         return cli_fail(&err);
     epi_kernel_get_info(k, &info);
-    explain_cut(p, k, &info);
-    explain_kernels(k, &info);
-    explain_cost(&info);
+    if (info.launches) {
+        explain_cut(p, k, &info);
+        explain_kernels(k, &info);
+        explain_cost(&info);
+    } else {
+        head(3, "It is cut into kernels");
+        printf("At these sizes there is none: no result has an element.\n");
+    }
     epi_kernel_free(k);
     return EXIT_OK;
 }

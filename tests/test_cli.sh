@@ -286,6 +286,7 @@ for with in '' --json '--path unfused' '--arch sm_90a'; do # no part stores what
     expect 0 'nothing to do: no result has an element' show norm_swiglu --dims T=0,D=8,F=16 $with
 done
 expect 0 'between the parts' show blocks:llama_mlp --dims T=2,D=4,F=0
+expect 0 'there is none: no result has an element' explain blocks:llama_mlp --dims T=0,D=4,F=8
 that 'explain names no value that is empty' bash -c "! '$epilog' explain blocks:llama_mlp --dims T=2,D=4,F=0 | grep 'from part 0'"
 rm embed.epi
 expect 0 'dwpe .*f32' run embedding:embedding_packed_grad --dims V=5,P=3,T=1000,D=7 --type bf16
