@@ -89,7 +89,7 @@ class Direct:
 def direct(prog, types):
     """The entry of a program for results of these types, or None. Plans keep to kernels, which live as long as the program."""
     file = opened_file()
-    if file is None or prog.missing or prog.tied or not any(t.rank for t in prog.inputs) or not prog.outputs:
+    if file is None or prog.missing or prog.tied or prog.given or not any(t.rank for t in prog.inputs) or not prog.outputs:
         return None
     with lock:
         if types not in prog.direct:

@@ -84,7 +84,8 @@ PROTOTYPES = {  # name: result, arguments
     "epi_module_parse": (INT, P, TEXT, SIZE, TEXT, P, P), "epi_module_free": (None, P),
     "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_module_find": (P, P, TEXT),
     "epi_program_name": (TEXT, P), "epi_program_print": (SIZE, P, TEXT, SIZE),
-    "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT), "epi_program_renamed": (INT, P, INT, P, P, P),
+    "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT), "epi_program_dim_size": (I64, P, INT),
+    "epi_program_renamed": (INT, P, INT, P, P, P),
     "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
     "epi_program_grad": (INT, P, P, INT, P, P), "epi_program_grad_typed": (INT, P, P, INT, P, P, P),
     "epi_kernel_compile": (INT, P, P, P, P), "epi_kernel_free": (None, P),
@@ -185,7 +186,7 @@ class Program:
     """A checked program: its tensors and sizes, its derived programs, its kernels. A derived one has the row axes of the program
     that it is derived from; rows None: those of a text."""
 
-    def __init__(self, text, name=None, rows=None, memory=0, file="text"):
+    def __init__(self, text, name=None, rows=None, memory=0, dims=(), file="text"):
         lib, err, module = library(), library().Error(), P()
         raw = text.encode()
         if "{" not in text:
@@ -229,7 +230,10 @@ class Program:
         axes = first.axes[:None if first.type in INTEGERS else -1] if first else []
         self.rows = list(rows) if rows is not None else [d for d, shift in axes]
         self.memory = memory  # bytes that a workspace may have; 0: any number
-        self.missing = [d for d in self.dims if d not in self.sources]  # their sizes must be told
+        self.told = tuple(dims)  # (dim, size) as the caller gave them; `given`: those and the text's of dims that no input has
+        sizes = {d: lib.epi_program_dim_size(found, i) for i, d in enumerate(self.dims)}
+        self.given = {d: s for d, s in {**sizes, **dict(dims)}.items() if s and d in self.dims and d not in self.sources}
+        self.missing = [d for d in self.dims if d not in self.sources and d not in self.given]  # their sizes must be told
 
     def grad(self, wrt, saved, types=()):
         """The derived programs: (gradients,) or (forward, backward). wrt: names. types: of tensors, by name, that forward and
@@ -246,7 +250,7 @@ class Program:
                 texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
                          for i in range(lib.epi_module_count(module))]
                 lib.epi_module_free(module)
-                self.derived[key] = tuple(program(t, rows=tuple(self.rows), memory=self.memory) for t in texts)
+                self.derived[key] = tuple(program(t, rows=tuple(self.rows), memory=self.memory, dims=self.told) for t in texts)
         return self.derived[key]
 
     def compile(self, sizes, types, device, threads=0, open_rows=True):
@@ -270,25 +274,27 @@ class Program:
 programs_lock, programs_made = threading.Lock(), {}
 
 
-def program(text, name=None, rows=None, memory=0):
+def program(text, name=None, rows=None, memory=0, dims=()):
     """The program of a text, or of a one_line(), made once; without a name the last of the text."""
-    key = text, name, rows, memory
+    key = text, name, rows, memory, dims
     found = programs_made.get(key)
     if found is None:
         if text.startswith("\\"):  # which no text does
             head, text = text[1:].split("\\;", 1)
-            memory, *rows = head.split()
+            memory, *words = head.split()
+            rows = [w for w in words if "=" not in w]
+            dims = tuple((d, int(s)) for d, s in (w.split("=") for w in words if "=" in w))
             memory, text = int(memory), re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text)
-        made = Program(text, name, rows, memory)
+        made = Program(text, name, rows, memory, dims)
         with programs_lock:
             found = programs_made.setdefault(key, made)
     return found
 
 
 def one_line(prog):
-    """A program's memory, row axes and text as operations of PyTorch get them: torch.compile writes their arguments into comments of
+    """A program's memory, row axes, told sizes and text as operations of PyTorch get them: torch.compile writes their arguments into comments of
     Python."""
-    return "\\" + " ".join([str(prog.memory), *prog.rows]) + "\\;" + prog.text.replace("\\", "\\\\").replace("\n", "\\n")
+    return "\\" + " ".join([str(prog.memory), *prog.rows, *(f"{d}={s}" for d, s in prog.told)]) + "\\;" + prog.text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def narrowest(types):

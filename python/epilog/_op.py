@@ -13,8 +13,12 @@ in_trace = torch._C._get_tracing_state  # of torch.jit.trace, or None
 class Op:
     """A program of a text, callable on tensors. Inputs without axes are numbers, or tensors of one element."""
 
-    def __init__(self, text, name=None, twice=False, into=None, keep=(), rows=None, memory=0):
-        prog = program(text, name, rows and tuple(rows), memory)
+    def __init__(self, text, name=None, twice=False, into=None, keep=(), rows=None, memory=0, dims=None):
+        dims = tuple((d, int(s)) for d, s in (dims or {}).items())
+        prog = program(text, name, rows and tuple(rows), memory, dims)
+        for d, s in dims:
+            if prog.given.get(d) != s or s < 1:
+                raise EpilogValueError(f"{prog.name}: dims says {d} = {s}: it gives the sizes, from 1 on, of axes that outputs alone have and that are not renamed")
         if any(d not in prog.dims for d in prog.rows):
             raise EpilogValueError(f"{prog.name}: rows names {', '.join(prog.rows)}: the axes are {', '.join(prog.dims)}")
         self.text, self.name, self.twice, self.program = text, prog.name, twice, prog
@@ -39,7 +43,7 @@ class Op:
 
     def __reduce__(self):
         return op, (self.text, self.name, self.twice, {self.program.outputs[o].name: self.names[i] for o, i in self.into}, self.keep,
-                    tuple(self.program.rows), self.program.memory)
+                    tuple(self.program.rows), self.program.memory, dict(self.program.told))
 
     def __repr__(self):
         return f"epilog.op({self.name}({', '.join(map(str, self.program.inputs))}))"
@@ -179,7 +183,7 @@ class Op:
         return "\n".join(p.text for p in self.program.grad(wrt, True))
 
 
-def op(text, name=None, twice=False, into=None, keep=(), rows=None, memory=0):
+def op(text, name=None, twice=False, into=None, keep=(), rows=None, memory=0, dims=None):
     """The program of a text as an operation. Without a name it is the last of the text; the others can be called by it. The text is
     the programs themselves, not the name of a file: of one it is open(path).read().
 
@@ -190,5 +194,6 @@ def op(text, name=None, twice=False, into=None, keep=(), rows=None, memory=0):
     memory: bytes that the workspace of forward or backward may take, or 0 for any number. What is saved between them is no part of it,
         but less is: rows that the forward stores for a product are made again. In the text again(x) says of a value that it is not to
         be saved.
+    dims: sizes, by name, of axes that outputs alone have: {"M": 3}. As well the text can say so: y[N,M=3].
     """
-    return Op(text, name, twice, into, keep, rows, memory)
+    return Op(text, name, twice, into, keep, rows, memory, dims)

@@ -60,8 +60,8 @@ def sizes_of(prog, args, told=()):
         if isinstance(a, Tensor) and a.dim() != info.rank:
             refuse(prog, info, f"{info} has {info.rank} axes, the tensor given for it has sizes {shape_text(a.shape)}")
     if len(told) != len(prog.missing):
-        raise EpilogValueError(f"{prog.name}: the size of {prog.missing[0]} cannot be read from an input: no input has that axis")
-    sizes = dict(zip(prog.missing, told))
+        raise EpilogValueError(f"{prog.name}: the size of {prog.missing[0]} cannot be read from an input: no input has that axis; epilog.op(text, dims={{\"{prog.missing[0]}\": ...}}) gives it")
+    sizes = {**prog.given, **dict(zip(prog.missing, told))}
     sizes.update((dim, size_of(prog, args, dim)) for dim in prog.sources)
     sizes = {dim: sizes[dim] for dim in prog.dims}
     for info, a in zip(prog.inputs, args):

@@ -185,6 +185,24 @@ def test_forward_mode_is_refused():
         assert torch.equal(by_x(x), by_x(x.clone().requires_grad_()))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_axes_of_results_alone(compiled):
+    torch._dynamo.reset()
+    text = "steps(x[N]) -> y[N,M] { y = x*x*index(M) }"
+    ops = [epilog.op(text, dims={"M": 3}), epilog.op(text.replace("M]", "M=3]"))]
+    ops.append(pickle.loads(pickle.dumps(ops[0])))
+    for op in ops:
+        call = torch.compile(op, fullgraph=True, dynamic=True, backend="aot_eager") if compiled else op
+        for n in (5, 6):
+            check(call, lambda x: (x * x)[:, None] * torch.arange(3), [torch.randn(n, requires_grad=True)])
+    assert epilog.op(text, dims={"M": 4})(torch.ones(2)).shape == (2, 4)
+    with pytest.raises(ValueError, match="the size of M cannot be read from an input"):
+        epilog.op(text)(torch.ones(2))
+    for wrong in ({"N": 3}, {"Q": 3}, {"M": -1}):
+        with pytest.raises(ValueError, match="of axes that outputs alone have"):
+            epilog.op(text, dims=wrong)
+
+
 def test_transforms_are_refused():
     x = torch.randn(3, 4)
     square = epilog.op("square(x[N]) -> y[N] { y = x*x }")
