@@ -21,8 +21,9 @@ const char *cli_styled(FILE *to, cli_style style) {
     return isatty(fileno(to)) && !(no && *no) && !dumb ? codes[style] : "";
 }
 
-/* What every message begins with. */
+/* What every message begins with. It stands behind what was printed before it, in a pipe and a file, too. */
 static void put_prefix(void) {
+    fflush(stdout);
     fprintf(stderr, "%sepilog:%s ", cli_styled(stderr, CLI_RED), cli_styled(stderr, CLI_PLAIN));
 }
 

@@ -277,6 +277,7 @@ expect 0 'layernorm: 1 program, all well' check layernorm
 expect 0 'norms: [0-9]* programs, all well' check norms
 expect 1 "comes with Epilog; did you mean layernorm" check layernrm
 expect 2 'show wants one' show
+that 'a message stands behind what was printed before it' bash -c "'$epilog' show matmul --dims M=4 2>&1 | tail -1 | grep -q 'was not given'"
 
 # run
 echo 'f(x[V,D], ids: i32[T], seed: i32) -> y[T,D] { y = x[ids]*uniform(seed, T, D) }' >embed.epi
