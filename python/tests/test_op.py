@@ -361,6 +361,16 @@ def test_what_autocast_leaves():
         epilog.op(text, keep=("q",))
 
 
+def test_losses_under_autocast():
+    """A loss reads what PyTorch's would where the text or the call says so."""
+    text, z = "loss(z[T,V]) -> l: f32[T] { l = logsumexp(z, V) }", 10 * torch.randn(8, 50)
+    kept, typed, plain = epilog.op(text, keep=True), epilog.op(text.replace("z[", "z: f32[")), epilog.op(text)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [f(z) for f in (kept, typed, plain)]
+    for got, want in zip(found, (z, z, z.bfloat16().float())):
+        assert torch.equal(got, plain(want))
+
+
 def test_show():
     plan = swiglu.show(*given())
     assert "T = 5, D = 8, F = 16, on cpu" in plan and "two products side by side" in plan
