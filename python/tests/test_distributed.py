@@ -75,6 +75,24 @@ def fsdp_then_apply(rank):
     fsdp(rank, False)
 
 
+def fsdp_of_parts(rank):
+    """Parts of a layer are sharded by themselves: their hooks gather the weights, so the layer computes as before."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    m = model()
+    alone = copy.deepcopy(m)
+    epilog.apply(alone, layers=False)
+    wanted = expected(alone)
+    mesh = init_device_mesh("cpu", (2,))
+    for layer in m.model.layers:
+        fully_shard(layer.mlp, mesh=mesh)
+        fully_shard(layer.self_attn, mesh=mesh)
+    fully_shard(m, mesh=mesh)
+    report = epilog.apply(m)
+    assert [name for name, why in report.left if "FSDP" in why] == ["model.layers.0", "model.layers.1"]
+    same({n: g.full_tensor() for n, g in gradients(m, rank).items()}, wanted)
+
+
 def tensor_parallel(rank):
     """Each process has half of the columns of an MLP, as local tensors of DTensors; the sum is PyTorch's."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -100,7 +118,7 @@ def start(rank, work, port):
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("work", [ddp, fsdp, fsdp_then_apply, tensor_parallel])
+@pytest.mark.parametrize("work", [ddp, fsdp, fsdp_then_apply, fsdp_of_parts, tensor_parallel])
 def test_two_processes(work):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
