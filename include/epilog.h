@@ -259,6 +259,8 @@ typedef enum epi_algebra { EPI_ALGEBRA_FREE = 0, EPI_ALGEBRA_WRITTEN } epi_algeb
  * it is not given is zero:
  *
  *     epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 3);
+ *
+ * In C++ that is C++20; before it, `epi_options options = {}; options.size = sizeof options;` and field by field.
  */
 #define EPI_OPTIONS(...) \
     { .size = sizeof(epi_options), __VA_ARGS__ }
