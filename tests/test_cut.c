@@ -634,6 +634,21 @@ static void check_types_replaced(void) {
     epi_module_free(m);
 }
 
+/* A log-sum-exp down the rows is no kernel of rows on a GPU, also where it is stored in two types: it is a
+ * pass, and what has 16 bits is a copy of what others load. */
+static void check_refused_copies(void) {
+    epi_module *m = parse("f(x[T,D], w[F,D]) -> (l[F], p[T,F]) {\n"
+                          "    z = x @ w\n"
+                          "    l = logsumexp(z, T)\n"
+                          "    p = exp(z - l)\n"
+                          "}\n");
+    epi_dim_binding dims[] = {{"T", 37}, {"D", 32}, {"F", 64}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
+    check_laws_on(epi_module_program(m, 0), o, -80, "refused copies");
+    check_laws_on(epi_module_program(m, 0), o, -90, "refused copies");
+    epi_module_free(m);
+}
+
 /* An index that a part stores for another is exact: 16 bits would hold no more than 256 of them. */
 static void check_stored_index(void) {
     epi_module *m = parse("f(ids: i32[B,S], w[V,D], u[F,D]) -> y[B,S,F] {\n"
@@ -1029,6 +1044,7 @@ int main(int argc, char **argv) {
     check_stored_types();
     check_types_replaced();
     check_step();
+    check_refused_copies();
     check_stored_index();
     check_stored_names();
     check_stored_slice();

@@ -424,7 +424,8 @@ static bool is_made(const splitter *s, int node) {
 static void sort_nodes(splitter *s, bool forward, int most, bool refused) {
     const epi_graph *g = graph_of(s);
     int count = 0;
-    bool open = false; /* the last group may take more */
+    bool only = refused && epi_graph_operations(g) < 2; /* it was the operation together with copies of it */
+    bool open = false;                                  /* the last group may take more */
     for (int i = 0; i < g->node_count; i++) {
         if (!is_made(s, i) || s->forward[i] != forward)
             continue;
@@ -434,7 +435,7 @@ static void sort_nodes(splitter *s, bool forward, int most, bool refused) {
             continue;
         }
         s->group[i] = s->group_count++;
-        s->alone[s->group[i]] = !try_group(s, s->group[i], true);
+        s->alone[s->group[i]] = only || !try_group(s, s->group[i], true);
         open = !alone && !s->alone[s->group[i]] && try_group(s, s->group[i], false);
         count = 1;
     }
@@ -497,7 +498,7 @@ static bool is_split(const splitter *s, const epi_part *part, bool *refused, int
         views |= part->graph.live[i] && epi_ops[part->graph.nodes[i].op].cls == EPI_CLASS_VIEW;
     if (count < 2 && part->graph.tensor_count - part->graph.input_count == 1 && !views)
         return false;
-    return (count > 1 && (apart || *refused)) || !is_kernel(s, part);
+    return *refused || (count > 1 && apart) || !is_kernel(s, part);
 }
 
 /* Adds what the part is split into. */
