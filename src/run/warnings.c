@@ -44,6 +44,8 @@ size_t epi_kernel_warnings(const epi_kernel *kernel, char *buf, size_t size) {
     double bytes = kernel ? tensor_bytes(kernel) : 0;
     if (kernel)
         epi_kernel_get_info(kernel, &whole);
+    if (whole.bytes_fused < MB) /* it is over before anyone wonders */
+        return epi_text_give(&t, buf, size);
     for (int i = 0; i < whole.parts; i++)
         warn_of_part(kernel, i, &whole, &t);
     for (int i = 0; kernel && epi_kernel_value(kernel, i, &value) == EPI_OK; i++)
