@@ -285,7 +285,7 @@ static const struct bad {
      "axes have names: one that always has 3 elements is declared as C=3"},
     {"f(x[T]) -> y[T] { y = cumsum(x, T) }", 1, 23,
      "unknown operation or program 'cumsum': a running sum is u = rename(x, T, U), then "
-     "sum(where(index(U) <= index(T), u, 0), U)"},
+     "sum(where(index(U) <= index(T), 1, 0)*u, U)"},
     {"f(x[T,D], w[D,F]) -> y[T,F] { y = matmul(x, w) }", 1, 45,
      "matmul: the axes K and N of matmul would both stand for D; x @ w finds the axes to sum over by their "
      "names"},
