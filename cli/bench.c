@@ -478,6 +478,13 @@ static int bench(const epi_context *ctx, cli_options *o) {
     epi_json_put_close(&w, '}');
     if (o->json && !out.failed)
         printf("%s\n", out.data);
+    if (!o->json && status == EXIT_OK)
+        printf("unfused: an operation at a time; errors: against f64, relative to the largest value; naive "
+               "path: "
+               "plain loops\n%s",
+               o->device || o->name_count ? ""
+               : b.sgemm                  ? "of raw: fused over OpenBLAS's product of the same shape\n"
+                         : "OpenBLAS was not found here: its product does not stand beside these\n");
     epi_text_add(&out, "\n");
     if (o->out && status == EXIT_OK && cli_write_text(o->out, &out, &err) != EPI_OK)
         status = cli_fail(&err); /* a failed run replaces nothing */
