@@ -101,7 +101,7 @@ int main(void) {
     for (int k = 40; k > 0; k--) /* exp(-gate) by Horner's rule: no library for an example */
         e = 1 - gate / k * e;
     double wanted = gate / (1 + e) * up, got = (double)from_bf16(o[0]);
-    printf("o[0][0] is %.4f, and should be %.4f\n", got, wanted);
+    printf("o[0][0] is %.4f, in f64 %.4f\n", got, wanted);
 
     for (int i = 0; i < TENSORS; i++)
         epi_device_free(ctx, at, tensors[i].data, NULL);
