@@ -480,8 +480,7 @@ static int bench(const epi_context *ctx, cli_options *o) {
         printf("%s\n", out.data);
     if (!o->json && status == EXIT_OK)
         printf("unfused: an operation at a time; errors: against f64, relative to the largest value; naive "
-               "path: "
-               "plain loops\n%s",
+               "path: plain loops\n%s",
                o->device || o->name_count ? ""
                : b.sgemm                  ? "of raw: fused over OpenBLAS's product of the same shape\n"
                          : "OpenBLAS was not found here: its product does not stand beside these\n");

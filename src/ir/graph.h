@@ -2,7 +2,7 @@
  *
  * Nodes are in an order in which operands come first; equal nodes are one node. The builder
  * functions check axes as they go. Errors are sticky: the first one is kept with its place, later
- * calls answer EPI_NO_NODE and do nothing, and the caller looks once at the end.
+ * calls return EPI_NO_NODE and do nothing, and the caller looks once at the end.
  */
 #ifndef EPI_IR_GRAPH_H
 #define EPI_IR_GRAPH_H
@@ -131,7 +131,7 @@ typedef int epi_rewrite_rule(epi_rewrite *r, int node);
 epi_status epi_graph_rewrite(epi_arena *arena, const epi_graph **graph, epi_rewrite_rule *rule, void *ctx,
                              epi_error *err);
 
-/* Builders. They answer the node, or EPI_NO_NODE after an error. */
+/* Builders. They return the node, or EPI_NO_NODE after an error. */
 int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);

@@ -29,7 +29,7 @@ typedef struct epi_candidate {
     bool narrows;                     /* as in epi_compile */
     const epi_algebra_choice *choice; /* NULL: the algebra leaves it as it is */
     epi_algebra_log log;
-    epi_cut cut;                            /* no parts: it runs as passes over memory */
+    epi_cut cut;                            /* no parts: no result has an element */
     double cost;                            /* in bytes; without end where there is neither */
     epi_error refused;                      /* why it did not get through */
     const epi_graph *after[EPI_PASS_COUNT]; /* by pass: the program that it left */
@@ -82,7 +82,7 @@ typedef struct epi_compile {
     const char *left;
     const epi_graph *same; /* what another kernel's algebra made of it, which this one has to take, or NULL */
     epi_rewriting *rewriting;
-    epi_cut *cut; /* no parts: the program runs as passes */
+    epi_cut *cut; /* no parts: no result has an element */
 } epi_compile;
 
 /* Rewrites the program, from graph to graph, and cuts it. */

@@ -761,7 +761,7 @@ static void place_reduction(epi_placer *s, int node) {
         reduction = reduction_of(s, &part, from, &n->over);
     }
     s->parts[q] = part;
-    /* where no part can, the part's plan says so and it runs as passes */
+    /* where no part can, the part's plan says so and it is split (split.c) */
     s->placement[node] =
         (epi_cut_placement){reduction == EPI_REDUCE_LOCAL ? EPI_PLACED_TILE : EPI_PLACED_AFTER, q};
     count_folds(s, node);
