@@ -129,7 +129,7 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
             epi_nearest_offer(&near, d->shapes[t].rank ? "" : d->infos[t].name);
         if (t == d->input_count)
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: the program has no input '%.60s'%s", name,
-                            epi_nearest_hint(&near, "its scalars are"));
+                            near.all[0] ? epi_nearest_hint(&near, "its scalars are") : ", nor any scalar");
         if (d->shapes[t].rank)
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar", name);
         d->given[t] = true;

@@ -181,12 +181,13 @@ const cli_command *cli_command_at(int index) {
 const char cli_names_help[] =
     "FILE:NAME is a program in a file; a bare name is a file or a program among those that come with\n"
     "Epilog. As FILE and after --in, - is standard input; after --out it is standard output, and what is\n"
-    "printed goes to standard error.\n";
+    "printed goes to standard error. Behind -- are names, also those that begin with a dash.\n";
 
 static int no_command(const char *name, const char *remedy) {
     epi_nearest near = {.wanted = name};
     for (int i = 0; i < COMMANDS; i++)
         epi_nearest_offer(&near, commands[i].name);
+    epi_nearest_offer(&near, "--version");
     if (near.best[0])
         return cli_complain(EXIT_USAGE, "there is no command '%s'%s", name, epi_nearest_hint(&near, ""));
     return cli_complain(EXIT_USAGE, "there is no command '%s'; %s", name, remedy);

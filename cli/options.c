@@ -300,10 +300,15 @@ static int parse_option(cli_options *o, char *arg, char *next, bool *took_next) 
 }
 
 int cli_parse(int argc, char **argv, cli_options *o) {
-    const char *list = NULL; /* the one that the last argument was of */
+    const char *list = NULL;    /* the one that the last argument was of */
+    bool options_ended = false; /* behind -- */
     *o = (cli_options){.command = argc > 1 ? argv[1] : "help", .type = EPI_F32};
     for (int i = 2; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1] && argv[i][1] != ':') { /* "-" and "-:NAME" are standard input */
+        bool named = options_ended || argv[i][0] != '-' || !argv[i][1] || argv[i][1] == ':';
+        if (!named && !strcmp(argv[i], "--")) {
+            options_ended = true;
+            list = NULL;
+        } else if (!named) { /* "-" and "-:NAME" are standard input */
             bool took_next = false;
             int status = parse_option(o, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &took_next);
             if (status != EXIT_OK)

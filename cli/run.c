@@ -50,6 +50,14 @@ static void print_output(const char *name, const epi_tensor_shape *shape, const 
     printf("\n");
 }
 
+static void note_nothing(const cli_data *d) {
+    int64_t elements = 0;
+    for (int t = d->input_count; t < d->count; t++)
+        elements += d->shapes[t].count;
+    if (!elements)
+        cli_complain(EXIT_OK, "note: at these sizes no output has an element: nothing was computed");
+}
+
 /* A number below 0.001 may be far from what the program was written for. */
 static void hint_at_scalars(const cli_data *d) {
     for (int t = 0; t < d->input_count; t++)
@@ -100,6 +108,7 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
         hint_at_scalars(d);
     if (!o->json)
         print_outcome(got);
+    note_nothing(d);
     return cli_print_json(o, &out, status);
 }
 

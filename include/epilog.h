@@ -438,7 +438,8 @@ typedef struct epi_tensor_shape {
 EPI_API epi_status epi_kernel_tensor(const epi_kernel *kernel, int index, epi_tensor_shape *out);
 
 /* Derived gradients beside central differences of the program, both in the f64 reference: by every element of
- * inputs of up to 256, and along a few random directions of each. */
+ * inputs of up to so many, and along so many random directions of each input. */
+enum { EPI_GRADCHECK_ELEMENTS = 256, EPI_GRADCHECK_DIRECTIONS = 4 };
 typedef struct epi_gradcheck {
     int input;       /* the worst: which input of the program, or -1 where nothing was compared */
     int64_t element; /* and which element of it; -1: along a direction */

@@ -53,6 +53,10 @@ expect 2 'grad wants one' grad
 expect 2 'gradcheck wants one' gradcheck
 expect 0 '41 derivatives compared; the worst is by .*: well' gradcheck norms:rmsnorm --dims T=3,D=7
 expect 1 'nothing was compared: the inputs have no elements' gradcheck matmul --dims M=0,N=0,K=0
+expect 1 'note: 26 runs in plain loops take about .* seconds; axes of 3 to 30 show as much' gradcheck norms:rmsnorm --dims T=20000,D=1000 --set zz=1
+expect 1 "has no input 'zz'; its scalars are eps" run norms:rmsnorm --dims T=4,D=8 --set zz=1
+expect 1 "has no input 'zz', nor any scalar" run matmul --dims M=4,N=4,K=4 --set zz=1
+expect 0 'note: at these sizes no output has an element' run matmul --dims M=0,N=4,K=4
 expect 0 '"ok":true,"compared":41' gradcheck norms:rmsnorm --dims T=3,D=7 --json
 expect 1 "the size of axis 'D' was not given" gradcheck norms:rmsnorm --dims T=3
 for command in run gradcheck explain; do
@@ -83,6 +87,7 @@ expect 0 '^epilog [0-9]' --version
 expect 0 'safetensors' help run
 expect 0 'safetensors' run --help
 expect 2 "no command 'frob'" frob
+expect 2 "no command 'version'; did you mean --version?" version
 expect 2 "no command 'frob'; 'epilog list' lists programs" help frob
 expect 2 "wants NAME=VALUE, separated by commas; got 'T 8=4'" show softmax --dims 'T 8=4, D=8'
 expect 0 'residual_rms.epi:residual_rms' list
@@ -98,6 +103,10 @@ expect 0 'all well' check first.epi
 cp first.epi kept
 expect 1 'first.epi: is there already' new first.epi
 that 'new writes over nothing' cmp -s first.epi kept
+cp first.epi ./--first.epi
+expect 0 '--first.epi: 1 program, all well' check -- --first.epi
+expect 2 "unknown option '--first.epi'" check --first.epi
+rm ./--first.epi
 expect 0 'sub/other.epi is written' new "$(mkdir sub && echo sub/other)"
 expect 0 'y .*f32' run sub/other.epi --dims T=5,D=6,F=7
 expect 1 "'bf16' is a word of the language" new bf16

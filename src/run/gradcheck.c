@@ -6,7 +6,7 @@
 
 #include "run/run.h"
 
-enum { EVERY = 256, DIRECTIONS = 4, STEPS = 4 };
+enum { STEPS = 4 };
 
 /* One of the two programs with tensors of its own: f64, and integers where the text says so. */
 typedef struct side {
@@ -191,9 +191,9 @@ static epi_status check_input(checking *c, int input, int output, epi_error *err
     epi_status status = epi_has_memory(along, err);
     for (int64_t e = 0; e < count; e++)
         largest = fmax(largest, fabs(g[e]));
-    for (int64_t e = 0; e < count && count <= EVERY && status == EPI_OK; e++)
+    for (int64_t e = 0; e < count && count <= EPI_GRADCHECK_ELEMENTS && status == EPI_OK; e++)
         status = compare(c, input, e, NULL, g[e], largest, err);
-    for (int i = 0; i < DIRECTIONS && count && status == EPI_OK; i++) {
+    for (int i = 0; i < EPI_GRADCHECK_DIRECTIONS && count && status == EPI_OK; i++) {
         double derived = 0, scale = 0;
         for (int64_t e = 0; e < count; e++) {
             along[e] = epi_next_number(&c->state);
