@@ -141,7 +141,7 @@ $(BUILD)/libepilog.so: $(OBJ)
 $(BUILD)/libepilog_torch.so: python/dispatch.c include/epilog.h
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $< -ldl
+	$(Q)$(CC) $(CFLAGS_ALL) -pthread -shared -o $@ $< -ldl
 
 $(BUILD)/epilog: $(CLI_OBJ) $(BUILD)/libepilog.a
 	$(call say,LINK)

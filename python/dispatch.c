@@ -15,10 +15,13 @@
  * or a kernel reports an error, the result is None, of an operation an undefined tensor, and nothing was
  * written. Then Python goes its long way, which makes the plan or tells what is wrong.
  *
- * Entries and plans are never freed: they are read without a lock while another thread may be adding one.
+ * All plans are in one table, by the sizes that they are for; a lock is held while one is looked for, and not
+ * while it runs. Python owns the kernels, and frees one after it has taken its plan out: of a plan that runs,
+ * or that ran since Python last asked, it is told to leave it. Entries live as long as the process.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -27,6 +30,7 @@
 #include "epilog.h"
 
 enum { MOST_TENSORS = 64, MOST_DIMS = 32, MOST_ENTRIES = 1 << 16, SMALL_WORKSPACE = 1 << 15 };
+enum { SLOTS = 1 << 12, MOST_FORMS = 8 }; /* of the table of plans; ways in which dims of an entry are open */
 enum {
     BUILT_FOR_MAJOR = 2,
     BUILT_FOR_MINOR = 10
@@ -91,30 +95,36 @@ static struct {
 static epi_status (*kernel_call)(const epi_kernel *, const epi_call *, epi_error *);
 static epi_status (*workspace_at)(const epi_kernel *, const int64_t *, int, size_t *, epi_error *);
 
-typedef struct plan {
-    struct plan *next;
-    const epi_kernel *kernel;
-    size_t workspace;         /* of a kernel without open axes */
-    int32_t index;            /* of the GPU */
-    bool cuda, guarded;       /* guarded: it may not be the current device */
-    int open[4], open_count;  /* dims that each run gives the size of, in the kernel's order */
-    int64_t sizes[MOST_DIMS]; /* of an open dim the largest */
-    epi_dtype types[MOST_TENSORS];
-} plan;
-
 typedef struct {
     int input_count, output_count, dim_count;
     struct {
         int rank;
         bool number;
         signed char dim[EPI_MAX_AXES], shift[EPI_MAX_AXES];
-    } tensors[MOST_TENSORS]; /* the inputs, then the outputs */
-    _Atomic(plan *) plans;
+    } tensors[MOST_TENSORS];    /* the inputs, then the outputs */
+    uint32_t forms[MOST_FORMS]; /* which dims plans of it leave open: each once */
+    int form_count;
 } entry;
+
+typedef struct plan {
+    struct plan *next; /* of the same slot */
+    const entry *entry;
+    const epi_kernel *kernel;
+    size_t workspace;         /* of a kernel without open axes */
+    int32_t index;            /* of the GPU */
+    bool cuda, guarded;       /* guarded: it may not be the current device */
+    bool recent;              /* it ran since Python last asked */
+    atomic_int running;       /* how many calls of it go on; grows under the lock alone */
+    int open[4], open_count;  /* dims that each run gives the size of, in the kernel's order */
+    int64_t sizes[MOST_DIMS]; /* of an open dim the largest, a power of two */
+    epi_dtype types[MOST_TENSORS];
+} plan;
 
 static entry *entries[MOST_ENTRIES];
 static const entry no_entry;
 static atomic_uint entry_count; /* changed under Python's lock alone */
+static plan *slots[SLOTS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the slots, and of the forms of entries */
 
 typedef struct {
     void *data;
@@ -132,37 +142,79 @@ static int64_t unscaled(int64_t size, int shift) {
     return shift >= 0 ? size >> shift : size << -shift;
 }
 
-/* Whether a plan is for these arguments; and the size of each dim. An open dim has the size that the first
- * axis with it has. */
-static bool fits(const entry *e, const plan *p, const argument *a, int64_t *sizes) {
-    bool known[MOST_DIMS];
-    for (int d = 0; d < e->dim_count; d++)
-        known[d] = true, sizes[d] = p->sizes[d];
-    for (int k = 0; k < p->open_count; k++)
-        known[p->open[k]] = false;
+/* The size of each dim, as the first axis with it has it. False where arguments do not fit together. */
+static bool measure(const entry *e, const argument *a, int64_t *sizes) {
+    uint32_t known = 0;
     for (int i = 0; i < e->input_count; i++) {
         if (e->tensors[i].number)
             continue;
-        if (a[i].type != p->types[i] || a[i].cuda != p->cuda || a[i].rank != e->tensors[i].rank ||
-            (p->cuda && a[i].index != p->index))
+        if (a[i].rank != e->tensors[i].rank)
             return false;
         for (int x = 0; x < e->tensors[i].rank; x++) {
             int d = e->tensors[i].dim[x], shift = e->tensors[i].shift[x];
-            if (!known[d]) {
-                int64_t size = unscaled(a[i].sizes[x], shift);
-                if (size > p->sizes[d] ||
-                    2 * size <= p->sizes[d]) /* each power of two has a kernel of its own */
-                    return false;
-                known[d] = true, sizes[d] = size;
-            }
+            if (!(known >> d & 1))
+                sizes[d] = unscaled(a[i].sizes[x], shift);
+            known |= (uint32_t)1 << d;
             if (a[i].sizes[x] != scaled(sizes[d], shift))
                 return false;
         }
     }
-    for (int k = 0; k < p->open_count; k++)
-        if (!known[p->open[k]])
+    return known == ((uint64_t)1 << e->dim_count) - 1;
+}
+
+/* The size that a plan has where the dim is open: each power of two has a kernel of its own. */
+static int64_t largest(int64_t size) {
+    int64_t power = size > 0;
+    while (power < size)
+        power *= 2;
+    return power;
+}
+
+static size_t slot_of(const entry *e, uint32_t open, const int64_t *sizes) {
+    uint64_t h = (uintptr_t)e;
+    for (int d = 0; d < e->dim_count; d++) {
+        h ^= (uint64_t)(open >> d & 1 ? largest(sizes[d]) : sizes[d]);
+        h *= UINT64_C(0x9E3779B97F4A7C15);
+        h ^= h >> 32;
+    }
+    return h % SLOTS;
+}
+
+/* Whether a plan is for arguments of these sizes that are open in the dims of `open`. */
+static bool fits(const entry *e, const plan *p, uint32_t open, const argument *a, const int64_t *sizes) {
+    if (p->entry != e)
+        return false;
+    for (int d = 0; d < e->dim_count; d++)
+        if (p->sizes[d] != (open >> d & 1 ? largest(sizes[d]) : sizes[d]))
+            return false;
+    for (int i = 0; i < e->input_count; i++)
+        if (!e->tensors[i].number &&
+            (a[i].type != p->types[i] || a[i].cuda != p->cuda || (p->cuda && a[i].index != p->index)))
             return false;
     return true;
+}
+
+static uint32_t open_dims(const plan *p) {
+    uint32_t open = 0;
+    for (int k = 0; k < p->open_count; k++)
+        open |= (uint32_t)1 << p->open[k];
+    return open;
+}
+
+/* The plan for the arguments, marked as running; or NULL. */
+static plan *take_plan(const entry *e, const argument *a, const int64_t *sizes) {
+    plan *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (int f = 0; f < e->form_count && !found; f++)
+        for (found = slots[slot_of(e, e->forms[f], sizes)]; found; found = found->next)
+            if (open_dims(found) == e->forms[f] && fits(e, found, e->forms[f], a, sizes))
+                break;
+    if (found) {
+        found->recent = true;
+        atomic_fetch_add(&found->running, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 static bool contiguous(const argument *a) {
@@ -252,15 +304,15 @@ static bool carry_out(const entry *e, const plan *p, const argument *a, const do
 static bool run_entry(const entry *e, const argument *a, const double *numbers, handle *made,
                       bool in_python) {
     int64_t sizes[MOST_DIMS];
-    const plan *p = atomic_load_explicit(&e->plans, memory_order_acquire);
-    while (p && !fits(e, p, a, sizes))
-        p = p->next;
-    handle guard = NULL;
-    if (!p || (p->guarded && torch.guard(p->index, &guard) != 0))
+    plan *p = measure(e, a, sizes) ? take_plan(e, a, sizes) : NULL;
+    if (!p)
         return false;
-    bool done = carry_out(e, p, a, numbers, sizes, made, in_python);
+    handle guard = NULL;
+    bool done = !p->guarded || torch.guard(p->index, &guard) == 0;
+    done = done && carry_out(e, p, a, numbers, sizes, made, in_python);
     if (guard)
         torch.unguard(guard);
+    atomic_fetch_sub(&p->running, 1);
     for (int o = 0; o < e->output_count && !done; o++)
         if (made[o])
             torch.drop(made[o]);
@@ -424,6 +476,14 @@ static void find_code(void *library, epi_dtype type, const char *name, const cha
     torch.codes[type] = code ? code() : -1;
 }
 
+static void take_lock(void) {
+    pthread_mutex_lock(&lock);
+}
+
+static void leave_lock(void) {
+    pthread_mutex_unlock(&lock);
+}
+
 /* Looks the shim up. NULL, or the name of what this PyTorch lacks. */
 EPI_API const char *epi_torch_open(void *call, void *workspace) {
     void *cpu = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY),
@@ -462,6 +522,7 @@ EPI_API const char *epi_torch_open(void *call, void *workspace) {
         *(void **)&torch.guard = find(cuda, "aoti_torch_create_cuda_guard", NULL);
         *(void **)&torch.unguard = find(cuda, "aoti_torch_delete_cuda_guard", NULL);
     }
+    pthread_atfork(take_lock, leave_lock, leave_lock); /* another thread may hold it */
     *(void **)&kernel_call = call;
     *(void **)&workspace_at = workspace;
     return missing;
@@ -506,27 +567,63 @@ EPI_API int64_t epi_torch_entry(int inputs, int outputs, int dims, const int64_t
     return (int64_t)atomic_fetch_add(&entry_count, 1);
 }
 
-/* A plan for an entry; sizes by dim, types of all tensors (epi_dtype). 0, or 1 where there is no memory. A
- * plan is looked at before those that were there. */
-EPI_API int epi_torch_plan(int64_t number, const epi_kernel *kernel, size_t workspace, int cuda, int index,
-                           int guarded, const int64_t *sizes, const int32_t *types, const int32_t *open,
-                           int open_count) {
+/* Puts a plan into the table; false where its entry is open in too many ways. */
+static bool put(entry *e, plan *p) {
+    uint32_t open = open_dims(p);
+    int f = 0;
+    while (f < e->form_count && e->forms[f] != open)
+        f++;
+    if (f == MOST_FORMS)
+        return false;
+    plan **slot = &slots[slot_of(e, open, p->sizes)];
+    e->forms[f] = open;
+    e->form_count = f == e->form_count ? f + 1 : e->form_count;
+    p->next = *slot;
+    *slot = p;
+    return true;
+}
+
+/* A plan for an entry; sizes by dim, types of all tensors (epi_dtype). NULL where there is no room for it. */
+EPI_API plan *epi_torch_plan(int64_t number, const epi_kernel *kernel, size_t workspace, int cuda, int index,
+                             int guarded, const int64_t *sizes, const int32_t *types, const int32_t *open,
+                             int open_count) {
     entry *e = entries[number];
     plan *p = calloc(1, sizeof *p);
     if (!p || (cuda && (!torch.stream || !torch.guard || !torch.unguard))) {
         free(p);
-        return 1;
+        return NULL;
     }
-    p->kernel = kernel, p->workspace = workspace, p->cuda = cuda != 0, p->guarded = guarded != 0;
+    p->entry = e, p->kernel = kernel, p->workspace = workspace, p->cuda = cuda != 0,
+    p->guarded = guarded != 0;
     p->index = index, p->open_count = open_count;
     memcpy(p->sizes, sizes, (size_t)e->dim_count * sizeof *sizes);
     for (int i = 0; i < e->input_count + e->output_count; i++)
         p->types[i] = (epi_dtype)types[i];
     for (int k = 0; k < open_count; k++)
         p->open[k] = open[k];
-    p->next = atomic_load(&e->plans);
-    atomic_store_explicit(&e->plans, p, memory_order_release);
-    return 0;
+    pthread_mutex_lock(&lock);
+    bool is_put = put(e, p);
+    pthread_mutex_unlock(&lock);
+    if (is_put)
+        return p;
+    free(p);
+    return NULL;
+}
+
+/* Takes a plan out for good. 0: it runs, or ran since this was last asked, and stays. */
+EPI_API int epi_torch_forget(plan *p) {
+    pthread_mutex_lock(&lock);
+    bool stays = p->recent || atomic_load(&p->running) > 0;
+    p->recent = false;
+    plan **at = &slots[slot_of(p->entry, open_dims(p), p->sizes)];
+    while (!stays && *at != p)
+        at = &(*at)->next;
+    if (!stays)
+        *at = p->next;
+    pthread_mutex_unlock(&lock);
+    if (!stays)
+        free(p);
+    return !stays;
 }
 
 /* Looks Python's interface up, and takes what PyTorch has to tell: its table for the exchange of tensors,

@@ -12,9 +12,8 @@ import torch
 from ._library import HERE, library
 
 P, I64, I32 = c.c_void_p, c.c_int64, c.c_int32
-MOST_PLANS = 256  # of one entry: they are searched one after the other
 MODE = os.environ.get("EPILOG_DIRECT", "")
-lock, opened, forms, fragments = threading.Lock(), [], {}, []
+lock, opened, forms, fragments = threading.RLock(), [], {}, []
 
 
 class File:
@@ -25,7 +24,7 @@ class File:
         self.so, self.functions = c.PyDLL(path), False
         define = {"open": (c.c_char_p, P, P), "python": (c.c_char_p, P, *[c.py_object] * 4), "function": (c.py_object, c.py_object),
                   "define": (c.c_int, c.c_char_p, c.c_char_p), "entry": (I64, c.c_int, c.c_int, c.c_int, P),
-                  "plan": (c.c_int, I64, P, c.c_size_t, c.c_int, c.c_int, c.c_int, P, P, P, c.c_int)}
+                  "plan": (P, I64, P, c.c_size_t, c.c_int, c.c_int, c.c_int, P, P, P, c.c_int), "forget": (c.c_int, P)}
         for name, (result, *arguments) in define.items():
             function = getattr(self.so, "epi_torch_" + name)
             function.restype, function.argtypes = result, arguments
@@ -69,25 +68,32 @@ class Direct:
     """An entry of dispatch.c: a program whose inputs without axes are numbers, with results of given types."""
 
     def __init__(self, prog, file, number, call):
-        self.prog, self.file, self.number, self.known, self.call = prog, file, number, set(), call
+        self.prog, self.file, self.number, self.call = prog, file, number, call
+        self.known = {}  # the plan in C, or None where there was no room, by the kernel
 
     def add(self, plan):
-        """From now on tensors that the plan is for go to its kernel."""
+        """From now on tensors that the plan is for go to its kernel. Under the lock, and only while the plan is kept."""
         kernel = plan.kernel
-        if id(kernel) in self.known or len(self.known) == MOST_PLANS:
+        if kernel in self.known:
             return
         prog, order = self.prog, {d: i for i, d in enumerate(self.prog.dims)}
         sizes = (I64 * max(1, len(order)))(*[kernel.sizes[d] for d in prog.dims])
         types = (I32 * len(prog.tensors))(*plan.types)
         rows = (I32 * 4)(*[order[d] for d in kernel.open])
-        with lock:
-            self.known.add(id(kernel))
-            self.file.plan(self.number, kernel.handle, plan.space, plan.cuda, plan.index if plan.cuda else 0, plan.many,
-                                   sizes, types, rows, len(kernel.open))
+        self.known[kernel] = self.file.plan(self.number, kernel.handle, plan.space, plan.cuda, plan.index if plan.cuda else 0, plan.many,
+                                            sizes, types, rows, len(kernel.open))
+
+    def forget(self, kernel):
+        """The other way. False: it was used since this was last asked, and stays."""
+        found = self.known.get(kernel)
+        if found is not None and not self.file.forget(found):
+            return False
+        self.known.pop(kernel, None)
+        return True
 
 
 def direct(prog, types):
-    """The entry of a program for results of these types, or None. Plans keep to kernels, which live as long as the program."""
+    """The entry of a program for results of these types, or None."""
     file = opened_file()
     if file is None or prog.missing or prog.tied or prog.given or not any(t.rank for t in prog.inputs) or not prog.outputs:
         return None

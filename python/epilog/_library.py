@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import threading
+import weakref
 
 P, TEXT, INT, I64, SIZE = c.c_void_p, c.c_char_p, c.c_int, c.c_int64, c.c_size_t
 INTEGERS = 3, 5  # of epi_dtype: i32 and i64
@@ -208,7 +209,8 @@ class Program:
             self.tensors.append(TensorInfo(told))
         self.inputs = [t for t in self.tensors if not t.is_output]
         self.outputs = [t for t in self.tensors if t.is_output]
-        self.derived, self.recipes, self.plans, self.compiled, self.direct, self.lock = {}, {}, {}, {}, {}, threading.Lock()
+        self.derived, self.recipes, self.plans, self.direct, self.lock = {}, {}, {}, {}, threading.Lock()
+        self.compiled = weakref.WeakValueDictionary()  # kernels live as long as plans have them
         # Where the size of each dim is read from: input, axis, shift. An axis without a factor is preferred.
         self.sources = {}
         for i, t in enumerate(self.inputs):
@@ -320,8 +322,10 @@ class Kernel:
                               row_axes=c.cast(rows, P), row_axis_count=len(known),
                               open_axes=c.cast(opened, P) if open_axes else None, open_axis_count=len(open_axes),
                               memory=program.memory, config=program.config and program.config.encode())
-        self.handle, self.program, self.free, self.open, self.sizes = P(), program, lib.epi_kernel_free, open_axes, sizes
+        self.handle, self.program, self.open, self.sizes = P(), program, open_axes, sizes
         lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
+        # not by __del__, during which another thread could still find it in the program's `compiled`
+        weakref.finalize(self, lib.epi_kernel_free, self.handle).atexit = False
         if lib.epi_kernel_prepare_size(self.handle):
             raise EpilogError(f"{program.name} has params and something to prepare of them, which needs the C interface: leave out the marks here")
 
@@ -333,10 +337,6 @@ class Kernel:
         given = (I64 * len(self.open))(*[sizes[d] for d in self.open])
         lib.check(lib.epi_kernel_workspace_at(self.handle, given, len(self.open), c.byref(size), c.byref(err)), err)
         return size.value, given
-
-    def __del__(self):
-        if self.handle:
-            self.free(self.handle)
 
     def in_place(self, output, input):
         """Whether the output may be stored over the input; both count from 0."""

@@ -4,14 +4,16 @@ run() carries a program out. differentiable() does so under autograd: the forwar
 wants, and only gradients that someone asked for are in that backward. Under torch.compile and other tracers the
 same two go through the dispatcher as epilog::run and epilog::run_saving, whose arguments are the texts themselves.
 """
+import collections
 import ctypes as c
+import os
 import re
 import warnings
 
 import torch
 from torch.autograd import forward_ad
 
-from ._direct import direct
+from ._direct import direct, lock
 from ._library import EpilogError, EpilogValueError, library, narrowest, one_line, program
 
 Tensor = torch.Tensor
@@ -20,6 +22,8 @@ DTYPES = {number: dtype for dtype, number in TYPES.items()}
 NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64", 5: "i64"}
 F32, BF16, F16, I32, I64, NARROW = 0, 1, 2, 3, 5, -2
 MORE_DIGITS = {F32: (), BF16: (F32, F16), F16: (F32,)}  # types of open tensors that have more than the storage type
+MOST_PLANS = max(1, int(os.environ.get("EPILOG_PLANS", 2048)))
+kept = collections.OrderedDict()  # plans of the CPU, the one that was not used for longest first: where each is found
 warned = set()
 
 
@@ -246,11 +250,11 @@ def run(prog, args, types=None, warn=True, told=()):
 
 def run_long(prog, args, types, warn, told):
     """The same by ctypes, and the making of plans."""
-    plan, is_new = plan_for(prog, args, types, told)
-    if is_new:
-        entry = direct(prog, types)
-        if entry is not None and all(isinstance(a, Tensor) == (t.rank > 0) for t, a in zip(prog.inputs, args)):
-            entry.add(plan)
+    plan, entry = plan_for(prog, args, types, told), direct(prog, types)
+    if entry is not None and plan.kernel not in entry.known and all(isinstance(a, Tensor) == (t.rank > 0) for t, a in zip(prog.inputs, args)):
+        with lock:
+            if plan.cuda or plan in kept:
+                entry.add(plan)
     return plan.run(args, warn)
 
 
@@ -268,7 +272,7 @@ def run_into(prog, args, into, places=()):
             if j != i and isinstance(b, Tensor) and isinstance(a, Tensor) and overlap(a, b):
                 refuse(prog, info, f"{info} shares memory with {prog.inputs[j]}: {prog.outputs[o]} cannot be stored over it")
     types = tuple([TYPES.get(getattr(args[where[o]], "dtype", None), -1) if o in where else -1 for o in range(len(prog.outputs))])
-    plan, _ = plan_for(prog, args, types, ())
+    plan = plan_for(prog, args, types, ())
     for o, i in into:
         if plan.outputs[o][1] != args[i].dtype:
             refuse(prog, prog.inputs[i], f"{prog.inputs[i]} was given {args[i].dtype}: {prog.outputs[o]}, which is stored over it, is "
@@ -289,7 +293,7 @@ def overlap(a, b):
 
 
 def plan_for(prog, args, types, told):
-    """The plan for these arguments, and whether it is new."""
+    """The plan for these arguments."""
     key = [types, told]
     for a in args:
         if isinstance(a, Tensor):
@@ -297,11 +301,29 @@ def plan_for(prog, args, types, told):
         else:
             key.append(None)
     key = tuple(key)
-    plan = prog.plans.get(key)
-    if plan is not None:
-        return plan, False
-    plan = prog.plans[key] = Plan(prog, args, types, told)
-    return plan, True
+    plan = prog.plans.get(key) or Plan(prog, args, types, told)
+    if plan.cuda:  # of a GPU all stay: a CUDA graph may hold their kernels
+        return prog.plans.setdefault(key, plan)
+    with lock:
+        plan = prog.plans.setdefault(key, plan)
+        kept[plan] = prog, key
+        kept.move_to_end(plan)
+        forget_old_plans()
+    return plan
+
+
+def forget_old_plans():
+    """Takes out plans until there are no more than EPILOG_PLANS; a kernel goes with the last plan that has it. One that C has used since
+    this last came by counts as used now."""
+    for _ in range(2 * len(kept)):
+        if len(kept) <= MOST_PLANS:
+            return
+        plan, (prog, key) = kept.popitem(last=False)
+        entry = prog.direct.get(key[0])
+        if entry is None or entry.forget(plan.kernel):
+            del prog.plans[key]
+        else:
+            kept[plan] = prog, key
 
 
 # ---- gradients ------------------------------------------------------------------------------------------

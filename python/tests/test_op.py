@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 import torch.nn.functional as F
 
 import epilog
-from epilog import _direct, _version
+from epilog import _direct, _run, _version
 from rule import check
 
 SWIGLU = "swiglu(x[T,D], wg[F,D], wu[F,D]) -> y[T,F] { y = silu(x @ wg)*(x @ wu) }"
@@ -444,6 +444,48 @@ def test_one_kernel_for_all_batches():
     assert len(forward.compiled) == len(backward.compiled) == 1
     assert len(forward.plans) == (4 if _direct.opened_file() is None else 1)  # in C a plan serves all sizes of its kernel
     assert backward.rows == ["B", "S"]
+
+
+def test_plans_are_forgotten(monkeypatch):
+    """Those that were not used for longest, with their kernels; by the function in C, by ctypes, with gradients, in several threads."""
+    f, wrong = epilog.op("f(x[T,D], w[F,D], s) -> y[T,F] { y = (x @ w)*s }"), []
+    monkeypatch.setattr(_run, "MOST_PLANS", 8)
+
+    def call(n, grad):
+        x, w = torch.randn(3, n, requires_grad=grad), torch.randn(5, n)
+        for s in (2.0, torch.tensor(2.0)):  # a tensor goes the long way
+            y = f(x, w, s)
+            if not torch.allclose(y, 2 * (x @ w.T), atol=1e-5) or (grad and not torch.allclose(torch.autograd.grad(y.sum(), x)[0], 2 * w.sum(0).expand(3, n), atol=1e-5)):
+                wrong.append(n)
+
+    def calls(seed):
+        sizes = torch.randint(1, 20, (150,), generator=torch.Generator().manual_seed(seed)).tolist()
+        for n in sizes:
+            call(n, n % 3 == 0)
+    threads = [threading.Thread(target=calls, args=(seed,)) for seed in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and len(_run.kept) == 8
+    programs = [f.program, *f.program.grad(("x",), True)]
+    plans = [plan for prog in programs for plan in prog.plans.values()]
+    assert sum(len(prog.compiled) for prog in programs) == len({id(plan.kernel) for plan in plans}) <= 8
+    for prog in programs:
+        entry = prog.direct.get(None)
+        assert entry is None or set(entry.known) <= {plan.kernel for plan in prog.plans.values()}
+
+
+@pytest.mark.skipif(_direct.opened_file() is None, reason="this PyTorch has no way in from C")
+def test_a_plan_in_use_is_not_forgotten(monkeypatch):
+    f = epilog.op("f(x[T,D]) -> y[T,D] { y = 3*x }")
+    monkeypatch.setattr(_run, "MOST_PLANS", 3)
+    made = lambda: [plan.sizes["D"] for plan in f.program.plans.values()]
+    f(torch.ones(2, 7))
+    for n in range(20, 40):
+        assert torch.equal(f.direct(torch.ones(2, 7)), torch.full((2, 7), 3.0))  # which Python does not see
+        f(torch.ones(2, n))
+    assert len(_run.kept) == 3 and made() == [7, 38, 39]
 
 
 MODES = """
