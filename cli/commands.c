@@ -10,32 +10,75 @@
 
 /* ---- check ---- */
 
-/* What the checker has to say of programs that are right. */
-static void check_warnings(const cli_source *s, bool json, epi_json_writer *w) {
-    epi_json_put_key(w, "warnings");
-    epi_json_put_open(w, '[');
-    for (int i = 0; i < epi_module_count(s->module); i++) {
-        const epi_program *p = epi_module_program(s->module, i);
-        char *text = s->program && s->program != p ? NULL : cli_text_of(epi_program_warnings, p);
-        for (char *line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
-            epi_json_put_text(w, line);
-            if (!json)
-                cli_complain(EXIT_OK, "warning: %s", line);
-        }
-        free(text);
+/* Every line of the text is a warning, behind `about`. The text is freed. */
+static void warn(const char *about, char *text, bool json, epi_json_writer *w) {
+    char line[4096];
+    for (char *at = text ? strtok(text, "\n") : NULL; at; at = strtok(NULL, "\n")) {
+        snprintf(line, sizeof line, "%s%s", about, at);
+        epi_json_put_text(w, line);
+        if (!json)
+            cli_complain(EXIT_OK, "warning: %s", line);
     }
-    epi_json_put_close(w, ']');
+    free(text);
 }
 
-static int check_one(const char *name, bool json, epi_json_writer *w) {
+/* Are the sizes of all its axes known? */
+static bool has_sizes(const epi_program *p, const cli_options *o) {
+    bool all = o->dim_count > 0;
+    for (int i = 0; i < epi_program_dim_count(p); i++)
+        all &= epi_program_dim_size(p, i) || cli_find_dim(o, epi_program_dim(p, i)) >= 0;
+    return all;
+}
+
+/* What is slow about its kernel. */
+static epi_status check_kernel(const char *path, const epi_program *p, const cli_options *o,
+                               epi_json_writer *w, epi_error *err) {
+    char about[2200];
+    epi_kernel *kernel;
+    epi_dim_binding dims[CLI_MAX_BINDINGS];
+    epi_options options = cli_own_options(p, o, dims);
+    EPI_TRY(epi_kernel_compile(p, &options, &kernel, err));
+    snprintf(about, sizeof about, "%s: %s is slow: ", path, epi_program_name(p));
+    warn(about, cli_kernel_text(epi_kernel_warnings, kernel), o->json, w);
+    epi_kernel_free(kernel);
+    return EPI_OK;
+}
+
+/* What there is to say of programs that are right. */
+static epi_status check_programs(const cli_source *s, const cli_options *o, epi_json_writer *w,
+                                 epi_error *err) {
+    epi_status status = EPI_OK;
+    epi_json_put_key(w, "warnings");
+    epi_json_put_open(w, '[');
+    for (int i = 0; i < epi_module_count(s->module) && status == EPI_OK; i++) {
+        const epi_program *p = epi_module_program(s->module, i);
+        if (s->program && s->program != p)
+            continue;
+        warn("", cli_text_of(epi_program_warnings, p), o->json, w);
+        if (has_sizes(p, o))
+            status = check_kernel(s->path, p, o, w, err);
+    }
+    epi_json_put_close(w, ']');
+    return status;
+}
+
+static int check_one(const char *name, const cli_options *given, epi_json_writer *w) {
     cli_source s;
     epi_error err;
+    cli_options o = *given;
+    bool json = o.json;
     epi_status status = cli_source_open(&s, name, &err);
     int programs = s.program ? 1 : epi_module_count(s.module);
     if (status == EPI_OK && !programs)
         status = epi_fail(&err, EPI_ERR_FILE, "%s: holds no programs", name);
+    if (status == EPI_OK && cli_device_choose(s.ctx, &o) != EXIT_OK) {
+        cli_source_close(&s);
+        return EXIT_FAILED;
+    }
     epi_json_put_open(w, '{');
     cli_put_text(w, "file", name);
+    if (status == EPI_OK)
+        status = check_programs(&s, &o, w, &err);
     cli_put_text(w, "status", epi_status_name(status));
     if (status != EPI_OK) {
         cli_put_integer(w, "line", err.line);
@@ -44,7 +87,6 @@ static int check_one(const char *name, bool json, epi_json_writer *w) {
         if (!json)
             cli_error(&err);
     } else {
-        check_warnings(&s, json, w);
         cli_put_integer(w, "programs", programs);
         if (!json)
             cli_print("%s: %d program%s, all well\n", name, programs, programs == 1 ? "" : "s");
@@ -62,7 +104,7 @@ int cmd_check(cli_options *o) {
     epi_json_writer w = {.text = &out};
     epi_json_put_open(&w, '[');
     for (int i = 0; i < o->name_count; i++)
-        if (check_one(o->names[i], o->json, &w) != EXIT_OK)
+        if (check_one(o->names[i], o, &w) != EXIT_OK)
             status = EXIT_FAILED;
     epi_json_put_close(&w, ']');
     return cli_print_json(o, &out, status);

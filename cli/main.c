@@ -37,9 +37,12 @@ static const cli_command commands[] = {
      "A file that is there already stays as it is.\n",
      "", cmd_new},
     {"check", "parse and check texts",
-     "epilog check FILE[:NAME]|NAME... [--json]\n\n"
+     "epilog check FILE[:NAME]|NAME... [--dims M=...,N=... [--type T] [--types x=T,...]\n"
+     "             [--device cpu|gpu|gpu1 | --arch A]] [--json]\n\n"
      "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
-     "and what to do instead. Exit status 1 if anything is. Warns of inputs and values that are not used.\n",
+     "and what to do instead. Exit status 1 if anything is. Warns of inputs and values that are not used.\n"
+     "Programs of which --dims gives all sizes are compiled, too, and warned of where their kernels are slow\n"
+     "for a reason that 'show' tells, with the text that avoids it where one is known.\n",
      "PROGRAM", cmd_check},
     {"fmt", "lay texts out anew, with their comments",
      "epilog fmt FILE... [--check]\n\n"

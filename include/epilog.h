@@ -540,7 +540,8 @@ static inline void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info
 EPI_API size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size);
 /* What is slow about it, a line each: an operation that no mainloop takes, a product without tensor cores on a
  * GPU that has them, a value between kernels that is larger than all inputs and outputs, more bytes than an
- * operation at a time would move. docs/speed.md has remedies. Returns the length, 0 where there is nothing. */
+ * operation at a time would move; with the text that avoids it where one is known. docs/speed.md has more.
+ * Returns the length, 0 where there is nothing. */
 EPI_API size_t epi_kernel_warnings(const epi_kernel *kernel, char *buf, size_t size);
 /* The program as it is carried out: as the algebra rewrote it, or as it is written. Returns the length. */
 EPI_API size_t epi_kernel_print(const epi_kernel *kernel, char *buf, size_t size);

@@ -357,8 +357,28 @@ expect 1 "no input 'nosuch'; its scalars are eps" run rmsnorm --dims T=4,D=5 --s
 expect 1 "no micro-kernel 'fast' here for f32 x f32 operands; there are .*plain" run matmul --dims M=4,N=5,K=6 --micro fast
 expect 1 'a workspace of 64000 bytes is too small: matmul needs [0-9]*, which no slabs' run matmul --dims M=400,N=500,K=600 --memory 64K
 echo 'picked(x[T,D], w[V,D], y: i32[T]) -> z[T] { z = gather(x @ w, y, V) }' >two.epi
-expect 0 'stores [a-z0-9]* = x @ w, 8.192 MB: more than all inputs and outputs together' show two.epi --dims T=64,D=8,V=32000
+expect 0 'stores [a-z0-9]* = x @ w, 8.192 MB, more than all inputs and outputs together' show two.epi --dims T=64,D=8,V=32000
 that 'of what is small nothing is called slow' test -z "$("$epilog" show two.epi --dims T=64,D=8,V=320 | grep slow)"
+cat >cliffs.epi <<'end'
+running(x[T,D]) -> y[T,D] { u = rename(x, T, U)  y = sum(where(index(U) <= index(T), u, 0), U) }
+masked(x[T,V]) -> y[T,V] { u = rename(x, T, U)  y = sum(where(index(U) <= index(T), 1, 0)*u, U) }
+picked(x[T,D], w[V,D], i: i32[T]) -> z[T] { z = gather(x @ w, i, V) }
+total(x[T,D], w[V,D]) -> s { s = sum(x @ w, T, V) }
+weighed(x[T,E], k[R,E], l[R,E], v[R,D]) -> o[T,D] { o = (softmax(x @ k, R) - softmax(x @ l, R)) @ v }
+matrices(x[T,D], w[N,F,D], e: i32[T]) -> y[T,F] { y = sum(x*w[e], D) }
+middle(x[B,T,D]) -> y[B,D] { y = sum(x, T) }
+end
+sizes=(--dims T=1024,D=64,V=1024,E=64,R=1024,F=64,N=8,B=64)
+expect 0 'running is slow: .*; in a sum write where(c, 1, 0)\*x for where(c, x, 0): that is a product$' check cliffs.epi "${sizes[@]}"
+expect 0 'picked is slow: .*; write sum(where(index(V) == i, x, 0), V) for gather(x, i, V)$' check cliffs.epi "${sizes[@]}"
+expect 0 'total is slow: .*; write sum(sum(x, …), T), one axis after the other$' check cliffs.epi "${sizes[@]}"
+expect 0 'weighed is slow: .*; scores stay on chip where a softmax goes into sum(p\*v, R) alone' check cliffs.epi "${sizes[@]}"
+expect 0 'matrices is slow: .*; every row gets a copy of its matrix' check cliffs.epi "${sizes[@]}"
+expect 0 '"warnings":\["cliffs.epi: picked is slow: ' check cliffs.epi:picked "${sizes[@]}" --arch sm_90a --type bf16 --json
+expect 1 "the size of axis 'T' is negative" check cliffs.epi:picked --dims T=-1,D=64,V=1024
+that 'where there is nothing better to write, nothing is slow' test "$("$epilog" check cliffs.epi "${sizes[@]}" 2>&1 | grep -c 'masked\|middle')" -eq 0
+that 'without sizes nothing is said of kernels' test -z "$("$epilog" check cliffs.epi --dims T=1024 2>&1 | grep slow)"
+rm cliffs.epi
 printf 'f(x[T,E]) -> y[T] { y = sum(x, E) }\ng(y[T]) -> z[T] { z = 2*y }\n' >two.epi
 expect 0 'note: g has no axis E' run two.epi:g --dims T=4,E=5
 expect 1 "the program has no axis 'H'; it has T" run two.epi:g --dims T=4,H=5

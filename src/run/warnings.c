@@ -8,12 +8,131 @@ static const double MB = 1e6;
 /* So much of what the kernel moves is worth a word. */
 static const double SHARE = 1.0 / 16;
 
-static void warn_of_part(const epi_kernel *k, int i, const epi_kernel_info *whole, epi_text *out) {
+/* ---- remedies ---- */
+
+/* A value between parts, as the part has it that stores it. */
+typedef struct kept {
+    const epi_kernel *kernel;
+    int index;
+    const epi_part *part;
+    int node; /* of the part */
+} kept;
+
+static bool find_kept(const epi_kernel *k, int index, kept *out) {
+    const epi_cut_value *v = &k->cut.values[index];
+    *out = (kept){.kernel = k, .index = index};
+    if (v->part < 0 || k->parts[v->part].first != v->part) /* of equal parts the first is spoken of */
+        return false;
+    out->part = &k->cut.parts[v->part];
+    for (int t = out->part->graph.input_count; t < out->part->graph.tensor_count; t++)
+        if (out->part->tensors[t].tensor < 0 && out->part->tensors[t].value == index) {
+            out->node = out->part->graph.tensors[t].node;
+            return true;
+        }
+    return false;
+}
+
+/* Does a later part take it as the first operand of such an operation, over so many axes at least? *over is the
+ * first of them. */
+static bool goes_into(const kept *v, epi_op op, int axes, const char **over) {
+    for (int p = 0; p < v->kernel->cut.part_count; p++) {
+        const epi_graph *g = &v->kernel->cut.parts[p].graph;
+        const epi_part_tensor *at = v->kernel->cut.parts[p].tensors;
+        for (int n = 0; n < g->node_count; n++) {
+            const epi_node *use = &g->nodes[n];
+            const epi_node *first = use->op == op && use->over.count >= axes ? &g->nodes[use->arg[0]] : NULL;
+            if (!first || first->op != EPI_OP_INPUT || at[first->tensor].tensor >= 0 ||
+                at[first->tensor].value != v->index)
+                continue;
+            *over = g->dims[use->over.at[0].dim];
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_constant(const epi_graph *g, int node, double value) {
+    return g->nodes[node].op == EPI_OP_CONST && g->nodes[node].value == value;
+}
+
+/* Does some product sum over this axis? */
+static bool is_summed(const epi_kernel *k, const char *axis) {
+    bool found = false;
+    for (int p = 0; p < k->cut.part_count && !found; p++) {
+        const epi_graph *g = &k->cut.parts[p].graph;
+        for (int n = 0; n < g->node_count; n++)
+            for (int i = 0; i < g->nodes[n].over.count && g->nodes[n].op == EPI_OP_MATMUL; i++)
+                found |= !strcmp(g->dims[g->nodes[n].over.at[i].dim], axis);
+    }
+    return found;
+}
+
+/* where(c, x, 0), where x lacks an axis that c has: x is written out along that. */
+static bool is_spread(const epi_graph *g, const epi_node *n) {
+    return n->op == EPI_OP_WHERE && is_constant(g, n->arg[2], 0) && g->nodes[n->arg[1]].axes.count &&
+           g->nodes[n->arg[1]].axes.count < n->axes.count;
+}
+
+/* A product in which each row has a matrix of its own. */
+static bool is_gathered(const epi_graph *g, const epi_node *n) {
+    return n->op == EPI_OP_MUL &&
+           (g->nodes[n->arg[0]].op == EPI_OP_GATHER || g->nodes[n->arg[1]].op == EPI_OP_GATHER);
+}
+
+/* The text that avoids storing it, in a clause; nothing where none is known. */
+static void add_remedy(const kept *v, epi_text *out) {
+    const epi_graph *g = &v->part->graph;
+    const epi_node *n = &g->nodes[v->node];
+    const char *axis;
+    bool product = false;
+    for (int i = 0; i < g->node_count; i++)
+        product |= g->nodes[i].op == EPI_OP_MATMUL;
+    if (is_spread(g, n))
+        epi_text_add(out, "; in a sum write where(c, 1, 0)*x for where(c, x, 0): that is a product");
+    else if (is_gathered(g, n))
+        epi_text_add(out, "; every row gets a copy of its matrix: a product for each matrix, of all rows, "
+                          "moves less");
+    else if (product && goes_into(v, EPI_OP_GATHER, 1, &axis))
+        epi_text_add(out, "; write sum(where(index(%s) == i, x, 0), %s) for gather(x, i, %s)", axis, axis,
+                     axis);
+    else if (product && goes_into(v, EPI_OP_SUM, 2, &axis))
+        epi_text_add(out, "; write sum(sum(x, …), %s), one axis after the other", axis);
+    else if (product && goes_into(v, EPI_OP_RMAX, 1, &axis) && is_summed(v->kernel, axis))
+        epi_text_add(out,
+                     "; scores stay on chip where a softmax goes into sum(p*v, %s) alone: subtract and "
+                     "scale what such sums give",
+                     axis);
+}
+
+/* ---- warnings ---- */
+
+/* Of a value that is larger than all tensors together, or large and made without need. */
+static void warn_of_value(const epi_kernel *k, int i, const epi_kernel_info *whole, double tensors,
+                          epi_text *out) {
+    kept v;
+    epi_value_info info;
+    epi_text remedy = {0};
+    if (epi_kernel_value(k, i, &info) != EPI_OK || !find_kept(k, i, &v))
+        return;
+    add_remedy(&v, &remedy);
+    bool larger = (double)info.bytes > tensors;
+    if (larger || (remedy.length && (double)info.bytes > SHARE * whole->bytes_fused))
+        epi_text_add(out, "part %d of %d stores %s = %s, %.4g MB%s%s\n", info.first + 1, whole->parts,
+                     info.name, info.expression, (double)info.bytes / MB,
+                     larger ? ", more than all inputs and outputs together" : "",
+                     remedy.data ? remedy.data : "");
+    out->failed |= remedy.failed;
+    epi_text_free(&remedy);
+}
+
+static void warn_of_part(const epi_kernel *k, int i, const epi_kernel_info *whole, double tensors,
+                         epi_text *out) {
     epi_part_info part;
     if (epi_kernel_part(k, i, &part) != EPI_OK || part.first != i)
         return;
     const epi_kernel_info *p = &part.info;
-    bool heavy = p->bytes_fused > SHARE * whole->bytes_fused;
+    bool heavy = p->bytes_fused > SHARE * whole->bytes_fused &&
+                 whole->bytes_fused > (1 + SHARE) * tensors; /* else no other kernel could do with less */
     if (!strcmp(p->mainloop, "pass") && heavy)
         epi_text_add(
             out,
@@ -40,24 +159,17 @@ static double tensor_bytes(const epi_kernel *k) {
 size_t epi_kernel_warnings(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
     epi_kernel_info whole = {0};
-    epi_value_info value;
     double bytes = kernel ? tensor_bytes(kernel) : 0;
     if (kernel)
         epi_kernel_get_info(kernel, &whole);
-    if (whole.bytes_fused < MB) /* it is over before anyone wonders */
+    if (!kernel || whole.bytes_fused < MB) /* it is over before anyone wonders */
         return epi_text_give(&t, buf, size);
     for (int i = 0; i < whole.parts; i++)
-        warn_of_part(kernel, i, &whole, &t);
-    for (int i = 0; kernel && epi_kernel_value(kernel, i, &value) == EPI_OK; i++)
-        if ((double)value.bytes > bytes)
-            epi_text_add(
-                &t,
-                "part %d of %d stores %s = %s, %.4g MB: more than all inputs and outputs together, %.4g "
-                "MB\n",
-                value.first + 1, whole.parts, value.name, value.expression, (double)value.bytes / MB,
-                bytes / MB);
+        warn_of_part(kernel, i, &whole, bytes, &t);
+    for (int i = 0; i < kernel->cut.value_count - kernel->cut.prepared_values; i++)
+        warn_of_value(kernel, i, &whole, bytes, &t);
     if (whole.bytes_fused > 1.01 * whole.bytes_unfused && whole.bytes_unfused > 0)
-        epi_text_add(&t, "it moves %.4g MB, where an operation at a time would move %.4g\n",
+        epi_text_add(&t, "it moves %.4g MB, where an operation at a time (path unfused) would move %.4g\n",
                      whole.bytes_fused / MB, whole.bytes_unfused / MB);
     return epi_text_give(&t, buf, size);
 }
