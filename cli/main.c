@@ -41,15 +41,16 @@ static const cli_command commands[] = {
      "             [--device cpu|gpu|gpu1 | --arch A]] [--json]\n\n"
      "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
      "and what to do instead. Exit status 1 if anything is. Warns of inputs and values that are not used.\n"
-     "Programs of which --dims gives all sizes are compiled, too, and warned of where their kernels are slow\n"
-     "for a reason that 'show' tells, with the text that avoids it where one is known.\n",
+     "Programs of which --dims gives all sizes are compiled, too, and warned of where they are slow for a\n"
+     "reason that 'show' tells, with the text that avoids it where one is known.\n",
      "PROGRAM", cmd_check},
     {"fmt", "lay texts out anew, with their comments",
      "epilog fmt FILE... [--check]\n\n"
      "Lays each file out anew: an assignment a line, blanks as 'epilog show' has them, lines of at most 120\n"
-     "characters; comments, single blank lines, numbers and parentheses as they were. What the text means\n"
-     "does not change. A file that does not parse stays as it is. With - standard input is printed so on\n"
-     "standard output. --check writes nothing and names the files that would change, with exit status 1.\n",
+     "characters; comments, single blank lines, numbers and parentheses as they were, and so the groups of\n"
+     "a list of inputs that begins on a new line. What the text means does not change. A file that does not\n"
+     "parse stays as it is. With - standard input is printed so on standard output. --check writes nothing\n"
+     "and names the files that would change, with exit status 1.\n",
      "FILE", cmd_fmt},
     {"list", "list the programs that come with Epilog",
      "epilog list [FOLDER | NAME] [--json]\n\n"

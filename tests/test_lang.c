@@ -841,6 +841,11 @@ static void test_layout(void) {
         /* in a head they take its list apart */
         {"f(x[T], # a\n w[T]) -> y[T] { y = x*w }",
          "f(\n    x[T], # a\n    w[T]\n) -> y[T] {\n    y = x*w\n}\n"},
+        /* a list that begins on a new line stays in its groups, with what stands before and behind these */
+        {"f(\n x[T],y[T],\n\n\n a[T] ,b[T], # w\n # c\n c[T]) -> (\n u[T], v[T]) { u, v = g(x) }",
+         "f(\n    x[T], y[T],\n\n    a[T], b[T], # w\n    # c\n    c[T]\n) -> (\n    u[T], v[T]\n) {\n    u, "
+         "v = g(x)\n}\n"},
+        {"f(x[T],\n y[T],\n\n z[T]) -> u[T] { u = x }", "f(x[T], y[T], z[T]) -> u[T] {\n    u = x\n}\n"},
         {"f # a\n(x[T]) -> (y[T], z[T] # b\n) { y, z = g(x) }",
          "f(\n    # a\n    x[T]\n) -> (\n    y[T],\n    z[T] # b\n) {\n    y, z = g(x)\n}\n"},
         {"f(x[T]) -> # a\n y[T] # b\n { y = x }", "f(x[T]) -> y[T] {\n    # a\n    # b\n    y = x\n}\n"},

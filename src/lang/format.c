@@ -5,7 +5,8 @@
  * where it stands on the line on which that ends, else before the item that comes next; what stands inside an
  * item goes before it. Items are printed from the syntax tree; comments, numbers and parentheses are as they
  * were written. How the text was cut into lines does not matter, but for single blank lines between
- * assignments and comments, which stay. */
+ * assignments and comments, which stay, and for a list of tensors that begins on a new line: that one stays
+ * in the groups that its lines are. */
 #include <string.h>
 
 #include "lang/ast.h"
@@ -23,7 +24,8 @@ typedef struct comment {
 typedef struct item {
     comment *before, *last; /* of those before it, the first and the last */
     comment *behind;
-    bool blank; /* a blank line stands directly before it, behind the comments before it */
+    bool blank;   /* a blank line stands directly before it, behind the comments before it */
+    bool on_line; /* it begins a line */
 } item;
 
 typedef struct formatter {
@@ -69,6 +71,7 @@ static void take(formatter *f, item *it) {
         same_line &= !newlines;
     }
     it->blank |= newlines > 1 && !inside;
+    it->on_line |= newlines && !inside;
     f->last = it;
     f->done = f->token.text + f->token.length;
     f->token = epi_lex(&f->lexer);
@@ -226,7 +229,38 @@ static bool has_comments(const item *items, int count) {
     return false;
 }
 
-/* A list of tensors, a line each, after what is on the line already. */
+/* Has the list lines of its own? Where it begins on a new one, and where there are comments in it. */
+static bool has_lines(const item *opening, const item *items, int count, const item *closing) {
+    return opening->behind || closing->before || (count && items->on_line) || has_comments(items, count);
+}
+
+/* The lines of a list: the groups that it was written in, or a tensor each. */
+static int group_tensors(formatter *f, const item *items, const epi_ast_tensor *tensors, int count,
+                         line *lines) {
+    int n = 0;
+    item *group = NULL;
+    for (int i = 0; i < count; i++) {
+        epi_text text = {0};
+        epi_ast_print_tensor(&tensors[i], &text);
+        epi_text_add(&text, i + 1 < count ? "," : "");
+        bool full = n && INDENT + lines[n - 1].text.length + 1 + text.length > WIDTH;
+        if (!group || full || !items->on_line || items[i].on_line || items[i].before || group->behind) {
+            group = epi_arena_alloc(f->arena, sizeof *group);
+            if (!group)
+                break;
+            *group = items[i];
+            lines[n++] = (line){.it = group, .text = text};
+        } else {
+            group->behind = items[i].behind;
+            epi_text_add(&lines[n - 1].text, " %s", text.data ? text.data : "");
+            lines[n - 1].text.failed |= text.failed;
+            epi_text_free(&text);
+        }
+    }
+    return n;
+}
+
+/* A list of tensors on lines of its own, after what is on the line already. */
 static void put_tensors_below(formatter *f, epi_text *line_text, const item *opening, const item *items,
                               const epi_ast_tensor *tensors, int count, const item *closing) {
     line *lines = epi_arena_alloc(f->arena, (size_t)(count + 1) * sizeof *lines);
@@ -236,12 +270,7 @@ static void put_tensors_below(formatter *f, epi_text *line_text, const item *ope
     put_line(f->out, line_text->data ? line_text->data : "", 0, 0);
     epi_text_free(line_text);
     put_behind(f, opening);
-    for (int i = 0; i < count; i++) {
-        lines[i].it = &items[i];
-        epi_ast_print_tensor(&tensors[i], &lines[i].text);
-        epi_text_add(&lines[i].text, i + 1 < count ? "," : "");
-    }
-    put_lines(f, lines, count, &first);
+    put_lines(f, lines, group_tensors(f, items, tensors, count, lines), &first);
     put_before(f, closing, INDENT, &first);
 }
 
@@ -252,13 +281,12 @@ typedef struct layout {
 static void put_head(formatter *f, const epi_ast_program *g, const layout *l) {
     epi_text text = {0};
     epi_text_add(&text, "%s(", g->name);
-    if (l->head->behind || l->arrow->before || has_comments(l->inputs, g->input_count))
+    if (has_lines(l->head, l->inputs, g->input_count, l->arrow))
         put_tensors_below(f, &text, l->head, l->inputs, g->inputs, g->input_count, l->arrow);
     else
         epi_ast_print_tensors(g->inputs, g->input_count, &text);
     epi_text_add(&text, g->output_count > 1 ? ") -> (" : ") -> ");
-    if (g->output_count > 1 &&
-        (l->arrow->behind || l->open->before || has_comments(l->outputs, g->output_count)))
+    if (g->output_count > 1 && has_lines(l->arrow, l->outputs, g->output_count, l->open))
         put_tensors_below(f, &text, l->arrow, l->outputs, g->outputs, g->output_count, l->open);
     else
         epi_ast_print_tensors(g->outputs, g->output_count, &text);
