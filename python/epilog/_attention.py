@@ -6,6 +6,7 @@ any other to whoever looks at it, but it is made only then. Only such a mask, an
 is for Epilog. Everything else is the old implementation's, mask and attention, and so is what Epilog is not fast at or cannot do: other
 GPUs, dropout, weights as a result.
 """
+import copy
 import functools
 import sys
 
@@ -218,12 +219,9 @@ def attention_of(old):
     return attend
 
 
-def take_place(module):
-    """Makes Epilog's the attention of a model's configuration, which that of a layer has; why not, or None. Not done twice."""
-    config = module.config
-    old = old_name(config)
-    if (old, type(module)) in known and is_ours(config):
-        return None
+def why_not(module):
+    """Why Epilog's cannot stand for a layer's attention; None where it can."""
+    config, old = module.config, old_name(module.config)
     if old not in REPLACED:
         return f"{old} was asked for"
     if not is_causal(config):
@@ -234,12 +232,25 @@ def take_place(module):
         return "the weights of attention are results (output_attentions)"
     if None in own(old, module) or current(old, module) != own(old, module):
         return f"{old} is not that of transformers"
-    known[old, type(module)] = own(old, module), Names(own(old, module)[:1])
-    from transformers import AttentionInterface, AttentionMaskInterface
-    AttentionInterface.register(PREFIX + old, attention_of(old))
-    AttentionMaskInterface.register(PREFIX + old, mask_of(old))
-    config._attn_implementation = PREFIX + old
     return None
+
+
+def take_place(model, attentions):
+    """Makes Epilog's the attention of some layers of a model, by their configuration. The model gets a copy of it first: another model
+    may be made of the same object."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    copies = {}
+    for module in model.modules():
+        if "config" in module.__dict__:
+            module.config = copy.deepcopy(module.config, copies)
+    for module in attentions:
+        config, old = module.config, old_name(module.config)
+        if (old, type(module)) not in known:
+            known[old, type(module)] = own(old, module), Names(own(old, module)[:1])
+        if not is_ours(config):
+            AttentionInterface.register(PREFIX + old, attention_of(old))
+            AttentionMaskInterface.register(PREFIX + old, mask_of(old))
+            config._attn_implementation = PREFIX + old
 
 
 def give_back(config):

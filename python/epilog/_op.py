@@ -8,6 +8,7 @@ PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
 watched, in_functorch = torch._C._len_torch_dispatch_stack, torch._C._are_functorch_transforms_active
 in_trace = torch._C._get_tracing_state  # of torch.jit.trace, or None
+profiler = torch.autograd.profiler
 
 
 class Op:
@@ -97,7 +98,8 @@ class Op:
     def __call__(self, *args, **kwargs):
         if self.into:
             return self.call_into(args, kwargs)
-        if not (is_compiling() or watched() or in_functorch() or in_trace() or autocast() or kwargs or forward_ad._current_level >= 0):
+        if not (is_compiling() or watched() or in_functorch() or in_trace() or autocast() or kwargs or profiler._is_profiler_enabled
+                or forward_ad._current_level >= 0):
             outs = self.direct(*args)
             if outs is not None and outs is not False:
                 return outs
@@ -151,7 +153,14 @@ class Op:
             refuse_transforms(self.program, args)
         args = self.prepared(args)
         traced = is_compiling() or watched() or in_functorch() or in_trace() or any(type(a) not in PLAIN for a in args)
-        outs = self.traced(args) if traced else differentiable(self.program, args, twice=self.twice)
+        meta = [a.is_meta for a in args if isinstance(a, Tensor)]
+        if traced or (meta and all(meta)):
+            outs = self.traced(args)
+        elif profiler._is_profiler_enabled:
+            with torch.profiler.record_function("epilog::" + self.name):
+                outs = differentiable(self.program, args, twice=self.twice)
+        else:
+            outs = differentiable(self.program, args, twice=self.twice)
         return outs[0] if self.results == 1 else tuple(outs)
 
     def traced(self, args):

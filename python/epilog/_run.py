@@ -25,6 +25,7 @@ MORE_DIGITS = {F32: (), BF16: (F32, F16), F16: (F32,)}  # types of open tensors 
 MOST_PLANS = max(1, int(os.environ.get("EPILOG_PLANS", 2048)))
 kept = collections.OrderedDict()  # plans of the CPU, the one that was not used for longest first: where each is found
 warned = set()
+profiler = torch.autograd.profiler
 
 
 def place(prog, name):
@@ -415,8 +416,11 @@ class Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        found = gradients(ctx, grads, differentiable if torch.is_grad_enabled() else run)
-        return (None, None, None, None, *found)
+        carry = differentiable if torch.is_grad_enabled() else run
+        if profiler._is_profiler_enabled:
+            with torch.profiler.record_function(f"epilog::{ctx.kept[0].prog.name}, backward"):
+                return (None, None, None, None, *gradients(ctx, grads, carry))
+        return (None, None, None, None, *gradients(ctx, grads, carry))
 
 
 # Function.apply looks for functorch and for default arguments first; neither is here.

@@ -10,7 +10,7 @@ import warnings
 
 from torch import nn
 
-from ._attention import give_back, is_ours, take_place
+from ._attention import give_back, is_ours, take_place, why_not
 from ._known import FAMILIES, class_name, families, plain_type
 from ._patched import (Block, GPT2MLP, Head, Layer, Norm, Rotary, Unknown, causal_lm_forward, gpt2_forward, gpt2_mlp_forward, layer_forward,
                        layer_norm_forward, need, norm_forward, rotary_forward)
@@ -110,12 +110,15 @@ class Applying:
         for beside in self.model.modules():
             if isinstance(beside, nn.ModuleList) and not all(id(m) in ours for m in beside):
                 mixed.update(id(m) for m in beside)
-        told = []
+        told, taken = [], []
         for name, module, child, where in self.layers:
             beside = "others of the model's layers are left alone" if id(module) in mixed else None
-            why = OFF if not wanted else beside or take_place(getattr(module, child))
+            why = OFF if not wanted else beside or why_not(getattr(module, child))
+            taken += [] if why else [getattr(module, child)]
             told.append((name, ("two programs around attention" if why else "one program") + where))
             self.report.left.append((f"{name}.{child}", "attention itself " + (f"stays the model's: {why}" if why else f"is {PLAIN}")))
+        if taken:
+            take_place(self.model, taken)
         self.report.replaced[:0] = told
 
     def tables(self):

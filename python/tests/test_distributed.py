@@ -53,7 +53,7 @@ def ddp(rank):
     same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
 
 
-def fsdp(rank, apply_first=True):
+def fsdp(rank, apply_first=True, **policy):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     m = model()
@@ -63,8 +63,8 @@ def fsdp(rank, apply_first=True):
     mesh = init_device_mesh("cpu", (2,))
     report = epilog.apply(m) if apply_first else None
     for layer in m.model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(m, mesh=mesh)
+        fully_shard(layer, mesh=mesh, **policy)
+    fully_shard(m, mesh=mesh, **policy)
     report = report or epilog.apply(m)
     assert [name for name, what in report.replaced if what == "one program"] == ["model.layers.0", "model.layers.1"]
     found = gradients(m, rank)
@@ -73,6 +73,11 @@ def fsdp(rank, apply_first=True):
 
 def fsdp_then_apply(rank):
     fsdp(rank, False)
+
+
+def fsdp_with_offload(rank):
+    from torch.distributed.fsdp import CPUOffloadPolicy
+    fsdp(rank, offload_policy=CPUOffloadPolicy(pin_memory=False))
 
 
 def fsdp_of_parts(rank):
@@ -118,7 +123,7 @@ def start(rank, work, port):
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("work", [ddp, fsdp, fsdp_then_apply, fsdp_of_parts, tensor_parallel])
+@pytest.mark.parametrize("work", [ddp, fsdp, fsdp_then_apply, fsdp_with_offload, fsdp_of_parts, tensor_parallel])
 def test_two_processes(work):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

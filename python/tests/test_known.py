@@ -899,3 +899,42 @@ def test_a_soft_cap_that_sdpa_has_not():
     assert ("model.layers.0.self_attn", "attention itself stays the model's: sdpa has no soft cap") in epilog.apply(model).left
     with pytest.raises(ValueError, match="softcap"):
         logits(model)
+
+
+def test_two_models_of_one_configuration():
+    """Attention of one is its own; and what is set of the configuration of a patched model reaches all of its modules."""
+    model = make("Llama").eval()
+    config, other = model.config, type(model)(model.config).eval()
+    other.load_state_dict(model.state_dict())
+    plain = logits(model)
+    epilog.apply(model)
+    assert other.config is config and config._attn_implementation == "sdpa" and torch.equal(logits(other), plain)
+    own = {id(m.config) for m in model.modules() if hasattr(m, "config")}
+    assert own == {id(model.config)} and model.config is not config and model.config._attn_implementation == "epilog_sdpa"
+    epilog.apply(other)
+    epilog.restore(model)
+    assert other.config._attn_implementation == "epilog_sdpa" and model.config._attn_implementation == "sdpa"
+    assert torch.equal(logits(model), plain)
+
+
+OFFLOADS = {"cpu_offload": dict(execution_device="cpu"), "cpu_offload_with_hook": dict(execution_device="cpu"),
+            "dispatch_model": dict(device_map={"": "cpu"}, main_device="cpu", force_hooks=True)}
+
+
+@pytest.mark.parametrize("what", OFFLOADS)
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("name", ["Llama", "GPT2"])
+def test_offload(name, first, what):
+    """accelerate's hooks bring a module's weights when it is called: layers whose parts have them compute as before."""
+    offload = getattr(pytest.importorskip("accelerate"), what)
+    model, plain = make(name).eval(), make(name).eval()
+    if first:
+        offload(model, **OFFLOADS[what])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nothing was replaced
+        epilog.apply(model)
+    if not first:
+        offload(model, **OFFLOADS[what])
+    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    epilog.restore(model)
+    assert torch.equal(logits(model), logits(plain))

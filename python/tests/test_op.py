@@ -615,8 +615,26 @@ def test_no_gpu():
         pytest.skip("there is a GPU")
     with pytest.raises(epilog.EpilogError, match="cannot use cuda:0: "):
         epilog._library.library().device(0)
-    with pytest.raises(ValueError, match="is on meta: Epilog runs on cpu and cuda"):
-        swiglu(*[a.to("meta") for a in given(grad=(False,) * 3)])
+
+
+def test_meta():
+    """Sizes and types without numbers."""
+    args = [a.to("meta") for a in given(torch.bfloat16)]
+    y = swiglu(*[a.requires_grad_() for a in args])
+    assert y.is_meta and y.shape == (5, 16) and y.dtype == torch.bfloat16
+    assert [g.shape for g in torch.autograd.grad(y.sum(), args)] == [a.shape for a in args]
+    with torch.no_grad():
+        assert swiglu(*args).shape == (5, 16)
+
+
+def test_profiler():
+    args = given()
+    with torch.profiler.profile() as profile:
+        swiglu(*args).sum().backward()
+        with torch.no_grad():
+            swiglu(*args)
+    found = {e.key: e.count for e in profile.key_averages()}
+    assert found["epilog::swiglu"] == 2 and found["epilog::swiglu, backward"] == 1
 
 
 @pytest.mark.parametrize("compiled", [False, True])
