@@ -452,7 +452,12 @@ static void narrow_tiles(void) {
 static void model(void) {
     static const int64_t rows[] = {128, 500, 1024, 4096, 8192}, depths[] = {1, 8, 64, 4096};
     for (int i = 0; i < 5 * 4 * 9 * 2 * 2; i++) {
-        epi_product_size size = {rows[i % 5], 8192, depths[i / 5 % 4], i / 20 % 9, 1, 1, false};
+        epi_product_size size = {.m = rows[i % 5],
+                                 .n = 8192,
+                                 .k = depths[i / 5 % 4],
+                                 .side_tiles = i / 20 % 9,
+                                 .batches = 1,
+                                 .products = 1};
         bool exact = i / 180 % 2;
         int order[64], capability = i / 360 ? 90 : 80;
         epi_config_rank(&size, exact, epi_arch_of(capability), capability == 90 ? 132 : 108, order);
@@ -463,7 +468,7 @@ static void model(void) {
      */
     static const int64_t some[] = {1, 8, 64, 65, 128, 129, 4096}, wide[] = {4096, 6144, 28672, 128256};
     for (int i = 0; i < 7 * 4; i++) {
-        epi_product_size size = {some[i % 7], wide[i / 7], 4096, 0, 1, 1, false};
+        epi_product_size size = {.m = some[i % 7], .n = wide[i / 7], .k = 4096, .batches = 1, .products = 1};
         int order[64], count = epi_config_rank(&size, false, epi_arch_of(90), 132, order);
         const epi_config *c = epi_config_at(order[0]);
         epi_tiling t = epi_tiling_of(c, &size, 132);

@@ -104,14 +104,14 @@ static int choose_panels(const epi_gemm_design *d) {
 
 /* Staging for two subtiles of a warpgroup, or one, beside the ring and the mbarriers: two for a stage of the
  * ring; for either warpgroup three for a slot of the staging and two for a subtile of the last tile; one for
- * the last tile; and four and two words for the queue. */
+ * the last tile; and two with a word for each of the two places of the queue, or of four. */
 static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     int groups = f->tile_m / 64, stage = f->panels * (f->tile_m + f->tile_n) * 64 * 2;
     int ring = (f->few ? FEW_STAGES : f->stages) * stage, subtiles = tile_columns(d) / f->subtile;
     for (int slots = 2; slots >= 1; slots--) {
         int staging = groups * slots * d->subtile_bytes;
-        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + 40;
+        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + (d->groups ? 80 : 40);
         if (bytes > epi_arch_block_shared(d->c->arch))
             continue;
         f->staging_slots = slots;
@@ -157,6 +157,12 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         some &= d->operands[side].deep >= 1;
     if (!some)
         return epi_refuse(d, "a size is zero");
+    if (d->plan->group == EPI_GROUP_DEPTH)
+        return epi_refuse(d, "its depth lies in groups");
+    if (d->plan->group && (a->gather != EPI_NO_NODE || f->few))
+        return epi_refuse(d, "its rows lie in groups, and are few or read through an index");
+    if (d->plan->group && epi_ceil_div(d->tile->n, columns) >= f->tile_m * f->cluster)
+        return epi_refuse(d, "it has more columns than grouped tiles count");
     for (int side = 0; side < epi_plan_operands(d->plan); side++) {
         epi_operand *o = &d->operands[side];
         bool rows = side == 0 || (d->terms > 1 && side % 2 == 0);
@@ -177,7 +183,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
             return epi_refuse(d, "a narrow tile cuts through the halves of an operand");
     }
     d->operands[0].last = k->map_count;
-    for (int term = 0; term < d->terms && !a->mn; term++)
+    for (int term = 0; term < d->terms && !a->mn && !d->groups; term++)
         epi_map_last(k, 2 * term, epi_open_now(c->spec->open, a->count), f->tile_m);
     k->block = (f->tile_m / 64 + 1) * 128;
     d->config.panels = choose_panels(d);
@@ -316,6 +322,20 @@ static bool take_operands(epi_gemm_design *d) {
            epi_refuse(d, "tensor cores take two operands of one 16-bit type");
 }
 
+/* Tiles of grouped rows count them in one number with their group (device/groups.cuh). */
+static bool fit_groups(epi_gemm_design *d) {
+    int64_t rows = epi_open_most(d->c->spec->open, d->tile->m);
+    if (d->plan->group != EPI_GROUP_ROWS)
+        return true;
+    if (epi_emit_grows(d->c, d->groups))
+        return epi_refuse(d, "the number of groups is open");
+    d->group_bits = 31;
+    while (d->groups > INT64_C(1) << (31 - d->group_bits))
+        d->group_bits--;
+    return rows + d->groups * EPI_GROUP_TALLEST < INT64_C(1) << d->group_bits ||
+           epi_refuse(d, "%ld rows in %ld groups are more than tiles count", (long)rows, (long)d->groups);
+}
+
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     const epi_tile_program *t = d->tile;
     int group = t->group[t->acc_scale];
@@ -327,6 +347,8 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     if (!epi_side_tiles_make(d))
         return epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_SIDE_TILES);
     d->heavy = is_heavy(d);
+    if (!fit_groups(d))
+        return false;
     bool sm90 = d->config.mainloop == EPI_GEMM_SM90;
     if (!take_operands(d) || !(sm90 ? design_sm90(c, d, k) : design_other(c, d, k)))
         return false;
@@ -335,8 +357,14 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
         find_packing_point(d, p);
     if (!epi_gemm_design_instrs(c, d, k))
         return false;
-    for (int side = 0; side < 2 && !sm90; side++)
-        d->operands[side].pointer = epi_emit_pointer(k, d->operands[side].node, -1);
+    for (int side = 0; side < 2 && !sm90; side++) {
+        epi_operand *o = &d->operands[side];
+        o->pointer = epi_emit_pointer(k, o->node, -1);
+        if (o->gather != EPI_NO_NODE)
+            o->index = epi_emit_index_pointer(c, k, o->gather);
+    }
+    if (d->groups)
+        d->offsets = epi_emit_pointer(k, d->plan->offsets, -1);
     return !k->full || epi_refuse(d, "it needs more tensors than one launch takes");
 }
 
@@ -353,6 +381,7 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
                            .depth = epi_axes_size(&plan->depth, c->spec->sizes),
                            .products = size->products,
                            .terms = 1 + plan->added_count,
+                           .groups = plan->group ? epi_axis_size(plan->group_axis, c->spec->sizes) : 0,
                            .batch_rows = epi_plan_batch(plan).count ? size->m / size->batches : 0};
     d->instrs = epi_arena_alloc(c->arena, ((size_t)tile->instr_count + 1) * sizeof *d->instrs);
     EPI_TRY(epi_has_memory(d->instrs, err));

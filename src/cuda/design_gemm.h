@@ -41,6 +41,7 @@ typedef struct epi_side_tile {
     int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
 } epi_side_tile;
 
+enum { EPI_GROUP_TALLEST = 256 }; /* rows of a cluster of tiles, at most */
 enum { EPI_MAX_SIDE_TILES = 128, EPI_STAGED_ROWS = 64 /* of a panel: a warpgroup's */ };
 
 /* How a product reads its operand: depth innermost, or rows (columns) innermost. */
@@ -59,6 +60,9 @@ typedef struct epi_operand {
     int vec;       /* gemm_sm80: elements that can be copied at once */
     int last;      /* of the rows: the map of the last ones, which are fewer than a tile's */
     int pointer;   /* the launch's, for mainloops without TMA */
+    int gather;    /* the gather through whose index it is read, or EPI_NO_NODE, */
+    bool gathers_depth; /* which says where the depth lies, not the rows; */
+    int index;          /* and the pointer to that index */
 } epi_operand;
 
 /* What was decided about one instruction of the tile program. */
@@ -81,6 +85,9 @@ typedef struct epi_gemm_design {
     epi_tiling tiling;
     int64_t depth;                          /* of the product */
     int64_t batch_rows;                     /* of each batch; 0: there are none */
+    int64_t groups;                         /* of rows or of the depth; 0: there are none */
+    int group_bits;                         /* of a row's number in its group, of rows */
+    int offsets;                            /* the pointer to where they begin */
     int products;                           /* that share a tile: one or two */
     int terms;                              /* products that a tile adds up: one, or more */
     epi_operand operands[EPI_MAX_OPERANDS]; /* in the order of epi_plan_operand */

@@ -2,19 +2,39 @@
  * by offsets. */
 #include "cuda/design_gemm.h"
 
+/* Is it read through its index? It is in memory nowhere then. */
+static bool is_gathered(const epi_gemm_design *d, int node) {
+    return d->plan->group && d->plan->row_index != EPI_NO_NODE && d->g->nodes[node].op == EPI_OP_GATHER &&
+           d->g->nodes[node].arg[1] == d->plan->row_index;
+}
+
+/* What the operands' batches are counted by: a group of rows is one, too. */
+static epi_axes batch_of(const epi_plan *plan) {
+    epi_axes group = {.count = 1, .at = {plan->group_axis}};
+    return plan->group == EPI_GROUP_ROWS ? group : epi_plan_batch(plan);
+}
+
 /* With the sizes of this context. */
 static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *c, int side) {
-    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side};
+    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side, .gather = EPI_NO_NODE};
     const int64_t *sizes = c->spec->sizes;
+    if (is_gathered(d, o.node)) {
+        o.gather = o.node;
+        o.node = d->g->nodes[o.node].arg[0];
+    }
     o.ref = epi_emit_ref(c, o.node, -1);
     int term = d->terms > 1 ? side / 2 : 0;
     const epi_axes *depth = term ? &d->plan->added_depth[term - 1] : &d->plan->depth;
-    o.depth = epi_walk_axes(&o.ref, depth, sizes);
+    const epi_axes *over = o.gather == EPI_NO_NODE ? NULL : &d->g->nodes[o.gather].over;
     o.deep = epi_axes_size(depth, sizes);
-    epi_axes batch = epi_plan_batch(d->plan), rows = epi_plan_batch_rows(d->plan);
+    o.gathers_depth = over && d->plan->group == EPI_GROUP_DEPTH;
+    if (o.gathers_depth)
+        depth = over;
+    o.depth = epi_walk_axes(&o.ref, depth, sizes);
+    epi_axes batch = batch_of(d->plan), rows = epi_plan_batch_rows(d->plan);
     o.batch = epi_walk_axes(&o.ref, &batch, sizes);
     if (side == 0 || (d->terms > 1 && side % 2 == 0)) {
-        o.out = epi_walk_axes(&o.ref, &rows, sizes);
+        o.out = epi_walk_axes(&o.ref, over && !o.gathers_depth ? over : &rows, sizes);
         o.count = d->batch_rows ? d->batch_rows : d->tile->m;
     } else {
         o.cols = epi_columns_of(d->plan, &o.ref, sizes, d->tile->acc_scale);
@@ -59,6 +79,11 @@ void epi_batch_map(const epi_open *open, const epi_batch_place *place, epi_dtype
 
 /* ---- by TMA ---- */
 
+/* Do maps say where a batch, or a group, lies? */
+static bool is_placed(const epi_gemm_design *d) {
+    return d->batch_rows || d->plan->group == EPI_GROUP_ROWS;
+}
+
 /* Are the operand's columns two and two of halves that lie apart, in an order that boxes of four axes have:
  * the depth, the two halves, the columns of a half, and groups of these (heads)? Their sizes are numbers.
  * Groups have a power of two columns, so that tiles for any number of rows can take them: which mainloop it
@@ -66,7 +91,7 @@ void epi_batch_map(const epi_open *open, const epi_batch_place *place, epi_dtype
 static bool has_halves(const epi_gemm_design *d, const epi_operand *o) {
     const epi_walk *w = &o->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(o->ref.type);
-    bool has = o->cols.two && !d->batch_rows && d->products == 1 && d->terms == 1 && o->depth.count == 1 &&
+    bool has = o->cols.two && !is_placed(d) && d->products == 1 && d->terms == 1 && o->depth.count == 1 &&
                o->depth.stride[0] == 1 && w->count >= 1 && w->count <= 2 && o->cols.part > 0 &&
                o->cols.part * size % 16 == 0 && !epi_emit_grows(d->c, o->cols.part);
     for (int i = 0; i < w->count && has; i++)
@@ -124,8 +149,7 @@ static double count_others(const epi_gemm_design *d) {
 /* Can the operand be copied to where TMA takes it, and is that worth it? Small products are left to other
  * mainloops. */
 static bool can_repack(const epi_gemm_design *d) {
-    return !d->batch_rows && d->products == 1 && d->terms == 1 &&
-           count_others(d) * (double)d->depth >= 0x1p18;
+    return !is_placed(d) && d->products == 1 && d->terms == 1 && count_others(d) * (double)d->depth >= 0x1p18;
 }
 
 static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_design *d, const epi_operand *o,
@@ -190,7 +214,7 @@ static bool always_fits(const epi_gemm_design *d, epi_operand *o) {
     epi_operand there = operand_at(d, &c, o->side);
     lie l = lie_of(&there);
     o->many_mn = l.mn;
-    return l.fits && (!d->batch_rows || epi_batch_place_of(&there.batch, there.ref.type, &place));
+    return l.fits && (!is_placed(d) || epi_batch_place_of(&there.batch, there.ref.type, &place));
 }
 
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
@@ -226,9 +250,9 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     m->strides[1] = (uint64_t)(pitch * size);
     m->box[0] = 64;
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
-    if (d->batch_rows && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))
+    if (is_placed(d) && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))
         return false;
-    if (d->batch_rows)
+    if (is_placed(d))
         epi_batch_map(open, &o->place, o->ref.type, m);
     return true;
 }

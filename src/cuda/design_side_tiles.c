@@ -69,6 +69,8 @@ static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
     t->lanes = r->stride[r->count - 1] * size % 16 != 0;
     if (d->batch_rows && (t->lanes || t->row_mod || !can_place(d, t)))
         return false;
+    if (d->groups && t->row_mod)
+        return false;
     return r->stride[r->count - 1] > 0;
 }
 
@@ -134,6 +136,19 @@ void epi_side_tiles_place(epi_gemm_design *d) {
 
 /* ---- maps and pointers ---- */
 
+/* What is stored of a group ends with it: rows have two axes, of which the first ends after a box's rows. A box
+ * that begins so near to that end that just the rows which are left are inside says by the second which these
+ * are. Such a map begins as many rows ahead of the tensor. */
+static void clip_map(epi_map_need *m) {
+    m->rank = 4;
+    m->offset = -(int64_t)(EPI_STAGED_ROWS * m->strides[1]);
+    m->sizes[2] = m->sizes[1] + EPI_STAGED_ROWS;
+    m->sizes[1] = EPI_STAGED_ROWS;
+    m->sizes[3] = 1;
+    m->strides[2] = m->strides[3] = m->strides[1];
+    m->box[2] = m->box[3] = 1;
+}
+
 /* A box is a panel of a subtile's rows; a table that repeats is mapped once. */
 static int add_map(const epi_gemm_design *d, const epi_side_tile *t, epi_kernel_text *k) {
     if (k->map_count == EPI_MAX_MAPS) {
@@ -154,6 +169,8 @@ static int add_map(const epi_gemm_design *d, const epi_side_tile *t, epi_kernel_
     m->box[1] = EPI_STAGED_ROWS;
     if (d->batch_rows)
         epi_batch_map(open, &t->place, t->ref.type, m);
+    if (t->store && d->plan->group == EPI_GROUP_ROWS)
+        clip_map(m);
     return k->map_count++;
 }
 
@@ -172,7 +189,7 @@ static void add_last_maps(epi_gemm_design *d, epi_kernel_text *k) {
     int count = 0;
     for (int i = 0; i < d->side_tile_count; i++)
         count += d->side_tiles[i].staged && !d->side_tiles[i].lanes;
-    d->clamped = k->map_count + count <= EPI_MAX_MAPS;
+    d->clamped = k->map_count + count <= EPI_MAX_MAPS && d->plan->group != EPI_GROUP_ROWS;
     int64_t rows = epi_open_now(d->c->spec->open, d->batch_rows ? d->batch_rows : d->tile->m);
     for (int i = 0; i < d->side_tile_count && d->clamped; i++)
         if (d->side_tiles[i].staged && !d->side_tiles[i].lanes)

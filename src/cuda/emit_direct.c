@@ -23,11 +23,10 @@ static void emit_row_offset(epi_emitter *e, const epi_side_tile *t) {
     epi_text_add(&e->rows, "    R.at%d[h] = %s%s;\n", t->instr, place, epi_emit_walk(c, &t->rows, "r"));
 }
 
-/* "row_there(P, row + 8 * (i & 1))": whether the cell's row is stored. */
-static const char *emit_row_there(const epi_emitter *e, const epi_side_tile *t) {
-    return t->moved
-               ? epi_emit_text(e->d->c, "row_there(P, row + 8 * (i & 1)) && R.at%d[i & 1] >= 0", t->instr)
-               : "row_there(P, row + 8 * (i & 1))";
+/* Whether the cell's row is stored. */
+static const char *emit_stored(const epi_emitter *e, const epi_side_tile *t) {
+    const char *there = epi_row_there(e, "(i & 1)");
+    return t->moved ? epi_emit_text(e->d->c, "%s && R.at%d[i & 1] >= 0", there, t->instr) : there;
 }
 
 /* Elements past the last column are read from one that is there; nothing comes of them. */
@@ -61,8 +60,8 @@ static void store_direct(epi_emitter *e, const epi_side_tile *t) {
                *columns = epi_emit_int(c, t->per_row ? 1 : epi_cell_columns(e->d->tile, t->elements));
     emit_row_offset(e, t);
     if (is_vector(e, t)) {
-        epi_text_add(&e->cell, "      if (%s && %s < %s) {\n        const float v[%d] = {",
-                     emit_row_there(e, t), first, columns, t->elements);
+        epi_text_add(&e->cell, "      if (%s && %s < %s) {\n        const float v[%d] = {", emit_stored(e, t),
+                     first, columns, t->elements);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "%s%s", el ? ", " : "", epi_value_use(e, v, el));
         epi_text_add(&e->cell,
@@ -74,7 +73,7 @@ static void store_direct(epi_emitter *e, const epi_side_tile *t) {
         const char *index = epi_emit_text(c, "(%s + %d)", first, el);
         epi_text_add(&e->cell,
                      "      if (%s && %s < %s) store<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, %s);\n",
-                     emit_row_there(e, t), index, columns, type, t->pointer, t->instr,
+                     emit_stored(e, t), index, columns, type, t->pointer, t->instr,
                      epi_emit_columns(c, &t->cols, index), epi_value_use(e, v, el));
     }
 }

@@ -100,6 +100,19 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         EPI_AHEAD_BYTES);
 }
 
+/* Where the groups of rows or of the depth begin, and how a row is counted in its group. */
+static void write_groups(const epi_gemm_design *d, epi_text *out) {
+    epi_group group = d->plan->group;
+    epi_text_add(out, "#define ROW_GROUPS %d\n#define DEPTH_GROUPS %d\n", group == EPI_GROUP_ROWS,
+                 group == EPI_GROUP_DEPTH);
+    if (group)
+        epi_text_add(
+            out,
+            "#define GROUP_COUNT %s\n#define GROUP_BITS %d\n#define GROUPED_SIZE %s\n#define OFFSETS %d\n",
+            epi_emit_int(d->c, d->groups), d->group_bits, group == EPI_GROUP_ROWS ? "(int)P.M" : "K_SIZE",
+            d->offsets);
+}
+
 void epi_emitter_put_rows(const epi_emitter *e, const char *parameters, epi_text *out) {
     epi_text_add(out,
                  "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row%s) {\n#pragma "
@@ -187,12 +200,12 @@ static void write_batches(const epi_gemm_design *d, epi_text *out) {
         epi_text_add(out, "#define B_AT(n) 0, (n) / 2 %% %ld, (n) / %ld\n", inner, 2 * inner);
     else
         epi_text_add(out, "#define B_AT(n) %s\n", b->halves ? "0, (n) / 2, 0" : "n");
-    if (!d->batch_rows || d->config.mainloop != EPI_GEMM_SM90)
+    if ((!d->batch_rows && !d->groups) || d->config.mainloop != EPI_GEMM_SM90)
         return;
     epi_batch_emit(out, d->c, "A", &d->operands[0].place);
     epi_batch_emit(out, d->c, "B", &d->operands[1].place);
     for (int i = 0; i < d->side_tile_count; i++)
-        if (d->side_tiles[i].staged)
+        if (d->side_tiles[i].staged && d->batch_rows)
             epi_batch_emit(out, d->c, epi_emit_text(d->c, "tile%d", d->side_tiles[i].instr),
                            &d->side_tiles[i].place);
 }
@@ -201,8 +214,9 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     epi_mainloop mainloop = e->d->config.mainloop;
     epi_text *out = &k->source;
     write_macros(e->d, out);
+    write_groups(e->d, out);
     epi_emit_head(e->d->c, k, e->d->lanes ? epi_device_text("tiles") : "", "M, raster, queue, counter");
-    epi_text_add(out, "%s", epi_device_text("batch"));
+    epi_text_add(out, "%s%s", e->d->groups ? epi_device_text("groups") : "", epi_device_text("batch"));
     write_batches(e->d, out);
     write_epilogue(e, out);
     write_access(e, out);
@@ -229,6 +243,10 @@ bool epi_emitter_free(epi_emitter *e) {
 epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *k, epi_error *err) {
     epi_emitter e = {.d = d};
     epi_side_tiles_emit_moves(&e);
+    if (d->plan->group == EPI_GROUP_ROWS) {
+        epi_text_add(&e.members, "  bool there[2];\n");
+        epi_text_add(&e.rows, "    R.there[h] = row_there(P, row + 8 * h);\n");
+    }
     for (int i = 0; i < d->tile->instr_count; i++)
         epi_instr_emit(&e, i);
     write_source(&e, k);

@@ -53,6 +53,8 @@ bool epi_emitter_free(epi_emitter *e);
 const char *epi_cell_index(int elements);
 /* Are a cell's elements neighbours along the columns that start at a multiple of their number? */
 bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_columns *c, int elements);
+/* Whether a thread's row, its first or its second by `h`, is there. Of groups this is found out once a tile. */
+const char *epi_row_there(const epi_emitter *e, const char *h);
 const char *epi_value_name(const epi_emitter *e, int v);
 /* How element `el` of a value is written inside the cell loop. */
 const char *epi_value_use(const epi_emitter *e, int v, int el);

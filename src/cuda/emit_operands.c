@@ -34,13 +34,30 @@ void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
     }
 }
 
+/* Where an operand's rows (by r) or its depth (by k) lie, as a function. What an index leads nowhere is at -1. */
+static void emit_offset(epi_text *out, const epi_emit_context *c, const char *name, const char *number,
+                        const epi_operand *o, bool depth) {
+    bool gathered = o->gather != EPI_NO_NODE && o->gathers_depth == depth;
+    const char *at = gathered ? "at" : number;
+    epi_text_add(out, "DEV i64 %s(const Params &P, int %s) { ", name, number);
+    if (gathered)
+        epi_text_add(out, "const i64 at = %s; return at < 0 ? -1 : ",
+                     epi_emit_position(c, &c->spec->graph->nodes[o->gather],
+                                       &c->spec->graph->nodes[c->spec->graph->nodes[o->gather].arg[1]].axes,
+                                       epi_emit_text(c, "P.ptr[%d]", o->index), number));
+    else
+        epi_text_add(out, "return ");
+    epi_text_add(out, "%s; }\n",
+                 !depth && o->cols.two ? epi_emit_columns(c, &o->cols, at)
+                                       : epi_emit_walk(c, depth ? &o->depth : &o->out, at));
+}
+
 void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, const epi_operand *o) {
+    epi_text_add(out, "#define %c_TYPE %s\n", which, epi_emit_type(o->ref.type));
+    emit_offset(out, c, epi_emit_text(c, "%c_row", which), "r", o, false);
+    emit_offset(out, c, epi_emit_text(c, "%c_depth", which), "k", o, true);
     epi_text_add(out,
-                 "#define %c_TYPE %s\nDEV i64 %c_row(const Params &P, int r) { return %s; }\n"
-                 "DEV i64 %c_depth(const Params &P, int k) { return %s; }\n"
-                 "DEV i64 %c_batch(const Params &P, int b) { return %s; }\n#define %c_PTR %d\n",
-                 which, epi_emit_type(o->ref.type), which,
-                 o->cols.two ? epi_emit_columns(c, &o->cols, "r") : epi_emit_walk(c, &o->out, "r"), which,
-                 epi_emit_walk(c, &o->depth, "k"), which, epi_emit_walk(c, &o->batch, "b"), which,
-                 o->pointer);
+                 "DEV i64 %c_batch(const Params &P, int b) { return %s; }\n#define %c_PTR %d\n#define "
+                 "%c_GATHERED %d\n",
+                 which, epi_emit_walk(c, &o->batch, "b"), which, o->pointer, which, o->gather != EPI_NO_NODE);
 }

@@ -10,7 +10,9 @@ static void emit_lanes(epi_emitter *e, const epi_side_tile *t, int at, const cha
     const epi_emit_context *c = e->d->c;
     const epi_walk *rows = &t->rows, *cols = &t->cols.walk;
     int width = t->panel_width, size = (int)epi_dtype_size(t->ref.type);
-    const char *height = t->row_mod ? epi_emit_text(c, "%s + %d", y, EPI_STAGED_ROWS) : "(int)P.M";
+    const char *height = t->row_mod ? epi_emit_text(c, "%s + %d", y, EPI_STAGED_ROWS)
+                         : e->d->plan->group == EPI_GROUP_ROWS ? "operand_rows(P, m)"
+                                                               : "(int)P.M";
     const char *place = epi_emit_text(c, "%s, %s, %s, %s, %s, lane", y, x, height,
                                       epi_emit_int(c, cols->size[cols->count - 1]),
                                       epi_emit_count(c, rows->stride[rows->count - 1], ""));
@@ -35,12 +37,14 @@ static void emit_lanes(epi_emitter *e, const epi_side_tile *t, int at, const cha
 static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     int width = t->panel_width, inner = width / (int)epi_dtype_size(t->ref.type);
+    bool grouped = e->d->plan->group == EPI_GROUP_ROWS;
     const char *name = e->d->g->nodes[t->node].name ? e->d->g->nodes[t->node].name : "",
                *one = e->d->clamped ? "lane == 0 && rows > 0" : "lane == 0",
                *map = e->d->clamped
                           ? epi_emit_text(c, "rows < %d ? %d : %d", EPI_STAGED_ROWS, t->last, t->map)
                           : epi_emit_text(c, "%d", t->map),
-               *y = t->row_mod         ? epi_emit_text(c, "m %% %s", epi_emit_int(c, t->row_mod))
+               *y = grouped            ? "row_number(P, m)"
+                    : t->row_mod       ? epi_emit_text(c, "m %% %s", epi_emit_int(c, t->row_mod))
                     : e->d->batch_rows ? epi_emit_text(c, "row_in_batch(P, m) BATCH_AT(tile%d, m)", t->instr)
                                        : "m";
     for (int p = 0; p < t->panels; p++) {
@@ -52,6 +56,11 @@ static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
         int at = t->offset + p * width * EPI_STAGED_ROWS;
         if (t->lanes) {
             emit_lanes(e, t, at, x, y, name);
+        } else if (t->store && grouped) {
+            epi_text_add(&e->moves_out,
+                         "  if (lane == 0 && left > 0) tma_store(&P.map[%s], staging + %d, %s, 64 - left, "
+                         "%s + left, 0);   // %s\n",
+                         map, at, x, y, name);
         } else if (t->store) {
             epi_text_add(&e->moves_out, "  if (%s) tma_store(&P.map[%s], staging + %d, %s, %s);   // %s\n",
                          one, map, at, x, y, name);
@@ -68,6 +77,10 @@ void epi_side_tiles_emit_moves(epi_emitter *e) {
     epi_text *all[] = {&e->moves, &e->moves_out, &e->prefetch};
     for (int i = 0; i < 3 && e->d->clamped; i++)
         epi_text_add(all[i], "%s", rows);
+    if (e->d->plan->group == EPI_GROUP_ROWS)
+        epi_text_add(
+            &e->moves_out,
+            "  const int left = min(64, rows_of_batch(P, m) - row_in_batch(P, m));\n  (void)left;\n");
     for (int i = 0; i < e->d->side_tile_count; i++)
         if (e->d->side_tiles[i].staged)
             emit_moves(e, &e->d->side_tiles[i]);

@@ -20,6 +20,11 @@ bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_colu
 
 /* ---- names ---- */
 
+const char *epi_row_there(const epi_emitter *e, const char *h) {
+    bool grouped = e->d->plan->group == EPI_GROUP_ROWS;
+    return epi_emit_text(e->d->c, grouped ? "R.there[%s]" : "row_there(P, row + 8 * %s)", h);
+}
+
 const char *epi_value_name(const epi_emitter *e, int v) {
     return epi_emit_value(e->d->c, e->d->tile->values[v].node, v);
 }

@@ -20,6 +20,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 #define __device__
+#define __noinline__
 #define __forceinline__ inline
 #define __global__
 #define __launch_bounds__(...)

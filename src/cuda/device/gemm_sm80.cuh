@@ -11,10 +11,12 @@
 //
 // The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles:
 //   A_row(P, r), A_depth(P, k), A_PTR, A_MN, A_VEC, and the same of B     where an element lies: the sum of the two offsets
+//   A_GATHERED, B_GATHERED                                                rows (or depths, where they are MN) are named by an index: one that
+//                                                                         is negative is nowhere, and all of it zero
 
 #define STAGE_A (TILE_M * BK * 2)
 #define STAGE (STAGE_A + TILE_N * BK * 2)
-#define KT ((K_SIZE + BK - 1) / BK)
+#define KT ((K_TILE + BK - 1) / BK)
 #define VECTORS (BK / 16)   // that a thread moves of an operand's stage
 #define RESIDENT (A_VEC > 1 && B_VEC > 1 ? 2 : 1)   // elements found one by one take more registers
 static_assert(TILE_M == 128 && TILE_N == 128 && SUBTILE == 64 && (BK == 32 || BK == 64) && STAGES >= 2, "warps stand four by two");
@@ -30,15 +32,34 @@ template <bool MN, int TILE> DEV u32 vector_at(int row, int c) {
 struct SideA {
   static constexpr bool MN = A_MN;
   static constexpr int VEC = A_VEC, TILE = TILE_M;
+  static constexpr bool GATHERED = A_GATHERED;
   static DEV i64 row(const Params &P, int r) { return A_row(P, r); }
   static DEV i64 depth(const Params &P, int k) { return A_depth(P, k); }
 };
 struct SideB {
   static constexpr bool MN = B_MN;
   static constexpr int VEC = B_VEC, TILE = TILE_N;
+  static constexpr bool GATHERED = B_GATHERED;
   static DEV i64 row(const Params &P, int r) { return B_row(P, r); }
   static DEV i64 depth(const Params &P, int k) { return B_depth(P, k); }
 };
+
+// What a tile sums over: all of the depth, or its group's share.
+struct Depth {
+#if DEPTH_GROUPS
+#define K_TILE depth.size
+  int from, size;
+  DEV void aim(const Params &P, int group) {
+    from = group_begin(P, group);
+    size = max(0, group_begin(P, group + 1) - from);
+  }
+#else
+#define K_TILE K_SIZE
+  static constexpr int from = 0;
+  DEV void aim(const Params &, int) {}
+#endif
+};
+#define RAGGED (DEPTH_GROUPS || K_SIZE % BK)   // does the depth end within a stage
 
 // A thread's vectors of one operand, each 4096 bytes after the one before in the stage.
 template <class O> struct Feed {
@@ -54,25 +75,31 @@ template <class O> struct Feed {
     first = origin + (O::MN ? threadIdx.x % LINE * 8 : threadIdx.x / LINE);
     left = size - first;
 #pragma unroll
-    for (int i = 0; i < (O::MN ? 1 : VECTORS); i++)
-      at[i] = (const u16 *)from + ((O::MN && O::VEC == 1) || i * APART >= left ? 0 : O::row(P, first + i * APART));
+    for (int i = 0; i < (O::MN ? 1 : VECTORS); i++) {
+      const i64 row = (O::MN && O::VEC == 1) || i * APART >= left ? 0 : O::row(P, first + i * APART);
+      at[i] = O::GATHERED && !O::MN && row < 0 ? 0 : (const u16 *)from + row;
+    }
   }
-  DEV void start(const Params &P, u32 stage, int k0) {
+  DEV void start(const Params &P, u32 stage, int k0, const Depth &depth) {
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
       const u16 *p = at[O::MN ? 0 : i];
       const int k = k0 + (O::MN ? threadIdx.x / LINE + i * APART : threadIdx.x % LINE * 8);
-      int n = O::MN ? left : i * APART >= left ? 0 : K_SIZE % BK ? K_SIZE - k : 8;   // elements that are there
-      if (K_SIZE % BK && k >= K_SIZE) n = 0;
+      int n = O::MN ? left : i * APART >= left ? 0 : RAGGED ? K_TILE - k : 8;   // elements that are there
+      if (RAGGED && k >= K_TILE) n = 0;
+      if (O::GATHERED && !O::MN && !p) n = 0;
       if (O::VEC > 1) {
-        p += K_SIZE % BK && k >= K_SIZE ? 0 : O::depth(P, k);
+        const i64 deep = RAGGED && k >= K_TILE ? 0 : O::depth(P, depth.from + k);
+        if (O::GATHERED && O::MN && deep < 0) n = 0;
+        p += O::GATHERED && n <= 0 ? 0 : deep;
 #pragma unroll
         for (int u = 0; u < 8; u += O::VEC)
           cp_async<2 * O::VEC>(stage + place() + i * 4096 + 2 * u, p + u, 2 * max(0, min(n - u, O::VEC)));
       } else {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-          const u32 x = e < n ? fetch(p + (O::MN ? O::row(P, first + e) + O::depth(P, k) : O::depth(P, k + e))) : 0;
+          const i64 deep = e < n ? O::depth(P, depth.from + (O::MN ? k : k + e)) : 0;
+          const u32 x = e < n && !(O::GATHERED && deep < 0) ? fetch(p + (O::MN ? O::row(P, first + e) + deep : deep)) : 0;
           w[i][e / 2] = e & 1 ? w[i][e / 2] | x << 16 : x;
         }
       }
@@ -87,6 +114,14 @@ template <class O> struct Feed {
 
 // ---- tiles
 
+// Where a row of tiles begins. A group's is searched for, by a call: inlined, the loop keeps the compiler from unrolling those that index
+// accumulators.
+#if ROW_GROUPS
+__device__ __noinline__ int find_row(const Params &P, int number) { return tile_row(P, number); }
+#else
+DEV int find_row(const Params &P, int number) { return tile_row(P, number); }
+#endif
+
 // The order of tiles: raster groups of P.raster rows of tiles; in a group down the rows first, so that a wave of blocks shares
 // both operands in the L2 cache. Found anew for every use: registers are scarcer than time between tiles.
 struct Tile {
@@ -94,13 +129,21 @@ struct Tile {
   bool exists;
   DEV Tile(const Params &P, int t) {
     asm volatile("" : "+r"(t));
-    const int tm = (rows_in_all(P) + TILE_M - 1) / TILE_M, tn = (N_SIZE + TILE_N - 1) / TILE_N, raster = (int)P.raster;
+    const int tm = tiles_down(P), tn = (N_SIZE + TILE_N - 1) / TILE_N, raster = (int)P.raster;
     const int per = raster * tn, g = t / per, r = t - g * per, h = max(1, min(tm - g * raster, raster));
     exists = t < tm * tn;
     n = r / h * TILE_N;
-    m = (g * raster + r % h) * TILE_M;
+    m = find_row(P, g * raster + r % h);
   }
 };
+
+// The block's next tile, from number t on: one of a group's may be empty.
+DEV int next_tile(const Params &P, int t) {
+#if ROW_GROUPS
+  for (Tile tile(P, t); tile.exists && !row_there(P, tile.m); tile = Tile(P, t)) t += gridDim.x;
+#endif
+  return t;
+}
 
 // The accumulators of 16 rows: fragment j, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e. Every other
 // fragment holds back the loads of the ones after it, or the assembler brings forward more than it has registers for.
@@ -139,9 +182,11 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
 
   Feed<SideA> feed_a;
   Feed<SideB> feed_b;
+  Depth depth;
   auto aim = [&](const Tile &tile) {
-    feed_a.aim(P, (const u16 *)P.ptr[A_PTR] + A_batch(P, batch_of(P, tile.m)), row_in_batch(P, tile.m), rows_of_batch(P));
+    feed_a.aim(P, (const u16 *)P.ptr[A_PTR] + A_batch(P, batch_of(P, tile.m)), operand_row(P, tile.m), operand_rows(P, tile.m));
     feed_b.aim(P, (const u16 *)P.ptr[B_PTR] + B_batch(P, batch_of(P, tile.m)), tile.n, N_SIZE);
+    depth.aim(P, batch_of(P, tile.m));
   };
   // The first stages of the tile aimed at, from stage s on. Only the one before s may still be read by a warp.
   auto fill = [&](u32 s) {
@@ -149,8 +194,8 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
     for (int k = 0; k < STAGES - 1; k++) {
       const u32 stage = base + s * STAGE;
       if (k < KT) {
-        feed_a.start(P, stage, k * BK);
-        feed_b.start(P, stage + STAGE_A, k * BK);
+        feed_a.start(P, stage, k * BK, depth);
+        feed_b.start(P, stage + STAGE_A, k * BK, depth);
         feed_a.finish(stage);
         feed_b.finish(stage + STAGE_A);
       }
@@ -165,13 +210,13 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
   // one by one are loaded into registers there and stored at the end of the turn: the next barrier publishes those.) Sums: every
   // accumulator adds up the depth in order, 16 at a time by one mma.sync, so bits do not depend on the ring.
   u32 s = 0;   // the stage that is read next
-  int w = blockIdx.x;
+  int w = next_tile(P, blockIdx.x);
   if (Tile(P, w).exists) {
     aim(Tile(P, w));
     fill(s);
   }
 #pragma unroll 1
-  for (; Tile(P, w).exists; w += gridDim.x) {
+  for (int next; Tile(P, w).exists; w = next) {
     aim(Tile(P, w));   // again, rather than keep it all over the epilogue
     float d[2][32];
 #pragma unroll
@@ -183,8 +228,8 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
       cp_wait<STAGES - 2>();
       __syncthreads();   // the stage is there for all, and the one before it is read
       if (more) {
-        feed_a.start(P, ahead, (k + STAGES - 1) * BK);
-        feed_b.start(P, ahead + STAGE_A, (k + STAGES - 1) * BK);
+        feed_a.start(P, ahead, (k + STAGES - 1) * BK, depth);
+        feed_b.start(P, ahead + STAGE_A, (k + STAGES - 1) * BK, depth);
       }
       cp_commit();
 #pragma unroll
@@ -209,8 +254,9 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
       s = s + 1 == STAGES ? 0 : s + 1;
     }
 
-    if (Tile(P, w + gridDim.x).exists) {
-      aim(Tile(P, w + gridDim.x));
+    next = next_tile(P, w + gridDim.x);
+    if (Tile(P, next).exists) {
+      aim(Tile(P, next));
       fill(s);
     } else {
       dependency_start();

@@ -249,10 +249,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       auto load_a = [&](const u32 a, const u32 bar, const int m, const int rows, const int k) {   // so many of the tile's rows are there
         const int term = TERM_OF(k), deep = (k - TERM_BEGIN(term)) * BK;
 #if A_MN
-        if (rows > 0) tma_load(a, &P.map[2 * term], bar, row_in_batch(P, m), deep BATCH_AT(A, m));
-        if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, row_in_batch(P, m) + 64, deep BATCH_AT(A, m));
+        if (rows > 0) tma_load(a, &P.map[2 * term], bar, operand_row(P, m), deep BATCH_AT(A, m));
+        if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, operand_row(P, m) + 64, deep BATCH_AT(A, m));
 #else
-        if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, row_in_batch(P, m) BATCH_AT(A, m));
+        if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, operand_row(P, m) BATCH_AT(A, m));
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
@@ -296,6 +296,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       // tiles. Depths beyond K_SIZE and columns beyond the matrix come as zeros, and count as bytes all the same.
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
+#if ROW_GROUPS
+      w = queue.at(0);
+      queue.expect(PLACES);
+      queue.give_back(0);
+#endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
@@ -324,13 +329,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
             }
           ADVANCE(s, ph)
         }
-        w = queue.at(j);
-        if (queue.counts) queue.expect(j + 2);
-        queue.give_back(j);
+        w = queue.at(SENT(j + 1));
+        if (queue.counts) queue.expect(SENT(j + 1) + PLACES);
+        queue.give_back(SENT(j + 1));
       }
       if (!FEW) dependency_start();
     } else if (t == 96) {   // ---- the queue
-      if (queue.counts && rank == 0) queue.draw();
+      if (queue.counts && rank == 0) queue.draw(P);
     } else if ((WARPS ? t >= 32 : t == 32 || t == 64) && t < 32 * (GROUPS + 1) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders TMA's copies, all of them fold and move
       u32 n = 0;
@@ -361,14 +366,19 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (LANES) __syncwarp();
       };
       int w = cid;
+#if ROW_GROUPS
+      w = queue.at(0);
+      if (WARPS) __syncwarp();
+      if (lane == 0) queue.give_back(0);
+#endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
         int tm, tn;
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_COLS, subtiles = order.subtiles(tn);
-        w = queue.at(j);
+        w = queue.at(SENT(j + 1));
         if (WARPS) __syncwarp();
-        if (lane == 0) queue.give_back(j);
+        if (lane == 0) queue.give_back(SENT(j + 1));
         if (LAST_IN_RING && w >= order.total) {
           if (LOADS) {
 #pragma unroll 1
@@ -446,7 +456,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     Rows next;
 #pragma unroll 1
     for (u32 j = 0;; j++) {
-      const int w = j ? queue.at(j - 1) : cid;
+      const int w = j || !FIRST_SENT ? queue.at(SENT(j)) : cid;
       const bool has = w < order.total;
       if (has) {
         order.at(w, tm, tn);
@@ -479,15 +489,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
-      order.at(j ? queue.again(j - 1) : cid, tm, tn);
+      order.at(j || !FIRST_SENT ? queue.again(SENT(j)) : cid, tm, tn);
       __syncwarp();
-      if (j && t % 32 == 0) queue.give_back(j - 1);
+      if ((j || !FIRST_SENT) && t % 32 == 0) queue.give_back(SENT(j));
       e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
       e.col = tn * TILE_COLS;
     }
 #else
     // A tile's main loop, then its epilogue from d. Meanwhile the ring is filled with the next tile's first stages.
     int w = cid;
+#if ROW_GROUPS
+    w = queue.at(0);
+    __syncwarp();
+    if (t % 32 == 0) queue.give_back(0);
+#endif
 #pragma unroll 1
     for (u32 j = 0; w < order.total; j++) {
       order.at(w, tm, tn);
@@ -500,9 +515,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       wg_wait<0>();
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
       at_end(e, d);
-      w = queue.at(j);
+      w = queue.at(SENT(j + 1));
       __syncwarp();
-      if (t % 32 == 0) queue.give_back(j);
+      if (t % 32 == 0) queue.give_back(SENT(j + 1));
     }
 #endif
   }

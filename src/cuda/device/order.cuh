@@ -14,16 +14,21 @@
 // The order of tiles: raster groups of `raster` rows of clusters, in a group down the rows first, so that a wave of blocks shares
 // both operands in the L2 cache; or, where it is negative, groups of so many columns, and across them first. Narrow tiles come last:
 // they are shared by those clusters that have one full tile less than the others, or, where there is a queue, taken as they come.
+//
+// ROW_GROUPS: a tile is named by its first row and, in the lower bits that this leaves free, its column of tiles. Who queues for tiles
+// finds out which number that is, and passes over those that are empty.
+#define NO_TILE 0x7fffffff
 struct Order {
   int tm, tn, raster, total;
   bool queue;
   DEV Order(const Params &P, int cid) {
-    tm = (rows_in_all(P) + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
+    tm = tiles_down(P);
     tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_COLS - 1) / TILE_COLS;
     raster = P.raster;
     total = tm * tn;
     queue = P.queue & QUEUES;
-    if (NARROW && queue) total += tm;
+    if (ROW_GROUPS) total = NO_TILE;
+    else if (NARROW && queue) total += tm;
     else if (NARROW) {
       const int all = gridDim.x / CLUSTER, more = total % all, first = cid - more;
       if (first >= 0 && first < tm) total += first + (tm - 1 - first) / (all - more) * all + 1;
@@ -32,6 +37,23 @@ struct Order {
   DEV bool narrow(int n) const { return NARROW && n == tn; }
   DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
   DEV void at(int t, int &m, int &n) const {
+#if ROW_GROUPS
+    m = t / TALL;
+    n = t % TALL;
+#else
+    find(t, m, n);
+#endif
+  }
+#if ROW_GROUPS
+  DEV int numbers() const { return tm * tn; }
+  DEV int name(const Params &P, int t) const {   // or NO_TILE
+    int m, n;
+    find(t, m, n);
+    const int row = tile_row(P, m);
+    return row_there(P, row) ? row + n : NO_TILE;
+  }
+#endif
+  DEV void find(int t, int &m, int &n) const {   // by its number
     if (NARROW && t >= tm * tn) {
       const int all = gridDim.x / CLUSTER, more = tm * tn % all;
       t -= tm * tn;
@@ -50,41 +72,70 @@ struct Order {
 
 // The tiles of a cluster: the first has the cluster's number; those after it by number, too, or, where there is a queue, as
 // they come: then fast clusters take more of them, and those that share an operand stay close to each other in time. A number
-// is drawn while the tile before it is worked on. Numbers j have place j % 2 in every block, with two mbarriers: `given`, with the
-// bytes of the number that is sent, whose phase j has the parity j / 2 & 1; and in the first block `taken`, with an arrival of every
-// taker of the cluster, after which the place may be written again.
+// is drawn while the tile before it is worked on. Numbers j have place j % PLACES in every block, with two mbarriers: `given`, with the
+// bytes of the number that is sent, whose phase j has the parity j / PLACES & 1; and in the first block `taken`, with an arrival of every
+// taker of the cluster, after which the place may be written again. Names of groups' tiles are sent, the first one's too: tile j of the
+// cluster has number SENT(j).
+#define PLACES (ROW_GROUPS ? 4 : 2)
+#define FIRST_SENT (ROW_GROUPS ? 0 : 1)
+#define SENT(j) ((j) - FIRST_SENT)
 #define TAKERS (CLUSTER * (1 + 4 * GROUPS + (SUBTILE_BYTES ? GROUPS : 0)))   // the warps that compute, that feed the ring and that move tiles
 struct Queue {
   bool counts;
   Counter counter;
   int first, stride, total;
-  u32 given, taken, number;   // mbarriers and words for two, in 40 bytes
-  DEV Queue(const Params &P, int cid, u32 room) : counts(P.queue & QUEUES), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
+  u32 given, taken, number;   // mbarriers and words for PLACES, in 20 bytes each
+  DEV Queue(const Params &P, int cid, u32 room) : counts(ROW_GROUPS || P.queue & QUEUES), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
     given = room;
-    taken = given + 16;
-    number = taken + 16;
+    taken = given + 8 * PLACES;
+    number = taken + 8 * PLACES;
   }
   DEV void begin() const {
-    for (int i = 0; i < 2; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, TAKERS); expect(i); }
+    for (int i = 0; i < PLACES; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, TAKERS); expect(i); }
   }
-  DEV void expect(u32 j) const { mbar_expect(given + 8 * (j % 2), 4); }
-  // Tile j + 1 of the cluster; what lies beyond the total is none.
+  DEV void expect(u32 j) const { mbar_expect(given + 8 * (j % PLACES), 4); }
+  // Number j, of what the cluster is sent; what lies beyond the total is none.
   DEV int at(u32 j) const {
-    if (counts) mbar_wait(given + 8 * (j % 2), j / 2 & 1);
+    if (counts) mbar_wait(given + 8 * (j % PLACES), j / PLACES & 1);
     return again(j);
   }
-  DEV int again(u32 j) const { return counts ? (int)lds32(number + 4 * (j % 2)) : first + (int)(j + 1) * stride; }
-  DEV void give_back(u32 j) const { if (counts) mbar_arrive_at(taken + 8 * (j % 2), 0); }
+  DEV int again(u32 j) const { return counts ? (int)lds32(number + 4 * (j % PLACES)) : first + (int)(j + 1) * stride; }
+  DEV void give_back(u32 j) const { if (counts) mbar_arrive_at(taken + 8 * (j % PLACES), 0); }
+  DEV void send(u32 j, int w) const {
+    if (j >= PLACES) mbar_wait(taken + 8 * (j % PLACES), (j / PLACES & 1) ^ 1);
+    for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % PLACES), given + 8 * (j % PLACES), r, w);
+  }
   // All numbers of the cluster, by one of its threads.
-  DEV void draw() const {
+#if ROW_GROUPS
+  DEV void draw(const Params &P) const {
+    const Order order(P, first);
+    const int numbers = order.numbers();
+    const bool queues = P.queue & QUEUES;
+    if (queues) counter.begin(numbers);
+    int w = first;
+    for (u32 j = 0, last = 0; !last; j++) {
+      int name = NO_TILE;
+      while (w < numbers && name == NO_TILE) {
+        name = order.name(P, w);
+        const int n = queues ? (int)counter.take() : w;
+        if (queues && n == numbers - 1) counter.end();
+        w = stride + n;
+      }
+      send(j, name);
+      last = name == NO_TILE;
+    }
+  }
+#else
+  DEV void draw(const Params &) const {
     int w = 0;
     counter.begin(total);
     for (u32 j = 0; w < total; j++) {
-      if (j >= 2) mbar_wait(taken + 8 * (j % 2), (j / 2 & 1) ^ 1);
+      if (j >= 2) mbar_wait(taken + 8 * (j % PLACES), (j / PLACES & 1) ^ 1);
       const int n = (int)counter.take();
       if (n == total - 1) counter.end();   // all tiles have taken a number, those of the start at the end of their clusters
       w = stride + n;
-      for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % 2), given + 8 * (j % 2), r, w);
+      for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % PLACES), given + 8 * (j % PLACES), r, w);
     }
   }
+#endif
 };

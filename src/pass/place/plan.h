@@ -45,6 +45,10 @@ typedef enum epi_kind {
     EPI_KIND_PASS,      /* one operation, or a copy, over whole tensors in memory: what no other takes */
 } epi_kind;
 
+/* Whose elements lie in groups of any size, which begin where offsets say: rows, each group of which has
+ * columns of its own; or the depth, of which each group has a result of its own. */
+typedef enum epi_group { EPI_GROUP_NONE, EPI_GROUP_ROWS, EPI_GROUP_DEPTH } epi_group;
+
 enum { EPI_MAX_TERMS = 4 }; /* products that are added up in one tile, at most */
 
 typedef struct epi_plan {
@@ -64,6 +68,10 @@ typedef struct epi_plan {
     /* gemm: the first so many of `rows` are batch axes. A tile's rows all lie in one batch: rows that the
        operand with the columns has too, and rows that do not follow each other in memory. */
     int batch_axes;
+    epi_group group;
+    epi_axis group_axis; /* what the groups are counted by, */
+    int offsets;         /* the value that says where they begin, */
+    int row_index;       /* and, where the row operand is a gather that is read through it, the index */
     /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
        scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
     epi_op split;

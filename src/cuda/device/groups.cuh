@@ -1,0 +1,43 @@
+// groups.cuh: products whose rows, or whose depth, lie in groups of any size. Group e begins at offsets[e], in device memory, and ends
+// where the next one begins; the first begins at 0.
+//
+// ROW_GROUPS: each group of rows has columns of its own, so the rows of a tile are all of one. Tiles count a row as its group's number,
+// and in the lower GROUP_BITS its place in the group: those from the group's size on are not there.
+//
+// DEPTH_GROUPS: groups are batches (batch.cuh), each with a depth of its own.
+DEV int group_begin(const Params &P, int e) {   // or, of the one behind the last, where that ends
+  return e == 0 ? 0 : e < GROUP_COUNT ? max(0, min(((const int *)P.ptr[OFFSETS])[e], GROUPED_SIZE)) : GROUPED_SIZE;
+}
+DEV int group_size(const Params &P, int e) { return max(0, group_begin(P, e + 1) - group_begin(P, e)); }
+
+#if ROW_GROUPS   // what batch.cuh has of others
+DEV int batch_of(const Params &, int row) { return row >> GROUP_BITS; }
+DEV int row_in_batch(const Params &, int row) { return row & ((1 << GROUP_BITS) - 1); }
+DEV int rows_of_batch(const Params &P, int row) { return group_size(P, batch_of(P, row)); }
+DEV bool row_there(const Params &P, int row) { return row_in_batch(P, row) < rows_of_batch(P, row); }
+DEV int row_number(const Params &P, int row) { return group_begin(P, batch_of(P, row)) + row_in_batch(P, row); }
+DEV int row_near(const Params &P, int row) { return min(row_number(P, row), (int)P.M - 1); }   // or another that is there
+DEV int operand_row(const Params &P, int row) { return row_number(P, row); }
+DEV int operand_rows(const Params &P, int row) { return group_begin(P, batch_of(P, row) + 1); }
+// Boxes of TMA are whole: rows behind the group's end come, too, and nobody wants what becomes of them.
+DEV int rows_left(const Params &P, int row, int most) { return row_there(P, row) ? most : 0; }
+#define BATCH_AT(which, row) , which##_batch0(P, batch_of(P, row)), which##_batch1(P, batch_of(P, row))
+
+// Rows of tiles are numbered so that no table is needed: those of group e from offsets[e] / TALL + e on. That is enough for every group,
+// and some are empty. Where rows are so few that there would be more numbers than rows, a tile has the number of its first row.
+#define TALL (TILE_M * CLUSTER)
+DEV int tiles_down(const Params &P) { return min((int)P.M, (int)P.M / TALL + GROUP_COUNT); }
+DEV int tile_row(const Params &P, int number) {   // the first row of that tile, or one that is not there
+  const bool few = (int)P.M < (int)P.M / TALL + GROUP_COUNT;
+  auto first = [&](int e) { return few ? group_begin(P, e) : group_begin(P, e) / TALL + e; };
+  int group = 0, behind = GROUP_COUNT;
+#pragma unroll 1
+  while (behind - group > 1) {   // the last group whose tiles do not begin behind this number
+    const int e = (group + behind) / 2;
+    if (first(e) <= number) group = e;
+    else behind = e;
+  }
+  const int i = number - first(group), row = few ? i : i * TALL;
+  return group << GROUP_BITS | (few && i % TALL ? (1 << GROUP_BITS) - TALL : row);
+}
+#endif
