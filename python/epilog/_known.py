@@ -99,7 +99,9 @@ def trouble(module, kind):
     if type(module) is not kind and ("_epilog_kind" not in vars(type(module)) or type(module)._epilog_kind is not kind):
         return f"is a {class_name(type(module), kind)}, no plain {kind.__name__}"
     own = module.__dict__
-    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+    if own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        return "has hooks"
+    if own["_forward_hooks"] and not are_idle(own["_forward_hooks"]):
         return "has hooks"
     if "forward" in own:
         return "has a forward of its own"
@@ -107,6 +109,20 @@ def trouble(module, kind):
         if name in own or name in own["_buffers"]:
             return f"has a {name} that is no parameter"
     return None
+
+
+def are_idle(hooks):
+    """Are they all such by which transformers collects results of modules (output_hidden_states), and this call asks for none of theirs? From
+    the first call on that asked for some, they stay."""
+    install = own_function("utils.output_capturing", "install_output_capuring_hook")
+    if install is None or torch.compiler.is_compiling():
+        return False
+    made, asked = install.__code__.co_consts, install.__globals__["_active_collector"].get()
+    for hook in hooks.values():
+        code = getattr(hook, "__code__", None)
+        if not any(code is c for c in made) or (asked and hook.__closure__[code.co_freevars.index("key")].cell_contents in asked):
+            return False
+    return True
 
 
 def hooks_of_all():

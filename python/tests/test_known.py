@@ -938,3 +938,29 @@ def test_offload(name, first, what):
     close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
     epilog.restore(model)
     assert torch.equal(logits(model), logits(plain))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_results_of_layers(when, called):
+    """transformers hooks into attention for good where it is once asked for results of layers: that hides nothing later."""
+    def eager():
+        model = make("Llama").eval()
+        model.config._attn_implementation = "eager"
+        return model
+    model, (ids, _) = eager(), data()
+    ask = lambda m, **more: m(input_ids=ids, use_cache=False, **more)
+    with torch.no_grad():
+        plain = ask(model, output_hidden_states=True)
+        if when == "after":
+            model = eager()
+        epilog.apply(model)
+        for _ in range(2):
+            found = ask(model, output_hidden_states=True)
+            assert len(found.hidden_states) == 3
+            for a, b in zip(found.hidden_states, plain.hidden_states):
+                torch.testing.assert_close(a, b)
+            ask(model)
+        assert called.count("layer") == 8
+        assert len(ask(model, output_attentions=True).attentions) == 2 and called.count("layer") == 8
+        ask(model)
+    assert called.count("layer") == 10
