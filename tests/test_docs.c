@@ -471,6 +471,8 @@ static void check_llms(const char *text) {
         want_name(text, ops[i]);
     for (int i = 0; epi_word_at(i); i++)
         want_name(text, epi_word_at(i)->name);
+    for (int i = 0; epi_maker_at(i); i++)
+        want_name(text, epi_maker_at(i));
 }
 
 /* ---- syntax files of editors ---- */
@@ -495,11 +497,32 @@ static bool is_in(const char *name, const char *const *list, int count) {
     return false;
 }
 
+/* Words that stand in quotes in the grammar of docs/language.md, which is read before the editors' files. */
+static char grammar[64][20];
+static int grammar_count;
+
+static void read_grammar(const block *b) {
+    for (const char *at = b->text; at < b->text + b->length; at++) {
+        size_t n = *at == '"' ? strspn(at + 1, "abcdefghijklmnopqrstuvwxyz0123456789") : 0;
+        if (n && n < 20 && at[n + 1] == '"' && isalpha((unsigned char)at[1]) && grammar_count < 64)
+            snprintf(grammar[grammar_count++], 20, "%.*s", (int)n, at + 1);
+    }
+    for (int i = 0; epi_maker_at(i); i++) {
+        bool has = false;
+        for (int j = 0; j < grammar_count; j++)
+            has |= !strcmp(grammar[j], epi_maker_at(i));
+        check(has, "the grammar of %s has '%s'", path, epi_maker_at(i));
+    }
+}
+
 /* A syntax file lists the words of the language, all and no others. */
 static void check_editor(const char *text) {
-    const char *want[OPS + 64] = {"inf", "cotangent", "param", "grad"}, *listed[OPS + 64];
-    int count = 4, listed_count = 0;
+    const char *want[OPS + 128], *listed[OPS + 128];
+    int count = 0, listed_count = 0;
     size_t n;
+    check(grammar_count > 0, "the grammar comes before %s", path);
+    for (int i = 0; i < grammar_count; i++)
+        want[count++] = grammar[i];
     for (int i = 0; i < OPS; i++)
         if (isalpha((unsigned char)ops[i][0]) && !is_in(ops[i], want, count))
             want[count++] = ops[i];
@@ -507,7 +530,7 @@ static void check_editor(const char *text) {
         want[count++] = epi_word_at(i)->name;
     for (int i = 0; i < EPI_DTYPE_COUNT; i++)
         want[count++] = epi_dtype_name((epi_dtype)i);
-    for (const char *at = text; (at = next_listed(text, at, &n)) && listed_count < OPS + 64; at += n) {
+    for (const char *at = text; (at = next_listed(text, at, &n)) && listed_count < OPS + 128; at += n) {
         char *name = strndup(at, n);
         if (!name)
             break;
@@ -589,6 +612,9 @@ static bool check_file(void) {
         free(text);
         return ok;
     }
+    for (int i = 0; i < count; i++)
+        if (!strcmp(blocks[i].info, "ebnf") && strstr(path, "language.md"))
+            read_grammar(&blocks[i]);
     for (int i = 0; i < count; i++)
         if (!strncmp(blocks[i].info, "epi", 3))
             *(check_block(&blocks[i], &blocks[i + 1]) ? &passed : &failed_count) += 1;

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "lang/words.h"
+
 static const epi_op infixes[] = {
     EPI_OP_OR, EPI_OP_AND, EPI_OP_LT,  EPI_OP_LE,  EPI_OP_GT,  EPI_OP_GE,     EPI_OP_EQ,
     EPI_OP_NE, EPI_OP_ADD, EPI_OP_SUB, EPI_OP_MUL, EPI_OP_DIV, EPI_OP_MATMUL, EPI_OP_POW,
@@ -67,12 +69,12 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
     return e;
 }
 
-/* grad(f, x) and backward(f, x) are programs: their arguments stand behind them. */
+/* grad(f, x) and the like are programs: their arguments stand behind them. */
 static epi_ast *parse_called(epi_parser *p, epi_ast *callee) {
     epi_place place = p->token.place;
     if (!callee || !epi_parse_accept(p, "("))
         return callee;
-    if (strcmp(callee->name, "grad") != 0 && strcmp(callee->name, "backward") != 0)
+    if (!epi_is_maker(callee->name))
         epi_parse_fail(p, place,
                        "what %s(…) gives is a value and cannot be called; a product is written *(…)",
                        callee->name);

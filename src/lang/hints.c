@@ -13,7 +13,7 @@ static const hint operations[] = {
      "a product is written a @ b: it sums over the axes that both have; sum(a*b, K) keeps those but K"},
     {" permute swapaxes transposed t T movedim rearrange ",
      "axes are found by their names: nothing is transposed, an output has the order it is declared with"},
-    {" reshape view flatten squeeze unsqueeze expand expand_dims broadcast_to repeat tile ",
+    {" reshape view flatten squeeze unsqueeze expand expand_dims broadcast_to tile ",
      "axes have names: tensors line up by them and are repeated along those they lack, without being "
      "reshaped"},
     {" slice narrow chunk split ",

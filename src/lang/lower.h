@@ -72,8 +72,17 @@ epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis
 
 /* lower_call.c */
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e);
-/* The program of this name that f sees, or NULL. */
-const epi_ast_program *epi_lower_find(epi_lowering *lo, const epi_frame *f, const char *name, bool *bundled);
+/* The program that grad(p, x), backward(p, x) or repeat(p, L) is of; NULL after an error. */
+const epi_ast_program *epi_lower_program(epi_lowering *lo, const epi_frame *f, const epi_ast *names,
+                                         bool *bundled);
+
+/* The values of a call's arguments, NULL after an error; and the program with these values for its inputs. */
+int *epi_lower_arguments(epi_lowering *lo, epi_frame *f, const epi_ast *e, const epi_ast_program *p);
+epi_values epi_lower_inline(epi_lowering *lo, epi_frame *f, const epi_ast *e, const epi_ast_program *p,
+                            bool bundled, const int *given);
+
+/* lower_repeat.c: what a call of repeat(f, L) gives. */
+epi_values epi_lower_repeat(epi_lowering *lo, epi_frame *f, const epi_ast *e);
 
 /* lower_grad.c: the program that a call of grad(f, x) or backward(f, x) calls; NULL after an error. Arguments
  * that stand for no cotangent are taken out of the call. */

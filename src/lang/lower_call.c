@@ -223,20 +223,24 @@ static EPI_NOINLINE void bind_argument(epi_lowering *lo, epi_frame *callee, cons
     epi_frame_bind(lo, callee, in->name, node, e->args[i]->place);
 }
 
-static EPI_NOINLINE epi_values lower_program(epi_lowering *lo, epi_frame *f, const epi_ast *e,
-                                             const epi_ast_program *p, bool bundled) {
-    epi_values out = epi_lower_values(lo, p->output_count);
+EPI_NOINLINE int *epi_lower_arguments(epi_lowering *lo, epi_frame *f, const epi_ast *e,
+                                      const epi_ast_program *p) {
     check_call(lo, f, e, p);
-    epi_frame *callee = epi_lower_ok(lo) ? new_frame(lo, p, f) : NULL;
     int *given = epi_lower_values(lo, e->arg_count).node;
-    if (!callee || !given)
+    for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
+        given[i] = epi_lower_one(lo, f, e->args[i]);
+    return epi_lower_ok(lo) ? given : NULL;
+}
+
+EPI_NOINLINE epi_values epi_lower_inline(epi_lowering *lo, epi_frame *f, const epi_ast *e,
+                                         const epi_ast_program *p, bool bundled, const int *given) {
+    epi_values out = epi_lower_values(lo, p->output_count);
+    epi_frame *callee = given ? new_frame(lo, p, f) : NULL;
+    if (!callee)
         return out;
     callee->bundled = bundled;
-    for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++) {
-        given[i] = epi_lower_one(lo, f, e->args[i]);
-        if (epi_lower_ok(lo))
-            bind_argument(lo, callee, e, i, given[i]);
-    }
+    for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
+        bind_argument(lo, callee, e, i, given[i]);
     if (e->callee && epi_lower_ok(lo))
         complete_derived(lo, f, callee, given, e);
     if (epi_lower_ok(lo))
@@ -244,6 +248,11 @@ static EPI_NOINLINE epi_values lower_program(epi_lowering *lo, epi_frame *f, con
     callee->next_spare = lo->spare;
     lo->spare = callee;
     return out;
+}
+
+static EPI_NOINLINE epi_values lower_program(epi_lowering *lo, epi_frame *f, const epi_ast *e,
+                                             const epi_ast_program *p, bool bundled) {
+    return epi_lower_inline(lo, f, e, p, bundled, epi_lower_arguments(lo, f, e, p));
 }
 
 static const epi_ast_program *find_program(const epi_ast_program *list, const char *name) {
@@ -260,6 +269,10 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
     if (epi_frame_value(f, e->name) != EPI_NO_NODE)
         epi_graph_fail(lo->g, "'%s' is a value and cannot be called; a product is written %s*(…)", e->name,
                        e->name);
+    if (!strcmp(e->name, "repeat"))
+        epi_graph_fail(lo->g,
+                       "repeat(f, L) is a program: call it with the inputs of f, repeat(f, L)(…); values "
+                       "are repeated along axes that they lack without being asked to");
     if (hint)
         epi_graph_fail(lo->g, "unknown operation or program '%s': %s", e->name, hint);
     for (int op = 0; op < EPI_OP_COUNT; op++)
@@ -294,7 +307,9 @@ static const epi_ast_program *own_program(const epi_lowering *lo, const epi_fram
     return f->bundled || own_word ? NULL : find_program(lo->text->programs, name);
 }
 
-const epi_ast_program *epi_lower_find(epi_lowering *lo, const epi_frame *f, const char *name, bool *bundled) {
+/* The program of this name that f sees, or NULL. */
+static const epi_ast_program *find_seen(epi_lowering *lo, const epi_frame *f, const char *name,
+                                        bool *bundled) {
     const epi_ast_program *p = own_program(lo, f, name);
     *bundled = !p;
     if (!p)
@@ -302,6 +317,21 @@ const epi_ast_program *epi_lower_find(epi_lowering *lo, const epi_frame *f, cons
     if (p)
         check_recursion(lo, f, p);
     return p;
+}
+
+const epi_ast_program *epi_lower_program(epi_lowering *lo, const epi_frame *f, const epi_ast *names,
+                                         bool *bundled) {
+    epi_lower_at(lo, names->place);
+    if (names->arg_count < 2 || names->args[0]->kind != EPI_AST_NAME) {
+        epi_graph_fail(lo->g, "%s wants a program and inputs of it: %s(f, x, w)(…)", names->name,
+                       names->name);
+        return NULL;
+    }
+    epi_lower_at(lo, names->args[0]->place);
+    const epi_ast_program *p = find_seen(lo, f, names->args[0]->name, bundled);
+    if (!p)
+        epi_graph_fail(lo->g, "%s: there is no program '%s'", names->name, names->args[0]->name);
+    return epi_lower_ok(lo) ? p : NULL;
 }
 
 /* A call of grad(f, x): nothing is carried but what the caller carries, since a gradient of a shared weight
@@ -315,6 +345,8 @@ static EPI_NOINLINE epi_values lower_derived(epi_lowering *lo, epi_frame *f, con
 
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     epi_values out = {0};
+    if (e->callee && !strcmp(e->callee->name, "repeat"))
+        return epi_lower_repeat(lo, f, e);
     if (e->callee)
         return lower_derived(lo, f, e);
     const epi_ast_program *p = own_program(lo, f, e->name);

@@ -223,19 +223,7 @@ static EPI_NOINLINE const epi_ast_program *derive_program(epi_lowering *lo, epi_
 }
 
 const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, epi_ast *call) {
-    const epi_ast *names = call->callee;
     bool bundled = false;
-    epi_lower_at(lo, names->place);
-    if (names->arg_count < 2 || names->args[0]->kind != EPI_AST_NAME) {
-        epi_graph_fail(lo->g, "%s wants a program and inputs of it: %s(f, x, w)(…)", names->name,
-                       names->name);
-        return NULL;
-    }
-    epi_lower_at(lo, names->args[0]->place);
-    const epi_ast_program *p = epi_lower_find(lo, f, names->args[0]->name, &bundled);
-    if (!p) {
-        epi_graph_fail(lo->g, "%s: there is no program '%s'", names->name, names->args[0]->name);
-        return NULL;
-    }
-    return epi_lower_ok(lo) ? derive_program(lo, f, call, p, bundled) : NULL;
+    const epi_ast_program *p = epi_lower_program(lo, f, call->callee, &bundled);
+    return p ? derive_program(lo, f, call, p, bundled) : NULL;
 }

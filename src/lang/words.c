@@ -82,6 +82,18 @@ const epi_word *epi_word_find(const char *name) {
     return NULL;
 }
 
+const char *epi_maker_at(int index) {
+    static const char *const makers[] = {"grad", "backward", "repeat"};
+    return index < (int)(sizeof makers / sizeof *makers) ? makers[index] : NULL;
+}
+
+bool epi_is_maker(const char *name) {
+    for (int i = 0; epi_maker_at(i); i++)
+        if (!strcmp(epi_maker_at(i), name))
+            return true;
+    return false;
+}
+
 bool epi_is_word(const char *name) {
     for (int op = 0; op < EPI_OP_COUNT; op++)
         if (!strcmp(epi_ops[op].text, name))

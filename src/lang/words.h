@@ -18,6 +18,11 @@ typedef struct epi_word {
 const epi_word *epi_word_at(int index); /* NULL past the last */
 const epi_word *epi_word_find(const char *name);
 
+/* grad, backward and repeat make a program of a program, which is called where it is made: grad(f, x)(…). NULL
+ * past the last. */
+const char *epi_maker_at(int index);
+bool epi_is_maker(const char *name);
+
 /* An operation or one of these words. */
 bool epi_is_word(const char *name);
 

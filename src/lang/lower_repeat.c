@@ -1,0 +1,79 @@
+/* lower_repeat.c: repeat(f, L)(x, w): f for each element of the axis L in turn, or so many times.
+ *
+ * What f gives takes the place of its first arguments the next time. Of the others, those with the axis L are
+ * taken apart along it. It is written out here: nothing behind the graph knows of it, and a slice of an input
+ * is a view. */
+#include <string.h>
+
+#include "lang/lower.h"
+
+/* How often, and along which axis; 0 after an error. */
+static int64_t repeat_count(epi_lowering *lo, const epi_frame *f, const epi_ast *names, bool *stacked,
+                            epi_axis *axis) {
+    epi_ast_axis named;
+    epi_graph *g = lo->g;
+    const epi_ast *times = names->arg_count == 2 ? names->args[1] : NULL;
+    *stacked = times && epi_ast_as_axis(times, &named);
+    double number = times && times->kind == EPI_AST_NUMBER ? times->number : 0;
+    epi_lower_at(lo, times ? times->place : names->place);
+    if (!*stacked && !(number >= 1 && number <= 65536 && number == (double)(int64_t)number))
+        epi_graph_fail(g,
+                       "repeat wants a program, and an axis or how often: repeat(f, L)(…), repeat(f, 5)(…)");
+    if (!*stacked || !epi_lower_ok(lo))
+        return (int64_t)number;
+    *axis = epi_frame_axis(lo, f, &named);
+    int64_t size = epi_lower_ok(lo) && axis->dim < g->declared_count ? g->fixed[axis->dim] : 0;
+    size = axis->shift < 0 ? size >> -axis->shift : size << axis->shift;
+    if (!size)
+        epi_graph_fail(g, "repeat is written out, so the text says how long %s is: declare it as %s=4",
+                       named.name, named.name);
+    return size;
+}
+
+/* Looks at what a repetition is of. */
+static void check_repeat(epi_lowering *lo, const epi_ast *e, const epi_ast_program *p, const int *given,
+                         const epi_axis *axis) {
+    epi_lower_at(lo, e->callee->place);
+    if (p->output_count > p->input_count)
+        epi_graph_fail(lo->g,
+                       "repeat: %s gives %d values, which are its first inputs the next time, and takes %d",
+                       p->name, p->output_count, p->input_count);
+    bool any = !axis;
+    for (int i = 0; i < p->input_count && axis && epi_lower_ok(lo); i++) {
+        bool has = epi_axes_find(&lo->g->nodes[given[i]].axes, *axis) >= 0;
+        any |= has;
+        if (has && i < p->output_count)
+            epi_graph_fail(lo->g,
+                           "repeat: '%s' of %s goes from one time to the next, and has the axis %s itself",
+                           p->inputs[i].name, p->name, epi_axis_label(lo->g, *axis).text);
+    }
+    if (!any)
+        epi_graph_fail(lo->g, "repeat: no argument has the axis %s; so many times is repeat(%s, 4)(…)",
+                       epi_axis_label(lo->g, *axis).text, p->name);
+}
+
+epi_values epi_lower_repeat(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
+    epi_values out = {0};
+    epi_ast call = *e;
+    epi_axis axis = {0};
+    bool stacked, bundled;
+    int64_t times = repeat_count(lo, f, e->callee, &stacked, &axis);
+    const epi_ast_program *p = epi_lower_ok(lo) ? epi_lower_program(lo, f, e->callee, &bundled) : NULL;
+    call.callee = NULL;
+    const int *given = p ? epi_lower_arguments(lo, f, &call, p) : NULL;
+    int *now = epi_lower_values(lo, e->arg_count).node;
+    if (!given || !now)
+        return out;
+    check_repeat(lo, e, p, given, stacked ? &axis : NULL);
+    for (int64_t l = 0; l < times && epi_lower_ok(lo); l++) {
+        for (int i = 0; i < e->arg_count; i++) {
+            bool slice = stacked && epi_axes_find(&lo->g->nodes[given[i]].axes, axis) >= 0;
+            now[i] = l && i < out.count ? out.node[i] : given[i];
+            if (slice)
+                now[i] = epi_graph_move(lo->g, EPI_OP_GATHER, given[i], epi_graph_const(lo->g, (double)l),
+                                        EPI_NO_NODE, axis);
+        }
+        out = epi_lower_inline(lo, f, &call, p, bundled, now);
+    }
+    return out;
+}
