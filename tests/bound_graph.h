@@ -87,13 +87,15 @@ static inline void bound_gather(const bounding *b, int node) {
     const epi_node *n = &b->g->nodes[node];
     epi_ref x = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes),
             index = epi_ref_of_axes(&b->g->nodes[n->arg[1]].axes, b->sizes);
-    int64_t stride = epi_ref_drop(&x, n->over.at[0]), size = epi_axis_size(n->over.at[0], b->sizes);
+    epi_walk along = epi_ref_along(&x, &n->over, b->sizes);
+    int64_t size = epi_axes_size(&n->over, b->sizes);
     epi_walk from = epi_walk_axes(&x, &n->axes, b->sizes), which = epi_walk_axes(&index, &n->axes, b->sizes);
     bounded *y = &b->at[node];
     for (int64_t i = 0; i < y->count; i++) {
         bool sure;
         int64_t at = bound_position(&b->at[n->arg[1]], epi_walk_offset(&which, i), size, &sure);
-        bound_take(y, i, &b->at[n->arg[0]], at < 0 ? -1 : epi_walk_offset(&from, i) + at * stride);
+        int64_t place = epi_walk_offset(&from, i) + epi_walk_offset(&along, at);
+        bound_take(y, i, &b->at[n->arg[0]], at < 0 ? -1 : place);
         y->e[i] = sure ? y->e[i] : INFINITY;
     }
 }
@@ -106,7 +108,7 @@ static inline void bound_scatter(const bounding *b, int node) {
     const epi_axes *index = &b->g->nodes[n->arg[1]].axes;
     epi_axes rest = epi_axes_without(&from.axes, index);
     epi_walk outer = epi_walk_axes(&from, index, b->sizes), inner = epi_walk_axes(&from, &rest, b->sizes);
-    int64_t size = epi_axis_size(n->over.at[0], b->sizes), width = epi_axes_size(&rest, b->sizes);
+    int64_t size = epi_axes_size(&n->over, b->sizes), width = epi_axes_size(&rest, b->sizes);
     bool all_sure = true;
     int64_t count = epi_axes_size(index, b->sizes);
     for (int64_t i = 0; i < count; i++) {
@@ -149,6 +151,60 @@ static inline void bound_update(const bounding *b, int node) {
     }
 }
 
+/* The numbers of an order are exact where those that it orders cannot be others. */
+static inline void bound_order(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bounded *y = &b->at[node];
+    const bounded *x = &b->at[n->arg[0]];
+    epi_axes along = {1, {n->over.at[0]}};
+    epi_axes places =
+        n->op == EPI_OP_OFFSETS ? b->g->nodes[n->arg[0]].axes : epi_axes_without(&n->over, &along);
+    epi_ref index = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes),
+            result = epi_ref_of_axes(&n->axes, b->sizes);
+    epi_walk which = epi_walk_axes(&index, &places, b->sizes), to = epi_walk_axes(&result, &places, b->sizes);
+    int64_t size = epi_axis_size(along.at[0], b->sizes), next = 0;
+    bool all_sure = true, sure, offsets = n->op == EPI_OP_OFFSETS;
+    for (int64_t v = 0; v <= size; v++) {
+        if (offsets && v < size)
+            y->v[v] = (double)next;
+        for (int64_t i = 0; i < x->count; i++) {
+            int64_t at = bound_position(x, epi_walk_offset(&which, i), size, &sure);
+            all_sure &= sure;
+            if ((at < 0 ? size : at) != v)
+                continue;
+            if (n->op == EPI_OP_RANK)
+                y->v[epi_walk_offset(&to, i)] = (double)next;
+            else if (!offsets)
+                y->v[epi_walk_offset(&to, next)] = (double)i;
+            next++;
+        }
+    }
+    for (int64_t i = 0; i < y->count; i++)
+        y->e[i] = all_sure ? 0 : INFINITY;
+}
+
+static inline void bound_segments(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bounded *y = &b->at[node];
+    const bounded *o = &b->at[n->arg[0]];
+    epi_axes along = {1, {n->over.at[0]}}, places = epi_axes_without(&n->over, &along);
+    epi_ref result = epi_ref_of_axes(&n->axes, b->sizes);
+    epi_walk to = epi_walk_axes(&result, &places, b->sizes);
+    for (int64_t i = 0; i < y->count; i++) {
+        int64_t first = 0, last = o->count - 1, at = epi_walk_offset(&to, i);
+        while (first < last) {
+            int64_t middle = (first + last + 1) / 2;
+            if (o->e[middle] != 0)
+                y->e[at] = INFINITY;
+            if (o->v[middle] <= (double)i)
+                first = middle;
+            else
+                last = middle - 1;
+        }
+        y->v[at] = (double)first;
+    }
+}
+
 /* ---- a graph ---- */
 
 static inline void bound_node(const bounding *b, int node) {
@@ -163,6 +219,7 @@ static inline void bound_node(const bounding *b, int node) {
     case EPI_CLASS_MOVE:
         (op == EPI_OP_GATHER ? bound_gather : op == EPI_OP_SCATTER ? bound_scatter : bound_update)(b, node);
         break;
+    case EPI_CLASS_SORT: (op == EPI_OP_SEGMENTS ? bound_segments : bound_order)(b, node); break;
     default: (op == EPI_OP_INPUT ? bound_input : bound_leaf)(b, node);
     }
     double unit = b->unit(b, node);

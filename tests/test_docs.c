@@ -412,6 +412,7 @@ static const char *const ops[] = {
 #define EPI_PRODUCT(id, text, ...) text,
 #define EPI_LEAF(id, text, ...) text,
 #define EPI_MOVE(id, text, ...) text,
+#define EPI_SORT(id, text, ...) text,
 #define EPI_VIEW(id, text, ...) text,
 #define EPI_RANDOM(id, text, ...) text,
 #include "ir/ops.def"

@@ -135,7 +135,8 @@ static const struct bad {
     {"f(x[A,B,C,D,E,F,G,H], s: i32, p[I]) -> y[A] { y = dropout(x, s, p) }", 1, 51,
      "in dropout: the result would have more than 8 axes"},
     /* gather, scatter and random numbers */
-    {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i) }", 1, 34, "gather takes 3 arguments, 2 were given"},
+    {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i) }", 1, 34,
+     "gather takes a value, an index and the axes that it counts along; 2 arguments were given"},
     {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i, T) }", 1, 34, "gather over T: x[V] has no such axis"},
     {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i, i) }", 1, 47, "'i' is a value; an axis is wanted here"},
     {"f(x[V,F], i: i32[F/2]) -> y[F] { y = x[i] }", 1, 39,
@@ -179,6 +180,27 @@ static const struct bad {
      "along V"},
     {"f(x[A,B,C,D,E], i: i32[F,G,H,I,J]) -> y[A] { y = x[i] }", 1, 51,
      "the result would have more than 8 axes"},
+    {"f(e: i32[T,K]) -> y[T,K] { y = argsort(e + 0, E) }", 1, 32,
+     "argsort of a value [T,K], which is computed: name its axes behind E, in the order in which elements "
+     "are "
+     "counted"},
+    {"f(e: i32[T,K]) -> y[T,K] { y = rank(e, E, T) }", 1, 32,
+     "rank of e[T,K]: the axes behind E are those of the index, in the order in which its elements are "
+     "counted"},
+    {"f(e: i32[T,K]) -> y[T,K] { y = argsort(e, T) }", 1, 32,
+     "argsort: the index has the axis T that its values count along; rename it"},
+    {"f(e: i32) -> y { y = argsort(e, E) }", 1, 22,
+     "argsort of e: it orders elements, and this is one number"},
+    {"f(o[E]) -> y[T] { y = segments(o, E) }", 1, 23,
+     "segments takes a value, the axis that values count along and the axes of places; 2 arguments were "
+     "given"},
+    {"f(o[E,T]) -> y[T] { y = segments(o, E, T) }", 1, 25,
+     "segments of o[E,T]: it wants the offsets along E alone"},
+    {"g(e: i32[T]) -> y[T] { y = argsort(e, E) }\n"
+     "f(e: i32[B,T], w[E]) -> y[B,T] { y = g(e) }",
+     1, 39, "the size of axis 'E' of g cannot be told from the arguments of the call"},
+    {"f(x[T,D], i: i32[S], k[K]) -> y[S,D] { y = gather(x, i, K, S) }", 1, 44,
+     "gather over [K,S]: x[T,D] has none of these axes"},
     {"f(seed: i32) -> y[T] { y = uniform(seed) }", 1, 28,
      "uniform takes a seed and the axes of the result; 1 argument was given"},
     {"f(seed: i32) -> y[T] { y = uniform(seed, T, T) }", 1, 28, "uniform names the axis T twice"},

@@ -122,9 +122,9 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     for (int i = 0; i < k->steps.count; i++)
         if (k->gemms[i])
             most = epi_max64(most, k->gemms[i]->scratch);
-        else if (k->steps.at[i].node >= 0 && g->nodes[k->steps.at[i].node].op == EPI_OP_SCATTER)
-            most = epi_max64(most, epi_pass_scratch(spec->threads) +
-                                       epi_scatter_scratch(spec, k->steps.at[i].node));
+        else if (k->steps.at[i].node >= 0)
+            most = epi_max64(most,
+                             epi_pass_scratch(spec->threads) + epi_move_scratch(spec, k->steps.at[i].node));
     if (k->rows)
         most = epi_max64(most, k->rows->scratch);
     if (k->attention)

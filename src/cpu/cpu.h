@@ -45,7 +45,10 @@ int64_t epi_pass_scratch(int threads);
 /* moves.c: the same for what an index moves. */
 void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
-int64_t epi_scatter_scratch(const epi_spec *spec, int node);
+void epi_order_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
+void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
+/* What a scatter and an order need beside a pass's own scratch. */
+int64_t epi_move_scratch(const epi_spec *spec, int node);
 void epi_update_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 /* Holds every index that is an integer input against the axis it counts along: the one thing that can be
  * wrong with a run. */

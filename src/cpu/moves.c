@@ -1,4 +1,4 @@
-/* moves.c: gather, scatter and update as passes, and the look through indices ahead of a run.
+/* moves.c: gather, scatter and update as passes, orders, and the look through indices ahead of a run.
  *
  * All go through the elements of the index (outer) and, for each, through the axes that the index has
  * nothing to do with (inner). Every element of a result belongs to one item of work, and what is added up in
@@ -19,8 +19,8 @@ typedef struct move {
     epi_walk which;                /* the index along its own axes */
     epi_walk from_outer, to_outer; /* the others along the index's axes, */
     epi_walk from_inner, to_inner; /* and along the rest */
-    int64_t from_step, to_step;    /* along the axis that the index counts along */
-    int64_t size, outer, inner;    /* elements of that axis, of the index, and of the rest */
+    epi_walk from_along, to_along; /* along the axes that the index counts along */
+    int64_t size, outer, inner;    /* elements of these axes, of the index, and of the rest */
     bool updates;                  /* where the index names nothing, nothing is written; else 0 is */
     int64_t rows, stretches; /* of an item: outer elements (of a scatter: positions); stretches of the rest */
     const int64_t *ends, *list; /* scatter: the index's elements by position, and where each ends */
@@ -30,14 +30,13 @@ typedef struct move {
 static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     const epi_node *n = &k->spec.graph->nodes[node];
     const int64_t *sizes = k->spec.sizes;
-    epi_axis axis = n->over.at[0];
     bool gathers = n->op == EPI_OP_GATHER, updates = n->op == EPI_OP_UPDATE;
     move m = {.k = k, .to = refs[node], .from = refs[n->arg[updates ? 2 : 0]], .index = refs[n->arg[1]]};
     const epi_axes *outer = &k->spec.graph->nodes[n->arg[1]].axes;
     if (gathers)
-        m.from_step = epi_ref_drop(&m.from, axis);
+        m.from_along = epi_ref_along(&m.from, &n->over, sizes);
     else
-        m.to_step = epi_ref_drop(&m.to, axis);
+        m.to_along = epi_ref_along(&m.to, &n->over, sizes);
     epi_axes inner = epi_axes_without(gathers ? &n->axes : updates ? &m.to.axes : &m.from.axes, outer);
     m.updates = updates;
     m.which = epi_walk_axes(&m.index, outer, sizes);
@@ -45,7 +44,7 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     m.to_outer = epi_walk_axes(&m.to, outer, sizes);
     m.from_inner = epi_walk_axes(&m.from, &inner, sizes);
     m.to_inner = epi_walk_axes(&m.to, &inner, sizes);
-    m.size = epi_axis_size(axis, sizes);
+    m.size = epi_axes_size(&n->over, sizes);
     m.outer = epi_axes_size(outer, sizes);
     m.inner = epi_axes_size(&inner, sizes);
     m.rows = epi_max64(1, STRETCH / epi_max64(1, m.inner));
@@ -68,7 +67,8 @@ static void run_items(move *m, int64_t rows, epi_parallel_body *body) {
 
 /* ---- gather and update ---- */
 
-/* One step along the axis is 0: gather steps in what it takes from, update in what it puts something into. */
+/* One walk along the axes is empty: gather goes through what it takes from, update through what it puts
+ * something into. */
 static void take_item(void *ctx, int64_t item, int thread) {
     (void)thread;
     const move *m = ctx;
@@ -78,8 +78,9 @@ static void take_item(void *ctx, int64_t item, int thread) {
     size_t size = epi_dtype_size(m->to.type);
     bool plain = m->to.type == m->from.type && is_plain(&m->from_inner) && is_plain(&m->to_inner);
     for (int64_t i = first; i < last; i++) {
-        int64_t at = index_at(m, i), to = epi_walk_offset(&m->to_outer, i) + at * m->to_step,
-                from = epi_walk_offset(&m->from_outer, i) + at * m->from_step;
+        int64_t at = index_at(m, i), place = epi_max64(0, at);
+        int64_t to = epi_walk_offset(&m->to_outer, i) + epi_walk_offset(&m->to_along, place),
+                from = epi_walk_offset(&m->from_outer, i) + epi_walk_offset(&m->from_along, place);
         if (at < 0 && m->updates)
             continue;
         if (at >= 0 && plain) {
@@ -112,10 +113,15 @@ void epi_update_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
 
 /* ---- scatter ---- */
 
-int64_t epi_scatter_scratch(const epi_spec *spec, int node) {
+int64_t epi_move_scratch(const epi_spec *spec, int node) {
     const epi_node *n = &spec->graph->nodes[node];
-    int64_t outer = epi_axes_size(&spec->graph->nodes[n->arg[1]].axes, spec->sizes);
-    return (epi_axis_size(n->over.at[0], spec->sizes) + 1 + outer) * (int64_t)sizeof(int64_t);
+    int64_t numbers = 0;
+    if (n->op == EPI_OP_SCATTER)
+        numbers = epi_axes_size(&n->over, spec->sizes) + 1 +
+                  epi_axes_size(&spec->graph->nodes[n->arg[1]].axes, spec->sizes);
+    else if (epi_op_orders(n->op))
+        numbers = epi_axis_size(n->over.at[0], spec->sizes) + 1;
+    return numbers * (int64_t)sizeof(int64_t);
 }
 
 /* The elements of the index by the position they name, those of one position in their order. */
@@ -171,7 +177,7 @@ static void scatter_item(void *ctx, int64_t item, int thread) {
         }
         if (many)
             s->finish(EPI_OP_SUM, sum, lost, n, 1);
-        epi_walk_store(s, &m->to, v * m->to_step, &m->to_inner, start, many ? sum : run, n);
+        epi_walk_store(s, &m->to, epi_walk_offset(&m->to_along, v), &m->to_inner, start, many ? sum : run, n);
     }
 }
 
@@ -182,6 +188,70 @@ void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, uns
     run_items(&m, m.size, scatter_item);
 }
 
+/* ---- orders ---- */
+
+/* A whole number to an element; all that there are up to 2^24 are in f32. */
+static void put_number(const epi_strips *s, const epi_ref *to, int64_t offset, int64_t number) {
+    float x = (float)number;
+    s->store(to->data + offset * (int64_t)epi_dtype_size(to->type), to->type, 1, &x, 1);
+}
+
+/* Counts the elements of each value, and adds up how many come before; what names none comes behind all. Then
+ * each element is where its value's next one belongs. */
+void epi_order_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
+    const epi_node *n = &k->spec.graph->nodes[node];
+    const int64_t *sizes = k->spec.sizes;
+    bool offsets = n->op == EPI_OP_OFFSETS;
+    epi_axes along = {1, {n->over.at[0]}},
+             places = offsets ? refs[n->arg[0]].axes : epi_axes_without(&n->over, &along);
+    move m = {.k = k, .index = refs[n->arg[0]], .size = epi_axis_size(along.at[0], sizes)};
+    m.which = epi_walk_axes(&m.index, &places, sizes);
+    m.outer = epi_axes_size(&places, sizes);
+    epi_walk to = epi_walk_axes(&refs[node], offsets ? &along : &places, sizes);
+    int64_t *next = (int64_t *)(void *)scratch, sum = 0;
+    memset(next, 0, (size_t)(m.size + 1) * sizeof *next);
+    for (int64_t i = 0; i < m.outer; i++) {
+        int64_t at = index_at(&m, i);
+        next[at < 0 ? m.size : at]++;
+    }
+    for (int64_t v = 0; v <= m.size; v++) {
+        int64_t count = next[v];
+        next[v] = sum;
+        sum += count;
+        if (offsets && v < m.size)
+            put_number(k->strips, &refs[node], epi_walk_offset(&to, v), next[v]);
+    }
+    for (int64_t i = 0; i < m.outer && !offsets; i++) {
+        int64_t at = index_at(&m, i), place = next[at < 0 ? m.size : at]++;
+        bool rank = n->op == EPI_OP_RANK;
+        put_number(k->strips, &refs[node], epi_walk_offset(&to, rank ? i : place), rank ? place : i);
+    }
+}
+
+/* The last value whose segment begins at a place or before it, by halves; 0 before the first. */
+void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
+    const epi_node *n = &k->spec.graph->nodes[node];
+    const int64_t *sizes = k->spec.sizes;
+    const epi_ref *from = &refs[n->arg[0]];
+    epi_axes along = {1, {n->over.at[0]}}, places = epi_axes_without(&n->over, &along);
+    epi_walk offsets = epi_walk_axes(from, &along, sizes), to = epi_walk_axes(&refs[node], &places, sizes);
+    for (int64_t i = 0, count = epi_axes_size(&places, sizes); i < count; i++) {
+        int64_t first = 0, last = epi_axis_size(along.at[0], sizes) - 1;
+        while (first < last) {
+            int64_t middle = (first + last + 1) / 2;
+            float x;
+            k->strips->load(
+                &x, from->data + epi_walk_offset(&offsets, middle) * (int64_t)epi_dtype_size(from->type),
+                from->type, 1, 1);
+            if (x <= (float)i)
+                first = middle;
+            else
+                last = middle - 1;
+        }
+        put_number(k->strips, &refs[node], epi_walk_offset(&to, i), first);
+    }
+}
+
 /* ---- indices ---- */
 
 epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err) {
@@ -190,10 +260,11 @@ epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors,
         const epi_node *n = &g->nodes[i];
         if (!epi_index_is_input(&k->spec, i))
             continue;
-        int t = g->nodes[n->arg[1]].tensor;
+        epi_axes along = epi_index_along(n);
+        int t = epi_index_of(g, n)->tensor;
         epi_ref ref = epi_cpu_tensor(k, t, &tensors[t]);
         epi_walk w = epi_walk_axes(&ref, &ref.axes, k->spec.sizes);
-        int64_t size = epi_axis_size(n->over.at[0], k->spec.sizes);
+        int64_t size = epi_axes_size(&along, k->spec.sizes);
         for (int64_t at = 0, count = epi_axes_size(&ref.axes, k->spec.sizes); at < count; at++) {
             int64_t value = epi_integer_load(
                 ref.data + epi_walk_offset(&w, at) * (int64_t)epi_dtype_size(ref.type), ref.type);

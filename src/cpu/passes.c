@@ -368,6 +368,12 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
         else
             (n->op == EPI_OP_GATHER ? epi_gather_run : epi_scatter_run)(k, node, refs, scratch);
         break;
+    case EPI_CLASS_SORT:
+        if (n->op == EPI_OP_SEGMENTS)
+            epi_segments_run(k, node, refs);
+        else
+            epi_order_run(k, node, refs, scratch + epi_pass_scratch(k->spec.threads));
+        break;
     case EPI_CLASS_RANDOM:
         p.seed = epi_seed_load(k->strips, &p.from[0]);
         p.operands = 0;

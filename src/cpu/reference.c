@@ -190,11 +190,13 @@ static void eval_gather(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
     epi_ref x = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]);
-    int64_t stride = epi_ref_drop(&x, n->over.at[0]), size = epi_axis_size(n->over.at[0], sizes);
+    epi_walk along = epi_ref_along(&x, &n->over, sizes);
+    int64_t size = epi_axes_size(&n->over, sizes);
     epi_walk from = epi_walk_axes(&x, &n->axes, sizes), which = epi_walk_axes(&index, &n->axes, sizes);
     for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
         int64_t at = epi_position(e->value[n->arg[1]][epi_walk_offset(&which, i)], size);
-        e->value[node][i] = at < 0 ? 0 : e->value[n->arg[0]][epi_walk_offset(&from, i) + at * stride];
+        int64_t offset = epi_walk_offset(&from, i) + epi_walk_offset(&along, at);
+        e->value[node][i] = at < 0 ? 0 : e->value[n->arg[0]][offset];
     }
 }
 
@@ -205,7 +207,7 @@ static void eval_scatter(const eval *e, int node) {
     epi_ref d = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]);
     epi_axes rest = epi_axes_without(&d.axes, &index.axes);
     epi_walk outer = epi_walk_axes(&d, &index.axes, sizes), inner = epi_walk_axes(&d, &rest, sizes);
-    int64_t size = epi_axis_size(n->over.at[0], sizes), width = count_of(e, &rest), all = size * width;
+    int64_t size = epi_axes_size(&n->over, sizes), width = count_of(e, &rest), all = size * width;
     for (int64_t i = 0; i < all; i++)
         e->value[node][i] = 0;
     for (int64_t i = 0, count = count_of(e, &index.axes); i < count; i++) {
@@ -236,6 +238,48 @@ static void eval_update(const eval *e, int node) {
         if (at >= 0)
             e->value[node][epi_walk_offset(&put, i) + at * stride] =
                 e->value[n->arg[2]][epi_walk_offset(&from, i)];
+    }
+}
+
+/* The number of an index's element along its axis; one that names none comes behind all. */
+static int64_t value_at(const eval *e, const epi_node *n, const epi_walk *which, int64_t i, int64_t size) {
+    int64_t at = epi_position(e->value[n->arg[0]][epi_walk_offset(which, i)], size);
+    return at < 0 ? size : at;
+}
+
+/* Elements in the order of their values, one value after the other: counted, not sorted. */
+static void eval_order(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    epi_ref index = as_ref(e, n->arg[0]);
+    epi_axes places = n->op == EPI_OP_OFFSETS ? index.axes : n->axes;
+    epi_walk which = epi_walk_axes(&index, &places, sizes);
+    int64_t size = epi_axis_size(n->over.at[0], sizes), next = 0;
+    for (int64_t v = 0; v <= size; v++) {
+        if (n->op == EPI_OP_OFFSETS && v < size)
+            e->value[node][v] = (double)next;
+        for (int64_t i = 0, count = count_of(e, &places); i < count; i++)
+            if (value_at(e, n, &which, i, size) == v) {
+                if (n->op != EPI_OP_OFFSETS)
+                    e->value[node][n->op == EPI_OP_RANK ? i : next] =
+                        (double)(n->op == EPI_OP_RANK ? next : i);
+                next++;
+            }
+    }
+}
+
+/* The last value whose segment begins at a place or before it, by halves; 0 before the first. */
+static void eval_segments(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+        int64_t first = 0, last = epi_axis_size(n->over.at[0], e->k->spec.sizes) - 1;
+        while (first < last) {
+            int64_t middle = (first + last + 1) / 2;
+            bool begun = e->value[n->arg[0]][middle] <= (double)i;
+            first = begun ? middle : first;
+            last = begun ? last : middle - 1;
+        }
+        e->value[node][i] = (double)first;
     }
 }
 
@@ -381,6 +425,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
              : n->op == EPI_OP_SCATTER ? eval_scatter
                                        : eval_update)(&e, i);
             break;
+        case EPI_CLASS_SORT: (n->op == EPI_OP_SEGMENTS ? eval_segments : eval_order)(&e, i); break;
         case EPI_CLASS_RANDOM: eval_random(&e, i); break;
         case EPI_CLASS_LEAF:
             if (n->op == EPI_OP_INPUT)

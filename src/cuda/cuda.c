@@ -639,7 +639,7 @@ static epi_status emit_checks(epi_cuda_kernel *k, epi_emit_context *c, const epi
     for (int i = 0; i < g->node_count && status == EPI_OK; i++)
         if (epi_index_is_input(&k->spec, i)) {
             epi_launch *l = add_launch(k, EPI_LAUNCH_CHECK);
-            l->elements = epi_axes_size(&g->nodes[g->nodes[i].arg[1]].axes, k->spec.sizes);
+            l->elements = epi_axes_size(&epi_index_of(g, &g->nodes[i])->axes, k->spec.sizes);
             status = epi_emit_check(c, i, k->count - 1, &l->text, err);
         }
     k->workspace = k->count * (int64_t)sizeof(int64_t[2]);

@@ -173,6 +173,8 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_reduct
 typedef struct epi_pass_pointers {
     int from[3], to; /* its operands, -1 for those that are not in memory; its result */
 } epi_pass_pointers;
+/* How far on the elements are that `at` names along axes: their walk. */
+const char *epi_emit_along(const epi_emit_context *c, const epi_walk *w, const char *at);
 void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 void epi_emit_update(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);

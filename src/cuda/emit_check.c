@@ -4,12 +4,15 @@
  * one makes it need no counter that would have to be cleared before. */
 #include "cuda/emit.h"
 
+#include "ir/index.h"
+
 epi_status epi_emit_check(const epi_emit_context *c, int node, int slot, epi_kernel_text *k, epi_error *err) {
     const epi_graph *g = c->spec->graph;
-    const epi_node *n = &g->nodes[node], *index = &g->nodes[n->arg[1]];
+    const epi_node *n = &g->nodes[node], *index = epi_index_of(g, n);
+    epi_axes along = epi_index_along(n);
     *k = (epi_kernel_text){.name = "check", .block = EPI_CHECK_THREADS};
-    int from = epi_emit_pointer(k, n->arg[1], index->tensor),
-        to = epi_emit_pointer(k, n->arg[1], EPI_POINTER_WORKSPACE);
+    int of = (int)(index - g->nodes), from = epi_emit_pointer(k, of, index->tensor),
+        to = epi_emit_pointer(k, of, EPI_POINTER_WORKSPACE);
     epi_emit_begin(c, k, "");
     epi_text_add(
         &k->source,
@@ -25,7 +28,7 @@ epi_status epi_emit_check(const epi_emit_context *c, int node, int slot, epi_ker
         "found[0]);\n  }\n}\n",
         epi_emit_name(c, node), n->place.line, EPI_CHECK_THREADS, EPI_CHECK_THREADS, EPI_CHECK_THREADS,
         epi_emit_type(c->spec->types[index->tensor]), from,
-        epi_emit_count(c, epi_axis_size(n->over.at[0], c->spec->sizes), "LL"), EPI_CHECK_THREADS / 2, to,
-        2 * slot, epi_emit_type(c->spec->types[index->tensor]), from);
+        epi_emit_count(c, epi_axes_size(&along, c->spec->sizes), "LL"), EPI_CHECK_THREADS / 2, to, 2 * slot,
+        epi_emit_type(c->spec->types[index->tensor]), from);
     return epi_emit_end(k, err);
 }

@@ -11,7 +11,7 @@ int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int no
 const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
                               const char *pointer, const char *index) {
     const int64_t *sizes = c->spec->sizes;
-    const char *size = epi_emit_count(c, epi_axis_size(n->over.at[0], sizes), "LL");
+    const char *size = epi_emit_count(c, epi_axes_size(&n->over, sizes), "LL");
     if (epi_emit_is_number(c, n->arg[1]))
         return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, n->arg[1]), size);
     const epi_node *i = &c->spec->graph->nodes[n->arg[1]];
@@ -23,17 +23,23 @@ const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, cons
                   : epi_emit_text(c, "position<%s>(%s, %s, %s)", epi_emit_type(ref.type), pointer, at, size);
 }
 
+const char *epi_emit_along(const epi_emit_context *c, const epi_walk *w, const char *at) {
+    return w->count > 1
+               ? epi_emit_text(c, "(%s)", epi_emit_walk(c, w, at))
+               : epi_emit_text(c, "%s * %s", at, epi_emit_count(c, w->count ? w->stride[0] : 0, "LL"));
+}
+
 void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out) {
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
-    int64_t stride = epi_ref_drop(&from, n->over.at[0]);
+    epi_walk along = epi_ref_along(&from, &n->over, c->spec->sizes);
     epi_walk read = epi_walk_axes(&from, &n->axes, c->spec->sizes),
              write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
     epi_text_add(out,
-                 "    const i64 at = %s;\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], at * %s + "
+                 "    const i64 at = %s;\n    const float v = at < 0 ? 0.f : load<%s>(P.ptr[%d], %s + "
                  "%s);\n    store<%s>((void *)P.ptr[%d], %s, v);\n",
                  epi_emit_position(c, n, &n->axes, epi_emit_text(c, "P.ptr[%d]", p->from[1]), "x"),
-                 epi_emit_type(from.type), p->from[0], epi_emit_count(c, stride, "LL"),
+                 epi_emit_type(from.type), p->from[0], epi_emit_along(c, &along, "at"),
                  epi_emit_walk(c, &read, "x"), epi_emit_type(to.type), p->to, epi_emit_walk(c, &write, "x"));
 }
 
@@ -114,7 +120,7 @@ static division divide(const epi_emit_context *c, int node) {
     const int64_t *sizes = c->spec->sizes;
     division p = {.outer = g->nodes[n->arg[1]].axes, .width = 1};
     p.rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &p.outer);
-    p.size = epi_axis_size(n->over.at[0], sizes);
+    p.size = epi_axes_size(&n->over, sizes);
     p.count = epi_axes_size(&p.outer, sizes);
     p.inner = epi_axes_size(&p.rest, sizes);
     int64_t most = epi_open_most(c->spec->open, p.inner), size = epi_open_most(c->spec->open, p.size);
@@ -139,7 +145,7 @@ void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointe
     const int64_t *sizes = c->spec->sizes;
     division p = divide(c, node);
     epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
-    int64_t stride = epi_ref_drop(&to, n->over.at[0]);
+    epi_walk along = epi_ref_along(&to, &n->over, sizes);
     epi_walk outer = epi_walk_axes(&from, &p.outer, sizes), inner = epi_walk_axes(&from, &p.rest, sizes),
              write = epi_walk_axes(&to, &p.rest, sizes);
     /* an operand or an index that is a number has no pointer, and none is read */
@@ -156,10 +162,10 @@ void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointe
         "  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
         "  DEV i64 at(const void *p, i64 q) const { return %s; }\n  DEV i64 outer(i64 q) const { return %s; "
         "}\n  DEV float value(const void *p, i64 at, i64 x) const { return %s; }\n"
-        "  DEV void put(void *p, i64 v, i64 x, float sum) const { store<%s>(p, v * %s + %s, sum); }\n};\n",
+        "  DEV void put(void *p, i64 v, i64 x, float sum) const { store<%s>(p, %s + %s, sum); }\n};\n",
         epi_emit_count(c, p.size, "LL"), epi_emit_count(c, p.count, "LL"), epi_emit_count(c, p.inner, "LL"),
         (long)p.rows, (long)p.cols, p.width, p.groups, epi_emit_position(c, n, &p.outer, "p", "q"),
-        epi_emit_walk(c, &outer, "q"), value, epi_emit_type(to.type), epi_emit_count(c, stride, "LL"),
+        epi_emit_walk(c, &outer, "q"), value, epi_emit_type(to.type), epi_emit_along(c, &along, "v"),
         epi_emit_walk(c, &write, "x"));
     epi_text_add(out,
                  "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "

@@ -169,6 +169,8 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
     p.axes = pass_axes(c, node, copy_to);
     p.pointers = give_pointers(c, k, node, copy_to);
     epi_op_class cls = copy_to >= 0 ? EPI_CLASS_LEAF : epi_ops[p.n->op].cls;
+    if (cls == EPI_CLASS_SORT)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s does not run on a GPU yet", epi_ops[p.n->op].text);
     epi_emit_begin(c, k,
                    cls == EPI_CLASS_MOVE     ? epi_device_text("index")
                    : cls == EPI_CLASS_RANDOM ? epi_device_text("random")

@@ -114,6 +114,10 @@ epi_label epi_axes_label(const epi_graph *g, const epi_axes *axes) {
     return l;
 }
 
+epi_label epi_along_label(const epi_graph *g, const epi_axes *along) {
+    return along->count == 1 ? epi_axis_label(g, along->at[0]) : epi_axes_label(g, along);
+}
+
 epi_label epi_node_label(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
     epi_label l, axes = epi_axes_label(g, &n->axes);

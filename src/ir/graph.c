@@ -301,14 +301,16 @@ int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis) {
     return add_node(g, n);
 }
 
-/* Nothing sums over axes that a call carries. */
+/* Nothing sums over axes that a call carries, or orders elements along them. */
 static bool keeps_carried(epi_graph *g, epi_op op, const epi_axes *over) {
     for (int i = 0; i < over->count; i++)
         if (epi_axes_find(&g->carried, over->at[i]) >= 0) {
             epi_graph_fail(g,
-                           "%s would sum over %s, which the arguments of the call have beyond the axes that "
+                           "%s would %s %s, which the arguments of the call have beyond the axes that "
                            "are declared; write the formula out for these axes",
-                           epi_ops[op].text, epi_axis_label(g, over->at[i]).text);
+                           epi_ops[op].text,
+                           epi_ops[op].cls == EPI_CLASS_SORT ? "order elements along" : "sum over",
+                           epi_axis_label(g, over->at[i]).text);
             return false;
         }
     return true;
@@ -375,7 +377,7 @@ int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over) {
 
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at) {
     const epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls != EPI_CLASS_MOVE || g->nodes[n->arg[1]].op != EPI_OP_CONST)
+    if (epi_ops[n->op].cls != EPI_CLASS_MOVE || n->over.count > 1 || g->nodes[n->arg[1]].op != EPI_OP_CONST)
         return false;
     double value = nearbyint(g->nodes[n->arg[1]].value);
     *at = value >= 0 && value < 0x1p62 ? (int64_t)value : -1;
@@ -384,18 +386,18 @@ bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at) {
 
 /* A number as an index: does it name an element? Where the text leaves the size open, that is asked again
  * once it is known. */
-static void check_number(epi_graph *g, int index, epi_axis axis) {
+static void check_number(epi_graph *g, int index, const epi_axes *along) {
     const epi_node *n = &g->nodes[index];
     bool negated = n->op == EPI_OP_NEG && g->nodes[n->arg[0]].op == EPI_OP_CONST;
     if (n->op != EPI_OP_CONST && !negated)
         return;
     double at = nearbyint(negated ? -g->nodes[n->arg[0]].value : n->value);
-    int64_t size = g->fixed[axis.dim] ? epi_axis_size(axis, g->fixed) : INT64_MAX;
+    int64_t size = epi_axes_size(along, g->fixed); /* 0: the text gives one of them no size */
     if (!(at >= 0))
         epi_graph_fail(g, "the number %g is outside every axis: positions count from 0", at);
-    else if (at >= (double)size)
+    else if (size > 0 && at >= (double)size)
         epi_graph_fail(g, "the number %g is outside the axis %s, which has %ld elements", at,
-                       epi_axis_label(g, axis).text, (long)size);
+                       epi_along_label(g, along).text, (long)size);
 }
 
 /* What is put into one place along the axis, and the index that names it, have axes of what they are put
@@ -421,36 +423,88 @@ static int put(epi_graph *g, int a, int index, int value, epi_axis axis) {
     if (find_axis(g, EPI_OP_UPDATE, "along", axis, a) < 0 || !fits_place(g, &a, value, axis, "value") ||
         !fits_place(g, &a, index, axis, "index"))
         return EPI_NO_NODE;
-    check_number(g, index, axis);
     epi_node n = new_node(EPI_OP_UPDATE, a, index, value);
     n.over = (epi_axes){1, {axis}};
+    check_number(g, index, &n.over);
     n.axes = g->nodes[a].axes;
     return add_node(g, n);
 }
 
-/* What gather takes has the index's axes, then those it leaves alone; what scatter sums up has the axis that
+/* Has the value one of the axes that an index counts along, or all of them where that is one? Along those that
+ * it lacks it is the same. */
+static bool has_along(epi_graph *g, int a, const epi_axes *along) {
+    const epi_axes *have = &g->nodes[a].axes;
+    if (along->count == 1)
+        return find_axis(g, EPI_OP_GATHER, "over", along->at[0], a) >= 0;
+    for (int i = 0; i < along->count; i++) {
+        epi_axis axis = along->at[i];
+        if (epi_axes_find_dim(have, axis.dim) >= 0 && find_axis(g, EPI_OP_GATHER, "over", axis, a) < 0)
+            return false;
+    }
+    if (!epi_axes_meet(have, along))
+        epi_graph_fail(g, "gather over %s: %s has none of these axes", epi_along_label(g, along).text,
+                       epi_node_label(g, a).text);
+    return !epi_graph_failed(g);
+}
+
+/* What gather takes has the index's axes, then those it leaves alone; what scatter sums up has the axes that
  * the index counts along, then those of the operand that the index lacks. */
-int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, epi_axis axis) {
+int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const epi_axes *along) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     if (op == EPI_OP_UPDATE)
-        return put(g, a, index, value, axis);
+        return put(g, a, index, value, along->at[0]);
     epi_node n = new_node(op, a, index, EPI_NO_NODE);
     const epi_axes *x = &g->nodes[a].axes, *i = &g->nodes[index].axes;
-    n.over = (epi_axes){1, {axis}};
+    n.over = *along;
     bool gathers = op == EPI_OP_GATHER;
-    if (gathers ? find_axis(g, op, "over", axis, a) < 0 : !keeps_carried(g, op, i))
+    if (gathers ? !has_along(g, a, along) : !keeps_carried(g, op, i))
         return EPI_NO_NODE;
     epi_axes rest = epi_axes_without(x, gathers ? &n.over : i);
     if (!axes_agree(g, gathers ? &rest : x, i, a, index))
         return EPI_NO_NODE;
-    if (!gathers && epi_axes_find_dim(&rest, axis.dim) >= 0)
-        return epi_graph_fail(
-            g, "scatter to %s: %s has that axis already, and the index %s does not sum over it",
-            epi_axis_label(g, axis).text, epi_node_label(g, a).text, epi_node_label(g, index).text);
-    check_number(g, index, axis);
+    for (int k = 0; k < along->count && !gathers; k++)
+        if (epi_axes_find_dim(&rest, along->at[k].dim) >= 0)
+            return epi_graph_fail(
+                g, "scatter to %s: %s has that axis already, and the index %s does not sum over it",
+                epi_axis_label(g, along->at[k]).text, epi_node_label(g, a).text,
+                epi_node_label(g, index).text);
+    check_number(g, index, along);
     n.axes = gathers ? *i : n.over;
     return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
+}
+
+/* What places of an order count along: what the call names behind the first axis, or the operand's own axes. */
+static epi_axes places_of(const epi_graph *g, epi_op op, int a, const epi_axes *along) {
+    epi_axes first = {1, {along->at[0]}}, rest = epi_axes_without(along, &first);
+    bool own = !rest.count && op != EPI_OP_OFFSETS && op != EPI_OP_SEGMENTS;
+    return own ? g->nodes[a].axes : rest;
+}
+
+int epi_graph_sort(epi_graph *g, epi_op op, int a, const epi_axes *along) {
+    epi_node n;
+    if (!begin_node(g, op, a, &n) || !keeps_carried(g, op, &n.axes))
+        return EPI_NO_NODE;
+    epi_axes first = {1, {along->at[0]}}, places = places_of(g, op, a, along);
+    bool segments = op == EPI_OP_SEGMENTS, offsets = op == EPI_OP_OFFSETS;
+    if (segments && !epi_axes_same_set(&n.axes, &first))
+        return epi_graph_fail(g, "segments of %s: it wants the offsets along %s alone",
+                              epi_node_label(g, a).text, epi_axis_label(g, first.at[0]).text);
+    if (!segments && !n.axes.count)
+        return epi_graph_fail(g, "%s of %s: it orders elements, and this is one number", epi_ops[op].text,
+                              epi_node_label(g, a).text);
+    if (!segments && !offsets && !epi_axes_same_set(&n.axes, &places))
+        return epi_graph_fail(
+            g,
+            "%s of %s: the axes behind %s are those of the index, in the order in which its "
+            "elements are counted",
+            epi_ops[op].text, epi_node_label(g, a).text, epi_axis_label(g, first.at[0]).text);
+    n.axes = offsets ? first : places;
+    if (epi_axes_meet(&first, &places))
+        return epi_graph_fail(g, "%s: the index has the axis %s that its values count along; rename it",
+                              epi_ops[op].text, epi_axis_label(g, first.at[0]).text);
+    n.over = first;
+    return unite(g, &n.over, &places) ? add_node(g, n) : EPI_NO_NODE;
 }
 
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to) {
@@ -557,7 +611,8 @@ int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axe
     case EPI_CLASS_MAP: return epi_graph_map(g, op, a, b, arg[2]);
     case EPI_CLASS_REDUCE: return epi_graph_reduce(g, op, a, axes);
     case EPI_CLASS_PRODUCT: return epi_graph_contract(g, a, b, axes);
-    case EPI_CLASS_MOVE: return epi_graph_move(g, op, a, b, arg[2], axes->at[0]);
+    case EPI_CLASS_MOVE: return epi_graph_move(g, op, a, b, arg[2], axes);
+    case EPI_CLASS_SORT: return epi_graph_sort(g, op, a, axes);
     case EPI_CLASS_VIEW:
         return op == EPI_OP_ONCE ? epi_graph_once(g, a) : epi_graph_rename(g, a, axes->at[0], axes->at[1]);
     case EPI_CLASS_RANDOM: return epi_graph_random(g, op, a, axes);

@@ -34,8 +34,10 @@ typedef struct epi_node {
     epi_op op;
     int arg[3];
     epi_axes axes;
-    epi_axes over; /* reductions: the axes removed; splits, index, size, gather, scatter and update: the one
-                      axis named; rename: from and to; uniform: its own */
+    epi_axes over; /* reductions: the axes removed; splits, index, size and update: the one axis named; gather
+                      and scatter: what the index counts along, the last the fastest; orders: what the values
+                      count along, then what places count along, the last the fastest (offsets have none);
+                      rename: from and to; uniform: its own */
     double value;  /* CONST */
     int tensor;    /* INPUT: which tensor */
     bool named;    /* MATMUL: the text names the axes that it sums over */
@@ -149,9 +151,14 @@ int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVE
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
 int epi_graph_product(epi_graph *g, int a, int b);                        /* over all axes that both have */
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);               /* INDEX SIZE */
-/* GATHER SCATTER UPDATE; the value is update's alone, else EPI_NO_NODE. */
-int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, epi_axis axis);
-/* Is it gather(x, 2, C), at a number, or scatter(x, 2, C), or update(x, v, 2, C)? `at` is that number. */
+/* GATHER SCATTER UPDATE; the value is update's alone, else EPI_NO_NODE. Along several axes the index is flat:
+ * it counts through all of them, the last the fastest. */
+int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const epi_axes *along);
+/* ARGSORT RANK OFFSETS SEGMENTS; `along` is what the values count along, then what the places do. Of argsort
+ * and rank these are the operand's own axes, which need not be given. */
+int epi_graph_sort(epi_graph *g, epi_op op, int a, const epi_axes *along);
+/* Is it gather(x, 2, C), at a number, or scatter(x, 2, C), or update(x, v, 2, C)? `at` is that number. Along
+ * several axes at once it is none. */
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at);
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to);
@@ -252,6 +259,8 @@ typedef struct epi_label {
 } epi_label;
 epi_label epi_axis_label(const epi_graph *g, epi_axis axis);
 epi_label epi_axes_label(const epi_graph *g, const epi_axes *axes);
+/* "T", or "[T,K]": what an index counts along. */
+epi_label epi_along_label(const epi_graph *g, const epi_axes *along);
 epi_label epi_node_label(const epi_graph *g, int node);
 /* "silu(x @ w + b)": the operation that makes it, cut short with … where it is long. */
 epi_label epi_node_expression(const epi_graph *g, int node);

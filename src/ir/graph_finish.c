@@ -33,7 +33,7 @@ static bool is_step(const epi_graph *g, const epi_node *n, int operand) {
     if (n->op == EPI_OP_WHERE) /* 0 is the other side */
         return operand == 0;
     return n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || epi_ops[n->op].signs ||
-           (epi_ops[n->op].cls == EPI_CLASS_MOVE && operand == 1); /* an index */
+           epi_op_wants_exact(n->op, operand);
 }
 
 /* Is the result as exact as this operand, where all numbers are short? Functions that are never exact are not,
@@ -45,8 +45,7 @@ static bool hands_on(const epi_node *n, int operand) {
     case EPI_OP_EXP2:
     case EPI_OP_LOG2: return true;
     case EPI_OP_WHERE: return operand > 0;
-    default:
-        return !row->expensive && !row->two && !row->signs && !(row->cls == EPI_CLASS_MOVE && operand == 1);
+    default: return !row->expensive && !row->two && !row->signs && !epi_op_wants_exact(n->op, operand);
     }
 }
 

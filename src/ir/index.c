@@ -7,20 +7,23 @@
 bool epi_index_is_input(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_node *n = &g->nodes[node];
-    if (!g->live[node] || epi_ops[n->op].cls != EPI_CLASS_MOVE)
+    if (!g->live[node] || epi_op_index(n->op) < 0)
         return false;
-    const epi_node *index = &g->nodes[n->arg[1]];
+    const epi_node *index = epi_index_of(g, n);
     return index->op == EPI_OP_INPUT && epi_dtype_is_integer(spec->types[index->tensor]);
 }
 
-/* Is the size of the axis another one at each run? */
-static bool is_open(const epi_spec *spec, epi_axis axis) {
-    return epi_open_grows(spec->open, spec->open ? epi_axis_size(axis, spec->open->sizes) : 0);
+/* Is the size of one of the axes another one at each run? */
+static bool are_open(const epi_spec *spec, const epi_axes *axes) {
+    bool open = false;
+    for (int i = 0; i < axes->count && spec->open; i++)
+        open |= epi_open_grows(spec->open, epi_axis_size(axes->at[i], spec->open->sizes));
+    return open;
 }
 
 epi_status epi_index_fail(const epi_spec *spec, int node, int64_t at, int64_t value, epi_error *err) {
     const epi_graph *g = spec->graph;
-    const epi_node *n = &g->nodes[node], *input = &g->nodes[n->arg[1]];
+    const epi_node *n = &g->nodes[node], *input = epi_index_of(g, n);
     char place[200] = "";
     for (int a = 0; a < input->axes.count; a++) {
         int64_t inner = 1;
@@ -30,16 +33,17 @@ epi_status epi_index_fail(const epi_spec *spec, int node, int64_t at, int64_t va
         snprintf(place + length, sizeof place - length, "%s%ld", a ? "," : "[",
                  (long)(at / inner % epi_axis_size(input->axes.at[a], spec->sizes)));
     }
-    bool counted = *place; /* else it is only known how many elements come before it */
-    for (int a = 1; a < input->axes.count; a++)
-        counted &= !is_open(spec, input->axes.at[a]);
-    if (counted)
+    epi_axes inner = input->axes;
+    if (inner.count)
+        epi_axes_remove(&inner, 0);
+    if (*place && !are_open(spec, &inner)) /* else it is only known how many elements come before it */
         snprintf(place + strlen(place), sizeof place - strlen(place), "]");
     else if (*place)
         snprintf(place, sizeof place, ", element %ld,", (long)at);
     char of[32] = "";
-    if (!is_open(spec, n->over.at[0]))
-        snprintf(of, sizeof of, " of %ld", (long)epi_axis_size(n->over.at[0], spec->sizes));
+    epi_axes along = epi_index_along(n);
+    if (!are_open(spec, &along))
+        snprintf(of, sizeof of, " of %ld", (long)epi_axes_size(&along, spec->sizes));
     return epi_fail(err, EPI_ERR_INDEX, "%.60s%s is %ld: outside axis %s%s", input->name, place, (long)value,
-                    epi_axis_label(g, n->over.at[0]).text, of);
+                    epi_along_label(g, &along).text, of);
 }

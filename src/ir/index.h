@@ -5,7 +5,16 @@
 
 #include "ir/spec.h"
 
-/* Is the node a gather, scatter or update whose index is an input of integers? */
+/* What such an operation has as its index. */
+static inline const epi_node *epi_index_of(const epi_graph *g, const epi_node *n) {
+    int operand = epi_op_index(n->op);
+    return &g->nodes[n->arg[operand > 0 ? operand : 0]];
+}
+/* What its elements count along. */
+static inline epi_axes epi_index_along(const epi_node *n) {
+    return epi_ops[n->op].cls == EPI_CLASS_MOVE ? n->over : (epi_axes){1, {n->over.at[0]}};
+}
+/* Is the node a gather, scatter or update, or an order, whose index is an input of integers? */
 bool epi_index_is_input(const epi_spec *spec, int node);
 /* EPI_ERR_INDEX for element `at` of that input. */
 epi_status epi_index_fail(const epi_spec *spec, int node, int64_t at, int64_t value, epi_error *err);

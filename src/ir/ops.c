@@ -22,6 +22,8 @@ const epi_op_row epi_ops[EPI_OP_COUNT + 1] = {
 #define EPI_LEAF(id, text, is) {#id, text, EPI_CLASS_LEAF, 0, EPI_WHOLE, .cuda = "", is},
 #define EPI_MOVE(id, text, is, arity, along, da, db, dc) \
     {#id, text, EPI_CLASS_MOVE, arity, along, "", .derivative = {da, db, dc}, is},
+#define EPI_SORT(id, text, is) \
+    {#id, text, EPI_CLASS_SORT, 1, EPI_WHOLE, "", .derivative = {"", 0, 0}, is},
 #define EPI_VIEW(id, text, is, da) \
     {#id, text, EPI_CLASS_VIEW, 1, EPI_MOVES, "", .derivative = {da, 0, 0}, is},
 #define EPI_RANDOM(id, text, is, da) \

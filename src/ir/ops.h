@@ -13,6 +13,7 @@ typedef enum epi_op {
 #define EPI_PRODUCT(id, ...) EPI_OP_##id,
 #define EPI_LEAF(id, ...) EPI_OP_##id,
 #define EPI_MOVE(id, ...) EPI_OP_##id,
+#define EPI_SORT(id, ...) EPI_OP_##id,
 #define EPI_VIEW(id, ...) EPI_OP_##id,
 #define EPI_RANDOM(id, ...) EPI_OP_##id,
 #include "ir/ops.def"
@@ -26,6 +27,7 @@ typedef enum epi_op_class {
     EPI_CLASS_PRODUCT,
     EPI_CLASS_LEAF,
     EPI_CLASS_MOVE,
+    EPI_CLASS_SORT,
     EPI_CLASS_VIEW,
     EPI_CLASS_RANDOM,
 } epi_op_class;
@@ -50,7 +52,7 @@ typedef enum epi_along {
     EPI_ELEMENTWISE,
     EPI_FOLDS, /* elements along them are taken together */
     EPI_MOVES, /* elements have other places, or the axis another name */
-    EPI_WHOLE, /* each element follows from its place among all */
+    EPI_WHOLE, /* each element follows from its place among all, or from all */
 } epi_along;
 
 typedef struct epi_op_row {
@@ -121,6 +123,21 @@ static inline bool epi_op_is_half(epi_op op) {
  * has one; update(x, v, i, R) is written with it behind v. */
 static inline int epi_op_written(epi_op op, int place) {
     return op == EPI_OP_UPDATE && place ? 3 - place : place;
+}
+
+/* Does it look through all of an index for the order of its elements? */
+static inline bool epi_op_orders(epi_op op) {
+    return op == EPI_OP_ARGSORT || op == EPI_OP_RANK || op == EPI_OP_OFFSETS;
+}
+
+/* Which operand is an index, whose elements count along the axes that the operation names; -1: none. */
+static inline int epi_op_index(epi_op op) {
+    return epi_ops[op].cls == EPI_CLASS_MOVE ? 1 : epi_op_orders(op) ? 0 : -1;
+}
+
+/* Must every number of the operand be exact: is it an index, or are its numbers places? */
+static inline bool epi_op_wants_exact(epi_op op, int operand) {
+    return operand == epi_op_index(op) || op == EPI_OP_SEGMENTS;
 }
 
 /* What a map computes, in f64. */

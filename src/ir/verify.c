@@ -83,16 +83,27 @@ static epi_axes split_axes(const verifier *v, const epi_node *n) {
 
 static epi_axes moved_axes(const verifier *v, const epi_node *n) {
     const epi_axes *from = axes_of(v, 0), *index = axes_of(v, 1);
-    epi_axes rest = n->op == EPI_OP_GATHER ? without(from, &n->over) : epi_axes_without(from, index);
+    epi_axes rest = epi_axes_without(from, n->op == EPI_OP_GATHER ? &n->over : index);
     epi_axes first = n->op == EPI_OP_GATHER ? *index : n->over;
     if (n->op == EPI_OP_UPDATE)
         return epi_axes_include(from, &n->over) && epi_axes_include(from, index) &&
                        epi_axes_include(from, axes_of(v, 2))
                    ? *from
                    : (epi_axes){.count = -1};
-    if (rest.count < 0 || !epi_axes_unite(&first, &rest))
+    bool all = n->over.count == 1 ? epi_axes_include(from, &n->over) : epi_axes_meet(from, &n->over);
+    if ((n->op == EPI_OP_GATHER && !all) || !epi_axes_unite(&first, &rest))
         first.count = -1;
     return first;
+}
+
+static epi_axes sorted_axes(const verifier *v, const epi_node *n) {
+    epi_axes first = {1, {n->over.at[0]}};
+    epi_axes places = epi_axes_without(&n->over, &first);
+    if (n->op == EPI_OP_OFFSETS)
+        return first;
+    return epi_axes_same_set(axes_of(v, 0), n->op == EPI_OP_SEGMENTS ? &first : &places)
+               ? places
+               : (epi_axes){.count = -1};
 }
 
 static epi_axes made_axes(const verifier *v, const epi_node *n) {
@@ -106,6 +117,7 @@ static epi_axes made_axes(const verifier *v, const epi_node *n) {
     }
     case EPI_CLASS_SPLIT: return split_axes(v, n);
     case EPI_CLASS_MOVE: return moved_axes(v, n);
+    case EPI_CLASS_SORT: return sorted_axes(v, n);
     case EPI_CLASS_VIEW: return n->op == EPI_OP_ONCE ? all : exchanged(&all, n->over.at[0], n->over.at[1]);
     case EPI_CLASS_RANDOM: return n->over;
     case EPI_CLASS_LEAF: break;
@@ -115,19 +127,21 @@ static epi_axes made_axes(const verifier *v, const epi_node *n) {
     return n->op == EPI_OP_INDEX ? n->over : none;
 }
 
-/* How many axes an operation names; -1: any number. */
-static int named_axes(const epi_node *n) {
+/* Does an operation name as many axes as it should? */
+static bool names_axes(const epi_node *n) {
+    int count = n->over.count;
     switch (epi_ops[n->op].cls) {
-    case EPI_CLASS_MAP: return 0;
-    case EPI_CLASS_SPLIT:
-    case EPI_CLASS_MOVE: return 1;
-    case EPI_CLASS_VIEW: return n->op == EPI_OP_ONCE ? 0 : 2;
-    case EPI_CLASS_LEAF: return n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE;
+    case EPI_CLASS_MAP: return !count;
+    case EPI_CLASS_SPLIT: return count == 1;
+    case EPI_CLASS_MOVE: return n->op == EPI_OP_UPDATE ? count == 1 : count > 0;
+    case EPI_CLASS_SORT: return n->op == EPI_OP_OFFSETS ? count == 1 : count > 1;
+    case EPI_CLASS_VIEW: return count == (n->op == EPI_OP_ONCE ? 0 : 2);
+    case EPI_CLASS_LEAF: return count == (n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE);
     case EPI_CLASS_REDUCE:
     case EPI_CLASS_PRODUCT:
     case EPI_CLASS_RANDOM: break;
     }
-    return -1;
+    return true;
 }
 
 /* ---- values ---- */
@@ -154,7 +168,7 @@ static epi_status verify_node(verifier *v) {
     bool twice = epi_ops[n->op].cls == EPI_CLASS_VIEW; /* from an axis to another part of the same dim */
     if (!twice && !are_axes(v->g, &n->over))
         return broken(v, "the axes that it names are none of the program, or the same one twice");
-    if (named_axes(n) >= 0 && n->over.count != named_axes(n))
+    if (!names_axes(n))
         return broken(v, "it names too few axes, or too many");
     epi_axes made = made_axes(v, n);
     if (made.count < 0 || !epi_axes_same_set(&made, &n->axes))

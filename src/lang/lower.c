@@ -89,25 +89,52 @@ static void note_size(epi_lowering *lo, epi_frame *f, const epi_ast_axis *axis) 
         *size = axis->size;
 }
 
-/* Collects the dims that a program's declarations mention, in order. */
+/* Adds a dim that the program mentions, unless it is there. */
+static void collect_dim(epi_lowering *lo, epi_frame *f, const epi_ast_axis *axis) {
+    if (epi_frame_dim(f, axis->name) < 0 && f->dim_count == EPI_MAX_DIMS) {
+        epi_lower_at(lo, axis->place);
+        epi_graph_fail(lo->g, "a program has at most %d differently named axes", EPI_MAX_DIMS);
+        return;
+    }
+    if (epi_frame_dim(f, axis->name) < 0)
+        f->dims[f->dim_count++] = axis->name;
+    note_size(lo, f, axis);
+}
+
+/* Is it a call of an operation that may name an axis which no tensor has: what an index counts along? */
+static bool brings_axes(const epi_lowering *lo, const epi_ast *e) {
+    bool brings = false;
+    for (int op = 0; op < EPI_OP_COUNT && e->kind == EPI_AST_CALL && e->name; op++)
+        brings |= epi_ops[op].cls == EPI_CLASS_SORT && !strcmp(epi_ops[op].text, e->name);
+    for (const epi_ast_program *p = lo->text->programs; p && brings; p = p->next)
+        brings = strcmp(p->name, e->name) != 0;
+    return brings;
+}
+
+/* Collects the dims that such calls in an expression name. */
+static void collect_from(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
+    for (; e; e = e->arg_count ? e->args[0] : NULL) { /* chains are long to the left */
+        bool brings = brings_axes(lo, e);
+        for (int i = 1; i < e->arg_count; i++) {
+            epi_ast_axis axis;
+            if (brings && epi_ast_as_axis(e->args[i], &axis))
+                collect_dim(lo, f, &axis);
+            else
+                collect_from(lo, f, e->args[i]);
+        }
+    }
+}
+
+/* Collects the dims that a program's declarations mention, in order, then those that calls bring into being. */
 void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f) {
     const epi_ast_program *p = f->program;
     for (int i = 0; i < p->input_count + p->output_count; i++) {
         const epi_ast_tensor *t = i < p->input_count ? &p->inputs[i] : &p->outputs[i - p->input_count];
-        for (int j = 0; j < t->axis_count; j++) {
-            if (epi_frame_dim(f, t->axes[j].name) >= 0) {
-                note_size(lo, f, &t->axes[j]);
-                continue;
-            }
-            if (f->dim_count == EPI_MAX_DIMS) {
-                epi_lower_at(lo, t->axes[j].place);
-                epi_graph_fail(lo->g, "a program has at most %d differently named axes", EPI_MAX_DIMS);
-                return;
-            }
-            f->dims[f->dim_count++] = t->axes[j].name;
-            note_size(lo, f, &t->axes[j]);
-        }
+        for (int j = 0; j < t->axis_count; j++)
+            collect_dim(lo, f, &t->axes[j]);
     }
+    for (int i = 0; i < p->body_count; i++)
+        collect_from(lo, f, p->body[i].value);
 }
 
 /* The line in which an expression renames an axis to this name, or 0. */
@@ -244,7 +271,7 @@ static EPI_NOINLINE int take(epi_graph *g, int a, int index) {
     const epi_node *n = &g->nodes[a];
     epi_axes own = epi_axes_without(&n->axes, &g->carried);
     if (own.count)
-        return epi_graph_move(g, EPI_OP_GATHER, a, index, EPI_NO_NODE, own.at[0]);
+        return epi_graph_move(g, EPI_OP_GATHER, a, index, EPI_NO_NODE, &(epi_axes){1, {own.at[0]}});
     return epi_graph_fail(g, "x[i] takes from the first axis of x, and %s has no axes",
                           n->name ? n->name : "this");
 }

@@ -11,6 +11,9 @@ static epi_arity arity_of(epi_op op) {
     case EPI_CLASS_MAP: return (epi_arity){arity, 0, 0};
     case EPI_CLASS_REDUCE:
     case EPI_CLASS_RANDOM: return (epi_arity){arity, 1, EPI_MAX_AXES};
+    case EPI_CLASS_MOVE: return (epi_arity){arity, 1, op == EPI_OP_UPDATE ? 1 : EPI_MAX_AXES};
+    case EPI_CLASS_SORT:
+        return (epi_arity){arity, op == EPI_OP_SEGMENTS ? 2 : 1, op == EPI_OP_OFFSETS ? 1 : EPI_MAX_AXES};
     case EPI_CLASS_VIEW: return (epi_arity){arity, 2, 2};
     default: return (epi_arity){arity, 1, 1};
     }
@@ -30,16 +33,27 @@ static epi_op find_op(const epi_frame *f, const epi_ast *e) {
     return EPI_OP_COUNT;
 }
 
+/* The arguments of an operation that takes any number of axes. */
+static const char *what_it_takes(const char *name) {
+    epi_op_class cls = EPI_CLASS_REDUCE; /* so are words that do */
+    for (int op = 0; op < EPI_OP_COUNT; op++)
+        cls = strcmp(epi_ops[op].text, name) != 0 ? cls : epi_ops[op].cls;
+    switch (cls) {
+    case EPI_CLASS_RANDOM: return "a seed and the axes of the result";
+    case EPI_CLASS_MOVE: return "a value, an index and the axes that it counts along";
+    case EPI_CLASS_SORT: return "a value, the axis that values count along and the axes of places";
+    default: return "a value and the axes to reduce over";
+    }
+}
+
 static EPI_NOINLINE void fail_count(epi_lowering *lo, const epi_ast *e, epi_arity want, int given) {
     int least = want.values + want.least_axes;
     if (want.least_axes == want.most_axes)
         epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", e->name, least, least == 1 ? "" : "s",
                        given, given == 1 ? "was" : "were");
     else
-        epi_graph_fail(lo->g, "%s takes a %s; %d argument%s given", e->name,
-                       strcmp(e->name, epi_ops[EPI_OP_UNIFORM].text) ? "value and the axes to reduce over"
-                                                                     : "seed and the axes of the result",
-                       given, given == 1 ? " was" : "s were");
+        epi_graph_fail(lo->g, "%s takes %s; %d argument%s given", e->name, what_it_takes(e->name), given,
+                       given == 1 ? " was" : "s were");
 }
 
 /* A value alone, where axes are wanted too: says which it has. */
@@ -131,6 +145,18 @@ static EPI_NOINLINE void check_axes(epi_lowering *lo, const epi_word *word, int 
                            epi_axis_label(lo->g, axes->at[i]).text, epi_node_label(lo->g, a).text);
 }
 
+/* Axes of a value that is computed have no order that a text could mean: a call names those that it counts
+ * through. */
+static EPI_NOINLINE void check_places(epi_lowering *lo, epi_op op, int a, const epi_axes *axes) {
+    const epi_node *n = &lo->g->nodes[a];
+    if (op == EPI_OP_OFFSETS || axes->count > 1 || n->axes.count < 2 || n->op == EPI_OP_INPUT)
+        return;
+    epi_graph_fail(lo->g,
+                   "%s of %s, which is computed: name its axes behind %s, in the order in which elements are "
+                   "counted",
+                   epi_ops[op].text, epi_node_label(lo->g, a).text, epi_axis_label(lo->g, axes->at[0]).text);
+}
+
 /* ---- sums of products ---- */
 
 enum { MOST_FACTORS = 32 };
@@ -210,6 +236,8 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     epi_lower_at(lo, e->place);
     if (epi_lower_ok(lo) && word)
         check_axes(lo, word, node[0], &axes);
+    if (epi_lower_ok(lo) && epi_ops[op].cls == EPI_CLASS_SORT)
+        check_places(lo, op, node[0], &axes);
     if (epi_lower_ok(lo))
         *out = word ? epi_lower_value(lo, word->build(lo->g, node, &axes)) : build(lo, op, node, &axes);
     return true;

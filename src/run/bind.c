@@ -5,6 +5,7 @@
 
 #include "base/nearest.h"
 #include "base/parallel.h"
+#include "ir/index.h"
 #include "run/run.h"
 
 static epi_status no_axis(const epi_graph *g, const char *name, epi_error *err) {
@@ -180,6 +181,24 @@ static epi_status fail_node(const epi_program *p, int node, epi_error *err, cons
     return EPI_ERR_DIMS;
 }
 
+/* Places are numbers of f32 between kernels, which has all integers up to 2^24; the GPU counts values in shared
+ * memory. */
+static epi_status check_order(const epi_program *p, int node, const int64_t *sizes, epi_error *err) {
+    enum { MOST_PLACES = 1 << 24, MOST_VALUES = 1024 };
+    const epi_graph *g = &p->graph;
+    const epi_node *n = &g->nodes[node];
+    const epi_axes *axes = &g->nodes[n->op == EPI_OP_OFFSETS ? n->arg[0] : node].axes;
+    int64_t count = epi_axes_size(axes, sizes);
+    int64_t values = epi_axis_size(n->over.at[0], sizes);
+    if (values > MOST_VALUES && epi_op_index(n->op) >= 0)
+        return fail_node(p, node, err, "%s by values of %s, which has %ld elements: there may be at most %ld",
+                         epi_ops[n->op].text, epi_axis_label(g, n->over.at[0]).text, (long)values,
+                         (long)MOST_VALUES);
+    return count <= MOST_PLACES ? EPI_OK
+                                : fail_node(p, node, err, "%s of %ld elements: it orders at most %ld",
+                                            epi_ops[n->op].text, (long)count, (long)MOST_PLACES);
+}
+
 /* Positions along an axis that name places on a shorter one: some of them name nothing. And numbers that name
  * nothing. */
 static epi_status check_positions(const epi_program *p, const int64_t *sizes, epi_error *err) {
@@ -187,16 +206,19 @@ static epi_status check_positions(const epi_program *p, const int64_t *sizes, ep
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         int64_t at, size = n->over.count ? epi_axis_size(n->over.at[0], sizes) : 0;
+        if (epi_ops[n->op].cls == EPI_CLASS_SORT)
+            EPI_TRY(check_order(p, i, sizes, err));
         if (epi_graph_at_number(g, i, &at) && at >= size)
             return fail_node(p, i, err, "the number %ld is outside the axis %s, which has %ld elements",
                              (long)at, epi_axis_label(g, n->over.at[0]).text, (long)size);
-        if (epi_ops[n->op].cls != EPI_CLASS_MOVE || g->nodes[n->arg[1]].op != EPI_OP_INDEX)
+        if (epi_op_index(n->op) < 0 || epi_index_of(g, n)->op != EPI_OP_INDEX)
             continue;
-        epi_axis from = g->nodes[n->arg[1]].over.at[0], to = n->over.at[0];
-        int64_t have = epi_axis_size(to, sizes), want = epi_axis_size(from, sizes);
+        epi_axis from = epi_index_of(g, n)->over.at[0];
+        epi_axes to = epi_index_along(n);
+        int64_t have = epi_axes_size(&to, sizes), want = epi_axis_size(from, sizes);
         if (want > have)
             return fail_node(p, i, err, "index(%s) counts to %ld, but %s has %ld elements",
-                             epi_axis_label(g, from).text, (long)want - 1, epi_axis_label(g, to).text,
+                             epi_axis_label(g, from).text, (long)want - 1, epi_along_label(g, &to).text,
                              (long)have);
     }
     return EPI_OK;

@@ -5,6 +5,7 @@
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "ir/index.h"
 #include "run/run.h"
 
 /* The shortest axis that an input counts along, or -1. */
@@ -13,10 +14,11 @@ static int64_t index_below(const epi_kernel *kernel, int tensor) {
     int64_t below = -1;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        if (epi_ops[n->op].cls != EPI_CLASS_MOVE || n->arg[1] != g->tensors[tensor].node ||
-            tensor >= g->input_count)
+        int index = epi_op_index(n->op);
+        if (index < 0 || n->arg[index] != g->tensors[tensor].node || tensor >= g->input_count)
             continue;
-        int64_t size = epi_axis_size(n->over.at[0], kernel->spec.sizes);
+        epi_axes along = epi_index_along(n);
+        int64_t size = epi_axes_size(&along, kernel->spec.sizes);
         below = below < 0 ? size : epi_min64(below, size);
     }
     return below;

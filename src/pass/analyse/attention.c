@@ -223,7 +223,7 @@ static void find_shape(const epi_graph *g, epi_attention *a) {
 
 bool epi_attention_is_paged(const epi_graph *g, const epi_attention *a, int node) {
     const epi_node *n = &g->nodes[node];
-    if (n->op != EPI_OP_GATHER || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
+    if (n->op != EPI_OP_GATHER || n->over.count > 1 || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
         g->nodes[n->arg[1]].op != EPI_OP_INPUT || epi_graph_uses(g, node).count != 1 || a->sum_count != 1 ||
         a->score_count != 1 || (node != a->sums[0].operand && node != a->terms[0].stream))
         return false;

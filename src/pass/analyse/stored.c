@@ -80,8 +80,7 @@ static void find_made(search *s) {
 /* Are elements of this operand elements of the result, or made into such one by one? */
 static bool is_elementwise(const epi_node *user, int operand) {
     const epi_op_row *row = &epi_ops[user->op];
-    return (row->along == EPI_ELEMENTWISE || row->along == EPI_MOVES) &&
-           !(row->cls == EPI_CLASS_MOVE && operand == 1);
+    return (row->along == EPI_ELEMENTWISE || row->along == EPI_MOVES) && operand != epi_op_index(user->op);
 }
 
 bool epi_feeds_product(const epi_graph *g, int node) {
@@ -96,7 +95,7 @@ bool epi_feeds_product(const epi_graph *g, int node) {
 static void learn(search *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_use_list uses = epi_graph_uses(s->g, node);
-    s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM;
+    s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM || epi_ops[n->op].cls == EPI_CLASS_SORT;
     bool taken = false;
     s->least[node] = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
     for (int i = 0; i < uses.count; i++) {
@@ -105,7 +104,7 @@ static void learn(search *s, int node) {
             continue; /* an output has its own type */
         const epi_node *user = &s->g->nodes[at];
         bool view = epi_ops[user->op].cls == EPI_CLASS_VIEW;
-        s->exact[node] |= uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE;
+        s->exact[node] |= epi_op_wants_exact(user->op, uses.at[i].operand);
         s->exact[node] |= view && s->exact[at];
         taken |= user->op == EPI_OP_MATMUL || (view && s->operand[at]);
         if (!n->has_stored && is_elementwise(user, uses.at[i].operand))

@@ -96,18 +96,31 @@ static bool gathers_by_batch(const epi_graph *f, const epi_node *n) {
     return epi_axes_meet(&rest, &f->nodes[n->arg[1]].axes);
 }
 
-/* The sum that scatter cannot take: every element of the axis beside every index. Where the index has that
+/* The number of each element among all along these axes, the last running fastest. */
+static int flat_index(epi_graph *g, const epi_axes *along) {
+    int flat = epi_graph_leaf(g, EPI_OP_INDEX, along->at[0]);
+    for (int i = 1; i < along->count; i++) {
+        int before = epi_graph_map2(g, EPI_OP_MUL, flat, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]));
+        flat = epi_graph_map2(g, EPI_OP_ADD, before, epi_graph_leaf(g, EPI_OP_INDEX, along->at[i]));
+    }
+    return flat;
+}
+
+/* The sum that scatter cannot take: every element of the axes beside every index. Where the index has such an
  * axis itself, it gets another name there. */
 static void write_out(const reverse *r, const epi_node *n, epi_rule *rule) {
     epi_graph *g = r->g;
     const epi_axes *index = &r->f->nodes[n->arg[1]].axes;
-    int at = epi_axes_find_dim(index, n->over.at[0].dim);
-    rule->text = "where(index(X) == b, d, 0)";
-    if (at < 0)
-        return;
-    epi_axis other = epi_graph_new_name(g, g->dims[index->at[at].dim], index->at[at]);
-    rule->b = epi_graph_rename(g, rule->b, index->at[at], other);
-    rule->d = epi_graph_rename(g, rule->d, index->at[at], other);
+    rule->text = "where(c == b, d, 0)";
+    rule->c = flat_index(g, &n->over);
+    for (int i = 0; i < index->count; i++) {
+        epi_axis axis = index->at[i];
+        if (epi_axes_find_dim(&n->over, axis.dim) < 0)
+            continue;
+        epi_axis other = epi_graph_new_name(g, g->dims[axis.dim], axis);
+        rule->b = epi_graph_rename(g, rule->b, axis, other);
+        rule->d = epi_graph_rename(g, rule->d, axis, other);
+    }
 }
 
 /* Works out between which numbers all values up to this one lie; false: no memory. */

@@ -182,11 +182,11 @@ static bool is_result(const split *s, int node) {
     return result_of(s, node) >= 0;
 }
 
-/* Is it cheap to make again? Products, reductions and sums by number are not, but for scores; what is kept
- * need not be. */
+/* Is it cheap to make again? Products, reductions, sums by number and orders are not, but for scores; what is
+ * kept need not be. */
 static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
-    bool folds = epi_ops[n->op].along == EPI_FOLDS;
+    bool folds = epi_ops[n->op].along == EPI_FOLDS || epi_op_orders(n->op);
     return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->compares[node] && !s->far[node] &&
            (!folds || s->scores[node] || n->saving == EPI_SAVE_RECOMPUTE);
 }
@@ -511,7 +511,7 @@ static void find_made(const split *s, bool *made) {
 static bool lacks_size(const split *s, int node, const bool *known) {
     const epi_node *n = &s->g.nodes[node];
     bool tells = n->op != EPI_OP_SIZE && n->op != EPI_OP_INDEX && n->op != EPI_OP_SCATTER &&
-                 epi_ops[n->op].cls != EPI_CLASS_RANDOM;
+                 epi_ops[n->op].cls != EPI_CLASS_SORT && epi_ops[n->op].cls != EPI_CLASS_RANDOM;
     bool lacks = false;
     for (int i = 0; i < n->over.count && !tells && !s->backward[node]; i++)
         lacks |= !known[n->over.at[i].dim];

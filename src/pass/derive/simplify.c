@@ -137,7 +137,7 @@ static epi_monomial moved(epi_normal_walk *w, const epi_node *n) {
     int a = freed_operand(w, n, 0, &out);
     int b = product ? freed_operand(w, n, 1, &out) : epi_normal_operand(w, n, 1);
     int value = product ? epi_graph_contract(w->g, a, b, &n->over)
-                        : epi_graph_move(w->g, n->op, a, b, EPI_NO_NODE, n->over.at[0]);
+                        : epi_graph_move(w->g, n->op, a, b, EPI_NO_NODE, &n->over);
     epi_monomial core = monomial_of(w, value);
     if (epi_graph_failed(w->g) || epi_flat_multiply(w->facts, &out, &core, 1))
         return out;

@@ -855,8 +855,8 @@ static bool updates_on_tile(const epi_placer *s, int node) {
  * place? Then it is made wherever it is used, unless that may be a product's tile, by maps. */
 static bool is_taken(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node], *index = &s->g->nodes[n->arg[1]];
-    bool taken = n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT && index->axes.count &&
-                 (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX) &&
+    bool taken = n->op == EPI_OP_GATHER && n->over.count == 1 && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
+                 index->axes.count && (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX) &&
                  epi_axes_find(&index->axes, n->axes.at[n->axes.count - 1]) < 0;
     epi_visits_begin(&s->visits, node);
     for (int i; taken && epi_visits_next(&s->visits, &i);) {
@@ -872,8 +872,8 @@ static bool is_taken(epi_placer *s, int node) {
     return taken;
 }
 
-/* What only rows can make, from operands in memory: gathers, scatters and random numbers. An update is a part
- * by itself, which moves next to nothing where its result takes its operand's place; or the part that makes
+/* What only rows can make, from operands in memory: gathers, scatters and random numbers. An order is a part by
+ * itself; so is an update, which moves next to nothing where its result takes its operand's place; or the part that makes
  * its new elements stores them there. */
 static void place_move(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
@@ -894,7 +894,7 @@ static void place_move(epi_placer *s, int node) {
             epi_placer_store(s, n->arg[a]);
     int q = add_rows(s, node, NULL);
     s->parts[q].shaped = n->op != EPI_OP_UNIFORM;
-    s->parts[q].alone = n->op == EPI_OP_UPDATE;
+    s->parts[q].alone = n->op == EPI_OP_UPDATE || epi_ops[n->op].cls == EPI_CLASS_SORT;
     s->placement[node] = (epi_cut_placement){s->parts[q].alone ? EPI_PLACED_AFTER : EPI_PLACED_TILE, q};
 }
 
@@ -983,6 +983,7 @@ static void place(epi_placer *s, int node) {
                         is_aligned(s, node);
         s->view[node] ? see_view(s, node) : place_move(s, node);
         break;
+    case EPI_CLASS_SORT: place_move(s, node); break;
     case EPI_CLASS_RANDOM: place_random(s, node); break;
     case EPI_CLASS_MAP:
     case EPI_CLASS_SPLIT:

@@ -370,7 +370,8 @@ static bool sort_dependents(planner *p) {
             s->moved = true;
             continue;
         }
-        if ((s->tile || s->after) && epi_ops[n->op].cls == EPI_CLASS_MOVE)
+        bool moves = epi_ops[n->op].cls == EPI_CLASS_MOVE || epi_ops[n->op].cls == EPI_CLASS_SORT;
+        if ((s->tile || s->after) && moves)
             return epi_plan_refuse(p, "%s at line %d depends on the product, and a tile holds a part of it",
                                    epi_ops[n->op].text, n->place.line);
         if (s->after) {
@@ -391,7 +392,7 @@ static bool sort_dependents(planner *p) {
 static bool tile_can_compute(planner *p, int node) {
     const epi_node *n = &p->g->nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MOVE)
+    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SORT)
         return false;
     if (cls == EPI_CLASS_RANDOM) /* attention's tiles make those that have their shape */
         return p->plan->kind == EPI_KIND_ATTENTION && epi_plan_fits(p->plan, &n->axes) &&

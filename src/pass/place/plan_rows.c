@@ -136,7 +136,8 @@ static void find_needed(shaper *s) {
  * row's own place along an axis. */
 static bool takes_in_row(const shaper *s, const epi_node *n) {
     const epi_node *index = &s->g->nodes[n->arg[1]];
-    return !s->plan->flat && n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
+    return !s->plan->flat && n->op == EPI_OP_GATHER && n->over.count == 1 &&
+           s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
            (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX) && index->axes.count &&
            epi_axes_count_in(&index->axes, &s->plan->rows) == index->axes.count;
 }
@@ -185,7 +186,8 @@ static void sort_node(shaper *s, int i) {
     epi_op_class cls = epi_ops[n->op].cls;
     bool has_row = epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     bool in_row = cls == EPI_CLASS_RANDOM ? has_row : cls == EPI_CLASS_MOVE && takes_in_row(s, n);
-    if ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_RANDOM) && !after && !in_row) { /* passes make these */
+    bool moves = cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SORT || cls == EPI_CLASS_RANDOM;
+    if (moves && !after && !in_row) { /* passes make these */
         mark_before(s, i);
         return;
     }
@@ -270,7 +272,7 @@ static bool is_flat(const shaper *s) {
     for (int i = 0; i < g->node_count; i++)
         if (s->g->live[i] &&
             ((epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE && (s->needed[i] || g->nodes[i].axes.count)) ||
-             epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE))
+             epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE || epi_ops[g->nodes[i].op].cls == EPI_CLASS_SORT))
             return false;
     return true;
 }
@@ -286,8 +288,9 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
         if (g->live[i] && g->nodes[i].op == EPI_OP_VAR)
             return refuse(&s, "a variance is several reductions in a row");
     for (int t = g->input_count; t < g->tensor_count; t++)
-        if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE)
-            return refuse(&s, "an update is a pass by itself");
+        if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE ||
+            epi_ops[g->nodes[g->tensors[t].node].op].cls == EPI_CLASS_SORT)
+            return refuse(&s, "an update is a pass by itself, and so is an order");
     if (!find_axes(&s))
         return false;
     find_needed(&s);

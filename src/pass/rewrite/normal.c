@@ -324,7 +324,7 @@ static int gathered(epi_normal_walk *w, const epi_node *n) {
     int value = epi_flat_build(w->facts, &own);
     if (value != EPI_NO_NODE)
         value = epi_graph_value(
-            g, epi_graph_move(g, EPI_OP_GATHER, value, w->memo[n->arg[1]], EPI_NO_NODE, n->over.at[0]));
+            g, epi_graph_move(g, EPI_OP_GATHER, value, w->memo[n->arg[1]], EPI_NO_NODE, &n->over));
     epi_monomial core = value == EPI_NO_NODE ? rest : epi_monomial_of(g, value, 1);
     return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_flat_build(w->facts, &rest) : rebuild(w, n);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "ir/index.h"
 #include "pass/place/cut.h"
 
 /* ---- a hash that equal parts have in common ---- */
@@ -100,10 +101,13 @@ static bool same_tensor(matcher *m, int x, int y) {
 /* A run names an index that is outside its axis: then names count. */
 static bool same_index(const matcher *m, const epi_node *x, const epi_node *y) {
     const epi_graph *a = &m->a->graph, *b = &m->b->graph;
-    const epi_node *i = &a->nodes[x->arg[1]], *j = &b->nodes[y->arg[1]];
-    return i->op != EPI_OP_INPUT || j->op != EPI_OP_INPUT ||
-           (!strcmp(a->tensors[i->tensor].name, b->tensors[j->tensor].name) &&
-            !strcmp(a->dims[x->over.at[0].dim], b->dims[y->over.at[0].dim]));
+    const epi_node *i = epi_index_of(a, x), *j = epi_index_of(b, y);
+    if (i->op != EPI_OP_INPUT || j->op != EPI_OP_INPUT)
+        return true;
+    bool same = !strcmp(a->tensors[i->tensor].name, b->tensors[j->tensor].name);
+    for (int k = 0; k < x->over.count; k++)
+        same &= !strcmp(a->dims[x->over.at[k].dim], b->dims[y->over.at[k].dim]);
+    return same;
 }
 
 /* Are these the same, as far as one sees without their operands? */
@@ -112,7 +116,7 @@ static bool same_node(matcher *m, int x, int y) {
     if (p->op != q->op || p->exact != q->exact || memcmp(&p->value, &q->value, sizeof p->value) != 0 ||
         !same_axes(m, &p->axes, &q->axes) || !same_axes(m, &p->over, &q->over))
         return false;
-    if (epi_ops[p->op].cls == EPI_CLASS_MOVE && !same_index(m, p, q))
+    if (epi_op_index(p->op) >= 0 && !same_index(m, p, q))
         return false;
     return p->op != EPI_OP_INPUT || same_tensor(m, p->tensor, q->tensor);
 }

@@ -1,4 +1,5 @@
 /* slab_loops.c: which parts of a cut can go through the rows slab by slab, and which loops they make. */
+#include "ir/index.h"
 #include "pass/analyse/monomial.h"
 #include "pass/schedule/slabs.h"
 
@@ -32,9 +33,11 @@ static bool node_can(const epi_slab_maker *m, const epi_part *p, const epi_node 
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && epi_axes_has_dim(&g->nodes[n->arg[a]].axes, m->dim) &&
             !epi_axes_has_dim(&n->axes, m->dim) && !epi_slabs_is_sum(m, n))
-            return false;                       /* scatter */
-    if (epi_ops[n->op].cls == EPI_CLASS_MOVE) { /* an index outside its axis is told by its place */
-        const epi_node *index = &g->nodes[n->arg[1]];
+            return false; /* scatter */
+    if (epi_ops[n->op].cls == EPI_CLASS_SORT && epi_axes_has_dim(&n->axes, m->dim))
+        return false;               /* it is ordered among all */
+    if (epi_op_index(n->op) >= 0) { /* an index outside its axis is told by its place */
+        const epi_node *index = epi_index_of(g, n);
         return index->op != EPI_OP_INPUT || !epi_axes_has_dim(&index->axes, m->dim);
     }
     return true;

@@ -67,6 +67,13 @@ epi_walk epi_walk_axes(const epi_ref *ref, const epi_axes *axes, const int64_t *
     return w;
 }
 
+epi_walk epi_ref_along(epi_ref *ref, const epi_axes *along, const int64_t *sizes) {
+    epi_walk w = epi_walk_axes(ref, along, sizes);
+    for (int i = 0; i < along->count; i++)
+        epi_ref_drop(ref, along->at[i]);
+    return w;
+}
+
 int64_t epi_walk_offset(const epi_walk *w, int64_t index) {
     int64_t offset = 0;
     for (int d = w->count - 1; d > 0; d--) {

@@ -40,6 +40,8 @@ int64_t epi_ref_drop(epi_ref *ref, epi_axis axis);
 int64_t epi_ref_lay_out(epi_ref *ref, const epi_slice *slice, const int64_t *strides, const int64_t *sizes);
 
 void epi_walk_add(epi_walk *w, int64_t size, int64_t step);
+/* Takes these axes out of a tensor's, and walks along them: where the elements are that a flat index names. */
+epi_walk epi_ref_along(epi_ref *ref, const epi_axes *along, const int64_t *sizes);
 epi_walk epi_walk_axes(const epi_ref *ref, const epi_axes *axes, const int64_t *sizes);
 int64_t epi_walk_offset(const epi_walk *w, int64_t index);
 
