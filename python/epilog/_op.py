@@ -143,7 +143,7 @@ class Op:
         if kwargs or len(args) != self.count:
             args = self.bind(args, kwargs)
         for a in args:
-            if not isinstance(a, (Tensor, bool, int, float)) and not hasattr(a, "__float__"):
+            if not isinstance(a, (Tensor, bool, int, float)) and (not hasattr(a, "__float__") or getattr(a, "ndim", 0)):
                 raise TypeError(f"{self.name} was given a {type(a).__name__}: inputs are tensors, and numbers where they have no axes")
             if type(a).__name__ == "DTensor":
                 raise TypeError(f"{self.name} was given a DTensor: it works on the tensors of this process, which to_local() gives")

@@ -63,7 +63,8 @@ def sizes_of(prog, args, told=()):
     """The size of each dim from the tensors, or as it was told; symbolic ones are fine."""
     for info, a in zip(prog.inputs, args):
         if isinstance(a, Tensor) and a.dim() != info.rank:
-            refuse(prog, info, f"{info} has {info.rank} axes, the tensor given for it has sizes {shape_text(a.shape)}")
+            more = f"; its first ones become one by flatten(0, {a.dim() - info.rank}), or the text declares them" if a.dim() > info.rank > 0 else ""
+            refuse(prog, info, f"{info} has {info.rank} axes, the tensor given for it has sizes {shape_text(a.shape)}{more}")
     if len(told) != len(prog.missing):
         raise EpilogValueError(f"{prog.name}: the size of {prog.missing[0]} cannot be read from an input: no input has that axis; epilog.op(text, dims={{\"{prog.missing[0]}\": ...}}) gives it")
     sizes = {**prog.given, **dict(zip(prog.missing, told))}
@@ -73,9 +74,9 @@ def sizes_of(prog, args, told=()):
         for axis, (dim, shift) in enumerate(info.axes):
             want = scaled(sizes, dim, shift)
             if a.shape[axis] != want:
-                source = prog.inputs[prog.sources[dim][0]]
+                source, turned = prog.inputs[prog.sources[dim][0]], info.rank == 2 and a.shape[1 - axis] == want
                 refuse(prog, info, f"{info} was given sizes {shape_text(a.shape)}: axis {axis} must be {want}, since "
-                                   f"{source} has sizes {shape_text(args[prog.sources[dim][0]].shape)}")
+                                   f"{source} has sizes {shape_text(args[prog.sources[dim][0]].shape)}{'; is it transposed?' if turned else ''}")
     return sizes
 
 

@@ -5,6 +5,7 @@ theirs, so that a copy of a module, a shallow one too, has it with weights of it
 known (_known.py), and looks at every call whether it still is: if not, it does as it did before.
 """
 import functools
+import re
 import types
 import warnings
 
@@ -23,8 +24,18 @@ class Report:
         self.replaced, self.left = [], []
 
     def __str__(self):
-        lines = [f"replaced {name}: {what}" for name, what in self.replaced]
-        return "\n".join(lines + [f"left alone {name}: {why}" for name, why in self.left])
+        return "\n".join([*told("replaced", self.replaced), *told("left alone", self.left)])
+
+
+def told(what, found):
+    """A line for each; one for all modules that differ in one number alone, as layers do, and of which the same is said."""
+    alike = {}
+    for name, why in found:
+        words = re.split(r"\b(\d+)\b", name, maxsplit=1)
+        alike.setdefault((words[0], words[-1] if len(words) > 1 else None, why), []).append(words[1] if len(words) > 1 else "")
+    for (before, behind, why), numbers in alike.items():
+        count = f"{numbers[0]}, … {numbers[-1]} ({len(numbers)} of them)" if len(numbers) > 2 else " and ".join(numbers)
+        yield f"{what} {before}{count}{behind or ''}: {why}"
 
 
 @functools.lru_cache(None)
@@ -43,7 +54,7 @@ def set_forward(module, parts, function):
     module.__class__ = patched(type(module), function)
 
 
-PLAIN = "the model's where there is padding, packing, dropout or a cache, and on GPUs but Hopper's or in f32"
+PLAIN = "the model's where there is padding, packing, dropout or a cache, and on a GPU unless it is Hopper's and in 16 bits"
 OFF = "that was asked for"
 
 

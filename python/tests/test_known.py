@@ -405,6 +405,15 @@ def test_the_report_says_what_is_left():
     assert ("gpt_neox.layers", "2 GPTNeoXLayer: no layer that is known") in report.left and report.replaced
 
 
+def test_report():
+    """Of layers that are alike in one line."""
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=5,
+                                                                   num_attention_heads=4))
+    lines = str(epilog.apply(model)).split("\n")
+    assert lines[0] == "replaced model.layers.0, … 4 (5 of them): one program" and len(lines) == 4
+    assert lines[-1].startswith("left alone model.layers.0, … 4 (5 of them).self_attn: attention itself is the model's where")
+
+
 def test_applied_again(called):
     """Looks at the model as it is now."""
     model = make("Llama").eval()

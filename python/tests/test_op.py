@@ -299,6 +299,9 @@ def test_a_row_has_the_same_bits_in_every_batch():
 MISTAKES = [
     (lambda x, wg, wu: (x, wg[:, :7], wu), ValueError, r"text:1:16: swiglu: wg\[F,D\] was given sizes \[16, 7\]: axis 1 must be 8"),
     (lambda x, wg, wu: (x[0], wg, wu), ValueError, r"text:1:8: swiglu: x\[T,D\] has 2 axes, the tensor given for it has sizes \[8\]"),
+    (lambda x, wg, wu: (x[None], wg, wu), ValueError, r"sizes \[1, 5, 8\]; its first ones become one by flatten\(0, 1\), or the text declares"),
+    (lambda x, wg, wu: (x, wg, wu.T), ValueError, "since .* has sizes .*; is it transposed."),
+    (lambda x, wg, wu: (x.detach().numpy(), wg, wu), TypeError, "swiglu was given a ndarray: inputs are tensors"),
     (lambda x, wg, wu: (x, wg, wu.double()), ValueError, "wu.* was given torch.float64"),
     (lambda x, wg, wu: (x, wg, wu.long()), ValueError, "wu.* was given torch.int64"),
     (lambda x, wg, wu: (x, wg, wu.to("meta")), ValueError, "must be on one device"),
