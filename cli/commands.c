@@ -196,6 +196,13 @@ static int list_bundled(listing *l) {
     return status;
 }
 
+static int list_file(const char *path, listing *l) {
+    cli_source s;
+    epi_error err;
+    epi_status opened = cli_source_open(&s, path, &err);
+    return list_source(&s, opened, &err, l);
+}
+
 static int list_folder(DIR *dir, const char *folder, listing *l) {
     char *files[1024];
     int count = 0, status = EXIT_OK;
@@ -207,11 +214,8 @@ static int list_folder(DIR *dir, const char *folder, listing *l) {
     qsort(files, (size_t)count, sizeof *files, by_name);
     for (int i = 0; i < count; i++) {
         char path[1100];
-        cli_source s;
-        epi_error err;
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        epi_status opened = cli_source_open(&s, path, &err);
-        if (list_source(&s, opened, &err, l) != EXIT_OK)
+        if (list_file(path, l) != EXIT_OK)
             status = EXIT_FAILED;
         free(files[i]);
     }
@@ -220,16 +224,17 @@ static int list_folder(DIR *dir, const char *folder, listing *l) {
 
 int cmd_list(cli_options *o) {
     if (o->name_count > 1)
-        return cli_complain(EXIT_USAGE, "list wants at most one folder or name");
-    const char *name = o->name_count ? o->names[0] : NULL;
+        return cli_complain(EXIT_USAGE, "list wants at most one folder, file or name");
+    const char *name = o->name_count ? o->names[0] : NULL, *end = name ? strrchr(name, '.') : NULL;
     DIR *dir = name ? opendir(name) : NULL;
-    if (name && !dir && strchr(name, '/'))
+    bool file = end && !strcmp(end, ".epi") && !dir;
+    if (name && !dir && !file && strchr(name, '/'))
         return cli_complain(EXIT_FAILED, "%s: cannot be listed: %s", name, strerror(errno));
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
     epi_json_put_open(&w, '[');
-    listing l = {.wanted = dir ? NULL : name, .json = o->json, .w = &w};
-    int status = dir ? list_folder(dir, name, &l) : list_bundled(&l);
+    listing l = {.wanted = dir || file ? NULL : name, .json = o->json, .w = &w};
+    int status = dir ? list_folder(dir, name, &l) : file ? list_file(name, &l) : list_bundled(&l);
     if (l.wanted && !l.count && status == EXIT_OK)
         status = cli_complain(EXIT_FAILED,
                               "'%s' is no folder, and in no name of a program that comes with Epilog; "

@@ -53,10 +53,11 @@ static const cli_command commands[] = {
      "and names the files that would change, with exit status 1.\n",
      "FILE", cmd_fmt},
     {"list", "list the programs that come with Epilog",
-     "epilog list [FOLDER | NAME] [--json]\n\n"
-     "Lists the programs of the .epi files in FOLDER, or those that come with Epilog; of these, with NAME,\n"
-     "those whose name has it, and what each takes and gives. Operations are no programs: docs/language.md\n"
-     "lists them.\n",
+     "epilog list [FOLDER | FILE.epi | NAME] [--json]\n\n"
+     "Lists the programs of the .epi files in FOLDER, of FILE.epi, or those that come with Epilog; with "
+     "NAME\n"
+     "only those whose name has it, and what each takes and gives. Operations are no programs:\n"
+     "docs/language.md lists them.\n",
      "FOLDER", cmd_list},
     {"show", "say how a program will be carried out",
      "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N]\n"
@@ -164,8 +165,8 @@ static const cli_command commands[] = {
      "", cmd_devices},
     {"completion", "print what completes this command in a shell",
      "epilog completion bash|zsh|fish\n\n"
-     "Prints a script that completes commands, options, their values and the programs that come with "
-     "Epilog:\n\n"
+     "Prints a script that completes commands, options, their values, and programs: those that come with\n"
+     "Epilog, and behind FILE.epi: those of the file.\n\n"
      "    source <(epilog completion bash)                             in ~/.bashrc\n"
      "    source <(epilog completion zsh)                              in ~/.zshrc, after compinit\n"
      "    epilog completion fish >~/.config/fish/completions/epilog.fish\n",

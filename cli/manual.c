@@ -99,17 +99,32 @@ static void put_commands(epi_text *out) {
     }
 }
 
+/* Prints the programs of a file, a line each, in bash and zsh. */
+#define PROGRAMS_OF \
+    "_epilog_programs() {\n" \
+    "    local line\n" \
+    "    epilog list \"$1\" 2>/dev/null | while read -r line; do line=${line#\"$1:\"}; echo \"${line%%%% " \
+    "*}\"; done\n" \
+    "}\n"
+
 static void put_bash(epi_text *out) {
     epi_text commands = {0};
     add_commands(&commands);
     epi_text_add(
         out,
-        "# epilog for bash: source <(epilog completion bash)\n"
-        "_epilog() {\n"
+        "# epilog for bash: source <(epilog completion bash)\n" PROGRAMS_OF "_epilog() {\n"
         "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} options names files\n"
         "    _epilog_words() { COMPREPLY=($(compgen -W \"$*\" -- \"$cur\")); }\n"
         "    _epilog_files() { compopt -o filenames 2>/dev/null; COMPREPLY+=($(compgen -f -- \"$cur\")); }\n"
         "    COMPREPLY=()\n"
+        "    # FILE.epi:NAME is one word, or three\n"
+        "    local file=$prev\n"
+        "    if [[ $cur == *.epi:* ]]; then file=${cur%%:*} cur=${cur##*:} prev=:; fi\n"
+        "    if [[ $prev == : && $COMP_CWORD -gt 2 && $file == : ]]; then file=${COMP_WORDS[COMP_CWORD - "
+        "2]}; fi\n"
+        "    if [ \"$cur\" = : ]; then cur= prev=:; fi\n"
+        "    if [[ $prev == : && $file == *.epi ]]; then _epilog_words \"$(_epilog_programs \"$file\")\"; "
+        "return; fi\n"
         "    if [ \"$COMP_CWORD\" -eq 1 ]; then _epilog_words %s; return; fi\n"
         "    case $prev in\n",
         commands.data ? commands.data : "");
@@ -128,7 +143,7 @@ static void put_bash(epi_text *out) {
 
 static void put_zsh(epi_text *out) {
     epi_text_add(out, "#compdef epilog\n"
-                      "# epilog for zsh: source <(epilog completion zsh), after compinit\n"
+                      "# epilog for zsh: source <(epilog completion zsh), after compinit\n" PROGRAMS_OF
                       "_epilog() {\n"
                       "    local options names files=0\n"
                       "    local -a commands\n"
@@ -150,6 +165,12 @@ static void put_zsh(epi_text *out) {
     epi_text_add(out, "    *) return ;;\n"
                       "    esac\n"
                       "    if [[ $PREFIX == -* ]]; then compadd -- ${=options}; return; fi\n"
+                      "    if [[ $PREFIX == *.epi:* ]]; then\n"
+                      "        local file=${PREFIX%%:*}\n"
+                      "        compset -P '*:'\n"
+                      "        compadd -- $(_epilog_programs \"$file\")\n"
+                      "        return\n"
+                      "    fi\n"
                       "    compadd -- ${=names}\n"
                       "    if (( files )); then _epilog_files; fi\n"
                       "}\n"
@@ -159,8 +180,12 @@ static void put_zsh(epi_text *out) {
 /* One line for each thing: fish joins those whose condition holds. */
 static void put_fish(epi_text *out) {
     cli_option o;
-    epi_text_add(out, "# epilog for fish: epilog completion fish >~/.config/fish/completions/epilog.fish\n"
-                      "complete -c epilog -f\n");
+    epi_text_add(out,
+                 "# epilog for fish: epilog completion fish >~/.config/fish/completions/epilog.fish\n"
+                 "complete -c epilog -f\n"
+                 "complete -c epilog -n 'string match -q \"*.epi:*\" -- (commandline -ct)' -a '(epilog list "
+                 "(string split -m 1 -r : -- (commandline -ct))[1] 2>/dev/null | string replace -r \" .*\" "
+                 "\"\")'\n");
     for (int i = 0; cli_command_at(i); i++) {
         epi_text_add(out, "complete -c epilog -n __fish_use_subcommand -a %s -d '", cli_command_at(i)->name);
         for (const char *c = cli_command_at(i)->line; *c; c++)

@@ -195,6 +195,15 @@ that 'options are those that the command takes' has "$(completed grad --f)" --fo
 that 'and no others' has "$(completed grad --ra)" ''
 that 'values are completed' has "$(completed run softmax --path na)" naive
 that 'programs are completed' has "$(completed run resid)" residual_rms
+printf 'one(x) -> y { y = x }\ntwo(x) -> y { y = x }\nother(x) -> y { y = x }\n' >'progs.epi'
+ln -s "$epilog" epilog
+for words in 'progs.epi:o' 'progs.epi : o'; do
+    that "programs of a file, $words" test "$(PATH=.:$PATH completed run $words)" = ' one other '
+done
+that 'all of them' test "$(PATH=.:$PATH completed run progs.epi :)" = ' one two other '
+expect 0 '^progs.epi:two ' list progs.epi
+expect 1 'nowhere.epi: no such file' list nowhere.epi
+rm epilog progs.epi
 touch tensors.safetensors
 that 'so are files' has "$(completed run softmax --in tens)" tensors.safetensors
 for c in $("$epilog" help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
