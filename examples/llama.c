@@ -4,8 +4,9 @@
  *     ./llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...]
  *
  * takes a checkpoint as Hugging Face has it (Llama 2 and 3, Mistral, TinyLlama, SmolLM) and the prompt's
- * token ids, and prints so many most probable next ones, each as soon as it is known. Weights are taken as
- * they are, in their type. Without arguments it makes a small model of random numbers, and checks that the
+ * token ids, and prints so many most probable next ones, each as soon as it is known, up to one that ends the
+ * text. Weights are taken as they are, in their type. A configuration that asks for other arithmetic is
+ * refused. Without arguments it makes a small model of random numbers, and checks that the
  * prompt taken whole and taken token by token give the same.
  */
 #include <epilog_io.h>
@@ -63,7 +64,7 @@ static const char programs[] =
     "    next = argmax(rmsnorm(x, g, eps) @ w, V)\n"
     "}\n";
 
-enum { MAX_LAYERS = 256, MAX_FILES = 64, WEIGHTS = 9 };
+enum { MAX_LAYERS = 256, MAX_FILES = 64, MAX_ENDS = 8, WEIGHTS = 9 };
 
 /* In the order of the layers' parameters. */
 static const char *const weight_names[WEIGHTS] = {
@@ -84,7 +85,9 @@ typedef struct llama {
     int64_t layers, vocabulary, features, inner, heads, groups, head; /* V, D, F, G*H, G, E */
     double eps, theta, window;         /* window: how far back Mistral's attention goes */
     double factor, low, high, trained; /* of Llama 3's frequencies; factor 1: plain ones */
-    void *table, *norm, *out;          /* what stands before and after the layers */
+    double ends[MAX_ENDS];             /* tokens that end a text */
+    int end_count;
+    void *table, *norm, *out; /* what stands before and after the layers */
     void *weights[MAX_LAYERS][WEIGHTS], *keys[MAX_LAYERS], *values[MAX_LAYERS];
     int64_t places; /* of a cache */
     void *number, *frequency, *workspace;
@@ -293,19 +296,91 @@ static void close_model(llama *m) {
 
 /* ---- a checkpoint ---- */
 
-/* The number behind "key": in config.json, whose keys are all different enough for that. */
-static double setting(const char *config, const char *key, double otherwise) {
+/* What stands behind "key": in config.json, whose keys are all different enough for that; "" where there is none. */
+static const char *behind(const char *config, const char *key) {
     char quoted[64];
     snprintf(quoted, sizeof quoted, "\"%s\"", key);
     const char *at = strstr(config, quoted);
-    at = at ? strchr(at, ':') : NULL;
+    at = at ? at + strlen(quoted) : "";
+    return at + strspn(at, " \t\r\n:");
+}
+
+static double setting(const char *config, const char *key, double otherwise) {
     char *end;
-    double x = at ? strtod(at + 1, &end) : 0;
-    if (!at || end == at + 1)
+    const char *at = behind(config, key);
+    double x = strtod(at, &end);
+    if (end == at)
         x = otherwise;
     if (isnan(x))
         stop("the configuration has no number \"%s\"", key);
     return x;
+}
+
+/* Is it one of these words, or not said? */
+static void check_word(const char *config, const char *key, const char *words) {
+    const char *at = behind(config, key);
+    char word[40] = "", listed[44];
+    if (*at == '"')
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at + 1, "\""), at + 1);
+    snprintf(listed, sizeof listed, " %s ", word);
+    if (*word && !strstr(words, listed))
+        stop("the configuration has \"%s\": \"%s\"; this example knows%s", key, word, words);
+}
+
+/* What other models of this form have in their arithmetic, and this example has not. */
+static void check_config(const char *config) {
+    static const char *const ones[] = {"residual_multiplier", "logits_scaling", "embedding_multiplier",
+                                       "partial_rotary_factor", "rotary_pct"};
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++)
+        if (setting(config, ones[i], 1) != 1)
+            stop("the configuration has a \"%s\" of %g, which this example leaves out", ones[i],
+                 setting(config, ones[i], 1));
+    if (*behind(config, "attention_multiplier"))
+        stop("the configuration has an \"attention_multiplier\", which this example leaves out");
+    check_word(config, "model_type", " llama mistral ");
+    check_word(config, "hidden_act", " silu ");
+    check_word(config, "rope_type", " default llama3 ");
+}
+
+/* One number, or a list of them. */
+static void read_ends(llama *m, const char *config) {
+    const char *at = behind(config, "eos_token_id");
+    bool list = *at == '[';
+    char *end;
+    for (at += list; m->end_count < MAX_ENDS; at = end + strspn(end, " \t\r\n,")) {
+        m->ends[m->end_count] = strtod(at, &end);
+        if (end == at)
+            break;
+        m->end_count++;
+        if (!list)
+            break;
+    }
+}
+
+static bool ends_text(const llama *m, int32_t token) {
+    for (int i = 0; i < m->end_count; i++)
+        if (m->ends[i] == token)
+            return true;
+    return false;
+}
+
+/* An object with all of its brackets. */
+static void check_whole(const char *path, const char *text) {
+    int depth = 0;
+    bool quoted = false, ended = false;
+    for (const char *at = text + strspn(text, " \t\r\n"); *at; at++) {
+        if (*at == '"')
+            quoted = !quoted;
+        else if (quoted && *at == '\\' && at[1])
+            at++;
+        else if (!quoted)
+            depth += strchr("{[", *at) ? 1 : strchr("}]", *at) ? -1 : 0;
+        ended = !depth && strchr("} \t\r\n", *at);
+        if (!depth && !ended)
+            break;
+    }
+    if (depth || !ended)
+        stop("%s is no whole JSON object", path);
 }
 
 static char *read_text(const char *path) {
@@ -340,6 +415,9 @@ static void *load(const llama *m, epi_safetensors *const *files, int count, cons
 
 static void load_model(llama *m, const char *config_path, char **paths, int count) {
     char *config = read_text(config_path), name[128];
+    check_whole(config_path, config);
+    check_config(config);
+    read_ends(m, config);
     epi_safetensors *files[MAX_FILES];
     for (int i = 0; i < count; i++)
         check(epi_safetensors_open(paths[i], &files[i], &error));
@@ -357,8 +435,8 @@ static void load_model(llama *m, const char *config_path, char **paths, int coun
     m->trained = setting(config, "original_max_position_embeddings", 8192);
     if (m->layers < 1 || m->layers > MAX_LAYERS || m->heads < 1 || m->groups < 1 || m->heads % m->groups)
         stop("%s: this many layers or heads are none of a Llama", config_path);
-    if ((m->factor != 1 && !strstr(config, "\"llama3\"")) || !strstr(config, "\"silu\""))
-        stop("%s: the model has other angles or another activation than a Llama", config_path);
+    if (m->factor != 1 && !strstr(config, "\"llama3\""))
+        stop("%s: the model has other angles than a Llama", config_path);
     m->window = setting(config, "sliding_window", INFINITY);
     m->head = (int64_t)setting(config, "head_dim", (double)(m->features / m->heads));
     const char *const others[] = {"self_attn.q_proj.bias", "self_attn.q_norm.weight", "mlp.up_proj.bias"};
@@ -478,16 +556,19 @@ int main(int count, char **words) {
     int32_t next = go_on(&m, tokens, given, 0, true);
     struct timespec begin, end;
     timespec_get(&begin, TIME_UTC);
-    for (int64_t i = 0; i < wanted; i++) {
-        printf("%d%c", next, i + 1 < wanted ? ' ' : '\n');
+    int64_t made = 1;
+    for (;; made++) {
+        bool last = made == wanted || ends_text(&m, next);
+        printf("%d%c", next, last ? '\n' : ' ');
         fflush(stdout);
-        if (i + 1 < wanted)
-            next = go_on(&m, &next, 1, given + i, false);
+        if (last)
+            break;
+        next = go_on(&m, &next, 1, given + made - 1, false);
     }
     timespec_get(&end, TIME_UTC);
     double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-    if (wanted > 1)
-        fprintf(stderr, "%.1f ms a token\n", 1e3 * seconds / (double)(wanted - 1));
+    if (made > 1)
+        fprintf(stderr, "%.1f ms a token\n", 1e3 * seconds / (double)(made - 1));
     free(tokens);
     close_model(&m);
     return 0;

@@ -27,6 +27,14 @@ that 'and runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/shared"
 that 'so does one that reads and writes files' "$cc" examples/files.c -I"$p/include" -L"$p/lib" -lepilog -lm -o "$tmp/files"
 that 'and it runs' env LD_LIBRARY_PATH="$p/lib" "$tmp/files"
 train() { LD_LIBRARY_PATH=$p/lib "$tmp/train" --state "$tmp/$1.st" README.md "$2" 1 16; }
+that 'an example that generates' "$cc" examples/llama.c -I"$p/include" -L"$p/lib" -lepilog -lm -o "$tmp/llama"
+for config in '{"model_type": "granite"}' '{"hidden_act": "gelu"}' '{"residual_multiplier": 0.22}' '{"logits_scaling": 8}' '{"partial_rotary_factor": 0.5}' \
+    '{"rope_scaling": {"rope_type": "yarn"}}' '{"attention_multiplier": 0.1}' '{"hidden_size": 8' 'no object'; do
+    echo "$config" >"$tmp/config.json"
+    that "it refuses $config" bash -c "LD_LIBRARY_PATH='$p/lib' '$tmp/llama' '$tmp/config.json' none.safetensors -- 1 1 2>&1 | grep -q 'leaves out\|this example knows\|no whole JSON'"
+done
+echo '{"model_type": "llama", "hidden_act": "silu", "partial_rotary_factor": 1.0, "logits_scaling": null}' >"$tmp/config.json"
+that 'and takes what changes nothing' bash -c "LD_LIBRARY_PATH='$p/lib' '$tmp/llama' '$tmp/config.json' none.safetensors -- 1 1 2>&1 | grep -q none.safetensors"
 that 'an example that trains' "$cc" examples/train.c -I"$p/include" -L"$p/lib" -lepilog -lm -o "$tmp/train"
 that 'in one go' train whole 6
 that 'or with a stop' train halves 4
