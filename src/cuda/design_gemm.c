@@ -159,8 +159,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         return epi_refuse(d, "a size is zero");
     if (d->plan->group == EPI_GROUP_DEPTH)
         return epi_refuse(d, "its depth lies in groups");
-    if (d->plan->group && (a->gather != EPI_NO_NODE || f->few))
-        return epi_refuse(d, "its rows lie in groups, and are few or read through an index");
+    if (d->plan->group && f->few)
+        return epi_refuse(d, "its rows lie in groups");
     if (d->plan->group && epi_ceil_div(d->tile->n, columns) >= f->tile_m * f->cluster)
         return epi_refuse(d, "it has more columns than grouped tiles count");
     for (int side = 0; side < epi_plan_operands(d->plan); side++) {
@@ -357,10 +357,12 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
         find_packing_point(d, p);
     if (!epi_gemm_design_instrs(c, d, k))
         return false;
-    for (int side = 0; side < 2 && !sm90; side++) {
+    for (int side = 0; side < 2; side++) {
         epi_operand *o = &d->operands[side];
-        o->pointer = epi_emit_pointer(k, o->node, -1);
-        if (o->gather != EPI_NO_NODE)
+        bool gathered = o->gather != EPI_NO_NODE;
+        if (!sm90 || gathered)
+            o->pointer = epi_emit_pointer(k, o->node, -1);
+        if (gathered)
             o->index = epi_emit_index_pointer(c, k, o->gather);
     }
     if (d->groups)

@@ -103,8 +103,8 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
 /* Where the groups of rows or of the depth begin, and how a row is counted in its group. */
 static void write_groups(const epi_gemm_design *d, epi_text *out) {
     epi_group group = d->plan->group;
-    epi_text_add(out, "#define ROW_GROUPS %d\n#define DEPTH_GROUPS %d\n", group == EPI_GROUP_ROWS,
-                 group == EPI_GROUP_DEPTH);
+    epi_text_add(out, "#define ROW_GROUPS %d\n#define DEPTH_GROUPS %d\n#define GATHERED %d\n",
+                 group == EPI_GROUP_ROWS, group == EPI_GROUP_DEPTH, d->operands[0].gather != EPI_NO_NODE);
     if (group)
         epi_text_add(
             out,
@@ -183,6 +183,10 @@ static void write_access(const epi_emitter *e, epi_text *out) {
         epi_emit_wgmma(out, d->half, "wgmma", wide / 2, wide, false, last);
         if (narrow)
             epi_emit_wgmma(out, d->half, "wgmma_narrow", wide / 2, narrow, false, last);
+        if (d->operands[0].gather != EPI_NO_NODE) {
+            epi_operand_emit(out, d->c, 'A', &d->operands[0]);
+            epi_text_add(out, "%s", epi_device_text("gather"));
+        }
     } else {
         epi_operand_emit(out, d->c, 'A', &d->operands[0]);
         epi_operand_emit(out, d->c, 'B', &d->operands[1]);

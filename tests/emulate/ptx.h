@@ -504,3 +504,14 @@ static void cp_commit() {
 template <int LEFT> static void cp_wait() {
     current->copies.wait(LEFT, land);
 }
+static void copies_arrive(u32 bar) {
+    current->copies.commit();
+    current->copies.wait(0, land);
+    mbar_arrive(bar);
+}
+static const u8 *row_at(const u8 *from, u32 place) {
+    return from + (size_t)place * 16;
+}
+static const u8 *held(const u8 *p) {
+    return p;
+}

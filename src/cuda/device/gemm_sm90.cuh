@@ -47,7 +47,7 @@
 #define KT ((K_SIZE + BK - 1) / BK)
 #define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT / PANELS)   // that a tile takes
 #define WARPS (FOLDS || LANES)   // does a mover need all its lanes, not only one that orders TMA's copies
-#define MOVER_REGISTERS (LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
+#define MOVER_REGISTERS (GATHERED ? 56 : LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #define LOADED_BYTES(P, m) (CLAMPED ? LOAD_BYTES / 64 * rows_left(P, m, 64) : LOAD_BYTES)
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
 // Is what lanes store of subtile c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
@@ -59,7 +59,7 @@
 // Shared memory, from a multiple of 1024: the ring, the staging and the mbarriers. Who owns what, and which mbarrier says so:
 //
 //   A stage of the ring belongs to TMA from `empty` to `full`, then to the warps that compute until `empty`.
-//     full    1 arrival, of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
+//     full    1 arrival (and, GATHERED, one of each lane that gathers A's rows), of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
 //             of the cluster. Of A only the rows that are there come; what lies behind them is of no row. Waited for by the warps that compute; pass p over the ring has parity p & 1.
 //     empty   GROUPS * CLUSTER arrivals: the warpgroups that compute of every block, as each block writes its share of B into all of them. Waited
 //             for by the thread that feeds the ring, with the other parity: the first pass over the ring does not wait.
@@ -204,7 +204,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
   }
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, GROUPS * CLUSTER); }
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1 + 32 * GATHERED); mbar_init(empty + 8 * i, GROUPS * CLUSTER); }
     for (int i = 0; i < 2 * STAGING_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
     for (int i = 0; i < 2 * SUBTILES; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
@@ -296,6 +296,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       // tiles. Depths beyond K_SIZE and columns beyond the matrix come as zeros, and count as bytes all the same.
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
+#if GATHERED   // warp 3 is not free to queue for tiles
+      Names names(P, queue);
+      if (rank == 0) queue.send(0, names.next(P, queue));
+#endif
 #if ROW_GROUPS
       w = queue.at(0);
       queue.expect(PLACES);
@@ -307,7 +311,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         order.at(w, tm, tn);
         const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_COLS;
         const bool narrow = order.narrow(tn);
-        const int rows = rows_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
+#if GATHERED
+        if (rank == 0) queue.send(j + 1, names.next(P, queue));
+#endif
+        const int rows = GATHERED ? 0 : rows_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
 #pragma unroll 1
         for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : PANELS) {
           const u32 a = base + s * ring.stage, f = full + 8 * s;
@@ -334,7 +341,30 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         queue.give_back(SENT(j + 1));
       }
       if (!FEW) dependency_start();
-    } else if (t == 96) {   // ---- the queue
+    }
+#if GATHERED
+    else if (t >= 96) {   // ---- the rows that an index names
+      const int lane = t & 31;
+      u32 s = 0, ph = 1;
+#pragma unroll 1
+      for (u32 j = 0;; j++) {
+        int tm, tn;
+        const int w = queue.at(j);
+        __syncwarp();
+        if (lane == 0) queue.give_back(j);
+        if (w == NO_TILE) break;
+        order.at(w, tm, tn);
+        const Gather rows(P, (tm * CLUSTER + rank) * TILE_M, lane);
+#pragma unroll 1
+        for (int k = 0; k < KT; k++) {
+          mbar_wait(empty + 8 * s, ph);
+          rows.copy(P, base + s * ring.stage, full + 8 * s, k, lane);
+          ADVANCE(s, ph)
+        }
+      }
+    }
+#endif
+    else if (t == 96) {   // ---- the queue
       if (queue.counts && rank == 0) queue.draw(P);
     } else if ((WARPS ? t >= 32 : t == 32 || t == 64) && t < 32 * (GROUPS + 1) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders TMA's copies, all of them fold and move
@@ -414,6 +444,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     // (C7519).
     auto multiply = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
+      if (GATHERED) fence_async();   // cp.async writes as threads do
       const u32 a = base + s * ring.stage + wg * 8192;
       const u64 da = A_MN ? operand_mn<BK>(a) : operand_k(a);
       auto operand_b = [](const u32 b) { return B_MN ? operand_mn<BK>(b) : operand_k(b); };

@@ -79,7 +79,17 @@ struct Order {
 #define PLACES (ROW_GROUPS ? 4 : 2)
 #define FIRST_SENT (ROW_GROUPS ? 0 : 1)
 #define SENT(j) ((j) - FIRST_SENT)
-#define TAKERS (CLUSTER * (1 + 4 * GROUPS + (SUBTILE_BYTES ? GROUPS : 0)))   // the warps that compute, that feed the ring and that move tiles
+#define TAKERS (CLUSTER * (1 + 4 * GROUPS + (SUBTILE_BYTES ? GROUPS : 0) + GATHERED))   // the warps that compute, that feed the ring and that move tiles
+struct Queue;
+#if ROW_GROUPS
+struct Names {   // of the cluster's tiles, one after the other, found by one thread
+  Order order;
+  int w;
+  bool ended;
+  DEV Names(const Params &P, const Queue &queue);
+  DEV int next(const Params &P, const Queue &queue);
+};
+#endif
 struct Queue {
   bool counts;
   Counter counter;
@@ -108,22 +118,8 @@ struct Queue {
   // All numbers of the cluster, by one of its threads.
 #if ROW_GROUPS
   DEV void draw(const Params &P) const {
-    const Order order(P, first);
-    const int numbers = order.numbers();
-    const bool queues = P.queue & QUEUES;
-    if (queues) counter.begin(numbers);
-    int w = first;
-    for (u32 j = 0, last = 0; !last; j++) {
-      int name = NO_TILE;
-      while (w < numbers && name == NO_TILE) {
-        name = order.name(P, w);
-        const int n = queues ? (int)counter.take() : w;
-        if (queues && n == numbers - 1) counter.end();
-        w = stride + n;
-      }
-      send(j, name);
-      last = name == NO_TILE;
-    }
+    Names names(P, *this);
+    for (u32 j = 0; !names.ended; j++) send(j, names.next(P, *this));
   }
 #else
   DEV void draw(const Params &) const {
@@ -139,3 +135,23 @@ struct Queue {
   }
 #endif
 };
+
+#if ROW_GROUPS
+DEV Names::Names(const Params &P, const Queue &queue) : order(P, queue.first), w(queue.first), ended(false) {
+  if (P.queue & QUEUES) queue.counter.begin(order.numbers());
+}
+DEV int Names::next(const Params &P, const Queue &queue) {
+  int name = NO_TILE;
+  while (w < order.numbers() && name == NO_TILE) {
+    name = order.name(P, w);
+    if (P.queue & QUEUES) {
+      const int n = (int)queue.counter.take();
+      if (n == order.numbers() - 1) queue.counter.end();
+      w = n;
+    }
+    w += queue.stride;
+  }
+  ended = name == NO_TILE;
+  return name;
+}
+#endif

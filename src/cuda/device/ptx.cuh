@@ -75,6 +75,11 @@ template <int BYTES> DEV void cp_async(u32 to, const void *from, int bytes) {   
 }
 DEV void cp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void cp_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+// An arrival at an mbarrier that counts on it, when all copies that this thread has begun are there.
+DEV void copies_arrive(u32 bar) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory"); }
+// So many times 16 bytes further on, in one instruction; and an address that is kept, not worked out anew for every use.
+DEV const u8 *row_at(const u8 *from, u32 place) { const u8 *at; asm volatile("mad.wide.u32 %0, %1, 16, %2;" : "=l"(at) : "r"(place), "l"(from)); return at; }
+DEV const u8 *held(const u8 *p) { const u8 *q; asm volatile("mov.b64 %0, %1;" : "=l"(q) : "l"(p)); return q; }
 DEV void bar_sync(u32 id, u32 n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 template <int N> DEV void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }

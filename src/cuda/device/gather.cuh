@@ -1,0 +1,47 @@
+// gather.cuh: rows of an operand that an index names, on their way into the ring of Hopper's product: by cp.async, of a warp that does
+// nothing else.
+//
+// A stage's rows are copied eight at a time, 64 bytes of each by four lanes, so that there are few addresses: instructions of a warp
+// beside the tensor cores are what takes its time. In the place of rows that are not there another comes, and nobody wants what becomes
+// of it. A row that the index finds nowhere is zero.
+#define NOWHERE 0xffffffffu
+#define DEEP 64   // of a stage
+struct Gather {
+  u32 place[TILE_M / 8];   // where the rows begin, in 16 bytes
+  bool found;              // all of them, in all lanes
+  bool some, upper;        // are there rows, and are there more than 64
+  DEV Gather(const Params &P, int m, int lane) {
+    const int first = operand_row(P, m), last = operand_rows(P, m) - 1;
+    some = first <= last;
+    upper = first + 64 <= last;
+    bool here = true;
+#pragma unroll
+    for (int i = 0; i < TILE_M / 8; i++) {
+      const i64 at = A_row(P, min(first + 8 * i + (lane >> 2), last));
+      place[i] = at < 0 ? NOWHERE : (u32)(at >> 3);
+      here &= at >= 0;
+    }
+    found = __all_sync(~0u, here);
+  }
+  // Stage k of the depth, whose mbarrier hears of it when it is there.
+  DEV void copy(const Params &P, u32 a, u32 bar, int k, int lane) const {
+    const u8 *from = held((const u8 *)P.ptr[A_PTR] + k * (DEEP * 2) + (lane & 3) * 16);
+    const int in = lane >> 2, left = (K_SIZE - k * DEEP) * 2 - (lane & 3) * 16;   // bytes of a row from here on
+    const u32 to = a + in * 128 + (((lane & 3) ^ in) << 4), across = to ^ 64;
+    auto rows = [&](auto &&one) {
+#pragma unroll
+      for (int i = 0; i < TILE_M / 8; i++)
+        if (i < 8 ? some : upper) {
+          const u8 *at = row_at(from, place[i]);
+          one(to + i * 1024, at, 0, i);
+          one(across + i * 1024, at + 64, 64, i);
+        }
+    };
+    if (found && (k < K_SIZE / DEEP)) rows([&](u32 dst, const u8 *src, int, int) { cp_async<16>(dst, src, 16); });
+    else rows([&](u32 dst, const u8 *src, int bytes, int i) {
+      const int n = place[i] == NOWHERE ? 0 : max(0, min(left - bytes, 16));
+      cp_async<16>(dst, n ? src : from, n);
+    });
+    copies_arrive(bar);
+  }
+};
