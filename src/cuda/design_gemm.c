@@ -157,11 +157,9 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         some &= d->operands[side].deep >= 1;
     if (!some)
         return epi_refuse(d, "a size is zero");
-    if (d->plan->group == EPI_GROUP_DEPTH)
-        return epi_refuse(d, "its depth lies in groups");
     if (d->plan->group && f->few)
         return epi_refuse(d, "its rows lie in groups");
-    if (d->plan->group && epi_ceil_div(d->tile->n, columns) >= f->tile_m * f->cluster)
+    if (d->plan->group == EPI_GROUP_ROWS && epi_ceil_div(d->tile->n, columns) >= f->tile_m * f->cluster)
         return epi_refuse(d, "it has more columns than grouped tiles count");
     for (int side = 0; side < epi_plan_operands(d->plan); side++) {
         epi_operand *o = &d->operands[side];
@@ -174,6 +172,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     if (!alike)
         return epi_refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"
                                           : "the columns of two products lie in different ways");
+    if (d->plan->group == EPI_GROUP_DEPTH && !(a->mn && b->mn))
+        return epi_refuse(d, "groups of its depth do not lie across rows");
     if (b->mn && columns % 64)
         return epi_refuse(d, "boxes of 64 columns do not fill a stage");
     for (int term = 0; term < d->terms && d->tiling.narrow && !b->mn; term++) { /* its columns alone */

@@ -61,7 +61,8 @@ typedef struct epi_operand {
     int last;      /* of the rows: the map of the last ones, which are fewer than a tile's */
     int pointer;   /* the launch's, for mainloops without TMA */
     int gather;    /* the gather through whose index it is read, or EPI_NO_NODE, */
-    bool gathers_depth; /* which says where the depth lies, not the rows; */
+    bool gathers_depth; /* which says where the depth lies, not the rows, */
+    epi_axes along;     /* counted along these, */
     int index;          /* and the pointer to that index */
 } epi_operand;
 

@@ -28,6 +28,7 @@ static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *
     const epi_axes *over = o.gather == EPI_NO_NODE ? NULL : &d->g->nodes[o.gather].over;
     o.deep = epi_axes_size(depth, sizes);
     o.gathers_depth = over && d->plan->group == EPI_GROUP_DEPTH;
+    o.along = o.gathers_depth ? *depth : d->plan->rows;
     if (o.gathers_depth)
         depth = over;
     o.depth = epi_walk_axes(&o.ref, depth, sizes);

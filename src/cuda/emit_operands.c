@@ -42,8 +42,7 @@ static void emit_offset(epi_text *out, const epi_emit_context *c, const char *na
     epi_text_add(out, "DEV i64 %s(const Params &P, int %s) { ", name, number);
     if (gathered)
         epi_text_add(out, "const i64 at = %s; return at < 0 ? -1 : ",
-                     epi_emit_position(c, &c->spec->graph->nodes[o->gather],
-                                       &c->spec->graph->nodes[c->spec->graph->nodes[o->gather].arg[1]].axes,
+                     epi_emit_position(c, &c->spec->graph->nodes[o->gather], &o->along,
                                        epi_emit_text(c, "P.ptr[%d]", o->index), number));
     else
         epi_text_add(out, "return ");

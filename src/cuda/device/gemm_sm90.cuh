@@ -46,6 +46,13 @@
 #define NARROW_B (NARROW * BK * 2)
 #define KT ((K_SIZE + BK - 1) / BK)
 #define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT / PANELS)   // that a tile takes
+#if DEPTH_GROUPS   // the tile with row m: where its depth begins, and how deep it is
+#define DEPTH_FROM(m) group_begin(P, batch_of(P, m))
+#define DEPTH_SIZE(m) group_size(P, batch_of(P, m))
+#else
+#define DEPTH_FROM(m) 0
+#define DEPTH_SIZE(m) K_SIZE
+#endif
 #define WARPS (FOLDS || LANES)   // does a mover need all its lanes, not only one that orders TMA's copies
 #define MOVER_REGISTERS (GATHERED ? 56 : LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #define LOADED_BYTES(P, m) (CLAMPED ? LOAD_BYTES / 64 * rows_left(P, m, 64) : LOAD_BYTES)
@@ -163,7 +170,7 @@ template <class K> struct Spread {   // a subtile of the tile before, after its 
   template <int C> DEV void subtile() {
     const Params &P = e.P;
     (void)P;
-    const int share = (NARROW ? kn : KT) / (SUBTILES + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups at different times
+    const int share = (NARROW || DEPTH_GROUPS ? kn : KT) / (SUBTILES + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups at different times
 #pragma unroll 1
     for (; k < stop; k++) multiply(k);
     if (emit) e.template subtile<C>(Kept<C>{e.kept});
@@ -246,8 +253,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
     if (t == 0) {   // ---- the operands: one thread feeds the ring
+      int from = 0;   // where the depth begins
       auto load_a = [&](const u32 a, const u32 bar, const int m, const int rows, const int k) {   // so many of the tile's rows are there
-        const int term = TERM_OF(k), deep = (k - TERM_BEGIN(term)) * BK;
+        const int term = TERM_OF(k), deep = from + (k - TERM_BEGIN(term)) * BK;
 #if A_MN
         if (rows > 0) tma_load(a, &P.map[2 * term], bar, operand_row(P, m), deep BATCH_AT(A, m));
         if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, operand_row(P, m) + 64, deep BATCH_AT(A, m));
@@ -268,7 +276,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if B_MN
       auto load_slabs = [&](const u32 b, const u32 bar, const TMap *map, const int m, const int n, const int k, const int width) {   // each block some of the depth
 #pragma unroll
-        for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), map, bar, n + i * 64, k * BK + rank * (BK / CLUSTER), m);
+        for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), map, bar, n + i * 64, from + k * BK + rank * (BK / CLUSTER), m);
       };
       auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {
         const int term = TERM_OF(k);
@@ -315,8 +323,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (rank == 0) queue.send(j + 1, names.next(P, queue));
 #endif
         const int rows = GATHERED ? 0 : rows_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
+        from = DEPTH_FROM(m0);
+        const int deep = DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT;
 #pragma unroll 1
-        for (int k = 0; k < KT; k += narrow ? NARROW_DEEP : PANELS) {
+        for (int k = 0; k < deep; k += narrow ? NARROW_DEEP : PANELS) {
           const u32 a = base + s * ring.stage, f = full + 8 * s;
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(f, narrow ? NARROW_DEEP * (a_bytes + NARROW_B) : PANELS * (a_bytes + STAGE_B));
@@ -442,10 +452,22 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     // Every accumulator adds up its products along the depth, 16 at a time, from k = 0 on: in narrow tiles too, so bits do not
     // depend on the tile. Either width has a fence and a wait of its own: where they are shared the compiler puts in more of them
     // (C7519).
+    int deep = 0;   // DEPTH_GROUPS: this tile
     auto multiply = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
       if (GATHERED) fence_async();   // cp.async writes as threads do
       const u32 a = base + s * ring.stage + wg * 8192;
+#if DEPTH_GROUPS   // what lies behind the group is another's: zeros, whatever it is
+      if (deep - k * BK < BK) {
+        for (u32 x = (deep - k * BK) * 128 + t * 16; x < 8192; x += 2048) {
+          sts128(a + x, 0, 0, 0, 0);
+#pragma unroll
+          for (int i = 0; i < TILE_N / 64; i++) sts128(base + s * ring.stage + STAGE_A + i * 8192 + x, 0, 0, 0, 0);
+        }
+        fence_async();
+        bar_sync(2 + wg, 128);
+      }
+#endif
       const u64 da = A_MN ? operand_mn<BK>(a) : operand_k(a);
       auto operand_b = [](const u32 b) { return B_MN ? operand_mn<BK>(b) : operand_k(b); };
 #if NARROW
@@ -493,6 +515,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         order.at(w, tm, tn);
         narrow = order.narrow(tn);
         rows_load(next, P, (tm * CLUSTER + rank) * TILE_M + wg * 64 + row_of(t));
+        deep = DEPTH_SIZE(tm * CLUSTER * TILE_M);
       }
       if (j) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
       if (!has && j && LAST_IN_RING) {
@@ -500,7 +523,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         bar_sync(1, 256);   // both warpgroups are done with the ring: from here on it is staging
       }
       e.last = !has;
-      Spread<decltype(multiply)> spread{e, multiply, 0, has ? TILE_STAGES(narrow) : 0, j != 0};
+      Spread<decltype(multiply)> spread{e, multiply, 0, !has ? 0 : DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow), j != 0};
       EachSubtile<SUBTILES>::run(spread);
 #pragma unroll 1
       for (int k = spread.k; k < spread.kn; k++) multiply(k);
@@ -510,13 +533,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         for (int c = 0; OWN && LAST_IN_RING && j && c < order.subtiles(e.col / TILE_COLS); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
         break;
       }
-      if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
+      const bool some = !DEPTH_GROUPS || deep;   // a group of nothing has zeros
+      if (some && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
 #pragma unroll
       for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {
 #if KEEP_F32
-        e.kept[i] = d[i];
+        e.kept[i] = some ? d[i] : 0.f;
 #else
-        e.kept[i] = keep_of(next, i, d[2 * i], d[2 * i + 1]);
+        e.kept[i] = keep_of(next, i, some ? d[2 * i] : 0.f, some ? d[2 * i + 1] : 0.f);
 #endif
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
@@ -541,9 +565,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       e.col = tn * TILE_COLS;
       narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));
+      deep = DEPTH_SIZE(e.row);
 #pragma unroll 1
-      for (int k = 0; k < TILE_STAGES(narrow); k++) multiply(k);
+      for (int k = 0; k < (DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow)); k++) multiply(k);
       wg_wait<0>();
+#if DEPTH_GROUPS
+      if (deep == 0)   // a group of nothing has zeros
+#pragma unroll
+        for (int i = 0; i < TILE_N / 2; i++) d[i] = 0.f;
+      else
+#endif
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
       at_end(e, d);
       w = queue.at(SENT(j + 1));
