@@ -76,6 +76,7 @@ epi_backend_limits epi_cpu_limits(void) {
                                 .local_multiple = 1,
                                 .full_row_most = 256,
                                 .pairs = true,
+                                .groups = true,
                                 .aligned = 1,
                                 .tensors = 64, /* streams that a core walks along at once */
                                 .attention_most = 256,

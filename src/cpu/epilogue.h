@@ -56,8 +56,13 @@ typedef struct epi_tile_run {
     const epi_epilogue *e;
     epi_tile_access *access; /* by instruction */
     float *partials;
-    float *kept[3]; /* attention: tiles for values that are kept, rows EPI_TILE_N apart */
+    const int64_t *starts; /* where tiles of rows begin, if not where epi_tile_row says; or NULL */
+    float *kept[3];        /* attention: tiles for values that are kept, rows EPI_TILE_N apart */
 } epi_tile_run;
+
+static inline int64_t epi_run_row(const epi_tile_run *r, int64_t tile) {
+    return r->starts ? r->starts[tile] : epi_tile_row(r->e, tile);
+}
 
 void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *homes, const epi_ref *tensors,
                         void *shared, float *partials);

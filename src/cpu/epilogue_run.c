@@ -24,12 +24,12 @@ void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *h
 
 static tile tile_at(const epi_tile_run *r, const int64_t place[2]) {
     const epi_epilogue *e = r->e;
-    int64_t m0 = epi_tile_row(e, place[0]), n0 = place[1] * e->tile.tile_n;
+    int64_t m0 = epi_run_row(r, place[0]), n0 = place[1] * e->tile.tile_n;
     tile t = {.b = {.tile = &e->tile,
                     .strips = e->strips,
                     .access = r->access,
                     .m0 = m0,
-                    .rows = (int)(epi_tile_row(e, place[0] + 1) - m0)},
+                    .rows = (int)(epi_run_row(r, place[0] + 1) - m0)},
               .r = r,
               .place = {place[0], place[1]}};
     int64_t columns = epi_min64(e->tile.tile_n, e->tile.n - n0);

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "cpu/groups.h"
 
 enum {
     PACK_LIMIT = 64 << 20, /* bytes of one packed operand at a time */
@@ -39,7 +40,7 @@ typedef enum few_variant { STAGED, DIRECT, ACROSS } few_variant;
 typedef struct range {
     _Alignas(64) _Atomic int64_t next;
     int64_t end;
-    int64_t packed; /* the tile of A that the thread has packed, or -1 */
+    int64_t packed; /* the tile of A, or of B, that the thread has packed for itself, or -1 */
 } range;
 
 typedef struct gemm_run {
@@ -49,6 +50,8 @@ typedef struct gemm_run {
     epi_walk rows[EPI_MAX_OPERANDS];    /* of operands with rows along M */
     epi_columns cols[EPI_MAX_OPERANDS]; /* of operands with columns along N */
     epi_walk depth[EPI_MAX_OPERANDS];
+    int64_t apart[EPI_MAX_OPERANDS]; /* elements from a group's matrix to the next; 0: all have the same */
+    epi_groups groups;
     int64_t *koff[EPI_MAX_OPERANDS]; /* element offsets along K where it is no single run, else NULL */
     few_variant variant;             /* of few rows */
     int64_t group;                   /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
@@ -63,26 +66,56 @@ static int64_t tile_size(const epi_gemm *g, int side) {
     return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile.tile_n;
 }
 
-static int64_t first_row(const epi_gemm *g, int side, int64_t tile) {
-    return side == EPI_SIDE_A ? epi_tile_row(&g->epilogue, tile)
-                              : epi_min64(g->n, tile * g->epilogue.tile.tile_n);
+/* A tile of B is known by its number among those of all groups. */
+static int64_t column_tile(const gemm_run *r, int64_t tile) {
+    return tile % epi_max64(1, r->g->epilogue.col_tiles);
 }
 
-static int64_t tile_rows(const epi_gemm *g, int side, int64_t tile) {
-    return first_row(g, side, tile + 1) - first_row(g, side, tile);
+static int64_t first_row(const gemm_run *r, int side, int64_t tile) {
+    return side == EPI_SIDE_A ? epi_run_row(&r->tiles, tile)
+                              : column_tile(r, tile) * r->g->epilogue.tile.tile_n;
+}
+
+static int64_t tile_rows(const gemm_run *r, int side, int64_t tile) {
+    int64_t first = first_row(r, side, tile);
+    return side == EPI_SIDE_A ? epi_run_row(&r->tiles, tile + 1) - first
+                              : epi_min64(r->g->n - first, r->g->epilogue.tile.tile_n);
+}
+
+static bool has_row_groups(const epi_gemm *g) {
+    return g->plan.group == EPI_GROUP_ROWS;
+}
+
+/* Is the tile one of few rows, and is it packed for the micro-kernel that reads B as it lies? */
+static bool is_few(const gemm_run *r, int64_t tile) {
+    return r->g->few || (has_row_groups(r->g) && tile_rows(r, EPI_SIDE_A, tile) <= EPI_MICRO_FEW);
+}
+
+static bool is_direct(const gemm_run *r, int64_t tile) {
+    return r->variant != STAGED && is_few(r, tile);
+}
+
+/* Where an operand is that a tile of B is taken of. */
+static const unsigned char *matrix_of(const gemm_run *r, int from, int64_t tile) {
+    int64_t group = tile / epi_max64(1, r->g->epilogue.col_tiles);
+    return r->ref[from].data + group * r->apart[from] * (int64_t)epi_dtype_size(r->ref[from].type);
 }
 
 static int64_t panel_size(const epi_gemm *g, int side) {
     return side == EPI_SIDE_A ? g->micro->mr : g->micro->nr;
 }
 
-/* Bytes of one packed tile of an operand, of all terms. */
-static int64_t packed_tile(const epi_gemm *g, int side) {
+/* Bytes of one packed row of an operand, of all terms, and of one packed tile. */
+static int64_t packed_row(const epi_gemm *g) {
     int64_t depth = 0;
     for (int t = 0; t < g->terms; t++)
         depth += g->packed_k[t];
+    return depth * (int64_t)epi_dtype_size(g->micro->type);
+}
+
+static int64_t packed_tile(const epi_gemm *g, int side) {
     return epi_round_up(tile_size(g, side), panel_size(g, side)) * (side == EPI_SIDE_B ? g->products : 1) *
-           depth * (int64_t)epi_dtype_size(g->micro->type);
+           packed_row(g);
 }
 
 static int64_t sweeps(const epi_gemm *g) {
@@ -114,9 +147,9 @@ static sweep_place place_of(const epi_gemm *g, int64_t sweep) {
 
 /* The rows of a tile, with those that fill its last panel. */
 static int64_t padded_rows(const gemm_run *r, int side, int64_t tile) {
-    if (side == EPI_SIDE_A && r->variant != STAGED)
+    if (side == EPI_SIDE_A && is_direct(r, tile))
         return r->g->direct_rows;
-    return epi_round_up(tile_rows(r->g, side, tile), panel_size(r->g, side));
+    return epi_round_up(tile_rows(r, side, tile), panel_size(r->g, side));
 }
 
 /* One sweep of one packed tile. */
@@ -132,8 +165,11 @@ static unsigned char *own_memory(const gemm_run *r, int thread) {
 /* Where a tile is packed, or will be. */
 static unsigned char *tile_at(const gemm_run *r, int side, int64_t tile, int thread) {
     const epi_gemm *g = r->g;
-    if (side == EPI_SIDE_A && g->own_a)
-        return own_memory(r, thread) + g->packed[EPI_SIDE_A];
+    if (side == EPI_SIDE_A ? g->own_a : has_row_groups(g))
+        return own_memory(r, thread) + g->packed[side];
+    if (has_row_groups(g))
+        return r->scratch + g->packed[side] +
+               (r->groups.packed[tile] - r->groups.packed[r->row0]) * packed_row(g);
     return r->scratch + g->packed[side] +
            (tile - (side == EPI_SIDE_A ? r->row0 : r->col0)) * packed_tile(g, side);
 }
@@ -184,19 +220,23 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     }
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
     int64_t row_tiles = g->epilogue.row_tiles / g->epilogue.batches;
-    g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads;
-    g->few = g->m / g->epilogue.batches <= EPI_MICRO_FEW;
-    for (int i = 0; i < 3 && g->few && g->direct_rows < g->m / g->epilogue.batches; i++)
+    bool row_groups = has_row_groups(g), groups = g->plan.group != EPI_GROUP_NONE;
+    g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads && !row_groups;
+    g->few = g->m / g->epilogue.batches <= EPI_MICRO_FEW && !groups;
+    int64_t few = row_groups ? EPI_MICRO_FEW : g->few ? g->m / g->epilogue.batches : 0;
+    for (int i = 0; i < 3 && g->direct_rows < few; i++)
         g->direct_rows = g->micro->direct.rows[i];
     g->row_batch = g->own_a ? epi_max64(1, row_tiles)
                             : epi_max64(1, epi_min64(row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
     g->col_batch = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
     if (!g->own_a)
         g->packed[0] = epi_reserve(&total, g->row_batch, tile[0]);
-    if (g->few)
+    if (g->few || row_groups)
         g->col_batch = epi_max64(1, g->epilogue.col_tiles);
     else
         g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
+    if (groups)
+        g->groups = epi_reserve(&total, 1, epi_groups_bytes(spec, plan, g->micro->mr));
     for (int side = 0; side < g->operands; side++)
         g->depth[side] =
             epi_reserve(&total, depth_of(g, side)->count > 1 ? g->k[term_of(g, side)] : 0, sizeof(int64_t));
@@ -206,9 +246,9 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->thread_bytes = TILE_BYTES + g->epilogue.private_bytes;
     if (g->own_a)
         g->packed[0] = epi_reserve(&g->thread_bytes, 1, tile[0]);
-    if (g->few) {
-        g->packed[1] =
-            epi_reserve(&g->thread_bytes, EPI_TILE_N * FEW_DEPTH, (int64_t)epi_dtype_size(g->micro->type));
+    if (g->few || row_groups) {
+        int64_t staged = EPI_TILE_N * FEW_DEPTH * (int64_t)epi_dtype_size(g->micro->type);
+        g->packed[1] = epi_reserve(&g->thread_bytes, 1, row_groups ? epi_max64(staged, tile[1]) : staged);
         g->sweep_sums = epi_reserve(&g->thread_bytes, 1, TILE_BYTES);
     }
     if (sweeps(g) > EPI_SUM_TERMS)
@@ -222,10 +262,11 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
-/* Packs `rows` rows of operand `from`, from depth k0 on, `depth_most` of it or what there is. */
-static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int64_t rows, int64_t k0,
-                      int64_t depth_most, unsigned char *to) {
+/* Packs what operand `from` has of a tile, from depth k0 on, `depth_most` of it or what there is. */
+static void pack_rows(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, int64_t depth_most,
+                      unsigned char *to) {
     const epi_gemm *g = r->g;
+    const int64_t first = first_row(r, side, tile), rows = tile_rows(r, side, tile);
     int64_t row[EPI_TILE_N];
     const epi_walk *depth = &r->depth[from];
     int64_t stride = depth->count ? depth->stride[depth->count - 1] : 1;
@@ -234,23 +275,17 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t first, int6
                                     : epi_columns_offset(&r->cols[from], first + i);
         row[i] += r->koff[from] ? 0 : k0 * stride;
     }
-    epi_pack_source src = {.data = r->ref[from].data,
+    epi_pack_source src = {.data = side == EPI_SIDE_A ? r->ref[from].data : matrix_of(r, from, tile),
                            .type = r->ref[from].type,
                            .row = row,
                            .rows = rows,
                            .kstride = stride,
                            .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
                            .k = epi_min64(depth_most, g->k[term_of(g, from)] - k0)};
-    if (side == EPI_SIDE_A && r->variant != STAGED)
+    if (side == EPI_SIDE_A && is_direct(r, tile))
         epi_pack_panels(g->micro, g->direct_rows, g->micro->direct.ka, &src, to);
     else
         epi_pack(g->micro, side, &src, to);
-}
-
-/* What it has of a tile. */
-static void pack_operand(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, unsigned char *to) {
-    pack_rows(r, side, from, first_row(r->g, side, tile), tile_rows(r->g, side, tile), k0, r->g->micro->kc,
-              to);
 }
 
 /* The columns of a pair are packed one product after the other. */
@@ -258,9 +293,10 @@ static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep,
     packed_sweep to = sweep_at(r, side, tile, sweep, thread);
     sweep_place at = place_of(r->g, sweep);
     if (side == EPI_SIDE_A)
-        pack_operand(r, side, 2 * at.term, tile, at.k0, to.data);
+        pack_rows(r, side, 2 * at.term, tile, at.k0, r->g->micro->kc, to.data);
     for (int p = 0; p < r->g->products && side == EPI_SIDE_B; p++)
-        pack_operand(r, side, 2 * at.term + 1 + p, tile, at.k0, to.data + p * (to.bytes / r->g->products));
+        pack_rows(r, side, 2 * at.term + 1 + p, tile, at.k0, r->g->micro->kc,
+                  to.data + p * (to.bytes / r->g->products));
 }
 
 /* Item: a tile and a sweep of it. */
@@ -328,7 +364,7 @@ static epi_prefetch_cursor *next_lines(prefetch *f, int64_t depth, epi_prefetch_
 static void add_rows(prefetch *f, const gemm_run *r, int64_t tile) {
     const epi_gemm *g = r->g;
     const epi_walk *depth = &r->depth[EPI_SIDE_A];
-    int64_t first = first_row(g, EPI_SIDE_A, tile), rows = tile_rows(g, EPI_SIDE_A, tile),
+    int64_t first = first_row(r, EPI_SIDE_A, tile), rows = tile_rows(r, EPI_SIDE_A, tile),
             size = (int64_t)epi_dtype_size(r->ref[EPI_SIDE_A].type);
     if (r->rows[0].count != 1 || depth->count != 1 || depth->stride[0] != 1)
         return;
@@ -377,7 +413,8 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
         epi_prefetch_cursor nothing;
         if (last) {
             epi_region regions[REGIONS];
-            int count = epi_epilogue_regions(&r->tiles, tile, regions, REGIONS - 2);
+            int64_t place[2] = {tile[0], column_tile(r, tile[1])};
+            int count = epi_epilogue_regions(&r->tiles, place, regions, REGIONS - 2);
             for (int i = 0; i < count; i++)
                 add_region(&f, &regions[i]);
         }
@@ -419,11 +456,12 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
     sweep_place at = place_of(g, s);
     int from = 2 * at.term + 1 + pair;
     int64_t depth = epi_min64((end - s) * g->micro->kc, g->k[at.term] - at.k0);
-    int64_t first = first_row(g, EPI_SIDE_B, tile[1]), cols = tile_rows(g, EPI_SIDE_B, tile[1]),
+    int64_t first = first_row(r, EPI_SIDE_B, tile[1]), cols = tile_rows(r, EPI_SIDE_B, tile[1]),
             size = (int64_t)epi_dtype_size(r->ref[from].type);
+    const unsigned char *matrix = matrix_of(r, from, tile[1]);
     const void *column[EPI_TILE_N];
     for (int64_t j = 0; j < cols; j++)
-        column[j] = r->ref[from].data + (epi_columns_offset(&r->cols[from], first + j) + at.k0) * size;
+        column[j] = matrix + (epi_columns_offset(&r->cols[from], first + j) + at.k0) * size;
     g->micro->direct.run(g->direct_rows, (int)cols, depth, sweep_at(r, EPI_SIDE_A, tile[0], s, thread).data,
                          column, r->ref[from].type, acc + pair * EPI_TILE_PAIR, EPI_TILE_N,
                          s % EPI_SUM_TERMS > 0);
@@ -437,13 +475,14 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
 static int64_t stage(const gemm_run *r, int from, int64_t tile, int64_t k, int64_t depth, unsigned char *to) {
     enum { EARLY = 8 };
     const epi_gemm *g = r->g;
-    const epi_ref *ref = &r->ref[from];
+    epi_ref matrix = r->ref[from], *ref = &matrix;
+    matrix.data = (unsigned char *)(uintptr_t)matrix_of(r, from, tile);
     const epi_walk *walk = &r->depth[from];
-    int64_t first = first_row(g, EPI_SIDE_B, tile), cols = tile_rows(g, EPI_SIDE_B, tile),
+    int64_t first = first_row(r, EPI_SIDE_B, tile), cols = tile_rows(r, EPI_SIDE_B, tile),
             size = (int64_t)epi_dtype_size(ref->type), at = epi_columns_offset(&r->cols[from], first);
     float tmp[EPI_TILE_N];
     if (g->micro->kb > 1) {
-        pack_rows(r, EPI_SIDE_B, from, first, cols, k, depth, to);
+        pack_rows(r, EPI_SIDE_B, from, tile, k, depth, to);
         return (int64_t)g->micro->nr * g->micro->kb;
     }
     for (int64_t i = 0; i < depth; i++) {
@@ -469,8 +508,8 @@ static void multiply_staged(const gemm_run *r, const int64_t tile[2], float *acc
                             int thread) {
     const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
-    int64_t size = (int64_t)epi_dtype_size(u->type), rows = tile_rows(g, EPI_SIDE_A, tile[0]),
-            cols = tile_rows(g, EPI_SIDE_B, tile[1]);
+    int64_t size = (int64_t)epi_dtype_size(u->type), rows = tile_rows(r, EPI_SIDE_A, tile[0]),
+            cols = tile_rows(r, EPI_SIDE_B, tile[1]);
     unsigned char *b = own_memory(r, thread) + g->packed[EPI_SIDE_B];
     float *sum = (float *)(void *)(own_memory(r, thread) + g->sweep_sums);
     packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
@@ -504,9 +543,10 @@ static void multiply_across(const gemm_run *r, const int64_t tile[2], int64_t co
     sweep_place at = place_of(g, s);
     int from = 2 * at.term + 1 + pair;
     const epi_ref *ref = &r->ref[from];
-    const int64_t lda = g->direct_rows, ldc = count * EPI_TILE_N, rows = tile_rows(g, EPI_SIDE_A, tile[0]),
-                  size = (int64_t)epi_dtype_size(ref->type), first = first_row(g, EPI_SIDE_B, tile[1]),
-                  cols = first_row(g, EPI_SIDE_B, tile[1] + count) - first,
+    const unsigned char *matrix = matrix_of(r, from, tile[1]);
+    const int64_t lda = g->direct_rows, ldc = count * EPI_TILE_N, rows = tile_rows(r, EPI_SIDE_A, tile[0]),
+                  size = (int64_t)epi_dtype_size(ref->type), first = first_row(r, EPI_SIDE_B, tile[1]),
+                  cols = epi_min64(g->n - first, count * g->epilogue.tile.tile_n),
                   start = epi_columns_offset(&r->cols[from], first);
     float *sum = (float *)(void *)(own_memory(r, thread) + g->sweep_sums);
     for (int64_t k = 0, depth; k < a.depth; k += depth) {
@@ -514,14 +554,14 @@ static void multiply_across(const gemm_run *r, const int64_t tile[2], int64_t co
         depth = epi_min64(EPI_MICRO_ACROSS / size, a.depth - k);
         for (int64_t d = 0; d < 2 * depth; d++) {
             int64_t place = epi_min64(at.k0 + k + d, g->k[at.term] - 1);
-            row[d] = ref->data + (start + epi_walk_offset(&r->depth[from], place)) * size;
+            row[d] = matrix + (start + epi_walk_offset(&r->depth[from], place)) * size;
         }
         g->micro->direct.across((int)rows, (int)depth, cols, (const float *)(void *)a.data + k * lda, lda,
                                 row, ref->type, sum, ldc, k > 0);
     }
     acc += pair * EPI_TILE_PAIR;
     for (int64_t t = 0; t < count; t++, acc += lda * EPI_TILE_N) {
-        int64_t width = tile_rows(g, EPI_SIDE_B, tile[1] + t);
+        int64_t width = tile_rows(r, EPI_SIDE_B, tile[1] + t);
         add_sums(acc, sum, ldc, rows, width, s % EPI_SUM_TERMS > 0);
         sum += width;
     }
@@ -545,8 +585,8 @@ static void multiply_few(const gemm_run *r, const int64_t tile[2], int64_t count
                 else
                     multiply_staged(r, tile, acc, pair, i++, thread);
         for (int64_t t = 0; t < count && all > EPI_SUM_TERMS; t++) {
-            int64_t cols = tile_rows(g, EPI_SIDE_B, tile[1] + t);
-            add_sweeps(r, acc + t * g->direct_rows * EPI_TILE_N, tile_rows(g, EPI_SIDE_A, tile[0]),
+            int64_t cols = tile_rows(r, EPI_SIDE_B, tile[1] + t);
+            add_sweeps(r, acc + t * g->direct_rows * EPI_TILE_N, tile_rows(r, EPI_SIDE_A, tile[0]),
                        g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s == 0, end == all);
         }
     }
@@ -567,9 +607,25 @@ static void share_out(gemm_run *r) {
     }
 }
 
+/* Of groups of rows: those of one group follow each other, and among them those of one tile of B. A group that
+ * begins with the chunk's tile t has t - row0 tiles before it, and so many times that of items. */
+static void find_group_tile(const gemm_run *r, int64_t item, int64_t tile[2]) {
+    const epi_groups *of = &r->groups;
+    int64_t columns = r->g->epilogue.col_tiles, group = of->of[r->row0 + item / columns];
+    int64_t first = epi_max64(r->row0, of->first_tile[group]),
+            count = epi_min64(r->row0 + r->row_tiles, of->first_tile[group + 1]) - first;
+    item -= (first - r->row0) * columns;
+    tile[0] = first + item % count;
+    tile[1] = group * columns + item / count;
+}
+
 /* Neighbours among the items share the tile that a thread keeps in its second-level cache: the one of A that
  * it packed, or else the one of B. */
 static void find_tile(const gemm_run *r, int64_t item, int64_t tile[2]) {
+    if (has_row_groups(r->g)) {
+        find_group_tile(r, item, tile);
+        return;
+    }
     bool by_rows = r->g->own_a;
     tile[0] = r->row0 + (by_rows ? item / r->col_tiles : item % r->row_tiles);
     tile[1] = r->col0 + (by_rows ? item % r->col_tiles : item / r->row_tiles * r->group);
@@ -584,6 +640,20 @@ static int64_t take(const gemm_run *r, int thread) {
     }
 }
 
+/* The thread packs what it packs for itself, unless it has it; tiles of few rows take its place. */
+static void pack_own(gemm_run *r, const int64_t tile[2], bool few, int thread) {
+    bool groups = has_row_groups(r->g);
+    int side = groups ? EPI_SIDE_B : EPI_SIDE_A;
+    int64_t *packed = &r->ranges[thread].packed;
+    if (groups && few)
+        *packed = -1;
+    if (!(groups ? !few : r->g->own_a) || *packed == tile[side])
+        return;
+    for (int64_t s = 0; s < sweeps(r->g); s++)
+        pack_sweep(r, side, tile[side], s, thread);
+    *packed = tile[side];
+}
+
 static void run_tile(void *ctx, int64_t any, int thread) {
     (void)any;
     gemm_run *r = ctx;
@@ -591,25 +661,23 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     int64_t item = take(r, thread), tile[2], then[2];
     find_tile(r, item, tile);
     find_tile(r, epi_min64(item + 1, items(r) - 1), then);
-    int64_t count = epi_min64(r->group, r->col0 + r->col_tiles - tile[1]);
-    if (g->own_a && r->ranges[thread].packed != tile[0]) {
-        for (int64_t s = 0; s < sweeps(g); s++)
-            pack_sweep(r, EPI_SIDE_A, tile[0], s, thread);
-        r->ranges[thread].packed = tile[0];
-    }
+    int64_t count = has_row_groups(g) ? 1 : epi_min64(r->group, r->col0 + r->col_tiles - tile[1]);
+    bool few = is_few(r, tile[0]);
+    pack_own(r, tile, few, thread);
     unsigned char *mine = own_memory(r, thread);
     float *acc = (float *)(void *)mine;
     EPI_UNWRITTEN(mine, TILE_BYTES + g->epilogue.private_bytes); /* by tiles before it */
     if (g->micro->enter)
         g->micro->enter();
-    if (g->few)
+    if (few)
         multiply_few(r, tile, count, acc, thread);
     else
         multiply(r, tile, then, acc, thread);
     if (g->micro->leave)
         g->micro->leave();
-    for (; count > 0; count--, tile[1]++, acc += g->direct_rows * EPI_TILE_N)
-        epi_epilogue_tile(&r->tiles, acc, tile, mine + TILE_BYTES);
+    int64_t place[2] = {tile[0], column_tile(r, tile[1])};
+    for (; count > 0; count--, place[1]++, acc += g->direct_rows * EPI_TILE_N)
+        epi_epilogue_tile(&r->tiles, acc, place, mine + TILE_BYTES);
 }
 
 /* The rows' tiles from `begin` to `end`, which are those of one batch, with all columns. */
@@ -630,6 +698,63 @@ static void run_batch(gemm_run *r, int64_t begin, int64_t end) {
     }
 }
 
+static void run_batches(gemm_run *r, const epi_ref *homes) {
+    const epi_gemm *g = r->g;
+    const epi_epilogue *e = &g->epilogue;
+    epi_axes axes = epi_plan_batch(&g->plan);
+    epi_walk batch = epi_walk_axes(&r->ref[1], &axes, e->tile.spec->sizes);
+    for (int64_t b = 0; b < e->batches; b++) {
+        r->ref[1].data =
+            homes[g->operand[1]].data + epi_walk_offset(&batch, b) * (int64_t)epi_dtype_size(r->ref[1].type);
+        run_batch(r, b * (e->row_tiles / e->batches), (b + 1) * (e->row_tiles / e->batches));
+    }
+}
+
+/* The tiles of all groups of rows, as many at a time as are packed of A. */
+static void run_row_groups(gemm_run *r) {
+    const epi_gemm *g = r->g;
+    const epi_groups *of = &r->groups;
+    const int64_t most = g->row_batch * epi_round_up(EPI_TILE_M, g->micro->mr);
+    r->col_tiles = g->epilogue.col_tiles;
+    for (r->row0 = 0; r->row0 < of->tiles; r->row0 += r->row_tiles) {
+        for (r->row_tiles = 1; r->row0 + r->row_tiles < of->tiles; r->row_tiles++)
+            if (of->packed[r->row0 + r->row_tiles + 1] - of->packed[r->row0] > most)
+                break;
+        epi_parallel_for(g->threads, r->row_tiles * sweeps(g), pack_a, r);
+        share_out(r);
+        epi_parallel_for(g->threads, items(r), run_tile, r);
+    }
+}
+
+/* Groups of the depth are batches, each with the positions of its own. */
+static void run_depth_groups(gemm_run *r) {
+    const epi_gemm *all = r->g;
+    const int64_t tiles = all->epilogue.row_tiles / all->epilogue.batches;
+    epi_gemm one = *all;
+    const gemm_run whole = *r;
+    r->g = &one;
+    for (int64_t e = 0; e < r->groups.count; e++) {
+        const int64_t first = r->groups.first[e];
+        one.k[0] = r->groups.first[e + 1] - first;
+        one.packed_k[0] = epi_round_up(one.k[0], one.micro->depth);
+        for (int side = 0; side < 2; side++) {
+            const epi_walk *depth = &r->depth[side];
+            int64_t stride = depth->count ? depth->stride[depth->count - 1] : 1;
+            if (whole.koff[side])
+                r->koff[side] = whole.koff[side] + first;
+            else
+                r->ref[side].data =
+                    whole.ref[side].data + first * stride * (int64_t)epi_dtype_size(r->ref[side].type);
+        }
+        one.row_batch = epi_min64(epi_max64(1, tiles),
+                                  all->row_batch * packed_tile(all, 0) / epi_max64(1, packed_tile(&one, 0)));
+        one.col_batch = epi_min64(epi_max64(1, one.epilogue.col_tiles),
+                                  all->col_batch * packed_tile(all, 1) / epi_max64(1, packed_tile(&one, 1)));
+        run_batch(r, e * tiles, (e + 1) * tiles);
+    }
+    *r = whole;
+}
+
 void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
     const epi_epilogue *e = &g->epilogue;
     const int64_t *sizes = e->tile.spec->sizes;
@@ -645,17 +770,24 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         r.rows[side] = epi_walk_axes(&r.ref[side], &g->plan.rows, sizes);
         r.cols[side] = epi_columns_of(&g->plan, &r.ref[side], sizes, e->tile.acc_scale);
     }
-    r.variant = g->few ? variant_of(&r) : STAGED;
+    for (int side = 1; side < g->operands && has_row_groups(g); side++)
+        r.apart[side] = epi_ref_stride(&r.ref[side], g->plan.group_axis);
+    r.variant = g->few || has_row_groups(g) ? variant_of(&r) : STAGED;
     r.group =
         r.variant == ACROSS ? epi_max64(1, epi_min64(GROUP, epi_ceil_div(e->col_tiles, g->threads))) : 1;
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
-    epi_axes axes = epi_plan_batch(&g->plan);
-    epi_walk batch = epi_walk_axes(&r.ref[1], &axes, sizes);
-    for (int64_t b = 0; b < e->batches; b++) {
-        r.ref[1].data =
-            homes[g->operand[1]].data + epi_walk_offset(&batch, b) * (int64_t)epi_dtype_size(r.ref[1].type);
-        run_batch(&r, b * (e->row_tiles / e->batches), (b + 1) * (e->row_tiles / e->batches));
+    if (g->plan.group != EPI_GROUP_NONE)
+        epi_groups_find(e->tile.spec, &g->plan, e->strips, &homes[g->plan.offsets], g->micro->mr,
+                        scratch + g->groups, &r.groups);
+    if (has_row_groups(g)) {
+        epi_groups_tile(&r.groups, g->micro->mr, r.variant == STAGED ? 0 : EPI_MICRO_FEW, g->direct_rows);
+        r.tiles.starts = r.groups.starts;
+        run_row_groups(&r);
+    } else if (g->plan.group == EPI_GROUP_DEPTH) {
+        run_depth_groups(&r);
+    } else {
+        run_batches(&r, homes);
     }
     epi_epilogue_end(&r.tiles, homes, g->threads);
 }

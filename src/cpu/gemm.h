@@ -20,6 +20,9 @@ typedef struct epi_gemm {
     /* Or it packs nothing, and reads B as it lies: the panel of A has so many rows then. 0: the micro-kernel
        cannot. */
     int direct_rows;
+    /* Groups of rows: A is packed for all, as many rows as row_batch says, and every thread packs the tiles of B
+       that it works on for itself; tiles of few rows are as if all had few. */
+    int64_t groups; /* offset in the scratch: where the groups begin (groups.h) */
     bool own_a; /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
     int64_t packed[2], depth[EPI_MAX_OPERANDS], shared, partials, ranges, per_thread, thread_bytes, scratch;

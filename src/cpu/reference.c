@@ -377,6 +377,44 @@ static void eval_product(const eval *e, int node) {
     }
 }
 
+/* A product of groups: of each position, in their order, by the group that it is in. */
+static void eval_grouped(const eval *e, int node) {
+    const epi_graph *g = e->k->spec.graph;
+    const epi_node *n = &g->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    bool of_rows = epi_grouped_rows(g, n);
+    epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), c = as_ref(e, node), s = as_ref(e, n->arg[2]);
+    epi_axes positions = epi_grouped_positions(g, n), group = {1, {epi_grouped_axis(g, n)}},
+             cols = epi_product_side(g, n, 1), none = {0}, rows = of_rows ? none : epi_product_side(g, n, 0);
+    epi_axes depth = of_rows ? n->over : none;
+    epi_walk at[3] = {epi_walk_axes(&a, &positions, sizes), epi_walk_axes(&b, &positions, sizes),
+                      epi_walk_axes(&c, &positions, sizes)},
+             of[3] = {{0}, epi_walk_axes(&b, &group, sizes), epi_walk_axes(&c, &group, sizes)},
+             row[3] = {epi_walk_axes(&a, &rows, sizes), {0}, epi_walk_axes(&c, &rows, sizes)},
+             col[3] = {{0}, epi_walk_axes(&b, &cols, sizes), epi_walk_axes(&c, &cols, sizes)},
+             deep[2] = {epi_walk_axes(&a, &depth, sizes), epi_walk_axes(&b, &depth, sizes)},
+             which = epi_walk_axes(&s, &positions, sizes);
+    for (int64_t i = 0, all = count_of(e, &n->axes); i < all; i++)
+        e->value[node][i] = 0;
+    for (int64_t p = 0, all = count_of(e, &positions); p < all; p++) {
+        int64_t in = (int64_t)e->value[n->arg[2]][epi_walk_offset(&which, p)];
+        const double *x = e->value[n->arg[0]] + epi_walk_offset(&at[0], p),
+                     *y = e->value[n->arg[1]] + epi_walk_offset(&at[1], p) + epi_walk_offset(&of[1], in);
+        double *z = e->value[node] + epi_walk_offset(&at[2], p) + epi_walk_offset(&of[2], in);
+        for (int64_t i = 0; i < count_of(e, &rows); i++)
+            for (int64_t j = 0; j < count_of(e, &cols); j++) {
+                double *sum = z + epi_walk_offset(&row[2], i) + epi_walk_offset(&col[2], j);
+                for (int64_t k = 0; k < count_of(e, &depth); k++) {
+                    double more = x[epi_walk_offset(&row[0], i) + epi_walk_offset(&deep[0], k)] *
+                                  y[epi_walk_offset(&col[1], j) + epi_walk_offset(&deep[1], k)];
+                    *sum = e->naive ? (double)((float)*sum + (float)more) : *sum + more;
+                }
+            }
+    }
+    for (int64_t i = 0, all = count_of(e, &n->axes); i < all; i++)
+        e->value[node][i] = rounded(e, node, e->value[node][i]);
+}
+
 /* ---- the whole program ---- */
 
 /* Bytes for what is known by node. */
@@ -416,7 +454,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         case EPI_CLASS_MAP: eval_map(&e, i); break;
         case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
         case EPI_CLASS_SPLIT: eval_split(&e, i); break;
-        case EPI_CLASS_PRODUCT: eval_product(&e, i); break;
+        case EPI_CLASS_PRODUCT: (n->op == EPI_OP_GROUPED ? eval_grouped : eval_product)(&e, i); break;
         case EPI_CLASS_VIEW: /* the axes are in the same order */
             memcpy(e.value[i], e.value[n->arg[0]], (size_t)count_of(&e, &n->axes) * sizeof(double));
             break;

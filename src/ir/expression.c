@@ -33,10 +33,29 @@ static void write_call(const epi_graph *g, const epi_node *n, int depth, epi_tex
     epi_text_add(out, ")");
 }
 
+/* A product of groups, as it was before it became one. */
+static void write_grouped(const epi_graph *g, const epi_node *n, int depth, epi_text *out) {
+    bool rows = epi_grouped_rows(g, n);
+    epi_text_add(out, rows ? "sum(" : "scatter(");
+    write_value(g, n->arg[0], EPI_LEVEL_TERM, depth, out);
+    epi_text_add(out, rows ? "*gather(" : "*");
+    write_value(g, n->arg[1], rows ? EPI_LEVEL_OR : epi_level_second(EPI_LEVEL_TERM), depth, out);
+    epi_text_add(out, ", ");
+    write_value(g, n->arg[2], EPI_LEVEL_OR, depth, out);
+    epi_text_add(out, ", %s)", epi_axis_label(g, epi_grouped_axis(g, n)).text);
+    for (int i = 0; i < n->over.count && rows; i++)
+        epi_text_add(out, ", %s", epi_axis_label(g, n->over.at[i]).text);
+    epi_text_add(out, rows ? ")" : "");
+}
+
 static void write_operation(const epi_graph *g, int node, epi_level least, int depth, epi_text *out) {
     const epi_node *n = &g->nodes[node];
     if (n->op == EPI_OP_ONCE) {
         write_value(g, n->arg[0], least, depth, out);
+        return;
+    }
+    if (n->op == EPI_OP_GROUPED) {
+        write_grouped(g, n, depth, out);
         return;
     }
     epi_level level = epi_ops[n->op].level;

@@ -375,6 +375,50 @@ int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over) {
     return epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map2(g, EPI_OP_MUL, a, b), over);
 }
 
+epi_axis epi_grouped_axis(const epi_graph *g, const epi_node *product) {
+    return g->nodes[product->arg[2]].over.at[0];
+}
+
+epi_axes epi_grouped_positions(const epi_graph *g, const epi_node *product) {
+    epi_axes axes = g->nodes[product->arg[2]].over;
+    epi_axes_remove(&axes, 0);
+    return axes;
+}
+
+int epi_grouped_offsets(const epi_graph *g, const epi_node *product) {
+    return g->nodes[product->arg[2]].arg[0];
+}
+
+bool epi_grouped_rows(const epi_graph *g, const epi_node *product) {
+    return epi_axes_find(&g->nodes[product->arg[1]].axes, epi_grouped_axis(g, product)) >= 0;
+}
+
+bool epi_segments_are_read(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool read = g->nodes[node].op == EPI_OP_SEGMENTS;
+    for (int i = 0; i < uses.count && read; i++)
+        read = uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].op == EPI_OP_GROUPED;
+    return read;
+}
+
+epi_axes epi_product_side(const epi_graph *g, const epi_node *product, int operand) {
+    epi_axes side = epi_axes_without(&g->nodes[product->arg[operand]].axes, &product->over);
+    if (product->op != EPI_OP_GROUPED)
+        return side;
+    return epi_axes_without(&side, &(epi_axes){1, {epi_grouped_axis(g, product)}});
+}
+
+int epi_graph_grouped(epi_graph *g, int a, int b, int segments, const epi_axes *over) {
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    epi_node n = new_node(EPI_OP_GROUPED, a, b, segments);
+    n.over = *over;
+    if (!epi_grouped_rows(g, &n))
+        n.axes = (epi_axes){1, {epi_grouped_axis(g, &n)}};
+    epi_axes rows = epi_product_side(g, &n, 0), cols = epi_product_side(g, &n, 1);
+    return unite(g, &n.axes, &rows) && unite(g, &n.axes, &cols) ? add_node(g, n) : EPI_NO_NODE;
+}
+
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at) {
     const epi_node *n = &g->nodes[node];
     if (epi_ops[n->op].cls != EPI_CLASS_MOVE || n->over.count > 1 || g->nodes[n->arg[1]].op != EPI_OP_CONST)
@@ -610,7 +654,9 @@ int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axe
     switch (epi_ops[op].cls) {
     case EPI_CLASS_MAP: return epi_graph_map(g, op, a, b, arg[2]);
     case EPI_CLASS_REDUCE: return epi_graph_reduce(g, op, a, axes);
-    case EPI_CLASS_PRODUCT: return epi_graph_contract(g, a, b, axes);
+    case EPI_CLASS_PRODUCT:
+        return op == EPI_OP_GROUPED ? epi_graph_grouped(g, a, b, arg[2], axes)
+                                    : epi_graph_contract(g, a, b, axes);
     case EPI_CLASS_MOVE: return epi_graph_move(g, op, a, b, arg[2], axes);
     case EPI_CLASS_SORT: return epi_graph_sort(g, op, a, axes);
     case EPI_CLASS_VIEW:

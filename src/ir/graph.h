@@ -169,6 +169,21 @@ epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis);
  * of `over` and each has an axis of its own beside it; else a map and a sum. */
 int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over);
 bool epi_graph_is_contraction(const epi_graph *g, int a, int b, const epi_axes *over);
+/* A product of groups (GROUPED in ops.def): a, b and a node of SEGMENTS. Where b has the axis that the segments
+ * count along, its matrices are those of groups of rows, and `over` is the depth; else `over` is the segments'
+ * own axes. */
+int epi_graph_grouped(epi_graph *g, int a, int b, int segments, const epi_axes *over);
+/* Of such a product: the axis that counts groups, the axes that positions are counted along, where groups begin
+ * (a value of that axis), and are the groups of rows? */
+epi_axis epi_grouped_axis(const epi_graph *g, const epi_node *product);
+epi_axes epi_grouped_positions(const epi_graph *g, const epi_node *product);
+int epi_grouped_offsets(const epi_graph *g, const epi_node *product);
+bool epi_grouped_rows(const epi_graph *g, const epi_node *product);
+/* Are these segments that nothing but such products wants? Then no one makes them: mainloops read the offsets. */
+bool epi_segments_are_read(const epi_graph *g, int node);
+/* The axes of a product's operand beside its depth, and beside the one that counts the groups: rows, or columns.
+ */
+epi_axes epi_product_side(const epi_graph *g, const epi_node *product, int operand);
 /* Does this product sum over all axes that its operands share, as `@` does? */
 bool epi_product_sums_all(const epi_graph *g, const epi_node *product);
 /* sum(factor*factor/factor, over) as a product of two operands that the factors fall into by their axes,

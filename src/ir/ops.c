@@ -17,8 +17,8 @@ const epi_op_row epi_ops[EPI_OP_COUNT + 1] = {
     {#id, text, EPI_CLASS_REDUCE, 1, EPI_FOLDS, cuda, .derivative = {da, 0, 0}, is},
 #define EPI_SPLIT(id, text, is, arity, da) \
     {#id, text, EPI_CLASS_SPLIT, arity, EPI_MOVES, "", .derivative = {da, da, 0}, is},
-#define EPI_PRODUCT(id, text, is, da, db) \
-    {#id, text, EPI_CLASS_PRODUCT, 2, EPI_FOLDS, "", .derivative = {da, db, 0}, is},
+#define EPI_PRODUCT(id, text, is, arity, da, db) \
+    {#id, text, EPI_CLASS_PRODUCT, arity, EPI_FOLDS, "", .derivative = {da, db, 0}, is},
 #define EPI_LEAF(id, text, is) {#id, text, EPI_CLASS_LEAF, 0, EPI_WHOLE, .cuda = "", is},
 #define EPI_MOVE(id, text, is, arity, along, da, db, dc) \
     {#id, text, EPI_CLASS_MOVE, arity, along, "", .derivative = {da, db, dc}, is},

@@ -119,6 +119,10 @@ static inline bool epi_op_is_half(epi_op op) {
     return epi_ops[op].cls == EPI_CLASS_SPLIT && !epi_ops[op].joins;
 }
 
+static inline bool epi_op_is_product(epi_op op) {
+    return epi_ops[op].cls == EPI_CLASS_PRODUCT;
+}
+
 /* Which operand the value is that a call writes at this place. The index is operand 1 of every operation that
  * has one; update(x, v, i, R) is written with it behind v. */
 static inline int epi_op_written(epi_op op, int place) {

@@ -106,12 +106,32 @@ static epi_axes sorted_axes(const verifier *v, const epi_node *n) {
                : (epi_axes){.count = -1};
 }
 
+/* Groups of rows have all positions in a and all groups in b; groups of the depth have all positions in both. */
+static epi_axes grouped_axes(const verifier *v, const epi_node *n) {
+    const epi_graph *g = v->g;
+    const epi_axes none = {.count = -1};
+    if (g->nodes[n->arg[2]].op != EPI_OP_SEGMENTS)
+        return none;
+    epi_axes positions = epi_grouped_positions(g, n), group = {1, {epi_grouped_axis(g, n)}};
+    epi_axes rows = epi_product_side(g, n, 0), cols = epi_product_side(g, n, 1), all = rows;
+    bool grouped_rows = epi_grouped_rows(g, n), both = true;
+    for (int a = 0; a < 2; a++)
+        both &= epi_axes_include(axes_of(v, a), &n->over);
+    if (!both || epi_axes_find(axes_of(v, 0), group.at[0]) >= 0 || epi_axes_meet(&rows, &cols) ||
+        !cols.count || !epi_axes_same_set(&positions, grouped_rows ? &rows : &n->over) || !rows.count ||
+        !epi_axes_unite(&all, &cols) || (!grouped_rows && !epi_axes_unite(&all, &group)))
+        return none;
+    return all;
+}
+
 static epi_axes made_axes(const verifier *v, const epi_node *n) {
     epi_axes all = united(v), none = {0};
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_MAP: return all;
     case EPI_CLASS_REDUCE: return without(&all, &n->over);
     case EPI_CLASS_PRODUCT: {
+        if (n->op == EPI_OP_GROUPED)
+            return grouped_axes(v, n);
         bool both = epi_axes_include(axes_of(v, 0), &n->over) && epi_axes_include(axes_of(v, 1), &n->over);
         return both ? without(&all, &n->over) : (epi_axes){.count = -1};
     }

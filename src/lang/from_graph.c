@@ -183,14 +183,26 @@ static bool find_named(writer *w) {
  */
 static bool is_written_as_sum(const writer *w, int node) {
     const epi_node *n = &w->g->nodes[node];
-    return n->op == EPI_OP_MATMUL && (w->named[node] || !epi_product_sums_all(w->g, n));
+    return n->op == EPI_OP_GROUPED ||
+           (n->op == EPI_OP_MATMUL && (w->named[node] || !epi_product_sums_all(w->g, n)));
+}
+
+/* gather(w, s, E), or scatter(a*b, s, E). */
+static epi_ast *moved_ast(writer *w, epi_op op, epi_ast *of, const epi_node *n) {
+    epi_ast *args[3] = {of, value_ast(w, n->arg[2]), axis_ast(w, epi_grouped_axis(w->g, n))};
+    return operation_of(w, op, args, 3);
 }
 
 static epi_ast *sum_ast(writer *w, const epi_node *n) {
     epi_ast *factors[2], *args[1 + EPI_MAX_AXES];
     for (int i = 0; i < 2; i++)
         factors[i] = value_ast(w, n->arg[i]);
+    bool grouped = n->op == EPI_OP_GROUPED, rows = grouped && epi_grouped_rows(w->g, n);
+    if (rows)
+        factors[1] = moved_ast(w, EPI_OP_GATHER, factors[1], n);
     args[0] = operation_of(w, EPI_OP_MUL, factors, 2);
+    if (grouped && !rows)
+        return moved_ast(w, EPI_OP_SCATTER, args[0], n);
     for (int i = 0; i < n->over.count; i++)
         args[1 + i] = axis_ast(w, n->over.at[i]);
     return operation_of(w, EPI_OP_SUM, args, 1 + n->over.count);
@@ -203,10 +215,10 @@ static epi_ast *operation_ast(writer *w, int node) {
         return number_ast(w, n->value);
     if (n->op == EPI_OP_INPUT)
         return name_ast(w, w->g->tensors[n->tensor].name);
-    if (epi_ops[n->op].level == EPI_LEVEL_WORD)
-        return call_ast(w, n);
     if (is_written_as_sum(w, node))
         return sum_ast(w, n);
+    if (epi_ops[n->op].level == EPI_LEVEL_WORD)
+        return call_ast(w, n);
     for (int i = 0; i < epi_ops[n->op].arity; i++)
         args[i] = value_ast(w, n->arg[i]);
     return operation_of(w, n->op, args, epi_ops[n->op].arity);

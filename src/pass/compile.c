@@ -13,6 +13,7 @@
 #include "pass/analyse/cost.h"
 #include "pass/place/split.h"
 #include "pass/rewrite/attention_form.h"
+#include "pass/rewrite/groups.h"
 #include "pass/rewrite/narrow.h"
 #include "pass/rewrite/once.h"
 #include "pass/rewrite/prepare.h"
@@ -41,6 +42,10 @@ static epi_status slices(epi_candidate *c, epi_error *err) {
 
 static epi_status renames(epi_candidate *c, epi_error *err) {
     return epi_renames_push(c->arena, &c->spec.graph, err);
+}
+
+static epi_status groups(epi_candidate *c, epi_error *err) {
+    return c->limits->groups ? epi_groups_write(c->arena, &c->spec.graph, err) : EPI_OK;
 }
 
 static epi_status algebra(epi_candidate *c, epi_error *err) {
@@ -119,6 +124,8 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_SLICES] = {"slices", slices, "takes slices of inputs instead of results"},
     [EPI_PASS_RENAMES] = {"renames", renames,
                           "gives sums of products the name of the axis that they are added by"},
+    [EPI_PASS_GROUPS] = {"groups", groups,
+                         "makes products whose weight is chosen by the row products of groups"},
     [EPI_PASS_ALGEBRA] = {"algebra", algebra,
                           "takes sums of products in another order, if the cut costs less"},
     [EPI_PASS_VARIANCE] = {"variance", variance,
@@ -233,7 +240,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     EPI_TRY(epi_has_memory(c, err));
     *c = (epi_candidate){
         .arena = given->arena, .spec = *given->spec, .limits = given->limits, .narrows = given->narrows};
-    EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_RENAMES, err));
+    EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_GROUPS, err));
     r->written = c->spec.graph;
     if (given->same)
         c->spec.graph = given->same;

@@ -16,14 +16,24 @@ bool epi_cost_is_less(double cost, double than) {
     return cost < 0.999 * than || cost < than - EPI_LAUNCH_BYTES;
 }
 
+static double count_of(const epi_axes *axes, const int64_t *sizes) {
+    return (double)epi_max64(0, epi_axes_size(axes, sizes));
+}
+
+double epi_cost_flops(const epi_graph *g, const epi_node *product, const int64_t *sizes) {
+    epi_axes made = product->axes;
+    if (product->op == EPI_OP_GROUPED) /* a position is in one group */
+        made = epi_axes_without(&made, &(epi_axes){1, {epi_grouped_axis(g, product)}});
+    return 2 * count_of(&made, sizes) * count_of(&product->over, sizes);
+}
+
 static double kernel_cost(const epi_graph *g, const epi_dtype *types, const int64_t *sizes) {
     epi_cost cost = {.launches = 1};
     for (int t = 0; t < g->tensor_count; t++)
         cost.bytes += epi_cost_bytes(&g->tensors[t].axes, sizes, types[t]);
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL)
-            cost.flops += 2 * (double)epi_max64(0, epi_axes_size(&g->nodes[i].axes, sizes)) *
-                          (double)epi_max64(0, epi_axes_size(&g->nodes[i].over, sizes));
+        if (g->live[i] && epi_op_is_product(g->nodes[i].op))
+            cost.flops += epi_cost_flops(g, &g->nodes[i], sizes);
     return epi_cost_sum(cost);
 }
 

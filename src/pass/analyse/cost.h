@@ -42,6 +42,8 @@ bool epi_cost_is_less(double cost, double than);
 enum { EPI_NOMINAL_SIZE = 1024 };
 /* The sizes that costs are counted with, by dim. */
 void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes);
+/* What a product takes: two for each element of its result and its depth. */
+double epi_cost_flops(const epi_graph *g, const epi_node *product, const int64_t *sizes);
 /* The bytes of a value of these axes. */
 double epi_cost_bytes(const epi_axes *axes, const int64_t *sizes, epi_dtype type);
 

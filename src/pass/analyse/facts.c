@@ -34,7 +34,7 @@ static epi_fact learn(const epi_facts *facts, int node) {
         out.marked |= of->marked;
         out.folds |= of->folds;
     }
-    out.depth += n->op == EPI_OP_MATMUL;
+    out.depth += epi_op_is_product(n->op);
     if (n->op == EPI_OP_INPUT)
         out.weights = facts->is_weight && facts->is_weight[n->tensor];
     if (n->op == EPI_OP_INPUT) {

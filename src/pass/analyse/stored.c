@@ -83,10 +83,14 @@ static bool is_elementwise(const epi_node *user, int operand) {
     return (row->along == EPI_ELEMENTWISE || row->along == EPI_MOVES) && operand != epi_op_index(user->op);
 }
 
+bool epi_is_operand(const epi_graph *g, epi_use use) {
+    return epi_op_is_product(g->nodes[use.node].op) && use.operand < 2;
+}
+
 bool epi_feeds_product(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     for (int i = 0; i < uses.count; i++)
-        if (uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].op == EPI_OP_MATMUL)
+        if (uses.at[i].node != EPI_NO_NODE && epi_is_operand(g, uses.at[i]))
             return true;
     return false;
 }
@@ -106,7 +110,7 @@ static void learn(search *s, int node) {
         bool view = epi_ops[user->op].cls == EPI_CLASS_VIEW;
         s->exact[node] |= epi_op_wants_exact(user->op, uses.at[i].operand);
         s->exact[node] |= view && s->exact[at];
-        taken |= user->op == EPI_OP_MATMUL || (view && s->operand[at]);
+        taken |= epi_is_operand(s->g, uses.at[i]) || (view && s->operand[at]);
         if (!n->has_stored && is_elementwise(user, uses.at[i].operand))
             s->least[node] = both_of(s->least[node], s->least[at]);
     }

@@ -10,6 +10,8 @@ static inline bool epi_is_vector(const epi_axes *axes) {
     return axes->count < 2;
 }
 
+/* Is this use, of a node, that of an operand which a product multiplies? */
+bool epi_is_operand(const epi_graph *g, epi_use use);
 /* Does a product take the value? Its operands are of the storage type. */
 bool epi_feeds_product(const epi_graph *g, int node);
 

@@ -271,7 +271,7 @@ static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int v
     epi_reduction reduction = epi_tile_reduction(&tile, from, over);
     unsigned dims = epi_dims_of(&p->rows, &p->cols, over);
     bool local = !p->local || p->local == dims; /* no other ones are */
-    if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && p->batched))
+    if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped)))
         return EPI_REDUCE_NONE;
     if (p->kind == EPI_KIND_ROWS) { /* a row has all columns */
         bool all = epi_axes_count_in(from, &p->rows) == p->rows.count && reduction != EPI_REDUCE_LOCAL;
@@ -404,6 +404,16 @@ static void settle_view(epi_placer *s, int node) {
     }
 }
 
+int epi_placer_operands(const epi_graph *g, int product, int out[EPI_PRODUCT_OPERANDS]) {
+    const epi_node *n = &g->nodes[product];
+    int count = 0;
+    for (int a = 0; a < 2; a++)
+        out[count++] = n->arg[a];
+    if (n->op == EPI_OP_GROUPED)
+        out[count++] = epi_grouped_offsets(g, n);
+    return count;
+}
+
 /* Products that are added up have a part when the last of them is placed, and their sums are on its tile. */
 static void add_product(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
@@ -411,11 +421,14 @@ static void add_product(epi_placer *s, int node) {
     for (int i = 0; i < sum.count; i++)
         if (sum.products[i] != node && !s->placed[sum.products[i]])
             return;
-    for (int i = 0; i < 2 * sum.count; i++)
-        want_after(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
-    for (int i = 0; i < 2 * sum.count; i++) {
-        settle_view(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
-        epi_placer_store(s, s->g->nodes[sum.products[i / 2]].arg[i % 2]);
+    int operands[EPI_MAX_TERMS * EPI_PRODUCT_OPERANDS], count = 0;
+    for (int i = 0; i < sum.count; i++)
+        count += epi_placer_operands(s->g, sum.products[i], operands + count);
+    for (int i = 0; i < count; i++)
+        want_after(s, operands[i]);
+    for (int i = 0; i < count; i++) {
+        settle_view(s, operands[i]);
+        epi_placer_store(s, operands[i]);
     }
     s->until = -1;
     int other = n->axes.count && sum.count == 1 ? find_pair(s, node) : -1;
@@ -429,11 +442,14 @@ static void add_product(epi_placer *s, int node) {
     for (int i = 1; i < sum.count; i++)
         p->added[p->added_count++] = sum.products[i];
     const epi_axes *first = &s->g->nodes[n->arg[0]].axes, *second = &s->g->nodes[n->arg[1]].axes;
+    p->grouped = n->op == EPI_OP_GROUPED;
     for (int i = 0; i < n->axes.count; i++) {
-        bool in_rows = epi_axes_find(first, n->axes.at[i]) >= 0;
+        bool group =
+            p->grouped && epi_axis_equal(n->axes.at[i], epi_grouped_axis(s->g, n)); /* of the depth */
+        bool in_rows = group || epi_axes_find(first, n->axes.at[i]) >= 0;
         epi_axes *side = in_rows ? &p->rows : &p->cols;
         side->at[side->count++] = n->axes.at[i];
-        p->batched |= in_rows && epi_axes_find(second, n->axes.at[i]) >= 0;
+        p->batched |= group || (in_rows && epi_axes_find(second, n->axes.at[i]) >= 0);
     }
     s->placement[node] = (epi_cut_placement){EPI_PLACED_TILE, q};
     for (int i = sum.products[0]; i <= sum.root && sum.count > 1; i++)
@@ -1035,7 +1051,7 @@ static void settle_operands(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int64_t at;
     bool view = n->op == EPI_OP_RENAME || (n->op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at));
-    for (int a = 0; a < 3 && n->op != EPI_OP_MATMUL && !view; a++)
+    for (int a = 0; a < 3 && !epi_op_is_product(n->op) && !view; a++)
         if (n->arg[a] != EPI_NO_NODE)
             settle_view(s, n->arg[a]);
 }
@@ -1067,7 +1083,7 @@ static bool is_ready(const epi_placer *s, int node) {
 /* Is it a product that nothing wants but outputs? */
 static bool is_result(const epi_placer *s, int node) {
     epi_use_list uses = epi_graph_uses(s->g, node);
-    bool result = s->g->nodes[node].op == EPI_OP_MATMUL && !s->attention_of[node] && !s->inner[node];
+    bool result = epi_op_is_product(s->g->nodes[node].op) && !s->attention_of[node] && !s->inner[node];
     for (int i = 0; i < uses.count; i++)
         result &= uses.at[i].node == EPI_NO_NODE;
     return result;
@@ -1084,7 +1100,7 @@ static bool waits(epi_placer *s, int node) {
             continue;
         for (int i = 0; i < uses.count; i++) {
             int other = uses.at[i].node;
-            if (other == EPI_NO_NODE || g->nodes[other].op != EPI_OP_MATMUL || s->attention_of[other] ||
+            if (other == EPI_NO_NODE || !epi_op_is_product(g->nodes[other].op) || s->attention_of[other] ||
                 s->inner[other] || s->forward[other] != s->forward[node] || is_result(s, other) ||
                 !epi_axes_same_set(&g->nodes[other].axes, &g->nodes[unplaced].axes))
                 continue;
@@ -1107,7 +1123,7 @@ static bool place_all(epi_placer *s, bool forward) {
         left = 0;
         for (int i = 0; i < count;) {
             bool ready = s->g->live[i] && !s->placed[i] && s->forward[i] == forward && is_ready(s, i);
-            bool later = ready && waits(s, i), product = s->g->nodes[i].op == EPI_OP_MATMUL;
+            bool later = ready && waits(s, i), product = epi_op_is_product(s->g->nodes[i].op);
             waiting = later && i < waiting ? i : waiting;
             i = ready && !later ? place_next(s, i) : i + 1;
             if (ready && !later && product && waiting < i) {
@@ -1179,7 +1195,7 @@ epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_bac
     if (!epi_visits_make(arena, g->node_count, &s->visits))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < g->node_count; i++)
-        s->of_product[i] = g->nodes[i].op == EPI_OP_MATMUL || epi_node_takes(&g->nodes[i], s->of_product);
+        s->of_product[i] = epi_op_is_product(g->nodes[i].op) || epi_node_takes(&g->nodes[i], s->of_product);
     epi_nominal_sizes(spec, s->sizes);
     epi_find_forward(g, s->forward);
     if (epi_placer_find_attention(arena, s))

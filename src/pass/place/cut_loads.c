@@ -69,10 +69,18 @@ static bool is_later(const void *ctx, int a, int b) {
     return a > b;
 }
 
+/* Is it what says where the groups of the part's product begin? The product has that of the offsets in memory. */
+static bool is_segments(const epi_placer *s, int q, int node) {
+    int product = s->parts[q].product;
+    return s->g->nodes[node].op == EPI_OP_SEGMENTS && product != EPI_NO_NODE &&
+           s->g->nodes[product].arg[2] == node;
+}
+
 /* One more value that the part may load, which lies behind so many stored ones and so much work. */
 static void offer(chooser *c, int q, int node, bool wanted, int behind, int work, epi_node_list *heap) {
     epi_placer *s = c->s;
-    if (node == EPI_NO_NODE || epi_op_is_free(s->g->nodes[node].op) || is_own(s, q, node) || s->inner[node])
+    if (node == EPI_NO_NODE || epi_op_is_free(s->g->nodes[node].op) || is_own(s, q, node) || s->inner[node] ||
+        is_segments(s, q, node))
         return;
     if (s->visits.seen[node] != s->visits.round) {
         s->visits.seen[node] = s->visits.round;
@@ -104,11 +112,11 @@ static void find_values(chooser *c, int q) {
     c->values.count = 0;
     s->visits.round++;
     for (int i = 0; i < own->count; i++)
-        for (int a = 0; a < 3 && s->g->nodes[own->at[i]].op != EPI_OP_MATMUL; a++)
+        for (int a = 0; a < 3 && !epi_op_is_product(s->g->nodes[own->at[i]].op); a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, 0, &heap);
     for (int i = 0; part.attention && i < part.attention->plan.inner.count; i++) {
         const epi_node *n = &s->g->nodes[part.attention->plan.inner.at[i]];
-        for (int a = 0; a < 3 && n->op != EPI_OP_MATMUL; a++)
+        for (int a = 0; a < 3 && !epi_op_is_product(n->op); a++)
             offer(c, q, n->arg[a], true, 0, 0, &heap);
     }
     while (heap.count) {
@@ -156,13 +164,13 @@ static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
     const epi_placer_part *p = &c->s->parts[q];
     int count = 0;
-    int operands[EPI_MAX_OPERANDS + EPI_ATTENTION_OPERANDS], operand_count = 0;
+    int operands[(EPI_MAX_TERMS + 1) * EPI_PRODUCT_OPERANDS + EPI_ATTENTION_OPERANDS], operand_count = 0;
     int products[EPI_MAX_TERMS + 1] = {p->product, p->pair}, product_count = 2;
     for (int i = 0; i < p->added_count; i++)
         products[product_count++] = p->added[i];
-    for (int i = 0; i < 2 * product_count && !p->attention; i++)
-        if (products[i / 2] != EPI_NO_NODE)
-            operands[operand_count++] = g->nodes[products[i / 2]].arg[i % 2];
+    for (int i = 0; i < product_count && !p->attention; i++)
+        if (products[i] != EPI_NO_NODE)
+            operand_count += epi_placer_operands(g, products[i], operands + operand_count);
     if (p->attention)
         operand_count = epi_attention_operands(&p->attention->plan, operands);
     int *at = epi_arena_alloc(c->arena, (size_t)(c->values.count + operand_count + 1) * sizeof *at);

@@ -27,6 +27,7 @@ typedef struct epi_placer_part {
     epi_axes rows, cols;
     const struct epi_placer_attention *attention; /* its own, or NULL */
     bool batched;                                 /* some rows are batch axes of the product */
+    bool grouped;                                 /* it is a product of groups */
     bool alone;                                   /* it makes one value and nothing else: an update */
     bool shaped;                                  /* rows: something decided which axes are columns */
     epi_axes taken_by; /* rows: axes of numbers by which they take rows of tables */
@@ -104,6 +105,9 @@ epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, 
 epi_axes epi_placer_layout(const epi_spec *spec, int node);
 /* Can the value be made on the part's tile? If so, notes the axis it takes apart. */
 bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node);
+/* What a product's mainloop reads from memory. */
+enum { EPI_PRODUCT_OPERANDS = 5 };
+int epi_placer_operands(const epi_graph *g, int product, int out[EPI_PRODUCT_OPERANDS]);
 /* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */
 void epi_placer_store(epi_placer *s, int node);
 epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,

@@ -68,10 +68,13 @@ static void part_rows(epi_axes *rows, epi_axes *batch, const epi_axes *operand) 
 
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared) {
     const epi_node *a = &g->nodes[first], *b = &g->nodes[second];
-    bool same = a->over.count == b->over.count && epi_axes_same_set(&a->axes, &b->axes);
+    bool same = a->over.count == b->over.count && epi_axes_same_set(&a->axes, &b->axes) && a->op == b->op &&
+                a->arg[2] == b->arg[2];
     for (int i = 0; i < a->over.count && same; i++)
         same = epi_axis_equal(a->over.at[i], b->over.at[i]);
-    for (int i = 0; i < 4 && same; i++)
+    bool grouped = a->op == EPI_OP_GROUPED; /* which have their rows in the first operand */
+    same &= !grouped || epi_grouped_rows(g, a);
+    for (int i = 0; i < (grouped ? 1 : 4) && same; i++)
         if (a->arg[i / 2] == b->arg[i % 2] &&
             epi_axes_same_set(&g->nodes[a->arg[!(i / 2)]].axes, &g->nodes[b->arg[!(i % 2)]].axes)) {
             *shared = a->arg[i / 2];
@@ -106,7 +109,7 @@ static bool list_terms(const epi_graph *g, epi_product_sum *s) {
         const epi_node *n = &g->nodes[node];
         if (node != s->root && epi_graph_uses(g, node).count != 1)
             return false;
-        if (n->op == EPI_OP_MATMUL) {
+        if (epi_op_is_product(n->op)) {
             add_term(s, node);
         } else {
             if (n->op != EPI_OP_ADD || s->count + count + 2 > EPI_MAX_TERMS)
@@ -121,7 +124,7 @@ static bool list_terms(const epi_graph *g, epi_product_sum *s) {
 /* Which operand of the product has these axes beside those it sums over; -1: neither. */
 static int operand_of(const epi_graph *g, const epi_node *n, const epi_axes *axes) {
     for (int a = 0; a < 2; a++) {
-        epi_axes own = epi_axes_without(&g->nodes[n->arg[a]].axes, &n->over);
+        epi_axes own = epi_product_side(g, n, a);
         if (epi_axes_same_set(&own, axes))
             return a;
     }
@@ -141,9 +144,10 @@ bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int a) {
 /* Have the two products the same rows and columns, and operands that lie alike? */
 static bool add_up(const epi_graph *g, epi_layout layout, const epi_spec *spec, int first, int second) {
     const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
-    bool may = p->axes.count > 0;
+    bool may = p->axes.count > 0 && p->op == q->op && p->arg[2] == q->arg[2] &&
+               (p->op != EPI_OP_GROUPED || (epi_grouped_rows(g, p) && epi_grouped_rows(g, q)));
     for (int a = 0; a < 2 && may; a++) {
-        epi_axes own = epi_axes_without(&g->nodes[p->arg[a]].axes, &p->over);
+        epi_axes own = epi_product_side(g, p, a);
         int other = operand_of(g, q, &own);
         may = own.count && own.count < p->axes.count && other >= 0 &&
               lies_deep(g, layout, spec, p, a) == lies_deep(g, layout, spec, q, other);
@@ -170,7 +174,7 @@ epi_product_sum epi_products_sum(const epi_graph *g, epi_layout layout, const ep
 /* Is the value one of the products that the tile adds up, or a part of their sum? */
 static bool is_summed(const planner *p, int node) {
     epi_op op = p->g->nodes[node].op;
-    int at = op == EPI_OP_ADD || op == EPI_OP_MATMUL ? node : EPI_NO_NODE;
+    int at = op == EPI_OP_ADD || epi_op_is_product(op) ? node : EPI_NO_NODE;
     for (int i = 0; i < EPI_MAX_TERMS && at != EPI_NO_NODE && at != p->plan->sum; i++)
         at = summed_by(p->g, at);
     return at != EPI_NO_NODE && at == p->plan->sum;
@@ -191,13 +195,42 @@ int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side) {
     return side == 0 ? rows : side == 1 ? n->arg[!plan->row_arg] : n->arg[n->arg[0] == rows];
 }
 
-static void shape_tile(planner *p, int row_arg) {
+/* Notes what falls into groups. */
+static void note_groups(epi_plan *plan, const epi_graph *g) {
+    const epi_node *n = &g->nodes[plan->product];
+    if (n->op != EPI_OP_GROUPED)
+        return;
+    plan->group = epi_grouped_rows(g, n) ? EPI_GROUP_ROWS : EPI_GROUP_DEPTH;
+    plan->offsets = epi_grouped_offsets(g, n);
+    plan->group_axis = epi_grouped_axis(g, n);
+}
+
+/* The tile of a product of groups: positions keep their order, whatever lies in memory how. */
+static void shape_groups(planner *p, int row_arg) {
+    const epi_node *n = &p->g->nodes[p->plan->product];
+    epi_plan *plan = p->plan;
+    bool of_rows = plan->group == EPI_GROUP_ROWS;
+    const epi_axes *order = epi_plan_main_output(p->g, &n->axes);
+    epi_axes rows = epi_product_side(p->g, n, row_arg);
+    epi_plan_sort(&rows, order);
+    plan->rows = of_rows ? epi_grouped_positions(p->g, n) : (epi_axes){1, {plan->group_axis}};
+    if (!of_rows)
+        epi_axes_unite(&plan->rows, &rows);
+    plan->batch_axes = !of_rows;
+    plan->cols = epi_product_side(p->g, n, !row_arg);
+    epi_plan_sort(&plan->cols, order);
+    plan->depth = n->over;
+    if (of_rows)
+        epi_plan_sort(&plan->depth, &p->g->nodes[n->arg[!row_arg]].axes);
+}
+
+/* The tile of any other product. */
+static void shape_product(planner *p, int row_arg) {
     const epi_node *n = &p->g->nodes[p->plan->product];
     const epi_axes *with_rows = &p->g->nodes[n->arg[row_arg]].axes,
                    *with_cols = &p->g->nodes[n->arg[!row_arg]].axes;
     epi_plan *plan = p->plan;
     epi_axes batch = {0}, rows = {0};
-    plan->row_arg = row_arg;
     plan->cols.count = 0;
     plan->depth = n->over;
     for (int i = 0; i < n->axes.count; i++) {
@@ -216,6 +249,12 @@ static void shape_tile(planner *p, int row_arg) {
     epi_axes_unite(&plan->rows, &rows);
     epi_plan_sort(&plan->cols, order);
     epi_plan_sort(&plan->depth, with_cols);
+}
+
+static void shape_tile(planner *p, int row_arg) {
+    epi_plan *plan = p->plan;
+    plan->row_arg = row_arg;
+    (plan->group == EPI_GROUP_NONE ? shape_product : shape_groups)(p, row_arg);
     for (int i = 0; i < plan->added_count; i++) {
         plan->added_depth[i] = p->g->nodes[plan->added[i]].over;
         epi_plan_sort(&plan->added_depth[i], &p->g->nodes[epi_plan_operand(p->g, plan, 3 + 2 * i)].axes);
@@ -304,7 +343,8 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
     epi_tile tile = tile_of(p->plan);
     stage->reduction = epi_tile_reduction(&tile, &p->g->nodes[n->arg[0]].axes, &n->over);
     bool down = stage->reduction == EPI_REDUCE_COLS;
-    if (stage->reduction == EPI_REDUCE_NONE || (down && (p->plan->batch_axes || n->op == EPI_OP_VAR)))
+    if (stage->reduction == EPI_REDUCE_NONE ||
+        (down && (p->plan->batch_axes || p->plan->group != EPI_GROUP_NONE || n->op == EPI_OP_VAR)))
         return epi_plan_refuse(p, "%s at line %d reduces what a tile has not all of", epi_ops[n->op].text,
                                n->place.line);
     if (stage->reduction == EPI_REDUCE_ROWS && p->full_row)
@@ -460,7 +500,9 @@ static bool sort_others(planner *p) {
             int arg = g->nodes[i].arg[a];
             if (depends[arg])
                 continue;
-            if (g->nodes[i].op == EPI_OP_MATMUL || plan->placement[i].after)
+            if (g->nodes[arg].op == EPI_OP_SEGMENTS && epi_op_is_product(g->nodes[i].op))
+                mark_before(p, plan->offsets); /* all that a mainloop reads of them */
+            else if (epi_op_is_product(g->nodes[i].op) || plan->placement[i].after)
                 mark_before(p, arg);
             else
                 epi_plan_mark_tile(p, arg);
@@ -485,7 +527,7 @@ static bool sort_others(planner *p) {
         if (!epi_plan_fits(plan, &g->nodes[i].axes))
             return epi_plan_refuse(p, "%s does not have the shape of the product's tile",
                                    epi_node_label(g, i).text);
-        for (int a = 0; a < 3 && g->nodes[i].op != EPI_OP_MATMUL; a++) {
+        for (int a = 0; a < 3 && !epi_op_is_product(g->nodes[i].op); a++) {
             int arg = g->nodes[i].arg[a];
             if (arg != EPI_NO_NODE && !epi_plan_fits(plan, &g->nodes[arg].axes))
                 return epi_plan_refuse(p, "%s does not have the shape of the product's tile",
@@ -569,7 +611,7 @@ int epi_graph_operations(const epi_graph *g) {
     int count = 0;
     for (int i = 0; i < g->node_count; i++) {
         epi_op_class cls = epi_ops[g->nodes[i].op].cls;
-        count += g->live[i] && cls != EPI_CLASS_LEAF && cls != EPI_CLASS_VIEW;
+        count += g->live[i] && cls != EPI_CLASS_LEAF && cls != EPI_CLASS_VIEW && !epi_segments_are_read(g, i);
     }
     return count;
 }
@@ -579,6 +621,8 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     *out = (epi_plan){.product = EPI_NO_NODE,
                       .pair = EPI_NO_NODE,
                       .sum = EPI_NO_NODE,
+                      .offsets = EPI_NO_NODE,
+                      .row_index = EPI_NO_NODE,
                       .split = EPI_OP_COUNT,
                       .known_true = EPI_NO_NODE};
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
@@ -595,9 +639,9 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
             return EPI_OK;
         }
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL && products++ == 0)
+        if (g->live[i] && epi_op_is_product(g->nodes[i].op) && products++ == 0)
             out->product = i;
-        else if (g->live[i] && g->nodes[i].op == EPI_OP_MATMUL)
+        else if (g->live[i] && epi_op_is_product(g->nodes[i].op))
             out->pair = i;
     if (products > 1 && products <= EPI_ATTENTION_TERMS + 3 && epi_plan_attention(arena, spec, out))
         return EPI_OK;
@@ -636,7 +680,9 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     const epi_node *n = &g->nodes[out->product];
     const epi_axes *order = epi_plan_main_output(g, &n->axes);
     int row_arg = 0;
-    for (int i = 0; i < order->count; i++) {
+    note_groups(out, g);
+    bool of_rows = out->group == EPI_GROUP_ROWS; /* which are those of the first operand */
+    for (int i = 0; i < order->count && !of_rows; i++) {
         bool in[2];
         for (int a = 0; a < 2; a++)
             in[a] = epi_axes_has_dim(&g->nodes[n->arg[a]].axes, order->at[i].dim);
@@ -653,7 +699,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     char reason[sizeof out->reason]; /* that of what was tried first */
     memcpy(reason, out->reason, sizeof reason);
     for (int i = 1; i < 4 && !out->fused; i++) /* the other side, then both with full rows */
-        out->fused = try_side(&p, i & 1 ? !row_arg : row_arg, i >= 2);
+        out->fused = (!of_rows || !(i & 1)) && try_side(&p, i & 1 ? !row_arg : row_arg, i >= 2);
     if (!out->fused)
         memcpy(out->reason, reason, sizeof reason);
     return EPI_OK;

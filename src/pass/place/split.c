@@ -64,12 +64,18 @@ static bool takes_memory(const epi_graph *g, int user, int node) {
            !(g->nodes[node].op == EPI_OP_CONST || g->nodes[node].op == EPI_OP_SIZE);
 }
 
+/* Does the product have these segments, of which it reads the offsets from memory, and nothing else? */
+static bool is_segments(const epi_graph *g, int product, int node) {
+    return g->nodes[product].op == EPI_OP_GROUPED && g->nodes[product].arg[2] == node;
+}
+
 /* Is the node taken by another part than its own, or under another name? */
 static bool is_loaded(const splitter *s, int node) {
     epi_use_list uses = epi_graph_uses(graph_of(s), node);
     bool loaded = false;
     for (int i = 0; i < uses.count && !loaded; i++)
-        loaded = uses.at[i].node != EPI_NO_NODE && s->group[uses.at[i].node] != s->group[node];
+        loaded = uses.at[i].node != EPI_NO_NODE && s->group[uses.at[i].node] != s->group[node] &&
+                 !is_segments(graph_of(s), uses.at[i].node, node);
     return loaded;
 }
 
@@ -103,7 +109,7 @@ static epi_dtype type_of(const splitter *s, int node) {
     for (int i = 0; i < uses.count; i++) {
         epi_use use = uses.at[i];
         copied |= use.node == EPI_NO_NODE && !epi_dtype_is_narrow(s->from->types[use.operand]);
-        if (use.node == EPI_NO_NODE || g->nodes[use.node].op != EPI_OP_MATMUL)
+        if (use.node == EPI_NO_NODE || !epi_is_operand(g, use))
             continue;
         const epi_node *other = &g->nodes[g->nodes[use.node].arg[!use.operand]];
         operand |= other->op != EPI_OP_INPUT || epi_dtype_is_narrow(s->from->types[other->tensor]);
@@ -181,7 +187,8 @@ typedef struct writing {
     epi_extract x;
     const splitter *s;
     epi_part *p;
-    bool *taken; /* by node: it is an input, or a leaf that is made here */
+    bool *taken; /* by node: it is an input, or a leaf that is made here, */
+    bool *again; /* or segments of a product, which come with it */
 } writing;
 
 /* Has the part or the one that is split a tensor of this name? */
@@ -226,7 +233,9 @@ static epi_status begin(writing *w, const splitter *s, int operations, epi_part 
     p->slices = epi_arena_alloc(s->arena, tensors * sizeof *p->slices);
     p->types = epi_arena_alloc(s->arena, tensors * sizeof *p->types);
     w->taken = epi_arena_alloc(s->arena, (size_t)g->node_count + 1);
-    EPI_TRY(epi_has_memory(epi_extract_begin(&w->x, g, &p->graph, (int)tensors) && w->taken, err));
+    w->again = epi_arena_alloc(s->arena, (size_t)g->node_count + 1);
+    EPI_TRY(
+        epi_has_memory(epi_extract_begin(&w->x, g, &p->graph, (int)tensors) && w->taken && w->again, err));
     p->graph.declared_count = g->dim_count;
     return EPI_OK;
 }
@@ -287,12 +296,17 @@ static epi_status write_group(const splitter *s, int group, epi_part *p, epi_err
     for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && s->group[i] == group; a++)
             w.taken[g->nodes[i].arg[a]] |= s->group[g->nodes[i].arg[a]] != group;
+    for (int i = 0; i < g->node_count; i++)
+        if (s->group[i] == group && g->nodes[i].op == EPI_OP_GROUPED) {
+            w.again[g->nodes[i].arg[2]] = true;
+            w.taken[epi_grouped_offsets(g, &g->nodes[i])] = true;
+        }
     for (int i = g->node_count - 1; i >= 0; i--)
         for (int a = 0;
              a < epi_node_operands(&g->nodes[i]) && w.taken[i] && s->number[i] && s->group[i] == FREE; a++)
             w.taken[g->nodes[i].arg[a]] = true;
     for (int i = 0; i < g->node_count; i++)
-        if (w.taken[i] && (!is_known_value(s, i) || s->group[i] != FREE))
+        if (w.taken[i] && !w.again[i] && (!is_known_value(s, i) || s->group[i] != FREE))
             add_input(&w, i);
     for (int i = 0; i < g->node_count; i++)
         if (s->group[i] == group || (w.taken[i] && w.x.fresh[i] == EPI_NO_NODE))
@@ -417,7 +431,7 @@ static bool is_made(const splitter *s, int node) {
          made = g->live[node] && n->op != EPI_OP_INPUT && root_of(g, node) == node && !known;
     for (int u = 0; u < uses.count && known; u++)
         made |= uses.at[u].node != EPI_NO_NODE && takes_memory(g, uses.at[u].node, node);
-    return made && epi_axes_size(&n->axes, s->sizes) != 0;
+    return made && epi_axes_size(&n->axes, s->sizes) != 0 && !epi_segments_are_read(g, node);
 }
 
 /* Sorts the nodes of a direction into groups of at most so many. */
@@ -429,7 +443,7 @@ static void sort_nodes(splitter *s, bool forward, int most, bool refused) {
     for (int i = 0; i < g->node_count; i++) {
         if (!is_made(s, i) || s->forward[i] != forward)
             continue;
-        bool alone = is_known_value(s, i) || (refused && g->nodes[i].op == EPI_OP_MATMUL);
+        bool alone = is_known_value(s, i) || (refused && epi_op_is_product(g->nodes[i].op));
         if (open && !alone && count < most && joins(s, i, s->group_count - 1)) {
             count++;
             continue;

@@ -47,7 +47,7 @@ typedef struct ordering {
 /* Does a come before b? */
 static bool before(const void *ctx, int a, int b) {
     const ordering *o = ctx;
-    bool product[2] = {o->in->nodes[a].op == EPI_OP_MATMUL, o->in->nodes[b].op == EPI_OP_MATMUL};
+    bool product[2] = {epi_op_is_product(o->in->nodes[a].op), epi_op_is_product(o->in->nodes[b].op)};
     if (product[0] != product[1])
         return product[1];
     if (product[0] && o->height[a] != o->height[b])
@@ -59,7 +59,7 @@ static void find_heights(ordering *o, int count) {
     const epi_graph *in = o->in;
     for (int i = count - 1; i >= 0; i--)
         for (int a = 0; a < 3 && in->live[i]; a++) {
-            int arg = in->nodes[i].arg[a], height = o->height[i] + (in->nodes[i].op == EPI_OP_MATMUL);
+            int arg = in->nodes[i].arg[a], height = o->height[i] + epi_op_is_product(in->nodes[i].op);
             if (arg == EPI_NO_NODE)
                 continue;
             o->missing[i]++;

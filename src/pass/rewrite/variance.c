@@ -75,7 +75,7 @@ static bool is_on_tile(former *f, int x, const epi_axes *over) {
     for (int node; epi_visits_next(&f->visits, &node);) {
         const epi_node *n = &g->nodes[node];
         epi_op_class cls = epi_ops[n->op].cls;
-        if (n->op == EPI_OP_MATMUL && are_same_dims(&n->axes, &g->nodes[x].axes) && are_columns(f, n, over))
+        if (epi_op_is_product(n->op) && are_same_dims(&n->axes, &g->nodes[x].axes) && are_columns(f, n, over))
             last = node > last ? node : last;
         else if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT)
             other = node > other ? node : other;

@@ -1,4 +1,5 @@
 /* describe.c: what a list of steps will do, in numbers and in words. */
+#include "pass/analyse/cost.h"
 #include "pass/schedule/tile_program.h"
 
 static double count_of(const epi_steps *k, const epi_axes *axes) {
@@ -80,8 +81,8 @@ static double loaded_bytes(const epi_steps *k, int node) {
         int user = uses.at[i].node;
         if (user == EPI_NO_NODE)
             bytes += s->tile && !s->before ? all : 0;
-        else if (g->nodes[user].op == EPI_OP_MATMUL || k->plan.placement[user].paged ||
-                 (k->plan.placement[user].tile && (input || !s->tile)))
+        else if (epi_op_is_product(g->nodes[user].op) || node == k->plan.offsets ||
+                 k->plan.placement[user].paged || (k->plan.placement[user].tile && (input || !s->tile)))
             bytes += taken_bytes(k, user, uses.at[i].operand);
     }
     return bytes < all ? bytes : all;
@@ -122,7 +123,7 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
         if (!g->live[i] || cls == EPI_CLASS_LEAF || n->op == EPI_OP_ONCE)
             continue;
         if (cls == EPI_CLASS_PRODUCT)
-            out->flops += 2 * count_of(k, &n->axes) * count_of(k, &n->over);
+            out->flops += epi_cost_flops(g, n, spec->sizes);
         else if (epi_ops[n->op].along == EPI_FOLDS)
             out->flops += count_of(k, &g->nodes[n->arg[0]].axes);
         else if (cls == EPI_CLASS_MAP || cls == EPI_CLASS_RANDOM)
@@ -255,6 +256,9 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     for (int i = 0; i < k->plan.added_count; i++)
         epi_text_add(out, " and %s = %ld", epi_axes_label(g, &k->plan.added_depth[i]).text,
                      (long)count_of(k, &k->plan.added_depth[i]));
+    if (k->plan.group != EPI_GROUP_NONE)
+        epi_text_add(out, ", %s in groups by %s", k->plan.group == EPI_GROUP_ROWS ? "rows" : "depth",
+                     epi_node_label(g, k->plan.offsets).text);
     epi_text_add(out, k->plan.added_count ? ", added up\n"
                       : k->plan.kind == EPI_KIND_GEMM && k->plan.pair != EPI_NO_NODE
                           ? ", two products side by side\n"

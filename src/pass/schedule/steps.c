@@ -47,7 +47,7 @@ static epi_dtype operand_type(const epi_steps *k, int node, epi_dtype otherwise)
         epi_use use = uses.at[i];
         if (use.node == EPI_NO_NODE && !epi_dtype_is_narrow(k->spec->types[use.operand]))
             return otherwise; /* an output of more digits is copied from it */
-        if (use.node == EPI_NO_NODE || g->nodes[use.node].op != EPI_OP_MATMUL)
+        if (use.node == EPI_NO_NODE || !epi_is_operand(g, use))
             continue;
         const epi_node *other = &g->nodes[g->nodes[use.node].arg[!use.operand]];
         if (epi_dtype_is_narrow(k->spec->type) &&

@@ -1,0 +1,10 @@
+/* groups.h: products whose weight is chosen by the row become products of groups. */
+#ifndef EPI_PASS_GROUPS_H
+#define EPI_PASS_GROUPS_H
+
+#include "ir/graph.h"
+
+/* *graph with products of groups (GROUPED in ops.def); as it is where there are none. */
+epi_status epi_groups_write(epi_arena *arena, const epi_graph **graph, epi_error *err);
+
+#endif
