@@ -34,17 +34,18 @@ static const struct bad {
      "join the shorter ones first"},
     {"f(x[B,S,K], w[B,K,N]) -> y[B,S,N] { y = x @ w }", 1, 43,
      "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another "
-     "name in one of them, or write the sum out: sum(a*b, …)"},
+     "name in one of them (rename), or write the sum out: sum(a*b, …)"},
     {"f(x[B,S,K], w[B,K,N], c[B,N]) -> y[B,S,N] { y = x @ w + c }", 1, 51,
      "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another "
-     "name in one of them, or write the sum out: sum(a*b, …)"},
+     "name in one of them (rename), or write the sum out: sum(a*b, …)"},
     {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = s*x @ w }", 1, 45,
      "@ contracts D here because both a value [D,T,F] and w[D,F] have it, but the output keeps D: give it "
-     "another name in one of them, or write the sum out: sum(a*b, …); or put the product in parentheses, as "
+     "another name in one of them (rename), or write the sum out: sum(a*b, …); or put the product in "
+     "parentheses, as "
      "in a*(b @ c): the * before it was taken first"},
     {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = (s*x) @ w }", 1, 47,
      "@ contracts D here because both a value [D,T,F] and w[D,F] have it, but the output keeps D: give it "
-     "another name in one of them, or write the sum out: sum(a*b, …)"},
+     "another name in one of them (rename), or write the sum out: sum(a*b, …)"},
     {"f(x[T], w[N]) -> y[T,N] { y = x @ w }", 1, 33,
      "x[T] @ w[N] share no axis to contract: give the axis to sum over one name in both, or write * for an "
      "outer product"},
@@ -99,9 +100,7 @@ static const struct bad {
     {"g(a[T], b[D]) -> c[T,D] { c = a*b } f(x[T]) -> y[T] { y = g(x, x) }", 1, 64,
      "g: the axes T and D of g would both stand for T"},
     {"g(a[T], b[T]) -> c[T] { c = a*b } f(x[T], z[D]) -> y[T] { y = g(x, z) }", 1, 68,
-     "g: the axis T of g stands for T in one argument and for D in 'b'; last axes are matched: declare those "
-     "that it "
-     "works along, others are carried"},
+     "g: the axis T of g stands for T in one argument and for D in 'b'"},
     {"f(d[B,S,D], i: i32[B,S], w[V,D]) -> t[V,D] { t = unpermute(d, i) }\n"
      "unpermute(d[T,D], i: i32[T]) -> t[T,D] { t = scatter(d, i, T) }",
      2, 46,

@@ -199,7 +199,7 @@ static void fail_contracted(epi_graph *g, int product, epi_axis axis) {
     g->place = p->place;
     epi_graph_fail(g,
                    "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it "
-                   "another name in one of them, or write the sum out: sum(a*b, …)",
+                   "another name in one of them (rename), or write the sum out: sum(a*b, …)",
                    epi_axis_label(g, axis).text, epi_node_label(g, p->arg[0]).text,
                    epi_node_label(g, p->arg[1]).text, epi_axis_label(g, axis).text);
 }

@@ -24,6 +24,35 @@ static EPI_NOINLINE void bind_size(epi_lowering *lo, const epi_frame *callee, in
     g->fixed[axis.dim] = size;
 }
 
+/* "; last axes are matched, and those in front carried: declare turn(x[E], …)": the first input that has the
+ * axis, without it and what stands before it. */
+static EPI_NOINLINE void say_carried(const epi_ast_program *p, const char *axis, char *out, size_t size) {
+    epi_text says = {0};
+    for (int i = 0; i < p->input_count && !says.length; i++)
+        for (int j = 0; j < p->inputs[i].axis_count && !says.length; j++)
+            if (!strcmp(p->inputs[i].axes[j].name, axis)) {
+                epi_ast_tensor rest = p->inputs[i];
+                rest.axis_count -= j + 1;
+                memmove(rest.axes, rest.axes + j + 1, (size_t)rest.axis_count * sizeof *rest.axes);
+                epi_ast_print_tensor(&rest, &says);
+            }
+    snprintf(out, size, "; last axes are matched, and those in front carried: declare %.60s(%.100s, …)",
+             p->name, says.data ? says.data : "…");
+    epi_text_free(&says);
+}
+
+/* Two axes of the arguments are one of the callee's. */
+static EPI_NOINLINE void fail_two_axes(epi_lowering *lo, const epi_frame *callee, const epi_ast_tensor *t,
+                                       const char *axis, epi_axis one, epi_axis other, const char *hint) {
+    char carried[300] = "";
+    const char *what = callee->program->name;
+    if (!*hint && callee->carried.count)
+        say_carried(callee->program, axis, carried, sizeof carried);
+    epi_graph_fail(lo->g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'%s%s", what,
+                   axis, what, epi_axis_label(lo->g, one).text, epi_axis_label(lo->g, other).text, t->name,
+                   hint, carried);
+}
+
 /* Binds one dim of the callee to an axis of an argument. */
 static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const epi_ast_tensor *t,
                                    const epi_ast_axis *declared, epi_axis have) {
@@ -34,12 +63,7 @@ static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const ep
     bool product = callee->bundled && !strncmp(what, "matmul", 6);
     const char *hint = product ? "; x @ w finds the axes to sum over by their names" : "";
     if (callee->bound[dim] && !epi_axis_equal(callee->axes[dim], axis))
-        epi_graph_fail(
-            g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'%s", what,
-            declared->name, what, epi_axis_label(g, callee->axes[dim]).text, epi_axis_label(g, axis).text,
-            t->name,
-            product ? hint
-                    : "; last axes are matched: declare those that it works along, others are carried");
+        fail_two_axes(lo, callee, t, declared->name, callee->axes[dim], axis, hint);
     for (int j = 0; j < callee->dim_count; j++)
         if (j != dim && callee->bound[j] && callee->axes[j].dim == axis.dim)
             epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s%s", what, callee->dims[j],
