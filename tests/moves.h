@@ -50,6 +50,21 @@ static const char moves_text[] =
     "    y = update(x, v, at, R)\n    s = sum(q*y, D)\n}\n"
     "cache_computed(x[R,D], v[D], at: i32) -> y[R,D] { y = 2*update(x, v + 1, at - 1, R) }\n"
     "cache_places(x[S,R,D], v[S,D]) -> y[S,R,D] { y = update(x, v, index(S), R) }\n"
+    "order(e: i32[T,K]) -> p: f32[T,K] { p = argsort(e, E) }\n"
+    "order_turned(e: i64[T,K]) -> p: f32[K,T] { p = argsort(e, E, K, T) }\n"
+    "places_of(e: i32[T,K]) -> q: f32[T,K] { q = rank(e, E) }\n"
+    "places_of_any(x: f32[K,T]) -> q: f32[T,K] { q = rank(x, E, T, K) }\n"
+    "begins(e: i32[T,K]) -> o: f32[E] { o = offsets(e, E) }\n"
+    "begins_at(o: f32[E]) -> s: f32[K,T] { s = segments(o, E, T, K) }\n"
+    "order_all(e: i32[T,K]) -> (p: i32[T,K], q: i32[T,K], o: i32[E], s: i32[T,K]) {\n"
+    "    p = argsort(e, E)\n    q = rank(e, E)\n    o = offsets(e, E)\n    s = segments(o, E, T, K)\n}\n"
+    "order_computed(x[T], e: i32[T]) -> (p[T], o[E], n[E]) {\n"
+    "    i = where(index(T) == 3, 0/0, 3*e - 2)\n    p = argsort(i, E)\n    o = offsets(i, E)\n"
+    "    n = offsets(0*e, E)\n}\n"
+    "flat(x[T,D], i: i32[S]) -> a[S,D] { a = gather(x, i, T, K) }\n"
+    "flat_turned(y[D,K,T], i: i32[S]) -> b[S,D] { b = gather(y, i, T, K) }\n"
+    "flat_sums(d[S,D], i: i32[S]) -> g[T,K,D] { g = scatter(d, i, T, K) }\n"
+    "flat_sums_turned(d[S,D], i: i32[S]) -> g[D,K,T] { g = scatter(d, i, T, K) }\n"
     "cache_ids(ids: i64[B,R], next: i64[B], at: i64[B]) -> y: i64[B,R] { y = update(ids, next, at, R) }\n";
 
 static const test_case moves[] = {
@@ -65,6 +80,29 @@ static const test_case moves[] = {
     {"moves", "cache_computed", "R=13,D=37", 0},
     {"moves", "cache_places", "S=5,R=7,D=3", 0},
     {"moves", "cache_ids", "B=5,R=13", 0},
+    {"moves", "order", "T=61,K=3,E=7", TINY},
+    {"moves", "order", "T=3,K=2,E=1000", 0},
+    {"moves", "order", "T=2600,K=2,E=40", 0}, /* on a GPU, two blocks */
+    {"moves", "order", "T=2100,K=1,E=1024", 0},
+    {"moves", "order", "T=0,K=2,E=5", 0},
+    {"moves", "order_turned", "T=61,K=3,E=7", 0},
+    {"moves", "places_of", "T=61,K=3,E=7", TINY},
+    {"moves", "places_of", "T=2600,K=2,E=40", 0},
+    {"moves", "places_of", "T=2100,K=1,E=1024", 0},
+    {"moves", "places_of_any", "T=61,K=3,E=2", 0},
+    {"moves", "begins", "T=61,K=3,E=7", TINY},
+    {"moves", "begins", "T=2100,K=1,E=1024", 0},
+    {"moves", "begins", "T=0,K=2,E=5", 0},
+    {"moves", "begins_at", "T=61,K=3,E=7", TINY},
+    {"moves", "begins_at", "T=1,K=1,E=1", 0},
+    {"moves", "order_all", "T=61,K=3,E=7", TINY},
+    {"moves", "order_all", "T=1,K=1,E=1", 0},
+    {"moves", "order_computed", "T=90,E=31", 0},
+    {"moves", "flat", "T=11,K=3,D=5,S=40", TINY},
+    {"moves", "flat", "T=1,K=3,D=5,S=4", 0},
+    {"moves", "flat_turned", "T=11,K=3,D=5,S=40", 0},
+    {"moves", "flat_sums", "T=11,K=3,D=5,S=101", SUMS},
+    {"moves", "flat_sums_turned", "T=11,K=3,D=5,S=101", SUMS},
     {"moves", "places", "B=3,S=11,D=24,P=13", TINY},
     {"moves", "places", "B=1,S=7,D=2053,P=7", 0},
     {"moves", "places", "B=2,S=0,D=3,P=0", 0},

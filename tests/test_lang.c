@@ -198,7 +198,7 @@ static const struct bad {
     {"g(e: i32[T]) -> y[T] { y = argsort(e, E) }\n"
      "f(e: i32[B,T], w[E]) -> y[B,T] { y = g(e) }",
      1, 39, "the size of axis 'E' of g cannot be told from the arguments of the call"},
-    {"f(x[T,D], i: i32[S], k[K]) -> y[S,D] { y = gather(x, i, K, S) }", 1, 44,
+    {"f(x[T,D], i: i32[S]) -> y[S,D] { y = gather(x, i, K, S) }", 1, 38,
      "gather over [K,S]: x[T,D] has none of these axes"},
     {"f(seed: i32) -> y[T] { y = uniform(seed) }", 1, 28,
      "uniform takes a seed and the axes of the result; 1 argument was given"},

@@ -188,6 +188,11 @@ const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, cons
 /* The pointer to what a gather is indexed by; -1 where that is not in memory. */
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node);
 
+/* emit_sort.c: all of an order, in so many items of one block each; of segments what is done for each place. */
+void epi_emit_sort(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_kernel_text *k);
+int64_t epi_sort_items(const epi_emit_context *c, int node);
+void epi_emit_segments(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
+
 /* emit_check.c: looks through the index of a gather, scatter or update that is an input. Two i64 of the
  * workspace, the `slot`th pair, get the number of the first element outside the axis, or -1, and its value.
  */

@@ -1,8 +1,11 @@
 /* emit_move.c: gather, scatter, update and random numbers as passes over memory. */
 #include "cuda/emit.h"
 
+#include "ir/index.h"
+
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node) {
-    int index = c->spec->graph->nodes[node].arg[1];
+    const epi_graph *g = c->spec->graph;
+    int index = (int)(epi_index_of(g, &g->nodes[node]) - g->nodes);
     bool stored = !epi_emit_is_number(c, index) && c->spec->graph->nodes[index].op != EPI_OP_INDEX;
     return stored ? epi_emit_pointer(k, index, -1) : -1;
 }
@@ -11,12 +14,14 @@ int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int no
 const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
                               const char *pointer, const char *index) {
     const int64_t *sizes = c->spec->sizes;
-    const char *size = epi_emit_count(c, epi_axes_size(&n->over, sizes), "LL");
-    if (epi_emit_is_number(c, n->arg[1]))
-        return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, n->arg[1]), size);
-    const epi_node *i = &c->spec->graph->nodes[n->arg[1]];
+    epi_axes along = epi_index_along(n);
+    const char *size = epi_emit_count(c, epi_axes_size(&along, sizes), "LL");
+    const epi_node *i = epi_index_of(c->spec->graph, n);
+    int node = (int)(i - c->spec->graph->nodes);
+    if (epi_emit_is_number(c, node))
+        return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, node), size);
     bool counts = i->op == EPI_OP_INDEX; /* inside the axis: compiling has seen to it */
-    epi_ref ref = counts ? epi_ref_of_axes(&i->axes, sizes) : epi_emit_ref(c, n->arg[1], -1);
+    epi_ref ref = counts ? epi_ref_of_axes(&i->axes, sizes) : epi_emit_ref(c, node, -1);
     epi_walk w = epi_walk_axes(&ref, axes, sizes);
     const char *at = epi_emit_walk(c, &w, index);
     return counts ? epi_emit_text(c, "(i64)(%s)", at)

@@ -15,8 +15,8 @@ static epi_axes pass_axes(const epi_emit_context *c, int node, int copy_to) {
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
     epi_op op = copy_to < 0 ? c->spec->graph->nodes[node].op : EPI_OP_COUNT;
     epi_axes axes = pass_axes(c, node, copy_to);
-    if (op == EPI_OP_SCATTER)
-        return 256 * epi_scatter_items(c, node);
+    if (op == EPI_OP_SCATTER || epi_op_orders(op))
+        return 256 * (op == EPI_OP_SCATTER ? epi_scatter_items : epi_sort_items)(c, node);
     if (op == EPI_OP_UNIFORM)
         return epi_ceil_div(epi_axes_size(&axes, c->sizes), 4);
     return epi_axes_size(&axes, c->sizes);
@@ -133,7 +133,7 @@ static epi_pass_pointers give_pointers(const epi_emit_context *c, epi_kernel_tex
         p.from[0] = epi_emit_pointer(k, node, -1);
     for (int a = 0; a < 3 && copy_to < 0 && n->arg[a] >= 0; a++) {
         bool text = (cls == EPI_CLASS_MAP || cls == EPI_CLASS_MOVE) && epi_emit_is_number(c, n->arg[a]);
-        if (cls == EPI_CLASS_MOVE && a == 1)
+        if (a == epi_op_index(n->op))
             p.from[a] = epi_emit_index_pointer(c, k, node);
         else if (!text)
             p.from[a] = epi_emit_pointer(k, n->arg[a], -1);
@@ -157,6 +157,8 @@ static void put_body(pass *p, int node, int copy_to) {
         epi_emit_update(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_MOVE)
         epi_emit_gather(p->c, node, &p->pointers, p->out);
+    else if (cls == EPI_CLASS_SORT)
+        epi_emit_segments(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_RANDOM)
         epi_emit_random(p->c, node, &p->pointers, p->out);
     else
@@ -169,14 +171,14 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
     p.axes = pass_axes(c, node, copy_to);
     p.pointers = give_pointers(c, k, node, copy_to);
     epi_op_class cls = copy_to >= 0 ? EPI_CLASS_LEAF : epi_ops[p.n->op].cls;
-    if (cls == EPI_CLASS_SORT)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%s does not run on a GPU yet", epi_ops[p.n->op].text);
+    bool orders = copy_to < 0 && epi_op_orders(p.n->op);
     epi_emit_begin(c, k,
-                   cls == EPI_CLASS_MOVE     ? epi_device_text("index")
+                   orders                    ? epi_device_text("sort")
+                   : cls == EPI_CLASS_MOVE   ? epi_device_text("index")
                    : cls == EPI_CLASS_RANDOM ? epi_device_text("random")
                                              : "");
-    if (copy_to < 0 && p.n->op == EPI_OP_SCATTER) {
-        epi_emit_scatter(c, node, &p.pointers, p.out);
+    if (orders || (copy_to < 0 && p.n->op == EPI_OP_SCATTER)) {
+        orders ? epi_emit_sort(c, node, &p.pointers, k) : epi_emit_scatter(c, node, &p.pointers, p.out);
         return epi_emit_end(k, err);
     }
     const char *warps = cls == EPI_CLASS_REDUCE ? " / 32" : "";

@@ -1,6 +1,7 @@
 /* lower.c: from the tree to the graph: names become values, calls are inlined, axes are inferred. */
 #include "lang/lower.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -101,23 +102,28 @@ static void collect_dim(epi_lowering *lo, epi_frame *f, const epi_ast_axis *axis
     note_size(lo, f, axis);
 }
 
-/* Is it a call of an operation that may name an axis which no tensor has: what an index counts along? */
-static bool brings_axes(const epi_lowering *lo, const epi_ast *e) {
-    bool brings = false;
-    for (int op = 0; op < EPI_OP_COUNT && e->kind == EPI_AST_CALL && e->name; op++)
-        brings |= epi_ops[op].cls == EPI_CLASS_SORT && !strcmp(epi_ops[op].text, e->name);
-    for (const epi_ast_program *p = lo->text->programs; p && brings; p = p->next)
-        brings = strcmp(p->name, e->name) != 0;
-    return brings;
+/* Where in a call the axes begin that no tensor need have: what an index counts along, if that is several axes
+ * or it is ordered by its values. INT_MAX: there are none. */
+static int find_brought(const epi_lowering *lo, const epi_ast *e) {
+    int first = INT_MAX;
+    for (int op = 0; op < EPI_OP_COUNT && e->kind == EPI_AST_CALL && e->name; op++) {
+        int arity = epi_ops[op].arity;
+        bool flat = epi_ops[op].cls == EPI_CLASS_MOVE && e->arg_count > arity + 1;
+        if ((flat || epi_ops[op].cls == EPI_CLASS_SORT) && !strcmp(epi_ops[op].text, e->name))
+            first = arity;
+    }
+    for (const epi_ast_program *p = lo->text->programs; p && first < INT_MAX; p = p->next)
+        first = strcmp(p->name, e->name) != 0 ? first : INT_MAX;
+    return first;
 }
 
 /* Collects the dims that such calls in an expression name. */
 static void collect_from(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     for (; e; e = e->arg_count ? e->args[0] : NULL) { /* chains are long to the left */
-        bool brings = brings_axes(lo, e);
+        int first = find_brought(lo, e);
         for (int i = 1; i < e->arg_count; i++) {
             epi_ast_axis axis;
-            if (brings && epi_ast_as_axis(e->args[i], &axis))
+            if (i >= first && epi_ast_as_axis(e->args[i], &axis))
                 collect_dim(lo, f, &axis);
             else
                 collect_from(lo, f, e->args[i]);

@@ -296,6 +296,22 @@ static u32 __ballot_sync(u32, bool vote) {
     });
 }
 
+static u32 __match_any_sync(u32, int value) {
+    const u32 in = (u32)value;
+    return *together(&in, 1, [](Warp &w) {
+        for (int l = 0; l < w.lanes; l++) {
+            w.out[l][0] = 0;
+            for (int k = 0; k < w.lanes; k++)
+                w.out[l][0] |= (u32)(w.in[k][0] == w.in[l][0]) << k;
+        }
+    });
+}
+static int atomicAdd(int *to, int more) {
+    const int was = *to;
+    *to += more;
+    return was;
+}
+
 /* ---- intrinsics ---- */
 
 static int __popc(u32 x) {

@@ -1,0 +1,77 @@
+/* emit_sort.c: the order of an index as passes over memory. */
+#include "cuda/emit.h"
+#include "ir/index.h"
+
+enum { OWN = 128, SHARED = 48 * 1024 }; /* elements of a warp, as in device/sort.cuh */
+
+/* Values that are counted: all there may be, where the axis is open. */
+static int64_t values_of(const epi_emit_context *c, const epi_node *n) {
+    return epi_open_most(c->spec->open, epi_axis_size(n->over.at[0], c->spec->sizes));
+}
+
+/* As many warps as their counts leave room for. */
+static int warps_of(const epi_emit_context *c, const epi_node *n) {
+    int64_t counts = values_of(c, n) + 1, room = SHARED - 1024 - 2 * (int64_t)sizeof(int) * counts;
+    int warps = 32;
+    while (warps > 1 && warps * 2 * counts > room)
+        warps /= 2;
+    return warps;
+}
+
+/* What the elements of the index, or the places of the order, are counted through. */
+static epi_axes places_of(const epi_graph *g, const epi_node *n) {
+    epi_axes first = {1, {n->over.at[0]}};
+    return n->op == EPI_OP_OFFSETS ? g->nodes[n->arg[0]].axes : epi_axes_without(&n->over, &first);
+}
+
+int64_t epi_sort_items(const epi_emit_context *c, int node) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    epi_axes places = places_of(c->spec->graph, n);
+    int64_t count = epi_axes_size(&places, c->sizes);
+    return n->op == EPI_OP_OFFSETS ? 1 : epi_ceil_div(count, warps_of(c, n) * OWN);
+}
+
+void epi_emit_sort(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_kernel_text *k) {
+    const epi_graph *g = c->spec->graph;
+    const epi_node *n = &g->nodes[node];
+    const int64_t *sizes = c->spec->sizes;
+    bool offsets = n->op == EPI_OP_OFFSETS;
+    epi_axes first = {1, {n->over.at[0]}}, places = places_of(g, n);
+    epi_ref to = epi_emit_ref(c, node, -1);
+    epi_walk write = epi_walk_axes(&to, offsets ? &first : &places, sizes);
+    k->block = 32 * warps_of(c, n);
+    epi_text_add(
+        &k->source,
+        "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
+        "  DEV i64 count() const { return %s; }\n"
+        "  static constexpr int VALUES = %ld, WARPS = %d;\n"
+        "  static constexpr bool OFFSETS = %s, RANK = %s;\n"
+        "  DEV i64 at(const void *p, i64 q) const { return %s; }\n"
+        "  DEV void put(void *p, i64 x, i64 number) const { store<%s>(p, %s, (float)number); }\n};\n",
+        epi_emit_count(c, epi_axis_size(n->over.at[0], sizes), "LL"),
+        epi_emit_count(c, epi_axes_size(&places, sizes), "LL"), (long)values_of(c, n), warps_of(c, n),
+        offsets ? "true" : "false", n->op == EPI_OP_RANK ? "true" : "false",
+        epi_emit_position(c, n, &places, "p", "q"), epi_emit_type(to.type), epi_emit_walk(c, &write, "x"));
+    epi_text_add(&k->source,
+                 "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
+                 "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
+                 "  sort(S{P}, P.ptr[%d], (void *)P.ptr[%d], P.extra[0] / 256);\n}\n",
+                 epi_emit_name(c, node), n->place.line, k->block, p->from[0] < 0 ? p->to : p->from[0], p->to);
+}
+
+/* The last value whose segment begins at a place or before it, by halves; 0 before the first. */
+void epi_emit_segments(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    const int64_t *sizes = c->spec->sizes;
+    epi_axes first = {1, {n->over.at[0]}}, places = epi_axes_without(&n->over, &first);
+    epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
+    epi_walk read = epi_walk_axes(&from, &first, sizes), write = epi_walk_axes(&to, &places, sizes);
+    epi_text_add(out,
+                 "    i64 first = 0, last = %s - 1;\n    while (first < last) {\n"
+                 "      const i64 middle = (first + last + 1) / 2;\n"
+                 "      if (load<%s>(P.ptr[%d], %s) <= (float)x) first = middle; else last = middle - 1;\n"
+                 "    }\n    store<%s>((void *)P.ptr[%d], %s, (float)first);\n",
+                 epi_emit_count(c, epi_axis_size(n->over.at[0], sizes), "LL"), epi_emit_type(from.type),
+                 p->from[0], epi_emit_walk(c, &read, "middle"), epi_emit_type(to.type), p->to,
+                 epi_emit_walk(c, &write, "x"));
+}
