@@ -213,7 +213,8 @@ static inline bool tensor_intact(const tensor *t) {
     return ok;
 }
 
-/* Of attention's masks and scores: values that let through a part. Inputs of other names have any. */
+/* Of attention's masks and scores: values that let through a part; where groups begin. Inputs of other names
+ * have any. */
 typedef enum meaning {
     MEANS_ANY,
     MEANS_WINDOW,
@@ -221,7 +222,8 @@ typedef enum meaning {
     MEANS_DOCUMENT,
     MEANS_PACKED,
     MEANS_MIXED,
-    MEANS_PREFIX
+    MEANS_PREFIX,
+    MEANS_OFFSETS
 } meaning;
 
 static inline meaning meaning_of(const char *name) {
@@ -231,10 +233,12 @@ static inline meaning meaning_of(const char *name) {
            : !strncmp(name, "packed_", 7)                   ? MEANS_PACKED
            : !strncmp(name, "mixed_", 6)                    ? MEANS_MIXED
            : !strcmp(name, "prefix")                        ? MEANS_PREFIX
+           : !strcmp(name, "offsets")                       ? MEANS_OFFSETS
                                                             : MEANS_ANY;
 }
 
 static inline double meant(meaning what, const tensor *t, int64_t e, double otherwise) {
+    static const double ends[] = {0, 0, 1, 64, 128, 193, 320, 449};
     int64_t last = t->shape.rank ? t->shape.sizes[t->shape.rank - 1] : 1;
     switch (what) {
     case MEANS_WINDOW: return 13;
@@ -244,6 +248,8 @@ static inline double meant(meaning what, const tensor *t, int64_t e, double othe
     case MEANS_MIXED: /* in no order, and numbers that equal nothing */
         return e % 97 == 5 ? (double)NAN : (double)(e % last / 70 * 5 % 3);
     case MEANS_PREFIX: return (double)(11 + 30 * e);
+    case MEANS_OFFSETS:
+        return e < 8 ? ends[e] : ends[7]; /* groups of 0, 1, 63, 64 ... rows, and of the rest */
     default: return otherwise;
     }
 }

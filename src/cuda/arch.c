@@ -43,6 +43,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .full_row_most = 256,
                                 .pairs = sm90,
                                 .same_layout = true,
+                                .groups = true,
                                 .updates = true,
                                 .aligned = 16,
                                 .tensors = EPI_MAX_MAPS, /* and fewer than EPI_MAX_POINTERS */

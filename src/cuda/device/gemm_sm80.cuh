@@ -32,14 +32,14 @@ template <bool MN, int TILE> DEV u32 vector_at(int row, int c) {
 struct SideA {
   static constexpr bool MN = A_MN;
   static constexpr int VEC = A_VEC, TILE = TILE_M;
-  static constexpr bool GATHERED = A_GATHERED;
+  static constexpr bool NAMED = A_GATHERED;
   static DEV i64 row(const Params &P, int r) { return A_row(P, r); }
   static DEV i64 depth(const Params &P, int k) { return A_depth(P, k); }
 };
 struct SideB {
   static constexpr bool MN = B_MN;
   static constexpr int VEC = B_VEC, TILE = TILE_N;
-  static constexpr bool GATHERED = B_GATHERED;
+  static constexpr bool NAMED = B_GATHERED;
   static DEV i64 row(const Params &P, int r) { return B_row(P, r); }
   static DEV i64 depth(const Params &P, int k) { return B_depth(P, k); }
 };
@@ -77,7 +77,7 @@ template <class O> struct Feed {
 #pragma unroll
     for (int i = 0; i < (O::MN ? 1 : VECTORS); i++) {
       const i64 row = (O::MN && O::VEC == 1) || i * APART >= left ? 0 : O::row(P, first + i * APART);
-      at[i] = O::GATHERED && !O::MN && row < 0 ? 0 : (const u16 *)from + row;
+      at[i] = O::NAMED && !O::MN && row < 0 ? 0 : (const u16 *)from + row;
     }
   }
   DEV void start(const Params &P, u32 stage, int k0, const Depth &depth) {
@@ -87,11 +87,11 @@ template <class O> struct Feed {
       const int k = k0 + (O::MN ? threadIdx.x / LINE + i * APART : threadIdx.x % LINE * 8);
       int n = O::MN ? left : i * APART >= left ? 0 : RAGGED ? K_TILE - k : 8;   // elements that are there
       if (RAGGED && k >= K_TILE) n = 0;
-      if (O::GATHERED && !O::MN && !p) n = 0;
+      if (O::NAMED && !O::MN && !p) n = 0;
       if (O::VEC > 1) {
         const i64 deep = RAGGED && k >= K_TILE ? 0 : O::depth(P, depth.from + k);
-        if (O::GATHERED && O::MN && deep < 0) n = 0;
-        p += O::GATHERED && n <= 0 ? 0 : deep;
+        if (O::NAMED && O::MN && deep < 0) n = 0;
+        p += O::NAMED && n <= 0 ? 0 : deep;
 #pragma unroll
         for (int u = 0; u < 8; u += O::VEC)
           cp_async<2 * O::VEC>(stage + place() + i * 4096 + 2 * u, p + u, 2 * max(0, min(n - u, O::VEC)));
@@ -99,7 +99,7 @@ template <class O> struct Feed {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
           const i64 deep = e < n ? O::depth(P, depth.from + (O::MN ? k : k + e)) : 0;
-          const u32 x = e < n && !(O::GATHERED && deep < 0) ? fetch(p + (O::MN ? O::row(P, first + e) + deep : deep)) : 0;
+          const u32 x = e < n && !(O::NAMED && deep < 0) ? fetch(p + (O::MN ? O::row(P, first + e) + deep : deep)) : 0;
           w[i][e / 2] = e & 1 ? w[i][e / 2] | x << 16 : x;
         }
       }
