@@ -106,6 +106,19 @@ static void add_remedy(const kept *v, epi_text *out) {
 
 /* ---- warnings ---- */
 
+/* Does the part store elements of the shape that it reduces to a number? Its row is then all there is. */
+static bool has_one_row(const epi_graph *g) {
+    for (int n = 0; n < g->node_count; n++) {
+        const epi_node *sum = &g->nodes[n];
+        if (epi_ops[sum->op].cls != EPI_CLASS_REDUCE || sum->axes.count)
+            continue;
+        for (int t = g->input_count; t < g->tensor_count; t++)
+            if (epi_axes_include(&g->tensors[t].axes, &g->nodes[sum->arg[0]].axes))
+                return true;
+    }
+    return false;
+}
+
 /* Of a value that is larger than all tensors together, or large and made without need. */
 static void warn_of_value(const epi_kernel *k, int i, const epi_kernel_info *whole, double tensors,
                           epi_text *out) {
@@ -139,6 +152,13 @@ static void warn_of_part(const epi_kernel *k, int i, const epi_kernel_info *whol
             "part %d of %d is one operation over memory, which moves %.4g of %.4g MB: no mainloop takes "
             "it with what is beside it\n",
             i + 1, whole->parts, p->bytes_fused / MB, whole->bytes_fused / MB);
+    if (k->gpu && i < k->cut.part_count && !strcmp(p->mainloop, "rows") && p->bytes_fused > MB &&
+        has_one_row(&k->cut.parts[i].graph))
+        epi_text_add(
+            out,
+            "part %d of %d is one row of %ld elements, which a single block goes through; with sums of "
+            "sums, one axis after the other, and algebra 'written' many do\n",
+            i + 1, whole->parts, (long)p->n);
     if (!strncmp(p->micro, "any_", 4) && p->flops > SHARE * whole->flops)
         epi_text_add(
             out,
