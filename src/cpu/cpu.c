@@ -23,7 +23,7 @@ static epi_status build_mainloop(epi_cpu_kernel *k, const epi_step *s, epi_gemm 
                                        s->root_count, k->attention, err);
     } else {
         for (int side = 0; side < epi_plan_operands(s->plan); side++)
-            types[side] = k->steps.homes[epi_plan_operand(k->spec.graph, s->plan, side)].type;
+            types[side] = k->steps.homes[epi_plan_source(k->spec.graph, s->plan, side)].type;
         *gemm = epi_arena_alloc(k->arena, sizeof **gemm);
         if (*gemm)
             return epi_gemm_build(k->arena, &k->spec, s->plan, k->strips, types, s->roots, s->root_count,

@@ -52,6 +52,8 @@ typedef struct gemm_run {
     epi_walk depth[EPI_MAX_OPERANDS];
     int64_t apart[EPI_MAX_OPERANDS]; /* elements from a group's matrix to the next; 0: all have the same */
     epi_groups groups;
+    const int64_t *index;            /* by position, and -1 where it names nothing, or NULL */
+    bool gaps;                       /* there are such */
     int64_t *koff[EPI_MAX_OPERANDS]; /* element offsets along K where it is no single run, else NULL */
     few_variant variant;             /* of few rows */
     int64_t group;                   /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
@@ -203,7 +205,10 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->operands = epi_plan_operands(plan);
     bool alike = true;
     for (int side = 0; side < g->operands; side++) {
-        g->operand[side] = epi_plan_operand(spec->graph, plan, side);
+        const epi_node *n = &spec->graph->nodes[epi_plan_operand(spec->graph, plan, side)];
+        g->operand[side] = epi_plan_source(spec->graph, plan, side);
+        if (plan->placement[n - spec->graph->nodes].paged)
+            g->taken[side] = n->over;
         alike &= side < 2 || types[side] == types[g->terms > 1 ? side % 2 : 1];
     }
     g->micro = epi_micro_choose(types[0], alike ? types[1] : EPI_F32, spec->micro);
@@ -219,8 +224,10 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         g->packed_k[t] = epi_round_up(g->k[t], g->micro->depth);
     }
     int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
-    int64_t row_tiles = g->epilogue.row_tiles / g->epilogue.batches;
     bool row_groups = has_row_groups(g), groups = g->plan.group != EPI_GROUP_NONE;
+    int64_t row_tiles = g->epilogue.row_tiles / g->epilogue.batches;
+    if (row_groups) /* each ends with a panel that is not full */
+        row_tiles += epi_ceil_div(epi_axis_size(plan->group_axis, spec->sizes) * g->micro->mr, EPI_TILE_M);
     g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads && !row_groups;
     g->few = g->m / g->epilogue.batches <= EPI_MICRO_FEW && !groups;
     int64_t few = row_groups ? EPI_MICRO_FEW : g->few ? g->m / g->epilogue.batches : 0;
@@ -237,9 +244,12 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
     if (groups)
         g->groups = epi_reserve(&total, 1, epi_groups_bytes(spec, plan, g->micro->mr));
-    for (int side = 0; side < g->operands; side++)
-        g->depth[side] =
-            epi_reserve(&total, depth_of(g, side)->count > 1 ? g->k[term_of(g, side)] : 0, sizeof(int64_t));
+    if (plan->row_index != EPI_NO_NODE)
+        g->index = epi_reserve(&total, row_groups ? g->m : g->k[0], sizeof(int64_t));
+    for (int side = 0; side < g->operands; side++) {
+        bool table = depth_of(g, side)->count > 1 || (g->taken[side].count && !row_groups);
+        g->depth[side] = epi_reserve(&total, table ? g->k[term_of(g, side)] : 0, sizeof(int64_t));
+    }
     g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
     g->partials = epi_reserve(&total, g->epilogue.partials, sizeof(float));
     g->ranges = epi_reserve(&total, g->threads, sizeof(range));
@@ -262,6 +272,20 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
 
 /* ---- packing ---- */
 
+/* Zeros in the place of rows, or of depths, that the index names nothing for: `first` is the first position. */
+static void clear_gaps(const gemm_run *r, const epi_pack_source *src, int64_t first, bool rows, int panel,
+                       int q, unsigned char *to) {
+    const int64_t depth = epi_round_up(src->k, r->g->micro->depth),
+                  size = (int64_t)epi_dtype_size(r->g->micro->type);
+    for (int64_t i = 0; i < src->rows; i++)
+        for (int64_t k = 0; k < src->k; k++) {
+            if (r->index[first + (rows ? i : k)] >= 0)
+                continue;
+            int64_t at = i / panel * panel * depth + k / q * panel * q + i % panel * q + k % q;
+            memset(to + at * size, 0, (size_t)size);
+        }
+}
+
 /* Packs what operand `from` has of a tile, from depth k0 on, `depth_most` of it or what there is. */
 static void pack_rows(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, int64_t depth_most,
                       unsigned char *to) {
@@ -270,9 +294,11 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t tile, int64
     int64_t row[EPI_TILE_N];
     const epi_walk *depth = &r->depth[from];
     int64_t stride = depth->count ? depth->stride[depth->count - 1] : 1;
+    const bool taken = g->taken[from].count && has_row_groups(g);
     for (int64_t i = 0; i < rows; i++) {
-        row[i] = side == EPI_SIDE_A ? epi_walk_offset(&r->rows[from], first + i)
-                                    : epi_columns_offset(&r->cols[from], first + i);
+        int64_t at = taken ? epi_max64(0, r->index[first + i]) : first + i;
+        row[i] =
+            side == EPI_SIDE_A ? epi_walk_offset(&r->rows[from], at) : epi_columns_offset(&r->cols[from], at);
         row[i] += r->koff[from] ? 0 : k0 * stride;
     }
     epi_pack_source src = {.data = side == EPI_SIDE_A ? r->ref[from].data : matrix_of(r, from, tile),
@@ -282,10 +308,14 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t tile, int64
                            .kstride = stride,
                            .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
                            .k = epi_min64(depth_most, g->k[term_of(g, from)] - k0)};
-    if (side == EPI_SIDE_A && is_direct(r, tile))
-        epi_pack_panels(g->micro, g->direct_rows, g->micro->direct.ka, &src, to);
-    else
-        epi_pack(g->micro, side, &src, to);
+    const bool direct = side == EPI_SIDE_A && is_direct(r, tile);
+    const int panel = direct ? g->direct_rows : (int)panel_size(g, side),
+              together = direct               ? g->micro->direct.ka
+                         : side == EPI_SIDE_A ? g->micro->ka
+                                              : g->micro->kb;
+    epi_pack_panels(g->micro, panel, together, &src, to);
+    if (r->gaps && g->taken[from].count)
+        clear_gaps(r, &src, taken ? first : k0, taken, panel, together, to);
 }
 
 /* The columns of a pair are packed one product after the other. */
@@ -735,6 +765,7 @@ static void run_depth_groups(gemm_run *r) {
     r->g = &one;
     for (int64_t e = 0; e < r->groups.count; e++) {
         const int64_t first = r->groups.first[e];
+        r->index = whole.index ? whole.index + first : NULL;
         one.k[0] = r->groups.first[e + 1] - first;
         one.packed_k[0] = epi_round_up(one.k[0], one.micro->depth);
         for (int side = 0; side < 2; side++) {
@@ -755,19 +786,40 @@ static void run_depth_groups(gemm_run *r) {
     *r = whole;
 }
 
+/* The index through which operands are read, by position. */
+static void load_index(gemm_run *r, const epi_ref *ref) {
+    const epi_gemm *g = r->g;
+    const int64_t *sizes = g->epilogue.tile.spec->sizes;
+    const epi_axes *positions = has_row_groups(g) ? &g->plan.rows : &g->plan.depth;
+    int64_t *index = (int64_t *)(void *)(r->scratch + g->index), size = 1;
+    for (int side = 0; side < g->operands; side++)
+        if (g->taken[side].count)
+            size = epi_axes_size(&g->taken[side], sizes);
+    epi_walk walk = epi_walk_axes(ref, positions, sizes);
+    for (int64_t i = 0, count = epi_axes_size(positions, sizes); i < count; i++) {
+        index[i] = epi_position_load(g->epilogue.strips, ref, epi_walk_offset(&walk, i), size);
+        r->gaps |= index[i] < 0;
+    }
+    r->index = index;
+}
+
 void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensors, unsigned char *scratch) {
     const epi_epilogue *e = &g->epilogue;
     const int64_t *sizes = e->tile.spec->sizes;
     gemm_run r = {.g = g, .scratch = scratch, .ranges = (range *)(void *)(scratch + g->ranges)};
+    if (g->plan.row_index != EPI_NO_NODE)
+        load_index(&r, &homes[g->plan.row_index]);
     for (int side = 0; side < g->operands; side++) {
         r.ref[side] = homes[g->operand[side]];
-        r.depth[side] = epi_walk_axes(&r.ref[side], depth_of(g, side), sizes);
-        if (r.depth[side].count > 1) {
+        bool taken = g->taken[side].count > 0, of_rows = taken && has_row_groups(g),
+             of_depth = taken && !of_rows;
+        r.depth[side] = epi_walk_axes(&r.ref[side], of_depth ? &g->taken[side] : depth_of(g, side), sizes);
+        if (r.depth[side].count > 1 || of_depth) {
             r.koff[side] = (int64_t *)(void *)(scratch + g->depth[side]);
             for (int64_t k = 0; k < g->k[term_of(g, side)]; k++)
-                r.koff[side][k] = epi_walk_offset(&r.depth[side], k);
+                r.koff[side][k] = epi_walk_offset(&r.depth[side], of_depth ? epi_max64(0, r.index[k]) : k);
         }
-        r.rows[side] = epi_walk_axes(&r.ref[side], &g->plan.rows, sizes);
+        r.rows[side] = epi_walk_axes(&r.ref[side], of_rows ? &g->taken[side] : &g->plan.rows, sizes);
         r.cols[side] = epi_columns_of(&g->plan, &r.ref[side], sizes, e->tile.acc_scale);
     }
     for (int side = 1; side < g->operands && has_row_groups(g); side++)

@@ -11,7 +11,9 @@ typedef struct epi_gemm {
     epi_epilogue epilogue;
     int products; /* one, or a pair: their tiles lie side by side in the accumulator */
     int terms;    /* one, or so many products that are added up in the accumulator */
-    int operand[EPI_MAX_OPERANDS], operands; /* nodes, in the order of epi_plan_operand */
+    int operand[EPI_MAX_OPERANDS], operands; /* nodes in memory, in the order of epi_plan_operand */
+    epi_axes
+        taken[EPI_MAX_OPERANDS]; /* of one that is read through an index the axes that this counts along */
     int64_t m, n, k[EPI_MAX_TERMS], packed_k[EPI_MAX_TERMS];
     int64_t row_batch, col_batch; /* tiles of A and of B that are packed at a time */
     int threads;
@@ -22,8 +24,9 @@ typedef struct epi_gemm {
     int direct_rows;
     /* Groups of rows: A is packed for all, as many rows as row_batch says, and every thread packs the tiles of B
        that it works on for itself; tiles of few rows are as if all had few. */
-    int64_t groups; /* offset in the scratch: where the groups begin (groups.h) */
-    bool own_a; /* every thread packs the tiles of A that it works on, for itself */
+    int64_t groups; /* offset in the scratch: where the groups begin (groups.h), */
+    int64_t index;  /* and the index through which operands are read */
+    bool own_a;     /* every thread packs the tiles of A that it works on, for itself */
     /* offsets in the scratch, in bytes */
     int64_t packed[2], depth[EPI_MAX_OPERANDS], shared, partials, ranges, per_thread, thread_bytes, scratch;
     int64_t sweep_sums; /* in a thread's memory: of few rows the tile of one sweep */

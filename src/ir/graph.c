@@ -408,6 +408,71 @@ epi_axes epi_product_side(const epi_graph *g, const epi_node *product, int opera
     return epi_axes_without(&side, &(epi_axes){1, {epi_grouped_axis(g, product)}});
 }
 
+/* Is the operand a gather whose index has a number for each position, and names all of a row by it? */
+static bool is_row_gather(const epi_graph *g, const epi_node *product, int operand) {
+    const epi_node *n = &g->nodes[product->arg[operand]];
+    if (product->op != EPI_OP_GROUPED || n->op != EPI_OP_GATHER || n->has_stored)
+        return false;
+    epi_axes positions = epi_grouped_positions(g, product),
+             rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &n->over);
+    return epi_axes_same_set(&g->nodes[n->arg[1]].axes, &positions) && !epi_axes_meet(&rest, &positions);
+}
+
+/* Do the two gathers have one index, along the same axes? */
+static bool have_same_index(const epi_node *a, const epi_node *b) {
+    return a->arg[1] == b->arg[1] && a->over.count == b->over.count &&
+           !memcmp(a->over.at, b->over.at, (size_t)a->over.count * sizeof *a->over.at);
+}
+
+/* Could a mainloop read the operand through its index? It has one for both. */
+static bool may_be_read(const epi_graph *g, const epi_node *product, int operand) {
+    return is_row_gather(g, product, operand) &&
+           (!is_row_gather(g, product, !operand) ||
+            have_same_index(&g->nodes[product->arg[0]], &g->nodes[product->arg[1]]));
+}
+
+bool epi_gather_is_read(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool read = g->nodes[node].op == EPI_OP_GATHER && uses.count;
+    for (int i = 0; i < uses.count && read; i++)
+        read = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand < 2 &&
+               may_be_read(g, &g->nodes[uses.at[i].node], uses.at[i].operand);
+    return read;
+}
+
+bool epi_grouped_reads(const epi_graph *g, const epi_node *product, int operand) {
+    return may_be_read(g, product, operand) && epi_gather_is_read(g, product->arg[operand]);
+}
+
+int epi_grouped_index(const epi_graph *g, const epi_node *product) {
+    for (int a = 0; a < 2; a++)
+        if (epi_grouped_reads(g, product, a))
+            return g->nodes[product->arg[a]].arg[1];
+    return EPI_NO_NODE;
+}
+
+bool epi_grouped_alike(const epi_graph *g, const epi_node *p, const epi_node *q) {
+    const epi_node *read[2] = {NULL, NULL};
+    for (int i = 0; i < 4; i++)
+        if (epi_grouped_reads(g, i / 2 ? q : p, i % 2))
+            read[i / 2] = &g->nodes[(i / 2 ? q : p)->arg[i % 2]];
+    return p->op == q->op && p->arg[2] == q->arg[2] && !read[0] == !read[1] &&
+           (!read[0] || have_same_index(read[0], read[1]));
+}
+
+int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]) {
+    const epi_node *n = &g->nodes[product];
+    int count = 0;
+    for (int a = 0; a < 2; a++)
+        out[count++] = epi_grouped_reads(g, n, a) ? g->nodes[n->arg[a]].arg[0] : n->arg[a];
+    if (n->op == EPI_OP_GROUPED)
+        out[count++] = epi_grouped_offsets(g, n);
+    int index = epi_grouped_index(g, n);
+    if (index != EPI_NO_NODE)
+        out[count++] = index;
+    return count;
+}
+
 int epi_graph_grouped(epi_graph *g, int a, int b, int segments, const epi_axes *over) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;

@@ -179,6 +179,17 @@ epi_axis epi_grouped_axis(const epi_graph *g, const epi_node *product);
 epi_axes epi_grouped_positions(const epi_graph *g, const epi_node *product);
 int epi_grouped_offsets(const epi_graph *g, const epi_node *product);
 bool epi_grouped_rows(const epi_graph *g, const epi_node *product);
+/* The index through which its mainloop reads operands that are gathers, and is it this operand's? EPI_NO_NODE:
+ * it reads none so. */
+int epi_grouped_index(const epi_graph *g, const epi_node *product);
+bool epi_grouped_reads(const epi_graph *g, const epi_node *product, int operand);
+/* Have two products the same groups, and the same index if they read operands so? True of two MATMULs. */
+bool epi_grouped_alike(const epi_graph *g, const epi_node *p, const epi_node *q);
+/* Is the value a gather that nothing but such products wants, each of which reads it so? Then no one makes it. */
+bool epi_gather_is_read(const epi_graph *g, int node);
+/* What a product's mainloop reads from memory: its operands, or what they are gathered of; offsets; the index. */
+enum { EPI_PRODUCT_READS = 4 };
+int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]);
 /* Are these segments that nothing but such products wants? Then no one makes them: mainloops read the offsets. */
 bool epi_segments_are_read(const epi_graph *g, int node);
 /* The axes of a product's operand beside its depth, and beside the one that counts the groups: rows, or columns.

@@ -404,16 +404,6 @@ static void settle_view(epi_placer *s, int node) {
     }
 }
 
-int epi_placer_operands(const epi_graph *g, int product, int out[EPI_PRODUCT_OPERANDS]) {
-    const epi_node *n = &g->nodes[product];
-    int count = 0;
-    for (int a = 0; a < 2; a++)
-        out[count++] = n->arg[a];
-    if (n->op == EPI_OP_GROUPED)
-        out[count++] = epi_grouped_offsets(g, n);
-    return count;
-}
-
 /* Products that are added up have a part when the last of them is placed, and their sums are on its tile. */
 static void add_product(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
@@ -421,9 +411,9 @@ static void add_product(epi_placer *s, int node) {
     for (int i = 0; i < sum.count; i++)
         if (sum.products[i] != node && !s->placed[sum.products[i]])
             return;
-    int operands[EPI_MAX_TERMS * EPI_PRODUCT_OPERANDS], count = 0;
+    int operands[EPI_MAX_TERMS * EPI_PRODUCT_READS], count = 0;
     for (int i = 0; i < sum.count; i++)
-        count += epi_placer_operands(s->g, sum.products[i], operands + count);
+        count += epi_product_reads(s->g, sum.products[i], operands + count);
     for (int i = 0; i < count; i++)
         want_after(s, operands[i]);
     for (int i = 0; i < count; i++) {
@@ -1074,6 +1064,11 @@ static int place_next(epi_placer *s, int node) {
 static bool is_ready(const epi_placer *s, int node) {
     if (s->attention_of[node])
         return epi_placer_attention_ready(s, &s->attentions[s->attention_of[node] - 1]);
+    int reads[EPI_PRODUCT_READS];
+    int count = epi_op_is_product(s->g->nodes[node].op) ? epi_product_reads(s->g, node, reads) : 0;
+    for (int i = 0; i < count; i++)
+        if (!s->placed[reads[i]])
+            return false;
     for (int a = 0; a < 3; a++)
         if (s->g->nodes[node].arg[a] != EPI_NO_NODE && !s->placed[s->g->nodes[node].arg[a]])
             return false;
@@ -1151,6 +1146,11 @@ static bool make_placer(epi_placer *s, epi_arena *arena) {
         s->sum[i] = EPI_NO_NODE;
     if (!epi_placer_agree_attention(arena, s))
         return true; /* the arena tells */
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && epi_gather_is_read(g, i)) { /* rows that products take through their index */
+            s->inner[i] = s->placed[i] = true;
+            s->placement[i] = (epi_cut_placement){EPI_PLACED_SCORE, -1};
+        }
     bool both = epi_find_forward(g, s->forward);
     for (int back = 0; back <= both; back++) {
         s->first = s->part_count;

@@ -164,13 +164,13 @@ static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
     const epi_placer_part *p = &c->s->parts[q];
     int count = 0;
-    int operands[(EPI_MAX_TERMS + 1) * EPI_PRODUCT_OPERANDS + EPI_ATTENTION_OPERANDS], operand_count = 0;
+    int operands[(EPI_MAX_TERMS + 1) * EPI_PRODUCT_READS + EPI_ATTENTION_OPERANDS], operand_count = 0;
     int products[EPI_MAX_TERMS + 1] = {p->product, p->pair}, product_count = 2;
     for (int i = 0; i < p->added_count; i++)
         products[product_count++] = p->added[i];
     for (int i = 0; i < product_count && !p->attention; i++)
         if (products[i] != EPI_NO_NODE)
-            operand_count += epi_placer_operands(g, products[i], operands + operand_count);
+            operand_count += epi_product_reads(g, products[i], operands + operand_count);
     if (p->attention)
         operand_count = epi_attention_operands(&p->attention->plan, operands);
     int *at = epi_arena_alloc(c->arena, (size_t)(c->values.count + operand_count + 1) * sizeof *at);

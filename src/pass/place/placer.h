@@ -12,7 +12,8 @@ typedef enum epi_cut_placement_kind {
     EPI_PLACED_AFTER, /* of the part's finished reductions */
     EPI_UNPLACED,     /* after the part, wherever it is used */
     EPI_PLACED_VIEW,  /* a value that the part stores, with another name of an axis */
-    EPI_PLACED_SCORE, /* on the score tiles of attention parts, recomputed by each of them */
+    EPI_PLACED_SCORE, /* on the score tiles of attention parts, recomputed by each of them; or read by products
+                         through an index, by each of them */
 } epi_cut_placement_kind;
 
 typedef struct epi_cut_placement {
@@ -105,9 +106,6 @@ epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, 
 epi_axes epi_placer_layout(const epi_spec *spec, int node);
 /* Can the value be made on the part's tile? If so, notes the axis it takes apart. */
 bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node);
-/* What a product's mainloop reads from memory. */
-enum { EPI_PRODUCT_OPERANDS = 5 };
-int epi_placer_operands(const epi_graph *g, int product, int out[EPI_PRODUCT_OPERANDS]);
 /* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */
 void epi_placer_store(epi_placer *s, int node);
 epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,

@@ -68,8 +68,8 @@ static void part_rows(epi_axes *rows, epi_axes *batch, const epi_axes *operand) 
 
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared) {
     const epi_node *a = &g->nodes[first], *b = &g->nodes[second];
-    bool same = a->over.count == b->over.count && epi_axes_same_set(&a->axes, &b->axes) && a->op == b->op &&
-                a->arg[2] == b->arg[2];
+    bool same =
+        a->over.count == b->over.count && epi_axes_same_set(&a->axes, &b->axes) && epi_grouped_alike(g, a, b);
     for (int i = 0; i < a->over.count && same; i++)
         same = epi_axis_equal(a->over.at[i], b->over.at[i]);
     bool grouped = a->op == EPI_OP_GROUPED; /* which have their rows in the first operand */
@@ -144,7 +144,7 @@ bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int a) {
 /* Have the two products the same rows and columns, and operands that lie alike? */
 static bool add_up(const epi_graph *g, epi_layout layout, const epi_spec *spec, int first, int second) {
     const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
-    bool may = p->axes.count > 0 && p->op == q->op && p->arg[2] == q->arg[2] &&
+    bool may = p->axes.count > 0 && epi_grouped_alike(g, p, q) &&
                (p->op != EPI_OP_GROUPED || (epi_grouped_rows(g, p) && epi_grouped_rows(g, q)));
     for (int a = 0; a < 2 && may; a++) {
         epi_axes own = epi_product_side(g, p, a);
@@ -195,6 +195,11 @@ int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side) {
     return side == 0 ? rows : side == 1 ? n->arg[!plan->row_arg] : n->arg[n->arg[0] == rows];
 }
 
+int epi_plan_source(const epi_graph *g, const epi_plan *plan, int side) {
+    int node = epi_plan_operand(g, plan, side);
+    return plan->placement[node].paged ? g->nodes[node].arg[0] : node;
+}
+
 /* Notes what falls into groups. */
 static void note_groups(epi_plan *plan, const epi_graph *g) {
     const epi_node *n = &g->nodes[plan->product];
@@ -203,6 +208,7 @@ static void note_groups(epi_plan *plan, const epi_graph *g) {
     plan->group = epi_grouped_rows(g, n) ? EPI_GROUP_ROWS : EPI_GROUP_DEPTH;
     plan->offsets = epi_grouped_offsets(g, n);
     plan->group_axis = epi_grouped_axis(g, n);
+    plan->row_index = epi_grouped_index(g, n);
 }
 
 /* The tile of a product of groups: positions keep their order, whatever lies in memory how. */
@@ -483,6 +489,16 @@ void epi_plan_mark_tile(planner *p, int root) {
     }
 }
 
+/* What the mainloop reads is in memory; what it reads through an index is nowhere. */
+static void read_operands(planner *p, int product) {
+    int reads[EPI_PRODUCT_READS], count = epi_product_reads(p->g, product, reads);
+    const epi_node *n = &p->g->nodes[product];
+    for (int i = 0; i < count; i++)
+        mark_before(p, reads[i]);
+    for (int a = 0; a < 2; a++)
+        p->plan->placement[n->arg[a]].paged |= epi_grouped_reads(p->g, n, a);
+}
+
 /* Places the values that do not depend on the product, from those that need them. */
 static bool sort_others(planner *p) {
     const epi_graph *g = p->g;
@@ -496,13 +512,15 @@ static bool sort_others(planner *p) {
     for (int i = 0; i < g->node_count; i++) {
         if (!depends[i])
             continue;
+        if (epi_op_is_product(g->nodes[i].op))
+            read_operands(p, i);
         for (int a = 0; a < epi_node_operands(&g->nodes[i]); a++) {
             int arg = g->nodes[i].arg[a];
             if (depends[arg])
                 continue;
-            if (g->nodes[arg].op == EPI_OP_SEGMENTS && epi_op_is_product(g->nodes[i].op))
-                mark_before(p, plan->offsets); /* all that a mainloop reads of them */
-            else if (epi_op_is_product(g->nodes[i].op) || plan->placement[i].after)
+            if (epi_op_is_product(g->nodes[i].op))
+                continue;
+            if (plan->placement[i].after)
                 mark_before(p, arg);
             else
                 epi_plan_mark_tile(p, arg);

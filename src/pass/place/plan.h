@@ -32,7 +32,7 @@ typedef enum epi_reduction {
 typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
     bool keep;                /* a tile value that a pass after needs in memory */
-    bool paged;               /* a gather that attention reads through its index: it is in memory nowhere */
+    bool paged;               /* a gather that a mainloop reads through its index: it is in memory nowhere */
     bool moved;               /* gemm: an update whose new elements the tile stores where its index says */
     epi_reduction reduction;
 } epi_placement;
@@ -122,6 +122,8 @@ epi_product_sum epi_products_sum(const epi_graph *g, epi_layout layout, const ep
  */
 int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side);
 int epi_plan_operands(const epi_plan *plan);
+/* What of it is in memory: of a gather that is read through its index what it is taken of. */
+int epi_plan_source(const epi_graph *g, const epi_plan *plan, int side);
 enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 
 /* The plan of one operation, stored once, or of a copy. False: it is more than that. */
