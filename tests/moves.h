@@ -61,6 +61,11 @@ static const char moves_text[] =
     "order_computed(x[T], e: i32[T]) -> (p[T], o[E], n[E]) {\n"
     "    i = where(index(T) == 3, 0/0, 3*e - 2)\n    p = argsort(i, E)\n    o = offsets(i, E)\n"
     "    n = offsets(0*e, E)\n}\n"
+    "combined(P[T,K,D], q: i32[T,K], g[D]) -> y[T,D] {\n"
+    "    s = gather(P, gather(q, 0, K), T, K) + 2*gather(P, gather(q, 1, K), T, K)\n"
+    "    y = s*rsqrt(mean(s*s, D) + 1e-6)*g\n}\n"
+    "combined_turned(P[D,K,T], q: i64[K,T], x[T,D]) -> (y[T,D], z[T,D]) {\n"
+    "    y = x + gather(P, gather(q, 2, K), T, K)\n    z = max(y, D)*gather(P, gather(q, 0, K), T, K)\n}\n"
     "flat(x[T,D], i: i32[S]) -> a[S,D] { a = gather(x, i, T, K) }\n"
     "flat_turned(y[D,K,T], i: i32[S]) -> b[S,D] { b = gather(y, i, T, K) }\n"
     "flat_sums(d[S,D], i: i32[S]) -> g[T,K,D] { g = scatter(d, i, T, K) }\n"
@@ -98,6 +103,10 @@ static const test_case moves[] = {
     {"moves", "order_all", "T=61,K=3,E=7", TINY},
     {"moves", "order_all", "T=1,K=1,E=1", 0},
     {"moves", "order_computed", "T=90,E=31", 0},
+    {"moves", "combined", "T=41,K=3,D=64", TINY},
+    {"moves", "combined", "T=5,K=2,D=37", 0},
+    {"moves", "combined", "T=1,K=2,D=2053", 0},
+    {"moves", "combined_turned", "T=21,K=3,D=24", 0},
     {"moves", "flat", "T=11,K=3,D=5,S=40", TINY},
     {"moves", "flat", "T=1,K=3,D=5,S=4", 0},
     {"moves", "flat_turned", "T=11,K=3,D=5,S=40", 0},

@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "base/philox.h"
+#include "ir/index.h"
 
 /* ---- once ---- */
 
@@ -36,11 +37,15 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
         out->index = homes[n->arg[0]];
     if (s->kind == EPI_INSTR_TAKE) {
         out->ref = homes[n->arg[0]];
-        out->stride = epi_ref_drop(&out->ref, n->over.at[0]);
-        out->size = epi_axis_size(n->over.at[0], t->spec->sizes);
-        const epi_node *index = &t->spec->graph->nodes[n->arg[1]];
+        out->along = epi_ref_along(&out->ref, &n->over, t->spec->sizes);
+        out->size = epi_axes_size(&n->over, t->spec->sizes);
+        epi_index_source from = epi_index_find(t->spec->graph, n);
+        const epi_node *index = &t->spec->graph->nodes[from.node];
         out->index =
-            index->op == EPI_OP_INDEX ? epi_ref_of_axes(&index->axes, t->spec->sizes) : homes[n->arg[1]];
+            index->op == EPI_OP_INDEX ? epi_ref_of_axes(&index->axes, t->spec->sizes) : homes[from.node];
+        if (from.sliced)
+            out->index.data +=
+                from.at * epi_ref_drop(&out->index, from.axis) * (int64_t)epi_dtype_size(out->index.type);
         out->which = epi_walk_axes(&out->index, &t->plan->rows, t->spec->sizes);
     } else if (!counts)
         out->ref = s->tensor >= 0 ? tensors[s->tensor] : homes[s->node];
@@ -138,7 +143,8 @@ static void run_take(const epi_band *t, const epi_instr *s, const epi_tile_acces
         if (a->index.data)
             at = epi_position_load(t->strips, &a->index, at, a->size);
         if (at >= 0)
-            epi_columns_load(t->strips, dst, &a->ref, row_offset(a, first + i) + at * a->stride, &a->cols,
+            epi_columns_load(t->strips, dst, &a->ref,
+                             row_offset(a, first + i) + epi_walk_offset(&a->along, at), &a->cols,
                              s->full ? t->first[v->scale] : 0, n, t->tmp);
         for (int j = 0; j < n && at < 0; j++)
             dst[j] = 0;

@@ -17,11 +17,11 @@ typedef struct epi_tile_access {
     bool plain;       /* the columns of a row are neighbours */
     bool direct;      /* f32 besides, and rows a fixed distance apart: strips can work on it in place */
     bool nontemporal; /* STORE: by non-temporal stores */
-    /* TAKE: the index and where its elements lie for each row; places along the axis, and between them.
-       RANDOM: the seed. */
+    /* TAKE: the index and where its elements lie for each row; places along the axes that it counts along, and
+       how many there are. RANDOM: the seed. */
     epi_ref index;
-    epi_walk which;
-    int64_t size, stride;
+    epi_walk which, along;
+    int64_t size;
 } epi_tile_access;
 
 /* Are the elements of a row neighbours in the tensor? */

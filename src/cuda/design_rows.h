@@ -22,7 +22,7 @@ typedef struct epi_rows_access {
     epi_columns many_cols;
     int pointer;      /* of the launch: to the tensor, a table, a seed or partials; -1: none */
     int index;        /* TAKE: the pointer to the index, or -1 */
-    int64_t stride;   /* TAKE: between positions along the axis */
+    epi_walk along;   /* TAKE: where positions are along the axes that the index counts along */
     bool vectors;     /* the columns of a vector lie together */
     bool fetched;     /* LOAD: a row comes to registers or to the ring when it is taken up */
     bool held;        /* LOAD: all rows read it, and it waits in registers */

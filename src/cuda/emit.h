@@ -185,7 +185,7 @@ const char *epi_emit_seed(const epi_emit_context *c, int node, int pointer);
 /* The place that an index means, walked along these axes; the pointer to the index is a C expression. */
 const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
                               const char *pointer, const char *index);
-/* The pointer to what a gather is indexed by; -1 where that is not in memory. */
+/* The pointer to what a gather is indexed by, or to what that is a slice of; -1 where it is not in memory. */
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node);
 
 /* emit_sort.c: all of an order, in so many items of one block each; of segments what is done for each place. */

@@ -3,9 +3,16 @@
 
 #include "ir/index.h"
 
-int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node) {
+/* Where the elements of an index lie: its own home, or what it is a slice of. */
+static epi_index_source source_of(const epi_emit_context *c, const epi_node *n) {
     const epi_graph *g = c->spec->graph;
-    int index = (int)(epi_index_of(g, &g->nodes[node]) - g->nodes);
+    int own = (int)(epi_index_of(g, n) - g->nodes);
+    const epi_home *home = &c->steps->homes[own];
+    return home->tensor < 0 && home->offset < 0 ? epi_index_find(g, n) : (epi_index_source){.node = own};
+}
+
+int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node) {
+    int index = source_of(c, &c->spec->graph->nodes[node]).node;
     bool stored = !epi_emit_is_number(c, index) && c->spec->graph->nodes[index].op != EPI_OP_INDEX;
     return stored ? epi_emit_pointer(k, index, -1) : -1;
 }
@@ -15,15 +22,18 @@ const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, cons
                               const char *pointer, const char *index) {
     const int64_t *sizes = c->spec->sizes;
     epi_axes along = epi_index_along(n);
+    epi_index_source from = source_of(c, n);
     const char *size = epi_emit_count(c, epi_axes_size(&along, sizes), "LL");
-    const epi_node *i = epi_index_of(c->spec->graph, n);
-    int node = (int)(i - c->spec->graph->nodes);
-    if (epi_emit_is_number(c, node))
-        return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, node), size);
+    const epi_node *i = &c->spec->graph->nodes[from.node];
+    if (epi_emit_is_number(c, from.node))
+        return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, from.node), size);
     bool counts = i->op == EPI_OP_INDEX; /* inside the axis: compiling has seen to it */
-    epi_ref ref = counts ? epi_ref_of_axes(&i->axes, sizes) : epi_emit_ref(c, node, -1);
+    epi_ref ref = counts ? epi_ref_of_axes(&i->axes, sizes) : epi_emit_ref(c, from.node, -1);
+    int64_t begin = from.sliced ? from.at * epi_ref_drop(&ref, from.axis) : 0;
     epi_walk w = epi_walk_axes(&ref, axes, sizes);
     const char *at = epi_emit_walk(c, &w, index);
+    if (begin)
+        at = epi_emit_text(c, "%s + %s", epi_emit_count(c, begin, "LL"), at);
     return counts ? epi_emit_text(c, "(i64)(%s)", at)
                   : epi_emit_text(c, "position<%s>(%s, %s, %s)", epi_emit_type(ref.type), pointer, at, size);
 }

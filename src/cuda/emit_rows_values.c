@@ -128,14 +128,14 @@ static void put_random(const epi_rows_design *d, epi_text *t, int i, const char 
 static void put_taken(const epi_rows_design *d, epi_text *t, int i, const char *name) {
     const epi_rows_access *a = &d->access[i];
     int w = epi_rows_width(d, d->tile.instrs[i].dst);
-    const char *type = epi_emit_type(a->ref.type), *stride = epi_emit_count(d->c, a->stride, "LL");
+    const char *type = epi_emit_type(a->ref.type),
+               *place = epi_emit_along(d->c, &a->along, epi_emit_text(d->c, "take%d", i));
     if (!a->vectors)
-        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %s + %s);", w, name, i, type,
-            a->pointer, i, stride, in_row(d, i, true, element(d, i)));
+        PUT("EACH(%d) %s[e] = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], %s + %s);", w, name, i, type, a->pointer,
+            place, in_row(d, i, true, element(d, i)));
     for (int split = 0; split < epi_rows_pieces(a) && a->vectors; split++) {
-        PUT("{ Raw<%s, %d> r; r.clear(); if (take%d >= 0) r.cached(P.ptr[%d], take%d * %s + %s); r.", type,
-            w / epi_rows_pieces(a), i, a->pointer, i, stride,
-            in_row(d, i, true, epi_rows_vector(d, i, split)));
+        PUT("{ Raw<%s, %d> r; r.clear(); if (take%d >= 0) r.cached(P.ptr[%d], %s + %s); r.", type,
+            w / epi_rows_pieces(a), i, a->pointer, place, in_row(d, i, true, epi_rows_vector(d, i, split)));
         PUT(a->cols.two ? "get_split(%s, %d); } " : "get(%s); } ", name, split);
     }
 }
@@ -207,8 +207,8 @@ void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char
         PUT("float u%d[1]; uniform_n<1, false>(u%d, seed%d, %s); %s = u%d[0];", i, i, i, row, to, i);
         break;
     case EPI_INSTR_TAKE:
-        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], take%d * %s + %s);", to, i, type, a->pointer, i,
-            epi_emit_count(d->c, a->stride, "LL"), row);
+        PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], %s + %s);", to, i, type, a->pointer,
+            epi_emit_along(d->c, &a->along, epi_emit_text(d->c, "take%d", i)), row);
         break;
     case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(d->c, s->node)); break;
     case EPI_INSTR_STORE:

@@ -37,7 +37,7 @@ static void find_places(const epi_rows_design *d, const epi_emit_context *c, int
         a->ref = epi_ref_of_axes(&d->g->nodes[s->node].axes, sizes);
     } else if (s->kind == EPI_INSTR_TAKE) {
         a->ref = epi_emit_ref(c, d->g->nodes[s->node].arg[0], -1);
-        a->stride = epi_ref_drop(&a->ref, d->g->nodes[s->node].over.at[0]);
+        a->along = epi_ref_along(&a->ref, &d->g->nodes[s->node].over, sizes);
     } else {
         a->ref = epi_emit_ref(c, s->node, s->tensor);
     }
@@ -95,7 +95,7 @@ static bool set_vectors(epi_rows_design *d, int vector) {
         if (!reads_or_moves(s) || !epi_rows_has_columns(d, epi_rows_value(s)))
             continue;
         int w = epi_rows_width(d, epi_rows_value(s)) / epi_rows_pieces(a);
-        a->vectors = w >= 1 && a->stride % w == 0 && lies_in_vectors(d, a, w);
+        a->vectors = w >= 1 && epi_walk_aligned(&a->along, w) && lies_in_vectors(d, a, w);
         all &= a->vectors || s->kind == EPI_INSTR_RANDOM || !lies_in_vectors(d, a, 1);
     }
     return all;

@@ -4,6 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
+epi_index_source epi_index_find(const epi_graph *g, const epi_node *n) {
+    const epi_node *index = epi_index_of(g, n);
+    epi_index_source out = {.node = (int)(index - g->nodes)};
+    if (index->op == EPI_OP_GATHER && epi_graph_at_number(g, out.node, &out.at)) {
+        out.sliced = true;
+        out.axis = index->over.at[0];
+        out.node = index->arg[0];
+    }
+    return out;
+}
+
 bool epi_index_is_input(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_node *n = &g->nodes[node];

@@ -10,6 +10,15 @@ static inline const epi_node *epi_index_of(const epi_graph *g, const epi_node *n
     int operand = epi_op_index(n->op);
     return &g->nodes[n->arg[operand > 0 ? operand : 0]];
 }
+/* Where its elements lie, if that is not a value of its own: in what it is a slice of, at a number along an
+ * axis. Else the node is the index itself. */
+typedef struct epi_index_source {
+    int node;
+    bool sliced;
+    epi_axis axis;
+    int64_t at;
+} epi_index_source;
+epi_index_source epi_index_find(const epi_graph *g, const epi_node *n);
 /* What its elements count along. */
 static inline epi_axes epi_index_along(const epi_node *n) {
     return epi_ops[n->op].cls == EPI_CLASS_MOVE ? n->over : (epi_axes){1, {n->over.at[0]}};

@@ -125,7 +125,10 @@ static void warn_of_value(const epi_kernel *k, int i, const epi_kernel_info *who
     kept v;
     epi_value_info info;
     epi_text remedy = {0};
+    const char *axis;
     if (epi_kernel_value(k, i, &info) != EPI_OK || !find_kept(k, i, &v))
+        return;
+    if (goes_into(&v, EPI_OP_GATHER, 2, &axis)) /* slots, which others take in another order */
         return;
     add_remedy(&v, &remedy);
     bool larger = (double)info.bytes > tensors;

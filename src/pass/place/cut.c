@@ -19,6 +19,7 @@
 
 #include <string.h>
 
+#include "ir/index.h"
 #include "pass/analyse/direction.h"
 
 /* ---- sizes ---- */
@@ -521,8 +522,16 @@ static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const e
     return dims == (rows | cols) && (!over || reduction_of(s, p, node, over) != EPI_REDUCE_NONE);
 }
 
-/* Is everything that the cone reads of this part on its tile, not made of its finished reductions? */
+/* Is everything that the cone reads of this part on its tile, not made of its finished reductions, nor a table
+ * that rows are taken from? */
 static bool reads_tile(const epi_placer *s, int q) {
+    for (int i = 0; i < s->cone.count; i++) {
+        const epi_node *n = &s->g->nodes[s->cone.at[i]];
+        for (int a = 0; a < 2 && n->op == EPI_OP_GATHER; a++)
+            if (s->placement[n->arg[a]].part == q && s->placement[n->arg[a]].kind != EPI_UNPLACED &&
+                s->placement[n->arg[a]].kind != EPI_PLACED_INPUT)
+                return false;
+    }
     for (int i = 0; i < s->read.count; i++) {
         epi_cut_placement at = s->placement[s->read.at[i]];
         if (at.part == q && at.kind != EPI_PLACED_TILE && at.kind != EPI_PLACED_INPUT)
@@ -858,16 +867,19 @@ static bool updates_on_tile(const epi_placer *s, int node) {
 }
 
 /* Is the value a row of an input, which rows take as they go, by a number that each row has or by its own
- * place? Then it is made wherever it is used, unless that may be a product's tile, by maps. */
+ * place? Then it is made wherever it is used, unless that may be a product's tile, by maps. Or is it one of a
+ * value that is stored for it, along several axes, as experts' slots are? A product's tile would want the sum
+ * of some of them in memory, and rows want the tile's value: that is the same. */
 static bool is_taken(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node], *index = &s->g->nodes[n->arg[1]];
-    bool taken = n->op == EPI_OP_GATHER && n->over.count == 1 && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
-                 index->axes.count && (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX) &&
+    bool input = n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
+                 (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX);
+    bool taken = n->op == EPI_OP_GATHER && (input || n->over.count > 1) && index->axes.count &&
                  epi_axes_find(&index->axes, n->axes.at[n->axes.count - 1]) < 0;
     epi_visits_begin(&s->visits, node);
     for (int i; taken && epi_visits_next(&s->visits, &i);) {
         epi_use_list uses = epi_graph_uses(s->g, i);
-        taken = !s->inner[i] && !s->of_product[i];
+        taken = !s->inner[i] && (!s->of_product[i] || n->over.count > 1);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
             epi_op_class cls = user == EPI_NO_NODE ? EPI_CLASS_LEAF : epi_ops[s->g->nodes[user].op].cls;
@@ -876,6 +888,32 @@ static bool is_taken(epi_placer *s, int node) {
         }
     }
     return taken;
+}
+
+/* Is it a slice of an index, by which alone rows along several axes are taken? */
+static bool is_taken_by(epi_placer *s, int node) {
+    int64_t at;
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    bool taken = s->g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) && uses.count;
+    for (int i = 0; i < uses.count && taken; i++) {
+        int user = uses.at[i].node;
+        taken = user != EPI_NO_NODE && uses.at[i].operand == 1 && s->g->nodes[user].over.count > 1 &&
+                is_taken(s, user);
+    }
+    return taken;
+}
+
+/* What rows take, or by what, as they go: its operands are in memory by then. */
+static void place_taken(epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    epi_cut_placement at = {EPI_UNPLACED, -1};
+    for (int a = 0; a < 2; a++) {
+        if (!epi_op_is_free(s->g->nodes[n->arg[a]].op) && !s->takes[n->arg[a]])
+            epi_placer_store(s, n->arg[a]);
+        at.part = (int)epi_max64(at.part, time_of(s, n->arg[a]));
+    }
+    s->placement[node] = at;
+    s->takes[node] = true;
 }
 
 /* What only rows can make, from operands in memory: gathers, scatters and random numbers. An order is a part by
@@ -887,8 +925,7 @@ static void place_move(epi_placer *s, int node) {
         if (n->arg[a] != EPI_NO_NODE)
             settle_view(s, n->arg[a]);
     if (is_taken(s, node)) {
-        s->placement[node] = (epi_cut_placement){EPI_UNPLACED, -1};
-        s->takes[node] = true;
+        place_taken(s, node);
         return;
     }
     if (updates_on_tile(s, node)) {
@@ -985,6 +1022,10 @@ static void place(epi_placer *s, int node) {
         s->view[node] ? see_view(s, node) : place_map(s, node);
         break;
     case EPI_CLASS_MOVE:
+        if (is_taken_by(s, node)) {
+            place_taken(s, node);
+            break;
+        }
         s->view[node] = s->g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) &&
                         is_aligned(s, node);
         s->view[node] ? see_view(s, node) : place_move(s, node);

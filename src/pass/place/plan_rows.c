@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/index.h"
 #include "pass/place/plan.h"
 
 typedef struct shaper {
@@ -135,11 +136,25 @@ static void find_needed(shaper *s) {
 /* Can a row take the value from memory as it goes? A table's row by a number that each row has, or by the
  * row's own place along an axis. */
 static bool takes_in_row(const shaper *s, const epi_node *n) {
-    const epi_node *index = &s->g->nodes[n->arg[1]];
-    return !s->plan->flat && n->op == EPI_OP_GATHER && n->over.count == 1 &&
-           s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
-           (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX) && index->axes.count &&
-           epi_axes_count_in(&index->axes, &s->plan->rows) == index->axes.count;
+    if (s->plan->flat || n->op != EPI_OP_GATHER || s->g->nodes[n->arg[0]].op != EPI_OP_INPUT)
+        return false;
+    const epi_axes *index = &s->g->nodes[n->arg[1]].axes;
+    epi_index_source from = epi_index_find(s->g, n);
+    epi_op op = s->g->nodes[from.node].op;
+    return (op == EPI_OP_INPUT || (op == EPI_OP_INDEX && !from.sliced)) && index->count &&
+           epi_axes_count_in(index, &s->plan->rows) == index->count;
+}
+
+/* Is it a slice of numbers, one for each row, by which rows alone take others? They read it where it lies. */
+static bool is_number_in_row(const shaper *s, int node) {
+    const epi_graph *g = s->g;
+    int64_t at;
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool number = uses.count && g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(g, node, &at);
+    for (int i = 0; i < uses.count && number; i++)
+        number = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand == 1 &&
+                 takes_in_row(s, &g->nodes[uses.at[i].node]);
+    return number;
 }
 
 static void mark_before(shaper *s, int node) {
@@ -185,7 +200,9 @@ static void sort_node(shaper *s, int i) {
     }
     epi_op_class cls = epi_ops[n->op].cls;
     bool has_row = epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
-    bool in_row = cls == EPI_CLASS_RANDOM ? has_row : cls == EPI_CLASS_MOVE && takes_in_row(s, n);
+    bool in_row = cls == EPI_CLASS_RANDOM
+                      ? has_row
+                      : cls == EPI_CLASS_MOVE && (takes_in_row(s, n) || is_number_in_row(s, i));
     bool moves = cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SORT || cls == EPI_CLASS_RANDOM;
     if (moves && !after && !in_row) { /* passes make these */
         mark_before(s, i);

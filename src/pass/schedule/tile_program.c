@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "ir/index.h"
+
 /* A value that is needed, with the step that will make it once its operands are there. */
 typedef struct task {
     int node, value; /* the value is -1 until it is added */
@@ -438,9 +440,10 @@ epi_status epi_tile_program_check(const epi_tile_program *t, const epi_steps *st
         const epi_instr *s = &t->instrs[i];
         const epi_node *n = &g->nodes[s->node];
         bool there = s->kind != EPI_INSTR_LOAD || is_there(steps, step, s->node);
-        for (int a = 0; a < 3 && (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM); a++)
-            there &= n->arg[a] == EPI_NO_NODE || epi_op_is_free(g->nodes[n->arg[a]].op) ||
-                     is_there(steps, step, n->arg[a]);
+        int from = s->kind == EPI_INSTR_TAKE ? epi_index_find(g, n).node : EPI_NO_NODE;
+        there &= from == EPI_NO_NODE || epi_op_is_free(g->nodes[from].op) || is_there(steps, step, from);
+        if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM)
+            there &= is_there(steps, step, n->arg[0]);
         if (!there)
             return EPI_INTERNAL(err, n->place, "a tile would load what is not in memory yet");
     }
