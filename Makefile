@@ -203,7 +203,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 # ---- tests ----
 
 # What takes longest first: so no processor waits for the last one.
-TESTS := emulate laws cuda attention deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random rows micro strips_fold tape choice json safetensors arguments lang verify moves threads alloc properties decode prepare types formulas indices puzzle docs jit
+TESTS := emulate laws cuda attention deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random groups rows micro strips_fold tape choice json safetensors arguments lang verify moves threads alloc properties decode prepare types formulas indices puzzle docs jit
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -249,6 +249,7 @@ ARGS_grad = programs $(GRAD_ROUNDS)
 GRAD_ROUNDS ?= 1000
 ARGS_algebra = programs tests/models.epi $(GRAD_ROUNDS)
 ARGS_rows := programs
+ARGS_groups := tests/groups.epi
 ARGS_batch := programs
 ARGS_rowbits = $(ROW_ROUNDS)
 ROW_ROUNDS ?= 350

@@ -115,10 +115,28 @@ static inline void bound_product(const bounding *b, int node) {
         over[s] = epi_walk_axes(&r, &n->over, b->sizes);
     }
     int64_t depth = epi_axes_size(&n->over, b->sizes);
+    const bounded *s = n->op == EPI_OP_GROUPED ? &b->at[n->arg[2]] : NULL;
+    epi_walk which = {0}, group = {0}; /* of a product of groups: where in the segments, and the number of the group */
+    bool rows = s && epi_grouped_rows(b->g, n);
+    if (s) {
+        epi_axes along = {1, {epi_grouped_axis(b->g, n)}};
+        epi_ref segments = epi_ref_of_axes(&b->g->nodes[n->arg[2]].axes, b->sizes),
+                groups = epi_ref_of_axes(&along, b->sizes),
+                w = epi_ref_of_axes(&b->g->nodes[n->arg[1]].axes, b->sizes);
+        which = epi_walk_axes(&segments, rows ? &n->axes : &n->over, b->sizes);
+        group = rows ? epi_walk_axes(&w, &along, b->sizes) : epi_walk_axes(&groups, &n->axes, b->sizes);
+    }
     for (int64_t i = 0; i < y->count; i++) {
         int64_t at[2] = {epi_walk_offset(&kept[0], i), epi_walk_offset(&kept[1], i)};
         double v = 0, e = 0, m = 0, a = 0;
+        if (rows)
+            at[1] += epi_walk_offset(&group, (int64_t)s->v[epi_walk_offset(&which, i)]);
         for (int64_t k = 0; k < depth; k++) {
+            int64_t in = epi_walk_offset(&which, rows ? i : k);
+            if (s && s->e[in] != 0)
+                e = INFINITY;
+            if (s && !rows && s->v[in] != (double)epi_walk_offset(&group, i))
+                continue;
             int64_t p = at[0] + epi_walk_offset(&over[0], k), q = at[1] + epi_walk_offset(&over[1], k);
             v += x[0]->v[p] * x[1]->v[q];
             e += fabs(x[0]->v[p]) * x[1]->e[q] + fabs(x[1]->v[q]) * x[0]->e[p] + x[0]->e[p] * x[1]->e[q];

@@ -10,6 +10,7 @@
 
 #include "bound_graph.h"
 #include "cpu/cpu.h"
+#include "pass/analyse/stored.h"
 #include "run/run.h"
 
 /* ---- by the contract ---- */
@@ -53,7 +54,7 @@ static inline double contract_unit(const bounding *b, int node) {
             coarsest = fmax(coarsest, uses.count > 1 ? storage_unit(b->types[uses.at[i].operand]) : 0);
         else if (goes_to_memory(b->g, uses.at[i].node, node)) {
             may = true;
-            if (b->g->nodes[uses.at[i].node].op == EPI_OP_MATMUL)
+            if (epi_is_operand(b->g, uses.at[i]))
                 coarsest = n->has_stored ? coarsest : fmax(coarsest, storage_unit(b->type));
         }
     }
@@ -99,7 +100,7 @@ static inline double plan_unit(const bounding *b, int node) {
     if (home->offset >= 0 || home->tensor >= 0)
         return storage_unit(home->type);
     for (int i = 0; i < uses.count; i++)
-        if (uses.at[i].node != EPI_NO_NODE && b->g->nodes[uses.at[i].node].op == EPI_OP_MATMUL)
+        if (uses.at[i].node != EPI_NO_NODE && epi_is_operand(b->g, uses.at[i]))
             return storage_unit(b->type);
     return 0;
 }

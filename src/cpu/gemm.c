@@ -825,8 +825,8 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     for (int side = 1; side < g->operands && has_row_groups(g); side++)
         r.apart[side] = epi_ref_stride(&r.ref[side], g->plan.group_axis);
     r.variant = g->few || has_row_groups(g) ? variant_of(&r) : STAGED;
-    r.group =
-        r.variant == ACROSS ? epi_max64(1, epi_min64(GROUP, epi_ceil_div(e->col_tiles, g->threads))) : 1;
+    bool across = r.variant == ACROSS && g->few;
+    r.group = across ? epi_max64(1, epi_min64(GROUP, epi_ceil_div(e->col_tiles, g->threads))) : 1;
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
                        (float *)(void *)(scratch + g->partials));
     if (g->plan.group != EPI_GROUP_NONE)
