@@ -2,7 +2,7 @@
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
  *     emulate [programs] [folder for what is compiled]
- *             [texts | forms | all | rows | moves | hopper | few | attention | parts | open | sweep]
+ *             [texts | forms | all | rows | moves | hopper | few | groups | attention | parts | open | sweep]
  *
  *     texts      it is skipped
  *     forms      Hopper's product, attention, rows of all lengths, and as many others as have every form at
@@ -12,6 +12,7 @@
  *     moves      gathers, scatters and long sums alone
  *     hopper     Hopper's product and attention alone
  *     few        Hopper's product for few rows alone
+ *     groups     products of groups alone
  *     attention  attention alone
  *     parts      programs of several parts alone
  *     open       open rows alone: every program, at two sizes with one text
@@ -33,6 +34,7 @@
 #include "forms.h"
 #include "moves.h"
 #include "pass/rewrite/attention_form.h"
+#include "pass/rewrite/groups.h"
 #include "pass/schedule/walk.h"
 #include "random_program.h"
 #include "run/run.h"
@@ -275,6 +277,8 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
                             : EPI_ERR_MEMORY;
     if (status == EPI_OK && v.path == EPI_PATH_FUSED)
         status = epi_attention_form(&e->arena, &spec, &limits, &err);
+    if (status == EPI_OK && v.path == EPI_PATH_FUSED)
+        status = epi_groups_write(&e->arena, &spec.graph, &err);
     if (status == EPI_OK)
         status = epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err);
     bool ok = status == EPI_OK && !e->k->steps.refused; /* which is split, and this is one kernel */
@@ -1325,7 +1329,7 @@ static void add_copies(void) {
 
 /* Hopper's product: its schedules, every order of the operands, narrow last tiles, odd rows and depths, what
  * an epilogue loads, folds and stores. */
-static const struct {
+static const struct product_case {
     test_case from;
     epi_dtype type;
     const char *config;
@@ -1454,6 +1458,39 @@ static void add_hopper(bool all_of_them) {
                       (variant){hopper[i].type, EPI_PATH_FUSED, 90, hopper[i].config, hopper[i].exact}, false,
                       hopper[i].multiprocessors),
                   "%s %s is for %s", hopper[i].from.program, hopper[i].from.dims, hopper[i].config);
+}
+
+/* Products of groups of 0, 1, 63, 64, 65, 127, 129 rows and of the rest, by every mainloop. */
+static const struct product_case grouped[] = {
+    {{"../tests/groups", "down", "T=300,K=2,F=72,D=520,E=8", 0}, EPI_BF16, "sm90_128x256_c2_dq", false, 4},
+    {{"../tests/groups", "down", "T=300,K=2,F=136,D=261,E=8", 0}, EPI_BF16, "sm90_128x128_c2_d", true, 6},
+    {{"../tests/groups", "across", "T=300,K=2,F=72,D=264,E=8", 0}, EPI_F16, "sm90_128x192_c2_dq", true, 4},
+    {{"../tests/groups", "gated", "T=300,K=2,D=72,F=264,E=8", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
+    {{"../tests/groups", "added", "T=300,K=2,F=72,D=264,E=8", 0}, EPI_BF16, "sm90_128x256_c2_eq", false, 4},
+    {{"../tests/groups", "back", "T=300,K=2,D=136,F=264,E=8", 0}, EPI_BF16, "sm90_128x256_c2_dq", false, 4},
+    {{"../tests/groups", "back", "T=300,K=2,D=72,F=104,E=8", 0}, EPI_BF16, "sm90_128x128_c1_d", true, 2},
+    {{"../tests/groups", "weight", "T=300,K=2,F=264,D=520,E=8", 0}, EPI_BF16, "sm90_128x256_c2_dq", false, 4},
+    {{"../tests/groups", "weight", "T=300,K=2,F=72,D=136,E=8", 0}, EPI_F16, "sm90_128x128_c1_d", true, 3},
+    {{"../tests/groups", "down", "T=5,K=2,F=72,D=136,E=40", 0}, EPI_BF16, "sm90_128x128_c2_d", false, 4},
+    {{"../tests/groups", "down", "T=300,K=2,F=71,D=261,E=8", 0}, EPI_BF16, "sm80_128x128", false, 3},
+    {{"../tests/groups", "across", "T=300,K=2,F=72,D=136,E=8", 0}, EPI_F16, "sm80_128x128", true, 2},
+    {{"../tests/groups", "back", "T=300,K=2,D=72,F=136,E=8", 0}, EPI_BF16, "sm80_128x128", false, 3},
+    {{"../tests/groups", "weight", "T=300,K=2,F=133,D=72,E=8", 0}, EPI_BF16, "sm80_128x128", false, 2},
+    {{"../tests/groups", "down", "T=5,K=2,F=72,D=136,E=40", 0}, EPI_BF16, "sm80_128x128", false, 2},
+    {{"../tests/groups", "down", "T=300,K=2,F=72,D=136,E=8", 0}, EPI_F32, "any_64x64", false, 2},
+    {{"../tests/groups", "weight", "T=300,K=2,F=136,D=72,E=8", 0}, EPI_F32, "any_64x64", false, 2},
+};
+enum { GROUPED = sizeof grouped / sizeof *grouped };
+static loaded grouped_cases[GROUPED];
+
+static void add_grouped(void) {
+    for (int i = 0; i < GROUPED; i++) {
+        const struct product_case *c = &grouped[i];
+        variant v = {c->type, EPI_PATH_FUSED, strncmp(c->config, "sm90", 4) ? 80 : 90, c->config, c->exact};
+        if (load_case(ctx, programs, &c->from, &grouped_cases[i]))
+            check(add_kernel_for(&grouped_cases[i], v, false, c->multiprocessors), "%s %s is for %s",
+                  c->from.program, c->from.dims, c->config);
+    }
 }
 
 /* Those for few rows give the bits of a configuration for many. */
@@ -1938,11 +1975,13 @@ int main(int argc, char **argv) {
     const char *mode = argc > 3 ? argv[3] : "all";
     half = !strcmp(mode, "forms");
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"), parts = !strcmp(mode, "parts"),
-         few = !strcmp(mode, "few"), moving = !strcmp(mode, "moves"),
-         alone = sweep || moving || parts || few || !strcmp(mode, "hopper") || !strcmp(mode, "open") ||
-                 !strcmp(mode, "attention");
+         few = !strcmp(mode, "few"), moving = !strcmp(mode, "moves"), groups = !strcmp(mode, "groups"),
+         alone = sweep || moving || parts || few || groups || !strcmp(mode, "hopper") ||
+                 !strcmp(mode, "open") || !strcmp(mode, "attention");
     if (parts)
         add_wholes();
+    else if (groups)
+        add_grouped();
     else if (!strcmp(mode, "open"))
         add_open();
     else if (sweep)
@@ -1956,10 +1995,12 @@ int main(int argc, char **argv) {
         if (!few)
             add_open_hopper(first);
         add_many(first);
-        if (!few)
+        if (!few) {
+            add_grouped();
             add_wholes();
+        }
     }
-    if (!rows && !sweep && !parts && !few && !moving && strcmp(mode, "open") != 0)
+    if (!rows && !sweep && !parts && !few && !groups && !moving && strcmp(mode, "open") != 0)
         add_attention();
     if (!alone) {
         add_lengths();
@@ -2010,6 +2051,8 @@ int main(int argc, char **argv) {
         epi_module_free(odd_cases[i].module);
     for (int i = 0; i < HOPPER; i++)
         epi_module_free(hopper_cases[i].module);
+    for (int i = 0; i < GROUPED; i++)
+        epi_module_free(grouped_cases[i].module);
     for (int i = 0; i < ATTENTION; i++)
         epi_module_free(attention_cases[i].module);
     for (int i = 0; i < MOVES; i++)

@@ -99,9 +99,9 @@ epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int 
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
     int64_t tall = c->tile_m * c->cluster, grouped = epi_min64(size->m, size->m / tall + size->groups);
-    epi_tiling t = {.rows = size->groups ? grouped : size->batches * epi_ceil_div(rows, tall),
-                    .narrow =
-                        size->products > 1 || size->open_columns || size->groups ? 0 : narrow_width(c, n)};
+    epi_tiling t = {
+        .rows = size->group == EPI_GROUP_ROWS ? grouped : size->batches * epi_ceil_div(rows, tall),
+        .narrow = size->products > 1 || size->open_columns || size->group ? 0 : narrow_width(c, n)};
     /* a stage of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
     t.narrow_deep = 2 * (c->tile_m + t.narrow) <= c->tile_m + c->tile_n ? 2 : 1;
     double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */

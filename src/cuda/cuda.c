@@ -20,14 +20,14 @@ static epi_launch *add_launch(epi_cuda_kernel *k, epi_launch_kind kind) {
 
 static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t) {
     epi_axes batch = epi_plan_batch(plan);
-    epi_product_size s = {
-        .m = t->m,
-        .n = t->n,
-        .k = epi_axes_size(&plan->depth, c->spec->sizes),
-        .batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes)),
-        .groups = plan->group == EPI_GROUP_ROWS ? epi_axis_size(plan->group_axis, c->spec->sizes) : 0,
-        .products = plan->pair == EPI_NO_NODE ? 1 : 2,
-        .open_columns = epi_emit_grows(c, t->n)};
+    epi_product_size s = {.m = t->m,
+                          .n = t->n,
+                          .k = epi_axes_size(&plan->depth, c->spec->sizes),
+                          .batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes)),
+                          .group = plan->group,
+                          .groups = plan->group ? epi_axis_size(plan->group_axis, c->spec->sizes) : 0,
+                          .products = plan->pair == EPI_NO_NODE ? 1 : 2,
+                          .open_columns = epi_emit_grows(c, t->n)};
     for (int i = 0; i < plan->added_count; i++) /* none of which is open */
         s.k += epi_axes_size(&plan->added_depth[i], c->spec->sizes);
     if (plan->group == EPI_GROUP_DEPTH)

@@ -32,7 +32,8 @@ typedef struct epi_product_size {
     int64_t m, n, k;
     double side_tiles; /* tiles of 16 bits that its epilogue loads and stores, less one */
     int64_t batches;   /* that the rows are of, at least one */
-    int64_t groups;    /* that they lie in, each of which may begin a tile; or 0 */
+    epi_group group;   /* what lies in groups */
+    int64_t groups;    /* and in how many */
     int products;      /* that share a tile: one or two */
     bool open_columns; /* n may be another one at each start */
 } epi_product_size;
