@@ -98,7 +98,8 @@ epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int 
     int64_t rows = size->m / size->batches, n = size->n;
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
-    int64_t tall = c->tile_m * c->cluster, grouped = epi_min64(size->m, size->m / tall + size->groups);
+    int64_t tall = c->tile_m * c->cluster; /* half of a tile, on the average, is behind the end of a group */
+    int64_t grouped = epi_min64(size->m, epi_ceil_div(size->m / c->tile_m + size->groups / 2, c->cluster));
     epi_tiling t = {
         .rows = size->group == EPI_GROUP_ROWS ? grouped : size->batches * epi_ceil_div(rows, tall),
         .narrow = size->products > 1 || size->open_columns || size->group ? 0 : narrow_width(c, n)};
@@ -109,8 +110,13 @@ epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int 
     int64_t tiles = t.rows * t.cols;
     if (c->few) /* all of them: memory is what they wait for */
         t.at_once = epi_max64(1, epi_min64(tiles, most));
+    if (size->group == EPI_GROUP_ROWS) { /* nobody knows how many there are */
+        t.at_once = epi_max64(1, epi_min64(epi_min64(size->m, size->m / tall + size->groups) * t.cols, most));
+        t.time = (double)tiles / (double)t.at_once;
+    }
+    bool known = t.at_once > 0;
     /* the fewest that take the least time: less contention */
-    for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0 && !c->few; at_once--) {
+    for (int64_t at_once = epi_max64(1, epi_min64(tiles + t.rows, most)); at_once > 0 && !known; at_once--) {
         int64_t more = tiles % at_once;
         double last = t.narrow ? last_time(t.rows, each, at_once, more) : more > 0;
         double time = (double)(tiles / at_once) + last;
@@ -193,6 +199,8 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
         exposed += 128 * 256 * 320.0;
         work *= size->k < 2048 ? 1.02 : 1;
     }
+    if (size->group && !c->queue) /* whose tiles are uneven */
+        work *= 1.03;
     /* with stages for many rows weights come more slowly */
     double least = few ? 2048 * 1.15 * memory_time(size) : 0, time = waves * work;
     return (time > least ? time : least) + exposed;

@@ -159,7 +159,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         return epi_refuse(d, "a size is zero");
     if (d->plan->group && f->few)
         return epi_refuse(d, "its rows lie in groups");
-    if (d->plan->group == EPI_GROUP_ROWS && epi_ceil_div(d->tile->n, columns) >= f->tile_m * f->cluster)
+    if (d->plan->group && epi_ceil_div(d->tile->n, columns) >= f->tile_m * f->cluster)
         return epi_refuse(d, "it has more columns than grouped tiles count");
     for (int side = 0; side < epi_plan_operands(d->plan); side++) {
         epi_operand *o = &d->operands[side];

@@ -218,16 +218,19 @@ static bool always_fits(const epi_gemm_design *d, epi_operand *o) {
     return l.fits && (!is_placed(d) || epi_batch_place_of(&there.batch, there.ref.type, &place));
 }
 
-/* Can a warp gather its rows? They are copied 16 bytes at a time. The map is one that nobody uses. */
-static bool map_gathered(const epi_gemm_design *d, const epi_operand *o, epi_map_need *m) {
+/* Can a warp gather what an index names of it? That is copied 16 bytes at a time. The map is one that nobody
+ * uses. */
+static bool map_gathered(const epi_gemm_design *d, epi_operand *o, epi_map_need *m) {
     uint64_t size = epi_dtype_size(o->ref.type);
     *m = (epi_map_need){.node = o->node, .tensor = -1, .type = o->ref.type, .rank = 2, .swizzle = 128};
     m->sizes[0] = m->box[0] = 64;
     m->sizes[1] = m->box[1] = 8;
     m->strides[1] = 64 * size;
-    return o->side == 0 && d->terms == 1 && !o->gathers_depth && o->depth.count == 1 &&
-           o->depth.stride[0] == 1 && o->deep % 8 == 0 && !epi_emit_grows(d->c, o->deep) &&
-           epi_walk_aligned(&o->out, 8);
+    const epi_walk *along = o->gathers_depth ? &o->out : &o->depth,
+                   *across = o->gathers_depth ? &o->depth : &o->out;
+    o->mn = o->gathers_depth;
+    return o->side == 0 && d->terms == 1 && along->count == 1 && along->stride[0] == 1 &&
+           along->size[0] % 8 == 0 && !epi_emit_grows(d->c, along->size[0]) && epi_walk_aligned(across, 8);
 }
 
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,

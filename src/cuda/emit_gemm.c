@@ -103,7 +103,9 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
 /* Where the groups of rows or of the depth begin, and how a row is counted in its group. */
 static void write_groups(const epi_gemm_design *d, epi_text *out) {
     epi_group group = d->plan->group;
-    epi_text_add(out, "#define ROW_GROUPS %d\n#define DEPTH_GROUPS %d\n#define GATHERED %d\n",
+    epi_text_add(out,
+                 "#define ROW_GROUPS %d\n#define DEPTH_GROUPS %d\n#define GROUPED (ROW_GROUPS || "
+                 "DEPTH_GROUPS)\n#define GATHERED %d\n",
                  group == EPI_GROUP_ROWS, group == EPI_GROUP_DEPTH, d->operands[0].gather != EPI_NO_NODE);
     if (group)
         epi_text_add(

@@ -308,7 +308,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       Names names(P, queue);
       if (rank == 0) queue.send(0, names.next(P, queue));
 #endif
-#if ROW_GROUPS
+#if GROUPED
       w = queue.at(0);
       queue.expect(PLACES);
       queue.give_back(0);
@@ -364,9 +364,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (lane == 0) queue.give_back(j);
         if (w == NO_TILE) break;
         order.at(w, tm, tn);
-        const Gather rows(P, (tm * CLUSTER + rank) * TILE_M, lane);
+        const int m0 = (tm * CLUSTER + rank) * TILE_M;
+        Gather rows(P, m0, lane);
 #pragma unroll 1
-        for (int k = 0; k < KT; k++) {
+        for (int k = 0; k < (DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT); k++) {
+          rows.ahead(P, k, lane);
           mbar_wait(empty + 8 * s, ph);
           rows.copy(P, base + s * ring.stage, full + 8 * s, k, lane);
           ADVANCE(s, ph)
@@ -406,7 +408,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (LANES) __syncwarp();
       };
       int w = cid;
-#if ROW_GROUPS
+#if GROUPED
       w = queue.at(0);
       if (WARPS) __syncwarp();
       if (lane == 0) queue.give_back(0);
@@ -553,7 +555,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #else
     // A tile's main loop, then its epilogue from d. Meanwhile the ring is filled with the next tile's first stages.
     int w = cid;
-#if ROW_GROUPS
+#if GROUPED
     w = queue.at(0);
     __syncwarp();
     if (t % 32 == 0) queue.give_back(0);

@@ -5,6 +5,7 @@
 // and in the lower GROUP_BITS its place in the group: those from the group's size on are not there.
 //
 // DEPTH_GROUPS: groups are batches (batch.cuh), each with a depth of its own.
+#define TALL (TILE_M * CLUSTER)   // rows of a cluster of tiles
 DEV int group_begin(const Params &P, int e) {   // or, of the one behind the last, where that ends
   return e == 0 ? 0 : e < GROUP_COUNT ? max(0, min(((const int *)P.ptr[OFFSETS])[e], GROUPED_SIZE)) : GROUPED_SIZE;
 }
@@ -25,7 +26,6 @@ DEV int rows_left(const Params &P, int row, int most) { return row_there(P, row)
 
 // Rows of tiles are numbered so that no table is needed: those of group e from offsets[e] / TALL + e on. That is enough for every group,
 // and some are empty. Where rows are so few that there would be more numbers than rows, a tile has the number of its first row.
-#define TALL (TILE_M * CLUSTER)
 DEV int tiles_down(const Params &P) { return min((int)P.M, (int)P.M / TALL + GROUP_COUNT); }
 DEV int tile_row(const Params &P, int number) {   // the first row of that tile, or one that is not there
   const bool few = (int)P.M < (int)P.M / TALL + GROUP_COUNT;

@@ -15,7 +15,7 @@
 // both operands in the L2 cache; or, where it is negative, groups of so many columns, and across them first. Narrow tiles come last:
 // they are shared by those clusters that have one full tile less than the others, or, where there is a queue, taken as they come.
 //
-// ROW_GROUPS: a tile is named by its first row and, in the lower bits that this leaves free, its column of tiles. Who queues for tiles
+// GROUPED: a tile is named by its first row and, in the lower bits that this leaves free, its column of tiles. Who queues for tiles
 // finds out which number that is, and passes over those that are empty.
 #define NO_TILE 0x7fffffff
 struct Order {
@@ -27,7 +27,7 @@ struct Order {
     raster = P.raster;
     total = tm * tn;
     queue = P.queue & QUEUES;
-    if (ROW_GROUPS) total = NO_TILE;
+    if (GROUPED) total = NO_TILE;
     else if (NARROW && queue) total += tm;
     else if (NARROW) {
       const int all = gridDim.x / CLUSTER, more = total % all, first = cid - more;
@@ -37,14 +37,14 @@ struct Order {
   DEV bool narrow(int n) const { return NARROW && n == tn; }
   DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
   DEV void at(int t, int &m, int &n) const {
-#if ROW_GROUPS
+#if GROUPED
     m = t / TALL;
     n = t % TALL;
 #else
     find(t, m, n);
 #endif
   }
-#if ROW_GROUPS
+#if GROUPED
   DEV int numbers() const { return tm * tn; }
   DEV int name(const Params &P, int t) const {   // or NO_TILE
     int m, n;
@@ -76,12 +76,12 @@ struct Order {
 // bytes of the number that is sent, whose phase j has the parity j / PLACES & 1; and in the first block `taken`, with an arrival of every
 // taker of the cluster, after which the place may be written again. Names of groups' tiles are sent, the first one's too: tile j of the
 // cluster has number SENT(j).
-#define PLACES (ROW_GROUPS ? 4 : 2)
-#define FIRST_SENT (ROW_GROUPS ? 0 : 1)
+#define PLACES (GROUPED ? 4 : 2)
+#define FIRST_SENT (GROUPED ? 0 : 1)
 #define SENT(j) ((j) - FIRST_SENT)
 #define TAKERS (CLUSTER * (1 + 4 * GROUPS + (SUBTILE_BYTES ? GROUPS : 0) + GATHERED))   // the warps that compute, that feed the ring and that move tiles
 struct Queue;
-#if ROW_GROUPS
+#if GROUPED
 struct Names {   // of the cluster's tiles, one after the other, found by one thread
   Order order;
   int w;
@@ -95,7 +95,7 @@ struct Queue {
   Counter counter;
   int first, stride, total;
   u32 given, taken, number;   // mbarriers and words for PLACES, in 20 bytes each
-  DEV Queue(const Params &P, int cid, u32 room) : counts(ROW_GROUPS || P.queue & QUEUES), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
+  DEV Queue(const Params &P, int cid, u32 room) : counts(GROUPED || P.queue & QUEUES), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
     given = room;
     taken = given + 8 * PLACES;
     number = taken + 8 * PLACES;
@@ -116,7 +116,7 @@ struct Queue {
     for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % PLACES), given + 8 * (j % PLACES), r, w);
   }
   // All numbers of the cluster, by one of its threads.
-#if ROW_GROUPS
+#if GROUPED
   DEV void draw(const Params &P) const {
     Names names(P, *this);
     for (u32 j = 0; !names.ended; j++) send(j, names.next(P, *this));
@@ -136,7 +136,7 @@ struct Queue {
 #endif
 };
 
-#if ROW_GROUPS
+#if GROUPED
 DEV Names::Names(const Params &P, const Queue &queue) : order(P, queue.first), w(queue.first), ended(false) {
   if (P.queue & QUEUES) queue.counter.begin(order.numbers());
 }
