@@ -756,6 +756,13 @@ static void run_row_groups(gemm_run *r) {
     }
 }
 
+/* How many tiles of a group are packed at a time: as much memory as those of the whole have, at least one. */
+static int64_t batch_of_group(const epi_gemm *all, const epi_gemm *one, int side, int64_t tiles) {
+    int64_t batch = side == 0 ? all->row_batch : all->col_batch;
+    batch = batch * packed_tile(all, side) / epi_max64(1, packed_tile(one, side));
+    return epi_max64(1, epi_min64(tiles, batch));
+}
+
 /* Groups of the depth are batches, each with the positions of its own. */
 static void run_depth_groups(gemm_run *r) {
     const epi_gemm *all = r->g;
@@ -777,10 +784,8 @@ static void run_depth_groups(gemm_run *r) {
                 r->ref[side].data =
                     whole.ref[side].data + first * stride * (int64_t)epi_dtype_size(r->ref[side].type);
         }
-        one.row_batch = epi_min64(epi_max64(1, tiles),
-                                  all->row_batch * packed_tile(all, 0) / epi_max64(1, packed_tile(&one, 0)));
-        one.col_batch = epi_min64(epi_max64(1, one.epilogue.col_tiles),
-                                  all->col_batch * packed_tile(all, 1) / epi_max64(1, packed_tile(&one, 1)));
+        one.row_batch = batch_of_group(all, &one, 0, tiles);
+        one.col_batch = batch_of_group(all, &one, 1, one.epilogue.col_tiles);
         run_batch(r, e * tiles, (e + 1) * tiles);
     }
     *r = whole;

@@ -19,6 +19,7 @@
 #include "pass/rewrite/prepare.h"
 #include "pass/rewrite/renames.h"
 #include "pass/rewrite/slices.h"
+#include "pass/rewrite/slots.h"
 #include "pass/rewrite/terms.h"
 #include "pass/rewrite/variance.h"
 
@@ -42,6 +43,10 @@ static epi_status slices(epi_candidate *c, epi_error *err) {
 
 static epi_status renames(epi_candidate *c, epi_error *err) {
     return epi_renames_push(c->arena, &c->spec.graph, err);
+}
+
+static epi_status slots(epi_candidate *c, epi_error *err) {
+    return c->limits->groups ? epi_slots_write(c->arena, &c->spec.graph, &c->spec, NULL, err) : EPI_OK;
 }
 
 static epi_status groups(epi_candidate *c, epi_error *err) {
@@ -124,6 +129,8 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_SLICES] = {"slices", slices, "takes slices of inputs instead of results"},
     [EPI_PASS_RENAMES] = {"renames", renames,
                           "gives sums of products the name of the axis that they are added by"},
+    [EPI_PASS_SLOTS] = {"slots", slots,
+                        "brings rows that choose their weight into the order of their choice"},
     [EPI_PASS_GROUPS] = {"groups", groups,
                          "makes products whose weight is chosen by the row products of groups"},
     [EPI_PASS_ALGEBRA] = {"algebra", algebra,

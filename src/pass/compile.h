@@ -12,6 +12,7 @@ typedef enum epi_pass_id {
     EPI_PASS_ONCE,
     EPI_PASS_SLICES,
     EPI_PASS_RENAMES,
+    EPI_PASS_SLOTS,
     EPI_PASS_GROUPS,
     EPI_PASS_ALGEBRA,
     EPI_PASS_VARIANCE,

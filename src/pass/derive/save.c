@@ -17,7 +17,9 @@
 #include "pass/derive/simplify.h"
 #include "pass/place/extract.h"
 #include "pass/rewrite/algebra.h"
+#include "pass/rewrite/groups.h"
 #include "pass/rewrite/once.h"
+#include "pass/rewrite/slots.h"
 
 typedef struct split {
     epi_graph g;     /* both: the program's inputs, the cotangents; its results, the gradients */
@@ -95,7 +97,7 @@ static void find_statistics(split *s) {
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         epi_op_class cls = epi_ops[n->op].cls;
-        bool any = cls == EPI_CLASS_REDUCE, all = any || cls == EPI_CLASS_MAP;
+        bool any = cls == EPI_CLASS_REDUCE && !epi_is_grouped(g, i), all = any || cls == EPI_CLASS_MAP;
         for (int a = 0; a < 3 && cls == EPI_CLASS_MAP; a++)
             if (n->arg[a] != EPI_NO_NODE && g->nodes[n->arg[a]].axes.count) {
                 any = true;
@@ -385,6 +387,17 @@ static void relocate(split *s) {
     *g = out;
 }
 
+/* Rows that choose their weight are brought into slot order for both, so that what is saved lies in it, and
+ * the order itself is made once. */
+static void take_slots(split *s) {
+    const epi_graph *g = &s->g;
+    epi_error error = {0};
+    if (epi_slots_write(g->arena, &g, NULL, &s->own_nodes, &error) != EPI_OK)
+        s->g.error = error;
+    else
+        s->g = *g;
+}
+
 /* The cheapest way to have what is wanted: a smallest vertex cut. False where that fails. */
 static bool choose(split *s) {
     const epi_graph *g = &s->g;
@@ -618,6 +631,8 @@ void epi_save(const epi_graph *program, const epi_graph *gradient, bool lean, ep
         take_results(&s);
     if (!epi_graph_failed(&s.g))
         relocate(&s);
+    if (!epi_graph_failed(&s.g))
+        take_slots(&s);
     epi_tensor_decl *saved = epi_arena_alloc(s.g.arena, ((size_t)s.g.node_count + 1) * sizeof *saved);
     if (!epi_graph_failed(&s.g) && allocate(&s) && choose(&s)) {
         int count = 0;

@@ -67,6 +67,11 @@ static bool find(const epi_graph *g, int node, found *f) {
     return g->live[node] && (find_rows(g, n, f) || find_depth(g, n, f));
 }
 
+bool epi_is_grouped(const epi_graph *g, int node) {
+    found f;
+    return find(g, node, &f);
+}
+
 static int write_node(epi_rewrite *r, int node) {
     found f;
     if (!find(r->in, node, &f))
@@ -76,9 +81,8 @@ static int write_node(epi_rewrite *r, int node) {
 }
 
 epi_status epi_groups_write(epi_arena *arena, const epi_graph **graph, epi_error *err) {
-    found f;
     bool any = false;
     for (int i = 0; i < (*graph)->node_count && !any; i++)
-        any = find(*graph, i, &f);
+        any = epi_is_grouped(*graph, i);
     return any ? epi_graph_rewrite(arena, graph, write_node, NULL, err) : EPI_OK;
 }
