@@ -1,0 +1,28 @@
+"""The name under which torch.compile finds the backend (_compile.py), which is imported only when it is asked for."""
+from importlib.metadata import entry_points
+
+NAME, GROUP = "epilog", "torch_dynamo_backends"
+
+
+def backend(gm, inputs, mode=None, options=None):
+    """A backend of torch.compile. options: {"rest": "inductor"}, or eager or aot_eager, for what is not in programs; others are Inductor's."""
+    from ._compile import Report, compile_graph
+    options = dict(options or {})
+    return compile_graph(gm, inputs, Report(), options.pop("rest", "inductor"), mode, options)
+
+
+def explain(model, *args, **kwargs):
+    """Prints what torch.compile(model, backend="epilog") makes of a call: programs, their kernels, what was left and why. Graphs that dynamo
+    has made are forgotten, as by torch._dynamo.explain. Returns the report."""
+    from ._compile import explained
+    report = explained(model, args, kwargs)
+    print(report)
+    return report
+
+
+def register():
+    """Names the backend where the package's metadata does not: in a tree that is not installed."""
+    if not any(e.name == NAME for e in entry_points(group=GROUP)):
+        from torch._dynamo.backends.registry import _BACKENDS, register_backend
+        if NAME not in _BACKENDS:
+            register_backend(backend, name=NAME)

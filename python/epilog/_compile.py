@@ -1,0 +1,202 @@
+"""torch.compile(model, backend="epilog"): regions of a graph as programs, the rest by Inductor.
+
+The graph is dynamo's, before autograd: what a program is, it is with its derived backward. A node that the language cannot say is left
+where it is, and told of in the report.
+"""
+import collections
+import logging
+import operator
+
+import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from ._graph import CALLS, Regions, layer_of
+from ._library import EpilogError
+from ._say import HEAVY, VIEWS, operation
+from ._write import Failed, Program, example, name_of
+
+log = logging.getLogger("epilog")
+
+
+class Graph:
+    """What became of one graph: its nodes, the programs, and the nodes that were left, each with a reason."""
+
+    def __init__(self, nodes, programs, left):
+        self.nodes, self.left = len(nodes), collections.Counter(f"{name_of(n)}: {w}" if name_of(n) not in w else w for n, w in left.items())
+        self.programs, self.inside = programs, sum(len(p.nodes) for p in programs)
+        within = {n for p in programs for n in p.nodes}
+        self.flops, self.flops_inside = sum(map(flops, nodes)), sum(flops(n) for n in nodes if n in within)
+        self.layers = [", ".join(sorted({layer_of(n) or "" for n in p.nodes} - {""})) for p in programs]
+
+    def __str__(self):
+        share = f", {self.flops_inside / self.flops:.1%} of the flops" if self.flops else ""
+        lines = [f"{self.nodes} operations, {self.inside} of them in {len(self.programs)} programs{share}"]
+        same = collections.defaultdict(list)
+        for program, layer in zip(self.programs, self.layers):
+            same[program.text].append((program, layer))
+        for text, found in same.items():
+            where = "; ".join(layer for _, layer in found if layer)
+            lines.append(f"\n{len(found[0][0].nodes)} operations{' of ' + where if where else ''}:\n{text.rstrip()}")
+            lines += [plan.kernel.describe().rstrip() for plan in found[0][0].planned()]
+        lines += ["", "left to PyTorch:"] + [f"{count:5} {why}" for why, count in self.left.most_common()]
+        return "\n".join(lines)
+
+
+class Report:
+    """The graphs that a model became."""
+
+    def __init__(self):
+        self.graphs = []
+
+    def __str__(self):
+        return "\n\n".join(f"graph {i + 1}: {g}" for i, g in enumerate(self.graphs)) or "no graph"
+
+
+def flops(node):
+    """Multiplications and additions of a product."""
+    shape = lambda n: [s if isinstance(s, int) else s.node.hint for s in example(n).shape]
+    size, name = lambda n: torch.Size(shape(n)).numel(), operation(node) or name_of(node)
+    if not isinstance(example(node), torch.Tensor) or any(free_unbacked_symbols(example(n)) for n in (node, *node.all_input_nodes)
+                                                          if isinstance(example(n), torch.Tensor)):
+        return 0
+    tensors = [n for n in node.all_input_nodes if isinstance(example(n), torch.Tensor)]
+    if (name in ("linear", "matmul", "bmm") or "grouped_mm" in name) and len(tensors) > 1:
+        return 2 * size(node) * shape(tensors[0])[-1]
+    if name in ("addmm", "baddbmm") and len(tensors) > 2:
+        return 2 * size(node) * shape(tensors[1])[-1]
+    if name == "scaled_dot_product_attention":
+        return 2 * size(tensors[0]) * shape(tensors[1])[-2] * 2
+    if name in ("conv1d", "conv2d", "conv3d"):
+        return 2 * size(node) * torch.Size(shape(tensors[1])[1:]).numel()
+    return 0
+
+
+def is_worth_it(nodes):
+    """Is there more in a region than a few steps by element?"""
+    names = [operation(n) for n in nodes]
+    return any(n in HEAVY for n in names) or sum(n not in VIEWS for n in names) > 2
+
+
+def programs_of(regions):
+    """The regions' programs. A node that turns out not to be said is left, and what is around it looked at again."""
+    known = {}
+    while True:
+        found, again = [], False
+        for nodes in regions.found():
+            key = tuple(nodes)
+            try:
+                if not is_worth_it(nodes):
+                    raise Failed(None, "too little work for a program")
+                if key not in known:
+                    known[key] = checked(nodes)
+                found.append(known[key])
+            except Failed as failed:
+                again = True
+                for n in [failed.node] if failed.node in nodes else nodes:
+                    regions.leave(n, failed.why)
+        if not again:
+            return found
+
+
+def checked(nodes):
+    """The program of a region, for which there are kernels."""
+    program = Program(nodes)
+    try:
+        program.planned()
+    except EpilogError as why:
+        raise Failed(None, f"there is no kernel: {why}")
+    return program
+
+
+class Rewriting:
+    """The graph anew: its nodes in their order, each program when the first of its results is asked for, but before the next barrier."""
+
+    def __init__(self, gm, regions, programs):
+        self.gm, self.regions, self.modules = gm, regions, {}
+        self.graph, self.env, self.of = torch.fx.Graph(), {}, {n: p for p in programs for n in p.nodes}
+        waiting = sorted(programs, key=lambda p: regions.epochs[p.nodes[0]])
+        for n in regions.nodes:
+            while n in regions.barriers and waiting and regions.epochs[waiting[0].nodes[0]] <= regions.epochs[n]:
+                self.call(waiting.pop(0))
+            if n not in self.of:
+                self.copy(n)
+
+    def need(self, node):
+        if node not in self.env:
+            self.call(self.of[node]) if node in self.of else self.copy(node)
+        return self.env[node]
+
+    def copy(self, node):
+        if node in self.env:
+            return
+        for a in node.all_input_nodes:
+            self.need(a)
+        new = self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
+        if node.op == "call_method" and node.target == "view" and node.args[0] in self.of and isinstance(example(node), torch.Tensor) \
+                and example(node).dtype == example(node.args[0]).dtype:
+            new.target = "reshape"  # a program's result may lie in memory in another way
+
+    def call(self, program):
+        if program.outs[0] in self.env:
+            return
+        name = f"epilog_{len(self.modules)}"
+        self.modules[name] = program
+        given = [self.need(n) for n in program.given]
+        given += [self.graph.call_function(torch.randint, (0, 2**31 - 1, ()), dict(dtype=torch.int32, device=program.device))
+                  for _ in range(program.seeds)]
+        made = self.graph.call_module(name, tuple(given))
+        for i, n in enumerate(program.outs):
+            self.env[n] = self.graph.call_function(operator.getitem, (made, i))
+            self.env[n].meta = dict(n.meta)
+
+    def module(self):
+        for name, program in self.modules.items():
+            self.gm.add_module(name, program)
+        made = torch.fx.GraphModule(self.gm, self.graph)
+        made.meta.update(self.gm.meta)
+        return made
+
+
+def rewritten(gm, report):
+    """The graph with programs in it, or the graph itself where there are none."""
+    for node in gm.graph.nodes:  # bodies of checkpoints
+        if node.op in CALLS and name_of(node) == "tag_activation_checkpoint" and isinstance(node.args[0], torch.fx.Node):
+            name = node.args[0].target
+            setattr(gm, name, rewritten(getattr(gm, name), report))
+    if any(is_transform(n) for n in gm.graph.nodes):
+        return gm
+    regions = Regions(gm.graph)
+    programs = programs_of(regions)
+    made = Rewriting(gm, regions, programs).module() if programs else gm
+    report.graphs.append(Graph([n for n in regions.nodes if n.op in CALLS], programs, regions.left))
+    return made
+
+
+def is_transform(node):
+    """Is it of torch.func, or of forward mode, which see tensors in another way?"""
+    home = getattr(node.target, "__module__", None) or ""
+    return node.op == "call_function" and ("functorch" in home or "forward_ad" in home)
+
+
+def compile_graph(gm, inputs, report, rest="inductor", mode=None, options=None):
+    try:
+        made = rewritten(gm, report)
+    except Exception as why:  # whatever it is, plain torch.compile would not have raised it
+        log.warning("epilog left a graph to %s: %s: %s", rest, type(why).__name__, why)
+        made = gm
+    if rest == "eager":
+        return made
+    compiler = torch._dynamo.lookup_backend(rest)
+    if rest != "inductor":
+        return compiler(made, inputs)
+    patches = dict(torch._inductor.list_mode_options(mode)) if mode else {}
+    return compiler(made, inputs, config_patches={**patches, **(options or {})} or None)
+
+
+def explained(model, args, kwargs):
+    """The report of one call, carried out by programs and PyTorch as it is."""
+    report = Report()
+    torch._dynamo.reset()
+    torch.compile(model, backend=lambda gm, inputs: compile_graph(gm, inputs, report, "eager"))(*args, **kwargs)
+    torch._dynamo.reset()
+    return report

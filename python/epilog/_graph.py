@@ -1,0 +1,160 @@
+"""Which nodes of a graph can be one program: regions, none of which waits for itself by way of another node.
+
+A region ends where a layer of the model ends, at a node that is not understood, and at a barrier: what writes to a tensor, or changes how
+what follows is computed. Nothing goes past a barrier in either direction. Tensors that are written to, and what reads them before, are left
+to PyTorch.
+"""
+import operator
+
+import torch
+
+from ._say import IN_PLACE, operation
+from ._write import NUMBERS, example, is_plain, name_of
+
+CALLS = "call_function", "call_method"
+WRITING = frozenset(f for name, f in vars(operator).items() if callable(f) and name.startswith("i") and name[1:] in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul", "concat")) | {operator.setitem, operator.delitem}
+HIDDEN = frozenset(("batch_norm", "instance_norm", "native_batch_norm"))  # which write to what they keep
+HARMLESS = frozenset(("_log_api_usage_once", "_assert_async", "_assert", "_check", "_assert_scalar", "_assert_tensor_metadata"))
+
+
+def argument(node, name, place):
+    return node.kwargs.get(name, node.args[place] if len(node.args) > place else None)
+
+
+def written(node):
+    """The nodes whose tensors a node may write to."""
+    if node.op not in CALLS:
+        return []
+    name = name_of(node)
+    schema = getattr(node.target, "_schema", None)
+    first = node.args[:1]
+    if node.op == "call_method":
+        writes = name.endswith("_") and not name.endswith("__") or name in ("__setitem__", "__iadd__", "__imul__", "__isub__")
+    else:
+        writes = node.target in WRITING or (name.endswith("_") and not hasattr(operator, name)) or node.kwargs.get("out") is not None or (schema is not None and schema.is_mutable)
+    writes = writes or node.kwargs.get("inplace") is True or (
+        name in ("relu", "silu") and argument(node, "inplace", 1) is True or name == "dropout" and argument(node, "inplace", 3) is True)
+    if name in HIDDEN:
+        return list(node.all_input_nodes[1:])
+    if name == "embedding" and argument(node, "max_norm", 3) is not None:
+        return list(node.all_input_nodes)
+    if not writes:
+        return []
+    return [n for n in first if isinstance(n, torch.fx.Node)] if name in IN_PLACE else list(node.all_input_nodes)
+
+
+def storage(node):
+    """What tells two tensors that share memory."""
+    v = example(node)
+    try:
+        return v.untyped_storage()._cdata if isinstance(v, torch.Tensor) else None
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+class Regions:
+    """left: nodes that no program has, and why. found(): lists of nodes."""
+
+    def __init__(self, graph):
+        self.nodes, self.left = list(graph.nodes), {}
+        self.order = {n: i for i, n in enumerate(self.nodes)}
+        self.grad = torch.is_grad_enabled()
+        self.owners = {}
+        for n in self.nodes:
+            self.owners.setdefault(storage(n), []).append(n)
+        self.barriers = {n for n in self.nodes if self.is_barrier(n)}
+        self.epochs, epoch, quiet = {}, 0, False
+        for n in self.nodes:
+            self.epochs[n] = epoch
+            epoch += n in self.barriers
+            if name_of(n) == "_set_grad_enabled":
+                quiet = self.grad and not n.args[0]
+            why = self.why_not(n, quiet)
+            if why and n.op in CALLS:
+                self.leave(n, why)
+
+    def is_barrier(self, node):
+        if node.op not in CALLS or name_of(node) in HARMLESS:
+            return False
+        targets = written(node)
+        if targets:
+            return not (name_of(node) in IN_PLACE and self.is_dead(node, targets[0]))
+        return not isinstance(example(node), (torch.Tensor, tuple, list, *NUMBERS))
+
+    def is_dead(self, node, target):
+        """Is the tensor that is written to read by nobody else from here on?"""
+        same = self.owners.get(storage(target), []) if storage(target) is not None else None
+        if same is None or any(n.op not in CALLS for n in same):
+            return False
+        at = self.order[node]
+        return not any(self.order[u] > at for n in same if self.order[n] < at for u in n.users)
+
+    def leave(self, node, why):
+        """The node is left to PyTorch. So is what shares memory with a tensor that it writes to, or reads that before."""
+        self.left.setdefault(node, why)
+        for target in written(node):
+            for n in self.owners.get(storage(target), [target]) if storage(target) is not None else [target]:
+                for u in (n, *n.users):
+                    if u.op in CALLS and (u is n or self.order[u] <= self.order[node]):
+                        self.left.setdefault(u, "what is written to in place")
+
+    def why_not(self, node, quiet):
+        if node.op not in CALLS:
+            return "no operation"
+        v = example(node)
+        if node in self.barriers:
+            return "in place" if written(node) else "not an operation on tensors"
+        if operation(node) is None:
+            return f"unknown: {name_of(node)}"
+        parts = v if isinstance(v, (tuple, list)) else [v]
+        if not parts or not all(is_plain(t) for t in parts):
+            kinds = sorted({str(t.dtype).removeprefix("torch.") if isinstance(t, torch.Tensor) else type(t).__name__ for t in parts})
+            return f"a result of type {', '.join(kinds)}"
+        return "no gradients here" if quiet else None
+
+    def is_good(self, node):
+        return node.op in CALLS and node not in self.left
+
+    def found(self):
+        levels, keys = self.levels()
+        root = {n: n for n in self.nodes}
+
+        def top(n):
+            while root[n] is not n:
+                n = root[n]
+            return n
+        for n in self.nodes:
+            for p in n.all_input_nodes:
+                if self.is_good(n) and self.is_good(p) and (levels[n], keys[n]) == (levels[p], keys[p]):
+                    root[top(n)] = top(p)
+        together = {}
+        for n in self.nodes:
+            if self.is_good(n):
+                together.setdefault(top(n), []).append(n)
+        return list(together.values())
+
+    def levels(self):
+        """A number for each node that is larger than that of whatever it comes after by way of another region or node, and as large as that of
+        what it is for allows."""
+        levels, keys = {}, {n: (self.epochs[n], layer_of(n)) for n in self.nodes}
+        for n in self.nodes:
+            good = self.is_good(n)
+            levels[n] = max([levels[p] + (good and p.op in CALLS and (not self.is_good(p) or keys[p] != keys[n]))
+                             for p in n.all_input_nodes if not isinstance(example(p), NUMBERS)] or [0])
+        for n in reversed(self.nodes):
+            if self.is_good(n) and n.users and not any(u.op == "output" for u in n.users):
+                levels[n] = max(levels[n], min(levels[u] - (self.is_good(u) and keys[u] != keys[n]) for u in n.users))
+        return levels, keys
+
+
+def layer_of(node):
+    """The item of a list of modules that a node is of: programs end there, so that layers share their text."""
+    for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+        if getattr(kind, "__module__", str(kind)).startswith("torch.nn"):
+            continue
+        parts = path.replace("[", ".").replace("]", "").replace("'", "").split(".")
+        at = next((i for i, p in enumerate(parts) if p.isdigit()), None)
+        if at is not None:
+            return ".".join(parts[:at + 1])
+    return None

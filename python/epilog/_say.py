@@ -1,0 +1,291 @@
+"""Operations of PyTorch in the language: what each is, as values and axes of a region.
+
+SAID has an entry for every operation that is understood, with the arguments of PyTorch's own. An argument that none has is not
+understood, and neither is the operation then.
+"""
+import functools
+import math
+import operator
+
+import torch
+import torch.nn.functional as F
+
+from ._axes import Unsaid, View, flat, joined
+from ._views import Views, position
+
+FLOATS = torch.float32, torch.bfloat16, torch.float16
+INTEGERS = torch.int64, torch.int32
+
+
+def number(c):
+    """A number as the language writes it."""
+    if isinstance(c, torch.SymInt):
+        if not c.node.expr.is_number:
+            raise Unsaid("a number that may change")
+        c = int(c.node.expr)
+    if not isinstance(c, (bool, int, float)) or math.isnan(c):
+        raise Unsaid(f"no number: {c}")
+    if math.isinf(c):
+        return "inf" if c > 0 else "(-inf)"
+    text = repr(int(c)) if c == int(c) and abs(c) < 1e6 else repr(float(c))
+    return f"({text})" if c < 0 else text
+
+
+class Region(Views):
+    """The values of some nodes of a graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.seeds = 0
+
+    def each(self, form, *args):
+        """Elementwise: form has {} for each operand."""
+        views, dims = self.broadcast([a for a in args if isinstance(a, View)])
+        count = iter(range(len(views)))
+        spots = [next(count) if isinstance(a, View) else number(a) for a in args]
+        write = lambda names, name: form.format(*(names[s] if isinstance(s, int) else s for s in spots))
+        return self.view_of(self.value(write, [v.value for v in views], sum((v.value.axes for v in views), [])), dims)
+
+    def reduce(self, what, x, dim=None, keepdim=False):
+        dims = range(len(x.dims)) if dim is None else [d % len(x.dims) for d in ([dim] if isinstance(dim, int) else dim)]
+        if not list(dims):
+            raise Unsaid(f"{what} of no dimensions")
+        gone = joined(x.dims[d] for d in dims)
+        over = [a for a in gone if a in x.value.axes]
+        if len(over) != len(gone) and what == "sum":
+            raise Unsaid("a sum over an expanded dimension")
+        write = lambda names, name: f"{what}({names[0]}, {', '.join(map(name, flat(over)))})" if over else names[0]
+        rest = [[] if i in dims else d for i, d in enumerate(x.dims) if keepdim or i not in dims]
+        return self.view_of(self.value(write, [x.value], [a for a in x.value.axes if a not in over]), rest)
+
+    def along(self, what, x, dim):
+        """What keeps the dimension that it goes along."""
+        axes = flat(x.dims[dim])
+        if len(axes) != 1 or axes[0] not in x.value.axes:
+            raise Unsaid(f"{what} over a merged or expanded dimension")
+        write = lambda names, name: f"{what}({names[0]}, {', '.join(map(name, flat(axes)))})"
+        return self.view_of(self.value(write, [x.value], x.value.axes), x.dims)
+
+    # Products.
+    def product(self, a, b, over, dims):
+        if not all(x in a.value.axes or x in b.value.axes for x in flat(over)) or not flat(over):
+            raise Unsaid("a product over an expanded dimension")
+
+        def write(names, name):
+            axes = flat(over)
+            if set(axes) == set(a.value.axes) & set(b.value.axes):
+                return f"{names[0]} @ {names[1]}"
+            return f"sum({names[0]}*{names[1]}, {', '.join(map(name, axes))})"
+        axes = [x for x in a.value.axes + b.value.axes if x not in flat(over)]
+        return self.view_of(self.value(write, [a.value, b.value], axes, "product"), dims)
+
+    def linear(self, x, w, bias=None):
+        if len(w.dims) != 2:
+            raise Unsaid("a linear layer with a weight of one dimension")
+        by = self.unify(x.dims[-1], self.fresh(w, 0, joined(x.dims)), 1)
+        y = self.product(x, by, x.dims[-1], x.dims[:-1] + [by.dims[0]])
+        if bias is not None:
+            y = self.each("{} + {}", y, bias)
+        y.linear = x, w, bias
+        return y
+
+    def matmul(self, a, b):
+        if len(a.dims) < 2 or len(b.dims) < 2:
+            raise Unsaid("a product with a vector")
+        rank = max(len(a.dims), len(b.dims))
+        a, b = self.padded(a, rank), self.padded(b, rank)
+        b, dims = self.unify(a.dims[-1], self.fresh(b, rank - 1, joined(a.dims)), rank - 2), []
+        for i in range(rank - 2):
+            if flat(a.dims[i]) and flat(b.dims[i]):
+                b = self.unify(a.dims[i], b, i)
+            else:
+                b = self.fresh(b, i, joined(a.dims))
+            dims.append(flat(a.dims[i]) or b.dims[i])
+        return self.product(a, b, a.dims[-1], dims + [a.dims[-2], b.dims[-1]])
+
+    def addmm(self, input, mat1, mat2, beta=1, alpha=1):
+        return self.each("({}*{} + {}*{})", input, beta, self.matmul(mat1, mat2), alpha)
+
+    def scaled_dot_product_attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if dropout_p:
+            raise Unsaid("dropout in attention")
+        q, k, v = query, key, value
+        if enable_gqa:
+            k, v = self.repeated(k, q), self.repeated(v, q)
+        # The backward's scores are to be those of the forward: it reads q and k themselves.
+        q, k = (t if t.value.node is not None else self.each("keep({})", t) for t in (q, k))
+        scores = self.matmul(q, self.transpose(k, -1, -2))
+        scores = self.each("{}*{}", scores, q.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            scores = self.causal(scores)
+        if attn_mask is not None:
+            scores = self.each("where({1}, {0}, -inf)" if attn_mask.value.dtype == torch.bool else "{} + {}", scores, attn_mask)
+        return self.matmul(self.along("softmax", scores, -1), v)
+
+    def repeated(self, keys, query):
+        """Keys or values for groups of heads, for each head."""
+        shape, heads = keys.shape, query.shape[-3]
+        if heads == shape[-3]:
+            return keys
+        n = heads // shape[-3]
+        wide = self.expand(self.unsqueeze(keys, -3), *shape[:-2], n, *shape[-2:])
+        return self.view(wide, *shape[:-3], heads, *shape[-2:])
+
+    def causal(self, scores):
+        rows, cols = scores.dims[-2], scores.dims[-1]
+        if not flat(rows) or not flat(cols):
+            raise Unsaid("a causal mask of one row or column")
+        write = lambda names, name: f"where({position(cols, name)} <= {position(rows, name)}, {names[0]}, -inf)"
+        return self.view_of(self.value(write, [scores.value], scores.value.axes), scores.dims)
+
+    # Norms and losses.
+    def layer_norm(self, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+        dims = list(range(-len(normalized_shape), 0))
+        centred = self.each("{} - {}", input, self.reduce("mean", input, dims, True))
+        return self.scaled(centred, dims, eps, weight, bias)
+
+    def rms_norm(self, input, normalized_shape, weight=None, eps=None):
+        if eps is None and input.value.dtype != torch.float32:
+            raise Unsaid("rms_norm without an eps")
+        return self.scaled(input, list(range(-len(normalized_shape), 0)), torch.finfo(torch.float32).eps if eps is None else eps, weight, None)
+
+    def scaled(self, x, dims, eps, weight, bias):
+        y = self.each("{}*rsqrt({} + {})", x, self.reduce("mean", self.each("{}*{}", x, x), dims, True), eps)
+        y = y if weight is None else self.each("{}*{}", y, weight)
+        return y if bias is None else self.each("{} + {}", y, bias)
+
+    def cross_entropy(self, input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+        """A label outside the classes makes the loss infinite."""
+        forms = weight is None and size_average is None and reduce is None and not label_smoothing
+        if not forms or len(input.dims) != 2 or len(target.dims) != 1 or reduction not in ("mean", "sum"):
+            raise Unsaid("a form of cross_entropy")
+        classes, target = input.dims[1], self.unify(input.dims[0], target, 0)
+
+        def write(names, name):
+            z, y, over = names[0], names[1], ", ".join(map(name, flat(classes)))
+            size = "*".join(f"size({name(a)})" for a in flat(classes))
+            return (f"where({y} >= 0 and {y} < {size}, logsumexp({z}, {over}), inf) - "
+                    f"sum(where({position(classes, name)} == {y}, {z}, 0), {over})")
+        axes = flat(input.dims[0])
+        loss = self.view_of(self.value(write, [input.value, target.value], axes), [axes])
+        total = self.reduce("sum", self.each("where({} != {}, {}, 0)", target, ignore_index, loss))
+        if reduction == "sum":
+            return total
+        return self.each("{}/{}", total, self.reduce("sum", self.each("where({} != {}, 1, 0)", target, ignore_index)))
+
+    def dropout(self, input, p=0.5, training=True, inplace=False):
+        """Random numbers of Epilog's own, from a seed that PyTorch draws at each call."""
+        if not (p and training):
+            return input
+        if p >= 1:
+            raise Unsaid("dropout of everything")
+        seed, self.seeds = self.value(None, [], [], node=f"seed {self.seeds}"), self.seeds + 1
+        seed.dtype = torch.int32
+        axes = joined(input.dims)
+        write = lambda names, name: f"where(uniform({names[1]}, {', '.join(map(name, flat(axes)))}) < {p}, 0, {names[0]}/{1 - p})"
+        return self.view_of(self.value(write, [input.value, seed], axes), input.dims)
+
+    def cast(self, x, *args, **kwargs):
+        """Another type: how it is stored is said where the value is written."""
+        return self.each("({} + 0)", x) if x.value.dtype in (*INTEGERS, torch.bool) else x
+
+    def clone(self, x, memory_format=None):
+        return self.each("{}", x)
+
+
+def elementwise(form):
+    """An operation whose arguments are those of the form, and nothing else."""
+    count = form.count("{}") or 1 + max(int(k) for k in "0123" if "{" + k + "}" in form)
+    names = ["input", "other", "third"][:count]
+
+    def say(region, *args, **kwargs):
+        for name in names[len(args):]:
+            args += (kwargs.pop(name),)
+        if kwargs or len(args) != count:
+            raise Unsaid(f"an argument more: {', '.join(map(str, kwargs))}")
+        return region.each(form, *args)
+    return say
+
+
+SAID = {name: elementwise(form) for name, form in {
+    "add": "({} + {})", "sub": "({} - {})", "mul": "{}*{}", "truediv": "{}/{}", "div": "{}/{}", "neg": "(-{})", "rsub": "({1} - {0})",
+    "eq": "({} == {})", "ne": "({} != {})", "lt": "({} < {})", "le": "({} <= {})", "gt": "({} > {})", "ge": "({} >= {})",
+    # Of two equal numbers each has half of the gradient.
+    "maximum": "where({0} > {1}, {0}, where({0} < {1}, {1}, ({0} + {1})/2))", "minimum": "where({0} < {1}, {0}, where({0} > {1}, {1}, ({0} + {1})/2))",
+    "square": "{0}*{0}", "expm1": "where(abs({0}) < 0.5, 2*tanh({0}/2)/(1 - tanh({0}/2)), exp({0}) - 1)",
+    **{f: f + "({})" for f in "exp log log1p sqrt rsqrt sin cos tanh erf sigmoid abs floor sign".split()}}.items()}
+SAID.update((name, getattr(Region, name)) for name in (
+    "linear matmul addmm scaled_dot_product_attention layer_norm rms_norm cross_entropy dropout clone view transpose permute expand flatten "
+    "unflatten unsqueeze squeeze getitem chunk unbind stack cat repeat_interleave").split())
+
+
+def says(*names):
+    def keep(function):
+        SAID.update(dict.fromkeys(names, function))
+        return function
+    return keep
+
+
+says("bmm")(Region.matmul), says("reshape")(Region.view), says("split")(Region.split_by), says("split_with_sizes")(Region.split_into)
+says("to", "float", "type_as", "bfloat16", "half")(Region.cast)
+says("contiguous")(lambda region, x, memory_format=None: x)
+says("t")(lambda region, x: region.transpose(x, 0, 1))
+says("relu")(lambda region, input, inplace=False: region.each("relu({})", input))
+says("silu")(lambda region, input, inplace=False: region.each("silu({})", input))
+says("baddbmm")(lambda region, input, batch1, batch2, beta=1, alpha=1: region.addmm(input, batch1, batch2, beta, alpha))
+says("where")(lambda region, condition, input, other: region.each("where({}, {}, {})", condition, input, other))
+says("masked_fill")(lambda region, x, mask, value: region.each("where({1}, {2}, {0})", x, mask, value))
+
+
+@says("pow")
+def power(region, input, exponent):
+    if isinstance(exponent, View):
+        raise Unsaid("a power whose exponent is a tensor")
+    return region.each("{}**{}", input, exponent)
+
+
+@says("gelu")
+def gelu(region, input, approximate="none"):
+    return region.each({"none": "gelu({})", "tanh": "gelu_tanh({})"}[approximate], input)
+
+
+@says("softplus")
+def softplus(region, input, beta=1.0, threshold=20.0):
+    if beta != 1 or threshold < 17:  # from there on it is the number itself, in f32
+        raise Unsaid("a softplus with a beta or threshold")
+    return region.each("softplus({})", input)
+
+
+@says("clamp")
+def clamp(region, input, min=None, max=None):
+    if isinstance(min, View) or isinstance(max, View):
+        raise Unsaid("a clamp between tensors")
+    return region.each("clamp({}, {}, {})", input, -math.inf if min is None else min, math.inf if max is None else max)
+
+
+def reduction(what, region, input, dim=None, keepdim=False, dtype=None):
+    return region.reduce(what, input, dim, keepdim)
+
+
+def normalised(what, region, input, dim, *rest, _stacklevel=3, dtype=None):
+    return region.along(what, input, dim)
+
+
+SAID.update((name, functools.partial(reduction, what)) for name, what in (("mean", "mean"), ("sum", "sum"), ("amax", "max"), ("amin", "min")))
+SAID.update((name, functools.partial(normalised, name)) for name in ("softmax", "log_softmax"))
+# Written over its first argument: the same where nobody reads that any more.
+IN_PLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div"}
+SAID.update((name, SAID[plain]) for name, plain in IN_PLACE.items())
+VIEWS = frozenset(("view reshape transpose permute expand flatten unflatten getitem unsqueeze squeeze t contiguous to float type_as clone bfloat16 half "
+                   "chunk split split_with_sizes unbind stack").split())
+HEAVY = frozenset("linear matmul bmm addmm baddbmm scaled_dot_product_attention layer_norm rms_norm".split())
+COMPARISONS = frozenset("eq ne lt le gt ge".split())
+FUNCTIONS = {getattr(home, name): name for home in (torch, operator, F, torch._C._nn) for name in SAID
+             if callable(getattr(home, name, None))}
+
+
+def operation(node):
+    """The name in SAID of what a node does, or None. Functions count by what they are, not by what they are called."""
+    if node.op == "call_method":
+        return node.target if node.target in SAID and hasattr(torch.Tensor, node.target) else None
+    return FUNCTIONS.get(node.target) if node.op == "call_function" else None

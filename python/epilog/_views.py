@@ -1,0 +1,288 @@
+"""Views and slices of a graph's tensors: what regroups, takes and joins dimensions.
+
+A view is lists of axes. A slice of a linear layer's result is the result of a slice of its weight; two equal parts are halves, every
+second element is pairs, one of more equal blocks is an element of an axis.
+"""
+import math
+
+import sympy
+import torch
+
+from ._axes import Axis, Space, Unsaid, Value, View, flat, joined, quotient, size_of
+
+
+def listed(sizes):
+    """Sizes that were given one by one, or as a list."""
+    sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    if not all(isinstance(s, (int, torch.SymInt, sympy.Basic)) and not isinstance(s, bool) for s in sizes):
+        raise Unsaid("a view of another type")
+    return [size_of(s) for s in sizes]
+
+
+def whole(number):
+    """A number that is known, of a dimension or a position."""
+    number = size_of(number)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise Unsaid("a part of an open size")
+    return number
+
+
+class Views(Space):
+    def __init__(self):
+        super().__init__()
+        self.halves_made = {}
+
+    # Regrouping.
+    def view(self, x, *sizes):
+        shape, total = listed(sizes), math.prod(x.shape)
+        if x.pieces and len(x.pieces) == 2:
+            x = self.cat(list(x.pieces), -1, "join")
+        if -1 in shape:
+            shape[shape.index(-1)] = quotient(total, -math.prod(shape))
+        todo, dims = joined(x.dims), []
+        for size in shape:
+            dim, todo = self.gathered(todo, size)
+            dims.append(dim)
+        if todo:
+            raise Unsaid("a view across axes")
+        return self.view_of(x.value, dims)
+
+    def gathered(self, todo, size):
+        """As many of the axes as have this size together, and the rest. The last of them may be split."""
+        dim, have = [], 1
+        while have != size:
+            rest = quotient(size, have) if todo and size is not None else None
+            if not rest:
+                raise Unsaid("a view across axes")
+            if not quotient(rest, todo[0].size):
+                if not quotient(todo[0].size, rest):
+                    raise Unsaid("a view across axes")
+                self.split(todo[0], rest, quotient(todo[0].size, rest))
+                todo = flat(todo)
+            dim, have, todo = dim + todo[:1], have * todo[0].size, todo[1:]
+        return dim, todo
+
+    def transpose(self, x, dim0, dim1):
+        dims = list(x.dims)
+        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
+        return self.view_of(x.value, dims)
+
+    def permute(self, x, *dims):
+        return self.view_of(x.value, [x.dims[i] for i in listed(dims)])
+
+    def expand(self, x, *sizes):
+        shape = listed(sizes)
+        dims = [[]] * (len(shape) - len(x.dims)) + x.dims
+        return self.view_of(x.value, [[Axis(s)] if not flat(d) and s not in (1, -1) else d for d, s in zip(dims, shape)])
+
+    def flatten(self, x, start_dim=0, end_dim=-1):
+        start, end, shape = start_dim % len(x.dims), end_dim % len(x.dims), x.shape
+        return self.view(x, shape[:start] + [math.prod(shape[start:end + 1])] + shape[end + 1:])
+
+    def unflatten(self, x, dim, sizes):
+        dim, shape = dim % len(x.dims), x.shape
+        return self.view(x, shape[:dim] + listed((sizes,)) + shape[dim + 1:])
+
+    def unsqueeze(self, x, dim):
+        dim %= len(x.dims) + 1
+        return self.view_of(x.value, x.dims[:dim] + [[]] + x.dims[dim:])
+
+    def squeeze(self, x, dim):
+        dim %= len(x.dims)
+        return x if flat(x.dims[dim]) else self.view_of(x.value, x.dims[:dim] + x.dims[dim + 1:])
+
+    # Parts.
+    def getitem(self, x, at):
+        if isinstance(x, (tuple, list)):
+            return x[whole(at)]
+        at = list(at) if isinstance(at, tuple) else [at]
+        dots = [k for k, a in enumerate(at) if a is Ellipsis]
+        if dots:
+            at[dots[0]:dots[0] + 1] = [slice(None)] * (len(x.dims) - sum(a is not None for a in at) + 1)
+        i = 0
+        for a in at:
+            if a is None:
+                x = self.unsqueeze(x, i)
+            elif isinstance(a, slice):
+                x = self.every_second(x, i, a) if a.step == 2 else self.span(x, i, a)
+            elif isinstance(a, int) and not isinstance(a, bool):
+                x = self.element(x, i, a)
+            else:
+                raise Unsaid("an index that is a tensor")
+            i += not isinstance(a, int)
+        return x
+
+    def every_second(self, x, dim, at):
+        if at.start not in (None, 0, 1) or at.stop not in (None, 2**63 - 1):
+            raise Unsaid("a slice with a step")
+        last = flat(x.dims[dim])[-1]
+        return self.half(x, last, at.start == 1, "pairs")
+
+    def span(self, x, dim, at):
+        if at.step not in (None, 1):
+            raise Unsaid("a slice with a step")
+        n, start, stop = x.shape[dim], size_of(at.start), size_of(at.stop)
+        if isinstance(n, int) and all(isinstance(e, (int, type(None))) for e in (start, stop)):
+            start, stop, _ = slice(start, stop).indices(n)
+            return self.part(x, dim, start, stop)
+        if start in (None, 0) and stop in (None, n, 2**63 - 1):
+            return x
+        raise Unsaid("a slice of an open size")
+
+    def element(self, x, dim, i):
+        axes, n = flat(x.dims[dim]), x.shape[dim]
+        if len(axes) > 1:
+            raise Unsaid("an element of a merged dimension")
+        if not (-n <= i < n if isinstance(n, int) else i in (0, 1)):  # of an open size there are two at least
+            raise Unsaid("an element that may not be there")
+        dims = x.dims[:dim] + x.dims[dim + 1:]
+        return self.take(x, axes[0], i % n if isinstance(n, int) else i, dims) if axes else self.view_of(x.value, dims)
+
+    def take(self, x, axis, i, dims):
+        if axis not in x.value.axes:
+            return self.view_of(x.value, dims)
+
+        def write(names, name):
+            text, at, axes = names[0], i, flat([axis])
+            for a in reversed(axes[1:]):
+                text, at = f"gather({text}, {at % a.size}, {name(a)})", at // a.size
+            return f"gather({text}, {at}, {name(axes[0])})"
+        return self.view_of(self.value(write, [x.value], [b for b in x.value.axes if b is not axis]), dims)
+
+    def half(self, x, axis, second, how="halves"):
+        """The first or the second half along an axis, or every second element."""
+        h = self.halved(axis)
+        dims = [[h if b is axis else b for b in flat(d)] for d in x.dims]
+        if axis not in x.value.axes:
+            return self.view_of(x.value, dims)
+        key = x.value, axis, how
+        if key not in self.halves_made:
+            axes = [h if b is axis else b for b in x.value.axes]
+            write = lambda names, name: f"{how}({names[0]}, {name(flat([axis])[0 if how == 'halves' else -1])})"
+            both = self.value(write, [x.value], axes, "pair")
+            self.halves_made[key] = [self.value(None, [both], axes) for _ in range(2)]
+            for i, one in enumerate(self.halves_made[key]):
+                one.pair = both, i
+        return self.view_of(self.halves_made[key][second], dims)
+
+    def part(self, x, dim, start, stop, both=False):
+        """x[start:stop] along a dimension; None where that is empty. both: the other half is taken as well."""
+        dim, n = dim % len(x.dims), whole(x.shape[dim % len(x.dims)])
+        if (start, stop) == (0, n):
+            return x
+        if start >= stop:
+            return None
+        if x.linear and dim == len(x.dims) - 1 and not both and all(t is None or self.is_input(t) for t in x.linear[1:]):
+            x, w, bias = x.linear
+            return self.linear(x, self.part(w, 0, start, stop), bias and self.part(bias, 0, start, stop))
+        if self.is_input(x):
+            return self.part_of_input(x, dim, start, stop)
+        size = stop - start
+        if stop == n and n % start == 0 and n // start > 2:
+            rest = [[Axis(size)] if i == dim else d for i, d in enumerate(x.dims)]
+            return View(Value(never, [], []), rest, pieces=(x, dim, start))
+        if n % size or start % size:
+            raise Unsaid("a slice that is no equal part")
+        if n // size == 2:
+            return self.half(x, flat(x.dims[dim])[0], start > 0)
+        first, *rest = self.blocks(x, dim, n // size)
+        return self.take(x, first, start // size, [d if i != dim else rest for i, d in enumerate(x.dims)])
+
+    def part_of_input(self, x, dim, start, stop):
+        node, shape = x.value.node, x.shape
+        part = self.input(node, shape, x.value.dtype, ((dim, start, stop),))
+        for i, d in enumerate(x.dims):
+            if i != dim and flat(d):
+                part = self.unify(d, part, i)
+        return part
+
+    def blocks(self, x, dim, count):
+        """The axes of a dimension, the first of which counts so many equal blocks."""
+        first = flat(x.dims[dim])[0]
+        if isinstance(first.size, int) and first.size > count and first.size % count == 0:
+            self.split(first, count, first.size // count)
+        axes = flat(x.dims[dim])
+        if axes[0].size != count:
+            raise Unsaid("a slice across axes")
+        return axes
+
+    def split_into(self, x, sizes, dim=0):
+        sizes, n = [whole(s) for s in sizes], whole(x.shape[dim])
+        if sum(sizes) != n:
+            raise Unsaid("parts that are not all of it")
+        ends = [sum(sizes[:k + 1]) for k in range(len(sizes))]
+        both = len(sizes) == 2 and sizes[0] == sizes[1]
+        return [self.part(x, dim, end - size, end, both) for end, size in zip(ends, sizes)]
+
+    def split_by(self, x, split_size_or_sections, dim=0):
+        sizes, n = split_size_or_sections, whole(x.shape[dim])
+        return self.split_into(x, [sizes] * (n // sizes) if isinstance(sizes, int) else sizes, dim)
+
+    def chunk(self, x, chunks, dim=0):
+        n = whole(x.shape[dim])
+        return self.split_into(x, [n // chunks] * chunks, dim)
+
+    def unbind(self, x, dim=0):
+        dim %= len(x.dims)
+        return [self.element(x, dim, i) for i in range(whole(x.shape[dim]))]
+
+    # Joining.
+    def stack(self, tensors, dim=0):
+        """Of two, behind the last dimension: once it is flattened it is a join."""
+        if len(tensors) != 2 or dim not in (-1, len(tensors[0].dims)):
+            raise Unsaid("a stack")
+        return View(Value(never, [], []), tensors[0].dims + [[Axis(2)]], pieces=tuple(tensors))
+
+    def repeat_interleave(self, x, repeats, dim=None):
+        if repeats != 2 or dim not in (-1, len(x.dims) - 1):
+            raise Unsaid("a repeat_interleave")
+        return self.cat([x, x], -1, "join")
+
+    def cat(self, tensors, dim=0, how="concat"):
+        parts = [p for p in tensors if p is not None]
+        if len(parts) == 1:
+            return parts[0]
+        if len(parts) == 2 and parts[1].pieces and len(parts[1].pieces) == 3:
+            return self.put(parts[0], dim % len(parts[0].dims), *parts[1].pieces)
+        if len(parts) != 2 or parts[0].shape != parts[1].shape:
+            raise Unsaid("a cat of unequal parts")
+        a, b = parts
+        dim %= len(a.dims)
+        if len(flat(a.dims[dim])) == 0:
+            raise Unsaid("a cat of single elements")
+        for i, d in enumerate(a.dims):
+            if flat(d):
+                b = self.unify(d, b, i)
+        at = 0 if how == "concat" else -1
+        h = flat(a.dims[dim])[at]
+        w = self.doubled(h)
+        dims = [[w if x is h else x for x in flat(d)] for d in a.dims]
+        if h not in a.value.axes or h not in b.value.axes:
+            raise Unsaid("a cat of an expanded dimension")
+        axes = [w if x is h else x for x in dict.fromkeys(a.value.axes + b.value.axes)]
+        write = lambda names, name: f"{how}({names[0]}, {names[1]}, {name(flat([w])[at])})"
+        return self.view_of(self.value(write, [a.value, b.value], axes), dims)
+
+    def put(self, a, along, x, dim, start):
+        """cat(a, x[start:]), where x[:start] is the first of equal blocks: a in that one, else x."""
+        if along != dim or a.shape[dim] != start or a.shape[:dim] + a.shape[dim + 1:] != x.shape[:dim] + x.shape[dim + 1:] or a.value is x.value:
+            raise Unsaid("a cat of unequal parts")
+        first, *rest = self.blocks(x, dim, x.shape[dim] // start)
+        for i, d in enumerate(x.dims):
+            if flat(d):
+                a = self.unify(rest if i == dim else d, a, i)
+        write = lambda names, name: f"where({position([first], name)} == 0, {names[0]}, {names[1]})"
+        return self.view_of(self.value(write, [a.value, x.value], [*x.value.axes, *a.value.axes, first]), x.dims)
+
+
+def position(axes, name):
+    """Where an element stands in a dimension of these axes."""
+    first, *rest = flat(axes)
+    text = f"index({name(first)})"
+    for a in rest:
+        text = f"({text}*size({name(a)}) + index({name(a)}))"
+    return text
+
+
+def never(names, name):
+    raise Unsaid("a stack or the end of a tensor by itself")

@@ -1,0 +1,338 @@
+"""torch.compile(model, backend="epilog"): small models beside eager, and what the backend has to leave alone."""
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import epilog
+from epilog import _compile
+from epilog._compile import Report, compile_graph
+from rule import check, floor
+from test_transformers import StoredCotangent
+
+families = pytest.importorskip("families")
+transformers = pytest.importorskip("transformers")
+FAMILIES = ["Llama", "Qwen3", "Gemma3", "Phi3", "Olmo2", "GPTNeoX", "GPT2", "Bert", "ViT", "T5"]
+# The terms of the sums on the way to a gradient, as in test_transformers.py.
+TERMS = 2 * (2 * (6 * 32 + 64 + 8 + 2 * 10) + 32 + 96) + 20
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What the backend complains of: nothing, in all tests here."""
+    found = []
+    monkeypatch.setattr(_compile.log, "warning", lambda form, *args: found.append(form % args))
+    yield found
+    assert not found
+
+
+def on(function, rest="eager", **how):
+    """A function by the backend, and its report."""
+    report = Report()
+    return torch.compile(function, backend=lambda gm, inputs: compile_graph(gm, inputs, report, rest), **how), report
+
+
+def programs(report):
+    return [p for g in report.graphs for p in g.programs]
+
+
+def stored_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """Attention in f64 with cotangents as bf16 stores them (test_transformers.py)."""
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    s = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(s.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None:
+        s = s.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else s + attn_mask
+    return StoredCotangent.apply(s, v)
+
+
+def within(mine, plain, exact, dtype=None, stored=None):
+    """The rule of rule.py, for results and all gradients. What eager has no gradient by, since it is part of no result, has 0, as with
+    PyTorch's own backends. dtype: of values on the way, where it is not that of the results."""
+    assert mine.keys() >= plain.keys() and all(not mine[name].any() for name in mine.keys() - plain.keys())
+    for name, e in exact.items():
+        assert mine[name].shape == plain[name].shape and mine[name].dtype == plain[name].dtype
+        off, allowed = ((t[name].double() - e).abs().max().item() for t in (mine, plain))
+        allowed += 0 if stored is None else (stored[name] - e).abs().max().item()
+        bound = 2 * allowed + floor(dtype or mine[name].dtype, 1, TERMS) * e.abs().max().item()
+        assert off <= bound, f"{name} is {off} off, eager {allowed}"
+
+
+def typed(given, dtype):
+    return {k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in given.items()}
+
+
+def share(report):
+    """Of the flops, in programs."""
+    return sum(g.flops_inside for g in report.graphs) / sum(g.flops for g in report.graphs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family(name, dtype, monkeypatch, said):
+    model, given = families.make(name)
+    model, exact_model = model.to(dtype), copy.deepcopy(model).to(dtype).double()
+    exact, plain = families.step(exact_model, typed(given, torch.float64)), families.step(model, typed(given, dtype))
+    call, report = families.compiled(model)
+    mine = families.step(model, typed(given, dtype), call)
+    with monkeypatch.context() as patch:
+        patch.setattr(F, "scaled_dot_product_attention", stored_attention)
+        stored = families.step(exact_model, typed(given, torch.float64)) if dtype == torch.bfloat16 else None
+    within(mine, plain, exact, stored=stored)
+    assert any(not torch.equal(mine[n], plain[n]) for n in plain)  # it is not eager that ran
+    assert share(report) > (0.9 if name == "ViT" else 0.99)  # its patches are a convolution
+    assert len(programs(report)) <= (8 if name == "T5" else 4)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Bert"])
+def test_training(name, said):
+    """Five steps of AdamW: the losses are eager's."""
+    def losses(call):
+        model, given = families.make(name, std=0.05)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        found = []
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss, _ = families.result((call(model) if call else model)(**given))
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+    compiled = {}
+    mine, plain = losses(lambda m: compiled.setdefault("model", families.compiled(m)[0])), losses(None)
+    assert mine == pytest.approx(plain, rel=1e-4) and plain[-1] < plain[0]
+
+
+def test_open_sizes(said):
+    """One graph for batches and lengths of all sizes."""
+    model, given = families.make("Llama")
+    call, report = families.compiled(model, dynamic=True)
+    for batch, length in ((2, 10), (3, 12), (4, 7)):
+        ids = torch.randint(3, 96, (batch, length))
+        given = dict(input_ids=ids, labels=ids, use_cache=False)
+        exact = families.step(copy.deepcopy(model).double(), given)
+        within(families.step(model, given, call), families.step(model, given), exact)
+    assert len(report.graphs) == 1 and share(report) > 0.99
+
+
+@pytest.mark.parametrize("rest", ["eager", "aot_eager"])
+def test_checkpointing(rest, said):
+    model, given = families.make("Llama")
+    exact, plain = families.step(copy.deepcopy(model).double(), given), families.step(model, given)
+    model.gradient_checkpointing_enable()
+    call, report = families.compiled(model, rest)
+    within(families.step(model, given, call), plain, exact)
+    assert share(report) > 0.99
+    torch._dynamo.reset()
+    for layer in model.model.layers:  # a checkpoint around what is compiled
+        layer.compile(backend="epilog", options={"rest": rest})
+    within(families.step(model, given), plain, exact)
+
+
+def test_autocast(said):
+    model, given = families.make("Llama")
+    exact = families.step(copy.deepcopy(model).double(), given)
+    call, report = families.compiled(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain, mine = families.step(model, given), families.step(model, given, call)
+    within(mine, plain, exact, torch.bfloat16)
+    assert share(report) > 0.99
+
+
+def test_adapters(said):
+    """LoRA's products are part of the layer's program."""
+    peft = pytest.importorskip("peft")
+    model, given = families.make("Qwen3")
+    model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], lora_dropout=0.0,
+                                                       init_lora_weights=False))
+    exact, plain = families.step(copy.deepcopy(model).double(), given), families.step(model, given)
+    call, report = families.compiled(model)
+    within(families.step(model, given, call), plain, exact)
+    assert len(programs(report)) == 3 and not any("lora" in n or "q_proj" in n for n in report.graphs[0].left)
+
+
+def test_named(monkeypatch, said):
+    """By its name. Inductor has the rest where nothing else is asked for."""
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(16, 8, requires_grad=True)
+    plain = lambda x, w: F.silu(x @ w.t()).cumsum(0)
+    asked, find = [], torch._dynamo.lookup_backend
+    monkeypatch.setattr(torch._dynamo, "lookup_backend", lambda name: asked.append(name) or (lambda gm, inputs, **how: gm))
+    check(torch.compile(plain, backend="epilog"), plain, [x, w])
+    assert asked[-1] == "inductor" and "epilog" in torch._dynamo.list_backends()
+    monkeypatch.setattr(torch._dynamo, "lookup_backend", find)
+    torch._dynamo.reset()
+    check(torch.compile(plain, backend="epilog", options={"rest": "aot_eager"}), plain, [x, w])
+
+
+def test_explain(capsys):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 8), torch.nn.CELU())
+    report = epilog.explain(model, torch.randn(3, 8))
+    text = capsys.readouterr().out
+    assert text == str(report) + "\n" and "gelu(" in text and "gemm" in text and "unknown: celu" in text
+
+
+@torch.library.custom_op("epilog_test::linear", mutates_args=())
+def own_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Not PyTorch's, by the name of one that is."""
+    return x @ w.t() + 1
+
+
+own_linear.register_fake(lambda x, w: x @ w.t())
+own_linear.register_autograd(lambda ctx, d: (d @ ctx.saved_tensors[1], d.t() @ ctx.saved_tensors[0]),
+                             setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+
+def written_view(x, w):
+    y = x @ w
+    top = y[:2]
+    y += 1
+    return top * 2 + y[:2]
+
+
+def written_after(x, w):
+    y = x @ w
+    z = F.gelu(x + y) @ w
+    y.add_(z.detach())
+    return z @ w, y @ w
+
+
+def written_part(x, w):
+    y = torch.zeros_like(x)
+    y[1:3] = (x @ w)[1:3]
+    return F.relu(y @ w) @ w
+
+
+def written_argument(x, w):
+    buffer = torch.ones_like(x)
+    y = F.silu(x @ w) + buffer
+    buffer.mul_(3)
+    return F.silu(y @ w) + buffer
+
+
+def quiet_part(x, w):
+    y = F.silu(x @ w)
+    with torch.no_grad():
+        z = F.silu(y @ w) @ w
+    return F.silu(y @ w) * z
+
+
+def inner_autocast(x, w):
+    y = F.silu(x @ w)
+    with torch.autocast("cpu", enabled=False):
+        z = F.silu(y @ w)
+    return z @ w + y
+
+
+def seen_in_parts(x, w):
+    a, b = (x @ w).split([3, 5], 1)
+    return F.gelu(torch.cat((b, a), 1) @ w)
+
+
+def complex_rotation(x, w):
+    y = torch.view_as_complex(F.silu(x @ w).view(4, 4, 2))
+    return torch.view_as_real(y * torch.polar(torch.ones(4), torch.arange(4.0))).flatten(1) @ w
+
+
+STRANGE = {
+    "an unknown operation": lambda x, w: F.gelu(F.celu(F.gelu(x @ w)) @ w),
+    "one by a known name": lambda x, w: F.gelu(torch.ops.epilog_test.linear(F.gelu(x @ w), w)) @ w,
+    "f64": lambda x, w: (F.gelu(x @ w).double() @ w.double()).to(w.dtype) @ w,
+    "complex": complex_rotation,
+    "sparse": lambda x, w: F.gelu(torch.eye(4, dtype=x.dtype).to_sparse() @ F.gelu(x @ w)) @ w,
+    "alpha": lambda x, w: F.gelu(torch.add(x @ w, x, alpha=3)) @ w,
+    "beta": lambda x, w: F.gelu(torch.addmm(x, x, w, beta=0.5, alpha=2)) @ w,
+    "rounding": lambda x, w: F.gelu(torch.div(x @ w, 0.3, rounding_mode="floor") + x) @ w,
+    "softplus": lambda x, w: F.softplus(x @ w, 3, 2) @ w,
+    "a tensor twice": lambda x, w: F.gelu(x[:, :, None] * x[:, None, :]).sum(1) @ w,
+    "its transpose": lambda x, w: F.gelu(w + w.t()) @ w + x[0],
+    "the same axis three times": lambda x, w: F.gelu((w @ w) * (w.t() @ w)) @ w.t() @ w + x[1],
+    "a strange view": lambda x, w: F.gelu((x @ w).as_strided((4, 3), (8, 2))) @ w[:3],
+    "another type's view": lambda x, w: F.gelu((x @ w).detach().view(torch.uint8).view(x.dtype) + x) @ w,
+    "merged rows and columns": lambda x, w: F.gelu((x @ w).reshape(2, 16).softmax(-1).reshape(4, 8) @ w),
+    "a step back": lambda x, w: F.gelu((x @ w).flip(0)[1::2]) @ w,
+    "unequal parts": seen_in_parts,
+    "parts that are all": lambda x, w: sum(F.gelu(p @ w[:p.shape[1]]).sum() * (i + 1) for i, p in enumerate((x @ w).chunk(3, 1))),
+    "a sum of what is expanded": lambda x, w: F.gelu((x @ w)[:, :1].expand(4, 8).sum(1, keepdim=True) + x) @ w,
+    "a product of what is expanded": lambda x, w: F.gelu((x @ w)[:, :1].expand(4, 8) @ w) @ w,
+    "a part and the rest": lambda x, w: F.gelu(torch.cat((torch.tanh((x @ w)[:, :2]), (x @ w)[:, 2:]), 1)) @ w,
+    "the rest by another axis": lambda x, w: F.gelu(torch.cat(((x @ w)[:2, 2:], (x @ w)[:, 2:]), 0) @ w[2:]),
+    "truth values": lambda x, w: F.gelu(((x @ w > 0) + (x > 0)).float() + x) @ w,
+    "whole numbers": lambda x, w: F.gelu((torch.arange(8) + 2**24 == 2**24 + 1) * (x @ w)) @ w,
+    "one more than f32 has": lambda x, w: F.gelu(x @ w * (torch.arange(8) + 2**24 > torch.full((8,), 2**24))) @ w,
+    "equal extremes": lambda x, w: F.gelu(torch.maximum(x @ w, x @ w) + torch.minimum(x, x.detach())) @ w,
+    "bounds": lambda x, w: (x @ w).clamp(-0.1, 0.1) @ w + (x @ w).clamp(min=0.5),
+    "a small exponential": lambda x, w: torch.expm1(1e-4 * (x @ w)) @ w,
+    "written over a view": written_view, "written after": written_after, "written in part": written_part, "written to a buffer": written_argument,
+    "no gradients inside": quiet_part, "autocast inside": inner_autocast,
+    "no sizes of 1": lambda x, w: F.gelu((x @ w)[:, 3:4] * (x @ w)[2:3]).squeeze(0) @ w,
+    "nothing": lambda x, w: F.gelu(x[:0] @ w).sum() + F.gelu(x @ w) @ w,
+    "a cast and its source": lambda x, w: (lambda y: F.gelu(y.bfloat16().to(w.dtype) @ w) * 0 + y)(F.gelu(x @ w)),
+    "a result that is viewed": lambda x, w: (lambda y: (y.t().contiguous().view(-1), y.cumsum(0).view(-1)))(F.gelu(x @ w)),
+    "many times": lambda x, w: [x := F.gelu(x @ w) for _ in range(40)][-1],
+}
+
+
+@pytest.mark.parametrize("rest", ["eager", "aot_eager"])
+@pytest.mark.parametrize("case", STRANGE)
+def test_strange(case, rest, said):
+    torch.manual_seed(1)
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    call, report = on(STRANGE[case], rest)
+    check(call, STRANGE[case], [x, w], units=16)
+    assert programs(report) or case in ("written over a view", "sparse")  # what is around it is in programs all the same
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_elements_decide_sizes(said):
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    plain = lambda x, w: F.gelu(x @ w)[x.sum(1) > 0] @ w
+    call, report = on(plain)
+    check(call, plain, [x, w])
+    assert programs(report)
+
+
+def test_masks(said):
+    """Rows of attention that see nothing are 0, as PyTorch's are."""
+    q, k, v = (torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3))
+    seen = torch.rand(2, 1, 5, 5) > 0.4
+    seen[0, :, 2] = False
+    least = torch.where(seen | torch.eye(5, dtype=torch.bool), 0.0, torch.finfo(torch.float32).min)
+    for mask in (seen, least, torch.randn(1, 3, 5, 5), None):
+        plain = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None) * 2
+        call, report = on(plain)
+        check(call, plain, [q, k, v])
+        assert programs(report)
+
+
+def test_dropout(said):
+    """Its random numbers are Epilog's: other ones at each call, and the same in the backward."""
+    w = torch.randn(64, 64)
+    x = torch.randn(40, 64, requires_grad=True)
+    for rest in ("eager", "aot_eager"):
+        call, report = on(lambda x: F.dropout(F.linear(x, w), 0.25) + 0 * x, rest)
+        torch.manual_seed(3)
+        y, z = call(x), call(x)
+        torch.manual_seed(3)
+        assert torch.equal(call(x), y) and not torch.equal(y, z) and programs(report)
+        kept = (y != 0).float() / 0.75
+        assert abs(kept.mean() - 1) < 0.05
+        assert torch.allclose(torch.autograd.grad(y.sum(), x)[0], kept @ w, atol=1e-4)
+
+
+def test_a_failure_is_told(said, monkeypatch):
+    """Whatever goes wrong in the backend, the graph is PyTorch's."""
+    monkeypatch.setattr(_compile, "Regions", lambda graph: 1 / 0)
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    plain = lambda x, w: F.gelu(x @ w)
+    call, report = on(plain)
+    check(call, plain, [x, w])
+    assert len(said) == 1 and "ZeroDivisionError" in said.pop()
