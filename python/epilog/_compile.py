@@ -6,6 +6,7 @@ where it is, and told of in the report.
 import collections
 import logging
 import operator
+import re
 
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
@@ -37,9 +38,17 @@ class Graph:
         for text, found in same.items():
             where = "; ".join(layer for _, layer in found if layer)
             lines.append(f"\n{len(found[0][0].nodes)} operations{' of ' + where if where else ''}:\n{text.rstrip()}")
-            lines += [plan.kernel.describe().rstrip() for plan in found[0][0].planned()]
+            lines += [f"{way}: {kernels(plan)}" for way, plan in zip(("forward", "backward"), found[0][0].planned())]
         lines += ["", "left to PyTorch:"] + [f"{count:5} {why}" for why, count in self.left.most_common()]
         return "\n".join(lines)
+
+
+def kernels(plan):
+    """What a plan is, in a line."""
+    text = plan.kernel.describe()
+    kinds = re.findall(r"^part \d+ of \d+, (.*)$", text, re.M)
+    moved = sum(map(float, re.findall(r"([\d.e+-]+) MB moved", text)))
+    return f"{len(kinds)} kernels ({', '.join(kinds)}), {moved:.3g} MB moved" if kinds else "1 kernel"
 
 
 class Report:

@@ -85,14 +85,15 @@ def row(name):
     programs = [p for g in graphs for p in g.programs]
     left = collections.Counter()
     for g in graphs:
-        left.update({why: n for why, n in g.left.items() if not why.startswith("too little") and "int" not in why and "no gradients" not in why})
+        left.update({why: n for why, n in g.left.items() if not any(dull in why for dull in ("too little", "int", "no gradients"))})
     total = lambda what: sum(getattr(g, what) for g in graphs)
     rest = ", ".join(sorted({why.split(": ")[-1] if why.startswith("unknown") else why for why in left} - DULL))
     return (f"| {name} | {total('nodes')} | {total('inside')} | {len(programs)} ({len({p.text for p in programs})}) | "
             f"{total('flops_inside') / max(1, total('flops')):.1%} | {far:.0e} | {rest} |")
 
 
-DULL = {"arange", "embedding", "new_ones", "__eq__", "and_", "diff", "cumsum", "pad", "_log_api_usage_once",
+DULL = {"arange", "embedding", "new_ones", "new_zeros", "zeros", "zeros_like", "ones", "full", "full_like", "empty_like", "__eq__", "__abs__", "and_",
+        "diff", "cumsum", "pad", "_log_api_usage_once", "long",
         "_set_grad_enabled: not an operation on tensors"}
 
 
