@@ -252,6 +252,26 @@ static void grow_move(random_graph *m) {
     }
 }
 
+/* Rows that choose their weights among R, once or twice, and what may stand between them. */
+static void grow_experts(random_graph *m) {
+    unsigned rows = AX_T | (one_in(m, 2) ? AX_H : 0), in = one_in(m, 3) ? rows : AX_T;
+    graph_value i = new_index(m, rows), x = exactly(m, in | AX_D), w = exactly(m, AX_R | AX_D | AX_F);
+    double size = x.size * w.size * sqrt(length_of(m, AX_D));
+    graph_value h = let(m, rows | AX_F, false, size, "sum(%s*gather(%s, %s, R), D)", x.name, w.name, i.name);
+    if (one_in(m, 3))
+        h = let(m, h.axes, false, h.size + 1.5, "%s + gather(%s, %s, R)", h.name,
+                exactly(m, AX_R | AX_F).name, i.name);
+    if (one_in(m, 2))
+        h = let(m, h.axes, false, h.size * 1.5, "%s*silu(%s)", exactly(m, rows).name, h.name);
+    h = tamed(m, h);
+    if (one_in(m, 3))
+        return;
+    graph_value v = exactly(m, AX_R | AX_D | AX_F);
+    bool all = one_in(m, 2);
+    tamed(m, let(m, (all ? AX_T : rows) | AX_D, false, 4 * h.size * v.size * sqrt(length_of(m, AX_F)),
+                 "sum(%s*gather(%s, %s, R), %sF)", h.name, v.name, i.name, all && rows & AX_H ? "H, " : ""));
+}
+
 static void grow_slices(random_graph *m) {
     graph_value z = some(m, AX_C);
     int first = random_below(&m->s, 3), second = random_below(&m->s, 3);
@@ -294,13 +314,14 @@ static void grow_call(random_graph *m) {
 static const struct {
     void (*grow)(random_graph *m);
     int weight;
-} graph_kinds[] = {{grow_unary, 5},         {grow_binary, 6},    {grow_product, 6}, {grow_sum_of_products, 4},
-                   {grow_attention, 4},     {grow_reduction, 5}, {grow_norm, 3},    {grow_choice, 2},
-                   {grow_move, 3},          {grow_slices, 2},    {grow_halves, 2},  {grow_call, 1},
-                   {grow_self_attention, 1}};
+} graph_kinds[] = {
+    {grow_unary, 5},          {grow_binary, 6},    {grow_product, 6}, {grow_sum_of_products, 4},
+    {grow_attention, 4},      {grow_reduction, 5}, {grow_norm, 3},    {grow_choice, 2},
+    {grow_move, 3},           {grow_slices, 2},    {grow_halves, 2},  {grow_call, 1},
+    {grow_self_attention, 1}, {grow_experts, 3}};
 
 static void grow_one(random_graph *m) {
-    int at = random_below(&m->s, 44);
+    int at = random_below(&m->s, 47);
     for (size_t i = 0; i < sizeof graph_kinds / sizeof *graph_kinds; i++)
         if ((at -= graph_kinds[i].weight) < 0) {
             graph_kinds[i].grow(m);
