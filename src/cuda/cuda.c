@@ -111,18 +111,51 @@ static void add_counter(epi_cuda_kernel *k, epi_emit_context *c, epi_launch *l) 
     c->workspace = l->counter + EPI_COUNTER_BYTES;
 }
 
+static bool has_reduction(const epi_cuda_kernel *k, const epi_plan *plan, epi_reduction reduction) {
+    for (int i = 0; i < k->spec.graph->node_count; i++)
+        if (k->spec.graph->live[i] && plan->placement[i].reduction == reduction)
+            return true;
+    return false;
+}
+
+/* A product of which an index names the depth of the columns' operand, with rows and columns exchanged: it is
+ * rows that a warp gathers (device/gather.cuh). The epilogue must not care which is which. */
+static const epi_plan *turn_product(const epi_cuda_kernel *k, const epi_cuda_target *target,
+                                    const epi_plan *plan) {
+    const epi_graph *g = k->spec.graph;
+    bool named[2];
+    for (int side = 0; side < 2; side++) {
+        const epi_node *n = &g->nodes[epi_plan_operand(g, plan, side)];
+        named[side] = n->op == EPI_OP_GATHER && n->arg[1] == plan->row_index;
+    }
+    if (plan->group != EPI_GROUP_DEPTH || !epi_arch_has(target->arch, EPI_GEMM_SM90) || named[0] ||
+        !named[1] || plan->pair != EPI_NO_NODE || plan->split != EPI_OP_COUNT || plan->local_axes ||
+        has_reduction(k, plan, EPI_REDUCE_ROWS) || has_reduction(k, plan, EPI_REDUCE_COLS))
+        return plan;
+    epi_plan *turned = epi_arena_alloc(k->arena, sizeof *turned);
+    if (!turned)
+        return plan;
+    *turned = *plan;
+    turned->row_arg = !plan->row_arg;
+    turned->rows = epi_plan_batch(plan);
+    epi_axes_unite(&turned->rows, &plan->cols);
+    turned->cols = epi_plan_batch_rows(plan);
+    return turned;
+}
+
 /* The first candidate that takes the program; the last, gemm_any, takes everything that a tile can hold.
  * Where none does, the reason is that of the first: it is the one that one would have. */
 static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                  const epi_step *step, epi_gemm_design *d, epi_launch *out, epi_error *err) {
     epi_tile_program *tile = epi_arena_alloc(k->arena, sizeof *tile);
+    const epi_plan *plan = turn_product(k, target, step->plan);
     int order[64], count = 0;
     EPI_TRY(epi_has_memory(tile, err));
-    int most = step->plan->pair == EPI_NO_NODE ? EPI_TILE_MOST : EPI_TILE_MOST / 2;
-    EPI_TRY(epi_tile_program_gemm(k->arena, &k->text_spec, step->plan, most, step->roots, step->root_count,
-                                  tile, err));
+    int most = plan->pair == EPI_NO_NODE ? EPI_TILE_MOST : EPI_TILE_MOST / 2;
+    EPI_TRY(
+        epi_tile_program_gemm(k->arena, &k->text_spec, plan, most, step->roots, step->root_count, tile, err));
     EPI_TRY(epi_tile_program_check(tile, c->steps, step, err));
-    out->standing = size_of(c, step->plan, tile);
+    out->standing = size_of(c, plan, tile);
     out->size = size_now(&out->standing, k->spec.open);
     epi_status status = list_candidates(target, out, k->spec.open, order, &count, err);
     if (status != EPI_OK)
@@ -139,8 +172,8 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
         config.packed = !target->exact;
         c->workspace = k->workspace;
         out->choice = order[i];
-        status = epi_gemm_design_make(c, step->plan, tile, &out->standing, &config, d, &out->text,
-                                      tried++ ? NULL : err);
+        status =
+            epi_gemm_design_make(c, plan, tile, &out->standing, &config, d, &out->text, tried++ ? NULL : err);
     }
     return status == EPI_ERR_MEMORY ? epi_fail(err, status, "out of memory") : status;
 }
@@ -272,13 +305,6 @@ static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_s
     l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
     l->standing.m = epi_axes_size(&step->plan->rows, k->text_spec.sizes);
     return status;
-}
-
-static bool has_reduction(const epi_cuda_kernel *k, const epi_plan *plan, epi_reduction reduction) {
-    for (int i = 0; i < k->spec.graph->node_count; i++)
-        if (k->spec.graph->live[i] && plan->placement[i].reduction == reduction)
-            return true;
-    return false;
 }
 
 static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step,

@@ -27,6 +27,7 @@ typedef struct epi_side_tile {
     int index;            /* and this is the pointer to the index */
     bool staged;          /* it passes through shared memory; else each thread moves its own cells */
     bool lanes;           /* staged: moved by the lanes of a warp, not by TMA */
+    bool turned;          /* staged: rows are neighbours in memory, so panels have a line for each column */
     epi_ref ref;
     epi_walk rows;
     epi_columns cols;

@@ -47,6 +47,15 @@ static bool can_place(const epi_gemm_design *d, epi_side_tile *t) {
     return epi_batch_place_of(&batch, t->ref.type, &t->place);
 }
 
+/* Is it stored through panels with a line for each column? That is how the gradient of a group's weight lies
+ * whose rows are gathered. */
+static bool can_turn(const epi_gemm_design *d, epi_side_tile *t) {
+    const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
+    return d->config.mainloop == EPI_GEMM_SM90 && d->plan->group == EPI_GROUP_DEPTH && t->store &&
+           !t->moved && !t->cols.two && epi_dtype_is_narrow(t->ref.type) && t->elements == 2 &&
+           r->count == 1 && r->stride[0] == 1 && c->count == 1 && c->stride[0] % 8 == 0 && can_place(d, t);
+}
+
 /* Is it moved through staging? Its rows lie a fixed distance apart and its columns are neighbours, or it is a
  * table that repeats. TMA takes rows of a multiple of 16 bytes; lanes move others. */
 static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
@@ -106,14 +115,15 @@ void epi_side_tiles_place(epi_gemm_design *d) {
     for (int i = 0; i < d->side_tile_count; i++) {
         epi_side_tile *t = &d->side_tiles[i];
         t->col_mod = t->row_mod = 0;
-        t->staged = can_stage(d, t);
-        t->lanes &= t->staged;
+        t->turned = can_turn(d, t);
+        t->staged = t->turned || can_stage(d, t);
+        t->lanes &= t->staged && !t->turned;
         if (!t->staged)
             continue;
         int row = d->config.subtile / 2 * t->bytes, bytes = row * EPI_STAGED_ROWS,
-            from = find_takeover(d, i, taken);
-        t->panel_width = row < 128 ? row : 128;
-        t->panels = row / t->panel_width;
+            from = t->turned ? -1 : find_takeover(d, i, taken);
+        t->panel_width = t->turned || row > 128 ? 128 : row;
+        t->panels = t->turned ? 1 : row / t->panel_width;
         if (from >= 0) {
             taken[from] = true;
             t->offset = d->side_tiles[from].offset;
@@ -167,6 +177,12 @@ static int add_map(const epi_gemm_design *d, const epi_side_tile *t, epi_kernel_
     m->swizzle = t->panel_width;
     m->box[0] = (uint32_t)((uint64_t)m->swizzle / size);
     m->box[1] = EPI_STAGED_ROWS;
+    if (t->turned) {
+        m->sizes[1] = m->sizes[0];
+        m->sizes[0] = (uint64_t)epi_open_now(open, rows);
+        m->strides[1] = (uint64_t)epi_open_now(open, c->stride[0]) * size;
+        m->box[1] = (uint32_t)d->config.subtile;
+    }
     if (d->batch_rows)
         epi_batch_map(open, &t->place, t->ref.type, m);
     if (t->store && d->plan->group == EPI_GROUP_ROWS)
@@ -184,15 +200,19 @@ static void choose_rows(const epi_gemm_design *d, epi_side_tile *t) {
     t->rows_own = t->panel_width < 64 || kept ? 4 : 8;
 }
 
+static bool has_last(const epi_side_tile *t) {
+    return t->staged && !t->lanes && !t->turned;
+}
+
 /* The last rows of all tiles have maps of their own, if a launch has room for so many. */
 static void add_last_maps(epi_gemm_design *d, epi_kernel_text *k) {
     int count = 0;
     for (int i = 0; i < d->side_tile_count; i++)
-        count += d->side_tiles[i].staged && !d->side_tiles[i].lanes;
+        count += has_last(&d->side_tiles[i]);
     d->clamped = k->map_count + count <= EPI_MAX_MAPS && d->plan->group != EPI_GROUP_ROWS;
     int64_t rows = epi_open_now(d->c->spec->open, d->batch_rows ? d->batch_rows : d->tile->m);
     for (int i = 0; i < d->side_tile_count && d->clamped; i++)
-        if (d->side_tiles[i].staged && !d->side_tiles[i].lanes)
+        if (has_last(&d->side_tiles[i]))
             d->side_tiles[i].last = epi_map_last(k, d->side_tiles[i].map, rows, EPI_STAGED_ROWS);
 }
 

@@ -56,6 +56,11 @@ static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
         int at = t->offset + p * width * EPI_STAGED_ROWS;
         if (t->lanes) {
             emit_lanes(e, t, at, x, y, name);
+        } else if (t->turned) {
+            epi_text_add(&e->moves_out,
+                         "  if (%s) tma_store(&P.map[%d], staging + %d, row_in_batch(P, m), %s "
+                         "BATCH_AT(tile%d, m));   // %s\n",
+                         one, t->map, at, x, t->instr, name);
         } else if (t->store && grouped) {
             epi_text_add(&e->moves_out,
                          "  if (lane == 0 && left > 0) tma_store(&P.map[%s], staging + %d, %s, 64 - left, "
@@ -154,7 +159,14 @@ static void emit_staged_store(epi_emitter *e, const epi_side_tile *t) {
         else
             epi_text_add(&e->cell, "      out%d_words[i] = pack<%s>(%s, %s);\n", number, type,
                          epi_value_use(e, v, 0), epi_value_use(e, v, 1));
-        epi_text_add(&e->after, "    stm4(%s, out%d_words);\n", address(e, t, "mrow", "munit"), number);
+        if (t->turned)
+            epi_text_add(
+                &e->after,
+                "    stm4_turned(staging + %d + swizzled<128>(16 * j + 8 * (lane >> 4) + (lane & 7), "
+                "32 * warp + 16 * (lane >> 3 & 1)), out%d_words);\n",
+                t->offset, number);
+        else
+            epi_text_add(&e->after, "    stm4(%s, out%d_words);\n", address(e, t, "mrow", "munit"), number);
         return;
     }
     if (t->elements == 1 && t->bytes == 2) { /* neighbouring lanes swap halves, so that each stores a word */

@@ -102,6 +102,19 @@ static void stm4(u32 at, const u32 (&words)[4]) {
     });
 }
 
+static void stm4_turned(u32 at, const u32 (&words)[4]) {
+    shared_at(at, 16);
+    const u32 in[5] = {at, words[0], words[1], words[2], words[3]};
+    together(in, 5, [](Warp &w) {
+        for (int l = 0; l < 32; l++)
+            for (int m = 0; m < 4; m++)
+                for (int e = 0; e < 2; e++) {
+                    const u16 x = (u16)(w.in[l][1 + m] >> 16 * e);
+                    memcpy(shared_at(w.in[8 * m + l % 4 * 2 + e][0], 16) + 2 * (l / 4), &x, 2);
+                }
+    });
+}
+
 static void stream(u32 *words, const void *from, size_t bytes) {
     check_access(from, bytes, bytes);
     words[0] = 0;
