@@ -11,6 +11,7 @@ import warnings
 
 from torch import nn
 
+from . import _blocks
 from ._attention import give_back, is_ours, take_place, why_not
 from ._known import FAMILIES, class_name, families, plain_type
 from ._patched import (Block, GPT2MLP, Head, Layer, Norm, Rotary, Unknown, causal_lm_forward, gpt2_forward, gpt2_mlp_forward, layer_forward,
@@ -34,7 +35,7 @@ def told(what, found):
         words = re.split(r"\b(\d+)\b", name, maxsplit=1)
         alike.setdefault((words[0], words[-1] if len(words) > 1 else None, why), []).append(words[1] if len(words) > 1 else "")
     for (before, behind, why), numbers in alike.items():
-        count = f"{numbers[0]}, … {numbers[-1]} ({len(numbers)} of them)" if len(numbers) > 2 else " and ".join(numbers)
+        count = f"{{{numbers[0]}, … {numbers[-1]}}}" if len(numbers) > 2 else f"{{{', '.join(numbers)}}}" if len(numbers) == 2 else numbers[0]
         yield f"{what} {before}{count}{behind or ''}: {why}"
 
 
@@ -62,15 +63,15 @@ class Applying:
     """One call of apply: goes through the modules of a model, and replaces what is known."""
 
     def __init__(self, model, loss_chunks, check_indices, wanted):
-        self.model, self.report, self.families, self.wanted = model, Report(), families(), wanted
+        self.model, self.report, self.families, self.wanted = model, Report(), families() + _blocks.block_families(), wanted
         self.loss, self.inside, self.layers = (loss_chunks, check_indices), set(), []
 
     def what(self, module):
         """(family, what it is in it) of a module that is, or claims to be, of a known class; None for all others."""
         kind = plain_type(module)
         for family in self.families:
-            for role in ("layer", "head", "norm", "mlp"):
-                known = getattr(family, role)
+            for role in ("layer", "head", "norm", "mlp", "block"):
+                known = getattr(family, role, None)
                 if known is not None and (isinstance(module, known) or kind.__name__ == known.__name__):
                     return family, role
         return (None, "norm") if isinstance(module, nn.LayerNorm) else None
@@ -80,7 +81,7 @@ class Applying:
         family, role = self.what(module) or (None, None)
         if role is None or id(module) in self.inside or (role == "mlp" and family.name != "GPT2"):
             return
-        switch = {"layer": "layers", "head": "loss", "norm": "norms", "mlp": "mlp"}[role]
+        switch = {"layer": "layers", "head": "loss", "norm": "norms", "mlp": "mlp", "block": "experts"}[role]
         try:
             need(self.wanted[switch], OFF)
             known = nn.LayerNorm if family is None else getattr(family, role)
@@ -90,6 +91,7 @@ class Applying:
             self.report.left.append((name or "the model", str(why)))
 
     def layer(self, name, module, family):
+        need(family.name not in _blocks.BLOCKS, "of a layer with experts, those and its norms are known")
         gpt2 = family.name == "GPT2"
         if not gpt2:
             need(family.rotary is not None, f"{family.name}RotaryEmbedding is not that of transformers")
@@ -99,6 +101,7 @@ class Applying:
             self.inside.update(id(m) for m in module.modules())
 
     def head(self, name, module, family):
+        need(family.name not in _blocks.BLOCKS, "its loss has a part of the router's")
         set_forward(module, Head(module, family, *self.loss), causal_lm_forward)
         self.report.replaced.append((name or "the model", "the loss in training, together with lm_head"))
 
@@ -114,6 +117,10 @@ class Applying:
     def mlp(self, name, module, family):
         set_forward(module, GPT2MLP(module, family), gpt2_mlp_forward)
         self.report.replaced.append((name, "MLP"))
+
+    def block(self, name, module, family):
+        set_forward(module, _blocks.Block(module, family), _blocks.block_forward)
+        self.report.replaced.append((name, "experts as one program, behind the model's router"))
 
     def attention(self, wanted):
         """Whose attention it is. Masks are made by a model's configuration, for all of its layers: it is Epilog's where all are."""
@@ -146,20 +153,21 @@ class Applying:
             self.report.left.append((name, f"{len(module)} {kinds.pop().__name__}: no layer that is known"))
 
 
-def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, mlp=True, loss=True, check_indices=False):
+def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, mlp=True, experts=True, loss=True, check_indices=False):
     """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it. Called again, it
     looks at the model as it is then.
 
     attention: "epilog", or "sdpa", which leaves it to what the model has, PyTorch's as a rule. Epilog's is for sequences without
     padding, packing, dropout or a cache, on the CPU and, in 16 bits, on Hopper: else it is what the model has, call by call.
     loss_chunks: in how many pieces of tokens the loss is computed in training (linear_cross_entropy).
-    layers, norms, mlp, loss: False leaves alone whole decoder layers, norms elsewhere, GPT-2's MLPs, the loss with lm_head.
+    layers, norms, mlp, experts, loss: False leaves alone whole decoder layers, norms elsewhere, GPT-2's MLPs, blocks of experts, the loss
+    with lm_head.
     check_indices: labels are looked through on a GPU, too, which waits for it.
     """
     if attention not in ("epilog", "sdpa"):
         raise ValueError(f"attention is {attention!r}: it can be epilog or sdpa")
     restore(model)
-    work = Applying(model, loss_chunks, check_indices, dict(layers=layers, norms=norms, mlp=mlp, loss=loss))
+    work = Applying(model, loss_chunks, check_indices, dict(layers=layers, norms=norms, mlp=mlp, experts=experts, loss=loss))
     for name, module in list(model.named_modules()):
         work.replace(name, module)
         if isinstance(module, nn.ModuleList):
@@ -169,7 +177,7 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
     work.attention(attention == "epilog")
     if not work.report.replaced:
         if not work.report.left:
-            work.report.left.append((type(model).__name__, f"nothing in it is known: {', '.join(FAMILIES)} and GPT-2 are"))
+            work.report.left.append((type(model).__name__, f"nothing in it is known: {', '.join(FAMILIES)} and GPT-2 are, and experts of {', '.join(_blocks.BLOCKS)}"))
         warnings.warn(f"epilog.apply replaced nothing:\n{work.report}", stacklevel=2)
     return work.report
 

@@ -350,3 +350,6 @@ class LinearCrossEntropy(nn.Module):
 
     def statistics(self, x, labels):
         return linear_token_statistics(x, self.weight, labels, self.options["softcap"], self.options["check_indices"])
+
+
+from ._experts import Experts, MoE, experts  # noqa: E402, F401: made of what is above

@@ -410,8 +410,8 @@ def test_report():
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=5,
                                                                    num_attention_heads=4))
     lines = str(epilog.apply(model)).split("\n")
-    assert lines[0] == "replaced model.layers.0, … 4 (5 of them): one program" and len(lines) == 4
-    assert lines[-1].startswith("left alone model.layers.0, … 4 (5 of them).self_attn: attention itself is the model's where")
+    assert lines[0] == "replaced model.layers.{0, … 4}: one program" and len(lines) == 4
+    assert lines[-1].startswith("left alone model.layers.{0, … 4}.self_attn: attention itself is the model's where")
 
 
 def test_applied_again(called):
