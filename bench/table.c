@@ -106,6 +106,35 @@ static void put_read_loop(const results *res, const char *path, epi_text *out) {
     }
 }
 
+/* Of a file that bench/cpu_torch.py wrote. */
+static void put_beside(const results *res, const char *path, epi_text *out) {
+    static const char *const others[] = {"compile", "eager"};
+    const record *h = &res->head;
+    epi_text_add(out, "%s, %.0f thread, %s, PyTorch %s, %s; %s at commit %s (`%s`)\n\n", text(h, "type"),
+                 number(h, "threads"), text(h, "cpu"), text(h, "torch"), text(h, "time"), text(h, "date"),
+                 text(h, "commit"), path);
+    epi_text_add(
+        out, "| kernel | rows×cols×depth | Epilog ms | torch.compile ms | over Epilog's | eager ms | over "
+             "Epilog's |\n");
+    put_rule(out, 7);
+    for (const record *r = res->rows; r; r = r->next) {
+        double own = number(r, "times/epilog/least_ms");
+        epi_text_add(out, "| %s |", text(r, "kernel"));
+        if (isnan(number(r, "k")))
+            epi_text_add(out, " %.0f×%.0f |", number(r, "m"), number(r, "n"));
+        else
+            put_shape(out, number(r, "m"), number(r, "n"), number(r, "k"));
+        put_cell(out, "%.2f", own);
+        for (int i = 0; i < 2; i++) {
+            char name[40];
+            snprintf(name, sizeof name, "times/%s/least_ms", others[i]);
+            put_cell(out, "%.2f", number(r, name));
+            put_cell(out, "%.2f", number(r, name) / own);
+        }
+        epi_text_add(out, "\n");
+    }
+}
+
 /* ---- the Markdown file ---- */
 
 /* What belongs between the markers; `old` is what stands there. */
@@ -133,7 +162,7 @@ static bool put_block(const char *path, const char *names, const char *old, int 
         {"derived", put_derived},     {"blocks", put_blocks},     {"layers", put_layers},
         {"attention", put_attention}, {"mma", put_mma},           {"few", put_few},
         {"read", put_read_loop},      {"training", put_training}, {"decoding", put_decoding},
-        {"cached", put_cached},
+        {"cached", put_cached},       {"beside", put_beside},
     };
     bool found = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && ok && !found; i++)

@@ -22,6 +22,10 @@ typedef struct alternative {
 #define ATTENTION(file, section, other) \
     FOLDER file ".json", section, NULL, 0, "times/" other "/median_ms", "times/epilog/median_ms"
 
+#define CPU_TORCH(type, section, kernel, other) \
+    FOLDER "xeon-gnr-1core-torch-" type ".json", section, kernel, 0, "times/" other "/least_ms", \
+        "times/epilog/least_ms"
+
 static const alternative alternatives[] = {
     {"torch.compile", "ten kernels at 4096, bf16", "H200", TORCH, "flushed/compile_ms", "flushed/ours_ms"},
     {"eager PyTorch", "the same", "H200", TORCH, "flushed/eager_ms", "flushed/ours_ms"},
@@ -47,6 +51,14 @@ static const alternative alternatives[] = {
      NULL, "of_raw"},
     {"OpenBLAS, product alone", "ten kernels at 1024 and 2048, f32", "Xeon, 2 cores",
      FOLDER "xeon-emr-2of16-f32.json", "", NULL, 0, NULL, "of_raw"},
+    {"torch.compile", "ten kernels at 1024, f32", "Xeon, 1 core",
+     CPU_TORCH("f32", "kernels", NULL, "compile")},
+    {"torch.compile", "the same, bf16", "Xeon, 1 core", CPU_TORCH("bf16", "kernels", NULL, "compile")},
+    {"torch.compile", "RMSNorm, LayerNorm and softmax of 1024 rows, f32", "Xeon, 1 core",
+     CPU_TORCH("f32", "rows", NULL, "compile")},
+    {"PyTorch, MKL", "plain product, f32", "Xeon, 1 core", CPU_TORCH("f32", "product", "matmul", "eager")},
+    {"PyTorch, oneDNN", "plain product, bf16", "Xeon, 1 core",
+     CPU_TORCH("bf16", "product", "matmul", "eager")},
 };
 
 /* Of a GPU the rows of the default rounding count; a CPU's rows have none. */

@@ -264,7 +264,7 @@ rm -r red
 block() { awk -v n="$1" '/^```/ { inside = !inside; b += inside; next } inside && b == n' "$here/README.md"; }
 block 2 | sed -n "/<<'end'/,/^end/p" | sed '1d;$d' >ffn.epi
 that 'the README has a first program' test -s ffn.epi
-"$epilog" show ffn.epi --dims T=1024,D=1024,F=4096 --threads 2 | grep -v ^tile >shown
+"$epilog" show ffn.epi --dims T=1024,D=1024,F=4096 --threads 2 | sed '1,/^$/d' | grep -v ^tile >shown
 block 3 | grep -v ^tile >told
 that 'what show prints is in the README' cmp shown told
 rm ffn.epi shown told
