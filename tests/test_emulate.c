@@ -783,19 +783,9 @@ static struct whole {
     {.from = {"../tests/choice", "routed", "T=70,D=40,N=64", 0}},
     {.from = {"../tests/choice", "scaled", "T=70,D=300", 0}},
     {.from = {"../tests/choice", "pooled", "T=70,D=40", 0}},
-    {.from = {"../tests/groups", "down", "T=300,K=2,F=72,D=264,E=8", 0}},
-    {.from = {"../tests/groups", "across", "T=300,K=2,F=72,D=264,E=8", 0}},
-    {.from = {"../tests/groups", "gated", "T=300,K=2,D=72,F=136,E=8", 0}},
-    {.from = {"../tests/groups", "added", "T=300,K=2,F=72,D=136,E=8", 0}},
-    {.from = {"../tests/groups", "back", "T=300,K=2,D=72,F=136,E=8", 0}},
-    {.from = {"../tests/groups", "up", "T=300,K=2,D=72,F=136,E=8", 0}},
-    {.from = {"../tests/groups", "weight", "T=300,K=2,F=136,D=72,E=8", 0}},
-    {.from = {"../tests/groups", "weight_of", "T=300,K=2,F=136,D=72,E=8", 0}},
-    {{"../tests/groups", "down", "T=300,K=2,F=72,D=136,E=8", 0}, 80, 0, {0}, NULL, {{0}}},
-    {{"../tests/groups", "back", "T=300,K=2,D=72,F=136,E=8", 0}, 80, 0, {0}, NULL, {{0}}},
-    {{"../tests/groups", "up", "T=300,K=2,D=36,F=136,E=8", 0}, 80, 0, {0}, NULL, {{0}}},
-    {{"../tests/groups", "weight", "T=300,K=2,F=136,D=72,E=8", 0}, 80, 0, {0}, NULL, {{0}}},
-    {{"../tests/groups", "weight_of", "T=300,K=2,F=134,D=70,E=8", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/groups", "experts", "T=150,K=3,D=72,F=136,E=5", 0}},
+    {.from = {"../tests/groups", "biased", "T=300,K=2,D=72,F=136,E=8", 0}},
+    {{"../tests/groups", "experts", "T=150,K=3,D=72,F=136,E=5", 0}, 80, 0, {0}, NULL, {{0}}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 

@@ -107,12 +107,15 @@ static void write_groups(const epi_gemm_design *d, epi_text *out) {
                  "#define ROW_GROUPS %d\n#define DEPTH_GROUPS %d\n#define GROUPED (ROW_GROUPS || "
                  "DEPTH_GROUPS)\n#define GATHERED %d\n",
                  group == EPI_GROUP_ROWS, group == EPI_GROUP_DEPTH, d->operands[0].gather != EPI_NO_NODE);
-    if (group)
-        epi_text_add(
-            out,
-            "#define GROUP_COUNT %s\n#define GROUP_BITS %d\n#define GROUPED_SIZE %s\n#define OFFSETS %d\n",
-            epi_emit_int(d->c, d->groups), d->group_bits, group == EPI_GROUP_ROWS ? "(int)P.M" : "K_SIZE",
-            d->offsets);
+    if (!group)
+        return;
+    epi_dtype type = epi_emit_ref(d->c, d->plan->offsets, -1).type;
+    epi_text_add(out,
+                 "#define GROUP_COUNT %s\n#define GROUP_BITS %d\n#define GROUPED_SIZE %s\n"
+                 "#define OFFSET(P, e) %s<%s>(P.ptr[%d], e)\n",
+                 epi_emit_int(d->c, d->groups), d->group_bits,
+                 group == EPI_GROUP_ROWS ? "(int)P.M" : "K_SIZE",
+                 epi_dtype_is_integer(type) ? "integer" : "load", epi_emit_type(type), d->offsets);
 }
 
 void epi_emitter_put_rows(const epi_emitter *e, const char *parameters, epi_text *out) {

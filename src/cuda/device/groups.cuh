@@ -7,7 +7,7 @@
 // DEPTH_GROUPS: groups are batches (batch.cuh), each with a depth of its own.
 #define TALL (TILE_M * CLUSTER)   // rows of a cluster of tiles
 DEV int group_begin(const Params &P, int e) {   // or, of the one behind the last, where that ends
-  return e == 0 ? 0 : e < GROUP_COUNT ? max(0, min(((const int *)P.ptr[OFFSETS])[e], GROUPED_SIZE)) : GROUPED_SIZE;
+  return e == 0 ? 0 : e < GROUP_COUNT ? max(0, min((int)OFFSET(P, e), GROUPED_SIZE)) : GROUPED_SIZE;
 }
 DEV int group_size(const Params &P, int e) { return max(0, group_begin(P, e + 1) - group_begin(P, e)); }
 
