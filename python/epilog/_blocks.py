@@ -145,10 +145,7 @@ def block_forward(self, hidden_states, *args, **kwargs):
     _, scores, index = router(x)
     if type(scores) not in PLAIN or scores.dtype not in TYPES:
         y = self.experts(x, index, scores)
-    elif parts.known.clamped:
-        y = parts.program(x, *weights, index, scores, *parts.facts)
     else:
-        gate_up, down = weights
-        y = parts.program(x, gate_up.unflatten(1, (2, -1)), down, index, scores, *shared)
+        y = parts.program(x, *weights, index, scores, *shared, *(parts.facts if parts.known.clamped else ()))
     y = y.view(hidden_states.shape)
     return (y, scores) if parts.known.clamped else y

@@ -2,7 +2,7 @@
 
 Each token goes to K of E experts, which index[T,K] names, and the sum of what they say is weighted by weights[T,K]. In a text that is a
 product whose weight is gathered by the token's choice; no order of tokens is written anywhere, and none is promised. Weights lie as Hugging
-Face has them: gate and up of an expert in one tensor, of which a text takes slices.
+Face has them: gate and up of an expert are one product, of whose columns the halves, or neighbours, belong together.
 """
 import itertools
 
@@ -17,23 +17,24 @@ GATES = [a for a in ACTIVATIONS if a is not None]
 
 def experts_text(activation, shared):
     """Gated experts. shared: an MLP that all tokens go through is added."""
-    given = ["x[T,D]", "w[E,C,F,D]", "wd[E,D,F]", "e: i32[T,K]", "g[T,K]"] + ["sg[S,D]", "su[S,D]", "sd[D,S]"] * shared
+    given = ["x[T,D]", "w[E,2*F,D]", "wd[E,D,F]", "e: i32[T,K]", "g[T,K]"] + ["sg[S,D]", "su[S,D]", "sd[D,S]"] * shared
     gate = ACTIVATIONS[activation]
-    lines = ["a = sum(x*gather(gather(w, 0, C), e, E), D)", "b = sum(x*gather(gather(w, 1, C), e, E), D)", f"h = g*{gate.format('a')}*b",
+    lines = ["a, b = halves(sum(x*gather(w, e, E), D), 2*F)", f"h = g*{gate.format('a')}*b",
              "y = sum(h*gather(wd, e, E), K, F)" + f" + ({gate.format('x @ sg')}*(x @ su)) @ sd" * shared]
     return f"experts({', '.join(given)}) -> y[T,D] {{\n    " + "\n    ".join(lines) + "\n}\n"
 
 
 EXPERTS = {which: op(experts_text(*which)) for which in itertools.product(GATES, (False, True))}
 
-# gpt-oss: gate and up are neighbours, with biases, and kept within a limit
+# gpt-oss: gate and up are neighbours, with biases, and kept within a limit. The last biases are a product, with the weights of all experts
 clamped_experts = op("""
 clamped_experts(x[T,D], w[E,D,2*F], b[E,2*F], wd[E,F,D], bd[E,D], e: i32[T,K], g[T,K], alpha, limit) -> y[T,D] {
     z = sum(x*gather(w, e, E), D) + gather(b, e, E)
     gate, up = pairs(z, 2*F)
     a = min(gate, limit)
     h = g*(clamp(up, -limit, limit) + 1)*a*sigmoid(alpha*a)
-    y = sum(h*gather(wd, e, E), K, F) + sum(g*gather(bd, e, E), K)
+    m = sum(where(e == index(E), g, 0), K)
+    y = sum(h*gather(wd, e, E), K, F) + m @ bd
 }""")
 
 
@@ -48,7 +49,7 @@ def experts(x, index, weights, gate_up, down, activation="silu", shared=None):
     if gate_up.dim() != 3 or gate_up.shape[1] % 2:
         raise ValueError(f"gate_up has sizes {list(gate_up.shape)}: they are [E,2*F,D]")
     made, choices = EXPERTS[activation, shared is not None], index.shape[-1]
-    y = made(rows(x), gate_up.unflatten(1, (2, -1)), down, index.reshape(-1, choices), weights.reshape(-1, choices), *(shared or ()))
+    y = made(rows(x), gate_up, down, index.reshape(-1, choices), weights.reshape(-1, choices), *(shared or ()))
     return y.view(x.shape)
 
 
