@@ -205,6 +205,35 @@ static inline void bound_segments(const bounding *b, int node) {
     }
 }
 
+/* Positions of the largest, where no other order of them is within their errors. */
+static inline void bound_largest(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bounded *y = &b->at[node];
+    const bounded *x = &b->at[n->arg[0]];
+    epi_ref from = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes),
+            to = epi_ref_of_axes(&n->axes, b->sizes);
+    int64_t of = epi_axis_size(n->over.at[0], b->sizes), taken = epi_axis_size(n->over.at[1], b->sizes);
+    int64_t step = epi_ref_drop(&from, n->over.at[0]), put = epi_ref_drop(&to, n->over.at[1]);
+    epi_walk read = epi_walk_axes(&from, &to.axes, b->sizes), write = epi_walk_axes(&to, &to.axes, b->sizes);
+    for (int64_t i = 0, rows = epi_axes_size(&to.axes, b->sizes); i < rows; i++)
+        for (int64_t j = 0; j < of; j++) {
+            int64_t at = epi_walk_offset(&read, i), mine = at + j * step, place = 0;
+            bool sure = true;
+            for (int64_t o = 0; o < of; o++) {
+                double v = x->v[mine], w = x->v[at + o * step], e = x->e[mine] + x->e[at + o * step];
+                bool nan = v != v, other = w != w;
+                place += o != j && (nan || other ? (other && !nan) || (other && nan && o < j)
+                                                 : w > v || (w == v && o < j));
+                sure &= o == j || e == 0 || (nan && x->e[mine] == 0) || (other && x->e[at + o * step] == 0) ||
+                        fabs(v - w) > e;
+            }
+            if (place < taken) {
+                y->v[epi_walk_offset(&write, i) + place * put] = (double)j;
+                y->e[epi_walk_offset(&write, i) + place * put] = sure ? 0 : INFINITY;
+            }
+        }
+}
+
 /* ---- a graph ---- */
 
 static inline void bound_node(const bounding *b, int node) {
@@ -219,7 +248,9 @@ static inline void bound_node(const bounding *b, int node) {
     case EPI_CLASS_MOVE:
         (op == EPI_OP_GATHER ? bound_gather : op == EPI_OP_SCATTER ? bound_scatter : bound_update)(b, node);
         break;
-    case EPI_CLASS_SORT: (op == EPI_OP_SEGMENTS ? bound_segments : bound_order)(b, node); break;
+    case EPI_CLASS_SORT:
+        (op == EPI_OP_SEGMENTS ? bound_segments : op == EPI_OP_TOPK ? bound_largest : bound_order)(b, node);
+        break;
     default: (op == EPI_OP_INPUT ? bound_input : bound_leaf)(b, node);
     }
     double unit = b->unit(b, node);

@@ -66,6 +66,11 @@ static const char moves_text[] =
     "    y = s*rsqrt(mean(s*s, D) + 1e-6)*g\n}\n"
     "combined_turned(P[D,K,T], q: i64[K,T], x[T,D]) -> (y[T,D], z[T,D]) {\n"
     "    y = x + gather(P, gather(q, 2, K), T, K)\n    z = max(y, D)*gather(P, gather(q, 0, K), T, K)\n}\n"
+    "largest(p: f32[T,E]) -> e: f32[T,K] { e = topk(p, E, K) }\n"
+    "largest_turned(p: f32[E,T,S]) -> e: f32[K,S,T] { e = topk(p, E, K) }\n"
+    "largest_equal(p[T,E]) -> (e: i32[T,K], g[T,K]) {\n"
+    "    q = where(p > 0.5, -inf, where(p > 0, 0/0, floor(2*p)))\n    e = topk(q, E, K)\n"
+    "    g = gather(p, e, E)\n}\n"
     "flat(x[T,D], i: i32[S]) -> a[S,D] { a = gather(x, i, T, K) }\n"
     "flat_turned(y[D,K,T], i: i32[S]) -> b[S,D] { b = gather(y, i, T, K) }\n"
     "flat_sums(d[S,D], i: i32[S]) -> g[T,K,D] { g = scatter(d, i, T, K) }\n"
@@ -103,6 +108,14 @@ static const test_case moves[] = {
     {"moves", "order_all", "T=61,K=3,E=7", TINY},
     {"moves", "order_all", "T=1,K=1,E=1", 0},
     {"moves", "order_computed", "T=90,E=31", 0},
+    {"moves", "largest", "T=41,E=37,K=8", TINY},
+    {"moves", "largest", "T=3,E=1024,K=64", 0},
+    {"moves", "largest", "T=3,E=5,K=5", 0},
+    {"moves", "largest", "T=2,E=3001,K=6", 0}, /* on a GPU, a block a row */
+    {"moves", "largest", "T=1,E=33000,K=3", 0},
+    {"moves", "largest", "T=0,E=7,K=2", 0},
+    {"moves", "largest_turned", "T=3,E=37,K=8,S=5", 0},
+    {"moves", "largest_equal", "T=41,E=37,K=8", 0},
     {"moves", "combined", "T=41,K=3,D=64", TINY},
     {"moves", "combined", "T=5,K=2,D=37", 0},
     {"moves", "combined", "T=1,K=2,D=2053", 0},

@@ -46,6 +46,7 @@ int64_t epi_pass_scratch(int threads);
 void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_order_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
+void epi_largest_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 /* What a scatter and an order need beside a pass's own scratch. */
 int64_t epi_move_scratch(const epi_spec *spec, int node);

@@ -252,6 +252,65 @@ void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     }
 }
 
+/* ---- the largest ---- */
+
+enum { MOST_TAKEN = 64 };
+
+/* The largest so far, in order. */
+typedef struct largest {
+    float value[MOST_TAKEN];
+    int64_t at[MOST_TAKEN];
+    int64_t count, most;
+} largest;
+
+static bool is_larger(float a, float b) {
+    return a > b || (a != a && b == b); /* NaN is larger than all */
+}
+
+/* Elements come in the order of their positions: an equal one goes behind. */
+static void take_element(largest *l, float value, int64_t at) {
+    if (l->count == l->most && !is_larger(value, l->value[l->most - 1]))
+        return;
+    int64_t i = l->count < l->most ? l->count++ : l->most - 1;
+    for (; i > 0 && is_larger(value, l->value[i - 1]); i--) {
+        l->value[i] = l->value[i - 1];
+        l->at[i] = l->at[i - 1];
+    }
+    l->value[i] = value;
+    l->at[i] = at;
+}
+
+static void largest_item(void *ctx, int64_t row, int thread) {
+    (void)thread;
+    const move *m = ctx;
+    largest l = {.most = m->inner};
+    float tmp[STRETCH];
+    epi_walk along = {.count = 1, .size = {m->size}, .stride = {m->from_along.stride[0]}};
+    for (int64_t start = 0; start < m->size && l.most; start += STRETCH) {
+        int64_t n = epi_min64(STRETCH, m->size - start);
+        epi_walk_load(m->k->strips, tmp, &m->from, epi_walk_offset(&m->from_outer, row), &along, start, n);
+        for (int64_t j = 0; j < n; j++)
+            take_element(&l, tmp[j], start + j);
+    }
+    for (int64_t k = 0; k < l.most; k++)
+        put_number(m->k->strips, &m->to,
+                   epi_walk_offset(&m->to_outer, row) + epi_walk_offset(&m->to_inner, k), l.at[k]);
+}
+
+void epi_largest_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
+    const epi_node *n = &k->spec.graph->nodes[node];
+    const int64_t *sizes = k->spec.sizes;
+    epi_axes of = {1, {n->over.at[0]}}, own = {1, {n->over.at[1]}}, rows = epi_axes_without(&n->axes, &own);
+    move m = {.k = k, .from = refs[n->arg[0]], .to = refs[node]};
+    m.size = epi_axes_size(&of, sizes);
+    m.inner = epi_axes_size(&own, sizes);
+    m.from_along = (epi_walk){.stride = {epi_ref_stride(&m.from, of.at[0])}};
+    m.to_inner = epi_walk_axes(&m.to, &own, sizes);
+    m.from_outer = epi_walk_axes(&m.from, &rows, sizes);
+    m.to_outer = epi_walk_axes(&m.to, &rows, sizes);
+    epi_parallel_for(k->spec.threads, epi_axes_size(&rows, sizes), largest_item, &m);
+}
+
 /* ---- indices ---- */
 
 epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err) {

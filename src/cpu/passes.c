@@ -369,8 +369,8 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
             (n->op == EPI_OP_GATHER ? epi_gather_run : epi_scatter_run)(k, node, refs, scratch);
         break;
     case EPI_CLASS_SORT:
-        if (n->op == EPI_OP_SEGMENTS)
-            epi_segments_run(k, node, refs);
+        if (n->op == EPI_OP_SEGMENTS || n->op == EPI_OP_TOPK)
+            (n->op == EPI_OP_TOPK ? epi_largest_run : epi_segments_run)(k, node, refs);
         else
             epi_order_run(k, node, refs, scratch + epi_pass_scratch(k->spec.threads));
         break;

@@ -247,6 +247,10 @@ static int64_t value_at(const eval *e, const epi_node *n, const epi_walk *which,
     return at < 0 ? size : at;
 }
 
+static bool is_larger(double a, double b) {
+    return a > b || (a != a && b == b);
+}
+
 /* Elements in the order of their values, one value after the other: counted, not sorted. */
 static void eval_order(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
@@ -280,6 +284,31 @@ static void eval_segments(const eval *e, int node) {
             last = begun ? last : middle - 1;
         }
         e->value[node][i] = (double)first;
+    }
+}
+
+/* Positions of the largest elements, the largest first and the first of equal ones; NaN is larger than all. */
+static void eval_largest(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    epi_ref x = as_ref(e, n->arg[0]), y = as_ref(e, node);
+    int64_t of = epi_axis_size(n->over.at[0], sizes), taken = epi_axis_size(n->over.at[1], sizes);
+    int64_t step = epi_ref_drop(&x, n->over.at[0]), put = epi_ref_drop(&y, n->over.at[1]);
+    epi_walk from = epi_walk_axes(&x, &y.axes, sizes), to = epi_walk_axes(&y, &y.axes, sizes);
+    for (int64_t i = 0, rows = count_of(e, &y.axes); i < rows; i++) {
+        const double *row = e->value[n->arg[0]] + epi_walk_offset(&from, i);
+        int64_t last = -1;
+        for (int64_t k = 0; k < taken; k++) {
+            int64_t best = -1; /* the first behind the last one, in the order of the result */
+            for (int64_t j = 0; j < of; j++) {
+                bool behind = last < 0 || (j > last ? !is_larger(row[j * step], row[last * step])
+                                                    : is_larger(row[last * step], row[j * step]));
+                if (j != last && behind && (best < 0 || is_larger(row[j * step], row[best * step])))
+                    best = j;
+            }
+            last = best;
+            e->value[node][epi_walk_offset(&to, i) + k * put] = (double)last;
+        }
     }
 }
 
@@ -463,7 +492,11 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
              : n->op == EPI_OP_SCATTER ? eval_scatter
                                        : eval_update)(&e, i);
             break;
-        case EPI_CLASS_SORT: (n->op == EPI_OP_SEGMENTS ? eval_segments : eval_order)(&e, i); break;
+        case EPI_CLASS_SORT:
+            (n->op == EPI_OP_SEGMENTS ? eval_segments
+             : n->op == EPI_OP_TOPK   ? eval_largest
+                                      : eval_order)(&e, i);
+            break;
         case EPI_CLASS_RANDOM: eval_random(&e, i); break;
         case EPI_CLASS_LEAF:
             if (n->op == EPI_OP_INPUT)

@@ -194,6 +194,11 @@ void epi_emit_sort(const epi_emit_context *c, int node, const epi_pass_pointers 
 int64_t epi_sort_items(const epi_emit_context *c, int node);
 void epi_emit_segments(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 
+/* The largest elements of rows, each of which is a warp's or a block's. */
+void epi_emit_topk(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_kernel_text *k);
+int64_t epi_topk_rows(const epi_emit_context *c, int node);
+bool epi_topk_by_block(const epi_emit_context *c, int node);
+
 /* emit_check.c: looks through the index of a gather, scatter or update that is an input. Two i64 of the
  * workspace, the `slot`th pair, get the number of the first element outside the axis, or -1, and its value.
  */

@@ -17,6 +17,8 @@ int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
     epi_axes axes = pass_axes(c, node, copy_to);
     if (op == EPI_OP_SCATTER || epi_op_orders(op))
         return 256 * (op == EPI_OP_SCATTER ? epi_scatter_items : epi_sort_items)(c, node);
+    if (op == EPI_OP_TOPK)
+        return (epi_topk_by_block(c, node) ? 256 : 32) * epi_topk_rows(c, node);
     if (op == EPI_OP_UNIFORM)
         return epi_ceil_div(epi_axes_size(&axes, c->sizes), 4);
     return epi_axes_size(&axes, c->sizes);
@@ -171,14 +173,19 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
     p.axes = pass_axes(c, node, copy_to);
     p.pointers = give_pointers(c, k, node, copy_to);
     epi_op_class cls = copy_to >= 0 ? EPI_CLASS_LEAF : epi_ops[p.n->op].cls;
-    bool orders = copy_to < 0 && epi_op_orders(p.n->op);
+    bool largest = copy_to < 0 && p.n->op == EPI_OP_TOPK, orders = copy_to < 0 && epi_op_orders(p.n->op);
     epi_emit_begin(c, k,
                    orders                    ? epi_device_text("sort")
+                   : largest                 ? epi_device_text("topk")
                    : cls == EPI_CLASS_MOVE   ? epi_device_text("index")
                    : cls == EPI_CLASS_RANDOM ? epi_device_text("random")
                                              : "");
-    if (orders || (copy_to < 0 && p.n->op == EPI_OP_SCATTER)) {
-        orders ? epi_emit_sort(c, node, &p.pointers, k) : epi_emit_scatter(c, node, &p.pointers, p.out);
+    if (orders || largest) {
+        (orders ? epi_emit_sort : epi_emit_topk)(c, node, &p.pointers, k);
+        return epi_emit_end(k, err);
+    }
+    if (copy_to < 0 && p.n->op == EPI_OP_SCATTER) {
+        epi_emit_scatter(c, node, &p.pointers, p.out);
         return epi_emit_end(k, err);
     }
     const char *warps = cls == EPI_CLASS_REDUCE ? " / 32" : "";

@@ -1,4 +1,4 @@
-/* emit_sort.c: the order of an index as passes over memory. */
+/* emit_sort.c: the order of an index, and the largest elements of rows, as passes over memory. */
 #include "cuda/emit.h"
 #include "ir/index.h"
 
@@ -74,4 +74,55 @@ void epi_emit_segments(const epi_emit_context *c, int node, const epi_pass_point
                  epi_emit_count(c, epi_axis_size(n->over.at[0], sizes), "LL"), epi_emit_type(from.type),
                  p->from[0], epi_emit_walk(c, &read, "middle"), epi_emit_type(to.type), p->to,
                  epi_emit_walk(c, &write, "x"));
+}
+
+/* ---- the largest elements ---- */
+
+enum { WARP = 32, BLOCK = 1024, MOST_HELD = 32 };
+
+/* Elements of a row: the most there may be, where the axis is open. A warp has rows that fit its registers. */
+static int64_t row_of(const epi_emit_context *c, const epi_node *n) {
+    return epi_open_most(c->spec->open, epi_axis_size(n->over.at[0], c->spec->sizes));
+}
+
+bool epi_topk_by_block(const epi_emit_context *c, int node) {
+    return row_of(c, &c->spec->graph->nodes[node]) > WARP * MOST_HELD;
+}
+
+int64_t epi_topk_rows(const epi_emit_context *c, int node) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    epi_axes own = {1, {n->over.at[1]}}, rows = epi_axes_without(&n->axes, &own);
+    return epi_axes_size(&rows, c->sizes);
+}
+
+void epi_emit_topk(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_kernel_text *k) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    const int64_t *sizes = c->spec->sizes;
+    epi_axes of = {1, {n->over.at[0]}}, own = {1, {n->over.at[1]}}, rows = epi_axes_without(&n->axes, &own);
+    epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
+    epi_walk read = epi_walk_axes(&from, &rows, sizes), along = epi_walk_axes(&from, &of, sizes),
+             write = epi_walk_axes(&to, &rows, sizes), put = epi_walk_axes(&to, &own, sizes);
+    bool block = epi_topk_by_block(c, node);
+    int team = block ? BLOCK : WARP;
+    int64_t held = epi_ceil_div(row_of(c, n), team);
+    k->block = block ? BLOCK : 256;
+    epi_text_add(&k->source,
+                 "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
+                 "  DEV i64 count() const { return %s; }\n  static constexpr int TEAM = %d, HELD = %d;\n"
+                 "  DEV i64 row(i64 x) const { return %s; }\n"
+                 "  DEV float value(const void *p, i64 at, i64 e) const { return load<%s>(p, at + %s); }\n"
+                 "  DEV void put(void *p, i64 x, i64 k, i64 number) const { store<%s>(p, %s + %s, "
+                 "(float)number); }\n};\n",
+                 epi_emit_count(c, epi_axes_size(&of, sizes), "LL"),
+                 epi_emit_count(c, epi_axes_size(&own, sizes), "LL"), team, held > MOST_HELD ? 0 : (int)held,
+                 epi_emit_walk(c, &read, "x"), epi_emit_type(from.type), epi_emit_walk(c, &along, "e"),
+                 epi_emit_type(to.type), epi_emit_walk(c, &write, "x"), epi_emit_walk(c, &put, "k"));
+    epi_text_add(
+        &k->source,
+        "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
+        "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
+        "  for (i64 x = ((i64)blockIdx.x * %d + threadIdx.x) / %d; x < P.extra[0] / %d; x += gridDim.x * "
+        "%dLL)\n    topk(S{P}, P.ptr[%d], (void *)P.ptr[%d], x);\n}\n",
+        epi_emit_name(c, node), n->place.line, k->block, k->block, team, block ? 256 : 32, k->block / team,
+        p->from[0], p->to);
 }

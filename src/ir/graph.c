@@ -590,9 +590,26 @@ static epi_axes places_of(const epi_graph *g, epi_op op, int a, const epi_axes *
     return own ? g->nodes[a].axes : rest;
 }
 
+/* topk has one axis in the place of another. */
+static int take_largest(epi_graph *g, epi_node n, const epi_axes *along) {
+    int at = find_axis(g, n.op, "over", along->at[0], n.arg[0]);
+    if (at < 0)
+        return EPI_NO_NODE;
+    if (epi_axes_find_dim(&n.axes, along->at[1].dim) >= 0)
+        return epi_graph_fail(g, "topk to %s: %s has that axis already", epi_axis_label(g, along->at[1]).text,
+                              epi_node_label(g, n.arg[0]).text);
+    n.over = *along;
+    n.axes.at[at] = along->at[1];
+    return add_node(g, n);
+}
+
 int epi_graph_sort(epi_graph *g, epi_op op, int a, const epi_axes *along) {
     epi_node n;
-    if (!begin_node(g, op, a, &n) || !keeps_carried(g, op, &n.axes))
+    if (!begin_node(g, op, a, &n))
+        return EPI_NO_NODE;
+    if (op == EPI_OP_TOPK)
+        return take_largest(g, n, along);
+    if (!keeps_carried(g, op, &n.axes))
         return EPI_NO_NODE;
     epi_axes first = {1, {along->at[0]}}, places = places_of(g, op, a, along);
     bool segments = op == EPI_OP_SEGMENTS, offsets = op == EPI_OP_OFFSETS;

@@ -37,7 +37,7 @@ typedef struct epi_node {
     epi_axes over; /* reductions: the axes removed; splits, index, size and update: the one axis named; gather
                       and scatter: what the index counts along, the last the fastest; orders: what the values
                       count along, then what places count along, the last the fastest (offsets have none);
-                      rename: from and to; uniform: its own */
+                      topk: what it takes, and its own; rename: from and to; uniform: its own */
     double value;  /* CONST */
     int tensor;    /* INPUT: which tensor */
     bool named;    /* MATMUL: the text names the axes that it sums over */
@@ -154,8 +154,8 @@ int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);               /* IND
 /* GATHER SCATTER UPDATE; the value is update's alone, else EPI_NO_NODE. Along several axes the index is flat:
  * it counts through all of them, the last the fastest. */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const epi_axes *along);
-/* ARGSORT RANK OFFSETS SEGMENTS; `along` is what the values count along, then what the places do. Of argsort
- * and rank these are the operand's own axes, which need not be given. */
+/* ARGSORT RANK OFFSETS SEGMENTS TOPK; `along` is what the values count along, then what the places do. Of
+ * argsort and rank these are the operand's own axes, which need not be given. */
 int epi_graph_sort(epi_graph *g, epi_op op, int a, const epi_axes *along);
 /* Is it gather(x, 2, C), at a number, or scatter(x, 2, C), or update(x, v, 2, C)? `at` is that number. Along
  * several axes at once it is none. */

@@ -99,6 +99,8 @@ static epi_axes moved_axes(const verifier *v, const epi_node *n) {
 static epi_axes sorted_axes(const verifier *v, const epi_node *n) {
     epi_axes first = {1, {n->over.at[0]}};
     epi_axes places = epi_axes_without(&n->over, &first);
+    if (n->op == EPI_OP_TOPK)
+        return exchanged(axes_of(v, 0), n->over.at[0], n->over.at[1]);
     if (n->op == EPI_OP_OFFSETS)
         return first;
     return epi_axes_same_set(axes_of(v, 0), n->op == EPI_OP_SEGMENTS ? &first : &places)
@@ -154,7 +156,8 @@ static bool names_axes(const epi_node *n) {
     case EPI_CLASS_MAP: return !count;
     case EPI_CLASS_SPLIT: return count == 1;
     case EPI_CLASS_MOVE: return n->op == EPI_OP_UPDATE ? count == 1 : count > 0;
-    case EPI_CLASS_SORT: return n->op == EPI_OP_OFFSETS ? count == 1 : count > 1;
+    case EPI_CLASS_SORT:
+        return n->op == EPI_OP_OFFSETS ? count == 1 : n->op == EPI_OP_TOPK ? count == 2 : count > 1;
     case EPI_CLASS_VIEW: return count == (n->op == EPI_OP_ONCE ? 0 : 2);
     case EPI_CLASS_LEAF: return count == (n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE);
     case EPI_CLASS_REDUCE:

@@ -21,7 +21,7 @@ typedef struct epi_ast {
     epi_ast_kind kind;
     epi_place place;
     epi_op op;        /* UNARY, BINARY */
-    double number;    /* NUMBER */
+    double number;    /* NUMBER; NAME: the size that a call gives an axis, as in topk(p, E, K=8), or 0 */
     const char *name; /* NAME, CALL; NUMBER: as it was written, NULL where it was not */
     bool parentheses; /* it stood in some */
     struct epi_ast **args;

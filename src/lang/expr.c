@@ -46,6 +46,14 @@ static epi_ast *with_operands(epi_parser *p, epi_ast_kind kind, epi_place place,
 
 static epi_ast *parse_level(epi_parser *p, epi_level least);
 
+/* Does a call of this name bring an axis into being, which it may give a size? */
+static bool may_give_size(const char *name) {
+    bool may = false;
+    for (int op = 0; op < EPI_OP_COUNT; op++)
+        may |= epi_ops[op].cls == EPI_CLASS_SORT && !strcmp(epi_ops[op].text, name);
+    return may;
+}
+
 static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
     epi_ast *e = new_ast(p, EPI_AST_CALL, place);
     int capacity = 0;
@@ -60,6 +68,9 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
             if (!arg || !epi_parse_grow(p, (void **)&e->args, e->arg_count, &capacity, sizeof *e->args))
                 return NULL;
             e->args[e->arg_count++] = arg;
+            epi_ast_axis axis = {.name = arg->name, .place = arg->place};
+            if (arg->kind == EPI_AST_NAME && may_give_size(name) && epi_parse_accept(p, "="))
+                arg->number = (double)epi_parse_size(p, &axis);
         } while (epi_parse_accept(p, ","));
     if (epi_parse_at(p, "="))
         epi_parse_fail(p, p->token.place,
@@ -188,6 +199,7 @@ bool epi_ast_as_axis(const epi_ast *e, epi_ast_axis *out) {
     *out = (epi_ast_axis){.place = e->place};
     if (e->kind == EPI_AST_NAME) {
         out->name = e->name;
+        out->size = (int64_t)e->number;
         return true;
     }
     if (e->kind != EPI_AST_BINARY)

@@ -154,7 +154,10 @@ static epi_ast *call_ast(writer *w, const epi_node *n) {
         w->made[n->over.at[1].dim] = true;
     for (int i = 0; i < axes; i++) {
         make_axis(w, n->over.at[i]);
-        args[count++] = axis_ast(w, n->over.at[i]);
+        args[count] = axis_ast(w, n->over.at[i]);
+        if (args[count] && n->op == EPI_OP_TOPK && i && !n->over.at[i].shift) /* which no tensor may have */
+            args[count]->number = (double)w->g->fixed[n->over.at[i].dim];
+        count++;
     }
     return operation_of(w, n->op, args, count);
 }

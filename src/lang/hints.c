@@ -51,7 +51,7 @@ static const hint operations[] = {
     {" argmin ", "write argmax(-x, D)"},
     {" clip ", "write clamp(x, lo, hi)"},
     {" cumsum ", "a running sum is u = rename(x, T, U), then sum(where(index(U) <= index(T), 1, 0)*u, U)"},
-    {" prod cumprod sort topk median ", "there is no such operation"},
+    {" prod cumprod sort median ", "there is no such operation"},
     {" any ", "write max(x != 0, D)"},
     {" all ", "write min(x != 0, D)"},
     {" swish ", "write silu(x)"},

@@ -103,32 +103,56 @@ static void collect_dim(epi_lowering *lo, epi_frame *f, const epi_ast_axis *axis
 }
 
 /* Where in a call the axes begin that no tensor need have: what an index counts along, if that is several axes
- * or it is ordered by its values. INT_MAX: there are none. */
-static int find_brought(const epi_lowering *lo, const epi_ast *e) {
+ * or it is ordered by its values, and what the largest elements have. INT_MAX: there are none. */
+static int find_brought(const epi_ast *e) {
     int first = INT_MAX;
-    for (int op = 0; op < EPI_OP_COUNT && e->kind == EPI_AST_CALL && e->name; op++) {
+    for (int op = 0; op < EPI_OP_COUNT; op++) {
         int arity = epi_ops[op].arity;
         bool flat = epi_ops[op].cls == EPI_CLASS_MOVE && e->arg_count > arity + 1;
         if ((flat || epi_ops[op].cls == EPI_CLASS_SORT) && !strcmp(epi_ops[op].text, e->name))
             first = arity;
     }
-    for (const epi_ast_program *p = lo->text->programs; p && first < INT_MAX; p = p->next)
-        first = strcmp(p->name, e->name) != 0 ? first : INT_MAX;
     return first;
 }
 
-/* Collects the dims that such calls in an expression name. */
-static void collect_from(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
+/* Programs whose dims are being collected. */
+enum { MOST_PROGRAMS = 256 };
+typedef struct collection {
+    const epi_ast_program *seen[MOST_PROGRAMS];
+    int count;
+} collection;
+
+static void collect_body(epi_lowering *lo, epi_frame *f, const epi_ast_program *p, collection *c);
+
+/* Collects the dims that such calls in an expression name, and in programs that it calls. */
+static void collect_from(epi_lowering *lo, epi_frame *f, const epi_ast *e, collection *c) {
     for (; e; e = e->arg_count ? e->args[0] : NULL) { /* chains are long to the left */
-        int first = find_brought(lo, e);
+        bool call = e->kind == EPI_AST_CALL && e->name;
+        const epi_ast *of =
+            call && e->callee && e->callee->arg_count ? e->callee->args[0] : e; /* grad(f, x)(…) */
+        const epi_ast_program *p = call && of->name ? epi_lower_callee(lo, f, of->name) : NULL;
+        int first = call && !p && !e->callee ? find_brought(e) : INT_MAX;
+        if (p)
+            collect_body(lo, f, p, c);
         for (int i = 1; i < e->arg_count; i++) {
             epi_ast_axis axis;
             if (i >= first && epi_ast_as_axis(e->args[i], &axis))
                 collect_dim(lo, f, &axis);
             else
-                collect_from(lo, f, e->args[i]);
+                collect_from(lo, f, e->args[i], c);
         }
     }
+}
+
+static void collect_body(epi_lowering *lo, epi_frame *f, const epi_ast_program *p, collection *c) {
+    for (int i = 0; i < c->count; i++)
+        if (c->seen[i] == p)
+            return;
+    if (c->count == MOST_PROGRAMS)
+        return;
+    c->seen[c->count++] = p;
+    for (int i = 0; i < p->body_count; i++)
+        collect_from(lo, f, p->body[i].value, c);
 }
 
 /* Collects the dims that a program's declarations mention, in order, then those that calls bring into being. */
@@ -139,8 +163,9 @@ void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f) {
         for (int j = 0; j < t->axis_count; j++)
             collect_dim(lo, f, &t->axes[j]);
     }
-    for (int i = 0; i < p->body_count; i++)
-        collect_from(lo, f, p->body[i].value);
+    collection *c = epi_arena_alloc(lo->g->arena, sizeof *c);
+    if (c)
+        collect_body(lo, f, p, c);
 }
 
 /* The line in which an expression renames an axis to this name, or 0. */
@@ -250,7 +275,10 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
 
 static int lower_name(epi_lowering *lo, const epi_frame *f, const epi_ast *e) {
     int node = epi_frame_value(f, e->name);
-    if (node == EPI_NO_NODE && epi_frame_dim(f, e->name) >= 0)
+    if (e->number > 0)
+        epi_graph_fail(lo->g, "%s=%ld gives an axis a size, and a value is wanted here", e->name,
+                       (long)e->number);
+    else if (node == EPI_NO_NODE && epi_frame_dim(f, e->name) >= 0)
         epi_graph_fail(lo->g, "'%s' is an axis; as a value write size(%s) or index(%s)", e->name, e->name,
                        e->name);
     else if (node == EPI_NO_NODE && epi_is_word(e->name))

@@ -72,6 +72,8 @@ epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis
 
 /* lower_call.c */
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e);
+/* The program that a call of this name in f is of; NULL: an operation, or there is none. */
+const epi_ast_program *epi_lower_callee(epi_lowering *lo, const epi_frame *f, const char *name);
 /* The program that grad(p, x), backward(p, x) or repeat(p, L) is of; NULL after an error. */
 const epi_ast_program *epi_lower_program(epi_lowering *lo, const epi_frame *f, const epi_ast *names,
                                          bool *bundled);

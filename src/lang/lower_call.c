@@ -204,11 +204,9 @@ static bool is_number_for_all(const epi_lowering *lo, const epi_ast_tensor *inpu
     return input->cotangent && input->axis_count && !lo->g->nodes[node].axes.count;
 }
 
-/* What a call of a derived program may leave to it: an axis that no argument has is the caller's of that
- * name, and a cotangent that is a number is that number everywhere. */
-static EPI_NOINLINE void complete_derived(epi_lowering *lo, const epi_frame *f, epi_frame *callee,
-                                          const int *given, const epi_ast *e) {
-    const epi_ast_program *p = callee->program;
+/* An axis that no argument has, as what topk brings into being, is the caller's of that name. */
+static EPI_NOINLINE void bind_others(epi_lowering *lo, const epi_frame *f, epi_frame *callee,
+                                     const epi_ast *e) {
     for (int i = 0; i < callee->dim_count && epi_lower_ok(lo); i++) {
         if (callee->bound[i] || epi_frame_dim(f, callee->dims[i]) < 0)
             continue;
@@ -218,7 +216,15 @@ static EPI_NOINLINE void complete_derived(epi_lowering *lo, const epi_frame *f, 
             taken |= callee->bound[j] && callee->axes[j].dim == axis.dim;
         callee->axes[i] = axis;
         callee->bound[i] = !taken;
+        if (!taken)
+            bind_size(lo, callee, i, axis);
     }
+}
+
+/* A cotangent of a derived program that is a number is that number everywhere. */
+static EPI_NOINLINE void complete_derived(epi_lowering *lo, epi_frame *callee, const int *given,
+                                          const epi_ast *e) {
+    const epi_ast_program *p = callee->program;
     for (int i = 0; i < p->input_count && epi_lower_ok(lo); i++) {
         epi_axes axes = {0};
         if (!is_number_for_all(lo, &p->inputs[i], given[i]))
@@ -265,8 +271,10 @@ EPI_NOINLINE epi_values epi_lower_inline(epi_lowering *lo, epi_frame *f, const e
     callee->bundled = bundled;
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
         bind_argument(lo, callee, e, i, given[i]);
+    if (epi_lower_ok(lo))
+        bind_others(lo, f, callee, e);
     if (e->callee && epi_lower_ok(lo))
-        complete_derived(lo, f, callee, given, e);
+        complete_derived(lo, callee, given, e);
     if (epi_lower_ok(lo))
         inline_body(lo, callee, e->place, &out);
     callee->next_spare = lo->spare;
@@ -329,6 +337,11 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
 static const epi_ast_program *own_program(const epi_lowering *lo, const epi_frame *f, const char *name) {
     bool own_word = !strcmp(f->program->name, name) && epi_is_word(name);
     return f->bundled || own_word ? NULL : find_program(lo->text->programs, name);
+}
+
+const epi_ast_program *epi_lower_callee(epi_lowering *lo, const epi_frame *f, const char *name) {
+    const epi_ast_program *p = own_program(lo, f, name);
+    return p || epi_is_word(name) ? p : find_program(epi_bundled_programs(lo->g->arena, lo->text), name);
 }
 
 /* The program of this name that f sees, or NULL. */

@@ -13,7 +13,10 @@ static epi_arity arity_of(epi_op op) {
     case EPI_CLASS_RANDOM: return (epi_arity){arity, 1, EPI_MAX_AXES};
     case EPI_CLASS_MOVE: return (epi_arity){arity, 1, op == EPI_OP_UPDATE ? 1 : EPI_MAX_AXES};
     case EPI_CLASS_SORT:
-        return (epi_arity){arity, op == EPI_OP_SEGMENTS ? 2 : 1, op == EPI_OP_OFFSETS ? 1 : EPI_MAX_AXES};
+        return (epi_arity){arity, op == EPI_OP_SEGMENTS || op == EPI_OP_TOPK ? 2 : 1,
+                           op == EPI_OP_OFFSETS ? 1
+                           : op == EPI_OP_TOPK  ? 2
+                                                : EPI_MAX_AXES};
     case EPI_CLASS_VIEW: return (epi_arity){arity, 2, 2};
     default: return (epi_arity){arity, 1, 1};
     }
@@ -149,7 +152,7 @@ static EPI_NOINLINE void check_axes(epi_lowering *lo, const epi_word *word, int 
  * through. */
 static EPI_NOINLINE void check_places(epi_lowering *lo, epi_op op, int a, const epi_axes *axes) {
     const epi_node *n = &lo->g->nodes[a];
-    if (op == EPI_OP_OFFSETS || axes->count > 1 || n->axes.count < 2 || n->op == EPI_OP_INPUT)
+    if (axes->count > 1 || op == EPI_OP_OFFSETS || n->axes.count < 2 || n->op == EPI_OP_INPUT)
         return;
     epi_graph_fail(lo->g,
                    "%s of %s, which is computed: name its axes behind %s, in the order in which elements are "

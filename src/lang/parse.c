@@ -134,8 +134,7 @@ static epi_dtype parse_type(epi_parser *p) {
     return type;
 }
 
-/* The size that a declaration gives an axis: C=3. */
-static int64_t parse_size(epi_parser *p, const epi_ast_axis *axis) {
+int64_t epi_parse_size(epi_parser *p, const epi_ast_axis *axis) {
     const double most = 1 << 30;
     double size = p->token.kind == EPI_TOKEN_NUMBER ? p->token.number : 0;
     if (!(size >= 1) || size > most || size != (double)(int64_t)size)
@@ -169,7 +168,7 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
             epi_ast_axis *axis = &t.axes[t.axis_count++];
             *axis = epi_parse_axis(p);
             if (epi_parse_accept(p, "="))
-                axis->size = parse_size(p, axis);
+                axis->size = epi_parse_size(p, axis);
         } while (epi_parse_accept(p, ","));
         epi_parse_expect(p, "]", "after the axes");
     }

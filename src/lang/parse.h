@@ -32,5 +32,7 @@ bool epi_parse_grow(epi_parser *p, void **list, int count, int *capacity, size_t
 
 epi_ast *epi_parse_expr(epi_parser *p);
 epi_ast_axis epi_parse_axis(epi_parser *p);
+/* The size that a text gives an axis, behind the = of C=3. */
+int64_t epi_parse_size(epi_parser *p, const epi_ast_axis *axis);
 
 #endif

@@ -55,6 +55,8 @@ static void print_operand(const epi_ast *e, bool written, epi_text *out) {
         if (e->callee)
             print_operand(e->callee, written, out);
         epi_text_add(out, e->kind == EPI_AST_CALL ? "%s(" : "%s", e->callee ? "" : e->name);
+        if (e->kind == EPI_AST_NAME && e->number > 0)
+            epi_text_add(out, "=%ld", (long)e->number);
         for (int i = 0; i < e->arg_count; i++) {
             epi_text_add(out, "%s", i ? ", " : "");
             print_expr(e->args[i], EPI_LEVEL_OR, written, out);

@@ -181,6 +181,20 @@ static epi_status fail_node(const epi_program *p, int node, epi_error *err, cons
     return EPI_ERR_DIMS;
 }
 
+/* As many as there are, and as few as a thread keeps in order. */
+static epi_status check_largest(const epi_program *p, int node, const int64_t *sizes, epi_error *err) {
+    enum { MOST_TAKEN = 64 };
+    const epi_graph *g = &p->graph;
+    const epi_node *n = &g->nodes[node];
+    int64_t of = epi_axis_size(n->over.at[0], sizes), taken = epi_axis_size(n->over.at[1], sizes);
+    if (taken > of)
+        return fail_node(p, node, err, "topk takes %ld of %s, which has %ld elements", (long)taken,
+                         epi_axis_label(g, n->over.at[0]).text, (long)of);
+    return taken <= MOST_TAKEN ? EPI_OK
+                               : fail_node(p, node, err, "topk takes at most %d elements: %s has %ld",
+                                           MOST_TAKEN, epi_axis_label(g, n->over.at[1]).text, (long)taken);
+}
+
 /* Places are numbers of f32 between kernels, which has all integers up to 2^24; the GPU counts values in shared
  * memory. */
 static epi_status check_order(const epi_program *p, int node, const int64_t *sizes, epi_error *err) {
@@ -207,7 +221,7 @@ static epi_status check_positions(const epi_program *p, const int64_t *sizes, ep
         const epi_node *n = &g->nodes[i];
         int64_t at, size = n->over.count ? epi_axis_size(n->over.at[0], sizes) : 0;
         if (epi_ops[n->op].cls == EPI_CLASS_SORT)
-            EPI_TRY(check_order(p, i, sizes, err));
+            EPI_TRY((n->op == EPI_OP_TOPK ? check_largest : check_order)(p, i, sizes, err));
         if (epi_graph_at_number(g, i, &at) && at >= size)
             return fail_node(p, i, err, "the number %ld is outside the axis %s, which has %ld elements",
                              (long)at, epi_axis_label(g, n->over.at[0]).text, (long)size);
