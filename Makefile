@@ -469,18 +469,19 @@ whole-paths:
 	@case '$(LIBDIR)' in /*) ;; *) echo >&2 'LIBDIR is a path from / on, as in $(PREFIX)/lib64; got $(LIBDIR)'; exit 1;; esac
 
 install: whole-paths all $(BUILD)/epilog.1
-	mkdir -p '$(DEST)/bin' '$(DEST)/share/man/man1' '$(DEST)/include' '$(LIBDEST)/pkgconfig' '$(LIBDEST)/cmake/epilog' '$(DEST)/share/epilog/programs'
-	cp $(BUILD)/epilog '$(DEST)/bin/'
-	cp $(BUILD)/epilog.1 '$(DEST)/share/man/man1/'
-	cp include/*.h '$(DEST)/include/'
-	cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) '$(LIBDEST)/'
-	ln -sf libepilog.so.$(VERSION) '$(LIBDEST)/libepilog.so.$(SOVERSION)'
-	ln -sf libepilog.so.$(SOVERSION) '$(LIBDEST)/libepilog.so'
-	cp programs/*.epi '$(DEST)/share/epilog/programs/'
-	for s in $(SHELLS); do mkdir -p "$$(dirname '$(DEST)/share/'$${s%=*})" && $(BUILD)/epilog completion $${s#*=} >'$(DEST)/share/'$${s%=*} || exit 1; done
-	for d in $(VIM); do mkdir -p '$(DEST)/share/vim/vimfiles/'$$d && cp editors/vim/$$d/epilog.vim '$(DEST)/share/vim/vimfiles/'$$d/ || exit 1; done
-	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(LIBS)|' epilog.pc.in >'$(LIBDEST)/pkgconfig/epilog.pc'
-	include=$$(realpath -m --relative-to='$(LIBDIR)/cmake/epilog' '$(PREFIX)/include') && \
+	@echo '  INST  $(DEST)'
+	$(Q)mkdir -p '$(DEST)/bin' '$(DEST)/share/man/man1' '$(DEST)/include' '$(LIBDEST)/pkgconfig' '$(LIBDEST)/cmake/epilog' '$(DEST)/share/epilog/programs'
+	$(Q)cp $(BUILD)/epilog '$(DEST)/bin/'
+	$(Q)cp $(BUILD)/epilog.1 '$(DEST)/share/man/man1/'
+	$(Q)cp include/*.h '$(DEST)/include/'
+	$(Q)cp $(BUILD)/libepilog.a $(BUILD)/libepilog.so.$(VERSION) '$(LIBDEST)/'
+	$(Q)ln -sf libepilog.so.$(VERSION) '$(LIBDEST)/libepilog.so.$(SOVERSION)'
+	$(Q)ln -sf libepilog.so.$(SOVERSION) '$(LIBDEST)/libepilog.so'
+	$(Q)cp programs/*.epi '$(DEST)/share/epilog/programs/'
+	$(Q)for s in $(SHELLS); do mkdir -p "$$(dirname '$(DEST)/share/'$${s%=*})" && $(BUILD)/epilog completion $${s#*=} >'$(DEST)/share/'$${s%=*} || exit 1; done
+	$(Q)for d in $(VIM); do mkdir -p '$(DEST)/share/vim/vimfiles/'$$d && cp editors/vim/$$d/epilog.vim '$(DEST)/share/vim/vimfiles/'$$d/ || exit 1; done
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(LIBS)|' epilog.pc.in >'$(LIBDEST)/pkgconfig/epilog.pc'
+	$(Q)include=$$(realpath -m --relative-to='$(LIBDIR)/cmake/epilog' '$(PREFIX)/include') && \
 	for f in epilog-config epilog-config-version; do sed 's|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|; s|@INCLUDE@|'"$$include"'|; s|@LIBS@|$(LIBS:%=%;)|; s|; *|;|g; s|;"|"|' \
 	    $$f.cmake.in >'$(LIBDEST)/cmake/epilog/'$$f.cmake; done
 	@if [ -z '$(DESTDIR)' ]; then ldconfig -N -v 2>/dev/null | grep -q '^$(LIBDIR):' \

@@ -8,14 +8,14 @@
 #include "ir/index.h"
 #include "run/run.h"
 
-/* The shortest axis that an input counts along, or -1. */
+/* The shortest axis that an input, or a slice of it, counts along, or -1. */
 static int64_t index_below(const epi_kernel *kernel, int tensor) {
     const epi_graph *g = &kernel->program->graph;
     int64_t below = -1;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        int index = epi_op_index(n->op);
-        if (index < 0 || n->arg[index] != g->tensors[tensor].node || tensor >= g->input_count)
+        if (epi_op_index(n->op) < 0 || epi_index_find(g, n).node != g->tensors[tensor].node ||
+            tensor >= g->input_count)
             continue;
         epi_axes along = epi_index_along(n);
         int64_t size = epi_axes_size(&along, kernel->spec.sizes);

@@ -73,12 +73,6 @@ static bool is_spread(const epi_graph *g, const epi_node *n) {
            g->nodes[n->arg[1]].axes.count < n->axes.count;
 }
 
-/* A product in which each row has a matrix of its own. */
-static bool is_gathered(const epi_graph *g, const epi_node *n) {
-    return n->op == EPI_OP_MUL &&
-           (g->nodes[n->arg[0]].op == EPI_OP_GATHER || g->nodes[n->arg[1]].op == EPI_OP_GATHER);
-}
-
 /* The text that avoids storing it, in a clause; nothing where none is known. */
 static void add_remedy(const kept *v, epi_text *out) {
     const epi_graph *g = &v->part->graph;
@@ -89,9 +83,6 @@ static void add_remedy(const kept *v, epi_text *out) {
         product |= g->nodes[i].op == EPI_OP_MATMUL;
     if (is_spread(g, n))
         epi_text_add(out, "; in a sum write where(c, 1, 0)*x for where(c, x, 0): that is a product");
-    else if (is_gathered(g, n))
-        epi_text_add(out, "; every row gets a copy of its matrix: a product for each matrix, of all rows, "
-                          "moves less");
     else if (product && goes_into(v, EPI_OP_GATHER, 1, &axis))
         epi_text_add(out, "; write sum(where(index(%s) == i, x, 0), %s) for gather(x, i, %s)", axis, axis,
                      axis);
