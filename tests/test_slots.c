@@ -228,7 +228,7 @@ static void check_saved(void) {
 }
 
 static void check_texts(void) {
-    static const char small[] = "B=2,T=6,K=2,E=4,D=8,F=12,G=4,P=12";
+    static const char small[] = "B=2,T=6,K=2,E=4,D=8,F=12,G=4,P=12,R=4";
     for (int i = 0; i < epi_module_count(module); i++)
         check_again(epi_module_program(module, i), small);
     check_words("moe", small, 1, 3, 0);

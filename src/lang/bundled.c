@@ -11,6 +11,7 @@
     X(decode) \
     X(dropout) \
     X(embedding) \
+    X(experts) \
     X(gated) \
     X(layernorm_linear) \
     X(linear) \

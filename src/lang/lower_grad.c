@@ -180,7 +180,7 @@ static void take_backward(epi_lowering *lo, const epi_graph *f, const char *name
     if (!two)
         return;
     two[0].arena = two[1].arena = derived->arena;
-    epi_save(f, derived, true, &two[0], &two[1]); /* what is no result cannot be had */
+    epi_save(f, derived, EPI_SAVE_AS_RESULTS, &two[0], &two[1]); /* what is none cannot be had */
     for (int t = 0; t < two[1].input_count && two[0].error.status == EPI_OK; t++) {
         const epi_tensor_decl *in = &two[1].tensors[t];
         if (!in->cotangent && epi_graph_find_tensor(f, in->name) < 0) {

@@ -82,7 +82,8 @@ static epi_status derive(const epi_program *program, const int *asked, int count
     EPI_TRY(tell(program, &derived, err));
     if (saves == SAVE_NOTHING)
         return parse_derived(program, (const epi_graph *[]){&derived}, (const char *[]){"grad"}, 1, out, err);
-    epi_save(&g, &derived, saves == SAVE_FOR_MEMORY, &forward, &backward);
+    epi_save(&g, &derived, saves == SAVE_FOR_MEMORY ? EPI_SAVE_FOR_MEMORY : EPI_SAVE_FOR_TIME, &forward,
+             &backward);
     EPI_TRY(tell(program, &forward, err));
     return parse_derived(program, (const epi_graph *[]){&forward, &backward},
                          (const char *[]){"forward", "backward"}, 2, out, err);

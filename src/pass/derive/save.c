@@ -623,15 +623,15 @@ static void write_backward(const split *s, const epi_tensor_decl *saved, int sav
         extract(s, tensors, inputs, count, out);
 }
 
-void epi_save(const epi_graph *program, const epi_graph *gradient, bool lean, epi_graph *forward,
+void epi_save(const epi_graph *program, const epi_graph *gradient, epi_save_way way, epi_graph *forward,
               epi_graph *backward) {
-    split s = {.g = {.arena = forward->arena}, .lean = lean};
+    split s = {.g = {.arena = forward->arena}, .lean = way != EPI_SAVE_FOR_TIME};
     unite(&s, program, gradient);
     if (!epi_graph_failed(&s.g))
         take_results(&s);
     if (!epi_graph_failed(&s.g))
         relocate(&s);
-    if (!epi_graph_failed(&s.g))
+    if (!epi_graph_failed(&s.g) && way != EPI_SAVE_AS_RESULTS)
         take_slots(&s);
     epi_tensor_decl *saved = epi_arena_alloc(s.g.arena, ((size_t)s.g.node_count + 1) * sizeof *saved);
     if (!epi_graph_failed(&s.g) && allocate(&s) && choose(&s)) {

@@ -10,9 +10,13 @@
  *
  * Products and reductions are not recomputed, but for scores, unless the text says again(x) of them; of all
  * ways to have what is wanted the one that moves the fewest bytes is taken. What the text says keep(x) of
- * costs nothing. Where `lean`, memory comes first: what the forward stores for itself alone is recomputed,
- * too. The arenas of both are set; an error is in forward->error. */
-void epi_save(const epi_graph *program, const epi_graph *gradient, bool lean, epi_graph *forward,
+ * costs nothing. The arenas of both are set; an error is in forward->error. */
+typedef enum epi_save_way {
+    EPI_SAVE_FOR_TIME,
+    EPI_SAVE_FOR_MEMORY, /* what the forward stores for itself alone is recomputed, too */
+    EPI_SAVE_AS_RESULTS  /* and so it is where what is saved are results, in the order that the text has */
+} epi_save_way;
+void epi_save(const epi_graph *program, const epi_graph *gradient, epi_save_way way, epi_graph *forward,
               epi_graph *backward);
 
 #endif
