@@ -42,6 +42,9 @@ typedef struct program {
 #define BACK \
     "back(x[T,D], w[D,F], v[F,D], d[T,D]) -> (dx[T,D], dw[D,F]) { dx, dw = grad(mlp, x, w)(x, w, v, d, 0) " \
     "}\n"
+#define LAYERS \
+    "layer(x[T,D], w[D,F], v[F,D]) -> y[T,D] { y = x + relu(x @ w) @ v }\n" \
+    "layers(x[T,D], w[L=3,D,F], v[L,F,D]) -> y[T,D] { y = repeat(layer, L)(x, w, v) }\n"
 #define STATISTICS \
     "statistics(x[T,D], w[D,F]) -> (h[T,F], m: f32[T], r: f32[T]) {\n" \
     "    h = x @ w\n" \
@@ -55,6 +58,7 @@ static const program programs[] = {{"mlp", MLP, 0, 0, false},
                                    {"mlp", MLP, 0, 0, true},
                                    {"back", MLP BACK, 0, 0, false},
                                    {"back", MLP BACK, -90, 0, false},
+                                   {"layers", LAYERS, 0, 0, false},
                                    {"statistics", STATISTICS, 0, 0, false},
                                    {"statistics", STATISTICS, -90, 0, false}};
 
