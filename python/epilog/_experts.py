@@ -4,11 +4,13 @@ Each token goes to K of E experts, which index[T,K] names, and the sum of what t
 product whose weight is gathered by the token's choice; no order of tokens is written anywhere, and none is promised. Weights lie as Hugging
 Face has them: gate and up of an expert are one product, of whose columns the halves, or neighbours, belong together.
 """
+import functools
 import itertools
 
 import torch
 from torch import nn
 
+from ._library import EpilogIndexError
 from ._op import op
 from .nn import ACTIVATIONS, GatedMLP, rows
 
@@ -38,16 +40,34 @@ clamped_experts(x[T,D], w[E,D,2*F], b[E,2*F], wd[E,F,D], bd[E,D], e: i32[T,K], g
 }""")
 
 
-def experts(x, index, weights, gate_up, down, activation="silu", shared=None):
+SCORES = {"softmax": "softmax(z, E)", "sigmoid": "sigmoid(z)"}
+
+
+@functools.lru_cache(None)
+def router_op(scores, normalize, top_k):
+    """Logits, and of the experts with the largest scores weights and numbers. The backward reads the choice, and does not make it again."""
+    return op(f"""route(x[T,D], w[E,D], scale) -> (z: f32[T,E], g: f32[T,K={top_k}], e: i64[T,K]) {{
+    z = x @ w
+    p: f32 = {SCORES[scores]}
+    e = keep(topk(p, E, K))
+    v = gather(p, e, E)
+    g = {"v/sum(v, K)" if normalize else "v"}*scale
+}}
+""")
+
+
+def experts(x, index, weights, gate_up, down, activation="silu", shared=None, check_indices=False):
     """What the experts of each token say, weighted: of x[…,D], index[…,K] and weights[…,K] it is y[…,D]. gate_up[E,2*F,D] has the rows of
     the gate first, down is [E,D,F]. shared: the weights gate[S,D], up[S,D] and down[D,S] of an MLP for all tokens, which is added.
 
-    An index outside E is an IndexError on the CPU; on a GPU nobody looks.
+    An index outside E is an IndexError on the CPU; on a GPU nobody looks, but with check_indices=True, which waits for it.
     """
     if (activation, False) not in EXPERTS:
         raise ValueError(f"activation is {activation!r}: it can be one of {', '.join(GATES)}")
     if gate_up.dim() != 3 or gate_up.shape[1] % 2:
         raise ValueError(f"gate_up has sizes {list(gate_up.shape)}: they are [E,2*F,D]")
+    if check_indices and index.is_cuda and index.numel() and not 0 <= index.min() <= index.max() < gate_up.shape[0]:
+        raise EpilogIndexError(f"an index lies outside the {gate_up.shape[0]} experts")
     made, choices = EXPERTS[activation, shared is not None], index.shape[-1]
     y = made(rows(x), gate_up, down, index.reshape(-1, choices), weights.reshape(-1, choices), *(shared or ()))
     return y.view(x.shape)
@@ -77,7 +97,7 @@ class MoE(nn.Module):
     """A mixture of experts in place of an MLP: a router, gated experts, and with shared_size an MLP of that size for all tokens. Parameters are
     called as in the blocks of Mixtral and Qwen3-MoE.
 
-    scores: "softmax" or "sigmoid" of the router's logits, in f32; the top_k largest choose. normalize: the weights of a token's experts are
+    scores: "softmax" or "sigmoid" of the router's logits; the top_k largest choose, at most 64. normalize: the weights of a token's experts are
     made to sum to 1; then they are multiplied by scale.
     """
 
@@ -86,23 +106,20 @@ class MoE(nn.Module):
         super().__init__()
         if not 1 <= top_k <= num_experts:
             raise ValueError(f"top_k is {top_k}: it can be from 1 to the number of experts, {num_experts}")
-        if scores not in ("softmax", "sigmoid"):
-            raise ValueError(f"scores is {scores!r}: it can be softmax or sigmoid")
+        if scores not in SCORES:
+            raise ValueError(f"scores is {scores!r}: it can be one of {', '.join(SCORES)}")
         if activation not in GATES:
             raise ValueError(f"activation is {activation!r}: it can be one of {', '.join(GATES)}")
         kind = dict(device=device, dtype=dtype)
-        self.top_k, self.scores, self.normalize, self.scale = top_k, scores, normalize, scale
+        self.top_k, self.scores, self.scale, self.router = top_k, scores, scale, router_op(scores, normalize, top_k)
         self.gate = nn.Linear(hidden_size, num_experts, bias=False, **kind)
         self.experts = Experts(hidden_size, intermediate_size, num_experts, activation, **kind)
         self.shared_experts = GatedMLP(hidden_size, shared_size, activation, **kind) if shared_size else None
 
     def route(self, x):
-        """The router's logits, of which a loss that balances the experts is made; and of each token's experts weights and index."""
-        logits = self.gate(x)
-        weights, index = getattr(torch, self.scores)(logits.float(), *([-1] if self.scores == "softmax" else [])).topk(self.top_k, -1)
-        if self.normalize:
-            weights = weights / weights.sum(-1, keepdim=True)
-        return logits, weights * self.scale, index
+        """The router's logits, of which a loss that balances the experts is made; and of each token's experts weights and index. In f32."""
+        found = self.router(rows(x), self.gate.weight, self.scale)
+        return [t.view(*x.shape[:-1], t.shape[-1]) for t in found]
 
     def forward(self, x):
         _, weights, index = self.route(x)

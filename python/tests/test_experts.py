@@ -240,6 +240,23 @@ def test_training():
     torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_router(scores, normalize):
+    """Its three results and gradients; of equal scores the first experts."""
+    moe, x = MoE(16, 24, 6, 3, scores=scores, normalize=normalize, scale=1.5), torch.randn(40, 16, requires_grad=True)
+
+    def plain(x, w):
+        z = x @ w.T
+        v = (z.softmax(-1) if scores == "softmax" else z.sigmoid()).topk(3)[0]
+        return z, (v / v.sum(-1, keepdim=True) if normalize else v) * 1.5
+    check(lambda x, w: tuple(moe.router(x, w, 1.5)[:2]), plain, [x, moe.gate.weight])
+    logits, _, index = moe.route(x.view(2, 20, 16))
+    assert index.shape == (2, 20, 3) and torch.equal(index, logits.topk(3)[1])
+    nn.init.zeros_(moe.gate.weight)
+    assert torch.equal(moe.route(x)[2], torch.arange(3).expand(40, 3))
+
+
 @pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe"])
 def test_module(name):
     """Has the parameters of a block, by its names, and computes what it does."""

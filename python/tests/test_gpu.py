@@ -156,6 +156,30 @@ def test_labels_outside_the_vocabulary():
     assert epilog.nn.linear_cross_entropy(x, w, labels, check_indices=True).isfinite()
 
 
+def plain_experts(x, w, wd, g, e):
+    a, b = torch.einsum("td,tkfd->tkf", x, w[e]).chunk(2, -1)
+    return (torch.einsum("tkf,tkdf->tkd", F.silu(a) * b, wd[e]) * g[..., None].to(x.dtype)).sum(1)
+
+
+def test_experts():
+    """Groups of all sizes, empty ones too; the router's choice; what lies outside."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for t, count, k in ((1, 4, 2), (65, 8, 3), (300, 5, 5), (257, 1, 1)):
+            torch.manual_seed(12)
+            x, w, wd = (torch.randn(*s, device="cuda") * f for s, f in (((t, 64), 1), ((count, 192, 64), 0.1), ((count, 64, 96), 0.1)))
+            g, e = torch.randn(t, count, device="cuda").softmax(-1).topk(k)
+            args = [a.to(dtype).requires_grad_() for a in (x, w, wd, g)]
+            for index in (e, torch.full_like(e, count - 1)):
+                check(lambda *a: epilog.nn.experts(a[0], index, a[3], a[1], a[2]), lambda *a: plain_experts(*a, index), args, units=2)
+    raises(IndexError, "outside the 1 experts", lambda: epilog.nn.experts(x, e + 1, g, w, wd, check_indices=True))
+    moe, x = epilog.nn.MoE(64, 96, 8, 2, shared_size=32, device="cuda", dtype=torch.bfloat16), torch.randn(3, 50, 64, device="cuda").bfloat16()
+    logits, weights, index = moe.route(x)
+    assert torch.equal(index, logits.topk(2)[1]) and moe(x).isfinite().all()
+    whole = moe(x.requires_grad_())
+    whole.sum().backward()
+    assert all(p.grad.isfinite().all() for p in moe.parameters()) and torch.equal(moe(x[:1]), whole[:1])
+
+
 def test_threads_keep_memory_apart():
     """Workspaces come from PyTorch's pool: what one call leaves must not be given to another before its kernels are done."""
     args = given(512)
