@@ -219,7 +219,7 @@ static void check_saved(void) {
         return;
     epi_program_print(epi_module_program(m, 1), text, sizeof text);
     check(!count_word(text, "argsort(") && !count_word(text, "rank(") && !count_word(text, "offsets(") &&
-              count_word(text, "scatter(") == 3 && strstr(text, "e_rank: f32[T,K]") &&
+              count_word(text, "scatter(") == 3 && strstr(text, "e_rank: i32[T,K]") &&
               strstr(text, "saved_2[T,K,F]") && !strstr(text, "saved_3"),
           "the backward:\n%s", text);
     for (int i = 0; i < 2; i++)

@@ -137,7 +137,8 @@ epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype
         /* on the tile that it is compared on, what is made once is f32: whoever loads it sees the same */
         bool f32 = s.exact[i] || n->op == EPI_OP_ONCE || (s.pure[i] && !s.operand[i] && !s.few[i]) ||
                    (least != EPI_DTYPE_COUNT && least != storage);
-        said[i] = n->has_stored ? n->stored : f32 ? EPI_F32 : EPI_DTYPE_COUNT;
+        bool place = epi_ops[n->op].cls == EPI_CLASS_SORT;
+        said[i] = n->has_stored ? n->stored : place ? EPI_I32 : f32 ? EPI_F32 : EPI_DTYPE_COUNT;
     }
     return said;
 }
