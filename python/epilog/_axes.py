@@ -175,7 +175,7 @@ class Space:
 
             def write(names, axis):
                 text = names[0]
-                for p, q in zip(flat([a]), flat([b])):
+                for p, q in zip(flat([a]), flat([b]), strict=True):
                     text = f"rename({text}, {axis(p)}, {axis(q)})"
                 return text
             value = self.value(write, [value], [b if x is a else x for x in value.axes], "rename")
@@ -192,15 +192,28 @@ class Space:
                     raise Unsaid("dimensions do not line up")
                 return view
             x, y = differ
-            if x.size == y.size:
-                if not self.merge(x, y):
-                    view = self.rename(view, y, x)
-            elif quotient(x.size, y.size):
-                self.split(x, y.size, quotient(x.size, y.size))
-            elif quotient(y.size, x.size):
-                self.split(y, x.size, quotient(y.size, x.size))
-            else:
-                raise Unsaid("views that have no common split")
+            if x.size != y.size:
+                self.split_larger(x, y)
+            elif not self.merge(x, y):
+                view = self.rename(view, y, x)
+
+    def split_larger(self, x, y):
+        """The first part of the larger of two axes has the size of the other."""
+        if quotient(x.size, y.size):
+            self.split(x, y.size, quotient(x.size, y.size))
+        elif quotient(y.size, x.size):
+            self.split(y, x.size, quotient(y.size, x.size))
+        else:
+            raise Unsaid("views that have no common split")
+
+    def align(self):
+        """What was renamed has as many parts as its new name: one of them may have been split later."""
+        pairs = [v.renamed for v in self.values if v.renamed]
+        while True:
+            differ = next(((x, y) for a, b in pairs for x, y in zip(flat([a]), flat([b])) if x.size != y.size), None)
+            if differ is None:
+                return
+            self.split_larger(*differ)
 
     def fresh(self, view, i, taken):
         """The view, with none of the axes `taken` in its dimension i."""

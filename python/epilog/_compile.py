@@ -62,21 +62,21 @@ class Report:
 
 
 def flops(node):
-    """Multiplications and additions of a product."""
-    shape = lambda n: [s if isinstance(s, int) else s.node.hint for s in example(n).shape]
-    size, name = lambda n: torch.Size(shape(n)).numel(), operation(node) or name_of(node)
-    if not isinstance(example(node), torch.Tensor) or any(free_unbacked_symbols(example(n)) for n in (node, *node.all_input_nodes)
-                                                          if isinstance(example(n), torch.Tensor)):
+    """Multiplications and additions of a product; 0 where a size is not known."""
+    given = [*node.args, *node.kwargs.values()]
+    given = [example(a) for a in given if isinstance(a, torch.fx.Node) and isinstance(example(a), torch.Tensor)]
+    made, name = example(node), operation(node) or name_of(node)
+    if not isinstance(made, torch.Tensor) or any(free_unbacked_symbols(t) for t in (made, *given)):
         return 0
-    tensors = [n for n in node.all_input_nodes if isinstance(example(n), torch.Tensor)]
-    if (name in ("linear", "matmul", "bmm") or "grouped_mm" in name) and len(tensors) > 1:
-        return 2 * size(node) * shape(tensors[0])[-1]
-    if name in ("addmm", "baddbmm") and len(tensors) > 2:
-        return 2 * size(node) * shape(tensors[1])[-1]
+    shape = lambda t: torch.Size([s if isinstance(s, int) else s.node.hint for s in t.shape])
+    if name in ("linear", "matmul", "bmm") or "grouped_mm" in name:
+        return 2 * shape(made).numel() * shape(given[0])[-1]
+    if name in ("addmm", "baddbmm"):
+        return 2 * shape(made).numel() * shape(given[1])[-1]
     if name == "scaled_dot_product_attention":
-        return 2 * size(tensors[0]) * shape(tensors[1])[-2] * 2
+        return 4 * shape(given[0]).numel() * shape(given[1])[-2]
     if name in ("conv1d", "conv2d", "conv3d"):
-        return 2 * size(node) * torch.Size(shape(tensors[1])[1:]).numel()
+        return 2 * shape(made).numel() * shape(given[1])[1:].numel()
     return 0
 
 

@@ -160,6 +160,7 @@ class Text:
         self.region, self.names, self.axis = region, {}, Names()
         self.lines, self.origins, self.inputs, self.results, outputs = [], [], [], [], {}
         self.wide = any(v.dtype in NARROW for v in region.values)
+        region.align()
         for value in needed(region, [r.value for r in results]):
             self.write(value)
         for view, dtype in zip(results, types):
@@ -306,8 +307,11 @@ class Program(torch.nn.Module):
                 raise
             warnings.warn(f"a region is left to PyTorch: {why}", stacklevel=2)
             return self.plain(*tensors[:len(tensors) - self.seeds])
-        got = got if isinstance(got, (tuple, list)) else (got,)
-        return tuple(seen(got[i], order, dims, contiguous) for (i, order, dims), contiguous in zip(self.results, self.contiguous))
+        return self.shown(got if isinstance(got, (tuple, list)) else (got,))
+
+    def shown(self, outputs):
+        """The text's outputs as the graph's tensors."""
+        return tuple(seen(outputs[i], order, dims, contiguous) for (i, order, dims), contiguous in zip(self.results, self.contiguous))
 
     def planned(self):
         """The plans for tensors like those of the graph: forward, and backward where a gradient is wanted."""
@@ -315,11 +319,14 @@ class Program(torch.nn.Module):
             given = [like(example(n)) for n in self.given] + [torch.empty((), dtype=torch.int32, device=self.device)] * self.seeds
             args = self.op.prepared(self.arguments(given))
             wrt = wanted_names(self.op.program, args) if torch.is_grad_enabled() else ()
-            if not wrt:
-                return [Plan(self.op.program, args, None)]
-            made = recipe(self.op.program, wrt, args)
-            forward = Plan(made.forward, args, made.plain_types)
+            made = recipe(self.op.program, wrt, args) if wrt else None
+            forward = Plan(made.forward, args, made.plain_types) if made else Plan(self.op.program, args, None)
             outs = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in forward.outputs]
+            for n, t in zip(self.outs, self.shown(outs)):
+                if t.shape != like(example(n)).shape or t.dtype != example(n).dtype:
+                    raise EpilogError(f"{name_of(n)} would have sizes {list(t.shape)}")
+            if not made:
+                return [forward]
             values = {"input": args, "output": outs, "cotangent": outs}
             told = tuple(axis_size(made.forward, args, dim) for dim in made.backward.missing)
             return [forward, Plan(made.backward, [values[kind][i] for kind, i in made.sources], made.types(args), told)]

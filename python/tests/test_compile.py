@@ -256,6 +256,8 @@ STRANGE = {
     "a tensor twice": lambda x, w: F.gelu(x[:, :, None] * x[:, None, :]).sum(1) @ w,
     "its transpose": lambda x, w: F.gelu(w + w.t()) @ w + x[0],
     "the same axis three times": lambda x, w: F.gelu((w @ w) * (w.t() @ w)) @ w.t() @ w + x[1],
+    "a split of what is renamed": lambda x, w: (lambda r: F.gelu((r[:, None] * r[None, :]).reshape(2, 4, 8) @ w) @ w)(F.gelu(x @ w)[0]),
+    "attention to itself": lambda x, w: F.scaled_dot_product_attention(*[F.gelu(x @ w).view(1, 4, 8)] * 3) @ w,
     "a strange view": lambda x, w: F.gelu((x @ w).as_strided((4, 3), (8, 2))) @ w[:3],
     "another type's view": lambda x, w: F.gelu((x @ w).detach().view(torch.uint8).view(x.dtype) + x) @ w,
     "merged rows and columns": lambda x, w: F.gelu((x @ w).reshape(2, 16).softmax(-1).reshape(4, 8) @ w),
