@@ -207,6 +207,7 @@ static bool is_within(const epi_graph *g, int node, epi_axis axis, int depth) {
     const epi_node *n = &g->nodes[node];
     switch (depth < DEEPEST ? n->op : EPI_OP_COUNT) {
     case EPI_OP_INPUT: return epi_dtype_is_integer(g->tensors[n->tensor].type);
+    case EPI_OP_TOPK: return epi_axis_equal(n->over.at[0], axis);
     case EPI_OP_ONCE:
     case EPI_OP_RENAME:
     case EPI_OP_GATHER: return is_within(g, n->arg[0], axis, depth + 1);
