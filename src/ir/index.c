@@ -21,7 +21,8 @@ bool epi_index_is_input(const epi_spec *spec, int node) {
     if (!g->live[node] || epi_op_index(n->op) < 0)
         return false;
     const epi_node *index = epi_index_of(g, n);
-    return index->op == EPI_OP_INPUT && epi_dtype_is_integer(spec->types[index->tensor]);
+    return index->op == EPI_OP_INPUT && !g->tensors[index->tensor].made &&
+           epi_dtype_is_integer(spec->types[index->tensor]);
 }
 
 /* Is the size of one of the axes another one at each run? */

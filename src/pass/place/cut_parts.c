@@ -54,6 +54,8 @@ static bool serves_as_home(const writer *w, int t) {
     epi_cut_placement_kind kind = w->s->placement[node].kind;
     if (kind != EPI_PLACED_TILE && kind != EPI_PLACED_AFTER)
         return false; /* no part makes it */
+    if (!epi_dtype_in_f32(type)) /* positions are the same numbers in integers */
+        return epi_ops[n->op].cls == EPI_CLASS_SORT && epi_dtype_is_integer(type);
     return n->has_stored ? n->stored == type : type == EPI_F32 || type == epi_placer_type(w->s, node);
 }
 
@@ -70,7 +72,7 @@ static epi_status give_homes(writer *w, epi_error *err) {
         if (w->s->placement[value_of(w, t)].kind == EPI_PLACED_VIEW)
             loaded[epi_placer_root(w->s, g->tensors[t].node)] = true;
     for (int t = g->tensor_count - 1; t >= g->input_count; t--)
-        if (epi_dtype_in_f32(w->spec->types[t]) && serves_as_home(w, t))
+        if (serves_as_home(w, t))
             w->home[value_of(w, t)] = t;
     for (int i = 0; i < g->node_count; i++) {
         if (!loaded[i] || g->nodes[i].op == EPI_OP_INPUT || w->home[i] >= 0)
@@ -228,6 +230,7 @@ static void add_tensor(writing *to, int node, const char *name, epi_part_tensor 
                                         (type != w->spec->type && g->nodes[node].axes.count),
                             .type = type,
                             .axes = own,
+                            .made = !output && (at.tensor < 0 || at.tensor >= g->input_count),
                             .place = g->nodes[node].place};
     if (output)
         epi_extract_output(&to->x, &decl, to->x.fresh[node]);

@@ -260,6 +260,7 @@ static void add_input(writing *w, int node) {
     }
     decl.axes = epi_graph_rename_axes(g, node, &decl.axes);
     decl.cotangent = decl.param = false;
+    decl.made |= as < 0 || as >= g->input_count;
     if (as < 0 || as >= g->input_count || root != node)
         decl.name = name_of(w, root);
     decl.place = g->nodes[node].place;
