@@ -188,7 +188,9 @@ static bool is_result(const split *s, int node) {
  * kept need not be. */
 static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
-    bool folds = epi_ops[n->op].along == EPI_FOLDS || epi_op_orders(n->op);
+    /* the largest elements of what is made again might be others */
+    bool folds = epi_ops[n->op].along == EPI_FOLDS ||
+                 (epi_ops[n->op].cls == EPI_CLASS_SORT && n->op != EPI_OP_SEGMENTS);
     return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->compares[node] && !s->far[node] &&
            (!folds || s->scores[node] || n->saving == EPI_SAVE_RECOMPUTE);
 }
