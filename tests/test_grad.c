@@ -754,6 +754,8 @@ static void test_passed(void) {
                 "x r ");
     check_taken("f(q[S,E], k[R,E], v[R,C]) -> o[S,C] { p = softmax(q @ k, R)  o = p @ v }", "v",
                 "q k saved saved_2 ");
+    /* what was chosen is saved: of what is made again it might be another one */
+    check_taken("f(x[T,E]) -> g[T,K] { p = sigmoid(x)  g = gather(p, topk(p, E, K=2), E) }", "x", "x saved ");
     /* where the rows that are scaled are a result, they are in memory; else what is scaled is stored */
     check_taken("f(x[T,D], w[F,D]) -> (h[T,D], y[T,F]) { h = x - mean(x, D)  n = h*rsqrt(mean(h*h, D) + 0.1)"
                 "  y = n @ w }",

@@ -6,7 +6,6 @@
 #include "cpu/micro.h"
 #include "cpu/strips.h"
 #include "pass/analyse/limits.h"
-#include "pass/place/cut.h"
 #include "pass/schedule/steps.h"
 
 typedef struct epi_gemm epi_gemm;                     /* a product with its epilogue: gemm.h */
@@ -53,9 +52,7 @@ void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 int64_t epi_move_scratch(const epi_spec *spec, int node);
 void epi_update_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 /* Holds every index that is an integer input of the program against the axis it counts along: the one thing
- * that can be wrong with a run. Of a part, `from` says which of the tensors are the program's; others are made by
- * a part before it, and not there yet. */
-epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, const epi_part_tensor *from,
-                             epi_error *err);
+ * that can be wrong with a run. What a part before it makes is not there yet. */
+epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err);
 
 #endif

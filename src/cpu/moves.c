@@ -313,15 +313,14 @@ void epi_largest_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
 
 /* ---- indices ---- */
 
-epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, const epi_part_tensor *from,
-                             epi_error *err) {
+epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err) {
     const epi_graph *g = k->spec.graph;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        int t = epi_index_is_input(&k->spec, i) ? epi_index_of(g, n)->tensor : -1;
-        if (t < 0 || (from && from[t].tensor < 0))
+        if (!epi_index_is_input(&k->spec, i))
             continue;
         epi_axes along = epi_index_along(n);
+        int t = epi_index_of(g, n)->tensor;
         epi_ref ref = epi_cpu_tensor(k, t, &tensors[t]);
         epi_walk w = epi_walk_axes(&ref, &ref.axes, k->spec.sizes);
         int64_t size = epi_axes_size(&along, k->spec.sizes);

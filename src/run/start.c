@@ -330,7 +330,7 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     for (int i = first_part(&r); i < past_part(&r) && !kernel->gpu; i++)
         EPI_TRY(epi_indices_check(kernel->parts[i].full.cpu,
                                   part_tensors(kernel, i, 0, r.tensors, args->workspace, r.prepared, &r.room),
-                                  kernel->cut.part_count ? kernel->cut.parts[i].tensors : NULL, err));
+                                  err));
     if (kernel->checks && !r.prepares)
         EPI_TRY(epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, err));
     return run_parts(&r, err);
