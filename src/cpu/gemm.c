@@ -319,14 +319,17 @@ static void pack_rows(const gemm_run *r, int side, int from, int64_t tile, int64
 }
 
 /* The columns of a pair are packed one product after the other. */
-static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
-    packed_sweep to = sweep_at(r, side, tile, sweep, thread);
+static void pack_sweep_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, packed_sweep to) {
     sweep_place at = place_of(r->g, sweep);
     if (side == EPI_SIDE_A)
         pack_rows(r, side, 2 * at.term, tile, at.k0, r->g->micro->kc, to.data);
     for (int p = 0; p < r->g->products && side == EPI_SIDE_B; p++)
         pack_rows(r, side, 2 * at.term + 1 + p, tile, at.k0, r->g->micro->kc,
                   to.data + p * (to.bytes / r->g->products));
+}
+
+static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
+    pack_sweep_at(r, side, tile, sweep, sweep_at(r, side, tile, sweep, thread));
 }
 
 /* Item: a tile and a sweep of it. */
@@ -402,6 +405,29 @@ static void add_rows(prefetch *f, const gemm_run *r, int64_t tile) {
                                 g->k[0] * size, r->rows[0].stride[0] * size, rows, false});
 }
 
+/* What a thread will pack of the next tile of B, in the place of this sweep, where it lies in regular stretches: along
+ * the depth, or along the columns. */
+static void add_matrices(prefetch *f, const gemm_run *r, int64_t tile, int64_t sweep) {
+    const epi_gemm *g = r->g;
+    const sweep_place at = place_of(g, sweep);
+    const int64_t depth = epi_min64(g->micro->kc, g->k[at.term] - at.k0),
+                  rows = tile_rows(r, EPI_SIDE_B, tile);
+    for (int from = 2 * at.term + 1; from < 2 * at.term + 1 + g->products; from++) {
+        const epi_walk *k = &r->depth[from], *n = &r->cols[from].walk;
+        const int64_t size = (int64_t)epi_dtype_size(r->ref[from].type);
+        if (k->count != 1 || n->count != 1 || r->cols[from].two)
+            continue;
+        const unsigned char *data =
+            matrix_of(r, from, tile) +
+            (epi_columns_offset(&r->cols[from], first_row(r, EPI_SIDE_B, tile)) + at.k0 * k->stride[0]) *
+                size;
+        if (k->stride[0] == 1)
+            add_region(f, &(epi_region){data, depth * size, n->stride[0] * size, rows, false});
+        else if (n->stride[0] == 1)
+            add_region(f, &(epi_region){data, rows * size, k->stride[0] * size, depth, false});
+    }
+}
+
 /* The tile of some sweeps, at acc in the thread's memory, goes to sums that keep what rounding loses; after
  * the last ones these are the tile. */
 static void add_sweeps(const gemm_run *r, float *acc, int64_t rows, int64_t cols, int thread, bool first,
@@ -423,6 +449,20 @@ static void add_sweeps(const gemm_run *r, float *acc, int64_t rows, int64_t cols
     }
 }
 
+/* A sweep's sums, ld apart, go to the tile. */
+static void add_sums(float *acc, const float *sum, int64_t ld, int64_t rows, int64_t cols, bool add) {
+    for (int64_t i = 0; i < rows; i++, acc += EPI_TILE_N, sum += ld)
+        for (int64_t j = 0; j < cols; j++)
+            acc[j] = add ? sum[j] + acc[j] : sum[j];
+}
+
+/* Of groups of rows: is it the only tile of its group? Then a sweep of B is packed when it is wanted, and stays in the
+ * second-level cache. */
+static bool is_only_tile(const gemm_run *r, int64_t tile) {
+    int64_t group = r->groups.of[tile];
+    return r->groups.first_tile[group + 1] - r->groups.first_tile[group] == 1;
+}
+
 /* Accumulates one tile: for each sweep, every panel of B against every panel of A, while the next
  * sweep's panels are prefetched; in the last one, what the epilogue will touch, and the first panels
  * of `then`, a tile this thread may get next. The first sweep of EPI_SUM_TERMS stores into acc, the others
@@ -431,14 +471,21 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
                      int thread) {
     const epi_gemm *g = r->g;
     const epi_micro *u = g->micro;
+    const bool groups = has_row_groups(g), once = groups && is_only_tile(r, tile[0]);
     int64_t size = (int64_t)epi_dtype_size(u->type), rows = padded_rows(r, 0, tile[0]),
-            cols = padded_rows(r, 1, tile[1]);
+            cols = padded_rows(r, 1, tile[1]), valid = tile_rows(r, EPI_SIDE_A, tile[0]),
+            whole = groups && u->run_rows ? valid - valid % u->mr : rows;
+    float *sum = (float *)(void *)(own_memory(r, thread) + g->sweep_sums);
     if (sweeps(g) == 0)
         memset(acc, 0, TILE_BYTES);
     for (int64_t s = 0; s < sweeps(g); s++) {
         packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread),
                      b = sweep_at(r, EPI_SIDE_B, tile[1], s, thread);
         bool last = s + 1 == sweeps(g);
+        if (once) {
+            b.data = tile_at(r, EPI_SIDE_B, tile[1], thread);
+            pack_sweep_at(r, EPI_SIDE_B, tile[1], s, b);
+        }
         prefetch f = {0};
         epi_prefetch_cursor nothing;
         if (last) {
@@ -452,13 +499,23 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
             add_sweep(&f, sweep_at(r, EPI_SIDE_A, last ? then[0] : tile[0], last ? 0 : s + 1, thread));
         else if (last && then[0] != tile[0])
             add_rows(&f, r, then[0]);
-        add_sweep(&f, sweep_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1, thread));
+        if (!has_row_groups(g))
+            add_sweep(&f, sweep_at(r, EPI_SIDE_B, last ? then[1] : tile[1], last ? 0 : s + 1, thread));
+        else if (once)
+            add_matrices(&f, r, last ? then[1] : tile[1], last ? 0 : s + 1);
         set_pace(&f, rows / u->mr * (g->products * cols / u->nr), a.depth);
-        for (int64_t j = 0; j < g->products * cols; j += u->nr)
-            for (int64_t i = 0; i < rows; i += u->mr)
-                u->run(a.depth, a.data + i * a.depth * size, b.data + j * a.depth * size,
-                       acc + i * EPI_TILE_N + (j < cols ? j : EPI_TILE_PAIR + j - cols), EPI_TILE_N,
+        for (int64_t j = 0; j < g->products * cols; j += u->nr) {
+            const unsigned char *panel = b.data + j * a.depth * size;
+            float *c = acc + (j < cols ? j : EPI_TILE_PAIR + j - cols);
+            for (int64_t i = 0; i < whole; i += u->mr)
+                u->run(a.depth, a.data + i * a.depth * size, panel, c + i * EPI_TILE_N, EPI_TILE_N,
                        s % EPI_SUM_TERMS > 0, next_lines(&f, a.depth, &nothing));
+            if (whole < rows) {
+                u->run_rows((int)(valid - whole), a.depth, a.data + whole * a.depth * size, panel,
+                            (int64_t)u->nr * u->kb, sum, u->nr, false, next_lines(&f, a.depth, &nothing));
+                add_sums(c + whole * EPI_TILE_N, sum, u->nr, valid - whole, u->nr, s % EPI_SUM_TERMS > 0);
+            }
+        }
         if (sweeps(g) > EPI_SUM_TERMS && (last || (s + 1) % EPI_SUM_TERMS == 0))
             add_sweeps(r, acc, rows, g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s < EPI_SUM_TERMS,
                        last);
@@ -524,13 +581,6 @@ static int64_t stage(const gemm_run *r, int from, int64_t tile, int64_t k, int64
                          epi_walk_offset(walk, k + i), &r->cols[from], first, cols, tmp);
     }
     return EPI_TILE_N;
-}
-
-/* A sweep's sums, ld apart, go to the tile. */
-static void add_sums(float *acc, const float *sum, int64_t ld, int64_t rows, int64_t cols, bool add) {
-    for (int64_t i = 0; i < rows; i++, acc += EPI_TILE_N, sum += ld)
-        for (int64_t j = 0; j < cols; j++)
-            acc[j] = add ? sum[j] + acc[j] : sum[j];
 }
 
 /* The same by a little of the depth at a time. */
@@ -675,9 +725,10 @@ static void pack_own(gemm_run *r, const int64_t tile[2], bool few, int thread) {
     bool groups = has_row_groups(r->g);
     int side = groups ? EPI_SIDE_B : EPI_SIDE_A;
     int64_t *packed = &r->ranges[thread].packed;
-    if (groups && few)
+    bool whole = groups ? !few && !is_only_tile(r, tile[0]) : r->g->own_a;
+    if (groups && !whole)
         *packed = -1;
-    if (!(groups ? !few : r->g->own_a) || *packed == tile[side])
+    if (!whole || *packed == tile[side])
         return;
     for (int64_t s = 0; s < sweeps(r->g); s++)
         pack_sweep(r, side, tile[side], s, thread);

@@ -53,8 +53,8 @@ static inline void transpose_moves(char *dst, const void *const row[], size_t ro
  * before they push each other out. */
 static void transpose_words(char *dst, const void *const row[], size_t rows, size_t units) {
     const size_t word = sizeof(uint32_t), whole = units - units % WORDS;
-    for (size_t strip = 0; strip < whole; strip += 2 * WORDS) {
-        const size_t end = strip + WORDS < whole ? strip + 2 * WORDS : whole;
+    for (size_t strip = 0; strip < whole; strip += 4 * WORDS) {
+        const size_t end = strip + 4 * WORDS < whole ? strip + 4 * WORDS : whole;
         for (size_t i = 0; i < rows; i += WORDS) {
             const size_t first = i + WORDS <= rows ? i : rows - WORDS;
             for (size_t u = strip; u < end; u += WORDS)
