@@ -12,7 +12,7 @@
  *     moves      gathers, scatters and long sums alone
  *     hopper     Hopper's product and attention alone
  *     few        Hopper's product for few rows alone
- *     groups     products of groups alone
+ *     groups     products of groups alone; behind it the program of tests/groups.epi that is wanted
  *     attention  attention alone
  *     parts      programs of several parts alone
  *     open       open rows alone: every program, at two sizes with one text
@@ -1461,6 +1461,7 @@ static const struct product_case grouped[] = {
     {{"../tests/groups", "back", "T=300,K=2,D=72,F=104,E=8", 0}, EPI_BF16, "sm90_128x128_c1_d", true, 2},
     {{"../tests/groups", "up", "T=300,K=2,D=136,F=520,E=8", 0}, EPI_BF16, "sm90_128x256_c2_dq", false, 4},
     {{"../tests/groups", "up", "T=300,K=2,D=64,F=136,E=8", 0}, EPI_F16, "sm90_128x128_c1_d", true, 3},
+    {{"../tests/groups", "packed", "T=300,K=2,D=72,F=264,E=8", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
     {{"../tests/groups", "weight", "T=300,K=2,F=264,D=520,E=8", 0}, EPI_BF16, "sm90_128x256_c2_dq", false, 4},
     {{"../tests/groups", "weight", "T=300,K=2,F=72,D=136,E=8", 0}, EPI_F16, "sm90_128x128_c1_d", true, 3},
     {{"../tests/groups", "weight_by", "T=300,K=2,D=264,F=520,E=8", 0},
@@ -1493,9 +1494,12 @@ static const struct product_case grouped[] = {
 enum { GROUPED = sizeof grouped / sizeof *grouped };
 static loaded grouped_cases[GROUPED];
 
-static void add_grouped(void) {
+/* All of them, or those of one program. */
+static void add_grouped(const char *program) {
     for (int i = 0; i < GROUPED; i++) {
         const struct product_case *c = &grouped[i];
+        if (program && strcmp(program, c->from.program) != 0)
+            continue;
         variant v = {c->type, EPI_PATH_FUSED, strncmp(c->config, "sm90", 4) ? 80 : 90, c->config, c->exact};
         if (load_case(ctx, programs, &c->from, &grouped_cases[i]))
             check(add_kernel_for(&grouped_cases[i], v, false, c->multiprocessors), "%s %s is for %s",
@@ -1991,7 +1995,7 @@ int main(int argc, char **argv) {
     if (parts)
         add_wholes();
     else if (groups)
-        add_grouped();
+        add_grouped(argc > 4 ? argv[4] : NULL);
     else if (!strcmp(mode, "open"))
         add_open();
     else if (sweep)
@@ -2006,7 +2010,7 @@ int main(int argc, char **argv) {
             add_open_hopper(first);
         add_many(first);
         if (!few) {
-            add_grouped();
+            add_grouped(NULL);
             add_wholes();
         }
     }

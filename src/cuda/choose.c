@@ -201,6 +201,9 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
     }
     if (size->group && !c->queue) /* whose tiles are uneven */
         work *= 1.03;
+    if (size->gathered && c->mainloop == EPI_GEMM_SM90 &&
+        c->tile_n < 256) /* a stage takes as long to gather */
+        work *= 0.9 * 256 / c->tile_n;
     /* with stages for many rows weights come more slowly */
     double least = few ? 2048 * 1.15 * memory_time(size) : 0, time = waves * work;
     return (time > least ? time : least) + exposed;

@@ -26,6 +26,7 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan,
                           .batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes)),
                           .group = plan->group,
                           .groups = plan->group ? epi_axis_size(plan->group_axis, c->spec->sizes) : 0,
+                          .gathered = plan->group && plan->row_index != EPI_NO_NODE,
                           .products = plan->pair == EPI_NO_NODE ? 1 : 2,
                           .open_columns = epi_emit_grows(c, t->n)};
     for (int i = 0; i < plan->added_count; i++) /* none of which is open */

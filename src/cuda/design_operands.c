@@ -14,6 +14,10 @@ static epi_axes batch_of(const epi_plan *plan) {
     return plan->group == EPI_GROUP_ROWS ? group : epi_plan_batch(plan);
 }
 
+static bool has_rows(const epi_gemm_design *d, const epi_operand *o) {
+    return o->side == 0 || (d->terms > 1 && o->side % 2 == 0);
+}
+
 /* With the sizes of this context. */
 static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *c, int side) {
     epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side, .gather = EPI_NO_NODE};
@@ -34,7 +38,7 @@ static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *
     o.depth = epi_walk_axes(&o.ref, depth, sizes);
     epi_axes batch = batch_of(d->plan), rows = epi_plan_batch_rows(d->plan);
     o.batch = epi_walk_axes(&o.ref, &batch, sizes);
-    if (side == 0 || (d->terms > 1 && side % 2 == 0)) {
+    if (has_rows(d, &o)) {
         o.out = epi_walk_axes(&o.ref, over && !o.gathers_depth ? over : &rows, sizes);
         o.count = d->batch_rows ? d->batch_rows : d->tile->m;
     } else {
@@ -80,9 +84,9 @@ void epi_batch_map(const epi_open *open, const epi_batch_place *place, epi_dtype
 
 /* ---- by TMA ---- */
 
-/* Do maps say where a batch, or a group, lies? */
-static bool is_placed(const epi_gemm_design *d) {
-    return d->batch_rows || d->plan->group == EPI_GROUP_ROWS;
+/* Does its map say where a batch lies, or the columns of a group? */
+static bool is_placed(const epi_gemm_design *d, const epi_operand *o) {
+    return d->batch_rows || (d->plan->group == EPI_GROUP_ROWS && !has_rows(d, o));
 }
 
 /* Are the operand's columns two and two of halves that lie apart, in an order that boxes of four axes have:
@@ -92,9 +96,10 @@ static bool is_placed(const epi_gemm_design *d) {
 static bool has_halves(const epi_gemm_design *d, const epi_operand *o) {
     const epi_walk *w = &o->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(o->ref.type);
-    bool has = o->cols.two && !is_placed(d) && d->products == 1 && d->terms == 1 && o->depth.count == 1 &&
-               o->depth.stride[0] == 1 && w->count >= 1 && w->count <= 2 && o->cols.part > 0 &&
-               o->cols.part * size % 16 == 0 && !epi_emit_grows(d->c, o->cols.part);
+    bool grouped = d->plan->group == EPI_GROUP_ROWS && w->count == 1 && epi_walk_aligned(&o->batch, 8);
+    bool has = o->cols.two && (grouped || !is_placed(d, o)) && d->products == 1 && d->terms == 1 &&
+               o->depth.count == 1 && o->depth.stride[0] == 1 && w->count >= 1 && w->count <= 2 &&
+               o->cols.part > 0 && o->cols.part * size % 16 == 0 && !epi_emit_grows(d->c, o->cols.part);
     for (int i = 0; i < w->count && has; i++)
         has = w->stride[i] > 0 && w->stride[i] * size % 16 == 0 && !epi_emit_grows(d->c, w->size[i]) &&
               !epi_emit_grows(d->c, w->stride[i]);
@@ -124,8 +129,9 @@ static bool map_halves(const epi_emit_context *c, const epi_operand *o, int colu
     m->strides[1] = (uint64_t)o->cols.part * size;
     m->sizes[2] = (uint64_t)w->size[w->count - 1];
     m->strides[2] = (uint64_t)w->stride[w->count - 1] * size;
-    m->sizes[3] = w->count > 1 ? (uint64_t)w->size[0] : 1;
-    m->strides[3] = w->count > 1 ? (uint64_t)w->stride[0] * size : m->strides[2];
+    const epi_walk *groups = w->count > 1 ? w : &o->batch; /* of columns, or of rows */
+    m->sizes[3] = groups->count ? (uint64_t)groups->size[0] : 1;
+    m->strides[3] = groups->count ? (uint64_t)groups->stride[0] * size : m->strides[2];
     m->box[0] = 64;
     return epi_operand_box(o, columns, m);
 }
@@ -150,7 +156,8 @@ static double count_others(const epi_gemm_design *d) {
 /* Can the operand be copied to where TMA takes it, and is that worth it? Small products are left to other
  * mainloops. */
 static bool can_repack(const epi_gemm_design *d) {
-    return !is_placed(d) && d->products == 1 && d->terms == 1 && count_others(d) * (double)d->depth >= 0x1p18;
+    return !d->batch_rows && !d->groups && d->products == 1 && d->terms == 1 &&
+           count_others(d) * (double)d->depth >= 0x1p18;
 }
 
 static const epi_repack *repack_operand(epi_emit_context *c, const epi_gemm_design *d, const epi_operand *o,
@@ -215,7 +222,7 @@ static bool always_fits(const epi_gemm_design *d, epi_operand *o) {
     epi_operand there = operand_at(d, &c, o->side);
     lie l = lie_of(&there);
     o->many_mn = l.mn;
-    return l.fits && (!is_placed(d) || epi_batch_place_of(&there.batch, there.ref.type, &place));
+    return l.fits && (!is_placed(d, o) || epi_batch_place_of(&there.batch, there.ref.type, &place));
 }
 
 /* Can a warp gather what an index names of it? That is copied 16 bytes at a time. The map is one that nobody
@@ -268,9 +275,9 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     m->strides[1] = (uint64_t)(pitch * size);
     m->box[0] = 64;
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
-    if (is_placed(d) && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))
+    if (is_placed(d, o) && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))
         return false;
-    if (is_placed(d))
+    if (is_placed(d, o))
         epi_batch_map(open, &o->place, o->ref.type, m);
     return true;
 }

@@ -34,6 +34,7 @@ typedef struct epi_product_size {
     int64_t batches;   /* that the rows are of, at least one */
     epi_group group;   /* what lies in groups */
     int64_t groups;    /* and in how many */
+    bool gathered;     /* its rows are named by an index */
     int products;      /* that share a tile: one or two */
     bool open_columns; /* n may be another one at each start */
 } epi_product_size;

@@ -204,17 +204,27 @@ static void write_access(const epi_emitter *e, epi_text *out) {
 /* TMA's coordinates of column n, and those of a batch for each tensor that it moves. */
 static void write_batches(const epi_gemm_design *d, epi_text *out) {
     const epi_operand *b = &d->operands[1];
+    bool grouped = d->plan->group == EPI_GROUP_ROWS;
     long inner = b->halves && b->out.count > 1 ? (long)b->out.size[1] : 0;
     if (inner)
         epi_text_add(out, "#define B_AT(n) 0, (n) / 2 %% %ld, (n) / %ld\n", inner, 2 * inner);
     else
-        epi_text_add(out, "#define B_AT(n) %s\n", b->halves ? "0, (n) / 2, 0" : "n");
-    if ((!d->batch_rows && !d->groups) || d->config.mainloop != EPI_GEMM_SM90)
+        epi_text_add(out, "#define B_AT(n) %s\n",
+                     !b->halves ? "n"
+                     : grouped  ? "0, (n) / 2"
+                                : "0, (n) / 2, 0");
+    if (d->config.mainloop != EPI_GEMM_SM90)
         return;
-    epi_batch_emit(out, d->c, "A", &d->operands[0].place);
-    epi_batch_emit(out, d->c, "B", &d->operands[1].place);
-    for (int i = 0; i < d->side_tile_count; i++)
-        if (d->side_tiles[i].staged && d->batch_rows)
+    if (grouped)
+        epi_text_add(out, "#define GROUP_AT_B(row) %s\n",
+                     b->halves ? ", batch_of(P, row)"
+                               : ", B_batch0(P, batch_of(P, row)), B_batch1(P, batch_of(P, row))");
+    if (d->batch_rows)
+        epi_batch_emit(out, d->c, "A", &d->operands[0].place);
+    if (d->batch_rows || grouped)
+        epi_batch_emit(out, d->c, "B", &d->operands[1].place);
+    for (int i = 0; i < d->side_tile_count && d->batch_rows; i++)
+        if (d->side_tiles[i].staged)
             epi_batch_emit(out, d->c, epi_emit_text(d->c, "tile%d", d->side_tiles[i].instr),
                            &d->side_tiles[i].place);
 }

@@ -62,13 +62,12 @@ struct Gather {
 #else
 struct Gather {
   u32 place[TILE_M / 8];   // where the rows begin, in 16 bytes
-  bool found;              // all of them, in all lanes
-  bool some, upper;        // are there rows, and are there more than 64
+  bool found;              // all of them are there, in all lanes
+  int eights;              // of rows that are there
   DEV Gather(const Params &P, int m, int lane) {
     const int first = operand_row(P, m), last = operand_rows(P, m) - 1;
-    some = first <= last;
-    upper = first + 64 <= last;
-    bool here = true;
+    eights = max(0, min(TILE_M / 8, (last - first + 8) / 8));
+    bool here = eights == TILE_M / 8;
 #pragma unroll
     for (int i = 0; i < TILE_M / 8; i++) {
       const i64 at = A_row(P, min(first + 8 * i + (lane >> 2), last));
@@ -83,17 +82,17 @@ struct Gather {
     const u8 *from = held((const u8 *)P.ptr[A_PTR] + k * (DEEP * 2) + (lane & 3) * 16);
     const int in = lane >> 2, left = (K_SIZE - k * DEEP) * 2 - (lane & 3) * 16;   // bytes of a row from here on
     const u32 to = a + in * 128 + (((lane & 3) ^ in) << 4), across = to ^ 64;
-    auto rows = [&](auto &&one) {
+    auto rows = [&](int count, auto &&one) {
 #pragma unroll
       for (int i = 0; i < TILE_M / 8; i++)
-        if (i < 8 ? some : upper) {
+        if (i < count) {
           const u8 *at = row_at(from, place[i]);
           one(to + i * 1024, at, 0, i);
           one(across + i * 1024, at + 64, 64, i);
         }
     };
-    if (found && (k < K_SIZE / DEEP)) rows([&](u32 dst, const u8 *src, int, int) { cp_async<16>(dst, src, 16); });
-    else rows([&](u32 dst, const u8 *src, int bytes, int i) {
+    if (found && k < K_SIZE / DEEP) rows(TILE_M / 8, [&](u32 dst, const u8 *src, int, int) { cp_async<16>(dst, src, 16); });
+    else rows(eights, [&](u32 dst, const u8 *src, int bytes, int i) {
       const int n = place[i] == NOWHERE ? 0 : max(0, min(left - bytes, 16));
       cp_async<16>(dst, n ? src : from, n);
     });

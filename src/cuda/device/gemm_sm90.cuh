@@ -223,10 +223,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if FEW
   if (!(P.queue & BESIDE_NEXT)) dependency_start();   // there is no room beside this block: the next kernel's come as these leave
   if (threadIdx.x == 128 * GROUPS && !(P.queue & BESIDE_LAST)) {
-    int tm, tn;
+    int m0, tn;
     const Order order(P, cid);
-    order.at(cid, tm, tn);
-    const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_COLS;
+    order.at(cid, rank, m0, tn);
+    const int n0 = tn * TILE_COLS;
 #pragma unroll 1
     for (int k = 0; k < KT && k < AHEAD / STAGE_B; k++)
       for (int p = 0; p < PRODUCTS; p++) {
@@ -264,8 +264,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
+      bool own = false;   // or for this one alone, where it has columns of its own: then it brings all shares of them
+      auto each_share = [&](auto &&load) {
+        if (GROUPED && own)
+          for (u32 r = 0; r < CLUSTER; r++) load(r);
+        else load(rank);
+      };
       auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const int m) {
-        if (CLUSTER > 1) tma_load_all(b, map, bar, x, B_AT(y) BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
+        if (GROUPED && own) tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
+        else if (CLUSTER > 1) tma_load_all(b, map, bar, x, B_AT(y) BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
 #if FEW && GROUPS == 1 && !BATCHED
         else tma_load_for(b, map, bar, x, B_AT(y), order.tm == 1 ? READ_ONCE : USUALLY);   // one row of tiles reads the weights once
 #else
@@ -276,7 +283,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if B_MN
       auto load_slabs = [&](const u32 b, const u32 bar, const TMap *map, const int m, const int n, const int k, const int width) {   // each block some of the depth
 #pragma unroll
-        for (int i = 0; i < width / 64; i++) load_all(b + i * 8192 + rank * (8192 / CLUSTER), map, bar, n + i * 64, from + k * BK + rank * (BK / CLUSTER), m);
+        for (int i = 0; i < width / 64; i++)
+          each_share([&](const u32 r) { load_all(b + i * 8192 + r * (8192 / CLUSTER), map, bar, n + i * 64, from + k * BK + r * (BK / CLUSTER), m); });
       };
       auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {
         const int term = TERM_OF(k);
@@ -289,10 +297,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       };
 #else
       auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {   // each block some of the columns
-        const u32 own = b + rank * (STAGE_B / PRODUCTS / CLUSTER);
         const int term = TERM_OF(k);
-        load_all(own, &P.map[2 * term + 1], bar, (k - TERM_BEGIN(term)) * BK, n + rank * (TILE_COLS / CLUSTER), m);
-        if (PRODUCTS > 1) load_all(own + STAGE_B / 2, &P.map[2], bar, k * BK, n + rank * (TILE_COLS / CLUSTER), m);
+        each_share([&](const u32 r) {
+          const u32 share = b + r * (STAGE_B / PRODUCTS / CLUSTER);
+          load_all(share, &P.map[2 * term + 1], bar, (k - TERM_BEGIN(term)) * BK, n + r * (TILE_COLS / CLUSTER), m);
+          if (PRODUCTS > 1) load_all(share + STAGE_B / 2, &P.map[2], bar, k * BK, n + r * (TILE_COLS / CLUSTER), m);
+        });
       };
       auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32 i) {   // or all of them, in turn
         const int term = TERM_OF(k);
@@ -315,9 +325,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
-        int tm, tn;
-        order.at(w, tm, tn);
-        const int m0 = (tm * CLUSTER + rank) * TILE_M, n0 = tn * TILE_COLS;
+        int m0, tn;
+        order.at(w, rank, m0, tn);
+        own = order.own(w);
+        const int n0 = tn * TILE_COLS;
         const bool narrow = order.narrow(tn);
 #if GATHERED
         if (rank == 0) queue.send(j + 1, names.next(P, queue));
@@ -358,13 +369,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       u32 s = 0, ph = 1;
 #pragma unroll 1
       for (u32 j = 0;; j++) {
-        int tm, tn;
+        int m0, tn;
         const int w = queue.at(j);
         __syncwarp();
         if (lane == 0) queue.give_back(j);
         if (w == NO_TILE) break;
-        order.at(w, tm, tn);
-        const int m0 = (tm * CLUSTER + rank) * TILE_M;
+        order.at(w, rank, m0, tn);
         Gather rows(P, m0, lane);
 #pragma unroll 1
         for (int k = 0; k < (DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT); k++) {
@@ -415,9 +425,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
-        int tm, tn;
-        order.at(w, tm, tn);
-        const int m0 = (tm * CLUSTER + rank) * TILE_M + v * 64, n0 = tn * TILE_COLS, subtiles = order.subtiles(tn);
+        int m, tn;
+        order.at(w, rank, m, tn);
+        const int m0 = m + v * 64, n0 = tn * TILE_COLS, subtiles = order.subtiles(tn);
         w = queue.at(SENT(j + 1));
         if (WARPS) __syncwarp();
         if (lane == 0) queue.give_back(SENT(j + 1));
@@ -502,7 +512,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     };
 
     Epilogue e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, 0, 0, false};
-    int tm, tn;
+    int m0, tn;
 #if DEFERRED
     // Tile j is multiplied into d while the epilogue of tile j - 1 runs from e.kept: e.row, e.col, e.R and e.S are that tile's, and
     // `next` has the values per row of tile j, which its packing needs. The epilogue's subtiles come between stages of the main loop,
@@ -514,10 +524,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       const int w = j || !FIRST_SENT ? queue.at(SENT(j)) : cid;
       const bool has = w < order.total;
       if (has) {
-        order.at(w, tm, tn);
+        order.at(w, rank, m0, tn);
         narrow = order.narrow(tn);
-        rows_load(next, P, (tm * CLUSTER + rank) * TILE_M + wg * 64 + row_of(t));
-        deep = DEPTH_SIZE(tm * CLUSTER * TILE_M);
+        rows_load(next, P, m0 + wg * 64 + row_of(t));
+        deep = DEPTH_SIZE(m0);
       }
       if (j) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
       if (!has && j && LAST_IN_RING) {
@@ -546,10 +556,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
-      order.at(j || !FIRST_SENT ? queue.again(SENT(j)) : cid, tm, tn);
+      order.at(j || !FIRST_SENT ? queue.again(SENT(j)) : cid, rank, m0, tn);
       __syncwarp();
       if ((j || !FIRST_SENT) && t % 32 == 0) queue.give_back(SENT(j));
-      e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
+      e.row = m0 + wg * 64;
       e.col = tn * TILE_COLS;
     }
 #else
@@ -562,8 +572,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
 #pragma unroll 1
     for (u32 j = 0; w < order.total; j++) {
-      order.at(w, tm, tn);
-      e.row = (tm * CLUSTER + rank) * TILE_M + wg * 64;
+      order.at(w, rank, m0, tn);
+      e.row = m0 + wg * 64;
       e.col = tn * TILE_COLS;
       narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));

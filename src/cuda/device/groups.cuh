@@ -22,7 +22,8 @@ DEV int operand_row(const Params &P, int row) { return row_number(P, row); }
 DEV int operand_rows(const Params &P, int row) { return group_begin(P, batch_of(P, row) + 1); }
 // Boxes of TMA are whole: rows behind the group's end come, too, and nobody wants what becomes of them.
 DEV int rows_left(const Params &P, int row, int most) { return row_there(P, row) ? most : 0; }
-#define BATCH_AT(which, row) , which##_batch0(P, batch_of(P, row)), which##_batch1(P, batch_of(P, row))
+#define BATCH_AT(which, row) GROUP_AT_##which(row)   // of the columns' operand alone: GROUP_AT_B is emitted
+#define GROUP_AT_A(row)
 
 // Rows of tiles are numbered so that no table is needed: those of group e from offsets[e] / TALL + e on. That is enough for every group,
 // and some are empty. Where rows are so few that there would be more numbers than rows, a tile has the number of its first row.

@@ -16,8 +16,10 @@
 // they are shared by those clusters that have one full tile less than the others, or, where there is a queue, taken as they come.
 //
 // GROUPED: a tile is named by its first row and, in the lower bits that this leaves free, its column of tiles. Who queues for tiles
-// finds out which number that is, and passes over those that are empty.
+// finds out which number that is, and passes over those that are empty. Where a group's last rows are no more than one block's, all
+// blocks of a cluster take them, each with columns of its own (OWN_COLUMNS): that is a column of clusters for CLUSTER of tiles.
 #define NO_TILE 0x7fffffff
+#define OWN_COLUMNS 0x80000000u
 struct Order {
   int tm, tn, raster, total;
   bool queue;
@@ -36,12 +38,16 @@ struct Order {
   }
   DEV bool narrow(int n) const { return NARROW && n == tn; }
   DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
-  DEV void at(int t, int &m, int &n) const {
+  // The first row of a block's tile, and the tile's column; whether all blocks of the cluster have the same rows.
+  DEV static bool own(int t) { return GROUPED && CLUSTER > 1 && t < 0; }
+  DEV void at(int t, u32 rank, int &m, int &n) const {
 #if GROUPED
-    m = t / TALL;
-    n = t % TALL;
+    const int row = t & NO_TILE;
+    m = row / TALL * TALL + (own(t) ? 0 : rank * TILE_M);
+    n = own(t) ? row % TALL * CLUSTER + rank : row % TALL;
 #else
     find(t, m, n);
+    m = (m * CLUSTER + rank) * TILE_M;
 #endif
   }
 #if GROUPED
@@ -50,6 +56,9 @@ struct Order {
     int m, n;
     find(t, m, n);
     const int row = tile_row(P, m);
+    if (ROW_GROUPS && CLUSTER > 1 && !row_there(P, row + TILE_M)) {
+      return row_there(P, row) && n * CLUSTER < tn ? (int)(OWN_COLUMNS | (row + n)) : NO_TILE;
+    }
     return row_there(P, row) ? row + n : NO_TILE;
   }
 #endif
