@@ -350,13 +350,17 @@ static int order_of(const slots *s, const epi_node *n) {
     return order;
 }
 
-/* Would another operand, as large as the result, have to be brought into slot order? */
+/* Would another operand, as large as the result, have to be brought into slot order? Of one number a row every
+ * operand is as large. */
 static bool reorders(const slots *s, const epi_node *n, int order) {
+    const prelude *of = &s->preludes[order];
+    bool number = epi_axes_include(&of->rows, &n->axes);
     for (int a = 0; a < epi_node_operands(n); a++) {
         int chosen = s->at[n->arg[a]].chosen;
-        bool there = in_slots(s, n->arg[a]) ||
-                     (chosen != EPI_NO_NODE && s->in->nodes[chosen].arg[1] == s->preludes[order].index);
-        if (!there && epi_axes_include(&s->in->nodes[n->arg[a]].axes, &n->axes))
+        const epi_axes *axes = &s->in->nodes[n->arg[a]].axes;
+        bool there =
+            in_slots(s, n->arg[a]) || (chosen != EPI_NO_NODE && s->in->nodes[chosen].arg[1] == of->index);
+        if (!there && (epi_axes_include(axes, &n->axes) || (number && epi_axes_meet(axes, &of->rows))))
             return true;
     }
     return false;
