@@ -52,11 +52,18 @@ typedef struct program {
     "    r = rsqrt(mean((h - m)**2, F) + 1)\n" \
     "}\n"
 
+#define EXPERTS \
+    "experts(x[T,D], w[E=4,F,D], v[E,D,F], e: i32[T,K=2]) -> y[T,D] {\n" \
+    "    y = sum(relu(sum(x*gather(w, e, E), D))*gather(v, e, E), K, F)\n" \
+    "}\n"
+
 static const program programs[] = {{"mlp", MLP, 0, 0, false},
                                    {"mlp", MLP, -90, 0, false},
                                    {"mlp", MLP, 0, 400000, false},
                                    {"mlp", MLP, 0, 0, true},
                                    {"back", MLP BACK, 0, 0, false},
+                                   {"experts", EXPERTS, 0, 0, false},
+                                   {"experts", EXPERTS, -90, 0, false},
                                    {"back", MLP BACK, -90, 0, false},
                                    {"layers", LAYERS, 0, 0, false},
                                    {"statistics", STATISTICS, 0, 0, false},

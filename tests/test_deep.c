@@ -129,6 +129,15 @@ static void write_scale(epi_text *out) {
     epi_text_add(out, "y = softmax((q @ k)*v%d, R) @ v }", LENGTH - 1);
 }
 
+/* What is made of a product of groups. */
+static void write_groups(epi_text *out) {
+    epi_text_add(out, "p(a[T,D], w[E=2,F,D], o: i32[E]) -> y[T,F] { "
+                      "y0 = sum(a*gather(w, segments(o, E, T), E), D) ");
+    for (int i = 1; i < LENGTH; i++)
+        epi_text_add(out, "y%d = sin(y%d) + y0 ", i, i - 1);
+    epi_text_add(out, "y = y%d }", LENGTH - 1);
+}
+
 static void write_parentheses(epi_text *out) {
     epi_text_add(out, "p(x[T,D], w[F,D]) -> y[T,F] { y = ");
     repeat(out, NESTED / 4, "exp(-(1 - "); /* each is four deep */
@@ -160,6 +169,7 @@ static const program programs[] = {
     {"alternating", "T=8,D=64", write_alternating},
     {"addends", "T=8,D=16,F=32", write_addends},
     {"scale", "T=64,R=64,E=64", write_scale},
+    {"groups", "T=8,D=16,F=32", write_groups},
     {"nested", "T=8,D=64", write_nested},
     {"parentheses", "T=8,D=16,F=32", write_parentheses},
 };
