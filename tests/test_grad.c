@@ -779,6 +779,19 @@ static void test_passed(void) {
 #undef CENTRED
 }
 
+/* Places are saved: of what is made again they could be others. 16 bits do not hold them, a result of other
+ * types does. */
+static void test_places(void) {
+#define CHOSEN(result, places) \
+    "f(x[T,E]) -> (" result "y[T]) { e = " places "  y = sum(sin(gather(x, e, E)), K) }"
+    check_taken(CHOSEN("", "topk(tanh(x), E, K=2)"), "x", "x e ");
+    check_taken(CHOSEN("", "again(topk(tanh(x), E, K=2))"), "x", "x e ");
+    check_taken(CHOSEN("e: i64[T,K], ", "topk(tanh(x), E, K=2)"), "x", "x e ");
+    check_taken(CHOSEN("e: f32[T,K], ", "topk(tanh(x), E, K=2)"), "x", "x e ");
+    check_taken(CHOSEN("e[T,K], ", "topk(tanh(x), E, K=2)"), "x", "x e_2 ");
+#undef CHOSEN
+}
+
 static void test_choice(void) {
     /* a result that suffices is taken, and the product it was made of is not saved */
     check_taken("f(x[T,D], w[F,D]) -> y[T,F] { z = x @ w  y = sigmoid(z) }", "x", "w y ");
@@ -793,6 +806,7 @@ static void test_choice(void) {
     check_taken("f(x[T,D], g[D]) -> y[T,D] { r = rsqrt(mean(x*x, D) + 0.1)  n = keep(x*r)  y = n*g }", "g",
                 "n ");
     test_passed();
+    test_places();
     test_row_axes();
     check_taken("f(x[T,D], g[D]) -> y[T,D] { r = again(rsqrt(again(mean(x*x, D)) + 0.1))  y = x*r*g }", "x",
                 "x g ");

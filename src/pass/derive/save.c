@@ -34,7 +34,8 @@ typedef struct split {
     bool *scores;    /* by node: attention makes it on its score tiles: it is recomputed */
     bool *by_pass;   /* by node: a pass over memory makes it for a product, in the forward and again in the
                         backward */
-    bool *compares;  /* by node: it compares a value with its own extreme, so it is saved */
+    bool *compares;  /* by node: it compares a value with its own extreme, or is the places of the largest:
+                        of a value that is made again a near tie may come out otherwise, so it is saved */
     bool *far;       /* by node: to recompute it would load more than to save it moves */
     int longest;     /* how many axes a value of the program has at most */
     bool lean;       /* memory comes first: what can be recomputed is */
@@ -131,6 +132,12 @@ static void find_wide(split *s) {
     }
 }
 
+static void find_compares(split *s) {
+    epi_once_find(s->g.arena, &s->g, s->compares);
+    for (int i = 0; i < s->g.node_count; i++)
+        s->compares[i] |= s->g.nodes[i].op == EPI_OP_TOPK;
+}
+
 static bool allocate(split *s) {
     size_t nodes = (size_t)s->g.node_count + 1;
     s->backward = epi_arena_alloc(s->g.arena, nodes);
@@ -144,7 +151,7 @@ static bool allocate(split *s) {
     s->compares = epi_arena_alloc(s->g.arena, nodes);
     s->far = epi_arena_alloc(s->g.arena, nodes);
     if (s->compares)
-        epi_once_find(s->g.arena, &s->g, s->compares);
+        find_compares(s);
     if (s->said && s->wide)
         find_wide(s);
     return !epi_graph_failed(&s->g);
@@ -162,21 +169,26 @@ static epi_dtype saved_type(const split *s, int node) {
     return epi_stored_type(s->said[node], is_short(s, node), EPI_DTYPE_COUNT);
 }
 
-/* The output that stands for this value, or -1. An integer does not, nor does one that has fewer digits than
- * the value would be saved with. What is wide or short beside other values, and would be saved as f32, does in
- * f32 alone: the forward has made the others of it before it was rounded, and exp(s - l) of a rounded l is
- * another value. */
-static int result_of(const split *s, int node) {
+/* Has this output the digits that the value would be saved with? Places are saved as integers, and nothing of
+ * 16 bits has them. What is wide or short beside other values, and would be saved as f32, is there in f32
+ * alone: the forward has made the others of it before it was rounded, and exp(s - l) of a rounded l is another
+ * value. */
+static bool suffices(const split *s, int node, const epi_tensor_decl *d) {
     epi_dtype type = saved_type(s, node);
     bool beside = is_short(s, node) && s->g.nodes[node].axes.count < s->longest;
     bool exact = type == EPI_F32 && (beside || s->wide[node]);
-    for (int t = s->g.input_count; t < s->g.input_count + s->results; t++) {
-        const epi_tensor_decl *d = &s->g.tensors[t];
-        bool suffices =
-            d->has_type ? d->type == EPI_F32 || (!exact && d->type == type) : !exact || !d->axes.count;
-        if (d->node == node && epi_has_gradient(d) && suffices)
+    if (type == EPI_I32)
+        return d->has_type && (d->type == EPI_F32 || epi_dtype_is_integer(d->type));
+    if (!d->has_type)
+        return !exact || !d->axes.count;
+    return d->type == EPI_F32 || (!exact && d->type == type);
+}
+
+/* The output that stands for this value, or -1. */
+static int result_of(const split *s, int node) {
+    for (int t = s->g.input_count; t < s->g.input_count + s->results; t++)
+        if (s->g.tensors[t].node == node && suffices(s, node, &s->g.tensors[t]))
             return t;
-    }
     return -1;
 }
 
