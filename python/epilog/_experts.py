@@ -45,11 +45,11 @@ SCORES = {"softmax": "softmax(z, E)", "sigmoid": "sigmoid(z)"}
 
 @functools.lru_cache(None)
 def router_op(scores, normalize, top_k):
-    """Logits, and of the experts with the largest scores weights and numbers. The backward reads the choice, and does not make it again."""
+    """Logits, and of the experts with the largest scores weights and numbers."""
     return op(f"""route(x[T,D], w[E,D], scale) -> (z: f32[T,E], g: f32[T,K={top_k}], e: i64[T,K]) {{
     z = x @ w
     p: f32 = {SCORES[scores]}
-    e = keep(topk(p, E, K))
+    e = topk(p, E, K)
     v = gather(p, e, E)
     g = {"v/sum(v, K)" if normalize else "v"}*scale
 }}
