@@ -97,7 +97,7 @@ def programs_of(regions):
                 if not is_worth_it(nodes):
                     raise Failed(None, "too little work for a program")
                 if key not in known:
-                    known[key] = checked(nodes)
+                    known[key] = checked(nodes, regions.positions)
                 found.append(known[key])
             except Failed as failed:
                 again = True
@@ -107,9 +107,9 @@ def programs_of(regions):
             return found
 
 
-def checked(nodes):
+def checked(nodes, positions):
     """The program of a region, for which there are kernels."""
-    program = Program(nodes)
+    program = Program(nodes, positions)
     try:
         program.planned()
     except EpilogError as why:
@@ -129,6 +129,9 @@ class Rewriting:
                 self.call(waiting.pop(0))
             if n not in self.of:
                 self.copy(n)
+        for n in reversed(regions.positions.known):  # masks that nobody reads any more
+            if n in self.env and not self.env[n].users:
+                self.graph.erase_node(self.env[n])
 
     def need(self, node):
         if node not in self.env:

@@ -8,6 +8,7 @@ import operator
 
 import torch
 
+from ._positions import Positions
 from ._say import IN_PLACE, operation
 from ._write import NUMBERS, example, is_plain, name_of
 
@@ -54,7 +55,7 @@ def storage(node):
 
 
 class Regions:
-    """left: nodes that no program has, and why. found(): lists of nodes."""
+    """left: nodes that no program has, and why. positions: what follows from where it stands. found(): lists of nodes."""
 
     def __init__(self, graph):
         self.nodes, self.left = list(graph.nodes), {}
@@ -73,6 +74,8 @@ class Regions:
             why = self.why_not(n, quiet)
             if why and n.op in CALLS:
                 self.leave(n, why)
+        places = {storage(t) for n in self.nodes for t in written(n)}
+        self.positions = Positions(graph, {n for p in places for n in self.owners.get(p, ())} if None not in places else set(self.nodes))
 
     def is_barrier(self, node):
         if node.op not in CALLS or name_of(node) in HARMLESS:

@@ -10,8 +10,9 @@ import operator
 import torch
 import torch.nn.functional as F
 
-from ._axes import Unsaid, View, flat, joined
-from ._views import Views, position
+from ._axes import Axis, Unsaid, View, flat, joined
+from ._positions import text
+from ._views import Views, index_in
 
 FLOATS = torch.float32, torch.bfloat16, torch.float16
 INTEGERS = torch.int64, torch.int32
@@ -27,8 +28,8 @@ def number(c):
         raise Unsaid(f"no number: {c}")
     if math.isinf(c):
         return "inf" if c > 0 else "(-inf)"
-    text = repr(int(c)) if c == int(c) and abs(c) < 1e6 else repr(float(c))
-    return f"({text})" if c < 0 else text
+    written = repr(int(c)) if c == int(c) and abs(c) < 1e6 else repr(float(c))
+    return f"({written})" if c < 0 else written
 
 
 class Region(Views):
@@ -45,6 +46,17 @@ class Region(Views):
         spots = [next(count) if isinstance(a, View) else number(a) for a in args]
         write = lambda names, name: form.format(*(names[s] if isinstance(s, int) else s for s in spots))
         return self.view_of(self.value(write, [v.value for v in views], sum((v.value.axes for v in views), [])), dims)
+
+    def mask(self, position):
+        """A mask that follows from positions: said, not read."""
+        dims = [[] if s == 1 else [Axis(s)] for s in position.shape]
+
+        def write(names, name):
+            place = lambda k: index_in(dims[k], name)
+            return " and ".join(f"{text(a, place)} {sign} {text(b, place)}" for a, sign, b in position.truth or ()) or str(int(position.truth is not None))
+        value = self.value(write, [], joined(dims[k] for k in position.axes()), "always" if position.truth == () else None)
+        value.dtype = torch.bool
+        return self.view_of(value, dims)
 
     def reduce(self, what, x, dim=None, keepdim=False):
         dims = range(len(x.dims)) if dim is None else [d % len(x.dims) for d in ([dim] if isinstance(dim, int) else dim)]
@@ -118,7 +130,7 @@ class Region(Views):
         scores = self.each("{}*{}", scores, q.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal:
             scores = self.causal(scores)
-        if attn_mask is not None:
+        if attn_mask is not None and attn_mask.value.kind != "always":
             scores = self.each("where({1}, {0}, -inf)" if attn_mask.value.dtype == torch.bool else "{} + {}", scores, attn_mask)
         return self.matmul(self.along("softmax", scores, -1), v)
 
@@ -135,7 +147,7 @@ class Region(Views):
         rows, cols = scores.dims[-2], scores.dims[-1]
         if not flat(rows) or not flat(cols):
             raise Unsaid("a causal mask of one row or column")
-        write = lambda names, name: f"where({position(cols, name)} <= {position(rows, name)}, {names[0]}, -inf)"
+        write = lambda names, name: f"where({index_in(cols, name)} <= {index_in(rows, name)}, {names[0]}, -inf)"
         return self.view_of(self.value(write, [scores.value], scores.value.axes), scores.dims)
 
     # Norms and losses.
@@ -165,7 +177,7 @@ class Region(Views):
             z, y, over = names[0], names[1], ", ".join(map(name, flat(classes)))
             size = "*".join(f"size({name(a)})" for a in flat(classes))
             return (f"where({y} >= 0 and {y} < {size}, logsumexp({z}, {over}), inf) - "
-                    f"sum(where({position(classes, name)} == {y}, {z}, 0), {over})")
+                    f"sum(where({index_in(classes, name)} == {y}, {z}, 0), {over})")
         axes = flat(input.dims[0])
         loss = self.view_of(self.value(write, [input.value, target.value], axes), [axes])
         total = self.reduce("sum", self.each("where({} != {}, {}, 0)", target, ignore_index, loss))

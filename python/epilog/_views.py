@@ -271,11 +271,11 @@ class Views(Space):
         for i, d in enumerate(x.dims):
             if flat(d):
                 a = self.unify(rest if i == dim else d, a, i)
-        write = lambda names, name: f"where({position([first], name)} == 0, {names[0]}, {names[1]})"
+        write = lambda names, name: f"where({index_in([first], name)} == 0, {names[0]}, {names[1]})"
         return self.view_of(self.value(write, [a.value, x.value], [*x.value.axes, *a.value.axes, first]), x.dims)
 
 
-def position(axes, name):
+def index_in(axes, name):
     """Where an element stands in a dimension of these axes."""
     first, *rest = flat(axes)
     text = f"index({name(first)})"

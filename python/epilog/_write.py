@@ -55,10 +55,11 @@ class Failed(Exception):
 
 
 class Saying:
-    """The nodes of a region said one after the other: a Region, and the view of each node in it."""
+    """The nodes of a region said one after the other: a Region, and the view of each node in it. masks: views of nodes outside that follow
+    from positions."""
 
-    def __init__(self, nodes):
-        self.region, self.views, self.device = Region(), {}, None
+    def __init__(self, nodes, positions):
+        self.region, self.views, self.device, self.positions, self.masks = Region(), {}, None, positions, {}
         for node in nodes:
             self.region.at = node
             try:
@@ -75,6 +76,10 @@ class Saying:
             return self.views[node]
         if isinstance(v, (int, float, torch.SymInt)):
             return v
+        known = self.positions.known.get(node)
+        if known is not None and known.is_bool:
+            self.masks[node] = self.masks.get(node) or self.region.mask(known)
+            return self.masks[node]
         if isinstance(v, torch.SymFloat) and not free_unbacked_symbols(v):  # a number that may change: an input without axes
             return float(v.node.expr) if v.node.expr.is_number else self.region.input(node, [], None)
         if not is_plain(v, (*FLOATS, torch.bool, *INTEGERS)):
@@ -120,14 +125,19 @@ COUNTS = {SAID[name] for name in "add sub mul truediv neg maximum minimum where 
 
 
 def needed(region, values):
-    """What the values are made of, and they themselves, in the order in which they were made."""
-    found, todo = set(), list(values)
+    """What the values are made of, and they themselves, in the order in which they were made; masks before what reads them, when their axes
+    have names."""
+    found, todo, order = set(), list(values), {}
     while todo:
         value = todo.pop()
         if value not in found:
             found.add(value)
             todo += value.args
-    return [v for v in region.values if v in found] + [v for v in values if v not in region.values]
+    for v in [v for v in region.values if v in found] + [v for v in values if v not in region.values]:
+        order.update(dict.fromkeys(v.args))
+        if v.args or v.node is not None:
+            order[v] = None
+    return list(order)
 
 
 class Names:
@@ -258,17 +268,18 @@ def plain_graph(nodes, given, outs):
 class Program(torch.nn.Module):
     """A region that is said. Its arguments are the tensors of the nodes `given` and `seeds` random numbers, its results those of `outs`."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes, positions):
         super().__init__()
-        saying, inside = Saying(nodes), set(nodes)
-        self.nodes, self.given, self.seeds = nodes, outside(nodes), saying.region.seeds
+        saying, inside = Saying(nodes, positions), set(nodes)
+        masks = positions.made_of(saying.masks)
+        self.nodes, self.given, self.seeds = nodes, [n for n in outside(masks + nodes) if n not in saying.masks], saying.region.seeds
         self.outs = [n for n in nodes if any(u not in inside for u in n.users)]
         for n in self.outs:
             check_result(saying.views[n], n)
         self.device = saying.device
         self.write(saying)
         self.contiguous = [example(n).is_contiguous() for n in self.outs]
-        self.plain = plain_graph(nodes, self.given, self.outs)
+        self.plain = plain_graph(masks + nodes, self.given, self.outs)
 
     def write(self, saying):
         try:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 import epilog
 from epilog import _compile
 from epilog._compile import Report, compile_graph
+from epilog._write import example
 from rule import check, floor
 from test_transformers import StoredCotangent
 
@@ -89,6 +90,8 @@ def test_family(name, dtype, monkeypatch, said):
         stored = families.step(exact_model, typed(given, torch.float64)) if dtype == torch.bfloat16 else None
     within(mine, plain, exact, stored=stored)
     assert any(not torch.equal(mine[n], plain[n]) for n in plain)  # it is not eager that ran
+    causal = [p for p in programs(report) if "<= index(" in p.text]
+    assert len(causal) == (0 if name in ("Bert", "ViT") else 2)  # masks are said, not read
     assert share(report) > (0.9 if name == "ViT" else 0.99)  # its patches are a convolution
     assert len(programs(report)) <= (8 if name == "T5" else 4)
 
@@ -314,6 +317,45 @@ def test_masks(said):
         call, report = on(plain)
         check(call, plain, [q, k, v])
         assert programs(report)
+
+
+MASKS = {  # of positions q and k, and whether a program says it
+    "causal": (lambda q, k: k <= q, True), "window": (lambda q, k: (k <= q) & (k > q - 3), True), "later": (lambda q, k: k > q + 1, True),
+    "all": (lambda q, k: k >= q - 100, True), "none": (lambda q, k: k > q + 100, True), "a constant": (lambda q, k: (q - q == 0) & (k <= q), True),
+    "products": (lambda q, k: q * k < 7, False), "given": (lambda q, k: (k <= q) & torch.tensor([True, False, True, True, True, True]), False)}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_positions(name, dynamic, said):
+    """Masks that follow from positions are part of the text."""
+    rule, is_said = MASKS[name]
+
+    def plain(q, k, v):
+        at = torch.arange(q.shape[2])
+        batch = torch.arange(q.shape[0])[:, None, None, None]
+        rows = at.unsqueeze(0).expand(q.shape[0], -1)[batch, at[None, None, :, None]]
+        mask = rule(rows, at[None, None, None, :])
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(q.shape[0], -1, -1, -1)) * 2
+    call, report = on(plain)
+    for batch in (2, 3) if dynamic else (2,):
+        given = [torch.randn(batch, 3, 6, 4, requires_grad=True) for _ in range(3)]
+        for t in given if dynamic else ():
+            torch._dynamo.mark_dynamic(t, 0)
+        check(call, plain, given)
+    assert len(programs(report)) == len(report.graphs) == 1
+    assert all(not any(getattr(example(n), "dtype", None) == torch.bool for n in p.given) for p in programs(report)) == is_said
+
+
+def test_written_positions(said):
+    """A mask that someone writes to is read."""
+    def plain(q, k, v):
+        mask = torch.arange(6)[:, None] >= torch.arange(6)[None, :]
+        mask[2:, 1] = False
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask) * 2
+    call, report = on(plain)
+    check(call, plain, [torch.randn(2, 3, 6, 4, requires_grad=True) for _ in range(3)])
+    assert programs(report)
 
 
 def test_dropout(said):
