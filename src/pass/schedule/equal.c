@@ -98,13 +98,16 @@ static bool same_tensor(matcher *m, int x, int y) {
            same_slice(m, &m->a->slices[x], &m->b->slices[y]);
 }
 
-/* A run names an index that is outside its axis: then names count. */
+/* A run names an index that is outside its axis: then names count. One that another part makes is not checked. */
 static bool same_index(const matcher *m, const epi_node *x, const epi_node *y) {
     const epi_graph *a = &m->a->graph, *b = &m->b->graph;
     const epi_node *i = epi_index_of(a, x), *j = epi_index_of(b, y);
     if (i->op != EPI_OP_INPUT || j->op != EPI_OP_INPUT)
         return true;
-    bool same = !strcmp(a->tensors[i->tensor].name, b->tensors[j->tensor].name);
+    const epi_tensor_decl *from = &a->tensors[i->tensor], *as = &b->tensors[j->tensor];
+    if (from->made || as->made)
+        return from->made && as->made;
+    bool same = !strcmp(from->name, as->name);
     for (int k = 0; k < x->over.count; k++)
         same &= !strcmp(a->dims[x->over.at[k].dim], b->dims[y->over.at[k].dim]);
     return same;
