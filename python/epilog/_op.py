@@ -153,8 +153,7 @@ class Op:
             refuse_transforms(self.program, args)
         args = self.prepared(args)
         traced = is_compiling() or watched() or in_functorch() or in_trace() or any(type(a) not in PLAIN for a in args)
-        meta = [a.is_meta for a in args if isinstance(a, Tensor)]
-        if traced or (meta and all(meta)):
+        if traced:
             outs = self.traced(args)
         elif profiler._is_profiler_enabled:
             with torch.profiler.record_function("epilog::" + self.name):

@@ -251,7 +251,10 @@ def run(prog, args, types=None, warn=True, told=()):
 
 
 def run_long(prog, args, types, warn, told):
-    """The same by ctypes, and the making of plans."""
+    """The same by ctypes, and the making of plans. On the meta device there is nothing to carry out."""
+    meta = [a.is_meta for a in args if isinstance(a, Tensor)]
+    if meta and all(meta):
+        return fake(prog, args, types, told)
     plan, entry = plan_for(prog, args, types, told), direct(prog, types)
     if entry is not None and plan.kernel not in entry.known and all(isinstance(a, Tensor) == (t.rank > 0) for t, a in zip(prog.inputs, args)):
         with lock:

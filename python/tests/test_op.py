@@ -621,7 +621,8 @@ def test_no_gpu():
 
 
 def test_meta():
-    """Sizes and types without numbers."""
+    """Sizes and types without numbers; also where there is a plan for other tensors already."""
+    swiglu(*given(torch.bfloat16))
     args = [a.to("meta") for a in given(torch.bfloat16)]
     y = swiglu(*[a.requires_grad_() for a in args])
     assert y.is_meta and y.shape == (5, 16) and y.dtype == torch.bfloat16
