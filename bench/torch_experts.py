@@ -302,8 +302,11 @@ def decode(args, model, t):
 if __name__ == "__main__":
     def work(args):
         models = ["tiny"] if args.small else ["qwen", "olmoe", "mixtral"]
-        cases = [(m, how) for m in models for how in ("even", "zipf")]
-        return {"kernels": [lambda c=c: kernels(args, *c) for c in cases], "layer": [lambda c=c: layer(args, *c) for c in cases],
-                "block": [lambda m=m: block(args, m) for m in models],
-                "decode": [lambda m=m, t=t: decode(args, m, t) for m in models if m != "olmoe" for t in ((1, 8) if args.small else (1, 8, 64))]}
+        tokens = (1, 8) if args.small else (1, 8, 64)
+        one = {"kernels": lambda m: [lambda how=how: kernels(args, m, how) for how in ("even", "zipf")],
+               "layer": lambda m: [lambda how=how: layer(args, m, how) for how in ("even", "zipf")],
+               "block": lambda m: [lambda: block(args, m)],
+               "decode": lambda m: [lambda t=t: decode(args, m, t) for t in tokens if m != "olmoe"]}
+        every = {n: [row for m in models for row in make(m)] for n, make in one.items()}
+        return every | {f"{n}:{m}": make(m) for n, make in one.items() for m in models}   # of one model alone: layer:qwen
     sys.exit(common.main(work, "kernels,layer,block,decode", __doc__))
