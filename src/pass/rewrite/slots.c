@@ -430,11 +430,14 @@ static bool is_few(const slots *s, const epi_axes *sums) {
     return terms > 0 && terms <= MOST_TERMS;
 }
 
-/* Is it a sum of rows of a table, which the index names along several axes at once? */
+/* Is it a sum of rows of a table, which the index names along several axes at once? Of numbers it is not: those
+ * of one row are summed up as they lie. */
 static bool is_combined(const slots *s, const epi_node *n) {
     const epi_node *of = n->op == EPI_OP_SUM ? &s->in->nodes[n->arg[0]] : NULL;
-    return of && of->op == EPI_OP_GATHER && of->over.count > 1 &&
-           epi_axes_include(&s->in->nodes[of->arg[1]].axes, &n->over) && is_few(s, &n->over);
+    if (!of || of->op != EPI_OP_GATHER || of->over.count < 2 || epi_graph_uses(s->in, n->arg[0]).count > 1)
+        return false;
+    const epi_axes *index = &s->in->nodes[of->arg[1]].axes;
+    return epi_axes_include(index, &n->over) && !epi_axes_include(index, &n->axes) && is_few(s, &n->over);
 }
 
 static place find_place(slots *s, int node) {
@@ -569,7 +572,9 @@ static int sum_rows(epi_rewrite *r, int table, int index, const epi_axes *along,
 static int from_slots(epi_rewrite *r, int value, int which, const epi_axes *sums) {
     const slots *s = r->ctx;
     const prelude *of = make_prelude(r, which);
-    if (sums->count && is_few(s, sums))
+    if (epi_graph_failed(r->g))
+        return EPI_NO_NODE;
+    if (sums->count && is_few(s, sums) && !epi_axes_include(&of->rows, &r->g->nodes[value].axes))
         return sum_rows(r, value, of->q, &of->rows, sums);
     value = epi_graph_move(r->g, EPI_OP_GATHER, value, of->q, EPI_NO_NODE, &of->rows);
     return sums->count ? epi_graph_reduce(r->g, EPI_OP_SUM, value, sums) : value;
