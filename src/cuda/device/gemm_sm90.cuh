@@ -46,6 +46,7 @@
 #define NARROW_B (NARROW * BK * 2)
 #define KT ((K_SIZE + BK - 1) / BK)
 #define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT / PANELS)   // that a tile takes
+#define HAD(j) (ROW_GROUPS ? e.row >= 0 : (j) != 0)   // is there a tile before whose epilogue is to run
 #if DEPTH_GROUPS   // the tile with row m: where its depth begins, and how deep it is
 #define DEPTH_FROM(m) group_begin(P, batch_of(P, m))
 #define DEPTH_SIZE(m) group_size(P, batch_of(P, m))
@@ -431,6 +432,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         w = queue.at(SENT(j + 1));
         if (WARPS) __syncwarp();
         if (lane == 0) queue.give_back(SENT(j + 1));
+        if (order.is_idle(P, m0, tn)) continue;
         if (LAST_IN_RING && w >= order.total) {
           if (LOADS) {
 #pragma unroll 1
@@ -511,6 +513,19 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       ADVANCE(s, ph)
     };
 
+    // A tile without rows of this warpgroup: its first warp gives the stages back as they come. The others wait for that, as no wgmma
+    // holds the four together here: one that waits for a parity while the ring goes round twice would wait for ever.
+    auto pass_over = [&] {
+#pragma unroll 1
+      for (int k = 0; k < KT; k++) {
+        if (t < 32) mbar_wait(full + 8 * s, ph);
+        if (t < CLUSTER) mbar_arrive_at(empty + 8 * s, t);
+        ADVANCE(s, ph)
+      }
+      bar_sync(2 + wg, 128);
+    };
+    (void)pass_over;
+
     Epilogue e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, 0, 0, false};
     int m0, tn;
 #if DEFERRED
@@ -519,6 +534,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     // at most one stage's wgmma in flight under each. After the last tile (`has` is false) the loop goes round once more for its
     // epilogue alone.
     Rows next;
+    if (ROW_GROUPS) e.row = -1;   // there is no tile before with rows of this warpgroup
 #pragma unroll 1
     for (u32 j = 0;; j++) {
       const int w = j || !FIRST_SENT ? queue.at(SENT(j)) : cid;
@@ -529,22 +545,30 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         rows_load(next, P, m0 + wg * 64 + row_of(t));
         deep = DEPTH_SIZE(m0);
       }
-      if (j) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
+      if (HAD(j)) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
       if (!has && j && LAST_IN_RING) {
         if (LOADS) mbar_arrive(tail);
         bar_sync(1, 256);   // both warpgroups are done with the ring: from here on it is staging
       }
       e.last = !has;
-      Spread<decltype(multiply)> spread{e, multiply, 0, !has ? 0 : DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow), j != 0};
+      Spread<decltype(multiply)> spread{e, multiply, 0, !has || order.is_idle(P, m0 + wg * 64, tn) ? 0 : DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow), HAD(j)};
       EachSubtile<SUBTILES>::run(spread);
 #pragma unroll 1
       for (int k = spread.k; k < spread.kn; k++) multiply(k);
       wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
       if (!has) {   // nobody else has to do anything now: what lanes store of the last tile, these do
 #pragma unroll 1
-        for (int c = 0; OWN && LAST_IN_RING && j && c < order.subtiles(e.col / TILE_COLS); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
+        for (int c = 0; OWN && LAST_IN_RING && HAD(j) && c < order.subtiles(e.col / TILE_COLS); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
         break;
       }
+#if ROW_GROUPS
+      if (!spread.kn) {
+        pass_over();
+        if (t % 32 == 0) queue.give_back(SENT(j));
+        e.row = -1;
+        continue;
+      }
+#endif
       const bool some = !DEPTH_GROUPS || deep;   // a group of nothing has zeros
       if (some && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
 #pragma unroll
@@ -578,6 +602,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));
       deep = DEPTH_SIZE(e.row);
+#if ROW_GROUPS
+      if (order.is_idle(P, e.row, tn)) {
+        pass_over();
+        w = queue.at(SENT(j + 1));
+        if (t % 32 == 0) queue.give_back(SENT(j + 1));
+        continue;
+      }
+#endif
 #pragma unroll 1
       for (int k = 0; k < (DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow)); k++) multiply(k);
       wg_wait<0>();

@@ -38,6 +38,12 @@ struct Order {
   }
   DEV bool narrow(int n) const { return NARROW && n == tn; }
   DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
+  // Has a warpgroup nothing to do for a tile whose rows from m on it would have? Beside a gather registers are too few to ask.
+#if ROW_GROUPS && !GATHERED
+  DEV bool is_idle(const Params &P, int m, int n) const { return !row_there(P, m) || n >= tn; }
+#else
+  DEV bool is_idle(const Params &, int, int) const { return false; }
+#endif
   // The first row of a block's tile, and the tile's column; whether all blocks of the cluster have the same rows.
   DEV static bool own(int t) { return GROUPED && CLUSTER > 1 && t < 0; }
   DEV void at(int t, u32 rank, int &m, int &n) const {
