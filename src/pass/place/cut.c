@@ -40,12 +40,24 @@ static bool are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axe
     return dims != (r | c) && (!(dims & ~r) || !(dims & ~c));
 }
 
+/* Is it a sum that a scatter makes, and an output of f32 all that a map makes of it? It is not rounded on its
+ * way there. */
+static bool is_scattered(const epi_placer *s, int node) {
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    int user = uses.count == 1 ? uses.at[0].node : EPI_NO_NODE;
+    if (s->g->nodes[node].op != EPI_OP_SCATTER || user == EPI_NO_NODE)
+        return false;
+    uses = epi_graph_uses(s->g, user);
+    return epi_ops[s->g->nodes[user].op].cls == EPI_CLASS_MAP && uses.count == 1 &&
+           uses.at[0].node == EPI_NO_NODE && !epi_dtype_is_narrow(s->spec->types[uses.at[0].operand]);
+}
+
 /* Is it a vector, or one for each row, column or group of the part that makes it? An update is longer than
  * the tile that stores what is new of it. */
 static bool is_short(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_cut_placement at = s->placement[node];
-    if (epi_is_vector(&n->axes))
+    if (epi_is_vector(&n->axes) || is_scattered(s, node))
         return true;
     if ((at.kind != EPI_PLACED_TILE && at.kind != EPI_PLACED_AFTER) || n->op == EPI_OP_UPDATE)
         return false;
@@ -134,16 +146,23 @@ epi_axes epi_placer_layout(const epi_spec *spec, int node) {
     return put_rows_first(spec, own);
 }
 
-/* Does the slice of an input, or of a value that is no output, begin where a tensor may? Whatever the number
- * of rows: it counts as one. */
+static bool lies_so(const epi_axes *axes, const epi_axes *memory) {
+    bool same = axes->count == memory->count;
+    for (int i = 0; i < axes->count && same; i++)
+        same = epi_axis_equal(axes->at[i], memory->at[i]);
+    return same;
+}
+
+/* Does the slice of an input, or of a value that is no output with its axes in another order, begin where a
+ * tensor may? Whatever the number of rows: it counts as one. */
 static bool is_aligned(const epi_placer *s, int node) {
     const epi_graph *g = s->g;
     int root = epi_placer_root(s, g->nodes[node].arg[0]);
     const epi_node *n = &g->nodes[root];
-    for (int t = g->input_count; t < g->tensor_count && n->op != EPI_OP_INPUT; t++)
-        if (epi_graph_renamed(g, g->tensors[t].node) == root)
-            return false; /* the output may have its axes in another order */
     epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_placer_layout(s->spec, root);
+    for (int t = g->input_count; t < g->tensor_count && n->op != EPI_OP_INPUT; t++)
+        if (epi_graph_renamed(g, g->tensors[t].node) == root && !lies_so(&g->tensors[t].axes, &memory))
+            return false;
     epi_slice slice;
     epi_axes axes = epi_placer_view(s, g->nodes[node].arg[0], &memory, &slice);
     int there = slice.memory.count - 1;
@@ -192,14 +211,30 @@ static bool note_split(epi_placer_part *p, const epi_node *n) {
     return true;
 }
 
+/* Has the value some of the part's axes, and not all? One row, which everything is reduced over, is cut
+ * anywhere: it has none of these. */
+static void note_vector(epi_placer_part *p, const epi_axes *axes) {
+    int count = epi_axes_count_in(axes, &p->rows) + epi_axes_count_in(axes, &p->cols);
+    p->vectors |= count && count < p->rows.count + p->cols.count;
+}
+
+static bool is_one_row(const epi_placer_part *p) {
+    return p->kind == EPI_KIND_ROWS && p->shaped && !p->rows.count;
+}
+
 bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
     const epi_node *n = &g->nodes[node];
     epi_placer_part trial = *p;
     if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !note_split(&trial, n))
         return false;
     bool fits = axes_fit(&trial, &n->axes), taken = n->op == EPI_OP_GATHER;
+    note_vector(&trial, &n->axes);
     for (int a = 0; a < 3 && fits && !taken && epi_ops[n->op].cls != EPI_CLASS_PRODUCT; a++)
-        fits = n->arg[a] == EPI_NO_NODE || axes_fit(&trial, &g->nodes[n->arg[a]].axes);
+        if (n->arg[a] != EPI_NO_NODE) {
+            fits = axes_fit(&trial, &g->nodes[n->arg[a]].axes);
+            note_vector(&trial, &g->nodes[n->arg[a]].axes);
+        }
+    fits &= !(is_one_row(p) && trial.vectors);
     if (taken) { /* rows alone do so, each by its own number */
         const epi_axes *by = &g->nodes[n->arg[1]].axes;
         fits &= p->kind == EPI_KIND_ROWS && epi_axes_count_in(by, &p->rows) == by->count;
@@ -258,6 +293,7 @@ static void shape_for(const epi_spec *spec, epi_placer_part *p, const epi_axes *
     bool may = p->kind == EPI_KIND_ROWS && !p->shaped;
     for (int i = 0; i < over->count && may; i++)
         may = epi_axes_find(&axes, over->at[i]) >= 0;
+    may &= !p->vectors || over->count < axes.count;
     if (may && shape_rows(spec, &trial, &axes, over) &&
         (p->split == EPI_OP_COUNT || epi_axes_find_dim(&trial.cols, p->fine.dim) >= 0) &&
         epi_axes_count_in(&p->taken_by, &trial.rows) == p->taken_by.count)
@@ -551,10 +587,12 @@ static void list_operands(epi_placer *s, int node) {
 
 /* Lists what has to be stored so that a part for the node can hold the rest: the value that is taken apart
  * another way, if rows can make that by themselves; else its operands. Where the part is to reduce the node
- * and cannot take a row of a table, the node. */
+ * and cannot take a row of a table, or is one row, the node. */
 static void list_misfit(epi_placer *s, int node, int misfit, const epi_axes *over) {
-    bool taken = over && s->g->nodes[misfit].op == EPI_OP_GATHER, apart = taken || misfit != node;
-    int stored = taken ? node : misfit;
+    bool whole =
+        over && (s->g->nodes[misfit].op == EPI_OP_GATHER || over->count == s->g->nodes[node].axes.count);
+    bool apart = whole || misfit != node;
+    int stored = whole ? node : misfit;
     if (apart) {
         find_cone(s, stored);
         apart = first_misfit(s, &s->parts[add_rows(s, stored, NULL)]) == EPI_NO_NODE;
@@ -757,6 +795,23 @@ static bool keeps_full_row(epi_placer *s, epi_placer_part *p, int node, epi_redu
     return true;
 }
 
+/* A part that makes one value from operands in memory, and nothing else. */
+static void place_alone(epi_placer *s, int node) {
+    for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
+        epi_placer_store(s, s->g->nodes[node].arg[a]);
+    bool reduces = epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_REDUCE;
+    int q = add_rows(s, reduces ? s->g->nodes[node].arg[0] : node, NULL);
+    s->parts[q].shaped = s->parts[q].alone = true;
+    s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, q};
+}
+
+/* Can rows of the value's axes reduce it over these: are they the first or the last of them? */
+static bool can_be_rows(const epi_placer *s, int node, const epi_axes *over) {
+    epi_placer_part rows = {.kind = EPI_KIND_ROWS};
+    epi_axes axes = epi_placer_layout(s->spec, node);
+    return shape_rows(s->spec, &rows, &axes, over);
+}
+
 static void place_reduction(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int from = n->arg[0], q = time_of(s, from);
@@ -770,6 +825,10 @@ static void place_reduction(epi_placer *s, int node) {
         reduction = EPI_REDUCE_LOCAL;
     bool full =
         reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_ROWS && s->folds[from] >= EPI_MOST_FOLDS;
+    if (reduction == EPI_REDUCE_NONE && !can_be_rows(s, from, &n->over)) {
+        place_alone(s, node);
+        return;
+    }
     if (reduction == EPI_REDUCE_NONE || full || (reduction > EPI_REDUCE_LOCAL && is_compared(s->g, node))) {
         q = find_part(s, from, &n->over);
         part = s->parts[q];
@@ -866,6 +925,14 @@ static bool updates_on_tile(const epi_placer *s, int node) {
     return outputs == 1 && alike && p->kind == EPI_KIND_GEMM && epi_update_fits(g, node, &p->rows, &p->cols);
 }
 
+/* Are rows taken, each by a number of its own? */
+static bool has_number_by_row(const epi_graph *g, const epi_node *n) {
+    if (n->op != EPI_OP_GATHER)
+        return false;
+    const epi_axes *by = &g->nodes[n->arg[1]].axes;
+    return by->count && epi_axes_find(by, n->axes.at[n->axes.count - 1]) < 0;
+}
+
 /* Is the value a row of an input, which rows take as they go, by a number that each row has or by its own
  * place? Then it is made wherever it is used, unless that may be a product's tile, by maps. Or is it one of a
  * value that is stored for it, along several axes, as experts' slots are? A product's tile would want the sum
@@ -874,8 +941,7 @@ static bool is_taken(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node], *index = &s->g->nodes[n->arg[1]];
     bool input = n->op == EPI_OP_GATHER && s->g->nodes[n->arg[0]].op == EPI_OP_INPUT &&
                  (index->op == EPI_OP_INPUT || index->op == EPI_OP_INDEX);
-    bool taken = n->op == EPI_OP_GATHER && (input || n->over.count > 1) && index->axes.count &&
-                 epi_axes_find(&index->axes, n->axes.at[n->axes.count - 1]) < 0;
+    bool taken = (input || n->over.count > 1) && has_number_by_row(s->g, n);
     epi_visits_begin(&s->visits, node);
     for (int i; taken && epi_visits_next(&s->visits, &i);) {
         epi_use_list uses = epi_graph_uses(s->g, i);
@@ -916,9 +982,9 @@ static void place_taken(epi_placer *s, int node) {
     s->takes[node] = true;
 }
 
-/* What only rows can make, from operands in memory: gathers, scatters and random numbers. An order is a part by
- * itself; so is an update, which moves next to nothing where its result takes its operand's place; or the part that makes
- * its new elements stores them there. */
+/* What is made from operands in memory. Rows of a table, and random numbers, are made by rows; other gathers,
+ * scatters, orders and updates are parts by themselves. An update moves next to nothing where its result takes its operand's place; or the part that makes its new
+ * elements stores them there. */
 static void place_move(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     for (int a = 0; a < 3; a++)
@@ -932,13 +998,16 @@ static void place_move(epi_placer *s, int node) {
         s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, s->placement[n->arg[2]].part};
         return;
     }
-    for (int a = 0; a < 3; a++)
-        if (n->arg[a] != EPI_NO_NODE && n->op != EPI_OP_UNIFORM)
+    if (n->op != EPI_OP_UNIFORM && !has_number_by_row(s->g, n)) {
+        place_alone(s, node);
+        return;
+    }
+    for (int a = 0; a < 3 && n->op != EPI_OP_UNIFORM; a++)
+        if (n->arg[a] != EPI_NO_NODE)
             epi_placer_store(s, n->arg[a]);
     int q = add_rows(s, node, NULL);
     s->parts[q].shaped = n->op != EPI_OP_UNIFORM;
-    s->parts[q].alone = n->op == EPI_OP_UPDATE || epi_ops[n->op].cls == EPI_CLASS_SORT;
-    s->placement[node] = (epi_cut_placement){s->parts[q].alone ? EPI_PLACED_AFTER : EPI_PLACED_TILE, q};
+    s->placement[node] = (epi_cut_placement){EPI_PLACED_TILE, q};
 }
 
 /* Is the value a random number of which nothing but elements of attention's scores are made, by maps? Then

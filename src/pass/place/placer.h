@@ -31,6 +31,7 @@ typedef struct epi_placer_part {
     bool grouped;                                 /* it is a product of groups */
     bool alone;                                   /* it makes one value and nothing else: an update */
     bool shaped;                                  /* rows: something decided which axes are columns */
+    bool vectors;      /* rows: something on them, or that they load, has some of their axes and not all */
     epi_axes taken_by; /* rows: axes of numbers by which they take rows of tables */
     unsigned local;    /* dims that a reduction inside the tile removes */
     bool ordered;      /* its columns keep their order: no halves are taken of them */

@@ -2,8 +2,8 @@
  *
  * The axes of the longest tensor, those that count rows first where a row has statistics, are split in two:
  * the last few are the columns of a row, which is on chip as a whole, the others count the rows. A reduction
- * over all columns stays in the row, one over all rows is cross-tile. Another one is a pass: before the
- * rows where a long value needs it, else after them. Where all tensors are of one shape there is nothing to
+ * over all columns stays in the row, one over all rows is cross-tile. As few are columns as can be; where no
+ * split takes every value, the part is no kernel. Where all tensors are of one shape there is nothing to
  * tell rows apart: *flat*, one row that is cut anywhere. */
 #include <stdio.h>
 #include <string.h>
@@ -157,11 +157,7 @@ static bool is_number_in_row(const shaper *s, int node) {
     return number;
 }
 
-static void mark_before(shaper *s, int node) {
-    epi_plan_mark_before(s->g, s->plan->placement, s->pending, node);
-}
-
-/* How a value that is in the row is reduced; NONE: it has to be a pass. */
+/* How a value that is in the row is reduced; NONE: it cannot be. */
 static epi_reduction reduction_of(const shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
@@ -179,74 +175,59 @@ static bool lacks_rows(const shaper *s, int node) {
            (!s->plan->rows.count && s->plan->cols.count && !epi_axes_count_in(axes, &s->plan->cols));
 }
 
-/* A pass after the rows needs the value in memory. */
-static void keep_operand(shaper *s, int node) {
-    epi_placement *stage = &s->plan->placement[node];
-    if (stage->after || stage->reduction > EPI_REDUCE_LOCAL || s->g->nodes[node].op == EPI_OP_INPUT)
-        return;
-    if (is_leaf(s, node) || lacks_rows(s, node))
-        mark_before(s, node);
-    else
-        stage->keep = true;
+/* Is the value complete only after the rows? */
+static bool is_after(const shaper *s, int node) {
+    const epi_placement *stage = &s->plan->placement[node];
+    return stage->after || stage->reduction > EPI_REDUCE_LOCAL;
 }
 
-static void sort_node(shaper *s, int i) {
+/* A value that is made of what is complete only after the rows; what it needs beside that is made before. */
+static bool sort_after(shaper *s, int i) {
+    const epi_node *n = &s->g->nodes[i];
+    s->plan->placement[i].after = true;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (!is_after(s, n->arg[a]))
+            epi_plan_mark_before(s->g, s->plan->placement, s->pending, n->arg[a]);
+    return !s->needed[i] && epi_ops[n->op].cls == EPI_CLASS_MAP;
+}
+
+/* Is the value, if it is made before the rows, made of known numbers alone? */
+static bool may_be_before(const shaper *s, int i) {
+    const epi_node *n = &s->g->nodes[i];
+    bool may = is_leaf(s, i) || epi_ops[n->op].cls == EPI_CLASS_MAP;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        may &= s->g->nodes[n->arg[a]].op != EPI_OP_INPUT;
+    return may || !s->plan->placement[i].before;
+}
+
+/* False: the rows cannot make it. */
+static bool sort_node(shaper *s, int i) {
     const epi_node *n = &s->g->nodes[i];
     epi_placement *stage = &s->plan->placement[i];
-    bool after = false, reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
-    for (int a = 0; a < epi_node_operands(n); a++) {
-        const epi_placement *from = &s->plan->placement[n->arg[a]];
-        after |= !from->before && (from->after || from->reduction > EPI_REDUCE_LOCAL);
-    }
-    epi_op_class cls = epi_ops[n->op].cls;
-    bool has_row = epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
-    bool in_row = cls == EPI_CLASS_RANDOM
-                      ? has_row
-                      : cls == EPI_CLASS_MOVE && (takes_in_row(s, n) || is_number_in_row(s, i));
-    bool moves = cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SORT || cls == EPI_CLASS_RANDOM;
-    if (moves && !after && !in_row) { /* passes make these */
-        mark_before(s, i);
-        return;
-    }
-    epi_reduction reduction = reduces && !after ? reduction_of(s, n) : EPI_REDUCE_NONE;
-    if (reduces && reduction != EPI_REDUCE_LOCAL && (s->needed[i] || stage->before)) {
-        mark_before(s, i);
-    } else if (after || (reduces && reduction == EPI_REDUCE_NONE)) {
-        stage->after = true;
-        for (int a = 0; a < epi_node_operands(n); a++)
-            keep_operand(s, n->arg[a]);
-    } else {
-        stage->tile = !is_leaf(s, i);
-        stage->reduction = reduction;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (is_after(s, n->arg[a]))
+            return sort_after(s, i);
+    stage->tile = !is_leaf(s, i);
+    switch (epi_ops[n->op].cls) {
+    case EPI_CLASS_RANDOM: return epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
+    case EPI_CLASS_MOVE: return takes_in_row(s, n) || is_number_in_row(s, i);
+    case EPI_CLASS_SORT: return false;
+    case EPI_CLASS_REDUCE:
+        stage->reduction = reduction_of(s, n);
+        return stage->reduction == EPI_REDUCE_LOCAL || (stage->reduction != EPI_REDUCE_NONE && !s->needed[i]);
+    default: return true;
     }
 }
 
-/* Outputs that the rows store; what lacks rows is made and copied by passes. */
-static void sort_outputs(shaper *s) {
-    const epi_graph *g = s->g;
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        int node = g->tensors[t].node;
-        epi_placement *stage = &s->plan->placement[node];
-        if (stage->after || stage->reduction > EPI_REDUCE_LOCAL)
-            continue;
-        if (is_leaf(s, node))
-            stage->tile = is_long(s, node);
-        if (is_leaf(s, node) ? !stage->tile : lacks_rows(s, node))
-            mark_before(s, node);
-    }
+/* Can the rows store this output? */
+static bool sort_output(shaper *s, int node) {
+    if (is_leaf(s, node))
+        s->plan->placement[node].tile = is_long(s, node);
+    return is_after(s, node) || (s->plan->placement[node].tile && !lacks_rows(s, node));
 }
 
-/* Does a pass make the value, and is it, or what it sums up, as long as values get? */
-static bool passes_long(const shaper *s, int i) {
-    const epi_placement *stage = &s->plan->placement[i];
-    const epi_node *n = &s->g->nodes[i];
-    if (is_leaf(s, i) || !(stage->before || stage->after || stage->keep))
-        return false;
-    return is_long(s, i) || (epi_ops[n->op].cls == EPI_CLASS_REDUCE && is_long(s, n->arg[0]));
-}
-
-/* Sorts every value for this split; returns how often long values go through memory, -1: it cannot be. */
-static int try_split(shaper *s, int columns, bool flat) {
+/* Sorts every value for this split; false: it cannot be. */
+static bool try_split(shaper *s, int columns, bool flat) {
     const epi_graph *g = s->g;
     epi_plan *plan = s->plan;
     plan->flat = flat;
@@ -255,21 +236,14 @@ static int try_split(shaper *s, int columns, bool flat) {
     for (int i = 0; i < s->axes.count; i++)
         *(i < plan->rows.count ? &plan->rows.at[i] : &plan->cols.at[i - plan->rows.count]) = s->axes.at[i];
     memset(plan->placement, 0, (size_t)g->node_count * sizeof *plan->placement);
-    if (plan->split != EPI_OP_COUNT && epi_axes_find_dim(&plan->cols, plan->fine.dim) < 0)
-        return -1;
-    for (int i = 0; i < g->node_count; i++)
-        if (s->g->live[i])
-            sort_node(s, i);
-    sort_outputs(s);
-    int cost = 0, work = 0;
-    for (int i = 0; i < g->node_count; i++) {
-        const epi_placement *stage = &plan->placement[i];
-        if (stage->before && stage->reduction > EPI_REDUCE_LOCAL)
-            return -1;
-        cost += passes_long(s, i);
-        work += stage->tile;
-    }
-    return work ? cost : -1;
+    bool may = plan->split == EPI_OP_COUNT || epi_axes_find_dim(&plan->cols, plan->fine.dim) >= 0;
+    for (int i = 0; i < g->node_count && may; i++)
+        may = !g->live[i] || sort_node(s, i);
+    for (int t = g->input_count; t < g->tensor_count && may; t++)
+        may = sort_output(s, g->tensors[t].node);
+    for (int i = 0; i < g->node_count && may; i++)
+        may = may_be_before(s, i);
+    return may;
 }
 
 /* Are all tensors of one shape, in one order? Then nothing tells rows apart. */
@@ -311,18 +285,10 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     if (!find_axes(&s))
         return false;
     find_needed(&s);
-    if (is_flat(&s) && try_split(&s, s.axes.count, true) >= 0)
+    if (is_flat(&s) && try_split(&s, s.axes.count, true))
         return true;
-    int best = -1, columns = 0;
-    for (int k = 1; k <= s.axes.count; k++) {
-        int cost = try_split(&s, k, false);
-        if (cost >= 0 && (best < 0 || cost < best)) {
-            best = cost;
-            columns = k;
-        }
-    }
-    if (best < 0)
-        return refuse(&s, "no split of its axes into rows and columns takes it");
-    try_split(&s, columns, false);
-    return true;
+    for (int columns = 1; columns <= s.axes.count; columns++)
+        if (try_split(&s, columns, false))
+            return true;
+    return refuse(&s, "no split of its axes into rows and columns takes it");
 }

@@ -29,6 +29,7 @@ typedef struct splitter {
     bool *number;  /* by node: it is made of constants and sizes alone */
     int *group;    /* by node: the part that makes it, or FREE */
     bool *alone;   /* by group: it stores its value once, and copies are made of that */
+    int *left;     /* by group: it may take so many more nodes */
     int group_count;
     epi_part_tensor *home; /* by node: where later parts find it, */
     int *as;               /* and the output of `from` that it lies there as, or -1 */
@@ -435,24 +436,37 @@ static bool is_made(const splitter *s, int node) {
     return made && epi_axes_size(&n->axes, s->sizes) != 0 && !epi_segments_are_read(g, node);
 }
 
-/* Sorts the nodes of a direction into groups of at most so many. */
+/* The first of the groups from `first` on after which all that the node is made of is there. */
+static int earliest_group(const splitter *s, int node, int first) {
+    const epi_graph *g = graph_of(s);
+    const epi_node *n = &g->nodes[node];
+    int reads[EPI_PRODUCT_READS], count = epi_op_is_product(n->op) ? epi_product_reads(g, node, reads) : 0;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        first = (int)epi_max64(first, s->group[root_of(g, n->arg[a])]);
+    for (int i = 0; i < count; i++)
+        first = (int)epi_max64(first, s->group[root_of(g, reads[i])]);
+    return first;
+}
+
+/* Sorts the nodes of a direction into groups of at most so many: each joins the first that takes it. */
 static void sort_nodes(splitter *s, bool forward, int most, bool refused) {
     const epi_graph *g = graph_of(s);
-    int count = 0;
+    int first = s->group_count;
     bool only = refused && epi_graph_operations(g) < 2; /* it was the operation together with copies of it */
-    bool open = false;                                  /* the last group may take more */
     for (int i = 0; i < g->node_count; i++) {
         if (!is_made(s, i) || s->forward[i] != forward)
             continue;
         bool alone = is_known_value(s, i) || (refused && epi_op_is_product(g->nodes[i].op));
-        if (open && !alone && count < most && joins(s, i, s->group_count - 1)) {
-            count++;
+        int group = alone ? s->group_count : earliest_group(s, i, first);
+        while (group < s->group_count && !(s->left[group] && joins(s, i, group)))
+            group++;
+        if (group < s->group_count) {
+            s->left[group]--;
             continue;
         }
-        s->group[i] = s->group_count++;
-        s->alone[s->group[i]] = only || !try_group(s, s->group[i], true);
-        open = !alone && !s->alone[s->group[i]] && try_group(s, s->group[i], false);
-        count = 1;
+        group = s->group[i] = s->group_count++;
+        s->alone[group] = only || !try_group(s, group, true);
+        s->left[group] = !alone && !s->alone[group] && try_group(s, group, false) ? most - 1 : 0;
     }
 }
 
@@ -473,6 +487,7 @@ static bool make_room(splitter *s) {
     s->number = epi_arena_alloc(s->arena, nodes);
     s->group = epi_arena_alloc(s->arena, nodes * sizeof *s->group);
     s->alone = epi_arena_alloc(s->arena, nodes);
+    s->left = epi_arena_alloc(s->arena, nodes * sizeof *s->left);
     s->home = epi_arena_alloc(s->arena, nodes * sizeof *s->home);
     s->as = epi_arena_alloc(s->arena, nodes * sizeof *s->as);
     if (s->arena->failed)
