@@ -61,6 +61,9 @@ static const char moves_text[] =
     "order_computed(x[T], e: i32[T]) -> (p[T], o[E], n[E]) {\n"
     "    i = where(index(T) == 3, 0/0, 3*e - 2)\n    p = argsort(i, E)\n    o = offsets(i, E)\n"
     "    n = offsets(0*e, E)\n}\n"
+    "choices(e: i32[T,K], d[T,K], x[T,E]) -> y[T,E] {\n"
+    "    g = where(index(E) == gather(e, 0, K), gather(d, 0, K), 0) +\n"
+    "        where(index(E) == gather(e, 1, K), gather(d, 1, K), 0)\n    y = (g - sum(g*x, E))*x\n}\n"
     "combined(P[T,K,D], q: i32[T,K], g[D]) -> y[T,D] {\n"
     "    s = gather(P, gather(q, 0, K), T, K) + 2*gather(P, gather(q, 1, K), T, K)\n"
     "    y = s*rsqrt(mean(s*s, D) + 1e-6)*g\n}\n"
@@ -116,6 +119,8 @@ static const test_case moves[] = {
     {"moves", "largest", "T=0,E=7,K=2", 0},
     {"moves", "largest_turned", "T=3,E=37,K=8,S=5", 0},
     {"moves", "largest_equal", "T=41,E=37,K=8", 0},
+    {"moves", "choices", "T=41,K=3,E=64", TINY},
+    {"moves", "choices", "T=5,K=2,E=37", 0},
     {"moves", "combined", "T=41,K=3,D=64", TINY},
     {"moves", "combined", "T=5,K=2,D=37", 0},
     {"moves", "combined", "T=1,K=2,D=2053", 0},

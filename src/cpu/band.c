@@ -43,6 +43,10 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
         const epi_node *index = &t->spec->graph->nodes[from.node];
         out->index =
             index->op == EPI_OP_INDEX ? epi_ref_of_axes(&index->axes, t->spec->sizes) : homes[from.node];
+        if (index->op == EPI_OP_CONST) {
+            out->index = (epi_ref){0};
+            out->number = epi_position(index->value, out->size);
+        }
         if (from.sliced)
             out->index.data +=
                 from.at * epi_ref_drop(&out->index, from.axis) * (int64_t)epi_dtype_size(out->index.type);
@@ -139,7 +143,7 @@ static void run_take(const epi_band *t, const epi_instr *s, const epi_tile_acces
     ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;
     for (int i = 0; i < (s->full ? t->band_rows : t->rows); i++) {
         float *dst = result_of(t, s) + i * ld;
-        int64_t at = epi_walk_offset(&a->which, first + i);
+        int64_t at = a->number + epi_walk_offset(&a->which, first + i);
         if (a->index.data)
             at = epi_position_load(t->strips, &a->index, at, a->size);
         if (at >= 0)

@@ -21,7 +21,7 @@ typedef struct epi_tile_access {
        how many there are. RANDOM: the seed. */
     epi_ref index;
     epi_walk which, along;
-    int64_t size;
+    int64_t size, number; /* the place itself, where the index is a number */
 } epi_tile_access;
 
 /* Are the elements of a row neighbours in the tensor? */

@@ -13,6 +13,7 @@
 #include "pass/analyse/cost.h"
 #include "pass/place/split.h"
 #include "pass/rewrite/attention_form.h"
+#include "pass/rewrite/choices.h"
 #include "pass/rewrite/groups.h"
 #include "pass/rewrite/narrow.h"
 #include "pass/rewrite/once.h"
@@ -51,6 +52,10 @@ static epi_status slots(epi_candidate *c, epi_error *err) {
 
 static epi_status groups(epi_candidate *c, epi_error *err) {
     return c->limits->groups ? epi_groups_write(c->arena, &c->spec.graph, err) : EPI_OK;
+}
+
+static epi_status choices(epi_candidate *c, epi_error *err) {
+    return epi_choices_write(c->arena, &c->spec.graph, &c->spec, err);
 }
 
 static epi_status algebra(epi_candidate *c, epi_error *err) {
@@ -133,6 +138,7 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
                         "brings rows that choose their weight into the order of their choice"},
     [EPI_PASS_GROUPS] = {"groups", groups,
                          "makes products whose weight is chosen by the row products of groups"},
+    [EPI_PASS_CHOICES] = {"choices", choices, "adds up choices by numbers of a row, one after the other"},
     [EPI_PASS_ALGEBRA] = {"algebra", algebra,
                           "takes sums of products in another order, if the cut costs less"},
     [EPI_PASS_VARIANCE] = {"variance", variance,
@@ -247,7 +253,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     EPI_TRY(epi_has_memory(c, err));
     *c = (epi_candidate){
         .arena = given->arena, .spec = *given->spec, .limits = given->limits, .narrows = given->narrows};
-    EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_GROUPS, err));
+    EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_CHOICES, err));
     r->written = c->spec.graph;
     if (given->same)
         c->spec.graph = given->same;

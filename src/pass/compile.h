@@ -14,6 +14,7 @@ typedef enum epi_pass_id {
     EPI_PASS_RENAMES,
     EPI_PASS_SLOTS,
     EPI_PASS_GROUPS,
+    EPI_PASS_CHOICES,
     EPI_PASS_ALGEBRA,
     EPI_PASS_VARIANCE,
     EPI_PASS_TERMS,

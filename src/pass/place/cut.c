@@ -969,11 +969,32 @@ static bool is_taken_by(epi_placer *s, int node) {
     return taken;
 }
 
+/* Is it one of several numbers of a row, by which alone elements along an axis are chosen: where(index(E) == i,
+ * x, 0)? */
+static bool is_chosen_by(epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int64_t at;
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    bool chosen =
+        n->op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) && uses.count && n->axes.count;
+    for (int i = 0; i < n->axes.count; i++)
+        chosen &= s->spec->is_row[n->axes.at[i].dim];
+    for (int i = 0; i < uses.count && chosen; i++) {
+        const epi_node *user = uses.at[i].node == EPI_NO_NODE ? n : &s->g->nodes[uses.at[i].node];
+        const epi_node *is =
+            user->op == EPI_OP_WHERE && uses.at[i].operand ? &s->g->nodes[user->arg[0]] : user;
+        chosen = is->op == EPI_OP_EQ &&
+                 (s->g->nodes[is->arg[0]].op == EPI_OP_INDEX || s->g->nodes[is->arg[1]].op == EPI_OP_INDEX);
+    }
+    return chosen;
+}
+
 /* What rows take, or by what, as they go: its operands are in memory by then. */
 static void place_taken(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_cut_placement at = {EPI_UNPLACED, -1};
     for (int a = 0; a < 2; a++) {
+        settle_view(s, n->arg[a]);
         if (!epi_op_is_free(s->g->nodes[n->arg[a]].op) && !s->takes[n->arg[a]])
             epi_placer_store(s, n->arg[a]);
         at.part = (int)epi_max64(at.part, time_of(s, n->arg[a]));
@@ -1091,7 +1112,7 @@ static void place(epi_placer *s, int node) {
         s->view[node] ? see_view(s, node) : place_map(s, node);
         break;
     case EPI_CLASS_MOVE:
-        if (is_taken_by(s, node)) {
+        if (is_taken_by(s, node) || is_chosen_by(s, node)) {
             place_taken(s, node);
             break;
         }

@@ -1,0 +1,84 @@
+/* choices.c: a sum of elements that each go to a place which a row names is made by the row: with all of them
+ * beside all places it would be written out in memory. */
+#include "pass/rewrite/choices.h"
+
+#include "pass/analyse/monomial.h"
+
+enum { MOST_TERMS = 16 }; /* that a row adds up, each by two numbers of its own */
+
+/* Has the value, beside this axis, only axes that count rows? */
+static bool is_of_rows(const epi_spec *spec, const epi_node *n, epi_axis but) {
+    bool rows = true;
+    for (int i = 0; i < n->axes.count; i++)
+        rows &= epi_axis_equal(n->axes.at[i], but) || spec->is_row[n->axes.at[i].dim];
+    return rows;
+}
+
+/* How many elements the axis has; 0: that is another number at each run. */
+static int64_t size_of(const epi_spec *spec, epi_axis axis) {
+    for (int i = 0; spec->open && i < spec->open->count; i++)
+        if (spec->open->dim[i] == axis.dim)
+            return 0;
+    return epi_axis_size(axis, spec->sizes);
+}
+
+/* The condition index(E) == e of sum(where(index(E) == e, d, 0), K), or NULL: which operand e is in *operand. */
+static const epi_node *find_condition(const epi_graph *g, const epi_spec *spec, const epi_node *n,
+                                      int *operand) {
+    if (n->op != EPI_OP_SUM || n->over.count != 1 || g->nodes[n->arg[0]].op != EPI_OP_WHERE)
+        return NULL;
+    const epi_node *choice = &g->nodes[n->arg[0]], *is = &g->nodes[choice->arg[0]];
+    if (is->op != EPI_OP_EQ || !epi_is_zero(g, choice->arg[2]))
+        return NULL;
+    *operand = g->nodes[is->arg[0]].op == EPI_OP_INDEX;
+    const epi_node *place = &g->nodes[is->arg[!*operand]], *e = &g->nodes[is->arg[*operand]],
+                   *d = &g->nodes[choice->arg[1]];
+    epi_axis axis = n->over.at[0];
+    int64_t terms = size_of(spec, axis);
+    bool fits = place->op == EPI_OP_INDEX && !epi_axis_equal(place->over.at[0], axis) &&
+                epi_axes_find(&e->axes, axis) >= 0 && is_of_rows(spec, e, axis) &&
+                is_of_rows(spec, d, axis) && d->axes.count && terms > 0 && terms <= MOST_TERMS;
+    return fits ? is : NULL;
+}
+
+typedef struct writing {
+    const epi_spec *spec;
+} writing;
+
+/* An element of a value along the axis; of one that lacks it, the value. */
+static int element(epi_graph *g, int value, epi_axis axis, int64_t at) {
+    if (epi_graph_failed(g) || epi_axes_find(&g->nodes[value].axes, axis) < 0)
+        return value;
+    return epi_graph_move(g, EPI_OP_GATHER, value, epi_graph_const(g, (double)at), EPI_NO_NODE,
+                          &(epi_axes){1, {axis}});
+}
+
+static int write_node(epi_rewrite *r, int node) {
+    const writing *w = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
+    int operand, sum = EPI_NO_NODE;
+    const epi_node *is = find_condition(r->in, w->spec, n, &operand);
+    if (!is)
+        return EPI_NO_NODE;
+    const epi_node *choice = &r->in->nodes[n->arg[0]];
+    epi_axis axis = n->over.at[0];
+    for (int64_t k = 0; k < size_of(w->spec, axis) && !epi_graph_failed(r->g); k++) {
+        int e = element(r->g, r->fresh[is->arg[operand]], axis, k),
+            d = element(r->g, r->fresh[choice->arg[1]], axis, k);
+        int here = epi_graph_map2(r->g, EPI_OP_EQ, r->fresh[is->arg[!operand]], e);
+        int term = epi_graph_map(r->g, EPI_OP_WHERE, here, d, r->fresh[choice->arg[2]]);
+        sum = k ? epi_graph_map2(r->g, EPI_OP_ADD, sum, term) : term;
+    }
+    return epi_graph_stand_for(r->g, sum, n);
+}
+
+epi_status epi_choices_write(epi_arena *arena, const epi_graph **graph, const epi_spec *spec,
+                             epi_error *err) {
+    const epi_graph *in = *graph;
+    writing w = {spec};
+    bool any = false;
+    int operand;
+    for (int i = 0; i < in->node_count && !any; i++)
+        any = in->live[i] && find_condition(in, spec, &in->nodes[i], &operand);
+    return any ? epi_graph_rewrite(arena, graph, write_node, &w, err) : EPI_OK;
+}
