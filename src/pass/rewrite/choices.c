@@ -22,10 +22,18 @@ static int64_t size_of(const epi_spec *spec, epi_axis axis) {
     return epi_axis_size(axis, spec->sizes);
 }
 
+/* The map that takes in one more element of such a sum, or of an extreme; EPI_OP_COUNT: there is none. */
+static epi_op link_of(epi_op op) {
+    return op == EPI_OP_SUM    ? EPI_OP_ADD
+           : op == EPI_OP_RMAX ? EPI_OP_MAX
+           : op == EPI_OP_RMIN ? EPI_OP_MIN
+                               : EPI_OP_COUNT;
+}
+
 /* The condition index(E) == e of sum(where(index(E) == e, d, 0), K), or NULL: which operand e is in *operand. */
 static const epi_node *find_condition(const epi_graph *g, const epi_spec *spec, const epi_node *n,
                                       int *operand) {
-    if (n->op != EPI_OP_SUM || n->over.count != 1 || g->nodes[n->arg[0]].op != EPI_OP_WHERE)
+    if (link_of(n->op) == EPI_OP_COUNT || n->over.count != 1 || g->nodes[n->arg[0]].op != EPI_OP_WHERE)
         return NULL;
     const epi_node *choice = &g->nodes[n->arg[0]], *is = &g->nodes[choice->arg[0]];
     if (is->op != EPI_OP_EQ || !epi_is_zero(g, choice->arg[2]))
@@ -37,13 +45,34 @@ static const epi_node *find_condition(const epi_graph *g, const epi_spec *spec, 
     int64_t terms = size_of(spec, axis);
     bool fits = place->op == EPI_OP_INDEX && !epi_axis_equal(place->over.at[0], axis) &&
                 epi_axes_find(&e->axes, axis) >= 0 && is_of_rows(spec, e, axis) &&
-                is_of_rows(spec, d, axis) && d->axes.count && terms > 0 && terms <= MOST_TERMS;
+                is_of_rows(spec, d, axis) && terms > 0 && terms <= MOST_TERMS;
     return fits ? is : NULL;
 }
 
 typedef struct writing {
     const epi_spec *spec;
+    epi_visits visits;
 } writing;
+
+/* Are rows only added up, in what maps make of the value? Then they are the columns of who does so, and have no
+ * numbers of their own there. */
+static bool is_summed_down(writing *w, const epi_graph *g, int node) {
+    bool down = false;
+    epi_visits_begin(&w->visits, node);
+    for (int i; epi_visits_next(&w->visits, &i);) {
+        epi_use_list uses = epi_graph_uses(g, i);
+        for (int u = 0; u < uses.count; u++) {
+            int user = uses.at[u].node;
+            epi_op_class cls = user == EPI_NO_NODE ? EPI_CLASS_LEAF : epi_ops[g->nodes[user].op].cls;
+            if (cls == EPI_CLASS_REDUCE && !w->spec->is_row[g->nodes[user].over.at[0].dim])
+                return false;
+            down |= cls == EPI_CLASS_REDUCE;
+            if (cls == EPI_CLASS_MAP)
+                epi_visit(&w->visits, user);
+        }
+    }
+    return down;
+}
 
 /* An element of a value along the axis; of one that lacks it, the value. */
 static int element(epi_graph *g, int value, epi_axis axis, int64_t at) {
@@ -54,11 +83,11 @@ static int element(epi_graph *g, int value, epi_axis axis, int64_t at) {
 }
 
 static int write_node(epi_rewrite *r, int node) {
-    const writing *w = r->ctx;
+    writing *w = r->ctx;
     const epi_node *n = &r->in->nodes[node];
     int operand, sum = EPI_NO_NODE;
     const epi_node *is = find_condition(r->in, w->spec, n, &operand);
-    if (!is)
+    if (!is || is_summed_down(w, r->in, node))
         return EPI_NO_NODE;
     const epi_node *choice = &r->in->nodes[n->arg[0]];
     epi_axis axis = n->over.at[0];
@@ -67,7 +96,7 @@ static int write_node(epi_rewrite *r, int node) {
             d = element(r->g, r->fresh[choice->arg[1]], axis, k);
         int here = epi_graph_map2(r->g, EPI_OP_EQ, r->fresh[is->arg[!operand]], e);
         int term = epi_graph_map(r->g, EPI_OP_WHERE, here, d, r->fresh[choice->arg[2]]);
-        sum = k ? epi_graph_map2(r->g, EPI_OP_ADD, sum, term) : term;
+        sum = k ? epi_graph_map2(r->g, link_of(n->op), sum, term) : term;
     }
     return epi_graph_stand_for(r->g, sum, n);
 }
@@ -75,10 +104,12 @@ static int write_node(epi_rewrite *r, int node) {
 epi_status epi_choices_write(epi_arena *arena, const epi_graph **graph, const epi_spec *spec,
                              epi_error *err) {
     const epi_graph *in = *graph;
-    writing w = {spec};
+    writing w = {.spec = spec};
     bool any = false;
     int operand;
     for (int i = 0; i < in->node_count && !any; i++)
         any = in->live[i] && find_condition(in, spec, &in->nodes[i], &operand);
+    if (any)
+        EPI_TRY(epi_has_memory(epi_visits_make(arena, in->node_count, &w.visits), err));
     return any ? epi_graph_rewrite(arena, graph, write_node, &w, err) : EPI_OK;
 }
