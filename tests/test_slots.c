@@ -165,11 +165,11 @@ static void check_bits(const char *name, int rows, epi_dtype type) {
 /* ---- texts ---- */
 
 /* The program after the pass, in a buffer that lasts for three calls. */
-static const char *after_slots(const epi_program *p, const char *dims) {
+static const char *after_slots(const epi_program *p, const char *dims, epi_dtype type) {
     static char texts[3][1 << 14];
     static int at;
     char *text = texts[at = (at + 1) % 3];
-    epi_kernel *k = compile(p, dims, EPI_F32, EPI_PATH_FUSED);
+    epi_kernel *k = compile(p, dims, type, EPI_PATH_FUSED);
     text[0] = 0;
     if (k)
         epi_kernel_print_after(k, "slots", text, sizeof texts[0]);
@@ -186,7 +186,7 @@ static int count_word(const char *text, const char *word) {
 
 /* Has the text these words, each so often? */
 static void check_words(const char *name, const char *dims, int sorts, int products, int outers) {
-    const char *text = after_slots(epi_module_find(module, name), dims);
+    const char *text = after_slots(epi_module_find(module, name), dims, EPI_F32);
     check(count_word(text, "argsort(") == sorts && count_word(text, "segments(") == sorts &&
               count_word(text, ", D)") + count_word(text, ", F)") + count_word(text, ", F/2)") >= products &&
               count_word(text, "scatter(") == outers,
@@ -195,14 +195,14 @@ static void check_words(const char *name, const char *dims, int sorts, int produ
 
 /* What is in slot order stays so; slices have names the second time. */
 static void check_again(const epi_program *p, const char *dims) {
-    const char *text[3] = {after_slots(p, dims)};
+    const char *text[3] = {after_slots(p, dims, EPI_F32)};
     for (int i = 1; i < 3; i++) {
         epi_module *m;
         epi_error err;
         if (!check(epi_module_parse(ctx, text[i - 1], strlen(text[i - 1]), "slots", &m, &err) == EPI_OK,
                    "%s\n%s", err.message, text[i - 1]))
             return;
-        text[i] = after_slots(epi_module_program(m, 0), dims);
+        text[i] = after_slots(epi_module_program(m, 0), dims, EPI_F32);
         epi_module_free(m);
     }
     check(!strcmp(text[1], text[2]), "in slot order, and once more:\n%s\n%s", text[1], text[2]);
@@ -227,6 +227,12 @@ static void check_saved(void) {
     epi_module_free(m);
 }
 
+/* An output of f32 is made of what is stored as such. */
+static void check_wide(void) {
+    const char *text = after_slots(epi_module_find(module, "hidden"), "T=6,K=2,E=4,D=8,F=12", EPI_BF16);
+    check(strstr(text, "h_2: f32 = sum(") && !strstr(text, "y: f32"), "an output of f32:\n%s", text);
+}
+
 static void check_texts(void) {
     static const char small[] = "B=2,T=6,K=2,E=4,D=8,F=12,G=4,P=12,R=4";
     for (int i = 0; i < epi_module_count(module); i++)
@@ -246,6 +252,7 @@ int main(int argc, char **argv) {
                   epi_module_parse(ctx, text, length, "experts", &module, &err) == EPI_OK,
               "the texts parse: %s", err.message)) {
         check_texts();
+        check_wide();
         check_saved();
         check_results();
         for (int rows = 7; rows <= 160; rows += 51) {

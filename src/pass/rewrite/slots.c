@@ -703,7 +703,20 @@ static int write_table(epi_rewrite *r, int node) {
     return epi_graph_value(r->g, epi_graph_apply(r->g, n->op, arg, &n->over));
 }
 
-/* What is made in slot order, there. */
+/* Is the value an output that has more digits than what is stored between parts, or may be? */
+static bool is_wide_output(const slots *s, int node) {
+    const epi_graph *g = s->in;
+    bool wide = false;
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        const epi_tensor_decl *d = &g->tensors[t];
+        bool known = s->spec || d->has_type;
+        epi_dtype type = s->spec ? s->spec->types[t] : d->type;
+        wide |= d->node == node && known && !epi_dtype_is_narrow(type) && !epi_dtype_is_integer(type);
+    }
+    return wide && !(s->spec && s->spec->type == EPI_F32);
+}
+
+/* What is made in slot order, there. It is stored at least as the value in the program's order is. */
 static int write_slots(epi_rewrite *r, int node) {
     const place *at = &((slots *)r->ctx)->at[node];
     const epi_node *n = &r->in->nodes[node];
@@ -711,7 +724,13 @@ static int write_slots(epi_rewrite *r, int node) {
                 : at->role == PARTIAL ? write_partial(r, n, at->prelude)
                 : at->role == ADDED   ? write_added(r, n)
                                       : write_by_row(r, n, at->prelude);
-    return at->sums.count ? epi_graph_value(r->g, value) : epi_graph_stand_for(r->g, value, n);
+    epi_node as = *n;
+    if (is_wide_output(r->ctx, node)) {
+        as.has_stored = true;
+        as.stored = EPI_F32;
+    }
+    as.name = at->sums.count ? NULL : n->name; /* else it is the sum's */
+    return epi_graph_stand_for(r->g, value, &as);
 }
 
 static int write_node(epi_rewrite *r, int node) {
