@@ -6,13 +6,19 @@
 PyTorch's side is what transformers does: for each expert, with weights of its own, the tokens that chose it, two products and a gate, a third product,
 and index_add_ into the result; its backward is autograd's. --skew S draws experts by 1/rank**S; 0: all alike. Processor
 time counts, not time by the clock: other work on the machine takes no part in it. The least of all rounds is printed, with
-PyTorch's over Epilog's."""
+PyTorch's over Epilog's. Both sides' results come from the allocator's heap, whatever their size: else a gradient of all
+experts' weights, which is one tensor here, would get its pages anew at each call."""
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
 import time
+
+HEAP = dict(MALLOC_MMAP_THRESHOLD_=str(1 << 30), MALLOC_TRIM_THRESHOLD_=str(1 << 32))
+if any(os.environ.get(name) != value for name, value in HEAP.items()):
+    os.execve(sys.executable, [sys.executable, *sys.argv], dict(os.environ, **HEAP))
 
 import torch
 import epilog
