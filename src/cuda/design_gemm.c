@@ -183,7 +183,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
             return epi_refuse(d, "a narrow tile cuts through the halves of an operand");
     }
     d->operands[0].last = k->map_count;
-    for (int term = 0; term < d->terms && !a->mn && !d->groups; term++)
+    for (int term = 0; term < d->terms && !a->mn; term++)
         epi_map_last(k, 2 * term, epi_open_now(c->spec->open, a->count), f->tile_m);
     k->block = (f->tile_m / 64 + 1) * 128;
     d->config.panels = choose_panels(d);

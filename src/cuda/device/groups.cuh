@@ -20,8 +20,8 @@ DEV int row_number(const Params &P, int row) { return group_begin(P, batch_of(P,
 DEV int row_near(const Params &P, int row) { return min(row_number(P, row), (int)P.M - 1); }   // or another that is there
 DEV int operand_row(const Params &P, int row) { return row_number(P, row); }
 DEV int operand_rows(const Params &P, int row) { return group_begin(P, batch_of(P, row) + 1); }
-// Boxes of TMA are whole: rows behind the group's end come, too, and nobody wants what becomes of them.
-DEV int rows_left(const Params &P, int row, int most) { return row_there(P, row) ? most : 0; }
+// Boxes of TMA go over the group's end, and nobody wants what becomes of the rows there; where all rows are fewer, they end with these.
+DEV int rows_left(const Params &P, int row, int most) { return row_there(P, row) ? min(most, ((int)P.M + 7) / 8 * 8) : 0; }
 #define BATCH_AT(which, row) GROUP_AT_##which(row)   // of the columns' operand alone: GROUP_AT_B is emitted
 #define GROUP_AT_A(row)
 
