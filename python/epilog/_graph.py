@@ -76,6 +76,8 @@ class Regions:
                 self.leave(n, why)
         places = {storage(t) for n in self.nodes for t in written(n)}
         self.positions = Positions(graph, {n for p in places for n in self.owners.get(p, ())} if None not in places else set(self.nodes))
+        for n in self.positions.known:
+            self.left[n] = "said where it is read, by its positions"
 
     def is_barrier(self, node):
         if node.op not in CALLS or name_of(node) in HARMLESS:

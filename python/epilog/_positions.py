@@ -10,6 +10,7 @@ import torch
 
 from ._axes import size_of
 
+INTEGERS = torch.int64, torch.int32
 MANY = 1 << 23  # what a position may be, so that it is exact in f32
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARE.update({f"__{name}__": sign for name, sign in list(COMPARE.items())})
@@ -25,17 +26,17 @@ class Unknown(Exception):
 
 class Position:
     """number: an expression in positions; or truth: comparisons (a, sign, b) that hold all, where None is never true. No expression has the
-    position along a dimension of size 1."""
+    position along a dimension of size 1. least: a mask that is added, 0 where the truth is and such a number elsewhere."""
 
-    def __init__(self, shape, number=None, truth=()):
-        self.shape, self.number, self.truth, self.is_bool = list(shape), number, truth, number is None
+    def __init__(self, shape, number=None, truth=(), least=None):
+        self.shape, self.number, self.truth, self.is_bool, self.least = list(shape), number, truth, number is None, least
 
     def moved(self, shape, places):
         """With places[k] for the position along dimension k."""
         change = lambda e: sympy.expand(sympy.sympify(e).subs({at(k): p for k, p in enumerate(places)}, simultaneous=True))
         if not self.is_bool:
             return Position(shape, change(self.number))
-        return Position(shape, None, self.truth and tuple((change(a), sign, change(b)) for a, sign, b in self.truth))
+        return Position(shape, None, self.truth and tuple((change(a), sign, change(b)) for a, sign, b in self.truth), self.least)
 
     def padded(self, rank):
         missing = rank - len(self.shape)
@@ -45,6 +46,15 @@ class Position:
         """The dimensions that it depends on."""
         found = [e.free_symbols for a, _, b in self.truth or () for e in (a, b)] if self.is_bool else [self.number.free_symbols]
         return [k for k in range(len(self.shape)) if any(at(k) in s for s in found)]
+
+
+    def sees_itself(self):
+        """Is it true where the last two positions are the same, of which there are as many?"""
+        n = len(self.shape)
+        if n < 2 or self.shape[-1] != self.shape[-2] or self.truth is None:
+            return False
+        there = self.moved(self.shape, [at(min(k, n - 2)) for k in range(n)])
+        return all(compared(*c) == () for c in there.truth)
 
 
 def broadcast(*positions):
@@ -59,7 +69,13 @@ def compared(a, sign, b):
     if difference.is_number:
         holds = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[sign](difference, 0)
         return () if holds else None
+    if isinstance(a, sympy.Abs) and sign in ("<", "<="):
+        return conjunction(compared(a.args[0], sign, b), compared(-a.args[0], sign, b))
     return ((a, sign, b),)
+
+
+def conjunction(a, b):
+    return None if a is None or b is None else (*a, *(c for c in b if c not in a))
 
 
 class Positions:
@@ -71,16 +87,15 @@ class Positions:
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
             rule = RULES.get(name) if node.op in ("call_function", "call_method") and is_torch(node) else None
             v = node.meta.get("example_value")
-            if rule is None or not isinstance(v, torch.Tensor) or v.dtype not in (torch.int64, torch.int32, torch.bool):
+            if rule is None or not isinstance(v, torch.Tensor) or node in written:
                 continue
             try:
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self.given)
                 found = rule(*args, **kwargs)
-                is_right = found.shape == [size_of(s) for s in v.shape] and found.is_bool == (v.dtype == torch.bool) and is_exact(found)
+                if found.shape == [size_of(s) for s in v.shape] and has_type(found, v.dtype) and is_exact(found):
+                    self.known[node] = found
             except Exception:  # arguments of another kind: it is computed as it was
                 continue
-            if is_right and node not in written:
-                self.known[node] = found
 
     def given(self, node):
         v = node.meta.get("example_value")
@@ -106,9 +121,17 @@ def is_torch(node):
         operator, node.target.__name__, None) is node.target
 
 
+def has_type(position, dtype):
+    """Is it what such a tensor is? The only number of another type than integers is 0, of which masks are made that are added."""
+    if position.least is not None or position.number == 0:
+        return dtype.is_floating_point or (position.least is None and dtype in INTEGERS)
+    return dtype == torch.bool if position.is_bool else dtype in INTEGERS
+
+
 def is_exact(position):
     """Are all of its numbers positions and small numbers?"""
     numbers = [position.number] if not position.is_bool else [e for a, _, b in position.truth or () for e in (a, b)]
+    numbers = [e.args[0] if isinstance(e, sympy.Abs) else e for e in numbers]
     symbols = {at(k) for k in range(len(position.shape))}
     return all(e.free_symbols <= symbols and all(abs(c) < MANY for c in sympy.Poly(e, *symbols).coeffs()) if e.free_symbols
                else abs(e) < MANY for e in numbers)
@@ -131,29 +154,49 @@ def number_of(a):
     return Position([], None, () if a else None) if isinstance(a, bool) else Position([], sympy.Integer(a))
 
 
+def two_numbers(a, b):
+    (a, b), shape = broadcast(number_of(a), number_of(b))
+    if a.is_bool or b.is_bool:
+        raise Unknown
+    return a.number, b.number, shape
+
+
 def arithmetic(function):
     def rule(a, b):
-        (a, b), shape = broadcast(number_of(a), number_of(b))
-        if a.is_bool or b.is_bool:
-            raise Unknown
-        return Position(shape, sympy.expand(function(a.number, b.number)))
+        a, b, shape = two_numbers(a, b)
+        return Position(shape, sympy.expand(function(a, b)))
     return rule
 
 
 def comparison(sign):
     def rule(a, b):
-        (a, b), shape = broadcast(number_of(a), number_of(b))
-        if a.is_bool or b.is_bool:
-            raise Unknown
-        return Position(shape, None, compared(a.number, sign, b.number))
+        a, b, shape = two_numbers(a, b)
+        return Position(shape, None, compared(a, sign, b))
     return rule
+
+
+def absolute(x):
+    return Position(x.shape, sympy.Abs(x.number))
+
+
+def zeros(size, dtype=None, device=None):
+    if tuple(size):
+        raise Unknown
+    return Position([], sympy.Integer(0))
+
+
+def chosen(mask, yes, no):
+    """A mask that is added to scores."""
+    if not mask.is_bool or mask.least is not None or number_of(yes).number != 0 or not isinstance(no, float) or no > -1e30:
+        raise Unknown
+    return Position(mask.shape, None, mask.truth, no)
 
 
 def both(a, b):
     (a, b), shape = broadcast(number_of(a), number_of(b))
-    if not (a.is_bool and b.is_bool):
+    if not (a.is_bool and b.is_bool) or a.least is not None or b.least is not None:
         raise Unknown
-    return Position(shape, None, None if a.truth is None or b.truth is None else (*a.truth, *(c for c in b.truth if c not in a.truth)))
+    return Position(shape, None, conjunction(a.truth, b.truth))
 
 
 def getitem(x, index):
@@ -222,6 +265,7 @@ def ones(x, size, dtype=None, device=None):
 
 RULES = {"arange": arange, "add": arithmetic(operator.add), "sub": arithmetic(operator.sub), "and_": both, "getitem": getitem, "unsqueeze": unsqueeze,
          "expand": expand, "diff": difference, "cumsum": running_sum, "new_ones": ones, "to": lambda x, *where: x,
+         "abs": absolute, "__abs__": absolute, "zeros": zeros, "where": chosen,
          **{name: comparison(sign) for name, sign in COMPARE.items()}}
 
 

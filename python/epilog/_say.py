@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ._axes import Axis, Unsaid, View, flat, joined
-from ._positions import text
+from ._positions import Position, text
 from ._views import Views, index_in
 
 FLOATS = torch.float32, torch.bfloat16, torch.float16
@@ -53,10 +53,28 @@ class Region(Views):
 
         def write(names, name):
             place = lambda k: index_in(dims[k], name)
-            return " and ".join(f"{text(a, place)} {sign} {text(b, place)}" for a, sign, b in position.truth or ()) or str(int(position.truth is not None))
+            seen = " and ".join(f"{text(a, place)} {sign} {text(b, place)}" for a, sign, b in position.truth or ()) or str(int(position.truth is not None))
+            return seen if position.least is None else f"where({seen}, 0, {number(position.least)})"
         value = self.value(write, [], joined(dims[k] for k in position.axes()), "always" if position.truth == () else None)
-        value.dtype = torch.bool
-        return self.view_of(value, dims)
+        value.dtype = torch.bool if position.least is None else torch.float32
+        view = self.view_of(value, dims)
+        view.position = position
+        return view
+
+    def add(self, input, other):
+        """Where a mask is added in which each row sees itself, a softmax later does not see the rest."""
+        y = self.each("({} + {})", input, other)
+        for scores, mask in ((input, other), (other, input)):
+            position = getattr(mask, "position", None)
+            if position is not None and position.least is not None and position.sees_itself() and scores.shape == y.shape:
+                y.hidden = scores, position
+        return y
+
+    def softmax(self, x, dim):
+        if x.hidden and dim % len(x.dims) == len(x.dims) - 1:
+            scores, position = x.hidden
+            x = self.each("where({1}, {0}, -inf)", scores, self.mask(Position(position.shape, None, position.truth)))
+        return self.along("softmax", x, dim)
 
     def reduce(self, what, x, dim=None, keepdim=False):
         dims = range(len(x.dims)) if dim is None else [d % len(x.dims) for d in ([dim] if isinstance(dim, int) else dim)]
@@ -220,14 +238,14 @@ def elementwise(form):
 
 
 SAID = {name: elementwise(form) for name, form in {
-    "add": "({} + {})", "sub": "({} - {})", "mul": "{}*{}", "truediv": "{}/{}", "div": "{}/{}", "neg": "(-{})", "rsub": "({1} - {0})",
+    "sub": "({} - {})", "mul": "{}*{}", "truediv": "{}/{}", "div": "{}/{}", "neg": "(-{})", "rsub": "({1} - {0})",
     "eq": "({} == {})", "ne": "({} != {})", "lt": "({} < {})", "le": "({} <= {})", "gt": "({} > {})", "ge": "({} >= {})",
     # Of two equal numbers each has half of the gradient.
     "maximum": "where({0} > {1}, {0}, where({0} < {1}, {1}, ({0} + {1})/2))", "minimum": "where({0} < {1}, {0}, where({0} > {1}, {1}, ({0} + {1})/2))",
     "square": "{0}*{0}", "expm1": "where(abs({0}) < 0.5, 2*tanh({0}/2)/(1 - tanh({0}/2)), exp({0}) - 1)",
     **{f: f + "({})" for f in "exp log log1p sqrt rsqrt sin cos tanh erf sigmoid abs floor sign".split()}}.items()}
 SAID.update((name, getattr(Region, name)) for name in (
-    "linear matmul addmm scaled_dot_product_attention layer_norm rms_norm cross_entropy dropout clone view transpose permute expand flatten "
+    "add linear matmul addmm scaled_dot_product_attention layer_norm rms_norm cross_entropy dropout clone view transpose permute expand flatten "
     "unflatten unsqueeze squeeze getitem chunk unbind stack cat repeat_interleave").split())
 
 
@@ -279,12 +297,17 @@ def reduction(what, region, input, dim=None, keepdim=False, dtype=None):
     return region.reduce(what, input, dim, keepdim)
 
 
-def normalised(what, region, input, dim, *rest, _stacklevel=3, dtype=None):
-    return region.along(what, input, dim)
+@says("softmax")
+def softmax(region, input, dim, *rest, _stacklevel=3, dtype=None):
+    return region.softmax(input, dim)
+
+
+@says("log_softmax")
+def log_softmax(region, input, dim, *rest, _stacklevel=3, dtype=None):
+    return region.along("log_softmax", input, dim)
 
 
 SAID.update((name, functools.partial(reduction, what)) for name, what in (("mean", "mean"), ("sum", "sum"), ("amax", "max"), ("amin", "min")))
-SAID.update((name, functools.partial(normalised, name)) for name in ("softmax", "log_softmax"))
 # Written over its first argument: the same where nobody reads that any more.
 IN_PLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div"}
 SAID.update((name, SAID[plain]) for name, plain in IN_PLACE.items())

@@ -77,7 +77,7 @@ class Saying:
         if isinstance(v, (int, float, torch.SymInt)):
             return v
         known = self.positions.known.get(node)
-        if known is not None and known.is_bool:
+        if known is not None and known.is_bool and (known.least is None or v.dtype in FLOATS):
             self.masks[node] = self.masks.get(node) or self.region.mask(known)
             return self.masks[node]
         if isinstance(v, torch.SymFloat) and not free_unbacked_symbols(v):  # a number that may change: an input without axes

@@ -85,7 +85,7 @@ def row(name):
     programs = [p for g in graphs for p in g.programs]
     left = collections.Counter()
     for g in graphs:
-        left.update({why: n for why, n in g.left.items() if not any(dull in why for dull in ("too little", "int", "no gradients"))})
+        left.update({why: n for why, n in g.left.items() if not any(dull in why for dull in ("too little", "int", "no gradients", "by its positions"))})
     total = lambda what: sum(getattr(g, what) for g in graphs)
     rest = ", ".join(sorted({why.split(": ")[-1] if why.startswith("unknown") else why for why in left} - DULL))
     return (f"| {name} | {total('nodes')} | {total('inside')} | {len(programs)} ({len({p.text for p in programs})}) | "

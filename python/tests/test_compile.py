@@ -347,6 +347,21 @@ def test_positions(name, dynamic, said):
     assert all(not any(getattr(example(n), "dtype", None) == torch.bool for n in p.given) for p in programs(report)) == is_said
 
 
+@pytest.mark.parametrize("name, hides", [("causal", True), ("window", True), ("later", False), ("near", True), ("transposed", False)])
+def test_added_positions(name, hides, said):
+    """Masks that are added hide keys where each query sees itself; a row that sees nothing is a mean over all."""
+    rule = {**{k: f for k, (f, _) in MASKS.items()}, "near": lambda q, k: (q - k).abs() <= 2, "transposed": lambda q, k: k <= q}[name]
+
+    def plain(q, k, v):
+        at = torch.arange(6)
+        mask = torch.where(rule(at[:, None], at[None, :]), torch.zeros((), dtype=q.dtype), torch.finfo(torch.float32).min)
+        mask = mask.transpose(0, 1) if name == "transposed" else mask
+        return (q @ k.transpose(-1, -2) + mask).softmax(-1) @ v
+    call, report = on(plain)
+    check(call, plain, [torch.randn(2, 3, 6, 4, requires_grad=True) for _ in range(3)])
+    assert ["-inf" in p.text for p in programs(report)] == [hides] and len(programs(report)[0].given) == 3
+
+
 def test_written_positions(said):
     """A mask that someone writes to is read."""
     def plain(q, k, v):
