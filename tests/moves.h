@@ -67,6 +67,9 @@ static const char moves_text[] =
     "combined(P[T,K,D], q: i32[T,K], g[D]) -> y[T,D] {\n"
     "    s = gather(P, gather(q, 0, K), T, K) + 2*gather(P, gather(q, 1, K), T, K)\n"
     "    y = s*rsqrt(mean(s*s, D) + 1e-6)*g\n}\n"
+    "combined_rows(P[T,K,D], q: i32[T,K], r[T,D], g[D]) -> (y[T,D], n[T,D]) {\n"
+    "    y = r + gather(P, gather(q, 0, K), T, K) + gather(P, gather(q, 1, K), T, K)\n"
+    "    n = y*rsqrt(mean(y*y, D) + 1e-6)*g\n}\n"
     "combined_turned(P[D,K,T], q: i64[K,T], x[T,D]) -> (y[T,D], z[T,D]) {\n"
     "    y = x + gather(P, gather(q, 2, K), T, K)\n    z = max(y, D)*gather(P, gather(q, 0, K), T, K)\n}\n"
     "largest(p: f32[T,E]) -> e: f32[T,K] { e = topk(p, E, K) }\n"
@@ -124,6 +127,8 @@ static const test_case moves[] = {
     {"moves", "combined", "T=41,K=3,D=64", TINY},
     {"moves", "combined", "T=5,K=2,D=37", 0},
     {"moves", "combined", "T=1,K=2,D=2053", 0},
+    {"moves", "combined_rows", "T=70,K=2,D=2048", 0},
+    {"moves", "combined_rows", "T=70,K=2,D=2048", 0}, /* in the other types */
     {"moves", "combined_turned", "T=21,K=3,D=24", 0},
     {"moves", "flat", "T=11,K=3,D=5,S=40", TINY},
     {"moves", "flat", "T=1,K=3,D=5,S=4", 0},

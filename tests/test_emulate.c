@@ -1819,6 +1819,9 @@ static void add_moves(void) {
         if (load_move(ctx, &moves[i], &moved[i])) {
             add_case(&moved[i], i % 2 ? BF16_FUSED : F32_FUSED);
             add_case(&moved[i], i % 2 ? F32_UNFUSED : BF16_UNFUSED);
+            if (!strcmp(moves[i].program, "combined_rows")) /* rows through a ring, beside rows of a table */
+                add_case(&moved[i], (variant){EPI_BF16, EPI_PATH_FUSED, 90,
+                                              "rows_64x4_r1_c1_b16_m1_t1024_w1_p16", true});
         }
 }
 
