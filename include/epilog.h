@@ -357,7 +357,8 @@ typedef struct epi_tensor {
  * An integer input that gather, scatter or update take as an index has to lie inside the axis. On the CPU it
  * is looked through first: an element outside is EPI_ERR_INDEX, and nothing is written. On a GPU nobody looks
  * unless check_indices was set: gather then gives 0 for such an element, scatter and update leave it out, in
- * silence. (So does a computed index outside, everywhere and by definition.) */
+ * silence. (So does a computed index outside, everywhere and by definition.) A row of a product that chooses
+ * its weight by such an element takes the last one. */
 EPI_API epi_status epi_kernel_run(const epi_kernel *kernel, const epi_tensor *tensors, int count,
                                   void *workspace, epi_error *err);
 /* The same on a stream: a CUstream or cudaStream_t. Nothing is allocated and nothing waits, so it can be

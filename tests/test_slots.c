@@ -130,6 +130,25 @@ static void check_results(void) {
     check_all("paired", "T=33,K=2,E=6,D=16,F=24", EPI_BF16, ZIPF);
 }
 
+/* An element that names no expert is an error of the run, and is named. */
+static void check_outside(double value) {
+    const epi_program *p = epi_module_find(module, "moe");
+    problem of;
+    epi_kernel *k = compile(p, "T=6,K=2,E=4,D=8,F=12", EPI_F32, EPI_PATH_FUSED);
+    if (k && problem_make(&of, p, k, LAYOUT_PLAIN)) {
+        void *work = aligned_alloc(64, epi_kernel_workspace(k) + 64);
+        epi_error err = {0};
+        problem_fill(&of, 5);
+        put_element(of.t[4].data, EPI_I32, 7, value);
+        epi_status status = epi_kernel_run(k, of.args, of.count, work, &err);
+        check(status == EPI_ERR_INDEX && strstr(err.message, "e[3,1]"), "an index of %g: %s", value,
+              err.message);
+        free(work);
+        problem_free(&of);
+    }
+    epi_kernel_free(k);
+}
+
 /* ---- bits ---- */
 
 /* A row's result is the same whoever else there is, and whatever they choose. */
@@ -258,6 +277,8 @@ int main(int argc, char **argv) {
         check_wide();
         check_saved();
         check_results();
+        check_outside(4);
+        check_outside(-1);
         for (int rows = 7; rows <= 160; rows += 51) {
             check_bits("moe", rows, EPI_F32);
             check_bits("moe", rows, EPI_BF16);
