@@ -408,14 +408,16 @@ epi_axes epi_product_side(const epi_graph *g, const epi_node *product, int opera
     return epi_axes_without(&side, &(epi_axes){1, {epi_grouped_axis(g, product)}});
 }
 
-/* Is the operand a gather whose index has a number for each position, and names all of a row by it? */
+/* Is the operand a gather whose index has a number for each position, and names all of a row by it? Of a table
+ * with an axis of groups it is not: by that axis a mainloop finds the group's weight. */
 static bool is_row_gather(const epi_graph *g, const epi_node *product, int operand) {
     const epi_node *n = &g->nodes[product->arg[operand]];
     if (product->op != EPI_OP_GROUPED || n->op != EPI_OP_GATHER || n->has_stored)
         return false;
     epi_axes positions = epi_grouped_positions(g, product),
              rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &n->over);
-    return epi_axes_same_set(&g->nodes[n->arg[1]].axes, &positions) && !epi_axes_meet(&rest, &positions);
+    return epi_axes_same_set(&g->nodes[n->arg[1]].axes, &positions) && !epi_axes_meet(&rest, &positions) &&
+           !epi_axes_has_dim(&g->nodes[n->arg[0]].axes, epi_grouped_axis(g, product).dim);
 }
 
 /* Do the two gathers have one index, along the same axes? */
