@@ -12,189 +12,13 @@
  *     rounding loses. That order follows from the micro-kernel alone, so tiles, threads
  *     and neighbouring rows never change a result's bits.
  *   - While a sweep is computed, the panels of the next one are prefetched.
- *   - Of few rows (`few`) a tile of B is read once, and goes to memory in no other form. Where its depth is
- *     contiguous the micro-kernel takes it as it lies there (DIRECT), all sweeps of some columns before the
- *     next columns. Where its columns are neighbours it takes a little of the depth of several tiles' columns
- *     at a time (ACROSS), so that it reads long stretches of B's rows; the tiles of such a group follow each
- *     other in the accumulator, each with the rows of a panel. Else (STAGED) the thread brings a little of
- *     the depth of all its columns to the first-level cache at a time. Sums are added up in one order. */
-#include "cpu/gemm.h"
+ *   - Where rows fall into groups, a thread packs the tile of B that it works on for itself; a tile of B is known
+ *     by its number among those of all groups. No tile has rows of two groups. */
+#include "cpu/gemm_internal.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/parallel.h"
-#include "cpu/groups.h"
-
-enum {
-    PACK_LIMIT = 64 << 20, /* bytes of one packed operand at a time */
-    TILE_BYTES = EPI_TILE_M * EPI_TILE_N * sizeof(float),
-    FEW_DEPTH = 32,                     /* of few rows, at a time: a multiple of every micro-kernel's */
-    GROUP = EPI_TILE_M / EPI_MICRO_FEW, /* tiles of few rows that one accumulator has room for */
-};
-
-/* How the micro-kernel gets B of few rows. */
-typedef enum few_variant { STAGED, DIRECT, ACROSS } few_variant;
-
-/* Tiles that a thread takes one after the other; the others take from them once they have none left. */
-typedef struct range {
-    _Alignas(64) _Atomic int64_t next;
-    int64_t end;
-    int64_t packed; /* the tile of A, or of B, that the thread has packed for itself, or -1 */
-} range;
-
-typedef struct gemm_run {
-    const epi_gemm *g;
-    epi_tile_run tiles;
-    epi_ref ref[EPI_MAX_OPERANDS];
-    epi_walk rows[EPI_MAX_OPERANDS];    /* of operands with rows along M */
-    epi_columns cols[EPI_MAX_OPERANDS]; /* of operands with columns along N */
-    epi_walk depth[EPI_MAX_OPERANDS];
-    int64_t apart[EPI_MAX_OPERANDS]; /* elements from a group's matrix to the next; 0: all have the same */
-    epi_groups groups;
-    const int64_t *index;            /* by position, and -1 where it names nothing, or NULL */
-    bool gaps;                       /* there are such */
-    int64_t *koff[EPI_MAX_OPERANDS]; /* element offsets along K where it is no single run, else NULL */
-    few_variant variant;             /* of few rows */
-    int64_t group;                   /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
-    unsigned char *scratch;
-    range *ranges;
-    int64_t row0, col0;           /* the first tiles that are packed */
-    int64_t row_tiles, col_tiles; /* how many are packed */
-} gemm_run;
-
-/* The most rows of a tile. */
-static int64_t tile_size(const epi_gemm *g, int side) {
-    return side == EPI_SIDE_A ? EPI_TILE_M : g->epilogue.tile.tile_n;
-}
-
-/* A tile of B is known by its number among those of all groups. */
-static int64_t column_tile(const gemm_run *r, int64_t tile) {
-    return tile % epi_max64(1, r->g->epilogue.col_tiles);
-}
-
-static int64_t first_row(const gemm_run *r, int side, int64_t tile) {
-    return side == EPI_SIDE_A ? epi_run_row(&r->tiles, tile)
-                              : column_tile(r, tile) * r->g->epilogue.tile.tile_n;
-}
-
-static int64_t tile_rows(const gemm_run *r, int side, int64_t tile) {
-    int64_t first = first_row(r, side, tile);
-    return side == EPI_SIDE_A ? epi_run_row(&r->tiles, tile + 1) - first
-                              : epi_min64(r->g->n - first, r->g->epilogue.tile.tile_n);
-}
-
-static bool has_row_groups(const epi_gemm *g) {
-    return g->plan.group == EPI_GROUP_ROWS;
-}
-
-/* Is the tile one of few rows, and is it packed for the micro-kernel that reads B as it lies? */
-static bool is_few(const gemm_run *r, int64_t tile) {
-    return r->g->few || (has_row_groups(r->g) && tile_rows(r, EPI_SIDE_A, tile) <= EPI_MICRO_FEW);
-}
-
-static bool is_direct(const gemm_run *r, int64_t tile) {
-    return r->variant != STAGED && is_few(r, tile);
-}
-
-/* Where an operand is that a tile of B is taken of. */
-static const unsigned char *matrix_of(const gemm_run *r, int from, int64_t tile) {
-    int64_t group = tile / epi_max64(1, r->g->epilogue.col_tiles);
-    return r->ref[from].data + group * r->apart[from] * (int64_t)epi_dtype_size(r->ref[from].type);
-}
-
-static int64_t panel_size(const epi_gemm *g, int side) {
-    return side == EPI_SIDE_A ? g->micro->mr : g->micro->nr;
-}
-
-/* Bytes of one packed row of an operand, of all terms, and of one packed tile. */
-static int64_t packed_row(const epi_gemm *g) {
-    int64_t depth = 0;
-    for (int t = 0; t < g->terms; t++)
-        depth += g->packed_k[t];
-    return depth * (int64_t)epi_dtype_size(g->micro->type);
-}
-
-static int64_t packed_tile(const epi_gemm *g, int side) {
-    return epi_round_up(tile_size(g, side), panel_size(g, side)) * (side == EPI_SIDE_B ? g->products : 1) *
-           packed_row(g);
-}
-
-static int64_t sweeps(const epi_gemm *g) {
-    int64_t all = 0;
-    for (int t = 0; t < g->terms; t++)
-        all += epi_ceil_div(g->packed_k[t], g->micro->kc);
-    return all;
-}
-
-/* A sweep's term, where in that term's depth it begins, and how much packed depth is before it in all. */
-typedef struct sweep_place {
-    int term;
-    int64_t k0, before;
-} sweep_place;
-
-static sweep_place place_of(const epi_gemm *g, int64_t sweep) {
-    sweep_place at = {0};
-    for (; at.term < g->terms - 1; at.term++) {
-        int64_t own = epi_ceil_div(g->packed_k[at.term], g->micro->kc);
-        if (sweep < own)
-            break;
-        sweep -= own;
-        at.before += g->packed_k[at.term];
-    }
-    at.k0 = sweep * g->micro->kc;
-    at.before += at.k0;
-    return at;
-}
-
-/* The rows of a tile, with those that fill its last panel. */
-static int64_t padded_rows(const gemm_run *r, int side, int64_t tile) {
-    if (side == EPI_SIDE_A && is_direct(r, tile))
-        return r->g->direct_rows;
-    return epi_round_up(tile_rows(r, side, tile), panel_size(r->g, side));
-}
-
-/* One sweep of one packed tile. */
-typedef struct packed_sweep {
-    unsigned char *data;
-    int64_t depth, bytes;
-} packed_sweep;
-
-static unsigned char *own_memory(const gemm_run *r, int thread) {
-    return r->scratch + r->g->per_thread + thread * r->g->thread_bytes;
-}
-
-/* Where a tile is packed, or will be. */
-static unsigned char *tile_at(const gemm_run *r, int side, int64_t tile, int thread) {
-    const epi_gemm *g = r->g;
-    if (side == EPI_SIDE_A ? g->own_a : has_row_groups(g))
-        return own_memory(r, thread) + g->packed[side];
-    if (has_row_groups(g))
-        return r->scratch + g->packed[side] +
-               (r->groups.packed[tile] - r->groups.packed[r->row0]) * packed_row(g);
-    return r->scratch + g->packed[side] +
-           (tile - (side == EPI_SIDE_A ? r->row0 : r->col0)) * packed_tile(g, side);
-}
-
-static packed_sweep sweep_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
-    const epi_gemm *g = r->g;
-    int64_t rows = padded_rows(r, side, tile) * (side == EPI_SIDE_B ? g->products : 1),
-            size = (int64_t)epi_dtype_size(g->micro->type);
-    sweep_place at = place_of(g, sweep);
-    int64_t depth = epi_min64(g->micro->kc, g->packed_k[at.term] - at.k0);
-    return (packed_sweep){tile_at(r, side, tile, thread) + at.before * rows * size, depth,
-                          rows * depth * size};
-}
-
-/* Which of the products that are added up an operand belongs to, and the axes of its depth. */
-static int term_of(const epi_gemm *g, int operand) {
-    return g->terms > 1 ? operand / 2 : 0;
-}
-
-static const epi_axes *depth_of(const epi_gemm *g, int operand) {
-    int term = term_of(g, operand);
-    return term ? &g->plan.added_depth[term - 1] : &g->plan.depth;
-}
 
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
                           const epi_strips *strips, const epi_dtype *types, const epi_root *roots,
@@ -270,66 +94,8 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     return EPI_OK;
 }
 
-/* ---- packing ---- */
-
-/* Zeros in the place of rows, or of depths, that the index names nothing for: `first` is the first position. */
-static void clear_gaps(const gemm_run *r, const epi_pack_source *src, int64_t first, bool rows, int panel,
-                       int q, unsigned char *to) {
-    const int64_t depth = epi_round_up(src->k, r->g->micro->depth),
-                  size = (int64_t)epi_dtype_size(r->g->micro->type);
-    for (int64_t i = 0; i < src->rows; i++)
-        for (int64_t k = 0; k < src->k; k++) {
-            if (r->index[first + (rows ? i : k)] >= 0)
-                continue;
-            int64_t at = i / panel * panel * depth + k / q * panel * q + i % panel * q + k % q;
-            memset(to + at * size, 0, (size_t)size);
-        }
-}
-
-/* Packs what operand `from` has of a tile, from depth k0 on, `depth_most` of it or what there is. */
-static void pack_rows(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, int64_t depth_most,
-                      unsigned char *to) {
-    const epi_gemm *g = r->g;
-    const int64_t first = first_row(r, side, tile), rows = tile_rows(r, side, tile);
-    int64_t row[EPI_TILE_N];
-    const epi_walk *depth = &r->depth[from];
-    int64_t stride = depth->count ? depth->stride[depth->count - 1] : 1;
-    const bool taken = g->taken[from].count && has_row_groups(g);
-    for (int64_t i = 0; i < rows; i++) {
-        int64_t at = taken ? epi_max64(0, r->index[first + i]) : first + i;
-        row[i] =
-            side == EPI_SIDE_A ? epi_walk_offset(&r->rows[from], at) : epi_columns_offset(&r->cols[from], at);
-        row[i] += r->koff[from] ? 0 : k0 * stride;
-    }
-    epi_pack_source src = {.data = side == EPI_SIDE_A ? r->ref[from].data : matrix_of(r, from, tile),
-                           .type = r->ref[from].type,
-                           .row = row,
-                           .rows = rows,
-                           .kstride = stride,
-                           .koff = r->koff[from] ? r->koff[from] + k0 : NULL,
-                           .k = epi_min64(depth_most, g->k[term_of(g, from)] - k0)};
-    const bool direct = side == EPI_SIDE_A && is_direct(r, tile);
-    const int panel = direct ? g->direct_rows : (int)panel_size(g, side),
-              together = direct               ? g->micro->direct.ka
-                         : side == EPI_SIDE_A ? g->micro->ka
-                                              : g->micro->kb;
-    epi_pack_panels(g->micro, panel, together, &src, to);
-    if (r->gaps && g->taken[from].count)
-        clear_gaps(r, &src, taken ? first : k0, taken, panel, together, to);
-}
-
-/* The columns of a pair are packed one product after the other. */
-static void pack_sweep_at(const gemm_run *r, int side, int64_t tile, int64_t sweep, packed_sweep to) {
-    sweep_place at = place_of(r->g, sweep);
-    if (side == EPI_SIDE_A)
-        pack_rows(r, side, 2 * at.term, tile, at.k0, r->g->micro->kc, to.data);
-    for (int p = 0; p < r->g->products && side == EPI_SIDE_B; p++)
-        pack_rows(r, side, 2 * at.term + 1 + p, tile, at.k0, r->g->micro->kc,
-                  to.data + p * (to.bytes / r->g->products));
-}
-
 static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {
-    pack_sweep_at(r, side, tile, sweep, sweep_at(r, side, tile, sweep, thread));
+    epi_gemm_pack_sweep(r, side, tile, sweep, sweep_at(r, side, tile, sweep, thread));
 }
 
 /* Item: a tile and a sweep of it. */
@@ -345,7 +111,7 @@ static void pack_b(void *ctx, int64_t item, int thread) {
 
 /* ---- tiles ---- */
 
-enum { LINE = 64, REGIONS = 8 };
+enum { REGIONS = 8 };
 
 /* What to prefetch while a sweep is computed, a line at a time, spread evenly over its calls. */
 typedef struct prefetch {
@@ -428,34 +194,6 @@ static void add_matrices(prefetch *f, const gemm_run *r, int64_t tile, int64_t s
     }
 }
 
-/* The tile of some sweeps, at acc in the thread's memory, goes to sums that keep what rounding loses; after
- * the last ones these are the tile. */
-static void add_sweeps(const gemm_run *r, float *acc, int64_t rows, int64_t cols, int thread, bool first,
-                       bool last) {
-    const epi_strips *strips = r->g->epilogue.strips;
-    unsigned char *mine = own_memory(r, thread);
-    float *sum = (float *)(void *)(mine + r->g->sums) + (acc - (float *)(void *)mine),
-          *lost = sum + EPI_TILE_M * EPI_TILE_N;
-    for (int64_t i = 0; i < rows * EPI_TILE_N; i += EPI_TILE_N) {
-        if (first) {
-            memset(sum + i, 0, (size_t)cols * sizeof *sum);
-            memset(lost + i, 0, (size_t)cols * sizeof *lost);
-        }
-        strips->combine(EPI_OP_SUM, sum + i, lost + i, acc + i, NULL, cols);
-        if (last) {
-            memcpy(acc + i, sum + i, (size_t)cols * sizeof *acc);
-            strips->finish(EPI_OP_SUM, acc + i, lost + i, cols, 1);
-        }
-    }
-}
-
-/* A sweep's sums, ld apart, go to the tile. */
-static void add_sums(float *acc, const float *sum, int64_t ld, int64_t rows, int64_t cols, bool add) {
-    for (int64_t i = 0; i < rows; i++, acc += EPI_TILE_N, sum += ld)
-        for (int64_t j = 0; j < cols; j++)
-            acc[j] = add ? sum[j] + acc[j] : sum[j];
-}
-
 /* Of groups of rows: is it the only tile of its group? Then a sweep of B is packed when it is wanted, and stays in the
  * second-level cache. */
 static bool is_only_tile(const gemm_run *r, int64_t tile) {
@@ -484,7 +222,7 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
         bool last = s + 1 == sweeps(g);
         if (once) {
             b.data = tile_at(r, EPI_SIDE_B, tile[1], thread);
-            pack_sweep_at(r, EPI_SIDE_B, tile[1], s, b);
+            epi_gemm_pack_sweep(r, EPI_SIDE_B, tile[1], s, b);
         }
         prefetch f = {0};
         epi_prefetch_cursor nothing;
@@ -517,158 +255,8 @@ static void multiply(const gemm_run *r, const int64_t tile[2], const int64_t the
             }
         }
         if (sweeps(g) > EPI_SUM_TERMS && (last || (s + 1) % EPI_SUM_TERMS == 0))
-            add_sweeps(r, acc, rows, g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s < EPI_SUM_TERMS,
-                       last);
-    }
-}
-
-/* What the micro-kernel can do with all of B as it lies in memory. */
-static few_variant variant_of(const gemm_run *r) {
-    const epi_gemm *g = r->g;
-    const int step = g->terms > 1 ? 2 : 1;
-    bool direct = g->direct_rows > 0, across = direct && g->micro->direct.across;
-    for (int i = 1; i < g->operands; i += step) {
-        const epi_walk *depth = &r->depth[i], *cols = &r->cols[i].walk;
-        direct &= depth->count == 1 && depth->stride[0] == 1;
-        across &= !r->cols[i].two && cols->count == 1 && cols->stride[0] == 1;
-    }
-    return direct ? DIRECT : across ? ACROSS : STAGED;
-}
-
-/* The tile's columns of a product, one or the second of a pair, by sweeps from `s` on: all of one term, up to
- * `end`. How many they are. */
-static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *acc, int pair, int64_t s,
-                               int64_t end, int thread) {
-    const epi_gemm *g = r->g;
-    sweep_place at = place_of(g, s);
-    int from = 2 * at.term + 1 + pair;
-    int64_t depth = epi_min64((end - s) * g->micro->kc, g->k[at.term] - at.k0);
-    int64_t first = first_row(r, EPI_SIDE_B, tile[1]), cols = tile_rows(r, EPI_SIDE_B, tile[1]),
-            size = (int64_t)epi_dtype_size(r->ref[from].type);
-    const unsigned char *matrix = matrix_of(r, from, tile[1]);
-    const void *column[EPI_TILE_N];
-    for (int64_t j = 0; j < cols; j++)
-        column[j] = matrix + (epi_columns_offset(&r->cols[from], first + j) + at.k0) * size;
-    g->micro->direct.run(g->direct_rows, (int)cols, depth, sweep_at(r, EPI_SIDE_A, tile[0], s, thread).data,
-                         column, r->ref[from].type, acc + pair * EPI_TILE_PAIR, EPI_TILE_N,
-                         s % EPI_SUM_TERMS > 0);
-    return epi_ceil_div(depth, g->micro->kc);
-}
-
-/* Some of the depth of the tile's columns, from k on, to `to`: as f32, a row for each depth, or in panels
- * where a micro-kernel wants more of the depth side by side. Returns the micro-kernel's ldb. Where columns
- * are neighbours in memory, it is read in stretches as long as the tile is wide, which are asked for early.
- */
-static int64_t stage(const gemm_run *r, int from, int64_t tile, int64_t k, int64_t depth, unsigned char *to) {
-    enum { EARLY = 8 };
-    const epi_gemm *g = r->g;
-    epi_ref matrix = r->ref[from], *ref = &matrix;
-    matrix.data = (unsigned char *)(uintptr_t)matrix_of(r, from, tile);
-    const epi_walk *walk = &r->depth[from];
-    int64_t first = first_row(r, EPI_SIDE_B, tile), cols = tile_rows(r, EPI_SIDE_B, tile),
-            size = (int64_t)epi_dtype_size(ref->type), at = epi_columns_offset(&r->cols[from], first);
-    float tmp[EPI_TILE_N];
-    if (g->micro->kb > 1) {
-        pack_rows(r, EPI_SIDE_B, from, tile, k, depth, to);
-        return (int64_t)g->micro->nr * g->micro->kb;
-    }
-    for (int64_t i = 0; i < depth; i++) {
-        int64_t early = epi_min64(k + i + EARLY, g->k[term_of(g, from)] - 1);
-        const unsigned char *line = ref->data + (at + epi_walk_offset(walk, early)) * size;
-        for (int64_t x = 0; x < cols * size; x += LINE)
-            __builtin_prefetch(line + x, 0, 2);
-        epi_columns_load(g->epilogue.strips, (float *)(void *)to + i * EPI_TILE_N, ref,
-                         epi_walk_offset(walk, k + i), &r->cols[from], first, cols, tmp);
-    }
-    return EPI_TILE_N;
-}
-
-/* The same by a little of the depth at a time. */
-static void multiply_staged(const gemm_run *r, const int64_t tile[2], float *acc, int pair, int64_t s,
-                            int thread) {
-    const epi_gemm *g = r->g;
-    const epi_micro *u = g->micro;
-    int64_t size = (int64_t)epi_dtype_size(u->type), rows = tile_rows(r, EPI_SIDE_A, tile[0]),
-            cols = tile_rows(r, EPI_SIDE_B, tile[1]);
-    unsigned char *b = own_memory(r, thread) + g->packed[EPI_SIDE_B];
-    float *sum = (float *)(void *)(own_memory(r, thread) + g->sweep_sums);
-    packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
-    sweep_place at = place_of(g, s);
-    bool add = s % EPI_SUM_TERMS > 0;
-    acc += pair * EPI_TILE_PAIR;
-    for (int64_t k = 0; k < a.depth; k += FEW_DEPTH) {
-        int64_t depth = epi_min64(FEW_DEPTH, a.depth - k),
-                ldb = stage(r, 2 * at.term + 1 + pair, tile[1], at.k0 + k, depth, b);
-        epi_prefetch_cursor nothing = {.every = depth + 1, .left = depth + 1};
-        for (int64_t j = 0; j < cols; j += u->nr)
-            for (int64_t i = 0; i < rows; i += u->mr) {
-                const unsigned char *x = a.data + (i * a.depth + k * u->mr) * size,
-                                    *y = b + j * (u->kb > 1 ? depth : 1) * size;
-                if (u->run_rows)
-                    u->run_rows((int)epi_min64(u->mr, rows - i), depth, x, y, ldb, sum + i * EPI_TILE_N + j,
-                                EPI_TILE_N, k > 0, &nothing);
-                else
-                    u->run(depth, x, y, acc + i * EPI_TILE_N + j, EPI_TILE_N, add || k > 0, &nothing);
-            }
-    }
-    if (u->run_rows)
-        add_sums(acc, sum, EPI_TILE_N, rows, cols, add);
-}
-
-/* The same of `count` tiles of neighbouring columns, a few of B's rows at a time along all these tiles. */
-static void multiply_across(const gemm_run *r, const int64_t tile[2], int64_t count, float *acc, int pair,
-                            int64_t s, int thread) {
-    const epi_gemm *g = r->g;
-    packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
-    sweep_place at = place_of(g, s);
-    int from = 2 * at.term + 1 + pair;
-    const epi_ref *ref = &r->ref[from];
-    const unsigned char *matrix = matrix_of(r, from, tile[1]);
-    const int64_t lda = g->direct_rows, ldc = count * EPI_TILE_N, rows = tile_rows(r, EPI_SIDE_A, tile[0]),
-                  size = (int64_t)epi_dtype_size(ref->type), first = first_row(r, EPI_SIDE_B, tile[1]),
-                  cols = epi_min64(g->n - first, count * g->epilogue.tile.tile_n),
-                  start = epi_columns_offset(&r->cols[from], first);
-    float *sum = (float *)(void *)(own_memory(r, thread) + g->sweep_sums);
-    for (int64_t k = 0, depth; k < a.depth; k += depth) {
-        const void *row[EPI_MICRO_ACROSS];
-        depth = epi_min64(EPI_MICRO_ACROSS / size, a.depth - k);
-        for (int64_t d = 0; d < 2 * depth; d++) {
-            int64_t place = epi_min64(at.k0 + k + d, g->k[at.term] - 1);
-            row[d] = matrix + (start + epi_walk_offset(&r->depth[from], place)) * size;
-        }
-        g->micro->direct.across((int)rows, (int)depth, cols, (const float *)(void *)a.data + k * lda, lda,
-                                row, ref->type, sum, ldc, k > 0);
-    }
-    acc += pair * EPI_TILE_PAIR;
-    for (int64_t t = 0; t < count; t++, acc += lda * EPI_TILE_N) {
-        int64_t width = tile_rows(r, EPI_SIDE_B, tile[1] + t);
-        add_sums(acc, sum, ldc, rows, width, s % EPI_SUM_TERMS > 0);
-        sum += width;
-    }
-}
-
-/* The same as multiply() for few rows, of `count` tiles of columns, each g->direct_rows rows behind the one
- * before. */
-static void multiply_few(const gemm_run *r, const int64_t tile[2], int64_t count, float *acc, int thread) {
-    const epi_gemm *g = r->g;
-    int64_t all = sweeps(g);
-    if (all == 0)
-        memset(acc, 0, TILE_BYTES);
-    for (int64_t s = 0; s < all; s += EPI_SUM_TERMS) {
-        int64_t end = epi_min64(s + EPI_SUM_TERMS, all);
-        for (int pair = 0; pair < g->products; pair++)
-            for (int64_t i = s; i < end;)
-                if (r->variant == DIRECT)
-                    i += multiply_direct(r, tile, acc, pair, i, end, thread);
-                else if (r->variant == ACROSS)
-                    multiply_across(r, tile, count, acc, pair, i++, thread);
-                else
-                    multiply_staged(r, tile, acc, pair, i++, thread);
-        for (int64_t t = 0; t < count && all > EPI_SUM_TERMS; t++) {
-            int64_t cols = tile_rows(r, EPI_SIDE_B, tile[1] + t);
-            add_sweeps(r, acc + t * g->direct_rows * EPI_TILE_N, tile_rows(r, EPI_SIDE_A, tile[0]),
-                       g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread, s == 0, end == all);
-        }
+            epi_gemm_add_sweeps(r, acc, rows, g->products > 1 ? EPI_TILE_PAIR + cols : cols, thread,
+                                s < EPI_SUM_TERMS, last);
     }
 }
 
@@ -751,7 +339,7 @@ static void run_tile(void *ctx, int64_t any, int thread) {
     if (g->micro->enter)
         g->micro->enter();
     if (few)
-        multiply_few(r, tile, count, acc, thread);
+        epi_gemm_few(r, tile, count, acc, thread);
     else
         multiply(r, tile, then, acc, thread);
     if (g->micro->leave)
@@ -880,7 +468,7 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     }
     for (int side = 1; side < g->operands && has_row_groups(g); side++)
         r.apart[side] = epi_ref_stride(&r.ref[side], g->plan.group_axis);
-    r.variant = g->few || has_row_groups(g) ? variant_of(&r) : STAGED;
+    r.variant = g->few || has_row_groups(g) ? epi_gemm_variant(&r) : STAGED;
     bool across = r.variant == ACROSS && g->few;
     r.group = across ? epi_max64(1, epi_min64(GROUP, epi_ceil_div(e->col_tiles, g->threads))) : 1;
     epi_epilogue_begin(&r.tiles, e, homes, tensors, scratch + g->shared,
