@@ -223,7 +223,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
   else __syncthreads();
 #if FEW
   if (!(P.queue & BESIDE_NEXT)) dependency_start();   // there is no room beside this block: the next kernel's come as these leave
-  if (threadIdx.x == 128 * GROUPS && !(P.queue & BESIDE_LAST)) {
+  if (!GROUPED && threadIdx.x == 128 * GROUPS && !(P.queue & BESIDE_LAST)) {   // which group a tile is of is not known yet
     int m0, tn;
     const Order order(P, cid);
     order.at(cid, rank, m0, tn);
