@@ -94,7 +94,7 @@ struct Order {
 #define PLACES (GROUPED ? 4 : 2)
 #define FIRST_SENT (GROUPED ? 0 : 1)
 #define SENT(j) ((j) - FIRST_SENT)
-#define TAKERS (CLUSTER * (1 + 4 * GROUPS + (SUBTILE_BYTES ? GROUPS : 0) + GATHERED))   // the warps that compute, that feed the ring and that move tiles
+#define TAKERS (CLUSTER * (1 + 4 * GROUPS + (SUBTILE_BYTES ? GROUPS : 0) + GATHERED))   // the warps that compute, feed the ring, move tiles and gather
 struct Queue;
 #if GROUPED
 struct Names {   // of the cluster's tiles, one after the other, found by one thread
@@ -126,9 +126,13 @@ struct Queue {
   }
   DEV int again(u32 j) const { return counts ? (int)lds32(number + 4 * (j % PLACES)) : first + (int)(j + 1) * stride; }
   DEV void give_back(u32 j) const { if (counts) mbar_arrive_at(taken + 8 * (j % PLACES), 0); }
-  DEV void send(u32 j, int w) const {
-    if (j >= PLACES) mbar_wait(taken + 8 * (j % PLACES), (j / PLACES & 1) ^ 1);
+  DEV void wait_for_place(u32 j) const { if (j >= PLACES) mbar_wait(taken + 8 * (j % PLACES), (j / PLACES & 1) ^ 1); }
+  DEV void put(u32 j, int w) const {
     for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % PLACES), given + 8 * (j % PLACES), r, w);
+  }
+  DEV void send(u32 j, int w) const {
+    wait_for_place(j);
+    put(j, w);
   }
   // All numbers of the cluster, by one of its threads.
 #if GROUPED
@@ -141,11 +145,11 @@ struct Queue {
     int w = 0;
     counter.begin(total);
     for (u32 j = 0; w < total; j++) {
-      if (j >= 2) mbar_wait(taken + 8 * (j % PLACES), (j / PLACES & 1) ^ 1);
+      wait_for_place(j);
       const int n = (int)counter.take();
       if (n == total - 1) counter.end();   // all tiles have taken a number, those of the start at the end of their clusters
       w = stride + n;
-      for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % PLACES), given + 8 * (j % PLACES), r, w);
+      put(j, w);
     }
   }
 #endif
