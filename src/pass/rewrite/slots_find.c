@@ -5,6 +5,8 @@
  * be brought into it and nothing wants the result so. Sums over some axes of the rows leave slot order. */
 #include "pass/rewrite/slots_find.h"
 
+#include "pass/analyse/monomial.h"
+
 enum {
     MOST_CHOICES = 1024, /* and rows that a sort takes */
     MOST_ROWS = 1 << 24,
@@ -258,6 +260,17 @@ static void take_sides(const epi_slots *s, epi_slot_factors *f, const epi_axes *
             f->side[i] = fits[EPI_SLOT_WEIGHTS] > fits[EPI_SLOT_ROWS] ? EPI_SLOT_WEIGHTS : EPI_SLOT_ROWS;
 }
 
+/* The value that was given axes of the rows which it lacks (epi_graph_complete). */
+static int before_completed(const epi_graph *g, int node, const epi_axes *rows) {
+    const epi_node *n = &g->nodes[node];
+    while (n->op == EPI_OP_ADD && epi_is_zeros(g, n->arg[1]) &&
+           epi_axes_include(rows, &g->nodes[n->arg[1]].axes)) {
+        node = n->arg[0];
+        n = &g->nodes[node];
+    }
+    return node;
+}
+
 /* Is it a sum by choice of outer products: do its factors fall into two that share nothing but rows? The
  * first has the axes that come first in the result. */
 bool epi_slots_outer(const epi_slots *s, int node, epi_slot_factors *f) {
@@ -266,7 +279,7 @@ bool epi_slots_outer(const epi_slots *s, int node, epi_slot_factors *f) {
     if (!rows.count || n->axes.count < 3 || !can_sort(s, n->over.at[0], &rows))
         return false;
     epi_axes own = epi_axes_without(stored_axes(s->in, node), &n->over);
-    find_factors(s, n->arg[0], f);
+    find_factors(s, before_completed(s->in, n->arg[0], &rows), f);
     epi_axes first = axes_around(s, f, own.at[0], &rows);
     take_sides(s, f, &first, &rows);
     return has_rows(s, f, EPI_SLOT_ROWS, &rows) && has_rows(s, f, EPI_SLOT_WEIGHTS, &rows);
