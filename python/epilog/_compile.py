@@ -17,6 +17,8 @@ from ._say import HEAVY, VIEWS, operation
 from ._write import Failed, Program, example, name_of
 
 log = logging.getLogger("epilog")
+CLIFF = 2  # times what PyTorch moves, operation by operation: a plan beyond that is one that fell apart
+SMALL = 1 << 24  # bytes that are not worth a look
 
 
 class Graph:
@@ -47,8 +49,7 @@ def kernels(plan):
     """What a plan is, in a line."""
     text = plan.kernel.describe()
     kinds = re.findall(r"^part \d+ of \d+, (.*)$", text, re.M)
-    moved = sum(map(float, re.findall(r"([\d.e+-]+) MB moved", text)))
-    return f"{len(kinds)} kernels ({', '.join(kinds)}), {moved:.3g} MB moved" if kinds else "1 kernel"
+    return f"{len(kinds)} kernels ({', '.join(kinds)}), {moved(plan) / 1e6:.3g} MB moved" if kinds else "1 kernel"
 
 
 class Report:
@@ -61,6 +62,11 @@ class Report:
         return "\n\n".join(f"graph {i + 1}: {g}" for i, g in enumerate(self.graphs)) or "no graph"
 
 
+def sizes(tensor):
+    """Those that open ones have at first."""
+    return torch.Size([s if isinstance(s, int) else s.node.hint for s in tensor.shape])
+
+
 def flops(node):
     """Multiplications and additions of a product; 0 where a size is not known."""
     given = [*node.args, *node.kwargs.values()]
@@ -68,15 +74,14 @@ def flops(node):
     made, name = example(node), operation(node) or name_of(node)
     if not isinstance(made, torch.Tensor) or any(free_unbacked_symbols(t) for t in (made, *given)):
         return 0
-    shape = lambda t: torch.Size([s if isinstance(s, int) else s.node.hint for s in t.shape])
     if name in ("linear", "matmul", "bmm") or "grouped_mm" in name:
-        return 2 * shape(made).numel() * shape(given[0])[-1]
+        return 2 * sizes(made).numel() * sizes(given[0])[-1]
     if name in ("addmm", "baddbmm"):
-        return 2 * shape(made).numel() * shape(given[1])[-1]
+        return 2 * sizes(made).numel() * sizes(given[1])[-1]
     if name == "scaled_dot_product_attention":
-        return 4 * shape(given[0]).numel() * shape(given[1])[-2]
+        return 4 * sizes(given[0]).numel() * sizes(given[1])[-2]
     if name in ("conv1d", "conv2d", "conv3d"):
-        return 2 * shape(made).numel() * shape(given[1])[1:].numel()
+        return 2 * sizes(made).numel() * sizes(given[1])[1:].numel()
     return 0
 
 
@@ -111,10 +116,25 @@ def checked(nodes, positions):
     """The program of a region, for which there are kernels."""
     program = Program(nodes, positions)
     try:
-        program.planned()
+        plans = program.planned()
     except EpilogError as why:
         raise Failed(None, f"there is no kernel: {why}")
+    plain = sum(memory(n) + sum(map(memory, n.all_input_nodes)) for n in nodes if operation(n) not in VIEWS)
+    for plan, times in zip(plans, (1, 2)):  # a backward reads and writes twice what its forward does
+        if moved(plan) > max(CLIFF * times * plain, SMALL):
+            raise Failed(None, f"its plan moves {moved(plan) / 1e6:.3g} MB, PyTorch {times * plain / 1e6:.3g}")
     return program
+
+
+def memory(node):
+    """The bytes of a node's tensors."""
+    parts = example(node) if isinstance(example(node), (tuple, list)) else [example(node)]
+    return sum(sizes(t).numel() * t.element_size() for t in parts if isinstance(t, torch.Tensor) and not free_unbacked_symbols(t))
+
+
+def moved(plan):
+    """The bytes that a plan of several kernels moves."""
+    return 1e6 * sum(map(float, re.findall(r"([\d.e+-]+) MB moved", plan.kernel.describe())))
 
 
 class Rewriting:

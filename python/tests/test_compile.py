@@ -388,6 +388,17 @@ def test_dropout(said):
         assert torch.allclose(torch.autograd.grad(y.sum(), x)[0], kept @ w, atol=1e-4)
 
 
+def test_a_cliff(said, monkeypatch):
+    """A region whose plan moves far more than PyTorch would is left."""
+    monkeypatch.setattr(_compile, "CLIFF", 0.1)
+    monkeypatch.setattr(_compile, "SMALL", 0)
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    plain = lambda x, w: F.gelu(F.gelu(x @ w) @ w) @ w
+    call, report = on(plain)
+    check(call, plain, [x, w])
+    assert not programs(report) and any("its plan moves" in why for why in report.graphs[0].left)
+
+
 def test_a_failure_is_told(said, monkeypatch):
     """Whatever goes wrong in the backend, the graph is PyTorch's."""
     monkeypatch.setattr(_compile, "Regions", lambda graph: 1 / 0)

@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import epilog
+from epilog._compile import Report, compile_graph
 
 transformers = pytest.importorskip("transformers")
 
@@ -59,6 +60,32 @@ def ddp(rank, make=model):
     epilog.apply(m)
     wanted = expected(m)
     same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
+
+
+def compiled():
+    """Layers by torch.compile's backend, and the report of it."""
+    m, report = model(), Report()
+    for layer in m.model.layers:
+        layer.compile(backend=lambda gm, inputs: compile_graph(gm, inputs, report, "eager"))
+    return m, report
+
+
+def ddp_compiled(rank):
+    m, report = compiled()
+    wanted = expected(m)
+    same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
+    assert report.graphs and all(g.flops_inside == g.flops for g in report.graphs)
+
+
+def fsdp_compiled(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    wanted, (m, report) = expected(compiled()[0]), compiled()
+    for layer in m.model.layers:
+        fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+    fully_shard(m, mesh=init_device_mesh("cpu", (2,)))
+    same({n: g.full_tensor() for n, g in gradients(m, rank).items()}, wanted)
+    assert report.graphs and all(g.flops_inside == g.flops for g in report.graphs)
 
 
 def ddp_with_experts(rank):
@@ -139,7 +166,7 @@ def start(rank, work, port):
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("work", [ddp, fsdp, fsdp_then_apply, fsdp_with_offload, fsdp_of_parts, tensor_parallel, ddp_with_experts, fsdp_with_experts])
+@pytest.mark.parametrize("work", [ddp, fsdp, fsdp_then_apply, fsdp_with_offload, fsdp_of_parts, tensor_parallel, ddp_with_experts, fsdp_with_experts, ddp_compiled, fsdp_compiled])
 def test_two_processes(work):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
