@@ -85,9 +85,9 @@ static bool run_routed(const epi_program *p, const char *dims, epi_dtype type, e
 
 static void check_routed(const epi_program *p, const char *dims, epi_dtype type, route how) {
     problem got, want, naive;
-    bool ran = run_routed(p, dims, type, EPI_PATH_FUSED, how, &got) &
-               run_routed(p, dims, type, EPI_PATH_REFERENCE, how, &want) &
-               run_routed(p, dims, type, EPI_PATH_NAIVE, how, &naive);
+    bool ran = run_routed(p, dims, type, EPI_PATH_FUSED, how, &got);
+    ran &= run_routed(p, dims, type, EPI_PATH_REFERENCE, how, &want);
+    ran &= run_routed(p, dims, type, EPI_PATH_NAIVE, how, &naive);
     check(ran, "%s %s runs, %s", epi_program_name(p), dims, route_names[how]);
     for (int i = got.inputs; i < got.count && ran; i++) {
         double error, most;
@@ -157,9 +157,9 @@ static void check_bits(const char *name, int rows, epi_dtype type) {
     char dims[80];
     problem all, few;
     snprintf(dims, sizeof dims, "T=%d,K=2,E=5,D=40,F=24", rows);
-    if (!check(run_routed(p, dims, type, EPI_PATH_FUSED, ZIPF, &all) &
-                   run_routed(p, "T=3,K=2,E=5,D=40,F=24", type, EPI_PATH_FUSED, EVEN, &few),
-               "%s runs", name))
+    bool ran = run_routed(p, dims, type, EPI_PATH_FUSED, ZIPF, &all);
+    ran &= run_routed(p, "T=3,K=2,E=5,D=40,F=24", type, EPI_PATH_FUSED, EVEN, &few);
+    if (!check(ran, "%s runs", name))
         return;
     int out = all.inputs;
     epi_kernel *k = compile(p, "T=3,K=2,E=5,D=40,F=24", type, EPI_PATH_FUSED);

@@ -159,6 +159,13 @@ static int multiply_weights(epi_rewrite *r, const epi_slot_factors *f) {
     return value;
 }
 
+/* A mean's sum over the number of its terms. */
+static int divide_mean(epi_rewrite *r, int value, const epi_node *n) {
+    for (int i = 0; i < n->over.count && n->op == EPI_OP_MEAN; i++)
+        value = multiply(r->g, value, epi_graph_leaf(r->g, EPI_OP_SIZE, n->over.at[i]), true);
+    return value;
+}
+
 static int write_product(epi_rewrite *r, int node, int which) {
     epi_slots *s = r->ctx;
     const epi_node *n = &r->in->nodes[node];
@@ -171,8 +178,7 @@ static int write_product(epi_rewrite *r, int node, int which) {
     for (int i = 0; i < f.count; i++)
         if (f.side[i] == EPI_SLOT_RESULT)
             value = multiply(r->g, value, slots_of(r, f.at[i].node, which), f.at[i].divides);
-    for (int i = 0; i < n->over.count && n->op == EPI_OP_MEAN; i++)
-        value = multiply(r->g, value, epi_graph_leaf(r->g, EPI_OP_SIZE, n->over.at[i]), true);
+    value = divide_mean(r, value, n);
     return f.negative ? epi_graph_map1(r->g, EPI_OP_NEG, value) : value;
 }
 
@@ -204,7 +210,8 @@ static int write_by_row(epi_rewrite *r, const epi_node *n, int which) {
 static int write_partial(epi_rewrite *r, const epi_node *n, int which) {
     epi_axes others = epi_axes_without(&n->over, &((epi_slots *)r->ctx)->preludes[which].rows);
     int value = slots_of(r, n->arg[0], which);
-    return others.count ? epi_graph_reduce(r->g, EPI_OP_SUM, value, &others) : value;
+    value = others.count ? epi_graph_reduce(r->g, EPI_OP_SUM, value, &others) : value;
+    return divide_mean(r, value, n);
 }
 
 static int write_added(epi_rewrite *r, const epi_node *n) {

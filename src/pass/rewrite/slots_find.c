@@ -209,13 +209,20 @@ static bool is_chosen_weight(const epi_slots *s, const epi_axes *over, epi_slot_
     return has_rows(s, f, EPI_SLOT_ROWS, &rows);
 }
 
+/* Is it a sum, or a mean? That is divided by the number of its terms ahead of the sum over these axes of the
+ * rows, so they must not be empty: a sum of nothing is 0, a mean is none. */
+static bool is_sum(const epi_slots *s, const epi_node *n, const epi_axes *sums) {
+    bool some = !sums->count || (s->spec && epi_axes_size(sums, s->spec->sizes) > 0);
+    return n->op == EPI_OP_SUM || (n->op == EPI_OP_MEAN && some);
+}
+
 bool epi_slots_product(const epi_slots *s, int node, epi_slot_factors *f) {
     const epi_node *n = &s->in->nodes[node];
     if (n->op != EPI_OP_SUM && n->op != EPI_OP_MEAN)
         return false;
     find_factors(s, n->arg[0], f);
     for (int i = 0; i < f->count; i++)
-        if (is_chosen_weight(s, &n->over, f, i))
+        if (is_chosen_weight(s, &n->over, f, i) && is_sum(s, n, &f->rest))
             return true;
     return false;
 }
@@ -344,7 +351,7 @@ static epi_slot_place place_among(epi_slots *s, const epi_node *n, int order, bo
     if (folds && epi_axes_include(&n->over, &of->rows))
         return (epi_slot_place){.role = EPI_SLOT_ALL_ROWS, .prelude = -1};
     epi_axes others = epi_axes_without(&n->over, &of->rows), sums = epi_axes_without(&n->over, &others);
-    if (n->op == EPI_OP_SUM && !epi_axes_count_in(&others, &of->rows))
+    if (is_sum(s, n, &sums) && !epi_axes_count_in(&others, &of->rows))
         return (epi_slot_place){.role = EPI_SLOT_PARTIAL, .prelude = order, .sums = sums};
     return (epi_slot_place){.prelude = -1};
 }
