@@ -407,3 +407,35 @@ def test_a_failure_is_told(said, monkeypatch):
     call, report = on(plain)
     check(call, plain, [x, w])
     assert len(said) == 1 and "ZeroDivisionError" in said.pop()
+
+
+def hooked(x, w):
+    y = x @ w
+    y.register_hook(lambda g: 3 * g)
+    return F.gelu(y)
+
+
+AROUND = {
+    "grad": lambda x, w: torch.func.grad(lambda y: F.gelu(y @ w).sum())(x), "vmap": lambda x, w: torch.func.vmap(lambda y: F.gelu(y @ w))(x),
+    "jvp": lambda x, w: torch.func.jvp(lambda y: F.gelu(y @ w), (x,), (x,))[1], "a hook": hooked,
+    "detach": lambda x, w: F.gelu(x @ w).detach() * F.gelu(x @ w), "a new leaf": lambda x, w: F.gelu((x @ w).detach().requires_grad_() @ w) + x,
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_around(name, said):
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    check(on(AROUND[name])[0], AROUND[name], [x, w], units=16)
+
+
+def test_second_derivatives(said):
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    plain = lambda x, w: F.gelu(x @ w).sum()
+    call, report = on(plain)
+
+    def twice(function):
+        (g,) = torch.autograd.grad(function(x, w), x, create_graph=True)
+        return torch.autograd.grad(g.square().sum(), w)[0]
+    assert torch.allclose(twice(call), twice(plain), atol=1e-4) and programs(report)
+    with torch.inference_mode():
+        assert torch.allclose(call(x, w), plain(x, w), atol=1e-5)
