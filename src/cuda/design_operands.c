@@ -298,12 +298,14 @@ static bool ends_in_neighbours(const epi_walk *w) {
 }
 
 /* Neighbours are copied together where they always start at a multiple of their number; one by one, where
- * they are not found in eights. */
+ * they are not found in eights. What an index names is wherever that says: no run of neighbours. */
 void epi_operand_measure(epi_operand *o) {
     const epi_walk *d = &o->depth, *r = &o->out;
-    bool by_out = !o->cols.two && (!r->count || ends_in_neighbours(r));
-    bool by_depth = ends_in_neighbours(d) || (!d->count && !by_out);
-    o->mn = !by_depth && (by_out || ends_in_neighbours(r));
+    bool named = o->gather != EPI_NO_NODE, out = !named || o->gathers_depth,
+         deep = !named || !o->gathers_depth;
+    bool by_out = out && !o->cols.two && (!r->count || ends_in_neighbours(r));
+    bool by_depth = deep && (ends_in_neighbours(d) || (!d->count && !by_out));
+    o->mn = !by_depth && (by_out || (out && ends_in_neighbours(r)));
     const epi_walk *along = o->mn ? r : d, *across = o->mn ? d : r;
     epi_walk outer = *along;
     int run = outer.count -= along->count > 0;
