@@ -489,14 +489,28 @@ void epi_plan_mark_tile(planner *p, int root) {
     }
 }
 
+bool epi_plan_knows(const epi_graph *g, const epi_placement *placement, bool inputs) {
+    bool known = true;
+    for (int i = 0; i < g->node_count && known; i++) {
+        epi_op_class cls = epi_ops[g->nodes[i].op].cls;
+        known = !placement[i].before || cls == EPI_CLASS_LEAF || cls == EPI_CLASS_MAP;
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && placement[i].before; a++)
+            known &= inputs || g->nodes[g->nodes[i].arg[a]].op != EPI_OP_INPUT;
+    }
+    return known;
+}
+
 /* What the mainloop reads is in memory; what it reads through an index is nowhere. */
-static void read_operands(planner *p, int product) {
+static bool read_operands(planner *p, int product) {
     int reads[EPI_PRODUCT_READS], count = epi_product_reads(p->g, product, reads);
     const epi_node *n = &p->g->nodes[product];
     for (int i = 0; i < count; i++)
-        mark_before(p, reads[i]);
+        if (p->g->nodes[reads[i]].op != EPI_OP_INPUT)
+            return epi_plan_refuse(p, "%s is an operand of a product: it must be in memory",
+                                   epi_node_label(p->g, reads[i]).text);
     for (int a = 0; a < 2; a++)
         p->plan->placement[n->arg[a]].paged |= epi_grouped_reads(p->g, n, a);
+    return true;
 }
 
 /* Places the values that do not depend on the product, from those that need them. */
@@ -512,13 +526,12 @@ static bool sort_others(planner *p) {
     for (int i = 0; i < g->node_count; i++) {
         if (!depends[i])
             continue;
-        if (epi_op_is_product(g->nodes[i].op))
-            read_operands(p, i);
-        for (int a = 0; a < epi_node_operands(&g->nodes[i]); a++) {
+        bool product = epi_op_is_product(g->nodes[i].op);
+        if (product && !read_operands(p, i))
+            return false;
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && !product; a++) {
             int arg = g->nodes[i].arg[a];
             if (depends[arg])
-                continue;
-            if (epi_op_is_product(g->nodes[i].op))
                 continue;
             if (plan->placement[i].after)
                 mark_before(p, arg);
@@ -552,7 +565,8 @@ static bool sort_others(planner *p) {
                                        epi_node_label(g, arg).text);
         }
     }
-    return true;
+    return epi_plan_knows(g, plan->placement, true) ||
+           epi_plan_refuse(p, "a value that the tile cannot make must be in memory");
 }
 
 /* The part is the fastest digit of a column's number, so a group of columns can be whole only with it. */

@@ -3,7 +3,7 @@
  * A fused program has one product. The product's axes fall into rows (M), columns (N) and depth
  * (K); a tile holds a block of rows and columns. Every other value is computed in a stage:
  *
- *     before   passes over memory ahead of the product (its operands, reductions of inputs)
+ *     before   maps of numbers and inputs that passes after need in memory
  *     tile     on the tile while it is on chip
  *     after    passes over the short vectors that finished reductions are
  *
@@ -31,7 +31,6 @@ typedef enum epi_reduction {
 
 typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
-    bool keep;                /* a tile value that a pass after needs in memory */
     bool paged;               /* a gather that a mainloop reads through its index: it is in memory nowhere */
     bool moved;               /* gemm: an update whose new elements the tile stores where its index says */
     epi_reduction reduction;
@@ -101,6 +100,9 @@ bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const e
  * EPI_PLAN_PENDING nodes that are still to be looked at: a list, not recursion, as programs are long. */
 #define EPI_PLAN_PENDING(g) (3 * (size_t)(g)->node_count + 1)
 void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pending, int node);
+/* Is all that is to be made before the mainloop made by maps of known numbers, or also of inputs? What more
+ * there is belongs to other parts. */
+bool epi_plan_knows(const epi_graph *g, const epi_placement *placement, bool inputs);
 
 /* Can one kernel make both products? They share an operand, `shared`, and have the same axes. */
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared);

@@ -6,7 +6,7 @@
  *     a reduction of such elements  cross-tile: one number per row
  *     a value product               on that product's tile of rows and columns
  *     what these alone make         rows: on the tile of whatever takes it, the first by itself
- *     none of these                 wherever it is used, or by passes before */
+ *     none of these                 wherever it is used */
 #include <string.h>
 
 #include "pass/place/plan_internal.h"
@@ -228,9 +228,10 @@ static bool check_shapes(attention_planner *p, const epi_plan *plan) {
     return true;
 }
 
-/* The placement of the kernel, of all children's. What passes make is loaded by all. */
-static void gather(attention_planner *p) {
-    for (int i = 0; i < p->kernel.g->node_count; i++) {
+/* The placement of the kernel, of all children's. What is read through its index is in memory nowhere. */
+static bool gather(attention_planner *p) {
+    const epi_graph *g = p->kernel.g;
+    for (int i = 0; i < g->node_count; i++) {
         epi_placement *s = &p->kernel.plan->placement[i];
         for (int c = 0; c < p->child_count; c++) {
             const epi_placement *of = &p->child[c].plan->placement[i];
@@ -238,9 +239,12 @@ static void gather(attention_planner *p) {
             s->before |= of->before;
             s->reduction = s->reduction ? s->reduction : of->reduction;
         }
-        for (int c = 0; c < p->child_count && s->before; c++)
+        s->paged = s->before && epi_attention_is_paged(g, p->a, i);
+        s->before &= !s->paged;
+        for (int c = 0; c < p->child_count && (s->before || s->paged); c++)
             p->child[c].plan->placement[i].tile = false;
     }
+    return epi_plan_knows(g, p->kernel.plan->placement, false);
 }
 
 static bool find_mask(attention_planner *p) {
@@ -305,6 +309,8 @@ bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     }
     for (int v = 0; v < epi_attention_outs(p.a) && fused; v++)
         fused = check_shapes(&p, p.a->sums[v].plan) && epi_plan_check_local(&p.child[OUT + v]);
+    fused =
+        fused && (gather(&p) || refuse(&p, "not all that %s is made of is in memory", p.a->sums[0].product));
     if (!fused) {
         memset(out->placement, 0, nodes * sizeof *out->placement);
         out->rows = (epi_axes){0};
@@ -312,7 +318,6 @@ bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
         out->kind = EPI_KIND_GEMM;
         return false;
     }
-    gather(&p);
     out->fused = true;
     out->attention = p.a;
     out->product = p.a->sums[0].product;

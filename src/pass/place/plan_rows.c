@@ -193,15 +193,6 @@ static bool sort_after(shaper *s, int i) {
     return !s->needed[i] && epi_ops[n->op].cls == EPI_CLASS_MAP;
 }
 
-/* Is the value, if it is made before the rows, made of known numbers alone? */
-static bool may_be_before(const shaper *s, int i) {
-    const epi_node *n = &s->g->nodes[i];
-    bool may = is_leaf(s, i) || epi_ops[n->op].cls == EPI_CLASS_MAP;
-    for (int a = 0; a < epi_node_operands(n); a++)
-        may &= s->g->nodes[n->arg[a]].op != EPI_OP_INPUT;
-    return may || !s->plan->placement[i].before;
-}
-
 /* False: the rows cannot make it. */
 static bool sort_node(shaper *s, int i) {
     const epi_node *n = &s->g->nodes[i];
@@ -243,9 +234,7 @@ static bool try_split(shaper *s, int columns, bool flat) {
         may = !g->live[i] || sort_node(s, i);
     for (int t = g->input_count; t < g->tensor_count && may; t++)
         may = sort_output(s, g->tensors[t].node);
-    for (int i = 0; i < g->node_count && may; i++)
-        may = may_be_before(s, i);
-    return may;
+    return may && epi_plan_knows(g, plan->placement, false);
 }
 
 /* Are all tensors of one shape, in one order? Then nothing tells rows apart. */

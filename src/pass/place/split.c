@@ -382,7 +382,7 @@ static bool is_plain_kernel(const splitter *s, const epi_part *part) {
     for (int i = 0; i < part->graph.node_count && is; i++) {
         const epi_placement *p = &plan.placement[i];
         folds += p->reduction == EPI_REDUCE_LOCAL;
-        is = !p->before && !p->after && !p->keep && !p->moved && folds <= EPI_MOST_FOLDS;
+        is = !p->before && !p->after && !p->moved && folds <= EPI_MOST_FOLDS;
     }
     epi_arena_free(&scratch);
     return is;

@@ -73,16 +73,15 @@ static double loaded_bytes(const epi_steps *k, int node) {
     const epi_graph *g = k->spec->graph;
     const epi_placement *s = &k->plan.placement[node];
     double all = home_bytes(k, node), bytes = 0;
-    bool input = g->nodes[node].op == EPI_OP_INPUT;
-    if (!g->live[node] || (!input && !s->before))
+    if (!g->live[node] || g->nodes[node].op != EPI_OP_INPUT)
         return 0;
     epi_use_list uses = epi_graph_uses(g, node);
     for (int i = 0; i < uses.count; i++) {
         int user = uses.at[i].node;
         if (user == EPI_NO_NODE)
-            bytes += s->tile && !s->before ? all : 0;
+            bytes += s->tile ? all : 0;
         else if (epi_op_is_product(g->nodes[user].op) || node == k->plan.offsets ||
-                 k->plan.placement[user].paged || (k->plan.placement[user].tile && (input || !s->tile)))
+                 k->plan.placement[user].paged || k->plan.placement[user].tile)
             bytes += taken_bytes(k, user, uses.at[i].operand);
     }
     return bytes < all ? bytes : all;

@@ -37,33 +37,6 @@ static bool has_home(const epi_steps *k, int node) {
     return k->homes[node].tensor >= 0 || k->homes[node].offset >= 0;
 }
 
-/* What a product takes is rounded to the program's storage type, unless it meets an input of f32 there.
- * Otherwise a 16-bit product would run at f32's speed. */
-static epi_dtype operand_type(const epi_steps *k, int node, epi_dtype otherwise) {
-    const epi_graph *g = k->spec->graph;
-    epi_dtype kept = otherwise;
-    epi_use_list uses = epi_graph_uses(g, node);
-    for (int i = 0; i < uses.count; i++) {
-        epi_use use = uses.at[i];
-        if (use.node == EPI_NO_NODE && !epi_dtype_is_narrow(k->spec->types[use.operand]))
-            return otherwise; /* an output of more digits is copied from it */
-        if (use.node == EPI_NO_NODE || !epi_is_operand(g, use))
-            continue;
-        const epi_node *other = &g->nodes[g->nodes[use.node].arg[!use.operand]];
-        if (epi_dtype_is_narrow(k->spec->type) &&
-            (other->op != EPI_OP_INPUT || epi_dtype_is_narrow(k->spec->types[other->tensor])))
-            kept = k->spec->type;
-    }
-    return kept;
-}
-
-/* The type in which a computed value is kept in memory. Positions and sizes are exact in f32, not in 16 bits.
- */
-static epi_dtype kept_type(const epi_steps *k, int node, epi_dtype otherwise) {
-    bool leaf = epi_ops[node_at(k, node)->op].cls == EPI_CLASS_LEAF;
-    return epi_stored_type(k->said[node], leaf, operand_type(k, node, otherwise));
-}
-
 /* A value without an element is made by nobody. */
 static bool is_empty(const epi_steps *k, int node) {
     return epi_axes_size(&node_at(k, node)->axes, k->spec->sizes) == 0;
@@ -110,7 +83,7 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
 
 /* ---- lists ---- */
 
-/* Passes before, one product with everything its tile can do, passes after. */
+/* Known numbers, one mainloop with everything its tile can do, passes after. */
 static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     const epi_graph *g = k->spec->graph;
     epi_root *roots = epi_arena_alloc(arena, (size_t)(g->node_count + g->tensor_count) * sizeof *roots);
@@ -121,10 +94,8 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         const epi_placement *s = &k->plan.placement[i];
         if (s->reduction > EPI_REDUCE_LOCAL)
             roots[count++] = (epi_root){i, -1};
-        if (s->keep)
-            roots[count++] = (epi_root){i, -1};
-        if (s->before || s->after || s->keep || s->reduction > EPI_REDUCE_LOCAL)
-            give_buffer(k, i, s->before ? kept_type(k, i, EPI_F32) : EPI_F32);
+        if (s->before || s->after || s->reduction > EPI_REDUCE_LOCAL)
+            give_buffer(k, i, EPI_F32);
         if (s->before)
             add_step(k, i);
     }
@@ -235,19 +206,19 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
     epi_status status = epi_plan_make(arena, steps->spec, &steps->plan, err);
     if (status != EPI_OK)
         return status;
-    for (int i = 0; i < steps->spec->graph->node_count && steps->plan.fused && !steps->updates; i++)
-        if (steps->plan.kind == EPI_KIND_GEMM && steps->plan.placement[i].moved) {
-            steps->plan.fused = false;
-            snprintf(steps->plan.reason, sizeof steps->plan.reason, "an update is a pass by itself");
-        }
+    for (int i = 0; i < steps->spec->graph->node_count && steps->plan.fused; i++) {
+        const epi_placement *at = &steps->plan.placement[i];
+        const char *why = at->moved && !steps->updates ? "an update is a pass by itself"
+                          : steps->plan.attention && at->paged && !steps->pages
+                              ? "its keys or values are read through an index"
+                              : NULL;
+        if (why)
+            snprintf(steps->plan.reason, sizeof steps->plan.reason, "%s", why);
+        steps->plan.fused = !why;
+    }
     steps->refused = !steps->plan.fused;
     if (steps->refused)
         return EPI_OK;
-    for (int i = 0; i < steps->spec->graph->node_count && steps->pages && steps->plan.attention; i++)
-        if (epi_attention_is_paged(steps->spec->graph, steps->plan.attention, i)) {
-            steps->plan.placement[i].before = false;
-            steps->plan.placement[i].paged = true;
-        }
     return list(arena, steps, err);
 }
 
