@@ -11,15 +11,15 @@
 #define DEEP 64   // of a stage
 #if DEPTH_GROUPS
 struct Gather {
-  u32 place[DEEP / 8], next[DEEP / 8];   // where what is named begins, in 16 bytes
+  u32 place[DEEP / 8], next[DEEP / 32];  // where what is named begins, in 16 bytes; of the next stage, each by one lane
   int begin, end, left;                  // the group, and columns from the tile's first on
   bool found, all;                       // all of a stage, in all lanes
   const u8 *first;
   DEV void read(const Params &P, int k, int lane) {
     bool here = begin + (k + 1) * DEEP <= end && left >= TILE_M;
 #pragma unroll
-    for (int i = 0; i < DEEP / 8; i++) {
-      const int slot = begin + k * DEEP + 8 * i + (lane >> 2);
+    for (int i = 0; i < DEEP / 32; i++) {
+      const int slot = begin + k * DEEP + 32 * i + lane;
       const i64 at = slot < end ? A_depth(P, slot) : -1;
       next[i] = at < 0 ? NOWHERE : (u32)(at >> 3);
       here &= at >= 0;
@@ -35,7 +35,7 @@ struct Gather {
   }
   DEV void ahead(const Params &P, int k, int lane) {
 #pragma unroll
-    for (int i = 0; i < DEEP / 8; i++) place[i] = next[i];
+    for (int i = 0; i < DEEP / 8; i++) place[i] = __shfl_sync(~0u, next[i / 4], (8 * i + (lane >> 2)) & 31);
     found = all;
     read(P, k + 1, lane);
   }
@@ -68,12 +68,15 @@ struct Gather {
     const int first = operand_row(P, m), last = operand_rows(P, m) - 1;
     eights = max(0, min(TILE_M / 8, (last - first + 8) / 8));
     bool here = eights == TILE_M / 8;
+    u32 found_by[TILE_M / 32];   // each by one lane: the index takes many instructions
 #pragma unroll
-    for (int i = 0; i < TILE_M / 8; i++) {
-      const i64 at = A_row(P, min(first + 8 * i + (lane >> 2), last));
-      place[i] = at < 0 ? NOWHERE : (u32)(at >> 3);
+    for (int i = 0; i < TILE_M / 32; i++) {
+      const i64 at = A_row(P, min(first + 32 * i + lane, last));
+      found_by[i] = at < 0 ? NOWHERE : (u32)(at >> 3);
       here &= at >= 0;
     }
+#pragma unroll
+    for (int i = 0; i < TILE_M / 8; i++) place[i] = __shfl_sync(~0u, found_by[i / 4], (8 * i + (lane >> 2)) & 31);
     found = !__any_sync(~0u, !here);
   }
   DEV void ahead(const Params &, int, int) const {}

@@ -55,7 +55,7 @@
 #define DEPTH_SIZE(m) K_SIZE
 #endif
 #define WARPS (FOLDS || LANES)   // does a mover need all its lanes, not only one that orders TMA's copies
-#define MOVER_REGISTERS (GATHERED ? (DEPTH_GROUPS ? 72 : HEAVY ? 40 : 56) : LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
+#define MOVER_REGISTERS (GATHERED ? (HEAVY && !DEPTH_GROUPS ? 40 : 56) : LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #define LOADED_BYTES(P, m) (CLAMPED ? LOAD_BYTES / 64 * rows_left(P, m, 64) : LOAD_BYTES)
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
 // Is what lanes store of subtile c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
