@@ -1486,6 +1486,8 @@ static const struct product_case grouped[] = {
     {{"../tests/groups", "up", "T=300,K=2,D=35,F=136,E=8", 0}, EPI_BF16, "sm80_128x128", false, 2},
     {{"../tests/groups", "weight_of", "T=300,K=2,F=136,D=72,E=8", 0}, EPI_BF16, "sm80_128x128", false, 2},
     {{"../tests/groups", "weight_of", "T=300,K=2,F=133,D=35,E=8", 0}, EPI_BF16, "sm80_128x128", false, 2},
+    {{"../tests/groups", "inner", "T=304,K=2,D=40,F=72,E=8", 0}, EPI_BF16, "sm80_128x128", false, 2},
+    {{"../tests/groups", "inner_depth", "T=304,K=2,F=72,D=40,E=8", 0}, EPI_BF16, "sm80_128x128", false, 2},
     {{"../tests/groups", "up_inner", "T=304,K=2,D=40,F=72,E=8", 0}, EPI_BF16, "sm80_128x128", false, 2},
     {{"../tests/groups", "weight_inner", "T=304,K=2,F=72,D=40,E=8", 0}, EPI_BF16, "sm80_128x128", false, 2},
     {{"../tests/groups", "up", "T=300,K=2,D=72,F=136,E=8", 0}, EPI_F32, "any_64x64", false, 2},

@@ -204,8 +204,8 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;
     epi_side_tiles_place(d);
-    epi_operand_measure(&d->operands[0]);
-    epi_operand_measure(&d->operands[1]);
+    epi_operand_measure(d, &d->operands[0]);
+    epi_operand_measure(d, &d->operands[1]);
     k->block = sm80 ? 256 : 128;
     k->shared = d->subtile_bytes; /* warps leave reductions there */
     if (sm80) {

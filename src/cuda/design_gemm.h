@@ -158,7 +158,7 @@ bool epi_operand_box(const epi_operand *o, int columns, epi_map_need *m);
  * are left where every box has `most`. Returns which it is. */
 int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most);
 /* Without TMA: along which side neighbours lie, and how many of them are copied at once. */
-void epi_operand_measure(epi_operand *o);
+void epi_operand_measure(const epi_gemm_design *d, epi_operand *o);
 
 /* ---- cells: two neighbouring columns of the product in one row ---- */
 

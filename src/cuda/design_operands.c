@@ -298,11 +298,12 @@ static bool ends_in_neighbours(const epi_walk *w) {
 }
 
 /* Neighbours are copied together where they always start at a multiple of their number; one by one, where
- * they are not found in eights. What an index names is wherever that says: no run of neighbours. */
-void epi_operand_measure(epi_operand *o) {
+ * they are not found in eights. A group begins anywhere, and what an index names is wherever that says: no run
+ * of neighbours. */
+void epi_operand_measure(const epi_gemm_design *design, epi_operand *o) {
     const epi_walk *d = &o->depth, *r = &o->out;
-    bool named = o->gather != EPI_NO_NODE, out = !named || o->gathers_depth,
-         deep = !named || !o->gathers_depth;
+    bool out = design->plan->group != EPI_GROUP_ROWS || o->side != 0,
+         deep = design->plan->group != EPI_GROUP_DEPTH;
     bool by_out = out && !o->cols.two && (!r->count || ends_in_neighbours(r));
     bool by_depth = deep && (ends_in_neighbours(d) || (!d->count && !by_out));
     o->mn = !by_depth && (by_out || (out && ends_in_neighbours(r)));
