@@ -332,7 +332,7 @@ static bool fit_groups(epi_gemm_design *d) {
     d->group_bits = 31;
     while (d->groups > INT64_C(1) << (31 - d->group_bits))
         d->group_bits--;
-    return rows + d->groups * EPI_GROUP_TALLEST < INT64_C(1) << d->group_bits ||
+    return rows + 2 * EPI_GROUP_TALLEST < INT64_C(1) << d->group_bits ||
            epi_refuse(d, "%ld rows in %ld groups are more than tiles count", (long)rows, (long)d->groups);
 }
 

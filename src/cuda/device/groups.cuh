@@ -38,7 +38,7 @@ DEV int tile_row(const Params &P, int number) {   // the first row of that tile,
     if (first(e) <= number) group = e;
     else behind = e;
   }
-  const int i = number - first(group), row = few ? i : i * TALL;
+  const int i = number - first(group), row = few ? i : min(i, (1 << GROUP_BITS) / TALL - 1) * TALL;
   return group << GROUP_BITS | (few && i % TALL ? (1 << GROUP_BITS) - TALL : row);
 }
 #endif
