@@ -3,19 +3,6 @@
 
 #include <string.h>
 
-bool epi_has_both_directions(const epi_graph *g) {
-    bool any = false;
-    for (int t = 0; t < g->input_count; t++)
-        any |= g->tensors[t].cotangent;
-    if (!any)
-        return false;
-    epi_arena scratch = {0};
-    bool *forward = epi_arena_alloc(&scratch, (size_t)g->node_count + 1);
-    bool both = forward && epi_find_forward(g, forward);
-    epi_arena_free(&scratch);
-    return both;
-}
-
 bool epi_find_forward(const epi_graph *g, bool *forward) {
     bool any = false, both[2] = {false, false};
     for (int i = 0; i < g->node_count; i++) { /* first: does it depend on a cotangent? */

@@ -8,6 +8,5 @@
 
 /* By node: is it forward? Returns whether the program has both; where it has one, all are forward. */
 bool epi_find_forward(const epi_graph *g, bool *forward);
-bool epi_has_both_directions(const epi_graph *g);
 
 #endif

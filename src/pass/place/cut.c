@@ -24,7 +24,8 @@
 
 /* ---- sizes ---- */
 
-unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes) {
+/* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */
+static unsigned dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes) {
     unsigned dims = 0;
     for (int i = 0; i < axes->count; i++) {
         int row = epi_axes_find_dim(rows, axes->at[i].dim), col = epi_axes_find_dim(cols, axes->at[i].dim);
@@ -35,8 +36,7 @@ unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes 
 
 /* Is a value of these axes short beside the tile: one per row, or one per column? */
 static bool are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes) {
-    unsigned dims = epi_dims_of(rows, cols, axes), r = epi_dims_of(rows, cols, rows),
-             c = epi_dims_of(rows, cols, cols);
+    unsigned dims = dims_of(rows, cols, axes), r = dims_of(rows, cols, rows), c = dims_of(rows, cols, cols);
     return dims != (r | c) && (!(dims & ~r) || !(dims & ~c));
 }
 
@@ -62,8 +62,8 @@ static bool is_short(const epi_placer *s, int node) {
     if ((at.kind != EPI_PLACED_TILE && at.kind != EPI_PLACED_AFTER) || n->op == EPI_OP_UPDATE)
         return false;
     const epi_placer_part *p = &s->parts[at.part];
-    unsigned all = epi_dims_of(&p->rows, &p->cols, &p->rows) | epi_dims_of(&p->rows, &p->cols, &p->cols);
-    return epi_dims_of(&p->rows, &p->cols, &n->axes) != all;
+    unsigned all = dims_of(&p->rows, &p->cols, &p->rows) | dims_of(&p->rows, &p->cols, &p->cols);
+    return dims_of(&p->rows, &p->cols, &n->axes) != all;
 }
 
 epi_dtype epi_placer_type(const epi_placer *s, int node) {
@@ -306,7 +306,7 @@ static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int v
     const epi_axes *from = &s->g->nodes[value].axes;
     epi_tile tile = tile_of(p);
     epi_reduction reduction = epi_tile_reduction(&tile, from, over);
-    unsigned dims = epi_dims_of(&p->rows, &p->cols, over);
+    unsigned dims = dims_of(&p->rows, &p->cols, over);
     bool local = !p->local || p->local == dims; /* no other ones are */
     if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped)))
         return EPI_REDUCE_NONE;
@@ -550,9 +550,8 @@ static int first_misfit(const epi_placer *s, epi_placer_part *p) {
 static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const epi_axes *over) {
     if (first_misfit(s, p) != EPI_NO_NODE)
         return false;
-    unsigned dims = epi_dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes),
-             rows = epi_dims_of(&p->rows, &p->cols, &p->rows),
-             cols = epi_dims_of(&p->rows, &p->cols, &p->cols);
+    unsigned dims = dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes),
+             rows = dims_of(&p->rows, &p->cols, &p->rows), cols = dims_of(&p->rows, &p->cols, &p->cols);
     if (!over && p->shaped && p->kind == EPI_KIND_ROWS && rows && dims == rows)
         return true; /* each row stores a number */
     return dims == (rows | cols) && (!over || reduction_of(s, p, node, over) != EPI_REDUCE_NONE);
@@ -785,7 +784,7 @@ static bool makes_elements(epi_placer *s, epi_placer_part p, int node) {
 static bool keeps_full_row(epi_placer *s, epi_placer_part *p, int node, epi_reduction reduction) {
     const epi_node *n = &s->g->nodes[node];
     int64_t columns = epi_axes_size(&n->over, s->sizes);
-    unsigned x = epi_dims_of(&p->rows, &p->cols, &n->over);
+    unsigned x = dims_of(&p->rows, &p->cols, &n->over);
     if (reduction <= EPI_REDUCE_LOCAL || p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || columns < 1 ||
         columns > s->limits->full_row_most || s->without[p->product] & EPI_REFUSED_FULL_ROW ||
         !is_tile(&s->g->nodes[n->arg[0]].axes, &p->rows, &p->cols) ||

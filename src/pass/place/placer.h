@@ -91,8 +91,6 @@ typedef struct epi_placer {
  * before it is recomputed unless it is kept. */
 enum { EPI_MOST_FOLDS = 16 };
 
-/* The dims of `axes` as bits: one for each row and column axis there is, and one for all others. */
-unsigned epi_dims_of(const epi_axes *rows, const epi_axes *cols, const epi_axes *axes);
 /* The type in which a value is stored, and the bytes that it or a view of it takes then. */
 epi_dtype epi_placer_type(const epi_placer *s, int node);
 double epi_placer_bytes(const epi_placer *s, int node);
