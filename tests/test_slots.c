@@ -75,7 +75,7 @@ static bool run_routed(const epi_program *p, const char *dims, epi_dtype type, e
     if (ok) {
         problem_fill(out, 5);
         for (int i = 0; i < out->inputs; i++)
-            if (out->t[i].shape.type == EPI_I32)
+            if (out->t[i].shape.index_below > 0)
                 fill_routes(&out->t[i], how);
         ok = problem_run(k, out);
     }
@@ -128,6 +128,7 @@ static void check_results(void) {
     check_all("moe", "T=9,K=66,E=70,D=8,F=8", EPI_F32, ZIPF); /* more terms than are written out */
     check_all("beside", "B=2,T=31,K=3,E=6,D=16,F=24,G=8", EPI_BF16, EVEN);
     check_all("paired", "T=33,K=2,E=6,D=16,F=24", EPI_BF16, ZIPF);
+    check_all("unchecked", "T=20,N=15,E=4,D=16,F=24", EPI_F32, ZIPF);
 }
 
 /* An element that names no expert is an error of the run, and is named. */
@@ -256,7 +257,7 @@ static void check_wide(void) {
 }
 
 static void check_texts(void) {
-    static const char small[] = "B=2,T=6,K=2,E=4,D=8,F=12,G=4,P=12,R=4";
+    static const char small[] = "B=2,T=6,K=2,E=4,D=8,F=12,G=4,P=12,R=4,N=9";
     for (int i = 0; i < epi_module_count(module); i++)
         check_again(epi_module_program(module, i), small);
     check_words("moe", small, 1, 3, 0);

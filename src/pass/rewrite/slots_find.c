@@ -127,26 +127,39 @@ static bool is_argmax(const epi_graph *g, const epi_node *n, epi_axis axis) {
            is_top(g, &g->nodes[which->arg[0]], &over);
 }
 
-static bool is_within(const epi_graph *g, int node, epi_axis axis, int depth) {
+/* Are these places along the axis, which the program itself found? */
+static bool are_found(const epi_graph *g, int node, epi_axis axis, int depth) {
     enum { DEEPEST = 8 };
     const epi_node *n = &g->nodes[node];
     switch (depth < DEEPEST ? n->op : EPI_OP_COUNT) {
-    case EPI_OP_INPUT: return epi_dtype_is_integer(g->tensors[n->tensor].type);
     case EPI_OP_TOPK: return epi_axis_equal(n->over.at[0], axis);
     case EPI_OP_ONCE:
     case EPI_OP_RENAME:
-    case EPI_OP_GATHER: return is_within(g, n->arg[0], axis, depth + 1);
+    case EPI_OP_GATHER: return are_found(g, n->arg[0], axis, depth + 1);
     case EPI_OP_WHERE:
-        return is_within(g, n->arg[1], axis, depth + 1) && is_within(g, n->arg[2], axis, depth + 1);
+        return are_found(g, n->arg[1], axis, depth + 1) && are_found(g, n->arg[2], axis, depth + 1);
     default: return is_argmax(g, n, axis);
     }
 }
 
+/* A run looks through an input that is the index, or that the index is a slice of. One that an index is computed
+ * of may have any numbers. */
 bool epi_slots_within(const epi_graph *g, int index, epi_axis axis) {
-    return is_within(g, index, axis, 0);
+    int64_t number;
+    int of = epi_graph_renamed(g, index);
+    bool slice = g->nodes[of].op == EPI_OP_GATHER && epi_graph_at_number(g, of, &number);
+    const epi_node *n = &g->nodes[slice ? g->nodes[of].arg[0] : of];
+    bool checked = n->op == EPI_OP_INPUT && epi_dtype_is_integer(g->tensors[n->tensor].type);
+    return checked || are_found(g, index, axis, 0);
 }
 
 /* ---- products ---- */
+
+/* Is the operation 0 for rows that choose nothing, of which gather makes 0? */
+static bool keeps_nothing(const epi_graph *g, const epi_node *n, const epi_node *chosen) {
+    return epi_ops[n->op].cls != EPI_CLASS_MAP || epi_op_reference(n->op, 0, 0, 0) == 0 ||
+           epi_slots_within(g, chosen->arg[1], chosen->over.at[0]);
+}
 
 /* The gather that a value is made of, row by row, by what has no rows: of weights that are chosen, their
  * halves are chosen halves. */
@@ -164,14 +177,13 @@ static int find_chosen(const epi_slots *s, int node) {
         return EPI_NO_NODE;
     epi_axes rows = choosing_rows(g, &g->nodes[chosen]);
     epi_axes around = rows;
-    around.at[around.count] = g->nodes[chosen].over.at[0];
-    bool room = rows.count < EPI_MAX_AXES;
-    around.count += room;
-    bool apart = room && !epi_axes_count_in(&n->over, &around);
+    bool apart = epi_axes_unite(&around, &g->nodes[chosen].over) && !epi_axes_count_in(&n->over, &around);
     bool alone = epi_node_operands(n) == 1 || epi_graph_at_number(g, node, &number);
     bool by_row = epi_ops[n->op].along == EPI_ELEMENTWISE || epi_ops[n->op].cls == EPI_CLASS_SPLIT ||
                   n->op == EPI_OP_RENAME || n->op == EPI_OP_GATHER;
-    return apart && alone && by_row && n->op != EPI_OP_ONCE ? chosen : EPI_NO_NODE;
+    return apart && alone && by_row && n->op != EPI_OP_ONCE && keeps_nothing(g, n, &g->nodes[chosen])
+               ? chosen
+               : EPI_NO_NODE;
 }
 
 /* Which side of a grouped product a factor is on; EPI_SLOT_SIDES: there is no such side. */
@@ -341,7 +353,8 @@ static bool is_by_row(const epi_slots *s, const epi_node *n, const epi_axes *row
 static epi_slot_place place_among(epi_slots *s, const epi_node *n, int order, bool wanted) {
     const epi_prelude *of = &s->preludes[order];
     epi_op_class cls = epi_ops[n->op].cls;
-    if (n->op == EPI_OP_SCATTER && n->arg[1] == of->index && epi_axis_equal(n->over.at[0], of->choice))
+    if (n->op == EPI_OP_SCATTER && n->arg[1] == of->index &&
+        epi_axes_same_set(&n->over, &(epi_axes){1, {of->choice}}))
         return (epi_slot_place){.role = EPI_SLOT_CHOSEN, .prelude = -1};
     if (is_by_row(s, n, &of->rows))
         return cls == EPI_CLASS_MAP && s->settled && !wanted && reorders(s, n, order)
