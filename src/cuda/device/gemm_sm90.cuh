@@ -606,6 +606,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       if (order.is_idle(P, e.row, tn)) {
         pass_over();
         w = queue.at(SENT(j + 1));
+        __syncwarp();
         if (t % 32 == 0) queue.give_back(SENT(j + 1));
         continue;
       }
