@@ -256,6 +256,12 @@ static void check_wide(void) {
     check(strstr(text, "h_2: f32 = sum(") && !strstr(text, "y: f32"), "an output of f32:\n%s", text);
 }
 
+/* The number of rows decides nothing: no sum over them is written out. */
+static void check_down(void) {
+    const char *text = after_slots(epi_module_find(module, "down"), "T=6,K=2,E=4,D=8,F=12", EPI_F32);
+    check(strstr(text, "e_rank") && !strstr(text, ", 0, T)"), "a sum over rows:\n%s", text);
+}
+
 static void check_texts(void) {
     static const char small[] = "B=2,T=6,K=2,E=4,D=8,F=12,G=4,P=12,R=4,N=9";
     for (int i = 0; i < epi_module_count(module); i++)
@@ -277,6 +283,7 @@ int main(int argc, char **argv) {
               "the texts parse: %s", err.message)) {
         check_texts();
         check_wide();
+        check_down();
         check_saved();
         check_results();
         check_outside(4);

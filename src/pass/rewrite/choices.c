@@ -14,12 +14,9 @@ static bool is_of_rows(const epi_spec *spec, const epi_node *n, epi_axis but) {
     return rows;
 }
 
-/* How many elements the axis has; 0: that is another number at each run. */
+/* How many elements the axis has; 0: it counts rows, whose number may be another at each run. */
 static int64_t size_of(const epi_spec *spec, epi_axis axis) {
-    for (int i = 0; spec->open && i < spec->open->count; i++)
-        if (spec->open->dim[i] == axis.dim)
-            return 0;
-    return epi_axis_size(axis, spec->sizes);
+    return spec->is_row[axis.dim] ? 0 : epi_axis_size(axis, spec->sizes);
 }
 
 /* The map that takes in one more element of such a sum, or of an extreme; EPI_OP_COUNT: there is none. */

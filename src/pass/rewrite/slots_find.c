@@ -383,15 +383,8 @@ static bool adds_sums(const epi_slots *s, const epi_node *n) {
     return true;
 }
 
-static bool is_open(const epi_spec *spec, const epi_axes *axes) {
-    for (int i = 0; spec->open && i < spec->open->count; i++)
-        if (epi_axes_has_dim(axes, spec->open->dim[i]))
-            return true;
-    return false;
-}
-
 bool epi_slots_few(const epi_slots *s, const epi_axes *sums) {
-    int64_t terms = s->spec && !is_open(s->spec, sums) ? epi_axes_size(sums, s->spec->sizes) : 0;
+    int64_t terms = s->spec && !epi_spec_has_rows(s->spec, sums) ? epi_axes_size(sums, s->spec->sizes) : 0;
     return terms > 0 && terms <= MOST_TERMS;
 }
 
