@@ -353,6 +353,8 @@ int epi_graph_product(epi_graph *g, int a, int b) {
             "%s @ %s share no axis to contract: give the axis to sum over one name in both, or "
             "write * for an outer product",
             epi_node_label(g, a).text, epi_node_label(g, b).text);
+    if (epi_op_is_free(g->nodes[a].op) || epi_op_is_free(g->nodes[b].op)) /* positions are in no memory */
+        return epi_graph_contract(g, a, b, &over);
     return contract(g, a, b, &over, false);
 }
 
