@@ -14,6 +14,7 @@ from ._library import HERE, library
 P, I64, I32 = c.c_void_p, c.c_int64, c.c_int32
 MODE = os.environ.get("EPILOG_DIRECT", "")
 lock, opened, forms, fragments = threading.RLock(), [], {}, []
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)  # no child is born while another thread has it
 
 
 class File:
