@@ -162,6 +162,7 @@ def start(rank, work, port):
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     try:
         work(rank)
+        dist.barrier()  # a process that ends while the other still gathers can take it down: Gloo's threads are not joined then
     finally:
         dist.destroy_process_group()
 
