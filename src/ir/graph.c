@@ -587,6 +587,11 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const e
     return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
 }
 
+int epi_graph_slice(epi_graph *g, int value, epi_axis axis, int64_t at) {
+    return epi_graph_move(g, EPI_OP_GATHER, value, epi_graph_const(g, (double)at), EPI_NO_NODE,
+                          &(epi_axes){1, {axis}});
+}
+
 /* What places of an order count along: what the call names behind the first axis, or the operand's own axes. */
 static epi_axes places_of(const epi_graph *g, epi_op op, int a, const epi_axes *along) {
     epi_axes first = {1, {along->at[0]}}, rest = epi_axes_without(along, &first);

@@ -158,6 +158,8 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const e
 /* ARGSORT RANK OFFSETS SEGMENTS TOPK; `along` is what the values count along, then what the places do. Of
  * argsort and rank these are the operand's own axes, which need not be given. */
 int epi_graph_sort(epi_graph *g, epi_op op, int a, const epi_axes *along);
+/* gather(x, 2, C): the slice of a value at a number. */
+int epi_graph_slice(epi_graph *g, int value, epi_axis axis, int64_t at);
 /* Is it gather(x, 2, C), at a number, or scatter(x, 2, C), or update(x, v, 2, C)? `at` is that number. Along
  * several axes at once it is none. */
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at);

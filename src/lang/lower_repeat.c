@@ -70,8 +70,7 @@ epi_values epi_lower_repeat(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
             bool slice = stacked && epi_axes_find(&lo->g->nodes[given[i]].axes, axis) >= 0;
             now[i] = l && i < out.count ? out.node[i] : given[i];
             if (slice)
-                now[i] = epi_graph_move(lo->g, EPI_OP_GATHER, given[i], epi_graph_const(lo->g, (double)l),
-                                        EPI_NO_NODE, &(epi_axes){1, {axis}});
+                now[i] = epi_graph_slice(lo->g, given[i], axis, l);
         }
         out = epi_lower_inline(lo, f, &call, p, bundled, now);
     }

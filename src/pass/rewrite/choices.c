@@ -75,8 +75,7 @@ static bool is_summed_down(writing *w, const epi_graph *g, int node) {
 static int element(epi_graph *g, int value, epi_axis axis, int64_t at) {
     if (epi_graph_failed(g) || epi_axes_find(&g->nodes[value].axes, axis) < 0)
         return value;
-    return epi_graph_move(g, EPI_OP_GATHER, value, epi_graph_const(g, (double)at), EPI_NO_NODE,
-                          &(epi_axes){1, {axis}});
+    return epi_graph_slice(g, value, axis, at);
 }
 
 static int write_node(epi_rewrite *r, int node) {

@@ -14,13 +14,6 @@ typedef struct found {
     epi_axes over;
 } found;
 
-static bool are_apart(const epi_axes *x, const epi_axes *y) {
-    for (int i = 0; i < x->count; i++)
-        if (epi_axes_has_dim(y, x->at[i].dim))
-            return false;
-    return true;
-}
-
 /* Are rows and columns such that a tile can have them? Positions are all that groups of rows have for rows. */
 static bool is_product(const epi_graph *g, const found *f) {
     epi_node n = {.op = EPI_OP_GROUPED, .arg = {f->a, f->b, f->segments}, .over = f->over};
@@ -30,8 +23,9 @@ static bool is_product(const epi_graph *g, const found *f) {
     for (int a = 0; a < 2; a++)
         if (!epi_axes_include(&g->nodes[n.arg[a]].axes, &n.over))
             return false;
-    return rows.count && cols.count && are_apart(&rows, &cols) && are_apart(&group, &g->nodes[f->a].axes) &&
-           are_apart(&cols, &positions) && epi_axes_same_set(&positions, of_rows ? &rows : &n.over);
+    return rows.count && cols.count && !epi_axes_count_in(&rows, &cols) &&
+           !epi_axes_count_in(&group, &g->nodes[f->a].axes) && !epi_axes_count_in(&cols, &positions) &&
+           epi_axes_same_set(&positions, of_rows ? &rows : &n.over);
 }
 
 /* sum(a*gather(w, s, E), D), with the factors in either order. */

@@ -93,8 +93,7 @@ static int take(epi_graph *g, int value, slice s) {
     int count = g->node_count;
     if (!epi_graph_failed(g) && g->nodes[epi_graph_value(g, value)].op == EPI_OP_INDEX)
         return epi_graph_const(g, (double)s.at);
-    int node = epi_graph_move(g, EPI_OP_GATHER, value, epi_graph_const(g, (double)s.at), EPI_NO_NODE,
-                              &(epi_axes){1, {s.axis}});
+    int node = epi_graph_slice(g, value, s.axis, s.at);
     if (node >= count && !epi_graph_failed(g))
         g->nodes[node].name = slice_name(g, g->nodes[value].name, s.at);
     return node;

@@ -93,8 +93,7 @@ static int sum_rows(epi_rewrite *r, int table, int index, const epi_axes *along,
         int64_t left = term;
         for (int i = sums->count - 1; i >= 0; i--) {
             int64_t size = epi_axis_size(sums->at[i], s->spec->sizes);
-            at = epi_graph_move(r->g, EPI_OP_GATHER, at, epi_graph_const(r->g, (double)(left % size)),
-                                EPI_NO_NODE, &(epi_axes){1, {sums->at[i]}});
+            at = epi_graph_slice(r->g, at, sums->at[i], left % size);
             left /= size;
         }
         int row = epi_graph_move(r->g, EPI_OP_GATHER, table, at, EPI_NO_NODE, along);
