@@ -9,17 +9,14 @@ time counts, not time by the clock: other work on the machine takes no part in i
 PyTorch's over Epilog's. Both sides' results come from the allocator's heap, whatever their size: else a gradient of all
 experts' weights, which is one tensor here, would get its pages anew at each call."""
 import argparse
-import json
 import os
-import platform
-import subprocess
 import sys
-import time
 
 HEAP = dict(MALLOC_MMAP_THRESHOLD_=str(1 << 30), MALLOC_TRIM_THRESHOLD_=str(1 << 32))
 if any(os.environ.get(name) != value for name, value in HEAP.items()):
     os.execve(sys.executable, [sys.executable, *sys.argv], dict(os.environ, **HEAP))
 
+import cpu_beside
 import torch
 import epilog
 
@@ -50,12 +47,6 @@ def theirs(x, gate, *weights):
     return out
 
 
-def seconds(work):
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
-
-
 torch.manual_seed(0)
 T, E, K, D, F = given.tokens, given.experts, given.chosen, given.features, given.hidden
 scale = lambda *shape: (torch.randn(shape) * shape[-1] ** -0.5).requires_grad_()
@@ -67,26 +58,8 @@ d = torch.randn(T, D)
 apart_weights = [w.detach().clone().requires_grad_() for stack in (wg, wu, wd) for w in stack]
 calls = dict(pytorch=(lambda: theirs(x, gate, *apart_weights), (x, gate, *apart_weights)),
              epilog=(lambda: ours(x, wg, wu, wd, e, gate), (x, gate, wg, wu, wd)))
-best, results = {}, {}
-for count in range(given.rounds + 1):  # the first one compiles and touches memory
-    for name, (call, inputs) in calls.items():
-        forward, o = seconds(call)
-        backward, gradients = seconds(lambda: torch.autograd.grad(o, inputs, d, allow_unused=True))
-        best[name] = tuple(map(min, best[name], (forward, backward))) if count > 1 else (forward, backward)
-        results[name] = (o.detach(), *gradients)
+best, results = cpu_beside.measure(calls, d, given.rounds)
 stack = lambda w: torch.stack([torch.zeros_like(apart_weights[w * E]) if g is None else g for g in results["pytorch"][3 + w * E:3 + w * E + E]])
 results["pytorch"] = (*results["pytorch"][:3], *map(stack, range(3)))
-apart = [((a - b).norm() / b.norm()).item() for a, b in zip(results["epilog"], results["pytorch"])]
-assert max(apart) < 1e-5, apart
-print(f"{E} experts, {K} a token, f32, {T} tokens of {D} features, {F} hidden, skew {given.skew:g}, {given.threads} thread(s), "
-      f"PyTorch {torch.__version__}")
-for i, name in enumerate(("forward", "backward")):
-    a, b = best["pytorch"][i], best["epilog"][i]
-    print(f"{name:9} PyTorch {1e3 * a:7.1f} ms, Epilog {1e3 * b:7.1f} ms: {a / b:.2f}")
-if given.out:
-    row = {f"{side}_{name}_ms": 1e3 * best[side][i] for side in best for i, name in enumerate(("forward", "backward"))}
-    head = dict(date=time.strftime("%Y-%m-%d"), commit=subprocess.getoutput("git rev-parse --short HEAD"), machine=platform.machine(),
-                torch=torch.__version__, command=sys.argv, time="processor time, least of the rounds")
-    sizes = {n: getattr(given, n) for n in (*SIZES, "skew")}
-    with open(given.out, "w") as f:
-        json.dump(dict(head, rows=[dict(sizes, type="f32", apart=apart, **row)]), f, indent=1)
+cpu_beside.report(f"{E} experts, {K} a token, f32, {T} tokens of {D} features, {F} hidden, skew {given.skew:g}",
+                  {n: getattr(given, n) for n in (*SIZES, "skew")}, best, results, given.out)

@@ -76,6 +76,16 @@ def wait(device):
         torch.cuda.synchronize()
 
 
+def peak_bytes(fn):
+    """The most that one call has in the GPU's memory at once, beside what is there already."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    fn()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
 def host_us(fn, device, calls=2000, batch=50):
     """Median microseconds of a call as the host sees it; the queue of the GPU never fills."""
     spent = []
@@ -197,13 +207,7 @@ def mlp(args, t, d, f):
     except RuntimeError as e:  # a compiled graph may refuse to be gone through twice
         row["backward_failed"] = str(e)[:300]
     if args.device == "cuda":
-        for name, fn in steps.items():
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            fn()
-            torch.cuda.synchronize()
-            row.setdefault("step_peak_bytes", {})[name] = torch.cuda.max_memory_allocated() - before
+        row["step_peak_bytes"] = {name: peak_bytes(fn) for name, fn in steps.items()}
     torch._dynamo.reset()
     return row
 

@@ -210,13 +210,7 @@ def both(args, row, sides, inputs, wanted, d, products):
         row[part + "_over_cublas"] = {n: row[part][n]["median_ms"] / total for n in sides}
     if args.device == "cuda":
         del kept
-        for n, f in sides.items():
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            step(f, inputs, wanted, d)
-            torch.cuda.synchronize()
-            row.setdefault("step_peak_bytes", {})[n] = torch.cuda.max_memory_allocated() - before
+        row["step_peak_bytes"] = {n: common.peak_bytes(lambda: step(f, inputs, wanted, d)) for n, f in sides.items()}
 
 
 def checked(args, row, f, plain, inputs, wanted, d):

@@ -164,13 +164,7 @@ def measure(args, row, text, numbers, eager, make, products, check, more={}):
         row[part + "_over_products"] = {n: row[part][n]["median_ms"] / total for n in sides}
         row[part + "_over_compile"] = row[part]["torch.compile"]["median_ms"] / row[part]["epilog"]["median_ms"]
     if args.device == "cuda":
-        for name, f in sides.items():
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            step(f, leaves, wanted, ds)
-            torch.cuda.synchronize()
-            row.setdefault("step_peak_bytes", {})[name] = torch.cuda.max_memory_allocated() - before
+        row["step_peak_bytes"] = {name: common.peak_bytes(lambda: step(f, leaves, wanted, ds)) for name, f in sides.items()}
     torch._dynamo.reset()
     return row
 
