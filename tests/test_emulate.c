@@ -1493,6 +1493,9 @@ static const struct product_case grouped[] = {
     {{"../tests/groups", "up", "T=300,K=2,D=72,F=136,E=8", 0}, EPI_F32, "any_64x64", false, 2},
     {{"../tests/groups", "weight_of", "T=300,K=2,F=136,D=72,E=8", 0}, EPI_F32, "any_64x64", false, 2},
     {{"../tests/groups", "down", "T=300,K=2,F=72,D=136,E=8", 0}, EPI_F32, "any_64x64", false, 2},
+    {{"../tests/groups", "down", "T=257,K=1,F=72,D=136,E=1", 0}, EPI_F32, "any_64x64", false, 2},
+    {{"../tests/groups", "down", "T=257,K=1,F=72,D=136,E=1", 0}, EPI_BF16, "sm80_128x128", false, 2},
+    {{"../tests/groups", "down", "T=257,K=1,F=72,D=136,E=1", 0}, EPI_BF16, "sm90_128x128_c2_d", false, 4},
     {{"../tests/groups", "weight", "T=300,K=2,F=136,D=72,E=8", 0}, EPI_F32, "any_64x64", false, 2},
 };
 enum { GROUPED = sizeof grouped / sizeof *grouped };

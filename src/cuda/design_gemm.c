@@ -322,14 +322,15 @@ static bool take_operands(epi_gemm_design *d) {
            epi_refuse(d, "tensor cores take two operands of one 16-bit type");
 }
 
-/* Tiles of grouped rows count them in one number with their group (device/groups.cuh). */
+/* Tiles of grouped rows count them in one number with their group (device/groups.cuh). All are ints there,
+ * 1 << group_bits too, whatever the number of groups. */
 static bool fit_groups(epi_gemm_design *d) {
     int64_t rows = epi_open_most(d->c->spec->open, d->tile->m);
     if (d->plan->group != EPI_GROUP_ROWS)
         return true;
     if (epi_emit_grows(d->c, d->groups))
         return epi_refuse(d, "the number of groups is open");
-    d->group_bits = 31;
+    d->group_bits = 30;
     while (d->groups > INT64_C(1) << (31 - d->group_bits))
         d->group_bits--;
     return rows + 2 * EPI_GROUP_TALLEST < INT64_C(1) << d->group_bits ||
