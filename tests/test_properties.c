@@ -471,6 +471,11 @@ static void test_stages(void) {
         {"f(x[T,K], w[N,K]) -> (h: f64[T,K], y[T,N]) { h = x*2  y = h @ w }", "T=10,K=20,N=30"},
         {"f(x[T,K], w[N,K]) -> (h: i32[T,N], y[T,N]) { h = 10*(x @ w)  y = h*0.1 }", "T=10,K=20,N=30"},
         {"f(x[T,K], v[K,J], w[N,J]) -> y[T,N] { y = silu(x @ v) @ w }", "T=10,K=20,J=7,N=30"},
+        /* large scores, made once for their maximum and once for its difference, there without a rounding */
+        {"f(x[A,C]) -> y[A,C,E,F] { u = 8*x*rename(rename(x, A, B), C, D)  v = u - mean(u, B, D)"
+         "  w = v @ rename(rename(rename(rename(v, B, E), D, F), A, B), C, D)"
+         "  z = rename(rename(w, A, G), C, H)  y = softmax((w @ z)*0.35, G, H) @ z }",
+         "A=1,C=8,E=1,F=8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int path = 0; path < 2; path++) {

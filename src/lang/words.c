@@ -10,10 +10,11 @@ static int below_top(epi_graph *g, int x, const epi_axes *axes) {
     return epi_graph_map2(g, EPI_OP_SUB, x, epi_graph_shift(g, x, axes));
 }
 
-/* max(sum(e, X), 1): the sum is at least the largest element's 1, unless all of the row is -inf. Then all e
+/* max(sum(e, X), 0.5): the sum is at least the largest element's, unless all of the row is -inf. That is 1,
+ * or nearly: where x*y - top is made by one instruction, the product is not rounded. Of a row of -inf all e
  * are 0, and so is the gradient by their sum: it is that of the maximum in either case. */
 static int sum_of_row(epi_graph *g, int e, const epi_axes *axes) {
-    return epi_graph_fixed(g, EPI_OP_MAX, epi_graph_reduce(g, EPI_OP_SUM, e, axes), epi_graph_const(g, 1),
+    return epi_graph_fixed(g, EPI_OP_MAX, epi_graph_reduce(g, EPI_OP_SUM, e, axes), epi_graph_const(g, 0.5),
                            EPI_NO_NODE);
 }
 
