@@ -59,6 +59,9 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = f(x) }", 1, 23, "'f' calls itself; programs are inlined and cannot recurse"},
     {"f(x[T]) -> y[T] { y = g(x) } g(x[T]) -> y[T] { y = f(x) }", 1, 52,
      "'f' calls itself through others; programs are inlined and cannot recurse"},
+    {"f(x[T]) -> y[T] { y = grad(g, x)(x, x) }\ng(x[T]) -> y[T] { y = grad(h, x)(x, x) }\n"
+     "h(x[T]) -> y[T] { y = grad(f, x)(x, x) }",
+     3, 28, "in g: in h: 'f' calls itself through others; programs are inlined and cannot recurse"},
     {"f(x[T]) -> y[T,D] { y = x }", 1, 21,
      "y is declared [T,D] but its value is [T]: the axis D is missing; rename gives an axis another name"},
     {"f(x[T,D]) -> y[T] { y = x }", 1, 21,

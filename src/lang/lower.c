@@ -508,9 +508,8 @@ void epi_lower_whole(epi_lowering *lo, const epi_frame *around, const epi_ast_pr
                           .g = out,
                           .site = bundled && !lo->site.line ? lo->g->place : lo->site,
                           .expressions = lo->expressions,
-                          .depth = lo->depth,
-                          .around = around};
-    *top = (epi_frame){.program = program, .bundled = bundled};
+                          .depth = lo->depth};
+    *top = (epi_frame){.program = program, .bundled = bundled, .caller = around};
     lower_whole(&inner, top);
     lo->expressions = inner.expressions;
 }

@@ -16,8 +16,9 @@ typedef struct epi_binding {
 
 enum { EPI_NAME_BUCKETS = 128 };
 
-/* A program in the middle of being lowered. The outermost frame is the program itself; a call makes a frame
- * whose inputs are the caller's values and whose axes are the caller's. */
+/* A program in the middle of being lowered. The outermost frame is the program itself, and its caller what
+ * derives it, if that is a program; a call makes a frame whose inputs are the caller's values and whose axes are
+ * the caller's. */
 typedef struct epi_frame {
     const epi_ast_program *program;
     const struct epi_frame *caller;
@@ -38,10 +39,9 @@ typedef struct epi_frame {
 typedef struct epi_lowering {
     epi_ast_text *text;
     epi_graph *g;
-    epi_place site;          /* inside a bundled program: where the text calls it */
-    epi_frame *spare;        /* frames of calls that are done */
-    int expressions, depth;  /* lowered so far, and how many are in the middle of it */
-    const epi_frame *around; /* frames in which this program is derived: it may not be one of theirs */
+    epi_place site;         /* inside a bundled program: where the text calls it */
+    epi_frame *spare;       /* frames of calls that are done */
+    int expressions, depth; /* lowered so far, and how many are in the middle of it */
 } epi_lowering;
 
 /* What a call yields: several nodes for pairs, halves and programs of many outputs. */
@@ -61,7 +61,7 @@ static inline void epi_lower_at(epi_lowering *lo, epi_place place) {
 /* lower.c */
 int epi_lower_one(epi_lowering *lo, epi_frame *f, const epi_ast *e);
 void epi_lower_body(epi_lowering *lo, epi_frame *f);
-/* Lowers a program by itself, in the middle of another. Its error is in out->error. */
+/* Lowers a program by itself, in the middle of another: that of the frame around it. Its error is in out->error. */
 void epi_lower_whole(epi_lowering *lo, const epi_frame *around, const epi_ast_program *program, bool bundled,
                      epi_arena *arena, epi_graph *out);
 void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f);

@@ -132,16 +132,12 @@ static epi_frame *new_frame(epi_lowering *lo, const epi_ast_program *p, const ep
 
 /* Is the program one of those that are being lowered? */
 static EPI_NOINLINE void check_recursion(epi_lowering *lo, const epi_frame *f, const epi_ast_program *p) {
-    for (const epi_frame *c = f; c; c = c->caller)
+    int depth = 0;
+    for (const epi_frame *c = f; c; c = c->caller, depth++)
         if (c->program == p)
             epi_graph_fail(lo->g, "'%s' calls itself%s; programs are inlined and cannot recurse", p->name,
                            c == f ? "" : " through others");
-    int depth = f->depth;
-    for (const epi_frame *c = lo->around; c; c = c->caller, depth++)
-        if (c->program == p)
-            epi_graph_fail(lo->g, "'%s' calls itself through others; programs are inlined and cannot recurse",
-                           p->name);
-    if (depth >= MAX_CALLS)
+    if (depth > MAX_CALLS)
         epi_graph_fail(lo->g, "calls are nested more than %d deep", MAX_CALLS);
 }
 
