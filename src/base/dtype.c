@@ -1,15 +1,13 @@
-/* dtype.c: the table of storage types. */
+/* dtype.c: the table of storage types, from dtype.def. */
 #include "base/dtype.h"
 
 #include <string.h>
 
 static const epi_dtype_row rows[EPI_DTYPE_COUNT + 1] = {
-    [EPI_F32] = {"f32", 4, .in_f32 = true, .full_range = true},
-    [EPI_BF16] = {"bf16", 2, .unit = 0x1p-8, .in_f32 = true, .full_range = true},
-    [EPI_F16] = {"f16", 2, .unit = 0x1p-11, .in_f32 = true},
-    [EPI_I32] = {"i32", 4, .integer = true},
-    [EPI_F64] = {"f64", 8, .full_range = true},
-    [EPI_I64] = {"i64", 8, .integer = true},
+#define IS(...) __VA_ARGS__
+#define EPI_TYPE(type, text, bytes, is, in_file, map, ...) \
+    [EPI_##type] = {.id = #type, .name = text, .size = bytes, .file = in_file, .map_type = map, is},
+#include "base/dtype.def"
     [EPI_DTYPE_COUNT] = {.name = "unknown"},
 };
 

@@ -1,4 +1,4 @@
-/* dtype.h: what is true of each storage type, one row each in dtype.c. Arithmetic is f32 whatever the
+/* dtype.h: what is true of each storage type, one row each in dtype.def. Arithmetic is f32 whatever the
  * storage, so each is described beside f32. */
 #ifndef EPI_BASE_DTYPE_H
 #define EPI_BASE_DTYPE_H
@@ -8,11 +8,15 @@
 #include "epilog.h"
 
 typedef struct epi_dtype_row {
-    const char *name;
-    size_t size;     /* bytes */
+    const char *id;   /* "BF16": its name in device texts */
+    const char *name; /* "bf16" */
+    const char *file; /* its name in a safetensors file */
+    int map_type;     /* its number among the types of the driver's tensor maps */
+    size_t size;      /* bytes */
     double unit;     /* what rounding a number of f32 to it may cost, relative; 0: it has all digits of f32 */
     bool integer;    /* indices; what f32 makes of one is not exact */
-    bool in_f32;     /* f32 has all its numbers: values are stored in it, and products take it */
+    bool in_f32;     /* f32 has all its numbers */
+    bool operand;    /* products take it, and values are stored in it where the text says so */
     bool full_range; /* it has numbers as large as f32's */
 } epi_dtype_row;
 
@@ -22,13 +26,17 @@ const epi_dtype_row *epi_dtype_at(epi_dtype type);
 static inline bool epi_dtype_is_integer(epi_dtype type) {
     return epi_dtype_at(type)->integer;
 }
-/* Is it a type of values, and of a product's operands? */
+/* Has f32 all its numbers? */
 static inline bool epi_dtype_in_f32(epi_dtype type) {
     return epi_dtype_at(type)->in_f32;
 }
-/* Has it fewer digits than f32? Tensor cores and their like take such operands. */
+/* Is it a type of a product's operands, and of values? */
+static inline bool epi_dtype_is_operand(epi_dtype type) {
+    return epi_dtype_at(type)->operand;
+}
+/* Is it one of these with fewer digits than f32? Tensor cores and their like take such operands. */
 static inline bool epi_dtype_is_narrow(epi_dtype type) {
-    return epi_dtype_at(type)->unit > 0;
+    return epi_dtype_at(type)->operand && epi_dtype_at(type)->unit > 0;
 }
 
 #endif

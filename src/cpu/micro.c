@@ -98,7 +98,7 @@ const epi_micro *epi_micro_at(int i) {
 
 static bool takes(const epi_micro *micro, epi_dtype type) {
     if (micro->type == EPI_F32)
-        return epi_dtype_in_f32(type);
+        return epi_dtype_is_operand(type);
     return type == micro->type;
 }
 

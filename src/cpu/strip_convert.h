@@ -63,16 +63,8 @@ static inline int64_t float_i64(float x) {
     return x >= 0x1p63f ? INT64_MAX : i;
 }
 
-/* Every storage type: its elements as they lie, one of them, x, as a f32, and back. */
-#define STORAGE_TYPES(TYPE) \
-    TYPE(F32, float, x, x) \
-    TYPE(BF16, uint16_t, bf16_float(x), float_bf16(x)) \
-    TYPE(F16, uint16_t, f16_float(x), float_f16(x)) \
-    TYPE(I32, int32_t, (float)x, float_i32(x)) \
-    TYPE(F64, double, (float)x, (double)x) \
-    TYPE(I64, int64_t, (float)x, float_i64(x))
-
-#define GET_AND_PUT(id, element, from, to) \
+/* Of every storage type: one element as a f32, and back. */
+#define EPI_TYPE(id, text, bytes, is, file, map, element, from, to) \
     static inline float get_##id(const void *p, ptrdiff_t i) { \
         element x = ((const element *)p)[i]; \
         return from; \
@@ -80,7 +72,7 @@ static inline int64_t float_i64(float x) {
     static inline void put_##id(void *p, ptrdiff_t i, float x) { \
         ((element *)p)[i] = to; \
     }
-STORAGE_TYPES(GET_AND_PUT)
+#include "base/dtype.def"
 
 /* As many f16 as the CPU converts at once. */
 #if defined(__AVX512F__)
@@ -152,9 +144,11 @@ static void load(float *dst, const void *src, epi_dtype type, ptrdiff_t stride, 
         f16_load_some(dst + j, (const uint16_t *)src + j);
     src = (const uint16_t *)src + first;
     switch (type) {
-#define LOAD(id, ...) \
-    case EPI_##id: load_each(get_##id, dst + first, src, stride, n - first); break;
-        STORAGE_TYPES(LOAD)
+#define EPI_TYPE(id, ...) \
+    case EPI_##id: \
+        load_each(get_##id, dst + first, src, stride, n - first); \
+        break;
+#include "base/dtype.def"
     case EPI_DTYPE_COUNT: break;
     }
 }
@@ -165,9 +159,11 @@ static void store(void *dst, epi_dtype type, ptrdiff_t stride, const float *src,
         f16_store_some((uint16_t *)dst + j, src + j);
     dst = (uint16_t *)dst + first;
     switch (type) {
-#define STORE(id, ...) \
-    case EPI_##id: store_each(put_##id, dst, stride, src + first, n - first); break;
-        STORAGE_TYPES(STORE)
+#define EPI_TYPE(id, ...) \
+    case EPI_##id: \
+        store_each(put_##id, dst, stride, src + first, n - first); \
+        break;
+#include "base/dtype.def"
     case EPI_DTYPE_COUNT: break;
     }
 }

@@ -431,16 +431,13 @@ epi_status epi_cuda_start(const epi_cuda *cuda, const epi_cuda_launch *launch, c
 epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype type, int rank, const void *data,
                         const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, int swizzle,
                         epi_error *err) {
-    static const int types[EPI_DTYPE_COUNT] = {
-        [EPI_F32] = 7, [EPI_BF16] = 9, [EPI_F16] = 6, [EPI_I32] = 3, [EPI_F64] = 8, [EPI_I64] = 5,
-    };
     static const uint32_t element_strides[MAX_RANK] = {1, 1, 1, 1, 1};
     static const uint64_t no_strides[1] = {0};
     int pattern = swizzle == 0 ? 0 : swizzle == 32 ? 1 : swizzle == 64 ? 2 : swizzle == 128 ? 3 : -1;
     if ((unsigned)type >= EPI_DTYPE_COUNT || rank < 1 || rank > MAX_RANK || pattern < 0)
         return epi_fail(err, EPI_ERR_ARGUMENT, "no tensor map has type %d, rank %d and a swizzle of %d bytes",
                         (int)type, rank, swizzle);
-    return ASK("a tensor map", cuTensorMapEncodeTiled, out, types[type], (uint32_t)rank,
+    return ASK("a tensor map", cuTensorMapEncodeTiled, out, epi_dtype_at(type)->map_type, (uint32_t)rank,
                (void *)(uintptr_t)data, sizes, rank > 1 ? strides : no_strides, box, element_strides,
                CU_MAP_INTERLEAVE_NONE, pattern, CU_MAP_PROMOTE_128, CU_MAP_FILL_ZERO);
 }

@@ -22,8 +22,7 @@ epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor) {
 }
 
 const char *epi_emit_type(epi_dtype type) {
-    static const char *const names[EPI_DTYPE_COUNT] = {"F32", "BF16", "F16", "I32", "F64", "I64"};
-    return names[type];
+    return epi_dtype_at(type)->id;
 }
 
 const char *epi_emit_text(const epi_emit_context *c, const char *fmt, ...) {

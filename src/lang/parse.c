@@ -207,7 +207,7 @@ static epi_dtype parse_stored(epi_parser *p) {
         return EPI_DTYPE_COUNT;
     epi_place place = p->token.place;
     epi_dtype type = parse_type(p);
-    if (type != EPI_DTYPE_COUNT && !epi_dtype_in_f32(type))
+    if (type != EPI_DTYPE_COUNT && !epi_dtype_is_operand(type))
         epi_parse_fail(p, place, "a value is stored as f32, bf16 or f16; %s is for inputs and outputs",
                        epi_dtype_name(type));
     if (epi_parse_at(p, "["))
