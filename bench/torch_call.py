@@ -6,7 +6,8 @@
 
 The sides take turns in rounds; a figure is the median of the rounds. On the CPU it is the thread's own time, so that other
 processes do not count; on a GPU it is time by the clock, with a wait for the device between rounds, which is not counted.
-"launch" is the part of it that starts the kernel, by a call of the library with everything at hand.
+"launch" is the part of it that starts the kernel, by a call of the library with everything at hand. "in a graph" is what one operation
+more costs in a graph of torch.compile: the difference between graphs of MANY and of one.
 """
 import argparse, datetime, json, os, statistics, subprocess, sys, time
 
@@ -15,6 +16,17 @@ sys.path.insert(0, os.path.join(ROOT, "python"))
 import torch
 import epilog
 from epilog import _direct
+
+MANY = 9
+
+
+def in_graph(op, count):
+    """A graph of so many operations, one after the other."""
+    def chain(x, y):
+        for _ in range(count):
+            x = op(x, y)
+        return x
+    return torch.compile(chain)
 
 
 def main():
@@ -55,6 +67,11 @@ def main():
              "torch.add, with grad": lambda: torch.add(gx, gy), "epilog, with grad": lambda: add(gx, gy),
              "torch.add, forward and backward": lambda: torch.add(gx, gy).backward(ones),
              "epilog, forward and backward": lambda: add(gx, gy).backward(ones)}
+    for name, given in ("", (x, y)), (", with grad", (gx, gy)):
+        for op, count in ("epilog", 1), ("epilog", MANY), ("torch.mm", 1), ("torch.mm", MANY):
+            graph = in_graph(add if op == "epilog" else torch.mm, count)
+            graph(*given)
+            sides[f"{op}, {count} in a graph{name}"] = lambda graph=graph, given=given: graph(*given)
     clock = time.perf_counter if cuda else time.thread_time
     spent = {name: [] for name in sides}
     for _ in range(args.rounds + 1):
@@ -66,12 +83,16 @@ def main():
                 f()
             spent[name].append((clock() - begin) / args.calls * 1e6)
     us = {name: statistics.median(t[1:]) for name, t in spent.items()}
+    for name in ("epilog", "torch.mm"):
+        for grad in ("", ", with grad"):
+            one, many = (us.pop(f"{name}, {count} in a graph{grad}") for count in (1, MANY))
+            us[f"{name}, in a graph{grad}"] = (many - one) / (MANY - 1)
     file = _direct.opened_file()
     way = "ctypes" if file is None else "a function in C" if file.functions else "the dispatcher"
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if cuda else 'CPU'}, {args.size} x {args.size}, by {way}")
     for name, t in us.items():
         over = us.get(name.replace("epilog", "torch.add"))
-        print(f"{name:32} {t:7.2f} us" + (f"  {t / over:5.2f} of torch.add" if name.startswith("epilog") else ""))
+        print(f"{name:32} {t:7.2f} us" + (f"  {t / over:5.2f} of torch.add" if name.startswith("epilog") and over else ""))
     bars = {"without grad": (us["epilog"] / us["torch.add"], 1.5), "with grad": (us["epilog, with grad"] / us["torch.add, with grad"], 4)}
     for name, (ratio, bar) in bars.items():
         print(f"{name}: {ratio:.2f} of torch.add, {'within' if ratio <= bar else 'over'} {bar}")

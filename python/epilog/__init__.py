@@ -1,6 +1,6 @@
 """Epilog: Transformer arithmetic as short texts, fused, with derived gradients, on PyTorch tensors."""
 from . import _version  # before anything that an older PyTorch lacks
-from . import nn
+from . import _calls, nn
 from ._backend import explain, register
 from ._library import EpilogError, EpilogIndexError, EpilogValueError, library
 from ._op import Op, op

@@ -528,7 +528,7 @@ def differentiable(prog, args, types=None, warn=True, twice=False):
 # A list of tensors cannot have holes: bit i of `mask` says that input i is the next of the numbers.
 
 registered = torch.library.Library("epilog", "DEF")
-registered.define("run(str text, str name, Tensor[] tensors, float[] numbers, int mask, int[] types, SymInt[] told) -> Tensor[]")
+registered.define("run(str text, str name, str types, Tensor[] tensors, float[] numbers, int mask, SymInt[] told) -> Tensor[]")
 registered.define("run_into(str text, str name, Tensor(a!)[] written, int[] inputs, int[] outputs, Tensor(b!)[] places, Tensor[] tensors, "
                   "float[] numbers, int mask) -> ()")
 registered.define("run_saving(str text, str name, str wrt, Tensor[] tensors, float[] numbers, int mask, bool twice) -> Tensor[]")
@@ -548,11 +548,27 @@ def split(args):
 
 def dispatch(prog, args, types=None, warn=True, told=()):
     """run() by way of the dispatcher."""
-    return torch.ops.epilog.run(one_line(prog), prog.name, *split(args), list(types or ()), list(told))
+    return torch.ops.epilog.run(one_line(prog), prog.name, ",".join(map(str, types or ())), *split(args), list(told))
 
 
-def run_kernel(text, name, tensors, numbers, mask, types, told):
-    return run(program(text, name), merged(tensors, numbers, mask), tuple(types) or None, told=tuple(told))
+def types_told(types):
+    """Types of results as a text has them, which is "" where nobody asks for others than it says."""
+    return tuple([int(t) for t in types.split(",")]) if types else None
+
+
+def run_kernel(text, name, types, tensors, numbers, mask, told):
+    return run(program(text, name), merged(tensors, numbers, mask), types_told(types), told=tuple(told))
+
+
+def entry_of_run(text, name, types, args):
+    """The function in C that epilog::run comes down to, where there is one."""
+    return program(text, name).direct.get(types_told(types))
+
+
+def entry_of_saving(text, name, wrt, args):
+    """The same of epilog::run_saving: its forward for tensors of these types, of which no plan fits others."""
+    made = recipe(program(text, name), tuple(wrt.split(",")), args)
+    return made.forward.direct.get(made.plain_types)
 
 
 def run_saving_kernel(text, name, wrt, tensors, numbers, mask, twice):
@@ -586,8 +602,8 @@ def fake(prog, args, types, told=()):
     return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in output_shapes(prog, args, types, told)]
 
 
-def run_fake(text, name, tensors, numbers, mask, types, told):
-    return fake(program(text, name), merged(tensors, numbers, mask), types, told)
+def run_fake(text, name, types, tensors, numbers, mask, told):
+    return fake(program(text, name), merged(tensors, numbers, mask), types_told(types), told)
 
 
 def run_saving_fake(text, name, wrt, tensors, numbers, mask, twice):
@@ -602,9 +618,9 @@ def hole(values):
 
 
 def run_context(ctx, inputs, output):
-    text, name, tensors, numbers, mask, types, told = inputs
+    text, name, types, tensors, numbers, mask, told = inputs
     ctx.prog, ctx.mask = program(text, name), mask
-    ctx.numbers, ctx.types, ctx.told = numbers, types, told
+    ctx.numbers, ctx.told = numbers, told
     ctx.results = [(o.shape, o.dtype) for o in output]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors)
@@ -621,7 +637,7 @@ def run_backward(ctx, grads):
         found = dispatch(made.whole(), [*args, *cotangents], made.types(args), told=ctx.told)
         for i, g in zip(made.wanted, found):
             result[i] = g if g.dtype == args[i].dtype else g.to(args[i].dtype)
-    return None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], hole(ctx.numbers), None, hole(ctx.types), hole(ctx.told)
+    return None, None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], hole(ctx.numbers), None, hole(ctx.told)
 
 
 def run_saving_context(ctx, inputs, output):

@@ -1,0 +1,85 @@
+"""Operations in graphs of torch.compile: how they are called there, what they are called, and what is counted of them."""
+import pytest
+import torch
+
+import epilog
+from epilog import _direct
+
+TEXT = "scaled(x[T,D], w[F,D], s) -> y[T,F] { y = s*relu(x @ w) }"
+scaled = epilog.op(TEXT)
+plain = lambda x, w, s: s * (x @ w.T).relu()
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def long_ways(monkeypatch):
+    """The calls that went through the dispatcher."""
+    found = []
+    for overload in torch.ops.epilog.run.default, torch.ops.epilog.run_saving.default:
+        whole = overload._op.whole
+        monkeypatch.setattr(overload._op, "whole", lambda *call, whole=whole: found.append(call[1]) or whole(*call))
+    return found
+
+
+@pytest.mark.skipif(_direct.opened_file() is None, reason="there are no functions in C")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_calls_go_to_c(backend, long_ways):
+    """From the second on; but not where the sizes' kernel is not there, or a tensor has another type."""
+    op = epilog.op(TEXT.replace("scaled", "scaled_" + backend))
+    graph = torch.compile(lambda x, w: op(x, w, 2.0), backend=backend, dynamic=True)
+    x, w = torch.randn(5, 8, requires_grad=True), torch.randn(6, 8, requires_grad=True)
+
+    def step(x):
+        y = graph(x, w.to(x.dtype))
+        mine, eager = (torch.autograd.grad(y.float().square().sum(), (x, w)) for y in (y, plain(x, w.to(x.dtype), 2.0)))
+        for a, b in zip(mine, eager):
+            torch.testing.assert_close(a, b, **dict(rtol=0.1, atol=0.5) if x.dtype == torch.bfloat16 else {})
+    step(x)
+    del long_ways[:]
+    for t in (5, 7, 8, 6):
+        step(torch.randn(t, 8, requires_grad=True))
+    assert not long_ways
+    step(torch.randn(9, 8, requires_grad=True))  # the next power of two has a kernel of its own
+    assert long_ways == [op.name, op.name + "_backward"]
+    step(torch.randn(9, 8, requires_grad=True))
+    step(x.detach().bfloat16().requires_grad_())
+    step(x)  # of the types that it was first compiled for
+    assert len(long_ways) > 2
+
+
+def test_calls_that_something_watches(long_ways):
+    """Modes, tracers and gradients see an operation as before."""
+    class Seeing(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+    seen, call = [], torch.ops.epilog.run.default
+    given = scaled.line, "scaled", "", [torch.randn(3, 8), torch.randn(6, 8)], [2.0], 4, []
+    expected = plain(*given[3], 2.0)
+    for _ in range(2):
+        torch.testing.assert_close(call(*given)[0], expected)
+    with Seeing():
+        torch.testing.assert_close(call(*given)[0], expected)
+    assert seen[0] is call
+    given[3][1].requires_grad_()
+    (call(*given)[0] * 2).sum().backward()
+    torch.testing.assert_close(given[3][1].grad, torch.autograd.grad((plain(*given[3], 2.0) * 2).sum(), given[3][1])[0])
+    assert torch.equal(torch.func.vmap(lambda a: a + call(*given)[0].detach())(torch.zeros(2, 3, 6))[1], call(*given)[0])
+
+
+def test_their_names():
+    """torch.profiler has the names of programs."""
+    graph = torch.compile(lambda x, w: scaled(x, w, 2.0).sin(), backend="aot_eager")
+    x, w = torch.randn(5, 8, requires_grad=True), torch.randn(6, 8)
+    graph(x, w).sum().backward()
+    with torch.profiler.profile() as profile:
+        for _ in range(2):
+            graph(x, w).sum().backward()
+    counts = {e.key: e.count for e in profile.key_averages()}
+    assert counts["epilog::scaled"] == counts["epilog::scaled_backward"] == 2
