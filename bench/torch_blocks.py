@@ -251,7 +251,8 @@ def sections(args):
             "batched": [lambda s=s: batched(args, *s) for s in batches]}
 
 
-def main(sections, order, doc):
+def main(sections, order, doc, line=None):
+    """line: a row in short, for those who read along; without it a row is printed whole."""
     args = arguments(order, doc)
     sys.stdout.reconfigure(line_buffering=True)
     torch.manual_seed(args.seed)
@@ -264,13 +265,15 @@ def main(sections, order, doc):
     failed = 0
     for section in args.sections.split(","):
         for make in work[section]:
+            begin = time.perf_counter()
             try:
                 row = make()
             except Exception as e:  # a failure is a row too
                 row = dict(section=section, ok=False, error=f"{type(e).__name__}: {e}")
+            row["seconds"] = time.perf_counter() - begin
             failed += not row["ok"]
             result["rows"].append(row)
-            print(json.dumps({k: v for k, v in row.items() if k != "plan"}, indent=1))
+            print(line(row) if line and "error" not in row else json.dumps({k: v for k, v in row.items() if k != "plan"}, indent=1))
             if args.out:
                 with open(args.out + ".part", "w") as f:
                     json.dump(result, f, indent=1)

@@ -107,7 +107,7 @@ class Block:
             return f"{self.known.router_at} is a {type(router).__name__}, no plain {self.router.__name__}"
         if asked is not None and asked not in SAME:
             return f"{asked} was asked for"
-        if experts._is_expert_parallel:
+        if getattr(experts, "_is_expert_parallel", False):  # transformers 5.17 has no such word: there they have another forward
             return "its experts are on several devices"
         if "_apply_gate" in experts.__dict__ or type(experts)._apply_gate is not self.gate:
             return "experts has a gate of its own"
