@@ -26,9 +26,9 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
     const epi_instr *s = &t->instrs[instr];
     *out = (epi_tile_access){0};
     const epi_node *n = &t->spec->graph->nodes[s->node];
-    bool counts = s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM;
-    if ((s->kind != EPI_INSTR_LOAD && s->kind != EPI_INSTR_STORE && s->kind != EPI_INSTR_TAKE && !counts) ||
-        s->tensor == EPI_ROOT_KEPT)
+    bool counts = s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM,
+         moves = s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
+    if ((!moves && s->kind != EPI_INSTR_TAKE && !counts) || s->tensor == EPI_ROOT_KEPT)
         return;
     const epi_tile_value *v = &t->values[s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst];
     if (counts) /* an index, and a random number's place, is the offset in a tensor of these axes */
@@ -39,6 +39,8 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
         out->ref = homes[n->arg[0]];
         out->along = epi_ref_along(&out->ref, &n->over, t->spec->sizes);
         out->size = epi_axes_size(&n->over, t->spec->sizes);
+    }
+    if (s->kind == EPI_INSTR_TAKE && t->plan->group == EPI_GROUP_NONE) {
         epi_index_source from = epi_index_find(t->spec->graph, n);
         const epi_node *index = &t->spec->graph->nodes[from.node];
         out->index =
@@ -51,12 +53,11 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
             out->index.data +=
                 from.at * epi_ref_drop(&out->index, from.axis) * (int64_t)epi_dtype_size(out->index.type);
         out->which = epi_walk_axes(&out->index, &t->plan->rows, t->spec->sizes);
-    } else if (!counts)
+    } else if (moves)
         out->ref = s->tensor >= 0 ? tensors[s->tensor] : homes[s->node];
     out->rows = epi_walk_axes(&out->ref, &t->plan->rows, t->spec->sizes);
     out->cols = epi_columns_of(t->plan, &out->ref, t->spec->sizes, v->scale);
     const epi_walk *cols = &out->cols.walk;
-    bool moves = s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
     out->plain = s->kind != EPI_INSTR_INDEX && !out->cols.two && cols->count <= 1 &&
                  (cols->count == 0 || cols->stride[0] == 1);
     out->direct = moves && out->plain && out->ref.type == EPI_F32 && out->rows.count <= 1;
@@ -135,9 +136,14 @@ static void run_index(const epi_band *t, const epi_instr *s, const epi_tile_acce
                       t->first[v->scale], t->columns[v->scale]);
 }
 
-/* Rows of a table by number; zeros where a number names none. */
+/* The row of a table that the tile's group has; else rows by number, and zeros where a number names none. */
 static void run_take(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
+    if (t->tile->plan->group != EPI_GROUP_NONE) {
+        epi_columns_load(t->strips, result_of(t, s), &a->ref, epi_walk_offset(&a->along, t->group), &a->cols,
+                         t->first[v->scale], t->columns[v->scale], t->tmp);
+        return;
+    }
     int64_t first = t->m0 + (s->full ? t->row : 0);
     int n = s->full ? t->columns[v->scale] : 1;
     ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;

@@ -68,6 +68,7 @@ typedef struct epi_band {
     int rows;
     int64_t first[EPI_SCALE_COUNT]; /* columns, by scale: the first, */
     int columns[EPI_SCALE_COUNT];   /* and how many */
+    int64_t group;                  /* of rows, that a product's tile has */
     int row, band_rows;             /* the band: its first row after m0, how many rows */
 } epi_band;
 

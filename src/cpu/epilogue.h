@@ -57,6 +57,7 @@ typedef struct epi_tile_run {
     epi_tile_access *access; /* by instruction */
     float *partials;
     const int64_t *starts; /* where tiles of rows begin, if not where epi_tile_row says; or NULL */
+    const int64_t *groups; /* by tile of rows: the group that it has rows of, or NULL */
     float *kept[3];        /* attention: tiles for values that are kept, rows EPI_TILE_N apart */
 } epi_tile_run;
 

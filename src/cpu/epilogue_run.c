@@ -29,6 +29,7 @@ static tile tile_at(const epi_tile_run *r, const int64_t place[2]) {
                     .strips = e->strips,
                     .access = r->access,
                     .m0 = m0,
+                    .group = r->groups ? r->groups[place[0]] : 0,
                     .rows = (int)(epi_run_row(r, place[0] + 1) - m0)},
               .r = r,
               .place = {place[0], place[1]}};

@@ -479,6 +479,7 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     if (has_row_groups(g)) {
         epi_groups_tile(&r.groups, g->micro->mr, r.variant == STAGED ? 0 : EPI_MICRO_FEW, g->direct_rows);
         r.tiles.starts = r.groups.starts;
+        r.tiles.groups = r.groups.of;
         run_row_groups(&r);
     } else if (g->plan.group == EPI_GROUP_DEPTH) {
         run_depth_groups(&r);

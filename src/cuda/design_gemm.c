@@ -295,7 +295,7 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
             ok = design_partials(c, d, i, k);
         else if (s->kind == EPI_INSTR_LOAD && d->instrs[i].side_tile < 0)
             d->instrs[i].pointer = epi_emit_pointer(k, s->node, -1);
-        else if (s->kind == EPI_INSTR_RANDOM)
+        else if (s->kind == EPI_INSTR_RANDOM || s->kind == EPI_INSTR_TAKE)
             d->instrs[i].pointer = epi_emit_pointer(k, d->g->nodes[s->node].arg[0], -1);
         if (!ok)
             return false;

@@ -120,6 +120,11 @@ const char *epi_value_use_in_row(const epi_emitter *e, int v) {
     return at ? epi_emit_text(e->d->c, "%.*s[h]", (int)(at - use), use) : use;
 }
 
+/* Where the rows of the tile's group begin in a table that has some for each group. */
+static const char *put_group(const epi_emitter *e, int64_t stride) {
+    return epi_emit_text(e->d->c, "batch_of(P, row) * %s", epi_emit_count(e->d->c, stride, "LL"));
+}
+
 /* Computed once a tile and kept in Rows. */
 static void emit_row(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
@@ -136,6 +141,11 @@ static void emit_row(epi_emitter *e, int instr) {
         epi_walk w = epi_walk_axes(&ref, &plan->rows, c->spec->sizes);
         epi_text_add(&e->rows, "%s;\n",
                      epi_emit_load(c, ref.type, e->d->instrs[instr].pointer, epi_emit_walk(c, &w, "r")));
+    } else if (s->kind == EPI_INSTR_TAKE) {
+        epi_ref ref = epi_emit_ref(c, e->d->g->nodes[s->node].arg[0], -1);
+        epi_text_add(&e->rows, "%s;\n",
+                     epi_emit_load(c, ref.type, e->d->instrs[instr].pointer,
+                                   put_group(e, epi_ref_stride(&ref, plan->group_axis))));
     } else if (s->kind == EPI_INSTR_INDEX) {
         int at = epi_axes_find(&plan->rows, e->d->g->nodes[s->node].over.at[0]);
         epi_text_add(&e->rows, "(float)(%s);\n", epi_emit_digit(c, &plan->rows, at, "r"));
@@ -182,8 +192,9 @@ static void emit_column(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
     const epi_tile_value *v = &e->d->tile->values[s->dst];
     const epi_emit_context *c = e->d->c;
-    bool load = s->kind == EPI_INSTR_LOAD;
-    epi_ref ref = epi_emit_ref(c, s->node, -1);
+    bool take = s->kind == EPI_INSTR_TAKE, load = s->kind == EPI_INSTR_LOAD || take;
+    epi_ref ref = epi_emit_ref(c, take ? e->d->g->nodes[s->node].arg[0] : s->node, -1);
+    int64_t apart = take ? epi_ref_drop(&ref, e->d->plan->group_axis) : 0;
     epi_columns cols = epi_columns_of(e->d->plan, &ref, c->spec->sizes, v->scale);
     int elements = epi_cell_elements(e->d->tile, v->scale), pointer = e->d->instrs[instr].pointer;
     const char *name = epi_value_name(e, s->dst), *type = epi_emit_type(ref.type), *of_batch = "",
@@ -200,6 +211,10 @@ static void emit_column(epi_emitter *e, int instr) {
     if (of_batch[0]) {
         epi_text_add(&e->members, "  i64 at%d;\n", instr);
         epi_text_add(&e->rows, "    R.at%d = %s;\n", instr, epi_emit_walk(c, &rows, "r"));
+    }
+    if (take) {
+        of_batch = epi_emit_text(c, "%s + ", put_group(e, apart));
+        vector &= apart % elements == 0;
     }
     epi_text_add(&e->fragment,
                  "    float %s_c[%d];\n#pragma unroll\n    for (int i = 0; i < 4; i += 2) {\n      const int "

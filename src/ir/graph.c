@@ -403,6 +403,13 @@ bool epi_segments_are_read(const epi_graph *g, int node) {
     return read;
 }
 
+bool epi_gather_is_of_group(const epi_graph *g, int node, int segments) {
+    const epi_node *n = &g->nodes[node], *s = &g->nodes[segments];
+    return n->op == EPI_OP_GATHER && n->arg[1] == segments && s->op == EPI_OP_SEGMENTS && !n->has_stored &&
+           n->over.count == 1 && epi_axis_equal(n->over.at[0], s->over.at[0]) &&
+           !epi_axes_meet(&g->nodes[n->arg[0]].axes, &s->axes);
+}
+
 epi_axes epi_product_side(const epi_graph *g, const epi_node *product, int operand) {
     epi_axes side = epi_axes_without(&g->nodes[product->arg[operand]].axes, &product->over);
     if (product->op != EPI_OP_GROUPED)

@@ -195,6 +195,9 @@ enum { EPI_PRODUCT_READS = 4 };
 int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]);
 /* Are these segments that nothing but such products wants? Then no one makes them: mainloops read the offsets. */
 bool epi_segments_are_read(const epi_graph *g, int node);
+/* Is the value gather(v, s, E) of what has no positions, where s = segments(o, E, …): the same for all positions of a
+ * group? */
+bool epi_gather_is_of_group(const epi_graph *g, int node, int segments);
 /* The axes of a product's operand beside its depth, and beside the one that counts the groups: rows, or columns.
  */
 epi_axes epi_product_side(const epi_graph *g, const epi_node *product, int operand);

@@ -235,10 +235,13 @@ bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
             note_vector(&trial, &g->nodes[n->arg[a]].axes);
         }
     fits &= !(is_one_row(p) && trial.vectors);
-    if (taken) { /* rows alone do so, each by its own number */
+    if (taken && p->kind == EPI_KIND_ROWS) { /* each by its own number */
         const epi_axes *by = &g->nodes[n->arg[1]].axes;
-        fits &= p->kind == EPI_KIND_ROWS && epi_axes_count_in(by, &p->rows) == by->count;
+        fits &= epi_axes_count_in(by, &p->rows) == by->count;
         epi_axes_unite(&trial.taken_by, by);
+    } else if (taken) { /* tiles do so by that of their group */
+        const epi_node *product = p->grouped ? &g->nodes[p->product] : NULL;
+        fits &= product && epi_grouped_rows(g, product) && epi_gather_is_of_group(g, node, product->arg[2]);
     }
     if (fits)
         *p = trial;
@@ -548,7 +551,8 @@ static int first_misfit(const epi_placer *s, epi_placer_part *p) {
 
 /* Can all of the cone be on the part's tile, and be reduced there if that is wanted? */
 static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const epi_axes *over) {
-    if (first_misfit(s, p) != EPI_NO_NODE)
+    bool of_group = p->kind == EPI_KIND_GEMM && s->g->nodes[node].op == EPI_OP_GATHER; /* one for all rows */
+    if (of_group || first_misfit(s, p) != EPI_NO_NODE)
         return false;
     unsigned dims = dims_of(&p->rows, &p->cols, &s->g->nodes[node].axes),
              rows = dims_of(&p->rows, &p->cols, &p->rows), cols = dims_of(&p->rows, &p->cols, &p->cols);
@@ -988,13 +992,29 @@ static bool is_chosen_by(epi_placer *s, int node) {
     return chosen;
 }
 
-/* What rows take, or by what, as they go: its operands are in memory by then. */
+/* Is it what the groups of a product have each, which may be the one that makes the tiles on which it is wanted? A number
+ * of each is if nothing but products' tiles wants it. */
+static bool is_of_group(const epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    if (n->op != EPI_OP_GATHER || !epi_gather_is_of_group(s->g, node, n->arg[1]))
+        return false;
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    bool tiles = true;
+    for (int i = 0; i < uses.count; i++)
+        tiles &= uses.at[i].node != EPI_NO_NODE && s->of_product[uses.at[i].node] &&
+                 epi_ops[s->g->nodes[uses.at[i].node].op].cls == EPI_CLASS_MAP;
+    return tiles || has_number_by_row(s->g, n);
+}
+
+/* What rows take, or by what, as they go: its operands are in memory by then, but for segments, which a tile does not
+ * want. */
 static void place_taken(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_cut_placement at = {EPI_UNPLACED, -1};
     for (int a = 0; a < 2; a++) {
         settle_view(s, n->arg[a]);
-        if (!epi_op_is_free(s->g->nodes[n->arg[a]].op) && !s->takes[n->arg[a]])
+        if (!epi_op_is_free(s->g->nodes[n->arg[a]].op) && !s->takes[n->arg[a]] &&
+            s->g->nodes[n->arg[a]].op != EPI_OP_SEGMENTS)
             epi_placer_store(s, n->arg[a]);
         at.part = (int)epi_max64(at.part, time_of(s, n->arg[a]));
     }
@@ -1111,7 +1131,7 @@ static void place(epi_placer *s, int node) {
         s->view[node] ? see_view(s, node) : place_map(s, node);
         break;
     case EPI_CLASS_MOVE:
-        if (is_taken_by(s, node) || is_chosen_by(s, node)) {
+        if (is_taken_by(s, node) || is_chosen_by(s, node) || is_of_group(s, node)) {
             place_taken(s, node);
             break;
         }

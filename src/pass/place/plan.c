@@ -434,11 +434,21 @@ static bool sort_dependents(planner *p) {
     return true;
 }
 
+/* Is it a row of an input that the tile's group has, for all rows of the tile? */
+static bool is_of_group(const planner *p, int node) {
+    const epi_graph *g = p->g;
+    return p->plan->group == EPI_GROUP_ROWS &&
+           epi_gather_is_of_group(g, node, g->nodes[p->plan->product].arg[2]) &&
+           g->nodes[g->nodes[node].arg[0]].op == EPI_OP_INPUT;
+}
+
 /* Can this value, which does not depend on the product, be computed on the tile? Notes parts. */
 static bool tile_can_compute(planner *p, int node) {
     const epi_node *n = &p->g->nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SORT)
+    if (cls == EPI_CLASS_MOVE)
+        return is_of_group(p, node) && epi_plan_fits(p->plan, &n->axes);
+    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_SORT)
         return false;
     if (cls == EPI_CLASS_RANDOM) /* attention's tiles make those that have their shape */
         return p->plan->kind == EPI_KIND_ATTENTION && epi_plan_fits(p->plan, &n->axes) &&
@@ -483,7 +493,7 @@ void epi_plan_mark_tile(planner *p, int root) {
             continue;
         }
         p->plan->placement[node].tile = true;
-        for (int a = 2; a >= 0; a--)
+        for (int a = 2; a >= 0 && epi_ops[n->op].cls != EPI_CLASS_MOVE; a--)
             if (n->arg[a] != EPI_NO_NODE)
                 p->pending[count++] = n->arg[a];
     }
@@ -546,7 +556,7 @@ static bool sort_others(planner *p) {
         const epi_axes *axes = &g->nodes[node].axes;
         bool both = epi_axes_count_in(axes, &plan->rows) == plan->rows.count &&
                     epi_axes_count_in(axes, &plan->cols) == plan->cols.count;
-        if (both && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF)
+        if (both && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF && !is_of_group(p, node))
             epi_plan_mark_tile(p, node);
         else
             mark_before(p, node);
@@ -558,7 +568,7 @@ static bool sort_others(planner *p) {
         if (!epi_plan_fits(plan, &g->nodes[i].axes))
             return epi_plan_refuse(p, "%s does not have the shape of the product's tile",
                                    epi_node_label(g, i).text);
-        for (int a = 0; a < 3 && !epi_op_is_product(g->nodes[i].op); a++) {
+        for (int a = 0; a < 3 && !epi_op_is_product(g->nodes[i].op) && !is_of_group(p, i); a++) {
             int arg = g->nodes[i].arg[a];
             if (arg != EPI_NO_NODE && !epi_plan_fits(plan, &g->nodes[arg].axes))
                 return epi_plan_refuse(p, "%s does not have the shape of the product's tile",

@@ -180,6 +180,7 @@ static void plan_step(builder *b, task *t) {
         plan_group(b, t, n);
     } else if (cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_MOVE) {
         t->step.kind = cls == EPI_CLASS_RANDOM ? EPI_INSTR_RANDOM : EPI_INSTR_TAKE;
+        t->rows &= p->group == EPI_GROUP_NONE || cls == EPI_CLASS_RANDOM;
     } else if (!plan_muladd(b, t, n)) {
         plan_map(b, t, n);
     }
@@ -440,7 +441,8 @@ epi_status epi_tile_program_check(const epi_tile_program *t, const epi_steps *st
         const epi_instr *s = &t->instrs[i];
         const epi_node *n = &g->nodes[s->node];
         bool there = s->kind != EPI_INSTR_LOAD || is_there(steps, step, s->node);
-        int from = s->kind == EPI_INSTR_TAKE ? epi_index_find(g, n).node : EPI_NO_NODE;
+        bool indexed = s->kind == EPI_INSTR_TAKE && t->plan->group == EPI_GROUP_NONE;
+        int from = indexed ? epi_index_find(g, n).node : EPI_NO_NODE;
         there &= from == EPI_NO_NODE || epi_op_is_free(g->nodes[from].op) || is_there(steps, step, from);
         if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM)
             there &= is_there(steps, step, n->arg[0]);
