@@ -58,16 +58,19 @@ def joined(dims):
     return [a for d in dims for a in flat(d)]
 
 
+BY_ELEMENT = "each", "pair", "half"  # kinds of values that are made position by position along all axes but those they take apart
+
+
 class Value:
     """A value of the program. write(names of args, name of an axis) gives its expression when all axes are known.
 
     node: the graph's, of an input. cut: (dimension, start, stop) of the part of it that is taken. rank, kept: how many dimensions it has, and
     those that have an axis.
-    pair: (a pair of values, 0 or 1) of one half. renamed: (from, to). origin: the node whose saying made it."""
+    pair: (a pair of values, 0 or 1) of one half. renamed: (from, to). taken: (value, axis, number) of an element along an axis. origin: the node whose saying made it."""
 
     def __init__(self, write, args, axes, kind=None, node=None):
         self.write, self.args, self.own, self.kind, self.node = write, args, list(axes), kind, node
-        self.dtype, self.cut, self.rank, self.kept, self.pair, self.renamed, self.origin = None, (), 0, (), None, None, None
+        self.dtype, self.cut, self.rank, self.kept, self.pair, self.renamed, self.taken, self.origin = None, (), 0, (), None, None, None, None
 
     @property
     def axes(self):
@@ -98,6 +101,20 @@ class Space:
         self.values.append(Value(*args, **kw))
         self.values[-1].origin = self.at
         return self.values[-1]
+
+    def along_with(self, value, part, whole):
+        """The value made of `whole` instead of its `part`, along the axes that the part lacks; None where it is not made by element of it."""
+        found, todo, made = {value}, [value], {part: whole}
+        more = [x for x in whole.axes if x not in part.axes]
+        while todo:
+            new = [a for a in todo.pop().args if a not in found]
+            found.update(new)
+            todo += new
+        for v in [v for v in self.values if v in found]:
+            if v.kind in BY_ELEMENT and any(a in made for a in v.args) and not any(x in v.axes for x in more):
+                copy = made[v] = self.value(v.write, [made.get(a, a) for a in v.args], v.axes + more, v.kind)
+                copy.dtype, copy.origin, copy.pair = v.dtype, v.origin, v.pair and (made[v.pair[0]], v.pair[1])
+        return made.get(value)
 
     def view_of(self, value, dims, linear=None):
         axes = joined(dims)

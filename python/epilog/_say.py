@@ -45,7 +45,7 @@ class Region(Views):
         count = iter(range(len(views)))
         spots = [next(count) if isinstance(a, View) else number(a) for a in args]
         write = lambda names, name: form.format(*(names[s] if isinstance(s, int) else s for s in spots))
-        return self.view_of(self.value(write, [v.value for v in views], sum((v.value.axes for v in views), [])), dims)
+        return self.view_of(self.value(write, [v.value for v in views], sum((v.value.axes for v in views), []), "each"), dims)
 
     def mask(self, position):
         """A mask that follows from positions: said, not read."""

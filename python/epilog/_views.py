@@ -4,11 +4,12 @@ A view is lists of axes. A slice of a linear layer's result is the result of a s
 second element is pairs, one of more equal blocks is an element of an axis.
 """
 import math
+import operator
 
 import sympy
 import torch
 
-from ._axes import Axis, Space, Unsaid, Value, View, flat, joined, quotient, size_of
+from ._axes import Axis, Space, Unsaid, Value, View, find, flat, joined, quotient, size_of
 
 
 def listed(sizes):
@@ -147,7 +148,9 @@ class Views(Space):
             for a in reversed(axes[1:]):
                 text, at = f"gather({text}, {at % a.size}, {name(a)})", at // a.size
             return f"gather({text}, {at}, {name(axes[0])})"
-        return self.view_of(self.value(write, [x.value], [b for b in x.value.axes if b is not axis]), dims)
+        value = self.value(write, [x.value], [b for b in x.value.axes if b is not axis])
+        value.taken = x.value, axis, i
+        return self.view_of(value, dims)
 
     def half(self, x, axis, second, how="halves"):
         """The first or the second half along an axis, or every second element."""
@@ -160,7 +163,7 @@ class Views(Space):
             axes = [h if b is axis else b for b in x.value.axes]
             write = lambda names, name: f"{how}({names[0]}, {name(flat([axis])[0 if how == 'halves' else -1])})"
             both = self.value(write, [x.value], axes, "pair")
-            self.halves_made[key] = [self.value(None, [both], axes) for _ in range(2)]
+            self.halves_made[key] = [self.value(None, [both], axes, "half") for _ in range(2)]
             for i, one in enumerate(self.halves_made[key]):
                 one.pair = both, i
         return self.view_of(self.halves_made[key][second], dims)
@@ -178,15 +181,25 @@ class Views(Space):
         if self.is_input(x):
             return self.part_of_input(x, dim, start, stop)
         size = stop - start
-        if stop == n and n % start == 0 and n // start > 2:
+        if stop == n and n % start == 0 and (n // start > 2 or self.is_put_back(start)):
             rest = [[Axis(size)] if i == dim else d for i, d in enumerate(x.dims)]
             return View(Value(never, [], []), rest, pieces=(x, dim, start))
         if n % size or start % size:
             raise Unsaid("a slice that is no equal part")
-        if n // size == 2:
+        if n // size == 2 and not self.is_put_back(size):
             return self.half(x, flat(x.dims[dim])[0], start > 0)
         first, *rest = self.blocks(x, dim, n // size)
         return self.take(x, first, start // size, [d if i != dim else rest for i, d in enumerate(x.dims)])
+
+    def is_put_back(self, start):
+        """Is what the node being said takes a part of taken from `start` on only to come behind something else again? As rotary embeddings of
+        the first features do."""
+        def is_end(node):
+            at = node.args[1] if node.target is operator.getitem else ()
+            at = [a for a in (at if isinstance(at, tuple) else (at,)) if a is not Ellipsis and a != slice(None)]
+            return (len(at) == 1 and isinstance(at[0], slice) and (at[0].start, at[0].step) == (start, None) and node.users
+                    and all(u.target is torch.cat and u.args[0][-1] is node for u in node.users))
+        return self.at.target is operator.getitem and any(is_end(n) for n in self.at.args[0].users)
 
     def part_of_input(self, x, dim, start, stop):
         node, shape = x.value.node, x.shape
@@ -261,7 +274,7 @@ class Views(Space):
             raise Unsaid("a cat of an expanded dimension")
         axes = [w if x is h else x for x in dict.fromkeys(a.value.axes + b.value.axes)]
         write = lambda names, name: f"{how}({names[0]}, {names[1]}, {name(flat([w])[at])})"
-        return self.view_of(self.value(write, [a.value, b.value], axes), dims)
+        return self.view_of(self.value(write, [a.value, b.value], axes, "each"), dims)
 
     def put(self, a, along, x, dim, start):
         """cat(a, x[start:]), where x[:start] is the first of equal blocks: a in that one, else x."""
@@ -271,8 +284,11 @@ class Views(Space):
         for i, d in enumerate(x.dims):
             if flat(d):
                 a = self.unify(rest if i == dim else d, a, i)
+        # Of what the first block was made into, all blocks are: no element is taken, so that it can be done on a product's tile.
+        taken = next((v for v in self.values if v.taken and (v.taken[0], find(v.taken[1]), v.taken[2]) == (x.value, first, 0)), None)
+        made = taken and self.along_with(a.value, taken, x.value) or a.value
         write = lambda names, name: f"where({index_in([first], name)} == 0, {names[0]}, {names[1]})"
-        return self.view_of(self.value(write, [a.value, x.value], [*x.value.axes, *a.value.axes, first]), x.dims)
+        return self.view_of(self.value(write, [made, x.value], [*x.value.axes, *made.axes, first], "each"), x.dims)
 
 
 def index_in(axes, name):

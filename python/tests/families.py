@@ -15,7 +15,7 @@ CAUSAL = {  # name: what its configuration has beside SMALL
     "Llama": {}, "Mistral": dict(sliding_window=4), "Qwen2": {}, "Qwen3": dict(head_dim=8), "SmolLM3": {}, "Granite": {}, "Olmo": {}, "Olmo2": {},
     "Gemma2": dict(head_dim=8, sliding_window=4, query_pre_attn_scalar=8), "Gemma3": dict(
         head_dim=8, query_pre_attn_scalar=8, sliding_window=4, layer_types=["sliding_attention", "full_attention"]),
-    "Phi": {}, "Phi3": {}, "GPTNeoX": dict(rotary_pct=1.0), "StableLm": {}, "Starcoder2": {}, "Cohere": {}, "Nemotron": {}, "Glm4": dict(head_dim=8),
+    "Phi": {}, "Phi3": {}, "GPTNeoX": {}, "StableLm": {}, "Starcoder2": {}, "Cohere": {}, "Nemotron": {}, "Glm4": dict(head_dim=8),
     "Ernie4_5": dict(head_dim=8), "Helium": dict(head_dim=8), "Exaone4": {}, "Apertus": {}, "SeedOss": dict(head_dim=8), "Arcee": {},
     "GPT2": GPT2, "GPTJ": dict(GPT2, rotary_dim=4), "OPT": dict(ffn_dim=64, word_embed_proj_dim=32, max_position_embeddings=32),
     "Bloom": dict(n_layer=2, n_head=4), "Falcon": {}, "Mixtral": dict(num_local_experts=4)}

@@ -115,6 +115,43 @@ def test_training(name, said):
     assert mine == pytest.approx(plain, rel=1e-4) and plain[-1] < plain[0]
 
 
+def turned(x, cos, sin, how):
+    if how == "halves":
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat((-b, a), -1) * sin
+    return x * cos + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * sin
+
+
+@pytest.mark.parametrize("of", [1, 2, 4])
+@pytest.mark.parametrize("how", ["halves", "pairs"])
+@pytest.mark.parametrize("between", ["nothing", "a norm", "a product", "the whole"])
+def test_partial_rotary(how, of, between, said):
+    """The first features turned, the others as they are: on the tile of the projection, and attention sees one axis."""
+    def plain(x, wq, wk, wv, cos, sin):
+        def heads(w):
+            return F.linear(x, w).view(2, 6, 2, 16).transpose(1, 2)
+
+        def embed(y):
+            head, rest = y[..., :16 // of], y[..., 16 // of:]
+            if between == "a norm":
+                head = F.rms_norm(head, head.shape[-1:], eps=1e-6)
+            elif between == "a product":
+                head = head @ (sin.t() @ cos)
+            elif between == "the whole":  # the first features beside all of them
+                head = head + (head[..., None, :] * y.unflatten(-1, (of, -1))).sum(-2)
+            return torch.cat((turned(head, cos, sin, how), rest), -1)
+        return F.scaled_dot_product_attention(embed(heads(wq)), embed(heads(wk)), heads(wv), is_causal=True)
+    torch.manual_seed(2)
+    given = [torch.randn(2, 6, 8), *torch.randn(3, 32, 8), *torch.randn(2, 6, 16 // of)]
+    given = [t.requires_grad_(i < 4) for i, t in enumerate(given)]
+    call, report = on(plain)
+    check(call, plain, given, units=64)
+    program, = programs(report)
+    if between == "nothing":
+        plan = program.planned()[0].kernel.describe()
+        assert "gather(" not in program.text and "part 3 of 3, attention" in plan
+
+
 def test_open_sizes(said):
     """One graph for batches and lengths of all sizes."""
     model, given = families.make("Llama")
