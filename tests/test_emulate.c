@@ -617,8 +617,9 @@ static void compare_alone(const emulated *e, const char *what) {
     enum { PACKED = 384, ALONE = 128, FIRST = PACKED - ALONE };
     const emulated *o = e + 1;
     problem p, q;
-    if (e->up || strncmp(e->l->from->program, "packed", 6) || o >= kernels + kernel_count || o->up ||
-        strcmp(e->l->from->program, o->l->from->program) || !runs(o) || !make_problem(e, &p))
+    if (e->up || !strstr(e->l->from->file, "attention") || strncmp(e->l->from->program, "packed", 6) ||
+        o >= kernels + kernel_count || o->up || strcmp(e->l->from->program, o->l->from->program) ||
+        !runs(o) || !make_problem(e, &p))
         return;
     bool made = make_problem(o, &q);
     for (int i = 0; i < p.inputs && made; i++) {
@@ -1489,6 +1490,15 @@ static const struct product_case grouped[] = {
      4},
     {{"../tests/groups", "weight_of", "T=300,K=2,D=72,F=136,E=8", 0}, EPI_F16, "sm90_128x128_c1_d", true, 3},
     {{"../tests/groups", "down", "T=5,K=2,F=72,D=136,E=40", 0}, EPI_BF16, "sm90_128x128_c2_d", false, 4},
+    {{"../tests/groups", "down", "T=300,K=2,F=136,D=264,E=8", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 4},
+    {{"../tests/groups", "down", "T=5,K=2,F=72,D=1096,E=40", 0}, EPI_BF16, "sm90_64x16_c1_f", true, 3},
+    {{"../tests/groups", "gated", "T=300,K=2,D=136,F=264,E=8", 0}, EPI_BF16, "sm90_64x128_c1_f", false, 4},
+    {{"../tests/groups", "up", "T=300,K=2,D=264,F=136,E=8", 0}, EPI_F16, "sm90_64x64_c1_f", false, 3},
+    {{"../tests/groups", "up", "T=3,K=2,D=256,F=136,E=8", 0}, EPI_BF16, "sm90_64x32_c1_f", false, 3},
+    {{"../tests/groups", "back", "T=300,K=2,D=136,F=264,E=8", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 4},
+    {{"../tests/groups", "packed", "T=300,K=2,D=72,F=264,E=8", 0}, EPI_BF16, "sm90_64x128_c1_f", false, 4},
+    {{"../tests/groups", "added", "T=300,K=2,F=72,D=264,E=8", 0}, EPI_BF16, "sm90_64x128_c1_f", false, 4},
+    {{"../tests/groups", "across", "T=300,K=2,F=72,D=264,E=8", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 4},
     {{"../tests/groups", "down", "T=300,K=2,F=71,D=261,E=8", 0}, EPI_BF16, "sm80_128x128", false, 3},
     {{"../tests/groups", "across", "T=300,K=2,F=72,D=136,E=8", 0}, EPI_F16, "sm80_128x128", true, 2},
     {{"../tests/groups", "back", "T=300,K=2,D=72,F=136,E=8", 0}, EPI_BF16, "sm80_128x128", false, 3},

@@ -94,15 +94,28 @@ static double last_time(int64_t tiles, double each, int64_t clusters, int64_t mo
     return more && shared < 1 ? 1 : shared;
 }
 
+/* Column operands: of batches one each, of groups each that has rows. */
+static int64_t weights_of(const epi_product_size *size) {
+    return size->group == EPI_GROUP_ROWS ? epi_max64(1, epi_min64(size->m, size->groups)) : size->batches;
+}
+
+/* Clusters of tiles, one above the other. A group with rows has a tile at least, and half of its last one, on
+ * the average, is behind its end. */
+static int64_t rows_of_tiles(const epi_config *c, const epi_product_size *size) {
+    if (size->group != EPI_GROUP_ROWS)
+        return size->batches * epi_ceil_div(size->m / size->batches, c->tile_m * c->cluster);
+    int64_t tiles = epi_max64(weights_of(size), size->m / c->tile_m + size->groups / 2);
+    return epi_min64(size->m, epi_ceil_div(tiles, c->cluster));
+}
+
 epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int multiprocessors) {
-    int64_t rows = size->m / size->batches, n = size->n;
+    int64_t n = size->n;
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
-    int64_t tall = c->tile_m * c->cluster; /* half of a tile, on the average, is behind the end of a group */
-    int64_t grouped = epi_min64(size->m, epi_ceil_div(size->m / c->tile_m + size->groups / 2, c->cluster));
-    epi_tiling t = {
-        .rows = size->group == EPI_GROUP_ROWS ? grouped : size->batches * epi_ceil_div(rows, tall),
-        .narrow = size->products > 1 || size->open_columns || size->group ? 0 : narrow_width(c, n)};
+    int64_t tall = c->tile_m * c->cluster;
+    epi_tiling t = {.rows = rows_of_tiles(c, size),
+                    .narrow =
+                        size->products > 1 || size->open_columns || size->group ? 0 : narrow_width(c, n)};
     /* a stage of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
     t.narrow_deep = 2 * (c->tile_m + t.narrow) <= c->tile_m + c->tile_n ? 2 : 1;
     double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */
@@ -136,8 +149,14 @@ static double per_side_tile(const epi_config *c, bool exact) {
     return c->schedule == EPI_AT_END ? 330 : exact ? 208 : 100;
 }
 
-/* So many rows of a batch have configurations of their own. */
-enum { FEW_ROWS = 128 };
+/* So many rows of a batch have configurations of their own; so many of a group on the average, as groups
+ * are uneven. */
+enum { FEW_ROWS = 128, FEW_GROUPED = 32 };
+
+static bool has_few_rows(const epi_product_size *size) {
+    return size->group == EPI_GROUP_ROWS ? size->m <= FEW_GROUPED * size->groups
+                                         : size->m / size->batches <= FEW_ROWS;
+}
 
 /* What bounds a product of few rows, in cycles as measured on an H200: bytes that come from memory, and from
  * the L2 cache, in one; bytes that a multiprocessor can take in; and how long a wgmma takes that waits for
@@ -145,7 +164,7 @@ enum { FEW_ROWS = 128 };
 static const double MEMORY_RATE = 2300, L2_RATE = 7000, INTAKE = 64;
 
 static double memory_time(const epi_product_size *size) {
-    int64_t columns = size->n * size->batches * size->products;
+    int64_t columns = size->n * weights_of(size) * size->products;
     return 2.0 * (double)size->k * (double)(columns + size->m) / MEMORY_RATE;
 }
 
@@ -155,7 +174,7 @@ static double memory_time(const epi_product_size *size) {
  * tile any more. The factors are fitted to measurements (docs/hopper-notes.md). */
 static double few_cost(const epi_config *c, const epi_tiling *t, const epi_product_size *size,
                        int multiprocessors) {
-    int64_t clusters = epi_max64(1, multiprocessors / c->cluster), rows = size->m / size->batches;
+    int64_t clusters = epi_max64(1, multiprocessors / c->cluster), rows = size->m / weights_of(size);
     double tiles = (double)epi_max64(1, t->rows * t->cols),
            waves = (double)epi_ceil_div(t->rows * t->cols, clusters);
     double a = (double)epi_min64(c->tile_m, epi_round_up(rows, 8)), n = c->tile_n, depth = (double)size->k;
@@ -163,7 +182,7 @@ static double few_cost(const epi_config *c, const epi_tiling *t, const epi_produ
     double each = wait > issue ? wait : issue;
     double whole = waves * depth / 16 * (each > intake ? each : intake);
     double l2 = 2 * depth * tiles * (a * c->cluster + n) / L2_RATE,
-           memory = memory_time(size) * (double)(t->rows / size->batches);
+           memory = memory_time(size) * (double)(t->rows / weights_of(size));
     double longest = whole > l2 ? whole : l2;
     longest = longest > memory ? longest : memory;
     double uneven = waves * (double)clusters / tiles - 1; /* 0 where all have as much to do */
@@ -178,7 +197,7 @@ static double few_cost(const epi_config *c, const epi_tiling *t, const epi_produ
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
     const epi_tiling t = epi_tiling_of(c, size, multiprocessors);
-    bool few = size->m / size->batches <= FEW_ROWS;
+    bool few = has_few_rows(size);
     if (c->few) /* of more rows each tile reads the weights again */
         return few_cost(c, &t, size, multiprocessors) * (few ? 1 : 8);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,

@@ -157,10 +157,9 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         some &= d->operands[side].deep >= 1;
     if (!some)
         return epi_refuse(d, "a size is zero");
-    if (d->plan->group && f->few)
-        return epi_refuse(d, "its rows lie in groups");
-    if (d->plan->group && epi_ceil_div(d->tile->n, columns) >= f->tile_m * f->cluster)
-        return epi_refuse(d, "it has more columns than grouped tiles count");
+    if (d->plan->group && f->few &&
+        (d->plan->group != EPI_GROUP_ROWS || f->cluster > 1 || f->tile_m > EPI_STAGED_ROWS))
+        return epi_refuse(d, "its rows, or its depth, lie in groups");
     for (int side = 0; side < epi_plan_operands(d->plan); side++) {
         epi_operand *o = &d->operands[side];
         bool rows = side == 0 || (d->terms > 1 && side % 2 == 0);
@@ -174,6 +173,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
                                           : "the columns of two products lie in different ways");
     if (d->plan->group == EPI_GROUP_DEPTH && !(a->mn && b->mn))
         return epi_refuse(d, "groups of its depth do not lie across rows");
+    if (d->plan->group && f->few && a->mn)
+        return epi_refuse(d, "rows of groups lie across the depth");
     if (b->mn && columns % 64)
         return epi_refuse(d, "boxes of 64 columns do not fill a stage");
     for (int term = 0; term < d->terms && d->tiling.narrow && !b->mn; term++) { /* its columns alone */
@@ -184,7 +185,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     }
     d->operands[0].last = k->map_count;
     for (int term = 0; term < d->terms && !a->mn; term++)
-        epi_map_last(k, 2 * term, epi_open_now(c->spec->open, a->count), f->tile_m);
+        epi_map_last(k, 2 * term, f->few && d->groups ? 8 : epi_open_now(c->spec->open, a->count), f->tile_m);
     k->block = (f->tile_m / 64 + 1) * 128;
     d->config.panels = choose_panels(d);
     return fit_shared(d, k);
@@ -323,17 +324,25 @@ static bool take_operands(epi_gemm_design *d) {
 }
 
 /* Tiles of grouped rows count them in one number with their group (device/groups.cuh). All are ints there,
- * 1 << group_bits too, whatever the number of groups. */
+ * 1 << group_bits too, whatever the number of groups; and so is a tile's name, of its first row and its
+ * column of tiles (device/order.cuh). */
 static bool fit_groups(epi_gemm_design *d) {
-    int64_t rows = epi_open_most(d->c->spec->open, d->tile->m);
-    if (d->plan->group != EPI_GROUP_ROWS)
+    const epi_open *open = d->c->spec->open;
+    int64_t rows = epi_open_most(open, d->tile->m), tall = d->config.tile_m * d->config.cluster;
+    bool grouped_rows = d->plan->group == EPI_GROUP_ROWS;
+    if (!d->groups)
         return true;
-    if (epi_emit_grows(d->c, d->groups))
+    if (grouped_rows && epi_emit_grows(d->c, d->groups))
         return epi_refuse(d, "the number of groups is open");
-    d->group_bits = 30;
-    while (d->groups > INT64_C(1) << (31 - d->group_bits))
+    int bits = 31;
+    d->name_columns = tall;
+    for (; d->name_columns < epi_ceil_div(epi_open_most(open, d->tile->n), tile_columns(d)); bits--)
+        d->name_columns *= 2;
+    d->group_bits = bits - 1;
+    while (grouped_rows && d->groups > INT64_C(1) << (bits - d->group_bits))
         d->group_bits--;
-    return rows + 2 * EPI_GROUP_TALLEST < INT64_C(1) << d->group_bits ||
+    int64_t behind = 2 * EPI_GROUP_TALLEST * (grouped_rows ? 1 : d->groups); /* what tiles have beyond ends */
+    return rows + behind < INT64_C(1) << d->group_bits ||
            epi_refuse(d, "%ld rows in %ld groups are more than tiles count", (long)rows, (long)d->groups);
 }
 

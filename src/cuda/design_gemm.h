@@ -89,6 +89,7 @@ typedef struct epi_gemm_design {
     int64_t batch_rows;                     /* of each batch; 0: there are none */
     int64_t groups;                         /* of rows or of the depth; 0: there are none */
     int group_bits;                         /* of a row's number in its group, of rows */
+    int64_t name_columns;                   /* columns of tiles that a grouped tile's name counts */
     int offsets;                            /* the pointer to where they begin */
     int products;                           /* that share a tile: one or two */
     int terms;                              /* products that a tile adds up: one, or more */

@@ -111,9 +111,10 @@ static void write_groups(const epi_gemm_design *d, epi_text *out) {
         return;
     epi_dtype type = epi_emit_ref(d->c, d->plan->offsets, -1).type;
     epi_text_add(out,
-                 "#define GROUP_COUNT %s\n#define GROUP_BITS %d\n#define GROUPED_SIZE %s\n"
+                 "#define GROUP_COUNT %s\n#define GROUP_BITS %d\n#define NAME_COLUMNS %ld\n#define "
+                 "GROUPED_SIZE %s\n"
                  "#define OFFSET(P, e) %s<%s>(P.ptr[%d], e)\n",
-                 epi_emit_int(d->c, d->groups), d->group_bits,
+                 epi_emit_int(d->c, d->groups), d->group_bits, (long)d->name_columns,
                  group == EPI_GROUP_ROWS ? "(int)P.M" : "K_SIZE",
                  epi_dtype_is_integer(type) ? "integer" : "load", epi_emit_type(type), d->offsets);
 }

@@ -30,4 +30,5 @@ DEV int operand_rows(const Params &P, int row) { return rows_of_batch(P, row); }
 // Of `most` rows from `row` on, those that are there, rounded up to the 8 after which TMA's swizzle repeats: so high are the boxes that
 // TMA moves, as a row that is not there takes it longer than one that is. Those of fewer rows than `most` have a map of their own.
 DEV int rows_left(const Params &P, int row, int most) { return max(0, min(most, (rows_of_batch(P, row) - row_in_batch(P, row) + 7) / 8 * 8)); }
+DEV int operand_left(const Params &P, int row, int most) { return rows_left(P, row, most); }   // of the rows' operand
 #endif

@@ -67,7 +67,7 @@
 // Shared memory, from a multiple of 1024: the ring, the staging and the mbarriers. Who owns what, and which mbarrier says so:
 //
 //   A stage of the ring belongs to TMA from `empty` to `full`, then to the warps that compute until `empty`.
-//     full    1 arrival (and, GATHERED, one of each lane that gathers A's rows), of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
+//     full    1 arrival (and, GATHERED, one of each lane that gathers A's rows, for each panel), of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
 //             of the cluster. Of A only the rows that are there come; what lies behind them is of no row. Waited for by the warps that compute; pass p over the ring has parity p & 1.
 //     empty   GROUPS * CLUSTER arrivals: the warpgroups that compute of every block, as each block writes its share of B into all of them. Waited
 //             for by the thread that feeds the ring, with the other parity: the first pass over the ring does not wait.
@@ -86,7 +86,8 @@
 struct Ring {
   u32 panel_a, stage, stages;
   DEV Ring(const Params &P) {
-    panel_a = FEW ? (A_MN ? (rows_left(P, 0, TILE_M) + 63) / 64 * 64 : rows_left(P, 0, TILE_M)) * BK * 2 : STAGE_A;
+    const int rows = ROW_GROUPS ? min(TILE_M, ((int)P.M + 7) / 8 * 8) : rows_left(P, 0, TILE_M);   // of a tile at most
+    panel_a = FEW ? (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2 : STAGE_A;
     stage = PANELS * (panel_a + STAGE_B);
     stages = FEW ? min(STAGES, (int)(RING_BYTES / stage)) : STAGES;
   }
@@ -212,7 +213,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
   }
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1 + 32 * GATHERED); mbar_init(empty + 8 * i, GROUPS * CLUSTER); }
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1 + 32 * PANELS * GATHERED); mbar_init(empty + 8 * i, GROUPS * CLUSTER); }
     for (int i = 0; i < 2 * STAGING_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
     for (int i = 0; i < 2 * SUBTILES; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
@@ -261,7 +262,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (rows > 0) tma_load(a, &P.map[2 * term], bar, operand_row(P, m), deep BATCH_AT(A, m));
         if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, operand_row(P, m) + 64, deep BATCH_AT(A, m));
 #else
-        if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, operand_row(P, m) BATCH_AT(A, m));
+        if (FEW && ROW_GROUPS)   // by eights
+          for (int i = 0; i < rows; i += 8) tma_load(a + i * (BK * 2), &P.map[A_LAST + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
+        else if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, operand_row(P, m) BATCH_AT(A, m));
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
@@ -274,7 +277,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const int m) {
         if (GROUPED && own) tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
         else if (CLUSTER > 1) tma_load_all(b, map, bar, x, B_AT(y) BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
-#if FEW && GROUPS == 1 && !BATCHED
+#if FEW && GROUPS == 1 && !BATCHED && !ROW_GROUPS
         else tma_load_for(b, map, bar, x, B_AT(y), order.tm == 1 ? READ_ONCE : USUALLY);   // one row of tiles reads the weights once
 #else
         else tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
@@ -334,7 +337,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if GATHERED
         if (rank == 0) queue.send(j + 1, names.next(P, queue));
 #endif
-        const int rows = GATHERED ? 0 : rows_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
+        const int rows = GATHERED ? 0 : operand_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
         from = DEPTH_FROM(m0);
         const int deep = DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT;
 #pragma unroll 1
@@ -378,10 +381,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         order.at(w, rank, m0, tn);
         Gather rows(P, m0, lane);
 #pragma unroll 1
-        for (int k = 0; k < (DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT); k++) {
+        for (int k = 0; k < (DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT); k += PANELS) {
           rows.ahead(P, k, lane);
           mbar_wait(empty + 8 * s, ph);
-          rows.copy(P, base + s * ring.stage, full + 8 * s, k, lane);
+#pragma unroll
+          for (int i = 0; i < PANELS; i++) rows.copy(P, base + s * ring.stage + i * ring.panel_a, full + 8 * s, k + i, lane);
           ADVANCE(s, ph)
         }
       }
@@ -517,7 +521,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     // holds the four together here: one that waits for a parity while the ring goes round twice would wait for ever.
     auto pass_over = [&] {
 #pragma unroll 1
-      for (int k = 0; k < KT; k++) {
+      for (int k = 0; k < TILE_STAGES(false); k++) {
         if (t < 32) mbar_wait(full + 8 * s, ph);
         if (t < CLUSTER) mbar_arrive_at(empty + 8 * s, t);
         ADVANCE(s, ph)

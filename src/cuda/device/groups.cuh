@@ -22,6 +22,10 @@ DEV int operand_row(const Params &P, int row) { return row_number(P, row); }
 DEV int operand_rows(const Params &P, int row) { return group_begin(P, batch_of(P, row) + 1); }
 // Boxes of TMA go over the group's end, and nobody wants what becomes of the rows there; where all rows are fewer, they end with these.
 DEV int rows_left(const Params &P, int row, int most) { return row_there(P, row) ? min(most, ((int)P.M + 7) / 8 * 8) : 0; }
+// Of the rows' operand: where rows are few, those of the group alone come, by eights.
+DEV int operand_left(const Params &P, int row, int most) {
+  return FEW ? min(most, (rows_of_batch(P, row) - row_in_batch(P, row) + 7) / 8 * 8) : rows_left(P, row, most);
+}
 #define BATCH_AT(which, row) GROUP_AT_##which(row)   // of the columns' operand alone: GROUP_AT_B is emitted
 #define GROUP_AT_A(row)
 

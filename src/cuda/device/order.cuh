@@ -15,7 +15,7 @@
 // both operands in the L2 cache; or, where it is negative, groups of so many columns, and across them first. Narrow tiles come last:
 // they are shared by those clusters that have one full tile less than the others, or, where there is a queue, taken as they come.
 //
-// GROUPED: a tile is named by its first row and, in the lower bits that this leaves free, its column of tiles. Who queues for tiles
+// GROUPED: a tile is named by its first row, in rows of tiles, and its column of tiles, of NAME_COLUMNS. Who queues for tiles
 // finds out which number that is, and passes over those that are empty. Where a group's last rows are no more than one block's, all
 // blocks of a cluster take them, each with columns of its own (OWN_COLUMNS): that is a column of clusters for CLUSTER of tiles.
 #define NO_TILE 0x7fffffff
@@ -49,8 +49,8 @@ struct Order {
   DEV void at(int t, u32 rank, int &m, int &n) const {
 #if GROUPED
     const int row = t & NO_TILE;
-    m = row / TALL * TALL + (own(t) ? 0 : rank * TILE_M);
-    n = own(t) ? row % TALL * CLUSTER + rank : row % TALL;
+    m = row / NAME_COLUMNS * TALL + (own(t) ? 0 : rank * TILE_M);
+    n = own(t) ? row % NAME_COLUMNS * CLUSTER + rank : row % NAME_COLUMNS;
 #else
     find(t, m, n);
     m = (m * CLUSTER + rank) * TILE_M;
@@ -61,11 +61,11 @@ struct Order {
   DEV int name(const Params &P, int t) const {   // or NO_TILE
     int m, n;
     find(t, m, n);
-    const int row = tile_row(P, m);
+    const int row = tile_row(P, m), name = row / TALL * NAME_COLUMNS + n;
     if (ROW_GROUPS && CLUSTER > 1 && !row_there(P, row + TILE_M)) {
-      return row_there(P, row) && n * CLUSTER < tn ? (int)(OWN_COLUMNS | (row + n)) : NO_TILE;
+      return row_there(P, row) && n * CLUSTER < tn ? (int)(OWN_COLUMNS | name) : NO_TILE;
     }
-    return row_there(P, row) ? row + n : NO_TILE;
+    return row_there(P, row) ? name : NO_TILE;
   }
 #endif
   DEV void find(int t, int &m, int &n) const {   // by its number
