@@ -579,6 +579,27 @@ static void test_through(const char *formula, const way *w) {
     epi_module_free(m);
 }
 
+/* A row's largest element less itself is 0, also where another program found it: products are rounded alike. */
+static void test_below_top(const way *w) {
+    epi_module *m = parse("top(x[T,D], y[T,D]) -> m: f32[T] { m = max(900*x*y, D) }\n"
+                          "below(x[T,D], y[T,D], m: f32[T]) -> e: f32[T] { e = max(exp(900*x*y - m), D) }");
+    ran top = {0}, below = {0};
+    int wrong = 0;
+    if (m && prepare(&top, epi_module_program(m, 0), "T=50,D=40", w) &&
+        prepare(&below, epi_module_program(m, 1), "T=50,D=40", w)) {
+        problem_fill(&top.p, 5);
+        check(problem_run(top.k, &top.p), "top runs");
+        take(&below, &top);
+        check(problem_run(below.k, &below.p), "below runs");
+        for (int64_t e = 0; e < 50; e++)
+            wrong += at(find(&below, "e"), e) != 1;
+        check(!wrong, "%s: %d rows' largest weights are not 1", name_of(w), wrong);
+    }
+    discard(&top);
+    discard(&below);
+    epi_module_free(m);
+}
+
 int main(void) {
     epi_error err;
     if (epi_context_open(&ctx, &err) != EPI_OK)
@@ -617,6 +638,8 @@ int main(void) {
             if (ways[way].path == EPI_PATH_FUSED)
                 test_pair(&open_pair, &said[i], &ways[way]);
     test_home();
+    for (int way = 0; way < WAYS; way++)
+        test_below_top(&ways[way]);
     for (int way = 0; way < WAYS; way++)
         test_all_quotients(&ways[way]);
     for (size_t i = 0; i < sizeof through / sizeof *through; i++)

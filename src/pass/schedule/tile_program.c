@@ -133,12 +133,23 @@ static bool is_of_elements(const builder *b, int node) {
     return own_scale(b, node) != EPI_SCALE_NONE && (epi_plan_has(b->g, node, &b->rows) || !b->rows.count);
 }
 
+/* Is it exp(x - top)? There a product x is rounded, as it was where top was found among its elements, perhaps
+ * in another part: else the largest would not be 0, and weights that one part sums up another would not make
+ * again. */
+static bool is_below_exponential(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int u = 0; u < uses.count; u++)
+        if (g->nodes[uses.at[u].node].op == EPI_OP_EXP)
+            return g->nodes[node].op == EPI_OP_SUB;
+    return false;
+}
+
 /* A sum or difference with a product of elements that nothing else needs becomes one step. False: it is none.
  */
 static bool plan_muladd(const builder *b, task *t, const epi_node *n) {
     if (!epi_op_has_terms(n->op) || !t->rows || t->scale == EPI_SCALE_NONE)
         return false;
-    for (int a = 0; a < 2; a++) {
+    for (int a = is_below_exponential(b->g, t->node); a < 2; a++) {
         const epi_node *m = &b->g->nodes[n->arg[a]];
         if (m->op != EPI_OP_MUL || epi_graph_uses(b->g, n->arg[a]).count != 1 ||
             !is_of_elements(b, n->arg[a]) || !b->e->plan->placement[n->arg[a]].tile ||
