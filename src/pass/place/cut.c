@@ -865,13 +865,14 @@ static bool note_value(epi_placer *s, int part, int node) {
     return value >= 0 && value < epi_attention_outs(&p->attention->plan);
 }
 
-/* Can the value be made on the part's tile, and, of what it is made of, what is made of rows of tables? */
+/* Can the value be made on the part's tile, and, of what it is made of, what is made of rows of tables, or takes an axis
+ * apart? The tile does so in one way. */
 static bool fits_with_tables(epi_placer *s, epi_placer_part *p, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_placer_part trial = *p;
     bool fits = epi_placer_fits(s->g, &trial, node);
     for (int a = 0; a < epi_node_operands(n) && fits; a++)
-        if (s->takes[n->arg[a]] && s->placement[n->arg[a]].kind == EPI_UNPLACED) {
+        if ((s->takes[n->arg[a]] || s->apart[n->arg[a]]) && s->placement[n->arg[a]].kind == EPI_UNPLACED) {
             find_cone(s, n->arg[a]);
             fits = first_misfit(s, &trial) == EPI_NO_NODE;
         }
@@ -905,6 +906,8 @@ static void place_map(epi_placer *s, int node) {
         kind = EPI_PLACED_AFTER;
     s->placement[node] = (epi_cut_placement){kind, time};
     s->takes[node] = kind == EPI_UNPLACED && epi_node_takes(n, s->takes);
+    s->apart[node] =
+        kind == EPI_UNPLACED && (epi_ops[n->op].cls == EPI_CLASS_SPLIT || epi_node_takes(n, s->apart));
     count_folds(s, node);
 }
 
@@ -1291,6 +1294,7 @@ static bool make_placer(epi_placer *s, epi_arena *arena) {
     memset(s->placed, 0, (size_t)g->node_count);
     memset(s->waiting, 0, (size_t)g->node_count);
     memset(s->takes, 0, (size_t)g->node_count);
+    memset(s->apart, 0, (size_t)g->node_count);
     s->part_count = 0;
     for (int i = 0; i < g->node_count; i++)
         s->sum[i] = EPI_NO_NODE;
@@ -1342,6 +1346,7 @@ epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_bac
     s->sum = epi_arena_alloc(arena, nodes * sizeof *s->sum);
     s->of_product = epi_arena_alloc(arena, nodes);
     s->takes = epi_arena_alloc(arena, nodes);
+    s->apart = epi_arena_alloc(arena, nodes);
     if (!epi_visits_make(arena, g->node_count, &s->visits))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < g->node_count; i++)

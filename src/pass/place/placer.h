@@ -64,6 +64,7 @@ typedef struct epi_placer {
     int *sum;         /* by node: the sum of products that it belongs to, or EPI_NO_NODE */
     bool *forward;    /* by node; see direction.h */
     bool *takes;      /* by node: it is unplaced, and made of rows of a table that rows take as they go */
+    bool *apart;      /* by node: it is unplaced, and made of a split that is */
     bool *of_product; /* by node: it is made of a product */
     int *folds;       /* by node in a row: reductions of its part that come before it, each for the next */
     bool *view;       /* by node: it is a slice of a value in memory, which needs no memory of its own */
