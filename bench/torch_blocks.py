@@ -13,7 +13,7 @@ waits half a millisecond, so that the host is ahead of it as it is in training; 
   PYTHONPATH=python python3 bench/torch_blocks.py --out bench/results/h200-blocks.json
   PYTHONPATH=python python3 bench/torch_blocks.py --device cpu --small      # tries the script without a GPU
 """
-import argparse, datetime, json, os, statistics, subprocess, sys, time
+import argparse, contextlib, datetime, json, os, statistics, subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "python"))
@@ -84,6 +84,37 @@ def peak_bytes(fn):
     fn()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - before
+
+
+def sdpa(device):
+    """PyTorch's attention with cuDNN, where that can do it."""
+    if device != "cuda":
+        return contextlib.nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], set_priority=True)
+
+
+def kernels(device, fn):
+    """The kernels of one call in the order of their starts, as torch.profiler's trace has them: ts and dur in microseconds, name, args."""
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU]) as found:
+        fn()
+        wait(device)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        found.export_chrome_trace(path)
+        with open(path) as trace:
+            events = [e for e in json.load(trace)["traceEvents"] if e.get("cat") == ("kernel" if device == "cuda" else "cpu_op")]
+    return sorted(events, key=lambda e: e["ts"])
+
+
+def longest(events, count=12):
+    """Kernels of one name together, those that take longest first: [name, launches, ms]."""
+    spent = {}
+    for e in events:
+        launches, time = spent.get(e["name"], (0, 0.0))
+        spent[e["name"]] = launches + 1, time + e["dur"] / 1e3
+    return [[name[:90], *n] for name, n in sorted(spent.items(), key=lambda s: -s[1][1])[:count]]
 
 
 def host_us(fn, device, calls=2000, batch=50):
@@ -228,7 +259,7 @@ def batched(args, b, m, n, k):
     return row
 
 
-def arguments(sections, doc):
+def arguments(sections, doc, more=None):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="bfloat16")
@@ -239,6 +270,8 @@ def arguments(sections, doc):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
     parser.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
+    if more:
+        more(parser)
     args = parser.parse_args()
     args.dtype = getattr(torch, args.dtype)
     return args
@@ -251,9 +284,9 @@ def sections(args):
             "batched": [lambda s=s: batched(args, *s) for s in batches]}
 
 
-def main(sections, order, doc, line=None):
-    """line: a row in short, for those who read along; without it a row is printed whole."""
-    args = arguments(order, doc)
+def main(sections, order, doc, line=None, more=None):
+    """line: a row in short, for those who read along; without it a row is printed whole. more: adds options."""
+    args = arguments(order, doc, more)
     sys.stdout.reconfigure(line_buffering=True)
     torch.manual_seed(args.seed)
     commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"

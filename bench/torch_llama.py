@@ -12,6 +12,7 @@
   apply, chunks         the same with the loss in 8 chunks of tokens
   apply, sdpa           epilog.apply(attention="sdpa"): two programs around cuDNN's attention
   apply and compile     the first of the three under torch.compile
+  backend               torch.compile(model, backend="epilog"); by --sides also "backend, graphs", with CUDA graphs
   liger                 where liger_kernel can be imported: its patch of the model
 
 d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256, 4 sequences of 4096, pure bf16, AdamW (fused).
@@ -21,15 +22,14 @@ fit or fails is told as such, and left out.
 """
 import argparse, contextlib, datetime, gc, importlib.util, json, os, statistics, subprocess, sys, time, unittest.mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-import torch
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from torch_blocks import F, ROOT, epilog, kernels, longest, sdpa, torch
 from torch import nn
-from torch.nn import functional as F
-import epilog
 
+SMALL = dict(options={"rest": "aot_eager"})  # to try the script nobody waits for Inductor
 APPLY = {"apply": {}, "apply, chunks": dict(loss_chunks=8), "apply, sdpa": dict(attention="sdpa"), "apply and compile": {}}
-SIDES = ("eager", "compile", "plain, compiled", *APPLY) + (("liger",) if importlib.util.find_spec("liger_kernel") else ())
+BACKEND = {"backend": {}, "backend, graphs": dict(mode="reduce-overhead")}
+SIDES = ("eager", "compile", "plain, compiled", *APPLY, "backend") + (("liger",) if importlib.util.find_spec("liger_kernel") else ())
 
 
 class PlainLayer(nn.Module):
@@ -115,13 +115,15 @@ class Side:
             modeling_llama.apply_rotary_pos_emb = before
         self.model.train()
         self.called = torch.compile(self.model, dynamic=False) if "compile" in name else self.model
+        if name in BACKEND:
+            self.called = torch.compile(self.model, dynamic=False, backend="epilog", **(SMALL if args.small else BACKEND[name]))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.rate, fused=args.device == "cuda")
 
     def step(self, ids):
         patch = contextlib.nullcontext()
         if self.name == "liger":
             patch = unittest.mock.patch("transformers.models.llama.modeling_llama.apply_rotary_pos_emb", self.rotary)
-        with attention(self.args), patch:
+        with sdpa(self.args.device), patch:
             loss = self.called(ids, ids) if self.name.startswith("plain") else self.called(input_ids=ids, labels=ids, use_cache=False).loss
             loss.backward()
         self.optimizer.step()
@@ -139,13 +141,6 @@ def make(args):
         if p.dim() > 1:
             nn.init.normal_(p, std=0.02)
     return model
-
-
-def attention(args):
-    if args.device != "cuda":
-        return contextlib.nullcontext()
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)
 
 
 def wait(args):
@@ -220,22 +215,16 @@ def measure(args, names, weights):
 
 
 def write_kernels(args, sides, ids):
-    """The kernels of one step of each side in the order of their starts: when and how long in microseconds, blocks, name."""
-    from torch.profiler import ProfilerActivity, profile
+    """The kernels of one step of each side in the order of their starts: when and how long in microseconds, blocks, name. The longest are
+    printed."""
     with open(args.kernels, "w") as f:
         for name, side in sides.items():
-            with profile(activities=[ProfilerActivity.CUDA if args.device == "cuda" else ProfilerActivity.CPU]) as found:
-                side.step(ids)
-                wait(args)
-            path = args.kernels + ".json"
-            found.export_chrome_trace(path)
-            with open(path) as trace:
-                events = [e for e in json.load(trace)["traceEvents"] if e.get("cat") == "kernel"]
-            os.remove(path)
-            f.write(f"{name}: {len(events)} kernels, {sum(e['dur'] for e in events) / 1e3:.2f} ms\n")
-            begin = min([e["ts"] for e in events], default=0)
-            for e in sorted(events, key=lambda e: e["ts"]):
-                f.write(f"{e['ts'] - begin:10.1f} {e['dur']:9.1f} {e['args'].get('grid', [0])[0]:7} {e['name'][:100]}\n")
+            events = kernels(args.device, lambda: side.step(ids))
+            head = f"{name}: {len(events)} kernels, {sum(e['dur'] for e in events) / 1e3:.2f} ms"
+            print(head, *(f"{ms:9.3f} ms {launches:5} {kernel}" for kernel, launches, ms in longest(events)), sep="\n  ", flush=True)
+            f.write(head + "\n")
+            for e in events:
+                f.write(f"{e['ts'] - events[0]['ts']:10.1f} {e['dur']:9.1f} {e['args'].get('grid', [0])[0]:7} {e['name'][:100]}\n")
 
 
 def losses(args, weights, steps):
