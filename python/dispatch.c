@@ -99,7 +99,8 @@ typedef struct {
     int input_count, output_count, dim_count;
     struct {
         int rank;
-        bool number;
+        bool number;    /* it may be given as one */
+        epi_dtype type; /* which a kernel has for it then */
         signed char dim[EPI_MAX_AXES], shift[EPI_MAX_AXES];
     } tensors[MOST_TENSORS];    /* the inputs, then the outputs */
     uint32_t forms[MOST_FORMS]; /* which dims plans of it leave open: each once */
@@ -129,8 +130,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the slots, and of
 typedef struct {
     void *data;
     int64_t rank, *sizes, *strides;
-    epi_dtype type; /* EPI_DTYPE_COUNT: none that a kernel takes */
-    bool cuda;
+    epi_dtype type;    /* EPI_DTYPE_COUNT: none that a kernel takes */
+    bool cuda, number; /* number: there is no tensor */
     int32_t index;
 } argument;
 
@@ -146,8 +147,6 @@ static int64_t unscaled(int64_t size, int shift) {
 static bool measure(const entry *e, const argument *a, int64_t *sizes) {
     uint32_t known = 0;
     for (int i = 0; i < e->input_count; i++) {
-        if (e->tensors[i].number)
-            continue;
         if (a[i].rank != e->tensors[i].rank)
             return false;
         for (int x = 0; x < e->tensors[i].rank; x++) {
@@ -187,10 +186,11 @@ static bool fits(const entry *e, const plan *p, uint32_t open, const argument *a
     for (int d = 0; d < e->dim_count; d++)
         if (p->sizes[d] != (open >> d & 1 ? largest(sizes[d]) : sizes[d]))
             return false;
-    for (int i = 0; i < e->input_count; i++)
-        if (!e->tensors[i].number &&
-            (a[i].type != p->types[i] || a[i].cuda != p->cuda || (p->cuda && a[i].index != p->index)))
+    for (int i = 0; i < e->input_count; i++) {
+        bool there = a[i].number || (a[i].cuda == p->cuda && (!p->cuda || a[i].index == p->index));
+        if (a[i].type != p->types[i] || !there)
             return false;
+    }
     return true;
 }
 
@@ -255,7 +255,7 @@ static bool carry_out(const entry *e, const plan *p, const argument *a, const do
     epi_tensor tensors[MOST_TENSORS];
     for (int i = 0; i < e->input_count; i++) {
         tensors[i].data = NULL, tensors[i].strides = NULL;
-        if (e->tensors[i].number)
+        if (a[i].number)
             continue;
         if (!a[i].data)
             return false;
@@ -330,7 +330,7 @@ static bool read_stacked(handle h, argument *a) {
     a->type = 0;
     while (a->type < EPI_DTYPE_COUNT && torch.codes[a->type] != code)
         a->type++;
-    a->cuda = device == torch.cuda();
+    a->cuda = device == torch.cuda(), a->number = false;
     return a->cuda || device == 0;
 }
 
@@ -346,6 +346,7 @@ static void run(uint64_t *stack, uint64_t arguments, uint64_t results) {
     for (int i = 0; i < e->input_count; i++)
         if (e->tensors[i].number) {
             memcpy(&numbers[i], &stack[1 + i], sizeof numbers[i]);
+            a[i] = (argument){.type = e->tensors[i].type, .number = true};
         } else {
             memcpy(&given[i], &stack[1 + i], sizeof given[i]);
             done = done && read_stacked(given[i], &a[i]);
@@ -372,7 +373,7 @@ static bool is_true(object *o) {
     return true_one;
 }
 
-enum { NOT_FOR_US, OURS, WANTS_GRADIENT };
+enum { NOT_FOR_US, NO_TENSOR, OURS, WANTS_GRADIENT };
 
 /* A tensor of PyTorch's own classes as its table for the exchange tells of it. */
 static int read_object(object *o, bool grad, argument *a) {
@@ -380,7 +381,7 @@ static int read_object(object *o, bool grad, argument *a) {
     object *type = python.type(o);
     python.drop(type); /* the object holds it */
     if (type != python.tensor && type != python.parameter)
-        return NOT_FOR_US;
+        return NO_TENSOR;
     if (grad && is_true(python.get(o, python.requires_grad)))
         return WANTS_GRADIENT;
     if (python.exchange->borrow(o, &t) != 0) {
@@ -396,12 +397,23 @@ static int read_object(object *o, bool grad, argument *a) {
         a->type++;
     a->data = (char *)t.data + t.offset;
     a->rank = t.rank, a->sizes = t.sizes, a->strides = t.strides;
-    a->cuda = t.device == DL_CUDA, a->index = t.index;
+    a->cuda = t.device == DL_CUDA, a->index = t.index, a->number = false;
     if (!t.data || !t.strides || t.lanes != 1 || (!a->cuda && t.device != DL_CPU && t.device != DL_PINNED))
         return NOT_FOR_US;
     /* a tensor with the negative bit has its sign elsewhere than in its elements */
     if (is_true(python.method(o, python.is_neg, NULL)))
         return NOT_FOR_US;
+    return OURS;
+}
+
+/* Where an input may be a number: whatever Python can make one of, but for tensors. */
+static int read_number(object *o, epi_dtype type, argument *a, double *number) {
+    *number = python.number(o);
+    if (*number == -1 && python.failed()) {
+        python.clear();
+        return NOT_FOR_US;
+    }
+    *a = (argument){.type = type, .number = true};
     return OURS;
 }
 
@@ -420,23 +432,14 @@ static object *called(object *self, object *const *given, intptr_t count) {
     if (count != e->input_count)
         return answer(python.none);
     bool grad = torch.grad_enabled(), wanted = false;
-    for (int i = 0; i < e->input_count; i++)
-        if (e->tensors[i].number) {
-            object *type = python.type(given[i]);
-            python.drop(type);
-            if (type == python.tensor || type == python.parameter)
-                return answer(python.none);
-            numbers[i] = python.number(given[i]);
-            if (numbers[i] == -1 && python.failed()) {
-                python.clear();
-                return answer(python.none);
-            }
-        } else {
-            int kind = read_object(given[i], grad, &a[i]);
-            if (kind == NOT_FOR_US)
-                return answer(python.none);
-            wanted = wanted || kind == WANTS_GRADIENT;
-        }
+    for (int i = 0; i < e->input_count; i++) {
+        int kind = read_object(given[i], grad, &a[i]);
+        if (kind == NO_TENSOR && e->tensors[i].number)
+            kind = read_number(given[i], e->tensors[i].type, &a[i], &numbers[i]);
+        if (kind == NOT_FOR_US || kind == NO_TENSOR)
+            return answer(python.none);
+        wanted = wanted || kind == WANTS_GRADIENT;
+    }
     if (wanted)
         return answer(python.no);
     if (!run_entry(e, a, numbers, made, true))
@@ -546,7 +549,8 @@ EPI_API int epi_torch_define(const char *schema, const char *name) {
     return failed; /* the libraries live as long as the process, like the operations in them */
 }
 
-/* An entry: `told` has for each tensor its rank, 1 where it is a number, and a dim and a shift for each axis.
+/* An entry: `told` has for each tensor its rank, the type of a number or -1 where it must be a tensor, and a dim
+ * and a shift for each axis.
  * Its number, or -1 where there is no room for it. */
 EPI_API int64_t epi_torch_entry(int inputs, int outputs, int dims, const int64_t *told) {
     if (entry_count == MOST_ENTRIES || inputs + outputs > MOST_TENSORS || dims > MOST_DIMS)
@@ -557,7 +561,9 @@ EPI_API int64_t epi_torch_entry(int inputs, int outputs, int dims, const int64_t
     e->input_count = inputs, e->output_count = outputs, e->dim_count = dims;
     for (int i = 0; i < inputs + outputs; i++) {
         e->tensors[i].rank = (int)*told++;
-        e->tensors[i].number = *told++ != 0;
+        int64_t type = *told++;
+        e->tensors[i].number = type >= 0;
+        e->tensors[i].type = e->tensors[i].number ? (epi_dtype)type : EPI_F32;
         for (int x = 0; x < e->tensors[i].rank; x++) {
             e->tensors[i].dim[x] = (signed char)*told++;
             e->tensors[i].shift[x] = (signed char)*told++;

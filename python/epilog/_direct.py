@@ -11,7 +11,7 @@ import torch
 
 from ._library import HERE, library
 
-P, I64, I32 = c.c_void_p, c.c_int64, c.c_int32
+P, I64, I32, F32 = c.c_void_p, c.c_int64, c.c_int32, 0  # the last of epi_dtype
 MODE = os.environ.get("EPILOG_DIRECT", "")
 lock, opened, forms, fragments = threading.RLock(), [], {}, []
 os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)  # no child is born while another thread has it
@@ -108,7 +108,7 @@ def entry(file, prog):
     numbers, order = [t.rank == 0 for t in prog.inputs], {d: i for i, d in enumerate(prog.dims)}
     told = []
     for i, t in enumerate(prog.tensors):
-        told += [t.rank, i < len(numbers) and numbers[i]]
+        told += [t.rank, -1 if i >= len(numbers) or not numbers[i] else F32 if t.type is None else t.type]
         told += [n for dim, shift in t.axes for n in (order[dim], shift)]
     operation = None if file.functions else form(file, numbers, len(prog.outputs))
     if not file.functions and operation is None:

@@ -256,7 +256,7 @@ def run_long(prog, args, types, warn, told):
     if meta and all(meta):
         return fake(prog, args, types, told)
     plan, entry = plan_for(prog, args, types, told), direct(prog, types)
-    if entry is not None and plan.kernel not in entry.known and all(isinstance(a, Tensor) == (t.rank > 0) for t, a in zip(prog.inputs, args)):
+    if entry is not None and plan.kernel not in entry.known:
         with lock:
             if plan.cuda or plan in kept:
                 entry.add(plan)

@@ -83,3 +83,20 @@ def test_their_names():
             graph(x, w).sum().backward()
     counts = {e.key: e.count for e in profile.key_averages()}
     assert counts["epilog::scaled"] == counts["epilog::scaled_backward"] == 2
+
+
+@pytest.mark.skipif(_direct.opened_file() is None or not _direct.opened_file().functions, reason="there are no functions of Python in C")
+def test_numbers_in_tensors(long_ways):
+    """An input without axes goes to C as a number or as a tensor, of whichever type: a seed is one."""
+    call, x, w = torch.ops.epilog.run.default, torch.randn(3, 8), torch.randn(6, 8)
+    given = [torch.tensor(2.5), torch.tensor(2.5, dtype=torch.bfloat16), torch.tensor(2.5, dtype=torch.float16), torch.tensor(-1.0)]
+    for again in range(2):
+        for s in given:
+            torch.testing.assert_close(call(scaled.line, "scaled", "", [x, w, s], [], 0, [])[0], plain(x, w, s.float()))
+        for s in (2.5, -1.0):
+            torch.testing.assert_close(call(scaled.line, "scaled", "", [x, w], [s], 4, [])[0], plain(x, w, s))
+        assert again == 0 or not long_ways
+        del long_ways[:]
+    drop = epilog.op("drop(x[T,D], seed: i32) -> y[T,D] { y = where(uniform(seed, T, D) < 0.5, 0, x) }")
+    for seed in (3, 4, 3):
+        assert torch.equal(drop(x, seed), drop(x, torch.tensor(seed, dtype=torch.int32))) and torch.equal(drop(x, seed), drop(x, torch.tensor(seed)))

@@ -456,7 +456,7 @@ def test_plans_are_forgotten(monkeypatch):
 
     def call(n, grad):
         x, w = torch.randn(3, n, requires_grad=grad), torch.randn(5, n)
-        for s in (2.0, torch.tensor(2.0)):  # a tensor goes the long way
+        for s in (2.0, torch.tensor(2.0)):
             y = f(x, w, s)
             if not torch.allclose(y, 2 * (x @ w.T), atol=1e-5) or (grad and not torch.allclose(torch.autograd.grad(y.sum(), x)[0], 2 * w.sum(0).expand(3, n), atol=1e-5)):
                 wrong.append(n)
