@@ -93,7 +93,7 @@ PROTOTYPES = {  # name: result, arguments
     "epi_kernel_workspace": (SIZE, P), "epi_kernel_workspace_at": (INT, P, P, INT, P, P),
     "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_call": (INT, P, P, P), "epi_kernel_check": (INT, P, P, P, P),
     "epi_kernel_prepare_size": (SIZE, P),
-    "epi_kernel_describe": (SIZE, P, TEXT, SIZE), "epi_kernel_in_place": (INT, P, INT, INT),
+    "epi_kernel_get_info_sized": (None, P, P, SIZE), "epi_kernel_describe": (SIZE, P, TEXT, SIZE), "epi_kernel_in_place": (INT, P, INT, INT),
     "epi_bundled_name": (TEXT, INT), "epi_bundled_text": (TEXT, INT),
 }
 
@@ -281,22 +281,27 @@ def program(text, name=None, rows=None, memory=0, dims=()):
     key = text, name, rows, memory, dims
     found = programs_made.get(key)
     if found is None:
-        if text.startswith("\\"):  # which no text does
-            head, text = text[1:].split("\\;", 1)
+        if text.startswith("%"):  # which no text does
+            head, text = text[1:].split(";", 1)
             memory, *words = head.split()
             rows = [w for w in words if "=" not in w]
             dims = tuple((d, int(s)) for d, s in (w.split("=") for w in words if "=" in w))
-            memory, text = int(memory), re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text)
+            memory, text = int(memory), re.sub("%.", lambda m: MARKED[m[0]], text)
         made = Program(text, name, rows, memory, dims)
         with programs_lock:
             found = programs_made.setdefault(key, made)
     return found
 
 
+MARKS = {"%": "%%", "\n": "%n", "\r": "%r", "\\": "%b", '"': "%q"}
+MARKED = {mark: character for character, mark in MARKS.items()}
+
+
 def one_line(prog):
     """A program's memory, row axes, told sizes and text as operations of PyTorch get them: torch.compile writes their arguments into comments of
-    Python."""
-    return "\\" + " ".join([str(prog.memory), *prog.rows, *(f"{d}={s}" for d, s in prog.told)]) + "\\;" + prog.text.replace("\\", "\\\\").replace("\n", "\\n")
+    Python, and into texts of C++ as they are."""
+    head = " ".join([str(prog.memory), *prog.rows, *(f"{d}={s}" for d, s in prog.told)])
+    return f"%{head};" + re.sub('[%\n\r\\\\"]', lambda m: MARKS[m[0]], prog.text)
 
 
 def narrowest(types):
@@ -341,6 +346,12 @@ class Kernel:
     def in_place(self, output, input):
         """Whether the output may be stored over the input; both count from 0."""
         return bool(library().epi_kernel_in_place(self.handle, len(self.program.inputs) + output, input))
+
+    def info(self):
+        """epi_kernel_info: launches, flops, bytes."""
+        info = library().KernelInfo()
+        library().epi_kernel_get_info_sized(self.handle, c.byref(info), c.sizeof(info))
+        return info
 
     def describe(self):
         return text_of(library().epi_kernel_describe, self.handle)

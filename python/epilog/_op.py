@@ -176,7 +176,7 @@ class Op:
         if wrt and torch.is_grad_enabled() and (is_compiling() or not in_trace()):  # a trace serves whatever wants a gradient later
             return torch.ops.epilog.run_saving(self.line, self.name, ",".join(wrt), tensors, numbers, mask,
                                                self.twice)[:self.results]
-        return torch.ops.epilog.run(self.line, self.name, "", tensors, numbers, mask, [])
+        return torch.ops.epilog.run(self.line, self.name, "", tensors, numbers, mask, None)
 
     def show(self, *args, **kwargs):
         """The plan for these tensors, in words: which kernels, and what each does on its tile."""

@@ -12,6 +12,7 @@ import warnings
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import register_flop_formula
 
 from ._direct import direct, lock
 from ._library import EpilogError, EpilogValueError, library, narrowest, one_line, program
@@ -528,7 +529,7 @@ def differentiable(prog, args, types=None, warn=True, twice=False):
 # A list of tensors cannot have holes: bit i of `mask` says that input i is the next of the numbers.
 
 registered = torch.library.Library("epilog", "DEF")
-registered.define("run(str text, str name, str types, Tensor[] tensors, float[] numbers, int mask, SymInt[] told) -> Tensor[]")
+registered.define("run(str text, str name, str types, Tensor[] tensors, float[] numbers, int mask, SymInt[]? told) -> Tensor[]")
 registered.define("run_into(str text, str name, Tensor(a!)[] written, int[] inputs, int[] outputs, Tensor(b!)[] places, Tensor[] tensors, "
                   "float[] numbers, int mask) -> ()")
 registered.define("run_saving(str text, str name, str wrt, Tensor[] tensors, float[] numbers, int mask, bool twice) -> Tensor[]")
@@ -548,7 +549,7 @@ def split(args):
 
 def dispatch(prog, args, types=None, warn=True, told=()):
     """run() by way of the dispatcher."""
-    return torch.ops.epilog.run(one_line(prog), prog.name, ",".join(map(str, types or ())), *split(args), list(told))
+    return torch.ops.epilog.run(one_line(prog), prog.name, ",".join(map(str, types or ())), *split(args), list(told) or None)
 
 
 def types_told(types):
@@ -557,7 +558,7 @@ def types_told(types):
 
 
 def run_kernel(text, name, types, tensors, numbers, mask, told):
-    return run(program(text, name), merged(tensors, numbers, mask), types_told(types), told=tuple(told))
+    return run(program(text, name), merged(tensors, numbers, mask), types_told(types), told=tuple(told or ()))
 
 
 def entry_of_run(text, name, types, args):
@@ -603,7 +604,7 @@ def fake(prog, args, types, told=()):
 
 
 def run_fake(text, name, types, tensors, numbers, mask, told):
-    return fake(program(text, name), merged(tensors, numbers, mask), types_told(types), told)
+    return fake(program(text, name), merged(tensors, numbers, mask), types_told(types), told or ())
 
 
 def run_saving_fake(text, name, wrt, tensors, numbers, mask, twice):
@@ -620,7 +621,7 @@ def hole(values):
 def run_context(ctx, inputs, output):
     text, name, types, tensors, numbers, mask, told = inputs
     ctx.prog, ctx.mask = program(text, name), mask
-    ctx.numbers, ctx.told = numbers, told
+    ctx.numbers, ctx.told = numbers, told or ()
     ctx.results = [(o.shape, o.dtype) for o in output]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors)
@@ -637,7 +638,7 @@ def run_backward(ctx, grads):
         found = dispatch(made.whole(), [*args, *cotangents], made.types(args), told=ctx.told)
         for i, g in zip(made.wanted, found):
             result[i] = g if g.dtype == args[i].dtype else g.to(args[i].dtype)
-    return None, None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], hole(ctx.numbers), None, hole(ctx.told)
+    return None, None, None, [g for g, a in zip(result, args) if isinstance(a, Tensor)], hole(ctx.numbers), None, None
 
 
 def run_saving_context(ctx, inputs, output):
@@ -654,9 +655,27 @@ def run_saving_backward(ctx, grads):
     return None, None, None, [g for i, g in enumerate(found) if i not in numbers], hole(numbers), None, None
 
 
-for op_name, kernel, fake_kernel, backward, context in (
-        ("run", run_kernel, run_fake, run_backward, run_context),
-        ("run_saving", run_saving_kernel, run_saving_fake, run_saving_backward, run_saving_context)):
+def flops(prog, args, types, told=()):
+    """Of a run at these sizes: by a plan of the CPU's, which is quickly made for whatever device the tensors are on."""
+    kinds = [TYPES[a.dtype] if isinstance(a, Tensor) else F32 if t.type is None else t.type for t, a in zip(prog.inputs, args)]
+    kernel = prog.compile(sizes_of(prog, args, told), kinds + output_types(prog, args, types), 0, 1, open_rows=False)
+    return int(kernel.info().flops)
+
+
+def run_flops(text, name, types, tensors, numbers, mask, told, out_val=None):
+    return flops(program(text, name), merged(tensors, numbers, mask), types_told(types), told or ())
+
+
+def run_saving_flops(text, name, wrt, tensors, numbers, mask, twice, out_val=None):
+    args = merged(tensors, numbers, mask)
+    made = recipe(program(text, name), tuple(wrt.split(",")), args)
+    return flops(made.forward, args, made.plain_types)
+
+
+for op_name, kernel, fake_kernel, backward, context, count in (
+        ("run", run_kernel, run_fake, run_backward, run_context, run_flops),
+        ("run_saving", run_saving_kernel, run_saving_fake, run_saving_backward, run_saving_context, run_saving_flops)):
+    register_flop_formula(getattr(torch.ops.epilog, op_name), get_raw=True)(count)
     registered.impl(op_name, kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"epilog::{op_name}", fake_kernel, lib=registered)
     torch.library.register_autograd(f"epilog::{op_name}", backward, setup_context=context, lib=registered)

@@ -1,9 +1,11 @@
 """Operations in graphs of torch.compile: how they are called there, what they are called, and what is counted of them."""
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import epilog
 from epilog import _direct
+from epilog._library import program
 
 TEXT = "scaled(x[T,D], w[F,D], s) -> y[T,F] { y = s*relu(x @ w) }"
 scaled = epilog.op(TEXT)
@@ -60,7 +62,7 @@ def test_calls_that_something_watches(long_ways):
             seen.append(func)
             return func(*args, **(kwargs or {}))
     seen, call = [], torch.ops.epilog.run.default
-    given = scaled.line, "scaled", "", [torch.randn(3, 8), torch.randn(6, 8)], [2.0], 4, []
+    given = scaled.line, "scaled", "", [torch.randn(3, 8), torch.randn(6, 8)], [2.0], 4, None
     expected = plain(*given[3], 2.0)
     for _ in range(2):
         torch.testing.assert_close(call(*given)[0], expected)
@@ -92,11 +94,66 @@ def test_numbers_in_tensors(long_ways):
     given = [torch.tensor(2.5), torch.tensor(2.5, dtype=torch.bfloat16), torch.tensor(2.5, dtype=torch.float16), torch.tensor(-1.0)]
     for again in range(2):
         for s in given:
-            torch.testing.assert_close(call(scaled.line, "scaled", "", [x, w, s], [], 0, [])[0], plain(x, w, s.float()))
+            torch.testing.assert_close(call(scaled.line, "scaled", "", [x, w, s], [], 0, None)[0], plain(x, w, s.float()))
         for s in (2.5, -1.0):
-            torch.testing.assert_close(call(scaled.line, "scaled", "", [x, w], [s], 4, [])[0], plain(x, w, s))
+            torch.testing.assert_close(call(scaled.line, "scaled", "", [x, w], [s], 4, None)[0], plain(x, w, s))
         assert again == 0 or not long_ways
         del long_ways[:]
     drop = epilog.op("drop(x[T,D], seed: i32) -> y[T,D] { y = where(uniform(seed, T, D) < 0.5, 0, x) }")
     for seed in (3, 4, 3):
         assert torch.equal(drop(x, seed), drop(x, torch.tensor(seed, dtype=torch.int32))) and torch.equal(drop(x, seed), drop(x, torch.tensor(seed)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_flops(device):
+    """FlopCounterMode counts products as PyTorch's own, and an operation on an element as one."""
+    x, w = torch.randn(32, 64, requires_grad=True, device=device), torch.randn(48, 64, requires_grad=True, device=device)
+    with FlopCounterMode(display=False) as mine:
+        scaled(x, w, 2.0).sum().backward()
+    with FlopCounterMode(display=False) as theirs:
+        plain(x, w, 2.0).sum().backward()
+    products, elements = theirs.get_total_flops(), 32 * 48
+    assert products <= mine.get_total_flops() <= products + 10 * elements
+    assert all("epilog" in str(op) for op in mine.get_flop_counts()["Global"])
+
+
+def test_texts_survive():
+    """What PyTorch writes into programs of Python and C++ has nothing in it that either reads in its own way."""
+    text = 'f(x[T]) -> y[T] {\n    # 5 % of "it", \\0 and \\n\r\n    y = 2*x\n}'
+    op = epilog.op(text, memory=1 << 20)
+    assert not set(op.line) & set('\\"\n\r') and program(op.line).text == text and program(op.line).memory == 1 << 20
+    assert torch.equal(epilog.op(text)(torch.ones(3)), torch.full((3,), 2.0))
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(6, 8))
+
+    def forward(self, x):
+        return scaled(x, self.weight, 2.0)
+
+
+def exported(block):
+    return torch.export.export(block, (torch.randn(4, 8),), dynamic_shapes=({0: torch.export.Dim("t", min=2, max=64)},))
+
+
+def test_export(tmp_path):
+    """A program is one operation of an exported graph, in a file too."""
+    block, x = Block(), torch.randn(9, 8)
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            torch.export.save(exported(block), tmp_path / "block.pt2")
+            found = torch.export.load(tmp_path / "block.pt2").module()
+            assert torch.equal(found(x), block(x))
+    found(x).sum().backward()
+    block(x).sum().backward()
+    assert torch.equal(found.weight.grad, block.weight.grad)
+
+
+def test_ahead_of_time(tmp_path):
+    """AOTInductor: in a process that has imported epilog."""
+    block, x = Block(), torch.randn(9, 8)
+    with torch.no_grad():
+        path = torch._inductor.aoti_compile_and_package(exported(block), package_path=str(tmp_path / "block.pt2"))
+        assert torch.equal(torch._inductor.aoti_load_package(path)(x), block(x))

@@ -391,10 +391,10 @@ def test_threads():
 
 def test_opcheck():
     args = given()
-    torch.library.opcheck(torch.ops.epilog.run.default, (SWIGLU, "swiglu", "", args, [], 0, []))
+    torch.library.opcheck(torch.ops.epilog.run.default, (SWIGLU, "swiglu", "", args, [], 0, None))
     torch.library.opcheck(torch.ops.epilog.run_saving.default, (SWIGLU, "swiglu", "x,wg,wu", args, [], 0, False))
     text = "scale(x[T], s) -> y[T] { y = s*x }"
-    torch.library.opcheck(torch.ops.epilog.run.default, (text, "scale", "1", [torch.randn(4, requires_grad=True)], [2.0], 2, []))
+    torch.library.opcheck(torch.ops.epilog.run.default, (text, "scale", "1", [torch.randn(4, requires_grad=True)], [2.0], 2, None))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
