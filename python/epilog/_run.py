@@ -314,19 +314,19 @@ def plan_for(prog, args, types, told):
         plan = prog.plans.setdefault(key, plan)
         kept[plan] = prog, key
         kept.move_to_end(plan)
-        forget_old_plans()
+        forget_old_plans(plan)
     return plan
 
 
-def forget_old_plans():
+def forget_old_plans(newest):
     """Takes out plans until there are no more than EPILOG_PLANS; a kernel goes with the last plan that has it. One that C has used since
-    this last came by counts as used now."""
+    this last came by counts as used now, and so does the newest, which C could not use yet."""
     for _ in range(2 * len(kept)):
         if len(kept) <= MOST_PLANS:
             return
         plan, (prog, key) = kept.popitem(last=False)
         entry = prog.direct.get(key[0])
-        if entry is None or entry.forget(plan.kernel):
+        if plan is not newest and (entry is None or entry.forget(plan.kernel)):
             del prog.plans[key]
         else:
             kept[plan] = prog, key

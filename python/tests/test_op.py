@@ -481,7 +481,9 @@ def test_plans_are_forgotten(monkeypatch):
 
 @pytest.mark.skipif(_direct.opened_file() is None, reason="this PyTorch has no way in from C")
 def test_a_plan_in_use_is_not_forgotten(monkeypatch):
-    f = epilog.op("f(x[T,D]) -> y[T,D] { y = 3*x }")
+    f, g = (epilog.op(f"f(x[T,D]) -> y[T,D] {{ y = {n}*x }}") for n in (3, 4))
+    for n in [*range(1, 9)]*2:
+        g(torch.ones(2, n))  # all others are in use, too
     monkeypatch.setattr(_run, "MOST_PLANS", 3)
     made = lambda: [plan.sizes["D"] for plan in f.program.plans.values()]
     f(torch.ones(2, 7))
