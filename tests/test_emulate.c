@@ -786,6 +786,10 @@ static struct whole {
     {.from = {"../tests/choice", "pooled", "T=70,D=40", 0}},
     {.from = {"../tests/groups", "experts", "T=150,K=3,D=72,F=136,E=5", 0}},
     {.from = {"../tests/groups", "biased", "T=300,K=2,D=72,F=136,E=8", 0}},
+    {.from = {"../tests/orders", "order", "T=1700,K=3,E=40", 0}}, /* two blocks */
+    {.from = {"../tests/orders", "order", "T=5,K=3,E=300", 0}},
+    {.from = {"../tests/orders", "turned", "T=50,K=3,E=7", 0}},
+    {.from = {"../tests/orders", "outside", "T=20,E=7,K=3", 0}},
     {{"../tests/groups", "experts", "T=150,K=3,D=72,F=136,E=5", 0}, 80, 0, {0}, NULL, {{0}}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };

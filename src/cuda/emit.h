@@ -193,6 +193,7 @@ int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int no
 /* emit_sort.c: all of an order, in so many items of one block each; of segments what is done for each place. */
 void epi_emit_sort(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_kernel_text *k);
 int64_t epi_sort_items(const epi_emit_context *c, int node);
+void epi_sort_pointers(const epi_emit_context *c, epi_kernel_text *k);
 void epi_emit_segments(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 
 /* The largest elements of rows, each of which is a warp's or a block's. */

@@ -9,54 +9,101 @@ static int64_t values_of(const epi_emit_context *c, const epi_node *n) {
     return epi_open_most(c->spec->open, epi_axis_size(n->over.at[0], c->spec->sizes));
 }
 
-/* As many warps as their counts leave room for. */
+/* As many warps as their counts leave room for, and as elements and values want. */
 static int warps_of(const epi_emit_context *c, const epi_node *n) {
-    int64_t counts = values_of(c, n) + 1, room = SHARED - 1024 - 2 * (int64_t)sizeof(int) * counts;
+    epi_axes places = epi_order_places(c->spec->graph, n);
+    int64_t counts = values_of(c, n) + 1, room = SHARED - 1024 - 2 * (int64_t)sizeof(int) * counts,
+            count = epi_open_most(c->spec->open, epi_axes_size(&places, c->spec->sizes));
     int warps = 32;
     while (warps > 1 && warps * 2 * counts > room)
+        warps /= 2;
+    while (warps > 4 && warps / 2 * OWN >= count && warps / 2 * 32 >= counts)
         warps /= 2;
     return warps;
 }
 
-/* What the elements of the index, or the places of the order, are counted through. */
-static epi_axes places_of(const epi_graph *g, const epi_node *n) {
-    epi_axes first = {1, {n->over.at[0]}};
-    return n->op == EPI_OP_OFFSETS ? g->nodes[n->arg[0]].axes : epi_axes_without(&n->over, &first);
+/* Does the part want the elements' places, or only where values begin? */
+static bool wants_places(const epi_graph *g) {
+    bool wants = false;
+    for (int i = 0; i < g->node_count && !wants; i++)
+        wants = g->live[i] && (g->nodes[i].op == EPI_OP_ARGSORT || g->nodes[i].op == EPI_OP_RANK);
+    return wants;
 }
 
 int64_t epi_sort_items(const epi_emit_context *c, int node) {
     const epi_node *n = &c->spec->graph->nodes[node];
-    epi_axes places = places_of(c->spec->graph, n);
-    int64_t count = epi_axes_size(&places, c->sizes);
-    return n->op == EPI_OP_OFFSETS ? 1 : epi_ceil_div(count, warps_of(c, n) * OWN);
+    epi_axes places = epi_order_places(c->spec->graph, n);
+    int64_t stretches = epi_ceil_div(epi_axes_size(&places, c->sizes), warps_of(c, n) * OWN);
+    return wants_places(c->spec->graph) ? epi_max64(1, stretches) : 1;
 }
 
+void epi_sort_pointers(const epi_emit_context *c, epi_kernel_text *k) {
+    const epi_graph *g = c->spec->graph;
+    for (int i = 0; i < g->node_count; i++) {
+        if (g->live[i] && epi_is_sorted(g, i))
+            epi_emit_pointer(k, g->nodes[i].arg[0], -1);
+        if (g->live[i] && epi_ops[g->nodes[i].op].cls != EPI_CLASS_LEAF)
+            epi_emit_pointer(k, i, -1);
+    }
+}
+
+/* `store<I32>((void *)P.ptr[2], place, (float)q);` */
+static void put_order(const epi_emit_context *c, int node, epi_kernel_text *k, const epi_axes *axes,
+                      const char *at, const char *what) {
+    epi_ref to = epi_emit_ref(c, node, -1);
+    epi_walk write = epi_walk_axes(&to, axes, c->spec->sizes);
+    c->finished[node] = true;
+    epi_text_add(&k->source, "    store<%s>((void *)P.ptr[%d], %s, %s);\n", epi_emit_type(to.type),
+                 epi_emit_pointer(k, node, -1), epi_emit_walk(c, &write, at), what);
+}
+
+/* Element q of the index comes at a place. */
+static void put_places(const epi_emit_context *c, epi_kernel_text *k, const epi_axes *places) {
+    const epi_graph *g = c->spec->graph;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (g->live[i] && n->op == EPI_OP_ARGSORT)
+            put_order(c, i, k, places, "place", "(float)q");
+        else if (g->live[i] && n->op == EPI_OP_RANK)
+            put_order(c, i, k, places, "q", "(float)place");
+        else if (g->live[i] && epi_is_sorted(g, i)) {
+            epi_ref from = epi_emit_ref(c, n->arg[0], -1);
+            epi_walk along = epi_ref_along(&from, &n->over, c->spec->sizes);
+            put_order(c, i, k, places, "place",
+                      epi_emit_load(c, from.type, epi_emit_pointer(k, n->arg[0], -1),
+                                    epi_emit_along(c, &along, "q")));
+        }
+    }
+}
+
+/* All orders of the part, which are of one index, and what is sorted by them. */
 void epi_emit_sort(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_kernel_text *k) {
     const epi_graph *g = c->spec->graph;
     const epi_node *n = &g->nodes[node];
     const int64_t *sizes = c->spec->sizes;
-    bool offsets = n->op == EPI_OP_OFFSETS;
-    epi_axes first = {1, {n->over.at[0]}}, places = places_of(g, n);
-    epi_ref to = epi_emit_ref(c, node, -1);
-    epi_walk write = epi_walk_axes(&to, offsets ? &first : &places, sizes);
+    epi_axes first = {1, {n->over.at[0]}}, places = epi_order_places(g, n);
     k->block = 32 * warps_of(c, n);
     epi_text_add(
         &k->source,
         "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
         "  DEV i64 count() const { return %s; }\n"
-        "  static constexpr int VALUES = %ld, WARPS = %d;\n"
-        "  static constexpr bool OFFSETS = %s, RANK = %s;\n"
-        "  DEV i64 at(const void *p, i64 q) const { return %s; }\n"
-        "  DEV void put(void *p, i64 x, i64 number) const { store<%s>(p, %s, (float)number); }\n};\n",
+        "  DEV i64 at(i64 q) const { return %s; }\n  DEV void offset(i64 value, i64 begin) const {\n",
         epi_emit_count(c, epi_axis_size(n->over.at[0], sizes), "LL"),
-        epi_emit_count(c, epi_axes_size(&places, sizes), "LL"), (long)values_of(c, n), warps_of(c, n),
-        offsets ? "true" : "false", n->op == EPI_OP_RANK ? "true" : "false",
-        epi_emit_position(c, n, &places, "p", "q"), epi_emit_type(to.type), epi_emit_walk(c, &write, "x"));
+        epi_emit_count(c, epi_axes_size(&places, sizes), "LL"),
+        epi_emit_position(c, n, &places, epi_emit_text(c, "P.ptr[%d]", p->from[0]), "q"));
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && g->nodes[i].op == EPI_OP_OFFSETS)
+            put_order(c, i, k, &first, "value", "(float)begin");
+    epi_text_add(&k->source, "  }\n  DEV void put(i64 q, i64 place) const {\n");
+    put_places(c, k, &places);
     epi_text_add(&k->source,
+                 "  }\n  static constexpr int VALUES = %ld, WARPS = %d;\n"
+                 "  static constexpr bool PLACES = %s;\n};\n"
                  "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
                  "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
-                 "  sort(S{P}, P.ptr[%d], (void *)P.ptr[%d], P.extra[0] / 256);\n}\n",
-                 epi_emit_name(c, node), n->place.line, k->block, p->from[0] < 0 ? p->to : p->from[0], p->to);
+                 "  sort(S{P}, P.extra[0] / 256);\n}\n",
+                 (long)values_of(c, n), warps_of(c, n), wants_places(g) ? "true" : "false",
+                 epi_emit_name(c, node), n->place.line, k->block);
 }
 
 /* The last value whose segment begins at a place or before it, by halves; 0 before the first. */

@@ -15,6 +15,33 @@ epi_index_source epi_index_find(const epi_graph *g, const epi_node *n) {
     return out;
 }
 
+epi_axes epi_order_places(const epi_graph *g, const epi_node *n) {
+    epi_axes first = {1, {n->over.at[0]}};
+    return n->op == EPI_OP_OFFSETS ? g->nodes[n->arg[0]].axes : epi_axes_without(&n->over, &first);
+}
+
+bool epi_orders_alike(const epi_graph *g, int a, int b) {
+    const epi_node *x = &g->nodes[a], *y = &g->nodes[b];
+    if (!epi_op_orders(x->op) || !epi_op_orders(y->op) || x->arg[0] != y->arg[0])
+        return false;
+    epi_axes one = epi_order_places(g, x), other = epi_order_places(g, y);
+    bool alike = one.count == other.count && epi_axis_equal(x->over.at[0], y->over.at[0]);
+    for (int i = 0; i < one.count && alike; i++)
+        alike = epi_axis_equal(one.at[i], other.at[i]);
+    return alike;
+}
+
+bool epi_is_sorted(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node], *order = &g->nodes[epi_max64(0, n->arg[1])];
+    if (n->op != EPI_OP_GATHER || order->op != EPI_OP_ARGSORT || g->nodes[n->arg[0]].op != EPI_OP_INPUT)
+        return false;
+    epi_axes places = epi_order_places(g, order);
+    bool sorted = n->over.count == places.count && n->axes.count == places.count;
+    for (int i = 0; i < places.count && sorted; i++)
+        sorted = epi_axis_equal(n->over.at[i], places.at[i]);
+    return sorted;
+}
+
 bool epi_index_is_input(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_node *n = &g->nodes[node];

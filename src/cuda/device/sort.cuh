@@ -5,8 +5,8 @@
 // and from the counts of the warps before it knows where these begin. Counts are integers: the order in which they are added up
 // does not matter. What names no value comes behind all, as one more.
 //
-// S tells how many elements and values there are, which value an element has, and puts a number where an element or a value is:
-// see epi_emit_sort.
+// S tells how many elements and values there are, which value an element has, and stores where a value begins and which place an
+// element has: see epi_emit_sort.
 enum { OWN = 128 };   // what a warp may count fits 16 bits
 
 template <class S> struct Order {
@@ -17,9 +17,9 @@ template <class S> struct Order {
 };
 
 // The value of an element; an element beyond the last has one of its own.
-template <class S> DEV int value_of(const S &s, const void *index, i64 q) {
+template <class S> DEV int value_of(const S &s, i64 q) {
   if (q >= s.count()) return S::VALUES + 1;
-  const i64 at = s.at(index, q);
+  const i64 at = s.at(q);
   return at < 0 ? S::VALUES : (int)at;
 }
 
@@ -39,7 +39,7 @@ template <class S> DEV int sum_before(Order<S> &o, int mine) {
   return sum - mine;
 }
 
-template <class S> DEV void sort(const S &s, const void *index, void *to, i64 items) {
+template <class S> DEV void sort(const S &s, i64 items) {
   typedef Order<S> O;
   __shared__ O o;
   const int t = threadIdx.x, lane = t & 31, warp = t / 32;
@@ -49,12 +49,12 @@ template <class S> DEV void sort(const S &s, const void *index, void *to, i64 it
     for (int v = lane; v < O::COUNTS; v += 32) o.own[warp][v] = 0;
     __syncthreads();
 #pragma unroll 4
-    for (i64 q = t; q < s.count(); q += O::THREADS) atomicAdd(&(q < first ? o.ahead : o.others)[value_of(s, index, q)], 1);
+    for (i64 q = t; q < s.count(); q += O::THREADS) atomicAdd(&(q < first ? o.ahead : o.others)[value_of(s, q)], 1);
     __syncthreads();
     int before = 0;
     for (int v0 = 0; v0 < O::COUNTS; v0 += O::THREADS) {
       const int v = v0 + t, all = v < O::COUNTS ? o.ahead[v] + o.others[v] : 0, begin = before + sum_before(o, all);
-      if (S::OFFSETS && v < S::VALUES && v < s.size()) s.put(to, v, begin);
+      if (item == 0 && v < S::VALUES && v < s.size()) s.offset(v, begin);
       if (v < O::COUNTS) {
         o.others[v] = begin + o.ahead[v];
         if (t == O::THREADS - 1) o.sums[0] = begin + all;
@@ -63,11 +63,11 @@ template <class S> DEV void sort(const S &s, const void *index, void *to, i64 it
       if (v0 + O::THREADS < O::COUNTS) before = o.sums[0];
       __syncthreads();
     }
-    if (S::OFFSETS) continue;
+    if (!S::PLACES) continue;
     int value[OWN / 32];
 #pragma unroll
     for (int i = 0; i < OWN / 32; i++) {
-      value[i] = value_of(s, index, mine + 32 * i + lane);
+      value[i] = value_of(s, mine + 32 * i + lane);
       const u32 same = __match_any_sync(~0u, value[i]);
       if (value[i] < O::COUNTS && __ffs(same) - 1 == lane) o.own[warp][value[i]] += (unsigned short)__popc(same);
       __syncwarp();
@@ -91,7 +91,7 @@ template <class S> DEV void sort(const S &s, const void *index, void *to, i64 it
       __syncwarp();
       if (there && __ffs(same) - 1 == lane) o.own[warp][value[i]] += (unsigned short)__popc(same);
       __syncwarp();
-      if (there) s.put(to, S::RANK ? q : place, S::RANK ? place : q);
+      if (there) s.put(q, place);
     }
     __syncthreads();
   }

@@ -798,8 +798,27 @@ static bool keeps_full_row(epi_placer *s, epi_placer_part *p, int node, epi_redu
     return true;
 }
 
-/* A part that makes one value from operands in memory, and nothing else. */
+/* The part that makes an order like this one already, or that by which it is sorted; or -1. */
+static int find_order(const epi_placer *s, int node) {
+    int by = epi_is_sorted(s->g, node) ? s->g->nodes[node].arg[1] : node;
+    epi_use_list uses = epi_graph_uses(s->g, s->g->nodes[by].arg[0]);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user != EPI_NO_NODE && s->placed[user] && s->placement[user].part >= s->first &&
+            epi_orders_alike(s->g, user, by))
+            return s->placement[user].part;
+    }
+    return -1;
+}
+
+/* A part that makes one value from operands in memory, and nothing else; or all orders of an index, and what
+ * is sorted by them. */
 static void place_alone(epi_placer *s, int node) {
+    int order = find_order(s, node);
+    if (order >= 0) {
+        s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, order};
+        return;
+    }
     for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
         epi_placer_store(s, s->g->nodes[node].arg[a]);
     bool reduces = epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_REDUCE;

@@ -29,7 +29,7 @@ typedef struct epi_placer_part {
     const struct epi_placer_attention *attention; /* its own, or NULL */
     bool batched;                                 /* some rows are batch axes of the product */
     bool grouped;                                 /* it is a product of groups */
-    bool alone;                                   /* it makes one value and nothing else: an update */
+    bool alone;                                   /* it makes one value, or orders, and nothing else */
     bool shaped;                                  /* rows: something decided which axes are columns */
     bool vectors;      /* rows: something on them, or that they load, has some of their axes and not all */
     epi_axes taken_by; /* rows: axes of numbers by which they take rows of tables */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/index.h"
+
 typedef epi_planner planner;
 
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group) {
@@ -590,13 +592,37 @@ bool epi_plan_check_local(planner *p) {
                            p->g->dims[plan->fine.dim]);
 }
 
+/* One operation on leaves, or a copy? */
+static bool makes_one(const epi_graph *g) {
+    const epi_node *n = &g->nodes[g->tensors[g->input_count].node];
+    bool one = g->tensor_count == g->input_count + 1 && epi_ops[n->op].cls != EPI_CLASS_VIEW;
+    for (int a = 0; a < epi_node_operands(n) && one; a++)
+        one = epi_ops[g->nodes[n->arg[a]].op].cls == EPI_CLASS_LEAF;
+    return one;
+}
+
+/* Orders of an index that is a leaf, alike, and what is sorted by them, each of them one output? */
+static bool makes_orders(const epi_graph *g) {
+    int first = EPI_NO_NODE, made = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        int outputs = 0;
+        if (!g->live[i] || epi_ops[g->nodes[i].op].cls == EPI_CLASS_LEAF)
+            continue;
+        for (int t = g->input_count; t < g->tensor_count; t++)
+            outputs += g->tensors[t].node == i;
+        if (first == EPI_NO_NODE && epi_op_orders(g->nodes[i].op) &&
+            epi_ops[g->nodes[g->nodes[i].arg[0]].op].cls == EPI_CLASS_LEAF)
+            first = i;
+        if (first == EPI_NO_NODE || outputs != 1 || !(epi_orders_alike(g, first, i) || epi_is_sorted(g, i)))
+            return false;
+        made++;
+    }
+    return made && made == g->tensor_count - g->input_count;
+}
+
 bool epi_plan_pass(const epi_graph *g, epi_plan *out) {
     int node = g->tensors[g->input_count].node;
-    const epi_node *n = &g->nodes[node];
-    bool alone = g->tensor_count == g->input_count + 1 && epi_ops[n->op].cls != EPI_CLASS_VIEW;
-    for (int a = 0; a < epi_node_operands(n) && alone; a++)
-        alone = epi_ops[g->nodes[n->arg[a]].op].cls == EPI_CLASS_LEAF;
-    if (!alone)
+    if (!makes_one(g) && !makes_orders(g))
         return false;
     out->fused = true;
     out->kind = EPI_KIND_PASS;

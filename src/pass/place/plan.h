@@ -41,7 +41,7 @@ typedef enum epi_kind {
     EPI_KIND_GEMM,      /* tiles of one product, or of two side by side */
     EPI_KIND_ROWS,      /* whole rows; there is no product */
     EPI_KIND_ATTENTION, /* score tiles, and products that sum over what is made of them */
-    EPI_KIND_PASS,      /* one operation, or a copy, over whole tensors in memory: what no other takes */
+    EPI_KIND_PASS,      /* one operation, a copy, or orders of an index, over whole tensors in memory */
 } epi_kind;
 
 /* Whose elements lie in groups of any size, which begin where offsets say: rows, each group of which has

@@ -164,10 +164,13 @@ bool epi_steps_describe_pass(const epi_steps *k, epi_text *out) {
     if (!k->count || k->plan.kind != EPI_KIND_PASS)
         return !k->count;
     if (g->nodes[node].op == EPI_OP_INPUT)
-        epi_text_add(out, "a pass over memory: a copy into %.60s\n", g->tensors[g->input_count].name);
+        epi_text_add(out, "a pass over memory: a copy into %.60s", g->tensors[g->input_count].name);
     else
-        epi_text_add(out, "a pass over memory: %s%s\n", epi_node_expression(g, node).text,
+        epi_text_add(out, "a pass over memory: %s%s", epi_node_expression(g, node).text,
                      is_in_place(k, &g->nodes[node], node) ? ", in place or into a copy" : "");
+    for (int t = g->input_count + 1; t < g->tensor_count; t++)
+        epi_text_add(out, ", %s", epi_node_expression(g, g->tensors[t].node).text);
+    epi_text_add(out, "\n");
     return true;
 }
 

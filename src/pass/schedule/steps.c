@@ -126,20 +126,23 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     return EPI_OK;
 }
 
-/* One operation into its output, with the leaves that it takes in memory; or a copy. */
+/* One operation into its output, or orders into theirs, with the leaves that it takes in memory; or a copy. */
 static void list_pass(epi_steps *k) {
     const epi_graph *g = k->spec->graph;
-    int node = k->plan.product, t = g->input_count;
-    for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && i != node && g->nodes[i].op != EPI_OP_INPUT) {
+    for (int i = 0; i < g->node_count; i++) {
+        int t = g->input_count;
+        while (t < g->tensor_count && g->tensors[t].node != i)
+            t++;
+        bool output = t < g->tensor_count, input = g->nodes[i].op == EPI_OP_INPUT;
+        if (!g->live[i] || (input && !output))
+            continue;
+        if (output && !input)
+            give_tensor(k, i, t);
+        else if (!output)
             give_buffer(k, i, EPI_F32);
-            add_step(k, i);
-        }
-    bool copy = g->nodes[node].op == EPI_OP_INPUT;
-    if (!copy)
-        give_tensor(k, node, t);
-    if (!is_empty(k, node))
-        add_step(k, node)->tensor = copy ? t : -1;
+        if (!is_empty(k, i))
+            add_step(k, i)->tensor = input ? t : -1;
+    }
 }
 
 /* Everything that will be held in memory must be countable. */
