@@ -53,9 +53,10 @@ void put_rule(epi_text *out, int columns); /* below the titles */
 
 /* table_instead.c: what one would use instead of Epilog, from the result files that it names. */
 bool put_instead(epi_text *out);
-/* table_models.c: the tables of files that torch_llama.py, torch_decode.py and torch_attention.py's section
- * `decode` wrote. */
+/* table_models.c: the tables of files that torch_llama.py, torch_decode.py, torch_moe.py, torch_backend.py and
+ * torch_attention.py's section `decode` wrote. */
 void put_training(const results *res, const char *path, epi_text *out);
+void put_sides(const results *res, const char *path, epi_text *out);
 void put_decoding(const results *res, const char *path, epi_text *out);
 void put_cached(const results *res, const char *path, epi_text *out);
 /* table_blocks.c: the tables of files that torch_blocks.py, torch_layers.py, torch_attention.py and

@@ -1,6 +1,9 @@
-/* table_models.c: the tables of files that bench/torch_llama.py, torch_decode.py and the decode section of
- * torch_attention.py wrote: a training step, a step of decoding, and attention over a cache. */
+/* table_models.c: the tables of files that bench/torch_llama.py, torch_decode.py, torch_moe.py, torch_backend.py and
+ * the decode section of torch_attention.py wrote: a training step, a step of decoding, parts of models by several
+ * sides, and attention over a cache. */
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "record.h"
 
@@ -58,5 +61,62 @@ void put_cached(const results *res, const char *path, epi_text *out) {
         put_cell(out, "%.0f", number(r, "gbs/copy"));
         put_cell(out, "**%.2f**", number(r, "gbs/epilog") / number(r, "gbs/copy"));
         epi_text_add(out, "\n");
+    }
+}
+
+/* ---- parts of models, by sides of which the first is ours ---- */
+
+enum { MOST_SIDES = 8 };
+
+/* The sides of a row, in the order of the file: their names, and how many. */
+static int find_sides(const record *r, char names[MOST_SIDES][32]) {
+    int count = 0;
+    for (const field *f = r ? r->first : NULL; f && count < MOST_SIDES; f = f->next) {
+        const char *end = strstr(f->path, "/median_ms");
+        if (end && !strncmp(f->path, "step/", 5) && (size_t)(end - f->path) < 5 + sizeof names[0])
+            snprintf(names[count++], sizeof names[0], "%.*s", (int)(end - f->path - 5), f->path + 5);
+    }
+    return count;
+}
+
+/* What each side has of something, and what that is of ours. */
+static void put_side_cells(const record *r, const char *format, double scale, char names[MOST_SIDES][32],
+                           int count, epi_text *out) {
+    double ours = NAN;
+    for (int i = 0; i < count; i++) {
+        char path[64];
+        snprintf(path, sizeof path, format, names[i]);
+        double value = number(r, path) * scale;
+        ours = i ? ours : value;
+        if (isnan(value) || i == 0)
+            put_cell(out, "%.3f", value);
+        else
+            epi_text_add(out, " %.3f, **%.2f** |", value, value / ours);
+    }
+    epi_text_add(out, "\n");
+}
+
+void put_sides(const results *res, const char *path, epi_text *out) {
+    char how[128], names[MOST_SIDES][32];
+    snprintf(how, sizeof how, "medians of %.0f rounds in turn, L2 overwritten before each",
+             number(&res->head, "rounds"));
+    put_torch_head(res, path, how, out);
+    int count = find_sides(res->rows, names);
+    epi_text_add(out, "| ms, and of ours |");
+    for (int i = 0; i < count; i++)
+        epi_text_add(out, " %s |", names[i]);
+    epi_text_add(out, "\n");
+    put_rule(out, count + 1);
+    for (const record *r = res->rows; r; r = r->next) {
+        if (isnan(number(r, "forward/eager/median_ms")) && isnan(number(r, "forward/transformers/median_ms")))
+            continue; /* a row of another kind */
+        const char *name = *text(r, "model") ? text(r, "model") : text(r, "sizes"),
+                   *routing = text(r, "routing");
+        epi_text_add(out, "| %s%s%s, forward |", name, *routing ? ", " : "", routing);
+        put_side_cells(r, "forward/%s/median_ms", 1, names, count, out);
+        epi_text_add(out, "| %s%s%s, step |", name, *routing ? ", " : "", routing);
+        put_side_cells(r, "step/%s/median_ms", 1, names, count, out);
+        epi_text_add(out, "| %s%s%s, GB of a step |", name, *routing ? ", " : "", routing);
+        put_side_cells(r, "step_peak_bytes/%s", 1e-9, names, count, out);
     }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """torch.compile(model, backend="epilog") beside Inductor: two layers of models at their real sizes, random weights, forward and backward.
 
-  layers   Gemma 3 4B (a layer with a window, one without), Phi-3 mini, OLMo 2 7B, and with --models others; 2 sequences of 4096, causal
+  layers   Phi-3 mini, OLMo 2 7B, Gemma 3 4B (a layer with a window, one without), and with --models others; 2 sequences of 4096, causal
   graphs   two layers of OLMo 2 1B on 512 tokens, where the host is slow: with CUDA graphs (mode="reduce-overhead", and torch.cuda.graph)
 
 The model is transformers' own between embedding and head: masks, rotary tables, layers, the last norm. Every row of layers is checked in
@@ -16,7 +16,7 @@ import copy, os, statistics, sys, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import torch_blocks as common
-from torch_blocks import Timer, distances, epilog, kernels, longest, peak_bytes, sdpa, torch, wait
+from torch_blocks import Timer, distances, epilog, kernels, longest, peak_bytes, say, sdpa, started, torch, wait
 import transformers
 from epilog._compile import Report, compile_graph
 
@@ -30,7 +30,7 @@ MODELS = {  # name: (class, what its configuration has)
                                       sliding_window=512, query_pre_attn_scalar=256, **BOTH)),
     "OLMo 2 1B": ("Olmo2", dict(hidden_size=2048, intermediate_size=8192, num_attention_heads=16, num_key_value_heads=16)),
     "Qwen3 4B": ("Qwen3", dict(hidden_size=2560, intermediate_size=9728, num_attention_heads=32, num_key_value_heads=8, head_dim=128))}
-FIRST = "Gemma 3 4B;Phi-3 mini;OLMo 2 7B"
+FIRST = "Phi-3 mini;OLMo 2 7B;Gemma 3 4B"
 TINY = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=8)
 
 
@@ -86,20 +86,6 @@ def learned(model):
     return {n: p for n, p in model.named_parameters() if p.requires_grad}
 
 
-def started(row, sides, run):
-    """The first results of each side, and how long they took; a side that fails is told of, and left out."""
-    results = {}
-    for name in list(sides):
-        begin = time.perf_counter()
-        try:
-            results[name] = run(sides[name])
-            row.setdefault("first_s", {})[name] = time.perf_counter() - begin
-        except Exception as e:
-            row.setdefault("failed", {})[name] = f"{type(e).__name__}: {e}"[:600]
-            del sides[name]
-    return results
-
-
 def layers(args, name):
     row = dict(section="layers", model=name, dtype=str(args.dtype))
     batch, length = (2, 24) if args.small else (args.batch, 4096)
@@ -108,14 +94,16 @@ def layers(args, name):
     model = make(args, name)
     x, d = inputs(args, model, batch, length)
     params = learned(model)
+    say(name, "made")
     run = lambda side: step(side, x, d, params.values())
     ours, report = reporting(args, model)
     sides = {"backend": ours, "inductor": compiled(args, model, "inductor"), "eager": model}
-    results = started(row, sides, run)
+    results = started(row, args.device, sides, run)
     row["report"] = str(report)
     wide = copy.deepcopy(model).double()
     exact = step(wide, x.detach().double().requires_grad_(), d.double(), learned(wide).values())
     del wide
+    say("the f64 reference made")
     names = ["y", "dx", *("d " + n for n in params)]
     row["errors"] = {n: distances(names, results[n], results["eager"], exact) for n in sides if n != "eager"}
     row["ok"] = "backend" in sides and all(e["ok"] for e in row["errors"]["backend"])
@@ -171,9 +159,9 @@ def graphs(args):
     over = dict(mode="reduce-overhead")
     sides = {"backend": compiled(args, model, "epilog"), "backend, graphs": compiled(args, model, "epilog", **over),
              "inductor": compiled(args, model, "inductor"), "inductor, graphs": compiled(args, model, "inductor", **over), "eager": model}
-    results = started(row, sides, run)
+    results = started(row, args.device, sides, run)
     for _ in range(3):  # a graph is recorded by the second or third call
-        results |= started(row, {n: s for n, s in sides.items() if "graphs" in n}, run)
+        results |= started(row, args.device, {n: s for n, s in sides.items() if "graphs" in n}, run)
     row["same_bits"] = {n: all(map(torch.equal, results[n], results[n.split(",")[0]])) for n in results if "graphs" in n and n.split(",")[0] in results}
     row["step_ms"] = {n: wall_ms(args, lambda: run(s)) for n, s in sides.items()}
     if args.device == "cuda" and "backend" in sides:

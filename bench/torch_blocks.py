@@ -86,6 +86,31 @@ def peak_bytes(fn):
     return torch.cuda.max_memory_allocated() - before
 
 
+BEGUN = time.perf_counter()
+
+
+def say(*words):
+    """A line for those who wait, with the seconds since the start."""
+    print(f"{time.perf_counter() - BEGUN:7.1f} s ", *words, flush=True)
+
+
+def started(row, device, sides, run):
+    """The first results of each side, and how long they took, which is the time to compile; a side that fails is told of, and left out."""
+    results = {}
+    for name in list(sides):
+        begin = time.perf_counter()
+        try:
+            results[name] = run(sides[name])
+            wait(device)
+            row.setdefault("first_s", {})[name] = time.perf_counter() - begin
+            say(f"{name} began")
+        except Exception as e:
+            row.setdefault("failed", {})[name] = f"{type(e).__name__}: {e}"[:600]
+            say(f"{name} failed: {type(e).__name__}: {e}"[:600])
+            del sides[name]
+    return results
+
+
 def sdpa(device):
     """PyTorch's attention with cuDNN, where that can do it."""
     if device != "cuda":

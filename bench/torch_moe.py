@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Models with experts through Epilog, beside transformers' own (grouped_mm, and its loop over experts) and torch.compile of the former.
 
-  block    router to output, forward and step (forward and backward): Qwen3-30B-A3B's, OLMoE's, Mixtral's sizes; even and Zipf routing
+  block    router to output, forward (of training) and step (with its backward): Qwen3-30B-A3B's, OLMoE's, Mixtral's sizes; even and Zipf routing
   train    a Qwen3-MoE of four layers, random weights, 50 steps of AdamW: tokens a second, and the mean of the last 20 losses
 
   apply          epilog.apply: the experts are one program, the router is transformers'
@@ -21,7 +21,7 @@ import copy, os, statistics, sys, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import torch_blocks as common
-from torch_blocks import Timer, distances, epilog, peak_bytes, torch, wait
+from torch_blocks import Timer, distances, epilog, peak_bytes, say, started, torch, wait
 import transformers
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
@@ -65,8 +65,9 @@ def sides_of(args, name):
     if not epilog.apply(torch.nn.ModuleList([ours])).replaced:
         raise RuntimeError("epilog.apply left the block alone")
     torch._dynamo.reset()
-    return block, {"apply": ours, "nn.MoE": with_router(block, SIZES[name]), "transformers": other(block, "grouped_mm"),
-                   "loop": other(block, "eager"), "torch.compile": compiled(args, other(block, "grouped_mm"))}
+    sides = {"apply": lambda: ours, "nn.MoE": lambda: with_router(block, SIZES[name]), "transformers": lambda: other(block, "grouped_mm"),
+             "loop": lambda: other(block, "eager"), "torch.compile": lambda: compiled(args, other(block, "grouped_mm"))}
+    return block, {n: sides[n]() for n in args.sides.split(";")}
 
 
 def make(args, block, tokens, zipf):
@@ -87,13 +88,16 @@ def step(side, x, d, params):
 
 def check(block, sides, x, d):
     """Distances from f64, in which every token has the experts that the router chose."""
-    params = list(block.experts.parameters())
     with torch.no_grad():
         _, scores, index = block.gate(x.view(-1, x.shape[-1]))
-    wide = copy.deepcopy(other(block, "eager")).double()
-    wide.gate.forward = lambda given: (None, scores.double(), index)
-    exact = step(wide, x.detach().double().requires_grad_(), d.double(), list(wide.experts.parameters()))
+    scores.requires_grad_()
+    params, wide = [scores, *block.experts.parameters()], copy.deepcopy(other(block, "eager")).double()
+    exact_scores = scores.detach().double().requires_grad_()
+    wide.gate.forward = lambda given: (None, exact_scores, index)
+    exact = step(wide, x.detach().double().requires_grad_(), d.double(), [exact_scores, *wide.experts.parameters()])
     del wide
+    wait(x.device.type)
+    say("the f64 reference made")
     fixed = {}
     for name in ("apply", "transformers"):
         side = sides[name]
@@ -101,20 +105,7 @@ def check(block, sides, x, d):
         side.gate.forward = lambda given: (None, scores, index)
         fixed[name] = step(side, x, d, params)
         side.gate = block.gate
-    return distances("y dx dgate_up ddown".split(), fixed["apply"], fixed["transformers"], exact)
-
-
-def tried(row, sides, run):
-    """Without those that fail, which the row tells of; and how long the first step of each took."""
-    for name in list(sides):
-        begin = time.perf_counter()
-        try:
-            run(sides[name])
-            row.setdefault("first_s", {})[name] = time.perf_counter() - begin
-        except Exception as e:
-            row.setdefault("failed", {})[name] = f"{type(e).__name__}: {e}"[:300]
-            del sides[name]
-    return sides
+    return distances("y dx dscores dgate_up ddown".split(), fixed["apply"], fixed["transformers"], exact)
 
 
 def block(args, made, name, tokens, zipf):
@@ -123,13 +114,14 @@ def block(args, made, name, tokens, zipf):
         made += sides_of(args, name)
     made, sides = made
     x, d = make(args, made, tokens, zipf)
+    say(name, "made")
+    params = list(made.parameters())
+    kept = dict(sides)
+    started(row, args.device, kept, lambda side: step(side, x, d, params))
     row["errors"] = check(made, sides, x, d)
     row["ok"] = all(e["ok"] for e in row["errors"])
-    params = list(made.parameters())
-    sides = tried(row, dict(sides), lambda side: step(side, x, d, params))
-    timer = Timer(args.device, args.rounds)
-    with torch.no_grad():
-        row["forward"] = timer.turns({n: lambda s=s: s(x) for n, s in sides.items()})
+    sides, timer = kept, Timer(args.device, args.rounds)
+    row["forward"] = timer.turns({n: lambda s=s: s(x) for n, s in sides.items()})
     row["step"] = timer.turns({n: lambda s=s: step(s, x, d, params) for n, s in sides.items()})
     if args.device == "cuda":
         row["step_peak_bytes"] = {n: peak_bytes(lambda: step(s, x, d, params)) for n, s in sides.items()}
@@ -162,8 +154,9 @@ def train(args):
             optimizer.step()
             losses.append(loss.detach())
         wait(args.device)
-        spent = time.perf_counter() - begin
-        return dict(loss=statistics.mean(l.item() for l in losses[-20:]), tokens_per_s=(steps - 5) * tokens[0] * tokens[1] / spent, first_s=first)
+        spent, last = time.perf_counter() - begin, statistics.mean(l.item() for l in losses[-20:])
+        say(f"{side}, seed {seed}: {last:.4f}, {1e3 * spent / (steps - 5):.1f} ms a step, the first five took {first:.1f} s")
+        return dict(loss=last, tokens_per_s=(steps - 5) * tokens[0] * tokens[1] / spent, first_s=first)
     torch._dynamo.reset()
     plain = [run("plain", seed)["loss"] for seed in range(4)]
     sides = {side: run(side, 4) for side in ("plain", "apply", "torch.compile")}
@@ -189,10 +182,17 @@ def line(row):
 
 
 def sections(args):
-    cases = [("tiny", 64)] if args.small else [("qwen", 16384), ("olmoe", 16384), ("mixtral", 8192)]
-    blocks = [lambda c=c, z=z, m=made: block(args, m, *c, z) for c, made in ((c, []) for c in cases) for z in (False, True)]
+    cases = [("tiny", 64)] if args.small else [(n, 8192 if n == "mixtral" else 16384) for n in args.sizes.split(";")]
+    blocks = [lambda c=c, z=z, m=made: block(args, m, *c, z) for c, made in ((c, []) for c in cases)
+              for z in ((False,) if args.even else (False, True))]
     return {"block": blocks, "train": [lambda: train(args)]}
 
 
+def more(parser):
+    parser.add_argument("--sizes", default="qwen;olmoe;mixtral")
+    parser.add_argument("--sides", default="apply;nn.MoE;transformers;loop;torch.compile", help="of block; apply and transformers are needed")
+    parser.add_argument("--even", action="store_true", help="no Zipf routing")
+
+
 if __name__ == "__main__":
-    sys.exit(common.main(sections, "block,train", __doc__, line))
+    sys.exit(common.main(sections, "block,train", __doc__, line, more))
