@@ -11,10 +11,11 @@ import re
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from ._graph import CALLS, Regions, layer_of
+from ._graph import CALLS, Regions
 from ._library import EpilogError
+from ._loss import split_losses
 from ._say import HEAVY, VIEWS, operation
-from ._write import Failed, Program, example, name_of
+from ._write import Failed, Program, example, layer_of, name_of
 
 log = logging.getLogger("epilog")
 CLIFF = 2  # times what PyTorch moves, operation by operation: a plan beyond that is one that fell apart
@@ -29,7 +30,7 @@ class Graph:
         self.programs, self.inside = programs, sum(len(p.nodes) for p in programs)
         within = {n for p in programs for n in p.nodes}
         self.flops, self.flops_inside = sum(map(flops, nodes)), sum(flops(n) for n in nodes if n in within)
-        self.layers = [", ".join(sorted({layer_of(n) or "" for n in p.nodes} - {""})) for p in programs]
+        self.layers = [", ".join(sorted({layer_of(n)[0] or "" for n in p.nodes} - {""})) for p in programs]
 
     def __str__(self):
         share = f", {self.flops_inside / self.flops:.1%} of the flops" if self.flops else ""
@@ -189,18 +190,21 @@ class Rewriting:
         return made
 
 
-def rewritten(gm, report):
-    """The graph with programs in it, or the graph itself where there are none."""
+def rewritten(gm, report, chunks=1):
+    """The graph with programs in it, or the graph itself where there are none. chunks: that losses are taken in."""
     for node in gm.graph.nodes:  # bodies of checkpoints
         if node.op in CALLS and name_of(node) == "tag_activation_checkpoint" and isinstance(node.args[0], torch.fx.Node):
             name = node.args[0].target
-            setattr(gm, name, rewritten(getattr(gm, name), report))
+            setattr(gm, name, rewritten(getattr(gm, name), report, chunks))
     if any(is_transform(n) for n in gm.graph.nodes):
         return gm
-    regions = Regions(gm.graph)
+    regions, whole = Regions(gm.graph), []
+    if chunks > 1:
+        whole, regions = split_losses(gm.graph, regions, chunks), Regions(gm.graph)
     programs = programs_of(regions)
     made = Rewriting(gm, regions, programs).module() if programs else gm
     report.graphs.append(Graph([n for n in regions.nodes if n.op in CALLS], programs, regions.left))
+    report.graphs[-1].left.update(whole)
     return made
 
 
@@ -210,9 +214,9 @@ def is_transform(node):
     return node.op == "call_function" and ("functorch" in home or "forward_ad" in home)
 
 
-def compile_graph(gm, inputs, report, rest="inductor", mode=None, options=None):
+def compile_graph(gm, inputs, report, rest="inductor", mode=None, options=None, chunks=1):
     try:
-        made = rewritten(gm, report)
+        made = rewritten(gm, report, chunks)
     except Exception as why:  # whatever it is, plain torch.compile would not have raised it
         log.warning("epilog left a graph to %s: %s: %s", rest, type(why).__name__, why)
         made = gm

@@ -10,7 +10,7 @@ import torch
 
 from ._positions import Positions
 from ._say import IN_PLACE, operation
-from ._write import NUMBERS, example, is_plain, name_of
+from ._write import NUMBERS, example, is_plain, layer_of, name_of
 
 CALLS = "call_function", "call_method"
 WRITING = frozenset(f for name, f in vars(operator).items() if callable(f) and name.startswith("i") and name[1:] in (
@@ -142,7 +142,7 @@ class Regions:
     def levels(self):
         """A number for each node that is larger than that of whatever it comes after by way of another region or node, and as large as that of
         what it is for allows."""
-        levels, keys = {}, {n: (self.epochs[n], layer_of(n)) for n in self.nodes}
+        levels, keys = {}, {n: (self.epochs[n], layer_of(n)[0]) for n in self.nodes}
         for n in self.nodes:
             good = self.is_good(n)
             levels[n] = max([levels[p] + (good and p.op in CALLS and (not self.is_good(p) or keys[p] != keys[n]))
@@ -151,15 +151,3 @@ class Regions:
             if self.is_good(n) and n.users and not any(u.op == "output" for u in n.users):
                 levels[n] = max(levels[n], min(levels[u] - (self.is_good(u) and keys[u] != keys[n]) for u in n.users))
         return levels, keys
-
-
-def layer_of(node):
-    """The item of a list of modules that a node is of: programs end there, so that layers share their text."""
-    for path, kind in (node.meta.get("nn_module_stack") or {}).values():
-        if getattr(kind, "__module__", str(kind)).startswith("torch.nn"):
-            continue
-        parts = path.replace("[", ".").replace("]", "").replace("'", "").split(".")
-        at = next((i for i, p in enumerate(parts) if p.isdigit()), None)
-        if at is not None:
-            return ".".join(parts[:at + 1])
-    return None

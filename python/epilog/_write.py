@@ -41,6 +41,24 @@ def name_of(node):
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
+def layer_of(node):
+    """The item of a list of modules that a node is of, and its class's name: programs end there, so that layers share their text."""
+    for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+        if getattr(kind, "__module__", str(kind)).startswith("torch.nn"):
+            continue
+        parts = path.replace("[", ".").replace("]", "").replace("'", "").split(".")
+        at = next((i for i, p in enumerate(parts) if p.isdigit()), None)
+        if at is not None:
+            return ".".join(parts[:at + 1]), getattr(kind, "__name__", str(kind).split(".")[-1])
+    return None, None
+
+
+def named(nodes):
+    """The name of the nodes' program, which profilers show: the class of the layer that they are of. None of the language's words has a capital."""
+    name = layer_of(nodes[0])[1] or ""
+    return name if name.isidentifier() and name.isascii() and name[0].isupper() else "region"
+
+
 @functools.lru_cache(None)
 def made(text, rows, keep):
     return op(text, rows=rows, keep=keep)
@@ -166,7 +184,7 @@ class Text:
     """The text of some views. inputs: values in the order of the arguments; results: (output, order of its axes, dimensions) of each view,
     where a dimension is its axes, each the number of one of the result's or (size,) of one that it is expanded along."""
 
-    def __init__(self, region, results, types):
+    def __init__(self, name, region, results, types):
         self.region, self.names, self.axis = region, {}, Names()
         self.lines, self.origins, self.inputs, self.results, outputs = [], [], [], [], {}
         self.wide = any(v.dtype in NARROW for v in region.values)
@@ -183,7 +201,7 @@ class Text:
             self.results.append((number, [stored.index(a) for a in axes], self.dimensions(view, axes)))
         given = [f"{self.names[v]}{TYPES[v.dtype] if v.dtype in INTEGERS else ''}{self.axis.listed(v.axes)}" for v in self.inputs]
         declared = [text for _, _, text in outputs.values()]
-        self.text = (f"region({', '.join(given)}) -> {declared[0] if len(declared) == 1 else '(' + ', '.join(declared) + ')'} {{\n    "
+        self.text = (f"{name}({', '.join(given)}) -> {declared[0] if len(declared) == 1 else '(' + ', '.join(declared) + ')'} {{\n    "
                      + "\n    ".join(self.lines) + "\n}\n")
 
     def line(self, value, text):
@@ -283,7 +301,7 @@ class Program(torch.nn.Module):
 
     def write(self, saying):
         try:
-            text = Text(saying.region, [saying.views[n] for n in self.outs], [example(n).dtype for n in self.outs])
+            text = Text(named(self.nodes), saying.region, [saying.views[n] for n in self.outs], [example(n).dtype for n in self.outs])
             self.text, self.results, self.shapes = text.text, text.results, text.shapes()
         except Unsaid as why:
             raise Failed(self.nodes[-1], str(why))

@@ -476,3 +476,67 @@ def test_second_derivatives(said):
     assert torch.allclose(twice(call), twice(plain), atol=1e-4) and programs(report)
     with torch.inference_mode():
         assert torch.allclose(call(x, w), plain(x, w), atol=1e-5)
+
+
+@pytest.mark.parametrize("rest", ["eager", "aot_eager"])
+def test_loss_in_chunks(rest, said):
+    """Where nobody reads the logits, they are not there as a whole; where somebody does, the report says so."""
+    model, given = families.make("Llama")
+
+    def step(model, given, call=None):
+        model.zero_grad()
+        loss = (call or plain)(model)
+        loss.backward()
+        return {"result": loss.detach(), **{n: p.grad.clone() for n, p in model.named_parameters()}}
+    plain = lambda model: model(**given).loss
+    exact, eager = step(copy.deepcopy(model).double(), given), step(model, given)
+    report = Report()
+    call = torch.compile(plain, backend=lambda gm, inputs: compile_graph(gm, inputs, report, rest, chunks=3))
+    within(step(model, given, call), eager, exact)
+    assert report.graphs[0].left["unknown: linear_cross_entropy"] == 1 and "cross_entropy" not in str([n for p in programs(report) for n in p.nodes])
+    assert {p.op.name for p in programs(report)} == {"LlamaDecoderLayer", "region"}  # so a profiler has them
+    model, given = families.make("Llama")
+    report = Report()
+    call = torch.compile(model, backend=lambda gm, inputs: compile_graph(gm, inputs, report, rest, chunks=3))
+    within(families.step(model, given, call), families.step(model, given), families.step(copy.deepcopy(model).double(), given))
+    assert any("not in chunks: something else reads the logits" in why for why in report.graphs[0].left)
+
+
+LOSSES = {  # and whether they can be taken in chunks
+    "a sum": (lambda x, w, t: F.cross_entropy(F.linear(x, w).float(), t, reduction="sum"), True),
+    "smoothed": (lambda x, w, t: F.cross_entropy(F.linear(x, w), t.clamp(min=3), label_smoothing=0.1, ignore_index=3), True),
+    "one batch": (lambda x, w, t: F.cross_entropy(F.linear(x.view(3, 4, 8), w).view(-1, 7), t), True),
+    "of each": (lambda x, w, t: F.cross_entropy(F.linear(x, w), t, reduction="none").square().sum(), False),
+    "weighted": (lambda x, w, t: F.cross_entropy(F.linear(x, w), t, w.detach()[:, 0].abs()), False),
+    "capped": (lambda x, w, t: F.cross_entropy(F.linear(x, w).tanh(), t), False),
+    "a bias": (lambda x, w, t: F.cross_entropy(F.linear(x, w, w[:, 0]), t), False),
+    "other classes": (lambda x, w, t: F.cross_entropy(F.linear(x, w).view(-1, 7, 12)[:, :, 0], t[:1]), False),
+    "written to": (lambda x, w, t: F.cross_entropy(F.linear(x, w).mul_(2), t), False),
+    "quiet": (lambda x, w, t: (torch.no_grad()(lambda: F.linear(x, w))() * 0 + F.cross_entropy(F.linear(x, w), t)).sum(), True),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_in_chunks(name, said):
+    plain, is_chunked = LOSSES[name]
+    x, w, t = torch.randn(12, 8, requires_grad=True), torch.randn(7, 8, requires_grad=True), torch.randint(0, 7, (12,))
+    t[2] = -100
+    report = Report()
+    call = torch.compile(lambda x, w: plain(x, w, t), backend=lambda gm, inputs: compile_graph(gm, inputs, report, "eager", chunks=4))
+    check(call, lambda x, w: plain(x, w, t), [x, w], units=16)
+    assert (report.graphs[0].left["unknown: linear_cross_entropy"] == 1) == is_chunked
+
+
+def test_dropout_in_attention(said):
+    """It is PyTorch's, with PyTorch's random numbers; what is around it is in programs."""
+    w, x = torch.randn(8, 8), torch.randn(1, 3, 16, 8, requires_grad=True)
+
+    def plain(x):
+        torch.manual_seed(5)
+        q = F.gelu(x @ w) @ w
+        return F.gelu(F.scaled_dot_product_attention(q, q * 2, q + 1, dropout_p=0.5) @ w) @ w
+    call, report = on(plain)
+    found, expected = call(x), plain(x)
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)), atol=1e-2, rtol=1e-3)
+    assert len(programs(report)) == 2 and any("dropout in attention" in why for g in report.graphs for why in g.left)
