@@ -14,7 +14,7 @@
  *     few        Hopper's product for few rows alone
  *     groups     products of groups alone; behind it the program of tests/groups.epi that is wanted
  *     attention  attention alone
- *     parts      programs of several parts alone
+ *     parts      programs of several parts alone; behind it the program that is wanted
  *     open       open rows alone: every program, at two sizes with one text
  *     sweep      Hopper's product for all products of the table
  *
@@ -791,13 +791,19 @@ static struct whole {
     {.from = {"../tests/orders", "turned", "T=50,K=3,E=7", 0}},
     {.from = {"../tests/orders", "outside", "T=20,E=7,K=3", 0}},
     {{"../tests/groups", "experts", "T=150,K=3,D=72,F=136,E=5", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/groups", "summed", "T=300,K=2,D=72,F=136,E=8", 0}},
+    {.from = {"../tests/groups", "summed_across", "T=40,K=20,F=67,E=9", 0}},
+    {.from = {"../tests/groups", "counted", "T=300,K=2,E=8", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 
-static void add_wholes(void) {
+/* All of them, or those of one program. */
+static void add_wholes(const char *program) {
     for (int i = 0; i < WHOLES; i++) {
         struct whole *w = &wholes[i];
         epi_error err = {0};
+        if (program && strcmp(program, w->from.program) != 0)
+            continue;
         if (!load_case(ctx, programs, &w->from, &w->l))
             continue;
         epi_options o = case_options(&w->l, EPI_BF16, EPI_PATH_FUSED);
@@ -952,6 +958,9 @@ static struct long_sum {
 } longs[] = {
     {.name = "scattered",
      .text = "p(x[T,D], i: i32[T]) -> y[V,D] { y = scatter(x, i, V) }",
+     .from = {"sums", "p", "T=1048576,D=2,V=1", 0}},
+    {.name = "by groups",
+     .text = "p(x[T,D], offsets: i32[V]) -> y[V,D] { y = scatter(x, segments(offsets, V, T), V) }",
      .from = {"sums", "p", "T=1048576,D=2,V=1", 0}},
     {.name = "down columns",
      .text = "p(x[T,D]) -> y[D] { y = sum(x, T) }",
@@ -2029,7 +2038,7 @@ int main(int argc, char **argv) {
          alone = sweep || moving || parts || few || groups || !strcmp(mode, "hopper") ||
                  !strcmp(mode, "open") || !strcmp(mode, "attention");
     if (parts)
-        add_wholes();
+        add_wholes(argc > 4 ? argv[4] : NULL);
     else if (groups)
         add_grouped(argc > 4 ? argv[4] : NULL);
     else if (!strcmp(mode, "open"))
@@ -2047,7 +2056,7 @@ int main(int argc, char **argv) {
         add_many(first);
         if (!few) {
             add_grouped(NULL);
-            add_wholes();
+            add_wholes(NULL);
         }
     }
     if (!rows && !sweep && !parts && !few && !groups && !moving && strcmp(mode, "open") != 0)

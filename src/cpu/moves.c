@@ -21,6 +21,7 @@ typedef struct move {
     epi_walk from_inner, to_inner; /* and along the rest */
     epi_walk from_along, to_along; /* along the axes that the index counts along */
     int64_t size, outer, inner;    /* elements of these axes, of the index, and of the rest */
+    bool segments;                 /* the index is what segments make of offsets, which `index` are */
     bool updates;                  /* where the index names nothing, nothing is written; else 0 is */
     int64_t rows, stretches; /* of an item: outer elements (of a scatter: positions); stretches of the rest */
     const int64_t *ends, *list; /* scatter: the index's elements by position, and where each ends */
@@ -33,13 +34,18 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     bool gathers = n->op == EPI_OP_GATHER, updates = n->op == EPI_OP_UPDATE;
     move m = {.k = k, .to = refs[node], .from = refs[n->arg[updates ? 2 : 0]], .index = refs[n->arg[1]]};
     const epi_axes *outer = &k->spec.graph->nodes[n->arg[1]].axes;
+    int segments = epi_node_segments(k->spec.graph, n);
+    if (segments != EPI_NO_NODE) {
+        m.segments = true;
+        m.index = refs[k->spec.graph->nodes[segments].arg[0]];
+    }
     if (gathers)
         m.from_along = epi_ref_along(&m.from, &n->over, sizes);
     else
         m.to_along = epi_ref_along(&m.to, &n->over, sizes);
     epi_axes inner = epi_axes_without(gathers ? &n->axes : updates ? &m.to.axes : &m.from.axes, outer);
     m.updates = updates;
-    m.which = epi_walk_axes(&m.index, outer, sizes);
+    m.which = epi_walk_axes(&m.index, m.segments ? &n->over : outer, sizes);
     m.from_outer = epi_walk_axes(&m.from, outer, sizes);
     m.to_outer = epi_walk_axes(&m.to, outer, sizes);
     m.from_inner = epi_walk_axes(&m.from, &inner, sizes);
@@ -52,7 +58,25 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     return m;
 }
 
+/* The last value whose segment begins at a place or before it, by halves; 0 before the first. */
+static int64_t segment_at(const move *m, int64_t place) {
+    int64_t first = 0, last = m->size - 1;
+    while (first < last) {
+        int64_t middle = (first + last + 1) / 2;
+        float x;
+        m->k->strips->load(
+            &x, m->index.data + epi_walk_offset(&m->which, middle) * (int64_t)epi_dtype_size(m->index.type),
+            m->index.type, 1, 1);
+        bool begun = x <= (float)place;
+        first = begun ? middle : first;
+        last = begun ? last : middle - 1;
+    }
+    return first;
+}
+
 static int64_t index_at(const move *m, int64_t i) {
+    if (m->segments)
+        return segment_at(m, i);
     return epi_position_load(m->k->strips, &m->index, epi_walk_offset(&m->which, i), m->size);
 }
 
@@ -228,28 +252,15 @@ void epi_order_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsig
     }
 }
 
-/* The last value whose segment begins at a place or before it, by halves; 0 before the first. */
 void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     const epi_node *n = &k->spec.graph->nodes[node];
     const int64_t *sizes = k->spec.sizes;
-    const epi_ref *from = &refs[n->arg[0]];
     epi_axes along = {1, {n->over.at[0]}}, places = epi_axes_without(&n->over, &along);
-    epi_walk offsets = epi_walk_axes(from, &along, sizes), to = epi_walk_axes(&refs[node], &places, sizes);
-    for (int64_t i = 0, count = epi_axes_size(&places, sizes); i < count; i++) {
-        int64_t first = 0, last = epi_axis_size(along.at[0], sizes) - 1;
-        while (first < last) {
-            int64_t middle = (first + last + 1) / 2;
-            float x;
-            k->strips->load(
-                &x, from->data + epi_walk_offset(&offsets, middle) * (int64_t)epi_dtype_size(from->type),
-                from->type, 1, 1);
-            if (x <= (float)i)
-                first = middle;
-            else
-                last = middle - 1;
-        }
-        put_number(k->strips, &refs[node], epi_walk_offset(&to, i), first);
-    }
+    move m = {.k = k, .index = refs[n->arg[0]], .size = epi_axes_size(&along, sizes)};
+    m.which = epi_walk_axes(&m.index, &along, sizes);
+    epi_walk to = epi_walk_axes(&refs[node], &places, sizes);
+    for (int64_t i = 0, count = epi_axes_size(&places, sizes); i < count; i++)
+        put_number(k->strips, &refs[node], epi_walk_offset(&to, i), segment_at(&m, i));
 }
 
 /* ---- the largest ---- */

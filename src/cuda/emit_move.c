@@ -118,7 +118,7 @@ void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointer
 
 /* ---- scatter ---- */
 
-enum { SUMS = 4096, COLUMNS = 1024, ITEMS = 256 };
+enum { SUMS = 4096, COLUMNS = 1024, ITEMS = 256, GROUP_COLUMNS = 64 };
 
 /* How the sums are divided between blocks and, within one, between threads. It follows from the sizes alone,
  * the largest where they are open, and the bits do not depend on it. */
@@ -126,6 +126,7 @@ typedef struct division {
     int64_t size, count, inner; /* positions, elements of the index, elements of the rest */
     int64_t rows, cols;         /* of a block */
     int width, groups;          /* threads along the rest; such groups take turns at positions */
+    int offsets; /* where positions of the same number follow each other, what says where; or EPI_NO_NODE */
     epi_axes outer, rest;
 } division;
 
@@ -133,7 +134,13 @@ static division divide(const epi_emit_context *c, int node) {
     const epi_graph *g = c->spec->graph;
     const epi_node *n = &g->nodes[node];
     const int64_t *sizes = c->spec->sizes;
-    division p = {.outer = g->nodes[n->arg[1]].axes, .width = 1};
+    int segments = epi_node_segments(g, n);
+    division p = {.outer = g->nodes[n->arg[1]].axes, .width = 1, .offsets = EPI_NO_NODE};
+    if (segments != EPI_NO_NODE) {
+        p.offsets = g->nodes[segments].arg[0];
+        p.outer = g->nodes[segments].over; /* in the order in which they are counted */
+        epi_axes_remove(&p.outer, 0);
+    }
     p.rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &p.outer);
     p.size = epi_axes_size(&n->over, sizes);
     p.count = epi_axes_size(&p.outer, sizes);
@@ -146,6 +153,10 @@ static division divide(const epi_emit_context *c, int node) {
     /* as many positions as there is room for, unless that leaves multiprocessors without work */
     int64_t enough = epi_ceil_div(size * epi_ceil_div(most, p.cols), ITEMS);
     p.rows = epi_max64(p.groups, epi_min64(SUMS / p.cols, enough));
+    if (p.offsets != EPI_NO_NODE) {
+        p.rows = 1;
+        p.cols = GROUP_COLUMNS;
+    }
     return p;
 }
 
@@ -153,6 +164,15 @@ int64_t epi_scatter_items(const epi_emit_context *c, int node) {
     division p = divide(c, node);
     int64_t inner = epi_open_now(c->spec->open, p.inner), size = epi_open_now(c->spec->open, p.size);
     return epi_ceil_div(size, p.rows) * epi_ceil_div(inner, p.cols);
+}
+
+/* Where the positions of group e begin: those of the first at 0, of the one behind the last where all end. */
+static const char *put_begin(const epi_emit_context *c, const epi_node *n, const division *p) {
+    epi_ref ref = epi_emit_ref(c, p->offsets, -1);
+    epi_walk w = epi_walk_axes(&ref, &n->over, c->spec->sizes);
+    return epi_emit_text(c, "e == 0 ? 0 : e < size() ? min(max((i64)%s<%s>(p, %s), 0LL), count()) : count()",
+                         epi_dtype_is_integer(ref.type) ? "integer" : "load", epi_emit_type(ref.type),
+                         epi_emit_walk(c, &w, "e"));
 }
 
 void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointers *pointers, epi_text *out) {
@@ -170,21 +190,26 @@ void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointe
                             ? epi_emit_node_number(c, n->arg[0])
                             : epi_emit_text(c, "load<%s>(p, at + %s)", epi_emit_type(from.type),
                                             epi_emit_walk(c, &inner, "x"));
+    const char *at =
+        p.offsets == EPI_NO_NODE
+            ? epi_emit_text(c, "i64 at(const void *p, i64 q) const { return %s; }",
+                            epi_emit_position(c, n, &p.outer, "p", "q"))
+            : epi_emit_text(c, "i64 begin(const void *p, i64 e) const { return %s; }", put_begin(c, n, &p));
     epi_text_add(
         out,
         "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
         "  DEV i64 count() const { return %s; }\n  DEV i64 inner() const { return %s; }\n"
         "  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
-        "  DEV i64 at(const void *p, i64 q) const { return %s; }\n  DEV i64 outer(i64 q) const { return %s; "
+        "  DEV %s\n  DEV i64 outer(i64 q) const { return %s; "
         "}\n  DEV float value(const void *p, i64 at, i64 x) const { return %s; }\n"
         "  DEV void put(void *p, i64 v, i64 x, float sum) const { store<%s>(p, %s + %s, sum); }\n};\n",
         epi_emit_count(c, p.size, "LL"), epi_emit_count(c, p.count, "LL"), epi_emit_count(c, p.inner, "LL"),
-        (long)p.rows, (long)p.cols, p.width, p.groups, epi_emit_position(c, n, &p.outer, "p", "q"),
-        epi_emit_walk(c, &outer, "q"), value, epi_emit_type(to.type), epi_emit_along(c, &along, "v"),
-        epi_emit_walk(c, &write, "x"));
+        (long)p.rows, (long)p.cols, p.width, p.groups, at, epi_emit_walk(c, &outer, "q"), value,
+        epi_emit_type(to.type), epi_emit_along(c, &along, "v"), epi_emit_walk(c, &write, "x"));
     epi_text_add(out,
                  "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "
                  "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
-                 "  scatter(S{P}, P.ptr[%d], P.ptr[%d], (void *)P.ptr[%d], P.extra[0] / 256);\n}\n",
-                 epi_emit_name(c, node), n->place.line, operand, index, result);
+                 "  %s(S{P}, P.ptr[%d], P.ptr[%d], (void *)P.ptr[%d], P.extra[0] / 256);\n}\n",
+                 epi_emit_name(c, node), n->place.line,
+                 p.offsets == EPI_NO_NODE ? "scatter" : "scatter_groups", operand, index, result);
 }

@@ -135,7 +135,10 @@ static epi_pass_pointers give_pointers(const epi_emit_context *c, epi_kernel_tex
         p.from[0] = epi_emit_pointer(k, node, -1);
     for (int a = 0; a < 3 && copy_to < 0 && n->arg[a] >= 0; a++) {
         bool text = (cls == EPI_CLASS_MAP || cls == EPI_CLASS_MOVE) && epi_emit_is_number(c, n->arg[a]);
-        if (a == epi_op_index(n->op))
+        int segments = epi_node_segments(c->spec->graph, n);
+        if (a == 1 && segments != EPI_NO_NODE)
+            p.from[a] = epi_emit_pointer(k, c->spec->graph->nodes[segments].arg[0], -1);
+        else if (a == epi_op_index(n->op))
             p.from[a] = epi_emit_index_pointer(c, k, node);
         else if (!text)
             p.from[a] = epi_emit_pointer(k, n->arg[a], -1);

@@ -395,11 +395,21 @@ bool epi_grouped_rows(const epi_graph *g, const epi_node *product) {
     return epi_axes_find(&g->nodes[product->arg[1]].axes, epi_grouped_axis(g, product)) >= 0;
 }
 
+int epi_node_segments(const epi_graph *g, const epi_node *n) {
+    if (n->op == EPI_OP_GROUPED)
+        return n->arg[2];
+    const epi_node *index = n->op == EPI_OP_SCATTER ? &g->nodes[n->arg[1]] : NULL;
+    bool sums = index && index->op == EPI_OP_SEGMENTS && n->over.count == 1 &&
+                epi_axis_equal(n->over.at[0], index->over.at[0]);
+    return sums ? n->arg[1] : EPI_NO_NODE;
+}
+
 bool epi_segments_are_read(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     bool read = g->nodes[node].op == EPI_OP_SEGMENTS;
     for (int i = 0; i < uses.count && read; i++)
-        read = uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].op == EPI_OP_GROUPED;
+        read = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand > 0 &&
+               epi_node_segments(g, &g->nodes[uses.at[i].node]) == node;
     return read;
 }
 

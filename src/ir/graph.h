@@ -193,7 +193,10 @@ bool epi_gather_is_read(const epi_graph *g, int node);
 /* What a product's mainloop reads from memory: its operands, or what they are gathered of; offsets; the index. */
 enum { EPI_PRODUCT_READS = 4 };
 int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]);
-/* Are these segments that nothing but such products wants? Then no one makes them: mainloops read the offsets. */
+/* The segments of which such a product, or scatter(v, segments(o, E, …), E), a sum of each group, reads the offsets;
+ * EPI_NO_NODE: it has none. */
+int epi_node_segments(const epi_graph *g, const epi_node *n);
+/* Are these segments that nothing but those wants? Then no one makes them. */
 bool epi_segments_are_read(const epi_graph *g, int node);
 /* Is the value gather(v, s, E) of what has no positions, where s = segments(o, E, …): the same for all positions of a
  * group? */

@@ -77,3 +77,43 @@ template <class S> DEV void scatter(const S &s, const void *from, const void *in
     __syncthreads();
   }
 }
+
+// The same where the positions of a sum follow each other, from S::begin of its group to that of the next: a block adds up 64
+// elements of one group. Warps take turns at positions, 8 at a time, and each sums up what it has; then those of all are added,
+// in their order. So a group's bits depend on its own positions alone.
+template <class S> DEV void scatter_groups(const S &s, const void *from, const void *offsets, void *to, i64 items) {
+  enum { WARPS = 8, AHEAD_ROWS = 8, COLS = 64 };
+  __shared__ Long part[WARPS][COLS];
+  const int t = threadIdx.x, lane = t & 31, warp = t / 32;
+  const i64 stretches = (s.inner() + COLS - 1) / COLS;
+  for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
+    const i64 v = item / stretches, start = item % stretches * COLS, end = s.begin(offsets, v + 1);
+    Long sum[2];
+    sum[0].clear();
+    sum[1].clear();
+    for (i64 q0 = s.begin(offsets, v) + warp; q0 < end; q0 += WARPS * AHEAD_ROWS) {
+      float run[2] = {0.f, 0.f};
+#pragma unroll
+      for (int k = 0; k < AHEAD_ROWS; k++) {
+        const i64 q = q0 + k * WARPS, at = s.outer(q < end ? q : end - 1);
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+          const i64 x = start + lane + 32 * c;
+          const float term = s.value(from, at, x < s.inner() ? x : 0);
+          run[c] += q < end ? term : 0.f;
+        }
+      }
+      sum[0].take(run[0]);
+      sum[1].take(run[1]);
+    }
+    part[warp][lane] = sum[0];
+    part[warp][lane + 32] = sum[1];
+    __syncthreads();
+    if (t < COLS && start + t < s.inner()) {
+      Long all = part[0][t];
+      for (int w = 1; w < WARPS; w++) all.merge(part[w][t]);
+      s.put(to, v, start + t, all.end(1.f));
+    }
+    __syncthreads();
+  }
+}

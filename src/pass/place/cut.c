@@ -819,8 +819,10 @@ static void place_alone(epi_placer *s, int node) {
         s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, order};
         return;
     }
+    int segments = epi_node_segments(s->g, &s->g->nodes[node]);
     for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
-        epi_placer_store(s, s->g->nodes[node].arg[a]);
+        epi_placer_store(s, a == 1 && segments != EPI_NO_NODE ? s->g->nodes[segments].arg[0]
+                                                              : s->g->nodes[node].arg[a]);
     bool reduces = epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_REDUCE;
     int q = add_rows(s, reduces ? s->g->nodes[node].arg[0] : node, NULL);
     s->parts[q].shaped = s->parts[q].alone = true;

@@ -69,18 +69,22 @@ static bool is_later(const void *ctx, int a, int b) {
     return a > b;
 }
 
-/* Is it what says where the groups of the part's product begin? The product has that of the offsets in memory. */
-static bool is_segments(const epi_placer *s, int q, int node) {
-    int product = s->parts[q].product;
-    return s->g->nodes[node].op == EPI_OP_SEGMENTS && product != EPI_NO_NODE &&
-           s->g->nodes[product].arg[2] == node;
+/* Is it what says where the groups of the part's product, or of what it adds up alone, begin? That is had of the offsets
+ * in memory. */
+static bool is_segments(const chooser *c, int q, int node) {
+    const epi_placer_part *p = &c->s->parts[q];
+    int user = p->alone && c->parts[q].own.count ? c->parts[q].own.at[0] : p->product;
+    return c->s->g->nodes[node].op == EPI_OP_SEGMENTS && user != EPI_NO_NODE &&
+           epi_node_segments(c->s->g, &c->s->g->nodes[user]) == node;
 }
 
 /* One more value that the part may load, which lies behind so many stored ones and so much work. */
 static void offer(chooser *c, int q, int node, bool wanted, int behind, int work, epi_node_list *heap) {
     epi_placer *s = c->s;
-    if (node == EPI_NO_NODE || epi_op_is_free(s->g->nodes[node].op) || is_own(s, q, node) || s->inner[node] ||
-        is_segments(s, q, node))
+    if (node != EPI_NO_NODE && is_segments(c, q, node))
+        node =
+            s->parts[q].alone ? s->g->nodes[node].arg[0] : EPI_NO_NODE; /* a product has its offsets anyway */
+    if (node == EPI_NO_NODE || epi_op_is_free(s->g->nodes[node].op) || is_own(s, q, node) || s->inner[node])
         return;
     if (s->visits.seen[node] != s->visits.round) {
         s->visits.seen[node] = s->visits.round;

@@ -596,8 +596,10 @@ bool epi_plan_check_local(planner *p) {
 static bool makes_one(const epi_graph *g) {
     const epi_node *n = &g->nodes[g->tensors[g->input_count].node];
     bool one = g->tensor_count == g->input_count + 1 && epi_ops[n->op].cls != EPI_CLASS_VIEW;
-    for (int a = 0; a < epi_node_operands(n) && one; a++)
-        one = epi_ops[g->nodes[n->arg[a]].op].cls == EPI_CLASS_LEAF;
+    for (int a = 0; a < epi_node_operands(n) && one; a++) {
+        int from = a == 1 && epi_node_segments(g, n) == n->arg[1] ? g->nodes[n->arg[1]].arg[0] : n->arg[a];
+        one = epi_ops[g->nodes[from].op].cls == EPI_CLASS_LEAF;
+    }
     return one;
 }
 

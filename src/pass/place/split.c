@@ -65,9 +65,9 @@ static bool takes_memory(const epi_graph *g, int user, int node) {
            !(g->nodes[node].op == EPI_OP_CONST || g->nodes[node].op == EPI_OP_SIZE);
 }
 
-/* Does the product have these segments, of which it reads the offsets from memory, and nothing else? */
-static bool is_segments(const epi_graph *g, int product, int node) {
-    return g->nodes[product].op == EPI_OP_GROUPED && g->nodes[product].arg[2] == node;
+/* Does the node have these segments, of which it reads the offsets from memory, and nothing else? */
+static bool is_segments(const epi_graph *g, int user, int node) {
+    return epi_node_segments(g, &g->nodes[user]) == node;
 }
 
 /* Is the node taken by another part than its own, or under another name? */
@@ -189,7 +189,7 @@ typedef struct writing {
     const splitter *s;
     epi_part *p;
     bool *taken; /* by node: it is an input, or a leaf that is made here, */
-    bool *again; /* or segments of a product, which come with it */
+    bool *again; /* or segments, which come with who reads their offsets */
 } writing;
 
 /* Has the part or the one that is split a tensor of this name? */
@@ -299,9 +299,10 @@ static epi_status write_group(const splitter *s, int group, epi_part *p, epi_err
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && s->group[i] == group; a++)
             w.taken[g->nodes[i].arg[a]] |= s->group[g->nodes[i].arg[a]] != group;
     for (int i = 0; i < g->node_count; i++)
-        if (s->group[i] == group && g->nodes[i].op == EPI_OP_GROUPED) {
-            w.again[g->nodes[i].arg[2]] = true;
-            w.taken[epi_grouped_offsets(g, &g->nodes[i])] = true;
+        if (s->group[i] == group && epi_node_segments(g, &g->nodes[i]) != EPI_NO_NODE) {
+            int segments = epi_node_segments(g, &g->nodes[i]);
+            w.again[segments] = true;
+            w.taken[g->nodes[segments].arg[0]] = true;
         }
     for (int i = g->node_count - 1; i >= 0; i--)
         for (int a = 0;

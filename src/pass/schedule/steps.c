@@ -134,7 +134,7 @@ static void list_pass(epi_steps *k) {
         while (t < g->tensor_count && g->tensors[t].node != i)
             t++;
         bool output = t < g->tensor_count, input = g->nodes[i].op == EPI_OP_INPUT;
-        if (!g->live[i] || (input && !output))
+        if (!g->live[i] || (input && !output) || epi_segments_are_read(g, i))
             continue;
         if (output && !input)
             give_tensor(k, i, t);
