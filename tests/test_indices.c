@@ -494,6 +494,7 @@ static void test_out_of_range(void) {
         {"embedding", "embedding_packed", "V=7,P=4,D=3,T=5", "pos", 1, 4, "pos[1] is 4: outside axis P of 4"},
         {"embedding", "embedding_packed_grad", "V=7,P=4,D=3,T=5", "pos", 1, 5,
          "pos[1] is 5: outside axis P of 4"},
+        {"../tests/experts", "bias_grad", "T=5,K=2,E=7,D=3", "e", 3, 7, "e[1,1] is 7: outside axis E of 7"},
         {"embedding", "permute_rows", "T=5,R=10,D=3", "order", 9, 5, "order[9] is 5: outside axis T of 5"},
         {"embedding", "permute_rows_grad", "T=5,R=10,D=3", "order", 9, 5,
          "order[9] is 5: outside axis T of 5"},

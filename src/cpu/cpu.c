@@ -136,15 +136,15 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
 
 /* ---- run ---- */
 
-epi_ref epi_cpu_tensor(const epi_cpu_kernel *k, int t, const epi_tensor *given) {
+epi_ref epi_cpu_tensor(const epi_spec *spec, int t, const epi_tensor *given) {
     static _Alignas(8) unsigned char nothing[8]; /* where a tensor without elements lies, if it is NULL */
     epi_ref r = {.data = given->data ? given->data : nothing,
-                 .type = k->spec.types[t],
-                 .axes = k->spec.graph->tensors[t].axes};
+                 .type = spec->types[t],
+                 .axes = spec->graph->tensors[t].axes};
     if (given->strides)
         memcpy(r.strides, given->strides, (size_t)r.axes.count * sizeof *r.strides);
     else
-        epi_ref_contiguous(&r, k->spec.sizes);
+        epi_ref_contiguous(&r, spec->sizes);
     return r;
 }
 
@@ -173,14 +173,14 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
     if (k->spec.path == EPI_PATH_REFERENCE || k->spec.path == EPI_PATH_NAIVE) {
         epi_ref *tensors = (epi_ref *)(void *)(base + k->scratch);
         for (int t = 0; t < g->tensor_count; t++)
-            tensors[t] = epi_cpu_tensor(k, t, &given[t]);
+            tensors[t] = epi_cpu_tensor(&k->spec, t, &given[t]);
         epi_reference_run(k, tensors, base);
         return;
     }
     epi_ref *homes = (epi_ref *)(void *)(base + k->scratch) - (g->node_count + 1 + g->tensor_count);
     epi_ref *tensors = homes + g->node_count + 1;
     for (int t = 0; t < g->tensor_count; t++)
-        tensors[t] = epi_cpu_tensor(k, t, &given[t]);
+        tensors[t] = epi_cpu_tensor(&k->spec, t, &given[t]);
     for (int i = 0; i < g->node_count; i++) {
         if (k->steps.homes[i].tensor >= 0) {
             homes[i] = tensors[k->steps.homes[i].tensor];

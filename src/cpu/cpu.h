@@ -29,7 +29,7 @@ epi_backend_limits epi_cpu_limits(void);
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err);
 void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *tensors, void *workspace);
 /* A tensor of the caller's, as passes walk over it. */
-epi_ref epi_cpu_tensor(const epi_cpu_kernel *k, int t, const epi_tensor *given);
+epi_ref epi_cpu_tensor(const epi_spec *spec, int t, const epi_tensor *given);
 void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out);
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out);
 
@@ -52,7 +52,7 @@ void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 int64_t epi_move_scratch(const epi_spec *spec, int node);
 void epi_update_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 /* Holds every index that is an integer input of the program against the axis it counts along: the one thing
- * that can be wrong with a run. What a part before it makes is not there yet. */
-epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err);
+ * that can be wrong with a run. */
+epi_status epi_indices_check(const epi_spec *spec, const epi_tensor *tensors, epi_error *err);
 
 #endif

@@ -324,22 +324,36 @@ void epi_largest_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
 
 /* ---- indices ---- */
 
-epi_status epi_indices_check(const epi_cpu_kernel *k, const epi_tensor *tensors, epi_error *err) {
-    const epi_graph *g = k->spec.graph;
+/* Was an index that this is, along as many elements, looked through before? */
+static bool is_known_index(const epi_spec *spec, int node) {
+    const epi_graph *g = spec->graph;
+    epi_axes along = epi_index_along(&g->nodes[node]);
+    for (int i = 0; i < node; i++) {
+        if (!epi_index_is_input(spec, i) || epi_index_of(g, &g->nodes[i]) != epi_index_of(g, &g->nodes[node]))
+            continue;
+        epi_axes other = epi_index_along(&g->nodes[i]);
+        if (epi_axes_size(&other, spec->sizes) == epi_axes_size(&along, spec->sizes))
+            return true;
+    }
+    return false;
+}
+
+epi_status epi_indices_check(const epi_spec *spec, const epi_tensor *tensors, epi_error *err) {
+    const epi_graph *g = spec->graph;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        if (!epi_index_is_input(&k->spec, i))
+        if (!epi_index_is_input(spec, i) || is_known_index(spec, i))
             continue;
         epi_axes along = epi_index_along(n);
         int t = epi_index_of(g, n)->tensor;
-        epi_ref ref = epi_cpu_tensor(k, t, &tensors[t]);
-        epi_walk w = epi_walk_axes(&ref, &ref.axes, k->spec.sizes);
-        int64_t size = epi_axes_size(&along, k->spec.sizes);
-        for (int64_t at = 0, count = epi_axes_size(&ref.axes, k->spec.sizes); at < count; at++) {
+        epi_ref ref = epi_cpu_tensor(spec, t, &tensors[t]);
+        epi_walk w = epi_walk_axes(&ref, &ref.axes, spec->sizes);
+        int64_t size = epi_axes_size(&along, spec->sizes);
+        for (int64_t at = 0, count = epi_axes_size(&ref.axes, spec->sizes); at < count; at++) {
             int64_t value = epi_integer_load(
                 ref.data + epi_walk_offset(&w, at) * (int64_t)epi_dtype_size(ref.type), ref.type);
             if (value < 0 || value >= size)
-                return epi_index_fail(&k->spec, i, at, value, err);
+                return epi_index_fail(spec, i, at, value, err);
         }
     }
     return EPI_OK;

@@ -452,17 +452,24 @@ static bool may_be_read(const epi_graph *g, const epi_node *product, int operand
             have_same_index(&g->nodes[product->arg[0]], &g->nodes[product->arg[1]]));
 }
 
-bool epi_gather_is_read(const epi_graph *g, int node) {
+/* Does nothing but such products want the gather, or maps, which rows make as they take it? */
+static bool is_read(const epi_graph *g, int node, bool maps) {
     epi_use_list uses = epi_graph_uses(g, node);
     bool read = g->nodes[node].op == EPI_OP_GATHER && uses.count;
-    for (int i = 0; i < uses.count && read; i++)
-        read = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand < 2 &&
-               may_be_read(g, &g->nodes[uses.at[i].node], uses.at[i].operand);
+    for (int i = 0; i < uses.count && read; i++) {
+        const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[i].node];
+        read = user && ((maps && epi_ops[user->op].cls == EPI_CLASS_MAP) ||
+                        (uses.at[i].operand < 2 && may_be_read(g, user, uses.at[i].operand)));
+    }
     return read;
 }
 
+bool epi_gather_is_read(const epi_graph *g, int node) {
+    return is_read(g, node, false);
+}
+
 bool epi_grouped_reads(const epi_graph *g, const epi_node *product, int operand) {
-    return may_be_read(g, product, operand) && epi_gather_is_read(g, product->arg[operand]);
+    return may_be_read(g, product, operand) && is_read(g, product->arg[operand], true);
 }
 
 int epi_grouped_index(const epi_graph *g, const epi_node *product) {

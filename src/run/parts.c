@@ -164,12 +164,19 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
     return EPI_OK;
 }
 
+epi_spec epi_kernel_written(const epi_kernel *k) {
+    epi_spec spec = k->spec;
+    spec.graph = &k->program->graph;
+    return spec;
+}
+
 epi_status epi_checks_compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     if (!o->check_indices || !k->gpu)
         return EPI_OK;
     epi_cuda_target target = target_of(k, o);
     epi_cuda_kernel_free(k->checks);
     k->checks = NULL;
-    return epi_cuda_compile_checks(&k->arena, &k->spec, &target, k->owner ? k->owner->checks : NULL,
+    epi_spec written = epi_kernel_written(k);
+    return epi_cuda_compile_checks(&k->arena, &written, &target, k->owner ? k->owner->checks : NULL,
                                    &k->checks, &k->checked, err);
 }

@@ -106,6 +106,9 @@ epi_status epi_kernel_make(const epi_program *program, const epi_options *option
 /* parts.c: compiles the parts of the cut; what they use of the workspace is known then. And their end. */
 epi_status epi_parts_compile(epi_kernel *kernel, const epi_options *options, epi_error *err);
 void epi_parts_free(epi_kernel *kernel);
+/* The spec of the program as it is written: passes may take an index for something else, and it is looked through
+ * nonetheless. */
+epi_spec epi_kernel_written(const epi_kernel *kernel);
 /* What looks through indices before a run on a GPU, where that was asked for. */
 epi_status epi_checks_compile(epi_kernel *kernel, const epi_options *options, epi_error *err);
 /* The steps of one that there is. */

@@ -327,10 +327,9 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
     if (!kernel->gpu && args->stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
-    for (int i = first_part(&r); i < past_part(&r) && !kernel->gpu; i++)
-        EPI_TRY(epi_indices_check(kernel->parts[i].full.cpu,
-                                  part_tensors(kernel, i, 0, r.tensors, args->workspace, r.prepared, &r.room),
-                                  err));
+    epi_spec written = epi_kernel_written(kernel);
+    if (!kernel->gpu && !r.prepares)
+        EPI_TRY(epi_indices_check(&written, r.tensors, err));
     if (kernel->checks && !r.prepares)
         EPI_TRY(epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, err));
     return run_parts(&r, err);
@@ -458,6 +457,7 @@ epi_status epi_kernel_check(const epi_kernel *kernel, const void *workspace, voi
     epi_cuda_kernel *k = kernel->checks;
     if (!k->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+    epi_spec written = epi_kernel_written(kernel);
     EPI_TRY(epi_cuda_use(k->cuda, k->device, err));
     EPI_TRY(epi_cuda_stream_wait(k->cuda, stream, err));
     for (int i = 0; i < k->count; i++) {
@@ -465,7 +465,7 @@ epi_status epi_kernel_check(const epi_kernel *kernel, const void *workspace, voi
         const unsigned char *at = workspace;
         EPI_TRY(epi_cuda_copy(k->cuda, found, at + (size_t)i * sizeof found, sizeof found, err));
         if (found[0] >= 0)
-            return epi_index_fail(&kernel->spec, kernel->checked[i], found[0], found[1], err);
+            return epi_index_fail(&written, kernel->checked[i], found[0], found[1], err);
     }
     return EPI_OK;
 }

@@ -1,5 +1,8 @@
 /* choices.c: a sum of elements that each go to a place which a row names is made by the row: with all of them
- * beside all places it would be written out in memory. */
+ * beside all places it would be written out in memory.
+ *
+ *     sum(where(index(E) == e, d, 0), K)    is a choice for each of the few e of a row, added up
+ *     scatter(g*x, e, E)                    where x is the same for all e of a row: a product of such a sum and x */
 #include "pass/rewrite/choices.h"
 
 #include "pass/analyse/monomial.h"
@@ -78,22 +81,67 @@ static int element(epi_graph *g, int value, epi_axis axis, int64_t at) {
     return epi_graph_slice(g, value, axis, at);
 }
 
+/* What the rows choose by e: each place's elements d, by what links them. */
+static int write_choices(epi_rewrite *r, int place, int e, int d, epi_axis axis, epi_op link) {
+    const writing *w = r->ctx;
+    int sum = EPI_NO_NODE;
+    for (int64_t k = 0; k < size_of(w->spec, axis) && !epi_graph_failed(r->g); k++) {
+        int here = epi_graph_map2(r->g, EPI_OP_EQ, place, element(r->g, e, axis, k));
+        int term =
+            epi_graph_map(r->g, EPI_OP_WHERE, here, element(r->g, d, axis, k), epi_graph_const(r->g, 0));
+        sum = k ? epi_graph_map2(r->g, link, sum, term) : term;
+    }
+    return sum;
+}
+
+/* scatter(g*x, e, E): who g and x are, the axis of e that x lacks, and those that both have. */
+typedef struct outer {
+    int g, x;
+    epi_axis axis;
+    epi_axes rows;
+} outer;
+
+static bool find_outer(const epi_graph *g, const epi_spec *spec, const epi_node *n, outer *o) {
+    enum { MOST_PLACES = 64 }; /* for each element: more are too many flops */
+    if (n->op != EPI_OP_SCATTER || n->over.count != 1 || g->nodes[n->arg[0]].op != EPI_OP_MUL ||
+        g->nodes[n->arg[0]].has_stored)
+        return false;
+    const epi_axes *e = &g->nodes[n->arg[1]].axes;
+    for (int a = 0; a < 2; a++) {
+        *o = (outer){.g = g->nodes[n->arg[0]].arg[a], .x = g->nodes[n->arg[0]].arg[!a]};
+        const epi_axes *x = &g->nodes[o->x].axes;
+        epi_axes gone = epi_axes_without(e, x), own = epi_axes_without(x, e);
+        o->rows = epi_axes_without(e, &gone);
+        if (gone.count != 1 || !own.count || !o->rows.count || !epi_axes_include(e, &g->nodes[o->g].axes) ||
+            epi_axes_has_dim(x, n->over.at[0].dim) || !is_of_rows(spec, &g->nodes[n->arg[1]], gone.at[0]))
+            continue;
+        o->axis = gone.at[0];
+        int64_t terms = size_of(spec, o->axis);
+        if (terms > 0 && terms <= MOST_TERMS &&
+            epi_axis_size(n->over.at[0], spec->sizes) <= MOST_PLACES * terms)
+            return true;
+    }
+    return false;
+}
+
+static int write_outer(epi_rewrite *r, const epi_node *n, const outer *o) {
+    int place = epi_graph_leaf(r->g, EPI_OP_INDEX, n->over.at[0]),
+        sum = write_choices(r, place, r->fresh[n->arg[1]], r->fresh[o->g], o->axis, EPI_OP_ADD);
+    return epi_graph_stand_for(r->g, epi_graph_contract(r->g, sum, r->fresh[o->x], &o->rows), n);
+}
+
 static int write_node(epi_rewrite *r, int node) {
     writing *w = r->ctx;
     const epi_node *n = &r->in->nodes[node];
-    int operand, sum = EPI_NO_NODE;
+    int operand;
+    outer o;
+    if (find_outer(r->in, w->spec, n, &o))
+        return write_outer(r, n, &o);
     const epi_node *is = find_condition(r->in, w->spec, n, &operand);
     if (!is || is_summed_down(w, r->in, node))
         return EPI_NO_NODE;
-    const epi_node *choice = &r->in->nodes[n->arg[0]];
-    epi_axis axis = n->over.at[0];
-    for (int64_t k = 0; k < size_of(w->spec, axis) && !epi_graph_failed(r->g); k++) {
-        int e = element(r->g, r->fresh[is->arg[operand]], axis, k),
-            d = element(r->g, r->fresh[choice->arg[1]], axis, k);
-        int here = epi_graph_map2(r->g, EPI_OP_EQ, r->fresh[is->arg[!operand]], e);
-        int term = epi_graph_map(r->g, EPI_OP_WHERE, here, d, r->fresh[choice->arg[2]]);
-        sum = k ? epi_graph_map2(r->g, link_of(n->op), sum, term) : term;
-    }
+    int sum = write_choices(r, r->fresh[is->arg[!operand]], r->fresh[is->arg[operand]],
+                            r->fresh[r->in->nodes[n->arg[0]].arg[1]], n->over.at[0], link_of(n->op));
     return epi_graph_stand_for(r->g, sum, n);
 }
 
@@ -103,8 +151,10 @@ epi_status epi_choices_write(epi_arena *arena, const epi_graph **graph, const ep
     writing w = {.spec = spec};
     bool any = false;
     int operand;
+    outer o;
     for (int i = 0; i < in->node_count && !any; i++)
-        any = in->live[i] && find_condition(in, spec, &in->nodes[i], &operand);
+        any = in->live[i] &&
+              (find_condition(in, spec, &in->nodes[i], &operand) || find_outer(in, spec, &in->nodes[i], &o));
     if (any)
         EPI_TRY(epi_has_memory(epi_visits_make(arena, in->node_count, &w.visits), err));
     return any ? epi_graph_rewrite(arena, graph, write_node, &w, err) : EPI_OK;
