@@ -31,8 +31,6 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan,
                           .open_columns = epi_emit_grows(c, t->n)};
     for (int i = 0; i < plan->added_count; i++) /* none of which is open */
         s.k += epi_axes_size(&plan->added_depth[i], c->spec->sizes);
-    if (plan->group == EPI_GROUP_DEPTH)
-        s.k = epi_ceil_div(s.k, s.batches);
     double bytes = 0; /* of a row, by columns of the product */
     for (int i = 0; i < t->instr_count; i++) {
         const epi_instr *at = &t->instrs[i];
@@ -51,6 +49,8 @@ static epi_product_size size_now(const epi_product_size *s, const epi_open *open
     now.n = epi_open_now(open, s->n);
     now.k = epi_open_now(open, s->k);
     now.batches = epi_max64(1, epi_open_now(open, s->batches));
+    if (s->group == EPI_GROUP_DEPTH)
+        now.k = epi_ceil_div(now.k, now.batches);
     return now;
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 /* For few rows: stages that a ring has room for with whole tiles at least, and bytes of a stage at most. */
+enum { EPI_SORTED_GROUPS = 256 }; /* at most: a thread of a block has one, and compares it with all */
 enum { FEW_STAGES = 2, FEW_STAGE_MOST = 32 * 1024 };
 
 /* The columns that a tile has of each product. */
@@ -102,16 +103,21 @@ static int choose_panels(const epi_gemm_design *d) {
     return best;
 }
 
+/* The queue's two mbarriers and a word for each of its two places, or of four, and a word for each group. */
+static int queue_bytes(const epi_gemm_design *d) {
+    return (d->groups ? 80 : 40) + (d->longest_first ? 4 * (int)d->groups : 0);
+}
+
 /* Staging for two subtiles of a warpgroup, or one, beside the ring and the mbarriers: two for a stage of the
  * ring; for either warpgroup three for a slot of the staging and two for a subtile of the last tile; one for
- * the last tile; and two with a word for each of the two places of the queue, or of four. */
+ * the last tile; and what the queue has. */
 static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     int groups = f->tile_m / 64, stage = f->panels * (f->tile_m + f->tile_n) * 64 * 2;
     int ring = (f->few ? FEW_STAGES : f->stages) * stage, subtiles = tile_columns(d) / f->subtile;
     for (int slots = 2; slots >= 1; slots--) {
         int staging = groups * slots * d->subtile_bytes;
-        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + (d->groups ? 80 : 40);
+        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + queue_bytes(d);
         if (bytes > epi_arch_block_shared(d->c->arch))
             continue;
         f->staging_slots = slots;
@@ -171,8 +177,6 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     if (!alike)
         return epi_refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"
                                           : "the columns of two products lie in different ways");
-    if (d->plan->group == EPI_GROUP_DEPTH && !(a->mn && b->mn))
-        return epi_refuse(d, "groups of its depth do not lie across rows");
     if (d->plan->group && f->few && a->mn)
         return epi_refuse(d, "rows of groups lie across the depth");
     if (b->mn && columns % 64)
@@ -188,6 +192,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         epi_map_last(k, 2 * term, f->few && d->groups ? 8 : epi_open_now(c->spec->open, a->count), f->tile_m);
     k->block = (f->tile_m / 64 + 1) * 128;
     d->config.panels = choose_panels(d);
+    d->longest_first =
+        d->plan->group == EPI_GROUP_DEPTH && d->groups <= EPI_SORTED_GROUPS && !epi_emit_grows(c, d->groups);
     return fit_shared(d, k);
 }
 

@@ -90,6 +90,7 @@ typedef struct epi_gemm_design {
     int64_t groups;                         /* of rows or of the depth; 0: there are none */
     int group_bits;                         /* of a row's number in its group, of rows */
     int64_t name_columns;                   /* columns of tiles that a grouped tile's name counts */
+    bool longest_first;                     /* the longest groups of the depth come first */
     int offsets;                            /* the pointer to where they begin */
     int products;                           /* that share a tile: one or two */
     int terms;                              /* products that a tile adds up: one, or more */
@@ -158,6 +159,11 @@ bool epi_operand_box(const epi_operand *o, int columns, epi_map_need *m);
 /* Adds the same map again with boxes as high as the last of these rows are, rounded up to 8: of those that
  * are left where every box has `most`. Returns which it is. */
 int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most);
+/* What is moved of a group ends with it: its rows (or, of an operand, its depth) have two axes, of which the
+ * first ends after a box's. A box that begins so near to that end that just those which are left are inside
+ * says by the second which these are. Such a map begins as many ahead of the tensor, and nothing is moved
+ * there. */
+void epi_map_clip(epi_map_need *m);
 /* Without TMA: along which side neighbours lie, and how many of them are copied at once. */
 void epi_operand_measure(const epi_gemm_design *d, epi_operand *o);
 

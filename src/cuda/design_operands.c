@@ -279,7 +279,20 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
         return false;
     if (is_placed(d, o))
         epi_batch_map(open, &o->place, o->ref.type, m);
-    return true;
+    if (d->plan->group == EPI_GROUP_DEPTH)
+        epi_map_clip(m);
+    return d->plan->group != EPI_GROUP_DEPTH || (o->mn && !o->place.count);
+}
+
+void epi_map_clip(epi_map_need *m) {
+    uint64_t rows = m->box[1];
+    m->rank = 4;
+    m->offset -= (int64_t)(rows * m->strides[1]);
+    m->sizes[2] = m->sizes[1] + rows;
+    m->sizes[1] = rows;
+    m->sizes[3] = 1;
+    m->strides[2] = m->strides[3] = m->strides[1];
+    m->box[2] = m->box[3] = 1;
 }
 
 int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most) {

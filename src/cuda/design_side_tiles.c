@@ -76,6 +76,8 @@ static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
     else if (r->count != 1)
         return false;
     t->lanes = r->stride[r->count - 1] * size % 16 != 0;
+    if (t->lanes && d->operands[0].gather != EPI_NO_NODE) /* nobody moves it: its warps gather */
+        return false;
     if (d->batch_rows && (t->lanes || t->row_mod || !can_place(d, t)))
         return false;
     if (d->groups && t->row_mod)
@@ -146,19 +148,6 @@ void epi_side_tiles_place(epi_gemm_design *d) {
 
 /* ---- maps and pointers ---- */
 
-/* What is stored of a group ends with it: rows have two axes, of which the first ends after a box's rows. A box
- * that begins so near to that end that just the rows which are left are inside says by the second which these
- * are. Such a map begins as many rows ahead of the tensor. */
-static void clip_map(epi_map_need *m) {
-    m->rank = 4;
-    m->offset = -(int64_t)(EPI_STAGED_ROWS * m->strides[1]);
-    m->sizes[2] = m->sizes[1] + EPI_STAGED_ROWS;
-    m->sizes[1] = EPI_STAGED_ROWS;
-    m->sizes[3] = 1;
-    m->strides[2] = m->strides[3] = m->strides[1];
-    m->box[2] = m->box[3] = 1;
-}
-
 /* A box is a panel of a subtile's rows; a table that repeats is mapped once. */
 static int add_map(const epi_gemm_design *d, const epi_side_tile *t, epi_kernel_text *k) {
     if (k->map_count == EPI_MAX_MAPS) {
@@ -186,7 +175,7 @@ static int add_map(const epi_gemm_design *d, const epi_side_tile *t, epi_kernel_
     if (d->batch_rows)
         epi_batch_map(open, &t->place, t->ref.type, m);
     if (t->store && d->plan->group == EPI_GROUP_ROWS)
-        clip_map(m);
+        epi_map_clip(m);
     return k->map_count++;
 }
 

@@ -187,6 +187,9 @@ const char *epi_emit_seed(const epi_emit_context *c, int node, int pointer);
 /* The place that an index means, walked along these axes; the pointer to the index is a C expression. */
 const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
                               const char *pointer, const char *index);
+/* The same in two steps, as functions: A_name(P, k) reads what the index has, A_position(P, name) says where that is. */
+void epi_emit_names(epi_text *out, const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
+                    const char *pointer);
 /* The pointer to what a gather is indexed by, or to what that is a slice of; -1 where it is not in memory. */
 int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int node);
 

@@ -105,8 +105,10 @@ static void write_groups(const epi_gemm_design *d, epi_text *out) {
     epi_group group = d->plan->group;
     epi_text_add(out,
                  "#define ROW_GROUPS %d\n#define DEPTH_GROUPS %d\n#define GROUPED (ROW_GROUPS || "
-                 "DEPTH_GROUPS)\n#define GATHERED %d\n",
-                 group == EPI_GROUP_ROWS, group == EPI_GROUP_DEPTH, d->operands[0].gather != EPI_NO_NODE);
+                 "DEPTH_GROUPS)\n#define GATHERED %d\n#define GATHERERS (3 * GATHERED)   // warps\n#define "
+                 "LONGEST_FIRST %d\n",
+                 group == EPI_GROUP_ROWS, group == EPI_GROUP_DEPTH, d->operands[0].gather != EPI_NO_NODE,
+                 d->longest_first);
     if (!group)
         return;
     epi_dtype type = epi_emit_ref(d->c, d->plan->offsets, -1).type;
@@ -190,7 +192,7 @@ static void write_access(const epi_emitter *e, epi_text *out) {
         if (narrow)
             epi_emit_wgmma(out, d->half, "wgmma_narrow", wide / 2, narrow, false, last);
         if (d->operands[0].gather != EPI_NO_NODE) {
-            epi_operand_emit(out, d->c, 'A', &d->operands[0]);
+            epi_operand_emit_gathered(out, d->c, &d->operands[0]);
             epi_text_add(out, "%s", epi_device_text("gather"));
         }
     } else {

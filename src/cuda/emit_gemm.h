@@ -88,6 +88,8 @@ void epi_fold_emit_group(epi_emitter *e, int instr);
 
 /* Where the operand's elements lie, as functions whose names start with `which`. */
 void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, const epi_operand *o);
+/* What device/gather.cuh asks of the row operand that it gathers. */
+void epi_operand_emit_gathered(epi_text *out, const epi_emit_context *c, const epi_operand *o);
 /* The coordinates of a batch in a map, as functions whose names start with `which`. */
 void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
                     const epi_batch_place *place);

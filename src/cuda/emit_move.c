@@ -17,25 +17,65 @@ int epi_emit_index_pointer(const epi_emit_context *c, epi_kernel_text *k, int no
     return stored ? epi_emit_pointer(k, index, -1) : -1;
 }
 
-/* `position<I32>(P.ptr[1], …, 50257LL)`, with the index's elements walked along these axes. */
-const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
-                              const char *pointer, const char *index) {
+/* An index's element: which tensor has it, where in that, and of what type it is. */
+typedef struct index_element {
+    int node;
+    bool counts; /* it is its own number, inside the axis: compiling has seen to it */
+    epi_dtype type;
+    const char *at;
+} index_element;
+
+/* With the index's elements walked along these axes. */
+static index_element element_of(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
+                                const char *index) {
     const int64_t *sizes = c->spec->sizes;
-    epi_axes along = epi_index_along(n);
     epi_index_source from = source_of(c, n);
-    const char *size = epi_emit_count(c, epi_axes_size(&along, sizes), "LL");
     const epi_node *i = &c->spec->graph->nodes[from.node];
-    if (epi_emit_is_number(c, from.node))
-        return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, from.node), size);
-    bool counts = i->op == EPI_OP_INDEX; /* inside the axis: compiling has seen to it */
+    bool counts = i->op == EPI_OP_INDEX;
     epi_ref ref = counts ? epi_ref_of_axes(&i->axes, sizes) : epi_emit_ref(c, from.node, -1);
     int64_t begin = from.sliced ? from.at * epi_ref_drop(&ref, from.axis) : 0;
     epi_walk w = epi_walk_axes(&ref, axes, sizes);
     const char *at = epi_emit_walk(c, &w, index);
     if (begin)
         at = epi_emit_text(c, "%s + %s", epi_emit_count(c, begin, "LL"), at);
-    return counts ? epi_emit_text(c, "(i64)(%s)", at)
-                  : epi_emit_text(c, "position<%s>(%s, %s, %s)", epi_emit_type(ref.type), pointer, at, size);
+    return (index_element){.node = from.node, .counts = counts, .type = ref.type, .at = at};
+}
+
+static const char *positions_of(const epi_emit_context *c, const epi_node *n) {
+    epi_axes along = epi_index_along(n);
+    return epi_emit_count(c, epi_axes_size(&along, c->spec->sizes), "LL");
+}
+
+/* `position<I32>(P.ptr[1], …, 50257LL)` */
+const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
+                              const char *pointer, const char *index) {
+    epi_index_source from = source_of(c, n);
+    if (epi_emit_is_number(c, from.node))
+        return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, from.node),
+                             positions_of(c, n));
+    index_element e = element_of(c, n, axes, index);
+    return e.counts ? epi_emit_text(c, "(i64)(%s)", e.at)
+                    : epi_emit_text(c, "position<%s>(%s, %s, %s)", epi_emit_type(e.type), pointer, e.at,
+                                    positions_of(c, n));
+}
+
+void epi_emit_names(epi_text *out, const epi_emit_context *c, const epi_node *n, const epi_axes *axes,
+                    const char *pointer) {
+    epi_index_source from = source_of(c, n);
+    const char *type = "float",
+               *name = epi_emit_is_number(c, from.node) ? epi_emit_node_number(c, from.node) : "";
+    if (!*name) {
+        index_element e = element_of(c, n, axes, "k");
+        bool integer = epi_dtype_is_integer(e.type);
+        type = e.counts || e.type == EPI_I32 ? "int" : integer ? "i64" : "float";
+        name = e.counts ? e.at
+                        : epi_emit_text(c, "%s<%s>(%s, %s)", integer ? "integer" : "load",
+                                        epi_emit_type(e.type), pointer, e.at);
+    }
+    epi_text_add(out,
+                 "typedef %s A_Name;\nDEV A_Name A_name(const Params &P, int k) { return (A_Name)(%s); }\n"
+                 "DEV i64 A_position(const Params &P, A_Name name) { return position_of(name, %s); }\n",
+                 type, name, positions_of(c, n));
 }
 
 const char *epi_emit_along(const epi_emit_context *c, const epi_walk *w, const char *at) {

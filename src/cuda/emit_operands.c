@@ -51,6 +51,20 @@ static void emit_offset(epi_text *out, const epi_emit_context *c, const char *na
                                        : epi_emit_walk(c, depth ? &o->depth : &o->out, at));
 }
 
+void epi_operand_emit_gathered(epi_text *out, const epi_emit_context *c, const epi_operand *o) {
+    epi_emit_names(out, c, &c->spec->graph->nodes[o->gather], &o->along,
+                   epi_emit_text(c, "P.ptr[%d]", o->index));
+    epi_text_add(out,
+                 "#define NOWHERE 0xffffffffu\n// Where what is named begins, in 16 bytes.\n"
+                 "DEV u32 A_place(const Params &P, A_Name name) {\n"
+                 "  const i64 at = A_position(P, name);\n"
+                 "  return at < 0 ? NOWHERE : (u32)((%s) >> 3);\n}\n",
+                 epi_emit_walk(c, o->gathers_depth ? &o->depth : &o->out, "(u32)at"));
+    if (o->gathers_depth)
+        emit_offset(out, c, "A_row", "r", o, false);
+    epi_text_add(out, "#define A_PTR %d\n", o->pointer);
+}
+
 void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, const epi_operand *o) {
     epi_text_add(out, "#define %c_TYPE %s\n", which, epi_emit_type(o->ref.type));
     emit_offset(out, c, epi_emit_text(c, "%c_row", which), "r", o, false);

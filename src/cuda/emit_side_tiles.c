@@ -43,7 +43,7 @@ static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
                *map = e->d->clamped
                           ? epi_emit_text(c, "rows < %d ? %d : %d", EPI_STAGED_ROWS, t->last, t->map)
                           : epi_emit_text(c, "%d", t->map),
-               *y = grouped            ? "row_number(P, m)"
+               *y = grouped            ? "first"
                     : t->row_mod       ? epi_emit_text(c, "m %% %s", epi_emit_int(c, t->row_mod))
                     : e->d->batch_rows ? epi_emit_text(c, "row_in_batch(P, m) BATCH_AT(tile%d, m)", t->instr)
                                        : "m";
@@ -79,13 +79,14 @@ static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
 
 void epi_side_tiles_emit_moves(epi_emitter *e) {
     static const char rows[] = "  const int rows = rows_left(P, m, 64);\n  (void)rows;\n";
-    epi_text *all[] = {&e->moves, &e->moves_out, &e->prefetch};
+    static const char grouped[] =
+        "  const int first = row_number(P, m), left = min(64, operand_rows(P, m) - first);\n"
+        "  (void)first; (void)left;\n";
+    epi_text *all[] = {&e->moves, &e->moves_out, &e->prefetch, &e->own_out};
     for (int i = 0; i < 3 && e->d->clamped; i++)
         epi_text_add(all[i], "%s", rows);
-    if (e->d->plan->group == EPI_GROUP_ROWS)
-        epi_text_add(
-            &e->moves_out,
-            "  const int left = min(64, rows_of_batch(P, m) - row_in_batch(P, m));\n  (void)left;\n");
+    for (int i = 0; i < 4 && e->d->plan->group == EPI_GROUP_ROWS; i++)
+        epi_text_add(all[i], "%s", grouped);
     for (int i = 0; i < e->d->side_tile_count; i++)
         if (e->d->side_tiles[i].staged)
             emit_moves(e, &e->d->side_tiles[i]);

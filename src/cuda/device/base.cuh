@@ -88,10 +88,10 @@ DEV i64 position_of(float x, i64 size) {
   return at < size ? at : -1;
 }
 template <int T> DEV i64 integer(const void *p, i64 i) { return T == I64 ? fetch((const i64 *)p + i) : fetch((const int *)p + i); }
+DEV i64 position_of(i64 at, i64 size) { return at >= 0 && at < size ? at : -1; }
+DEV i64 position_of(int at, i64 size) { return (u32)at < (u32)(size < 0x80000000ll ? size : 0x80000000ll) ? at : -1; }   // in 32 bits
 template <int T> DEV i64 position(const void *p, i64 i, i64 size) {
-  if (T != I32 && T != I64) return position_of(load<T>(p, i), size);
-  const i64 at = integer<T>(p, i);
-  return at >= 0 && at < size ? at : -1;
+  return T == I32 || T == I64 ? position_of(integer<T>(p, i), size) : position_of(load<T>(p, i), size);
 }
 
 // ---- functions of the language

@@ -50,24 +50,27 @@
 #if DEPTH_GROUPS   // the tile with row m: where its depth begins, and how deep it is
 #define DEPTH_FROM(m) group_begin(P, batch_of(P, m))
 #define DEPTH_SIZE(m) group_size(P, batch_of(P, m))
+// A box of `most` of its depth ends with the group, and the rest comes as zeros: such maps have two axes for it (epi_map_clip).
+#define DEPTH_AT(which, m, deep, most) (most) - max(0, min(most, until - (deep))), (deep) + max(0, min(most, until - (deep))), 0
 #else
 #define DEPTH_FROM(m) 0
 #define DEPTH_SIZE(m) K_SIZE
+#define DEPTH_AT(which, m, deep, most) deep BATCH_AT(which, m)
 #endif
 #define WARPS (FOLDS || LANES)   // does a mover need all its lanes, not only one that orders TMA's copies
-#define MOVER_REGISTERS (GATHERED ? (HEAVY && !DEPTH_GROUPS ? 40 : 56) : LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
+#define MOVER_REGISTERS (GATHERED ? (DEPTH_GROUPS ? 56 : 40) : LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
 #define LOADED_BYTES(P, m) (CLAMPED ? LOAD_BYTES / 64 * rows_left(P, m, 64) : LOAD_BYTES)
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
 // Is what lanes store of subtile c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
 // subtiles: they stay in the staging while the next tile begins.
 #define AT_ONCE(c, subtiles) (!DEFERRED && (c) < (subtiles) - STAGING_SLOTS)
 // Does the last tile's epilogue have the ring as its staging?
-#define LAST_IN_RING (DEFERRED && 2 * SUBTILES * SUBTILE_BYTES <= RING_BYTES)
+#define LAST_IN_RING (DEFERRED && !GATHERED && 2 * SUBTILES * SUBTILE_BYTES <= RING_BYTES)
 
 // Shared memory, from a multiple of 1024: the ring, the staging and the mbarriers. Who owns what, and which mbarrier says so:
 //
 //   A stage of the ring belongs to TMA from `empty` to `full`, then to the warps that compute until `empty`.
-//     full    1 arrival (and, GATHERED, one of each lane that gathers A's rows, for each panel), of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
+//     full    1 arrival (and, GATHERED, one of each lane that gathers A's rows), of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
 //             of the cluster. Of A only the rows that are there come; what lies behind them is of no row. Waited for by the warps that compute; pass p over the ring has parity p & 1.
 //     empty   GROUPS * CLUSTER arrivals: the warpgroups that compute of every block, as each block writes its share of B into all of them. Waited
 //             for by the thread that feeds the ring, with the other parity: the first pass over the ring does not wait.
@@ -139,6 +142,30 @@ struct Epilogue {
 #elif DEFERRED
   float kept[TILE_N / 2];
 #endif
+#if GATHERED   // there is no mover: the warpgroup's first thread orders what TMA moves
+  // Loads ahead of subtile c, into slots that nothing is stored from any more: at a tile's start as many as there are slots, then one more.
+  DEV void load_ahead(int c) const {
+    if (!LOADS || thread) return;
+    bulk_wait_read<0>();
+    for (int i = c ? STAGING_SLOTS - 1 : 0; i < STAGING_SLOTS && c + i < SUBTILES; i++) {
+      const u32 bar = loaded + 8 * (wg * STAGING_SLOTS + (n + i) % STAGING_SLOTS);
+      mbar_expect(bar, LOAD_BYTES);
+      subtile_load(P, STAGING_AT(wg, n + i), bar, row, col + (c + i) * SUBTILE, 0);
+    }
+  }
+  DEV void store(u32 staging, int x) const {
+    bar_sync(2 + wg, 128);
+    if (thread) return;
+    subtile_store(P, staging, row, x, 0, false);
+    bulk_commit();
+  }
+  DEV void wait_for_slot() const {
+    if (!thread) bulk_wait_read<STAGING_SLOTS - 1>();
+    bar_sync(2 + wg, 128);
+  }
+#else
+  DEV void load_ahead(int) const {}
+#endif
   DEV void store_own(u32 staging, int n, int t) const {
     __syncwarp();
     subtile_store_own(P, staging, row, n, t & 31, t >> 5);
@@ -149,7 +176,11 @@ struct Epilogue {
     const u32 slot = wg * STAGING_SLOTS + n % STAGING_SLOTS, par = n / STAGING_SLOTS & 1;
     u32 staging = ring ? LAST_AT(wg, C) : STAGING_AT(wg, n);
     if (LOADS) mbar_wait(ring ? last_loaded + 8 * (wg * SUBTILES + C) : loaded + 8 * slot, ring ? 0 : par);
+#if GATHERED
+    else if (SUBTILE_BYTES) wait_for_slot();
+#else
     else if (SUBTILE_BYTES && !ring) mbar_wait(spare + 8 * slot, par ^ 1);
+#endif
     // Opaque copies: what is derived from them is worked out here, not held in registers over the main loop.
     int t = thread;
     asm volatile("" : "+r"(staging), "+r"(t));
@@ -157,7 +188,11 @@ struct Epilogue {
     if (OWN && AT_ONCE(C, NARROW && col == NARROW_COL ? NARROW_SUBTILES : SUBTILES)) store_own(staging, col + C * SUBTILE, t);
     if (SUBTILE_BYTES) {
       fence_async();
+#if GATHERED
+      store(staging, col + C * SUBTILE);
+#else
       mbar_arrive(ring ? last_done + 8 * (wg * SUBTILES + C) : done + 8 * slot);
+#endif
     }
     n++;
   }
@@ -173,6 +208,10 @@ template <class K> struct Spread {   // a subtile of the tile before, after its 
     const Params &P = e.P;
     (void)P;
     const int share = (NARROW || DEPTH_GROUPS ? kn : KT) / (SUBTILES + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups at different times
+#if GATHERED && LOADS
+    if (C && k < stop) multiply(k++);
+    if (C && emit) e.load_ahead(C);
+#endif
 #pragma unroll 1
     for (; k < stop; k++) multiply(k);
     if (emit) e.template subtile<C>(Kept<C>{e.kept});
@@ -182,11 +221,14 @@ template <class K> struct Spread {   // a subtile of the tile before, after its 
 struct AtEnd {
   Epilogue &e;
   const float (&d)[TILE_N / 2];
+  template <int C> DEV void subtile() {
+    e.load_ahead(C);
 #if KEEP_F32
-  template <int C> DEV void subtile() { e.template subtile<C>(Kept<C>{d}); }
+    e.template subtile<C>(Kept<C>{d});
 #else
-  template <int C> DEV void subtile() { e.template subtile<C>(Kept<C>{e.kept}); }
+    e.template subtile<C>(Kept<C>{e.kept});
 #endif
+  }
 };
 DEV void at_end(Epilogue &e, const float (&d)[TILE_N / 2]) {   // all subtiles of 64 rows
 #if !KEEP_F32
@@ -213,7 +255,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
   }
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1 + 32 * PANELS * GATHERED); mbar_init(empty + 8 * i, GROUPS * CLUSTER); }
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1 + 32 * GATHERERS); mbar_init(empty + 8 * i, GROUPS * CLUSTER); }
     for (int i = 0; i < 2 * STAGING_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
     for (int i = 0; i < 2 * SUBTILES; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
@@ -245,6 +287,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
   if (!(P.queue & BESIDE_LAST)) dependency_wait();
   if (P.queue & BESIDE_NEXT) dependency_start();
+#if LONGEST_FIRST
+  if (rank == 0) sort_groups(P, tail + 8 + QUEUE_BYTES);
+#endif
   const Ring ring(P);
 
   // What a role needs is worked out by it: registers are few.
@@ -255,12 +300,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
     if (t == 0) {   // ---- the operands: one thread feeds the ring
-      int from = 0;   // where the depth begins
+      int from = 0, until = 0;   // where the depth of a group begins and ends
+      (void)until;
       auto load_a = [&](const u32 a, const u32 bar, const int m, const int rows, const int k) {   // so many of the tile's rows are there
         const int term = TERM_OF(k), deep = from + (k - TERM_BEGIN(term)) * BK;
 #if A_MN
-        if (rows > 0) tma_load(a, &P.map[2 * term], bar, operand_row(P, m), deep BATCH_AT(A, m));
-        if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, operand_row(P, m) + 64, deep BATCH_AT(A, m));
+        if (rows > 0) tma_load(a, &P.map[2 * term], bar, operand_row(P, m), DEPTH_AT(A, m, deep, BK));
+        if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, operand_row(P, m) + 64, DEPTH_AT(A, m, deep, BK));
 #else
         if (FEW && ROW_GROUPS)   // by eights
           for (int i = 0; i < rows; i += 8) tma_load(a + i * (BK * 2), &P.map[A_LAST + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
@@ -270,17 +316,22 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       // A box of the column operand of row m's batch, for all blocks of the cluster.
       bool own = false;   // or for this one alone, where it has columns of its own: then it brings all shares of them
       auto each_share = [&](auto &&load) {
-        if (GROUPED && own)
+        if (ROW_GROUPS && own)
           for (u32 r = 0; r < CLUSTER; r++) load(r);
         else load(rank);
       };
       auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const int m) {
-        if (GROUPED && own) tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
+        if (ROW_GROUPS && own) tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
+#if DEPTH_GROUPS
+        else if (CLUSTER > 1) tma_load_all(b, map, bar, x, DEPTH_AT(B, m, y, BK / CLUSTER), (u16)((1 << CLUSTER) - 1));
+        else tma_load(b, map, bar, x, DEPTH_AT(B, m, y, BK));
+#else
         else if (CLUSTER > 1) tma_load_all(b, map, bar, x, B_AT(y) BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
 #if FEW && GROUPS == 1 && !BATCHED && !ROW_GROUPS
         else tma_load_for(b, map, bar, x, B_AT(y), order.tm == 1 ? READ_ONCE : USUALLY);   // one row of tiles reads the weights once
 #else
         else tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
+#endif
 #endif
         (void)m;
       };
@@ -339,7 +390,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
         const int rows = GATHERED ? 0 : operand_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
         from = DEPTH_FROM(m0);
-        const int deep = DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT;
+        until = from + DEPTH_SIZE(m0);
+        const int deep = DEPTH_GROUPS ? (until - from + BK - 1) / BK : KT;
 #pragma unroll 1
         for (int k = 0; k < deep; k += narrow ? NARROW_DEEP : PANELS) {
           const u32 a = base + s * ring.stage, f = full + 8 * s;
@@ -368,8 +420,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       if (!FEW) dependency_start();
     }
 #if GATHERED
-    else if (t >= 96) {   // ---- the rows that an index names
-      const int lane = t & 31;
+    else if (t >= 32) {   // ---- the rows that an index names
+      const int lane = t & 31, g = (t >> 5) - 1;
       u32 s = 0, ph = 1;
 #pragma unroll 1
       for (u32 j = 0;; j++) {
@@ -379,18 +431,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (lane == 0) queue.give_back(j);
         if (w == NO_TILE) break;
         order.at(w, rank, m0, tn);
-        Gather rows(P, m0, lane);
+        Gather rows(P, m0, g, lane);
+        const int deep = DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT;
 #pragma unroll 1
-        for (int k = 0; k < (DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT); k += PANELS) {
-          rows.ahead(P, k, lane);
+        for (int k = 0; k < deep; k += PANELS) {
+          rows.ahead(P, k, g, lane);
           mbar_wait(empty + 8 * s, ph);
 #pragma unroll
-          for (int i = 0; i < PANELS; i++) rows.copy(P, base + s * ring.stage + i * ring.panel_a, full + 8 * s, k + i, lane);
+          for (int i = 0; i < PANELS; i++) rows.copy(P, base + s * ring.stage + i * ring.panel_a, k + i, g, lane);
+          copies_arrive(full + 8 * s);
           ADVANCE(s, ph)
         }
       }
     }
-#endif
+#else
     else if (t == 96) {   // ---- the queue
       if (queue.counts && rank == 0) queue.draw(P);
     } else if ((WARPS ? t >= 32 : t == 32 || t == 64) && t < 32 * (GROUPS + 1) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
@@ -457,7 +511,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       }
       bulk_wait<0>();
     }
+#endif
   } else {   // ---- the product
+#if GATHERED && !LOADS   // beside what else these warps hold, not worth a register
+    const int wg = threadIdx.x >> 7;
+#endif
     if (GROUPS > 1) more_registers<252 - MOVER_REGISTERS / 2>();
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
@@ -475,17 +533,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       mbar_wait(full + 8 * s, ph);
       if (GATHERED) fence_async();   // cp.async writes as threads do
       const u32 a = base + s * ring.stage + wg * 8192;
-#if DEPTH_GROUPS   // what lies behind the group is another's: zeros, whatever it is
-      if (deep - k * BK < BK) {
-        for (u32 x = (deep - k * BK) * 128 + t * 16; x < 8192; x += 2048) {
-          sts128(a + x, 0, 0, 0, 0);
-#pragma unroll
-          for (int i = 0; i < TILE_N / 64; i++) sts128(base + s * ring.stage + STAGE_A + i * 8192 + x, 0, 0, 0, 0);
-        }
-        fence_async();
-        bar_sync(2 + wg, 128);
-      }
-#endif
       const u64 da = A_MN ? operand_mn<BK>(a) : operand_k(a);
       auto operand_b = [](const u32 b) { return B_MN ? operand_mn<BK>(b) : operand_k(b); };
 #if NARROW
@@ -589,6 +636,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       if ((j || !FIRST_SENT) && t % 32 == 0) queue.give_back(SENT(j));
       e.row = m0 + wg * 64;
       e.col = tn * TILE_COLS;
+      e.load_ahead(0);
     }
 #else
     // A tile's main loop, then its epilogue from d. Meanwhile the ring is filled with the next tile's first stages.
@@ -630,6 +678,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       __syncwarp();
       if (t % 32 == 0) queue.give_back(SENT(j + 1));
     }
+#endif
+#if GATHERED
+    if (t == 0) bulk_wait<0>();
 #endif
   }
   if (CLUSTER > 1) cluster_leave();

@@ -4,12 +4,30 @@
 // ROW_GROUPS: each group of rows has columns of its own, so the rows of a tile are all of one. Tiles count a row as its group's number,
 // and in the lower GROUP_BITS its place in the group: those from the group's size on are not there.
 //
-// DEPTH_GROUPS: groups are batches (batch.cuh), each with a depth of its own.
+// DEPTH_GROUPS: groups are batches (batch.cuh), each with a depth of its own. LONGEST_FIRST: those with the most to do come first, so
+// that none of them is left at the end; a table in shared memory has their order.
 #define TALL (TILE_M * CLUSTER)   // rows of a cluster of tiles
 DEV int group_begin(const Params &P, int e) {   // or, of the one behind the last, where that ends
   return e == 0 ? 0 : e < GROUP_COUNT ? max(0, min((int)OFFSET(P, e), GROUPED_SIZE)) : GROUPED_SIZE;
 }
 DEV int group_size(const Params &P, int e) { return max(0, group_begin(P, e + 1) - group_begin(P, e)); }
+
+#if LONGEST_FIRST   // by all threads of a block
+DEV void sort_groups(const Params &P, u32 table) {
+  const int e = threadIdx.x, own = e < GROUP_COUNT ? group_size(P, e) : 0;
+  int place = 0;
+  if (e < GROUP_COUNT) sts32(table + 4 * e, own);
+  __syncthreads();
+#pragma unroll 8
+  for (int i = 0; i < GROUP_COUNT; i++) {
+    const int other = (int)lds32(table + 4 * i);
+    place += other > own || (other == own && i < e);
+  }
+  __syncthreads();
+  if (e < GROUP_COUNT) sts32(table + 4 * place, e);
+  __syncthreads();
+}
+#endif
 
 #if ROW_GROUPS   // what batch.cuh has of others
 DEV int batch_of(const Params &, int row) { return row >> GROUP_BITS; }

@@ -25,6 +25,9 @@ struct Order {
   bool queue;
   DEV Order(const Params &P, int cid) {
     tm = tiles_down(P);
+#if DEPTH_GROUPS
+    tm /= GROUP_COUNT;   // of each of them
+#endif
     tn = NARROW ? N_SIZE / TILE_N : (N_SIZE + TILE_COLS - 1) / TILE_COLS;
     raster = P.raster;
     total = tm * tn;
@@ -38,8 +41,8 @@ struct Order {
   }
   DEV bool narrow(int n) const { return NARROW && n == tn; }
   DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
-  // Has a warpgroup nothing to do for a tile whose rows from m on it would have? Beside a gather registers are too few to ask.
-#if ROW_GROUPS && !GATHERED
+  // Has a warpgroup nothing to do for a tile whose rows from m on it would have?
+#if ROW_GROUPS
   DEV bool is_idle(const Params &P, int m, int n) const { return !row_there(P, m) || n >= tn; }
 #else
   DEV bool is_idle(const Params &, int, int) const { return false; }
@@ -57,15 +60,21 @@ struct Order {
 #endif
   }
 #if GROUPED
-  DEV int numbers() const { return tm * tn; }
-  DEV int name(const Params &P, int t) const {   // or NO_TILE
+  DEV int numbers() const { return (DEPTH_GROUPS ? GROUP_COUNT : 1) * tm * tn; }
+  DEV int name(const Params &P, int t, u32 table) const {   // or NO_TILE
     int m, n;
+#if DEPTH_GROUPS
+    const int e = t / (tm * tn);
+    find(t - e * (tm * tn), m, n);
+    return ((LONGEST_FIRST ? (int)lds32(table + 4 * e) : e) * tm + m) * NAME_COLUMNS + n;
+#else
     find(t, m, n);
     const int row = tile_row(P, m), name = row / TALL * NAME_COLUMNS + n;
-    if (ROW_GROUPS && CLUSTER > 1 && !row_there(P, row + TILE_M)) {
+    if (CLUSTER > 1 && !row_there(P, row + TILE_M)) {
       return row_there(P, row) && n * CLUSTER < tn ? (int)(OWN_COLUMNS | name) : NO_TILE;
     }
     return row_there(P, row) ? name : NO_TILE;
+#endif
   }
 #endif
   DEV void find(int t, int &m, int &n) const {   // by its number
@@ -92,9 +101,10 @@ struct Order {
 // taker of the cluster, after which the place may be written again. Names of groups' tiles are sent, the first one's too: tile j of the
 // cluster has number SENT(j).
 #define PLACES (GROUPED ? 4 : 2)
+#define QUEUE_BYTES (20 * PLACES)
 #define FIRST_SENT (GROUPED ? 0 : 1)
 #define SENT(j) ((j) - FIRST_SENT)
-#define TAKERS (CLUSTER * (1 + 4 * GROUPS + (SUBTILE_BYTES ? GROUPS : 0) + GATHERED))   // the warps that compute, feed the ring, move tiles and gather
+#define TAKERS (CLUSTER * (1 + 4 * GROUPS + (GATHERED ? GATHERERS : SUBTILE_BYTES ? GROUPS : 0)))   // the warps that compute, feed the ring, move tiles and gather
 struct Queue;
 #if GROUPED
 struct Names {   // of the cluster's tiles, one after the other, found by one thread
@@ -109,7 +119,7 @@ struct Queue {
   bool counts;
   Counter counter;
   int first, stride, total;
-  u32 given, taken, number;   // mbarriers and words for PLACES, in 20 bytes each
+  u32 given, taken, number;   // mbarriers and words for PLACES, in QUEUE_BYTES
   DEV Queue(const Params &P, int cid, u32 room) : counts(GROUPED || P.queue & QUEUES), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
     given = room;
     taken = given + 8 * PLACES;
@@ -162,7 +172,7 @@ DEV Names::Names(const Params &P, const Queue &queue) : order(P, queue.first), w
 DEV int Names::next(const Params &P, const Queue &queue) {
   int name = NO_TILE;
   while (w < order.numbers() && name == NO_TILE) {
-    name = order.name(P, w);
+    name = order.name(P, w, queue.number + 4 * PLACES);
     if (P.queue & QUEUES) {
       const int n = (int)queue.counter.take();
       if (n == order.numbers() - 1) queue.counter.end();

@@ -80,6 +80,7 @@ DEV void copies_arrive(u32 bar) { asm volatile("cp.async.mbarrier.arrive.noinc.s
 // So many times 16 bytes further on, in one instruction; and an address that is kept, not worked out anew for every use.
 DEV const u8 *row_at(const u8 *from, u32 place) { const u8 *at; asm volatile("mad.wide.u32 %0, %1, 16, %2;" : "=l"(at) : "r"(place), "l"(from)); return at; }
 DEV const u8 *held(const u8 *p) { const u8 *q; asm volatile("mov.b64 %0, %1;" : "=l"(q) : "l"(p)); return q; }
+DEV int held(int x) { int y; asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x)); return y; }
 DEV void bar_sync(u32 id, u32 n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 template <int N> DEV void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
