@@ -81,6 +81,19 @@ static const char moves_text[] =
     "flat_turned(y[D,K,T], i: i32[S]) -> b[S,D] { b = gather(y, i, T, K) }\n"
     "flat_sums(d[S,D], i: i32[S]) -> g[T,K,D] { g = scatter(d, i, T, K) }\n"
     "flat_sums_turned(d[S,D], i: i32[S]) -> g[D,K,T] { g = scatter(d, i, T, K) }\n"
+    "stretches(x[T,A], w[C,D,A]) -> (q[T,F,G,D], k[T,F,D], v[T,F,D]) {\n"
+    "    q = x @ gather(w, index(F)*size(G) + index(G), C)\n"
+    "    k = x @ gather(w, index(F) + size(F)*size(G), C)\n"
+    "    v = silu(x @ gather(w, index(F) + size(F)*size(G) + size(F), C))\n}\n"
+    "stretch_inner(x[T,D], w[F,D], b[E]) -> (y[T,F], z[T,G]) {\n"
+    "    y = x @ w + gather(b, index(F) + 8, E)\n    z = gather(x, index(G) + 16, D)*2\n}\n"
+    "stretch_every(x[A,D], y[G,D]) -> z[F,D] { z = gather(x, index(F)*size(G) + 1, A)*sum(y, G) }\n"
+    "stretch_outside(x[A,D]) -> z[F,D] { z = gather(x, index(F)*2 + 1, A) }\n"
+    "stretch_stored(x[T,D], w[C,D], u[E,F]) -> y[T,E] {\n"
+    "    p = softmax(x @ w, C)\n    y = gather(p, index(F) + 8, C) @ u\n}\n"
+    "lone_half(x[T,D], w[F,D], c[T,F], d[T,F]) -> y[T,F] {\n"
+    "    z = x @ w\n    a, b = halves(c, F)\n    e, f = halves(d, F)\n    g, h = pairs(z, F)\n"
+    "    y = z*join(a, a, F) + join(-h, g, F)*join(f, f, F)\n}\n"
     "cache_ids(ids: i64[B,R], next: i64[B], at: i64[B]) -> y: i64[B,R] { y = update(ids, next, at, R) }\n";
 
 static const test_case moves[] = {
@@ -135,6 +148,16 @@ static const test_case moves[] = {
     {"moves", "flat_turned", "T=11,K=3,D=5,S=40", 0},
     {"moves", "flat_sums", "T=11,K=3,D=5,S=101", SUMS},
     {"moves", "flat_sums_turned", "T=11,K=3,D=5,S=101", SUMS},
+    {"moves", "stretches", "T=70,A=40,C=24,D=16,F=4,G=4", TINY},
+    {"moves", "stretches", "T=5,A=7,C=9,D=3,F=2,G=2", 0},     /* they begin where no tensor does */
+    {"moves", "stretches", "T=70,A=40,C=20,D=16,F=4,G=4", 0}, /* the last is outside */
+    {"moves", "stretch_inner", "T=37,D=64,F=24,E=40,G=32", TINY},
+    {"moves", "stretch_inner", "T=37,D=19,F=24,E=32,G=3", 0},
+    {"moves", "stretch_every", "A=16,D=24,F=5,G=3", TINY},
+    {"moves", "stretch_outside", "A=9,D=24,F=5", 0},
+    {"moves", "stretch_stored", "T=37,D=24,C=40,E=24,F=16", TINY},
+    {"moves", "lone_half", "T=70,D=40,F=64", TINY},
+    {"moves", "lone_half", "T=5,D=7,F=6", 0},
     {"moves", "places", "B=3,S=11,D=24,P=13", TINY},
     {"moves", "places", "B=1,S=7,D=2053,P=7", 0},
     {"moves", "places", "B=2,S=0,D=3,P=0", 0},

@@ -272,7 +272,29 @@ static void grow_experts(random_graph *m) {
                  "sum(%s*gather(%s, %s, R), %sF)", h.name, v.name, i.name, all && rows & AX_H ? "H, " : ""));
 }
 
+/* A few of the elements along an axis, under one or two other names; a product takes them as they lie. */
+static void grow_stretch(random_graph *m) {
+    bool two = one_in(m, 2);
+    unsigned of = one_in(m, 2) ? AX_F : AX_R, as = two ? AX_C | AX_H : AX_C;
+    graph_value w = exactly(m, of | AX_D), x = some(m, AX_D);
+    for (unsigned axis = AX_C; axis <= AX_H; axis *= 2)
+        if (as & axis & ~m->declared)
+            new_input(m, axis);
+    graph_value part =
+        let(m, as | AX_D, false, w.size,
+            two ? "gather(%s, index(H)*size(C) + index(C) + %d, %c)" : "gather(%s, index(C) + %d, %c)",
+            w.name, random_below(&m->s, 3), letter(of));
+    if (one_in(m, 3) || x.axes & as || axes_in(x.axes) > 3)
+        return;
+    tamed(m, let(m, (x.axes | as) & ~(unsigned)AX_D, false, x.size * w.size * sqrt(length_of(m, AX_D)),
+                 "sum(%s*%s, D)", x.name, part.name));
+}
+
 static void grow_slices(random_graph *m) {
+    if (one_in(m, 2)) {
+        grow_stretch(m);
+        return;
+    }
     graph_value z = some(m, AX_C);
     int first = random_below(&m->s, 3), second = random_below(&m->s, 3);
     unsigned axes = z.axes & ~(unsigned)AX_C;

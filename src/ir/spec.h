@@ -4,10 +4,12 @@
 
 #include "ir/open.h"
 
-/* How a tensor lies in memory that is a part of another: at these places of axes that it lacks. */
+/* How a tensor lies in memory that is a part of another: where it begins, and along what each of its axes goes. */
 typedef struct epi_slice {
     epi_axes memory; /* the other's axes, by the names that the part has for them; none: it is no part */
-    int64_t at[EPI_MAX_AXES]; /* by axis of the memory: the place, or -1 for an axis that it has itself */
+    int64_t begin[EPI_MAX_AXES]; /* by axis of the memory */
+    int along[EPI_MAX_AXES];     /* by axis of its own: which of the memory's */
+    int64_t step[EPI_MAX_AXES];  /* likewise: by so many places */
 } epi_slice;
 
 typedef struct epi_spec {

@@ -17,7 +17,7 @@ static const hint operations[] = {
      "axes have names: tensors line up by them and are repeated along those they lack, without being "
      "reshaped"},
     {" slice narrow chunk split ",
-     "halves(x, F) and pairs(x, F) take an axis apart, x[i] takes elements by number"},
+     "halves(x, F) and pairs(x, F) take an axis apart, gather(x, index(F) + 3, V) takes a stretch of V"},
     {" cat concatenate stack hstack vstack ",
      "concat(a, b, F) puts two halves of an axis F together, join(a, b, F) pairs"},
     {" index_select take take_along_axis take_along_dim select lookup ",

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "ir/index.h"
+#include "ir/stretch.h"
 #include "pass/analyse/direction.h"
 
 /* ---- sizes ---- */
@@ -88,26 +89,44 @@ int epi_placer_root(const epi_placer *s, int node) {
     return node;
 }
 
+/* Of the axes of a slice one becomes those that a part is seen by. */
+static epi_axes see_stretch(const epi_stretch *part, const epi_axes *of, epi_slice *slice) {
+    epi_slice whole = *slice;
+    epi_axes axes = {0};
+    for (int i = 0; i < of->count; i++) {
+        bool here = epi_axis_equal(of->at[i], part->of);
+        if (here)
+            slice->begin[whole.along[i]] += part->begin * whole.step[i];
+        for (int k = 0; k < (here ? part->axes.count : 1); k++) {
+            slice->along[axes.count] = whole.along[i];
+            slice->step[axes.count] = whole.step[i] * (here ? part->step[k] : 1);
+            axes.at[axes.count++] = here ? part->axes.at[k] : of->at[i];
+        }
+    }
+    return axes;
+}
+
 epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, epi_slice *slice) {
     const epi_node *n = &s->g->nodes[node];
     if (!epi_placer_is_view(s, node)) {
         *slice = (epi_slice){.memory = *memory};
-        for (int i = 0; i < memory->count; i++)
-            slice->at[i] = -1;
+        for (int i = 0; i < memory->count; i++) {
+            slice->along[i] = i;
+            slice->step[i] = 1;
+        }
         return *memory;
     }
     epi_axes axes = epi_placer_view(s, n->arg[0], memory, slice);
+    epi_stretch part;
     if (n->op == EPI_OP_ONCE)
         return axes;
-    int at = epi_axes_find(&axes, n->over.at[0]), there = 0;
-    while (slice->at[there] >= 0 || !epi_axis_equal(slice->memory.at[there], n->over.at[0]))
-        there++;
-    if (n->op == EPI_OP_RENAME) {
-        axes.at[at] = slice->memory.at[there] = n->over.at[1];
-        return axes;
-    }
-    epi_graph_at_number(s->g, node, &slice->at[there]);
-    epi_axes_remove(&axes, at);
+    if (n->op != EPI_OP_RENAME)
+        return epi_stretch_find(s->spec, node, &part) ? see_stretch(&part, &axes, slice) : axes;
+    int at = epi_axes_find(&axes, n->over.at[0]);
+    epi_axis *there = &slice->memory.at[slice->along[at]];
+    if (epi_axis_equal(*there, axes.at[at])) /* else it is a stretch of it */
+        *there = n->over.at[1];
+    axes.at[at] = n->over.at[1];
     return axes;
 }
 
@@ -164,16 +183,35 @@ static bool is_aligned(const epi_placer *s, int node) {
         if (epi_graph_renamed(g, g->tensors[t].node) == root && !lies_so(&g->tensors[t].axes, &memory))
             return false;
     epi_slice slice;
+    epi_stretch part;
     epi_axes axes = epi_placer_view(s, g->nodes[node].arg[0], &memory, &slice);
-    int there = slice.memory.count - 1;
+    if (!epi_stretch_find(s->spec, node, &part))
+        return false;
+    int at = epi_axes_find(&axes, part.of), there = slice.along[at];
     int64_t bytes = n->op == EPI_OP_INPUT ? (int64_t)epi_dtype_size(s->spec->types[n->tensor]) : 2;
-    (void)axes;
-    for (; slice.at[there] >= 0 || !epi_axis_equal(slice.memory.at[there], g->nodes[node].over.at[0]);
-         there--)
-        if (!s->spec->is_row[slice.memory.at[there].dim])
-            bytes = bytes * epi_max64(1, epi_axis_size(slice.memory.at[there], s->spec->sizes)) %
-                    s->limits->aligned;
-    return bytes % s->limits->aligned == 0;
+    for (int i = slice.memory.count - 1; i > there; i--)
+        if (!s->spec->is_row[slice.memory.at[i].dim])
+            bytes =
+                bytes * epi_max64(1, epi_axis_size(slice.memory.at[i], s->spec->sizes)) % s->limits->aligned;
+    return bytes * (part.axes.count ? part.begin * slice.step[at] : 1) % s->limits->aligned == 0;
+}
+
+/* Is it a half of an input, of which the other is not wanted? */
+static bool is_lone_half(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    if ((n->op != EPI_OP_LOW && n->op != EPI_OP_HIGH) || g->nodes[n->arg[0]].op != EPI_OP_INPUT)
+        return false;
+    epi_use_list uses = epi_graph_uses(g, n->arg[0]);
+    bool alone = true;
+    for (int i = 0; i < uses.count; i++)
+        alone &= uses.at[i].node == node || uses.at[i].node == EPI_NO_NODE ||
+                 !epi_op_is_half(g->nodes[uses.at[i].node].op);
+    return alone;
+}
+
+/* Is it a part of its operand that lies there as a tensor may? */
+static bool is_part(const epi_placer *s, int node) {
+    return (s->g->nodes[node].op == EPI_OP_GATHER || is_lone_half(s->g, node)) && is_aligned(s, node);
 }
 
 /* ---- what a part can hold ---- */
@@ -1145,7 +1183,6 @@ static void see_view(epi_placer *s, int node) {
 }
 
 static void place(epi_placer *s, int node) {
-    int64_t at;
     switch (epi_ops[s->g->nodes[node].op].cls) {
     case EPI_CLASS_LEAF: s->placement[node] = (epi_cut_placement){EPI_PLACED_INPUT, -1}; break;
     case EPI_CLASS_PRODUCT: add_product(s, node); break;
@@ -1159,15 +1196,17 @@ static void place(epi_placer *s, int node) {
             place_taken(s, node);
             break;
         }
-        s->view[node] = s->g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) &&
-                        is_aligned(s, node);
+        s->view[node] = is_part(s, node);
         s->view[node] ? see_view(s, node) : place_move(s, node);
         break;
     case EPI_CLASS_SORT: place_move(s, node); break;
     case EPI_CLASS_RANDOM: place_random(s, node); break;
     case EPI_CLASS_MAP:
     case EPI_CLASS_SPLIT:
-        if (s->sum[node] == EPI_NO_NODE) /* else its part places it */
+        s->view[node] = is_part(s, node);
+        if (s->view[node])
+            see_view(s, node);
+        else if (s->sum[node] == EPI_NO_NODE) /* else its part places it */
             place_map(s, node);
         break;
     }
@@ -1213,8 +1252,8 @@ static void store_needs(epi_placer *s, const epi_placer_attention *at) {
  * as that does. */
 static void settle_operands(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    int64_t at;
-    bool view = n->op == EPI_OP_RENAME || (n->op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at));
+    epi_stretch part;
+    bool view = n->op == EPI_OP_RENAME || (n->op == EPI_OP_GATHER && epi_stretch_find(s->spec, node, &part));
     for (int a = 0; a < 3 && !epi_op_is_product(n->op) && !view; a++)
         if (n->arg[a] != EPI_NO_NODE)
             settle_view(s, n->arg[a]);

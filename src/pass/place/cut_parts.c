@@ -53,7 +53,7 @@ static bool serves_as_home(const writer *w, int t) {
     epi_dtype type = w->spec->types[t];
     epi_cut_placement_kind kind = w->s->placement[node].kind;
     if (kind != EPI_PLACED_TILE && kind != EPI_PLACED_AFTER)
-        return false; /* no part makes it */
+        return false;            /* no part makes it */
     if (!epi_dtype_in_f32(type)) /* positions are the same numbers in integers */
         return epi_ops[n->op].cls == EPI_CLASS_SORT && epi_dtype_is_integer(type);
     return n->has_stored ? n->stored == type : type == EPI_F32 || type == epi_placer_type(w->s, node);
@@ -208,6 +208,14 @@ static const char *name_of(const writing *t, int node) {
     return epi_free_name(t->w->arena, text, is_known, t);
 }
 
+/* Is it not all of what it lies in? */
+static bool is_slice(const epi_slice *s, const epi_axes *own) {
+    bool part = own->count != s->memory.count;
+    for (int i = 0; i < own->count && !part; i++)
+        part = !epi_axis_equal(own->at[i], s->memory.at[s->along[i]]);
+    return part;
+}
+
 static void add_tensor(writing *to, int node, const char *name, epi_part_tensor at, bool output) {
     const writer *w = to->w;
     const epi_graph *g = w->spec->graph;
@@ -221,10 +229,11 @@ static void add_tensor(writing *to, int node, const char *name, epi_part_tensor 
     epi_axes own = axes;
     p->tensors[t] = at;
     p->types[t] = type;
-    if (!output)
+    if (!output) {
         own = epi_placer_view(w->s, node, &axes, &p->slices[t]);
-    if (own.count == axes.count)
-        p->slices[t].memory.count = 0;
+        if (!is_slice(&p->slices[t], &own))
+            p->slices[t].memory.count = 0;
+    }
     epi_tensor_decl decl = {.name = name,
                             .has_type = (at.tensor >= 0 && g->tensors[at.tensor].has_type) ||
                                         (type != w->spec->type && g->nodes[node].axes.count),

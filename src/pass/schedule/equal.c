@@ -84,18 +84,18 @@ static bool same_axes(matcher *m, const epi_axes *x, const epi_axes *y) {
     return same;
 }
 
-/* Slices of tensors of the same axes, at whatever place of them. */
-static bool same_slice(matcher *m, const epi_slice *x, const epi_slice *y) {
+/* Slices of tensors of the same axes, wherever they begin, of so many axes. */
+static bool same_slice(matcher *m, const epi_slice *x, const epi_slice *y, int count) {
     bool same = same_axes(m, &x->memory, &y->memory);
-    for (int i = 0; i < x->memory.count && same; i++)
-        same = (x->at[i] < 0) == (y->at[i] < 0);
+    for (int i = 0; i < count && x->memory.count && same; i++)
+        same = x->along[i] == y->along[i] && x->step[i] == y->step[i];
     return same;
 }
 
 static bool same_tensor(matcher *m, int x, int y) {
     return m->a->types[x] == m->b->types[y] &&
            same_axes(m, &m->a->graph.tensors[x].axes, &m->b->graph.tensors[y].axes) &&
-           same_slice(m, &m->a->slices[x], &m->b->slices[y]);
+           same_slice(m, &m->a->slices[x], &m->b->slices[y], m->a->graph.tensors[x].axes.count);
 }
 
 /* A run names an index that is outside its axis: then names count. One that another part makes is not checked. */

@@ -56,10 +56,12 @@ static const epi_axes *axes_of(const epi_slab_maker *m, epi_part_tensor at) {
 /* Is it a slice along the slabs' axis? Then every slab needs the same rows, whichever slab made them. */
 static bool is_sliced(const epi_slab_maker *m, const epi_part *p, int t) {
     const epi_slice *s = &p->slices[t];
-    bool sliced = false;
-    for (int i = 0; i < s->memory.count; i++)
-        sliced |= s->at[i] >= 0 && s->memory.at[i].dim == m->dim;
-    return sliced;
+    const epi_axes *own = &p->graph.tensors[t].axes;
+    int there = s->memory.count ? epi_axes_find_dim(&s->memory, m->dim) : -1,
+        at = epi_axes_find_dim(own, m->dim);
+    if (!s->memory.count || (there < 0 && at < 0))
+        return false;
+    return there < 0 || at < 0 || s->along[at] != there || !epi_axis_equal(own->at[at], s->memory.at[there]);
 }
 
 /* Do the tensor's slabs lie one after the other, and each begin where a tensor may? */

@@ -37,14 +37,12 @@ int64_t epi_ref_lay_out(epi_ref *ref, const epi_slice *slice, const int64_t *str
         return 0;
     }
     epi_ref memory = epi_ref_of_axes(&slice->memory, sizes);
+    const int64_t *stride = strides ? strides : memory.strides;
     int64_t begin = 0;
-    for (int i = 0; i < slice->memory.count; i++) {
-        int64_t stride = strides ? strides[i] : memory.strides[i];
-        int at = slice->at[i] < 0 ? epi_axes_find(&ref->axes, slice->memory.at[i]) : -1;
-        begin += slice->at[i] < 0 ? 0 : slice->at[i] * stride; /* another axis may have its name by now */
-        if (at >= 0)
-            ref->strides[at] = stride;
-    }
+    for (int i = 0; i < slice->memory.count; i++)
+        begin += slice->begin[i] * stride[i];
+    for (int i = 0; i < ref->axes.count; i++)
+        ref->strides[i] = slice->step[i] * stride[slice->along[i]];
     return begin;
 }
 
