@@ -788,6 +788,7 @@ static struct whole {
     {.from = {"../tests/groups", "biased", "T=300,K=2,D=72,F=136,E=8", 0}},
     {.from = {"../tests/orders", "order", "T=1700,K=3,E=40", 0}}, /* two blocks */
     {.from = {"../tests/orders", "order", "T=5,K=3,E=300", 0}},
+    {.from = {"../tests/orders", "order", "T=300,K=3,E=5000", 0}}, /* by comparisons */
     {.from = {"../tests/orders", "turned", "T=50,K=3,E=7", 0}},
     {.from = {"../tests/orders", "outside", "T=20,E=7,K=3", 0}},
     {{"../tests/groups", "experts", "T=150,K=3,D=72,F=136,E=5", 0}, 80, 0, {0}, NULL, {{0}}},

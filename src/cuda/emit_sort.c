@@ -3,10 +3,15 @@
 #include "ir/index.h"
 
 enum { OWN = 128, SHARED = 48 * 1024 }; /* elements of a warp, as in device/sort.cuh */
+enum { MOST_COUNTED = 4096 };           /* values; more are compared */
 
 /* Values that are counted: all there may be, where the axis is open. */
 static int64_t values_of(const epi_emit_context *c, const epi_node *n) {
     return epi_open_most(c->spec->open, epi_axis_size(n->over.at[0], c->spec->sizes));
+}
+
+static bool is_counted(const epi_emit_context *c, const epi_node *n) {
+    return values_of(c, n) <= MOST_COUNTED;
 }
 
 /* As many warps as their counts leave room for, and as elements and values want. */
@@ -14,10 +19,10 @@ static int warps_of(const epi_emit_context *c, const epi_node *n) {
     epi_axes places = epi_order_places(c->spec->graph, n);
     int64_t counts = values_of(c, n) + 1, room = SHARED - 1024 - 2 * (int64_t)sizeof(int) * counts,
             count = epi_open_most(c->spec->open, epi_axes_size(&places, c->spec->sizes));
-    int warps = 32;
-    while (warps > 1 && warps * 2 * counts > room)
+    int warps = is_counted(c, n) ? 32 : 8;
+    while (is_counted(c, n) && warps > 1 && warps * 2 * counts > room)
         warps /= 2;
-    while (warps > 4 && warps / 2 * OWN >= count && warps / 2 * 32 >= counts)
+    while (is_counted(c, n) && warps > 4 && warps / 2 * OWN >= count && warps / 2 * 32 >= counts)
         warps /= 2;
     return warps;
 }
@@ -33,7 +38,10 @@ static bool wants_places(const epi_graph *g) {
 int64_t epi_sort_items(const epi_emit_context *c, int node) {
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_axes places = epi_order_places(c->spec->graph, n);
-    int64_t stretches = epi_ceil_div(epi_axes_size(&places, c->sizes), warps_of(c, n) * OWN);
+    int64_t count = epi_axes_size(&places, c->sizes), values = epi_axis_size(n->over.at[0], c->sizes),
+            stretches = epi_ceil_div(count, warps_of(c, n) * OWN);
+    if (!is_counted(c, n))
+        return epi_ceil_div(epi_max64(count, values), 32 * warps_of(c, n));
     return wants_places(c->spec->graph) ? epi_max64(1, stretches) : 1;
 }
 
@@ -101,9 +109,9 @@ void epi_emit_sort(const epi_emit_context *c, int node, const epi_pass_pointers 
                  "  static constexpr bool PLACES = %s;\n};\n"
                  "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
                  "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
-                 "  sort(S{P}, P.extra[0] / 256);\n}\n",
+                 "  sort%s(S{P}, P.extra[0] / 256);\n}\n",
                  (long)values_of(c, n), warps_of(c, n), wants_places(g) ? "true" : "false",
-                 epi_emit_name(c, node), n->place.line, k->block);
+                 epi_emit_name(c, node), n->place.line, k->block, is_counted(c, n) ? "" : "_compared");
 }
 
 /* The last value whose segment begins at a place or before it, by halves; 0 before the first. */

@@ -195,19 +195,18 @@ static epi_status check_largest(const epi_program *p, int node, const int64_t *s
                                            MOST_TAKEN, epi_axis_label(g, n->over.at[1]).text, (long)taken);
 }
 
-/* Places are made as numbers of f32, which has all integers up to 2^24; a GPU counts values in shared memory. */
-static epi_status check_order(const epi_program *p, int node, const int64_t *sizes, bool gpu,
-                              epi_error *err) {
-    enum { MOST_PLACES = 1 << 24, MOST_ON_GPU = 4096 };
+/* Places are made as numbers of f32, which has all integers up to 2^24. */
+static epi_status check_order(const epi_program *p, int node, const int64_t *sizes, epi_error *err) {
+    enum { MOST_PLACES = 1 << 24 };
     const epi_graph *g = &p->graph;
     const epi_node *n = &g->nodes[node];
     const epi_axes *axes = &g->nodes[n->op == EPI_OP_OFFSETS ? n->arg[0] : node].axes;
     int64_t count = epi_axes_size(axes, sizes);
-    int64_t values = epi_axis_size(n->over.at[0], sizes), most = gpu ? MOST_ON_GPU : MOST_PLACES;
-    if (values > most && epi_op_index(n->op) >= 0)
+    int64_t values = epi_axis_size(n->over.at[0], sizes);
+    if (values > MOST_PLACES && epi_op_index(n->op) >= 0)
         return fail_node(p, node, err, "%s by values of %s, which has %ld elements: there may be at most %ld",
                          epi_ops[n->op].text, epi_axis_label(g, n->over.at[0]).text, (long)values,
-                         (long)most);
+                         (long)MOST_PLACES);
     return count <= MOST_PLACES ? EPI_OK
                                 : fail_node(p, node, err, "%s of %ld elements: it orders at most %ld",
                                             epi_ops[n->op].text, (long)count, (long)MOST_PLACES);
@@ -215,14 +214,13 @@ static epi_status check_order(const epi_program *p, int node, const int64_t *siz
 
 /* Positions along an axis that name places on a shorter one: some of them name nothing. And numbers that name
  * nothing. */
-static epi_status check_positions(const epi_program *p, const int64_t *sizes, bool gpu, epi_error *err) {
+static epi_status check_positions(const epi_program *p, const int64_t *sizes, epi_error *err) {
     const epi_graph *g = &p->graph;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         int64_t at, size = n->over.count ? epi_axis_size(n->over.at[0], sizes) : 0;
         if (epi_ops[n->op].cls == EPI_CLASS_SORT)
-            EPI_TRY(n->op == EPI_OP_TOPK ? check_largest(p, i, sizes, err)
-                                         : check_order(p, i, sizes, gpu, err));
+            EPI_TRY(n->op == EPI_OP_TOPK ? check_largest(p, i, sizes, err) : check_order(p, i, sizes, err));
         if (epi_graph_at_number(g, i, &at) && at >= size)
             return fail_node(p, i, err, "the number %ld is outside the axis %s, which has %ld elements",
                              (long)at, epi_axis_label(g, n->over.at[0]).text, (long)size);
@@ -349,7 +347,7 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
         follow_open(g, is_open, spec->sizes);
     EPI_TRY(check_axes(program, spec->sizes, err));
     EPI_TRY(check_renames(program, spec->sizes, err));
-    EPI_TRY(check_positions(program, spec->sizes, o->device != 0, err));
+    EPI_TRY(check_positions(program, spec->sizes, err));
     EPI_TRY(epi_types_bind(g, o, spec->types, err));
     EPI_TRY(check_options(ctx, o, err));
     return o->open_axis_count && o->device ? bind_stand_ins(arena, g, is_open, largest, spec, err) : EPI_OK;

@@ -170,7 +170,7 @@ DEV Names::Names(const Params &P, const Queue &queue) : order(P, queue.first), w
 #if ROW_GROUPS   // a bisection would wait for one line of offsets after the other: all are asked for at once
   int lines = 0;
 #pragma unroll 8
-  for (int e = 0; e < GROUP_COUNT; e += 32) lines |= (int)OFFSET(P, e);
+  for (int e = 0; e < min(GROUP_COUNT, 1024); e += 32) lines |= (int)OFFSET(P, e);
   asm volatile("" ::"r"(lines));
 #endif
   if (P.queue & QUEUES) queue.counter.begin(order.numbers());

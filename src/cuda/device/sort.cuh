@@ -1,4 +1,4 @@
-// sort.cuh: the order of an index by its values: a counting sort.
+// sort.cuh: the order of an index by its values: a counting sort, or, of more values than shared memory counts, by comparisons.
 //
 // A block owns a stretch of the index, and each of its warps OWN elements of that, one after the other. It counts all elements by
 // their value, those ahead of its stretch by themselves: so it knows where its own of each value begin. Each warp counts its own,
@@ -94,5 +94,29 @@ template <class S> DEV void sort(const S &s, i64 items) {
       if (there) s.put(q, place);
     }
     __syncthreads();
+  }
+}
+
+// Each thread goes through all of the index, and counts what comes before its element, and what is less than its value. That takes the
+// square of the elements.
+template <class S> DEV void sort_compared(const S &s, i64 items) {
+  enum { THREADS = 32 * S::WARPS };
+  __shared__ int values[THREADS];
+  for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
+    const i64 mine = item * THREADS + threadIdx.x;
+    const int value = value_of(s, mine);
+    int before = 0, less = 0;
+    for (i64 first = 0; first < s.count(); first += THREADS) {
+      __syncthreads();
+      values[threadIdx.x] = value_of(s, first + threadIdx.x);   // those beyond the last are larger than all others
+      __syncthreads();
+#pragma unroll 8
+      for (int i = 0; i < THREADS; i++) {
+        before += values[i] < value || (values[i] == value && first + i < mine);
+        less += values[i] < mine;
+      }
+    }
+    if (mine < s.size()) s.offset(mine, less);
+    if (mine < s.count()) s.put(mine, before);
   }
 }

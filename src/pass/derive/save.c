@@ -228,7 +228,7 @@ static double price(const split *s, int node) {
         return 2 * bytes;
     if (n->saving != EPI_SAVE_OPEN)
         return n->saving == EPI_SAVE_KEEP ? 0 : INFINITY;
-    if (s->scores[node])
+    if (s->scores[node] || n->op == EPI_OP_SEGMENTS) /* products know groups by where they begin */
         return INFINITY;
     if (s->by_pass[node])
         return bytes;

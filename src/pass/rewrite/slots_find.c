@@ -8,9 +8,10 @@
 #include "pass/analyse/monomial.h"
 
 enum {
-    MOST_CHOICES = 1024, /* and rows that a sort takes */
-    MOST_ROWS = 1 << 24,
-    MOST_TERMS = 64 /* of a sum over choices of one row */
+    MOST_ROWS = 1 << 24,    /* that a sort takes */
+    BEHIND = 512,           /* rows that tiles have beyond a group's end: */
+    MOST_COUNTED = 1 << 30, /* for choices times rows with these tiles have numbers */
+    MOST_TERMS = 64         /* of a sum over choices of one row */
 };
 
 /* ---- the factors of a sum ---- */
@@ -76,7 +77,8 @@ static bool can_sort(const epi_slots *s, epi_axis choice, const epi_axes *rows) 
         return true;
     const int64_t *sizes = s->spec->open ? s->spec->open->largest : s->spec->sizes;
     int64_t choices = epi_axis_size(choice, sizes), count = epi_axes_size(rows, sizes);
-    return choices >= 0 && choices <= MOST_CHOICES && count >= 0 && count <= MOST_ROWS;
+    return choices >= 0 && choices < MOST_ROWS && count >= 0 && count <= MOST_ROWS &&
+           choices * (count + BEHIND) < MOST_COUNTED;
 }
 
 int epi_slots_prelude(epi_slots *s, const epi_node *move) {
