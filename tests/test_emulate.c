@@ -795,6 +795,7 @@ static struct whole {
     {.from = {"../tests/groups", "summed", "T=300,K=2,D=72,F=136,E=8", 0}},
     {.from = {"../tests/groups", "summed_across", "T=40,K=20,F=67,E=9", 0}},
     {.from = {"../tests/groups", "counted", "T=300,K=2,E=8", 0}},
+    {.from = {"../tests/orders", "largest_sorted", "T=300,D=72,E=19", 0}},
     {.from = {"../tests/groups", "shared_rows", "T=300,K=2,D=72,F=136,E=8", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };

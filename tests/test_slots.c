@@ -228,7 +228,7 @@ static void check_again(const epi_program *p, const char *dims) {
     check(!strcmp(text[1], text[2]), "in slot order, and once more:\n%s\n%s", text[1], text[2]);
 }
 
-/* Forward and backward have the order in common; what is saved is two products, as such are. */
+/* Forward and backward have the order in common; what is saved is two products, as such are, and the slots' gates. */
 static void check_saved(void) {
     const epi_program *p = epi_module_find(module, "moe");
     const char *wrt[] = {"x", "wg", "wu", "wd", "gate"};
@@ -240,7 +240,7 @@ static void check_saved(void) {
     epi_program_print(epi_module_program(m, 1), text, sizeof text);
     check(!count_word(text, "argsort(") && !count_word(text, "rank(") && !count_word(text, "offsets(") &&
               count_word(text, "scatter(") == 3 && strstr(text, "e_rank: i32[T,K]") &&
-              strstr(text, "saved_2[T,K,F]") && !strstr(text, "saved_3"),
+              strstr(text, "saved_2: f32[T,K]") && strstr(text, "saved_3[T,K,F]") && !strstr(text, "saved_4"),
           "the backward:\n%s", text);
     for (int i = 0; i < 2; i++) {
         check_again(epi_module_program(m, i), "T=6,K=2,E=4,D=8,F=12");

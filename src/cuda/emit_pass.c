@@ -144,7 +144,7 @@ static epi_pass_pointers give_pointers(const epi_emit_context *c, epi_kernel_tex
             p.from[a] = epi_emit_pointer(k, n->arg[a], -1);
     }
     p.to = epi_emit_pointer(k, node, copy_to);
-    if (copy_to < 0 && epi_op_orders(n->op))
+    if (copy_to < 0 && (epi_op_orders(n->op) || n->op == EPI_OP_TOPK))
         epi_sort_pointers(c, k);
     return p;
 }

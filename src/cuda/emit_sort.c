@@ -150,6 +150,28 @@ int64_t epi_topk_rows(const epi_emit_context *c, int node) {
     return epi_axes_size(&rows, c->sizes);
 }
 
+/* Beside a place the element itself, where that is wanted. */
+static const char *put_largest(const epi_emit_context *c, int node, const epi_pass_pointers *p,
+                               epi_kernel_text *k) {
+    const epi_graph *g = c->spec->graph;
+    const epi_node *n = &g->nodes[node];
+    epi_axes own = {1, {n->over.at[1]}}, rows = epi_axes_without(&n->axes, &own);
+    const char *text = "";
+    for (int i = 0; i < g->node_count; i++) {
+        if (!g->live[i] || !epi_is_largest(g, i) || g->nodes[i].arg[1] != node)
+            continue;
+        epi_ref to = epi_emit_ref(c, i, -1);
+        epi_walk write = epi_walk_axes(&to, &rows, c->spec->sizes),
+                 put = epi_walk_axes(&to, &own, c->spec->sizes);
+        c->finished[i] = true;
+        text = epi_emit_text(
+            c, "%s\n    store<%s>((void *)P.ptr[%d], %s + %s, value(P.ptr[%d], row(x), number));", text,
+            epi_emit_type(to.type), epi_emit_pointer(k, i, -1), epi_emit_walk(c, &write, "x"),
+            epi_emit_walk(c, &put, "k"), p->from[0]);
+    }
+    return text;
+}
+
 void epi_emit_topk(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_kernel_text *k) {
     const epi_node *n = &c->spec->graph->nodes[node];
     const int64_t *sizes = c->spec->sizes;
@@ -166,12 +188,13 @@ void epi_emit_topk(const epi_emit_context *c, int node, const epi_pass_pointers 
                  "  DEV i64 count() const { return %s; }\n  static constexpr int TEAM = %d, HELD = %d;\n"
                  "  DEV i64 row(i64 x) const { return %s; }\n"
                  "  DEV float value(const void *p, i64 at, i64 e) const { return load<%s>(p, at + %s); }\n"
-                 "  DEV void put(void *p, i64 x, i64 k, i64 number) const { store<%s>(p, %s + %s, "
-                 "(float)number); }\n};\n",
+                 "  DEV void put(void *p, i64 x, i64 k, i64 number) const {\n    store<%s>(p, %s + %s, "
+                 "(float)number);%s\n  }\n};\n",
                  epi_emit_count(c, epi_axes_size(&of, sizes), "LL"),
                  epi_emit_count(c, epi_axes_size(&own, sizes), "LL"), team, held > MOST_HELD ? 0 : (int)held,
                  epi_emit_walk(c, &read, "x"), epi_emit_type(from.type), epi_emit_walk(c, &along, "e"),
-                 epi_emit_type(to.type), epi_emit_walk(c, &write, "x"), epi_emit_walk(c, &put, "k"));
+                 epi_emit_type(to.type), epi_emit_walk(c, &write, "x"), epi_emit_walk(c, &put, "k"),
+                 put_largest(c, node, p, k));
     epi_text_add(
         &k->source,
         "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "

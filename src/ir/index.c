@@ -33,13 +33,20 @@ bool epi_orders_alike(const epi_graph *g, int a, int b) {
 
 bool epi_is_sorted(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node], *order = &g->nodes[epi_max64(0, n->arg[1])];
-    if (n->op != EPI_OP_GATHER || order->op != EPI_OP_ARGSORT || g->nodes[n->arg[0]].op != EPI_OP_INPUT)
+    if (n->op != EPI_OP_GATHER || order->op != EPI_OP_ARGSORT)
         return false;
     epi_axes places = epi_order_places(g, order);
     bool sorted = n->over.count == places.count && n->axes.count == places.count;
     for (int i = 0; i < places.count && sorted; i++)
         sorted = epi_axis_equal(n->over.at[i], places.at[i]);
     return sorted;
+}
+
+bool epi_is_largest(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node], *places = &g->nodes[epi_max64(0, n->arg[1])];
+    return n->op == EPI_OP_GATHER && places->op == EPI_OP_TOPK && n->arg[0] == places->arg[0] &&
+           n->over.count == 1 && epi_axis_equal(n->over.at[0], places->over.at[0]) &&
+           epi_axes_same_set(&n->axes, &places->axes);
 }
 
 bool epi_index_is_input(const epi_spec *spec, int node) {

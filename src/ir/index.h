@@ -27,8 +27,10 @@ static inline epi_axes epi_index_along(const epi_node *n) {
 epi_axes epi_order_places(const epi_graph *g, const epi_node *n);
 /* Are both orders of one index, by the same values and through the same places? */
 bool epi_orders_alike(const epi_graph *g, int a, int b);
-/* Is it an input with an element for each place at most, in the order of an argsort? */
+/* Is it a value with an element for each place at most, in the order of an argsort? */
 bool epi_is_sorted(const epi_graph *g, int node);
+/* Is it gather(p, topk(p, E, K), E): the largest elements themselves? */
+bool epi_is_largest(const epi_graph *g, int node);
 /* Is the node a gather, scatter or update, or an order, whose index is an input of integers? */
 bool epi_index_is_input(const epi_spec *spec, int node);
 /* EPI_ERR_INDEX for element `at` of that input. */

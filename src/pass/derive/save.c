@@ -196,13 +196,21 @@ static bool is_result(const split *s, int node) {
     return result_of(s, node) >= 0;
 }
 
+/* Does an index take one element for each of its own? That is a pass by itself, and no more bytes than the index. */
+static bool takes_elements(const split *s, const epi_node *n) {
+    if (n->op != EPI_OP_GATHER)
+        return false;
+    const epi_node *index = &s->g.nodes[n->arg[1]];
+    return epi_ops[index->op].cls == EPI_CLASS_SORT && epi_axes_include(&index->axes, &n->axes);
+}
+
 /* Is it cheap to make again? Products, reductions, sums by number and orders are not, but for scores; what is
  * kept need not be. */
 static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     /* the largest elements of what is made again might be others */
     bool folds = epi_ops[n->op].along == EPI_FOLDS ||
-                 (epi_ops[n->op].cls == EPI_CLASS_SORT && n->op != EPI_OP_SEGMENTS);
+                 (epi_ops[n->op].cls == EPI_CLASS_SORT && n->op != EPI_OP_SEGMENTS) || takes_elements(s, n);
     return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->compares[node] && !s->far[node] &&
            (!folds || s->scores[node] || n->saving == EPI_SAVE_RECOMPUTE);
 }

@@ -836,9 +836,17 @@ static bool keeps_full_row(epi_placer *s, epi_placer_part *p, int node, epi_redu
     return true;
 }
 
-/* The part that makes an order like this one already, or that by which it is sorted; or -1. */
+/* The part that makes an order like this one already, or that by which it is sorted, or the places of these largest
+ * elements; or -1. What is sorted is there by then. */
 static int find_order(const epi_placer *s, int node) {
-    int by = epi_is_sorted(s->g, node) ? s->g->nodes[node].arg[1] : node;
+    const epi_node *n = &s->g->nodes[node];
+    bool sorted = epi_is_sorted(s->g, node), largest = epi_is_largest(s->g, node);
+    int by = sorted || largest ? n->arg[1] : node, made = s->placement[by].part;
+    if (sorted || largest)
+        return s->placed[by] && made >= s->first && s->placement[n->arg[0]].kind != EPI_UNPLACED &&
+                       time_of(s, n->arg[0]) < made
+                   ? made
+                   : -1;
     epi_use_list uses = epi_graph_uses(s->g, s->g->nodes[by].arg[0]);
     for (int i = 0; i < uses.count; i++) {
         int user = uses.at[i].node;
@@ -850,10 +858,12 @@ static int find_order(const epi_placer *s, int node) {
 }
 
 /* A part that makes one value from operands in memory, and nothing else; or all orders of an index, and what
- * is sorted by them. */
+ * is sorted by them; or the largest elements and their places. */
 static void place_alone(epi_placer *s, int node) {
     int order = find_order(s, node);
     if (order >= 0) {
+        for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
+            epi_placer_store(s, s->g->nodes[node].arg[a]);
         s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, order};
         return;
     }

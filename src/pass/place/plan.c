@@ -603,7 +603,16 @@ static bool makes_one(const epi_graph *g) {
     return one;
 }
 
-/* Orders of an index that is a leaf, alike, and what is sorted by them, each of them one output? */
+/* Is it made together with this order, or with the places of the largest elements, of a leaf? */
+static bool comes_with(const epi_graph *g, int first, int node) {
+    bool leaf = epi_ops[g->nodes[g->nodes[node].arg[0]].op].cls == EPI_CLASS_LEAF;
+    if (node == first || g->nodes[first].op == EPI_OP_TOPK)
+        return leaf && (node == first || (epi_is_largest(g, node) && g->nodes[node].arg[1] == first));
+    return leaf && (epi_orders_alike(g, first, node) || epi_is_sorted(g, node));
+}
+
+/* Orders of an index that is a leaf, alike, and what is sorted by them; or places of the largest elements, and these:
+ * each of them one output? */
 static bool makes_orders(const epi_graph *g) {
     int first = EPI_NO_NODE, made = 0;
     for (int i = 0; i < g->node_count; i++) {
@@ -612,10 +621,9 @@ static bool makes_orders(const epi_graph *g) {
             continue;
         for (int t = g->input_count; t < g->tensor_count; t++)
             outputs += g->tensors[t].node == i;
-        if (first == EPI_NO_NODE && epi_op_orders(g->nodes[i].op) &&
-            epi_ops[g->nodes[g->nodes[i].arg[0]].op].cls == EPI_CLASS_LEAF)
+        if (first == EPI_NO_NODE && (epi_op_orders(g->nodes[i].op) || g->nodes[i].op == EPI_OP_TOPK))
             first = i;
-        if (first == EPI_NO_NODE || outputs != 1 || !(epi_orders_alike(g, first, i) || epi_is_sorted(g, i)))
+        if (first == EPI_NO_NODE || outputs != 1 || !comes_with(g, first, i))
             return false;
         made++;
     }
