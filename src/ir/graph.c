@@ -41,7 +41,7 @@ epi_status epi_graph_status(const epi_graph *g, epi_error *err) {
 
 static bool same_node(const epi_node *a, const epi_node *b) {
     return a->op == b->op && memcmp(a->arg, b->arg, sizeof a->arg) == 0 && a->tensor == b->tensor &&
-           a->fixed == b->fixed && memcmp(&a->value, &b->value, sizeof a->value) == 0 &&
+           a->fixed == b->fixed && a->own == b->own && memcmp(&a->value, &b->value, sizeof a->value) == 0 &&
            a->over.count == b->over.count &&
            memcmp(a->over.at, b->over.at, (size_t)a->over.count * sizeof *a->over.at) == 0;
 }
@@ -691,6 +691,36 @@ int epi_graph_once(epi_graph *g, int a) {
     return add_node(g, n);
 }
 
+/* The arguments from this one on: a chain whose last link has the last two. */
+static int list_arguments(epi_graph *g, const int *arguments, int count) {
+    int list = arguments[count - 1];
+    for (int i = count - 2; i >= 0; i--)
+        list = add_node(g, new_node(EPI_OP_LIST, arguments[i], list, EPI_NO_NODE));
+    return list;
+}
+
+void epi_graph_own(epi_graph *g, const epi_own *own, const int *arguments, int *out) {
+    int list = epi_graph_failed(g) ? EPI_NO_NODE : list_arguments(g, arguments, own->input_count);
+    for (int i = 0; i < own->result_count; i++) { /* one after the other */
+        epi_node n;
+        if (!begin_node(g, EPI_OP_OWN, out[i], &n))
+            return;
+        n.arg[1] = list;
+        n.own = own;
+        n.tensor = i;
+        n.name = g->nodes[out[i]].name;
+        out[i] = add_node(g, n);
+    }
+}
+
+void epi_own_arguments(const epi_graph *g, int node, int *out) {
+    const epi_node *n = &g->nodes[node];
+    int at = n->arg[1] == EPI_NO_NODE ? n->arg[0] : n->arg[1], count = n->own->input_count;
+    for (int i = 0; i < count - 1; i++, at = g->nodes[at].arg[1])
+        out[i] = g->nodes[at].arg[0];
+    out[count - 1] = at;
+}
+
 epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis) {
     char text[160];
     snprintf(text, sizeof text, "%.120s", name);
@@ -789,8 +819,11 @@ int epi_graph_rebuild(epi_graph *g, const epi_node *n, const int *arg) {
     memcpy(copy.arg, arg, sizeof copy.arg);
     int value = add_node(g, copy);
     epi_graph_store_as(g, value, n); /* an equal one may have been there */
-    if (value != EPI_NO_NODE)
-        g->nodes[epi_graph_value(g, value)].exact |= n->exact;
+    if (value == EPI_NO_NODE)
+        return value;
+    epi_node *to = &g->nodes[epi_graph_value(g, value)];
+    to->exact |= n->exact;
+    to->saving = to->saving == EPI_SAVE_OPEN ? n->saving : to->saving;
     return value;
 }
 
@@ -894,4 +927,25 @@ epi_status epi_graph_rewrite(epi_arena *arena, const epi_graph **graph, epi_rewr
     epi_graph_end(r.g, in, r.fresh);
     *graph = r.g;
     return epi_graph_status(r.g, err);
+}
+
+/* The value itself; what was said of the mark is said of it. */
+static int drop_mark(epi_rewrite *r, int node) {
+    const epi_node *n = &r->in->nodes[node];
+    if (n->op != EPI_OP_OWN && n->op != EPI_OP_LIST)
+        return EPI_NO_NODE;
+    int value = r->fresh[n->arg[0]];
+    if (n->op == EPI_OP_LIST || epi_graph_failed(r->g))
+        return value;
+    epi_node *to = &r->g->nodes[epi_graph_value(r->g, value)];
+    to->saving = to->saving == EPI_SAVE_OPEN ? n->saving : to->saving;
+    return epi_graph_stand_for(r->g, value, n);
+}
+
+epi_status epi_own_drop(epi_arena *arena, const epi_graph **graph, epi_error *err) {
+    const epi_graph *g = *graph;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i].op == EPI_OP_OWN)
+            return epi_graph_rewrite(arena, graph, drop_mark, NULL, err);
+    return EPI_OK;
 }

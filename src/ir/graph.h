@@ -27,8 +27,17 @@ typedef struct epi_axes {
     epi_axis at[EPI_MAX_AXES];
 } epi_axes;
 
-/* What the text asks of a value that a gradient needs: to save it, or to make it again. */
-typedef enum epi_saving { EPI_SAVE_OPEN, EPI_SAVE_KEEP, EPI_SAVE_RECOMPUTE } epi_saving;
+/* What the text asks of a value that a gradient needs: to save it, or to make it again; or a gradient that the
+ * text has written takes it, so it is saved unless memory comes first. */
+typedef enum epi_saving { EPI_SAVE_OPEN, EPI_SAVE_KEEP, EPI_SAVE_RECOMPUTE, EPI_SAVE_TAKEN } epi_saving;
+
+/* A call of a program that names its own gradient, the *rule*. No two calls are one. */
+typedef struct epi_own {
+    int input_count, result_count;
+    const bool *gives;               /* by input: the rule has its gradient */
+    const bool *takes;               /* by input, then by result: the rule takes it */
+    const struct epi_own_call *call; /* what the language knows of it */
+} epi_own;
 
 typedef struct epi_node {
     epi_op op;
@@ -39,7 +48,7 @@ typedef struct epi_node {
                       count along, then what places count along, the last the fastest (offsets have none);
                       topk: what it takes, and its own; rename: from and to; uniform: its own */
     double value;  /* CONST */
-    int tensor;    /* INPUT: which tensor */
+    int tensor;    /* INPUT: which tensor; OWN: which result */
     bool named;    /* MATMUL: the text names the axes that it sums over */
     epi_place place;
     const char *name; /* what the text calls it, or NULL */
@@ -50,6 +59,7 @@ typedef struct epi_node {
     epi_saving saving;
     bool opaque; /* it is stored as it is, so the algebra does not look at what it is made of */
     bool exact;  /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
+    const epi_own *own; /* OWN: of which call */
 } epi_node;
 
 typedef struct epi_tensor_decl {
@@ -166,6 +176,12 @@ bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at);
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to);
 int epi_graph_once(epi_graph *g, int a); /* the value as it is in memory */
+/* Marks the values of a call's results, in out[], as its own; and the call's arguments by one of these: its second
+ * operand, or the only one where a text is written, which has no formula of what is called. */
+void epi_graph_own(epi_graph *g, const epi_own *own, const int *arguments, int *out);
+void epi_own_arguments(const epi_graph *g, int node, int *out);
+/* The graph without such marks, which only derivatives look at: itself, if there are none. */
+epi_status epi_own_drop(epi_arena *arena, const epi_graph **graph, epi_error *err);
 /* A name for the axis: a dim of its own with the axis's size, the same one whenever it is asked for. */
 epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis);
 /* sum(a*b, over): a product that keeps the other axes that both have, its *batch axes*, where both have all

@@ -45,6 +45,8 @@ static bool hands_on(const epi_node *n, int operand) {
     case EPI_OP_EXP2:
     case EPI_OP_LOG2: return true;
     case EPI_OP_WHERE: return operand > 0;
+    case EPI_OP_OWN: return operand == 0;
+    case EPI_OP_LIST: return false;
     default: return !row->expensive && !row->two && !row->signs && !epi_op_wants_exact(n->op, operand);
     }
 }
@@ -188,7 +190,7 @@ static int contracted_by(epi_graph *g, int node, int dim, int least) {
                 return i;
             continue;
         }
-        for (int a = 0; a < epi_node_operands(n); a++)
+        for (int a = 0; a < (n->op == EPI_OP_OWN ? 1 : epi_node_operands(n)); a++)
             seen[n->arg[a]] = true;
     }
     return EPI_NO_NODE;

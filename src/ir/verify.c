@@ -140,7 +140,10 @@ static epi_axes made_axes(const verifier *v, const epi_node *n) {
     case EPI_CLASS_SPLIT: return split_axes(v, n);
     case EPI_CLASS_MOVE: return moved_axes(v, n);
     case EPI_CLASS_SORT: return sorted_axes(v, n);
-    case EPI_CLASS_VIEW: return n->op == EPI_OP_ONCE ? all : exchanged(&all, n->over.at[0], n->over.at[1]);
+    case EPI_CLASS_VIEW:
+        return n->op == EPI_OP_RENAME ? exchanged(&all, n->over.at[0], n->over.at[1])
+               : n->op == EPI_OP_LIST ? none
+                                      : *axes_of(v, 0);
     case EPI_CLASS_RANDOM: return n->over;
     case EPI_CLASS_LEAF: break;
     }
@@ -158,7 +161,7 @@ static bool names_axes(const epi_node *n) {
     case EPI_CLASS_MOVE: return n->op == EPI_OP_UPDATE ? count == 1 : count > 0;
     case EPI_CLASS_SORT:
         return n->op == EPI_OP_OFFSETS ? count == 1 : n->op == EPI_OP_TOPK ? count == 2 : count > 1;
-    case EPI_CLASS_VIEW: return count == (n->op == EPI_OP_ONCE ? 0 : 2);
+    case EPI_CLASS_VIEW: return count == (n->op == EPI_OP_RENAME ? 2 : 0);
     case EPI_CLASS_LEAF: return count == (n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE);
     case EPI_CLASS_REDUCE:
     case EPI_CLASS_PRODUCT:

@@ -26,8 +26,9 @@ typedef struct epi_ast {
     bool parentheses; /* it stood in some */
     struct epi_ast **args;
     int arg_count;
-    struct epi_ast *callee; /* CALL: grad(f, x), where its result is what is called; else NULL */
-    struct epi_ast *outer;  /* the operation whose first operand this is, or NULL */
+    struct epi_ast *callee;          /* CALL: grad(f, x), where its result is what is called; else NULL */
+    struct epi_ast_program *program; /* CALL: what is called, where that was made from a graph; else NULL */
+    struct epi_ast *outer;           /* the operation whose first operand this is, or NULL */
 } epi_ast;
 
 /* The first of the operands in `a + b - c[i]`, whose operators all lean to the left. Such chains may be long:
@@ -76,6 +77,9 @@ typedef struct epi_ast_program {
     int input_count, output_count;
     epi_ast_assign *body;
     int body_count;
+    const char *by; /* the program that is its gradient, or NULL, */
+    epi_place by_place;
+    const struct epi_ast_program *rule; /* and that program itself */
     struct epi_ast_program *next;
 } epi_ast_program;
 
@@ -96,6 +100,8 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
 void epi_ast_print(const epi_ast_program *program, epi_text *out);
 void epi_ast_print_tensor(const epi_ast_tensor *tensor, epi_text *out);
 void epi_ast_print_tensors(const epi_ast_tensor *tensors, int count, epi_text *out); /* with commas */
+/* " by f_grad", if it names its gradient. */
+void epi_ast_print_by(const epi_ast_program *program, epi_text *out);
 /* `written`: with the parentheses and the numbers that the text has. */
 void epi_ast_print_assign(const epi_ast_assign *assign, bool written, epi_text *out);
 
@@ -106,13 +112,15 @@ void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *program, ep
 epi_status epi_ast_format(epi_arena *arena, const epi_ast_text *text, epi_text *out, epi_error *err);
 
 /* A graph as a program of this name, in the arena: lowering it gives the same values in the same order of
- * operations. NULL: no memory. The other prints it. */
+ * operations. NULL: no memory. The other prints it, and behind it the programs with their own gradients that it
+ * calls. */
 epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const char *name);
 void epi_graph_print(const epi_graph *g, const char *name, epi_text *out);
 
-/* Infers the axes of a program, inlining what it calls. On failure the error carries its place. */
-epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
-                         epi_error *err);
+/* Infers the axes of a program, inlining what it calls. On failure the error carries its place. `own`: it is to
+ * be derived, so calls that have their own gradient are marked (OWN in ops.def). */
+epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, bool own,
+                         epi_graph *out, epi_error *err);
 
 /* The program of the gradients of another by these inputs, from its graph; see pass/derive/grad.h, for `none`,
  * too. */

@@ -290,7 +290,9 @@ static void put_head(formatter *f, const epi_ast_program *g, const layout *l) {
         put_tensors_below(f, &text, l->arrow, l->outputs, g->outputs, g->output_count, l->open);
     else
         epi_ast_print_tensors(g->outputs, g->output_count, &text);
-    epi_text_add(&text, g->output_count > 1 ? ") {" : " {");
+    epi_text_add(&text, g->output_count > 1 ? ")" : "");
+    epi_ast_print_by(g, &text);
+    epi_text_add(&text, " {");
     put_line(f->out, text.data ? text.data : "", 0, 0);
     put_behind(f, l->open);
     f->arena->failed |= text.failed;

@@ -8,13 +8,15 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "lang/ast.h"
+#include "lang/lower.h"
+#include "lang/words.h"
 
 enum { MOST_NESTED = 24 }; /* deeper expressions are given names */
 
 typedef struct writer {
     epi_arena *arena;
     const epi_graph *g;
+    epi_made *called;
     epi_ast_program *program;
     const char **names; /* by node: what it is called, or NULL: it stands where it is used */
     int *depth;         /* by node: how deep its expression is */
@@ -119,7 +121,7 @@ static epi_ast *axis_ast(writer *w, epi_axis axis) {
 }
 
 static epi_ast *value_ast(writer *w, int node);
-static void assign(writer *w, const char *first, const char *second, const epi_dtype *types, epi_ast *value);
+static void assign(writer *w, int count, const char *const *names, const epi_dtype *types, epi_ast *value);
 
 /* rename(index(T), T, R): the positions along R, where the text has no R yet. */
 static epi_ast *renamed_index_ast(writer *w, int dim) {
@@ -138,7 +140,7 @@ static void make_axis(writer *w, epi_axis axis) {
     if (w->made[axis.dim])
         return;
     epi_ast *value = renamed_index_ast(w, axis.dim);
-    assign(w, fresh_name(w, NULL), NULL, NULL, value);
+    assign(w, 1, (const char *[]){fresh_name(w, NULL)}, NULL, value);
 }
 
 static epi_ast *call_ast(writer *w, const epi_node *n) {
@@ -240,14 +242,14 @@ static epi_dtype stored_type(const epi_graph *g, int node) {
 }
 
 /* What the names are assigned; `types` is how each is stored, or NULL. */
-static void assign(writer *w, const char *first, const char *second, const epi_dtype *types, epi_ast *value) {
+static void assign(writer *w, int count, const char *const *names, const epi_dtype *types, epi_ast *value) {
     epi_ast_assign *a = &w->program->body[w->program->body_count];
-    a->names = epi_arena_alloc(w->arena, 2 * sizeof *a->names);
+    a->names = epi_arena_alloc(w->arena, (size_t)count * sizeof *a->names);
     if (!a->names || !value)
         return;
-    for (int i = 0; i < 2; i++)
-        a->names[i] = (epi_ast_name){i ? second : first, {0, 0}, types ? types[i] : EPI_DTYPE_COUNT};
-    a->name_count = second ? 2 : 1;
+    for (int i = 0; i < count; i++)
+        a->names[i] = (epi_ast_name){names[i], {0, 0}, types ? types[i] : EPI_DTYPE_COUNT};
+    a->name_count = count;
     a->value = value;
     w->program->body_count++;
 }
@@ -267,7 +269,7 @@ static void assign_halves(writer *w, int node) {
     if (other != EPI_NO_NODE)
         w->names[other] = name;
     epi_dtype mine = stored_type(g, node), others = stored_type(g, other);
-    assign(w, second ? name : w->names[node], second ? w->names[node] : name,
+    assign(w, 2, (const char *[]){second ? name : w->names[node], second ? w->names[node] : name},
            (epi_dtype[]){second ? others : mine, second ? mine : others}, call_ast(w, n));
 }
 
@@ -277,6 +279,38 @@ static const char *output_name(const epi_graph *g, int node) {
         if (g->tensors[t].node == node)
             return g->tensors[t].name;
     return NULL;
+}
+
+/* All results of a call that has its own gradient are assigned where the first of them is met. */
+static void assign_own(writer *w, int node) {
+    const epi_graph *g = w->g;
+    const epi_own *own = g->nodes[node].own;
+    int count = own->result_count,
+        *arguments = epi_arena_alloc(w->arena, (size_t)own->input_count * sizeof *arguments);
+    const char **names = epi_arena_alloc(w->arena, (size_t)count * sizeof *names);
+    epi_dtype *types = epi_arena_alloc(w->arena, (size_t)count * sizeof *types);
+    epi_ast *call = new_ast(w, EPI_AST_CALL, own->input_count);
+    if (!arguments || !names || !types || !call || !(call->program = epi_own_program(w->called, g, own))) {
+        w->arena->failed = true;
+        return;
+    }
+    epi_own_arguments(g, node, arguments);
+    for (int i = 0; i < own->input_count; i++)
+        call->args[i] = value_ast(w, arguments[i]);
+    for (int i = node; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (n->op != EPI_OP_OWN || n->own != own || !g->live[i])
+            continue;
+        const char *output = output_name(g, i);
+        names[n->tensor] = w->names[i] = output ? output : fresh_name(w, n->name);
+        types[n->tensor] = output ? EPI_DTYPE_COUNT : stored_type(g, i);
+    }
+    for (int i = 0; i < count; i++)
+        if (!names[i]) {
+            names[i] = fresh_name(w, NULL);
+            types[i] = EPI_DTYPE_COUNT;
+        }
+    assign(w, count, names, types, call);
 }
 
 static bool is_scaled(const epi_graph *g, int node) {
@@ -339,6 +373,12 @@ static void write_node(writer *w, int i) {
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && !w->names[n->arg[a]] && w->depth[n->arg[a]] >= w->depth[i])
             w->depth[i] = w->depth[n->arg[a]] + 1;
+    if (n->op == EPI_OP_LIST)
+        return;
+    if (n->op == EPI_OP_OWN) {
+        assign_own(w, i);
+        return;
+    }
     if (epi_op_is_half(n->op)) {
         assign_halves(w, i);
         return;
@@ -351,7 +391,7 @@ static void write_node(writer *w, int i) {
     epi_ast *value = operation_ast(w, i);
     w->names[i] = output ? output : fresh_name(w, n->name);
     epi_dtype types[] = {stored_type(g, i), EPI_DTYPE_COUNT};
-    assign(w, w->names[i], NULL, output ? NULL : types, value);
+    assign(w, 1, &w->names[i], output ? NULL : types, value);
 }
 
 /* Does no tensor before this one mention the dim? */
@@ -378,10 +418,30 @@ static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
     }
 }
 
-epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const char *name) {
+/* Where a call that has its own gradient is written, its program's formula is not: the mark takes the arguments
+ * alone. */
+static int leave_formula(epi_rewrite *r, int node) {
+    const epi_node *n = &r->in->nodes[node];
+    if (n->op != EPI_OP_OWN)
+        return EPI_NO_NODE;
+    int list = r->fresh[n->arg[1]];
+    return epi_graph_rebuild(r->g, n, (int[]){list, EPI_NO_NODE, EPI_NO_NODE});
+}
+
+static bool has_calls(const epi_graph *g) {
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i].op == EPI_OP_OWN)
+            return true;
+    return false;
+}
+
+epi_ast_program *epi_graph_write(epi_made *made, const epi_graph *g, const char *name, bool called) {
+    epi_arena *arena = made->arena;
+    if (has_calls(g) && epi_graph_rewrite(arena, &g, leave_formula, NULL, NULL) != EPI_OK)
+        return NULL;
     size_t nodes = (size_t)g->node_count + 1, tensors = (size_t)g->tensor_count + 1;
     epi_ast_program *p = epi_arena_alloc(arena, sizeof *p);
-    writer w = {.arena = arena, .g = g, .program = p};
+    writer w = {.arena = arena, .g = g, .called = made, .program = p};
     w.names = epi_arena_alloc(arena, nodes * sizeof *w.names);
     w.depth = epi_arena_alloc(arena, nodes * sizeof *w.depth);
     for (w.name_mask = 63; w.name_mask < 12 * nodes;) /* a node has three names at most */
@@ -390,6 +450,8 @@ epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const c
     w.named = epi_arena_alloc(arena, nodes);
     if (!p || !w.names || !w.depth || !w.given_names || !w.named || !find_named(&w))
         return NULL;
+    for (int i = 0; i < g->node_count && called; i++) /* outputs of the caller may have any axes */
+        w.named[i] |= g->nodes[i].op == EPI_OP_MATMUL && g->nodes[i].over.count > 1;
     *p = (epi_ast_program){.name = name,
                            .comment = "",
                            .input_count = g->input_count,
@@ -409,17 +471,66 @@ epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const c
     for (int t = g->input_count; t < g->tensor_count; t++) { /* a value that is stored twice, or an input */
         int node = g->tensors[t].node;
         if (w.names[node] && strcmp(w.names[node], g->tensors[t].name) != 0)
-            assign(&w, g->tensors[t].name, NULL, NULL, name_ast(&w, w.names[node]));
+            assign(&w, 1, &g->tensors[t].name, NULL, name_ast(&w, w.names[node]));
     }
     return arena->failed ? NULL : p;
 }
 
+epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const char *name) {
+    return epi_graph_write(&(epi_made){.arena = arena}, g, name, false);
+}
+
+/* A name for a called program that no other has, and no operation. */
+static void name_called(epi_arena *arena, const epi_ast_program *main, const epi_made *made,
+                        epi_ast_program *p) {
+    char text[160];
+    snprintf(text, sizeof text, "%.120s", p->name);
+    for (int number = 2;; number++) {
+        bool taken = !strcmp(main->name, text) || epi_is_word(text);
+        for (int i = 0; i < made->count; i++) {
+            const epi_ast_program *q = made->at[i].program;
+            taken |= (q != p && !strcmp(q->name, text)) ||
+                     (q->rule && q->rule != p && !strcmp(q->rule->name, text));
+        }
+        if (!taken)
+            break;
+        snprintf(text, sizeof text, "%.120s_%d", p->name, number);
+    }
+    const char *name = epi_arena_text(arena, text, strlen(text));
+    p->name = name ? name : p->name;
+}
+
+/* What a program calls, behind it. */
+static void print_called(epi_made *made, const epi_ast_program *main, epi_text *out) {
+    out->failed |= !epi_own_settle(made, main);
+    for (int i = 0; i < made->count; i++) { /* which may add to them */
+        epi_ast_program *p = made->at[i].program;
+        out->failed |= made->at[i].call && (!epi_own_settle(made, p) || !epi_own_settle(made, p->rule));
+    }
+    for (int i = 0; i < made->count; i++) {
+        name_called(made->arena, main, made, made->at[i].program);
+        if (made->at[i].call)
+            name_called(made->arena, main, made, made->at[i].rule);
+    }
+    epi_ast_print(main, out);
+    for (int i = 0; i < made->count; i++) {
+        epi_text_add(out, "\n");
+        epi_ast_print(made->at[i].program, out);
+        if (made->at[i].call) {
+            epi_text_add(out, "\n");
+            epi_ast_print(made->at[i].rule, out);
+        }
+    }
+}
+
 void epi_graph_print(const epi_graph *g, const char *name, epi_text *out) {
     epi_arena arena = {0};
-    const epi_ast_program *p = epi_graph_program(&arena, g, name);
-    if (p)
+    epi_made made = {.arena = &arena};
+    const epi_ast_program *p = epi_graph_write(&made, g, name, false);
+    if (p && made.count)
+        print_called(&made, p, out);
+    else if (p)
         epi_ast_print(p, out);
-    else
-        out->failed = true;
+    out->failed |= !p || arena.failed;
     epi_arena_free(&arena);
 }

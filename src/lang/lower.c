@@ -130,7 +130,7 @@ static void collect_from(epi_lowering *lo, epi_frame *f, const epi_ast *e, colle
         bool call = e->kind == EPI_AST_CALL && e->name;
         const epi_ast *of =
             call && e->callee && e->callee->arg_count ? e->callee->args[0] : e; /* grad(f, x)(…) */
-        const epi_ast_program *p = call && of->name ? epi_lower_callee(lo, f, of->name) : NULL;
+        const epi_ast_program *p = call && of->name ? epi_lower_callee(lo, f, of->name) : e->program;
         int first = call && !p && !e->callee ? find_brought(e) : INT_MAX;
         if (p)
             collect_body(lo, f, p, c);
@@ -482,6 +482,19 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
     }
 }
 
+/* A program that names its own gradient is derived by that. */
+static void mark_outputs(epi_lowering *lo, const epi_frame *top) {
+    epi_graph *g = lo->g;
+    int *values = epi_lower_values(lo, g->tensor_count).node, count = g->tensor_count - g->input_count;
+    for (int i = 0; i < count && values; i++)
+        values[i] =
+            epi_graph_ordered(g, g->tensors[g->input_count + i].node, &g->tensors[g->input_count + i].axes);
+    if (values && epi_lower_ok(lo))
+        epi_own_mark(lo, top, values);
+    for (int i = 0; i < count && values && epi_lower_ok(lo); i++)
+        g->tensors[g->input_count + i].node = epi_graph_value(g, values[i]);
+}
+
 static void lower_whole(epi_lowering *lo, epi_frame *top) {
     epi_graph *g = lo->g;
     epi_frame_collect_dims(lo, top);
@@ -495,11 +508,15 @@ static void lower_whole(epi_lowering *lo, epi_frame *top) {
     declare(lo, top);
     epi_lower_body(lo, top);
     collect_outputs(lo, top);
+    if (epi_lower_ok(lo))
+        epi_own_check(lo, top);
+    if (epi_lower_ok(lo))
+        mark_outputs(lo, top);
     epi_graph_finish(g);
 }
 
 void epi_lower_whole(epi_lowering *lo, const epi_frame *around, const epi_ast_program *program, bool bundled,
-                     epi_arena *arena, epi_graph *out) {
+                     bool own, epi_arena *arena, epi_graph *out) {
     epi_frame *top = epi_arena_alloc(arena, sizeof *top);
     *out = (epi_graph){.arena = arena};
     if (!top)
@@ -508,16 +525,18 @@ void epi_lower_whole(epi_lowering *lo, const epi_frame *around, const epi_ast_pr
                           .g = out,
                           .site = bundled && !lo->site.line ? lo->g->place : lo->site,
                           .expressions = lo->expressions,
-                          .depth = lo->depth};
+                          .depth = lo->depth,
+                          .own = own,
+                          .made = lo->made};
     *top = (epi_frame){.program = program, .bundled = bundled, .caller = around};
     lower_whole(&inner, top);
     lo->expressions = inner.expressions;
 }
 
-epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, epi_graph *out,
-                         epi_error *err) {
+epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, bool own,
+                         epi_graph *out, epi_error *err) {
     *out = (epi_graph){.arena = arena};
-    epi_lowering lo = {.text = text, .g = out};
+    epi_lowering lo = {.text = text, .g = out, .own = own};
     epi_frame top = {.program = program};
     lower_whole(&lo, &top);
     EPI_TRY(epi_has_memory(!arena->failed, err));

@@ -4,6 +4,8 @@
 
 #include "lang/ast.h"
 
+typedef struct epi_own_call epi_own_call; /* own.c */
+
 /* What recursion passes through but does not repeat stays out of the frames that it does repeat. */
 #define EPI_NOINLINE __attribute__((noinline))
 
@@ -42,6 +44,8 @@ typedef struct epi_lowering {
     epi_place site;         /* inside a bundled program: where the text calls it */
     epi_frame *spare;       /* frames of calls that are done */
     int expressions, depth; /* lowered so far, and how many are in the middle of it */
+    bool own;               /* calls that have their own gradient are marked: the program will be derived */
+    struct epi_made *made;  /* where programs go that bring arguments into order, or NULL */
 } epi_lowering;
 
 /* What a call yields: several nodes for pairs, halves and programs of many outputs. */
@@ -63,7 +67,7 @@ int epi_lower_one(epi_lowering *lo, epi_frame *f, const epi_ast *e);
 void epi_lower_body(epi_lowering *lo, epi_frame *f);
 /* Lowers a program by itself, in the middle of another: that of the frame around it. Its error is in out->error. */
 void epi_lower_whole(epi_lowering *lo, const epi_frame *around, const epi_ast_program *program, bool bundled,
-                     epi_arena *arena, epi_graph *out);
+                     bool own, epi_arena *arena, epi_graph *out);
 void epi_frame_collect_dims(epi_lowering *lo, epi_frame *f);
 void epi_frame_bind(epi_lowering *lo, epi_frame *f, const char *name, int node, epi_place place);
 int epi_frame_dim(const epi_frame *f, const char *name);   /* or -1 */
@@ -82,6 +86,41 @@ const epi_ast_program *epi_lower_program(epi_lowering *lo, const epi_frame *f, c
 int *epi_lower_arguments(epi_lowering *lo, epi_frame *f, const epi_ast *e, const epi_ast_program *p);
 epi_values epi_lower_inline(epi_lowering *lo, epi_frame *f, const epi_ast *e, const epi_ast_program *p,
                             bool bundled, const int *given);
+
+/* Refuses a call in f of a program that is being lowered. */
+void epi_lower_check_recursion(epi_lowering *lo, const epi_frame *f, const epi_ast_program *p);
+
+/* own.c: holds what a program names as its gradient against its signature; f is the program's frame. */
+void epi_own_check(epi_lowering *lo, const epi_frame *f);
+/* Marks the results of a call, out[], or of the program itself, as what has its own gradient. */
+void epi_own_mark(epi_lowering *lo, const epi_frame *callee, int *out);
+/* Writes that gradient; see pass/derive/grad.h. */
+void epi_own_apply(epi_graph *g, const epi_own *own, const int *given, int *out);
+
+/* Programs that are called by one that was made from a graph: those with their own gradients, for the axes that
+ * they are called with, and what brings arguments into order. */
+typedef struct epi_made {
+    epi_arena *arena;
+    struct epi_made_program {
+        const epi_own_call *call; /* NULL: it brings an argument into order */
+        const epi_graph *g;       /* that has the axes of the call */
+        epi_ast_program *program, *rule;
+    } * at;
+    int count, capacity;
+} epi_made;
+bool epi_made_add(epi_made *made, const epi_own_call *call, const epi_graph *g, epi_ast_program *program);
+/* The program that a marked value is a result of; NULL after an error. */
+epi_ast_program *epi_own_program(epi_made *made, const epi_graph *g, const epi_own *own);
+/* Axes are bound by their places: where in the program, or in those that it calls, an argument has its axes in
+ * another order than the program declares, it is brought into order. False after an error. */
+bool epi_own_settle(epi_made *made, const epi_ast_program *program);
+
+/* The argument in the order that the input declares: a call of a program that does nothing else. */
+epi_ast *epi_own_order(epi_made *made, const epi_ast_tensor *input, const epi_axes *have,
+                       const epi_axes *want, epi_ast *argument);
+
+/* from_graph.c: epi_graph_program, which adds what it calls. `called`: another program calls it. */
+epi_ast_program *epi_graph_write(epi_made *made, const epi_graph *g, const char *name, bool called);
 
 /* lower_repeat.c: what a call of repeat(f, L) gives. */
 epi_values epi_lower_repeat(epi_lowering *lo, epi_frame *f, const epi_ast *e);

@@ -131,7 +131,7 @@ static epi_frame *new_frame(epi_lowering *lo, const epi_ast_program *p, const ep
 }
 
 /* Is the program one of those that are being lowered? */
-static EPI_NOINLINE void check_recursion(epi_lowering *lo, const epi_frame *f, const epi_ast_program *p) {
+EPI_NOINLINE void epi_lower_check_recursion(epi_lowering *lo, const epi_frame *f, const epi_ast_program *p) {
     int depth = 0;
     for (const epi_frame *c = f; c; c = c->caller, depth++)
         if (c->program == p)
@@ -158,7 +158,7 @@ static EPI_NOINLINE void fail_argument_count(epi_lowering *lo, const epi_ast *e,
 static EPI_NOINLINE void check_call(epi_lowering *lo, const epi_frame *f, const epi_ast *e,
                                     const epi_ast_program *p) {
     epi_lower_at(lo, e->place);
-    check_recursion(lo, f, p);
+    epi_lower_check_recursion(lo, f, p);
     if (e->arg_count != p->input_count)
         fail_argument_count(lo, e, p);
 }
@@ -189,6 +189,8 @@ static EPI_NOINLINE void inline_body(epi_lowering *lo, epi_frame *callee, epi_pl
             out->node[i] = in_declared_order(lo, callee, &p->outputs[i], out->node[i]);
         }
     }
+    if (epi_lower_ok(lo))
+        epi_own_mark(lo, callee, out->node);
     lo->g->carried = carried;
     if (enters && !epi_lower_ok(lo))
         tell_of_call(lo->g, p->name);
@@ -348,7 +350,7 @@ static const epi_ast_program *find_seen(epi_lowering *lo, const epi_frame *f, co
     if (!p)
         p = find_program(epi_bundled_programs(lo->g->arena, lo->text), name);
     if (p)
-        check_recursion(lo, f, p);
+        epi_lower_check_recursion(lo, f, p);
     return p;
 }
 
@@ -376,8 +378,40 @@ static EPI_NOINLINE epi_values lower_derived(epi_lowering *lo, epi_frame *f, con
     return p && epi_lower_ok(lo) ? lower_program(lo, f, &call, p, true) : none;
 }
 
+/* The axes that an input of a program that was made from a graph has, by their names in the caller's; a count of
+ * -1: not all of them are known there. */
+static epi_axes named_axes(const epi_frame *f, const epi_ast_tensor *t) {
+    epi_axes axes = {0};
+    for (int i = 0; i < t->axis_count; i++) {
+        int dim = epi_frame_dim(f, t->axes[i].name);
+        if (dim < 0 || !f->bound[dim])
+            return (epi_axes){.count = -1};
+        axes.at[axes.count++] =
+            (epi_axis){f->axes[dim].dim, (int16_t)(f->axes[dim].shift + t->axes[i].shift)};
+    }
+    return axes;
+}
+
+/* A call of a program that was made from a graph: axes have the same names there. */
+static EPI_NOINLINE epi_values lower_made(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
+    const epi_ast_program *p = e->program;
+    int *given = epi_lower_arguments(lo, f, e, p);
+    for (int i = 0; i < p->input_count && given; i++) {
+        epi_axes have = lo->g->nodes[given[i]].axes, want = named_axes(f, &p->inputs[i]);
+        if (want.count != have.count || !epi_axes_same_set(&have, &want))
+            continue;
+        int ordered = epi_graph_ordered(lo->g, given[i], &want);
+        if (ordered != given[i] && lo->made)
+            e->args[i] = epi_own_order(lo->made, &p->inputs[i], &have, &want, e->args[i]);
+        given[i] = ordered;
+    }
+    return epi_lower_inline(lo, f, e, p, true, given && epi_lower_ok(lo) ? given : NULL);
+}
+
 epi_values epi_lower_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     epi_values out = {0};
+    if (e->program)
+        return lower_made(lo, f, e);
     if (e->callee && !strcmp(e->callee->name, "repeat"))
         return epi_lower_repeat(lo, f, e);
     if (e->callee)

@@ -107,6 +107,7 @@ void epi_derive(const epi_graph *forward, const int *wrt, int wrt_count, const b
                                 .wrt_count = wrt_count,
                                 .none = none,
                                 .apply = apply_rule,
+                                .apply_own = epi_own_apply,
                                 .language = r};
     epi_graph *derived = epi_arena_alloc(out->arena, sizeof *derived);
     if (!derived)
@@ -174,13 +175,22 @@ static const bool *leave_out_zeros(epi_lowering *lo, const epi_graph *f, epi_ast
     return any ? none : NULL;
 }
 
+/* The graph without marks of calls that have their own gradients. */
+static void drop_marks(epi_lowering *lo, const epi_graph **g) {
+    epi_error err = {0};
+    if (epi_own_drop((*g)->arena, g, &err) != EPI_OK)
+        epi_graph_fail(lo->g, "%.600s", err.message);
+}
+
 /* The backward of f by itself, in *derived: it takes inputs and results of f, and nothing else of it. */
 static void take_backward(epi_lowering *lo, const epi_graph *f, const char *name, epi_graph *derived) {
     epi_graph *two = epi_arena_alloc(lo->g->arena, 2 * sizeof *two);
     if (!two)
         return;
     two[0].arena = two[1].arena = derived->arena;
-    epi_save(f, derived, EPI_SAVE_AS_RESULTS, &two[0], &two[1]); /* what is none cannot be had */
+    const epi_graph *plain = f;
+    drop_marks(lo, &plain);
+    epi_save(plain, derived, EPI_SAVE_AS_RESULTS, &two[0], &two[1]); /* what is none cannot be had */
     for (int t = 0; t < two[1].input_count && two[0].error.status == EPI_OK; t++) {
         const epi_tensor_decl *in = &two[1].tensors[t];
         if (!in->cotangent && epi_graph_find_tensor(f, in->name) < 0) {
@@ -203,7 +213,7 @@ static EPI_NOINLINE const epi_ast_program *derive_program(epi_lowering *lo, epi_
     int wrt[EPI_MAX_TENSORS];
     if (!forward)
         return NULL;
-    epi_lower_whole(lo, f, p, bundled, arena, forward);
+    epi_lower_whole(lo, f, p, bundled, true, arena, forward);
     take_error(lo, forward, p->name, bundled, e->place);
     int count = epi_lower_ok(lo) ? find_asked(lo, e, forward, wrt) : 0;
     const bool *none = epi_lower_ok(lo) ? leave_out_zeros(lo, forward, call) : NULL;
@@ -211,7 +221,13 @@ static EPI_NOINLINE const epi_ast_program *derive_program(epi_lowering *lo, epi_
         return NULL;
     derived->arena = arena;
     epi_derive(forward, wrt, count, none, derived);
-    if (!strcmp(e->name, "backward") && !epi_graph_failed(derived)) {
+    bool backward = !strcmp(e->name, "backward");
+    if ((backward || !lo->own) && !epi_graph_failed(derived)) { /* no one derives it again */
+        const epi_graph *plain = derived;
+        drop_marks(lo, &plain);
+        *derived = *plain;
+    }
+    if (backward && !epi_graph_failed(derived)) {
         epi_lower_at(lo, e->place);
         take_backward(lo, forward, p->name, derived);
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "lang/hints.h"
 
 enum { MAX_PROGRAMS = 4096 };
@@ -293,6 +294,10 @@ static epi_ast_program *parse_program(epi_parser *p) {
         epi_parse_fail(p, p->token.place, "several outputs stand in parentheses: -> (a[T], b[T])");
     if (epi_parse_at(p, ":"))
         epi_parse_fail(p, p->token.place, "the type stands before the axes: y: bf16[T]");
+    if (epi_parse_accept(p, "by")) {
+        g->by_place = p->token.place;
+        g->by = epi_parse_name(p, "the name of the program that is its gradient", false);
+    }
     epi_parse_expect(p, "{", "before the program's body");
     int capacity = 0;
     while (!epi_parse_at(p, "}") && p->token.kind != EPI_TOKEN_END) {
@@ -304,6 +309,21 @@ static epi_ast_program *parse_program(epi_parser *p) {
     }
     epi_parse_expect(p, "}", "after the program's body");
     return g;
+}
+
+/* Finds the programs that are gradients of others. */
+static void link_rules(epi_parser *p, epi_ast_program *programs) {
+    for (epi_ast_program *g = programs; g; g = g->next) {
+        epi_nearest near = {.wanted = g->by};
+        for (const epi_ast_program *q = programs; q && g->by && !g->rule; q = q->next) {
+            g->rule = strcmp(q->name, g->by) ? NULL : q;
+            epi_nearest_offer(&near, q->name);
+        }
+        if (g->by && !g->rule)
+            epi_parse_fail(p, g->by_place,
+                           "this text has no program '%.60s', which is to be the gradient of %s%s", g->by,
+                           g->name, near.best[0] ? epi_nearest_hint(&near, "") : "");
+    }
 }
 
 void epi_ast_locate(const epi_ast_text *text, epi_error *err) {
@@ -340,6 +360,7 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
         if (++out->program_count > MAX_PROGRAMS)
             epi_parse_fail(&p, p.token.place, "a text has at most %d programs", MAX_PROGRAMS);
     }
+    link_rules(&p, out->programs);
     EPI_TRY(epi_has_memory(!arena->failed, err));
     if (p.error.status != EPI_OK) {
         epi_ast_locate(out, &p.error);

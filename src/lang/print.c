@@ -54,7 +54,8 @@ static void print_operand(const epi_ast *e, bool written, epi_text *out) {
     } else {
         if (e->callee)
             print_operand(e->callee, written, out);
-        epi_text_add(out, e->kind == EPI_AST_CALL ? "%s(" : "%s", e->callee ? "" : e->name);
+        const char *name = e->callee ? "" : e->program ? e->program->name : e->name;
+        epi_text_add(out, e->kind == EPI_AST_CALL ? "%s(" : "%s", name);
         if (e->kind == EPI_AST_NAME && e->number > 0)
             epi_text_add(out, "=%ld", (long)e->number);
         for (int i = 0; i < e->arg_count; i++) {
@@ -140,6 +141,11 @@ void epi_ast_print_assign(const epi_ast_assign *s, bool written, epi_text *out) 
     print_expr(s->value, EPI_LEVEL_OR, written, out);
 }
 
+void epi_ast_print_by(const epi_ast_program *g, epi_text *out) {
+    if (g->by || g->rule)
+        epi_text_add(out, " by %s", g->rule ? g->rule->name : g->by);
+}
+
 void epi_ast_print(const epi_ast_program *g, epi_text *out) {
     for (const char *c = g->comment, *end; *c; c = *end ? end + 1 : end) {
         end = c + strcspn(c, "\n");
@@ -149,7 +155,9 @@ void epi_ast_print(const epi_ast_program *g, epi_text *out) {
     epi_ast_print_tensors(g->inputs, g->input_count, out);
     epi_text_add(out, g->output_count == 1 ? ") -> " : ") -> (");
     epi_ast_print_tensors(g->outputs, g->output_count, out);
-    epi_text_add(out, g->output_count == 1 ? " {\n" : ") {\n");
+    epi_text_add(out, g->output_count == 1 ? "" : ")");
+    epi_ast_print_by(g, out);
+    epi_text_add(out, " {\n");
     for (int i = 0; i < g->body_count; i++) {
         epi_text_add(out, "    ");
         epi_ast_print_assign(&g->body[i], false, out);

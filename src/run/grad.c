@@ -72,17 +72,33 @@ static epi_status declare(epi_graph *g, const epi_options *o, epi_arena *arena, 
     return status;
 }
 
+/* The graph once more, where the text has programs with gradients of their own: with calls of those marked. */
+static epi_status mark(const epi_program *program, epi_arena *arena, epi_graph *g, epi_error *err) {
+    epi_ast_text text =
+        program->module->text; /* lowering notes things in it, and it may be in use elsewhere */
+    const epi_ast_program *const lists[] = {text.programs, text.bundled};
+    bool any = false;
+    for (int i = 0; i < 2; i++)
+        for (const epi_ast_program *p = lists[i]; p; p = p->next)
+            any |= p->rule != NULL;
+    return any ? epi_ast_lower(arena, &text, program->ast, true, g, err) : EPI_OK;
+}
+
 static epi_status derive(const epi_program *program, const int *asked, int count, saving saves,
                          const epi_options *o, epi_arena *arena, epi_module **out, epi_error *err) {
     epi_graph derived = {.arena = arena}, forward = {.arena = arena}, backward = {.arena = arena};
     epi_graph g = program->graph;
+    EPI_TRY(mark(program, arena, &g, err));
     if (o)
         EPI_TRY(declare(&g, o, arena, err));
     epi_derive(&g, asked, count, NULL, &derived);
     EPI_TRY(tell(program, &derived, err));
     if (saves == SAVE_NOTHING)
         return parse_derived(program, (const epi_graph *[]){&derived}, (const char *[]){"grad"}, 1, out, err);
-    epi_save(&g, &derived, saves == SAVE_FOR_MEMORY ? EPI_SAVE_FOR_MEMORY : EPI_SAVE_FOR_TIME, &forward,
+    const epi_graph *whole = &g, *gradient = &derived;
+    EPI_TRY(epi_own_drop(arena, &whole, err));
+    EPI_TRY(epi_own_drop(arena, &gradient, err));
+    epi_save(whole, gradient, saves == SAVE_FOR_MEMORY ? EPI_SAVE_FOR_MEMORY : EPI_SAVE_FOR_TIME, &forward,
              &backward);
     EPI_TRY(tell(program, &forward, err));
     return parse_derived(program, (const epi_graph *[]){&forward, &backward},

@@ -29,7 +29,7 @@ epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, c
         epi_program *p = &m->programs[m->count++];
         p->module = m;
         p->ast = a;
-        status = epi_ast_lower(&m->arena, &m->text, a, &p->graph, err);
+        status = epi_ast_lower(&m->arena, &m->text, a, false, &p->graph, err);
     }
     if (status != EPI_OK) {
         epi_module_free(m);

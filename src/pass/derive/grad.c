@@ -198,13 +198,27 @@ static bool has_rule(const epi_node *n, int operand) {
     return !fixed && n->arg[operand] != EPI_NO_NODE && text && *text;
 }
 
+/* Is the gradient by an argument of the call wanted? */
+static bool wants_own(const reverse *r, int node) {
+    const epi_own *own = r->f->nodes[node].own;
+    int arguments[EPI_MAX_TENSORS];
+    bool any = false;
+    epi_own_arguments(r->f, node, arguments);
+    for (int i = 0; i < own->input_count; i++)
+        any |= own->gives[i] && r->wanted[arguments[i]];
+    return any;
+}
+
 static void find_wanted(reverse *r) {
     for (int i = 0; i < r->request->wrt_count; i++)
         r->wanted[r->f->tensors[r->request->wrt[i]].node] = true;
-    for (int i = 0; i < r->f->node_count; i++)
+    for (int i = 0; i < r->f->node_count; i++) {
         for (int a = 0; a < 3; a++)
             if (has_rule(&r->f->nodes[i], a))
                 r->wanted[i] |= r->wanted[r->f->nodes[i].arg[a]];
+        if (r->f->nodes[i].op == EPI_OP_OWN)
+            r->wanted[i] = wants_own(r, i);
+    }
 }
 
 /* Is it a choice of 0 where an extreme is -inf, as in a softmax? */
@@ -249,30 +263,109 @@ static void keep_taken(const reverse *r, const epi_node *n, int operand, epi_tak
     epi_taken_keep(r->g, taken, &axes);
 }
 
+/* What comes together for a value: one more gradient, and where it is not 0. */
+static void add_gradient(reverse *r, int node, int more, const epi_taken *taken) {
+    epi_taken *known = &r->taken[node];
+    int *sum = &r->gradient[node];
+    *known = *sum == EPI_NO_NODE ? *taken : epi_taken_either(r->g, known, taken);
+    if (*sum != EPI_NO_NODE && !epi_graph_failed(r->g))
+        more = epi_graph_map2(r->g, EPI_OP_ADD, *sum, more);
+    *sum = epi_graph_value(r->g, more);
+}
+
+/* The gradient has the name of its value, if it has none. */
+static void name_gradient(reverse *r, int node, int d) {
+    epi_node *to = &r->g->nodes[d];
+    const char *name = r->f->nodes[node].name;
+    if (name && !to->name && to->op != EPI_OP_CONST)
+        to->name = gradient_name(r->g->arena, name);
+}
+
+/* ---- calls that have their own gradient ---- */
+
+/* What such a gradient takes is saved, but for what is a view of an input. */
+static void save_taken(epi_graph *g, int node) {
+    node = epi_graph_renamed(g, node);
+    epi_node *n = &g->nodes[node], *of = n;
+    int64_t at;
+    while (of->op == EPI_OP_RENAME || epi_op_is_half(of->op) ||
+           (of->op == EPI_OP_GATHER && epi_graph_at_number(g, (int)(of - g->nodes), &at)))
+        of = &g->nodes[of->arg[0]];
+    if (epi_ops[of->op].cls != EPI_CLASS_LEAF && n->saving == EPI_SAVE_OPEN)
+        n->saving = EPI_SAVE_TAKEN;
+}
+
+/* The cotangents of the call's results, whose first is this node, behind the arguments and the results; false:
+ * no one has a gradient, and so none of the arguments gets one. */
+static bool gather_own(reverse *r, int first, const int *arguments, int *given) {
+    epi_graph *g = r->g;
+    const epi_own *own = r->f->nodes[first].own;
+    int *results = given + own->input_count, *cotangents = results + own->result_count;
+    bool any = false;
+    for (int i = 0; i < own->input_count; i++)
+        given[i] = r->copy[arguments[i]];
+    for (int i = 0; i < own->result_count && !epi_graph_failed(g); i++) {
+        int d = r->gradient[first + i];
+        results[i] = r->copy[first + i];
+        any |= d != EPI_NO_NODE;
+        if (d != EPI_NO_NODE)
+            name_gradient(r, first + i, d);
+        cotangents[i] =
+            epi_graph_complete(g, d == EPI_NO_NODE ? epi_graph_const(g, 0) : d, &r->f->nodes[first + i].axes);
+    }
+    return any && !epi_graph_failed(g);
+}
+
+/* What the call's own gradient adds to those of its arguments. */
+static void derive_own(reverse *r, int first) {
+    epi_graph *g = r->g;
+    const epi_own *own = r->f->nodes[first].own;
+    int count = own->input_count,
+        *given = epi_arena_alloc(g->arena, (size_t)(3 * count + 2 * own->result_count + 1) * sizeof *given);
+    if (!given)
+        return;
+    int *arguments = given + count + 2 * own->result_count, *out = arguments + count;
+    epi_own_arguments(r->f, first, arguments);
+    if (!gather_own(r, first, arguments, given))
+        return;
+    for (int i = 0; i < count + own->result_count; i++)
+        if (own->takes[i])
+            save_taken(g, given[i]);
+    g->place = r->f->nodes[first].place;
+    r->request->apply_own(g, own, given, out);
+    for (int i = 0; i < count && !epi_graph_failed(g); i++) {
+        if (!own->gives[i] || !r->wanted[arguments[i]])
+            continue;
+        epi_axes gone = epi_axes_without(&g->nodes[out[i]].axes, &r->f->nodes[arguments[i]].axes);
+        int d = gone.count ? sum_over(g, out[i], &gone) : out[i];
+        add_gradient(r, arguments[i], d, &(epi_taken){0});
+    }
+}
+
+/* ---- all of them ---- */
+
 static void walk_back(reverse *r) {
     epi_graph *g = r->g;
     for (int i = r->f->node_count - 1; i >= 0 && !epi_graph_failed(g); i--) {
         const epi_node *n = &r->f->nodes[i];
         int d = r->gradient[i];
-        if (!r->wanted[i] || d == EPI_NO_NODE)
+        if (n->op == EPI_OP_OWN && n->tensor == 0 && r->wanted[i]) /* the others come behind it */
+            derive_own(r, i);
+        if (!r->wanted[i] || d == EPI_NO_NODE || n->op == EPI_OP_OWN)
             continue;
         if (r->taken[i].count && learn_ranges(r, d)) /* what comes in counts as finite */
             r->ranges[d] = epi_range_finite();
-        if (n->name && !g->nodes[d].name && g->nodes[d].op != EPI_OP_CONST)
-            g->nodes[d].name = gradient_name(g->arena, n->name);
+        name_gradient(r, i, d);
         g->place = n->place;
         for (int a = 0; a < 3; a++) {
             if (!has_rule(n, a) || !r->wanted[n->arg[a]] || (a == 1 && is_square(n)))
                 continue;
-            epi_taken taken = r->taken[i], *known = &r->taken[n->arg[a]];
-            int more = operand_gradient(r, n, i, a, d, &taken), *sum = &r->gradient[n->arg[a]];
+            epi_taken taken = r->taken[i];
+            int more = operand_gradient(r, n, i, a, d, &taken);
             keep_taken(r, n, a, &taken);
             if (is_square(n) && !epi_graph_failed(g))
                 more = epi_graph_map2(g, EPI_OP_MUL, epi_graph_const(g, 2), more);
-            *known = *sum == EPI_NO_NODE ? taken : epi_taken_either(g, known, &taken);
-            if (*sum != EPI_NO_NODE && !epi_graph_failed(g))
-                more = epi_graph_map2(g, EPI_OP_ADD, *sum, more);
-            *sum = epi_graph_value(g, more);
+            add_gradient(r, n->arg[a], more, &taken);
         }
     }
 }

@@ -24,6 +24,9 @@ typedef struct epi_grad_request {
     const bool *none; /* by result: it has no cotangent, nothing depends on it; NULL: all have one */
     /* Writes a rule into the graph and returns its value: the language is above the passes. */
     int (*apply)(void *language, epi_graph *g, const epi_rule *rule);
+    /* Writes the gradient of a call that has its own: given[] has its arguments, its results and their
+     * cotangents, out[] gets the gradient by each argument, EPI_NO_NODE where there is none. */
+    void (*apply_own)(epi_graph *g, const epi_own *own, const int *given, int *out);
     void *language;
 } epi_grad_request;
 

@@ -76,6 +76,13 @@ static void unite(split *s, const epi_graph *program, const epi_graph *gradient)
     epi_graph_finish(g);
 }
 
+/* What a gradient takes that the text has written is kept, unless memory comes first. */
+static void keep_taken(split *s) {
+    for (int i = 0; i < s->g.node_count; i++)
+        if (s->g.nodes[i].saving == EPI_SAVE_TAKEN)
+            s->g.nodes[i].saving = s->lean ? EPI_SAVE_OPEN : EPI_SAVE_KEEP;
+}
+
 /* What the gradient can be made of now that the program's results are there, too: the exponential of a
  * log-softmax. */
 static void take_results(split *s) {
@@ -649,6 +656,7 @@ void epi_save(const epi_graph *program, const epi_graph *gradient, epi_save_way 
               epi_graph *backward) {
     split s = {.g = {.arena = forward->arena}, .lean = way != EPI_SAVE_FOR_TIME};
     unite(&s, program, gradient);
+    keep_taken(&s);
     if (!epi_graph_failed(&s.g))
         take_results(&s);
     if (!epi_graph_failed(&s.g))

@@ -148,7 +148,8 @@ bool epi_find_silu(epi_graph *g, int count, int *found) {
             sigmoid[g->nodes[i].arg[0]] = i;
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
         const epi_node n = g->nodes[i];
-        if (!g->live[i] || n.op != EPI_OP_SILU || n.saving == EPI_SAVE_KEEP || !sigmoid[n.arg[0]])
+        if (!g->live[i] || n.op != EPI_OP_SILU || n.saving == EPI_SAVE_KEEP || n.saving == EPI_SAVE_TAKEN ||
+            !sigmoid[n.arg[0]])
             continue;
         found[i] = epi_graph_value(g, epi_graph_map2(g, EPI_OP_MUL, n.arg[0], sigmoid[n.arg[0]]));
         any = true;

@@ -46,7 +46,7 @@ static int rebuild(epi_normal_walk *w, const epi_node *n) {
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] != EPI_NO_NODE && cls == EPI_CLASS_MAP ? epi_normal_value(w, n->arg[a])
                                                                   : epi_normal_operand(w, n, a);
-    if (cls == EPI_CLASS_LEAF)
+    if (cls == EPI_CLASS_LEAF || n->op == EPI_OP_OWN || n->op == EPI_OP_LIST)
         return epi_graph_rebuild(w->g, n, arg);
     return epi_graph_apply(w->g, n->op, arg, &n->over); /* gradients are taken already: none is fixed */
 }
