@@ -157,7 +157,8 @@ static const cli_command commands[] = {
      "Places of which nothing can be said are counted and named: edges, where a comparison changes sides;\n"
      "results that are infinite, as the logarithm of nothing; rows that roundings alone move by a quarter "
      "of\n"
-     "their size.\n",
+     "their size. Where the program calls such as name their own gradients (by), these need not be the\n"
+     "formulas': how far they are from the differences is told, and is no failure.\n",
      "PROGRAM", cmd_gradcheck},
     {"devices", "list devices",
      "epilog devices [--json]\n\nLists what programs can run on: the CPU and every GPU, or why there is "

@@ -450,6 +450,10 @@ typedef struct epi_gradcheck {
     int64_t edges;    /* of so many: the program has one derivative on one side and another one on the other,
                          or jumps, as a comparison changes sides there */
     int64_t infinite; /* nor of so many: results are infinite or NaN, as log(0) is */
+    int own; /* calls of programs that name their own gradients (`by`): where there are any, `off` says
+                         how far these are from the formulas', not that they are wrong */
+    double distance; /* of all that was compared: the root of the sum of squared distances over that of the
+                         squared differences */
 } epi_gradcheck;
 
 /* Of the options only dims count. `inputs` are the program's inputs, side by side: f64, and integers where

@@ -708,7 +708,6 @@ void epi_graph_own(epi_graph *g, const epi_own *own, const int *arguments, int *
         n.arg[1] = list;
         n.own = own;
         n.tensor = i;
-        n.name = g->nodes[out[i]].name;
         out[i] = add_node(g, n);
     }
 }

@@ -491,8 +491,12 @@ static void mark_outputs(epi_lowering *lo, const epi_frame *top) {
             epi_graph_ordered(g, g->tensors[g->input_count + i].node, &g->tensors[g->input_count + i].axes);
     if (values && epi_lower_ok(lo))
         epi_own_mark(lo, top, values);
-    for (int i = 0; i < count && values && epi_lower_ok(lo); i++)
-        g->tensors[g->input_count + i].node = epi_graph_value(g, values[i]);
+    for (int i = 0; i < count && values && epi_lower_ok(lo); i++) {
+        epi_tensor_decl *t = &g->tensors[g->input_count + i];
+        t->node = epi_graph_value(g, values[i]);
+        if (!g->nodes[t->node].name)
+            g->nodes[t->node].name = t->name;
+    }
 }
 
 static void lower_whole(epi_lowering *lo, epi_frame *top) {
@@ -508,7 +512,7 @@ static void lower_whole(epi_lowering *lo, epi_frame *top) {
     declare(lo, top);
     epi_lower_body(lo, top);
     collect_outputs(lo, top);
-    if (epi_lower_ok(lo))
+    if (epi_lower_ok(lo) && !top->caller) /* or it was looked at before */
         epi_own_check(lo, top);
     if (epi_lower_ok(lo))
         mark_outputs(lo, top);

@@ -176,8 +176,8 @@ void epi_own_apply(epi_graph *g, const epi_own *own, const int *given, int *out)
 /* What is wrong with a tensor of the rule, at both places. */
 static void fail_at(epi_lowering *lo, const epi_ast_program *f, const epi_ast_tensor *t, const char *says) {
     epi_lower_at(lo, f->by_place);
-    epi_graph_fail(lo->g, "%s is no gradient of %s: in line %d '%s' %s", f->by, f->name, t->place.line,
-                   t->name, says);
+    epi_graph_fail(lo->g, "%s is no gradient of %s: in line %d '%s' %s", f->rule->name, f->name,
+                   t->place.line, t->name, says);
 }
 
 static void check_inputs(epi_lowering *lo, const epi_ast_program *f) {
@@ -230,7 +230,7 @@ static void check_outputs(epi_lowering *lo, const epi_ast_program *f) {
             epi_graph_fail(
                 lo->g,
                 "%s is no gradient of %s: in line %d it does not take '%s', the cotangent of '%s' in line %d",
-                f->by, f->name, rule->place.line, name, of->name, of->place.line);
+                rule->name, f->name, rule->place.line, name, of->name, of->place.line);
     }
 }
 
@@ -452,7 +452,7 @@ void epi_own_check(epi_lowering *lo, const epi_frame *f) {
     check_axes(lo, f, scratch);
     epi_lower_at(lo, p->by_place);
     if (scratch->error.status != EPI_OK)
-        epi_graph_fail(lo->g, "%s is no gradient of %s: in line %d %.500s", p->by, p->name,
+        epi_graph_fail(lo->g, "%s is no gradient of %s: in line %d %.500s", p->rule->name, p->name,
                        scratch->error.line ? scratch->error.line : p->rule->place.line,
                        scratch->error.message);
 }

@@ -74,14 +74,30 @@ static epi_status declare(epi_graph *g, const epi_options *o, epi_arena *arena, 
 
 /* The graph once more, where the text has programs with gradients of their own: with calls of those marked. */
 static epi_status mark(const epi_program *program, epi_arena *arena, epi_graph *g, epi_error *err) {
-    epi_ast_text text =
-        program->module->text; /* lowering notes things in it, and it may be in use elsewhere */
-    const epi_ast_program *const lists[] = {text.programs, text.bundled};
+    const epi_ast_program *const lists[] = {program->module->text.programs, program->module->text.bundled};
     bool any = false;
     for (int i = 0; i < 2; i++)
         for (const epi_ast_program *p = lists[i]; p; p = p->next)
             any |= p->rule != NULL;
-    return any ? epi_ast_lower(arena, &text, program->ast, true, g, err) : EPI_OK;
+    if (!any)
+        return EPI_OK;
+    epi_ast_text *text = epi_arena_alloc(arena, sizeof *text); /* lowering notes things in it */
+    EPI_TRY(epi_has_memory(text, err));
+    *text = program->module->text;
+    return epi_ast_lower(arena, text, program->ast, true, g, err);
+}
+
+epi_status epi_own_count(const epi_program *program, int *out, epi_error *err) {
+    epi_arena arena = {0};
+    epi_graph g = program->graph;
+    epi_status status = mark(program, &arena, &g, err);
+    *out = 0;
+    for (int i = 0; i < g.node_count && status == EPI_OK; i++) {
+        bool another = g.nodes[i].own && (!i || g.nodes[i - 1].own != g.nodes[i].own);
+        *out += another;
+    }
+    epi_arena_free(&arena);
+    return status;
 }
 
 static epi_status derive(const epi_program *program, const int *asked, int count, saving saves,

@@ -21,6 +21,7 @@ typedef struct checking {
     side forward, gradient;
     int cotangent[EPI_MAX_TENSORS]; /* by result: its cotangent among the gradient's inputs, or -1 */
     uint64_t state;
+    double apart, length; /* squared distances of derivatives from differences, and squared differences */
     epi_gradcheck *out;
 } checking;
 
@@ -174,6 +175,10 @@ static epi_status compare(checking *c, int input, int64_t element, const double 
     c->out->compared++;
     c->out->edges += where == PLACE_EDGE;
     c->out->infinite += where == PLACE_INFINITE;
+    if (where == PLACE_PLAIN) {
+        c->apart += (derived - numeric) * (derived - numeric);
+        c->length += numeric * numeric;
+    }
     if (where == PLACE_PLAIN && (c->out->input < 0 || !(off <= c->out->off))) {
         c->out->off = off;
         c->out->input = input;
@@ -241,6 +246,8 @@ epi_status epi_program_gradcheck_sized(const epi_program *program, const char *c
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradcheck: nothing but err may be NULL");
     epi_module *module = NULL;
     epi_status status = epi_program_grad(program, wrt, wrt_count, &module, err);
+    if (status == EPI_OK)
+        status = epi_own_count(program, &found.own, err);
     checking *c = calloc(1, sizeof *c);
     if (!c && status == EPI_OK)
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
@@ -261,6 +268,7 @@ epi_status epi_program_gradcheck_sized(const epi_program *program, const char *c
             if (!strcmp(program->graph.tensors[t].name, wrt[i]))
                 status = check_input(c, t, c->gradient.inputs + i, err);
     if (c) {
+        found.distance = c->apart > 0 ? sqrt(c->apart / c->length) : 0;
         close_side(&c->forward);
         close_side(&c->gradient);
     }

@@ -153,6 +153,9 @@ epi_axes epi_rows_of(const epi_graph *g);
  * epi_options). */
 int epi_device_capability(const epi_context *ctx, int device);
 
+/* How many calls of programs that name their own gradients a program has. */
+epi_status epi_own_count(const epi_program *program, int *out, epi_error *err);
+
 /* Random numbers of both checks of gradients: splitmix64, between -1 and 1. */
 static inline double epi_next_number(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;

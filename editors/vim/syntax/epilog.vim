@@ -8,7 +8,7 @@ syn match epilogNumber /\<\d\+\%(\.\d*\)\?\%([eE][-+]\?\d\+\)\?\>\|\.\d\+\%([eE]
 syn match epilogAxis /\<[A-Z][A-Za-z0-9_]*\>/
 " a name and its inputs at the beginning of a line are a program
 syn match epilogProgram /^\s*\zs\h\w*\ze\s*(/
-syn match epilogWord /\<\%(and\|or\|not\|inf\|cotangent\|param\)\>/
+syn match epilogWord /\<\%(\%(and\|or\|not\|inf\|cotangent\|param\)\>\|by\ze\s\+\h\w*\s*{\)/
 syn match epilogType /\<\%(f32\|bf16\|f16\|i32\|i64\|f64\)\>/
 " operations are words only before a parenthesis
 syn match epilogOperation /\<\%(abs\|again\|argmax\|argsort\|backward\|bf16\|clamp\|concat\|cos\|dither\|erf\|exp\|exp2\|f16\|floor\|gather\|gelu\|gelu_tanh\|

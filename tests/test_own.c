@@ -1,0 +1,464 @@
+/* test_own.c: programs that name their own gradient, f(x) -> y by f_grad. Where f_grad is what would be derived,
+ * gradients of all that calls f are held against differences, and so are second ones; where it is something else,
+ * against the same written by hand: as one program, forward and backward apart, in f64 and as it runs. */
+#include "harness.h"
+#include "run/run.h"
+
+static epi_context *ctx;
+
+static epi_module *parse(const char *text) {
+    epi_module *m = NULL;
+    epi_error err = {0};
+    check(epi_module_parse(ctx, text, strlen(text), "own.epi", &m, &err) == EPI_OK, "%s\nparses: %d:%d: %s",
+          text, err.line, err.column, err.message);
+    return m;
+}
+
+/* ---- programs whose tensors are told by their names ---- */
+
+typedef struct ran {
+    problem p;
+    epi_kernel *k;
+    const epi_program *program;
+} ran;
+
+static uint64_t seed_of(const char *name) {
+    uint64_t s = 7;
+    for (; *name; name++)
+        s = s * 131 + (unsigned char)*name;
+    return s;
+}
+
+static int find(const ran *r, const char *name) {
+    int t = r ? epi_graph_find_tensor(&r->program->graph, name) : -1;
+    return r && t < r->p.count ? t : -1;
+}
+
+/* Runs a program: inputs are what `from` has by their names, or random by these; scalars and integers are small. */
+static bool run(ran *r, const epi_program *program, const char *dims, epi_path path, epi_dtype type,
+                const ran *from) {
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
+    epi_type_binding types[MAX_TENSORS];
+    epi_options o = EPI_OPTIONS(.dims = bindings, .path = path, .type = type, .types = types, .threads = 1);
+    epi_error err;
+    *r = (ran){.program = program};
+    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
+        for (int d = 0; d < epi_program_dim_count(program); d++)
+            if (!strcmp(epi_program_dim(program, d), given[i].name))
+                bindings[o.dim_count++] = given[i];
+    if (type == EPI_F64)
+        o.type_count = wide_types(program, true, types);
+    if (!check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
+               epi_program_name(program), err.message) ||
+        !problem_make(&r->p, program, r->k, LAYOUT_PLAIN))
+        return false;
+    for (int t = 0; t < r->p.inputs; t++) {
+        tensor *x = &r->p.t[t];
+        const char *name = program->graph.tensors[t].name;
+        int source = find(from, name);
+        uint64_t s = seed_of(name);
+        for (int64_t e = 0; e < x->shape.count; e++) {
+            int below = (int)(x->shape.index_below > 0 ? x->shape.index_below : 3);
+            double u = random_unit(&s), number = x->shape.type == EPI_I32 ? (double)random_below(&s, below)
+                                                 : x->shape.rank          ? 2 * u - 1
+                                                                          : 0.3 + 0.5 * u;
+            if (source >= 0)
+                number = get_element(from->p.t[source].data, from->p.t[source].shape.type, e);
+            put_element(x->data, x->shape.type, e, number);
+        }
+    }
+    return check(problem_run(r->k, &r->p), "%s runs", epi_program_name(program));
+}
+
+static void end(ran *r) {
+    problem_free(&r->p);
+    epi_kernel_free(r->k);
+}
+
+/* Has each gradient of the one the numbers of the other's? */
+static void compare(const ran *got, const ran *want, double allowed, const char *how, const char *text) {
+    for (int t = got->p.inputs; t < got->p.count; t++) {
+        const char *name = got->program->graph.tensors[t].name;
+        int u = find(want, name);
+        const tensor *x = &got->p.t[t], *y = &want->p.t[u < 0 ? 0 : u];
+        bool same = u >= 0 && x->shape.count == y->shape.count;
+        for (int64_t e = 0; e < x->shape.count && same; e++) {
+            double a = get_element(x->data, x->shape.type, e), b = get_element(y->data, y->shape.type, e);
+            same = fabs(a - b) <= allowed * (1 + fabs(b));
+            check(same, "%s: %s, element %ld is %.9g, and by hand %.9g, in\n%s", how, name, (long)e, a, b,
+                  text);
+        }
+        check(same, "%s: %s, in\n%s", how, name, text);
+    }
+}
+
+static int names_of(char *wrt, const char **names) {
+    int count = 0;
+    for (char *at = strtok(wrt, ","); at; at = strtok(NULL, ","))
+        names[count++] = at;
+    return count;
+}
+
+static const epi_program *last_of(const epi_module *m) {
+    return epi_module_program(m, epi_module_count(m) - 1);
+}
+
+/* ---- gradients that are not what would be derived ---- */
+
+/* The last program of a text is the gradient by hand of the one before it. */
+static void check_by_hand(const char *text, const char *wrt_names, const char *dims) {
+    epi_module *m = parse(text), *one = NULL, *two = NULL, *lean = NULL;
+    const char *names[16];
+    char wrt[100];
+    epi_error err;
+    if (!m)
+        return;
+    snprintf(wrt, sizeof wrt, "%s", wrt_names);
+    int count = names_of(wrt, names);
+    const epi_program *p = epi_module_program(m, epi_module_count(m) - 2);
+    if (check(epi_program_grad(p, names, count, &one, &err) == EPI_OK &&
+                  epi_program_grad_saved(p, names, count, &two, &err) == EPI_OK &&
+                  epi_program_grad_lean(p, names, count, &lean, &err) == EPI_OK,
+              "%s\nis derived: %s", text, err.message))
+        for (int way = 0; way < 2; way++) {
+            epi_path path = way ? EPI_PATH_FUSED : EPI_PATH_REFERENCE;
+            epi_dtype type = way ? EPI_F32 : EPI_F64;
+            double allowed = way ? 2e-5 : 1e-12;
+            ran hand, whole, f, b;
+            if (run(&hand, last_of(m), dims, EPI_PATH_REFERENCE, EPI_F64, NULL) &&
+                run(&whole, epi_module_program(one, 0), dims, path, type, NULL)) {
+                compare(&whole, &hand, allowed, "one program", text);
+                end(&whole);
+            }
+            for (int k = 0; k < 2; k++) {
+                const epi_module *pair = k ? lean : two;
+                if (run(&f, epi_module_program(pair, 0), dims, path, type, NULL) &&
+                    run(&b, epi_module_program(pair, 1), dims, path, type, &f)) {
+                    compare(&b, &hand, allowed, k ? "lean" : "saved", text);
+                    end(&b);
+                }
+                end(&f);
+            }
+            end(&hand);
+        }
+    epi_module_free(one);
+    epi_module_free(two);
+    epi_module_free(lean);
+    epi_module_free(m);
+}
+
+#define STE \
+    "ste(x[T,D]) -> y[T,D] by ste_grad { y = round(x) }\n" \
+    "ste_grad(d_y[T,D]) -> d_x[T,D] { d_x = d_y }\n"
+#define CLIP \
+    "clip(x[T,D], most) -> y[T,D] by clip_grad { y = x }\n" \
+    "clip_grad(most, d_y[T,D]) -> d_x[T,D] { d_x = clamp(d_y, -most, most) }\n"
+
+static void test_by_hand(void) {
+    static const struct {
+        const char *text, *wrt, *dims;
+    } cases[] = {
+        /* the program itself, and a call of it */
+        {STE "h(x[T,D], d_y[T,D]) -> d_x[T,D] { d_x = d_y }\nste2(x[T,D]) -> y[T,D] by ste_grad { y = "
+             "floor(x) }\n"
+             "by_hand(x[T,D], d_y[T,D]) -> d_x[T,D] { d_x = d_y }",
+         "x", "T=3,D=4"},
+        {STE "net(x[T,D], w[F,D]) -> o[T,F] { h = ste(4*x)/4  o = tanh(h @ w) }\n"
+             "by_hand(x[T,D], w[F,D], d_o[T,F]) -> (d_x[T,D], d_w[F,D]) {\n"
+             "    h = round(4*x)/4  o = tanh(h @ w)  d = d_o*(1 - o*o)  d_x = d @ w  d_w = d @ h }",
+         "x,w", "T=3,D=4,F=2"},
+        /* the same value outside has no gradient */
+        {STE "net(x[T,D]) -> o[T,D] { o = ste(x)*round(x)*x }\n"
+             "by_hand(x[T,D], d_o[T,D]) -> d_x[T,D] { r = round(x)  d_x = d_o*(r*x + r*r) }",
+         "x", "T=3,D=4"},
+        /* two calls are two, though their values are one; a gradient that is not linear */
+        {CLIP "net(x[T,D], w[D]) -> o[T,D] { o = clip(x*w, 0.1)*w + clip(x*w, 0.1)*3 }\n"
+              "by_hand(x[T,D], w[D], d_o[T,D]) -> (d_x[T,D], d_w[D]) {\n"
+              "    d = clamp(d_o*w, -0.1, 0.1) + clamp(3*d_o, -0.1, 0.1)\n"
+              "    d_x = d*w  d_w = sum(d*x + d_o*x*w, T) }",
+         "x,w", "T=3,D=4"},
+        /* of two results one is used: the cotangent of the other is 0; what is taken is an input, a result, a value */
+        {"two(x[T,D], v[D]) -> (y[T,D], z[T]) by two_grad { y = x*x*v  z = sum(x, D) }\n"
+         "two_grad(x[T,D], z[T], y[T,D], d_y[T,D], d_z[T]) -> d_x[T,D] { d_x = 3*d_y*y + 5*d_z*z*x }\n"
+         "net(x[T,D], v[D], w[F,D]) -> o[T,F] { y, z = two(tanh(x), v)  o = y @ w }\n"
+         "by_hand(x[T,D], v[D], w[F,D], d_o[T,F]) -> (d_x[T,D], d_v[D]) {\n"
+         "    t = tanh(x)  d_x = 3*(d_o @ w)*t*t*v*(1 - t*t)  d_v = 0*v }",
+         "x,v", "T=3,D=4,F=2"},
+        {"two(x[T,D], v[D]) -> (y[T,D], z[T]) by two_grad { y = x*x*v  z = sum(x, D) }\n"
+         "two_grad(x[T,D], z[T], y[T,D], d_y[T,D], d_z[T]) -> d_x[T,D] { d_x = 3*d_y*y + 5*d_z*z*x }\n"
+         "net(x[T,D], v[D]) -> (o[T], u[T,D]) { y, z = two(tanh(x), v)  o = z*z  u = tanh(x)*y }\n"
+         "by_hand(x[T,D], v[D], d_o[T], d_u[T,D]) -> d_x[T,D] {\n"
+         "    t = tanh(x)  y = t*t*v  z = sum(t, D)  d_z = 2*z*d_o  d_y = d_u*t\n"
+         "    d_x = (3*d_y*y + 5*d_z*z*t + d_u*y)*(1 - t*t) }",
+         "x", "T=3,D=4"},
+        /* an argument twice; an argument without a gradient; an integer */
+        {"f(a[T,D], b[T,D], i: i32[T]) -> y[T,D] by f_grad { y = a*b }\n"
+         "f_grad(a[T,D], b[T,D], i: i32[T], d_y[T,D]) -> (d_a[T,D], d_b[T,D]) { d_a = d_y*i  d_b = d_y*a*b "
+         "}\n"
+         "net(x[T,D], i: i32[T]) -> o[T,D] { o = f(x, x, i) }\n"
+         "by_hand(x[T,D], i: i32[T], d_o[T,D]) -> d_x[T,D] { d_x = d_o*i + d_o*x*x }",
+         "x", "T=3,D=4"},
+        /* axes that the call carries: a weight's gradient is summed over them */
+        {"f(x[D], w[D]) -> y[D] by f_grad { y = x*w }\n"
+         "f_grad(x[D], w[D], d_y[D]) -> (d_x[D], d_w[D]) { d_x = 2*d_y*w  d_w = 3*d_y*x*sum(w, D) }\n"
+         "net(x[B,T,D], w[D]) -> o[B,T,D] { o = f(f(x, w), w) }\n"
+         "by_hand(x[B,T,D], w[D], d_o[B,T,D]) -> (d_x[B,T,D], d_w[D]) {\n"
+         "    s = sum(w, D)  d = 2*d_o*w  d_x = 2*d*w  d_w = sum(3*d_o*x*w*s + 3*d*x*s, B, T) }",
+         "x,w", "B=2,T=3,D=4"},
+        /* axes by their places: an argument in another order than it was made in */
+        {"turn(x[A,B]) -> y[B,A] { y = x }\n"
+         "f(x[M,N]) -> y[M,N] by f_grad { y = x*x }\n"
+         "f_grad(x[M,N], y[M,N], d_y[M,N]) -> d_x[M,N] { d_x = d_y*index(M) + y }\n"
+         "net(x[T,D]) -> o[T,D] { z = turn(x)*2  u = f(z)  v = f(x)  o = u*3 + v }\n"
+         "by_hand(x[T,D], d_o[T,D]) -> d_x[T,D] {\n"
+         "    d_x = 2*(3*d_o*index(D) + 4*x*x) + d_o*index(T) + x*x }",
+         "x", "T=3,D=4"},
+        /* the gradient calls programs, f itself among them; f calls another such program */
+        {CLIP "inner(x[T,D]) -> y[T,D] { y = 2*clip(x, 0.2) }\n"
+              "f(x[T,D]) -> y[T,D] by f_grad { y = inner(x)*x }\n"
+              "double(x[T,D]) -> y[T,D] { y = 2*x }\n"
+              "f_grad(x[T,D], d_y[T,D]) -> d_x[T,D] { d_x = double(d_y*f(x)) + grad(inner, x)(x, d_y) }\n"
+              "net(x[T,D]) -> o[T,D] { o = f(inner(x)) }\n"
+              "by_hand(x[T,D], d_o[T,D]) -> d_x[T,D] {\n"
+              "    i = 2*x  d = 2*d_o*2*i*i + clamp(2*d_o, -0.2, 0.2)  d_x = clamp(2*d, -0.2, 0.2) }",
+         "x", "T=3,D=4"},
+        /* layers, written out; and a text's own grad() and backward() */
+        {CLIP
+         "layer(x[T,D], w[D]) -> y[T,D] { y = clip(x, 0.3)*w }\n"
+         "net(x[T,D], w[L=3,D]) -> o[T,D] { o = repeat(layer, L)(x, w) }\n"
+         "by_hand(x[T,D], w[L=3,D], d_o[T,D]) -> d_x[T,D] {\n"
+         "    a = clamp(d_o*w[2], -0.3, 0.3)  b = clamp(a*w[1], -0.3, 0.3)  d_x = clamp(b*w[0], -0.3, 0.3) }",
+         "x", "T=3,D=4,L=3"},
+        {CLIP
+         "layer(x[T,D], w[D]) -> y[T,D] { y = clip(tanh(x), 0.3)*w }\n"
+         "net(x[T,D], w[D]) -> o[T,D] { o = grad(layer, x)(x, w, x*x) + backward(layer, x)(x, w, x*x) }\n"
+         "by_hand(x[T,D], w[D], d_o[T,D]) -> d_w[D] {\n"
+         "    t = tanh(x)  c = x*x*w\n"
+         "    d_w = sum(2*d_o*(1 - t*t)*where(c >= -0.3 and c <= 0.3, x*x, 0), T) }",
+         "w", "T=3,D=4"},
+        /* types, sizes that the text fixes, halves, a new name of an axis, a seed */
+        {"f(x: f32[T,2*F], seed: i32, C: i32) -> (y[T,F], s: f32[T]) by f_grad {\n"
+         "    a, b = pairs(x, 2*F)  y = a*b*(uniform(seed, T, F) < 0.5)  s = sum(x, 2*F) }\n"
+         "f_grad(x: f32[T,2*F], seed: i32, s: f32[T], d_y[T,F], d_s[T]) -> d_x[T,2*F] {\n"
+         "    k = uniform(seed, T, F) < 0.5  d_x = join(d_y*k, 2*d_y*k, 2*F) + d_s*s }\n"
+         "net(x: f32[T,2*F], seed: i32) -> o[T,F] { y, s = f(x, seed, seed)  o = y + s }\n"
+         "by_hand(x: f32[T,2*F], seed: i32, d_o[T,F]) -> d_x[T,2*F] {\n"
+         "    k = uniform(seed, T, F) < 0.5  d_x = join(d_o*k, 2*d_o*k, 2*F) + sum(d_o, F)*sum(x, 2*F) }",
+         "x", "T=3,F=2"},
+        {"f(x[T,D]) -> y[T] by f_grad { c = rename(x, T, R)  y = sum(tanh(x @ c), R) }\n"
+         "f_grad(x[T,D], d_y[T]) -> d_x[T,D] { c = rename(d_y, T, R)  d_x = x*d_y + sum(c, R) }\n"
+         "net(x[T,D]) -> o[T] { o = f(2*x)*f(x) }\n"
+         "by_hand(x[T,D], d_o[T]) -> d_x[T,D] {\n"
+         "    c = rename(x, T, R)  p = sum(tanh(4*(x @ c)), R)  q = sum(tanh(x @ c), R)\n"
+         "    d_x = 2*(2*x*d_o*q + sum(d_o*q, T)) + x*d_o*p + sum(d_o*p, T) }",
+         "x", "T=3,D=4"},
+        {"f(x[T,E]) -> (y[T,K=2], i: i32[T,K]) by f_grad { i = topk(x, E, K)  y = gather(x, i, E) }\n"
+         "f_grad(i: i32[T,K=2], d_y[T,K], x[T,E]) -> d_x[T,E] { d_x = 7*sum(where(index(E) == i, d_y, 0), K) "
+         "}\n"
+         "net(x[T,E]) -> o[T] { y, i = f(x)  o = sum(y*y, K) }\n"
+         "by_hand(x[T,E], d_o[T]) -> d_x[T,E] {\n"
+         "    i = topk(x, E, K=2)  y = gather(x, i, E)  d_x = 7*sum(where(index(E) == i, 2*d_o*y, 0), K) }",
+         "x", "T=3,E=5,K=2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_by_hand(cases[i].text, cases[i].wrt, cases[i].dims);
+}
+
+/* ---- gradients that are what would be derived ---- */
+
+/* Gradients of the last program by all its numbers, beside differences; so many times derived. */
+static void check_differences(const epi_program *program, const char *dims, int times, const char *text) {
+    const char *names[EPI_MAX_TENSORS];
+    char store[EPI_MAX_DIMS][16];
+    epi_dim_binding bindings[EPI_MAX_DIMS];
+    epi_options o = EPI_OPTIONS(.dims = bindings);
+    epi_gradcheck got = {0};
+    epi_error err = {0};
+    ran r;
+    int count = number_inputs(program, true, names, EPI_MAX_TENSORS);
+    o.dim_count = parse_dims(dims, bindings, store);
+    if (!run(&r, program, dims, EPI_PATH_REFERENCE, EPI_F64, NULL))
+        return;
+    epi_status status = epi_program_gradcheck(program, names, count, &o, r.p.args, 5, &got, &err);
+    check(status == EPI_OK && got.own > 0 && got.compared > got.edges + got.infinite && got.off <= 1,
+          "%s: %s; %d calls; by %s, element %ld: %.9g derived, %.9g by differences, in\n%s",
+          epi_program_name(program), err.message, got.own,
+          got.input < 0 ? "nothing" : program->graph.tensors[got.input].name, (long)got.element, got.derived,
+          got.numeric, text);
+    end(&r);
+    epi_module *derived = NULL;
+    if (times > 1 &&
+        check(epi_program_grad(program, names, count, &derived, &err) == EPI_OK, "%s: %s", text, err.message))
+        check_differences(epi_module_program(derived, 0), dims, times - 1, text);
+    epi_module_free(derived);
+}
+
+#define CUBE "cube(x[T,D]) -> y[T,D] by cube_grad { y = x*x*x }\n"
+
+/* Such gradients, whose value the derivative needs, so that the call is in the derived program, too. */
+static void test_differences(void) {
+    static const struct {
+        const char *text, *dims;
+    } cases[] = {
+        {"f(x[T,D], w[F,D]) -> y[T,F] by f_grad { y = tanh(x @ w) }\n"
+         "f_grad(x[T,D], w[F,D], y[T,F], d_y[T,F]) -> (d_x[T,D], d_w[F,D]) { d = d_y*(1 - y*y)  d_x = d @ w  "
+         "d_w = d @ x }\n"
+         "net(x[T,D], w[F,D]) -> o[T,F] { y = f(x*x, w)  o = y*y + f(x, w) }",
+         "T=3,D=4,F=2"},
+        {CUBE "cube_grad(x[T,D], d_y[T,D]) -> d_x[T,D] { d_x = 3*x*x*d_y }\n"
+              "net(x[T,D]) -> o[T,D] { y = cube(x)  o = y*cube(y)*cube(x) }",
+         "T=2,D=3"},
+        {CUBE "cube_grad(x[T,D], y[T,D], d_y[T,D]) -> d_x[T,D] { d_x = 3*y/x*d_y }\n"
+              "net(x[T,D]) -> o[T,D] { o = cube(1 + x*x) }",
+         "T=2,D=3"},
+        {CUBE "cube_grad(x[T,D], d_y[T,D]) -> d_x[T,D] { d_x = 3*cube(x)/x*d_y }\n"
+              "net(x[T,D]) -> o[T,D] { o = cube(1 + x*x) }",
+         "T=2,D=3"},
+        {"f(x[D], w[D]) -> y[D] by f_grad { y = exp(x*w) }\n"
+         "f_grad(x[D], w[D], y[D], d_y[D]) -> (d_x[D], d_w[D]) { d_x = d_y*y*w  d_w = d_y*y*x }\n"
+         "net(x[B,T,D], w[D]) -> o[T,D] { o = sum(f(x, w), B) }",
+         "B=2,T=2,D=3"},
+        {"turn(x[A,B]) -> y[B,A] { y = x }\n"
+         "f(x[M,N]) -> (y[M,N], s[M]) by f_grad { s = sum(x*x, N)  y = x*s*(1 + index(N)) }\n"
+         "f_grad(x[M,N], s[M], y[M,N], d_y[M,N], d_s[M]) -> d_x[M,N] {\n"
+         "    d_x = d_y*s*(1 + index(N)) + 2*x*(d_s + sum(d_y*y, N)/s) }\n"
+         "net(x[T,D]) -> o[T,D] { z = turn(x)*2  a, b = f(z)  c, d = f(turn(a)*b)  o = c*d*x }",
+         "T=2,D=3"},
+        {"f(q[S,E], k[R,E], v[R,E]) -> o[S,E] by f_grad { o = softmax(q @ k, R) @ v }\n"
+         "f_grad(q[S,E], k[R,E], v[R,E], o[S,E], d_o[S,E]) -> (d_q[S,E], d_k[R,E], d_v[R,E]) {\n"
+         "    p = softmax(q @ k, R)  d_p = d_o @ v  d_s = p*(d_p - sum(o*d_o, E))\n"
+         "    d_q = d_s @ k  d_k = d_s @ q  d_v = p @ d_o }\n"
+         "net(x[S,D], w[E,D]) -> o[S,E] { h = x @ w  c = rename(h, S, R)  o = f(h, c, c) }",
+         "S=3,D=2,E=2"},
+        {"f(x[T,2*F]) -> y[T,F] by f_grad { a, b = halves(x, 2*F)  y = a*b }\n"
+         "f_grad(x[T,2*F], y[T,F], d_y[T,F]) -> d_x[T,2*F] {\n"
+         "    a, b = halves(x, 2*F)  d_x = concat(d_y*y/a, d_y*y/b, 2*F) }\n"
+         "layer(x[T,2*F], w[F]) -> y[T,2*F] { h = f(x)*w  y = x + 0.1*concat(h, h, 2*F) }\n"
+         "net(x[T,2*F], w[L=2,F]) -> o[T,2*F] { o = repeat(layer, L)(1 + x*x, w) }",
+         "T=2,F=2,L=2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_module *m = parse(cases[i].text);
+        if (m)
+            check_differences(last_of(m), cases[i].dims, 3, cases[i].text);
+        epi_module_free(m);
+    }
+}
+
+/* ---- what is saved ---- */
+
+static void test_saved(void) {
+    static const struct {
+        const char *text, *has, *lacks; /* of forward and backward */
+    } cases[] = {
+        /* what is taken is saved, though it could be made again; nothing else is */
+        {"f(x[T,D]) -> y[T,D] by f_grad { y = x*x }\nf_grad(x[T,D], d_y[T,D]) -> d_x[T,D] { d_x = x*d_y }\n"
+         "net(x[T,D]) -> o[T,D] { h = tanh(x)*2  o = f(h) }",
+         "-> (o[T,D], h[T,D])", "saved"},
+        {"f(x[T,D]) -> y[T,D] by f_grad { y = x*x }\nf_grad(y[T,D], d_y[T,D]) -> d_x[T,D] { d_x = y*d_y }\n"
+         "net(x[T,D]) -> o[T,D] { h = tanh(x)*2  o = exp(f(h)) }",
+         "saved", "h[T,D])"},
+        {"f(x[T,D]) -> y[T,D] by f_grad { y = round(x @ rename(x, T, R) @ rename(x, T, R)) }\n"
+         "f_grad(d_y[T,D]) -> d_x[T,D] { d_x = 2*d_y }\nnet(x[T,D]) -> o[T,D] { o = f(x) }",
+         "backward(d_o: cotangent[T,D])", "saved"},
+        /* unless the text says otherwise, or it is a slice of an input */
+        {"f(x[T,D]) -> y[T,D] by f_grad { y = x*x }\nf_grad(x[T,D], d_y[T,D]) -> d_x[T,D] { d_x = x*d_y }\n"
+         "net(x[T,D]) -> o[T,D] { h = again(tanh(x)*2)  o = f(h) }",
+         "-> o[T,D] {", "saved"},
+        {"f(x[T,D], w[D]) -> y[T,D] by f_grad { y = x*w }\n"
+         "f_grad(w[D], d_y[T,D]) -> d_x[T,D] { d_x = clamp(d_y, -w, w) }\n"
+         "net(x[T,D], w[L=2,D]) -> o[T,D] { o = repeat(f, L)(x, w) }",
+         "backward(w[L=2,D], d_o: cotangent[T,D])", "saved"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_module *m = parse(cases[i].text), *two = NULL;
+        epi_error err = {0};
+        epi_text out = {0};
+        if (m && check(epi_program_grad_saved(last_of(m), (const char *[]){"x"}, 1, &two, &err) == EPI_OK,
+                       "%s: %s", cases[i].text, err.message))
+            for (int k = 0; k < 2; k++)
+                epi_graph_print(&epi_module_program(two, k)->graph, k ? "backward" : "forward", &out);
+        check(out.data && strstr(out.data, cases[i].has) && !strstr(out.data, cases[i].lacks),
+              "%s\nhas %s and lacks %s:\n%s", cases[i].text, cases[i].has, cases[i].lacks,
+              out.data ? out.data : "");
+        epi_text_free(&out);
+        epi_module_free(two);
+        epi_module_free(m);
+    }
+}
+
+/* ---- what does not fit ---- */
+
+static void test_errors(void) {
+    static const struct {
+        const char *text;
+        int line;
+        const char *message;
+    } cases[] = {
+        {"f(x[T]) -> y[T] by g { y = x }", 1,
+         "this text has no program 'g', which is to be the gradient of f"},
+        {"f(x[T]) -> y[T] by f { y = x }", 1,
+         "f is no gradient of f: in line 1 'y' is not d_… of one of its inputs"},
+        {"f(x[T]) -> y[T] by g { y = x }\ng(z[T], d_y[T]) -> d_x[T] { d_x = d_y }", 1,
+         "g is no gradient of f: in line 2 'z' is neither an input nor a result of it, nor d_… of a result"},
+        {"f(x[T]) -> y[T] by g { y = x }\ng(x[T]) -> d_x[T] { d_x = x }", 1,
+         "g is no gradient of f: in line 2 it does not take 'd_y', the cotangent of 'y' in line 1"},
+        {"f(x[T]) -> y[T] by g { y = x }\ng(d_y[T]) -> d_w[T] { d_w = d_y }", 1,
+         "g is no gradient of f: in line 2 'd_w' is not d_… of one of its inputs"},
+        {"f(x[T,D]) -> y[T,D] by g { y = x }\ng(x[D], d_y[T,D]) -> d_x[T,D] { d_x = d_y*x }", 1,
+         "g is no gradient of f: in line 2 'x' has 1 axis, and 'x' in line 1 has 2"},
+        {"f(x[T,D]) -> y[T,D] by g { y = x }\ng(x[T,D],\n d_y[D,T]) -> d_x[T,D] { d_x = d_y*x }", 1,
+         "g is no gradient of f: in line 3 g: the axis D of g stands for D in one argument and for T in "
+         "'d_y'"},
+        {"f(x[T,D]) -> y[T,D] by g { y = x }\ng(d_y[T,D]) -> d_x[T] { d_x = sum(d_y, D) }", 1,
+         "g is no gradient of f: in line 2 'd_x' would be [T], and 'x' of f is [T,D]"},
+        {"f(x: bf16[T]) -> y[T] by g { y = x }\ng(x: f32[T], d_y[T]) -> d_x[T] { d_x = d_y*x }", 1,
+         "g is no gradient of f: in line 2 'x' is declared f32, and 'x' in line 1 is bf16"},
+        {"f(x[T], i: i32[T]) -> y[T] by g { y = x*i }\ng(d_y[T]) -> d_i[T] { d_i = d_y }", 1,
+         "g is no gradient of f: in line 2 'd_i' would be the gradient of an integer, which has none"},
+        {"f(x[T]) -> (y[T], i: i32[T]) by g { y = x  i = x }\ng(d_y[T], d_i[T]) -> d_x[T] { d_x = d_y + d_i "
+         "}",
+         1, "g is no gradient of f: in line 2 'd_i' is the cotangent of an integer, which has none"},
+        {"f(x[T], d_y[T]) -> y[T] by g { y = x*d_y }\ng(d_y[T]) -> d_x[T] { d_x = d_y }", 1,
+         "g is no gradient of f: in line 2 'd_y' is one of its own tensors and a cotangent: give it another "
+         "name"},
+        {"f(x[T]) -> y[T] by g { y = x }\ng(x[T], d_y[T]) -> d_x[T] { d_x = grad(f, x)(x, d_y) }", 1,
+         "g is no gradient of f: in line 1 in f: 'g' calls itself through others; programs are inlined and "
+         "cannot recurse"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_module *m = NULL;
+        epi_error err = {0};
+        epi_status status = epi_module_parse(ctx, cases[i].text, strlen(cases[i].text), "own.epi", &m, &err);
+        check(status != EPI_OK && err.line == cases[i].line &&
+                  !strncmp(err.message, cases[i].message, strlen(cases[i].message)),
+              "%s\nline %d: %s", cases[i].text, err.line, err.message);
+        epi_module_free(m);
+    }
+}
+
+/* `by` is a word behind results alone. */
+static void test_word(void) {
+    epi_module *m = parse(
+        "by(by[T]) -> y[T] by by_grad { by2 = 2*by  y = by2 }\nby_grad(d_y[T]) -> d_by[T] { d_by = d_y }");
+    char text[400];
+    if (m) {
+        epi_program_print(epi_module_program(m, 0), text, sizeof text);
+        check(!strcmp(text, "by(by[T]) -> y[T] by by_grad {\n    by2 = 2*by\n    y = by2\n}\n"), "%s", text);
+    }
+    epi_module_free(m);
+}
+
+int main(void) {
+    epi_error err;
+    if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context"))
+        return finish();
+    test_by_hand();
+    test_differences();
+    test_saved();
+    test_errors();
+    test_word();
+    epi_context_close(ctx);
+    return finish();
+}
