@@ -86,7 +86,7 @@ class Region(Views):
             raise Unsaid("a sum over an expanded dimension")
         write = lambda names, name: f"{what}({names[0]}, {', '.join(map(name, flat(over)))})" if over else names[0]
         rest = [[] if i in dims else d for i, d in enumerate(x.dims) if keepdim or i not in dims]
-        return self.view_of(self.value(write, [x.value], [a for a in x.value.axes if a not in over]), rest)
+        return self.view_of(self.value(write, [x.value], [a for a in x.value.axes if a not in over], "reduction" if over else None), rest)
 
     def along(self, what, x, dim):
         """What keeps the dimension that it goes along."""

@@ -180,6 +180,22 @@ class Names:
         return f"[{', '.join(map(self, axes))}]" if axes else ""
 
 
+def kept_wide(region, results):
+    """What is to be f32 where it is stored: f32 beside values of 16 bits. Not so what is so on the way alone, element by element from such of 16
+    bits, or from fewer numbers, to such or to a reduction, as in a norm: what it is made of would have to be stored as f32, too."""
+    users = {}
+    for v in region.values:
+        for a in v.args:
+            users.setdefault(a, []).append(v)
+    wide = {v for v in region.values if v.dtype == torch.float32}
+    passing, count = {v for v in wide if v.kind == "each" and v in users and v not in results}, -1
+    while len(passing) != count:
+        count = len(passing)
+        passing = {v for v in passing if all(u in passing or u.kind == "reduction" or u.dtype in NARROW for u in users[v])
+                   and all(a in passing or a.dtype != torch.float32 or len(a.axes) < len(v.axes) for a in v.args)}
+    return wide - passing if any(v.dtype in NARROW for v in region.values) else set()
+
+
 class Text:
     """The text of some views. inputs: values in the order of the arguments; results: (output, order of its axes, dimensions) of each view,
     where a dimension is its axes, each the number of one of the result's or (size,) of one that it is expanded along."""
@@ -187,7 +203,7 @@ class Text:
     def __init__(self, name, region, results, types):
         self.region, self.names, self.axis = region, {}, Names()
         self.lines, self.origins, self.inputs, self.results, outputs = [], [], [], [], {}
-        self.wide = any(v.dtype in NARROW for v in region.values)
+        self.wide = kept_wide(region, {r.value for r in results})
         region.align()
         for value in needed(region, [r.value for r in results]):
             self.write(value)
@@ -218,7 +234,7 @@ class Text:
             self.inputs.append(value)
         else:
             name, made = f"v{len(self.lines)}", value.write([self.names[a] for a in value.args], self.axis)
-            declared = ": f32" if self.wide and value.dtype == torch.float32 else ""
+            declared = ": f32" if value in self.wide else ""
             self.line(value, f"{name}a, {name}b = {made}" if value.kind == "pair" else f"{name}{declared} = {made}")
             self.names[value] = name
 

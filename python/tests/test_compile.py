@@ -540,3 +540,16 @@ def test_dropout_in_attention(said):
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)), atol=1e-2, rtol=1e-3)
     assert len(programs(report)) == 2 and any("dropout in attention" in why for g in report.graphs for why in g.left)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Gemma2", "Olmo2"])
+def test_kept_values_are_narrow(name, said):
+    """What a norm computes in f32 does not have the residual that it norms kept as f32 for the backward."""
+    model, given = families.make(name)
+    model = model.to(torch.bfloat16)
+    call, report = families.compiled(model)
+    families.step(model, given, call)
+    layer = next(p for p in programs(report) if p.op.name != "region").op.program
+    forward = layer.grad(tuple(t.name for t in layer.inputs if t.type is None), True)[0]
+    rows = [t for t in forward.outputs if t.axes == layer.outputs[0].axes]
+    assert len(rows) > 1 and not any(t.type == 0 for t in rows)
