@@ -98,6 +98,36 @@ static int64_t choose_rows(int64_t size, int64_t grain, int64_t grains) {
     return epi_round_up((size + slabs - 1) / slabs, grain);
 }
 
+/* What puts rows into an order among all of them, as rows that choose their weight are sorted; or EPI_NO_NODE. */
+static int find_order(const epi_kernel *k) {
+    const epi_graph *g = k->spec.graph;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && epi_op_orders(g->nodes[i].op) &&
+            epi_spec_has_rows(&k->spec, &g->nodes[g->nodes[i].arg[0]].axes))
+            return i;
+    return EPI_NO_NODE;
+}
+
+static epi_status fail(const epi_kernel *k, size_t budget, size_t least, size_t whole, epi_error *err) {
+    const char *name = k->program->ast->name;
+    int order = find_order(k);
+    if (least < whole)
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a budget",
+                        budget, name, least, whole);
+    if (order == EPI_NO_NODE)
+        return epi_fail(
+            err, EPI_ERR_UNSUPPORTED,
+            "a workspace of %zu bytes is too small: %s needs %zu, which no slabs of its rows make less",
+            budget, name, least);
+    return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                    "a workspace of %zu bytes is too small: %s needs %zu; its rows are sorted by %s, all of "
+                    "them at once, "
+                    "so that none can be done by themselves: give it fewer rows at a call",
+                    budget, name, least,
+                    epi_node_label(k->spec.graph, k->spec.graph->nodes[order].arg[0]).text);
+}
+
 epi_status epi_memory_fit(epi_kernel *k, const epi_options *o, epi_error *err) {
     const epi_cut from = k->cut;
     size_t whole = epi_kernel_workspace(k), least = whole, bytes = whole;
@@ -117,12 +147,7 @@ epi_status epi_memory_fit(epi_kernel *k, const epi_options *o, epi_error *err) {
         }
     }
     if (bytes > o->memory)
-        return epi_fail(
-            err, EPI_ERR_UNSUPPORTED,
-            least < whole
-                ? "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a budget"
-                : "a workspace of %zu bytes is too small: %s needs %zu, which no slabs of its rows make less",
-            o->memory, k->program->ast->name, least, whole);
+        return fail(k, o->memory, least, whole, err);
     if (!k->gpu || bytes != whole || k->cut.loop_count)
         return EPI_OK;
     epi_parts_free(k);
