@@ -444,6 +444,192 @@ static void eval_grouped(const eval *e, int node) {
         e->value[node][i] = rounded(e, node, e->value[node][i]);
 }
 
+/* ---- sums of products, whose terms are no value ----
+ *
+ * What is added up of a product, as in sum(x*gather(w, i, E), D) and scatter(a*b, i, E), would be as large as all axes
+ * together: each term is made, and rounded as a value is, when it is added. */
+
+enum { TERMS = 256 }; /* at a time: they lie where these offsets say */
+
+static bool is_term(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    epi_op user =
+        uses.count == 1 && uses.at[0].node != EPI_NO_NODE ? g->nodes[uses.at[0].node].op : EPI_OP_COUNT;
+    return g->nodes[node].op == EPI_OP_MUL &&
+           (user == EPI_OP_SUM || user == EPI_OP_MEAN || (user == EPI_OP_SCATTER && uses.at[0].operand == 0));
+}
+
+/* Is it such a product, or a gather that only those take? */
+static bool is_streamed(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool streamed = g->nodes[node].op == EPI_OP_GATHER && uses.count;
+    for (int i = 0; i < uses.count && streamed; i++)
+        streamed = uses.at[i].node != EPI_NO_NODE && is_term(g, uses.at[i].node);
+    return streamed || is_term(g, node);
+}
+
+/* An operand of such a product: along rows, and along the terms of a row. */
+typedef struct factor {
+    const double *v, *index; /* index: it is a gather's, */
+    epi_walk row, term, index_row, index_term, along;
+    int64_t size;
+    bool varies; /* and differs from term to term */
+} factor;
+
+static factor factor_of(const eval *e, int node, const epi_axes *rows, const epi_axes *terms) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    bool chosen = is_streamed(e->k->spec.graph, node);
+    epi_ref v = as_ref(e, chosen ? n->arg[0] : node);
+    factor f = {.v = (const double *)(void *)v.data};
+    if (chosen) {
+        epi_ref index = as_ref(e, n->arg[1]);
+        f.along = epi_ref_along(&v, &n->over, sizes);
+        f.size = epi_axes_size(&n->over, sizes);
+        f.index = (const double *)(void *)index.data;
+        f.index_row = epi_walk_axes(&index, rows, sizes);
+        f.index_term = epi_walk_axes(&index, terms, sizes);
+        f.varies = epi_axes_meet(&index.axes, terms);
+    }
+    f.row = epi_walk_axes(&v, rows, sizes);
+    f.term = epi_walk_axes(&v, terms, sizes);
+    return f;
+}
+
+typedef struct terms {
+    const eval *e;
+    int node, product; /* the sum, and what it is of */
+    factor factor[2];
+    int64_t rows, count; /* of terms in a row */
+    const double *index; /* of a scatter: where rows go, */
+    int64_t size;        /* of so many places */
+} terms;
+
+/* Where the terms from `first` on lie in a factor, and its index's elements. */
+typedef struct places {
+    int64_t at[2][TERMS], index[2][TERMS];
+} places;
+
+static void find_places(const terms *t, int64_t first, int64_t count, places *p) {
+    for (int a = 0; a < 2; a++)
+        for (int64_t j = 0; j < count; j++) {
+            p->at[a][j] = epi_walk_offset(&t->factor[a].term, first + j);
+            p->index[a][j] = t->factor[a].varies ? epi_walk_offset(&t->factor[a].index_term, first + j) : 0;
+        }
+}
+
+/* The factor's elements for the terms of a row. */
+static void load_terms(const factor *f, int64_t row, const int64_t *at, const int64_t *index, int64_t count,
+                       double *x) {
+    const double *from = f->v + epi_walk_offset(&f->row, row);
+    const double *which = f->index ? f->index + epi_walk_offset(&f->index_row, row) : NULL;
+    int64_t place = which && !f->varies ? epi_position(*which, f->size) : 0;
+    if (which && !f->varies && place >= 0)
+        from += epi_walk_offset(&f->along, place);
+    for (int64_t j = 0; j < count && !f->varies; j++)
+        x[j] = place < 0 ? 0 : from[at[j]];
+    for (int64_t j = 0; j < count && f->varies; j++) {
+        place = epi_position(which[index[j]], f->size);
+        x[j] = place < 0 ? 0 : from[at[j] + epi_walk_offset(&f->along, place)];
+    }
+}
+
+/* Values of a node as storing them and reading them back gives them. */
+static void round_all(const eval *e, int node, double *x, int64_t count) {
+    epi_dtype type = epi_stored_type(e->k->steps.said[node], false, e->k->spec.type);
+    float numbers[TERMS];
+    unsigned char bytes[TERMS * sizeof(float)];
+    if (e->k->spec.perturb == 0 && !e->naive)
+        return;
+    if (e->k->spec.perturb != 0 || !epi_dtype_in_f32(type)) {
+        for (int64_t j = 0; j < count; j++)
+            x[j] = rounded(e, node, x[j]);
+        return;
+    }
+    for (int64_t j = 0; j < count; j++)
+        numbers[j] = (float)x[j];
+    e->k->strips->store(bytes, type, 1, numbers, count);
+    e->k->strips->load(numbers, bytes, type, 1, count);
+    for (int64_t j = 0; j < count; j++)
+        x[j] = (double)numbers[j];
+}
+
+/* Terms of a row: x[0] becomes their products. */
+static void make_terms(const terms *t, int64_t row, const places *p, int64_t count, double x[2][TERMS]) {
+    for (int a = 0; a < 2; a++)
+        load_terms(&t->factor[a], row, p->at[a], p->index[a], count, x[a]);
+    for (int64_t j = 0; j < count; j++)
+        x[0][j] *= x[1][j];
+    round_all(t->e, t->product, x[0], count);
+}
+
+/* Of some rows, the sums of their terms, in order. */
+static void sum_rows(void *ctx, int64_t item, int thread) {
+    (void)thread;
+    const terms *t = ctx;
+    const epi_node *n = &t->e->k->spec.graph->nodes[t->node];
+    int64_t last = epi_min64(t->rows, (item + 1) * TERMS);
+    double *sum = t->e->value[t->node], x[2][TERMS];
+    places p;
+    for (int64_t i = item * TERMS; i < last; i++)
+        sum[i] = 0;
+    for (int64_t first = 0; first < t->count; first += TERMS) {
+        int64_t count = epi_min64(TERMS, t->count - first);
+        find_places(t, first, count, &p);
+        for (int64_t i = item * TERMS; i < last; i++) {
+            make_terms(t, i, &p, count, x);
+            for (int64_t j = 0; j < count; j++)
+                sum[i] = t->e->naive ? (double)(float)(sum[i] + x[0][j]) : sum[i] + x[0][j];
+        }
+    }
+    for (int64_t i = item * TERMS; i < last; i++)
+        sum[i] = rounded(t->e, t->node, n->op == EPI_OP_MEAN ? sum[i] / (double)t->count : sum[i]);
+}
+
+/* Of some terms, those of all rows, in order, to where the rows' index says. */
+static void send_terms(void *ctx, int64_t item, int thread) {
+    (void)thread;
+    const terms *t = ctx;
+    int64_t first = item * TERMS, count = epi_min64(TERMS, t->count - first);
+    double *sums = t->e->value[t->node], x[2][TERMS];
+    places p;
+    find_places(t, first, count, &p);
+    for (int64_t at = 0; at < t->size; at++)
+        for (int64_t j = 0; j < count; j++)
+            sums[at * t->count + first + j] = 0;
+    for (int64_t i = 0; i < t->rows; i++) {
+        int64_t at = epi_position(t->index[i], t->size);
+        if (at < 0)
+            continue;
+        make_terms(t, i, &p, count, x);
+        double *sum = sums + at * t->count + first;
+        for (int64_t j = 0; j < count; j++)
+            sum[j] = t->e->naive ? (double)(float)(sum[j] + x[0][j]) : sum[j] + x[0][j];
+    }
+    for (int64_t at = 0; at < t->size; at++)
+        for (int64_t j = 0; j < count; j++)
+            sums[at * t->count + first + j] = rounded(t->e, t->node, sums[at * t->count + first + j]);
+}
+
+/* A sum or a scatter of a product that is no value. */
+static void eval_terms(const eval *e, int node) {
+    const epi_graph *g = e->k->spec.graph;
+    const epi_node *n = &g->nodes[node], *product = &g->nodes[n->arg[0]];
+    bool scatters = n->op == EPI_OP_SCATTER;
+    epi_axes rows = scatters ? g->nodes[n->arg[1]].axes : n->axes,
+             over = scatters ? epi_axes_without(&product->axes, &rows) : n->over;
+    terms t = {
+        .e = e, .node = node, .product = n->arg[0], .rows = count_of(e, &rows), .count = count_of(e, &over)};
+    for (int a = 0; a < 2; a++)
+        t.factor[a] = factor_of(e, product->arg[a], &rows, &over);
+    if (scatters) {
+        t.index = e->value[n->arg[1]];
+        t.size = count_of(e, &n->over);
+    }
+    epi_parallel_for(e->k->spec.threads, epi_ceil_div(scatters ? t.count : t.rows, TERMS),
+                     scatters ? send_terms : sum_rows, &t);
+}
+
 /* ---- the whole program ---- */
 
 /* Bytes for what is known by node. */
@@ -455,7 +641,8 @@ static int64_t bytes_by_node(const epi_graph *g) {
 int64_t epi_reference_workspace(const epi_spec *spec) {
     int64_t bytes = bytes_by_node(spec->graph);
     for (int i = 0; i < spec->graph->node_count; i++) {
-        int64_t count = spec->graph->live[i] ? epi_axes_size(&spec->graph->nodes[i].axes, spec->sizes) : 0;
+        bool stored = spec->graph->live[i] && !is_streamed(spec->graph, i);
+        int64_t count = stored ? epi_axes_size(&spec->graph->nodes[i].axes, spec->sizes) : 0;
         if (count < 0 || !epi_mul_size(count, (int64_t)sizeof(double), &count) ||
             !epi_add_size(bytes, count, &bytes))
             return -1;
@@ -478,7 +665,13 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         e.value[i] = (double *)(void *)next;
         e.computed[i] = n->op == EPI_OP_INPUT ? !epi_dtype_is_integer(tensors[n->tensor].type)
                                               : epi_node_takes(n, e.computed);
+        if (is_streamed(g, i))
+            continue;
         next += count_of(&e, &n->axes) * (int64_t)sizeof(double);
+        if (n->arg[0] != EPI_NO_NODE && is_term(g, n->arg[0])) {
+            eval_terms(&e, i);
+            continue;
+        }
         switch (epi_ops[n->op].cls) {
         case EPI_CLASS_MAP: eval_map(&e, i); break;
         case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
