@@ -102,6 +102,25 @@ def test_compile_with_graphs():
         assert torch.equal(y, block(*args)) and all(torch.equal(a, b) for a, b in zip(found, wanted))
 
 
+def test_backend_with_graphs():
+    """Regions in CUDA graphs of torch.compile; a seed is a tensor there, and another one at each call."""
+    w = torch.randn(128, 128, device="cuda").bfloat16() * 0.1
+    plain = lambda x, p: F.dropout(F.gelu(F.gelu(x @ w) @ w), p) @ w
+    compiled = torch.compile(plain, backend="epilog", mode="reduce-overhead")
+    for p in (0.0, 0.5):
+        found = []
+        for k in range(4):
+            torch.compiler.cudagraph_mark_step_begin()
+            x = torch.full((64, 128), 0.1 * (k + 1 if p == 0 else 1), device="cuda", dtype=torch.bfloat16, requires_grad=True)
+            y = compiled(x, p)
+            found.append((y.detach().clone(), torch.autograd.grad(y.float().sum(), x)[0].clone()))
+            if p == 0:
+                expected = plain(x, p)
+                assert torch.allclose(y, expected, rtol=0.05, atol=0.05)
+                assert torch.allclose(found[-1][1], torch.autograd.grad(expected.float().sum(), x)[0], rtol=0.05, atol=0.05)
+        assert p == 0 or not any(torch.equal(a, b) for (a, _), (b, _) in zip(found, found[1:]))
+
+
 def test_mistakes():
     x, wg, wu = given()
     raises(ValueError, "must be on one device", lambda: swiglu(x, wg.cpu(), wu))

@@ -157,3 +157,30 @@ def test_ahead_of_time(tmp_path):
     with torch.no_grad():
         path = torch._inductor.aoti_compile_and_package(exported(block), package_path=str(tmp_path / "block.pt2"))
         assert torch.equal(torch._inductor.aoti_load_package(path)(x), block(x))
+
+
+def test_transforms_in_graphs():
+    """Refused in compiled functions, too; what is not transformed is computed."""
+    x, w, call = torch.randn(3, 4, 8), torch.randn(6, 8), lambda f: torch.compile(f, backend="aot_eager")
+    by_x = lambda a: scaled(a, w, 2.0)
+    for function in (lambda x: torch.func.vmap(by_x)(x), lambda x: torch.func.grad(lambda a: by_x(a).sum())(x[0]),
+                     lambda x: torch.func.vjp(by_x, x[0])[1](torch.ones(4, 6))[0], lambda x: torch.func.jvp(by_x, (x[0],), (x[0],))[1]):
+        with pytest.raises((RuntimeError, NotImplementedError), match="Batching rule not implemented|functorch transforms|is not supported"):
+            call(function)(x)
+    with pytest.raises(NotImplementedError, match="transforms of torch.func"):
+        torch.func.vmap(call(by_x))(x)
+    torch.testing.assert_close(call(lambda x: torch.func.vmap(lambda a: a + by_x(x[0]).sum())(x))(x), x + plain(x[0], w, 2.0).sum())
+
+
+def test_modes_are_inductors(monkeypatch):
+    """mode="reduce-overhead" asks Inductor for CUDA graphs; options that are not the backend's are Inductor's."""
+    asked = []
+    monkeypatch.setattr(torch._dynamo, "lookup_backend", lambda name: lambda gm, inputs, **how: asked.append(how["config_patches"]) or gm)
+    x, w = torch.randn(4, 8), torch.randn(8, 8)
+    for how in dict(mode="reduce-overhead"), dict(options={"max_autotune": True, "loss_chunks": 2}), {}:
+        torch._dynamo.reset()
+        torch.compile(lambda x, w: torch.relu(x @ w) @ w, backend="epilog", **how)(x, w)
+    assert asked[0]["triton.cudagraphs"] is True and asked[1:] == [{"max_autotune": True}, None]
+    with pytest.raises(Exception, match="loss_chunks is 0"):
+        torch._dynamo.reset()
+        torch.compile(lambda x, w: torch.relu(x @ w) @ w, backend="epilog", options={"loss_chunks": 0})(x, w)
