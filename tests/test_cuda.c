@@ -778,16 +778,25 @@ static void parts_are_concurrent(void) {
     static const struct {
         const char *text;
         bool concurrent[4];
+        int regrouped; /* which part is a product of the groups of the one before, or 0 */
     } some[] = {
         {"f(x[T,D], a[F,D], b[G,D], c[H,D]) -> (q[T,F], k[T,G], v[T,H]) { q = x @ a; k = x @ b; v = x @ c }",
-         {false, true, true}},
+         {false, true, true},
+         0},
         {"f(x[T,D], a[F,D], b[G,F], c[H,D]) -> (k[T,G], v[T,H]) { k = silu(x @ a) @ b; v = x @ c }",
-         {false, false, true}},
+         {false, false, true},
+         0},
         {"f(x[T,D], a[F,D], b[G,D], c[H,D]) -> (q[T,F], s: f32[T], k[T,G], v[T,H]) {"
          " q = x @ a; s = sum(q, F); k = x @ b; v = x @ c }",
-         {false, false, true}}, /* what comes behind a sum's last kernel waits for it */
+         {false, false, true},
+         0}, /* what comes behind a sum's last kernel waits for it */
         {"f(x[T,D], a[F,D], b[D,G], c[T,G]) -> (q[T,F], y[T,D]) { q = x @ a; y = x + c @ b }",
-         {false, false}}, /* y may lie over x */
+         {false, false},
+         0}, /* y may lie over x */
+        {"f(x[T,D], a[G,F,D], b[G,D,F], e: i32[T]) -> y[T,D] {"
+         " y = sum(silu(sum(x*gather(a, e, G), D))*gather(b, e, G), F) }",
+         {false, false, false, false},
+         2},
     };
     epi_dim_binding dims[] = {{"T", 256}, {"D", 64}, {"F", 128}, {"G", 192}, {"H", 320}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
@@ -806,6 +815,8 @@ static void parts_are_concurrent(void) {
                 check(p < 4 && part->concurrent == some[i].concurrent[p], "%s: part %d starts %s",
                       some[i].text, p + 1,
                       part->concurrent ? "beside the one before" : "after the one before");
+                check(part->regrouped == (p && p == some[i].regrouped), "%s: part %d and its groups",
+                      some[i].text, p + 1);
                 check(!part->concurrent || part->own >= part[-1].own + part[-1].full.cuda->workspace,
                       "%s: part %d has a workspace of its own", some[i].text, p + 1);
                 check(part->own + part->full.cuda->workspace <= k->values, "%s: room for part %d",

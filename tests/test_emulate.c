@@ -438,7 +438,7 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
     for (int i = 0; open && i < open->count; i++)
         numbers[4 + i] = open->units[i];
     if (hopper) {
-        numbers[2] = s->text.config.queue;
+        numbers[2] = s->text.config.queue | (s->text.config.few ? EPI_GROUPS_KNOWN : 0);
         numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
     }
     memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);

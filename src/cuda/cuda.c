@@ -781,9 +781,10 @@ epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, voi
     for (int i = 0, first = 1; i < k->count && status == EPI_OK; i++) {
         if (is_idle(k, &k->launches[i], tensors, workspace))
             continue;
-        status =
-            start(k, &k->launches[i], tensors, workspace, stream,
-                  (first ? beside & EPI_OVERLAP_LAST : 0) | (i == last ? beside & EPI_OVERLAP_NEXT : 0), err);
+        status = start(k, &k->launches[i], tensors, workspace, stream,
+                       (first ? beside & (EPI_OVERLAP_LAST | EPI_GROUPS_KNOWN) : 0) |
+                           (i == last ? beside & EPI_OVERLAP_NEXT : 0),
+                       err);
         first = 0;
     }
     return status;

@@ -93,8 +93,9 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
                             epi_cuda_kernel **out, epi_error *err);
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
 /* `beside`: its first launch, Hopper's product, does not wait for the launch before, but that has waited; or
- * its last one lets the next, which does not wait for it, begin at once. */
-enum { EPI_OVERLAP_LAST = 2, EPI_OVERLAP_NEXT = 4 };
+ * its last one lets the next, which does not wait for it, begin at once. Or its first launch is of the same
+ * groups as the launch before. */
+enum { EPI_OVERLAP_LAST = 2, EPI_OVERLAP_NEXT = 4, EPI_GROUPS_KNOWN = 8 };
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         int beside, epi_error *err);
 /* May it be told so? */

@@ -61,8 +61,8 @@ static void put_order(const epi_emit_context *c, int node, epi_kernel_text *k, c
     epi_ref to = epi_emit_ref(c, node, -1);
     epi_walk write = epi_walk_axes(&to, axes, c->spec->sizes);
     c->finished[node] = true;
-    epi_text_add(&k->source, "    store<%s>((void *)P.ptr[%d], %s, %s);\n", epi_emit_type(to.type),
-                 epi_emit_pointer(k, node, -1), epi_emit_walk(c, &write, at), what);
+    epi_text_add(&k->source, "    store<%s>((void *)P.ptr[%d], %s, %s);   // %s\n", epi_emit_type(to.type),
+                 epi_emit_pointer(k, node, -1), epi_emit_walk(c, &write, at), what, epi_emit_name(c, node));
 }
 
 /* Element q of the index comes at a place. */
@@ -107,11 +107,11 @@ void epi_emit_sort(const epi_emit_context *c, int node, const epi_pass_pointers 
     epi_text_add(&k->source,
                  "  }\n  static constexpr int VALUES = %ld, WARPS = %d;\n"
                  "  static constexpr bool PLACES = %s;\n};\n"
-                 "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
+                 "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
                  "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
                  "  sort%s(S{P}, P.extra[0] / 256);\n}\n",
-                 (long)values_of(c, n), warps_of(c, n), wants_places(g) ? "true" : "false",
-                 epi_emit_name(c, node), n->place.line, k->block, is_counted(c, n) ? "" : "_compared");
+                 (long)values_of(c, n), warps_of(c, n), wants_places(g) ? "true" : "false", n->place.line,
+                 k->block, is_counted(c, n) ? "" : "_compared");
 }
 
 /* The last value whose segment begins at a place or before it, by halves; 0 before the first. */

@@ -47,12 +47,29 @@ static bool depends(const epi_kernel *k, int earlier, int later) {
     return false;
 }
 
+/* The tensor that says where the groups of the part's product begin; NULL: it has none. */
+static const epi_part_tensor *offsets_of(const epi_part_kernel *p) {
+    const epi_graph *g = p->full.cuda->spec.graph; /* that of an equal part, maybe */
+    const epi_plan *plan = &p->full.cuda->steps.plan;
+    for (int t = 0; t < g->input_count && plan->kind == EPI_KIND_GEMM && plan->group; t++)
+        if (g->tensors[t].node == plan->offsets)
+            return &p->part->tensors[p->to ? p->to[t] : t];
+    return NULL;
+}
+
+static bool have_same_groups(const epi_part_kernel *a, const epi_part_kernel *b) {
+    const epi_part_tensor *x = offsets_of(a), *y = offsets_of(b);
+    return x && y && x->tensor == y->tensor && (x->tensor >= 0 || x->value == y->value);
+}
+
 void epi_parts_set_concurrent(epi_kernel *k) {
     for (int i = 1, first = 0; k->gpu && i < k->part_count; i++) {
         epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
         const epi_launch *last = find_end(before->full.cuda, true), *next = find_end(p->full.cuda, false);
-        p->concurrent = last && next && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
-                        !p->tail.cuda && epi_launch_can_overlap(last) && epi_launch_can_overlap(next);
+        bool can = last && next && i != k->cut.prepared_parts && p->part->loop == before->part->loop &&
+                   !p->tail.cuda && epi_launch_can_overlap(last) && epi_launch_can_overlap(next);
+        p->regrouped = can && have_same_groups(before, p);
+        p->concurrent = can;
         for (int j = first; j < i && p->concurrent; j++)
             p->concurrent = !depends(k, j, i);
         if (p->concurrent)

@@ -46,6 +46,7 @@ typedef struct epi_part_kernel {
     epi_compiled full; /* of all rows, or of the rows of a slab */
     epi_compiled tail; /* of a loop over slabs whose last one has fewer rows: for that one */
     bool concurrent;   /* it starts beside the part before it (concurrent.c) */
+    bool regrouped;    /* it is a product of the same groups as the part before it */
     int64_t own;       /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 

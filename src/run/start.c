@@ -187,7 +187,7 @@ static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
     bool tail = (part->tail.cpu || part->tail.cuda) &&
                 row + r->kernel->cut.slab_rows > r->kernel->spec.sizes[r->kernel->cut.slab_dim];
     const epi_compiled *compiled = tail ? &part->tail : &part->full;
-    int beside = (part->concurrent ? EPI_OVERLAP_LAST : 0) |
+    int beside = (part->concurrent ? EPI_OVERLAP_LAST : 0) | (part->regrouped ? EPI_GROUPS_KNOWN : 0) |
                  (index + 1 < r->kernel->part_count && part[1].concurrent ? EPI_OVERLAP_NEXT : 0);
     if (r->kernel->gpu)
         return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream, beside, err);

@@ -265,14 +265,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
   if (CLUSTER > 1) { cluster_arrive(); cluster_wait(); }
   else __syncthreads();
 #if FEW
-  if (!(P.queue & BESIDE_NEXT)) dependency_start();   // there is no room beside this block: the next kernel's come as these leave
-  if (!GROUPED && threadIdx.x == 128 * GROUPS && !(P.queue & BESIDE_LAST)) {   // which group a tile is of is not known yet
+  if (!GROUPED && !(P.queue & BESIDE_NEXT)) dependency_start();   // there is no room beside this block: the next kernel's come as these leave
+  const bool known = !GROUPED || P.queue & GROUPS_KNOWN;          // which group a tile is of
+  if (known && threadIdx.x == 128 * GROUPS && !(P.queue & BESIDE_LAST)) {
     int m0, tn;
     const Order order(P, cid);
-    order.at(cid, rank, m0, tn);
+    const int tile = order.first(P, cid);
+    order.at(tile, rank, m0, tn);
     const int n0 = tn * TILE_COLS;
 #pragma unroll 1
-    for (int k = 0; k < KT && k < AHEAD / STAGE_B; k++)
+    for (int k = 0; k < KT && k < AHEAD / STAGE_B && (!GROUPED || tile != NO_TILE); k++)
       for (int p = 0; p < PRODUCTS; p++) {
         const int term = TERM_OF(k), deep = (k - TERM_BEGIN(term)) * BK;
         const TMap *map = &P.map[p ? 2 : 2 * term + 1];
@@ -286,7 +288,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
   }
 #endif
   if (!(P.queue & BESIDE_LAST)) dependency_wait();
-  if (P.queue & BESIDE_NEXT) dependency_start();
+  if ((FEW && GROUPED) || P.queue & BESIDE_NEXT) dependency_start();   // groups: what the next kernel may ask for ahead is there then
 #if LONGEST_FIRST
   if (rank == 0) sort_groups(P, tail + 8 + QUEUE_BYTES);
 #endif
