@@ -52,6 +52,14 @@ typedef struct program {
     "    r = rsqrt(mean((h - m)**2, F) + 1)\n" \
     "}\n"
 
+#define OWN \
+    "turn(x[A,B]) -> y[B,A] { y = x }\n" \
+    "cube(x[T,D], w[D]) -> (y[T,D], s[T]) by cube_grad { y = x*x*x*w  s = sum(x, D) }\n" \
+    "cube_grad(x[T,D], y[T,D], w[D], d_y[T,D], d_s[T]) -> (d_x[T,D], d_w[D]) {\n" \
+    "    d_x = d_y*y*w + d_s  d_w = sum(d_y*x, T) }\n" \
+    "layer(x[T,D], w[D]) -> y[T,D] { z = turn(x)*2  y, s = cube(turn(z)*0.1, w) }\n" \
+    "layers(x[T,D], w[L=12,D]) -> y[T,D] { y = repeat(layer, L)(x, w) }\n"
+
 #define EXPERTS \
     "experts(x[T,D], w[E=4,F,D], v[E,D,F], e: i32[T,K=2]) -> y[T,D] {\n" \
     "    y = sum(relu(sum(x*gather(w, e, E), D))*gather(v, e, E), K, F)\n" \
@@ -107,6 +115,26 @@ static void compile(const epi_module *module, const program *p) {
     }
 }
 
+/* Gradients, as one program and as two. */
+static void derive(const epi_module *module, const char *name) {
+    const epi_program *p = epi_module_find(module, name);
+    for (int saved = 0; saved < 2; saved++) {
+        bool all = false;
+        for (long n = 0; !all; n++) {
+            epi_module *out = NULL;
+            epi_error err;
+            left = n;
+            epi_status status = (saved ? epi_program_grad_saved
+                                       : epi_program_grad)(p, (const char *[]){"x", "w"}, 2, &out, &err);
+            all = left >= 0;
+            left = -1;
+            check(status == (all ? EPI_OK : EPI_ERR_MEMORY), "%s is derived without allocation %ld: %s", name,
+                  n, err.message);
+            epi_module_free(out);
+        }
+    }
+}
+
 /* So long a text that an allocation falls into each of its constructions. */
 static void parse_long(epi_context *ctx) {
     static char text[1 << 14];
@@ -128,6 +156,10 @@ int main(void) {
         epi_module_free(module);
     }
     parse_long(ctx);
+    epi_module *own = parse(ctx, &(program){"layers", OWN, 0, 0, false});
+    if (own)
+        derive(own, "layers");
+    epi_module_free(own);
     epi_context_close(ctx);
     return finish();
 }

@@ -50,6 +50,23 @@ expect 1 "rmsnorm has no input 'epz'; did you mean eps?" grad norms:rmsnorm --wr
 expect 1 "'x' is asked for twice" grad norms:rmsnorm --wrt x,x
 expect 1 "losses.epi:8:20: 'y' is declared i32: integers have no gradient" grad losses:token_loss --wrt y
 expect 2 'grad wants one' grad
+cat >own.epi <<'END'
+ste(x[T,D]) -> y[T,D] by ste_grad { y = round(x) }
+ste_grad(d_y[T,D]) -> d_x[T,D] { d_x = d_y }
+net(x[T,D], w[F,D]) -> o[T,F] { o = ste(4*x) @ w }
+END
+expect 0 'all well' check own.epi
+expect 0 '^ste(x\[T,D\]) -> y\[T,D\] by ste_grad {$' grad own.epi:net --wrt w
+expect 0 '^    d_x = 4\*(d_o @ w)$' grad own.epi:net --wrt x
+expect 0 'derived, 0 by differences: apart' gradcheck own.epi:net --dims T=3,D=4,F=2 --wrt x
+expect 0 '1 call of programs with gradients of their own: all in all' gradcheck own.epi:net --dims T=3,D=4,F=2 --wrt x,w
+expect 0 '"ok":true.*"own":1,"distance":' gradcheck own.epi:net --dims T=3,D=4,F=2 --json
+"$epilog" grad own.epi:net --wrt x,w >derived.epi
+expect 0 'd_x_2' grad derived.epi:net_grad --wrt x
+expect 0 '' fmt own.epi
+that 'the layout has the word' grep -q ') -> y\[T,D\] by ste_grad {' own.epi
+expect 1 'g is no gradient of f: in line 2' check <(printf 'f(x[T]) -> y[T] by g { y = x }\ng(x[T]) -> d_x[T] { d_x = x }\n')
+rm own.epi derived.epi
 expect 2 'gradcheck wants one' gradcheck
 expect 0 '41 derivatives compared; the worst is by .*: well' gradcheck norms:rmsnorm --dims T=3,D=7
 expect 1 'nothing was compared: the inputs have no elements' gradcheck matmul --dims M=0,N=0,K=0

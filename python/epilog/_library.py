@@ -252,6 +252,8 @@ class Program:
                 texts = [text_of(lib.epi_program_print, lib.epi_module_program(module, i))
                          for i in range(lib.epi_module_count(module))]
                 lib.epi_module_free(module)
+                if not saved:  # behind it are programs with gradients of their own that it calls; the last of a text is what is meant
+                    texts = ["\n".join(reversed(texts))]
                 self.derived[key] = tuple(program(t, rows=tuple(self.rows), memory=self.memory, dims=self.told) for t in texts)
         return self.derived[key]
 

@@ -81,6 +81,63 @@ def test_second_derivative_of_what_was_not_kept():
         torch.autograd.grad(epilog.op(text)(x).sum(), x, create_graph=True)
 
 
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, d):
+        return d
+
+
+class Steep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        y = x.pow(3) * w
+        ctx.save_for_backward(x, w, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, d):
+        x, w, y = ctx.saved_tensors
+        return 9 * d * y * x * x * w, (d * x).sum(0)
+
+
+OWN = """
+straight(x[T,D]) -> y[T,D] by straight_grad { y = round(x) }
+straight_grad(d_y[T,D]) -> d_x[T,D] { d_x = d_y }
+
+steep(x[T,D], w[D]) -> y[T,D] by steep_grad { y = x*x*x*w }
+steep_grad(x[T,D], w[D], y[T,D], d_y[T,D]) -> (d_x[T,D], d_w[D]) {
+    d_x = 9*d_y*y*x*x*w
+    d_w = sum(d_y*x, T)
+}
+
+net(x[T,D], w[D], v[F,D]) -> y[T,F] {
+    y = tanh(steep(straight(4*x)/4 + x, w) @ v)
+}
+"""
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_gradient_that_the_text_names(compiled):
+    """In a call of another program, by itself, and derived again: as torch's own functions are."""
+    net, steep = epilog.op(OWN, twice=True), epilog.op(OWN, "steep", twice=True)
+    eager = lambda x, w, v: torch.tanh(Steep.apply(Straight.apply(4 * x) / 4 + x, w) @ v.T)
+    call = torch.compile(lambda *a: net(*a), fullgraph=True, backend="aot_eager") if compiled else net
+    torch.manual_seed(2)
+    x, w, v = [torch.randn(*s).requires_grad_() for s in ((5, 4), (4,), (3, 4))]
+    check(call, eager, [x, w, v])
+    check(steep, Steep.apply, [x, w])
+
+    def penalty(f):
+        return lambda *a: torch.autograd.grad(f(*a).square().sum(), a, create_graph=True)
+    if not compiled:
+        check(penalty(net), penalty(eager), [x, w, v])
+        check(penalty(steep), penalty(Steep.apply), [x, w])
+
+
 def test_statistic_that_is_a_result():
     """The backward reads a log-sum-exp as the forward had it, not as the result has it; a second derivative is right, or refused."""
     text = "f(q[S,E], k[R,E], v[R,C]) -> (o[S,C], l[S]) { s = q @ k  l = logsumexp(s, R)  o = exp(s - l) @ v }"
