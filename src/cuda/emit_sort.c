@@ -165,9 +165,9 @@ static const char *put_largest(const epi_emit_context *c, int node, const epi_pa
                  put = epi_walk_axes(&to, &own, c->spec->sizes);
         c->finished[i] = true;
         text = epi_emit_text(
-            c, "%s\n    store<%s>((void *)P.ptr[%d], %s + %s, value(P.ptr[%d], row(x), number));", text,
-            epi_emit_type(to.type), epi_emit_pointer(k, i, -1), epi_emit_walk(c, &write, "x"),
-            epi_emit_walk(c, &put, "k"), p->from[0]);
+            c, "%s\n    store<%s>((void *)P.ptr[%d], %s + %s, value(P.ptr[%d], row(x), number));   // %s",
+            text, epi_emit_type(to.type), epi_emit_pointer(k, i, -1), epi_emit_walk(c, &write, "x"),
+            epi_emit_walk(c, &put, "k"), p->from[0], epi_emit_name(c, i));
     }
     return text;
 }
