@@ -4,14 +4,15 @@
   block    router to output, forward (of training) and step (with its backward): Qwen3-30B-A3B's, OLMoE's, Mixtral's sizes; even and Zipf routing
   train    a Qwen3-MoE of four layers, random weights, 50 steps of AdamW: tokens a second, and the mean of the last 20 losses
 
-  apply          epilog.apply: the experts are one program, the router is transformers'
-  nn.MoE         epilog.nn.MoE on the same weights: the router is a program, too
+  apply          epilog.apply: the experts are one program, the router is another
+  nn.MoE         epilog.nn.MoE on the same weights
   transformers   Qwen3MoeSparseMoeBlock with grouped_mm
   loop           the same with its loop over experts
   torch.compile  the one with grouped_mm, compiled
 
 Every row of block is checked in the run that times it: a result of apply may be at most twice as far from f64 as transformers' own is,
-with the router's choices given. nn.MoE has the same program behind its router, whose logits are not rounded to 16 bits.
+with the router's choices given; the share of tokens that both routers give the same experts is in the row. nn.MoE has the same program behind
+its router, whose logits are not rounded to 16 bits.
 Sides take turns, nothing is in L2, and the host is ahead of the GPU.
 
   PYTHONPATH=python python3 bench/torch_moe.py --out bench/results/h200-moe.json
@@ -36,7 +37,7 @@ def config(experts, choices, hidden, size, **more):
 def other(block, implementation):
     """The same weights, carried out in another way."""
     made = copy.copy(block)
-    made._modules = dict(block._modules, experts=copy.copy(block.experts))
+    made._modules = dict(block._modules, experts=copy.copy(block.experts), gate=copy.copy(block.gate))
     made.experts.config = copy.copy(block.experts.config)
     made.experts.config._experts_implementation = implementation
     return made
@@ -100,12 +101,19 @@ def check(block, sides, x, d):
     say("the f64 reference made")
     fixed = {}
     for name in ("apply", "transformers"):
-        side = sides[name]
+        side, own = sides[name], sides[name].gate
         side.gate = copy.copy(block.gate)
         side.gate.forward = lambda given: (None, scores, index)
         fixed[name] = step(side, x, d, params)
-        side.gate = block.gate
+        side.gate = own
     return distances("y dx dscores dgate_up ddown".split(), fixed["apply"], fixed["transformers"], exact)
+
+
+def same_experts(sides, x):
+    """The share of tokens of which two routers choose the same experts: equal logits of 16 bits may be taken in another order."""
+    with torch.no_grad():
+        ours, theirs = (sides[n].gate(x.view(-1, x.shape[-1]))[2].sort(-1)[0] for n in ("apply", "transformers"))
+        return (ours == theirs).all(-1).float().mean().item()
 
 
 def block(args, made, name, tokens, zipf):
@@ -120,6 +128,7 @@ def block(args, made, name, tokens, zipf):
     started(row, args.device, kept, lambda side: step(side, x, d, params))
     row["errors"] = check(made, sides, x, d)
     row["ok"] = all(e["ok"] for e in row["errors"])
+    row["same_experts"] = same_experts(sides, x)
     sides, timer = kept, Timer(args.device, args.rounds)
     row["forward"] = timer.turns({n: lambda s=s: s(x) for n, s in sides.items()})
     row["step"] = timer.turns({n: lambda s=s: step(s, x, d, params) for n, s in sides.items()})
@@ -172,7 +181,7 @@ def line(row):
         return (f"train ok={row['ok']}, losses of plain {min(row['plain_losses']):.4f} to {max(row['plain_losses']):.4f}; " +
                 "; ".join(f"{n} {s['loss']:.4f}, {s['tokens_per_s']:.0f} tokens/s, 5 steps after {s['first_s']:.1f} s" for n, s in row["sides"].items()))
     worst = max(e["error"] / max(e["eager_error"], 1e-30) for e in row["errors"])
-    lines = [f"block {row['sizes']} {row['routing']} ok={row['ok']}, at most {worst:.2f} of transformers' distance from f64, {row['seconds']:.1f} s"]
+    lines = [f"block {row['sizes']} {row['routing']} ok={row['ok']}, at most {worst:.2f} of transformers' distance from f64, the same experts for {row['same_experts']:.4f} of tokens, {row['seconds']:.1f} s"]
     for part in ("forward", "step"):
         ours = row[part]["apply"]["median_ms"] if "apply" in row[part] else float("nan")
         lines.append(f"  {part:8}" + ", ".join(f"{n} {t['median_ms']:.3f} ({t['median_ms'] / ours:.2f})" for n, t in row[part].items()))

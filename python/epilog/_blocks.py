@@ -1,7 +1,7 @@
 """Blocks of experts in Hugging Face models: what is known of each, in one table, and their forward.
 
-The router stays the model's: it is called as the block calls it, so that hooks see its logits, of which losses are made. What it chose
-goes, with the tokens, into one program for all experts, on weights that lie as they do in the model.
+The router is called as the block calls it, so that hooks see its logits, of which losses are made. Where it is known, it is a program of its
+own. What it chose goes, with the tokens, into one program for all experts, on weights that lie as they do in the model.
 """
 import sys
 from typing import NamedTuple
@@ -9,28 +9,32 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ._experts import EXPERTS, clamped_experts
-from ._known import PLAIN, TYPES, Tree, activation_of, are_numbers, fit, is_own, own_class, own_function, plain_type, weight_of
+from ._experts import EXPERTS, clamped_experts, model_router
+from ._known import (PLAIN, TYPES, Names, Tree, activation_of, are_numbers, bias_of, fit, is_own, own_class, own_forward, own_function, plain_type,
+                     watched, weight_of)
 from ._patched import as_before, found_in, inner_of, is_kind, need
 from .nn import rows
 
+MOST_CHOICES = 64  # of topk
 SAME = "eager", "grouped_mm", "batched_mm"  # implementations of experts that differ in the order of work alone
 
 
 class Known(NamedTuple):
     """Of a family: the names of its classes, and of the block's router; whether it has an MLP for all tokens; whether its gate is the one of
-    gpt-oss, and the block returns the weights too."""
+    gpt-oss, and the block returns the weights too; whether the router is model_router's; whether its weights always sum to 1, and are f32."""
     home: str
     block: str
     router: str
     router_at: str = "gate"
     shared: bool = False
     clamped: bool = False
+    routes: bool = True
+    normalized: bool = False
 
 
-BLOCKS = {"Mixtral": Known("mixtral", "SparseMoeBlock", "TopKRouter"), "Qwen3Moe": Known("qwen3_moe", "SparseMoeBlock", "TopKRouter"),
+BLOCKS = {"Mixtral": Known("mixtral", "SparseMoeBlock", "TopKRouter", normalized=True), "Qwen3Moe": Known("qwen3_moe", "SparseMoeBlock", "TopKRouter"),
           "Olmoe": Known("olmoe", "SparseMoeBlock", "TopKRouter"), "GptOss": Known("gpt_oss", "MLP", "TopKRouter", "router", clamped=True),
-          "DeepseekV3": Known("deepseek_v3", "MoE", "TopkRouter", shared=True)}
+          "DeepseekV3": Known("deepseek_v3", "MoE", "TopkRouter", shared=True, routes=False)}
 SHARED = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -128,6 +132,38 @@ class Block:
         if any([m.bias is not None for m in found[3:6]]) or not fit(x, weights + shared):
             return None
         return getattr(block, self.known.router_at), weights, shared
+
+
+class Router:
+    """What a patched router knows."""
+
+    def __init__(self, family):
+        self.kind, self.forward, self.known = family.router, own_forward(family.router), family.known
+        need(self.known.routes, "its choice, among groups of experts, has no text here")
+        need(self.forward is not None, f"{self.kind.__name__} has not the forward that it was written with")
+        self.names = Names([self.forward])
+        need(self.names.why is None, self.names.why)
+
+    def find(self, router, x):
+        """Its program, and the weights; None where something is not as it was, or not for this call."""
+        weights = [weight_of(router), bias_of(router)] if self.known.clamped else [weight_of(router)]
+        if not is_kind(router, self) or not fit(x, weights) or torch.is_autocast_enabled(x.device.type) or watched():
+            return None
+        normalize = self.known.normalized or router.__dict__.get("norm_topk_prob", False)
+        if self.names.changed() is not None or type(router.top_k) is not int or type(normalize) is not bool:
+            return None
+        if not 1 <= router.top_k <= min(MOST_CHOICES, weights[0].shape[0]):
+            return None
+        return model_router(x.dtype, router.top_k, self.known.clamped, self.known.clamped, normalize, self.known.normalized), weights
+
+
+def router_forward(self, hidden_states):
+    parts = self.__dict__.get("_epilog")
+    found = parts.find(self, hidden_states) if parts is not None else None
+    if found is None:
+        return as_before(self)(self, hidden_states)
+    program, weights = found
+    return tuple(program(rows(hidden_states), *weights))
 
 
 def own_implementation(name):

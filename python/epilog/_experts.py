@@ -56,6 +56,23 @@ def router_op(scores, normalize, top_k):
 """)
 
 
+STORED = {torch.float32: "{}", torch.bfloat16: "bf16({})", torch.float16: "f16({})"}
+
+
+@functools.lru_cache(None)
+def model_router(dtype, top_k, by_logits, bias, normalize, wide):
+    """A router as Hugging Face's models have it. The choice and the weights are made of logits as they are stored. by_logits: the weights are
+    the softmax of those that were chosen. wide: the weights are f32."""
+    given = ["x[T,D]", "w[E,D]"] + ["b[E]"] * bias
+    lines = ["z = " + STORED[dtype].format("x @ w + b" if bias else "x @ w")]
+    if by_logits:
+        lines += ["e = topk(z, E, K)", "g = softmax(gather(z, e, E), K)"]
+    else:
+        lines += ["p: f32 = softmax(z, E)", "e = topk(p, E, K)", "v = gather(p, e, E)", "g = v/sum(v, K)" if normalize else "g = v"]
+    results = f"(z[T,E], g{': f32' if wide else ''}[T,K={top_k}], e: i64[T,K])"
+    return op(f"route({', '.join(given)}) -> {results} {{\n    " + "\n    ".join(lines) + "\n}\n")
+
+
 def experts(x, index, weights, gate_up, down, activation="silu", shared=None, check_indices=False):
     """What the experts of each token say, weighted: of x[…,D], index[…,K] and weights[…,K] it is y[…,D]. gate_up[E,2*F,D] has the rows of
     the gate first, down is [E,D,F]. shared: the weights gate[S,D], up[S,D] and down[D,S] of an MLP for all tokens, which is added.

@@ -70,7 +70,7 @@ class Applying:
         """(family, what it is in it) of a module that is, or claims to be, of a known class; None for all others."""
         kind = plain_type(module)
         for family in self.families:
-            for role in ("layer", "head", "norm", "mlp", "block"):
+            for role in ("layer", "head", "norm", "mlp", "block", "router"):
                 known = getattr(family, role, None)
                 if known is not None and (isinstance(module, known) or kind.__name__ == known.__name__):
                     return family, role
@@ -81,7 +81,7 @@ class Applying:
         family, role = self.what(module) or (None, None)
         if role is None or id(module) in self.inside or (role == "mlp" and family.name != "GPT2"):
             return
-        switch = {"layer": "layers", "head": "loss", "norm": "norms", "mlp": "mlp", "block": "experts"}[role]
+        switch = {"layer": "layers", "head": "loss", "norm": "norms", "mlp": "mlp", "block": "experts", "router": "experts"}[role]
         try:
             need(self.wanted[switch], OFF)
             known = nn.LayerNorm if family is None else getattr(family, role)
@@ -120,7 +120,11 @@ class Applying:
 
     def block(self, name, module, family):
         set_forward(module, _blocks.Block(module, family), _blocks.block_forward)
-        self.report.replaced.append((name, "experts as one program, behind the model's router"))
+        self.report.replaced.append((name, "experts as one program"))
+
+    def router(self, name, module, family):
+        set_forward(module, _blocks.Router(family), _blocks.router_forward)
+        self.report.replaced.append((name, "router as one program, with the choice"))
 
     def attention(self, wanted):
         """Whose attention it is. Masks are made by a model's configuration, for all of its layers: it is Epilog's where all are."""

@@ -128,9 +128,9 @@ def test_step(name, router_loss, called):
     plain, exact = step(model, **more), step(wide(model), **more)
     names, before = list(model.state_dict()), [p.data_ptr() for p in model.parameters()]
     report = epilog.apply(model)
-    assert [n for n, what in report.replaced if "experts" in what] == ["model.layers.0.mlp", "model.layers.1.mlp"]
+    assert [n for n, what in report.replaced if what == "experts as one program"] == ["model.layers.0.mlp", "model.layers.1.mlp"]
     mine = step(model, **more)
-    assert called.count("experts") + called.count("clamped_experts") == 2
+    assert called.count("experts") + called.count("clamped_experts") == 2 and called.count("route") == (0 if name == "DeepseekV3" else 2)
     for n, e in exact.items():
         off, allowed = (mine[n].double() - e).abs().max(), (plain[n].double() - e).abs().max()
         assert off <= 2 * allowed + floor(torch.float32, 4 if n == "loss" else 1, 500) * e.abs().max(), n
@@ -255,6 +255,50 @@ def test_router(scores, normalize):
     assert index.shape == (2, 20, 3) and torch.equal(index, logits.topk(3)[1])
     nn.init.zeros_(moe.gate.weight)
     assert torch.equal(moe.route(x)[2], torch.arange(3).expand(40, 3))
+
+
+ROUTERS = [name for name in MODELS if name != "DeepseekV3"]
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_routers_of_models(name, normalize, dtype, called):
+    """A model's router as a program: its three results, of which the others are made of the logits as they are stored; and gradients."""
+    made = make(name, 1, **(dict(norm_topk_prob=normalize) if name in ("Qwen3Moe", "Olmoe") else {}))
+    mlp = made.model.layers[0].mlp.to(dtype)
+    router = mlp.router if name == "GptOss" else mlp.gate
+    x = torch.randn(90, 32).to(dtype).requires_grad_()
+    kinds = [t.dtype for t in router(x)]
+    epilog.apply(made)
+    assert called == []
+    logits, weights, index = router(x)
+    assert called == ["route"] and [t.dtype for t in (logits, weights, index)] == kinds
+    wide = logits.detach().float()
+    if name == "GptOss":
+        best = wide.topk(2)[0]
+        found, right = wide.gather(1, index), best.softmax(-1)
+    else:
+        best = wide.softmax(-1).topk(2)[0]
+        found = wide.softmax(-1).gather(1, index)
+        right = best / best.sum(-1, keepdim=True) if normalize or name == "Mixtral" else best
+    torch.testing.assert_close(found, best, rtol=1e-6, atol=0)
+    torch.testing.assert_close(weights, right.to(weights.dtype), rtol=torch.finfo(weights.dtype).eps * (4 if weights.dtype == torch.float32 else 1), atol=0)
+
+    kind = type(router)._epilog_kind
+    exact = [t.detach().double().requires_grad_() for t in (x, *router.parameters())]
+    z = nn.functional.linear(*exact)
+    if name == "GptOss":
+        v = z.gather(1, index).softmax(-1)
+    else:
+        v = z.softmax(-1).gather(1, index)
+        v = v / v.sum(-1, keepdim=True) if normalize or name == "Mixtral" else v
+    dz, dv = torch.randn(90, logits.shape[1]), torch.randn(90, 2)
+    want = torch.autograd.grad((z, v), exact, (dz.to(dtype).double(), dv.to(weights.dtype).double()))
+    mine = torch.autograd.grad((logits, weights), (x, *router.parameters()), (dz.to(dtype), dv.to(weights.dtype)))
+    plain = torch.autograd.grad(kind.forward(router, x)[:2], (x, *router.parameters()), (dz.to(dtype), dv.to(weights.dtype)))
+    for m, p, w in zip(mine, plain, want):
+        assert (m.double() - w).norm() <= 2 * (p.double() - w).norm() + floor(dtype, 1, 500) * w.norm()
 
 
 @pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe"])
