@@ -59,16 +59,17 @@ void epi_fold_emit_rows(epi_emitter *e, int number) {
     epi_text_add(&e->begin, "  if (C * SUBTILE %% %d == 0) S.s%d[0].clear(), S.s%d[1].clear();\n",
                  EPI_PARTIAL_COLS, number, number);
     emit_takes(e, number);
-    epi_text_add(&e->end,
-                 "  if ((C + 1) * SUBTILE %% %d == 0 || C == SUBTILES - 1) {   // %s over %d columns leaves\n"
-                 "    const int block = (col + SUBTILE - 1) / %d;\n"
-                 "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n%s"
-                 "      S.s%d[h].across_columns();\n"
-                 "      if (q == 0 && %s && block < %s) S.s%d[h].leave((float *)P.ptr[%d], "
-                 "(i64)block * P.M + row_number(P, row + 8 * h), %s * P.M);\n"
-                 "    }\n  }\n",
-                 EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, settle, number,
-                 epi_row_there(e, "h"), blocks, number, at->pointer, blocks);
+    epi_text_add(
+        &e->end,
+        "  if ((C + 1) * SUBTILE %% %d == 0 || C == SUBTILES - 1) {   // %s over %d columns leaves\n"
+        "    const int block = (col + SUBTILE - 1) / %d;\n"
+        "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n%s"
+        "      S.s%d[h].across_columns();\n"
+        "      if (q == 0 && row_there(P, row + 8 * h) && block < %s) S.s%d[h].leave((float *)P.ptr[%d], "
+        "(i64)block * P.M + row_number(P, row + 8 * h), %s * P.M);\n"
+        "    }\n  }\n",
+        EPI_PARTIAL_COLS, epi_ops[s->op].text, EPI_PARTIAL_COLS, EPI_PARTIAL_COLS, settle, number, blocks,
+        number, at->pointer, blocks);
 }
 
 /* One partial per column. A warp's 16 rows are folded in its registers, fragment by fragment, and wait in the

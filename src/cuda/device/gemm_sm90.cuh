@@ -614,16 +614,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         for (int c = 0; OWN && LAST_IN_RING && HAD(j) && c < order.subtiles(e.col / TILE_COLS); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
         break;
       }
-#if ROW_GROUPS
-      if (!spread.kn) {
-        pass_over();
-        if (t % 32 == 0) queue.give_back(SENT(j));
-        e.row = -1;
-        continue;
-      }
-#endif
-      const bool some = !DEPTH_GROUPS || deep;   // a group of nothing has zeros
-      if (some && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
+      const bool idle = ROW_GROUPS && !spread.kn, some = !DEPTH_GROUPS || deep;   // a group of nothing has zeros
+      if (idle) pass_over();
+      if (!idle && some && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
 #pragma unroll
       for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {
 #if KEEP_F32
@@ -636,9 +629,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       order.at(j || !FIRST_SENT ? queue.again(SENT(j)) : cid, rank, m0, tn);
       __syncwarp();
       if ((j || !FIRST_SENT) && t % 32 == 0) queue.give_back(SENT(j));
-      e.row = m0 + wg * 64;
+      e.row = idle ? -1 : m0 + wg * 64;
       e.col = tn * TILE_COLS;
-      e.load_ahead(0);
+      if (!idle) e.load_ahead(0);
     }
 #else
     // A tile's main loop, then its epilogue from d. Meanwhile the ring is filled with the next tile's first stages.
