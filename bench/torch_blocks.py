@@ -102,7 +102,7 @@ def started(row, device, sides, run):
         try:
             results[name] = run(sides[name])
             wait(device)
-            row.setdefault("first_s", {})[name] = time.perf_counter() - begin
+            row.setdefault("first_s", {}).setdefault(name, time.perf_counter() - begin)
             say(f"{name} began")
         except Exception as e:
             row.setdefault("failed", {})[name] = f"{type(e).__name__}: {e}"[:600]

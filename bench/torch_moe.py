@@ -168,11 +168,11 @@ def train(args):
         return dict(loss=last, tokens_per_s=(steps - 5) * tokens[0] * tokens[1] / spent, first_s=first)
     torch._dynamo.reset()
     plain = [run("plain", seed)["loss"] for seed in range(4)]
-    sides = {side: run(side, 4) for side in ("plain", "apply", "torch.compile")}
+    row = dict(section="train", tokens=list(tokens), steps=steps)
+    sides = started(row, args.device, {n: n for n in ("plain", "apply", "torch.compile")}, lambda side: run(side, 4))
     plain.append(sides["plain"]["loss"])
     mean, spread = statistics.mean(plain), max(plain) - min(plain)
-    return dict(section="train", tokens=list(tokens), steps=steps, plain_losses=plain, spread=spread, sides=sides,
-                ok=abs(sides["apply"]["loss"] - mean) <= 1.5 * spread)
+    return row | dict(plain_losses=plain, spread=spread, sides=sides, ok="apply" in sides and abs(sides["apply"]["loss"] - mean) <= 1.5 * spread)
 
 
 def line(row):
