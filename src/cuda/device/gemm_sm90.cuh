@@ -316,7 +316,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
-      bool own = false;   // or for this one alone, where it has columns of its own: then it brings all shares of them
+      bool own = false;    // or for this one alone, where it has columns of its own: then it brings all shares of them
+      bool once = false;   // ROW_GROUPS: the group has no tiles below this one
       auto each_share = [&](auto &&load) {
         if (ROW_GROUPS && own)
           for (u32 r = 0; r < CLUSTER; r++) load(r);
@@ -329,7 +330,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         else tma_load(b, map, bar, x, DEPTH_AT(B, m, y, BK));
 #else
         else if (CLUSTER > 1) tma_load_all(b, map, bar, x, B_AT(y) BATCH_AT(B, m), (u16)((1 << CLUSTER) - 1));
-#if FEW && GROUPS == 1 && !BATCHED && !ROW_GROUPS
+#if FEW && ROW_GROUPS
+        else tma_load_for(b, map, bar, x, B_AT(y) BATCH_AT(B, m), once ? READ_ONCE : USUALLY);
+#elif FEW && GROUPS == 1 && !BATCHED
         else tma_load_for(b, map, bar, x, B_AT(y), order.tm == 1 ? READ_ONCE : USUALLY);   // one row of tiles reads the weights once
 #else
         else tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
@@ -385,6 +388,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         int m0, tn;
         order.at(w, rank, m0, tn);
         own = order.own(w);
+        once = FEW && ROW_GROUPS && rows_of_batch(P, m0) <= TILE_M;
         const int n0 = tn * TILE_COLS;
         const bool narrow = order.narrow(tn);
 #if GATHERED
