@@ -382,7 +382,7 @@ expect 0 'naive path' run rmsnorm --dims T=4,D=5 --set 'eps=1e-5 '
 expect 1 "no input 'nosuch'; its scalars are eps" run rmsnorm --dims T=4,D=5 --set nosuch=1
 expect 1 "no micro-kernel 'fast' here for f32 x f32 operands; there are .*plain" run matmul --dims M=4,N=5,K=6 --micro fast
 expect 1 'a workspace of 64000 bytes is too small: matmul needs [0-9]*, which no slabs' run matmul --dims M=400,N=500,K=600 --memory 64K
-expect 1 "its rows are sorted by e\[T,K\], all of them at once" run tests/experts.epi:moe --dims T=4000,K=2,E=8,D=64,F=128 --memory 1M
+expect 1 "its rows are sorted by e\[T,K\], all of them at once" run "$here/tests/experts.epi:moe" --dims T=4000,K=2,E=8,D=64,F=128 --memory 1M
 echo 'picked(x[T,D], w[V,D], y: i32[T]) -> z[T] { z = gather(x @ w, y, V) }' >two.epi
 expect 0 'stores [a-z0-9]* = x @ w, 8.192 MB, more than all inputs and outputs together' show two.epi --dims T=64,D=8,V=32000
 that 'of what is small nothing is called slow' test -z "$("$epilog" show two.epi --dims T=64,D=8,V=320 | grep slow)"
