@@ -249,6 +249,13 @@ SAID.update((name, getattr(Region, name)) for name in (
     "unflatten unsqueeze squeeze getitem chunk unbind stack cat repeat_interleave").split())
 
 
+def of_two(other):
+    """The second tensor of two; a dimension is something else."""
+    if not isinstance(other, View):
+        raise Unsaid("an extreme along a dimension, with its place")
+    return other
+
+
 def says(*names):
     def keep(function):
         SAID.update(dict.fromkeys(names, function))
@@ -264,6 +271,8 @@ says("relu")(lambda region, input, inplace=False: region.each("relu({})", input)
 says("silu")(lambda region, input, inplace=False: region.each("silu({})", input))
 says("baddbmm")(lambda region, input, batch1, batch2, beta=1, alpha=1: region.addmm(input, batch1, batch2, beta, alpha))
 says("where")(lambda region, condition, input, other: region.each("where({}, {}, {})", condition, input, other))
+says("min")(lambda region, input, other: SAID["minimum"](region, input, of_two(other)))
+says("max")(lambda region, input, other: SAID["maximum"](region, input, of_two(other)))
 says("masked_fill")(lambda region, x, mask, value: region.each("where({1}, {2}, {0})", x, mask, value))
 
 

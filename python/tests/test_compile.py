@@ -94,6 +94,8 @@ def test_family(name, dtype, monkeypatch, said):
     assert len(causal) == (0 if name in ("Bert", "ViT") else 2)  # masks are said, not read
     assert share(report) > (0.9 if name == "ViT" else 0.99)  # its patches are a convolution
     assert len(programs(report)) <= (8 if name == "T5" else 4)
+    of = [layer for g in report.graphs for layer in g.layers if layer]
+    assert len(of) == len(set(of)) or name == "T5"  # a layer is one program; T5's first makes a bias in place
 
 
 @pytest.mark.parametrize("name", ["Llama", "Bert"])
@@ -113,6 +115,14 @@ def test_training(name, said):
     compiled = {}
     mine, plain = losses(lambda m: compiled.setdefault("model", families.compiled(m)[0])), losses(None)
     assert mine == pytest.approx(plain, rel=1e-4) and plain[-1] < plain[0]
+
+
+@pytest.mark.parametrize("name", ["Llama", "Qwen3", "Gemma2"])
+def test_beside_apply(name, said):
+    """A layer that is found has no more launches and bytes on a GPU than the program that was written for it."""
+    layer_plans = pytest.importorskip("layer_plans")
+    for (launches, moved), (by_hand, moved_by_hand) in zip(layer_plans.of_layer(name), layer_plans.by_hand(name)):
+        assert launches <= 1.1 * by_hand and moved <= 1.1 * moved_by_hand
 
 
 def turned(x, cos, sin, how):
@@ -312,6 +322,8 @@ STRANGE = {
     "whole numbers": lambda x, w: F.gelu((torch.arange(8) + 2**24 == 2**24 + 1) * (x @ w)) @ w,
     "one more than f32 has": lambda x, w: F.gelu(x @ w * (torch.arange(8) + 2**24 > torch.full((8,), 2**24))) @ w,
     "equal extremes": lambda x, w: F.gelu(torch.maximum(x @ w, x @ w) + torch.minimum(x, x.detach())) @ w,
+    "the larger of two": lambda x, w: F.gelu(torch.max(x @ w, x) + torch.min(x, (x @ w).detach())) @ w,
+    "the largest": lambda x, w: F.gelu((x @ w).max(1, keepdim=True).values + x) @ w,
     "bounds": lambda x, w: (x @ w).clamp(-0.1, 0.1) @ w + (x @ w).clamp(min=0.5),
     "a small exponential": lambda x, w: torch.expm1(1e-4 * (x @ w)) @ w,
     "written over a view": written_view, "written after": written_after, "written in part": written_part, "written to a buffer": written_argument,

@@ -1,6 +1,7 @@
 /* stored.c: which values are stored in a type of their own, whatever their shape.
  *
- *     the text says it                  that type
+ *     the text says it, or says of an output that it is that it has the storage type
+ *                                       that type
  *     the text says it of a value that maps, splits and other names make of it, or that is moved, chosen or
  *     negated to make it                f32, unless the storage type is that type: it may be stored in the
  *                                       place of that value, which would be rounded then
@@ -95,12 +96,23 @@ bool epi_feeds_product(const epi_graph *g, int node) {
     return false;
 }
 
+/* Does the text say its type, or that of an output that it is, in the type of storage? */
+static bool is_said(const search *s, int node, epi_dtype storage) {
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    bool said = s->g->nodes[node].has_stored;
+    for (int i = 0; i < uses.count; i++) {
+        const epi_tensor_decl *t = uses.at[i].node == EPI_NO_NODE ? &s->g->tensors[uses.at[i].operand] : NULL;
+        said |= t && t->has_type && t->type == storage;
+    }
+    return said;
+}
+
 /* From what its users are. */
-static void learn(search *s, int node) {
+static void learn(search *s, int node, epi_dtype storage) {
     const epi_node *n = &s->g->nodes[node];
     epi_use_list uses = epi_graph_uses(s->g, node);
     s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM || epi_ops[n->op].cls == EPI_CLASS_SORT;
-    bool taken = false;
+    bool taken = false, said = is_said(s, node, storage);
     s->least[node] = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
     for (int i = 0; i < uses.count; i++) {
         int at = uses.at[i].node;
@@ -111,7 +123,7 @@ static void learn(search *s, int node) {
         s->exact[node] |= epi_op_wants_exact(user->op, uses.at[i].operand);
         s->exact[node] |= view && s->exact[at];
         taken |= epi_is_operand(s->g, uses.at[i]) || (view && s->operand[at]);
-        if (!n->has_stored && is_elementwise(user, uses.at[i].operand))
+        if (!said && is_elementwise(user, uses.at[i].operand))
             s->least[node] = both_of(s->least[node], s->least[at]);
     }
     s->operand[node] = taken;
@@ -132,7 +144,7 @@ epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype
     find_made(&s);
     for (int i = g->node_count - 1; i >= 0; i--) { /* users come first */
         const epi_node *n = &g->nodes[i];
-        learn(&s, i);
+        learn(&s, i, storage);
         epi_dtype least = both_of(s.least[i], s.moved[i]);
         /* on the tile that it is compared on, what is made once is f32: whoever loads it sees the same */
         bool f32 = s.exact[i] || n->op == EPI_OP_ONCE || (s.pure[i] && !s.operand[i] && !s.few[i]) ||
