@@ -263,6 +263,7 @@ ARGS_edges := programs
 ARGS_puzzle := programs
 ARGS_attention = programs $(CASES_MODE)
 ARGS_random = $(ROUNDS)
+ARGS_own = $(ROUNDS)
 LAW_TEXTS ?= $(wildcard programs/*.epi tests/*.epi) docs/cookbook.md
 LAW_ROUNDS ?= 1000
 ARGS_laws = $(LAW_TEXTS) --random $(LAW_ROUNDS)

@@ -1,4 +1,4 @@
-/* fuzz_lang.c: any bytes as a text: parsed, printed, parsed again, compiled for small sizes, and run.
+/* fuzz_lang.c: any bytes as a text: parsed, printed, parsed again, derived, compiled for small sizes, and run.
  * A crash, a leak, or a print that does not parse back to itself is a failure. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,6 +97,25 @@ static void run_small(const epi_program *program, epi_path path) {
     epi_kernel_free(k);
 }
 
+/* The gradients by an input, as one program and as two, and once more; what is derived must parse. */
+static void derive(const epi_program *program, int times) {
+    epi_tensor_info first = {0};
+    epi_module *one = NULL, *two = NULL;
+    epi_error err = {0};
+    if (!program || epi_program_tensor_count(program) > 64 || epi_program_tensor(program, 0, &first) != EPI_OK ||
+        first.is_output)
+        return;
+    epi_status status = epi_program_grad(program, &first.name, 1, &one, &err);
+    if (status == EPI_ERR_SYNTAX)
+        abort();
+    if (status == EPI_OK && epi_program_grad_saved(program, &first.name, 1, &two, &err) == EPI_ERR_SYNTAX)
+        abort();
+    if (status == EPI_OK && times > 1)
+        derive(epi_module_program(one, 0), times - 1);
+    epi_module_free(one);
+    epi_module_free(two);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     epi_context *ctx;
     epi_module *m, *again;
@@ -121,9 +140,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (once)
         check_layout(ctx, (const char *)data, size, once);
-    for (int i = 0; i < epi_module_count(m) && i < 4; i++)
+    for (int i = 0; i < epi_module_count(m) && i < 4; i++) {
+        derive(epi_module_program(m, i), 2);
         for (int path = 0; path <= EPI_PATH_REFERENCE; path++)
             run_small(epi_module_program(m, i), (epi_path)path);
+    }
     free(once);
     epi_module_free(m);
     epi_context_close(ctx);

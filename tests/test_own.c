@@ -1,7 +1,10 @@
 /* test_own.c: programs that name their own gradient, f(x) -> y by f_grad. Where f_grad is what would be derived,
  * gradients of all that calls f are held against differences, and so are second ones; where it is something else,
- * against the same written by hand: as one program, forward and backward apart, in f64 and as it runs. */
-#include "harness.h"
+ * against the same written by hand: as one program, forward and backward apart, in f64 and as it runs. Random
+ * programs by the gradients that are derived of them have those gradients.
+ *
+ *     own [rounds] [first seed] */
+#include "random_program.h"
 #include "run/run.h"
 
 static epi_context *ctx;
@@ -85,7 +88,7 @@ static void compare(const ran *got, const ran *want, double allowed, const char 
         bool same = u >= 0 && x->shape.count == y->shape.count;
         for (int64_t e = 0; e < x->shape.count && same; e++) {
             double a = get_element(x->data, x->shape.type, e), b = get_element(y->data, y->shape.type, e);
-            same = fabs(a - b) <= allowed * (1 + fabs(b));
+            same = apart(a, b) <= allowed * (1 + fabs(b));
             check(same, "%s: %s, element %ld is %.9g, and by hand %.9g, in\n%s", how, name, (long)e, a, b,
                   text);
         }
@@ -450,7 +453,100 @@ static void test_word(void) {
     epi_module_free(m);
 }
 
-int main(void) {
+/* ---- random programs ---- */
+
+static bool is_number(const epi_ast_tensor *t) {
+    return !t->has_type || !epi_dtype_is_integer(t->type);
+}
+
+/* A list of tensors' names, or of declarations; only numbers, where nothing but those is wanted. */
+static void list(epi_text *out, const char *prefix, const epi_ast_tensor *t, int count, bool numbers,
+                 bool declared) {
+    for (int i = 0; i < count; i++) {
+        epi_ast_tensor one = t[i];
+        char name[200];
+        snprintf(name, sizeof name, "%s%.150s", prefix, one.name);
+        one.name = name;
+        one.has_type &= !*prefix;
+        one.param = false;
+        if (numbers && !is_number(&t[i]))
+            continue;
+        epi_text_add(out, out->length && !strchr("({ ", out->data[out->length - 1]) ? ", " : "");
+        if (declared)
+            epi_ast_print_tensor(&one, out);
+        else
+            epi_text_add(out, "%s", name);
+    }
+}
+
+/* The program f; g, which is f by the gradient that is derived of f; and h, which calls g. */
+static char *around(const epi_ast_program *f) {
+    epi_text out = {0};
+    epi_ast_program g = *f;
+    epi_ast_print(f, &out);
+    g.name = "own_g";
+    g.by = "own_rule";
+    epi_ast_print(&g, &out);
+    epi_text_add(&out, "own_rule(");
+    list(&out, "", f->inputs, f->input_count, false, true);
+    list(&out, "d_", f->outputs, f->output_count, true, true);
+    epi_text_add(&out, ") -> (");
+    list(&out, "d_", f->inputs, f->input_count, true, true);
+    epi_text_add(&out, ") { ");
+    list(&out, "d_", f->inputs, f->input_count, true, false);
+    epi_text_add(&out, " = grad(%s, ", f->name);
+    list(&out, "", f->inputs, f->input_count, true, false);
+    epi_text_add(&out, ")(");
+    list(&out, "", f->inputs, f->input_count, false, false);
+    list(&out, "d_", f->outputs, f->output_count, true, false);
+    epi_text_add(&out, ") }\nown_h(");
+    list(&out, "", f->inputs, f->input_count, false, true);
+    epi_text_add(&out, ") -> (");
+    list(&out, "", f->outputs, f->output_count, false, true);
+    epi_text_add(&out, ") { ");
+    list(&out, "", f->outputs, f->output_count, false, false);
+    epi_text_add(&out, " = own_g(");
+    list(&out, "", f->inputs, f->input_count, false, false);
+    epi_text_add(&out, ") }\n");
+    return out.data;
+}
+
+/* Both programs have the same gradients, and the same second ones. */
+static void same_gradients(const epi_program *p, const epi_program *q, const char *dims, int times,
+                           const char *text) {
+    const char *names[EPI_MAX_TENSORS];
+    epi_module *a = NULL, *b = NULL;
+    epi_error err = {0};
+    ran x = {0}, y = {0};
+    int count = number_inputs(p, true, names, EPI_MAX_TENSORS);
+    if (check(epi_program_grad(p, names, count, &a, &err) == EPI_OK &&
+                  epi_program_grad(q, names, count, &b, &err) == EPI_OK,
+              "%s: %s", text, err.message) &&
+        epi_program_tensor_count(epi_module_program(a, 0)) < MAX_TENSORS) {
+        if (run(&x, epi_module_program(a, 0), dims, EPI_PATH_REFERENCE, EPI_F64, NULL) &&
+            run(&y, epi_module_program(b, 0), dims, EPI_PATH_REFERENCE, EPI_F64, NULL))
+            compare(&y, &x, 1e-9, times > 1 ? "random" : "random, second", text);
+        end(&x);
+        end(&y);
+        if (times > 1)
+            same_gradients(epi_module_program(a, 0), epi_module_program(b, 0), dims, times - 1, text);
+    }
+    epi_module_free(a);
+    epi_module_free(b);
+}
+
+static void check_around(const epi_program *p, const char *dims, uint64_t seed, const char *label) {
+    (void)seed;
+    (void)label;
+    char *text = around(p->ast);
+    epi_module *m = text ? parse(text) : NULL;
+    if (m)
+        same_gradients(epi_module_program(m, 0), last_of(m), dims, 2, text);
+    epi_module_free(m);
+    free(text);
+}
+
+int main(int argc, char **argv) {
     epi_error err;
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context"))
         return finish();
@@ -459,6 +555,7 @@ int main(void) {
     test_saved();
     test_errors();
     test_word();
+    check_random_programs(ctx, argc > 1 ? atoi(argv[1]) : 100, argc > 2 ? atoi(argv[2]) : 1, check_around);
     epi_context_close(ctx);
     return finish();
 }

@@ -157,7 +157,8 @@ static const bool *leave_out_zeros(epi_lowering *lo, const epi_graph *f, epi_ast
     epi_ast **args = epi_arena_alloc(lo->g->arena, (size_t)(call->arg_count + 1) * sizeof *args);
     if (!none || !args)
         return NULL;
-    memcpy(args, call->args, (size_t)call->arg_count * sizeof *args);
+    for (int i = 0; i < call->arg_count; i++)
+        args[i] = call->args[i];
     for (int t = f->tensor_count - 1; t >= f->input_count && at > 0; t--) {
         if (!epi_has_gradient(&f->tensors[t]))
             continue;
