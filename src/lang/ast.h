@@ -111,11 +111,10 @@ void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *program, ep
 /* The whole text that was parsed, laid out anew, with all of its comments. */
 epi_status epi_ast_format(epi_arena *arena, const epi_ast_text *text, epi_text *out, epi_error *err);
 
-/* A graph as a program of this name, in the arena: lowering it gives the same values in the same order of
- * operations. NULL: no memory. The other prints it, and behind it the programs with their own gradients that it
- * calls. */
-epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const char *name);
+/* Prints a graph as a program of this name; and behind it the programs with their own gradients that it calls,
+ * which only a graph that was derived can have marks of. */
 void epi_graph_print(const epi_graph *g, const char *name, epi_text *out);
+epi_status epi_graph_print_derived(const epi_graph *g, const char *name, epi_text *out, epi_error *err);
 
 /* Infers the axes of a program, inlining what it calls. On failure the error carries its place. `own`: it is to
  * be derived, so calls that have their own gradient are marked (OWN in ops.def). */

@@ -290,10 +290,8 @@ static void assign_own(writer *w, int node) {
     const char **names = epi_arena_alloc(w->arena, (size_t)count * sizeof *names);
     epi_dtype *types = epi_arena_alloc(w->arena, (size_t)count * sizeof *types);
     epi_ast *call = new_ast(w, EPI_AST_CALL, own->input_count);
-    if (!arguments || !names || !types || !call || !(call->program = epi_own_program(w->called, g, own))) {
-        w->arena->failed = true;
+    if (!arguments || !names || !types || !call || !(call->program = epi_own_program(w->called, g, own)))
         return;
-    }
     epi_own_arguments(g, node, arguments);
     for (int i = 0; i < own->input_count; i++)
         call->args[i] = value_ast(w, arguments[i]);
@@ -466,18 +464,14 @@ epi_ast_program *epi_graph_write(epi_made *made, const epi_graph *g, const char 
     for (int t = 0; t < g->tensor_count; t++)
         write_tensor(g, t, &p->inputs[t]);
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i])
+        if (g->live[i] && made->error.status == EPI_OK)
             write_node(&w, i);
     for (int t = g->input_count; t < g->tensor_count; t++) { /* a value that is stored twice, or an input */
         int node = g->tensors[t].node;
         if (w.names[node] && strcmp(w.names[node], g->tensors[t].name) != 0)
             assign(&w, 1, &g->tensors[t].name, NULL, name_ast(&w, w.names[node]));
     }
-    return arena->failed ? NULL : p;
-}
-
-epi_ast_program *epi_graph_program(epi_arena *arena, const epi_graph *g, const char *name) {
-    return epi_graph_write(&(epi_made){.arena = arena}, g, name, false);
+    return arena->failed || made->error.status != EPI_OK ? NULL : p;
 }
 
 /* A name for a called program that no other has, and no operation. */
@@ -523,7 +517,7 @@ static void print_called(epi_made *made, const epi_ast_program *main, epi_text *
     }
 }
 
-void epi_graph_print(const epi_graph *g, const char *name, epi_text *out) {
+epi_status epi_graph_print_derived(const epi_graph *g, const char *name, epi_text *out, epi_error *err) {
     epi_arena arena = {0};
     epi_made made = {.arena = &arena};
     const epi_ast_program *p = epi_graph_write(&made, g, name, false);
@@ -532,5 +526,12 @@ void epi_graph_print(const epi_graph *g, const char *name, epi_text *out) {
     else if (p)
         epi_ast_print(p, out);
     out->failed |= !p || arena.failed;
+    if (made.error.status != EPI_OK && err)
+        *err = made.error;
     epi_arena_free(&arena);
+    return made.error.status != EPI_OK ? made.error.status : epi_has_memory(!out->failed, err);
+}
+
+void epi_graph_print(const epi_graph *g, const char *name, epi_text *out) {
+    epi_graph_print_derived(g, name, out, NULL);
 }

@@ -107,9 +107,10 @@ typedef struct epi_made {
         epi_ast_program *program, *rule;
     } * at;
     int count, capacity;
+    epi_error error; /* why one of them cannot be written */
 } epi_made;
 bool epi_made_add(epi_made *made, const epi_own_call *call, const epi_graph *g, epi_ast_program *program);
-/* The program that a marked value is a result of; NULL after an error. */
+/* The program that a marked value is a result of; NULL after an error, which is in made->error. */
 epi_ast_program *epi_own_program(epi_made *made, const epi_graph *g, const epi_own *own);
 /* Axes are bound by their places: where in the program, or in those that it calls, an argument has its axes in
  * another order than the program declares, it is brought into order. False after an error. */
@@ -119,7 +120,9 @@ bool epi_own_settle(epi_made *made, const epi_ast_program *program);
 epi_ast *epi_own_order(epi_made *made, const epi_ast_tensor *input, const epi_axes *have,
                        const epi_axes *want, epi_ast *argument);
 
-/* from_graph.c: epi_graph_program, which adds what it calls. `called`: another program calls it. */
+/* from_graph.c: a graph as a program of this name: lowering it gives the same values in the same order of
+ * operations. What it calls is added to made; `called`: another program calls it. NULL: no memory, or made->error.
+ */
 epi_ast_program *epi_graph_write(epi_made *made, const epi_graph *g, const char *name, bool called);
 
 /* lower_repeat.c: what a call of repeat(f, L) gives. */

@@ -235,8 +235,14 @@ static EPI_NOINLINE const epi_ast_program *derive_program(epi_lowering *lo, epi_
     take_error(lo, derived, p->name, bundled, e->place);
     char name[100];
     snprintf(name, sizeof name, "%s(%.80s)", e->name, p->name);
-    return epi_lower_ok(lo) ? epi_graph_program(arena, derived, epi_arena_text(arena, name, strlen(name)))
-                            : NULL;
+    epi_made made = {.arena = arena};
+    const epi_ast_program *program =
+        epi_lower_ok(lo) ? epi_graph_write(&made, derived, epi_arena_text(arena, name, strlen(name)), false)
+                         : NULL;
+    epi_lower_at(lo, e->place);
+    if (made.error.status != EPI_OK)
+        epi_graph_fail(lo->g, "%s", made.error.message);
+    return program;
 }
 
 const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, epi_ast *call) {

@@ -369,8 +369,12 @@ epi_ast_program *epi_own_program(epi_made *made, const epi_graph *g, const epi_o
     two[0].arena = two[1].arena = made->arena;
     write_self(c, g, &two[0]);
     write_rule(c, g, true, &two[1]);
-    if (epi_graph_failed(&two[0]) || epi_graph_failed(&two[1]))
-        return NULL;
+    for (int i = 0; i < 2; i++)
+        if (epi_graph_failed(&two[i])) {
+            epi_fail(&made->error, two[i].error.status, "in %.60s: %.600s", i ? c->rule->name : c->self.name,
+                     two[i].error.message);
+            return NULL;
+        }
     epi_ast_program *self = epi_graph_write(made, &two[0], c->self.name, true);
     epi_ast_program *rule = self ? epi_graph_write(made, &two[1], c->rule->name, true) : NULL;
     if (!rule)

@@ -29,14 +29,15 @@ static epi_status parse_derived(const epi_program *program, const epi_graph *con
                                 const char *const *suffixes, int count, epi_module **out, epi_error *err) {
     epi_text text = {0};
     char name[160];
-    for (int i = 0; i < count; i++) {
+    epi_status status = EPI_OK;
+    for (int i = 0; i < count && status == EPI_OK; i++) {
         snprintf(name, sizeof name, "%.130s_%s", program->ast->name, suffixes[i]);
         epi_text_add(&text, "%s", i ? "\n" : "");
-        epi_graph_print(graphs[i], name, &text);
+        status = epi_graph_print_derived(graphs[i], name, &text, err);
     }
-    epi_status status = text.failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")
-                                    : epi_module_parse(program->module->context, text.data, text.length,
-                                                       program->module->text.file, out, err);
+    if (status == EPI_OK)
+        status = epi_module_parse(program->module->context, text.data, text.length,
+                                  program->module->text.file, out, err);
     epi_text_free(&text);
     return status;
 }
