@@ -86,12 +86,14 @@ static void fill_block(void *ctx, int64_t item, int thread) {
     (void)thread;
     const filling *f = ctx;
     epi_dtype type = f->shape->type;
-    bool integer = epi_dtype_is_integer(type), matrix = f->shape->rank > 1 && !integer;
+    bool integer = epi_dtype_is_integer(type), whole = epi_dtype_is_whole(type),
+         matrix = f->shape->rank > 1 && !whole;
     float x[BLOCK];
     int64_t first = item * BLOCK, n = epi_min64(BLOCK, f->shape->count - first);
     uint64_t state = f->start + (uint64_t)first * (matrix ? 2 : 1) * GAMMA;
     for (int64_t i = 0; i < n; i++)
         x[i] = (float)(integer               ? floor(uniform(&state) * f->range)
+                       : whole               ? floor(uniform(&state) * 255) - (type == EPI_I8 ? 127 : 0)
                        : f->shape->rank == 0 ? uniform(&state) * 1e-3
                        : f->shape->rank == 1 ? 0.5 + uniform(&state)
                                              : f->scale * normal(&state));
@@ -99,7 +101,7 @@ static void fill_block(void *ctx, int64_t item, int thread) {
 }
 
 /* Values of a sane size: matrices such that a product of two has unit variance, vectors around one,
- * scalars small and positive, indices within the axis they count along, other integers within the largest
+ * scalars small and positive, bytes of any size, indices within the axis they count along, other integers within the largest
  * axis of an input. */
 void cli_data_random(cli_data *d, uint64_t seed) {
     int64_t range = 1;

@@ -12,7 +12,7 @@ int cli_wrt_read(cli_wrt *a, const epi_program *program, const cli_options *o) {
     for (int t = 0; t < epi_program_tensor_count(program) && !o->wrt; t++) {
         epi_tensor_info info;
         epi_program_tensor(program, t, &info);
-        if (!info.is_output && !(info.has_type && epi_dtype_is_integer(info.type)))
+        if (!info.is_output && !(info.has_type && epi_dtype_is_whole(info.type)))
             a->names[a->count++] = info.name;
     }
     if (o->wrt && strlen(o->wrt) >= sizeof a->store)
@@ -161,7 +161,7 @@ static epi_status make_inputs(cli_data *d, const cli_source *s, const cli_wrt *a
     for (int t = 0; t < epi_program_tensor_count(s->program); t++) {
         epi_tensor_info info;
         epi_program_tensor(s->program, t, &info);
-        if (!(info.has_type && epi_dtype_is_integer(info.type)))
+        if (!(info.has_type && epi_dtype_is_whole(info.type)))
             types[options.type_count++] = (epi_type_binding){info.name, EPI_F64};
     }
     epi_kernel *kernel;

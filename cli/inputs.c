@@ -130,18 +130,22 @@ static double element_of(const epi_safetensor *st, int64_t i) {
 }
 
 /* To an integer only what is a whole number and fits; to other types as a kernel would round. */
+static bool fits_in(epi_dtype type, double value, void *to) {
+    int64_t whole = fabs(value) < 0x1p63 ? (int64_t)value : 0, back;
+    epi_convert(to, type, &whole, EPI_I64, 1);
+    epi_convert(&back, EPI_I64, to, type, 1);
+    return (double)whole == value && back == whole;
+}
+
 static epi_status convert_elements(const cli_inputs *in, const epi_safetensor *st, void *to,
                                    const epi_tensor_shape *want, epi_error *err) {
-    double least = want->type == EPI_I32 ? -0x1p31 : -0x1p63;
-    for (int64_t i = 0; i < want->count && epi_dtype_is_integer(want->type); i++) {
+    for (int64_t i = 0; i < want->count && epi_dtype_is_whole(want->type); i++) {
         double value = element_of(st, i);
-        if (!(value >= least && value < -least && value == floor(value)))
+        if (!fits_in(want->type, value, (char *)to + (size_t)i * epi_dtype_size(want->type)))
             return epi_fail(err, EPI_ERR_FILE, "%s: element %ld of '%s' is %s, which is no %s", in->path,
                             (long)i, st->name, epi_number_write(value).text, epi_dtype_name(want->type));
-        int64_t whole = (int64_t)value;
-        epi_convert((char *)to + (size_t)i * epi_dtype_size(want->type), want->type, &whole, EPI_I64, 1);
     }
-    if (!epi_dtype_is_integer(want->type))
+    if (!epi_dtype_is_whole(want->type))
         epi_convert(to, want->type, st->data, st->type, want->count);
     return EPI_OK;
 }

@@ -67,8 +67,7 @@ static int set_open(cli_options *o, const char *name, char *value) {
 static int set_type(cli_options *o, const char *name, char *value) {
     epi_dtype type = epi_dtype_find(value);
     if (type == EPI_DTYPE_COUNT)
-        return cli_complain(EXIT_USAGE, "'%s' is no type; the types are f32, bf16, f16, i32, i64, f64",
-                            value);
+        return cli_complain(EXIT_USAGE, "'%s' is no type; the types are %s", value, epi_dtype_names());
     if (o->type_count == CLI_MAX_BINDINGS)
         return cli_complain(EXIT_USAGE, "too many types");
     for (int i = 0; i < o->type_count; i++)

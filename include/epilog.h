@@ -77,9 +77,13 @@ typedef enum epi_dtype {
     EPI_F32 = 0,
     EPI_BF16,
     EPI_F16,
-    EPI_I32, /* indices; exact up to 2^24 in arithmetic */
-    EPI_F64, /* for the reference's results */
-    EPI_I64, /* indices as well, exact in the same way */
+    EPI_I32,  /* indices; exact up to 2^24 in arithmetic */
+    EPI_F64,  /* for the reference's results */
+    EPI_I64,  /* indices as well, exact in the same way */
+    EPI_E4M3, /* 8-bit floats: up to 448, without infinities (PyTorch's float8_e4m3fn), */
+    EPI_E5M2, /* and up to 57344, the upper half of an f16 */
+    EPI_I8,   /* 8-bit integers, for quantised tensors */
+    EPI_U8,
     EPI_DTYPE_COUNT
 } epi_dtype;
 
@@ -90,8 +94,9 @@ EPI_API size_t epi_dtype_size(epi_dtype type);
 /* The type called `name` ("bf16"), or EPI_DTYPE_COUNT. */
 EPI_API epi_dtype epi_dtype_find(const char *name);
 /* Converts `count` elements that lie side by side, as a kernel does where it loads and stores them: by way of
- * f32, rounded to nearest even; for integers also held within their range, and NaN becomes 0. From one
- * integer type to the other nothing is lost that fits. Neither side need be aligned; they may not overlap. */
+ * f32, rounded to nearest even. What is beyond a type of 8 bits or an integer becomes its largest number or its
+ * smallest, and NaN an integer's 0; beyond bf16 and f16 lies infinity, which e4m3 alone has not. From i32 to
+ * i64 and back nothing is lost that fits. Neither side need be aligned; they may not overlap. */
 EPI_API epi_status epi_convert(void *to, epi_dtype to_type, const void *from, epi_dtype from_type,
                                int64_t count);
 /* Writes "file:line:column: message", the line and a caret into buf, as the command prints it. */

@@ -143,7 +143,15 @@ static inline double carried(epi_op op, const element *x, double y) {
     case EPI_OP_NOT: return a.e > 0;
     case EPI_OP_WHERE: return chosen(a, b, x[2]);
     case EPI_OP_DITHER: return a.e + 0x1p-7 * (fabs(a.v) + a.e);
-    case EPI_OP_F16: return by_ends(op, a, y) + 0x1p-25;
+    case EPI_OP_STORED_F16: return by_ends(op, a, y) + 0x1p-25;
+    case EPI_OP_F16:
+    case EPI_OP_BF16:
+    case EPI_OP_E4M3:
+    case EPI_OP_E5M2:
+    case EPI_OP_I8:
+    case EPI_OP_U8:
+    case EPI_OP_I32:
+    case EPI_OP_I64: return jump(op, a);
     case EPI_OP_SIN:
     case EPI_OP_COS: return fmin(2, a.e);
     case EPI_OP_SILU:
@@ -172,9 +180,13 @@ static inline double own_loss(epi_op op) {
     case EPI_OP_SUB:
     case EPI_OP_MUL:
     case EPI_OP_DIV: return ROUNDING;
-    case EPI_OP_BF16: /* a plan rounds outputs where the program does not say it */
-    case EPI_OP_F16: return storage_unit(op == EPI_OP_BF16 ? EPI_BF16 : EPI_F16);
-    default: return op >= EPI_OP_LT && op <= EPI_OP_NE ? 0 : function_error;
+    case EPI_OP_STORED_BF16: /* a plan rounds outputs where the program does not say it */
+    case EPI_OP_STORED_F16: return storage_unit(epi_ops[op].type);
+    case EPI_OP_F32: return ROUNDING;
+    default:
+        if (epi_ops[op].converts)
+            return 0;
+        return op >= EPI_OP_LT && op <= EPI_OP_NE ? 0 : function_error;
     }
 }
 

@@ -279,6 +279,12 @@ static inline void bound_graph_free(bounding *b) {
     free(b->at);
 }
 
+/* How far a byte of what is between v - e and v + e is from v: rounding goes up as its operand does. */
+static inline double stored_byte(epi_dtype type, double v, double e) {
+    double low = byte_value(type, value_byte(type, v - e)), high = byte_value(type, value_byte(type, v + e));
+    return isnan(v) || e == INFINITY ? e : fmax(fabs(low - v), fabs(high - v));
+}
+
 /* An output as it lies in memory, rounded to its type. */
 static inline bool bound_output(const bounding *b, int tensor, epi_dtype type, bounded *out) {
     const epi_tensor_decl *d = &b->g->tensors[tensor];
@@ -292,6 +298,8 @@ static inline bool bound_output(const bounding *b, int tensor, epi_dtype type, b
         bound_take(out, i, x, epi_walk_offset(&w, i));
         if (type == EPI_I32 || type == EPI_I64)
             out->e[i] += 0.5;
+        else if (is_byte(type))
+            out->e[i] = stored_byte(type, out->v[i], out->e[i]);
         else
             round_element(out, i, storage_unit(type), false);
     }

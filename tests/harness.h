@@ -13,6 +13,7 @@
 
 #include "base/base.h"
 #include "base/error_rule.h"
+#include "bytes.h"
 #include "epilog.h"
 
 static int passed, failed_count;
@@ -56,7 +57,11 @@ static inline int random_below(uint64_t *s, int n) {
 /* ---- storage types, written out here a second time so that the library's own cannot hide a mistake ---- */
 
 static inline double type_unit(epi_dtype t) {
-    return t == EPI_BF16 ? 0x1p-8 : t == EPI_F16 ? 0x1p-11 : 0x1p-24;
+    return t == EPI_E5M2   ? 0x1p-3
+           : t == EPI_E4M3 ? 0x1p-4
+           : t == EPI_BF16 ? 0x1p-8
+           : t == EPI_F16  ? 0x1p-11
+                           : 0x1p-24;
 }
 
 static inline void put_element(void *base, epi_dtype type, int64_t at, double value) {
@@ -68,6 +73,10 @@ static inline void put_element(void *base, epi_dtype type, int64_t at, double va
     case EPI_I32: ((int32_t *)base)[at] = (int32_t)lrint(value); break;
     case EPI_I64: ((int64_t *)base)[at] = llrint(value); break;
     case EPI_F32: ((float *)base)[at] = f; break;
+    case EPI_E4M3:
+    case EPI_E5M2:
+    case EPI_I8:
+    case EPI_U8: ((uint8_t *)base)[at] = (uint8_t)value_byte(type, value); break;
     case EPI_BF16: ((uint16_t *)base)[at] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); break;
     default: { /* f16, by exact scaling: finite inputs of tests are small */
         int e = 0;
@@ -90,6 +99,10 @@ static inline double get_element(const void *base, epi_dtype type, int64_t at) {
     case EPI_I32: return ((const int32_t *)base)[at];
     case EPI_I64: return (double)((const int64_t *)base)[at];
     case EPI_F32: return (double)((const float *)base)[at];
+    case EPI_E4M3:
+    case EPI_E5M2:
+    case EPI_I8:
+    case EPI_U8: return byte_value(type, ((const uint8_t *)base)[at]);
     case EPI_BF16:
         bits = (uint32_t)((const uint16_t *)base)[at] << 16;
         memcpy(&f, &bits, 4);

@@ -12,7 +12,7 @@ static int wanted_inputs(const epi_program *p, const char **names) {
     for (int t = 0; t < epi_program_tensor_count(p) && count < MAX_WANTED; t++) {
         epi_tensor_info info;
         epi_program_tensor(p, t, &info);
-        bool integer = info.has_type && (info.type == EPI_I32 || info.type == EPI_I64);
+        bool integer = info.has_type && epi_dtype_is_whole(info.type);
         if (!info.is_output && !integer && p->graph.live[p->graph.tensors[t].node])
             names[count++] = p->graph.tensors[t].name;
     }

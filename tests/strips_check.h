@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "cpu/strips.h"
 
 /* ---- counting ------------------------------------------------------------------------------ */

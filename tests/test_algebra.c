@@ -139,7 +139,7 @@ static void check_gradients(const epi_program *program, const char *dims, uint64
     epi_error err;
     for (int t = 0; t < program->graph.input_count; t++) {
         const epi_tensor_decl *d = &program->graph.tensors[t];
-        if (!d->has_type || !epi_dtype_is_integer(d->type))
+        if (!d->has_type || !epi_dtype_is_whole(d->type))
             names[count++] = d->name;
     }
     if (!count || epi_program_grad(program, names, count, &m, &err) != EPI_OK)
@@ -323,7 +323,7 @@ static epi_module *halves_of(const epi_program *p, const char *but, const char *
     epi_error err;
     for (int t = 0; t < p->graph.input_count; t++) {
         const epi_tensor_decl *d = &p->graph.tensors[t];
-        if (strcmp(d->name, but) && strcmp(d->name, nor) && !(d->has_type && epi_dtype_is_integer(d->type)))
+        if (strcmp(d->name, but) && strcmp(d->name, nor) && !(d->has_type && epi_dtype_is_whole(d->type)))
             wrt[count++] = d->name;
     }
     check(epi_program_grad_saved(p, wrt, count, &halves, &err) == EPI_OK, "%s: %s", label, err.message);

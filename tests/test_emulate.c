@@ -35,6 +35,7 @@
 #include "moves.h"
 #include "pass/rewrite/attention_form.h"
 #include "pass/rewrite/groups.h"
+#include "pass/rewrite/widen.h"
 #include "pass/schedule/walk.h"
 #include "random_program.h"
 #include "run/run.h"
@@ -279,6 +280,8 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
         status = epi_attention_form(&e->arena, &spec, &limits, &err);
     if (status == EPI_OK && v.path == EPI_PATH_FUSED)
         status = epi_groups_write(&e->arena, &spec.graph, &err);
+    if (status == EPI_OK)
+        status = epi_widen_operands(&e->arena, &spec, &err);
     if (status == EPI_OK)
         status = epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err);
     bool ok = status == EPI_OK && !e->k->steps.refused; /* which is split, and this is one kernel */
@@ -797,6 +800,10 @@ static struct whole {
     {.from = {"../tests/groups", "counted", "T=300,K=2,E=8", 0}},
     {.from = {"../tests/orders", "largest_sorted", "T=300,D=72,E=19", 0}},
     {.from = {"../tests/groups", "shared_rows", "T=300,K=2,D=72,F=136,E=8", 0}},
+    {.from = {"quantise", "linear_i8", "T=70,D=72,F=136", 0}},
+    {.from = {"quantise", "linear_e4m3", "T=70,G=3,K=24,F=72", 0}},
+    {{"quantise", "linear_u8", "T=70,G=3,K=23,F=71", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"quantise", "swiglu_e4m3", "T=70,D=72,F=136", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 

@@ -118,7 +118,7 @@ static int float_inputs(const epi_program *program, const char **names) {
     int count = 0;
     for (int t = 0; t < program->graph.input_count; t++) {
         const epi_tensor_decl *d = &program->graph.tensors[t];
-        if (!d->has_type || d->type != EPI_I32)
+        if (!d->has_type || !epi_dtype_is_whole(d->type))
             names[count++] = d->name;
     }
     return count;
@@ -217,8 +217,7 @@ static void test_maps(void) {
     for (int op = 0; op < EPI_OP_COUNT; op++) {
         const epi_op_row *row = &epi_ops[op];
         char text[400], call[200];
-        if (row->cls != EPI_CLASS_MAP || op == EPI_OP_DITHER || op == EPI_OP_BF16 ||
-            op == EPI_OP_F16) /* these jump */
+        if (row->cls != EPI_CLASS_MAP || op == EPI_OP_DITHER || row->converts) /* these jump */
             continue;
         bool word = row->text[0] >= 'a' && strcmp(row->text, "and") && strcmp(row->text, "or") &&
                     strcmp(row->text, "not");

@@ -233,7 +233,8 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = (x }", 1, 26, "expected ')' to close the parenthesis, found '}'"},
     {"f(x[T]) y[T] { y = x }", 1, 9, "expected '->' between inputs and outputs, found 'y'"},
     {"f(x[T]) -> y[T] { y = x", 1, 24, "expected '}' after the program's body, found the end of the text"},
-    {"f(x: f33[T]) -> y[T] { y = x }", 1, 6, "'f33' is no type; the types are f32, bf16, f16, i32, i64, f64"},
+    {"f(x: f33[T]) -> y[T] { y = x }", 1, 6, "'f33' is no type; the types are f32, bf16, f16, i32, f64, i64, e4m3, "
+     "e5m2, i8, u8"},
     {"f(x[3*T]) -> y[T] { y = x }", 1, 6,
      "expected an axis: a name, or a name with a power of two as in 2*F or F/2"},
     {"f(x[T]) -> y[T] { y = silu }", 1, 23, "'silu' is an operation: write silu(…)"},
@@ -247,7 +248,7 @@ static const struct bad {
     {"// square\nf(x[T]) -> y[T] { y = x*x }", 1, 1, "a comment begins with #"},
     {"f(x[T]) -> y[T] { y = 2x }", 1, 23, "'2x' is neither a number nor a name; a product is written 2*x"},
     {"f(x[T]) -> y[T] { a: i64 = x  y = a }", 1, 22,
-     "a value is stored as f32, bf16 or f16; i64 is for inputs and outputs"},
+     "a value is stored as f32, bf16 or f16; i64 is for inputs and outputs, and i64(…) for values"},
     {"f(x[i32]) -> y { y = sum(x, i32) }", 1, 5,
      "'i32' is a word of the language and cannot be used as an axis"},
     {"f(x[T]) -> y { y = softmax(x) }", 1, 20, "softmax wants an axis as well: of x[T] write softmax(x, T)"},

@@ -57,7 +57,8 @@ static epi_status parse(const char *header, size_t data_size, epi_safetensors **
 /* ---- groups -------------------------------------------------------------------------------- */
 
 static void round_trip(void) {
-    static const char *const type_names[EPI_DTYPE_COUNT] = {"F32", "BF16", "F16", "I32", "F64", "I64"};
+    static const char *const type_names[EPI_DTYPE_COUNT] = {"F32", "BF16",    "F16",     "I32", "F64",
+                                                            "I64", "F8_E4M3", "F8_E5M2", "I8",  "U8"};
     enum { COUNT = EPI_DTYPE_COUNT + 3 };
     int64_t matrix[] = {3, 5}, empty[] = {4, 0, 2}, odd[] = {3};
     unsigned char data[120];

@@ -226,7 +226,10 @@ static void storage_intact(size_t size, size_t stride, size_t n) {
 }
 
 static size_t size_of(epi_dtype type) {
-    return type == EPI_F64 || type == EPI_I64 ? 8 : type == EPI_BF16 || type == EPI_F16 ? 2 : 4;
+    return type == EPI_F64 || type == EPI_I64    ? 8
+           : type == EPI_BF16 || type == EPI_F16 ? 2
+           : is_byte(type)                       ? 1
+                                                 : 4;
 }
 
 /* x to `bits` significant bits, exponents from `low`, beyond `max` infinity. */
@@ -245,7 +248,7 @@ static double stored(epi_dtype type, float x) {
     case EPI_F16: return rounded(x, 11, -14, 65504);
     case EPI_I32: return x != x ? 0 : fmin(fmax(nearbyint((double)x), INT32_MIN), INT32_MAX) + 0.0;
     case EPI_I64: return x != x ? 0 : fmin(fmax(nearbyint((double)x), -0x1p63), 0x1p63) + 0.0;
-    default: return x;
+    default: return is_byte(type) ? byte_value(type, value_byte(type, x)) : (double)x;
     }
 }
 

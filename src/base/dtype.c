@@ -19,6 +19,14 @@ const char *epi_dtype_name(epi_dtype type) {
     return epi_dtype_at(type)->name;
 }
 
+const char *epi_dtype_names(void) {
+    static const char names[] = ""
+#define EPI_TYPE(type, text, ...) ", " text
+#include "base/dtype.def"
+        ;
+    return names + 2;
+}
+
 size_t epi_dtype_size(epi_dtype type) {
     return epi_dtype_at(type)->size;
 }

@@ -54,7 +54,7 @@ static void store_one(const epi_strips *s, const epi_ref *ref, int64_t offset, d
 
 /* Does the operation round? Others choose, compare or cut off: their result is exact. */
 static bool rounds(epi_op op) {
-    return !epi_ops[op].exact || epi_ops[op].narrows;
+    return !epi_ops[op].exact || epi_ops[op].converts;
 }
 
 /* A value of a node, perturbed. Whether up or down follows from its bits and the seed, so that threads make

@@ -46,6 +46,33 @@ static inline uint16_t float_f16(float x) {
     return (uint16_t)((a < (143u << 23) ? h : special) | (u >> 16 & 0x8000u));
 }
 
+/* An 8-bit float has its sign, its exponent and its first digits where f32 has them, but for the shift and the
+ * exponents' offset. Below the normal ones, digits count multiples of the smallest number. NaN is all ones. */
+static inline float e4m3_float(uint8_t b) {
+    uint32_t e = (b & 0x7fu) << 20, sign = (b & 0x80u) << 24;
+    uint32_t small = float_bits(bits_float(e + (121u << 23)) - 0x1p-6f);
+    uint32_t u = e < 0x00800000u ? small : e + (120u << 23);
+    return bits_float((e == 0x07f00000u ? 0x7fc00000u : u) | sign);
+}
+static inline uint8_t float_e4m3(float x) {
+    float y = ve4m3(x);
+    uint32_t u = float_bits(y), a = u & 0x7fffffffu;
+    uint32_t small = float_bits(bits_float(a) + 0x1p14f) - 0x46800000u, normal = (a - (120u << 23)) >> 20;
+    uint32_t b = a < (121u << 23) ? small : normal;
+    return (uint8_t)((a > 0x7f800000u ? 0x7fu : b) | (u >> 24 & 0x80u));
+}
+
+static inline float e5m2_float(uint8_t b) {
+    return f16_float((uint16_t)(b << 8));
+}
+static inline uint8_t float_e5m2(float x) {
+    float y = ve5m2(x);
+    uint32_t u = float_bits(y), a = u & 0x7fffffffu;
+    uint32_t small = float_bits(bits_float(a) + 0x1p7f) - 0x43000000u, normal = (a - (112u << 23)) >> 21;
+    uint32_t b = a < (113u << 23) ? small : normal, special = a > 0x7f800000u ? 0x7fu : 0x7cu;
+    return (uint8_t)((a < 0x7f800000u ? b : special) | (u >> 24 & 0x80u));
+}
+
 static inline int32_t float_i32(float x) {
     float y = vround(x);
     y = y < -0x1p31f ? -0x1p31f : y;

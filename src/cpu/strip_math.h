@@ -97,18 +97,42 @@ static ALWAYS_INLINE float vdither(float x, float u) {
 
 /* x rounded to the nearest bf16, and to the nearest f16, as storing it does. Of numbers too small for a
  * normal f16, 0.5 leaves multiples of 2^-24. */
-static ALWAYS_INLINE float vbf16(float x) {
+static ALWAYS_INLINE float vstored_bf16(float x) {
     uint32_t bits = float_bits(x), rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
     return bits_float((bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : rounded);
 }
 
-static ALWAYS_INLINE float vf16(float x) {
+static ALWAYS_INLINE float vstored_f16(float x) {
     uint32_t bits = float_bits(x), a = bits & 0x7fffffffu, sign = bits & 0x80000000u;
     uint32_t normal = (a + 0xfffu + (a >> 13 & 1u)) & ~0x1fffu;
     uint32_t small = float_bits((bits_float(a) + 0.5f) - 0.5f);
     uint32_t finite = a < (113u << 23) ? small : normal;
     uint32_t special = a > 0x7f800000u ? a | 0x400000u : 0x7f800000u;
     return bits_float((finite < (143u << 23) && a < 0x7f800000u ? finite : special) | sign);
+}
+
+/* The nearest number with `cut` binary digits fewer than f32 has, of two the even one. Below `normal` its digits
+ * end where those of `small` do: added and taken away again, that leaves them. What is beyond `most` becomes it,
+ * and infinity `infinite`. */
+static ALWAYS_INLINE float vnear(float x, int cut, float normal, float small, float most, float infinite) {
+    uint32_t bits = float_bits(x), a = bits & 0x7fffffffu, sign = bits & 0x80000000u, low = (1u << cut) - 1;
+    uint32_t rounded = (a + (low >> 1) + (a >> cut & 1u)) & ~low;
+    rounded = a < float_bits(normal) ? float_bits((bits_float(a) + small) - small) : rounded;
+    rounded = rounded < float_bits(most) ? rounded : float_bits(most);
+    uint32_t special = a > 0x7f800000u ? a | 0x400000u : float_bits(infinite);
+    return bits_float((a < 0x7f800000u ? rounded : special) | sign);
+}
+static ALWAYS_INLINE float vbf16(float x) {
+    return vnear(x, 16, 0.0f, 0.0f, 0x1.fep127f, INFINITY);
+}
+static ALWAYS_INLINE float vf16(float x) {
+    return vnear(x, 13, 0x1p-14f, 0.5f, 65504.0f, INFINITY);
+}
+static ALWAYS_INLINE float ve4m3(float x) {
+    return vnear(x, 20, 0x1p-6f, 0x1p14f, 448.0f, 448.0f);
+}
+static ALWAYS_INLINE float ve5m2(float x) {
+    return vnear(x, 21, 0x1p-14f, 0x1p7f, 57344.0f, INFINITY);
 }
 
 /* Adding ROUND leaves the nearest integer in the low bits of the sum; taking it away again leaves
@@ -278,6 +302,19 @@ static ALWAYS_INLINE float vround(float x) {
 static ALWAYS_INLINE float vfloor(float x) {
     float y = vround(x);
     return choose(y > x, y - 1.0f, y);
+}
+
+/* The nearest integer of a range, and 0 for NaN; no zero has a sign. */
+static ALWAYS_INLINE float vwhole(float x, float least, float most) {
+    float y = x > least ? x : least;
+    y = vround(y < most ? y : most) + 0.0f;
+    return x != x ? 0.0f : y;
+}
+static ALWAYS_INLINE float vi8(float x) {
+    return vwhole(x, -128.0f, 127.0f);
+}
+static ALWAYS_INLINE float vu8(float x) {
+    return vwhole(x, 0.0f, 255.0f);
 }
 
 /* ---- hyperbolic, logistic ------------------------------------------------------------------ */

@@ -104,7 +104,7 @@ static ALWAYS_INLINE void octet_nontemporal_bf16(unsigned char *p, const octet *
 }
 static ALWAYS_INLINE void octet_nontemporal(unsigned char *p, epi_dtype type, const octet *x) {
     _Alignas(LINE) double raw[OCTET];
-    if (!NONTEMPORAL || (uintptr_t)p % LINE) {
+    if (!NONTEMPORAL || (uintptr_t)p % LINE || OCTET * epi_dtype_size(type) % LINE) {
         octet_put_any(p, type, x);
     } else if (type == EPI_F32) {
         EACH(wide_nontemporal((float *)(void *)p + i * WIDE, x->v[i]));

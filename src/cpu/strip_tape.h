@@ -391,7 +391,7 @@ static link_variants variants_of(const epi_link *k) {
         return k->nontemporal ? by_type(&k->a, nontemporal_links, nontemporal_bf16_links)
                               : by_type(&k->a, store_links, store_bf16_links);
     case EPI_LINK_COLUMNS: return sums ? sum_columns_links : NULL;
-    case EPI_LINK_MAP + EPI_OP_BF16: return bf16_links;
+    case EPI_LINK_MAP + EPI_OP_STORED_BF16: return bf16_links;
     case EPI_LINK_MAP + EPI_OP_EXP: return wide_has(EPI_OP_EXP) ? exp_links : map_links;
     case EPI_LINK_MAP + EPI_OP_SIGMOID: return wide_has(EPI_OP_SIGMOID) ? sigmoid_links : map_links;
     case EPI_LINK_MAP + EPI_OP_SILU: return wide_has(EPI_OP_SILU) ? silu_links : map_links;

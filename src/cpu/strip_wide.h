@@ -130,7 +130,7 @@ static ALWAYS_INLINE void wide_put_bf16(uint16_t *p, wide x) {
     memcpy(p, &h, sizeof h);
 }
 #endif
-/* As vbf16. */
+/* As vstored_bf16. */
 static ALWAYS_INLINE wide wide_narrow(wide x) {
     wide_bits u = (wide_bits)x, rounded = (u + 0x7fff + (u >> 16 & 1)) & 0xffff0000u;
     return wide_choose((wide_bits)(x != x), (wide)(u | 0x400000), (wide)rounded);

@@ -507,7 +507,7 @@ static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
     for (int t = 0; t < g->tensor_count; t++)
         if (k->spec.types[t] == EPI_F64)
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                            "the tensor '%s' is stored as f64: GPU kernels take f32, bf16, f16, i32 and i64",
+                            "the tensor '%s' is stored as f64, which GPU kernels do not take",
                             g->tensors[t].name);
     return EPI_OK;
 }

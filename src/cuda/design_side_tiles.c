@@ -62,7 +62,7 @@ static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
     const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(t->ref.type),
             columns = (int64_t)d->config.subtile * t->elements / 2;
-    if (d->config.mainloop != EPI_GEMM_SM90 || t->moved || t->cols.two || !epi_dtype_in_f32(t->ref.type) ||
+    if (d->config.mainloop != EPI_GEMM_SM90 || t->moved || t->cols.two || !epi_dtype_is_operand(t->ref.type) ||
         !c->count || !r->count || c->stride[c->count - 1] != 1)
         return false;
     if (d->config.subtile / 2 * t->bytes < 32)

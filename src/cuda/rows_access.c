@@ -105,7 +105,7 @@ void epi_rows_choose_vector(epi_rows_design *d) {
     int smallest = 4;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
-        int size = (int)epi_dtype_size(d->access[i].ref.type);
+        int size = (int)epi_max64(2, (int64_t)epi_dtype_size(d->access[i].ref.type)); /* bytes: 8 at once */
         if (moves(s) && epi_rows_is_full(d, epi_rows_value(s)) && size < smallest)
             smallest = size;
     }

@@ -16,9 +16,8 @@ static const struct type_row {
 } types[] = {
 #define EPI_TYPE(id, text, bytes, is, file, ...) {file, 8 * bytes, EPI_##id},
 #include "base/dtype.def"
-    {"BOOL", 8, OTHER},        {"I8", 8, OTHER},      {"U8", 8, OTHER},      {"I16", 16, OTHER},
-    {"U16", 16, OTHER},        {"U32", 32, OTHER},    {"U64", 64, OTHER},    {"C64", 64, OTHER},
-    {"F8_E5M2", 8, OTHER},     {"F8_E4M3", 8, OTHER}, {"F8_E8M0", 8, OTHER}, {"F8_E5M2FNUZ", 8, OTHER},
+    {"BOOL", 8, OTHER},        {"I16", 16, OTHER},    {"U16", 16, OTHER},    {"U32", 32, OTHER},
+    {"U64", 64, OTHER},        {"C64", 64, OTHER},    {"F8_E8M0", 8, OTHER}, {"F8_E5M2FNUZ", 8, OTHER},
     {"F8_E4M3FNUZ", 8, OTHER}, {"F6_E2M3", 6, OTHER}, {"F6_E3M2", 6, OTHER}, {"F4", 4, OTHER},
 };
 

@@ -242,6 +242,8 @@ static int add_map(epi_graph *g, epi_op op, int a, int b, int c, bool fixed) {
 }
 
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c) {
+    if (epi_ops[op].converts && a != EPI_NO_NODE && g->nodes[epi_graph_value(g, a)].op == op)
+        return a; /* to the same type once more */
     return add_map(g, op, a, b, c, false);
 }
 

@@ -28,12 +28,13 @@ static bool is_same_anyway(const epi_graph *g, const epi_node *n, int operand) {
 
 /* Does the operation jump where its operand moves by its last bit? */
 static bool is_step(const epi_graph *g, const epi_node *n, int operand) {
+    const epi_op_row *row = &epi_ops[n->op];
     if (epi_op_compares(n->op))
         return !is_same_anyway(g, n, operand);
     if (n->op == EPI_OP_WHERE) /* 0 is the other side */
         return operand == 0;
-    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || n->op == EPI_OP_TOPK || epi_ops[n->op].signs ||
-           epi_op_wants_exact(n->op, operand);
+    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || n->op == EPI_OP_TOPK || row->signs ||
+           (row->converts && !epi_dtype_is_operand(row->type)) || epi_op_wants_exact(n->op, operand);
 }
 
 /* Is the result as exact as this operand, where all numbers are short? Functions that are never exact are not,
@@ -61,7 +62,7 @@ static bool is_power_of_two(const epi_node *n) {
 static void mark_exact(epi_graph *g) {
     bool *looked = epi_arena_alloc(g->arena, (size_t)g->node_count + 1);
     for (int t = g->input_count; t < g->tensor_count && looked; t++)
-        looked[g->tensors[t].node] |= g->tensors[t].has_type && epi_dtype_is_integer(g->tensors[t].type);
+        looked[g->tensors[t].node] |= g->tensors[t].has_type && epi_dtype_is_whole(g->tensors[t].type);
     for (int i = g->node_count - 1; i >= 0 && looked; i--) {
         epi_node *n = &g->nodes[i];
         n->exact |= n->op == EPI_OP_DIV && looked[i] && !is_power_of_two(&g->nodes[n->arg[1]]);

@@ -45,15 +45,21 @@ static double dither(double x, double u) {
     return copysign(rounded < 0x1p128 ? rounded : INFINITY, x);
 }
 
-/* The nearest number of so many binary digits, of two the even one; no digit is less than 2^least. */
-static double narrowed(double x, int digits, int least, double most) {
+/* The nearest number of so many binary digits, of two the even one; no digit is less than 2^least. What is more
+ * than `most` becomes `beyond`, and infinity `infinite`. */
+static double near(double x, int digits, int least, double most, double beyond, double infinite) {
     int e;
     if (!isfinite(x))
-        return x;
+        return isnan(x) ? x : copysign(infinite, x);
     frexp(x, &e);
     int unit = e - digits > least ? e - digits : least;
     double rounded = ldexp(rint(ldexp(x, -unit)), unit);
-    return fabs(rounded) > most ? copysign(INFINITY, x) : rounded;
+    return fabs(rounded) > most ? copysign(beyond, x) : rounded;
+}
+
+/* The nearest integer of a range, of two the even one; 0 for NaN. */
+static double whole(double x, double least, double most) {
+    return isnan(x) ? 0 : rint(fmin(fmax(x, least), most)) + 0.0;
 }
 
 double epi_op_reference(epi_op op, double a, double b, double c) {

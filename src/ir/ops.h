@@ -66,8 +66,9 @@ typedef struct epi_op_row {
     /* traits: what a row does not say is not so */
     epi_level level;
     bool expensive;     /* a function that takes many instructions */
-    bool exact;         /* the same bits wherever it is carried out; but for `narrows` it does not round */
-    bool narrows;       /* rounds to a storage type */
+    bool exact;         /* the same bits wherever it is carried out; but for `converts` it does not round */
+    bool converts;      /* to the nearest number of */
+    epi_dtype type;     /* this storage type */
     bool signs;         /* its elements are -1, 0 and 1 */
     bool positive;      /* whatever its operands are */
     bool divides;       /* and never so small that it is 0 */

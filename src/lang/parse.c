@@ -75,13 +75,13 @@ void epi_parse_expect(epi_parser *p, const char *symbol, const char *where) {
 }
 
 /* Words that cannot name a program, a value or an axis. Operations can: their names stand before a
- * parenthesis. */
+ * parenthesis; and so can types of 8 bits, as u8 and i8 did before they were types. */
 bool epi_is_reserved(const char *name) {
     static const char *const words[] = {"inf", "and", "or", "not"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(name, words[i]))
             return true;
-    return epi_dtype_find(name) != EPI_DTYPE_COUNT;
+    return epi_dtype_size(epi_dtype_find(name)) > 1;
 }
 
 const char *epi_parse_name(epi_parser *p, const char *what, bool fresh) {
@@ -128,10 +128,10 @@ static void fail_augmented(epi_parser *p, const char *name) {
 /* The type after a colon. */
 static epi_dtype parse_type(epi_parser *p) {
     epi_place place = p->token.place;
-    const char *name = epi_parse_name(p, "a type (f32, bf16, f16, i32, i64, f64)", false);
+    const char *name = epi_parse_name(p, "a type, as f32 or bf16", false);
     epi_dtype type = epi_dtype_find(name);
     if (type == EPI_DTYPE_COUNT)
-        epi_parse_fail(p, place, "'%s' is no type; the types are f32, bf16, f16, i32, i64, f64", name);
+        epi_parse_fail(p, place, "'%s' is no type; the types are %s", name, epi_dtype_names());
     return type;
 }
 
@@ -209,8 +209,10 @@ static epi_dtype parse_stored(epi_parser *p) {
     epi_place place = p->token.place;
     epi_dtype type = parse_type(p);
     if (type != EPI_DTYPE_COUNT && !epi_dtype_is_operand(type))
-        epi_parse_fail(p, place, "a value is stored as f32, bf16 or f16; %s is for inputs and outputs",
-                       epi_dtype_name(type));
+        epi_parse_fail(
+            p, place,
+            "a value is stored as f32, bf16 or f16; %s is for inputs and outputs, and %s(…) for values",
+            epi_dtype_name(type), epi_dtype_name(type));
     if (epi_parse_at(p, "["))
         epi_parse_fail(p, p->token.place,
                        "a value has the axes that its expression gives it: leave them out");

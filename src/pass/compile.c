@@ -23,6 +23,7 @@
 #include "pass/rewrite/slots.h"
 #include "pass/rewrite/terms.h"
 #include "pass/rewrite/variance.h"
+#include "pass/rewrite/widen.h"
 
 #ifndef EPI_VERIFY
 #define EPI_VERIFY 0 /* 1 in tests: graphs are verified after each pass */
@@ -79,6 +80,10 @@ static epi_status terms(epi_candidate *c, epi_error *err) {
 
 static epi_status attention(epi_candidate *c, epi_error *err) {
     return epi_attention_form(c->arena, &c->spec, c->limits, err);
+}
+
+static epi_status widen(epi_candidate *c, epi_error *err) {
+    return epi_widen_operands(c->arena, &c->spec, err);
 }
 
 /* The cut of a half of a program. */
@@ -145,6 +150,7 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
                            "makes a variance one reduction on a product's tile, several elsewhere"},
     [EPI_PASS_TERMS] = {"terms", terms, "brings what is added up into one sum"},
     [EPI_PASS_ATTENTION] = {"attention", attention, "brings softmax into the form of attention's mainloop"},
+    [EPI_PASS_WIDEN] = {"widen", widen, "converts what is stored in 8 bits for the products that take it"},
     [EPI_PASS_PREPARE] = {"prepare", prepare, "parts off what depends on params alone, which is made once"},
     [EPI_PASS_CUT] = {"cut", cut, "cuts it into parts of one kernel each"},
 };

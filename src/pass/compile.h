@@ -19,6 +19,7 @@ typedef enum epi_pass_id {
     EPI_PASS_VARIANCE,
     EPI_PASS_TERMS,
     EPI_PASS_ATTENTION,
+    EPI_PASS_WIDEN,
     EPI_PASS_PREPARE,
     EPI_PASS_CUT,
     EPI_PASS_COUNT

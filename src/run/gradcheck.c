@@ -10,6 +10,8 @@ enum { STEPS = 4 };
 
 /* One of the two programs with tensors of its own: f64, and integers where the text says so. */
 typedef struct side {
+    epi_arena arena;
+    epi_program program; /* without conversions */
     epi_kernel *kernel;
     int count, inputs;
     epi_tensor tensors[2 * EPI_MAX_TENSORS];
@@ -29,7 +31,20 @@ static double *numbers(const side *s, int tensor) {
     return s->tensors[tensor].data;
 }
 
-static epi_status open_side(side *s, const epi_program *program, const epi_options *given, epi_error *err) {
+/* A conversion jumps from number to number, and its derivative is that of what it converts: so that is what both
+ * sides go through. */
+static int write_straight(epi_rewrite *r, int node) {
+    const epi_node *n = &r->in->nodes[node];
+    return epi_ops[n->op].converts ? r->fresh[n->arg[0]] : EPI_NO_NODE;
+}
+
+static epi_status open_side(side *s, const epi_program *given_program, const epi_options *given,
+                            epi_error *err) {
+    const epi_graph *graph = &given_program->graph;
+    EPI_TRY(epi_graph_rewrite(&s->arena, &graph, write_straight, NULL, err));
+    epi_program *program = &s->program;
+    *program = *given_program;
+    program->graph = *graph;
     epi_type_binding types[2 * EPI_MAX_TENSORS];
     epi_options o =
         EPI_OPTIONS(.dims = given->dims, .dim_count = given->dim_count, .threads = 1, /* they are small */
@@ -39,7 +54,7 @@ static epi_status open_side(side *s, const epi_program *program, const epi_optio
     o.types = types;
     for (int t = 0; t < s->count; t++) {
         const epi_tensor_decl *d = &program->graph.tensors[t];
-        if (!d->has_type || !epi_dtype_is_integer(d->type))
+        if (!d->has_type || !epi_dtype_is_whole(d->type))
             types[o.type_count++] = (epi_type_binding){d->name, EPI_F64};
     }
     epi_status status = epi_kernel_compile(program, &o, &s->kernel, err);
@@ -59,6 +74,7 @@ static void close_side(side *s) {
         free(s->tensors[t].data);
     free(s->work);
     epi_kernel_free(s->kernel);
+    epi_arena_free(&s->arena);
 }
 
 static epi_status run_side(side *s, epi_error *err) {
@@ -215,7 +231,7 @@ static epi_status check_input(checking *c, int input, int output, epi_error *err
 static void find_cotangents(checking *c, const epi_program *program) {
     const epi_graph *g = &program->graph;
     for (int t = g->input_count, d = g->input_count; t < g->tensor_count; t++) {
-        bool integer = g->tensors[t].has_type && epi_dtype_is_integer(g->tensors[t].type);
+        bool integer = g->tensors[t].has_type && epi_dtype_is_whole(g->tensors[t].type);
         c->cotangent[t - g->input_count] = integer ? -1 : d++;
     }
 }

@@ -72,7 +72,7 @@ static void fill_tensors(gradrun *r, int given, const epi_tensor *inputs) {
         const epi_tensor_shape *s = &r->shapes[t];
         for (int64_t e = 0; t >= given && e < s->count; e++)
             r->along[e] = epi_next_number(&r->state);
-        epi_dtype from = epi_dtype_is_integer(s->type) ? s->type : EPI_F64;
+        epi_dtype from = epi_dtype_is_whole(s->type) ? s->type : EPI_F64;
         epi_convert(r->tensors[t].data, s->type, t < given ? inputs[t].data : r->along,
                     t < given ? from : EPI_F64, s->count);
     }

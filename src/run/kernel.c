@@ -5,6 +5,7 @@
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "pass/place/split.h"
+#include "pass/rewrite/widen.h"
 #include "run/run.h"
 
 /* May sums be taken in another order? Terms may be larger then, which the storage type must hold. */
@@ -41,9 +42,10 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
                           .cut = &k->cut};
     if (o->path != EPI_PATH_FUSED && o->path != EPI_PATH_UNFUSED)
         return EPI_OK;
-    epi_status status = o->path == EPI_PATH_FUSED
-                            ? epi_compile_cut(&passes, err)
-                            : epi_cut_apart(&k->arena, &k->spec, &k->limits, &k->cut, err);
+    epi_status status = o->path == EPI_PATH_FUSED ? epi_compile_cut(&passes, err)
+                                                  : epi_widen_operands(&k->arena, &k->spec, err);
+    if (status == EPI_OK && o->path == EPI_PATH_UNFUSED)
+        status = epi_cut_apart(&k->arena, &k->spec, &k->limits, &k->cut, err);
     if (status == EPI_OK && k->cut.part_count > 1 && o->config)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "a configuration is for one kernel; this program is %d kernels: leave it out",

@@ -12,7 +12,7 @@ typedef long long i64;
 
 // ---- storage types: what an element is in memory, and as f32
 
-enum { F32, BF16, F16, I32, I64 };
+enum { F32, BF16, F16, I32, I64, E4M3, E5M2, I8, U8 };   // from E4M3 on, a byte each
 
 DEV float bf16_f32(u16 x) { return __uint_as_float((u32)x << 16); }
 DEV float f16_f32(u16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
@@ -29,6 +29,59 @@ template <int T> DEV float low(u32 w) { return T == BF16 ? __uint_as_float(w << 
 template <int T> DEV float high(u32 w) { return T == BF16 ? __uint_as_float(w & 0xffff0000u) : f16_f32((u16)(w >> 16)); }
 template <int T> DEV float rounded(float x) { return T == BF16 ? bf16_f32(f32_bf16(x)) : f16_f32(f32_f16(x)); }
 
+// Bytes. e5m2 is the upper half of an f16; e4m3 has the digits of one of 2^-8 times its value, and no infinity: that is its largest
+// number, as is all that is beyond a byte. NaN is all ones, and 0 as an integer.
+DEV float f_whole(float x, float least, float most) { return x == x ? rintf(fminf(fmaxf(x, least), most)) + 0.f : 0.f; }
+#if __CUDA_ARCH__ >= 890
+DEV u32 e4m3_pair(float lo, float hi) { u16 r; asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(r) : "f"(lo), "f"(hi)); return r; }
+DEV u32 e5m2_finite(float lo, float hi) { u16 r; asm("cvt.rn.satfinite.e5m2x2.f32 %0, %2, %1;" : "=h"(r) : "f"(lo), "f"(hi)); return r; }
+DEV u32 e5m2_pair(float lo, float hi) {
+  const u32 w = e5m2_finite(lo, hi);
+  return w + (fabsf(lo) == INF) + ((fabsf(hi) == INF) << 8);   // 57344 has the number before infinity's
+}
+DEV u32 e4m3_halves(u32 w) { u32 r; asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"((u16)w)); return r; }
+DEV float e4m3_low(u32 w) { return f16_f32((u16)e4m3_halves(w)); }
+DEV float e4m3_high(u32 w) { return f16_f32((u16)(e4m3_halves(w) >> 16)); }
+#else
+// The nearest with CUT digits fewer than f32 has, of two the even one; below NORMAL digits end where those of SMALL do.
+template <int CUT, u32 NORMAL, u32 SMALL, u32 MOST, u32 OFFSET, u32 INFINITE> DEV u32 near_byte(float x) {
+  const u32 bits = __float_as_uint(x), a = bits & 0x7fffffffu, sign = bits >> 24 & 0x80;
+  const u32 rounded = (a + (1 << (CUT - 1)) - 1 + (a >> CUT & 1)) >> CUT;
+  const u32 normal = (rounded < MOST >> CUT ? rounded : MOST >> CUT) - (OFFSET << (23 - CUT));
+  const u32 small = __float_as_uint(__uint_as_float(a) + __uint_as_float(SMALL)) - SMALL;
+  const u32 byte = a < NORMAL ? small : normal;
+  return sign | (a < 0x7f800000u ? byte : a > 0x7f800000u ? 0x7f : INFINITE);
+}
+DEV u32 e4m3_one(float x) { return near_byte<20, 121u << 23, 0x46800000u, 0x43e00000u, 120, 0x7e>(x); }
+DEV u32 e5m2_one(float x) { return near_byte<21, 113u << 23, 0x43000000u, 0x47600000u, 112, 0x7c>(x); }
+DEV u32 e4m3_pair(float lo, float hi) { return e4m3_one(lo) | e4m3_one(hi) << 8; }
+DEV u32 e5m2_pair(float lo, float hi) { return e5m2_one(lo) | e5m2_one(hi) << 8; }
+DEV float e4m3_low(u32 w) {
+  const float x = f16_f32((u16)((w & 0x80) << 8 | (w & 0x7f) << 7)) * 256.f;
+  return (w & 0x7f) == 0x7f ? __uint_as_float(0x7fc00000u) : x;
+}
+DEV float e4m3_high(u32 w) { return e4m3_low(w >> 8); }
+#endif
+// Two neighbours in two bytes of a word, the first in the lowest.
+template <int T> DEV u32 byte_pair(float lo, float hi) {
+  if (T == E4M3) return e4m3_pair(lo, hi);
+  if (T == E5M2) return e5m2_pair(lo, hi);
+  const float least = T == I8 ? -128.f : 0.f, most = T == I8 ? 127.f : 255.f;
+  return ((int)f_whole(lo, least, most) & 0xff) | ((int)f_whole(hi, least, most) & 0xff) << 8;
+}
+template <int T> DEV float byte_low(u32 w) {
+  if (T == E4M3) return e4m3_low(w);
+  if (T == E5M2) return f16_f32((u16)(w << 8));
+  return T == I8 ? (float)(int)(signed char)w : (float)(w & 0xff);
+}
+template <int T> DEV float byte_high(u32 w) { return T == E4M3 ? e4m3_high(w) : T == E5M2 ? f16_f32((u16)(w & 0xff00)) : byte_low<T>(w >> 8); }
+// The nearest number of a type, and the largest for what is beyond it; an infinity stays one where the type has such.
+template <int T> DEV float converted(float x) {
+  if (T >= E4M3) return byte_low<T>(byte_pair<T>(x, 0.f));
+  const float most = T == BF16 ? __uint_as_float(0x7f7f0000u) : 65504.f, near = rounded<T>(x);
+  return fabsf(near) == INF && fabsf(x) < INF ? copysignf(most, x) : near;
+}
+
 // To the nearest, the largest where there is none so large, and 0 for NaN.
 DEV i64 f32_i64(float x) { return x == x ? __float2ll_rn(x) : 0; }
 
@@ -41,6 +94,7 @@ template <int T> DEV float load(const void *p, i64 at) {
   if (T == F32) return fetch((const float *)p + at);
   if (T == I32) return (float)fetch((const int *)p + at);
   if (T == I64) return (float)fetch((const i64 *)p + at);
+  if (T >= E4M3) return byte_low<T>(fetch((const u8 *)p + at));
   const u16 x = fetch((const u16 *)p + at);
   return T == BF16 ? bf16_f32(x) : f16_f32(x);
 }
@@ -48,6 +102,7 @@ template <int T> DEV void store(void *p, i64 at, float x) {
   if (T == F32) ((float *)p)[at] = x;
   else if (T == I32) ((int *)p)[at] = __float2int_rn(x);
   else if (T == I64) ((i64 *)p)[at] = f32_i64(x);
+  else if (T >= E4M3) ((u8 *)p)[at] = (u8)byte_pair<T>(x, 0.f);
   else ((u16 *)p)[at] = T == BF16 ? f32_bf16(x) : f32_f16(x);
 }
 // N neighbours that start at a multiple of N.
@@ -64,6 +119,9 @@ template <int T, int N> DEV void load_n(float (&v)[N], const void *p, i64 at) {
   } else if ((T == BF16 || T == F16) && N == 4) {
     const uint2 w = fetch((const uint2 *)((const u16 *)p + at));
     v[0] = low<T>(w.x); v[1] = high<T>(w.x); v[2 % N] = low<T>(w.y); v[3 % N] = high<T>(w.y);
+  } else if (T >= E4M3 && (N == 2 || N == 4)) {
+    const u32 w = N == 2 ? fetch((const u16 *)((const u8 *)p + at)) : fetch((const u32 *)((const u8 *)p + at));
+    v[0] = byte_low<T>(w); v[1] = byte_high<T>(w); v[2 % N] = byte_low<T>(w >> (N == 4 ? 16 : 0)); v[3 % N] = byte_high<T>(w >> (N == 4 ? 16 : 0));
   } else {
 #pragma unroll
     for (int e = 0; e < N; e++) v[e] = load<T>(p, at + e);
@@ -74,6 +132,8 @@ template <int T, int N> DEV void store_n(void *p, i64 at, const float (&v)[N]) {
   else if (T == F32 && N == 4) *(float4 *)((float *)p + at) = make_float4(v[0], v[1], v[2 % N], v[3 % N]);
   else if ((T == BF16 || T == F16) && N == 2) *(u32 *)((u16 *)p + at) = pack<T>(v[0], v[1]);
   else if ((T == BF16 || T == F16) && N == 4) *(uint2 *)((u16 *)p + at) = make_uint2(pack<T>(v[0], v[1]), pack<T>(v[2 % N], v[3 % N]));
+  else if (T >= E4M3 && N == 2) *(u16 *)((u8 *)p + at) = (u16)byte_pair<T>(v[0], v[1]);
+  else if (T >= E4M3 && N == 4) *(u32 *)((u8 *)p + at) = byte_pair<T>(v[0], v[1]) | byte_pair<T>(v[2 % N], v[3 % N]) << 16;
   else {
 #pragma unroll
     for (int e = 0; e < N; e++) store<T>(p, at + e, v[e]);

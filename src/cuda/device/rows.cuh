@@ -17,7 +17,7 @@
 // ---- N neighbours as they lie in memory
 
 template <int T, int N> struct Raw {
-  enum { BYTES = N * (T == I64 ? 8 : T == F32 || T == I32 ? 4 : 2), WORDS = BYTES < 4 ? 1 : BYTES / 4 };
+  enum { BYTES = N * (T == I64 ? 8 : T == F32 || T == I32 ? 4 : T >= E4M3 ? 1 : 2), WORDS = BYTES < 4 ? 1 : BYTES / 4 };
   u32 w[WORDS];
   // From memory that is read once: it takes no place in the first-level cache. In order with stores, which may be to the same memory.
   DEV void stream(const void *p, i64 at) {
@@ -27,7 +27,8 @@ template <int T, int N> struct Raw {
       for (int k = 0; k < WORDS / 4; k++) stream16(w + 4 * k, a + 16 * k);
     } else if (BYTES == 8) stream8(w, a);
     else if (BYTES == 4) stream4(w, a);
-    else stream2(w, a);
+    else if (BYTES == 2) stream2(w, a);
+    else w[0] = *(const volatile u8 *)a;
   }
   // From memory that several rows read.
   DEV void cached(const void *p, i64 at) {
@@ -42,7 +43,8 @@ template <int T, int N> struct Raw {
       const uint2 x = fetch((const uint2 *)a);
       w[0] = x.x; w[1 % WORDS] = x.y;
     } else if (BYTES == 4) w[0] = fetch((const u32 *)a);
-    else w[0] = fetch((const u16 *)a);
+    else if (BYTES == 2) w[0] = fetch((const u16 *)a);
+    else w[0] = fetch((const u8 *)a);
   }
   // From shared memory.
   DEV void staged(u32 a) {
@@ -56,7 +58,8 @@ template <int T, int N> struct Raw {
       const uint2 x = lds64(a);
       w[0] = x.x; w[1 % WORDS] = x.y;
     } else if (BYTES == 4) w[0] = lds32(a);
-    else w[0] = lds16(a);
+    else if (BYTES == 2) w[0] = lds16(a);
+    else w[0] = lds16(a & ~1u) >> 8 * (a & 1);
   }
   DEV void clear() {
 #pragma unroll
@@ -82,13 +85,15 @@ template <int T, int N> struct Raw {
       if (e < left) {
         if (BYTES / N == 8) set(e, ((const i64 *)p)[at + e]);
         else if (BYTES / N == 4) w[e % WORDS] = ((const u32 *)p)[at + e];
-        else w[e / 2 % WORDS] |= (u32)((const u16 *)p)[at + e] << 16 * (e & 1);
+        else if (BYTES / N == 2) w[e / 2 % WORDS] |= (u32)((const u16 *)p)[at + e] << 16 * (e & 1);
+        else w[e / 4 % WORDS] |= (u32)((const u8 *)p)[at + e] << 8 * (e & 3);
       }
   }
   DEV float one(int e) const {
     if (T == F32) return __uint_as_float(w[e % WORDS]);
     if (T == I32) return (float)(int)w[e % WORDS];
     if (T == I64) return (float)whole(e);
+    if (T >= E4M3) return e & 1 ? byte_high<T>(w[e / 4 % WORDS] >> 16 * (e >> 1 & 1)) : byte_low<T>(w[e / 4 % WORDS] >> 16 * (e >> 1 & 1));
     return e & 1 ? high<T>(w[e / 2 % WORDS]) : low<T>(w[e / 2 % WORDS]);
   }
   template <int V> DEV void get(float (&v)[V]) const {
@@ -115,6 +120,12 @@ template <int T, int N> struct Raw {
         w[k] = N == 1 ? (T == BF16 ? f32_bf16(v[split % V]) : f32_f16(v[split % V]))
                       : pack<T>(v[(split + 2 * k * splits) % V], v[(split + (2 * k + 1) * splits) % V]);
     }
+    if (BYTES == N) {
+      clear();
+#pragma unroll
+      for (int e = 0; e < N; e += 2)
+        w[e / 4 % WORDS] |= byte_pair<T>(v[(split + e * splits) % V], e + 1 < N ? v[(split + (e + 1) * splits) % V] : 0.f) << 16 * (e >> 1 & 1);
+    }
   }
   DEV void write(void *p, i64 at) const {
     char *a = (char *)p + at * (BYTES / N);
@@ -123,7 +134,8 @@ template <int T, int N> struct Raw {
       for (int k = 0; k < WORDS / 4; k++) write16(a + 16 * k, w + 4 * k);
     } else if (BYTES == 8) write8(a, w);
     else if (BYTES == 4) write4(a, w);
-    else write2(a, w);
+    else if (BYTES == 2) write2(a, w);
+    else *a = (char)w[0];
   }
   DEV void write_some(void *p, i64 at, i64 left) const {
 #pragma unroll
@@ -131,7 +143,8 @@ template <int T, int N> struct Raw {
       if (e < left) {
         if (BYTES / N == 8) ((i64 *)p)[at + e] = whole(e);
         else if (BYTES / N == 4) ((u32 *)p)[at + e] = w[e % WORDS];
-        else ((u16 *)p)[at + e] = (u16)(w[e / 2 % WORDS] >> 16 * (e & 1));
+        else if (BYTES / N == 2) ((u16 *)p)[at + e] = (u16)(w[e / 2 % WORDS] >> 16 * (e & 1));
+        else ((u8 *)p)[at + e] = (u8)(w[e / 4 % WORDS] >> 8 * (e & 3));
       }
   }
 };

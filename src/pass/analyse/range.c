@@ -156,6 +156,20 @@ static epi_range in_f16(epi_range a) {
     return (epi_range){a.low < 1 ? fmin(a.low, 0) : a.low, a.high > -1 ? fmax(a.high, 0) : a.high, a.nan};
 }
 
+/* The least that rounding to few digits, or to an integer, makes of numbers from x on. */
+static double rounded_from(double x) {
+    return x < 0 ? 2 * x - 1 : x < 1 ? 0 : x / 2;
+}
+
+/* What a conversion to few digits makes of numbers, which it holds between two others; of integers NaN is 0. */
+static epi_range converted(epi_op op, epi_range a) {
+    epi_dtype type = epi_ops[op].type;
+    double low = rounded_from(a.low), high = -rounded_from(-a.high);
+    double least = epi_op_reference(op, isinf(low) ? low : -MOST, 0, 0),
+           most = epi_op_reference(op, isinf(high) ? high : MOST, 0, 0);
+    return (epi_range){fmax(low, least), fmin(high, most), a.nan && !epi_dtype_is_whole(type)};
+}
+
 static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
     epi_range a = at[n->arg[0]], b = epi_ops[n->op].arity > 1 ? at[n->arg[1]] : a;
     bool odd = a.nan || !isfinite(a.low) || !isfinite(a.high);
@@ -173,9 +187,19 @@ static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *
     case EPI_OP_ABS: return (epi_range){fmax(0, fmax(a.low, -a.high)), fmax(-a.low, a.high), a.nan};
     case EPI_OP_FLOOR:
     case EPI_OP_ROUND: return between(a.low - 1, a.high + 1, a.nan);
+    case EPI_OP_F32:
+    case EPI_OP_F64:
     case EPI_OP_DITHER:
-    case EPI_OP_BF16: return a;
-    case EPI_OP_F16: return in_f16(a);
+    case EPI_OP_BF16:
+    case EPI_OP_STORED_BF16: return a;
+    case EPI_OP_F16:
+    case EPI_OP_STORED_F16: return in_f16(a);
+    case EPI_OP_E4M3:
+    case EPI_OP_E5M2:
+    case EPI_OP_I8:
+    case EPI_OP_U8:
+    case EPI_OP_I32:
+    case EPI_OP_I64: return converted(n->op, a);
     case EPI_OP_POW: return power(g, n, a);
     case EPI_OP_WHERE: return either(b, at[n->arg[2]]);
     case EPI_OP_EXP: return exponential(a, exp, MOST_EXP);

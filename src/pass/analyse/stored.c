@@ -1,9 +1,9 @@
 /* stored.c: which values are stored in a type of their own, whatever their shape.
  *
- *     the text says it, or says of an output that it is that it has the storage type
- *                                       that type
+ *     the text says it, by a type, by a conversion, or of an output that it is that it has the storage type
+ *                                       that type (of i32, i64 and f64: f32)
  *     the text says it of a value that maps, splits and other names make of it, or that is moved, chosen or
- *     negated to make it                f32, unless the storage type is that type: it may be stored in the
+ *     negated to make it                f32, unless the storage type has its numbers: it may be stored in the
  *                                       place of that value, which would be rounded then
  *     an index, a random number         f32: it must be exact
  *     made of f32, integers, numbers and positions alone
@@ -44,14 +44,29 @@ static bool is_few(const search *s, const epi_node *n) {
            (n->op == EPI_OP_WHERE && s->few[n->arg[1]] && s->few[n->arg[2]]);
 }
 
+/* What the text says of it; EPI_DTYPE_COUNT: nothing. Arithmetic is f32, which has all numbers that it makes
+ * of types with more. */
+static epi_dtype said_of(const epi_node *n) {
+    const epi_op_row *row = &epi_ops[n->op];
+    if (n->has_stored || !row->converts)
+        return n->has_stored ? n->stored : EPI_DTYPE_COUNT;
+    return epi_dtype_in_f32(row->type) ? row->type : EPI_F32;
+}
+
+/* Does the storage type lose nothing of a value that the text says this of? If it is not known, it has at least
+ * 16 bits. */
+static bool keeps(epi_dtype storage, epi_dtype said) {
+    return said == EPI_DTYPE_COUNT || epi_dtype_at(said)->size == 1 || epi_dtype_holds(storage, said);
+}
+
 /* The wider of what is said of two values; EPI_DTYPE_COUNT: nothing. */
 static epi_dtype both_of(epi_dtype a, epi_dtype b) {
     return a == EPI_DTYPE_COUNT ? b : b == EPI_DTYPE_COUNT ? a : epi_dtype_wider(a, b);
 }
 
 static epi_dtype moved_type(const search *s, const epi_node *n) {
-    epi_dtype type = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
-    for (int a = 0; a < epi_node_operands(n) && !n->has_stored; a++)
+    epi_dtype said = said_of(n), type = said;
+    for (int a = 0; a < epi_node_operands(n) && said == EPI_DTYPE_COUNT; a++)
         if (epi_ops[n->op].elements >> a & 1)
             type = both_of(type, s->moved[n->arg[a]]);
     return type;
@@ -99,7 +114,7 @@ bool epi_feeds_product(const epi_graph *g, int node) {
 /* Does the text say its type, or that of an output that it is, in the type of storage? */
 static bool is_said(const search *s, int node, epi_dtype storage) {
     epi_use_list uses = epi_graph_uses(s->g, node);
-    bool said = s->g->nodes[node].has_stored;
+    bool said = said_of(&s->g->nodes[node]) != EPI_DTYPE_COUNT;
     for (int i = 0; i < uses.count; i++) {
         const epi_tensor_decl *t = uses.at[i].node == EPI_NO_NODE ? &s->g->tensors[uses.at[i].operand] : NULL;
         said |= t && t->has_type && t->type == storage;
@@ -113,7 +128,7 @@ static void learn(search *s, int node, epi_dtype storage) {
     epi_use_list uses = epi_graph_uses(s->g, node);
     s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM || epi_ops[n->op].cls == EPI_CLASS_SORT;
     bool taken = false, said = is_said(s, node, storage);
-    s->least[node] = n->has_stored ? n->stored : EPI_DTYPE_COUNT;
+    s->least[node] = said_of(n);
     for (int i = 0; i < uses.count; i++) {
         int at = uses.at[i].node;
         if (at == EPI_NO_NODE)
@@ -148,9 +163,11 @@ epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype
         epi_dtype least = both_of(s.least[i], s.moved[i]);
         /* on the tile that it is compared on, what is made once is f32: whoever loads it sees the same */
         bool f32 = s.exact[i] || n->op == EPI_OP_ONCE || (s.pure[i] && !s.operand[i] && !s.few[i]) ||
-                   (least != EPI_DTYPE_COUNT && least != storage);
+                   !keeps(storage, least);
         bool place = epi_ops[n->op].cls == EPI_CLASS_SORT;
-        said[i] = n->has_stored ? n->stored : place ? EPI_I32 : f32 ? EPI_F32 : EPI_DTYPE_COUNT;
+        said[i] = said_of(n);
+        if (said[i] == EPI_DTYPE_COUNT)
+            said[i] = place ? EPI_I32 : f32 ? EPI_F32 : EPI_DTYPE_COUNT;
     }
     return said;
 }

@@ -29,7 +29,7 @@ typedef struct reverse {
 } reverse;
 
 bool epi_has_gradient(const epi_tensor_decl *tensor) {
-    return !tensor->has_type || !epi_dtype_is_integer(tensor->type);
+    return !tensor->has_type || !epi_dtype_is_whole(tensor->type);
 }
 
 /* Is something told to depend on this result? */
@@ -385,18 +385,19 @@ static const char *free_name(const reverse *r, const char *wanted) {
 static int add_tensor(const reverse *r, const epi_tensor_decl *of, bool output) {
     epi_graph *g = r->g;
     const char *name = gradient_name(g->arena, of->name);
+    bool few_bits = epi_dtype_at(of->type)->size == 1; /* the gradient has more digits */
     name = name ? free_name(r, name) : NULL;
     if (!name)
         return -1; /* the arena tells */
     g->tensors[g->tensor_count] = (epi_tensor_decl){.name = name,
                                                     .is_output = output,
                                                     .cotangent = !output,
-                                                    .has_type = of->has_type,
+                                                    .has_type = of->has_type && !few_bits,
                                                     .type = of->type,
                                                     .axes = of->axes,
                                                     .place = of->place};
     /* what is summed up for a short vector is kept in f32 */
-    if (output && !of->has_type && of->axes.count && epi_is_vector(&of->axes)) {
+    if (output && !g->tensors[g->tensor_count].has_type && of->axes.count && epi_is_vector(&of->axes)) {
         g->tensors[g->tensor_count].has_type = true;
         g->tensors[g->tensor_count].type = EPI_F32;
     }

@@ -86,11 +86,6 @@ static bool stores_output(const splitter *s, int t) {
     return group != FREE && (!s->alone[group] || s->as[node] == t);
 }
 
-/* Is every number of the one type one of the other, too? */
-static bool holds(epi_dtype type, epi_dtype other) {
-    return type == other || type == EPI_F64 || (type == EPI_F32 && epi_dtype_is_narrow(other));
-}
-
 static epi_dtype type_of(const splitter *s, int node);
 
 /* The type in which parts find a value: that of a tensor of the old part, or of the workspace. */
@@ -119,7 +114,7 @@ static epi_dtype type_of(const splitter *s, int node) {
     epi_dtype type = narrow || s->spec->path == EPI_PATH_UNFUSED ? s->spec->type : EPI_F32;
     const epi_node *n = &g->nodes[node];
     if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && epi_ops[n->op].elements &&
-        !holds(type, found_type(s, n->arg[0])))
+        !epi_dtype_holds(type, found_type(s, n->arg[0])))
         type = EPI_F32;
     return epi_stored_type(s->said[node], is_known_value(s, node), type);
 }
@@ -133,9 +128,9 @@ static bool holds_update(const splitter *s, int node, int output) {
     epi_dtype type = s->from->types[output];
     bool all = true, others = true;
     for (int a = 0; a < 3; a += 2) /* what it is made of: its first operand and the new elements */
-        all &= holds(type, found_type(s, n->arg[a]));
+        all &= epi_dtype_holds(type, found_type(s, n->arg[a]));
     for (int t = g->input_count; t < g->tensor_count; t++)
-        others &= g->tensors[t].node != node || holds(type, s->from->types[t]);
+        others &= g->tensors[t].node != node || epi_dtype_holds(type, s->from->types[t]);
     return all || others;
 }
 

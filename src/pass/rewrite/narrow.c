@@ -42,7 +42,7 @@ static int write_node(epi_rewrite *r, int node) {
         return EPI_NO_NODE;
     const char *name = r->g->nodes[value].name;
     r->g->nodes[value].name = NULL; /* it is the rounded one's */
-    value = epi_graph_map1(r->g, narrow_type(of->spec, node) == EPI_BF16 ? EPI_OP_BF16 : EPI_OP_F16, value);
+    value = epi_graph_map1(r->g, narrow_type(of->spec, node) == EPI_BF16 ? EPI_OP_STORED_BF16 : EPI_OP_STORED_F16, value);
     if (!epi_graph_failed(r->g))
         r->g->nodes[value].name = name;
     return value;

@@ -57,7 +57,7 @@ static bool is_plain(const search *s, const epi_node *n) {
         return is_of_storage(s, n->tensor);
     if (n->op == EPI_OP_CONST || epi_ops[n->op].signs)
         return epi_is_few(n);
-    if (epi_ops[n->op].along == EPI_WHOLE || epi_ops[n->op].narrows)
+    if (epi_ops[n->op].along == EPI_WHOLE || epi_ops[n->op].converts)
         return false;
     for (int a = 0; a < epi_node_operands(n); a++)
         if (gives_elements(n, a) && !s->plain[n->arg[a]])

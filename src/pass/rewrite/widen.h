@@ -1,0 +1,11 @@
+/* widen.h: operands of 8 bits, for mainloops that take none. */
+#ifndef EPI_PASS_WIDEN_H
+#define EPI_PASS_WIDEN_H
+
+#include "ir/spec.h"
+
+/* The same program in which products take 16 bits or f32 of what is stored in 8. spec->graph stays where there is
+ * nothing to do. */
+epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, epi_error *err);
+
+#endif

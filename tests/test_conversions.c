@@ -1,0 +1,214 @@
+/* test_conversions.c: every conversion against the definition of its type, which is written out in bytes.h.
+ *
+ * All 256 bytes back to numbers; forth all numbers of bf16, all numbers of the type, the middles between two of them
+ * and their neighbours in f32, random numbers, infinities and NaN: by epi_convert, by the conversion of a program on
+ * every path and as it is stored in an output of that type. Then what becomes of a program: nothing is moved through a
+ * conversion, and its derivative goes straight through. */
+#include "harness.h"
+
+enum { MOST = 1 << 20 };
+
+static epi_context *ctx;
+static float numbers[MOST];
+static uint8_t wanted[MOST]; /* by number: its byte */
+static int count;
+
+static void add(float x) {
+    if (count < MOST)
+        numbers[count++] = x;
+}
+
+static void add_around(double x) {
+    float f = (float)x;
+    add(f);
+    add(nextafterf(f, INFINITY));
+    add(nextafterf(f, -INFINITY));
+}
+
+static void collect(epi_dtype type) {
+    uint64_t s = 7;
+    count = 0;
+    for (uint32_t half = 0; half < 65536; half++) {
+        uint32_t bits = half << 16;
+        float x;
+        memcpy(&x, &bits, 4);
+        add(x);
+    }
+    for (unsigned a = 0; a < 256; a++) {
+        double v = byte_value(type, a), w = byte_value(type, (a + 1) & 255);
+        add_around(v);
+        add_around((v + w) / 2);
+    }
+    for (int i = 0; i < 20000; i++) {
+        uint32_t bits = (uint32_t)random_bits(&s);
+        float x;
+        memcpy(&x, &bits, 4);
+        add(x);
+        add((float)((random_unit(&s) - 0.5) * (i % 2 ? 600 : 4)));
+    }
+    for (int i = 0; i < count; i++)
+        wanted[i] = (uint8_t)value_byte(type, (double)numbers[i]);
+}
+
+static bool same_byte(epi_dtype type, unsigned got, unsigned want) {
+    return got == want || (isnan(byte_value(type, got)) && isnan(byte_value(type, want)));
+}
+
+static void check_bytes(epi_dtype type) {
+    static uint8_t bytes[MOST];
+    uint8_t all[256];
+    float back[256];
+    int wrong = 0;
+    for (int a = 0; a < 256; a++)
+        all[a] = (uint8_t)a;
+    epi_convert(back, EPI_F32, all, type, 256);
+    for (unsigned a = 0; a < 256; a++) {
+        double v = byte_value(type, a);
+        wrong += isnan(v) ? !isnan(back[a]) : (double)back[a] != v || !signbit(back[a]) != !signbit(v);
+    }
+    check(wrong == 0, "%s: %d of 256 bytes come back as another number", epi_dtype_name(type), wrong);
+    epi_convert(bytes, type, numbers, EPI_F32, count);
+    wrong = 0;
+    for (int i = 0; i < count; i++)
+        wrong += bytes[i] != wanted[i];
+    check(wrong == 0, "%s: %d of %d numbers become another byte", epi_dtype_name(type), wrong, count);
+}
+
+/* The conversion as an operation, on a path: stored as f32 it is the number that its byte means. */
+static void check_program(epi_dtype type, epi_path path, epi_dtype storage) {
+    char text[200];
+    epi_module *m;
+    epi_kernel *k;
+    epi_error err = {0};
+    static float y[MOST];
+    static uint8_t q[MOST];
+    snprintf(text, sizeof text, "f(x: f32[N]) -> (y: f32[N], q[N]) { q = %s(x); y = q }",
+             epi_dtype_name(type));
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    epi_dim_binding dims[] = {{"N", count}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1, .path = path, .type = storage);
+    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
+        epi_tensor_shape shape;
+        epi_kernel_tensor(k, 2, &shape);
+        check(shape.type == type, "an output whose type is open has that of its conversion");
+        epi_tensor t[] = {{.data = numbers}, {.data = y}, {.data = q}};
+        void *work = aligned_alloc(64, epi_kernel_workspace(k));
+        check(epi_kernel_run(k, t, 3, work, &err) == EPI_OK, "%s", err.message);
+        int wrong = 0;
+        for (int i = 0; i < count; i++) {
+            double want = byte_value(type, wanted[i]);
+            wrong += isnan(want) ? !isnan(y[i]) : (double)y[i] != want;
+            wrong += !same_byte(type, q[i], wanted[i]);
+        }
+        check(wrong == 0, "%s(x) on path %d: %d of %d are wrong", epi_dtype_name(type), (int)path, wrong,
+              count);
+        free(work);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
+/* A program of one number, and what it gives. */
+static double value_of(const char *body, double x) {
+    char text[300];
+    epi_module *m = NULL;
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    float in = (float)x, out = NAN;
+    snprintf(text, sizeof text, "f(x: f32[N]) -> y: f32[N] { y = %s }", body);
+    epi_dim_binding dims[] = {{"N", 1}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1);
+    if (check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK &&
+                  epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK,
+              "%s", err.message)) {
+        epi_tensor t[] = {{.data = &in}, {.data = &out}};
+        void *work = aligned_alloc(64, epi_kernel_workspace(k));
+        check(epi_kernel_run(k, t, 2, work, &err) == EPI_OK, "%s", err.message);
+        free(work);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+    return (double)out;
+}
+
+static void check_values(void) {
+    static const struct {
+        const char *body;
+        double x, want;
+    } values[] = {
+        {"bf16(x)", 3.4e38, 0x1.fep127},
+        {"bf16(x)", INFINITY, INFINITY},
+        {"f16(x)", 1e6, 65504},
+        {"f16(x)", -65520, -65504},
+        {"f16(x)", -INFINITY, -INFINITY},
+        {"e5m2(x)", 1e6, 57344},
+        {"e5m2(x)", INFINITY, INFINITY},
+        {"e4m3(x)", 465, 448},
+        {"e4m3(x)", -INFINITY, -448},
+        {"e4m3(x)", 0x1p-10, 0},       /* half of the smallest, to the even one */
+        {"e4m3(x)", 0x1.8p-9, 0x1p-8}, /* between the smallest and twice that */
+        {"i8(x)", 2.5, 2},
+        {"i8(x)", 1e30, 127},
+        {"u8(x)", -3, 0},
+        {"i32(x)", 1e20, 0x1p31},
+        {"i64(x)", 2.5, 2},
+        {"f32(x)", 0.1, (double)0.1f},
+        {"e4m3(x)*4 - e4m3(x*4)", 0.3, 0},
+        {"e4m3(3*x) - 3*e4m3(x)", 0.3, 0.875 - 0.9375}, /* it does not come out of it */
+        {"e4m3(x + 0.3) - e4m3(x) - 0.3125", 0.3, 0},
+        {"e4m3(e4m3(x))", 0.3, 0.3125},
+        {"e4m3(e5m2(x))", 0.3, 0.3125},
+    };
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        double y = value_of(values[i].body, values[i].x);
+        check(y == values[i].want, "%s of %g is %.9g, not %.9g", values[i].body, values[i].x, y,
+              values[i].want);
+    }
+    check(isnan(value_of("e4m3(x)", NAN)) && isnan(value_of("e5m2(x)", NAN)) && value_of("i8(x)", NAN) == 0,
+          "NaN stays, and is 0 as an integer");
+}
+
+/* The derivative is that of what is converted, and gradcheck says so. */
+static void check_gradient(void) {
+    static const char text[] =
+        "f(x[T,D], w[F,D]) -> y[T,F] { h = e4m3(2*x); y = silu(h @ i8(16*w))*bf16(x @ w) }";
+    epi_module *m;
+    epi_error err = {0};
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    double x[15], w[20];
+    uint64_t s = 3;
+    for (int i = 0; i < 15; i++)
+        x[i] = random_unit(&s) - 0.5;
+    for (int i = 0; i < 20; i++)
+        w[i] = random_unit(&s) - 0.5;
+    epi_dim_binding dims[] = {{"T", 3}, {"D", 5}, {"F", 4}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
+    const char *wrt[] = {"x", "w"};
+    epi_tensor inputs[] = {{.data = x}, {.data = w}};
+    epi_gradcheck found;
+    check(epi_program_gradcheck(epi_module_program(m, 0), wrt, 2, &o, inputs, 1, &found, &err) == EPI_OK,
+          "%s", err.message);
+    check(found.compared > 30 && found.edges == 0 && found.off <= 1, "%d compared, %d at an edge, %g off",
+          (int)found.compared, (int)found.edges, found.off);
+    epi_module_free(m);
+}
+
+int main(void) {
+    static const epi_dtype types[] = {EPI_E4M3, EPI_E5M2, EPI_I8, EPI_U8};
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    for (int i = 0; i < 4; i++) {
+        collect(types[i]);
+        check_bytes(types[i]);
+        check_program(types[i], EPI_PATH_FUSED, EPI_F32);
+        check_program(types[i], EPI_PATH_FUSED, EPI_BF16);
+        check_program(types[i], EPI_PATH_UNFUSED, EPI_F32);
+        check_program(types[i], EPI_PATH_REFERENCE, EPI_F32);
+    }
+    check_values();
+    check_gradient();
+    epi_context_close(ctx);
+    return finish();
+}
