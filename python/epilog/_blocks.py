@@ -1,16 +1,15 @@
-"""Blocks of experts in Hugging Face models: what is known of each, in one table, and their forward.
+"""Blocks of experts in Hugging Face models: what a replaced one knows of itself, and its forward.
 
 The router is called as the block calls it, so that hooks see its logits, of which losses are made. Where it is known, it is a program of its
 own. What it chose goes, with the tokens, into one program for all experts, on weights that lie as they do in the model.
 """
 import sys
-from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from ._experts import EXPERTS, clamped_experts, model_router
-from ._known import (PLAIN, TYPES, Names, Tree, activation_of, are_numbers, bias_of, fit, is_own, own_class, own_forward, own_function, plain_type,
+from ._known import (PLAIN, TYPES, Names, Tree, activation_of, are_numbers, bias_of, fit, is_own, own_forward, own_function, plain_type,
                      watched, weight_of)
 from ._patched import as_before, found_in, inner_of, is_kind, need
 from .nn import rows
@@ -19,41 +18,7 @@ MOST_CHOICES = 64  # of topk
 SAME = "eager", "grouped_mm", "batched_mm"  # implementations of experts that differ in the order of work alone
 
 
-class Known(NamedTuple):
-    """Of a family: the names of its classes, and of the block's router; whether it has an MLP for all tokens; whether its gate is the one of
-    gpt-oss, and the block returns the weights too; whether the router is model_router's; whether its weights always sum to 1, and are f32."""
-    home: str
-    block: str
-    router: str
-    router_at: str = "gate"
-    shared: bool = False
-    clamped: bool = False
-    routes: bool = True
-    normalized: bool = False
-
-
-BLOCKS = {"Mixtral": Known("mixtral", "SparseMoeBlock", "TopKRouter", normalized=True), "Qwen3Moe": Known("qwen3_moe", "SparseMoeBlock", "TopKRouter"),
-          "Olmoe": Known("olmoe", "SparseMoeBlock", "TopKRouter"), "GptOss": Known("gpt_oss", "MLP", "TopKRouter", "router", clamped=True),
-          "DeepseekV3": Known("deepseek_v3", "MoE", "TopkRouter", shared=True, routes=False)}
 SHARED = ("gate_proj", "up_proj", "down_proj")
-
-
-class Family:
-    """The classes of a family with experts, by what they are in it; None where one of them is not its module's own. Its layers and its loss,
-    which has a part of the router's, are known only to be told of."""
-
-    def __init__(self, name):
-        self.name, self.known, self.rotary, self.mlp = name, BLOCKS[name], None, None
-        self.home = f"models.{self.known.home}.modeling_{self.known.home}"
-        of = lambda kind: own_class(self.home, name + kind)
-        self.block, self.router, self.experts = of(self.known.block), of(self.known.router), of("Experts")
-        self.layer, self.head, self.norm = of("DecoderLayer"), of("ForCausalLM"), of("RMSNorm")
-        self.shared = of("MLP") if self.known.shared else None
-
-
-def block_families():
-    """Those whose modules are loaded."""
-    return [Family(name) for name, known in BLOCKS.items() if f"transformers.models.{known.home}.modeling_{known.home}" in sys.modules]
 
 
 def parameter(module, name):
@@ -64,7 +29,7 @@ def parameter(module, name):
 def has_own_gate(kind, family):
     """Is what it does between its products as transformers has it?"""
     found = vars(kind).get("_apply_gate")
-    if family.known.clamped:
+    if family.known.experts.clamped:
         return is_own(found, sys.modules["transformers." + family.home], family.name + "Experts._apply_gate")
     return found is not None and found is own_function("integrations.moe", "_default_apply_gate")
 
@@ -73,7 +38,7 @@ class Block:
     """What a patched block knows: of what modules and numbers it was made."""
 
     def __init__(self, block, family):
-        self.kind, self.forward, self.known, self.router = family.block, family.block.forward, family.known, family.router
+        self.kind, self.forward, self.known, self.router = family.block, family.block.forward, family.known.experts, family.router
         self.gate = vars(family.experts).get("_apply_gate") if family.experts else None
         need(family.router and family.experts and (family.shared or not self.known.shared) and has_own_gate(family.experts, family),
              f"the classes of {family.name} are not those of transformers")
@@ -138,7 +103,7 @@ class Router:
     """What a patched router knows."""
 
     def __init__(self, family):
-        self.kind, self.forward, self.known = family.router, own_forward(family.router), family.known
+        self.kind, self.forward, self.known = family.router, own_forward(family.router), family.known.experts
         need(self.known.routes, "its choice, among groups of experts, has no text here")
         need(self.forward is not None, f"{self.kind.__name__} has not the forward that it was written with")
         self.names = Names([self.forward])

@@ -9,6 +9,7 @@ import functools
 import operator
 import sys
 import types
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -57,24 +58,62 @@ def own_forward(kind):
     return kind.forward if is_own(found, sys.modules[kind.__module__], kind.__qualname__ + ".forward") else None
 
 
+class Experts(NamedTuple):
+    """Of a family with experts: what the classes of their block and its router are called behind the family's name, and the router in the block;
+    whether it has an MLP for all tokens; whether its gate is the one of gpt-oss, and the block returns the weights too; whether the router is
+    model_router's; whether its weights always sum to 1, and are f32."""
+    block: str
+    router: str
+    router_at: str = "gate"
+    shared: bool = False
+    clamped: bool = False
+    routes: bool = True
+    normalized: bool = False
+
+
+class Known(NamedTuple):
+    """Of a family: its module of transformers, and what the classes of a layer and of a model with a loss are called behind its name. gpt2: its
+    layers are as GPT-2's. window: what has the size of one, attention or its configuration. head_norm: queries and keys have norms of their own.
+    gemma: norms behind attention and MLP as well, all of which store their gains less 1, and soft caps. experts: then nothing but those and norms
+    is known of it."""
+    home: str
+    layer: str = "DecoderLayer"
+    head: str = "ForCausalLM"
+    gpt2: bool = False
+    window: str = None
+    head_norm: bool = False
+    gemma: bool = False
+    experts: Experts = None
+
+
+MODELS = {  # all that epilog.apply knows of a model by the name of its family
+    "Llama": Known("llama"), "Mistral": Known("mistral", window="config"), "Qwen2": Known("qwen2", window="attention"),
+    "Qwen3": Known("qwen3", window="attention", head_norm=True), "Gemma2": Known("gemma2", window="attention", gemma=True),
+    "GPT2": Known("gpt2", "Block", "LMHeadModel", gpt2=True),
+    "Mixtral": Known("mixtral", experts=Experts("SparseMoeBlock", "TopKRouter", normalized=True)),
+    "Qwen3Moe": Known("qwen3_moe", experts=Experts("SparseMoeBlock", "TopKRouter")),
+    "Olmoe": Known("olmoe", experts=Experts("SparseMoeBlock", "TopKRouter")),
+    "GptOss": Known("gpt_oss", experts=Experts("MLP", "TopKRouter", "router", clamped=True)),
+    "DeepseekV3": Known("deepseek_v3", experts=Experts("MoE", "TopkRouter", shared=True, routes=False))}
+
+
 class Family:
-    """The classes of a family of models, by what they are in it; None where one of them is not its module's own."""
+    """The classes of a family of models, by what they are in it; None where one of them is not its module's own, or it has none. Of a family with
+    experts, layers and the loss, which has a part of the router's, are known only to be told of."""
 
-    def __init__(self, name, home, layer="DecoderLayer", head="ForCausalLM"):
-        of = functools.partial(own_class, f"models.{home}.modeling_{home}")
-        self.name, self.home = name, f"models.{home}.modeling_{home}"
-        self.layer, self.attention, self.mlp, self.head = of(name + layer), of(name + "Attention"), of(name + "MLP"), of(name + head)
-        self.norm, self.rotary, self.model = of(name + "RMSNorm"), of(name + "RotaryEmbedding"), of(name + "Model")
-
-
-FAMILIES = {"Llama": "llama", "Mistral": "mistral", "Qwen2": "qwen2", "Qwen3": "qwen3", "Gemma2": "gemma2"}
+    def __init__(self, name):
+        self.name, self.known = name, MODELS[name]
+        self.home, experts = f"models.{self.known.home}.modeling_{self.known.home}", self.known.experts
+        of = lambda kind, there=True: own_class(self.home, name + kind) if there else None
+        self.layer, self.head, self.norm = of(self.known.layer), of(self.known.head), of("RMSNorm")
+        self.attention, self.mlp, self.rotary, self.model = (of(kind, not experts) for kind in ("Attention", "MLP", "RotaryEmbedding", "Model"))
+        self.block, self.router, self.experts = (of(experts.block), of(experts.router), of("Experts")) if experts else (None, None, None)
+        self.shared = of("MLP", experts and experts.shared)
 
 
 def families():
     """Those whose modules are loaded."""
-    found = [Family(name, home) for name, home in FAMILIES.items() if f"transformers.models.{home}.modeling_{home}" in sys.modules]
-    gpt2 = "transformers.models.gpt2.modeling_gpt2" in sys.modules
-    return found + ([Family("GPT2", "gpt2", "Block", "LMHeadModel")] if gpt2 else [])
+    return [Family(name) for name, known in MODELS.items() if f"transformers.models.{known.home}.modeling_{known.home}" in sys.modules]
 
 
 def plain_type(module):

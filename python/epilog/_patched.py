@@ -59,7 +59,7 @@ def as_before(module):
 
 def epsilon_of(family):
     """What the norms of a family, or LayerNorm, call their epsilon."""
-    return "eps" if family is None or family.name == "Gemma2" else "variance_epsilon"
+    return "eps" if family is None or family.known.gemma else "variance_epsilon"
 
 
 def inner_of(act):
@@ -92,8 +92,8 @@ def own_scale(attention):
 LLAMA_TREE = {"self_attn": "attention", "self_attn.q_proj": nn.Linear, "self_attn.k_proj": nn.Linear, "self_attn.v_proj": nn.Linear,
               "self_attn.o_proj": nn.Linear, "mlp": "mlp", "mlp.gate_proj": nn.Linear, "mlp.up_proj": nn.Linear,
               "mlp.down_proj": nn.Linear, "mlp.act_fn": None, "input_layernorm": "norm", "post_attention_layernorm": "norm"}
-MORE = {"Gemma2": {"pre_feedforward_layernorm": "norm", "post_feedforward_layernorm": "norm"},
-        "Qwen3": {"self_attn.q_norm": "norm", "self_attn.k_norm": "norm"}}
+GEMMA_NORMS = {"pre_feedforward_layernorm": "norm", "post_feedforward_layernorm": "norm"}
+HEAD_NORMS = {"self_attn.q_norm": "norm", "self_attn.k_norm": "norm"}
 ATTENTION, Q, K, V, O, MLP, GATE, UP, DOWN, ACT, NORM = range(11)  # of what the tree finds; all behind it are norms
 LINEAR = Q, K, V, O, GATE, UP, DOWN
 
@@ -127,11 +127,12 @@ class Layer:
     """What a patched decoder layer knows: of what modules and numbers its programs were made."""
 
     def __init__(self, layer, family):
-        self.family, self.kind, self.forward = family.name, family.layer, family.layer.forward
+        self.known, self.kind, self.forward = family.known, family.layer, family.layer.forward
         self.arguments, self.eps_name = Arguments(self.forward), epsilon_of(family)
-        kinds = {name: getattr(family, k) if type(k) is str else k for name, k in (LLAMA_TREE | MORE.get(self.family, {})).items()}
+        tree = LLAMA_TREE | (GEMMA_NORMS if self.known.gemma else {}) | (HEAD_NORMS if self.known.head_norm else {})
+        kinds = {name: getattr(family, k) if type(k) is str else k for name, k in tree.items()}
         kinds["mlp.act_fn"] = type(layer.mlp.act_fn) if hasattr(layer.mlp, "act_fn") else nn.SiLU
-        need(None not in kinds.values(), f"the classes of {self.family} are not those of transformers")
+        need(None not in kinds.values(), f"the classes of {family.name} are not those of transformers")
         self.tree = Tree(kinds)
         found = found_in(self.tree, layer)
         activation, self.facts = activation_of(found[ACT]), self.facts_of(found)
@@ -145,11 +146,11 @@ class Layer:
         need(len(set(eps)) == 1, "its norms have different epsilons")
         groups = found[ATTENTION].num_key_value_groups
         need(groups * found[K].out_features == found[Q].out_features, "its heads are not in groups of the same size")
-        self.eps, self.bias, self.out_bias, self.head_norm = eps[0], q, o, self.family == "Qwen3"
+        self.eps, self.bias, self.out_bias, self.head_norm = eps[0], q, o, self.known.head_norm
         scale = own_scale(found[ATTENTION])
         # what attention is told beside its tensors; its numbers in a program are those that are there
-        gemma = self.family == "Gemma2"
-        self.told = ({} if self.family == "Llama" else dict(sliding_window=window)) | (dict(softcap=softcap) if gemma else {})
+        gemma = self.known.gemma
+        self.told = (dict(sliding_window=window) if self.known.window else {}) | (dict(softcap=softcap) if gemma else {})
         self.numbers = [n for n in (scale, softcap) if n is not None]
         self.programs = {(per_sequence, windowed): llama_parts(q, self.head_norm, per_sequence, gemma, o, activation, windowed, softcap is not None,
                                                                scale is not None) for per_sequence in (False, True) for windowed in (False, True)}
@@ -157,8 +158,9 @@ class Layer:
     def facts_of(self, found):
         """All that may change without a module becoming another: numbers, biases, what an activation calls. None where a number is none."""
         attention = found[ATTENTION]
-        window = None if self.family == "Llama" else (attention.config if self.family == "Mistral" else attention).sliding_window
-        softcap = attention.attn_logit_softcapping if self.family == "Gemma2" else None
+        where = self.known.window
+        window = (attention.config if where == "config" else attention).sliding_window if where else None
+        softcap = attention.attn_logit_softcapping if self.known.gemma else None
         numbers = attention.head_dim, attention.scaling, window, softcap, attention.num_key_value_groups
         eps = tuple([m.__dict__[self.eps_name] for m in found[NORM:]])
         if not are_numbers(numbers) or not are_numbers(eps):
@@ -320,7 +322,7 @@ class Norm:
     """What a patched norm knows: its class, and its program."""
 
     def __init__(self, kind, family):
-        program = layer_norm if family is None else gemma_norm if family.name == "Gemma2" else rms_norm
+        program = layer_norm if family is None else gemma_norm if family.known.gemma else rms_norm
         self.kind, self.forward, self.program, self.eps_name = kind, own_forward(kind), program, epsilon_of(family)
         need(self.forward is not None, f"{kind.__name__} has not the forward that it was written with")
         self.names = Names([self.forward])
@@ -387,8 +389,8 @@ class Head:
     def __init__(self, model, family, chunks, check_indices):
         self.kind, self.forward, self.chunks, self.check_indices = family.head, family.head.forward, chunks, check_indices
         self.loss = own_function("loss.loss_utils", "ForCausalLMLoss")
-        self.tree, self.capped = Tree({"lm_head": nn.Linear}, [self.loss]), family.name == "Gemma2"
-        self.model, self.layer, self.attention = family.model, family.layer, "attn" if family.name == "GPT2" else "self_attn"
+        self.tree, self.capped = Tree({"lm_head": nn.Linear}, [self.loss]), family.known.gemma
+        self.model, self.layer, self.attention = family.model, family.layer, "attn" if family.known.gpt2 else "self_attn"
         found = found_in(self.tree, model)
         need(found[0].bias is None, "lm_head has a bias")
         asked = inspect.getattr_static(family.head, "loss_function")  # a property, of all models

@@ -13,7 +13,7 @@ from torch import nn
 
 from . import _blocks
 from ._attention import give_back, is_ours, take_place, why_not
-from ._known import FAMILIES, class_name, families, plain_type
+from ._known import MODELS, class_name, families, plain_type
 from ._patched import (Block, GPT2MLP, Head, Layer, Norm, Rotary, Unknown, causal_lm_forward, gpt2_forward, gpt2_mlp_forward, layer_forward,
                        layer_norm_forward, need, norm_forward, rotary_forward)
 
@@ -63,7 +63,7 @@ class Applying:
     """One call of apply: goes through the modules of a model, and replaces what is known."""
 
     def __init__(self, model, loss_chunks, check_indices, wanted):
-        self.model, self.report, self.families, self.wanted = model, Report(), families() + _blocks.block_families(), wanted
+        self.model, self.report, self.families, self.wanted = model, Report(), families(), wanted
         self.loss, self.inside, self.layers = (loss_chunks, check_indices), set(), []
 
     def what(self, module):
@@ -79,7 +79,7 @@ class Applying:
     def replace(self, name, module):
         """Replaces one module, if it is known and wanted."""
         family, role = self.what(module) or (None, None)
-        if role is None or id(module) in self.inside or (role == "mlp" and family.name != "GPT2"):
+        if role is None or id(module) in self.inside or (role == "mlp" and not family.known.gpt2):
             return
         switch = {"layer": "layers", "head": "loss", "norm": "norms", "mlp": "mlp", "block": "experts", "router": "experts"}[role]
         try:
@@ -91,8 +91,8 @@ class Applying:
             self.report.left.append((name or "the model", str(why)))
 
     def layer(self, name, module, family):
-        need(family.name not in _blocks.BLOCKS, "of a layer with experts, those and its norms are known")
-        gpt2 = family.name == "GPT2"
+        need(family.known.experts is None, "of a layer with experts, those and its norms are known")
+        gpt2 = family.known.gpt2
         if not gpt2:
             need(family.rotary is not None, f"{family.name}RotaryEmbedding is not that of transformers")
         set_forward(module, Block(module, family) if gpt2 else Layer(module, family), gpt2_forward if gpt2 else layer_forward)
@@ -101,7 +101,7 @@ class Applying:
             self.inside.update(id(m) for m in module.modules())
 
     def head(self, name, module, family):
-        need(family.name not in _blocks.BLOCKS, "its loss has a part of the router's")
+        need(family.known.experts is None, "its loss has a part of the router's")
         set_forward(module, Head(module, family, *self.loss), causal_lm_forward)
         self.report.replaced.append((name or "the model", "the loss in training, together with lm_head"))
 
@@ -181,7 +181,9 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
     work.attention(attention == "epilog")
     if not work.report.replaced:
         if not work.report.left:
-            work.report.left.append((type(model).__name__, f"nothing in it is known: {', '.join(FAMILIES)} and GPT-2 are, and experts of {', '.join(_blocks.BLOCKS)}"))
+            with_experts = [name for name, known in MODELS.items() if known.experts]
+            others = ", ".join(name for name in MODELS if name not in with_experts)
+            work.report.left.append((type(model).__name__, f"nothing in it is known: {others} are, and experts of {', '.join(with_experts)}"))
         warnings.warn(f"epilog.apply replaced nothing:\n{work.report}", stacklevel=2)
     return work.report
 
