@@ -37,6 +37,7 @@ static const char moves_text[] =
     "    y = silu(table[ids] @ w) + b\n    k = 100*y\n}\n"
     "best_wide(x[T,D], ids: i64[T], seed: i64) -> (y[T,D], n: i64[T,D], same: i64[T], r: i64[T]) {\n"
     "    y = x*ids + uniform(seed, T, D)\n    n = 1e3*x\n    same = ids\n    r = argmax(x, D)\n}\n"
+    "counted_past(x[V,D], c[T,D]) -> y[T,D] { y = gather(x, index(T) + 0, V)*c }\n"
     "places(x[B,S,D], w[P,D]) -> y[B,S,D] { y = x + w[index(S)] }\n"
     "places_turned(x[D,S], w[P,D]) -> y[D,S] { y = x*w[index(S)] }\n"
     "places_back(d[B,S,D]) -> g[P,B,D] { g = scatter(d, index(S), P) }\n"
@@ -97,6 +98,7 @@ static const char moves_text[] =
     "cache_ids(ids: i64[B,R], next: i64[B], at: i64[B]) -> y: i64[B,R] { y = update(ids, next, at, R) }\n";
 
 static const test_case moves[] = {
+    {"moves", "counted_past", "V=5,T=9,D=24", 0},
     {"moves", "cache", "B=3,R=11,H=2,D=24", TINY},
     {"moves", "cache", "B=2,R=1,H=1,D=2053", 0},
     {"moves", "cache", "B=0,R=5,H=1,D=3", 0},

@@ -28,15 +28,14 @@ def experts_text(activation, shared):
 
 EXPERTS = {which: op(experts_text(*which)) for which in itertools.product(GATES, (False, True))}
 
-# gpt-oss: gate and up are neighbours, with biases, and kept within a limit. The last biases are a product, with the weights of all experts
+# gpt-oss: gate and up are neighbours, with biases, and kept within a limit
 clamped_experts = op("""
 clamped_experts(x[T,D], w[E,D,2*F], b[E,2*F], wd[E,F,D], bd[E,D], e: i32[T,K], g[T,K], alpha, limit) -> y[T,D] {
     z = sum(x*gather(w, e, E), D) + gather(b, e, E)
     gate, up = pairs(z, 2*F)
     a = min(gate, limit)
     h = g*(clamp(up, -limit, limit) + 1)*a*sigmoid(alpha*a)
-    m = sum(where(e == index(E), g, 0), K)
-    y = sum(h*gather(wd, e, E), K, F) + m @ bd
+    y = sum(sum(h*gather(wd, e, E), F) + g*gather(bd, e, E), K)
 }""")
 
 

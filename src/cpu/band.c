@@ -150,8 +150,7 @@ static void run_take(const epi_band *t, const epi_instr *s, const epi_tile_acces
     for (int i = 0; i < (s->full ? t->band_rows : t->rows); i++) {
         float *dst = result_of(t, s) + i * ld;
         int64_t at = a->number + epi_walk_offset(&a->which, first + i);
-        if (a->index.data)
-            at = epi_position_load(t->strips, &a->index, at, a->size);
+        at = a->index.data ? epi_position_load(t->strips, &a->index, at, a->size) : at < a->size ? at : -1;
         if (at >= 0)
             epi_columns_load(t->strips, dst, &a->ref,
                              row_offset(a, first + i) + epi_walk_offset(&a->along, at), &a->cols,

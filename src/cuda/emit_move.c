@@ -54,6 +54,11 @@ const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, cons
         return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, from.node),
                              positions_of(c, n));
     index_element e = element_of(c, n, axes, index);
+    epi_axes along = epi_index_along(n);
+    /* passes find index(C) in index(C) + 0, too, which may count further */
+    if (e.counts && epi_axes_size(&c->spec->graph->nodes[e.node].axes, c->spec->sizes) >
+                        epi_axes_size(&along, c->spec->sizes))
+        return epi_emit_text(c, "position_of((int)(%s), %s)", e.at, positions_of(c, n));
     return e.counts ? epi_emit_text(c, "(i64)(%s)", e.at)
                     : epi_emit_text(c, "position<%s>(%s, %s, %s)", epi_emit_type(e.type), pointer, e.at,
                                     positions_of(c, n));

@@ -2,7 +2,8 @@
  * beside all places it would be written out in memory.
  *
  *     sum(where(index(E) == e, d, 0), K)    is a choice for each of the few e of a row, added up
- *     scatter(g*x, e, E)                    where x is the same for all e of a row: a product of such a sum and x */
+ *     scatter(g*x, e, E)                    where x is the same for all e of a row: a product of such a sum and x
+ *     sum(x*gather(w, e, E), D)             likewise, of rows w[E,D]: of x @ w the elements that a row names */
 #include "pass/rewrite/choices.h"
 
 #include "pass/analyse/monomial.h"
@@ -94,34 +95,72 @@ static int write_choices(epi_rewrite *r, int place, int e, int d, epi_axis axis,
     return sum;
 }
 
-/* scatter(g*x, e, E): who g and x are, the axis of e that x lacks, and those that both have. */
+/* scatter(g*x, e, E): who g and x are, the axis of e that x lacks, and those that both have. Of sum(x*gather(w, e, E), D)
+ * g is the gather. */
 typedef struct outer {
     int g, x;
     epi_axis axis;
     epi_axes rows;
 } outer;
 
-static bool find_outer(const epi_graph *g, const epi_spec *spec, const epi_node *n, outer *o) {
+/* Has x all axes of the index but one, of a few elements, for each of which there are not too many places? */
+static bool is_shared(const epi_graph *g, const epi_spec *spec, int index, epi_axis places, outer *o) {
     enum { MOST_PLACES = 64 }; /* for each element: more are too many flops */
-    if (n->op != EPI_OP_SCATTER || n->over.count != 1 || g->nodes[n->arg[0]].op != EPI_OP_MUL ||
-        g->nodes[n->arg[0]].has_stored)
+    const epi_axes *e = &g->nodes[index].axes, *x = &g->nodes[o->x].axes;
+    epi_axes gone = epi_axes_without(e, x), own = epi_axes_without(x, e);
+    o->rows = epi_axes_without(e, &gone);
+    if (gone.count != 1 || !own.count || !o->rows.count || epi_axes_has_dim(x, places.dim) ||
+        !is_of_rows(spec, &g->nodes[index], gone.at[0]))
         return false;
-    const epi_axes *e = &g->nodes[n->arg[1]].axes;
+    o->axis = gone.at[0];
+    int64_t terms = size_of(spec, o->axis);
+    return terms > 0 && terms <= MOST_TERMS && epi_axis_size(places, spec->sizes) <= MOST_PLACES * terms;
+}
+
+/* Is it a product of elements that nothing else wants? */
+static bool is_only_term(const epi_graph *g, int node) {
+    return g->nodes[node].op == EPI_OP_MUL && !g->nodes[node].has_stored &&
+           epi_graph_uses(g, node).count == 1;
+}
+
+static bool find_outer(const epi_graph *g, const epi_spec *spec, const epi_node *n, outer *o) {
+    if (n->op != EPI_OP_SCATTER || n->over.count != 1 || !is_only_term(g, n->arg[0]))
+        return false;
     for (int a = 0; a < 2; a++) {
         *o = (outer){.g = g->nodes[n->arg[0]].arg[a], .x = g->nodes[n->arg[0]].arg[!a]};
-        const epi_axes *x = &g->nodes[o->x].axes;
-        epi_axes gone = epi_axes_without(e, x), own = epi_axes_without(x, e);
-        o->rows = epi_axes_without(e, &gone);
-        if (gone.count != 1 || !own.count || !o->rows.count || !epi_axes_include(e, &g->nodes[o->g].axes) ||
-            epi_axes_has_dim(x, n->over.at[0].dim) || !is_of_rows(spec, &g->nodes[n->arg[1]], gone.at[0]))
-            continue;
-        o->axis = gone.at[0];
-        int64_t terms = size_of(spec, o->axis);
-        if (terms > 0 && terms <= MOST_TERMS &&
-            epi_axis_size(n->over.at[0], spec->sizes) <= MOST_PLACES * terms)
+        if (epi_axes_include(&g->nodes[n->arg[1]].axes, &g->nodes[o->g].axes) &&
+            is_shared(g, spec, n->arg[1], n->over.at[0], o))
             return true;
     }
     return false;
+}
+
+static bool find_inner(const epi_graph *g, const epi_spec *spec, const epi_node *n, outer *o) {
+    if (n->op != EPI_OP_SUM || !is_only_term(g, n->arg[0]))
+        return false;
+    for (int a = 0; a < 2; a++) {
+        *o = (outer){.g = g->nodes[n->arg[0]].arg[a], .x = g->nodes[n->arg[0]].arg[!a]};
+        const epi_node *chosen = &g->nodes[o->g];
+        if (chosen->op != EPI_OP_GATHER || chosen->has_stored || chosen->over.count != 1)
+            continue;
+        epi_axes table = epi_axes_without(&g->nodes[chosen->arg[0]].axes, &chosen->over);
+        if (epi_axes_same_set(&table, &n->over) &&
+            is_shared(g, spec, chosen->arg[1], chosen->over.at[0], o) &&
+            epi_graph_is_contraction(g, o->x, chosen->arg[0], &n->over))
+            return true;
+    }
+    return false;
+}
+
+/* A product with all places; single elements of it are taken, so that it is stored as the sums would be. */
+static int write_inner(epi_rewrite *r, const epi_node *n, const outer *o) {
+    const epi_node *chosen = &r->in->nodes[o->g];
+    epi_node wide = {.has_stored = true, .stored = EPI_F32};
+    int all = epi_graph_contract(r->g, r->fresh[o->x], r->fresh[chosen->arg[0]], &n->over);
+    all = epi_graph_stand_for(r->g, all, &wide);
+    int value =
+        epi_graph_move(r->g, EPI_OP_GATHER, all, r->fresh[chosen->arg[1]], EPI_NO_NODE, &chosen->over);
+    return epi_graph_stand_for(r->g, value, n);
 }
 
 static int write_outer(epi_rewrite *r, const epi_node *n, const outer *o) {
@@ -137,6 +176,8 @@ static int write_node(epi_rewrite *r, int node) {
     outer o;
     if (find_outer(r->in, w->spec, n, &o))
         return write_outer(r, n, &o);
+    if (find_inner(r->in, w->spec, n, &o))
+        return write_inner(r, n, &o);
     const epi_node *is = find_condition(r->in, w->spec, n, &operand);
     if (!is || is_summed_down(w, r->in, node))
         return EPI_NO_NODE;
@@ -154,7 +195,8 @@ epi_status epi_choices_write(epi_arena *arena, const epi_graph **graph, const ep
     outer o;
     for (int i = 0; i < in->node_count && !any; i++)
         any = in->live[i] &&
-              (find_condition(in, spec, &in->nodes[i], &operand) || find_outer(in, spec, &in->nodes[i], &o));
+              (find_condition(in, spec, &in->nodes[i], &operand) || find_outer(in, spec, &in->nodes[i], &o) ||
+               find_inner(in, spec, &in->nodes[i], &o));
     if (any)
         EPI_TRY(epi_has_memory(epi_visits_make(arena, in->node_count, &w.visits), err));
     return any ? epi_graph_rewrite(arena, graph, write_node, &w, err) : EPI_OK;

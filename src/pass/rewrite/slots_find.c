@@ -317,6 +317,38 @@ int epi_slots_order(const epi_slots *s, const epi_node *n) {
     return order;
 }
 
+/* The prelude of an index that grouped products have, or -1. */
+static int known_prelude(const epi_slots *s, const epi_node *gather) {
+    for (int i = 0; i < s->count; i++)
+        if (s->preludes[i].index == gather->arg[1] && gather->over.count == 1 &&
+            epi_axis_equal(s->preludes[i].choice, gather->over.at[0]))
+            return i;
+    return -1;
+}
+
+/* A map of what rows choose and of numbers of these rows, as a bias times a gate, which nothing but slots want: in whose
+ * order it is made, or -1. Whoever wants it is still as it was found first. */
+static int order_beside(const epi_slots *s, int node) {
+    const epi_node *n = &s->in->nodes[node];
+    int order = -1;
+    for (int a = 0; a < epi_node_operands(n) && epi_ops[n->op].cls == EPI_CLASS_MAP; a++) {
+        int chosen = s->at[n->arg[a]].chosen;
+        order = chosen != EPI_NO_NODE && order < 0 ? known_prelude(s, &s->in->nodes[chosen]) : order;
+    }
+    for (int a = 0; a < epi_node_operands(n) && order >= 0; a++) {
+        int chosen = s->at[n->arg[a]].chosen;
+        const epi_axes *axes = &s->in->nodes[n->arg[a]].axes, *rows = &s->preludes[order].rows;
+        bool own = chosen != EPI_NO_NODE && known_prelude(s, &s->in->nodes[chosen]) == order;
+        if (!own && epi_axes_meet(axes, rows) && !epi_axes_include(rows, axes))
+            return -1;
+    }
+    epi_use_list uses = epi_graph_uses(s->in, node);
+    for (int i = 0; i < uses.count && order >= 0; i++)
+        if (uses.at[i].node == EPI_NO_NODE || s->at[uses.at[i].node].prelude != order)
+            return -1;
+    return order;
+}
+
 /* Would another operand, as large as the result, have to be brought into slot order? Of one number a row every
  * operand is as large. */
 static bool reorders(const epi_slots *s, const epi_node *n, int order) {
@@ -419,6 +451,9 @@ static epi_slot_place find_place(epi_slots *s, int node) {
         return (epi_slot_place){
             .role = EPI_SLOT_ADDED, .prelude = s->at[n->arg[0]].prelude, .sums = s->at[n->arg[0]].sums};
     int order = epi_slots_order(s, n);
+    int beside = order < 0 && s->settled && s->at[node].chosen == EPI_NO_NODE ? order_beside(s, node) : -1;
+    if (beside >= 0)
+        return (epi_slot_place){.role = EPI_SLOT_BY_ROW, .prelude = beside};
     return order < 0 ? (epi_slot_place){.prelude = -1} : place_among(s, n, order, s->at[node].wanted);
 }
 
