@@ -390,8 +390,10 @@ static int read_object(object *o, bool grad, argument *a) {
     }
     static const struct {
         uint8_t code, bits;
-    } types[EPI_DTYPE_COUNT] = {[EPI_F32] = {2, 32}, [EPI_BF16] = {4, 16}, [EPI_F16] = {2, 16},
-                                [EPI_I32] = {0, 32}, [EPI_F64] = {2, 64},  [EPI_I64] = {0, 64}};
+    } types[EPI_DTYPE_COUNT] = {
+        [EPI_F32] = {2, 32}, [EPI_BF16] = {4, 16}, [EPI_F16] = {2, 16},  [EPI_I32] = {0, 32},
+        [EPI_F64] = {2, 64}, [EPI_I64] = {0, 64},  [EPI_E4M3] = {10, 8}, [EPI_E5M2] = {12, 8},
+        [EPI_I8] = {0, 8},   [EPI_U8] = {1, 8}};
     a->type = 0;
     while (a->type < EPI_DTYPE_COUNT && (types[a->type].code != t.code || types[a->type].bits != t.bits))
         a->type++;
@@ -518,6 +520,10 @@ EPI_API const char *epi_torch_open(void *call, void *workspace) {
     find_code(cpu, EPI_I32, "aoti_torch_dtype_int32", &missing);
     find_code(cpu, EPI_F64, "aoti_torch_dtype_float64", &missing);
     find_code(cpu, EPI_I64, "aoti_torch_dtype_int64", &missing);
+    find_code(cpu, EPI_E4M3, "aoti_torch_dtype_float8_e4m3fn", &missing);
+    find_code(cpu, EPI_E5M2, "aoti_torch_dtype_float8_e5m2", &missing);
+    find_code(cpu, EPI_I8, "aoti_torch_dtype_int8", &missing);
+    find_code(cpu, EPI_U8, "aoti_torch_dtype_uint8", &missing);
 #undef FIND
     *(void **)&torch.implement_versioned = find(cpu, "torch_library_impl", NULL);
     if (cuda) {

@@ -2,7 +2,7 @@
 import torch
 
 from ._library import EpilogValueError, one_line, program
-from ._run import I32, I64, Plan, Tensor, differentiable, fake, forward_ad, refuse_tangents, refuse_transforms, run_into, split
+from ._run import WHOLE, Plan, Tensor, differentiable, fake, forward_ad, refuse_tangents, refuse_transforms, run_into, split
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
@@ -187,7 +187,7 @@ class Op:
 
     def gradient(self, *wrt):
         """The texts of the derived forward and backward, by the inputs named, or all that can have a gradient."""
-        wrt = wrt or tuple(n for n, _, kind in self.inputs if kind not in (I32, I64))
+        wrt = wrt or tuple(n for n, _, kind in self.inputs if kind not in WHOLE)
         return "\n".join(p.text for p in self.program.grad(wrt, True))
 
 

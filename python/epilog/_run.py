@@ -18,10 +18,12 @@ from ._direct import direct, lock
 from ._library import EpilogError, EpilogValueError, library, narrowest, one_line, program
 
 Tensor = torch.Tensor
-TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, torch.float64: 4, torch.int64: 5}
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, torch.float64: 4, torch.int64: 5,
+         torch.float8_e4m3fn: 6, torch.float8_e5m2: 7, torch.int8: 8, torch.uint8: 9}
 DTYPES = {number: dtype for dtype, number in TYPES.items()}
-NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64", 5: "i64"}
+NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64", 5: "i64", 6: "e4m3", 7: "e5m2", 8: "i8", 9: "u8"}
 F32, BF16, F16, I32, I64, NARROW = 0, 1, 2, 3, 5, -2
+WHOLE = I32, I64, 8, 9  # integers: nothing is derived by them
 MORE_DIGITS = {F32: (), BF16: (F32, F16), F16: (F32,)}  # types of open tensors that have more than the storage type
 MOST_PLANS = max(1, int(os.environ.get("EPILOG_PLANS", 2048)))
 kept = collections.OrderedDict()  # plans of the CPU, the one that was not used for longest first: where each is found
@@ -138,9 +140,9 @@ class Plan:
         kinds = []
         for i, (info, a) in enumerate(zip(prog.inputs, args)):
             dtype = a.dtype if isinstance(a, Tensor) else DTYPES[info.type if info.type is not None else F32]
-            if dtype not in TYPES or (dtype in (torch.float64, torch.int64, torch.int32) and info.type is None):
-                refuse(prog, info, f"{info} was given {dtype}: Epilog takes float32, bfloat16 and float16, and integers where the "
-                                   "text says so")
+            if dtype not in TYPES or (TYPES[dtype] > F16 and info.type is None):
+                refuse(prog, info, f"{info} was given {dtype}: Epilog takes float32, bfloat16 and float16, and integers and types of "
+                                   "8 bits where the text says so")
             integers = info.type in (I32, I64) and TYPES[dtype] in (I32, I64)  # either does for the other
             if info.type is not None and TYPES[dtype] != info.type and not integers:
                 refuse(prog, info, f"the text says that {info} is {NAMES[info.type]}, it was given {dtype}")
@@ -341,7 +343,7 @@ class Recipe:
     def __init__(self, prog, wrt, types):
         self.prog, self.wrt = prog, wrt
         self.wanted = [next(i for i, t in enumerate(prog.inputs) if t.name == n) for n in wrt]
-        self.results = [i for i, t in enumerate(prog.outputs) if t.type not in (I32, I64)]  # those that have a cotangent
+        self.results = [i for i, t in enumerate(prog.outputs) if t.type not in WHOLE]  # those that have a cotangent
         self.forward, self.backward = prog.grad(wrt, True, types)
         inputs = {t.name: i for i, t in enumerate(self.forward.inputs)}
         outputs = {t.name: i for i, t in enumerate(self.forward.outputs)}

@@ -280,8 +280,7 @@ epi_status epi_types_bind(const epi_graph *g, const epi_options *o, epi_dtype *t
         return epi_fail(err, EPI_ERR_ARGUMENT, "the storage type must be f32, bf16, f16 or f64");
     for (int t = 0; t < g->tensor_count; t++) {
         const epi_tensor_decl *d = &g->tensors[t];
-        const epi_op_row *row = &epi_ops[g->nodes[d->node].op];
-        types[t] = d->has_type ? d->type : row->converts ? row->type : d->axes.count ? o->type : EPI_F32;
+        types[t] = d->has_type ? d->type : d->axes.count ? o->type : EPI_F32;
     }
     for (int i = 0; i < o->type_count; i++) {
         int t = 0;
