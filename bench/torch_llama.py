@@ -12,7 +12,8 @@
   apply, chunks         the same with the loss in 8 chunks of tokens
   apply, sdpa           epilog.apply(attention="sdpa"): two programs around cuDNN's attention
   apply and compile     the first of the three under torch.compile
-  backend               torch.compile(model, backend="epilog"); by --sides also "backend, graphs", with CUDA graphs
+  backend               torch.compile(model, backend="epilog"); by --sides also "backend, graphs", with CUDA graphs;
+                        "backend, loss", a function that returns the loss alone, without logits; "backend, chunks", that with the loss in 8 chunks
   liger                 where liger_kernel can be imported: its patch of the model
 
 d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256, 4 sequences of 4096, pure bf16, AdamW (fused).
@@ -28,7 +29,7 @@ from torch import nn
 
 SMALL = dict(options={"rest": "aot_eager"})  # to try the script nobody waits for Inductor
 APPLY = {"apply": {}, "apply, chunks": dict(loss_chunks=8), "apply, sdpa": dict(attention="sdpa"), "apply and compile": {}}
-BACKEND = {"backend": {}, "backend, graphs": dict(mode="reduce-overhead")}
+BACKEND = {"backend": {}, "backend, graphs": dict(mode="reduce-overhead"), "backend, loss": {}, "backend, chunks": dict(options={"loss_chunks": 8})}
 SIDES = ("eager", "compile", "plain, compiled", *APPLY, "backend") + (("liger",) if importlib.util.find_spec("liger_kernel") else ())
 
 
@@ -93,7 +94,7 @@ class Side:
     """A model with its optimizer, and how a step of it goes."""
 
     def __init__(self, name, args, weights, seed=0):
-        self.name, self.args = name, args
+        self.name, self.args, self.returns_loss = name, args, name.startswith("plain") or name in ("backend, loss", "backend, chunks")
         torch.manual_seed(seed)
         self.model = make(args)
         if weights is not None and seed == 0:
@@ -116,15 +117,19 @@ class Side:
         self.model.train()
         self.called = torch.compile(self.model, dynamic=False) if "compile" in name else self.model
         if name in BACKEND:
-            self.called = torch.compile(self.model, dynamic=False, backend="epilog", **(SMALL if args.small else BACKEND[name]))
+            called = self.loss_alone if self.returns_loss else self.model
+            self.called = torch.compile(called, dynamic=False, backend="epilog", **(SMALL if args.small else BACKEND[name]))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.rate, fused=args.device == "cuda")
+
+    def loss_alone(self, ids, labels):
+        return self.model(input_ids=ids, labels=labels, use_cache=False).loss
 
     def step(self, ids):
         patch = contextlib.nullcontext()
         if self.name == "liger":
             patch = unittest.mock.patch("transformers.models.llama.modeling_llama.apply_rotary_pos_emb", self.rotary)
         with sdpa(self.args.device), patch:
-            loss = self.called(ids, ids) if self.name.startswith("plain") else self.called(input_ids=ids, labels=ids, use_cache=False).loss
+            loss = self.called(ids, ids) if self.returns_loss else self.called(input_ids=ids, labels=ids, use_cache=False).loss
             loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
