@@ -152,7 +152,7 @@ def kernels(args, model, how):
     v, _, counts = tensors(args, t, e, k, d, f, how)
     row = dict(section="kernels", model=model, routing=how, T=t, E=e, K=k, D=d, F=f, slots_least=min(counts), slots_most=max(counts), errors=[], kernels={})
     exact, plain = plain_kernels(v, counts, torch.float64), plain_kernels(v, counts, args.dtype)
-    ops, calls = {n: epilog.op(text) for n, text in KERNELS.items()}, {}
+    ops, calls = {n: epilog.op(text, rows=["T"]) for n, text in KERNELS.items()}, {}   # K is a number, as a layer has it
     for n, op in ops.items():
         calls[n] = lambda op=op, a=[v[x] for x in ARGUMENTS[n].split()]: op(*a)
         mine = calls[n]()

@@ -105,7 +105,7 @@ static void write_groups(const epi_gemm_design *d, epi_text *out) {
     epi_group group = d->plan->group;
     epi_text_add(out,
                  "#define ROW_GROUPS %d\n#define DEPTH_GROUPS %d\n#define GROUPED (ROW_GROUPS || "
-                 "DEPTH_GROUPS)\n#define GATHERED %d\n#define GATHERERS (3 * GATHERED)   // warps\n#define "
+                 "DEPTH_GROUPS)\n#define GATHERED %d\n#define GATHERERS (2 * GATHERED)   // warps\n#define "
                  "LONGEST_FIRST %d\n",
                  group == EPI_GROUP_ROWS, group == EPI_GROUP_DEPTH, d->operands[0].gather != EPI_NO_NODE,
                  d->longest_first);

@@ -374,10 +374,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       // tiles. Depths beyond K_SIZE and columns beyond the matrix come as zeros, and count as bytes all the same.
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
-#if GATHERED   // warp 3 is not free to queue for tiles
-      Names names(P, queue);
-      if (rank == 0) queue.send(0, names.next(P, queue));
-#endif
 #if GROUPED
       w = queue.at(0);
       queue.expect(PLACES);
@@ -391,9 +387,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         once = FEW && ROW_GROUPS && rows_of_batch(P, m0) <= TILE_M;
         const int n0 = tn * TILE_COLS;
         const bool narrow = order.narrow(tn);
-#if GATHERED
-        if (rank == 0) queue.send(j + 1, names.next(P, queue));
-#endif
         const int rows = GATHERED ? 0 : operand_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
         from = DEPTH_FROM(m0);
         until = from + DEPTH_SIZE(m0);
@@ -425,8 +418,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       }
       if (!FEW) dependency_start();
     }
+    else if (t == 96) {   // ---- the queue
+      if (queue.counts && rank == 0) queue.draw(P);
+    }
 #if GATHERED
-    else if (t >= 32) {   // ---- the rows that an index names
+    else if (t < 32 * (GATHERERS + 1) && t >= 32) {   // ---- the rows that an index names
       const int lane = t & 31, g = (t >> 5) - 1;
       u32 s = 0, ph = 1;
 #pragma unroll 1
@@ -451,9 +447,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       }
     }
 #else
-    else if (t == 96) {   // ---- the queue
-      if (queue.counts && rank == 0) queue.draw(P);
-    } else if ((WARPS ? t >= 32 : t == 32 || t == 64) && t < 32 * (GROUPS + 1) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
+    else if ((WARPS ? t >= 32 : t == 32 || t == 64) && t < 32 * (GROUPS + 1) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders TMA's copies, all of them fold and move
       u32 n = 0;
       // What the lanes load is there before they arrive and announce TMA's bytes.
