@@ -488,6 +488,7 @@ static const test_case cases[] = {
     {"dropout", "dropout_add", "T=0,D=5", 0},
     {"dropout", "dropout_add", "T=5,D=72", TINY},
     {"dropout", "dropout_add", "T=256,D=1024", LARGE},
+    {"../tests/orders", "places", "T=1700,K=3,E=40", 0},
     {"../tests/numbers", "scaled_dot", "F=34", TINY},
     {"../tests/numbers", "row_numbers", "T=37,D=72,V=9", TINY},
     {"../tests/numbers", "positions", "M=70,N=400,K=24", TINY},
