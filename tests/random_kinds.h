@@ -24,10 +24,16 @@ static void grow_unary(random_graph *m) {
                                         "floor(4*%s)",
                                         "1.1*%s + 1",
                                         "cos(%s)",
-                                        "log(1.5 + abs(%s))"};
-    static const double grown[] = {0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 4, 1.1, 0, 1};
+                                        "log(1.5 + abs(%s))",
+                                        "e4m3(%s)",
+                                        "e5m2(2*%s)",
+                                        "i8(8*%s)",
+                                        "u8(8*%s)",
+                                        "bf16(%s)",
+                                        "f32(%s)"};
+    static const double grown[] = {0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 4, 1.1, 0, 1, 1, 2, 8, 8, 1, 1};
     graph_value a = one_in(m, 3) ? m->v[random_below(&m->s, m->count)] : some(m, 0);
-    int f = random_below(&m->s, 19);
+    int f = random_below(&m->s, 25);
     char line[80];
     snprintf(line, sizeof line, forms[f], a.name);
     tamed(m, let(m, a.axes, a.half, grown[f] > 0 ? grown[f] * a.size + 1 : f == 8 ? 7.4 : 1, "%s", line));

@@ -84,7 +84,8 @@ static graph_value new_input(random_graph *m, unsigned axes) {
     join_axes(m, axes, false, false, list, sizeof list);
     graph_value *v = new_value(m, axes, false, 1.5, "x");
     m->declared |= axes;
-    const char *type = some_type(m, 8);
+    static const char *const bytes[] = {"e4m3", "e5m2", "i8", "u8"};
+    const char *type = one_in(m, 16) ? bytes[random_below(&m->s, 4)] : some_type(m, 8);
     snprintf(m->inputs + strlen(m->inputs), sizeof m->inputs - strlen(m->inputs), "%s%s%s%s%s",
              m->input_count++ ? ", " : "", v->name, type ? ": " : "", type ? type : "", list);
     return *v;
