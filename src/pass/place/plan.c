@@ -612,7 +612,7 @@ static bool comes_with(const epi_graph *g, int first, int node) {
 }
 
 /* Orders of an index that is a leaf, alike, and what is sorted by them; or places of the largest elements, and these:
- * each of them one output? */
+ * each of them one output, or none? */
 static bool makes_orders(const epi_graph *g) {
     int first = EPI_NO_NODE, made = 0;
     for (int i = 0; i < g->node_count; i++) {
@@ -623,9 +623,9 @@ static bool makes_orders(const epi_graph *g) {
             outputs += g->tensors[t].node == i;
         if (first == EPI_NO_NODE && (epi_op_orders(g->nodes[i].op) || g->nodes[i].op == EPI_OP_TOPK))
             first = i;
-        if (first == EPI_NO_NODE || outputs != 1 || !comes_with(g, first, i))
+        if (first == EPI_NO_NODE || outputs > 1 || !comes_with(g, first, i))
             return false;
-        made++;
+        made += outputs;
     }
     return made && made == g->tensor_count - g->input_count;
 }
