@@ -104,10 +104,13 @@ static inline void bound_scatter(const bounding *b, int node) {
     const epi_node *n = &b->g->nodes[node];
     bounded *y = &b->at[node];
     const bounded *d = &b->at[n->arg[0]];
-    epi_ref from = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes);
+    epi_ref from = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes),
+            to =
+                epi_ref_of_axes(&n->axes, b->sizes); /* a part has them in the order of the program's value */
     const epi_axes *index = &b->g->nodes[n->arg[1]].axes;
     epi_axes rest = epi_axes_without(&from.axes, index);
     epi_walk outer = epi_walk_axes(&from, index, b->sizes), inner = epi_walk_axes(&from, &rest, b->sizes);
+    epi_walk along = epi_walk_axes(&to, &n->over, b->sizes), there = epi_walk_axes(&to, &rest, b->sizes);
     int64_t size = epi_axes_size(&n->over, b->sizes), width = epi_axes_size(&rest, b->sizes);
     bool all_sure = true;
     int64_t count = epi_axes_size(index, b->sizes);
@@ -116,10 +119,11 @@ static inline void bound_scatter(const bounding *b, int node) {
         int64_t at = bound_position(&b->at[n->arg[1]], i, size, &sure);
         all_sure &= sure;
         for (int64_t j = 0; j < width && at >= 0; j++) {
-            int64_t to = at * width + j, f = epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j);
-            y->v[to] += d->v[f];
-            y->e[to] += d->e[f];
-            y->m[to] += fmax(d->m[f], fabs(d->v[f]));
+            int64_t t = epi_walk_offset(&along, at) + epi_walk_offset(&there, j),
+                    f = epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j);
+            y->v[t] += d->v[f];
+            y->e[t] += d->e[f];
+            y->m[t] += fmax(d->m[f], fabs(d->v[f]));
         }
     }
     for (int64_t i = 0; i < y->count; i++)
@@ -285,23 +289,29 @@ static inline double stored_byte(epi_dtype type, double v, double e) {
     return isnan(v) || e == INFINITY ? e : fmax(fabs(low - v), fabs(high - v));
 }
 
-/* An output as it lies in memory, rounded to its type. */
+/* An output as it lies in memory, rounded to its type; where it is a piece of another, there. */
 static inline bool bound_output(const bounding *b, int tensor, epi_dtype type, bounded *out) {
     const epi_tensor_decl *d = &b->g->tensors[tensor];
     const bounded *x = &b->at[d->node];
-    epi_ref r = epi_ref_of_axes(&b->g->nodes[d->node].axes, b->sizes);
-    epi_walk w = epi_walk_axes(&r, &d->axes, b->sizes);
-    bounded_free(out);
-    if (!bounded_make(out, x->count))
-        return false;
-    for (int64_t i = 0; i < out->count; i++) {
-        bound_take(out, i, x, epi_walk_offset(&w, i));
+    const epi_slice *piece = b->slices && b->slices[tensor].memory.count ? &b->slices[tensor] : NULL;
+    epi_ref r = epi_ref_of_axes(&b->g->nodes[d->node].axes, b->sizes), to = {.axes = d->axes};
+    int64_t count = piece ? epi_axes_size(&piece->memory, b->sizes) : x->count,
+            begin = epi_ref_lay_out(&to, piece, NULL, b->sizes);
+    epi_walk w = epi_walk_axes(&r, &d->axes, b->sizes), there = epi_walk_axes(&to, &d->axes, b->sizes);
+    if (!piece || out->count != count) {
+        bounded_free(out);
+        if (!bounded_make(out, count))
+            return false;
+    }
+    for (int64_t i = 0; i < x->count; i++) {
+        int64_t at = begin + epi_walk_offset(&there, i);
+        bound_take(out, at, x, epi_walk_offset(&w, i));
         if (type == EPI_I32 || type == EPI_I64)
-            out->e[i] += 0.5;
+            out->e[at] += 0.5;
         else if (is_byte(type))
-            out->e[i] = stored_byte(type, out->v[i], out->e[i]);
+            out->e[at] = stored_byte(type, out->v[at], out->e[at]);
         else
-            round_element(out, i, storage_unit(type), false);
+            round_element(out, at, storage_unit(type), false);
     }
     return true;
 }

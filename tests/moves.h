@@ -95,6 +95,11 @@ static const char moves_text[] =
     "lone_half(x[T,D], w[F,D], c[T,F], d[T,F]) -> y[T,F] {\n"
     "    z = x @ w\n    a, b = halves(c, F)\n    e, f = halves(d, F)\n    g, h = pairs(z, F)\n"
     "    y = z*join(a, a, F) + join(-h, g, F)*join(f, f, F)\n}\n"
+    "pieces(x[T,A], y[T,F,D], z[T,F,D], s[G,D,A]) -> (w: f32[C,D,A], u[E,D,A]) {\n"
+    "    w = scatter(sum(x*y, T), index(F) + size(G), C) + scatter(sum(x*z, T), index(F) + size(G) + "
+    "size(F), C) +\n"
+    "        scatter(sin(s), index(G), C)\n"
+    "    u = scatter(sum(x*silu(y), T), index(F), E)\n}\n"
     "cache_ids(ids: i64[B,R], next: i64[B], at: i64[B]) -> y: i64[B,R] { y = update(ids, next, at, R) }\n";
 
 static const test_case moves[] = {
@@ -153,6 +158,9 @@ static const test_case moves[] = {
     {"moves", "stretches", "T=70,A=40,C=24,D=16,F=4,G=4", TINY},
     {"moves", "stretches", "T=5,A=7,C=9,D=3,F=2,G=2", 0},     /* they begin where no tensor does */
     {"moves", "stretches", "T=70,A=40,C=20,D=16,F=4,G=4", 0}, /* the last is outside */
+    {"moves", "pieces", "T=70,A=40,F=3,D=8,G=2,C=8,E=3", TINY},
+    {"moves", "pieces", "T=5,A=7,F=2,D=3,G=1,C=5,E=2", 0}, /* on a GPU they begin where no tensor does */
+    {"moves", "pieces", "T=5,A=8,F=2,D=3,G=1,C=6,E=3", 0}, /* and there are gaps */
     {"moves", "stretch_inner", "T=37,D=64,F=24,E=40,G=32", TINY},
     {"moves", "stretch_inner", "T=37,D=19,F=24,E=32,G=3", 0},
     {"moves", "stretch_every", "A=16,D=24,F=5,G=3", TINY},

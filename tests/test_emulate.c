@@ -807,6 +807,11 @@ static struct whole {
     {.from = {"quantise", "linear_e4m3", "T=70,G=3,K=24,F=72", 0}},
     {{"quantise", "linear_u8", "T=70,G=3,K=23,F=71", 0}, 80, 0, {0}, NULL, {{0}}},
     {.from = {"quantise", "swiglu_e4m3", "T=70,D=72,F=136", 0}},
+    {.from = {"../tests/stretches", "packed", "T=70,A=72,D=16", 0}},
+    {.from = {"../tests/stretches", "packed", "T=70,A=70,D=3", 0}}, /* where TMA takes none */
+    {.from = {"../tests/stretches", "put_together", "T=70,A=72,D=16", 0}},
+    {.from = {"../tests/stretches", "packed_back", "T=70,A=72", 0}},
+    {{"../tests/stretches", "packed_back", "T=70,A=72", 0}, 80, 3, {0}, NULL, {{0}}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 

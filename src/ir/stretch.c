@@ -50,13 +50,15 @@ static bool add(const epi_spec *spec, int node, int64_t by, int depth, epi_stret
     return false;
 }
 
-/* Is all of it inside, and has nothing else of the value the axes by which it is seen? */
+/* Is all of it inside, and has nothing else of what a gather takes from the axes by which it is seen? */
 static bool is_inside(const epi_spec *spec, const epi_node *n, const epi_stretch *s) {
+    bool gathers = n->op == EPI_OP_GATHER;
     const epi_axes *have = &spec->graph->nodes[n->arg[0]].axes;
     int64_t last = s->begin;
     for (int i = 0; i < s->axes.count; i++) {
         int64_t size = epi_axis_size(s->axes.at[i], spec->sizes);
-        if (size < 1 || (epi_axes_find_dim(have, s->axes.at[i].dim) >= 0 && s->axes.at[i].dim != s->of.dim))
+        if (size < 1 ||
+            (gathers && epi_axes_find_dim(have, s->axes.at[i].dim) >= 0 && s->axes.at[i].dim != s->of.dim))
             return false;
         last += (size - 1) * s->step[i];
     }
@@ -73,7 +75,7 @@ bool epi_stretch_find(const epi_spec *spec, int node, epi_stretch *out) {
         out->begin = n->op == EPI_OP_HIGH ? epi_axis_size(half, spec->sizes) : 0;
         return !spec->is_row[half.dim];
     }
-    if (n->op != EPI_OP_GATHER || n->over.count > 1)
+    if ((n->op != EPI_OP_GATHER && n->op != EPI_OP_SCATTER) || n->over.count > 1)
         return false;
     if (epi_graph_at_number(spec->graph, node, &out->begin))
         return true;

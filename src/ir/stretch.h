@@ -13,7 +13,7 @@ typedef struct epi_stretch {
     int64_t step[EPI_MAX_AXES]; /* by axis: so many places from one element to the next */
 } epi_stretch;
 
-/* Is it gather(x, 2, C), or gather(x, index(A)*size(B) + index(B) + 3, C), all of which is inside of C? Or a half of its
+/* Of a gather, or of a scatter, which puts it there. Is it gather(x, 2, C), or gather(x, index(A)*size(B) + index(B) + 3, C), all of which is inside of C? Or a half of its
  * operand? Where an axis counts rows, whose number decides nothing, it is none. */
 bool epi_stretch_find(const epi_spec *spec, int node, epi_stretch *out);
 

@@ -67,6 +67,8 @@ int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
         const epi_part *part = kernel->parts[i].part;
         int in = find_tensor(part, input, 0, part->graph.input_count),
             out = find_tensor(part, output, part->graph.input_count, part->graph.tensor_count);
+        if (out >= 0 && part->slices[out].memory.count)
+            return 0; /* it is a piece, which others may read the input for */
         if (out >= 0)
             may = in >= 0 && find_tensor(part, input, in + 1, part->graph.input_count) < 0 &&
                   epi_part_in_place(&kernel->parts[i], out, in);

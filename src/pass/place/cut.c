@@ -106,14 +106,25 @@ static epi_axes see_stretch(const epi_stretch *part, const epi_axes *of, epi_sli
     return axes;
 }
 
+static epi_slice all_of(const epi_axes *memory) {
+    epi_slice slice = {.memory = *memory};
+    for (int i = 0; i < memory->count; i++) {
+        slice.along[i] = i;
+        slice.step[i] = 1;
+    }
+    return slice;
+}
+
+epi_axes epi_placer_piece(const epi_placer *s, int node, const epi_axes *memory, epi_slice *slice) {
+    epi_stretch part;
+    *slice = all_of(memory);
+    return epi_stretch_find(s->spec, s->put_by[node], &part) ? see_stretch(&part, memory, slice) : *memory;
+}
+
 epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, epi_slice *slice) {
     const epi_node *n = &s->g->nodes[node];
     if (!epi_placer_is_view(s, node)) {
-        *slice = (epi_slice){.memory = *memory};
-        for (int i = 0; i < memory->count; i++) {
-            slice->along[i] = i;
-            slice->step[i] = 1;
-        }
+        *slice = all_of(memory);
         return *memory;
     }
     epi_axes axes = epi_placer_view(s, n->arg[0], memory, slice);
@@ -775,6 +786,10 @@ static void leave_rows(epi_placer *s, int node) {
 }
 
 void epi_placer_store(epi_placer *s, int node) {
+    if (s->placement[node].kind == EPI_PLACED_PIECES) {
+        epi_placer_store_pieces(s, node);
+        return;
+    }
     if (s->placement[node].kind == EPI_PLACED_INPUT || s->placement[node].kind == EPI_PLACED_VIEW)
         return; /* it is in memory, or needs no memory */
     leave_rows(s, node);
@@ -1303,7 +1318,7 @@ static bool is_result(const epi_placer *s, int node) {
     epi_use_list uses = epi_graph_uses(s->g, node);
     bool result = epi_op_is_product(s->g->nodes[node].op) && !s->attention_of[node] && !s->inner[node];
     for (int i = 0; i < uses.count; i++)
-        result &= uses.at[i].node == EPI_NO_NODE;
+        result &= uses.at[i].node == EPI_NO_NODE || s->put_by[node] == uses.at[i].node;
     return result;
 }
 
@@ -1375,6 +1390,7 @@ static bool make_placer(epi_placer *s, epi_arena *arena) {
             s->inner[i] = s->placed[i] = true;
             s->placement[i] = (epi_cut_placement){EPI_PLACED_SCORE, -1};
         }
+    epi_placer_find_pieces(s);
     bool both = epi_find_forward(g, s->forward);
     for (int back = 0; back <= both; back++) {
         s->first = s->part_count;
@@ -1417,6 +1433,8 @@ epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_bac
     s->of_product = epi_arena_alloc(arena, nodes);
     s->takes = epi_arena_alloc(arena, nodes);
     s->apart = epi_arena_alloc(arena, nodes);
+    s->put_by = epi_arena_alloc(arena, nodes * sizeof *s->put_by);
+    s->put_into = epi_arena_alloc(arena, nodes * sizeof *s->put_into);
     if (!epi_visits_make(arena, g->node_count, &s->visits))
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     for (int i = 0; i < g->node_count; i++)

@@ -229,7 +229,9 @@ static void add_tensor(writing *to, int node, const char *name, epi_part_tensor 
     epi_axes own = axes;
     p->tensors[t] = at;
     p->types[t] = type;
-    if (!output) {
+    if (output && at.tensor >= 0 && w->s->put_by[node] != EPI_NO_NODE && w->s->put_into[node] == at.tensor) {
+        own = epi_placer_piece(w->s, node, &axes, &p->slices[t]);
+    } else if (!output) {
         own = epi_placer_view(w->s, node, &axes, &p->slices[t]);
         if (!is_slice(&p->slices[t], &own))
             p->slices[t].memory.count = 0;
@@ -314,7 +316,7 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     epi_part *p = &w->cut->parts[w->cut->part_count];
     const epi_node_list *made = &w->s->cone, *read = &w->s->read;
     find_needed(w, q, stores);
-    size_t tensors = (size_t)read->count + (size_t)stores->count + 1;
+    size_t tensors = (size_t)read->count + 2 * (size_t)stores->count + 1;
     for (int t = g->input_count; t < g->tensor_count; t++)
         tensors += stores_output(w, stores, only, t);
     *p = (epi_part){.graph = {.arena = w->arena}, .loop = -1};
@@ -349,6 +351,8 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     }
     for (int i = 0; i < stores->count; i++) {
         int node = stores->at[i];
+        if (w->s->put_by[node] != EPI_NO_NODE)
+            add_tensor(&to, node, name_of(&to, node), (epi_part_tensor){w->s->put_into[node], -1}, true);
         if (w->value[node] < 0)
             continue;
         add_tensor(&to, node, name_of(&to, node), (epi_part_tensor){-1, w->value[node]}, true);
@@ -356,7 +360,7 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     if (p->graph.tensor_count > 2 * EPI_MAX_TENSORS)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d tensors", 2 * EPI_MAX_TENSORS);
     int slices = 0;
-    for (int t = 0; t < p->graph.input_count; t++)
+    for (int t = 0; t < p->graph.tensor_count; t++)
         slices += p->slices[t].memory.count > 0;
     if (slices > EPI_PART_SLICES)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a part has more than %d slices", EPI_PART_SLICES);

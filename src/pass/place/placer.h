@@ -14,6 +14,7 @@ typedef enum epi_cut_placement_kind {
     EPI_PLACED_VIEW,  /* a value that the part stores, with another name of an axis */
     EPI_PLACED_SCORE, /* on the score tiles of attention parts, recomputed by each of them; or read by products
                          through an index, by each of them */
+    EPI_PLACED_PIECES, /* nowhere: it is an output, or a sum on the way there, of which others store pieces */
 } epi_cut_placement_kind;
 
 typedef struct epi_cut_placement {
@@ -65,6 +66,8 @@ typedef struct epi_placer {
     bool *forward;    /* by node; see direction.h */
     bool *takes;      /* by node: it is unplaced, and made of rows of a table that rows take as they go */
     bool *apart;      /* by node: it is unplaced, and made of a split that is */
+    int *put_by;      /* by node: the scatter by which it is a piece of an output, or EPI_NO_NODE; */
+    int *put_into;    /* that output */
     bool *of_product; /* by node: it is made of a product */
     int *folds;       /* by node in a row: reductions of its part that come before it, each for the next */
     bool *view;       /* by node: it is a slice of a value in memory, which needs no memory of its own */
@@ -117,6 +120,11 @@ bool epi_placer_find_attention(epi_arena *arena, epi_placer *s);
 bool epi_placer_agree_attention(epi_arena *arena, epi_placer *s);
 bool epi_placer_attention_ready(const epi_placer *s, const epi_placer_attention *a);
 void epi_placer_place_attention(epi_placer *s, epi_placer_attention *a, int part);
+/* cut_pieces.c: finds the outputs that are put together of pieces; and has those of such a value stored. */
+void epi_placer_find_pieces(epi_placer *s);
+void epi_placer_store_pieces(epi_placer *s, int node);
+/* Where a piece lies in an output of these axes. */
+epi_axes epi_placer_piece(const epi_placer *s, int node, const epi_axes *memory, epi_slice *slice);
 /* cut_loads.c: by part, in the order of nodes: what it makes on its tile and after it, and what it loads; the
  * rest it makes again. */
 typedef struct epi_part_values {

@@ -274,6 +274,8 @@ static void add_output(writing *w, int node, int t) {
     decl.has_type = t >= 0 ? g->tensors[t].has_type : decl.type != s->spec->type && decl.axes.count;
     w->p->types[at] = decl.type;
     w->p->tensors[at] = t >= 0 ? s->from->tensors[t] : s->home[node];
+    if (t >= 0)
+        w->p->slices[at] = s->from->slices[t];
     epi_extract_output(&w->x, &decl, w->x.fresh[node]);
 }
 
