@@ -402,11 +402,12 @@ static bool is_first_mention(const epi_graph *g, int t, int dim) {
 
 static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
     const epi_tensor_decl *d = &g->tensors[t];
+    const epi_op_row *made = &epi_ops[d->is_output ? g->nodes[d->node].op : EPI_OP_INPUT];
     *out = (epi_ast_tensor){.name = d->name,
-                            .has_type = d->has_type,
+                            .has_type = d->has_type || made->converts, /* which fixes the type, read again */
                             .cotangent = d->cotangent,
                             .param = d->param,
-                            .type = d->type,
+                            .type = d->has_type ? d->type : made->type,
                             .axis_count = d->axes.count};
     for (int i = 0; i < d->axes.count; i++) {
         epi_axis a = d->axes.at[i];
