@@ -185,7 +185,9 @@ def test_checkpointing(rest, said):
     torch._dynamo.reset()
     for layer in model.model.layers:  # a checkpoint around what is compiled
         layer.compile(backend="epilog", options={"rest": rest})
-    within(families.step(model, given), plain, exact)
+    for reentrant in (False, True):  # PyTorch's two kinds
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=dict(use_reentrant=reentrant))
+        within(families.step(model, given), plain, exact)
 
 
 def test_autocast(said):
