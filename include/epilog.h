@@ -170,6 +170,8 @@ EPI_API const char *epi_bundled_name(int index);
 EPI_API const char *epi_bundled_text(int index);
 
 EPI_API const char *epi_program_name(const epi_program *program);
+/* The program that the text names as its gradient (`by`), or NULL. */
+EPI_API const char *epi_program_gradient(const epi_program *program);
 /* The comment that stands directly before the program, without its marks; "" where none does. */
 EPI_API const char *epi_program_comment(const epi_program *program);
 /* The program in canonical form. Returns the length; writes at most size bytes, always ended. */

@@ -84,7 +84,7 @@ PROTOTYPES = {  # name: result, arguments
     "epi_device_count": (INT, P), "epi_device_get_sized": (INT, P, INT, P, SIZE), "epi_device_why_no_gpu": (TEXT, P),
     "epi_module_parse": (INT, P, TEXT, SIZE, TEXT, P, P), "epi_module_free": (None, P),
     "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_module_find": (P, P, TEXT),
-    "epi_program_name": (TEXT, P), "epi_program_print": (SIZE, P, TEXT, SIZE),
+    "epi_program_name": (TEXT, P), "epi_program_gradient": (TEXT, P), "epi_program_print": (SIZE, P, TEXT, SIZE),
     "epi_program_dim_count": (INT, P), "epi_program_dim": (TEXT, P, INT), "epi_program_dim_size": (I64, P, INT),
     "epi_program_renamed": (INT, P, INT, P, P, P),
     "epi_program_tensor_count": (INT, P), "epi_program_tensor": (INT, P, INT, P),
@@ -194,9 +194,12 @@ class Program:
             raise EpilogValueError(f"a text of programs is wanted, and {text[:80]!r} has none; that of a file is open(path).read()")
         lib.check(lib.epi_module_parse(lib.context, raw, len(raw), file.encode(), c.byref(module), c.byref(err)), err)
         count = lib.epi_module_count(module)
-        found = lib.epi_module_find(module, name.encode()) if name else count and lib.epi_module_program(module, count - 1)
+        programs = [lib.epi_module_program(module, i) for i in range(count)]
+        gradients = {lib.epi_program_gradient(p) for p in programs}  # that others name as theirs: without a name none of these is meant
+        meant = [p for p in programs if lib.epi_program_name(p) not in gradients] or programs
+        found = lib.epi_module_find(module, name.encode()) if name else meant and meant[-1]
         if not found:
-            have = [lib.epi_program_name(lib.epi_module_program(module, i)).decode() for i in range(count)]
+            have = [lib.epi_program_name(p).decode() for p in programs]
             lib.epi_module_free(module)
             raise EpilogValueError(f"the text has no program {name or ''}: it has {', '.join(have) or 'none'}")
         self.text, self.module, self.handle = text, module, found  # programs live as long as the process
@@ -279,7 +282,7 @@ programs_lock, programs_made = threading.Lock(), {}
 
 
 def program(text, name=None, rows=None, memory=0, dims=()):
-    """The program of a text, or of a one_line(), made once; without a name the last of the text."""
+    """The program of a text, or of a one_line(), made once; without a name the last of the text that is no other's gradient."""
     key = text, name, rows, memory, dims
     found = programs_made.get(key)
     if found is None:

@@ -192,8 +192,8 @@ class Op:
 
 
 def op(text, name=None, twice=False, into=None, keep=(), rows=None, memory=0, dims=None):
-    """The program of a text as an operation. Without a name it is the last of the text; the others can be called by it. The text is
-    the programs themselves, not the name of a file: of one it is open(path).read().
+    """The program of a text as an operation. Without a name it is the last of the text that no other names as its gradient; the others
+    can be called by it. The text is the programs themselves, not the name of a file: of one it is open(path).read().
 
     twice: keep all inputs for the backward, so that gradients of gradients can always be had.
     into: results, by name, and the inputs that they are stored over: {"w1": "w"} makes w the new w, as an optimizer wants.

@@ -122,27 +122,32 @@ static const epi_axes *source_axes(const epi_own_call *c, int source) {
     return &c->axes[source < tensors ? source : source - c->own.result_count];
 }
 
+/* A program, f or its rule, inlined with these values. */
+static epi_values inline_with(epi_lowering *lo, const epi_own_call *c, const epi_ast_program *p,
+                              const int *values) {
+    epi_arena *arena = lo->g->arena;
+    int count = p->input_count;
+    epi_ast call = {.kind = EPI_AST_CALL, .place = lo->g->place, .name = p->name, .arg_count = count};
+    epi_ast *arguments = epi_arena_alloc(arena, (size_t)(count + 1) * sizeof *arguments);
+    epi_frame *frame = epi_arena_alloc(arena, sizeof *frame);
+    call.args = epi_arena_alloc(arena, (size_t)(count + 1) * sizeof *call.args);
+    if (!arguments || !frame || !call.args)
+        return (epi_values){0};
+    *frame = c->frame;
+    for (int i = 0; i < count; i++) {
+        arguments[i].place = p->inputs[i].place;
+        call.args[i] = &arguments[i];
+    }
+    return epi_lower_inline(lo, frame, &call, p, frame->bundled, values);
+}
+
 /* The rule, inlined with these values. */
 static epi_values inline_rule(epi_lowering *lo, const epi_own_call *c, const int *values) {
-    const epi_ast_program *rule = c->rule;
-    epi_graph *g = lo->g;
-    epi_values none = {0};
-    epi_ast call = {
-        .kind = EPI_AST_CALL, .place = g->place, .name = rule->name, .arg_count = rule->input_count};
-    epi_ast *arguments = epi_arena_alloc(g->arena, (size_t)(rule->input_count + 1) * sizeof *arguments);
-    epi_frame *frame = epi_arena_alloc(g->arena, sizeof *frame);
-    int *given = epi_lower_values(lo, rule->input_count + 1).node;
-    call.args = epi_arena_alloc(g->arena, (size_t)(rule->input_count + 1) * sizeof *call.args);
-    if (!arguments || !frame || !given || !call.args)
-        return none;
-    *frame = c->frame;
-    epi_lower_check_recursion(lo, frame, rule);
-    for (int i = 0; i < rule->input_count && epi_lower_ok(lo); i++) {
-        arguments[i].place = rule->inputs[i].place;
-        call.args[i] = &arguments[i];
-        given[i] = epi_graph_ordered(g, values[i], source_axes(c, c->source[i]));
-    }
-    return epi_lower_ok(lo) ? epi_lower_inline(lo, frame, &call, rule, frame->bundled, given) : none;
+    int count = c->rule->input_count, *given = epi_lower_values(lo, count + 1).node;
+    epi_lower_check_recursion(lo, &c->frame, c->rule);
+    for (int i = 0; i < count && epi_lower_ok(lo); i++)
+        given[i] = epi_graph_ordered(lo->g, values[i], source_axes(c, c->source[i]));
+    return epi_lower_ok(lo) ? inline_with(lo, c, c->rule, given) : (epi_values){0};
 }
 
 static void check_carried(epi_graph *g, const epi_own_call *c) {
@@ -298,23 +303,14 @@ static void write_rule(const epi_own_call *c, const epi_graph *dims, bool own, e
 static void write_self(const epi_own_call *c, const epi_graph *dims, epi_graph *out) {
     const epi_ast_program *f = &c->self;
     epi_lowering lo = {.text = c->text, .g = out, .own = true};
-    epi_arena *arena = out->arena;
-    int *values = epi_arena_alloc(arena, (size_t)(f->input_count + 1) * sizeof *values);
-    epi_ast *arguments = epi_arena_alloc(arena, (size_t)(f->input_count + 1) * sizeof *arguments);
-    epi_ast call = {.kind = EPI_AST_CALL, .name = f->name, .arg_count = f->input_count};
-    call.args = epi_arena_alloc(arena, (size_t)(f->input_count + 1) * sizeof *call.args);
-    epi_frame *frame = epi_arena_alloc(arena, sizeof *frame);
-    if (!begin_graph(out, dims, f->input_count, f->output_count) || !values || !arguments || !call.args ||
-        !frame)
+    int *values = epi_arena_alloc(out->arena, (size_t)(f->input_count + 1) * sizeof *values);
+    if (!begin_graph(out, dims, f->input_count, f->output_count) || !values)
         return;
-    *frame = c->frame;
     for (int i = 0; i < f->input_count; i++) {
-        arguments[i].place = f->inputs[i].place;
-        call.args[i] = &arguments[i];
         declare(out, i, &f->inputs[i], &c->axes[i]);
         out->tensors[i].node = values[i] = epi_graph_input(out, i);
     }
-    epi_values made = epi_lower_inline(&lo, frame, &call, f, frame->bundled, values);
+    epi_values made = inline_with(&lo, c, f, values);
     for (int i = 0; i < f->output_count && epi_lower_ok(&lo); i++) {
         declare(out, f->input_count + i, &f->outputs[i], &c->axes[f->input_count + i]);
         out->tensors[f->input_count + i].node = epi_graph_value(out, made.node[i]);

@@ -54,10 +54,18 @@ static bool rule_takes(const epi_ast_program *p, const char *name) {
     return false;
 }
 
+/* Is it a cotangent of a program whose gradient this is? It has to be taken. */
+static bool is_due(const epi_ast_text *text, const epi_ast_program *p, const char *name) {
+    bool rule = false;
+    for (const epi_ast_program *q = text->programs; q && !rule; q = q->next)
+        rule = q->rule == p;
+    return rule && !strncmp(name, "d_", 2);
+}
+
 void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *p, epi_text *out) {
     for (int i = 0; i < p->input_count; i++)
         if (!body_uses(p, p->inputs[i].name) && !brings_axis(p, &p->inputs[i]) &&
-            !rule_takes(p, p->inputs[i].name))
+            !rule_takes(p, p->inputs[i].name) && !is_due(text, p, p->inputs[i].name))
             say(text, p->inputs[i].place, "input", p->inputs[i].name, out);
     for (int i = 0; i < p->body_count; i++) {
         const epi_ast_assign *a = &p->body[i];

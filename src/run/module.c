@@ -92,6 +92,10 @@ const char *epi_program_name(const epi_program *program) {
     return program ? program->ast->name : "";
 }
 
+const char *epi_program_gradient(const epi_program *program) {
+    return program ? program->ast->by : NULL;
+}
+
 const char *epi_program_comment(const epi_program *program) {
     return program ? program->ast->comment : "";
 }
