@@ -21,7 +21,8 @@ typedef struct move {
     epi_walk from_inner, to_inner; /* and along the rest */
     epi_walk from_along, to_along; /* along the axes that the index counts along */
     int64_t size, outer, inner;    /* elements of these axes, of the index, and of the rest */
-    bool segments;                 /* the index is what segments make of offsets, which `index` are */
+    bool segments;                 /* the index is what segments make of offsets, which `index` are, */
+    bool counts;                   /* or counts its own elements: it is in no memory */
     bool updates;                  /* where the index names nothing, nothing is written; else 0 is */
     int64_t rows, stretches; /* of an item: outer elements (of a scatter: positions); stretches of the rest */
     const int64_t *ends, *list; /* scatter: the index's elements by position, and where each ends */
@@ -39,6 +40,8 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
         m.segments = true;
         m.index = refs[k->spec.graph->nodes[segments].arg[0]];
     }
+    const epi_home *home = &k->steps.homes[n->arg[1]];
+    m.counts = k->spec.graph->nodes[n->arg[1]].op == EPI_OP_INDEX && home->tensor < 0 && home->offset < 0;
     if (gathers)
         m.from_along = epi_ref_along(&m.from, &n->over, sizes);
     else
@@ -77,6 +80,8 @@ static int64_t segment_at(const move *m, int64_t place) {
 static int64_t index_at(const move *m, int64_t i) {
     if (m->segments)
         return segment_at(m, i);
+    if (m->counts)
+        return i < m->size ? i : -1;
     return epi_position_load(m->k->strips, &m->index, epi_walk_offset(&m->which, i), m->size);
 }
 

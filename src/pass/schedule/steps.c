@@ -126,6 +126,16 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     return EPI_OK;
 }
 
+/* Positions by which elements are moved, and nothing else: whoever moves them counts. */
+static bool is_counted(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool counted = g->nodes[node].op == EPI_OP_INDEX;
+    for (int i = 0; i < uses.count && counted; i++)
+        counted = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand == 1 &&
+                  epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_MOVE;
+    return counted;
+}
+
 /* One operation into its output, or orders into theirs, with the leaves that it takes in memory; or a copy. */
 static void list_pass(epi_steps *k) {
     const epi_graph *g = k->spec->graph;
@@ -134,7 +144,7 @@ static void list_pass(epi_steps *k) {
         while (t < g->tensor_count && g->tensors[t].node != i)
             t++;
         bool output = t < g->tensor_count, input = g->nodes[i].op == EPI_OP_INPUT;
-        if (!g->live[i] || (input && !output) || epi_segments_are_read(g, i))
+        if (!g->live[i] || (input && !output) || epi_segments_are_read(g, i) || is_counted(g, i))
             continue;
         if (output && !input)
             give_tensor(k, i, t);
