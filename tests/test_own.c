@@ -373,6 +373,11 @@ static void test_saved(void) {
          "f_grad(w[D], d_y[T,D]) -> d_x[T,D] { d_x = clamp(d_y, -w, w) }\n"
          "net(x[T,D], w[L=2,D]) -> o[T,D] { o = repeat(f, L)(x, w) }",
          "backward(w[L=2,D], d_o: cotangent[T,D])", "saved"},
+        /* scores of attention are in no memory */
+        {"cap(s[S,R]) -> y[S,R] by cap_grad { y = 30*tanh(s/30) }\n"
+         "cap_grad(s[S,R], d_y[S,R]) -> d_s[S,R] { d_s = where(abs(s) < 30, d_y, 0) }\n"
+         "net(x[S,E], k[R,E], v[R,C]) -> o[S,C] { o = softmax(cap(x @ k), R) @ v }",
+         "where(abs(", "S,R]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         epi_module *m = parse(cases[i].text), *two = NULL;

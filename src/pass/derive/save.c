@@ -76,11 +76,11 @@ static void unite(split *s, const epi_graph *program, const epi_graph *gradient)
     epi_graph_finish(g);
 }
 
-/* What a gradient takes that the text has written is kept, unless memory comes first. */
+/* What a gradient takes that the text has written is kept, unless memory comes first or it is scores. */
 static void keep_taken(split *s) {
     for (int i = 0; i < s->g.node_count; i++)
         if (s->g.nodes[i].saving == EPI_SAVE_TAKEN)
-            s->g.nodes[i].saving = s->lean ? EPI_SAVE_OPEN : EPI_SAVE_KEEP;
+            s->g.nodes[i].saving = s->lean || s->scores[i] ? EPI_SAVE_OPEN : EPI_SAVE_KEEP;
 }
 
 /* What the gradient can be made of now that the program's results are there, too: the exponential of a
@@ -445,6 +445,7 @@ static bool choose(split *s) {
     find_backward(s);
     if (!find_scores(s))
         return false;
+    keep_taken(s);
     find_statistics(s);
     find_by_pass(s, scratch);
     find_far(s);
@@ -656,7 +657,6 @@ void epi_save(const epi_graph *program, const epi_graph *gradient, epi_save_way 
               epi_graph *backward) {
     split s = {.g = {.arena = forward->arena}, .lean = way != EPI_SAVE_FOR_TIME};
     unite(&s, program, gradient);
-    keep_taken(&s);
     if (!epi_graph_failed(&s.g))
         take_results(&s);
     if (!epi_graph_failed(&s.g))
