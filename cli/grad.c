@@ -258,8 +258,7 @@ static void print_check(const cli_data *d, const epi_gradcheck *c) {
                               : "TOO FAR");
     if (c->own && c->off > 1)
         cli_print(
-            "%d call%s of programs with gradients of their own: all in all these are %.3g of the differences "
-            "away from them\n",
+            "%d call%s of programs with gradients of their own: all in all off by %.3g of the differences\n",
             c->own, c->own == 1 ? "" : "s", c->distance);
     print_open(c->edges, c->infinite, "a comparison changes sides there");
 }

@@ -102,8 +102,8 @@ static void derive(const epi_program *program, int times) {
     epi_tensor_info first = {0};
     epi_module *one = NULL, *two = NULL;
     epi_error err = {0};
-    if (!program || epi_program_tensor_count(program) > 64 || epi_program_tensor(program, 0, &first) != EPI_OK ||
-        first.is_output)
+    if (!program || epi_program_tensor_count(program) > 64 ||
+        epi_program_tensor(program, 0, &first) != EPI_OK || first.is_output)
         return;
     epi_status status = epi_program_grad(program, &first.name, 1, &one, &err);
     if (status == EPI_ERR_SYNTAX)

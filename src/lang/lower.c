@@ -479,7 +479,8 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
         epi_graph_check_output(g, t);
         if (!epi_lower_ok(lo))
             tell_of_order(lo);
-        else if (!out->has_type && epi_ops[g->nodes[out->node].op].converts) { /* it is stored as what it is */
+        else if (!out->has_type &&
+                 epi_ops[g->nodes[out->node].op].converts) { /* it is stored as what it is */
             out->has_type = true;
             out->type = epi_ops[g->nodes[out->node].op].type;
         }
