@@ -327,9 +327,10 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
     if (!kernel->gpu && args->stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
-    epi_spec written = epi_kernel_written(kernel);
-    if (!kernel->gpu && !r.prepares)
+    if (!kernel->gpu && !r.prepares) {
+        epi_spec written = epi_kernel_written(kernel);
         EPI_TRY(epi_indices_check(&written, r.tensors, err));
+    }
     if (kernel->checks && !r.prepares)
         EPI_TRY(epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, err));
     return run_parts(&r, err);
