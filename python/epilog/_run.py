@@ -681,5 +681,10 @@ for op_name, kernel, fake_kernel, backward, context, count in (
     registered.impl(op_name, kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"epilog::{op_name}", fake_kernel, lib=registered)
     torch.library.register_autograd(f"epilog::{op_name}", backward, setup_context=context, lib=registered)
+def run_into_flops(text, name, written, inputs, outputs, places, tensors, numbers, mask, out_val=None):
+    return flops(program(text, name), placed(written, inputs, tensors, numbers, mask), None)
+
+
+register_flop_formula(torch.ops.epilog.run_into, get_raw=True)(run_into_flops)
 registered.impl("run_into", run_into_kernel, "CompositeExplicitAutograd")
 torch.library.register_fake("epilog::run_into", run_into_fake, lib=registered)

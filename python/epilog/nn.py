@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import register_flop_formula
 
 from ._library import EpilogIndexError
 from ._op import is_compiling, in_functorch, op, watched
@@ -224,6 +225,12 @@ def loss_in_chunks(x: torch.Tensor, w: torch.Tensor, label: torch.Tensor, d: tor
 @loss_in_chunks.register_fake
 def _(x, w, label, d, ignore, which, numbers, chunks, by_w):
     return d.new_empty(()), torch.empty_like(x), w.new_empty(w.shape if by_w else 0, dtype=torch.float32)
+
+
+@register_flop_formula(torch.ops.epilog.loss_in_chunks, get_raw=True)
+def _(x, w, label, d, ignore, which, numbers, chunks, by_w, out_val=None):
+    """Of its products: the logits, and each gradient."""
+    return 2 * x.shape[0] * w.numel() * (3 if by_w else 2)
 
 
 class LossInChunks(torch.autograd.Function):

@@ -115,6 +115,17 @@ def test_flops(device):
     products, elements = theirs.get_total_flops(), 32 * 48
     assert products <= mine.get_total_flops() <= products + 10 * elements
     assert all("epilog" in str(op) for op in mine.get_flop_counts()["Global"])
+    over = epilog.op("over(y[T,F], x[T,D], w[F,D]) -> z[T,F] { z = y + x @ w }", into={"z": "y"})
+    with torch.no_grad(), FlopCounterMode(display=False) as mine:
+        over(torch.zeros(32, 48, device=device), x, w)
+    assert 2 * 32 * 48 * 64 <= mine.get_total_flops() <= 2 * 32 * 48 * 64 + 10 * elements
+
+
+def test_flops_of_a_loss_in_chunks():
+    x, w, labels = torch.randn(32, 64, requires_grad=True), torch.randn(48, 64, requires_grad=True), torch.zeros(32, dtype=torch.long)
+    with FlopCounterMode(display=False) as mine:
+        epilog.nn.linear_cross_entropy(x, w, labels, chunks=4).backward()
+    assert mine.get_total_flops() == 3 * 2 * 32 * 48 * 64
 
 
 def test_texts_survive():
