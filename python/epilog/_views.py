@@ -31,7 +31,7 @@ def whole(number):
 class Views(Space):
     def __init__(self):
         super().__init__()
-        self.halves_made = {}
+        self.halves_made, self.stretches = {}, True
 
     # Regrouping.
     def view(self, x, *sizes):
@@ -168,8 +168,8 @@ class Views(Space):
                 one.pair = both, i
         return self.view_of(self.halves_made[key][second], dims)
 
-    def part(self, x, dim, start, stop, both=False):
-        """x[start:stop] along a dimension; None where that is empty. both: the other half is taken as well."""
+    def part(self, x, dim, start, stop, both=False, whole_of_it=False):
+        """x[start:stop] along a dimension; None where that is empty. both: the other half is taken as well. whole_of_it: so is all else."""
         dim, n = dim % len(x.dims), whole(x.shape[dim % len(x.dims)])
         if (start, stop) == (0, n):
             return x
@@ -177,7 +177,8 @@ class Views(Space):
             return None
         if x.linear and dim == len(x.dims) - 1 and not both and all(t is None or self.is_input(t) for t in x.linear[1:]):
             x, w, bias = x.linear
-            return self.linear(x, self.part(w, 0, start, stop), bias and self.part(bias, 0, start, stop))
+            take = self.stretch if self.stretches and (whole_of_it or self.is_taken_apart(n)) else self.part
+            return self.linear(x, take(w, 0, start, stop), bias and take(bias, 0, start, stop))
         if self.is_input(x):
             return self.part_of_input(x, dim, start, stop)
         size = stop - start
@@ -200,6 +201,30 @@ class Views(Space):
             return (len(at) == 1 and isinstance(at[0], slice) and (at[0].start, at[0].step) == (start, None) and node.users
                     and all(u.target is torch.cat and u.args[0][-1] is node for u in node.users))
         return self.at.target is operator.getitem and any(is_end(n) for n in self.at.args[0].users)
+
+    def is_taken_apart(self, n):
+        """Is the last dimension, of n, of what the node being said takes a part of taken in parts, each place once?"""
+        found = []
+        for node in self.at.args[0].users:
+            at = node.args[1] if node.target is operator.getitem else None
+            last = at[-1] if isinstance(at, tuple) and at[0] is Ellipsis and len(at) == 2 else None
+            if not isinstance(last, slice) or last.step not in (None, 1) or not all(isinstance(e, (int, type(None))) for e in (last.start, last.stop)):
+                return False
+            found.append(last.indices(n)[:2])
+        return [end for _, end in sorted(found)] == [start for start, _ in sorted(found)][1:] + [n] and min(found)[0] == 0
+
+    def stretch(self, x, dim, start, stop):
+        """The same of an input that is used in such parts alone: gradients by them are parts of one."""
+        axes, part = flat(x.dims[dim]), Axis(stop - start)
+        if len(axes) != 1:
+            return self.part(x, dim, start, stop)
+        axis, = axes
+
+        def write(names, name):
+            return f"gather({names[0]}, {index_in([part], name)}{f' + {start}' if start else ''}, {', '.join(map(name, flat([axis])))})"
+        value = self.value(write, [x.value], [part if a is axis else a for a in x.value.axes], "stretch")
+        value.dtype = x.value.dtype
+        return self.view_of(value, [[part] if i == dim else d for i, d in enumerate(x.dims)])
 
     def part_of_input(self, x, dim, start, stop):
         node, shape = x.value.node, x.shape
@@ -225,7 +250,7 @@ class Views(Space):
             raise Unsaid("parts that are not all of it")
         ends = [sum(sizes[:k + 1]) for k in range(len(sizes))]
         both = len(sizes) == 2 and sizes[0] == sizes[1]
-        return [self.part(x, dim, end - size, end, both) for end, size in zip(ends, sizes)]
+        return [self.part(x, dim, end - size, end, both, True) for end, size in zip(ends, sizes)]
 
     def split_by(self, x, split_size_or_sections, dim=0):
         sizes, n = split_size_or_sections, whole(x.shape[dim])

@@ -74,10 +74,11 @@ class Failed(Exception):
 
 class Saying:
     """The nodes of a region said one after the other: a Region, and the view of each node in it. masks: views of nodes outside that follow
-    from positions."""
+    from positions. stretches: parts of weights are taken in the program."""
 
-    def __init__(self, nodes, positions):
+    def __init__(self, nodes, positions, stretches=True):
         self.region, self.views, self.device, self.positions, self.masks = Region(), {}, None, positions, {}
+        self.region.stretches = stretches
         for node in nodes:
             self.region.at = node
             try:
@@ -253,7 +254,7 @@ class Text:
 
     def kept(self):
         """Inputs that autocast leaves alone: it casts what goes into products, and nothing else."""
-        factors = {a for v in self.region.values if v.kind == "product" for a in v.args}
+        factors = {a.args[0] if a.kind == "stretch" else a for v in self.region.values if v.kind == "product" for a in v.args}
         return tuple(self.names[v] for v in self.inputs if v.axes and v not in factors and v.dtype == torch.float32)
 
     def rows(self):
@@ -311,7 +312,12 @@ class Program(torch.nn.Module):
         for n in self.outs:
             check_result(saying.views[n], n)
         self.device = saying.device
-        self.write(saying)
+        try:
+            self.write(saying)
+        except Failed:  # of the text: an axis that a part of a weight has may be one that no tensor declares
+            if not any(v.kind == "stretch" for v in saying.region.values):
+                raise
+            self.write(Saying(nodes, positions, False))
         self.contiguous = [example(n).is_contiguous() for n in self.outs]
         self.plain = plain_graph(masks + nodes, self.given, self.outs)
 

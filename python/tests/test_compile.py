@@ -125,6 +125,34 @@ def test_beside_apply(name, said):
         assert launches <= 1.1 * by_hand and moved <= 1.1 * moved_by_hand
 
 
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("how", ["slices", "split", "some", "twice", "alone"])
+def test_packed(how, biased, said):
+    """Heads of different kinds by one weight: parts of it are used as they lie, and their gradients are stored so."""
+    def plain(x, w, wo, cos, *bias):
+        y = F.linear(x, w, *bias)
+        if how == "split":
+            q, k, v = y.split([32, 8, 8], -1)
+        else:
+            q, k, v = y[..., :32], y[..., 32:40], y[..., 40:]
+        q, k, v = (t.view(2, 6, -1, 8).transpose(1, 2) for t in (q, k, v))
+        if how == "twice":
+            k = k + y[..., :8].view(2, 6, 1, 8).transpose(1, 2)
+        if how != "alone":  # then no tensor has the axis of their features
+            q, k = q * cos, k * cos
+        o = F.scaled_dot_product_attention(q, k, k if how == "some" else v, is_causal=True, enable_gqa=True)
+        return F.linear(o.transpose(1, 2).flatten(2), wo)
+    torch.manual_seed(3)
+    given = [torch.randn(2, 6, 16), torch.randn(48, 16), torch.randn(16, 32), torch.randn(6, 8), torch.randn(48)][:4 + biased]
+    given = [t.requires_grad_(i != 3) for i, t in enumerate(given)]
+    call, report = on(plain)
+    check(call, plain, given, units=64)
+    program, = programs(report)
+    if how in ("slices", "split"):
+        assert program.text.count("gather(") == (6 if biased else 3) and len(program.inputs) == (5 if biased else 4)
+        assert ", pass" not in (plan := program.planned()[1].kernel.describe()) and "scatter" not in plan
+
+
 def turned(x, cos, sin, how):
     if how == "halves":
         a, b = x.chunk(2, -1)
@@ -190,8 +218,9 @@ def test_checkpointing(rest, said):
         within(families.step(model, given), plain, exact)
 
 
-def test_autocast(said):
-    model, given = families.make("Llama")
+@pytest.mark.parametrize("name", ["Llama", "Phi3"])
+def test_autocast(name, said):
+    model, given = families.make(name)
     exact = families.step(copy.deepcopy(model).double(), given)
     call, report = families.compiled(model)
     with torch.autocast("cpu", torch.bfloat16):
