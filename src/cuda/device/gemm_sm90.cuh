@@ -6,6 +6,9 @@
 // and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles (order.cuh).
 // CLUSTER blocks stand one above the other in M and share each column operand by multicast.
 //
+// GATHERED: warps 1 and 2 bring the rows' operand, as an index names it (gather.cuh). There are no movers: each computing warpgroup's first
+// thread orders what TMA moves of its subtiles.
+//
 // NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others; its stages
 // are NARROW_DEEP times as deep.
 //
@@ -513,9 +516,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     }
 #endif
   } else {   // ---- the product
-#if GATHERED && !LOADS   // beside what else these warps hold, not worth a register
-    const int wg = threadIdx.x >> 7;
-#endif
     if (GROUPS > 1) more_registers<252 - MOVER_REGISTERS / 2>();
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
@@ -565,15 +565,18 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     };
 
     // A tile without rows of this warpgroup: its first warp gives the stages back as they come. The others wait for that, as no wgmma
-    // holds the four together here: one that waits for a parity while the ring goes round twice would wait for ever.
+    // holds the four together here: one that waits for a parity while the ring goes round twice would wait for ever. s and ph
+    // do not change where threads go different ways: then they stay in uniform registers.
     auto pass_over = [&] {
+      const u32 end = s + TILE_STAGES(false);
 #pragma unroll 1
-      for (int k = 0; k < TILE_STAGES(false); k++) {
-        if (t < 32) mbar_wait(full + 8 * s, ph);
-        if (t < CLUSTER) mbar_arrive_at(empty + 8 * s, t);
-        ADVANCE(s, ph)
+      for (u32 i = s; i < end; i++) {
+        if (t < 32) mbar_wait(full + 8 * (i % ring.stages), ph ^ (i / ring.stages & 1));
+        if (t < CLUSTER) mbar_arrive_at(empty + 8 * (i % ring.stages), t);
       }
       bar_sync(2 + wg, 128);
+      s = end % ring.stages;
+      ph ^= end / ring.stages & 1;
     };
     (void)pass_over;
 
@@ -602,7 +605,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         bar_sync(1, 256);   // both warpgroups are done with the ring: from here on it is staging
       }
       e.last = !has;
-      Spread<decltype(multiply)> spread{e, multiply, 0, !has || order.is_idle(P, m0 + wg * 64, tn) ? 0 : DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow), HAD(j)};
+      int stages = !has || order.is_idle(P, m0 + wg * 64, tn) ? 0 : DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow);
+      if (GROUPED) stages = __shfl_sync(~0u, stages, 0);   // uniform, as above
+      Spread<decltype(multiply)> spread{e, multiply, 0, stages, HAD(j)};
       EachSubtile<SUBTILES>::run(spread);
 #pragma unroll 1
       for (int k = spread.k; k < spread.kn; k++) multiply(k);
