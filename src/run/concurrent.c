@@ -38,6 +38,8 @@ static bool depends(const epi_kernel *k, int earlier, int later) {
     for (int i = 0; i < a->graph.tensor_count; i++)
         for (int j = 0; j < b->graph.tensor_count; j++) {
             bool stores = i >= a->graph.input_count, stored = j >= b->graph.input_count;
+            if (stores && stored && a->slices[i].memory.count && b->slices[j].memory.count)
+                continue; /* pieces of outputs lie apart */
             if ((stores || stored) && meet(k, a->tensors[i], b->tensors[j]))
                 return true;
             if (stored && !stores && a->tensors[i].tensor >= 0 && b->tensors[j].tensor >= 0 &&
