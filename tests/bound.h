@@ -150,6 +150,8 @@ static inline double carried(epi_op op, const element *x, double y) {
     case EPI_OP_E5M2:
     case EPI_OP_I8:
     case EPI_OP_U8:
+    case EPI_OP_I4:
+    case EPI_OP_U4:
     case EPI_OP_I32:
     case EPI_OP_I64: return jump(op, a);
     case EPI_OP_SIN:

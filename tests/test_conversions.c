@@ -195,6 +195,49 @@ static void check_gradient(void) {
     epi_module_free(m);
 }
 
+/* Two elements to a byte: all bytes to elements, of which the first is in the low half, and back. */
+static void check_packed(const char *type, int least) {
+    char text[200];
+    epi_module *m;
+    epi_kernel *k;
+    epi_error err = {0};
+    uint8_t bytes[256], back[256];
+    float y[512];
+    int wrong = 0;
+    for (int a = 0; a < 256; a++)
+        bytes[a] = (uint8_t)a;
+    snprintf(text, sizeof text, "f(q: %s[N]) -> (y: f32[N], r: %s[N]) { y = q; r = q + 0.3 }", type, type);
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    epi_dim_binding dims[] = {{"N", 512}}, odd[] = {{"N", 511}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1);
+    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
+        epi_tensor_shape shape;
+        epi_kernel_tensor(k, 0, &shape);
+        check(shape.type == EPI_U8 && shape.count == 256, "%s is a tensor of bytes, half as long", type);
+        epi_tensor t[] = {{.data = bytes}, {.data = y}, {.data = back}};
+        void *work = aligned_alloc(64, epi_kernel_workspace(k));
+        check(epi_kernel_run(k, t, 3, work, &err) == EPI_OK, "%s", err.message);
+        for (int a = 0; a < 512; a++) {
+            int nibble = bytes[a / 2] >> 4 * (a % 2) & 15;
+            wrong += y[a] != (float)(least < 0 && nibble > 7 ? nibble - 16 : nibble);
+        }
+        check(wrong == 0 && !memcmp(bytes, back, 256), "%s: %d of 512 elements are wrong, or the bytes", type,
+              wrong);
+        free(work);
+        epi_kernel_free(k);
+    }
+    o.dims = odd;
+    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_ERR_DIMS &&
+              strstr(err.message, "N/2 needs N to be divisible by 2"),
+          "an odd size: %s", err.message);
+    epi_module_free(m);
+    snprintf(text, sizeof text, "f(q: %s) -> y { y = q }", type);
+    check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) != EPI_OK &&
+              strstr(err.message, "it needs an axis"),
+          "a number: %s", err.message);
+}
+
 int main(void) {
     static const epi_dtype types[] = {EPI_E4M3, EPI_E5M2, EPI_I8, EPI_U8};
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
@@ -208,6 +251,8 @@ int main(void) {
         check_program(types[i], EPI_PATH_REFERENCE, EPI_F32);
     }
     check_values();
+    check_packed("i4", -8);
+    check_packed("u4", 0);
     check_gradient();
     epi_context_close(ctx);
     return finish();

@@ -233,8 +233,9 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = (x }", 1, 26, "expected ')' to close the parenthesis, found '}'"},
     {"f(x[T]) y[T] { y = x }", 1, 9, "expected '->' between inputs and outputs, found 'y'"},
     {"f(x[T]) -> y[T] { y = x", 1, 24, "expected '}' after the program's body, found the end of the text"},
-    {"f(x: f33[T]) -> y[T] { y = x }", 1, 6, "'f33' is no type; the types are f32, bf16, f16, i32, f64, i64, e4m3, "
-     "e5m2, i8, u8"},
+    {"f(x: f33[T]) -> y[T] { y = x }", 1, 6,
+     "'f33' is no type; the types are f32, bf16, f16, i32, f64, i64, e4m3, "
+     "e5m2, i8, u8, i4, u4"},
     {"f(x[3*T]) -> y[T] { y = x }", 1, 6,
      "expected an axis: a name, or a name with a power of two as in 2*F or F/2"},
     {"f(x[T]) -> y[T] { y = silu }", 1, 23, "'silu' is an operation: write silu(…)"},

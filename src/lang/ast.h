@@ -52,6 +52,7 @@ typedef struct epi_ast_tensor {
     epi_place place;
     bool has_type, cotangent, param;
     epi_dtype type;
+    const char *packed; /* "i4" or "u4": two to a byte, which `type` is of; or NULL */
     int axis_count;
     epi_ast_axis axes[EPI_MAX_AXES];
 } epi_ast_tensor;

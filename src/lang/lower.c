@@ -7,6 +7,7 @@
 
 #include "base/nearest.h"
 #include "lang/hints.h"
+#include "lang/packed.h"
 #include "lang/words.h"
 
 enum { MAX_EXPRESSIONS = 400000 };
@@ -431,8 +432,13 @@ static void declare(epi_lowering *lo, epi_frame *f) {
             }
         if (!output && epi_lower_ok(lo)) {
             epi_lower_at(lo, t->place);
+            const epi_axes axes = g->tensors[i].axes;
+            if (t->packed)
+                g->tensors[i].axes = epi_packed_axes(g, t, axes);
             g->tensors[i].node = epi_graph_input(g, i);
-            epi_frame_bind(lo, f, t->name, g->tensors[i].node, t->place);
+            epi_frame_bind(lo, f, t->name,
+                           t->packed ? epi_packed_read(g, t, g->tensors[i].node, &axes) : g->tensors[i].node,
+                           t->place);
         }
     }
 }
@@ -477,10 +483,14 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
         if (assigned_at(f, out->name).line) /* errors about its axes point at its assignment */
             epi_lower_at(lo, assigned_at(f, out->name));
         epi_graph_check_output(g, t);
-        if (!epi_lower_ok(lo))
+        const epi_ast_tensor *said = &f->program->outputs[t - g->input_count];
+        if (!epi_lower_ok(lo)) {
             tell_of_order(lo);
-        else if (!out->has_type &&
-                 epi_ops[g->nodes[out->node].op].converts) { /* it is stored as what it is */
+        } else if (said->packed) {
+            out->node = epi_graph_value(g, epi_packed_write(g, said, out->node, &out->axes));
+            out->axes = epi_packed_axes(g, said, out->axes);
+        } else if (!out->has_type &&
+                   epi_ops[g->nodes[out->node].op].converts) { /* it is stored as what it is */
             out->has_type = true;
             out->type = epi_ops[g->nodes[out->node].op].type;
         }

@@ -198,7 +198,7 @@ static void check_inputs(epi_lowering *lo, const epi_ast_program *f) {
                                    : source < tensors      ? &f->outputs[source - f->input_count]
                                                            : &f->outputs[source - tensors];
         char says[200];
-        bool integer = of->has_type && epi_dtype_is_integer(of->type);
+        bool integer = of->has_type && epi_dtype_is_whole(of->type);
         if (source >= tensors && integer)
             fail_at(lo, f, t, "is the cotangent of an integer, which has none");
         if (source < tensors && !strncmp(t->name, "d_", 2) &&
@@ -222,13 +222,13 @@ static void check_outputs(epi_lowering *lo, const epi_ast_program *f) {
         int input = strncmp(t->name, "d_", 2) ? -1 : find_tensor(f->inputs, f->input_count, t->name + 2);
         if (input < 0)
             fail_at(lo, f, t, "is not d_… of one of its inputs");
-        else if (f->inputs[input].has_type && epi_dtype_is_integer(f->inputs[input].type))
+        else if (f->inputs[input].has_type && epi_dtype_is_whole(f->inputs[input].type))
             fail_at(lo, f, t, "would be the gradient of an integer, which has none");
     }
     for (int i = 0; i < f->output_count; i++) {
         char name[170];
         const epi_ast_tensor *of = &f->outputs[i];
-        bool integer = of->has_type && epi_dtype_is_integer(of->type);
+        bool integer = of->has_type && epi_dtype_is_whole(of->type);
         snprintf(name, sizeof name, "d_%.160s", of->name);
         epi_lower_at(lo, f->by_place);
         if (!integer && find_tensor(rule->inputs, rule->input_count, name) < 0)
@@ -256,7 +256,7 @@ static void declare(epi_graph *g, int tensor, const epi_ast_tensor *t, const epi
                                            .has_type = t->has_type,
                                            .cotangent = t->cotangent,
                                            .param = t->param,
-                                           .type = t->type,
+                                           .type = t->packed ? EPI_I8 : t->type, /* nothing is stored here */
                                            .axes = *axes,
                                            .place = t->place,
                                            .node = EPI_NO_NODE};

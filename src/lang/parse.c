@@ -131,7 +131,7 @@ static epi_dtype parse_type(epi_parser *p) {
     const char *name = epi_parse_name(p, "a type, as f32 or bf16", false);
     epi_dtype type = epi_dtype_find(name);
     if (type == EPI_DTYPE_COUNT)
-        epi_parse_fail(p, place, "'%s' is no type; the types are %s", name, epi_dtype_names());
+        epi_parse_fail(p, place, "'%s' is no type; the types are %s, i4, u4", name, epi_dtype_names());
     return type;
 }
 
@@ -157,8 +157,9 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
             epi_parse_fail(p, t.place,
                            "a cotangent is new at each call, and a param is not: it cannot be both");
         t.has_type = !(t.cotangent || t.param) || p->token.kind == EPI_TOKEN_NAME;
+        t.packed = epi_parse_accept(p, "i4") ? "i4" : epi_parse_accept(p, "u4") ? "u4" : NULL;
         if (t.has_type)
-            t.type = parse_type(p);
+            t.type = t.packed ? EPI_U8 : parse_type(p);
     }
     if (epi_parse_accept(p, "[")) {
         do {
@@ -207,7 +208,11 @@ static epi_dtype parse_stored(epi_parser *p) {
     if (!epi_parse_accept(p, ":"))
         return EPI_DTYPE_COUNT;
     epi_place place = p->token.place;
-    epi_dtype type = parse_type(p);
+    bool packed = epi_parse_at(p, "i4") || epi_parse_at(p, "u4");
+    if (packed)
+        epi_parse_fail(p, place,
+                       "a value is stored as f32, bf16 or f16; i4 and u4 are for inputs and outputs");
+    epi_dtype type = packed ? EPI_DTYPE_COUNT : parse_type(p);
     if (type != EPI_DTYPE_COUNT && !epi_dtype_is_operand(type))
         epi_parse_fail(
             p, place,

@@ -109,7 +109,10 @@ void epi_ast_print_tensor(const epi_ast_tensor *t, epi_text *out) {
                      t->cotangent ? " cotangent"
                      : t->param   ? " param"
                                   : "",
-                     t->has_type ? " " : "", t->has_type ? epi_dtype_name(t->type) : "");
+                     t->has_type ? " " : "",
+                     t->packed     ? t->packed
+                     : t->has_type ? epi_dtype_name(t->type)
+                                   : "");
     for (int i = 0; i < t->axis_count; i++) {
         const epi_ast_axis *a = &t->axes[i];
         epi_text_add(out, "%s", i ? "," : "[");

@@ -198,6 +198,8 @@ static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *
     case EPI_OP_E5M2:
     case EPI_OP_I8:
     case EPI_OP_U8:
+    case EPI_OP_I4:
+    case EPI_OP_U4:
     case EPI_OP_I32:
     case EPI_OP_I64: return converted(n->op, a);
     case EPI_OP_POW: return power(g, n, a);
