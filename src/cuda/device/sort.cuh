@@ -49,7 +49,7 @@ template <class S> DEV void sort(const S &s, i64 items) {
     for (int v = lane; v < O::COUNTS; v += 32) o.own[warp][v] = 0;
     __syncthreads();
 #pragma unroll 4
-    for (i64 q = t; q < s.count(); q += O::THREADS) atomicAdd(&(q < first ? o.ahead : o.others)[value_of(s, q)], 1);
+    for (int q = t; q < (int)s.count(); q += O::THREADS) atomicAdd(&(q < first ? o.ahead : o.others)[value_of(s, q)], 1);
     __syncthreads();
     int before = 0;
     for (int v0 = 0; v0 < O::COUNTS; v0 += O::THREADS) {
