@@ -238,6 +238,60 @@ static void check_packed(const char *type, int least) {
           "a number: %s", err.message);
 }
 
+/* What is bad among the rows of a quantised tensor: zeros, NaN, infinities, the largest and the smallest numbers; and
+ * scales of any size. Rows are quantised by their largest element, each by itself. */
+static void check_rows(void) {
+    static const char text[] =
+        "f(x: f32[T,K], t: f32[T]) -> (q: e4m3[T,K], s: f32[T], i: i8[T,K], y: f32[T,K]) {\n"
+        "s = max(max(abs(x), K)/448, 1e-12); q = e4m3(x/s); i = i8(x/t); y = t*q }";
+    enum { T = 8, K = 3 };
+    static const float x[T][K] = {
+        {0, 0, -0.0f},          {1, 2, 448},         {NAN, 1, 2},   {INFINITY, 1, -1},
+        {3e38f, -3e38f, 1e30f}, {1e-40f, 0, 1e-44f}, {1, -1, 0.5f}, {5, 5, 5}};
+    static const float t[T] = {0, -1, 1, 1, INFINITY, 1e-45f, NAN, 0};
+    static const int q[T][3] = {{0, 0, 0x80},    {0x38, 0x40, 0x7e}, {0x7f, 0x7f, 0x7f}, {0x7f, 0, 0x80},
+                                {0x7e, 0xfe, 0}, {0, 0, 0},          {0x7e, 0xfe, 0x76}, {0x7e, 0x7e, 0x7e}};
+    static const int i[T][3] = {{0, 0, 0}, {-1, -2, -128}, {0, 1, 2}, {127, 1, -1},
+                                {0, 0, 0}, {127, 0, 7},    {0, 0, 0}, {127, 127, 127}};
+    epi_module *m;
+    epi_kernel *k;
+    epi_error err = {0};
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    epi_dim_binding dims[] = {{"T", T}, {"K", K}};
+    for (int path = 0; path < 2; path++) {
+        uint8_t bytes[T][K];
+        int8_t whole[T][K];
+        float s[T], y[T][K];
+        epi_options o =
+            EPI_OPTIONS(.dims = dims, .dim_count = 2, .path = path ? EPI_PATH_UNFUSED : EPI_PATH_FUSED);
+        if (!check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message))
+            break;
+        epi_tensor at[] = {{.data = (void *)(uintptr_t)x},
+                           {.data = (void *)(uintptr_t)t},
+                           {.data = bytes},
+                           {.data = s},
+                           {.data = whole},
+                           {.data = y}};
+        void *work = aligned_alloc(64, epi_kernel_workspace(k));
+        check(epi_kernel_run(k, at, 6, work, &err) == EPI_OK, "%s", err.message);
+        for (int r = 0; r < T; r++)
+            for (int c = 0; c < K; c++) {
+                check(same_byte(EPI_E4M3, bytes[r][c], (unsigned)q[r][c]),
+                      "row %d of e4m3 has %02x at %d, not %02x", r, bytes[r][c], c, (unsigned)q[r][c]);
+                check(whole[r][c] == i[r][c], "row %d of i8 has %d at %d, not %d", r, whole[r][c], c,
+                      i[r][c]);
+                float want = t[r] * (float)byte_value(EPI_E4M3, (unsigned)q[r][c]);
+                check(y[r][c] == want || (isnan(want) && isnan(y[r][c])), "row %d scaled is %g at %d, not %g",
+                      r, y[r][c], c, want);
+            }
+        check(s[0] == 1e-12f && isnan(s[2]) && isinf(s[3]) && s[7] == 5.0f / 448, "scales");
+        free(work);
+        epi_kernel_free(k);
+    }
+    epi_module_free(m);
+}
+
 int main(void) {
     static const epi_dtype types[] = {EPI_E4M3, EPI_E5M2, EPI_I8, EPI_U8};
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
@@ -253,6 +307,7 @@ int main(void) {
     check_values();
     check_packed("i4", -8);
     check_packed("u4", 0);
+    check_rows();
     check_gradient();
     epi_context_close(ctx);
     return finish();
