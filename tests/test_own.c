@@ -373,6 +373,11 @@ static void test_saved(void) {
          "f_grad(w[D], d_y[T,D]) -> d_x[T,D] { d_x = clamp(d_y, -w, w) }\n"
          "net(x[T,D], w[L=2,D]) -> o[T,D] { o = repeat(f, L)(x, w) }",
          "backward(w[L=2,D], d_o: cotangent[T,D])", "saved"},
+        /* what is saved is what the forward has, though the gradient would write silu(h) as a product */
+        {"f(x[T,D]) -> (y[T,D], s: f32[T]) by f_grad { s = max(abs(x), D)  y = round(x/s) }\n"
+         "f_grad(y[T,D], s: f32[T], d_y[T,D], d_s[T]) -> d_x[T,D] { d_x = d_y*y*s }\n"
+         "net(x[T,D], w[E,D], v[E,F]) -> o[T,F] { h = x @ w  y, s = f(silu(h))  o = y @ v }",
+         "-> (o[T,F], h[T,E], saved: f32[T], y[T,E])", "h*sigmoid"},
         /* scores of attention are in no memory */
         {"cap(s[S,R]) -> y[S,R] by cap_grad { y = 30*tanh(s/30) }\n"
          "cap_grad(s[S,R], d_y[S,R]) -> d_s[S,R] { d_s = where(abs(s) < 30, d_y, 0) }\n"

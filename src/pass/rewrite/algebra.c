@@ -140,16 +140,29 @@ static void replace(passes *p, bool (*find)(epi_graph *g, int count, int *found)
     p->facts = (epi_facts){.g = &p->g, .finished = out.node_count};
 }
 
+/* Marks what is kept itself, and what a value that a gradient takes is made of: saved, it is the forward's. */
+static bool *find_fixed(const epi_graph *g, int count) {
+    bool *fixed = epi_arena_alloc(g->arena, (size_t)count + 1);
+    for (int i = count - 1; i >= 0 && fixed; i--) {
+        fixed[i] |= g->nodes[i].saving == EPI_SAVE_TAKEN;
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && fixed[i]; a++)
+            fixed[g->nodes[i].arg[a]] = true;
+    }
+    for (int i = 0; i < count && fixed; i++)
+        fixed[i] |= g->nodes[i].saving == EPI_SAVE_KEEP;
+    return fixed;
+}
+
 bool epi_find_silu(epi_graph *g, int count, int *found) {
+    const bool *fixed = find_fixed(g, count);
     int *sigmoid = epi_arena_alloc(g->arena, ((size_t)count + 1) * sizeof *sigmoid); /* of each; 0: none */
     bool any = false;
-    for (int i = 0; i < count && sigmoid; i++)
+    for (int i = 0; i < count && sigmoid && fixed; i++)
         if (g->live[i] && g->nodes[i].op == EPI_OP_SIGMOID)
             sigmoid[g->nodes[i].arg[0]] = i;
     for (int i = 0; i < count && !epi_graph_failed(g); i++) {
         const epi_node n = g->nodes[i];
-        if (!g->live[i] || n.op != EPI_OP_SILU || n.saving == EPI_SAVE_KEEP || n.saving == EPI_SAVE_TAKEN ||
-            !sigmoid[n.arg[0]])
+        if (!g->live[i] || n.op != EPI_OP_SILU || fixed[i] || !sigmoid[n.arg[0]])
             continue;
         found[i] = epi_graph_value(g, epi_graph_map2(g, EPI_OP_MUL, n.arg[0], sigmoid[n.arg[0]]));
         any = true;
