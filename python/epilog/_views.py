@@ -46,7 +46,10 @@ class Views(Space):
             dims.append(dim)
         if todo:
             raise Unsaid("a view across axes")
-        return self.view_of(x.value, dims)
+        seen = self.view_of(x.value, dims)
+        if x.linear and len(shape) > len(x.dims) and shape[:len(x.dims) - 1] == x.shape[:-1]:
+            seen.columns = x
+        return seen
 
     def gathered(self, todo, size):
         """As many of the axes as have this size together, and the rest. The last of them may be split."""
@@ -86,7 +89,10 @@ class Views(Space):
 
     def unsqueeze(self, x, dim):
         dim %= len(x.dims) + 1
-        return self.view_of(x.value, x.dims[:dim] + [[]] + x.dims[dim:])
+        seen = self.view_of(x.value, x.dims[:dim] + [[]] + x.dims[dim:])
+        if x.linear and dim < len(x.dims):
+            seen.linear = self.unsqueeze(x.linear[0], dim), *x.linear[1:]
+        return seen
 
     def squeeze(self, x, dim):
         dim %= len(x.dims)
@@ -108,6 +114,9 @@ class Views(Space):
                 x = self.every_second(x, i, a) if a.step == 2 else self.span(x, i, a)
             elif isinstance(a, int) and not isinstance(a, bool):
                 x = self.element(x, i, a)
+            elif isinstance(a, list) and len(a) == 1 and all(b is a or isinstance(b, slice) for b in at):
+                k = whole(a[0]) % whole(x.shape[i])
+                x = self.part(x, i, k, k + 1)
             else:
                 raise Unsaid("an index that is a tensor")
             i += not isinstance(a, int)
@@ -179,6 +188,10 @@ class Views(Space):
             x, w, bias = x.linear
             take = self.stretch if self.stretches and (whole_of_it or self.is_taken_apart(n)) else self.part
             return self.linear(x, take(w, 0, start, stop), bias and take(bias, 0, start, stop))
+        if x.columns and dim == len(x.columns.dims) - 1 and not both:  # heads of a linear layer's result
+            inner, shape = math.prod(x.shape[dim + 1:]), x.shape
+            taken = self.part(x.columns, dim, start * inner, stop * inner)
+            return self.view(taken, *shape[:dim], stop - start, *shape[dim + 1:])
         if self.is_input(x):
             return self.part_of_input(x, dim, start, stop)
         size = stop - start

@@ -126,13 +126,18 @@ def test_beside_apply(name, said):
 
 
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("how", ["slices", "split", "some", "twice", "alone"])
+@pytest.mark.parametrize("how", ["slices", "split", "unsqueezed", "heads", "some", "twice", "alone"])
 def test_packed(how, biased, said):
     """Heads of different kinds by one weight: parts of it are used as they lie, and their gradients are stored so."""
     def plain(x, w, wo, cos, *bias):
         y = F.linear(x, w, *bias)
         if how == "split":
             q, k, v = y.split([32, 8, 8], -1)
+        elif how == "unsqueezed":
+            q, k, v = y.unsqueeze(1).split([32, 8, 8], 3)
+        elif how == "heads":
+            y = y.view(2, 6, 6, 8)
+            q, k, v = y[..., :-2, :], y[..., [-2], :], y[..., [-1], :]
         else:
             q, k, v = y[..., :32], y[..., 32:40], y[..., 40:]
         q, k, v = (t.view(2, 6, -1, 8).transpose(1, 2) for t in (q, k, v))
@@ -148,7 +153,7 @@ def test_packed(how, biased, said):
     call, report = on(plain)
     check(call, plain, given, units=64)
     program, = programs(report)
-    if how in ("slices", "split"):
+    if how in ("slices", "split", "unsqueezed"):
         assert program.text.count("gather(") == (6 if biased else 3) and len(program.inputs) == (5 if biased else 4)
         assert ", pass" not in (plan := program.planned()[1].kernel.describe()) and "scatter" not in plan
 
