@@ -410,6 +410,15 @@ bool epi_launch_may_be_slow(const epi_launch *l) {
            !(l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop == EPI_GEMM_SM90);
 }
 
+/* Bytes that may be loaded of spilled registers. Beside a gather these are few, and an epilogue may spill one or
+ * two. The main loop has none of them: of it a deferred text has a copy for each subtile, and one more. */
+static int spills_of(const epi_launch *l) {
+    const epi_config *f = &l->text.config;
+    if (l->kind != EPI_LAUNCH_GEMM || !l->size.gathered || f->schedule != EPI_DEFERRED)
+        return 0;
+    return f->tile_n / l->size.products > f->subtile ? 8 : 4;
+}
+
 /* Where the compiler says that a product or attention would be slow, *slow is it. */
 static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *err) {
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
@@ -420,7 +429,8 @@ static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *
             items[i] = (epi_jit_item){.source = l->text.source.data,
                                       .name = l->text.name,
                                       .arch = l->text.arch,
-                                      .keep_slow = epi_launch_may_be_slow(l)};
+                                      .keep_slow = epi_launch_may_be_slow(l),
+                                      .spills = spills_of(l)};
     }
     epi_jit_compile_all(items, k->count);
     epi_status status = EPI_OK;

@@ -201,6 +201,8 @@ static const char *find_in_line(const char *line, const char *what) {
     return at && at < line + line_length(line) ? at : NULL;
 }
 
+#define SPILLED "registers are spilled (%d bytes stored, %d bytes loaded)"
+
 /* The first reason is kept: the ones after it mostly follow from it. */
 #define NOTE_SLOW(r, ...) (void)((r)->slow[0] || snprintf((r)->slow, sizeof(r)->slow, __VA_ARGS__))
 
@@ -217,7 +219,7 @@ static void read_line(const char *line, report *r) {
                &loads) != 3)
         return;
     if (stores || loads)
-        NOTE_SLOW(r, "registers are spilled (%d bytes stored, %d bytes loaded)", stores, loads);
+        NOTE_SLOW(r, SPILLED, stores, loads);
     else if (frame)
         NOTE_SLOW(r, "it has a stack frame of %d bytes", frame);
 }
@@ -385,6 +387,12 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Is it slow for more than so many bytes that are loaded of spilled registers? */
+static bool is_slow(const report *r, int spills) {
+    int stores = 0, loads = 0;
+    return r->slow[0] && !(sscanf(r->slow, SPILLED, &stores, &loads) == 2 && loads <= spills);
+}
+
 epi_status epi_jit_compile(epi_jit_item *t) {
     double begin = now();
     job j = {.item = t};
@@ -395,13 +403,14 @@ epi_status epi_jit_compile(epi_jit_item *t) {
         return t->status = epi_fail(&t->error, EPI_ERR_UNSUPPORTED, "%s", nvrtc.why);
     set_options(&j);
     t->status = load_or_compile(&j);
-    if (t->status == EPI_OK && j.report.slow[0] && !t->keep_slow)
+    bool slow = is_slow(&j.report, t->spills);
+    if (t->status == EPI_OK && slow && !t->keep_slow)
         t->status = epi_fail(&t->error, EPI_ERR_UNSUPPORTED, "the kernel %s would be slow on %s: %s", t->name,
                              t->arch, j.report.slow);
     if (t->status != EPI_OK)
         epi_cubin_free(&t->cubin);
     t->cubin.registers = j.report.registers;
-    t->cubin.slow = j.report.slow[0] != 0;
+    t->cubin.slow = slow;
     t->cubin.seconds = now() - begin;
     return t->status;
 }

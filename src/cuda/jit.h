@@ -22,6 +22,7 @@ bool epi_jit_available(char *why, size_t size);
 typedef struct epi_jit_item {
     const char *source, *name, *arch;
     bool keep_slow;
+    int spills; /* bytes that it may load of spilled registers */
     epi_cubin cubin;
     epi_status status;
     epi_error error;
@@ -29,7 +30,8 @@ typedef struct epi_jit_item {
 
 /* Looks in the cache first and writes it after. Fails with EPI_ERR_UNSUPPORTED where NVRTC is missing, or
  * where the log shows that the code would be slow though it compiled: a spill, a stack frame, wgmma made
- * serial (C7510), setmaxnreg ignored (C7508), a wait injected (C7517, C7519). `keep_slow` accepts those. */
+ * serial (C7510), setmaxnreg ignored (C7508), a wait injected (C7517, C7519). `keep_slow` accepts those,
+ * `spills` few spilled registers. */
 epi_status epi_jit_compile(epi_jit_item *item);
 /* Several at once, on as many threads as there are cores. Nothing becomes of one without a source. */
 void epi_jit_compile_all(epi_jit_item *items, int count);
