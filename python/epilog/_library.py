@@ -113,6 +113,8 @@ class Library:
         find_nvrtc()
         self.path = find_library()
         self.so = c.CDLL(os.path.abspath(self.path))
+        told = os.stat(self.path)
+        self.build = f"{told.st_size:x}.{told.st_mtime_ns:x}"
         self.so.epi_describe_abi.restype, self.so.epi_describe_abi.argtypes = SIZE, (TEXT, SIZE)
         abi = json.loads(text_of(self.so.epi_describe_abi))
         for name, told in abi["structs"].items():
@@ -288,7 +290,7 @@ def program(text, name=None, rows=None, memory=0, dims=()):
     if found is None:
         if text.startswith("%"):  # which no text does
             head, text = text[1:].split(";", 1)
-            memory, *words = head.split()
+            _, memory, *words = head.split()
             rows = [w for w in words if "=" not in w]
             dims = tuple((d, int(s)) for d, s in (w.split("=") for w in words if "=" in w))
             memory, text = int(memory), re.sub("%.", lambda m: MARKED[m[0]], text)
@@ -304,8 +306,9 @@ MARKED = {mark: character for character, mark in MARKS.items()}
 
 def one_line(prog):
     """A program's memory, row axes, told sizes and text as operations of PyTorch get them: torch.compile writes their arguments into comments of
-    Python, and into texts of C++ as they are."""
-    head = " ".join([str(prog.memory), *prog.rows, *(f"{d}={s}" for d, s in prog.told)])
+    Python, and into texts of C++ as they are. Graphs that it keeps on disk are found by them: what one build derives is not for another, which may
+    save other values for a backward, so that the build is named first."""
+    head = " ".join([library().build, str(prog.memory), *prog.rows, *(f"{d}={s}" for d, s in prog.told)])
     return f"%{head};" + re.sub('[%\n\r\\\\"]', lambda m: MARKS[m[0]], prog.text)
 
 

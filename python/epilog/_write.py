@@ -321,6 +321,15 @@ class Program(torch.nn.Module):
         self.contiguous = [example(n).is_contiguous() for n in self.outs]
         self.plain = plain_graph(masks + nodes, self.given, self.outs)
 
+    # A graph with programs in it is found among those that PyTorch keeps on disk by what they compute.
+    def __getstate__(self):
+        kind = self.device.type
+        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return self.op.line, self.op.keep, self.inputs, self.results, self.contiguous, self.seeds, kind, cast, self.plain and self.plain.code
+
+    def __deepcopy__(self, memo):
+        return self
+
     def write(self, saying):
         try:
             text = Text(named(self.nodes), saying.region, [saying.views[n] for n in self.outs], [example(n).dtype for n in self.outs])

@@ -5,7 +5,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import epilog
 from epilog import _direct
-from epilog._library import program
+from epilog._library import library, program
 
 TEXT = "scaled(x[T,D], w[F,D], s) -> y[T,F] { y = s*relu(x @ w) }"
 scaled = epilog.op(TEXT)
@@ -195,3 +195,29 @@ def test_modes_are_inductors(monkeypatch):
     with pytest.raises(Exception, match="loss_chunks is 0"):
         torch._dynamo.reset()
         torch.compile(lambda x, w: torch.relu(x @ w) @ w, backend="epilog", options={"loss_chunks": 0})(x, w)
+
+
+def test_kept_graphs():
+    """PyTorch finds graphs that it keeps on disk by their programs, and by the build that derived them."""
+    x, w, count = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True), torch._dynamo.utils.counters["aot_autograd"]
+
+    def step(function):
+        torch._dynamo.reset()
+        count.clear()
+        y = torch.compile(function, backend="epilog")(x, w)
+        for found, expected in zip((y, *torch.autograd.grad(y.sum(), (x, w))), (function(x, w), *torch.autograd.grad(function(x, w).sum(), (x, w)))):
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        return {name for name in ("autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass") if count[name]}
+    first, second = (lambda x, w: torch.relu(x @ w) @ w), (lambda x, w: torch.sigmoid(x @ w) @ w)
+    assert [step(f) for f in (first, first, second, first)] == [{"autograd_cache_miss"}, {"autograd_cache_hit"}, {"autograd_cache_miss"}, {"autograd_cache_hit"}]
+    assert library().build in scaled.line
+
+
+def test_graphs_under_autocast():
+    """What a graph was made for is part of what it is found by."""
+    x, w, found = torch.randn(4, 8), torch.randn(8, 8), []
+    for dtype in (torch.bfloat16, torch.float16, None, torch.bfloat16):
+        torch._dynamo.reset()
+        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+            found.append(torch.compile(lambda x, w: torch.relu(x @ w) @ w, backend="epilog")(x, w).dtype)
+    assert found == [torch.bfloat16, torch.float16, torch.float32, torch.bfloat16]
