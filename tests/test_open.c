@@ -231,13 +231,19 @@ static void test_programs(void) {
 
 /* ---- one program in hand ---- */
 
-static const char text[] = "f(x[T,D], w[F,D], r[T]) -> (y[T,F], s[F]) {\n"
-                           "    y = silu((x @ w) * r)\n    s = sum(y, T)\n}\n"
-                           "g(x[B,S,D]) -> y[B,S,R] {\n    y = sum(x * rename(x, S, R), D)\n}\n"
-                           "back(x[B,S,D]) -> y[B,S,D] {\n"
-                           "    w = exp(sum(x * rename(x, S, R), D))\n"
-                           "    y = x + rename(sum(w * x, S), R, S)\n}\n"
-                           "h(x[T,D]) -> y[T/2,D] {\n    a, b = halves(x, T)\n    y = a + b\n}\n";
+static const char text[] =
+    "f(x[T,D], w[F,D], r[T]) -> (y[T,F], s[F]) {\n"
+    "    y = silu((x @ w) * r)\n    s = sum(y, T)\n}\n"
+    "g(x[B,S,D]) -> y[B,S,R] {\n    y = sum(x * rename(x, S, R), D)\n}\n"
+    "back(x[B,S,D]) -> y[B,S,D] {\n"
+    "    w = exp(sum(x * rename(x, S, R), D))\n"
+    "    y = x + rename(sum(w * x, S), R, S)\n}\n"
+    "h(x[T,D]) -> y[T/2,D] {\n    a, b = halves(x, T)\n    y = a + b\n}\n"
+    "p(x[T,D], w[F,D], v[F,D]) -> (y[C,T], z[G,T]) {\n"
+    "    y = scatter(x @ w, index(F), C) + scatter(silu(x @ v), index(F) + size(F), C)\n"
+    "    z = gather(y, 2*index(G) + 4, C)\n}\n"
+    "q(x[T,D], w[F,D], v[F,D]) -> y[C,T] {\n"
+    "    y = scatter(x @ w, index(F), C) + scatter(silu(x @ v), index(F) + size(F), C)\n}\n";
 
 static epi_module *parse(void) {
     epi_module *m = NULL;
@@ -353,6 +359,22 @@ static void test_renamed(const char *name) {
             o.l.dim_count = 3 + bound;
             test_texts(o, device, false);
         }
+    }
+    epi_module_free(m);
+}
+
+/* Where pieces of an output begin does not depend on the rows between them; of 8 of them a GPU's tensors may. */
+static void test_pieces(const char *name) {
+    epi_module *m = parse();
+    for (int64_t f = 4; f <= 8; f += 4) {
+        const test_case c = {"", name, "", 0};
+        opened o = {.l = {.from = &c, .program = epi_module_find(m, name)}, .axes = {"T"}, .axis_count = 1};
+        const epi_dim_binding dims[] = {{"T", 160}, {"D", 24}, {"F", f}, {"C", 2 * f}, {"G", 2}};
+        memcpy(o.l.dims, dims, sizeof dims);
+        o.l.dim_count = epi_program_dim_count(o.l.program);
+        test_cpu(&o, EPI_F32);
+        test_texts(o, -90, true);
+        test_texts(o, -80, false);
     }
     epi_module_free(m);
 }
@@ -479,6 +501,8 @@ int main(int argc, char **argv) {
     test_refused();
     test_renamed("g");
     test_renamed("back");
+    test_pieces("p");
+    test_pieces("q");
     test_threads();
     time_starts();
     test_programs();

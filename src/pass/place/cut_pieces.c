@@ -27,7 +27,8 @@ static bool has_one_use(const epi_graph *g, int node) {
     return epi_graph_uses(g, node).count == 1;
 }
 
-/* Does the value have all axes of the stretch, and lie there without gaps and from where a tensor may begin? */
+/* Does the value have all axes of the stretch, and lie there without gaps and from where a tensor may begin, whatever
+ * the number of rows? It counts as one. */
 static bool lies_well(const pieces *p, int value, const epi_stretch *part, int64_t *count) {
     const epi_placer *s = p->s;
     const epi_axes *memory = &s->g->tensors[p->tensor].axes;
@@ -39,7 +40,8 @@ static bool lies_well(const pieces *p, int value, const epi_stretch *part, int64
     }
     int64_t bytes = (int64_t)epi_dtype_size(s->spec->types[p->tensor]) * part->begin;
     for (int i = 1; i < memory->count; i++)
-        bytes = bytes * epi_axis_size(memory->at[i], s->spec->sizes) % s->limits->aligned;
+        if (!s->spec->is_row[memory->at[i].dim])
+            bytes = bytes * epi_axis_size(memory->at[i], s->spec->sizes) % s->limits->aligned;
     return part->axes.count && epi_axis_equal(memory->at[0], part->of) && bytes % s->limits->aligned == 0;
 }
 
