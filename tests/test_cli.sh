@@ -558,7 +558,8 @@ pick 0 'naive path' I32 '\x03\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00'
 pick 0 "'ids' is F32, converted to i32" F32 '\x00\x00\x40\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
 pick 1 "element 0 of 'ids' is 2.5, which is no i32" F32 '\x00\x00\x20\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
 pick 1 "element 1 of 'ids' is 2147483648, which is no i32" F64 '\x00\x00\x00\x00\x00\x00\x08\x40\x00\x00\x00\x00\x00\x00\xe0\x41\x00\x00\x00\x00\x00\x00\x00\x00'
-pick 1 'is of dtype U8' U8 '\x00\x00\x00'
+pick 0 "'ids' is U8, converted to i32" U8 '\x03\x00\x02'
+pick 1 'is of dtype BOOL' BOOL '\x00\x00\x00'
 echo 'pick(x[V], ids[T], s) -> y[T] { y = ids*s + sum(x, V) }' >pick.epi
 pick 0 "'ids' is I64, converted to f32" I64 "$(long 3 0 2)"
 echo 'pick(x[V], ids: i64[T], s) -> (y[T], n: i64[T]) { y = x[ids]*s  n = ids + 1 }' >pick.epi

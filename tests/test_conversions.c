@@ -292,6 +292,25 @@ static void check_rows(void) {
     epi_module_free(m);
 }
 
+/* The backward sees the numbers that the forward made: what a product's result is converted to is saved, in its type. */
+static void check_saved(void) {
+    static const char text[] = "f(x[T,D], w[F,D], v[D,F]) -> y[T,D] { h = e4m3(silu(x @ w)); y = h @ v }";
+    static const char *const wrt[] = {"x", "w", "v"};
+    char printed[2000] = "";
+    epi_module *m, *derived;
+    epi_error err = {0};
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    if (check(epi_program_grad_saved(epi_module_program(m, 0), wrt, 3, &derived, &err) == EPI_OK, "%s",
+              err.message)) {
+        epi_program_print(epi_module_program(derived, 0), printed, sizeof printed);
+        check(strstr(printed, "h: e4m3[T,F]") && strstr(printed, "h = e4m3(silu(saved))"), "it saves h: %s",
+              printed);
+        epi_module_free(derived);
+    }
+    epi_module_free(m);
+}
+
 int main(void) {
     static const epi_dtype types[] = {EPI_E4M3, EPI_E5M2, EPI_I8, EPI_U8};
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
@@ -309,6 +328,7 @@ int main(void) {
     check_packed("u4", 0);
     check_rows();
     check_gradient();
+    check_saved();
     epi_context_close(ctx);
     return finish();
 }

@@ -34,13 +34,14 @@ typedef struct split {
     bool *scores;    /* by node: attention makes it on its score tiles: it is recomputed */
     bool *by_pass;   /* by node: a pass over memory makes it for a product, in the forward and again in the
                         backward */
-    bool *compares;  /* by node: it compares a value with its own extreme, or is the places of the largest:
+    bool *
+        compares; /* by node: it compares a value with its own extreme, is the places of the largest or few bits:
                         of a value that is made again a near tie may come out otherwise, so it is saved */
-    bool *far;       /* by node: to recompute it would load more than to save it moves */
-    int longest;     /* how many axes a value of the program has at most */
-    bool lean;       /* memory comes first: what can be recomputed is */
-    bool *looked;    /* by node: the backward may read it, or recompute it */
-    bool *saved;     /* by node: the backward reads it: an input, a result or a saved value */
+    bool *far;    /* by node: to recompute it would load more than to save it moves */
+    int longest;  /* how many axes a value of the program has at most */
+    bool lean;    /* memory comes first: what can be recomputed is */
+    bool *looked; /* by node: the backward may read it, or recompute it */
+    bool *saved;  /* by node: the backward reads it: an input, a result or a saved value */
 } split;
 
 /* ---- both in one ---- */
@@ -119,7 +120,8 @@ static void find_statistics(split *s) {
 static bool is_wide(const split *s, const epi_node *n) {
     const epi_graph *g = &s->g;
     if (n->op == EPI_OP_INPUT)
-        return n->axes.count && g->tensors[n->tensor].has_type && g->tensors[n->tensor].type != EPI_BF16;
+        return n->axes.count && g->tensors[n->tensor].has_type &&
+               !epi_dtype_holds(EPI_BF16, g->tensors[n->tensor].type);
     epi_op_class cls = epi_ops[n->op].cls;
     bool one_by_one = cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_VIEW;
     for (int a = 0; a < epi_node_operands(n) && one_by_one; a++)
@@ -139,10 +141,19 @@ static void find_wide(split *s) {
     }
 }
 
+/* Places of the largest, and conversions to few bits of what a product made, would be others if they were made
+ * again of what was rounded when it was saved. */
 static void find_compares(split *s) {
+    bool *multiplied = epi_arena_alloc(s->g.arena, (size_t)s->g.node_count + 1);
     epi_once_find(s->g.arena, &s->g, s->compares);
-    for (int i = 0; i < s->g.node_count; i++)
-        s->compares[i] |= s->g.nodes[i].op == EPI_OP_TOPK;
+    for (int i = 0; i < s->g.node_count && multiplied; i++) {
+        const epi_node *n = &s->g.nodes[i];
+        const epi_op_row *row = &epi_ops[n->op];
+        multiplied[i] = epi_op_is_product(n->op) || epi_node_takes(n, multiplied);
+        s->compares[i] |=
+            n->op == EPI_OP_TOPK || (multiplied[i] && row->converts && n->saving != EPI_SAVE_RECOMPUTE &&
+                                     epi_dtype_size(row->type) == 1);
+    }
 }
 
 static bool allocate(split *s) {

@@ -199,7 +199,9 @@ static bool is_aligned(const epi_placer *s, int node) {
     if (!epi_stretch_find(s->spec, node, &part))
         return false;
     int at = epi_axes_find(&axes, part.of), there = slice.along[at];
-    int64_t bytes = n->op == EPI_OP_INPUT ? (int64_t)epi_dtype_size(s->spec->types[n->tensor]) : 2;
+    int64_t least =
+        epi_dtype_size(s->said[root]) == 1 ? 1 : 2; /* bytes of an element, if nobody else gives it */
+    int64_t bytes = n->op == EPI_OP_INPUT ? (int64_t)epi_dtype_size(s->spec->types[n->tensor]) : least;
     for (int i = slice.memory.count - 1; i > there; i--)
         if (!s->spec->is_row[slice.memory.at[i].dim])
             bytes =

@@ -140,11 +140,13 @@ static void replace(passes *p, bool (*find)(epi_graph *g, int count, int *found)
     p->facts = (epi_facts){.g = &p->g, .finished = out.node_count};
 }
 
-/* Marks what is kept itself, and what a value that a gradient takes is made of: saved, it is the forward's. */
+/* Marks what is kept itself, and what a value that a gradient takes, or that is converted to 8 bits, is made of: saved, it
+ * is the forward's. */
 static bool *find_fixed(const epi_graph *g, int count) {
     bool *fixed = epi_arena_alloc(g->arena, (size_t)count + 1);
     for (int i = count - 1; i >= 0 && fixed; i--) {
-        fixed[i] |= g->nodes[i].saving == EPI_SAVE_TAKEN;
+        const epi_op_row *row = &epi_ops[g->nodes[i].op];
+        fixed[i] |= g->nodes[i].saving == EPI_SAVE_TAKEN || (row->converts && epi_dtype_size(row->type) == 1);
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && fixed[i]; a++)
             fixed[g->nodes[i].arg[a]] = true;
     }

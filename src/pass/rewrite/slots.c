@@ -252,7 +252,8 @@ static bool is_wide_output(const epi_slots *s, int node) {
         const epi_tensor_decl *d = &g->tensors[t];
         bool known = s->spec || d->has_type;
         epi_dtype type = s->spec ? s->spec->types[t] : d->type;
-        wide |= d->node == node && known && !epi_dtype_is_narrow(type) && !epi_dtype_is_integer(type);
+        wide |= d->node == node && known && !epi_dtype_holds(EPI_BF16, type) && type != EPI_F16 &&
+                !epi_dtype_is_integer(type);
     }
     return wide && !(s->spec && s->spec->type == EPI_F32);
 }
