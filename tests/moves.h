@@ -95,6 +95,10 @@ static const char moves_text[] =
     "lone_half(x[T,D], w[F,D], c[T,F], d[T,F]) -> y[T,F] {\n"
     "    z = x @ w\n    a, b = halves(c, F)\n    e, f = halves(d, F)\n    g, h = pairs(z, F)\n"
     "    y = z*join(a, a, F) + join(-h, g, F)*join(f, f, F)\n}\n"
+    "half_operand(x[T,D], w[F,D]) -> y[T,F] {\n"
+    "    a, b = halves(x, D)\n    c, d = halves(w, D)\n    y = silu(b @ c)\n}\n"
+    "half_rows(x[T,D], w[F,D]) -> y[F,T] {\n    a, b = halves(w, F)\n    c = x @ b\n    y = concat(c, -c, "
+    "F)\n}\n"
     "pieces(x[T,A], y[T,F,D], z[T,F,D], s[G,D,A]) -> (w: f32[C,D,A], u[E,D,A]) {\n"
     "    w = scatter(sum(x*y, T), index(F) + size(G), C) + scatter(sum(x*z, T), index(F) + size(G) + "
     "size(F), C) +\n"
@@ -161,6 +165,10 @@ static const test_case moves[] = {
     {"moves", "pieces", "T=70,A=40,F=3,D=8,G=2,C=8,E=3", TINY},
     {"moves", "pieces", "T=5,A=7,F=2,D=3,G=1,C=5,E=2", 0}, /* on a GPU they begin where no tensor does */
     {"moves", "pieces", "T=5,A=8,F=2,D=3,G=1,C=6,E=3", 0}, /* and there are gaps */
+    {"moves", "half_operand", "T=70,D=64,F=40", TINY},
+    {"moves", "half_operand", "T=70,D=64,F=40", 0}, /* in the other types */
+    {"moves", "half_operand", "T=5,D=6,F=7", 0},
+    {"moves", "half_rows", "T=70,D=40,F=48", TINY},
     {"moves", "stretch_inner", "T=37,D=64,F=24,E=40,G=32", TINY},
     {"moves", "stretch_inner", "T=37,D=19,F=24,E=32,G=3", 0},
     {"moves", "stretch_every", "A=16,D=24,F=5,G=3", TINY},

@@ -811,6 +811,10 @@ static struct whole {
     {.from = {"../tests/stretches", "packed", "T=70,A=70,D=3", 0}}, /* where TMA takes none */
     {.from = {"../tests/stretches", "put_together", "T=70,A=72,D=16", 0}},
     {.from = {"../tests/stretches", "packed_back", "T=70,A=72", 0}},
+    {.from = {"../tests/stretches", "between", "T=70,D=72,E=24", 0}},
+    {.from = {"../tests/stretches", "lone_half", "T=70,D=72,F=64", 0}},
+    {.from = {"../tests/stretches", "half_operand", "T=70,D=80,F=72", 0}},
+    {{"../tests/stretches", "half_attention", "S=70,R=70,H=2,E=64,F=32", 0}, 90, 1, {0}, NULL, {{0}}},
     {{"../tests/stretches", "packed_back", "T=70,A=72", 0}, 80, 3, {0}, NULL, {{0}}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
