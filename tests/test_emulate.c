@@ -855,13 +855,15 @@ static void part_problem(const struct whole *w, int q, const problem *p, unsigne
         int of = k->to ? k->to[t] : t;
         epi_part_tensor at = k->part->tensors[of];
         epi_ref own = {.axes = k->part->graph.tensors[of].axes};
-        int64_t begin = epi_ref_lay_out(&own, &k->part->slices[of], NULL, w->k->spec.sizes);
+        const epi_slice *slice = &k->part->slices[of];
+        int64_t begin = epi_ref_lay_out(&own, slice, NULL, w->k->spec.sizes);
         if (at.tensor >= 0)
             out->t[t] = p->t[at.tensor];
         else
-            out->t[t] = (tensor){.shape.type = k->part->types[of],
-                                 .span = epi_axes_size(&own.axes, w->k->spec.sizes),
-                                 .data = values + w->k->cut.values[at.value].offset};
+            out->t[t] = (tensor){
+                .shape.type = k->part->types[of],
+                .span = epi_axes_size(slice->memory.count ? &slice->memory : &own.axes, w->k->spec.sizes),
+                .data = values + w->k->cut.values[at.value].offset};
         out->t[t].data += begin * (int64_t)epi_dtype_size(k->part->types[of]);
         out->t[t].span -= begin;
     }
