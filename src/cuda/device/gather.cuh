@@ -7,7 +7,8 @@
 //
 // DEPTH_GROUPS: what is named is the depth, and a stage has 256 bytes of each of its 64, as two slabs. The index is read a stage ahead;
 // what lies behind the group's end is zero.
-#define DEEP 64   // of a stage
+#define DEEP 64        // of a stage
+#define AHEAD_ROWS 4   // addresses of rows
 #define EIGHTS(n) (((n) + GATHERERS - 1) / GATHERERS)                                        // that a warp has of n
 #define HAS_EIGHT(i, g, n) (GATHERERS * ((i) + 1) <= (n) || GATHERERS * (i) + (g) < (n))   // is its eight i one of them
 #if DEPTH_GROUPS
@@ -44,13 +45,14 @@ struct Gather {
     const int in = lane >> 2, bytes = left * 2 - (lane & 3) * 16, deep = size - k * DEEP - 8 * g - in;
     const u32 to = a + (8 * g + in) * 128 + (((lane & 3) ^ in) << 4), across = to ^ 64;
     auto each = [&](auto &&one) {
+      const u8 *at[EIGHTS(DEEP / 8)];   // ahead of the copies: a register is not free before its copy has left
+#pragma unroll
+      for (int i = 0; i < EIGHTS(DEEP / 8); i++) at[i] = row_at(from, place[i]);
 #pragma unroll
       for (int i = 0; i < EIGHTS(DEEP / 8); i++)
-        if (HAS_EIGHT(i, g, DEEP / 8)) {
-          const u8 *at = row_at(from, place[i]);
+        if (HAS_EIGHT(i, g, DEEP / 8))
 #pragma unroll
-          for (int q = 0; q < TILE_M / 32; q++) one((q & 1 ? across : to) + i * (GATHERERS * 1024) + (q >> 1) * 8192, at + q * 64, q * 64, i);
-        }
+          for (int q = 0; q < TILE_M / 32; q++) one((q & 1 ? across : to) + i * (GATHERERS * 1024) + (q >> 1) * 8192, at[i] + q * 64, q * 64, i);
     };
     if (found) each([&](u32 dst, const u8 *src, int, int) { cp_async<16>(dst, src, 16); });
     else each([&](u32 dst, const u8 *src, int x, int i) {
@@ -84,17 +86,21 @@ struct Gather {
     const int in = lane >> 2, left = (K_SIZE - k * DEEP) * 2 - (lane & 3) * 16;   // bytes of a row from here on
     const u32 to = a + (8 * g + in) * 128 + (((lane & 3) ^ in) << 4), across = to ^ 64;
     auto each = [&](auto &&one) {
+      const u8 *at[EIGHTS(TILE_M / 8)];
 #pragma unroll
-      for (int i = 0; i < EIGHTS(TILE_M / 8); i++)
+      for (int i = 0; i < EIGHTS(TILE_M / 8); i++) {
+        if (i % AHEAD_ROWS == 0)   // some of them, likewise
+#pragma unroll
+          for (int n = i; n < i + AHEAD_ROWS && n < EIGHTS(TILE_M / 8); n++) at[n] = row_at(from, place[n]);
         if ((!FEW && GATHERERS * (i + 1) <= 8) || GATHERERS * i < eights) {
-          const u8 *at = row_at(from, place[i]);
-          one(to + i * (GATHERERS * 1024), at, 0, i);
-          one(across + i * (GATHERERS * 1024), at + 64, 64, i);
+          one(to + i * (GATHERERS * 1024), at[i], 0, i);
+          one(across + i * (GATHERERS * 1024), at[i] + 64, 64, i);
         }
+      }
     };
     if (found && k < K_SIZE / DEEP) each([&](u32 dst, const u8 *src, int, int) { cp_async<16>(dst, src, 16); });
     else each([&](u32 dst, const u8 *src, int bytes, int i) {
-      const int n = place[i] == NOWHERE ? 0 : max(0, min(left - bytes, 16));
+      const int n = held((int)place[i]) == (int)NOWHERE ? 0 : max(0, min(left - bytes, 16));   // not kept over stages
       cp_async<16>(dst, n ? src : from, n);
     });
   }
