@@ -307,9 +307,11 @@ MARKED = {mark: character for character, mark in MARKS.items()}
 def one_line(prog):
     """A program's memory, row axes, told sizes and text as operations of PyTorch get them: torch.compile writes their arguments into comments of
     Python, and into texts of C++ as they are. Graphs that it keeps on disk are found by them: what one build derives is not for another, which may
-    save other values for a backward, so that the build is named first."""
+    save other values for a backward, so that the build is named first. In this process that is this very program, with the kernels that it has."""
     head = " ".join([library().build, str(prog.memory), *prog.rows, *(f"{d}={s}" for d, s in prog.told)])
-    return f"%{head};" + re.sub('[%\n\r\\\\"]', lambda m: MARKS[m[0]], prog.text)
+    line = f"%{head};" + re.sub('[%\n\r\\\\"]', lambda m: MARKS[m[0]], prog.text)
+    programs_made.setdefault((line, prog.name, None, 0, ()), prog)
+    return line
 
 
 def narrowest(types):

@@ -601,3 +601,15 @@ def test_kept_values_are_narrow(name, said):
     forward = layer.grad(tuple(t.name for t in layer.inputs if t.type is None), True)[0]
     rows = [t for t in forward.outputs if t.axes == layer.outputs[0].axes]
     assert len(rows) > 1 and not any(t.type == 0 for t in rows)
+
+
+def test_kernels_are_made_once(monkeypatch):
+    """Equal layers have one forward and one backward between them, and the first step finds what was made to look at the plans."""
+    from epilog import _library
+    made, init = [], _library.Kernel.__init__
+    monkeypatch.setattr(_library.Kernel, "__init__", lambda self, program, *rest: made.append(program.text) or init(self, program, *rest))
+    torch._dynamo.reset()
+    model, given = families.make("Llama")
+    given = {name: t[:, :6].repeat(1, 7) if isinstance(t, torch.Tensor) else t for name, t in given.items()}  # a length of no other test
+    torch.compile(model, backend="epilog", options={"rest": "eager"})(**given).loss.backward()
+    assert made and len(made) == len(set(made)), [made.count(text) for text in set(made)]
