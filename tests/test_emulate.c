@@ -811,6 +811,7 @@ static struct whole {
     {.from = {"../tests/stretches", "packed", "T=70,A=70,D=3", 0}}, /* where TMA takes none */
     {.from = {"../tests/stretches", "put_together", "T=70,A=72,D=16", 0}},
     {.from = {"../tests/stretches", "packed_back", "T=70,A=72", 0}},
+    {.from = {"../tests/stretches", "bytes_stretch", "T=600", 0}},
     {.from = {"../tests/stretches", "between", "T=70,D=72,E=24", 0}},
     {.from = {"../tests/stretches", "lone_half", "T=70,D=72,F=64", 0}},
     {.from = {"../tests/stretches", "half_operand", "T=70,D=80,F=72", 0}},
