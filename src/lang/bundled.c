@@ -23,6 +23,7 @@
     X(norm_swiglu) \
     X(norms) \
     X(optim) \
+    X(quantise) \
     X(residual_rms) \
     X(rmsnorm_backward) \
     X(rope) \
