@@ -520,8 +520,8 @@ EPI_API const char *epi_torch_open(void *call, void *workspace) {
     find_code(cpu, EPI_I32, "aoti_torch_dtype_int32", &missing);
     find_code(cpu, EPI_F64, "aoti_torch_dtype_float64", &missing);
     find_code(cpu, EPI_I64, "aoti_torch_dtype_int64", &missing);
-    find_code(cpu, EPI_E4M3, "aoti_torch_dtype_float8_e4m3fn", &missing);
-    find_code(cpu, EPI_E5M2, "aoti_torch_dtype_float8_e5m2", &missing);
+    find_code(cpu, EPI_E4M3, "aoti_torch_dtype_float8_e4m3fn", NULL); /* not in old ones */
+    find_code(cpu, EPI_E5M2, "aoti_torch_dtype_float8_e5m2", NULL);
     find_code(cpu, EPI_I8, "aoti_torch_dtype_int8", &missing);
     find_code(cpu, EPI_U8, "aoti_torch_dtype_uint8", &missing);
 #undef FIND
