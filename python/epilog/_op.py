@@ -2,7 +2,7 @@
 import torch
 
 from ._library import EpilogValueError, one_line, program
-from ._run import WHOLE, Plan, Tensor, differentiable, fake, forward_ad, refuse_tangents, refuse_transforms, run_into, split
+from ._run import WHOLE, Plan, Tensor, differentiable, fake, forward_ad, has_gradients, refuse_tangents, refuse_transforms, run_into, split
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
@@ -30,6 +30,7 @@ class Op:
             raise EpilogValueError(f"{self.name}: keep names {', '.join(self.keep)}: the inputs are {', '.join(self.names)}")
         self.open = [t.type is None and t.rank > 0 and t.name not in self.keep for t in prog.inputs]  # what autocast casts
         self.count, self.results = len(prog.inputs), len(prog.outputs)
+        self.has_gradients = has_gradients(prog)
         self.direct = self.not_yet
         self.into = self.stored_over(into or {})
         self.__name__ = self.name
@@ -168,7 +169,7 @@ class Op:
         for i, a in enumerate(args):
             if isinstance(a, Tensor):
                 tensors.append(a)
-                if a.requires_grad:
+                if a.requires_grad and self.has_gradients:
                     wrt.append(self.names[i])
             else:
                 numbers.append(float(a))

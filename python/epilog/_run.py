@@ -23,6 +23,7 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3, 
 DTYPES = {number: dtype for dtype, number in TYPES.items()}
 NAMES = {0: "f32", 1: "bf16", 2: "f16", 3: "i32", 4: "f64", 5: "i64", 6: "e4m3", 7: "e5m2", 8: "i8", 9: "u8"}
 F32, BF16, F16, I32, I64, NARROW = 0, 1, 2, 3, 5, -2
+BYTES = torch.float8_e4m3fn, torch.float8_e5m2
 WHOLE = I32, I64, 8, 9  # integers: nothing is derived by them
 MORE_DIGITS = {F32: (), BF16: (F32, F16), F16: (F32,)}  # types of open tensors that have more than the storage type
 MOST_PLANS = max(1, int(os.environ.get("EPILOG_PLANS", 2048)))
@@ -408,6 +409,11 @@ def zeros(shape, dtype, device):
     return torch.zeros((), dtype=dtype, device=device).expand(shape)
 
 
+def widened(cotangent):
+    """Autograd gives a cotangent the type of its result. Of 8 bits no program takes it."""
+    return cotangent.float() if cotangent.dtype in BYTES else cotangent
+
+
 class Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx, made, types, twice, warn, *args):
@@ -462,7 +468,7 @@ def gradients(ctx, grads, carry):
     for i, t in zip(made.kept_outputs, kept[len(inputs):]):
         values["output", i] = t
     for i in made.results:
-        values["cotangent", i] = zeros(*results[i]) if grads[i] is None else grads[i]
+        values["cotangent", i] = widened(zeros(*results[i]) if grads[i] is None else grads[i])
     types = tuple([TYPES[t] for t in dtypes])
     if carry is run or carry is dispatch:
         found = carry(made.backward, [values[s] for s in made.sources], types, False, told)
@@ -504,8 +510,14 @@ def refuse_transforms(prog, args):
                                   "torch.autograd.grad, and an axis of the text instead of vmap")
 
 
+def has_gradients(prog):
+    """Integers have none: where all results are such, nothing is derived, whoever asks."""
+    return any([t.type not in WHOLE for t in prog.outputs])
+
+
 def wanted_names(prog, args):
-    return tuple([t.name for t, a in zip(prog.inputs, args) if isinstance(a, Tensor) and a.requires_grad])
+    wanted = has_gradients(prog)
+    return tuple([t.name for t, a in zip(prog.inputs, args) if wanted and isinstance(a, Tensor) and a.requires_grad])
 
 
 def differentiable(prog, args, types=None, warn=True, twice=False):
@@ -636,7 +648,7 @@ def run_backward(ctx, grads):
     result = [None] * len(args)
     if wrt and any(g is not None for g in grads):
         made = recipe(ctx.prog, wrt, args)
-        cotangents = [zeros(*ctx.results[i], args[0].device) if grads[i] is None else grads[i] for i in made.results]
+        cotangents = [widened(zeros(*ctx.results[i], args[0].device) if grads[i] is None else grads[i]) for i in made.results]
         found = dispatch(made.whole(), [*args, *cotangents], made.types(args), told=ctx.told)
         for i, g in zip(made.wanted, found):
             result[i] = g if g.dtype == args[i].dtype else g.to(args[i].dtype)

@@ -88,3 +88,15 @@ def test_refused():
         epilog.op("f(x[N]) -> y[N] { y = 2*x }")(torch.zeros(3, dtype=torch.int8))
     with pytest.raises(epilog.EpilogError, match="is e4m3, it was given torch.float8_e5m2"):
         epilog.op("f(x: e4m3[N]) -> y: f32[N] { y = 2*x }")(torch.zeros(3).to(torch.float8_e5m2))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_results_of_8_bits_under_autograd(compiled):
+    """A result that is an integer has no gradient, and one of 8 bits takes the cotangent that autograd makes of its type, or none."""
+    call = (lambda op: torch.compile(lambda *a: op(*a), fullgraph=True, backend="aot_eager")) if compiled else lambda op: op
+    x = torch.tensor([[1.5, -2.25, 300.0]], requires_grad=True)
+    for text in "f(x[T,D]) -> q[T,D] { q = i8(x) }", "f(x[T,D]) -> q: i32[T] { q = argmax(x, D) }":
+        assert not call(epilog.op(text))(x).requires_grad
+    two = call(epilog.op("f(x[T,D]) -> (q[T,D], y[T,D]) { q = e4m3(x); y = x*x }"))
+    for loss, want in ((lambda q, y: y.sum(), 2*x), (lambda q, y: (3*q.float()).sum(), 0*x + 3), (lambda q, y: (q.float() + y).sum(), 2*x + 1)):
+        assert torch.equal(torch.autograd.grad(loss(*two(x)), x)[0], want)
