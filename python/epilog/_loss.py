@@ -3,7 +3,7 @@
 linear_cross_entropy (nn.py) takes their place: the logits of one chunk of tokens are in memory at a time.
 """
 from . import nn
-from ._say import FLOATS, operation
+from ._say import FLOATS, INTEGERS, operation
 from ._write import example
 
 SAME = frozenset(("view", "reshape", "flatten", "contiguous", "to", "float"))  # which leave every token's logits as they are
@@ -42,7 +42,8 @@ def in_chunks(graph, loss, regions, chunks):
     """The loss by linear_cross_entropy."""
     given = arguments(loss)
     logits, target = given.pop("input"), given.pop("target")
-    if given.keys() - KNOWN or given.get("reduction", "mean") == "none" or len(example(logits).shape) != 2 or example(logits).dtype not in FLOATS:
+    known = len(example(logits).shape) == 2 and example(logits).dtype in FLOATS and example(target).dtype in INTEGERS  # no distribution of words
+    if not known or given.keys() - KNOWN or given.get("reduction", "mean") == "none":
         raise Whole("a form of cross_entropy")
     way = head(loss, logits, regions)
     x, weight = way[-1].args[:2]

@@ -556,6 +556,7 @@ LOSSES = {  # and whether they can be taken in chunks
     "one batch": (lambda x, w, t: F.cross_entropy(F.linear(x.view(3, 4, 8), w).view(-1, 7), t), True),
     "of each": (lambda x, w, t: F.cross_entropy(F.linear(x, w), t, reduction="none").square().sum(), False),
     "weighted": (lambda x, w, t: F.cross_entropy(F.linear(x, w), t, w.detach()[:, 0].abs()), False),
+    "a distribution": (lambda x, w, t: F.cross_entropy(F.linear(x, w), F.one_hot(t.clamp(min=0), 7).float()), False),
     "capped": (lambda x, w, t: F.cross_entropy(F.linear(x, w).tanh(), t), False),
     "a bias": (lambda x, w, t: F.cross_entropy(F.linear(x, w, w[:, 0]), t), False),
     "other classes": (lambda x, w, t: F.cross_entropy(F.linear(x, w).view(-1, 7, 12)[:, :, 0], t[:1]), False),
