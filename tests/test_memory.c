@@ -28,6 +28,15 @@ static const struct text {
      "    dx, dw = grad(loss, x, w)(x, w, y, dl)\n"
      "}\n",
      1},
+    /* an output of stretches is put together of sums over rows */
+    {"stretches", "T=2000,D=24",
+     "stretches(x[T,D], a[T,F=3], b[T,F], v[T,D]) -> (w[C=6,D], y[T,D]) {\n"
+     "    n = x*rsqrt(mean(x*x, D) + 0.000001)\n"
+     "    h = silu(n)*v\n"
+     "    w = scatter(sum(h*a, T), index(F), C) + scatter(sum(n*b, T), index(F) + 3, C)\n"
+     "    y = h*n\n"
+     "}\n",
+     0},
     /* the gradient of the logits waits for a sum over all rows: they are made again */
     {"mean_step", "T=640,D=24,V=320",
      "mean_step(x[T,D], w[V,D], y: i32[T], ignore: i32) -> (l: f32, dx[T,D], dw[V,D]) {\n"

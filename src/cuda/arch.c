@@ -45,6 +45,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .same_layout = true,
                                 .groups = true,
                                 .updates = true,
+                                .pieces = true,
                                 .aligned = 16,
                                 .tensors = EPI_MAX_MAPS, /* and fewer than EPI_MAX_POINTERS */
                                 .attention_most = 256,

@@ -157,6 +157,25 @@ static epi_status count_terms(epi_kernel *k, epi_error *err) {
     return EPI_OK;
 }
 
+static bool has_pieces(const epi_kernel *k) {
+    bool has = false;
+    for (int q = 0; q < k->cut.part_count; q++)
+        for (int t = k->cut.parts[q].graph.input_count; t < k->cut.parts[q].graph.tensor_count; t++)
+            has |= k->cut.parts[q].slices[t].memory.count > 0;
+    return has;
+}
+
+/* Slabs add up a sum over rows, and an output that is put together of such is made behind them: where it takes
+ * slabs to keep the budget, no output is stored piece by piece. */
+static bool leave_pieces(epi_kernel *k, const epi_options *o) {
+    if (k->limits.pieces)
+        k->workspace_whole = epi_kernel_workspace(k);
+    if (k->workspace_whole <= o->memory || !has_pieces(k))
+        return false;
+    k->limits.pieces = false;
+    return true;
+}
+
 static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
     EPI_TRY(epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err));
@@ -171,8 +190,8 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
         } else if (!fits) {
             k->draft = false;
             EPI_TRY(epi_checks_compile(k, o, err)); /* which are in the workspace, too */
-            EPI_TRY(epi_memory_fit(k, o, err));
-            fits = true;
+            fits = !leave_pieces(k, o);
+            EPI_TRY(fits ? epi_memory_fit(k, o, err) : recut(k, o, err));
         } else {
             break;
         }

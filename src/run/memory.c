@@ -130,8 +130,7 @@ static epi_status fail(const epi_kernel *k, size_t budget, size_t least, size_t 
 
 epi_status epi_memory_fit(epi_kernel *k, const epi_options *o, epi_error *err) {
     const epi_cut from = k->cut;
-    size_t whole = epi_kernel_workspace(k), least = whole, bytes = whole;
-    k->workspace_whole = whole;
+    size_t whole = epi_kernel_workspace(k), least = k->workspace_whole, bytes = whole;
     for (int dim = 0; dim < k->spec.graph->declared_count && bytes > o->memory; dim++) {
         epi_slab_plan plan = {.dim = dim, .aligned = k->limits.aligned};
         int64_t grains;
@@ -147,7 +146,7 @@ epi_status epi_memory_fit(epi_kernel *k, const epi_options *o, epi_error *err) {
         }
     }
     if (bytes > o->memory)
-        return fail(k, o->memory, least, whole, err);
+        return fail(k, o->memory, least, k->workspace_whole, err);
     if (!k->gpu || bytes != whole || k->cut.loop_count)
         return EPI_OK;
     epi_parts_free(k);

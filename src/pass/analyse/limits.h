@@ -35,6 +35,7 @@ typedef struct epi_refusals {
 typedef struct epi_backend_limits {
     int local_most, local_multiple, full_row_most;
     bool prepares;    /* what depends on params alone may be made once (prepare.h) */
+    bool pieces;      /* an output may be stored piece by piece, by several parts (cut_pieces.c) */
     bool pairs;       /* two products of the same rows may share a tile, and products be added up in one */
     bool same_layout; /* these only where their columns lie alike */
     bool merges_sums; /* what is added up may go into one sum (terms.h) */

@@ -101,7 +101,7 @@ void epi_placer_find_pieces(epi_placer *s) {
     const epi_graph *g = s->g;
     for (int i = 0; i < g->node_count; i++)
         s->put_by[i] = EPI_NO_NODE;
-    for (int t = g->input_count; t < g->tensor_count; t++) {
+    for (int t = g->input_count; t < g->tensor_count && s->limits->pieces; t++) {
         pieces p = {.s = s, .tensor = t};
         int node = g->tensors[t].node;
         if (!epi_dtype_in_f32(s->spec->types[t]) || !collect(&p, node, 0) || !is_whole(&p))

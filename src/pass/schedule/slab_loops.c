@@ -92,8 +92,8 @@ static bool part_can(const epi_slab_maker *m, const epi_part *p, bool *summed, i
             return false; /* the sum must be complete first */
     }
     for (int t = 0; t < g->tensor_count; t++)
-        if (!tensor_can(m, p, t, grain, aligned) || (t >= g->input_count && p->slices[t].memory.count))
-            return false; /* pieces of an output are stored where they lie, not added up */
+        if (!tensor_can(m, p, t, grain, aligned))
+            return false;
     return true;
 }
 

@@ -193,7 +193,6 @@ static void store(writing *w, int t, bool slab, int *number) {
         const epi_cut_value *v = &w->m->from->values[to.value];
         to.value = number[to.value] = add_value(w->m, &decl->axes, v->type, v->node, slab);
     }
-    w->to->slices[w->to->graph.tensor_count] = w->from->slices[t];
     add_output(w, decl, to, w->from->types[t], w->x.fresh[decl->node]);
 }
 

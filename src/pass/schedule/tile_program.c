@@ -139,7 +139,7 @@ static bool is_of_elements(const builder *b, int node) {
 static bool is_below_exponential(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     for (int u = 0; u < uses.count; u++)
-        if (g->nodes[uses.at[u].node].op == EPI_OP_EXP)
+        if (uses.at[u].node != EPI_NO_NODE && g->nodes[uses.at[u].node].op == EPI_OP_EXP)
             return g->nodes[node].op == EPI_OP_SUB;
     return false;
 }
