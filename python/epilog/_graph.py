@@ -45,6 +45,11 @@ def written(node):
     return [n for n in first if isinstance(n, torch.fx.Node)] if name in IN_PLACE else list(node.all_input_nodes)
 
 
+def in_memory(node):
+    """The nodes whose tensors a node reads or writes where they lie: a program's result may lie in another way."""
+    return written(node) or (node.all_input_nodes[:1] if name_of(node).startswith("as_strided") else [])
+
+
 def storage(node):
     """What tells two tensors that share memory."""
     v = example(node)
@@ -98,11 +103,11 @@ class Regions:
     def leave(self, node, why):
         """The node is left to PyTorch. So is what shares memory with a tensor that it writes to, or reads that before."""
         self.left.setdefault(node, why)
-        for target in written(node):
+        for target in in_memory(node):
             for n in self.owners.get(storage(target), [target]) if storage(target) is not None else [target]:
                 for u in (n, *n.users):
                     if u.op in CALLS and (u is n or self.order[u] <= self.order[node]):
-                        self.left.setdefault(u, "what is written to in place")
+                        self.left.setdefault(u, "what is written to in place" if written(node) else "what is read as it lies in memory")
 
     def why_not(self, node, quiet):
         if node.op not in CALLS:

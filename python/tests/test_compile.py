@@ -576,6 +576,16 @@ def test_losses_in_chunks(name, said):
     assert (report.graphs[0].left["unknown: linear_cross_entropy"] == 1) == is_chunked
 
 
+@pytest.mark.parametrize("view", [lambda y: y.transpose(0, 1).as_strided((3, 32), (32, 1)), lambda y: torch.as_strided(y.mT, (3, 4), (32, 8), 2),
+                                  lambda y: y[1:].as_strided((2, 8), (8, 1))], ids=["transposed", "by an offset", "of a part"])
+def test_memory_as_it_lies(view, said):
+    """Strides that a graph takes for its tensor's are those, as in Longformer's windows."""
+    plain = lambda x, w: view(F.gelu(x @ w) @ w)
+    call, report = on(plain)
+    check(call, plain, [torch.randn(3, 4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)])
+    assert programs(report) and any("as it lies in memory" in why for why in report.graphs[0].left)
+
+
 def test_dropout_in_attention(said):
     """It is PyTorch's, with PyTorch's random numbers; what is around it is in programs."""
     w, x = torch.randn(8, 8), torch.randn(1, 3, 16, 8, requires_grad=True)
