@@ -15,7 +15,7 @@ static bool number_of(const epi_spec *spec, int node, int depth, int64_t *out) {
     }
     if (n->op == EPI_OP_CONST) {
         *out = n->value >= 0 && n->value <= 1 << 24 ? (int64_t)n->value : -1;
-        return (double)*out == n->value;
+        return *out >= 0 && (double)*out == n->value;
     }
     if ((n->op != EPI_OP_ADD && n->op != EPI_OP_MUL) || depth == DEEPEST ||
         !number_of(spec, n->arg[0], depth + 1, &a) || !number_of(spec, n->arg[1], depth + 1, &b))
