@@ -167,9 +167,9 @@ class Rewriting:
         for a in node.all_input_nodes:
             self.need(a)
         new = self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
-        if node.op == "call_method" and node.target == "view" and node.args[0] in self.of and isinstance(example(node), torch.Tensor) \
+        if node.op == "call_method" and node.target == "view" and isinstance(example(node), torch.Tensor) \
                 and example(node).dtype == example(node.args[0]).dtype:
-            new.target = "reshape"  # a program's result may lie in memory in another way
+            new.target = "reshape"  # a program's result, and what views it, may lie in memory in another way
 
     def call(self, program):
         if program.outs[0] in self.env:

@@ -318,14 +318,14 @@ class Program(torch.nn.Module):
             if not any(v.kind == "stretch" for v in saying.region.values):
                 raise
             self.write(Saying(nodes, positions, False))
-        self.contiguous = [example(n).is_contiguous() for n in self.outs]
+        self.lie = [layout(n) for n in self.outs]
         self.plain = plain_graph(masks + nodes, self.given, self.outs)
 
     # A graph with programs in it is found among those that PyTorch keeps on disk by what they compute.
     def __getstate__(self):
         kind = self.device.type
         cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return self.op.line, self.op.keep, self.inputs, self.results, self.contiguous, self.seeds, kind, cast, self.plain and self.plain.code
+        return self.op.line, self.op.keep, self.inputs, self.results, self.lie, self.seeds, kind, cast, self.plain and self.plain.code
 
     def __deepcopy__(self, memo):
         return self
@@ -371,7 +371,7 @@ class Program(torch.nn.Module):
 
     def shown(self, outputs):
         """The text's outputs as the graph's tensors."""
-        return tuple(seen(outputs[i], order, dims, contiguous) for (i, order, dims), contiguous in zip(self.results, self.contiguous))
+        return tuple(seen(outputs[i], order, dims, lie) for (i, order, dims), lie in zip(self.results, self.lie))
 
     def planned(self):
         """The plans for tensors like those of the graph: forward, and backward where a gradient is wanted."""
@@ -407,7 +407,17 @@ def like(v):
     return torch.empty(sizes, dtype=v.dtype, device=v.device, requires_grad=v.requires_grad)
 
 
-def seen(t, order, dims, contiguous):
+def layout(node):
+    """The dimensions of a result in the order in which they are to lie in memory. None: in any, as nobody outside the graph sees them."""
+    v = example(node)
+    if v.is_contiguous():
+        return list(range(v.dim()))
+    strides = [s.node.hint if isinstance(s, torch.SymInt) else s for s in v.stride()]
+    seen_outside = any(u.op == "output" for u in node.users) and 0 not in strides
+    return sorted(range(v.dim()), key=lambda i: -strides[i]) if seen_outside else None
+
+
+def seen(t, order, dims, lie):
     """A result of the text with the dimensions of the graph's."""
     t = t.permute(order) if order != sorted(order) else t
     if [len(d) for d in dims] != [1] * t.dim() or any(isinstance(a, tuple) for d in dims for a in d):
@@ -416,4 +426,4 @@ def seen(t, order, dims, contiguous):
         if any(isinstance(a, tuple) for d in dims for a in d):
             t = t.reshape([1 if isinstance(a, tuple) else n[a] for d in dims for a in d]).expand([size(a) for d in dims for a in d])
         t = t.reshape([math.prod(map(size, d)) for d in dims])
-    return t.contiguous() if contiguous else t
+    return t if lie is None else t.permute(lie).contiguous().permute([lie.index(i) for i in range(len(lie))])

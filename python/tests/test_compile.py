@@ -586,6 +586,23 @@ def test_memory_as_it_lies(view, said):
     assert programs(report) and any("as it lies in memory" in why for why in report.graphs[0].left)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_strides_of_results(dynamic, said):
+    """What a graph returns lies in memory as PyTorch has it, and a view that PyTorch can make is made: behind a barrier, and by who called."""
+    def plain(x, w):
+        z = (F.gelu(x @ w) @ w).transpose(0, 1)
+        with torch.no_grad():
+            q = torch.cumsum(z.transpose(0, 1).view(-1), 0)
+        return z, q
+    call, report = on(plain, dynamic=dynamic)
+    x, w = torch.randn(3, 4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    check(lambda x, w: call(x, w)[0], lambda x, w: plain(x, w)[0], [x, w])
+    (z, q), (expected, sums) = call(x, w), plain(x, w)
+    assert z.stride() == expected.stride() and programs(report)
+    torch.testing.assert_close(z.transpose(0, 1).view(-1), expected.transpose(0, 1).view(-1))
+    torch.testing.assert_close(q, sums)
+
+
 def test_dropout_in_attention(said):
     """It is PyTorch's, with PyTorch's random numbers; what is around it is in programs."""
     w, x = torch.randn(8, 8), torch.randn(1, 3, 16, 8, requires_grad=True)
