@@ -167,9 +167,9 @@ class Rewriting:
         for a in node.all_input_nodes:
             self.need(a)
         new = self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
-        if node.op == "call_method" and node.target == "view" and isinstance(example(node), torch.Tensor) \
-                and example(node).dtype == example(node.args[0]).dtype:
-            new.target = "reshape"  # a program's result, and what views it, may lie in memory in another way
+        if node.op == "call_method" and node.target == "view" and not any(isinstance(a, torch.dtype) for a in (*node.args, *node.kwargs.values())):
+            # a program's result, and what views it, may lie in memory in another way
+            new.target, new.args, new.kwargs = "reshape", (*new.args, *new.kwargs.values()), {}
 
     def call(self, program):
         if program.outs[0] in self.env:
