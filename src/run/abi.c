@@ -66,7 +66,7 @@ static const field kernel_fields[] = {
 #define S epi_gradcheck
 static const field gradcheck_fields[] = {
     FIELD(S, input) FIELD(S, element) FIELD(S, derived) FIELD(S, numeric) FIELD(S, off) FIELD(S, compared)
-    FIELD(S, edges) FIELD(S, infinite)};
+    FIELD(S, edges) FIELD(S, infinite) FIELD(S, own) FIELD(S, distance)};
 #undef S
 #define S epi_gradrun
 static const field gradrun_fields[] = {FIELD(S, input) FIELD(S, row) FIELD(S, derived) FIELD(S, exact) FIELD(S, off)
