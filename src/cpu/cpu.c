@@ -77,6 +77,7 @@ epi_backend_limits epi_cpu_limits(void) {
                                 .full_row_most = 256,
                                 .pairs = true,
                                 .groups = true,
+                                .dequants = true,
                                 .pieces = true,
                                 .aligned = 1,
                                 .tensors = 64, /* streams that a core walks along at once */

@@ -21,8 +21,8 @@
 #include "base/parallel.h"
 
 epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                          const epi_strips *strips, const epi_dtype *types, const epi_root *roots,
-                          int root_count, epi_gemm *g, epi_error *err) {
+                          const epi_strips *strips, epi_dtype *types, const epi_root *roots, int root_count,
+                          epi_gemm *g, epi_error *err) {
     *g = (epi_gemm){.plan = *plan, .threads = spec->threads};
     g->products = plan->pair == EPI_NO_NODE ? 1 : 2;
     g->terms = 1 + plan->added_count;
@@ -31,8 +31,11 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     for (int side = 0; side < g->operands; side++) {
         const epi_node *n = &spec->graph->nodes[epi_plan_operand(spec->graph, plan, side)];
         g->operand[side] = epi_plan_source(spec->graph, plan, side);
+        g->on_load[side] =
+            n->on_load && epi_dequant_find(spec->graph, (int)(n - spec->graph->nodes), &g->dequant[side]);
         if (plan->placement[n - spec->graph->nodes].paged)
             g->taken[side] = n->over;
+        types[side] = g->on_load[side] ? EPI_F32 : types[side];
         alike &= side < 2 || types[side] == types[g->terms > 1 ? side % 2 : 1];
     }
     g->micro = epi_micro_choose(types[0], alike ? types[1] : EPI_F32, spec->micro);
@@ -68,10 +71,12 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
     if (groups)
         g->groups = epi_reserve(&total, 1, epi_groups_bytes(spec, plan, g->micro->mr));
+    g->dequants = epi_reserve(&total, epi_gemm_parts(g), sizeof(few_part));
     if (plan->row_index != EPI_NO_NODE)
         g->index = epi_reserve(&total, row_groups ? g->m : g->k[0], sizeof(int64_t));
     for (int side = 0; side < g->operands; side++) {
-        bool table = depth_of(g, side)->count > 1 || (g->taken[side].count && !row_groups);
+        bool table =
+            depth_of(g, side)->count > 1 || g->on_load[side] || (g->taken[side].count && !row_groups);
         g->depth[side] = epi_reserve(&total, table ? g->k[term_of(g, side)] : 0, sizeof(int64_t));
     }
     g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
@@ -375,6 +380,7 @@ static void run_batches(gemm_run *r, const epi_ref *homes) {
     for (int64_t b = 0; b < e->batches; b++) {
         r->ref[1].data =
             homes[g->operand[1]].data + epi_walk_offset(&batch, b) * (int64_t)epi_dtype_size(r->ref[1].type);
+        epi_gemm_move_parts(r, homes, &axes, b);
         run_batch(r, b * (e->row_tiles / e->batches), (b + 1) * (e->row_tiles / e->batches));
     }
 }
@@ -455,9 +461,14 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         load_index(&r, &homes[g->plan.row_index]);
     for (int side = 0; side < g->operands; side++) {
         r.ref[side] = homes[g->operand[side]];
+        bool halves = g->on_load[side] && g->dequant[side].bits == 4;
+        if (halves)
+            epi_gemm_count_halves(&r.ref[side]);
         bool taken = g->taken[side].count > 0, of_rows = taken && has_row_groups(g),
              of_depth = taken && !of_rows;
         r.depth[side] = epi_walk_axes(&r.ref[side], of_depth ? &g->taken[side] : depth_of(g, side), sizes);
+        if (halves)
+            r.depth[side] = epi_gemm_depth_of_halves(&r.ref[side], depth_of(g, side), sizes);
         if (r.depth[side].count > 1 || of_depth) {
             r.koff[side] = (int64_t *)(void *)(scratch + g->depth[side]);
             for (int64_t k = 0; k < g->k[term_of(g, side)]; k++)
@@ -468,6 +479,7 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
     }
     for (int side = 1; side < g->operands && has_row_groups(g); side++)
         r.apart[side] = epi_ref_stride(&r.ref[side], g->plan.group_axis);
+    epi_gemm_find_parts(&r, homes);
     r.variant = g->few || has_row_groups(g) ? epi_gemm_variant(&r) : STAGED;
     bool across = r.variant == ACROSS && g->few;
     r.group = across ? epi_max64(1, epi_min64(GROUP, epi_ceil_div(e->col_tiles, g->threads))) : 1;

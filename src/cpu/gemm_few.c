@@ -38,10 +38,32 @@ few_variant epi_gemm_variant(const gemm_run *r) {
     bool direct = g->direct_rows > 0, across = direct && g->micro->direct.across;
     for (int i = 1; i < g->operands; i += step) {
         const epi_walk *depth = &r->depth[i], *cols = &r->cols[i].walk;
-        direct &= depth->count == 1 && depth->stride[0] == 1;
-        across &= !r->cols[i].two && cols->count == 1 && cols->stride[0] == 1;
+        direct &= r->g->on_load[i] || (depth->count == 1 && depth->stride[0] == 1);
+        across &= !r->g->on_load[i] && !r->cols[i].two && cols->count == 1 && cols->stride[0] == 1;
     }
     return direct ? DIRECT : across ? ACROSS : STAGED;
+}
+
+/* One sweep of operands of few bits: some columns at a time become f32 in the first-level cache. */
+static int64_t multiply_widened(const gemm_run *r, const int64_t tile[2], float *acc, int from, int64_t s,
+                                int thread) {
+    const epi_gemm *g = r->g;
+    enum { MOST = 384 }; /* the longest sweep of a kernel of f32 */
+    sweep_place at = place_of(g, s);
+    packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
+    const int64_t first = first_row(r, EPI_SIDE_B, tile[1]), cols = tile_rows(r, EPI_SIDE_B, tile[1]);
+    float wide[EPI_MICRO_DIRECT][MOST];
+    const void *column[EPI_MICRO_DIRECT];
+    for (int64_t j = 0; j < cols; j += EPI_MICRO_DIRECT) {
+        const int64_t count = epi_min64(EPI_MICRO_DIRECT, cols - j);
+        for (int64_t i = 0; i < count; i++) {
+            column[i] = wide[i];
+            epi_gemm_dequantise(r, EPI_SIDE_B, from, first + j + i, at.k0, a.depth, wide[i]);
+        }
+        g->micro->direct.run(g->direct_rows, (int)count, a.depth, a.data, column, EPI_F32, acc + j,
+                             EPI_TILE_N, s % EPI_SUM_TERMS > 0);
+    }
+    return 1;
 }
 
 /* The tile's columns of a product, one or the second of a pair, by sweeps from `s` on: all of one term, up to
@@ -51,6 +73,8 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
     const epi_gemm *g = r->g;
     sweep_place at = place_of(g, s);
     int from = 2 * at.term + 1 + pair;
+    if (g->on_load[from])
+        return multiply_widened(r, tile, acc + pair * EPI_TILE_PAIR, from, s, thread);
     int64_t depth = epi_min64((end - s) * g->micro->kc, g->k[at.term] - at.k0);
     int64_t first = first_row(r, EPI_SIDE_B, tile[1]), cols = tile_rows(r, EPI_SIDE_B, tile[1]),
             size = (int64_t)epi_dtype_size(r->ref[from].type);
@@ -64,6 +88,18 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
     return epi_ceil_div(depth, g->micro->kc);
 }
 
+/* Of few bits a column's depth is a run. */
+static int64_t stage_on_load(const gemm_run *r, int from, int64_t tile, int64_t k, int64_t depth, float *to) {
+    const int64_t first = first_row(r, EPI_SIDE_B, tile), cols = tile_rows(r, EPI_SIDE_B, tile);
+    float run[FEW_DEPTH];
+    for (int64_t j = 0; j < cols; j++) {
+        epi_gemm_dequantise(r, EPI_SIDE_B, from, first + j, k, depth, run);
+        for (int64_t i = 0; i < depth; i++)
+            to[i * EPI_TILE_N + j] = run[i];
+    }
+    return EPI_TILE_N;
+}
+
 /* Some of the depth of the tile's columns, from k on, to `to`: as f32, a row for each depth, or in panels
  * where a micro-kernel wants more of the depth side by side. Returns the micro-kernel's ldb. Where columns
  * are neighbours in memory, it is read in stretches as long as the tile is wide, which are asked for early.
@@ -74,6 +110,8 @@ static int64_t stage(const gemm_run *r, int from, int64_t tile, int64_t k, int64
     epi_ref matrix = r->ref[from], *ref = &matrix;
     matrix.data = (unsigned char *)(uintptr_t)matrix_of(r, from, tile);
     const epi_walk *walk = &r->depth[from];
+    if (g->on_load[from])
+        return stage_on_load(r, from, tile, k, depth, (float *)(void *)to);
     int64_t first = first_row(r, EPI_SIDE_B, tile), cols = tile_rows(r, EPI_SIDE_B, tile),
             size = (int64_t)epi_dtype_size(ref->type), at = epi_columns_offset(&r->cols[from], first);
     float tmp[EPI_TILE_N];

@@ -25,6 +25,14 @@ typedef struct range {
     int64_t packed; /* the tile of A, or of B, that the thread has packed for itself, or -1 */
 } range;
 
+/* The scale, the zero point or the offset of an operand of few bits. */
+typedef struct few_part {
+    epi_ref ref; /* without data: there is none */
+    epi_walk rows, depth;
+    epi_columns cols;
+} few_part;
+enum { PART_SCALE, PART_ZERO, PART_OFFSET, PARTS };
+
 typedef struct gemm_run {
     const epi_gemm *g;
     epi_tile_run tiles;
@@ -34,11 +42,12 @@ typedef struct gemm_run {
     epi_walk depth[EPI_MAX_OPERANDS];
     int64_t apart[EPI_MAX_OPERANDS]; /* elements from a group's matrix to the next; 0: all have the same */
     epi_groups groups;
-    const int64_t *index;            /* by position, and -1 where it names nothing, or NULL */
-    bool gaps;                       /* there are such */
-    int64_t *koff[EPI_MAX_OPERANDS]; /* element offsets along K where it is no single run, else NULL */
-    few_variant variant;             /* of few rows */
-    int64_t group;                   /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
+    const int64_t *index;              /* by position, and -1 where it names nothing, or NULL */
+    bool gaps;                         /* there are such */
+    int64_t *koff[EPI_MAX_OPERANDS];   /* element offsets along K where it is no single run, else NULL */
+    few_part *parts[EPI_MAX_OPERANDS]; /* PARTS of an operand of few bits, or NULL */
+    few_variant variant;               /* of few rows */
+    int64_t group;                     /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
     unsigned char *scratch;
     range *ranges;
     int64_t row0, col0;           /* the first tiles that are packed */
@@ -190,6 +199,16 @@ static inline void add_sums(float *acc, const float *sum, int64_t ld, int64_t ro
 void epi_gemm_pack_rows(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, int64_t depth_most,
                         unsigned char *to);
 void epi_gemm_pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, packed_sweep to);
+
+/* gemm_dequant.c: how many parts operands of few bits have in all; elements of 4 bits have offsets of their own, two to
+ * a byte; where parts lie, and where those of a batch do. And some depth of a row, or a column, of such an operand as
+ * f32. */
+int64_t epi_gemm_parts(const epi_gemm *g);
+void epi_gemm_count_halves(epi_ref *ref);
+epi_walk epi_gemm_depth_of_halves(const epi_ref *ref, const epi_axes *depth, const int64_t *sizes);
+void epi_gemm_find_parts(gemm_run *r, const epi_ref *homes);
+void epi_gemm_move_parts(gemm_run *r, const epi_ref *homes, const epi_axes *batch, int64_t number);
+void epi_gemm_dequantise(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t n, float *to);
 
 /* gemm_few.c: what the micro-kernel can do with all of B as it lies in memory; and a tile of few rows with `count` tiles
  * of columns, each g->direct_rows rows behind the one before. */

@@ -17,6 +17,30 @@ static void clear_gaps(const gemm_run *r, const epi_pack_source *src, int64_t fi
         }
 }
 
+/* Of an operand of few bits a panel at a time, by way of f32. */
+static void pack_on_load(const gemm_run *r, int side, int from, int64_t first, int64_t k0, int panel,
+                         int together, const epi_pack_source *src, unsigned char *to) {
+    enum { MOST = EPI_MICRO_MAX_MR > EPI_MICRO_MAX_NR ? EPI_MICRO_MAX_MR : EPI_MICRO_MAX_NR, DEPTH = 128 };
+    const epi_micro *u = r->g->micro;
+    const int64_t size = (int64_t)epi_dtype_size(u->type), depth = epi_round_up(src->k, u->depth);
+    float wide[MOST * DEPTH];
+    int64_t row[MOST];
+    for (int64_t i = 0; i < src->rows; i += panel)
+        for (int64_t k = 0; k < src->k; k += DEPTH) {
+            epi_pack_source part = {.data = wide,
+                                    .type = EPI_F32,
+                                    .row = row,
+                                    .rows = epi_min64(panel, src->rows - i),
+                                    .kstride = 1,
+                                    .k = epi_min64(DEPTH, src->k - k)};
+            for (int64_t j = 0; j < part.rows; j++) {
+                row[j] = j * DEPTH;
+                epi_gemm_dequantise(r, side, from, first + i + j, k0 + k, part.k, wide + row[j]);
+            }
+            epi_pack_panels(u, panel, together, &part, to + (i * depth + k * panel) * size);
+        }
+}
+
 /* Packs what operand `from` has of a tile, from depth k0 on, `depth_most` of it or what there is. */
 void epi_gemm_pack_rows(const gemm_run *r, int side, int from, int64_t tile, int64_t k0, int64_t depth_most,
                         unsigned char *to) {
@@ -44,7 +68,10 @@ void epi_gemm_pack_rows(const gemm_run *r, int side, int from, int64_t tile, int
               together = direct               ? g->micro->direct.ka
                          : side == EPI_SIDE_A ? g->micro->ka
                                               : g->micro->kb;
-    epi_pack_panels(g->micro, panel, together, &src, to);
+    if (g->on_load[from])
+        pack_on_load(r, side, from, first, k0, panel, together, &src, to);
+    else
+        epi_pack_panels(g->micro, panel, together, &src, to);
     if (r->gaps && g->taken[from].count)
         clear_gaps(r, &src, taken ? first : k0, taken, panel, together, to);
 }

@@ -490,11 +490,27 @@ bool epi_grouped_alike(const epi_graph *g, const epi_node *p, const epi_node *q)
            (!read[0] || have_same_index(read[0], read[1]));
 }
 
+/* What an operand that is made on load is made of: each once. */
+static int add_reads(const epi_graph *g, int node, int *out, int count) {
+    const epi_node *n = &g->nodes[node];
+    bool there = n->op == EPI_OP_CONST;
+    for (int i = 0; i < count; i++)
+        there |= out[i] == node;
+    if (!n->on_load && !there)
+        out[count++] = node;
+    for (int a = 0; a < epi_node_operands(n) && n->on_load; a++)
+        count = add_reads(g, n->arg[a], out, count);
+    return count;
+}
+
 int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]) {
     const epi_node *n = &g->nodes[product];
     int count = 0;
     for (int a = 0; a < 2; a++)
-        out[count++] = epi_grouped_reads(g, n, a) ? g->nodes[n->arg[a]].arg[0] : n->arg[a];
+        if (g->nodes[n->arg[a]].on_load)
+            count += add_reads(g, n->arg[a], out + count, 0);
+        else
+            out[count++] = epi_grouped_reads(g, n, a) ? g->nodes[n->arg[a]].arg[0] : n->arg[a];
     if (n->op == EPI_OP_GROUPED)
         out[count++] = epi_grouped_offsets(g, n);
     int index = epi_grouped_index(g, n);

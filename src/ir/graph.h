@@ -58,6 +58,8 @@ typedef struct epi_node {
                    goes to the first operand */
     epi_saving saving;
     bool opaque; /* it is stored as it is, so the algebra does not look at what it is made of */
+    bool
+        on_load; /* no memory has it: a product makes it of what it reads, as it loads its operand (widen.c) */
     bool exact;  /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
     const epi_own *own; /* OWN: of which call */
 } epi_node;
@@ -206,8 +208,9 @@ bool epi_grouped_reads(const epi_graph *g, const epi_node *product, int operand)
 bool epi_grouped_alike(const epi_graph *g, const epi_node *p, const epi_node *q);
 /* Is the value a gather that nothing but such products wants, each of which reads it so? Then no one makes it. */
 bool epi_gather_is_read(const epi_graph *g, int node);
-/* What a product's mainloop reads from memory: its operands, or what they are gathered of; offsets; the index. */
-enum { EPI_PRODUCT_READS = 4 };
+/* What a product's mainloop reads from memory: its operands, or what they are gathered of, or made of on load;
+ * offsets; the index. */
+enum { EPI_LOAD_READS = 4, EPI_PRODUCT_READS = 2 * EPI_LOAD_READS + 2 };
 int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]);
 /* The segments of which such a product, or scatter(v, segments(o, E, …), E), a sum of each group, reads the offsets;
  * EPI_NO_NODE: it has none. */

@@ -83,7 +83,8 @@ static epi_status attention(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status widen(epi_candidate *c, epi_error *err) {
-    return epi_widen_operands(c->arena, &c->spec, err);
+    EPI_TRY(epi_widen_operands(c->arena, &c->spec, err));
+    return c->limits->dequants ? epi_widen_on_load(c->arena, &c->spec, c->limits, err) : EPI_OK;
 }
 
 /* The cut of a half of a program. */

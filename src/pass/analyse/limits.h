@@ -40,6 +40,7 @@ typedef struct epi_backend_limits {
     bool same_layout; /* these only where their columns lie alike */
     bool merges_sums; /* what is added up may go into one sum (terms.h) */
     bool groups;      /* a product's rows, or its depth, may fall into groups (groups.h) */
+    bool dequants;    /* a product may make an operand of few bits and scales as it loads it (dequant.h) */
     bool updates;     /* a tile may store the new elements of an update where its index says */
     int aligned;      /* tensors begin at a multiple of so many bytes */
     int tensors;      /* values that could be made elsewhere bring no more than so many to a part */

@@ -1388,7 +1388,8 @@ static bool make_placer(epi_placer *s, epi_arena *arena) {
     if (!epi_placer_agree_attention(arena, s))
         return true; /* the arena tells */
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && epi_gather_is_read(g, i)) { /* rows that products take through their index */
+        if (g->live[i] &&
+            (g->nodes[i].on_load || epi_gather_is_read(g, i))) { /* products make or take these */
             s->inner[i] = s->placed[i] = true;
             s->placement[i] = (epi_cut_placement){EPI_PLACED_SCORE, -1};
         }

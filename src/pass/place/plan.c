@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ir/index.h"
+#include "pass/analyse/dequant.h"
 
 typedef epi_planner planner;
 
@@ -199,6 +200,9 @@ int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side) {
 
 int epi_plan_source(const epi_graph *g, const epi_plan *plan, int side) {
     int node = epi_plan_operand(g, plan, side);
+    epi_dequant d;
+    if (plan->placement[node].on_load && epi_dequant_find(g, node, &d))
+        return d.bytes;
     return plan->placement[node].paged ? g->nodes[node].arg[0] : node;
 }
 
@@ -522,6 +526,8 @@ static bool read_operands(planner *p, int product) {
                                    epi_node_label(p->g, reads[i]).text);
     for (int a = 0; a < 2; a++)
         p->plan->placement[n->arg[a]].paged |= epi_grouped_reads(p->g, n, a);
+    for (int i = 0; i < product; i++)
+        p->plan->placement[i].on_load |= p->g->live[i] && p->g->nodes[i].on_load;
     return true;
 }
 

@@ -32,6 +32,7 @@ typedef enum epi_reduction {
 typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
     bool paged;               /* a gather that a mainloop reads through its index: it is in memory nowhere */
+    bool on_load;             /* a mainloop makes it of what is in memory, as it loads an operand: likewise */
     bool moved;               /* gemm: an update whose new elements the tile stores where its index says */
     epi_reduction reduction;
 } epi_placement;
@@ -124,7 +125,8 @@ epi_product_sum epi_products_sum(const epi_graph *g, epi_layout layout, const ep
  */
 int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side);
 int epi_plan_operands(const epi_plan *plan);
-/* What of it is in memory: of a gather that is read through its index what it is taken of. */
+/* What of it is in memory: of a gather that is read through its index what it is taken of; of one that is made on
+ * load, of few bits, these. */
 int epi_plan_source(const epi_graph *g, const epi_plan *plan, int side);
 enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 

@@ -2,8 +2,12 @@
  *
  * No mainloop takes such operands, but every number of 8 bits is one of bf16, of f16 and of f32, so nothing is
  * rounded: it is converted to the type of the operand that it meets, or else to the storage type. What is made of it
- * before the product, as its scale times it, is a value like any other, and rounded where it is stored. */
+ * before the product, as its scale times it, is a value like any other, and rounded where it is stored; or, where the
+ * backend can (`dequants`), the mainloop makes it as it loads its operand: then it is in memory nowhere. */
 #include "pass/rewrite/widen.h"
+
+#include "pass/analyse/attention.h"
+#include "pass/analyse/dequant.h"
 
 /* What the elements of a value are read from, where nobody computes them: an input, or a conversion. */
 static int source_of(const epi_graph *g, int node) {
@@ -62,4 +66,109 @@ epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, epi_error *err) 
             any |= is_widened(spec, g->nodes[i].arg[a]);
     epi_spec before = *spec;
     return any ? epi_graph_rewrite(arena, &spec->graph, write_node, &before, err) : EPI_OK;
+}
+
+/* ---- on load ---- */
+
+enum { MOST_CHAIN = 24 }; /* operations of such an operand */
+
+typedef struct marker {
+    const epi_spec *spec;
+    bool *kept;    /* by node: a product of attention takes it */
+    bool *on_load; /* by node */
+} marker;
+
+/* Can the mainloop of this product load such an operand? Along its depth elements are neighbours in memory, and have a
+ * scale in common. */
+static bool may_load(const marker *m, int product, int operand, const epi_dequant *d) {
+    const epi_graph *g = m->spec->graph;
+    const epi_node *n = &g->nodes[product], *bytes = &g->nodes[d->bytes];
+    const int parts[] = {d->scale, d->zero, d->offset};
+    if (n->op != EPI_OP_MATMUL || m->kept[operand] || !bytes->axes.count)
+        return false;
+    const int last = bytes->axes.at[bytes->axes.count - 1].dim;
+    for (int i = 0; i < 3; i++)
+        if (parts[i] != EPI_NO_NODE && epi_axes_has_dim(&g->nodes[parts[i]].axes, last))
+            return false;
+    return epi_axes_has_dim(&n->over, last);
+}
+
+/* What lies between the operand and what is read, each once. False: more than such a form has. */
+static bool list_chain(const epi_graph *g, int node, const epi_dequant *d, epi_node_list *chain) {
+    const epi_node *n = &g->nodes[node];
+    bool there =
+        n->op == EPI_OP_CONST || node == d->bytes || node == d->scale || node == d->zero || node == d->offset;
+    for (int i = 0; i < chain->count; i++)
+        there |= chain->at[i] == node;
+    if (there)
+        return true;
+    if (chain->count == MOST_CHAIN)
+        return false;
+    chain->at[chain->count++] = node;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (!list_chain(g, n->arg[a], d, chain))
+            return false;
+    return true;
+}
+
+/* Does nothing want it but the chain, or of the operand itself products that can load it? */
+static bool is_wanted_here(const marker *m, int node, const epi_node_list *chain, const epi_dequant *d) {
+    epi_use_list uses = epi_graph_uses(m->spec->graph, node);
+    for (int i = 0; i < uses.count; i++) {
+        bool here = false;
+        for (int c = 0; c < chain->count; c++)
+            here |= uses.at[i].node == chain->at[c];
+        here |=
+            node == chain->at[0] && uses.at[i].node != EPI_NO_NODE && may_load(m, uses.at[i].node, node, d);
+        if (!here)
+            return false;
+    }
+    return true;
+}
+
+static bool mark_operand(marker *m, int operand) {
+    const epi_graph *g = m->spec->graph;
+    int room[MOST_CHAIN];
+    epi_node_list chain = {room, 0};
+    epi_dequant d;
+    if (!epi_dequant_find(g, operand, &d) || !is_widened(m->spec, d.bytes) || d.bytes == operand ||
+        !list_chain(g, operand, &d, &chain))
+        return false;
+    for (int i = 0; i < chain.count; i++)
+        if (!is_wanted_here(m, chain.at[i], &chain, &d))
+            return false;
+    for (int i = 0; i < chain.count; i++)
+        m->on_load[chain.at[i]] = true;
+    return true;
+}
+
+static int write_marked(epi_rewrite *r, int node) {
+    const marker *m = r->ctx;
+    if (!m->on_load[node])
+        return EPI_NO_NODE;
+    int fresh = epi_graph_copy(r->g, &r->in->nodes[node], r->fresh);
+    if (fresh != EPI_NO_NODE)
+        r->g->nodes[fresh].on_load = true;
+    return fresh;
+}
+
+epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
+                             epi_error *err) {
+    const epi_graph *g = spec->graph;
+    size_t nodes = (size_t)g->node_count + 1;
+    marker m = {spec, epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes)};
+    epi_attentions found = {0};
+    bool any = false;
+    EPI_TRY(epi_has_memory(m.kept && m.on_load, err));
+    if (limits->attention_most)
+        EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
+    for (int i = 0; i < found.count; i++) {
+        int operands[EPI_ATTENTION_OPERANDS], count = epi_attention_operands(&found.at[i], operands);
+        while (count--)
+            m.kept[operands[count]] = true;
+    }
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 2 && g->live[i] && g->nodes[i].op == EPI_OP_MATMUL; a++)
+            any |= mark_operand(&m, g->nodes[i].arg[a]);
+    return any ? epi_graph_rewrite(arena, &spec->graph, write_marked, &m, err) : EPI_OK;
 }

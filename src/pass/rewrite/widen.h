@@ -3,9 +3,13 @@
 #define EPI_PASS_WIDEN_H
 
 #include "ir/spec.h"
+#include "pass/analyse/limits.h"
 
 /* The same program in which products take 16 bits or f32 of what is stored in 8. spec->graph stays where there is
  * nothing to do. */
 epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, epi_error *err);
+/* Marks what products make of few bits as they load an operand. */
+epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
+                             epi_error *err);
 
 #endif

@@ -81,7 +81,8 @@ static double loaded_bytes(const epi_steps *k, int node) {
         if (user == EPI_NO_NODE)
             bytes += s->tile ? all : 0;
         else if (epi_op_is_product(g->nodes[user].op) || node == k->plan.offsets ||
-                 k->plan.placement[user].paged || k->plan.placement[user].tile)
+                 k->plan.placement[user].paged || k->plan.placement[user].on_load ||
+                 k->plan.placement[user].tile)
             bytes += taken_bytes(k, user, uses.at[i].operand);
     }
     return bytes < all ? bytes : all;
@@ -268,6 +269,11 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     for (int i = 0; i < g->node_count && k->plan.group != EPI_GROUP_NONE; i++)
         if (k->plan.placement[i].paged)
             epi_text_add(out, "%s is read through its index\n", epi_node_expression(g, i).text);
+    for (int side = 0; side < (k->plan.kind == EPI_KIND_GEMM ? epi_plan_operands(&k->plan) : 0); side++) {
+        int operand = epi_plan_operand(g, &k->plan, side);
+        if (k->plan.placement[operand].on_load)
+            epi_text_add(out, "%s is made as it is loaded\n", epi_node_expression(g, operand).text);
+    }
     if (k->plan.attention)
         describe_attention(k, out);
 }

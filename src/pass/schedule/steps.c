@@ -67,7 +67,8 @@ static epi_status check_operand(const epi_steps *k, int operand, epi_error *err)
 static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int count, epi_error *err) {
     epi_status status = EPI_OK;
     for (int side = 0; side < epi_plan_operands(plan) && status == EPI_OK; side++)
-        status = check_operand(k, epi_plan_source(k->spec->graph, plan, side), err);
+        if (!plan->placement[epi_plan_operand(k->spec->graph, plan, side)].on_load)
+            status = check_operand(k, epi_plan_source(k->spec->graph, plan, side), err);
     const epi_attention *a = plan->attention;
     int operands[EPI_ATTENTION_OPERANDS], operand_count = a ? epi_attention_operands(a, operands) : 0;
     for (int i = 0; i < operand_count && status == EPI_OK; i++)

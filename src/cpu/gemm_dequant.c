@@ -1,0 +1,127 @@
+/* gemm_dequant.c: operands of few bits as f32: (q - z)*s + m, of which the elements q lie in bytes, one or two in each,
+ * and the parts s, z and m are the same for some of the depth. */
+#include "cpu/gemm_internal.h"
+
+static const int *nodes_of(const epi_dequant *d, int nodes[PARTS]) {
+    nodes[PART_SCALE] = d->scale;
+    nodes[PART_ZERO] = d->zero;
+    nodes[PART_OFFSET] = d->offset;
+    return nodes;
+}
+
+int64_t epi_gemm_parts(const epi_gemm *g) {
+    int64_t count = 0;
+    for (int side = 0; side < g->operands; side++)
+        count += g->on_load[side] ? PARTS : 0;
+    return count;
+}
+
+void epi_gemm_count_halves(epi_ref *ref) {
+    const int last = ref->axes.count - 1;
+    ref->axes.at[last].shift++;
+    for (int i = 0; i < last; i++)
+        ref->strides[i] *= 2;
+}
+
+/* Along the last axis, whose bytes may lie apart, each byte is a digit of its own. */
+epi_walk epi_gemm_depth_of_halves(const epi_ref *ref, const epi_axes *depth, const int64_t *sizes) {
+    const epi_axis last = ref->axes.at[ref->axes.count - 1];
+    epi_walk walk = {0};
+    for (int i = 0; i < depth->count; i++) {
+        const int64_t size = epi_axis_size(depth->at[i], sizes), stride = epi_ref_stride(ref, depth->at[i]);
+        const bool halves = epi_axis_equal(depth->at[i], last);
+        epi_walk_add(&walk, halves ? size / 2 : size, halves ? 2 * stride : stride);
+        if (halves)
+            epi_walk_add(&walk, 2, 1);
+    }
+    return walk;
+}
+
+void epi_gemm_find_parts(gemm_run *r, const epi_ref *homes) {
+    const epi_gemm *g = r->g;
+    const int64_t *sizes = g->epilogue.tile.spec->sizes;
+    few_part *part = (few_part *)(void *)(r->scratch + g->dequants);
+    for (int side = 0; side < g->operands; side++) {
+        int nodes[PARTS];
+        if (!g->on_load[side])
+            continue;
+        r->parts[side] = part;
+        nodes_of(&g->dequant[side], nodes);
+        for (int i = 0; i < PARTS; i++, part++) {
+            *part = (few_part){0};
+            if (nodes[i] == EPI_NO_NODE)
+                continue;
+            part->ref = homes[nodes[i]];
+            part->rows = epi_walk_axes(&part->ref, &g->plan.rows, sizes);
+            part->depth = epi_walk_axes(&part->ref, depth_of(g, side), sizes);
+            part->cols = epi_columns_of(&g->plan, &part->ref, sizes, g->epilogue.tile.acc_scale);
+        }
+    }
+}
+
+void epi_gemm_move_parts(gemm_run *r, const epi_ref *homes, const epi_axes *batch, int64_t number) {
+    int nodes[PARTS];
+    for (int i = 0; i < PARTS && r->parts[EPI_SIDE_B]; i++) {
+        few_part *part = &r->parts[EPI_SIDE_B][i];
+        if (!part->ref.data)
+            continue;
+        epi_walk walk = epi_walk_axes(&part->ref, batch, r->g->epilogue.tile.spec->sizes);
+        part->ref.data = homes[nodes_of(&r->g->dequant[EPI_SIDE_B], nodes)[i]].data +
+                         epi_walk_offset(&walk, number) * (int64_t)epi_dtype_size(part->ref.type);
+    }
+}
+
+/* A part's number at a depth of a row or column; *run becomes no more than the depth from there on that has it. */
+static float part_at(const gemm_run *r, const few_part *part, int side, int64_t row, int64_t k,
+                     int64_t *run) {
+    const epi_walk *depth = &part->depth;
+    const int last = depth->count - 1;
+    const int64_t group = last < 0 ? INT64_MAX : depth->stride[last] == 0 ? depth->size[last] : 1;
+    const int64_t at =
+        (side == EPI_SIDE_A ? epi_walk_offset(&part->rows, row) : epi_columns_offset(&part->cols, row)) +
+        epi_walk_offset(depth, k);
+    float x;
+    *run = epi_min64(*run, group - k % group);
+    r->g->epilogue.strips->load(&x, part->ref.data + at * (int64_t)epi_dtype_size(part->ref.type),
+                                part->ref.type, 1, 1);
+    return x;
+}
+
+static float half_at(const unsigned char *bytes, int64_t at, bool is_signed) {
+    const int x = bytes[at / 2] >> at % 2 * 4 & 15;
+    return (float)(is_signed ? (x ^ 8) - 8 : x);
+}
+
+/* Elements of a run of the depth, as they are. */
+static void load_elements(const gemm_run *r, int from, int64_t at, int64_t n, float *to) {
+    const epi_ref *ref = &r->ref[from];
+    if (r->g->dequant[from].bits == 8)
+        r->g->epilogue.strips->load(to, ref->data + at, ref->type, 1, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = half_at(ref->data, at + i, r->g->dequant[from].is_signed);
+}
+
+void epi_gemm_dequantise(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t n,
+                         float *to) {
+    const few_part *parts = r->parts[from];
+    const epi_walk *depth = &r->depth[from];
+    const int last = depth->count - 1;
+    const bool touches = last < 0 || depth->stride[last] == 1;
+    const int64_t stretch = !touches ? 1 : last < 0 ? INT64_MAX : depth->size[last];
+    const int64_t first =
+        side == EPI_SIDE_A ? epi_walk_offset(&r->rows[from], row) : epi_columns_offset(&r->cols[from], row);
+    for (int64_t run; n > 0; n -= run, k += run, to += run) {
+        float number[PARTS];
+        run = epi_min64(n, stretch - k % stretch);
+        for (int i = 0; i < PARTS; i++)
+            number[i] = parts[i].ref.data ? part_at(r, &parts[i], side, row, k, &run) : 0;
+        load_elements(r, from, first + epi_walk_offset(depth, k), run, to);
+        for (int64_t i = 0; i < run && parts[PART_ZERO].ref.data; i++)
+            to[i] -= number[PART_ZERO];
+        for (int64_t i = 0; i < run && parts[PART_SCALE].ref.data; i++)
+            to[i] *= number[PART_SCALE];
+        for (int64_t i = 0; i < run && parts[PART_OFFSET].ref.data; i++)
+            to[i] += number[PART_OFFSET];
+    }
+}

@@ -1,0 +1,147 @@
+/* test_dequant.c: a product that widens its weight as it loads it has the bits of one whose weight another kernel has
+ * widened into memory: for every form, micro-kernel, few rows and many, groups of any size, and scales of any. */
+#include "cpu/micro.h"
+#include "harness.h"
+
+static epi_context *ctx;
+
+typedef struct form {
+    const char *inputs, *weight;
+} form;
+
+static const form forms[] = {
+    {"q: i8[F,G,K]", "q"},
+    {"q: i8[F,G,K], s: f32[F,G]", "s*q"},
+    {"q: i8[F,G,K], s: f16[F,G]", "s*q"},
+    {"q: u8[F,G,K], s: f32[F,G], z: u8[F,G]", "s*(q - z)"},
+    {"q: i4[F,G,K], s: f16[F,G]", "s*q"},
+    {"q: u4[F,G,K], s: f32[F,G], z: f32[F,G]", "s*(q - z)"},
+    {"q: u4[F,G,K], s: f16[F,G], m: f16[F,G]", "s*q + m"},
+    {"q: e4m3[F,G,K], s: bf16[F,G]", "s*q"},
+};
+static const int64_t shapes[][4] = {
+    {1, 300, 9, 64},   {1, 37, 3, 6}, {8, 64, 2, 32},  {9, 50, 4, 34},
+    {40, 270, 5, 128}, {3, 17, 1, 2}, {5, 33, 37, 10},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static uint64_t seed = 7;
+
+/* Bytes of any kind; scales that are 0, negative, huge and tiny among others. */
+static void fill(tensor *t, bool scale) {
+    static const double odd[] = {0, -1, 3e4, -6e-8, 0.1, 1, -2.5, 1e-3};
+    const epi_dtype type = t->shape.type;
+    for (int64_t i = 0; i < t->shape.count; i++) {
+        int64_t at = tensor_at(t, i);
+        if (epi_dtype_size(type) == 1)
+            t->data[at] = (unsigned char)(random_below(&seed, 256) & (type == EPI_E4M3 ? 0xbf : 0xff));
+        else
+            put_element(t->data, type, at,
+                        scale ? odd[random_below(&seed, 8)] * random_unit(&seed) : random_unit(&seed));
+    }
+}
+
+static void copy(tensor *to, const tensor *from) {
+    for (int64_t i = 0; i < to->shape.count; i++)
+        memcpy(to->data + tensor_at(to, i) * (int64_t)epi_dtype_size(to->shape.type),
+               from->data + tensor_at(from, i) * (int64_t)epi_dtype_size(from->shape.type),
+               epi_dtype_size(to->shape.type));
+}
+
+static epi_kernel *compile(const epi_program *p, const int64_t shape[4], epi_dtype type, const char *micro) {
+    static const char *const names[] = {"T", "F", "G", "K"};
+    epi_dim_binding dims[4];
+    int count = 0;
+    for (int d = 0; d < epi_program_dim_count(p); d++)
+        for (int i = 0; i < 4; i++)
+            if (!strcmp(names[i], epi_program_dim(p, d)))
+                dims[count++] = (epi_dim_binding){names[i], shape[i]};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .threads = 2, .micro = micro);
+    epi_kernel *k = NULL;
+    epi_error err;
+    check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s", err.message);
+    return k;
+}
+
+/* The product by itself, and of what another kernel made of the same bytes. */
+static void check_form(const epi_module *m, const form *f, const int64_t shape[4], epi_dtype type,
+                       const char *micro, layout how) {
+    enum { ONCE, WIDE, PLAIN, PROGRAMS };
+    problem p[PROGRAMS];
+    epi_kernel *k[PROGRAMS];
+    bool ok = true;
+    for (int i = 0; i < PROGRAMS; i++) {
+        k[i] = compile(epi_module_program(m, i), shape, type, i == WIDE ? NULL : micro);
+        ok &= k[i] && problem_make(&p[i], epi_module_program(m, i), k[i], i == ONCE ? how : LAYOUT_PLAIN);
+    }
+    if (!check(ok, "%s", f->weight))
+        return;
+    epi_kernel_info info;
+    epi_kernel_get_info(k[ONCE], &info);
+    check(info.parts <= 1, "%s is one kernel", f->weight);
+    for (int t = 0; t < p[ONCE].inputs; t++)
+        fill(&p[ONCE].t[t], t > 1);
+    for (int t = 1; t < p[ONCE].inputs; t++)
+        copy(&p[WIDE].t[t - 1], &p[ONCE].t[t]);
+    ok = problem_run(k[ONCE], &p[ONCE]) && problem_run(k[WIDE], &p[WIDE]);
+    copy(&p[PLAIN].t[0], &p[ONCE].t[0]);
+    copy(&p[PLAIN].t[1], &p[WIDE].t[p[WIDE].count - 1]);
+    ok &= problem_run(k[PLAIN], &p[PLAIN]);
+    const tensor *y = &p[ONCE].t[p[ONCE].count - 1], *z = &p[PLAIN].t[2];
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < y->shape.count; i++) {
+        double a = get_element(y->data, EPI_F32, tensor_at(y, i)), b = get_element(z->data, EPI_F32, i);
+        wrong += !(a == b || (isnan(a) && isnan(b)));
+    }
+    check(ok && !wrong, "%s, %s, %ld x %ld x %ld x %ld, %s, layout %d: %ld of %ld differ", f->inputs,
+          f->weight, (long)shape[0], (long)shape[1], (long)shape[2], (long)shape[3], micro, (int)how,
+          (long)wrong, (long)y->shape.count);
+    for (int i = 0; i < PROGRAMS; i++) {
+        problem_free(&p[i]);
+        epi_kernel_free(k[i]);
+    }
+}
+
+static void check_forms(const form *f) {
+    char text[1000];
+    epi_module *m;
+    epi_error err;
+    snprintf(text, sizeof text,
+             "once(x[T,G,K], %s) -> y: f32[T,F] { y = x @ (%s) }\n"
+             "wide(%s) -> w: f32[F,G,K] { w = %s }\n"
+             "plain(x[T,G,K], w: f32[F,G,K]) -> y: f32[T,F] { y = x @ w }\n",
+             f->inputs, f->weight, f->inputs, f->weight);
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    for (int u = 0; epi_micro_at(u); u++)
+        for (int i = 0; i < SHAPES && epi_micro_at(u)->type == EPI_F32 && epi_micro_at(u)->usable(); i++)
+            check_form(m, f, shapes[i], i % 2 ? EPI_BF16 : EPI_F32, epi_micro_at(u)->name,
+                       (layout)((i + u) % 3));
+    epi_module_free(m);
+}
+
+/* Two elements share a byte, so there is no odd number of them. */
+static void check_odd(void) {
+    static const char text[] = "f(x[T,G,K], q: i4[F,G,K], s: f32[F,G]) -> y[T,F] { y = x @ (s*q) }";
+    epi_dim_binding dims[] = {{"T", 1}, {"G", 2}, {"K", 33}, {"F", 4}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .type = EPI_F32);
+    epi_module *m;
+    epi_kernel *k = NULL;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) != EPI_OK,
+          "an odd group of i4 is refused");
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
+int main(void) {
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        check_forms(&forms[i]);
+    check_odd();
+    epi_context_close(ctx);
+    return finish();
+}
