@@ -63,47 +63,14 @@ def exact_step(model, **more):
     return step(model, **more), terms
 
 
-class StoredCotangent(torch.autograd.Function):
-    """Attention in f64, but for one thing: a score's gradient is its weight times d_o*value - d_o*o, where the first sees d_o as bf16 stores
-    it, and the second as it was computed. What all values have in common, a bias, is then left over with the rounding of d_o."""
-
-    @staticmethod
-    def forward(ctx, s, v):
-        p = s.softmax(-1)
-        ctx.save_for_backward(p, v, p @ v)
-        return p @ v
-
-    @staticmethod
-    def backward(ctx, d):
-        (p, v, o), stored = ctx.saved_tensors, d.bfloat16().double()
-        return p * (stored @ v.mT - (d * o).sum(-1, keepdim=True)), p.mT @ stored
-
-
-def stored_cotangent(module, q, k, v, mask, scaling=None, **kwargs):
-    k, v = (t.repeat_interleave(module.num_key_value_groups, 1) for t in (k, v))
-    hidden = torch.ones(q.shape[2], k.shape[2]).triu(1).bool()
-    o = StoredCotangent.apply((q @ k.mT * scaling).masked_fill(hidden, -torch.inf), v)
-    return o.transpose(1, 2), None
-
-
-def by_stored_cotangents(model):
-    """step in f64 with that attention."""
-    transformers.AttentionInterface.register("stored_cotangent", stored_cotangent)
-    transformers.AttentionMaskInterface.register("stored_cotangent", lambda *given, **more: None)
-    model = copy.deepcopy(model).double()
-    model.config._attn_implementation = "stored_cotangent"
-    return step(model)
-
-
-def within(mine, plain, exact, dtype=torch.float32, coarsest=None, terms={}, stored=None):
+def within(mine, plain, exact, dtype=torch.float32, coarsest=None, terms={}):
     """The rule of rule.py for the gradients. The loss is one number, where eager may be right by chance: it is the mean
     of 15 tokens' losses, each with the rounding error of a logit (which are below 1 here). And the models compute
     norms and loss in f32 whatever their type is, so the reference has errors of its own: four roundings of the loss.
-    coarsest: the type of values on the way, where it is not that of the gradients. stored: of by_stored_cotangents. terms: each of the terms of a sum may be rounded twice,
+    coarsest: the type of values on the way, where it is not that of the gradients. terms: each of the terms of a sum may be rounded twice,
     as the gradient by a key is before and behind its rotation."""
     for name, e in exact.items():
         off, allowed = (mine[name].double() - e).abs().max(), (plain[name].double() - e).abs().max()
-        allowed += 0 if stored is None else (stored[name] - e).abs().max()
         bound = 2 * allowed + floor(coarsest or mine[name].dtype, 4 if name == "loss" else 1, TERMS) * e.abs().max()
         bound += 2 ** 0.5 * terms.get(name, 0) * torch.finfo(dtype).eps
         if name == "loss":
@@ -126,12 +93,11 @@ def test_step(name, dtype, attention, called):
     model = make(name).to(dtype)
     names, before, old = list(model.state_dict()), [p.data_ptr() for p in model.parameters()], model.config._attn_implementation
     (exact, terms), plain = exact_step(model), step(model)
-    stored = by_stored_cotangents(model) if terms and dtype == torch.bfloat16 and attention == "epilog" else None
     report = epilog.apply(model, attention=attention)
     assert report.replaced and report.left and "replaced" in str(report)
     mine = step(model)
     assert [called.count(n) for n in ("layer", "projections", "rest")] == ([2, 0, 0] if attention == "epilog" else [0, 2, 2])
-    within(mine, plain, exact, dtype, terms=terms, stored=stored)
+    within(mine, plain, exact, dtype, terms=terms)
     assert names == list(model.state_dict()) and before == [p.data_ptr() for p in model.parameters()]
     assert any(not torch.equal(mine[n], plain[n]) for n in mine)  # it is not eager that ran
     epilog.restore(model)

@@ -79,7 +79,8 @@ static epi_status terms(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status attention(epi_candidate *c, epi_error *err) {
-    return epi_attention_form(c->arena, &c->spec, c->limits, err);
+    EPI_TRY(epi_attention_form(c->arena, &c->spec, c->limits, err));
+    return c->narrows ? epi_attention_stored(c->arena, &c->spec, c->limits, err) : EPI_OK;
 }
 
 static epi_status widen(epi_candidate *c, epi_error *err) {

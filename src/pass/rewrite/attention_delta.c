@@ -8,8 +8,13 @@
  * where dp may have factors that belong to p (dropout: dp*m, where(m, dp, 0)), and o is attention's result,
  * or would be: a forward that is recomputed reads keys and values once, and gives the softmax's statistics as
  * well, which the gradients' kernels wait for. Where forward and backward are two programs, save.c has done
- * this. */
+ * this.
+ *
+ * A score's gradient is p*(dp - sum(d*o, E)), a difference in which much cancels. dp has d as it is stored; so
+ * the sum has that, too, where d has 16 bits. */
+#include "pass/analyse/stored.h"
 #include "pass/rewrite/attention_form.h"
+#include "pass/rewrite/narrow.h"
 
 typedef struct delta {
     int weight, product; /* the factors: p, and dp; EPI_NO_NODE: it is no such sum */
@@ -92,4 +97,54 @@ epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_atte
         any |= g->live[i] && find_delta(g, i, inner).weight != EPI_NO_NODE;
     return any ? epi_attention_rewrite(arena, spec, write_node, &(rewriting){inner, spec->type}, err)
                : EPI_OK;
+}
+
+/* ---- d as it is stored ---- */
+
+/* Is a sum over these axes taken of it times something? */
+static bool is_summed(const epi_graph *g, int node, const epi_axes *over) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user == EPI_NO_NODE || g->nodes[user].op != EPI_OP_MUL)
+            continue;
+        epi_use_list sums = epi_graph_uses(g, user);
+        for (int k = 0; k < sums.count; k++) {
+            const epi_node *sum = sums.at[k].node == EPI_NO_NODE ? NULL : &g->nodes[sums.at[k].node];
+            if (sum && sum->op == EPI_OP_SUM && epi_axes_same_set(&sum->over, over))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Is it a value of this program that scores are made of, in the storage type? */
+static bool is_stored(const epi_graph *g, int node, const epi_dtype *said) {
+    const epi_node *n = &g->nodes[node];
+    return n->op != EPI_OP_INPUT && epi_ops[n->op].cls != EPI_CLASS_VIEW && !epi_ops[n->op].converts &&
+           said[node] == EPI_DTYPE_COUNT;
+}
+
+epi_status epi_attention_stored(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
+                                epi_error *err) {
+    const epi_graph *g = spec->graph;
+    epi_attentions found;
+    if (!limits->attention_most || !epi_dtype_is_narrow(spec->type))
+        return EPI_OK;
+    epi_dtype *types = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *types),
+              *said = epi_stored_find(arena, g, spec->types, spec->type);
+    bool any = false;
+    EPI_TRY(epi_has_memory(types && said && epi_attentions_find(arena, spec, limits, NULL, &found), err));
+    for (int i = 0; i < found.count; i++)
+        for (int t = 0; t < found.at[i].term_count && found.at[i].row_max == EPI_NO_NODE; t++) {
+            const epi_attention_term *term = &found.at[i].terms[t];
+            const int operands[] = {term->rows, term->stream};
+            for (int k = 0; k < 2; k++)
+                if (is_stored(g, operands[k], said) &&
+                    is_summed(g, operands[k], &g->nodes[term->product].over)) {
+                    types[operands[k]] = spec->type;
+                    any = true;
+                }
+        }
+    return any ? epi_narrow_values(arena, spec, types, err) : EPI_OK;
 }

@@ -13,5 +13,8 @@ epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_r
 /* attention_delta.c: takes sums of weights times their gradients from attention's result. */
 epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_attentions *found,
                                 epi_error *err);
+/* Rounds what scores, and such a sum as well, are made of to the 16 bits in which it is stored. */
+epi_status epi_attention_stored(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
+                                epi_error *err);
 
 #endif

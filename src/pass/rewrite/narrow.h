@@ -1,4 +1,4 @@
-/* narrow.h: outputs that are rounded before anything is made of them. */
+/* narrow.h: values that are rounded before anything is made of them. */
 #ifndef EPI_PASS_NARROW_H
 #define EPI_PASS_NARROW_H
 
@@ -9,5 +9,7 @@
  * up to 1. That follows from the program and its types, not from how it is cut. spec->graph stays where
  * there is nothing to do. */
 epi_status epi_narrow_outputs(epi_arena *arena, epi_spec *spec, epi_error *err);
+/* The same program with the values whose type, by node, has 16 bits rounded to it. */
+epi_status epi_narrow_values(epi_arena *arena, epi_spec *spec, epi_dtype *types, epi_error *err);
 
 #endif
