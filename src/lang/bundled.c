@@ -12,6 +12,7 @@
     X(dropout) \
     X(embedding) \
     X(experts) \
+    X(fp8) \
     X(gated) \
     X(layernorm_linear) \
     X(linear) \

@@ -46,10 +46,13 @@ static void say(const epi_ast_text *text, epi_place place, const char *what, con
                  name);
 }
 
-/* Does its gradient take the input? */
-static bool rule_takes(const epi_ast_program *p, const char *name) {
+/* Does its gradient take the input, or give one by it? */
+static bool rule_has(const epi_ast_program *p, const char *name) {
     for (int i = 0; p->rule && i < p->rule->input_count; i++)
         if (!strcmp(p->rule->inputs[i].name, name))
+            return true;
+    for (int i = 0; p->rule && i < p->rule->output_count; i++)
+        if (!strncmp(p->rule->outputs[i].name, "d_", 2) && !strcmp(p->rule->outputs[i].name + 2, name))
             return true;
     return false;
 }
@@ -65,7 +68,7 @@ static bool is_due(const epi_ast_text *text, const epi_ast_program *p, const cha
 void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *p, epi_text *out) {
     for (int i = 0; i < p->input_count; i++)
         if (!body_uses(p, p->inputs[i].name) && !brings_axis(p, &p->inputs[i]) &&
-            !rule_takes(p, p->inputs[i].name) && !is_due(text, p, p->inputs[i].name))
+            !rule_has(p, p->inputs[i].name) && !is_due(text, p, p->inputs[i].name))
             say(text, p->inputs[i].place, "input", p->inputs[i].name, out);
     for (int i = 0; i < p->body_count; i++) {
         const epi_ast_assign *a = &p->body[i];
