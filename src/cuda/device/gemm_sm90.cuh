@@ -380,7 +380,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if GROUPED
       w = queue.at(0);
       queue.expect(PLACES);
-      queue.give_back(0);
+      queue.give_back(0, w);
 #endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
@@ -417,7 +417,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         }
         w = queue.at(SENT(j + 1));
         if (queue.counts) queue.expect(SENT(j + 1) + PLACES);
-        queue.give_back(SENT(j + 1));
+        queue.give_back(SENT(j + 1), w);
       }
       if (!FEW) dependency_start();
     }
@@ -433,7 +433,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         int m0, tn;
         const int w = queue.at(j);
         __syncwarp();
-        if (lane == 0) queue.give_back(j);
+        if (lane == 0) queue.give_back(j, w);
         if (w == NO_TILE) break;
         order.at(w, rank, m0, tn);
         Gather rows(P, m0, g, lane);
@@ -483,7 +483,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if GROUPED
       w = queue.at(0);
       if (WARPS) __syncwarp();
-      if (lane == 0) queue.give_back(0);
+      if (lane == 0) queue.give_back(0, w);
 #endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
@@ -492,7 +492,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         const int m0 = m + v * 64, n0 = tn * TILE_COLS, subtiles = order.subtiles(tn);
         w = queue.at(SENT(j + 1));
         if (WARPS) __syncwarp();
-        if (lane == 0) queue.give_back(SENT(j + 1));
+        if (lane == 0) queue.give_back(SENT(j + 1), w);
         if (order.is_idle(P, m0, tn)) continue;
         if (LAST_IN_RING && w >= order.total) {
           if (LOADS) {
@@ -629,9 +629,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
-      order.at(j || !FIRST_SENT ? queue.again(SENT(j)) : cid, rank, m0, tn);
+      const int same = j || !FIRST_SENT ? queue.again(SENT(j)) : cid;
+      order.at(same, rank, m0, tn);
       __syncwarp();
-      if ((j || !FIRST_SENT) && t % 32 == 0) queue.give_back(SENT(j));
+      if ((j || !FIRST_SENT) && t % 32 == 0) queue.give_back(SENT(j), same);
       e.row = idle ? -1 : m0 + wg * 64;
       e.col = tn * TILE_COLS;
       if (!idle) e.load_ahead(0);
@@ -642,7 +643,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if GROUPED
     w = queue.at(0);
     __syncwarp();
-    if (t % 32 == 0) queue.give_back(0);
+    if (t % 32 == 0) queue.give_back(0, w);
 #endif
 #pragma unroll 1
     for (u32 j = 0; w < order.total; j++) {
@@ -657,7 +658,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         pass_over();
         w = queue.at(SENT(j + 1));
         __syncwarp();
-        if (t % 32 == 0) queue.give_back(SENT(j + 1));
+        if (t % 32 == 0) queue.give_back(SENT(j + 1), w);
         continue;
       }
 #endif
@@ -674,7 +675,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       at_end(e, d);
       w = queue.at(SENT(j + 1));
       __syncwarp();
-      if (t % 32 == 0) queue.give_back(SENT(j + 1));
+      if (t % 32 == 0) queue.give_back(SENT(j + 1), w);
     }
 #endif
 #if GATHERED

@@ -143,7 +143,9 @@ struct Queue {
     return again(j);
   }
   DEV int again(u32 j) const { return counts ? (int)lds32(number + 4 * (j % PLACES)) : first + (int)(j + 1) * stride; }
-  DEV void give_back(u32 j) const { if (counts) mbar_arrive_at(taken + 8 * (j % PLACES), 0); }
+  // Number j, which was w, is in a register: an arrival in another block does not wait for a load that was issued before it, so
+  // whether there is one depends on what was loaded. No tile's number is -1.
+  DEV void give_back(u32 j, int w) const { if (counts && w != -1) mbar_arrive_at(taken + 8 * (j % PLACES), 0); }
   DEV void wait_for_place(u32 j) const { if (j >= PLACES) mbar_wait(taken + 8 * (j % PLACES), (j / PLACES & 1) ^ 1); }
   DEV void put(u32 j, int w) const {
     for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % PLACES), given + 8 * (j % PLACES), r, w);

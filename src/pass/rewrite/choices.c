@@ -2,8 +2,8 @@
  * beside all places it would be written out in memory.
  *
  *     sum(where(index(E) == e, d, 0), K)    is a choice for each of the few e of a row, added up
- *     scatter(g*x, e, E)                    where x is the same for all e of a row: a product of such a sum and x
- *     sum(x*gather(w, e, E), D)             likewise, of rows w[E,D]: of x @ w the elements that a row names */
+ *     sum(x*gather(w, e, E), D)             where x is the same for all e of a row: of x @ w the elements that a row
+ *                                           names */
 #include "pass/rewrite/choices.h"
 
 #include "pass/analyse/monomial.h"
@@ -95,8 +95,7 @@ static int write_choices(epi_rewrite *r, int place, int e, int d, epi_axis axis,
     return sum;
 }
 
-/* scatter(g*x, e, E): who g and x are, the axis of e that x lacks, and those that both have. Of sum(x*gather(w, e, E), D)
- * g is the gather. */
+/* sum(x*gather(w, e, E), D): who the gather g and x are, the axis of e that x lacks, and those that both have. */
 typedef struct outer {
     int g, x;
     epi_axis axis;
@@ -121,18 +120,6 @@ static bool is_shared(const epi_graph *g, const epi_spec *spec, int index, epi_a
 static bool is_only_term(const epi_graph *g, int node) {
     return g->nodes[node].op == EPI_OP_MUL && !g->nodes[node].has_stored &&
            epi_graph_uses(g, node).count == 1;
-}
-
-static bool find_outer(const epi_graph *g, const epi_spec *spec, const epi_node *n, outer *o) {
-    if (n->op != EPI_OP_SCATTER || n->over.count != 1 || !is_only_term(g, n->arg[0]))
-        return false;
-    for (int a = 0; a < 2; a++) {
-        *o = (outer){.g = g->nodes[n->arg[0]].arg[a], .x = g->nodes[n->arg[0]].arg[!a]};
-        if (epi_axes_include(&g->nodes[n->arg[1]].axes, &g->nodes[o->g].axes) &&
-            is_shared(g, spec, n->arg[1], n->over.at[0], o))
-            return true;
-    }
-    return false;
 }
 
 static bool find_inner(const epi_graph *g, const epi_spec *spec, const epi_node *n, outer *o) {
@@ -163,19 +150,11 @@ static int write_inner(epi_rewrite *r, const epi_node *n, const outer *o) {
     return epi_graph_stand_for(r->g, value, n);
 }
 
-static int write_outer(epi_rewrite *r, const epi_node *n, const outer *o) {
-    int place = epi_graph_leaf(r->g, EPI_OP_INDEX, n->over.at[0]),
-        sum = write_choices(r, place, r->fresh[n->arg[1]], r->fresh[o->g], o->axis, EPI_OP_ADD);
-    return epi_graph_stand_for(r->g, epi_graph_contract(r->g, sum, r->fresh[o->x], &o->rows), n);
-}
-
 static int write_node(epi_rewrite *r, int node) {
     writing *w = r->ctx;
     const epi_node *n = &r->in->nodes[node];
     int operand;
     outer o;
-    if (find_outer(r->in, w->spec, n, &o))
-        return write_outer(r, n, &o);
     if (find_inner(r->in, w->spec, n, &o))
         return write_inner(r, n, &o);
     const epi_node *is = find_condition(r->in, w->spec, n, &operand);
@@ -195,8 +174,7 @@ epi_status epi_choices_write(epi_arena *arena, const epi_graph **graph, const ep
     outer o;
     for (int i = 0; i < in->node_count && !any; i++)
         any = in->live[i] &&
-              (find_condition(in, spec, &in->nodes[i], &operand) || find_outer(in, spec, &in->nodes[i], &o) ||
-               find_inner(in, spec, &in->nodes[i], &o));
+              (find_condition(in, spec, &in->nodes[i], &operand) || find_inner(in, spec, &in->nodes[i], &o));
     if (any)
         EPI_TRY(epi_has_memory(epi_visits_make(arena, in->node_count, &w.visits), err));
     return any ? epi_graph_rewrite(arena, graph, write_node, &w, err) : EPI_OK;
