@@ -103,9 +103,11 @@ static int choose_panels(const epi_gemm_design *d) {
     return best;
 }
 
-/* The queue's two mbarriers and a word for each of its two places, or of four, and a word for each group. */
+/* The queue's two mbarriers and what is sent for each of its two places, or of four (device/order.cuh); and a
+ * word for each group. */
 static int queue_bytes(const epi_gemm_design *d) {
-    return (d->groups ? 80 : 40) + (d->longest_first ? 4 * (int)d->groups : 0);
+    int places = d->groups ? 4 : 2, words = d->plan->group == EPI_GROUP_ROWS ? 3 : 1;
+    return places * (16 + 4 * words) + (d->longest_first ? 4 * (int)d->groups : 0);
 }
 
 /* Staging for two subtiles of a warpgroup, or one, beside the ring and the mbarriers: two for a stage of the

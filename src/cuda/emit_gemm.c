@@ -121,12 +121,18 @@ static void write_groups(const epi_gemm_design *d, epi_text *out) {
                  epi_dtype_is_integer(type) ? "integer" : "load", epi_emit_type(type), d->offsets);
 }
 
+/* What a function is told of a row: on Hopper, of a group's, where that lies in memory, too. */
+static const char *row_type(const epi_emitter *e) {
+    bool told = e->d->plan->group == EPI_GROUP_ROWS && e->d->config.mainloop == EPI_GEMM_SM90;
+    return told ? "TileRow" : "int";
+}
+
 void epi_emitter_put_rows(const epi_emitter *e, const char *parameters, epi_text *out) {
     epi_text_add(out,
-                 "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, int row%s) {\n#pragma "
+                 "struct Rows {\n%s};\nDEV void rows_load(Rows &R, const Params &P, %s row%s) {\n#pragma "
                  "unroll\n  for (int h = 0; h < 2; h++) {\n"
                  "    const int r = row_near(P, row + 8 * h);\n    (void)r;\n%s  }\n}\n",
-                 epi_piece(&e->members), parameters, epi_piece(&e->rows));
+                 epi_piece(&e->members), row_type(e), parameters, epi_piece(&e->rows));
 }
 
 void epi_emitter_put_loops(const epi_emitter *e, const char *columns, const char *first, const char *last,
@@ -153,12 +159,14 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
         emit_keep(e, p, out);
     epi_text_add(out, "struct Sums {\n%s};\n", epi_piece(&e->sums));
     epi_text_add(
-        out, "template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
-             "const Params &P, u32 staging, int row, int col, int thread) {\n"
-             "  const int lane = thread & 31, q = lane & 3, warp = thread >> 5 & 3;\n"
-             "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
-             ">> 4 << 4;\n"
-             "  (void)q; (void)srow; (void)mrow; (void)munit;\n");
+        out,
+        "template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
+        "const Params &P, u32 staging, %s row, int col, int thread) {\n"
+        "  const int lane = thread & 31, q = lane & 3, warp = thread >> 5 & 3;\n"
+        "  const u32 srow = warp * 16 + (lane >> 2), mrow = warp * 16 + (lane & 15), munit = lane "
+        ">> 4 << 4;\n"
+        "  (void)q; (void)srow; (void)mrow; (void)munit;\n",
+        row_type(e));
     epi_emitter_put_loops(e, "SUBTILE", results, "", out);
     epi_text_add(out, "}\n");
     if (e->fold_warps.data)
@@ -174,17 +182,18 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
 static void write_access(const epi_emitter *e, epi_text *out) {
     const epi_gemm_design *d = e->d;
     if (d->config.mainloop == EPI_GEMM_SM90) {
+        const char *row = row_type(e);
         epi_text_add(
             out,
-            "DEV void subtile_load(const Params &P, u32 staging, u32 bar, int m, int n, int lane) {\n%s}\n",
-            epi_piece(&e->moves));
+            "DEV void subtile_load(const Params &P, u32 staging, u32 bar, %s m, int n, int lane) {\n%s}\n",
+            row, epi_piece(&e->moves));
         epi_text_add(out,
-                     "DEV void subtile_store(const Params &P, u32 staging, int m, int n, int lane, bool "
+                     "DEV void subtile_store(const Params &P, u32 staging, %s m, int n, int lane, bool "
                      "lanes) {\n%s}\n"
-                     "DEV void subtile_store_own(const Params &P, u32 staging, int m, int n, int lane, int "
+                     "DEV void subtile_store_own(const Params &P, u32 staging, %s m, int n, int lane, int "
                      "warp) {\n%s}\n",
-                     epi_piece(&e->moves_out), epi_piece(&e->own_out));
-        epi_text_add(out, "DEV void subtile_prefetch(const Params &P, int m, int n, int lane) {\n%s}\n",
+                     row, epi_piece(&e->moves_out), row, epi_piece(&e->own_out));
+        epi_text_add(out, "DEV void subtile_prefetch(const Params &P, %s m, int n, int lane) {\n%s}\n", row,
                      epi_piece(&e->prefetch));
         int wide = d->config.tile_n, narrow = d->tiling.narrow;
         const char *last = epi_emit_text(d->c, "%d, %d", d->operands[0].mn, d->operands[1].mn);

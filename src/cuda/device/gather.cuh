@@ -66,7 +66,7 @@ struct Gather {
   u32 place[EIGHTS(TILE_M / 8)];   // where the rows begin, in 16 bytes
   bool found;                      // all of them, in all lanes
   int eights;                      // of rows that are there, from its first one on; a whole tile's or half of them, unless FEW
-  DEV Gather(const Params &P, int m, int g, int lane) {
+  template <class Row> DEV Gather(const Params &P, Row m, int g, int lane) {
     const int first = operand_row(P, m), last = operand_rows(P, m) - 1, own = held(first + 8 * g + (lane >> 2));
     A_Name name[EIGHTS(TILE_M / 8)];
     bool here = true;

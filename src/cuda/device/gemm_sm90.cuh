@@ -49,7 +49,11 @@
 #define NARROW_B (NARROW * BK * 2)
 #define KT ((K_SIZE + BK - 1) / BK)
 #define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT / PANELS)   // that a tile takes
-#define HAD(j) (ROW_GROUPS ? e.row >= 0 : (j) != 0)   // is there a tile before whose epilogue is to run
+#if ROW_GROUPS   // is there a tile before whose epilogue is to run
+#define HAD(j) (e.row.row >= 0)
+#else
+#define HAD(j) ((j) != 0)
+#endif
 #if DEPTH_GROUPS   // the tile with row m: where its depth begins, and how deep it is
 #define DEPTH_FROM(m) group_begin(P, batch_of(P, m))
 #define DEPTH_SIZE(m) group_size(P, batch_of(P, m))
@@ -136,7 +140,9 @@ DEV int row_of(int t) { return (t >> 5) * 16 + ((t & 31) >> 2); }
 struct Epilogue {
   const Params &P;
   u32 base, done, loaded, spare, last_done, last_loaded, n;
-  int wg, thread, row, col;
+  int wg, thread;
+  RowAt row;
+  int col;
   bool last;
   Rows R;
   Sums S;
@@ -307,7 +313,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     if (t == 0) {   // ---- the operands: one thread feeds the ring
       int from = 0, until = 0;   // where the depth of a group begins and ends
       (void)until;
-      auto load_a = [&](const u32 a, const u32 bar, const int m, const int rows, const int k) {   // so many of the tile's rows are there
+      auto load_a = [&](const u32 a, const u32 bar, const RowAt m, const int rows, const int k) {   // so many of the tile's rows are there
         const int term = TERM_OF(k), deep = from + (k - TERM_BEGIN(term)) * BK;
 #if A_MN
         if (rows > 0) tma_load(a, &P.map[2 * term], bar, operand_row(P, m), DEPTH_AT(A, m, deep, BK));
@@ -326,7 +332,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
           for (u32 r = 0; r < CLUSTER; r++) load(r);
         else load(rank);
       };
-      auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const int m) {
+      auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const RowAt m) {
         if (ROW_GROUPS && own) tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
 #if DEPTH_GROUPS
         else if (CLUSTER > 1) tma_load_all(b, map, bar, x, DEPTH_AT(B, m, y, BK / CLUSTER), (u16)((1 << CLUSTER) - 1));
@@ -344,22 +350,22 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         (void)m;
       };
 #if B_MN
-      auto load_slabs = [&](const u32 b, const u32 bar, const TMap *map, const int m, const int n, const int k, const int width) {   // each block some of the depth
+      auto load_slabs = [&](const u32 b, const u32 bar, const TMap *map, const RowAt m, const int n, const int k, const int width) {   // each block some of the depth
 #pragma unroll
         for (int i = 0; i < width / 64; i++)
           each_share([&](const u32 r) { load_all(b + i * 8192 + r * (8192 / CLUSTER), map, bar, n + i * 64, from + k * BK + r * (BK / CLUSTER), m); });
       };
-      auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {
+      auto load_b = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k) {
         const int term = TERM_OF(k);
         load_slabs(b, bar, &P.map[2 * term + 1], m, n, k - TERM_BEGIN(term), TILE_COLS);
         if (PRODUCTS > 1) load_slabs(b + STAGE_B / 2, bar, &P.map[2], m, n, k, TILE_COLS);
       };
-      auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32) {
+      auto load_narrow = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k, const u32) {
         const int term = TERM_OF(k);
         load_slabs(b, bar, &P.map[2 * term + 1], m, n, k - TERM_BEGIN(term), NARROW);
       };
 #else
-      auto load_b = [&](const u32 b, const u32 bar, const int m, const int n, const int k) {   // each block some of the columns
+      auto load_b = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k) {   // each block some of the columns
         const int term = TERM_OF(k);
         each_share([&](const u32 r) {
           const u32 share = b + r * (STAGE_B / PRODUCTS / CLUSTER);
@@ -367,7 +373,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
           if (PRODUCTS > 1) load_all(share + STAGE_B / 2, &P.map[2], bar, k * BK, n + r * (TILE_COLS / CLUSTER), m);
         });
       };
-      auto load_narrow = [&](const u32 b, const u32 bar, const int m, const int n, const int k, const u32 i) {   // or all of them, in turn
+      auto load_narrow = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k, const u32 i) {   // or all of them, in turn
         const int term = TERM_OF(k);
         if (rank == i % CLUSTER) load_all(b, &P.map[2 * TERMS + term], bar, (k - TERM_BEGIN(term)) * BK, n, m);
       };
@@ -377,22 +383,25 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       // tiles. Depths beyond K_SIZE and columns beyond the matrix come as zeros, and count as bytes all the same.
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
       int w = cid;
+      Group group{};
 #if GROUPED
       w = queue.at(0);
+      group = queue.group(0);
       queue.expect(PLACES);
-      queue.give_back(0, w);
+      queue.give_back(0, w, group);
 #endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
-        int m0, tn;
-        order.at(w, rank, m0, tn);
+        int first, tn;
+        order.at(w, rank, first, tn);
+        const RowAt m0 = row_of_group(P, first, group);
         own = order.own(w);
         once = FEW && ROW_GROUPS && rows_of_batch(P, m0) <= TILE_M;
         const int n0 = tn * TILE_COLS;
         const bool narrow = order.narrow(tn);
         const int rows = GATHERED ? 0 : operand_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
-        from = DEPTH_FROM(m0);
-        until = from + DEPTH_SIZE(m0);
+        from = DEPTH_FROM(first);
+        until = from + DEPTH_SIZE(first);
         const int deep = DEPTH_GROUPS ? (until - from + BK - 1) / BK : KT;
 #pragma unroll 1
         for (int k = 0; k < deep; k += narrow ? NARROW_DEEP : PANELS) {
@@ -416,8 +425,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
           ADVANCE(s, ph)
         }
         w = queue.at(SENT(j + 1));
+        group = queue.group(SENT(j + 1));
         if (queue.counts) queue.expect(SENT(j + 1) + PLACES);
-        queue.give_back(SENT(j + 1), w);
+        queue.give_back(SENT(j + 1), w, group);
       }
       if (!FEW) dependency_start();
     }
@@ -430,14 +440,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       u32 s = 0, ph = 1;
 #pragma unroll 1
       for (u32 j = 0;; j++) {
-        int m0, tn;
+        int first, tn;
         const int w = queue.at(j);
+        const Group group = queue.group(j);
         __syncwarp();
-        if (lane == 0) queue.give_back(j, w);
+        if (lane == 0) queue.give_back(j, w, group);
         if (w == NO_TILE) break;
-        order.at(w, rank, m0, tn);
+        order.at(w, rank, first, tn);
+        const RowAt m0 = row_of_group(P, first, group);
         Gather rows(P, m0, g, lane);
-        const int deep = DEPTH_GROUPS ? (DEPTH_SIZE(m0) + BK - 1) / BK : KT;
+        const int deep = DEPTH_GROUPS ? (DEPTH_SIZE(first) + BK - 1) / BK : KT;
 #pragma unroll 1
         for (int k = 0; k < deep; k += PANELS) {
           rows.ahead(P, k, g, lane);
@@ -454,12 +466,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders TMA's copies, all of them fold and move
       u32 n = 0;
       // What the lanes load is there before they arrive and announce TMA's bytes.
-      auto load = [&](const u32 at, const u32 bar, const int m, const int n) {
+      auto load = [&](const u32 at, const u32 bar, const RowAt m, const int n) {
         subtile_load(P, at, bar, m, n, lane);
         if (LANES) __syncwarp();
         if (lane == 0) mbar_expect(bar, LOADED_BYTES(P, m));
       };
-      auto store = [&](const u32 at, const int m, const int n, const bool lanes) {
+      auto store = [&](const u32 at, const RowAt m, const int n, const bool lanes) {
         subtile_store(P, at, m, n, lane, lanes);
         if (lane == 0) bulk_commit();
 #if FOLDS
@@ -468,7 +480,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (WARPS) __syncwarp();
       };
       // Subtile number n, from its loads to its stores: after `spare` nobody touches its slot but the next one's loads.
-      auto through = [&](const u32 n, const int m, const int col, const bool lanes) {
+      auto through = [&](const u32 n, const RowAt m, const int col, const bool lanes) {
         const u32 slot = v * STAGING_SLOTS + n % STAGING_SLOTS, at = STAGING_AT(v, n);
         if (LOADS) load(at, loaded + 8 * slot, m, col);
         mbar_wait(done + 8 * slot, n / STAGING_SLOTS & 1);
@@ -480,19 +492,23 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (LANES) __syncwarp();
       };
       int w = cid;
+      Group group{};
 #if GROUPED
       w = queue.at(0);
+      group = queue.group(0);
       if (WARPS) __syncwarp();
-      if (lane == 0) queue.give_back(0, w);
+      if (lane == 0) queue.give_back(0, w, group);
 #endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
-        int m, tn;
-        order.at(w, rank, m, tn);
-        const int m0 = m + v * 64, n0 = tn * TILE_COLS, subtiles = order.subtiles(tn);
+        int first, tn;
+        order.at(w, rank, first, tn);
+        const RowAt m0 = row_of_group(P, first, group) + v * 64;
+        const int n0 = tn * TILE_COLS, subtiles = order.subtiles(tn);
         w = queue.at(SENT(j + 1));
+        group = queue.group(SENT(j + 1));
         if (WARPS) __syncwarp();
-        if (lane == 0) queue.give_back(SENT(j + 1), w);
+        if (lane == 0) queue.give_back(SENT(j + 1), w, group);
         if (order.is_idle(P, m0, tn)) continue;
         if (LAST_IN_RING && w >= order.total) {
           if (LOADS) {
@@ -580,24 +596,28 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     };
     (void)pass_over;
 
-    Epilogue e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, 0, 0, false};
-    int m0, tn;
+    Epilogue e{P, base, done, loaded, spare, last_done, last_loaded, 0, wg, t, {}, 0, false};
+    int first, tn;
 #if DEFERRED
     // Tile j is multiplied into d while the epilogue of tile j - 1 runs from e.kept: e.row, e.col, e.R and e.S are that tile's, and
     // `next` has the values per row of tile j, which its packing needs. The epilogue's subtiles come between stages of the main loop,
     // at most one stage's wgmma in flight under each. After the last tile (`has` is false) the loop goes round once more for its
     // epilogue alone.
     Rows next;
-    if (ROW_GROUPS) e.row = -1;   // there is no tile before with rows of this warpgroup
+#if ROW_GROUPS
+    e.row.row = -1;   // there is no tile before with rows of this warpgroup
+#endif
 #pragma unroll 1
     for (u32 j = 0;; j++) {
       const int w = j || !FIRST_SENT ? queue.at(SENT(j)) : cid;
       const bool has = w < order.total;
+      RowAt own{};   // the first of this warpgroup's rows
       if (has) {
-        order.at(w, rank, m0, tn);
+        order.at(w, rank, first, tn);
+        own = row_of_group(P, first, queue.group(SENT(j))) + wg * 64;
         narrow = order.narrow(tn);
-        rows_load(next, P, m0 + wg * 64 + row_of(t));
-        deep = DEPTH_SIZE(m0);
+        rows_load(next, P, own + row_of(t));
+        deep = DEPTH_SIZE(first);
       }
       if (HAD(j)) rows_load(e.R, P, e.row + row_of(t));   // again, for the tile before: cheaper than registers over a tile
       if (!has && j && LAST_IN_RING) {
@@ -605,7 +625,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         bar_sync(1, 256);   // both warpgroups are done with the ring: from here on it is staging
       }
       e.last = !has;
-      int stages = !has || order.is_idle(P, m0 + wg * 64, tn) ? 0 : DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow);
+      int stages = !has || order.is_idle(P, own, tn) ? 0 : DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow);
       if (GROUPED) stages = __shfl_sync(~0u, stages, 0);   // uniform, as above
       Spread<decltype(multiply)> spread{e, multiply, 0, stages, HAD(j)};
       EachSubtile<SUBTILES>::run(spread);
@@ -630,35 +650,42 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
       const int same = j || !FIRST_SENT ? queue.again(SENT(j)) : cid;
-      order.at(same, rank, m0, tn);
+      const Group group = queue.group(SENT(j));
+      order.at(same, rank, first, tn);
+      e.row = row_of_group(P, first, group) + wg * 64;
       __syncwarp();
-      if ((j || !FIRST_SENT) && t % 32 == 0) queue.give_back(SENT(j), same);
-      e.row = idle ? -1 : m0 + wg * 64;
+      if ((j || !FIRST_SENT) && t % 32 == 0) queue.give_back(SENT(j), same, group);
+#if ROW_GROUPS
+      if (idle) e.row.row = -1;
+#endif
       e.col = tn * TILE_COLS;
       if (!idle) e.load_ahead(0);
     }
 #else
     // A tile's main loop, then its epilogue from d. Meanwhile the ring is filled with the next tile's first stages.
     int w = cid;
+    Group group{};
 #if GROUPED
     w = queue.at(0);
+    group = queue.group(0);
     __syncwarp();
-    if (t % 32 == 0) queue.give_back(0, w);
+    if (t % 32 == 0) queue.give_back(0, w, group);
 #endif
 #pragma unroll 1
     for (u32 j = 0; w < order.total; j++) {
-      order.at(w, rank, m0, tn);
-      e.row = m0 + wg * 64;
+      order.at(w, rank, first, tn);
+      e.row = row_of_group(P, first, group) + wg * 64;
       e.col = tn * TILE_COLS;
       narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));
-      deep = DEPTH_SIZE(e.row);
+      deep = DEPTH_SIZE(first);
 #if ROW_GROUPS
       if (order.is_idle(P, e.row, tn)) {
         pass_over();
         w = queue.at(SENT(j + 1));
+        group = queue.group(SENT(j + 1));
         __syncwarp();
-        if (t % 32 == 0) queue.give_back(SENT(j + 1), w);
+        if (t % 32 == 0) queue.give_back(SENT(j + 1), w, group);
         continue;
       }
 #endif
@@ -674,8 +701,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
       at_end(e, d);
       w = queue.at(SENT(j + 1));
+      group = queue.group(SENT(j + 1));
       __syncwarp();
-      if (t % 32 == 0) queue.give_back(SENT(j + 1), w);
+      if (t % 32 == 0) queue.give_back(SENT(j + 1), w, group);
     }
 #endif
 #if GATHERED

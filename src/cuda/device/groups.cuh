@@ -30,19 +30,28 @@ DEV void sort_groups(const Params &P, u32 table) {
 #endif
 
 #if ROW_GROUPS   // what batch.cuh has of others
-DEV int batch_of(const Params &, int row) { return row >> GROUP_BITS; }
-DEV int row_in_batch(const Params &, int row) { return row & ((1 << GROUP_BITS) - 1); }
-DEV int rows_of_batch(const Params &P, int row) { return group_size(P, batch_of(P, row)); }
-DEV bool row_there(const Params &P, int row) { return row_in_batch(P, row) < rows_of_batch(P, row); }
+// A row of a tile to whom it was told where its group begins and ends (order.cuh): it need not ask memory.
+struct TileRow {
+  int row, number, end;   // as tiles count it; in memory, and where its group ends there
+  DEV TileRow operator+(int n) const { return TileRow{row + n, number + n, end}; }
+};
+DEV int counted(int row) { return row; }
+DEV int counted(TileRow row) { return row.row; }
+template <class Row> DEV int batch_of(const Params &, Row row) { return counted(row) >> GROUP_BITS; }
+template <class Row> DEV int row_in_batch(const Params &, Row row) { return counted(row) & ((1 << GROUP_BITS) - 1); }
 DEV int row_number(const Params &P, int row) { return group_begin(P, batch_of(P, row)) + row_in_batch(P, row); }
-DEV int row_near(const Params &P, int row) { return min(row_number(P, row), (int)P.M - 1); }   // or another that is there
-DEV int operand_row(const Params &P, int row) { return row_number(P, row); }
+DEV int row_number(const Params &, TileRow row) { return row.number; }
 DEV int operand_rows(const Params &P, int row) { return group_begin(P, batch_of(P, row) + 1); }
+DEV int operand_rows(const Params &, TileRow row) { return row.end; }
+template <class Row> DEV int operand_row(const Params &P, Row row) { return row_number(P, row); }
+template <class Row> DEV bool row_there(const Params &P, Row row) { return row_number(P, row) < operand_rows(P, row); }
+template <class Row> DEV int rows_of_batch(const Params &P, Row row) { return operand_rows(P, row) - row_number(P, row) + row_in_batch(P, row); }
+template <class Row> DEV int row_near(const Params &P, Row row) { return min(row_number(P, row), (int)P.M - 1); }   // or another that is there
 // Boxes of TMA go over the group's end, and nobody wants what becomes of the rows there; where all rows are fewer, they end with these.
-DEV int rows_left(const Params &P, int row, int most) { return row_there(P, row) ? min(most, ((int)P.M + 7) / 8 * 8) : 0; }
+template <class Row> DEV int rows_left(const Params &P, Row row, int most) { return row_there(P, row) ? min(most, ((int)P.M + 7) / 8 * 8) : 0; }
 // Of the rows' operand: where rows are few, those of the group alone come, by eights.
-DEV int operand_left(const Params &P, int row, int most) {
-  return FEW ? min(most, (rows_of_batch(P, row) - row_in_batch(P, row) + 7) / 8 * 8) : rows_left(P, row, most);
+template <class Row> DEV int operand_left(const Params &P, Row row, int most) {
+  return FEW ? min(most, (operand_rows(P, row) - row_number(P, row) + 7) / 8 * 8) : rows_left(P, row, most);
 }
 #define BATCH_AT(which, row) GROUP_AT_##which(row)   // of the columns' operand alone: GROUP_AT_B is emitted
 #define GROUP_AT_A(row)

@@ -45,7 +45,7 @@ struct Order {
   DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
   // Has a warpgroup nothing to do for a tile whose rows from m on it would have?
 #if ROW_GROUPS
-  DEV bool is_idle(const Params &P, int m, int n) const { return !row_there(P, m) || n >= tn; }
+  DEV bool is_idle(const Params &P, TileRow m, int n) const { return !row_there(P, m) || n >= tn; }
 #else
   DEV bool is_idle(const Params &, int, int) const { return false; }
 #endif
@@ -107,9 +107,22 @@ struct Order {
 // is drawn while the tile before it is worked on. Numbers j have place j % PLACES in every block, with two mbarriers: `given`, with the
 // bytes of the number that is sent, whose phase j has the parity j / PLACES & 1; and in the first block `taken`, with an arrival of every
 // taker of the cluster, after which the place may be written again. Names of groups' tiles are sent, the first one's too: tile j of the
-// cluster has number SENT(j).
+// cluster has number SENT(j). With those of groups of rows goes where the group begins and ends in memory: then whoever works on the tile
+// has no need to ask for it, as each subtile would.
+#if ROW_GROUPS
+typedef TileRow RowAt;                // what a block knows of its tile's first row
+struct Group { int begin, end; };     // in memory
+DEV bool is_read(Group of) { return of.begin >= 0 && of.end >= 0; }
+DEV RowAt row_of_group(const Params &P, int m, Group of) { return RowAt{m, of.begin + row_in_batch(P, m), of.end}; }
+#else
+typedef int RowAt;
+struct Group {};
+DEV bool is_read(Group) { return true; }
+DEV RowAt row_of_group(const Params &, int m, Group) { return m; }
+#endif
 #define PLACES (GROUPED ? 4 : 2)
-#define QUEUE_BYTES (20 * PLACES)
+#define WORDS (ROW_GROUPS ? 3 : 1)   // that are sent
+#define QUEUE_BYTES ((16 + 4 * WORDS) * PLACES)
 #define FIRST_SENT (GROUPED ? 0 : 1)
 #define SENT(j) ((j) - FIRST_SENT)
 #define TAKERS (CLUSTER * (1 + 4 * GROUPS + (GATHERED ? GATHERERS : SUBTILE_BYTES ? GROUPS : 0)))   // the warps that compute, feed the ring, move tiles and gather
@@ -136,29 +149,42 @@ struct Queue {
   DEV void begin() const {
     for (int i = 0; i < PLACES; i++) { mbar_init(given + 8 * i, 1); mbar_init(taken + 8 * i, TAKERS); expect(i); }
   }
-  DEV void expect(u32 j) const { mbar_expect(given + 8 * (j % PLACES), 4); }
+  DEV void expect(u32 j) const { mbar_expect(given + 8 * (j % PLACES), 4 * WORDS); }
   // Number j, of what the cluster is sent; what lies beyond the total is none.
   DEV int at(u32 j) const {
     if (counts) mbar_wait(given + 8 * (j % PLACES), j / PLACES & 1);
     return again(j);
   }
-  DEV int again(u32 j) const { return counts ? (int)lds32(number + 4 * (j % PLACES)) : first + (int)(j + 1) * stride; }
-  // Number j, which was w, is in a register: an arrival in another block does not wait for a load that was issued before it, so
-  // whether there is one depends on what was loaded. No tile's number is -1.
-  DEV void give_back(u32 j, int w) const { if (counts && w != -1) mbar_arrive_at(taken + 8 * (j % PLACES), 0); }
-  DEV void wait_for_place(u32 j) const { if (j >= PLACES) mbar_wait(taken + 8 * (j % PLACES), (j / PLACES & 1) ^ 1); }
-  DEV void put(u32 j, int w) const {
-    for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (j % PLACES), given + 8 * (j % PLACES), r, w);
+  DEV int again(u32 j) const { return counts ? (int)word(0, j) : first + (int)(j + 1) * stride; }
+  DEV u32 word(int i, u32 j) const { return lds32(number + 4 * (PLACES * i + j % PLACES)); }
+#if ROW_GROUPS
+  DEV Group group(u32 j) const { return Group{(int)word(1, j), (int)word(2, j)}; }   // of that tile, until it is given back
+#else
+  DEV Group group(u32) const { return Group{}; }
+#endif
+  // Number j, which was w, and its group are in registers: an arrival in another block does not wait for a load that was issued before
+  // it, so whether there is one depends on what was loaded. No tile's number is -1, and no group begins or ends there.
+  DEV void give_back(u32 j, int w, Group group) const {
+    if (counts && w != -1 && is_read(group)) mbar_arrive_at(taken + 8 * (j % PLACES), 0);
   }
-  DEV void send(u32 j, int w) const {
+  DEV void wait_for_place(u32 j) const { if (j >= PLACES) mbar_wait(taken + 8 * (j % PLACES), (j / PLACES & 1) ^ 1); }
+  DEV void put(u32 j, int w, int i = 0) const {
+    for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (PLACES * i + j % PLACES), given + 8 * (j % PLACES), r, w);
+  }
+  DEV void send(const Params &P, u32 j, int w) const {
     wait_for_place(j);
+#if ROW_GROUPS
+    const int group = batch_of(P, (w & NO_TILE) / NAME_COLUMNS * TALL);
+    put(j, group_begin(P, group), 1);
+    put(j, group_begin(P, group + 1), 2);
+#endif
     put(j, w);
   }
   // All numbers of the cluster, by one of its threads.
 #if GROUPED
   DEV void draw(const Params &P) const {
     Names names(P, *this);
-    for (u32 j = 0; !names.ended; j++) send(j, names.next(P, *this));
+    for (u32 j = 0; !names.ended; j++) send(P, j, names.next(P, *this));
   }
 #else
   DEV void draw(const Params &) const {
