@@ -378,6 +378,11 @@ static void test_saved(void) {
          "f_grad(y[T,D], s: f32[T], d_y[T,D], d_s[T]) -> d_x[T,D] { d_x = d_y*y*s }\n"
          "net(x[T,D], w[E,D], v[E,F]) -> o[T,F] { h = x @ w  y, s = f(silu(h))  o = y @ v }",
          "-> (o[T,F], h[T,E], saved: f32[T], y[T,E])", "h*sigmoid"},
+        /* so is a result that the forward itself does not use; few bits lie as the product wants them */
+        {"f(x[F,D], w[T,D]) -> (y[T,F], z: e4m3[T,D]) by f_grad { z = e4m3(w/3)  y = w @ x }\n"
+         "f_grad(z: e4m3[T,D], d_y[T,F], d_z[T,D]) -> d_x[F,D] { d_x = d_y @ (2*z) }\n"
+         "net(w[T,D], x[F,D]) -> y[T,F] { y, z = f(x, w) }",
+         "z: e4m3[D,T])", "saved"},
         /* scores of attention are in no memory */
         {"cap(s[S,R]) -> y[S,R] by cap_grad { y = 30*tanh(s/30) }\n"
          "cap_grad(s[S,R], d_y[S,R]) -> d_s[S,R] { d_s = where(abs(s) < 30, d_y, 0) }\n"

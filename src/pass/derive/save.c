@@ -532,6 +532,34 @@ static int renamed_to(epi_graph *g, int value, const epi_axes *from, const epi_a
     return epi_graph_failed(g) ? EPI_NO_NODE : epi_graph_value(g, value);
 }
 
+/* The product of the backward that takes the value, by itself or times a scale; NULL if there is none. */
+static const epi_node *product_of(const split *s, int node, bool scaled) {
+    epi_use_list uses = epi_graph_uses(&s->g, node);
+    for (int i = 0; i < uses.count; i++) {
+        int user = uses.at[i].node;
+        if (user == EPI_NO_NODE || !s->g.live[user])
+            continue;
+        const epi_node *n = &s->g.nodes[user];
+        if (n->op == EPI_OP_MATMUL && s->backward[user])
+            return n;
+        const epi_node *behind = n->op == EPI_OP_MUL && !scaled ? product_of(s, user, true) : NULL;
+        if (behind)
+            return behind;
+    }
+    return NULL;
+}
+
+/* Few bits lie as the product that takes them reads them: its depth innermost. */
+static void order(const split *s, epi_tensor_decl *t) {
+    const epi_node *product =
+        t->has_type && epi_dtype_size(t->type) == 1 ? product_of(s, t->node, false) : NULL;
+    if (!product || !epi_axes_same_set(&t->axes, &s->g.nodes[t->node].axes) ||
+        epi_axes_count_in(&t->axes, &product->over) != product->over.count)
+        return;
+    t->axes = epi_axes_without(&t->axes, &product->over);
+    epi_axes_unite(&t->axes, &product->over);
+}
+
 static epi_tensor_decl declare(const split *s, int node, const char *name, bool output) {
     const epi_node *n = &s->g.nodes[node];
     epi_dtype type = saved_type(s, node);
@@ -686,7 +714,8 @@ void epi_save(const epi_graph *program, const epi_graph *gradient, epi_save_way 
                     break;
                 }
                 const char *name = name_of(&s, i, saved, count);
-                saved[count++] = declare(&s, i, name, true);
+                saved[count] = declare(&s, i, name, true);
+                order(&s, &saved[count++]);
             }
         if (!epi_graph_failed(&s.g)) {
             write_forward(&s, saved, count, forward);

@@ -384,6 +384,7 @@ static void keep_words(epi_normal_walk *w, const epi_node *n, int value) {
     if (n->has_stored && epi_fact_of(w->facts, value))
         w->facts->at[value].monomial = NULL;
     to->opaque |= n->opaque;
+    to->saving = to->saving == EPI_SAVE_OPEN ? n->saving : to->saving;
     to->exact |= n->exact && to->op == EPI_OP_DIV;
 }
 
@@ -402,7 +403,7 @@ static void rewrite(epi_normal_walk *w, int node) {
         epi_monomial made = rewritten(w, node);
         if (strict)
             w->monomials[node] = made;
-        if (strict && !n->name && !n->has_stored)
+        if (strict && !n->name && !n->has_stored && n->saving == EPI_SAVE_OPEN)
             return; /* it is written where it is used */
         value = epi_flat_build(w->facts, &made);
     }
