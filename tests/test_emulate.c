@@ -2,7 +2,7 @@
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
  *     emulate [programs] [folder for what is compiled]
- *             [texts | forms | all | rows | moves | hopper | few | groups | attention | parts | open | sweep]
+ *             [texts | forms | all | rows | moves | hopper | few | scaled | groups | attention | parts | open | sweep]
  *
  *     texts      it is skipped
  *     forms      Hopper's product, attention, rows of all lengths, and as many others as have every form at
@@ -12,6 +12,7 @@
  *     moves      gathers, scatters and long sums alone
  *     hopper     Hopper's product and attention alone
  *     few        Hopper's product for few rows alone
+ *     scaled     Hopper's product of operands of 8 bits alone
  *     groups     products of groups alone; behind it the program of tests/groups.epi that is wanted
  *     attention  attention alone
  *     parts      programs of several parts alone; behind it the program that is wanted
@@ -281,7 +282,7 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
     if (status == EPI_OK && v.path == EPI_PATH_FUSED)
         status = epi_groups_write(&e->arena, &spec.graph, &err);
     if (status == EPI_OK)
-        status = epi_widen_operands(&e->arena, &spec, &err);
+        status = epi_widen_operands(&e->arena, &spec, epi_arch_limits(target.arch).scaled, &err);
     if (status == EPI_OK)
         status = epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err);
     bool ok = status == EPI_OK && !e->k->steps.refused; /* which is split, and this is one kernel */
@@ -1438,6 +1439,19 @@ static const struct product_case {
     {{"swiglu", "swiglu_halves", "T=140,D=72,F=328", 0}, EPI_F16, "sm90_128x128_c2_d", true, 4},
     {{"swiglu", "swiglu_halves", "T=300,D=72,F=584", 0}, EPI_BF16, "sm90_128x256_c2_d", false, 4},
     {{"../tests/updates", "places", "T=140,D=72,H=3,E=40,R=5", 0}, EPI_BF16, "sm90_128x128_c2_d", false, 4},
+    {{"../tests/scaled", "blocks", "T=300,G=4,K=128,N=3,J=128", 0}, EPI_BF16, "sm90_128x256_c2_p", false, 4},
+    {{"../tests/scaled", "blocks", "T=140,G=2,K=256,N=2,J=128", 0}, EPI_F16, "sm90_128x128_c1_p", true, 2},
+    {{"../tests/scaled", "gated", "T=140,G=3,K=128,N=2,J=128", 0}, EPI_BF16, "sm90_128x256_c2_p", true, 4},
+    {{"../tests/scaled", "epilogue", "T=140,G=2,K=128,N=2,J=256", 0},
+     EPI_BF16,
+     "sm90_128x256_c1_p",
+     false,
+     2},
+    {{"../tests/scaled", "weight", "P=1,M=128,N=2,R=128,G=3,K=128", 0},
+     EPI_BF16,
+     "sm90_128x256_c2_p",
+     false,
+     2},
     {{"matmul", "matmul", "M=5,N=100,K=136", 0}, EPI_BF16, "sm90_64x16_c1_f", false, 3},
     {{"blocks", "router", "T=5,D=136,E=8", 0}, EPI_BF16, "sm90_64x16_c1_f", false, 3},
     {{"../tests/whole_rows", "statistics", "T=70,D=72,E=60", 0}, EPI_BF16, "sm90_64x64_c1_f", true, 2},
@@ -1475,13 +1489,19 @@ static const struct product_case {
 enum { HOPPER = sizeof hopper / sizeof *hopper };
 static loaded hopper_cases[HOPPER];
 
-static bool is_few(int i) {
-    return strrchr(hopper[i].config, '_')[1] == 'f';
+/* What its configuration is for: f, few rows; p, operands of 8 bits. */
+static bool is_for(int i, char what) {
+    return strrchr(hopper[i].config, '_')[1] == what;
 }
 
-static void add_hopper(bool all_of_them) {
+static bool is_few(int i) {
+    return is_for(i, 'f');
+}
+
+/* Those for this, or all. */
+static void add_hopper(char what) {
     for (int i = 0; i < HOPPER; i++)
-        if ((all_of_them || is_few(i)) && load_case(ctx, programs, &hopper[i].from, &hopper_cases[i]))
+        if ((!what || is_for(i, what)) && load_case(ctx, programs, &hopper[i].from, &hopper_cases[i]))
             check(add_kernel_for(
                       &hopper_cases[i],
                       (variant){hopper[i].type, EPI_PATH_FUSED, 90, hopper[i].config, hopper[i].exact}, false,
@@ -2066,8 +2086,9 @@ int main(int argc, char **argv) {
     const char *mode = argc > 3 ? argv[3] : "all";
     half = !strcmp(mode, "forms");
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"), parts = !strcmp(mode, "parts"),
-         few = !strcmp(mode, "few"), moving = !strcmp(mode, "moves"), groups = !strcmp(mode, "groups"),
-         alone = sweep || moving || parts || few || groups || !strcmp(mode, "hopper") ||
+         few = !strcmp(mode, "few"), scaled = !strcmp(mode, "scaled"), moving = !strcmp(mode, "moves"),
+         groups = !strcmp(mode, "groups"),
+         alone = sweep || moving || parts || few || scaled || groups || !strcmp(mode, "hopper") ||
                  !strcmp(mode, "open") || !strcmp(mode, "attention");
     if (parts)
         add_wholes(argc > 4 ? argv[4] : NULL);
@@ -2082,16 +2103,16 @@ int main(int argc, char **argv) {
     else if (!rows && strcmp(mode, "attention") != 0) {
         add_copies(); /* so that Hopper's are not the first, whose number says that there is none */
         int first = kernel_count;
-        add_hopper(!few);
-        if (!few)
+        add_hopper(few ? 'f' : scaled ? 'p' : 0);
+        if (!few && !scaled)
             add_open_hopper(first);
         add_many(first);
-        if (!few) {
+        if (!few && !scaled) {
             add_grouped(NULL);
             add_wholes(NULL);
         }
     }
-    if (!rows && !sweep && !parts && !few && !groups && !moving && strcmp(mode, "open") != 0)
+    if (!rows && !sweep && !parts && !few && !scaled && !groups && !moving && strcmp(mode, "open") != 0)
         add_attention();
     if (!alone) {
         add_lengths();

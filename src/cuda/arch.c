@@ -44,6 +44,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .pairs = sm90,
                                 .same_layout = true,
                                 .groups = true,
+                                .scaled = sm90 ? EPI_SCALED_SAME : 0,
                                 .updates = true,
                                 .pieces = true,
                                 .aligned = 16,

@@ -6,7 +6,8 @@
  *
  * A name says tile, cluster and schedule: d for deferred (with the columns of a subtile, where they are not
  * left to the design), e for the tile's end; q where clusters queue for tiles. f is for few rows, at the
- * tile's end: the fewest columns that give every multiprocessor a tile are best there. */
+ * tile's end: the fewest columns that give every multiprocessor a tile are best there. p is for operands of 8 bits, whose
+ * sums are promoted to f32 stage by stage, at the tile's end, too. */
 /* clang-format off */
 static const struct {
     const char *name;
@@ -43,6 +44,9 @@ static const struct {
     {"sm90_128x64_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 64, .stages = 16, .cluster = 1, .few = true}, 0},
     {"sm90_128x112_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 112, .stages = 16, .cluster = 1, .few = true}, 0},
     {"sm90_128x128_c1_f", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 16, .cluster = 1, .few = true}, 0},
+    {"sm90_128x256_c2_p", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 3, .cluster = 2, .scaled = true}, 0.95},
+    {"sm90_128x256_c1_p", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 3, .cluster = 1, .scaled = true}, 0.93},
+    {"sm90_128x128_c1_p", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 5, .cluster = 1, .scaled = true}, 0.75},
     {"sm80_128x128", {.mainloop = EPI_GEMM_SM80, .tile_m = 128, .tile_n = 128, .stages = 4, .cluster = 1}, 0.55},
     {"any_64x64", {.mainloop = EPI_GEMM_ANY, .tile_m = 64, .tile_n = 64, .stages = 1, .cluster = 1}, 0.02},
 };
@@ -71,7 +75,7 @@ uint64_t epi_config_same_text(int index) {
         const epi_config *a = &configs[i].config, *b = &configs[index].config;
         if (a->mainloop == b->mainloop && a->tile_m == b->tile_m && a->tile_n == b->tile_n &&
             a->cluster == b->cluster && a->subtile == b->subtile && a->schedule == b->schedule &&
-            a->few == b->few)
+            a->few == b->few && a->scaled == b->scaled)
             same |= UINT64_C(1) << i;
     }
     return same;
@@ -83,7 +87,7 @@ uint64_t epi_config_same_text(int index) {
 static int narrow_width(const epi_config *c, int64_t n) {
     enum { BOX = 64 };
     int64_t width = epi_round_up(n % c->tile_n, BOX);
-    bool can = c->mainloop == EPI_GEMM_SM90 && !c->few && c->tile_n >= 256 && n > c->tile_n;
+    bool can = c->mainloop == EPI_GEMM_SM90 && !c->few && !c->scaled && c->tile_n >= 256 && n > c->tile_n;
     return can && width <= c->tile_n / 2 ? (int)width : 0;
 }
 
@@ -253,7 +257,8 @@ int epi_config_rank(const epi_product_size *size, bool exact, const epi_arch *ar
     int count = 0;
     double times[CONFIGS];
     for (int i = 0; i < CONFIGS; i++) {
-        if (!epi_config_suits(i, exact, arch) || !is_trusted(&configs[i].config, size))
+        if (!epi_config_suits(i, exact, arch) || !is_trusted(&configs[i].config, size) ||
+            configs[i].config.scaled != size->scaled)
             continue;
         double t = epi_config_cost(i, size, exact, multiprocessors);
         int at = count++;

@@ -28,7 +28,8 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan,
                           .groups = plan->group ? epi_axis_size(plan->group_axis, c->spec->sizes) : 0,
                           .gathered = plan->group && plan->row_index != EPI_NO_NODE,
                           .products = plan->pair == EPI_NO_NODE ? 1 : 2,
-                          .open_columns = epi_emit_grows(c, t->n)};
+                          .open_columns = epi_emit_grows(c, t->n),
+                          .scaled = c->spec->graph->nodes[plan->product].scaled};
     for (int i = 0; i < plan->added_count; i++) /* none of which is open */
         s.k += epi_axes_size(&plan->added_depth[i], c->spec->sizes);
     double bytes = 0; /* of a row, by columns of the product */

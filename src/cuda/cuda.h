@@ -132,7 +132,7 @@ int epi_attention_config_named(const char *name); /* or -1 */
 bool epi_attention_config_suits(int index, const epi_arch *arch);
 /* The configurations that differ from it in their launches alone, and itself, as bits. */
 uint64_t epi_config_same_text(int index);
-/* Is it for such GPUs, and for this rounding? */
+/* Is it for such GPUs, and for this rounding? Some of these are for scaled products alone, all others for none. */
 bool epi_config_suits(int index, bool exact, const epi_arch *arch);
 /* The time that it takes by the model, in units of its own. */
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors);

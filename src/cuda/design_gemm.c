@@ -117,7 +117,8 @@ static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     int groups = f->tile_m / 64, stage = f->panels * (f->tile_m + f->tile_n) * 64 * 2;
     int ring = (f->few ? FEW_STAGES : f->stages) * stage, subtiles = tile_columns(d) / f->subtile;
-    for (int slots = 2; slots >= 1; slots--) {
+    for (int slots = f->scaled ? 4 : 2; slots >= 1;
+         slots--) { /* beside three stages there is room for a tile */
         int staging = groups * slots * d->subtile_bytes;
         int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + queue_bytes(d);
         if (bytes > epi_arch_block_shared(d->c->arch))
@@ -181,6 +182,8 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     if (!alike)
         return epi_refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"
                                           : "the columns of two products lie in different ways");
+    if (f->scaled && (a->mn || b->mn))
+        return epi_refuse(d, "the depth of an operand of 8 bits is not innermost");
     if (d->plan->group && f->few && a->mn)
         return epi_refuse(d, "rows of groups lie across the depth");
     if (b->mn && columns % 64)
@@ -316,11 +319,32 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
 
 /* ---- the whole ---- */
 
+/* Operands of 8 bits: nothing is packed. */
+static bool take_scaled(epi_gemm_design *d) {
+    if (!d->config.scaled || d->terms > 1 || d->batch_rows || d->groups || d->plan->row_index != EPI_NO_NODE)
+        return epi_refuse(d, "operands of 8 bits are for Hopper's mainloop, and for plain products");
+    if (d->products > 1 && tile_columns(d) % EPI_SCALED_SAME)
+        return epi_refuse(d, "of two products a tile has %d columns each, fewer than have a scale",
+                          tile_columns(d));
+    for (int side = 0; side < epi_plan_operands(d->plan); side++)
+        if (!epi_operand_fits_scale(d, &d->operands[side]))
+            return epi_refuse(d, "the scales of an operand change within %d of the depth, or of the columns",
+                              EPI_SCALED_SAME);
+    d->half = d->c->spec->type == EPI_F16 ? EPI_F16 : EPI_BF16;
+    d->fast = may_pack(d);
+    d->config.packed = false;
+    return true;
+}
+
 /* The operands' type is the packed one where they have one of 16 bits. */
 static bool take_operands(epi_gemm_design *d) {
     epi_config *f = &d->config;
     for (int side = 0; side < epi_plan_operands(d->plan); side++)
         d->operands[side] = epi_operand_of(d, side);
+    if (d->g->nodes[d->plan->product].scaled)
+        return take_scaled(d);
+    if (f->scaled)
+        return epi_refuse(d, "its operands are not of 8 bits");
     epi_dtype type = d->operands[0].ref.type;
     bool halves = epi_dtype_is_narrow(type);
     for (int side = 1; side < epi_plan_operands(d->plan); side++)
@@ -385,6 +409,9 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
         if (gathered)
             o->index = epi_emit_index_pointer(c, k, o->gather);
     }
+    for (int side = 0; side < epi_plan_operands(d->plan); side++)
+        if (d->operands[side].scale.node != EPI_NO_NODE)
+            d->operands[side].scale.pointer = epi_emit_pointer(k, d->operands[side].scale.node, -1);
     if (d->groups)
         d->offsets = epi_emit_pointer(k, d->plan->offsets, -1);
     return !k->full || epi_refuse(d, "it needs more tensors than one launch takes");

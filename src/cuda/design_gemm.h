@@ -45,6 +45,15 @@ typedef struct epi_side_tile {
 enum { EPI_GROUP_TALLEST = 256 }; /* rows of a cluster of tiles, at most */
 enum { EPI_MAX_SIDE_TILES = 128, EPI_STAGED_ROWS = 64 /* of a panel: a warpgroup's */ };
 
+/* Where the scales of an operand lie that has some: by row or column, and by the depth. */
+typedef struct epi_operand_scale {
+    int node; /* or EPI_NO_NODE */
+    epi_ref ref;
+    epi_walk out, depth;
+    bool two; /* columns that are neighbours in a tile have different ones */
+    int pointer;
+} epi_operand_scale;
+
 /* How a product reads its operand: depth innermost, or rows (columns) innermost. */
 typedef struct epi_operand {
     int node, side; /* of epi_plan_operand */
@@ -65,6 +74,7 @@ typedef struct epi_operand {
     bool gathers_depth; /* which says where the depth lies, not the rows, */
     epi_axes along;     /* counted along these, */
     int index;          /* and the pointer to that index */
+    epi_operand_scale scale;
 } epi_operand;
 
 /* What was decided about one instruction of the tile program. */
@@ -153,6 +163,8 @@ epi_operand epi_operand_of(const epi_gemm_design *d, int side);
  * `deep` where it is not. False where TMA cannot take it, and it is too small to be copied. */
 bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand *o, int rows, int deep,
                      epi_kernel_text *k);
+/* Can a scaled product take it, with its scale? That is the same for a stage of the depth, and for as many columns. */
+bool epi_operand_fits_scale(const epi_gemm_design *d, const epi_operand *o);
 /* Gives boxes of a map of it, where the depth is innermost, so many columns; false where they have no such
  * form. */
 bool epi_operand_box(const epi_operand *o, int columns, epi_map_need *m);

@@ -22,6 +22,11 @@ static bool has_rows(const epi_gemm_design *d, const epi_operand *o) {
 static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *c, int side) {
     epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side, .gather = EPI_NO_NODE};
     const int64_t *sizes = c->spec->sizes;
+    o.scale.node = EPI_NO_NODE;
+    if (d->g->nodes[d->plan->product].scaled && d->plan->placement[o.node].paged) {
+        o.scale.node = d->g->nodes[o.node].arg[1];
+        o.node = d->g->nodes[o.node].arg[0];
+    }
     if (is_gathered(d, o.node)) {
         o.gather = o.node;
         o.node = d->g->nodes[o.node].arg[0];
@@ -46,7 +51,32 @@ static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *
         o.out = o.cols.walk;
         o.count = d->tile->n;
     }
+    if (o.scale.node != EPI_NO_NODE) {
+        o.scale.ref = epi_emit_ref(c, o.scale.node, -1);
+        o.scale.depth = epi_walk_axes(&o.scale.ref, depth, sizes);
+        epi_columns cols = epi_columns_of(d->plan, &o.scale.ref, sizes, d->tile->acc_scale);
+        o.scale.out = has_rows(d, &o) ? epi_walk_axes(&o.scale.ref, &rows, sizes) : cols.walk;
+        o.scale.two = !has_rows(d, &o) && cols.two;
+    }
     return o;
+}
+
+/* Is the walk's element the same for so many steps? */
+static bool is_same_for(const epi_walk *w, int count) {
+    int last = w->count - 1;
+    return last < 0 || (w->stride[last] == 0 && w->size[last] % count == 0);
+}
+
+bool epi_operand_fits_scale(const epi_gemm_design *d, const epi_operand *o) {
+    const epi_operand_scale *s = &o->scale;
+    if (o->ref.type != EPI_E4M3 || o->cols.two || o->deep % EPI_SCALED_SAME)
+        return false;
+    if (s->node == EPI_NO_NODE)
+        return true;
+    int64_t elements = epi_axes_size(&s->ref.axes, d->c->spec->sizes);
+    return !s->two && epi_open_most(d->c->spec->open, elements) < INT32_MAX &&
+           is_same_for(&s->depth, EPI_SCALED_SAME) &&
+           (has_rows(d, o) || is_same_for(&s->out, EPI_SCALED_SAME));
 }
 
 epi_operand epi_operand_of(const epi_gemm_design *d, int side) {
@@ -156,7 +186,7 @@ static double count_others(const epi_gemm_design *d) {
 /* Can the operand be copied to where TMA takes it, and is that worth it? Small products are left to other
  * mainloops. */
 static bool can_repack(const epi_gemm_design *d) {
-    return !d->batch_rows && !d->groups && d->products == 1 && d->terms == 1 &&
+    return !d->batch_rows && !d->groups && !d->config.scaled && d->products == 1 && d->terms == 1 &&
            count_others(d) * (double)d->depth >= 0x1p18;
 }
 
@@ -273,7 +303,7 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     m->sizes[0] = (uint64_t)epi_open_now(open, o->mn ? out_size : depth_size);
     m->sizes[1] = (uint64_t)epi_open_now(open, o->mn ? depth_size : out_size);
     m->strides[1] = (uint64_t)(pitch * size);
-    m->box[0] = 64;
+    m->box[0] = (uint32_t)(128 / size); /* as far as the swizzle goes */
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
     if (is_placed(d, o) && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))
         return false;

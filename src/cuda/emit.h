@@ -24,7 +24,8 @@ typedef struct epi_config {
     bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
     bool few; /* for few rows: at most so many stages, and all of the ring that shared memory has room for */
-    int panels; /* few: stages are so many times 64 deep; chosen by the design */
+    int panels;  /* few: stages are so many times 64 deep; chosen by the design */
+    bool scaled; /* for operands of e4m3 with scales: stages are 128 deep */
 } epi_config;
 
 /* How large a product is: what its tiling and the cost model follow from. */
@@ -37,6 +38,7 @@ typedef struct epi_product_size {
     bool gathered;     /* its rows are named by an index */
     int products;      /* that share a tile: one or two */
     bool open_columns; /* n may be another one at each start */
+    bool scaled;       /* operands of 8 bits with scales (pass/analyse/scaled.h) */
 } epi_product_size;
 
 /* How a product's tiles lie and are taken. */

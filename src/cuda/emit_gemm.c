@@ -53,7 +53,7 @@ static void emit_keep(const epi_emitter *e, int product, epi_text *out) {
 
 /* Stages of the ring that an operand's depth takes. */
 static int64_t stages_of(const epi_operand *o) {
-    return epi_ceil_div(o->deep, 64);
+    return epi_ceil_div(o->deep, 64); /* of 16 bits: of others nothing is added up */
 }
 
 /* Of products that are added up: which one a stage of the depth belongs to, and the first stage of each. */
@@ -94,10 +94,11 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
         "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
         "#define OWN %d\n#define HEAVY %d\n#define BATCHED %d\n#define BATCH_ROWS %s\n#define A_LAST %d\n"
-        "#define CLAMPED %d\n#define FEW %d\n#define PANELS %d\n#define RING_BYTES %d\n#define AHEAD %d\n",
+        "#define CLAMPED %d\n#define FEW %d\n#define PANELS %d\n#define RING_BYTES %d\n#define AHEAD %d\n"
+        "#define SCALED %d\n",
         f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy, d->batch_rows > 0,
         epi_emit_int(d->c, d->batch_rows), d->operands[0].last, d->clamped, f->few, f->panels, d->ring_bytes,
-        EPI_AHEAD_BYTES);
+        EPI_AHEAD_BYTES, f->scaled);
 }
 
 /* Where the groups of rows or of the depth begin, and how a row is counted in its group. */
@@ -197,7 +198,10 @@ static void write_access(const epi_emitter *e, epi_text *out) {
                      epi_piece(&e->prefetch));
         int wide = d->config.tile_n, narrow = d->tiling.narrow;
         const char *last = epi_emit_text(d->c, "%d, %d", d->operands[0].mn, d->operands[1].mn);
-        epi_emit_wgmma(out, d->half, "wgmma", wide / 2, wide, false, last);
+        if (d->config.scaled)
+            epi_operand_emit_scaled(out, d);
+        else
+            epi_emit_wgmma(out, d->half, "wgmma", wide / 2, wide, false, last);
         if (narrow)
             epi_emit_wgmma(out, d->half, "wgmma_narrow", wide / 2, narrow, false, last);
         if (d->operands[0].gather != EPI_NO_NODE) {

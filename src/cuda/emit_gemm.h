@@ -95,6 +95,8 @@ void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
                     const epi_batch_place *place);
 /* wgmma of n columns, as a function with so many accumulators. Its first operand is in shared memory, or four
  * words in registers; `last` says of each in shared memory whether its depth is not innermost. */
+/* What a scaled product has instead: wgmma for the columns that have one scale, and where scales lie. */
+void epi_operand_emit_scaled(epi_text *out, const epi_gemm_design *d);
 void epi_emit_wgmma(epi_text *out, epi_dtype half, const char *name, int accumulators, int n, bool registers,
                     const char *last);
 

@@ -9,13 +9,13 @@ void epi_emit_wgmma(epi_text *out, epi_dtype half, const char *name, int accumul
     epi_text_add(out,
                  "DEV void %s(float (&d)[%d], %s, u64 b, int add) {\n"
                  "  asm volatile(\"{.reg .pred p; setp.ne.b32 p, %%%d, 0;\\n\"\n"
-                 "    \"wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {",
+                 "    \"wgmma.mma_async.sync.aligned.m64n%dk%d.f32.%s.%s {",
                  name, accumulators, registers ? "u32 a0, u32 a1, u32 a2, u32 a3" : "u64 a", r + words + 1, n,
-                 type, type);
+                 32 / (int)epi_dtype_size(half), type, type);
     for (int i = 0; i < r; i++)
         epi_text_add(out, "%s%%%d", i ? ", " : "", i);
     epi_text_add(out, registers ? "}, {%%%d, %%%d, %%%d, %%%d}, " : "}, %%%d, ", r, r + 1, r + 2, r + 3);
-    epi_text_add(out, "%%%d, p, 1, 1, %s;}\"\n    : ", r + words, last);
+    epi_text_add(out, "%%%d, p, 1, 1%s%s;}\"\n    : ", r + words, *last ? ", " : "", last);
     for (int i = 0; i < r; i++)
         epi_text_add(out, "%s\"+f\"(d[%d])", i ? ", " : "", i);
     epi_text_add(out, " : %s, \"l\"(b), \"r\"(add));\n}\n",
@@ -73,4 +73,23 @@ void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, cons
                  "DEV i64 %c_batch(const Params &P, int b) { return %s; }\n#define %c_PTR %d\n#define "
                  "%c_GATHERED %d\n",
                  which, epi_emit_walk(c, &o->batch, "b"), which, o->pointer, which, o->gather != EPI_NO_NODE);
+}
+
+/* Offsets of an operand's scales along its rows (by r, columns) and along the depth (by k), and a scale. */
+static void emit_scale(epi_text *out, const epi_emit_context *c, const char *which,
+                       const epi_operand_scale *s) {
+    bool has = s->node != EPI_NO_NODE;
+    epi_text_add(out, "DEV int %s_scale_row(const Params &P, int r) { return (int)(%s); }\n", which,
+                 has ? epi_emit_walk(c, &s->out, "r") : "0");
+    epi_text_add(out, "DEV int %s_scale_depth(const Params &P, int k) { return (int)(%s); }\n", which,
+                 has ? epi_emit_walk(c, &s->depth, "k") : "0");
+    epi_text_add(out, "DEV float %s_scale(const Params &P, int at) { return %s; }\n", which,
+                 has ? epi_emit_load(c, s->ref.type, s->pointer, "at") : "1.f");
+}
+
+void epi_operand_emit_scaled(epi_text *out, const epi_gemm_design *d) {
+    epi_emit_wgmma(out, EPI_E4M3, "wgmma", EPI_SCALED_SAME / 2, EPI_SCALED_SAME, false, "");
+    emit_scale(out, d->c, "A", &d->operands[0].scale);
+    emit_scale(out, d->c, "B", &d->operands[1].scale);
+    emit_scale(out, d->c, "C", &d->operands[d->products > 1 ? 2 : 1].scale);
 }

@@ -503,6 +503,29 @@ static int add_reads(const epi_graph *g, int node, int *out, int count) {
     return count;
 }
 
+static bool is_scaled(const epi_graph *g, const epi_node *product, int operand) {
+    const epi_node *n = &g->nodes[product->arg[operand]];
+    return product->scaled && n->op == EPI_OP_MUL && !n->has_stored;
+}
+
+int epi_scaled_bits(const epi_graph *g, const epi_node *product, int operand) {
+    int value = product->arg[operand];
+    return is_scaled(g, product, operand) ? g->nodes[value].arg[0] : value;
+}
+
+int epi_scaled_factor(const epi_graph *g, const epi_node *product, int operand) {
+    return is_scaled(g, product, operand) ? g->nodes[product->arg[operand]].arg[1] : EPI_NO_NODE;
+}
+
+bool epi_scaled_is_read(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool read = uses.count > 0;
+    for (int i = 0; i < uses.count && read; i++)
+        read = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand < 2 &&
+               is_scaled(g, &g->nodes[uses.at[i].node], uses.at[i].operand);
+    return read;
+}
+
 int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]) {
     const epi_node *n = &g->nodes[product];
     int count = 0;
@@ -510,7 +533,10 @@ int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS
         if (g->nodes[n->arg[a]].on_load)
             count += add_reads(g, n->arg[a], out + count, 0);
         else
-            out[count++] = epi_grouped_reads(g, n, a) ? g->nodes[n->arg[a]].arg[0] : n->arg[a];
+            out[count++] = epi_grouped_reads(g, n, a) ? g->nodes[n->arg[a]].arg[0] : epi_scaled_bits(g, n, a);
+    for (int a = 0; a < 2; a++)
+        if (epi_scaled_factor(g, n, a) != EPI_NO_NODE)
+            out[count++] = epi_scaled_factor(g, n, a);
     if (n->op == EPI_OP_GROUPED)
         out[count++] = epi_grouped_offsets(g, n);
     int index = epi_grouped_index(g, n);

@@ -50,6 +50,8 @@ typedef struct epi_node {
     double value;  /* CONST */
     int tensor;    /* INPUT: which tensor; OWN: which result */
     bool named;    /* MATMUL: the text names the axes that it sums over */
+    bool
+        scaled; /* MATMUL: operands are of 8 bits, with a scale or without: a mainloop reads both (widen.c) */
     epi_place place;
     const char *name; /* what the text calls it, or NULL */
     bool has_stored;  /* the text says how it is stored if it is: */
@@ -208,8 +210,13 @@ bool epi_grouped_reads(const epi_graph *g, const epi_node *product, int operand)
 bool epi_grouped_alike(const epi_graph *g, const epi_node *p, const epi_node *q);
 /* Is the value a gather that nothing but such products wants, each of which reads it so? Then no one makes it. */
 bool epi_gather_is_read(const epi_graph *g, int node);
-/* What a product's mainloop reads from memory: its operands, or what they are gathered of, or made of on load;
- * offsets; the index. */
+/* Of a scaled product's operand q, or q*s: q, and s or EPI_NO_NODE. Of any other: the operand, and EPI_NO_NODE. */
+int epi_scaled_bits(const epi_graph *g, const epi_node *product, int operand);
+int epi_scaled_factor(const epi_graph *g, const epi_node *product, int operand);
+/* Is the value an operand q*s that nothing but scaled products wants? Then no one makes it. */
+bool epi_scaled_is_read(const epi_graph *g, int node);
+/* What a product's mainloop reads from memory: its operands, or what they are gathered of, or made of on load, or their
+ * bits and scales; offsets; the index. */
 enum { EPI_LOAD_READS = 4, EPI_PRODUCT_READS = 2 * EPI_LOAD_READS + 2 };
 int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]);
 /* The segments of which such a product, or scatter(v, segments(o, E, …), E), a sum of each group, reads the offsets;

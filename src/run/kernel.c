@@ -43,7 +43,7 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     if (o->path != EPI_PATH_FUSED && o->path != EPI_PATH_UNFUSED)
         return EPI_OK;
     epi_status status = o->path == EPI_PATH_FUSED ? epi_compile_cut(&passes, err)
-                                                  : epi_widen_operands(&k->arena, &k->spec, err);
+                                                  : epi_widen_operands(&k->arena, &k->spec, 0, err);
     if (status == EPI_OK && o->path == EPI_PATH_UNFUSED)
         status = epi_cut_apart(&k->arena, &k->spec, &k->limits, &k->cut, err);
     if (status == EPI_OK && k->cut.part_count > 1 && o->config)

@@ -41,7 +41,7 @@ static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
 /* wgmma of 64 rows, 16 deep, by a warpgroup. */
 #ifdef NARROW
 template <int R> static void wgmma(float (&d)[R], u64 a, u64 b, int add) {
-    product(Product{d, a, b, A_MN, B_MN, add != 0, 2 * R, HALF == BF16});
+    product(Product{d, a, b, A_MN, B_MN, add != 0, 2 * R, HALF == BF16, SCALED != 0});
 }
 template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add) {
     product(Product{d, a, b, A_MN, B_MN, add != 0, NARROW, HALF == BF16});

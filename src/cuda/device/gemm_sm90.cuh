@@ -23,6 +23,9 @@
 // under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
+// SCALED: operands of e4m3, a stage 128 deep. The tensor cores' own sums keep about 14 bits, so those of a stage go to registers of their
+// own, 128 columns at a time, and are added to the accumulators as f32, times the scales of both operands (Promotion).
+//
 // The emitted part defines:
 //   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and so on for each of the TERMS
 //   products that are added up; then a second product's columns, or, unless B_MN, those of a narrow tile of each term; A_LAST is the first of
@@ -40,13 +43,15 @@
 //   anything is loaded, LANES where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, subtile_fold<T>(P, staging, m, n, t): what the warps have left in the staging of a subtile
 //   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
+//   A_scale(P, A_scale_row(P, row) + A_scale_depth(P, k)): SCALED, the rows' scale at depth k; B's by column, and C's a second product's
 //   HEAVY: the epilogue holds much at once, and the warps that compute have no registers to spare
 
-#define BK 64
-#define STAGE_A (TILE_M * BK * 2)
-#define STAGE_B (TILE_N * BK * 2)
+#define LINE 128                     // bytes of the depth in a row of a stage, as far as TMA's swizzle goes
+#define BK (LINE / (SCALED ? 1 : 2))   // elements
+#define STAGE_A (TILE_M * LINE)
+#define STAGE_B (TILE_N * LINE)
 #define STAGE (STAGE_A + STAGE_B)
-#define NARROW_B (NARROW * BK * 2)
+#define NARROW_B (NARROW * LINE)
 #define KT ((K_SIZE + BK - 1) / BK)
 #define TILE_STAGES(narrow) (NARROW && (narrow) ? (KT + NARROW_DEEP - 1) / NARROW_DEEP : KT / PANELS)   // that a tile takes
 #if ROW_GROUPS   // is there a tile before whose epilogue is to run
@@ -97,7 +102,7 @@ struct Ring {
   u32 panel_a, stage, stages;
   DEV Ring(const Params &P) {
     const int rows = ROW_GROUPS ? min(TILE_M, ((int)P.M + 7) / 8 * 8) : rows_left(P, 0, TILE_M);   // of a tile at most
-    panel_a = FEW ? (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2 : STAGE_A;
+    panel_a = FEW ? (A_MN ? (rows + 63) / 64 * 64 : rows) * LINE : STAGE_A;
     stage = PANELS * (panel_a + STAGE_B);
     stages = FEW ? min(STAGES, (int)(RING_BYTES / stage)) : STAGES;
   }
@@ -128,6 +133,38 @@ DEV u32 keep_of(const Rows &R, const int i, const float a0, const float a1) {
 #endif
   return keep(R, i, a0, a1);
 }
+
+#if SCALED
+#define WAVE 128                // columns that are summed up at a time: they have one scale
+#define WAVES (TILE_N / WAVE)
+// The scales of a thread's two rows and of the columns, a stage ahead: where those of the depth's beginning lie, and the next ones.
+struct Promotion {
+  const Params &P;
+  int row[2], col[WAVES];
+  float a[2], b[WAVES];
+  DEV void load(int k) {
+    const int deep = min(k, KT - 1) * BK;
+#pragma unroll
+    for (int h = 0; h < 2; h++) a[h] = A_scale(P, row[h] + A_scale_depth(P, deep));
+#pragma unroll
+    for (int w = 0; w < WAVES; w++)
+      b[w] = PRODUCTS > 1 && w ? C_scale(P, col[w] + C_scale_depth(P, deep)) : B_scale(P, col[w] + B_scale_depth(P, deep));
+  }
+  DEV void begin(int m, int n) {   // of a tile
+#pragma unroll
+    for (int h = 0; h < 2; h++) row[h] = A_scale_row(P, row_near(P, m + 8 * h));
+#pragma unroll
+    for (int w = 0; w < WAVES; w++)
+      col[w] = PRODUCTS > 1 && w ? C_scale_row(P, n) : B_scale_row(P, min(n + w * WAVE, N_SIZE - 1));
+    load(0);
+  }
+};
+// Accumulators of the wave's columns: cells of the first row and of the second one in turn.
+template <int W> DEV void promote(float (&d)[TILE_N / 2], const float (&p)[WAVE / 2], const float c0, const float c1) {
+#pragma unroll
+  for (int i = 0; i < WAVE / 2; i++) d[W * (WAVE / 2) + i] = __fmaf_rn(i & 2 ? c1 : c0, p[i], d[W * (WAVE / 2) + i]);
+}
+#endif
 
 // The first of a thread's two rows in its warpgroup's 64.
 DEV int row_of(int t) { return (t >> 5) * 16 + ((t & 31) >> 2); }
@@ -320,7 +357,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, operand_row(P, m) + 64, DEPTH_AT(A, m, deep, BK));
 #else
         if (FEW && ROW_GROUPS)   // by eights
-          for (int i = 0; i < rows; i += 8) tma_load(a + i * (BK * 2), &P.map[A_LAST + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
+          for (int i = 0; i < rows; i += 8) tma_load(a + i * LINE, &P.map[A_LAST + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
         else if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, operand_row(P, m) BATCH_AT(A, m));
 #endif
       };
@@ -399,7 +436,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         once = FEW && ROW_GROUPS && rows_of_batch(P, m0) <= TILE_M;
         const int n0 = tn * TILE_COLS;
         const bool narrow = order.narrow(tn);
-        const int rows = GATHERED ? 0 : operand_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * BK * 2;
+        const int rows = GATHERED ? 0 : operand_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * LINE;
         from = DEPTH_FROM(first);
         until = from + DEPTH_SIZE(first);
         const int deep = DEPTH_GROUPS ? (until - from + BK - 1) / BK : KT;
@@ -545,6 +582,33 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     // depend on the tile. Either width has a fence and a wait of its own: where they are shared the compiler puts in more of them
     // (C7519).
     int deep = 0;   // DEPTH_GROUPS: this tile
+#if SCALED
+    Promotion next{P};
+    float p[WAVE / 2];
+    // A wave is waited for, and promoted while the other warpgroup's runs. The stage is given back as its last wave has been.
+    auto multiply = [&](const int k) {
+      mbar_wait(full + 8 * s, ph);
+      const u64 da = operand_k(base + s * ring.stage + wg * 8192), db = operand_k(base + s * ring.stage + STAGE_A);
+      const float a0 = next.a[0], a1 = next.a[1], b0 = next.b[0], b1 = next.b[WAVES - 1];
+      auto wave = [&](const u64 b) {
+        wg_fence();
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++) wgmma(p, da + 2 * kk, b + 2 * kk, kk);
+        wg_commit();
+      };
+      wave(db);
+      next.load(k + 1);
+      wg_wait<0>();
+#if WAVES > 1
+      promote<0>(d, p, a0 * b0, a1 * b0);
+      wave(db + (WAVE * LINE >> 4));
+      wg_wait<0>();
+#endif
+      if (t < CLUSTER) mbar_arrive_at(empty + 8 * s, t);
+      promote<WAVES - 1>(d, p, a0 * b1, a1 * b1);
+      ADVANCE(s, ph)
+    };
+#else
     auto multiply = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
       if (GATHERED) fence_async();   // cp.async writes as threads do
@@ -579,6 +643,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       prev = s;
       ADVANCE(s, ph)
     };
+#endif
 
     // A tile without rows of this warpgroup: its first warp gives the stages back as they come. The others wait for that, as no wgmma
     // holds the four together here: one that waits for a parity while the ring goes round twice would wait for ever. s and ph
@@ -689,6 +754,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         continue;
       }
 #endif
+#if SCALED
+      next.begin(e.row + row_of(t), e.col);
+#pragma unroll
+      for (int i = 0; i < TILE_N / 2; i++) d[i] = 0.f;
+#endif
 #pragma unroll 1
       for (int k = 0; k < (DEPTH_GROUPS ? (deep + BK - 1) / BK : TILE_STAGES(narrow)); k++) multiply(k);
       wg_wait<0>();
@@ -698,7 +768,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         for (int i = 0; i < TILE_N / 2; i++) d[i] = 0.f;
       else
 #endif
-      if (t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
+      if (!SCALED && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
       at_end(e, d);
       w = queue.at(SENT(j + 1));
       group = queue.group(SENT(j + 1));

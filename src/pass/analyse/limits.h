@@ -16,8 +16,11 @@ typedef enum epi_refusal {
     EPI_REFUSED_FULL_ROW = 1 << 3,
     EPI_REFUSED_LOCAL = 1 << 4,
     EPI_REFUSED_END = 1 << 5,
-    EPI_REFUSED_KERNEL = 1 << 5 /* when nothing of these is left: to be one kernel */
+    EPI_REFUSED_SCALED = 1 << 5, /* operands of 8 bits, of all parts: they are widened (widen.c) */
+    EPI_REFUSED_KERNEL = 1 << 6  /* when nothing of these is left: to be one kernel */
 } epi_refusal;
+
+enum { EPI_SCALED_SAME = 128 }; /* neighbours that a scale of a product's operands is the same for */
 
 /* The parts that it refused, by their number (epi_refusal_hash). A part that turns up again does without what
  * was refused of it; the others keep theirs. */
@@ -41,9 +44,11 @@ typedef struct epi_backend_limits {
     bool merges_sums; /* what is added up may go into one sum (terms.h) */
     bool groups;      /* a product's rows, or its depth, may fall into groups (groups.h) */
     bool dequants;    /* a product may make an operand of few bits and scales as it loads it (dequant.h) */
-    bool updates;     /* a tile may store the new elements of an update where its index says */
-    int aligned;      /* tensors begin at a multiple of so many bytes */
-    int tensors;      /* values that could be made elsewhere bring no more than so many to a part */
+    int scaled; /* and of e4m3, with scales that are the same for so many of the depth, and of the columns; 0: no
+                         such product (scaled.h) */
+    bool updates; /* a tile may store the new elements of an update where its index says */
+    int aligned;  /* tensors begin at a multiple of so many bytes */
+    int tensors;  /* values that could be made elsewhere bring no more than so many to a part */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;

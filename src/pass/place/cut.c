@@ -158,10 +158,36 @@ static epi_axes put_rows_first(const epi_spec *spec, const epi_axes *axes) {
     return out;
 }
 
+/* The depth of a scaled product whose bits the value is; else none. */
+static epi_axes scaled_depth(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    for (int i = 0; i < uses.count; i++) {
+        epi_use use = uses.at[i];
+        if (use.node != EPI_NO_NODE && epi_scaled_is_read(g, use.node))
+            use = epi_graph_uses(g, use.node).at[0];
+        const epi_node *user = use.node == EPI_NO_NODE ? NULL : &g->nodes[use.node];
+        if (user && user->scaled && epi_scaled_bits(g, user, use.operand) == node)
+            return user->over;
+    }
+    return (epi_axes){0};
+}
+
+/* Where they lie innermost, as its mainloop wants them. */
+static epi_axes put_last(const epi_axes *axes, const epi_axes *last) {
+    epi_axes out = epi_axes_without(axes, last);
+    epi_axes_unite(&out, last);
+    return out;
+}
+
 epi_axes epi_placer_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_axes *own = &g->nodes[node].axes;
-    epi_axes first = *own;
+    epi_axes first = *own, depth = scaled_depth(g, node);
+    for (int t = g->input_count; t < g->tensor_count && depth.count; t++)
+        if (g->tensors[t].node == node)
+            return g->tensors[t].axes;
+    if (depth.count)
+        return put_last(own, &depth);
     for (int k = 0; k < own->count; k++)
         first.at[k] = first_name(g, own->at[k]);
     for (int t = 0; t < g->tensor_count; t++) {
@@ -1388,8 +1414,8 @@ static bool make_placer(epi_placer *s, epi_arena *arena) {
     if (!epi_placer_agree_attention(arena, s))
         return true; /* the arena tells */
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] &&
-            (g->nodes[i].on_load || epi_gather_is_read(g, i))) { /* products make or take these */
+        if (g->live[i] && (g->nodes[i].on_load || epi_gather_is_read(g, i) ||
+                           epi_scaled_is_read(g, i))) { /* products make or take these */
             s->inner[i] = s->placed[i] = true;
             s->placement[i] = (epi_cut_placement){EPI_PLACED_SCORE, -1};
         }

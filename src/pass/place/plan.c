@@ -71,8 +71,8 @@ static void part_rows(epi_axes *rows, epi_axes *batch, const epi_axes *operand) 
 
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared) {
     const epi_node *a = &g->nodes[first], *b = &g->nodes[second];
-    bool same =
-        a->over.count == b->over.count && epi_axes_same_set(&a->axes, &b->axes) && epi_grouped_alike(g, a, b);
+    bool same = a->scaled == b->scaled && a->over.count == b->over.count &&
+                epi_axes_same_set(&a->axes, &b->axes) && epi_grouped_alike(g, a, b);
     for (int i = 0; i < a->over.count && same; i++)
         same = epi_axis_equal(a->over.at[i], b->over.at[i]);
     bool grouped = a->op == EPI_OP_GROUPED; /* which have their rows in the first operand */
@@ -136,7 +136,8 @@ static int operand_of(const epi_graph *g, const epi_node *n, const epi_axes *axe
 
 static bool lies_deep(const epi_graph *g, epi_layout layout, const epi_spec *spec, const epi_node *product,
                       int a) {
-    epi_axes axes = layout ? layout(spec, product->arg[a]) : g->nodes[product->arg[a]].axes;
+    int operand = epi_scaled_bits(g, product, a);
+    epi_axes axes = layout ? layout(spec, operand) : g->nodes[operand].axes;
     return epi_axes_find(&product->over, axes.at[axes.count - 1]) >= 0;
 }
 
@@ -147,7 +148,7 @@ bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int a) {
 /* Have the two products the same rows and columns, and operands that lie alike? */
 static bool add_up(const epi_graph *g, epi_layout layout, const epi_spec *spec, int first, int second) {
     const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
-    bool may = p->axes.count > 0 && epi_grouped_alike(g, p, q) &&
+    bool may = p->axes.count > 0 && !p->scaled && !q->scaled && epi_grouped_alike(g, p, q) &&
                (p->op != EPI_OP_GROUPED || (epi_grouped_rows(g, p) && epi_grouped_rows(g, q)));
     for (int a = 0; a < 2 && may; a++) {
         epi_axes own = epi_product_side(g, p, a);
@@ -239,8 +240,8 @@ static void shape_groups(planner *p, int row_arg) {
 /* The tile of any other product. */
 static void shape_product(planner *p, int row_arg) {
     const epi_node *n = &p->g->nodes[p->plan->product];
-    const epi_axes *with_rows = &p->g->nodes[n->arg[row_arg]].axes,
-                   *with_cols = &p->g->nodes[n->arg[!row_arg]].axes;
+    const epi_axes *with_rows = &p->g->nodes[epi_scaled_bits(p->g, n, row_arg)].axes,
+                   *with_cols = &p->g->nodes[epi_scaled_bits(p->g, n, !row_arg)].axes;
     epi_plan *plan = p->plan;
     epi_axes batch = {0}, rows = {0};
     plan->cols.count = 0;
@@ -525,7 +526,8 @@ static bool read_operands(planner *p, int product) {
             return epi_plan_refuse(p, "%s is an operand of a product: it must be in memory",
                                    epi_node_label(p->g, reads[i]).text);
     for (int a = 0; a < 2; a++)
-        p->plan->placement[n->arg[a]].paged |= epi_grouped_reads(p->g, n, a);
+        p->plan->placement[n->arg[a]].paged |=
+            epi_grouped_reads(p->g, n, a) || epi_scaled_factor(p->g, n, a) != EPI_NO_NODE;
     for (int i = 0; i < product; i++)
         p->plan->placement[i].on_load |= p->g->live[i] && p->g->nodes[i].on_load;
     return true;

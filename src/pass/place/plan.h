@@ -31,9 +31,10 @@ typedef enum epi_reduction {
 
 typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
-    bool paged;               /* a gather that a mainloop reads through its index: it is in memory nowhere */
-    bool on_load;             /* a mainloop makes it of what is in memory, as it loads an operand: likewise */
-    bool moved;               /* gemm: an update whose new elements the tile stores where its index says */
+    bool paged; /* a gather that a mainloop reads through its index, or q*s, of which it reads both: it is in
+                   memory nowhere, but its first operand is */
+    bool on_load; /* a mainloop makes it of what is in memory, as it loads an operand: likewise */
+    bool moved;   /* gemm: an update whose new elements the tile stores where its index says */
     epi_reduction reduction;
 } epi_placement;
 

@@ -7,6 +7,7 @@ unsigned epi_plan_refused(const epi_graph *g, const epi_plan *plan) {
     for (int n = 0; n < g->node_count && plan->attention; n++)
         what |= plan->placement[n].paged ? EPI_REFUSED_PAGES : 0;
     what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
+    what |= plan->kind == EPI_KIND_GEMM && g->nodes[plan->product].scaled ? EPI_REFUSED_SCALED : 0;
     what |= plan->pair != EPI_NO_NODE || plan->added_count ? EPI_REFUSED_PAIR : 0;
     if (plan->local_axes)
         what |= epi_plan_has_full_rows(plan) ? EPI_REFUSED_FULL_ROW : EPI_REFUSED_LOCAL;
@@ -57,6 +58,8 @@ bool epi_limits_give_up(epi_backend_limits *limits, unsigned what) {
         limits->full_row_most = 0;
     else if (limits->local_most && what & EPI_REFUSED_LOCAL)
         limits->local_most = 0;
+    else if (limits->scaled && what & EPI_REFUSED_SCALED)
+        limits->scaled = 0;
     else if (!limits->apart && what & EPI_REFUSED_KERNEL)
         limits->apart = true;
     else

@@ -1,6 +1,7 @@
 /* widen.c: what is stored in 8 bits is widened before a product takes it.
  *
- * No mainloop takes such operands, but every number of 8 bits is one of bf16, of f16 and of f32, so nothing is
+ * Few mainloops take such operands: a product that one does (scaled.c) is marked, its operands as q*s. For all others
+ * they are converted, as every number of 8 bits is one of bf16, of f16 and of f32, so nothing is
  * rounded: it is converted to the type of the operand that it meets, or else to the storage type. What is made of it
  * before the product, as its scale times it, is a value like any other, and rounded where it is stored; or, where the
  * backend can (`dequants`), the mainloop makes it as it loads its operand: then it is in memory nowhere. */
@@ -8,6 +9,12 @@
 
 #include "pass/analyse/attention.h"
 #include "pass/analyse/dequant.h"
+#include "pass/analyse/scaled.h"
+
+typedef struct widening {
+    const epi_spec *spec;
+    int scaled; /* as in epi_widen_operands */
+} widening;
 
 /* What the elements of a value are read from, where nobody computes them: an input, or a conversion. */
 static int source_of(const epi_graph *g, int node) {
@@ -41,11 +48,33 @@ static epi_op conversion(const epi_spec *spec, int other) {
     return type == EPI_BF16 ? EPI_OP_BF16 : type == EPI_F16 ? EPI_OP_F16 : EPI_OP_F32;
 }
 
+/* The product with its mark, of operands q*s. */
+static int write_scaled(epi_rewrite *r, const epi_node *n, const epi_scaled_operand o[2]) {
+    epi_node product = *n;
+    product.scaled = true;
+    for (int a = 0; a < 2; a++) {
+        int scale = EPI_NO_NODE;
+        for (int f = 0; f < o[a].factor_count; f++) {
+            int factor = r->fresh[o[a].factors[f]];
+            scale = f ? epi_graph_map2(r->g, EPI_OP_MUL, scale, factor) : factor;
+        }
+        int bits = r->fresh[o[a].bits];
+        product.arg[a] = scale == EPI_NO_NODE ? bits : epi_graph_map2(r->g, EPI_OP_MUL, bits, scale);
+    }
+    return epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_rebuild(r->g, &product, product.arg);
+}
+
 static int write_node(epi_rewrite *r, int node) {
-    const epi_spec *spec = r->ctx;
+    const widening *w = r->ctx;
+    const epi_spec *spec = w->spec;
     const epi_node *n = &r->in->nodes[node];
+    epi_scaled_operand operands[2];
     int kept[2];
-    if (!epi_op_is_product(n->op) || !(is_widened(spec, n->arg[0]) || is_widened(spec, n->arg[1])))
+    if (!epi_op_is_product(n->op))
+        return EPI_NO_NODE;
+    if (epi_scaled_find(spec, n, w->scaled, operands))
+        return write_scaled(r, n, operands);
+    if (!is_widened(spec, n->arg[0]) && !is_widened(spec, n->arg[1]))
         return EPI_NO_NODE;
     for (int a = 0; a < 2; a++)
         kept[a] = r->fresh[n->arg[a]];
@@ -58,14 +87,20 @@ static int write_node(epi_rewrite *r, int node) {
     return product;
 }
 
-epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, epi_error *err) {
-    const epi_graph *g = spec->graph;
-    bool any = false;
-    for (int i = 0; i < g->node_count; i++)
-        for (int a = 0; a < 2 && g->live[i] && epi_op_is_product(g->nodes[i].op); a++)
-            any |= is_widened(spec, g->nodes[i].arg[a]);
+static bool is_rewritten(const widening *w, int node) {
+    const epi_node *n = &w->spec->graph->nodes[node];
+    epi_scaled_operand operands[2];
+    return epi_op_is_product(n->op) && (is_widened(w->spec, n->arg[0]) || is_widened(w->spec, n->arg[1]) ||
+                                        epi_scaled_find(w->spec, n, w->scaled, operands));
+}
+
+epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, int scaled, epi_error *err) {
     epi_spec before = *spec;
-    return any ? epi_graph_rewrite(arena, &spec->graph, write_node, &before, err) : EPI_OK;
+    widening w = {&before, scaled};
+    bool any = false;
+    for (int i = 0; i < spec->graph->node_count && !any; i++)
+        any = spec->graph->live[i] && is_rewritten(&w, i);
+    return any ? epi_graph_rewrite(arena, &spec->graph, write_node, &w, err) : EPI_OK;
 }
 
 /* ---- on load ---- */
@@ -84,7 +119,7 @@ static bool may_load(const marker *m, int product, int operand, const epi_dequan
     const epi_graph *g = m->spec->graph;
     const epi_node *n = &g->nodes[product], *bytes = &g->nodes[d->bytes];
     const int parts[] = {d->scale, d->zero, d->offset};
-    if (n->op != EPI_OP_MATMUL || m->kept[operand] || !bytes->axes.count)
+    if (n->op != EPI_OP_MATMUL || n->scaled || m->kept[operand] || !bytes->axes.count)
         return false;
     const int last = bytes->axes.at[bytes->axes.count - 1].dim;
     for (int i = 0; i < 3; i++)

@@ -5,9 +5,10 @@
 #include "ir/spec.h"
 #include "pass/analyse/limits.h"
 
-/* The same program in which products take 16 bits or f32 of what is stored in 8. spec->graph stays where there is
- * nothing to do. */
-epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, epi_error *err);
+/* The same program in which products take 16 bits or f32 of what is stored in 8, or are marked as `scaled`: those that a
+ * mainloop takes which wants scales to be the same for so many neighbours (0: there is none). spec->graph stays where
+ * there is nothing to do. */
+epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, int scaled, epi_error *err);
 /* Marks what products make of few bits as they load an operand. */
 epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                              epi_error *err);

@@ -55,7 +55,7 @@ static epi_status check_operand(const epi_steps *k, int operand, epi_error *err)
     epi_dtype type = k->homes[operand].type;
     if (!has_home(k, operand) && !(k->plan.fused && k->plan.placement[operand].paged))
         return EPI_INTERNAL(err, node_at(k, operand)->place, "an operand of a product is not in memory");
-    if (epi_dtype_is_operand(type))
+    if (epi_dtype_is_operand(type) || (k->plan.fused && node_at(k, k->plan.product)->scaled))
         return EPI_OK; /* only inputs are stored otherwise, and they have names */
     return epi_fail(err, EPI_ERR_UNSUPPORTED,
                     "%s is an operand of a product and stored as %s; products take f32, bf16 and "

@@ -1,0 +1,122 @@
+/* scaled.c: finds products whose operands are bits of e4m3 times a scale, as a mainloop takes them.
+ *
+ *     (s*q) @ (t*r)     q, r    e4m3 in memory, both with the depth innermost, in one order
+ *                       s, t    the same for 128 neighbours of the depth; one of them, the columns', for 128
+ *                               of its columns, too. Either may be missing
+ *
+ * Sums of 128 products are multiplied by both scales and added up in f32 (device/gemm_sm90.cuh). */
+#include "pass/analyse/scaled.h"
+
+#include "ir/stretch.h"
+
+/* What q is another name, or a slice, of. */
+static int source_of(const epi_spec *spec, int node) {
+    const epi_graph *g = spec->graph;
+    epi_stretch part;
+    while (g->nodes[node].op == EPI_OP_RENAME ||
+           (g->nodes[node].op == EPI_OP_GATHER && epi_stretch_find(spec, node, &part)))
+        node = g->nodes[node].arg[0];
+    return node;
+}
+
+static bool is_bits(const epi_spec *spec, int node) {
+    const epi_node *n = &spec->graph->nodes[source_of(spec, node)];
+    if (n->op == EPI_OP_INPUT)
+        return spec->types[n->tensor] == EPI_E4M3;
+    return n->has_stored ? n->stored == EPI_E4M3 : n->op == EPI_OP_E4M3;
+}
+
+/* The operand as bits and factors: what it is a product of, a few levels deep. */
+static bool find_factors(const epi_spec *spec, int operand, epi_scaled_operand *out) {
+    enum { MOST = 2 * EPI_SCALED_FACTORS };
+    const epi_graph *g = spec->graph;
+    int todo[MOST] = {operand}, count = 1;
+    *out = (epi_scaled_operand){.bits = EPI_NO_NODE};
+    while (count) {
+        int node = todo[--count];
+        const epi_node *n = &g->nodes[node];
+        if (is_bits(spec, node) && out->bits == EPI_NO_NODE) {
+            out->bits = node;
+        } else if (n->op == EPI_OP_MUL && !n->has_stored && count + 2 <= MOST) {
+            todo[count++] = n->arg[1];
+            todo[count++] = n->arg[0];
+        } else {
+            if (out->factor_count == EPI_SCALED_FACTORS)
+                return false;
+            out->factors[out->factor_count++] = node;
+        }
+    }
+    return out->bits != EPI_NO_NODE && epi_axes_same_set(&g->nodes[out->bits].axes, &g->nodes[operand].axes);
+}
+
+/* How the bits will lie: as the tensor that they are. Other values are stored as a product wants them. */
+static epi_axes layout_of(const epi_spec *spec, int bits, const epi_axes *depth) {
+    const epi_graph *g = spec->graph;
+    const epi_axes *own = &g->nodes[bits].axes;
+    if (g->nodes[source_of(spec, bits)].op == EPI_OP_INPUT)
+        return *own;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->tensors[t].node == bits)
+            return g->tensors[t].axes;
+    epi_axes order = epi_axes_without(own, depth);
+    epi_axes_unite(&order, depth);
+    return order;
+}
+
+/* The last axes of the bits as they lie, in the order of the depth? */
+static bool ends_with(const epi_axes *lies, const epi_axes *depth) {
+    bool ends = lies->count > depth->count;
+    for (int i = 0; i < depth->count && ends; i++)
+        ends = epi_axis_equal(lies->at[lies->count - depth->count + i], depth->at[i]);
+    return ends;
+}
+
+/* The size of an axis as far as it is known to every kernel of the program. */
+static int64_t known_size(const epi_spec *spec, epi_axis axis) {
+    for (int i = 0; spec->open && i < spec->open->count; i++)
+        if (spec->open->dim[i] == axis.dim)
+            return 1;
+    return epi_axis_size(axis, spec->sizes);
+}
+
+/* Are all factors the same for so many neighbours along these axes, the last of which is the fastest? */
+static bool are_alike(const epi_spec *spec, const epi_scaled_operand *o, const epi_axes *along, int count) {
+    int64_t same = 1;
+    for (int i = along->count - 1; i >= 0; i--) {
+        for (int f = 0; f < o->factor_count; f++)
+            if (epi_axes_find(&spec->graph->nodes[o->factors[f]].axes, along->at[i]) >= 0)
+                return same % count == 0;
+        same *= known_size(spec, along->at[i]);
+    }
+    return true;
+}
+
+static bool share_axes(const epi_axes *a, const epi_axes *b) {
+    bool share = false;
+    for (int i = 0; i < a->count; i++)
+        share |= epi_axes_has_dim(b, a->at[i].dim);
+    return share;
+}
+
+bool epi_scaled_find(const epi_spec *spec, const epi_node *product, int same, epi_scaled_operand out[2]) {
+    const epi_graph *g = spec->graph;
+    if (!same || product->op != EPI_OP_MATMUL || !epi_dtype_is_narrow(spec->type))
+        return false;
+    epi_axes side[2];
+    for (int a = 0; a < 2; a++) {
+        side[a] = epi_product_side(g, product, a);
+        if (!side[a].count || !find_factors(spec, product->arg[a], &out[a]))
+            return false;
+    }
+    const epi_axes *depth = &product->over;
+    int64_t deep = 1;
+    for (int i = 0; i < depth->count; i++)
+        deep *= known_size(spec, depth->at[i]);
+    bool found = !share_axes(&side[0], &side[1]) && deep % same == 0, blocks = false;
+    for (int a = 0; a < 2 && found; a++) {
+        epi_axes lies = layout_of(spec, out[a].bits, depth), own = epi_axes_without(&lies, depth);
+        found = ends_with(&lies, depth) && are_alike(spec, &out[a], depth, same);
+        blocks |= are_alike(spec, &out[a], &own, same);
+    }
+    return found && blocks;
+}

@@ -1,0 +1,17 @@
+/* scaled.h: products of operands of 8 bits with scales, which a mainloop may take as they are. */
+#ifndef EPI_PASS_SCALED_H
+#define EPI_PASS_SCALED_H
+
+#include "ir/spec.h"
+
+/* An operand s*q: its bits, and what these are multiplied by. */
+enum { EPI_SCALED_FACTORS = 4 };
+typedef struct epi_scaled_operand {
+    int bits;
+    int factors[EPI_SCALED_FACTORS], factor_count;
+} epi_scaled_operand;
+
+/* Is it such a product, of a mainloop that wants scales to be the same for so many neighbours? 0: there is none. */
+bool epi_scaled_find(const epi_spec *spec, const epi_node *product, int same, epi_scaled_operand out[2]);
+
+#endif
