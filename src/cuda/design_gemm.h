@@ -172,9 +172,10 @@ bool epi_operand_box(const epi_operand *o, int columns, epi_map_need *m);
  * are left where every box has `most`. Returns which it is. */
 int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most);
 /* What is moved of a group ends with it: its rows (or, of an operand, its depth) have two axes, of which the
- * first ends after a box's. A box that begins so near to that end that just those which are left are inside
- * says by the second which these are. Such a map begins as many ahead of the tensor, and nothing is moved
- * there. */
+ * first ends at CLIP (groups.cuh). A box that begins so near to that end that just those which are left are inside
+ * says by the second where these end. A third axis, always at CLIP, takes away what the first is too far: addresses
+ * are numbers of 64 bits, so CLIP of its strides, 2^34 less a row, are CLIP rows back. The map begins with the
+ * tensor: TMA faults where one begins in memory that is not mapped. */
 void epi_map_clip(epi_map_need *m);
 /* Without TMA: along which side neighbours lie, and how many of them are copied at once. */
 void epi_operand_measure(const epi_gemm_design *d, epi_operand *o);

@@ -315,13 +315,13 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
 }
 
 void epi_map_clip(epi_map_need *m) {
-    uint64_t rows = m->box[1];
+    const uint64_t clip = 1 << 30;
     m->rank = 4;
-    m->offset -= (int64_t)(rows * m->strides[1]);
-    m->sizes[2] = m->sizes[1] + rows;
-    m->sizes[1] = rows;
-    m->sizes[3] = 1;
-    m->strides[2] = m->strides[3] = m->strides[1];
+    m->sizes[2] = m->sizes[1] + 1;
+    m->sizes[1] = clip;
+    m->sizes[3] = clip + 1;
+    m->strides[2] = m->strides[1];
+    m->strides[3] = ((uint64_t)1 << 34) - m->strides[1];
     m->box[2] = m->box[3] = 1;
 }
 

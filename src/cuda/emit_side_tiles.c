@@ -63,8 +63,8 @@ static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
                          one, t->map, at, x, t->instr, name);
         } else if (t->store && grouped) {
             epi_text_add(&e->moves_out,
-                         "  if (lane == 0 && left > 0) tma_store(&P.map[%s], staging + %d, %s, 64 - left, "
-                         "%s + left, 0);   // %s\n",
+                         "  if (lane == 0 && left > 0) tma_store(&P.map[%s], staging + %d, %s, CLIP - left, "
+                         "%s + left, CLIP);   // %s\n",
                          map, at, x, y, name);
         } else if (t->store) {
             epi_text_add(&e->moves_out, "  if (%s) tma_store(&P.map[%s], staging + %d, %s, %s);   // %s\n",

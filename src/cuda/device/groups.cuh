@@ -7,6 +7,7 @@
 // DEPTH_GROUPS: groups are batches (batch.cuh), each with a depth of its own. LONGEST_FIRST: those with the most to do come first, so
 // that none of them is left at the end; a table in shared memory has their order.
 #define TALL (TILE_M * CLUSTER)   // rows of a cluster of tiles
+#define CLIP (1 << 30)            // where what is moved of a group ends, in maps that end with it (epi_map_clip)
 DEV int group_begin(const Params &P, int e) {   // or, of the one behind the last, where that ends
   return e == 0 ? 0 : e < GROUP_COUNT ? max(0, min((int)OFFSET(P, e), GROUPED_SIZE)) : GROUPED_SIZE;
 }
