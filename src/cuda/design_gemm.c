@@ -20,12 +20,12 @@ static bool short_value(const epi_gemm_design *d, int v) {
     return v >= 0 && d->tile->values[v].scale == EPI_SCALE_NONE;
 }
 
-/* Every tile that is stored takes 16 bits: only then may the result be rounded on the way. What has no
- * columns is no tile. */
+/* Every tile that is stored takes 16 bits or fewer: only then may the result be rounded on the way. What has
+ * no columns, or one number for a group of them, is no tile. */
 static bool may_pack(const epi_gemm_design *d) {
     for (int i = 0; i < d->side_tile_count; i++) {
         const epi_side_tile *t = &d->side_tiles[i];
-        if (t->store && !t->per_row && !epi_dtype_is_narrow(t->ref.type))
+        if (t->store && !t->per_row && !t->per_group && !(epi_dtype_at(t->ref.type)->unit > 0))
             return false;
     }
     return true;
@@ -286,8 +286,6 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     int columns = t->group[t->acc_scale];
     bool *makers = d->instrs[at].makers = epi_arena_alloc(c->arena, (size_t)t->instr_count + 1);
     bool *needed = epi_arena_alloc(c->arena, (size_t)t->value_count + 1);
-    if (d->products > 1)
-        return epi_refuse(d, "a reduction inside the tile of two products");
     if (t->instrs[at].op == EPI_OP_VAR)
         return epi_refuse(d, "a variance inside the tile");
     bool sm90 = d->config.mainloop == EPI_GEMM_SM90; /* others have a subtile at hand */

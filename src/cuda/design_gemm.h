@@ -22,7 +22,9 @@ typedef struct epi_side_tile {
     int node, tensor;
     bool store;
     bool per_row; /* stored: one number a row, made of whole rows; the thread of the first column stores it */
-    bool moved;   /* an update: each row is stored at a place of its own along an axis, which an index has */
+    bool
+        per_group; /* stored: one number for the columns of a local reduction; that of the first of them does */
+    bool moved;    /* an update: each row is stored at a place of its own along an axis, which an index has */
     int64_t split_stride; /* and places there are so far from each other */
     int index;            /* and this is the pointer to the index */
     bool staged;          /* it passes through shared memory; else each thread moves its own cells */
@@ -123,7 +125,8 @@ typedef struct epi_gemm_design {
     /* Scores of attention: texts have the position of a thread's first column as `position`. */
     bool positions;
     bool quick; /* attention: divisions by a row's value and exponentials have short forms */
-    bool fast;  /* every tile that is stored has 16 bits, so short forms of functions are exact enough */
+    bool
+        fast; /* every tile that is stored has 16 bits or fewer, so short forms of functions are exact enough */
     char reason[240];
 } epi_gemm_design;
 

@@ -4,6 +4,15 @@
 
 /* ---- which there are ---- */
 
+/* Is the value the same for all columns of a local reduction's group? */
+static bool lacks_group(const epi_gemm_design *d, int node) {
+    const epi_plan *plan = d->plan;
+    epi_axes group = {0};
+    for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count; i++)
+        group.at[group.count++] = plan->cols.at[i];
+    return group.count && group.count < plan->cols.count && !epi_plan_has(d->g, node, &group);
+}
+
 static void add_side_tile(epi_gemm_design *d, int instr) {
     const epi_instr *s = &d->tile->instrs[instr];
     bool store = s->kind == EPI_INSTR_STORE;
@@ -12,6 +21,7 @@ static void add_side_tile(epi_gemm_design *d, int instr) {
     epi_side_tile *t = &d->side_tiles[d->side_tile_count++];
     *t = (epi_side_tile){.instr = instr, .node = s->node, .tensor = s->tensor, .store = store};
     t->per_row = epi_plan_has_full_rows(d->plan) && !epi_plan_has(d->g, s->node, &d->plan->cols);
+    t->per_group = store && lacks_group(d, s->node);
     t->ref = epi_emit_ref(d->c, s->node, s->tensor);
     t->moved = store && d->g->nodes[s->node].op == EPI_OP_UPDATE;
     if (t->moved)
@@ -62,8 +72,10 @@ static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
     const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(t->ref.type),
             columns = (int64_t)d->config.subtile * t->elements / 2;
-    if (d->config.mainloop != EPI_GEMM_SM90 || t->moved || t->cols.two || !epi_dtype_is_operand(t->ref.type) ||
-        !c->count || !r->count || c->stride[c->count - 1] != 1)
+    bool bytes = t->store && t->bytes == 2 && size == 1; /* lanes swap bytes, so that each stores a word */
+    if (d->config.mainloop != EPI_GEMM_SM90 || t->moved || t->per_group || t->cols.two ||
+        !(epi_dtype_is_operand(t->ref.type) || bytes) || !c->count || !r->count ||
+        c->stride[c->count - 1] != 1)
         return false;
     if (d->config.subtile / 2 * t->bytes < 32)
         return false;
@@ -76,7 +88,7 @@ static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
     else if (r->count != 1)
         return false;
     t->lanes = r->stride[r->count - 1] * size % 16 != 0;
-    if (t->lanes && d->operands[0].gather != EPI_NO_NODE) /* nobody moves it: its warps gather */
+    if (t->lanes && (bytes || d->operands[0].gather != EPI_NO_NODE)) /* nobody moves it: its warps gather */
         return false;
     if (d->batch_rows && (t->lanes || t->row_mod || !can_place(d, t)))
         return false;

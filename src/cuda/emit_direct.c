@@ -53,6 +53,13 @@ static void load_direct(epi_emitter *e, const epi_side_tile *t) {
     }
 }
 
+/* Is the cell the first of its group's? */
+static const char *put_once(const epi_emitter *e) {
+    const epi_tile_program *t = e->d->tile;
+    return epi_emit_text(e->d->c, "(C * SUBTILE + 16 * j) %% %d == 0 && i < 2 && q == 0 && ",
+                         t->group[t->acc_scale]);
+}
+
 static void store_direct(epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     int v = e->d->tile->instrs[t->instr].arg[0];
@@ -69,11 +76,12 @@ static void store_direct(epi_emitter *e, const epi_side_tile *t) {
                      t->pointer, t->instr, first);
         return;
     }
-    for (int el = 0; el < (t->per_row ? 1 : t->elements); el++) {
+    const char *once = t->per_group ? put_once(e) : "";
+    for (int el = 0; el < (t->per_row || t->per_group ? 1 : t->elements); el++) {
         const char *index = epi_emit_text(c, "(%s + %d)", first, el);
         epi_text_add(&e->cell,
-                     "      if (%s && %s < %s) store<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, %s);\n",
-                     emit_stored(e, t), index, columns, type, t->pointer, t->instr,
+                     "      if (%s%s && %s < %s) store<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, %s);\n",
+                     once, emit_stored(e, t), index, columns, type, t->pointer, t->instr,
                      epi_emit_columns(c, &t->cols, index), epi_value_use(e, v, el));
     }
 }

@@ -131,7 +131,6 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
     int columns = t->group[t->acc_scale],
         elements = epi_cell_elements(e->d->tile, t->values[s->arg[0]].scale);
     bool full_rows = epi_plan_has_full_rows(e->d->plan);
-    const char *kept = epi_value_name(e, e->d->kept[0]);
     epi_text_add(&e->sums, "  float g%d[2];\n", number);
     epi_text_add(
         &e->fragment,
@@ -139,11 +138,10 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
         "      f[0].clear();\n      f[1].clear();\n#pragma unroll\n      for (int u = 0; u < %d; u++) {\n"
         "        const int first = j + u;\n        {\n    const int j = first;\n%s#pragma unroll\n"
         "    for (int i = 0; i < 4; i++) {\n"
-        "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n"
-        "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n%s",
+        "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n%s%s",
         full_rows ? "TILE_COLS" : epi_emit_int(e->d->c, columns), epi_ops[s->op].text, columns,
         e->d->g->nodes[s->node].place.line, epi_ops[s->op].cuda, (columns + 15) / 16, epi_piece(fragment),
-        kept, kept, epi_piece(cell));
+        epi_emitter_results(e), epi_piece(cell));
     for (int el = 0; el < elements; el++)
         epi_text_add(&e->fragment, "      f[i & 1].take(%s);\n", masked(e, s->op, s->arg[0], el, 16));
     epi_text_add(&e->fragment,

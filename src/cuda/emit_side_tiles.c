@@ -170,15 +170,23 @@ static void emit_staged_store(epi_emitter *e, const epi_side_tile *t) {
             epi_text_add(&e->after, "    stm4(%s, out%d_words);\n", address(e, t, "mrow", "munit"), number);
         return;
     }
-    if (t->elements == 1 && t->bytes == 2) { /* neighbouring lanes swap halves, so that each stores a word */
-        epi_text_add(&e->fragment, "    float out%d_floats[4];\n", number);
-        epi_text_add(&e->cell, "      out%d_floats[i] = %s;\n", number, epi_value_use(e, v, 0));
+    if (t->bytes == 2) { /* neighbouring lanes swap halves, so that each stores a word */
+        bool bytes = t->elements == 2;
+        const char *first = epi_value_use(e, v, 0),
+                   *own = bytes ? epi_emit_text(e->d->c, "out%d_cells[h] | out%d_cells[h + 2] << 16", number,
+                                                number)
+                                : epi_emit_text(e->d->c, "pack<%s>(out%d_cells[h], out%d_cells[h + 2])", type,
+                                                number, number);
+        epi_text_add(&e->fragment, "    %s out%d_cells[4];\n", bytes ? "u32" : "float", number);
+        epi_text_add(
+            &e->cell, "      out%d_cells[i] = %s;\n", number,
+            bytes ? epi_emit_text(e->d->c, "byte_pair<%s>(%s, %s)", type, first, epi_value_use(e, v, 1))
+                  : first);
         epi_text_add(&e->after,
                      "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n"
-                     "      const u32 own = pack<%s>(out%d_floats[h], out%d_floats[h + 2]), other = "
-                     "__shfl_xor_sync(~0u, own, 1);\n"
+                     "      const u32 own = %s, other = __shfl_xor_sync(~0u, own, 1);\n"
                      "      sts32(%s, __byte_perm(own, other, q & 1 ? 0x3276 : 0x5410));\n    }\n",
-                     type, number, number, address(e, t, "srow + 8 * h", "8 * (q & 1) + 4 * (q >> 1)"));
+                     own, address(e, t, "srow + 8 * h", "8 * (q & 1) + 4 * (q >> 1)"));
         return;
     }
     int words = t->bytes / 4;

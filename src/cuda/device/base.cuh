@@ -1,7 +1,7 @@
 // base.cuh: what every device text starts with: short types, PTX, storage types, and the functions
 // that the `cuda` cells of ops.def call. Header-free, for NVRTC.
 //
-// EPI_FAST: 1 where every result is stored in 16 bits; then functions need no more than about 2^-20.
+// EPI_FAST: 1 where every tile is stored in 16 bits or fewer; then functions need no more than about 2^-20.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;

@@ -325,8 +325,10 @@ bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
     return fits;
 }
 
-static bool group_fits(const epi_backend_limits *limits, int64_t columns) {
-    return columns > 0 && columns <= limits->local_most && columns % limits->local_multiple == 0;
+/* Of two products that share a tile each has half of its columns. */
+static bool group_fits(const epi_backend_limits *limits, bool pair, int64_t columns) {
+    return columns > 0 && columns <= limits->local_most / (pair ? 2 : 1) &&
+           columns % limits->local_multiple == 0;
 }
 
 /* Is it a statistic of rows: does it reduce all that the axes have behind those that count rows? */
@@ -400,8 +402,8 @@ static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int v
     else if (reduction != EPI_REDUCE_LOCAL)
         return reduction;
     else
-        local &= p->pair == EPI_NO_NODE && !(s->without[p->product] & EPI_REFUSED_LOCAL) &&
-                 group_fits(s->limits, epi_axes_size(over, s->sizes));
+        local &= !(s->without[p->product] & EPI_REFUSED_LOCAL) &&
+                 group_fits(s->limits, p->pair != EPI_NO_NODE, epi_axes_size(over, s->sizes));
     if (local)
         p->local = dims;
     return local ? EPI_REDUCE_LOCAL : EPI_REDUCE_NONE;

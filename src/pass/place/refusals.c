@@ -7,8 +7,11 @@ unsigned epi_plan_refused(const epi_graph *g, const epi_plan *plan) {
     for (int n = 0; n < g->node_count && plan->attention; n++)
         what |= plan->placement[n].paged ? EPI_REFUSED_PAGES : 0;
     what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
-    what |= plan->kind == EPI_KIND_GEMM && g->nodes[plan->product].scaled ? EPI_REFUSED_SCALED : 0;
-    what |= plan->pair != EPI_NO_NODE || plan->added_count ? EPI_REFUSED_PAIR : 0;
+    /* reductions inside the tile of two products, or of one with scales, go first */
+    bool scaled = plan->kind == EPI_KIND_GEMM && g->nodes[plan->product].scaled && !plan->local_axes,
+         pair = plan->pair != EPI_NO_NODE && !plan->local_axes;
+    what |= scaled ? EPI_REFUSED_SCALED : 0;
+    what |= pair || plan->added_count ? EPI_REFUSED_PAIR : 0;
     if (plan->local_axes)
         what |= epi_plan_has_full_rows(plan) ? EPI_REFUSED_FULL_ROW : EPI_REFUSED_LOCAL;
     else if (plan->tried_local)
