@@ -80,11 +80,12 @@ class Value:
 class View:
     """A value with dimensions. linear: (x, w, bias) of a linear layer's result. pieces: what a stack or the end of a tensor is made of,
     which is a value only once it is joined with something. position: of a mask, as it was made.
-    hidden: (scores, position of a mask) that it is the sum of. columns: the linear layer's result whose last dimension is several here."""
+    hidden: (scores, position of a mask) that it is the sum of. columns: the linear layer's result whose last dimension is several here.
+    turned: the input that it is the transpose of."""
 
     def __init__(self, value, dims, linear=None, pieces=None):
         self.value, self.dims, self.linear, self.pieces = value, [list(d) for d in dims], linear, pieces
-        self.position = self.hidden = self.columns = None
+        self.position = self.hidden = self.columns = self.turned = None
 
     @property
     def shape(self):

@@ -122,6 +122,8 @@ class Region(Views):
     def matmul(self, a, b):
         if len(a.dims) < 2 or len(b.dims) < 2:
             raise Unsaid("a product with a vector")
+        if b.turned:
+            return self.linear(a, b.turned)
         rank = max(len(a.dims), len(b.dims))
         a, b = self.padded(a, rank), self.padded(b, rank)
         b, dims = self.unify(a.dims[-1], self.fresh(b, rank - 1, joined(a.dims)), rank - 2), []
@@ -266,6 +268,7 @@ def says(*names):
 says("bmm")(Region.matmul), says("reshape")(Region.view), says("split")(Region.split_by), says("split_with_sizes")(Region.split_into)
 says("to", "float", "type_as", "bfloat16", "half")(Region.cast)
 says("contiguous")(lambda region, x, memory_format=None: x)
+says("getattr")(Region.attribute)
 says("t")(lambda region, x: region.transpose(x, 0, 1))
 says("relu")(lambda region, input, inplace=False: region.each("relu({})", input))
 says("silu")(lambda region, input, inplace=False: region.each("silu({})", input))
@@ -321,11 +324,11 @@ SAID.update((name, functools.partial(reduction, what)) for name, what in (("mean
 IN_PLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div"}
 SAID.update((name, SAID[plain]) for name, plain in IN_PLACE.items())
 VIEWS = frozenset(("view reshape transpose permute expand flatten unflatten getitem unsqueeze squeeze t contiguous to float type_as clone bfloat16 half "
-                   "chunk split split_with_sizes unbind stack").split())
+                   "chunk split split_with_sizes unbind stack getattr").split())
 HEAVY = frozenset("linear matmul bmm addmm baddbmm scaled_dot_product_attention layer_norm rms_norm".split())
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 FUNCTIONS = {getattr(home, name): name for home in (torch, operator, F, torch._C._nn) for name in SAID
-             if callable(getattr(home, name, None))}
+             if callable(getattr(home, name, None))} | {getattr: "getattr"}
 
 
 def operation(node):

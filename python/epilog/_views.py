@@ -69,7 +69,15 @@ class Views(Space):
     def transpose(self, x, dim0, dim1):
         dims = list(x.dims)
         dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
-        return self.view_of(x.value, dims)
+        seen = self.view_of(x.value, dims)
+        seen.turned = x if len(dims) == 2 and self.is_input(x) else None
+        return seen
+
+    def attribute(self, x, name):
+        """A tensor's T or mT."""
+        if name not in ("T", "mT") or not isinstance(x, View) or (len(x.dims) != 2 if name == "T" else len(x.dims) < 2):
+            raise Unsaid(f"an attribute, {name}")
+        return self.transpose(x, -2, -1)
 
     def permute(self, x, *dims):
         return self.view_of(x.value, [x.dims[i] for i in listed(dims)])
@@ -186,11 +194,11 @@ class Views(Space):
             return None
         if x.linear and dim == len(x.dims) - 1 and not both and all(t is None or self.is_input(t) for t in x.linear[1:]):
             x, w, bias = x.linear
-            take = self.stretch if self.stretches and (whole_of_it or self.is_taken_apart(n)) else self.part
+            take = self.stretch if self.stretches and (whole_of_it or self.is_taken_apart(dim, n)) else self.part
             return self.linear(x, take(w, 0, start, stop), bias and take(bias, 0, start, stop))
         if x.columns and dim == len(x.columns.dims) - 1 and not both:  # heads of a linear layer's result
             inner, shape = math.prod(x.shape[dim + 1:]), x.shape
-            taken = self.part(x.columns, dim, start * inner, stop * inner)
+            taken = self.part(x.columns, dim, start * inner, stop * inner, whole_of_it=self.is_taken_apart(dim, n))
             return self.view(taken, *shape[:dim], stop - start, *shape[dim + 1:])
         if self.is_input(x):
             return self.part_of_input(x, dim, start, stop)
@@ -215,29 +223,30 @@ class Views(Space):
                     and all(u.target is torch.cat and u.args[0][-1] is node for u in node.users))
         return self.at.target is operator.getitem and any(is_end(n) for n in self.at.args[0].users)
 
-    def is_taken_apart(self, n):
-        """Is the last dimension, of n, of what the node being said takes a part of taken in parts, each place once?"""
-        found = []
-        for node in self.at.args[0].users:
-            at = node.args[1] if node.target is operator.getitem else None
-            last = at[-1] if isinstance(at, tuple) and at[0] is Ellipsis and len(at) == 2 else None
-            if not isinstance(last, slice) or last.step not in (None, 1) or not all(isinstance(e, (int, type(None))) for e in (last.start, last.stop)):
-                return False
-            found.append(last.indices(n)[:2])
+    def is_taken_apart(self, dim, n):
+        """Is a dimension, of n, of what the node being said takes a part of taken in parts, each place once?"""
+        found = [part_of(node, dim, n) for node in self.at.args[0].users]
+        if None in found:
+            return False
         return [end for _, end in sorted(found)] == [start for start, _ in sorted(found)][1:] + [n] and min(found)[0] == 0
 
     def stretch(self, x, dim, start, stop):
         """The same of an input that is used in such parts alone: gradients by them are parts of one."""
-        axes, part = flat(x.dims[dim]), Axis(stop - start)
-        if len(axes) != 1:
+        axis, *inner = flat(x.dims[dim])
+        each = math.prod(a.size for a in inner)
+        if start % each or stop % each:
             return self.part(x, dim, start, stop)
-        axis, = axes
+        start, part = start // each, Axis((stop - start) // each)
 
         def write(names, name):
             return f"gather({names[0]}, {index_in([part], name)}{f' + {start}' if start else ''}, {', '.join(map(name, flat([axis])))})"
-        value = self.value(write, [x.value], [part if a is axis else a for a in x.value.axes], "stretch")
-        value.dtype = x.value.dtype
-        return self.view_of(value, [[part] if i == dim else d for i, d in enumerate(x.dims)])
+        if part.size == 1:
+            seen = self.take(x, axis, start, [inner if i == dim else d for i, d in enumerate(x.dims)])
+        else:
+            value = self.value(write, [x.value], [part if a is axis else a for a in x.value.axes])
+            seen = self.view_of(value, [[part, *inner] if i == dim else d for i, d in enumerate(x.dims)])
+        seen.value.kind, seen.value.dtype = "stretch", x.value.dtype
+        return seen
 
     def part_of_input(self, x, dim, start, stop):
         node, shape = x.value.node, x.shape
@@ -327,6 +336,20 @@ class Views(Space):
         made = taken and self.along_with(a.value, taken, x.value) or a.value
         write = lambda names, name: f"where({index_in([first], name)} == 0, {names[0]}, {names[1]})"
         return self.view_of(self.value(write, [made, x.value], [*x.value.axes, *made.axes, first], "each"), x.dims)
+
+
+def part_of(node, dim, n):
+    """Where the part begins and ends that a node takes of a dimension, of n, and of no other; None where it does something else."""
+    at, taken = node.args[1] if node.target is operator.getitem else None, node.args[0]
+    at = list(at) if isinstance(at, tuple) else [at]
+    if Ellipsis in at:
+        place, rank = at.index(Ellipsis), taken.meta.get("example_value", taken.meta.get("val")).dim()
+        at[place:place + 1] = [slice(None)] * (rank - len(at) + 1)
+    this = at.pop(dim) if dim < len(at) else None
+    if isinstance(this, list) and len(this) == 1 and isinstance(this[0], int) and -n <= this[0] < n:
+        this = slice(this[0] % n, this[0] % n + 1)
+    known = isinstance(this, slice) and all(isinstance(e, (int, type(None))) for e in (this.start, this.stop))
+    return this.indices(n)[:2] if known and this.step in (None, 1) and all(a == slice(None) for a in at) else None
 
 
 def index_in(axes, name):
