@@ -98,9 +98,18 @@ static bool share_axes(const epi_axes *a, const epi_axes *b) {
     return share;
 }
 
+/* Is nothing asked for that has more digits than such sums: f32, beyond one number for a row? */
+static bool rounds_results(const epi_spec *spec) {
+    const epi_graph *g = spec->graph;
+    bool rounds = true;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        rounds &= g->tensors[t].axes.count < 2 || epi_dtype_at(spec->types[t])->unit > 0;
+    return rounds || epi_dtype_is_narrow(spec->type);
+}
+
 bool epi_scaled_find(const epi_spec *spec, const epi_node *product, int same, epi_scaled_operand out[2]) {
     const epi_graph *g = spec->graph;
-    if (!same || product->op != EPI_OP_MATMUL || !epi_dtype_is_narrow(spec->type))
+    if (!same || product->op != EPI_OP_MATMUL || !rounds_results(spec))
         return false;
     epi_axes side[2];
     for (int a = 0; a < 2; a++) {
