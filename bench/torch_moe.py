@@ -151,7 +151,11 @@ def train(args):
             data = torch.randint(0, sizes["vocab_size"], (8, *tokens), generator=torch.Generator(args.device).manual_seed(0))
         if side == "apply":
             epilog.apply(model)
-        called = compiled(args, model) if side == "torch.compile" else model
+        called = model
+        if side == "torch.compile" and not args.by_layer:
+            called = compiled(args, model)
+        elif side == "torch.compile":   # equal layers are compiled once
+            model.model.layers = torch.nn.ModuleList(compiled(args, l) for l in model.model.layers)
         optimizer, losses, begin = torch.optim.AdamW(model.parameters(), 3e-4, fused=args.device == "cuda"), [], time.perf_counter()
         for i in range(steps):
             if i == 5:
@@ -169,7 +173,7 @@ def train(args):
     torch._dynamo.reset()
     plain = [run("plain", seed)["loss"] for seed in range(4)]
     row = dict(section="train", tokens=list(tokens), steps=steps)
-    sides = started(row, args.device, {n: n for n in ("plain", "apply", "torch.compile")}, lambda side: run(side, 4))
+    sides = started(row, args.device, {n: n for n in args.train_sides.split(";")}, lambda side: run(side, 4))
     plain.append(sides["plain"]["loss"])
     mean, spread = statistics.mean(plain), max(plain) - min(plain)
     return row | dict(plain_losses=plain, spread=spread, sides=sides, ok="apply" in sides and abs(sides["apply"]["loss"] - mean) <= 1.5 * spread)
@@ -201,6 +205,8 @@ def more(parser):
     parser.add_argument("--sizes", default="qwen;olmoe;mixtral")
     parser.add_argument("--sides", default="apply;nn.MoE;transformers;loop;torch.compile", help="of block; apply and transformers are needed")
     parser.add_argument("--even", action="store_true", help="no Zipf routing")
+    parser.add_argument("--train-sides", default="plain;apply;torch.compile", help="of train; plain is needed")
+    parser.add_argument("--by-layer", action="store_true", help="train: torch.compile has the layers one by one, not the model")
 
 
 if __name__ == "__main__":
