@@ -5,7 +5,7 @@
 
 #include "cuda/emit.h"
 
-enum { MMA = 1 << EPI_GEMM_SM80 | 1 << EPI_GEMM_ANY, WGMMA = 1 << EPI_GEMM_SM90 | MMA };
+enum { MMA = 1 << EPI_GEMM_SM80 | 1 << EPI_GEMM_ANY | 1 << EPI_GEMM_FEW, WGMMA = 1 << EPI_GEMM_SM90 | MMA };
 
 /* clang-format off */
 static const epi_arch archs[] = {
@@ -32,7 +32,7 @@ const epi_arch *epi_arch_of(int capability) {
 }
 
 const char *epi_mainloop_name(epi_mainloop mainloop) {
-    static const char *const names[] = {"gemm_sm90", "gemm_sm80", "gemm_any"};
+    static const char *const names[] = {"gemm_sm90", "gemm_sm80", "gemm_any", "gemm_few"};
     return names[mainloop];
 }
 
@@ -45,6 +45,8 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .same_layout = true,
                                 .groups = true,
                                 .scaled = sm90 ? EPI_SCALED_SAME : 0,
+                                .dequants = true,
+                                .dequant_rows = EPI_FEW_MOST,
                                 .updates = true,
                                 .pieces = true,
                                 .aligned = 16,

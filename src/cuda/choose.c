@@ -48,6 +48,12 @@ static const struct {
     {"sm90_128x256_c1_p", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 3, .cluster = 1, .scaled = true}, 0.93},
     {"sm90_128x128_c1_p", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 5, .cluster = 1, .scaled = true}, 0.75},
     {"sm80_128x128", {.mainloop = EPI_GEMM_SM80, .tile_m = 128, .tile_n = 128, .stages = 4, .cluster = 1}, 0.55},
+    {"few_8x16", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 16, .stages = 4, .cluster = 1, .few = true}, 0},
+    {"few_8x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 32, .stages = 3, .cluster = 1, .few = true}, 0},
+    {"few_8x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 64, .stages = 2, .cluster = 1, .few = true}, 0},
+    {"few_8x128", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 128, .stages = 1, .cluster = 1, .few = true}, 0},
+    {"few_16x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 32, .stages = 2, .cluster = 1, .few = true}, 0},
+    {"few_16x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 64, .stages = 1, .cluster = 1, .few = true}, 0},
     {"any_64x64", {.mainloop = EPI_GEMM_ANY, .tile_m = 64, .tile_n = 64, .stages = 1, .cluster = 1}, 0.02},
 };
 /* clang-format on */
@@ -114,7 +120,7 @@ static int64_t rows_of_tiles(const epi_config *c, const epi_product_size *size) 
 
 epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int multiprocessors) {
     int64_t n = size->n;
-    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_SM80 ? 2 : 8;
+    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_ANY ? 8 : 2;
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
     int64_t tall = c->tile_m * c->cluster;
     epi_tiling t = {.rows = rows_of_tiles(c, size),
@@ -195,6 +201,14 @@ static double few_cost(const epi_config *c, const epi_tiling *t, const epi_produ
     return 2048 * idle * (longest + 0.1 * l2 + tail);
 }
 
+/* Few rows whose weights are made on load: a multiprocessor's columns, and as much as some more for a tile's
+ * beginning and end; of wide tiles less is on its way ahead. Rows beyond a tile's ask for the weights again. */
+static double load_cost(const epi_config *c, const epi_tiling *t, int multiprocessors) {
+    enum { BEGIN_AND_END = 4 };
+    double wide = c->tile_n > 64 ? 1.3 : c->tile_n > 32 ? 1.1 : 1;
+    return wide * (double)(epi_ceil_div(t->rows * t->cols, multiprocessors) * (c->tile_n + BEGIN_AND_END));
+}
+
 /* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
  * efficiency with their epilogues, the last tile's, which nothing hides, and what a queue was measured to
  * cost; in short tiles clusters would wait for its answers, too. */
@@ -202,6 +216,8 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
     const epi_config *c = &configs[index].config;
     const epi_tiling t = epi_tiling_of(c, size, multiprocessors);
     bool few = has_few_rows(size);
+    if (c->mainloop == EPI_GEMM_FEW)
+        return load_cost(c, &t, multiprocessors);
     if (c->few) /* of more rows each tile reads the weights again */
         return few_cost(c, &t, size, multiprocessors) * (few ? 1 : 8);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,
@@ -258,7 +274,8 @@ int epi_config_rank(const epi_product_size *size, bool exact, const epi_arch *ar
     double times[CONFIGS];
     for (int i = 0; i < CONFIGS; i++) {
         if (!epi_config_suits(i, exact, arch) || !is_trusted(&configs[i].config, size) ||
-            configs[i].config.scaled != size->scaled)
+            configs[i].config.scaled != size->scaled ||
+            (configs[i].config.mainloop == EPI_GEMM_FEW) != size->on_load)
             continue;
         double t = epi_config_cost(i, size, exact, multiprocessors);
         int at = count++;

@@ -28,6 +28,7 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan,
                           .groups = plan->group ? epi_axis_size(plan->group_axis, c->spec->sizes) : 0,
                           .gathered = plan->group && plan->row_index != EPI_NO_NODE,
                           .products = plan->pair == EPI_NO_NODE ? 1 : 2,
+                          .on_load = epi_plan_makes(c->spec->graph, plan),
                           .open_columns = epi_emit_grows(c, t->n),
                           .scaled = c->spec->graph->nodes[plan->product].scaled};
     for (int i = 0; i < plan->added_count; i++) /* none of which is open */
@@ -405,10 +406,11 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
 
 /* ---- cubins ---- */
 
-/* For Hopper's product and attention there are others, if the compiler says that this one would be slow. */
+/* For Hopper's product, that of few rows and attention there are others, if the compiler says that this one would be slow. */
 bool epi_launch_may_be_slow(const epi_launch *l) {
+    epi_mainloop mainloop = l->text.config.mainloop;
     return l->kind != EPI_LAUNCH_ATTENTION &&
-           !(l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop == EPI_GEMM_SM90);
+           !(l->kind == EPI_LAUNCH_GEMM && (mainloop == EPI_GEMM_SM90 || mainloop == EPI_GEMM_FEW));
 }
 
 /* Bytes that may be loaded of spilled registers. Beside a gather these are few, and an epilogue may spill one or
@@ -768,8 +770,9 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
 }
 
 bool epi_launch_can_overlap(const epi_launch *l) {
-    return l->kind == EPI_LAUNCH_GEMM && l->text.config.mainloop == EPI_GEMM_SM90 && !l->empty &&
-           l->how.overlap;
+    epi_mainloop mainloop = l->text.config.mainloop;
+    return l->kind == EPI_LAUNCH_GEMM && (mainloop == EPI_GEMM_SM90 || mainloop == EPI_GEMM_FEW) &&
+           !l->empty && l->how.overlap;
 }
 
 /* Is there nothing to do, for these tensors? */

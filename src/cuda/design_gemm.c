@@ -346,7 +346,11 @@ static bool take_operands(epi_gemm_design *d) {
     epi_dtype type = d->operands[0].ref.type;
     bool halves = epi_dtype_is_narrow(type);
     for (int side = 1; side < epi_plan_operands(d->plan); side++)
-        halves &= type == d->operands[side].ref.type;
+        halves &= type == d->operands[side].ref.type || d->operands[side].on_load;
+    for (int side = 0; side < epi_plan_operands(d->plan); side++)
+        if (d->operands[side].on_load && (side == 0 || f->mainloop != EPI_GEMM_FEW))
+            return epi_refuse(
+                d, "an operand of few bits is made on load for few rows, and as the columns' alone");
     d->half = halves ? type : d->c->spec->type == EPI_F16 ? EPI_F16 : EPI_BF16;
     d->fast = may_pack(d);
     if (!d->fast || !halves)
@@ -392,7 +396,10 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     if (!fit_groups(d))
         return false;
     bool sm90 = d->config.mainloop == EPI_GEMM_SM90;
-    if (!take_operands(d) || !(sm90 ? design_sm90(c, d, k) : design_other(c, d, k)))
+    bool few = d->config.mainloop == EPI_GEMM_FEW;
+    if (!take_operands(d) || !(sm90  ? design_sm90(c, d, k)
+                               : few ? epi_design_few(d, k)
+                                     : design_other(c, d, k)))
         return false;
     epi_side_tiles_address(d, k);
     for (int p = 0; p < d->products; p++)
@@ -402,7 +409,7 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     for (int side = 0; side < 2; side++) {
         epi_operand *o = &d->operands[side];
         bool gathered = o->gather != EPI_NO_NODE;
-        if (!sm90 || gathered)
+        if ((!sm90 && !few) || gathered)
             o->pointer = epi_emit_pointer(k, o->node, -1);
         if (gathered)
             o->index = epi_emit_index_pointer(c, k, o->gather);
@@ -410,6 +417,8 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
     for (int side = 0; side < epi_plan_operands(d->plan); side++)
         if (d->operands[side].scale.node != EPI_NO_NODE)
             d->operands[side].scale.pointer = epi_emit_pointer(k, d->operands[side].scale.node, -1);
+    if (few)
+        epi_design_few_address(d, k);
     if (d->groups)
         d->offsets = epi_emit_pointer(k, d->plan->offsets, -1);
     return !k->full || epi_refuse(d, "it needs more tensors than one launch takes");

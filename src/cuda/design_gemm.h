@@ -55,6 +55,15 @@ typedef struct epi_operand_scale {
     bool two; /* columns that are neighbours in a tile have different ones */
     int pointer;
 } epi_operand_scale;
+/* What an operand of few bits is made with: its scale, zero point and offset, by column and depth. */
+enum { EPI_LOAD_SCALE, EPI_LOAD_ZERO, EPI_LOAD_OFFSET, EPI_LOAD_PARTS };
+typedef struct epi_load_part {
+    int node; /* EPI_NO_NODE: there is none */
+    epi_dtype type;
+    epi_columns cols;
+    epi_walk depth;
+    int pointer; /* the launch's */
+} epi_load_part;
 
 /* How a product reads its operand: depth innermost, or rows (columns) innermost. */
 typedef struct epi_operand {
@@ -77,6 +86,11 @@ typedef struct epi_operand {
     epi_axes along;     /* counted along these, */
     int index;          /* and the pointer to that index */
     epi_operand_scale scale;
+    bool on_load;   /* it is made as it is loaded: the node and the walks are those of its bits, */
+    int bits;       /* of which an element has so many, */
+    bool is_signed; /* those of 4 bits in two's complement, */
+    int loaded;     /* and a lane loads so many bytes at once, */
+    epi_load_part parts[EPI_LOAD_PARTS]; /* with these */
 } epi_operand;
 
 /* What was decided about one instruction of the tile program. */
@@ -182,6 +196,13 @@ int epi_map_last(epi_kernel_text *k, int map, int64_t rows, int most);
 void epi_map_clip(epi_map_need *m);
 /* Without TMA: along which side neighbours lie, and how many of them are copied at once. */
 void epi_operand_measure(const epi_gemm_design *d, epi_operand *o);
+
+/* ---- design_few.c ---- */
+
+/* For few rows: everything by offsets, of one subtile. */
+bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k);
+/* Gives what operands are loaded from its pointers. */
+void epi_design_few_address(epi_gemm_design *d, epi_kernel_text *k);
 
 /* ---- cells: two neighbouring columns of the product in one row ---- */
 

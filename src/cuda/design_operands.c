@@ -1,6 +1,7 @@
 /* design_operands.c: how a product reads its operands: through maps of TMA, from copies that TMA can take, or
  * by offsets. */
 #include "cuda/design_gemm.h"
+#include "pass/analyse/dequant.h"
 
 /* Is it read through its index? It is in memory nowhere then. */
 static bool is_gathered(const epi_gemm_design *d, int node) {
@@ -18,6 +19,39 @@ static bool has_rows(const epi_gemm_design *d, const epi_operand *o) {
     return o->side == 0 || (d->terms > 1 && o->side % 2 == 0);
 }
 
+/* ---- of few bits ---- */
+
+/* Bytes with two elements each, as a tensor of elements: its last axis is twice as long. */
+static void count_halves(epi_ref *bytes) {
+    int last = bytes->axes.count - 1;
+    bytes->axes.at[last].shift++;
+    for (int i = 0; i < last; i++)
+        bytes->strides[i] *= 2;
+}
+
+/* How a columns' operand is made as it is loaded: o->node is the operand, and becomes its bits. */
+static void make_on_load(const epi_gemm_design *d, const epi_emit_context *c, epi_operand *o) {
+    epi_dequant q;
+    epi_dequant_find(d->g, o->node, &q); /* it is one: else nobody would have marked it */
+    const int nodes[EPI_LOAD_PARTS] = {q.scale, q.zero, q.offset};
+    o->node = q.bytes;
+    o->bits = q.bits;
+    o->is_signed = q.is_signed;
+    o->ref = epi_emit_ref(c, o->node, -1);
+    if (o->bits == 4)
+        count_halves(&o->ref);
+    for (int i = 0; i < EPI_LOAD_PARTS; i++) {
+        epi_load_part *p = &o->parts[i];
+        *p = (epi_load_part){.node = nodes[i]};
+        if (p->node == EPI_NO_NODE)
+            continue;
+        epi_ref ref = epi_emit_ref(c, p->node, -1);
+        p->type = ref.type;
+        p->cols = epi_columns_of(d->plan, &ref, c->spec->sizes, d->tile->acc_scale);
+        p->depth = epi_walk_axes(&ref, &d->plan->depth, c->spec->sizes);
+    }
+}
+
 /* With the sizes of this context. */
 static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *c, int side) {
     epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side, .gather = EPI_NO_NODE};
@@ -31,7 +65,11 @@ static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *
         o.gather = o.node;
         o.node = d->g->nodes[o.node].arg[0];
     }
-    o.ref = epi_emit_ref(c, o.node, -1);
+    o.on_load = d->g->nodes[o.node].on_load;
+    if (o.on_load)
+        make_on_load(d, c, &o);
+    else
+        o.ref = epi_emit_ref(c, o.node, -1);
     int term = d->terms > 1 ? side / 2 : 0;
     const epi_axes *depth = term ? &d->plan->added_depth[term - 1] : &d->plan->depth;
     const epi_axes *over = o.gather == EPI_NO_NODE ? NULL : &d->g->nodes[o.gather].over;

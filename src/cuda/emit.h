@@ -37,6 +37,7 @@ typedef struct epi_product_size {
     int64_t groups;    /* and in how many */
     bool gathered;     /* its rows are named by an index */
     int products;      /* that share a tile: one or two */
+    bool on_load;      /* its columns' operand is made of few bits as it is loaded */
     bool open_columns; /* n may be another one at each start */
     bool scaled;       /* operands of 8 bits with scales (pass/analyse/scaled.h) */
 } epi_product_size;
@@ -151,6 +152,8 @@ static inline int epi_partial_words(epi_op op) {
 }
 enum { EPI_FINISH_RESULTS = 32 };    /* that a block of a finishing kernel makes */
 enum { EPI_TILE_MOST = 256 };        /* columns of the widest tile */
+/* Rows whose weights of few bits are made on load, at most: of more, what is made once and stored is read faster. */
+enum { EPI_FEW_MOST = 64 };
 enum { EPI_AHEAD_BYTES = 64 << 10 }; /* of weights that a block asks for ahead */
 enum { EPI_SM80_DEPTH = 32 };        /* of a stage of gemm_sm80 */
 

@@ -212,6 +212,8 @@ static void write_access(const epi_emitter *e, epi_text *out) {
             epi_operand_emit_gathered(out, d->c, &d->operands[0]);
             epi_text_add(out, "%s", epi_device_text("gather"));
         }
+    } else if (d->config.mainloop == EPI_GEMM_FEW) {
+        epi_few_emit(out, d);
     } else {
         epi_operand_emit(out, d->c, 'A', &d->operands[0]);
         epi_operand_emit(out, d->c, 'B', &d->operands[1]);
@@ -260,9 +262,9 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     write_epilogue(e, out);
     write_access(e, out);
     epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s",
-                 mainloop == EPI_GEMM_SM90   ? epi_device_text("counter")
-                 : mainloop == EPI_GEMM_SM80 ? epi_device_text("mma")
-                                             : "",
+                 mainloop == EPI_GEMM_SM90  ? epi_device_text("counter")
+                 : mainloop == EPI_GEMM_ANY ? ""
+                                            : epi_device_text("mma"),
                  mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "",
                  epi_device_text(epi_mainloop_name(mainloop)));
 }

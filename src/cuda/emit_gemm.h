@@ -86,6 +86,10 @@ void epi_fold_emit_rows(epi_emitter *e, int instr);
 void epi_fold_emit_cols(epi_emitter *e, int instr);
 void epi_fold_emit_group(epi_emitter *e, int instr);
 
+/* ---- emit_few.c ---- */
+
+void epi_few_emit(epi_text *out, const epi_gemm_design *d);
+
 /* ---- emit_operands.c ---- */
 
 /* Where the operand's elements lie, as functions whose names start with `which`. */

@@ -42,6 +42,14 @@ static float f_max(float a, float b) {
     return a > b || a != a ? a : b;
 }
 
+/* ---- gemm_few.cuh ---- */
+
+template <int T> static u32 halves_less_of(u32 w, u32 number) {
+    const auto at = [](u32 x) { return T == 1 ? __uint_as_float(x << 16) : f16_f32((u16)x); };
+    return pack<T>(at(w & 0xffff) - at(number & 0xffff), at(w >> 16) - at(number >> 16));
+}
+#define halves_less(w, number) halves_less_of<HALF>(w, number)
+
 /* ---- ptx.cuh ---- */
 
 template <class T> static inline T read_shared(u32 at) {

@@ -17,7 +17,8 @@ typedef enum epi_refusal {
     EPI_REFUSED_LOCAL = 1 << 4,
     EPI_REFUSED_END = 1 << 5,
     EPI_REFUSED_SCALED = 1 << 5, /* operands of 8 bits, of all parts: they are widened (widen.c) */
-    EPI_REFUSED_KERNEL = 1 << 6  /* when nothing of these is left: to be one kernel */
+    EPI_REFUSED_LOAD = 1 << 6,   /* operands of few bits that are made on load, of all parts likewise */
+    EPI_REFUSED_KERNEL = 1 << 7  /* when nothing of these is left: to be one kernel */
 } epi_refusal;
 
 enum { EPI_SCALED_SAME = 128 }; /* neighbours that a scale of a product's operands is the same for */
@@ -43,7 +44,8 @@ typedef struct epi_backend_limits {
     bool same_layout; /* these only where their columns lie alike */
     bool merges_sums; /* what is added up may go into one sum (terms.h) */
     bool groups;      /* a product's rows, or its depth, may fall into groups (groups.h) */
-    bool dequants;    /* a product may make an operand of few bits and scales as it loads it (dequant.h) */
+    bool dequants;    /* a product may make an operand of few bits and scales as it loads it (dequant.h), */
+    int dequant_rows; /* where it has so many rows at most; 0: however many */
     int scaled; /* and of e4m3, with scales that are the same for so many of the depth, and of the columns; 0: no
                          such product (scaled.h) */
     bool updates; /* a tile may store the new elements of an update where its index says */

@@ -207,6 +207,13 @@ int epi_plan_source(const epi_graph *g, const epi_plan *plan, int side) {
     return plan->placement[node].paged ? g->nodes[node].arg[0] : node;
 }
 
+bool epi_plan_makes(const epi_graph *g, const epi_plan *plan) {
+    bool makes = false;
+    for (int side = 0; side < epi_plan_operands(plan); side++)
+        makes |= plan->placement[epi_plan_operand(g, plan, side)].on_load;
+    return makes;
+}
+
 /* Notes what falls into groups. */
 static void note_groups(epi_plan *plan, const epi_graph *g) {
     const epi_node *n = &g->nodes[plan->product];

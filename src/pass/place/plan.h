@@ -129,6 +129,8 @@ int epi_plan_operands(const epi_plan *plan);
 /* What of it is in memory: of a gather that is read through its index what it is taken of; of one that is made on
  * load, of few bits, these. */
 int epi_plan_source(const epi_graph *g, const epi_plan *plan, int side);
+/* Is an operand made of few bits as it is loaded? */
+bool epi_plan_makes(const epi_graph *g, const epi_plan *plan);
 enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 
 /* The plan of one operation, stored once, or of a copy. False: it is more than that. */

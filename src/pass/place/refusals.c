@@ -12,6 +12,7 @@ unsigned epi_plan_refused(const epi_graph *g, const epi_plan *plan) {
          pair = plan->pair != EPI_NO_NODE && !plan->local_axes;
     what |= scaled ? EPI_REFUSED_SCALED : 0;
     what |= pair || plan->added_count ? EPI_REFUSED_PAIR : 0;
+    what |= epi_plan_makes(g, plan) ? EPI_REFUSED_LOAD : 0;
     if (plan->local_axes)
         what |= epi_plan_has_full_rows(plan) ? EPI_REFUSED_FULL_ROW : EPI_REFUSED_LOCAL;
     else if (plan->tried_local)
@@ -63,6 +64,8 @@ bool epi_limits_give_up(epi_backend_limits *limits, unsigned what) {
         limits->local_most = 0;
     else if (limits->scaled && what & EPI_REFUSED_SCALED)
         limits->scaled = 0;
+    else if (limits->dequants && what & EPI_REFUSED_LOAD)
+        limits->dequants = false;
     else if (!limits->apart && what & EPI_REFUSED_KERNEL)
         limits->apart = true;
     else

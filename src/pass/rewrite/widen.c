@@ -111,7 +111,14 @@ typedef struct marker {
     const epi_spec *spec;
     bool *kept;    /* by node: a product of attention takes it */
     bool *on_load; /* by node */
+    int rows_most; /* 0: any */
 } marker;
+
+/* Elements of the product for each column of this operand. */
+static int64_t rows_beside(const marker *m, const epi_node *product, int operand) {
+    epi_axes rows = epi_axes_without(&product->axes, &m->spec->graph->nodes[operand].axes);
+    return epi_axes_size(&rows, m->spec->sizes);
+}
 
 /* Can the mainloop of this product load such an operand? Along its depth elements are neighbours in memory, and have a
  * scale in common. */
@@ -120,6 +127,8 @@ static bool may_load(const marker *m, int product, int operand, const epi_dequan
     const epi_node *n = &g->nodes[product], *bytes = &g->nodes[d->bytes];
     const int parts[] = {d->scale, d->zero, d->offset};
     if (n->op != EPI_OP_MATMUL || n->scaled || m->kept[operand] || !bytes->axes.count)
+        return false;
+    if (m->rows_most && rows_beside(m, n, operand) > m->rows_most)
         return false;
     const int last = bytes->axes.at[bytes->axes.count - 1].dim;
     for (int i = 0; i < 3; i++)
@@ -191,7 +200,7 @@ epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend
                              epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    marker m = {spec, epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes)};
+    marker m = {spec, epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes), limits->dequant_rows};
     epi_attentions found = {0};
     bool any = false;
     EPI_TRY(epi_has_memory(m.kept && m.on_load, err));

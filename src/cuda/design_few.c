@@ -1,0 +1,104 @@
+/* design_few.c: products of few rows, whose columns' operand is made of few bits as it is loaded. */
+#include <stdio.h>
+
+#include "cuda/design_gemm.h"
+
+enum { LOADED_MOST = 16, LOADED_LEAST = 4, LANES = 4 /* of a column, in device/gemm_few.cuh */ };
+
+static bool is_run(const epi_walk *w) {
+    return w->count == 1 && w->stride[0] == 1;
+}
+
+/* How many neighbours of the depth have a part in common. */
+static int64_t span_of(const epi_operand *o, int64_t depth) {
+    int64_t span = depth;
+    for (int i = 0; i < EPI_LOAD_PARTS; i++) {
+        const epi_walk *w = &o->parts[i].depth;
+        if (o->parts[i].node != EPI_NO_NODE && w->count)
+            span = epi_min64(span, w->stride[w->count - 1] == 0 ? w->size[w->count - 1] : 1);
+    }
+    return span;
+}
+
+/* As many bytes as make a step of one group, and a whole number of steps of the depth. */
+static int choose_loaded(const epi_operand *o, int64_t depth) {
+    int64_t span = span_of(o, depth);
+    for (int bytes = LOADED_MOST; bytes >= LOADED_LEAST; bytes /= 2) {
+        int64_t step = LANES * bytes * 8 / o->bits;
+        bool aligned = epi_walk_aligned(&o->cols.walk, bytes * 8 / o->bits) &&
+                       (!o->cols.two || o->cols.part % (bytes * 8 / o->bits) == 0);
+        if (span % step == 0 && depth % step == 0 && aligned)
+            return bytes;
+    }
+    return 0;
+}
+
+/* Are both products' weights of one kind? */
+static bool are_alike(const epi_operand *a, const epi_operand *b) {
+    bool alike = a->on_load && b->on_load && a->ref.type == b->ref.type && a->bits == b->bits &&
+                 a->is_signed == b->is_signed;
+    for (int i = 0; i < EPI_LOAD_PARTS; i++)
+        alike &= (a->parts[i].node == EPI_NO_NODE) == (b->parts[i].node == EPI_NO_NODE);
+    return alike;
+}
+
+static bool folds_rows(const epi_tile_program *t) {
+    bool folds = false;
+    for (int i = 0; i < t->instr_count; i++)
+        folds |= t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
+    return folds;
+}
+
+static bool can_load(epi_gemm_design *d) {
+    const epi_operand *a = &d->operands[0];
+    if (d->tile->m < 1 || d->tile->n < 1 || d->depth < 1)
+        return epi_refuse(d, "a size is zero");
+    if (epi_open_most(d->c->spec->open, d->tile->m) > EPI_FEW_MOST)
+        return epi_refuse(d, "operands of few bits are made on load for %d rows at most", EPI_FEW_MOST);
+    if (d->groups || d->batch_rows || d->terms > 1 || epi_emit_grows(d->c, d->depth))
+        return epi_refuse(d, "a product of few bits has no batches, groups, sums or open depth");
+    if (d->config.tile_n / d->products % 16)
+        return epi_refuse(d, "a tile has too few columns for two products");
+    if (folds_rows(d->tile))
+        return epi_refuse(d, "few rows are not reduced in a tile");
+    if (!is_run(&a->depth) || !epi_walk_aligned(&a->out, 8))
+        return epi_refuse(d, "the rows' depth is not one run of neighbours");
+    return true;
+}
+
+bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
+    epi_config *f = &d->config;
+    if (!can_load(d))
+        return false;
+    int loaded = LOADED_MOST;
+    for (int p = 1; p <= d->products; p++) {
+        const epi_operand *o = &d->operands[p];
+        if (!are_alike(&d->operands[1], o))
+            return epi_refuse(d, "the weights of two products are of different kinds");
+        int own = is_run(&o->depth) ? choose_loaded(o, d->depth) : 0;
+        loaded = own < loaded ? own : loaded;
+    }
+    if (!loaded)
+        return epi_refuse(d, "weights of few bits do not lie in steps of one scale");
+    for (int p = 1; p <= d->products; p++)
+        d->operands[p].loaded = loaded;
+    bool sums = d->operands[1].parts[EPI_LOAD_ZERO].node != EPI_NO_NODE ||
+                d->operands[1].parts[EPI_LOAD_OFFSET].node != EPI_NO_NODE;
+    f->stages -= sums && f->stages > 1; /* they take registers, too */
+    f->subtile = f->tile_n / d->products;
+    f->staging_slots = 1;
+    f->schedule = EPI_AT_END;
+    epi_side_tiles_place(d);
+    k->block = 256;
+    return true;
+}
+
+void epi_design_few_address(epi_gemm_design *d, epi_kernel_text *k) {
+    for (int side = 0; side <= d->products; side++) {
+        epi_operand *o = &d->operands[side];
+        o->pointer = epi_emit_pointer(k, o->node, -1);
+        for (int i = 0; i < EPI_LOAD_PARTS && o->on_load; i++)
+            if (o->parts[i].node != EPI_NO_NODE)
+                o->parts[i].pointer = epi_emit_pointer(k, o->parts[i].node, -1);
+    }
+}

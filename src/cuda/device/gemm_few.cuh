@@ -1,0 +1,287 @@
+// gemm_few.cuh: the product of few rows with weights of few bits, which are made on their way in: bytes go from memory to registers, become
+// operands of mma.sync there, and what the scales multiply is the sum of a group.
+//
+// A block has TILE_N columns, TILE_COLS of each product, and up to TILE_M rows; its warps share the depth out among them, a step each in turn,
+// and add up at the end. Weights are mma's first operand, 16 columns of the product at a time, and the rows are its second, 8 at a time:
+// lane 4g + q has columns g and g + 8, and row g. Which of the depth an mma multiplies is free, as long as both operands agree: the four lanes
+// of a column load B_LOADED neighbouring bytes each, so that a lane's weights are neighbours, and all of a step are of one group.
+//
+// All numbers of few bits are numbers of HALF, so what tensor cores multiply is exact, and sums of a group are f32:
+//   d += scale * (sum of x*q - zero * sum of x) + offset * sum of x
+//
+// The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles, of one subtile:
+//   A_row(P, r), A_PTR                      where a row begins; its depth is one run of neighbours
+//   B_TYPE, B_BITS, B_LOADED                what weights are
+//   weights_at(P, product, n)               where those of a column begin, likewise
+//   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n, k), zero_at, offset_at: of a column at a depth
+
+#define WARPS 8
+#define LANE_DEEP (B_LOADED * 8 / B_BITS)       // what a lane loads of a column
+#define STEP (4 * LANE_DEEP)                    // and its four lanes
+#define STEPS (K_SIZE / STEP)
+#define PAIRS (LANE_DEEP / 2)                   // words of two operands
+#define MT (TILE_N / 16)
+#define NT (TILE_M / 8)
+#define SUMS_X (ZEROS || OFFSETS)               // are the sums of x wanted
+#define APART (SCALES || SUMS_X)                // are sums of a group by themselves
+static_assert(PAIRS % 2 == 0 && TILE_M % 8 == 0 && TILE_COLS % 16 == 0, "whole tiles of mma.sync");
+#define BESIDE_LAST 2                           // of P.queue, as in order.cuh
+#define BESIDE_NEXT 4
+enum { I4 = U8 + 1, U4 };                       // two to a byte
+
+// ---- few bits as operands
+
+// Of two halves, both less the same number.
+DEV u32 halves_less(u32 w, u32 number) {
+  u32 r;
+  if (HALF == BF16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0x3f803f80u), "r"(number ^ 0x80008000u));
+  else asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0x3c003c00u), "r"(number ^ 0x80008000u));
+  return r;
+}
+// Of the two lowest bytes and the two highest, an integer each, as f32: digits of 2^23 and what is added to them.
+DEV float digit(u32 w, u32 which) { return __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440 | which)); }
+
+// The operands in a word of memory, two in a word. Of 4 bits those are neighbours that are four apart: see turned_alike.
+template <int T> DEV void decode(u32 w, u32 *to) {
+  if (T == I4 || T == U4) {
+    const u32 one = HALF == BF16 ? 0x43004300u : 0x64006400u, base = one | (T == I4 ? 0x00080008u : 0);   // 128 or 1024, and 8 more
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = halves_less((w >> 4 * i & 0x000f000fu) ^ base, base);
+  } else if (T == I8 || T == U8) {
+    const u32 x = T == I8 ? w ^ 0x80808080u : w;
+    const float less = T == I8 ? 8388736.f : 8388608.f;
+    to[0] = pack<HALF>(digit(x, 0) - less, digit(x, 1) - less);
+    to[1] = pack<HALF>(digit(x, 2) - less, digit(x, 3) - less);
+  } else if (T == E4M3 || T == E5M2) {
+    to[0] = pack<HALF>(byte_low<T>(w), byte_high<T>(w));
+    to[1] = pack<HALF>(byte_low<T>(w >> 16), byte_high<T>(w >> 16));
+  } else {
+    to[0] = w;
+  }
+}
+
+// A row's operands in the order in which decode leaves those of the weights.
+template <int T> DEV void turned_alike(u32 (&x)[PAIRS]) {
+  if (T != I4 && T != U4) return;
+#pragma unroll
+  for (int i = 0; i < PAIRS; i += 4) {
+    const u32 a = x[i], b = x[(i + 1) % PAIRS], c = x[(i + 2) % PAIRS], d = x[(i + 3) % PAIRS];
+    x[i] = __byte_perm(a, c, 0x5410);
+    x[(i + 1) % PAIRS] = __byte_perm(a, c, 0x7632);
+    x[(i + 2) % PAIRS] = __byte_perm(b, d, 0x5410);
+    x[(i + 3) % PAIRS] = __byte_perm(b, d, 0x7632);
+  }
+}
+
+// So many neighbouring words.
+template <int N> DEV void load_words(u32 (&w)[N], const void *from) {
+  if (N == 1) w[0] = fetch((const u32 *)from);
+  if (N == 2) {
+    const uint2 v = fetch((const uint2 *)from);
+    w[0] = v.x; w[1 % N] = v.y;
+  }
+#pragma unroll
+  for (int i = 0; i + 4 <= N; i += 4) {
+    const uint4 v = fetch((const uint4 *)from + i / 4);
+    w[i] = v.x; w[(i + 1) % N] = v.y; w[(i + 2) % N] = v.z; w[(i + 3) % N] = v.w;
+  }
+}
+
+// ---- a step
+
+struct Tile {
+  int m, n;   // its first row, and its first column of each product
+  DEV Tile(int number, int down) {   // tiles of the same columns follow each other
+    m = number % down * TILE_M;
+    n = number / down * TILE_COLS;
+  }
+  // Of the tile's columns number c, one that is there: no result comes of the others.
+  static DEV int product(int c) { return c / TILE_COLS; }
+  DEV int column(int c) const { return min(n + c % TILE_COLS, N_SIZE - 1); }
+};
+
+DEV int lane_depth(int step) { return step * STEP + (threadIdx.x & 3) * LANE_DEEP; }   // where a lane's begins
+
+// A lane's of the rows, in the order of decode; zeros where there is none.
+struct RowStep {
+  u32 x[NT][PAIRS];
+  DEV void load(const Params &P, const Tile &tile, int step) {
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+      const int row = tile.m + 8 * j + (threadIdx.x >> 2 & 7);
+#pragma unroll
+      for (int i = 0; i < PAIRS; i++) x[j][i] = 0;
+      if (row < (int)P.M) load_words(x[j], (const u16 *)P.ptr[A_PTR] + A_row(P, row) + lane_depth(step));
+    }
+  }
+};
+
+// And of the weights.
+struct Step {
+  u32 w[MT][2][B_LOADED / 4];
+  float scale[MT][2], zero[MT][2], offset[MT][2];
+  DEV void load(const Params &P, const Tile &tile, int step) {
+    const int k = lane_depth(step);
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int product = Tile::product(16 * i), n = tile.column(16 * i + 8 * h + (threadIdx.x >> 2 & 7));
+        load_words(w[i][h], weights_at(P, product, n) + (i64)k * B_BITS / 8);
+        if (SCALES) scale[i][h] = scale_at(P, product, n, k);
+        if (ZEROS) zero[i][h] = zero_at(P, product, n, k);
+        if (OFFSETS) offset[i][h] = offset_at(P, product, n, k);
+      }
+  }
+  DEV void multiply(float (&d)[MT][NT][4], RowStep &rows) const {
+    u32 (&x)[NT][PAIRS] = rows.x;
+    float sums[NT][4];
+    (void)sums;
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+      turned_alike<B_TYPE>(x[j]);
+      if (SUMS_X) {
+        const u32 one = HALF == BF16 ? 0x3f803f80u : 0x3c003c00u, ones[4] = {one, one, one, one};
+#pragma unroll
+        for (int e = 0; e < 4; e++) sums[j][e] = 0.f;
+#pragma unroll
+        for (int i = 0; i < PAIRS; i += 2) mma(sums[j], ones, x[j][i], x[j][i + 1]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+      u32 made[2][PAIRS];
+      const int each = PAIRS * 4 / B_LOADED;   // words made of one
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int c = 0; c < B_LOADED / 4; c++) decode<B_TYPE>(w[i][h][c], made[h] + c * each);
+#pragma unroll
+      for (int j = 0; j < NT; j++) {
+        float part[4] = {0.f, 0.f, 0.f, 0.f};
+        float *to = APART ? part : d[i][j];
+#pragma unroll
+        for (int c = 0; c < PAIRS; c += 2) {
+          const u32 a[4] = {made[0][c], made[1][c], made[0][c + 1], made[1][c + 1]};
+          mma(to, a, x[j][c], x[j][c + 1]);
+        }
+#pragma unroll
+        for (int e = 0; e < 4 && APART; e++) {
+          float v = part[e];
+          if (ZEROS) v = __fmaf_rn(-zero[i][e >> 1], sums[j][e], v);
+          d[i][j][e] = SCALES ? __fmaf_rn(scale[i][e >> 1], v, d[i][j][e]) : d[i][j][e] + v;
+          if (OFFSETS) d[i][j][e] = __fmaf_rn(offset[i][e >> 1], sums[j][e], d[i][j][e]);
+        }
+      }
+    }
+  }
+};
+
+// ---- tiles
+
+// The sums of a tile in shared memory, as the epilogue counts them: fragment f, cell i (row + 8*(i & 1), columns + 8*(i >> 1)), element e.
+struct Summed {
+  float d[PRODUCTS * TILE_COLS / 2];
+  DEV float operator()(int f, int i, int e) const { return d[f * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
+};
+
+DEV void before_packing_of(const Rows &R, int i, float &a, float &b) {
+#if PRODUCTS > 1
+  if (i >= TILE_COLS / 4) {
+    before_packing_pair(R, i, a, b);
+    return;
+  }
+#endif
+  before_packing(R, i, a, b);
+}
+
+// A warp's: 16 rows and all columns.
+DEV void finish(const Params &P, const Tile &tile, const float (&total)[TILE_N][TILE_M + 1]) {
+  const int lane = threadIdx.x & 31, g = lane >> 2, q = lane & 3;
+  Summed t;
+  Rows R;
+  Sums S;
+  rows_load(R, P, tile.m + g);
+#pragma unroll
+  for (int f = 0; f < TILE_N / 16; f++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int at = f * 8 + (i >> 1) * 4 + (i & 1) * 2, c = 16 * f + 8 * (i >> 1) + 2 * q, r = g + 8 * (i & 1);
+      float a = r < TILE_M ? total[c][r % TILE_M] : 0.f, b = r < TILE_M ? total[c + 1][r % TILE_M] : 0.f;
+#if PACKED
+      before_packing_of(R, at / 2, a, b);
+      a = rounded<HALF>(a);
+      b = rounded<HALF>(b);
+#endif
+      t.d[at] = a;
+      t.d[at + 1] = b;
+    }
+  epilogue_subtile<0>(t, R, S, P, 0, tile.m + g, tile.n, lane);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(const __grid_constant__ Params P) {
+  __shared__ float parts[WARPS][MT * NT * 4][32], total[TILE_N][TILE_M + 1];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int down = ((int)P.M + TILE_M - 1) / TILE_M, tiles = down * ((N_SIZE + TILE_COLS - 1) / TILE_COLS);
+  if (!(P.queue & BESIDE_NEXT)) dependency_start();
+  // The kernel ahead may still be at work: until it has ended, first weights come to the L2 cache, which is right even where it makes them.
+  for (int u = threadIdx.x; u < TILE_N * AHEAD_LINES; u += 32 * WARPS) {
+    const Tile tile(blockIdx.x, down);
+    const int c = u / AHEAD_LINES;
+    if ((int)blockIdx.x < tiles) prefetch(weights_at(P, Tile::product(c), tile.column(c)) + u % AHEAD_LINES * 128);
+  }
+  if (!(P.queue & BESIDE_LAST)) dependency_wait();
+  if (P.queue & BESIDE_NEXT) dependency_start();
+
+  // A warp's steps are warp, warp + WARPS and so on; as many of them are on their way as there are stages.
+  // Rows come from caches: one step ahead is enough.
+  Step ring[STAGES];
+  RowStep rows;
+  auto fill = [&](const Tile &tile) {
+#pragma unroll
+    for (int s = 0; s < STAGES; s++)
+      if (warp + s * WARPS < STEPS) ring[s].load(P, tile, warp + s * WARPS);
+    if (warp < STEPS) rows.load(P, tile, warp);
+  };
+  int w = blockIdx.x;
+  if (w < tiles) fill(Tile(w, down));
+#pragma unroll 1
+  for (; w < tiles; w += gridDim.x) {
+    const Tile tile(w, down);
+    float d[MT][NT][4];
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+      for (int j = 0; j < NT; j++) d[i][j][0] = d[i][j][1] = d[i][j][2] = d[i][j][3] = 0.f;
+#pragma unroll 1
+    for (int first = warp; first < STEPS; first += STAGES * WARPS)
+#pragma unroll
+      for (int s = 0; s < STAGES; s++) {
+        const int step = first + s * WARPS, next = step + STAGES * WARPS;
+        RowStep now = rows;
+        if (step + WARPS < STEPS) rows.load(P, tile, step + WARPS);
+        if (step < STEPS) ring[s].multiply(d, now);
+        if (next < STEPS) ring[s].load(P, tile, next);
+      }
+    if (w + gridDim.x < tiles) fill(Tile(w + gridDim.x, down));
+    // Warps leave what they have; a thread adds up the same element of all of them, in their order. Who reads `total`, the first warp, is past
+    // it when it comes to the first of the next tile's barriers.
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+      for (int j = 0; j < NT; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) parts[warp][(i * NT + j) * 4 + e][lane] = d[i][j][e];
+    __syncthreads();
+    for (int u = threadIdx.x; u < MT * NT * 4 * 32; u += 32 * WARPS) {
+      float sum = 0.f;
+#pragma unroll
+      for (int v = 0; v < WARPS; v++) sum += parts[v][u / 32][u % 32];
+      const int of = u % 32, e = u / 32 % 4, j = u / 128 % NT, i = u / 128 / NT;
+      total[16 * i + 8 * (e >> 1) + (of >> 2)][8 * j + 2 * (of & 3) + (e & 1)] = sum;
+    }
+    __syncthreads();
+    if (warp == 0) finish(P, tile, total);
+  }
+  if (P.queue & BESIDE_LAST) dependency_wait();
+}

@@ -1,0 +1,50 @@
+/* emit_few.c: what device/gemm_few.cuh asks of the rows and of weights that are made as they are loaded, as text. */
+#include "cuda/emit_gemm.h"
+
+/* The element of a part at column n and depth k. */
+static const char *part_at(const epi_emit_context *c, const epi_load_part *p) {
+    return epi_emit_text(c, "load<%s>(P.ptr[%d], %s + %s)", epi_emit_type(p->type), p->pointer,
+                         epi_emit_columns(c, &p->cols, "n"), epi_emit_walk(c, &p->depth, "k"));
+}
+
+static void emit_part(epi_text *out, const epi_gemm_design *d, int part) {
+    static const char *const macros[] = {"SCALES", "ZEROS", "OFFSETS"}, *const names[] = {"scale_at",
+                                                                                          "zero_at",
+                                                                                          "offset_at"};
+    bool there = d->operands[1].parts[part].node != EPI_NO_NODE;
+    const char *at = there ? part_at(d->c, &d->operands[1].parts[part]) : "0.f";
+    if (there && d->products > 1)
+        at = epi_emit_text(d->c, "product ? %s : %s", part_at(d->c, &d->operands[2].parts[part]), at);
+    epi_text_add(out,
+                 "#define %s %d\nDEV float %s(const Params &P, int product, int n, int k) { return %s; }\n",
+                 macros[part], there, names[part], at);
+}
+
+/* Where the weights of column n begin. */
+static const char *weights_at(const epi_gemm_design *d, int product) {
+    const epi_operand *o = &d->operands[1 + product];
+    return epi_emit_text(d->c, "(const u8 *)P.ptr[%d] + (i64)(%s) * %d / 8", o->pointer,
+                         epi_emit_columns(d->c, &o->cols, "n"), o->bits);
+}
+
+void epi_few_emit(epi_text *out, const epi_gemm_design *d) {
+    const epi_operand *a = &d->operands[0], *b = &d->operands[1];
+    const char *at = weights_at(d, 0);
+    int64_t line = d->depth * b->bits / 8 / 128, most = EPI_AHEAD_BYTES / 128 / d->config.tile_n;
+    if (d->products > 1)
+        at = epi_emit_text(d->c, "product ? %s : %s", weights_at(d, 1), at);
+    epi_text_add(out,
+                 "#define A_PTR %d\n#define B_BITS %d\n#define B_LOADED %d\n#define B_TYPE %s\n#define "
+                 "AHEAD_LINES %ld   // of a column\n",
+                 a->pointer, b->bits, b->loaded,
+                 b->bits == 8   ? epi_emit_type(b->ref.type)
+                 : b->is_signed ? "I4"
+                                : "U4",
+                 (long)epi_min64(line, most));
+    epi_text_add(out,
+                 "DEV i64 A_row(const Params &P, int r) { return %s; }\n"
+                 "DEV const u8 *weights_at(const Params &P, int product, int n) { return %s; }\n",
+                 epi_emit_walk(d->c, &a->out, "r"), at);
+    for (int part = 0; part < EPI_LOAD_PARTS; part++)
+        emit_part(out, d, part);
+}
