@@ -1484,6 +1484,7 @@ static const struct product_case {
      "sm90_128x256_c1_p",
      false,
      2},
+    {{"../tests/scaled", "turned", "P=2,M=128,N=2,R=128,G=1,K=128", 0}, EPI_BF16, "sm90_128x256_c1_p", false, 2},
     {{"../tests/scaled", "weight", "P=1,M=128,N=2,R=128,G=3,K=128", 0},
      EPI_BF16,
      "sm90_128x256_c2_p",

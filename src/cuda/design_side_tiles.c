@@ -58,11 +58,11 @@ static bool can_place(const epi_gemm_design *d, epi_side_tile *t) {
 }
 
 /* Is it stored through panels with a line for each column? That is how the gradient of a group's weight lies
- * whose rows are gathered. */
+ * whose rows are gathered, and how that of a scaled product may, whose columns are those with blocks. */
 static bool can_turn(const epi_gemm_design *d, epi_side_tile *t) {
     const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
-    return d->config.mainloop == EPI_GEMM_SM90 && d->plan->group == EPI_GROUP_DEPTH && t->store &&
-           !t->moved && !t->cols.two && epi_dtype_is_narrow(t->ref.type) && t->elements == 2 &&
+    return d->config.mainloop == EPI_GEMM_SM90 && (d->plan->group == EPI_GROUP_DEPTH || d->config.scaled) &&
+           t->store && !t->moved && !t->cols.two && epi_dtype_is_narrow(t->ref.type) && t->elements == 2 &&
            r->count == 1 && r->stride[0] == 1 && c->count == 1 && c->stride[0] % 8 == 0 && can_place(d, t);
 }
 

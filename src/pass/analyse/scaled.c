@@ -98,6 +98,14 @@ static bool share_axes(const epi_axes *a, const epi_axes *b) {
     return share;
 }
 
+bool epi_scaled_has_blocks(const epi_spec *spec, const epi_node *product, int operand, int same) {
+    int scale = epi_scaled_factor(spec->graph, product, operand);
+    epi_scaled_operand o = {.factors = {scale}, .factor_count = scale != EPI_NO_NODE};
+    epi_axes own = spec->graph->nodes[epi_scaled_bits(spec->graph, product, operand)].axes;
+    own = epi_axes_without(&own, &product->over);
+    return are_alike(spec, &o, &own, same);
+}
+
 /* Is nothing asked for that has more digits than such sums: f32, beyond one number for a row? */
 static bool rounds_results(const epi_spec *spec) {
     const epi_graph *g = spec->graph;

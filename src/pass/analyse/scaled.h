@@ -13,5 +13,8 @@ typedef struct epi_scaled_operand {
 
 /* Is it such a product, of a mainloop that wants scales to be the same for so many neighbours? 0: there is none. */
 bool epi_scaled_find(const epi_spec *spec, const epi_node *product, int same, epi_scaled_operand out[2]);
+/* Of a product that is marked as one: is this operand's scale the same for as many neighbours beside the depth, too? So
+ * is that of the columns. */
+bool epi_scaled_has_blocks(const epi_spec *spec, const epi_node *product, int operand, int same);
 
 #endif

@@ -6,6 +6,8 @@
 
 #include "ir/index.h"
 #include "pass/analyse/dequant.h"
+#include "pass/analyse/limits.h"
+#include "pass/analyse/scaled.h"
 
 typedef epi_planner planner;
 
@@ -782,6 +784,9 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
         if (in[0] != in[1])
             row_arg = in[0];
     }
+    if (n->scaled && !epi_scaled_has_blocks(spec, n, !row_arg, EPI_SCALED_SAME) &&
+        epi_scaled_has_blocks(spec, n, row_arg, EPI_SCALED_SAME))
+        row_arg = !row_arg;         /* the tile is turned */
     if (out->pair != EPI_NO_NODE) { /* the operand that both have is the one with the rows */
         int shared = EPI_NO_NODE;
         epi_products_pair(g, out->product, out->pair, &shared);
