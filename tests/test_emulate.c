@@ -1598,6 +1598,7 @@ static const struct product_case grouped[] = {
     {{"../tests/groups", "gated", "T=300,K=2,D=136,F=264,E=8", 0}, EPI_BF16, "sm90_64x128_c1_f", false, 4},
     {{"../tests/groups", "up", "T=300,K=2,D=264,F=136,E=8", 0}, EPI_F16, "sm90_64x64_c1_f", false, 3},
     {{"../tests/groups", "up", "T=3,K=2,D=256,F=136,E=8", 0}, EPI_BF16, "sm90_64x32_c1_f", false, 3},
+    {{"../tests/groups", "up", "T=20,K=2,D=136,F=200,E=8", 0}, EPI_F16, "sm90_64x48_c1_f", false, 3},
     {{"../tests/groups", "back", "T=300,K=2,D=136,F=264,E=8", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 4},
     {{"../tests/groups", "packed", "T=300,K=2,D=72,F=264,E=8", 0}, EPI_BF16, "sm90_64x128_c1_f", false, 4},
     {{"../tests/groups", "added", "T=300,K=2,F=72,D=264,E=8", 0}, EPI_BF16, "sm90_64x128_c1_f", false, 4},

@@ -142,7 +142,8 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
     for (int i = first; i < 3; i++) {
         if ((wanted && widths[i] != wanted) || tile_columns(d) % widths[i])
             continue;
-        if (widths[i] < 32 && d->operands[0].gather != EPI_NO_NODE) /* who computes waits for every one */
+        if (widths[i] < 32 && d->operands[0].gather != EPI_NO_NODE &&
+            !f->few) /* who computes waits for every one */
             continue;
         f->subtile = widths[i];
         epi_side_tiles_place(d);
