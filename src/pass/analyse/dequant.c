@@ -5,13 +5,20 @@ static bool is_number(const epi_graph *g, int node, double number) {
     return g->nodes[node].op == EPI_OP_CONST && g->nodes[node].value == number;
 }
 
-/* Is the node this operation of a value and a number, and of which value? */
+/* Is the node this operation of a value and a number, and of which value? Factors stand in any order. */
 static bool is_with(const epi_graph *g, int node, epi_op op, double number, int *value) {
     const epi_node *n = &g->nodes[node];
-    if (n->op != op || !is_number(g, n->arg[1], number))
+    bool first = op == EPI_OP_MUL && n->op == op && is_number(g, n->arg[0], number);
+    if (n->op != op || !(first || is_number(g, n->arg[1], number)))
         return false;
-    *value = n->arg[0];
+    *value = n->arg[first];
     return true;
+}
+
+/* The same of an operation as the text has it, or as the algebra writes it. */
+static bool is_either(const epi_graph *g, int node, epi_op op, double number, epi_op other, double inverse,
+                      int *value) {
+    return is_with(g, node, op, number, value) || is_with(g, node, other, inverse, value);
 }
 
 /* where(x > 7, x + -16, x) is a half of two's complement: x. */
@@ -19,7 +26,8 @@ static bool takes_sign(const epi_graph *g, int *node) {
     const epi_node *n = &g->nodes[*node];
     int compared, moved;
     if (n->op != EPI_OP_WHERE || !is_with(g, n->arg[0], EPI_OP_GT, 7, &compared) ||
-        !is_with(g, n->arg[1], EPI_OP_ADD, -16, &moved) || compared != n->arg[2] || moved != n->arg[2])
+        !is_either(g, n->arg[1], EPI_OP_ADD, -16, EPI_OP_SUB, 16, &moved) || compared != n->arg[2] ||
+        moved != n->arg[2])
         return false;
     *node = n->arg[2];
     return true;
@@ -35,9 +43,9 @@ static bool find_halves(const epi_graph *g, int node, epi_dequant *out) {
     if (takes_sign(g, &high) != out->is_signed || g->nodes[high].op != EPI_OP_FLOOR)
         return false;
     quotient = g->nodes[high].arg[0];
-    if (!is_with(g, quotient, EPI_OP_DIV, 16, &bytes) || g->nodes[low].op != EPI_OP_SUB ||
-        g->nodes[low].arg[0] != bytes || !is_with(g, g->nodes[low].arg[1], EPI_OP_MUL, 16, &sixteen) ||
-        sixteen != high)
+    if (!is_either(g, quotient, EPI_OP_DIV, 16, EPI_OP_MUL, 1.0 / 16, &bytes) ||
+        g->nodes[low].op != EPI_OP_SUB || g->nodes[low].arg[0] != bytes ||
+        !is_with(g, g->nodes[low].arg[1], EPI_OP_MUL, 16, &sixteen) || sixteen != high)
         return false;
     out->bytes = bytes;
     out->bits = 4;

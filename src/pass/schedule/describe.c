@@ -269,11 +269,10 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     for (int i = 0; i < g->node_count && k->plan.group != EPI_GROUP_NONE; i++)
         if (k->plan.placement[i].paged)
             epi_text_add(out, "%s is read through its index\n", epi_node_expression(g, i).text);
-    for (int side = 0; side < (k->plan.kind == EPI_KIND_GEMM ? epi_plan_operands(&k->plan) : 0); side++) {
-        int operand = epi_plan_operand(g, &k->plan, side);
-        if (k->plan.placement[operand].on_load)
-            epi_text_add(out, "%s is made as it is loaded\n", epi_node_expression(g, operand).text);
-    }
+    for (int side = 0; side < epi_plan_operands(&k->plan); side++)
+        if (k->plan.placement[epi_plan_operand(g, &k->plan, side)].on_load)
+            epi_text_add(out, "an operand is made of %s as it is loaded\n",
+                         epi_node_label(g, epi_plan_source(g, &k->plan, side)).text);
     if (k->plan.attention)
         describe_attention(k, out);
 }
