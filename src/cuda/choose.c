@@ -50,10 +50,10 @@ static const struct {
     {"sm80_128x128", {.mainloop = EPI_GEMM_SM80, .tile_m = 128, .tile_n = 128, .stages = 4, .cluster = 1}, 0.55},
     {"few_8x16", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 16, .stages = 4, .cluster = 1, .few = true}, 0},
     {"few_8x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 32, .stages = 3, .cluster = 1, .few = true}, 0},
-    {"few_8x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 64, .stages = 2, .cluster = 1, .few = true}, 0},
+    {"few_8x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 64, .stages = 3, .cluster = 1, .few = true}, 0},
     {"few_8x128", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 128, .stages = 1, .cluster = 1, .few = true}, 0},
-    {"few_16x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 32, .stages = 2, .cluster = 1, .few = true}, 0},
-    {"few_16x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 64, .stages = 1, .cluster = 1, .few = true}, 0},
+    {"few_16x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 32, .stages = 4, .cluster = 1, .few = true}, 0},
+    {"few_16x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 64, .stages = 2, .cluster = 1, .few = true}, 0},
     {"any_64x64", {.mainloop = EPI_GEMM_ANY, .tile_m = 64, .tile_n = 64, .stages = 1, .cluster = 1}, 0.02},
 };
 /* clang-format on */
@@ -118,10 +118,18 @@ static int64_t rows_of_tiles(const epi_config *c, const epi_product_size *size) 
     return epi_min64(size->m, epi_ceil_div(tiles, c->cluster));
 }
 
+int epi_config_resident(const epi_config *c) {
+    switch (c->mainloop) {
+    case EPI_GEMM_SM90: return 1;
+    case EPI_GEMM_ANY: return 8;
+    case EPI_GEMM_FEW: return c->tile_m * c->tile_n > 256 ? 1 : 2; /* what is on its way takes registers */
+    default: return 2;
+    }
+}
+
 epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int multiprocessors) {
     int64_t n = size->n;
-    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : c->mainloop == EPI_GEMM_ANY ? 8 : 2;
-    int64_t most = epi_max64(1, multiprocessors / c->cluster) * resident;
+    int64_t most = epi_max64(1, multiprocessors / c->cluster) * epi_config_resident(c);
     int64_t tall = c->tile_m * c->cluster;
     epi_tiling t = {.rows = rows_of_tiles(c, size),
                     .narrow =

@@ -52,6 +52,7 @@ typedef struct epi_tiling {
     double time;      /* that all this takes, in that of a tile */
 } epi_tiling;
 /* choose.c; where the columns are open no last column of tiles is narrow. */
+int epi_config_resident(const epi_config *c); /* blocks on a multiprocessor */
 epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int multiprocessors);
 
 /* Bytes of the workspace that clusters count in which queue for tiles: one word, in a line of its own. */

@@ -13,6 +13,7 @@
 //   A_row(P, r), A_PTR                      where a row begins; its depth is one run of neighbours
 //   B_TYPE, B_BITS, B_LOADED                what weights are
 //   weights_at(P, product, n)               where those of a column begin, likewise
+//   RESIDENT                                blocks on a multiprocessor
 //   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n, k), zero_at, offset_at: of a column at a depth
 
 #define WARPS 8
@@ -219,7 +220,7 @@ DEV void finish(const Params &P, const Tile &tile, const float (&total)[TILE_N][
   epilogue_subtile<0>(t, R, S, P, 0, tile.m + g, tile.n, lane);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(const __grid_constant__ Params P) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __grid_constant__ Params P) {
   __shared__ float parts[WARPS][MT * NT * 4][32], total[TILE_N][TILE_M + 1];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int down = ((int)P.M + TILE_M - 1) / TILE_M, tiles = down * ((N_SIZE + TILE_COLS - 1) / TILE_COLS);
