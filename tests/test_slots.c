@@ -68,8 +68,9 @@ static epi_kernel *compile(const epi_program *p, const char *dims, epi_dtype typ
     return k;
 }
 
-static bool run_routed(const epi_program *p, const char *dims, epi_dtype type, epi_path path, route how,
-                       problem *out) {
+/* infinite: the third row of the first input is. */
+static bool run_with(const epi_program *p, const char *dims, epi_dtype type, epi_path path, route how,
+                     bool infinite, problem *out) {
     epi_kernel *k = compile(p, dims, type, path);
     bool ok = k && problem_make(out, p, k, LAYOUT_PLAIN);
     if (ok) {
@@ -77,10 +78,19 @@ static bool run_routed(const epi_program *p, const char *dims, epi_dtype type, e
         for (int i = 0; i < out->inputs; i++)
             if (out->t[i].shape.index_below > 0)
                 fill_routes(&out->t[i], how);
+        tensor *x = &out->t[0];
+        int64_t row = infinite ? x->shape.count / x->shape.sizes[0] : 0;
+        for (int64_t i = 2 * row; i < 3 * row; i++)
+            put_element(x->data, x->shape.type, tensor_at(x, i), INFINITY);
         ok = problem_run(k, out);
     }
     epi_kernel_free(k);
     return ok;
+}
+
+static bool run_routed(const epi_program *p, const char *dims, epi_dtype type, epi_path path, route how,
+                       problem *out) {
+    return run_with(p, dims, type, path, how, false, out);
 }
 
 static void check_routed(const epi_program *p, const char *dims, epi_dtype type, route how) {
@@ -100,6 +110,27 @@ static void check_routed(const epi_program *p, const char *dims, epi_dtype type,
     problem_free(&naive);
 }
 
+/* An infinite row reaches no element that it does not reach in the program as it is written. */
+static void check_infinite(const epi_program *p, const char *dims, route how) {
+    problem got, want;
+    bool ran = run_with(p, dims, EPI_F32, EPI_PATH_FUSED, how, true, &got);
+    ran &= run_with(p, dims, EPI_F32, EPI_PATH_REFERENCE, how, true, &want);
+    for (int i = got.inputs; i < got.count && ran; i++) {
+        int64_t spread = 0, finite = 0;
+        for (int64_t e = 0; e < got.t[i].shape.count; e++) {
+            bool is = isfinite(get_element(want.t[i].data, want.t[i].shape.type, tensor_at(&want.t[i], e)));
+            finite += is;
+            spread +=
+                is && !isfinite(get_element(got.t[i].data, got.t[i].shape.type, tensor_at(&got.t[i], e)));
+        }
+        check(!spread,
+              "%s, %s: an infinite row is in %lld of %lld elements of result %d that it does not reach",
+              epi_program_name(p), route_names[how], (long long)spread, (long long)finite, i);
+    }
+    problem_free(&got);
+    problem_free(&want);
+}
+
 /* The program and its gradients. */
 static void check_all(const char *name, const char *dims, epi_dtype type, route how) {
     const epi_program *p = epi_module_find(module, name);
@@ -107,9 +138,14 @@ static void check_all(const char *name, const char *dims, epi_dtype type, route 
     epi_module *grad;
     epi_error err;
     int count = number_inputs(p, true, wrt, 16);
+    bool rows = !strstr(dims, "T=0") && !strstr(dims, "T=1,") && strcmp(name, "beside");
     check_routed(p, dims, type, how);
+    if (rows)
+        check_infinite(p, dims, how);
     if (check(epi_program_grad(p, wrt, count, &grad, &err) == EPI_OK, "%s: %s", name, err.message)) {
         check_routed(epi_module_program(grad, 0), dims, type, how);
+        if (rows)
+            check_infinite(epi_module_program(grad, 0), dims, how);
         epi_module_free(grad);
     }
 }
@@ -129,6 +165,7 @@ static void check_results(void) {
     check_all("beside", "B=2,T=31,K=3,E=6,D=16,F=24,G=8", EPI_BF16, EVEN);
     check_all("paired", "T=33,K=2,E=6,D=16,F=24", EPI_BF16, ZIPF);
     check_all("unchecked", "T=20,N=15,E=4,D=16,F=24", EPI_F32, ZIPF);
+    check_all("dealt", "T=20,K=2,E=6,D=16", EPI_F32, EVEN);
 }
 
 /* An element that names no expert is an error of the run, and is named. */

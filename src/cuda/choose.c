@@ -270,19 +270,12 @@ static bool comes_after(int index, double time, int other, double time_of_other)
     return a != b ? a > b : time > time_of_other;
 }
 
-/* Groups of the depth on Hopper's mainloop: an H200 gave wrong sums where groups had two or three stages, and
- * why is not known. Until it is, that one is taken where it is asked for by name alone. */
-static bool is_trusted(const epi_config *c, const epi_product_size *size) {
-    return size->group != EPI_GROUP_DEPTH || c->mainloop != EPI_GEMM_SM90;
-}
-
 int epi_config_rank(const epi_product_size *size, bool exact, const epi_arch *arch, int multiprocessors,
                     int *order) {
     int count = 0;
     double times[CONFIGS];
     for (int i = 0; i < CONFIGS; i++) {
-        if (!epi_config_suits(i, exact, arch) || !is_trusted(&configs[i].config, size) ||
-            configs[i].config.scaled != size->scaled ||
+        if (!epi_config_suits(i, exact, arch) || configs[i].config.scaled != size->scaled ||
             (configs[i].config.mainloop == EPI_GEMM_FEW) != size->on_load)
             continue;
         double t = epi_config_cost(i, size, exact, multiprocessors);

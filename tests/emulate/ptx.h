@@ -358,6 +358,7 @@ static inline u32 turned(u32 at, int swizzle) {
 template <class F>
 static void each_place(const emu_box &m, u32 shared, int x, int y, int z, int w, int v, F f) {
     const u32 size = (u32)m.size, unit = 16 / size;
+    check_access(m.base, 1, 16); /* the hardware faults where a map begins in memory that is not mapped */
     for (u32 r = 0; r < m.box[1] * m.box[2] * m.box[3]; r++) {
         const i64 at_y = y + (i64)(r % m.box[1]), at_z = z + (i64)(r / m.box[1] % m.box[2]),
                   at_w = w + (i64)(r / m.box[1] / m.box[2]);

@@ -62,10 +62,9 @@
 #if DEPTH_GROUPS   // the tile with row m: where its depth begins, and how deep it is
 #define DEPTH_FROM(m) group_begin(P, batch_of(P, m))
 #define DEPTH_SIZE(m) group_size(P, batch_of(P, m))
-// A box of `most` of its depth ends with the group, and the rest comes as zeros (epi_map_clip): so many of it are there. A box with
-// none begins at the group's last all the same: TMA faults where one begins beyond what is mapped.
+// A box of `most` of its depth ends with the group, and the rest comes as zeros (epi_map_clip): so many of it are there.
 #define THERE(deep, most) max(0, min(most, until - (deep)))
-#define DEPTH_AT(which, m, deep, most) CLIP - THERE(deep, most), min((deep) + (most), until) - (until <= (deep)), CLIP
+#define DEPTH_AT(which, m, deep, most) CLIP - THERE(deep, most), min((deep) + (most), until), CLIP
 #else
 #define DEPTH_FROM(m) 0
 #define DEPTH_SIZE(m) K_SIZE
