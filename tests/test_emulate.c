@@ -827,6 +827,8 @@ static struct whole {
     {.from = {"../tests/few_bits", "batched", "B=2,T=3,G=2,D=64,F=24", 0}},
     {.from = {"../tests/few_bits", "stacked", "T=3,G=2,D=64,F=40", 0}},
     {.from = {"../tests/few_bits", "cached", "T=3,H=2,D=64,R=40", 0}},
+    {.from = {"../tests/few_bits", "experts_i8", "T=3,D=64,E=5,F=72,K=2", 0}},
+    {.from = {"../tests/few_bits", "experts_i4", "T=3,G=2,D=32,E=5,F=72,K=2", 0}},
     {.from = {"../tests/few_bits", "layer_i8", "T=1,M=2,J=64,G=2,K=64", 0}},
     {.from = {"../tests/few_bits", "layer_i8", "T=11,M=9,J=64,G=5,K=64", 0}},
     {.from = {"../tests/few_bits", "layer_i8", "T=70,M=2,J=64,G=2,K=64", 0}}, /* made ahead */
