@@ -84,7 +84,8 @@ bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
         d->operands[p].loaded = loaded;
     bool sums = d->operands[1].parts[EPI_LOAD_ZERO].node != EPI_NO_NODE ||
                 d->operands[1].parts[EPI_LOAD_OFFSET].node != EPI_NO_NODE;
-    f->stages -= sums && f->stages > 1; /* they take registers, too */
+    f->stages -= sums && f->stages > 1;        /* they take registers, too, */
+    f->stages *= loaded < LOADED_MOST ? 2 : 1; /* and short loads leave some */
     f->subtile = f->tile_n / d->products;
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;
