@@ -17,21 +17,28 @@ def text(name, inputs, results, lines):
 
 
 def rotary_projections(bias, head_norm, per_sequence, one_plus):
-    """From x: q[B,S,G,H,E], k and v[B,S,G,E], with rotary embedding where a feature of each half is a pair. bias: of the projections.
-    head_norm: queries and keys have a norm of their own, before they are turned. per_sequence: so are positions. one_plus: gains are
-    stored less 1."""
+    """From x: what rotary_turned has."""
+    inputs, lines = rotary_turned(bias, head_norm, per_sequence, "n @ w{}")
+    return (["g[D]", "wq[G,H,E,D]", "wk[G,E,D]", "wv[G,E,D]", *inputs],
+            [f"n = x*rsqrt(mean(x*x, D) + eps)*{'(1 + g)' if one_plus else 'g'}", *lines])
+
+
+def rotary_turned(bias, head_norm, per_sequence, product):
+    """q[B,S,G,H,E], k and v[B,S,G,E], with rotary embedding where a feature of each half is a pair. product: of which they are made, by their
+    names. bias: of the projections. head_norm: queries and keys have a norm of their own, before they are turned. per_sequence: so are
+    positions. one_plus: gains are stored less 1."""
     table = "[B,S,E/2]" if per_sequence else "[S,E/2]"
-    inputs = ["g[D]", "wq[G,H,E,D]", "wk[G,E,D]", "wv[G,E,D]", "cos_t" + table, "sin_t" + table]
+    inputs = ["cos_t" + table, "sin_t" + table]
     inputs += ["bq[G,H,E]", "bk[G,E]", "bv[G,E]"] if bias else []
     inputs += ["gq[E]", "gk[E]"] if head_norm else []
-    lines = [f"n = x*rsqrt(mean(x*x, D) + eps)*{'(1 + g)' if one_plus else 'g'}"]
+    lines = []
     for name in "qk":
-        lines.append(f"{name}0 = n @ w{name}" + (f" + b{name}" if bias else ""))
+        lines.append(f"{name}0 = {product.format(name)}" + (f" + b{name}" if bias else ""))
         if head_norm:
             lines.append(f"{name}1 = {name}0*rsqrt(mean({name}0*{name}0, E) + eps)*g{name}")
         lines.append(f"{name}a, {name}b = halves({name}{int(head_norm)}, E)")
         lines.append(f"{name} = concat({name}a*cos_t - {name}b*sin_t, {name}a*sin_t + {name}b*cos_t, E)")
-    return inputs, lines + ["v = n @ wv" + (" + bv" if bias else "")]
+    return inputs, lines + [f"v = {product.format('v')}" + (" + bv" if bias else "")]
 
 
 def gated_rest(bias, activation, sandwich):
@@ -60,6 +67,11 @@ def plain_rest():
              ["d = h - mean(h, D)", "n2 = d*rsqrt(mean(d*d, D) + eps)*g2 + b2", "y = h + (gelu_tanh(n2 @ wf + bf) @ wp + bp)"]))
 
 
+# The backward's scores are to be those of the forward, whose sums it reads: so it reads q and k themselves, and does not make
+# them again from products that were rounded.
+BETWEEN = ["keys = rename(keep(k), S, R)", "values = rename(v, S, R)", "queries = keep(q)"]
+
+
 class Parts:
     """A layer as programs: `projections`, `rest` and, with attention between them, `whole`. Inputs come in the order of the pieces,
     numbers last. results: of the projections. wo: the output projection, with {} for the axes of heads."""
@@ -74,11 +86,8 @@ class Parts:
         self.out = op(text("rest_out", given + ["eps"], "h[B,S,D]", out_lines), keep=("x",))
         self.mlp = op(text("rest_mlp", ["h[B,S,D]", *mlp_inputs, "eps"], "y[B,S,D]", mlp_lines), keep=("h",))
         seen, numbers = attention_lines(True, window, softcap, scaled)
-        # The backward's scores are to be those of the forward, whose sums it reads: so it reads q and k themselves, and does not make
-        # them again from products that were rounded.
-        between = ["keys = rename(keep(k), S, R)", "values = rename(v, S, R)", "queries = keep(q)"]
         self.whole = op(text("layer", ["x[B,S,D]", *inputs, wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers], "y[B,S,D]",
-                             lines + between + seen + out_lines + mlp_lines))
+                             lines + BETWEEN + seen + out_lines + mlp_lines))
 
     def rest(self, x, o, weights, eps):
         if not in_autocast(x):

@@ -16,7 +16,7 @@ class Op:
 
     def __init__(self, text, name=None, twice=False, into=None, keep=(), rows=None, memory=0, dims=None):
         dims = tuple((d, int(s)) for d, s in (dims or {}).items())
-        prog = program(text, name, rows and tuple(rows), memory, dims)
+        prog = program(text, name, None if rows is None else tuple(rows), memory, dims)
         for d, s in dims:
             if prog.given.get(d) != s or s < 1:
                 raise EpilogValueError(f"{prog.name}: dims says {d} = {s}: it gives the sizes, from 1 on, of axes that outputs alone have and that are not renamed")

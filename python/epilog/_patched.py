@@ -16,7 +16,9 @@ from torch import nn
 from ._attention import eager_of, fits, is_known, is_ours, is_plain, old_name, seen_through
 from ._known import (Names, Tree, activation_of, are_numbers, bias_of, fit, hooks_of_all, is_own, own_class, own_forward, own_function,
                      plain_type, trouble, watched, weight_of)
+from ._fp8 import why_not
 from ._layers import gpt2_parts, in_autocast, llama_parts
+from ._layers8 import gpt2_parts8, llama_parts8
 from ._op import op
 from .nn import layer_norm, linear_cross_entropy, rms_norm, rows
 
@@ -152,8 +154,10 @@ class Layer:
         gemma = self.known.gemma
         self.told = (dict(sliding_window=window) if self.known.window else {}) | (dict(softcap=softcap) if gemma else {})
         self.numbers = [n for n in (scale, softcap) if n is not None]
-        self.programs = {(per_sequence, windowed): llama_parts(q, self.head_norm, per_sequence, gemma, o, activation, windowed, softcap is not None,
-                                                               scale is not None) for per_sequence in (False, True) for windowed in (False, True)}
+        self.programs, self.programs8 = ({(per_sequence, windowed): made(q, self.head_norm, per_sequence, gemma, o, activation, windowed,
+                                                                         softcap is not None, scale is not None)
+                                          for per_sequence in (False, True) for windowed in (False, True)} for made in (llama_parts, llama_parts8))
+        self.fp8 = False  # whether products are of e4m3 in training
 
     def facts_of(self, found):
         """All that may change without a module becoming another: numbers, biases, what an activation calls. None where a number is none."""
@@ -185,6 +189,12 @@ class Layer:
         out, behind = weight_of(found[O]), [bias_of(found[O])] if self.out_bias else []
         behind += [*second, weight_of(found[GATE]), weight_of(found[UP]), weight_of(found[DOWN])]
         return (found[ATTENTION], before, out, behind) if fit(x, [*before, out, *behind]) else None
+
+    def why_not8(self, layer):
+        """Why its products cannot be of e4m3, or None."""
+        found = found_in(self.tree, layer)
+        return why_not(hidden_size=found[Q].in_features, queries=found[Q].out_features, keys=found[K].out_features,
+                       intermediate_size=found[GATE].out_features)
 
     def shaped(self, before):
         """Whether positions are per sequence, and what programs read before attention, but for x."""
@@ -218,7 +228,7 @@ def layer_forward(self, hidden_states, *args, **kwargs):
     found = parts.find(self, hidden_states, given["position_embeddings"]) if given is not None else None
     if found is None:
         return as_before(self)(self, hidden_states, *args, **kwargs)
-    return layer_run(parts, found, hidden_states, **given)
+    return (layer_run8 if parts.fp8 and self.training else layer_run)(parts, found, hidden_states, **given)
 
 
 def layer_run(parts, found, hidden_states, attention_mask, past_key_values, position_embeddings, **more):
@@ -235,6 +245,27 @@ def layer_run(parts, found, hidden_states, attention_mask, past_key_values, posi
     if past_key_values is not None:
         key, value = past_key_values.update(key, value, attention.layer_idx)
     attended = attend(attention, query, key, value, attention_mask, attention.attention_dropout, **more, **parts.told)
+    return programs.rest(hidden_states, attended, [out, *behind], parts.eps)
+
+
+def layer_run8(parts, found, hidden_states, attention_mask, past_key_values, position_embeddings, **more):
+    """The same with products of e4m3: attention stands between two programs, with what comes before it."""
+    attention, before, out, behind = found
+    per_sequence, (_, *shapes) = parts.shaped(before)
+    window = window_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
+    programs, tables = parts.programs8[per_sequence, bool(window)], shapes[3:]
+    groups, heads, size, _ = shapes[0].shape
+    q, k, v = programs.project(hidden_states, before[:4], parts.eps)
+    given = [q.unflatten(2, (groups, heads, size)), k.unflatten(2, (groups, size)), v.unflatten(2, (groups, size)), *tables]
+    given += [parts.eps] if parts.head_norm else []
+    if window is not None:
+        attended = programs.attend(*given, *parts.numbers, *([window] if window else [])).flatten(2)
+    else:
+        query, key, value = programs.turn(*given)
+        query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, attention.layer_idx)
+        attended = attend(attention, query, key, value, attention_mask, attention.attention_dropout, **more, **parts.told)
     return programs.rest(hidden_states, attended, [out, *behind], parts.eps)
 
 
@@ -273,12 +304,17 @@ class Block:
         need(self.facts, "some of its numbers are not numbers, but tensors")
         need(self.facts[0] == self.facts[1], "its norms have different epsilons")
         scale = own_scale(found[1])
-        self.programs, self.numbers = gpt2_parts(scale is not None), [] if scale is None else [scale]
+        self.programs, self.programs8 = gpt2_parts(scale is not None), gpt2_parts8(scale is not None)
+        self.numbers, self.fp8 = [] if scale is None else [scale], False
 
     def facts_of(self, found):
         first, attention, second, act = found[0], found[1], found[6], found[10]
         numbers = first.eps, second.eps, attention.num_heads, attention.head_dim, attention.split_size, attention.scaling
         return (*numbers, attention.is_cross_attention, inner_of(act)) if are_numbers(numbers) else None
+
+    def why_not8(self, block):
+        found = found_in(self.tree, block)
+        return why_not(hidden_size=found[2].weight.shape[0], intermediate_size=found[8].weight.shape[1])
 
     def find(self, block, x, given):
         """The modules as they are now, and the weights; None where something is not as it was, or the block is not for this call."""
@@ -299,23 +335,31 @@ def gpt2_forward(self, hidden_states, *args, **kwargs):
     found = parts.find(self, hidden_states, given) if given is not None else None
     if found is None:
         return as_before(self)(self, hidden_states, *args, **kwargs)
-    return gpt2_run(parts, found, hidden_states, **given)
+    return gpt2_run(parts, found, parts.fp8 and self.training, hidden_states, **given)
 
 
-def gpt2_run(parts, found, hidden_states, past_key_values=None, attention_mask=None, encoder_hidden_states=None,
+def gpt2_run(parts, found, fp8, hidden_states, past_key_values=None, attention_mask=None, encoder_hidden_states=None,
              encoder_attention_mask=None, **more):
     attention, g, b, qkv, qkv_bias, out, *behind = found
     heads, eps = (attention.num_heads, attention.head_dim), parts.facts[0]
     before = [g, b, qkv.view(-1, 3, *heads), qkv_bias.view(3, *heads)]
-    if window_of(attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more) == 0:
-        return parts.programs.whole(hidden_states, *before, out.view(*heads, -1), *behind, eps, *parts.numbers)
-    query, key, value = (t.transpose(1, 2) for t in parts.programs.projections(hidden_states, *before, eps))
+    whole = window_of(attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more) == 0
+    programs = parts.programs8 if fp8 else parts.programs
+    if whole and not fp8:
+        return programs.whole(hidden_states, *before, out.view(*heads, -1), *behind, eps, *parts.numbers)
+    if fp8:
+        (z,) = programs.project(hidden_states, [g, b, qkv], eps)
+        given = z.unflatten(2, (3, *heads)), before[3]
+        if whole:
+            return programs.rest(hidden_states, programs.attend(*given, *parts.numbers).flatten(2), [out, *behind], eps)
+    made = programs.turn(*given) if fp8 else programs.projections(hidden_states, *before, eps)
+    query, key, value = (t.transpose(1, 2) for t in made)
     if past_key_values is not None:
         cache = getattr(past_key_values, "self_attention_cache", past_key_values)
         key, value = cache.update(key, value, attention.layer_idx)
     more = {k: v for k, v in more.items() if k != "output_attentions"}
     attended = attend(attention, query, key, value, attention_mask, attention.attn_dropout.p, **more)
-    return parts.programs.rest(hidden_states, attended, [out, *behind], eps)
+    return programs.rest(hidden_states, attended, [out, *behind], eps)
 
 
 class Norm:

@@ -4,6 +4,7 @@ Modules stay where they are, with their weights and names; only their forward is
 theirs, so that a copy of a module, a shallow one too, has it with weights of its own. A module is replaced where it is exactly what is
 known (_known.py), and looks at every call whether it still is: if not, it does as it did before.
 """
+import fnmatch
 import functools
 import re
 import types
@@ -62,8 +63,9 @@ OFF = "that was asked for"
 class Applying:
     """One call of apply: goes through the modules of a model, and replaces what is known."""
 
-    def __init__(self, model, loss_chunks, check_indices, wanted):
+    def __init__(self, model, loss_chunks, check_indices, wanted, fp8, fp8_except):
         self.model, self.report, self.families, self.wanted = model, Report(), families(), wanted
+        self.fp8, self.excepted = fp8, {pattern: False for pattern in fp8_except}  # whether a layer has that name
         self.loss, self.inside, self.layers = (loss_chunks, check_indices), set(), []
 
     def what(self, module):
@@ -95,10 +97,22 @@ class Applying:
         gpt2 = family.known.gpt2
         if not gpt2:
             need(family.rotary is not None, f"{family.name}RotaryEmbedding is not that of transformers")
-        set_forward(module, Block(module, family) if gpt2 else Layer(module, family), gpt2_forward if gpt2 else layer_forward)
-        self.layers.append((name, module, "attn" if gpt2 else "self_attn", ", where no dropout is on" if gpt2 else ""))
+        parts = Block(module, family) if gpt2 else Layer(module, family)
+        set_forward(module, parts, gpt2_forward if gpt2 else layer_forward)
+        parts.fp8 = self.fp8 and self.is_eight(name, module, parts)
+        where = (", where no dropout is on" if gpt2 else "") + (", in training with products of e4m3 and attention between them" if parts.fp8 else "")
+        self.layers.append((name, module, "attn" if gpt2 else "self_attn", where))
         if not gpt2:  # a block's norms and MLP are replaced as well, for calls that the whole is not for
             self.inside.update(id(m) for m in module.modules())
+
+    def is_eight(self, name, module, parts):
+        """Are products of a layer to be of e4m3? What stays in its type is told."""
+        patterns = [p for p in self.excepted if fnmatch.fnmatchcase(name, p)]
+        self.excepted.update(dict.fromkeys(patterns, True))
+        why = OFF if patterns else parts.why_not8(module)
+        if why:
+            self.report.left.append((name, f"its products stay as they are: {why}"))
+        return why is None
 
     def head(self, name, module, family):
         need(family.known.experts is None, "its loss has a part of the router's")
@@ -157,7 +171,8 @@ class Applying:
             self.report.left.append((name, f"{len(module)} {kinds.pop().__name__}: no layer that is known"))
 
 
-def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, mlp=True, experts=True, loss=True, check_indices=False):
+def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, mlp=True, experts=True, loss=True, check_indices=False,
+          fp8=False, fp8_except=()):
     """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it. Called again, it
     looks at the model as it is then.
 
@@ -167,15 +182,25 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
     layers, norms, mlp, experts, loss: False leaves alone whole decoder layers, norms elsewhere, GPT-2's MLPs, blocks of experts, the loss
     with lm_head.
     check_indices: labels are looked through on a GPU, too, which waits for it.
+    fp8: in training (model.train()) the linear layers of decoder layers have products of e4m3, as epilog.nn.Linear8 has them; attention,
+    norms, lm_head and the loss stay as they are, and so do weights, their gradients and all of model.eval(). Sizes are multiples of 128.
+    fp8_except: names of layers for which that does not hold, or patterns of them, as ("model.layers.0", "model.layers.31").
     """
+    if isinstance(fp8_except, str) or (fp8_except and not fp8):
+        raise ValueError("fp8_except is a list of names of layers, and goes with fp8=True")
     if attention not in ("epilog", "sdpa"):
         raise ValueError(f"attention is {attention!r}: it can be epilog or sdpa")
     restore(model)
-    work = Applying(model, loss_chunks, check_indices, dict(layers=layers, norms=norms, mlp=mlp, experts=experts, loss=loss))
+    work = Applying(model, loss_chunks, check_indices, dict(layers=layers, norms=norms, mlp=mlp, experts=experts, loss=loss),
+                    fp8, fp8_except)
     for name, module in list(model.named_modules()):
         work.replace(name, module)
         if isinstance(module, nn.ModuleList):
             work.unknown(name, module)
+    unmet = [pattern for pattern, met in work.excepted.items() if not met]
+    if unmet:
+        restore(model)
+        raise ValueError(f"fp8_except names {', '.join(unmet)}: there is no such layer that is known")
     if work.layers:
         work.tables()
     work.attention(attention == "epilog")
