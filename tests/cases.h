@@ -525,6 +525,8 @@ static const test_case cases[] = {
     {"../tests/scaled", "epilogue", "T=37,G=3,K=9,N=5,J=7", 0},
     {"../tests/scaled", "delayed", "T=140,D=256,F=200", LARGE},
     {"../tests/scaled", "delayed", "T=37,D=45,F=67", 0},
+    {"../tests/scaled", "added", "T=140,F=2,M=128,H=3,G=2,K=128", LARGE},
+    {"../tests/scaled", "added", "T=37,F=2,M=9,H=3,G=2,K=8", 0},
     {"../tests/scaled", "weight", "P=2,M=128,N=3,R=128,G=3,K=128", LARGE},
     {"../tests/scaled", "weight", "P=2,M=9,N=3,R=8,G=3,K=7", 0},
     {"../tests/scaled", "turned", "P=2,M=128,N=3,R=128,G=3,K=128", LARGE},

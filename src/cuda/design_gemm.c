@@ -320,7 +320,7 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
 
 /* Operands of 8 bits: nothing is packed. */
 static bool take_scaled(epi_gemm_design *d) {
-    if (!d->config.scaled || d->terms > 1 || d->batch_rows || d->groups || d->plan->row_index != EPI_NO_NODE)
+    if (!d->config.scaled || d->batch_rows || d->groups || d->plan->row_index != EPI_NO_NODE)
         return epi_refuse(d, "operands of 8 bits are for Hopper's mainloop, and for plain products");
     if (d->products > 1 && tile_columns(d) % EPI_SCALED_SAME)
         return epi_refuse(d, "of two products a tile has %d columns each, fewer than have a scale",

@@ -51,9 +51,13 @@ static void emit_keep(const epi_emitter *e, int product, epi_text *out) {
 
 /* ---- the whole ---- */
 
-/* Stages of the ring that an operand's depth takes. */
-static int64_t stages_of(const epi_operand *o) {
-    return epi_ceil_div(o->deep, 64); /* of 16 bits: of others nothing is added up */
+/* How deep a stage of the ring is, and how many of them an operand's depth takes. */
+static int deep_of(const epi_gemm_design *d) {
+    return d->config.scaled ? 128 : 64;
+}
+
+static int64_t stages_of(const epi_gemm_design *d, const epi_operand *o) {
+    return epi_ceil_div(o->deep, deep_of(d));
 }
 
 /* Of products that are added up: which one a stage of the depth belongs to, and the first stage of each. */
@@ -61,7 +65,7 @@ static void write_terms(const epi_gemm_design *d, epi_text *out) {
     const char *of = "0", *begins = "";
     int64_t stages = 0;
     for (int t = 0; t < d->terms - 1; t++) {
-        stages += stages_of(&d->operands[2 * t]);
+        stages += stages_of(d, &d->operands[2 * t]);
         of = epi_emit_text(d->c, "%s + ((k) >= %ld)", of, (long)stages);
         begins = epi_emit_text(d->c, "%s(t) == %d ? %ld : ", begins, t + 1, (long)stages);
     }
@@ -74,7 +78,7 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
     const epi_config *f = &d->config;
     int64_t depth = d->terms > 1 ? 0 : d->depth;
     for (int t = 0; t < d->terms && d->terms > 1; t++)
-        depth += 64 * stages_of(&d->operands[2 * t]);
+        depth += deep_of(d) * stages_of(d, &d->operands[2 * t]);
     write_terms(d, out);
     epi_text_add(
         out,

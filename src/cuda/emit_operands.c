@@ -75,21 +75,43 @@ void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, cons
                  which, epi_emit_walk(c, &o->batch, "b"), which, o->pointer, which, o->gather != EPI_NO_NODE);
 }
 
+typedef const char *scale_text(const epi_emit_context *c, const epi_operand_scale *s);
+
+/* One expression for each of the products that are added up, by `term`. */
+static const char *by_term(const epi_gemm_design *d, int first, scale_text *text) {
+    const char *all = text(d->c, &d->operands[first].scale);
+    for (int t = 1; t < d->terms; t++)
+        all = epi_emit_text(d->c, "term == %d ? %s : %s", t, text(d->c, &d->operands[first + 2 * t].scale),
+                            all);
+    return all;
+}
+
+static const char *row_text(const epi_emit_context *c, const epi_operand_scale *s) {
+    return s->node == EPI_NO_NODE ? "0" : epi_emit_text(c, "(int)(%s)", epi_emit_walk(c, &s->out, "r"));
+}
+
+static const char *depth_text(const epi_emit_context *c, const epi_operand_scale *s) {
+    return s->node == EPI_NO_NODE ? "0" : epi_emit_text(c, "(int)(%s)", epi_emit_walk(c, &s->depth, "k"));
+}
+
+static const char *load_text(const epi_emit_context *c, const epi_operand_scale *s) {
+    return s->node == EPI_NO_NODE ? "1.f" : epi_emit_load(c, s->ref.type, s->pointer, "at");
+}
+
 /* Offsets of an operand's scales along its rows (by r, columns) and along the depth (by k), and a scale. */
-static void emit_scale(epi_text *out, const epi_emit_context *c, const char *which,
-                       const epi_operand_scale *s) {
-    bool has = s->node != EPI_NO_NODE;
-    epi_text_add(out, "DEV int %s_scale_row(const Params &P, int r) { return (int)(%s); }\n", which,
-                 has ? epi_emit_walk(c, &s->out, "r") : "0");
-    epi_text_add(out, "DEV int %s_scale_depth(const Params &P, int k) { return (int)(%s); }\n", which,
-                 has ? epi_emit_walk(c, &s->depth, "k") : "0");
-    epi_text_add(out, "DEV float %s_scale(const Params &P, int at) { return %s; }\n", which,
-                 has ? epi_emit_load(c, s->ref.type, s->pointer, "at") : "1.f");
+static void emit_scale(epi_text *out, const epi_gemm_design *d, const char *which, int first) {
+    epi_text_add(out, "DEV int %s_scale_row(const Params &P, int term, int r) { return %s; }\n", which,
+                 by_term(d, first, row_text));
+    epi_text_add(out, "DEV int %s_scale_depth(const Params &P, int term, int k) { return %s; }\n", which,
+                 by_term(d, first, depth_text));
+    epi_text_add(out, "DEV float %s_scale(const Params &P, int term, int at) { return %s; }\n", which,
+                 by_term(d, first, load_text));
 }
 
 void epi_operand_emit_scaled(epi_text *out, const epi_gemm_design *d) {
     epi_emit_wgmma(out, EPI_E4M3, "wgmma", EPI_SCALED_SAME / 2, EPI_SCALED_SAME, false, "");
-    emit_scale(out, d->c, "A", &d->operands[0].scale);
-    emit_scale(out, d->c, "B", &d->operands[1].scale);
-    emit_scale(out, d->c, "C", &d->operands[d->products > 1 ? 2 : 1].scale);
+    emit_scale(out, d, "A", 0);
+    emit_scale(out, d, "B", 1);
+    if (d->products > 1)
+        emit_scale(out, d, "C", 2);
 }

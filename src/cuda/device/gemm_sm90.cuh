@@ -43,7 +43,8 @@
 //   anything is loaded, LANES where all lanes of a warp have to move something
 //   FOLDS and, where it is 1, subtile_fold<T>(P, staging, m, n, t): what the warps have left in the staging of a subtile
 //   wgmma(d, a, b, add), and wgmma_narrow where there are NARROW columns
-//   A_scale(P, A_scale_row(P, row) + A_scale_depth(P, k)): SCALED, the rows' scale at depth k; B's by column, and C's a second product's
+//   A_scale(P, t, A_scale_row(P, t, row) + A_scale_depth(P, t, k)): SCALED, the rows' scale of term t at its depth k; B's by column, and C's a
+//   second product's
 //   HEAVY: the epilogue holds much at once, and the warps that compute have no registers to spare
 
 #define LINE 128                     // bytes of the depth in a row of a stage, as far as TMA's swizzle goes
@@ -138,25 +139,43 @@ DEV u32 keep_of(const Rows &R, const int i, const float a0, const float a1) {
 #if SCALED
 #define WAVE 128                // columns that are summed up at a time: they have one scale
 #define WAVES (TILE_N / WAVE)
-// The scales of a thread's two rows and of the columns, a stage ahead: where those of the depth's beginning lie, and the next ones.
+// The scales of a thread's two rows and of the columns, a stage ahead. Where those of the depth's beginning lie is kept; of products that
+// are added up, which rows and columns they are.
 struct Promotion {
   const Params &P;
   int row[2], col[WAVES];
   float a[2], b[WAVES];
+#if TERMS > 1
+#define SCALE_ROW(which, term, at) which##_scale_row(P, term, at)
+#else
+#define SCALE_ROW(which, term, at) (at)
+#endif
   DEV void load(int k) {
-    const int deep = min(k, KT - 1) * BK;
+    const int stage = min(k, KT - 1), term = TERM_OF(stage), deep = (stage - TERM_BEGIN(term)) * BK;
 #pragma unroll
-    for (int h = 0; h < 2; h++) a[h] = A_scale(P, row[h] + A_scale_depth(P, deep));
-#pragma unroll
-    for (int w = 0; w < WAVES; w++)
-      b[w] = PRODUCTS > 1 && w ? C_scale(P, col[w] + C_scale_depth(P, deep)) : B_scale(P, col[w] + B_scale_depth(P, deep));
+    for (int h = 0; h < 2; h++) a[h] = A_scale(P, term, SCALE_ROW(A, term, row[h]) + A_scale_depth(P, term, deep));
+    b[0] = B_scale(P, term, SCALE_ROW(B, term, col[0]) + B_scale_depth(P, term, deep));
+#if PRODUCTS > 1
+    b[1] = C_scale(P, term, col[1] + C_scale_depth(P, term, deep));
+#elif WAVES > 1
+    b[1] = B_scale(P, term, SCALE_ROW(B, term, col[1]) + B_scale_depth(P, term, deep));
+#endif
   }
   DEV void begin(int m, int n) {   // of a tile
 #pragma unroll
-    for (int h = 0; h < 2; h++) row[h] = A_scale_row(P, row_near(P, m + 8 * h));
+    for (int h = 0; h < 2; h++) row[h] = row_near(P, m + 8 * h);
 #pragma unroll
-    for (int w = 0; w < WAVES; w++)
-      col[w] = PRODUCTS > 1 && w ? C_scale_row(P, n) : B_scale_row(P, min(n + w * WAVE, N_SIZE - 1));
+    for (int w = 0; w < WAVES; w++) col[w] = PRODUCTS > 1 ? n : min(n + w * WAVE, N_SIZE - 1);
+#if TERMS == 1
+#pragma unroll
+    for (int h = 0; h < 2; h++) row[h] = A_scale_row(P, 0, row[h]);
+    col[0] = B_scale_row(P, 0, col[0]);
+#if PRODUCTS > 1
+    col[1] = C_scale_row(P, 0, col[1]);
+#elif WAVES > 1
+    col[1] = B_scale_row(P, 0, col[1]);
+#endif
+#endif
     load(0);
   }
 };

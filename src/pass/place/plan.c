@@ -150,7 +150,7 @@ bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int a) {
 /* Have the two products the same rows and columns, and operands that lie alike? */
 static bool add_up(const epi_graph *g, epi_layout layout, const epi_spec *spec, int first, int second) {
     const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
-    bool may = p->axes.count > 0 && !p->scaled && !q->scaled && epi_grouped_alike(g, p, q) &&
+    bool may = p->axes.count > 0 && p->scaled == q->scaled && epi_grouped_alike(g, p, q) &&
                (p->op != EPI_OP_GROUPED || (epi_grouped_rows(g, p) && epi_grouped_rows(g, q)));
     for (int a = 0; a < 2 && may; a++) {
         epi_axes own = epi_product_side(g, p, a);
