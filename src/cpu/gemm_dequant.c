@@ -37,6 +37,57 @@ epi_walk epi_gemm_depth_of_halves(const epi_ref *ref, const epi_axes *depth, con
     return walk;
 }
 
+/* Depth that has a part in common, where groups of the depth follow each other in memory: 0: they do not. */
+static int64_t group_of(const few_part *part, int64_t kc) {
+    const epi_walk *w = &part->depth;
+    const epi_dtype type = part->ref.type;
+    if (type != EPI_F32 && type != EPI_F16 && type != EPI_BF16 && type != EPI_I8 && type != EPI_U8)
+        return 0;
+    if (w->count == 0 || (w->count == 1 && w->stride[0] == 0))
+        return kc * INT32_MAX; /* all of it */
+    return w->count == 2 && w->stride[0] == 1 && w->stride[1] == 0 ? w->size[1] : 0;
+}
+
+/* Can the micro-kernel take the operand as it lies? Its depth is one run, and all parts have the same groups. */
+static epi_micro_bits find_bits(const gemm_run *r, int side) {
+    const epi_gemm *g = r->g;
+    const epi_dequant *d = &g->dequant[side];
+    const epi_walk *depth = &r->depth[side];
+    const int64_t kc = g->micro->kc;
+    int64_t group = 0;
+    bool fits = g->micro->direct.bits && depth->count == 1 && depth->stride[0] == 1 &&
+                g->k[term_of(g, side)] % EPI_MICRO_GROUP == 0 &&
+                (r->ref[side].type == EPI_I8 || r->ref[side].type == EPI_U8);
+    epi_micro_bits bits = {.bits = d->bits,
+                           .is_signed = d->bits == 4 ? d->is_signed : r->ref[side].type == EPI_I8};
+    for (int i = 0; i < PARTS; i++) {
+        const few_part *part = &r->parts[side][i];
+        const int64_t own = part->ref.data ? group_of(part, kc) : group;
+        fits &= !part->ref.data || (own && (!group || own == group));
+        group = own;
+        bits.type[i] = part->ref.type;
+    }
+    group = group ? group : kc * INT32_MAX;
+    fits &= group % EPI_MICRO_GROUP == 0 && (kc % group == 0 || group % kc == 0);
+    bits.group = fits ? group : 0;
+    return bits;
+}
+
+epi_micro_bits epi_gemm_bits(const gemm_run *r, int from, int64_t tile, int64_t k,
+                             const void *parts[][EPI_TILE_N]) {
+    const int64_t first = first_row(r, EPI_SIDE_B, tile), cols = tile_rows(r, EPI_SIDE_B, tile);
+    epi_micro_bits bits = r->bits[from];
+    bits.first = k;
+    for (int i = 0; i < PARTS; i++) {
+        const few_part *part = &r->parts[from][i];
+        const int64_t size = (int64_t)epi_dtype_size(part->ref.type);
+        for (int64_t j = 0; j < cols && part->ref.data; j++)
+            parts[i][j] = part->ref.data + epi_columns_offset(&part->cols, first + j) * size;
+        bits.part[i] = part->ref.data ? parts[i] : NULL;
+    }
+    return bits;
+}
+
 void epi_gemm_find_parts(gemm_run *r, const epi_ref *homes) {
     const epi_gemm *g = r->g;
     const int64_t *sizes = g->epilogue.tile.spec->sizes;
@@ -56,6 +107,7 @@ void epi_gemm_find_parts(gemm_run *r, const epi_ref *homes) {
             part->depth = epi_walk_axes(&part->ref, depth_of(g, side), sizes);
             part->cols = epi_columns_of(&g->plan, &part->ref, sizes, g->epilogue.tile.acc_scale);
         }
+        r->bits[side] = find_bits(r, side);
     }
 }
 

@@ -66,6 +66,11 @@ static int64_t multiply_widened(const gemm_run *r, const int64_t tile[2], float 
     return 1;
 }
 
+/* Bytes of so many elements of an operand. */
+static int64_t element_bytes(const epi_gemm *g, int from, int64_t count, int64_t size) {
+    return g->on_load[from] && g->dequant[from].bits == 4 ? count / 2 : count * size;
+}
+
 /* The tile's columns of a product, one or the second of a pair, by sweeps from `s` on: all of one term, up to
  * `end`. How many they are. */
 static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *acc, int pair, int64_t s,
@@ -73,7 +78,7 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
     const epi_gemm *g = r->g;
     sweep_place at = place_of(g, s);
     int from = 2 * at.term + 1 + pair;
-    if (g->on_load[from])
+    if (g->on_load[from] && !r->bits[from].group)
         return multiply_widened(r, tile, acc + pair * EPI_TILE_PAIR, from, s, thread);
     int64_t depth = epi_min64((end - s) * g->micro->kc, g->k[at.term] - at.k0);
     int64_t first = first_row(r, EPI_SIDE_B, tile[1]), cols = tile_rows(r, EPI_SIDE_B, tile[1]),
@@ -81,7 +86,16 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
     const unsigned char *matrix = matrix_of(r, from, tile[1]);
     const void *column[EPI_TILE_N];
     for (int64_t j = 0; j < cols; j++)
-        column[j] = matrix + (epi_columns_offset(&r->cols[from], first + j) + at.k0) * size;
+        column[j] =
+            matrix + element_bytes(g, from, epi_columns_offset(&r->cols[from], first + j) + at.k0, size);
+    if (g->on_load[from]) {
+        const void *parts[PARTS][EPI_TILE_N];
+        epi_micro_bits bits = epi_gemm_bits(r, from, tile[1], at.k0, parts);
+        g->micro->direct.bits(g->direct_rows, (int)cols, depth,
+                              sweep_at(r, EPI_SIDE_A, tile[0], s, thread).data, column, &bits,
+                              acc + pair * EPI_TILE_PAIR, EPI_TILE_N, s % EPI_SUM_TERMS > 0);
+        return epi_ceil_div(depth, g->micro->kc);
+    }
     g->micro->direct.run(g->direct_rows, (int)cols, depth, sweep_at(r, EPI_SIDE_A, tile[0], s, thread).data,
                          column, r->ref[from].type, acc + pair * EPI_TILE_PAIR, EPI_TILE_N,
                          s % EPI_SUM_TERMS > 0);

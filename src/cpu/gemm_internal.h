@@ -46,8 +46,10 @@ typedef struct gemm_run {
     bool gaps;                         /* there are such */
     int64_t *koff[EPI_MAX_OPERANDS];   /* element offsets along K where it is no single run, else NULL */
     few_part *parts[EPI_MAX_OPERANDS]; /* PARTS of an operand of few bits, or NULL */
-    few_variant variant;               /* of few rows */
-    int64_t group;                     /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
+    epi_micro_bits
+        bits[EPI_MAX_OPERANDS]; /* how the micro-kernel takes it as it lies; without a group: it cannot */
+    few_variant variant;        /* of few rows */
+    int64_t group;              /* tiles of columns that a thread takes at a time: 1 unless ACROSS */
     unsigned char *scratch;
     range *ranges;
     int64_t row0, col0;           /* the first tiles that are packed */
@@ -208,6 +210,9 @@ void epi_gemm_count_halves(epi_ref *ref);
 epi_walk epi_gemm_depth_of_halves(const epi_ref *ref, const epi_axes *depth, const int64_t *sizes);
 void epi_gemm_find_parts(gemm_run *r, const epi_ref *homes);
 void epi_gemm_move_parts(gemm_run *r, const epi_ref *homes, const epi_axes *batch, int64_t number);
+/* What the micro-kernel wants to know of a tile's columns of few bits, from depth k on; `parts` is room for pointers. */
+epi_micro_bits epi_gemm_bits(const gemm_run *r, int from, int64_t tile, int64_t k,
+                             const void *parts[][EPI_TILE_N]);
 void epi_gemm_dequantise(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t n, float *to);
 
 /* gemm_few.c: what the micro-kernel can do with all of B as it lies in memory; and a tile of few rows with `count` tiles

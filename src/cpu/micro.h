@@ -21,7 +21,7 @@ enum { EPI_SIDE_A, EPI_SIDE_B };
 enum { EPI_MICRO_MAX_MR = 32, EPI_MICRO_MAX_NR = 32 };
 enum {
     EPI_MICRO_FEW = 8,     /* rows at most of direct.run and direct.across */
-    EPI_MICRO_DIRECT = 16, /* columns of direct.run come in so many, */
+    EPI_MICRO_DIRECT = 32, /* columns of direct.run and direct.bits come in so many, */
     EPI_MICRO_ACROSS = 16, /* and so many bytes of a column's depth does direct.across take at most */
 };
 
@@ -38,6 +38,21 @@ typedef struct epi_prefetch_cursor {
     int64_t row, skip;
     bool write; /* wanted for writing: prefetched for this core alone */
 } epi_prefetch_cursor;
+
+/* B's columns in few bits: an element is (q - zero)*scale + offset. */
+enum {
+    EPI_MICRO_PARTS = 3,
+    EPI_MICRO_GROUP = 32
+}; /* scale, zero, offset; the least depth that shares them */
+typedef struct epi_micro_bits {
+    int bits; /* 8; or 4, two to a byte, the first of the depth in the low half */
+    bool is_signed;
+    /* By part: elements of f32, f16, bf16, i8 or u8, and by column where the first group's is; NULL: there is none. */
+    epi_dtype type[EPI_MICRO_PARTS];
+    const void *const *part[EPI_MICRO_PARTS];
+    int64_t group; /* depth of a group: a multiple of EPI_MICRO_GROUP, and kc of it or it of kc */
+    int64_t first; /* depth before B's elements */
+} epi_micro_bits;
 
 typedef struct epi_micro {
     const char *name; /* "avx512" */
@@ -73,6 +88,9 @@ typedef struct epi_micro {
            as make a multiple of EPI_MICRO_DIRECT. */
         void (*run)(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
                     float *c, int64_t ldc, bool add);
+        /* The same of few bits; k is a multiple of EPI_MICRO_GROUP. NULL: B is widened. */
+        void (*bits)(int rows, int cols, int64_t k, const void *a, const void *const b[],
+                     const epi_micro_bits *f, float *c, int64_t ldc, bool add);
         /* The same where the columns are neighbours in memory: `cols` of them from b[d] on at depth d, up to
            EPI_MICRO_ACROSS bytes of the depth. As many more of b are what comes next, and are asked for. A is
            such a panel, of lda rows, from that depth on, of which the first `rows` are wanted. C is stored;

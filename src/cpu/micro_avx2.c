@@ -20,13 +20,38 @@ EPI_MICRO_RUNS(1, EPI_MICRO_CASE(1) EPI_MICRO_CASE(2) EPI_MICRO_CASE(4))
 /* ---- few rows against B as it lies in memory ---- */
 
 typedef __m256 vector;
-enum { SUMS = 8 };
+typedef __m256i raw;
+enum { SUMS = 8, TURNED = 4 };
 
 static inline vector load_f16(const void *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
-#include "cpu/micro_lanes.h"
+static inline vector widen_halves(__m256i x) {
+    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
+}
+
+static inline vector look_up(const vector table[], __m256i x) {
+    const vector low = _mm256_permutevar8x32_ps(table[0], x), high = _mm256_permutevar8x32_ps(table[1], x);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(x, 28)));
+}
+
+/* A half of a vector has four columns that lie four apart; then halves are turned. */
+static inline __attribute__((always_inline)) void turn(const char *const column[], int64_t at, __m256i w[4]) {
+    __m256i x[4];
+    EPI_UNROLL for (int i = 0; i < 4; i++) {
+        x[i] = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(column[i] + at)));
+        x[i] = _mm256_inserti128_si256(x[i], _mm_loadu_si128((const __m128i *)(column[i + 4] + at)), 1);
+    }
+    const __m256i lo01 = _mm256_unpacklo_epi32(x[0], x[1]), hi01 = _mm256_unpackhi_epi32(x[0], x[1]),
+                  lo23 = _mm256_unpacklo_epi32(x[2], x[3]), hi23 = _mm256_unpackhi_epi32(x[2], x[3]);
+    w[0] = _mm256_unpacklo_epi64(lo01, lo23);
+    w[1] = _mm256_unpackhi_epi64(lo01, lo23);
+    w[2] = _mm256_unpacklo_epi64(hi01, hi23);
+    w[3] = _mm256_unpackhi_epi64(hi01, hi23);
+}
+
+#include "cpu/micro_turned.h"
 
 #include "cpu/micro_across.h"
 
@@ -34,7 +59,7 @@ const epi_micro epi_micro_avx2 = {
     .name = "avx2",
     EPI_MICRO_F32,
     .usable = epi_has_avx2,
-    .direct = {.rows = {8}, .ka = 1, .run = run_direct, .across = run_across},
+    .direct = {.rows = {1, 4, 8}, .ka = 1, .run = run_direct, .bits = run_bits, .across = run_across},
     .widen_f16 = epi_widen_f16c,
 };
 #endif

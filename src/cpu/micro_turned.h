@@ -1,0 +1,314 @@
+/* micro_turned.h: few rows against B as it lies in memory, for the f32 kernels of x86-64: the lanes of a vector are
+ * columns. 16 bytes of the depth of each column are turned, so that a vector has one element of each; it is widened,
+ * and meets that depth of every row. Each sum is added up in the order of the depth.
+ *
+ * Included by these kernels' files, which have KC, the depth of a sweep; `vector` of VECTOR floats; multiply_add; and
+ *     raw                     a vector of bits
+ *     turn(column, at, w)     four vectors of 32-bit words: word i of the 16 bytes of each column at `at`
+ *     look_up(table, x)       of 16 numbers that which the low four bits of each word name
+ *     TURNED                  vectors of columns that are at work at once: their sums wait for themselves
+ * and, for micro_across.h, SUMS and load_f16(p), a vector from f16. */
+#ifndef EPI_CPU_MICRO_TURNED_H
+#define EPI_CPU_MICRO_TURNED_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "cpu/micro_internal.h"
+#include "cpu/pack_move.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef uint32_t words __attribute__((vector_size(sizeof(vector))));
+typedef int32_t integers __attribute__((vector_size(sizeof(vector))));
+
+enum { BLOCK = 16, LINE = 64, COLUMNS = TURNED * VECTOR };
+
+/* What elements are. */
+typedef enum kind { KIND_F32, KIND_BF16, KIND_F16, KIND_I8, KIND_U8, KIND_4 } kind;
+
+/* How many elements of a column a word has. */
+INLINE int per_word(const kind of) {
+    return of == KIND_F32 ? 1 : of == KIND_BF16 || of == KIND_F16 ? 2 : of == KIND_4 ? 8 : 4;
+}
+
+/* Element e of each column's word, as f32. */
+INLINE vector element_of(const kind of, const words w, const int e, const vector table[]) {
+    if (of == KIND_F32)
+        return (vector)w;
+    if (of == KIND_BF16)
+        return (vector)(e ? w & 0xffff0000u : w << 16);
+    if (of == KIND_F16)
+        return widen_halves((raw)(w >> 16 * e & 0xffff));
+    if (of == KIND_4)
+        return look_up(table, (raw)(w >> 4 * e));
+    if (of == KIND_I8)
+        return __builtin_convertvector((integers)(w << (24 - 8 * e)) >> 24, vector);
+    return __builtin_convertvector((integers)(w >> 8 * e & 255), vector);
+}
+
+INLINE vector load_floats(const float *p) {
+    vector x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* What stays the same in a sweep of some columns. The parts of few bits are vectors of columns by group. */
+typedef struct turned_run {
+    const char *column[COLUMNS];
+    int64_t next;  /* bytes from a column to one that is wanted soon */
+    int64_t group; /* depth that has the parts in common */
+    const float *scale, *zero, *offset;
+    vector table[16 / VECTOR];
+} turned_run;
+
+/* The sums of some vectors of columns, and the parts of their group. */
+typedef struct turned_sums {
+    vector sum[EPI_MICRO_FEW][TURNED], scale[TURNED], zero[TURNED], offset[TURNED];
+} turned_sums;
+
+/* All elements of a word of each column, against as many depths of the rows from a on. */
+INLINE void add_word(const kind of, const bool scaled, const bool moved, const int rows, const int vectors,
+                     const turned_run *t, const words w[], const float *a, turned_sums *s) {
+    EPI_UNROLL for (int e = 0; e < per_word(of); e++) {
+        EPI_UNROLL for (int v = 0; v < vectors; v++) {
+            vector x = element_of(of, w[v], e, t->table);
+            if (moved)
+                x = x - s->zero[v];
+            if (scaled)
+                x = x * s->scale[v];
+            if (moved)
+                x = x + s->offset[v];
+            EPI_UNROLL for (int i = 0; i < rows; i++) {
+                s->sum[i][v] = multiply_add(s->sum[i][v], a[e * rows + i], x);
+            }
+        }
+    }
+}
+
+INLINE void load_parts(const bool moved, const int vectors, const turned_run *t, int64_t at, turned_sums *s) {
+    EPI_UNROLL for (int v = 0; v < vectors; v++) {
+        s->scale[v] = load_floats(t->scale + at + v * VECTOR);
+        if (moved) {
+            s->zero[v] = load_floats(t->zero + at + v * VECTOR);
+            s->offset[v] = load_floats(t->offset + at + v * VECTOR);
+        }
+    }
+}
+
+/* The depth that is less than 16 bytes of f32 and 16 bits. */
+INLINE void add_rest(const kind of, const int rows, const int vectors, const char *const column[], int64_t k,
+                     int64_t depth, const float *a, turned_sums *s) {
+    const epi_dtype type = of == KIND_F32 ? EPI_F32 : of == KIND_BF16 ? EPI_BF16 : EPI_F16;
+    for (; k < depth; k++) {
+        float one[COLUMNS];
+        words w[TURNED];
+        for (int j = 0; j < vectors * VECTOR; j++)
+            one[j] = epi_element(type, column[j], k, epi_widen_f16c);
+        memcpy(w, one, sizeof w);
+        add_word(KIND_F32, false, false, rows, vectors, NULL, w, a + k * rows, s);
+    }
+}
+
+/* One sweep of `vectors` vectors of columns, from column j on, against `rows` rows; of few bits the depth is a multiple
+ * of what 16 bytes hold. What comes next of these columns is asked for on the way. */
+INLINE void turned(const kind of, const bool scaled, const bool moved, const int rows, const int vectors,
+                   const turned_run *t, int j, int64_t depth, const float *a, float *c, int64_t ldc,
+                   bool add) {
+    const int each = per_word(of), block = 4 * each;
+    const char *const *column = t->column + j;
+    turned_sums s;
+    EPI_UNROLL for (int i = 0; i < rows; i++) {
+        EPI_UNROLL for (int v = 0; v < vectors; v++) s.sum[i][v] = (vector){0};
+    }
+    int64_t k = 0;
+    for (int64_t left = 0, g = j; k + block <= depth; k += block, left -= block) {
+        words w[4][TURNED];
+        const int64_t at = k / block * BLOCK;
+        for (int i = 0; i < vectors * VECTOR && at % LINE == 0; i++)
+            __builtin_prefetch(column[i] + t->next + at, 0, 2);
+        if (scaled && left == 0) {
+            load_parts(moved, vectors, t, g, &s);
+            g += COLUMNS;
+            left = t->group;
+        }
+        EPI_UNROLL for (int v = 0; v < vectors; v++) {
+            raw x[4];
+            turn(column + v * VECTOR, at, x);
+            EPI_UNROLL for (int q = 0; q < 4; q++) w[q][v] = (words)x[q];
+        }
+        if (each < 4)
+            EPI_UNROLL for (int q = 0; q < 4; q++)
+                add_word(of, scaled, moved, rows, vectors, t, w[q], a + (k + q * each) * rows, &s);
+        else
+            for (int q = 0; q < 4; q++)
+                add_word(of, scaled, moved, rows, vectors, t, w[q], a + (k + q * each) * rows, &s);
+    }
+    add_rest(of, rows, vectors, column, k, depth, a, &s);
+    EPI_UNROLL for (int i = 0; i < rows; i++) {
+        EPI_UNROLL for (int v = 0; v < vectors; v++) {
+            float *to = c + i * ldc + j + v * VECTOR;
+            if (add)
+                s.sum[i][v] = s.sum[i][v] + load_floats(to);
+            memcpy(to, &s.sum[i][v], sizeof s.sum[i][v]);
+        }
+    }
+}
+
+/* All COLUMNS of them, as many at a time as have room for their sums. */
+#define TURNED_CASE(n) \
+    if (rows == (n)) { \
+        const int vectors = SUMS / (n) < TURNED ? SUMS / (n) : TURNED; \
+        for (int j = 0; j < COLUMNS; j += vectors * VECTOR) \
+            turned(of, scaled, moved, n, vectors, t, j, depth, a, c, ldc, add); \
+    }
+
+INLINE void turned_rows(const kind of, const bool scaled, const bool moved, int rows, const turned_run *t,
+                        int64_t depth, const float *a, float *c, int64_t ldc, bool add) {
+    TURNED_CASE(1)
+    TURNED_CASE(4)
+    TURNED_CASE(8)
+}
+
+/* The columns from `first` on: beyond the last one that one again, which nobody reads. */
+static inline void set_columns(turned_run *t, const void *const b[], int first, int cols, int64_t at) {
+    for (int j = 0; j < COLUMNS; j++)
+        t->column[j] = (const char *)b[first + j < cols ? first + j : cols - 1] + at;
+    t->next = first + COLUMNS < cols ? (const char *)b[first + COLUMNS] - (const char *)b[first]
+              : first >= COLUMNS     ? (const char *)b[first] - (const char *)b[first - COLUMNS]
+                                     : 0;
+}
+
+static void run_direct(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
+                       float *c, int64_t ldc, bool add) {
+    const int64_t size = type == EPI_F32 ? 4 : 2;
+    turned_run t = {0};
+    for (int j = 0; j < cols; j += COLUMNS)
+        for (int64_t k0 = 0; k0 < k; k0 += KC) {
+            const int64_t depth = k - k0 < KC ? k - k0 : KC;
+            const float *x = (const float *)a + k0 * rows;
+            set_columns(&t, b, j, cols, k0 * size);
+            if (type == EPI_F32)
+                turned_rows(KIND_F32, false, false, rows, &t, depth, x, c + j, ldc, add || k0 > 0);
+            else if (type == EPI_BF16)
+                turned_rows(KIND_BF16, false, false, rows, &t, depth, x, c + j, ldc, add || k0 > 0);
+            else
+                turned_rows(KIND_F16, false, false, rows, &t, depth, x, c + j, ldc, add || k0 > 0);
+        }
+}
+
+/* ---- few bits ---- */
+
+INLINE void turn_part_of(const kind of, const char *column[], int64_t n, float *to) {
+    const int each = per_word(of), block = 4 * each;
+    char tail[COLUMNS][BLOCK];
+    for (int64_t g = 0; g < n; g += block) {
+        const int64_t count = n - g < block ? n - g : block;
+        raw w[4];
+        for (int j = 0; j < COLUMNS; j++) { /* nothing is read behind the last group */
+            if (count < block) {
+                memcpy(tail[j], column[j], (size_t)(count * 4 / each));
+                column[j] = tail[j];
+            }
+        }
+        for (int v = 0; v < TURNED; v++) {
+            turn(column + v * VECTOR, 0, w);
+            for (int i = 0; i < count; i++) {
+                const vector x = element_of(of, (words)w[i / each], i % each, NULL);
+                memcpy(to + (g + i) * COLUMNS + v * VECTOR, &x, sizeof x);
+            }
+        }
+        for (int j = 0; j < COLUMNS; j++)
+            column[j] += BLOCK;
+    }
+}
+
+/* Groups `index` to index + n of a part, of the columns from `first` on, as vectors of columns; without a part `number`. */
+static void turn_part(const epi_micro_bits *f, int part, int first, int cols, int64_t index, int64_t n,
+                      float number, float *to) {
+    const char *column[COLUMNS];
+    const epi_dtype type = f->type[part];
+    const int64_t size = type == EPI_F32 ? 4 : type == EPI_F16 || type == EPI_BF16 ? 2 : 1;
+    for (int j = 0; j < COLUMNS && f->part[part]; j++)
+        column[j] = (const char *)f->part[part][first + j < cols ? first + j : cols - 1] + index * size;
+    if (!f->part[part])
+        for (int64_t i = 0; i < n * COLUMNS; i++)
+            to[i] = number;
+    else if (type == EPI_F32)
+        turn_part_of(KIND_F32, column, n, to);
+    else if (type == EPI_F16)
+        turn_part_of(KIND_F16, column, n, to);
+    else if (type == EPI_BF16)
+        turn_part_of(KIND_BF16, column, n, to);
+    else if (type == EPI_I8)
+        turn_part_of(KIND_I8, column, n, to);
+    else
+        turn_part_of(KIND_U8, column, n, to);
+}
+
+INLINE void turned_bits(const kind of, bool moved, int rows, const turned_run *t, int64_t depth,
+                        const float *a, float *c, int64_t ldc, bool add) {
+    if (moved)
+        turned_rows(of, true, true, rows, t, depth, a, c, ldc, add);
+    else
+        turned_rows(of, true, false, rows, t, depth, a, c, ldc, add);
+}
+
+static void run_bits(int rows, int cols, int64_t k, const void *a, const void *const b[],
+                     const epi_micro_bits *f, float *c, int64_t ldc, bool add) {
+    enum { MOST = KC / EPI_MICRO_GROUP };
+    float part[EPI_MICRO_PARTS][MOST * COLUMNS];
+    turned_run t = {.group = f->group, .scale = part[0], .zero = part[1], .offset = part[2]};
+    const bool moved = f->part[1] || f->part[2];
+    for (int i = 0; i < 16; i++) {
+        const float x = (float)(f->is_signed ? (i ^ 8) - 8 : i);
+        memcpy((char *)t.table + i * (int)sizeof x, &x, sizeof x);
+    }
+    for (int j = 0; j < cols; j += COLUMNS)
+        for (int64_t k0 = 0; k0 < k; k0 += KC) {
+            const int64_t depth = k - k0 < KC ? k - k0 : KC, index = (f->first + k0) / f->group,
+                          groups = (depth + f->group - 1) / f->group;
+            const float *x = (const float *)a + k0 * rows;
+            set_columns(&t, b, j, cols, k0 * f->bits / 8);
+            for (int p = 0; p < (moved ? EPI_MICRO_PARTS : 1); p++)
+                turn_part(f, p, j, cols, index, groups, p ? 0.0f : 1.0f, part[p]);
+            if (f->bits == 4)
+                turned_bits(KIND_4, moved, rows, &t, depth, x, c + j, ldc, add || k0 > 0);
+            else if (f->is_signed)
+                turned_bits(KIND_I8, moved, rows, &t, depth, x, c + j, ldc, add || k0 > 0);
+            else
+                turned_bits(KIND_U8, moved, rows, &t, depth, x, c + j, ldc, add || k0 > 0);
+        }
+}
+
+static inline void widen_f16(float *dst, const uint16_t *src, int64_t n) {
+    epi_widen_f16c(dst, src, n);
+}
+
+/* ---- for micro_across.h ---- */
+
+static inline __attribute__((always_inline)) void load_columns(const int vectors, const epi_dtype type,
+                                                               const void *p, vector w[]) {
+    typedef uint16_t halves __attribute__((vector_size(VECTOR * sizeof(uint16_t)), aligned(2), may_alias));
+    typedef uint32_t words __attribute__((vector_size(sizeof(vector))));
+    typedef vector vector_at __attribute__((aligned(4), may_alias));
+    EPI_UNROLL for (int v = 0; v < vectors; v++) {
+        if (type == EPI_F32)
+            w[v] = ((const vector_at *)p)[v];
+        else if (type == EPI_BF16)
+            w[v] = (vector)(__builtin_convertvector(((const halves *)p)[v], words) << 16);
+        else
+            w[v] = load_f16((const uint16_t *)p + v * VECTOR);
+    }
+}
+
+static inline __attribute__((always_inline)) void add_rows(const int rows, const int vectors, const float *a,
+                                                           const vector w[], vector sum[][SUMS]) {
+    EPI_UNROLL for (int i = 0; i < rows; i++) {
+        EPI_UNROLL for (int v = 0; v < vectors; v++) {
+            sum[i][v] = multiply_add(sum[i][v], a[i], w[v]);
+        }
+    }
+}
+
+#endif
