@@ -151,6 +151,10 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
             return epi_refuse(
                 d, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
                 f->tile_n);
+        if (f->schedule == EPI_AT_END && f->tile_n >= 256 && d->operands[0].gathers_depth)
+            return epi_refuse(
+                d, "at the end of a tile of %d columns registers are too few beside a gather of its depth",
+                f->tile_n);
         if (fit_staging(d, k))
             return true;
     }
