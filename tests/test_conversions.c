@@ -292,6 +292,63 @@ static void check_rows(void) {
     epi_module_free(m);
 }
 
+/* Groups of a product's columns, of two side by side and of a norm's rows, quantised where they are made, have the bits of
+ * groups that were stored in f32: of zeros, NaN, infinities and numbers that overflow, too. */
+static void check_groups(void) {
+    enum { T = 6, D = 4, G = 3, K = 4, N = G * K };
+    static const char *const texts[] = {
+        "f(x: f32[T,D], w: f32[G,K,D], v: f32[T,G,K]) -> (q: e4m3[T,G,K], s: f32[T,G]) { y = x @ w\n",
+        "f(x: f32[T,D], w: f32[G,K,D], v: f32[T,G,K]) -> (q: e4m3[T,G,K], s: f32[T,G]) { y = relu(x @ w)*(x "
+        "@ "
+        "(2*w))\n",
+        "f(x: f32[T,D], w: f32[G,K,D], v: f32[T,G,K]) -> (q: e4m3[T,G,K], s: f32[T,G]) { y = "
+        "v*rsqrt(mean(v*v, "
+        "G, K) + 1e-5)\n"};
+    static const float rows[T] = {1, 0, -2, NAN, 1e30f, INFINITY};
+    static float x[T][D], w[N][D], v[T][N];
+    for (int i = 0; i < T * N; i++) { /* a group of zeros, and one of large numbers */
+        int group = i % N / K;
+        v[i / N][i % N] = group == 1 ? 0 : rows[i / N] * (float)(i % 7 - 3) * (group == 2 ? 1e12f : 1);
+        w[i % N][i / N % D] = group == 1 ? 0 : (float)(i % 5 - 2) * (group == 2 ? 1e12f : 1);
+        x[i / N][i % D] = rows[i / N] * (float)(1 + i % D);
+    }
+    epi_dim_binding dims[] = {{"T", T}, {"D", D}, {"G", G}, {"K", K}};
+    for (int n = 0; n < 3; n++) {
+        char text[400];
+        uint8_t q[2][T][N];
+        float s[2][T][G];
+        epi_module *m;
+        epi_error err = {0};
+        snprintf(text, sizeof text, "%s s = max(max(abs(y), K)/448, 1e-12); q = e4m3(y/s) }", texts[n]);
+        if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+            continue;
+        for (int path = 0; path < 2; path++) {
+            epi_kernel *k;
+            epi_options o =
+                EPI_OPTIONS(.dims = dims, .dim_count = 4, .path = path ? EPI_PATH_UNFUSED : EPI_PATH_FUSED);
+            if (!check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s",
+                       err.message))
+                continue;
+            epi_tensor at[] = {{.data = x}, {.data = w}, {.data = v}, {.data = q[path]}, {.data = s[path]}};
+            void *work = aligned_alloc(64, epi_kernel_workspace(k));
+            check(epi_kernel_run(k, at, 5, work, &err) == EPI_OK, "%s", err.message);
+            free(work);
+            epi_kernel_free(k);
+        }
+        for (int i = 0; i < T * N; i++)
+            check(same_byte(EPI_E4M3, q[0][i / N][i % N], q[1][i / N][i % N]),
+                  "text %d, row %d, column %d: %02x fused, %02x by itself", n, i / N, i % N,
+                  q[0][i / N][i % N], q[1][i / N][i % N]);
+        for (int i = 0; i < T * G; i++) {
+            float a = s[0][i / G][i % G], b = s[1][i / G][i % G];
+            check(a == b || (isnan(a) && isnan(b)), "text %d, row %d, group %d: scale %g fused, %g by itself",
+                  n, i / G, i % G, a, b);
+        }
+        check(s[0][0][1] == 1e-12f && (q[0][0][K] & 0x7f) == 0, "text %d: a group of zeros", n);
+        epi_module_free(m);
+    }
+}
+
 /* The backward sees the numbers that the forward made: what a product's result is converted to is saved, in its type. */
 static void check_saved(void) {
     static const char text[] = "f(x[T,D], w[F,D], v[D,F]) -> y[T,D] { h = e4m3(silu(x @ w)); y = h @ v }";
@@ -327,6 +384,7 @@ int main(void) {
     check_packed("i4", -8);
     check_packed("u4", 0);
     check_rows();
+    check_groups();
     check_gradient();
     check_saved();
     epi_context_close(ctx);

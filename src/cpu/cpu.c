@@ -75,6 +75,7 @@ epi_backend_limits epi_cpu_limits(void) {
     return (epi_backend_limits){.local_most = 256,
                                 .local_multiple = 1,
                                 .full_row_most = 256,
+                                .row_columns = 1,
                                 .pairs = true,
                                 .groups = true,
                                 .dequants = true,

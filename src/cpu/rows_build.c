@@ -176,8 +176,10 @@ static void choose_sizes(epi_rows *k, int64_t most) {
     bool down = false;
     for (int i = 0; i < t->instr_count; i++)
         down |= t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
-    int64_t n = epi_max64(1, t->n), stretches = epi_ceil_div(n, t->plan->flat ? STRETCH : most);
-    k->stretch = stretches > 1 ? epi_round_up(epi_ceil_div(n, stretches), 64) : epi_round_up(n, 2);
+    int64_t n = epi_max64(1, t->n), stretches = epi_ceil_div(n, t->plan->flat ? STRETCH : most),
+            group = t->group[EPI_SCALE_FINE]; /* which no stretch cuts */
+    k->stretch = stretches > 1 ? epi_round_up(epi_ceil_div(n, stretches), 64 % group ? 64 * group : 64)
+                               : epi_round_up(n, 2);
     int64_t rows =
         k->stretch >= TAPED ? 1 : epi_min64(ROWS, ELEMENTS / k->stretch); /* a tape works on one row */
     k->band = (int)epi_max64(1, epi_min64(rows, t->m));

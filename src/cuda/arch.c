@@ -41,6 +41,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
     return (epi_backend_limits){.local_most = 256,
                                 .local_multiple = 16,
                                 .full_row_most = 256,
+                                .row_columns = EPI_ROWS_GROUPED,
                                 .pairs = sm90,
                                 .same_layout = true,
                                 .groups = true,

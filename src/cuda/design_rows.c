@@ -239,6 +239,15 @@ static void look_at_instructions(epi_rows_design *d) {
     }
 }
 
+/* Have the lanes of a warp whole groups of columns, in vectors? All of them have columns then, or none. */
+static epi_status check_groups(const epi_rows_design *d, epi_error *err) {
+    int group = d->tile.group[EPI_SCALE_FINE], most = 32 * d->shape.vector;
+    if (!d->plan->local_axes || (d->tile.n % most == 0 && most % group == 0 && group % d->shape.vector == 0 &&
+                                 !epi_emit_grows(d->c, d->tile.n)))
+        return EPI_OK;
+    return epi_fail(err, EPI_ERR_UNSUPPORTED, "groups of %d columns in rows of %ld", group, (long)d->tile.n);
+}
+
 static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *err) {
     epi_arena *arena = d->c->arena;
     EPI_TRY(
@@ -283,6 +292,7 @@ epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_r
     *out = (epi_rows_design){.c = c, .g = c->spec->graph, .plan = step->plan};
     EPI_TRY(prepare(out, step, err));
     epi_rows_choose_vector(out);
+    EPI_TRY(check_groups(out, err));
     epi_status status = epi_rows_make_shape(out, err);
     if (status == EPI_OK)
         status = give_partials(out, c, err);

@@ -156,6 +156,7 @@ enum { EPI_TILE_MOST = 256 };        /* columns of the widest tile */
 /* Rows whose weights of few bits are made on load, at most: of more, what is made once and stored is read faster. */
 enum { EPI_FEW_MOST = 64 };
 enum { EPI_AHEAD_BYTES = 64 << 10 }; /* of weights that a block asks for ahead */
+enum { EPI_ROWS_GROUPED = 256 };     /* columns of rows that reduce over groups: a warp's vectors */
 enum { EPI_SM80_DEPTH = 32 };        /* of a stage of gemm_sm80 */
 
 /* Pointers with these tensor numbers are not tensors: the workspace, further on by the need's offset. */

@@ -141,7 +141,7 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
         "      const int n = col + 16 * j + 8 * (i >> 1) + 2 * q;\n      (void)n;\n%s%s",
         full_rows ? "TILE_COLS" : epi_emit_int(e->d->c, columns), epi_ops[s->op].text, columns,
         e->d->g->nodes[s->node].place.line, epi_ops[s->op].cuda, (columns + 15) / 16, epi_piece(fragment),
-        epi_emitter_results(e), epi_piece(cell));
+        epi_value_results(e), epi_piece(cell));
     for (int el = 0; el < elements; el++)
         epi_text_add(&e->fragment, "      f[i & 1].take(%s);\n", masked(e, s->op, s->arg[0], el, 16));
     epi_text_add(&e->fragment,

@@ -151,16 +151,6 @@ void epi_emitter_put_loops(const epi_emitter *e, const char *columns, const char
                  epi_piece(&e->after), epi_piece(&e->end));
 }
 
-const char *epi_emitter_results(const epi_emitter *e) {
-    const char *results = "";
-    for (int p = 0; p < e->d->products; p++) {
-        const char *name = epi_value_name(e, e->d->kept[p]), *first = p ? "j + PAIR" : "j";
-        results = epi_emit_text(e->d->c, "%s      const float %s_0 = acc(%s, i, 0), %s_1 = acc(%s, i, 1);\n",
-                                results, name, first, name, first);
-    }
-    return results;
-}
-
 /* The structs and functions that a mainloop calls at a tile's start and for each of its subtiles. */
 static void write_epilogue(const epi_emitter *e, epi_text *out) {
     epi_emitter_put_rows(e, "", out);
@@ -176,7 +166,7 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
         ">> 4 << 4;\n"
         "  (void)q; (void)srow; (void)mrow; (void)munit;\n",
         row_type(e));
-    epi_emitter_put_loops(e, "SUBTILE", epi_emitter_results(e), "", out);
+    epi_emitter_put_loops(e, "SUBTILE", epi_value_results(e), "", out);
     epi_text_add(out, "}\n");
     if (e->fold_warps.data)
         epi_text_add(

@@ -42,8 +42,6 @@ static inline const char *epi_piece(const epi_text *t) {
 void epi_emitter_put_rows(const epi_emitter *e, const char *parameters, epi_text *out);
 /* The loops over fragments and cells of so many columns, a macro; what each cell has first and last besides.
  */
-/* What the cells of a fragment begin with: the results of the products. */
-const char *epi_emitter_results(const epi_emitter *e);
 void epi_emitter_put_loops(const epi_emitter *e, const char *columns, const char *first, const char *last,
                            epi_text *out);
 /* Frees the pieces; returns whether one of them ran out of memory. */
@@ -51,6 +49,8 @@ bool epi_emitter_free(epi_emitter *e);
 
 /* ---- emit_values.c ---- */
 
+/* What the cells of a fragment begin with: the results of the products. */
+const char *epi_value_results(const epi_emitter *e);
 /* The number of a cell's first element among its row's, inside the loops. */
 const char *epi_cell_index(int elements);
 /* Are a cell's elements neighbours along the columns that start at a multiple of their number? */

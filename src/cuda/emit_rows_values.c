@@ -140,6 +140,16 @@ static void put_taken(const epi_rows_design *d, epi_text *t, int i, const char *
     }
 }
 
+/* A reduction over a group of columns, which neighbouring lanes of a warp have: all of them have columns. */
+static void put_group(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to) {
+    int columns = d->tile.group[EPI_SCALE_FINE];
+    const char *fold = epi_emit_text(d->c, "f%d", s->dst);
+    PUT("%s %s; %s.clear(); take_all(%s, %s);\n        UNROLL for (int m = 1; m < %d / VEC; m <<= 1) "
+        "%s.across(m);\n        EACH(VEC) %s = %s;",
+        epi_ops[s->op].cuda, fold, fold, fold, epi_rows_name(d, s->arg[0]), columns, fold, to,
+        epi_emit_fold_end(d->c, s->op, fold, columns));
+}
+
 void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const char *name = epi_rows_name(d, s->dst), *to = epi_emit_text(d->c, "%s[e]", name);
@@ -156,6 +166,7 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     case EPI_INSTR_SPLIT:
         PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(d, s->arg[0]), s->odd);
         break;
+    case EPI_INSTR_REDUCE_GROUP: put_group(d, t, s, to); break;
     case EPI_INSTR_JOIN:
         PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name, operand(d, s->arg[0]), name,
             operand(d, s->arg[1]));
@@ -165,13 +176,24 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     epi_rows_put_comment(d, t, s->node);
 }
 
+/* Is the value the same for all columns of a group? The first of them stores it. */
+static bool lacks_group(const epi_rows_design *d, int node) {
+    epi_axes group = {0};
+    for (int i = d->plan->cols.count - d->plan->local_axes; i < d->plan->cols.count; i++)
+        group.at[group.count++] = d->plan->cols.at[i];
+    return group.count && !epi_plan_has(d->g, node, &group);
+}
+
 void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const epi_rows_access *a = &d->access[i];
     const char *name = epi_rows_name(d, s->arg[0]), *type = epi_emit_type(a->ref.type);
     int w = epi_rows_width(d, s->arg[0]);
     bool coarse = is_coarse(d, i);
-    if (!a->vectors)
+    if (!a->vectors && lacks_group(d, s->node))
+        PUT("        if (c %% %d == 0) { const int e = 0; store<%s>((void *)P.ptr[%d], %s, %s[0]); }",
+            d->tile.group[EPI_SCALE_FINE], type, a->pointer, in_row(d, i, true, element(d, i)), name);
+    else if (!a->vectors)
         PUT("        EACH(%d) store<%s>((void *)P.ptr[%d], %s, %s[e]);", w, type, a->pointer,
             in_row(d, i, true, element(d, i)), name);
     for (int split = 0; split < epi_rows_pieces(a) && a->vectors; split++) {

@@ -43,6 +43,16 @@ const char *epi_value_use(const epi_emitter *e, int v, int el) {
     return epi_emit_text(c, value->rows ? "R.%s_r[i & 1]" : "R.%s_u", name);
 }
 
+const char *epi_value_results(const epi_emitter *e) {
+    const char *results = "";
+    for (int p = 0; p < e->d->products; p++) {
+        const char *name = epi_value_name(e, e->d->kept[p]), *first = p ? "j + PAIR" : "j";
+        results = epi_emit_text(e->d->c, "%s      const float %s_0 = acc(%s, i, 0), %s_1 = acc(%s, i, 1);\n",
+                                results, name, first, name, first);
+    }
+    return results;
+}
+
 /* ---- expressions ---- */
 
 /* The instruction that makes a value which nothing else uses, or NULL. */

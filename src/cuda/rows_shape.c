@@ -240,6 +240,10 @@ static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
         s->lanes = 512;
         s->count = (int)epi_ceil_div(vectors, 512);
     }
+    if (d->plan->local_axes && s->lanes < 32) { /* a warp has all of a group, and one row */
+        s->lanes = 32;
+        s->count = (int)epi_ceil_div(vectors, 32);
+    }
     if (s->cluster == 1 && s->lanes < SHORT_BLOCK && !ring && !s->ahead)
         s->rows = (int)epi_min64(SHORT_BLOCK / s->lanes, s->lanes > 32 ? 15 : 1024);
     return EPI_OK;
@@ -304,6 +308,8 @@ static bool fits(const epi_rows_design *d) {
                      (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !flat)) &&
                      (!flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
     if (!threads || !blocks || !ring || !registers || s->count <= 0)
+        return false;
+    if (d->plan->local_axes && s->lanes % 32)
         return false;
     int64_t columns = (int64_t)s->lanes * s->cluster * s->vector; /* in 32 bits, as the kernel counts them */
     return s->count <= INT32_MAX / columns && (flat || columns * s->count >= d->columns);

@@ -38,6 +38,7 @@ typedef struct epi_refusals {
  * tile), and over a multiple of so many; and over all columns, where they are so many at most. */
 typedef struct epi_backend_limits {
     int local_most, local_multiple, full_row_most;
+    int row_columns;  /* rows of a multiple of so many columns reduce over groups of these, too; 0: none */
     bool prepares;    /* what depends on params alone may be made once (prepare.h) */
     bool pieces;      /* an output may be stored piece by piece, by several parts (cut_pieces.c) */
     bool pairs;       /* two products of the same rows may share a tile, and products be added up in one */

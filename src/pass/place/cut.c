@@ -281,7 +281,8 @@ static bool axes_fit(const epi_placer_part *p, const epi_axes *axes) {
 /* Notes the one axis that the part takes apart. */
 static bool note_split(epi_placer_part *p, const epi_node *n) {
     epi_tile tile = tile_of(p);
-    if ((epi_op_split(n->op) == EPI_OP_LOW && p->ordered) || !epi_tile_split(&tile, n))
+    bool grouped = p->kind == EPI_KIND_ROWS && p->local; /* whose columns are neighbours */
+    if ((epi_op_split(n->op) == EPI_OP_LOW && p->ordered) || grouped || !epi_tile_split(&tile, n))
         return false;
     p->split = tile.split;
     p->fine = tile.fine;
@@ -382,6 +383,26 @@ static void shape_for(const epi_spec *spec, epi_placer_part *p, const epi_axes *
         *p = trial;
 }
 
+/* Can rows of so many columns reduce over groups of these? Lanes of a warp share a group on a GPU. */
+static bool row_group_fits(int whole, int64_t columns, int64_t group) {
+    return whole == 1 || (whole > 1 && columns % whole == 0 && group >= 16 && group <= whole / 2 &&
+                          (group & (group - 1)) == 0);
+}
+
+/* How a value in a row is reduced over some of its columns: those that come last, always the same. */
+static epi_reduction reduce_in_row(const epi_placer *s, epi_placer_part *p, const epi_axes *over) {
+    unsigned dims = dims_of(&p->rows, &p->cols, over);
+    const int64_t *sizes = s->spec->sizes; /* of columns, whose number a kernel knows */
+    bool last = p->shaped && p->split == EPI_OP_COUNT && (!p->local || p->local == dims);
+    for (int i = 0; i < over->count; i++)
+        last &= epi_axes_find(over, p->cols.at[p->cols.count - 1 - i]) >= 0;
+    if (!last ||
+        !row_group_fits(s->limits->row_columns, epi_axes_size(&p->cols, sizes), epi_axes_size(over, sizes)))
+        return EPI_REDUCE_NONE;
+    p->local = dims;
+    return EPI_REDUCE_LOCAL;
+}
+
 /* How a value on the part's tile is reduced; NONE: it cannot be done there. */
 static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int value, const epi_axes *over) {
     shape_for(s->spec, p, over);
@@ -392,10 +413,11 @@ static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int v
     bool local = !p->local || p->local == dims; /* no other ones are */
     if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped)))
         return EPI_REDUCE_NONE;
-    if (p->kind == EPI_KIND_ROWS) { /* a row has all columns */
-        bool all = epi_axes_count_in(from, &p->rows) == p->rows.count && reduction != EPI_REDUCE_LOCAL;
-        return !all ? EPI_REDUCE_NONE : reduction == EPI_REDUCE_ROWS ? EPI_REDUCE_LOCAL : reduction;
-    }
+    if (p->kind == EPI_KIND_ROWS) /* a row has all columns */
+        return epi_axes_count_in(from, &p->rows) < p->rows.count ? EPI_REDUCE_NONE
+               : reduction == EPI_REDUCE_LOCAL                   ? reduce_in_row(s, p, over)
+               : reduction == EPI_REDUCE_ROWS                    ? EPI_REDUCE_LOCAL
+                                                                 : reduction;
     if (p->kind == EPI_KIND_ATTENTION) /* and so has a tile */
         local &= reduction != EPI_REDUCE_COLS && s->value[value] <= 0 &&
                  (!s->reads_loaded_tile[value] || s->limits->reads_loaded_tile);

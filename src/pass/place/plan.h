@@ -77,7 +77,8 @@ typedef struct epi_plan {
        scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
     epi_op split;
     epi_axis fine;
-    /* The last so many of `cols` are what local reductions remove (0: none; all: a tile has all columns). */
+    /* The last so many of `cols` are what local reductions remove (0: none; all: a tile has all columns; of rows:
+       what those remove that are not over all of them). */
     int local_axes;
     bool tried_local;         /* some tile that was tried had such reductions */
     epi_placement *placement; /* by node */

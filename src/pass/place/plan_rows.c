@@ -2,7 +2,7 @@
  *
  * The axes of the longest tensor, those that count rows first where a row has statistics, are split in two:
  * the last few are the columns of a row, which is on chip as a whole, the others count the rows. A reduction
- * over all columns stays in the row, one over all rows is cross-tile. As few are columns as can be; where no
+ * over all columns stays in the row, and so does one over the last of them; one over all rows is cross-tile. As few are columns as can be; where no
  * split takes every value, the part is no kernel. Where all tensors are of one shape there is nothing to
  * tell rows apart: *flat*, one row that is cut anywhere. */
 #include <stdio.h>
@@ -159,14 +159,27 @@ static bool is_number_in_row(const shaper *s, int node) {
     return number;
 }
 
+/* Notes the last columns as those that reductions over some of them remove; false: they remove others. */
+static bool note_group(shaper *s, const epi_axes *over) {
+    epi_plan *plan = s->plan;
+    bool may = !plan->flat && plan->split == EPI_OP_COUNT && plan->rows.count &&
+               (!plan->local_axes || plan->local_axes == over->count);
+    for (int i = 0; i < over->count && may; i++)
+        may = epi_axes_find(over, plan->cols.at[plan->cols.count - 1 - i]) >= 0;
+    plan->local_axes = may ? over->count : plan->local_axes;
+    return may;
+}
+
 /* How a value that is in the row is reduced; NONE: it cannot be. */
-static epi_reduction reduction_of(const shaper *s, const epi_node *n) {
+static epi_reduction reduction_of(shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
     epi_tile tile = {plan->rows, plan->cols, plan->split, plan->fine};
     epi_reduction reduction = epi_tile_reduction(&tile, from, &n->over);
-    if (epi_axes_count_in(from, &plan->rows) < plan->rows.count || reduction == EPI_REDUCE_LOCAL)
+    if (epi_axes_count_in(from, &plan->rows) < plan->rows.count)
         return EPI_REDUCE_NONE;
+    if (reduction == EPI_REDUCE_LOCAL)
+        return note_group(s, &n->over) ? reduction : EPI_REDUCE_NONE;
     return reduction == EPI_REDUCE_ROWS && !plan->flat ? EPI_REDUCE_LOCAL : reduction;
 }
 
@@ -224,6 +237,7 @@ static bool try_split(shaper *s, int columns, bool flat) {
     const epi_graph *g = s->g;
     epi_plan *plan = s->plan;
     plan->flat = flat;
+    plan->local_axes = 0;
     plan->rows = (epi_axes){.count = s->axes.count - columns};
     plan->cols = (epi_axes){.count = columns};
     for (int i = 0; i < s->axes.count; i++)

@@ -184,7 +184,8 @@ static void plan_step(builder *b, task *t) {
     t->rows = epi_plan_has(b->g, t->node, &b->rows) || !b->rows.count;
     if (!p->placement[t->node].tile || cls == EPI_CLASS_LEAF) {
         plan_leaf(b, t);
-    } else if (cls == EPI_CLASS_REDUCE && p->kind == EPI_KIND_ROWS) {
+    } else if (cls == EPI_CLASS_REDUCE && p->kind == EPI_KIND_ROWS &&
+               epi_axes_count_in(&n->over, &p->cols) == p->cols.count) {
         t->step.kind = EPI_INSTR_REDUCE_ROW;
         add_operand(t, n->arg[0], reduced_scale(b, n));
     } else if (cls == EPI_CLASS_REDUCE) {
@@ -496,6 +497,9 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
         .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
     out->m = epi_axes_size(&plan->rows, spec->sizes);
     out->n = epi_axes_size(&plan->cols, spec->sizes);
+    out->group[EPI_SCALE_FINE] = 1; /* columns at the other scale have none */
+    for (int i = plan->cols.count - plan->local_axes; i < plan->cols.count; i++)
+        out->group[EPI_SCALE_FINE] *= (int)epi_axis_size(plan->cols.at[i], spec->sizes);
     epi_status status = allocate(&b, err);
     if (status != EPI_OK)
         return status;
