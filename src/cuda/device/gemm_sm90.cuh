@@ -609,7 +609,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     auto multiply = [&](const int k) {
       mbar_wait(full + 8 * s, ph);
       const u64 da = operand_k(base + s * ring.stage + wg * 8192), db = operand_k(base + s * ring.stage + STAGE_A);
-      const float a0 = next.a[0], a1 = next.a[1], b0 = next.b[0], b1 = next.b[WAVES - 1];
+      // Factors first: then those of the next stage take the place of these scales, and nothing waits for their way from memory.
+      float c00 = next.a[0] * next.b[0], c10 = next.a[1] * next.b[0], c01 = next.a[0] * next.b[WAVES - 1], c11 = next.a[1] * next.b[WAVES - 1];
+      made_here(c00, c10, c01, c11);
       auto wave = [&](const u64 b) {
         wg_fence();
 #pragma unroll
@@ -620,12 +622,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       next.load(k + 1);
       wg_wait<0>();
 #if WAVES > 1
-      promote<0>(d, p, a0 * b0, a1 * b0);
+      promote<0>(d, p, c00, c10);
       wave(db + (WAVE * LINE >> 4));
       wg_wait<0>();
 #endif
       if (t < CLUSTER) mbar_arrive_at(empty + 8 * s, t);
-      promote<WAVES - 1>(d, p, a0 * b1, a1 * b1);
+      promote<WAVES - 1>(d, p, c01, c11);
       ADVANCE(s, ph)
     };
 #else

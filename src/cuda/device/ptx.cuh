@@ -177,3 +177,5 @@ DEV void sts128(u32 a, u32 x, u32 y, u32 z, u32 w) { asm volatile("st.shared.v4.
 DEV u64 operand_k(u32 a) { return (u64)((a & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; }
 // Rows (or columns) innermost: slabs of 64 of them, DEPTH*128 bytes each; 16 deeper is 2048 bytes further on.
 template <int DEPTH> DEV u64 operand_mn(u32 a) { return (u64)((a & 0x3ffff) >> 4) | (u64)(DEPTH * 128 >> 4) << 16 | 64ull << 32 | 1ull << 62; }
+// The optimizer works them out here, and not where they are used.
+DEV void made_here(float &a, float &b, float &c, float &d) { asm volatile("// made" : "+f"(a), "+f"(b), "+f"(c), "+f"(d)); }
