@@ -559,7 +559,25 @@ static void check_stored_once(void) {
     epi_module_free(m);
 }
 
-/* A type on an assignment says how the value is stored if it is; on chip it changes nothing. */
+/* Is one value of the program kept as f32, and others as bf16? */
+static void check_kept(const epi_program *p, const epi_options *o) {
+    epi_kernel *k;
+    epi_error err;
+    epi_value_info v;
+    int kept = 0, others = 0;
+    if (!check(epi_kernel_compile(p, o, &k, &err) == EPI_OK, "%s", err.message))
+        return;
+    for (int i = 0; epi_kernel_value(k, i, &v) == EPI_OK; i++)
+        if (!strcmp(v.expression, "x @ w")) /* not z, which is bf16 */
+            kept += v.type == EPI_F32;
+        else
+            others += v.type == EPI_BF16;
+    check(kept == 1 && others > 0, "h is kept as f32 (%d), others as bf16 (%d)", kept, others);
+    epi_kernel_free(k);
+}
+
+/* A type on an assignment says how the value is stored if it is; on chip it changes nothing. A text that is made of
+ * the graph says so, too, also of a value that is an output. */
 static void check_stored_types(void) {
     epi_module *m = parse("kept(x[T,D], w[F,D], v[D,F]) -> (y[T,D], z[T,F]) {\n"
                           "    h: f32 = x @ w\n"
@@ -569,24 +587,23 @@ static void check_stored_types(void) {
                           "    z = h\n"
                           "}\n"
                           "typed(x[T,D], w[F,D]) -> y[T,F] { h: bf16 = x @ w  y = silu(h) }\n"
-                          "plain(x[T,D], w[F,D]) -> y[T,F] { h = x @ w  y = silu(h) }\n");
+                          "plain(x[T,D], w[F,D]) -> y[T,F] { h = x @ w  y = silu(h) }\n"
+                          "output(x[T,D], w[F,D], v[D,F]) -> (z[T,F], y[T,D]) {\n"
+                          "    h: f32 = x @ w\n"
+                          "    z = h\n"
+                          "    y = tanh(h - mean(h, F)) @ v\n"
+                          "}\n");
     epi_dim_binding dims[] = {{"T", 50}, {"D", 32}, {"F", 264}}; /* rows that no tile holds */
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 2, .type = EPI_BF16);
     o.algebra = EPI_ALGEBRA_WRITTEN; /* with the scale past the product h is not stored at all */
-    epi_kernel *k;
-    epi_error err;
     check_program(epi_module_program(m, 0), o, "kept");
-    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
-        epi_value_info v;
-        int kept = 0, others = 0;
-        for (int i = 0; epi_kernel_value(k, i, &v) == EPI_OK; i++)
-            if (!strcmp(v.expression, "x @ w")) /* not z, which is bf16 */
-                kept += v.type == EPI_F32;
-            else
-                others += v.type == EPI_BF16;
-        check(kept == 1 && others > 0, "h is kept as f32 (%d), others as bf16 (%d)", kept, others);
-    }
-    epi_kernel_free(k);
+    check_kept(epi_module_program(m, 0), &o);
+    epi_text text = {0};
+    epi_graph_print(&epi_module_program(m, 3)->graph, "output", &text);
+    epi_module *printed = parse(text.data);
+    check_kept(epi_module_program(printed, 0), &o);
+    epi_module_free(printed);
+    epi_text_free(&text);
     problem out[2] = {0};
     o.type = EPI_F32;
     for (int i = 0; i < 2; i++)

@@ -273,9 +273,10 @@ static void assign_halves(writer *w, int node) {
            (epi_dtype[]){second ? others : mine, second ? mine : others}, call_ast(w, n));
 }
 
-/* The first output that the value is, or NULL. */
+/* The first output that the value is, or NULL. An output's name has no type in the body: a value that the text
+ * gives one has a name of its own, and the output is that. */
 static const char *output_name(const epi_graph *g, int node) {
-    for (int t = g->input_count; t < g->tensor_count; t++)
+    for (int t = g->input_count; t < g->tensor_count && !g->nodes[node].has_stored; t++)
         if (g->tensors[t].node == node)
             return g->tensors[t].name;
     return NULL;
@@ -301,7 +302,7 @@ static void assign_own(writer *w, int node) {
             continue;
         const char *output = output_name(g, i);
         names[n->tensor] = w->names[i] = output ? output : fresh_name(w, n->name);
-        types[n->tensor] = output ? EPI_DTYPE_COUNT : stored_type(g, i);
+        types[n->tensor] = stored_type(g, i);
     }
     for (int i = 0; i < count; i++)
         if (!names[i]) {
@@ -388,8 +389,7 @@ static void write_node(writer *w, int i) {
         return;
     epi_ast *value = operation_ast(w, i);
     w->names[i] = output ? output : fresh_name(w, n->name);
-    epi_dtype types[] = {stored_type(g, i), EPI_DTYPE_COUNT};
-    assign(w, 1, &w->names[i], output ? NULL : types, value);
+    assign(w, 1, &w->names[i], &(epi_dtype){stored_type(g, i)}, value);
 }
 
 /* Does no tensor before this one mention the dim? */
