@@ -218,11 +218,27 @@ class Region(Views):
         return self.view_of(self.value(write, [input.value, seed], axes), input.dims)
 
     def cast(self, x, *args, **kwargs):
-        """Another type: how it is stored is said where the value is written."""
-        return self.each("({} + 0)", x) if x.value.dtype in (*INTEGERS, torch.bool) else x
+        """Another type: how it is stored is said where the value is written. What is cast to 16 bits and back is rounded to them."""
+        if x.value.dtype in (*INTEGERS, torch.bool):
+            return self.each("({} + 0)", x)
+        to = dtype_of(self.at)
+        return self.each(ROUNDED[to], x) if to in ROUNDED and x.value.dtype != to and comes_back(self.at, to) else x
 
     def clone(self, x, memory_format=None):
         return self.each("{}", x)
+
+
+# As PyTorch casts: f16(x) would have its largest number for what is beyond.
+ROUNDED = {torch.bfloat16: "bf16({})", torch.float16: "(f16({0}) + where(abs({0}) < 65520, 0, sign({0})*inf))"}
+
+
+def dtype_of(node):
+    return getattr(node.meta.get("example_value", node.meta.get("val")), "dtype", None)
+
+
+def comes_back(node, dtype):
+    """Is something that has the elements of a node cast to another type than its own?"""
+    return any(dtype_of(u) in FLOATS and dtype_of(u) != dtype or comes_back(u, dtype) for u in node.users if operation(u) in VIEWS)
 
 
 def elementwise(form):

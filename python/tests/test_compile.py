@@ -221,6 +221,21 @@ def test_partial_rotary(how, of, between, said):
         assert "gather(" not in program.text and "part 3 of 3, attention" in plan
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_cast_and_back(dtype, said):
+    """What a graph rounds to 16 bits and reads as f32 is rounded; beyond the type it is infinite."""
+    plain = lambda x, w: (x @ w).to(dtype).view(4, 2, 4).float() * 2 + (x @ w).view(4, 2, 4)
+    x, w = torch.randn(4, 8) * 1e3, torch.randn(8, 8) * torch.tensor([1e2] + [1.0] * 7)
+    x.requires_grad_()
+    call, report = on(plain)
+    mine, expected = call(x, w), plain(x, w)
+    assert len(programs(report)) == 1 and dtype == torch.bfloat16 or expected.isinf().any()
+    torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-2)
+    assert torch.equal(mine.isinf(), expected.isinf())
+    for got, want in zip(*(torch.autograd.grad(f(x, w)[:, :, 1:].sum(), x) for f in (call, plain))):
+        torch.testing.assert_close(got, want, rtol=1e-2, atol=1)
+
+
 def test_open_sizes(said):
     """One graph for batches and lengths of all sizes."""
     model, given = families.make("Llama")
