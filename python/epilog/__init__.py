@@ -4,8 +4,10 @@ from . import _calls, nn
 from ._backend import explain, register
 from ._library import EpilogError, EpilogIndexError, EpilogValueError, library
 from ._op import Op, op
-from ._transformers import Report, apply, restore
+from ._quantise import quantise
+from ._report import Report
+from ._transformers import apply, restore
 
-__all__ = ["EpilogError", "EpilogIndexError", "EpilogValueError", "Op", "Report", "apply", "explain", "nn", "op", "restore"]
+__all__ = ["EpilogError", "EpilogIndexError", "EpilogValueError", "Op", "Report", "apply", "explain", "nn", "op", "quantise", "restore"]
 __version__ = library().epi_version().decode()
 register()

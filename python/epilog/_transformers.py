@@ -6,7 +6,6 @@ known (_known.py), and looks at every call whether it still is: if not, it does 
 """
 import fnmatch
 import functools
-import re
 import types
 import warnings
 
@@ -15,29 +14,9 @@ from torch import nn
 from . import _blocks
 from ._attention import give_back, is_ours, take_place, why_not
 from ._known import MODELS, class_name, families, plain_type
+from ._report import OFF, Report
 from ._patched import (Block, GPT2MLP, Head, Layer, Norm, Rotary, Unknown, causal_lm_forward, gpt2_forward, gpt2_mlp_forward, layer_forward,
                        layer_norm_forward, need, norm_forward, rotary_forward)
-
-
-class Report:
-    """What apply replaced, and what it left alone and why: names of modules, in lists."""
-
-    def __init__(self):
-        self.replaced, self.left = [], []
-
-    def __str__(self):
-        return "\n".join([*told("replaced", self.replaced), *told("left alone", self.left)])
-
-
-def told(what, found):
-    """A line for each; one for all modules that differ in one number alone, as layers do, and of which the same is said."""
-    alike = {}
-    for name, why in found:
-        words = re.split(r"\b(\d+)\b", name, maxsplit=1)
-        alike.setdefault((words[0], words[-1] if len(words) > 1 else None, why), []).append(words[1] if len(words) > 1 else "")
-    for (before, behind, why), numbers in alike.items():
-        count = f"{{{numbers[0]}, … {numbers[-1]}}}" if len(numbers) > 2 else f"{{{', '.join(numbers)}}}" if len(numbers) == 2 else numbers[0]
-        yield f"{what} {before}{count}{behind or ''}: {why}"
 
 
 @functools.lru_cache(None)
@@ -57,7 +36,6 @@ def set_forward(module, parts, function):
 
 
 PLAIN = "the model's where there is padding, packing, dropout or a cache, and on a GPU unless it is Hopper's and in 16 bits"
-OFF = "that was asked for"
 
 
 class Applying:

@@ -361,3 +361,4 @@ class LinearCrossEntropy(nn.Module):
 
 from ._experts import Experts, MoE, experts  # noqa: E402, F401: made of what is above
 from ._fp8 import Linear8  # noqa: E402, F401
+from ._quantise import QuantisedLinear  # noqa: E402, F401
