@@ -116,11 +116,14 @@ static int queue_bytes(const epi_gemm_design *d) {
 static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     int groups = f->tile_m / 64, stage = f->panels * (f->tile_m + f->tile_n) * 64 * 2;
+    int scales =
+        f->scaled ? f->stages * 4 * (f->tile_m + 4) : 0; /* of a stage: rows', and a few of columns */
     int ring = (f->few ? FEW_STAGES : f->stages) * stage, subtiles = tile_columns(d) / f->subtile;
     for (int slots = f->scaled ? 4 : 2; slots >= 1;
          slots--) { /* beside three stages there is room for a tile */
         int staging = groups * slots * d->subtile_bytes;
-        int bytes = ring + staging + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + queue_bytes(d);
+        int bytes =
+            ring + staging + scales + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + queue_bytes(d);
         if (bytes > epi_arch_block_shared(d->c->arch))
             continue;
         f->staging_slots = slots;

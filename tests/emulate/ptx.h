@@ -340,6 +340,12 @@ static void mbar_arrive_at(u32 at, u32 rank) {
     Elsewhere there(rank);
     mbar_arrive(at);
 }
+static u32 cluster_at(u32 at, u32 rank) {
+    return at | rank << 28;
+}
+static void mbar_arrive_there(u32 at) {
+    mbar_arrive_at(at & 0x0fffffff, at >> 28);
+}
 static void send_word(u32 at, u32 barrier, u32 rank, u32 word) {
     Elsewhere there(rank);
     MemoryBarrier *b = memory_barrier(barrier);
@@ -523,7 +529,6 @@ static void product_of_words(Product p, const u32 (&words)[4]) {
     memcpy(p.of, all, sizeof p.of);
     product(p);
 }
-static void made_here(float &, float &, float &, float &) {}
 static void wg_fence() {}
 static void wg_commit() {
     current->products.commit();

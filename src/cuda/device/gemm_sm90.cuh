@@ -24,7 +24,8 @@
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
 // SCALED: operands of e4m3, a stage 128 deep. The tensor cores' own sums keep about 14 bits, so those of a stage go to registers of their
-// own, 128 columns at a time, and are added to the accumulators as f32, times the scales of both operands (Promotion).
+// own, 128 columns at a time, and are added to the accumulators as f32, times the scales of both operands, which warp 3 brings to the stage.
+// No queue then.
 //
 // The emitted part defines:
 //   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and so on for each of the TERMS
@@ -84,9 +85,9 @@
 // Shared memory, from a multiple of 1024: the ring, the staging and the mbarriers. Who owns what, and which mbarrier says so:
 //
 //   A stage of the ring belongs to TMA from `empty` to `full`, then to the warps that compute until `empty`.
-//     full    1 arrival (and, GATHERED, one of each lane that gathers A's rows), of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
+//     full    1 arrival (and, GATHERED, one of each lane that gathers A's rows; SCALED, one of the warp that brings scales), of the thread that feeds the ring, with the stage's bytes: A's rows from this block, B's from all blocks
 //             of the cluster. Of A only the rows that are there come; what lies behind them is of no row. Waited for by the warps that compute; pass p over the ring has parity p & 1.
-//     empty   GROUPS * CLUSTER arrivals: the warpgroups that compute of every block, as each block writes its share of B into all of them. Waited
+//     empty   GROUPS * CLUSTER arrivals: the warpgroups that compute of every block (SCALED: their warps), as each block writes its share of B into all of them. Waited
 //             for by the thread that feeds the ring, with the other parity: the first pass over the ring does not wait.
 //   A slot of the staging belongs to one warpgroup and its mover. Its subtiles are numbered over all tiles; subtile n is in slot
 //   n % STAGING_SLOTS, and its phase has the parity n / STAGING_SLOTS & 1.
@@ -97,7 +98,12 @@
 //     tail    256 arrivals: nobody who computes reads the ring any more, so movers may load the last tile's subtiles into it.
 //   The queue has four of its own (order.cuh).
 #define STAGING RING_BYTES
-#define BARRIERS (STAGING + STAGING_BYTES)
+#define SCALES (STAGING + STAGING_BYTES)   // a stage's, as its operands
+#if SCALED
+#define BARRIERS (SCALES + STAGES * SCALE_BYTES)
+#else
+#define BARRIERS SCALES
+#endif
 
 // How the ring is shared out: bytes of a panel of A and of a stage, and stages. Numbers that the text has, unless FEW.
 struct Ring {
@@ -137,46 +143,49 @@ DEV u32 keep_of(const Rows &R, const int i, const float a0, const float a1) {
 }
 
 #if SCALED
-#define WAVE 128                // columns that are summed up at a time: they have one scale
+#define WAVE 128                            // columns that are summed up at a time: they have one scale
 #define WAVES (TILE_N / WAVE)
-// The scales of a thread's two rows and of the columns, a stage ahead. Where those of the depth's beginning lie is kept; of products that
-// are added up, which rows and columns they are.
-struct Promotion {
-  const Params &P;
-  int row[2], col[WAVES];
-  float a[2], b[WAVES];
-#if TERMS > 1
+#define SCALE_BYTES (4 * (TILE_M + 4))      // of a stage: its rows' scales, then one for each wave
+#if TERMS > 1   // of products that are added up it is known which rows and columns; else where their scales lie
 #define SCALE_ROW(which, term, at) which##_scale_row(P, term, at)
 #else
 #define SCALE_ROW(which, term, at) (at)
 #endif
+// What a warp brings for each stage: a lane has every 32nd row, the first lanes a wave's columns each.
+struct Scales {
+  const Params &P;
+  int lane, row[TILE_M / 32], col;
+  float a[TILE_M / 32], b;
+  DEV bool second() const { return PRODUCTS > 1 && lane & 1; }   // product
   DEV void load(int k) {
-    const int stage = min(k, KT - 1), term = TERM_OF(stage), deep = (stage - TERM_BEGIN(term)) * BK;
+    const int term = TERM_OF(k), deep = (k - TERM_BEGIN(term)) * BK;
 #pragma unroll
-    for (int h = 0; h < 2; h++) a[h] = A_scale(P, term, SCALE_ROW(A, term, row[h]) + A_scale_depth(P, term, deep));
-    b[0] = B_scale(P, term, SCALE_ROW(B, term, col[0]) + B_scale_depth(P, term, deep));
+    for (int i = 0; i < TILE_M / 32; i++) a[i] = A_scale(P, term, SCALE_ROW(A, term, row[i]) + A_scale_depth(P, term, deep));
 #if PRODUCTS > 1
-    b[1] = C_scale(P, term, col[1] + C_scale_depth(P, term, deep));
-#elif WAVES > 1
-    b[1] = B_scale(P, term, SCALE_ROW(B, term, col[1]) + B_scale_depth(P, term, deep));
+    if (second()) b = C_scale(P, term, col + C_scale_depth(P, term, deep));
+    else
 #endif
+      b = B_scale(P, term, SCALE_ROW(B, term, col) + B_scale_depth(P, term, deep));
   }
-  DEV void begin(int m, int n) {   // of a tile
+  DEV void begin(int m, int n) {   // a tile, and its first stage
 #pragma unroll
-    for (int h = 0; h < 2; h++) row[h] = row_near(P, m + 8 * h);
-#pragma unroll
-    for (int w = 0; w < WAVES; w++) col[w] = PRODUCTS > 1 ? n : min(n + w * WAVE, N_SIZE - 1);
+    for (int i = 0; i < TILE_M / 32; i++) row[i] = row_near(P, m + lane + 32 * i);
+    col = PRODUCTS > 1 ? n : min(n + lane % WAVES * WAVE, N_SIZE - 1);
 #if TERMS == 1
 #pragma unroll
-    for (int h = 0; h < 2; h++) row[h] = A_scale_row(P, 0, row[h]);
-    col[0] = B_scale_row(P, 0, col[0]);
+    for (int i = 0; i < TILE_M / 32; i++) row[i] = A_scale_row(P, 0, row[i]);
 #if PRODUCTS > 1
-    col[1] = C_scale_row(P, 0, col[1]);
-#elif WAVES > 1
-    col[1] = B_scale_row(P, 0, col[1]);
+    col = second() ? C_scale_row(P, 0, col) : B_scale_row(P, 0, col);
+#else
+    col = B_scale_row(P, 0, col);
 #endif
 #endif
     load(0);
+  }
+  DEV void put(u32 to) const {
+#pragma unroll
+    for (int i = 0; i < TILE_M / 32; i++) sts32(to + 4 * (lane + 32 * i), __float_as_uint(a[i]));
+    if (lane < WAVES) sts32(to + 4 * (TILE_M + lane), __float_as_uint(b));
   }
 };
 // Accumulators of the wave's columns: cells of the first row and of the second one in turn.
@@ -321,7 +330,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
   }
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1 + 32 * GATHERERS); mbar_init(empty + 8 * i, GROUPS * CLUSTER); }
+    for (int i = 0; i < STAGES; i++) { mbar_init(full + 8 * i, 1 + SCALED + 32 * GATHERERS); mbar_init(empty + 8 * i, (SCALED ? 4 : 1) * GROUPS * CLUSTER); }
     for (int i = 0; i < 2 * STAGING_SLOTS; i++) { mbar_init(done + 8 * i, 128); mbar_init(loaded + 8 * i, 1); mbar_init(spare + 8 * i, 1); }
     for (int i = 0; i < 2 * SUBTILES; i++) { mbar_init(last_done + 8 * i, 128); mbar_init(last_loaded + 8 * i, 1); }
     Queue(P, cid, tail + 8).begin();
@@ -488,6 +497,29 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       }
       if (!FEW) dependency_start();
     }
+#if SCALED
+    else if (t >= 96) {   // ---- the scales, a stage ahead: the ring goes round as for the operands
+      Scales scales{P, t & 31};
+      u32 s = 0, ph = 1;
+      int w = cid;
+#pragma unroll 1
+      for (u32 j = 0; w < order.total; j++) {
+        int first, tn;
+        order.at(w, rank, first, tn);
+        scales.begin(first, tn * TILE_COLS);
+#pragma unroll 1
+        for (int k = 0; k < KT; k++) {
+          mbar_wait(empty + 8 * s, ph);
+          scales.put(base + SCALES + s * SCALE_BYTES);
+          __syncwarp();
+          if (t == 96) mbar_arrive(full + 8 * s);
+          if (k + 1 < KT) scales.load(k + 1);
+          ADVANCE(s, ph)
+        }
+        w = queue.at(SENT(j + 1));
+      }
+    }
+#endif
     else if (t == 96) {   // ---- the queue
       if (queue.counts && rank == 0) queue.draw(P);
     }
@@ -603,31 +635,30 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     // (C7519).
     int deep = 0;   // DEPTH_GROUPS: this tile
 #if SCALED
-    Promotion next{P};
     float p[WAVE / 2];
-    // A wave is waited for, and promoted while the other warpgroup's runs. The stage is given back as its last wave has been.
-    auto multiply = [&](const int k) {
+    // A wave is waited for, and promoted while the other warpgroup's runs. Each warp gives the stage back, as it has read scales there, when
+    // its last wave has ended.
+    auto multiply = [&](const int) {
       mbar_wait(full + 8 * s, ph);
       const u64 da = operand_k(base + s * ring.stage + wg * 8192), db = operand_k(base + s * ring.stage + STAGE_A);
-      // Factors first: then those of the next stage take the place of these scales, and nothing waits for their way from memory.
-      float c00 = next.a[0] * next.b[0], c10 = next.a[1] * next.b[0], c01 = next.a[0] * next.b[WAVES - 1], c11 = next.a[1] * next.b[WAVES - 1];
-      made_here(c00, c10, c01, c11);
+      const u32 scales = base + SCALES + s * SCALE_BYTES, own = scales + 4 * (wg * 64 + row_of(t));
+      const float a0 = __uint_as_float(lds32(own)), a1 = __uint_as_float(lds32(own + 32));
+      const float b0 = __uint_as_float(lds32(scales + 4 * TILE_M)), b1 = __uint_as_float(lds32(scales + 4 * (TILE_M + WAVES - 1)));
       auto wave = [&](const u64 b) {
         wg_fence();
 #pragma unroll
         for (int kk = 0; kk < 4; kk++) wgmma(p, da + 2 * kk, b + 2 * kk, kk);
         wg_commit();
+        wg_wait<0>();
       };
+      const u32 back = cluster_at(empty + 8 * s, t % CLUSTER);
       wave(db);
-      next.load(k + 1);
-      wg_wait<0>();
 #if WAVES > 1
-      promote<0>(d, p, c00, c10);
+      promote<0>(d, p, a0 * b0, a1 * b0);
       wave(db + (WAVE * LINE >> 4));
-      wg_wait<0>();
 #endif
-      if (t < CLUSTER) mbar_arrive_at(empty + 8 * s, t);
-      promote<WAVES - 1>(d, p, c01, c11);
+      if (t % 32 < CLUSTER) mbar_arrive_there(back);
+      promote<WAVES - 1>(d, p, a0 * b1, a1 * b1);
       ADVANCE(s, ph)
     };
 #else
@@ -777,7 +808,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       }
 #endif
 #if SCALED
-      next.begin(e.row + row_of(t), e.col);
 #pragma unroll
       for (int i = 0; i < TILE_N / 2; i++) d[i] = 0.f;
 #endif

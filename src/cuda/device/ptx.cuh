@@ -10,6 +10,9 @@ DEV void mbar_arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [
 DEV void mbar_arrive_at(u32 b, u32 cta) {
   asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1;\n mbarrier.arrive.shared::cluster.b64 _, [r];}" ::"r"(b), "r"(cta) : "memory");
 }
+// The same in two steps: where it is in the cluster's memory, and the arrival.
+DEV u32 cluster_at(u32 b, u32 cta) { u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(b), "r"(cta)); return r; }
+DEV void mbar_arrive_there(u32 at) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(at) : "memory"); }
 DEV void mbar_wait(u32 b, u32 parity) {
   asm volatile("{.reg .pred p;\nW_%=:\n mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @!p bra W_%=;}" ::"r"(b), "r"(parity) : "memory");
 }
@@ -177,5 +180,3 @@ DEV void sts128(u32 a, u32 x, u32 y, u32 z, u32 w) { asm volatile("st.shared.v4.
 DEV u64 operand_k(u32 a) { return (u64)((a & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; }
 // Rows (or columns) innermost: slabs of 64 of them, DEPTH*128 bytes each; 16 deeper is 2048 bytes further on.
 template <int DEPTH> DEV u64 operand_mn(u32 a) { return (u64)((a & 0x3ffff) >> 4) | (u64)(DEPTH * 128 >> 4) << 16 | 64ull << 32 | 1ull << 62; }
-// The optimizer works them out here, and not where they are used.
-DEV void made_here(float &a, float &b, float &c, float &d) { asm volatile("// made" : "+f"(a), "+f"(b), "+f"(c), "+f"(d)); }
