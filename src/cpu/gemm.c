@@ -376,10 +376,10 @@ static void run_batches(gemm_run *r, const epi_ref *homes) {
     const epi_gemm *g = r->g;
     const epi_epilogue *e = &g->epilogue;
     epi_axes axes = epi_plan_batch(&g->plan);
-    epi_walk batch = epi_walk_axes(&r->ref[1], &axes, e->tile.spec->sizes);
+    const epi_ref *home = &homes[g->operand[1]]; /* whose strides count bytes where two elements share one */
+    epi_walk batch = epi_walk_axes(home, &axes, e->tile.spec->sizes);
     for (int64_t b = 0; b < e->batches; b++) {
-        r->ref[1].data =
-            homes[g->operand[1]].data + epi_walk_offset(&batch, b) * (int64_t)epi_dtype_size(r->ref[1].type);
+        r->ref[1].data = home->data + epi_walk_offset(&batch, b) * (int64_t)epi_dtype_size(home->type);
         epi_gemm_move_parts(r, homes, &axes, b);
         run_batch(r, b * (e->row_tiles / e->batches), (b + 1) * (e->row_tiles / e->batches));
     }
