@@ -158,7 +158,7 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
             return epi_refuse(
                 d, "at the end of a tile of %d columns registers are too few beside a gather of its depth",
                 f->tile_n);
-        if (fit_staging(d, k))
+        if (epi_side_tiles_are_whole(d) && fit_staging(d, k))
             return true;
     }
     return epi_refuse(d, "the epilogue's tiles do not fit beside %d stages", f->stages);
@@ -209,7 +209,9 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
     d->config.panels = choose_panels(d);
     d->longest_first =
         d->plan->group == EPI_GROUP_DEPTH && d->groups <= EPI_SORTED_GROUPS && !epi_emit_grows(c, d->groups);
-    return fit_shared(d, k);
+    return epi_side_tiles_split(d)
+               ? fit_shared(d, k)
+               : epi_refuse(d, "more than %d tiles are loaded and stored", EPI_MAX_SIDE_TILES);
 }
 
 /* Without it: everything by offsets, one subtile after another at the tile's end. */

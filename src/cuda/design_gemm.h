@@ -18,7 +18,9 @@ typedef struct epi_batch_place {
 
 /* A tile of another tensor that the epilogue loads or stores. */
 typedef struct epi_side_tile {
-    int instr; /* of the tile program; the names of its variables carry the number */
+    int instr;        /* of the tile program */
+    int number;       /* that the names of its variables carry */
+    int half, halves; /* of fine columns, whose parts lie apart: which part it is, of two; else 0 and 1 */
     int node, tensor;
     bool store;
     bool per_row; /* stored: one number a row, made of whole rows; the thread of the first column stores it */
@@ -162,6 +164,10 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
 
 /* Makes streams of the instructions that load and store tiles; false where there are too many. */
 bool epi_side_tiles_make(epi_gemm_design *d);
+/* Makes two of those whose columns lie in memory as two parts, where both can be staged; false where there are too
+ * many. Are they, at the width that was placed? Else it is another's: nothing moves a part otherwise. */
+bool epi_side_tiles_split(epi_gemm_design *d);
+bool epi_side_tiles_are_whole(const epi_gemm_design *d);
 /* Decides what is staged at the configuration's width of a subtile, and where; may be called again. */
 void epi_side_tiles_place(epi_gemm_design *d);
 /* Gives every stream its map or pointer, and lanes that move one their rows. */

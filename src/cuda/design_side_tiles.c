@@ -19,7 +19,8 @@ static void add_side_tile(epi_gemm_design *d, int instr) {
     epi_scale scale = d->tile->values[store ? s->arg[0] : s->dst].scale;
     d->instrs[instr].side_tile = d->side_tile_count;
     epi_side_tile *t = &d->side_tiles[d->side_tile_count++];
-    *t = (epi_side_tile){.instr = instr, .node = s->node, .tensor = s->tensor, .store = store};
+    *t = (epi_side_tile){
+        .instr = instr, .number = instr, .halves = 1, .node = s->node, .tensor = s->tensor, .store = store};
     t->per_row = epi_plan_has_full_rows(d->plan) && !epi_plan_has(d->g, s->node, &d->plan->cols);
     t->per_group = store && lacks_group(d, s->node);
     t->ref = epi_emit_ref(d->c, s->node, s->tensor);
@@ -46,6 +47,46 @@ bool epi_side_tiles_make(epi_gemm_design *d) {
         add_side_tile(d, i);
     }
     return true;
+}
+
+/* Do both parts of its columns lie as TMA takes them? */
+static bool has_halves(const epi_side_tile *t) {
+    const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
+    int64_t size = (int64_t)epi_dtype_size(t->ref.type);
+    return t->cols.two && epi_dtype_is_narrow(t->ref.type) && !t->moved && !t->per_group && c->count == 1 &&
+           c->stride[0] == 1 && r->count == 1 && r->stride[0] * size % 16 == 0 &&
+           t->cols.part * size % 16 == 0;
+}
+
+bool epi_side_tiles_split(epi_gemm_design *d) {
+    for (int i = 0; i < d->side_tile_count; i++) {
+        epi_side_tile *t = &d->side_tiles[i];
+        if (!has_halves(t))
+            continue;
+        if (d->side_tile_count == EPI_MAX_SIDE_TILES)
+            return false;
+        for (int other = d->side_tile_count++; other > i; other--)
+            d->side_tiles[other] = d->side_tiles[other - 1];
+        for (int half = 0; half < 2; half++) {
+            t[half].half = half;
+            t[half].halves = 2;
+            t[half].number += half * d->tile->instr_count;
+            t[half].elements /= 2;
+            t[half].bytes /= 2;
+            t[half].cols.two = false;
+        }
+        for (int k = 0; k < d->tile->instr_count; k++)
+            d->instrs[k].side_tile += d->instrs[k].side_tile > i;
+        i++;
+    }
+    return true;
+}
+
+bool epi_side_tiles_are_whole(const epi_gemm_design *d) {
+    bool staged = true;
+    for (int i = 0; i < d->side_tile_count; i++)
+        staged &= d->side_tiles[i].halves == 1 || d->side_tiles[i].staged;
+    return staged;
 }
 
 /* ---- where they are staged ---- */
@@ -175,6 +216,7 @@ static int add_map(const epi_gemm_design *d, const epi_side_tile *t, epi_kernel_
     m->sizes[0] = (uint64_t)epi_open_now(open, c->size[c->count - 1]);
     m->sizes[1] = (uint64_t)epi_open_now(open, rows);
     m->strides[1] = (uint64_t)epi_open_now(open, r->stride[r->count - 1]) * size;
+    m->offset = t->half ? (int64_t)size * epi_open_now(open, t->cols.part) : 0;
     m->swizzle = t->panel_width;
     m->box[0] = (uint32_t)((uint64_t)m->swizzle / size);
     m->box[1] = EPI_STAGED_ROWS;

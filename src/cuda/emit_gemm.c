@@ -9,10 +9,10 @@ void epi_instr_emit(epi_emitter *e, int i) {
     const epi_side_tile *t = at->side_tile >= 0 ? &e->d->side_tiles[at->side_tile] : NULL;
     if (at->before)
         return;
-    if (t) {
-        (t->staged ? epi_side_tile_emit_staged : epi_side_tile_emit_direct)(e, t);
+    for (int half = 0; t && half < t->halves; half++)
+        (t->staged ? epi_side_tile_emit_staged : epi_side_tile_emit_direct)(e, t + half);
+    if (t)
         return;
-    }
     switch (e->d->tile->instrs[i].kind) {
     case EPI_INSTR_REDUCE_GROUP: epi_fold_emit_group(e, i); break;
     case EPI_INSTR_PARTIAL_COLS: epi_fold_emit_cols(e, i); break;
@@ -241,7 +241,7 @@ static void write_batches(const epi_gemm_design *d, epi_text *out) {
         epi_batch_emit(out, d->c, "B", &d->operands[1].place);
     for (int i = 0; i < d->side_tile_count && d->batch_rows; i++)
         if (d->side_tiles[i].staged)
-            epi_batch_emit(out, d->c, epi_emit_text(d->c, "tile%d", d->side_tiles[i].instr),
+            epi_batch_emit(out, d->c, epi_emit_text(d->c, "tile%d", d->side_tiles[i].number),
                            &d->side_tiles[i].place);
 }
 

@@ -45,7 +45,7 @@ static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
                           : epi_emit_text(c, "%d", t->map),
                *y = grouped            ? "first"
                     : t->row_mod       ? epi_emit_text(c, "m %% %s", epi_emit_int(c, t->row_mod))
-                    : e->d->batch_rows ? epi_emit_text(c, "row_in_batch(P, m) BATCH_AT(tile%d, m)", t->instr)
+                    : e->d->batch_rows ? epi_emit_text(c, "row_in_batch(P, m) BATCH_AT(tile%d, m)", t->number)
                                        : "m";
     for (int p = 0; p < t->panels; p++) {
         const char *x = epi_cell_index(t->elements);
@@ -60,7 +60,7 @@ static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
             epi_text_add(&e->moves_out,
                          "  if (%s) tma_store(&P.map[%d], staging + %d, row_in_batch(P, m), %s "
                          "BATCH_AT(tile%d, m));   // %s\n",
-                         one, t->map, at, x, t->instr, name);
+                         one, t->map, at, x, t->number, name);
         } else if (t->store && grouped) {
             epi_text_add(&e->moves_out,
                          "  if (lane == 0 && left > 0) tma_store(&P.map[%s], staging + %d, %s, CLIP - left, "
@@ -111,6 +111,11 @@ static const char *cell_address(const epi_emitter *e, const epi_side_tile *t) {
     return address(e, t, "srow + 8 * (i & 1)", epi_emit_text(e->d->c, "(4 * (i >> 1) + q) * %d", t->bytes));
 }
 
+/* Which of a value's elements is element el of the tile. */
+static int element(const epi_side_tile *t, int el) {
+    return el * t->halves + t->half;
+}
+
 /* Cells of two 16-bit elements are what ldmatrix and stmatrix move, four at a time. */
 static bool by_matrix(const epi_side_tile *t) {
     return t->elements == 2 && t->bytes == 4;
@@ -119,47 +124,54 @@ static bool by_matrix(const epi_side_tile *t) {
 /* Loads of a fragment come before its cells and stores after them, so that the cells' chains overlap. */
 static void emit_staged_load(epi_emitter *e, const epi_side_tile *t) {
     const char *name = epi_value_name(e, e->d->tile->instrs[t->instr].dst),
-               *type = epi_emit_type(t->ref.type);
+               *type = epi_emit_type(t->ref.type),
+               *all = epi_emit_text(e->d->c, "%s%s", name, t->half ? "_second" : "");
     static const char *const words[] = {"", "u32", "u32", "uint2", "uint4"};
     static const char field[] = "xyzw";
     if (by_matrix(t)) {
-        epi_text_add(&e->fragment, "    u32 %s_w[4];\n    ldm4(%s, %s_w);\n", name,
-                     address(e, t, "mrow", "munit"), name);
-        epi_text_add(&e->cell, "      const float %s_0 = low<%s>(%s_w[i]), %s_1 = high<%s>(%s_w[i]);\n", name,
-                     type, name, name, type, name);
+        epi_text_add(&e->fragment, "    u32 %s_w[4];\n    ldm4(%s, %s_w);\n", all,
+                     address(e, t, "mrow", "munit"), all);
+        epi_text_add(&e->cell, "      const float %s_%d = low<%s>(%s_w[i]), %s_%d = high<%s>(%s_w[i]);\n",
+                     name, element(t, 0), type, all, name, element(t, 1), type, all);
         return;
     }
     int size = t->bytes == 16 ? 4 : t->bytes == 8 ? 3 : t->bytes == 4 ? 2 : 1;
     epi_text_add(&e->fragment,
                  "    %s %s_w[4];\n#pragma unroll\n    for (int i = 0; i < 4; i++) %s_w[i] = lds%d(%s);\n",
-                 words[size], name, name, 8 * t->bytes, cell_address(e, t));
+                 words[size], all, all, 8 * t->bytes, cell_address(e, t));
     for (int el = 0; el < t->elements; el++) {
-        epi_text_add(&e->cell, "      const float %s_%d = ", name, el);
+        epi_text_add(&e->cell, "      const float %s_%d = ", name, element(t, el));
         if (t->ref.type == EPI_F32 && t->elements == 1)
-            epi_text_add(&e->cell, "__uint_as_float(%s_w[i]);\n", name);
+            epi_text_add(&e->cell, "__uint_as_float(%s_w[i]);\n", all);
         else if (t->ref.type == EPI_F32)
-            epi_text_add(&e->cell, "__uint_as_float(%s_w[i].%c);\n", name, field[el]);
+            epi_text_add(&e->cell, "__uint_as_float(%s_w[i].%c);\n", all, field[el]);
         else if (t->elements == 1)
-            epi_text_add(&e->cell, "low<%s>(%s_w[i]);\n", type, name);
+            epi_text_add(&e->cell, "low<%s>(%s_w[i]);\n", type, all);
         else
-            epi_text_add(&e->cell, "%s<%s>(%s_w[i].%c);\n", el & 1 ? "high" : "low", type, name,
+            epi_text_add(&e->cell, "%s<%s>(%s_w[i].%c);\n", el & 1 ? "high" : "low", type, all,
                          field[el / 2]);
     }
 }
 
+/* What its element el is. */
+static const char *stored(const epi_emitter *e, const epi_side_tile *t, int el) {
+    return epi_value_use(e, e->d->tile->instrs[t->instr].arg[0], element(t, el));
+}
+
 /* Cells collect what a fragment stores; each form leaves by the widest store it fills. */
 static void emit_staged_store(epi_emitter *e, const epi_side_tile *t) {
-    int v = e->d->tile->instrs[t->instr].arg[0], number = t->instr;
+    int v = e->d->tile->instrs[t->instr].arg[0], number = t->number;
     const char *type = epi_emit_type(t->ref.type);
     if (by_matrix(t)) {
         epi_text_add(&e->fragment, "    u32 out%d_words[4];\n", number);
         int product = epi_kept_product(e->d, v);
-        if (product >= 0 && e->d->split[product] < 0 && e->d->config.packed && t->ref.type == e->d->half)
+        if (product >= 0 && e->d->split[product] < 0 && e->d->config.packed && t->ref.type == e->d->half &&
+            t->halves == 1)
             epi_text_add(&e->cell, "      out%d_words[i] = acc.word(j%s, i);\n", number,
                          product ? " + PAIR" : ""); /* it is there already */
         else
             epi_text_add(&e->cell, "      out%d_words[i] = pack<%s>(%s, %s);\n", number, type,
-                         epi_value_use(e, v, 0), epi_value_use(e, v, 1));
+                         stored(e, t, 0), stored(e, t, 1));
         if (t->turned)
             epi_text_add(
                 &e->after,
@@ -172,16 +184,15 @@ static void emit_staged_store(epi_emitter *e, const epi_side_tile *t) {
     }
     if (t->bytes == 2) { /* neighbouring lanes swap halves, so that each stores a word */
         bool bytes = t->elements == 2;
-        const char *first = epi_value_use(e, v, 0),
+        const char *first = stored(e, t, 0),
                    *own = bytes ? epi_emit_text(e->d->c, "out%d_cells[h] | out%d_cells[h + 2] << 16", number,
                                                 number)
                                 : epi_emit_text(e->d->c, "pack<%s>(out%d_cells[h], out%d_cells[h + 2])", type,
                                                 number, number);
         epi_text_add(&e->fragment, "    %s out%d_cells[4];\n", bytes ? "u32" : "float", number);
-        epi_text_add(
-            &e->cell, "      out%d_cells[i] = %s;\n", number,
-            bytes ? epi_emit_text(e->d->c, "byte_pair<%s>(%s, %s)", type, first, epi_value_use(e, v, 1))
-                  : first);
+        epi_text_add(&e->cell, "      out%d_cells[i] = %s;\n", number,
+                     bytes ? epi_emit_text(e->d->c, "byte_pair<%s>(%s, %s)", type, first, stored(e, t, 1))
+                           : first);
         epi_text_add(&e->after,
                      "#pragma unroll\n    for (int h = 0; h < 2; h++) {\n"
                      "      const u32 own = %s, other = __shfl_xor_sync(~0u, own, 1);\n"
@@ -194,10 +205,10 @@ static void emit_staged_store(epi_emitter *e, const epi_side_tile *t) {
     for (int w = 0; w < words; w++)
         if (t->ref.type == EPI_F32)
             epi_text_add(&e->cell, "      out%d_words[i][%d] = __float_as_uint(%s);\n", number, w,
-                         epi_value_use(e, v, w));
+                         stored(e, t, w));
         else
             epi_text_add(&e->cell, "      out%d_words[i][%d] = pack<%s>(%s, %s);\n", number, w, type,
-                         epi_value_use(e, v, 2 * w), epi_value_use(e, v, 2 * w + 1));
+                         stored(e, t, 2 * w), stored(e, t, 2 * w + 1));
     epi_text_add(&e->after, "#pragma unroll\n    for (int i = 0; i < 4; i++) sts%d(%s", 8 * t->bytes,
                  cell_address(e, t));
     for (int w = 0; w < words; w++)
