@@ -11,14 +11,15 @@ import re
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from ._graph import CALLS, Regions
+from ._graph import CALLS, Regions, argument
 from ._library import EpilogError
 from ._loss import split_losses
 from ._say import HEAVY, VIEWS, operation
-from ._write import Failed, Program, example, layer_of, name_of
+from ._write import NARROW, Failed, Program, example, layer_of, name_of
 
 log = logging.getLogger("epilog")
 CLIFF = 2  # times what PyTorch moves, operation by operation: a plan beyond that is one that fell apart
+PARTS = r"^part \d+ of \d+, (.*)$"  # lines of a plan's description
 SMALL = 1 << 24  # bytes that are not worth a look
 recent = collections.deque(maxlen=32)  # kernels that equal layers, and the first run, find: nobody else has them until then
 
@@ -50,7 +51,7 @@ class Graph:
 def kernels(plan):
     """What a plan is, in a line."""
     text = plan.kernel.describe()
-    kinds = re.findall(r"^part \d+ of \d+, (.*)$", text, re.M)
+    kinds = re.findall(PARTS, text, re.M)
     return f"{len(kinds)} kernels ({', '.join(kinds)}), {moved(plan) / 1e6:.3g} MB moved" if kinds else "1 kernel"
 
 
@@ -122,11 +123,28 @@ def checked(nodes, positions):
     except EpilogError as why:
         raise Failed(None, f"there is no kernel: {why}")
     recent.extend(plan.kernel for plan in plans if plan.kernel not in recent)
+    for n in nodes:
+        if has_own_kernel(n) and any("attention" not in parts(plan) for plan in plans):
+            raise Failed(n, "attention whose scores would be in memory")
     plain = sum(memory(n) + sum(map(memory, n.all_input_nodes)) for n in nodes if operation(n) not in VIEWS)
     for plan, times in zip(plans, (1, 2)):  # a backward reads and writes twice what its forward does
         if moved(plan) > max(CLIFF * times * plain, SMALL):
             raise Failed(None, f"its plan moves {moved(plan) / 1e6:.3g} MB, PyTorch {times * plain / 1e6:.3g}")
     return program
+
+
+def has_own_kernel(node):
+    """Is it attention with many scores, for which PyTorch has a kernel that stores none, forward and backward? Not so with a mask in memory."""
+    if operation(node) != "scaled_dot_product_attention" or argument(node, "attn_mask", 3) is not None or example(node).dtype not in NARROW:
+        return False
+    query, key = (sizes(example(argument(node, name, i))) for i, name in enumerate(("query", "key")))
+    return query[-1] <= 256 and 2 * query[:-1].numel() * key[-2] > SMALL
+
+
+def parts(plan):
+    """The kinds of a plan's kernels; of one kernel the words that say what it is."""
+    text = plan.kernel.describe()
+    return " ".join(re.findall(PARTS, text, re.M)) or text
 
 
 def memory(node):

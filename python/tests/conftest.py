@@ -4,3 +4,14 @@ import tempfile
 
 folder = tempfile.TemporaryDirectory(prefix="epilog-inductor-")
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder.name
+
+import pytest  # noqa: E402
+
+
+@pytest.fixture
+def fresh():
+    """Graphs of torch.compile are a test's own."""
+    import torch
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -13,16 +13,10 @@ from rule import check, floor
 
 families = pytest.importorskip("families")
 transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("fresh")
 FAMILIES = ["Llama", "Qwen3", "Gemma3", "Phi3", "Olmo2", "GPTNeoX", "GPT2", "Bert", "ViT", "T5"]
 # The terms of the sums on the way to a gradient, as in test_transformers.py.
 TERMS = 2 * (2 * (6 * 32 + 64 + 8 + 2 * 10) + 32 + 96) + 20
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture
@@ -219,6 +213,22 @@ def test_partial_rotary(how, of, between, said):
     if between == "nothing":
         plan = program.planned()[0].kernel.describe()
         assert "gather(" not in program.text and "part 3 of 3, attention" in plan
+
+
+def test_scores_in_memory(monkeypatch, said):
+    """Where a plan would store many scores, attention is PyTorch's, and the layer is programs around it."""
+    def plain(x, w, wo):
+        q, k, v = F.linear(x, w).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        return F.linear(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2), wo)
+    given = [torch.randn(s).bfloat16().requires_grad_() for s in ((2, 16, 32), (48, 32), (32, 16))]
+    monkeypatch.setattr(_compile, "SMALL", 512)
+    for made in (True, False):
+        torch._dynamo.reset()
+        monkeypatch.setattr(_compile, "parts", lambda plan: "gemm attention gemm" if made else "gemm gemm")
+        call, report = on(plain)
+        check(call, plain, given, units=8)
+        assert len(programs(report)) == (1 if made else 2)
+        assert made == (not [why for why in report.graphs[0].left if "scores would be in memory" in why])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
