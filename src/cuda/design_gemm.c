@@ -307,10 +307,24 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     return true;
 }
 
+/* Is it made of such reductions, of rows and of numbers alone? Then it is made when they are, not for every element. */
+static bool is_of_group(const epi_gemm_design *d, int at) {
+    const epi_instr *s = &d->tile->instrs[at];
+    bool may = d->plan->kind == EPI_KIND_GEMM && !epi_plan_has_full_rows(d->plan) &&
+               d->plan->split == EPI_OP_COUNT && s->dst >= 0 && s->full;
+    if (s->kind == EPI_INSTR_REDUCE_GROUP)
+        return may;
+    may &= s->kind == EPI_INSTR_MAP || s->kind == EPI_INSTR_MULADD;
+    for (int a = 0; a < 3 && s->arg[a] >= 0 && may; a++)
+        may = short_value(d, s->arg[a]) || epi_value_of_group(d, s->arg[a]);
+    return may;
+}
+
 bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     for (int i = 0; i < d->tile->instr_count; i++) {
         const epi_instr *s = &d->tile->instrs[i];
         bool ok = true;
+        d->instrs[i].of_group = is_of_group(d, i);
         if (s->kind == EPI_INSTR_REDUCE_GROUP)
             ok = design_group(c, d, i);
         else if (epi_instr_is_partial(s))

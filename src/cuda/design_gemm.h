@@ -103,6 +103,7 @@ typedef struct epi_instr_design {
     int pointer;   /* the launch's: the tensor it loads from, or its partials */
     int staged_at; /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
     int column_at; /* a value of columns in attention's scores: which staged one it is, from 1 on; 0: none */
+    bool of_group; /* it makes one number for a row and the columns of a local reduction's group */
     bool *makers;  /* REDUCE_GROUP, by instruction: what makes the values it reduces */
 } epi_instr_design;
 
@@ -156,6 +157,11 @@ epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const
                                 const epi_product_size *size, const epi_config *config, epi_gemm_design *d,
                                 epi_kernel_text *out, epi_error *err);
 
+/* Is the value one number for a row and the columns of a local reduction's group, which the tile makes? */
+static inline bool epi_value_of_group(const epi_gemm_design *d, int v) {
+    int made = d->tile->values[v].made;
+    return made >= 0 && d->instrs[made].of_group;
+}
 /* Pointers of what is loaded by rows and columns, places of partials, and what reductions inside the tile
  * need. */
 bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k);

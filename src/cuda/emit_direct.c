@@ -62,7 +62,7 @@ static const char *put_once(const epi_emitter *e) {
 
 static void store_direct(epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
-    int v = e->d->tile->instrs[t->instr].arg[0];
+    int v = epi_value_stored(e, e->d->tile->instrs[t->instr].arg[0], t->ref.type);
     const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements),
                *columns = epi_emit_int(c, t->per_row ? 1 : epi_cell_columns(e->d->tile, t->elements));
     emit_row_offset(e, t);

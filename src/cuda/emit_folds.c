@@ -105,6 +105,8 @@ void epi_fold_emit_cols(epi_emitter *e, int number) {
 /* The result of a reduction inside the tile, as values of the cells. */
 static void emit_result(epi_emitter *e, int number) {
     const epi_instr *s = &e->d->tile->instrs[number];
+    if (e->d->instrs[number].of_group)
+        return; /* it is used where it is kept */
     for (int el = 0; el < epi_cell_elements(e->d->tile, e->d->tile->values[s->dst].scale); el++)
         epi_text_add(&e->cell, "      const float %s_%d = S.g%d[i & 1];\n", epi_value_name(e, s->dst), el,
                      number);
@@ -116,7 +118,7 @@ static void emit_makers(epi_emitter *e, const bool *makers, epi_text *fragment, 
     epi_text outer_fragment = e->fragment, outer_cell = e->cell;
     e->fragment = e->cell = (epi_text){0};
     for (int i = 0; i < e->d->tile->instr_count; i++)
-        if (makers[i])
+        if (makers[i] && !e->d->instrs[i].of_group)
             (e->d->tile->instrs[i].kind == EPI_INSTR_REDUCE_GROUP ? emit_result : epi_value_emit)(e, i);
     *fragment = e->fragment;
     *cell = e->cell;
@@ -131,7 +133,9 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
     int columns = t->group[t->acc_scale],
         elements = epi_cell_elements(e->d->tile, t->values[s->arg[0]].scale);
     bool full_rows = epi_plan_has_full_rows(e->d->plan);
-    epi_text_add(&e->sums, "  float g%d[2];\n", number);
+    bool of_group = e->d->instrs[number].of_group;
+    if (!of_group)
+        epi_text_add(&e->sums, "  float g%d[2];\n", number);
     epi_text_add(
         &e->fragment,
         "    if ((C * SUBTILE + 16 * j) %% %s == 0) {   // %s over %d columns, line %d\n      %s f[2];\n"
@@ -147,11 +151,14 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
     epi_text_add(&e->fragment,
                  "    }\n        }\n      }\n#pragma unroll\n      for (int h = 0; h < 2; h++) {\n"
                  "        f[h].across_columns();\n");
+    const char *result = "f[h].end(1.f)";
     if (s->op == EPI_OP_MEAN)
-        epi_text_add(&e->fragment, "        S.g%d[h] = f[h].end(1.f) * %s;\n", number,
-                     epi_emit_number(e->d->c, 1.0 / (double)(columns * elements / 2)));
+        result = epi_emit_text(e->d->c, "%s * %s", result,
+                               epi_emit_number(e->d->c, 1.0 / (double)(columns * elements / 2)));
+    if (of_group)
+        epi_value_emit_group(e, number, result);
     else
-        epi_text_add(&e->fragment, "        S.g%d[h] = f[h].end(1.f);\n", number);
+        epi_text_add(&e->fragment, "        S.g%d[h] = %s;\n", number, result);
     epi_text_add(&e->fragment, "      }\n    }\n");
     e->fragment.failed |= fragment->failed || cell->failed;
 }

@@ -49,6 +49,9 @@ bool epi_emitter_free(epi_emitter *e);
 
 /* ---- emit_values.c ---- */
 
+/* Where what is one number for a row and a group is worked out: keeps it, and its inverse where that is wanted. */
+void epi_value_emit_group(epi_emitter *e, int instr, const char *value);
+int epi_value_stored(const epi_emitter *e, int v, epi_dtype type);
 /* What the cells of a fragment begin with: the results of the products. */
 const char *epi_value_results(const epi_emitter *e);
 /* The number of a cell's first element among its row's, inside the loops. */

@@ -184,10 +184,18 @@ static bool lacks_group(const epi_rows_design *d, int node) {
     return group.count && !epi_plan_has(d->g, node, &group);
 }
 
+/* What is converted to a type of a byte is so by the store itself. */
+static int stored(const epi_rows_design *d, const epi_instr *store, epi_dtype type) {
+    const epi_instr *s = &d->tile.instrs[d->maker[store->arg[0]]];
+    bool converts = s->kind == EPI_INSTR_MAP && epi_ops[s->op].converts && epi_ops[s->op].type == type;
+    return converts && epi_dtype_size(type) == 1 && epi_rows_is_full(d, s->arg[0]) ? s->arg[0]
+                                                                                   : store->arg[0];
+}
+
 void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const epi_rows_access *a = &d->access[i];
-    const char *name = epi_rows_name(d, s->arg[0]), *type = epi_emit_type(a->ref.type);
+    const char *name = epi_rows_name(d, stored(d, s, a->ref.type)), *type = epi_emit_type(a->ref.type);
     int w = epi_rows_width(d, s->arg[0]);
     bool coarse = is_coarse(d, i);
     if (!a->vectors && lacks_group(d, s->node))

@@ -155,12 +155,13 @@ static void emit_staged_load(epi_emitter *e, const epi_side_tile *t) {
 
 /* What its element el is. */
 static const char *stored(const epi_emitter *e, const epi_side_tile *t, int el) {
-    return epi_value_use(e, e->d->tile->instrs[t->instr].arg[0], element(t, el));
+    return epi_value_use(e, epi_value_stored(e, e->d->tile->instrs[t->instr].arg[0], t->ref.type),
+                         element(t, el));
 }
 
 /* Cells collect what a fragment stores; each form leaves by the widest store it fills. */
 static void emit_staged_store(epi_emitter *e, const epi_side_tile *t) {
-    int v = e->d->tile->instrs[t->instr].arg[0], number = t->number;
+    int v = epi_value_stored(e, e->d->tile->instrs[t->instr].arg[0], t->ref.type), number = t->number;
     const char *type = epi_emit_type(t->ref.type);
     if (by_matrix(t)) {
         epi_text_add(&e->fragment, "    u32 out%d_words[4];\n", number);

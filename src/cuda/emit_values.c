@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/emit_gemm.h"
+#include "pass/analyse/range.h"
 
 /* ---- cells ---- */
 
@@ -35,6 +36,8 @@ const char *epi_value_use(const epi_emitter *e, int v, int el) {
     const char *name = epi_value_name(e, v);
     if (epi_emit_is_number(c, value->node) && !epi_emit_is_open_number(c, value->node))
         return epi_emit_node_number(c, value->node);
+    if (epi_value_of_group(e->d, v))
+        return epi_emit_text(c, "S.%s_g[i & 1]", name);
     if (epi_value_is_full(value))
         return epi_emit_text(c, "%s_%d", name, el);
     if (value->scale != EPI_SCALE_NONE)
@@ -51,6 +54,14 @@ const char *epi_value_results(const epi_emitter *e) {
                                 results, name, first, name, first);
     }
     return results;
+}
+
+/* The value that is stored in a type of a byte: what is converted to that type is so by the store itself. */
+int epi_value_stored(const epi_emitter *e, int v, epi_dtype type) {
+    int at = epi_tile_maker(e->d->tile, v);
+    const epi_instr *s = at >= 0 ? &e->d->tile->instrs[at] : NULL;
+    bool converts = s && s->kind == EPI_INSTR_MAP && epi_ops[s->op].converts && epi_ops[s->op].type == type;
+    return converts && epi_dtype_size(type) == 1 && !e->d->instrs[at].before ? s->arg[0] : v;
 }
 
 /* ---- expressions ---- */
@@ -118,6 +129,9 @@ static const char *put_element(const epi_emitter *e, const epi_instr *s, int el)
         return epi_value_use(e, s->arg[0], 2 * el + s->odd);
     if (s->kind == EPI_INSTR_JOIN)
         return epi_value_use(e, s->arg[el & 1], el / 2);
+    if (s->kind == EPI_INSTR_MAP && epi_is_scaled(e->d->g, s->node) && epi_value_of_group(e->d, s->arg[1]))
+        return epi_emit_text(e->d->c, "f_scaled(%s, S.%s_s[i & 1])", epi_value_use(e, s->arg[0], el),
+                             epi_value_name(e, s->arg[1]));
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = epi_value_use(e, s->arg[i], el);
     return epi_emit_instr(e->d->c, s, a);
@@ -326,9 +340,50 @@ static void emit_comment(epi_emitter *e, const epi_instr *s) {
         epi_text_add(&e->cell, "      // %s, line %d\n", n->name, n->place.line);
 }
 
+/* Is something divided by the value that is a scale of it? Then its inverse is made with it. */
+static bool is_scale(const epi_emitter *e, int v) {
+    bool scale = false;
+    for (int i = 0; i < e->d->tile->instr_count; i++) {
+        const epi_instr *s = &e->d->tile->instrs[i];
+        scale |= s->kind == EPI_INSTR_MAP && s->arg[1] == v && epi_is_scaled(e->d->g, s->node);
+    }
+    return scale;
+}
+
+void epi_value_emit_group(epi_emitter *e, int instr, const char *value) {
+    const epi_tile_program *t = e->d->tile;
+    int v = t->instrs[instr].dst;
+    const char *name = epi_value_name(e, v);
+    epi_text_add(&e->sums, "  float %s_g[2];\n", name);
+    epi_text_add(&e->fragment, "        S.%s_g[h] = %s;   // line %d\n", name, value,
+                 e->d->g->nodes[t->instrs[instr].node].place.line);
+    if (!is_scale(e, v))
+        return;
+    epi_text_add(&e->sums, "  Scale %s_s[2];\n", name);
+    epi_text_add(&e->fragment, "        S.%s_s[h] = scale_of(S.%s_g[h]);\n", name, name);
+}
+
+/* A map of such values, at the first columns of a group. */
+static void emit_of_group(epi_emitter *e, int instr) {
+    const epi_tile_program *t = e->d->tile;
+    const char *a[3];
+    for (int i = 0; i < 3; i++)
+        a[i] = epi_value_use_in_row(e, t->instrs[instr].arg[i]);
+    epi_text_add(
+        &e->fragment,
+        "    if ((C * SUBTILE + 16 * j) %% %d == 0) {\n#pragma unroll\n      for (int h = 0; h < 2; h++) {\n",
+        t->group[t->acc_scale]);
+    epi_value_emit_group(e, instr, epi_emit_instr(e->d->c, &t->instrs[instr], a));
+    epi_text_add(&e->fragment, "      }\n    }\n");
+}
+
 void epi_value_emit(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
     const epi_tile_value *v = &e->d->tile->values[s->dst];
+    if (e->d->instrs[instr].of_group) {
+        emit_of_group(e, instr);
+        return;
+    }
     if (s->kind == EPI_INSTR_CONST && !epi_emit_is_open_number(e->d->c, s->node))
         return; /* a number is written where it is used */
     if (s->kind == EPI_INSTR_RANDOM) {

@@ -180,6 +180,14 @@ DEV float f_tanh(float a) { return tanhf(a); }
 #endif
 DEV float f_log(float a) { return logf(a); }   // lg2.approx is coarse near one
 DEV float f_div(float a, float b) { return __fdiv_rn(a, b); }
+// The quotient by a scale of it: one of 2^-100 to 2^126, or infinite, and no less than |a| over 2^20. The inverse is worked out once for all
+// that share it, and what is left of `a` twice corrects a product with it: that gives the number of a division.
+struct Scale { float by, inverse; };
+DEV Scale scale_of(float b) { return {f_min(b, __uint_as_float(0x7f7fffffu)), __fdiv_rn(1.f, b)}; }
+DEV float f_scaled(float a, const Scale &s) {
+  const float q = a * s.inverse, p = __fmaf_rn(-__fmaf_rn(q, s.by, -a), s.inverse, q);
+  return __fmaf_rn(-__fmaf_rn(p, s.by, -a), s.inverse, p);
+}
 DEV float f_silu(float a) { return a == -INF ? 0.f * a : a * f_sigmoid(a); }
 DEV float f_gelu_tanh(float a) {
   const float t = 1.5957691216057308f * __fmaf_rn(0.044715f * a * a, a, a);

@@ -255,3 +255,30 @@ epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *a
     epi_range made = range_of(g, n, at, chooses);
     return n->has_stored && n->stored == EPI_F16 ? in_f16(made) : made;
 }
+
+/* A positive number that a maximum is taken with, or 0. */
+static double floor_of(const epi_graph *g, int node) {
+    return g->nodes[node].op == EPI_OP_CONST ? g->nodes[node].value : 0;
+}
+
+bool epi_is_scaled(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    double over = 1, least = 0;
+    if (n->op != EPI_OP_DIV)
+        return false;
+    for (int at = n->arg[1];;) {
+        const epi_node *s = &g->nodes[at];
+        at = s->arg[0];
+        if (s->op == EPI_OP_ABS)
+            return at == n->arg[0] && over >= 4 && over <= 0x1p20 && least >= 0x1p-100 && least <= 0x1p100;
+        if (s->op == EPI_OP_MAX) {
+            int floor = floor_of(g, s->arg[1]) > 0 ? 1 : 0;
+            at = s->arg[1 - floor];
+            least = over == 1 ? fmax(least, floor_of(g, s->arg[floor])) : least;
+        } else if (s->op == EPI_OP_DIV && g->nodes[s->arg[1]].op == EPI_OP_CONST) {
+            over *= g->nodes[s->arg[1]].value;
+        } else if (s->op != EPI_OP_RMAX) {
+            return false;
+        }
+    }
+}

@@ -14,5 +14,8 @@ epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *a
 /* Of what is finite, and nothing else is known of it. */
 epi_range epi_range_finite(void);
 bool epi_is_finite(const epi_range *r);
+/* Is the node a quotient by a scale of its dividend: by its largest element over a number from 4 to 2^20, but by 2^-100 at
+ * least? */
+bool epi_is_scaled(const epi_graph *g, int node);
 
 #endif
