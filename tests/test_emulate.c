@@ -817,6 +817,8 @@ static struct whole {
     {{"quantise", "linear_quantised", "T=70,D=72,G=5,K=32", 0}, 80, 0, {0}, NULL, {{0}}},
     {.from = {"quantise", "swiglu_quantised", "T=200,D=72,G=3,K=128", 0}},
     {.from = {"quantise", "swiglu_quantised_kept", "T=200,D=72,G=5,K=64", 0}},
+    {.from = {"../tests/scaled", "both_orders", "T=70,G=1,K=128,P=2,M=128", 0}},
+    {.from = {"../tests/scaled", "copied", "T=70,G=2,K=128,N=1,J=128", 0}},
     {.from = {"../tests/few_bits", "half_scale", "T=3,G=3,D=32,F=72", 0}},
     {.from = {"../tests/few_bits", "byte_zero", "T=3,G=2,D=32,F=72", 0}},
     {.from = {"../tests/few_bits", "offset", "T=3,G=2,D=64,F=72", 0}},

@@ -1,6 +1,6 @@
 /* scaled.c: finds products whose operands are bits of e4m3 times a scale, as a mainloop takes them.
  *
- *     (s*q) @ (t*r)     q, r    e4m3 in memory, both with the depth innermost, in one order
+ *     (s*q) @ (t*r)     q, r    e4m3 in memory, both with the depth innermost, in one order; else they are copied
  *                       s, t    the same for 128 neighbours of the depth; one of them, the columns', for 128
  *                               of its columns, too. Either may be missing
  *
@@ -49,26 +49,25 @@ static bool find_factors(const epi_spec *spec, int operand, epi_scaled_operand *
     return out->bits != EPI_NO_NODE && epi_axes_same_set(&g->nodes[out->bits].axes, &g->nodes[operand].axes);
 }
 
-/* How the bits will lie: as the tensor that they are. Other values are stored as a product wants them. */
-static epi_axes layout_of(const epi_spec *spec, int bits, const epi_axes *depth) {
-    const epi_graph *g = spec->graph;
-    const epi_axes *own = &g->nodes[bits].axes;
-    if (g->nodes[source_of(spec, bits)].op == EPI_OP_INPUT)
-        return *own;
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        if (g->tensors[t].node == bits)
-            return g->tensors[t].axes;
-    epi_axes order = epi_axes_without(own, depth);
-    epi_axes_unite(&order, depth);
-    return order;
-}
-
-/* The last axes of the bits as they lie, in the order of the depth? */
+/* Do these axes end with those of the depth, in their order? */
 static bool ends_with(const epi_axes *lies, const epi_axes *depth) {
     bool ends = lies->count > depth->count;
     for (int i = 0; i < depth->count && ends; i++)
         ends = epi_axis_equal(lies->at[lies->count - depth->count + i], depth->at[i]);
     return ends;
+}
+
+/* Do the bits lie in another order than the product wants, as the tensor that they are? A value is stored as the first
+ * product wants it, but views of one lie as they do. */
+static bool lies_otherwise(const epi_spec *spec, int bits, const epi_axes *depth) {
+    const epi_graph *g = spec->graph;
+    int source = source_of(spec, bits);
+    if (g->nodes[source].op == EPI_OP_INPUT)
+        return !ends_with(&g->nodes[bits].axes, depth);
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        if (g->tensors[t].node == bits)
+            return !ends_with(&g->tensors[t].axes, depth);
+    return source != bits;
 }
 
 /* The size of an axis as far as it is known to every kernel of the program. */
@@ -131,8 +130,9 @@ bool epi_scaled_find(const epi_spec *spec, const epi_node *product, int same, ep
         deep *= known_size(spec, depth->at[i]);
     bool found = !share_axes(&side[0], &side[1]) && deep % same == 0, blocks = false;
     for (int a = 0; a < 2 && found; a++) {
-        epi_axes lies = layout_of(spec, out[a].bits, depth), own = epi_axes_without(&lies, depth);
-        found = ends_with(&lies, depth) && are_alike(spec, &out[a], depth, same);
+        epi_axes own = epi_axes_without(&g->nodes[out[a].bits].axes, depth);
+        out[a].turned = lies_otherwise(spec, out[a].bits, depth);
+        found = are_alike(spec, &out[a], depth, same);
         blocks |= are_alike(spec, &out[a], &own, same);
     }
     return found && blocks;

@@ -13,7 +13,8 @@
 
 typedef struct widening {
     const epi_spec *spec;
-    int scaled; /* as in epi_widen_operands */
+    int scaled;      /* as in epi_widen_operands */
+    epi_axes *depth; /* by node: of the first scaled product whose bits it is; that is how it will lie */
 } widening;
 
 /* What the elements of a value are read from, where nobody computes them: an input, or a conversion. */
@@ -48,6 +49,24 @@ static epi_op conversion(const epi_spec *spec, int other) {
     return type == EPI_BF16 ? EPI_OP_BF16 : type == EPI_F16 ? EPI_OP_F16 : EPI_OP_F32;
 }
 
+/* The bits of a product of this depth: as they are, or a copy of them, which is the same conversion again. */
+static int write_bits(epi_rewrite *r, const epi_scaled_operand *o, const epi_axes *depth) {
+    epi_axes *first = &((widening *)r->ctx)->depth[o->bits];
+    if (!first->count && !o->turned)
+        *first = *depth;
+    bool same = !o->turned && first->count == depth->count;
+    for (int i = 0; i < depth->count && same; i++)
+        same = epi_axis_equal(first->at[i], depth->at[i]);
+    int bits = r->fresh[o->bits];
+    if (same || epi_graph_failed(r->g))
+        return bits;
+    epi_node copy = {.op = EPI_OP_E4M3,
+                     .arg = {bits, EPI_NO_NODE, EPI_NO_NODE},
+                     .axes = r->g->nodes[bits].axes,
+                     .place = r->g->nodes[bits].place};
+    return epi_graph_rebuild(r->g, &copy, copy.arg); /* a builder would leave it out */
+}
+
 /* The product with its mark, of operands q*s. */
 static int write_scaled(epi_rewrite *r, const epi_node *n, const epi_scaled_operand o[2]) {
     epi_node product = *n;
@@ -58,7 +77,7 @@ static int write_scaled(epi_rewrite *r, const epi_node *n, const epi_scaled_oper
             int factor = r->fresh[o[a].factors[f]];
             scale = f ? epi_graph_map2(r->g, EPI_OP_MUL, scale, factor) : factor;
         }
-        int bits = r->fresh[o[a].bits];
+        int bits = write_bits(r, &o[a], &n->over);
         product.arg[a] = scale == EPI_NO_NODE ? bits : epi_graph_map2(r->g, EPI_OP_MUL, bits, scale);
     }
     return epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_rebuild(r->g, &product, product.arg);
@@ -96,8 +115,10 @@ static bool is_rewritten(const widening *w, int node) {
 
 epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, int scaled, epi_error *err) {
     epi_spec before = *spec;
-    widening w = {&before, scaled};
+    widening w = {&before, scaled,
+                  epi_arena_alloc(arena, ((size_t)spec->graph->node_count + 1) * sizeof *w.depth)};
     bool any = false;
+    EPI_TRY(epi_has_memory(w.depth, err));
     for (int i = 0; i < spec->graph->node_count && !any; i++)
         any = spec->graph->live[i] && is_rewritten(&w, i);
     return any ? epi_graph_rewrite(arena, &spec->graph, write_node, &w, err) : EPI_OK;
