@@ -202,6 +202,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         if (!epi_operand_box(b, d->tiling.narrow, m))
             return epi_refuse(d, "a narrow tile cuts through the halves of an operand");
     }
+    epi_operands_join_groups(d, columns, k);
     d->operands[0].last = k->map_count;
     for (int term = 0; term < d->terms && !a->mn; term++)
         epi_map_last(k, 2 * term, f->few && d->groups ? 8 : epi_open_now(c->spec->open, a->count), f->tile_m);

@@ -114,15 +114,16 @@ typedef struct epi_gemm_design {
     const epi_tile_program *tile;
     epi_config config; /* its subtile and staging slots are chosen */
     epi_tiling tiling;
-    int64_t depth;                          /* of the product */
-    int64_t batch_rows;                     /* of each batch; 0: there are none */
-    int64_t groups;                         /* of rows or of the depth; 0: there are none */
-    int group_bits;                         /* of a row's number in its group, of rows */
-    int64_t name_columns;                   /* columns of tiles that a grouped tile's name counts */
-    bool longest_first;                     /* the longest groups of the depth come first */
-    int offsets;                            /* the pointer to where they begin */
-    int products;                           /* that share a tile: one or two */
-    int terms;                              /* products that a tile adds up: one, or more */
+    int64_t depth;        /* of the product */
+    int64_t batch_rows;   /* of each batch; 0: there are none */
+    int64_t groups;       /* of rows or of the depth; 0: there are none */
+    int group_bits;       /* of a row's number in its group, of rows */
+    int64_t name_columns; /* columns of tiles that a grouped tile's name counts */
+    bool longest_first;   /* the longest groups of the depth come first */
+    int64_t group_step;   /* from one group's columns to the next one's in maps of them all; 0: by an axis */
+    int offsets;          /* the pointer to where they begin */
+    int products;         /* that share a tile: one or two */
+    int terms;            /* products that a tile adds up: one, or more */
     epi_operand operands[EPI_MAX_OPERANDS]; /* in the order of epi_plan_operand */
     epi_side_tile side_tiles[EPI_MAX_SIDE_TILES];
     int side_tile_count;
@@ -194,6 +195,9 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
                      epi_kernel_text *k);
 /* Can a scaled product take it, with its scale? That is the same for a stage of the depth, and for as many columns. */
 bool epi_operand_fits_scale(const epi_gemm_design *d, const epi_operand *o);
+/* Makes one matrix of the columns of all groups, where boxes of `columns` do not go over a group's end: TMA finds a box of
+ * two axes sooner than one of four. */
+void epi_operands_join_groups(epi_gemm_design *d, int columns, epi_kernel_text *k);
 /* Gives boxes of a map of it, where the depth is innermost, so many columns; false where they have no such
  * form. */
 bool epi_operand_box(const epi_operand *o, int columns, epi_map_need *m);

@@ -352,6 +352,31 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     return d->plan->group != EPI_GROUP_DEPTH || (o->mn && !o->place.count);
 }
 
+/* How far it is from one group's columns to the next one's, in lines of the map, or 0. */
+static int64_t step_of(const epi_gemm_design *d, const epi_operand *o, const epi_map_need *m, int columns) {
+    bool fits = !o->halves && m->tensor == -1 && o->place.count == 1 && m->sizes[2] == (uint64_t)d->groups &&
+                !epi_emit_grows(d->c, o->place.stride[0]) && m->strides[2] % m->strides[1] == 0 &&
+                m->sizes[1] % (o->mn ? 64 : (uint64_t)columns) == 0;
+    return fits ? (int64_t)(m->strides[2] / m->strides[1]) : 0;
+}
+
+void epi_operands_join_groups(epi_gemm_design *d, int columns, epi_kernel_text *k) {
+    int64_t step = 0;
+    bool alike = d->plan->group == EPI_GROUP_ROWS;
+    for (int pass = 0; pass < 2 && alike; pass++)
+        for (int side = 1; side<epi_plan_operands(d->plan); side += d->terms> 1 ? 2 : 1) {
+            epi_map_need *m = &k->maps[side];
+            int64_t own = pass ? step : step_of(d, &d->operands[side], m, columns);
+            alike &= own && (side == 1 || own == step);
+            step = own;
+            if (!pass)
+                continue;
+            m->rank = 2;
+            m->sizes[1] += (uint64_t)(step * (d->groups - 1));
+        }
+    d->group_step = alike ? step : 0;
+}
+
 void epi_map_clip(epi_map_need *m) {
     const uint64_t clip = 1 << 30;
     m->rank = 4;

@@ -233,8 +233,9 @@ static void write_batches(const epi_gemm_design *d, epi_text *out) {
         return;
     if (grouped)
         epi_text_add(out, "#define GROUP_AT_B(row) %s\n",
-                     b->halves ? ", batch_of(P, row)"
-                               : ", B_batch0(P, batch_of(P, row)), B_batch1(P, batch_of(P, row))");
+                     d->group_step ? epi_emit_text(d->c, "+ batch_of(P, row) * %ld", (long)d->group_step)
+                     : b->halves   ? ", batch_of(P, row)"
+                                   : ", B_batch0(P, batch_of(P, row)), B_batch1(P, batch_of(P, row))");
     if (d->batch_rows)
         epi_batch_emit(out, d->c, "A", &d->operands[0].place);
     if (d->batch_rows || grouped)
