@@ -1530,6 +1530,8 @@ static const struct product_case {
     {{"rope", "rope_halves", "B=1,S=9,E=136,H=3,D=64", 0}, EPI_BF16, "sm90_64x32_c1_f", false, 2},
     {{"swiglu", "swiglu_halves", "T=20,D=136,F=200", 0}, EPI_BF16, "sm90_64x48_c1_f", false, 2},
     {{"../tests/updates", "places", "T=20,D=72,H=2,E=33,R=9", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
+    {{"matmul", "matmul", "M=5,N=72,K=96", 0}, EPI_BF16, "few_8x16", false, 2}, /* few rows, as those of few bits */
+    {{"swiglu", "swiglu_halves", "T=11,D=64,F=72", 0}, EPI_F16, "few_16x32", true, 2},
     {{"../tests/updates", "one_place", "T=20,D=72,E=40,R=9", 0}, EPI_F16, "sm90_64x16_c1_f", true, 2},
     {{"../tests/updates", "both", "B=3,S=10,D=72,E=40,R=9", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
 };

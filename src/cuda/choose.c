@@ -48,12 +48,12 @@ static const struct {
     {"sm90_128x256_c1_p", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 256, .stages = 3, .cluster = 1, .scaled = true}, 0.93},
     {"sm90_128x128_c1_p", {.mainloop = EPI_GEMM_SM90, .tile_m = 128, .tile_n = 128, .stages = 5, .cluster = 1, .scaled = true}, 0.55},
     {"sm80_128x128", {.mainloop = EPI_GEMM_SM80, .tile_m = 128, .tile_n = 128, .stages = 4, .cluster = 1}, 0.55},
-    {"few_8x16", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 16, .stages = 4, .cluster = 1, .few = true}, 0},
-    {"few_8x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 32, .stages = 3, .cluster = 1, .few = true}, 0},
-    {"few_8x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 64, .stages = 3, .cluster = 1, .few = true}, 0},
-    {"few_8x128", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 128, .stages = 1, .cluster = 1, .few = true}, 0},
-    {"few_16x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 32, .stages = 4, .cluster = 1, .few = true}, 0},
-    {"few_16x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 64, .stages = 2, .cluster = 1, .few = true}, 0},
+    {"few_8x16", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 16, .stages = 8, .cluster = 1, .few = true}, 0},
+    {"few_8x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 32, .stages = 8, .cluster = 1, .few = true}, 0},
+    {"few_8x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 64, .stages = 8, .cluster = 1, .few = true}, 0},
+    {"few_8x128", {.mainloop = EPI_GEMM_FEW, .tile_m = 8, .tile_n = 128, .stages = 8, .cluster = 1, .few = true}, 0},
+    {"few_16x32", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 32, .stages = 8, .cluster = 1, .few = true}, 0},
+    {"few_16x64", {.mainloop = EPI_GEMM_FEW, .tile_m = 16, .tile_n = 64, .stages = 8, .cluster = 1, .few = true}, 0},
     {"any_64x64", {.mainloop = EPI_GEMM_ANY, .tile_m = 64, .tile_n = 64, .stages = 1, .cluster = 1}, 0.02},
 };
 /* clang-format on */

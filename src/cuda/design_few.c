@@ -3,6 +3,7 @@
 
 #include "cuda/design_gemm.h"
 
+enum { WARPS = 8, STAGES_MOST = 8 };
 enum { LOADED_MOST = 16, LOADED_LEAST = 4, LANES = 4 /* of a column, in device/gemm_few.cuh */ };
 
 static bool is_run(const epi_walk *w) {
@@ -35,10 +36,11 @@ static int choose_loaded(const epi_operand *o, int64_t depth) {
 
 /* Are both products' weights of one kind? */
 static bool are_alike(const epi_operand *a, const epi_operand *b) {
-    bool alike = a->on_load && b->on_load && a->ref.type == b->ref.type && a->bits == b->bits &&
+    bool alike = a->on_load == b->on_load && a->ref.type == b->ref.type && a->bits == b->bits &&
                  a->is_signed == b->is_signed;
     for (int i = 0; i < EPI_LOAD_PARTS; i++)
-        alike &= (a->parts[i].node == EPI_NO_NODE) == (b->parts[i].node == EPI_NO_NODE);
+        alike &= (a->parts[i].node == EPI_NO_NODE) == (b->parts[i].node == EPI_NO_NODE) &&
+                 a->parts[i].type == b->parts[i].type && epi_dtype_size(a->parts[i].type) <= 4;
     return alike;
 }
 
@@ -66,6 +68,20 @@ static bool can_load(epi_gemm_design *d) {
     return true;
 }
 
+/* As many stages as all blocks of a multiprocessor have room for, beside what warps leave of their sums. */
+static bool fit_ring(epi_gemm_design *d, epi_kernel_text *k) {
+    epi_config *f = &d->config;
+    const epi_operand *o = &d->operands[1];
+    int columns = f->tile_n / 16 * 2 * 32, step = columns * o->loaded, tall = f->tile_m + 1;
+    for (int i = 0; i < EPI_LOAD_PARTS; i++)
+        step += o->parts[i].node != EPI_NO_NODE ? 4 * columns : 0;
+    int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * WARPS + f->tile_n * tall), 1024);
+    int room = d->c->arch->shared_bytes / epi_config_resident(f) - EPI_BLOCK_OWN - sums;
+    f->stages = room / (WARPS * step) < STAGES_MOST ? room / (WARPS * step) : STAGES_MOST;
+    k->shared = f->stages * WARPS * step;
+    return f->stages >= 2 || epi_refuse(d, "two steps of %d columns do not fit in shared memory", f->tile_n);
+}
+
 bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     if (!can_load(d))
@@ -82,16 +98,12 @@ bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
         return epi_refuse(d, "weights of few bits do not lie in steps of one scale");
     for (int p = 1; p <= d->products; p++)
         d->operands[p].loaded = loaded;
-    bool sums = d->operands[1].parts[EPI_LOAD_ZERO].node != EPI_NO_NODE ||
-                d->operands[1].parts[EPI_LOAD_OFFSET].node != EPI_NO_NODE;
-    f->stages -= sums && f->stages > 1;        /* they take registers, too, */
-    f->stages *= loaded < LOADED_MOST ? 2 : 1; /* and short loads leave some */
     f->subtile = f->tile_n / d->products;
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;
     epi_side_tiles_place(d);
-    k->block = 256;
-    return true;
+    k->block = 32 * WARPS;
+    return fit_ring(d, k);
 }
 
 void epi_design_few_address(epi_gemm_design *d, epi_kernel_text *k) {

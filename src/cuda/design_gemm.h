@@ -89,7 +89,7 @@ typedef struct epi_operand {
     int index;          /* and the pointer to that index */
     epi_operand_scale scale;
     bool on_load;   /* it is made as it is loaded: the node and the walks are those of its bits, */
-    int bits;       /* of which an element has so many, */
+    int bits;       /* of which an element has so many (16 where it is not), */
     bool is_signed; /* those of 4 bits in two's complement, */
     int loaded;     /* and a lane loads so many bytes at once, */
     epi_load_part parts[EPI_LOAD_PARTS]; /* with these */

@@ -29,10 +29,12 @@ static void count_halves(epi_ref *bytes) {
         bytes->strides[i] *= 2;
 }
 
-/* How a columns' operand is made as it is loaded: o->node is the operand, and becomes its bits. */
-static void make_on_load(const epi_gemm_design *d, const epi_emit_context *c, epi_operand *o) {
-    epi_dequant q;
-    epi_dequant_find(d->g, o->node, &q); /* it is one: else nobody would have marked it */
+/* How an operand is loaded: as it is, or made of few bits. Then o->node is the operand, and becomes its bits. */
+static void find_bits(const epi_gemm_design *d, const epi_emit_context *c, epi_operand *o) {
+    epi_dequant q = {o->node, EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE, 16, false};
+    o->on_load = d->g->nodes[o->node].on_load;
+    if (o->on_load)
+        epi_dequant_find(d->g, o->node, &q); /* it is one: else nobody would have marked it */
     const int nodes[EPI_LOAD_PARTS] = {q.scale, q.zero, q.offset};
     o->node = q.bytes;
     o->bits = q.bits;
@@ -65,11 +67,7 @@ static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *
         o.gather = o.node;
         o.node = d->g->nodes[o.node].arg[0];
     }
-    o.on_load = d->g->nodes[o.node].on_load;
-    if (o.on_load)
-        make_on_load(d, c, &o);
-    else
-        o.ref = epi_emit_ref(c, o.node, -1);
+    find_bits(d, c, &o);
     int term = d->terms > 1 ? side / 2 : 0;
     const epi_axes *depth = term ? &d->plan->added_depth[term - 1] : &d->plan->depth;
     const epi_axes *over = o.gather == EPI_NO_NODE ? NULL : &d->g->nodes[o.gather].over;

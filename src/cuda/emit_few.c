@@ -1,23 +1,30 @@
 /* emit_few.c: what device/gemm_few.cuh asks of the rows and of weights that are made as they are loaded, as text. */
 #include "cuda/emit_gemm.h"
 
-/* The element of a part at column n and depth k. */
+/* Where the element of a part at column n and depth k is. */
 static const char *part_at(const epi_emit_context *c, const epi_load_part *p) {
-    return epi_emit_text(c, "load<%s>(P.ptr[%d], %s + %s)", epi_emit_type(p->type), p->pointer,
-                         epi_emit_columns(c, &p->cols, "n"), epi_emit_walk(c, &p->depth, "k"));
+    return epi_emit_text(c, "(const u8 *)P.ptr[%d] + (i64)(%s + %s) * %zu", p->pointer,
+                         epi_emit_columns(c, &p->cols, "n"), epi_emit_walk(c, &p->depth, "k"),
+                         epi_dtype_size(p->type));
 }
 
 static void emit_part(epi_text *out, const epi_gemm_design *d, int part) {
-    static const char *const macros[] = {"SCALES", "ZEROS", "OFFSETS"}, *const names[] = {"scale_at",
-                                                                                          "zero_at",
-                                                                                          "offset_at"};
-    bool there = d->operands[1].parts[part].node != EPI_NO_NODE;
-    const char *at = there ? part_at(d->c, &d->operands[1].parts[part]) : "0.f";
-    if (there && d->products > 1)
-        at = epi_emit_text(d->c, "product ? %s : %s", part_at(d->c, &d->operands[2].parts[part]), at);
-    epi_text_add(out,
-                 "#define %s %d\nDEV float %s(const Params &P, int product, int n, int k) { return %s; }\n",
-                 macros[part], there, names[part], at);
+    static const struct {
+        const char *macro, *name;
+    } words[] = {{"SCALE", "scale"}, {"ZERO", "zero"}, {"OFFSET", "offset"}};
+    const epi_load_part *first = &d->operands[1].parts[part], *second = &d->operands[2].parts[part];
+    bool there = first->node != EPI_NO_NODE;
+    epi_text_add(out, "#define %sS %d\n", words[part].macro, there);
+    if (!there)
+        return;
+    const char *at = part_at(d->c, first);
+    if (d->products > 1)
+        at = epi_emit_text(d->c, "product ? %s : %s", part_at(d->c, second), at);
+    epi_text_add(
+        out,
+        "#define %s_TYPE %s\nDEV const u8 *%s_at(const Params &P, int product, int n, int k) { return "
+        "%s; }\n",
+        words[part].macro, epi_emit_type(first->type), words[part].name, at);
 }
 
 /* Where the weights of column n begin. */
@@ -38,7 +45,7 @@ void epi_few_emit(epi_text *out, const epi_gemm_design *d) {
                  "B_TYPE %s\n#define "
                  "AHEAD_LINES %ld   // of a column\n",
                  epi_config_resident(&d->config), a->pointer, b->bits, b->loaded,
-                 b->bits == 8   ? epi_emit_type(b->ref.type)
+                 b->bits >= 8   ? epi_emit_type(b->ref.type)
                  : b->is_signed ? "I4"
                                 : "U4",
                  (long)epi_min64(line, most));

@@ -1,5 +1,5 @@
-// gemm_few.cuh: the product of few rows with weights of few bits, which are made on their way in: bytes go from memory to registers, become
-// operands of mma.sync there, and what the scales multiply is the sum of a group.
+// gemm_few.cuh: the product of few rows with weights of few bits, which are made on their way in: bytes become operands
+// of mma.sync in registers, and what the scales multiply is the sum of a group.
 //
 // A block has TILE_N columns, TILE_COLS of each product, and up to TILE_M rows; its warps share the depth out among them, a step each in turn,
 // and add up at the end. Weights are mma's first operand, 16 columns of the product at a time, and the rows are its second, 8 at a time:
@@ -14,7 +14,8 @@
 //   B_TYPE, B_BITS, B_LOADED                what weights are
 //   weights_at(P, product, n)               where those of a column begin, likewise
 //   RESIDENT                                blocks on a multiprocessor
-//   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n, k), zero_at, offset_at: of a column at a depth
+//   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n, k), zero_at, offset_at: where one of a column
+//                                           at a depth is; SCALE_TYPE, ZERO_TYPE, OFFSET_TYPE
 
 #define WARPS 8
 #define LANE_DEEP (B_LOADED * 8 / B_BITS)       // what a lane loads of a column
@@ -88,6 +89,19 @@ template <int N> DEV void load_words(u32 (&w)[N], const void *from) {
   }
 }
 
+// The same in shared memory.
+template <int N> DEV void lds_words(u32 (&w)[N], u32 from) {
+  if (N == 1) w[0] = lds32(from);
+  if (N == 2) {
+    const uint2 v = lds64(from);
+    w[0] = v.x; w[1 % N] = v.y;
+  }
+  if (N == 4) {
+    const uint4 v = lds128(from);
+    w[0] = v.x; w[1 % N] = v.y; w[2 % N] = v.z; w[3 % N] = v.w;
+  }
+}
+
 // ---- a step
 
 struct Tile {
@@ -117,21 +131,75 @@ struct RowStep {
   }
 };
 
-// And of the weights.
+// And of the weights, on their way from memory to registers: a lane's bytes lie in its own place of a stage in shared memory, where nobody
+// else reads or writes, so that many steps can be on their way at once and no barrier is needed.
+//   word 0, 1, ... of the weights of columns 16i + g and 16i + 8 + g, then of each part 4 bytes that have its element
+#define COLUMNS_BYTES (32 * B_LOADED)
+#define PART_FIRST (2 * MT * COLUMNS_BYTES)
+#define PART_AT(part, i, h) (PART_FIRST + (((part) * MT + (i)) * 2 + (h)) * 128)
+#define STEP_BYTES (PART_FIRST + PARTS * 2 * MT * 128)
+
+// An element of a part, of those that a word of memory has; SIZE bytes.
+template <int T> DEV constexpr int size_of_type() { return T == F32 || T == I32 ? 4 : T >= E4M3 ? 1 : 2; }
+template <int T> DEV void copy_element(u32 to, const u8 *from) {
+  const int off = (int)((u64)from & 3);
+  cp_async<4>(to, from - off, off + size_of_type<T>());
+}
+template <int T> DEV float element(u32 at, const u8 *from) {
+  const u32 w = lds32(at), x = size_of_type<T>() == 4 ? w : w >> 8 * (u32)((u64)from & 3);
+  if (T == F32) return __uint_as_float(x);
+  if (T == I32) return (float)(int)x;
+  return T >= E4M3 ? byte_low<T>(x) : low<T>(x);
+}
+
+// f(part, what is at number `part` of its list) for each part there is.
+#if SCALES
+#define EACH_SCALE(DO) DO(0, scale, SCALE_TYPE)
+#else
+#define EACH_SCALE(DO)
+#endif
+#if ZEROS
+#define EACH_ZERO(DO) DO(SCALES, zero, ZERO_TYPE)
+#else
+#define EACH_ZERO(DO)
+#endif
+#if OFFSETS
+#define EACH_OFFSET(DO) DO(SCALES + ZEROS, offset, OFFSET_TYPE)
+#else
+#define EACH_OFFSET(DO)
+#endif
+#define PARTS (SCALES + ZEROS + OFFSETS)
+#define EACH_PART(DO) EACH_SCALE(DO) EACH_ZERO(DO) EACH_OFFSET(DO)
+
+// What a lane copies of a step to its place.
+DEV void start_step(const Params &P, const Tile &tile, int step, u32 place) {
+  const int lane = threadIdx.x & 31, k = lane_depth(step);
+#pragma unroll
+  for (int i = 0; i < MT; i++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int product = Tile::product(16 * i), n = tile.column(16 * i + 8 * h + (lane >> 2));
+      cp_async<B_LOADED>(place + (2 * i + h) * COLUMNS_BYTES + lane * B_LOADED, weights_at(P, product, n) + (i64)k * B_BITS / 8, B_LOADED);
+#define COPY_PART(part, name, type) copy_element<type>(place + PART_AT(part, i, h) + 4 * lane, name##_at(P, product, n, k));
+      EACH_PART(COPY_PART)
+    }
+}
+
 struct Step {
   u32 w[MT][2][B_LOADED / 4];
   float scale[MT][2], zero[MT][2], offset[MT][2];
-  DEV void load(const Params &P, const Tile &tile, int step) {
-    const int k = lane_depth(step);
+  DEV Step(const Params &P, const Tile &tile, int step, u32 place) {
+    const int lane = threadIdx.x & 31, k = lane_depth(step);
+    (void)k;
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int product = Tile::product(16 * i), n = tile.column(16 * i + 8 * h + (threadIdx.x >> 2 & 7));
-        load_words(w[i][h], weights_at(P, product, n) + (i64)k * B_BITS / 8);
-        if (SCALES) scale[i][h] = scale_at(P, product, n, k);
-        if (ZEROS) zero[i][h] = zero_at(P, product, n, k);
-        if (OFFSETS) offset[i][h] = offset_at(P, product, n, k);
+        const int product = Tile::product(16 * i), n = tile.column(16 * i + 8 * h + (lane >> 2));
+        (void)product; (void)n;
+        lds_words(w[i][h], place + (2 * i + h) * COLUMNS_BYTES + lane * B_LOADED);
+#define TAKE_PART(part, name, type) name[i][h] = element<type>(place + PART_AT(part, i, h) + 4 * lane, name##_at(P, product, n, k));
+        EACH_PART(TAKE_PART)
       }
   }
   DEV void multiply(float (&d)[MT][NT][4], RowStep &rows) const {
@@ -234,14 +302,21 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   if (!(P.queue & BESIDE_LAST)) dependency_wait();
   if (P.queue & BESIDE_NEXT) dependency_start();
 
-  // A warp's steps are warp, warp + WARPS and so on; as many of them are on their way as there are stages.
-  // Rows come from caches: one step ahead is enough.
-  Step ring[STAGES];
+  // A warp's steps are warp, warp + WARPS and so on: STAGES - 1 of them are on their way while one is multiplied. A lane's copies are committed
+  // as one group a step, empty ones too, so that cp_wait<STAGES - 2> always means the step that comes next. Rows come from caches: one step
+  // ahead is enough.
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 ring = smem_u32(memory) + warp * STEP_BYTES;
+  int stage = 0;   // that is read next
   RowStep rows;
+  auto start = [&](const Tile &tile, int step, int ahead) {
+    const int at = stage + ahead;
+    if (step < STEPS) start_step(P, tile, step, ring + (at < STAGES ? at : at - STAGES) * (WARPS * STEP_BYTES));
+    cp_commit();
+  };
   auto fill = [&](const Tile &tile) {
-#pragma unroll
-    for (int s = 0; s < STAGES; s++)
-      if (warp + s * WARPS < STEPS) ring[s].load(P, tile, warp + s * WARPS);
+#pragma unroll 1
+    for (int s = 0; s < STAGES - 1; s++) start(tile, warp + s * WARPS, s);
     if (warp < STEPS) rows.load(P, tile, warp);
   };
   int w = blockIdx.x;
@@ -255,15 +330,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
 #pragma unroll
       for (int j = 0; j < NT; j++) d[i][j][0] = d[i][j][1] = d[i][j][2] = d[i][j][3] = 0.f;
 #pragma unroll 1
-    for (int first = warp; first < STEPS; first += STAGES * WARPS)
-#pragma unroll
-      for (int s = 0; s < STAGES; s++) {
-        const int step = first + s * WARPS, next = step + STAGES * WARPS;
-        RowStep now = rows;
-        if (step + WARPS < STEPS) rows.load(P, tile, step + WARPS);
-        if (step < STEPS) ring[s].multiply(d, now);
-        if (next < STEPS) ring[s].load(P, tile, next);
-      }
+    for (int step = warp; step < STEPS; step += WARPS) {
+      cp_wait<STAGES - 2>();
+      const Step now(P, tile, step, ring + stage * (WARPS * STEP_BYTES));
+      RowStep of = rows;
+      if (step + WARPS < STEPS) rows.load(P, tile, step + WARPS);
+      start(tile, step + (STAGES - 1) * WARPS, STAGES - 1);
+      now.multiply(d, of);
+      stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
     if (w + gridDim.x < tiles) fill(Tile(w + gridDim.x, down));
     // Warps leave what they have; a thread adds up the same element of all of them, in their order. Who reads `total`, the first warp, is past
     // it when it comes to the first of the next tile's barriers.
