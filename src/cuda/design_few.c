@@ -74,7 +74,7 @@ static bool fit_ring(epi_gemm_design *d, epi_kernel_text *k) {
     const epi_operand *o = &d->operands[1];
     int columns = f->tile_n / 16 * 2 * 32, step = columns * o->loaded, tall = f->tile_m + 1;
     for (int i = 0; i < EPI_LOAD_PARTS; i++)
-        step += o->parts[i].node != EPI_NO_NODE ? 4 * columns : 0;
+        step += o->parts[i].node != EPI_NO_NODE ? columns : 0;
     int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * WARPS + f->tile_n * tall), 1024);
     int room = d->c->arch->shared_bytes / epi_config_resident(f) - EPI_BLOCK_OWN - sums;
     f->stages = room / (WARPS * step) < STAGES_MOST ? room / (WARPS * step) : STAGES_MOST;

@@ -44,11 +44,14 @@ static float f_max(float a, float b) {
 
 /* ---- gemm_few.cuh ---- */
 
-template <int T> static u32 halves_less_of(u32 w, u32 number) {
+template <int T> static u32 halves_fma_of(u32 a, u32 b, u32 c) {
     const auto at = [](u32 x) { return T == 1 ? __uint_as_float(x << 16) : f16_f32((u16)x); };
-    return pack<T>(at(w & 0xffff) - at(number & 0xffff), at(w >> 16) - at(number >> 16));
+    return pack<T>(at(a & 0xffff) * at(b & 0xffff) + at(c & 0xffff), at(a >> 16) * at(b >> 16) + at(c >> 16));
 }
-#define halves_less(w, number) halves_less_of<HALF>(w, number)
+#define halves_fma(a, b, c) halves_fma_of<HALF>(a, b, c)
+static u32 masked_on(u32 w, u32 mask, u32 on) {
+    return (w & mask) ^ on;
+}
 
 /* ---- ptx.cuh ---- */
 

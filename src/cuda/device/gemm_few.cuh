@@ -14,8 +14,8 @@
 //   B_TYPE, B_BITS, B_LOADED                what weights are
 //   weights_at(P, product, n)               where those of a column begin, likewise
 //   RESIDENT                                blocks on a multiprocessor
-//   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n, k), zero_at, offset_at: where one of a column
-//                                           at a depth is; SCALE_TYPE, ZERO_TYPE, OFFSET_TYPE
+//   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n): where those of a column begin;
+//                                           scale_byte: its last two bits; scale_deep(P, product, k): how far on, in bytes; SCALE_TYPE; of zero and offset likewise
 
 #define WARPS 8
 #define LANE_DEEP (B_LOADED * 8 / B_BITS)       // what a lane loads of a column
@@ -33,30 +33,30 @@ enum { I4 = U8 + 1, U4 };                       // two to a byte
 
 // ---- few bits as operands
 
-// Of two halves, both less the same number.
-DEV u32 halves_less(u32 w, u32 number) {
+// a*b + c of both halves of words.
+DEV u32 halves_fma(u32 a, u32 b, u32 c) {
   u32 r;
-  if (HALF == BF16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0x3f803f80u), "r"(number ^ 0x80008000u));
-  else asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0x3c003c00u), "r"(number ^ 0x80008000u));
+  if (HALF == BF16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  else asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
-// Of the two lowest bytes and the two highest, an integer each, as f32: digits of 2^23 and what is added to them.
-DEV float digit(u32 w, u32 which) { return __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440 | which)); }
+// What is under the mask, and beside it what `on` has: one instruction, of which the compiler made two.
+DEV u32 masked_on(u32 w, u32 mask, u32 on) { u32 r; asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(w), "r"(mask), "r"(on)); return r; }
 
-// The operands in a word of memory, two in a word. Of 4 bits those are neighbours that are four apart: see turned_alike.
+// The operands in a word of memory, two in a word: neighbours that are two apart, of 4 bits four: see turned_alike. Integers are digits of
+// 128 (bf16) or 1024 (f16) and what is added to them.
 template <int T> DEV void decode(u32 w, u32 *to) {
+  const u32 one = HALF == BF16 ? 0x3f803f80u : 0x3c003c00u, base = HALF == BF16 ? 0x43004300u : 0x64006400u, minus = 0x80008000u;
   if (T == I4 || T == U4) {
-    const u32 one = HALF == BF16 ? 0x43004300u : 0x64006400u, base = one | (T == I4 ? 0x00080008u : 0);   // 128 or 1024, and 8 more
+    const u32 less = base | (T == I4 ? 0x00080008u : 0);   // those of i4 are 8 more than the number, with the highest bit turned
 #pragma unroll
-    for (int i = 0; i < 4; i++) to[i] = halves_less((w >> 4 * i & 0x000f000fu) ^ base, base);
-  } else if (T == I8 || T == U8) {
-    const u32 x = T == I8 ? w ^ 0x80808080u : w;
-    const float less = T == I8 ? 8388736.f : 8388608.f;
-    to[0] = pack<HALF>(digit(x, 0) - less, digit(x, 1) - less);
-    to[1] = pack<HALF>(digit(x, 2) - less, digit(x, 3) - less);
-  } else if (T == E4M3 || T == E5M2) {
-    to[0] = pack<HALF>(byte_low<T>(w), byte_high<T>(w));
-    to[1] = pack<HALF>(byte_low<T>(w >> 16), byte_high<T>(w >> 16));
+    for (int i = 0; i < 4; i++) to[i] = halves_fma(masked_on(w >> 4 * i, 0x000f000fu, less), one, less ^ minus);
+  } else if (T == I8) {   // the lower 7 bits, less the highest: 128 more than 128 is 256, which is 128's next exponent
+#pragma unroll
+    for (int i = 0; i < 2; i++) to[i] = halves_fma(masked_on(w >> 8 * i, 0x00800080u, base), one ^ minus, masked_on(w >> 8 * i, 0x007f007fu, base));
+  } else if (T == U8 || T == E4M3 || T == E5M2) {
+    to[0] = pack<HALF>(byte_low<T>(w), byte_low<T>(w >> 16));
+    to[1] = pack<HALF>(byte_high<T>(w), byte_high<T>(w >> 16));
   } else {
     to[0] = w;
   }
@@ -64,14 +64,17 @@ template <int T> DEV void decode(u32 w, u32 *to) {
 
 // A row's operands in the order in which decode leaves those of the weights.
 template <int T> DEV void turned_alike(u32 (&x)[PAIRS]) {
-  if (T != I4 && T != U4) return;
+  const int apart = T == I4 || T == U4 ? 2 : T < E4M3 ? 0 : 1;   // words between neighbours
 #pragma unroll
-  for (int i = 0; i < PAIRS; i += 4) {
-    const u32 a = x[i], b = x[(i + 1) % PAIRS], c = x[(i + 2) % PAIRS], d = x[(i + 3) % PAIRS];
-    x[i] = __byte_perm(a, c, 0x5410);
-    x[(i + 1) % PAIRS] = __byte_perm(a, c, 0x7632);
-    x[(i + 2) % PAIRS] = __byte_perm(b, d, 0x5410);
-    x[(i + 3) % PAIRS] = __byte_perm(b, d, 0x7632);
+  for (int i = 0; i < PAIRS && apart; i += 2 * apart) {
+    u32 of[4];
+#pragma unroll
+    for (int j = 0; j < 2 * apart; j++) of[j] = x[(i + j) % PAIRS];
+#pragma unroll
+    for (int j = 0; j < apart; j++) {
+      x[(i + 2 * j) % PAIRS] = __byte_perm(of[j], of[j + apart], 0x5410);
+      x[(i + 2 * j + 1) % PAIRS] = __byte_perm(of[j], of[j + apart], 0x7632);
+    }
   }
 }
 
@@ -131,28 +134,15 @@ struct RowStep {
   }
 };
 
-// And of the weights, on their way from memory to registers: a lane's bytes lie in its own place of a stage in shared memory, where nobody
-// else reads or writes, so that many steps can be on their way at once and no barrier is needed.
-//   word 0, 1, ... of the weights of columns 16i + g and 16i + 8 + g, then of each part 4 bytes that have its element
-#define COLUMNS_BYTES (32 * B_LOADED)
-#define PART_FIRST (2 * MT * COLUMNS_BYTES)
-#define PART_AT(part, i, h) (PART_FIRST + (((part) * MT + (i)) * 2 + (h)) * 128)
-#define STEP_BYTES (PART_FIRST + PARTS * 2 * MT * 128)
+// And of the weights, on their way from memory to registers through a stage in shared memory, so that many steps can be: a lane's bytes of
+// columns 16i + g and 16i + 8 + g lie in its own place. Parts are the same for the four lanes of a column: each copies those of every
+// fourth column, 4 bytes that have the element.
+#define COLUMNS (2 * MT)   // that a lane has
+#define PARTS (SCALES + ZEROS + OFFSETS)
+#define PART_BYTES (8 * COLUMNS * 4)
+#define STEP_BYTES (COLUMNS * 32 * B_LOADED + PARTS * PART_BYTES)
 
-// An element of a part, of those that a word of memory has; SIZE bytes.
-template <int T> DEV constexpr int size_of_type() { return T == F32 || T == I32 ? 4 : T >= E4M3 ? 1 : 2; }
-template <int T> DEV void copy_element(u32 to, const u8 *from) {
-  const int off = (int)((u64)from & 3);
-  cp_async<4>(to, from - off, off + size_of_type<T>());
-}
-template <int T> DEV float element(u32 at, const u8 *from) {
-  const u32 w = lds32(at), x = size_of_type<T>() == 4 ? w : w >> 8 * (u32)((u64)from & 3);
-  if (T == F32) return __uint_as_float(x);
-  if (T == I32) return (float)(int)x;
-  return T >= E4M3 ? byte_low<T>(x) : low<T>(x);
-}
-
-// f(part, what is at number `part` of its list) for each part there is.
+// DO(number, name, TYPE) of each part there is.
 #if SCALES
 #define EACH_SCALE(DO) DO(0, scale, SCALE_TYPE)
 #else
@@ -168,39 +158,60 @@ template <int T> DEV float element(u32 at, const u8 *from) {
 #else
 #define EACH_OFFSET(DO)
 #endif
-#define PARTS (SCALES + ZEROS + OFFSETS)
 #define EACH_PART(DO) EACH_SCALE(DO) EACH_ZERO(DO) EACH_OFFSET(DO)
 
-// What a lane copies of a step to its place.
-DEV void start_step(const Params &P, const Tile &tile, int step, u32 place) {
-  const int lane = threadIdx.x & 31, k = lane_depth(step);
+template <int T> DEV constexpr int size_of_type() { return T == F32 || T == I32 ? 4 : T >= E4M3 ? 1 : 2; }
+// The element that begins at this byte of a word.
+template <int T> DEV float element(u32 w, u32 byte) {
+  const u32 x = size_of_type<T>() == 4 ? w : w >> 8 * (byte & 3);
+  if (T == F32) return __uint_as_float(x);
+  if (T == I32) return (float)(int)x;
+  return T >= E4M3 ? byte_low<T>(x) : low<T>(x);
+}
+
+// Where a lane reads of a tile: column c of its own is 8c + g of the tile.
+struct Sources {
+  const u8 *w[COLUMNS];
+  DEV void aim(const Params &P, const Tile &tile) {
+    const int lane = threadIdx.x & 31;
 #pragma unroll
-  for (int i = 0; i < MT; i++)
+    for (int c = 0; c < COLUMNS; c++)
+      w[c] = weights_at(P, Tile::product(8 * c), tile.column(8 * c + (lane >> 2))) + (lane & 3) * B_LOADED;
+  }
+  DEV void start(const Params &P, const Tile &tile, int step, u32 place) const {
+    const int lane = threadIdx.x & 31;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int product = Tile::product(16 * i), n = tile.column(16 * i + 8 * h + (lane >> 2));
-      cp_async<B_LOADED>(place + (2 * i + h) * COLUMNS_BYTES + lane * B_LOADED, weights_at(P, product, n) + (i64)k * B_BITS / 8, B_LOADED);
-#define COPY_PART(part, name, type) copy_element<type>(place + PART_AT(part, i, h) + 4 * lane, name##_at(P, product, n, k));
+    for (int c = 0; c < COLUMNS; c++) cp_async<B_LOADED>(place + (c * 32 + lane) * B_LOADED, w[c] + (u32)(step * (4 * B_LOADED)), B_LOADED);
+#pragma unroll
+    for (int u = 0; u < (COLUMNS + 3) / 4; u++) {
+      const int c = 4 * u + (lane & 3), of = 8 * min(c, COLUMNS - 1), product = Tile::product(of), n = tile.column(of + (lane >> 2));
+      const u32 to = place + COLUMNS * 32 * B_LOADED + ((lane >> 2) * COLUMNS + c) * 4;
+      (void)product; (void)n; (void)to;
+#define COPY_PART(number, name, TYPE) { \
+        const u8 *from = name##_at(P, product, n) + name##_deep(P, product, step * STEP); \
+        const int off = (int)((u64)from & 3); \
+        if (c < COLUMNS) cp_async<4>(to + (number) * PART_BYTES, from - off, off + size_of_type<TYPE>()); \
+      }
       EACH_PART(COPY_PART)
     }
-}
+  }
+};
 
 struct Step {
   u32 w[MT][2][B_LOADED / 4];
   float scale[MT][2], zero[MT][2], offset[MT][2];
   DEV Step(const Params &P, const Tile &tile, int step, u32 place) {
-    const int lane = threadIdx.x & 31, k = lane_depth(step);
-    (void)k;
+    const int lane = threadIdx.x & 31;
 #pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        const int product = Tile::product(16 * i), n = tile.column(16 * i + 8 * h + (lane >> 2));
-        (void)product; (void)n;
-        lds_words(w[i][h], place + (2 * i + h) * COLUMNS_BYTES + lane * B_LOADED);
-#define TAKE_PART(part, name, type) name[i][h] = element<type>(place + PART_AT(part, i, h) + 4 * lane, name##_at(P, product, n, k));
-        EACH_PART(TAKE_PART)
-      }
+    for (int c = 0; c < COLUMNS; c++) {
+      lds_words(w[c / 2][c % 2], place + (c * 32 + lane) * B_LOADED);
+      const int product = Tile::product(8 * c), n = tile.column(8 * c + (lane >> 2));
+      (void)product; (void)n;
+#define TAKE_PART(number, name, TYPE) \
+      name[c / 2][c % 2] = element<TYPE>(lds32(place + COLUMNS * 32 * B_LOADED + (number) * PART_BYTES + ((lane >> 2) * COLUMNS + c) * 4), \
+                                         name##_byte(P, product, n) + (u32)name##_deep(P, product, step * STEP));
+      EACH_PART(TAKE_PART)
+    }
   }
   DEV void multiply(float (&d)[MT][NT][4], RowStep &rows) const {
     u32 (&x)[NT][PAIRS] = rows.x;
@@ -227,16 +238,15 @@ struct Step {
         for (int c = 0; c < B_LOADED / 4; c++) decode<B_TYPE>(w[i][h][c], made[h] + c * each);
 #pragma unroll
       for (int j = 0; j < NT; j++) {
-        float part[4] = {0.f, 0.f, 0.f, 0.f};
-        float *to = APART ? part : d[i][j];
+        float part[4] = {0.f, 0.f, 0.f, 0.f}, other[4] = {0.f, 0.f, 0.f, 0.f};   // two, that do not wait for each other
 #pragma unroll
         for (int c = 0; c < PAIRS; c += 2) {
           const u32 a[4] = {made[0][c], made[1][c], made[0][c + 1], made[1][c + 1]};
-          mma(to, a, x[j][c], x[j][c + 1]);
+          mma(c & 2 ? other : APART ? part : d[i][j], a, x[j][c], x[j][c + 1]);
         }
 #pragma unroll
-        for (int e = 0; e < 4 && APART; e++) {
-          float v = part[e];
+        for (int e = 0; e < 4; e++) {
+          float v = part[e] + other[e];
           if (ZEROS) v = __fmaf_rn(-zero[i][e >> 1], sums[j][e], v);
           d[i][j][e] = SCALES ? __fmaf_rn(scale[i][e >> 1], v, d[i][j][e]) : d[i][j][e] + v;
           if (OFFSETS) d[i][j][e] = __fmaf_rn(offset[i][e >> 1], sums[j][e], d[i][j][e]);
@@ -309,12 +319,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   const u32 ring = smem_u32(memory) + warp * STEP_BYTES;
   int stage = 0;   // that is read next
   RowStep rows;
+  Sources from;
   auto start = [&](const Tile &tile, int step, int ahead) {
     const int at = stage + ahead;
-    if (step < STEPS) start_step(P, tile, step, ring + (at < STAGES ? at : at - STAGES) * (WARPS * STEP_BYTES));
+    if (step < STEPS) from.start(P, tile, step, ring + (at < STAGES ? at : at - STAGES) * (WARPS * STEP_BYTES));
     cp_commit();
   };
   auto fill = [&](const Tile &tile) {
+    from.aim(P, tile);
 #pragma unroll 1
     for (int s = 0; s < STAGES - 1; s++) start(tile, warp + s * WARPS, s);
     if (warp < STEPS) rows.load(P, tile, warp);
@@ -332,6 +344,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
 #pragma unroll 1
     for (int step = warp; step < STEPS; step += WARPS) {
       cp_wait<STAGES - 2>();
+      __syncwarp();   // lanes have each other's parts
       const Step now(P, tile, step, ring + stage * (WARPS * STEP_BYTES));
       RowStep of = rows;
       if (step + WARPS < STEPS) rows.load(P, tile, step + WARPS);
