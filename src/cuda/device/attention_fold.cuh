@@ -2,13 +2,14 @@
 //
 // Which chunks there are follows from the same bounds as there; the others' partials were never written. First a warp takes a row:
 // its largest score, the factor of each chunk, and its sum of weights. Then a thread takes four columns of a row, and every eighth
-// chunk: eight lanes with the same columns add up what they have, in one order. So a row's result depends on its own chunks alone.
+// chunk, four such at once, as it waits for memory: eight lanes with the same columns add up what they have, in one order. So a row's result depends on its own chunks alone.
 // At last four warps see the sums as the accumulators of 64 rows, and run what the program does with them.
 //
 // Of the emitted part see attention_forward.cuh: out::Rows, out::rows_load, out::Sums and out::epilogue_subtile.
 
 #define FACTORS (BATCH_ROWS * VALUE_WIDTH)        // shared memory: the sums, the factors of all chunks, each row's statistics
 #define ROW_STATS (FACTORS + BATCH_ROWS * MOST_CHUNKS)
+#define AT_ONCE 4
 
 // The sums as accumulators; rows that are not there are like the last.
 struct Folded {
@@ -55,29 +56,42 @@ extern "C" __global__ void __launch_bounds__(256) NAME(const __grid_constant__ P
   }
   __syncthreads();
   const int part = lane >> 2;
+  const int all = BATCH_ROWS * (VALUE_WIDTH / 4);
 #pragma unroll 1
-  for (int i = warp * 4; i < BATCH_ROWS * (VALUE_WIDTH / 4); i += 32) {   // VALUE_WIDTH / 4 is even, so four may be of two rows
-    const int mine = min(i + (lane & 3), BATCH_ROWS * (VALUE_WIDTH / 4) - 1), r = mine / (VALUE_WIDTH / 4), x = mine % (VALUE_WIDTH / 4);
-    const float none = !GUARDED && room[ROW_STATS + 2 * r] == -INF ? INF - INF : 0.f;
-    float4 sum = make_float4(none, none, none, none);
-#pragma unroll 8
+  for (int i = warp * 4; i < all; i += 32 * AT_ONCE) {   // VALUE_WIDTH / 4 is even, so four may be of two rows
+    int mine[AT_ONCE];
+    float4 sum[AT_ONCE];
+#pragma unroll
+    for (int u = 0; u < AT_ONCE; u++) {
+      mine[u] = min(i + 32 * u + (lane & 3), all - 1);
+      const float none = !GUARDED && room[ROW_STATS + 2 * (mine[u] / (VALUE_WIDTH / 4))] == -INF ? INF - INF : 0.f;
+      sum[u] = make_float4(none, none, none, none);
+    }
+#pragma unroll 4
     for (int c = first / 8 * 8 + part; c < first + count; c += 8) {
       const bool there = c >= first;
-      const float f = there ? room[FACTORS + r * MOST_CHUNKS + c] : 0.f;
-      const float4 v = there ? *((const float4 *)P.ptr[SUMS_PTR] + ((before + c) * BATCH_ROWS + r) * (VALUE_WIDTH / 4) + x) : make_float4(0.f, 0.f, 0.f, 0.f);
-      sum.x = __fmaf_rn(v.x, f, sum.x);
-      sum.y = __fmaf_rn(v.y, f, sum.y);
-      sum.z = __fmaf_rn(v.z, f, sum.z);
-      sum.w = __fmaf_rn(v.w, f, sum.w);
+#pragma unroll
+      for (int u = 0; u < AT_ONCE; u++) {
+        const int r = mine[u] / (VALUE_WIDTH / 4), x = mine[u] % (VALUE_WIDTH / 4);
+        const float f = there ? room[FACTORS + r * MOST_CHUNKS + c] : 0.f;
+        const float4 v = there ? *((const float4 *)P.ptr[SUMS_PTR] + ((before + c) * BATCH_ROWS + r) * (VALUE_WIDTH / 4) + x) : make_float4(0.f, 0.f, 0.f, 0.f);
+        sum[u].x = __fmaf_rn(v.x, f, sum[u].x);
+        sum[u].y = __fmaf_rn(v.y, f, sum[u].y);
+        sum[u].z = __fmaf_rn(v.z, f, sum[u].z);
+        sum[u].w = __fmaf_rn(v.w, f, sum[u].w);
+      }
     }
 #pragma unroll
-    for (int d = 4; d < 32; d *= 2) {
-      sum.x += __shfl_xor_sync(~0u, sum.x, d);
-      sum.y += __shfl_xor_sync(~0u, sum.y, d);
-      sum.z += __shfl_xor_sync(~0u, sum.z, d);
-      sum.w += __shfl_xor_sync(~0u, sum.w, d);
+    for (int u = 0; u < AT_ONCE; u++) {
+#pragma unroll
+      for (int d = 4; d < 32; d *= 2) {
+        sum[u].x += __shfl_xor_sync(~0u, sum[u].x, d);
+        sum[u].y += __shfl_xor_sync(~0u, sum[u].y, d);
+        sum[u].z += __shfl_xor_sync(~0u, sum[u].z, d);
+        sum[u].w += __shfl_xor_sync(~0u, sum[u].w, d);
+      }
+      if (part == 0) *((float4 *)room + mine[u]) = sum[u];
     }
-    if (part == 0) *((float4 *)room + mine) = sum;
   }
   __syncthreads();
   if (warp < 4) {

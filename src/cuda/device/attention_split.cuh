@@ -70,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
   for (int i = threadIdx.x; i < PANELS(SCORE_DEPTH) * 512; i += 256)
     if (i / 8 % 64 >= BATCH_ROWS || i % 8 * 8 + i / 512 * 64 >= SCORE_DEPTH) sts128(base + i / 512 * 8192 + swizzled<128>(i / 8 % 64, i % 8 * 16), 0, 0, 0, 0);
   __syncthreads();
+  dependency_start();   // what comes after the fold may ask for its weights while this waits for keys and values
   dependency_wait();
 
   Items items(P, lane);
@@ -108,7 +109,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
         for (int n = hi - 2; n >= lo; n--) { keys(n); values(n + 1); }
         values(lo);
       }
-      dependency_start();
     }
   } else {   // ---- the warpgroup that computes
     float o[ACCUMULATORS];
