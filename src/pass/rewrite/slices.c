@@ -38,8 +38,11 @@ static int find_slice(pusher *p, epi_axis axis, int64_t at) {
     return i < MOST ? i : -1;
 }
 
-/* Can slices of this value be made of slices of its operands? */
-static bool falls_apart(const epi_node *n, epi_axis axis) {
+/* Can slices of this value be made of slices of its operands? Rows that an index names can, along what the index has not. */
+static bool falls_apart(const epi_graph *g, const epi_node *n, epi_axis axis) {
+    if (n->op == EPI_OP_GATHER)
+        return epi_axes_find(&g->nodes[n->arg[0]].axes, axis) >= 0 && epi_axes_find(&n->over, axis) < 0 &&
+               epi_axes_find(&g->nodes[n->arg[1]].axes, axis) < 0;
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_MAP:
     case EPI_CLASS_PRODUCT:
@@ -73,7 +76,7 @@ static uint64_t wanted_slices(const pusher *p, int node) {
                 return 0;
         }
     bool may = first >= 0 && epi_axes_find(&g->nodes[node].axes, p->slices[first].axis) >= 0;
-    return may && falls_apart(&g->nodes[node], p->slices[first].axis) ? wants : 0;
+    return may && falls_apart(g, &g->nodes[node], p->slices[first].axis) ? wants : 0;
 }
 
 /* ---- the new graph ---- */
