@@ -1494,6 +1494,7 @@ static const struct product_case {
      2},
     {{"../tests/scaled", "turned", "P=2,M=128,N=2,R=128,G=1,K=128", 0}, EPI_BF16, "sm90_128x256_c1_p", false, 2},
     {{"../tests/scaled", "added", "T=140,F=2,M=128,H=1,G=2,K=128", 0}, EPI_BF16, "sm90_128x256_c2_p", false, 2},
+    {{"../tests/scaled", "wide_range", "T=70,G=1,K=128,N=1,J=128", 0}, EPI_BF16, "sm90_128x128_c1_p", false, 2},
     {{"../tests/scaled", "weight", "P=1,M=128,N=2,R=128,G=3,K=128", 0},
      EPI_BF16,
      "sm90_128x256_c2_p",

@@ -353,6 +353,9 @@ static bool take_scaled(epi_gemm_design *d) {
         if (!epi_operand_fits_scale(d, &d->operands[side]))
             return epi_refuse(d, "the scales of an operand change within %d of the depth, or of the columns",
                               EPI_SCALED_SAME);
+    for (int side = 2; side < epi_plan_operands(d->plan); side++)
+        if (d->operands[side].ref.type != d->operands[d->terms > 1 ? side % 2 : 1].ref.type)
+            return epi_refuse(d, "operands of two products have different types");
     d->half = d->c->spec->type == EPI_F16 ? EPI_F16 : EPI_BF16;
     d->fast = may_pack(d);
     d->config.packed = false;

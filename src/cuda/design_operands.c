@@ -105,7 +105,7 @@ static bool is_same_for(const epi_walk *w, int count) {
 
 bool epi_operand_fits_scale(const epi_gemm_design *d, const epi_operand *o) {
     const epi_operand_scale *s = &o->scale;
-    if (o->ref.type != EPI_E4M3 || o->cols.two || o->deep % EPI_SCALED_SAME)
+    if ((o->ref.type != EPI_E4M3 && o->ref.type != EPI_E5M2) || o->cols.two || o->deep % EPI_SCALED_SAME)
         return false;
     if (s->node == EPI_NO_NODE)
         return true;

@@ -479,11 +479,11 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     int columns = d->config.stream, width = (int)epi_round_up(d->width[0], 16),
         width2 = (int)epi_round_up(d->width[1], 16);
     if (!mma) {
-        epi_emit_wgmma(&own, d->half, "wgmma_score", columns / 2, columns, false, "0, 0");
-        epi_emit_wgmma(&own, d->half, "wgmma_value", width / 2, width, true, "1");
+        epi_emit_wgmma(&own, d->half, d->half, "wgmma_score", columns / 2, columns, false, "0, 0");
+        epi_emit_wgmma(&own, d->half, d->half, "wgmma_value", width / 2, width, true, "1");
     }
     if (!mma && d->variant == EPI_ATTENTION_PAIR)
-        epi_emit_wgmma(&own, d->half, "wgmma_value2", width2 / 2, width2, true, "1");
+        epi_emit_wgmma(&own, d->half, d->half, "wgmma_value2", width2 / 2, width2, true, "1");
     write_begin(d, k, "attention");
     epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s", epi_piece(&own),
                  epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),

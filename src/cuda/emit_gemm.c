@@ -199,9 +199,9 @@ static void write_access(const epi_emitter *e, epi_text *out) {
         if (d->config.scaled)
             epi_operand_emit_scaled(out, d);
         else
-            epi_emit_wgmma(out, d->half, "wgmma", wide / 2, wide, false, last);
+            epi_emit_wgmma(out, d->half, d->half, "wgmma", wide / 2, wide, false, last);
         if (narrow)
-            epi_emit_wgmma(out, d->half, "wgmma_narrow", wide / 2, narrow, false, last);
+            epi_emit_wgmma(out, d->half, d->half, "wgmma_narrow", wide / 2, narrow, false, last);
         if (d->operands[0].gather != EPI_NO_NODE) {
             epi_operand_emit_gathered(out, d->c, &d->operands[0]);
             epi_text_add(out, "%s", epi_device_text("gather"));

@@ -106,7 +106,7 @@ void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
  * words in registers; `last` says of each in shared memory whether its depth is not innermost. */
 /* What a scaled product has instead: wgmma for the columns that have one scale, and where scales lie. */
 void epi_operand_emit_scaled(epi_text *out, const epi_gemm_design *d);
-void epi_emit_wgmma(epi_text *out, epi_dtype half, const char *name, int accumulators, int n, bool registers,
-                    const char *last);
+void epi_emit_wgmma(epi_text *out, epi_dtype a, epi_dtype b, const char *name, int accumulators, int n,
+                    bool registers, const char *last);
 
 #endif

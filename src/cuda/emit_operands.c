@@ -2,16 +2,15 @@
 #include "cuda/emit_gemm.h"
 
 /* The instruction's name carries the width, and every accumulator is an operand of its own. */
-void epi_emit_wgmma(epi_text *out, epi_dtype half, const char *name, int accumulators, int n, bool registers,
-                    const char *last) {
+void epi_emit_wgmma(epi_text *out, epi_dtype a, epi_dtype b, const char *name, int accumulators, int n,
+                    bool registers, const char *last) {
     int r = n / 2, words = registers ? 4 : 1;
-    const char *type = epi_dtype_name(half);
     epi_text_add(out,
                  "DEV void %s(float (&d)[%d], %s, u64 b, int add) {\n"
                  "  asm volatile(\"{.reg .pred p; setp.ne.b32 p, %%%d, 0;\\n\"\n"
                  "    \"wgmma.mma_async.sync.aligned.m64n%dk%d.f32.%s.%s {",
                  name, accumulators, registers ? "u32 a0, u32 a1, u32 a2, u32 a3" : "u64 a", r + words + 1, n,
-                 32 / (int)epi_dtype_size(half), type, type);
+                 32 / (int)epi_dtype_size(a), epi_dtype_name(a), epi_dtype_name(b));
     for (int i = 0; i < r; i++)
         epi_text_add(out, "%s%%%d", i ? ", " : "", i);
     epi_text_add(out, registers ? "}, {%%%d, %%%d, %%%d, %%%d}, " : "}, %%%d, ", r, r + 1, r + 2, r + 3);
@@ -109,7 +108,9 @@ static void emit_scale(epi_text *out, const epi_gemm_design *d, const char *whic
 }
 
 void epi_operand_emit_scaled(epi_text *out, const epi_gemm_design *d) {
-    epi_emit_wgmma(out, EPI_E4M3, "wgmma", EPI_SCALED_SAME / 2, EPI_SCALED_SAME, false, "");
+    epi_dtype a = d->operands[0].ref.type, b = d->operands[1].ref.type;
+    epi_text_add(out, "#define A_BITS %s\n#define B_BITS %s\n", epi_emit_type(a), epi_emit_type(b));
+    epi_emit_wgmma(out, a, b, "wgmma", EPI_SCALED_SAME / 2, EPI_SCALED_SAME, false, "");
     emit_scale(out, d, "A", 0);
     emit_scale(out, d, "B", 1);
     if (d->products > 1)

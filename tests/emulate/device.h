@@ -85,7 +85,8 @@ struct Product { /* of one warpgroup, on its way: d = a * b, of n columns, or th
     bool a_mn, b_mn, add;
     int n;
     bool bf16;    /* or f16 */
-    bool e4m3;    /* or bytes, 32 deep, without a_mn and b_mn */
+    bool bytes;   /* or those of 8 bits, 32 deep, without a_mn and b_mn, */
+    bool e5m2[2]; /* which are e4m3 or this */
     bool words;   /* or the first in words of registers: those of this thread's rows, 16 deep, */
     u32 of[2][8]; /* gathered from the lanes that have them */
 };

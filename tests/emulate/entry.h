@@ -41,7 +41,11 @@ static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
 /* wgmma of 64 rows, 16 deep, by a warpgroup. */
 #ifdef NARROW
 template <int R> static void wgmma(float (&d)[R], u64 a, u64 b, int add) {
-    product(Product{d, a, b, A_MN, B_MN, add != 0, 2 * R, HALF == BF16, SCALED != 0});
+#if SCALED
+    product(Product{d, a, b, false, false, add != 0, 2 * R, false, true, {A_BITS == E5M2, B_BITS == E5M2}});
+#else
+    product(Product{d, a, b, A_MN, B_MN, add != 0, 2 * R, HALF == BF16});
+#endif
 }
 template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add) {
     product(Product{d, a, b, A_MN, B_MN, add != 0, NARROW, HALF == BF16});

@@ -472,17 +472,19 @@ static inline float e4m3_number(u8 x) {
     return (x & 0x7f) == 0x7f ? NAN : f16_f32((u16)((x & 0x80) << 8 | (x & 0x7f) << 7)) * 256.f;
 }
 /* Row (or column) r of bytes, 32 deep. */
-static inline void operand_bytes(u64 descriptor, int r, double (&to)[32]) {
-    for (int k = 0; k < 32; k++)
-        to[k] = e4m3_number(read_shared<u8>(operand_at(descriptor, false, r, k / 2) + k % 2));
+static inline void operand_bytes(u64 descriptor, int r, bool e5m2, double (&to)[32]) {
+    for (int k = 0; k < 32; k++) {
+        const u8 x = read_shared<u8>(operand_at(descriptor, false, r, k / 2) + k % 2);
+        to[k] = e5m2 ? f16_f32((u16)(x << 8)) : e4m3_number(x);
+    }
 }
 static void multiply_bytes(const Product &p) {
     const int t = (int)threadIdx.x % WARPGROUP, row = t / 32 * 16 + t % 32 / 4, q = t % 4;
     double a[2][32], b[32];
     for (int h = 0; h < 2; h++)
-        operand_bytes(p.a, row + 8 * h, a[h]);
+        operand_bytes(p.a, row + 8 * h, p.e5m2[0], a[h]);
     for (int i = 0; i < p.n / 4; i++) {
-        operand_bytes(p.b, i / 2 * 8 + 2 * q + i % 2, b);
+        operand_bytes(p.b, i / 2 * 8 + 2 * q + i % 2, p.e5m2[1], b);
         for (int h = 0; h < 2; h++) {
             float *d = p.d + i / 2 * 4 + 2 * h + i % 2;
             double sum = p.add ? *d : 0;
@@ -494,7 +496,7 @@ static void multiply_bytes(const Product &p) {
 }
 /* This thread's share: of every eight columns two neighbours, of two rows. */
 static void multiply(const Product &p) {
-    if (p.e4m3) {
+    if (p.bytes) {
         multiply_bytes(p);
         return;
     }

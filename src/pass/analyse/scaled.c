@@ -1,6 +1,6 @@
-/* scaled.c: finds products whose operands are bits of e4m3 times a scale, as a mainloop takes them.
+/* scaled.c: finds products whose operands are bits of e4m3 or e5m2 times a scale, as a mainloop takes them.
  *
- *     (s*q) @ (t*r)     q, r    e4m3 in memory, both with the depth innermost, in one order; else they are copied
+ *     (s*q) @ (t*r)     q, r    8 bits in memory, both with the depth innermost, in one order; else they are copied
  *                       s, t    the same for 128 neighbours of the depth; one of them, the columns', for 128
  *                               of its columns, too. Either may be missing
  *
@@ -19,11 +19,15 @@ static int source_of(const epi_spec *spec, int node) {
     return node;
 }
 
-static bool is_bits(const epi_spec *spec, int node) {
+/* The type of 8 bits in which the value is in memory, or EPI_DTYPE_COUNT. */
+static epi_dtype bits_of(const epi_spec *spec, int node) {
     const epi_node *n = &spec->graph->nodes[source_of(spec, node)];
-    if (n->op == EPI_OP_INPUT)
-        return spec->types[n->tensor] == EPI_E4M3;
-    return n->has_stored ? n->stored == EPI_E4M3 : n->op == EPI_OP_E4M3;
+    const epi_op_row *row = &epi_ops[n->op];
+    epi_dtype type = n->op == EPI_OP_INPUT ? spec->types[n->tensor]
+                     : n->has_stored       ? n->stored
+                     : row->converts       ? row->type
+                                           : EPI_DTYPE_COUNT;
+    return type == EPI_E4M3 || type == EPI_E5M2 ? type : EPI_DTYPE_COUNT;
 }
 
 /* The operand as bits and factors: what it is a product of, a few levels deep. */
@@ -35,8 +39,9 @@ static bool find_factors(const epi_spec *spec, int operand, epi_scaled_operand *
     while (count) {
         int node = todo[--count];
         const epi_node *n = &g->nodes[node];
-        if (is_bits(spec, node) && out->bits == EPI_NO_NODE) {
+        if (bits_of(spec, node) != EPI_DTYPE_COUNT && out->bits == EPI_NO_NODE) {
             out->bits = node;
+            out->type = bits_of(spec, node);
         } else if (n->op == EPI_OP_MUL && !n->has_stored && count + 2 <= MOST) {
             todo[count++] = n->arg[1];
             todo[count++] = n->arg[0];

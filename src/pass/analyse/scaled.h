@@ -8,6 +8,7 @@
 enum { EPI_SCALED_FACTORS = 4 };
 typedef struct epi_scaled_operand {
     int bits;
+    epi_dtype type;
     bool turned; /* which lie in another order than the product wants */
     int factors[EPI_SCALED_FACTORS], factor_count;
 } epi_scaled_operand;

@@ -60,7 +60,7 @@ static int write_bits(epi_rewrite *r, const epi_scaled_operand *o, const epi_axe
     int bits = r->fresh[o->bits];
     if (same || epi_graph_failed(r->g))
         return bits;
-    epi_node copy = {.op = EPI_OP_E4M3,
+    epi_node copy = {.op = o->type == EPI_E4M3 ? EPI_OP_E4M3 : EPI_OP_E5M2,
                      .arg = {bits, EPI_NO_NODE, EPI_NO_NODE},
                      .axes = r->g->nodes[bits].axes,
                      .place = r->g->nodes[bits].place};
