@@ -820,6 +820,7 @@ static struct whole {
     {.from = {"../tests/scaled", "both_orders", "T=70,G=1,K=128,P=2,M=128", 0}},
     {.from = {"../tests/scaled", "copied", "T=70,G=2,K=128,N=1,J=128", 0}},
     {.from = {"../tests/few_bits", "half_scale", "T=3,G=3,D=32,F=72", 0}},
+    {.from = {"../tests/few_bits", "half_scale", "T=60,G=9,D=32,F=24", 0}}, /* rows that stay in memory */
     {.from = {"../tests/few_bits", "byte_zero", "T=3,G=2,D=32,F=72", 0}},
     {.from = {"../tests/few_bits", "offset", "T=3,G=2,D=64,F=72", 0}},
     {.from = {"../tests/few_bits", "only_zero", "T=3,G=2,D=32,F=72", 0}},

@@ -3,7 +3,7 @@
 
 #include "cuda/design_gemm.h"
 
-enum { WARPS = 8, STAGES_MOST = 8 };
+enum { WARPS = 8, STAGES_MOST = 8, ROWS_MOST = 32 << 10 };
 enum { LOADED_MOST = 16, LOADED_LEAST = 4, LANES = 4 /* of a column, in device/gemm_few.cuh */ };
 
 static bool is_run(const epi_walk *w) {
@@ -68,7 +68,8 @@ static bool can_load(epi_gemm_design *d) {
     return true;
 }
 
-/* As many stages as all blocks of a multiprocessor have room for, beside what warps leave of their sums. */
+/* As many stages as all blocks of a multiprocessor have room for, beside what warps leave of their sums and, where they are
+ * few, the rows. */
 static bool fit_ring(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     const epi_operand *o = &d->operands[1];
@@ -77,8 +78,11 @@ static bool fit_ring(epi_gemm_design *d, epi_kernel_text *k) {
         step += o->parts[i].node != EPI_NO_NODE ? columns : 0;
     int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * WARPS + f->tile_n * tall), 1024);
     int room = d->c->arch->shared_bytes / epi_config_resident(f) - EPI_BLOCK_OWN - sums;
-    f->stages = room / (WARPS * step) < STAGES_MOST ? room / (WARPS * step) : STAGES_MOST;
-    k->shared = f->stages * WARPS * step;
+    int64_t rows = epi_open_most(d->c->spec->open, d->tile->m) * d->depth * 2;
+    d->rows_bytes = rows <= ROWS_MOST ? (int)rows : 0;
+    f->stages = (room - d->rows_bytes) / (WARPS * step);
+    f->stages = f->stages < STAGES_MOST ? f->stages : STAGES_MOST;
+    k->shared = f->stages * WARPS * step + d->rows_bytes;
     return f->stages >= 2 || epi_refuse(d, "two steps of %d columns do not fit in shared memory", f->tile_n);
 }
 

@@ -13,6 +13,7 @@
 //   A_row(P, r), A_PTR                      where a row begins; its depth is one run of neighbours
 //   B_TYPE, B_BITS, B_LOADED                what weights are
 //   weights_at(P, product, n)               where those of a column begin, likewise
+//   ROWS_SHARED                             is there room for all rows in shared memory, behind the stages
 //   RESIDENT                                blocks on a multiprocessor
 //   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n): where those of a column begin;
 //                                           scale_byte: its last two bits; scale_deep(P, product, k): how far on, in bytes; SCALE_TYPE; of zero and offset likewise
@@ -99,9 +100,10 @@ template <int N> DEV void lds_words(u32 (&w)[N], u32 from) {
     const uint2 v = lds64(from);
     w[0] = v.x; w[1 % N] = v.y;
   }
-  if (N == 4) {
-    const uint4 v = lds128(from);
-    w[0] = v.x; w[1 % N] = v.y; w[2 % N] = v.z; w[3 % N] = v.w;
+#pragma unroll
+  for (int i = 0; i + 4 <= N; i += 4) {
+    const uint4 v = lds128(from + 4 * i);
+    w[i] = v.x; w[(i + 1) % N] = v.y; w[(i + 2) % N] = v.z; w[(i + 3) % N] = v.w;
   }
 }
 
@@ -120,16 +122,18 @@ struct Tile {
 
 DEV int lane_depth(int step) { return step * STEP + (threadIdx.x & 3) * LANE_DEEP; }   // where a lane's begins
 
-// A lane's of the rows, in the order of decode; zeros where there is none.
+// A lane's of the rows, zeros where there is none: from shared memory, where there is room for all rows (ROWS_SHARED); else from memory.
 struct RowStep {
   u32 x[NT][PAIRS];
-  DEV void load(const Params &P, const Tile &tile, int step) {
+  DEV void load(const Params &P, const Tile &tile, int step, u32 room) {
 #pragma unroll
     for (int j = 0; j < NT; j++) {
       const int row = tile.m + 8 * j + (threadIdx.x >> 2 & 7);
 #pragma unroll
       for (int i = 0; i < PAIRS; i++) x[j][i] = 0;
-      if (row < (int)P.M) load_words(x[j], (const u16 *)P.ptr[A_PTR] + A_row(P, row) + lane_depth(step));
+      if (row >= (int)P.M) continue;
+      if (ROWS_SHARED) lds_words(x[j], room + 2 * (row * K_SIZE + lane_depth(step)));
+      else load_words(x[j], (const u16 *)P.ptr[A_PTR] + A_row(P, row) + lane_depth(step));
     }
   }
 };
@@ -313,10 +317,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   if (P.queue & BESIDE_NEXT) dependency_start();
 
   // A warp's steps are warp, warp + WARPS and so on: STAGES - 1 of them are on their way while one is multiplied. A lane's copies are committed
-  // as one group a step, empty ones too, so that cp_wait<STAGES - 2> always means the step that comes next. Rows come from caches: one step
-  // ahead is enough.
+  // as one group a step, empty ones too, so that cp_wait<STAGES - 2> always means the step that comes next. Rows come from shared memory or
+  // from caches: one step ahead is enough.
   extern __shared__ __align__(1024) u8 memory[];
   const u32 ring = smem_u32(memory) + warp * STEP_BYTES;
+  const u32 room = smem_u32(memory) + STAGES * WARPS * STEP_BYTES;   // the rows'
   int stage = 0;   // that is read next
   RowStep rows;
   Sources from;
@@ -329,13 +334,21 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
     from.aim(P, tile);
 #pragma unroll 1
     for (int s = 0; s < STAGES - 1; s++) start(tile, warp + s * WARPS, s);
-    if (warp < STEPS) rows.load(P, tile, warp);
   };
   int w = blockIdx.x;
   if (w < tiles) fill(Tile(w, down));
+#if ROWS_SHARED
+  for (int u = threadIdx.x; u < (int)P.M * (K_SIZE / 8); u += 32 * WARPS) {
+    const int row = u / (K_SIZE / 8), k = u % (K_SIZE / 8) * 8;
+    const uint4 v = fetch((const uint4 *)((const u16 *)P.ptr[A_PTR] + A_row(P, row) + k));
+    sts128(room + 2 * (row * K_SIZE + k), v.x, v.y, v.z, v.w);
+  }
+  __syncthreads();
+#endif
 #pragma unroll 1
   for (; w < tiles; w += gridDim.x) {
     const Tile tile(w, down);
+    if (warp < STEPS) rows.load(P, tile, warp, room);
     float d[MT][NT][4];
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -347,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
       __syncwarp();   // lanes have each other's parts
       const Step now(P, tile, step, ring + stage * (WARPS * STEP_BYTES));
       RowStep of = rows;
-      if (step + WARPS < STEPS) rows.load(P, tile, step + WARPS);
+      if (step + WARPS < STEPS) rows.load(P, tile, step + WARPS, room);
       start(tile, step + (STAGES - 1) * WARPS, STAGES - 1);
       now.multiply(d, of);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
