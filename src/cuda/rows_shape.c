@@ -205,6 +205,19 @@ static void shape_sums(epi_rows_design *d, int64_t vectors, double loaded, doubl
     s->weights = ring && s->lanes < 256 && held && count_weights(d) > 0;
 }
 
+/* Are elements loaded one by one that lie side by side from row to row? Then neighbouring threads have neighbouring rows:
+ * of short ones a thread has as many vectors as can be. */
+static bool lies_across(const epi_rows_design *d) {
+    bool across = false;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        const epi_walk *rows = &d->access[i].many_rows;
+        across |= s->kind == EPI_INSTR_LOAD && epi_rows_is_full(d, s->dst) && !d->access[i].vectors &&
+                  rows->count > 0 && rows->stride[rows->count - 1] == 1;
+    }
+    return across;
+}
+
 static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     int64_t n = d->columns, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
@@ -239,6 +252,10 @@ static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
         s->resident = false;
         s->lanes = 512;
         s->count = (int)epi_ceil_div(vectors, 512);
+    }
+    if (vectors <= 32 && s->cluster == 1 && !s->stages && !s->ahead && lies_across(d)) {
+        s->lanes = power_of_two(epi_ceil_div(vectors, 8));
+        s->count = (int)epi_ceil_div(vectors, s->lanes);
     }
     if (d->plan->local_axes && s->lanes < 32) { /* a warp has all of a group, and one row */
         s->lanes = 32;

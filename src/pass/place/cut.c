@@ -951,6 +951,39 @@ static bool can_be_rows(const epi_placer *s, int node, const epi_axes *over) {
     return shape_rows(s->spec, &rows, &axes, over);
 }
 
+/* Will the value lie in memory with these axes innermost: as an output, or as a product reads it? */
+static bool lies_along(const epi_placer *s, int node, const epi_axes *over) {
+    const epi_graph *g = s->g;
+    epi_axes at = epi_placer_layout(s->spec, node);
+    bool stored = scaled_depth(g, node).count > 0, along = true;
+    for (int t = g->input_count; t < g->tensor_count && !stored; t++)
+        if (g->tensors[t].node == node) {
+            at = g->tensors[t].axes;
+            stored = true;
+        }
+    for (int i = 0; i < over->count && stored; i++)
+        along &= epi_axes_find(over, at.at[at.count - 1 - i]) >= 0;
+    return stored && along;
+}
+
+/* Is what maps make of the reduction, and of what it reduces, stored with the axes that it is over innermost, as what is
+ * quantised down its rows is for a product over these? Then rows along them make both. */
+static bool is_turned(epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    bool turned = false;
+    epi_visits_begin(&s->visits, node);
+    for (int i; !turned && epi_visits_next(&s->visits, &i);) {
+        epi_use_list uses = epi_graph_uses(s->g, i);
+        turned = epi_axes_same_set(&s->g->nodes[i].axes, &s->g->nodes[n->arg[0]].axes) &&
+                 lies_along(s, i, &n->over);
+        for (int u = 0; u < uses.count; u++)
+            if (uses.at[u].node != EPI_NO_NODE &&
+                epi_ops[s->g->nodes[uses.at[u].node].op].cls == EPI_CLASS_MAP)
+                epi_visit(&s->visits, uses.at[u].node);
+    }
+    return turned;
+}
+
 static void place_reduction(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int from = n->arg[0], q = time_of(s, from);
@@ -964,7 +997,7 @@ static void place_reduction(epi_placer *s, int node) {
         reduction = EPI_REDUCE_LOCAL;
     bool full =
         reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_ROWS && s->folds[from] >= EPI_MOST_FOLDS;
-    if (reduction == EPI_REDUCE_NONE && !can_be_rows(s, from, &n->over)) {
+    if (reduction == EPI_REDUCE_NONE && !can_be_rows(s, from, &n->over) && !is_turned(s, node)) {
         place_alone(s, node);
         return;
     }

@@ -232,6 +232,31 @@ static bool sort_output(shaper *s, int node) {
     return is_after(s, node) || (s->plan->placement[node].tile && !lacks_rows(s, node));
 }
 
+/* Where what rows load lies across them, rows that follow each other are neighbours in memory: of the axes that count them that
+ * comes last which is innermost there. Sums over all rows keep the order that they have. */
+static void turn_rows(shaper *s) {
+    const epi_graph *g = s->g;
+    epi_axes *rows = &s->plan->rows, inner = {.count = 1};
+    int at = -1;
+    for (int t = 0; t < g->input_count; t++) {
+        const epi_axes *axes = &g->tensors[t].axes;
+        if (!g->live[g->tensors[t].node] || !is_long(s, g->tensors[t].node))
+            continue;
+        int here = epi_axes_find(rows, axes->at[axes->count - 1]);
+        if (here < 0 || (at >= 0 && at != here))
+            return;
+        at = here;
+    }
+    for (int i = 0; i < g->node_count; i++)
+        if (s->plan->placement[i].reduction > EPI_REDUCE_LOCAL)
+            return;
+    if (at < 0)
+        return;
+    inner.at[0] = rows->at[at];
+    *rows = epi_axes_without(rows, &inner);
+    epi_axes_unite(rows, &inner);
+}
+
 /* Sorts every value for this split; false: it cannot be. */
 static bool try_split(shaper *s, int columns, bool flat) {
     const epi_graph *g = s->g;
@@ -248,7 +273,10 @@ static bool try_split(shaper *s, int columns, bool flat) {
         may = !g->live[i] || sort_node(s, i);
     for (int t = g->input_count; t < g->tensor_count && may; t++)
         may = sort_output(s, g->tensors[t].node);
-    return may && epi_plan_knows(g, plan->placement, false);
+    may = may && epi_plan_knows(g, plan->placement, false);
+    if (may && !flat)
+        turn_rows(s);
+    return may;
 }
 
 /* Are all tensors of one shape, in one order? Then nothing tells rows apart. */
