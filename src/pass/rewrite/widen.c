@@ -191,12 +191,21 @@ static bool is_wanted_here(const marker *m, int node, const epi_node_list *chain
     return true;
 }
 
+/* Does the mainloop find these bytes in memory as they are? What an index chose of them is a value, in a type of its
+ * own. */
+static bool lies_in_bytes(const epi_spec *spec, int node) {
+    for (int from = node; from != source_of(spec->graph, node); from = spec->graph->nodes[from].arg[0])
+        if (spec->graph->nodes[from].op == EPI_OP_GATHER)
+            return false;
+    return is_widened(spec, node);
+}
+
 static bool mark_operand(marker *m, int operand) {
     const epi_graph *g = m->spec->graph;
     int room[MOST_CHAIN];
     epi_node_list chain = {room, 0};
     epi_dequant d;
-    if (!epi_dequant_find(g, operand, &d) || !is_widened(m->spec, d.bytes) || d.bytes == operand ||
+    if (!epi_dequant_find(g, operand, &d) || !lies_in_bytes(m->spec, d.bytes) || d.bytes == operand ||
         !list_chain(g, operand, &d, &chain))
         return false;
     for (int i = 0; i < chain.count; i++)
