@@ -301,6 +301,37 @@ static bool is_flat(const shaper *s) {
     return true;
 }
 
+/* A row axis along which a tensor as long as the others has its elements side by side, or -1. */
+static int axis_across(const shaper *s) {
+    const epi_graph *g = s->g;
+    const epi_axes *rows = &s->plan->rows;
+    for (int t = 0; t < g->tensor_count; t++) {
+        const epi_axes *axes = &g->tensors[t].axes;
+        if ((t >= g->input_count || g->live[g->tensors[t].node]) && axes->count == s->axes.count &&
+            epi_axes_find(rows, axes->at[axes->count - 1]) >= 0)
+            return epi_axes_find(rows, axes->at[axes->count - 1]);
+    }
+    return -1;
+}
+
+/* Rows that are made side by side read or write such elements together. Where nothing is reduced the order of
+ * the rows changes no number; those that count rows come first. */
+static void order_rows(shaper *s) {
+    int last = axis_across(s);
+    for (int i = 0; i < s->g->node_count; i++)
+        if (s->g->live[i] && epi_ops[s->g->nodes[i].op].cls == EPI_CLASS_REDUCE)
+            return;
+    if (last < 0 || s->plan->flat)
+        return;
+    epi_axes rows = s->plan->rows;
+    int count = 0;
+    for (int first = 1; first >= 0; first--)
+        for (int i = 0; i < rows.count; i++)
+            if (i != last && s->is_row[rows.at[i].dim] == first)
+                s->plan->rows.at[count++] = rows.at[i];
+    s->plan->rows.at[count] = rows.at[last];
+}
+
 bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     const epi_graph *g = spec->graph;
     shaper s = {.g = g, .is_row = spec->is_row, .plan = out};
@@ -321,7 +352,9 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     if (is_flat(&s) && try_split(&s, s.axes.count, true))
         return true;
     for (int columns = 1; columns <= s.axes.count; columns++)
-        if (try_split(&s, columns, false))
+        if (try_split(&s, columns, false)) {
+            order_rows(&s);
             return true;
+        }
     return refuse(&s, "no split of its axes into rows and columns takes it");
 }
