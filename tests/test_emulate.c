@@ -1495,9 +1495,21 @@ static const struct product_case {
      "sm90_128x256_c1_p",
      false,
      2},
-    {{"../tests/scaled", "turned", "P=2,M=128,N=2,R=128,G=1,K=128", 0}, EPI_BF16, "sm90_128x256_c1_p", false, 2},
-    {{"../tests/scaled", "added", "T=140,F=2,M=128,H=1,G=2,K=128", 0}, EPI_BF16, "sm90_128x256_c2_p", false, 2},
-    {{"../tests/scaled", "wide_range", "T=70,G=1,K=128,N=1,J=128", 0}, EPI_BF16, "sm90_128x128_c1_p", false, 2},
+    {{"../tests/scaled", "turned", "P=2,M=128,N=2,R=128,G=1,K=128", 0},
+     EPI_BF16,
+     "sm90_128x256_c1_p",
+     false,
+     2},
+    {{"../tests/scaled", "added", "T=140,F=2,M=128,H=1,G=2,K=128", 0},
+     EPI_BF16,
+     "sm90_128x256_c2_p",
+     false,
+     2},
+    {{"../tests/scaled", "wide_range", "T=70,G=1,K=128,N=1,J=128", 0},
+     EPI_BF16,
+     "sm90_128x128_c1_p",
+     false,
+     2},
     {{"../tests/scaled", "weight", "P=1,M=128,N=2,R=128,G=3,K=128", 0},
      EPI_BF16,
      "sm90_128x256_c2_p",
@@ -1534,7 +1546,11 @@ static const struct product_case {
     {{"rope", "rope_halves", "B=1,S=9,E=136,H=3,D=64", 0}, EPI_BF16, "sm90_64x32_c1_f", false, 2},
     {{"swiglu", "swiglu_halves", "T=20,D=136,F=200", 0}, EPI_BF16, "sm90_64x48_c1_f", false, 2},
     {{"../tests/updates", "places", "T=20,D=72,H=2,E=33,R=9", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
-    {{"matmul", "matmul", "M=5,N=72,K=96", 0}, EPI_BF16, "few_8x16", false, 2}, /* few rows, as those of few bits */
+    {{"matmul", "matmul", "M=5,N=72,K=96", 0},
+     EPI_BF16,
+     "few_8x16",
+     false,
+     2}, /* few rows, as those of few bits */
     {{"swiglu", "swiglu_halves", "T=11,D=64,F=72", 0}, EPI_F16, "few_16x32", true, 2},
     {{"../tests/updates", "one_place", "T=20,D=72,E=40,R=9", 0}, EPI_F16, "sm90_64x16_c1_f", true, 2},
     {{"../tests/updates", "both", "B=3,S=10,D=72,E=40,R=9", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 2},
@@ -1586,14 +1602,22 @@ static const struct product_case grouped[] = {
      "sm90_128x256_c2_dq",
      false,
      4},
-    {{"../tests/groups", "packed_kept", "T=300,K=2,D=72,F=104,E=8", 0}, EPI_F16, "sm90_128x128_c2_d", true, 4},
+    {{"../tests/groups", "packed_kept", "T=300,K=2,D=72,F=104,E=8", 0},
+     EPI_F16,
+     "sm90_128x128_c2_d",
+     true,
+     4},
     {{"../tests/groups", "packed_kept", "T=20,K=2,D=72,F=104,E=8", 0}, EPI_BF16, "sm90_64x64_c1_f", false, 3},
     {{"../tests/groups", "packed_back", "T=300,K=2,D=72,F=264,E=8", 0},
      EPI_BF16,
      "sm90_128x256_c2_dq",
      false,
      4},
-    {{"../tests/groups", "packed_back", "T=300,K=2,D=72,F=104,E=8", 0}, EPI_F16, "sm90_128x128_c2_d", true, 4},
+    {{"../tests/groups", "packed_back", "T=300,K=2,D=72,F=104,E=8", 0},
+     EPI_F16,
+     "sm90_128x128_c2_d",
+     true,
+     4},
     {{"../tests/groups", "of_group", "T=300,K=2,D=72,F=132,E=8", 0},
      EPI_BF16,
      "sm90_128x256_c2_dq",
@@ -2135,6 +2159,70 @@ static void add_random(void) {
     }
 }
 
+/* Scaled products at random: which scales there are, by which axes, in which order, and what is made of the result. Rows
+ * are T or A and T, columns N and J or N, I and J, the depth G and K or G, H and K. */
+enum { RANDOM_SCALED = 8 };
+static loaded scaled_programs[RANDOM_SCALED];
+static test_case scaled_cases[RANDOM_SCALED];
+static char scaled_texts[RANDOM_SCALED][600], scaled_dims[RANDOM_SCALED][80], scaled_names[RANDOM_SCALED][24];
+
+/* Some of these axes, in some order. */
+static void write_axes(uint64_t *s, const char *from, char *out) {
+    char left[8], *to = out;
+    int count = (int)strlen(from);
+    memcpy(left, from, (size_t)count + 1);
+    while (count) {
+        int i = random_below(s, count);
+        if (random_below(s, 4))
+            to += sprintf(to, "%s%c", to == out ? "[" : ",", left[i]);
+        left[i] = left[--count];
+    }
+    sprintf(to, to == out ? "" : "]");
+}
+
+static void write_scaled(uint64_t *s, int i) {
+    static const char *const results[] = {"z", "silu(z)", "z + x", "x*z", "max(z, x)", "exp(0.01*z)"};
+    bool two_rows = random_below(s, 2), three_cols = random_below(s, 2), three_deep = random_below(s, 2);
+    const char *rows = two_rows ? "A,T" : "T", *cols = three_cols ? "N,I,J" : "N,J",
+               *deep = three_deep ? "G,H,K" : "G,K";
+    bool left = random_below(s, 5), right = random_below(s, 5);
+    char of_rows[16], of_cols[16], first[40] = "", second[40] = "";
+    write_axes(s, two_rows ? "ATG" : "TG", of_rows);
+    write_axes(s, "NG", of_cols);
+    if (left)
+        sprintf(first, ", s: f32%s", of_rows);
+    if (right)
+        sprintf(second, ", t: bf16%s", of_cols);
+    sprintf(scaled_texts[i],
+            "f(x[%s,%s], q: %s[%s,%s], r: e4m3[%s,%s]%s%s) -> y[%s,%s] {\n    z = %s @ %s\n    y = %s\n}\n",
+            rows, cols, random_below(s, 3) ? "e4m3" : "e5m2", rows, deep, cols, deep, first, second, rows,
+            cols, left ? "(s*q)" : "q", right ? "(r*t)" : "r", results[random_below(s, 6)]);
+    sprintf(scaled_dims[i], "%sT=%d,N=%d,%sJ=%d,G=%d,%sK=%d", two_rows ? "A=2," : "", 1 + random_below(s, 90),
+            1 + random_below(s, 2), three_cols ? "I=2," : "", three_cols ? 64 : 128, 1 + random_below(s, 2),
+            three_deep ? "H=4," : "", three_deep ? 32 : 128);
+    sprintf(scaled_names[i], "scaled %d", i);
+}
+
+static void add_random_scaled(void) {
+    uint64_t seed = 38;
+    for (int i = 0; i < RANDOM_SCALED; i++) {
+        loaded *l = &scaled_programs[i];
+        epi_error err;
+        write_scaled(&seed, i);
+        if (!check(epi_module_parse(ctx, scaled_texts[i], strlen(scaled_texts[i]), "scaled", &l->module,
+                                    &err) == EPI_OK,
+                   "%s: %s", scaled_texts[i], err.message))
+            return;
+        scaled_cases[i] = (test_case){"random", scaled_names[i], scaled_dims[i], 0};
+        l->from = &scaled_cases[i];
+        l->program = epi_module_program(l->module, 0);
+        l->dim_count = parse_dims(scaled_dims[i], l->dims, l->names);
+        bool added = add_kernel(l, (variant){EPI_BF16, EPI_PATH_FUSED, 90, NULL, i % 2 > 0}, false);
+        const epi_cuda_kernel *k = added ? kernels[kernel_count - 1].k : NULL;
+        check(k && k->launches[k->count - 1].text.config.scaled, "%s is a scaled product", scaled_texts[i]);
+    }
+}
+
 int main(int argc, char **argv) {
     programs = argc > 1 ? argv[1] : "programs";
     folder = argc > 2 ? argv[2] : "build/emulate";
@@ -2174,6 +2262,8 @@ int main(int argc, char **argv) {
         if (!few && !scaled)
             add_open_hopper(first);
         add_many(first);
+        if (!few)
+            add_random_scaled();
         if (!few && !scaled) {
             add_grouped(NULL);
             add_wholes(NULL);
