@@ -478,10 +478,13 @@ static bool is_halved(const epi_graph *g, int node, int depth) {
     return false;
 }
 
-/* The part of a product that this one can share its tile with, or -1: it has the same rows' operand, and the
- * other one is there when that part runs. */
+/* The part of a product that this one can share its tile with, or -1: it has the same rows' operand, and all that
+ * it reads is there when that part runs. */
 static int find_pair(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
+    int reads[EPI_PRODUCT_READS], count = epi_product_reads(s->g, node, reads), time = -1;
+    while (count--)
+        time = (int)epi_max64(time, time_of(s, reads[count]));
     for (int q = s->part_count - 1, shared; q >= s->first && s->limits->pairs; q--) {
         const epi_placer_part *p = &s->parts[q];
         if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->batched || p->local ||
@@ -491,8 +494,7 @@ static int find_pair(const epi_placer *s, int node) {
                                         is_halved(s->g, p->product, 0) || is_halved(s->g, node, 0))))
             continue;
         const epi_axes *with_rows = &s->g->nodes[shared].axes;
-        if (time_of(s, n->arg[n->arg[0] == shared]) < q &&
-            epi_axes_find(with_rows, n->axes.at[n->axes.count - 1]) < 0)
+        if (time < q && epi_axes_find(with_rows, n->axes.at[n->axes.count - 1]) < 0)
             return q;
     }
     return -1;

@@ -125,6 +125,17 @@ static int compare_values(const void *a, const void *b) {
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x < y ? -1 : x > y;
 }
 
+/* Does no part load what only a later one stores? */
+static bool is_in_order(const epi_cut *cut) {
+    bool order = true;
+    for (int q = 0; q < cut->part_count; q++) {
+        const epi_part *p = &cut->parts[q];
+        for (int t = 0; t < p->graph.input_count; t++)
+            order &= p->tensors[t].tensor >= 0 || cut->values[p->tensors[t].value].part < q;
+    }
+    return order;
+}
+
 /* First fit, the largest first: a value goes to the lowest place that is free while it is alive. */
 epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
     size_t n = (size_t)(cut->value_count - cut->prepared_values); /* those have places already */
@@ -132,6 +143,8 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
                   **placed = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *));
     int64_t *alive = epi_arena_alloc(arena, ((size_t)cut->part_count + 2) * sizeof *alive);
     EPI_TRY(epi_has_memory(order && placed && alive, err));
+    if (!is_in_order(cut))
+        return EPI_INTERNAL(err, (epi_place){0}, "a part loads what a later one stores");
     for (size_t i = 0; i < n; i++)
         order[i] = &cut->values[i];
     qsort(order, n, sizeof *order, compare_values);
