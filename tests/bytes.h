@@ -23,26 +23,25 @@ static inline double byte_value(epi_dtype type, unsigned byte) {
     return byte > 127 ? -v : v;
 }
 
-/* The byte of a number, found among all: the nearest finite one, of two the even one. An infinity has its own where
- * the type has such, and is the largest number otherwise; NaN is all ones, and 0 as an integer. */
+/* The byte of a number, found between its neighbours: the nearest finite one, of two the even one. An infinity has its own
+ * where the type has such, and is the largest number otherwise; NaN is all ones, and 0 as an integer. */
 static inline unsigned value_byte(epi_dtype type, double x) {
     bool whole = type == EPI_I8 || type == EPI_U8, negative = signbit(x) != 0;
-    unsigned best = 0;
-    double least = INFINITY;
     if (isnan(x))
         return whole ? 0 : negative ? 0xff : 0x7f;
     if (isinf(x) && type == EPI_E5M2)
         return negative ? 0xfc : 0x7c;
-    x = fmin(fmax(x, -1e6), 1e6);
-    for (unsigned byte = 0; byte < 256; byte++) {
-        double v = byte_value(type, byte), far = fabs(v - x);
-        bool other = !whole && (byte > 127) != negative; /* -0 is not 0 */
-        if (!isfinite(v) || other || far > least || (far == least && byte % 2))
-            continue;
-        least = far;
-        best = byte;
+    if (whole)
+        return (unsigned)(int)rint(fmin(fmax(x, type == EPI_I8 ? -128 : 0), type == EPI_I8 ? 127 : 255)) &
+               255;
+    unsigned low = 0, high = type == EPI_E4M3 ? 0x7e : 0x7b; /* the finite ones grow with their bytes */
+    x = fabs(x);
+    while (high - low > 1) {
+        unsigned middle = (low + high) / 2;
+        *(byte_value(type, middle) <= x ? &low : &high) = middle;
     }
-    return best;
+    double below = x - byte_value(type, low), above = byte_value(type, high) - x;
+    return (above < below || (above == below && low % 2) ? high : low) | (negative ? 0x80 : 0);
 }
 
 #endif

@@ -361,7 +361,7 @@ static void check_saved(void) {
     if (check(epi_program_grad_saved(epi_module_program(m, 0), wrt, 3, &derived, &err) == EPI_OK, "%s",
               err.message)) {
         epi_program_print(epi_module_program(derived, 0), printed, sizeof printed);
-        check(strstr(printed, "h: e4m3[T,F]") && strstr(printed, "h = e4m3(silu(saved))"), "it saves h: %s",
+        check(strstr(printed, "h: e4m3[") && strstr(printed, "h = e4m3(silu(saved))"), "it saves h: %s",
               printed);
         epi_module_free(derived);
     }
