@@ -1,5 +1,6 @@
 /* emit_rows_values.c: the values of a row as text: a vector of elements, or one number. */
 #include "cuda/emit_rows.h"
+#include "pass/analyse/range.h"
 
 const char *epi_rows_name(const epi_rows_design *d, int v) {
     return epi_emit_value(d->c, d->tile.values[v].node, v);
@@ -43,17 +44,33 @@ static const char *operand(const epi_rows_design *d, int v) {
     return epi_emit_text(d->c, epi_rows_has_columns(d, v) ? "%s[e]" : "%s", epi_rows_name(d, v));
 }
 
+/* Is the value the same for all columns of a group? It is worked out once for a vector, and the first column stores it. */
+static bool lacks_group(const epi_rows_design *d, int node) {
+    epi_axes group = {0};
+    for (int i = d->plan->cols.count - d->plan->local_axes; i < d->plan->cols.count; i++)
+        group.at[group.count++] = d->plan->cols.at[i];
+    return group.count && !epi_plan_has(d->g, node, &group);
+}
+
 /* Is it a division of many elements by one number? That is a multiplication where 16 bits are stored. */
 static bool divides_often(const epi_rows_design *d, const epi_instr *s) {
     return d->fast && s->kind == EPI_INSTR_MAP && s->inverse && !epi_rows_has_columns(d, s->arg[1]) &&
            epi_rows_has_columns(d, s->dst);
 }
 
+/* Is it a division of many elements by a scale of theirs, which is one number for the row or the group? */
+static bool scales_often(const epi_rows_design *d, const epi_instr *s) {
+    return s->kind == EPI_INSTR_MAP && epi_is_scaled(d->g, s->node) && epi_rows_has_columns(d, s->dst) &&
+           (!epi_rows_has_columns(d, s->arg[1]) || lacks_group(d, d->tile.values[s->arg[1]].node));
+}
+
 static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to) {
     const char *a[3] = {"", "", ""};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(d, s->arg[i]);
-    if (divides_often(d, s))
+    if (scales_often(d, s))
+        PUT("%s = f_scaled(%s, scale_%d);", to, a[0], s->dst);
+    else if (divides_often(d, s))
         PUT("%s = over_%d.of(%s);", to, s->dst, a[0]);
     else
         PUT("%s = %s;", to, epi_emit_instr(d->c, s, a));
@@ -155,7 +172,10 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     const char *name = epi_rows_name(d, s->dst), *to = epi_emit_text(d->c, "%s[e]", name);
     int w = epi_rows_width(d, s->dst);
     PUT("        float %s[%d]; ", name, w);
-    if (divides_often(d, s))
+    if (scales_often(d, s))
+        PUT("const Scale scale_%d = scale_of(%s%s); ", s->dst, epi_rows_name(d, s->arg[1]),
+            epi_rows_has_columns(d, s->arg[1]) ? "[0]" : "");
+    else if (divides_often(d, s))
         PUT("const Over over_%d(%s); ", s->dst, epi_rows_name(d, s->arg[1]));
     switch (s->kind) {
     case EPI_INSTR_LOAD: (d->access[i].vectors ? put_load_vector : put_load_one_by_one)(d, t, i, name); break;
@@ -171,17 +191,17 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
         PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name, operand(d, s->arg[0]), name,
             operand(d, s->arg[1]));
         break;
-    default: PUT("EACH(%d) ", w); put_map(d, t, s, to);
+    default:
+        if (s->kind == EPI_INSTR_MAP && lacks_group(d, s->node)) {
+            PUT("{ const int e = 0; ");
+            put_map(d, t, s, to);
+            PUT(" } EACH(%d) %s = %s[0];", w, to, name);
+        } else {
+            PUT("EACH(%d) ", w);
+            put_map(d, t, s, to);
+        }
     }
     epi_rows_put_comment(d, t, s->node);
-}
-
-/* Is the value the same for all columns of a group? The first of them stores it. */
-static bool lacks_group(const epi_rows_design *d, int node) {
-    epi_axes group = {0};
-    for (int i = d->plan->cols.count - d->plan->local_axes; i < d->plan->cols.count; i++)
-        group.at[group.count++] = d->plan->cols.at[i];
-    return group.count && !epi_plan_has(d->g, node, &group);
 }
 
 /* What is converted to a type of a byte is so by the store itself. */
