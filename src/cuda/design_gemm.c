@@ -137,12 +137,22 @@ static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     return false;
 }
 
+/* Is one tile stored, and nothing else loaded or reduced, by a mainloop with room for all of it? Then a subtile is all
+ * columns: warps meet their mover once. */
+static bool stores_one(const epi_gemm_design *d) {
+    bool one = d->config.scaled && d->side_tile_count == 1 && d->side_tiles[0].store;
+    for (int i = 0; i < d->tile->instr_count; i++)
+        one &=
+            d->tile->instrs[i].kind != EPI_INSTR_REDUCE_GROUP && !epi_instr_is_partial(&d->tile->instrs[i]);
+    return one;
+}
+
 /* Chooses the widest subtile whose staging fits beside the ring. */
 static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
-    static const int widths[] = {64, 32, 16};
-    int wanted = f->subtile, first = d->heavy && !wanted ? 1 : 0;
-    for (int i = first; i < 3; i++) {
+    static const int widths[] = {256, 128, 64, 32, 16};
+    int wanted = f->subtile, first = stores_one(d) ? 0 : d->heavy && !wanted ? 3 : 2;
+    for (int i = first; i < 5; i++) {
         if ((wanted && widths[i] != wanted) || tile_columns(d) % widths[i])
             continue;
         if (widths[i] < 32 && d->operands[0].gather != EPI_NO_NODE &&
