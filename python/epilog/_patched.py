@@ -154,10 +154,13 @@ class Layer:
         gemma = self.known.gemma
         self.told = (dict(sliding_window=window) if self.known.window else {}) | (dict(softcap=softcap) if gemma else {})
         self.numbers = [n for n in (scale, softcap) if n is not None]
-        self.programs, self.programs8 = ({(per_sequence, windowed): made(q, self.head_norm, per_sequence, gemma, o, activation, windowed,
-                                                                         softcap is not None, scale is not None)
-                                          for per_sequence in (False, True) for windowed in (False, True)} for made in (llama_parts, llama_parts8))
-        self.fp8 = False  # whether products are of e4m3 in training
+        self.make = lambda parts: {(per_sequence, windowed): parts(q, self.head_norm, per_sequence, gemma, o, activation, windowed, softcap is not None,
+                                                                   scale is not None) for per_sequence in (False, True) for windowed in (False, True)}
+        self.programs, self.programs8 = self.make(llama_parts), None
+
+    def use8(self):
+        """From now on products are of e4m3 in training."""
+        self.programs8 = self.make(llama_parts8)
 
     def facts_of(self, found):
         """All that may change without a module becoming another: numbers, biases, what an activation calls. None where a number is none."""
@@ -228,7 +231,7 @@ def layer_forward(self, hidden_states, *args, **kwargs):
     found = parts.find(self, hidden_states, given["position_embeddings"]) if given is not None else None
     if found is None:
         return as_before(self)(self, hidden_states, *args, **kwargs)
-    return (layer_run8 if parts.fp8 and self.training else layer_run)(parts, found, hidden_states, **given)
+    return (layer_run8 if parts.programs8 and self.training else layer_run)(parts, found, hidden_states, **given)
 
 
 def layer_run(parts, found, hidden_states, attention_mask, past_key_values, position_embeddings, **more):
@@ -304,8 +307,10 @@ class Block:
         need(self.facts, "some of its numbers are not numbers, but tensors")
         need(self.facts[0] == self.facts[1], "its norms have different epsilons")
         scale = own_scale(found[1])
-        self.programs, self.programs8 = gpt2_parts(scale is not None), gpt2_parts8(scale is not None)
-        self.numbers, self.fp8 = [] if scale is None else [scale], False
+        self.programs, self.programs8, self.numbers = gpt2_parts(scale is not None), None, [] if scale is None else [scale]
+
+    def use8(self):
+        self.programs8 = gpt2_parts8(bool(self.numbers))
 
     def facts_of(self, found):
         first, attention, second, act = found[0], found[1], found[6], found[10]
@@ -335,7 +340,7 @@ def gpt2_forward(self, hidden_states, *args, **kwargs):
     found = parts.find(self, hidden_states, given) if given is not None else None
     if found is None:
         return as_before(self)(self, hidden_states, *args, **kwargs)
-    return gpt2_run(parts, found, parts.fp8 and self.training, hidden_states, **given)
+    return gpt2_run(parts, found, parts.programs8 is not None and self.training, hidden_states, **given)
 
 
 def gpt2_run(parts, found, fp8, hidden_states, past_key_values=None, attention_mask=None, encoder_hidden_states=None,

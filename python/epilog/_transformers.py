@@ -77,8 +77,10 @@ class Applying:
             need(family.rotary is not None, f"{family.name}RotaryEmbedding is not that of transformers")
         parts = Block(module, family) if gpt2 else Layer(module, family)
         set_forward(module, parts, gpt2_forward if gpt2 else layer_forward)
-        parts.fp8 = self.fp8 and self.is_eight(name, module, parts)
-        where = (", where no dropout is on" if gpt2 else "") + (", in training with products of e4m3 and attention between them" if parts.fp8 else "")
+        fp8 = self.fp8 and self.is_eight(name, module, parts)
+        if fp8:
+            parts.use8()
+        where = (", where no dropout is on" if gpt2 else "") + (", in training with products of e4m3 and attention between them" if fp8 else "")
         self.layers.append((name, module, "attn" if gpt2 else "self_attn", where))
         if not gpt2:  # a block's norms and MLP are replaced as well, for calls that the whole is not for
             self.inside.update(id(m) for m in module.modules())
