@@ -154,6 +154,8 @@ static const test_case cases[] = {
     {"quantise", "linear_e4m3", "T=64,G=2,K=64,F=192", LARGE},
     {"quantise", "linear_e4m3", "T=37,G=3,K=9,F=67", 0},
     {"quantise", "swiglu_e4m3", "T=64,D=128,F=192", LARGE},
+    {"quantise", "swiglu8_quantised", "T=64,G=2,K=128,F=2,M=128", LARGE},
+    {"quantise", "swiglu8_quantised", "T=13,G=2,K=9,F=3,M=5", 0},
     {"quantise", "quantise_both", "N=2,R=64,G=4,K=64", LARGE},
     {"quantise", "quantise_both", "N=2,R=7,G=3,K=5", 0},
     {"quantise", "norm_quantised", "T=64,G=4,K=128", LARGE},
