@@ -60,7 +60,7 @@ def as_before(y, shape):
     for size in shape:
         count = count * size
     y = y.flatten(2, 3).flatten(0, 1)
-    return (y[:count] if y.shape[0] != count else y).view(*shape, -1)
+    return (y[:count] if y.shape[0] != count else y).view(*shape, y.shape[-1])
 
 
 def quantised(weight):

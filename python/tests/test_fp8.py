@@ -87,6 +87,15 @@ def test_linear(tokens, bias):
     assert 0.01 < apart(results[1][0], results[2][0]) < 0.06
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 4), ()])
+def test_linear_of_no_tokens_and_of_one(shape):
+    layer, x = epilog.nn.Linear8(128, 256), torch.randn(*shape, 128, requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    assert y.shape == (*shape, 256) and x.grad.shape == x.shape
+    assert (layer.weight.grad == 0).all() == (x.numel() == 0)
+
+
 def test_linear_in_16_bits():
     torch.manual_seed(0)
     layer = epilog.nn.Linear8(128, 128, dtype=torch.bfloat16)
