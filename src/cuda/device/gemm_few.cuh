@@ -317,8 +317,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   if (P.queue & BESIDE_NEXT) dependency_start();
 
   // A warp's steps are warp, warp + WARPS and so on: STAGES - 1 of them are on their way while one is multiplied. A lane's copies are committed
-  // as one group a step, empty ones too, so that cp_wait<STAGES - 2> always means the step that comes next. Rows come from shared memory or
-  // from caches: one step ahead is enough.
+  // as one group a step, empty ones too, so that cp_wait<STAGES - 2> always means the step that comes next. Rows come from shared memory, or
+  // from caches one step ahead.
   extern __shared__ __align__(1024) u8 memory[];
   const u32 ring = smem_u32(memory) + warp * STEP_BYTES;
   const u32 room = smem_u32(memory) + STAGES * WARPS * STEP_BYTES;   // the rows'
@@ -348,7 +348,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
 #pragma unroll 1
   for (; w < tiles; w += gridDim.x) {
     const Tile tile(w, down);
-    if (warp < STEPS) rows.load(P, tile, warp, room);
+    if (warp < STEPS && !ROWS_SHARED) rows.load(P, tile, warp, room);
     float d[MT][NT][4];
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -357,12 +357,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
 #pragma unroll 1
     for (int step = warp; step < STEPS; step += WARPS) {
       cp_wait<STAGES - 2>();
-      __syncwarp();   // lanes have each other's parts
-      const Step now(P, tile, step, ring + stage * (WARPS * STEP_BYTES));
-      RowStep of = rows;
-      if (step + WARPS < STEPS) rows.load(P, tile, step + WARPS, room);
+      __syncwarp();   // lanes have each other's parts, and have read those of the stage before, which is filled next
       start(tile, step + (STAGES - 1) * WARPS, STAGES - 1);
-      now.multiply(d, of);
+      if (ROWS_SHARED) rows.load(P, tile, step, room);
+      RowStep of = rows;
+      if (step + WARPS < STEPS && !ROWS_SHARED) rows.load(P, tile, step + WARPS, room);
+      Step(P, tile, step, ring + stage * (WARPS * STEP_BYTES)).multiply(d, of);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
     if (w + gridDim.x < tiles) fill(Tile(w + gridDim.x, down));
