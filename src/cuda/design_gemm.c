@@ -213,6 +213,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
             return epi_refuse(d, "a narrow tile cuts through the halves of an operand");
     }
     epi_operands_join_groups(d, columns, k);
+    epi_operands_clip(d, k);
     d->operands[0].last = k->map_count;
     for (int term = 0; term < d->terms && !a->mn; term++)
         epi_map_last(k, 2 * term, f->few && d->groups ? 8 : epi_open_now(c->spec->open, a->count), f->tile_m);

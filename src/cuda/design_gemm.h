@@ -120,6 +120,7 @@ typedef struct epi_gemm_design {
     int group_bits;       /* of a row's number in its group, of rows */
     int64_t name_columns; /* columns of tiles that a grouped tile's name counts */
     bool longest_first;   /* the longest groups of the depth come first */
+    int whole_maps;       /* the first of the maps of groups of the depth that do not end with a group */
     int64_t group_step;   /* from one group's columns to the next one's in maps of them all; 0: by an axis */
     int offsets;          /* the pointer to where they begin */
     int products;         /* that share a tile: one or two */
@@ -196,6 +197,8 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
                      epi_kernel_text *k);
 /* Can a scaled product take it, with its scale? That is the same for a stage of the depth, and for as many columns. */
 bool epi_operand_fits_scale(const epi_gemm_design *d, const epi_operand *o);
+/* Has maps of groups of the depth end with a group, and adds them again as they were. */
+void epi_operands_clip(epi_gemm_design *d, epi_kernel_text *k);
 /* Makes one matrix of the columns of all groups, where boxes of `columns` do not go over a group's end: TMA finds a box of
  * two axes sooner than one of four. */
 void epi_operands_join_groups(epi_gemm_design *d, int columns, epi_kernel_text *k);

@@ -345,9 +345,17 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
         return false;
     if (is_placed(d, o))
         epi_batch_map(open, &o->place, o->ref.type, m);
-    if (d->plan->group == EPI_GROUP_DEPTH)
-        epi_map_clip(m);
     return d->plan->group != EPI_GROUP_DEPTH || (o->mn && !o->place.count);
+}
+
+void epi_operands_clip(epi_gemm_design *d, epi_kernel_text *k) {
+    int count = k->map_count;
+    d->whole_maps = count;
+    for (int i = 0; i < count && d->plan->group == EPI_GROUP_DEPTH; i++) {
+        k->maps[k->map_count++] = k->maps[i];
+        if (i || d->operands[0].gather == EPI_NO_NODE)
+            epi_map_clip(&k->maps[i]);
+    }
 }
 
 /* How far it is from one group's columns to the next one's, in lines of the map, or 0. */

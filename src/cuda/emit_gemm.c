@@ -124,6 +124,8 @@ static void write_groups(const epi_gemm_design *d, epi_text *out) {
                  epi_emit_int(d->c, d->groups), d->group_bits, (long)d->name_columns,
                  group == EPI_GROUP_ROWS ? "(int)P.M" : "K_SIZE",
                  epi_dtype_is_integer(type) ? "integer" : "load", epi_emit_type(type), d->offsets);
+    if (group == EPI_GROUP_DEPTH)
+        epi_text_add(out, "#define WHOLE_MAPS %d\n", d->whole_maps);
 }
 
 /* What a function is told of a row: on Hopper, of a group's, where that lies in memory, too. */

@@ -64,7 +64,7 @@ struct Gather {
 #else
 struct Gather {
   u32 place[EIGHTS(TILE_M / 8)];   // where the rows begin, in 16 bytes
-  bool found;                      // all of them, in all lanes
+  bool whole;                      // all rows are there, and found; shuffled, so that all lanes are known to go one way
   int eights;                      // of rows that are there, from its first one on; a whole tile's or half of them, unless FEW
   template <class Row> DEV Gather(const Params &P, Row m, int g, int lane) {
     const int first = operand_row(P, m), last = operand_rows(P, m) - 1, own = held(first + 8 * g + (lane >> 2));
@@ -77,29 +77,30 @@ struct Gather {
       place[i] = A_place(P, name[i]);
       here &= place[i] != NOWHERE;
     }
-    found = !__any_sync(~0u, !here);
-    eights = (FEW ? min(TILE_M / 8, (last - first + 8) / 8) : last - first >= 64 ? TILE_M / 8 : 8) - g;
+    const int rows = FEW ? min(TILE_M / 8, (last - first + 8) / 8) : last - first >= 64 ? TILE_M / 8 : 8;
+    eights = rows - g;
+    whole = __shfl_sync(~0u, (int)(!__any_sync(~0u, !here) && rows == TILE_M / 8), 0);
   }
   DEV void ahead(const Params &, int, int, int) const {}
   DEV void copy(const Params &P, u32 a, int k, int g, int lane) const {
     const u8 *from = held((const u8 *)P.ptr[A_PTR] + k * (DEEP * 2) + (lane & 3) * 16);
     const int in = lane >> 2, left = (K_SIZE - k * DEEP) * 2 - (lane & 3) * 16;   // bytes of a row from here on
     const u32 to = a + (8 * g + in) * 128 + (((lane & 3) ^ in) << 4), across = to ^ 64;
-    auto each = [&](auto &&one) {
+    auto each = [&](const bool all, auto &&one) {
       const u8 *at[EIGHTS(TILE_M / 8)];
 #pragma unroll
       for (int i = 0; i < EIGHTS(TILE_M / 8); i++) {
         if (i % AHEAD_ROWS == 0)   // some of them, likewise
 #pragma unroll
           for (int n = i; n < i + AHEAD_ROWS && n < EIGHTS(TILE_M / 8); n++) at[n] = row_at(from, place[n]);
-        if ((!FEW && GATHERERS * (i + 1) <= 8) || GATHERERS * i < eights) {
+        if (all || (!FEW && GATHERERS * (i + 1) <= 8) || GATHERERS * i < eights) {
           one(to + i * (GATHERERS * 1024), at[i], 0, i);
           one(across + i * (GATHERERS * 1024), at[i] + 64, 64, i);
         }
       }
     };
-    if (found && k < K_SIZE / DEEP) each([&](u32 dst, const u8 *src, int, int) { cp_async<16>(dst, src, 16); });
-    else each([&](u32 dst, const u8 *src, int bytes, int i) {
+    if (whole && k < K_SIZE / DEEP) each(true, [&](u32 dst, const u8 *src, int, int) { cp_async<16>(dst, src, 16); });
+    else each(false, [&](u32 dst, const u8 *src, int bytes, int i) {
       const int n = held((int)place[i]) == (int)NOWHERE ? 0 : max(0, min(left - bytes, 16));   // not kept over stages
       cp_async<16>(dst, n ? src : from, n);
     });

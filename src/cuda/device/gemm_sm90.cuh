@@ -67,6 +67,7 @@
 // A box of `most` of its depth ends with the group, and the rest comes as zeros (epi_map_clip): so many of it are there.
 #define THERE(deep, most) max(0, min(most, until - (deep)))
 #define DEPTH_AT(which, m, deep, most) CLIP - THERE(deep, most), min((deep) + (most), until), CLIP
+#define IS_WHOLE(deep, most) (until - (deep) >= (most))   // then the box is one of two axes, which TMA finds sooner: its map is WHOLE_MAPS further on
 #else
 #define DEPTH_FROM(m) 0
 #define DEPTH_SIZE(m) K_SIZE
@@ -376,14 +377,50 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     if (GROUPS > 1) fewer_registers<MOVER_REGISTERS>();
     const Order order(P, cid);
     const Queue queue(P, cid, tail + 8);
+#if GATHERED   // the first case: what comes before it all lanes of a warp pass over alike, and so the ring's position is in uniform registers
+    const int warp = __shfl_sync(~0u, t >> 5, 0);
+    if (warp >= 1 && warp <= GATHERERS) {   // ---- the rows that an index names
+      const int lane = t & 31, g = (t >> 5) - 1;
+      u32 s = 0, ph = 1;
+#pragma unroll 1
+      for (u32 j = 0;; j++) {
+        int first, tn;
+        const int w = queue.at(j);
+        const Group group = queue.group(j);
+        __syncwarp();
+        if (lane == 0) queue.give_back(j, w, group);
+        if (w == NO_TILE) break;
+        order.at(w, rank, first, tn);
+        const RowAt m0 = row_of_group(P, first, group);
+        Gather rows(P, m0, g, lane);
+        const int deep = DEPTH_GROUPS ? (DEPTH_SIZE(first) + BK - 1) / BK : KT;
+#pragma unroll 1
+        for (int k = 0; k < deep; k += PANELS) {
+          rows.ahead(P, k, g, lane);
+          mbar_wait(empty + 8 * s, ph);
+#pragma unroll
+          for (int i = 0; i < PANELS; i++) rows.copy(P, base + s * ring.stage + i * ring.panel_a, k + i, g, lane);
+          copies_arrive(full + 8 * s);
+          ADVANCE(s, ph)
+        }
+      }
+    } else
+#endif
     if (t == 0) {   // ---- the operands: one thread feeds the ring
       int from = 0, until = 0;   // where the depth of a group begins and ends
       (void)until;
       auto load_a = [&](const u32 a, const u32 bar, const RowAt m, const int rows, const int k) {   // so many of the tile's rows are there
         const int term = TERM_OF(k), deep = from + (k - TERM_BEGIN(term)) * BK;
 #if A_MN
-        if (rows > 0) tma_load(a, &P.map[2 * term], bar, operand_row(P, m), DEPTH_AT(A, m, deep, BK));
-        if (rows > 64) tma_load(a + 8192, &P.map[2 * term], bar, operand_row(P, m) + 64, DEPTH_AT(A, m, deep, BK));
+        auto load = [&](const u32 to, const int x) {
+#if DEPTH_GROUPS
+          if (IS_WHOLE(deep, BK)) tma_load(to, &P.map[2 * term + WHOLE_MAPS], bar, x, deep);
+          else
+#endif
+          tma_load(to, &P.map[2 * term], bar, x, DEPTH_AT(A, m, deep, BK));
+        };
+        if (rows > 0) load(a, operand_row(P, m));
+        if (rows > 64) load(a + 8192, operand_row(P, m) + 64);
 #else
         if (FEW && ROW_GROUPS)   // by eights
           for (int i = 0; i < rows; i += 8) tma_load(a + i * LINE, &P.map[A_LAST + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
@@ -401,6 +438,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const RowAt m) {
         if (ROW_GROUPS && own) tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
 #if DEPTH_GROUPS
+        else if (CLUSTER > 1 && IS_WHOLE(y, BK / CLUSTER)) tma_load_all(b, map + WHOLE_MAPS, bar, x, y, (u16)((1 << CLUSTER) - 1));
         else if (CLUSTER > 1) tma_load_all(b, map, bar, x, DEPTH_AT(B, m, y, BK / CLUSTER), (u16)((1 << CLUSTER) - 1));
         else tma_load(b, map, bar, x, DEPTH_AT(B, m, y, BK));
 #else
@@ -523,34 +561,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     else if (t == 96) {   // ---- the queue
       if (queue.counts && rank == 0) queue.draw(P);
     }
-#if GATHERED
-    else if (t < 32 * (GATHERERS + 1) && t >= 32) {   // ---- the rows that an index names
-      const int lane = t & 31, g = (t >> 5) - 1;
-      u32 s = 0, ph = 1;
-#pragma unroll 1
-      for (u32 j = 0;; j++) {
-        int first, tn;
-        const int w = queue.at(j);
-        const Group group = queue.group(j);
-        __syncwarp();
-        if (lane == 0) queue.give_back(j, w, group);
-        if (w == NO_TILE) break;
-        order.at(w, rank, first, tn);
-        const RowAt m0 = row_of_group(P, first, group);
-        Gather rows(P, m0, g, lane);
-        const int deep = DEPTH_GROUPS ? (DEPTH_SIZE(first) + BK - 1) / BK : KT;
-#pragma unroll 1
-        for (int k = 0; k < deep; k += PANELS) {
-          rows.ahead(P, k, g, lane);
-          mbar_wait(empty + 8 * s, ph);
-#pragma unroll
-          for (int i = 0; i < PANELS; i++) rows.copy(P, base + s * ring.stage + i * ring.panel_a, k + i, g, lane);
-          copies_arrive(full + 8 * s);
-          ADVANCE(s, ph)
-        }
-      }
-    }
-#else
+#if !GATHERED
     else if ((WARPS ? t >= 32 : t == 32 || t == 64) && t < 32 * (GROUPS + 1) && SUBTILE_BYTES) {   // ---- the mover of warpgroup v
       const int v = (t >> 5) - 1, lane = WARPS ? t & 31 : 0;   // the first lane orders TMA's copies, all of them fold and move
       u32 n = 0;
