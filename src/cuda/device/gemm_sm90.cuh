@@ -152,6 +152,7 @@ DEV u32 keep_of(const Rows &R, const int i, const float a0, const float a1) {
 #else
 #define SCALE_ROW(which, term, at) (at)
 #endif
+#define NO_SCALE 0xffffffffu
 // What a warp brings for each stage: a lane has every 32nd row, the first lanes a wave's columns each.
 struct Scales {
   const Params &P;
@@ -183,10 +184,11 @@ struct Scales {
 #endif
     load(0);
   }
+  DEV static u32 word(float x) { return x != x ? 0x7fffffffu : __float_as_uint(x); }   // none is NO_SCALE
   DEV void put(u32 to) const {
 #pragma unroll
-    for (int i = 0; i < TILE_M / 32; i++) sts32(to + 4 * (lane + 32 * i), __float_as_uint(a[i]));
-    if (lane < WAVES) sts32(to + 4 * (TILE_M + lane), __float_as_uint(b));
+    for (int i = 0; i < TILE_M / 32; i++) sts32(to + 4 * (lane + 32 * i), word(a[i]));
+    if (lane < WAVES) sts32(to + 4 * (TILE_M + lane), word(b));
   }
 };
 // Accumulators of the wave's columns: cells of the first row and of the second one in turn.
@@ -648,13 +650,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if SCALED
     float p[WAVE / 2];
     // A wave is waited for, and promoted while the other warpgroup's runs. Each warp gives the stage back, as it has read scales there, when
-    // its last wave has ended.
+    // its last wave has ended. An arrival in another block does not wait for loads that were issued before it, so whether there is one
+    // depends on what they brought.
     auto multiply = [&](const int) {
       mbar_wait(full + 8 * s, ph);
       const u64 da = operand_k(base + s * ring.stage + wg * 8192), db = operand_k(base + s * ring.stage + STAGE_A);
       const u32 scales = base + SCALES + s * SCALE_BYTES, own = scales + 4 * (wg * 64 + row_of(t));
-      const float a0 = __uint_as_float(lds32(own)), a1 = __uint_as_float(lds32(own + 32));
-      const float b0 = __uint_as_float(lds32(scales + 4 * TILE_M)), b1 = __uint_as_float(lds32(scales + 4 * (TILE_M + WAVES - 1)));
+      const u32 w0 = lds32(own), w1 = lds32(own + 32), v0 = lds32(scales + 4 * TILE_M), v1 = lds32(scales + 4 * (TILE_M + WAVES - 1));
+      const float a0 = __uint_as_float(w0), a1 = __uint_as_float(w1), b0 = __uint_as_float(v0), b1 = __uint_as_float(v1);
       auto wave = [&](const u64 b) {
         wg_fence();
 #pragma unroll
@@ -668,7 +671,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       promote<0>(d, p, a0 * b0, a1 * b0);
       wave(db + (WAVE * LINE >> 4));
 #endif
-      if (t % 32 < CLUSTER) mbar_arrive_there(back);
+      if (t % 32 < CLUSTER && (w0 & w1 & v0 & v1) != NO_SCALE) mbar_arrive_there(back);
       promote<WAVES - 1>(d, p, a0 * b1, a1 * b1);
       ADVANCE(s, ph)
     };
