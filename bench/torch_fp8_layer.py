@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""A layer of a Llama, forward and backward, with products of e4m3 (epilog.apply(fp8=True)) beside bf16: epilog.apply and torch.compile.
+
+  PYTHONPATH=python python3 bench/torch_fp8_layer.py --out bench/results/h200-fp8-layer.json
+  PYTHONPATH=python python3 bench/torch_fp8_layer.py --device cpu --small      # tries the script without a GPU
+
+4 sequences of 4096 tokens, d 2048 (32 heads of 64, 8 for keys, ff 8192) and d 4096 (32 heads of 128, 8 for keys, ff 14336); a model of one layer, so
+the norm behind it is in the time. Sides take turns; medians of --rounds times of one forward and backward each, behind one that is not
+timed. Each result and gradient is held against those of bf16: what is printed is the Frobenius distance of the worst.
+"""
+import argparse, datetime, json, os, statistics, subprocess, sys, time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from torch_blocks import ROOT, epilog, sdpa, torch
+
+SHAPES = {"d2048": dict(hidden_size=2048, intermediate_size=8192, head_dim=64), "d4096": dict(hidden_size=4096, intermediate_size=14336, head_dim=128)}
+SIDES = "compile", "apply", "apply, fp8"
+
+
+def make(args, shape, name):
+    from transformers import LlamaConfig, LlamaModel
+    torch.manual_seed(0)
+    with torch.device(args.device):
+        model = LlamaModel(LlamaConfig(vocab_size=128, num_hidden_layers=1, num_attention_heads=shape["hidden_size"] // shape["head_dim"],
+                                       num_key_value_heads=shape["hidden_size"] // shape["head_dim"] // 4, max_position_embeddings=args.length,
+                                       attn_implementation="sdpa", **shape)).to(torch.bfloat16).train()
+    if name != "compile":
+        report = str(epilog.apply(model, fp8="fp8" in name))
+        assert ("products of e4m3" in report) == ("fp8" in name), report
+    return model, torch.compile(model, dynamic=False, backend="eager" if args.small else "inductor") if name == "compile" else model
+
+
+class Side:
+    def __init__(self, args, shape, name, x, d):
+        self.args, self.x, self.d = args, x, d
+        self.model, self.called = make(args, shape, name)
+
+    def step(self):
+        self.model.zero_grad()
+        self.x.grad = None
+        with sdpa(self.args.device):
+            y = self.called(inputs_embeds=self.x, use_cache=False).last_hidden_state
+            y.backward(self.d)
+        return y
+
+    def timed(self):
+        wait(self.args)
+        begin = time.perf_counter()
+        self.step()
+        wait(self.args)
+        return time.perf_counter() - begin
+
+    def results(self):
+        y = self.step()
+        found = {"y": y, "x": self.x.grad, **{n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}}
+        return {n: t.detach().clone() for n, t in found.items()}
+
+
+def wait(args):
+    if args.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def apart(found, want):
+    return max((((found[n].float() - want[n].float()).norm() / want[n].float().norm()).item(), n) for n in want)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--shapes", default="d2048,d4096")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    shapes = {name: SHAPES[name] for name in args.shapes.split(",")}
+    if args.small:
+        args.batch, args.length, args.rounds, shapes = 2, 64, 2, {"small": dict(hidden_size=512, intermediate_size=384, head_dim=64)}
+    rows = []
+    for shape_name, shape in shapes.items():
+        torch.manual_seed(1)
+        size = args.batch, args.length, shape["hidden_size"]
+        x = torch.randn(size, device=args.device).bfloat16().requires_grad_()
+        d = torch.randn(size, device=args.device).bfloat16()
+        sides = {name: Side(args, shape, name, x, d) for name in SIDES}
+        found = {name: side.results() for name, side in sides.items()}
+        off = {name: apart(found[name], found["compile"]) for name in SIDES[1:]}
+        del found
+        times = {name: [] for name in sides}
+        for _ in range(args.rounds):
+            for name, side in sides.items():
+                side.timed()
+                times[name].append(side.timed())
+        for name in sides:
+            ms = statistics.median(times[name]) * 1e3
+            rows.append(dict(shape=shape_name, side=name, ms=ms, rounds_ms=[t * 1e3 for t in times[name]], off=off.get(name)))
+            print(f"{shape_name} {name:12} {ms:8.3f} ms, {statistics.median(times['compile']) / statistics.median(times[name]):.3f} times torch.compile" +
+                  (f"; at most {off[name][0]:.1e} from it ({off[name][1]})" if name in off else ""), flush=True)
+        del sides
+    if args.out:
+        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+        with open(args.out, "w") as f:
+            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__, batch=args.batch, length=args.length,
+                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", rows=rows), f, indent=1)
+
+
+main()
