@@ -35,6 +35,10 @@ for config in '{"model_type": "granite"}' '{"hidden_act": "gelu"}' '{"residual_m
 done
 echo '{"model_type": "llama", "hidden_act": "silu", "partial_rotary_factor": 1.0, "logits_scaling": null}' >"$tmp/config.json"
 that 'and takes what changes nothing' bash -c "LD_LIBRARY_PATH='$p/lib' '$tmp/llama' '$tmp/config.json' none.safetensors -- 1 1 2>&1 | grep -q none.safetensors"
+that 'an example that makes few bits of a checkpoint' "$cc" examples/quantise.c -I"$p/include" -L"$p/lib" -lepilog -o "$tmp/quantise"
+that 'it says what it takes' bash -c "LD_LIBRARY_PATH='$p/lib' '$tmp/quantise' 5 32 a b 2>&1 | grep -q GROUP"
+printf 'GGUF\003\000\000\000\377\377' >"$tmp/broken.gguf"
+that 'a broken GGUF file is refused' bash -c "LD_LIBRARY_PATH='$p/lib' '$tmp/llama' '$tmp/broken.gguf' -- 1 1 2>&1 | grep -q 'no whole GGUF file'"
 that 'an example that trains' "$cc" examples/train.c -I"$p/include" -L"$p/lib" -lepilog -lm -o "$tmp/train"
 that 'in one go' train whole 6
 that 'or with a stop' train halves 4

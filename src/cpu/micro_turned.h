@@ -125,8 +125,10 @@ INLINE void turned(const kind of, const bool scaled, const bool moved, const int
     for (int64_t left = 0, g = j; k + block <= depth; k += block, left -= block) {
         words w[4][TURNED];
         const int64_t at = k / block * BLOCK;
-        for (int i = 0; i < vectors * VECTOR && at % LINE == 0; i++)
-            __builtin_prefetch(column[i] + t->next + at, 0, 2);
+        EPI_UNROLL for (int i = 0; i < vectors * VECTOR / 4; i++) {
+            const char *p = column[at / BLOCK % 4 * (vectors * VECTOR / 4) + i];
+            __builtin_prefetch(p + t->next + at / LINE * LINE, 0, 2);
+        }
         if (scaled && left == 0) {
             load_parts(moved, vectors, t, g, &s);
             g += COLUMNS;
@@ -213,9 +215,10 @@ INLINE void turn_part_of(const kind of, const char *column[], int64_t n, float *
         }
         for (int v = 0; v < TURNED; v++) {
             turn(column + v * VECTOR, 0, w);
-            for (int i = 0; i < count; i++) {
+            EPI_UNROLL for (int i = 0; i < block; i++) {
                 const vector x = element_of(of, (words)w[i / each], i % each, NULL);
-                memcpy(to + (g + i) * COLUMNS + v * VECTOR, &x, sizeof x);
+                if (i < count)
+                    memcpy(to + (g + i) * COLUMNS + v * VECTOR, &x, sizeof x);
             }
         }
         for (int j = 0; j < COLUMNS; j++)

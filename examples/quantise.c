@@ -1,0 +1,122 @@
+/* quantise.c: the matrices of a checkpoint in 8 or 4 bits, with a scale for each group of a row.
+ *
+ *     cc quantise.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -o quantise
+ *     ./quantise 4 32 model.safetensors small.safetensors
+ *
+ * writes 4 bits a weight and a scale for every 32. A matrix w[F,D] becomes w, i8[F,D/32,32] or two to a byte
+ * u8[F,D/32,16], and w_scale, f16[F,D/32]: w is w_scale*w but for rounding. Tables of tokens have 8 bits in either
+ * case. All else, and matrices whose rows are no multiple of a group, stay as they are. examples/llama.c reads such
+ * files. */
+#include <epilog_io.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of 4 bits the element of the largest magnitude is -8, as GGUF's Q4_0 has it: the scale may be negative. A group of
+ * zeros has the scale 1. */
+static const char programs[] = "bits8(w[F,G,K]) -> (q: i8[F,G,K], s: f16[F,G]) {\n"
+                               "    s = f16(max(max(abs(w), K)/127, 6e-8))\n"
+                               "    q = i8(w/s)\n"
+                               "}\n"
+                               "bits4(w[F,G,K]) -> (q: i4[F,G,K], s: f16[F,G]) {\n"
+                               "    high = max(w, K)\n"
+                               "    low = min(w, K)\n"
+                               "    most = where(high > -low, high, low)\n"
+                               "    s = f16(where(abs(most) < 5e-7, 1, -most/8))\n"
+                               "    q = i4(w/s)\n"
+                               "}\n";
+
+enum { MAX_TENSORS = 4096 };
+
+static epi_error error;
+
+static void check(epi_status status) {
+    char message[2048];
+    if (status == EPI_OK)
+        return;
+    epi_error_format(&error, message, sizeof message);
+    fprintf(stderr, "%s\n", message);
+    exit(1);
+}
+
+static void *room(size_t bytes) {
+    void *memory = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (!memory) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return memory;
+}
+
+/* The matrix as bits and scales: two tensors. */
+static void quantise(const epi_module *module, const epi_safetensor *w, int bits, int64_t group,
+                     epi_safetensor *q, epi_safetensor *s) {
+    const epi_program *program = epi_module_find(module, bits == 8 ? "bits8" : "bits4");
+    const int64_t rows = w->shape[0], groups = w->shape[1] / group;
+    const epi_dim_binding dims[] = {{"F", rows}, {"G", groups}, {"K", group}};
+    const epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = w->type);
+    epi_kernel *kernel;
+    char *name = room(strlen(w->name) + sizeof "_scale");
+    sprintf(name, "%s_scale", w->name);
+    int64_t *shape = room(3 * sizeof *shape);
+    shape[0] = rows;
+    shape[1] = groups;
+    shape[2] = group * bits / 8;
+    *q = (epi_safetensor){.name = w->name, .type = bits == 8 ? EPI_I8 : EPI_U8, .rank = 3, .shape = shape};
+    *s = (epi_safetensor){.name = name, .type = EPI_F16, .rank = 2, .shape = shape};
+    q->bytes = (size_t)(rows * groups * shape[2]);
+    s->bytes = (size_t)(rows * groups) * epi_dtype_size(EPI_F16);
+    void *in = room(w->bytes), *bytes = room(q->bytes), *scales = room(s->bytes);
+    memcpy(in, w->data, w->bytes);
+    q->data = bytes;
+    s->data = scales;
+    check(epi_kernel_compile(program, &options, &kernel, &error));
+    void *workspace = room(epi_kernel_workspace(kernel));
+    const epi_tensor tensors[] = {{in, NULL}, {bytes, NULL}, {scales, NULL}};
+    check(epi_kernel_start(kernel, tensors, 3, workspace, NULL, &error));
+    free(workspace);
+    free(in);
+    epi_kernel_free(kernel);
+}
+
+int main(int count, char **words) {
+    const int bits = count == 5 ? atoi(words[1]) : 0;
+    const int64_t group = count == 5 ? atoi(words[2]) : 0;
+    if ((bits != 4 && bits != 8) || group < 2 || group % 2) {
+        fprintf(stderr,
+                "quantise 8|4 GROUP in.safetensors out.safetensors\n"
+                "GROUP: how many elements of a row have a scale in common, an even number such as 32.\n");
+        return 1;
+    }
+    epi_context *ctx;
+    epi_module *module;
+    epi_safetensors *file;
+    static epi_safetensor out[MAX_TENSORS];
+    size_t made = 0, matrices = 0;
+    check(epi_context_open(&ctx, &error));
+    check(epi_module_parse(ctx, programs, strlen(programs), "quantise.c", &module, &error));
+    check(epi_safetensors_open(words[3], &file, &error));
+    for (size_t i = 0; i < epi_safetensors_count(file) && made + 2 <= MAX_TENSORS; i++) {
+        const epi_safetensor *t = epi_safetensors_at(file, i);
+        const bool number = t->type == EPI_F32 || t->type == EPI_BF16 || t->type == EPI_F16,
+                   table = strstr(t->name, "embed") || strstr(t->name, "lm_head");
+        if (number && t->rank == 2 && t->shape[1] % group == 0 && t->bytes) {
+            quantise(module, t, table ? 8 : bits, group, &out[made], &out[made + 1]);
+            made += 2;
+            matrices++;
+        } else {
+            out[made++] = *t;
+        }
+    }
+    if (made + 2 > MAX_TENSORS) {
+        fprintf(stderr, "%s has more tensors than this example has room for\n", words[3]);
+        return 1;
+    }
+    check(epi_safetensors_write(words[4], out, made, NULL, 0, &error));
+    printf("%zu matrices in few bits, %zu tensors in all\n", matrices, made);
+    epi_safetensors_close(file);
+    epi_module_free(module);
+    epi_context_close(ctx);
+    return 0;
+}
