@@ -80,6 +80,8 @@
 // Is what lanes store of subtile c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
 // subtiles: they stay in the staging while the next tile begins.
 #define AT_ONCE(c, subtiles) (!DEFERRED && (c) < (subtiles) - STAGING_SLOTS)
+// Are a tile's first subtiles loaded while it is multiplied, as many as there are slots? At its end all would wait for each.
+#define LOADS_AHEAD (LOADS && SCALED)
 // Does the last tile's epilogue have the ring as its staging?
 #define LAST_IN_RING (DEFERRED && !GATHERED && 2 * SUBTILES * SUBTILE_BYTES <= RING_BYTES)
 
@@ -581,10 +583,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #endif
         if (WARPS) __syncwarp();
       };
+      auto load_into = [&](const u32 n, const RowAt m, const int col) { load(STAGING_AT(v, n), loaded + 8 * (v * STAGING_SLOTS + n % STAGING_SLOTS), m, col); };
       // Subtile number n, from its loads to its stores: after `spare` nobody touches its slot but the next one's loads.
       auto through = [&](const u32 n, const RowAt m, const int col, const bool lanes) {
         const u32 slot = v * STAGING_SLOTS + n % STAGING_SLOTS, at = STAGING_AT(v, n);
-        if (LOADS) load(at, loaded + 8 * slot, m, col);
+        if (LOADS && !LOADS_AHEAD) load_into(n, m, col);
         mbar_wait(done + 8 * slot, n / STAGING_SLOTS & 1);
         store(at, m, col, lanes);
         if (lane == 0) {
@@ -627,7 +630,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
           }
         } else {
 #pragma unroll 1
-          for (int c = 0; c < subtiles; c++, n++) through(n, m0, n0 + c * SUBTILE, !AT_ONCE(c, subtiles));
+          for (int c = 0; LOADS_AHEAD && c < min(STAGING_SLOTS, subtiles); c++) load_into(n + c, m0, n0 + c * SUBTILE);
+#pragma unroll 1
+          for (int c = 0; c < subtiles; c++, n++) {
+            through(n, m0, n0 + c * SUBTILE, !AT_ONCE(c, subtiles));
+            if (LOADS_AHEAD && c + STAGING_SLOTS < subtiles) load_into(n + STAGING_SLOTS, m0, n0 + (c + STAGING_SLOTS) * SUBTILE);
+          }
         }
       }
       bulk_wait<0>();
