@@ -60,11 +60,16 @@ def result(out):
     return (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum(), out
 
 
+def compiled_graph(gm, inputs, report=None, rest="eager"):
+    from epilog._compile import Report, compile_graph
+    return compile_graph(gm, inputs, report or Report(), rest)
+
+
 def compiled(model, rest="eager", **how):
     """The model by the backend, and the report of what that made of it."""
-    from epilog._compile import Report, compile_graph
+    from epilog._compile import Report
     report = Report()
-    return torch.compile(model, backend=lambda gm, inputs: compile_graph(gm, inputs, report, rest), **how), report
+    return torch.compile(model, backend=lambda gm, inputs: compiled_graph(gm, inputs, report, rest), **how), report
 
 
 def step(model, given, call=None):
