@@ -62,30 +62,39 @@ def ddp(rank, make=model):
     same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
 
 
-def compiled():
+def other_model():
+    torch.manual_seed(9)
+    config = transformers.Olmo2Config(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=4, tie_word_embeddings=False, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    return transformers.Olmo2ForCausalLM(config).train()
+
+
+def compiled(make):
     """Layers by torch.compile's backend, and the report of it."""
-    m, report = model(), Report()
+    m, report = make(), Report()
     for layer in m.model.layers:
         layer.compile(backend=lambda gm, inputs: compile_graph(gm, inputs, report, "eager"))
     return m, report
 
 
 def ddp_compiled(rank):
-    m, report = compiled()
-    wanted = expected(m)
-    same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
-    assert report.graphs and all(g.flops_inside == g.flops for g in report.graphs)
+    for make in model, other_model:
+        m, report = compiled(make)
+        wanted = expected(m)
+        same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
+        assert report.graphs and all(g.flops_inside == g.flops for g in report.graphs)
 
 
 def fsdp_compiled(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    wanted, (m, report) = expected(compiled()[0]), compiled()
-    for layer in m.model.layers:
-        fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
-    fully_shard(m, mesh=init_device_mesh("cpu", (2,)))
-    same({n: g.full_tensor() for n, g in gradients(m, rank).items()}, wanted)
-    assert report.graphs and all(g.flops_inside == g.flops for g in report.graphs)
+    for make in model, other_model:
+        wanted, (m, report) = expected(compiled(make)[0]), compiled(make)
+        for layer in m.model.layers:
+            fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+        fully_shard(m, mesh=init_device_mesh("cpu", (2,)))
+        same({n: g.full_tensor() for n, g in gradients(m, rank).items()}, wanted)
+        assert report.graphs and all(g.flops_inside == g.flops for g in report.graphs)
 
 
 def ddp_with_experts(rank):
