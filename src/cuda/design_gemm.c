@@ -72,8 +72,9 @@ static bool is_heavy(const epi_gemm_design *d) {
     bool heavy = d->side_tile_count > 3;
     for (int i = 0; i < d->tile->instr_count; i++) {
         const epi_instr *s = &d->tile->instrs[i];
-        heavy |= s->kind == EPI_INSTR_REDUCE_GROUP ||
-                 (epi_instr_is_partial(s) && d->config.schedule != EPI_AT_END);
+        heavy |= s->kind == EPI_INSTR_REDUCE_GROUP && epi_plan_has_full_rows(d->plan);
+        heavy |= (s->kind == EPI_INSTR_REDUCE_GROUP || epi_instr_is_partial(s)) &&
+                 d->config.schedule != EPI_AT_END;
     }
     return heavy;
 }
@@ -332,6 +333,58 @@ static bool is_of_group(const epi_gemm_design *d, int at) {
     return may;
 }
 
+/* The value whose largest element, or whose sum, is taken: what is made of it alone, beside, is made again. */
+static int reduced_value(const epi_tile_program *t, int group) {
+    int v = t->instrs[group].arg[0];
+    for (int made = t->values[v].made; made >= 0 && t->instrs[made].kind == EPI_INSTR_MAP &&
+                                       (t->instrs[made].op == EPI_OP_ABS || t->instrs[made].op == EPI_OP_NEG);
+         made = t->values[v].made)
+        v = t->instrs[made].arg[0];
+    return v;
+}
+
+/* Where accumulators are f32, the first pass over a group leaves the value that it reduces in their place: it is not made
+ * again for the elements. Nothing else may need what it is made of. */
+static void find_left(epi_gemm_design *d) {
+    const epi_tile_program *t = d->tile;
+    int group = 0;
+    while (group < t->instr_count && !d->instrs[group].of_group)
+        group++;
+    if (group == t->instr_count || d->config.packed || d->config.mainloop != EPI_GEMM_SM90)
+        return;
+    int left = reduced_value(t, group);
+    if (t->values[left].made < 0 || !epi_value_is_full(&t->values[left]))
+        return;
+    bool alone = true;
+    d->instrs[t->values[left].made].replaced = true;
+    for (int i = t->instr_count - 1; i >= 0; i--) { /* those that need it come later */
+        const epi_instr *s = &t->instrs[i];
+        for (int a = 0; a < 3; a++) {
+            bool inner = s->arg[a] >= 0 && s->arg[a] != left && epi_value_is_full(&t->values[s->arg[a]]);
+            int made = inner ? t->values[s->arg[a]].made : -1;
+            if (inner && d->instrs[i].replaced && made >= 0)
+                d->instrs[made].replaced = true;
+        }
+    }
+    for (int i = 0; i < t->instr_count && alone; i++) {
+        const epi_instr *s = &t->instrs[i];
+        for (int a = 0; a < 3 && !d->instrs[i].replaced && s->arg[a] >= 0; a++) {
+            int made = t->values[s->arg[a]].made;
+            bool product = epi_kept_product(d, s->arg[a]) >= 0;
+            alone &= !product && (made < 0 || s->arg[a] == left || !d->instrs[made].replaced);
+        }
+    }
+    for (int i = 0; i < t->instr_count; i++) {
+        alone &= !(d->instrs[i].replaced &&
+                   (d->instrs[i].side_tile >= 0 || d->instrs[i].before || d->instrs[i].of_group));
+        d->instrs[i].replaced &= epi_value_is_full(&t->values[t->instrs[i].dst >= 0 ? t->instrs[i].dst : 0]);
+    }
+    d->leaves = alone;
+    d->left = left;
+    for (int i = 0; i < t->instr_count && !alone; i++)
+        d->instrs[i].replaced = false;
+}
+
 bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
     for (int i = 0; i < d->tile->instr_count; i++) {
         const epi_instr *s = &d->tile->instrs[i];
@@ -445,6 +498,7 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
         find_packing_point(d, p);
     if (!epi_gemm_design_instrs(c, d, k))
         return false;
+    find_left(d);
     for (int side = 0; side < 2; side++) {
         epi_operand *o = &d->operands[side];
         bool gathered = o->gather != EPI_NO_NODE;

@@ -103,6 +103,7 @@ typedef struct epi_instr_design {
     int pointer;   /* the launch's: the tensor it loads from, or its partials */
     int staged_at; /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
     int column_at; /* a value of columns in attention's scores: which staged one it is, from 1 on; 0: none */
+    bool replaced; /* it makes elements on the way to d->left */
     bool of_group; /* it makes one number for a row and the columns of a local reduction's group */
     bool *makers;  /* REDUCE_GROUP, by instruction: what makes the values it reduces */
 } epi_instr_design;
@@ -141,6 +142,8 @@ typedef struct epi_gemm_design {
                    the other warpgroup runs out of stages meanwhile */
     int kept[2];  /* by product: the value that is packed (or, exact, the product itself) */
     int split[2]; /* a multiply-add with its row scale before the packing point and its sum after, or -1 */
+    bool leaves; /* the first reduction's pass over its group leaves this value in the place of the product */
+    int left;
     epi_dtype half;
     /* Scores of attention: texts have the position of a thread's first column as `position`. */
     bool positions;

@@ -167,9 +167,16 @@ static void emit_group_pass(epi_emitter *e, int number, const epi_text *fragment
  * columns, one pass over its accumulators works out the result, which stays until the next group. */
 void epi_fold_emit_group(epi_emitter *e, int number) {
     epi_text fragment, cell;
+    e->first_pass = e->d->leaves && !e->passed;
     emit_result(e, number);
     emit_makers(e, e->d->instrs[number].makers, &fragment, &cell);
+    if (e->first_pass) {
+        const char *name = epi_value_name(e, e->d->left);
+        epi_text_add(&cell, "      acc.leave(j, i, %s_0, %s_1);\n", name, name);
+    }
     emit_group_pass(e, number, &fragment, &cell);
+    e->passed = true;
+    e->first_pass = false;
     epi_text_free(&fragment);
     epi_text_free(&cell);
 }

@@ -27,6 +27,7 @@ typedef struct epi_emitter {
     epi_text fold_warps;                        /* what folds its reductions down the rows over warps */
     epi_text moves, moves_out, prefetch;        /* what the warp that moves tiles does for it */
     epi_text own_out;                           /* and a warp that computes, for its rows */
+    bool first_pass, passed;                    /* the first pass over a group is being written, or was */
 } epi_emitter;
 
 /* The source of the kernel whose other needs are in the text already; fails where memory does. */

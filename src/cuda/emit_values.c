@@ -48,6 +48,11 @@ const char *epi_value_use(const epi_emitter *e, int v, int el) {
 
 const char *epi_value_results(const epi_emitter *e) {
     const char *results = "";
+    if (e->d->leaves && !e->first_pass) {
+        const char *name = epi_value_name(e, e->d->left);
+        return epi_emit_text(e->d->c, "      const float %s_0 = acc(j, i, 0), %s_1 = acc(j, i, 1);\n", name,
+                             name);
+    }
     for (int p = 0; p < e->d->products; p++) {
         const char *name = epi_value_name(e, e->d->kept[p]), *first = p ? "j + PAIR" : "j";
         results = epi_emit_text(e->d->c, "%s      const float %s_0 = acc(%s, i, 0), %s_1 = acc(%s, i, 1);\n",
@@ -384,6 +389,8 @@ void epi_value_emit(epi_emitter *e, int instr) {
         emit_of_group(e, instr);
         return;
     }
+    if (e->d->leaves && e->d->instrs[instr].replaced && !e->first_pass)
+        return; /* the pass over the group has left what comes of it */
     if (s->kind == EPI_INSTR_CONST && !epi_emit_is_open_number(e->d->c, s->node))
         return; /* a number is written where it is used */
     if (s->kind == EPI_INSTR_RANDOM) {

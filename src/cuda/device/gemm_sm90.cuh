@@ -126,7 +126,9 @@ template <int C> struct Kept {
   DEV float operator()(int j, int i, int e) const { const u32 x = w[(C * (SUBTILE / 16) + j) * 4 + i]; return e ? high<HALF>(x) : low<HALF>(x); }
   DEV u32 word(int j, int i) const { return w[(C * (SUBTILE / 16) + j) * 4 + i]; }
 #else
-  const float (&d)[TILE_N / 2];
+  float (&d)[TILE_N / 2];
+  // Leaves what is made of a cell's results in the first one's place.
+  DEV void leave(int j, int i, float x0, float x1) const { const int at = (C * (SUBTILE / 16) + j) * 8 + (i >> 1) * 4 + (i & 1) * 2; d[at] = x0; d[at + 1] = x1; }
   DEV float operator()(int j, int i, int e) const { return d[(C * (SUBTILE / 16) + j) * 8 + (i >> 1) * 4 + (i & 1) * 2 + e]; }
 #endif
 };
@@ -300,7 +302,7 @@ template <class K> struct Spread {   // a subtile of the tile before, after its 
 #else
 struct AtEnd {
   Epilogue &e;
-  const float (&d)[TILE_N / 2];
+  float (&d)[TILE_N / 2];
   template <int C> DEV void subtile() {
     e.load_ahead(C);
 #if KEEP_F32
@@ -310,7 +312,7 @@ struct AtEnd {
 #endif
   }
 };
-DEV void at_end(Epilogue &e, const float (&d)[TILE_N / 2]) {   // all subtiles of 64 rows
+DEV void at_end(Epilogue &e, float (&d)[TILE_N / 2]) {   // all subtiles of 64 rows
 #if !KEEP_F32
 #pragma unroll
   for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep_of(e.R, i, d[2 * i], d[2 * i + 1]);
