@@ -87,6 +87,8 @@ class Linear8(nn.Linear):
         super().__init__(in_features, out_features, bias, device, dtype)
 
     def forward(self, x):
+        if not x.numel():
+            return super().forward(x)
         given = quantised(self.weight)
         y = LINEAR[self.bias is not None](tokens(x), *given, *([] if self.bias is None else [grouped(self.bias)]))
         return as_before(y, x.shape[:-1])

@@ -115,6 +115,8 @@ class Applying:
     def block(self, name, module, family):
         set_forward(module, _blocks.Block(module, family), _blocks.block_forward)
         self.report.replaced.append((name, "experts as one program"))
+        if self.fp8:
+            self.report.left.append((name, "its products stay as they are: those of experts are not made of e4m3"))
 
     def router(self, name, module, family):
         set_forward(module, _blocks.Router(family), _blocks.router_forward)
@@ -181,6 +183,8 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
     if unmet:
         restore(model)
         raise ValueError(f"fp8_except names {', '.join(unmet)}: there is no such layer that is known")
+    if fp8 and not any(module._epilog.programs8 for _, module, _, _ in work.layers):
+        warnings.warn(f"epilog.apply(fp8=True) found no layer whose products can be of e4m3:\n{work.report}", stacklevel=2)
     if work.layers:
         work.tables()
     work.attention(attention == "epilog")

@@ -124,6 +124,15 @@ def test_linear_compiled():
     assert x.grad is not None and layer.weight.grad is not None
 
 
+def test_no_tokens_and_no_numbers():
+    layer = epilog.nn.Linear8(128, 256)
+    assert layer(torch.zeros(0, 128)).shape == (0, 256)
+    x = torch.randn(130, 128)
+    x[3, 5], x[129, 0] = torch.nan, torch.inf
+    y = layer(x)
+    assert y[3].isnan().all() and y[129].isnan().all() and y[[0, 2, 4, 128]].isfinite().all()
+
+
 def test_sizes_of_a_linear_layer():
     with pytest.raises(ValueError, match="in_features is 100, no multiple of 128: choose other sizes, or epilog.nn.Linear"):
         epilog.nn.Linear8(100, 128)
@@ -179,7 +188,8 @@ def test_layers_left_out():
 
 def test_sizes_of_a_model():
     config = transformers.LlamaConfig(**dict(SMALL, hidden_size=96))
-    report = str(epilog.apply(transformers.LlamaForCausalLM(config), fp8=True))
+    with pytest.warns(UserWarning, match="found no layer whose products can be of e4m3"):
+        report = str(epilog.apply(transformers.LlamaForCausalLM(config), fp8=True))
     assert "left alone model.layers.{0, 1}: its products stay as they are: hidden_size is 96, no multiple of 128" in report
 
 
