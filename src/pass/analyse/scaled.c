@@ -110,18 +110,19 @@ bool epi_scaled_has_blocks(const epi_spec *spec, const epi_node *product, int op
     return are_alike(spec, &o, &own, same);
 }
 
-/* Is nothing asked for that has more digits than such sums: f32, beyond one number for a row? */
-static bool rounds_results(const epi_spec *spec) {
+/* Is nothing asked for that has more digits than such sums: is no output as large as the product f32? */
+static bool rounds_results(const epi_spec *spec, const epi_node *product) {
     const epi_graph *g = spec->graph;
     bool rounds = true;
     for (int t = g->input_count; t < g->tensor_count; t++)
-        rounds &= g->tensors[t].axes.count < 2 || epi_dtype_at(spec->types[t])->unit > 0;
+        rounds &=
+            epi_dtype_at(spec->types[t])->unit > 0 || !epi_axes_include(&g->tensors[t].axes, &product->axes);
     return rounds || epi_dtype_is_narrow(spec->type);
 }
 
 bool epi_scaled_find(const epi_spec *spec, const epi_node *product, int same, epi_scaled_operand out[2]) {
     const epi_graph *g = spec->graph;
-    if (!same || product->op != EPI_OP_MATMUL || !rounds_results(spec))
+    if (!same || product->op != EPI_OP_MATMUL || !rounds_results(spec, product))
         return false;
     epi_axes side[2];
     for (int a = 0; a < 2; a++) {
