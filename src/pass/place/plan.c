@@ -187,7 +187,9 @@ static bool is_summed(const planner *p, int node) {
 }
 
 int epi_plan_operands(const epi_plan *plan) {
-    return plan->kind != EPI_KIND_GEMM ? 0 : plan->pair != EPI_NO_NODE ? 3 : 2 + 2 * plan->added_count;
+    if (plan->kind != EPI_KIND_GEMM || plan->product == EPI_NO_NODE) /* a plan that was given up has none */
+        return 0;
+    return plan->pair != EPI_NO_NODE ? 3 : 2 + 2 * plan->added_count;
 }
 
 int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side) {

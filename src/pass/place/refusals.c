@@ -8,7 +8,7 @@ unsigned epi_plan_refused(const epi_graph *g, const epi_plan *plan) {
         what |= plan->placement[n].paged ? EPI_REFUSED_PAGES : 0;
     what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
     /* reductions inside the tile of two products, or of one with scales, go first */
-    bool scaled = plan->kind == EPI_KIND_GEMM && g->nodes[plan->product].scaled && !plan->local_axes,
+    bool scaled = epi_plan_operands(plan) && g->nodes[plan->product].scaled && !plan->local_axes,
          pair = plan->pair != EPI_NO_NODE && !plan->local_axes;
     what |= scaled ? EPI_REFUSED_SCALED : 0;
     what |= pair || plan->added_count ? EPI_REFUSED_PAIR : 0;
