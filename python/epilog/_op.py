@@ -199,7 +199,7 @@ def op(text, name=None, twice=False, into=None, keep=(), rows=None, memory=0, di
     twice: keep all inputs for the backward, so that gradients of gradients can always be had.
     into: results, by name, and the inputs that they are stored over: {"w1": "w"} makes w the new w, as an optimizer wants.
     keep: inputs, by name, that autocast leaves as they are, as it does a residual or what is normed; True: all of them.
-    rows: axes, by name, whose sizes are open: one kernel serves all of them. Without it those of the first input but the last, all of one of integers.
+    rows: axes, by name, whose sizes are open: one kernel serves all of them; () for none. Without it those of the first input but the last, all of one of integers.
     memory: bytes that the workspace of forward or backward may take, or 0 for any number. What is saved between them is no part of it,
         but less is: rows that the forward stores for a product are made again. In the text again(x) says of a value that it is not to
         be saved.
