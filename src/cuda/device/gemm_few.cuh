@@ -64,17 +64,17 @@ template <int T> DEV void decode(u32 w, u32 *to) {
 }
 
 // A row's operands in the order in which decode leaves those of the weights.
-template <int T> DEV void turned_alike(u32 (&x)[PAIRS]) {
+template <int T, int N> DEV void turned_alike(u32 (&x)[N]) {
   const int apart = T == I4 || T == U4 ? 2 : T < E4M3 ? 0 : 1;   // words between neighbours
 #pragma unroll
-  for (int i = 0; i < PAIRS && apart; i += 2 * apart) {
+  for (int i = 0; i < N && apart; i += 2 * apart) {
     u32 of[4];
 #pragma unroll
-    for (int j = 0; j < 2 * apart; j++) of[j] = x[(i + j) % PAIRS];
+    for (int j = 0; j < 2 * apart; j++) of[j] = x[(i + j) % N];
 #pragma unroll
     for (int j = 0; j < apart; j++) {
-      x[(i + 2 * j) % PAIRS] = __byte_perm(of[j], of[j + apart], 0x5410);
-      x[(i + 2 * j + 1) % PAIRS] = __byte_perm(of[j], of[j + apart], 0x7632);
+      x[(i + 2 * j) % N] = __byte_perm(of[j], of[j + apart], 0x5410);
+      x[(i + 2 * j + 1) % N] = __byte_perm(of[j], of[j + apart], 0x7632);
     }
   }
 }
@@ -223,7 +223,7 @@ struct Step {
     (void)sums;
 #pragma unroll
     for (int j = 0; j < NT; j++) {
-      turned_alike<B_TYPE>(x[j]);
+      if (!ROWS_SHARED) turned_alike<B_TYPE>(x[j]);   // else they lie so
       if (SUMS_X) {
         const u32 one = HALF == BF16 ? 0x3f803f80u : 0x3c003c00u, ones[4] = {one, one, one, one};
 #pragma unroll
@@ -340,8 +340,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
 #if ROWS_SHARED
   for (int u = threadIdx.x; u < (int)P.M * (K_SIZE / 8); u += 32 * WARPS) {
     const int row = u / (K_SIZE / 8), k = u % (K_SIZE / 8) * 8;
-    const uint4 v = fetch((const uint4 *)((const u16 *)P.ptr[A_PTR] + A_row(P, row) + k));
-    sts128(room + 2 * (row * K_SIZE + k), v.x, v.y, v.z, v.w);
+    u32 v[4];
+    load_words(v, (const u16 *)P.ptr[A_PTR] + A_row(P, row) + k);
+    turned_alike<B_TYPE>(v);
+    sts128(room + 2 * (row * K_SIZE + k), v[0], v[1], v[2], v[3]);
   }
   __syncthreads();
 #endif
