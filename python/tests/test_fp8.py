@@ -5,54 +5,13 @@ import pytest
 import torch
 
 import epilog
+from emulated import apart, emulated
 
 transformers = pytest.importorskip("transformers")
 SMALL = dict(vocab_size=96, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              head_dim=64, max_position_embeddings=64)
 MODELS = {"Llama": {}, "Mistral": dict(sliding_window=16), "Qwen2": {}, "Qwen3": {}, "Gemma2": dict(
     sliding_window=16, final_logit_softcapping=3.0, attn_logit_softcapping=5.0, query_pre_attn_scalar=64), "GPT2": None}
-
-
-def rounded(x, scale):
-    return scale * (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float()
-
-
-def rows(x):
-    x = x.unflatten(-1, (-1, 128))
-    return rounded(x, (x.abs().amax(-1, keepdim=True) / 448).clamp(min=1e-12)).flatten(-2)
-
-
-def blocks(x):
-    x = x.unflatten(1, (-1, 128)).unflatten(0, (-1, 128))
-    return rounded(x, (x.abs().amax((1, 3), keepdim=True) / 448).clamp(min=1e-12)).flatten(2).flatten(0, 1)
-
-
-def columns(x):
-    return rows(x.T.contiguous()).T
-
-
-class Emulated(torch.autograd.Function):
-    """x @ w.T, or x @ w where the weight lies so."""
-
-    @staticmethod
-    def forward(ctx, x, w, turned):
-        ctx.save_for_backward(x, w)
-        ctx.turned = turned
-        return rows(x) @ (blocks(w) if turned else blocks(w).T)
-
-    @staticmethod
-    def backward(ctx, d):
-        x, w = ctx.saved_tensors
-        if ctx.turned:
-            return rows(d) @ blocks(w).T, columns(x).T @ blocks(d), None
-        return rows(d) @ blocks(w), columns(d).T @ blocks(x), None
-
-
-def emulated(x, w, bias=None, turned=False):
-    tokens = x.reshape(-1, x.shape[-1])
-    padded = torch.nn.functional.pad(tokens, (0, 0, 0, -tokens.shape[0] % 128))
-    y = Emulated.apply(padded, w, turned)[:tokens.shape[0]].unflatten(0, x.shape[:-1])
-    return y if bias is None else y + bias
 
 
 def emulate(model):
@@ -62,10 +21,6 @@ def emulate(model):
         if ("layers." in name or ".h." in name) and kind in ("Linear", "Conv1D"):
             module.forward = lambda x, m=module, turned=kind == "Conv1D": emulated(x, m.weight, m.bias, turned)
     return model
-
-
-def apart(found, want):
-    return ((found - want).norm() / want.norm()).item()
 
 
 @pytest.mark.parametrize("tokens", [256, 200])
