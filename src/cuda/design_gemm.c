@@ -156,8 +156,8 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
     for (int i = first; i < 5; i++) {
         if ((wanted && widths[i] != wanted) || tile_columns(d) % widths[i])
             continue;
-        if (widths[i] < 32 && d->operands[0].gather != EPI_NO_NODE &&
-            !f->few) /* who computes waits for every one */
+        bool few = f->few && tile_columns(d) > 32; /* else boxes of weights would be small */
+        if (widths[i] < 32 && d->operands[0].gather != EPI_NO_NODE && !few) /* who computes waits for each */
             continue;
         f->subtile = widths[i];
         epi_side_tiles_place(d);
