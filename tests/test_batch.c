@@ -74,6 +74,8 @@ static bool has_few_bits(const epi_graph *g) {
     bool few = false;
     for (int t = 0; t < g->input_count; t++)
         few |= g->tensors[t].has_type && epi_dtype_size(g->tensors[t].type) == 1;
+    for (int n = 0; n < g->node_count; n++)
+        few |= epi_ops[g->nodes[n].op].converts && epi_dtype_size(epi_ops[g->nodes[n].op].type) == 1;
     return few;
 }
 
