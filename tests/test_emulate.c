@@ -841,6 +841,8 @@ static struct whole {
     {.from = {"../tests/few_bits", "large_group", "T=3,G=2,C=4,D=32,F=40", 0}},
     {.from = {"../tests/few_bits", "few_scales", "T=3,G=2,D=64,F=20,E=3", 0}},
     {.from = {"../tests/few_bits", "batched", "B=2,T=3,G=2,D=64,F=24", 0}},
+    {.from = {"../tests/few_bits", "halved", "T=3,D=64,F=40", 0}},
+    {.from = {"../tests/few_bits", "neighbours", "T=3,G=2,D=64,F=40", 0}},
     {.from = {"../tests/few_bits", "stacked", "T=3,G=2,D=64,F=40", 0}},
     {.from = {"../tests/few_bits", "cached", "T=3,H=2,D=64,R=40", 0}},
     {.from = {"../tests/few_bits", "experts_i8", "T=3,D=64,E=5,F=72,K=2", 0}},

@@ -132,6 +132,7 @@ typedef struct marker {
     const epi_spec *spec;
     bool *kept;    /* by node: a product of attention takes it */
     bool *on_load; /* by node */
+    bool *bytes;   /* by node: such a product reads its elements as they are */
     int rows_most; /* 0: any */
 } marker;
 
@@ -213,16 +214,24 @@ static bool mark_operand(marker *m, int operand) {
             return false;
     for (int i = 0; i < chain.count; i++)
         m->on_load[chain.at[i]] = true;
+    m->bytes[d.bytes] = g->nodes[d.bytes].op != EPI_OP_INPUT;
     return true;
 }
 
+/* Halves and rows of bytes that no view is found for are stored as bytes, too. */
 static int write_marked(epi_rewrite *r, int node) {
     const marker *m = r->ctx;
-    if (!m->on_load[node])
+    if (!m->on_load[node] && !m->bytes[node])
         return EPI_NO_NODE;
     int fresh = epi_graph_copy(r->g, &r->in->nodes[node], r->fresh);
-    if (fresh != EPI_NO_NODE)
-        r->g->nodes[fresh].on_load = true;
+    if (fresh == EPI_NO_NODE)
+        return fresh;
+    epi_node *n = &r->g->nodes[fresh];
+    n->on_load = m->on_load[node];
+    if (m->bytes[node] && !epi_ops[n->op].converts) {
+        n->has_stored = true;
+        n->stored = type_of(m->spec, node);
+    }
     return fresh;
 }
 
@@ -230,10 +239,11 @@ epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend
                              epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    marker m = {spec, epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes), limits->dequant_rows};
+    marker m = {spec, epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes),
+                epi_arena_alloc(arena, nodes), limits->dequant_rows};
     epi_attentions found = {0};
     bool any = false;
-    EPI_TRY(epi_has_memory(m.kept && m.on_load, err));
+    EPI_TRY(epi_has_memory(m.kept && m.on_load && m.bytes, err));
     if (limits->attention_most)
         EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
     for (int i = 0; i < found.count; i++) {
