@@ -3,7 +3,8 @@
 
 #include "cuda/design_gemm.h"
 
-enum { WARPS = 8, STAGES_MOST = 8, ROWS_MOST = 32 << 10 };
+enum { STAGES_MOST = 8, ROWS_MOST = 32 << 10 };
+enum { WIDE = 132 * 32 }; /* columns of which a multiprocessor of a large GPU has no more than one tile */
 enum { LOADED_MOST = 16, LOADED_LEAST = 4, LANES = 4 /* of a column, in device/gemm_few.cuh */ };
 
 static bool is_run(const epi_walk *w) {
@@ -76,13 +77,13 @@ static bool fit_ring(epi_gemm_design *d, epi_kernel_text *k) {
     int columns = f->tile_n / 16 * 2 * 32, step = columns * o->loaded, tall = f->tile_m + 1;
     for (int i = 0; i < EPI_LOAD_PARTS; i++)
         step += o->parts[i].node != EPI_NO_NODE ? columns : 0;
-    int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * WARPS + f->tile_n * tall), 1024);
+    int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * f->warps + f->tile_n * tall), 1024);
     int room = d->c->arch->shared_bytes / epi_config_resident(f) - EPI_BLOCK_OWN - sums;
     int64_t rows = epi_open_most(d->c->spec->open, d->tile->m) * d->depth * 2;
     d->rows_bytes = rows <= ROWS_MOST ? (int)rows : 0;
-    f->stages = (room - d->rows_bytes) / (WARPS * step);
+    f->stages = (room - d->rows_bytes) / (f->warps * step);
     f->stages = f->stages < STAGES_MOST ? f->stages : STAGES_MOST;
-    k->shared = f->stages * WARPS * step + d->rows_bytes;
+    k->shared = f->stages * f->warps * step + d->rows_bytes;
     return f->stages >= 2 || epi_refuse(d, "two steps of %d columns do not fit in shared memory", f->tile_n);
 }
 
@@ -102,11 +103,13 @@ bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
         return epi_refuse(d, "weights of few bits do not lie in steps of one scale");
     for (int p = 1; p <= d->products; p++)
         d->operands[p].loaded = loaded;
+    /* Two blocks beside each other, or all warps in one: by the columns alone, as sums follow from it. */
+    f->warps = d->tile->n > WIDE ? 8 : 16;
     f->subtile = f->tile_n / d->products;
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;
     epi_side_tiles_place(d);
-    k->block = 32 * WARPS;
+    k->block = 32 * f->warps;
     return fit_ring(d, k);
 }
 

@@ -14,11 +14,11 @@
 //   B_TYPE, B_BITS, B_LOADED                what weights are
 //   weights_at(P, product, n)               where those of a column begin, likewise
 //   ROWS_SHARED                             is there room for all rows in shared memory, behind the stages
+//   WARPS                                   of a block
 //   RESIDENT                                blocks on a multiprocessor
 //   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n): where those of a column begin;
 //                                           scale_byte: its last two bits; scale_deep(P, product, k): how far on, in bytes; SCALE_TYPE; of zero and offset likewise
 
-#define WARPS 8
 #define LANE_DEEP (B_LOADED * 8 / B_BITS)       // what a lane loads of a column
 #define STEP (4 * LANE_DEEP)                    // and its four lanes
 #define STEPS (K_SIZE / STEP)
