@@ -31,7 +31,8 @@ static void grow_unary(random_graph *m) {
                                         "u8(8*%s)",
                                         "bf16(%s)",
                                         "f32(%s)"};
-    static const double grown[] = {0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 4, 1.1, 0, 1, 1, 2, 8, 8, 1, 1};
+    static const double grown[] = {0, 0, 1, 1,   1, 1, 1, 0, 0, 0, 1, 1, 1,
+                                   1, 1, 4, 1.1, 0, 1, 1, 2, 8, 8, 1, 1};
     graph_value a = one_in(m, 3) ? m->v[random_below(&m->s, m->count)] : some(m, 0);
     int f = random_below(&m->s, 25);
     char line[80];
@@ -215,6 +216,22 @@ static void grow_norm(random_graph *m) {
     }
 }
 
+/* Bytes with a scale for each group along an axis: of a norm's rows, whose groups are some of its columns, and along another axis, too. */
+static void grow_quantised(random_graph *m) {
+    graph_value a = some(m, 0);
+    if (axes_in(a.axes) < 2)
+        return;
+    unsigned over = one_axis(m, a.axes), other = one_axis(m, a.axes & ~over);
+    if (one_in(m, 2))
+        a = let(m, a.axes, false, 5, "%s*rsqrt(mean(%s*%s, %c, %c) + 1e-3)", a.name, a.name, a.name,
+                letter(over), letter(other));
+    graph_value s = let(m, a.axes & ~over, false, 1, "max(max(abs(%s), %c)/448, 1e-3)", a.name, letter(over));
+    graph_value q = let(m, a.axes, false, 448, "e4m3(%s/%s)", a.name, s.name);
+    let(m, a.axes, false, a.size, "%s*%s", s.name, q.name);
+    if (one_in(m, 2))
+        let(m, a.axes, false, 448, "e4m3(%s/max(max(abs(%s), %c)/448, 1e-3))", a.name, a.name, letter(other));
+}
+
 /* The largest of something computed, where it is, and what stands there. */
 static void grow_choice(random_graph *m) {
     graph_value a = some(m, 0);
@@ -343,13 +360,13 @@ static const struct {
     void (*grow)(random_graph *m);
     int weight;
 } graph_kinds[] = {
-    {grow_unary, 5},          {grow_binary, 6},    {grow_product, 6}, {grow_sum_of_products, 4},
-    {grow_attention, 4},      {grow_reduction, 5}, {grow_norm, 3},    {grow_choice, 2},
-    {grow_move, 3},           {grow_slices, 2},    {grow_halves, 2},  {grow_call, 1},
-    {grow_self_attention, 1}, {grow_experts, 3}};
+    {grow_unary, 5},          {grow_binary, 6},    {grow_product, 6},  {grow_sum_of_products, 4},
+    {grow_attention, 4},      {grow_reduction, 5}, {grow_norm, 3},     {grow_choice, 2},
+    {grow_move, 3},           {grow_slices, 2},    {grow_halves, 2},   {grow_call, 1},
+    {grow_self_attention, 1}, {grow_experts, 3},   {grow_quantised, 2}};
 
 static void grow_one(random_graph *m) {
-    int at = random_below(&m->s, 47);
+    int at = random_below(&m->s, 49);
     for (size_t i = 0; i < sizeof graph_kinds / sizeof *graph_kinds; i++)
         if ((at -= graph_kinds[i].weight) < 0) {
             graph_kinds[i].grow(m);
