@@ -139,19 +139,30 @@ static float part_at(const gemm_run *r, const few_part *part, int side, int64_t 
     return x;
 }
 
-static float half_at(const unsigned char *bytes, int64_t at, bool is_signed) {
-    const int x = bytes[at / 2] >> at % 2 * 4 & 15;
-    return (float)(is_signed ? (x ^ 8) - 8 : x);
+/* Of 4 bits: `sign` is 8 for two's complement, else 0. */
+static float half_of(int x, int sign) {
+    return (float)((x ^ sign) - sign);
 }
 
 /* Elements of a run of the depth, as they are. */
 static void load_elements(const gemm_run *r, int from, int64_t at, int64_t n, float *to) {
     const epi_ref *ref = &r->ref[from];
-    if (r->g->dequant[from].bits == 8)
+    const unsigned char *bytes = ref->data + at / 2;
+    const int sign = r->g->dequant[from].is_signed ? 8 : 0;
+    if (r->g->dequant[from].bits == 8) {
         r->g->epilogue.strips->load(to, ref->data + at, ref->type, 1, n);
-    else
-        for (int64_t i = 0; i < n; i++)
-            to[i] = half_at(ref->data, at + i, r->g->dequant[from].is_signed);
+        return;
+    }
+    if (at % 2 && n > 0) {
+        *to++ = half_of(*bytes++ >> 4, sign);
+        n--;
+    }
+    for (int64_t i = 0; i < n / 2; i++) {
+        to[2 * i] = half_of(bytes[i] & 15, sign);
+        to[2 * i + 1] = half_of(bytes[i] >> 4, sign);
+    }
+    if (n % 2)
+        to[n - 1] = half_of(bytes[n / 2] & 15, sign);
 }
 
 void epi_gemm_dequantise(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t n,

@@ -72,23 +72,20 @@ static void run(int64_t k, const void *pa, const void *pb, float *c, int64_t ldc
 
 /* ---- few rows against B as it lies in memory ---- */
 
-enum { EARLY = 1024 }; /* bytes that a column is asked for ahead */
+/* Are sixteen columns equally far apart? Then their depth is a tile as it lies in memory. */
+static bool is_even(const void *const b[], int cols) {
+    bool even = cols == SIDE;
+    for (int j = 2; j < SIDE && even; j++)
+        even = (const char *)b[j] - (const char *)b[j - 1] == (const char *)b[1] - (const char *)b[0];
+    return even;
+}
 
-/* Sixteen columns' depth is a tile as it lies in memory, where they are equally far apart; else, and where it
- * ends, it is copied, with zeros behind it. */
-static const void *tile_of(const void *const b[], int cols, int64_t k, int64_t left,
-                           uint16_t copy[SIDE][DEPTH], int64_t *stride) {
-    bool even = cols == SIDE && left >= DEPTH;
-    *stride = even ? (const char *)b[1] - (const char *)b[0] : ROW_BYTES;
-    for (int j = 1; j < SIDE && even; j++)
-        even = (const char *)b[j] - (const char *)b[j - 1] == *stride;
-    if (even)
-        return (const uint16_t *)b[0] + k;
-    *stride = ROW_BYTES;
+/* Else, and where the depth ends, it is copied, with zeros behind it. */
+static void copy_tile(const void *const b[], int cols, int64_t k, int64_t left, uint16_t copy[SIDE][DEPTH]) {
     memset(copy, 0, sizeof(uint16_t[SIDE][DEPTH]));
     for (int j = 0; j < cols; j++)
         memcpy(copy[j], (const uint16_t *)b[j] + k, (size_t)(left < DEPTH ? left : DEPTH) * sizeof **copy);
-    return copy;
+    __asm__ volatile("" ::: "memory"); /* it is whole before the tile is loaded */
 }
 
 /* The product is turned around: columns of B are the rows of its first operand, which takes its depth as it
@@ -104,13 +101,16 @@ static void run_direct(int rows, int cols, int64_t k, const void *a, const void 
         for (int i = 0; i < SIDE * SIDE; i++)
             sum[i / SIDE][i % SIDE] = add ? c[i % SIDE * ldc + j + i / SIDE] : 0;
         _tile_loadd(0, sum, ROW_BYTES);
+        const bool even = is_even(b + j, here);
+        const int64_t step = cols > 1 ? (const char *)b[1] - (const char *)b[0] : 0;
         for (int64_t k0 = 0; k0 < k; k0 += DEPTH) {
-            int64_t stride;
-            const void *tile = tile_of(b + j, here, k0, k - k0, copy, &stride);
-            for (int i = 0; i < here; i++)
-                __builtin_prefetch((const char *)((const uint16_t *)b[j + i] + k0) + EARLY);
-            __asm__ volatile("" ::: "memory"); /* the copy is whole before the tile is loaded */
-            _tile_loadd(4, tile, stride);
+            const bool lies = even && k - k0 >= DEPTH;
+            for (int i = 0; i < here; i++) /* what comes next, of the next columns */
+                __builtin_prefetch((const char *)((const uint16_t *)b[j + i] + k0) + SIDE * step, 0, 2);
+            if (!lies)
+                copy_tile(b + j, here, k0, k - k0, copy);
+            _tile_loadd(4, lies ? (const void *)((const uint16_t *)b[j] + k0) : copy,
+                        lies ? step : ROW_BYTES);
             _tile_loadd(6, (const uint16_t *)a + k0 * SIDE, ROW_BYTES);
             _tile_dpbf16ps(0, 4, 6);
         }
