@@ -4,12 +4,12 @@
     make && cc -O2 -Iinclude examples/llama.c build/libepilog.a -lm -ldl -lpthread -o build/llama
     python bench/llama_cpu.py build/llama SmolLM2-135M-Instruct.Q4_1.gguf bench/results/NAME.json [rounds]
 
-Both sides read the same GGUF files, which are made of that one. They take turns, round by round; a time is the smallest of
+Both sides read the same GGUF files, which are made of that one (in build/llama_cpu). They take turns, round by round; a time is the smallest of
 all rounds. `cpu_ms` is processor time a token with one thread, which a busy machine changes less than `ms`. Checked: nats
 a token of a held text (the head of docs/design.md), ours beside llama.cpp's where each token is asked for after those
 before it; a side that is off by more than rounding is no match. Perplexity is exp of that.
 """
-import importlib.metadata, json, math, os, re, resource, subprocess, sys, tempfile, time
+import importlib.metadata, json, math, os, re, resource, subprocess, sys, time
 
 import gguf
 import numpy as np
@@ -17,7 +17,7 @@ import xllamacpp
 
 FORMS = {"f32": "F32", "bf16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
 PROMPT = [504, 2365, 282, 4649, 314]
-SHORT, LONG, COMPARED = 8, 40, 48
+SHORT, LONG, COMPARED = 4, 28, 16
 
 
 def write(source, path, kind):
@@ -86,34 +86,35 @@ def main():
     result = {"model": "SmolLM2-135M-Instruct", "prompt": len(PROMPT), "tokens": LONG, "rounds": rounds,
               "cpu": next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if "model name" in l), ""),
               "cores": os.cpu_count(), "load": os.getloadavg()[0], "xllamacpp": importlib.metadata.version("xllamacpp"), "forms": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        paths = {f: os.path.join(folder, f + ".gguf") for f in FORMS}
-        for f, kind in FORMS.items():
+    os.makedirs("build/llama_cpu", exist_ok=True)
+    paths = {f: f"build/llama_cpu/{f}.gguf" for f in FORMS}
+    for f, kind in FORMS.items():
+        if not os.path.exists(paths[f]):
             write(source, paths[f], gguf.GGMLQuantizationType[kind])
-        text = open("docs/design.md").read()
-        for f in FORMS:
-            row = result["forms"][f] = {}
-            for threads in (1, os.cpu_count()):
-                s = server(paths[f], threads)
-                best = {"ours": 1e9, "theirs": 1e9, "ours_cpu": 1e9, "theirs_cpu": 1e9}
-                for _ in range(rounds):
-                    short, long = ours(llama, paths[f], SHORT, threads), ours(llama, paths[f], LONG, threads)
-                    best["ours"] = min(best["ours"], long[0])
-                    best["ours_cpu"] = min(best["ours_cpu"], (long[1] - short[1]) / (LONG - SHORT) * 1e3)
-                    short, long = theirs(s, SHORT), theirs(s, LONG)
-                    best["theirs"] = min(best["theirs"], long[0])
-                    best["theirs_cpu"] = min(best["theirs_cpu"], (long[1] - short[1]) / (LONG - SHORT) * 1e3)
-                row[f"{threads} thread{'s' * (threads > 1)}"] = {
-                    "ms": best["ours"], "llama_cpp_ms": best["theirs"], "cpu_ms": best["ours_cpu"],
-                    "llama_cpp_cpu_ms": best["theirs_cpu"]}
-                print(f, threads, row, flush=True)
-            ids = s.handle_tokenize({"content": text})["tokens"]
-            row["nats"] = our_nats(llama, paths[f], ids[:512])
-            row["perplexity"] = math.exp(row["nats"])
-            row["compared"] = {"tokens": COMPARED, "nats": our_nats(llama, paths[f], ids[:COMPARED + 1]),
-                               "llama_cpp_nats": their_nats(s, ids[:COMPARED + 1], 1)}
-            print(f, row, flush=True)
-            json.dump(result, open(out, "w"), indent=1)
+    text = open("docs/design.md").read()
+    for f in FORMS:
+        row = result["forms"][f] = {}
+        for threads in (1, os.cpu_count()):
+            s = server(paths[f], threads)
+            best = {"ours": 1e9, "theirs": 1e9, "ours_cpu": 1e9, "theirs_cpu": 1e9}
+            for _ in range(rounds):
+                short, long = ours(llama, paths[f], SHORT, threads), ours(llama, paths[f], LONG, threads)
+                best["ours"] = min(best["ours"], long[0])
+                best["ours_cpu"] = min(best["ours_cpu"], (long[1] - short[1]) / (LONG - SHORT) * 1e3)
+                short, long = theirs(s, SHORT), theirs(s, LONG)
+                best["theirs"] = min(best["theirs"], long[0])
+                best["theirs_cpu"] = min(best["theirs_cpu"], (long[1] - short[1]) / (LONG - SHORT) * 1e3)
+            row[f"{threads} thread{'s' * (threads > 1)}"] = {
+                "ms": best["ours"], "llama_cpp_ms": best["theirs"], "cpu_ms": best["ours_cpu"],
+                "llama_cpp_cpu_ms": best["theirs_cpu"]}
+            print(f, threads, row, flush=True)
+        ids = s.handle_tokenize({"content": text})["tokens"]
+        row["nats"] = our_nats(llama, paths[f], ids[:512])
+        row["perplexity"] = math.exp(row["nats"])
+        row["compared"] = {"tokens": COMPARED, "nats": our_nats(llama, paths[f], ids[:COMPARED + 1]),
+                           "llama_cpp_nats": their_nats(s, ids[:COMPARED + 1], 1)}
+        print(f, row, flush=True)
+        json.dump(result, open(out, "w"), indent=1)
 
 
 main()

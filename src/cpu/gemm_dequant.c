@@ -77,12 +77,15 @@ epi_micro_bits epi_gemm_bits(const gemm_run *r, int from, int64_t tile, int64_t 
                              const void *parts[][EPI_TILE_N]) {
     const int64_t first = first_row(r, EPI_SIDE_B, tile), cols = tile_rows(r, EPI_SIDE_B, tile);
     epi_micro_bits bits = r->bits[from];
+    int64_t offset[EPI_TILE_N];
     bits.first = k;
     for (int i = 0; i < PARTS; i++) {
         const few_part *part = &r->parts[from][i];
         const int64_t size = (int64_t)epi_dtype_size(part->ref.type);
+        if (part->ref.data)
+            epi_gemm_offsets(&part->cols, first, cols, offset);
         for (int64_t j = 0; j < cols && part->ref.data; j++)
-            parts[i][j] = part->ref.data + epi_columns_offset(&part->cols, first + j) * size;
+            parts[i][j] = part->ref.data + offset[j] * size;
         bits.part[i] = part->ref.data ? parts[i] : NULL;
     }
     return bits;

@@ -85,9 +85,10 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
             size = (int64_t)epi_dtype_size(r->ref[from].type);
     const unsigned char *matrix = matrix_of(r, from, tile[1]);
     const void *column[EPI_TILE_N];
+    int64_t offset[EPI_TILE_N];
+    epi_gemm_offsets(&r->cols[from], first, cols, offset);
     for (int64_t j = 0; j < cols; j++)
-        column[j] =
-            matrix + element_bytes(g, from, epi_columns_offset(&r->cols[from], first + j) + at.k0, size);
+        column[j] = matrix + element_bytes(g, from, offset[j] + at.k0, size);
     if (g->on_load[from]) {
         const void *parts[PARTS][EPI_TILE_N];
         epi_micro_bits bits = epi_gemm_bits(r, from, tile[1], at.k0, parts);

@@ -189,6 +189,14 @@ static inline const epi_axes *depth_of(const epi_gemm *g, int operand) {
     return term ? &g->plan.added_depth[term - 1] : &g->plan.depth;
 }
 
+/* Where columns from `first` on lie, in elements; most are equally far apart. */
+static inline void epi_gemm_offsets(const epi_columns *c, int64_t first, int64_t count, int64_t *to) {
+    const bool even = c->walk.count == 1 && !c->two;
+    const int64_t begin = even ? epi_columns_offset(c, first) : 0;
+    for (int64_t j = 0; j < count; j++)
+        to[j] = even ? begin + j * c->walk.stride[0] : epi_columns_offset(c, first + j);
+}
+
 /* A sweep's sums, ld apart, go to the tile. */
 static inline void add_sums(float *acc, const float *sum, int64_t ld, int64_t rows, int64_t cols, bool add) {
     for (int64_t i = 0; i < rows; i++, acc += EPI_TILE_N, sum += ld)

@@ -234,6 +234,9 @@ static void turn_part(const epi_micro_bits *f, int part, int first, int cols, in
     const int64_t size = type == EPI_F32 ? 4 : type == EPI_F16 || type == EPI_BF16 ? 2 : 1;
     for (int j = 0; j < COLUMNS && f->part[part]; j++)
         column[j] = (const char *)f->part[part][first + j < cols ? first + j : cols - 1] + index * size;
+    for (int j = first + COLUMNS; j < first + 2 * COLUMNS && j < cols && f->part[part];
+         j++) /* those of the next columns */
+        __builtin_prefetch((const char *)f->part[part][j] + index * size, 0, 2);
     if (!f->part[part])
         for (int64_t i = 0; i < n * COLUMNS; i++)
             to[i] = number;
