@@ -77,7 +77,9 @@ static bool is_worth_it(chooser *c, int node) {
             if (c->kinds[n->arg[a]] == KIND_PARAM)
                 epi_visit(&c->visits, n->arg[a]);
     }
-    return !views && (!maps || epi_feeds_product(g, node)) && made <= of;
+    bool nowhere =
+        g->nodes[node].on_load || epi_scaled_is_read(g, node); /* a product makes it as it loads it */
+    return !nowhere && !views && (!maps || epi_feeds_product(g, node)) && made <= of;
 }
 
 /* Returns how many values are prepared. */
