@@ -232,31 +232,6 @@ static bool sort_output(shaper *s, int node) {
     return is_after(s, node) || (s->plan->placement[node].tile && !lacks_rows(s, node));
 }
 
-/* Where what rows load lies across them, rows that follow each other are neighbours in memory: of the axes that count them that
- * comes last which is innermost there. Sums over all rows keep the order that they have. */
-static void turn_rows(shaper *s) {
-    const epi_graph *g = s->g;
-    epi_axes *rows = &s->plan->rows, inner = {.count = 1};
-    int at = -1;
-    for (int t = 0; t < g->input_count; t++) {
-        const epi_axes *axes = &g->tensors[t].axes;
-        if (!g->live[g->tensors[t].node] || !is_long(s, g->tensors[t].node))
-            continue;
-        int here = epi_axes_find(rows, axes->at[axes->count - 1]);
-        if (here < 0 || (at >= 0 && at != here))
-            return;
-        at = here;
-    }
-    for (int i = 0; i < g->node_count; i++)
-        if (s->plan->placement[i].reduction > EPI_REDUCE_LOCAL)
-            return;
-    if (at < 0)
-        return;
-    inner.at[0] = rows->at[at];
-    *rows = epi_axes_without(rows, &inner);
-    epi_axes_unite(rows, &inner);
-}
-
 /* Sorts every value for this split; false: it cannot be. */
 static bool try_split(shaper *s, int columns, bool flat) {
     const epi_graph *g = s->g;
@@ -273,10 +248,7 @@ static bool try_split(shaper *s, int columns, bool flat) {
         may = !g->live[i] || sort_node(s, i);
     for (int t = g->input_count; t < g->tensor_count && may; t++)
         may = sort_output(s, g->tensors[t].node);
-    may = may && epi_plan_knows(g, plan->placement, false);
-    if (may && !flat)
-        turn_rows(s);
-    return may;
+    return may && epi_plan_knows(g, plan->placement, false);
 }
 
 /* Are all tensors of one shape, in one order? Then nothing tells rows apart. */
@@ -301,11 +273,12 @@ static bool is_flat(const shaper *s) {
     return true;
 }
 
-/* A row axis along which a tensor as long as the others has its elements side by side, or -1. */
-static int axis_across(const shaper *s) {
+/* A row axis along which a tensor as long as the others, or where rows reduce something an input, has its elements side by
+ * side, or -1. */
+static int axis_across(const shaper *s, bool reduces) {
     const epi_graph *g = s->g;
     const epi_axes *rows = &s->plan->rows;
-    for (int t = 0; t < g->tensor_count; t++) {
+    for (int t = 0; t < (reduces ? g->input_count : g->tensor_count); t++) {
         const epi_axes *axes = &g->tensors[t].axes;
         if ((t >= g->input_count || g->live[g->tensors[t].node]) && axes->count == s->axes.count &&
             epi_axes_find(rows, axes->at[axes->count - 1]) >= 0)
@@ -314,13 +287,16 @@ static int axis_across(const shaper *s) {
     return -1;
 }
 
-/* Rows that are made side by side read or write such elements together. Where nothing is reduced the order of
- * the rows changes no number; those that count rows come first. */
+/* Rows that are made side by side read or write such elements together. Where nothing is reduced over all rows their order
+ * changes no number; those that count rows come first. */
 static void order_rows(shaper *s) {
-    int last = axis_across(s);
-    for (int i = 0; i < s->g->node_count; i++)
-        if (s->g->live[i] && epi_ops[s->g->nodes[i].op].cls == EPI_CLASS_REDUCE)
+    bool reduces = false;
+    for (int i = 0; i < s->g->node_count; i++) {
+        reduces |= s->g->live[i] && epi_ops[s->g->nodes[i].op].cls == EPI_CLASS_REDUCE;
+        if (s->plan->placement[i].reduction > EPI_REDUCE_LOCAL)
             return;
+    }
+    int last = axis_across(s, reduces);
     if (last < 0 || s->plan->flat)
         return;
     epi_axes rows = s->plan->rows;
