@@ -780,6 +780,8 @@ static struct whole {
     {{"../tests/attention", "masked_again", "S=200,R=220,E=32", 0}, 80, 1, {0}, NULL, {{0}}},
     {{"../tests/attention", "masked_factor", "S=200,R=220,E=32", 0}, 90, 1, {0}, NULL, {{0}}},
     {{"../tests/attention", "masked_factor", "S=200,R=220,E=32", 0}, 80, 1, {0}, NULL, {{0}}},
+    {.from = {"../tests/wide", "wide_heads", "B=2,S=40,F=2,G=2,E=264,H=16", 0}},
+    {{"../tests/wide", "wide_heads", "B=2,S=40,F=2,G=2,E=264,H=16", 0}, 80, 0, {0}, NULL, {{0}}},
     {.from = {"../tests/spills", "norm_linear_back", "T=70,D=1024,F=72", 0}}, /* rows come by TMA */
     {.from = {"../tests/spills", "norm_linear_back", "T=70,D=300,F=40", 0}},
     {.from = {"../tests/spills", "add_norm", "T=70,D=300,K=40", 0}},

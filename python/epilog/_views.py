@@ -340,7 +340,9 @@ class Views(Space):
 
 def part_of(node, dim, n):
     """Where the part begins and ends that a node takes of a dimension, of n, and of no other; None where it does something else."""
-    at, taken = node.args[1] if node.target is operator.getitem else None, node.args[0]
+    if node.target is not operator.getitem:
+        return None
+    taken, at = node.args
     at = list(at) if isinstance(at, tuple) else [at]
     if Ellipsis in at:
         place, rank = at.index(Ellipsis), taken.meta.get("example_value", taken.meta.get("val")).dim()

@@ -148,13 +148,22 @@ static epi_axis first_name(const epi_graph *g, epi_axis axis) {
     return axis;
 }
 
-/* These axes, those that count rows first. */
+/* Is it another name of an axis that is there as well, as the keys of scores are of queries? */
+static bool is_again(const epi_graph *g, const epi_axes *axes, epi_axis axis) {
+    epi_axis first = first_name(g, axis);
+    return !epi_axis_equal(first, axis) && epi_axes_find(axes, first) >= 0;
+}
+
+/* These axes, those that count rows first; but such as count the same once more last: scores are made and read
+ * along them. */
 static epi_axes put_rows_first(const epi_spec *spec, const epi_axes *axes) {
     epi_axes out = {0};
-    for (int of_rows = 1; of_rows >= 0; of_rows--)
-        for (int i = 0; i < axes->count; i++)
-            if (spec->is_row[axes->at[i].dim] == of_rows)
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 0; i < axes->count; i++) {
+            bool again = is_again(spec->graph, axes, axes->at[i]);
+            if ((again ? 2 : !spec->is_row[axes->at[i].dim]) == turn)
                 out.at[out.count++] = axes->at[i];
+        }
     return out;
 }
 
@@ -188,9 +197,12 @@ epi_axes epi_placer_layout(const epi_spec *spec, int node) {
             return g->tensors[t].axes;
     if (depth.count)
         return put_last(own, &depth);
-    for (int k = 0; k < own->count; k++)
+    bool again = false;
+    for (int k = 0; k < own->count; k++) {
         first.at[k] = first_name(g, own->at[k]);
-    for (int t = 0; t < g->tensor_count; t++) {
+        again |= is_again(g, own, own->at[k]);
+    }
+    for (int t = 0; t < g->tensor_count && !again; t++) {
         epi_axes order = {0};
         for (int i = 0; i < g->tensors[t].axes.count && g->tensors[t].axes.count >= own->count; i++)
             for (int k = 0; k < own->count; k++)
