@@ -405,6 +405,7 @@ static void put_map(const place *at, const epi_map_need *m, unsigned char *to, c
                    .strides = {0, m->strides[1]},
                    .box = {m->box[0], m->box[1], 1, 1},
                    .swizzle = m->swizzle,
+                   .rank = m->rank,
                    .size = (int)epi_dtype_size(m->type)};
     bool fits = m->rank == 2 || m->rank == 4 || m->rank == 5;
     for (int i = 1; i < m->rank && fits; i++) {

@@ -352,7 +352,9 @@ void epi_operands_clip(epi_gemm_design *d, epi_kernel_text *k) {
     int count = k->map_count;
     d->whole_maps = count;
     for (int i = 0; i < count && d->plan->group == EPI_GROUP_DEPTH; i++) {
-        k->maps[k->map_count++] = k->maps[i];
+        epi_map_need *whole = &k->maps[k->map_count++];
+        *whole = k->maps[i];
+        whole->rank = 2; /* a batch's map has more axes, of one element each */
         if (i || d->operands[0].gather == EPI_NO_NODE)
             epi_map_clip(&k->maps[i]);
     }

@@ -18,6 +18,7 @@ typedef struct emu_box { /* a tensor map: boxes of a tensor's first four axes ar
 
     unsigned box[4];
     int swizzle, size; /* bytes of a row in shared memory, and of an element */
+    int rank;
 } emu_box;
 
 typedef struct emu_host {

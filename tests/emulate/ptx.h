@@ -392,10 +392,27 @@ static void fill_box(const Arriving &a) {
         memory ? (void)memcpy(shared, memory, size) : (void)memset(shared, 0, size);
     });
 }
-static void tma_load(u32 to, const void *map, u32 barrier, int x, int y, int z = 0, int w = 0, int v = 0) {
+/* A box by more or fewer coordinates than the map has axes is an illegal instruction. */
+static void check_rank(const void *map, int coordinates) {
+    if (((const emu_box *)map)->rank != coordinates)
+        wrong("a box of another number of axes than its map's", coordinates);
+}
+static void load_box(u32 to, const void *map, u32 barrier, int x, int y, int z, int w, int v) {
     const emu_box &m = *(const emu_box *)map;
     const u32 bytes = m.box[0] * m.box[1] * m.box[2] * m.box[3] * (u32)m.size;
     come(Arriving{to, bytes, barrier, 0, m, x, y, z, w, v}, 128);
+}
+static void tma_load(u32 to, const void *map, u32 barrier, int x, int y) {
+    check_rank(map, 2);
+    load_box(to, map, barrier, x, y, 0, 0, 0);
+}
+static void tma_load(u32 to, const void *map, u32 barrier, int x, int y, int z, int w) {
+    check_rank(map, 4);
+    load_box(to, map, barrier, x, y, z, w, 0);
+}
+static void tma_load(u32 to, const void *map, u32 barrier, int x, int y, int z, int w, int v) {
+    check_rank(map, 5);
+    load_box(to, map, barrier, x, y, z, w, v);
 }
 static void tma_load_for(u32 to, const void *map, u32 barrier, int x, int y, u64) {
     tma_load(to, map, barrier, x, y);
@@ -411,9 +428,18 @@ static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, int
         }
 }
 static void tma_load_all(u32 to, const void *map, u32 barrier, int x, int y, u16 mask) {
-    tma_load_all(to, map, barrier, x, y, 0, 0, mask);
+    for (u32 rank = 0; rank < 16; rank++)
+        if (mask >> rank & 1) {
+            Elsewhere there(rank);
+            tma_load(to, map, barrier, x, y);
+        }
 }
-static void tma_prefetch(const void *, int, int, int = 0, int = 0) {}
+static void tma_prefetch(const void *map, int, int) {
+    check_rank(map, 2);
+}
+static void tma_prefetch(const void *map, int, int, int, int) {
+    check_rank(map, 4);
+}
 static void store_box(const Stored &s) {
     each_place(*s.map, s.from, s.x, s.y, s.z, s.w, 0, [](u8 *memory, const u8 *shared, u32 size) {
         if (memory) {
@@ -422,7 +448,12 @@ static void store_box(const Stored &s) {
         }
     });
 }
-static void tma_store(const void *map, u32 from, int x, int y, int z = 0, int w = 0) {
+static void tma_store(const void *map, u32 from, int x, int y) {
+    check_rank(map, 2);
+    current->stores.add(Stored{(const emu_box *)map, from, x, y, 0, 0}, store_box);
+}
+static void tma_store(const void *map, u32 from, int x, int y, int z, int w) {
+    check_rank(map, 4);
     current->stores.add(Stored{(const emu_box *)map, from, x, y, z, w}, store_box);
 }
 static void bulk_commit() {
