@@ -136,10 +136,10 @@ typedef struct marker {
     int rows_most; /* 0: any */
 } marker;
 
-/* Elements of the product for each column of this operand. */
+/* Elements of the product for each column of this operand, at most. */
 static int64_t rows_beside(const marker *m, const epi_node *product, int operand) {
     epi_axes rows = epi_axes_without(&product->axes, &m->spec->graph->nodes[operand].axes);
-    return epi_axes_size(&rows, m->spec->sizes);
+    return epi_axes_size(&rows, m->spec->open ? m->spec->open->largest : m->spec->sizes);
 }
 
 /* Can the mainloop of this product load such an operand? Along its depth elements are neighbours in memory, and have a
