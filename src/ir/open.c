@@ -138,6 +138,13 @@ int epi_open_power(const epi_open *open, int i, int64_t number, int64_t *rest) {
     return power;
 }
 
+bool epi_open_has(const epi_open *open, int dim) {
+    bool has = false;
+    for (int i = 0; open && i < open->count; i++)
+        has |= open->dim[i] == dim;
+    return has;
+}
+
 bool epi_open_grows(const epi_open *open, int64_t number) {
     for (int i = 0; open && i < open->count; i++)
         if (epi_open_power(open, i, number, NULL))

@@ -28,6 +28,8 @@ typedef struct epi_open {
 bool epi_open_make(const epi_graph *g, const bool *is_open, const int64_t *sizes, const int64_t *largest,
                    epi_open *out);
 
+/* Is the size of this dim given at each run? NULL: there are none such. */
+bool epi_open_has(const epi_open *open, int dim);
 /* How often open axis `i` is a factor of a number made of sizes; *rest is what remains, if not NULL. */
 int epi_open_power(const epi_open *open, int i, int64_t number, int64_t *rest);
 /* Does the number grow with an open size? NULL: there are none. */

@@ -96,7 +96,7 @@ enum { MOST_COPIES = 256, MOST_PRODUCTS = 64, STACK_BYTES = 3 << 15, MOST_BLOCKS
 /* What a thread has on its way: at once, or where all is late, when its group is waited for. */
 template <class T, int MOST> struct Underway {
     T at[MOST]; /* a queue; ends[] are the sizes of the committed groups, oldest first */
-    int count, groups, ends[16];
+    int count, groups, ends[64];
     template <class F> void add(const T &x, F land) {
         if (!host->late)
             land(x);
@@ -106,10 +106,10 @@ template <class T, int MOST> struct Underway {
             wrong("more on their way than", MOST);
     }
     void commit() {
-        if (groups < 16)
+        if (groups < 64)
             ends[groups++] = count;
         else
-            wrong("more groups on their way than", 16);
+            wrong("more groups on their way than", 64);
     }
     template <class F> void wait(int left, F land) {
         const int over = groups - left, landed = over > 0 ? ends[over - 1] : 0;

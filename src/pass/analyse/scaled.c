@@ -77,10 +77,7 @@ static bool lies_otherwise(const epi_spec *spec, int bits, const epi_axes *depth
 
 /* The size of an axis as far as it is known to every kernel of the program. */
 static int64_t known_size(const epi_spec *spec, epi_axis axis) {
-    for (int i = 0; spec->open && i < spec->open->count; i++)
-        if (spec->open->dim[i] == axis.dim)
-            return 1;
-    return epi_axis_size(axis, spec->sizes);
+    return epi_open_has(spec->open, axis.dim) ? 1 : epi_axis_size(axis, spec->sizes);
 }
 
 /* Are all factors the same for so many neighbours along these axes, the last of which is the fastest? */

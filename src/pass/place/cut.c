@@ -406,6 +406,8 @@ static epi_reduction reduce_in_row(const epi_placer *s, epi_placer_part *p, cons
     unsigned dims = dims_of(&p->rows, &p->cols, over);
     const int64_t *sizes = s->spec->sizes; /* of columns, whose number a kernel knows */
     bool last = p->shaped && p->split == EPI_OP_COUNT && (!p->local || p->local == dims);
+    for (int i = 0; i < p->cols.count; i++)
+        last &= !epi_open_has(s->spec->open, p->cols.at[i].dim);
     for (int i = 0; i < over->count; i++)
         last &= epi_axes_find(over, p->cols.at[p->cols.count - 1 - i]) >= 0;
     if (!last ||

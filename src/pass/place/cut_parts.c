@@ -292,9 +292,8 @@ static void find_needed(writer *w, int q, const epi_node_list *stores) {
 /* Has a value that the part loads or makes this dim, or is its size given at each run? */
 static bool knows_dim(const writer *w, int dim) {
     const epi_graph *g = w->spec->graph;
-    for (int i = 0; w->spec->open && i < w->spec->open->count; i++)
-        if (w->spec->open->dim[i] == dim)
-            return true;
+    if (epi_open_has(w->spec->open, dim))
+        return true;
     for (int i = 0; i < w->s->read.count + w->s->cone.count; i++) {
         int node = i < w->s->read.count ? w->s->read.at[i] : w->s->cone.at[i - w->s->read.count];
         bool stored = i < w->s->read.count || w->s->forced[node];

@@ -208,9 +208,8 @@ static int write_size(epi_extract *x, const epi_node *n) {
     const epi_spec *spec = w->s->spec;
     if (n->op != EPI_OP_SIZE)
         return EPI_NO_NODE;
-    for (int i = 0; spec->open && i < spec->open->count; i++)
-        if (spec->open->dim[i] == n->over.at[0].dim)
-            return EPI_NO_NODE;
+    if (epi_open_has(spec->open, n->over.at[0].dim))
+        return EPI_NO_NODE;
     for (int t = 0; t < x->to->tensor_count; t++)
         if (epi_axes_has_dim(&x->to->tensors[t].axes, n->over.at[0].dim))
             return EPI_NO_NODE;
