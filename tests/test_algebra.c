@@ -155,7 +155,8 @@ static int size_of_dim(const char *name) {
     static const struct {
         const char *name;
         int size;
-    } sizes[] = {{"D", 4}, {"F", 4}, {"E", 6}, {"T", 5}, {"V", 6}, {"P", 7}, {"N", 6}, {"R", 6}, {"R2", 8}};
+    } sizes[] = {{"D", 4}, {"K", 4}, {"F", 4}, {"E", 6}, {"T", 5},
+                 {"V", 6}, {"P", 7}, {"N", 6}, {"R", 6}, {"R2", 8}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!strcmp(name, sizes[i].name))
             return sizes[i].size;
