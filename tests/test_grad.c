@@ -334,7 +334,7 @@ static int size_of_dim(const char *name) {
     static const struct {
         const char *name;
         int size;
-    } sizes[] = {{"D", 4}, {"F", 4}, {"E", 4}, {"T", 5}, {"V", 6}, {"P", 7}, {"N", 6}, {"R", 6}};
+    } sizes[] = {{"D", 4}, {"K", 4}, {"F", 4}, {"E", 4}, {"T", 5}, {"V", 6}, {"P", 7}, {"N", 6}, {"R", 6}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!strcmp(name, sizes[i].name))
             return sizes[i].size;

@@ -125,13 +125,13 @@ static int compare_values(const void *a, const void *b) {
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x < y ? -1 : x > y;
 }
 
-/* Does no part load what only a later one stores? */
+/* Does no part load what only a later one stores? A part of a loop may add to its own result. */
 static bool is_in_order(const epi_cut *cut) {
     bool order = true;
     for (int q = 0; q < cut->part_count; q++) {
         const epi_part *p = &cut->parts[q];
         for (int t = 0; t < p->graph.input_count; t++)
-            order &= p->tensors[t].tensor >= 0 || cut->values[p->tensors[t].value].part < q;
+            order &= p->tensors[t].tensor >= 0 || cut->values[p->tensors[t].value].part < q + (p->loop >= 0);
     }
     return order;
 }
