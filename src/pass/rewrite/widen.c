@@ -193,12 +193,13 @@ static bool is_wanted_here(const marker *m, int node, const epi_node_list *chain
 }
 
 /* Does the mainloop find these bytes in memory as they are? What an index chose of them is a value, in a type of its
- * own. */
-static bool lies_in_bytes(const epi_spec *spec, int node) {
+ * own. Two elements share a byte of u8: the quotient by 16 of any other type is no half of its bits. */
+static bool lies_in_bytes(const epi_spec *spec, const epi_dequant *d) {
+    const int node = d->bytes;
     for (int from = node; from != source_of(spec->graph, node); from = spec->graph->nodes[from].arg[0])
         if (spec->graph->nodes[from].op == EPI_OP_GATHER)
             return false;
-    return is_widened(spec, node);
+    return is_widened(spec, node) && (d->bits == 8 || type_of(spec, node) == EPI_U8);
 }
 
 static bool mark_operand(marker *m, int operand) {
@@ -206,7 +207,7 @@ static bool mark_operand(marker *m, int operand) {
     int room[MOST_CHAIN];
     epi_node_list chain = {room, 0};
     epi_dequant d;
-    if (!epi_dequant_find(g, operand, &d) || !lies_in_bytes(m->spec, d.bytes) || d.bytes == operand ||
+    if (!epi_dequant_find(g, operand, &d) || !lies_in_bytes(m->spec, &d) || d.bytes == operand ||
         !list_chain(g, operand, &d, &chain))
         return false;
     for (int i = 0; i < chain.count; i++)
