@@ -627,7 +627,8 @@ static weight load_matrix(llama *m, const source *from, const char *name, int w,
         m->block = group;
     set_form(m, w, f, t->type, name);
     if ((t->type != EPI_I8 && t->type != EPI_U8) || scale->type != EPI_F16 || group != m->block ||
-        depth % group || t->bytes != (size_t)(rows * depth) / (f == BITS8 ? 1 : 2))
+        group < 1 || group * scales != rows * depth || depth % group ||
+        t->bytes != (size_t)(rows * depth) / (f == BITS8 ? 1 : 2))
         stop("%s and its scales, %s and %s, are no %lld numbers of 8 or 4 bits in blocks of %lld", name,
              t->type_name, scale->type_name, (long long)(rows * depth), (long long)m->block);
     return (weight){{make(m, t->bytes, t->data), make(m, scale->bytes, scale->data)}};

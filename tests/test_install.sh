@@ -35,6 +35,12 @@ for config in '{"model_type": "granite"}' '{"hidden_act": "gelu"}' '{"residual_m
 done
 echo '{"model_type": "llama", "hidden_act": "silu", "partial_rotary_factor": 1.0, "logits_scaling": null}' >"$tmp/config.json"
 that 'and takes what changes nothing' bash -c "LD_LIBRARY_PATH='$p/lib' '$tmp/llama' '$tmp/config.json' none.safetensors -- 1 1 2>&1 | grep -q none.safetensors"
+echo '{"num_hidden_layers": 1, "hidden_size": 6, "intermediate_size": 6, "num_attention_heads": 1, "vocab_size": 2, "rms_norm_eps": 0.1}' >"$tmp/config.json"
+for scales in 0 5; do
+    header='{"model.embed_tokens.weight":{"dtype":"I8","shape":[2,6],"data_offsets":[0,12]},"model.embed_tokens.weight_scale":{"dtype":"F16","shape":['$scales'],"data_offsets":[12,'$((12 + 2 * scales))']}}'
+    { printf "\\x$(printf %x ${#header})\0\0\0\0\0\0\0%s" "$header" && head -c $((12 + 2 * scales)) /dev/zero; } >"$tmp/scales.safetensors"
+    that "it refuses $scales scales of 12 numbers" bash -c "LD_LIBRARY_PATH='$p/lib' '$tmp/llama' '$tmp/config.json' '$tmp/scales.safetensors' -- 1 1 2>&1 | grep -q 'in blocks of'"
+done
 that 'an example that makes few bits of a checkpoint' "$cc" examples/quantise.c -I"$p/include" -L"$p/lib" -lepilog -o "$tmp/quantise"
 that 'it says what it takes' bash -c "LD_LIBRARY_PATH='$p/lib' '$tmp/quantise' 5 32 a b 2>&1 | grep -q GROUP"
 printf 'GGUF\003\000\000\000\377\377' >"$tmp/broken.gguf"
