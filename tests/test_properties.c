@@ -914,8 +914,11 @@ static void test_configs(void) {
             bool suits = epi_gpu_config_suits(ctx, i, -capability, EPI_ROUND_EXACT);
             epi_options o = EPI_OPTIONS(.type = EPI_BF16, .device = -capability, .rounding = EPI_ROUND_EXACT,
                                         .config = name);
-            epi_dim_binding dims[] = {{"M", 512}, {"N", 512}, {"K", 512}};
-            static const char text[] = "f(x[M,K], y[N,K]) -> z[M,N] { z = x @ y }";
+            bool few = !strncmp(name, "few_", 4), scaled = strstr(name, "_p") != NULL;
+            epi_dim_binding dims[] = {{"M", few ? 8 : 512}, {"N", 512}, {"K", 512}};
+            const char *text = scaled ? "f(x: e4m3[M,K], y: e4m3[N,K]) -> z[M,N] { z = x @ y }"
+                               : few  ? "f(x[M,K], y: i8[N,K]) -> z[M,N] { z = x @ y }"
+                                      : "f(x[M,K], y[N,K]) -> z[M,N] { z = x @ y }";
             epi_module *m;
             epi_kernel *k = NULL;
             epi_kernel_info info = {.micro = ""};
