@@ -917,7 +917,7 @@ static void test_configs(void) {
             bool few = !strncmp(name, "few_", 4), scaled = strstr(name, "_p") != NULL;
             epi_dim_binding dims[] = {{"M", few ? 8 : 512}, {"N", 512}, {"K", 512}};
             const char *text = scaled ? "f(x: e4m3[M,K], y: e4m3[N,K]) -> z[M,N] { z = x @ y }"
-                               : few  ? "f(x[M,K], y: i8[N,K]) -> z[M,N] { z = x @ y }"
+                               : few  ? "f(x[M,K], y: i4[N,K]) -> z[M,N] { z = x @ y }"
                                       : "f(x[M,K], y[N,K]) -> z[M,N] { z = x @ y }";
             epi_module *m;
             epi_kernel *k = NULL;
@@ -931,6 +931,10 @@ static void test_configs(void) {
                 check(suits == (capability == 90 || strstr(name, "_mma_")) && status == EPI_ERR_UNSUPPORTED,
                       "%s for sm_%d: suits %d, and a product is no attention: %s", name, capability, suits,
                       epi_status_name(status));
+            else if (few &&
+                     status != EPI_OK) /* wide ones fit in shared memory where a group's step is short */
+                check(status == EPI_ERR_UNSUPPORTED && strcmp(name, "few_8x16"), "%s for sm_%d: %s", name,
+                      capability, epi_status_name(status));
             else
                 check(suits == (status == EPI_OK && !strcmp(info.micro, name)),
                       "%s for sm_%d: suits %d, %s by %s", name, capability, suits, epi_status_name(status),
