@@ -84,10 +84,10 @@ int main(int count, char **words) {
     const int bits = count == 5 ? atoi(words[1]) : 0;
     const int64_t group = count == 5 ? atoi(words[2]) : 0;
     if ((bits != 4 && bits != 8) || group < 2 || group % 2) {
-        fprintf(stderr,
+        fprintf(count == 1 ? stdout : stderr,
                 "quantise 8|4 GROUP in.safetensors out.safetensors\n"
                 "GROUP: how many elements of a row have a scale in common, an even number such as 32.\n");
-        return 1;
+        return count == 1 ? 0 : 2;
     }
     epi_context *ctx;
     epi_module *module;
@@ -97,7 +97,11 @@ int main(int count, char **words) {
     check(epi_context_open(&ctx, &error));
     check(epi_module_parse(ctx, programs, strlen(programs), "quantise.c", &module, &error));
     check(epi_safetensors_open(words[3], &file, &error));
-    for (size_t i = 0; i < epi_safetensors_count(file) && made + 2 <= MAX_TENSORS; i++) {
+    if (2 * epi_safetensors_count(file) > MAX_TENSORS) {
+        fprintf(stderr, "%s has more than %d tensors\n", words[3], MAX_TENSORS / 2);
+        return 1;
+    }
+    for (size_t i = 0; i < epi_safetensors_count(file); i++) {
         const epi_safetensor *t = epi_safetensors_at(file, i);
         const bool number = t->type == EPI_F32 || t->type == EPI_BF16 || t->type == EPI_F16,
                    table = strstr(t->name, "embed") || strstr(t->name, "lm_head");
