@@ -7,21 +7,22 @@ static epi_context *ctx;
 
 typedef struct form {
     const char *inputs, *weight;
-    bool apart; /* it only looks like such a weight: another kernel makes it */
+    bool apart; /* another kernel has a part in it: of bytes, or of what only looks like such a weight */
 } form;
 
 static const form forms[] = {
-    {"q: i8[F,G,K]", "q", false},
-    {"q: i8[F,G,K], s: f32[F,G]", "s*q", false},
-    {"q: i8[F,G,K], s: f16[F,G]", "s*q", false},
-    {"q: u8[F,G,K], s: f32[F,G], z: u8[F,G]", "s*(q - z)", false},
-    {"q: i4[F,G,K], s: f16[F,G]", "s*q", false},
-    {"q: u4[F,G,K], s: f32[F,G], z: f32[F,G]", "s*(q - z)", false},
-    {"q: u4[F,G,K], s: f16[F,G], m: f16[F,G]", "s*q + m", false},
-    {"q: e4m3[F,G,K], s: bf16[F,G]", "s*q", false},
-    {"b: u8[F,G,K/2], s: f32[F,G]", "s*join(b - 16*floor(b/16), floor(b/16), K)", false},
-    {"b: i8[F,G,K/2], s: f32[F,G]", "s*join(b - 16*floor(b/16), floor(b/16), K)", true},
-    {"b: e4m3[F,G,K/2], s: f32[F,G]", "s*join(b - 16*floor(b/16), floor(b/16), K)", true},
+    {"q: i8[F,G,K]", "w = q", false},
+    {"q: i8[F,G,K], s: f32[F,G]", "w = s*q", false},
+    {"q: i8[F,G,K], s: f16[F,G]", "w = s*q", false},
+    {"q: u8[F,G,K], s: f32[F,G], z: u8[F,G]", "w = s*(q - z)", false},
+    {"q: i4[F,G,K], s: f16[F,G]", "w = s*q", false},
+    {"q: u4[F,G,K], s: f32[F,G], z: f32[F,G]", "w = s*(q - z)", false},
+    {"q: u4[F,G,K], s: f16[F,G], m: f16[F,G]", "w = s*q + m", false},
+    {"q: e4m3[F,G,K], s: bf16[F,G]", "w = s*q", false},
+    {"b: u8[F,G,K/2], s: f32[F,G]", "w = s*join(b - 16*floor(b/16), floor(b/16), K)", false},
+    {"b: i8[F,G,K/2], s: f32[F,G]", "w = s*join(b - 16*floor(b/16), floor(b/16), K)", true},
+    {"b: e4m3[F,G,K/2], s: f32[F,G]", "w = s*join(b - 16*floor(b/16), floor(b/16), K)", true},
+    {"q: i8[F,G,E], s: f32[F,G]", "a, b = pairs(q, E)\n w = s*rename(b, E/2, K)", true},
 };
 static const int64_t shapes[][4] = {
     {1, 300, 9, 64}, {1, 37, 3, 6},   {8, 64, 2, 32},  {9, 50, 4, 34},  {40, 270, 5, 128},
@@ -53,13 +54,13 @@ static void copy(tensor *to, const tensor *from) {
 }
 
 static epi_kernel *compile(const epi_program *p, const int64_t shape[4], epi_dtype type, const char *micro) {
-    static const char *const names[] = {"T", "F", "G", "K"};
-    epi_dim_binding dims[4];
+    static const char *const names[] = {"T", "F", "G", "K", "E"};
+    epi_dim_binding dims[5];
     int count = 0;
     for (int d = 0; d < epi_program_dim_count(p); d++)
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 5; i++)
             if (!strcmp(names[i], epi_program_dim(p, d)))
-                dims[count++] = (epi_dim_binding){names[i], shape[i]};
+                dims[count++] = (epi_dim_binding){names[i], i < 4 ? shape[i] : 2 * shape[3]};
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .threads = 2, .micro = micro);
     epi_kernel *k = NULL;
     epi_error err;
@@ -111,8 +112,8 @@ static void check_forms(const form *f) {
     epi_module *m;
     epi_error err;
     snprintf(text, sizeof text,
-             "once(x[T,G,K], %s) -> y: f32[T,F] { y = x @ (%s) }\n"
-             "wide(%s) -> w: f32[F,G,K] { w = %s }\n"
+             "once(x[T,G,K], %s) -> y: f32[T,F] { %s\n y = x @ w }\n"
+             "wide(%s) -> w: f32[F,G,K] { %s }\n"
              "plain(x[T,G,K], w: f32[F,G,K]) -> y: f32[T,F] { y = x @ w }\n",
              f->inputs, f->weight, f->inputs, f->weight);
     if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
@@ -165,12 +166,51 @@ static void check_rewritten(void) {
     }
 }
 
+/* A result is loaded as it is stored: elements that were converted to i8, of a result of f32, are no bytes in memory. */
+static void check_result(void) {
+    static const char text[] =
+        "f(x[T,K], v[F,K], s: f32[F]) -> (y[T,F], q: f32[F,K]) {\n    q = i8(9*v)\n    y = x @ (s*q)\n}\n"
+        "plain(x[T,K], w[F,K]) -> y[T,F] { y = x @ w }\n";
+    static const int64_t shape[] = {3, 40, 1, 64};
+    problem p[2];
+    epi_kernel *k[2];
+    epi_module *m;
+    epi_error err;
+    bool ok = epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK;
+    for (int i = 0; i < 2 && ok; i++) {
+        k[i] = compile(epi_module_program(m, i), shape, EPI_F32, NULL);
+        ok = k[i] && problem_make(&p[i], epi_module_program(m, i), k[i], LAYOUT_PLAIN);
+    }
+    if (!check(ok, "a result of elements of i8"))
+        return;
+    for (int t = 0; t < 3; t++) /* of which sums are exact in any order */
+        for (int64_t i = 0; i < p[0].t[t].shape.count; i++)
+            put_element(p[0].t[t].data, EPI_F32, i,
+                        t == 2 ? ldexp(1, (int)(i % 5)) : (double)random_below(&seed, 9) - 4);
+    ok = problem_run(k[0], &p[0]);
+    copy(&p[1].t[0], &p[0].t[0]);
+    for (int64_t i = 0; i < shape[1] * shape[3]; i++) {
+        const float scale = (float)get_element(p[0].t[2].data, EPI_F32, i / shape[3]),
+                    element = (float)get_element(p[0].t[4].data, EPI_F32, i);
+        put_element(p[1].t[1].data, EPI_F32, i, (double)(scale * element));
+    }
+    ok &= problem_run(k[1], &p[1]);
+    const size_t bytes = (size_t)(shape[0] * shape[1]) * sizeof(float);
+    check(ok && !memcmp(p[0].t[3].data, p[1].t[2].data, bytes), "a result of elements of i8");
+    for (int i = 0; i < 2; i++) {
+        problem_free(&p[i]);
+        epi_kernel_free(k[i]);
+    }
+    epi_module_free(m);
+}
+
 int main(void) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         check_forms(&forms[i]);
     check_odd();
+    check_result();
     check_rewritten();
     epi_context_close(ctx);
     return finish();

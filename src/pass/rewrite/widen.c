@@ -192,14 +192,25 @@ static bool is_wanted_here(const marker *m, int node, const epi_node_list *chain
     return true;
 }
 
+/* Is the value a result that is stored in another type? Whoever loads it loads that. */
+static bool is_result_of_other(const epi_spec *spec, int node, epi_dtype type) {
+    bool other = false;
+    for (int t = spec->graph->input_count; t < spec->graph->tensor_count; t++)
+        other |= spec->graph->tensors[t].node == node && spec->types[t] != type;
+    return other;
+}
+
 /* Does the mainloop find these bytes in memory as they are? What an index chose of them is a value, in a type of its
  * own. Two elements share a byte of u8: the quotient by 16 of any other type is no half of its bits. */
 static bool lies_in_bytes(const epi_spec *spec, const epi_dequant *d) {
-    const int node = d->bytes;
-    for (int from = node; from != source_of(spec->graph, node); from = spec->graph->nodes[from].arg[0])
-        if (spec->graph->nodes[from].op == EPI_OP_GATHER)
+    const epi_graph *g = spec->graph;
+    const epi_dtype type = type_of(spec, d->bytes);
+    const int source = source_of(g, d->bytes);
+    for (int from = d->bytes; from != source; from = g->nodes[from].arg[0])
+        if (g->nodes[from].op == EPI_OP_GATHER || is_result_of_other(spec, from, type))
             return false;
-    return is_widened(spec, node) && (d->bits == 8 || type_of(spec, node) == EPI_U8);
+    return is_widened(spec, d->bytes) && (d->bits == 8 || type == EPI_U8) &&
+           (g->nodes[source].op == EPI_OP_INPUT || !is_result_of_other(spec, source, type));
 }
 
 static bool mark_operand(marker *m, int operand) {
@@ -215,7 +226,11 @@ static bool mark_operand(marker *m, int operand) {
             return false;
     for (int i = 0; i < chain.count; i++)
         m->on_load[chain.at[i]] = true;
-    m->bytes[d.bytes] = g->nodes[d.bytes].op != EPI_OP_INPUT;
+    for (int from = d.bytes;; from = g->nodes[from].arg[0]) { /* what it is another name of lies so, too */
+        m->bytes[from] = g->nodes[from].op != EPI_OP_INPUT;
+        if (from == source_of(g, from))
+            break;
+    }
     return true;
 }
 
