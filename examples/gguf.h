@@ -163,7 +163,7 @@ static inline bool gguf_open(gguf *f, const char *path) {
         left -= f->broken ? 0 : (size_t)offsets[i];
         f->broken |= bytes && (size_t)t->row > left / bytes * (size_t)block;
         f->broken |= bytes && !f->broken && (size_t)t->rows > left / ((size_t)(t->row / block) * bytes);
-        t->data = f->bytes + begin + offsets[i];
+        t->data = f->broken ? NULL : f->bytes + begin + offsets[i];
     }
     free(offsets);
     return ok && !f->broken;
