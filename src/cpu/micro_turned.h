@@ -72,7 +72,7 @@ INLINE void add_word(const kind of, const bool scaled, const bool moved, const i
                      const turned_run *t, const words w[], const float *a, turned_sums *s) {
     EPI_UNROLL for (int e = 0; e < per_word(of); e++) {
         EPI_UNROLL for (int v = 0; v < vectors; v++) {
-            vector x = element_of(of, w[v], e, t->table);
+            vector x = element_of(of, w[v], e, t ? t->table : NULL);
             if (moved)
                 x = x - s->zero[v];
             if (scaled)
