@@ -151,12 +151,13 @@ def line(row):
     return f"{'ok   ' if row['ok'] else 'WRONG'} {row['section']} {row['M']}x{row['N']}x{row['K']} {row['mainloop']}: {times}; {errors}; {row['seconds']:.1f} s {row.get('torch_failed', '')}"
 
 
-if __name__ == "__main__":
-    def more(parser):
-        parser.set_defaults(rounds=5)
-        parser.add_argument("--slot", type=float, default=20, help="ms of a slot in which a side is hot")
-        parser.add_argument("--cool", type=int, default=9, help="rounds of calls behind a pause")
+def more(parser):
+    parser.set_defaults(rounds=5)
+    parser.add_argument("--slot", type=float, default=20, help="ms of a slot in which a side is hot")
+    parser.add_argument("--cool", type=int, default=9, help="rounds of calls behind a pause")
 
+
+if __name__ == "__main__":
     def work(args):
         small = [(256, 256, 256)]
         shapes = dict(forward=FORWARD, weight=WEIGHT, gated=GATED)

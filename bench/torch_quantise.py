@@ -90,14 +90,9 @@ def line(row):
 
 
 if __name__ == "__main__":
-    def more(parser):
-        parser.set_defaults(rounds=5)
-        parser.add_argument("--slot", type=float, default=20, help="ms of a slot in which a side is hot")
-        parser.add_argument("--cool", type=int, default=9, help="rounds of calls behind a pause")
-
     def work(args):
         shapes = [(256, 512, 256)] if args.small else fp8.GATED
         passes = [(256, 256)] if args.small else [(16384, 2048), (16384, 8192)]
         sections = {n: [lambda s=s, n=n: gated(args, n, *s) for s in shapes] for n in OPERANDS}
         return sections | dict(passes=[lambda s=s: quantise(args, *s) for s in passes])
-    sys.exit(common.main(work, "fp8,bf16,passes", __doc__, line, more))
+    sys.exit(common.main(work, "fp8,bf16,passes", __doc__, line, fp8.more))
