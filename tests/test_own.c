@@ -171,6 +171,11 @@ static void test_by_hand(void) {
              "by_hand(x[T,D], w[F,D], d_o[T,F]) -> (d_x[T,D], d_w[F,D]) {\n"
              "    h = round(4*x)/4  o = tanh(h @ w)  d = d_o*(1 - o*o)  d_x = d @ w  d_w = d @ h }",
          "x,w", "T=3,D=4,F=2"},
+        /* a quotient that a step looks at is a division: 49 times its inverse is less than 1 */
+        {"up(x[T]) -> y[T] by up_grad { y = x }\nup_grad(d_y[T]) -> d_x[T] { d_x = d_y*floor(index(T)/49) }\n"
+         "net(x[T]) -> o[T] { o = up(x) }\n"
+         "by_hand(x[T], d_o[T]) -> d_x[T] { d_x = d_o*where(index(T) < 49, 0, where(index(T) < 98, 1, 2)) }",
+         "x", "T=100"},
         /* the same value outside has no gradient */
         {STE "net(x[T,D]) -> o[T,D] { o = ste(x)*round(x)*x }\n"
              "by_hand(x[T,D], d_o[T,D]) -> d_x[T,D] { r = round(x)  d_x = d_o*(r*x + r*r) }",

@@ -204,6 +204,8 @@ static epi_monomial mapped(epi_normal_walk *w, const epi_node *n) {
 /* ---- the whole ---- */
 
 static bool rewritten(epi_normal_walk *w, const epi_node *n, epi_monomial *out) {
+    if (n->exact) /* as it is written */
+        return false;
     switch (n->op) {
     case EPI_OP_MUL:
     case EPI_OP_DIV: *out = scaled(w, n); return true;
