@@ -59,8 +59,11 @@ static void group_check(group *g, const task *t, const epi_kernel_info *info, co
     check(bits_agree(&g->first, p), "%s: the bits of %s are not those of %s", what, info->micro, g->micro);
 }
 
-/* How the kernel stores what lies between. A fused one that no tile could hold is a list of passes. */
+/* How the kernel stores what lies between. A fused one that no tile could hold is a list of passes. Products of
+ * e4m3 as they are have no more digits than bf16, whatever the type (docs/numbers.md). */
 static epi_dtype between(const task *t, const epi_kernel_info *info) {
+    if (strstr(info->micro, "_p"))
+        return EPI_BF16;
     bool exact = device == 0 || t->o.rounding == EPI_ROUND_EXACT;
     return t->o.path == EPI_PATH_FUSED && exact && !strcmp(info->mainloop, "gemm") ? EPI_F32 : t->o.type;
 }
