@@ -1811,7 +1811,7 @@ static const struct {
     {{"attention", "decode_attention", "B=3,R=2300,G=2,H=3,E=24", 0}, EPI_BF16, "attention_split_64x128_d64"},
     {{"attention", "decode_attention", "B=2,R=1100,G=1,H=4,E=72", 0}, EPI_F16, "attention_split_64x128_d128"},
     {{"attention", "decode_attention", "B=1,R=600,G=2,H=2,E=136", 0}, EPI_BF16, "attention_split_64x64_d256"},
-    {{"../tests/attention", "tokens", "B=3,S=5,R=1500,H=2,G=3,E=72,F=48", 0},
+    {{"../tests/attention", "tokens", "B=3,S=5,R=2500,H=2,G=3,E=72,F=48", 0},
      EPI_BF16,
      "attention_split_64x128_d128"},
     {{"../tests/attention", "cached", "B=5,H=9,R=2100,E=16,F=32", 0}, EPI_BF16, "attention_split_64x128_d64"},
@@ -1897,7 +1897,7 @@ static const struct {
     {{"../tests/attention", "dropout", "B=1,H=2,S=130,R=135,E=16,F=16", 0},
      EPI_BF16,
      "attention_mma_64x64_d64"},
-    {{"../tests/attention", "tokens", "B=3,S=5,R=1500,H=2,G=3,E=72,F=48", 0},
+    {{"../tests/attention", "tokens", "B=3,S=5,R=2500,H=2,G=3,E=72,F=48", 0},
      EPI_BF16,
      "attention_mma_64x32_d128"},
     {{"attention", "decode_attention", "B=3,R=700,G=2,H=3,E=24", 0}, EPI_BF16, "attention_mma_64x64_d64"},
@@ -1965,6 +1965,14 @@ static const struct {
     {{"../tests/attention", "quotient", "B=1,H=1,S=130,R=150,E=16,F=16", 0},
      EPI_BF16,
      "attention_128x128_d64"},
+    {{"../tests/attention", "steep", "B=1,H=1,S=200,R=2300,E=16,F=24", 0}, EPI_BF16, "attention_192x128_d64"},
+    {{"../tests/attention", "full", "B=1,H=1,S=130,R=2300,E=16,F=48", 0}, EPI_F16, "attention_128x128_d64"},
+    {{"../tests/attention", "steep", "B=1,H=1,S=130,R=2100,E=72,F=72", 0},
+     EPI_BF16,
+     "attention_128x128_d128"},
+    {{"../tests/attention", "full", "B=1,H=1,S=70,R=2100,E=128,F=40", 0},
+     EPI_BF16,
+     "attention_128x128_early_d128"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];

@@ -19,6 +19,7 @@ static const epi_attention_config configs[] = {
     {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 3, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .ping_pong = true, .load_registers = 32, .math_registers = 160},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .early = true, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 8, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 96, .slots = 4, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
@@ -72,8 +73,8 @@ static void write_name(const epi_attention_config *c, char *out, size_t size) {
                                         [EPI_ATTENTION_SPLIT] = "split_",
                                         [EPI_ATTENTION_ROWS] = "rows_",
                                         [EPI_ATTENTION_PAIR] = "pair_"};
-    snprintf(out, size, "attention_%s%s%dx%d_d%d", c->bands ? "mma_" : "", forms[c->variant], 64 * c->groups,
-             c->stream, c->depth);
+    snprintf(out, size, "attention_%s%s%dx%d%s_d%d", c->bands ? "mma_" : "", forms[c->variant],
+             64 * c->groups, c->stream, c->early ? "_early" : "", c->depth);
 }
 
 /* Written once in a process. */
@@ -165,13 +166,23 @@ static bool find_variant(epi_attention_design *d) {
     return terms_of(d, !d->first, &first) == 1 || epi_refuse(d, "two scores that are sums of products");
 }
 
-/* Columns of a chunk: a quarter of a megabyte of keys and values, or as many as make 64 chunks of the longest
- * stream. Neither rows nor batches count, so a row's bits depend on neither. */
+/* Has a row the same bits among many rows as among few? Then the forward folds chunks as well, and their length
+ * follows from head sizes alone. */
+static bool folds(const epi_attention_design *d) {
+    enum { FEATURES = 128 };
+    return d->depth[0] <= FEATURES && d->width[0] <= FEATURES && !d->more;
+}
+
+/* Columns of a chunk: half a megabyte of keys and values, and no more than 2048 columns. Of wider heads a
+ * quarter, or as many columns as make 64 chunks of the longest stream. Neither rows nor batches count, so a
+ * row's bits depend on neither. */
 static int chunk_of(const epi_attention_design *d) {
     enum { BYTES = 256 << 10, LEAST = 256, MOST = 1024, COUNT = 64 };
     int64_t chunk = LEAST, columns = epi_open_most(d->c->spec->open, d->columns);
     while (chunk < MOST && 2 * chunk * 2 * (d->depth[0] + d->width[0]) <= BYTES)
         chunk *= 2;
+    if (folds(d))
+        return 2 * (int)chunk;
     return (int)epi_max64(chunk, epi_round_up(epi_ceil_div(columns, COUNT), 128));
 }
 
@@ -185,6 +196,20 @@ static bool takes_split(epi_attention_design *d) {
     d->chunk = chunk_of(d);
     d->most_chunks = (int)epi_ceil_div(columns, d->chunk);
     return d->most_chunks > 1 || epi_refuse(d, "the stream is short");
+}
+
+/* Are many rows' columns to be taken in the chunks of few rows', and folded in shared memory? That takes the
+ * room of the second buffer of rows, and of wide heads that of a slot. */
+static void take_chunks(epi_attention_design *d) {
+    int chunk = chunk_of(d);
+    if (!folds(d) || d->a->factor != EPI_NO_NODE || d->config.stream != 128 ||
+        epi_open_most(d->c->spec->open, d->columns) <= chunk)
+        return;
+    d->chunk = chunk;
+    d->chunk_tiles = chunk / d->config.stream;
+    d->config.buffers = 1;
+    if (d->depth[0] > PANEL || d->width[0] > PANEL)
+        d->config.slots = 4;
 }
 
 /* Three warpgroups are worth it where there are many tiles, and more than 64 rows of a block where there are
@@ -203,6 +228,10 @@ static bool takes(epi_attention_design *d) {
     if (d->depth[0] > f->depth || d->depth[1] > f->depth || width > f->width)
         return epi_refuse(d, "heads of %ld and %ld features are too wide", (long)d->depth[0],
                           (long)d->width[0]);
+    if (d->variant == EPI_ATTENTION_FORWARD && !epi_attention_is_mma(d))
+        take_chunks(d);
+    if (f->early && !d->chunk_tiles)
+        return epi_refuse(d, "there is one chunk of columns");
     return d->variant != EPI_ATTENTION_SPLIT || takes_split(d);
 }
 
@@ -566,8 +595,9 @@ static int shared_bytes(const epi_attention_design *d) {
         return rows + f->slots * (wide + 16);
     if (d->variant == EPI_ATTENTION_FORWARD && mma)
         return rows + f->slots * wide;
+    int folded = d->chunk_tiles ? f->groups * ((int)epi_ceil_div(d->width[0], 32) * 8192 + 1024) : 0;
     if (d->variant == EPI_ATTENTION_FORWARD)
-        return f->buffers * f->groups * (panels(epi_max64(d->depth[0], d->width[0]), 64) + 16) +
+        return folded + f->buffers * f->groups * (panels(epi_max64(d->depth[0], d->width[0]), 64) + 16) +
                f->slots * (wide + 16) + NUMBERS;
     if (mma)
         return rows + f->slots * (both + staged);
@@ -673,7 +703,7 @@ static void place_partials(epi_attention_design *d, epi_kernel_text *k, epi_kern
             chunks = epi_ceil_div(epi_open_now(d->c->spec->open, d->columns), d->chunk),
             rows = batches * chunks * epi_open_now(d->c->spec->open, d->batch_rows);
     d->sum_bytes = rows * d->width[0] * 4;
-    d->partial_bytes = d->sum_bytes + rows * 8;
+    d->partial_bytes = d->sum_bytes + rows * 16;
     d->partials = epi_round_up(d->c->workspace, 256);
     d->c->workspace = d->partials + epi_round_up(d->partial_bytes, 256);
     for (int i = 0; i < 2; i++) {
@@ -732,10 +762,10 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     k->shared = shared_bytes(d);
     if (mma)
         fit_slots(d, k);
-    fold->block = 256;
+    fold->block = 256 * epi_attention_parts(d);
     if (split)
-        fold->shared =
-            4 * (int)epi_open_most(d->c->spec->open, d->batch_rows) * ((int)d->width[0] + d->most_chunks + 2);
+        fold->shared = 4 * (int)epi_open_most(d->c->spec->open, d->batch_rows) *
+                       ((int)d->width[0] + 2 * EPI_ATTENTION_PART * epi_attention_parts(d) + 3);
     int most = epi_arch_block_shared(d->c->arch);
     if (k->shared > most || fold->shared > most)
         return epi_refuse(d, "its tiles do not fit in shared memory");

@@ -38,6 +38,8 @@ typedef struct epi_attention_config {
     int buffers;      /* forward: of a warpgroup's rows */
     int lazy; /* forward: a row's reference is replaced when its scores have grown by more than 2^lazy; 0:
                  always */
+    bool
+        early; /* forward: a chunk is folded before the next scores are asked for, which takes fewer registers */
     bool ping_pong;                     /* forward: the warpgroups issue their products in turn */
     int load_registers, math_registers; /* a thread's, of those that load and that compute; split: 0 */
     int bands;                          /* of 16 rows that a warp has, by mma.sync; 0: by wgmma */
@@ -122,7 +124,8 @@ typedef struct epi_attention_design {
     /* split: columns of a chunk, chunks at most, bytes of the partials' sums and of all of them, and where
        the partials are in the workspace. */
     int chunk, most_chunks;
-    int page; /* columns of a page; 0: there are none */
+    int chunk_tiles; /* forward: tiles of a chunk, where the stream may have several; else 0 */
+    int page;        /* columns of a page; 0: there are none */
     int64_t sum_bytes, partial_bytes, partials;
     int reached; /* 0: the configuration is not for this; 1: it is, but too narrow; 2: it was tried */
     char reason[240];
@@ -131,6 +134,13 @@ typedef struct epi_attention_design {
 /* Is it by mma.sync? */
 static inline bool epi_attention_is_mma(const epi_attention_design *d) {
     return d->config.bands > 0;
+}
+
+/* The kernel that folds takes so many times EPI_ATTENTION_PART chunks at once, with as many times 256 threads. */
+enum { EPI_ATTENTION_PART = 16 };
+static inline int epi_attention_parts(const epi_attention_design *d) {
+    enum { MOST = 4 };
+    return (int)epi_min64(epi_max64(1, epi_ceil_div(d->most_chunks, EPI_ATTENTION_PART)), MOST);
 }
 
 /* Beside the first and the second of products and sums: the second term's, which lies behind the first's. */

@@ -364,9 +364,12 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
         (long)d->more, d->more_map, (long)d->sum_at, (long)(d->sum[EPI_ATTENTION_MORE] >= 0 ? d->more : 0));
     if (d->variant == EPI_ATTENTION_SPLIT)
         epi_text_add(out,
-                     "#define CHUNK %d\n#define MOST_CHUNKS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
+                     "#define CHUNK %d\n#define PARTS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
                      "#define ROWS_PTR 2\n#define PAGE %d\n",
-                     d->chunk, d->most_chunks, d->page);
+                     d->chunk, epi_attention_parts(d), d->page);
+    if (epi_attention_is_online(d) && !epi_attention_is_mma(d))
+        epi_text_add(out, "#define FEW %d\n#define CHUNK_TILES %d\n#define LATE %d\n",
+                     d->variant == EPI_ATTENTION_SPLIT, d->chunk_tiles, !f->early && !f->ping_pong);
 }
 
 /* The page that a slot of a batch names, or -1. */
@@ -489,8 +492,9 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
                  epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
                  epi_device_text(mma ? "attention_mma" : "attention"),
                  online ? epi_device_text("attention_softmax") : "",
+                 online && !mma ? epi_device_text("attention_chunks") : "",
                  mma ? "" : epi_device_text(online ? "attention_online" : "attention_sums"),
-                 split ? epi_device_text("attention_chunks") : "", epi_device_text(files[mma][d->variant]));
+                 epi_device_text(files[mma][d->variant]));
     k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
     return epi_emit_end(k, err);

@@ -85,7 +85,7 @@ template <int FEATURES, int ROWS, class... At> DEV void load_panels(u32 to, cons
 #pragma unroll
   for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * ROWS * 128, map, bar, 64 * p, at...);
 }
-#ifndef CHUNK   // few rows come by threads, and their scores are of one product
+#if !FEW   // few rows come by threads, and their scores are of one product
 // A warpgroup's rows of the first product, and a tile of its columns: those of its second term lie behind the first one's.
 DEV void load_rows(const Params &P, u32 to, u32 bar, int row, int batch) {
   load_panels<SCORE_DEPTH - MORE_DEPTH, 64>(to, &P.map[0], bar, row, rows_batch0(P, batch), rows_batch1(P, batch));

@@ -1,5 +1,22 @@
-// attention_chunks.cuh: the chunks of CHUNK columns that attention of few rows is taken in, by position.
+// attention_chunks.cuh: the chunks of columns that an online softmax is taken in on Hopper, by position, and how they are folded.
+//
+// Chunk c has the columns from c * CHUNK on. Its tiles are walked from the last to the first, from a reference, sums of weights and sums
+// of values of its own. Chunks are folded from the last to the first, one after another, into what was folded before: whether one block walks over
+// all of them (attention_forward.cuh) or each is an item of work (attention_split.cuh, attention_fold.cuh), so the bits are the same. A chunk of
+// which a row sees nothing has the reference -INF, and changes none of its bits.
 
+// The references are exponents of 2. What was folded is multiplied by `old`, what comes in by `own`; the new reference is the larger one.
+DEV float fold_factors(float folded, float chunk, float &old, float &own) {
+  const float reference = fmaxf(folded, chunk);
+  old = folded == reference ? 1.f : ex2(folded - reference);
+  own = chunk == reference ? 1.f : ex2(chunk - reference);
+  return reference;
+}
+DEV float fold(float folded, float chunk, float old, float own) { return __fmaf_rn(chunk, own, folded * old); }
+// From the last reference to the largest score. Sums of a row that has seen nothing are `none`, 0 or not a number, times what they were, which is 0.
+DEV float fold_end(float most, float reference, float none) { return most == -INF ? none : LAZY ? ex2(__fmaf_rn(most, -POST, reference)) : 1.f; }
+
+#if FEW
 #define CHUNKS ((COLUMNS + CHUNK - 1) / CHUNK)
 // Those of which a batch's rows see any column: so many from the first on, perhaps none.
 DEV void chunks_seen(const Params &P, int batch, int &first, int &count) {
@@ -10,3 +27,4 @@ DEV void chunks_seen(const Params &P, int batch, int &first, int &count) {
   first = to > from ? from / CHUNK : 0;
   count = to > from ? (to + CHUNK - 1) / CHUNK - first : 0;
 }
+#endif

@@ -30,7 +30,15 @@
 // Shared memory: the rows' buffers, the ring, and the mbarriers. A slot belongs to TMA from `empty` (an arrival of every warpgroup)
 // to `full` (the bytes); a buffer from row_empty to row_full, one pair for each buffer of each warpgroup, which puts its results
 // there, too: it is given back when the next tile's first product is on its way and the stores have been read.
+#if CHUNK_TILES   // what was folded, beside it; results are staged there, so rows are given back when their scores are made
+#define RUNNING (RING + SLOTS * SLOT)
+#define RUNNING_STATS (RUNNING + GROUPS * RUNNING_BYTES)
+#define BARRIERS (RUNNING_STATS + GROUPS * 1024)
+#else
+#define RUNNING 0
+#define RUNNING_STATS 0
 #define BARRIERS (RING + SLOTS * SLOT)
+#endif
 
 extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
@@ -99,6 +107,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     more_registers<MANY_REGISTERS>();
     const int lane = t & 31;
     const Order order(P);
+    const Running running(base + RUNNING_STATS + wg * 1024, base + RUNNING + wg * RUNNING_BYTES, t);
     float o[ACCUMULATORS];
     Softmax softmax;
     u32 st = 0, ph = 0;
@@ -123,14 +132,30 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       Seen<(MATCHES > 0)> seen;
       seen.find(P, row, (hi - 1) * STREAM, t);
       mbar_wait(row_full + 8 * buffer, j / QUERIES & 1);
-      weigh_columns(P, R, rows, base + RING, full, empty, st, ph, row, t, lo, hi, from, to, seen, o, softmax, my_turn, your_turn, [&] {
-        if (QUERIES > 1 && pending >= 0 && t == 0) { bulk_wait_read<0>(); mbar_arrive(row_empty + 8 * pending); }
+      weigh_columns(P, R, rows, base + RING, full, empty, st, ph, row, t, lo, hi, from, to, seen, o, softmax, running, my_turn, your_turn, [&] {
+        if (CHUNK_TILES && PLAIN && pending >= 0) {
+          if (t == 0) bulk_wait_read<0>();
+          bar_sync(1 + GROUPS + wg, 128);
+        }
+        if (!CHUNK_TILES && QUERIES > 1 && pending >= 0 && t == 0) { bulk_wait_read<0>(); mbar_arrive(row_empty + 8 * pending); }
+      }, [&] {
+        if (CHUNK_TILES && t == 0) mbar_arrive(row_empty + 8 * buffer);
       });
       // From the reference to the largest score, as the program has it.
-      float top[2], sum[2], factor[2];
+      float top[2], sum[2], factor[2], reference[2];
+#if CHUNK_TILES
+      float old[2], own[2];
+      const bool alone = (hi - 1) / CHUNK_TILES == lo / CHUNK_TILES;
+      running.fold_stats(softmax, alone, reference, sum, old, own);
+#else
+#pragma unroll
+      for (int r = 0; r < 2; r++) reference[r] = chunk_end(softmax, r, sum[r]);
+#endif
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        factor[r] = softmax_end(softmax, r, GUARDED ? 1.f : INF - INF, top[r], sum[r]);
+        top[r] = most_of(softmax, r);
+        factor[r] = fold_end(top[r], reference[r], GUARDED ? 1.f : INF - INF);
+        sum[r] *= factor[r];
         top[r] *= SCALE;
       }
       out::Rows O;
@@ -139,23 +164,28 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       hold(o);
       release(st);
       ADVANCE(st, ph)
+#if CHUNK_TILES
+      if (!alone) running.fold_sums(o, old, own);
+#endif
 #pragma unroll
-      for (int i = 0; i < ACCUMULATORS; i++) o[i] *= factor[i >> 1 & 1];
+      for (int i = 0; i < ACCUMULATORS; i++) o[i] = __fmaf_rn(o[i], factor[i >> 1 & 1], 0.f);   // as a fold, it has no zero below 0
 #if PLAIN
 #pragma unroll
       for (int i = 0; i < ACCUMULATORS; i++) o[i] = out::plain(O, i >> 1 & 1, o[i]);
-      stage_panels(rows, o, t);
+      const u32 staged = CHUNK_TILES ? base + RUNNING + wg * RUNNING_BYTES : rows;
+      __syncwarp();   // the lanes of a warp put them where their sums were
+      stage_panels(staged, o, t);
       fence_async();
       bar_sync(1 + GROUPS + wg, 128);
       if (t == 0) {
-        store_panels<VALUE_WIDTH>(&P.map[3], rows, first, out_batch0(P, at.batch), out_batch1(P, at.batch));
+        store_panels<VALUE_WIDTH>(&P.map[3], staged, first, out_batch0(P, at.batch), out_batch1(P, at.batch));
         bulk_commit();
       }
 #else
       out::Sums S;
       if (row_there(P, at.batch * BATCH_PAD + first)) out::epilogue_subtile<0>(Kept<ACCUMULATORS>{o}, O, S, P, 0, row, 0, t);
 #endif
-      if (QUERIES == 1 && t == 0) { bulk_wait_read<0>(); mbar_arrive(row_empty + 8 * buffer); }
+      if (!CHUNK_TILES && QUERIES == 1 && t == 0) { bulk_wait_read<0>(); mbar_arrive(row_empty + 8 * buffer); }
       pending = (int)buffer;
       w = numbers.take(j, lane);
     }

@@ -13,6 +13,20 @@
 #define RING PANELS_BYTES(SCORE_DEPTH, TILE_M)   // behind the rows
 #define ACCUMULATORS (8 * SIXTEENS(VALUE_WIDTH))
 
+// What a row's columns came to: its largest score, its sum of weights relative to that, and the factor that does the same to other
+// sums. Those of a row that has seen nothing are `none`, 0 or not a number, times what they were, which is 0.
+DEV float softmax_end(const Softmax &x, int r, float none, float &most, float &sum) {
+  float m = x.most[r], s = x.sum[r];
+  s += __shfl_xor_sync(~0u, s, 1);
+  s += __shfl_xor_sync(~0u, s, 2);
+  m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+  m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+  const float factor = m == -INF ? none : LAZY ? ex2(__fmaf_rn(m, -POST, x.base[r])) : 1.f;
+  most = m;
+  sum = s * factor;
+  return factor;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __grid_constant__ Params P) {
   extern __shared__ __align__(1024) u8 memory[];
   const u32 base = smem_u32(memory);

@@ -12,6 +12,11 @@ struct Softmax {
 #pragma unroll
     for (int r = 0; r < 2; r++) top[r] = most[r] = -INF, base[r] = sum[r] = 0.f;
   }
+  // The next columns are another chunk's; the largest score goes on.
+  DEV void begin_chunk() {
+#pragma unroll
+    for (int r = 0; r < 2; r++) top[r] = -INF, base[r] = sum[r] = 0.f;
+  }
   // From scores to weights. `grow` says whether accumulators have to be multiplied by alpha.
   template <int FIRST> DEV void step(float (&s)[STREAM / 2], float (&alpha)[2], bool &grow) {
     float part[2][2], mine[2];
@@ -59,17 +64,3 @@ struct Softmax {
     }
   }
 };
-
-// What a row's columns came to: its largest score, its sum of weights relative to that, and the factor that does the same to other
-// sums. Those of a row that has seen nothing are `none`, 0 or not a number, times what they were, which is 0.
-DEV float softmax_end(const Softmax &x, int r, float none, float &most, float &sum) {
-  float m = x.most[r], s = x.sum[r];
-  s += __shfl_xor_sync(~0u, s, 1);
-  s += __shfl_xor_sync(~0u, s, 2);
-  m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-  m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-  const float factor = m == -INF ? none : LAZY ? ex2(__fmaf_rn(m, -POST, x.base[r])) : 1.f;
-  most = m;
-  sum = s * factor;
-  return factor;
-}

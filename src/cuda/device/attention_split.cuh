@@ -2,8 +2,8 @@
 //
 // A batch has up to 64 rows (the heads of a group, a few tokens), so one tile of them. Its columns are taken in chunks of CHUNK, by
 // their positions alone: chunk c has the columns from c * CHUNK on. A chunk that no row sees any of is no item of work. An item's
-// results are partials: of each row its largest score, its sum of weights, and its sums of weighted values, both relative to that
-// score. attention_fold.cuh folds them. What a row gets depends neither on how many blocks there are nor on who takes what.
+// results are partials: of each row a reference, its sum of weights and its sums of weighted values, both relative to that, and its
+// largest score. attention_fold.cuh folds them. What a row gets depends neither on how many blocks there are nor on who takes what.
 //
 // A block is 256 threads: a warpgroup that computes, and one with the warp that feeds it by TMA. Memory is what takes time, so the
 // ring has all of shared memory but the rows, and the warp that feeds goes on to the next item while the other one still computes.
@@ -14,7 +14,7 @@
 //   row_at(P, r)                        where row r of all batches starts, in elements of 16 bits; P.ptr[ROWS_PTR] is the tensor
 //   keys_page(P, batch, n), values_page PAGE > 0: the page that has the n-th PAGE columns of a batch, -1 where there is none
 // Maps: 0 columns of the scores, 1 columns of the values. P.ptr[SUMS_PTR] is the partials' sums of values, P.ptr[STATS_PTR] the
-// largest score and the sum of weights of each row.
+// reference, the sum of weights and the largest score of each row.
 
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
 #define BARRIERS (ROWS_BYTES + SLOTS * SLOT)
@@ -131,10 +131,13 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       bar_sync(1, 128);
       score::Rows R;
       score::rows_load(R, P, row);
-      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, lo, hi, from, to, Seen<0>{}, o, softmax, [] {}, [] {}, [] {});
-      float most[2], sum[2], factor[2];
+      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, lo, hi, from, to, Seen<0>{}, o, softmax, Running(0, 0, t), [] {}, [] {}, [] {}, [] {});
+      float most[2], sum[2], reference[2];
 #pragma unroll
-      for (int r = 0; r < 2; r++) factor[r] = softmax_end(softmax, r, 1.f, most[r], sum[r]);
+      for (int r = 0; r < 2; r++) {
+        reference[r] = chunk_end(softmax, r, sum[r]);
+        most[r] = most_of(softmax, r);
+      }
       wg_wait<0>();
       hold(o);
       release(st);
@@ -144,11 +147,11 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
         const int in = (t >> 5) * 16 + (lane >> 2) + 8 * r;
         if (in >= BATCH_ROWS) continue;
         const i64 at = ((i64)batch * CHUNKS + chunk) * BATCH_ROWS + in;
-        if ((lane & 3) == 0) *((float2 *)P.ptr[STATS_PTR] + at) = make_float2(most[r], sum[r]);
+        if ((lane & 3) == 0) *((float4 *)P.ptr[STATS_PTR] + at) = make_float4(reference[r], sum[r], most[r], 0.f);
         float2 *const to = (float2 *)P.ptr[SUMS_PTR] + at * (VALUE_WIDTH / 2) + (lane & 3);
 #pragma unroll
         for (int i = 0; i < ACCUMULATORS / 4; i++)
-          if (VALUE_WIDTH % 16 == 0 || 8 * i < VALUE_WIDTH) to[4 * i] = make_float2(o[4 * i + 2 * r] * factor[r], o[4 * i + 2 * r + 1] * factor[r]);
+          if (VALUE_WIDTH % 16 == 0 || 8 * i < VALUE_WIDTH) to[4 * i] = make_float2(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
       }
     }
   }
