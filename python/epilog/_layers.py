@@ -8,7 +8,7 @@ import functools
 import torch
 
 from ._op import op
-from .nn import attention_lines
+from .nn import Form, attention_lines
 
 
 def text(name, inputs, results, lines):
@@ -85,7 +85,7 @@ class Parts:
         self.first = len(given) - 2  # the weights up to h
         self.out = op(text("rest_out", given + ["eps"], "h[B,S,D]", out_lines), keep=("x",))
         self.mlp = op(text("rest_mlp", ["h[B,S,D]", *mlp_inputs, "eps"], "y[B,S,D]", mlp_lines), keep=("h",))
-        seen, numbers = attention_lines(True, window, softcap, scaled)
+        seen, numbers = attention_lines(Form(True, window, softcap, scaled))
         self.whole = op(text("layer", ["x[B,S,D]", *inputs, wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers], "y[B,S,D]",
                              lines + BETWEEN + seen + out_lines + mlp_lines))
 

@@ -6,7 +6,7 @@ import functools
 from ._fp8 import as_before, conv_inputs, conv_quantised, grouped, linear_line, quantised, tokens, weight_inputs
 from ._layers import BETWEEN, in_autocast, rotary_turned, text
 from ._op import op
-from .nn import attention_lines
+from .nn import Form, attention_lines
 
 
 def fp8_op(name, inputs, results, lines, keep=()):
@@ -45,7 +45,7 @@ class Parts8:
     def __init__(self, before, lines, results, heads, middle, rest, wo, prepare, window, softcap, scaled):
         (inputs, turned), ((out_inputs, out_lines), (mlp_inputs, mlp_lines)) = middle, rest
         self.prepare, self.projections = prepare, fp8_op("projections8", ["x[N,R,G,K]", *before, "eps"], results, lines)
-        seen, numbers = attention_lines(True, window, softcap, scaled)
+        seen, numbers = attention_lines(Form(True, window, softcap, scaled))
         queries = "[B,S,G,H,E]" if len(heads) == 3 else "[B,S,G,E]"
         self.turn = op(text("turn", heads + inputs, f"(q{queries}, k[B,S,G,E], v[B,S,G,E])", turned))
         self.attend = op(text("turn_attend", [*heads, *inputs, *numbers], f"o{queries}", turned + BETWEEN + seen))

@@ -36,19 +36,45 @@ geglu_mlp(x[T,D], gate[F,D], up[F,D], down[D,F]) -> y[T,D] {
 GATED = {"silu": swiglu_mlp, "gelu_tanh": geglu_mlp}
 
 
-def attention_lines(causal, window, softcap, scaled):
-    """o, which is what queries[B,S,G,H,E] see of keys[B,R,G,E] and values[B,R,G,F], and the numbers that are read for it. scaled: by a
-    number of its own; the usual 1/sqrt(E) is a constant of the kernel, where it costs nothing."""
-    z = "sum(queries*keys, E)*" + ("scale" if scaled else "rsqrt(size(E))")
-    z = f"cap*tanh({z}/cap)" if softcap else z
-    seen = "index(R) <= index(S)" + (" and index(R) > index(S) - window" if window else "")
-    lines = [f"s = where({seen}, {z}, -inf)" if causal else f"s = {z}", "o = sum(softmax(s, R)*values, R)"]
-    return lines, ["scale"] * scaled + ["cap"] * softcap + ["window"] * window
+class Form(NamedTuple):
+    """Which attention it is: what a query sees and what becomes of scores, by what the text has. bias: the axes it has before its last
+    two, those of queries and keys; None where there is no bias."""
+    causal: bool = False
+    window: bool = False
+    softcap: bool = False
+    scaled: bool = False
+    starts: bool = False
+    lengths: bool = False
+    documents: bool = False
+    prefix: bool = False
+    bias: str = None
+    sinks: bool = False
 
 
-def attention_op(causal, window, softcap, scaled):
-    lines, numbers = attention_lines(causal, window, softcap, scaled)
-    given = ", ".join(["queries[B,S,G,H,E]", "keys[B,R,G,E]", "values[B,R,G,F]"] + numbers)
+def attention_lines(form, keys="R"):
+    """o, which is what queries[B,S,G,H,E] see of keys[B,R,G,E] and values[B,R,G,F], and the inputs that are read for it: tensors, then
+    numbers. keys: the axis that tensors of keys come with. scaled: by a number of its own; the usual 1/sqrt(E) is a constant of the
+    kernel, where it costs nothing."""
+    z = "sum(queries*keys, E)*" + ("scale" if form.scaled else "rsqrt(size(E))")
+    z = f"cap*tanh({z}/cap)" if form.softcap else z
+    z += " + bias" if form.bias is not None else ""
+    there = "there" if keys == "R" else f"rename(there, {keys}, R)"
+    seen = [condition for condition, on in (
+        ("index(R) <= max(index(S), prefix - 1)", form.prefix), ("index(R) <= index(S)", form.causal and not form.prefix),
+        ("index(R) > index(S) - window", form.window), ("index(R) >= start", form.starts), ("index(R) < length", form.lengths),
+        (f"here == {there}", form.documents)) if on]
+    weights = "exp(s - sink - softplus(logsumexp(s, R) - sink))" if form.sinks else "softmax(s, R)"
+    lines = [f"s = where({' and '.join(seen)}, {z}, -inf)" if seen else f"s = {z}", f"o = sum({weights}*values, R)"]
+    inputs = [name for name, on in (
+        (f"bias[{form.bias}S,R]", form.bias is not None), ("sink[G,H]", form.sinks), ("start: i32[B]", form.starts), ("length: i32[B]", form.lengths),
+        ("here: i32[B,S]", form.documents), (f"there: i32[B,{keys}]", form.documents), ("prefix: i32[B]", form.prefix),
+        ("scale", form.scaled), ("cap", form.softcap), ("window", form.window)) if on]
+    return lines, inputs
+
+
+def attention_op(form):
+    lines, inputs = attention_lines(form)
+    given = ", ".join(["queries[B,S,G,H,E]", "keys[B,R,G,E]", "values[B,R,G,F]"] + inputs)
     return op(f"attention({given}) -> o[B,S,G,H,F] {{\n    " + "\n    ".join(lines) + "\n}\n", rows=("B", "S", "R"))
 
 
@@ -96,7 +122,9 @@ def token_statistics(softcap):
 # All of them are made here: where torch.compile looks, nothing is to be made any more.
 TOKEN_LOSSES = {which: op(token_loss_text(*which)) for which in itertools.product((False, True), repeat=3)}
 TOKEN_STATISTICS = {softcap: token_statistics(softcap) for softcap in (False, True)}
-ATTENTION = {which: attention_op(*which) for which in itertools.product((False, True), repeat=4) if which[0] or not which[1]}
+# With a bias, sinks or a prefix attention is made when it is asked for, which torch.compile finds if it was called once before.
+ATTENTION = {form: attention_op(form) for form in itertools.starmap(Form, itertools.product((False, True), repeat=7))
+             if form.causal or not form.window}
 
 
 def rows(x):
@@ -188,26 +216,73 @@ class GEGLU(GatedMLP):
         super().__init__(hidden_size, intermediate_size, "gelu_tanh", device, dtype)
 
 
-def attention(q, k, v, causal=False, window=None, softcap=None, scale=None):
+def attention(q, k, v, causal=False, window=None, softcap=None, scale=None, *, documents=None, lengths=None, starts=None, prefix=None,
+              bias=None, sinks=None):
     """Attention of q[B,S,H,E] to k[B,R,G,E] and v[B,R,G,F]: o[B,S,H,F]. H is G, or a multiple of it: heads of queries lie group by
-    group. Scores are never in memory, nor kept for the backward.
+    group. Scores are never in memory, nor kept for the backward. A query that sees no key gets 0.
 
     causal: a query sees the keys up to its own position. window: of these the last so many. softcap: scores z become
-    softcap*tanh(z/softcap). scale: of scores, 1/sqrt(E) without it.
+    softcap*tanh(z/softcap). scale: of scores, 1/sqrt(E) without it. All that follows is tensors, of whole numbers but for the last two:
+    starts[B], lengths[B]: keys before the first or from the second on are padding, which nobody sees. documents[B,S]: a query sees keys of its own
+    number alone; a pair, [B,S] of queries and [B,R] of keys, where they are not the same. prefix[B]: with causal, the first so many keys
+    (from starts on) are seen by all queries. bias[H,S,R]: added to scores, behind the soft cap; [S,R] is for all heads, [B,H,S,R] of each
+    sequence, where B or H may be 1. sinks[H]: a score beside those of the keys, for nothing at all.
     """
     if window is not None and (not causal or window < 1):
         raise ValueError("window counts the last keys that a query sees: it goes with causal=True, and is 1 or more")
     if softcap is not None and not softcap > 0:
         raise ValueError(f"softcap is {softcap}: it has to be more than 0")
-    if q.dim() != 4 or k.dim() != 4 or q.shape[2] % k.shape[2]:
-        raise ValueError(f"q has sizes {list(q.shape)} and k {list(k.shape)}: they are [B,S,H,E] and [B,R,G,E], and H is a multiple of G")
+    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4 or q.shape[2] % k.shape[2]:
+        raise ValueError(f"q has sizes {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)}: they are [B,S,H,E], [B,R,G,E] and [B,R,G,F], "
+                         "and H is a multiple of G")
+    if prefix is not None and (not causal or window is not None or documents is not None):
+        raise ValueError("prefix is what queries see beyond causal=True: it goes with it, and neither with window nor with documents")
     if scale == q.shape[3] ** -0.5:
         scale = None
-    made = ATTENTION[causal, window is not None, softcap is not None, scale is not None]
-    numbers = [n for n in (scale, softcap, window) if n is not None]
-    groups = k.shape[2]
-    o = made(q.view(*q.shape[:2], groups, q.shape[2] // groups, q.shape[3]), k, v, *numbers)
-    return o.view(*q.shape[:3], v.shape[3])
+    (batch, queries, heads, _), keys, groups = q.shape, k.shape[1], k.shape[2]
+    if documents is not None and not isinstance(documents, (tuple, list)):
+        documents = documents, documents
+    whole = [("starts", starts, [batch]), ("lengths", lengths, [batch]), ("prefix", prefix, [batch])]
+    whole += [(f"documents of {name}", t, [batch, n]) for name, t, n in zip(("queries", "keys"), documents, (queries, keys))] if documents else []
+    for name, t, sizes in whole:
+        check_tensor(name, t, sizes, q, (torch.int32, torch.int64))
+    check_tensor("sinks", sinks, [heads], q)
+    if prefix is not None and starts is not None:
+        prefix = starts + prefix
+    axes, bias = bias_axes(bias, q, keys, groups) if bias is not None else (None, None)
+    form = Form(causal, window is not None, softcap is not None, scale is not None, starts is not None, lengths is not None,
+                documents is not None, prefix is not None, axes, sinks is not None)
+    made = ATTENTION.get(form)
+    if made is None:
+        made = ATTENTION[form] = attention_op(form)
+    given = (bias, sinks if sinks is None else sinks.view(groups, -1), starts, lengths, *(documents or ()), prefix, scale, softcap, window)
+    o = made(q.view(batch, queries, groups, heads // groups, q.shape[3]), k, v, *[t for t in given if t is not None])
+    return o.view(batch, queries, heads, v.shape[3])
+
+
+def check_tensor(name, t, sizes, q, types=None):
+    """An error where a tensor beside q is not such as attention asks for."""
+    if t is None:
+        return
+    if not isinstance(t, torch.Tensor) or (types and t.dtype not in types):
+        raise TypeError(f"{name} is {t.dtype if isinstance(t, torch.Tensor) else type(t).__name__}: it is a tensor"
+                        + (f" of {' or '.join(str(dtype) for dtype in types)}" if types else ""))
+    if list(t.shape) != sizes:
+        raise ValueError(f"{name} has sizes {list(t.shape)}: they are {sizes}, since q has sizes {list(q.shape)}")
+    if t.device != q.device:
+        raise ValueError(f"{name} is on {t.device}: q is on {q.device}")
+
+
+def bias_axes(bias, q, keys, groups):
+    """The axes of a bias before its last two, as the text has them, and the bias with these."""
+    batch, queries, heads, _ = q.shape
+    if bias.dim() not in (2, 3, 4):
+        raise ValueError(f"bias has sizes {list(bias.shape)}: they are [S,R], [H,S,R] or [B,H,S,R]")
+    wide = bias.view(*[1] * (4 - bias.dim()), *bias.shape)
+    for_all, of_all = wide.shape[0] == 1, wide.shape[1] == 1
+    check_tensor("bias", bias, [1 if for_all else batch, 1 if of_all else heads, queries, keys][4 - bias.dim():], q)
+    axes = ("" if for_all else "B,") + ("" if of_all else "G,H,")
+    return axes, wide.view(*[] if for_all else [batch], *[] if of_all else [groups, heads // groups], queries, keys)
 
 
 @torch.library.custom_op("epilog::loss_in_chunks", mutates_args=())

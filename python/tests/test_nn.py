@@ -59,15 +59,33 @@ def test_gated_mlp(kind, function):
     assert mlp(x).shape == x.shape and torch.equal(mlp(x)[1], mlp(x[1]))
 
 
-def eager_attention(q, k, v, causal=False, window=None, softcap=None, scale=None):
+def seen_of(queries, keys, causal=False, window=None, documents=None, lengths=None, starts=None, prefix=None, **more):
+    """The mask written out: [B,1,S,R], or without a batch where all sequences have the same."""
+    q, k = torch.arange(queries)[:, None], torch.arange(keys)
+    of = lambda t: t[:, None, None, None]
+    seen = (k <= q) if causal else (k == k).expand(queries, keys)
+    seen = seen & (k > q - window) if window else seen
+    seen = seen | (k < of(prefix + (0 if starts is None else starts))) if prefix is not None else seen
+    seen = seen & (k >= of(starts)) if starts is not None else seen
+    seen = seen & (k < of(lengths)) if lengths is not None else seen
+    if documents is not None:
+        here, there = documents if isinstance(documents, tuple) else (documents, documents)
+        seen = seen & (here[:, None, :, None] == there[:, None, None, :])
+    return seen
+
+
+def eager_attention(q, k, v, softcap=None, scale=None, bias=None, sinks=None, **masks):
     heads = q.shape[2] // k.shape[2]
     q, k, v = (t.repeat_interleave(n, 2).transpose(1, 2) for t, n in ((q, 1), (k, heads), (v, heads)))
     z = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     z = z if softcap is None else softcap * torch.tanh(z / softcap)
-    back = torch.arange(z.shape[-2])[:, None] - torch.arange(z.shape[-1])
-    seen = (back >= 0 if causal else back == back) & (back < (window or 1000))
-    z = (z if z.dtype == torch.float64 else z.float()).masked_fill(~seen, -torch.inf)
-    return (torch.softmax(z, -1).to(v.dtype) @ v).transpose(1, 2)
+    z = z if bias is None else z + bias
+    seen = seen_of(z.shape[-2], z.shape[-1], **masks)
+    some = seen.any(-1, keepdim=True)  # a query that sees nothing gets 0
+    z = (z if z.dtype == torch.float64 else z.float()).masked_fill(~seen & some, -torch.inf)
+    z = z if sinks is None else torch.cat((z, sinks.to(z.dtype)[:, None, None].expand(*z.shape[:3], 1)), -1)
+    p = torch.softmax(z, -1)[..., :k.shape[2]] * some
+    return (p.to(v.dtype) @ v).transpose(1, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -84,11 +102,109 @@ def test_attention(dtype, more, queries, keys, heads, groups):
     check(lambda q, k, v: epilog.nn.attention(q, k, v, **more), lambda q, k, v: eager_attention(q, k, v, **more), args, units)
 
 
+DOCUMENTS = torch.tensor([[0] * 7 + [1] * 4 + [2] * 9, [5] * 3 + [4] * 16 + [5]])
+STARTS, LENGTHS = torch.tensor([0, 6]), torch.tensor([13, 20])
+MASKS = {"left padding": dict(causal=True, starts=STARTS), "right padding": dict(causal=True, lengths=LENGTHS),
+         "a window of padded keys": dict(causal=True, window=4, starts=STARTS, lengths=LENGTHS), "padding, both ways": dict(starts=STARTS, lengths=LENGTHS),
+         "no key": dict(lengths=torch.tensor([20, 0])), "documents": dict(causal=True, documents=DOCUMENTS), "documents, both ways": dict(documents=DOCUMENTS),
+         "documents and a window": dict(causal=True, window=3, documents=DOCUMENTS),
+         "documents of queries and keys": dict(documents=(DOCUMENTS, DOCUMENTS.flip(0))), "holes": dict(causal=True, documents=(torch.ones(2, 20).int(), DOCUMENTS % 2)),
+         "a prefix": dict(causal=True, prefix=torch.tensor([5, 0])), "a prefix behind padding": dict(causal=True, prefix=torch.tensor([5, 9]), starts=STARTS)}
+
+
+def masked(dtype, heads, *more):
+    """Arguments of attention to 20 keys, and how far their scores are from 0: exp has the absolute rounding error of its exponent."""
+    torch.manual_seed(11)
+    args = [torch.randn(2, 20, n, size).to(dtype).requires_grad_() for n, size in ((heads, 8), (2, 8), (2, 16))]
+    scores = torch.einsum("bshe,brhe->bhsr", args[0], args[1].repeat_interleave(heads // 2, 2)) * 8 ** -0.5
+    return [*args, *[torch.randn(sizes).to(dtype).requires_grad_() for sizes in more]], 1 + scores.abs().max().item() + 4 * len(more)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", MASKS)
+def test_attention_with_masks(dtype, name):
+    """Beside PyTorch's with the mask written out, and beside eager with the soft cap, too."""
+    args, units = masked(dtype, 4)
+    mask = seen_of(20, 20, **MASKS[name])
+
+    def sdpa(q, k, v):
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True).transpose(1, 2)
+    check(lambda q, k, v: epilog.nn.attention(q, k, v, **MASKS[name]), sdpa, args, units)
+    check(lambda q, k, v: epilog.nn.attention(q, k, v, softcap=2.0, **MASKS[name]),
+          lambda q, k, v: eager_attention(q, k, v, softcap=2.0, **MASKS[name]), args, units)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["left padding", "a window of padded keys", "documents", "no key"])
+@pytest.mark.parametrize("sizes", [(20, 20), (4, 20, 20), (2, 4, 20, 20), (1, 4, 20, 20), (2, 1, 20, 20)])
+def test_attention_with_a_bias(dtype, name, sizes):
+    args, units = masked(dtype, 4, sizes)
+    check(lambda q, k, v, bias: epilog.nn.attention(q, k, v, bias=bias, **MASKS[name]),
+          lambda q, k, v, bias: eager_attention(q, k, v, bias=bias, **MASKS[name]), args, units)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", MASKS)
+def test_attention_with_sinks(dtype, name):
+    """The gradient by a sink is the sum over queries of d_o*o, of which little may be left."""
+    args, units = masked(dtype, 4, (4,))
+    eager = lambda q, k, v, sinks: eager_attention(q, k, v, sinks=sinks, **MASKS[name])
+    with torch.no_grad():
+        o = eager(*args).double()
+        terms = (o * torch.linspace(-1, 1, o.numel()).view_as(o)).abs().sum(-1).square().sum((0, 1)).sqrt().max().item()
+    check(lambda q, k, v, sinks: epilog.nn.attention(q, k, v, sinks=sinks, **MASKS[name]), eager, args, units, terms={4: terms})
+
+
+@pytest.mark.parametrize("name", ["a window of padded keys", "documents and a window", "a prefix behind padding"])
+def test_gradients_of_masks_by_differences(name):
+    """Of f32: differences over a large step, of a function that is nearly linear there. What no query sees has a gradient of exactly 0."""
+    args, _ = masked(torch.float32, 4)
+    weight = torch.linspace(-1, 1, 2 * 20 * 4 * 16).view(2, 20, 4, 16)
+    of = lambda *a: (epilog.nn.attention(*a, **MASKS[name]) * weight).sum()
+    grads, seen = torch.autograd.grad(of(*args), args), seen_of(20, 20, **MASKS[name]).expand(2, 1, 20, 20)[:, 0]
+    wide = [a.detach().double() for a in args]
+    def exact(*a):
+        return (eager_attention(*a, **MASKS[name]) * weight).sum().item()
+    for i in range(3):
+        torch.manual_seed(i)
+        step = torch.randn_like(wide[i])
+        moved = [[w + sign * 1e-5 * step if j == i else w for j, w in enumerate(wide)] for sign in (1, -1)]
+        found = (exact(*moved[0]) - exact(*moved[1])) / 2e-5
+        assert abs((grads[i].double() * step).sum().item() - found) <= 1e-5 * (grads[i].double() * step).abs().sum().item()
+    assert not grads[0][~seen.any(2)].any() and not grads[1][~seen.any(1)].any() and not grads[2][~seen.any(1)].any()
+
+
+def test_attention_with_masks_compiled():
+    torch._dynamo.reset()
+    args, _ = masked(torch.float32, 4)
+    for name in ("left padding", "documents", "a prefix behind padding"):
+        ours = lambda q, k, v: epilog.nn.attention(q, k, v, **MASKS[name])
+        plain = ours(*args)
+        assert torch.equal(torch.compile(ours, fullgraph=True, backend="aot_eager")(*args), plain)
+
+
+def test_mistakes_of_masks():
+    q, k, v = torch.randn(2, 7, 4, 8), torch.randn(2, 9, 2, 8), torch.randn(2, 9, 2, 8)
+    for given, kind, message in (
+            (dict(lengths=[3, 4]), TypeError, "lengths is list: it is a tensor of torch.int32 or torch.int64"),
+            (dict(lengths=torch.ones(2)), TypeError, "lengths is torch.float32"),
+            (dict(starts=torch.ones(3).int()), ValueError, r"starts has sizes \[3\]: they are \[2\], since q has sizes \[2, 7, 4, 8\]"),
+            (dict(documents=torch.ones(2, 7).int()), ValueError, r"documents of keys has sizes \[2, 7\]: they are \[2, 9\]"),
+            (dict(starts=torch.ones(2, device="meta").int()), ValueError, "starts is on meta: q is on cpu"),
+            (dict(prefix=torch.ones(2).int()), ValueError, "prefix is what queries see beyond causal=True"),
+            (dict(prefix=torch.ones(2).int(), causal=True, window=2), ValueError, "neither with window"),
+            (dict(bias=torch.ones(9)), ValueError, r"bias has sizes \[9\]"), (dict(bias=torch.ones(3, 7, 9)), ValueError, r"they are \[4, 7, 9\]"),
+            (dict(sinks=torch.ones(2)), ValueError, r"sinks has sizes \[2\]: they are \[4\]")):
+        with pytest.raises(kind, match=message):
+            epilog.nn.attention(q, k, v, **given)
+
+
 def test_attention_of_all_lengths():
     """One kernel, and a row's bits do not depend on how many others there are; strided tensors are as good."""
     torch.manual_seed(12)
     q, k, v = torch.randn(3, 2, 33, 4, 8)
-    whole, op = epilog.nn.attention(q, k, v, causal=True), epilog.nn.ATTENTION[True, False, False, False]
+    whole, op = epilog.nn.attention(q, k, v, causal=True), epilog.nn.ATTENTION[epilog.nn.Form(causal=True)]
     compiled = len(op.program.compiled)
     for length in (33, 40, 64):
         q2, k2, v2 = (torch.cat((t, torch.randn(2, length - 33, 4, 8)), 1) for t in (q, k, v))
