@@ -827,6 +827,48 @@ static void parts_are_concurrent(void) {
     }
 }
 
+/* A product of few rows loads its weights before what comes before it has ended, unless something in the program makes
+ * them or may store over them. */
+static void weights_are_there(void) {
+    static const struct {
+        const char *text;
+        int there; /* parts whose weights are */
+    } some[] = {
+        {"f(x[T,D], a[F,D], b[D,F]) -> y[T,D] { y = silu(x @ a) @ b }",
+         1}, /* the first has nothing before it */
+        {"f(x[T,D], a[F,D], b[D,F], c[D,F]) -> y[T,D] { y = silu(x @ a) @ (exp(b)*c) }", 0},
+        {"f(x[T,D], a[F,D], b[D,F], c[D,F]) -> (y[T,D], n[D,F]) { y = silu(x @ a) @ b; n = b - c }", 0},
+        {"f(x[T,D], a[F,D], q: i8[D,G,K], s[D,G], c[G,K,F]) -> y[T,D] { y = silu(silu(x @ a) @ c) @ (s*q) }",
+         2},
+        {"f(x[T,D], a[F,D], q: i8[D,G,K], s[D,G], c[G,K,F]) -> y[T,D] { y = silu(silu(x @ a) @ c) @ "
+         "(exp(s)*q) }",
+         1},
+        {"f(x[T,D], a[F,D], q: i8[D,G,K], s[D,G], c[G,K,F]) -> (y[T,D], r[D,G]) {"
+         " y = silu(silu(x @ a) @ c) @ (s*q); r = 2*s }",
+         1},
+    };
+    epi_dim_binding dims[] = {{"T", 8}, {"D", 64}, {"F", 128}, {"G", 2}, {"K", 64}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        epi_options o = EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .device = -90);
+        epi_module *module;
+        epi_kernel *k = NULL;
+        epi_error err;
+        if (!check(epi_module_parse(ctx, some[i].text, strlen(some[i].text), "text", &module, &err) == EPI_OK,
+                   "%s", err.message))
+            continue;
+        o.dim_count = epi_program_dim_count(epi_module_program(module, 0));
+        int there = 0;
+        if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK, "%s",
+                  err.message))
+            for (int p = 0; p < k->part_count; p++)
+                there += k->parts[p].weights_there;
+        check(k && there == some[i].there && k->alone == (there > 0), "%s: the weights of %d parts are there",
+              some[i].text, there);
+        epi_kernel_free(k);
+        epi_module_free(module);
+    }
+}
+
 /* Indices are looked through at every size by one text, which counts open axes by its parameter; what it
  * found lies at the same place of every workspace. */
 static void checks_of_open_axes(void) {
@@ -1095,6 +1137,7 @@ int main(int argc, char **argv) {
         wrong_shapes();
         loads_before_stores();
         parts_are_concurrent();
+        weights_are_there();
         checks_of_open_axes();
         emit_attention();
         emit_random();

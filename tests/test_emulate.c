@@ -446,6 +446,8 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
         numbers[2] = s->text.config.queue | (s->text.config.few ? EPI_GROUPS_KNOWN : 0);
         numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
     }
+    if (s->kind == EPI_LAUNCH_GEMM && s->text.config.few && late)
+        numbers[2] |= EPI_WEIGHTS_THERE;
     memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
     /* blocks that queue for tiles wait for each other, and others should meet, if they are not too many */
     bool together = hopper && (s->text.config.queue || s->how.grid <= MOST_AT_ONCE);
@@ -831,7 +833,8 @@ static struct whole {
     {.from = {"../tests/scaled", "copied", "T=70,G=2,K=128,N=1,J=128", 0}},
     {.from = {"../tests/scaled", "gated_made", "T=140,G=2,K=128,N=2,J=128", 0}},
     {.from = {"../tests/few_bits", "half_scale", "T=3,G=3,D=32,F=72", 0}},
-    {.from = {"../tests/few_bits", "half_scale", "T=60,G=9,D=32,F=24", 0}}, /* rows that stay in memory */
+    {.from = {"../tests/few_bits", "half_scale", "T=60,G=9,D=32,F=24", 0}},  /* rows that stay in memory */
+    {.from = {"../tests/few_bits", "half_scale", "T=2,G=9,D=64,F=8600", 0}}, /* more tiles than blocks */
     {.from = {"../tests/few_bits", "byte_zero", "T=3,G=2,D=32,F=72", 0}},
     {.from = {"../tests/few_bits", "offset", "T=3,G=2,D=64,F=72", 0}},
     {.from = {"../tests/few_bits", "only_zero", "T=3,G=2,D=32,F=72", 0}},

@@ -181,6 +181,21 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     return status == EPI_ERR_MEMORY ? epi_fail(err, status, "out of memory") : status;
 }
 
+/* What a product's weights are loaded from. */
+static void list_weights(const epi_gemm_design *d, epi_launch *l) {
+    bool copied = l->text.repack_count > 0;
+    for (int side = 1; side<epi_plan_operands(d->plan); side += d->terms> 1 ? 2 : 1) {
+        const epi_operand *o = &d->operands[side];
+        l->weights[l->weight_count++] = o->node;
+        for (int i = 0; i < EPI_LOAD_PARTS && o->on_load; i++)
+            if (o->parts[i].node != EPI_NO_NODE)
+                l->weights[l->weight_count++] = o->parts[i].node;
+        copied |= o->gather != EPI_NO_NODE;
+    }
+    if (copied)
+        l->weight_count = 0;
+}
+
 /* Copies of operands ahead, where the design has some, and the product. */
 static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                const epi_step *step, epi_error *err) {
@@ -198,6 +213,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         return status;
     for (int r = 0; r < l->text.repack_count; r++)
         k->repacked += l->text.repacks[r].bytes;
+    list_weights(d, l);
     if (d->config.queue)
         add_counter(k, c, l);
     k->workspace = c->workspace;
@@ -734,7 +750,7 @@ static void *address(const epi_cuda_kernel *k, int node, int tensor, const epi_t
 }
 
 static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
-                        unsigned char *workspace, void *stream, int beside, epi_error *err) {
+                        unsigned char *workspace, void *stream, int beside, bool alone, epi_error *err) {
     const epi_kernel_text *t = &l->text;
     block_of_arguments args;
     unsigned char *p = args.bytes;
@@ -755,6 +771,7 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
     epi_cuda_launch how = l->how;
+    how.overlap &= !alone;
     bool in_place = l->fewer && to == first;
     if (in_place)
         how.grid = l->fewer_blocks;
@@ -787,7 +804,7 @@ static bool is_idle(const epi_cuda_kernel *k, const epi_launch *l, const epi_ten
 
 /* A copy ahead of a product waits as every launch does, and then the product waits for it. */
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
-                        int beside, epi_error *err) {
+                        int beside, bool *alone, epi_error *err) {
     epi_status status = epi_cuda_use(k->cuda, k->device, err);
     int last = k->count - 1;
     while (last > 0 && is_idle(k, &k->launches[last], tensors, workspace))
@@ -795,11 +812,12 @@ epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, voi
     for (int i = 0, first = 1; i < k->count && status == EPI_OK; i++) {
         if (is_idle(k, &k->launches[i], tensors, workspace))
             continue;
-        status = start(k, &k->launches[i], tensors, workspace, stream,
-                       (first ? beside & (EPI_OVERLAP_LAST | EPI_GROUPS_KNOWN) : 0) |
-                           (i == last ? beside & EPI_OVERLAP_NEXT : 0),
-                       err);
-        first = 0;
+        status =
+            start(k, &k->launches[i], tensors, workspace, stream,
+                  (first ? beside & (EPI_OVERLAP_LAST | EPI_GROUPS_KNOWN) : 0) |
+                      (i == last ? beside & EPI_OVERLAP_NEXT : 0) | (*alone ? 0 : beside & EPI_WEIGHTS_THERE),
+                  *alone, err);
+        first = *alone = 0;
     }
     return status;
 }

@@ -22,6 +22,8 @@ typedef enum epi_launch_kind {
     EPI_LAUNCH_CHECK, /* of an index */
 } epi_launch_kind;
 
+enum { EPI_MAX_WEIGHTS = 2 * EPI_MAX_OPERANDS };
+
 /* One launch of the list that a run starts. */
 typedef struct epi_launch {
     epi_launch_kind kind;
@@ -42,6 +44,8 @@ typedef struct epi_launch {
     int raster_group; /* of the order of its tiles; ATTENTION: batches that share the L2 cache; FINISH:
                          partials of a result */
     int64_t counter;  /* of its queue, in the workspace */
+    int weights[EPI_MAX_WEIGHTS],
+        weight_count; /* nodes that the columns' operands are loaded from; 0: from copies */
     int64_t chunk, chunks,
         partial_bytes; /* attention in chunks: columns of one, how many, and their partials */
     /* once it is compiled: */
@@ -94,10 +98,12 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
 /* `beside`: its first launch, Hopper's product, does not wait for the launch before, but that has waited; or
  * its last one lets the next, which does not wait for it, begin at once. Or its first launch is of the same
- * groups as the launch before. */
-enum { EPI_OVERLAP_LAST = 2, EPI_OVERLAP_NEXT = 4, EPI_GROUPS_KNOWN = 8 };
+ * groups as the launch before; or what its products have for weights was there before the call, of which it is not
+ * the first launch. */
+enum { EPI_OVERLAP_LAST = 2, EPI_OVERLAP_NEXT = 4, EPI_GROUPS_KNOWN = 8, EPI_WEIGHTS_THERE = 16 };
+/* `alone`: its first launch begins when all before it has ended, not earlier; false from then on. */
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
-                        int beside, epi_error *err);
+                        int beside, bool *alone, epi_error *err);
 /* May it be told so? */
 bool epi_launch_can_overlap(const epi_launch *l);
 /* A kernel that looks through the indices that are inputs, one launch each: its workspace is a pair of

@@ -45,11 +45,11 @@ static bool are_alike(const epi_operand *a, const epi_operand *b) {
     return alike;
 }
 
-static bool folds_rows(const epi_tile_program *t) {
-    bool folds = false;
+static bool has_instr(const epi_tile_program *t, epi_instr_kind kind) {
+    bool has = false;
     for (int i = 0; i < t->instr_count; i++)
-        folds |= t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
-    return folds;
+        has |= t->instrs[i].kind == kind;
+    return has;
 }
 
 static bool can_load(epi_gemm_design *d) {
@@ -62,7 +62,7 @@ static bool can_load(epi_gemm_design *d) {
         return epi_refuse(d, "a product of few bits has no batches, groups, sums or open depth");
     if (d->config.tile_n / d->products % 16)
         return epi_refuse(d, "a tile has too few columns for two products");
-    if (folds_rows(d->tile))
+    if (has_instr(d->tile, EPI_INSTR_PARTIAL_COLS))
         return epi_refuse(d, "few rows are not reduced in a tile");
     if (!is_run(&a->depth) || !epi_walk_aligned(&a->out, 8))
         return epi_refuse(d, "the rows' depth is not one run of neighbours");
@@ -103,8 +103,9 @@ bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
         return epi_refuse(d, "weights of few bits do not lie in steps of one scale");
     for (int p = 1; p <= d->products; p++)
         d->operands[p].loaded = loaded;
-    /* Two blocks beside each other, or all warps in one: by the columns alone, as sums follow from it. */
-    f->warps = d->tile->n > WIDE ? 8 : 16;
+    /* Two blocks beside each other, or all warps in one: by the columns and the program alone, as sums follow from it.
+     * Partials cover 64 columns, for which sixteen warps have too few registers. */
+    f->warps = d->tile->n > WIDE || has_instr(d->tile, EPI_INSTR_PARTIAL_ROWS) ? 8 : 16;
     f->subtile = f->tile_n / d->products;
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;

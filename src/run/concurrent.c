@@ -64,7 +64,35 @@ static bool have_same_groups(const epi_part_kernel *a, const epi_part_kernel *b)
     return x && y && x->tensor == y->tensor && (x->tensor >= 0 || x->value == y->value);
 }
 
+/* Is the tensor of a part the program's input, and may no output lie over it? */
+static bool is_input_alone(const epi_kernel *k, int tensor) {
+    const epi_graph *g = &k->program->graph;
+    bool alone = tensor >= 0 && tensor < g->input_count;
+    for (int o = g->input_count; o < g->tensor_count && alone; o++)
+        alone = !epi_kernel_in_place(k, o, tensor);
+    return alone;
+}
+
+/* Is it a product for few rows whose weights nothing in the program makes or stores over? */
+static bool has_weights(const epi_kernel *k, const epi_part_kernel *p) {
+    const epi_cuda_kernel *cuda = p->full.cuda;
+    const epi_launch *l = cuda->launches, *end = l + cuda->count;
+    while (l < end && l->kind != EPI_LAUNCH_GEMM)
+        l++;
+    bool there = l < end && l->text.config.few && l->weight_count;
+    for (int w = 0; there && w < l->weight_count; w++) {
+        int home = cuda->steps.homes[l->weights[w]].tensor;
+        there = home >= 0 && is_input_alone(k, p->part->tensors[p->to ? p->to[home] : home].tensor);
+    }
+    return there;
+}
+
 void epi_parts_set_concurrent(epi_kernel *k) {
+    k->alone = false;
+    for (int i = 1; k->gpu && i < k->part_count; i++) {
+        k->parts[i].weights_there = has_weights(k, &k->parts[i]);
+        k->alone |= k->parts[i].weights_there && i > k->cut.prepared_parts;
+    }
     for (int i = 1, first = 0; k->gpu && i < k->part_count; i++) {
         epi_part_kernel *p = &k->parts[i], *before = &k->parts[i - 1];
         const epi_launch *last = find_end(before->full.cuda, true), *next = find_end(p->full.cuda, false);

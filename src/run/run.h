@@ -41,13 +41,14 @@ typedef struct epi_part_kernel {
     epi_arena arena;      /* what its kernel is made of, so that parts can be compiled side by side */
     const epi_part *part; /* NULL: the program as a whole */
     uint64_t hash;
-    int first;         /* the first part that is equal to it: itself, or one before it */
-    int *to;           /* by tensor of that part: which tensor of this one it is; NULL: the same */
-    epi_compiled full; /* of all rows, or of the rows of a slab */
-    epi_compiled tail; /* of a loop over slabs whose last one has fewer rows: for that one */
-    bool concurrent;   /* it starts beside the part before it (concurrent.c) */
-    bool regrouped;    /* it is a product of the same groups as the part before it */
-    int64_t own;       /* where in the workspace that begins which it uses for itself */
+    int first;          /* the first part that is equal to it: itself, or one before it */
+    int *to;            /* by tensor of that part: which tensor of this one it is; NULL: the same */
+    epi_compiled full;  /* of all rows, or of the rows of a slab */
+    epi_compiled tail;  /* of a loop over slabs whose last one has fewer rows: for that one */
+    bool concurrent;    /* it starts beside the part before it (concurrent.c) */
+    bool regrouped;     /* it is a product of the same groups as the part before it */
+    bool weights_there; /* it is a product whose weights nothing in the program stores */
+    int64_t own;        /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
 enum { EPI_MAX_FORMS = 3 };
@@ -63,6 +64,7 @@ struct epi_kernel {
     epi_part_kernel *parts;
     int part_count;
     bool gpu;
+    bool alone; /* its first launch begins when all before the call has ended: others load weights at once */
     struct epi_cuda_kernel *checks; /* looks through the indices first, where that was asked for */
     int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */

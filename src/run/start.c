@@ -176,6 +176,7 @@ typedef struct running {
     unsigned char *memory; /* where the parts' share of the workspace begins */
     unsigned char *prepared;
     bool prepares; /* it is no run, but makes what runs read from there */
+    bool alone;    /* nothing is launched yet, and what is begins when all before it has ended */
     void *stream;
     part_room room;
 } running;
@@ -188,9 +189,10 @@ static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
                 row + r->kernel->cut.slab_rows > r->kernel->spec.sizes[r->kernel->cut.slab_dim];
     const epi_compiled *compiled = tail ? &part->tail : &part->full;
     int beside = (part->concurrent ? EPI_OVERLAP_LAST : 0) | (part->regrouped ? EPI_GROUPS_KNOWN : 0) |
-                 (index + 1 < r->kernel->part_count && part[1].concurrent ? EPI_OVERLAP_NEXT : 0);
+                 (index + 1 < r->kernel->part_count && part[1].concurrent ? EPI_OVERLAP_NEXT : 0) |
+                 (part->weights_there && r->kernel->alone ? EPI_WEIGHTS_THERE : 0);
     if (r->kernel->gpu)
-        return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream, beside, err);
+        return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream, beside, &r->alone, err);
     epi_cpu_run(compiled->cpu, given, r->memory);
     return EPI_OK;
 }
@@ -321,6 +323,7 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     r.memory = (unsigned char *)args->workspace + epi_kernel_parts_at(kernel);
     r.prepared = args->prepared;
     r.prepares = args->prepares;
+    r.alone = kernel->alone;
     r.stream = args->stream;
     EPI_TRY(check_tensors(&r, args->count, err));
     if (kernel->gpu && !kernel->parts[0].full.cuda->cuda)
@@ -332,7 +335,7 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
         EPI_TRY(epi_indices_check(&written, r.tensors, err));
     }
     if (kernel->checks && !r.prepares)
-        EPI_TRY(epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, err));
+        EPI_TRY(epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, &r.alone, err));
     return run_parts(&r, err);
 }
 

@@ -30,6 +30,7 @@
 static_assert(PAIRS % 2 == 0 && TILE_M % 8 == 0 && TILE_COLS % 16 == 0, "whole tiles of mma.sync");
 #define BESIDE_LAST 2                           // of P.queue, as in order.cuh
 #define BESIDE_NEXT 4
+#define WEIGHTS_THERE 16
 enum { I4 = U8 + 1, U4 };                       // two to a byte
 
 // ---- few bits as operands
@@ -173,26 +174,34 @@ template <int T> DEV float element(u32 w, u32 byte) {
   return T >= E4M3 ? byte_low<T>(x) : low<T>(x);
 }
 
-// Where a lane reads of a tile: column c of its own is 8c + g of the tile.
+// Where a lane reads of a tile: column c of its own is 8c + g of the tile, and it copies parts of every fourth.
+#define QUARTER ((COLUMNS + 3) / 4)
 struct Sources {
-  const u8 *w[COLUMNS];
+  const u8 *w[COLUMNS], *part[PARTS + 1][QUARTER];
   DEV void aim(const Params &P, const Tile &tile) {
     const int lane = threadIdx.x & 31;
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++)
       w[c] = weights_at(P, Tile::product(8 * c), tile.column(8 * c + (lane >> 2))) + (lane & 3) * B_LOADED;
+#pragma unroll
+    for (int u = 0; u < QUARTER; u++) {
+      const int of = 8 * min(4 * u + (lane & 3), COLUMNS - 1), product = Tile::product(of), n = tile.column(of + (lane >> 2));
+      (void)product; (void)n;
+#define AIM_PART(number, name, TYPE) part[number][u] = name##_at(P, product, n);
+      EACH_PART(AIM_PART)
+    }
   }
-  DEV void start(const Params &P, const Tile &tile, int step, u32 place) const {
+  DEV void start(const Params &P, int step, u32 place) const {
     const int lane = threadIdx.x & 31;
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) cp_async<B_LOADED>(place + (c * 32 + lane) * B_LOADED, w[c] + (u32)(step * (4 * B_LOADED)), B_LOADED);
 #pragma unroll
-    for (int u = 0; u < (COLUMNS + 3) / 4; u++) {
-      const int c = 4 * u + (lane & 3), of = 8 * min(c, COLUMNS - 1), product = Tile::product(of), n = tile.column(of + (lane >> 2));
+    for (int u = 0; u < QUARTER; u++) {
+      const int c = 4 * u + (lane & 3), product = Tile::product(8 * min(c, COLUMNS - 1));
       const u32 to = place + COLUMNS * 32 * B_LOADED + ((lane >> 2) * COLUMNS + c) * 4;
-      (void)product; (void)n; (void)to;
+      (void)product; (void)to;
 #define COPY_PART(number, name, TYPE) { \
-        const u8 *from = name##_at(P, product, n) + name##_deep(P, product, step * STEP); \
+        const u8 *from = part[number][u] + name##_deep(P, product, step * STEP); \
         const int off = (int)((u64)from & 3); \
         if (c < COLUMNS) cp_async<4>(to + (number) * PART_BYTES, from - off, off + size_of_type<TYPE>()); \
       }
@@ -307,36 +316,45 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int down = ((int)P.M + TILE_M - 1) / TILE_M, tiles = down * ((N_SIZE + TILE_COLS - 1) / TILE_COLS);
   if (!(P.queue & BESIDE_NEXT)) dependency_start();
-  // The kernel ahead may still be at work: until it has ended, first weights come to the L2 cache, which is right even where it makes them.
-  for (int u = threadIdx.x; u < TILE_N * AHEAD_LINES; u += 32 * WARPS) {
-    const Tile tile(blockIdx.x, down);
-    const int c = u / AHEAD_LINES;
-    if ((int)blockIdx.x < tiles) prefetch(weights_at(P, Tile::product(c), tile.column(c)) + u % AHEAD_LINES * 128);
-  }
-  if (!(P.queue & BESIDE_LAST)) dependency_wait();
-  if (P.queue & BESIDE_NEXT) dependency_start();
-
-  // A warp's steps are warp, warp + WARPS and so on: STAGES - 1 of them are on their way while one is multiplied. A lane's copies are committed
-  // as one group a step, empty ones too, so that cp_wait<STAGES - 2> always means the step that comes next. Rows come from shared memory, or
-  // from caches one step ahead.
+  // A warp's steps of a tile are warp, warp + WARPS and so on: STAGES - 1 of them, of this tile and the next, are on their way while one is
+  // multiplied. A lane's copies are committed as one group a step, empty ones too, so that cp_wait<STAGES - 2> always means the step that comes
+  // next. Rows come from shared memory, or from caches one step ahead.
   extern __shared__ __align__(1024) u8 memory[];
   const u32 ring = smem_u32(memory) + warp * STEP_BYTES;
   const u32 room = smem_u32(memory) + STAGES * WARPS * STEP_BYTES;   // the rows'
   int stage = 0;   // that is read next
   RowStep rows;
   Sources from;
-  auto start = [&](const Tile &tile, int step, int ahead) {
-    const int at = stage + ahead;
-    if (step < STEPS) from.start(P, tile, step, ring + (at < STAGES ? at : at - STAGES) * (WARPS * STEP_BYTES));
+  int next = blockIdx.x, ahead = warp;   // the tile and the step that are asked for next
+  auto start = [&](int at) {
+    if (next < tiles && ahead < STEPS) {
+      if (ahead == warp) from.aim(P, Tile(next, down));
+      from.start(P, ahead, ring + (at < STAGES ? at : at - STAGES) * (WARPS * STEP_BYTES));
+      ahead += WARPS;
+      if (ahead >= STEPS) {
+        next += gridDim.x;
+        ahead = warp;
+      }
+    }
     cp_commit();
   };
-  auto fill = [&](const Tile &tile) {
-    from.aim(P, tile);
+  auto fill = [&] {
 #pragma unroll 1
-    for (int s = 0; s < STAGES - 1; s++) start(tile, warp + s * WARPS, s);
+    for (int s = 0; s < STAGES - 1; s++) start(s);
   };
+  // The kernel ahead may still be at work: until it has ended, first weights come to the ring, where they are there; else to the L2 cache, which is
+  // right even where that kernel makes them.
   int w = blockIdx.x;
-  if (w < tiles) fill(Tile(w, down));
+  const bool early = P.queue & (BESIDE_LAST | WEIGHTS_THERE);
+  if (early) fill();
+  for (int u = threadIdx.x; u < TILE_N * AHEAD_LINES && w < tiles && !early; u += 32 * WARPS) {
+    const Tile tile(w, down);
+    const int c = u / AHEAD_LINES;
+    prefetch(weights_at(P, Tile::product(c), tile.column(c)) + u % AHEAD_LINES * 128);
+  }
+  if (!(P.queue & BESIDE_LAST)) dependency_wait();
+  if (P.queue & BESIDE_NEXT) dependency_start();
+  if (!early) fill();
 #if ROWS_SHARED
   for (int u = threadIdx.x; u < (int)P.M * (K_SIZE / 8); u += 32 * WARPS) {
     const int row = u / (K_SIZE / 8), k = u % (K_SIZE / 8) * 8;
@@ -360,14 +378,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
     for (int step = warp; step < STEPS; step += WARPS) {
       cp_wait<STAGES - 2>();
       __syncwarp();   // lanes have each other's parts, and have read those of the stage before, which is filled next
-      start(tile, step + (STAGES - 1) * WARPS, STAGES - 1);
+      start(stage + STAGES - 1);
       if (ROWS_SHARED) rows.load(P, tile, step, room);
       RowStep of = rows;
       if (step + WARPS < STEPS && !ROWS_SHARED) rows.load(P, tile, step + WARPS, room);
       Step(P, tile, step, ring + stage * (WARPS * STEP_BYTES)).multiply(d, of);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
-    if (w + gridDim.x < tiles) fill(Tile(w + gridDim.x, down));
     // Warps leave what they have; a thread adds up the same element of all of them, in their order. Who reads `total`, the first warp, is past
     // it when it comes to the first of the next tile's barriers.
 #pragma unroll
