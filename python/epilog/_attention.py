@@ -6,9 +6,11 @@ any other to whoever looks at it, but it is made only then. Only such a mask, an
 is for Epilog. Everything else is the old implementation's, mask and attention, and so is what Epilog is not fast at or cannot do: other
 GPUs, dropout, weights as a result.
 """
+import contextvars
 import copy
 import functools
 import sys
+from typing import NamedTuple
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -22,6 +24,7 @@ REPLACED = ("sdpa", "eager")
 HARMLESS = frozenset(("position_ids", "use_cache", "output_hidden_states", "return_dict", "num_items_in_batch", "shift_labels", "ignore_index",
                       "labels", "cache_position", "logits_to_keep", "token_type_ids", "sliding_window"))
 capabilities, known = {}, {}
+generating = contextvars.ContextVar("generating", default=False)  # in epilog.generate: where transformers compiles a step, a mask is a tensor
 
 
 def fits(device, dtype, size):
@@ -85,7 +88,12 @@ def is_causal(config):
 def is_plain(module, query, keys, mask, dropout, more):
     """Is it for Epilog: causal attention of a sequence to itself? query: [B,S,H,E] or what it is made of; keys: their number.
     A mask has to be one of mask_of's, for so many keys."""
-    if keys != query.shape[1] or (mask is not None and mask.shape[-1] != keys) or dropout or not getattr(module, "is_causal", True) or not is_causal(module.config):
+    return keys == query.shape[1] and (mask is None or mask.shape[-1] == keys) and is_usual(module, dropout, more)
+
+
+def is_usual(module, dropout, more):
+    """Is it causal attention, and nothing asked of it that changes what it is?"""
+    if dropout or not getattr(module, "is_causal", True) or not is_causal(module.config):
         return False
     for name, value in more.items():
         if name == "is_causal" and value is not None and value is not True:
@@ -116,7 +124,11 @@ class Causal(torch.Tensor):
 
     @property
     def _epilog_window(self):
-        return self.unmade.window
+        return self.unmade.window if self.unmade.past is None else None
+
+    @property
+    def _epilog_past(self):
+        return self.unmade.past
 
     def mask(self):
         """The mask itself, to be read."""
@@ -124,15 +136,23 @@ class Causal(torch.Tensor):
 
     def changed(self):
         """The mask itself, which may be written to."""
-        self.unmade.window = None
+        self.unmade.window = self.unmade.past = None
         return self.mask()
 
 
-class Unmade:
-    """What a Causal is to become, and all that were detached from it: they have one memory."""
+class Past(NamedTuple):
+    """What the queries of a call see of the keys in a cache: those up to their own, of which `offset` are before the first query's, from `start`
+    (i32[B], or None for the first) on; by a window, which is 0 where there is none, the last so many."""
+    window: int
+    start: torch.Tensor
+    offset: object  # a number, or a tensor of one
 
-    def __init__(self, make, window):
-        self.make, self.window, self.made = make, window, None
+
+class Unmade:
+    """What a Causal is to become, and all that were detached from it: they have one memory. past: a Past, of a call with a cache."""
+
+    def __init__(self, make, window, past=None):
+        self.make, self.window, self.past, self.made = make, window, past, None
 
     def mask(self):
         if self.made is None:
@@ -174,29 +194,61 @@ def window_in(function, local_size, config):
     return window if type(window) is int and window == local_size and window > 0 else None
 
 
+def past_through(mask, old, queries, keys):
+    """The Past of a call, after its keys are in the cache; None where nobody knows."""
+    if mask is None:
+        return Past(0, None, keys - queries) if old == "sdpa" and queries in (1, keys) else None
+    if mask.shape[-2:] != (queries, keys):
+        return None
+    window = getattr(mask, "_epilog_window", None)
+    if window is not None and queries == keys:
+        return Past(window, None, 0)
+    return getattr(mask, "_epilog_past", None)
+
+
+def past_of(window, batch, q_length, q_offset, kv_offset, attention_mask, device):
+    """The Past that a mask is to say; None where it hides more than what comes before each sequence's first token. Asked of a GPU's, it is waited for."""
+    if attention_mask is None:
+        return Past(window, None, q_offset - kv_offset)
+    if type(attention_mask) is not torch.Tensor or attention_mask.dim() != 2 or attention_mask.shape[0] != batch:
+        return None
+    length = attention_mask.shape[1]
+    start = length - attention_mask.sum(1, dtype=torch.int32)
+    shown = (attention_mask == (torch.arange(length, device=device) >= start[:, None])).all() & (q_offset + q_length <= length)
+    return Past(window, (start - kv_offset).clamp(min=0).int(), q_offset - kv_offset) if bool(shown) else None
+
+
 def mask_of(old):
     """The function that makes masks, in place of `old`'s."""
     def make(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
              allow_is_causal_skip=True, dtype=torch.float32, config=None, device="cpu", **kwargs):
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+        compiling, static = torch.compiler.is_compiling(), type(q_offset) is torch.Tensor
+        q_offset = q_offset.clone() if static and not compiling else q_offset  # the cache counts on in it
         more = {} if mask_function is None else dict(mask_function=mask_function)
         carry = functools.partial(
             ALL_MASK_ATTENTION_FUNCTIONS[old], batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
             kv_offset=kv_offset, attention_mask=attention_mask, dtype=dtype, config=config, device=device, **more, **kwargs)
-        plain = allow_is_causal_skip and type(q_offset) is int and q_offset == kv_offset == 0 and q_length == kv_length
-        compiling = torch.compiler.is_compiling()
-        plain = plain and not watched() and (compiling or old != "sdpa" or kwargs.get("local_size") is not None)  # of a causal mask it has its own sign: none
-        if not plain or config is None or mask_function is None or not is_causal(config) or not is_full(attention_mask, kv_length):
+        if config is None or mask_function is None or not is_causal(config) or watched():
             return carry(allow_is_causal_skip=allow_is_causal_skip)
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         window = window_in(mask_function, kwargs.get("local_size"), config)
         if window is None or not fits(torch.device(device), dtype, size):
-            return carry(allow_is_causal_skip=True)
+            return carry(allow_is_causal_skip=allow_is_causal_skip)
+        alone = not static and q_offset == kv_offset == 0 and q_length == kv_length
+        none = old == "sdpa" and not compiling and kwargs.get("local_size") is None  # its own sign of a causal mask
+        past = None
+        if not (allow_is_causal_skip and (alone or none and q_length == 1) and is_full(attention_mask, kv_length)):
+            past = None if compiling or (static and torch.device(device).type == "cuda" and not generating.get()) else past_of(
+                window, batch_size, q_length, q_offset, kv_offset, attention_mask, device)
+            none = past is None
+        if none:
+            return carry(allow_is_causal_skip=allow_is_causal_skip)
         if compiling:  # where nobody reads it, it is not in the graph
             mask = carry(allow_is_causal_skip=False)
             mask._epilog_window = window
             return mask
-        return Causal(Unmade(functools.partial(carry, allow_is_causal_skip=False), window), (batch_size, 1, q_length, kv_length),
+        return Causal(Unmade(functools.partial(carry, allow_is_causal_skip=False), window, past), (batch_size, 1, q_length, kv_length),
                       torch.bool if old == "sdpa" else dtype, device)
     return make
 

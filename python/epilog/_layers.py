@@ -72,6 +72,19 @@ def plain_rest():
 BETWEEN = ["keys = rename(keep(k), S, R)", "values = rename(v, S, R)", "queries = keep(q)"]
 
 
+def cached_lines(window, softcap, scaled):
+    """As attention_lines, where `offset` tokens are in the cache before the first of the queries, and a sequence's begin at its `start`."""
+    lines, numbers = attention_lines(True, window, softcap, scaled)
+    lines = [line.replace("index(S)", "index(S) + offset").replace("where(", "where(index(R) >= start and ") for line in lines]
+    return lines, ["start: i32[B]", "offset: i32", *numbers]
+
+
+def alone(line):
+    """An input or a line of one token of each sequence."""
+    line = line.replace("[B,S,", "[B,").replace("[S,", "[").replace("index(S) + offset", "offset")
+    return line.replace("queries", "q").replace("*keys", "*keys_new").replace("*values", "*values_new")
+
+
 class Parts:
     """A layer as programs: `projections`, `rest` and, with attention between them, `whole`. Inputs come in the order of the pieces,
     numbers last. results: of the projections. wo: the output projection, with {} for the axes of heads."""
@@ -88,6 +101,19 @@ class Parts:
         seen, numbers = attention_lines(Form(True, window, softcap, scaled))
         self.whole = op(text("layer", ["x[B,S,D]", *inputs, wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers], "y[B,S,D]",
                              lines + BETWEEN + seen + out_lines + mlp_lines))
+
+        # With a cache, which lies as transformers has it: for tokens whose keys and values are in it, and for one token of each sequence that
+        # puts them there.
+        seen, numbers = cached_lines(window, softcap, scaled)
+        axes, caches = heads.replace("G", "B,S,G", 1), ["keys[B,G,R,E]", "values[B,G,R,E]"]
+        self.cached = op(text("layer_cached", ["x[B,S,D]", f"queries[{axes}]", *caches, wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers],
+                              "y[B,S,D]", seen + out_lines + mlp_lines), rows=("B", "S", "R"))
+        put = [f"{name}_new = update({name}, {of}, slot, R)" for name, of in (("keys", "k"), ("values", "v"))]
+        self.step = op(text("layer_step", [alone(t) for t in ("x[B,S,D]", *inputs)] + caches
+                            + ["slot: i32", wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers],
+                            "(y[B,D], keys_new[B,G,R,E], values_new[B,G,R,E])",
+                            lines + put + [alone(line) for line in seen] + out_lines + mlp_lines),
+                       into={"keys_new": "keys", "values_new": "values"}, rows=("B",))
 
     def rest(self, x, o, weights, eps):
         if not in_autocast(x):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ._attention import eager_of, fits, is_known, is_ours, is_plain, old_name, seen_through
+from ._attention import eager_of, fits, is_causal, is_known, is_ours, is_plain, is_usual, old_name, past_through, seen_through
 from ._known import (Names, Tree, activation_of, are_numbers, bias_of, fit, hooks_of_all, is_own, own_class, own_forward, own_function,
                      plain_type, trouble, watched, weight_of)
 from ._fp8 import why_not
@@ -125,7 +125,16 @@ def rotary_forward(self, *args, **kwargs):
     return Tables(*found) if parts is not None and type(found) is tuple and parts.holds(self) else found
 
 
-class Layer:
+class Told:
+    """What tells the report of a layer, once each, what it left to the model in a call."""
+    report, name = None, None
+
+    def leave(self, why):
+        if self.report is not None and (self.name, why) not in self.report.left:
+            self.report.left.append((self.name, why))
+
+
+class Layer(Told):
     """What a patched decoder layer knows: of what modules and numbers its programs were made."""
 
     def __init__(self, layer, family):
@@ -174,6 +183,14 @@ class Layer:
             return None
         biases = tuple([bias_of(found[i]) is not None for i in LINEAR])
         return numbers, biases, inner_of(found[ACT]), eps
+
+    def window(self):
+        """How many keys a query sees; None for all up to its own."""
+        return self.facts[0][2]
+
+    def attends(self, attention, x):
+        """Can its attention be Epilog's?"""
+        return is_ours(attention.config) and is_known(old_name(attention.config), attention) and fits(x.device, x.dtype, self.size) and is_causal(attention.config)
 
     def find(self, layer, x, tables):
         """The modules as they are now, and the weights; None where something is not as it was."""
@@ -225,6 +242,35 @@ def window_of(attention, x, mask, cache, dropout, more):
     return window if whole else None
 
 
+def past_of_call(parts, attention, x, mask, keys, dropout, more):
+    """Of a layer whose attention over a cache of so many keys can be in its program: what queries see. Else None, which the report tells once."""
+    config = attention.config
+    if not is_ours(config) or torch.compiler.is_compiling() or not fits(x.device, x.dtype, attention.head_dim):
+        return None
+    past = past_through(mask, old_name(config), x.shape[1], keys)
+    if in_autocast(x):
+        parts.leave("was the model's in a call with a cache under autocast")
+    elif past is None:
+        parts.leave("was the model's in a call with a cache whose mask hides more than what comes before each sequence's first token, or is made for "
+                    "torch.compile, as transformers' is of a static cache on a GPU (epilog.generate has its own)")
+    elif not is_known(old_name(config), attention) or not is_usual(attention, dropout if attention.training else 0, more):
+        parts.leave("was the model's in a call with a cache, with dropout or something that is not known")
+    elif past.start is None:
+        return past._replace(start=torch.zeros(x.shape[0], dtype=torch.int32, device=x.device))
+    else:
+        return past
+    return None
+
+
+def static_layer(cache, index):
+    """The static layer of a cache that a program may write to; None where it is another."""
+    utils = sys.modules["transformers.cache_utils"]
+    layers = getattr(cache, "layers", ())
+    found = layers[index] if index < len(layers) else None
+    plain = type(found) is utils.StaticLayer and type(cache) in (utils.Cache, utils.StaticCache) and not cache.offloading
+    return found if plain and found.is_initialized and not torch.compiler.is_compiling() and not torch.is_grad_enabled() else None
+
+
 def layer_forward(self, hidden_states, *args, **kwargs):
     parts = self.__dict__.get("_epilog")
     given = parts.arguments.bind(args, kwargs) if parts is not None else None
@@ -243,12 +289,38 @@ def layer_run(parts, found, hidden_states, attention_mask, past_key_values, posi
         groups, heads, size, _ = before[1].shape
         return programs.whole(hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *parts.numbers,
                               *([window] if window else []))
+    if past_key_values is not None:
+        return layer_cached(parts, found, before, hidden_states, attention_mask, past_key_values, per_sequence, more)
     query, key, value = programs.projections(hidden_states, *before, parts.eps)
     query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
-    if past_key_values is not None:
-        key, value = past_key_values.update(key, value, attention.layer_idx)
     attended = attend(attention, query, key, value, attention_mask, attention.attention_dropout, **more, **parts.told)
     return programs.rest(hidden_states, attended, [out, *behind], parts.eps)
+
+
+def layer_cached(parts, found, before, x, mask, cache, per_sequence, more):
+    """With a cache: as two programs around what the cache does, or, of one token over a static one, as one that writes to it."""
+    attention, _, out, behind = found
+    groups, heads, size, _ = before[1].shape
+    shaped, at = out.view(-1, groups, heads, size), attention.layer_idx
+    static = static_layer(cache, at) if x.shape[1] == 1 else None
+    dropout = attention.attention_dropout
+    past = past_of_call(parts, attention, x, mask, static.keys.shape[2], dropout, more) if static is not None else None
+    if past is not None:
+        programs = parts.programs[per_sequence, bool(past.window)]
+        tables = [t.reshape(-1, size // 2) if per_sequence else t[0] for t in before[4:6]]
+        y = programs.step(x[:, 0], *before[:4], *tables, *before[6:], static.keys, static.values, static.cumulative_length, shaped, *behind,
+                          parts.eps, past.start, past.offset, *parts.numbers, *([past.window] if past.window else []))[0]
+        static.cumulative_length.add_(1)
+        return y[:, None]
+    query, key, value = parts.programs[per_sequence, False].projections(x, *before, parts.eps)
+    key, value = cache.update(key.transpose(1, 2), value.transpose(1, 2), at)
+    past = past_of_call(parts, attention, x, mask, key.shape[2], dropout, more)
+    if past is not None and fit(x, (key, value)):
+        programs = parts.programs[per_sequence, bool(past.window)]
+        return programs.cached(x, query, key, value, shaped, *behind, parts.eps, past.start, past.offset, *parts.numbers,
+                               *([past.window] if past.window else []))
+    attended = attend(attention, query.flatten(2, 3).transpose(1, 2), key, value, mask, dropout, **more, **parts.told)
+    return parts.programs[per_sequence, False].rest(x, attended, [out, *behind], parts.eps)
 
 
 def layer_run8(parts, found, hidden_states, attention_mask, past_key_values, position_embeddings, **more):
@@ -292,7 +364,7 @@ def gpt2_tree(kinds, family, act):
     return Tree(kinds)
 
 
-class Block:
+class Block(Told):
     """What a patched block of GPT-2 knows: as Layer."""
 
     def __init__(self, block, family):
@@ -362,6 +434,9 @@ def gpt2_run(parts, found, fp8, hidden_states, past_key_values=None, attention_m
     if past_key_values is not None:
         cache = getattr(past_key_values, "self_attention_cache", past_key_values)
         key, value = cache.update(key, value, attention.layer_idx)
+        past = past_of_call(parts, attention, hidden_states, attention_mask, key.shape[2], attention.attn_dropout.p, more) if not fp8 else None
+        if past is not None and past.window == 0 and fit(hidden_states, (key, value)):
+            return programs.cached(hidden_states, made[0], key, value, out.view(*heads, -1), *behind, eps, past.start, past.offset, *parts.numbers)
     more = {k: v for k, v in more.items() if k != "output_attentions"}
     attended = attend(attention, query, key, value, attention_mask, attention.attn_dropout.p, **more)
     return programs.rest(hidden_states, attended, [out, *behind], eps)

@@ -13,6 +13,7 @@ from torch import nn
 
 from . import _blocks
 from ._attention import give_back, is_ours, take_place, why_not
+from ._generate import decoders
 from ._known import MODELS, class_name, families, plain_type
 from ._report import OFF, Report
 from ._patched import (Block, GPT2MLP, Head, Layer, Norm, Rotary, Unknown, causal_lm_forward, gpt2_forward, gpt2_mlp_forward, layer_forward,
@@ -35,7 +36,7 @@ def set_forward(module, parts, function):
     module.__class__ = patched(type(module), function)
 
 
-PLAIN = "the model's where there is padding, packing, dropout or a cache, and on a GPU unless it is Hopper's and in 16 bits"
+PLAIN = "the model's where there is padding without a cache, packing or dropout, and on a GPU unless it is Hopper's and in 16 bits"
 
 
 class Applying:
@@ -76,6 +77,7 @@ class Applying:
         if not gpt2:
             need(family.rotary is not None, f"{family.name}RotaryEmbedding is not that of transformers")
         parts = Block(module, family) if gpt2 else Layer(module, family)
+        parts.report, parts.name = self.report, f"{name}.{'attn' if gpt2 else 'self_attn'}"
         set_forward(module, parts, gpt2_forward if gpt2 else layer_forward)
         fp8 = self.fp8 and self.is_eight(name, module, parts)
         if fp8:
@@ -208,4 +210,5 @@ def restore(model):
         if "_epilog" in module.__dict__:
             del module._epilog
             count += 1
+        decoders.pop(module, None)
     return count

@@ -124,7 +124,7 @@ def test_attention_that_is_not_plain(name, what, called):
     mine = step(model, **more)
     within(mine, plain, exact)
     assert called.count("layer") == (2 if what == "nothing is hidden" else 0)
-    assert called.count("attention") == (2 if what == "a cache" else 0)  # an empty one
+    assert called.count("layer_cached") == (2 if what == "a cache" else 0)  # an empty one
 
 
 @pytest.mark.parametrize("name", ["Llama", "Gemma2"])
