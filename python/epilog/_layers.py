@@ -74,9 +74,8 @@ BETWEEN = ["keys = rename(keep(k), S, R)", "values = rename(v, S, R)", "queries 
 
 def cached_lines(window, softcap, scaled):
     """As attention_lines, where `offset` tokens are in the cache before the first of the queries, and a sequence's begin at its `start`."""
-    lines, numbers = attention_lines(True, window, softcap, scaled)
-    lines = [line.replace("index(S)", "index(S) + offset").replace("where(", "where(index(R) >= start and ") for line in lines]
-    return lines, ["start: i32[B]", "offset: i32", *numbers]
+    lines, (start, *numbers) = attention_lines(Form(True, window, softcap, scaled, starts=True))
+    return [line.replace("index(S)", "index(S) + offset") for line in lines], [start, "offset: i32", *numbers]
 
 
 def alone(line):
