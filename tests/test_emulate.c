@@ -814,6 +814,9 @@ static struct whole {
     {{"quantise", "linear_u8", "T=70,G=3,K=23,F=71", 0}, 80, 0, {0}, NULL, {{0}}},
     {.from = {"quantise", "swiglu_e4m3", "T=70,D=72,F=136", 0}},
     {.from = {"quantise", "swiglu8_quantised", "T=200,G=3,K=128,F=3,M=128", 0}},
+    {.from = {"quantise", "quantise_both", "N=2,R=128,G=3,K=128", 0}}, /* square tiles */
+    {{"quantise", "quantise_both", "N=2,R=128,G=1,K=128", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"fp8", "weight8", "P=3,M=128,G=2,K=128", 0}},
     {.from = {"quantise", "quantise_both", "N=2,R=128,G=3,K=32", 0}},
     {{"quantise", "quantise_both", "N=3,R=24,G=2,K=20", 0}, 80, 0, {0}, NULL, {{0}}},
     {.from = {"quantise", "norm_quantised", "T=9,G=16,K=64", 0}},

@@ -42,6 +42,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .local_multiple = 16,
                                 .full_row_most = 256,
                                 .row_columns = EPI_ROWS_GROUPED,
+                                .tile = EPI_ROWS_TILE,
                                 .pairs = sm90,
                                 .same_layout = true,
                                 .groups = true,

@@ -66,8 +66,10 @@ static void find_pairs(epi_rows_design *d) {
 
 /* ---- phases ---- */
 
-/* When a number or a value per row is ready. */
+/* When a number, a value per row or a column of a square tile is ready. */
 static int ready(const epi_rows_design *d, const epi_instr *s) {
+    if (epi_rows_is_column(d, epi_rows_value(s)) && !epi_instr_folds(s))
+        return s->phase;
     bool makes = s->dst >= 0 && !epi_rows_has_columns(d, s->dst) && s->kind != EPI_INSTR_REDUCE_ROW;
     if (s->full || (!makes && !(s->dst < 0 && s->kind == EPI_INSTR_STORE)))
         return EPI_ROWS_ON_VECTORS;
@@ -82,7 +84,8 @@ static bool comes_second(const epi_rows_design *d, int i) {
 /* What a phase is for: folds, partials and stores of elements. */
 static bool ends_in(const epi_rows_design *d, int i, int phase) {
     const epi_instr *s = &d->tile.instrs[i];
-    return s->full && s->phase == phase && epi_instr_ends(s) && !comes_second(d, i);
+    return s->full && s->phase == phase && epi_instr_ends(s) && !comes_second(d, i) &&
+           d->access[i].ready == EPI_ROWS_ON_VECTORS;
 }
 
 static void add(const epi_rows_design *d, epi_rows_phase *p, int i) {
@@ -146,7 +149,7 @@ static void need_early(lister *l, int root) {
 static void list_phase(lister *l, int phase) {
     const epi_tile_program *t = &l->d->tile;
     for (int v = 0; v < t->value_count; v++)
-        l->made[v] = l->early[v] = false;
+        l->made[v] = l->early[v] = epi_rows_is_column(l->d, v);
     for (int i = 0; i < t->instr_count; i++) {
         if (!ends_in(l->d, i, phase))
             continue;
@@ -232,6 +235,7 @@ static void look_at_instructions(epi_rows_design *d) {
         d->access[i].ready = ready(d, s);
         d->random |= s->kind == EPI_INSTR_RANDOM;
         d->sums |= s->kind == EPI_INSTR_PARTIAL_COLS;
+        d->downs |= s->kind == EPI_INSTR_REDUCE_DOWN;
         d->cross_tile |= epi_instr_is_partial(s);
         d->folds |= s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
         d->fast &= !epi_instr_is_partial(s) &&

@@ -23,6 +23,8 @@ typedef struct epi_rows_access {
     int pointer;      /* of the launch: to the tensor, a table, a seed or partials; -1: none */
     int index;        /* TAKE: the pointer to the index, or -1 */
     epi_walk along;   /* TAKE: where positions are along the axes that the index counts along */
+    bool turned;      /* STORE, of a square tile: its rows are neighbours in memory; */
+    int64_t apart;    /* its columns lie so far apart */
     bool vectors;     /* the columns of a vector lie together */
     bool fetched;     /* LOAD: a row comes to registers or to the ring when it is taken up */
     bool held;        /* LOAD: all rows read it, and it waits in registers */
@@ -57,6 +59,7 @@ typedef struct epi_rows_design {
     bool folds;          /* lanes fold with each other */
     bool cross_tile;     /* it has cross-tile reductions */
     bool sums;           /* there are sums per column, which are registers named by the vector's number */
+    bool downs;          /* there are extremes down a square tile */
     bool random;         /* there are random numbers */
     bool words;          /* what is held waits as it lies in memory: numbers would take too many registers */
     int64_t slice;       /* columns of a row that one block of the cluster has */
@@ -74,6 +77,12 @@ static inline bool epi_rows_is_full(const epi_rows_design *d, int v) {
 }
 static inline bool epi_rows_has_columns(const epi_rows_design *d, int v) {
     return d->tile.values[v].scale != EPI_SCALE_NONE;
+}
+/* Has it an element for each column of a square tile, whatever the tile's row? */
+static inline bool epi_rows_is_column(const epi_rows_design *d, int v) {
+    epi_axes down = {.count = 1, .at = {d->plan->cols.at[0]}};
+    return d->plan->square && epi_rows_has_columns(d, v) &&
+           !epi_plan_has(d->g, d->tile.values[v].node, &down);
 }
 /* Has it half as many of these as the row? */
 static inline bool epi_rows_is_coarse(const epi_rows_design *d, int v) {

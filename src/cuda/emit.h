@@ -23,7 +23,7 @@ typedef struct epi_config {
     epi_schedule schedule;
     bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
-    bool few; /* for few rows: at most so many stages, and all of the ring that shared memory has room for */
+    bool few;  /* for few rows: at most so many stages, and all of the ring that shared memory has room for */
     int warps; /* gemm_few: of a block; chosen by the design */
     int panels;  /* few: stages are so many times 64 deep; chosen by the design */
     bool scaled; /* for operands of e4m3 with scales: stages are 128 deep */
@@ -152,11 +152,12 @@ enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial cover
 static inline int epi_partial_words(epi_op op) {
     return op == EPI_OP_LOGSUMEXP ? 2 : op == EPI_OP_VAR ? 3 : 1;
 }
-enum { EPI_FINISH_RESULTS = 32 };    /* that a block of a finishing kernel makes */
-enum { EPI_TILE_MOST = 256 };        /* columns of the widest tile */
+enum { EPI_FINISH_RESULTS = 32 }; /* that a block of a finishing kernel makes */
+enum { EPI_TILE_MOST = 256 };     /* columns of the widest tile */
 /* Rows whose weights of few bits are made on load, at most: of more, what is made once and stored is read faster. */
 enum { EPI_FEW_MOST = 64 };
 enum { EPI_AHEAD_BYTES = 64 << 10 }; /* of weights that a block asks for ahead */
+enum { EPI_ROWS_TILE = 128 };        /* rows and columns of a square tile that is walked over as a row */
 enum { EPI_ROWS_GROUPED = 256 };     /* columns of rows that reduce over groups: a warp's vectors */
 enum { EPI_SM80_DEPTH = 32 };        /* of a stage of gemm_sm80 */
 

@@ -21,7 +21,7 @@ static const char *unrolling(const epi_rows_design *d, bool named) {
     for (int i = 0; i < d->tile.instr_count; i++)
         shared += d->tile.instrs[i].kind == EPI_INSTR_LOAD && !epi_rows_is_full(d, d->tile.instrs[i].dst) &&
                   epi_rows_has_columns(d, d->tile.instrs[i].dst);
-    if (named)
+    if (named || d->plan->square)
         return "UNROLL";
     return shared > 1 && d->shape.count <= 4 ? "UNROLL_TWO" : "UNROLL_FOUR";
 }
@@ -50,6 +50,13 @@ static void put_fold(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const char *fold = epi_emit_text(d->c, "f%d", s->dst);
     int64_t count = epi_axes_size(&d->g->nodes[s->node].over, d->c->spec->sizes);
+    if (s->kind == EPI_INSTR_REDUCE_DOWN) {
+        PUT("    fold_down(%s, room);\n    float %s[VEC]; EACH(VEC) %s[e] = %s;", fold,
+            epi_rows_name(d, s->dst), epi_rows_name(d, s->dst),
+            epi_emit_fold_end(d->c, s->op, epi_emit_text(d->c, "%s[e]", fold), count));
+        epi_rows_put_comment(d, t, s->node);
+        return;
+    }
     PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = ", fold, fold, epi_rows_name(d, s->dst));
     if (d->pair[i] < 0) {
         PUT("%s;", epi_emit_fold_end(d->c, s->op, fold, count));
@@ -93,12 +100,18 @@ static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
         const epi_instr *s = &d->tile.instrs[p->instrs[n]];
         if (s->kind == EPI_INSTR_REDUCE_ROW)
             PUT("    %s f%d; f%d.clear();\n", row_fold(d, p->instrs[n]), s->dst, s->dst);
+        if (s->kind == EPI_INSTR_REDUCE_DOWN)
+            PUT("    %s f%d[VEC]; EACH(VEC) f%d[e].clear();\n", epi_ops[s->op].cuda, s->dst, s->dst);
+        if (d->access[p->instrs[n]].turned)
+            PUT("    Turned<%s> turned%d;\n", epi_emit_type(d->access[p->instrs[n]].ref.type), p->instrs[n]);
     }
     begin_vectors(d, t, p->named);
     for (int n = 0; n < p->count; n++) {
         const epi_instr *s = &d->tile.instrs[p->instrs[n]];
         if (s->kind == EPI_INSTR_REDUCE_ROW)
             PUT("        take_all(f%d, %s);\n", s->dst, epi_rows_name(d, s->arg[0]));
+        else if (s->kind == EPI_INSTR_REDUCE_DOWN)
+            PUT("        EACH(VEC) f%d[e].take(%s[e]);\n", s->dst, epi_rows_name(d, s->arg[0]));
         else if (epi_instr_is_partial(s))
             put_partial(d, t, p->instrs[n]);
         else if (s->kind == EPI_INSTR_STORE)
@@ -107,9 +120,14 @@ static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
             epi_rows_put_elements(d, t, p->instrs[n]);
     }
     end_vectors(t);
-    for (int n = 0; n < p->count; n++)
-        if (d->tile.instrs[p->instrs[n]].kind == EPI_INSTR_REDUCE_ROW)
-            put_fold(d, t, p->instrs[n]);
+    for (int n = 0; n < p->count; n++) {
+        int i = p->instrs[n];
+        if (epi_instr_folds(&d->tile.instrs[i]))
+            put_fold(d, t, i);
+        if (d->access[i].turned)
+            PUT("    turned%d.leave((void *)P.ptr[%d], %s, %s, room);\n", i, d->access[i].pointer,
+                epi_rows_row(d, i), epi_emit_count(d->c, d->access[i].apart, "LL"));
+    }
 }
 
 /* ---- a row in registers ---- */
@@ -239,6 +257,9 @@ static void put_rows(const epi_rows_design *d, epi_text *t) {
         PUT("    }\n");
     }
     PUT("    %s\n    (void)row; (void)on;\n", set_row);
+    if (d->plan->square)
+        PUT("    const int c = lane %% 16 * VEC; (void)c; (void)room;   // of a column, whatever the tile's "
+            "row\n");
     put_positions(d, t);
     if (ring)
         epi_rows_put_take(d, t);
@@ -306,6 +327,15 @@ static bool is_open(const epi_rows_design *d) {
     return epi_emit_grows(d->c, d->tile.m) || epi_emit_grows(d->c, d->tile.n);
 }
 
+/* Bytes of shared memory through which a square tile is turned, and its extremes exchanged. */
+static int square_room(const epi_rows_design *d) {
+    int64_t room = d->downs ? 4 * d->shape.lanes / 32 * EPI_ROWS_TILE : 16;
+    for (int i = 0; i < d->tile.instr_count; i++)
+        if (d->access[i].turned)
+            room = epi_max64(room, d->tile.n * (int64_t)epi_dtype_size(d->access[i].ref.type));
+    return (int)room;
+}
+
 static void put_kernel(const epi_rows_design *d, epi_text *t) {
     const epi_rows_shape *s = &d->shape;
     const char *bound = ""; /* registers such that so many threads are there at once */
@@ -320,6 +350,8 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
     if (d->folds)
         PUT("  __shared__ Rooms rooms;\n  int turn = 0;\n%s",
             s->cluster > 1 ? "  begin_rooms(&rooms);\n" : "");
+    if (d->plan->square)
+        PUT("  __shared__ __align__(16) u8 room[%d];\n", square_room(d));
     if (d->sums)
         PUT(s->stages ? "  float *const room = (float *)ring;\n"
                       : "  __shared__ float room[ROWS > 1 ? (ROWS - 1) * LANES * VEC : 1];\n");
@@ -345,22 +377,24 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
 static void put_head(const epi_rows_design *d, epi_kernel_text *k) {
     const epi_rows_shape *s = &d->shape;
     epi_text *t = &k->source;
-    const char *sizes = "";
+    const char *sizes = "",
+               *side = d->plan->square ? epi_emit_text(d->c, "#define SIDE %d\n", EPI_ROWS_TILE) : "";
     if (!is_open(d))
         sizes =
             epi_emit_text(d->c, "static const i64 M = %ldLL, N = %ldLL;\n", (long)d->tile.m, (long)d->tile.n);
     PUT("#define EPI_FAST %d\n#define VEC %d\n#define LANES %d\n#define NV %d\n#define ROWS %d\n"
-        "#define CLUSTER %d\n#define TEAM (LANES < 32 ? 32 : LANES)\n#define TEAMS (ROWS * LANES / "
-        "TEAM)\n%s%s%s%s%s%s\n// ---- written for "
+        "#define CLUSTER %d\n%s#define TEAM (LANES < 32 ? 32 : LANES)\n#define TEAMS (ROWS * LANES / "
+        "TEAM)\n%s%s%s%s%s%s%s\n// ---- written for "
         "this program\n\n",
-        d->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, epi_device_text("base"), sizes,
+        d->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, side, epi_device_text("base"), sizes,
         epi_device_text("ptx"), epi_device_text("folds"), d->random ? epi_device_text("random") : "",
-        epi_device_text("rows"));
+        epi_device_text("rows"), d->plan->square ? epi_device_text("square") : "");
     epi_emit_params(d->c, k, "M, group, extra[2]");
     if (s->stages)
         PUT("#define STAGES %d\n#define ROW_BYTES %ld\n#define SLICE %ld\n", s->stages, (long)s->row_bytes,
             (long)d->slice);
-    PUT("%s", d->plan->flat    ? "#define PIECE ((i64)LANES * NV * VEC)\n"
+    PUT("%s", d->plan->square  ? "#define COLUMN(i) ((lane / 16 * NV + (i)) * SIDE + lane % 16 * VEC)\n"
+              : d->plan->flat  ? "#define PIECE ((i64)LANES * NV * VEC)\n"
                                  "#define COLUMN(i) (piece + ((i)*LANES + lane) * VEC)\n"
               : s->cluster > 1 ? "#define COLUMN(i) (((rank * NV + (i)) * LANES + lane) * VEC)\n"
                                : "#define COLUMN(i) (((i)*LANES + lane) * VEC)\n");

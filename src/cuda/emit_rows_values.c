@@ -58,17 +58,21 @@ static bool divides_often(const epi_rows_design *d, const epi_instr *s) {
            epi_rows_has_columns(d, s->dst);
 }
 
-/* Is it a division of many elements by a scale of theirs, which is one number for the row or the group? */
+/* Is it a division of many elements by a scale of theirs, which is one number for the row, the group, or the column of a
+ * square tile? */
 static bool scales_often(const epi_rows_design *d, const epi_instr *s) {
     return s->kind == EPI_INSTR_MAP && epi_is_scaled(d->g, s->node) && epi_rows_has_columns(d, s->dst) &&
-           (!epi_rows_has_columns(d, s->arg[1]) || lacks_group(d, d->tile.values[s->arg[1]].node));
+           (!epi_rows_has_columns(d, s->arg[1]) || lacks_group(d, d->tile.values[s->arg[1]].node) ||
+            epi_rows_is_column(d, s->arg[1]));
 }
 
 static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to) {
     const char *a[3] = {"", "", ""};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(d, s->arg[i]);
-    if (scales_often(d, s))
+    if (scales_often(d, s) && epi_rows_is_column(d, s->arg[1]))
+        PUT("%s = f_scaled(%s, scales_%d[e]);", to, a[0], s->arg[1]);
+    else if (scales_often(d, s))
         PUT("%s = f_scaled(%s, scale_%d);", to, a[0], s->dst);
     else if (divides_often(d, s))
         PUT("%s = over_%d.of(%s);", to, s->dst, a[0]);
@@ -84,7 +88,10 @@ static void put_load_one_by_one(const epi_rows_design *d, epi_text *t, int i, co
     const epi_rows_access *a = &d->access[i];
     int v = d->tile.instrs[i].dst, w = epi_rows_width(d, v);
     const char *at = in_row(d, i, epi_rows_is_full(d, v), element(d, i));
-    if (a->overwritten)
+    if (lacks_group(d, d->tile.values[v].node))
+        PUT("{ const int e = 0; const float x = %s; EACH(%d) %s[e] = x; }",
+            epi_emit_load(d->c, a->ref.type, a->pointer, at), w, name);
+    else if (a->overwritten)
         PUT("EACH(%d) { Raw<%s, 1> r; r.stream(P.ptr[%d], %s); %s[e] = r.one(0); }", w,
             epi_emit_type(a->ref.type), a->pointer, at, name);
     else
@@ -172,7 +179,7 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     const char *name = epi_rows_name(d, s->dst), *to = epi_emit_text(d->c, "%s[e]", name);
     int w = epi_rows_width(d, s->dst);
     PUT("        float %s[%d]; ", name, w);
-    if (scales_often(d, s))
+    if (scales_often(d, s) && !epi_rows_is_column(d, s->arg[1]))
         PUT("const Scale scale_%d = scale_of(%s%s); ", s->dst, epi_rows_name(d, s->arg[1]),
             epi_rows_has_columns(d, s->arg[1]) ? "[0]" : "");
     else if (divides_often(d, s))
@@ -204,6 +211,18 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     epi_rows_put_comment(d, t, s->node);
 }
 
+/* A column of a square tile is made once for all rows of the tile, and so is its inverse where it is a scale. */
+static void put_column(const epi_rows_design *d, epi_text *t, int i) {
+    int v = d->tile.instrs[i].dst;
+    bool scales = false;
+    epi_rows_put_elements(d, t, i);
+    for (int k = i + 1; k < d->tile.instr_count; k++)
+        scales |= scales_often(d, &d->tile.instrs[k]) && d->tile.instrs[k].arg[1] == v;
+    if (scales)
+        PUT("        Scale scales_%d[VEC]; EACH(VEC) scales_%d[e] = scale_of(%s[e]);\n", v, v,
+            epi_rows_name(d, v));
+}
+
 /* What is converted to a type of a byte is so by the store itself. */
 static int stored(const epi_rows_design *d, const epi_instr *store, epi_dtype type) {
     const epi_instr *s = &d->tile.instrs[d->maker[store->arg[0]]];
@@ -218,6 +237,13 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
     const char *name = epi_rows_name(d, stored(d, s, a->ref.type)), *type = epi_emit_type(a->ref.type);
     int w = epi_rows_width(d, s->arg[0]);
     bool coarse = is_coarse(d, i);
+    if (a->turned) {
+        PUT("        turned%d.take(i, %s);   // %s\n", i, name,
+            d->g->tensors[s->tensor >= 0 ? s->tensor : 0].name);
+        return;
+    }
+    if (epi_rows_is_column(d, s->arg[0]))
+        PUT("        if (lane < SIDE / VEC) {\n");
     if (!a->vectors && lacks_group(d, s->node))
         PUT("        if (c %% %d == 0) { const int e = 0; store<%s>((void *)P.ptr[%d], %s, %s[0]); }",
             d->tile.group[EPI_SCALE_FINE], type, a->pointer, in_row(d, i, true, element(d, i)), name);
@@ -234,6 +260,8 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
             in_row(d, i, true, epi_rows_vector(d, i, split)));
     }
     PUT("   // %s\n", d->g->tensors[s->tensor >= 0 ? s->tensor : 0].name);
+    if (epi_rows_is_column(d, s->arg[0]))
+        PUT("        }\n");
 }
 
 /* ---- numbers, and values per row ---- */
@@ -243,6 +271,10 @@ void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char
     const epi_rows_access *a = &d->access[i];
     const char *name = epi_rows_name(d, epi_rows_value(s)), *to = epi_emit_text(d->c, "const float %s", name),
                *type = epi_emit_type(a->ref.type), *row = epi_rows_row(d, i);
+    if (epi_rows_is_column(d, epi_rows_value(s))) {
+        s->kind == EPI_INSTR_STORE ? epi_rows_put_store(d, t, i) : put_column(d, t, i);
+        return;
+    }
     PUT("%s", indent);
     switch (s->kind) {
     case EPI_INSTR_LOAD:

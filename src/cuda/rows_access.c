@@ -101,6 +101,35 @@ static bool set_vectors(epi_rows_design *d, int vector) {
     return all;
 }
 
+/* Has the value both axes of a square tile? Others have all columns, or none. */
+static bool has_both(const epi_rows_design *d, int v) {
+    for (int i = 0; i < d->plan->cols.count && d->plan->square; i++) {
+        epi_axes one = {.count = 1, .at = {d->plan->cols.at[i]}};
+        if (!epi_plan_has(d->g, d->tile.values[v].node, &one))
+            return false;
+    }
+    return true;
+}
+
+/* Is it a store of a square tile whose rows are neighbours in memory, so that a thread's are one vector? */
+static bool is_turned(const epi_rows_design *d, int i) {
+    const epi_instr *s = &d->tile.instrs[i];
+    const epi_rows_access *a = &d->access[i];
+    const epi_walk *c = &a->many_cols.walk;
+    if (!d->plan->square || s->kind != EPI_INSTR_STORE || a->vectors || !has_both(d, s->arg[0]) ||
+        epi_dtype_size(a->ref.type) > 2 || c->count != 2 || c->stride[0] != 1)
+        return false;
+    epi_walk columns = {.count = 1, .size = {c->size[1]}, .stride = {c->stride[1]}};
+    return epi_walk_aligned(&columns, d->shape.vector) && epi_walk_aligned(&a->many_rows, d->shape.vector);
+}
+
+static void find_turned(epi_rows_design *d) {
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        d->access[i].turned = is_turned(d, i);
+        d->access[i].apart = d->access[i].turned ? d->access[i].cols.walk.stride[1] : 0;
+    }
+}
+
 void epi_rows_choose_vector(epi_rows_design *d) {
     int smallest = 4;
     for (int i = 0; i < d->tile.instr_count; i++) {
@@ -109,16 +138,18 @@ void epi_rows_choose_vector(epi_rows_design *d) {
         if (moves(s) && epi_rows_is_full(d, epi_rows_value(s)) && size < smallest)
             smallest = size;
     }
-    int vector = 16 / smallest * (d->plan->split != EPI_OP_COUNT ? 2 : 1);
-    while (vector > 1 && ((!d->plan->flat && d->tile.n % vector) || !set_vectors(d, vector)))
+    int vector = d->plan->square ? 8 : 16 / smallest * (d->plan->split != EPI_OP_COUNT ? 2 : 1);
+    while (!d->plan->square && vector > 1 &&
+           ((!d->plan->flat && d->tile.n % vector) || !set_vectors(d, vector)))
         vector /= 2;
     set_vectors(d, vector);
     d->tail = d->plan->flat && d->tile.n % vector != 0;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
-        d->access[i].fetched =
-            s->kind == EPI_INSTR_LOAD && epi_rows_is_full(d, s->dst) && d->access[i].vectors;
+        d->access[i].fetched = s->kind == EPI_INSTR_LOAD && epi_rows_is_full(d, s->dst) &&
+                               d->access[i].vectors && has_both(d, s->dst);
     }
+    find_turned(d);
 }
 
 bool epi_rows_is_contiguous(const epi_rows_design *d, int i) {

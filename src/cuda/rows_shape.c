@@ -14,8 +14,10 @@ enum {
     SHORT_BLOCK = 128, /* threads of a block of such rows */
     FEW_ROWS = 512,    /* that come to registers: nothing hides TMA's latency */
     FLAT_BLOCKS = 512,
-    SUM_BLOCKS = 128,    /* of sums down the rows, and a multiple of it */
-    SUM_ROWS = 64,       /* that a thread adds up: a longer sum would drift */
+    SUM_BLOCKS = 128,   /* of sums down the rows, and a multiple of it */
+    SUM_ROWS = 64,      /* that a thread adds up: a longer sum would drift */
+    SQUARE_LANES = 256, /* threads of a square tile, and rows of it that each has */
+    SQUARE_ROWS = 8,
     USUAL_THREADS = 1024 /* at once on a multiprocessor, with 64 registers each */
 };
 
@@ -218,6 +220,15 @@ static bool lies_across(const epi_rows_design *d) {
     return across;
 }
 
+/* A square tile a block, eight rows and eight columns of it a thread: what is loaded waits in registers, if it takes no
+ * more than half of them. */
+static void shape_square(epi_rows_shape *s, double loaded) {
+    s->lanes = SQUARE_LANES;
+    s->count = SQUARE_ROWS;
+    s->resident = loaded <= 1;
+    s->threads = 2 * SQUARE_LANES;
+}
+
 static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     int64_t n = d->columns, vectors = epi_max64(1, epi_ceil_div(n, s->vector));
@@ -229,6 +240,10 @@ static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
     s->resident = true;
     if (d->plan->flat) {
         shape_flat(d, loaded);
+        return EPI_OK;
+    }
+    if (d->plan->square) {
+        shape_square(s, loaded);
         return EPI_OK;
     }
     int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector);
@@ -327,6 +342,9 @@ static bool fits(const epi_rows_design *d) {
     if (!threads || !blocks || !ring || !registers || s->count <= 0)
         return false;
     if (d->plan->local_axes && s->lanes % 32)
+        return false;
+    if (d->plan->square && (s->lanes != SQUARE_LANES || s->count != SQUARE_ROWS || s->rows != 1 ||
+                            s->cluster != 1 || s->stages || s->ahead))
         return false;
     int64_t columns = (int64_t)s->lanes * s->cluster * s->vector; /* in 32 bits, as the kernel counts them */
     return s->count <= INT32_MAX / columns && (flat || columns * s->count >= d->columns);

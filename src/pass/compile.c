@@ -260,6 +260,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     epi_rewriting_free(r);
     *r = (epi_rewriting){0};
     *given->cut = (epi_cut){0};
+    given->spec->tile = given->limits->tile;
     EPI_TRY(epi_has_memory(c, err));
     *c = (epi_candidate){
         .arena = given->arena, .spec = *given->spec, .limits = given->limits, .narrows = given->narrows};

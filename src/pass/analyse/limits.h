@@ -39,6 +39,7 @@ typedef struct epi_refusals {
 typedef struct epi_backend_limits {
     int local_most, local_multiple, full_row_most;
     int row_columns;  /* rows of a multiple of so many columns reduce over groups of these, too; 0: none */
+    int tile;         /* square tiles of so many are reduced along both axes (square.h); 0: none */
     bool prepares;    /* what depends on params alone may be made once (prepare.h) */
     bool pieces;      /* an output may be stored piece by piece, by several parts (cut_pieces.c) */
     bool pairs;       /* two products of the same rows may share a tile, and products be added up in one */

@@ -277,6 +277,9 @@ bool epi_is_scaled(const epi_graph *g, int node) {
             least = over == 1 ? fmax(least, floor_of(g, s->arg[floor])) : least;
         } else if (s->op == EPI_OP_DIV && g->nodes[s->arg[1]].op == EPI_OP_CONST) {
             over *= g->nodes[s->arg[1]].value;
+        } else if (s->op == EPI_OP_MUL && g->nodes[s->arg[0]].op == EPI_OP_CONST) {
+            over /= g->nodes[s->arg[0]].value;
+            at = s->arg[1];
         } else if (s->op != EPI_OP_RMAX) {
             return false;
         }

@@ -22,6 +22,7 @@
 #include "ir/index.h"
 #include "ir/stretch.h"
 #include "pass/analyse/direction.h"
+#include "pass/analyse/square.h"
 
 /* ---- sizes ---- */
 
@@ -167,20 +168,6 @@ static epi_axes put_rows_first(const epi_spec *spec, const epi_axes *axes) {
     return out;
 }
 
-/* The depth of a scaled product whose bits the value is; else none. */
-static epi_axes scaled_depth(const epi_graph *g, int node) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    for (int i = 0; i < uses.count; i++) {
-        epi_use use = uses.at[i];
-        if (use.node != EPI_NO_NODE && epi_scaled_is_read(g, use.node))
-            use = epi_graph_uses(g, use.node).at[0];
-        const epi_node *user = use.node == EPI_NO_NODE ? NULL : &g->nodes[use.node];
-        if (user && user->scaled && epi_scaled_bits(g, user, use.operand) == node)
-            return user->over;
-    }
-    return (epi_axes){0};
-}
-
 /* Where they lie innermost, as its mainloop wants them. */
 static epi_axes put_last(const epi_axes *axes, const epi_axes *last) {
     epi_axes out = epi_axes_without(axes, last);
@@ -191,7 +178,7 @@ static epi_axes put_last(const epi_axes *axes, const epi_axes *last) {
 epi_axes epi_placer_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_axes *own = &g->nodes[node].axes;
-    epi_axes first = *own, depth = scaled_depth(g, node);
+    epi_axes first = *own, depth = epi_scaled_depth(g, node);
     for (int t = g->input_count; t < g->tensor_count && depth.count; t++)
         if (g->tensors[t].node == node)
             return g->tensors[t].axes;
@@ -419,6 +406,8 @@ static epi_reduction reduce_in_row(const epi_placer *s, epi_placer_part *p, cons
 
 /* How a value on the part's tile is reduced; NONE: it cannot be done there. */
 static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int value, const epi_axes *over) {
+    if (p->square) /* find_square has what it reduces */
+        return EPI_REDUCE_NONE;
     shape_for(s->spec, p, over);
     const epi_axes *from = &s->g->nodes[value].axes;
     epi_tile tile = tile_of(p);
@@ -765,23 +754,56 @@ static double cost_at(const epi_placer *s, int q, int node, bool kept) {
     return epi_cost_sum(cost);
 }
 
+/* Does the part read something that the cone does, or make it? */
+static bool shares_reads(const epi_placer *s, int q) {
+    bool shares = false;
+    for (int i = 0; i < s->read.count; i++) {
+        epi_cut_placement at = s->placement[s->read.at[i]];
+        shares |= (at.kind == EPI_PLACED_TILE && at.part == q) || reads(s, q, s->read.at[i]);
+    }
+    return shares;
+}
+
+/* The part makes the node, and of it, where it is unplaced, all of the cone. */
+static void join_part(epi_placer *s, int q, int node, bool unplaced) {
+    for (int i = 0; i < s->read.count; i++)
+        s->parts[q].tensors += !reads(s, q, s->read.at[i]);
+    s->parts[q].tensors++;
+    for (int i = 0; i < s->cone.count && unplaced; i++) {
+        int at = s->cone.at[i];
+        epi_placer_fits(s->g, &s->parts[q], at); /* notes what it takes apart */
+        if (at == node || !stays_unplaced(s, at)) {
+            s->placement[at] = (epi_cut_placement){EPI_PLACED_TILE, q};
+            count_folds(s, at);
+        }
+    }
+}
+
+/* The last part that makes what the cone reads; and how many bytes that is. */
+static int time_of_reads(const epi_placer *s, double *bytes) {
+    int time = -1;
+    *bytes = 0;
+    for (int i = 0; i < s->read.count; i++) {
+        time = (int)epi_max64(time, time_of(s, s->read.at[i]));
+        *bytes += epi_placer_bytes(s, s->read.at[i]);
+    }
+    return time;
+}
+
 /* Gives a value that is not on a fitting tile a part: one after its time that has its shape, or one over
  * rows. -1: a new part cannot hold all that it is made of, and the values that were listed have to be stored
  * first. */
 static int try_part(epi_placer *s, int node, const epi_axes *over) {
     bool unplaced = s->placement[node].kind == EPI_UNPLACED;
     find_cone(s, node);
-    int time = -1, best = -1;
     double least = 0;
     epi_cost rows = {.launches = 1};
-    for (int i = 0; i < s->read.count; i++) {
-        int from = time_of(s, s->read.at[i]);
-        time = from > time ? from : time;
-        rows.bytes += epi_placer_bytes(s, s->read.at[i]);
-    }
+    int best = -1, time = time_of_reads(s, &rows.bytes);
     for (int q = time < s->first ? s->first : time; q < s->part_count; q++) { /* all that it reads is there */
         epi_placer_part trial = s->parts[q];
         if (trial.kind == EPI_KIND_ATTENTION || trial.alone) /* tiles hold what comes of their products */
+            continue;
+        if (trial.square && !shares_reads(s, q)) /* all that it reads is in registers */
             continue;
         if (trial.spilled != EPI_NO_NODE) /* the rows behind it take what it could */
             continue;
@@ -809,17 +831,7 @@ static int try_part(epi_placer *s, int node, const epi_axes *over) {
             return -1;
         }
     }
-    for (int i = 0; i < s->read.count; i++)
-        s->parts[best].tensors += !reads(s, best, s->read.at[i]);
-    s->parts[best].tensors++;
-    for (int i = 0; i < s->cone.count && unplaced; i++) {
-        int at = s->cone.at[i];
-        epi_placer_fits(s->g, &s->parts[best], at); /* notes what it takes apart */
-        if (at == node || !stays_unplaced(s, at)) {
-            s->placement[at] = (epi_cut_placement){EPI_PLACED_TILE, best};
-            count_folds(s, at);
-        }
-    }
+    join_part(s, best, node, unplaced);
     return best;
 }
 
@@ -971,7 +983,7 @@ static bool can_be_rows(const epi_placer *s, int node, const epi_axes *over) {
 static bool lies_along(const epi_placer *s, int node, const epi_axes *over) {
     const epi_graph *g = s->g;
     epi_axes at = epi_placer_layout(s->spec, node);
-    bool stored = scaled_depth(g, node).count > 0, along = true;
+    bool stored = epi_scaled_depth(g, node).count > 0, along = true;
     for (int t = g->input_count; t < g->tensor_count && !stored; t++)
         if (g->tensors[t].node == node) {
             at = g->tensors[t].axes;
@@ -1000,6 +1012,60 @@ static bool is_turned(epi_placer *s, int node) {
     return turned;
 }
 
+/* A part over square tiles. */
+static int add_square(epi_placer *s, const epi_square *square) {
+    int q = add_part(s, EPI_KIND_ROWS, EPI_NO_NODE);
+    epi_placer_part *p = &s->parts[q];
+    p->square = p->shaped = true;
+    p->rows = square->rows;
+    p->cols = square->cols;
+    p->local = dims_of(&p->rows, &p->cols, &p->cols);
+    return q;
+}
+
+/* Can the part over square tiles make what the extreme is of, which it shares something with? */
+static bool can_share_square(const epi_placer *s, int q, int time, const epi_square *square, int from) {
+    epi_placer_part trial = s->parts[q];
+    epi_cut_placement at = s->placement[from];
+    bool there = q > time || (at.kind == EPI_UNPLACED ? reads_tile(s, q) : at.kind == EPI_PLACED_TILE);
+    return trial.square && there && epi_axes_same_set(&trial.rows, &square->rows) &&
+           epi_axes_same_set(&trial.cols, &square->cols) && shares_reads(s, q) &&
+           trial.tensors + s->read.count + 1 <= s->limits->tensors && first_misfit(s, &trial) == EPI_NO_NODE;
+}
+
+/* The part over square tiles that takes the extreme of this value; -1: none can. */
+static int find_square(epi_placer *s, int from, const epi_square *square) {
+    bool unplaced = s->placement[from].kind == EPI_UNPLACED;
+    double bytes;
+    find_cone(s, from);
+    int time = time_of_reads(s, &bytes), q = (int)epi_max64(time, s->first);
+    while (q < s->part_count && !can_share_square(s, q, time, square, from))
+        q++;
+    if (q == s->part_count) {
+        add_square(s, square);
+        epi_placer_part trial = s->parts[q];
+        if (first_misfit(s, &trial) != EPI_NO_NODE) {
+            s->part_count--;
+            return -1;
+        }
+    }
+    join_part(s, q, from, unplaced);
+    return q;
+}
+
+/* Takes the extreme on a square tile, unless the tile of a product that makes the value does. */
+static bool place_in_square(epi_placer *s, int node, bool on_product) {
+    epi_square square;
+    if (on_product || !epi_square_find(s->spec, &s->visits, node, &square))
+        return false;
+    int q = find_square(s, s->g->nodes[node].arg[0], &square);
+    if (q < 0)
+        return false;
+    s->placement[node] = (epi_cut_placement){EPI_PLACED_TILE, q};
+    count_folds(s, node);
+    return true;
+}
+
 static void place_reduction(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int from = n->arg[0], q = time_of(s, from);
@@ -1013,6 +1079,8 @@ static void place_reduction(epi_placer *s, int node) {
         reduction = EPI_REDUCE_LOCAL;
     bool full =
         reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_ROWS && s->folds[from] >= EPI_MOST_FOLDS;
+    if (place_in_square(s, node, reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_GEMM))
+        return;
     if (reduction == EPI_REDUCE_NONE && !can_be_rows(s, from, &n->over) && !is_turned(s, node)) {
         place_alone(s, node);
         return;

@@ -32,7 +32,8 @@ typedef struct epi_placer_part {
     bool grouped;                                 /* it is a product of groups */
     bool alone;                                   /* it makes one value, or orders, and nothing else */
     bool shaped;                                  /* rows: something decided which axes are columns */
-    bool vectors;      /* rows: something on them, or that they load, has some of their axes and not all */
+    bool square;  /* rows: each is a tile of two axes, of which extremes are taken along both (square.h) */
+    bool vectors; /* rows: something on them, or that they load, has some of their axes and not all */
     epi_axes taken_by; /* rows: axes of numbers by which they take rows of tables */
     unsigned local;    /* dims that a reduction inside the tile removes */
     bool ordered;      /* its columns keep their order: no halves are taken of them */

@@ -62,6 +62,7 @@ typedef struct epi_plan {
      */
     int added[EPI_MAX_TERMS - 1], added_count;
     int sum;     /* gemm: what the tile accumulates: the product, or the sum of it and those */
+    bool square; /* rows: each is a tile of two axes, the columns, with extremes along both (square.h) */
     bool flat;   /* rows: all tensors are one long row, which may be cut anywhere */
     int row_arg; /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;

@@ -4,16 +4,21 @@
  * the last few are the columns of a row, which is on chip as a whole, the others count the rows. A reduction
  * over all columns stays in the row, and so does one over the last of them; one over all rows is cross-tile. As few are columns as can be; where no
  * split takes every value, the part is no kernel. Where all tensors are of one shape there is nothing to
- * tell rows apart: *flat*, one row that is cut anywhere. */
+ * tell rows apart: *flat*, one row that is cut anywhere.
+ *
+ * Where a value is quantised along one axis and down another, a row is a square tile of both: its columns are these two axes,
+ * and extremes are taken over either or both. */
 #include <stdio.h>
 #include <string.h>
 
 #include "ir/index.h"
+#include "pass/analyse/square.h"
 #include "pass/place/plan.h"
 
 typedef struct shaper {
     const epi_graph *g;
     const bool *is_row; /* by dim: epi_spec has it */
+    const epi_spec *spec;
     epi_plan *plan;
     epi_axes axes; /* of the longest tensor, at the longer scale */
     bool *needed;  /* by node: some long value depends on it */
@@ -174,6 +179,10 @@ static bool note_group(shaper *s, const epi_axes *over) {
 static epi_reduction reduction_of(shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
+    if (plan->square)
+        return epi_square_reduces(s->g, &(epi_square){plan->rows, plan->cols}, (int)(n - s->g->nodes))
+                   ? EPI_REDUCE_LOCAL
+                   : EPI_REDUCE_NONE;
     epi_tile tile = {plan->rows, plan->cols, plan->split, plan->fine};
     epi_reduction reduction = epi_tile_reduction(&tile, from, &n->over);
     if (epi_axes_count_in(from, &plan->rows) < plan->rows.count)
@@ -237,7 +246,7 @@ static bool try_split(shaper *s, int columns, bool flat) {
     const epi_graph *g = s->g;
     epi_plan *plan = s->plan;
     plan->flat = flat;
-    plan->local_axes = 0;
+    plan->local_axes = plan->square; /* the last axis of a tile */
     plan->rows = (epi_axes){.count = s->axes.count - columns};
     plan->cols = (epi_axes){.count = columns};
     for (int i = 0; i < s->axes.count; i++)
@@ -308,12 +317,32 @@ static void order_rows(shaper *s) {
     s->plan->rows.at[count] = rows.at[last];
 }
 
+/* Takes rows as square tiles, where something is quantised both ways round. */
+static bool try_square(shaper *s, epi_visits *visits) {
+    epi_square square;
+    epi_axes axes = s->axes;
+    bool found = false;
+    for (int i = 0; i < s->g->node_count && !found && s->plan->split == EPI_OP_COUNT; i++)
+        found = s->g->live[i] && epi_square_find(s->spec, visits, i, &square);
+    if (!found)
+        return false;
+    s->axes = square.rows;
+    epi_axes_unite(&s->axes, &square.cols);
+    s->plan->square = true;
+    if (epi_axes_same_set(&s->axes, &axes) && try_split(s, square.cols.count, false))
+        return true;
+    s->axes = axes;
+    s->plan->square = false;
+    return false;
+}
+
 bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     const epi_graph *g = spec->graph;
-    shaper s = {.g = g, .is_row = spec->is_row, .plan = out};
+    epi_visits visits;
+    shaper s = {.g = g, .is_row = spec->is_row, .spec = spec, .plan = out};
     s.needed = epi_arena_alloc(arena, (size_t)g->node_count + 1);
     s.pending = epi_arena_alloc(arena, EPI_PLAN_PENDING(g) * sizeof *s.pending);
-    if (!s.needed || !s.pending)
+    if (!s.needed || !s.pending || !epi_visits_make(arena, g->node_count, &visits))
         return refuse(&s, "out of memory");
     for (int i = 0; i < g->node_count; i++)
         if (g->live[i] && g->nodes[i].op == EPI_OP_VAR)
@@ -325,6 +354,8 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     if (!find_axes(&s))
         return false;
     find_needed(&s);
+    if (try_square(&s, &visits))
+        return true;
     if (is_flat(&s) && try_split(&s, s.axes.count, true))
         return true;
     for (int columns = 1; columns <= s.axes.count; columns++)

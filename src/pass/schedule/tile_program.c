@@ -176,6 +176,18 @@ static void plan_map(const builder *b, task *t, const epi_node *n) {
         add_operand(t, n->arg[a], inner);
 }
 
+/* A reduction in a row: over all of it, over its last columns, or down a square tile. What has no columns left is one
+ * number: of a tile's values that lack an axis their extremes are those of all elements. */
+static epi_instr_kind row_reduction(const builder *b, int node) {
+    const epi_plan *p = b->e->plan;
+    const epi_node *n = &b->g->nodes[node];
+    if (epi_axes_count_in(&n->over, &p->cols) == p->cols.count ||
+        (p->square && !epi_plan_has(b->g, node, &p->cols)))
+        return EPI_INSTR_REDUCE_ROW;
+    return p->square && epi_axes_find(&n->over, p->cols.at[0]) >= 0 ? EPI_INSTR_REDUCE_DOWN
+                                                                    : EPI_INSTR_REDUCE_GROUP;
+}
+
 /* How the value of a node at a scale is made, and of what. */
 static void plan_step(builder *b, task *t) {
     const epi_plan *p = b->e->plan;
@@ -185,8 +197,8 @@ static void plan_step(builder *b, task *t) {
     if (!p->placement[t->node].tile || cls == EPI_CLASS_LEAF) {
         plan_leaf(b, t);
     } else if (cls == EPI_CLASS_REDUCE && p->kind == EPI_KIND_ROWS &&
-               epi_axes_count_in(&n->over, &p->cols) == p->cols.count) {
-        t->step.kind = EPI_INSTR_REDUCE_ROW;
+               row_reduction(b, t->node) != EPI_INSTR_REDUCE_GROUP) {
+        t->step.kind = row_reduction(b, t->node);
         add_operand(t, n->arg[0], reduced_scale(b, n));
     } else if (cls == EPI_CLASS_REDUCE) {
         plan_group(b, t, n);
@@ -392,8 +404,7 @@ static epi_status allocate(builder *b, epi_error *err) {
 static void mark_full(epi_tile_program *t) {
     for (int i = 0; i < t->instr_count; i++) {
         epi_instr *s = &t->instrs[i];
-        const epi_tile_value *v =
-            &t->values[s->dst >= 0 && s->kind != EPI_INSTR_REDUCE_ROW ? s->dst : s->arg[0]];
+        const epi_tile_value *v = &t->values[s->dst >= 0 && !epi_instr_folds(s) ? s->dst : s->arg[0]];
         s->full = epi_value_is_full(v);
     }
 }
@@ -479,7 +490,7 @@ static bool number_phases(epi_arena *arena, epi_tile_program *t) {
             if (s->arg[a] >= 0 && phase[s->arg[a]] > s->phase)
                 s->phase = phase[s->arg[a]];
         if (s->dst >= 0)
-            phase[s->dst] = s->phase + (s->kind == EPI_INSTR_REDUCE_ROW);
+            phase[s->dst] = s->phase + epi_instr_folds(s);
         if (s->full && s->phase >= t->phases)
             t->phases = s->phase + 1;
     }
