@@ -163,11 +163,15 @@ class Decoder:
         self.position.copy_(length)
         self.at.fill_(mask.shape[1])
 
-    def step(self):
-        """The hidden state of each sequence's token, [B,D]."""
-        x, cos, sin = self.base.embed_tokens(self.token), self.cos[self.position], self.sin[self.position]
+    def through(self, x, cos, sin):
+        """All layers."""
         for program, before, more, layer, behind, numbers in self.layers:
             x = program(x, *before, cos, sin, *more, layer.keys, layer.values, self.at, *behind, self.start, self.at, *numbers)[0]
+        return x
+
+    def step(self):
+        """The hidden state of each sequence's token, [B,D]."""
+        x = self.through(self.base.embed_tokens(self.token), self.cos[self.position], self.sin[self.position])
         self.position += 1
         self.at += 1
         return self.base.norm(x)

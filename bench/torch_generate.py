@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Generating with a Llama of 1B beside transformers: one process, one GPU, new tokens a second.
+
+  epilog        epilog.generate of a model that epilog.apply replaced: a static cache, and a step as one CUDA graph
+  compile       model.generate with a static cache, whose step transformers compiles (torch.compile, mode="reduce-overhead"): its fastest
+                documented way
+  eager         model.generate as it is, with a dynamic cache
+
+Prompts of 128 tokens, greedy, 512 new tokens each, bf16, batches of 1, 8 and 64; no token ends a sequence. Sides take turns, --rounds times;
+the first call of each, which compiles, is told apart. Checked in the run that is timed: log-probabilities of the new tokens, as generating gave them,
+are at most twice as far from those of the model in f32 as the plain model's own; and how many differ from those of epilog.log_probs, the
+training forward, in any bit.
+
+--sections step: the layers of a decode step at batch 1 in one CUDA graph, of a Llama of 8B and of 1B, beside the bytes of weights and
+cached tokens at the speed of a copy, measured here.
+
+  PYTHONPATH=python python3 bench/torch_generate.py --out bench/results/h200-generate.json
+  PYTHONPATH=python python3 bench/torch_generate.py --device cpu --small      # tries the script without a GPU
+"""
+import argparse, copy, datetime, gc, json, os, statistics, subprocess, sys, time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "python"))
+import torch
+import epilog
+from epilog import _generate
+
+SHAPES = {"1B": dict(hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, head_dim=64),
+          "8B": dict(hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, head_dim=128),
+          "small": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16)}
+
+
+def make(args, shape, words, **more):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(args.seed)
+    config = LlamaConfig(**{**SHAPES[shape], **more}, vocab_size=words, max_position_embeddings=8192, eos_token_id=None, bos_token_id=None,
+                         pad_token_id=0, attn_implementation="sdpa", tie_word_embeddings=False)
+    with torch.device(args.device):
+        model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    for p in model.parameters():
+        if p.dim() > 1:
+            torch.nn.init.normal_(p, std=p.shape[-1] ** -0.5)
+    return model.requires_grad_(False)
+
+
+def wait(args):
+    if args.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(args, call):
+    wait(args)
+    begin = time.perf_counter()
+    found = call()
+    wait(args)
+    return time.perf_counter() - begin, found
+
+
+def plain_log_probs(model, ids, prompt):
+    logits = model(input_ids=ids, use_cache=False).logits[:, prompt - 1:-1].float()
+    return logits.log_softmax(-1).gather(2, ids[:, prompt:, None])[..., 0]
+
+
+def check(args, plain, patched, exact, generated, prompt, row):
+    """Holds log-probabilities of a few of the sequences against the model in f32."""
+    sequences, mine = generated.sequences[:2], generated.log_probs[:2]
+    want = plain_log_probs(exact, sequences, prompt)
+    theirs = plain_log_probs(plain, sequences, prompt)
+    trained = epilog.log_probs(patched, sequences)[:, prompt - 1:]
+    row["error"] = dict(epilog=(mine - want).abs().mean().item(), plain=(theirs - want).abs().mean().item())
+    row["differ_from_training"] = (mine != trained).float().mean().item()
+    row["ok"] = row["error"]["epilog"] <= 2 * row["error"]["plain"]
+
+
+def generating(args, batch, plain, patched, exact):
+    ids = torch.randint(1, args.words, (batch, args.prompt), device=args.device)
+    given = dict(attention_mask=torch.ones_like(ids), max_new_tokens=args.new, do_sample=False, pad_token_id=0)
+    calls = {"epilog": lambda: epilog.generate(patched, ids, log_probs=True, **given).sequences,
+             "compile": lambda: plain.generate(ids, cache_implementation="static", **given), "eager": lambda: plain.generate(ids, **given)}
+    row, spent = dict(section="generate", batch=batch, prompt=args.prompt, new=args.new, first_s={}), {}
+    for name in args.sides.split(","):
+        try:
+            row["first_s"][name], _ = seconds(args, calls[name])
+            spent[name] = []
+        except Exception as e:  # whatever one side stumbles over, the others can still be measured
+            row[name + "_failed"] = f"{type(e).__name__}: {e}"[:400]
+            print(name, row[name + "_failed"], flush=True)
+    for _ in range(args.rounds):
+        for name in spent:
+            t, found = seconds(args, calls[name])
+            assert found.shape == (batch, args.prompt + args.new), found.shape
+            spent[name].append(t)
+    if "epilog" in spent:
+        check(args, plain, patched, exact, epilog.generate(patched, ids, log_probs=True, **given), args.prompt, row)
+    row["tokens_s"] = {name: batch * args.new / statistics.median(t) for name, t in spent.items()}
+    row["rounds_s"] = spent
+    row["over"] = {name: row["tokens_s"].get("epilog", 0) / t for name, t in row["tokens_s"].items() if name != "epilog"}
+    return row
+
+
+def per_graph(args, call, repeats=20):
+    """Microseconds of a call, in a CUDA graph, as the median of some rounds."""
+    if args.device != "cuda":
+        return min(seconds(args, call)[0] for _ in range(3)) * 1e6
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    graph.replay()
+    found = []
+    for _ in range(9):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(repeats):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        found.append(begin.elapsed_time(end) / repeats * 1e3)
+    return statistics.median(found)
+
+
+def copy_speed(args):
+    """Bytes read and written in a second."""
+    n = 1 << (30 if args.device == "cuda" else 24)
+    a, b = (torch.empty(n, dtype=torch.uint8, device=args.device) for _ in range(2))
+    return 2 * n / per_graph(args, lambda: b.copy_(a), 5) * 1e6
+
+
+def step(args, shape, cached, layers, speed):
+    """The layers alone, one token over so many cached ones."""
+    model = make(args, shape, 1024, num_hidden_layers=layers)
+    epilog.apply(model)
+    decoder = _generate.decoder_for(model, 1, cached + 1)
+    assert type(decoder) is _generate.Decoder, decoder
+    for layer in decoder.cache.layers:
+        layer.keys[:, :, :cached].normal_()
+        layer.values[:, :, :cached].normal_()
+    decoder.at.fill_(cached)
+    decoder.position.fill_(cached)
+    x, cos, sin = decoder.base.embed_tokens(decoder.token), decoder.cos[decoder.position], decoder.sin[decoder.position]
+    us = per_graph(args, lambda: decoder.through(x, cos, sin)) / layers
+    c = model.config
+    moved = sum(p.numel() for p in model.model.layers[0].parameters()) + 2 * (cached + 1) * c.num_key_value_heads * c.head_dim
+    floor = 2 * moved / speed * 1e6
+    program, before, more, layer, behind, numbers = decoder.layers[0]
+    plan = program.show(x, *before, cos, sin, *more, layer.keys, layer.values, decoder.at, *behind, decoder.start, decoder.at, *numbers)
+    return dict(section="step", shape=shape, cached=cached, layers=layers, us=us, floor_us=floor, of_floor=floor / us, plan=plan)
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    p.add_argument("--small", action="store_true", help="a few features, a few tokens: whether it runs")
+    p.add_argument("--sections", default="step,generate")
+    p.add_argument("--sides", default="epilog,compile,eager")
+    p.add_argument("--batches", default="1,8,64")
+    p.add_argument("--prompt", type=int, default=128)
+    p.add_argument("--new", type=int, default=512)
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--words", type=int, default=128256)
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--out")
+    p.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
+    args = p.parse_args()
+    if args.small:
+        args.batches, args.prompt, args.new, args.rounds, args.words, args.sides = "1,3", 9, 12, 1, 300, "epilog,eager"
+    return args
+
+
+def write(args, result):
+    if args.out:
+        with open(args.out, "w") as f:
+            json.dump(result, f, indent=1)
+
+
+@torch.no_grad()
+def main():
+    args = arguments()
+    commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
+    import transformers
+    result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit, version=epilog.__version__,
+                  device=torch.cuda.get_device_name(0) if args.device == "cuda" else "cpu", torch=torch.__version__,
+                  transformers=transformers.__version__, rows=[])
+    if "step" in args.sections:
+        result["copy_bytes_s"] = speed = copy_speed(args)
+        for shape, cached, layers in (("small", 40, 2),) if args.small else (("8B", 4096, 6), ("8B", 1024, 6), ("1B", 1024, 16)):
+            row = step(args, shape, cached, layers, speed)
+            result["rows"].append(row)
+            print(f"step {shape} {cached} cached: {row['us']:.1f} us a layer, floor {row['floor_us']:.1f}, {row['of_floor']:.3f} of it", flush=True)
+            write(args, result)
+            gc.collect()
+    if "generate" in args.sections:
+        plain = make(args, "small" if args.small else "1B", args.words)
+        patched, exact = copy.deepcopy(plain), copy.deepcopy(plain).float()
+        result["report"] = str(epilog.apply(patched))
+        for batch in map(int, args.batches.split(",")):
+            row = generating(args, batch, plain, patched, exact)
+            result["rows"].append(row)
+            print(f"batch {batch}: " + ", ".join(f"{n} {t:.0f}" for n, t in row["tokens_s"].items()) + " tokens/s; over "
+                  + ", ".join(f"{n} {t:.2f}" for n, t in row["over"].items()) + f"; first {({n: round(t, 1) for n, t in row['first_s'].items()})}; "
+                  f"error {row.get('error')}, {row.get('differ_from_training')} differ from training, ok {row.get('ok')}", flush=True)
+            write(args, result)
+
+
+main()
