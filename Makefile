@@ -203,7 +203,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 # ---- tests ----
 
 # What takes longest first: so no processor waits for the last one.
-TESTS := emulate laws cuda attention deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random groups rows micro strips_fold tape choice json safetensors arguments lang verify moves threads alloc properties decode slots prepare own types conversions dequant formulas indices puzzle docs jit
+TESTS := emulate laws cuda attention deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random groups rows micro strips_fold tape choice json safetensors arguments lang verify moves threads alloc properties decode slots prepare own types conversions dequant formulas indices puzzle docs jit ahead
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -229,6 +229,7 @@ $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/compile.o $(BUIL
 $(BUILD)/test/json: $(BUILD)/obj/cli/chart.o
 
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+$(BUILD)/test/ahead: LIBS += -Wl,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose
 
 $(BUILD)/example/%: examples/%.c $(BUILD)/libepilog.a
 	@mkdir -p $(@D)

@@ -8,6 +8,7 @@ import itertools
 import math
 import string
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -16,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from ._axes import Unsaid, View, flat, joined, quotient, size_of
 from ._library import EpilogError, EpilogIndexError, EpilogValueError
 from ._op import op
-from ._run import Plan, recipe, wanted_names
+from ._run import Plan, output_shapes, recipe, wanted_names
 from ._run import size_of as axis_size
 from ._say import COMPARISONS, FLOATS, INTEGERS, SAID, Region, operation
 
@@ -380,16 +381,18 @@ class Program(torch.nn.Module):
             args = self.op.prepared(self.arguments(given))
             wrt = wanted_names(self.op.program, args) if torch.is_grad_enabled() else ()
             made = recipe(self.op.program, wrt, args) if wrt else None
-            forward = Plan(made.forward, args, made.plain_types) if made else Plan(self.op.program, args, None)
-            outs = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in forward.outputs]
+            first, types = (made.forward, made.plain_types) if made else (self.op.program, None)
+            outs = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in output_shapes(first, args, types)]
             for n, t in zip(self.outs, self.shown(outs)):
                 if t.shape != like(example(n)).shape or t.dtype != example(n).dtype:
                     raise EpilogError(f"{name_of(n)} would have sizes {list(t.shape)}")
             if not made:
-                return [forward]
+                return [Plan(first, args, types)]
             values = {"input": args, "output": outs, "cotangent": outs}
             told = tuple(axis_size(made.forward, args, dim) for dim in made.backward.missing)
-            return [forward, Plan(made.backward, [values[kind][i] for kind, i in made.sources], made.types(args), told)]
+            with ThreadPoolExecutor(1) as other:  # of a GPU both take seconds to compile
+                backward = other.submit(Plan, made.backward, [values[kind][i] for kind, i in made.sources], made.types(args), told)
+                return [Plan(first, args, types), backward.result()]
 
 
 def check_result(view, node):

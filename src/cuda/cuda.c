@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "cuda/design_attention.h"
 #include "cuda/emit_gemm.h"
 #include "cuda/jit.h"
@@ -438,19 +439,100 @@ static int spills_of(const epi_launch *l) {
     return f->tile_n / l->size.products > f->subtile ? 8 : 4;
 }
 
+static epi_jit_item item_of(const epi_launch *l) {
+    return (epi_jit_item){.source = l->text.source.data,
+                          .name = l->text.name,
+                          .arch = l->text.arch,
+                          .keep_slow = epi_launch_may_be_slow(l),
+                          .spills = spills_of(l)};
+}
+
+static void refuse(epi_cuda_kernel *k, const epi_launch *slow) {
+    if (slow->kind == EPI_LAUNCH_ATTENTION)
+        k->refused_attention |= UINT64_C(1) << slow->choice;
+    else
+        k->refused |= epi_config_same_text(slow->choice);
+}
+
+/* Texts that are compiled before it is known whether they are wanted: a part's next configurations, side by
+ * side. One after the other, each would wait for seconds until the compiler finds the one before slow. */
+enum { MOST_AHEAD = 8 };
+typedef struct ahead {
+    epi_launch launches[MOST_AHEAD];
+    epi_jit_item items[MOST_AHEAD];
+    int count, refused; /* so many of them were refused */
+} ahead;
+
+static void free_ahead(ahead *a) {
+    for (int i = 0; i < a->count; i++) {
+        epi_text_free(&a->launches[i].text.source);
+        epi_cubin_free(&a->items[i].cubin);
+    }
+    memset(a, 0, sizeof *a);
+}
+
+/* What became of a text ahead; NULL: it is none of them. */
+static epi_jit_item *find_ahead(ahead *a, const char *source) {
+    for (int i = 0; i < a->count && source; i++)
+        if (a->items[i].source && !strcmp(a->items[i].source, source))
+            return &a->items[i];
+    return NULL;
+}
+
+/* Moves the part's text that may be refused there, unless another configuration has the same; false: there is
+ * none. */
+static bool move_ahead(epi_cuda_kernel *k, ahead *a) {
+    for (int i = 0; i < k->count; i++) {
+        epi_launch *l = &k->launches[i];
+        if (l->empty || epi_launch_may_be_slow(l))
+            continue;
+        refuse(k, l);
+        if (!find_ahead(a, l->text.source.data)) {
+            a->launches[a->count] = *l;
+            a->items[a->count] = item_of(&a->launches[a->count]);
+            l->text.source = (epi_text){0};
+        }
+        a->count++;
+        return true;
+    }
+    return false;
+}
+
+/* As many of the next configurations as there are processors. */
+static void look_ahead(epi_cuda_kernel *k, const epi_cuda_target *target, ahead *a) {
+    uint64_t refused = k->refused, refused_attention = k->refused_attention;
+    int most = epi_parallel_default();
+    epi_error why = {0};
+    free_ahead(a);
+    for (bool more = true; more && a->count < most && a->count < MOST_AHEAD;) {
+        more = make_texts(k, target, emit_all, &why) == EPI_OK && move_ahead(k, a);
+        drop_launches(k);
+    }
+    k->refused = refused;
+    k->refused_attention = refused_attention;
+    epi_jit_compile_all(a->items, a->count);
+}
+
+/* Where the text was compiled ahead, the item has what became of it, and no source any more. */
+static void take_ahead(ahead *a, epi_jit_item *item) {
+    epi_jit_item *found = find_ahead(a, item->source);
+    if (!found)
+        return;
+    *item = *found;
+    item->source = NULL;
+    if (found->cubin.data) /* it is the item's now */
+        found->source = found->cubin.data = NULL;
+}
+
 /* Where the compiler says that a product or attention would be slow, *slow is it. */
-static epi_status build(epi_cuda_kernel *k, const epi_launch **slow, epi_error *err) {
+static epi_status build(epi_cuda_kernel *k, ahead *a, const epi_launch **slow, epi_error *err) {
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
     EPI_TRY(epi_has_memory(items, err));
-    for (int i = 0; i < k->count; i++) {
-        const epi_launch *l = &k->launches[i];
-        if (!l->empty)
-            items[i] = (epi_jit_item){.source = l->text.source.data,
-                                      .name = l->text.name,
-                                      .arch = l->text.arch,
-                                      .keep_slow = epi_launch_may_be_slow(l),
-                                      .spills = spills_of(l)};
-    }
+    for (int i = 0; i < k->count; i++)
+        if (!k->launches[i].empty) {
+            items[i] = item_of(&k->launches[i]);
+            take_ahead(a, &items[i]);
+        }
     epi_jit_compile_all(items, k->count);
     epi_status status = EPI_OK;
     for (int i = 0; i < k->count; i++) {
@@ -640,13 +722,40 @@ static epi_cuda_kernel *begin_kernel(epi_arena *arena, const epi_spec *spec, con
 }
 
 /* What texts become on a GPU: maps, and the cubins of the form that it is like, or its own. */
-static epi_status load(epi_cuda_kernel *k, const epi_launch **slow, epi_error *err) {
+static epi_status load(epi_cuda_kernel *k, ahead *a, const epi_launch **slow, epi_error *err) {
     epi_status status = k->cuda ? epi_cuda_use(k->cuda, k->device, err) : EPI_OK;
     if (status == EPI_OK && k->cuda)
         status = encode_maps(k, err);
     if (status == EPI_OK && k->like)
         return take_form(k, err);
-    return status == EPI_OK && k->cuda ? build(k, slow, err) : status;
+    return status == EPI_OK && k->cuda ? build(k, a, slow, err) : status;
+}
+
+/* With the first configuration that the compiler does not find slow. */
+static epi_status compile_first(epi_cuda_kernel *k, const epi_cuda_target *target, ahead *a, epi_error *err) {
+    bool choice = k->cuda && !k->like && !target->config;
+    /* a reduction inside the tile takes registers; of another form it is known how many are too many */
+    bool likely = k->steps.plan.local_axes > 0 && !target->form_count;
+    for (;;) {
+        if (choice && likely && a->refused == a->count)
+            look_ahead(k, target, a);
+        epi_status status = make_launches(k, target, err);
+        if (k->steps.refused)
+            return status;
+        if (status == EPI_OK && !k->like)
+            k->like = find_form(k, target);
+        const epi_launch *slow = NULL;
+        if (status == EPI_OK)
+            status = load(k, a, &slow, err);
+        if (status == EPI_OK || !slow || target->config)
+            return status;
+        refuse(k, slow); /* so the next best */
+        a->refused += a->count > 0;
+        likely = true;
+        epi_error_clear(err);
+        unload(k);
+        drop_launches(k);
+    }
 }
 
 epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
@@ -667,25 +776,12 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         return status;
     k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count * 4 + 4) * sizeof *k->launches);
     EPI_TRY(epi_has_memory(k->launches, err));
-    for (;;) {
-        status = make_launches(k, target, err);
-        if (k->steps.refused)
-            return status;
-        if (status == EPI_OK && !k->like)
-            k->like = find_form(k, target);
-        const epi_launch *slow = NULL;
-        if (status == EPI_OK)
-            status = load(k, &slow, err);
-        if (status == EPI_OK || !slow || target->config)
-            return status;
-        if (slow->kind == EPI_LAUNCH_ATTENTION) /* so the next best */
-            k->refused_attention |= UINT64_C(1) << slow->choice;
-        else
-            k->refused |= epi_config_same_text(slow->choice);
-        epi_error_clear(err);
-        unload(k);
-        drop_launches(k);
-    }
+    ahead *a = calloc(1, sizeof *a);
+    EPI_TRY(epi_has_memory(a, err));
+    status = compile_first(k, target, a, err);
+    free_ahead(a);
+    free(a);
+    return status;
 }
 
 /* A launch for each index that is an input. */
@@ -722,9 +818,10 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
     k->launches = launches;
     k->like = like;
     const epi_launch *slow = NULL;
+    ahead none = {.count = 0};
     epi_status status = make_texts(k, target, emit_checks, err);
     shape_launches(k, target);
-    return status == EPI_OK ? load(k, &slow, err) : status;
+    return status == EPI_OK ? load(k, &none, &slow, err) : status;
 }
 
 void epi_cuda_kernel_free(epi_cuda_kernel *k) {
