@@ -1,10 +1,11 @@
 """Epilog's attention among those of transformers: for every implementation it takes the place of there is one, by the name epilog_….
 
 An implementation is two functions. The one that makes masks returns a Causal where a query sees the keys up to its own position, or the
-last of them by a window, and nothing else: with no cache, no padding and no documents that are packed together. That is a mask like
-any other to whoever looks at it, but it is made only then. Only such a mask, and none at all where the old attention takes that for causal,
-is for Epilog. Everything else is the old implementation's, mask and attention, and so is what Epilog is not fast at or cannot do: other
-GPUs, dropout, weights as a result.
+last of them by a window, without those that are padding or of other documents. That is a mask like any other to whoever looks at it,
+but it is made only then. What it lets be seen (Seen) is told by a few numbers for each sequence or token, which are made on the device
+once a mask, and read by every layer. Only such a mask, and none at all where the old attention takes that for causal, is for Epilog.
+Everything else is the old implementation's, mask and attention, and so is what Epilog is not fast at or cannot do: other GPUs, dropout,
+weights as a result.
 """
 import contextvars
 import copy
@@ -21,8 +22,10 @@ from .nn import attention
 PREFIX = "epilog_"
 REPLACED = ("sdpa", "eager")
 # What a layer may be told that does not change attention; anything else is for the model's own.
+# How flash-attention is told of documents is read by no other: the mask has them, by positions that begin anew.
 HARMLESS = frozenset(("position_ids", "use_cache", "output_hidden_states", "return_dict", "num_items_in_batch", "shift_labels", "ignore_index",
-                      "labels", "cache_position", "logits_to_keep", "token_type_ids", "sliding_window"))
+                      "labels", "cache_position", "logits_to_keep", "token_type_ids", "sliding_window", "cu_seq_lens_q", "cu_seq_lens_k",
+                      "max_length_q", "max_length_k", "seq_idx"))
 capabilities, known = {}, {}
 generating = contextvars.ContextVar("generating", default=False)  # in epilog.generate: where transformers compiles a step, a mask is a tensor
 
@@ -41,6 +44,42 @@ def fits(device, dtype, size):
 def is_full(mask, keys):
     """Does a mask hide none of so many keys? Those that it does not reach are hidden. Asked of a GPU's, it is waited for, as transformers does for PyTorch's attention; not while tracing."""
     return mask is None or (not torch.compiler.is_compiling() and type(mask) is torch.Tensor and mask.shape[-1] == keys and bool(mask.all()))
+
+
+class Seen(NamedTuple):
+    """What a mask lets a query see of the keys up to its own. window: how many of the last, 0 for all. starts and lengths: i32[B], the first
+    key and the one behind the last that are no padding. documents: i32[B,S] of queries and of keys, of which it sees those with its own number.
+    offset: keys in a cache before that of the first query, a number or a tensor of one."""
+    window: int = 0
+    starts: torch.Tensor = None
+    lengths: torch.Tensor = None
+    documents: tuple = None
+    offset: object = 0
+
+    @property
+    def kind(self):
+        """Which of a layer's programs it is for, without a cache (_layers.py)."""
+        return "documents" if self.documents is not None else "padded" if self.lengths is not None else "starts" if self.starts is not None else "plain"
+
+    @property
+    def tensors(self):
+        """What such a program reads for it, beside the window."""
+        return [t for t in (self.starts, self.lengths, *(self.documents or ())) if t is not None]
+
+
+def without_padding(window, mask):
+    """What a padding mask[B,R] leaves of a window. Where no sequence has a hole two numbers of each tell it, else every key does, and so in a
+    graph: whether one has a hole is waited for, as transformers waits for whether there is padding at all."""
+    documents = torch.ones_like(mask, dtype=torch.int32), mask.to(torch.int32)
+    if torch.compiler.is_compiling():
+        return Seen(window, documents=documents)
+    keys = mask.shape[1]
+    here = torch.arange(keys, device=mask.device, dtype=torch.int32)
+    starts, lengths = torch.where(mask, here, keys).amin(1).to(torch.int32), torch.where(mask, here + 1, 0).amax(1).to(torch.int32)
+    full, before, whole = torch.stack((mask.all(), (lengths == keys).all(), (mask.sum(1) == (lengths - starts).clamp(min=0)).all())).tolist()
+    if full:
+        return Seen(window)
+    return Seen(window, starts, None if before else lengths) if whole else Seen(window, documents=documents)
 
 
 def is_ours(config):
@@ -104,7 +143,7 @@ def is_usual(module, dropout, more):
 
 
 class Causal(torch.Tensor):
-    """A mask that nobody has made yet: a query sees the keys up to its own position, the last of them by a window. Whatever is done with
+    """A mask that nobody has made yet: a query sees the keys up to its own position that its Seen tells. Whatever is done with
     it is done with the mask that its Unmade makes; from then on it is a mask like any other, since it may have been changed."""
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -123,12 +162,8 @@ class Causal(torch.Tensor):
         return function(*args, **kwargs)
 
     @property
-    def _epilog_window(self):
-        return self.unmade.window if self.unmade.past is None else None
-
-    @property
-    def _epilog_past(self):
-        return self.unmade.past
+    def _epilog_seen(self):
+        return self.unmade.seen
 
     def mask(self):
         """The mask itself, to be read."""
@@ -136,23 +171,15 @@ class Causal(torch.Tensor):
 
     def changed(self):
         """The mask itself, which may be written to."""
-        self.unmade.window = self.unmade.past = None
+        self.unmade.seen = None
         return self.mask()
 
 
-class Past(NamedTuple):
-    """What the queries of a call see of the keys in a cache: those up to their own, of which `offset` are before the first query's, from `start`
-    (i32[B], or None for the first) on; by a window, which is 0 where there is none, the last so many."""
-    window: int
-    start: torch.Tensor
-    offset: object  # a number, or a tensor of one
-
-
 class Unmade:
-    """What a Causal is to become, and all that were detached from it: they have one memory. past: a Past, of a call with a cache."""
+    """What a Causal is to become, and all that were detached from it: they have one memory."""
 
-    def __init__(self, make, window, past=None):
-        self.make, self.window, self.past, self.made = make, window, past, None
+    def __init__(self, make, seen):
+        self.make, self.seen, self.made = make, seen, None
 
     def mask(self):
         if self.made is None:
@@ -169,53 +196,102 @@ for method in ("__repr__", "__deepcopy__", "__reduce_ex__", "__array__", "__dlpa
 
 
 def seen_through(mask, old):
-    """What a mask lets be seen of the keys up to a query's own: 0 for all, or how many of the last; None where nobody knows. None at all is
-    what the old attention takes it for."""
+    """What a mask lets a sequence see of itself; None where nobody knows. None at all is what the old attention takes it for."""
     if mask is None:
-        return 0 if old == "sdpa" else None
-    return getattr(mask, "_epilog_window", None)
+        return Seen() if old == "sdpa" else None
+    seen = getattr(mask, "_epilog_seen", None)
+    return seen if seen is not None and type(seen.offset) is int and seen.offset == 0 else None
 
 
-def window_in(function, local_size, config):
-    """The same of a function that says of a mask which keys are seen: known are the two of transformers, by identity."""
-    masks = "masking_utils"
-    causal, both, near = (own_function(masks, n) for n in ("causal_mask_function", "and_masks", "sliding_window_overlay"))
+def seen_in_cache(mask, old, queries, keys):
+    """The same of keys in a cache, after those of the call are in it."""
+    if mask is None:
+        return Seen(offset=keys - queries) if old == "sdpa" and queries in (1, keys) else None
+    seen = getattr(mask, "_epilog_seen", None) if mask.shape[-2:] == (queries, keys) else None
+    return seen if seen is not None and seen.kind in ("plain", "starts") else None
+
+
+def made_by(function, maker):
+    """Is a function one that a function of transformers makes?"""
+    return maker is not None and getattr(function, "__code__", None) in maker.__code__.co_consts
+
+
+def held_by(function, name):
+    """What a function holds by a name of those around it."""
+    return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
+
+
+def both_in(function):
+    """The two functions that one is the conjunction of; None where it is none."""
+    inner = held_by(function, "mask_functions") if made_by(function, own_function("masking_utils", "and_masks")) else None
+    return inner if type(inner) is tuple and len(inner) == 2 else None
+
+
+def documents_in(function):
+    """Of a function that says of a mask which keys are seen: what it is but for documents, and these, None where there are none. Where it
+    counts positions from each document's first token, they have to be as the tokens lie: then it is the same."""
+    packing, counting = (own_function("masking_utils", n) for n in ("packed_sequence_mask_function", "remap_positions_for_packed_sequence"))
+    parts = both_in(function) or ()
+    packed = [f for f in parts if made_by(f, packing)]
+    if len(packed) != 1:
+        return function, None
+    (rest,), documents = [f for f in parts if f is not packed[0]], held_by(packed[0], "packed_sequence_mask")
+    if made_by(rest, counting):
+        positions, rest = held_by(rest, "position_ids"), held_by(rest, "mask_function")
+        if positions.shape != documents.shape or not bool(((positions.diff() == 1) | (documents.diff() != 0)).all()):
+            return function, None
+    return rest, documents.to(torch.int32)
+
+
+def window_in(function, local_size):
+    """What a function that says of a mask which keys are seen has of a window, 0 for none; None where it is unknown. Known are the two of
+    transformers, by identity."""
+    causal, near = (own_function("masking_utils", n) for n in ("causal_mask_function", "sliding_window_overlay"))
     if causal is None or function is causal:
         return 0 if causal is not None and local_size is None else None
-    if both is None or near is None or function.__code__ not in both.__code__.co_consts:
+    parts = both_in(function)
+    if parts is None or parts[1] is not causal or not made_by(parts[0], near):
         return None
-    if torch.compiler.is_compiling():  # which does not show what a function holds; a model of these has no other of this form
-        chunks = getattr(config, "attention_chunk_size", None)
-        return local_size if chunks is None and local_size == getattr(config, "sliding_window", None) else None
-    inner = function.__closure__[0].cell_contents
-    if type(inner) is not tuple or len(inner) != 2 or inner[1] is not causal or getattr(inner[0], "__code__", None) not in near.__code__.co_consts:
-        return None
-    window = inner[0].__closure__[0].cell_contents
+    window = held_by(parts[0], "sliding_window")
     return window if type(window) is int and window == local_size and window > 0 else None
 
 
-def past_through(mask, old, queries, keys):
-    """The Past of a call, after its keys are in the cache; None where nobody knows."""
+def window_in_graph(function, local_size, config):
+    """The window of one where torch.compile looks, which does not show what a function holds; a model of these has no other of this form."""
+    causal, both = (own_function("masking_utils", n) for n in ("causal_mask_function", "and_masks"))
+    if causal is None or function is causal:
+        return 0 if causal is not None and local_size is None else None
+    chunks = getattr(config, "attention_chunk_size", None)
+    return local_size if made_by(function, both) and chunks is None and local_size == getattr(config, "sliding_window", None) else None
+
+
+def function_says(function, local_size, config):
+    """Of a function that says of a mask which keys are seen: the window, None where it is unknown, and documents, None where there are none."""
+    if torch.compiler.is_compiling():
+        return window_in_graph(function, local_size, config), None
+    function, documents = documents_in(function)
+    return window_in(function, local_size), documents
+
+
+def seen_alone(window, documents, mask):
+    """What a sequence sees of itself, by a padding mask[B,R] or None; None where nobody knows."""
     if mask is None:
-        return Past(0, None, keys - queries) if old == "sdpa" and queries in (1, keys) else None
-    if mask.shape[-2:] != (queries, keys):
-        return None
-    window = getattr(mask, "_epilog_window", None)
-    if window is not None and queries == keys:
-        return Past(window, None, 0)
-    return getattr(mask, "_epilog_past", None)
+        return Seen(window, documents=None if documents is None else (documents, documents))
+    plain = documents is None and type(mask) is torch.Tensor and mask.dim() == 2 and mask.dtype == torch.bool
+    return without_padding(window, mask) if plain else None
 
 
-def past_of(window, batch, q_length, q_offset, kv_offset, attention_mask, device):
-    """The Past that a mask is to say; None where it hides more than what comes before each sequence's first token. Asked of a GPU's, it is waited for."""
+def seen_of_cache(window, batch, q_length, q_offset, kv_offset, attention_mask, device):
+    """The same of keys in a cache: None where a mask hides more than what comes before each sequence's first token. Asked of a GPU's, it is
+    waited for."""
     if attention_mask is None:
-        return Past(window, None, q_offset - kv_offset)
+        return Seen(window, offset=q_offset - kv_offset)
     if type(attention_mask) is not torch.Tensor or attention_mask.dim() != 2 or attention_mask.shape[0] != batch:
         return None
     length = attention_mask.shape[1]
     start = length - attention_mask.sum(1, dtype=torch.int32)
     shown = (attention_mask == (torch.arange(length, device=device) >= start[:, None])).all() & (q_offset + q_length <= length)
-    return Past(window, (start - kv_offset).clamp(min=0).int(), q_offset - kv_offset) if bool(shown) else None
+    return Seen(window, (start - kv_offset).clamp(min=0).int(), offset=q_offset - kv_offset) if bool(shown) else None
 
 
 def mask_of(old):
@@ -228,28 +304,33 @@ def mask_of(old):
         more = {} if mask_function is None else dict(mask_function=mask_function)
         carry = functools.partial(
             ALL_MASK_ATTENTION_FUNCTIONS[old], batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
-            kv_offset=kv_offset, attention_mask=attention_mask, dtype=dtype, config=config, device=device, **more, **kwargs)
+            kv_offset=kv_offset, dtype=dtype, config=config, device=device, **more, **kwargs)
+        own = functools.partial(carry, attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip)
         if config is None or mask_function is None or not is_causal(config) or watched():
-            return carry(allow_is_causal_skip=allow_is_causal_skip)
-        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        window = window_in(mask_function, kwargs.get("local_size"), config)
-        if window is None or not fits(torch.device(device), dtype, size):
-            return carry(allow_is_causal_skip=allow_is_causal_skip)
-        alone = not static and q_offset == kv_offset == 0 and q_length == kv_length
-        none = old == "sdpa" and not compiling and kwargs.get("local_size") is None  # its own sign of a causal mask
-        past = None
-        if not (allow_is_causal_skip and (alone or none and q_length == 1) and is_full(attention_mask, kv_length)):
-            past = None if compiling or (static and torch.device(device).type == "cuda" and not generating.get()) else past_of(
-                window, batch_size, q_length, q_offset, kv_offset, attention_mask, device)
-            none = past is None
-        if none:
-            return carry(allow_is_causal_skip=allow_is_causal_skip)
+            return own()
+        size, local_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads, kwargs.get("local_size")
+        window, documents = function_says(mask_function, local_size, config) if fits(torch.device(device), dtype, size) else (None, None)
+        alone = not static and q_offset == kv_offset == 0 and q_length == kv_length and (attention_mask is None or attention_mask.shape[-1] == kv_length)
+        skip = allow_is_causal_skip and old == "sdpa" and not compiling and local_size is None  # its own sign of a causal mask: none
+        if window is None or (documents is not None and not alone) or (
+                not alone and (compiling or (static and torch.device(device).type == "cuda" and not generating.get()))):
+            return own()
+        if alone:
+            seen = seen_alone(window, documents, attention_mask)
+        elif skip and q_length == 1 and is_full(attention_mask, kv_length):
+            return own()
+        else:
+            seen = seen_of_cache(window, batch_size, q_length, q_offset, kv_offset, attention_mask, device)
+        if seen is None:
+            return own()
+        if skip and alone and seen.kind == "plain":
+            return carry(attention_mask=None, allow_is_causal_skip=True)
         if compiling:  # where nobody reads it, it is not in the graph
-            mask = carry(allow_is_causal_skip=False)
-            mask._epilog_window = window
+            mask = carry(attention_mask=attention_mask, allow_is_causal_skip=False)
+            mask._epilog_seen = seen
             return mask
-        return Causal(Unmade(functools.partial(carry, allow_is_causal_skip=False), window, past), (batch_size, 1, q_length, kv_length),
-                      torch.bool if old == "sdpa" else dtype, device)
+        return Causal(Unmade(functools.partial(carry, attention_mask=attention_mask, allow_is_causal_skip=False), seen),
+                      (batch_size, 1, q_length, kv_length), torch.bool if old == "sdpa" else dtype, device)
     return make
 
 
@@ -259,12 +340,12 @@ def attention_of(old):
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
         softcap, (q, k, v) = kwargs.get("softcap"), (t.transpose(1, 2) for t in (query, key, value))
         weights = old == "eager" and module._forward_hooks  # they are what a hook looks for
-        window, more = seen_through(attention_mask, old), {n: x for n, x in kwargs.items() if n != "softcap"}
-        asked = window is not None and are_numbers((scaling, softcap)) and softcap == getattr(module, "attn_logit_softcapping", None)
+        seen, more = seen_through(attention_mask, old), {n: x for n, x in kwargs.items() if n != "softcap"}
+        asked = seen is not None and are_numbers((scaling, softcap)) and softcap == getattr(module, "attn_logit_softcapping", None)
         if (asked and is_plain(module, q, k.shape[1], attention_mask, dropout, more) and not weights and is_known(old, module)
                 and not watched() and fit(q, (k, v)) and fits(q.device, q.dtype, q.shape[3])
                 and (q.is_cpu or all(t.is_contiguous() for t in (q, k, v)))):
-            return attention(q, k, v, True, window or None, softcap, scaling), None
+            return attention(q, k, v, True, seen.window or None, softcap, scaling, starts=seen.starts, lengths=seen.lengths, documents=seen.documents), None
         mask = attention_mask.mask() if type(attention_mask) is Causal else attention_mask
         carry = eager_of(module) if old == "eager" else ALL_ATTENTION_FUNCTIONS[old]
         return carry(module, query, key, value, mask, dropout=dropout, scaling=scaling, **kwargs)

@@ -84,8 +84,16 @@ def alone(line):
     return line.replace("queries", "q").replace("*keys", "*keys_new").replace("*values", "*values_new")
 
 
+KINDS = {"plain": {}, "starts": dict(starts=True), "padded": dict(starts=True, lengths=True), "documents": dict(documents=True)}
+
+
+def attentions(window, softcap, scaled):
+    """Attention of a layer by what a query sees of the keys up to its own (Seen of _attention.py): lines and inputs of each kind."""
+    return {kind: attention_lines(Form(True, window, softcap, scaled, **masks), "S") for kind, masks in KINDS.items()}
+
+
 class Parts:
-    """A layer as programs: `projections`, `rest` and, with attention between them, `whole`. Inputs come in the order of the pieces,
+    """A layer as programs: `projections`, `rest` and, with attention between them, `whole`, of each kind. Inputs come in the order of the pieces,
     numbers last. results: of the projections. wo: the output projection, with {} for the axes of heads."""
 
     def __init__(self, before, results, heads, wo, rest, window, softcap, scaled):
@@ -97,10 +105,9 @@ class Parts:
         self.first = len(given) - 2  # the weights up to h
         self.out = op(text("rest_out", given + ["eps"], "h[B,S,D]", out_lines), keep=("x",))
         self.mlp = op(text("rest_mlp", ["h[B,S,D]", *mlp_inputs, "eps"], "y[B,S,D]", mlp_lines), keep=("h",))
-        seen, numbers = attention_lines(Form(True, window, softcap, scaled))
-        self.whole = op(text("layer", ["x[B,S,D]", *inputs, wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers], "y[B,S,D]",
-                             lines + BETWEEN + seen + out_lines + mlp_lines))
-
+        whole = ["x[B,S,D]", *inputs, wo.format(heads), *out_inputs, *mlp_inputs, "eps"]
+        self.whole = {kind: op(text("layer", whole + told, "y[B,S,D]", lines + BETWEEN + seen + out_lines + mlp_lines))
+                      for kind, (seen, told) in attentions(window, softcap, scaled).items()}
         # With a cache, which lies as transformers has it: for tokens whose keys and values are in it, and for one token of each sequence that
         # puts them there.
         seen, numbers = cached_lines(window, softcap, scaled)

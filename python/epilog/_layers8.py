@@ -4,9 +4,8 @@ tokens and features; between them attention, on sequences and heads, with what s
 import functools
 
 from ._fp8 import as_before, conv_inputs, conv_quantised, grouped, linear_line, quantised, tokens, weight_inputs
-from ._layers import BETWEEN, in_autocast, rotary_turned, text
+from ._layers import BETWEEN, attentions, in_autocast, rotary_turned, text
 from ._op import op
-from .nn import Form, attention_lines
 
 
 def fp8_op(name, inputs, results, lines, keep=()):
@@ -45,10 +44,10 @@ class Parts8:
     def __init__(self, before, lines, results, heads, middle, rest, wo, prepare, window, softcap, scaled):
         (inputs, turned), ((out_inputs, out_lines), (mlp_inputs, mlp_lines)) = middle, rest
         self.prepare, self.projections = prepare, fp8_op("projections8", ["x[N,R,G,K]", *before, "eps"], results, lines)
-        seen, numbers = attention_lines(Form(True, window, softcap, scaled))
         queries = "[B,S,G,H,E]" if len(heads) == 3 else "[B,S,G,E]"
         self.turn = op(text("turn", heads + inputs, f"(q{queries}, k[B,S,G,E], v[B,S,G,E])", turned))
-        self.attend = op(text("turn_attend", [*heads, *inputs, *numbers], f"o{queries}", turned + BETWEEN + seen))
+        self.attend = {kind: op(text("turn_attend", [*heads, *inputs, *told], f"o{queries}", turned + BETWEEN + seen))
+                       for kind, (seen, told) in attentions(window, softcap, scaled).items()}
         given = ["x[N,R,G,K]", "o[N,R,P,M]", *wo, *out_inputs]
         self.behind = fp8_op("rest8", given + mlp_inputs + ["eps"], "y[N,R,G,K]", out_lines + mlp_lines)
         self.first = len(given) - 2  # as Parts has it

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ._attention import eager_of, fits, is_causal, is_known, is_ours, is_plain, is_usual, old_name, past_through, seen_through
+from ._attention import eager_of, fits, is_causal, is_known, is_ours, is_plain, is_usual, old_name, seen_in_cache, seen_through
 from ._known import (Names, Tree, activation_of, are_numbers, bias_of, fit, hooks_of_all, is_own, own_class, own_forward, own_function,
                      plain_type, trouble, watched, weight_of)
 from ._fp8 import why_not
@@ -230,24 +230,24 @@ class Layer(Told):
         return per_sequence, shaped + more
 
 
-def window_of(attention, x, mask, cache, dropout, more):
-    """Of a layer that can be one program at this call, attention with it: how many keys a query sees, 0 for all up to its own. Else None."""
+def seen_of(attention, x, mask, cache, dropout, more):
+    """Of a layer that can be one program at this call, attention with it: what a query sees. Else None."""
     config = attention.config
     if not is_ours(config) or cache is not None or in_autocast(x):
         return None
-    window = seen_through(mask, old_name(config))
-    whole = (window is not None and is_known(old_name(config), attention)
+    seen = seen_through(mask, old_name(config))
+    whole = (seen is not None and is_known(old_name(config), attention)
              and is_plain(attention, x, x.shape[1], mask, dropout if attention.training else 0, more)
              and fits(x.device, x.dtype, attention.head_dim))
-    return window if whole else None
+    return seen if whole else None
 
 
-def past_of_call(parts, attention, x, mask, keys, dropout, more):
+def seen_of_call(parts, attention, x, mask, keys, dropout, more):
     """Of a layer whose attention over a cache of so many keys can be in its program: what queries see. Else None, which the report tells once."""
     config = attention.config
     if not is_ours(config) or torch.compiler.is_compiling() or not fits(x.device, x.dtype, attention.head_dim):
         return None
-    past = past_through(mask, old_name(config), x.shape[1], keys)
+    past = seen_in_cache(mask, old_name(config), x.shape[1], keys)
     if in_autocast(x):
         parts.leave("was the model's in a call with a cache under autocast")
     elif past is None:
@@ -255,8 +255,8 @@ def past_of_call(parts, attention, x, mask, keys, dropout, more):
                     "torch.compile, as transformers' is of a static cache on a GPU (epilog.generate has its own)")
     elif not is_known(old_name(config), attention) or not is_usual(attention, dropout if attention.training else 0, more):
         parts.leave("was the model's in a call with a cache, with dropout or something that is not known")
-    elif past.start is None:
-        return past._replace(start=torch.zeros(x.shape[0], dtype=torch.int32, device=x.device))
+    elif past.starts is None:
+        return past._replace(starts=torch.zeros(x.shape[0], dtype=torch.int32, device=x.device))
     else:
         return past
     return None
@@ -283,12 +283,12 @@ def layer_forward(self, hidden_states, *args, **kwargs):
 def layer_run(parts, found, hidden_states, attention_mask, past_key_values, position_embeddings, **more):
     attention, before, out, behind = found
     per_sequence, before = parts.shaped(before)
-    window = window_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
-    programs = parts.programs[per_sequence, bool(window)]
-    if window is not None:
+    seen = seen_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
+    programs = parts.programs[per_sequence, bool(seen and seen.window)]
+    if seen is not None:
         groups, heads, size, _ = before[1].shape
-        return programs.whole(hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *parts.numbers,
-                              *([window] if window else []))
+        return programs.whole[seen.kind](hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *seen.tensors,
+                                         *parts.numbers, *([seen.window] if seen.window else []))
     if past_key_values is not None:
         return layer_cached(parts, found, before, hidden_states, attention_mask, past_key_values, per_sequence, more)
     query, key, value = programs.projections(hidden_states, *before, parts.eps)
@@ -304,20 +304,20 @@ def layer_cached(parts, found, before, x, mask, cache, per_sequence, more):
     shaped, at = out.view(-1, groups, heads, size), attention.layer_idx
     static = static_layer(cache, at) if x.shape[1] == 1 else None
     dropout = attention.attention_dropout
-    past = past_of_call(parts, attention, x, mask, static.keys.shape[2], dropout, more) if static is not None else None
+    past = seen_of_call(parts, attention, x, mask, static.keys.shape[2], dropout, more) if static is not None else None
     if past is not None:
         programs = parts.programs[per_sequence, bool(past.window)]
         tables = [t.reshape(-1, size // 2) if per_sequence else t[0] for t in before[4:6]]
         y = programs.step(x[:, 0], *before[:4], *tables, *before[6:], static.keys, static.values, static.cumulative_length, shaped, *behind,
-                          parts.eps, past.start, past.offset, *parts.numbers, *([past.window] if past.window else []))[0]
+                          parts.eps, past.starts, past.offset, *parts.numbers, *([past.window] if past.window else []))[0]
         static.cumulative_length.add_(1)
         return y[:, None]
     query, key, value = parts.programs[per_sequence, False].projections(x, *before, parts.eps)
     key, value = cache.update(key.transpose(1, 2), value.transpose(1, 2), at)
-    past = past_of_call(parts, attention, x, mask, key.shape[2], dropout, more)
+    past = seen_of_call(parts, attention, x, mask, key.shape[2], dropout, more)
     if past is not None and fit(x, (key, value)):
         programs = parts.programs[per_sequence, bool(past.window)]
-        return programs.cached(x, query, key, value, shaped, *behind, parts.eps, past.start, past.offset, *parts.numbers,
+        return programs.cached(x, query, key, value, shaped, *behind, parts.eps, past.starts, past.offset, *parts.numbers,
                                *([past.window] if past.window else []))
     attended = attend(attention, query.flatten(2, 3).transpose(1, 2), key, value, mask, dropout, **more, **parts.told)
     return parts.programs[per_sequence, False].rest(x, attended, [out, *behind], parts.eps)
@@ -327,14 +327,14 @@ def layer_run8(parts, found, hidden_states, attention_mask, past_key_values, pos
     """The same with products of e4m3: attention stands between two programs, with what comes before it."""
     attention, before, out, behind = found
     per_sequence, (_, *shapes) = parts.shaped(before)
-    window = window_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
-    programs, tables = parts.programs8[per_sequence, bool(window)], shapes[3:]
+    seen = seen_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
+    programs, tables = parts.programs8[per_sequence, bool(seen and seen.window)], shapes[3:]
     groups, heads, size, _ = shapes[0].shape
     q, k, v = programs.project(hidden_states, before[:4], parts.eps)
     given = [q.unflatten(2, (groups, heads, size)), k.unflatten(2, (groups, size)), v.unflatten(2, (groups, size)), *tables]
     given += [parts.eps] if parts.head_norm else []
-    if window is not None:
-        attended = programs.attend(*given, *parts.numbers, *([window] if window else [])).flatten(2)
+    if seen is not None:
+        attended = programs.attend[seen.kind](*given, *seen.tensors, *parts.numbers, *([seen.window] if seen.window else [])).flatten(2)
     else:
         query, key, value = programs.turn(*given)
         query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
@@ -420,23 +420,24 @@ def gpt2_run(parts, found, fp8, hidden_states, past_key_values=None, attention_m
     attention, g, b, qkv, qkv_bias, out, *behind = found
     heads, eps = (attention.num_heads, attention.head_dim), parts.facts[0]
     before = [g, b, qkv.view(-1, 3, *heads), qkv_bias.view(3, *heads)]
-    whole = window_of(attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more) == 0
+    seen = seen_of(attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more)
+    whole = seen is not None and not seen.window
     programs = parts.programs8 if fp8 else parts.programs
     if whole and not fp8:
-        return programs.whole(hidden_states, *before, out.view(*heads, -1), *behind, eps, *parts.numbers)
+        return programs.whole[seen.kind](hidden_states, *before, out.view(*heads, -1), *behind, eps, *seen.tensors, *parts.numbers)
     if fp8:
         (z,) = programs.project(hidden_states, [g, b, qkv], eps)
         given = z.unflatten(2, (3, *heads)), before[3]
         if whole:
-            return programs.rest(hidden_states, programs.attend(*given, *parts.numbers).flatten(2), [out, *behind], eps)
+            return programs.rest(hidden_states, programs.attend[seen.kind](*given, *seen.tensors, *parts.numbers).flatten(2), [out, *behind], eps)
     made = programs.turn(*given) if fp8 else programs.projections(hidden_states, *before, eps)
     query, key, value = (t.transpose(1, 2) for t in made)
     if past_key_values is not None:
         cache = getattr(past_key_values, "self_attention_cache", past_key_values)
         key, value = cache.update(key, value, attention.layer_idx)
-        past = past_of_call(parts, attention, hidden_states, attention_mask, key.shape[2], attention.attn_dropout.p, more) if not fp8 else None
+        past = seen_of_call(parts, attention, hidden_states, attention_mask, key.shape[2], attention.attn_dropout.p, more) if not fp8 else None
         if past is not None and past.window == 0 and fit(hidden_states, (key, value)):
-            return programs.cached(hidden_states, made[0], key, value, out.view(*heads, -1), *behind, eps, past.start, past.offset, *parts.numbers)
+            return programs.cached(hidden_states, made[0], key, value, out.view(*heads, -1), *behind, eps, past.starts, past.offset, *parts.numbers)
     more = {k: v for k, v in more.items() if k != "output_attentions"}
     attended = attend(attention, query, key, value, attention_mask, attention.attn_dropout.p, **more)
     return programs.rest(hidden_states, attended, [out, *behind], eps)

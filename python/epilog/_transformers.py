@@ -36,7 +36,7 @@ def set_forward(module, parts, function):
     module.__class__ = patched(type(module), function)
 
 
-PLAIN = "the model's where there is padding without a cache, packing or dropout, and on a GPU unless it is Hopper's and in 16 bits"
+PLAIN = "the model's where there is dropout or a mask of one's own, and on a GPU unless it is Hopper's and in 16 bits"
 
 
 class Applying:
@@ -160,8 +160,8 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
     """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it. Called again, it
     looks at the model as it is then.
 
-    attention: "epilog", or "sdpa", which leaves it to what the model has, PyTorch's as a rule. Epilog's is for sequences without
-    padding, packing, dropout or a cache, on the CPU and, in 16 bits, on Hopper: else it is what the model has, call by call.
+    attention: "epilog", or "sdpa", which leaves it to what the model has, PyTorch's as a rule. Epilog's is for causal sequences, padded or
+    packed ones among them, without dropout, on the CPU and, in 16 bits, on Hopper: else it is what the model has, call by call.
     loss_chunks: in how many pieces of tokens the loss is computed in training (linear_cross_entropy).
     layers, norms, mlp, experts, loss: False leaves alone whole decoder layers, norms elsewhere, GPT-2's MLPs, blocks of experts, the loss
     with lm_head.

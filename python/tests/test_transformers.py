@@ -45,8 +45,12 @@ def data():
 
 
 def step(model, **more):
+    """Of tokens that are padding no loss is asked for, nor of those that are foretold by padding."""
     model.zero_grad()
     ids, labels = data()
+    padding = more.pop("padding", more.get("attention_mask"))
+    if padding is not None and padding.dim() == 2:
+        labels = labels.masked_fill((padding == 0) | (padding.roll(1, 1) == 0), -100)
     loss = model(input_ids=ids, labels=labels, **more).loss
     loss.backward()
     return {"loss": loss.detach(), **{n: p.grad.clone() for n, p in model.named_parameters()}}
@@ -61,6 +65,17 @@ def exact_step(model, **more):
             module.register_full_backward_hook(lambda m, given, found, name=name: terms.update(
                 {name + ".bias": found[0].flatten(0, -2).square().sum(0).sqrt().max()}))
     return step(model, **more), terms
+
+
+def exact_masks(name, more):
+    """What an f64 model is told of padding. Of Gemma 2's attention rows that see nothing would be NaN then, since its softmax is f32: they see
+    themselves."""
+    mask = more.get("attention_mask")
+    if name != "Gemma2" or mask is None or mask.dim() != 2:
+        return more
+    back = torch.arange(10)[:, None] - torch.arange(10)
+    made = lambda seen: torch.where((seen & (mask[:, None, None] != 0)) | (back == 0), 0.0, -1e30).double()
+    return dict(more, attention_mask=dict(full_attention=made(back >= 0), sliding_attention=made((back >= 0) & (back < 4))), padding=mask)
 
 
 def within(mine, plain, exact, dtype=torch.float32, coarsest=None, terms={}):
@@ -106,25 +121,84 @@ def test_step(name, dtype, attention, called):
     assert all(torch.equal(again[n], plain[n]) for n in plain)
 
 
-PADDED = torch.ones(2, 10, dtype=torch.long)
-PADDED[1, 7:] = 0
-OTHERS = {"padding": dict(attention_mask=PADDED), "packing": dict(position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5]] * 2), use_cache=False),
-          "a cache": dict(use_cache=True), "nothing is hidden": dict(attention_mask=torch.ones_like(PADDED))}
+def padded(*hidden):
+    """A mask of two sequences of 10 tokens, without some of them."""
+    mask = torch.ones(2, 10, dtype=torch.long)
+    for place in hidden:
+        mask[place] = 0
+    return mask
+
+
+PACKED = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5, 6, 0, 0, 1]])
+LEFT = padded((1, slice(0, 4)))
+FLASH = dict(cu_seq_lens_q=torch.tensor([0, 4, 10, 17, 18, 20]), cu_seq_lens_k=torch.tensor([0, 4, 10, 17, 18, 20]), max_length_q=7, max_length_k=7)
+MASKS = {"padding behind": dict(attention_mask=padded((1, slice(7, 10)))), "padding before": dict(attention_mask=LEFT),
+         "padding before, with positions": dict(attention_mask=LEFT, position_ids=(LEFT.cumsum(1) - 1).clamp(min=0)),
+         "padding on both sides": dict(attention_mask=padded((1, slice(0, 2)), (1, slice(8, 10)), (0, slice(9, 10)))),
+         "holes": dict(attention_mask=padded((1, slice(3, 5)), (0, slice(0, 1)))), "packing": dict(position_ids=PACKED),
+         "one packing for all": dict(position_ids=PACKED[:1]), "packing, as flash-attention is told": dict(position_ids=PACKED, **FLASH),
+         "nothing is hidden": dict(attention_mask=padded())}
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "Llama, biases"])
+@pytest.mark.parametrize("what", MASKS)
+def test_masks(name, what, called):
+    """Padding and packing are the layer's own program."""
+    model, more = make(name), dict(MASKS[what], use_cache=False)
+    if name == "GPT2" and "flash" in what:
+        pytest.skip("its forward does not take them")
+    exact, plain = step(copy.deepcopy(model).double(), **exact_masks(name, more)), step(model, **more)
+    epilog.apply(model)
+    mine = step(model, **more)
+    assert called.count("layer") == 2 and not {"projections", "rest"} & set(called)
+    within(mine, plain, exact)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Gemma2"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("what", ["padding before, with positions", "packing"])
+def test_masks_in_16_bits(name, dtype, what, called):
+    model, more = make(name).to(dtype), dict(MASKS[what], use_cache=False)
+    (exact, terms), plain = exact_step(model, **exact_masks(name, more)), step(model, **more)
+    epilog.apply(model)
+    within(step(model, **more), plain, exact, dtype, terms=terms)
+    assert called.count("layer") == 2
+
+
+@pytest.mark.parametrize("what", ["padding before", "holes", "packing"])
+def test_masks_with_checkpoints(what):
+    model, more = make("Llama"), dict(MASKS[what], use_cache=False)
+    epilog.apply(model)
+    plain = step(model, **more)
+    model.gradient_checkpointing_enable()
+    again = step(model, **more)
+    assert all(torch.equal(plain[n], again[n]) for n in plain)
+
+
+def wide_mask(more):
+    """A mask of one's own, with four axes: which keys a query sees, from the first on that it may."""
+    seen = torch.ones(10, 10).tril().bool() & (torch.arange(10)[:, None] - torch.arange(10) != 2)
+    return seen.expand(2, 1, 10, 10)
 
 
 @pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma2", "GPT2"])
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("what", ["a cache", "a padded cache", "a mask of one's own"])
 def test_attention_that_is_not_plain(name, what, called):
-    """Where there is more than a causal sequence, attention is the model's own, with its masks."""
-    if name == "GPT2" and what == "packing":
-        pytest.skip("its positions are learned, and it does not look for documents")
-    model, more = make(name), OTHERS[what]
-    exact, plain = step(copy.deepcopy(model).double(), **more), step(model, **more)
+    """With a cache attention is one of three programs; with a mask of its own it is the model's."""
+    more = {"a cache": dict(use_cache=True), "a padded cache": dict(use_cache=True, attention_mask=LEFT),
+            "a mask of one's own": dict(use_cache=False)}[what]
+    model = make(name)
+    if what == "a mask of one's own":
+        mask = wide_mask(more)
+        more["attention_mask"] = mask if model.config._attn_implementation == "sdpa" else torch.where(mask, 0.0, torch.finfo(torch.float32).min)
+    def run(model, more):
+        given = {n: t.to(next(model.parameters()).dtype) if torch.is_tensor(t) and t.is_floating_point() else t for n, t in more.items()}
+        return step(model, **given)
+    exact, plain = run(copy.deepcopy(model).double(), exact_masks(name, more)), run(model, more)
     epilog.apply(model)
-    mine = step(model, **more)
+    mine = run(model, more)
     within(mine, plain, exact)
-    assert called.count("layer") == (2 if what == "nothing is hidden" else 0)
-    assert called.count("layer_cached") == (2 if what == "a cache" else 0)  # an empty one
+    assert called.count("layer") == 0 and called.count("layer_cached") == (0 if "own" in what else 2)  # an empty one
 
 
 @pytest.mark.parametrize("name", ["Llama", "Gemma2"])
