@@ -827,8 +827,8 @@ static void parts_are_concurrent(void) {
     }
 }
 
-/* A product of few rows loads its weights before what comes before it has ended, unless something in the program makes
- * them or may store over them. */
+/* A product of few rows loads its weights before what comes before it has ended, unless something in the program
+ * makes them or may store over them. */
 static void weights_are_there(void) {
     static const struct {
         const char *text;

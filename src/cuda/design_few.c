@@ -22,17 +22,28 @@ static int64_t span_of(const epi_operand *o, int64_t depth) {
     return span;
 }
 
-/* As many bytes as make a step of one group, and a whole number of steps of the depth. */
+/* As many bytes as make a step of one group, or of a few whole ones, and a whole number of steps of the depth. */
 static int choose_loaded(const epi_operand *o, int64_t depth) {
     int64_t span = span_of(o, depth);
     for (int bytes = LOADED_MOST; bytes >= LOADED_LEAST; bytes /= 2) {
         int64_t step = LANES * bytes * 8 / o->bits;
         bool aligned = epi_walk_aligned(&o->cols.walk, bytes * 8 / o->bits) &&
                        (!o->cols.two || o->cols.part % (bytes * 8 / o->bits) == 0);
-        if (span % step == 0 && depth % step == 0 && aligned)
+        bool grouped = span % step == 0 || (step % span == 0 && bytes % (step / span * LOADED_LEAST) == 0);
+        if (grouped && depth % step == 0 && aligned)
             return bytes;
     }
     return 0;
+}
+
+/* Stretches of a step that have their parts in common, whichever product's. */
+static int groups_of(const epi_gemm_design *d) {
+    int64_t groups = 1;
+    for (int p = 1; p <= d->products; p++) {
+        const epi_operand *o = &d->operands[p];
+        groups = epi_max64(groups, LANES * o->loaded * 8 / o->bits / span_of(o, d->depth));
+    }
+    return (int)groups;
 }
 
 /* Are both products' weights of one kind? */
@@ -76,7 +87,7 @@ static bool fit_ring(epi_gemm_design *d, epi_kernel_text *k) {
     const epi_operand *o = &d->operands[1];
     int columns = f->tile_n / 16 * 2 * 32, step = columns * o->loaded, tall = f->tile_m + 1;
     for (int i = 0; i < EPI_LOAD_PARTS; i++)
-        step += o->parts[i].node != EPI_NO_NODE ? columns : 0;
+        step += o->parts[i].node != EPI_NO_NODE ? columns * d->step_groups : 0;
     int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * f->warps + f->tile_n * tall), 1024);
     int room = d->c->arch->shared_bytes / epi_config_resident(f) - EPI_BLOCK_OWN - sums;
     int64_t rows = epi_open_most(d->c->spec->open, d->tile->m) * d->depth * 2;
@@ -103,8 +114,9 @@ bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
         return epi_refuse(d, "weights of few bits do not lie in steps of one scale");
     for (int p = 1; p <= d->products; p++)
         d->operands[p].loaded = loaded;
-    /* Two blocks beside each other, or all warps in one: by the columns and the program alone, as sums follow from it.
-     * Partials cover 64 columns, for which sixteen warps have too few registers. */
+    d->step_groups = groups_of(d);
+    /* Two blocks beside each other, or all warps in one: by the columns and the program alone, as sums follow
+     * from it. Partials cover 64 columns, for which sixteen warps have too few registers. */
     f->warps = d->tile->n > WIDE || has_instr(d->tile, EPI_INSTR_PARTIAL_ROWS) ? 8 : 16;
     f->subtile = f->tile_n / d->products;
     f->staging_slots = 1;

@@ -4,14 +4,14 @@
 // A block has TILE_N columns, TILE_COLS of each product, and up to TILE_M rows; its warps share the depth out among them, a step each in turn,
 // and add up at the end. Weights are mma's first operand, 16 columns of the product at a time, and the rows are its second, 8 at a time:
 // lane 4g + q has columns g and g + 8, and row g. Which of the depth an mma multiplies is free, as long as both operands agree: the four lanes
-// of a column load B_LOADED neighbouring bytes each, so that a lane's weights are neighbours, and all of a step are of one group.
+// of a column have B_LOADED bytes each of a step, in runs of neighbours: one for each of the step's STEP_GROUPS groups, so that an mma is of one.
 //
 // All numbers of few bits are numbers of HALF, so what tensor cores multiply is exact, and sums of a group are f32:
 //   d += scale * (sum of x*q - zero * sum of x) + offset * sum of x
 //
 // The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles, of one subtile:
 //   A_row(P, r), A_PTR                      where a row begins; its depth is one run of neighbours
-//   B_TYPE, B_BITS, B_LOADED                what weights are
+//   B_TYPE, B_BITS, B_LOADED, STEP_GROUPS   what weights are
 //   weights_at(P, product, n)               where those of a column begin, likewise
 //   ROWS_SHARED                             is there room for all rows in shared memory, behind the stages
 //   WARPS                                   of a block
@@ -19,10 +19,12 @@
 //   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n): where those of a column begin;
 //                                           scale_byte: its last two bits; scale_deep(P, product, k): how far on, in bytes; SCALE_TYPE; of zero and offset likewise
 
-#define LANE_DEEP (B_LOADED * 8 / B_BITS)       // what a lane loads of a column
-#define STEP (4 * LANE_DEEP)                    // and its four lanes
+#define RUN_BYTES (B_LOADED / STEP_GROUPS)      // of a lane: what it has of a group and a column,
+#define RUN (RUN_BYTES * 8 / B_BITS)
+#define GROUP (4 * RUN)                         // and its four lanes
+#define STEP (STEP_GROUPS * GROUP)
 #define STEPS (K_SIZE / STEP)
-#define PAIRS (LANE_DEEP / 2)                   // words of two operands
+#define PAIRS (RUN / 2)                         // words of two operands
 #define MT (TILE_N / 16)
 #define NT (TILE_M / 8)
 #define SUMS_X (ZEROS || OFFSETS)               // are the sums of x wanted
@@ -121,30 +123,32 @@ struct Tile {
   DEV int column(int c) const { return min(n + c % TILE_COLS, N_SIZE - 1); }
 };
 
-DEV int lane_depth(int step) { return step * STEP + (threadIdx.x & 3) * LANE_DEEP; }   // where a lane's begins
+DEV int lane_depth(int step, int group) { return step * STEP + group * GROUP + (threadIdx.x & 3) * RUN; }   // where a lane's run begins
 
 // A lane's of the rows, zeros where there is none: from shared memory, where there is room for all rows (ROWS_SHARED); else from memory.
 struct RowStep {
-  u32 x[NT][PAIRS];
+  u32 x[NT][STEP_GROUPS][PAIRS];
   DEV void load(const Params &P, const Tile &tile, int step, u32 room) {
 #pragma unroll
     for (int j = 0; j < NT; j++) {
       const int row = tile.m + 8 * j + (threadIdx.x >> 2 & 7);
 #pragma unroll
-      for (int i = 0; i < PAIRS; i++) x[j][i] = 0;
+      for (int i = 0; i < STEP_GROUPS * PAIRS; i++) x[j][i / PAIRS][i % PAIRS] = 0;
       if (row >= (int)P.M) continue;
-      if (ROWS_SHARED) lds_words(x[j], room + 2 * (row * K_SIZE + lane_depth(step)));
-      else load_words(x[j], (const u16 *)P.ptr[A_PTR] + A_row(P, row) + lane_depth(step));
+#pragma unroll
+      for (int i = 0; i < STEP_GROUPS; i++)
+        if (ROWS_SHARED) lds_words(x[j][i], room + 2 * (row * K_SIZE + lane_depth(step, i)));
+        else load_words(x[j][i], (const u16 *)P.ptr[A_PTR] + A_row(P, row) + lane_depth(step, i));
     }
   }
 };
 
-// And of the weights, on their way from memory to registers through a stage in shared memory, so that many steps can be: a lane's bytes of
-// columns 16i + g and 16i + 8 + g lie in its own place. Parts are the same for the four lanes of a column: each copies those of every
-// fourth column, 4 bytes that have the element.
+// And of the weights, on their way from memory to registers through a stage in shared memory, so that many steps can be: there a column's bytes
+// lie as in memory. The four lanes of a column copy 16 bytes each, whichever they have later. Parts are the same for them: each copies those of every
+// fourth, 4 bytes that have the element.
 #define COLUMNS (2 * MT)   // that a lane has
 #define PARTS (SCALES + ZEROS + OFFSETS)
-#define PART_BYTES (8 * COLUMNS * 4)
+#define PART_BYTES (STEP_GROUPS * 8 * COLUMNS * 4)
 #define STEP_BYTES (COLUMNS * 32 * B_LOADED + PARTS * PART_BYTES)
 
 // DO(number, name, TYPE) of each part there is.
@@ -174,10 +178,11 @@ template <int T> DEV float element(u32 w, u32 byte) {
   return T >= E4M3 ? byte_low<T>(x) : low<T>(x);
 }
 
-// Where a lane reads of a tile: column c of its own is 8c + g of the tile, and it copies parts of every fourth.
+// Where a lane reads of a tile: column c of its own is 8c + g of the tile. Its parts are those of columns QUARTER apart.
 #define QUARTER ((COLUMNS + 3) / 4)
 struct Sources {
   const u8 *w[COLUMNS], *part[PARTS + 1][QUARTER];
+  static DEV int part_column(int u) { return (4 * u + (threadIdx.x & 3)) % COLUMNS; }
   DEV void aim(const Params &P, const Tile &tile) {
     const int lane = threadIdx.x & 31;
 #pragma unroll
@@ -185,7 +190,7 @@ struct Sources {
       w[c] = weights_at(P, Tile::product(8 * c), tile.column(8 * c + (lane >> 2))) + (lane & 3) * B_LOADED;
 #pragma unroll
     for (int u = 0; u < QUARTER; u++) {
-      const int of = 8 * min(4 * u + (lane & 3), COLUMNS - 1), product = Tile::product(of), n = tile.column(of + (lane >> 2));
+      const int of = 8 * part_column(u), product = Tile::product(of), n = tile.column(of + (lane >> 2));
       (void)product; (void)n;
 #define AIM_PART(number, name, TYPE) part[number][u] = name##_at(P, product, n);
       EACH_PART(AIM_PART)
@@ -196,66 +201,68 @@ struct Sources {
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) cp_async<B_LOADED>(place + (c * 32 + lane) * B_LOADED, w[c] + (u32)(step * (4 * B_LOADED)), B_LOADED);
 #pragma unroll
-    for (int u = 0; u < QUARTER; u++) {
-      const int c = 4 * u + (lane & 3), product = Tile::product(8 * min(c, COLUMNS - 1));
-      const u32 to = place + COLUMNS * 32 * B_LOADED + ((lane >> 2) * COLUMNS + c) * 4;
-      (void)product; (void)to;
+    for (int u = 0; u < (STEP_GROUPS * COLUMNS + 3) / 4; u++) {
+      const int at = 4 * u + (lane & 3), group = at / COLUMNS, product = Tile::product(8 * part_column(u));
+      const u32 to = place + COLUMNS * 32 * B_LOADED + ((lane >> 2) * (STEP_GROUPS * COLUMNS) + at) * 4;
+      (void)group; (void)product; (void)to;
 #define COPY_PART(number, name, TYPE) { \
-        const u8 *from = part[number][u] + name##_deep(P, product, step * STEP); \
+        const u8 *from = part[number][u % QUARTER] + name##_deep(P, product, step * STEP + group * GROUP); \
         const int off = (int)((u64)from & 3); \
-        if (c < COLUMNS) cp_async<4>(to + (number) * PART_BYTES, from - off, off + size_of_type<TYPE>()); \
+        if (at < STEP_GROUPS * COLUMNS) cp_async<4>(to + (number) * PART_BYTES, from - off, off + size_of_type<TYPE>()); \
       }
       EACH_PART(COPY_PART)
     }
   }
 };
 
+// A lane's of a group of a step.
 struct Step {
-  u32 w[MT][2][B_LOADED / 4];
+  u32 w[MT][2][RUN_BYTES / 4];
   float scale[MT][2], zero[MT][2], offset[MT][2];
-  DEV Step(const Params &P, const Tile &tile, int step, u32 place) {
+  DEV Step(const Params &P, const Tile &tile, int step, int group, u32 place) {
     const int lane = threadIdx.x & 31;
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
-      lds_words(w[c / 2][c % 2], place + (c * 32 + lane) * B_LOADED);
+      lds_words(w[c / 2][c % 2], place + (c * 8 + (lane >> 2)) * (4 * B_LOADED) + (group * 4 + (lane & 3)) * RUN_BYTES);
       const int product = Tile::product(8 * c), n = tile.column(8 * c + (lane >> 2));
       (void)product; (void)n;
 #define TAKE_PART(number, name, TYPE) \
-      name[c / 2][c % 2] = element<TYPE>(lds32(place + COLUMNS * 32 * B_LOADED + (number) * PART_BYTES + ((lane >> 2) * COLUMNS + c) * 4), \
-                                         name##_byte(P, product, n) + (u32)name##_deep(P, product, step * STEP));
+      name[c / 2][c % 2] = element<TYPE>(lds32(place + COLUMNS * 32 * B_LOADED + (number) * PART_BYTES + (((lane >> 2) * STEP_GROUPS + group) * COLUMNS + c) * 4), \
+                                         name##_byte(P, product, n) + (u32)name##_deep(P, product, step * STEP + group * GROUP));
       EACH_PART(TAKE_PART)
     }
   }
-  DEV void multiply(float (&d)[MT][NT][4], RowStep &rows) const {
-    u32 (&x)[NT][PAIRS] = rows.x;
+  DEV void multiply(float (&d)[MT][NT][4], RowStep &rows, int group) const {
     float sums[NT][4];
     (void)sums;
 #pragma unroll
     for (int j = 0; j < NT; j++) {
-      if (!ROWS_SHARED) turned_alike<B_TYPE>(x[j]);   // else they lie so
+      u32 (&x)[PAIRS] = rows.x[j][group];
+      if (!ROWS_SHARED) turned_alike<B_TYPE>(x);   // else they lie so
       if (SUMS_X) {
         const u32 one = HALF == BF16 ? 0x3f803f80u : 0x3c003c00u, ones[4] = {one, one, one, one};
 #pragma unroll
         for (int e = 0; e < 4; e++) sums[j][e] = 0.f;
 #pragma unroll
-        for (int i = 0; i < PAIRS; i += 2) mma(sums[j], ones, x[j][i], x[j][i + 1]);
+        for (int i = 0; i < PAIRS; i += 2) mma(sums[j], ones, x[i], x[i + 1]);
       }
     }
 #pragma unroll
     for (int i = 0; i < MT; i++) {
       u32 made[2][PAIRS];
-      const int each = PAIRS * 4 / B_LOADED;   // words made of one
+      const int each = PAIRS * 4 / RUN_BYTES;   // words made of one
 #pragma unroll
       for (int h = 0; h < 2; h++)
 #pragma unroll
-        for (int c = 0; c < B_LOADED / 4; c++) decode<B_TYPE>(w[i][h][c], made[h] + c * each);
+        for (int c = 0; c < RUN_BYTES / 4; c++) decode<B_TYPE>(w[i][h][c], made[h] + c * each);
 #pragma unroll
       for (int j = 0; j < NT; j++) {
+        const u32 (&x)[PAIRS] = rows.x[j][group];
         float part[4] = {0.f, 0.f, 0.f, 0.f}, other[4] = {0.f, 0.f, 0.f, 0.f};   // two, that do not wait for each other
 #pragma unroll
         for (int c = 0; c < PAIRS; c += 2) {
           const u32 a[4] = {made[0][c], made[1][c], made[0][c + 1], made[1][c + 1]};
-          mma(c & 2 ? other : APART ? part : d[i][j], a, x[j][c], x[j][c + 1]);
+          mma(c & 2 ? other : APART ? part : d[i][j], a, x[c], x[c + 1]);
         }
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -356,12 +363,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   if (P.queue & BESIDE_NEXT) dependency_start();
   if (!early) fill();
 #if ROWS_SHARED
-  for (int u = threadIdx.x; u < (int)P.M * (K_SIZE / 8); u += 32 * WARPS) {
-    const int row = u / (K_SIZE / 8), k = u % (K_SIZE / 8) * 8;
-    u32 v[4];
-    load_words(v, (const u16 *)P.ptr[A_PTR] + A_row(P, row) + k);
-    turned_alike<B_TYPE>(v);
-    sts128(room + 2 * (row * K_SIZE + k), v[0], v[1], v[2], v[3]);
+  const int all = (int)P.M * (K_SIZE / 8), at_once = 4;   // loads that wait for memory together
+  for (int first = threadIdx.x; first < all; first += at_once * 32 * WARPS) {
+    u32 v[at_once][4];
+#pragma unroll
+    for (int i = 0; i < at_once; i++) {
+      const int u = min(first + i * 32 * WARPS, all - 1);
+      load_words(v[i], (const u16 *)P.ptr[A_PTR] + A_row(P, u / (K_SIZE / 8)) + u % (K_SIZE / 8) * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; i++) {
+      const int u = first + i * 32 * WARPS;
+      turned_alike<B_TYPE>(v[i]);
+      if (u < all) sts128(room + 16 * u, v[i][0], v[i][1], v[i][2], v[i][3]);
+    }
   }
   __syncthreads();
 #endif
@@ -382,7 +397,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
       if (ROWS_SHARED) rows.load(P, tile, step, room);
       RowStep of = rows;
       if (step + WARPS < STEPS && !ROWS_SHARED) rows.load(P, tile, step + WARPS, room);
-      Step(P, tile, step, ring + stage * (WARPS * STEP_BYTES)).multiply(d, of);
+#pragma unroll
+      for (int group = 0; group < STEP_GROUPS; group++) Step(P, tile, step, group, ring + stage * (WARPS * STEP_BYTES)).multiply(d, of, group);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
     // Warps leave what they have; a thread adds up the same element of all of them, in their order. Who reads `total`, the first warp, is past
