@@ -246,6 +246,7 @@ typedef struct emulated {
     int texts[MOST_LAUNCHES];
     int one;      /* the kernel that does the same with one row, or 0 */
     bool partner; /* it is such a kernel, and not run by itself */
+    bool stays;   /* it is run whatever forms others have */
     bool copies;  /* the copies ahead of the product alone */
     bool left_out;
     const loaded *up; /* not NULL: the row axes are open, up to its sizes */
@@ -359,7 +360,7 @@ static void choose_kernels(int named) {
         }
     }
     for (int i = 0; i < kernel_count; i++)
-        kernels[i].left_out = !chosen[i];
+        kernels[i].left_out = !chosen[i] && !kernels[i].stays;
 }
 
 static void add_texts(void) {
@@ -2014,6 +2015,209 @@ static void add_attention(void) {
         add_open_attention(first);
 }
 
+/* ---- the same bits in every form ---- */
+
+/* One sequence of attention, in forms that have to give the bits of its rows: all tokens at once, a few, one over
+ * a cache of another length or in pages, behind padding, and as a document among others. Of each sequence of a
+ * batch: where its first key is, and the token that the first query is. */
+typedef struct bits_form {
+    const char *program, *dims, *config;
+    int start[3], first[3];
+} bits_form;
+
+enum { BIT_FORMS = 10, BIT_SIZES = 3 };
+static const struct {
+    int tokens;
+    epi_dtype type;
+    bits_form whole, forms[BIT_FORMS];
+} same_bits[BIT_SIZES] = {
+    {2200,
+     EPI_BF16,
+     {"bits_rows", "B=1,S=2200,R=2200,H=1,G=2,E=16,F=24", "attention_192x128_d64", {0}, {0}},
+     {{"bits_rows", "B=1,S=2200,R=2200,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0}, {0}},
+      {"bits_rows", "B=1,S=300,R=300,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0}, {0}},
+      {"bits_rows", "B=1,S=2237,R=2237,H=1,G=2,E=16,F=24", "attention_192x128_d64", {37}, {-37}},
+      {"bits_rows", "B=2,S=200,R=2700,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0, 131}, {1990, 700}},
+      {"bits_rows",
+       "B=3,S=8,R=2600,H=1,G=2,E=16,F=24",
+       "attention_split_64x128_d64",
+       {0, 1, 64},
+       {2192, 2045, 0}},
+      {"bits_token",
+       "B=3,R=2300,H=1,G=2,E=16,F=24",
+       "attention_split_64x128_d64",
+       {0, 0, 77},
+       {2199, 2047, 2100}},
+      {"bits_token",
+       "B=3,R=5000,H=1,G=2,E=16,F=24",
+       "attention_split_64x128_d64",
+       {0, 2500, 999},
+       {2048, 2199, 5}},
+      {"bits_pages",
+       "B=3,P=130,C=64,N=40,H=1,G=2,E=16,F=24",
+       "attention_split_64x128_d64",
+       {0},
+       {2199, 2048, 64}}}},
+    {1400,
+     EPI_BF16,
+     {"bits_rows", "B=1,S=1400,R=1400,H=1,G=1,E=72,F=72", "attention_128x128_d128", {0}, {0}},
+     {{"bits_rows", "B=1,S=1400,R=1400,H=1,G=1,E=72,F=72", "attention_128x128_early_d128", {0}, {0}},
+      {"bits_rows", "B=1,S=1533,R=1533,H=1,G=1,E=72,F=72", "attention_128x128_d128", {133}, {-133}},
+      {"bits_rows", "B=2,S=130,R=2100,H=1,G=1,E=72,F=72", "attention_128x128_d128", {0, 131}, {1000, 1270}},
+      {"bits_rows",
+       "B=3,S=8,R=1500,H=1,G=1,E=72,F=72",
+       "attention_split_64x128_d128",
+       {0, 1, 64},
+       {1392, 1020, 0}},
+      {"bits_token",
+       "B=3,R=3333,H=1,G=1,E=72,F=72",
+       "attention_split_64x128_d128",
+       {0, 1900, 77},
+       {1023, 1399, 1200}},
+      {"bits_pages",
+       "B=3,P=200,C=32,N=60,H=1,G=1,E=72,F=72",
+       "attention_split_64x128_d128",
+       {0},
+       {1399, 1024, 1}}}},
+    {200,
+     EPI_F16,
+     {"bits_rows", "B=1,S=200,R=200,H=1,G=2,E=40,F=40", "attention_mma_128x64_d64", {0}, {0}},
+     {{"bits_rows", "B=1,S=211,R=211,H=1,G=2,E=40,F=40", "attention_mma_128x64_d64", {11}, {-11}},
+      {"bits_token",
+       "B=3,R=500,H=1,G=2,E=40,F=40",
+       "attention_mma_64x64_d64",
+       {0, 99, 300},
+       {199, 128, 65}}}},
+};
+static loaded bit_cases[BIT_SIZES][BIT_FORMS + 1];
+static test_case bit_froms[BIT_SIZES][BIT_FORMS + 1];
+static int bit_kernels[BIT_SIZES][BIT_FORMS + 1]; /* numbers of kernels, and 1; the first is the whole's */
+
+static const bits_form *form_of(int size, int f) {
+    return f ? &same_bits[size].forms[f - 1] : &same_bits[size].whole;
+}
+
+static void add_same_bits(void) {
+    for (int size = 0; size < BIT_SIZES; size++)
+        for (int f = 0; f <= BIT_FORMS && form_of(size, f)->program; f++) {
+            const bits_form *form = form_of(size, f);
+            variant v = {same_bits[size].type, EPI_PATH_FUSED, strstr(form->config, "_mma_") ? 80 : 90,
+                         form->config, true};
+            bit_froms[size][f] = (test_case){"../tests/attention", form->program, form->dims, 0};
+            if (!load_case(ctx, programs, &bit_froms[size][f], &bit_cases[size][f]) ||
+                !check(add_kernel(&bit_cases[size][f], v, false), "%s %s is for %s", form->program,
+                       form->dims, form->config))
+                continue;
+            kernels[kernel_count - 1].partner = kernels[kernel_count - 1].stays = true;
+            bit_kernels[size][f] = kernel_count;
+        }
+}
+
+static tensor *named(const problem *p, const char *name) {
+    epi_tensor_info info;
+    for (int i = 0; i < p->count; i++)
+        if (epi_program_tensor(p->program, i, &info) == EPI_OK && !strcmp(info.name, name))
+            return (tensor *)&p->t[i];
+    return NULL;
+}
+
+static int64_t size_of(const loaded *l, const char *dim) {
+    for (int i = 0; i < l->dim_count; i++)
+        if (!strcmp(l->dims[i].name, dim))
+            return l->dims[i].size;
+    return 1;
+}
+
+/* Copies what a token has: of the sequence's first tensor to place `at` of the form's. */
+static void put_token(const problem *form, const problem *whole, const char *name, int64_t at, int tokens,
+                      int64_t token) {
+    const tensor *to = named(form, name), *from = named(whole, name);
+    size_t each = (size_t)(from->shape.count / tokens) * epi_dtype_size(from->shape.type);
+    if (token >= 0 && token < tokens)
+        memcpy(to->data + (size_t)at * each, from->data + (size_t)token * each, each);
+}
+
+/* The sequence as the form has it: what is before and behind is something else. */
+static void put_sequence(const bits_form *form, const loaded *l, int tokens, const problem *whole,
+                         problem *p) {
+    int64_t batches = size_of(l, "B"), rows = size_of(l, "S"), pages = size_of(l, "P"),
+            slots = size_of(l, "N"), columns = slots > 1 ? slots * size_of(l, "C") : size_of(l, "R"),
+            page = size_of(l, "C");
+    const tensor *start = named(p, "start"), *offset = named(p, "offset"), *query = named(p, "query"),
+                 *key = named(p, "key"), *table = named(p, "page");
+    for (int64_t b = 0; b < batches; b++) {
+        for (int64_t s = 0; s < rows; s++)
+            put_token(p, whole, "q", b * rows + s, tokens, s + form->first[b]);
+        for (int64_t r = 0; r < columns; r++) {
+            int64_t token = r - form->start[b], at = b * columns + r;
+            if (table) { /* pages lie in another order */
+                at = (7 * (b * slots + r / page) + 3) % pages;
+                put_element(table->data, EPI_I32, b * slots + r / page, (double)at);
+                at = at * page + r % page;
+            }
+            put_token(p, whole, "k", at, tokens, token);
+            put_token(p, whole, "v", at, tokens, token);
+            if (key)
+                put_element(key->data, EPI_I32, b * columns + r,
+                            token < 0        ? (double)(r / 50)
+                            : token < tokens ? 99
+                                             : 100);
+        }
+        for (int64_t s = 0; s < rows && query; s++)
+            put_element(query->data, EPI_I32, b * rows + s,
+                        s + form->first[b] < 0        ? (double)(s / 50)
+                        : s + form->first[b] < tokens ? 99
+                                                      : 100);
+        if (start)
+            put_element(start->data, EPI_I32, b, form->start[b]);
+        if (offset)
+            put_element(offset->data, EPI_I32, b, form->start[b] + form->first[b]);
+    }
+}
+
+static void compare_form(int size, int f, const problem *whole) {
+    const bits_form *form = form_of(size, f);
+    const emulated *e = &kernels[bit_kernels[size][f] - 1];
+    const loaded *l = &bit_cases[size][f];
+    int tokens = same_bits[size].tokens;
+    char what[200];
+    problem p;
+    snprintf(what, sizeof what, "%s %s, %s", form->program, form->dims, form->config);
+    if (!runs(e) || !make_problem(e, &p))
+        return;
+    put_sequence(form, l, tokens, whole, &p);
+    run_launches(e, &p, f % 2, what);
+    for (int o = 0; o < 2; o++) {
+        const char *name = o ? "l" : "o";
+        int64_t batches = size_of(l, "B"), rows = size_of(l, "S"), differ = 0;
+        const tensor *mine = named(&p, name), *theirs = named(whole, name);
+        size_t each = (size_t)(theirs->shape.count / tokens) * epi_dtype_size(theirs->shape.type);
+        for (int64_t at = 0; at < batches * rows; at++) {
+            int64_t token = at % rows + form->first[at / rows];
+            differ += token >= 0 && token < tokens &&
+                      memcmp(mine->data + (size_t)at * each, theirs->data + (size_t)token * each, each) != 0;
+        }
+        check(!differ, "%s: %ld of %ld rows of '%s' have other bits than in the whole sequence", what,
+              (long)differ, (long)(batches * rows), name);
+    }
+    problem_free(&p);
+}
+
+static void run_same_bits(void) {
+    for (int size = 0; size < BIT_SIZES; size++) {
+        problem whole;
+        const emulated *e = bit_kernels[size][0] ? &kernels[bit_kernels[size][0] - 1] : NULL;
+        if (!e || !runs(e) || !make_problem(e, &whole))
+            continue;
+        put_sequence(form_of(size, 0), e->l, same_bits[size].tokens, &whole, &whole);
+        run_launches(e, &whole, false, "the whole sequence");
+        for (int f = 1; f <= BIT_FORMS; f++)
+            if (bit_kernels[size][f])
+                compare_form(size, f, &whole);
+        problem_free(&whole);
+    }
+}
+
 /* All products of the table, in all of Hopper's configurations that take them. */
 static void add_sweep(void) {
     for (int i = 0; i < CASES; i++)
@@ -2273,8 +2477,8 @@ int main(int argc, char **argv) {
     half = !strcmp(mode, "forms");
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"), parts = !strcmp(mode, "parts"),
          few = !strcmp(mode, "few"), scaled = !strcmp(mode, "scaled"), moving = !strcmp(mode, "moves"),
-         groups = !strcmp(mode, "groups"),
-         alone = sweep || moving || parts || few || scaled || groups || !strcmp(mode, "hopper") ||
+         groups = !strcmp(mode, "groups"), bits = !strcmp(mode, "bits"),
+         alone = sweep || bits || moving || parts || few || scaled || groups || !strcmp(mode, "hopper") ||
                  !strcmp(mode, "open") || !strcmp(mode, "attention");
     if (parts)
         add_wholes(argc > 4 ? argv[4] : NULL);
@@ -2286,7 +2490,7 @@ int main(int argc, char **argv) {
         add_sweep();
     else if (moving)
         add_moves();
-    else if (!rows && strcmp(mode, "attention") != 0) {
+    else if (!rows && !bits && strcmp(mode, "attention") != 0) {
         add_copies(); /* so that Hopper's are not the first, whose number says that there is none */
         int first = kernel_count;
         add_hopper(few ? 'f' : scaled ? 'p' : 0);
@@ -2300,8 +2504,11 @@ int main(int argc, char **argv) {
             add_wholes(NULL);
         }
     }
-    if (!rows && !sweep && !parts && !few && !scaled && !groups && !moving && strcmp(mode, "open") != 0)
+    if (!rows && !sweep && !parts && !few && !scaled && !groups && !moving && !bits &&
+        strcmp(mode, "open") != 0)
         add_attention();
+    if (bits || !strcmp(mode, "attention") || !alone)
+        add_same_bits();
     if (!alone) {
         add_lengths();
         add_quotients();
@@ -2328,6 +2535,7 @@ int main(int argc, char **argv) {
     add_texts();
     compile_texts();
     run_kernels();
+    run_same_bits();
     run_wholes();
     if (!alone) {
         run_large();
@@ -2355,6 +2563,9 @@ int main(int argc, char **argv) {
         epi_module_free(grouped_cases[i].module);
     for (int i = 0; i < ATTENTION; i++)
         epi_module_free(attention_cases[i].module);
+    for (int i = 0; i < BIT_SIZES; i++)
+        for (int f = 0; f <= BIT_FORMS; f++)
+            epi_module_free(bit_cases[i][f].module);
     for (int i = 0; i < MOVES; i++)
         epi_module_free(moved[i].module);
     for (int i = 0; i < row_case_count; i++)

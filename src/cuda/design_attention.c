@@ -526,6 +526,21 @@ bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b) {
                : !b->flat && epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
 }
 
+bool epi_attention_starts(const epi_attention_design *d, const epi_bound *b) {
+    epi_axes batch = epi_plan_batch(d->plan);
+    return epi_attention_is_online(d) && !d->page && d->a->factor == EPI_NO_NODE &&
+           epi_attention_counts(d, b) && epi_bound_is_start(d->g, b, &batch) &&
+           epi_emit_lies(d->c, b->limit.term[0]);
+}
+
+/* Are there tiles that may begin at any column? */
+static bool begins_anywhere(const epi_attention_design *d) {
+    bool starts = false;
+    for (int b = 0; b < d->a->bound_count; b++)
+        starts |= epi_attention_starts(d, &d->a->bounds[b]);
+    return starts;
+}
+
 /* The score program of tiles whose bounds and equalities all hold, where these are all of the mask and known
  * of a tile. */
 static const epi_plan *open_plan(const epi_attention_design *d) {
@@ -538,7 +553,7 @@ static void find_cuts(epi_attention_design *d) {
     for (int b = 0; b < a->bound_count; b++) {
         const epi_bound *bound = &a->bounds[b];
         d->cut_end |= open_plan(d) && bound->sign > 0;
-        d->cut_begin |= open_plan(d) && bound->sign < 0;
+        d->cut_begin |= open_plan(d) && bound->sign < 0 && !epi_attention_starts(d, bound);
         for (int t = 0; t < bound->limit.count; t++) {
             const epi_node *n = &d->g->nodes[bound->limit.term[t]];
             if (n->op == EPI_OP_INDEX && d->variant != EPI_ATTENTION_SPLIT &&
@@ -724,6 +739,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
         !design_piece(d, &d->open, &d->tile[1], &d->whole, k))
         return false;
     d->cut.positions = d->whole.positions = !split || d->stream.count == 1;
+    d->cut.anywhere = d->whole.anywhere = begins_anywhere(d);
     for (int v = 0; v < SUMS; v++)
         if (d->sum[v] >= 0 &&
             !design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split ? fold : k))

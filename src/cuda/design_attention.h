@@ -160,6 +160,9 @@ static inline epi_axes epi_attention_batch(const epi_attention_design *d) {
 
 /* Is the bound about the positions that the kernel counts columns by? */
 bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b);
+/* Is it where a sequence begins, and are tiles and chunks counted from there? Pages begin where they do, and
+ * random numbers come four at a time. */
+bool epi_attention_starts(const epi_attention_design *d, const epi_bound *b);
 
 /* Takes one candidate. Fills the design and, of `out` and for the split variant of `fold`, everything but the
  * source. Fails with EPI_ERR_UNSUPPORTED, and says why, where the configuration cannot take the program. */

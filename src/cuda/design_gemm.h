@@ -148,6 +148,8 @@ typedef struct epi_gemm_design {
     epi_dtype half;
     /* Scores of attention: texts have the position of a thread's first column as `position`. */
     bool positions;
+    bool
+        anywhere; /* attention: a tile's columns may begin at any one, so that no two of them are loaded at once */
     bool quick; /* attention: divisions by a row's value and exponentials have short forms */
     bool
         fast; /* every tile that is stored has 16 bits or fewer, so short forms of functions are exact enough */

@@ -241,10 +241,20 @@ static void write_bound(const epi_attention_design *d, epi_kernel_text *k, const
     epi_text_add(out, b->sign > 0 ? "to = min(to, %s);\n" : "from = max(from, %s);\n", column);
 }
 
+/* The column that tiles are counted from: of the starts of a sequence the last. */
+static void write_origin(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
+    epi_text_add(out, "DEV int stream_origin(const Params &P, int batch) {\n  int from = 0;\n");
+    for (int b = 0; b < d->a->bound_count; b++)
+        if (epi_attention_starts(d, &d->a->bounds[b]))
+            write_bound(d, k, &d->a->bounds[b], 1, out);
+    epi_text_add(out, "  return min(from, COLUMNS);\n}\n");
+}
+
 static void write_bounds(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
     static const char *const names[2] = {"columns_seen", "columns_whole"};
     if (d->matched)
         epi_matches_emit_record(d, out);
+    write_origin(d, k, out);
     for (int i = 0; i < 2; i++) {
         epi_text_add(out,
                      "DEV void %s(const Params &P, int batch, int first, int last, int &from, int &to) {\n",

@@ -15,7 +15,7 @@ bool epi_cell_is_vector(const epi_emitter *e, const epi_ref *ref, const epi_colu
     const epi_axes *cols = &e->d->plan->cols;
     if (e->d->positions && epi_axis_size(cols->at[cols->count - 1], e->d->c->spec->sizes) % elements)
         return false; /* columns in groups: each starts anew */
-    return elements > 1 && !c->two && c->walk.count == 1 && c->walk.stride[0] == 1 &&
+    return elements > 1 && !e->d->anywhere && !c->two && c->walk.count == 1 && c->walk.stride[0] == 1 &&
            epi_dtype_in_f32(ref->type) && epi_cell_columns(e->d->tile, elements) % elements == 0;
 }
 
@@ -315,7 +315,7 @@ static void emit_random(epi_emitter *e, int instr) {
     epi_ref ref = epi_ref_of_axes(&e->d->g->nodes[s->node].axes, c->spec->sizes);
     epi_columns cols = epi_columns_of(e->d->plan, &ref, c->spec->sizes, EPI_SCALE_FINE);
     epi_walk rows = epi_walk_axes(&ref, &e->d->plan->rows, c->spec->sizes);
-    bool plain = e->d->positions && !cols.two,
+    bool plain = e->d->positions && !e->d->anywhere && !cols.two,
          along = plain && in_fours(e, &rows, false) && in_fours(e, &cols.walk, true),
          down = plain && in_fours(e, &cols.walk, false) && in_fours(e, &rows, true);
     epi_text_add(&e->begin,

@@ -1,6 +1,6 @@
-// attention_chunks.cuh: the chunks of columns that an online softmax is taken in on Hopper, by position, and how they are folded.
+// attention_chunks.cuh: the chunks of columns that an online softmax is taken in on Hopper, and how they are folded.
 //
-// Chunk c has the columns from c * CHUNK on. Its tiles are walked from the last to the first, from a reference, sums of weights and sums
+// Chunk c has the columns from c * CHUNK on, counted from stream_origin(). Its tiles are walked from the last to the first, from a reference, sums of weights and sums
 // of values of its own. Chunks are folded from the last to the first, one after another, into what was folded before: whether one block walks over
 // all of them (attention_forward.cuh) or each is an item of work (attention_split.cuh, attention_fold.cuh), so the bits are the same. A chunk of
 // which a row sees nothing has the reference -INF, and changes none of its bits.
@@ -20,10 +20,11 @@ DEV float fold_end(float most, float reference, float none) { return most == -IN
 #define CHUNKS ((COLUMNS + CHUNK - 1) / CHUNK)
 // Those of which a batch's rows see any column: so many from the first on, perhaps none.
 DEV void chunks_seen(const Params &P, int batch, int &first, int &count) {
+  const int origin = stream_origin(P, batch);
   int from = 0, to = COLUMNS;
   columns_seen(P, batch, 0, BATCH_ROWS - 1, from, to);
-  from = max(from, 0);
-  to = min(to, COLUMNS);
+  from = max(from - origin, 0);
+  to = min(to, COLUMNS) - origin;
   first = to > from ? from / CHUNK : 0;
   count = to > from ? (to + CHUNK - 1) / CHUNK - first : 0;
 }

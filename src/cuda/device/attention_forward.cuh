@@ -3,7 +3,8 @@
 //
 // A block is 128 * (GROUPS + 1) threads. The thread that feeds loads the rows of a tile (queries) in QUERIES buffers, and tiles of
 // STREAM columns of both operands (keys and values) into one ring of SLOTS slots, in the order of use: K0 K1 V0 K2 V1 ... V(n-1).
-// Columns are walked from the last tile to the first; which tiles there are follows from their positions alone.
+// Columns are walked from the last tile to the first; which tiles there are follows from their positions alone, counted from the
+// sequence's first one.
 //
 // What a warpgroup does with its columns is in attention_online.cuh.
 //
@@ -14,6 +15,7 @@
 //   POST, SCALE                                            exp2(POST * s) is the weight of a score; SCALE * s is the program's score
 //   GUARDED                                                a row that sees nothing has sums of 0; else they are no numbers
 //   columns_seen(P, batch, first, last, from, to), columns_whole: the columns that some, and that all rows of a range see
+//   stream_origin(P, batch)                                the column that tiles and chunks are counted from
 //   out::Rows, out::rows_load(R, P, row, top, sum, q)      the same for the epilogue, from the largest score and the sum of weights;
 //                                                          lane q 0 of a row stores what there is one of a row
 //   out::Sums, out::epilogue_subtile                       the epilogue
@@ -67,19 +69,20 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       for (u32 j = 0; w < order.total; j++) {
         const u32 drawn = counter.take();
         const Place at = order.at(w);
+        const int origin = stream_origin(P, at.batch);
         int lo, hi;
         tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
         const int kz = keys_batch0(P, at.batch), kw = keys_batch1(P, at.batch), vz = values_batch0(P, at.batch), vw = values_batch1(P, at.batch);
         auto keys = [&](int n) {
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(full + 8 * s, KEYS_BYTES);
-          load_keys(P, base + RING + s * SLOT, full + 8 * s, at.batch, kz, kw, n * STREAM);
+          load_keys(P, base + RING + s * SLOT, full + 8 * s, at.batch, kz, kw, origin + n * STREAM);
           ADVANCE(s, ph)
         };
         auto values = [&](int n) {
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(full + 8 * s, VALUES_BYTES);
-          load_panels<VALUE_WIDTH, STREAM>(base + RING + s * SLOT, &P.map[2], full + 8 * s, n * STREAM, vz, vw);
+          load_panels<VALUE_WIDTH, STREAM>(base + RING + s * SLOT, &P.map[2], full + 8 * s, origin + n * STREAM, vz, vw);
           ADVANCE(s, ph)
         };
         auto rows = [&] {
@@ -123,6 +126,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       const Place at = order.at(w);
       const int first = at.row + 64 * wg;                                                   // of this warpgroup's rows in the batch
       const int row = at.batch * BATCH_PAD + first + (t >> 5) * 16 + (lane >> 2);           // this thread's, as tiles count them
+      const int origin = stream_origin(P, at.batch);
       int lo, hi, from, to;
       tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
       tiles_whole(P, at.batch, first, 64, from, to);
@@ -130,9 +134,9 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       score::Rows R;
       score::rows_load(R, P, row);
       Seen<(MATCHES > 0)> seen;
-      seen.find(P, row, (hi - 1) * STREAM, t);
+      seen.find(P, row, origin + (hi - 1) * STREAM, t);
       mbar_wait(row_full + 8 * buffer, j / QUERIES & 1);
-      weigh_columns(P, R, rows, base + RING, full, empty, st, ph, row, t, lo, hi, from, to, seen, o, softmax, running, my_turn, your_turn, [&] {
+      weigh_columns(P, R, rows, base + RING, full, empty, st, ph, row, t, origin, lo, hi, from, to, seen, o, softmax, running, my_turn, your_turn, [&] {
         if (CHUNK_TILES && PLAIN && pending >= 0) {
           if (t == 0) bulk_wait_read<0>();
           bar_sync(1 + GROUPS + wg, 128);

@@ -34,6 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
   dependency_wait();
   const Place at = Order(P).at(blockIdx.x);
   const int first = at.batch * BATCH_PAD + at.row + 16 * BANDS * warp;   // of this warp's rows, as tiles count them
+  const int origin = stream_origin(P, at.batch);
   int lo, hi, from, to;
   tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
   tiles_whole(P, at.batch, at.row, TILE_M, from, to);
@@ -45,8 +46,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
   auto load = [&](auto values, u32 into, int n) {
     if (n >= lo) {
       const int batch = anew(at.batch);
-      if (decltype(values)::value) load_tile<VALUE_WIDTH, STREAM>(base + RING + into * SLOT, values_from(P, batch, 0), values_apart(P), n * STREAM, COLUMNS);
-      else load_tile<SCORE_DEPTH, STREAM>(base + RING + into * SLOT, keys_from(P, batch, 0), keys_apart(P), n * STREAM, COLUMNS);
+      if (decltype(values)::value) load_tile<VALUE_WIDTH, STREAM>(base + RING + into * SLOT, values_from(P, batch, 0), values_apart(P), origin + n * STREAM, COLUMNS);
+      else load_tile<SCORE_DEPTH, STREAM>(base + RING + into * SLOT, keys_from(P, batch, 0), keys_apart(P), origin + n * STREAM, COLUMNS);
     }
     cp_commit();
   };
@@ -85,18 +86,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
     const int t = anew(threadIdx.x), row = anew(at.batch) * BATCH_PAD + at.row + 16 * BANDS * (t >> 5) + (t >> 2 & 7);
     Seen<(CUT && MATCHES > 0)> seen[BANDS];
 #pragma unroll
-    for (int h = 0; h < BANDS; h++) seen[h].find(P, row + 16 * h, n * STREAM, t);
+    for (int h = 0; h < BANDS; h++) seen[h].find(P, row + 16 * h, origin + n * STREAM, t);
     const u32 keys = next(Is<0>{}, n);
     score_product<SCORE_DEPTH>(s, base, keys);
 #pragma unroll
     for (int h = 0; h < BANDS; h++) {
       float alpha[2];
       bool grow;
-      score::first<CUT && !MATCHES>(s[h], R[h], P, row + 16 * h, 0, n * STREAM, t, 0);
+      score::first<CUT && !MATCHES>(s[h], R[h], P, row + 16 * h, 0, origin + n * STREAM, t, 0);
       seen[h].keep(s[h], -INF);
       softmax[h].template step<0>(s[h], alpha, grow);
 #if FACTOR
-      score::second<CUT>(s[h], R[h], P, row + 16 * h, 0, n * STREAM, t, 0);
+      score::second<CUT>(s[h], R[h], P, row + 16 * h, 0, origin + n * STREAM, t, 0);
 #endif
       if (!LAZY || grow) {
 #pragma unroll

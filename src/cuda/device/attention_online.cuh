@@ -98,7 +98,7 @@ struct Running {
 struct Running { DEV Running(u32, u32, int) {} };
 #endif
 template <class My, class Your, class Begun, class Scored>
-DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring, u32 full, u32 empty, u32 &st, u32 &ph, int row, int t, int lo, int hi, int from, int to,
+DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring, u32 full, u32 empty, u32 &st, u32 &ph, int row, int t, int origin, int lo, int hi, int from, int to,
                        const Seen<(MATCHES > 0)> &seen, float (&o)[ACCUMULATORS], Softmax &softmax, const Running &running, const My &my_turn, const Your &your_turn, const Begun &begun,
                        const Scored &scored) {
   float s[STREAM / 2], alpha[2];
@@ -114,11 +114,11 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
   hold(s);
   release(st);
   ADVANCE(st, ph)
-  score::first<!MATCHES>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+  score::first<!MATCHES>(s, R, P, row, 0, origin + (hi - 1) * STREAM, t, 0);
   seen.keep(s, -INF);
   softmax.template step<1>(s, alpha, grow);
 #if FACTOR
-  score::second<1>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+  score::second<1>(s, R, P, row, 0, origin + (hi - 1) * STREAM, t, 0);
 #endif
   to_halves(p, s);
   int add = 0, due = 0;   // due: a chunk's sums are complete in o, and are to be folded: the first one's (1), or another one's (2)
@@ -127,7 +127,7 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
   auto step = [&](auto cut, int n) {
     constexpr int CUT = decltype(cut)::value;
     Seen<(CUT && MATCHES > 0)> seen;
-    seen.find(P, row, n * STREAM, t);   // before the products, while registers are free
+    seen.find(P, row, origin + n * STREAM, t);   // before the products, while registers are free
     const u32 ks = st;
     mbar_wait(full + 8 * st, ph);
     ADVANCE(st, ph)
@@ -148,7 +148,7 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
     wg_wait<1>();
     hold(s);
     release(ks);
-    score::first<CUT && !MATCHES>(s, R, P, row, 0, n * STREAM, t, 0);
+    score::first<CUT && !MATCHES>(s, R, P, row, 0, origin + n * STREAM, t, 0);
     seen.keep(s, -INF);
 #if CHUNK_TILES
     const bool ended = n % CHUNK_TILES == CHUNK_TILES - 1, first = (hi - 1) / CHUNK_TILES == n / CHUNK_TILES + 1;   // a chunk, the first one
@@ -161,7 +161,7 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
 #endif
     softmax.template step<0>(s, alpha, grow);
 #if FACTOR
-    score::second<CUT>(s, R, P, row, 0, n * STREAM, t, 0);
+    score::second<CUT>(s, R, P, row, 0, origin + n * STREAM, t, 0);
 #endif
     wg_wait<0>();
     hold(o);

@@ -1,7 +1,7 @@
 // attention_split.cuh: attention of few rows on Hopper, its columns in chunks: one query of each sequence over a long cache.
 //
 // A batch has up to 64 rows (the heads of a group, a few tokens), so one tile of them. Its columns are taken in chunks of CHUNK, by
-// their positions alone: chunk c has the columns from c * CHUNK on. A chunk that no row sees any of is no item of work. An item's
+// their positions alone: chunk c has the columns from c * CHUNK on, counted from the sequence's first. A chunk that no row sees any of is no item of work. An item's
 // results are partials: of each row a reference, its sum of weights and its sums of weighted values, both relative to that, and its
 // largest score. attention_fold.cuh folds them. What a row gets depends neither on how many blocks there are nor on who takes what.
 //
@@ -51,11 +51,11 @@ struct Items {
 };
 
 // Tiles of a chunk that the rows see any of.
-DEV void tiles_of(const Params &P, int batch, int chunk, int &lo, int &hi) {
+DEV void tiles_of(const Params &P, int batch, int origin, int chunk, int &lo, int &hi) {
   int from = 0, to = COLUMNS;
   columns_seen(P, batch, 0, BATCH_ROWS - 1, from, to);
-  lo = max(max(from, 0) / STREAM, chunk * (CHUNK / STREAM));
-  hi = min((min(to, COLUMNS) + STREAM - 1) / STREAM, (chunk + 1) * (CHUNK / STREAM));
+  lo = max(max(from - origin, 0) / STREAM, chunk * (CHUNK / STREAM));
+  hi = min((min(to, COLUMNS) - origin + STREAM - 1) / STREAM, (chunk + 1) * (CHUNK / STREAM));
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant__ Params P) {
@@ -80,8 +80,9 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       u32 s = 0, ph = 1;   // the first pass over the ring does not wait
 #pragma unroll 1
       while (items.next(P, batch, chunk)) {
+        const int origin = stream_origin(P, batch);
         int lo, hi;
-        tiles_of(P, batch, chunk, lo, hi);
+        tiles_of(P, batch, origin, chunk, lo, hi);
         const int kz = keys_batch0(P, batch), kw = keys_batch1(P, batch), vz = values_batch0(P, batch), vw = values_batch1(P, batch);
         // One tile of keys or of values, `width` features wide, into the next slot.
         auto load = [&](auto width, int n, const TMap *map, u32 bytes, int page, int z, int w) {
@@ -93,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
 #if PAGE   // a box of columns of one page; there is none before the first, so that all of it becomes zero
           if (lane < STREAM / BOX) load_panels<decltype(width)::value, STREAM>(ring + s * SLOT + lane * BOX * 128, map, full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, z, w);
 #else
-          if (lane == 0) load_panels<decltype(width)::value, STREAM>(ring + s * SLOT, map, full + 8 * s, n * STREAM, z, w);
+          if (lane == 0) load_panels<decltype(width)::value, STREAM>(ring + s * SLOT, map, full + 8 * s, origin + n * STREAM, z, w);
 #endif
           ADVANCE(s, ph)
         };
@@ -118,8 +119,9 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
 #pragma unroll 1
     while (items.next(P, batch, chunk)) {
       const int row = batch * BATCH_PAD + (t >> 5) * 16 + (lane >> 2);   // this thread's, as tiles count them
+      const int origin = stream_origin(P, batch);
       int lo, hi, from, to;
-      tiles_of(P, batch, chunk, lo, hi);
+      tiles_of(P, batch, origin, chunk, lo, hi);
       tiles_whole(P, batch, 0, 64, from, to);
       bar_sync(1, 128);   // the last item's rows are not needed any more
       for (int i = t; i < BATCH_ROWS * (SCORE_DEPTH / 8); i += 128) {
@@ -131,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       bar_sync(1, 128);
       score::Rows R;
       score::rows_load(R, P, row);
-      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, lo, hi, from, to, Seen<0>{}, o, softmax, Running(0, 0, t), [] {}, [] {}, [] {}, [] {});
+      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, origin, lo, hi, from, to, Seen<0>{}, o, softmax, Running(0, 0, t), [] {}, [] {}, [] {}, [] {});
       float most[2], sum[2], reference[2];
 #pragma unroll
       for (int r = 0; r < 2; r++) {

@@ -28,20 +28,23 @@ struct Order {
   }
 };
 
-// Tiles of STREAM columns that a tile's rows see any of, [lo, hi): never none, so that every tile has a step.
+// Tiles of STREAM columns that a tile's rows see any of, [lo, hi): never none, so that every tile has a step. They are counted from
+// stream_origin(P, batch): the first column of the batch's sequence where the mask tells it, else 0.
 DEV void tiles_seen(const Params &P, int batch, int row, int rows, int &lo, int &hi) {
+  const int origin = stream_origin(P, batch);
   int from = 0, to = COLUMNS;
   columns_seen(P, batch, row, min(row + rows, BATCH_ROWS) - 1, from, to);
-  lo = max(from, 0) / STREAM;
-  hi = (min(to, COLUMNS) + STREAM - 1) / STREAM;
+  lo = max(from - origin, 0) / STREAM;
+  hi = (min(to, COLUMNS) - origin + STREAM - 1) / STREAM;
   if (hi <= lo) lo = 0, hi = 1;
 }
 // Of those the ones of which all of these rows see all columns, [lo, hi); none where lo >= hi.
 DEV void tiles_whole(const Params &P, int batch, int row, int rows, int &lo, int &hi) {
+  const int origin = stream_origin(P, batch);
   int from = 0, to = COLUMNS;
   columns_whole(P, batch, row, min(row + rows, BATCH_ROWS) - 1, from, to);
-  lo = (max(from, 0) + STREAM - 1) / STREAM;
-  hi = max(min(to, COLUMNS), 0) / STREAM;
+  lo = (max(from - origin, 0) + STREAM - 1) / STREAM;
+  hi = max(min(to, COLUMNS) - origin, 0) / STREAM;
 }
 
 // ---- what is seen of a cut tile

@@ -72,6 +72,11 @@ typedef struct epi_bound {
     epi_or or ;
 } epi_bound;
 
+/* Is it where a sequence begins: a limit from below that is one value alone, which rows do not have? A
+ * difference is none: what a decoded token's position less a window says of one row, a text of many rows says of
+ * each. Tiles of the stream are counted from there. */
+bool epi_bound_is_start(const epi_graph *g, const epi_bound *b, const epi_axes *batch);
+
 /* Of a mask: two values that must be equal, as documents are, one without the stream and one along it. */
 typedef struct epi_match {
     int row, column;

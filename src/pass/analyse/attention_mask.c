@@ -174,6 +174,13 @@ static bool make_bound(const epi_graph *g, const epi_attention *a, int node, epi
     return read;
 }
 
+bool epi_bound_is_start(const epi_graph *g, const epi_bound *b, const epi_axes *batch) {
+    const epi_linear *l = &b->limit; /* -index <= -start */
+    return b->sign < 0 && b->or == EPI_OR_NOTHING && l->count == 1 && l->factor[0] < 0 && l->offset == 0 &&
+                                    !l->strict && g->nodes[l->term[0]].op != EPI_OP_INDEX &&
+                                    epi_axes_include(batch, &g->nodes[l->term[0]].axes);
+}
+
 /* A comparison of a value of rows with one along the stream. */
 static bool note_match(const epi_graph *g, epi_attention *a, const epi_node *n) {
     bool along[2];
