@@ -1,0 +1,76 @@
+"""One model, the same bits: what a sampler says of the tokens that it chose is, bit for bit, what training says of them.
+
+The log-probability that counts is the one of the head's own program, in f32 (epilog.log_probs, epilog.LogProbs, epilog.generate): what
+transformers makes of logits of 16 bits is not promised.
+"""
+import pytest
+import torch
+
+import epilog
+
+transformers = pytest.importorskip("transformers")
+TYPES = [torch.float32, torch.bfloat16]
+
+
+def same_bits_model(dtype, layers=8):
+    """A small Llama whose layers are Epilog's."""
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=layers, num_attention_heads=4,
+                                      num_key_value_heads=2, head_dim=16, pad_token_id=0, bos_token_id=1, eos_token_id=None)
+    model = transformers.LlamaForCausalLM(config).to(dtype).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.15) if p.dim() > 1 else torch.nn.init.normal_(p, 1, 0.1)
+    epilog.apply(model)
+    return model
+
+
+def prompts(lengths):
+    """Sequences of these lengths with padding before them, and the mask that says so."""
+    rng, most = torch.Generator().manual_seed(len(lengths)), max(lengths)
+    ids, mask = torch.zeros(len(lengths), most, dtype=torch.long), torch.zeros(len(lengths), most, dtype=torch.long)
+    for i, n in enumerate(lengths):
+        ids[i, most - n:], mask[i, most - n:] = torch.randint(3, 300, (n,), generator=rng), 1
+    return ids, mask
+
+
+def by_transformers(model, ids, mask, **more):
+    """(sequences, log-probabilities of what was chosen) of transformers' own loop."""
+    with epilog.LogProbs(model) as found:
+        out = model.generate(ids, attention_mask=mask, logits_processor=[found], **more)
+    return out, found.of(out)
+
+
+def by_epilog(model, ids, mask, **more):
+    return epilog.generate(model, ids, attention_mask=mask, log_probs=True, **more)
+
+
+def trained(model, sequences, mask):
+    """What training says: the same tokens in one forward that keeps what a backward wants."""
+    mask = torch.nn.functional.pad(mask, (0, sequences.shape[1] - mask.shape[1]), value=1)
+    found = epilog.log_probs(model, sequences, mask)
+    assert found.requires_grad
+    return found.detach()
+
+
+WAYS = {"epilog": by_epilog, "dynamic": by_transformers, "static": lambda *given, **more: by_transformers(*given, cache_implementation="static", **more)}
+SAMPLED = dict(do_sample=True, temperature=0.8, top_k=50)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("way", WAYS)
+def test_generate_has_the_bits_of_training(way, dtype):
+    model = same_bits_model(dtype)
+    for length, choice in ((1, dict(do_sample=False)), (129, SAMPLED), (700, dict(do_sample=False))):
+        ids, mask = prompts([length, length])
+        sequences, found = WAYS[way](model, ids, mask, max_new_tokens=15, **choice)
+        assert torch.equal(found, trained(model, sequences, mask)[:, length - 1:])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("way", WAYS)
+def test_generate_by_chunks_of_the_prompt(way, dtype):
+    model = same_bits_model(dtype)
+    ids, mask = prompts([300])
+    whole = WAYS[way](model, ids, mask, max_new_tokens=10, do_sample=False)
+    parts = WAYS[way](model, ids, mask, max_new_tokens=10, do_sample=False, prefill_chunk_size=77)
+    assert torch.equal(whole[0], parts[0]) and torch.equal(whole[1], parts[1])
