@@ -9,8 +9,8 @@
 #include "cpu/epilogue.h"
 #include "cpu/micro.h"
 
-/* Columns of a score tile. Tiles begin at multiples of it, so the order of all sums follows from positions.
- */
+/* Columns of a score tile. Tiles are counted from a row's origin, so the order of all sums follows from how
+ * far a column is from that. */
 enum { EPI_STREAM_TILE = EPI_TILE_PAIR, EPI_ATTENTION_FEATURES = 256 };
 
 /* Columns that an online softmax takes by themselves: a multiple of a tile's. */
@@ -24,7 +24,7 @@ typedef struct epi_streamed {
     epi_axes features;     /* its other axes, but for batches */
     int64_t feature_count; /* how many elements these are */
     int64_t tile_bytes;    /* of a stream tile, packed */
-    int64_t packed;        /* where its tiles lie: in the scratch, or in a thread's memory */
+    int64_t packed, own;   /* where its tiles lie: in the scratch, and one in a thread's memory */
 } epi_streamed;
 
 /* A product that sums over the rows: rows are taken in chunks of neighbouring tiles, which are a fixed
@@ -61,12 +61,15 @@ typedef struct epi_attention_loop {
     int reduction_count;
     int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */
     int match_count; /* and of its matches */
+    bool origins;    /* tiles begin at what these say of a row's first column (epi_stretch), not at 0 */
     int64_t n, stream_tiles, batches, row_tiles, features[2];
     int64_t chunks;                   /* of the stream, online */
     bool split;                       /* and threads share these, not rows alone */
     int64_t split_sums, split_floats; /* where their sums lie in the scratch, and how far apart */
     int threads;
-    bool shared;         /* what is streamed is packed once for all rows, else by each thread on its way */
+    bool
+        shared; /* what is streamed is packed once for all rows, in tiles from the batch's origin on; else, and
+                    where tiles of a document begin elsewhere, by each thread on its way */
     int64_t batch_group; /* batches that are packed at a time */
     /* Bytes: in the scratch, and in a thread's memory. */
     int64_t access[4], per_thread, thread_bytes, scratch;
@@ -97,14 +100,25 @@ typedef struct epi_range {
     bool mixed;
 } epi_range;
 bool epi_match_is_known(const epi_plan *plan, const epi_graph *g, const epi_attention *a, const epi_match *m);
-/* By match: of a tile of rows. Then, what the matches let these rows see of columns of their batch. */
-void epi_matches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int rows,
-                      epi_range *out);
 void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int rows,
                      epi_limit *out);
+
+/* A stretch of the stream that some rows of a tile see, and nothing outside of it: tiles of columns are counted
+ * from its first column, the rows' origin. That is the first one which a bound that says where a sequence
+ * begins lets through (a sequence's first token behind its padding); of rows with matches, whose columns lie
+ * together, the first one of these (a document's first token), and it ends behind the last one. */
+typedef struct epi_stretch {
+    int64_t from, to;
+    epi_range ranges[EPI_ATTENTION_BOUNDS]; /* by match: of its rows */
+} epi_stretch;
+int64_t epi_stream_origin(const epi_attention_loop *l, const epi_ref *homes, int64_t batch);
+/* Those of a tile of rows of a batch that has this origin, at most as many as rows; `of` by row. Returns how many. */
+int epi_stretches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t batch, int64_t origin,
+                       int64_t row, int rows, epi_stretch *out, unsigned char *of);
 /* How much of the columns from `first` on the rows see. */
 typedef enum epi_sight { EPI_SEES_NONE, EPI_SEES_SOME, EPI_SEES_ALL } epi_sight;
 epi_sight epi_limits_sight(const epi_limit *limits, int count, int64_t first, int64_t columns);
+/* What the matches of rows let these see of columns of their batch. */
 epi_sight epi_matches_sight(const epi_attention_loop *l, const epi_ref *homes, const epi_range *rows,
                             int64_t batch, int64_t first, int64_t columns);
 /* Of these columns those, from the first to behind the last, outside of which the rows see none: both are

@@ -192,42 +192,118 @@ bool epi_match_is_known(const epi_plan *plan, const epi_graph *g, const epi_atte
     return has_home(plan, g, m->row) && has_home(plan, g, m->column) && epi_axes_include(&batch, &rest);
 }
 
-static epi_range range_of(const epi_attention_loop *l, const epi_ref *ref, int64_t base, const epi_walk *walk,
-                          int64_t first, int64_t count) {
-    enum { MOST = 256 }; /* a tile of rows, or of the stream */
-    float x[MOST];
-    epi_range r = {INFINITY, -INFINITY, false};
-    epi_walk_load(l->strips, x, ref, base, walk, first, count);
-    for (int64_t i = 0; i < count; i++) {
-        r.least = fminf(r.least, x[i]);
-        r.most = fmaxf(r.most, x[i]);
-        r.mixed |= x[i] != x[i];
-    }
-    return r;
-}
-
-void epi_matches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int rows,
-                      epi_range *out) {
-    for (int m = 0; m < l->match_count; m++) {
-        const epi_ref *ref = &homes[l->a->matches[m].row];
-        epi_walk walk = epi_walk_axes(ref, &l->plan->rows, l->spec->sizes);
-        out[m] = range_of(l, ref, 0, &walk, row, rows);
-    }
+static void widen_range(epi_range *r, float x) {
+    r->least = fminf(r->least, x);
+    r->most = fmaxf(r->most, x);
+    r->mixed |= x != x;
 }
 
 epi_sight epi_matches_sight(const epi_attention_loop *l, const epi_ref *homes, const epi_range *rows,
                             int64_t batch, int64_t first, int64_t columns) {
+    float x[EPI_STREAM_TILE];
     epi_sight sight = EPI_SEES_ALL;
     epi_axes batches = epi_plan_batch(l->plan);
     for (int m = 0; m < l->match_count; m++) {
         const epi_ref *ref = &homes[l->a->matches[m].column];
         epi_walk of_batch = epi_walk_axes(ref, &batches, l->spec->sizes),
                  stream = epi_walk_axes(ref, &l->a->stream, l->spec->sizes);
-        epi_range c = range_of(l, ref, epi_walk_offset(&of_batch, batch), &stream, first, columns);
+        epi_walk_load(l->strips, x, ref, epi_walk_offset(&of_batch, batch), &stream, first, columns);
+        epi_range c = {INFINITY, -INFINITY, false};
+        for (int64_t i = 0; i < columns; i++)
+            widen_range(&c, x[i]);
         if (c.least > rows[m].most || c.most < rows[m].least)
             return EPI_SEES_NONE; /* what is no number equals nothing */
         if (c.mixed || rows[m].mixed || c.least != c.most || rows[m].least != rows[m].most)
             sight = EPI_SEES_SOME;
     }
     return sight;
+}
+
+/* ---- where tiles begin ---- */
+
+int64_t epi_stream_origin(const epi_attention_loop *l, const epi_ref *homes, int64_t batch) {
+    const rows first = {l, homes, batch * (l->score[0].tile.m / epi_max64(1, l->batches)), 1};
+    epi_axes batches = epi_plan_batch(l->plan);
+    double origin = 0, limit;
+    for (int k = 0; k < l->bound_count && l->origins; k++) {
+        const epi_bound *b = &l->a->bounds[k];
+        bool along = b->flat || l->a->stream.count == 1;
+        if (along && epi_bound_is_start(l->spec->graph, b, &batches) &&
+            evaluate_linear(&first, &b->limit, &limit) && limit == limit)
+            origin = fmax(origin, -limit);
+    }
+    return origin < (double)l->n ? (int64_t)origin : l->n;
+}
+
+/* A document: of the columns from an origin on, from the first to behind the last that have the values of a row's
+ * matches. One whose columns do not lie together is the whole stream from there on. */
+static epi_stretch find_document(const epi_attention_loop *l, const epi_ref *homes, int64_t batch,
+                                 int64_t origin, const float *values) {
+    float x[EPI_STREAM_TILE];
+    bool same[EPI_STREAM_TILE];
+    epi_axes batches = epi_plan_batch(l->plan);
+    epi_stretch s = {.from = l->n, .to = l->n};
+    for (int64_t at = origin; at < l->n; at += EPI_STREAM_TILE) {
+        int64_t count = epi_min64(EPI_STREAM_TILE, l->n - at);
+        for (int m = 0; m < l->match_count; m++) {
+            const epi_ref *ref = &homes[l->a->matches[m].column];
+            epi_walk of_batch = epi_walk_axes(ref, &batches, l->spec->sizes),
+                     stream = epi_walk_axes(ref, &l->a->stream, l->spec->sizes);
+            epi_walk_load(l->strips, x, ref, epi_walk_offset(&of_batch, batch), &stream, at, count);
+            for (int64_t i = 0; i < count; i++)
+                same[i] = (m == 0 || same[i]) && x[i] == values[m * EPI_TILE_M];
+        }
+        for (int64_t i = 0; i < count; i++) {
+            if (same[i] && s.from < l->n && s.to < at + i)
+                return (epi_stretch){.from = origin, .to = l->n};
+            s.from = same[i] ? epi_min64(s.from, at + i) : s.from;
+            s.to = same[i] ? at + i + 1 : s.to;
+        }
+    }
+    return s;
+}
+
+/* The last row before it that has the same values of all matches, or -1. What is no number equals nothing. */
+static int row_like(const float *values, int matches, int row) {
+    for (int i = row - 1, m; i >= 0; i--) { /* most often the first */
+        for (m = 0; m < matches && values[m * EPI_TILE_M + i] == values[m * EPI_TILE_M + row]; m++)
+            ;
+        if (m == matches)
+            return i;
+    }
+    return -1;
+}
+
+/* The number of the stretch, which is added if it is not there. */
+static int add_stretch(epi_stretch *all, int *count, epi_stretch s) {
+    for (int k = 0; k < *count; k++)
+        if (all[k].from == s.from && all[k].to == s.to)
+            return k;
+    for (int m = 0; m < EPI_ATTENTION_BOUNDS; m++)
+        s.ranges[m] = (epi_range){INFINITY, -INFINITY, false};
+    all[*count] = s;
+    return (*count)++;
+}
+
+int epi_stretches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t batch, int64_t origin,
+                       int64_t row, int count, epi_stretch *out, unsigned char *of) {
+    const epi_stretch whole = {.from = origin, .to = l->n};
+    float values[EPI_ATTENTION_BOUNDS * EPI_TILE_M];
+    int found = 0;
+    for (int m = 0; m < l->match_count; m++) {
+        const epi_ref *ref = &homes[l->a->matches[m].row];
+        epi_walk walk = epi_walk_axes(ref, &l->plan->rows, l->spec->sizes);
+        epi_walk_load(l->strips, values + m * EPI_TILE_M, ref, 0, &walk, row, count);
+    }
+    for (int i = 0; i < count; i++) {
+        bool documents = l->origins && l->match_count;
+        int like = documents ? row_like(values, l->match_count, i) : i - 1;
+        of[i] = like >= 0 ? of[like]
+                          : (unsigned char)add_stretch(
+                                out, &found,
+                                documents ? find_document(l, homes, batch, origin, values + i) : whole);
+        for (int m = 0; m < l->match_count; m++)
+            widen_range(&out[of[i]].ranges[m], values[m * EPI_TILE_M + i]);
+    }
+    return found;
 }

@@ -150,10 +150,12 @@ static void lay_out(epi_attention_loop *l) {
         c->seen = epi_reserve(&total, l->batch_group * c->chunks, l->stream_tiles);
         c->rows = epi_reserve(&mine, EPI_ATTENTION_FEATURES + EPI_MICRO_MAX_NR, TILE_ROWS * sizeof(float));
     }
-    for (int i = 0; i < l->stream_count; i++)
+    for (int i = 0; i < l->stream_count; i++) {
         l->streams[i].packed =
-            l->shared ? epi_reserve(&total, l->batch_group * l->stream_tiles, l->streams[i].tile_bytes)
-                      : epi_reserve(&mine, 1, l->streams[i].tile_bytes);
+            epi_reserve(&total, l->shared ? l->batch_group * l->stream_tiles : 0, l->streams[i].tile_bytes);
+        l->streams[i].own =
+            epi_reserve(&mine, !l->shared || (l->origins && l->match_count), l->streams[i].tile_bytes);
+    }
     for (int i = 0; i < 4; i++) {
         const epi_epilogue *e = i < 2 ? &l->score[i] : &l->out[i - 2];
         bool there = i < 2 ? i < l->programs : i - 2 < epi_attention_outs(a);
@@ -219,6 +221,7 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
         l->features[v] = epi_axes_size(&a->sums[v].cols, spec->sizes);
     }
     EPI_TRY(epi_has_memory(build_row_sum(arena, l, micro[1], roots, root_count), err));
+    l->origins = a->row_max != EPI_NO_NODE;
     l->chunks = a->row_max == EPI_NO_NODE ? 1 : epi_ceil_div(l->n, EPI_STREAM_CHUNK);
     l->split = l->chunks > 1 && l->batches > 0 && l->row_tiles == l->batches && l->threads > 1 &&
                l->batches < FEW_TILES * (int64_t)l->threads;

@@ -25,11 +25,13 @@ static inline epi_sums sums_at(float *at) {
 /* A tile of rows in hand, and a thread's memory. */
 typedef struct epi_row_tile {
     const epi_attention_state *r;
-    int64_t place, batch, chunk, m0;
-    int rows;
+    int64_t place, batch, chunk, m0, origin;
+    int rows, low, high; /* all, and those that the stretch in hand is of, from one to behind the last */
     unsigned char *memory;
     epi_limit limits[EPI_ATTENTION_BOUNDS];
-    epi_range ranges[EPI_ATTENTION_BOUNDS];
+    epi_stretch stretches[EPI_TILE_M];
+    int stretch_count;
+    unsigned char stretch_of[EPI_TILE_M]; /* by row */
     epi_sums sums;                        /* online: of the chunk in hand, in the end of all */
     float *shift, *grown, *factor, *part; /* online, by row */
 } epi_row_tile;
@@ -38,8 +40,14 @@ static inline float *floats(const epi_row_tile *t, int64_t offset) {
     return (float *)(void *)(t->memory + offset);
 }
 
-static inline int64_t columns_of(const epi_attention_loop *l, int64_t tile) {
-    return epi_min64(EPI_STREAM_TILE, l->n - tile * EPI_STREAM_TILE);
+/* A tile of columns of a stretch of the stream, and which one it is, counted from where that begins. */
+typedef struct epi_stream_tile {
+    int64_t first, columns, number;
+} epi_stream_tile;
+
+static inline epi_stream_tile stream_tile(int64_t from, int64_t to, int64_t number) {
+    int64_t first = from + number * EPI_STREAM_TILE;
+    return (epi_stream_tile){first, epi_min64(EPI_STREAM_TILE, to - first), number};
 }
 
 /* ---- attention_products.c ---- */
@@ -73,7 +81,7 @@ epi_ref epi_attention_weights(const epi_row_tile *t, const epi_micro *micro, con
 
 /* Packs the operand's rows; adds a score tile; folds the sums of the batches in hand and stores them. */
 void epi_row_sum_begin(const epi_row_tile *t);
-void epi_row_sum_add(const epi_row_tile *t, const float *weight, int64_t tile, epi_span span);
+void epi_row_sum_add(const epi_row_tile *t, const float *weight, epi_stream_tile tile, epi_span span);
 void epi_row_sum_finish(const epi_attention_state *r, int64_t batches);
 
 #endif

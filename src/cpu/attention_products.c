@@ -41,7 +41,7 @@ epi_ref epi_attention_weights(const epi_row_tile *t, const epi_micro *micro, con
     if (micro->type != EPI_BF16)
         return (epi_ref){.data = (unsigned char *)(uintptr_t)(weight + from), .type = EPI_F32};
     uint16_t *rounded = (uint16_t *)(void *)(t->memory + t->r->l->rounded);
-    for (int i = 0; i < t->rows; i++)
+    for (int i = t->low; i < t->high; i++)
         t->r->l->strips->store(rounded + i * EPI_TILE_N, EPI_BF16, 1, weight + i * EPI_TILE_N + from,
                                columns);
     return (epi_ref){.data = (unsigned char *)rounded, .type = EPI_BF16};

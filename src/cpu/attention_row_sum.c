@@ -31,11 +31,11 @@ void epi_row_sum_begin(const epi_row_tile *t) {
     epi_attention_pack(l->row_sum.micro, EPI_SIDE_B, &p, t->memory + l->row_sum.rows);
 }
 
-void epi_row_sum_add(const epi_row_tile *t, const float *weight, int64_t tile, epi_span span) {
+void epi_row_sum_add(const epi_row_tile *t, const float *weight, epi_stream_tile tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
     const epi_row_sum *c = &l->row_sum;
-    float *sums = row_sum_at(t->r, t->batch, t->chunk, tile);
-    unsigned char *seen = seen_at(t->r, t->batch, t->chunk, tile);
+    float *sums = row_sum_at(t->r, t->batch, t->chunk, tile.number);
+    unsigned char *seen = seen_at(t->r, t->batch, t->chunk, tile.number);
     int64_t columns = span.to - span.from;
     epi_ref ref = epi_attention_weights(t, c->micro, weight, span.from, columns);
     epi_packing p = {.ref = &ref, .row_count = columns, .k_count = t->rows};
@@ -59,7 +59,7 @@ static void fold_item(void *ctx, int64_t item, int thread) {
     const epi_attention_loop *l = r->l;
     const epi_row_sum *c = &l->row_sum;
     const int64_t *sizes = l->spec->sizes, tile = item % l->stream_tiles,
-                  batch = r->first_batch + item / l->stream_tiles, rows = columns_of(l, tile);
+                  batch = r->first_batch + item / l->stream_tiles, rows = stream_tile(0, l->n, tile).columns;
     float *all = row_sum_at(r, batch, 0, tile);
     if (!*seen_at(r, batch, 0, tile))
         memset(all, 0, (size_t)c->tile_floats * sizeof *all);

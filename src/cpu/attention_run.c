@@ -5,14 +5,17 @@
  *     the chunks of its stream are shared out (`split`). All that it works on is the thread's own, but for
  *     packed tiles of streamed operands, which are written before the threads that read them start, or (not
  *     `shared`) packed by the thread itself.
- *   - Stream tiles are taken in the order of their positions, each whole: a row's sums are added up in an
- *     order that follows from positions alone. Tiles that no row of the tile sees are left out; in a tile
- *     that it sees, what a row does not see has the weight 0 and adds nothing to its bits.
+ *   - Stream tiles are counted from where a row's stretch of the stream begins, and taken in order, each
+ *     whole: a row's sums are added up in an order that follows from how far a column is from there, not from
+ *     the length of the stream, what comes before, or other rows. A tile of rows goes through the tiles of
+ *     each of its stretches in turn. Tiles that no row of the tile sees are left out; in a tile that it sees,
+ *     what a row does not see has the weight 0 and adds nothing to its bits, nor does a sum's end: it is
+ *     filled up with zeros to where a longer one's additions are in the same order.
  *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows, whose tiles
  *     one thread takes in order; the chunks' sums are folded in order when all are there.
  *   - Online: `row_max` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
  *     shift is that, or 0 where that is -inf. When it grows they are scaled by exp(old - new).
- *   - Online, the stream is taken in chunks that begin at multiples of EPI_STREAM_CHUNK columns. Each has a
+ *   - Online, a stretch is taken in chunks of EPI_STREAM_CHUNK columns. Each has a
  *     top and sums of its own, and these are folded in order, by the thread that made them or by another one:
  *     the bits are the same. */
 #include <math.h>
@@ -23,7 +26,8 @@
 
 /* ---- packing ---- */
 
-static void pack_stream(const epi_attention_state *r, int which, int64_t batch, int64_t tile, void *to) {
+static void pack_stream(const epi_attention_state *r, int which, int64_t batch, epi_stream_tile tile,
+                        void *to) {
     const epi_attention_loop *l = r->l;
     const epi_streamed *s = &l->streams[which];
     const int64_t *sizes = l->spec->sizes;
@@ -32,7 +36,6 @@ static void pack_stream(const epi_attention_state *r, int which, int64_t batch, 
     epi_walk of_batch = epi_walk_axes(ref, &batches, sizes),
              stream = epi_walk_axes(ref, &l->a->stream, sizes);
     epi_packing p = {.ref = ref, .base = epi_walk_offset(&of_batch, batch)};
-    int64_t first = tile * EPI_STREAM_TILE, count = columns_of(l, tile);
     if (s->by_value) {
         const epi_tile_program *out = &l->out[which - l->a->term_count].tile;
         p.rows = epi_columns_of(out->plan, ref, sizes, out->acc_scale);
@@ -41,10 +44,10 @@ static void pack_stream(const epi_attention_state *r, int which, int64_t batch, 
         p.rows.walk = stream;
         p.depth = epi_walk_axes(ref, &s->features, sizes);
     }
-    p.row = s->by_value ? 0 : first;
-    p.row_count = s->by_value ? s->feature_count : count;
-    p.k = s->by_value ? first : 0;
-    p.k_count = s->by_value ? count : s->feature_count;
+    p.row = s->by_value ? 0 : tile.first;
+    p.row_count = s->by_value ? s->feature_count : tile.columns;
+    p.k = s->by_value ? tile.first : 0;
+    p.k_count = s->by_value ? tile.columns : s->feature_count;
     epi_attention_pack(s->micro, EPI_SIDE_B, &p, to);
 }
 
@@ -58,16 +61,23 @@ static void pack_item(void *ctx, int64_t item, int thread) {
     (void)thread;
     const epi_attention_state *r = ctx;
     int which = (int)(item % r->l->stream_count);
-    int64_t tile = item / r->l->stream_count % r->l->stream_tiles,
+    int64_t number = item / r->l->stream_count % r->l->stream_tiles,
             batch = r->first_batch + item / r->l->stream_count / r->l->stream_tiles;
-    pack_stream(r, which, batch, tile, shared_tile(r, which, batch, tile));
+    epi_stream_tile tile = stream_tile(epi_stream_origin(r->l, r->homes, batch), r->l->n, number);
+    if (tile.columns > 0)
+        pack_stream(r, which, batch, tile, shared_tile(r, which, batch, number));
 }
 
-static const unsigned char *streamed(const epi_row_tile *t, int which, int64_t tile) {
-    if (t->r->l->shared)
-        return shared_tile(t->r, which, t->batch, tile);
-    unsigned char *to = t->memory + t->r->l->streams[which].packed;
-    pack_stream(t->r, which, t->batch, tile, to);
+/* A tile, packed, and so many columns of it: where it is shared, those up to the stream's end. */
+static const unsigned char *streamed(const epi_row_tile *t, int which, epi_stream_tile *tile) {
+    const epi_attention_loop *l = t->r->l;
+    int64_t before = tile->first - t->origin, number = before / EPI_STREAM_TILE;
+    if (l->shared && before == number * EPI_STREAM_TILE) {
+        *tile = stream_tile(t->origin, l->n, number);
+        return shared_tile(t->r, which, t->batch, number);
+    }
+    unsigned char *to = t->memory + l->streams[which].own;
+    pack_stream(t->r, which, t->batch, *tile, to);
     return to;
 }
 
@@ -86,20 +96,21 @@ static void pack_rows(const epi_row_tile *t) {
 /* ---- products ---- */
 
 /* Scores of columns that no row sees are 0 before the score program hides them. */
-static void make_scores(const epi_row_tile *t, int64_t tile, epi_span span) {
+static void make_scores(const epi_row_tile *t, epi_stream_tile tile, epi_span span) {
     const epi_attention_loop *l = t->r->l;
-    const int64_t columns = columns_of(l, tile);
+    const int64_t columns = tile.columns;
     for (int i = 0; i < l->a->term_count; i++) {
         const epi_streamed *s = &l->streams[i];
         float *c = floats(t, l->acc) + l->a->terms[i].score * EPI_TILE_PAIR;
         bool more = i > 0 && l->a->terms[i].score == l->a->terms[i - 1].score;
-        const unsigned char *b = streamed(t, i, tile);
-        int64_t depth = s->feature_count, skip = span.from * epi_round_up(depth, s->micro->depth) *
-                                                 (int64_t)epi_dtype_size(s->micro->type);
-        epi_attention_multiply(s->micro, (epi_panels){t->memory + l->rows[i], t->rows, depth},
-                               (epi_panels){b + skip, span.to - span.from, depth}, 0, depth, c + span.from,
-                               EPI_TILE_N, more);
-        for (int r = 0; r < t->rows && (span.from > 0 || span.to < columns); r++) {
+        const unsigned char *b = streamed(t, i, &tile);
+        int64_t depth = s->feature_count,
+                row = epi_round_up(depth, s->micro->depth) * (int64_t)epi_dtype_size(s->micro->type);
+        epi_attention_multiply(s->micro,
+                               (epi_panels){t->memory + l->rows[i] + t->low * row, t->high - t->low, depth},
+                               (epi_panels){b + span.from * row, span.to - span.from, depth}, 0, depth,
+                               c + t->low * EPI_TILE_N + span.from, EPI_TILE_N, more);
+        for (int r = t->low; r < t->high && (span.from > 0 || span.to < columns); r++) {
             memset(c + r * EPI_TILE_N, 0, (size_t)span.from * sizeof *c);
             memset(c + r * EPI_TILE_N + span.to, 0, (size_t)(columns - span.to) * sizeof *c);
         }
@@ -107,28 +118,46 @@ static void make_scores(const epi_row_tile *t, int64_t tile, epi_span span) {
 }
 
 /* Adds the weights times what they weigh. */
-static void add_values(const epi_row_tile *t, int v, float *to, const float *weight, int64_t tile,
+static void add_values(const epi_row_tile *t, int v, float *to, const float *weight, epi_stream_tile tile,
                        epi_span span) {
     const epi_attention_loop *l = t->r->l;
     int which = l->a->term_count + v;
     const epi_streamed *s = &l->streams[which];
     int64_t count = span.to - span.from;
     epi_ref ref = epi_attention_weights(t, s->micro, weight, span.from, count);
-    epi_packing p = {.ref = &ref, .row_count = t->rows, .k_count = count};
+    epi_packing p = {.ref = &ref, .row = t->low, .row_count = t->high - t->low, .k_count = count};
     epi_walk_add(&p.rows.walk, EPI_TILE_M, EPI_TILE_N);
     epi_walk_add(&p.depth, EPI_STREAM_TILE, 1);
     epi_attention_pack(s->micro, EPI_SIDE_A, &p, t->memory + l->weights);
-    epi_attention_multiply(s->micro, (epi_panels){t->memory + l->weights, t->rows, count},
-                           (epi_panels){streamed(t, which, tile), s->feature_count, columns_of(l, tile)},
-                           span.from, count, to, EPI_TILE_N, true);
+    const unsigned char *values = streamed(t, which, &tile);
+    epi_attention_multiply(s->micro, (epi_panels){t->memory + l->weights, t->high - t->low, count},
+                           (epi_panels){values, s->feature_count, tile.columns}, span.from, count,
+                           to + t->low * EPI_TILE_N, EPI_TILE_N, true);
 }
 
 /* ---- online softmax ---- */
 
+static void take_all_rows(epi_row_tile *t) {
+    t->low = 0;
+    t->high = t->rows;
+}
+
+/* From the first to behind the last row of a stretch; a micro-kernel's panels begin at multiples of their height. */
+static void take_rows_of(epi_row_tile *t, int stretch) {
+    const epi_streamed *s = t->r->l->streams;
+    const int panel = s->micro->mr == s[t->r->l->a->term_count].micro->mr ? s->micro->mr : EPI_TILE_M;
+    take_all_rows(t);
+    while (t->low < t->high && t->stretch_of[t->low] != stretch)
+        t->low++;
+    while (t->low < t->high && t->stretch_of[t->high - 1] != stretch)
+        t->high--;
+    t->low -= t->low % panel;
+}
+
 /* The new maximum of each row, and what its sums so far are scaled by. Are all factors 1? */
 static bool raise_row_max(const epi_row_tile *t, const float *part) {
     bool same = true;
-    for (int i = 0; i < t->rows; i++) {
+    for (int i = t->low; i < t->high; i++) {
         float old = t->sums.row_max[i], now = old > part[i] || old != old ? old : part[i];
         t->sums.row_max[i] = now;
         t->shift[i] = now == -INFINITY ? 0 : now;
@@ -141,17 +170,19 @@ static bool raise_row_max(const epi_row_tile *t, const float *part) {
 /* Sums times exp(grown). */
 static void scale_sums(const epi_row_tile *t, epi_sums s) {
     const epi_attention_loop *l = t->r->l;
-    l->strips->map[EPI_OP_EXP](t->factor, 0, &(epi_view){t->grown, 0, 1}, 1, t->rows);
-    epi_view sums[] = {{s.sum, 0, 1}, {t->factor, 0, 1}},
-             outs[] = {{s.out, EPI_TILE_N, 1}, {t->factor, 1, 0}};
-    l->strips->map[EPI_OP_MUL](s.sum, 0, sums, 1, t->rows);
-    l->strips->map[EPI_OP_MUL](s.out, EPI_TILE_N, outs, t->rows, (int)l->features[0]);
+    const int count = t->high - t->low;
+    float *sum = s.sum + t->low, *out = s.out + t->low * EPI_TILE_N, *factor = t->factor + t->low;
+    l->strips->map[EPI_OP_EXP](factor, 0, &(epi_view){t->grown + t->low, 0, 1}, 1, count);
+    epi_view sums[] = {{sum, 0, 1}, {factor, 0, 1}}, outs[] = {{out, EPI_TILE_N, 1}, {factor, 1, 0}};
+    l->strips->map[EPI_OP_MUL](sum, 0, sums, 1, count);
+    l->strips->map[EPI_OP_MUL](out, EPI_TILE_N, outs, count, (int)l->features[0]);
 }
 
 /* Takes the sums of a later chunk into those in hand. One of which no row saw anything adds nothing. */
-static void fold_chunk(const epi_row_tile *t, epi_sums from) {
+static void fold_chunk(epi_row_tile *t, epi_sums from) {
     const epi_attention_loop *l = t->r->l;
     bool seen = false;
+    take_all_rows(t);
     for (int i = 0; i < t->rows; i++)
         seen |= from.row_max[i] != -INFINITY;
     if (!seen)
@@ -175,9 +206,9 @@ static void make_weights(const epi_row_tile *t, float *s, int columns) {
     const ptrdiff_t size = sizeof(float), ld = EPI_TILE_N * size;
     if (strips->takes(EPI_OP_EXP)) {
         float state[EPI_STATE_MOST];
-        const epi_link_operand at = {s, EPI_F32, 1, ld, ld, size},
-                               shift = {t->shift, EPI_F32, 0, size, size, 0},
-                               sum = {t->part, EPI_F32, 0, size, size, 0};
+        const epi_link_operand at = {s + t->low * EPI_TILE_N, EPI_F32, 1, ld, ld, size},
+                               shift = {t->shift + t->low, EPI_F32, 0, size, size, 0},
+                               sum = {t->part + t->low, EPI_F32, 0, size, size, 0};
         epi_link links[3] = {{.kind = EPI_LINK_SUB, .from = at, .a = shift},
                              {.kind = EPI_LINK_MAP + EPI_OP_EXP,
                               .folds = true,
@@ -186,11 +217,11 @@ static void make_weights(const epi_row_tile *t, float *s, int columns) {
                               .state = state,
                               .to = at}};
         strips->ready(links);
-        strips->tape(links, t->rows, columns);
+        strips->tape(links, t->high - t->low, columns);
         return;
     }
-    for (int i = 0; i < t->rows; i += EPI_TILE_BAND) {
-        int rows = (int)epi_min64(EPI_TILE_BAND, t->rows - i);
+    for (int i = t->low; i < t->high; i += EPI_TILE_BAND) {
+        int rows = (int)epi_min64(EPI_TILE_BAND, t->high - i);
         float *band = s + i * EPI_TILE_N;
         epi_view less[] = {{band, EPI_TILE_N, 1}, {t->shift + i, 1, 0}};
         strips->map[EPI_OP_SUB](band, EPI_TILE_N, less, rows, columns);
@@ -212,7 +243,9 @@ static void set_rows(epi_row_tile *t, int64_t place) {
     t->m0 = epi_tile_row(&l->score[0], place);
     t->rows = (int)(epi_tile_row(&l->score[0], place + 1) - t->m0);
     epi_limits_find(l, t->r->homes, t->m0, t->rows, t->limits);
-    epi_matches_find(l, t->r->homes, t->m0, t->rows, t->ranges);
+    t->origin = epi_stream_origin(l, t->r->homes, t->batch);
+    t->stretch_count =
+        epi_stretches_find(l, t->r->homes, t->batch, t->origin, t->m0, t->rows, t->stretches, t->stretch_of);
 }
 
 static void clear_out(const epi_row_tile *t, int v, float *out) {
@@ -259,12 +292,32 @@ static const float *kept_value(const epi_row_tile *t, const epi_tile_run *run, i
             return epi_epilogue_kept(run, floats(t, t->r->l->acc), p->instrs[i].arg[0]);
 }
 
-static void run_stream_tile(const epi_row_tile *t, int64_t tile, epi_span span, int program) {
+/* Of the scores and their maxima, rows of other stretches see nothing. What is behind the tile's last column
+ * has no weight: sums of a row are those of a longer one (EPI_SPAN_STEP is a multiple of what is added up side
+ * by side). */
+static int hide_others(const epi_row_tile *t, int stretch, float *s, float *row_max, int columns) {
+    int all = (int)epi_round_up(columns, EPI_SPAN_STEP);
+    for (int i = t->low; i < t->high; i++) {
+        bool other = t->stretch_of[i] != stretch;
+        for (int j = other ? 0 : columns; j < all; j++)
+            s[i * EPI_TILE_N + j] = -INFINITY;
+        if (other)
+            row_max[i] = -INFINITY;
+    }
+    return all;
+}
+
+static void run_stream_tile(const epi_row_tile *t, int stretch, epi_stream_tile tile, epi_span span,
+                            int program) {
     const epi_attention_loop *l = t->r->l;
     const epi_attention *a = l->a;
-    const int64_t place[2] = {t->place, tile};
+    const int64_t place[2] = {t->place, 0};
     epi_tile_run run = t->r->score[program];
     run.partials = floats(t, l->partials);
+    run.column = tile.first;
+    run.columns = tile.columns;
+    run.low = t->low;
+    run.high = t->high;
     for (int i = 0; i < 3; i++)
         run.kept[i] = floats(t, l->kept[i]);
     make_scores(t, tile, span);
@@ -281,14 +334,18 @@ static void run_stream_tile(const epi_row_tile *t, int64_t tile, epi_span span, 
         return;
     }
     float *s = (float *)(uintptr_t)kept_value(t, &run, a->score);
-    if (!raise_row_max(t, run.partials + l->score[program].states[l->reductions[0].instr[program]].first))
+    float *row_max = run.partials + l->score[program].states[l->reductions[0].instr[program]].first;
+    int columns = hide_others(t, stretch, s, row_max, (int)tile.columns);
+    if (!raise_row_max(t, row_max))
         scale_sums(t, t->sums);
-    make_weights(t, s, (int)columns_of(l, tile));
-    for (int i = 0; i < t->rows; i++)
+    make_weights(t, s, columns);
+    for (int i = t->low; i < t->high; i++)
         t->sums.sum[i] += t->part[i];
     if (a->factor != EPI_NO_NODE) {
-        epi_view both[] = {{s, EPI_TILE_N, 1}, {kept_value(t, &run, a->factor), EPI_TILE_N, 1}};
-        l->strips->map[EPI_OP_MUL](s, EPI_TILE_N, both, t->rows, (int)columns_of(l, tile));
+        const int first = t->low * EPI_TILE_N;
+        epi_view both[] = {{s + first, EPI_TILE_N, 1},
+                           {kept_value(t, &run, a->factor) + first, EPI_TILE_N, 1}};
+        l->strips->map[EPI_OP_MUL](s + first, EPI_TILE_N, both, t->high - t->low, (int)tile.columns);
     }
     add_values(t, 0, t->sums.out, s, tile, span);
 }
@@ -329,24 +386,43 @@ static void finish(const epi_row_tile *t) {
 }
 
 static bool sees_chunk(const epi_row_tile *t, int64_t chunk) {
-    const epi_attention_loop *l = t->r->l;
-    int64_t first = chunk * EPI_STREAM_CHUNK;
-    return epi_limits_sight(t->limits, l->bound_count, first, epi_min64(EPI_STREAM_CHUNK, l->n - first)) !=
-           EPI_SEES_NONE;
+    bool sees = false;
+    for (int k = 0; k < t->stretch_count; k++) {
+        const epi_stretch *s = &t->stretches[k];
+        int64_t first = s->from + chunk * EPI_STREAM_CHUNK,
+                columns = epi_min64(EPI_STREAM_CHUNK, s->to - first);
+        sees |=
+            columns > 0 && epi_limits_sight(t->limits, t->r->l->bound_count, first, columns) != EPI_SEES_NONE;
+    }
+    return sees;
 }
 
-static void run_tiles(const epi_row_tile *t, int64_t from, int64_t to) {
+/* What the rows see of a tile. Those of other stretches see nothing of it. */
+static epi_sight sight_of(const epi_row_tile *t, const epi_stretch *s, epi_stream_tile tile) {
     const epi_attention_loop *l = t->r->l;
-    for (int64_t tile = from; tile < to; tile++) {
-        int64_t first = tile * EPI_STREAM_TILE, columns = columns_of(l, tile);
-        epi_sight sight = epi_limits_sight(t->limits, l->bound_count, first, columns);
-        if (sight != EPI_SEES_NONE && l->match_count) {
-            epi_sight matched = epi_matches_sight(l, t->r->homes, t->ranges, t->batch, first, columns);
-            sight = matched < sight ? matched : sight;
+    epi_sight sight = epi_limits_sight(t->limits, l->bound_count, tile.first, tile.columns);
+    if (sight == EPI_SEES_NONE || !l->match_count)
+        return sight;
+    epi_sight matched = epi_matches_sight(l, t->r->homes, s->ranges, t->batch, tile.first, tile.columns);
+    return matched < sight ? matched : sight;
+}
+
+/* Tiles of every stretch, by their numbers. */
+static void run_tiles(epi_row_tile *t, int64_t from, int64_t to) {
+    const epi_attention_loop *l = t->r->l;
+    for (int k = 0; k < t->stretch_count; k++) {
+        take_rows_of(t, k);
+        for (int64_t number = from; number < to; number++) {
+            const epi_stretch *s = &t->stretches[k];
+            epi_stream_tile tile = stream_tile(s->from, s->to, number);
+            if (tile.columns <= 0)
+                break;
+            epi_sight sight = sight_of(t, s, tile);
+            if (sight != EPI_SEES_NONE)
+                run_stream_tile(t, k, tile,
+                                epi_limits_span(t->limits, l->bound_count, tile.first, tile.columns),
+                                l->programs == 2 && sight == EPI_SEES_ALL);
         }
-        if (sight != EPI_SEES_NONE)
-            run_stream_tile(t, tile, epi_limits_span(t->limits, l->bound_count, first, columns),
-                            l->programs == 2 && sight == EPI_SEES_ALL);
     }
 }
 

@@ -56,9 +56,11 @@ typedef struct epi_tile_run {
     const epi_epilogue *e;
     epi_tile_access *access; /* by instruction */
     float *partials;
-    const int64_t *starts; /* where tiles of rows begin, if not where epi_tile_row says; or NULL */
-    const int64_t *groups; /* by tile of rows: the group that it has rows of, or NULL */
-    float *kept[3];        /* attention: tiles for values that are kept, rows EPI_TILE_N apart */
+    const int64_t *starts;   /* where tiles of rows begin, if not where epi_tile_row says; or NULL */
+    const int64_t *groups;   /* by tile of rows: the group that it has rows of, or NULL */
+    int64_t column, columns; /* attention: where the tile begins and how many columns it has, else 0; */
+    int low, high;           /* and the rows of it that are worked on, from one to behind the last, else 0 */
+    float *kept[3];          /* attention: tiles for values that are kept, rows EPI_TILE_N apart */
 } epi_tile_run;
 
 static inline int64_t epi_run_row(const epi_tile_run *r, int64_t tile) {

@@ -24,7 +24,7 @@ void epi_epilogue_begin(epi_tile_run *r, const epi_epilogue *e, const epi_ref *h
 
 static tile tile_at(const epi_tile_run *r, const int64_t place[2]) {
     const epi_epilogue *e = r->e;
-    int64_t m0 = epi_run_row(r, place[0]), n0 = place[1] * e->tile.tile_n;
+    int64_t m0 = epi_run_row(r, place[0]), n0 = r->column + place[1] * e->tile.tile_n;
     tile t = {.b = {.tile = &e->tile,
                     .strips = e->strips,
                     .access = r->access,
@@ -33,7 +33,7 @@ static tile tile_at(const epi_tile_run *r, const int64_t place[2]) {
                     .rows = (int)(epi_run_row(r, place[0] + 1) - m0)},
               .r = r,
               .place = {place[0], place[1]}};
-    int64_t columns = epi_min64(e->tile.tile_n, e->tile.n - n0);
+    int64_t columns = r->columns ? r->columns : epi_min64(e->tile.tile_n, e->tile.n - n0);
     t.b.columns[EPI_SCALE_NONE] = 1;
     for (int s = EPI_SCALE_COARSE; s <= EPI_SCALE_FINE; s++) {
         t.b.first[s] = n0 * e->tile.width[s] / e->tile.tile_n;
@@ -202,8 +202,12 @@ void epi_epilogue_tile(const epi_tile_run *r, float *acc, const int64_t place[2]
                             .ctx = &t,
                             .state = (float *)(void *)(memory + e->state)};
     set_tapes(&t, &where, links);
-    for (; t.b.row < t.b.rows; t.b.row += t.b.band_rows) {
-        t.b.band_rows = (int)epi_min64(EPI_TILE_BAND, t.b.rows - t.b.row);
+    for (int k = 0; k < e->tapes.item_count && r->low; k++)
+        if (e->tapes.items[k].link_count)
+            epi_tape_move(links + e->tapes.items[k].link, r->low, 0);
+    const int high = r->high ? r->high : t.b.rows;
+    for (t.b.row = r->low; t.b.row < high; t.b.row += t.b.band_rows) {
+        t.b.band_rows = (int)epi_min64(EPI_TILE_BAND, high - t.b.row);
         run_band(&t, &where, links);
     }
 }

@@ -1,0 +1,474 @@
+/* test_same_bits.c: a model that generates and the same model in training give the same bits.
+ *
+ * A Llama of a few layers, by the programs of decode.epi, samples tokens after prompts of several lengths: in a batch with
+ * padding before them, the prompts taken in parts. The logarithms of the sampled tokens' probabilities are then made
+ * again, and every byte of them is the same:
+ *   - by the layers of training, for each sequence alone, for a batch with padding on the left and on the right, and for
+ *     all of them packed into one as documents;
+ *   - token by token, and with the prompt in other parts, over caches of other lengths. */
+#include "harness.h"
+
+enum { LAYERS = 3, D = 72, G = 2, H = 3, E = 16, F = 56, V = 301 };
+enum { SEQUENCES = 5, NEW = 24, LONGEST = 700 + NEW, TOKENS = SEQUENCES * LONGEST, MOST = 40 };
+static const int prompt_lengths[SEQUENCES] = {1, 37, 129, 300, 700};
+
+/* Words of the texts and what stands in their place: a step of decoding whose sequences begin somewhere in the cache;
+ * and windows, of 50 tokens up to the own one. */
+typedef const char *edit[2];
+static const edit step_edits[] = {{"decode_layer(", "padded_step("},
+                                  {"position: i32[B], keys", "position: i32[B], start: i32[B], keys"},
+                                  {"index(R) <= position", "index(R) <= position and index(R) >= start"}};
+static const edit window_edits[] = {
+    {"index(R) <= index(S) and", "index(R) <= index(S) and index(R) > index(S) - 50 and"},
+    {"index(R) <= index(S) + offset", "index(R) <= index(S) + offset and index(R) > index(S) + offset - 50"},
+    {"index(R) <= position", "index(R) <= position and index(R) > position - 50"}};
+
+static epi_context *ctx;
+static epi_module *module, *padded;
+
+/* A tensor of a call: by name, contiguous unless there are strides. */
+typedef struct named {
+    const char *name;
+    void *data;
+    const int64_t *strides;
+} named;
+
+typedef struct model {
+    epi_dtype type;
+    const char *what;
+    void *layer[LAYERS][9], *table, *norm, *head, *eps;
+    float frequency[E / 2];
+} model;
+
+static const char *const weights[] = {"g1", "wq", "wk", "wv", "wo", "g2", "wg", "wu", "wd"};
+static const int64_t counts[] = {D, G *H *E *D, G *E *D, G *E *D, D *G *H *E, D, F *D, F *D, D *F};
+
+/* ---- calls ---- */
+
+static void *room(int64_t count, epi_dtype type) {
+    void *data = calloc((size_t)count + 1, epi_dtype_size(type));
+    if (!data)
+        exit(1);
+    return data;
+}
+
+static void *random_numbers(int64_t count, double around, double scale, epi_dtype type, uint64_t *s) {
+    void *data = room(count, type);
+    for (int64_t i = 0; i < count; i++)
+        put_element(data, type, i, around + scale * (2 * random_unit(s) - 1));
+    return data;
+}
+
+static const epi_program *find(const char *name) {
+    const epi_program *p = epi_module_find(module, name);
+    return p ? p : epi_module_find(padded, name);
+}
+
+/* Kernels by what they were asked for: steps have the same ones. */
+static struct {
+    const char *name;
+    int64_t b, s, r;
+    epi_kernel *kernel;
+} kernels[64];
+
+static void forget_kernels(void) {
+    for (int i = 0; i < 64; i++)
+        epi_kernel_free(kernels[i].kernel);
+    memset(kernels, 0, sizeof kernels);
+}
+
+static const epi_kernel *compile(const model *m, const char *name, int64_t b, int64_t s, int64_t r) {
+    const epi_program *p = find(name);
+    const epi_dim_binding all[] = {{"B", b}, {"S", s}, {"T", b}, {"R", r}, {"D", D},
+                                   {"G", G}, {"H", H}, {"E", E}, {"F", F}, {"V", V}};
+    epi_dim_binding dims[10];
+    int count = 0, at = 0;
+    epi_error err = {0};
+    while (kernels[at].name && (strcmp(kernels[at].name, name) != 0 || kernels[at].b != b ||
+                                kernels[at].s != s || kernels[at].r != r))
+        at++;
+    if (kernels[at].name)
+        return kernels[at].kernel;
+    for (int d = 0; d < epi_program_dim_count(p); d++)
+        for (int i = 0; i < 10; i++)
+            if (!strcmp(epi_program_dim(p, d), all[i].name))
+                dims[count++] = all[i];
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = m->type, .threads = 2);
+    kernels[at].name = name;
+    kernels[at].b = b;
+    kernels[at].s = s;
+    kernels[at].r = r;
+    if (!check(epi_kernel_compile(p, &o, &kernels[at].kernel, &err) == EPI_OK, "%s compiles: %s", name,
+               err.message))
+        exit(finish());
+    return kernels[at].kernel;
+}
+
+/* The tensors are looked for by name, from the last one given to the first. */
+static void call(const epi_kernel *k, const char *name, const named *given, int count) {
+    const epi_program *p = find(name);
+    void *work = aligned_alloc(64, epi_kernel_workspace(k) + 64);
+    epi_tensor tensors[MOST];
+    epi_tensor_info info;
+    epi_error err = {0};
+    for (int t = 0; t < epi_program_tensor_count(p); t++) {
+        int at = count - 1;
+        epi_program_tensor(p, t, &info);
+        while (at >= 0 && strcmp(given[at].name, info.name) != 0)
+            at--;
+        if (!check(at >= 0, "%s has its %s", name, info.name))
+            exit(1);
+        tensors[t] = (epi_tensor){given[at].data, given[at].strides};
+    }
+    check(epi_kernel_start(k, tensors, epi_program_tensor_count(p), work, NULL, &err) == EPI_OK,
+          "%s runs: %s", name, err.message);
+    free(work);
+}
+
+/* A layer's weights, and then what else a call has. */
+static int with_weights(const model *m, int layer, named *to, const named *others, int count) {
+    int n = 0;
+    for (int w = 0; w < 9; w++)
+        to[n++] = (named){weights[w], m->layer[layer][w], NULL};
+    to[n++] = (named){"eps", m->eps, NULL};
+    for (int i = 0; i < count; i++)
+        to[n++] = others[i];
+    return n;
+}
+
+/* ---- what is before and after the layers ---- */
+
+static void embed(const model *m, const int *ids, int64_t count, void *x) {
+    size_t row = D * epi_dtype_size(m->type);
+    for (int64_t i = 0; i < count; i++)
+        memcpy((char *)x + (size_t)i * row, (const char *)m->table + (size_t)ids[i] * row, row);
+}
+
+static void make_angles(const model *m, int32_t *position, int64_t count, float *cos_t, float *sin_t) {
+    const epi_kernel *k = compile(m, "decode_angles", count, 0, 0);
+    const named t[] = {{"position", position, NULL},
+                       {"frequency", (void *)(uintptr_t)m->frequency, NULL},
+                       {"cos_t", cos_t, NULL},
+                       {"sin_t", sin_t, NULL}};
+    call(k, "decode_angles", t, 4);
+}
+
+/* ---- training ---- */
+
+/* Sequences in rows: token i of sequence n is in row at[n] + i. */
+typedef struct rows {
+    int64_t count, per_batch; /* all rows, and those of one sequence of a batch */
+    int64_t at[SEQUENCES];
+    bool has[SEQUENCES], packed;
+} rows;
+
+typedef struct text {
+    int ids[SEQUENCES][LONGEST], length[SEQUENCES];
+    float logp[SEQUENCES][LONGEST]; /* of token i, after those before it */
+} text;
+
+static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST]) {
+    int64_t batch = r.packed ? 1 : r.count / r.per_batch;
+    int *ids = room(r.count, EPI_I32);
+    int32_t *position = room(r.count, EPI_I32), *document = room(r.count, EPI_I32),
+            *next = room(r.count, EPI_I32), start[SEQUENCES] = {0};
+    float *cos_t = room(r.count * E, EPI_F32), *sin_t = room(r.count * E, EPI_F32),
+          *out = room(r.count, EPI_F32);
+    void *x = room(r.count * D, m->type), *y = room(r.count * D, m->type);
+    for (int n = 0; n < SEQUENCES; n++)
+        for (int i = 0; r.has[n] && i < t->length[n]; i++) {
+            int64_t at = r.at[n] + i;
+            ids[at] = t->ids[n][i];
+            position[at] = i;
+            document[at] = 7 - n; /* any numbers */
+            next[at] = i + 1 < t->length[n] ? t->ids[n][i + 1] : 0;
+            start[r.packed ? 0 : r.at[n] / r.per_batch] = (int32_t)(r.at[n] % r.per_batch);
+        }
+    embed(m, ids, r.count, x);
+    make_angles(m, position, r.count, cos_t, sin_t);
+    const char *name = r.packed ? "packed_layer" : "sequence_layer";
+    const epi_kernel *k = compile(m, name, batch, r.per_batch, r.per_batch),
+                     *head = compile(m, "sequence_head", r.count, 0, 0);
+    for (int l = 0; l < LAYERS; l++) {
+        const named others[] = {{"x", l % 2 ? y : x, NULL}, {"y", l % 2 ? x : y, NULL},
+                                {"cos_t", cos_t, NULL},     {"sin_t", sin_t, NULL},
+                                {"start", start, NULL},     {"document", document, NULL}};
+        named all[MOST];
+        call(k, name, all, with_weights(m, l, all, others, 6));
+    }
+    const named last[] = {{"x", LAYERS % 2 ? y : x, NULL}, {"g", m->norm, NULL},  {"w", m->head, NULL},
+                          {"token", next, NULL},           {"eps", m->eps, NULL}, {"logp", out, NULL}};
+    call(head, "sequence_head", last, 6);
+    for (int n = 0; n < SEQUENCES; n++)
+        for (int i = 1; r.has[n] && i < t->length[n]; i++)
+            logp[n][i] = out[r.at[n] + i - 1];
+    void *const all[] = {ids, position, document, next, cos_t, sin_t, out, x, y};
+    for (int i = 0; i < 9; i++)
+        free(all[i]);
+}
+
+/* ---- generating ---- */
+
+/* How: which sequences, in which parts the prompt is taken, the caches' length, by which program a token is. */
+typedef struct way {
+    const char *step;
+    bool has[SEQUENCES], samples;
+    int part, places;
+} way;
+
+typedef struct generator {
+    const model *m;
+    way how;
+    int64_t batch;
+    int which[SEQUENCES];
+    int32_t start[SEQUENCES]; /* where a sequence begins in its cache */
+    void *keys[LAYERS], *values[LAYERS];
+} generator;
+
+/* S tokens of every sequence, from a place in the caches on: those of padding are token 0 at position 0. */
+static void take(generator *g, const text *t, int place, int s, void *x) {
+    const model *m = g->m;
+    int64_t rows = g->batch * s, strides[] = {g->how.places * G * E, G * E, E, 1};
+    int32_t *position = room(rows, EPI_I32), *slot = room(rows, EPI_I32), offset = place;
+    int *ids = room(rows, EPI_I32);
+    float *cos_t = room(rows * E, EPI_F32), *sin_t = room(rows * E, EPI_F32);
+    void *y = room(rows * D, m->type);
+    bool steps = s == 1 && strcmp(g->how.step, "prefill_layer") != 0;
+    const char *name = steps ? g->how.step : "prefill_layer";
+    for (int64_t b = 0; b < g->batch; b++)
+        for (int i = 0; i < s; i++) {
+            int at = place + i - g->start[b];
+            position[b * s + i] = at > 0 ? at : 0;
+            slot[b * s + i] = place + i;
+            ids[b * s + i] = at >= 0 ? t->ids[g->which[b]][at] : 0;
+        }
+    embed(m, ids, rows, x);
+    make_angles(m, position, rows, cos_t, sin_t);
+    const epi_kernel *k = compile(m, name, g->batch, s, g->how.places),
+                     *keys = steps ? NULL : compile(m, "prefill_keys", g->batch, s, 0);
+    for (int l = 0; l < LAYERS; l++) {
+        size_t first = (size_t)(place * G * E) * epi_dtype_size(m->type);
+        const named others[] = {{"x", x, NULL},
+                                {"y", y, NULL},
+                                {"cos_t", cos_t, NULL},
+                                {"sin_t", sin_t, NULL},
+                                {"start", g->start, NULL},
+                                {"offset", &offset, NULL},
+                                {"position", slot, NULL},
+                                {"keys", g->keys[l], NULL},
+                                {"values", g->values[l], NULL},
+                                {"keys_new", g->keys[l], NULL},
+                                {"values_new", g->values[l], NULL},
+                                {"k", (char *)g->keys[l] + first, strides},
+                                {"v", (char *)g->values[l] + first, strides}};
+        named all[MOST];
+        int count = with_weights(m, l, all, others, 13);
+        if (keys)
+            call(keys, "prefill_keys", all, count);
+        call(k, name, all, count);
+        memcpy(x, y, (size_t)(rows * D) * epi_dtype_size(m->type));
+    }
+    void *const all[] = {position, slot, ids, cos_t, sin_t, y};
+    for (int i = 0; i < 6; i++)
+        free(all[i]);
+}
+
+/* A token by its probability: the largest logit with noise as Gumbel has it. */
+static int sample(const float *logits, uint64_t *s) {
+    int best = 0;
+    double most = -INFINITY;
+    for (int v = 0; v < V; v++) {
+        double x = (double)logits[v] - log(-log(random_unit(s) + 1e-300));
+        best = x > most ? v : best;
+        most = x > most ? x : most;
+    }
+    return best;
+}
+
+/* The next token of every sequence that is not at its end: its probability, and if asked which one it is. */
+static void choose(const generator *g, text *t, int place, int s, const void *x, uint64_t *seed) {
+    const model *m = g->m;
+    float *logits = room(g->batch * V, EPI_F32), lse[SEQUENCES];
+    const int64_t strides[] = {s * D, 1};
+    const epi_kernel *k = compile(m, "decode_head", g->batch, 0, 0);
+    const named all[] = {
+        {"x", (char *)(uintptr_t)x + (size_t)((s - 1) * D) * epi_dtype_size(m->type), strides},
+        {"g", m->norm, NULL},
+        {"w", m->head, NULL},
+        {"eps", m->eps, NULL},
+        {"logits", logits, NULL},
+        {"lse", lse, NULL}};
+    call(k, "decode_head", all, 6);
+    for (int64_t b = 0; b < g->batch; b++) {
+        int n = g->which[b], at = place + s - g->start[b];
+        if (g->how.samples)
+            t->ids[n][at] = sample(logits + b * V, seed);
+        t->logp[n][at] = logits[b * V + t->ids[n][at]] - lse[b];
+    }
+    free(logits);
+}
+
+/* Prompts with padding before them, so that all end together, in parts; then NEW tokens of each. */
+static void generate(const model *m, text *t, way how) {
+    generator g = {.m = m, .how = how};
+    uint64_t seed = 3;
+    int prompt = 0;
+    for (int n = 0; n < SEQUENCES; n++)
+        if (how.has[n]) {
+            g.which[g.batch++] = n;
+            prompt = prompt_lengths[n] > prompt ? prompt_lengths[n] : prompt;
+        }
+    for (int64_t b = 0; b < g.batch; b++)
+        g.start[b] = prompt - prompt_lengths[g.which[b]];
+    for (int l = 0; l < LAYERS; l++) {
+        g.keys[l] = room(g.batch * how.places * G * E, m->type);
+        g.values[l] = room(g.batch * how.places * G * E, m->type);
+    }
+    void *x = room(g.batch * (prompt + 1) * D, m->type);
+    for (int place = 0, s; place < prompt + NEW - 1; place += s) {
+        s = place >= prompt ? 1 : place + how.part < prompt ? how.part : prompt - place;
+        take(&g, t, place, s, x);
+        if (place + s >= prompt)
+            choose(&g, t, place, s, x, &seed);
+    }
+    for (int l = 0; l < LAYERS; l++) {
+        free(g.keys[l]);
+        free(g.values[l]);
+    }
+    free(x);
+}
+
+/* ---- laws ---- */
+
+/* Of the sequences that there are: their tokens from the prompt's end on, or from the first. */
+static void same(const text *t, float (*logp)[LONGEST], const bool *has, bool all, const char *what,
+                 const model *m) {
+    for (int n = 0; n < SEQUENCES; n++) {
+        int from = all ? 1 : prompt_lengths[n], differ = 0;
+        for (int i = from; has[n] && i < t->length[n]; i++)
+            differ += memcmp(&t->logp[n][i], &logp[n][i], sizeof(float)) != 0;
+        check(differ == 0,
+              "%s, %s, %s: of a prompt of %d tokens and %d more, the log-probabilities of %d differ", m->what,
+              what, epi_dtype_name(m->type), prompt_lengths[n], NEW, differ);
+    }
+}
+
+static void check_training(const model *m, const text *sampled) {
+    static text alone;
+    static float logp[SEQUENCES][LONGEST];
+    rows left = {.packed = false}, right, packed = {.packed = true};
+    alone = *sampled;
+    for (int n = 0; n < SEQUENCES; n++) {
+        rows one = {.count = sampled->length[n], .per_batch = sampled->length[n]};
+        one.has[n] = left.has[n] = packed.has[n] = true;
+        train(m, sampled, one, alone.logp);
+        left.at[n] = n * LONGEST + LONGEST - sampled->length[n];
+        packed.at[n] = packed.count;
+        packed.count += sampled->length[n];
+    }
+    same(sampled, alone.logp, left.has, false, "training, each alone", m);
+    left.count = TOKENS;
+    left.per_batch = LONGEST;
+    right = left;
+    packed.per_batch = packed.count;
+    train(m, sampled, left, logp);
+    same(&alone, logp, left.has, true, "training, padding on the left", m);
+    for (int n = 0; n < SEQUENCES; n++)
+        right.at[n] = n * LONGEST;
+    train(m, sampled, right, logp);
+    same(&alone, logp, left.has, true, "training, padding on the right", m);
+    train(m, sampled, packed, logp);
+    same(&alone, logp, left.has, true, "training, packed documents", m);
+}
+
+static void check_generating(const model *m, const text *sampled) {
+    static const struct {
+        const char *what;
+        way how;
+    } ways[] = {
+        {"all, in parts of 64", {"padded_step", {true, true, true, true, true}, false, 64, 777}},
+        {"three of them, in parts of 7", {"prefill_layer", {true, true, true}, false, 7, 129 + NEW}},
+        {"one alone, at once", {"decode_layer", {false, false, false, true}, false, 700, 1100}},
+        {"the shortest alone", {"decode_layer", {true}, false, 1, 1 + NEW}},
+        {"one alone, token by token", {"decode_layer", {false, false, true}, false, 1, 200}},
+    };
+    for (int w = 0; w < (int)(sizeof ways / sizeof *ways); w++) {
+        static text again;
+        again = *sampled;
+        memset(again.logp, 0, sizeof again.logp);
+        generate(m, &again, ways[w].how);
+        same(sampled, again.logp, ways[w].how.has, false, ways[w].what, m);
+    }
+}
+
+static void check_model(epi_dtype type, const char *what) {
+    static text t;
+    uint64_t s = 17;
+    model m = {.type = type, .what = what, .eps = room(1, EPI_F32)};
+    put_element(m.eps, EPI_F32, 0, 1e-5);
+    for (int l = 0; l < LAYERS; l++)
+        for (int w = 0; w < 9; w++)
+            m.layer[l][w] = random_numbers(counts[w], counts[w] == D, 0.3, type, &s);
+    m.table = random_numbers(V * D, 0, 1, type, &s);
+    m.norm = random_numbers(D, 1, 0.3, type, &s);
+    m.head = random_numbers(V * D, 0, 0.3, type, &s);
+    for (int i = 0; i < E / 2; i++)
+        m.frequency[i] = powf(0.1f, (float)i);
+    for (int n = 0; n < SEQUENCES; n++) {
+        t.length[n] = prompt_lengths[n] + NEW;
+        for (int i = 0; i < prompt_lengths[n]; i++)
+            t.ids[n][i] = random_below(&s, V);
+    }
+    generate(&m, &t, (way){"prefill_layer", {true, true, true, true, true}, true, 700, LONGEST});
+    check_training(&m, &t);
+    check_generating(&m, &t);
+    for (int l = 0; l < LAYERS; l++)
+        for (int w = 0; w < 9; w++)
+            free(m.layer[l][w]);
+    void *const others[] = {m.eps, m.table, m.norm, m.head};
+    for (int i = 0; i < 4; i++)
+        free(others[i]);
+    forget_kernels();
+}
+
+/* The text with some words in the place of others. */
+static char *edited(const char *from, const edit *edits) {
+    epi_text t = {0};
+    while (*from) {
+        int e = 0;
+        while (e < 3 && strncmp(from, edits[e][0], strlen(edits[e][0])) != 0)
+            e++;
+        epi_text_add(&t, "%.*s", e < 3 ? 200 : 1, e < 3 ? edits[e][1] : from);
+        from += e < 3 ? strlen(edits[e][0]) : 1;
+    }
+    return t.data;
+}
+
+/* The layers of a text, whatever its mask is. */
+static void check_text(const char *text, const char *what) {
+    epi_error err = {0};
+    char *other = edited(text, step_edits);
+    if (check(epi_module_parse(ctx, text, strlen(text), what, &module, &err) == EPI_OK &&
+                  epi_module_parse(ctx, other, strlen(other), "steps", &padded, &err) == EPI_OK,
+              "the texts parse: %s", err.message)) {
+        check_model(EPI_F32, what);
+        check_model(EPI_BF16, what);
+    }
+    epi_module_free(module);
+    epi_module_free(padded);
+    free(other);
+}
+
+int main(void) {
+    int at = 0;
+    while (epi_bundled_name(at) && strcmp(epi_bundled_name(at), "decode.epi") != 0)
+        at++;
+    if (check(epi_context_open(&ctx, NULL) == EPI_OK && epi_bundled_name(at), "there is decode.epi")) {
+        char *windows = edited(epi_bundled_text(at), window_edits);
+        check_text(epi_bundled_text(at), "causal");
+        check_text(windows, "windows");
+        free(windows);
+    }
+    epi_context_close(ctx);
+    return finish();
+}
