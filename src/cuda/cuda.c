@@ -868,13 +868,17 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     }
     p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
     epi_cuda_launch how = l->how;
-    how.overlap &= !alone;
+    bool late = alone && (l->kind == EPI_LAUNCH_ROWS || epi_launch_can_overlap(l)); /* it starts others */
+    how.overlap &= !alone || late;
+    beside |= late ? EPI_OVERLAP_NEXT : 0;
     bool in_place = l->fewer && to == first;
     if (in_place)
         how.grid = l->fewer_blocks;
     int64_t elements = in_place ? l->fewer : l->elements;
     int64_t numbers[4 + EPI_MAX_OPEN] = {l->rows, l->raster_group,
-                                         l->kind == EPI_LAUNCH_GEMM ? t->config.queue | beside : elements,
+                                         l->kind == EPI_LAUNCH_GEMM   ? t->config.queue | beside
+                                         : l->kind == EPI_LAUNCH_ROWS ? late
+                                                                      : elements,
                                          (int64_t)(uintptr_t)workspace + l->counter};
     size_t count = 4;
     for (int i = 0; k->spec.open && i < k->spec.open->count; i++)

@@ -101,7 +101,7 @@ void epi_cuda_kernel_free(epi_cuda_kernel *k);
  * groups as the launch before; or what its products have for weights was there before the call, of which it is not
  * the first launch. */
 enum { EPI_OVERLAP_LAST = 2, EPI_OVERLAP_NEXT = 4, EPI_GROUPS_KNOWN = 8, EPI_WEIGHTS_THERE = 16 };
-/* `alone`: its first launch begins when all before it has ended, not earlier; false from then on. */
+/* `alone`: its first launch lets no other begin before all before it has ended; false from then on. */
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         int beside, bool *alone, epi_error *err);
 /* May it be told so? */

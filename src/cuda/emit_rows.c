@@ -364,7 +364,7 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
         "  const i64 stride = (i64)(gridDim.x / CLUSTER) * ROWS;\n  (void)first; (void)stride;\n");
     if (s->stages)
         epi_rows_put_barriers(t);
-    PUT("  dependency_start();\n  dependency_wait();\n");
+    PUT("  if (!P.late) dependency_start();\n  dependency_wait();\n  if (P.late) dependency_start();\n");
     put_seeds(d, t);
     put_shorts(d, t, -1);
     put_sums(d, t);
@@ -389,7 +389,7 @@ static void put_head(const epi_rows_design *d, epi_kernel_text *k) {
         d->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, side, epi_device_text("base"), sizes,
         epi_device_text("ptx"), epi_device_text("folds"), d->random ? epi_device_text("random") : "",
         epi_device_text("rows"), d->plan->square ? epi_device_text("square") : "");
-    epi_emit_params(d->c, k, "M, group, extra[2]");
+    epi_emit_params(d->c, k, "M, group, late, extra");
     if (s->stages)
         PUT("#define STAGES %d\n#define ROW_BYTES %ld\n#define SLICE %ld\n", s->stages, (long)s->row_bytes,
             (long)d->slice);

@@ -64,7 +64,7 @@ struct epi_kernel {
     epi_part_kernel *parts;
     int part_count;
     bool gpu;
-    bool alone; /* its first launch begins when all before the call has ended: others load weights at once */
+    bool alone; /* its first launch lets others begin when all before the call has ended: they load weights */
     struct epi_cuda_kernel *checks; /* looks through the indices first, where that was asked for */
     int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */

@@ -176,7 +176,7 @@ typedef struct running {
     unsigned char *memory; /* where the parts' share of the workspace begins */
     unsigned char *prepared;
     bool prepares; /* it is no run, but makes what runs read from there */
-    bool alone;    /* nothing is launched yet, and what is begins when all before it has ended */
+    bool alone;    /* nothing is launched yet: what is lets others begin when all before it has ended */
     void *stream;
     part_room room;
 } running;

@@ -295,12 +295,10 @@ DEV void before_packing_of(const Rows &R, int i, float &a, float &b) {
 }
 
 // A warp's: 16 rows and all columns.
-DEV void finish(const Params &P, const Tile &tile, const float (&total)[TILE_N][TILE_M + 1]) {
+DEV void finish(const Params &P, const Tile &tile, Rows &R, const float (&total)[TILE_N][TILE_M + 1]) {
   const int lane = threadIdx.x & 31, g = lane >> 2, q = lane & 3;
   Summed t;
-  Rows R;
   Sums S;
-  rows_load(R, P, tile.m + g);
 #pragma unroll
   for (int f = 0; f < TILE_N / 16; f++)
 #pragma unroll
@@ -383,6 +381,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
 #pragma unroll 1
   for (; w < tiles; w += gridDim.x) {
     const Tile tile(w, down);
+    Rows R;   // of the warp that finishes: loaded while it multiplies
+    if (warp == 0) rows_load(R, P, tile.m + (lane >> 2));
     if (warp < STEPS && !ROWS_SHARED) rows.load(P, tile, warp, room);
     float d[MT][NT][4];
 #pragma unroll
@@ -418,7 +418,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
       total[16 * i + 8 * (e >> 1) + (of >> 2)][8 * j + 2 * (of & 3) + (e & 1)] = sum;
     }
     __syncthreads();
-    if (warp == 0) finish(P, tile, total);
+    if (warp == 0) finish(P, tile, R, total);
   }
   if (P.queue & BESIDE_LAST) dependency_wait();
 }
