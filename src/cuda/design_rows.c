@@ -66,9 +66,9 @@ static void find_pairs(epi_rows_design *d) {
 
 /* ---- phases ---- */
 
-/* When a number, a value per row or a column of a square tile is ready. */
+/* When a number, a value per row, or what a square tile has for each row or column, is ready. */
 static int ready(const epi_rows_design *d, const epi_instr *s) {
-    if (epi_rows_is_column(d, epi_rows_value(s)) && !epi_instr_folds(s))
+    if (epi_rows_is_side(d, epi_rows_value(s)) && !epi_instr_folds(s))
         return s->phase;
     bool makes = s->dst >= 0 && !epi_rows_has_columns(d, s->dst) && s->kind != EPI_INSTR_REDUCE_ROW;
     if (s->full || (!makes && !(s->dst < 0 && s->kind == EPI_INSTR_STORE)))
@@ -149,7 +149,7 @@ static void need_early(lister *l, int root) {
 static void list_phase(lister *l, int phase) {
     const epi_tile_program *t = &l->d->tile;
     for (int v = 0; v < t->value_count; v++)
-        l->made[v] = l->early[v] = epi_rows_is_column(l->d, v);
+        l->made[v] = l->early[v] = epi_rows_is_side(l->d, v);
     for (int i = 0; i < t->instr_count; i++) {
         if (!ends_in(l->d, i, phase))
             continue;
@@ -252,6 +252,17 @@ static epi_status check_groups(const epi_rows_design *d, epi_error *err) {
     return epi_fail(err, EPI_ERR_UNSUPPORTED, "groups of %d columns in rows of %ld", group, (long)d->tile.n);
 }
 
+/* Of what a square tile has for each of its rows, threads load theirs, or count them. */
+static epi_status check_lines(const epi_rows_design *d, epi_error *err) {
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        if ((s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM) && epi_rows_is_line(d, s->dst))
+            return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                            "rows of a square tile that are random, or taken by number");
+    }
+    return EPI_OK;
+}
+
 static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *err) {
     epi_arena *arena = d->c->arena;
     EPI_TRY(
@@ -297,6 +308,7 @@ epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_r
     EPI_TRY(prepare(out, step, err));
     epi_rows_choose_vector(out);
     EPI_TRY(check_groups(out, err));
+    EPI_TRY(check_lines(out, err));
     epi_status status = epi_rows_make_shape(out, err);
     if (status == EPI_OK)
         status = give_partials(out, c, err);

@@ -78,11 +78,25 @@ static inline bool epi_rows_is_full(const epi_rows_design *d, int v) {
 static inline bool epi_rows_has_columns(const epi_rows_design *d, int v) {
     return d->tile.values[v].scale != EPI_SCALE_NONE;
 }
-/* Has it an element for each column of a square tile, whatever the tile's row? */
+/* Has it the first (0) or the last (1) axis of a square tile? */
+static inline bool epi_rows_has_axis(const epi_rows_design *d, int v, int axis) {
+    epi_axes one = {.count = 1, .at = {d->plan->cols.at[axis]}};
+    return epi_plan_has(d->g, d->tile.values[v].node, &one);
+}
+/* Has it an element for each column of a square tile, whatever the tile's row; or for each row? The former is a vector, the
+ * latter one number, as each thread has a row of its own. */
 static inline bool epi_rows_is_column(const epi_rows_design *d, int v) {
-    epi_axes down = {.count = 1, .at = {d->plan->cols.at[0]}};
-    return d->plan->square && epi_rows_has_columns(d, v) &&
-           !epi_plan_has(d->g, d->tile.values[v].node, &down);
+    return d->plan->square && epi_rows_has_columns(d, v) && !epi_rows_has_axis(d, v, 0);
+}
+static inline bool epi_rows_is_line(const epi_rows_design *d, int v) {
+    return d->plan->square && epi_rows_has_columns(d, v) && !epi_rows_has_axis(d, v, 1);
+}
+static inline bool epi_rows_is_side(const epi_rows_design *d, int v) {
+    return epi_rows_is_column(d, v) || epi_rows_is_line(d, v);
+}
+/* Is it a fold of a square tile's rows or columns, which takes no walk over the tile? */
+static inline bool epi_rows_folds_side(const epi_rows_design *d, const epi_instr *s) {
+    return s->kind == EPI_INSTR_REDUCE_ROW && epi_rows_is_side(d, s->arg[0]);
 }
 /* Has it half as many of these as the row? */
 static inline bool epi_rows_is_coarse(const epi_rows_design *d, int v) {

@@ -45,18 +45,23 @@ static void put_shorts(const epi_rows_design *d, epi_text *t, int phase) {
             epi_rows_put_short(d, t, i, phase < 0 ? "  " : "    ");
 }
 
+/* The fold down a square tile, or along it. */
+static void put_side_fold(const epi_rows_design *d, epi_text *t, const epi_instr *s) {
+    const char *name = epi_rows_name(d, s->dst);
+    if (s->kind == EPI_INSTR_REDUCE_DOWN)
+        PUT("    fold_down(f%d, room);\n    float %s[VEC]; EACH(VEC) %s[e] = f%d[e].v;", s->dst, name, name,
+            s->dst);
+    else
+        PUT("    const float %s = fold_along(f%d).v;", name, s->dst);
+    epi_rows_put_comment(d, t, s->node);
+    epi_rows_put_scale(d, t, s->dst);
+}
+
 /* The fold over all lanes, and what it ends with. */
 static void put_fold(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const char *fold = epi_emit_text(d->c, "f%d", s->dst);
     int64_t count = epi_axes_size(&d->g->nodes[s->node].over, d->c->spec->sizes);
-    if (s->kind == EPI_INSTR_REDUCE_DOWN) {
-        PUT("    fold_down(%s, room);\n    float %s[VEC]; EACH(VEC) %s[e] = %s;", fold,
-            epi_rows_name(d, s->dst), epi_rows_name(d, s->dst),
-            epi_emit_fold_end(d->c, s->op, epi_emit_text(d->c, "%s[e]", fold), count));
-        epi_rows_put_comment(d, t, s->node);
-        return;
-    }
     PUT("    %s = fold_row(%s, &rooms, turn);\n    const float %s = ", fold, fold, epi_rows_name(d, s->dst));
     if (d->pair[i] < 0) {
         PUT("%s;", epi_emit_fold_end(d->c, s->op, fold, count));
@@ -91,43 +96,72 @@ static const char *row_fold(const epi_rows_design *d, int i) {
     return !d->shape.resident && epi_ops[op].adds ? "Long" : epi_ops[op].cuda;
 }
 
+/* What is declared before a phase walks over the row. */
+static void begin_instr(const epi_rows_design *d, epi_text *t, int i) {
+    const epi_instr *s = &d->tile.instrs[i];
+    if (s->kind == EPI_INSTR_REDUCE_ROW)
+        PUT("    %s f%d; f%d.clear();\n", row_fold(d, i), s->dst, s->dst);
+    if (s->kind == EPI_INSTR_REDUCE_DOWN)
+        PUT("    %s f%d[VEC]; EACH(VEC) f%d[e].clear();\n", epi_ops[s->op].cuda, s->dst, s->dst);
+    if (s->kind == EPI_INSTR_REDUCE_ALONG)
+        PUT("    %s f%d[NV]; UNROLL for (int i = 0; i < NV; i++) f%d[i].clear();\n", epi_ops[s->op].cuda,
+            s->dst, s->dst);
+    if (epi_rows_folds_side(d, s))
+        PUT(epi_rows_is_line(d, s->arg[0]) ? "    f%d.take(%s);\n" : "    take_all(f%d, %s);\n", s->dst,
+            epi_rows_name(d, s->arg[0]));
+    if (d->access[i].turned)
+        PUT("    Turned<%s> turned%d;\n", epi_emit_type(d->access[i].ref.type), i);
+}
+
+/* What is done to each vector. */
+static void put_instr(const epi_rows_design *d, epi_text *t, int i) {
+    const epi_instr *s = &d->tile.instrs[i];
+    if (epi_rows_folds_side(d, s))
+        return;
+    if (s->kind == EPI_INSTR_REDUCE_ROW)
+        PUT("        take_all(f%d, %s);\n", s->dst, epi_rows_name(d, s->arg[0]));
+    else if (s->kind == EPI_INSTR_REDUCE_DOWN)
+        PUT("        EACH(VEC) f%d[e].take(%s[e]);\n", s->dst, epi_rows_name(d, s->arg[0]));
+    else if (s->kind == EPI_INSTR_REDUCE_ALONG)
+        PUT("        take_all(f%d[i], %s);\n", s->dst, epi_rows_name(d, s->arg[0]));
+    else if (epi_instr_is_partial(s))
+        put_partial(d, t, i);
+    else if (s->kind == EPI_INSTR_STORE)
+        epi_rows_put_store(d, t, i);
+    else
+        epi_rows_put_elements(d, t, i);
+}
+
+/* What comes of it when the row has been walked over. */
+static void end_instr(const epi_rows_design *d, epi_text *t, int i) {
+    const epi_instr *s = &d->tile.instrs[i];
+    if (s->kind == EPI_INSTR_REDUCE_ROW)
+        put_fold(d, t, i);
+    else if (epi_instr_folds(s))
+        put_side_fold(d, t, s);
+    if (d->access[i].turned)
+        PUT("    turned%d.leave((void *)P.ptr[%d], %s, %s, room);\n", i, d->access[i].pointer,
+            epi_rows_row(d, i), epi_emit_count(d->c, d->access[i].apart, "LL"));
+}
+
 static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
     const epi_rows_phase *p = &d->phases[phase];
+    bool walks = false;
     put_shorts(d, t, phase);
-    if (!p->count)
-        return;
     for (int n = 0; n < p->count; n++) {
-        const epi_instr *s = &d->tile.instrs[p->instrs[n]];
-        if (s->kind == EPI_INSTR_REDUCE_ROW)
-            PUT("    %s f%d; f%d.clear();\n", row_fold(d, p->instrs[n]), s->dst, s->dst);
-        if (s->kind == EPI_INSTR_REDUCE_DOWN)
-            PUT("    %s f%d[VEC]; EACH(VEC) f%d[e].clear();\n", epi_ops[s->op].cuda, s->dst, s->dst);
-        if (d->access[p->instrs[n]].turned)
-            PUT("    Turned<%s> turned%d;\n", epi_emit_type(d->access[p->instrs[n]].ref.type), p->instrs[n]);
+        begin_instr(d, t, p->instrs[n]);
+        walks |= !epi_rows_folds_side(d, &d->tile.instrs[p->instrs[n]]);
     }
-    begin_vectors(d, t, p->named);
-    for (int n = 0; n < p->count; n++) {
-        const epi_instr *s = &d->tile.instrs[p->instrs[n]];
-        if (s->kind == EPI_INSTR_REDUCE_ROW)
-            PUT("        take_all(f%d, %s);\n", s->dst, epi_rows_name(d, s->arg[0]));
-        else if (s->kind == EPI_INSTR_REDUCE_DOWN)
-            PUT("        EACH(VEC) f%d[e].take(%s[e]);\n", s->dst, epi_rows_name(d, s->arg[0]));
-        else if (epi_instr_is_partial(s))
-            put_partial(d, t, p->instrs[n]);
-        else if (s->kind == EPI_INSTR_STORE)
-            epi_rows_put_store(d, t, p->instrs[n]);
-        else
-            epi_rows_put_elements(d, t, p->instrs[n]);
+    if (walks) {
+        begin_vectors(d, t, p->named);
+        epi_rows_put_lines(d, t, p);
     }
-    end_vectors(t);
-    for (int n = 0; n < p->count; n++) {
-        int i = p->instrs[n];
-        if (epi_instr_folds(&d->tile.instrs[i]))
-            put_fold(d, t, i);
-        if (d->access[i].turned)
-            PUT("    turned%d.leave((void *)P.ptr[%d], %s, %s, room);\n", i, d->access[i].pointer,
-                epi_rows_row(d, i), epi_emit_count(d->c, d->access[i].apart, "LL"));
-    }
+    for (int n = 0; n < p->count; n++)
+        put_instr(d, t, p->instrs[n]);
+    if (walks)
+        end_vectors(t);
+    for (int n = 0; n < p->count; n++)
+        end_instr(d, t, p->instrs[n]);
 }
 
 /* ---- a row in registers ---- */
@@ -258,8 +292,9 @@ static void put_rows(const epi_rows_design *d, epi_text *t) {
     }
     PUT("    %s\n    (void)row; (void)on;\n", set_row);
     if (d->plan->square)
-        PUT("    const int c = lane %% 16 * VEC; (void)c; (void)room;   // of a column, whatever the tile's "
-            "row\n");
+        PUT("    const int c = lane %% 16 * VEC, line = (lane / 16 * NV + lane %% NV) * SIDE;   // a column, "
+            "and a row, of "
+            "the tile\n    (void)c; (void)line; (void)room;\n");
     put_positions(d, t);
     if (ring)
         epi_rows_put_take(d, t);

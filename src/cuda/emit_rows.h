@@ -17,6 +17,10 @@ void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char
 void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i);
 /* One that stores them. */
 void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i);
+/* The inverse of what a square tile has for each row or column, where elements are divided by it; and, in the walk of a phase,
+ * the rows' numbers of the row in hand. */
+void epi_rows_put_scale(const epi_rows_design *d, epi_text *t, int v);
+void epi_rows_put_lines(const epi_rows_design *d, epi_text *t, const epi_rows_phase *p);
 /* The function of Raw that reads elements of the instruction's tensor from memory. */
 const char *epi_rows_reader(const epi_rows_access *a);
 /* The offset of a row, and of the vector in hand beyond it: of one split, where the two lie apart. */

@@ -39,9 +39,10 @@ void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node) {
     PUT("   // %s, line %d\n", epi_ops[n->op].text[0] ? epi_ops[n->op].text : "input", n->place.line);
 }
 
-/* An operand in an expression on element e, or on one number. */
-static const char *operand(const epi_rows_design *d, int v) {
-    return epi_emit_text(d->c, epi_rows_has_columns(d, v) ? "%s[e]" : "%s", epi_rows_name(d, v));
+/* An operand in an expression on element e, or on one number; of a square tile's rows, the vector's. */
+static const char *operand(const epi_rows_design *d, int v, bool element) {
+    bool line = epi_rows_is_line(d, v), many = epi_rows_has_columns(d, v) && !line;
+    return epi_emit_text(d->c, many ? "%s[e]" : line && element ? "%s_row" : "%s", epi_rows_name(d, v));
 }
 
 /* Is the value the same for all columns of a group? It is worked out once for a vector, and the first column stores it. */
@@ -58,20 +59,22 @@ static bool divides_often(const epi_rows_design *d, const epi_instr *s) {
            epi_rows_has_columns(d, s->dst);
 }
 
-/* Is it a division of many elements by a scale of theirs, which is one number for the row, the group, or the column of a
- * square tile? */
+/* Is it a division of many elements by a scale of theirs, which is one number for the row, the group, or the row or column
+ * of a square tile? */
 static bool scales_often(const epi_rows_design *d, const epi_instr *s) {
     return s->kind == EPI_INSTR_MAP && epi_is_scaled(d->g, s->node) && epi_rows_has_columns(d, s->dst) &&
            (!epi_rows_has_columns(d, s->arg[1]) || lacks_group(d, d->tile.values[s->arg[1]].node) ||
             epi_rows_is_column(d, s->arg[1]));
 }
 
-static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to) {
+static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to, bool element) {
     const char *a[3] = {"", "", ""};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
-        a[i] = operand(d, s->arg[i]);
-    if (scales_often(d, s) && epi_rows_is_column(d, s->arg[1]))
-        PUT("%s = f_scaled(%s, scales_%d[e]);", to, a[0], s->arg[1]);
+        a[i] = operand(d, s->arg[i], element);
+    if (scales_often(d, s) && epi_rows_is_side(d, s->arg[1]))
+        PUT(epi_rows_is_line(d, s->arg[1]) ? "%s = f_scaled(%s, scale_row_%d);"
+                                           : "%s = f_scaled(%s, scales_%d[e]);",
+            to, a[0], s->arg[1]);
     else if (scales_often(d, s))
         PUT("%s = f_scaled(%s, scale_%d);", to, a[0], s->dst);
     else if (divides_often(d, s))
@@ -88,10 +91,7 @@ static void put_load_one_by_one(const epi_rows_design *d, epi_text *t, int i, co
     const epi_rows_access *a = &d->access[i];
     int v = d->tile.instrs[i].dst, w = epi_rows_width(d, v);
     const char *at = in_row(d, i, epi_rows_is_full(d, v), element(d, i));
-    if (lacks_group(d, d->tile.values[v].node))
-        PUT("{ const int e = 0; const float x = %s; EACH(%d) %s[e] = x; }",
-            epi_emit_load(d->c, a->ref.type, a->pointer, at), w, name);
-    else if (a->overwritten)
+    if (a->overwritten)
         PUT("EACH(%d) { Raw<%s, 1> r; r.stream(P.ptr[%d], %s); %s[e] = r.one(0); }", w,
             epi_emit_type(a->ref.type), a->pointer, at, name);
     else
@@ -112,7 +112,8 @@ static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const 
                 (long)(a->staged + split * a->bytes), (long)epi_dtype_size(a->ref.type),
                 epi_rows_loads_half(d, i) ? " / 2" : "", get);
         else if ((a->fetched && d->shape.resident) || a->held)
-            PUT("%s_raw%d[i].%s%s; ", name, split, a->held && d->words ? "held()." : "", get);
+            PUT("%s_raw%d[i].%s%s; ", name, split, (a->held && d->words) || d->plan->square ? "held()." : "",
+                get);
         else
             PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], %s); r.%s; } ", type, w, epi_rows_reader(a), a->pointer,
                 in_row(d, i, a->fetched, epi_rows_vector(d, i, split)), get);
@@ -179,7 +180,7 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     const char *name = epi_rows_name(d, s->dst), *to = epi_emit_text(d->c, "%s[e]", name);
     int w = epi_rows_width(d, s->dst);
     PUT("        float %s[%d]; ", name, w);
-    if (scales_often(d, s) && !epi_rows_is_column(d, s->arg[1]))
+    if (scales_often(d, s) && !epi_rows_is_side(d, s->arg[1]))
         PUT("const Scale scale_%d = scale_of(%s%s); ", s->dst, epi_rows_name(d, s->arg[1]),
             epi_rows_has_columns(d, s->arg[1]) ? "[0]" : "");
     else if (divides_often(d, s))
@@ -195,32 +196,55 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
         break;
     case EPI_INSTR_REDUCE_GROUP: put_group(d, t, s, to); break;
     case EPI_INSTR_JOIN:
-        PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name, operand(d, s->arg[0]), name,
-            operand(d, s->arg[1]));
+        PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name, operand(d, s->arg[0], true),
+            name, operand(d, s->arg[1], true));
         break;
     default:
         if (s->kind == EPI_INSTR_MAP && lacks_group(d, s->node)) {
             PUT("{ const int e = 0; ");
-            put_map(d, t, s, to);
+            put_map(d, t, s, to, true);
             PUT(" } EACH(%d) %s = %s[0];", w, to, name);
         } else {
             PUT("EACH(%d) ", w);
-            put_map(d, t, s, to);
+            put_map(d, t, s, to, true);
         }
     }
     epi_rows_put_comment(d, t, s->node);
 }
 
-/* A column of a square tile is made once for all rows of the tile, and so is its inverse where it is a scale. */
-static void put_column(const epi_rows_design *d, epi_text *t, int i) {
-    int v = d->tile.instrs[i].dst;
+/* Does a division of elements take it as their scale? */
+static bool is_scale(const epi_rows_design *d, int v) {
     bool scales = false;
-    epi_rows_put_elements(d, t, i);
-    for (int k = i + 1; k < d->tile.instr_count; k++)
+    for (int k = 0; k < d->tile.instr_count; k++)
         scales |= scales_often(d, &d->tile.instrs[k]) && d->tile.instrs[k].arg[1] == v;
-    if (scales)
-        PUT("        Scale scales_%d[VEC]; EACH(VEC) scales_%d[e] = scale_of(%s[e]);\n", v, v,
-            epi_rows_name(d, v));
+    return scales;
+}
+
+void epi_rows_put_scale(const epi_rows_design *d, epi_text *t, int v) {
+    const char *name = epi_rows_name(d, v);
+    if (!is_scale(d, v))
+        return;
+    if (epi_rows_is_line(d, v))
+        PUT("    const Scale scale_line_%d = scale_of(%s);\n", v, name);
+    else if (epi_rows_is_column(d, v))
+        PUT("    Scale scales_%d[VEC]; EACH(VEC) scales_%d[e] = scale_of(%s[e]);\n", v, v, name);
+}
+
+void epi_rows_put_lines(const epi_rows_design *d, epi_text *t, const epi_rows_phase *p) {
+    for (int v = 0; v < d->tile.value_count; v++) {
+        bool plain = false, scales = false;
+        for (int n = 0; n < p->count && epi_rows_is_line(d, v); n++) {
+            const epi_instr *s = &d->tile.instrs[p->instrs[n]];
+            bool divides = scales_often(d, s) && s->arg[1] == v;
+            scales |= divides;
+            plain |= s->dst >= 0 && (s->arg[0] == v || (s->arg[1] == v && !divides) || s->arg[2] == v) &&
+                     !epi_rows_folds_side(d, s);
+        }
+        if (plain)
+            PUT("        const float %s_row = of_line(%s, i);\n", epi_rows_name(d, v), epi_rows_name(d, v));
+        if (scales)
+            PUT("        const Scale scale_row_%d = of_line(scale_line_%d, i);\n", v, v);
+    }
 }
 
 /* What is converted to a type of a byte is so by the store itself. */
@@ -266,13 +290,29 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
 
 /* ---- numbers, and values per row ---- */
 
+/* Where a row's number lies; of a square tile's rows, this thread's own. */
+static const char *number_at(const epi_rows_design *d, int i) {
+    if (!epi_rows_is_line(d, epi_rows_value(&d->tile.instrs[i])))
+        return epi_rows_row(d, i);
+    return in_row(d, i, true, epi_emit_columns(d->c, &d->access[i].cols, "line"));
+}
+
+/* Which thread stores it. */
+static const char *who_stores(const epi_rows_design *d, int v) {
+    return epi_rows_is_line(d, v) ? "lane % 16 < NV"
+           : d->shape.cluster > 1 ? "on && lane == 0 && rank == 0"
+                                  : "on && lane == 0";
+}
+
 void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char *indent) {
     const epi_instr *s = &d->tile.instrs[i];
     const epi_rows_access *a = &d->access[i];
     const char *name = epi_rows_name(d, epi_rows_value(s)), *to = epi_emit_text(d->c, "const float %s", name),
-               *type = epi_emit_type(a->ref.type), *row = epi_rows_row(d, i);
+               *type = epi_emit_type(a->ref.type), *row = number_at(d, i);
     if (epi_rows_is_column(d, epi_rows_value(s))) {
-        s->kind == EPI_INSTR_STORE ? epi_rows_put_store(d, t, i) : put_column(d, t, i);
+        (s->kind == EPI_INSTR_STORE ? epi_rows_put_store : epi_rows_put_elements)(d, t, i);
+        if (s->dst >= 0)
+            epi_rows_put_scale(d, t, s->dst);
         return;
     }
     PUT("%s", indent);
@@ -294,10 +334,12 @@ void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char
         break;
     case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(d->c, s->node)); break;
     case EPI_INSTR_STORE:
-        PUT("if (on && lane == 0%s) store<%s>((void *)P.ptr[%d], %s, %s);",
-            d->shape.cluster > 1 ? " && rank == 0" : "", type, a->pointer, row, name);
+        PUT("if (%s) store<%s>((void *)P.ptr[%d], %s, %s);", who_stores(d, s->arg[0]), type, a->pointer, row,
+            name);
         break;
-    default: put_map(d, t, s, to);
+    default: put_map(d, t, s, to, false);
     }
     epi_rows_put_comment(d, t, s->node);
+    if (s->dst >= 0)
+        epi_rows_put_scale(d, t, s->dst);
 }

@@ -101,22 +101,12 @@ static bool set_vectors(epi_rows_design *d, int vector) {
     return all;
 }
 
-/* Has the value both axes of a square tile? Others have all columns, or none. */
-static bool has_both(const epi_rows_design *d, int v) {
-    for (int i = 0; i < d->plan->cols.count && d->plan->square; i++) {
-        epi_axes one = {.count = 1, .at = {d->plan->cols.at[i]}};
-        if (!epi_plan_has(d->g, d->tile.values[v].node, &one))
-            return false;
-    }
-    return true;
-}
-
 /* Is it a store of a square tile whose rows are neighbours in memory, so that a thread's are one vector? */
 static bool is_turned(const epi_rows_design *d, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const epi_rows_access *a = &d->access[i];
     const epi_walk *c = &a->many_cols.walk;
-    if (!d->plan->square || s->kind != EPI_INSTR_STORE || a->vectors || !has_both(d, s->arg[0]) ||
+    if (!d->plan->square || s->kind != EPI_INSTR_STORE || a->vectors || epi_rows_is_side(d, s->arg[0]) ||
         epi_dtype_size(a->ref.type) > 2 || c->count != 2 || c->stride[0] != 1)
         return false;
     epi_walk columns = {.count = 1, .size = {c->size[1]}, .stride = {c->stride[1]}};
@@ -147,7 +137,7 @@ void epi_rows_choose_vector(epi_rows_design *d) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
         d->access[i].fetched = s->kind == EPI_INSTR_LOAD && epi_rows_is_full(d, s->dst) &&
-                               d->access[i].vectors && has_both(d, s->dst);
+                               d->access[i].vectors && !epi_rows_is_side(d, s->dst);
     }
     find_turned(d);
 }

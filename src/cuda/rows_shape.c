@@ -226,7 +226,7 @@ static void shape_square(epi_rows_shape *s, double loaded) {
     s->lanes = SQUARE_LANES;
     s->count = SQUARE_ROWS;
     s->resident = loaded <= 1;
-    s->threads = 2 * SQUARE_LANES;
+    s->threads = loaded <= 0.5 ? 3 * SQUARE_LANES : 2 * SQUARE_LANES;
 }
 
 static epi_status choose_shape(epi_rows_design *d, epi_error *err) {

@@ -4,6 +4,23 @@
 //
 // Each function begins with a barrier: nobody reads any more what was in the room before.
 
+// Extremes along each row of the tile: eight rows are folded in half a warp, so that lane l has row l % NV of these. And what
+// that lane has, for row i.
+template <class F> DEV Fold<F> fold_along(Fold<F> (&f)[NV]) {
+#pragma unroll
+  for (int m = NV / 2; m > 0; m >>= 1)
+#pragma unroll
+    for (int k = 0; k < m; k++) {
+      const bool upper = threadIdx.x & m;
+      const float kept = upper ? f[k + m].v : f[k].v, sent = upper ? f[k].v : f[k + m].v;
+      f[k].v = F::of(kept, __shfl_xor_sync(~0u, sent, m));
+    }
+  f[0].across(NV);
+  return f[0];
+}
+DEV float of_line(float own, int i) { return __uint_as_float(__shfl_sync(~0u, __float_as_uint(own), (int)(threadIdx.x & 16) | i)); }
+DEV Scale of_line(const Scale &own, int i) { return {of_line(own.by, i), of_line(own.inverse, i)}; }
+
 // Extremes down each column of the tile; every thread ends with those of its own.
 template <class F> DEV void fold_down(Fold<F> (&f)[VEC], void *shared) {
   float *const room = (float *)shared;

@@ -176,7 +176,7 @@ static void plan_map(const builder *b, task *t, const epi_node *n) {
         add_operand(t, n->arg[a], inner);
 }
 
-/* A reduction in a row: over all of it, over its last columns, or down a square tile. What has no columns left is one
+/* A reduction in a row: over all of it, over its last columns, or down or along a square tile. What has no columns left is one
  * number: of a tile's values that lack an axis their extremes are those of all elements. */
 static epi_instr_kind row_reduction(const builder *b, int node) {
     const epi_plan *p = b->e->plan;
@@ -184,8 +184,9 @@ static epi_instr_kind row_reduction(const builder *b, int node) {
     if (epi_axes_count_in(&n->over, &p->cols) == p->cols.count ||
         (p->square && !epi_plan_has(b->g, node, &p->cols)))
         return EPI_INSTR_REDUCE_ROW;
-    return p->square && epi_axes_find(&n->over, p->cols.at[0]) >= 0 ? EPI_INSTR_REDUCE_DOWN
-                                                                    : EPI_INSTR_REDUCE_GROUP;
+    return !p->square                                    ? EPI_INSTR_REDUCE_GROUP
+           : epi_axes_find(&n->over, p->cols.at[0]) >= 0 ? EPI_INSTR_REDUCE_DOWN
+                                                         : EPI_INSTR_REDUCE_ALONG;
 }
 
 /* How the value of a node at a scale is made, and of what. */

@@ -30,7 +30,8 @@ typedef enum epi_instr_kind {
     EPI_INSTR_JOIN,         /* a and b alternating */
     EPI_INSTR_REDUCE_GROUP, /* a reduction inside the tile, repeated over its columns */
     EPI_INSTR_REDUCE_ROW,   /* rows: a reduction over the whole row, one result per row */
-    EPI_INSTR_REDUCE_DOWN, /* a square tile: an extreme over the first of its axes, one result for each of the last */
+    EPI_INSTR_REDUCE_DOWN, /* a square tile: an extreme over the first of its axes, a result for each of the last; */
+    EPI_INSTR_REDUCE_ALONG, /* over the last, a result for each of the first */
     EPI_INSTR_STORE,
     EPI_INSTR_PARTIAL_ROWS, /* partials: one per row */
     EPI_INSTR_PARTIAL_COLS, /* partials: one per column */
@@ -88,7 +89,8 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
                                  epi_error *err);
 /* Is it a fold of the row, whose result is there in the next phase? */
 static inline bool epi_instr_folds(const epi_instr *s) {
-    return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_REDUCE_DOWN;
+    return s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_REDUCE_DOWN ||
+           s->kind == EPI_INSTR_REDUCE_ALONG;
 }
 /* Is the step one that others wait for: a fold of the row, a partial or a store? */
 static inline bool epi_instr_ends(const epi_instr *s) {
