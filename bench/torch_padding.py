@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""A training step of a Llama on batches with padding, and with packed documents: torch.compile and epilog.apply, in one process.
+
+  PYTHONPATH=python python3 bench/torch_padding.py --data padded --out bench/results/h200-padded.json
+  PYTHONPATH=python python3 bench/torch_padding.py --device cpu --small --data packed       # tries the script without a GPU
+
+  padded    sequences of other lengths in rows of --length, behind each padding, 30 % of all; the model is given attention_mask
+  left      the same with the padding before them, and positions from the first token on, as generating has it
+  packed    documents one after another in full rows; the model is given position_ids that begin anew with each
+  whole     full rows of one sequence each, to compare with
+
+  compile        the model of transformers under torch.compile, its attention PyTorch's with cuDNN where that can do the mask
+  compile, flex  the same with FlexAttention, whose blocks leave out what a mask hides
+  apply          epilog.apply: a layer is one program, the mask with it
+
+d 2048, 32 heads of 8 groups, ff 8192, 4 rows of 4096, pure bf16, AdamW (fused); --layers 16 --vocabulary 128256 are those of the model of 1B.
+Both have the same weights and take turns: --rounds times --steps steps each. tokens/s counts tokens that are no padding. Losses of the
+first three steps, and the norm of the first gradient, are held against each other: a side that is further from the first than --near is told as wrong.
+"""
+import argparse, datetime, gc, json, os, statistics, subprocess, sys, time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from torch_blocks import ROOT, epilog, sdpa, torch
+from torch import nn
+
+
+def make(args, attention="sdpa"):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(0)
+    with torch.device(args.device):
+        model = LlamaForCausalLM(LlamaConfig(**args.config, rms_norm_eps=1e-5, tie_word_embeddings=False, max_position_embeddings=args.length,
+                                             rope_parameters=dict(rope_type="default", rope_theta=500000.0), attn_implementation=attention))
+        for p in model.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+    return model.to(torch.bfloat16).train()
+
+
+def batch(args, g):
+    """What the model is called with, and how many of its tokens are no padding."""
+    rows, length = args.batch, args.length
+    ids = torch.randint(0, args.config["vocab_size"], (rows, length), generator=g)
+    given = dict(input_ids=ids, labels=ids.clone(), use_cache=False)
+    place, count = torch.arange(length), rows * length
+    if args.data in ("padded", "left"):
+        share = torch.linspace(0.4, 1.0, rows)[torch.randperm(rows, generator=g)]  # of 4 rows 70 % are tokens
+        sizes = (share * length).long()[:, None]
+        mask = place < sizes if args.data == "padded" else place >= length - sizes
+        before = mask.roll(1, 1) & (place > 0)  # the first token is foretold by nobody
+        given.update(labels=ids.masked_fill(~(mask & before), -100), attention_mask=mask.long())
+        if args.data == "left":
+            given["position_ids"] = (mask.long().cumsum(1) - 1).clamp(min=0)
+        count = int(mask.sum())
+    elif args.data == "packed":
+        begins = torch.rand(rows, length, generator=g) < args.documents / length
+        begins[:, 0] = True
+        first = torch.where(begins, place, 0).cummax(1).values
+        given.update(position_ids=place - first, labels=ids.masked_fill(begins, -100))
+    return {name: t.to(args.device) if torch.is_tensor(t) else t for name, t in given.items()}, count
+
+
+class Side:
+    def __init__(self, name, args):
+        self.args, self.model = args, make(args, "flex_attention" if "flex" in name else "sdpa")
+        if name == "apply":
+            self.report = str(epilog.apply(self.model))
+        self.called = torch.compile(self.model, dynamic=False) if "compile" in name else self.model
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=args.device == "cuda")
+
+    def step(self, given, norm=False):
+        with sdpa(self.args.device):
+            loss = self.called(**given).loss
+            loss.backward()
+        found = torch.stack([p.grad.float().norm() for p in self.model.parameters()]).norm().item() if norm else None
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return (loss.item(), found) if norm else loss.detach()
+
+
+def wait(args):
+    if args.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def measure(args):
+    g = torch.Generator().manual_seed(1)
+    data, sides, rows = [batch(args, g) for _ in range(4)], {}, {}
+    for name in args.sides.split(";"):
+        gc.collect()
+        row, begin = rows.setdefault(name, dict(side=name)), time.perf_counter()
+        try:
+            side = Side(name, args)
+            loss, row["norm"] = side.step(data[0][0], True)
+            row["start_s"] = time.perf_counter() - begin
+            row["losses"] = [loss] + [side.step(data[i][0]).item() for i in (1, 2)]
+        except Exception as e:  # one side that cannot run is no reason to lose the others
+            row["failed"] = f"{type(e).__name__}: {str(e)[:400]}"
+            print(name, row["failed"], flush=True)
+            continue
+        sides[name] = side
+        print(name, row, flush=True)
+    right = compare(args, [rows[name] for name in sides])
+    spent = {name: [] for name in sides}
+    for _ in range(args.rounds):
+        for name, side in sides.items():
+            side.step(data[0][0])
+            wait(args)
+            begin = time.perf_counter()
+            for i in range(args.steps):
+                side.step(data[i % len(data)][0])
+            wait(args)
+            spent[name].append((time.perf_counter() - begin) / args.steps)
+    tokens = statistics.mean([data[i % len(data)][1] for i in range(args.steps)])
+    for name, times in spent.items():
+        rows[name].update(step_ms=statistics.median(times) * 1e3, tokens_s=tokens / statistics.median(times), rounds_ms=[t * 1e3 for t in times])
+        print(f"{args.data:8}{name:16}{rows[name]['step_ms']:9.2f} ms {rows[name]['tokens_s']:10.0f} tokens/s of {tokens:.0f} in {args.batch * args.length}, "
+              f"first loss after {rows[name]['start_s']:.1f} s", flush=True)
+    theirs = [r["tokens_s"] for n, r in rows.items() if n != "apply" and "tokens_s" in r]
+    if theirs and "tokens_s" in rows.get("apply", {}):
+        print(f"apply is {rows['apply']['tokens_s'] / max(theirs):.3f} of the better of torch.compile, {args.data}; {'right' if right else 'WRONG'}")
+    return list(rows.values()), right
+
+
+def compare(args, rows):
+    """Are losses and norms of all sides near those of the first?"""
+    right = True
+    for row in rows[1:]:
+        far = max(abs(a - b) / abs(b) for a, b in zip([*row["losses"], row["norm"]], [*rows[0]["losses"], rows[0]["norm"]]))
+        row["far"], right = far, right and far <= args.near
+        print(f"{row['side']}: losses and norm at most {far:.1e} of {rows[0]['side']}'s apart", flush=True)
+    return right
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--data", choices=("padded", "left", "packed", "whole"), default="padded")
+    parser.add_argument("--sides", default="compile;apply", help="separated by semicolons")
+    parser.add_argument("--vocabulary", type=int, default=128256)
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=4096)
+    parser.add_argument("--documents", type=float, default=8, help="how many begin in a row, about")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--near", type=float, default=1e-2)
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    args.config = dict(vocab_size=args.vocabulary, hidden_size=2048, intermediate_size=8192, num_hidden_layers=args.layers,
+                       num_attention_heads=32, num_key_value_heads=8)
+    if args.small:
+        args.batch, args.length, args.rounds, args.steps = 4, 48, 1, 2
+        args.config = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+                           num_key_value_heads=2)
+    rows, right = measure(args)
+    if args.out:
+        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+        with open(args.out, "w") as f:
+            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
+                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", config=args.config, data=args.data,
+                           batch=args.batch, length=args.length, right=right, rows=rows), f, indent=1)
+
+
+main()
