@@ -74,3 +74,18 @@ def test_generate_by_chunks_of_the_prompt(way, dtype):
     whole = WAYS[way](model, ids, mask, max_new_tokens=10, do_sample=False)
     parts = WAYS[way](model, ids, mask, max_new_tokens=10, do_sample=False, prefill_chunk_size=77)
     assert torch.equal(whole[0], parts[0]) and torch.equal(whole[1], parts[1])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("lengths", [[130, 7, 64], [700, *range(1, 16)]])
+def test_generate_with_padding_before_prompts(lengths, way, dtype):
+    """Each sequence has the bits that it has alone, and those of training."""
+    model = same_bits_model(dtype)
+    ids, mask = prompts(lengths)
+    sequences, found = WAYS[way](model, ids, mask, max_new_tokens=20, do_sample=False)
+    most = max(lengths)
+    assert torch.equal(found, trained(model, sequences, mask)[:, most - 1:])
+    for i in (1, len(lengths) - 1):
+        alone, of_it = WAYS[way](model, ids[i:i + 1, most - lengths[i]:], mask[i:i + 1, most - lengths[i]:], max_new_tokens=20, do_sample=False)
+        assert torch.equal(alone[0], sequences[i, most - lengths[i]:]) and torch.equal(of_it[0], found[i])
