@@ -76,7 +76,9 @@ def without_padding(window, mask):
     keys = mask.shape[1]
     here = torch.arange(keys, device=mask.device, dtype=torch.int32)
     starts, lengths = torch.where(mask, here, keys).amin(1).to(torch.int32), torch.where(mask, here + 1, 0).amax(1).to(torch.int32)
-    full, before, whole = torch.stack((mask.all(), (lengths == keys).all(), (mask.sum(1) == (lengths - starts).clamp(min=0)).all())).tolist()
+    before = (lengths == keys) | (starts == keys)  # one that has no token yet is padding before it
+    whole = mask.sum(1) == (lengths - starts).clamp(min=0)
+    full, before, whole = torch.stack((mask.all(), before.all(), whole.all())).tolist()
     if full:
         return Seen(window)
     return Seen(window, starts, None if before else lengths) if whole else Seen(window, documents=documents)

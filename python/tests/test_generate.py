@@ -1,0 +1,129 @@
+"""Generating with patched models, in transformers' loop and in epilog.generate: the model's tokens and logits, and whose programs made them."""
+import copy
+
+import pytest
+import torch
+
+import epilog
+from families import make
+
+transformers = pytest.importorskip("transformers")
+NAMES = ["Llama", "Mistral", "Qwen3", "Gemma2", "GPT2"]
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """Names of the programs that were called."""
+    names, call = [], epilog.Op.__call__
+    monkeypatch.setattr(epilog.Op, "__call__", lambda self, *a, **k: names.append(self.name) or call(self, *a, **k))
+    return names
+
+
+def models(name):
+    """A model in f32 as it was, and the same with Epilog's layers; its report."""
+    plain, _ = make(name)
+    plain = plain.eval()
+    if name == "Gemma2":  # sdpa has no soft cap
+        plain.config._attn_implementation = "eager"
+    patched = copy.deepcopy(plain)
+    return plain, patched, epilog.apply(patched)
+
+
+def prompts(padding=True):
+    torch.manual_seed(1)
+    ids = torch.randint(3, 96, (3, 10))
+    mask = torch.ones_like(ids)
+    if padding:
+        mask[1, :4], mask[2, :1] = 0, 0
+    return ids, dict(attention_mask=mask, max_new_tokens=8, do_sample=False, pad_token_id=0)
+
+
+WAYS = {"plain": dict(), "beams": dict(num_beams=3), "chunks": dict(prefill_chunk_size=3), "static": dict(cache_implementation="static"),
+        "static, beams": dict(cache_implementation="static", num_beams=2)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NAMES)
+def test_loop_of_transformers(name, way, called):
+    """Windows of 4 keys (Mistral, Gemma 2) are passed by. Every call's attention is in a layer's program."""
+    (plain, patched, report), (ids, given) = models(name), prompts()
+    given.update(WAYS[way], eos_token_id=None, return_dict_in_generate=True, output_logits=True)
+    want, got = plain.generate(ids, **given), patched.generate(ids, **given)
+    assert torch.equal(got.sequences, want.sequences)
+    for mine, theirs in zip(got.logits, want.logits):
+        torch.testing.assert_close(mine, theirs)
+    layers = called.count("layer_cached") + called.count("layer_step")
+    assert layers >= 16 and "rest" not in called and "attention" not in called
+    assert ("layer_step" in called) == (way.startswith("static") and name in ("Llama", "Qwen3", "Gemma2"))  # where layers of the cache have no window
+    assert len(report.left) == 2 if name != "GPT2" else report.left
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loop_of_epilog(name, called):
+    """Where sequences end by a token, too: as transformers has it. A second call finds all made."""
+    (plain, patched, _), (ids, given) = models(name), prompts()
+    ends = plain.generate(ids, eos_token_id=None, **given)[:, 13].tolist()
+    for last in (None, ends[:1], ends):
+        want = plain.generate(ids, eos_token_id=last, **given)
+        for _ in range(2):
+            got, log_probs = epilog.generate(patched, ids, eos_token_id=last, log_probs=True, **given)
+            assert torch.equal(got, want) and log_probs.shape == (3, want.shape[1] - 10)
+            mask = torch.nn.functional.pad(given["attention_mask"], (0, log_probs.shape[1]), value=1)
+            logits = plain(input_ids=got, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits[:, 9:-1]
+            ended = torch.stack([torch.isin(got[:, 10:10 + i], torch.tensor(last or [-1])).any(1) for i in range(log_probs.shape[1])], 1)
+            theirs = logits.log_softmax(-1).gather(2, got[:, 10:, None])[..., 0].masked_fill(ended, 0)
+            torch.testing.assert_close(log_probs, theirs, rtol=1e-4, atol=1e-4)
+    assert ("choose" in called) == (name != "GPT2")
+
+
+def test_sampling_and_processors():
+    """Random numbers are drawn as transformers draws them, behind its processors."""
+    (plain, patched, _), (ids, given) = models("Llama"), prompts()
+    given.update(do_sample=True, top_k=7, temperature=0.5, repetition_penalty=1.2, eos_token_id=None)
+    found = []
+    for generate in (plain.generate, lambda *a, **k: epilog.generate(patched, *a, **k)):
+        torch.manual_seed(5)
+        found.append(generate(ids, **given))
+    assert torch.equal(*found)
+
+
+def test_what_is_left_is_told_once():
+    (plain, patched, report), (ids, given) = models("Llama"), prompts()
+    before = len(report.left)
+    given["attention_mask"][0, 3] = 0
+    for _ in range(2):
+        assert torch.equal(patched.generate(ids, **given), plain.generate(ids, **given))
+    assert len(report.left) == before + 2 and "hides more" in report.left[-1][1]  # a layer each
+
+
+@pytest.mark.parametrize("what", ["hook", "weight", "restored"])
+def test_changed_between_calls(what):
+    """A Decoder that was made for what is no longer there is not used."""
+    (plain, patched, _), (ids, given) = models("Llama"), prompts()
+    epilog.generate(patched, ids, **given)
+    if what == "hook":
+        fired = []
+        patched.model.layers[1].mlp.register_forward_hook(lambda *a: fired.append(1))
+    if what == "weight":
+        for model in (plain, patched):
+            model.model.layers[0].mlp.up_proj.weight = torch.nn.Parameter(model.model.layers[0].mlp.up_proj.weight.detach().flip(0))
+    if what == "restored":
+        epilog.restore(patched)
+    assert torch.equal(epilog.generate(patched, ids, **given), plain.generate(ids, **given))
+    assert what != "hook" or len(fired) == 8
+
+
+def test_other_lengths_and_batches():
+    plain, patched, _ = models("Llama")
+    for batch, length, new in ((2, 5, 9), (2, 30, 3), (3, 30, 110), (1, 1, 1)):
+        ids = torch.randint(3, 96, (batch, length))
+        given = dict(attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, pad_token_id=0, eos_token_id=None)
+        assert torch.equal(epilog.generate(patched, ids, **given), plain.generate(ids, **given))
+
+
+def test_refused():
+    _, patched, _ = models("Llama")
+    ids, given = prompts()
+    for more in (dict(num_beams=2), dict(return_dict_in_generate=True), dict(streamer=object())):
+        with pytest.raises(ValueError, match="model.generate's"):
+            epilog.generate(patched, ids, **given, **more)
