@@ -50,12 +50,13 @@ def positions_of(attention_mask):
     return None if attention_mask is None else (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
-def log_probs(model, ids, attention_mask=None, **more):
+def log_probs(model, ids, attention_mask=None, position_ids=None, **more):
     """Of each token of ids[B,S] but the first: the logarithm of its probability behind those before it, f32[B,S-1], as training has it
-    (it can be differentiated). With an attention_mask positions count from a sequence's first token, as in generating. What tokens
-    outside of it get means nothing."""
+    (it can be differentiated). With an attention_mask positions count from a sequence's first token, as in generating; position_ids that begin
+    anew tell documents apart, which are packed. What tokens outside of the mask get means nothing, nor what a document's first token gets."""
     base, weight, softcap = head_of(model)
-    found = base(input_ids=ids, attention_mask=attention_mask, position_ids=positions_of(attention_mask), use_cache=False, **more)
+    position_ids = positions_of(attention_mask) if position_ids is None else position_ids
+    found = base(input_ids=ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False, **more)
     labels = nn.functional.pad(ids[:, 1:], (0, 1))
     return linear_token_statistics(found.last_hidden_state, weight, labels, softcap).log_prob[:, :-1]
 

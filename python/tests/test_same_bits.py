@@ -44,6 +44,11 @@ def by_epilog(model, ids, mask, **more):
     return epilog.generate(model, ids, attention_mask=mask, log_probs=True, **more)
 
 
+def alone(model, sequence):
+    """Log-probabilities of one sequence without anything beside it, made by a forward that keeps what a backward wants."""
+    return trained(model, sequence[None], torch.ones_like(sequence)[None])[0]
+
+
 def trained(model, sequences, mask):
     """What training says: the same tokens in one forward that keeps what a backward wants."""
     mask = torch.nn.functional.pad(mask, (0, sequences.shape[1] - mask.shape[1]), value=1)
@@ -89,3 +94,59 @@ def test_generate_with_padding_before_prompts(lengths, way, dtype):
     for i in (1, len(lengths) - 1):
         alone, of_it = WAYS[way](model, ids[i:i + 1, most - lengths[i]:], mask[i:i + 1, most - lengths[i]:], max_new_tokens=20, do_sample=False)
         assert torch.equal(alone[0], sequences[i, most - lengths[i]:]) and torch.equal(of_it[0], found[i])
+
+
+LENGTHS = [1, 2, 130, 77, 300, 31, 513, 96]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("side", ["left", "right", "both"])
+def test_padding_moves_no_bit(side, dtype):
+    """Sequences that are padded in one batch have the bits that each has alone, whichever side the padding is on."""
+    model, (ids, mask) = same_bits_model(dtype), prompts(LENGTHS)
+    single = [alone(model, row[row.shape[0] - n:]) for row, n in zip(ids, LENGTHS)]
+    if side != "left":  # to its left end, or some of the way
+        shifts = [(ids.shape[1] - n) // (1 if side == "right" else 2) for n in LENGTHS]
+        ids, mask = (torch.stack([row.roll(-by) for row, by in zip(t, shifts)]) for t in (ids, mask))
+    found = trained(model, ids, mask)
+    for row, here, n, want in zip(found, mask, LENGTHS, single):
+        first = int(here.argmax())
+        assert torch.equal(row[first:first + n - 1], want)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_packing_moves_no_bit(dtype):
+    """Documents one after another in a row have the bits that each has alone, in any order."""
+    model, (ids, _) = same_bits_model(dtype), prompts(LENGTHS)
+    documents = [row[row.shape[0] - n:] for row, n in zip(ids, LENGTHS)]
+    single = [alone(model, d) for d in documents]
+    for order in ([0, 1, 2, 3, 4, 5, 6, 7], [6, 2, 7, 0, 5, 3, 4, 1]):
+        packed, positions = torch.cat([documents[i] for i in order]), torch.cat([torch.arange(LENGTHS[i]) for i in order])
+        found, first = epilog.log_probs(model, packed[None], position_ids=positions[None]).detach()[0], 0
+        for i in order:
+            assert torch.equal(found[first:first + LENGTHS[i] - 1], single[i])
+            first += LENGTHS[i]
+
+
+SMALL = dict(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+OTHERS = {"Mistral": dict(sliding_window=40), "Qwen2": {}, "Qwen3": {}, "Gemma2": dict(sliding_window=40, query_pre_attn_scalar=16)}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("family", [*OTHERS, "GPT2"])
+def test_padding_and_packing_of_other_families(family, dtype):
+    """With windows, soft caps, norms of heads and biases, too."""
+    torch.manual_seed(3)
+    config = dict(vocab_size=300, n_embd=64, n_layer=2, n_head=4, n_positions=1200) if family == "GPT2" else {**SMALL, **OTHERS[family]}
+    model = getattr(transformers, family + ("LMHeadModel" if family == "GPT2" else "ForCausalLM"))(getattr(transformers, family + "Config")(**config))
+    model = model.to(dtype).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.15)
+    epilog.apply(model)
+    ids, mask = prompts(LENGTHS)
+    documents = [row[row.shape[0] - n:] for row, n in zip(ids, LENGTHS)]
+    single, padded = [alone(model, d) for d in documents], trained(model, ids, mask)
+    assert all(torch.equal(row[row.shape[0] + 1 - n:], want) for row, n, want in zip(padded, LENGTHS, single))
+    packed = epilog.log_probs(model, torch.cat(documents)[None], position_ids=torch.cat([torch.arange(n) for n in LENGTHS])[None])[0]
+    for part, want in zip(packed.split([*LENGTHS[:-1], LENGTHS[-1] - 1]), single):
+        assert torch.equal(part[:len(want)], want)
