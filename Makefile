@@ -72,6 +72,7 @@ STRIP_FLAGS := $(if $(SAN),-O1,-O3) -fno-math-errno -fno-trapping-math -ffp-cont
 ifeq ($(ARCH),x86_64)
 $(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma -mf16c -mprfchw
 $(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f -mfma -mprfchw
+$(BUILD)/obj/src/cpu/micro_avx512vnni.o: ISA := -mavx512f -mavx512vnni -mfma -mprfchw
 $(BUILD)/obj/src/cpu/micro_avx512bf16.o: ISA := -mavx512f -mavx512bf16 -mprfchw
 $(BUILD)/obj/src/cpu/micro_amx.o: ISA := -mamx-tile -mamx-bf16 -mprfchw
 $(BUILD)/obj/src/cpu/pack_f16c.o: ISA := -mavx2 -mf16c

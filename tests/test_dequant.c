@@ -1,5 +1,6 @@
 /* test_dequant.c: a product that widens its weight as it loads it has the bits of one whose weight another kernel has
- * widened into memory: for every form, micro-kernel, few rows and many, groups of any size, and scales of any. */
+ * widened into memory: for every form, micro-kernel, few rows and many, groups of any size, and scales of any. And one
+ * whose rows have few bits, too, is right, and has bits that rows, micro-kernels and layouts change nothing of. */
 #include "cpu/micro.h"
 #include "harness.h"
 
@@ -125,6 +126,114 @@ static void check_forms(const form *f) {
     epi_module_free(m);
 }
 
+/* ---- rows of 8 bits, too ---- */
+
+/* Element i of a tensor's packed halves or bytes, as f64. */
+static double element_of(const tensor *t, int64_t i, const char *inputs) {
+    if (inputs[4] == '8')
+        return get_element(t->data, t->shape.type, tensor_at(t, i));
+    const int byte = t->data[tensor_at(t, i / 2)], half = i % 2 ? byte >> 4 : byte & 15;
+    return inputs[3] == 'i' && half > 7 ? half - 16 : half;
+}
+
+/* By how many times what f32 may lose of the sum is a result off? Some columns of each row tell. */
+static double worst_of(const problem *p, const form *f, const int64_t shape[4]) {
+    const int64_t rows = shape[0], cols = shape[1], groups = shape[2], depth = shape[3];
+    const tensor *x = &p->t[0], *t = &p->t[1], *q = &p->t[2], *y = &p->t[p->count - 1];
+    const tensor *s = p->inputs > 3 ? &p->t[3] : NULL, *z = p->inputs > 4 ? &p->t[4] : NULL;
+    const bool added = strchr(f->weight, '+') != NULL;
+    double worst = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = r % 7; c < cols; c += 7) {
+            double sum = 0, size = 0;
+            for (int64_t k = 0; k < groups * depth; k++) {
+                const int64_t g = k / depth;
+                const double scale =
+                                 s ? get_element(s->data, s->shape.type, tensor_at(s, c * groups + g)) : 1,
+                             part = z ? get_element(z->data, z->shape.type, tensor_at(z, c * groups + g)) : 0,
+                             a = get_element(x->data, EPI_I8, tensor_at(x, r * groups * depth + k)) *
+                                 get_element(t->data, EPI_F32, tensor_at(t, r * groups + g)),
+                             e = element_of(q, c * groups * depth + k, f->inputs);
+                sum += a * (added ? e * scale + part : (e - part) * scale);
+                size += fabs(a) * (fabs(e * scale) + fabs(added ? part : part * scale));
+            }
+            const double off = fabs(sum - get_element(y->data, EPI_F32, tensor_at(y, r * cols + c)));
+            worst = fmax(worst, off / (ldexp(size, -24) * (double)(groups * depth + 4) + 1e-37));
+        }
+    return worst;
+}
+
+static bool same_row(const tensor *one, const tensor *all, int64_t row) {
+    bool same = true;
+    for (int64_t i = 0; i < one->shape.count; i++)
+        same &= !memcmp(one->data + 4 * tensor_at(one, i),
+                        all->data + 4 * tensor_at(all, row * one->shape.count + i), 4);
+    return same;
+}
+
+/* Right; and a row has the same bits alone and among others, and with every micro-kernel that takes integers, however
+ * its tensors lie in memory: the first one's sum of bits is *first. */
+static void check_integer_form(const epi_module *m, const form *f, const int64_t shape[4],
+                               const epi_micro *micro, layout how, uint64_t *first) {
+    const int64_t single[] = {1, shape[1], shape[2], shape[3]}, row = shape[0] - 1;
+    const epi_program *program = epi_module_program(m, 0);
+    epi_kernel *all = compile(program, shape, EPI_F32, micro->name),
+               *one = compile(program, single, EPI_F32, micro->name);
+    problem p, alone;
+    if (!check(all && one && problem_make(&p, program, all, how) &&
+                   problem_make(&alone, program, one, LAYOUT_PLAIN),
+               "%s", f->weight))
+        return;
+    for (int t = 0; t < p.inputs; t++)
+        fill(&p.t[t], t == 1 || t > 2);
+    for (int t = 2; t < p.inputs; t++)
+        copy(&alone.t[t], &p.t[t]);
+    for (int t = 0; t < 2; t++)
+        for (int64_t i = 0, n = alone.t[t].shape.count; i < n; i++)
+            put_element(alone.t[t].data, alone.t[t].shape.type, i,
+                        get_element(p.t[t].data, p.t[t].shape.type, tensor_at(&p.t[t], row * n + i)));
+    bool ok = problem_run(all, &p) && problem_run(one, &alone);
+    const double worst = worst_of(&p, f, shape);
+    const tensor *y = &p.t[p.count - 1], *z = &alone.t[alone.count - 1];
+    check(ok && worst <= 1, "%s, %s, %ld rows, %s, layout %d: %g", f->inputs, f->weight, (long)shape[0],
+          micro->name, (int)how, worst);
+    check(same_row(z, y, row), "%s, %s: row %ld alone, %s, layout %d", f->inputs, f->weight, (long)row,
+          micro->name, (int)how);
+    uint64_t bits = 1;
+    for (int64_t i = 0; i < y->shape.count; i++) {
+        uint32_t x;
+        memcpy(&x, y->data + 4 * tensor_at(y, i), 4);
+        bits = bits * 31 + x;
+    }
+    if (micro->direct.integers && micro->direct.has_integers()) {
+        check(!*first || *first == bits, "%s, %s: other bits with %s", f->inputs, f->weight, micro->name);
+        *first = bits;
+    }
+    problem_free(&p);
+    problem_free(&alone);
+    epi_kernel_free(all);
+    epi_kernel_free(one);
+}
+
+static void check_integers(const form *f) {
+    char text[1000];
+    epi_module *m;
+    epi_error err;
+    if (f->apart || !(f->inputs[0] == 'q' && (f->inputs[3] == 'i' || f->inputs[3] == 'u')))
+        return;
+    snprintf(text, sizeof text, "f(x: i8[T,G,K], t: f32[T,G], %s) -> y: f32[T,F] { %s\n y = (t*x) @ w }\n",
+             f->inputs, f->weight);
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    for (int i = 0; i < SHAPES; i++) {
+        uint64_t first = 0, begin = seed;
+        for (int u = 0; epi_micro_at(u); u++, seed = begin)
+            if (epi_micro_at(u)->type == EPI_F32 && epi_micro_at(u)->usable() && shapes[i][3] % 32 == 0)
+                check_integer_form(m, f, shapes[i], epi_micro_at(u), (layout)((i + u) % 3), &first);
+    }
+    epi_module_free(m);
+}
+
 /* Two elements share a byte, so there is no odd number of them. */
 static void check_odd(void) {
     static const char text[] = "f(x[T,G,K], q: i4[F,G,K], s: f32[F,G]) -> y[T,F] { y = x @ (s*q) }";
@@ -209,6 +318,8 @@ int main(void) {
         return finish();
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         check_forms(&forms[i]);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        check_integers(&forms[i]);
     check_odd();
     check_result();
     check_rewritten();

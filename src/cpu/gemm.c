@@ -35,12 +35,16 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
             n->on_load && epi_dequant_find(spec->graph, (int)(n - spec->graph->nodes), &g->dequant[side]);
         if (plan->placement[n - spec->graph->nodes].paged)
             g->taken[side] = n->over;
+    }
+    g->integers = epi_gemm_takes_integers(g, spec, types);
+    for (int side = 0; side < g->operands; side++) {
         types[side] = g->on_load[side] ? EPI_F32 : types[side];
         alike &= side < 2 || types[side] == types[g->terms > 1 ? side % 2 : 1];
     }
     g->micro = epi_micro_choose(types[0], alike ? types[1] : EPI_F32, spec->micro);
     if (!g->micro)
         return epi_micro_none(types[0], types[1], spec->micro, err);
+    g->integers &= g->micro->direct.integers && g->micro->direct.has_integers();
     EPI_TRY(epi_epilogue_build(arena, spec, &g->plan, strips, g->micro->mr, g->micro->own > 0,
                                g->products == 1 ? EPI_TILE_N : EPI_TILE_PAIR, roots, root_count, &g->epilogue,
                                err));
@@ -56,10 +60,12 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     if (row_groups) /* each ends with a panel that is not full */
         row_tiles += epi_ceil_div(epi_axis_size(plan->group_axis, spec->sizes) * g->micro->mr, EPI_TILE_M);
     g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads && !row_groups;
-    g->few = g->m / g->epilogue.batches <= EPI_MICRO_FEW && !groups;
+    g->few = g->integers || (g->m / g->epilogue.batches <= EPI_MICRO_FEW && !groups);
     int64_t few = row_groups ? EPI_MICRO_FEW : g->few ? g->m / g->epilogue.batches : 0;
     for (int i = 0; i < 3 && g->direct_rows < few; i++)
         g->direct_rows = g->micro->direct.rows[i];
+    if (g->integers && g->direct_rows < few)
+        g->direct_rows = (int)epi_min64(EPI_TILE_M, epi_round_up(few, EPI_MICRO_FEW));
     g->row_batch = g->own_a ? epi_max64(1, row_tiles)
                             : epi_max64(1, epi_min64(row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
     g->col_batch = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));

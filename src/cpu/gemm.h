@@ -15,6 +15,8 @@ typedef struct epi_gemm {
     int operand[EPI_MAX_OPERANDS], operands; /* nodes in memory, in the order of epi_plan_operand */
     bool on_load[EPI_MAX_OPERANDS];          /* it is of few bits, and widened as it is loaded: */
     epi_dequant dequant[EPI_MAX_OPERANDS];   /* these are its nodes */
+    bool
+        integers; /* A and B are of few bits, and taken as integers: B is read as it lies for any number of rows */
     epi_axes
         taken[EPI_MAX_OPERANDS]; /* of one that is read through an index the axes that this counts along */
     int64_t m, n, k[EPI_MAX_TERMS], packed_k[EPI_MAX_TERMS];

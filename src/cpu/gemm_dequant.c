@@ -2,6 +2,8 @@
  * and the parts s, z and m are the same for some of the depth. */
 #include "cpu/gemm_internal.h"
 
+#include <math.h>
+
 static const int *nodes_of(const epi_dequant *d, int nodes[PARTS]) {
     nodes[PART_SCALE] = d->scale;
     nodes[PART_ZERO] = d->zero;
@@ -168,26 +170,135 @@ static void load_elements(const gemm_run *r, int from, int64_t at, int64_t n, fl
         to[n - 1] = half_of(bytes[n / 2] & 15, sign);
 }
 
-void epi_gemm_dequantise(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t n,
-                         float *to) {
-    const few_part *parts = r->parts[from];
+/* Where a row or column has depth k of an operand, in elements; *run becomes no more than those that follow there. */
+static int64_t place_at(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t *run) {
     const epi_walk *depth = &r->depth[from];
     const int last = depth->count - 1;
     const bool touches = last < 0 || depth->stride[last] == 1;
     const int64_t stretch = !touches ? 1 : last < 0 ? INT64_MAX : depth->size[last];
-    const int64_t first =
-        side == EPI_SIDE_A ? epi_walk_offset(&r->rows[from], row) : epi_columns_offset(&r->cols[from], row);
+    *run = epi_min64(*run, stretch - k % stretch);
+    return (side == EPI_SIDE_A ? epi_walk_offset(&r->rows[from], row)
+                               : epi_columns_offset(&r->cols[from], row)) +
+           epi_walk_offset(depth, k);
+}
+
+void epi_gemm_dequantise(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t n,
+                         float *to) {
+    const few_part *parts = r->parts[from];
     for (int64_t run; n > 0; n -= run, k += run, to += run) {
         float number[PARTS];
-        run = epi_min64(n, stretch - k % stretch);
+        run = n;
+        const int64_t at = place_at(r, side, from, row, k, &run);
         for (int i = 0; i < PARTS; i++)
             number[i] = parts[i].ref.data ? part_at(r, &parts[i], side, row, k, &run) : 0;
-        load_elements(r, from, first + epi_walk_offset(depth, k), run, to);
+        load_elements(r, from, at, run, to);
         for (int64_t i = 0; i < run && parts[PART_ZERO].ref.data; i++)
             to[i] -= number[PART_ZERO];
         for (int64_t i = 0; i < run && parts[PART_SCALE].ref.data; i++)
             to[i] *= number[PART_SCALE];
         for (int64_t i = 0; i < run && parts[PART_OFFSET].ref.data; i++)
             to[i] += number[PART_OFFSET];
+    }
+}
+
+/* ---- both sides in integers ---- */
+
+/* Is a part the same for EPI_MICRO_GROUP neighbours of the depth, from every multiple of it on? */
+static bool is_alike(const epi_spec *spec, int part, const epi_axes *depth) {
+    int64_t same = 1;
+    for (int i = depth->count - 1; i >= 0 && part != EPI_NO_NODE; i--) {
+        if (epi_axes_has_dim(&spec->graph->nodes[part].axes, depth->at[i].dim))
+            return same % EPI_MICRO_GROUP == 0;
+        same *= epi_axis_size(depth->at[i], spec->sizes);
+    }
+    return true;
+}
+
+bool epi_gemm_takes_integers(const epi_gemm *g, const epi_spec *spec, const epi_dtype *types) {
+    const epi_axes *depth = &g->plan.depth;
+    bool takes = g->plan.group == EPI_GROUP_NONE && g->terms == 1 && g->on_load[EPI_SIDE_A] &&
+                 types[EPI_SIDE_A] == EPI_I8 && g->dequant[EPI_SIDE_A].bits == 8 &&
+                 g->dequant[EPI_SIDE_A].zero == EPI_NO_NODE && g->dequant[EPI_SIDE_A].offset == EPI_NO_NODE &&
+                 epi_axes_size(depth, spec->sizes) % EPI_MICRO_GROUP == 0;
+    for (int side = 0; side < g->operands && takes; side++) {
+        const epi_dequant *d = &g->dequant[side];
+        takes = g->on_load[side] && (types[side] == EPI_I8 || types[side] == EPI_U8) &&
+                (side == EPI_SIDE_A || d->bits == g->dequant[EPI_SIDE_B].bits);
+        int nodes[PARTS];
+        nodes_of(d, nodes);
+        for (int i = 0; i < PARTS; i++)
+            takes &= is_alike(spec, nodes[i], depth);
+    }
+    return takes;
+}
+
+/* A group of the depth of a row or column, as it is, and its parts. */
+static void load_group(const gemm_run *r, int side, int from, int64_t row, int64_t k,
+                       int32_t q[EPI_MICRO_GROUP], float number[PARTS]) {
+    const few_part *parts = r->parts[from];
+    float wide[EPI_MICRO_GROUP];
+    for (int64_t i = 0, run; i < EPI_MICRO_GROUP; i += run) {
+        run = EPI_MICRO_GROUP - i;
+        const int64_t at = place_at(r, side, from, row, k + i, &run);
+        load_elements(r, from, at, run, wide + i);
+    }
+    for (int i = 0; i < EPI_MICRO_GROUP; i++)
+        q[i] = (int32_t)wide[i];
+    for (int i = 0; i < PARTS; i++) {
+        int64_t any = EPI_MICRO_GROUP;
+        number[i] = parts[i].ref.data ? part_at(r, &parts[i], side, row, k, &any) : i == PART_SCALE ? 1 : 0;
+    }
+}
+
+/* Of every eight elements those at even depths come first where B has 4 bits. */
+static int place_of_element(const epi_gemm *g, int i) {
+    return g->dequant[EPI_SIDE_B].bits == 4 ? i / 8 * 8 + i % 2 * 4 + i % 8 / 2 : i;
+}
+
+void epi_gemm_pack_integers(const gemm_run *r, int64_t tile, int64_t k0, int64_t depth, unsigned char *to) {
+    const int64_t first = first_row(r, EPI_SIDE_A, tile), rows = tile_rows(r, EPI_SIDE_A, tile);
+    epi_micro_integers *out = (epi_micro_integers *)(void *)to;
+    for (int64_t k = 0; k < depth; k += EPI_MICRO_GROUP)
+        for (int64_t i = 0; i < r->g->direct_rows; i++, out++) {
+            int32_t q[EPI_MICRO_GROUP];
+            float number[PARTS];
+            *out = (epi_micro_integers){0};
+            if (i >= rows)
+                continue;
+            load_group(r, EPI_SIDE_A, EPI_SIDE_A, first + i, k0 + k, q, number);
+            out->scale = number[PART_SCALE];
+            for (int e = 0; e < EPI_MICRO_GROUP; e++) {
+                out->q[place_of_element(r->g, e)] = (int8_t)q[e];
+                out->sum += q[e];
+            }
+        }
+}
+
+void epi_gemm_multiply_integers(const gemm_run *r, int from, const int64_t tile[2], int64_t k0, int64_t depth,
+                                const void *a, float *acc, bool add) {
+    const int64_t first = first_row(r, EPI_SIDE_B, tile[1]), cols = tile_rows(r, EPI_SIDE_B, tile[1]),
+                  rows = tile_rows(r, EPI_SIDE_A, tile[0]);
+    for (int64_t j = 0; j < cols; j++) {
+        float sum[EPI_TILE_M] = {0};
+        const epi_micro_integers *x = a;
+        for (int64_t k = 0; k < depth; k += EPI_MICRO_GROUP, x += r->g->direct_rows) {
+            int32_t q[EPI_MICRO_GROUP];
+            float number[PARTS];
+            load_group(r, EPI_SIDE_B, from, first + j, k0 + k, q, number);
+            for (int64_t i = 0; i < rows; i++) {
+                int32_t exact = 0;
+                for (int e = 0; e < EPI_MICRO_GROUP; e++)
+                    exact += q[e] * x[i].q[place_of_element(r->g, e)];
+                const float zero = number[PART_ZERO] * (float)x[i].sum,
+                            offset = number[PART_OFFSET] * (float)x[i].sum;
+                float y = (float)exact;
+                y = y - zero;
+                y = y * number[PART_SCALE];
+                y = y + offset;
+                sum[i] = fmaf(x[i].scale, y, sum[i]);
+            }
+        }
+        for (int64_t i = 0; i < rows; i++)
+            acc[i * EPI_TILE_N + j] = add ? sum[i] + acc[i * EPI_TILE_N + j] : sum[i];
     }
 }

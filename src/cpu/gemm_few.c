@@ -52,6 +52,10 @@ static int64_t multiply_widened(const gemm_run *r, const int64_t tile[2], float 
     sweep_place at = place_of(g, s);
     packed_sweep a = sweep_at(r, EPI_SIDE_A, tile[0], s, thread);
     const int64_t first = first_row(r, EPI_SIDE_B, tile[1]), cols = tile_rows(r, EPI_SIDE_B, tile[1]);
+    if (g->integers) {
+        epi_gemm_multiply_integers(r, from, tile, at.k0, a.depth, a.data, acc, s % EPI_SUM_TERMS > 0);
+        return 1;
+    }
     float wide[EPI_MICRO_DIRECT][MOST];
     const void *column[EPI_MICRO_DIRECT];
     for (int64_t j = 0; j < cols; j += EPI_MICRO_DIRECT) {
@@ -92,9 +96,9 @@ static int64_t multiply_direct(const gemm_run *r, const int64_t tile[2], float *
     if (g->on_load[from]) {
         const void *parts[PARTS][EPI_TILE_N];
         epi_micro_bits bits = epi_gemm_bits(r, from, tile[1], at.k0, parts);
-        g->micro->direct.bits(g->direct_rows, (int)cols, depth,
-                              sweep_at(r, EPI_SIDE_A, tile[0], s, thread).data, column, &bits,
-                              acc + pair * EPI_TILE_PAIR, EPI_TILE_N, s % EPI_SUM_TERMS > 0);
+        (g->integers ? g->micro->direct.integers : g->micro->direct.bits)(
+            g->direct_rows, (int)cols, depth, sweep_at(r, EPI_SIDE_A, tile[0], s, thread).data, column, &bits,
+            acc + pair * EPI_TILE_PAIR, EPI_TILE_N, s % EPI_SUM_TERMS > 0);
         return epi_ceil_div(depth, g->micro->kc);
     }
     g->micro->direct.run(g->direct_rows, (int)cols, depth, sweep_at(r, EPI_SIDE_A, tile[0], s, thread).data,

@@ -222,6 +222,13 @@ void epi_gemm_move_parts(gemm_run *r, const epi_ref *homes, const epi_axes *batc
 epi_micro_bits epi_gemm_bits(const gemm_run *r, int from, int64_t tile, int64_t k,
                              const void *parts[][EPI_TILE_N]);
 void epi_gemm_dequantise(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t n, float *to);
+/* Where A has 8 bits and B few, and parts are the same for EPI_MICRO_GROUP of the depth: are products added up as integers?
+ * `types` are those of the operands. A's rows as the micro-kernel takes them, and what it does with them, of columns that lie
+ * as it cannot take them. */
+bool epi_gemm_takes_integers(const epi_gemm *g, const epi_spec *spec, const epi_dtype *types);
+void epi_gemm_pack_integers(const gemm_run *r, int64_t tile, int64_t k0, int64_t depth, unsigned char *to);
+void epi_gemm_multiply_integers(const gemm_run *r, int from, const int64_t tile[2], int64_t k0, int64_t depth,
+                                const void *a, float *acc, bool add);
 
 /* gemm_few.c: what the micro-kernel can do with all of B as it lies in memory; and a tile of few rows with `count` tiles
  * of columns, each g->direct_rows rows behind the one before. */

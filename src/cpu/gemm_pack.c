@@ -79,7 +79,9 @@ void epi_gemm_pack_rows(const gemm_run *r, int side, int from, int64_t tile, int
 /* The columns of a pair are packed one product after the other. */
 void epi_gemm_pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, packed_sweep to) {
     sweep_place at = place_of(r->g, sweep);
-    if (side == EPI_SIDE_A)
+    if (side == EPI_SIDE_A && r->g->integers)
+        epi_gemm_pack_integers(r, tile, at.k0, to.depth, to.data);
+    else if (side == EPI_SIDE_A)
         epi_gemm_pack_rows(r, side, 2 * at.term, tile, at.k0, r->g->micro->kc, to.data);
     for (int p = 0; p < r->g->products && side == EPI_SIDE_B; p++)
         epi_gemm_pack_rows(r, side, 2 * at.term + 1 + p, tile, at.k0, r->g->micro->kc,

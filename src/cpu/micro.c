@@ -32,6 +32,10 @@ bool epi_has_avx512(void) {
     return epi_has_avx2() && __builtin_cpu_supports("avx512f");
 }
 
+bool epi_has_avx512vnni(void) {
+    return epi_has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+
 bool epi_has_avx512bf16(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bf16");
 }

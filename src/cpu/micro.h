@@ -54,6 +54,14 @@ typedef struct epi_micro_bits {
     int64_t first; /* depth before B's elements */
 } epi_micro_bits;
 
+/* EPI_MICRO_GROUP of the depth of a row of A in 8 bits: an element is q*scale. Where B has 4 bits, of every eight
+ * elements those at even depths come first. */
+typedef struct epi_micro_integers {
+    int8_t q[EPI_MICRO_GROUP];
+    float scale;
+    int32_t sum; /* of q */
+} epi_micro_integers;
+
 typedef struct epi_micro {
     const char *name; /* "avx512" */
     epi_dtype type;   /* what packed panels hold: EPI_F32 or EPI_BF16 */
@@ -91,6 +99,13 @@ typedef struct epi_micro {
         /* The same of few bits; k is a multiple of EPI_MICRO_GROUP. NULL: B is widened. */
         void (*bits)(int rows, int cols, int64_t k, const void *a, const void *const b[],
                      const epi_micro_bits *f, float *c, int64_t ldc, bool add);
+        /* The same where A has 8 bits, too: products of EPI_MICRO_GROUP of the depth are added up as integers, which
+           is exact, then x = (sum - zero*sum of q)*scale + offset*sum of q, and x times A's scale is added, so all
+           kernels have the same bits. `rows` is one of these or a multiple of EPI_MICRO_FEW; a sweep of A, which begins
+           where one of f32 would, has groups of `rows` epi_micro_integers. NULL, or not usable: both are widened. */
+        void (*integers)(int rows, int cols, int64_t k, const void *a, const void *const b[],
+                         const epi_micro_bits *f, float *c, int64_t ldc, bool add);
+        bool (*has_integers)(void);
         /* The same where the columns are neighbours in memory: `cols` of them from b[d] on at depth d, up to
            EPI_MICRO_ACROSS bytes of the depth. As many more of b are what comes next, and are asked for. A is
            such a panel, of lda rows, from that depth on, of which the first `rows` are wanted. C is stored;

@@ -55,11 +55,45 @@ static inline __attribute__((always_inline)) void turn(const char *const column[
 
 #include "cpu/micro_across.h"
 
+/* ---- rows of 8 bits ---- */
+
+enum { SIGNED = 1 };
+
+/* The bytes at even places, and those at odd ones, of 16 bits. */
+static inline __attribute__((always_inline)) __m256i even_bytes(__m256i x, bool is_signed) {
+    return is_signed ? _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8)
+                     : _mm256_and_si256(x, _mm256_set1_epi16(255));
+}
+
+static inline __attribute__((always_inline)) __m256i odd_bytes(__m256i x, bool is_signed) {
+    return is_signed ? _mm256_srai_epi16(x, 8) : _mm256_srli_epi16(x, 8);
+}
+
+static inline __attribute__((always_inline)) __m256i dot_bytes(__m256i sum, __m256i w, __m256i a,
+                                                               bool is_signed) {
+    const __m256i even = _mm256_madd_epi16(even_bytes(w, is_signed), even_bytes(a, true)),
+                  odd = _mm256_madd_epi16(odd_bytes(w, is_signed), odd_bytes(a, true));
+    return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+}
+
+/* Two products of a half and a byte have no more than 16 bits. */
+static inline __attribute__((always_inline)) __m256i dot_halves(__m256i sum, __m256i w, __m256i a) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)));
+}
+
+#include "cpu/micro_integers.h"
+
 const epi_micro epi_micro_avx2 = {
     .name = "avx2",
     EPI_MICRO_F32,
     .usable = epi_has_avx2,
-    .direct = {.rows = {1, 4, 8}, .ka = 1, .run = run_direct, .bits = run_bits, .across = run_across},
+    .direct = {.rows = {1, 4, 8},
+               .ka = 1,
+               .run = run_direct,
+               .bits = run_bits,
+               .across = run_across,
+               .integers = run_integers,
+               .has_integers = epi_has_avx2},
     .widen_f16 = epi_widen_f16c,
 };
 #endif

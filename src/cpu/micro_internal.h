@@ -47,6 +47,9 @@ bool epi_has_plain(void);
 extern const epi_micro epi_micro_avx2, epi_micro_avx512, epi_micro_avx512bf16, epi_micro_amx;
 bool epi_has_avx2(void); /* with FMA and F16C */
 bool epi_has_avx512(void);
+bool epi_has_avx512vnni(void);
+void epi_integers_avx512vnni(int rows, int cols, int64_t k, const void *a, const void *const b[],
+                             const epi_micro_bits *f, float *c, int64_t ldc, bool add);
 bool epi_has_avx512bf16(void);
 bool epi_worth_avx512bf16(void);
 bool epi_has_amx(void);

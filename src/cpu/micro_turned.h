@@ -2,69 +2,17 @@
  * columns. 16 bytes of the depth of each column are turned, so that a vector has one element of each; it is widened,
  * and meets that depth of every row. Each sum is added up in the order of the depth.
  *
- * Included by these kernels' files, which have KC, the depth of a sweep; `vector` of VECTOR floats; multiply_add; and
- *     raw                     a vector of bits
- *     turn(column, at, w)     four vectors of 32-bit words: word i of the 16 bytes of each column at `at`
- *     look_up(table, x)       of 16 numbers that which the low four bits of each word name
- *     TURNED                  vectors of columns that are at work at once: their sums wait for themselves
- * and, for micro_across.h, SUMS and load_f16(p), a vector from f16. */
+ * Included by these kernels' files, which have what micro_columns.h asks for and, for micro_across.h, SUMS and
+ * load_f16(p), a vector from f16. */
 #ifndef EPI_CPU_MICRO_TURNED_H
 #define EPI_CPU_MICRO_TURNED_H
 
-#include <immintrin.h>
-#include <string.h>
-
-#include "cpu/micro_internal.h"
-#include "cpu/pack_move.h"
-
-#define INLINE static inline __attribute__((always_inline))
-
-typedef uint32_t words __attribute__((vector_size(sizeof(vector))));
-typedef int32_t integers __attribute__((vector_size(sizeof(vector))));
-
-enum { BLOCK = 16, LINE = 64, COLUMNS = TURNED * VECTOR };
-
-/* What elements are. */
-typedef enum kind { KIND_F32, KIND_BF16, KIND_F16, KIND_I8, KIND_U8, KIND_4 } kind;
-
-/* How many elements of a column a word has. */
-INLINE int per_word(const kind of) {
-    return of == KIND_F32 ? 1 : of == KIND_BF16 || of == KIND_F16 ? 2 : of == KIND_4 ? 8 : 4;
-}
-
-/* Element e of each column's word, as f32. */
-INLINE vector element_of(const kind of, const words w, const int e, const vector table[]) {
-    if (of == KIND_F32)
-        return (vector)w;
-    if (of == KIND_BF16)
-        return (vector)(e ? w & 0xffff0000u : w << 16);
-    if (of == KIND_F16)
-        return widen_halves((raw)(w >> 16 * e & 0xffff));
-    if (of == KIND_4)
-        return look_up(table, (raw)(w >> 4 * e));
-    if (of == KIND_I8)
-        return __builtin_convertvector((integers)(w << (24 - 8 * e)) >> 24, vector);
-    return __builtin_convertvector((integers)(w >> 8 * e & 255), vector);
-}
-
-INLINE vector load_floats(const float *p) {
-    vector x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
-/* What stays the same in a sweep of some columns. The parts of few bits are vectors of columns by group. */
-typedef struct turned_run {
-    const char *column[COLUMNS];
-    int64_t next;  /* bytes from a column to one that is wanted soon */
-    int64_t group; /* depth that has the parts in common */
-    const float *scale, *zero, *offset;
-    vector table[16 / VECTOR];
-} turned_run;
+#include "cpu/micro_columns.h"
 
 /* The sums of some vectors of columns, and the parts of their group. */
 typedef struct turned_sums {
-    vector sum[EPI_MICRO_FEW][TURNED], scale[TURNED], zero[TURNED], offset[TURNED];
+    vector sum[EPI_MICRO_FEW][TURNED];
+    turned_parts part;
 } turned_sums;
 
 /* All elements of a word of each column, against as many depths of the rows from a on. */
@@ -74,24 +22,14 @@ INLINE void add_word(const kind of, const bool scaled, const bool moved, const i
         EPI_UNROLL for (int v = 0; v < vectors; v++) {
             vector x = element_of(of, w[v], e, t ? t->table : NULL);
             if (moved)
-                x = x - s->zero[v];
+                x = x - s->part.zero[v];
             if (scaled)
-                x = x * s->scale[v];
+                x = x * s->part.scale[v];
             if (moved)
-                x = x + s->offset[v];
+                x = x + s->part.offset[v];
             EPI_UNROLL for (int i = 0; i < rows; i++) {
                 s->sum[i][v] = multiply_add(s->sum[i][v], a[e * rows + i], x);
             }
-        }
-    }
-}
-
-INLINE void load_parts(const bool moved, const int vectors, const turned_run *t, int64_t at, turned_sums *s) {
-    EPI_UNROLL for (int v = 0; v < vectors; v++) {
-        s->scale[v] = load_floats(t->scale + at + v * VECTOR);
-        if (moved) {
-            s->zero[v] = load_floats(t->zero + at + v * VECTOR);
-            s->offset[v] = load_floats(t->offset + at + v * VECTOR);
         }
     }
 }
@@ -130,7 +68,7 @@ INLINE void turned(const kind of, const bool scaled, const bool moved, const int
             __builtin_prefetch(p + t->next + at / LINE * LINE, 0, 2);
         }
         if (scaled && left == 0) {
-            load_parts(moved, vectors, t, g, &s);
+            load_parts(moved, vectors, t, g, &s.part);
             g += COLUMNS;
             left = t->group;
         }
@@ -172,15 +110,6 @@ INLINE void turned_rows(const kind of, const bool scaled, const bool moved, int 
     TURNED_CASE(8)
 }
 
-/* The columns from `first` on: beyond the last one that one again, which nobody reads. */
-static inline void set_columns(turned_run *t, const void *const b[], int first, int cols, int64_t at) {
-    for (int j = 0; j < COLUMNS; j++)
-        t->column[j] = (const char *)b[first + j < cols ? first + j : cols - 1] + at;
-    t->next = first + COLUMNS < cols ? (const char *)b[first + COLUMNS] - (const char *)b[first]
-              : first >= COLUMNS     ? (const char *)b[first] - (const char *)b[first - COLUMNS]
-                                     : 0;
-}
-
 static void run_direct(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
                        float *c, int64_t ldc, bool add) {
     const int64_t size = type == EPI_F32 ? 4 : 2;
@@ -200,57 +129,6 @@ static void run_direct(int rows, int cols, int64_t k, const void *a, const void 
 }
 
 /* ---- few bits ---- */
-
-INLINE void turn_part_of(const kind of, const char *column[], int64_t n, float *to) {
-    const int each = per_word(of), block = 4 * each;
-    char tail[COLUMNS][BLOCK];
-    for (int64_t g = 0; g < n; g += block) {
-        const int64_t count = n - g < block ? n - g : block;
-        raw w[4];
-        for (int j = 0; j < COLUMNS; j++) { /* nothing is read behind the last group */
-            if (count < block) {
-                memcpy(tail[j], column[j], (size_t)(count * 4 / each));
-                column[j] = tail[j];
-            }
-        }
-        for (int v = 0; v < TURNED; v++) {
-            turn(column + v * VECTOR, 0, w);
-            EPI_UNROLL for (int i = 0; i < block; i++) {
-                const vector x = element_of(of, (words)w[i / each], i % each, NULL);
-                if (i < count)
-                    memcpy(to + (g + i) * COLUMNS + v * VECTOR, &x, sizeof x);
-            }
-        }
-        for (int j = 0; j < COLUMNS; j++)
-            column[j] += BLOCK;
-    }
-}
-
-/* Groups `index` to index + n of a part, of the columns from `first` on, as vectors of columns; without a part `number`. */
-static void turn_part(const epi_micro_bits *f, int part, int first, int cols, int64_t index, int64_t n,
-                      float number, float *to) {
-    const char *column[COLUMNS];
-    const epi_dtype type = f->type[part];
-    const int64_t size = type == EPI_F32 ? 4 : type == EPI_F16 || type == EPI_BF16 ? 2 : 1;
-    for (int j = 0; j < COLUMNS && f->part[part]; j++)
-        column[j] = (const char *)f->part[part][first + j < cols ? first + j : cols - 1] + index * size;
-    for (int j = first + COLUMNS; j < first + 2 * COLUMNS && j < cols && f->part[part];
-         j++) /* those of the next columns */
-        __builtin_prefetch((const char *)f->part[part][j] + index * size, 0, 2);
-    if (!f->part[part])
-        for (int64_t i = 0; i < n * COLUMNS; i++)
-            to[i] = number;
-    else if (type == EPI_F32)
-        turn_part_of(KIND_F32, column, n, to);
-    else if (type == EPI_F16)
-        turn_part_of(KIND_F16, column, n, to);
-    else if (type == EPI_BF16)
-        turn_part_of(KIND_BF16, column, n, to);
-    else if (type == EPI_I8)
-        turn_part_of(KIND_I8, column, n, to);
-    else
-        turn_part_of(KIND_U8, column, n, to);
-}
 
 INLINE void turned_bits(const kind of, bool moved, int rows, const turned_run *t, int64_t depth,
                         const float *a, float *c, int64_t ldc, bool add) {
@@ -276,8 +154,7 @@ static void run_bits(int rows, int cols, int64_t k, const void *a, const void *c
                           groups = (depth + f->group - 1) / f->group;
             const float *x = (const float *)a + k0 * rows;
             set_columns(&t, b, j, cols, k0 * f->bits / 8);
-            for (int p = 0; p < (moved ? EPI_MICRO_PARTS : 1); p++)
-                turn_part(f, p, j, cols, index, groups, p ? 0.0f : 1.0f, part[p]);
+            turn_parts(f, moved, j, cols, index, groups, (float *[]){part[0], part[1], part[2]});
             if (f->bits == 4)
                 turned_bits(KIND_4, moved, rows, &t, depth, x, c + j, ldc, add || k0 > 0);
             else if (f->is_signed)
