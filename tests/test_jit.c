@@ -652,6 +652,51 @@ static void driver(void) {
     }
 }
 
+/* ---- plain texts ---- */
+
+static bool same_plain(const char *a, const char *b) {
+    char *x = epi_plain_text(a), *y = epi_plain_text(b);
+    bool same = x && y && !strcmp(x, y);
+    free(x);
+    free(y);
+    return same;
+}
+
+/* Names of values and comments do not count; which value is used where does. */
+static void plain_texts(void) {
+    static const struct {
+        const char *a, *b;
+        bool same;
+    } rows[] = {
+        {"h_v0_0 = g_v12 + h_v0_0; // line 3", "gate_v0_0 = t7_v12 + gate_v0_0; // line 12", true},
+        {"d_v51_v7 = d_v50_v6;", "d_v49_v7 = x_v6;", true},
+        {"S.t5_v1_g[h] = 1;\nx", "S.mean_v1_g[h] = 1;\nx", true},
+        {"a_v0 = b_v0 + a_v0;", "a_v0 = b_v0 + b_v0;", false},
+        {"a_v0 = b_v0 + a_v0;", "x_v0 = x_v0 + x_v0;", false},
+        {"a_v0 = b_v1;", "a_v0 = b_v2;", false},
+        {"a_v0_0", "a_v0_1", false},
+        {"n0_v0 + a_v0", "n1_v0 + n0_v0", true},
+        {"n1_v0 + n0_v0 + n1_v0", "n0_v0 + n1_v0 + n1_v0", false},
+        {"_v0 = a;", "_v0 = b;", false},
+        {"first", "second", false},
+        {"0x1_v0", "0x2_v0", false},
+        {"\"a_v0 // b\" x", "\"c_v0 // b\" x", false},
+        {"\"a\\\" // b\"", "\"a\\\" // c\"", false},
+        {"\"open // a", "\"open // b", false},
+        {"a / b // c", "a / b ", true},
+        {"", "// all of it", true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check(same_plain(rows[i].a, rows[i].b) == rows[i].same, "plain texts of %s and %s", rows[i].a,
+              rows[i].b);
+    char many[40 * 1000], *to = many;
+    for (int i = 0; i < 1000; i++)
+        to += sprintf(to, "w%d_v%d=w%d_v0;", i, i, 999 - i);
+    char *plain = epi_plain_text(many);
+    check(plain && strstr(plain, "n999_v0"), "names of a thousand words");
+    free(plain);
+}
+
 int main(void) {
     char parent[] = "/tmp/epilog-test-XXXXXX", why[300];
     if (!mkdtemp(parent))
@@ -662,6 +707,7 @@ int main(void) {
     damage();
     keys();
     keys_spread();
+    plain_texts();
     bad_folders();
     standard_folders();
     races();

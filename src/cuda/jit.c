@@ -19,7 +19,7 @@
 #include "base/parallel.h"
 
 /* Goes into every key: raise it when the text around a kernel or the layout of an entry changes meaning. */
-#define FORMAT "epilog cubin 2"
+#define FORMAT "epilog cubin 3"
 
 enum { NVRTC_OK = 0, NVRTC_COMPILATION = 6, MAX_WORKERS = 8 };
 
@@ -270,12 +270,16 @@ static int option_count(void) {
     return OPTION_COUNT - (major * 100 + minor < 1209);
 }
 
+/* Layers of two kinds have most texts in common but for the names of values. */
 static epi_cache_key make_key(const job *j) {
-    const char *texts[5 + OPTION_COUNT] = {FORMAT, j->item->source, j->item->name, j->item->arch,
-                                           nvrtc.stamp};
+    char *plain = epi_plain_text(j->item->source);
+    const char *texts[5 + OPTION_COUNT] = {FORMAT, plain ? plain : j->item->source, j->item->name,
+                                           j->item->arch, nvrtc.stamp};
     for (int i = 0; i < OPTION_COUNT; i++)
         texts[5 + i] = j->options[i];
-    return epi_cache_key_make(texts, 5 + OPTION_COUNT);
+    epi_cache_key key = epi_cache_key_make(texts, 5 + OPTION_COUNT);
+    free(plain);
+    return key;
 }
 
 /* The caller frees it; NULL where there is no memory. */

@@ -37,6 +37,10 @@ epi_status epi_jit_compile(epi_jit_item *item);
 void epi_jit_compile_all(epi_jit_item *items, int count);
 void epi_cubin_free(epi_cubin *cubin);
 
+/* plain_text.c: a text as its compiler sees it, without comments and with names of values by numbers: texts that
+ * differ in those alone have the same. The caller frees it; NULL where there is no memory. */
+char *epi_plain_text(const char *source);
+
 /* cache.c: the cache itself. A key is a hash of everything that shaped the cubin. The folder is
  * $EPILOG_CACHE, or $XDG_CACHE_HOME/epilog, or ~/.cache/epilog; "off" in $EPILOG_CACHE turns it off. An
  * absent or read-only folder is no error. */
