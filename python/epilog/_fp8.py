@@ -11,7 +11,17 @@ from ._op import op
 
 GROUP = 128
 
-weight8 = op("weight_fp8(w[P,M,G,K]) -> (q: e4m3[P,M,G,K], qt: e4m3[G,K,P,M], s: f32[P,G]) { q, qt, s = weight8(w) }", rows=(), keep=True)
+
+def weights_op(count):
+    """Of so many weights, each with its bytes in both orders, and their scales: one call, so that the launches follow each other."""
+    numbers = range(count)
+    given = ", ".join(f"w{i}[P{i},M,G{i},K]" for i in numbers)
+    found = ", ".join(f"q{i}: e4m3[P{i},M,G{i},K], t{i}: e4m3[G{i},K,P{i},M], s{i}: f32[P{i},G{i}]" for i in numbers)
+    lines = "".join(f"    q{i}, t{i}, s{i} = weight8(w{i})\n" for i in numbers)
+    return op(f"weights_fp8({given}) -> ({found}) {{\n{lines}}}\n", rows=(), keep=True)
+
+
+WEIGHTS = {count: weights_op(count) for count in range(1, 5)}
 
 
 def weight_inputs(name, into, of):
@@ -63,17 +73,17 @@ def as_before(y, shape):
     return (y[:count] if y.shape[0] != count else y).view(*shape, y.shape[-1])
 
 
-def quantised(weight):
-    """A weight[F,D] as linear8 takes it."""
-    w = grouped(weight)
+def quantised(weights):
+    """Each weight[F,D] as linear8 takes it."""
+    split = [grouped(w) for w in weights]
     with torch.no_grad():
-        return (w, *weight8(w.detach()))
+        found = WEIGHTS[len(split)](*[w.detach() for w in split])
+    return [(w, *found[3 * i:3 * i + 3]) for i, w in enumerate(split)]
 
 
-def conv_quantised(weight):
-    """A weight[D,F] as linear8_in takes it."""
-    w, turned, q, s = quantised(weight)
-    return w, q, turned, s
+def conv_quantised(weights):
+    """Each weight[D,F] as linear8_in takes it."""
+    return [(w, q, turned, s) for w, turned, q, s in quantised(weights)]
 
 
 class Linear8(nn.Linear):
@@ -89,6 +99,6 @@ class Linear8(nn.Linear):
     def forward(self, x):
         if not x.numel():
             return super().forward(x)
-        given = quantised(self.weight)
+        given, = quantised([self.weight])
         y = LINEAR[self.bias is not None](tokens(x), *given, *([] if self.bias is None else [grouped(self.bias)]))
         return as_before(y, x.shape[:-1])

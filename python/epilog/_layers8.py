@@ -39,7 +39,7 @@ def plain_rest8():
 class Parts8:
     """A layer as programs: project(), then `turn` for someone else's attention or `attend`, then rest(). before: the inputs of what is projected,
     by these lines. heads: the inputs that the results are for what stands before attention, which is `middle`, as rotary_turned has it.
-    prepare: of a matrix, what its product takes."""
+    prepare: of matrices, what the product of each takes."""
 
     def __init__(self, before, lines, results, heads, middle, rest, wo, prepare, window, softcap, scaled):
         (inputs, turned), ((out_inputs, out_lines), (mlp_inputs, mlp_lines)) = middle, rest
@@ -56,7 +56,8 @@ class Parts8:
 
     def prepared(self, weights):
         """Vectors in groups, and for each matrix what its product takes."""
-        return [t for w in weights for t in ([grouped(w)] if w.dim() == 1 else self.prepare(w))]
+        matrices = iter(self.prepare([w for w in weights if w.dim() != 1]))
+        return [t for w in weights for t in ([grouped(w)] if w.dim() == 1 else next(matrices))]
 
     def project(self, x, weights, eps):
         found = self.projections(tokens(x), *self.prepared(weights), eps)
