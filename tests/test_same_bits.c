@@ -5,7 +5,11 @@
  * again, and every byte of them is the same:
  *   - by the layers of training, for each sequence alone, for a batch with padding on the left and on the right, and for
  *     all of them packed into one as documents;
- *   - token by token, and with the prompt in other parts, over caches of other lengths. */
+ *   - token by token, and with the prompt in other parts, over caches of other lengths.
+ *
+ *     same_bits [gpu]     there in bf16 alone, and fewer of them, as every size is compiled */
+#include <dlfcn.h>
+
 #include "harness.h"
 
 enum { LAYERS = 3, D = 72, G = 2, H = 3, E = 16, F = 56, V = 301 };
@@ -25,19 +29,19 @@ static const edit window_edits[] = {
 
 static epi_context *ctx;
 static epi_module *module, *padded;
+static int device;
 
-/* A tensor of a call: by name, contiguous unless there are strides. */
+/* A tensor of a call. */
 typedef struct named {
     const char *name;
     void *data;
-    const int64_t *strides;
 } named;
 
 typedef struct model {
     epi_dtype type;
     const char *what;
     void *layer[LAYERS][9], *table, *norm, *head, *eps;
-    float frequency[E / 2];
+    float *frequency;
 } model;
 
 static const char *const weights[] = {"g1", "wq", "wk", "wv", "wo", "g2", "wg", "wu", "wd"};
@@ -45,11 +49,42 @@ static const int64_t counts[] = {D, G *H *E *D, G *E *D, G *E *D, D *G *H *E, D,
 
 /* ---- calls ---- */
 
+/* Zeros, until those made since are dropped. A GPU's are in memory that the host reaches, too. */
+static int (*alloc_managed)(void **, size_t, unsigned), (*free_managed)(void *);
+static void *made[200];
+static int made_count;
+
 static void *room(int64_t count, epi_dtype type) {
-    void *data = calloc((size_t)count + 1, epi_dtype_size(type));
-    if (!data)
+    size_t bytes = ((size_t)count + 1) * epi_dtype_size(type);
+    void *data = NULL;
+    if (device)
+        alloc_managed(&data, bytes, 1);
+    else
+        data = malloc(bytes);
+    if (!data || made_count == 200)
         exit(1);
-    return data;
+    made[made_count++] = data;
+    return memset(data, 0, bytes);
+}
+
+static void drop_since(int count) {
+    while (made_count > count) {
+        void *data = made[--made_count];
+        if (device)
+            free_managed(data);
+        else
+            free(data);
+    }
+}
+
+static bool open_gpu(void) {
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *some = NULL;
+    epi_error err;
+    device = epi_device_find(ctx, "gpu");
+    *(void **)&alloc_managed = cuda ? dlsym(cuda, "cuMemAllocManaged") : NULL;
+    *(void **)&free_managed = cuda ? dlsym(cuda, "cuMemFree_v2") : NULL;
+    return device > 0 && alloc_managed && free_managed &&
+           epi_device_alloc(ctx, device, 64, &some, &err) == EPI_OK; /* its context is there now */
 }
 
 static void *random_numbers(int64_t count, double around, double scale, epi_dtype type, uint64_t *s) {
@@ -93,7 +128,8 @@ static const epi_kernel *compile(const model *m, const char *name, int64_t b, in
         for (int i = 0; i < 10; i++)
             if (!strcmp(epi_program_dim(p, d), all[i].name))
                 dims[count++] = all[i];
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = m->type, .threads = 2);
+    epi_options o =
+        EPI_OPTIONS(.dims = dims, .dim_count = count, .type = m->type, .threads = 2, .device = device);
     kernels[at].name = name;
     kernels[at].b = b;
     kernels[at].s = s;
@@ -107,7 +143,7 @@ static const epi_kernel *compile(const model *m, const char *name, int64_t b, in
 /* The tensors are looked for by name, from the last one given to the first. */
 static void call(const epi_kernel *k, const char *name, const named *given, int count) {
     const epi_program *p = find(name);
-    void *work = aligned_alloc(64, epi_kernel_workspace(k) + 64);
+    void *work = NULL;
     epi_tensor tensors[MOST];
     epi_tensor_info info;
     epi_error err = {0};
@@ -118,19 +154,21 @@ static void call(const epi_kernel *k, const char *name, const named *given, int 
             at--;
         if (!check(at >= 0, "%s has its %s", name, info.name))
             exit(1);
-        tensors[t] = (epi_tensor){given[at].data, given[at].strides};
+        tensors[t] = (epi_tensor){given[at].data, NULL};
     }
-    check(epi_kernel_start(k, tensors, epi_program_tensor_count(p), work, NULL, &err) == EPI_OK,
+    check(epi_device_alloc(ctx, device, epi_kernel_workspace(k), &work, &err) == EPI_OK &&
+              epi_kernel_start(k, tensors, epi_program_tensor_count(p), work, NULL, &err) == EPI_OK &&
+              epi_device_wait(ctx, device, &err) == EPI_OK &&
+              epi_device_free(ctx, device, work, &err) == EPI_OK,
           "%s runs: %s", name, err.message);
-    free(work);
 }
 
 /* A layer's weights, and then what else a call has. */
 static int with_weights(const model *m, int layer, named *to, const named *others, int count) {
     int n = 0;
     for (int w = 0; w < 9; w++)
-        to[n++] = (named){weights[w], m->layer[layer][w], NULL};
-    to[n++] = (named){"eps", m->eps, NULL};
+        to[n++] = (named){weights[w], m->layer[layer][w]};
+    to[n++] = (named){"eps", m->eps};
     for (int i = 0; i < count; i++)
         to[n++] = others[i];
     return n;
@@ -138,7 +176,7 @@ static int with_weights(const model *m, int layer, named *to, const named *other
 
 /* ---- what is before and after the layers ---- */
 
-static void embed(const model *m, const int *ids, int64_t count, void *x) {
+static void embed(const model *m, const int32_t *ids, int64_t count, void *x) {
     size_t row = D * epi_dtype_size(m->type);
     for (int64_t i = 0; i < count; i++)
         memcpy((char *)x + (size_t)i * row, (const char *)m->table + (size_t)ids[i] * row, row);
@@ -146,10 +184,8 @@ static void embed(const model *m, const int *ids, int64_t count, void *x) {
 
 static void make_angles(const model *m, int32_t *position, int64_t count, float *cos_t, float *sin_t) {
     const epi_kernel *k = compile(m, "decode_angles", count, 0, 0);
-    const named t[] = {{"position", position, NULL},
-                       {"frequency", (void *)(uintptr_t)m->frequency, NULL},
-                       {"cos_t", cos_t, NULL},
-                       {"sin_t", sin_t, NULL}};
+    const named t[] = {
+        {"position", position}, {"frequency", m->frequency}, {"cos_t", cos_t}, {"sin_t", sin_t}};
     call(k, "decode_angles", t, 4);
 }
 
@@ -169,9 +205,10 @@ typedef struct text {
 
 static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST]) {
     int64_t batch = r.packed ? 1 : r.count / r.per_batch;
-    int *ids = room(r.count, EPI_I32);
-    int32_t *position = room(r.count, EPI_I32), *document = room(r.count, EPI_I32),
-            *next = room(r.count, EPI_I32), start[SEQUENCES] = {0};
+    const int before = made_count;
+    int32_t *ids = room(r.count, EPI_I32), *position = room(r.count, EPI_I32),
+            *document = room(r.count, EPI_I32), *next = room(r.count, EPI_I32),
+            *start = room(SEQUENCES, EPI_I32);
     float *cos_t = room(r.count * E, EPI_F32), *sin_t = room(r.count * E, EPI_F32),
           *out = room(r.count, EPI_F32);
     void *x = room(r.count * D, m->type), *y = room(r.count * D, m->type);
@@ -190,21 +227,18 @@ static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST])
     const epi_kernel *k = compile(m, name, batch, r.per_batch, r.per_batch),
                      *head = compile(m, "sequence_head", r.count, 0, 0);
     for (int l = 0; l < LAYERS; l++) {
-        const named others[] = {{"x", l % 2 ? y : x, NULL}, {"y", l % 2 ? x : y, NULL},
-                                {"cos_t", cos_t, NULL},     {"sin_t", sin_t, NULL},
-                                {"start", start, NULL},     {"document", document, NULL}};
+        const named others[] = {{"x", l % 2 ? y : x}, {"y", l % 2 ? x : y}, {"cos_t", cos_t},
+                                {"sin_t", sin_t},     {"start", start},     {"document", document}};
         named all[MOST];
         call(k, name, all, with_weights(m, l, all, others, 6));
     }
-    const named last[] = {{"x", LAYERS % 2 ? y : x, NULL}, {"g", m->norm, NULL},  {"w", m->head, NULL},
-                          {"token", next, NULL},           {"eps", m->eps, NULL}, {"logp", out, NULL}};
+    const named last[] = {{"x", LAYERS % 2 ? y : x}, {"g", m->norm},  {"w", m->head},
+                          {"token", next},           {"eps", m->eps}, {"logp", out}};
     call(head, "sequence_head", last, 6);
     for (int n = 0; n < SEQUENCES; n++)
         for (int i = 1; r.has[n] && i < t->length[n]; i++)
             logp[n][i] = out[r.at[n] + i - 1];
-    void *const all[] = {ids, position, document, next, cos_t, sin_t, out, x, y};
-    for (int i = 0; i < 9; i++)
-        free(all[i]);
+    drop_since(before);
 }
 
 /* ---- generating ---- */
@@ -221,18 +255,20 @@ typedef struct generator {
     way how;
     int64_t batch;
     int which[SEQUENCES];
-    int32_t start[SEQUENCES]; /* where a sequence begins in its cache */
+    int32_t *start; /* where a sequence begins in its cache */
     void *keys[LAYERS], *values[LAYERS];
 } generator;
 
 /* S tokens of every sequence, from a place in the caches on: those of padding are token 0 at position 0. */
 static void take(generator *g, const text *t, int place, int s, void *x) {
     const model *m = g->m;
-    int64_t rows = g->batch * s, strides[] = {g->how.places * G * E, G * E, E, 1};
-    int32_t *position = room(rows, EPI_I32), *slot = room(rows, EPI_I32), offset = place;
-    int *ids = room(rows, EPI_I32);
+    const int before = made_count;
+    const size_t row = G * E * epi_dtype_size(m->type);
+    int64_t rows = g->batch * s;
+    int32_t *ids = room(rows, EPI_I32), *position = room(rows, EPI_I32), *slot = room(rows, EPI_I32),
+            *offset = room(1, EPI_I32);
     float *cos_t = room(rows * E, EPI_F32), *sin_t = room(rows * E, EPI_F32);
-    void *y = room(rows * D, m->type);
+    void *y = room(rows * D, m->type), *k = room(rows * G * E, m->type), *v = room(rows * G * E, m->type);
     bool steps = s == 1 && strcmp(g->how.step, "prefill_layer") != 0;
     const char *name = steps ? g->how.step : "prefill_layer";
     for (int64_t b = 0; b < g->batch; b++)
@@ -242,35 +278,38 @@ static void take(generator *g, const text *t, int place, int s, void *x) {
             slot[b * s + i] = place + i;
             ids[b * s + i] = at >= 0 ? t->ids[g->which[b]][at] : 0;
         }
+    *offset = place;
     embed(m, ids, rows, x);
     make_angles(m, position, rows, cos_t, sin_t);
-    const epi_kernel *k = compile(m, name, g->batch, s, g->how.places),
+    const epi_kernel *layer = compile(m, name, g->batch, s, g->how.places),
                      *keys = steps ? NULL : compile(m, "prefill_keys", g->batch, s, 0);
     for (int l = 0; l < LAYERS; l++) {
-        size_t first = (size_t)(place * G * E) * epi_dtype_size(m->type);
-        const named others[] = {{"x", x, NULL},
-                                {"y", y, NULL},
-                                {"cos_t", cos_t, NULL},
-                                {"sin_t", sin_t, NULL},
-                                {"start", g->start, NULL},
-                                {"offset", &offset, NULL},
-                                {"position", slot, NULL},
-                                {"keys", g->keys[l], NULL},
-                                {"values", g->values[l], NULL},
-                                {"keys_new", g->keys[l], NULL},
-                                {"values_new", g->values[l], NULL},
-                                {"k", (char *)g->keys[l] + first, strides},
-                                {"v", (char *)g->values[l] + first, strides}};
+        const named others[] = {{"x", x},
+                                {"y", y},
+                                {"cos_t", cos_t},
+                                {"sin_t", sin_t},
+                                {"start", g->start},
+                                {"offset", offset},
+                                {"position", slot},
+                                {"keys", g->keys[l]},
+                                {"values", g->values[l]},
+                                {"keys_new", g->keys[l]},
+                                {"values_new", g->values[l]},
+                                {"k", k},
+                                {"v", v}};
         named all[MOST];
         int count = with_weights(m, l, all, others, 13);
         if (keys)
             call(keys, "prefill_keys", all, count);
-        call(k, name, all, count);
+        for (int64_t b = 0; b < g->batch && keys; b++) {
+            size_t at = (size_t)(b * g->how.places + place) * row, from = (size_t)(b * s) * row;
+            memcpy((char *)g->keys[l] + at, (char *)k + from, (size_t)s * row);
+            memcpy((char *)g->values[l] + at, (char *)v + from, (size_t)s * row);
+        }
+        call(layer, name, all, count);
         memcpy(x, y, (size_t)(rows * D) * epi_dtype_size(m->type));
     }
-    void *const all[] = {position, slot, ids, cos_t, sin_t, y};
-    for (int i = 0; i < 6; i++)
-        free(all[i]);
+    drop_since(before);
 }
 
 /* A token by its probability: the largest logit with noise as Gumbel has it. */
@@ -288,16 +327,15 @@ static int sample(const float *logits, uint64_t *s) {
 /* The next token of every sequence that is not at its end: its probability, and if asked which one it is. */
 static void choose(const generator *g, text *t, int place, int s, const void *x, uint64_t *seed) {
     const model *m = g->m;
-    float *logits = room(g->batch * V, EPI_F32), lse[SEQUENCES];
-    const int64_t strides[] = {s * D, 1};
+    const int before = made_count;
+    const size_t row = D * epi_dtype_size(m->type);
+    float *logits = room(g->batch * V, EPI_F32), *lse = room(g->batch, EPI_F32);
+    char *last = room(g->batch * D, m->type);
     const epi_kernel *k = compile(m, "decode_head", g->batch, 0, 0);
-    const named all[] = {
-        {"x", (char *)(uintptr_t)x + (size_t)((s - 1) * D) * epi_dtype_size(m->type), strides},
-        {"g", m->norm, NULL},
-        {"w", m->head, NULL},
-        {"eps", m->eps, NULL},
-        {"logits", logits, NULL},
-        {"lse", lse, NULL}};
+    const named all[] = {{"x", last},     {"g", m->norm},     {"w", m->head},
+                         {"eps", m->eps}, {"logits", logits}, {"lse", lse}};
+    for (int64_t b = 0; b < g->batch; b++)
+        memcpy(last + (size_t)b * row, (const char *)x + (size_t)(b * s + s - 1) * row, row);
     call(k, "decode_head", all, 6);
     for (int64_t b = 0; b < g->batch; b++) {
         int n = g->which[b], at = place + s - g->start[b];
@@ -305,12 +343,13 @@ static void choose(const generator *g, text *t, int place, int s, const void *x,
             t->ids[n][at] = sample(logits + b * V, seed);
         t->logp[n][at] = logits[b * V + t->ids[n][at]] - lse[b];
     }
-    free(logits);
+    drop_since(before);
 }
 
 /* Prompts with padding before them, so that all end together, in parts; then NEW tokens of each. */
 static void generate(const model *m, text *t, way how) {
-    generator g = {.m = m, .how = how};
+    const int before = made_count;
+    generator g = {.m = m, .how = how, .start = room(SEQUENCES, EPI_I32)};
     uint64_t seed = 3;
     int prompt = 0;
     for (int n = 0; n < SEQUENCES; n++)
@@ -331,11 +370,7 @@ static void generate(const model *m, text *t, way how) {
         if (place + s >= prompt)
             choose(&g, t, place, s, x, &seed);
     }
-    for (int l = 0; l < LAYERS; l++) {
-        free(g.keys[l]);
-        free(g.values[l]);
-    }
-    free(x);
+    drop_since(before);
 }
 
 /* ---- laws ---- */
@@ -354,31 +389,29 @@ static void same(const text *t, float (*logp)[LONGEST], const bool *has, bool al
 }
 
 static void check_training(const model *m, const text *sampled) {
-    static text alone;
+    static text batch;
     static float logp[SEQUENCES][LONGEST];
-    rows left = {.packed = false}, right, packed = {.packed = true};
-    alone = *sampled;
+    rows left = {.count = TOKENS, .per_batch = LONGEST}, right = left, packed = {.packed = true};
     for (int n = 0; n < SEQUENCES; n++) {
-        rows one = {.count = sampled->length[n], .per_batch = sampled->length[n]};
-        one.has[n] = left.has[n] = packed.has[n] = true;
-        train(m, sampled, one, alone.logp);
-        left.at[n] = n * LONGEST + LONGEST - sampled->length[n];
-        packed.at[n] = packed.count;
-        packed.count += sampled->length[n];
-    }
-    same(sampled, alone.logp, left.has, false, "training, each alone", m);
-    left.count = TOKENS;
-    left.per_batch = LONGEST;
-    right = left;
-    packed.per_batch = packed.count;
-    train(m, sampled, left, logp);
-    same(&alone, logp, left.has, true, "training, padding on the left", m);
-    for (int n = 0; n < SEQUENCES; n++)
+        left.has[n] = right.has[n] = packed.has[n] = true;
         right.at[n] = n * LONGEST;
-    train(m, sampled, right, logp);
-    same(&alone, logp, left.has, true, "training, padding on the right", m);
+        left.at[n] = right.at[n] + LONGEST - sampled->length[n];
+        packed.at[n] = packed.count;
+        packed.per_batch = packed.count += sampled->length[n];
+    }
+    batch = *sampled;
+    train(m, sampled, right, batch.logp);
+    same(sampled, batch.logp, left.has, false, "training, padding on the right", m);
+    train(m, sampled, left, logp);
+    same(&batch, logp, left.has, true, "training, padding on the left", m);
     train(m, sampled, packed, logp);
-    same(&alone, logp, left.has, true, "training, packed documents", m);
+    same(&batch, logp, left.has, true, "training, packed documents", m);
+    for (int n = device ? SEQUENCES - 1 : 0; n < SEQUENCES; n++) {
+        rows one = {.count = sampled->length[n], .per_batch = sampled->length[n]};
+        one.has[n] = true;
+        train(m, sampled, one, logp);
+        same(&batch, logp, one.has, true, "training, alone", m);
+    }
 }
 
 static void check_generating(const model *m, const text *sampled) {
@@ -392,7 +425,8 @@ static void check_generating(const model *m, const text *sampled) {
         {"the shortest alone", {"decode_layer", {true}, false, 1, 1 + NEW}},
         {"one alone, token by token", {"decode_layer", {false, false, true}, false, 1, 200}},
     };
-    for (int w = 0; w < (int)(sizeof ways / sizeof *ways); w++) {
+    const int count = sizeof ways / sizeof *ways;
+    for (int w = 0; w < (device ? 1 : count); w++) {
         static text again;
         again = *sampled;
         memset(again.logp, 0, sizeof again.logp);
@@ -404,7 +438,7 @@ static void check_generating(const model *m, const text *sampled) {
 static void check_model(epi_dtype type, const char *what) {
     static text t;
     uint64_t s = 17;
-    model m = {.type = type, .what = what, .eps = room(1, EPI_F32)};
+    model m = {.type = type, .what = what, .eps = room(1, EPI_F32), .frequency = room(E / 2, EPI_F32)};
     put_element(m.eps, EPI_F32, 0, 1e-5);
     for (int l = 0; l < LAYERS; l++)
         for (int w = 0; w < 9; w++)
@@ -422,12 +456,7 @@ static void check_model(epi_dtype type, const char *what) {
     generate(&m, &t, (way){"prefill_layer", {true, true, true, true, true}, true, 700, LONGEST});
     check_training(&m, &t);
     check_generating(&m, &t);
-    for (int l = 0; l < LAYERS; l++)
-        for (int w = 0; w < 9; w++)
-            free(m.layer[l][w]);
-    void *const others[] = {m.eps, m.table, m.norm, m.head};
-    for (int i = 0; i < 4; i++)
-        free(others[i]);
+    drop_since(0);
     forget_kernels();
 }
 
@@ -451,7 +480,8 @@ static void check_text(const char *text, const char *what) {
     if (check(epi_module_parse(ctx, text, strlen(text), what, &module, &err) == EPI_OK &&
                   epi_module_parse(ctx, other, strlen(other), "steps", &padded, &err) == EPI_OK,
               "the texts parse: %s", err.message)) {
-        check_model(EPI_F32, what);
+        if (!device)
+            check_model(EPI_F32, what);
         check_model(EPI_BF16, what);
     }
     epi_module_free(module);
@@ -459,14 +489,17 @@ static void check_text(const char *text, const char *what) {
     free(other);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    bool gpu = argc > 1 && !strcmp(argv[1], "gpu");
     int at = 0;
     while (epi_bundled_name(at) && strcmp(epi_bundled_name(at), "decode.epi") != 0)
         at++;
-    if (check(epi_context_open(&ctx, NULL) == EPI_OK && epi_bundled_name(at), "there is decode.epi")) {
+    if (check(epi_context_open(&ctx, NULL) == EPI_OK && epi_bundled_name(at) && (!gpu || open_gpu()),
+              "there is decode.epi, and a GPU if it is asked for")) {
         char *windows = edited(epi_bundled_text(at), window_edits);
         check_text(epi_bundled_text(at), "causal");
-        check_text(windows, "windows");
+        if (!device)
+            check_text(windows, "windows");
         free(windows);
     }
     epi_context_close(ctx);

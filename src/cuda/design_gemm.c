@@ -20,9 +20,15 @@ static bool short_value(const epi_gemm_design *d, int v) {
     return v >= 0 && d->tile->values[v].scale == EPI_SCALE_NONE;
 }
 
-/* Every tile that is stored takes 16 bits or fewer: only then may the result be rounded on the way. What has
- * no columns, or one number for a group of them, is no tile. */
+/* Every tile that is stored takes 16 bits or fewer, and the text does not say that a product is f32: only then
+ * may the result be rounded on the way. What has no columns, or one number for a group of them, is no tile. */
 static bool may_pack(const epi_gemm_design *d) {
+    const int products[] = {d->plan->product, d->plan->pair};
+    for (int p = 0; p < 2; p++) {
+        const epi_node *n = products[p] == EPI_NO_NODE ? NULL : &d->g->nodes[products[p]];
+        if (n && n->has_stored && n->stored == EPI_F32)
+            return false;
+    }
     for (int i = 0; i < d->side_tile_count; i++) {
         const epi_side_tile *t = &d->side_tiles[i];
         if (t->store && !t->per_row && !t->per_group && !(epi_dtype_at(t->ref.type)->unit > 0))
