@@ -310,6 +310,18 @@ static bool mark_makers(const epi_gemm_design *d, int at, bool *needed, bool *ma
     return true;
 }
 
+/* Are halves put together behind it, with tiles that are loaded, as a rotation does? Behind a reduction over a
+ * whole tile of 256 columns that was measured to spill with every configuration, which takes the compiler half a
+ * minute to find out. */
+static bool is_rotated(const epi_tile_program *t) {
+    int joins = 0, loads = 0;
+    for (int i = 0; i < t->instr_count; i++) {
+        joins += t->instrs[i].kind == EPI_INSTR_JOIN;
+        loads += t->instrs[i].kind == EPI_INSTR_LOAD && t->instrs[i].full;
+    }
+    return joins > 0 && loads > 1;
+}
+
 static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) {
     const epi_tile_program *t = d->tile;
     int columns = t->group[t->acc_scale];
@@ -321,6 +333,9 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     if (epi_plan_has_full_rows(d->plan) ? !sm90 && columns > EPI_PARTIAL_COLS
                                         : columns % 16 || (!sm90 && EPI_PARTIAL_COLS % columns))
         return epi_refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
+    if (columns == EPI_TILE_MOST && is_rotated(t))
+        return epi_refuse(
+            d, "a rotation behind a reduction over %d columns takes more registers than there are", columns);
     if (makers && needed && !mark_makers(d, at, needed, makers))
         return epi_refuse(d, "a reduction inside the tile of a value that is loaded");
     return true;
