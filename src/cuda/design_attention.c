@@ -193,6 +193,8 @@ static bool takes_split(epi_attention_design *d) {
         return epi_refuse(d, "more than 64 rows of a batch");
     if (d->a->factor != EPI_NO_NODE)
         return epi_refuse(d, "the weights have a factor that their sum lacks");
+    if (epi_matches_design(d))
+        return epi_refuse(d, "documents have their own tiles");
     d->chunk = chunk_of(d);
     d->most_chunks = (int)epi_ceil_div(columns, d->chunk);
     return d->most_chunks > 1 || epi_refuse(d, "the stream is short");
@@ -535,7 +537,7 @@ bool epi_attention_starts(const epi_attention_design *d, const epi_bound *b) {
 
 /* Are there tiles that may begin at any column? */
 static bool begins_anywhere(const epi_attention_design *d) {
-    bool starts = false;
+    bool starts = d->stretched;
     for (int b = 0; b < d->a->bound_count; b++)
         starts |= epi_attention_starts(d, &d->a->bounds[b]);
     return starts;
@@ -549,7 +551,8 @@ static const epi_plan *open_plan(const epi_attention_design *d) {
 
 static void find_cuts(epi_attention_design *d) {
     const epi_attention *a = d->a;
-    d->cut_begin = d->cut_end = d->matched && open_plan(d);
+    d->cut_end = d->matched && open_plan(d);
+    d->cut_begin = d->cut_end && !d->stretched;
     for (int b = 0; b < a->bound_count; b++) {
         const epi_bound *bound = &a->bounds[b];
         d->cut_end |= open_plan(d) && bound->sign > 0;
@@ -690,6 +693,8 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
     d->matched = d->variant != EPI_ATTENTION_SPLIT && epi_matches_design(d);
     const epi_plan *open = open_plan(d) ? open_plan(d) : a->score_plan;
     d->exact = are_exact(d);
+    d->stretched = d->matched && d->exact && d->variant == EPI_ATTENTION_FORWARD &&
+                   !epi_attention_is_mma(d) && a->factor == EPI_NO_NODE;
     d->score = view(d, d->exact ? open : a->score_plan, &d->stream);
     d->open = view(d, open, &d->stream);
     for (int which = 0; which < 2; which++) {

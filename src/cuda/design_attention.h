@@ -116,9 +116,11 @@ typedef struct epi_attention_design {
     /* The equalities of the mask are decided by tile: by records of 64 rows each, which a kernel ahead leaves
        in the workspace, of these batch axes; and the pointer to them. */
     bool matched;
+    bool
+        stretched; /* forward: and tiles of columns are counted from each document's first (attention_stretches.cuh) */
     epi_axes match_batch;
     int64_t match_records;
-    int match_pointer;
+    int match_pointer; /* stretched: the first of three */
     epi_dtype half;
     int64_t section; /* batches whose columns are in the L2 cache together */
     /* split: columns of a chunk, chunks at most, bytes of the partials' sums and of all of them, and where
@@ -178,6 +180,11 @@ bool epi_scores_fold(epi_attention_design *d, epi_tile_program *t);
  * False: there are too many of those, or no memory. */
 bool epi_scores_design(epi_attention_design *d);
 
+/* ---- emit_attention.c ---- */
+
+/* stream_origin(): the column that tiles of a batch are counted from. */
+void epi_attention_emit_origin(const epi_attention_design *d, epi_kernel_text *k, epi_text *out);
+
 /* ---- emit_matches.c ---- */
 
 /* Can equalities be decided by tile, as all their values lie in memory, one for each row and each column of a
@@ -185,8 +192,8 @@ bool epi_scores_design(epi_attention_design *d);
 bool epi_matches_design(epi_attention_design *d);
 /* Room for the records, which the text of attention has a pointer to. */
 void epi_matches_place(epi_attention_design *d, epi_kernel_text *k);
-/* In the text of attention: match_record(), and its part in the columns that rows see, or that all of them
- * see. */
+/* In the text of attention: match_record(), or what is stretched; and its part in the columns that rows see, or
+ * that all of them see. */
 void epi_matches_emit_record(const epi_attention_design *d, epi_text *out);
 void epi_matches_emit_bound(bool whole, epi_text *out);
 /* And matching(), where it takes the place of conditions. */

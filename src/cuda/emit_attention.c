@@ -241,8 +241,8 @@ static void write_bound(const epi_attention_design *d, epi_kernel_text *k, const
     epi_text_add(out, b->sign > 0 ? "to = min(to, %s);\n" : "from = max(from, %s);\n", column);
 }
 
-/* The column that tiles are counted from: of the starts of a sequence the last. */
-static void write_origin(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
+/* Of the starts of a sequence the last. */
+void epi_attention_emit_origin(const epi_attention_design *d, epi_kernel_text *k, epi_text *out) {
     epi_text_add(out, "DEV int stream_origin(const Params &P, int batch) {\n  int from = 0;\n");
     for (int b = 0; b < d->a->bound_count; b++)
         if (epi_attention_starts(d, &d->a->bounds[b]))
@@ -254,14 +254,14 @@ static void write_bounds(const epi_attention_design *d, epi_kernel_text *k, epi_
     static const char *const names[2] = {"columns_seen", "columns_whole"};
     if (d->matched)
         epi_matches_emit_record(d, out);
-    write_origin(d, k, out);
+    epi_attention_emit_origin(d, k, out);
     for (int i = 0; i < 2; i++) {
         epi_text_add(out,
                      "DEV void %s(const Params &P, int batch, int first, int last, int &from, int &to) {\n",
                      names[i]);
         for (int b = 0; b < d->a->bound_count; b++)
             write_bound(d, k, &d->a->bounds[b], i ? -1 : 1, out);
-        if (d->matched)
+        if (d->matched && !d->stretched)
             epi_matches_emit_bound(i, out);
         epi_text_add(out, "}\n");
     }
@@ -378,8 +378,9 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
                      "#define ROWS_PTR 2\n#define PAGE %d\n",
                      d->chunk, epi_attention_parts(d), d->page);
     if (epi_attention_is_online(d) && !epi_attention_is_mma(d))
-        epi_text_add(out, "#define FEW %d\n#define CHUNK_TILES %d\n#define LATE %d\n",
-                     d->variant == EPI_ATTENTION_SPLIT, d->chunk_tiles, !f->early && !f->ping_pong);
+        epi_text_add(out, "#define FEW %d\n#define CHUNK_TILES %d\n#define LATE %d\n#define STRETCHED %d\n",
+                     d->variant == EPI_ATTENTION_SPLIT, d->chunk_tiles, !f->early && !f->ping_pong,
+                     d->stretched);
 }
 
 /* The page that a slot of a batch names, or -1. */

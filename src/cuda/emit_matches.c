@@ -1,6 +1,7 @@
 /* emit_matches.c: the equalities of an attention's mask (documents), by tile: the kernel that makes records
  * of them ahead, and how attention reads these. */
 #include "cuda/design_attention.h"
+#include "cuda/emit_gemm.h"
 
 enum { ROWS = 64, WARPS = 8 }; /* of a record, and of a block of the kernel that makes them */
 
@@ -23,6 +24,9 @@ bool epi_matches_design(epi_attention_design *d) {
         for (int m = 0; m < a->match_count; m++)
             has |= epi_axes_find(&d->g->nodes[a->matches[m].row].axes, batch.at[i]) >= 0 ||
                    epi_axes_find(&d->g->nodes[a->matches[m].column].axes, batch.at[i]) >= 0;
+        for (int b = 0; b < a->bound_count; b++)
+            has |= epi_attention_starts(d, &a->bounds[b]) &&
+                   epi_axes_find(&d->g->nodes[a->bounds[b].limit.term[0]].axes, batch.at[i]) >= 0;
         if (has)
             d->match_batch.at[d->match_batch.count++] = batch.at[i];
     }
@@ -38,10 +42,30 @@ static int64_t batches_now(const epi_attention_design *d) {
     return epi_open_now(d->c->spec->open, epi_axes_size(&d->match_batch, d->c->spec->sizes));
 }
 
+/* Rows of all batches, as tiles count them. */
+static int64_t padded_now(const epi_attention_design *d) {
+    int tile = 64 * d->config.groups;
+    return batches_now(d) * epi_round_up(epi_open_now(d->c->spec->open, d->batch_rows), tile);
+}
+
+/* Where what is stretched lies: the lists of 16 bytes a row, the runs of 8 bytes for 64, the origins. */
+static int64_t stretched_at(const epi_attention_design *d, int which) {
+    int64_t rows = padded_now(d);
+    return d->match_records + (which > 0 ? 16 * rows : 0) + (which > 1 ? rows / 8 : 0);
+}
+enum { LISTS, RUNS, ORIGINS };
+
 /* Behind the last record is room for those that rows would have which fill up the last tile: they are read,
  * and nothing comes of it. */
 void epi_matches_place(epi_attention_design *d, epi_kernel_text *k) {
     d->match_records = epi_round_up(d->c->workspace, 256);
+    for (int i = LISTS; i <= ORIGINS && d->stretched; i++) {
+        int pointer = epi_emit_place(k, stretched_at(d, i));
+        d->match_pointer = i == LISTS ? pointer : d->match_pointer;
+        d->c->workspace = stretched_at(d, ORIGINS) + 4 * padded_now(d);
+    }
+    if (d->stretched)
+        return;
     d->c->workspace = d->match_records + (batches_now(d) * records_now(d) + d->config.groups) * 16;
     d->match_pointer = epi_emit_place(k, d->match_records);
 }
@@ -56,6 +80,21 @@ void epi_matches_emit_record(const epi_attention_design *d, epi_text *out) {
     const epi_axes batch = epi_attention_batch(d);
     epi_ref ref = epi_ref_of_axes(&d->match_batch, d->c->spec->sizes);
     epi_walk walk = epi_walk_axes(&ref, &batch, d->c->spec->sizes);
+    if (d->stretched) {
+        epi_text_add(
+            out,
+            "// What the equalities of the mask leave to rows: see attention_stretches.cuh.\n"
+            "DEV i64 match_row(const Params &P, int batch, int row) { return (%s) * BATCH_PAD + row; }\n"
+            "DEV uint4 stretch_record(const Params &P, int batch, int row) { return fetch((const uint4 "
+            "*)P.ptr[%d] + match_row(P, batch, row)); }\n"
+            "DEV uint2 run_record(const Params &P, int batch, int row) { return fetch((const uint2 "
+            "*)P.ptr[%d] + match_row(P, batch, row) / 64); }\n"
+            "DEV int row_origin(const Params &P, int batch, int row) { return fetch((const int *)P.ptr[%d] "
+            "+ match_row(P, batch, row)); }\n",
+            epi_emit_walk(d->c, &walk, "batch"), d->match_pointer + LISTS, d->match_pointer + RUNS,
+            d->match_pointer + ORIGINS);
+        return;
+    }
     epi_text_add(out,
                  "// What the equalities of the mask leave to 64 rows: see attention_matches.cuh.\n"
                  "DEV uint4 match_record(const Params &P, int batch, int n) {\n  return fetch((const uint4 "
@@ -122,23 +161,43 @@ void epi_matches_emit_bits(const epi_attention_design *d, epi_kernel_text *k, ep
 
 /* ---- the kernel ahead ---- */
 
+/* The same design with the batches of the records. */
+static epi_attention_design ahead_of(const epi_attention_design *d) {
+    epi_attention_design ahead = *d;
+    ahead.rows = d->match_batch;
+    ahead.rows.at[ahead.rows.count++] = d->rows.at[d->batch_axes];
+    ahead.batch_axes = d->match_batch.count;
+    return ahead;
+}
+
 epi_status epi_emit_matches(const epi_attention_design *d, epi_kernel_text *k, int64_t *blocks,
                             epi_error *err) {
     *k = (epi_kernel_text){.name = "attention_matches", .block = 32 * WARPS};
+    const epi_attention_design ahead = ahead_of(d);
+    int tile = d->stretched ? 64 * d->config.groups : ROWS;
     int to = epi_emit_place(k, d->match_records);
-    for (int m = 0; m < d->a->match_count; m++) { /* asked for before their number is written down */
-        epi_emit_pointer(k, d->a->matches[m].row, -1);
-        epi_emit_pointer(k, d->a->matches[m].column, -1);
+    epi_text own = {0}; /* pointers are asked for before their number is written down */
+    if (d->stretched) {
+        epi_emit_place(k, stretched_at(d, RUNS));
+        epi_emit_place(k, stretched_at(d, ORIGINS));
+        epi_attention_emit_origin(&ahead, k, &own);
     }
+    put_values(d, k, &d->match_batch, true, &own);
+    put_values(d, k, &d->match_batch, false, &own);
     epi_emit_begin(d->c, k, "");
     epi_text_add(&k->source,
-                 "#define STREAM %d\n#define COLUMNS %s\n#define BATCH_ROWS %s\n#define RECORDS %s\n"
-                 "#define BLOCKS ((RECORDS + %d) / %d)\n#define MATCHES %d\n#define RECORDS_PTR %d\n",
-                 d->config.stream, epi_emit_int(d->c, d->columns), epi_emit_int(d->c, d->batch_rows),
-                 put_records(d), WARPS - 1, WARPS, d->a->match_count, to);
-    put_values(d, k, &d->match_batch, true, &k->source);
-    put_values(d, k, &d->match_batch, false, &k->source);
-    epi_text_add(&k->source, "\n// ---- the records\n\n%s", epi_device_text("attention_matches"));
-    *blocks = batches_now(d) * epi_ceil_div(records_now(d), WARPS);
+                 "#define STREAM %d\n#define COLUMNS %s\n#define BATCH_ROWS %s\n#define TILE_M %d\n"
+                 "#define RECORDS ((BATCH_ROWS + TILE_M - 1) / TILE_M)\n#define PAD (RECORDS * TILE_M)\n"
+                 "#define BLOCKS ((RECORDS + %d) / %d)\n#define MATCHES %d\n#define RECORDS_PTR %d\n"
+                 "#define STRETCHES_PTR RECORDS_PTR\n#define RUNS_PTR %d\n#define ORIGINS_PTR %d\n",
+                 d->config.stream, epi_emit_int(d->c, d->columns), epi_emit_int(d->c, d->batch_rows), tile,
+                 WARPS - 1, WARPS, d->a->match_count, to, to + RUNS, to + ORIGINS);
+    epi_text_add(&k->source, "%s\n// ---- the records\n\n%s%s", epi_piece(&own),
+                 epi_device_text("attention_ranges"),
+                 epi_device_text(d->stretched ? "attention_stretches" : "attention_matches"));
+    k->source.failed |= own.failed;
+    epi_text_free(&own);
+    *blocks = batches_now(d) *
+              epi_ceil_div(epi_ceil_div(epi_open_now(d->c->spec->open, d->batch_rows), tile), WARPS);
     return epi_emit_end(k, err);
 }

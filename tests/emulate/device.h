@@ -279,6 +279,9 @@ static u32 __shfl_down_sync(u32 all, u32 value, int by) { /* the last lanes keep
 static int __ffs(u32 x) {
     return __builtin_ffs((int)x);
 }
+static int __clz(u32 x) {
+    return x ? __builtin_clz(x) : 32;
+}
 static u32 __byte_perm(u32 x, u32 y, u32 selector) {
     const u64 bytes = (u64)y << 32 | x;
     u32 out = 0;

@@ -4,7 +4,7 @@
 // A block is 128 * (GROUPS + 1) threads. The thread that feeds loads the rows of a tile (queries) in QUERIES buffers, and tiles of
 // STREAM columns of both operands (keys and values) into one ring of SLOTS slots, in the order of use: K0 K1 V0 K2 V1 ... V(n-1).
 // Columns are walked from the last tile to the first; which tiles there are follows from their positions alone, counted from the
-// sequence's first one.
+// sequence's first one, or each document's.
 //
 // What a warpgroup does with its columns is in attention_online.cuh.
 //
@@ -25,6 +25,34 @@
 //                       which are filled up with zeros to a multiple of 64, and have maps of their own
 // Maps: 0 rows, 1 columns of the scores, 2 columns of the values, 3 the result where it is PLAIN; MORE_MAP rows and columns of the
 // second product.
+
+// The i-th stretch of the rows of a tile, of which a warpgroup's begin at `first`; false: there are no more.
+DEV bool stretch_at(const Params &P, const Place &at, int first, int i, Stretch &x) {
+#if STRETCHED   // see attention_stretches.cuh; rows that see nothing have one, too
+  if (i == TILE_M) return false;
+  const uint4 record = stretch_record(P, at.batch, at.row + i);
+  const bool none = (int)record.x < 0;
+  if (none && i) return false;
+  int from = 0, to = COLUMNS;
+  if (!none) columns_seen(P, at.batch, (int)record.z, (int)record.w, from, to);
+  x.origin = none ? 0 : (int)record.x;
+  x.lo = max(from - x.origin, 0) / STREAM;
+  x.hi = (min(min(to, COLUMNS), (int)record.y) - x.origin + STREAM - 1) / STREAM;
+  if (x.hi <= x.lo) x.lo = 0, x.hi = 1;
+  const uint2 run = run_record(P, at.batch, first);
+  from = 0, to = (int)run.y;
+  columns_whole(P, at.batch, first, min(first + 64, BATCH_ROWS) - 1, from, to);
+  x.from = (max(from - x.origin, 0) + STREAM - 1) / STREAM;
+  x.to = (int)run.x == x.origin ? max(min(to, COLUMNS) - x.origin, 0) / STREAM : 0;
+  return true;
+#else
+  if (i) return false;
+  x.origin = stream_origin(P, at.batch);
+  tiles_seen(P, at.batch, at.row, TILE_M, x.lo, x.hi);
+  tiles_whole(P, at.batch, first, 64, x.from, x.to);
+  return true;
+#endif
+}
 
 #define BUFFER (PANELS_BYTES(SCORE_DEPTH > VALUE_WIDTH ? SCORE_DEPTH : VALUE_WIDTH, 64))   // a warpgroup's rows, or its results
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
@@ -69,20 +97,17 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       for (u32 j = 0; w < order.total; j++) {
         const u32 drawn = counter.take();
         const Place at = order.at(w);
-        const int origin = stream_origin(P, at.batch);
-        int lo, hi;
-        tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
         const int kz = keys_batch0(P, at.batch), kw = keys_batch1(P, at.batch), vz = values_batch0(P, at.batch), vw = values_batch1(P, at.batch);
-        auto keys = [&](int n) {
+        auto keys = [&](int col) {
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(full + 8 * s, KEYS_BYTES);
-          load_keys(P, base + RING + s * SLOT, full + 8 * s, at.batch, kz, kw, origin + n * STREAM);
+          load_keys(P, base + RING + s * SLOT, full + 8 * s, at.batch, kz, kw, col);
           ADVANCE(s, ph)
         };
-        auto values = [&](int n) {
+        auto values = [&](int col) {
           mbar_wait(empty + 8 * s, ph);
           mbar_expect(full + 8 * s, VALUES_BYTES);
-          load_panels<VALUE_WIDTH, STREAM>(base + RING + s * SLOT, &P.map[2], full + 8 * s, origin + n * STREAM, vz, vw);
+          load_panels<VALUE_WIDTH, STREAM>(base + RING + s * SLOT, &P.map[2], full + 8 * s, col, vz, vw);
           ADVANCE(s, ph)
         };
         auto rows = [&] {
@@ -95,11 +120,22 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
           }
         };
         if (QUERIES > 1) rows();
-        keys(hi - 1);
+        Stretch x;
+        stretch_at(P, at, at.row, 0, x);
+        int col = x.origin + (x.hi - 1) * STREAM;
+        keys(col);
         if (QUERIES == 1) rows();
 #pragma unroll 1
-        for (int n = hi - 2; n >= lo; n--) { keys(n); values(n + 1); }
-        values(lo);
+        for (int i = 1, n = x.hi - 2;; i++, n = x.hi - 1) {
+#pragma unroll 1
+          for (; n >= x.lo; n--) {
+            keys(x.origin + n * STREAM);
+            values(col);
+            col = x.origin + n * STREAM;
+          }
+          if (!stretch_at(P, at, at.row, i, x)) break;
+        }
+        values(col);
         w = (int)drawn + (int)gridDim.x;
         if (drawn == (u32)order.total - 1) counter.end();
         numbers.give(j, w);
@@ -126,17 +162,15 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       const Place at = order.at(w);
       const int first = at.row + 64 * wg;                                                   // of this warpgroup's rows in the batch
       const int row = at.batch * BATCH_PAD + first + (t >> 5) * 16 + (lane >> 2);           // this thread's, as tiles count them
-      const int origin = stream_origin(P, at.batch);
-      int lo, hi, from, to;
-      tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
-      tiles_whole(P, at.batch, first, 64, from, to);
+      Stretch x;
+      stretch_at(P, at, first, 0, x);
       const u32 buffer = j % QUERIES * GROUPS + wg, rows = base + buffer * BUFFER;
       score::Rows R;
       score::rows_load(R, P, row);
       Seen<(MATCHES > 0)> seen;
-      seen.find(P, row, origin + (hi - 1) * STREAM, t);
+      seen.find(P, row, x.origin + (x.hi - 1) * STREAM, t, x.origin);
       mbar_wait(row_full + 8 * buffer, j / QUERIES & 1);
-      weigh_columns(P, R, rows, base + RING, full, empty, st, ph, row, t, origin, lo, hi, from, to, seen, o, softmax, running, my_turn, your_turn, [&] {
+      const bool alone = weigh_columns(P, R, rows, base + RING, full, empty, st, ph, row, t, x, seen, o, softmax, running, my_turn, your_turn, [&](int i) { return stretch_at(P, at, first, i, x); }, [&] {
         if (CHUNK_TILES && PLAIN && pending >= 0) {
           if (t == 0) bulk_wait_read<0>();
           bar_sync(1 + GROUPS + wg, 128);
@@ -149,7 +183,6 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       float top[2], sum[2], factor[2], reference[2];
 #if CHUNK_TILES
       float old[2], own[2];
-      const bool alone = (hi - 1) / CHUNK_TILES == lo / CHUNK_TILES;
       running.fold_stats(softmax, alone, reference, sum, old, own);
 #else
 #pragma unroll

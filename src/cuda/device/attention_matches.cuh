@@ -8,40 +8,7 @@
 // A block is 8 warps, each with 64 rows of one batch; the ranges of up to TILES_AT_ONCE tiles are made by all of them together.
 // Batches are those of the axes that the values have: RECORDS is how many records each has, BLOCKS how many blocks.
 //
-// The emitted part defines, besides the macros:
-//   row_value<M>(P, batch, row), column_value<M>(P, batch, col)   the two sides of equality M, of MATCHES
 // P.ptr[RECORDS_PTR] has the records: from, to, from where and to where all is seen, in columns.
-
-#define TILES ((COLUMNS + STREAM - 1) / STREAM)
-#define TILES_AT_ONCE 256
-
-struct Range { float least, most; };
-
-// Of `count` values from `first` on, by a warp. What is no number equals nothing: among others, nothing is known of the range.
-template <class Value> DEV Range range_of(const Value &value, int first, int count, int lane) {
-  Range r = {INF, -INF};
-  bool mixed = false;
-  for (int i = lane; i < count; i += 32) {
-    const float x = value(first + i);
-    r.least = fminf(r.least, x);
-    r.most = fmaxf(r.most, x);
-    mixed |= x != x;
-  }
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    r.least = fminf(r.least, __shfl_xor_sync(~0u, r.least, d));
-    r.most = fmaxf(r.most, __shfl_xor_sync(~0u, r.most, d));
-  }
-  if (__any_sync(~0u, mixed) && r.least <= r.most) r = Range{-INF, INF};
-  return r;
-}
-
-// f(Is<0>), f(Is<1>), ...: one call for each equality.
-template <int V> struct Is { static constexpr int value = V; };
-template <int M, class F> DEV void each_match(const F &f) {
-  f(Is<M>{});
-  if constexpr (M + 1 < MATCHES) each_match<M + 1>(f);
-}
 
 extern "C" __global__ void __launch_bounds__(256) attention_matches(const __grid_constant__ Params P) {
   __shared__ Range tiles[MATCHES][TILES_AT_ONCE];
@@ -59,16 +26,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_matches(const __grid
 #pragma unroll 1
   for (int first = 0; first < TILES; first += TILES_AT_ONCE) {
     const int count = min(TILES - first, TILES_AT_ONCE);
-    __syncthreads();
-    for (int i = warp; i < count; i += 8) {
-      const int col = (first + i) * STREAM;
-      each_match<0>([&](auto m) {
-        constexpr int M = decltype(m)::value;
-        const Range r = range_of([&](int n) { return column_value<M>(P, batch, n); }, col, min(STREAM, COLUMNS - col), lane);
-        if (lane == 0) tiles[M][i] = r;
-      });
-    }
-    __syncthreads();
+    find_ranges(P, tiles, batch, first, count);
 #pragma unroll 1
     for (int i = 0; i < count; i += 32) {
       bool meet = i + lane < count, whole = meet;

@@ -24,7 +24,9 @@ DEV float most_of(const Softmax &x, int r) {
 //
 // The rows' operand is at `rows`. Slots of the ring come in the order K0 K1 V0 K2 V1 ... V(n-1), from slot st in phase ph on, and are given
 // back when they are read, but for the last, whose product is still on its way at the end. Products are issued between my_turn() and
-// your_turn(); begun() is called when the first is on its way, scored() when the last of the scores is made.
+// your_turn(); begun() is called when the first is on its way, scored() when the last of the scores is made. `x` is
+// the first stretch, more(i) makes it the i-th; another one's last tile may end a chunk of the one before: rows have columns in one of
+// them alone. Returns whether there was one chunk.
 //
 // CHUNK_TILES > 0: so many tiles are a chunk (attention_chunks.cuh). Where one ends, and another one follows, it is folded into what
 // is in shared memory at `running`: of each row the reference, the sum of weights and the last factors, and the sums of values, as
@@ -97,9 +99,9 @@ struct Running {
 #else
 struct Running { DEV Running(u32, u32, int) {} };
 #endif
-template <class My, class Your, class Begun, class Scored>
-DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring, u32 full, u32 empty, u32 &st, u32 &ph, int row, int t, int origin, int lo, int hi, int from, int to,
-                       const Seen<(MATCHES > 0)> &seen, float (&o)[ACCUMULATORS], Softmax &softmax, const Running &running, const My &my_turn, const Your &your_turn, const Begun &begun,
+template <class My, class Your, class More, class Begun, class Scored>
+DEV bool weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring, u32 full, u32 empty, u32 &st, u32 &ph, int row, int t, Stretch &x,
+                       const Seen<(MATCHES > 0)> &seen, float (&o)[ACCUMULATORS], Softmax &softmax, const Running &running, const My &my_turn, const Your &your_turn, const More &more, const Begun &begun,
                        const Scored &scored) {
   float s[STREAM / 2], alpha[2];
   u32 p[STREAM / 4];
@@ -114,20 +116,22 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
   hold(s);
   release(st);
   ADVANCE(st, ph)
-  score::first<!MATCHES>(s, R, P, row, 0, origin + (hi - 1) * STREAM, t, 0);
+  score::first<!MATCHES>(s, R, P, row, 0, x.origin + (x.hi - 1) * STREAM, t, 0);
   seen.keep(s, -INF);
   softmax.template step<1>(s, alpha, grow);
 #if FACTOR
-  score::second<1>(s, R, P, row, 0, origin + (hi - 1) * STREAM, t, 0);
+  score::second<1>(s, R, P, row, 0, x.origin + (x.hi - 1) * STREAM, t, 0);
 #endif
   to_halves(p, s);
+  const int high = x.hi;
+  bool none = true;       // no chunk was folded yet
   int add = 0, due = 0;   // due: a chunk's sums are complete in o, and are to be folded: the first one's (1), or another one's (2)
   // Weights of tile n + 1 are in p. All that is issued here is waited for here: wgmma in flight over the loop's back edge would
   // be serialised by the compiler.
   auto step = [&](auto cut, int n) {
     constexpr int CUT = decltype(cut)::value;
     Seen<(CUT && MATCHES > 0)> seen;
-    seen.find(P, row, origin + n * STREAM, t);   // before the products, while registers are free
+    seen.find(P, row, x.origin + n * STREAM, t, x.origin);   // before the products, while registers are free
     const u32 ks = st;
     mbar_wait(full + 8 * st, ph);
     ADVANCE(st, ph)
@@ -148,11 +152,13 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
     wg_wait<1>();
     hold(s);
     release(ks);
-    score::first<CUT && !MATCHES>(s, R, P, row, 0, origin + n * STREAM, t, 0);
+    score::first<CUT && !MATCHES>(s, R, P, row, 0, x.origin + n * STREAM, t, 0);
     seen.keep(s, -INF);
 #if CHUNK_TILES
-    const bool ended = n % CHUNK_TILES == CHUNK_TILES - 1, first = (hi - 1) / CHUNK_TILES == n / CHUNK_TILES + 1;   // a chunk, the first one
+    const bool ended = n % CHUNK_TILES == CHUNK_TILES - 1;   // a chunk, or that of a stretch before
+    const bool first = STRETCHED ? none : (high - 1) / CHUNK_TILES == n / CHUNK_TILES + 1;
     if (ended) {
+      none = false;
       running.keep_stats(softmax, first);
       softmax.begin_chunk();
     }
@@ -161,7 +167,7 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
 #endif
     softmax.template step<0>(s, alpha, grow);
 #if FACTOR
-    score::second<CUT>(s, R, P, row, 0, origin + n * STREAM, t, 0);
+    score::second<CUT>(s, R, P, row, 0, x.origin + n * STREAM, t, 0);
 #endif
     wg_wait<0>();
     hold(o);
@@ -180,7 +186,11 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
       for (int i = 0; i < ACCUMULATORS; i++) o[i] *= alpha[i >> 1 & 1];
     }
   };
-  walk_tiles(step, hi - 2, lo, from, to);
+#pragma unroll 1
+  for (int i = 1, n = x.hi - 2;; i++, n = x.hi - 1) {
+    walk_tiles(step, n, x.lo, x.from, x.to);
+    if (!more(i)) break;
+  }
   scored();
 #if CHUNK_TILES && LATE
   if (due) running.keep_sums(o, due == 1);
@@ -189,4 +199,9 @@ DEV void weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring
   my_turn();
   value_product(o, p, ring + st * SLOT, add);
   your_turn();
+#if CHUNK_TILES
+  return STRETCHED ? none : (high - 1) / CHUNK_TILES == x.lo / CHUNK_TILES;
+#else
+  return true;
+#endif
 }

@@ -119,10 +119,10 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
 #pragma unroll 1
     while (items.next(P, batch, chunk)) {
       const int row = batch * BATCH_PAD + (t >> 5) * 16 + (lane >> 2);   // this thread's, as tiles count them
-      const int origin = stream_origin(P, batch);
-      int lo, hi, from, to;
-      tiles_of(P, batch, origin, chunk, lo, hi);
-      tiles_whole(P, batch, 0, 64, from, to);
+      Stretch x;
+      x.origin = stream_origin(P, batch);
+      tiles_of(P, batch, x.origin, chunk, x.lo, x.hi);
+      tiles_whole(P, batch, 0, 64, x.from, x.to);
       bar_sync(1, 128);   // the last item's rows are not needed any more
       for (int i = t; i < BATCH_ROWS * (SCORE_DEPTH / 8); i += 128) {
         const int r = i / (SCORE_DEPTH / 8), x = i % (SCORE_DEPTH / 8);
@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       bar_sync(1, 128);
       score::Rows R;
       score::rows_load(R, P, row);
-      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, origin, lo, hi, from, to, Seen<0>{}, o, softmax, Running(0, 0, t), [] {}, [] {}, [] {}, [] {});
+      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, x, Seen<0>{}, o, softmax, Running(0, 0, t), [] {}, [] {}, [](int) { return false; }, [] {}, [] {});
       float most[2], sum[2], reference[2];
 #pragma unroll
       for (int r = 0; r < 2; r++) {

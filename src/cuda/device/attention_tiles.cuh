@@ -47,19 +47,26 @@ DEV void tiles_whole(const Params &P, int batch, int row, int rows, int &lo, int
   hi = max(min(to, COLUMNS) - origin, 0) / STREAM;
 }
 
+// Columns that a tile's rows walk over: tiles [lo, hi), counted from `origin`, of which [from, to) are seen whole by the 64 rows of a
+// warpgroup. Where documents are in a tile of rows (STRETCHED), it has a stretch for each; else one.
+struct Stretch { int origin, lo, hi, from, to; };
+
 // ---- what is seen of a cut tile
 
-// A bit for each of a thread's elements of a tile: does its row see it, by columns_seen of the row and by the equalities of the mask
-// (MATCHES of them)? Where bits say so, a cut tile's scores are made as a whole one's are.
+// A bit for each of a thread's elements of a tile: does its row see it, by columns_seen of the row, by the equalities of the mask
+// (MATCHES of them), and, STRETCHED, by its origin? Where bits say so, a cut tile's scores are made as a whole one's are.
 template <int ON> struct Seen {
   u32 bits[(STREAM + 63) / 64];
-  DEV void find(const Params &P, int row, int col, int t) {
+  DEV void find(const Params &P, int row, int col, int t, int origin = 0) {
 #pragma unroll
     for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] = 0;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int from = 0, to = COLUMNS;
       columns_seen(P, batch_of(P, row), row_in_batch(P, row) + 8 * h, row_in_batch(P, row) + 8 * h, from, to);
+#if STRETCHED   // they are not this row's
+      if (row_origin(P, batch_of(P, row), row_in_batch(P, row) + 8 * h) != origin) to = 0;
+#endif
       from -= col + 2 * (t & 3);
       to -= col + 2 * (t & 3);
 #pragma unroll
@@ -87,7 +94,7 @@ template <int ON> struct Seen {
   }
 };
 template <> struct Seen<0> {
-  DEV void find(const Params &, int, int, int) {}
+  DEV void find(const Params &, int, int, int, int = 0) {}
   DEV void keep(float (&)[STREAM / 2], float) const {}
 };
 
