@@ -278,6 +278,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     bool mma = epi_attention_is_mma(d), /* a block has one tile, by its number */
         split = d->variant == EPI_ATTENTION_SPLIT;
     l->blocks = mma ? tiles : epi_min64(tiles, target->multiprocessors);
+    l->bits = epi_attention_bits_of(d);
     l->raster_group = (int)d->section;
     l->size = (epi_product_size){.m = l->rows,
                                  .n = epi_open_now(open, d->columns * d->column_groups),

@@ -48,6 +48,7 @@ typedef struct epi_launch {
         weight_count; /* nodes that the columns' operands are loaded from; 0: from copies */
     int64_t chunk, chunks,
         partial_bytes; /* attention in chunks: columns of one, how many, and their partials */
+    epi_attention_bits bits;
     /* once it is compiled: */
     epi_cuda_launch how;  /* grid, block and function */
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */

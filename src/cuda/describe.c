@@ -45,6 +45,18 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
     out->bytes_unfused += 2 * copies;
 }
 
+/* What a row of attention has the same bits in. */
+static void describe_bits(const epi_attention_bits *b, epi_text *out) {
+    static const char *const rows[] = {"", "a row has the same bits among many rows and among few",
+                                       "a row may have other bits among many rows than among few"},
+                             *const starts[] = {"", "; what is before its first key does not change them",
+                                                "; what is before its first key may change them"},
+                             *const documents[] = {"", "; where its document lies does not change them",
+                                                   "; where its document lies may change them"};
+    if (b->rows)
+        epi_text_add(out, "%s%s%s\n", rows[b->rows], starts[b->starts], documents[b->documents]);
+}
+
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
     const epi_launch *p = find_launch(k, EPI_LAUNCH_GEMM);
     if (!epi_steps_describe_pass(&k->steps, out) && p) {
@@ -80,6 +92,7 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out, "%s: %u block%s of %u threads, %d bytes of shared memory\n", a->text.label,
                      a->how.grid, a->how.grid == 1 ? "" : "s", a->how.block, a->text.shared);
+        describe_bits(&a->bits, out);
         if (find_launch(k, EPI_LAUNCH_MATCHES))
             epi_text_add(out, "equalities of the mask are decided by tile, ahead\n");
         if (a->chunks)

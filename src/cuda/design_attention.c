@@ -522,24 +522,22 @@ static bool design_piece(epi_attention_design *d, const epi_plan *plan, const ep
 
 /* ---- bounds ---- */
 
-bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b) {
-    return d->variant == EPI_ATTENTION_SPLIT && d->stream.count > 1
-               ? b->flat
-               : !b->flat && epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
-}
-
-bool epi_attention_starts(const epi_attention_design *d, const epi_bound *b) {
+/* Pages begin where they do, and random numbers come four at a time. */
+static void find_starts(epi_attention_design *d) {
     epi_axes batch = epi_plan_batch(d->plan);
-    return epi_attention_is_online(d) && !d->page && d->a->factor == EPI_NO_NODE &&
-           epi_attention_counts(d, b) && epi_bound_is_start(d->g, b, &batch) &&
-           epi_emit_lies(d->c, b->limit.term[0]);
+    for (int b = 0; b < d->a->bound_count; b++) {
+        const epi_bound *bound = &d->a->bounds[b];
+        d->starts[b] = epi_attention_is_online(d) && !d->page && d->a->factor == EPI_NO_NODE &&
+                       epi_attention_counts(d, bound) && epi_bound_is_start(d->g, bound, &batch) &&
+                       epi_emit_lies(d->c, bound->limit.term[0]);
+    }
 }
 
 /* Are there tiles that may begin at any column? */
 static bool begins_anywhere(const epi_attention_design *d) {
     bool starts = d->stretched;
     for (int b = 0; b < d->a->bound_count; b++)
-        starts |= epi_attention_starts(d, &d->a->bounds[b]);
+        starts |= d->starts[b];
     return starts;
 }
 
@@ -556,7 +554,7 @@ static void find_cuts(epi_attention_design *d) {
     for (int b = 0; b < a->bound_count; b++) {
         const epi_bound *bound = &a->bounds[b];
         d->cut_end |= open_plan(d) && bound->sign > 0;
-        d->cut_begin |= open_plan(d) && bound->sign < 0 && !epi_attention_starts(d, bound);
+        d->cut_begin |= open_plan(d) && bound->sign < 0 && !d->starts[b];
         for (int t = 0; t < bound->limit.count; t++) {
             const epi_node *n = &d->g->nodes[bound->limit.term[t]];
             if (n->op == EPI_OP_INDEX && d->variant != EPI_ATTENTION_SPLIT &&
@@ -806,6 +804,23 @@ static int64_t section_of(const epi_attention_design *d) {
                                             : epi_min64(fit, epi_open_now(open, d->batches));
 }
 
+/* Few rows have the tiles of many where they have the same kernel (mma.sync, dropout), or fold the same chunks. */
+epi_attention_bits epi_attention_bits_of(const epi_attention_design *d) {
+    enum { TILE = 128 };
+    epi_attention_bits bits = {EPI_KNOWN_NOTHING, EPI_KNOWN_NOTHING, EPI_KNOWN_NOTHING};
+    epi_axes batch = epi_plan_batch(d->plan);
+    if (!epi_attention_is_online(d))
+        return bits;
+    bits.rows =
+        epi_attention_is_mma(d) || (folds(d) && d->config.stream == TILE) ? EPI_KNOWN_YES : EPI_KNOWN_NO;
+    for (int b = 0; b < d->a->bound_count && bits.starts != EPI_KNOWN_NO; b++)
+        if (epi_bound_is_start(d->g, &d->a->bounds[b], &batch))
+            bits.starts = d->starts[b] ? EPI_KNOWN_YES : EPI_KNOWN_NO;
+    if (d->a->match_count)
+        bits.documents = d->stretched ? EPI_KNOWN_YES : EPI_KNOWN_NO;
+    return bits;
+}
+
 /* Is the configuration for this GPU? */
 static bool suits(epi_attention_design *d) {
     bool wgmma = d->c->arch->wgmma;
@@ -827,7 +842,10 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                 .scale = 1,
                                 .scaled = {-1, -1}};
     write_name(config, out->label, sizeof out->label);
-    bool ok = suits(d) && find_variant(d) && shape(d) && take_operands(d) && takes(d);
+    bool ok = suits(d) && find_variant(d) && shape(d) && take_operands(d);
+    if (ok)
+        find_starts(d);
+    ok = ok && takes(d);
     epi_status status = EPI_OK;
     d->reached += ok;
     if (ok)

@@ -111,6 +111,8 @@ typedef struct epi_attention_design {
     epi_attention_tensor rows_of[3], columns_of[3], result_of[3]; /* of both products, and MORE */
     /* Bounds and equalities say of every row which columns it sees: cut tiles need no condition. */
     bool exact;
+    /* By bound: it is where a sequence begins, and tiles and chunks are counted from there. */
+    bool starts[EPI_ATTENTION_BOUNDS];
     bool cut_begin, cut_end; /* are there tiles before, or behind, that a row sees in part? */
     bool last_first;         /* later rows see more */
     /* The equalities of the mask are decided by tile: by records of 64 rows each, which a kernel ahead leaves
@@ -161,10 +163,14 @@ static inline epi_axes epi_attention_batch(const epi_attention_design *d) {
 }
 
 /* Is the bound about the positions that the kernel counts columns by? */
-bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b);
-/* Is it where a sequence begins, and are tiles and chunks counted from there? Pages begin where they do, and
- * random numbers come four at a time. */
-bool epi_attention_starts(const epi_attention_design *d, const epi_bound *b);
+static inline bool epi_attention_counts(const epi_attention_design *d, const epi_bound *b) {
+    return d->variant == EPI_ATTENTION_SPLIT && d->stream.count > 1
+               ? b->flat
+               : !b->flat && epi_axis_equal(b->axis, d->stream.at[d->stream.count - 1]);
+}
+
+/* What is known of a row's bits (docs/attention.md). */
+epi_attention_bits epi_attention_bits_of(const epi_attention_design *d);
 
 /* Takes one candidate. Fills the design and, of `out` and for the split variant of `fold`, everything but the
  * source. Fails with EPI_ERR_UNSUPPORTED, and says why, where the configuration cannot take the program. */
@@ -180,10 +186,14 @@ bool epi_scores_fold(epi_attention_design *d, epi_tile_program *t);
  * False: there are too many of those, or no memory. */
 bool epi_scores_design(epi_attention_design *d);
 
-/* ---- emit_attention.c ---- */
+/* ---- emit_bounds.c ---- */
 
+/* One bound's share of a range of columns: those that some row sees (most 1), or that all rows see (-1). A
+ * limit that is not known leaves all columns in the first, and none in the second. */
+void epi_bound_emit(const epi_attention_design *d, epi_kernel_text *k, const epi_bound *b, int most,
+                    epi_text *out);
 /* stream_origin(): the column that tiles of a batch are counted from. */
-void epi_attention_emit_origin(const epi_attention_design *d, epi_kernel_text *k, epi_text *out);
+void epi_bounds_emit_origin(const epi_attention_design *d, epi_kernel_text *k, epi_text *out);
 
 /* ---- emit_matches.c ---- */
 

@@ -128,6 +128,14 @@ typedef struct epi_kernel_text {
 
 /* What an emitter is told of its surroundings. Numbers that depend on an open size are written as expressions
  * of the launch's parameter (epi_emit_count), and worked out for the launch by epi_open_now. */
+/* What is known of the bits of attention's rows. */
+typedef enum epi_known { EPI_KNOWN_NOTHING, EPI_KNOWN_YES, EPI_KNOWN_NO } epi_known;
+typedef struct epi_attention_bits {
+    epi_known rows;   /* are they the same among many rows and among few? NOTHING: it is no online softmax */
+    epi_known starts; /* are tiles counted from where a sequence begins? NOTHING: the mask does not tell */
+    epi_known documents; /* and from where a document does? */
+} epi_attention_bits;
+
 typedef struct epi_emit_context {
     epi_arena *arena;
     epi_arena *words;      /* what epi_emit_text and those after it answer, until all texts are made */

@@ -25,7 +25,7 @@ bool epi_matches_design(epi_attention_design *d) {
             has |= epi_axes_find(&d->g->nodes[a->matches[m].row].axes, batch.at[i]) >= 0 ||
                    epi_axes_find(&d->g->nodes[a->matches[m].column].axes, batch.at[i]) >= 0;
         for (int b = 0; b < a->bound_count; b++)
-            has |= epi_attention_starts(d, &a->bounds[b]) &&
+            has |= d->starts[b] &&
                    epi_axes_find(&d->g->nodes[a->bounds[b].limit.term[0]].axes, batch.at[i]) >= 0;
         if (has)
             d->match_batch.at[d->match_batch.count++] = batch.at[i];
@@ -180,7 +180,7 @@ epi_status epi_emit_matches(const epi_attention_design *d, epi_kernel_text *k, i
     if (d->stretched) {
         epi_emit_place(k, stretched_at(d, RUNS));
         epi_emit_place(k, stretched_at(d, ORIGINS));
-        epi_attention_emit_origin(&ahead, k, &own);
+        epi_bounds_emit_origin(&ahead, k, &own);
     }
     put_values(d, k, &d->match_batch, true, &own);
     put_values(d, k, &d->match_batch, false, &own);
