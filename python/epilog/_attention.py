@@ -27,6 +27,7 @@ HARMLESS = frozenset(("position_ids", "use_cache", "output_hidden_states", "retu
                       "labels", "cache_position", "logits_to_keep", "token_type_ids", "sliding_window", "cu_seq_lens_q", "cu_seq_lens_k",
                       "max_length_q", "max_length_k", "seq_idx"))
 capabilities, known = {}, {}
+in_graph = {}  # what masks are made of, as it was when a model was given Epilog's attention: torch.compile cannot ask whose it is
 generating = contextvars.ContextVar("generating", default=False)  # in epilog.generate: where transformers compiles a step, a mask is a tensor
 
 
@@ -56,15 +57,15 @@ class Seen(NamedTuple):
     documents: tuple = None
     offset: object = 0
 
-    @property
-    def kind(self):
-        """Which of a layer's programs it is for, without a cache (_layers.py)."""
-        return "documents" if self.documents is not None else "padded" if self.lengths is not None else "starts" if self.starts is not None else "plain"
 
-    @property
-    def tensors(self):
-        """What such a program reads for it, beside the window."""
-        return [t for t in (self.starts, self.lengths, *(self.documents or ())) if t is not None]
+def kind_of(seen):
+    """Which of a layer's programs it is for, without a cache (_layers.py)."""
+    return "documents" if seen.documents is not None else "padded" if seen.lengths is not None else "starts" if seen.starts is not None else "plain"
+
+
+def told_of(seen):
+    """What such a program reads for it, beside the window."""
+    return [t for t in (seen.starts, seen.lengths, *(seen.documents or ())) if t is not None]
 
 
 def without_padding(window, mask):
@@ -210,7 +211,7 @@ def seen_in_cache(mask, old, queries, keys):
     if mask is None:
         return Seen(offset=keys - queries) if old == "sdpa" and queries in (1, keys) else None
     seen = getattr(mask, "_epilog_seen", None) if mask.shape[-2:] == (queries, keys) else None
-    return seen if seen is not None and seen.kind in ("plain", "starts") else None
+    return seen if seen is not None and kind_of(seen) in ("plain", "starts") else None
 
 
 def made_by(function, maker):
@@ -258,19 +259,24 @@ def window_in(function, local_size):
     return window if type(window) is int and window == local_size and window > 0 else None
 
 
-def window_in_graph(function, local_size, config):
-    """The window of one where torch.compile looks, which does not show what a function holds; a model of these has no other of this form."""
-    causal, both = (own_function("masking_utils", n) for n in ("causal_mask_function", "and_masks"))
-    if causal is None or function is causal:
-        return 0 if causal is not None and local_size is None else None
-    chunks = getattr(config, "attention_chunk_size", None)
-    return local_size if made_by(function, both) and chunks is None and local_size == getattr(config, "sliding_window", None) else None
+def said_in_graph(function, local_size, config, batch, keys, device, own):
+    """The same where torch.compile looks, which does not show what a function holds; a model of these has none of this form but for windows
+    and documents. A document begins where a query does not see the key before its own. own: is there no function of someone else's in it?"""
+    causal, conjunction = in_graph.get("causal"), in_graph.get("and")
+    if causal is None or not own or getattr(config, "attention_chunk_size", None) is not None or local_size == 1:
+        return None, None
+    window = 0 if local_size is None else local_size if local_size == getattr(config, "sliding_window", None) else None
+    if function is causal:
+        return window if local_size is None else None, None
+    if window is None or function.__code__ is not conjunction:
+        return None, None
+    here = torch.arange(keys, device=device)
+    before = function(torch.arange(batch, device=device)[:, None], 0, here, (here - 1).clamp(min=0))
+    return window, (~before).expand(batch, keys).cumsum(1, dtype=torch.int32)
 
 
-def function_says(function, local_size, config):
+def function_says(function, local_size):
     """Of a function that says of a mask which keys are seen: the window, None where it is unknown, and documents, None where there are none."""
-    if torch.compiler.is_compiling():
-        return window_in_graph(function, local_size, config), None
     function, documents = documents_in(function)
     return window_in(function, local_size), documents
 
@@ -311,7 +317,12 @@ def mask_of(old):
         if config is None or mask_function is None or not is_causal(config) or watched():
             return own()
         size, local_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads, kwargs.get("local_size")
-        window, documents = function_says(mask_function, local_size, config) if fits(torch.device(device), dtype, size) else (None, None)
+        window, documents = None, None
+        if fits(torch.device(device), dtype, size) and compiling:
+            window, documents = said_in_graph(mask_function, local_size, config, batch_size, kv_length, device, not kwargs.get("use_vmap"))
+            documents = documents if attention_mask is None else None  # with one transformers looks for no documents
+        elif fits(torch.device(device), dtype, size):
+            window, documents = function_says(mask_function, local_size)
         alone = not static and q_offset == kv_offset == 0 and q_length == kv_length and (attention_mask is None or attention_mask.shape[-1] == kv_length)
         skip = allow_is_causal_skip and old == "sdpa" and not compiling and local_size is None  # its own sign of a causal mask: none
         if window is None or (documents is not None and not alone) or (
@@ -325,7 +336,7 @@ def mask_of(old):
             seen = seen_of_cache(window, batch_size, q_length, q_offset, kv_offset, attention_mask, device)
         if seen is None:
             return own()
-        if skip and alone and seen.kind == "plain":
+        if skip and alone and kind_of(seen) == "plain":
             return carry(attention_mask=None, allow_is_causal_skip=True)
         if compiling:  # where nobody reads it, it is not in the graph
             mask = carry(attention_mask=attention_mask, allow_is_causal_skip=False)
@@ -374,6 +385,9 @@ def take_place(model, attentions):
     """Makes Epilog's the attention of some layers of a model, by their configuration. The model gets a copy of it first: another model
     may be made of the same object."""
     from transformers import AttentionInterface, AttentionMaskInterface
+    causal, both = (own_function("masking_utils", name) for name in ("causal_mask_function", "and_masks"))
+    if causal is not None and both is not None:
+        in_graph.update({"causal": causal, "and": next(c for c in both.__code__.co_consts if getattr(c, "co_name", None) == "and_mask")})
     copies = {}
     for module in model.modules():
         if "config" in module.__dict__:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ._attention import eager_of, fits, is_causal, is_known, is_ours, is_plain, is_usual, old_name, seen_in_cache, seen_through
+from ._attention import eager_of, fits, is_causal, is_known, is_ours, is_plain, is_usual, kind_of, old_name, seen_in_cache, seen_through, told_of
 from ._known import (Names, Tree, activation_of, are_numbers, bias_of, fit, hooks_of_all, is_own, own_class, own_forward, own_function,
                      plain_type, trouble, watched, weight_of)
 from ._fp8 import why_not
@@ -287,7 +287,7 @@ def layer_run(parts, found, hidden_states, attention_mask, past_key_values, posi
     programs = parts.programs[per_sequence, bool(seen and seen.window)]
     if seen is not None:
         groups, heads, size, _ = before[1].shape
-        return programs.whole[seen.kind](hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *seen.tensors,
+        return programs.whole[kind_of(seen)](hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *told_of(seen),
                                          *parts.numbers, *([seen.window] if seen.window else []))
     if past_key_values is not None:
         return layer_cached(parts, found, before, hidden_states, attention_mask, past_key_values, per_sequence, more)
@@ -334,7 +334,7 @@ def layer_run8(parts, found, hidden_states, attention_mask, past_key_values, pos
     given = [q.unflatten(2, (groups, heads, size)), k.unflatten(2, (groups, size)), v.unflatten(2, (groups, size)), *tables]
     given += [parts.eps] if parts.head_norm else []
     if seen is not None:
-        attended = programs.attend[seen.kind](*given, *seen.tensors, *parts.numbers, *([seen.window] if seen.window else [])).flatten(2)
+        attended = programs.attend[kind_of(seen)](*given, *told_of(seen), *parts.numbers, *([seen.window] if seen.window else [])).flatten(2)
     else:
         query, key, value = programs.turn(*given)
         query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
@@ -424,12 +424,12 @@ def gpt2_run(parts, found, fp8, hidden_states, past_key_values=None, attention_m
     whole = seen is not None and not seen.window
     programs = parts.programs8 if fp8 else parts.programs
     if whole and not fp8:
-        return programs.whole[seen.kind](hidden_states, *before, out.view(*heads, -1), *behind, eps, *seen.tensors, *parts.numbers)
+        return programs.whole[kind_of(seen)](hidden_states, *before, out.view(*heads, -1), *behind, eps, *told_of(seen), *parts.numbers)
     if fp8:
         (z,) = programs.project(hidden_states, [g, b, qkv], eps)
         given = z.unflatten(2, (3, *heads)), before[3]
         if whole:
-            return programs.rest(hidden_states, programs.attend[seen.kind](*given, *seen.tensors, *parts.numbers).flatten(2), [out, *behind], eps)
+            return programs.rest(hidden_states, programs.attend[kind_of(seen)](*given, *told_of(seen), *parts.numbers).flatten(2), [out, *behind], eps)
     made = programs.turn(*given) if fp8 else programs.projections(hidden_states, *before, eps)
     query, key, value = (t.transpose(1, 2) for t in made)
     if past_key_values is not None:

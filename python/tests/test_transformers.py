@@ -329,6 +329,40 @@ def test_compile(name):
             torch.testing.assert_close(compiled["_orig_mod." + n], plain[n], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name, what", [("Llama", None), ("Llama", "holes"), ("Llama", "packing"), ("Mistral", "packing"),
+                                        ("Gemma2", "padding before, with positions"), ("GPT2", "packing")])
+def test_masks_compiled(name, what, monkeypatch):
+    """In a graph as well a layer is one program, whatever hides keys, with the same bits."""
+    torch._dynamo.reset()
+    names, traced = [], Op.traced
+    monkeypatch.setattr(Op, "traced", lambda self, args: names.append(self.name) or traced(self, args))
+    model, more = make(name), dict(MASKS[what] if what else {}, use_cache=False)
+    epilog.apply(model)
+    plain = step(model, **more)
+    compiled = step(torch.compile(model, fullgraph=True, backend="aot_eager"), **more)
+    assert names.count("layer") == 2 and torch.equal(compiled["loss"], plain["loss"])
+    for n in plain:
+        assert n == "loss" or torch.equal(compiled["_orig_mod." + n], plain[n])
+
+
+def test_masks_of_others_compiled():
+    """What someone else's function hides in a graph is the model's."""
+    torch._dynamo.reset()
+    model, plain = make("Llama"), make("Llama")
+    epilog.apply(model)
+    other = lambda batch, head, q, k: (q - k) != 2
+
+    def hidden(model, x, positions):
+        from transformers.masking_utils import create_causal_mask
+        mask = create_causal_mask(config=model.config, inputs_embeds=x, attention_mask=None, past_key_values=None, position_ids=positions,
+                                  and_mask_function=other)
+        return model.model.layers[0](x, attention_mask=mask, position_embeddings=model.model.rotary_emb(x, positions))
+    x, positions = torch.randn(2, 10, 32), torch.arange(10)[None]
+    want = hidden(plain, x, positions)
+    torch.testing.assert_close(hidden(model, x, positions), want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.compile(lambda x, p: hidden(model, x, p), backend="aot_eager")(x, positions), want, rtol=1e-4, atol=1e-5)
+
+
 def test_compile_of_arguments_in_order():
     torch._dynamo.reset()
     model, ids = make("Llama").eval(), data()[0]
