@@ -103,8 +103,10 @@ static const epi_program *find(const char *name) {
 static struct {
     const char *name;
     int64_t b, s, r;
+    size_t memory;
     epi_kernel *kernel;
 } kernels[64];
+static size_t budget; /* of what is compiled next, or 0 */
 
 static void forget_kernels(void) {
     for (int i = 0; i < 64; i++)
@@ -120,7 +122,7 @@ static const epi_kernel *compile(const model *m, const char *name, int64_t b, in
     int count = 0, at = 0;
     epi_error err = {0};
     while (kernels[at].name && (strcmp(kernels[at].name, name) != 0 || kernels[at].b != b ||
-                                kernels[at].s != s || kernels[at].r != r))
+                                kernels[at].s != s || kernels[at].r != r || kernels[at].memory != budget))
         at++;
     if (kernels[at].name)
         return kernels[at].kernel;
@@ -128,12 +130,13 @@ static const epi_kernel *compile(const model *m, const char *name, int64_t b, in
         for (int i = 0; i < 10; i++)
             if (!strcmp(epi_program_dim(p, d), all[i].name))
                 dims[count++] = all[i];
-    epi_options o =
-        EPI_OPTIONS(.dims = dims, .dim_count = count, .type = m->type, .threads = 2, .device = device);
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = m->type, .threads = 2,
+                                .device = device, .memory = budget);
     kernels[at].name = name;
     kernels[at].b = b;
     kernels[at].s = s;
     kernels[at].r = r;
+    kernels[at].memory = budget;
     if (!check(epi_kernel_compile(p, &o, &kernels[at].kernel, &err) == EPI_OK, "%s compiles: %s", name,
                err.message))
         exit(finish());
@@ -195,13 +198,24 @@ static void make_angles(const model *m, int32_t *position, int64_t count, float 
 typedef struct rows {
     int64_t count, per_batch; /* all rows, and those of one sequence of a batch */
     int64_t at[SEQUENCES];
-    bool has[SEQUENCES], packed;
+    bool has[SEQUENCES], packed, tight;
 } rows;
 
 typedef struct text {
     int ids[SEQUENCES][LONGEST], length[SEQUENCES];
     float logp[SEQUENCES][LONGEST]; /* of token i, after those before it */
 } text;
+
+/* The kernel, or one that has to do with two thirds of its workspace. */
+static const epi_kernel *compile_rows(const model *m, const char *name, int64_t b, int64_t s, bool tight) {
+    const epi_kernel *k = compile(m, name, b, s, s);
+    if (tight) {
+        budget = epi_kernel_workspace(k) / 3 * 2;
+        k = compile(m, name, b, s, s);
+        budget = 0;
+    }
+    return k;
+}
 
 static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST]) {
     int64_t batch = r.packed ? 1 : r.count / r.per_batch;
@@ -224,8 +238,8 @@ static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST])
     embed(m, ids, r.count, x);
     make_angles(m, position, r.count, cos_t, sin_t);
     const char *name = r.packed ? "packed_layer" : "sequence_layer";
-    const epi_kernel *k = compile(m, name, batch, r.per_batch, r.per_batch),
-                     *head = compile(m, "sequence_head", r.count, 0, 0);
+    const epi_kernel *k = compile_rows(m, name, batch, r.per_batch, r.tight),
+                     *head = compile_rows(m, "sequence_head", r.count, 0, r.tight);
     for (int l = 0; l < LAYERS; l++) {
         const named others[] = {{"x", l % 2 ? y : x}, {"y", l % 2 ? x : y}, {"cos_t", cos_t},
                                 {"sin_t", sin_t},     {"start", start},     {"document", document}};
@@ -402,6 +416,9 @@ static void check_training(const model *m, const text *sampled) {
     batch = *sampled;
     train(m, sampled, right, batch.logp);
     same(sampled, batch.logp, left.has, false, "training, padding on the right", m);
+    right.tight = !device;
+    train(m, sampled, right, logp);
+    same(&batch, logp, right.has, true, "training, in less memory", m);
     train(m, sampled, left, logp);
     same(&batch, logp, left.has, true, "training, padding on the left", m);
     train(m, sampled, packed, logp);
