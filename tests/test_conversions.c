@@ -368,6 +368,21 @@ static void check_saved(void) {
     epi_module_free(m);
 }
 
+/* GPUs divide by a scale by its inverse and one correction, where all that becomes of it is e4m3 or e5m2: that is on the same side of
+ * every number between two of these, which has five digits, as the quotient is. Scales of some significands, and of those near few digits;
+ * all dividends that make a quotient near such a number. */
+static void check_scaled(void) {
+    long other = 0;
+    for (long s = 1 << 23; s < 1 << 24; s += (s + 64) % (1 << 20) < 128 ? 1 : 331)
+        for (int half = 16; half < 32; half++)
+            for (long near = s * half / 8 * 8 - 48; near <= s * half + 48; near += 8) {
+                volatile float a = (float)near, b = (float)s, inverse = 1 / b, q = a * inverse;
+                float quotient = a / b, p = fmaf(-fmaf(q, b, -a), inverse, q), m = (float)half;
+                other += (quotient > m) - (quotient < m) != (p > m) - (p < m);
+            }
+    check(other == 0, "%ld quotients are on another side", other);
+}
+
 int main(void) {
     static const epi_dtype types[] = {EPI_E4M3, EPI_E5M2, EPI_I8, EPI_U8};
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
@@ -387,6 +402,7 @@ int main(void) {
     check_groups();
     check_gradient();
     check_saved();
+    check_scaled();
     epi_context_close(ctx);
     return finish();
 }

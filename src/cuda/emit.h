@@ -274,6 +274,8 @@ const char *epi_emit_walk(const epi_emit_context *c, const epi_walk *w, const ch
 const char *epi_emit_columns(const epi_emit_context *c, const epi_columns *cols, const char *index);
 /* An element of the tensor that a pointer leads to, as a float: "load<BF16>(P.ptr[2], …)". */
 const char *epi_emit_load(const epi_emit_context *c, epi_dtype type, int pointer, const char *offset);
+/* The function that divides by a scale, of a node that epi_is_scaled. */
+const char *epi_emit_scaled(const epi_emit_context *c, int node);
 /* An operation's CUDA expression with its operands put in. */
 const char *epi_emit_op(const epi_emit_context *c, epi_op op, const char *const operands[3]);
 /* A literal that reads back as the same f32. */

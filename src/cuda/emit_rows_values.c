@@ -72,11 +72,10 @@ static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, c
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = operand(d, s->arg[i], element);
     if (scales_often(d, s) && epi_rows_is_side(d, s->arg[1]))
-        PUT(epi_rows_is_line(d, s->arg[1]) ? "%s = f_scaled(%s, scale_row_%d);"
-                                           : "%s = f_scaled(%s, scales_%d[e]);",
-            to, a[0], s->arg[1]);
+        PUT(epi_rows_is_line(d, s->arg[1]) ? "%s = %s(%s, scale_row_%d);" : "%s = %s(%s, scales_%d[e]);", to,
+            epi_emit_scaled(d->c, s->node), a[0], s->arg[1]);
     else if (scales_often(d, s))
-        PUT("%s = f_scaled(%s, scale_%d);", to, a[0], s->dst);
+        PUT("%s = %s(%s, scale_%d);", to, epi_emit_scaled(d->c, s->node), a[0], s->dst);
     else if (divides_often(d, s))
         PUT("%s = over_%d.of(%s);", to, s->dst, a[0]);
     else

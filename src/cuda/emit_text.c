@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cuda/emit.h"
+#include "pass/analyse/range.h"
 
 epi_ref epi_emit_ref(const epi_emit_context *c, int node, int tensor) {
     const epi_graph *g = c->spec->graph;
@@ -192,6 +193,10 @@ int epi_emit_pointer(epi_kernel_text *k, int node, int tensor) {
 
 int epi_emit_place(epi_kernel_text *k, int64_t offset) {
     return add_pointer(k, (epi_pointer_need){EPI_NO_NODE, EPI_POINTER_WORKSPACE, offset});
+}
+
+const char *epi_emit_scaled(const epi_emit_context *c, int node) {
+    return epi_is_scaled_byte(c->spec->graph, node) ? "f_scaled_byte" : "f_scaled";
 }
 
 const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *fold, int64_t count) {

@@ -135,8 +135,8 @@ static const char *put_element(const epi_emitter *e, const epi_instr *s, int el)
     if (s->kind == EPI_INSTR_JOIN)
         return epi_value_use(e, s->arg[el & 1], el / 2);
     if (s->kind == EPI_INSTR_MAP && epi_is_scaled(e->d->g, s->node) && epi_value_of_group(e->d, s->arg[1]))
-        return epi_emit_text(e->d->c, "f_scaled(%s, S.%s_s[i & 1])", epi_value_use(e, s->arg[0], el),
-                             epi_value_name(e, s->arg[1]));
+        return epi_emit_text(e->d->c, "%s(%s, S.%s_s[i & 1])", epi_emit_scaled(e->d->c, s->node),
+                             epi_value_use(e, s->arg[0], el), epi_value_name(e, s->arg[1]));
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
         a[i] = epi_value_use(e, s->arg[i], el);
     return epi_emit_instr(e->d->c, s, a);

@@ -261,16 +261,17 @@ static double floor_of(const epi_graph *g, int node) {
     return g->nodes[node].op == EPI_OP_CONST ? g->nodes[node].value : 0;
 }
 
-bool epi_is_scaled(const epi_graph *g, int node) {
+/* The least that the scale of a quotient is; 0: it is none of its dividend. */
+static double least_scale(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
     double over = 1, least = 0;
     if (n->op != EPI_OP_DIV)
-        return false;
+        return 0;
     for (int at = n->arg[1];;) {
         const epi_node *s = &g->nodes[at];
         at = s->arg[0];
         if (s->op == EPI_OP_ABS)
-            return at == n->arg[0] && over >= 4 && over <= 0x1p20 && least >= 0x1p-100 && least <= 0x1p100;
+            return at == n->arg[0] && over >= 4 && over <= 0x1p20 && least <= 0x1p100 ? least : 0;
         if (s->op == EPI_OP_MAX) {
             int floor = floor_of(g, s->arg[1]) > 0 ? 1 : 0;
             at = s->arg[1 - floor];
@@ -281,7 +282,21 @@ bool epi_is_scaled(const epi_graph *g, int node) {
             over /= g->nodes[s->arg[0]].value;
             at = s->arg[1];
         } else if (s->op != EPI_OP_RMAX) {
-            return false;
+            return 0;
         }
     }
+}
+
+bool epi_is_scaled(const epi_graph *g, int node) {
+    return least_scale(g, node) >= 0x1p-100;
+}
+
+bool epi_is_scaled_byte(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool bytes = least_scale(g, node) >= 0x1p-64;
+    for (int i = 0; i < uses.count; i++) {
+        epi_op op = uses.at[i].node == EPI_NO_NODE ? EPI_OP_COUNT : g->nodes[uses.at[i].node].op;
+        bytes &= op == EPI_OP_E4M3 || op == EPI_OP_E5M2;
+    }
+    return bytes;
 }

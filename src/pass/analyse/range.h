@@ -17,5 +17,7 @@ bool epi_is_finite(const epi_range *r);
 /* Is the node a quotient by a scale of its dividend: by its largest element over a number from 4 to 2^20, but by 2^-100 at
  * least? */
 bool epi_is_scaled(const epi_graph *g, int node);
+/* By 2^-64 at least, and is a number of e4m3 or of e5m2 all that becomes of it? */
+bool epi_is_scaled_byte(const epi_graph *g, int node);
 
 #endif
