@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A training step of a Llama on batches with padding, and with packed documents: torch.compile and epilog.apply, in one process.
 
-  PYTHONPATH=python python3 bench/torch_padding.py --data padded --out bench/results/h200-padded.json
-  PYTHONPATH=python python3 bench/torch_padding.py --device cpu --small --data packed       # tries the script without a GPU
+  PYTHONPATH=python python3 bench/torch_padding.py --out bench/results/h200-padding.json
+  PYTHONPATH=python python3 bench/torch_padding.py --device cpu --small --data "padded;left;packed"       # tries the script without a GPU
 
   padded    sequences of other lengths in rows of --length, behind each padding, 30 % of all; the model is given attention_mask
   left      the same with the padding before them, and positions from the first token on, as generating has it
@@ -14,8 +14,9 @@
   apply          epilog.apply: a layer is one program, the mask with it
 
 d 2048, 32 heads of 8 groups, ff 8192, 4 rows of 4096, pure bf16, AdamW (fused); --layers 16 --vocabulary 128256 are those of the model of 1B.
-Both have the same weights and take turns: --rounds times --steps steps each. tokens/s counts tokens that are no padding. Losses of the
-first three steps, and the norm of the first gradient, are held against each other: a side that is further from the first than --near is told as wrong.
+All have the same weights and take turns, kind of data by kind: --rounds times --steps steps each. tokens/s counts tokens that are no padding.
+Losses of the first three steps, and the norm of the first gradient, are held against each other: a side that is further from the first than
+--near is told as wrong.
 """
 import argparse, datetime, gc, json, os, statistics, subprocess, sys, time
 
@@ -36,22 +37,22 @@ def make(args, attention="sdpa"):
     return model.to(torch.bfloat16).train()
 
 
-def batch(args, g):
+def batch(args, kind, g):
     """What the model is called with, and how many of its tokens are no padding."""
     rows, length = args.batch, args.length
     ids = torch.randint(0, args.config["vocab_size"], (rows, length), generator=g)
     given = dict(input_ids=ids, labels=ids.clone(), use_cache=False)
     place, count = torch.arange(length), rows * length
-    if args.data in ("padded", "left"):
+    if kind in ("padded", "left"):
         share = torch.linspace(0.4, 1.0, rows)[torch.randperm(rows, generator=g)]  # of 4 rows 70 % are tokens
         sizes = (share * length).long()[:, None]
-        mask = place < sizes if args.data == "padded" else place >= length - sizes
+        mask = place < sizes if kind == "padded" else place >= length - sizes
         before = mask.roll(1, 1) & (place > 0)  # the first token is foretold by nobody
         given.update(labels=ids.masked_fill(~(mask & before), -100), attention_mask=mask.long())
-        if args.data == "left":
+        if kind == "left":
             given["position_ids"] = (mask.long().cumsum(1) - 1).clamp(min=0)
         count = int(mask.sum())
-    elif args.data == "packed":
+    elif kind == "packed":
         begins = torch.rand(rows, length, generator=g) < args.documents / length
         begins[:, 0] = True
         first = torch.where(begins, place, 0).cummax(1).values
@@ -82,27 +83,29 @@ def wait(args):
         torch.cuda.synchronize()
 
 
-def measure(args):
+def first_steps(args, name, sides, given):
+    """What a side's first three steps with some data give; in words why there is none, where it fails."""
+    row, begin = dict(side=name), time.perf_counter()
+    gc.collect()
+    try:
+        sides[name] = sides.get(name) or Side(name, args)
+        loss, row["norm"] = sides[name].step(given[0][0], True)
+        row["start_s"] = time.perf_counter() - begin
+        row["losses"] = [loss] + [sides[name].step(given[i][0]).item() for i in (1, 2)]
+    except Exception as e:  # one side that cannot run is no reason to lose the others
+        row["failed"] = f"{type(e).__name__}: {str(e)[:400]}"
+    print(row, flush=True)
+    return row
+
+
+def measure(args, kind, sides):
     g = torch.Generator().manual_seed(1)
-    data, sides, rows = [batch(args, g) for _ in range(4)], {}, {}
-    for name in args.sides.split(";"):
-        gc.collect()
-        row, begin = rows.setdefault(name, dict(side=name)), time.perf_counter()
-        try:
-            side = Side(name, args)
-            loss, row["norm"] = side.step(data[0][0], True)
-            row["start_s"] = time.perf_counter() - begin
-            row["losses"] = [loss] + [side.step(data[i][0]).item() for i in (1, 2)]
-        except Exception as e:  # one side that cannot run is no reason to lose the others
-            row["failed"] = f"{type(e).__name__}: {str(e)[:400]}"
-            print(name, row["failed"], flush=True)
-            continue
-        sides[name] = side
-        print(name, row, flush=True)
-    right = compare(args, [rows[name] for name in sides])
-    spent = {name: [] for name in sides}
+    data = [batch(args, kind, g) for _ in range(4)]
+    rows = {name: first_steps(args, name, sides, data) for name in args.sides.split(";")}
+    running = {name: sides[name] for name, row in rows.items() if "failed" not in row}
+    right, spent = compare(args, [rows[name] for name in running]), {name: [] for name in running}
     for _ in range(args.rounds):
-        for name, side in sides.items():
+        for name, side in running.items():
             side.step(data[0][0])
             wait(args)
             begin = time.perf_counter()
@@ -113,12 +116,12 @@ def measure(args):
     tokens = statistics.mean([data[i % len(data)][1] for i in range(args.steps)])
     for name, times in spent.items():
         rows[name].update(step_ms=statistics.median(times) * 1e3, tokens_s=tokens / statistics.median(times), rounds_ms=[t * 1e3 for t in times])
-        print(f"{args.data:8}{name:16}{rows[name]['step_ms']:9.2f} ms {rows[name]['tokens_s']:10.0f} tokens/s of {tokens:.0f} in {args.batch * args.length}, "
+        print(f"{kind:8}{name:16}{rows[name]['step_ms']:9.2f} ms {rows[name]['tokens_s']:10.0f} tokens/s of {tokens:.0f} in {args.batch * args.length}, "
               f"first loss after {rows[name]['start_s']:.1f} s", flush=True)
-    theirs = [r["tokens_s"] for n, r in rows.items() if n != "apply" and "tokens_s" in r]
-    if theirs and "tokens_s" in rows.get("apply", {}):
-        print(f"apply is {rows['apply']['tokens_s'] / max(theirs):.3f} of the better of torch.compile, {args.data}; {'right' if right else 'WRONG'}")
-    return list(rows.values()), right
+    theirs, mine = [r["tokens_s"] for n, r in rows.items() if n != "apply" and "tokens_s" in r], rows.get("apply", {}).get("tokens_s")
+    if theirs and mine:
+        print(f"{kind}: apply is {mine / max(theirs):.3f} of the better of torch.compile; {'right' if right else 'WRONG'}", flush=True)
+    return dict(data=kind, tokens=tokens, right=right, rows=list(rows.values()))
 
 
 def compare(args, rows):
@@ -135,7 +138,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--data", choices=("padded", "left", "packed", "whole"), default="padded")
+    parser.add_argument("--data", default="padded;packed", help="of padded, left, packed and whole, separated by semicolons")
     parser.add_argument("--sides", default="compile;apply", help="separated by semicolons")
     parser.add_argument("--vocabulary", type=int, default=128256)
     parser.add_argument("--layers", type=int, default=16)
@@ -153,13 +156,19 @@ def main():
         args.batch, args.length, args.rounds, args.steps = 4, 48, 1, 2
         args.config = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
                            num_key_value_heads=2)
-    rows, right = measure(args)
-    if args.out:
-        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        with open(args.out, "w") as f:
-            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
-                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", config=args.config, data=args.data,
-                           batch=args.batch, length=args.length, right=right, rows=rows), f, indent=1)
+    sides, found = {}, []
+    for kind in args.data.split(";"):
+        found.append(measure(args, kind, sides))
+        if args.out:
+            store(args, found)
+
+
+def store(args, found):
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    with open(args.out, "w") as f:
+        json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
+                       device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", config=args.config, batch=args.batch,
+                       length=args.length, found=found), f, indent=1)
 
 
 main()
