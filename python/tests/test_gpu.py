@@ -244,6 +244,53 @@ def test_threads_keep_memory_apart():
         assert all(torch.equal(a, b) for a, b in zip(outs, expected))
 
 
+def masks_of_attention(device, size):
+    """Sequences of other lengths with padding before or behind them, and one after another: their tokens, where each begins, and the masks."""
+    lengths, rows = torch.tensor([200, 131, 1]), 200
+    place = torch.arange(rows)
+    documents = torch.repeat_interleave(torch.arange(3), lengths)[None]
+    starts, behind = (rows - lengths).int(), lengths.int()
+    masks = {"left": (dict(starts=starts), (place >= starts[:, None])), "right": (dict(lengths=behind), place < behind[:, None]),
+             "packed": (dict(documents=documents), documents[0] >= 0)}
+    torch.manual_seed(21)
+    tokens = [[torch.randn(n, heads, size).to(torch.bfloat16) for heads in (4, 2, 2)] for n in lengths.tolist()]
+    for name, (masks, here) in masks.items():
+        filled = [torch.randn(*here.view(-1, here.shape[-1]).shape, heads, size).to(torch.bfloat16) for heads in (4, 2, 2)]
+        for i, t in enumerate(filled):
+            t[here.view(t.shape[:2])] = torch.cat([sequence[i] for sequence in tokens])
+        yield name, [t.to(device) for t in filled], {n: t.to(device) for n, t in masks.items()}, here.view(filled[0].shape[:2]).to(device)
+
+
+def sdpa_with(masks):
+    place = torch.arange(1024, device=next(iter(masks.values())).device)
+
+    def attend(q, k, v):
+        here = place[:k.shape[1]]
+        seen = here <= here[:q.shape[1], None]
+        for name, t in masks.items():
+            seen = seen & (t[:, None, :, None] == t[:, None, None, :] if name == "documents" else here >= t[:, None, None, None] if name == "starts"
+                           else here < t[:, None, None, None])
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, seen, enable_gqa=True).transpose(1, 2)
+    return attend
+
+
+def test_attention_with_masks(device="cuda"):
+    """Beside PyTorch's with the mask written out, gradients too; and the bits of each sequence alone."""
+    for size in (64, 128):
+        alone = None
+        for name, args, masks, here in masks_of_attention(device, size):
+            ours = lambda q, k, v: epilog.nn.attention(q, k, v, causal=True, **masks)
+            keep = here[:, :, None, None]  # what rows of padding have means nothing
+            check(lambda q, k, v: ours(q, k, v).masked_fill(~keep, 0), lambda q, k, v: sdpa_with(masks)(q, k, v).masked_fill(~keep, 0),
+                  [t.clone().requires_grad_() for t in args], 4)
+            found, tokens = ours(*args)[here], [t[here] for t in args]
+            if alone is None:
+                alone = torch.cat([epilog.nn.attention(*[t[None] for t in parts], causal=True)[0]
+                                   for parts in zip(*[t.split([200, 131, 1]) for t in tokens])])
+            assert torch.equal(found, alone), name
+
+
 def test_products_of_e4m3():
     """As the same recipe in PyTorch's own operations, but for the rounding of results."""
     for tokens, features in ((1000, 512), (4096, 2048)):
