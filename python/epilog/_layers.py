@@ -78,10 +78,16 @@ def cached_lines(window, softcap, scaled):
     return [line.replace("index(S)", "index(S) + offset") for line in lines], [start, "offset: i32", *numbers]
 
 
-def alone(line):
-    """An input or a line of one token of each sequence."""
-    line = line.replace("[B,S,", "[B,").replace("[S,", "[").replace("index(S) + offset", "offset")
+def put_there(line):
+    """A line that reads keys and values where those of the program are put."""
     return line.replace("queries", "q").replace("*keys", "*keys_new").replace("*values", "*values_new")
+
+
+def alone(lines):
+    """Lines, or inputs, of one token of each sequence."""
+    if type(lines) is list:
+        return [alone(line) for line in lines]
+    return lines.replace("[B,S,", "[B,").replace("[S,", "[").replace("index(S) + offset", "offset")
 
 
 KINDS = {"plain": {}, "starts": dict(starts=True), "padded": dict(starts=True, lengths=True), "documents": dict(documents=True)}
@@ -108,18 +114,21 @@ class Parts:
         whole = ["x[B,S,D]", *inputs, wo.format(heads), *out_inputs, *mlp_inputs, "eps"]
         self.whole = {kind: op(text("layer", whole + told, "y[B,S,D]", lines + BETWEEN + seen + out_lines + mlp_lines))
                       for kind, (seen, told) in attentions(window, softcap, scaled).items()}
-        # With a cache, which lies as transformers has it: for tokens whose keys and values are in it, and for one token of each sequence that
-        # puts them there.
+        # With a cache, which lies as transformers has it: for tokens whose keys and values it has already, and for such that are put there, one
+        # of each sequence or several. The latter are one program, as the whole is, so that the algebra does the same with both.
         seen, numbers = cached_lines(window, softcap, scaled)
-        axes, caches = heads.replace("G", "B,S,G", 1), ["keys[B,G,R,E]", "values[B,G,R,E]"]
-        self.cached = op(text("layer_cached", ["x[B,S,D]", f"queries[{axes}]", *caches, wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers],
-                              "y[B,S,D]", seen + out_lines + mlp_lines), rows=("B", "S", "R"))
-        put = [f"{name}_new = update({name}, {of}, slot, R)" for name, of in (("keys", "k"), ("values", "v"))]
-        self.step = op(text("layer_step", [alone(t) for t in ("x[B,S,D]", *inputs)] + caches
-                            + ["slot: i32", wo.format(heads), *out_inputs, *mlp_inputs, "eps", *numbers],
-                            "(y[B,D], keys_new[B,G,R,E], values_new[B,G,R,E])",
-                            lines + put + [alone(line) for line in seen] + out_lines + mlp_lines),
-                       into={"keys_new": "keys", "values_new": "values"}, rows=("B",))
+        axes, caches, behind = heads.replace("G", "B,S,G", 1), ["keys[B,G,R,E]", "values[B,G,R,E]"], [wo.format(heads), *out_inputs, *mlp_inputs, "eps"]
+        self.cached = op(text("layer_cached", ["x[B,S,D]", f"queries[{axes}]", *caches, *behind, *numbers], "y[B,S,D]", seen + out_lines + mlp_lines),
+                         rows=("B", "S", "R"))
+        given, results = ["x[B,S,D]", *inputs, *caches, "slot: i32", *behind, *numbers], ["y[B,S,D]", "keys_new[B,G,R,E]", "values_new[B,G,R,E]"]
+        made = lambda put: lines + put + [put_there(line) for line in seen] + out_lines + mlp_lines
+        over = {"keys_new": "keys", "values_new": "values"}
+        filled = ["place = index(R) - slot", "new = place >= 0 and place < size(S)", "keys_new = where(new, gather(k, place, S), keys)",
+                  "values_new = where(new, gather(v, place, S), values)"]
+        self.fill = op(text("layer_fill", given, f"({', '.join(results)})", made(filled)), into=over, rows=("B", "S", "R"))
+        put = ["keys_new = update(keys, k, slot, R)", "values_new = update(values, v, slot, R)"]
+        one = text("layer_step", *[alone(part) for part in (given, f"({', '.join(results)})", made(put))])
+        self.step, self.step_open = (op(one, into=over, rows=rows) for rows in (("B",), ("B", "R")))
 
     def rest(self, x, o, weights, eps):
         if not in_autocast(x):

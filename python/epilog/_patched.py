@@ -262,13 +262,29 @@ def seen_of_call(parts, attention, x, mask, keys, dropout, more):
     return None
 
 
-def static_layer(cache, index):
-    """The static layer of a cache that a program may write to; None where it is another."""
-    utils = sys.modules["transformers.cache_utils"]
-    layers = getattr(cache, "layers", ())
-    found = layers[index] if index < len(layers) else None
-    plain = type(found) is utils.StaticLayer and type(cache) in (utils.Cache, utils.StaticCache) and not cache.offloading
-    return found if plain and found.is_initialized and not torch.compiler.is_compiling() and not torch.is_grad_enabled() else None
+def plain_layer(cache, index, x):
+    """The layer of a cache that a program may put keys and values into; None where it is of another kind, or has no room for them."""
+    utils, layers = sys.modules["transformers.cache_utils"], getattr(cache, "layers", ())
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or index >= len(layers) or cache.offloading:
+        return None
+    found, count = layers[index], x.shape[1]
+    if type(found) is utils.DynamicLayer and type(cache) in (utils.Cache, utils.DynamicCache):
+        return found
+    static = type(found) is utils.StaticLayer and type(cache) in (utils.Cache, utils.StaticCache)
+    return found if static and int(found.cumulative_length) + count <= found.max_cache_len else None
+
+
+def room_in(layer, x, groups, size):
+    """Its keys and values with room for those of x, and where that begins. A static layer has counted them; what a dynamic one has there is put in later."""
+    blank = x.new_zeros(x.shape[0], groups, x.shape[1], size)
+    if type(layer) is sys.modules["transformers.cache_utils"].DynamicLayer:
+        slot = layer.get_seq_length()
+        return *layer.update(blank, blank), slot
+    if not layer.is_initialized:
+        layer.lazy_initialization(blank, blank)
+    slot = layer.cumulative_length.clone()
+    layer.cumulative_length.add_(x.shape[1])
+    return layer.keys, layer.values, slot
 
 
 def layer_forward(self, hidden_states, *args, **kwargs):
@@ -298,20 +314,21 @@ def layer_run(parts, found, hidden_states, attention_mask, past_key_values, posi
 
 
 def layer_cached(parts, found, before, x, mask, cache, per_sequence, more):
-    """With a cache: as two programs around what the cache does, or, of one token over a static one, as one that writes to it."""
+    """With a cache: as one program that puts keys and values into it, or as two around what a cache of another kind does with them."""
     attention, _, out, behind = found
     groups, heads, size, _ = before[1].shape
-    shaped, at = out.view(-1, groups, heads, size), attention.layer_idx
-    static = static_layer(cache, at) if x.shape[1] == 1 else None
-    dropout = attention.attention_dropout
-    past = seen_of_call(parts, attention, x, mask, static.keys.shape[2], dropout, more) if static is not None else None
+    shaped, at, dropout = out.view(-1, groups, heads, size), attention.layer_idx, attention.attention_dropout
+    layer = plain_layer(cache, at, x)
+    past = seen_of_call(parts, attention, x, mask, layer.get_mask_sizes(x.shape[1])[0], dropout, more) if layer is not None else None
     if past is not None:
         programs = parts.programs[per_sequence, bool(past.window)]
+        keys, values, slot = room_in(layer, x, groups, size)
+        numbers = [shaped, *behind, parts.eps, past.starts, past.offset, *parts.numbers, *([past.window] if past.window else [])]
+        if x.shape[1] > 1:
+            return programs.fill(x, *before, keys, values, slot, *numbers)[0]
         tables = [t.reshape(-1, size // 2) if per_sequence else t[0] for t in before[4:6]]
-        y = programs.step(x[:, 0], *before[:4], *tables, *before[6:], static.keys, static.values, static.cumulative_length, shaped, *behind,
-                          parts.eps, past.starts, past.offset, *parts.numbers, *([past.window] if past.window else []))[0]
-        static.cumulative_length.add_(1)
-        return y[:, None]
+        step = programs.step if torch.is_tensor(slot) else programs.step_open
+        return step(x[:, 0], *before[:4], *tables, *before[6:], keys, values, slot, *numbers)[0][:, None]
     query, key, value = parts.programs[per_sequence, False].projections(x, *before, parts.eps)
     key, value = cache.update(key.transpose(1, 2), value.transpose(1, 2), at)
     past = seen_of_call(parts, attention, x, mask, key.shape[2], dropout, more)

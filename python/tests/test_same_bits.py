@@ -12,11 +12,11 @@ transformers = pytest.importorskip("transformers")
 TYPES = [torch.float32, torch.bfloat16]
 
 
-def same_bits_model(dtype, layers=8):
-    """A small Llama whose layers are Epilog's."""
+def same_bits_model(dtype, layers=8, size=64):
+    """A small Llama whose layers are Epilog's; from 512 features on the algebra has something to do in them."""
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=layers, num_attention_heads=4,
-                                      num_key_value_heads=2, head_dim=16, pad_token_id=0, bos_token_id=1, eos_token_id=None)
+    config = transformers.LlamaConfig(vocab_size=300, hidden_size=size, intermediate_size=5*size//2, num_hidden_layers=layers, num_attention_heads=4,
+                                      num_key_value_heads=2, head_dim=size//4, pad_token_id=0, bos_token_id=1, eos_token_id=None)
     model = transformers.LlamaForCausalLM(config).to(dtype).eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.15) if p.dim() > 1 else torch.nn.init.normal_(p, 1, 0.1)
@@ -69,6 +69,16 @@ def test_generate_has_the_bits_of_training(way, dtype):
         ids, mask = prompts([length, length])
         sequences, found = WAYS[way](model, ids, mask, max_new_tokens=15, **choice)
         assert torch.equal(found, trained(model, sequences, mask)[:, length - 1:])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("way", WAYS)
+def test_generate_where_layers_are_rewritten(way, dtype):
+    model = same_bits_model(dtype, 2, 512)
+    ids, mask = prompts([70, 33])
+    for chunk in (None, 32):
+        sequences, found = WAYS[way](model, ids, mask, max_new_tokens=5, do_sample=False, prefill_chunk_size=chunk)
+        assert torch.equal(found, trained(model, sequences, mask)[:, 69:])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
