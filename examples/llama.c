@@ -27,7 +27,9 @@
  * for one token of a sequence, whose key and value go into caches of R places; and the rest. Features of a head turn
  * against those half a head away. Features have two axes, blocks and what a block has: [B,C] of the model, [M,N] of the
  * heads, [P,Q] of the MLP; so weights of few bits have a scale for each block. @wq[G,H,E|B,C] is a weight with the axes
- * of its depth behind the line: `spell_weight` writes it as its form asks. */
+ * of its depth behind the line: `spell_weight` writes it as its form asks. %n[C] is where n becomes 8 bits with a scale
+ * for each block C, and %n what becomes of it: on a CPU that meets weights of few bits in integers, as llama.cpp's do;
+ * elsewhere it is n. */
 static const char programs[] =
     "embed(@table[V|B,C], ids: i32[T]) -> x[T,B,C] {\n"
     "    x = table[ids]\n"
@@ -54,11 +56,12 @@ static const char programs[] =
     "f32[T,E/2], eps)\n"
     "    -> (o[T,G,H,E], k[T,G,E], v[T,G,E]) {\n"
     "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
-    "    a, b = halves(n @ @wq, E)\n"
+    "    %n[C]\n"
+    "    a, b = halves(%n @ @wq, E)\n"
     "    q = concat(a*cos_t - b*sin_t, b*cos_t + a*sin_t, E)\n"
-    "    c, d = halves(n @ @wk, E)\n"
+    "    c, d = halves(%n @ @wk, E)\n"
     "    k = concat(c*cos_t - d*sin_t, d*cos_t + c*sin_t, E)\n"
-    "    v = n @ @wv\n"
+    "    v = %n @ @wv\n"
     "    keys = rename(k, T, R)\n"
     "    values = rename(v, T, R)\n"
     "    s = where(index(R) <= index(T), sum(q*keys, E)*rsqrt(size(E)), -inf)\n"
@@ -69,27 +72,34 @@ static const char programs[] =
     "    position: i32[T], keys[T,R,G,E], values[T,R,G,E])\n"
     "    -> (o[T,G,H,E], keys_new[T,R,G,E], values_new[T,R,G,E]) {\n"
     "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
-    "    a, b = halves(n @ @wq, E)\n"
+    "    %n[C]\n"
+    "    a, b = halves(%n @ @wq, E)\n"
     "    q = concat(a*cos_t - b*sin_t, b*cos_t + a*sin_t, E)\n"
-    "    c, d = halves(n @ @wk, E)\n"
+    "    c, d = halves(%n @ @wk, E)\n"
     "    keys_new = update(keys, concat(c*cos_t - d*sin_t, d*cos_t + c*sin_t, E), position, R)\n"
-    "    values_new = update(values, n @ @wv, position, R)\n"
+    "    values_new = update(values, %n @ @wv, position, R)\n"
     "    s = where(index(R) <= position, sum(q*keys_new, E)*rsqrt(size(E)), -inf)\n"
     "    o = sum(softmax(s, R)*values_new, R)\n"
     "}\n"
     "rest(x[T,B,C], o[T,M,N], @wo[B,C|M,N], g[B,C], @wg[P,Q|B,C], @wu[P,Q|B,C], @wd[B,C|P,Q], eps) -> "
     "y[T,B,C] {\n"
-    "    h = x + o @ @wo\n"
+    "    %o[N]\n"
+    "    h = x + %o @ @wo\n"
     "    n = h*rsqrt(mean(h*h, B, C) + eps)*g\n"
-    "    y = h + (silu(n @ @wg)*(n @ @wu)) @ @wd\n"
+    "    %n[C]\n"
+    "    m = silu(%n @ @wg)*(%n @ @wu)\n"
+    "    %m[Q]\n"
+    "    y = h + %m @ @wd\n"
     "}\n"
     "head(x[T,B,C], g[B,C], @out[V|B,C], eps) -> next: i32[T] {\n"
     "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
-    "    next = argmax(n @ @out, V)\n"
+    "    %n[C]\n"
+    "    next = argmax(%n @ @out, V)\n"
     "}\n"
     "loss(x[T,B,C], g[B,C], @out[V|B,C], eps, ids: i32[T]) -> nats: f32[T] {\n"
     "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
-    "    z = n @ @out\n"
+    "    %n[C]\n"
+    "    z = %n @ @out\n"
     "    nats = logsumexp(z, V) - sum(where(index(V) == ids, z, 0), V)\n"
     "}\n";
 
@@ -126,6 +136,7 @@ typedef struct llama {
     epi_dtype type;            /* of what is computed, and of caches */
     form forms[MATRICES];      /* every layer's are alike */
     epi_dtype types[MATRICES]; /* of plain ones */
+    bool integers;             /* rows become 8 bits before each product: all matrices have few, on a CPU */
     int64_t block;             /* features that a scale of few bits is for */
     int64_t layers, vocabulary, features, inner, heads, groups, head; /* V, B*C, P*Q, G*H, G, E */
     double eps, theta, window;         /* window: how far back Mistral's attention goes */
@@ -260,13 +271,30 @@ static int spell_weight(const llama *m, const char *at, char *to, size_t room, i
     return made;
 }
 
+/* Rows that become 8 bits, %name[block], or are used, %name. */
+static int spell_rows(const llama *m, const char *at, char *to, size_t room, int *used) {
+    const char name = at[0], block = at[1] == '[' ? at[2] : 0;
+    *used = block ? 4 : 1;
+    if (!m->integers)
+        return snprintf(to, room, block ? "" : "%c", name);
+    if (block)
+        return snprintf(to, room, "%c_s = max(abs(%c), %c)/127\n    %c_q = i8(%c/max(%c_s, 1e-30))", name,
+                        name, block, name, name, name);
+    return snprintf(to, room, "(%c_s*%c_q)", name, name);
+}
+
 static void parse_programs(llama *m) {
     char text[2 * sizeof programs];
     size_t made = 0;
+    m->integers = m->device == 0;
+    for (int w = 0; w < MATRICES; w++)
+        m->integers &= m->forms[w] != PLAIN || w == G1 || w == G2;
     for (const char *at = programs; *at; at++) {
         int used = 0;
         if (*at == '@' && at[1] != ' ') /* else it is a product */
             made += (size_t)spell_weight(m, at + 1, text + made, sizeof text - made, &used);
+        else if (*at == '%')
+            made += (size_t)spell_rows(m, at + 1, text + made, sizeof text - made, &used);
         else
             text[made++] = *at;
         at += used;
