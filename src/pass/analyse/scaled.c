@@ -8,8 +8,9 @@
 #include "pass/analyse/scaled.h"
 
 #include "ir/stretch.h"
+#include "pass/analyse/stored.h"
 
-/* What q is another name, or a slice, of. */
+/* What q is another name, or a slice, of: a mainloop reads that as it lies. */
 static int source_of(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     epi_stretch part;
@@ -21,12 +22,7 @@ static int source_of(const epi_spec *spec, int node) {
 
 /* The type of 8 bits in which the value is in memory, or EPI_DTYPE_COUNT. */
 static epi_dtype bits_of(const epi_spec *spec, int node) {
-    const epi_node *n = &spec->graph->nodes[source_of(spec, node)];
-    const epi_op_row *row = &epi_ops[n->op];
-    epi_dtype type = n->op == EPI_OP_INPUT ? spec->types[n->tensor]
-                     : n->has_stored       ? n->stored
-                     : row->converts       ? row->type
-                                           : EPI_DTYPE_COUNT;
+    epi_dtype type = epi_stored_known(&spec->graph->nodes[source_of(spec, node)], spec->types);
     return type == EPI_E4M3 || type == EPI_E5M2 ? type : EPI_DTYPE_COUNT;
 }
 

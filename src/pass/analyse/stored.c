@@ -53,6 +53,10 @@ static epi_dtype said_of(const epi_node *n) {
     return epi_dtype_in_f32(row->type) ? row->type : EPI_F32;
 }
 
+epi_dtype epi_stored_known(const epi_node *n, const epi_dtype *types) {
+    return n->op == EPI_OP_INPUT ? types[n->tensor] : said_of(n);
+}
+
 /* Does the storage type lose nothing of a value that the text says this of? If it is not known, it has at least
  * 16 bits. */
 static bool keeps(epi_dtype storage, epi_dtype said) {

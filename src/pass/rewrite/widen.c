@@ -10,6 +10,7 @@
 #include "pass/analyse/attention.h"
 #include "pass/analyse/dequant.h"
 #include "pass/analyse/scaled.h"
+#include "pass/analyse/stored.h"
 
 typedef struct widening {
     const epi_spec *spec;
@@ -17,7 +18,8 @@ typedef struct widening {
     epi_axes *depth; /* by node: of the first scaled product whose bits it is; that is how it will lie */
 } widening;
 
-/* What the elements of a value are read from, where nobody computes them: an input, or a conversion. */
+/* What the elements of a value are, where nobody computes others of them: those of an input, or of a conversion, in
+ * any order. */
 static int source_of(const epi_graph *g, int node) {
     for (;;) {
         const epi_node *n = &g->nodes[node];
@@ -30,10 +32,8 @@ static int source_of(const epi_graph *g, int node) {
 /* The type in which an operand's elements are; of what is computed, the storage type. */
 static epi_dtype type_of(const epi_spec *spec, int operand) {
     const epi_graph *g = spec->graph;
-    const epi_node *n = &g->nodes[source_of(g, operand)];
-    if (n->op == EPI_OP_INPUT)
-        return spec->types[n->tensor];
-    return n->has_stored ? n->stored : epi_ops[n->op].converts ? epi_ops[n->op].type : spec->type;
+    const epi_dtype known = epi_stored_known(&g->nodes[source_of(g, operand)], spec->types);
+    return known == EPI_DTYPE_COUNT ? spec->type : known;
 }
 
 static bool is_widened(const epi_spec *spec, int operand) {
