@@ -403,6 +403,12 @@ void epi_lower_body(epi_lowering *lo, epi_frame *f) {
 
 /* ---- the whole program ---- */
 
+/* Is it a tensor of bytes with two elements each? Of a program that is derived to be called, nothing is stored: the caller
+ * gives elements, and takes them. */
+static bool has_halves(const epi_frame *f, const epi_ast_tensor *t) {
+    return t->packed && !f->caller;
+}
+
 static void declare(epi_lowering *lo, epi_frame *f) {
     epi_graph *g = lo->g;
     const epi_ast_program *p = f->program;
@@ -417,7 +423,7 @@ static void declare(epi_lowering *lo, epi_frame *f) {
                                           .has_type = t->has_type,
                                           .cotangent = t->cotangent,
                                           .param = t->param,
-                                          .type = t->type,
+                                          .type = t->packed && !has_halves(f, t) ? EPI_I8 : t->type,
                                           .place = t->place,
                                           .node = EPI_NO_NODE};
         g->tensors[i].axes = resolve_axes(lo, f, t);
@@ -433,11 +439,12 @@ static void declare(epi_lowering *lo, epi_frame *f) {
         if (!output && epi_lower_ok(lo)) {
             epi_lower_at(lo, t->place);
             const epi_axes axes = g->tensors[i].axes;
-            if (t->packed)
+            if (has_halves(f, t))
                 g->tensors[i].axes = epi_packed_axes(g, t, axes);
             g->tensors[i].node = epi_graph_input(g, i);
             epi_frame_bind(lo, f, t->name,
-                           t->packed ? epi_packed_read(g, t, g->tensors[i].node, &axes) : g->tensors[i].node,
+                           has_halves(f, t) ? epi_packed_read(g, t, g->tensors[i].node, &axes)
+                                            : g->tensors[i].node,
                            t->place);
         }
     }
@@ -486,7 +493,7 @@ static void collect_outputs(epi_lowering *lo, const epi_frame *f) {
         const epi_ast_tensor *said = &f->program->outputs[t - g->input_count];
         if (!epi_lower_ok(lo)) {
             tell_of_order(lo);
-        } else if (said->packed) {
+        } else if (has_halves(f, said)) {
             out->node = epi_graph_value(g, epi_packed_write(g, said, out->node, &out->axes));
             out->axes = epi_packed_axes(g, said, out->axes);
         } else if (!out->has_type &&
