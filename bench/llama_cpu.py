@@ -5,8 +5,13 @@
     python bench/llama_cpu.py build/llama SmolLM2-135M-Instruct.Q4_1.gguf bench/results/NAME.json [rounds]
 
 Both sides read the same GGUF files, which are made of that one (in build/llama_cpu). They take turns, round by round; a time is the smallest of
-all rounds. `cpu_ms` is processor time a token, which a busy machine changes less than `ms`. Also nats a token of a held
-text (the head of docs/design.md) as ours has it; perplexity is exp of that.
+all rounds. `cpu_ms` is processor time a token, which a busy machine changes less than `ms`.
+
+    python bench/llama_cpu.py build/llama SmolLM2-135M-Instruct.Q4_1.gguf bench/results/NAME.json text
+
+instead holds the numbers of both sides against each other, of the same files: how improbable each token of a held text
+(the head of docs/design.md) is after those before it, in nats; llama.cpp takes it token by token, with a cache of f32.
+`apart` is the largest difference of a token's, `apart_mean` the mean of all, perplexity exp of the mean of nats.
 """
 import importlib.metadata, json, math, os, re, resource, subprocess, sys, time, urllib.request
 
@@ -17,6 +22,7 @@ import xllamacpp
 FORMS = {"f32": "F32", "bf16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
 PROMPT = [504, 2365, 282, 4649, 314]
 SHORT, LONG = 4, 36
+HELD = 256
 
 
 def write(source, path, kind):
@@ -41,17 +47,28 @@ def write(source, path, kind):
     writer.close()
 
 
-def server(path, threads):
+def server(path, threads, wide=False):
     p = xllamacpp.CommonParams()
+    if wide:
+        p.cache_type_k = p.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     p.model.path, p.n_ctx, p.n_parallel, p.warmup, p.n_gpu_layers = path, 1024, 1, False, 0
     p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
     return xllamacpp.Server(p)
 
 
-def tokenize(s, text):
-    request = urllib.request.Request(s.listening_address + "/tokenize", json.dumps({"content": text}).encode(),
+def ask(s, what, **body):
+    request = urllib.request.Request(s.listening_address + what, json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
-    return json.load(urllib.request.urlopen(request))["tokens"]
+    return json.load(urllib.request.urlopen(request))
+
+
+def their_nats(s, ids):
+    """One token more each time; of the most probable next ones, or of all, the one that the text has."""
+    def next_nats(n, most):
+        r = ask(s, "/completion", prompt=ids[:n], n_predict=1, temperature=0, n_probs=most, cache_prompt=True)
+        found = [x for x in r["completion_probabilities"][0]["top_logprobs"] if x["id"] == ids[n]]
+        return -found[0]["logprob"] if found else next_nats(n, 1 << 20)
+    return np.array([next_nats(n, 500) for n in range(1, len(ids))])
 
 
 def theirs(s, tokens):
@@ -72,41 +89,52 @@ def ours(llama, path, tokens, threads):
 
 def our_nats(llama, path, ids):
     r = subprocess.run([llama, path, "--", "0"] + [str(t) for t in ids], capture_output=True, text=True, check=True)
-    return float(r.stdout.split()[0])
+    return np.array([float(x) for x in r.stdout.splitlines()[0].split()])
+
+
+def compare(llama, path):
+    s = server(path, 1, wide=True)
+    ids = ask(s, "/tokenize", content=open("docs/design.md").read())["tokens"][:HELD]
+    mine, other = our_nats(llama, path, ids), their_nats(s, ids)
+    return {"tokens": len(mine), "nats": mine.mean(), "llama_cpp_nats": other.mean(), "perplexity": math.exp(mine.mean()),
+            "llama_cpp_perplexity": math.exp(other.mean()), "apart": abs(mine - other).max(),
+            "apart_mean": abs(mine - other).mean()}
+
+
+def measure(llama, path, threads, rounds):
+    s = server(path, threads)
+    best = {"ms": 1e9, "llama_cpp_ms": 1e9, "cpu_ms": 1e9, "llama_cpp_cpu_ms": 1e9}
+    for _ in range(rounds):
+        for name, one in (("", lambda n: ours(llama, path, n, threads)), ("llama_cpp_", lambda n: theirs(s, n))):
+            short, long = one(SHORT), one(LONG)
+            cpu = (long[1] - short[1]) / (LONG - SHORT) * 1e3
+            best[name + "ms"] = min(best[name + "ms"], long[0])
+            best[name + "cpu_ms"] = min(best[name + "cpu_ms"], cpu)
+    return best
 
 
 def main():
     llama, source, out = sys.argv[1:4]
-    rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 4
-    result = {"model": "SmolLM2-135M-Instruct", "prompt": len(PROMPT), "tokens": LONG, "rounds": rounds,
-              "cpu": next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if "model name" in l), ""),
-              "cores": os.cpu_count(), "load": os.getloadavg()[0], "xllamacpp": importlib.metadata.version("xllamacpp"), "forms": {}}
+    text = sys.argv[4:] == ["text"]
+    rounds = int(sys.argv[4]) if len(sys.argv) > 4 and not text else 4
+    result = json.load(open(out)) if os.path.exists(out) else {"model": "SmolLM2-135M-Instruct", "forms": {}}
+    result["xllamacpp"] = importlib.metadata.version("xllamacpp")
+    if not text:
+        result |= {"prompt": len(PROMPT), "tokens": LONG, "rounds": rounds, "cores": os.cpu_count(), "load": os.getloadavg()[0],
+                   "cpu": next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if "model name" in l), "")}
     os.makedirs("build/llama_cpu", exist_ok=True)
-    paths = {f: f"build/llama_cpu/{f}.gguf" for f in FORMS}
     for f, kind in FORMS.items():
-        if not os.path.exists(paths[f]):
-            write(source, paths[f], gguf.GGMLQuantizationType[kind])
-    text = open("docs/design.md").read()
-    for f in FORMS:
-        row = result["forms"][f] = {}
-        for threads in (1, os.cpu_count()):
-            s = server(paths[f], threads)
-            best = {"ours": 1e9, "theirs": 1e9, "ours_cpu": 1e9, "theirs_cpu": 1e9}
-            for _ in range(rounds):
-                short, long = ours(llama, paths[f], SHORT, threads), ours(llama, paths[f], LONG, threads)
-                best["ours"] = min(best["ours"], long[0])
-                best["ours_cpu"] = min(best["ours_cpu"], (long[1] - short[1]) / (LONG - SHORT) * 1e3)
-                short, long = theirs(s, SHORT), theirs(s, LONG)
-                best["theirs"] = min(best["theirs"], long[0])
-                best["theirs_cpu"] = min(best["theirs_cpu"], (long[1] - short[1]) / (LONG - SHORT) * 1e3)
-            row[f"{threads} thread{'s' * (threads > 1)}"] = {
-                "ms": best["ours"], "llama_cpp_ms": best["theirs"], "cpu_ms": best["ours_cpu"],
-                "llama_cpp_cpu_ms": best["theirs_cpu"]}
-            print(f, threads, row, flush=True)
-        ids = tokenize(s, text)
-        row["nats"] = our_nats(llama, paths[f], ids[:512])
-        row["perplexity"] = math.exp(row["nats"])
-        print(f, row, flush=True)
+        path = f"build/llama_cpu/{f}.gguf"
+        if not os.path.exists(path):
+            write(source, path, gguf.GGMLQuantizationType[kind])
+        row = result["forms"].setdefault(f, {})
+        if text:
+            row["text"] = compare(llama, path)
+            print(f, row["text"], flush=True)
+        for threads in [] if text else [1, os.cpu_count()]:
+            best = row[f"{threads} thread{'s' * (threads > 1)}"] = measure(llama, path, threads, rounds)
+            print(f"{f:5} {threads}  ours {best['ms']:6.1f} ms, llama.cpp {best['llama_cpp_ms']:6.1f};  processor "
+                  f"{best['cpu_ms']:6.1f}, {best['llama_cpp_cpu_ms']:6.1f}", flush=True)
         json.dump(result, open(out, "w"), indent=1)
 
 

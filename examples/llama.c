@@ -6,7 +6,8 @@
  *
  * takes a checkpoint as Hugging Face has it (Llama 2 and 3, Mistral, TinyLlama, SmolLM), or a GGUF file of F32, F16,
  * BF16, Q8_0, Q4_0 or Q4_1, and the prompt's token ids, and prints so many most probable next ones, each as soon as it
- * is known, up to one that ends the text; with 0 for TOKENS, how improbable the text is, in nats a token. Weights are
+ * is known, up to one that ends the text; with 0 for TOKENS, how improbable each of the text is after those before it, in
+ * nats, and on the average. Weights are
  * taken as they are, in their type: those of 8 and 4 bits, which quantise.c makes of others, too. A configuration that
  * asks for other arithmetic is refused. Without arguments it makes a small model of random numbers, and checks that the
  * prompt taken whole and taken token by token give the same.
@@ -442,7 +443,7 @@ static int32_t go_on(llama *m, const int32_t *tokens, int64_t count, int64_t fro
     return next;
 }
 
-/* How improbable each token is after those before it, in nats on the average. */
+/* How improbable each token is after those before it, in nats, which are printed, and on the average. */
 static double improbability(llama *m, const int32_t *tokens, int64_t count) {
     void *x = run_layers(m, tokens, count - 1, 0, true), *ids = make(m, (size_t)(count - 1) * 4, tokens + 1),
          *result = make(m, (size_t)(count - 1) * 4, NULL), *data[8];
@@ -461,8 +462,10 @@ static double improbability(llama *m, const int32_t *tokens, int64_t count) {
     start(m, loss, data);
     check(epi_device_wait(m->ctx, m->device, &error));
     check(epi_device_copy(m->ctx, m->device, nats, result, (size_t)(count - 1) * sizeof *nats, &error));
-    for (int64_t i = 0; i < count - 1; i++)
+    for (int64_t i = 0; i < count - 1; i++) {
+        printf("%.5f%c", (double)nats[i], i + 2 < count ? ' ' : '\n');
         sum += (double)nats[i];
+    }
     void *made[] = {x, ids, result};
     for (int i = 0; i < 3; i++)
         drop(m, made[i]);
