@@ -225,6 +225,16 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
 
 /* ---- all of it ---- */
 
+/* Are the elements stored in 16 bits? Of a square tile in fewer, too: what there is one of for a row or column is none, as beside a
+ * product's tile. */
+static bool is_stored_short(const epi_rows_design *d, int i) {
+    int v = d->tile.instrs[i].arg[0];
+    size_t size = epi_dtype_size(d->access[i].ref.type);
+    if (d->plan->square)
+        return size <= 2 || epi_rows_is_side(d, v) || !epi_rows_has_columns(d, v);
+    return size == 2;
+}
+
 /* What the instructions tell by themselves. */
 static void look_at_instructions(epi_rows_design *d) {
     d->fast = true;
@@ -238,8 +248,7 @@ static void look_at_instructions(epi_rows_design *d) {
         d->downs |= s->kind == EPI_INSTR_REDUCE_DOWN;
         d->cross_tile |= epi_instr_is_partial(s);
         d->folds |= s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
-        d->fast &= !epi_instr_is_partial(s) &&
-                   (s->kind != EPI_INSTR_STORE || epi_dtype_size(d->access[i].ref.type) == 2);
+        d->fast &= !epi_instr_is_partial(s) && (s->kind != EPI_INSTR_STORE || is_stored_short(d, i));
     }
 }
 

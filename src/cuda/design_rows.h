@@ -55,7 +55,7 @@ typedef struct epi_rows_design {
     epi_rows_phase *phases;
     bool tail;           /* the last vector may be cut short: one long row */
     bool ragged;         /* some lane may be without a vector */
-    bool fast;           /* every result is stored in 16 bits */
+    bool fast;           /* every element is stored in 16 bits */
     bool folds;          /* lanes fold with each other */
     bool cross_tile;     /* it has cross-tile reductions */
     bool sums;           /* there are sums per column, which are registers named by the vector's number */

@@ -55,8 +55,8 @@ static bool lacks_group(const epi_rows_design *d, int node) {
 
 /* Is it a division of many elements by one number? That is a multiplication where 16 bits are stored. */
 static bool divides_often(const epi_rows_design *d, const epi_instr *s) {
-    return d->fast && s->kind == EPI_INSTR_MAP && s->inverse && !epi_rows_has_columns(d, s->arg[1]) &&
-           epi_rows_has_columns(d, s->dst);
+    return d->fast && !d->plan->square && s->kind == EPI_INSTR_MAP && s->inverse &&
+           !epi_rows_has_columns(d, s->arg[1]) && epi_rows_has_columns(d, s->dst);
 }
 
 /* Is it a division of many elements by a scale of theirs, which is one number for the row, the group, or the row or column

@@ -221,12 +221,13 @@ static bool lies_across(const epi_rows_design *d) {
 }
 
 /* A square tile a block, eight rows and eight columns of it a thread: what is loaded waits in registers, if it takes no
- * more than half of them. */
-static void shape_square(epi_rows_shape *s, double loaded) {
+ * more than half of them. Three blocks are at work at once, but where extremes down the tile are wanted of two tensors. */
+static void shape_square(epi_rows_design *d, double loaded) {
+    epi_rows_shape *s = &d->shape;
     s->lanes = SQUARE_LANES;
     s->count = SQUARE_ROWS;
     s->resident = loaded <= 1;
-    s->threads = loaded <= 0.5 ? 3 * SQUARE_LANES : 2 * SQUARE_LANES;
+    s->threads = (loaded <= (d->downs ? 0.5 : 1) ? 3 : 2) * SQUARE_LANES;
 }
 
 static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
@@ -243,7 +244,7 @@ static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
         return EPI_OK;
     }
     if (d->plan->square) {
-        shape_square(s, loaded);
+        shape_square(d, loaded);
         return EPI_OK;
     }
     int per = most_vectors(loaded > 0.25 ? loaded : 0.25, 32, s->vector);
