@@ -122,7 +122,7 @@ int epi_config_resident(const epi_config *c) {
     switch (c->mainloop) {
     case EPI_GEMM_SM90: return 1;
     case EPI_GEMM_ANY: return 8;
-    case EPI_GEMM_FEW: return c->tile_m * c->tile_n > 256 || c->warps > 8 ? 1 : 2;
+    case EPI_GEMM_FEW: return c->tile_m * c->tile_n > 256 || c->warps * c->teams > 8 ? 1 : 2;
     default: return 2;
     }
 }

@@ -5,6 +5,7 @@
 
 enum { STAGES_MOST = 8, ROWS_MOST = 32 << 10 };
 enum { WIDE = 132 * 32 }; /* columns of which a multiprocessor of a large GPU has no more than one tile */
+enum { SHORT = 64 };      /* steps of a depth that eight warps pass over quickly */
 enum { LOADED_MOST = 16, LOADED_LEAST = 4, LANES = 4 /* of a column, in device/gemm_few.cuh */ };
 
 static bool is_run(const epi_walk *w) {
@@ -88,13 +89,14 @@ static bool fit_ring(epi_gemm_design *d, epi_kernel_text *k) {
     int columns = f->tile_n / 16 * 2 * 32, step = columns * o->loaded, tall = f->tile_m + 1;
     for (int i = 0; i < EPI_LOAD_PARTS; i++)
         step += o->parts[i].node != EPI_NO_NODE ? columns * d->step_groups : 0;
-    int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * f->warps + f->tile_n * tall), 1024);
+    int warps = f->warps * f->teams;
+    int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * warps + f->tile_n * tall * f->teams), 1024);
     int room = d->c->arch->shared_bytes / epi_config_resident(f) - EPI_BLOCK_OWN - sums;
     int64_t rows = epi_open_most(d->c->spec->open, d->tile->m) * d->depth * 2;
     d->rows_bytes = rows <= ROWS_MOST ? (int)rows : 0;
-    f->stages = (room - d->rows_bytes) / (f->warps * step);
+    f->stages = (room - d->rows_bytes) / (warps * step);
     f->stages = f->stages < STAGES_MOST ? f->stages : STAGES_MOST;
-    k->shared = f->stages * f->warps * step + d->rows_bytes;
+    k->shared = f->stages * warps * step + d->rows_bytes;
     return f->stages >= 2 || epi_refuse(d, "two steps of %d columns do not fit in shared memory", f->tile_n);
 }
 
@@ -115,14 +117,18 @@ bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
     for (int p = 1; p <= d->products; p++)
         d->operands[p].loaded = loaded;
     d->step_groups = groups_of(d);
-    /* Two blocks beside each other, or all warps in one: by the columns and the program alone, as sums follow
-     * from it. Partials cover 64 columns, for which sixteen warps have too few registers. */
-    f->warps = d->tile->n > WIDE || has_instr(d->tile, EPI_INSTR_PARTIAL_ROWS) ? 8 : 16;
+    /* Two blocks beside each other, of the next launch, too; two teams of a block, where there are more tiles than
+     * multiprocessors; or all warps in one team, where the depth is long. Warps of a team by columns, depth and program
+     * alone, as sums follow from it. Partials cover 64 columns, for which sixteen warps have too few registers. */
+    int64_t steps = d->depth * d->operands[1].bits / 8 / (LANES * loaded);
+    bool wide = d->tile->n > WIDE;
+    f->teams = wide && f->tile_m * f->tile_n <= 256 ? 2 : 1;
+    f->warps = wide || steps <= SHORT || has_instr(d->tile, EPI_INSTR_PARTIAL_ROWS) ? 8 : 16;
     f->subtile = f->tile_n / d->products;
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;
     epi_side_tiles_place(d);
-    k->block = 32 * f->warps;
+    k->block = 32 * f->warps * f->teams;
     return fit_ring(d, k);
 }
 

@@ -23,8 +23,9 @@ typedef struct epi_config {
     epi_schedule schedule;
     bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
-    bool few;  /* for few rows: at most so many stages, and all of the ring that shared memory has room for */
-    int warps; /* gemm_few: of a block; chosen by the design */
+    bool few; /* for few rows: at most so many stages, and all of the ring that shared memory has room for */
+    int warps,
+        teams; /* gemm_few: warps that share a tile, and how many such teams a block has; chosen by the design */
     int panels;  /* few: stages are so many times 64 deep; chosen by the design */
     bool scaled; /* for operands of e4m3 with scales: stages are 128 deep */
 } epi_config;

@@ -14,7 +14,8 @@
 //   B_TYPE, B_BITS, B_LOADED, STEP_GROUPS   what weights are
 //   weights_at(P, product, n)               where those of a column begin, likewise
 //   ROWS_SHARED                             is there room for all rows in shared memory, behind the stages
-//   WARPS                                   of a block
+//   WARPS, TEAMS                            that share a tile, and such teams of a block: where tiles are many, two on a multiprocessor have as many
+//                                           as two on another, which two blocks that came when there was room would not
 //   RESIDENT                                blocks on a multiprocessor
 //   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n): where those of a column begin;
 //                                           scale_byte: its last two bits; scale_deep(P, product, k): how far on, in bytes; SCALE_TYPE; of zero and offset likewise
@@ -316,28 +317,28 @@ DEV void finish(const Params &P, const Tile &tile, Rows &R, const float (&total)
   epilogue_subtile<0>(t, R, S, P, 0, tile.m + g, tile.n, lane);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __grid_constant__ Params P) {
-  __shared__ float parts[WARPS][MT * NT * 4][32], total[TILE_N][TILE_M + 1];
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TEAMS, RESIDENT) NAME(const __grid_constant__ Params P) {
+  __shared__ float parts[TEAMS][WARPS][MT * NT * 4][32], total[TEAMS][TILE_N][TILE_M + 1];
+  const int thread = threadIdx.x % (32 * WARPS), team = threadIdx.x / (32 * WARPS), lane = thread & 31, warp = thread >> 5;
   const int down = ((int)P.M + TILE_M - 1) / TILE_M, tiles = down * ((N_SIZE + TILE_COLS - 1) / TILE_COLS);
   if (!(P.queue & BESIDE_NEXT)) dependency_start();
   // A warp's steps of a tile are warp, warp + WARPS and so on: STAGES - 1 of them, of this tile and the next, are on their way while one is
   // multiplied. A lane's copies are committed as one group a step, empty ones too, so that cp_wait<STAGES - 2> always means the step that comes
   // next. Rows come from shared memory, or from caches one step ahead.
   extern __shared__ __align__(1024) u8 memory[];
-  const u32 ring = smem_u32(memory) + warp * STEP_BYTES;
-  const u32 room = smem_u32(memory) + STAGES * WARPS * STEP_BYTES;   // the rows'
+  const u32 stride = TEAMS * WARPS * STEP_BYTES, ring = smem_u32(memory) + (threadIdx.x >> 5) * STEP_BYTES;
+  const u32 room = smem_u32(memory) + STAGES * stride;   // the rows'
   int stage = 0;   // that is read next
   RowStep rows;
   Sources from;
-  int next = blockIdx.x, ahead = warp;   // the tile and the step that are asked for next
+  int next = blockIdx.x + team * gridDim.x, ahead = warp;   // the tile and the step that are asked for next
   auto start = [&](int at) {
     if (next < tiles && ahead < STEPS) {
       if (ahead == warp) from.aim(P, Tile(next, down));
-      from.start(P, ahead, ring + (at < STAGES ? at : at - STAGES) * (WARPS * STEP_BYTES));
+      from.start(P, ahead, ring + (at < STAGES ? at : at - STAGES) * stride);
       ahead += WARPS;
       if (ahead >= STEPS) {
-        next += gridDim.x;
+        next += TEAMS * gridDim.x;
         ahead = warp;
       }
     }
@@ -349,10 +350,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   };
   // The kernel ahead may still be at work: until it has ended, first weights come to the ring, where they are there; else to the L2 cache, which is
   // right even where that kernel makes them.
-  int w = blockIdx.x;
+  int w = next;
   const bool early = P.queue & (BESIDE_LAST | WEIGHTS_THERE);
   if (early) fill();
-  for (int u = threadIdx.x; u < TILE_N * AHEAD_LINES && w < tiles && !early; u += 32 * WARPS) {
+  for (int u = thread; u < TILE_N * AHEAD_LINES && w < tiles && !early; u += 32 * WARPS) {
     const Tile tile(w, down);
     const int c = u / AHEAD_LINES;
     prefetch(weights_at(P, Tile::product(c), tile.column(c)) + u % AHEAD_LINES * 128);
@@ -361,17 +362,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   if (P.queue & BESIDE_NEXT) dependency_start();
   if (!early) fill();
 #if ROWS_SHARED
-  const int all = (int)P.M * (K_SIZE / 8), at_once = 4;   // loads that wait for memory together
-  for (int first = threadIdx.x; first < all; first += at_once * 32 * WARPS) {
+  const int all = (int)P.M * (K_SIZE / 8), at_once = 4, threads = 32 * WARPS * TEAMS;   // loads that wait for memory together
+  for (int first = threadIdx.x; first < all; first += at_once * threads) {
     u32 v[at_once][4];
 #pragma unroll
     for (int i = 0; i < at_once; i++) {
-      const int u = min(first + i * 32 * WARPS, all - 1);
+      const int u = min(first + i * threads, all - 1);
       load_words(v[i], (const u16 *)P.ptr[A_PTR] + A_row(P, u / (K_SIZE / 8)) + u % (K_SIZE / 8) * 8);
     }
 #pragma unroll
     for (int i = 0; i < at_once; i++) {
-      const int u = first + i * 32 * WARPS;
+      const int u = first + i * threads;
       turned_alike<B_TYPE>(v[i]);
       if (u < all) sts128(room + 16 * u, v[i][0], v[i][1], v[i][2], v[i][3]);
     }
@@ -379,7 +380,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
   __syncthreads();
 #endif
 #pragma unroll 1
-  for (; w < tiles; w += gridDim.x) {
+  for (; w < tiles; w += TEAMS * gridDim.x) {
     const Tile tile(w, down);
     Rows R;   // of the warp that finishes: loaded while it multiplies
     if (warp == 0) rows_load(R, P, tile.m + (lane >> 2));
@@ -398,7 +399,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
       RowStep of = rows;
       if (step + WARPS < STEPS && !ROWS_SHARED) rows.load(P, tile, step + WARPS, room);
 #pragma unroll
-      for (int group = 0; group < STEP_GROUPS; group++) Step(P, tile, step, group, ring + stage * (WARPS * STEP_BYTES)).multiply(d, of, group);
+      for (int group = 0; group < STEP_GROUPS; group++) Step(P, tile, step, group, ring + stage * stride).multiply(d, of, group);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
     // Warps leave what they have; a thread adds up the same element of all of them, in their order. Who reads `total`, the first warp, is past
@@ -408,17 +409,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) NAME(const __
 #pragma unroll
       for (int j = 0; j < NT; j++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) parts[warp][(i * NT + j) * 4 + e][lane] = d[i][j][e];
-    __syncthreads();
-    for (int u = threadIdx.x; u < MT * NT * 4 * 32; u += 32 * WARPS) {
+        for (int e = 0; e < 4; e++) parts[team][warp][(i * NT + j) * 4 + e][lane] = d[i][j][e];
+    bar_sync(1 + team, 32 * WARPS);
+    for (int u = thread; u < MT * NT * 4 * 32; u += 32 * WARPS) {
       float sum = 0.f;
 #pragma unroll
-      for (int v = 0; v < WARPS; v++) sum += parts[v][u / 32][u % 32];
+      for (int v = 0; v < WARPS; v++) sum += parts[team][v][u / 32][u % 32];
       const int of = u % 32, e = u / 32 % 4, j = u / 128 % NT, i = u / 128 / NT;
-      total[16 * i + 8 * (e >> 1) + (of >> 2)][8 * j + 2 * (of & 3) + (e & 1)] = sum;
+      total[team][16 * i + 8 * (e >> 1) + (of >> 2)][8 * j + 2 * (of & 3) + (e & 1)] = sum;
     }
-    __syncthreads();
-    if (warp == 0) finish(P, tile, R, total);
+    bar_sync(1 + team, 32 * WARPS);
+    if (warp == 0) finish(P, tile, R, total[team]);
   }
   if (P.queue & BESIDE_LAST) dependency_wait();
 }
