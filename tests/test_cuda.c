@@ -439,7 +439,7 @@ static void narrow_tiles(void) {
     };
     for (size_t i = 0; i < sizeof tilings / sizeof *tilings; i++) {
         const epi_config *c = epi_config_at(epi_config_named(tilings[i].config));
-        epi_product_size size = {.m = tilings[i].m, .n = tilings[i].n, .batches = 1, .products = 1};
+        epi_product_size size = {.m = tilings[i].m, .n = tilings[i].n, .batches = 1, .products = 1, .share = 1};
         epi_tiling t = epi_tiling_of(c, &size, 132);
         check(t.narrow == tilings[i].narrow && t.cols == tilings[i].cols && t.at_once == tilings[i].at_once &&
                   fabs(t.time - tilings[i].time) < 0.01,
@@ -457,7 +457,8 @@ static void model(void) {
                                  .k = depths[i / 5 % 4],
                                  .side_tiles = i / 20 % 9,
                                  .batches = 1,
-                                 .products = 1};
+                                 .products = 1,
+                                 .share = 1};
         bool exact = i / 180 % 2;
         int order[64], capability = i / 360 ? 90 : 80;
         epi_config_rank(&size, exact, epi_arch_of(capability), capability == 90 ? 132 : 108, order);
@@ -468,7 +469,7 @@ static void model(void) {
      */
     static const int64_t some[] = {1, 8, 64, 65, 128, 129, 4096}, wide[] = {4096, 6144, 28672, 128256};
     for (int i = 0; i < 7 * 4; i++) {
-        epi_product_size size = {.m = some[i % 7], .n = wide[i / 7], .k = 4096, .batches = 1, .products = 1};
+        epi_product_size size = {.m = some[i % 7], .n = wide[i / 7], .k = 4096, .batches = 1, .products = 1, .share = 1};
         int order[64], count = epi_config_rank(&size, false, epi_arch_of(90), 132, order);
         const epi_config *c = epi_config_at(order[0]);
         epi_tiling t = epi_tiling_of(c, &size, 132);

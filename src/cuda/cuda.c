@@ -19,9 +19,11 @@ static epi_launch *add_launch(epi_cuda_kernel *k, epi_launch_kind kind) {
     return l;
 }
 
-static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t) {
+static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t,
+                                double share) {
     epi_axes batch = epi_plan_batch(plan);
-    epi_product_size s = {.m = t->m,
+    epi_product_size s = {.share = share > 0 ? share : 1,
+                          .m = t->m,
                           .n = t->n,
                           .k = epi_axes_size(&plan->depth, c->spec->sizes),
                           .batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes)),
@@ -159,7 +161,7 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     EPI_TRY(
         epi_tile_program_gemm(k->arena, &k->text_spec, plan, most, step->roots, step->root_count, tile, err));
     EPI_TRY(epi_tile_program_check(tile, c->steps, step, err));
-    out->standing = size_of(c, plan, tile);
+    out->standing = size_of(c, plan, tile, target->share);
     out->size = size_now(&out->standing, k->spec.open);
     epi_status status = list_candidates(target, out, k->spec.open, order, &count, err);
     if (status != EPI_OK)

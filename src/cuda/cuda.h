@@ -83,6 +83,7 @@ typedef struct epi_cuda_target {
     int device;
     const epi_arch *arch;
     int multiprocessors; /* 132 */
+    double share;        /* of them, that a product of few rows has beside others; 0: as 1, all */
     const char *config;  /* a configuration by name, or NULL for the model's choice */
     bool exact;          /* the contract: nothing is rounded before it is stored */
     /* Forms of the same spec that are compiled already, for other sizes of its open axes. The kernel takes

@@ -31,9 +31,8 @@ static bool meet(const epi_kernel *k, epi_part_tensor a, epi_part_tensor b) {
     return x->prepared == y->prepared && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
-/* Does the later part touch what the earlier one stores, or store what that one reads? An output may lie over
- * an input, too. */
-static bool depends(const epi_kernel *k, int earlier, int later) {
+/* Does the later part touch what the earlier one stores, or store what that one reads? */
+static bool touches(const epi_kernel *k, int earlier, int later) {
     const epi_part *a = k->parts[earlier].part, *b = k->parts[later].part;
     for (int i = 0; i < a->graph.tensor_count; i++)
         for (int j = 0; j < b->graph.tensor_count; j++) {
@@ -42,11 +41,55 @@ static bool depends(const epi_kernel *k, int earlier, int later) {
                 continue; /* pieces of outputs lie apart */
             if ((stores || stored) && meet(k, a->tensors[i], b->tensors[j]))
                 return true;
-            if (stored && !stores && a->tensors[i].tensor >= 0 && b->tensors[j].tensor >= 0 &&
-                epi_kernel_in_place(k, b->tensors[j].tensor, a->tensors[i].tensor))
-                return true;
         }
     return false;
+}
+
+/* Likewise, where an output may lie over an input, too. */
+static bool depends(const epi_kernel *k, int earlier, int later) {
+    const epi_part *a = k->parts[earlier].part, *b = k->parts[later].part;
+    for (int i = 0; i < a->graph.input_count; i++)
+        for (int j = b->graph.input_count; j < b->graph.tensor_count; j++)
+            if (a->tensors[i].tensor >= 0 && b->tensors[j].tensor >= 0 &&
+                epi_kernel_in_place(k, b->tensors[j].tensor, a->tensors[i].tensor))
+                return true;
+    return touches(k, earlier, later);
+}
+
+/* Elements of the larger operands of a part's products; 0: it has none. */
+static double operands_of(const epi_kernel *k, int part) {
+    const epi_graph *g = &k->parts[part].part->graph;
+    double all = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL)
+            continue;
+        int64_t a = epi_axes_size(&g->nodes[g->nodes[i].arg[0]].axes, k->spec.sizes),
+                b = epi_axes_size(&g->nodes[g->nodes[i].arg[1]].axes, k->spec.sizes);
+        all += (double)epi_max64(a, b);
+    }
+    return all;
+}
+
+/* Has it a product, and does nothing between first and last touch what another stores, with it among them? */
+static bool joins(const epi_kernel *k, int part, int first, int last) {
+    bool can = part >= 0 && part < k->part_count && operands_of(k, part) > 0;
+    for (int i = first; i <= last && can; i++)
+        can = part < i ? !touches(k, part, i) : !touches(k, i, part);
+    return can;
+}
+
+double epi_part_share(const epi_kernel *k, int part) {
+    int first = part, last = part;
+    double all = 0;
+    if (!k->parts[part].part || operands_of(k, part) == 0)
+        return 1;
+    while (joins(k, first - 1, first, last))
+        first--;
+    while (joins(k, last + 1, first, last))
+        last++;
+    for (int i = first; i <= last; i++)
+        all += operands_of(k, i);
+    return operands_of(k, part) / all;
 }
 
 /* The tensor that says where the groups of the part's product begin; NULL: it has none. */
