@@ -331,7 +331,7 @@ def loop(model, input_ids, logits_processor, stopping_criteria, generation_confi
 def generate(model, inputs=None, log_probs=False, **given):
     """As model.generate, greedily or by sampling, of a model that epilog.apply replaced: a step is one program a layer over a static cache, and on a GPU a
     CUDA graph. What is given is transformers' (max_new_tokens, attention_mask, do_sample, temperature, logits_processor, stopping_criteria,
-    prefill_chunk_size, …). Logits are f32. log_probs: returns Generated(sequences, log_probs). The cache and the graph stay for the next call with so many
+    prefill_chunk_size, …). Logits that processors see are f32. log_probs: returns Generated(sequences, log_probs). The cache and the graph stay for the next call with so many
     sequences, until epilog.restore."""
     if given.get("streamer") is not None or given.get("assistant_model") is not None:
         raise ValueError("streamer and assistant_model are model.generate's")

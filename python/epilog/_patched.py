@@ -276,11 +276,12 @@ def plain_layer(cache, index, x):
 
 def room_in(layer, x, groups, size):
     """Its keys and values with room for those of x, and where that begins. A static layer has counted them; what a dynamic one has there is put in later."""
-    blank = x.new_zeros(x.shape[0], groups, x.shape[1], size)
-    if type(layer) is sys.modules["transformers.cache_utils"].DynamicLayer:
+    dynamic = type(layer) is sys.modules["transformers.cache_utils"].DynamicLayer
+    blank = x.new_zeros(x.shape[0], groups, x.shape[1], size) if dynamic or not layer.is_initialized else None
+    if dynamic:
         slot = layer.get_seq_length()
         return *layer.update(blank, blank), slot
-    if not layer.is_initialized:
+    if blank is not None:
         layer.lazy_initialization(blank, blank)
     slot = layer.cumulative_length.clone()
     layer.cumulative_length.add_(x.shape[1])
