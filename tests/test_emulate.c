@@ -2012,6 +2012,9 @@ static const struct {
     {{"../tests/attention", "full", "B=1,H=1,S=70,R=2100,E=128,F=40", 0},
      EPI_BF16,
      "attention_128x128_early_d128"},
+    {{"../tests/attention", "steep", "B=1,H=1,S=140,R=2100,E=128,F=128", 0},
+     EPI_BF16,
+     "attention_128x128_held_d128"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];
@@ -2096,7 +2099,7 @@ static const struct {
      EPI_BF16,
      {"bits_rows", "B=1,S=1400,R=1400,H=1,G=1,E=72,F=72", "attention_128x128_d128", {0}, {0}},
      {{"bits_rows", "B=1,S=1400,R=1400,H=1,G=1,E=72,F=72", "attention_128x128_early_d128", {0}, {0}},
-      {"bits_rows", "B=1,S=1533,R=1533,H=1,G=1,E=72,F=72", "attention_128x128_d128", {133}, {-133}},
+      {"bits_rows", "B=1,S=1533,R=1533,H=1,G=1,E=72,F=72", "attention_128x128_held_d128", {133}, {-133}},
       {"bits_rows", "B=2,S=130,R=2100,H=1,G=1,E=72,F=72", "attention_128x128_d128", {0, 131}, {1000, 1270}},
       {"bits_rows",
        "B=3,S=8,R=1500,H=1,G=1,E=72,F=72",

@@ -20,6 +20,7 @@ static const epi_attention_config configs[] = {
     {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .early = true, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .held = 32, .load_registers = 24, .math_registers = 240},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 8, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 96, .slots = 4, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
@@ -74,7 +75,11 @@ static void write_name(const epi_attention_config *c, char *out, size_t size) {
                                         [EPI_ATTENTION_ROWS] = "rows_",
                                         [EPI_ATTENTION_PAIR] = "pair_"};
     snprintf(out, size, "attention_%s%s%dx%d%s_d%d", c->bands ? "mma_" : "", forms[c->variant],
-             64 * c->groups, c->stream, c->early ? "_early" : "", c->depth);
+             64 * c->groups, c->stream,
+             c->early  ? "_early"
+             : c->held ? "_held"
+                       : "",
+             c->depth);
 }
 
 /* Written once in a process. */
@@ -210,7 +215,7 @@ static void take_chunks(epi_attention_design *d) {
     d->chunk = chunk;
     d->chunk_tiles = chunk / d->config.stream;
     d->config.buffers = 1;
-    if (d->depth[0] > PANEL || d->width[0] > PANEL)
+    if ((d->depth[0] > PANEL || d->width[0] > PANEL) && !d->config.held)
         d->config.slots = 4;
 }
 
@@ -232,7 +237,7 @@ static bool takes(epi_attention_design *d) {
                           (long)d->width[0]);
     if (d->variant == EPI_ATTENTION_FORWARD && !epi_attention_is_mma(d))
         take_chunks(d);
-    if (f->early && !d->chunk_tiles)
+    if ((f->early || f->held) && !d->chunk_tiles)
         return epi_refuse(d, "there is one chunk of columns");
     return d->variant != EPI_ATTENTION_SPLIT || takes_split(d);
 }
@@ -598,6 +603,12 @@ static int panels(int64_t features, int rows) {
     return (int)epi_ceil_div(features, PANEL) * rows * 128;
 }
 
+/* Of what was folded, a warpgroup's, in shared memory: sums of values in fours for each thread, and statistics. */
+static int folded_bytes(const epi_attention_design *d) {
+    int sums = (int)epi_round_up(d->width[0], 16) / 2, held = d->config.held < sums ? d->config.held : 0;
+    return (int)epi_max64(epi_ceil_div(sums - held, 16) * 8192, panels(d->width[0], 64)) + 1024;
+}
+
 /* As the device texts lay it out: rows, the ring, and Hopper's mbarriers and numbers of tiles. */
 static int shared_bytes(const epi_attention_design *d) {
     enum { NUMBERS = 40 };
@@ -611,7 +622,7 @@ static int shared_bytes(const epi_attention_design *d) {
         return rows + f->slots * (wide + 16);
     if (d->variant == EPI_ATTENTION_FORWARD && mma)
         return rows + f->slots * wide;
-    int folded = d->chunk_tiles ? f->groups * ((int)epi_ceil_div(d->width[0], 32) * 8192 + 1024) : 0;
+    int folded = d->chunk_tiles ? f->groups * folded_bytes(d) : 0;
     if (d->variant == EPI_ATTENTION_FORWARD)
         return folded + f->buffers * f->groups * (panels(epi_max64(d->depth[0], d->width[0]), 64) + 16) +
                f->slots * (wide + 16) + NUMBERS;

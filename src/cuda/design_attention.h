@@ -40,6 +40,7 @@ typedef struct epi_attention_config {
                  always */
     bool
         early; /* forward: a chunk is folded before the next scores are asked for, which takes fewer registers */
+    int held;                           /* forward: of a thread's folded sums so many stay in registers */
     bool ping_pong;                     /* forward: the warpgroups issue their products in turn */
     int load_registers, math_registers; /* a thread's, of those that load and that compute; split: 0 */
     int bands;                          /* of 16 rows that a warp has, by mma.sync; 0: by wgmma */

@@ -287,9 +287,11 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
                      "#define ROWS_PTR 2\n#define PAGE %d\n",
                      d->chunk, epi_attention_parts(d), d->page);
     if (epi_attention_is_online(d) && !epi_attention_is_mma(d))
-        epi_text_add(out, "#define FEW %d\n#define CHUNK_TILES %d\n#define LATE %d\n#define STRETCHED %d\n",
+        epi_text_add(out,
+                     "#define FEW %d\n#define CHUNK_TILES %d\n#define LATE %d\n#define STRETCHED %d\n#define "
+                     "HELD_SUMS %d\n",
                      d->variant == EPI_ATTENTION_SPLIT, d->chunk_tiles, !f->early && !f->ping_pong,
-                     d->stretched);
+                     d->stretched, f->held);
 }
 
 /* The page that a slot of a batch names, or -1. */

@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     more_registers<MANY_REGISTERS>();
     const int lane = t & 31;
     const Order order(P);
-    const Running running(base + RUNNING_STATS + wg * 1024, base + RUNNING + wg * RUNNING_BYTES, t);
+    Running running(base + RUNNING_STATS + wg * 1024, base + RUNNING + wg * RUNNING_BYTES, t);
     float o[ACCUMULATORS];
     Softmax softmax;
     u32 st = 0, ph = 0;

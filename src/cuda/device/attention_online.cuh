@@ -32,12 +32,16 @@ DEV float most_of(const Softmax &x, int r) {
 // is in shared memory at `running`: of each row the reference, the sum of weights and the last factors, and the sums of values, as
 // each thread has them. A row's four threads have the same statistics, and each stores them. The last chunk is the caller's.
 // LATE: that is done while the next tile's scores are on their way, where there are registers for it.
-#define RUNNING_BYTES ((ACCUMULATORS / 4 + 3) / 4 * 8192)   // of a warpgroup's sums
+// HELD of the sums, the last, are in registers instead.
+#define HELD (HELD_SUMS < ACCUMULATORS ? HELD_SUMS : 0)
+#define SUMS_BYTES (((ACCUMULATORS - HELD) / 4 + 3) / 4 * 8192)                                                               // of a warpgroup,
+#define RUNNING_BYTES (SUMS_BYTES > PANELS_BYTES(VALUE_WIDTH, 64) ? SUMS_BYTES : PANELS_BYTES(VALUE_WIDTH, 64))   // or its results
 #if CHUNK_TILES
 struct Running {
   u32 stats, sums;
+  float held[HELD + 1];
   DEV Running(u32 stats_at, u32 sums_at, int t) : stats(stats_at + (t >> 5) * 256 + (t >> 2 & 7) * 16), sums(sums_at + (t >> 5) * 2048 + (t & 31) * 16) {}
-  // Both rows' statistics; factors are kept for fold_sums() and take().
+  // Both rows' statistics; factors are kept for fold_sums() and keep_sums().
   DEV void fold_stats(const Softmax &x, bool first, float (&reference)[2], float (&sum)[2], float (&old)[2], float (&own)[2]) const {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -59,7 +63,7 @@ struct Running {
     for (int r = 0; r < 2; r++)
       sts128(stats + 128 * r, __float_as_uint(reference[r]), __float_as_uint(sum[r]), __float_as_uint(old[r]), __float_as_uint(own[r]));
   }
-  static constexpr int AT_ONCE = ACCUMULATORS / 4 % 4 ? 2 : 4;
+  static constexpr int AT_ONCE = (ACCUMULATORS - HELD) / 4 % 4 ? 2 : 4;
   DEV u32 at(int i) const { return sums + i / 4 * 8192 + i % 4 * 512; }
   DEV static float4 fold_four(const float *o, uint4 w, const float (&old)[2], const float (&own)[2]) {
     return make_float4(fold(__uint_as_float(w.x), o[0], old[0], own[0]), fold(__uint_as_float(w.y), o[1], old[0], own[0]),
@@ -67,7 +71,9 @@ struct Running {
   }
   DEV void fold_sums(float (&o)[ACCUMULATORS], const float (&old)[2], const float (&own)[2]) const {
 #pragma unroll
-    for (int i = 0; i < ACCUMULATORS / 4; i++) {
+    for (int i = 0; i < HELD; i++) o[ACCUMULATORS - HELD + i] = fold(held[i], o[ACCUMULATORS - HELD + i], old[i >> 1 & 1], own[i >> 1 & 1]);
+#pragma unroll
+    for (int i = 0; i < (ACCUMULATORS - HELD) / 4; i++) {
       const float4 x = fold_four(&o[4 * i], lds128(at(i)), old, own);
       o[4 * i] = x.x;
       o[4 * i + 1] = x.y;
@@ -75,7 +81,7 @@ struct Running {
       o[4 * i + 3] = x.w;
     }
   }
-  DEV void keep_sums(const float (&o)[ACCUMULATORS], bool first) const {
+  DEV void keep_sums(const float (&o)[ACCUMULATORS], bool first) {
     float old[2], own[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -84,7 +90,9 @@ struct Running {
       own[r] = __uint_as_float(w.w);
     }
 #pragma unroll
-    for (int i = 0; i < ACCUMULATORS / 4; i += AT_ONCE) {   // more at once would take registers that there are not
+    for (int i = 0; i < HELD; i++) held[i] = fold(first ? 0.f : held[i], o[ACCUMULATORS - HELD + i], old[i >> 1 & 1], own[i >> 1 & 1]);
+#pragma unroll
+    for (int i = 0; i < (ACCUMULATORS - HELD) / 4; i += AT_ONCE) {   // more at once would take registers that there are not
       uint4 w[AT_ONCE];
 #pragma unroll
       for (int u = 0; u < AT_ONCE; u++) w[u] = first ? make_uint4(0, 0, 0, 0) : lds128(at(i + u));
@@ -101,7 +109,7 @@ struct Running { DEV Running(u32, u32, int) {} };
 #endif
 template <class My, class Your, class More, class Begun, class Scored>
 DEV bool weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring, u32 full, u32 empty, u32 &st, u32 &ph, int row, int t, Stretch &x,
-                       const Seen<(MATCHES > 0)> &seen, float (&o)[ACCUMULATORS], Softmax &softmax, const Running &running, const My &my_turn, const Your &your_turn, const More &more, const Begun &begun,
+                       const Seen<(MATCHES > 0)> &seen, float (&o)[ACCUMULATORS], Softmax &softmax, Running &running, const My &my_turn, const Your &your_turn, const More &more, const Begun &begun,
                        const Scored &scored) {
   float s[STREAM / 2], alpha[2];
   u32 p[STREAM / 4];

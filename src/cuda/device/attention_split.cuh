@@ -114,6 +114,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
   } else {   // ---- the warpgroup that computes
     float o[ACCUMULATORS];
     Softmax softmax;
+    Running running(0, 0, t);
     u32 st = 0, ph = 0;
     auto release = [&](u32 slot) { if (t == 0) mbar_arrive(empty + 8 * slot); };
 #pragma unroll 1
@@ -133,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       bar_sync(1, 128);
       score::Rows R;
       score::rows_load(R, P, row);
-      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, x, Seen<0>{}, o, softmax, Running(0, 0, t), [] {}, [] {}, [](int) { return false; }, [] {}, [] {});
+      weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, x, Seen<0>{}, o, softmax, running, [] {}, [] {}, [](int) { return false; }, [] {}, [] {});
       float most[2], sum[2], reference[2];
 #pragma unroll
       for (int r = 0; r < 2; r++) {
