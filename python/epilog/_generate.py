@@ -124,7 +124,7 @@ class Decoder:
         from transformers.cache_utils import Cache, StaticLayer
         self.base, self.weight, softcap = head_of(model)
         self.given, self.most, device = layers, room, self.weight.device
-        self.made_of = addresses(layers)
+        self.made_of = made_of(model, layers)
         cached = [StaticLayer(max_cache_len=room) for _ in layers]
         self.cache, self.layers = Cache(layers=cached), []
         whole = lambda *sizes: torch.zeros(sizes, dtype=torch.long, device=device)
@@ -222,8 +222,13 @@ class Decoder:
         return self.run("step")
 
 
-def addresses(layers):
-    return [t.data_ptr() for _, before, out, behind in layers for t in (*before[:4], *before[6:], out, *behind)]
+def made_of(model, layers):
+    """What a Decoder is made of, by its values: it reads tensors where they lie."""
+    base, weight, softcap = head_of(model)
+    tensors = [weight, base.norm.weight, base.embed_tokens.weight, base.rotary_emb.inv_freq]
+    for _, before, out, behind in layers:
+        tensors += [*before[:4], *before[6:], out, *behind]
+    return [softcap, base.rotary_emb.attention_scaling, *((t.data_ptr(), t.dtype) for t in tensors)]
 
 
 def known_layers(model):
@@ -258,9 +263,10 @@ def decoder_for(model, batch, length):
     layers, found = known_layers(model), decoders.get(model)
     if type(layers) is str:
         return layers
-    if found is None or found.token.shape[0] != batch or found.most < length or found.made_of != addresses(layers):
+    if found is None or found.token.shape[0] != batch or found.most < length or found.made_of != made_of(model, layers):
         decoders.pop(model, None)
-        found = decoders[model] = Decoder(model, layers, batch, -(-length // ROOM) * ROOM)
+        with torch.inference_mode(False), torch.no_grad():  # its tensors are for calls in any mode
+            found = decoders[model] = Decoder(model, layers, batch, -(-length // ROOM) * ROOM)
     return found
 
 

@@ -96,17 +96,22 @@ def test_what_is_left_is_told_once():
     assert len(report.left) == before + 2 and "hides more" in report.left[-1][1]  # a layer each
 
 
-@pytest.mark.parametrize("what", ["hook", "weight", "restored"])
+@pytest.mark.parametrize("what", ["hook", "weight", "head", "restored"])
 def test_changed_between_calls(what):
     """A Decoder that was made for what is no longer there is not used."""
     (plain, patched, _), (ids, given) = models("Llama"), prompts()
-    epilog.generate(patched, ids, **given)
+    with torch.inference_mode():
+        epilog.generate(patched, ids, **given)
     if what == "hook":
         fired = []
         patched.model.layers[1].mlp.register_forward_hook(lambda *a: fired.append(1))
     if what == "weight":
         for model in (plain, patched):
             model.model.layers[0].mlp.up_proj.weight = torch.nn.Parameter(model.model.layers[0].mlp.up_proj.weight.detach().flip(0))
+    if what == "head":
+        for model in (plain, patched):
+            model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().flip(0))
+            model.model.norm.weight = torch.nn.Parameter(model.model.norm.weight.detach().flip(0))
     if what == "restored":
         epilog.restore(patched)
     assert torch.equal(epilog.generate(patched, ids, **given), plain.generate(ids, **given))
