@@ -84,11 +84,19 @@ static bool give_up(epi_kernel *k) {
     return again || epi_limits_give_up(&k->limits, all);
 }
 
-/* Where there is a budget, a GPU's texts are compiled when it is known which ones. */
+/* A GPU's texts are compiled when it is known which ones: no design refuses a part any more, and the budget holds.
+ * A kernel of other sizes has the parts of its owner. */
 static epi_status recut(epi_kernel *k, const epi_options *o, epi_error *err) {
     epi_parts_free(k);
-    k->draft = o->memory > 0;
+    k->draft = o->memory > 0 || (o->device > 0 && !k->owner);
     EPI_TRY(cut(k, o, err));
+    return epi_parts_compile(k, o, err);
+}
+
+/* The parts of the draft, compiled. */
+static epi_status end_draft(epi_kernel *k, const epi_options *o, epi_error *err) {
+    epi_parts_free(k);
+    k->draft = false;
     return epi_parts_compile(k, o, err);
 }
 
@@ -192,6 +200,8 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
             EPI_TRY(epi_checks_compile(k, o, err)); /* which are in the workspace, too */
             fits = !leave_pieces(k, o);
             EPI_TRY(fits ? epi_memory_fit(k, o, err) : recut(k, o, err));
+        } else if (k->draft) {
+            EPI_TRY(end_draft(k, o, err));
         } else {
             break;
         }
