@@ -1,4 +1,4 @@
-/* epilog_io.h: files of tensors, read and written in the safetensors format.
+/* epilog_io.h: files of tensors, read and written in the safetensors format; and tokenizers, below.
  *
  * It is part of the same library as epilog.h, whose rules hold here too, and nothing of epilog.h needs it. A
  * tensor that was read has a name, a type, a shape and bytes: epi_convert of epilog.h makes another type of
@@ -68,6 +68,38 @@ EPI_API const epi_safetensors_pair *epi_safetensors_metadata(const epi_safetenso
 EPI_API epi_status epi_safetensors_write(const char *path, const epi_safetensor *tensors, size_t count,
                                          const epi_safetensors_pair *metadata, size_t pair_count,
                                          epi_error *err);
+
+/* A tokenizer: texts become numbers of tokens and back, as tokenizer.json of a Hugging Face model says, which is
+ * byte-level BPE with the words of GPT-2, SmolLM2, Llama 3 or Qwen 2. What the file says beyond what is understood
+ * here (another model, a normalizer, another regular expression) is refused by its name: EPI_ERR_FILE.
+ *
+ *     epi_tokenizer *t;            epi_tokenizer_open("tokenizer.json", &t, &err);
+ *     size_t count;                epi_tokenizer_encode(t, text, strlen(text), ids, room, &count, &err);
+ *     size_t size;                 epi_tokenizer_decode(t, ids, count, true, to, room, &size, &err);
+ *     epi_tokenizer_close(t);
+ *
+ * Several threads may use one. */
+typedef struct epi_tokenizer epi_tokenizer;
+
+EPI_API epi_status epi_tokenizer_open(const char *path, epi_tokenizer **out, epi_error *err);
+/* The same for a file that lies in memory, which is not needed afterwards; `name` is for messages. */
+EPI_API epi_status epi_tokenizer_parse(const char *text, size_t size, const char *name, epi_tokenizer **out,
+                                       epi_error *err);
+EPI_API void epi_tokenizer_close(epi_tokenizer *tokenizer); /* NULL is allowed */
+
+/* One more than the largest number of a token. */
+EPI_API int32_t epi_tokenizer_count(const epi_tokenizer *tokenizer);
+/* The number of a token that is added to the vocabulary, such as "<|im_end|>", or -1. */
+EPI_API int32_t epi_tokenizer_added(const epi_tokenizer *tokenizer, const char *text);
+/* The text's tokens, with those that the file puts around every text. *count: how many there are, of which so
+ * many are written as there is room. The text must be UTF-8 (EPI_ERR_ARGUMENT). Added tokens in it are found. */
+EPI_API epi_status epi_tokenizer_encode(const epi_tokenizer *tokenizer, const char *text, size_t size,
+                                        int32_t *ids, size_t room, size_t *count, epi_error *err);
+/* The bytes of tokens, of which the last may be half a character. *size: how many there are, of which so many
+ * are written as there is room, with no zero behind them. `skip_special` leaves out what the file calls special. */
+EPI_API epi_status epi_tokenizer_decode(const epi_tokenizer *tokenizer, const int32_t *ids, size_t count,
+                                        int skip_special, char *to, size_t room, size_t *size,
+                                        epi_error *err);
 
 #ifdef __cplusplus
 }

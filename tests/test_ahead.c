@@ -1,5 +1,5 @@
-/* test_ahead.c: which configuration becomes of a part when CUDA's compiler finds some slow, with a compiler and a driver
- * made up here: the first that is not, each text compiled once, the next ones side by side. */
+/* test_ahead.c: which configuration becomes of a part when CUDA's compiler finds some slow, with a compiler and a
+ * driver made up here: the first that is not, each text compiled once, the next ones side by side. */
 #include <pthread.h>
 #include <unistd.h>
 

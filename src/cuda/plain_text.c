@@ -1,8 +1,8 @@
 /* plain_text.c: of a CUDA text what its compiler sees: no comments, and names of values by numbers.
  *
- * Emitters name a value by the program's own word and its number on the tile: gate_v7, then _0, _c or the like. The
- * words are for whoever reads the text. Here each becomes n0, n1, ... in the order in which they come: distinct names
- * stay distinct, so texts that are equal then differ in names alone. */
+ * Emitters name a value by the program's own word and its number on the tile: gate_v7, then _0, _c or the like.
+ * The words are for whoever reads the text. Here each becomes n0, n1, ... in the order in which they come: distinct
+ * names stay distinct, so texts that are equal then differ in names alone. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static long number_of(words *w, const char *at, size_t length) {
     return (long)w->count++;
 }
 
-/* How long the word of a value's name is: what stands before its last _v and a digit. 0: it is no such name. */
+/* How long the word of a value's name is: what is before its last _v and a digit. 0: it is no such name. */
 static size_t word_length(const char *name, size_t length) {
     for (size_t i = length; i-- > 1;)
         if (name[i] == '_' && i + 2 < length && name[i + 1] == 'v' && isdigit((unsigned char)name[i + 2]))

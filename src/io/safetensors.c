@@ -2,15 +2,11 @@
 #define _POSIX_C_SOURCE 200809L
 #include "epilog_io.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "io/map.h"
 #include "io/safetensors_header.h"
 
 struct epi_safetensors {
@@ -141,28 +137,6 @@ epi_status epi_safetensors_parse(const void *bytes, size_t size, const char *nam
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* Maps a file. An empty one, which cannot be mapped, leaves *map and *size as they are: zero. */
-static epi_status map_file(const char *path, void **map, size_t *size, epi_error *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the writer of a pipe */
-    if (fd < 0)
-        return epi_fail(err, EPI_ERR_FILE, "%.300s: cannot open: %s", path, strerror(errno));
-    struct stat info;
-    epi_status status = EPI_OK;
-    if (fstat(fd, &info) != 0)
-        status = epi_fail(err, EPI_ERR_FILE, "%.300s: cannot read: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        status = epi_fail(err, EPI_ERR_FILE, "%.300s: %s", path,
-                          S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file");
-    else if (info.st_size > 0) {
-        *size = (size_t)info.st_size;
-        *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (*map == MAP_FAILED)
-            status = epi_fail(err, EPI_ERR_FILE, "%.300s: cannot map: %s", path, strerror(errno));
-    }
-    close(fd);
-    return status;
-}
-
 epi_status epi_safetensors_open(const char *path, epi_safetensors **out, epi_error *err) {
     void *map = NULL;
     size_t size = 0;
@@ -171,21 +145,20 @@ epi_status epi_safetensors_open(const char *path, epi_safetensors **out, epi_err
         *out = NULL;
     if (!out || !path)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_safetensors_open: path and out may not be NULL");
-    EPI_TRY(map_file(path, &map, &size, err));
+    EPI_TRY(epi_map_file(path, &map, &size, err));
     epi_status status = epi_safetensors_parse(map, size, path, out, err);
     if (status == EPI_OK) {
         (*out)->map = map;
         (*out)->map_size = size;
-    } else if (size > 0)
-        munmap(map, size);
+    } else
+        epi_unmap_file(map, size);
     return status;
 }
 
 void epi_safetensors_close(epi_safetensors *file) {
     if (!file)
         return;
-    if (file->map)
-        munmap(file->map, file->map_size);
+    epi_unmap_file(file->map, file->map_size);
     epi_arena_free(&file->arena);
     free(file);
 }
