@@ -288,8 +288,9 @@ def by_graphs(decoder, input_ids, mask, most, chunk, log_probs):
     while count < new and not (count % AHEAD == 0 and decoder.ended.all()):
         decoder.run("greedy")
         count += 1
-    if decoder.ended.all():
-        count = int((decoder.new[:, :count] != decoder.pad).any(0).nonzero().max()) + 1
+    if decoder.ended.all():  # for how long it has been so
+        ended = (decoder.new[:, :count, None] == decoder.last).any(2).cumsum(1) > 0
+        count = count + 1 - int(ended.all(0).sum())
     sequences = torch.cat((input_ids, decoder.new[:, :count]), 1)
     return Generated(sequences, decoder.log_probs[:, :count].clone()) if log_probs else sequences
 

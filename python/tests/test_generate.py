@@ -76,6 +76,14 @@ def test_loop_of_epilog(name, called):
     assert ("choose" in called) == (name != "GPT2")
 
 
+def test_padding_is_the_token_that_ends():
+    (plain, patched, _), (ids, given) = models("Llama"), prompts(False)
+    for batch in (1, 3):
+        last = plain.generate(ids[:batch], **{**given, "attention_mask": torch.ones_like(ids[:batch])})[0, 13].item()
+        more = {**given, "attention_mask": torch.ones_like(ids[:batch]), "pad_token_id": last, "eos_token_id": last}
+        assert torch.equal(epilog.generate(patched, ids[:batch], **more), plain.generate(ids[:batch], **more))
+
+
 def test_sampling_and_processors():
     """Random numbers are drawn as transformers draws them, behind its processors."""
     (plain, patched, _), (ids, given) = models("Llama"), prompts()
