@@ -256,6 +256,20 @@ def test_autocast(name):
     [h.remove() for h in hooks]
 
 
+@pytest.mark.parametrize("what", ["padding before", "packing"])
+def test_masks_under_autocast(what, called):
+    """Attention is Epilog's between two programs."""
+    model, more = make("Llama"), dict(MASKS[what], use_cache=False)
+
+    def cast_step(model):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return step(model, **more)
+    exact, plain = step(copy.deepcopy(model).double(), **more), cast_step(model)
+    epilog.apply(model)
+    within(cast_step(model), plain, exact, torch.bfloat16, torch.bfloat16)
+    assert called.count("attention") == 2
+
+
 def test_checkpointing():
     model = make("Llama")
     epilog.apply(model)
