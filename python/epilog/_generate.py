@@ -18,6 +18,7 @@ from .nn import linear_token_statistics
 
 ROOM = 128  # caches have a multiple of it, so that calls of other lengths find their kernels made
 AHEAD = 16  # steps between two looks at whether all sequences have ended
+UNDERSTOOD = frozenset(("attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep", "cache_position"))
 ROPES = "default", "llama3", "linear", "yarn"  # whose frequencies do not depend on the length
 
 
@@ -311,6 +312,16 @@ def by_steps(steps, hidden, weight, softcap, ids, processors, criteria, config, 
         hidden = steps.hidden(token)
 
 
+def refuse_others(given, mask):
+    """Of what a model is given, what is not understood is an error. Positions are transformers', unless someone else gave them."""
+    positions = given.get("position_ids")
+    others = [name for name, value in given.items() if name not in UNDERSTOOD and value is not None]
+    if positions is not None and bool((positions != positions_of(mask))[mask.bool().expand(mask.shape)].any()):
+        others.append("position_ids of one's own")
+    if others:
+        raise ValueError(f"epilog.generate does not know {', '.join(others)}: they are model.generate's")
+
+
 def loop(model, input_ids, logits_processor, stopping_criteria, generation_config, log_probs=False, **given):
     """A method of decoding, as transformers wants it (custom_generate)."""
     from transformers.cache_utils import DynamicCache
@@ -320,8 +331,9 @@ def loop(model, input_ids, logits_processor, stopping_criteria, generation_confi
     cache, mask, most = given.get("past_key_values"), given.get("attention_mask"), stopping_criteria.max_length
     cache = DynamicCache(config=base.config) if cache is None else cache
     mask = torch.ones_like(input_ids) if mask is None else mask
+    refuse_others(given, mask)
     steps = None
-    if type(cache) is DynamicCache and cache.get_seq_length() == 0 and padded_left(mask):
+    if type(cache) is DynamicCache and cache.get_seq_length() == 0 and most is not None and padded_left(mask):
         steps = decoder_for(model, input_ids.shape[0], most)
     if type(steps) is not Decoder:
         steps = Modules(base, cache, mask)

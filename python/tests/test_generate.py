@@ -137,6 +137,7 @@ def test_other_lengths_and_batches():
 def test_refused():
     _, patched, _ = models("Llama")
     ids, given = prompts()
-    for more in (dict(num_beams=2), dict(return_dict_in_generate=True), dict(streamer=object())):
+    for more in (dict(num_beams=2), dict(return_dict_in_generate=True), dict(streamer=object()), dict(position_ids=torch.arange(3, 13)[None]),
+                 dict(inputs_embeds=torch.zeros(3, 10, 32)), dict(output_hidden_states=True)):
         with pytest.raises(ValueError, match="model.generate's"):
             epilog.generate(patched, ids, **given, **more)
