@@ -12,7 +12,8 @@
 
 #include "harness.h"
 
-enum { LAYERS = 3, D = 72, G = 2, H = 3, E = 16, F = 56, V = 301 };
+enum { LAYERS = 3, G = 2, H = 3, E = 16, F = 56, V = 301 };
+static int64_t D; /* of few features a tile has whole rows, so that norms are made in it; of more, not */
 enum { SEQUENCES = 5, NEW = 24, LONGEST = 700 + NEW, TOKENS = SEQUENCES * LONGEST, MOST = 40 };
 static const int prompt_lengths[SEQUENCES] = {1, 37, 129, 300, 700};
 
@@ -28,7 +29,7 @@ static const edit window_edits[] = {
     {"index(R) <= position", "index(R) <= position and index(R) > position - 50"}};
 
 static epi_context *ctx;
-static epi_module *module, *padded;
+static epi_module *module, *padded, *derived; /* the texts, those of steps, and the forward of training */
 static int device;
 
 /* A tensor of a call. */
@@ -45,8 +46,6 @@ typedef struct model {
 } model;
 
 static const char *const weights[] = {"g1", "wq", "wk", "wv", "wo", "g2", "wg", "wu", "wd"};
-static const int64_t counts[] = {D, G *H *E *D, G *E *D, G *E *D, D *G *H *E, D, F *D, F *D, D *F};
-
 /* ---- calls ---- */
 
 /* Zeros, until those made since are dropped. A GPU's are in memory that the host reaches, too. */
@@ -96,7 +95,8 @@ static void *random_numbers(int64_t count, double around, double scale, epi_dtyp
 
 static const epi_program *find(const char *name) {
     const epi_program *p = epi_module_find(module, name);
-    return p ? p : epi_module_find(padded, name);
+    p = p ? p : epi_module_find(padded, name);
+    return p ? p : epi_module_find(derived, name);
 }
 
 /* Kernels by what they were asked for: steps have the same ones. */
@@ -146,6 +146,7 @@ static const epi_kernel *compile(const model *m, const char *name, int64_t b, in
 /* The tensors are looked for by name, from the last one given to the first. */
 static void call(const epi_kernel *k, const char *name, const named *given, int count) {
     const epi_program *p = find(name);
+    const int before = made_count;
     void *work = NULL;
     epi_tensor tensors[MOST];
     epi_tensor_info info;
@@ -155,15 +156,18 @@ static void call(const epi_kernel *k, const char *name, const named *given, int 
         epi_program_tensor(p, t, &info);
         while (at >= 0 && strcmp(given[at].name, info.name) != 0)
             at--;
-        if (!check(at >= 0, "%s has its %s", name, info.name))
+        epi_tensor_shape shape; /* what is saved for a backward is given by nobody */
+        if (!check((at >= 0 || info.is_output) && epi_kernel_tensor(k, t, &shape) == EPI_OK, "%s has its %s",
+                   name, info.name))
             exit(1);
-        tensors[t] = (epi_tensor){given[at].data, NULL};
+        tensors[t] = (epi_tensor){at >= 0 ? given[at].data : room(shape.count, shape.type), NULL};
     }
     check(epi_device_alloc(ctx, device, epi_kernel_workspace(k), &work, &err) == EPI_OK &&
               epi_kernel_start(k, tensors, epi_program_tensor_count(p), work, NULL, &err) == EPI_OK &&
               epi_device_wait(ctx, device, &err) == EPI_OK &&
               epi_device_free(ctx, device, work, &err) == EPI_OK,
           "%s runs: %s", name, err.message);
+    drop_since(before);
 }
 
 /* A layer's weights, and then what else a call has. */
@@ -180,7 +184,7 @@ static int with_weights(const model *m, int layer, named *to, const named *other
 /* ---- what is before and after the layers ---- */
 
 static void embed(const model *m, const int32_t *ids, int64_t count, void *x) {
-    size_t row = D * epi_dtype_size(m->type);
+    size_t row = (size_t)D * epi_dtype_size(m->type);
     for (int64_t i = 0; i < count; i++)
         memcpy((char *)x + (size_t)i * row, (const char *)m->table + (size_t)ids[i] * row, row);
 }
@@ -198,7 +202,7 @@ static void make_angles(const model *m, int32_t *position, int64_t count, float 
 typedef struct rows {
     int64_t count, per_batch; /* all rows, and those of one sequence of a batch */
     int64_t at[SEQUENCES];
-    bool has[SEQUENCES], packed, tight;
+    bool has[SEQUENCES], packed, tight, saves;
 } rows;
 
 typedef struct text {
@@ -237,7 +241,7 @@ static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST])
         }
     embed(m, ids, r.count, x);
     make_angles(m, position, r.count, cos_t, sin_t);
-    const char *name = r.packed ? "packed_layer" : "sequence_layer";
+    const char *name = r.packed ? "packed_layer" : r.saves ? "sequence_layer_forward" : "sequence_layer";
     const epi_kernel *k = compile_rows(m, name, batch, r.per_batch, r.tight),
                      *head = compile_rows(m, "sequence_head", r.count, 0, r.tight);
     for (int l = 0; l < LAYERS; l++) {
@@ -342,7 +346,7 @@ static int sample(const float *logits, uint64_t *s) {
 static void choose(const generator *g, text *t, int place, int s, const void *x, uint64_t *seed) {
     const model *m = g->m;
     const int before = made_count;
-    const size_t row = D * epi_dtype_size(m->type);
+    const size_t row = (size_t)D * epi_dtype_size(m->type);
     float *logits = room(g->batch * V, EPI_F32), *lse = room(g->batch, EPI_F32);
     char *last = room(g->batch * D, m->type);
     const epi_kernel *k = compile(m, "decode_head", g->batch, 0, 0);
@@ -416,6 +420,10 @@ static void check_training(const model *m, const text *sampled) {
     batch = *sampled;
     train(m, sampled, right, batch.logp);
     same(sampled, batch.logp, left.has, false, "training, padding on the right", m);
+    right.saves = true;
+    train(m, sampled, right, logp);
+    same(&batch, logp, right.has, true, "training, with what a backward takes", m);
+    right.saves = false;
     right.tight = !device;
     train(m, sampled, right, logp);
     same(&batch, logp, right.has, true, "training, in less memory", m);
@@ -454,12 +462,14 @@ static void check_generating(const model *m, const text *sampled) {
 
 static void check_model(epi_dtype type, const char *what) {
     static text t;
+    const int64_t counts[] = {D, G * H * E * D, G * E * D, G * E * D, D * G * H * E, D, F * D, F * D, D * F};
     uint64_t s = 17;
     model m = {.type = type, .what = what, .eps = room(1, EPI_F32), .frequency = room(E / 2, EPI_F32)};
     put_element(m.eps, EPI_F32, 0, 1e-5);
     for (int l = 0; l < LAYERS; l++)
         for (int w = 0; w < 9; w++)
-            m.layer[l][w] = random_numbers(counts[w], counts[w] == D, 0.3, type, &s);
+            m.layer[l][w] = random_numbers(counts[w], counts[w] == D,
+                                           counts[w] == D ? 0.3 : 0.3 * sqrt(72. / (double)D), type, &s);
     m.table = random_numbers(V * D, 0, 1, type, &s);
     m.norm = random_numbers(D, 1, 0.3, type, &s);
     m.head = random_numbers(V * D, 0, 0.3, type, &s);
@@ -492,10 +502,13 @@ static char *edited(const char *from, const edit *edits) {
 
 /* The layers of a text, whatever its mask is. */
 static void check_text(const char *text, const char *what) {
+    static const char *const by[] = {"x", "g1", "wq", "wk", "wv", "wo", "g2", "wg", "wu", "wd"};
     epi_error err = {0};
     char *other = edited(text, step_edits);
     if (check(epi_module_parse(ctx, text, strlen(text), what, &module, &err) == EPI_OK &&
-                  epi_module_parse(ctx, other, strlen(other), "steps", &padded, &err) == EPI_OK,
+                  epi_module_parse(ctx, other, strlen(other), "steps", &padded, &err) == EPI_OK &&
+                  epi_program_grad_saved(epi_module_find(module, "sequence_layer"), by, 10, &derived, &err) ==
+                      EPI_OK,
               "the texts parse: %s", err.message)) {
         if (!device)
             check_model(EPI_F32, what);
@@ -503,6 +516,7 @@ static void check_text(const char *text, const char *what) {
     }
     epi_module_free(module);
     epi_module_free(padded);
+    epi_module_free(derived);
     free(other);
 }
 
@@ -514,7 +528,9 @@ int main(int argc, char **argv) {
     if (check(epi_context_open(&ctx, NULL) == EPI_OK && epi_bundled_name(at) && (!gpu || open_gpu()),
               "there is decode.epi, and a GPU if it is asked for")) {
         char *windows = edited(epi_bundled_text(at), window_edits);
+        D = 320;
         check_text(epi_bundled_text(at), "causal");
+        D = 72;
         if (!device)
             check_text(windows, "windows");
         free(windows);

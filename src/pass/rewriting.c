@@ -47,15 +47,29 @@ static void try_one(search *s, epi_candidate *t) {
         s->broken = t->refused;
 }
 
-/* Is the choice cheaper than the best so far? Then it is the best. */
-static bool try_better(search *s) {
+static void take_other(search *s) {
     epi_candidate *better = s->other;
-    try_one(s, better);
-    if (!epi_cost_is_less(better->cost, s->best->cost))
-        return false;
     s->other = s->best;
     s->best = better;
-    return true;
+}
+
+/* Is the choice cheaper than the best so far? Then it is the best. */
+static bool try_better(search *s) {
+    try_one(s, s->other);
+    bool better = epi_cost_is_less(s->other->cost, s->best->cost);
+    if (better)
+        take_other(s);
+    return better;
+}
+
+/* Norms of inputs stay as they are written where that costs no more: then one has the same bits in every program that begins
+ * with it. */
+static void hold_near(search *s) {
+    s->choice->near = true;
+    try_one(s, s->other);
+    s->choice->near = !epi_cost_is_less(s->best->cost, s->other->cost);
+    if (s->choice->near)
+        take_other(s);
 }
 
 /* Vectors are tried one by one in programs of a few layers, and no more than a few of them. */
@@ -102,6 +116,8 @@ static void choose(search *s) {
         choice->pinned[t] = true;
         choice->pinned[t] = try_better(s);
     }
+    if (s->best->log.applied[EPI_RULE_DELAY])
+        hold_near(s);
 }
 
 epi_status epi_rewriting_choose(epi_arena *arena, epi_candidate *plain, epi_rewriting *r, epi_error *err) {

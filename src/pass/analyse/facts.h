@@ -26,6 +26,7 @@ typedef struct epi_facts {
     const bool *cancels;    /* by input, or NULL: one over it cancels against it, whatever is known of it */
     const int64_t *sizes;   /* by dim, rows at their nominal number; or NULL */
     bool no_delay;          /* nothing goes past a product */
+    bool near;              /* nor does what is made of none, unless it is of weights */
     int delayed;            /* factors that went past one */
     bool strict; /* nothing is left out that is not the same for infinity and NaN, and factors stay in the
                     order that they are written in; else x - x is 0, and a mean is a sum over a size */

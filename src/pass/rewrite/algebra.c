@@ -55,6 +55,7 @@ static void walk_with(passes *p, int count, const int *found, const epi_stand_in
                                             .pinned = p->choice->pinned,
                                             .folds = p->choice->folds,
                                             .cancels = cancels,
+                                            .near = p->choice->near,
                                             .no_delay = p->choice->without >> EPI_RULE_DELAY & 1}};
     epi_normal(&request, &p->g, &p->facts);
 }

@@ -25,6 +25,7 @@ typedef struct epi_algebra_log {
 /* What is left to choose. */
 typedef struct epi_algebra_choice {
     unsigned without; /* rules that are not applied, as bits */
+    bool near;        /* what is made of no product is multiplied where it was written */
     bool *pinned;     /* by input: a vector that stays where it was written; NULL: none does */
     bool *folds;      /* by input: a param that is multiplied into weights that are params; NULL: none is */
 } epi_algebra_choice;

@@ -145,6 +145,8 @@ static bool leaves(epi_facts *facts, int node, const epi_monomial *inside) {
     const epi_fact *v = fact(facts, node);
     if (v->weights)
         return !is_to_stay(facts, node);
+    if (facts->near && v->depth == 0)
+        return false;
     for (int i = 0; i < inside->count; i++)
         if (epi_axes_meet(&g->nodes[node].axes, &g->nodes[inside->at[i].node].axes) &&
             v->depth < fact(facts, inside->at[i].node)->depth)
