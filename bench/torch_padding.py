@@ -83,10 +83,10 @@ def wait(args):
         torch.cuda.synchronize()
 
 
-def first_steps(args, name, sides, given):
+def first_steps(args, kind, name, sides, given):
     """What a side's first three steps with some data give; in words why there is none, where it fails."""
-    row, begin = dict(side=name), time.perf_counter()
     gc.collect()
+    row, begin = dict(side=f"{kind}, {name}"), time.perf_counter()
     try:
         sides[name] = sides.get(name) or Side(name, args)
         loss, row["norm"] = sides[name].step(given[0][0], True)
@@ -101,7 +101,7 @@ def first_steps(args, name, sides, given):
 def measure(args, kind, sides):
     g = torch.Generator().manual_seed(1)
     data = [batch(args, kind, g) for _ in range(4)]
-    rows = {name: first_steps(args, name, sides, data) for name in args.sides.split(";")}
+    rows = {name: first_steps(args, kind, name, sides, data) for name in args.sides.split(";")}
     running = {name: sides[name] for name, row in rows.items() if "failed" not in row}
     right, spent = compare(args, [rows[name] for name in running]), {name: [] for name in running}
     for _ in range(args.rounds):
@@ -121,7 +121,7 @@ def measure(args, kind, sides):
     theirs, mine = [r["tokens_s"] for n, r in rows.items() if n != "apply" and "tokens_s" in r], rows.get("apply", {}).get("tokens_s")
     if theirs and mine:
         print(f"{kind}: apply is {mine / max(theirs):.3f} of the better of torch.compile; {'right' if right else 'WRONG'}", flush=True)
-    return dict(data=kind, tokens=tokens, right=right, rows=list(rows.values()))
+    return [dict(row, tokens=tokens, right=right) for row in rows.values()]
 
 
 def compare(args, rows):
@@ -158,7 +158,7 @@ def main():
                            num_key_value_heads=2)
     sides, found = {}, []
     for kind in args.data.split(";"):
-        found.append(measure(args, kind, sides))
+        found += measure(args, kind, sides)
         if args.out:
             store(args, found)
 
@@ -168,7 +168,7 @@ def store(args, found):
     with open(args.out, "w") as f:
         json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
                        device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", config=args.config, batch=args.batch,
-                       length=args.length, found=found), f, indent=1)
+                       length=args.length, rows=found), f, indent=1)
 
 
 main()
