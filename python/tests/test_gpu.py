@@ -291,6 +291,29 @@ def test_attention_with_masks(device="cuda"):
             assert torch.equal(found, alone), name
 
 
+def test_generating(device="cuda"):
+    """A step is a CUDA graph, of a second call the same. Padding before prompts moves no bit of log-probabilities, which are those of training."""
+    try:
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError:
+        return
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=1000, hidden_size=512, intermediate_size=1024, num_hidden_layers=2, num_attention_heads=8,
+                                         num_key_value_heads=2, head_dim=64, eos_token_id=None)).to(device, torch.bfloat16).eval()
+    epilog.apply(model)
+    ids = torch.randint(1, 1000, (3, 150), device=device)
+    mask = torch.ones_like(ids)
+    mask[1, :133], mask[2, :20] = 0, 0
+    given = dict(max_new_tokens=20, do_sample=False, pad_token_id=0)
+    sequences, found = epilog.generate(model, ids, attention_mask=mask, log_probs=True, **given)
+    again = epilog.generate(model, ids, attention_mask=mask, log_probs=True, prefill_chunk_size=64, **given)
+    assert torch.equal(again.sequences, sequences) and torch.equal(again.log_probs, found)
+    trained = epilog.log_probs(model, sequences, F.pad(mask, (0, 20), value=1))[:, 149:]
+    assert torch.equal(trained.detach(), found), (trained != found).float().mean().item()
+    alone = epilog.generate(model, ids[1:2, 133:], attention_mask=mask[1:2, 133:], log_probs=True, **given)
+    assert torch.equal(alone.sequences[0], sequences[1, 133:]) and torch.equal(alone.log_probs[0], found[1])
+
+
 def test_products_of_e4m3():
     """As the same recipe in PyTorch's own operations, but for the rounding of results."""
     for tokens, features in ((1000, 512), (4096, 2048)):
