@@ -65,7 +65,8 @@ def ask(s, what, **body):
 def their_nats(s, ids):
     """One token more each time; of the most probable next ones, or of all, the one that the text has."""
     def next_nats(n, most):
-        r = ask(s, "/completion", prompt=ids[:n], n_predict=1, temperature=0, n_probs=most, cache_prompt=True)
+        r = ask(s, "/completion", prompt=ids[:n], n_predict=1, temperature=0, n_probs=most, cache_prompt=True,
+                ignore_eos=True)
         found = [x for x in r["completion_probabilities"][0]["top_logprobs"] if x["id"] == ids[n]]
         return -found[0]["logprob"] if found else next_nats(n, 1 << 20)
     return np.array([next_nats(n, 500) for n in range(1, len(ids))])

@@ -93,7 +93,7 @@ typedef struct epi_micro {
         int ka;      /* their interleave */
         /* `rows` is one of these; column j's depth, k elements of any type that the kernel takes, is a run
            from b[j] on, and k may be of several sweeps. Of C all these rows are written, and as many columns
-           as make a multiple of EPI_MICRO_DIRECT. */
+           as make a multiple of EPI_MICRO_DIRECT. A line behind A may be read, too. */
         void (*run)(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
                     float *c, int64_t ldc, bool add);
         /* The same of few bits; k is a multiple of EPI_MICRO_GROUP. NULL: B is widened. */

@@ -88,36 +88,56 @@ static void copy_tile(const void *const b[], int cols, int64_t k, int64_t left, 
     __asm__ volatile("" ::: "memory"); /* it is whole before the tile is loaded */
 }
 
+/* Sixteen columns' next 32 of the depth, from k on, as a tile is loaded from. */
+typedef struct depth_tile {
+    const void *data;
+    int64_t step;
+} depth_tile;
+
+static depth_tile tile_of(const void *const b[], int cols, bool even, int64_t k, int64_t left,
+                          uint16_t copy[SIDE][DEPTH]) {
+    if (even && left >= DEPTH)
+        return (depth_tile){(const uint16_t *)b[0] + k, (const char *)b[1] - (const char *)b[0]};
+    copy_tile(b, cols, k, left, copy);
+    return (depth_tile){copy, ROW_BYTES};
+}
+
 /* The product is turned around: columns of B are the rows of its first operand, which takes its depth as it
- * lies, and the rows of A, in pairs of the depth, are the second's columns. Every sum is made of the same
- * products in the same order. */
+ * lies, and the rows of A, in pairs of the depth, are the second's columns: all 16 of a tile, of which those behind the
+ * panel's rows are what comes next there, and nobody reads the sums. Every sum is made of the same products in the same
+ * order. Two tiles of columns are at work at once, as a sum waits for itself. */
 static void run_direct(int rows, int cols, int64_t k, const void *a, const void *const b[], epi_dtype type,
                        float *c, int64_t ldc, bool add) {
-    (void)rows, (void)type;
-    _Alignas(64) uint16_t copy[SIDE][DEPTH];
-    _Alignas(64) float sum[SIDE][SIDE];
-    for (int j = 0; j < cols; j += SIDE) {
-        const int here = cols - j < SIDE ? cols - j : SIDE;
-        for (int i = 0; i < SIDE * SIDE; i++)
-            sum[i / SIDE][i % SIDE] = add ? c[i % SIDE * ldc + j + i / SIDE] : 0;
+    (void)type;
+    _Alignas(64) uint16_t copy[2][SIDE][DEPTH];
+    _Alignas(64) float sum[2 * SIDE][SIDE] = {{0}};
+    const int64_t row_bytes = rows * PAIR * (int64_t)sizeof(uint16_t);
+    for (int j = 0; j < cols; j += 2 * SIDE) {
+        const int all = cols - j < 2 * SIDE ? cols - j : 2 * SIDE, here = all < SIDE ? all : SIDE,
+                  there = all - here;
+        for (int x = 0; x < 2 * SIDE; x++)
+            for (int i = 0; i < rows; i++)
+                sum[x][i] = add ? c[i * ldc + j + x] : 0;
         _tile_loadd(0, sum, ROW_BYTES);
-        const bool even = is_even(b + j, here);
-        const int64_t step = cols > 1 ? (const char *)b[1] - (const char *)b[0] : 0;
+        _tile_loadd(1, sum[SIDE], ROW_BYTES);
+        const bool even[2] = {is_even(b + j, here), is_even(b + j + SIDE, there)};
+        const int64_t next = cols > 1 ? 2 * SIDE * ((const char *)b[1] - (const char *)b[0]) : 0;
         for (int64_t k0 = 0; k0 < k; k0 += DEPTH) {
-            const bool lies = even && k - k0 >= DEPTH;
-            for (int i = 0; i < here; i++) /* what comes next, of the next columns */
-                __builtin_prefetch((const char *)((const uint16_t *)b[j + i] + k0) + SIDE * step, 0, 2);
-            if (!lies)
-                copy_tile(b + j, here, k0, k - k0, copy);
-            _tile_loadd(4, lies ? (const void *)((const uint16_t *)b[j] + k0) : copy,
-                        lies ? step : ROW_BYTES);
-            _tile_loadd(6, (const uint16_t *)a + k0 * SIDE, ROW_BYTES);
+            for (int i = 0; i < all; i++) /* what comes next, of the next columns */
+                __builtin_prefetch((const char *)((const uint16_t *)b[j + i] + k0) + next, 0, 2);
+            const depth_tile first = tile_of(b + j, here, even[0], k0, k - k0, copy[0]),
+                             second = tile_of(b + j + SIDE, there, even[1], k0, k - k0, copy[1]);
+            _tile_loadd(6, (const uint16_t *)a + k0 * rows, row_bytes);
+            _tile_loadd(4, first.data, first.step);
+            _tile_loadd(5, second.data, second.step);
             _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 5, 6);
         }
         _tile_stored(0, sum, ROW_BYTES);
+        _tile_stored(1, sum[SIDE], ROW_BYTES);
         EPI_WRITTEN(sum, sizeof sum);
-        for (int i = 0; i < SIDE; i++)
-            for (int x = 0; x < SIDE; x++)
+        for (int i = 0; i < rows; i++)
+            for (int x = 0; x < 2 * SIDE; x++)
                 c[i * ldc + j + x] = sum[x][i];
     }
 }
@@ -135,6 +155,6 @@ const epi_micro epi_micro_amx = {
     .enter = enter,
     .leave = leave,
     .run = run,
-    .direct = {.rows = {SIDE}, .ka = PAIR, .run = run_direct},
+    .direct = {.rows = {1, 4, SIDE}, .ka = PAIR, .run = run_direct},
 };
 #endif

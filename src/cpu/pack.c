@@ -128,9 +128,10 @@ static void pack_panel(const job *j, int64_t row, int64_t k, int64_t end, char *
         const int64_t depth = epi_min64(STRETCH, end - k);
         const int64_t valid = epi_max64(0, epi_min64(depth, j->src->k - k));
         const stretch c = {row, rows, k, depth, valid, panel + k * j->r * j->size};
-        if (j->r == 1)
+        if (j->r == 1) {
+            memset((char *)c.dst + valid * j->size, 0, (size_t)((depth - valid) * j->size));
             gather(j, &c, row, depth_touches(j->src, k, valid), c.dst);
-        else if (across && valid == depth)
+        } else if (across && valid == depth)
             pack_across(j, &c);
         else
             pack_rows(j, &c);
