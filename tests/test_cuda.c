@@ -440,7 +440,7 @@ static void narrow_tiles(void) {
     for (size_t i = 0; i < sizeof tilings / sizeof *tilings; i++) {
         const epi_config *c = epi_config_at(epi_config_named(tilings[i].config));
         epi_product_size size = {
-            .m = tilings[i].m, .n = tilings[i].n, .batches = 1, .products = 1, .share = 1};
+            .m = tilings[i].m, .n = tilings[i].n, .batches = 1, .products = 1, .beside = 1};
         epi_tiling t = epi_tiling_of(c, &size, 132);
         check(t.narrow == tilings[i].narrow && t.cols == tilings[i].cols && t.at_once == tilings[i].at_once &&
                   fabs(t.time - tilings[i].time) < 0.01,
@@ -459,7 +459,7 @@ static void model(void) {
                                  .side_tiles = i / 20 % 9,
                                  .batches = 1,
                                  .products = 1,
-                                 .share = 1};
+                                 .beside = 1};
         bool exact = i / 180 % 2;
         int order[64], capability = i / 360 ? 90 : 80;
         epi_config_rank(&size, exact, epi_arch_of(capability), capability == 90 ? 132 : 108, order);
@@ -471,7 +471,7 @@ static void model(void) {
     static const int64_t some[] = {1, 8, 64, 65, 128, 129, 4096}, wide[] = {4096, 6144, 28672, 128256};
     for (int i = 0; i < 7 * 4; i++) {
         epi_product_size size = {
-            .m = some[i % 7], .n = wide[i / 7], .k = 4096, .batches = 1, .products = 1, .share = 1};
+            .m = some[i % 7], .n = wide[i / 7], .k = 4096, .batches = 1, .products = 1, .beside = 1};
         int order[64], count = epi_config_rank(&size, false, epi_arch_of(90), 132, order);
         const epi_config *c = epi_config_at(order[0]);
         epi_tiling t = epi_tiling_of(c, &size, 132);
@@ -872,14 +872,14 @@ static void weights_are_there(void) {
     }
 }
 
-/* Products that may run beside each other share the multiprocessors by their weights; others have all. */
+/* Products that may run beside each other share the multiprocessors; others have all. */
 static void products_have_shares(void) {
     static const struct {
         const char *text;
-        double share[2];
+        int beside;
     } some[] = {
-        {"f(x[T,D], a[F,D], b[G,D]) -> (q[T,F], k[T,G]) { q = x @ a; k = x @ b }", {0.25, 0.75}},
-        {"f(x[T,D], a[F,D], b[G,F]) -> k[T,G] { k = silu(x @ a) @ b }", {1, 1}},
+        {"f(x[T,D], a[F,D], b[G,D]) -> (q[T,F], k[T,G]) { q = x @ a; k = x @ b }", 2},
+        {"f(x[T,D], a[F,D], b[G,F]) -> k[T,G] { k = silu(x @ a) @ b }", 1},
     };
     epi_dim_binding dims[] = {{"T", 8}, {"D", 64}, {"F", 128}, {"G", 384}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
@@ -893,8 +893,8 @@ static void products_have_shares(void) {
         if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK, "%s",
                   err.message))
             for (int p = 0; p < k->part_count; p++)
-                check(k->part_count == 2 && epi_part_share(k, p) == some[i].share[p], "%s: a share of %g",
-                      some[i].text, epi_part_share(k, p));
+                check(k->part_count == 2 && epi_part_beside(k, p) == some[i].beside,
+                      "%s: part %d has %d beside it", some[i].text, p + 1, epi_part_beside(k, p) - 1);
         epi_kernel_free(k);
         epi_module_free(module);
     }

@@ -56,40 +56,31 @@ static bool depends(const epi_kernel *k, int earlier, int later) {
     return touches(k, earlier, later);
 }
 
-/* Elements of the larger operands of a part's products; 0: it has none. */
-static double operands_of(const epi_kernel *k, int part) {
-    const epi_graph *g = &k->parts[part].part->graph;
-    double all = 0;
-    for (int i = 0; i < g->node_count; i++) {
-        if (!g->live[i] || g->nodes[i].op != EPI_OP_MATMUL)
-            continue;
-        int64_t a = epi_axes_size(&g->nodes[g->nodes[i].arg[0]].axes, k->spec.sizes),
-                b = epi_axes_size(&g->nodes[g->nodes[i].arg[1]].axes, k->spec.sizes);
-        all += (double)epi_max64(a, b);
-    }
-    return all;
+static bool is_product(const epi_part *part) {
+    bool product = false;
+    for (int i = 0; i < part->graph.node_count; i++)
+        product |= part->graph.live[i] && part->graph.nodes[i].op == EPI_OP_MATMUL;
+    return product;
 }
 
 /* Has it a product, and does nothing between first and last touch what another stores, with it among them? */
 static bool joins(const epi_kernel *k, int part, int first, int last) {
-    bool can = part >= 0 && part < k->part_count && operands_of(k, part) > 0;
+    bool can = part >= 0 && part < k->part_count && is_product(k->parts[part].part);
     for (int i = first; i <= last && can; i++)
         can = part < i ? !touches(k, part, i) : !touches(k, i, part);
     return can;
 }
 
-double epi_part_share(const epi_kernel *k, int part) {
+int epi_part_beside(const epi_kernel *k, int part) {
+    enum { MOST = 8 };
     int first = part, last = part;
-    double all = 0;
-    if (!k->parts[part].part || operands_of(k, part) == 0)
+    if (!k->parts[part].part || !is_product(k->parts[part].part))
         return 1;
-    while (joins(k, first - 1, first, last))
+    while (last - first + 1 < MOST && joins(k, first - 1, first, last))
         first--;
-    while (joins(k, last + 1, first, last))
+    while (last - first + 1 < MOST && joins(k, last + 1, first, last))
         last++;
-    for (int i = first; i <= last; i++)
-        all += operands_of(k, i);
-    return operands_of(k, part) / all;
+    return last - first + 1;
 }
 
 /* The tensor that says where the groups of the part's product begin; NULL: it has none. */
@@ -116,13 +107,18 @@ static bool is_input_alone(const epi_kernel *k, int tensor) {
     return alone;
 }
 
-/* Is it a product for few rows whose weights nothing in the program makes or stores over? */
+/* Is it a product for few rows whose weights nothing in the program makes or stores over? By wgmma such a product
+ * takes longer than its weights: where the one before has several tiles a block, and memory is busy to its end,
+ * weights that come early would only delay that. */
 static bool has_weights(const epi_kernel *k, const epi_part_kernel *p) {
     const epi_cuda_kernel *cuda = p->full.cuda;
+    const epi_launch *before = find_end(p[-1].full.cuda, true);
     const epi_launch *l = cuda->launches, *end = l + cuda->count;
     while (l < end && l->kind != EPI_LAUNCH_GEMM)
         l++;
     bool there = l < end && l->text.config.few && l->weight_count;
+    if (there && l->text.config.mainloop == EPI_GEMM_SM90 && before && before->tiles > before->blocks)
+        return false;
     for (int w = 0; there && w < l->weight_count; w++) {
         int home = cuda->steps.homes[l->weights[w]].tensor;
         there = home >= 0 && is_input_alone(k, p->part->tensors[p->to ? p->to[home] : home].tensor);

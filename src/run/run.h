@@ -127,8 +127,8 @@ epi_status epi_memory_fit(epi_kernel *kernel, const epi_options *options, epi_er
 int64_t epi_slab_count(const epi_kernel *kernel);
 int64_t epi_slab_tail(const epi_kernel *kernel);
 
-/* concurrent.c: what a product has of all that it and those read that may run beside it, before any is compiled. */
-double epi_part_share(const epi_kernel *kernel, int part);
+/* concurrent.c: how many products may run beside each other, with this one among them, before any is compiled. */
+int epi_part_beside(const epi_kernel *kernel, int part);
 /* Finds the parts that need nothing of those before them, and start beside them. */
 void epi_parts_set_concurrent(epi_kernel *kernel);
 
