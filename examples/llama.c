@@ -1,16 +1,22 @@
-/* llama.c: a Llama goes on with a text, on a GPU if there is one, else on the CPU.
+/* llama.c: a Llama goes on with texts, on a GPU if there is one, else on the CPU.
  *
  *     cc llama.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -lm -o llama
- *     ./llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...]
+ *     ./llama --tokenizer tokenizer.json config.json model.safetensors [more.safetensors ...] -- TOKENS TEXT [TEXT ...]
+ *     ./llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...] [, ID ...]
  *     ./llama model.gguf -- TOKENS ID [ID ...]
  *
  * takes a checkpoint as Hugging Face has it (Llama 2 and 3, Mistral, TinyLlama, SmolLM), or a GGUF file of F32, F16,
- * BF16, Q8_0, Q4_0 or Q4_1, and the prompt's token ids, and prints so many most probable next ones, each as soon as it
- * is known, up to one that ends the text; with 0 for TOKENS, how improbable each of the text is after those before it, in
- * nats, and on the average. Weights are
- * taken as they are, in their type: those of 8 and 4 bits, which quantise.c makes of others, too. A configuration that
- * asks for other arithmetic is refused. Without arguments it makes a small model of random numbers, and checks that the
- * prompt taken whole and taken token by token give the same.
+ * BF16, Q8_0, Q4_0 or Q4_1, and prompts: texts with the model's tokenizer.json, else token ids, with a comma between
+ * prompts. It prints up to so many next tokens of each, up to one that ends the text: of one prompt each as soon as it
+ * is known, of several a line each at the end. They go through the model together; a prompt of another length beside it
+ * does not change its text. The most probable token is taken, or with --temperature X one drawn by its probability, of
+ * the --top-k N most probable, and of those that make up --top-p P; --seed S tells which draw.
+ * With 0 for TOKENS it prints how improbable each token is after those before it, in nats, and on the average.
+ *
+ * Weights are taken as they are, in their type: those of 8 and 4 bits, which quantise.c makes of others, too. A
+ * configuration with a field that this example does not know, or that asks for other arithmetic, is refused. Without
+ * arguments it makes a small model of random numbers, and checks that prompts taken whole, taken token by token and
+ * taken beside others give the same.
  */
 #include <epilog_io.h>
 #include <math.h>
@@ -97,6 +103,11 @@ static const char programs[] =
     "    %n[C]\n"
     "    next = argmax(%n @ @out, V)\n"
     "}\n"
+    "scores(x[T,B,C], g[B,C], @out[V|B,C], eps) -> z: f32[T,V] {\n"
+    "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
+    "    %n[C]\n"
+    "    z = %n @ @out\n"
+    "}\n"
     "loss(x[T,B,C], g[B,C], @out[V|B,C], eps, ids: i32[T]) -> nats: f32[T] {\n"
     "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
     "    %n[C]\n"
@@ -104,7 +115,7 @@ static const char programs[] =
     "    nats = logsumexp(z, V) - sum(where(index(V) == ids, z, 0), V)\n"
     "}\n";
 
-enum { MAX_LAYERS = 256, MAX_FILES = 64, MAX_ENDS = 8, MAX_PARTS = 3 };
+enum { MAX_SEQUENCES = 256, MAX_LAYERS = 256, MAX_FILES = 64, MAX_ENDS = 8, MAX_PARTS = 3 };
 
 /* The weights of a layer, in the order of its programs' parameters, and those before and after all layers. */
 enum { G1, WQ, WK, WV, WO, G2, WG, WU, WD, WEIGHTS, TABLE = WEIGHTS, OUT, MATRICES };
@@ -130,6 +141,13 @@ typedef struct kernel {
     int tensors;
 } kernel;
 
+/* How the next token is chosen. */
+typedef struct choice {
+    double temperature, top_p; /* temperature 0: the most probable one */
+    int64_t top_k;             /* 0: of all */
+    uint64_t seed;
+} choice;
+
 typedef struct llama {
     epi_context *ctx;
     epi_module *module;
@@ -147,10 +165,13 @@ typedef struct llama {
     weight table, norm, out; /* what stands before and after the layers */
     weight weights[MAX_LAYERS][WEIGHTS];
     void *keys[MAX_LAYERS], *values[MAX_LAYERS];
-    int64_t places; /* of a cache */
+    int64_t sequences, places; /* of a cache */
+    int64_t context;           /* so many tokens a text may have */
+    choice choice;
+    uint64_t draws[MAX_SEQUENCES]; /* by sequence: the state of its random numbers */
     void *number, *frequency, *workspace;
     size_t workspace_bytes;
-    kernel embed, angles, step, rest, head_of_one;
+    kernel embed, angles, step, rest, head_of_one, head_of_all;
 } llama;
 
 /* ---- errors end an example ---- */
@@ -188,8 +209,23 @@ static void drop(const llama *m, void *memory) {
     check(epi_device_free(m->ctx, m->device, memory, &error));
 }
 
+/* A product of sizes, which a file that lies could make as large as it likes. */
+static int64_t times(int64_t a, int64_t b) {
+    if (a < 0 || b < 0 || (b && a > INT64_MAX / b) || a * b > (int64_t)(SIZE_MAX / 16))
+        stop("a size of the model is too large");
+    return a * b;
+}
+
 static size_t size_of(const llama *m, int64_t count) {
-    return (size_t)count * epi_dtype_size(m->type);
+    return (size_t)times(count, (int64_t)epi_dtype_size(m->type));
+}
+
+/* A setting that counts something. */
+static int64_t count_of(double x, const char *key) {
+    enum { MOST = 1 << 24 };
+    if (!(x >= 1 && x <= MOST) || x != floor(x))
+        stop("\"%s\" is %g, which is no number of anything in a Llama", key, x);
+    return (int64_t)x;
 }
 
 /* ---- kernels ---- */
@@ -333,37 +369,45 @@ static void make_frequencies(llama *m) {
 /* The program that takes rows of a table of each form. */
 static const char *const embeds[] = {"embed", "embedeight", "embedfour", "embedadded"};
 
-/* Caches for so many tokens, and the kernels of a step. Caches begin as zeros: places that a mask hides have
+/* The program that makes what the next token is chosen by. */
+static const char *head_name(const llama *m) {
+    return m->choice.temperature > 0 ? "scores" : "head";
+}
+
+/* Caches for so many tokens of each sequence, and the kernels of a step. Caches begin as zeros: places that a mask hides have
  * weights of 0, and 0 times whatever was there before might be NaN. */
-static void prepare(llama *m, int64_t places) {
-    size_t bytes = size_of(m, places * m->groups * m->head);
+static void prepare(llama *m, int64_t places, int64_t sequences) {
+    size_t bytes = size_of(m, times(times(places, sequences), times(m->groups, m->head)));
     void *zeros = calloc(1, bytes);
     if (!zeros)
         stop("out of memory");
     parse_programs(m);
     make_frequencies(m);
     m->places = places;
+    m->sequences = sequences;
+    for (int64_t i = 0; i < sequences; i++)
+        m->draws[i] = m->choice.seed * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)i;
     for (int64_t l = 0; l < m->layers; l++) {
         m->keys[l] = make(m, bytes, zeros);
         m->values[l] = make(m, bytes, zeros);
     }
     free(zeros);
-    m->embed = compile(m, embeds[m->forms[TABLE]], 1);
-    m->angles = compile(m, "angles", 1);
-    m->step = compile(m, "step", 1);
-    m->rest = compile(m, "rest", 1);
-    m->head_of_one = compile(m, "head", 1);
+    m->embed = compile(m, embeds[m->forms[TABLE]], sequences);
+    m->angles = compile(m, "angles", sequences);
+    m->step = compile(m, "step", sequences);
+    m->rest = compile(m, "rest", sequences);
+    m->head_of_one = compile(m, head_name(m), 1);
+    m->head_of_all = compile(m, head_name(m), sequences);
 }
 
-/* All that goes in at the positions from `from` on, through all layers: rows of features, which the caller drops. A
- * prompt is taken whole, which is from 0 on; a single token joins those before it. */
-static void *run_layers(llama *m, const int32_t *tokens, int64_t count, int64_t from, bool whole) {
+/* Tokens at their places through all layers: rows of features, which the caller drops. They are a whole prompt, which
+ * a sequence begins with; or, where `sequence` is ALL, the next token of each sequence, which joins those before it. */
+enum { ALL = -1 };
+static void *run_layers(llama *m, const int32_t *tokens, const int32_t *places, int64_t count,
+                        int64_t sequence) {
     kernel embed = m->embed, angles = m->angles, attend = m->step, rest = m->rest;
-    int32_t *places = malloc((size_t)count * sizeof *places);
-    if (!places)
-        stop("out of memory");
-    for (int64_t i = 0; i < count; i++)
-        places[i] = (int32_t)(from + i);
+    const bool whole = sequence != ALL;
+    const size_t cache = whole ? size_of(m, sequence * m->places * m->groups * m->head) : 0;
     if (whole) {
         embed = compile(m, embeds[m->forms[TABLE]], count);
         angles = compile(m, "angles", count);
@@ -371,11 +415,11 @@ static void *run_layers(llama *m, const int32_t *tokens, int64_t count, int64_t 
         rest = compile(m, "rest", count);
     }
     void *ids = make(m, (size_t)count * 4, tokens), *position = make(m, (size_t)count * 4, places);
-    void *x = make(m, size_of(m, count * m->features), NULL),
-         *y = make(m, size_of(m, count * m->features), NULL),
-         *heads = make(m, size_of(m, count * m->heads * m->head), NULL);
-    void *cosines = make(m, (size_t)(count * m->head / 2) * 4, NULL);
-    void *sines = make(m, (size_t)(count * m->head / 2) * 4, NULL), *data[32];
+    void *x = make(m, size_of(m, times(count, m->features)), NULL),
+         *y = make(m, size_of(m, times(count, m->features)), NULL),
+         *heads = make(m, size_of(m, times(count, m->heads * m->head)), NULL);
+    void *cosines = make(m, (size_t)times(count, m->head / 2) * 4, NULL);
+    void *sines = make(m, (size_t)times(count, m->head / 2) * 4, NULL), *data[32];
     int n = 0;
     add(data, &n, &m->table);
     data[n++] = ids;
@@ -397,8 +441,9 @@ static void *run_layers(llama *m, const int32_t *tokens, int64_t count, int64_t 
             data[n++] = m->values[l];
         }
         data[n++] = heads;
-        data[n++] = m->keys[l]; /* a prompt's are the first of the caches; a step writes its own alone */
-        data[n++] = m->values[l];
+        data[n++] =
+            (char *)m->keys[l] + cache; /* a prompt's are the first there; a step writes its own alone */
+        data[n++] = (char *)m->values[l] + cache;
         start(m, attend, data);
         n = 0;
         data[n++] = x;
@@ -421,31 +466,112 @@ static void *run_layers(llama *m, const int32_t *tokens, int64_t count, int64_t 
         epi_kernel_free(attend.handle);
         epi_kernel_free(rest.handle);
     }
-    free(places);
     return x;
 }
 
-/* The most probable token after these. */
-static int32_t go_on(llama *m, const int32_t *tokens, int64_t count, int64_t from, bool whole) {
-    void *x = run_layers(m, tokens, count, from, whole), *result = make(m, 4, NULL), *data[8];
-    int32_t next;
+/* ---- the next token ---- */
+
+/* Between 0 and 1, by splitmix64. */
+static double draw(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+}
+
+typedef struct scored {
+    float score;
+    int32_t token;
+} scored;
+
+/* The most probable first, of equal ones the first token. */
+static int by_score(const void *a, const void *b) {
+    const scored *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : x->token < y->token ? -1 : 1;
+}
+
+/* One of the tokens, by its probability among those that the choice leaves. */
+static int32_t sample(const choice *c, const float *scores, int64_t count, uint64_t *state) {
+    scored *all = malloc((size_t)count * sizeof *all);
+    if (!all)
+        stop("out of memory");
+    for (int64_t i = 0; i < count; i++) {
+        if (!isfinite(scores[i]))
+            stop("the model gives token %lld no score", (long long)i);
+        all[i] = (scored){scores[i], (int32_t)i};
+    }
+    qsort(all, (size_t)count, sizeof *all, by_score);
+    int64_t kept = c->top_k && c->top_k < count ? c->top_k : count, last = 0;
+    double sum = 0, within = 0;
+    for (int64_t i = 0; i < kept; i++)
+        sum += exp((double)(all[i].score - all[0].score) / c->temperature);
+    for (; last < kept && (!last || within < c->top_p * sum); last++)
+        within += exp((double)(all[last].score - all[0].score) / c->temperature);
+    double left = draw(state) * within;
+    int64_t i = 0;
+    for (; i + 1 < last; i++) {
+        left -= exp((double)(all[i].score - all[0].score) / c->temperature);
+        if (left < 0)
+            break;
+    }
+    int32_t token = all[i].token;
+    free(all);
+    return token;
+}
+
+/* The next token of each row of features; the rows are of sequences from the first one on. */
+static void choose(llama *m, kernel head, void *rows, int64_t count, int64_t first, int32_t *tokens) {
+    const bool drawn = m->choice.temperature > 0;
+    const size_t bytes = (size_t)times(times(count, drawn ? m->vocabulary : 1), 4);
+    void *result = make(m, bytes, NULL), *data[8];
     int n = 0;
-    data[n++] = (char *)x + size_of(m, (count - 1) * m->features);
+    data[n++] = rows;
     add(data, &n, &m->norm);
     add(data, &n, &m->out);
     data[n++] = m->number;
     data[n++] = result;
-    start(m, m->head_of_one, data);
+    start(m, head, data);
     check(epi_device_wait(m->ctx, m->device, &error));
-    check(epi_device_copy(m->ctx, m->device, &next, result, sizeof next, &error));
-    drop(m, x);
+    float *scores = drawn ? malloc(bytes) : NULL;
+    if (drawn && !scores)
+        stop("out of memory");
+    check(epi_device_copy(m->ctx, m->device, drawn ? (void *)scores : tokens, result, bytes, &error));
+    for (int64_t i = 0; i < count && drawn; i++)
+        tokens[i] = sample(&m->choice, scores + i * m->vocabulary, m->vocabulary, &m->draws[first + i]);
+    free(scores);
     drop(m, result);
+}
+
+/* A prompt, with which the sequence begins: the token after it. */
+static int32_t begin(llama *m, int64_t sequence, const int32_t *tokens, int64_t count) {
+    int32_t *places = malloc((size_t)count * sizeof *places), next;
+    if (!places)
+        stop("out of memory");
+    for (int64_t i = 0; i < count; i++)
+        places[i] = (int32_t)i;
+    void *x = run_layers(m, tokens, places, count, sequence);
+    choose(m, m->head_of_one, (char *)x + size_of(m, (count - 1) * m->features), 1, sequence, &next);
+    drop(m, x);
+    free(places);
     return next;
+}
+
+/* One token more in each sequence, at its place: the ones after them, in their place. */
+static void go_on(llama *m, int32_t *tokens, const int32_t *places) {
+    void *x = run_layers(m, tokens, places, m->sequences, ALL);
+    choose(m, m->head_of_all, x, m->sequences, 0, tokens);
+    drop(m, x);
 }
 
 /* How improbable each token is after those before it, in nats, which are printed, and on the average. */
 static double improbability(llama *m, const int32_t *tokens, int64_t count) {
-    void *x = run_layers(m, tokens, count - 1, 0, true), *ids = make(m, (size_t)(count - 1) * 4, tokens + 1),
+    int32_t *places = malloc((size_t)count * sizeof *places);
+    if (!places)
+        stop("out of memory");
+    for (int64_t i = 0; i < count; i++)
+        places[i] = (int32_t)i;
+    void *x = run_layers(m, tokens, places, count - 1, 0),
+         *ids = make(m, (size_t)(count - 1) * 4, tokens + 1),
          *result = make(m, (size_t)(count - 1) * 4, NULL), *data[8];
     float *nats = malloc((size_t)count * sizeof *nats);
     kernel loss = compile(m, "loss", count - 1);
@@ -470,6 +596,7 @@ static double improbability(llama *m, const int32_t *tokens, int64_t count) {
     for (int i = 0; i < 3; i++)
         drop(m, made[i]);
     epi_kernel_free(loss.handle);
+    free(places);
     free(nats);
     return sum / (double)(count - 1);
 }
@@ -493,8 +620,8 @@ static void close_model(llama *m) {
     drop(m, m->number);
     drop(m, m->frequency);
     drop(m, m->workspace);
-    kernel all[] = {m->embed, m->angles, m->step, m->rest, m->head_of_one};
-    for (int i = 0; i < 5; i++)
+    kernel all[] = {m->embed, m->angles, m->step, m->rest, m->head_of_one, m->head_of_all};
+    for (int i = 0; i < 6; i++)
         epi_kernel_free(all[i].handle);
     epi_module_free(m->module);
     epi_context_close(m->ctx);
@@ -522,6 +649,10 @@ static double setting(const char *config, const char *key, double otherwise) {
     return x;
 }
 
+static int64_t count_setting(const char *config, const char *key, double otherwise) {
+    return count_of(setting(config, key, otherwise), key);
+}
+
 /* Is it one of these words, or not said? */
 static void check_word(const char *config, const char *key, const char *words) {
     const char *at = behind(config, key);
@@ -531,6 +662,41 @@ static void check_word(const char *config, const char *key, const char *words) {
     snprintf(listed, sizeof listed, " %s ", word);
     if (*word && !strstr(words, listed))
         stop("the configuration has \"%s\": \"%s\"; this example knows%s", key, word, words);
+}
+
+/* Fields that this example honours, and those that have no part in what a model computes when it generates. */
+static const char known_fields[] =
+    " model_type hidden_act rms_norm_eps vocab_size hidden_size intermediate_size num_hidden_layers "
+    "num_attention_heads num_key_value_heads head_dim max_position_embeddings rope_theta rope_scaling "
+    "rope_parameters sliding_window tie_word_embeddings eos_token_id attention_bias mlp_bias "
+    "rope_interleaved "
+    "residual_multiplier logits_scaling embedding_multiplier partial_rotary_factor rotary_pct "
+    "attention_multiplier "
+    "architectures dtype torch_dtype transformers_version use_cache bos_token_id pad_token_id "
+    "initializer_range attention_dropout pretraining_tp is_llama_config transformers.js_config _name_or_path "
+    "tokenizer_class id2label label2id problem_type output_attentions output_hidden_states return_dict "
+    "chunk_size_feed_forward is_encoder_decoder torchscript bad_words_ids ";
+
+/* Keys of the object itself, not of those in it. */
+static void check_fields(const char *config) {
+    int depth = 0;
+    for (const char *at = config; *at; at++) {
+        depth += strchr("{[", *at) ? 1 : strchr("}]", *at) ? -1 : 0;
+        if (*at != '"')
+            continue;
+        const char *name = ++at;
+        while (*at && *at != '"')
+            at += *at == '\\' && at[1] ? 2 : 1;
+        char listed[72];
+        snprintf(listed, sizeof listed, " %.*s ", (int)(at - name < 64 ? at - name : 64), name);
+        const char *behind_it = *at ? at + 1 + strspn(at + 1, " \t\r\n") : at;
+        if (depth == 1 && *behind_it == ':' && !strstr(known_fields, listed))
+            stop("the configuration has the field \"%.*s\", which this example does not know: it may ask for "
+                 "other arithmetic",
+                 (int)(at - name), name);
+        if (!*at)
+            break;
+    }
 }
 
 /* What other models of this form have in their arithmetic, and this example has not. */
@@ -543,6 +709,10 @@ static void check_config(const char *config) {
                  setting(config, ones[i], 1));
     if (*behind(config, "attention_multiplier"))
         stop("the configuration has an \"attention_multiplier\", which this example leaves out");
+    static const char *const not [] = {"attention_bias", "mlp_bias", "rope_interleaved"};
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        if (!strncmp(behind(config, not [i]), "true", 4))
+            stop("the configuration has \"%s\": biases or angles that this example leaves out", not [i]);
     check_word(config, "model_type", " llama mistral ");
     check_word(config, "hidden_act", " silu ");
     check_word(config, "rope_type", " default llama3 ");
@@ -598,6 +768,13 @@ static char *read_text(const char *path) {
     text[size] = 0;
     fclose(f);
     return text;
+}
+
+/* Layers and heads as programs have them. */
+static void check_shape(const llama *m, const char *path) {
+    if (m->layers > MAX_LAYERS || m->heads % m->groups || m->head % 2)
+        stop("%s: this many layers, heads or features of a head are none of a Llama", path);
+    count_of((double)times(m->heads, m->head), "features of all heads");
 }
 
 static const epi_safetensor *find(epi_safetensors *const *files, int count, const char *name) {
@@ -755,6 +932,10 @@ static double gguf_number(gguf *f, const char *key, double otherwise) {
     return x;
 }
 
+static int64_t gguf_count(gguf *f, const char *key, double otherwise) {
+    return count_of(gguf_number(f, key, otherwise), key);
+}
+
 static weight gguf_vector(const llama *m, const gguf *f, const char *name) {
     const gguf_tensor *t = gguf_get(f, name, 1, m->features);
     if (plain_type(t->type) == EPI_DTYPE_COUNT)
@@ -776,18 +957,18 @@ static void load_gguf(llama *m, const char *path) {
     if (strcmp(text, "none") != 0 || gguf_find(&file, "rope_freqs.weight") ||
         gguf_find(&file, "blk.0.attn_q.bias") || gguf_find(&file, "blk.0.ffn_gate_inp.weight"))
         stop("%s: the model has other angles, biases or experts, which this example leaves out", path);
-    m->layers = (int64_t)gguf_number(&file, "block_count", NAN);
-    m->features = (int64_t)gguf_number(&file, "embedding_length", NAN);
-    m->inner = (int64_t)gguf_number(&file, "feed_forward_length", NAN);
-    m->heads = (int64_t)gguf_number(&file, "attention.head_count", NAN);
-    m->groups = (int64_t)gguf_number(&file, "attention.head_count_kv", (double)m->heads);
+    m->layers = gguf_count(&file, "block_count", NAN);
+    m->features = gguf_count(&file, "embedding_length", NAN);
+    m->inner = gguf_count(&file, "feed_forward_length", NAN);
+    m->heads = gguf_count(&file, "attention.head_count", NAN);
+    m->groups = gguf_count(&file, "attention.head_count_kv", (double)m->heads);
+    m->context = gguf_count(&file, "context_length", 1 << 24);
     m->eps = gguf_number(&file, "attention.layer_norm_rms_epsilon", NAN);
     m->theta = gguf_number(&file, "rope.freq_base", 10000);
     m->factor = 1;
     m->window = gguf_number(&file, "attention.sliding_window", INFINITY);
-    if (m->layers < 1 || m->layers > MAX_LAYERS || m->heads < 1 || m->groups < 1 || m->heads % m->groups)
-        stop("%s: this many layers or heads are none of a Llama", path);
-    m->head = (int64_t)gguf_number(&file, "attention.key_length", (double)(m->features / m->heads));
+    m->head = gguf_count(&file, "attention.key_length", (double)(m->features / m->heads));
+    check_shape(m, path);
     if (gguf_number(&file, "rope.dimension_count", (double)m->head) != (double)m->head)
         stop("%s: only some features of a head turn, which this example leaves out", path);
     m->ends[0] = gguf_setting(&file, "tokenizer.ggml.eos_token_id", -1, text, sizeof text);
@@ -825,30 +1006,31 @@ static void load_gguf(llama *m, const char *path) {
 static void load_model(llama *m, const char *config_path, char **paths, int count) {
     char *config = read_text(config_path), name[128];
     check_whole(config_path, config);
+    check_fields(config);
     check_config(config);
     read_ends(m, config);
     source from = {.count = count};
     epi_safetensors **files = from.files;
     for (int i = 0; i < count; i++)
         check(epi_safetensors_open(paths[i], &files[i], &error));
-    m->layers = (int64_t)setting(config, "num_hidden_layers", NAN);
-    m->features = (int64_t)setting(config, "hidden_size", NAN);
-    m->inner = (int64_t)setting(config, "intermediate_size", NAN);
-    m->heads = (int64_t)setting(config, "num_attention_heads", NAN);
-    m->groups = (int64_t)setting(config, "num_key_value_heads", (double)m->heads);
-    m->vocabulary = (int64_t)setting(config, "vocab_size", NAN);
+    m->layers = count_setting(config, "num_hidden_layers", NAN);
+    m->features = count_setting(config, "hidden_size", NAN);
+    m->inner = count_setting(config, "intermediate_size", NAN);
+    m->heads = count_setting(config, "num_attention_heads", NAN);
+    m->groups = count_setting(config, "num_key_value_heads", (double)m->heads);
+    m->vocabulary = count_setting(config, "vocab_size", NAN);
+    m->context = count_setting(config, "max_position_embeddings", 1 << 24);
     m->eps = setting(config, "rms_norm_eps", NAN);
     m->theta = setting(config, "rope_theta", 10000);
     m->factor = setting(config, "factor", 1);
     m->low = setting(config, "low_freq_factor", 1);
     m->high = setting(config, "high_freq_factor", 4);
     m->trained = setting(config, "original_max_position_embeddings", 8192);
-    if (m->layers < 1 || m->layers > MAX_LAYERS || m->heads < 1 || m->groups < 1 || m->heads % m->groups)
-        stop("%s: this many layers or heads are none of a Llama", config_path);
     if (m->factor != 1 && !strstr(config, "\"llama3\""))
         stop("%s: the model has other angles than a Llama", config_path);
     m->window = setting(config, "sliding_window", INFINITY);
-    m->head = (int64_t)setting(config, "head_dim", (double)(m->features / m->heads));
+    m->head = count_setting(config, "head_dim", (double)(m->features / m->heads));
+    check_shape(m, config_path);
     const char *const others[] = {"self_attn.q_proj.bias", "self_attn.q_norm.weight", "mlp.up_proj.bias"};
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "model.layers.0.%s", others[i]);
@@ -868,7 +1050,8 @@ static void load_model(llama *m, const char *config_path, char **paths, int coun
                   depth[WEIGHTS] = {0, d, d, d, wide, 0, d, d, m->inner};
     m->table = m->out = load_matrix(m, &from, "model.embed_tokens.weight", TABLE, m->vocabulary, d);
     m->forms[OUT] = m->forms[TABLE];
-    if (find(files, count, "lm_head.weight"))
+    if (find(files, count, "lm_head.weight") &&
+        strncmp(behind(config, "tie_word_embeddings"), "true", 4) != 0)
         m->out = load_matrix(m, &from, "lm_head.weight", OUT, m->vocabulary, d);
     else
         m->types[OUT] = m->types[TABLE];
@@ -921,21 +1104,41 @@ static int check_small(void) {
     for (int l = 0; l < 2; l++)
         for (int w = 0; w < WEIGHTS; w++)
             m.weights[l][w] = random_weight(&m, sizes[w], w == 0 || w == 5 ? 1 : 0, &state);
-    prepare(&m, 64);
-    int32_t tokens[24] = {3, 14, 15, 92, 65}, again = 0;
+    prepare(&m, 64, 3);
+    int32_t tokens[24] = {3, 14, 15, 92, 65}, next[3], places[3] = {0};
     int wrong = 0;
     for (int i = 5; i < 24; i++) { /* the prompt whole, and longer each time */
-        tokens[i] = go_on(&m, tokens, i, 0, true);
+        tokens[i] = begin(&m, 1, tokens, i);
         printf("%d ", tokens[i]);
     }
-    for (int i = 0; i < 23; i++) { /* token by token */
-        again = go_on(&m, tokens + i, 1, i, false);
-        wrong += i >= 4 && again != tokens[i + 1];
+    for (int i = 0; i < 23; i++) { /* token by token, in three sequences that are at different places */
+        for (int s = 0; s < 3; s++) {
+            places[s] = i < s ? 0 : i - s;
+            next[s] = tokens[places[s]];
+        }
+        go_on(&m, next, places);
+        for (int s = 0; s < 3; s++)
+            wrong += i >= s && places[s] >= 4 && next[s] != tokens[places[s] + 1];
     }
-    printf("\n%d of 19 tokens are others when the prompt goes in token by token\n", wrong);
+    printf("\n%d of 54 tokens are others when prompts go in token by token\n", wrong);
     close_model(&m);
     return wrong ? 1 : 0;
 }
+
+/* ---- prompts ---- */
+
+typedef struct prompt {
+    int32_t *tokens;
+    int64_t count;
+} prompt;
+
+typedef struct run {
+    choice choice;
+    const char *tokenizer_path;
+    epi_tokenizer *tokenizer; /* NULL: prompts are numbers of tokens */
+    prompt prompts[MAX_SEQUENCES];
+    int64_t prompt_count, wanted;
+} run;
 
 /* -1: it is none. */
 static int64_t number_of(const char *word) {
@@ -944,66 +1147,209 @@ static int64_t number_of(const char *word) {
     return *word && !*end ? x : -1;
 }
 
+static double real_of(const char *option, const char *word, double least, double most) {
+    char *end;
+    double x = strtod(word, &end);
+    if (!*word || *end || !(x >= least && x <= most))
+        stop("%s is a number from %g to %g, not %s", option, least, most, word);
+    return x;
+}
+
+/* An option and its value; false: the word is none. */
+static bool take_option(run *r, const char *option, const char *value) {
+    if (!strcmp(option, "--tokenizer"))
+        r->tokenizer_path = value;
+    else if (!strcmp(option, "--temperature"))
+        r->choice.temperature = real_of(option, value, 0, 100);
+    else if (!strcmp(option, "--top-p"))
+        r->choice.top_p = real_of(option, value, 0, 1);
+    else if (!strcmp(option, "--top-k"))
+        r->choice.top_k = (int64_t)real_of(option, value, 0, 1 << 24);
+    else if (!strcmp(option, "--seed"))
+        r->choice.seed = (uint64_t)real_of(option, value, 0, 9007199254740992.0);
+    else
+        return false;
+    return true;
+}
+
+static prompt read_text_prompt(const run *r, const char *text) {
+    size_t count;
+    check(epi_tokenizer_encode(r->tokenizer, text, strlen(text), NULL, 0, &count, &error));
+    prompt p = {malloc((count + 1) * sizeof *p.tokens), (int64_t)count};
+    if (!p.tokens)
+        stop("out of memory");
+    check(epi_tokenizer_encode(r->tokenizer, text, strlen(text), p.tokens, count, &count, &error));
+    if (!count)
+        stop("a prompt is empty: there is nothing to go on with");
+    return p;
+}
+
+/* Numbers up to a comma, or to the last word. */
+static prompt read_ids(const llama *m, char **words, int count) {
+    prompt p = {malloc(((size_t)count + 1) * sizeof *p.tokens), 0};
+    if (!p.tokens)
+        stop("out of memory");
+    for (; p.count < count && strcmp(words[p.count], ",") != 0; p.count++) {
+        int64_t id = number_of(words[p.count]);
+        if (id < 0 || id >= m->vocabulary)
+            stop("the model has no token %s", words[p.count]);
+        p.tokens[p.count] = (int32_t)id;
+    }
+    if (!p.count)
+        stop("a prompt is empty: there is nothing to go on with");
+    return p;
+}
+
+/* So many tokens and the words behind them become prompts, which the model has room for. */
+static void read_prompts(run *r, const llama *m, char **words, int count) {
+    int64_t longest = 0;
+    for (int at = 0; at < count; at++) {
+        if (r->prompt_count == MAX_SEQUENCES)
+            stop("more than %d prompts", MAX_SEQUENCES);
+        prompt *p = &r->prompts[r->prompt_count++];
+        *p = r->tokenizer ? read_text_prompt(r, words[at]) : read_ids(m, words + at, count - at);
+        at += r->tokenizer ? 0 : (int)p->count; /* a comma follows, or nothing */
+        longest = p->count > longest ? p->count : longest;
+        for (int64_t i = 0; i < p->count; i++)
+            if (p->tokens[i] >= m->vocabulary)
+                stop("the tokenizer gives token %d, and the model has %lld: they are of different models",
+                     (int)p->tokens[i], (long long)m->vocabulary);
+    }
+    if (longest + r->wanted > m->context)
+        stop("%lld tokens are more than the model's context of %lld", (long long)(longest + r->wanted),
+             (long long)m->context);
+    if ((double)(longest + r->wanted) > m->window)
+        stop("%lld tokens are more than the model's window of %.0f", (long long)(longest + r->wanted),
+             m->window);
+}
+
+/* ---- generating ---- */
+
+/* Prints tokens: as texts, or as numbers with a space between them. */
+static void print_tokens(const run *r, const int32_t *tokens, int64_t count, bool first) {
+    for (int64_t i = 0; i < count && !r->tokenizer; i++)
+        printf(first && !i ? "%d" : " %d", tokens[i]);
+    for (int64_t i = 0; i < count && r->tokenizer; i++) {
+        char bytes[1024];
+        size_t size;
+        check(epi_tokenizer_decode(r->tokenizer, tokens + i, 1, true, bytes, sizeof bytes, &size, &error));
+        fwrite(bytes, 1, size < sizeof bytes ? size : sizeof bytes, stdout);
+    }
+    fflush(stdout);
+}
+
+/* A sequence that goes on: its tokens so far. */
+typedef struct sequence {
+    int32_t *made;
+    int64_t count;
+    bool ended;
+} sequence;
+
+static void take_token(const llama *m, const run *r, sequence *s, int32_t token) {
+    s->made[s->count++] = token;
+    s->ended = s->count == r->wanted || ends_text(m, token);
+    if (r->prompt_count == 1)
+        print_tokens(r, &token, 1, s->count == 1);
+}
+
+static void generate(llama *m, const run *r) {
+    sequence all[MAX_SEQUENCES];
+    int32_t next[MAX_SEQUENCES], places[MAX_SEQUENCES];
+    int64_t left = r->prompt_count, made = 0;
+    for (int64_t i = 0; i < r->prompt_count; i++) {
+        all[i] = (sequence){malloc((size_t)r->wanted * sizeof *all[i].made), 0, false};
+        if (!all[i].made)
+            stop("out of memory");
+        next[i] = begin(m, i, r->prompts[i].tokens, r->prompts[i].count);
+        places[i] = (int32_t)r->prompts[i].count;
+        take_token(m, r, &all[i], next[i]);
+        left -= all[i].ended;
+    }
+    struct timespec from, to;
+    timespec_get(&from, TIME_UTC);
+    for (; left > 0; made++) {
+        go_on(m, next, places);
+        for (int64_t i = 0; i < r->prompt_count; i++) {
+            if (all[i].ended) { /* it stays where it is, and nobody looks */
+                next[i] = all[i].made[all[i].count - 1];
+                continue;
+            }
+            take_token(m, r, &all[i], next[i]);
+            places[i] += !all[i].ended;
+            left -= all[i].ended;
+        }
+    }
+    timespec_get(&to, TIME_UTC);
+    double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    for (int64_t i = 0; i < r->prompt_count; i++) {
+        if (r->prompt_count > 1)
+            print_tokens(r, all[i].made, all[i].count, true);
+        printf("\n");
+        free(all[i].made);
+    }
+    if (made > 0)
+        fprintf(stderr, "%.1f ms a token\n", 1e3 * seconds / (double)made);
+}
+
+static const char usage[] =
+    "llama [OPTIONS] config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...] [, ID ...]\n"
+    "llama [OPTIONS] model.gguf -- TOKENS ID [ID ...]\n"
+    "llama --tokenizer tokenizer.json [OPTIONS] ... -- TOKENS TEXT [TEXT ...]\n"
+    "TOKENS: how many to make at most, or 0 to tell how improbable a text is; ID: a prompt, as the numbers "
+    "that\n"
+    "the model's tokenizer gives it, with a comma between prompts; TEXT: a prompt.\n"
+    "OPTIONS: --temperature X, --top-k N, --top-p P, --seed S: tokens are drawn, not the most probable "
+    "taken.\n"
+    "Without arguments it checks itself with a small model of random numbers.";
+
+static void check_one(const run *r, bool several, int64_t count) {
+    if (!r->wanted && (several || count < 2))
+        stop("how improbable a text is, is known of one text from its second token on: TOKENS is 0");
+}
+
 int main(int count, char **words) {
     static llama m;
+    static run r = {.choice = {.top_p = 1}};
     for (int w = 0; w < MATRICES; w++)
         m.types[w] = EPI_DTYPE_COUNT;
     if (count == 1)
         return check_small();
-    int dashes = 2;
-    while (dashes < count && strcmp(words[dashes], "--") != 0)
+    int model = 1, dashes;
+    while (model + 1 < count && take_option(&r, words[model], words[model + 1]))
+        model += 2;
+    for (dashes = model; dashes < count && strcmp(words[dashes], "--") != 0;)
         dashes++;
-    const size_t length = strlen(words[1]);
-    const bool is_gguf = length > 5 && !strcmp(words[1] + length - 5, ".gguf");
-    if (dashes < (is_gguf ? 2 : 3) || dashes - 2 > (is_gguf ? 0 : MAX_FILES) || count < dashes + 3)
-        stop("llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...]\n"
-             "llama model.gguf -- TOKENS ID [ID ...]\n"
-             "TOKENS: how many to make, or 0 to tell how improbable the text is; ID: the prompt, as the "
-             "numbers that the model's tokenizer gives it.\n"
-             "Without arguments it checks itself with a small model of random numbers.");
-    int64_t wanted = number_of(words[dashes + 1]), given = count - dashes - 2;
-    int32_t *tokens = malloc((size_t)given * sizeof *tokens);
-    if (!tokens || wanted < 0)
+    const size_t length = model < count ? strlen(words[model]) : 0;
+    const bool is_gguf = length > 5 && !strcmp(words[model] + length - 5, ".gguf");
+    const int files = dashes - model - 1;
+    if (files < (is_gguf ? 0 : 1) || files > (is_gguf ? 0 : MAX_FILES) || count < dashes + 3)
+        stop("%s", usage);
+    r.wanted = number_of(words[dashes + 1]);
+    if (r.wanted < 0 || r.wanted > 1 << 24)
         stop("TOKENS is a number");
-    if (wanted == 0 && given < 2)
-        stop("how improbable a text is, is known from its second token on");
+    m.choice = r.choice;
+    if (!r.tokenizer_path)
+        check_one(&r, false, count - dashes - 2);
+    if (r.tokenizer_path)
+        check(epi_tokenizer_open(r.tokenizer_path, &r.tokenizer, &error));
     open_model(&m);
     if (is_gguf)
-        load_gguf(&m, words[1]);
+        load_gguf(&m, words[model]);
     else
-        load_model(&m, words[1], words + 2, dashes - 2);
-    for (int64_t i = 0; i < given; i++) {
-        int64_t id = number_of(words[dashes + 2 + i]);
-        if (id < 0 || id >= m.vocabulary)
-            stop("the model has no token %s", words[dashes + 2 + i]);
-        tokens[i] = (int32_t)id;
-    }
-    if ((double)(given + wanted) > m.window)
-        stop("%lld tokens are more than the model's window of %.0f", (long long)(given + wanted), m.window);
-    prepare(&m, (given + wanted + 63) / 64 * 64);
-    if (wanted == 0) {
-        printf("%.4f nats a token\n", improbability(&m, tokens, given));
-        free(tokens);
-        close_model(&m);
-        return 0;
-    }
-    int32_t next = go_on(&m, tokens, given, 0, true);
-    struct timespec begin, end;
-    timespec_get(&begin, TIME_UTC);
-    int64_t made = 1;
-    for (;; made++) {
-        bool last = made == wanted || ends_text(&m, next);
-        printf("%d%c", next, last ? '\n' : ' ');
-        fflush(stdout);
-        if (last)
-            break;
-        next = go_on(&m, &next, 1, given + made - 1, false);
-    }
-    timespec_get(&end, TIME_UTC);
-    double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-    if (made > 1)
-        fprintf(stderr, "%.1f ms a token\n", 1e3 * seconds / (double)(made - 1));
-    free(tokens);
+        load_model(&m, words[model], words + model + 1, files);
+    read_prompts(&r, &m, words + dashes + 2, count - dashes - 2);
+    check_one(&r, r.prompt_count > 1, r.prompts[0].count);
+    int64_t longest = 0;
+    for (int64_t i = 0; i < r.prompt_count; i++)
+        longest = r.prompts[i].count > longest ? r.prompts[i].count : longest;
+    prepare(&m, (longest + r.wanted + 63) / 64 * 64, r.prompt_count);
+    if (r.wanted)
+        generate(&m, &r);
+    else
+        printf("%.4f nats a token\n", improbability(&m, r.prompts[0].tokens, r.prompts[0].count));
+    for (int64_t i = 0; i < r.prompt_count; i++)
+        free(r.prompts[i].tokens);
+    epi_tokenizer_close(r.tokenizer);
     close_model(&m);
     return 0;
 }

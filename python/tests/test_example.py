@@ -30,8 +30,14 @@ def checkpoint(folder, dtype, **settings):
     return model, sorted(str(folder / f) for f in os.listdir(folder) if f.endswith(".safetensors"))
 
 
-def run(example, folder, files, *words):
-    return subprocess.run([example, str(folder / "config.json"), *files, "--", *map(str, words)], capture_output=True, text=True)
+def run(example, folder, files, *words, options=()):
+    words = [w if isinstance(w, bytes) else str(w) for w in words]
+    return subprocess.run([example, *map(str, options), str(folder / "config.json"), *files, "--", *words], capture_output=True, text=True)
+
+
+def lines_of(done):
+    assert done.returncode == 0, done.stderr
+    return [[int(t) for t in line.split()] for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("settings", [{}, dict(tie_word_embeddings=True, head_dim=32, rope_theta=5e5), dict(rope_scaling=LLAMA3)])
@@ -61,7 +67,7 @@ def test_bf16(example, tmp_path):
 
 def test_refused(example, tmp_path):
     _, files = checkpoint(tmp_path, torch.float32, attention_bias=True)
-    for words, told in (((5, 1, 2), "biases"), ((0, 1), "TOKENS"), (("4x", 1), "TOKENS"), ((5,), "llama config.json")):
+    for words, told in (((5, 1, 2), "biases"), ((0, 1), "TOKENS"), (("4x", 1), "TOKENS"), ((5,), "config.json model.safetensors")):
         done = run(example, tmp_path, files, *words)
         assert done.returncode == 1 and told in done.stderr, done.stderr
     (tmp_path / "plain").mkdir()
@@ -69,3 +75,91 @@ def test_refused(example, tmp_path):
     assert "no token 1,2" in run(example, tmp_path / "plain", files, 5, "1,2").stderr
     assert "no token 500" in run(example, tmp_path / "plain", files, 5, 1, 500).stderr
     assert "no file has" in run(example, tmp_path / "plain", files[:1], 5, 1, 2).stderr
+
+
+PROMPTS = [[7, 300, 4], [11], list(range(40, 90)), [7, 300, 4, 9, 1, 2]]
+
+
+def joined(prompts):
+    return [w for p in prompts for w in (",", *p)][1:]
+
+
+@pytest.mark.parametrize("options", [(), ("--temperature", 0.8, "--top-k", 40, "--top-p", 0.9, "--seed", 3)])
+def test_batches(example, tmp_path, options):
+    """Prompts of different lengths go on as each does alone; each ends by itself. A draw is by the place in the batch: the first alone is the first."""
+    _, files = checkpoint(tmp_path, torch.float32, eos_token_id=None)
+    together = lines_of(run(example, tmp_path, files, 30, *joined(PROMPTS), options=options))
+    assert [len(line) for line in together] == [30] * 4
+    for i, prompt in enumerate(PROMPTS):
+        if not options or i == 0:
+            assert lines_of(run(example, tmp_path, files, 30, *prompt, options=options)) == [together[i]]
+    (tmp_path / "ends").mkdir()
+    _, files = checkpoint(tmp_path / "ends", torch.float32, eos_token_id=[together[1][4], together[3][8]])
+    for line, whole in zip(lines_of(run(example, tmp_path / "ends", files, 30, *joined(PROMPTS), options=options)), together):
+        ends = [i for i, t in enumerate(whole) if t in (together[1][4], together[3][8])]
+        assert line == (whole[:ends[0] + 1] if ends else whole)
+
+
+def test_draws(example, tmp_path):
+    """Tokens that are drawn come as often as they are probable, and are of those that top-k and top-p leave."""
+    model, files = checkpoint(tmp_path, torch.float32, vocab_size=50, initializer_range=0.1)
+    prompt = [5, 17, 31]
+    logits = model(torch.tensor([prompt])).logits[0, -1].double()
+    drawn = lambda *options: [t for seed in range(2) for (t,) in
+                              lines_of(run(example, tmp_path, files, 1, *joined([prompt] * 250), options=("--seed", seed, *options)))]
+    probable = torch.softmax(logits / 0.7, 0)
+    found = torch.bincount(torch.tensor(drawn("--temperature", 0.7)), minlength=50) / 500
+    assert ((found - probable).abs() <= 5 * (probable / 500).sqrt() + 2 / 500).all()
+    order = probable.argsort(descending=True)
+    assert set(drawn("--temperature", 0.7, "--top-k", 3)) == set(order[:3].tolist())
+    within = int((probable[order].cumsum(0) < 0.5).sum()) + 1
+    assert set(drawn("--temperature", 0.7, "--top-p", 0.5)) <= set(order[:within].tolist())
+    assert set(drawn("--temperature", 0.7, "--top-k", 1)) == {int(order[0])}
+    assert len({tuple(drawn("--temperature", 1)) for _ in range(2)}) == 1
+
+
+def small_tokenizer(folder):
+    """Of 500 tokens, as GPT-2 cuts words."""
+    tokenizers = pytest.importorskip("tokenizers")
+    t = tokenizers.Tokenizer(tokenizers.models.BPE())
+    t.pre_tokenizer, t.decoder = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False), tokenizers.decoders.ByteLevel()
+    t.train_from_iterator([open(__file__).read()], tokenizers.trainers.BpeTrainer(
+        vocab_size=500, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<end>"], show_progress=False))
+    t.save(str(folder / "tokenizer.json"))
+    return t
+
+
+def test_texts(example, tmp_path):
+    t = small_tokenizer(tmp_path)
+    model, files = checkpoint(tmp_path, torch.float32)
+    options = ("--tokenizer", tmp_path / "tokenizer.json")
+    texts = ["def test(example):", "Grüße, 日本 👩‍👩‍👧"]
+    wanted = []
+    for text in texts:
+        ids = torch.tensor([t.encode(text).ids])
+        wanted.append(t.decode(model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0)[0, ids.shape[1]:].tolist()))
+    both = subprocess.run([example, *map(str, options), str(tmp_path / "config.json"), *files, "--", "12", *texts], capture_output=True)
+    assert both.returncode == 0, both.stderr
+    assert both.stdout.decode("utf-8", "replace") == "".join(text + "\n" for text in wanted)
+
+
+def test_bad_texts(example, tmp_path):
+    small_tokenizer(tmp_path)
+    _, files = checkpoint(tmp_path, torch.float32)
+    path = tmp_path / "tokenizer.json"
+    tell = lambda *words, options=("--tokenizer", path): run(example, tmp_path, files, *words, options=options).stderr
+    assert "empty" in tell(5, "") and "empty" in tell(5, 1, ",", ",", 2, options=())
+    assert "not UTF-8: byte 2" in tell(5, b"ab\xff")
+    assert "context of 512" in tell(5, "the word " * 600) and "context of 512" in tell(510, 1, 2, 3, options=())
+    assert "--top-p" in tell(5, 1, options=("--top-p", 2)) and "--temperature" in tell(5, 1, options=("--temperature", "hot"))
+    text = path.read_text()
+    for broken, told in ((text[:1000], "byte"), (text.replace('"merges"', '"mergers"'), "mergers"), ("", "byte 0")):
+        path.write_text(broken)
+        assert told in tell(5, "text"), told
+    config = (tmp_path / "config.json").read_text()
+    for old, new, told in (('"hidden_act"', '"mup_scale": 2, "hidden_act"', "mup_scale"), ('"hidden_size": 96', '"hidden_size": 96.5', "hidden_size"),
+                           ('"hidden_size": 96', '"hidden_size": 1e300', "hidden_size"), ('"vocab_size": 500', '"vocab_size": -5', "vocab_size"),
+                           ('"mlp_bias": false', '"mlp_bias": true', "mlp_bias"), ('"num_hidden_layers": 3', '"num_hidden_layers": 300', "layers")):
+        assert old in config
+        (tmp_path / "config.json").write_text(config.replace(old, new))
+        assert told in tell(5, 1, options=()), told
