@@ -259,26 +259,26 @@ def window_in(function, local_size):
     return window if type(window) is int and window == local_size and window > 0 else None
 
 
-def said_in_graph(function, local_size, config, batch, keys, device, own):
-    """The same where torch.compile looks, which does not show what a function holds; a model of these has none of this form but for windows
-    and documents. A document begins where a query does not see the key before its own. own: is there no function of someone else's in it?"""
-    causal, conjunction = in_graph.get("causal"), in_graph.get("and")
-    if causal is None or not own or getattr(config, "attention_chunk_size", None) is not None or local_size == 1:
-        return None, None
-    window = 0 if local_size is None else local_size if local_size == getattr(config, "sliding_window", None) else None
-    if function is causal:
-        return window if local_size is None else None, None
-    if window is None or function.__code__ is not conjunction:
-        return None, None
-    here = torch.arange(keys, device=device)
-    before = function(torch.arange(batch, device=device)[:, None], 0, here, (here - 1).clamp(min=0))
-    return window, (~before).expand(batch, keys).cumsum(1, dtype=torch.int32)
-
-
-def function_says(function, local_size):
+def said(function, local_size):
     """Of a function that says of a mask which keys are seen: the window, None where it is unknown, and documents, None where there are none."""
     function, documents = documents_in(function)
     return window_in(function, local_size), documents
+
+
+def said_in_graph(function, local_size, config, batch, keys, device, packed):
+    """The same where torch.compile looks, which does not show what a function holds; a model of these has none of this form but for windows
+    and documents. A document begins where a query does not see the key before its own. packed: may there be documents?"""
+    causal, conjunction = in_graph.get("causal"), in_graph.get("and")
+    if function is causal:
+        return 0 if causal is not None and local_size is None else None, None
+    window = 0 if local_size is None and packed else local_size if local_size == getattr(config, "sliding_window", None) else None
+    if window is None or window == 1 or getattr(config, "attention_chunk_size", None) is not None or function.__code__ is not conjunction:
+        return None, None
+    if not packed:
+        return window, None
+    here = torch.arange(keys, device=device)
+    before = function(torch.arange(batch, device=device)[:, None], 0, here, (here - 1).clamp(min=0))
+    return window, (~before).expand(batch, keys).cumsum(1, dtype=torch.int32)
 
 
 def seen_alone(window, documents, mask):
@@ -317,12 +317,11 @@ def mask_of(old):
         if config is None or mask_function is None or not is_causal(config) or watched():
             return own()
         size, local_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads, kwargs.get("local_size")
-        window, documents = None, None
-        if fits(torch.device(device), dtype, size) and compiling:
-            window, documents = said_in_graph(mask_function, local_size, config, batch_size, kv_length, device, not kwargs.get("use_vmap"))
-            documents = documents if attention_mask is None else None  # with one transformers looks for no documents
-        elif fits(torch.device(device), dtype, size):
-            window, documents = function_says(mask_function, local_size)
+        if not fits(torch.device(device), dtype, size) or (compiling and kwargs.get("use_vmap")):  # a function of someone else's is in it
+            return own()
+        packed = not allow_is_causal_skip and attention_mask is None  # where transformers looks for documents, as it always does in a graph
+        window, documents = (said_in_graph(mask_function, local_size, config, batch_size, kv_length, device, packed) if compiling
+                             else said(mask_function, local_size))
         alone = not static and q_offset == kv_offset == 0 and q_length == kv_length and (attention_mask is None or attention_mask.shape[-1] == kv_length)
         skip = allow_is_causal_skip and old == "sdpa" and not compiling and local_size is None  # its own sign of a causal mask: none
         if window is None or (documents is not None and not alone) or (
