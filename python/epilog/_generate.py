@@ -124,8 +124,7 @@ class Decoder:
     def __init__(self, model, layers, batch, room):
         from transformers.cache_utils import Cache, StaticLayer
         self.base, self.weight, softcap = head_of(model)
-        self.given, self.most, device = layers, room, self.weight.device
-        self.made_of = made_of(model, layers)
+        self.made_of, self.most, device = made_of(model, layers), room, self.weight.device
         cached = [StaticLayer(max_cache_len=room) for _ in layers]
         self.cache, self.layers = Cache(layers=cached), []
         whole = lambda *sizes: torch.zeros(sizes, dtype=torch.long, device=device)
@@ -157,7 +156,8 @@ class Decoder:
             t.zero_()
         self.pad.fill_(pad)
         if self.last.shape != last.shape:
-            self.last, self.replay = last.clone(), {}
+            with torch.inference_mode(False):
+                self.last, self.replay = torch.zeros_like(last), {}
         self.last.copy_(last)
         self.new.fill_(pad)
         length = mask.sum(1)
@@ -348,14 +348,15 @@ def loop(model, input_ids, logits_processor, stopping_criteria, generation_confi
 
 
 def generate(model, inputs=None, log_probs=False, **given):
-    """As model.generate, greedily or by sampling, of a model that epilog.apply replaced: a step is one program a layer over a static cache, and on a GPU a
-    CUDA graph. What is given is transformers' (max_new_tokens, attention_mask, do_sample, temperature, logits_processor, stopping_criteria,
-    prefill_chunk_size, …). Logits that processors see are f32. log_probs: returns Generated(sequences, log_probs). The cache and the graph stay for the next call with so many
-    sequences, until epilog.restore."""
+    """As model.generate, greedily or by sampling, of a model that epilog.apply replaced: a step is one program a layer over a static cache,
+    and on a GPU a CUDA graph. What is given is transformers' (max_new_tokens, attention_mask, do_sample, temperature, logits_processor,
+    stopping_criteria, prefill_chunk_size, …). Processors see logits in f32. Cache and graph stay for the next call with so many sequences,
+    until epilog.restore. log_probs: returns Generated(sequences, log_probs)."""
     if given.get("streamer") is not None or given.get("assistant_model") is not None:
         raise ValueError("streamer and assistant_model are model.generate's")
     token = generating.set(True)
     try:
-        return model.generate(inputs, custom_generate=loop, log_probs=log_probs, **given)
+        with torch.cuda.device_of(head_of(model)[1]):
+            return model.generate(inputs, custom_generate=loop, log_probs=log_probs, **given)
     finally:
         generating.reset(token)

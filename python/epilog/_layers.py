@@ -117,17 +117,18 @@ class Parts:
         # With a cache, which lies as transformers has it: for tokens whose keys and values it has already, and for such that are put there, one
         # of each sequence or several. The latter are one program, as the whole is, so that the algebra does the same with both.
         seen, numbers = cached_lines(window, softcap, scaled)
-        axes, caches, behind = heads.replace("G", "B,S,G", 1), ["keys[B,G,R,E]", "values[B,G,R,E]"], [wo.format(heads), *out_inputs, *mlp_inputs, "eps"]
+        axes, caches = heads.replace("G", "B,S,G", 1), ["keys[B,G,R,E]", "values[B,G,R,E]"]
+        behind = [wo.format(heads), *out_inputs, *mlp_inputs, "eps"]
         self.cached = op(text("layer_cached", ["x[B,S,D]", f"queries[{axes}]", *caches, *behind, *numbers], "y[B,S,D]", seen + out_lines + mlp_lines),
                          rows=("B", "S", "R"))
-        given, results = ["x[B,S,D]", *inputs, *caches, "slot: i32", *behind, *numbers], ["y[B,S,D]", "keys_new[B,G,R,E]", "values_new[B,G,R,E]"]
+        given, results = ["x[B,S,D]", *inputs, *caches, "slot: i32", *behind, *numbers], "(y[B,S,D], keys_new[B,G,R,E], values_new[B,G,R,E])"
         made = lambda put: lines + put + [put_there(line) for line in seen] + out_lines + mlp_lines
         over = {"keys_new": "keys", "values_new": "values"}
         filled = ["place = index(R) - slot", "new = place >= 0 and place < size(S)", "keys_new = where(new, gather(k, place, S), keys)",
                   "values_new = where(new, gather(v, place, S), values)"]
-        self.fill = op(text("layer_fill", given, f"({', '.join(results)})", made(filled)), into=over, rows=("B", "S", "R"))
+        self.fill = op(text("layer_fill", given, results, made(filled)), into=over, rows=("B", "S", "R"))
         put = ["keys_new = update(keys, k, slot, R)", "values_new = update(values, v, slot, R)"]
-        one = text("layer_step", *[alone(part) for part in (given, f"({', '.join(results)})", made(put))])
+        one = text("layer_step", *[alone(part) for part in (given, results, made(put))])
         self.step, self.step_open = (op(one, into=over, rows=rows) for rows in (("B",), ("B", "R")))
 
     def rest(self, x, o, weights, eps):
