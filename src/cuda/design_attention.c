@@ -18,9 +18,9 @@ static const epi_attention_config configs[] = {
     {.variant = EPI_ATTENTION_SPLIT, .depth = 256, .width = 256, .groups = 1, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 3, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .ping_pong = true, .load_registers = 32, .math_registers = 160},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 64, .width = 64, .groups = 2, .stream = 128, .slots = 8, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
+    {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .held = 32, .load_registers = 24, .math_registers = 240},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .early = true, .load_registers = 40, .math_registers = 232},
-    {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 128, .slots = 5, .buffers = 2, .lazy = 8, .held = 32, .load_registers = 24, .math_registers = 240},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 128, .width = 128, .groups = 2, .stream = 64, .slots = 8, .buffers = 2, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 96, .slots = 4, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
     {.variant = EPI_ATTENTION_FORWARD, .depth = 192, .width = 192, .groups = 2, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8, .load_registers = 40, .math_registers = 232},
@@ -219,6 +219,25 @@ static void take_chunks(epi_attention_design *d) {
         d->config.slots = 4;
 }
 
+/* Pages begin where they do, and random numbers come four at a time. */
+static void find_starts(epi_attention_design *d) {
+    epi_axes batch = epi_plan_batch(d->plan);
+    for (int b = 0; b < d->a->bound_count; b++) {
+        const epi_bound *bound = &d->a->bounds[b];
+        d->starts[b] = epi_attention_is_online(d) && !d->page && d->a->factor == EPI_NO_NODE &&
+                       epi_attention_counts(d, bound) && epi_bound_is_start(d->g, bound, &batch) &&
+                       epi_emit_lies(d->c, bound->limit.term[0]);
+    }
+}
+
+/* Are there tiles that may begin at any column? */
+static bool begins_anywhere(const epi_attention_design *d) {
+    bool starts = d->stretched;
+    for (int b = 0; b < d->a->bound_count; b++)
+        starts |= d->starts[b];
+    return starts;
+}
+
 /* Three warpgroups are worth it where there are many tiles, and more than 64 rows of a block where there are
  * more; which ones compute a row does not change its bits. */
 static bool takes(epi_attention_design *d) {
@@ -239,6 +258,8 @@ static bool takes(epi_attention_design *d) {
         take_chunks(d);
     if ((f->early || f->held) && !d->chunk_tiles)
         return epi_refuse(d, "there is one chunk of columns");
+    if (f->held && !d->c->config && (begins_anywhere(d) || d->a->match_count))
+        return epi_refuse(d, "where tiles begin takes the registers");
     return d->variant != EPI_ATTENTION_SPLIT || takes_split(d);
 }
 
@@ -526,25 +547,6 @@ static bool design_piece(epi_attention_design *d, const epi_plan *plan, const ep
 }
 
 /* ---- bounds ---- */
-
-/* Pages begin where they do, and random numbers come four at a time. */
-static void find_starts(epi_attention_design *d) {
-    epi_axes batch = epi_plan_batch(d->plan);
-    for (int b = 0; b < d->a->bound_count; b++) {
-        const epi_bound *bound = &d->a->bounds[b];
-        d->starts[b] = epi_attention_is_online(d) && !d->page && d->a->factor == EPI_NO_NODE &&
-                       epi_attention_counts(d, bound) && epi_bound_is_start(d->g, bound, &batch) &&
-                       epi_emit_lies(d->c, bound->limit.term[0]);
-    }
-}
-
-/* Are there tiles that may begin at any column? */
-static bool begins_anywhere(const epi_attention_design *d) {
-    bool starts = d->stretched;
-    for (int b = 0; b < d->a->bound_count; b++)
-        starts |= d->starts[b];
-    return starts;
-}
 
 /* The score program of tiles whose bounds and equalities all hold, where these are all of the mask and known
  * of a tile. */

@@ -54,6 +54,7 @@ static int64_t stretched_at(const epi_attention_design *d, int which) {
     return d->match_records + (which > 0 ? 16 * rows : 0) + (which > 1 ? rows / 8 : 0);
 }
 enum { LISTS, RUNS, ORIGINS };
+#define LAST_STRETCH "(1u << 31)" /* a bit of a list's last */
 
 /* Behind the last record is room for those that rows would have which fill up the last tile: they are read,
  * and nothing comes of it. */
@@ -84,6 +85,7 @@ void epi_matches_emit_record(const epi_attention_design *d, epi_text *out) {
         epi_text_add(
             out,
             "// What the equalities of the mask leave to rows: see attention_stretches.cuh.\n"
+            "#define LAST_STRETCH " LAST_STRETCH "\n"
             "DEV i64 match_row(const Params &P, int batch, int row) { return (%s) * BATCH_PAD + row; }\n"
             "DEV uint4 stretch_record(const Params &P, int batch, int row) { return fetch((const uint4 "
             "*)P.ptr[%d] + match_row(P, batch, row)); }\n"
@@ -189,7 +191,8 @@ epi_status epi_emit_matches(const epi_attention_design *d, epi_kernel_text *k, i
                  "#define STREAM %d\n#define COLUMNS %s\n#define BATCH_ROWS %s\n#define TILE_M %d\n"
                  "#define RECORDS ((BATCH_ROWS + TILE_M - 1) / TILE_M)\n#define PAD (RECORDS * TILE_M)\n"
                  "#define BLOCKS ((RECORDS + %d) / %d)\n#define MATCHES %d\n#define RECORDS_PTR %d\n"
-                 "#define STRETCHES_PTR RECORDS_PTR\n#define RUNS_PTR %d\n#define ORIGINS_PTR %d\n",
+                 "#define STRETCHES_PTR RECORDS_PTR\n#define LAST_STRETCH " LAST_STRETCH
+                 "\n#define RUNS_PTR %d\n#define ORIGINS_PTR %d\n",
                  d->config.stream, epi_emit_int(d->c, d->columns), epi_emit_int(d->c, d->batch_rows), tile,
                  WARPS - 1, WARPS, d->a->match_count, to, to + RUNS, to + ORIGINS);
     epi_text_add(&k->source, "%s\n// ---- the records\n\n%s%s", epi_piece(&own),

@@ -29,15 +29,15 @@
 // The i-th stretch of the rows of a tile, of which a warpgroup's begin at `first`; false: there are no more.
 DEV bool stretch_at(const Params &P, const Place &at, int first, int i, Stretch &x) {
 #if STRETCHED   // see attention_stretches.cuh; rows that see nothing have one, too
-  if (i == TILE_M) return false;
+  if (i && x.last) return false;
   const uint4 record = stretch_record(P, at.batch, at.row + i);
   const bool none = (int)record.x < 0;
-  if (none && i) return false;
+  x.last = none || record.y & LAST_STRETCH;
   int from = 0, to = COLUMNS;
   if (!none) columns_seen(P, at.batch, (int)record.z, (int)record.w, from, to);
   x.origin = none ? 0 : (int)record.x;
   x.lo = max(from - x.origin, 0) / STREAM;
-  x.hi = (min(min(to, COLUMNS), (int)record.y) - x.origin + STREAM - 1) / STREAM;
+  x.hi = (min(min(to, COLUMNS), (int)(record.y & ~LAST_STRETCH)) - x.origin + STREAM - 1) / STREAM;
   if (x.hi <= x.lo) x.lo = 0, x.hi = 1;
   const uint2 run = run_record(P, at.batch, first);
   from = 0, to = (int)run.y;

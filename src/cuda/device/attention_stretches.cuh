@@ -8,8 +8,8 @@
 // by the first of them (its head). Tiles of columns that may have their values are known from ranges, then columns one by one. Batches
 // are those of the axes that the values have; each has PAD rows, BLOCKS blocks.
 //
-// What is left: P.ptr[STRETCHES_PTR], a list for every tile of rows: origin, behind the last tile of columns that may be seen, first and
-// last row; -1 behind the last of them. P.ptr[RUNS_PTR], of every 64 rows: their origin, if they have one, else -1, and behind the
+// What is left: P.ptr[STRETCHES_PTR], a list for every tile of rows: origin, behind the last tile of columns that may be seen (with
+// LAST_STRETCH in the last of them), first and last row; an origin of -1 where there is none. P.ptr[RUNS_PTR], of every 64 rows: their origin, if they have one, else -1, and behind the
 // columns from there on that have their values without a gap. P.ptr[ORIGINS_PTR], every row's origin; -1: it sees nothing.
 // The emitted part defines stream_origin(P, batch), too.
 
@@ -110,7 +110,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_matches(const __g
     stretches += at < 0;
     __syncwarp();
   }
-  if (lane == 0 && stretches < TILE_M) list[stretches] = make_uint4(~0u, 0, 0, 0);
+  if (lane == 0 && stretches) list[stretches - 1].y |= LAST_STRETCH;
+  if (lane == 0 && !stretches) list[0] = make_uint4(~0u, 0, 0, 0);
   int before = 0;
 #pragma unroll
   for (int g = 0; g < TILE_M / 32; g += 2) {

@@ -49,7 +49,10 @@ DEV void tiles_whole(const Params &P, int batch, int row, int rows, int &lo, int
 
 // Columns that a tile's rows walk over: tiles [lo, hi), counted from `origin`, of which [from, to) are seen whole by the 64 rows of a
 // warpgroup. Where documents are in a tile of rows (STRETCHED), it has a stretch for each; else one.
-struct Stretch { int origin, lo, hi, from, to; };
+struct Stretch {
+  int origin, lo, hi, from, to;
+  bool last;
+};
 
 // ---- what is seen of a cut tile
 
