@@ -225,8 +225,8 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
 
 /* ---- all of it ---- */
 
-/* Are the elements stored in 16 bits? Of a square tile in fewer, too: what there is one of for a row or column is none, as beside a
- * product's tile. */
+/* Are the elements stored in 16 bits? Of a square tile in fewer, too: what there is one of for a row or column is
+ * none, as beside a product's tile. */
 static bool is_stored_short(const epi_rows_design *d, int i) {
     int v = d->tile.instrs[i].arg[0];
     size_t size = epi_dtype_size(d->access[i].ref.type);

@@ -83,8 +83,8 @@ static inline bool epi_rows_has_axis(const epi_rows_design *d, int v, int axis) 
     epi_axes one = {.count = 1, .at = {d->plan->cols.at[axis]}};
     return epi_plan_has(d->g, d->tile.values[v].node, &one);
 }
-/* Has it an element for each column of a square tile, whatever the tile's row; or for each row? The former is a vector, the
- * latter one number, as each thread has a row of its own. */
+/* Has it an element for each column of a square tile, whatever the tile's row; or for each row? The former is a
+ * vector, the latter one number, as each thread has a row of its own. */
 static inline bool epi_rows_is_column(const epi_rows_design *d, int v) {
     return d->plan->square && epi_rows_has_columns(d, v) && !epi_rows_has_axis(d, v, 0);
 }

@@ -17,8 +17,8 @@ void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char
 void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i);
 /* One that stores them. */
 void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i);
-/* The inverse of what a square tile has for each row or column, where elements are divided by it; and, in the walk of a phase,
- * the rows' numbers of the row in hand. */
+/* The inverse of what a square tile has for each row or column, where elements are divided by it; and, in the walk
+ * of a phase, the rows' numbers of the row in hand. */
 void epi_rows_put_scale(const epi_rows_design *d, epi_text *t, int v);
 void epi_rows_put_lines(const epi_rows_design *d, epi_text *t, const epi_rows_phase *p);
 /* The function of Raw that reads elements of the instruction's tensor from memory. */

@@ -59,8 +59,8 @@ static bool divides_often(const epi_rows_design *d, const epi_instr *s) {
            !epi_rows_has_columns(d, s->arg[1]) && epi_rows_has_columns(d, s->dst);
 }
 
-/* Is it a division of many elements by a scale of theirs, which is one number for the row, the group, or the row or column
- * of a square tile? */
+/* Is it a division of many elements by a scale of theirs, which is one number for the row, the group, or the row
+ * or column of a square tile? */
 static bool scales_often(const epi_rows_design *d, const epi_instr *s) {
     return s->kind == EPI_INSTR_MAP && epi_is_scaled(d->g, s->node) && epi_rows_has_columns(d, s->dst) &&
            (!epi_rows_has_columns(d, s->arg[1]) || lacks_group(d, d->tile.values[s->arg[1]].node) ||

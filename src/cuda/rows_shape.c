@@ -220,8 +220,9 @@ static bool lies_across(const epi_rows_design *d) {
     return across;
 }
 
-/* A square tile a block, eight rows and eight columns of it a thread: what is loaded waits in registers, if it takes no
- * more than half of them. Three blocks are at work at once, but where extremes down the tile are wanted of two tensors. */
+/* A square tile a block, eight rows and eight columns of it a thread: what is loaded waits in registers, if it
+ * takes no more than half of them. Three blocks are at work at once, but where extremes down the tile are wanted of
+ * two tensors. */
 static void shape_square(epi_rows_design *d, double loaded) {
     epi_rows_shape *s = &d->shape;
     s->lanes = SQUARE_LANES;
@@ -337,7 +338,8 @@ static bool fits(const epi_rows_design *d) {
                    s->rows > 0 && (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32);
     bool blocks = s->blocks >= 0 && s->cluster > 0 && s->cluster <= 8 &&
                   (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && d->c->arch->clusters));
-    bool ring = s->stages >= 0 && s->stages <= 8 && s->prefetch >= 0 && (!s->prefetch || s->stages || d->plan->square);
+    bool ring = s->stages >= 0 && s->stages <= 8 && s->prefetch >= 0 &&
+                (!s->prefetch || s->stages || d->plan->square);
     bool registers = s->threads >= 0 && s->threads <= 2048 && (s->resident || !s->ahead) &&
                      (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !flat)) &&
                      (!flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));

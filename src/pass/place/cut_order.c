@@ -2,8 +2,9 @@
  *
  * Parts come in the order of the program's values. Where the most that is alive at once is less if a part
  * that frees memory goes ahead (gradients of weights, before what follows needs room), it does; otherwise the
- * order stays, since parts that do not need each other run side by side where they are neighbours. For their sake what
- * quantises operands goes before a product that makes outputs alone, where no more is alive at once for it: so gradients of weights meet.
+ * order stays, since parts that do not need each other run side by side where they are neighbours. For their
+ * sake what quantises operands goes before a product that makes outputs alone, where no more is alive at once for
+ * it: so gradients of weights meet.
  *
  * Rows count at their nominal number, so that the order is the same for every batch. */
 #include <string.h>
@@ -89,7 +90,8 @@ static bool quantises(const ordering *o, int part) {
     return bytes && !has_product(o, part);
 }
 
-/* The first part before `end` that quantises and may go before this one, whose product nothing waits for; else this one. */
+/* The first part before `end` that quantises and may go before this one, whose product nothing waits for; else
+ * this one. */
 static int quantised_before(const ordering *o, int part, int end, int64_t room) {
     bool waits = o->stores[part] == 0 && has_product(o, part);
     for (int q = part + 1; waits && q < end; q++)

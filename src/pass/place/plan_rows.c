@@ -6,8 +6,8 @@
  * split takes every value, the part is no kernel. Where all tensors are of one shape there is nothing to
  * tell rows apart: *flat*, one row that is cut anywhere.
  *
- * Where a value is quantised along one axis and down another, a row is a square tile of both: its columns are these two axes,
- * and extremes are taken over either or both. */
+ * Where a value is quantised along one axis and down another, a row is a square tile of both: its columns are
+ * these two axes, and extremes are taken over either or both. */
 #include <stdio.h>
 #include <string.h>
 

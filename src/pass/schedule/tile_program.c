@@ -176,8 +176,8 @@ static void plan_map(const builder *b, task *t, const epi_node *n) {
         add_operand(t, n->arg[a], inner);
 }
 
-/* A reduction in a row: over all of it, over its last columns, or down or along a square tile. What has no columns left is one
- * number: of a tile's values that lack an axis their extremes are those of all elements. */
+/* A reduction in a row: over all of it, over its last columns, or down or along a square tile. What has no columns
+ * left is one number: of a tile's values that lack an axis, extremes are those of all elements. */
 static epi_instr_kind row_reduction(const builder *b, int node) {
     const epi_plan *p = b->e->plan;
     const epi_node *n = &b->g->nodes[node];
