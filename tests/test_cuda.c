@@ -1018,6 +1018,7 @@ static const struct {
     {"window", "B=2,H=4,G=4,S=1000,R=1000,E=40,F=64", "attention_192x128_d64", EPI_F16},
     {"biased", "B=2,H=8,S=1024,R=1024,E=64,F=64", "attention_128x128_d64", EPI_BF16},
     {"causal", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_F16},
+    {"causal", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_held_d128", EPI_BF16},
     {"full", "B=2,H=16,S=2047,R=1777,E=96,F=128", "attention_128x128_d128", EPI_BF16},
     {"biased", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x128_d128", EPI_BF16},
     {"documents", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x128_d128", EPI_BF16},
