@@ -118,14 +118,15 @@ def programs_of(regions):
 def checked(nodes, positions):
     """The program of a region, for which there are kernels."""
     program = Program(nodes, positions)
+    own = next((n for n in nodes if has_own_kernel(n, positions)), None)
     try:
-        plans = program.planned()
+        for draft in (True, False) if own is not None else (False,):  # what is not worth it is not compiled
+            plans = program.planned(draft)
+            if own is not None and any("attention" not in parts(plan) for plan in plans):
+                raise Failed(own, "attention whose scores would be in memory")
     except EpilogError as why:
         raise Failed(None, f"there is no kernel: {why}")
     recent.extend(plan.kernel for plan in plans if plan.kernel not in recent)
-    for n in nodes:
-        if has_own_kernel(n) and any("attention" not in parts(plan) for plan in plans):
-            raise Failed(n, "attention whose scores would be in memory")
     plain = sum(memory(n) + sum(map(memory, n.all_input_nodes)) for n in nodes if operation(n) not in VIEWS)
     for plan, times in zip(plans, (1, 2)):  # a backward reads and writes twice what its forward does
         if moved(plan) > max(CLIFF * times * plain, SMALL):
@@ -133,12 +134,14 @@ def checked(nodes, positions):
     return program
 
 
-def has_own_kernel(node):
-    """Is it attention with many scores, for which PyTorch has a kernel that stores none, forward and backward? Not so with a mask in memory."""
-    if operation(node) != "scaled_dot_product_attention" or argument(node, "attn_mask", 3) is not None or example(node).dtype not in NARROW:
+def has_own_kernel(node, positions):
+    """Is it attention with many scores, for which PyTorch has a kernel that stores none, forward and backward? A mask that is not of positions is
+    in memory anyway."""
+    if operation(node) != "scaled_dot_product_attention" or example(node).dtype not in NARROW:
         return False
+    mask = argument(node, "attn_mask", 3)
     query, key = (sizes(example(argument(node, name, i))) for i, name in enumerate(("query", "key")))
-    return query[-1] <= 256 and 2 * query[:-1].numel() * key[-2] > SMALL
+    return (mask is None or mask in positions.known) and query[-1] <= 256 and 2 * query[:-1].numel() * key[-2] > SMALL
 
 
 def parts(plan):
@@ -185,6 +188,13 @@ class Rewriting:
         for a in node.all_input_nodes:
             self.need(a)
         new = self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
+        mask = argument(node, "attn_mask", 3) if operation(node) == "scaled_dot_product_attention" else None
+        if mask in self.regions.positions.known and self.regions.positions.known[mask].is_causal():  # PyTorch's kernels skip what it hides
+            args, more = list(new.args), dict(new.kwargs)
+            for at, name, value in ((3, "attn_mask", None), (5, "is_causal", True)):
+                args[at:at + 1] = [value] if len(args) > at else []
+                more.update({name: value} if len(args) <= at else {})
+            new.args, new.kwargs = tuple(args), more
         if node.op == "call_method" and node.target == "view" and not any(isinstance(a, torch.dtype) for a in (*node.args, *node.kwargs.values())):
             # a program's result, and what views it, may lie in memory in another way
             new.target, new.args, new.kwargs = "reshape", (*new.args, *new.kwargs.values()), {}

@@ -47,6 +47,13 @@ class Position:
         found = [e.free_symbols for a, _, b in self.truth or () for e in (a, b)] if self.is_bool else [self.number.free_symbols]
         return [k for k in range(len(self.shape)) if any(at(k) in s for s in found)]
 
+    def is_causal(self):
+        """Is it true up to the same position of the last two, of which there are as many, and nothing more?"""
+        n = len(self.shape)
+        if n < 2 or self.shape[-1] != self.shape[-2] or not self.is_bool or not self.truth or len(self.truth) > 1:
+            return False
+        (a, sign, b), = self.truth
+        return sympy.expand(a - b) == {"<=": at(n - 1) - at(n - 2), ">=": at(n - 2) - at(n - 1)}.get(sign)
 
     def sees_itself(self):
         """Is it true where the last two positions are the same, of which there are as many?"""

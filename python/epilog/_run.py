@@ -120,9 +120,9 @@ class Frame:
 
 
 class Plan:
-    """A kernel for tensors of given sizes, types and device, and all that a call of it needs."""
+    """A kernel for tensors of given sizes, types and device, and all that a call of it needs. A draft for a GPU can be described, not run."""
 
-    def __init__(self, prog, args, types, told=(), open_rows=True):
+    def __init__(self, prog, args, types, told=(), open_rows=True, draft=False):
         lib = library()
         if lib.Tensor.data.offset or lib.Tensor.strides.offset != 8 or c.sizeof(lib.Tensor) != 16:
             raise EpilogError("epi_tensor is not two pointers")
@@ -151,8 +151,11 @@ class Plan:
         sizes = sizes_of(prog, args, told)
         outputs = output_types(prog, args, types)
         self.prog, self.sizes, self.types = prog, sizes, kinds + outputs
-        self.kernel = prog.compile(sizes, kinds + outputs, lib.device(self.index) if self.cuda else 0,
-                                   0 if self.cuda else torch.get_num_threads(), open_rows)
+        device = lib.device(self.index) if self.cuda else 0
+        if self.cuda and draft:  # texts for GPUs of this generation
+            major, minor = torch.cuda.get_device_capability(self.index)
+            device = -(10 * major + minor)
+        self.kernel = prog.compile(sizes, kinds + outputs, device, 0 if self.cuda else torch.get_num_threads(), open_rows)
         self.outputs = [(tuple(scaled(sizes, *a) for a in t.axes), DTYPES[k]) for t, k in zip(prog.outputs, outputs)]
         self.space, self.opened = self.kernel.workspace(sizes)
         self.frames, self.lib = [], lib

@@ -374,8 +374,8 @@ class Program(torch.nn.Module):
         """The text's outputs as the graph's tensors."""
         return tuple(seen(outputs[i], order, dims, lie) for (i, order, dims), lie in zip(self.results, self.lie))
 
-    def planned(self):
-        """The plans for tensors like those of the graph: forward, and backward where a gradient is wanted."""
+    def planned(self, draft=False):
+        """The plans for tensors like those of the graph: forward, and backward where a gradient is wanted. A draft is not compiled for a GPU."""
         with FakeTensorMode():
             given = [like(example(n)) for n in self.given] + [torch.empty((), dtype=torch.int32, device=self.device)] * self.seeds
             args = self.op.prepared(self.arguments(given))
@@ -387,12 +387,12 @@ class Program(torch.nn.Module):
                 if t.shape != like(example(n)).shape or t.dtype != example(n).dtype:
                     raise EpilogError(f"{name_of(n)} would have sizes {list(t.shape)}")
             if not made:
-                return [Plan(first, args, types)]
+                return [Plan(first, args, types, draft=draft)]
             values = {"input": args, "output": outs, "cotangent": outs}
             told = tuple(axis_size(made.forward, args, dim) for dim in made.backward.missing)
             with ThreadPoolExecutor(1) as other:  # of a GPU both take seconds to compile
-                backward = other.submit(Plan, made.backward, [values[kind][i] for kind, i in made.sources], made.types(args), told)
-                return [Plan(first, args, types), backward.result()]
+                backward = other.submit(Plan, made.backward, [values[kind][i] for kind, i in made.sources], made.types(args), told, draft=draft)
+                return [Plan(first, args, types, draft=draft), backward.result()]
 
 
 def check_result(view, node):

@@ -231,6 +231,33 @@ def test_scores_in_memory(monkeypatch, said):
         assert made == (not [why for why in report.graphs[0].left if "scores would be in memory" in why])
 
 
+@pytest.mark.parametrize("kind", ["causal", "turned", "window", "added"])
+def test_scores_in_memory_behind_a_mask(kind, monkeypatch, said):
+    """A mask of positions goes to PyTorch's attention, too, the causal one by its name."""
+    def plain(x, w, wo):
+        q, k, v = F.linear(x, w).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        i = torch.arange(16)
+        mask = i[:, None] >= i if kind == "turned" else i <= i[:, None]
+        if kind == "window":
+            mask = mask & (i > i[:, None] - 5)
+        if kind == "added":
+            mask = torch.where(mask, torch.zeros(()), torch.finfo(torch.bfloat16).min).to(x.dtype)
+        y = F.scaled_dot_product_attention(q, k, v, mask[None, None], scale=0.3)
+        return F.linear(y.transpose(1, 2).flatten(2), wo)
+    given = [torch.randn(s).bfloat16().requires_grad_() for s in ((2, 16, 32), (48, 32), (32, 16))]
+    monkeypatch.setattr(_compile, "SMALL", 512)
+    monkeypatch.setattr(_compile, "parts", lambda plan: "gemm gemm")
+    seen = []
+    report = Report()
+    call = torch.compile(plain, backend=lambda gm, inputs: seen.append(compile_graph(gm, inputs, report, "eager")) or seen[-1])
+    check(call, plain, given, units=8)
+    node, = [n for n in seen[0].graph.nodes if "scaled_dot_product_attention" in str(n.target)]
+    assert len(programs(report)) == 2
+    assert bool(node.kwargs.get("is_causal")) == (kind != "window")
+    if kind != "window":
+        assert (node.args + (None,) * 4)[3] is None and node.kwargs["scale"] == 0.3 and "arange" not in str(seen[0].graph)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_cast_and_back(dtype, said):
     """What a graph rounds to 16 bits and reads as f32 is rounded; beyond the type it is infinite."""
