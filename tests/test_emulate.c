@@ -2060,7 +2060,7 @@ typedef struct bits_form {
     int start[3], first[3];
 } bits_form;
 
-enum { BIT_FORMS = 10, BIT_SIZES = 3 };
+enum { BIT_FORMS = 12, BIT_SIZES = 3 };
 static const struct {
     int tokens;
     epi_dtype type;
@@ -2071,6 +2071,7 @@ static const struct {
      {"bits_rows", "B=1,S=2200,R=2200,H=1,G=2,E=16,F=24", "attention_192x128_d64", {0}, {0}},
      {{"bits_rows", "B=1,S=2200,R=2200,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0}, {0}},
       {"bits_rows", "B=1,S=300,R=300,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0}, {0}},
+      {"bits_token", "B=2,R=1000,H=1,G=2,E=16,F=24", "attention_split_64x128_d64", {0, 50}, {999, 300}},
       {"bits_rows", "B=1,S=2237,R=2237,H=1,G=2,E=16,F=24", "attention_192x128_d64", {37}, {-37}},
       {"bits_rows", "B=2,S=200,R=2700,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0, 131}, {1990, 700}},
       {"bits_rows",

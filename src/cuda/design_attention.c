@@ -191,7 +191,8 @@ static int chunk_of(const epi_attention_design *d) {
     return (int)epi_max64(chunk, epi_round_up(epi_ceil_div(columns, COUNT), 128));
 }
 
-/* Is the stream to be taken in chunks? There are few rows and at least two chunks. */
+/* Is the stream to be taken in chunks? There are few rows and, unless who asks names the configuration, at least
+ * two chunks. */
 static bool takes_split(epi_attention_design *d) {
     int64_t columns = epi_open_most(d->c->spec->open, d->columns);
     if (epi_open_most(d->c->spec->open, d->batch_rows) > 64)
@@ -202,7 +203,7 @@ static bool takes_split(epi_attention_design *d) {
         return epi_refuse(d, "documents have their own tiles");
     d->chunk = chunk_of(d);
     d->most_chunks = (int)epi_ceil_div(columns, d->chunk);
-    return d->most_chunks > 1 || epi_refuse(d, "the stream is short");
+    return d->most_chunks > 1 || d->c->config || epi_refuse(d, "the stream is short");
 }
 
 /* Are many rows' columns to be taken in the chunks of few rows', and folded in shared memory? That takes the
