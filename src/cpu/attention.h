@@ -61,7 +61,7 @@ typedef struct epi_attention_loop {
     int reduction_count;
     int bound_count; /* of the mask's bounds as many as can be looked at while it runs: all or none */
     int match_count; /* and of its matches */
-    bool origins;    /* tiles begin at what these say of a row's first column (epi_stretch), not at 0 */
+    bool origins;    /* tiles begin at what these say of a row's first column (epi_reach), not at 0 */
     int64_t n, stream_tiles, batches, row_tiles, features[2];
     int64_t chunks;                   /* of the stream, online */
     bool split;                       /* and threads share these, not rows alone */
@@ -103,18 +103,18 @@ bool epi_match_is_known(const epi_plan *plan, const epi_graph *g, const epi_atte
 void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t row, int rows,
                      epi_limit *out);
 
-/* A stretch of the stream that some rows of a tile see, and nothing outside of it: tiles of columns are counted
+/* What some rows of a tile can see of the stream, and nothing outside of it: tiles of columns are counted
  * from its first column, the rows' origin. That is the first one which a bound that says where a sequence
  * begins lets through (a sequence's first token behind its padding); of rows with matches, whose columns lie
  * together, the first one of these (a document's first token), and it ends behind the last one. */
-typedef struct epi_stretch {
+typedef struct epi_reach {
     int64_t from, to;
     epi_range ranges[EPI_ATTENTION_BOUNDS]; /* by match: of its rows */
-} epi_stretch;
+} epi_reach;
 int64_t epi_stream_origin(const epi_attention_loop *l, const epi_ref *homes, int64_t batch);
 /* Those of a tile of rows of a batch that has this origin, at most as many as rows; `of` by row. Returns how many. */
-int epi_stretches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t batch, int64_t origin,
-                       int64_t row, int rows, epi_stretch *out, unsigned char *of);
+int epi_reaches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t batch, int64_t origin,
+                     int64_t row, int rows, epi_reach *out, unsigned char *of);
 /* How much of the columns from `first` on the rows see. */
 typedef enum epi_sight { EPI_SEES_NONE, EPI_SEES_SOME, EPI_SEES_ALL } epi_sight;
 epi_sight epi_limits_sight(const epi_limit *limits, int count, int64_t first, int64_t columns);

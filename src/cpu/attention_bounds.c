@@ -237,12 +237,12 @@ int64_t epi_stream_origin(const epi_attention_loop *l, const epi_ref *homes, int
 
 /* A document: of the columns from an origin on, from the first to behind the last that have the values of a row's
  * matches. One whose columns do not lie together is the whole stream from there on. */
-static epi_stretch find_document(const epi_attention_loop *l, const epi_ref *homes, int64_t batch,
-                                 int64_t origin, const float *values) {
+static epi_reach find_document(const epi_attention_loop *l, const epi_ref *homes, int64_t batch,
+                               int64_t origin, const float *values) {
     float x[EPI_STREAM_TILE];
     bool same[EPI_STREAM_TILE];
     epi_axes batches = epi_plan_batch(l->plan);
-    epi_stretch s = {.from = l->n, .to = l->n};
+    epi_reach s = {.from = l->n, .to = l->n};
     for (int64_t at = origin; at < l->n; at += EPI_STREAM_TILE) {
         int64_t count = epi_min64(EPI_STREAM_TILE, l->n - at);
         for (int m = 0; m < l->match_count; m++) {
@@ -255,7 +255,7 @@ static epi_stretch find_document(const epi_attention_loop *l, const epi_ref *hom
         }
         for (int64_t i = 0; i < count; i++) {
             if (same[i] && s.from < l->n && s.to < at + i)
-                return (epi_stretch){.from = origin, .to = l->n};
+                return (epi_reach){.from = origin, .to = l->n};
             s.from = same[i] ? epi_min64(s.from, at + i) : s.from;
             s.to = same[i] ? at + i + 1 : s.to;
         }
@@ -274,8 +274,8 @@ static int row_like(const float *values, int matches, int row) {
     return -1;
 }
 
-/* The number of the stretch, which is added if it is not there. */
-static int add_stretch(epi_stretch *all, int *count, epi_stretch s) {
+/* The number of the reach, which is added if it is not there. */
+static int add_reach(epi_reach *all, int *count, epi_reach s) {
     for (int k = 0; k < *count; k++)
         if (all[k].from == s.from && all[k].to == s.to)
             return k;
@@ -285,9 +285,9 @@ static int add_stretch(epi_stretch *all, int *count, epi_stretch s) {
     return (*count)++;
 }
 
-int epi_stretches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t batch, int64_t origin,
-                       int64_t row, int count, epi_stretch *out, unsigned char *of) {
-    const epi_stretch whole = {.from = origin, .to = l->n};
+int epi_reaches_find(const epi_attention_loop *l, const epi_ref *homes, int64_t batch, int64_t origin,
+                     int64_t row, int count, epi_reach *out, unsigned char *of) {
+    const epi_reach whole = {.from = origin, .to = l->n};
     float values[EPI_ATTENTION_BOUNDS * EPI_TILE_M];
     int found = 0;
     for (int m = 0; m < l->match_count; m++) {
@@ -299,7 +299,7 @@ int epi_stretches_find(const epi_attention_loop *l, const epi_ref *homes, int64_
         bool documents = l->origins && l->match_count;
         int like = documents ? row_like(values, l->match_count, i) : i - 1;
         of[i] = like >= 0 ? of[like]
-                          : (unsigned char)add_stretch(
+                          : (unsigned char)add_reach(
                                 out, &found,
                                 documents ? find_document(l, homes, batch, origin, values + i) : whole);
         for (int m = 0; m < l->match_count; m++)

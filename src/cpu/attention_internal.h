@@ -26,12 +26,12 @@ static inline epi_sums sums_at(float *at) {
 typedef struct epi_row_tile {
     const epi_attention_state *r;
     int64_t place, batch, chunk, m0, origin;
-    int rows, low, high; /* all, and those that the stretch in hand is of, from one to behind the last */
+    int rows, low, high; /* all, and those that the reach in hand is of, from one to behind the last */
     unsigned char *memory;
     epi_limit limits[EPI_ATTENTION_BOUNDS];
-    epi_stretch stretches[EPI_TILE_M];
-    int stretch_count;
-    unsigned char stretch_of[EPI_TILE_M]; /* by row */
+    epi_reach reaches[EPI_TILE_M];
+    int reach_count;
+    unsigned char reach_of[EPI_TILE_M];   /* by row */
     epi_sums sums;                        /* online: of the chunk in hand, in the end of all */
     float *shift, *grown, *factor, *part; /* online, by row */
 } epi_row_tile;
@@ -40,7 +40,7 @@ static inline float *floats(const epi_row_tile *t, int64_t offset) {
     return (float *)(void *)(t->memory + offset);
 }
 
-/* A tile of columns of a stretch of the stream, and which one it is, counted from where that begins. */
+/* A tile of columns of a reach of the stream, and which one it is, counted from where that begins. */
 typedef struct epi_stream_tile {
     int64_t first, columns, number;
 } epi_stream_tile;

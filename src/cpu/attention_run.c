@@ -5,17 +5,17 @@
  *     the chunks of its stream are shared out (`split`). All that it works on is the thread's own, but for
  *     packed tiles of streamed operands, which are written before the threads that read them start, or (not
  *     `shared`) packed by the thread itself.
- *   - Stream tiles are counted from where a row's stretch of the stream begins, and taken in order, each
+ *   - Stream tiles are counted from where a row's reach of the stream begins, and taken in order, each
  *     whole: a row's sums are added up in an order that follows from how far a column is from there, not from
  *     the length of the stream, what comes before, or other rows. A tile of rows goes through the tiles of
- *     each of its stretches in turn. Tiles that no row of the tile sees are left out; in a tile that it sees,
+ *     each of its reaches in turn. Tiles that no row of the tile sees are left out; in a tile that it sees,
  *     what a row does not see has the weight 0 and adds nothing to its bits, nor does a sum's end: it is
  *     filled up with zeros to where a longer one's additions are in the same order.
  *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows, whose tiles
  *     one thread takes in order; the chunks' sums are folded in order when all are there.
  *   - Online: `row_max` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
  *     shift is that, or 0 where that is -inf. When it grows they are scaled by exp(old - new).
- *   - Online, a stretch is taken in chunks of EPI_STREAM_CHUNK columns. Each has a
+ *   - Online, a reach is taken in chunks of EPI_STREAM_CHUNK columns. Each has a
  *     top and sums of its own, and these are folded in order, by the thread that made them or by another one:
  *     the bits are the same. */
 #include <math.h>
@@ -142,14 +142,14 @@ static void take_all_rows(epi_row_tile *t) {
     t->high = t->rows;
 }
 
-/* From the first to behind the last row of a stretch; a micro-kernel's panels begin at multiples of their height. */
-static void take_rows_of(epi_row_tile *t, int stretch) {
+/* From the first to behind the last row of a reach; a micro-kernel's panels begin at multiples of their height. */
+static void take_rows_of(epi_row_tile *t, int reach) {
     const epi_streamed *s = t->r->l->streams;
     const int panel = s->micro->mr == s[t->r->l->a->term_count].micro->mr ? s->micro->mr : EPI_TILE_M;
     take_all_rows(t);
-    while (t->low < t->high && t->stretch_of[t->low] != stretch)
+    while (t->low < t->high && t->reach_of[t->low] != reach)
         t->low++;
-    while (t->low < t->high && t->stretch_of[t->high - 1] != stretch)
+    while (t->low < t->high && t->reach_of[t->high - 1] != reach)
         t->high--;
     t->low -= t->low % panel;
 }
@@ -244,8 +244,8 @@ static void set_rows(epi_row_tile *t, int64_t place) {
     t->rows = (int)(epi_tile_row(&l->score[0], place + 1) - t->m0);
     epi_limits_find(l, t->r->homes, t->m0, t->rows, t->limits);
     t->origin = epi_stream_origin(l, t->r->homes, t->batch);
-    t->stretch_count =
-        epi_stretches_find(l, t->r->homes, t->batch, t->origin, t->m0, t->rows, t->stretches, t->stretch_of);
+    t->reach_count =
+        epi_reaches_find(l, t->r->homes, t->batch, t->origin, t->m0, t->rows, t->reaches, t->reach_of);
 }
 
 static void clear_out(const epi_row_tile *t, int v, float *out) {
@@ -292,13 +292,13 @@ static const float *kept_value(const epi_row_tile *t, const epi_tile_run *run, i
             return epi_epilogue_kept(run, floats(t, t->r->l->acc), p->instrs[i].arg[0]);
 }
 
-/* Of the scores and their maxima, rows of other stretches see nothing. What is behind the tile's last column
+/* Of the scores and their maxima, rows of other reaches see nothing. What is behind the tile's last column
  * has no weight: sums of a row are those of a longer one (EPI_SPAN_STEP is a multiple of what is added up side
  * by side). */
-static int hide_others(const epi_row_tile *t, int stretch, float *s, float *row_max, int columns) {
+static int hide_others(const epi_row_tile *t, int reach, float *s, float *row_max, int columns) {
     int all = (int)epi_round_up(columns, EPI_SPAN_STEP);
     for (int i = t->low; i < t->high; i++) {
-        bool other = t->stretch_of[i] != stretch;
+        bool other = t->reach_of[i] != reach;
         for (int j = other ? 0 : columns; j < all; j++)
             s[i * EPI_TILE_N + j] = -INFINITY;
         if (other)
@@ -307,7 +307,7 @@ static int hide_others(const epi_row_tile *t, int stretch, float *s, float *row_
     return all;
 }
 
-static void run_stream_tile(const epi_row_tile *t, int stretch, epi_stream_tile tile, epi_span span,
+static void run_stream_tile(const epi_row_tile *t, int reach, epi_stream_tile tile, epi_span span,
                             int program) {
     const epi_attention_loop *l = t->r->l;
     const epi_attention *a = l->a;
@@ -335,7 +335,7 @@ static void run_stream_tile(const epi_row_tile *t, int stretch, epi_stream_tile 
     }
     float *s = (float *)(uintptr_t)kept_value(t, &run, a->score);
     float *row_max = run.partials + l->score[program].states[l->reductions[0].instr[program]].first;
-    int columns = hide_others(t, stretch, s, row_max, (int)tile.columns);
+    int columns = hide_others(t, reach, s, row_max, (int)tile.columns);
     if (!raise_row_max(t, row_max))
         scale_sums(t, t->sums);
     make_weights(t, s, columns);
@@ -387,8 +387,8 @@ static void finish(const epi_row_tile *t) {
 
 static bool sees_chunk(const epi_row_tile *t, int64_t chunk) {
     bool sees = false;
-    for (int k = 0; k < t->stretch_count; k++) {
-        const epi_stretch *s = &t->stretches[k];
+    for (int k = 0; k < t->reach_count; k++) {
+        const epi_reach *s = &t->reaches[k];
         int64_t first = s->from + chunk * EPI_STREAM_CHUNK,
                 columns = epi_min64(EPI_STREAM_CHUNK, s->to - first);
         sees |=
@@ -397,8 +397,8 @@ static bool sees_chunk(const epi_row_tile *t, int64_t chunk) {
     return sees;
 }
 
-/* What the rows see of a tile. Those of other stretches see nothing of it. */
-static epi_sight sight_of(const epi_row_tile *t, const epi_stretch *s, epi_stream_tile tile) {
+/* What the rows see of a tile. Those of other reaches see nothing of it. */
+static epi_sight sight_of(const epi_row_tile *t, const epi_reach *s, epi_stream_tile tile) {
     const epi_attention_loop *l = t->r->l;
     epi_sight sight = epi_limits_sight(t->limits, l->bound_count, tile.first, tile.columns);
     if (sight == EPI_SEES_NONE || !l->match_count)
@@ -407,13 +407,13 @@ static epi_sight sight_of(const epi_row_tile *t, const epi_stretch *s, epi_strea
     return matched < sight ? matched : sight;
 }
 
-/* Tiles of every stretch, by their numbers. */
+/* Tiles of every reach, by their numbers. */
 static void run_tiles(epi_row_tile *t, int64_t from, int64_t to) {
     const epi_attention_loop *l = t->r->l;
-    for (int k = 0; k < t->stretch_count; k++) {
+    for (int k = 0; k < t->reach_count; k++) {
         take_rows_of(t, k);
         for (int64_t number = from; number < to; number++) {
-            const epi_stretch *s = &t->stretches[k];
+            const epi_reach *s = &t->reaches[k];
             epi_stream_tile tile = stream_tile(s->from, s->to, number);
             if (tile.columns <= 0)
                 break;
