@@ -204,24 +204,6 @@ static void put_fill(const epi_rows_design *d, epi_text *t, const char *suffix) 
     end_vectors(t);
 }
 
-/* Lines of a square tile that a later block will take go to the L2 cache while this one is worked on. */
-static void put_tile_prefetch(const epi_rows_design *d, epi_text *t) {
-    if (!d->plan->square || !d->shape.prefetch)
-        return;
-    PUT("    if (row0 + %d < M) {\n      const i64 row = row0 + %d;\n", d->shape.prefetch, d->shape.prefetch);
-    for (int i = 0; i < d->tile.instr_count; i++) {
-        const epi_rows_access *a = &d->access[i];
-        int size = (int)epi_dtype_size(a->ref.type), lines = (int)epi_max64(1, EPI_ROWS_TILE * size / 128);
-        if (a->fetched)
-            PUT("      for (int l = lane; l < SIDE * %d; l += LANES) {\n"
-                "        const int c = l / %d * SIDE + l %% %d * %d;\n"
-                "        prefetch((const char *)P.ptr[%d] + %d * (%s + %s));\n      }\n",
-                lines, lines, lines, EPI_ROWS_TILE / lines, a->pointer, size, epi_rows_row(d, i),
-                epi_rows_vector(d, i, 0));
-    }
-    PUT("    }\n");
-}
-
 static void put_row_values(const epi_rows_design *d, epi_text *t, const char *suffix) {
     for (int i = 0; i < d->tile.instr_count; i++)
         if (epi_rows_loads_row(d, i)) {
@@ -318,7 +300,6 @@ static void put_rows(const epi_rows_design *d, epi_text *t) {
         epi_rows_put_take(d, t);
     else if (d->shape.resident && !ahead)
         put_fill(d, t, "");
-    put_tile_prefetch(d, t);
     for (int p = 0; p < d->tile.phases; p++)
         put_phase(d, t, p);
     put_shorts(d, t, d->tile.phases);

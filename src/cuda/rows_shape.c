@@ -229,7 +229,6 @@ static void shape_square(epi_rows_design *d, double loaded) {
     s->count = SQUARE_ROWS;
     s->resident = loaded <= 1;
     s->threads = (loaded <= (d->downs ? 0.5 : 1) ? 3 : 2) * SQUARE_LANES;
-    s->prefetch = loaded > 0 ? choose_prefetch(d, 4 * loaded * (double)d->columns) : 0;
 }
 
 static epi_status choose_shape(epi_rows_design *d, epi_error *err) {
@@ -338,8 +337,7 @@ static bool fits(const epi_rows_design *d) {
                    s->rows > 0 && (int64_t)s->lanes * s->rows <= 1024 && (s->rows <= 15 || s->lanes <= 32);
     bool blocks = s->blocks >= 0 && s->cluster > 0 && s->cluster <= 8 &&
                   (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && d->c->arch->clusters));
-    bool ring = s->stages >= 0 && s->stages <= 8 && s->prefetch >= 0 &&
-                (!s->prefetch || s->stages || d->plan->square);
+    bool ring = s->stages >= 0 && s->stages <= 8 && s->prefetch >= 0 && (!s->prefetch || s->stages);
     bool registers = s->threads >= 0 && s->threads <= 2048 && (s->resident || !s->ahead) &&
                      (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !flat)) &&
                      (!flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
