@@ -2,9 +2,7 @@
  *
  * Parts come in the order of the program's values. Where the most that is alive at once is less if a part
  * that frees memory goes ahead (gradients of weights, before what follows needs room), it does; otherwise the
- * order stays, since parts that do not need each other run side by side where they are neighbours. For their
- * sake what quantises operands goes before a product that makes outputs alone, where no more is alive at once for
- * it: so gradients of weights meet.
+ * order stays, since parts that do not need each other run side by side where they are neighbours.
  *
  * Rows count at their nominal number, so that the order is the same for every batch. */
 #include <string.h>
@@ -73,37 +71,10 @@ static void take(ordering *o, int part) {
     o->taken[part] = true;
 }
 
-static bool has_product(const ordering *o, int part) {
-    const epi_graph *g = &o->cut->parts[part].graph;
-    bool has = false;
-    for (int i = 0; i < g->node_count; i++)
-        has |= g->live[i] && epi_op_is_product(g->nodes[i].op);
-    return has;
-}
-
-/* Does the part make operands of 8 bits, and has no product? */
-static bool quantises(const ordering *o, int part) {
-    const epi_part *p = &o->cut->parts[part];
-    bool bytes = false;
-    for (int t = p->graph.input_count; t < p->graph.tensor_count; t++)
-        bytes |= p->tensors[t].tensor < 0 && epi_dtype_size(p->types[t]) == 1;
-    return bytes && !has_product(o, part);
-}
-
-/* The first part before `end` that quantises and may go before this one, whose product nothing waits for; else
- * this one. */
-static int quantised_before(const ordering *o, int part, int end, int64_t room) {
-    bool waits = o->stores[part] == 0 && has_product(o, part);
-    for (int q = part + 1; waits && q < end; q++)
-        if (!o->taken[q] && o->alive + o->stores[q] <= room && quantises(o, q) && is_ready(o, q))
-            return q;
-    return part;
-}
-
 /* Makes an order, and returns the most that is alive at once in it: parts come as they are, but before one
- * with which more than `limit` would be alive the first that frees what it takes goes ahead; and so does what quantises
- * where no more than `room` is alive then. Those from `backward` on do not go before that one. */
-static int64_t make(ordering *o, int64_t limit, int64_t room, int backward, int *order) {
+ * with which more than `limit` would be alive the first that frees what it takes goes ahead. Those from
+ * `backward` on do not go before that one. */
+static int64_t make(ordering *o, int64_t limit, int backward, int *order) {
     int next = 0, count = o->cut->part_count;
     memset(o->taken, 0, (size_t)count);
     memset(o->users, 0, ((size_t)o->cut->value_count + 1) * sizeof *o->users);
@@ -121,7 +92,6 @@ static int64_t make(ordering *o, int64_t limit, int64_t room, int backward, int 
                 best = q;
                 break;
             }
-        best = ahead ? best : quantised_before(o, best, end, room);
         take(o, best);
         order[i] = best;
     }
@@ -180,7 +150,8 @@ bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int bac
     o.begin = epi_arena_alloc(arena, (parts + 1) * sizeof *o.begin);
     o.stores = epi_arena_alloc(arena, parts * sizeof *o.stores);
     o.taken = epi_arena_alloc(arena, parts);
-    int *order = epi_arena_alloc(arena, parts * sizeof *order);
+    int *eager = epi_arena_alloc(arena, parts * sizeof *eager),
+        *order = epi_arena_alloc(arena, parts * sizeof *order);
     if (arena->failed)
         return false;
     epi_nominal_sizes(spec, sizes);
@@ -190,9 +161,9 @@ bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int bac
     for (int t = 0; t < spec->graph->tensor_count; t++)
         o.maker[t] = -1;
     list_values(&o);
-    int64_t now = make(&o, INT64_MAX, -1, backward, order), least = make(&o, -1, -1, backward, order);
-    int64_t limit = least < now ? least : INT64_MAX, room = epi_min64(least, now);
-    if (make(&o, limit, room, backward, order) > room) /* no more go ahead than have to */
-        make(&o, least < now ? -1 : INT64_MAX, -1, backward, order);
-    return bring(arena, cut, order);
+    int64_t now = make(&o, INT64_MAX, backward, order), least = make(&o, -1, backward, eager);
+    if (least >= now)
+        return true;
+    bool fewer = make(&o, least, backward, order) <= least; /* no more go ahead than have to */
+    return bring(arena, cut, fewer ? order : eager);
 }
