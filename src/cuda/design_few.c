@@ -86,12 +86,11 @@ static bool can_load(epi_gemm_design *d) {
 static bool fit_ring(epi_gemm_design *d, epi_kernel_text *k) {
     epi_config *f = &d->config;
     const epi_operand *o = &d->operands[1];
-    int columns = f->tile_n / f->split / 16 * 2 * 32, step = columns * o->loaded, tall = f->tile_m + 1;
+    int columns = f->tile_n / 16 * 2 * 32, step = columns * o->loaded, tall = f->tile_m + 1;
     for (int i = 0; i < EPI_LOAD_PARTS; i++)
         step += o->parts[i].node != EPI_NO_NODE ? columns * d->step_groups : 0;
     int warps = f->warps * f->teams;
-    int sums = (int)epi_round_up(
-        4 * (f->tile_m * f->tile_n / f->split * warps + f->tile_n * tall * f->teams / f->split), 1024);
+    int sums = (int)epi_round_up(4 * (f->tile_m * f->tile_n * warps + f->tile_n * tall * f->teams), 1024);
     int room = d->c->arch->shared_bytes / epi_config_resident(f) - EPI_BLOCK_OWN - sums;
     int64_t rows = epi_open_most(d->c->spec->open, d->tile->m) * d->depth * 2;
     d->rows_bytes = rows <= ROWS_MOST ? (int)rows : 0;
@@ -119,13 +118,12 @@ bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
         d->operands[p].loaded = loaded;
     d->step_groups = groups_of(d);
     /* Two blocks beside each other, of the next launch, too; two teams of a block, where there are more tiles than
-     * multiprocessors, or for the 64 columns that partials cover; or all warps in one team, where the depth is long.
-     * Warps of a team by columns, depth and program alone, as sums follow from it. */
+     * multiprocessors; or all warps in one team, where the depth is long. Warps of a team by columns, depth and program
+     * alone, as sums follow from it. Partials cover 64 columns, for which sixteen warps have too few registers. */
     int64_t steps = d->depth * d->operands[1].bits / 8 / (LANES * loaded);
-    bool wide = d->tile->n > WIDE, large = f->tile_m * f->tile_n > 256;
+    bool wide = d->tile->n > WIDE;
+    f->teams = wide && f->tile_m * f->tile_n <= 256 ? 2 : 1;
     f->warps = wide || steps <= SHORT || has_instr(d->tile, EPI_INSTR_PARTIAL_ROWS) ? 8 : 16;
-    f->split = f->warps == 8 && large && f->tile_n % 32 == 0 ? 2 : 1;
-    f->teams = wide && !large ? 2 : f->split;
     f->subtile = f->tile_n / d->products;
     f->staging_slots = 1;
     f->schedule = EPI_AT_END;

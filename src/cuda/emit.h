@@ -24,8 +24,8 @@ typedef struct epi_config {
     bool packed; /* the contract: the result is rounded to 16 bits before the rest of the epilogue */
     bool queue;  /* clusters take tiles as they come, by a counter; else each has its own, by number */
     bool few; /* for few rows: at most so many stages, and all of the ring that shared memory has room for */
-    /* gemm_few, chosen by the design: warps of a team, teams of a block, and how many have a tile between them */
-    int warps, teams, split;
+    int warps,
+        teams; /* gemm_few: warps that share a tile, and how many such teams a block has; chosen by the design */
     int panels;  /* few: stages are so many times 64 deep; chosen by the design */
     bool scaled; /* for operands of e4m3 with scales: stages are 128 deep */
 } epi_config;

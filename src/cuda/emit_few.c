@@ -65,15 +65,14 @@ void epi_few_emit(epi_text *out, const epi_gemm_design *d) {
     if (d->products > 1)
         at = epi_emit_text(d->c, "product ? %s : %s", weights_at(d, 1), at);
     epi_text_add(out,
-                 "#define WARPS %d\n#define TEAMS %d\n#define SPLIT %d\n#define RESIDENT %d\n#define "
-                 "ROWS_SHARED %d\n#define "
+                 "#define WARPS %d\n#define TEAMS %d\n#define RESIDENT %d\n#define ROWS_SHARED %d\n#define "
                  "A_PTR %d\n#define "
                  "B_BITS %d\n#define "
                  "B_LOADED %d\n#define STEP_GROUPS %d\n#define "
                  "B_TYPE %s\n#define "
                  "AHEAD_LINES %ld   // of a column\n",
-                 d->config.warps, d->config.teams, d->config.split, epi_config_resident(&d->config),
-                 d->rows_bytes > 0, a->pointer, b->bits, b->loaded, d->step_groups,
+                 d->config.warps, d->config.teams, epi_config_resident(&d->config), d->rows_bytes > 0,
+                 a->pointer, b->bits, b->loaded, d->step_groups,
                  b->bits >= 8   ? epi_emit_type(b->ref.type)
                  : b->is_signed ? "I4"
                                 : "U4",

@@ -14,9 +14,8 @@
 //   B_TYPE, B_BITS, B_LOADED, STEP_GROUPS   what weights are
 //   weights_at(P, product, n)               where those of a column begin, likewise
 //   ROWS_SHARED                             is there room for all rows in shared memory, behind the stages
-//   WARPS, TEAMS                            that share a tile's columns, and such teams of a block
-//   SPLIT                                   teams that have a tile between them, each some of its columns: all or one. Where tiles are many, two teams
-//                                           of one block have as many as those of another, which two blocks that came when there was room would not
+//   WARPS, TEAMS                            that share a tile, and such teams of a block: where tiles are many, two on a multiprocessor have as many
+//                                           as two on another, which two blocks that came when there was room would not
 //   RESIDENT                                blocks on a multiprocessor
 //   SCALES, ZEROS, OFFSETS                  are there such, and scale_at(P, product, n): where those of a column begin;
 //                                           scale_byte: its last two bits; scale_deep(P, product, k): how far on, in bytes; SCALE_TYPE; of zero and offset likewise
@@ -27,12 +26,11 @@
 #define STEP (STEP_GROUPS * GROUP)
 #define STEPS (K_SIZE / STEP)
 #define PAIRS (RUN / 2)                         // words of two operands
-#define TEAM_N (TILE_N / SPLIT)                 // columns of a team
-#define MT (TEAM_N / 16)
+#define MT (TILE_N / 16)
 #define NT (TILE_M / 8)
 #define SUMS_X (ZEROS || OFFSETS)               // are the sums of x wanted
 #define APART (SCALES || SUMS_X)                // are sums of a group by themselves
-static_assert(PAIRS % 2 == 0 && TILE_M % 8 == 0 && TILE_COLS % 16 == 0 && TEAM_N % 16 == 0, "whole tiles of mma.sync");
+static_assert(PAIRS % 2 == 0 && TILE_M % 8 == 0 && TILE_COLS % 16 == 0, "whole tiles of mma.sync");
 #define BESIDE_LAST 2                           // of P.queue, as in order.cuh
 #define BESIDE_NEXT 4
 #define WEIGHTS_THERE 16
@@ -116,15 +114,14 @@ template <int N> DEV void lds_words(u32 (&w)[N], u32 from) {
 // ---- a step
 
 struct Tile {
-  int m, n, own;   // its first row, its first column of each product, and which of its columns is the team's first
+  int m, n;   // its first row, and its first column of each product
   DEV Tile(int number, int down) {   // tiles of the same columns follow each other
     m = number % down * TILE_M;
     n = number / down * TILE_COLS;
-    own = SPLIT > 1 ? threadIdx.x / (32 * WARPS) * TEAM_N : 0;
   }
-  // Of the team's columns number c, one that is there: no result comes of the others.
-  DEV int product(int c) const { return (own + c) / TILE_COLS; }
-  DEV int column(int c) const { return min(n + (own + c) % TILE_COLS, N_SIZE - 1); }
+  // Of the tile's columns number c, one that is there: no result comes of the others.
+  static DEV int product(int c) { return c / TILE_COLS; }
+  DEV int column(int c) const { return min(n + c % TILE_COLS, N_SIZE - 1); }
 };
 
 DEV int lane_depth(int step, int group) { return step * STEP + group * GROUP + (threadIdx.x & 3) * RUN; }   // where a lane's run begins
@@ -191,10 +188,10 @@ struct Sources {
     const int lane = threadIdx.x & 31;
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++)
-      w[c] = weights_at(P, tile.product(8 * c), tile.column(8 * c + (lane >> 2))) + (lane & 3) * B_LOADED;
+      w[c] = weights_at(P, Tile::product(8 * c), tile.column(8 * c + (lane >> 2))) + (lane & 3) * B_LOADED;
 #pragma unroll
     for (int u = 0; u < QUARTER; u++) {
-      const int of = 8 * part_column(u), product = tile.product(of), n = tile.column(of + (lane >> 2));
+      const int of = 8 * part_column(u), product = Tile::product(of), n = tile.column(of + (lane >> 2));
       (void)product; (void)n;
 #define AIM_PART(number, name, TYPE) part[number][u] = name##_at(P, product, n);
       EACH_PART(AIM_PART)
@@ -206,7 +203,7 @@ struct Sources {
     for (int c = 0; c < COLUMNS; c++) cp_async<B_LOADED>(place + (c * 32 + lane) * B_LOADED, w[c] + (u32)(step * (4 * B_LOADED)), B_LOADED);
 #pragma unroll
     for (int u = 0; u < (STEP_GROUPS * COLUMNS + 3) / 4; u++) {
-      const int at = 4 * u + (lane & 3), group = at / COLUMNS, product = Tile(0, 1).product(8 * part_column(u));
+      const int at = 4 * u + (lane & 3), group = at / COLUMNS, product = Tile::product(8 * part_column(u));
       const u32 to = place + COLUMNS * 32 * B_LOADED + ((lane >> 2) * (STEP_GROUPS * COLUMNS) + at) * 4;
       (void)group; (void)product; (void)to;
 #define COPY_PART(number, name, TYPE) { \
@@ -228,7 +225,7 @@ struct Step {
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
       lds_words(w[c / 2][c % 2], place + (c * 8 + (lane >> 2)) * (4 * B_LOADED) + (group * 4 + (lane & 3)) * RUN_BYTES);
-      const int product = tile.product(8 * c), n = tile.column(8 * c + (lane >> 2));
+      const int product = Tile::product(8 * c), n = tile.column(8 * c + (lane >> 2));
       (void)product; (void)n;
 #define TAKE_PART(number, name, TYPE) \
       name[c / 2][c % 2] = element<TYPE>(lds32(place + COLUMNS * 32 * B_LOADED + (number) * PART_BYTES + (((lane >> 2) * STEP_GROUPS + group) * COLUMNS + c) * 4), \
@@ -321,10 +318,8 @@ DEV void finish(const Params &P, const Tile &tile, Rows &R, const float (&total)
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS * TEAMS, RESIDENT) NAME(const __grid_constant__ Params P) {
-  const int at_work = TEAMS / SPLIT;   // tiles at once
-  __shared__ float parts[TEAMS][WARPS][MT * NT * 4][32], total[at_work][TILE_N][TILE_M + 1];
-  const int thread = threadIdx.x % (32 * WARPS), team = threadIdx.x / (32 * WARPS), which = team / SPLIT, lane = thread & 31, warp = thread >> 5;
-  auto meet = [&] { bar_sync(1 + which, 32 * WARPS * SPLIT); };   // those who have the same tile
+  __shared__ float parts[TEAMS][WARPS][MT * NT * 4][32], total[TEAMS][TILE_N][TILE_M + 1];
+  const int thread = threadIdx.x % (32 * WARPS), team = threadIdx.x / (32 * WARPS), lane = thread & 31, warp = thread >> 5;
   const int down = ((int)P.M + TILE_M - 1) / TILE_M, tiles = down * ((N_SIZE + TILE_COLS - 1) / TILE_COLS);
   if (!(P.queue & BESIDE_NEXT)) dependency_start();
   // A warp's steps of a tile are warp, warp + WARPS and so on: STAGES - 1 of them, of this tile and the next, are on their way while one is
@@ -336,14 +331,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS * TEAMS, RESIDENT) NAME(
   int stage = 0;   // that is read next
   RowStep rows;
   Sources from;
-  int next = blockIdx.x + which * gridDim.x, ahead = warp;   // the tile and the step that are asked for next
+  int next = blockIdx.x + team * gridDim.x, ahead = warp;   // the tile and the step that are asked for next
   auto start = [&](int at) {
     if (next < tiles && ahead < STEPS) {
       if (ahead == warp) from.aim(P, Tile(next, down));
       from.start(P, ahead, ring + (at < STAGES ? at : at - STAGES) * stride);
       ahead += WARPS;
       if (ahead >= STEPS) {
-        next += at_work * gridDim.x;
+        next += TEAMS * gridDim.x;
         ahead = warp;
       }
     }
@@ -358,10 +353,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS * TEAMS, RESIDENT) NAME(
   int w = next;
   const bool early = P.queue & (BESIDE_LAST | WEIGHTS_THERE);
   if (early) fill();
-  for (int u = thread; u < TEAM_N * AHEAD_LINES && w < tiles && !early; u += 32 * WARPS) {
+  for (int u = thread; u < TILE_N * AHEAD_LINES && w < tiles && !early; u += 32 * WARPS) {
     const Tile tile(w, down);
     const int c = u / AHEAD_LINES;
-    prefetch(weights_at(P, tile.product(c), tile.column(c)) + u % AHEAD_LINES * 128);
+    prefetch(weights_at(P, Tile::product(c), tile.column(c)) + u % AHEAD_LINES * 128);
   }
   if (!(P.queue & BESIDE_LAST)) dependency_wait();
   if (P.queue & BESIDE_NEXT) dependency_start();
@@ -385,11 +380,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS * TEAMS, RESIDENT) NAME(
   __syncthreads();
 #endif
 #pragma unroll 1
-  for (; w < tiles; w += at_work * gridDim.x) {
+  for (; w < tiles; w += TEAMS * gridDim.x) {
     const Tile tile(w, down);
     Rows R;   // of the warp that finishes: loaded while it multiplies
-    const bool finishes = warp == 0 && tile.own == 0;
-    if (finishes) rows_load(R, P, tile.m + (lane >> 2));
+    if (warp == 0) rows_load(R, P, tile.m + (lane >> 2));
     if (warp < STEPS && !ROWS_SHARED) rows.load(P, tile, warp, room);
     float d[MT][NT][4];
 #pragma unroll
@@ -408,7 +402,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS * TEAMS, RESIDENT) NAME(
       for (int group = 0; group < STEP_GROUPS; group++) Step(P, tile, step, group, ring + stage * stride).multiply(d, of, group);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
-    // Warps leave what they have; a thread adds up the same element of all of its team's, in their order. Who reads `total`, the first warp, is past
+    // Warps leave what they have; a thread adds up the same element of all of them, in their order. Who reads `total`, the first warp, is past
     // it when it comes to the first of the next tile's barriers.
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -416,16 +410,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS * TEAMS, RESIDENT) NAME(
       for (int j = 0; j < NT; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) parts[team][warp][(i * NT + j) * 4 + e][lane] = d[i][j][e];
-    meet();
+    bar_sync(1 + team, 32 * WARPS);
     for (int u = thread; u < MT * NT * 4 * 32; u += 32 * WARPS) {
       float sum = 0.f;
 #pragma unroll
       for (int v = 0; v < WARPS; v++) sum += parts[team][v][u / 32][u % 32];
       const int of = u % 32, e = u / 32 % 4, j = u / 128 % NT, i = u / 128 / NT;
-      total[which][tile.own + 16 * i + 8 * (e >> 1) + (of >> 2)][8 * j + 2 * (of & 3) + (e & 1)] = sum;
+      total[team][16 * i + 8 * (e >> 1) + (of >> 2)][8 * j + 2 * (of & 3) + (e & 1)] = sum;
     }
-    meet();
-    if (finishes) finish(P, tile, R, total[which]);
+    bar_sync(1 + team, 32 * WARPS);
+    if (warp == 0) finish(P, tile, R, total[team]);
   }
   if (P.queue & BESIDE_LAST) dependency_wait();
 }
