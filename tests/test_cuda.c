@@ -439,8 +439,7 @@ static void narrow_tiles(void) {
     };
     for (size_t i = 0; i < sizeof tilings / sizeof *tilings; i++) {
         const epi_config *c = epi_config_at(epi_config_named(tilings[i].config));
-        epi_product_size size = {
-            .m = tilings[i].m, .n = tilings[i].n, .batches = 1, .products = 1, .beside = 1};
+        epi_product_size size = {.m = tilings[i].m, .n = tilings[i].n, .batches = 1, .products = 1};
         epi_tiling t = epi_tiling_of(c, &size, 132);
         check(t.narrow == tilings[i].narrow && t.cols == tilings[i].cols && t.at_once == tilings[i].at_once &&
                   fabs(t.time - tilings[i].time) < 0.01,
@@ -458,8 +457,7 @@ static void model(void) {
                                  .k = depths[i / 5 % 4],
                                  .side_tiles = i / 20 % 9,
                                  .batches = 1,
-                                 .products = 1,
-                                 .beside = 1};
+                                 .products = 1};
         bool exact = i / 180 % 2;
         int order[64], capability = i / 360 ? 90 : 80;
         epi_config_rank(&size, exact, epi_arch_of(capability), capability == 90 ? 132 : 108, order);
@@ -470,8 +468,7 @@ static void model(void) {
      */
     static const int64_t some[] = {1, 8, 64, 65, 128, 129, 4096}, wide[] = {4096, 6144, 28672, 128256};
     for (int i = 0; i < 7 * 4; i++) {
-        epi_product_size size = {
-            .m = some[i % 7], .n = wide[i / 7], .k = 4096, .batches = 1, .products = 1, .beside = 1};
+        epi_product_size size = {.m = some[i % 7], .n = wide[i / 7], .k = 4096, .batches = 1, .products = 1};
         int order[64], count = epi_config_rank(&size, false, epi_arch_of(90), 132, order);
         const epi_config *c = epi_config_at(order[0]);
         epi_tiling t = epi_tiling_of(c, &size, 132);
@@ -830,25 +827,22 @@ static void parts_are_concurrent(void) {
     }
 }
 
-/* A product of few rows loads its weights before what comes before it has ended, unless something in the program
+/* A product of few bits loads its weights before what comes before it has ended, unless something in the program
  * makes them or may store over them. */
 static void weights_are_there(void) {
     static const struct {
         const char *text;
         int there; /* parts whose weights are */
     } some[] = {
-        {"f(x[T,D], a[F,D], b[D,F]) -> y[T,D] { y = silu(x @ a) @ b }",
-         1}, /* the first has nothing before it */
-        {"f(x[T,D], a[F,D], b[D,F], c[D,F]) -> y[T,D] { y = silu(x @ a) @ (exp(b)*c) }", 0},
-        {"f(x[T,D], a[F,D], b[D,F], c[D,F]) -> (y[T,D], n[D,F]) { y = silu(x @ a) @ b; n = b - c }", 0},
         {"f(x[T,D], a[F,D], q: i8[D,G,K], s[D,G], c[G,K,F]) -> y[T,D] { y = silu(silu(x @ a) @ c) @ (s*q) }",
-         2},
+         1},
         {"f(x[T,D], a[F,D], q: i8[D,G,K], s[D,G], c[G,K,F]) -> y[T,D] { y = silu(silu(x @ a) @ c) @ "
          "(exp(s)*q) }",
-         1},
+         0},
         {"f(x[T,D], a[F,D], q: i8[D,G,K], s[D,G], c[G,K,F]) -> (y[T,D], r[D,G]) {"
          " y = silu(silu(x @ a) @ c) @ (s*q); r = 2*s }",
-         1},
+         0},
+        {"f(x[T,D], a[F,D], b[D,F]) -> y[T,D] { y = silu(x @ a) @ b }", 0}, /* by wgmma */
     };
     epi_dim_binding dims[] = {{"T", 8}, {"D", 64}, {"F", 128}, {"G", 2}, {"K", 64}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
@@ -867,34 +861,6 @@ static void weights_are_there(void) {
                 there += k->parts[p].weights_there;
         check(k && there == some[i].there && k->alone == (there > 0), "%s: the weights of %d parts are there",
               some[i].text, there);
-        epi_kernel_free(k);
-        epi_module_free(module);
-    }
-}
-
-/* Products that may run beside each other share the multiprocessors; others have all. */
-static void products_have_shares(void) {
-    static const struct {
-        const char *text;
-        int beside;
-    } some[] = {
-        {"f(x[T,D], a[F,D], b[G,D]) -> (q[T,F], k[T,G]) { q = x @ a; k = x @ b }", 2},
-        {"f(x[T,D], a[F,D], b[G,F]) -> k[T,G] { k = silu(x @ a) @ b }", 1},
-    };
-    epi_dim_binding dims[] = {{"T", 8}, {"D", 64}, {"F", 128}, {"G", 384}};
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .type = EPI_BF16, .device = -90);
-        epi_module *module;
-        epi_kernel *k = NULL;
-        epi_error err;
-        if (!check(epi_module_parse(ctx, some[i].text, strlen(some[i].text), "text", &module, &err) == EPI_OK,
-                   "%s", err.message))
-            continue;
-        if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK, "%s",
-                  err.message))
-            for (int p = 0; p < k->part_count; p++)
-                check(k->part_count == 2 && epi_part_beside(k, p) == some[i].beside,
-                      "%s: part %d has %d beside it", some[i].text, p + 1, epi_part_beside(k, p) - 1);
         epi_kernel_free(k);
         epi_module_free(module);
     }
@@ -1170,7 +1136,6 @@ int main(int argc, char **argv) {
         loads_before_stores();
         parts_are_concurrent();
         weights_are_there();
-        products_have_shares();
         checks_of_open_axes();
         emit_attention();
         emit_random();

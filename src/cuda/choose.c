@@ -183,7 +183,7 @@ static const double MEMORY_RATE = 2300, L2_RATE = 7000, INTAKE = 64;
 
 static double memory_time(const epi_product_size *size) {
     int64_t columns = size->n * weights_of(size) * size->products;
-    return 2.0 * (double)size->k * (double)(columns + size->m) / MEMORY_RATE * size->beside;
+    return 2.0 * (double)size->k * (double)(columns + size->m) / MEMORY_RATE;
 }
 
 /* Modelled time of a configuration for few rows, in the units of the others: 2048 of them are a cycle. Waves
@@ -203,8 +203,6 @@ static double few_cost(const epi_config *c, const epi_tiling *t, const epi_produ
            memory = memory_time(size) * (double)(t->rows / weights_of(size));
     double longest = whole > l2 ? whole : l2;
     longest = longest > memory ? longest : memory;
-    if (size->beside > 1) /* a second wave finds room when those beside it end */
-        longest *= waves;
     double uneven = waves * (double)clusters / tiles - 1; /* 0 where all have as much to do */
     double tail = 0.4 * memory * (uneven < 0.5 ? uneven : 0.5) / waves + 15 * n + 300 * waves;
     double idle = rows <= c->tile_m * (c->cluster - 1) ? 2 : 1; /* a block without rows */
@@ -226,10 +224,8 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
     const epi_config *c = &configs[index].config;
     const epi_tiling t = epi_tiling_of(c, size, multiprocessors);
     bool few = has_few_rows(size);
-    if (c->mainloop == EPI_GEMM_FEW) /* of which a multiprocessor has room for two */
+    if (c->mainloop == EPI_GEMM_FEW)
         return load_cost(c, &t, multiprocessors);
-    if (few) /* those beside it have the others */
-        multiprocessors = multiprocessors / size->beside > 0 ? multiprocessors / size->beside : 1;
     if (c->few) /* of more rows each tile reads the weights again */
         return few_cost(c, &t, size, multiprocessors) * (few ? 1 : 8);
     int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2,

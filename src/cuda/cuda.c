@@ -19,11 +19,9 @@ static epi_launch *add_launch(epi_cuda_kernel *k, epi_launch_kind kind) {
     return l;
 }
 
-static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t,
-                                int beside) {
+static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t) {
     epi_axes batch = epi_plan_batch(plan);
-    epi_product_size s = {.beside = beside > 1 ? beside : 1,
-                          .m = t->m,
+    epi_product_size s = {.m = t->m,
                           .n = t->n,
                           .k = epi_axes_size(&plan->depth, c->spec->sizes),
                           .batches = epi_max64(1, epi_axes_size(&batch, c->spec->sizes)),
@@ -161,7 +159,7 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     EPI_TRY(
         epi_tile_program_gemm(k->arena, &k->text_spec, plan, most, step->roots, step->root_count, tile, err));
     EPI_TRY(epi_tile_program_check(tile, c->steps, step, err));
-    out->standing = size_of(c, plan, tile, target->beside);
+    out->standing = size_of(c, plan, tile);
     out->size = size_now(&out->standing, k->spec.open);
     epi_status status = list_candidates(target, out, k->spec.open, order, &count, err);
     if (status != EPI_OK)
@@ -224,7 +222,6 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     l->rows = l->size.m;
     epi_tiling tiling = epi_tiling_of(&d->config, &l->size, target->multiprocessors);
     l->blocks = tiling.at_once * d->config.cluster;
-    l->tiles = tiling.rows * tiling.cols * d->config.cluster;
     l->raster_group = tiling.raster_group;
     l->empty = l->size.m == 0 || l->size.n == 0;
     *add_launch(k, EPI_LAUNCH_GEMM) = *l;

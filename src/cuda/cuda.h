@@ -40,7 +40,7 @@ typedef struct epi_launch {
     epi_product_size size;
     epi_product_size standing; /* the same with stand-ins for open sizes; ROWS: its rows alone */
     int choice;                /* its configuration */
-    int64_t blocks, tiles;     /* of its grid, and of a product's results */
+    int64_t blocks;            /* of its grid */
     int raster_group; /* of the order of its tiles; ATTENTION: batches that share the L2 cache; FINISH:
                          partials of a result */
     int64_t counter;  /* of its queue, in the workspace */
@@ -83,9 +83,8 @@ typedef struct epi_cuda_target {
     int device;
     const epi_arch *arch;
     int multiprocessors; /* 132 */
-    int beside; /* products that may run beside each other, if this is one; 0: as 1, it has all of them */
-    const char *config; /* a configuration by name, or NULL for the model's choice */
-    bool exact;         /* the contract: nothing is rounded before it is stored */
+    const char *config;  /* a configuration by name, or NULL for the model's choice */
+    bool exact;          /* the contract: nothing is rounded before it is stored */
     /* Forms of the same spec that are compiled already, for other sizes of its open axes. The kernel takes
        the best of them for its sizes; or, to be a form itself, the one that it turns out to be the same as.
        Else it is compiled. */

@@ -42,7 +42,6 @@ typedef struct epi_product_size {
     bool on_load;      /* its columns' operand is made of few bits as it is loaded */
     bool open_columns; /* n may be another one at each start */
     bool scaled;       /* operands of 8 bits with scales (pass/analyse/scaled.h) */
-    int beside;        /* so many of few rows share the multiprocessors, with this one among them */
 } epi_product_size;
 
 /* How a product's tiles lie and are taken. */

@@ -31,8 +31,9 @@ static bool meet(const epi_kernel *k, epi_part_tensor a, epi_part_tensor b) {
     return x->prepared == y->prepared && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
-/* Does the later part touch what the earlier one stores, or store what that one reads? */
-static bool touches(const epi_kernel *k, int earlier, int later) {
+/* Does the later part touch what the earlier one stores, or store what that one reads? An output may lie over
+ * an input, too. */
+static bool depends(const epi_kernel *k, int earlier, int later) {
     const epi_part *a = k->parts[earlier].part, *b = k->parts[later].part;
     for (int i = 0; i < a->graph.tensor_count; i++)
         for (int j = 0; j < b->graph.tensor_count; j++) {
@@ -41,46 +42,11 @@ static bool touches(const epi_kernel *k, int earlier, int later) {
                 continue; /* pieces of outputs lie apart */
             if ((stores || stored) && meet(k, a->tensors[i], b->tensors[j]))
                 return true;
-        }
-    return false;
-}
-
-/* Likewise, where an output may lie over an input, too. */
-static bool depends(const epi_kernel *k, int earlier, int later) {
-    const epi_part *a = k->parts[earlier].part, *b = k->parts[later].part;
-    for (int i = 0; i < a->graph.input_count; i++)
-        for (int j = b->graph.input_count; j < b->graph.tensor_count; j++)
-            if (a->tensors[i].tensor >= 0 && b->tensors[j].tensor >= 0 &&
+            if (stored && !stores && a->tensors[i].tensor >= 0 && b->tensors[j].tensor >= 0 &&
                 epi_kernel_in_place(k, b->tensors[j].tensor, a->tensors[i].tensor))
                 return true;
-    return touches(k, earlier, later);
-}
-
-static bool is_product(const epi_part *part) {
-    bool product = false;
-    for (int i = 0; i < part->graph.node_count; i++)
-        product |= part->graph.live[i] && part->graph.nodes[i].op == EPI_OP_MATMUL;
-    return product;
-}
-
-/* Has it a product, and does nothing between first and last touch what another stores, with it among them? */
-static bool joins(const epi_kernel *k, int part, int first, int last) {
-    bool can = part >= 0 && part < k->part_count && is_product(k->parts[part].part);
-    for (int i = first; i <= last && can; i++)
-        can = part < i ? !touches(k, part, i) : !touches(k, i, part);
-    return can;
-}
-
-int epi_part_beside(const epi_kernel *k, int part) {
-    enum { MOST = 8 };
-    int first = part, last = part;
-    if (!k->parts[part].part || !is_product(k->parts[part].part))
-        return 1;
-    while (last - first + 1 < MOST && joins(k, first - 1, first, last))
-        first--;
-    while (last - first + 1 < MOST && joins(k, last + 1, first, last))
-        last++;
-    return last - first + 1;
+        }
+    return false;
 }
 
 /* The tensor that says where the groups of the part's product begin; NULL: it has none. */
@@ -107,18 +73,14 @@ static bool is_input_alone(const epi_kernel *k, int tensor) {
     return alone;
 }
 
-/* Is it a product for few rows whose weights nothing in the program makes or stores over? By wgmma such a product
- * takes longer than its weights: where the one before has several tiles a block, and memory is busy to its end,
- * weights that come early would only delay that. */
+/* Is it a product of few bits whose weights nothing in the program makes or stores over? By wgmma a product of few
+ * rows takes longer than its weights, which would only delay the one before. */
 static bool has_weights(const epi_kernel *k, const epi_part_kernel *p) {
     const epi_cuda_kernel *cuda = p->full.cuda;
-    const epi_launch *before = find_end(p[-1].full.cuda, true);
     const epi_launch *l = cuda->launches, *end = l + cuda->count;
     while (l < end && l->kind != EPI_LAUNCH_GEMM)
         l++;
-    bool there = l < end && l->text.config.few && l->weight_count;
-    if (there && l->text.config.mainloop == EPI_GEMM_SM90 && before && before->tiles > before->blocks)
-        return false;
+    bool there = l < end && l->text.config.mainloop == EPI_GEMM_FEW && l->weight_count;
     for (int w = 0; there && w < l->weight_count; w++) {
         int home = cuda->steps.homes[l->weights[w]].tensor;
         there = home >= 0 && is_input_alone(k, p->part->tensors[p->to ? p->to[home] : home].tensor);

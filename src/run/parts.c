@@ -33,7 +33,6 @@ static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_op
     }
     target.forms = forms;
     target.is_form = k->is_form;
-    target.beside = epi_part_beside(k, (int)(p - k->parts));
     return epi_cuda_compile(&p->arena, spec, &target, &out->cuda, err);
 }
 

@@ -47,7 +47,7 @@ typedef struct epi_part_kernel {
     epi_compiled tail;  /* of a loop over slabs whose last one has fewer rows: for that one */
     bool concurrent;    /* it starts beside the part before it (concurrent.c) */
     bool regrouped;     /* it is a product of the same groups as the part before it */
-    bool weights_there; /* it is a product whose weights nothing in the program stores */
+    bool weights_there; /* it is a product of few bits whose weights nothing in the program stores */
     int64_t own;        /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
@@ -127,9 +127,7 @@ epi_status epi_memory_fit(epi_kernel *kernel, const epi_options *options, epi_er
 int64_t epi_slab_count(const epi_kernel *kernel);
 int64_t epi_slab_tail(const epi_kernel *kernel);
 
-/* concurrent.c: how many products may run beside each other, with this one among them, before any is compiled. */
-int epi_part_beside(const epi_kernel *kernel, int part);
-/* Finds the parts that need nothing of those before them, and start beside them. */
+/* concurrent.c: finds the parts that need nothing of those before them, and start beside them. */
 void epi_parts_set_concurrent(epi_kernel *kernel);
 
 /* open.c: what a kernel with open axes needs beside itself, and its end. */

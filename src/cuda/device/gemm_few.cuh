@@ -33,7 +33,7 @@
 static_assert(PAIRS % 2 == 0 && TILE_M % 8 == 0 && TILE_COLS % 16 == 0, "whole tiles of mma.sync");
 #define BESIDE_LAST 2                           // of P.queue, as in order.cuh
 #define BESIDE_NEXT 4
-#define WEIGHTS_THERE 16
+#define WEIGHTS_THERE 16                        // no launch that may still run makes them
 enum { I4 = U8 + 1, U4 };                       // two to a byte
 
 // ---- few bits as operands

@@ -15,8 +15,8 @@
 // FEW: for so few rows that the columns' operand, the weights, takes longest to come. The ring is all of shared memory that the rest
 // leaves, and is shared out at the start: a stage is PANELS times as deep and has room for the rows there are, rounded up to 8.
 // wgmma reads TILE_M rows all the same: what lies behind them is something else, and its results belong to no row. The kernel
-// ahead in the stream may still be at work when a block starts: until it has ended the block fills its ring with weights, where
-// these are there (WEIGHTS_THERE); else it brings the first ones to the L2 cache, which is right even where that kernel is what makes them.
+// ahead in the stream may still be at work when a block starts: until it has ended the block brings its first weights to
+// the L2 cache, which is right even where that kernel is what makes them.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with KEEP_F32) and
 // starts the next tile at once; the epilogue runs in SUBTILES subtiles of SUBTILE columns, spread over the next tile's main loop,
@@ -349,7 +349,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if FEW
   if (!GROUPED && !(P.queue & BESIDE_NEXT)) dependency_start();   // there is no room beside this block: the next kernel's come as these leave
   const bool known = !GROUPED || P.queue & GROUPS_KNOWN;          // which group a tile is of
-  if (known && threadIdx.x == 128 * GROUPS && !(P.queue & (BESIDE_LAST | WEIGHTS_THERE))) {
+  if (known && threadIdx.x == 128 * GROUPS && !(P.queue & BESIDE_LAST)) {
     int m0, tn;
     const Order order(P, cid);
     const int tile = order.first(P, cid);
@@ -369,10 +369,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     (void)m0;
   }
 #endif
-  // The warp that brings operands waits by itself, behind the first weights.
-  const bool early = FEW && !GROUPED && (P.queue & (BESIDE_LAST | WEIGHTS_THERE)) == WEIGHTS_THERE && __shfl_sync(~0u, threadIdx.x >> 5, 0) == 4 * GROUPS;
-  if (!(P.queue & BESIDE_LAST) && !early) dependency_wait();
-  if (((FEW && GROUPED) || P.queue & BESIDE_NEXT) && !early) dependency_start();   // groups: what the next kernel may ask for ahead is there then
+  if (!(P.queue & BESIDE_LAST)) dependency_wait();
+  if ((FEW && GROUPED) || P.queue & BESIDE_NEXT) dependency_start();   // groups: what the next kernel may ask for ahead is there then
 #if LONGEST_FIRST
   if (rank == 0) sort_groups(P, tail + 8 + QUEUE_BYTES);
 #endif
@@ -502,22 +500,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       queue.expect(PLACES);
       queue.give_back(0, w, group);
 #endif
-      int begun = 0;   // so much of the first tile's depth has its weights on their way
-#if FEW && !GROUPED
-      if (early) {
-        int first, tn;
-        order.at(w, rank, first, tn);
-        const RowAt m0 = row_of_group(P, first, group);
-        const int rows = operand_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * LINE;
-#pragma unroll 1
-        for (u32 i = 0; w < order.total && !order.narrow(tn) && begun < KT && i < ring.stages; i++) {
-          mbar_expect(full + 8 * i, PANELS * (a_bytes + STAGE_B));
-#pragma unroll
-          for (int n = 0; n < PANELS; n++) load_b(base + i * ring.stage + PANELS * ring.panel_a + n * STAGE_B, full + 8 * i, m0, tn * TILE_COLS, begun++);
-        }
-        dependency_wait();
-      }
-#endif
 #pragma unroll 1
       for (u32 j = 0; w < order.total; j++) {
         int first, tn;
@@ -534,9 +516,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #pragma unroll 1
         for (int k = 0; k < deep; k += narrow ? NARROW_DEEP : PANELS) {
           const u32 a = base + s * ring.stage, f = full + 8 * s;
-          const bool there = FEW && j == 0 && k < begun;
           mbar_wait(empty + 8 * s, ph);
-          if (!there) mbar_expect(f, narrow ? NARROW_DEEP * (a_bytes + NARROW_B) : PANELS * (a_bytes + STAGE_B));
+          mbar_expect(f, narrow ? NARROW_DEEP * (a_bytes + NARROW_B) : PANELS * (a_bytes + STAGE_B));
 #if NARROW
           if (narrow)
 #pragma unroll
@@ -549,7 +530,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #pragma unroll
             for (int i = 0; i < PANELS; i++) {
               load_a(a + i * ring.panel_a, f, m0, rows, k + i);
-              if (!there) load_b(a + PANELS * ring.panel_a + i * STAGE_B, f, m0, n0, k + i);
+              load_b(a + PANELS * ring.panel_a + i * STAGE_B, f, m0, n0, k + i);
             }
           ADVANCE(s, ph)
         }

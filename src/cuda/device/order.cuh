@@ -3,13 +3,11 @@
 // P.queue as bits. QUEUES: clusters queue for tiles. BESIDE_LAST: this launch needs nothing of the one before, which may still run: it
 // waits for that one's end only when it has done its own work, so that what comes after it need not know of that one. BESIDE_NEXT: so
 // does the next launch, which may begin as soon as this one knows that all before it is there. GROUPS_KNOWN: the launch before is one
-// of the same groups, and has seen where they begin before it let this one start. WEIGHTS_THERE: no launch that may still run makes the
-// columns' operand.
+// of the same groups, and has seen where they begin before it let this one start.
 #define QUEUES 1
 #define BESIDE_LAST 2
 #define BESIDE_NEXT 4
 #define GROUPS_KNOWN 8
-#define WEIGHTS_THERE 16
 
 #define GROUPS (TILE_M / 64)   // warpgroups that compute
 // Subtiles from here on are left out of a narrow tile: NARROW is a multiple of what a partial covers, so they leave nothing.
