@@ -180,6 +180,24 @@ static void ways_to_cut(void) {
 
 /* ---- bad files ---- */
 
+/* A zero is no white space, before a value of an object or a merge. */
+static void zeros(void) {
+    static const char *const spaces[] = {" \"1.0\"", " \"l l\""};
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+        char *file = make_file(BYTES, AROUND), *at = strstr(file, spaces[i]);
+        size_t size = strlen(file);
+        epi_tokenizer *t = NULL;
+        epi_error err = {0};
+        if (check(at != NULL, "the file has '%s'", spaces[i]))
+            *at = 0;
+        epi_status status = epi_tokenizer_parse(file, size, "zero", &t, &err);
+        check(status == EPI_ERR_FILE && !t, "a zero in place of the space of '%s': %s", spaces[i],
+              t ? "it is taken" : err.message);
+        epi_tokenizer_close(t);
+        free(file);
+    }
+}
+
 /* The file with one place changed. */
 static char *edited(const char *file, const char *from, const char *to) {
     const char *at = strstr(file, from);
@@ -221,6 +239,7 @@ static void bad_files(void) {
          "Metaspace"},
         {"\"decoder\": {\"type\": \"ByteLevel\"", "\"decoder\": {\"type\": \"Fuse\"", "Fuse"},
         {"\"ids\": [266]", "\"ids\": [999]", "no token"},
+        {"\"ids\": [266]", "\"ids\": 266", "expected an array"},
         {"\"Sequence\": {\"id\": \"A\"", "\"Sequence\": {\"id\": \"B\"", "text"},
         {"]}}", "]}", "byte"},
         {"]}}", "]}}x", "byte"},
@@ -264,5 +283,6 @@ int main(void) {
     long_words();
     ways_to_cut();
     bad_files();
+    zeros();
     return finish();
 }

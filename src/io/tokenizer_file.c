@@ -30,6 +30,12 @@ static bool refuse(parser *p, const char *fmt, ...) {
     return false;
 }
 
+/* White space, of which a zero is none. */
+static void skip_space(epi_json_reader *r) {
+    while (r->at < r->size && memchr(" \t\r\n", r->text[r->at], 4))
+        r->at++;
+}
+
 /* Did the reader stay in step with the file? */
 static bool is_well(parser *p, const epi_json_reader *r) {
     if (r->why)
@@ -80,8 +86,7 @@ static bool check_object(parser *p, epi_json_reader *r, const char *where, const
         if (!found)
             return refuse(p, "%s has \"%.*s\", which is not understood", where,
                           (int)epi_min64(60, (int64_t)key.size), key.data);
-        while (r->at < r->size && strchr(" \t\r\n", r->text[r->at]))
-            r->at++;
+        skip_space(r);
         size_t begin = r->at;
         if (found->keep)
             *found->keep = *r;
@@ -264,8 +269,7 @@ static bool read_pair(parser *p, epi_json_reader *r, char **left, char **right, 
                       size_t *right_size) {
     epi_json_string s[2];
     int n = 0;
-    while (r->at < r->size && strchr(" \t\r\n", r->text[r->at]))
-        r->at++;
+    skip_space(r);
     if (r->at < r->size && r->text[r->at] == '[') {
         epi_json_array(r);
         while (epi_json_element(r) && n < 2)
@@ -502,7 +506,8 @@ static bool read_cuts(parser *p, epi_json_reader r) {
 /* The tokens that a template calls by a name. */
 static bool add_around(parser *p, epi_json_reader special, epi_json_string name, int32_t *list, int *count) {
     epi_json_string key;
-    char *wanted = epi_json_copy(name, &p->t->arena);
+    size_t size;
+    char *wanted = copy_text(p, name, &size);
     bool found = false;
     epi_json_object(&special);
     while (wanted && p->status == EPI_OK && epi_json_member(&special, &key)) {
@@ -519,6 +524,8 @@ static bool add_around(parser *p, epi_json_reader special, epi_json_string name,
                 return refuse(p, "the post_processor adds what is no token, or too many of them");
             list[(*count)++] = (int32_t)id;
         }
+        if (found && !is_well(p, &ids))
+            return false;
     }
     return p->status == EPI_OK &&
            (found || refuse(p, "the post_processor adds a token that it does not tell of"));
