@@ -4,6 +4,9 @@ Processors of logits, criteria to stop and everything around them are transforme
 (custom_generate). A Decoder is a model, a static cache and the tensors that a step reads and writes, which stay where they are: one
 graph serves all positions, and later calls.
 """
+import functools
+import importlib
+import inspect
 import weakref
 from typing import NamedTuple
 
@@ -11,7 +14,7 @@ import torch
 from torch import nn
 
 from ._attention import generating
-from ._known import families, plain_type, trouble
+from ._known import are_idle, families, plain_type, trouble
 from ._op import op
 from ._patched import Layer
 from .nn import linear_token_statistics
@@ -38,12 +41,35 @@ class Generated(NamedTuple):
     log_probs: torch.Tensor
 
 
+def words_of(function):
+    """What a function does, in whatever module it stands."""
+    code = inspect.unwrap(function).__code__
+    return code.co_code, code.co_names
+
+
+@functools.lru_cache(None)
+def is_capped(forward):
+    """Of a model's forward: do its logits have the soft cap of its configuration? None where they may be something else than its head's product.
+    Many a model has that of Llama, word for word."""
+    for home in ("llama", "gemma2"):
+        importlib.import_module(f"transformers.models.{home}.modeling_{home}")
+    known = [words_of(f.head.forward) for f in families() if f.head is not None]
+    return "final_logit_softcapping" in words_of(forward)[1] if words_of(forward) in known else None
+
+
 def head_of(model):
     """The model below its head, the head's weight and soft cap."""
-    base, head = getattr(model, model.base_model_prefix, None), model.get_output_embeddings()
+    base, head, softcap = getattr(model, model.base_model_prefix, None), model.get_output_embeddings(), getattr(model.config, "final_logit_softcapping", None)
     if base is None or base is model or not isinstance(head, nn.Linear) or head.bias is not None:
         raise ValueError(f"{type(model).__name__} has no head that is a linear layer without bias: log-probabilities are made of one")
-    return base, head.weight, getattr(model.config, "final_logit_softcapping", None)
+    if torch.compiler.is_compiling():  # where nobody can look at a function
+        return base, head.weight, softcap
+    capped = is_capped(plain_type(model).forward)
+    if capped is None:
+        raise ValueError(f"{type(model).__name__} may make its logits of something else than its head's product: its forward is not known")
+    if plain_type(head) is not nn.Linear or "forward" in head.__dict__ or (head._forward_hooks and not are_idle(head._forward_hooks)):
+        raise ValueError(f"the head of {type(model).__name__} has hooks, or is no plain linear layer: log-probabilities are made of one")
+    return base, head.weight, softcap if capped else None
 
 
 def positions_of(attention_mask):
@@ -71,7 +97,7 @@ class LogProbs:
     """
 
     def __init__(self, model):
-        self.model, self.hidden = model, []
+        self.model, self.hidden, self.ids, self.asked = model, [], None, False
 
     def __enter__(self):
         self.hook = self.model.get_output_embeddings().register_forward_pre_hook(self.see)
@@ -84,11 +110,17 @@ class LogProbs:
         self.last = args[0][:, -1]
 
     def __call__(self, input_ids, scores):
+        if self.asked or self.ids is None or not torch.equal(input_ids[:, :-1], self.ids):  # another call of generate()
+            self.hidden, self.asked = [], False
         self.hidden.append(self.last)
+        self.ids = input_ids
         return scores
 
     def of(self, sequences):
-        _, weight, softcap = head_of(self.model)
+        """Of the last call's."""
+        if self.ids is None or not torch.equal(sequences[:, :-1], self.ids):
+            raise ValueError("these are not the sequences that the last call of generate() chose, greedily or by sampling")
+        self.asked, (_, weight, softcap) = True, head_of(self.model)
         new = sequences[:, sequences.shape[1] - len(self.hidden):]
         return linear_token_statistics(torch.stack(self.hidden, 1), weight, new, softcap).log_prob
 
@@ -142,7 +174,7 @@ class Decoder:
             program = parts.programs[True, bool(window)].step
             numbers = [number(n) for n in parts.numbers + ([window] if window else [])]
             self.layers.append((program, before[:4], before[6:], layer, [out.view(-1, groups, heads, size), *behind, number(parts.eps)], numbers))
-        self.cos, self.sin = (t[0, :, :t.shape[2] // 2].contiguous() for t in self.tables())
+        self.cos, self.sin = (t[0, :, :t.shape[2] // 2].clone() for t in self.tables())
         self.replay = {}
 
     def tables(self):
@@ -164,6 +196,8 @@ class Decoder:
         self.start.copy_(mask.shape[1] - length)
         self.position.copy_(length)
         self.at.fill_(mask.shape[1])
+        for table, now in zip((self.cos, self.sin), self.tables()):
+            table.copy_(now[0, :, :table.shape[1]])
 
     def through(self, x, cos, sin):
         """All layers."""
@@ -229,7 +263,8 @@ def made_of(model, layers):
     tensors = [weight, base.norm.weight, base.embed_tokens.weight, base.rotary_emb.inv_freq]
     for _, before, out, behind in layers:
         tensors += [*before[:4], *before[6:], out, *behind]
-    return [softcap, base.rotary_emb.attention_scaling, *((t.data_ptr(), t.dtype) for t in tensors)]
+    eps = [base.norm.__dict__.get(name) for name in ("eps", "variance_epsilon")]
+    return [softcap, *eps, *((t.data_ptr(), t.dtype) for t in tensors)]
 
 
 def known_layers(model):
@@ -251,6 +286,10 @@ def known_layers(model):
         given = parts.find(layer, x, tables) if isinstance(parts, Layer) and trouble(layer, parts.kind) is None else None
         if given is None or not parts.attends(given[0], x):
             return "some of its layers are not Epilog's, or not as they were"
+        if given[0].layer_idx != len(found) or parts.window() not in (None, getattr(base.config, "sliding_window", None)):  # that of masks is the latter
+            return "some of its layers have another place in the cache, or another window than masks"
+        if given[0].training and given[0].attention_dropout:
+            return "there is dropout"
         attention, before, out, behind = given
         found.append((parts, parts.shaped(before)[1], out, behind))
     return found
@@ -299,10 +338,11 @@ def by_graphs(decoder, input_ids, mask, most, chunk, log_probs):
 def by_steps(steps, hidden, weight, softcap, ids, processors, criteria, config, log_probs):
     """The loop of transformers, on logits in f32."""
     cap, ended, found = [] if softcap is None else [softcap], torch.zeros_like(ids[:, 0]).bool(), []
+    pads = config._pad_token_tensor is not None and any(hasattr(c, "eos_token_id") for c in criteria)
     while True:
         scores = processors(ids, LOGITS[bool(cap)](hidden, weight, *cap))
         token = torch.multinomial(scores.softmax(-1), 1)[:, 0] if config.do_sample else scores.argmax(-1)
-        token = token if config._pad_token_tensor is None else torch.where(ended, config._pad_token_tensor, token)
+        token = torch.where(ended, config._pad_token_tensor, token) if pads else token
         if log_probs:
             found.append(linear_token_statistics(hidden, weight, token, softcap).log_prob.masked_fill(ended, 0))
         ids = torch.cat((ids, token[:, None]), 1)
@@ -322,8 +362,14 @@ def refuse_others(given, mask):
         raise ValueError(f"epilog.generate does not know {', '.join(others)}: they are model.generate's")
 
 
-def loop(model, input_ids, logits_processor, stopping_criteria, generation_config, log_probs=False, **given):
-    """A method of decoding, as transformers wants it (custom_generate)."""
+def ends_of(criteria, device):
+    """The tokens that end a sequence, by criteria that only_ends knows; -1 where there is none."""
+    found = [c.eos_token_id.to(device).long() for c in criteria if hasattr(c, "eos_token_id")]
+    return torch.cat(found) if found else torch.full((1,), -1, device=device)
+
+
+def loop(model, input_ids, logits_processor, stopping_criteria, generation_config, log_probs=False, keeps_cache=False, **given):
+    """A method of decoding, as transformers wants it (custom_generate). keeps_cache: the cache is someone's who wants it filled."""
     from transformers.cache_utils import DynamicCache
     config, (base, weight, softcap) = generation_config, head_of(model)
     if config.num_beams > 1 or config.return_dict_in_generate:
@@ -333,14 +379,15 @@ def loop(model, input_ids, logits_processor, stopping_criteria, generation_confi
     mask = torch.ones_like(input_ids) if mask is None else mask
     refuse_others(given, mask)
     steps = None
-    if type(cache) is DynamicCache and cache.get_seq_length() == 0 and most is not None and padded_left(mask):
+    own_cache = type(cache) is DynamicCache and cache.get_seq_length() == 0 and not keeps_cache
+    if own_cache and most is not None and padded_left(mask) and not torch.is_autocast_enabled(weight.device.type):
         steps = decoder_for(model, input_ids.shape[0], most)
     if type(steps) is not Decoder:
         steps = Modules(base, cache, mask)
         return by_steps(steps, steps.prefill(input_ids, config.prefill_chunk_size), weight, softcap, input_ids, logits_processor,
                         stopping_criteria, config, log_probs)
-    pad, last = config._pad_token_tensor, config._eos_token_tensor
-    steps.begin(mask, 0 if pad is None else int(pad), steps.last.new_full((1,), -1) if last is None else last)
+    pad = config._pad_token_tensor
+    steps.begin(mask, 0 if pad is None else int(pad), ends_of(stopping_criteria, input_ids.device))
     if not config.do_sample and not logits_processor and only_ends(stopping_criteria):
         return by_graphs(steps, input_ids, mask, most, config.prefill_chunk_size, log_probs)
     return by_steps(steps, steps.prefill(input_ids, mask, config.prefill_chunk_size), weight, softcap, input_ids, logits_processor,
@@ -357,6 +404,6 @@ def generate(model, inputs=None, log_probs=False, **given):
     token = generating.set(True)
     try:
         with torch.cuda.device_of(head_of(model)[1]):
-            return model.generate(inputs, custom_generate=loop, log_probs=log_probs, **given)
+            return model.generate(inputs, custom_generate=loop, log_probs=log_probs, keeps_cache=given.get("past_key_values") is not None, **given)
     finally:
         generating.reset(token)

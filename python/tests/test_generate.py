@@ -104,7 +104,7 @@ def test_what_is_left_is_told_once():
     assert len(report.left) == before + 2 and "hides more" in report.left[-1][1]  # a layer each
 
 
-@pytest.mark.parametrize("what", ["hook", "weight", "head", "restored"])
+@pytest.mark.parametrize("what", ["hook", "weight", "head", "restored", "frequencies", "order of layers"])
 def test_changed_between_calls(what):
     """A Decoder that was made for what is no longer there is not used."""
     (plain, patched, _), (ids, given) = models("Llama"), prompts()
@@ -122,7 +122,15 @@ def test_changed_between_calls(what):
             model.model.norm.weight = torch.nn.Parameter(model.model.norm.weight.detach().flip(0))
     if what == "restored":
         epilog.restore(patched)
-    assert torch.equal(epilog.generate(patched, ids, **given), plain.generate(ids, **given))
+    for model in (plain, patched):
+        if what == "frequencies":
+            model.model.rotary_emb.inv_freq.mul_(0.5)
+        if what == "order of layers":  # each has still its place in the cache
+            model.model.layers = torch.nn.ModuleList(model.model.layers[::-1])
+    given.update(eos_token_id=None)
+    (got, found), want = epilog.generate(patched, ids, log_probs=True, **given), plain.generate(ids, output_logits=True, return_dict_in_generate=True, **given)
+    assert torch.equal(got, want.sequences)
+    torch.testing.assert_close(found, torch.stack(want.logits, 1).log_softmax(-1).gather(2, got[:, 10:, None])[..., 0])
     assert what != "hook" or len(fired) == 8
 
 
@@ -141,3 +149,96 @@ def test_refused():
                  dict(inputs_embeds=torch.zeros(3, 10, 32)), dict(output_hidden_states=True)):
         with pytest.raises(ValueError, match="model.generate's"):
             epilog.generate(patched, ids, **given, **more)
+
+
+def test_window_of_masks():
+    """It is the configuration's, whatever attention was made with."""
+    (plain, patched, _), (ids, given) = models("Gemma2"), prompts()
+    for model in (plain, patched):
+        model.config.sliding_window = 8
+    assert torch.equal(epilog.generate(patched, ids, **given), plain.generate(ids, **given))
+
+
+def test_dropout():
+    """It is in every step, as transformers has it."""
+    (_, patched, _), (ids, given) = models("Llama"), prompts()
+    for layer in patched.train().model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    assert type(epilog._generate.known_layers(patched)) is str
+    epilog.generate(patched, ids, **given)
+    assert type(epilog._generate.known_layers(patched.eval())) is list
+
+
+class After(transformers.StoppingCriteria):
+    """The first sequence ends before the others."""
+
+    def __call__(self, input_ids, scores, **more):
+        return torch.tensor([input_ids.shape[1] > 12, False, False])
+
+
+@pytest.mark.parametrize("last", [None, 2])
+def test_criteria_of_ones_own(last):
+    """A token that ends sequences may be told by a criterion alone; where none does, what comes behind an end is no padding."""
+    from transformers.generation.stopping_criteria import EosTokenCriteria
+    (plain, patched, _), (ids, given) = models("Llama"), prompts()
+    given.update(eos_token_id=last)
+    ends = plain.generate(ids, **given)[0, 12].item()
+    for criterion in (EosTokenCriteria([ends]), After()):
+        more = dict(given, stopping_criteria=transformers.StoppingCriteriaList([criterion]))
+        assert torch.equal(epilog.generate(patched, ids, **more), plain.generate(ids, **more))
+
+
+def test_cache_of_ones_own():
+    """It is filled, for who wants to go on with it."""
+    (plain, patched, _), (ids, given) = models("Llama"), prompts()
+    caches = [transformers.DynamicCache(config=plain.config) for _ in range(2)]
+    want, got = plain.generate(ids, past_key_values=caches[0], **given), epilog.generate(patched, ids, past_key_values=caches[1], **given)
+    assert torch.equal(got, want) and caches[1].get_seq_length() == caches[0].get_seq_length()
+    torch.testing.assert_close(caches[1].layers[1].keys[0], caches[0].layers[1].keys[0])
+
+
+def test_autocast():
+    _, patched, _ = models("Llama")
+    ids, given = prompts(False)
+    given.update(eos_token_id=None)
+    with torch.autocast("cpu", torch.bfloat16):
+        got, found = epilog.generate(patched, ids, log_probs=True, **given)
+        torch.testing.assert_close(found, epilog.log_probs(patched, got)[:, 9:].detach(), rtol=0.02, atol=0.02)
+    assert epilog.generate(patched, ids, log_probs=True, **given).log_probs.shape == found.shape
+
+
+def test_log_probs_of_several_calls():
+    """Each has its own; sequences that were not chosen one by one are refused."""
+    _, patched, _ = models("Llama")
+    ids, given = prompts(False)
+    given.update(eos_token_id=None)
+    del given["attention_mask"]
+    with epilog.LogProbs(patched) as found:
+        for prompt in (ids, ids.flip(1), ids[:, :5], ids[:2]):
+            out = patched.generate(prompt, logits_processor=[found], **given)
+            want = epilog.log_probs(patched, out)[:, prompt.shape[1] - 1:].detach()
+            assert torch.equal(found.of(out), want) and torch.equal(found.of(out), want)
+        again = patched.generate(out, logits_processor=[found], **given)  # goes on where the last one ended
+        assert found.of(again).shape == (2, 8)
+        with pytest.raises(ValueError, match="the last call"):
+            found.of(out)
+        beams = patched.generate(ids, logits_processor=[found], num_beams=3, num_return_sequences=3, **given)
+        with pytest.raises(ValueError, match="the last call"):
+            found.of(beams)
+
+
+def test_heads_that_are_not_known():
+    """Cohere multiplies its logits, Granite divides them; Olmo 2 and Gemma 3 do as Llama and Gemma 2."""
+    ids, _ = prompts()
+    for name in ("Cohere", "Granite"):
+        for call in (lambda m: epilog.log_probs(m, ids), lambda m: epilog.generate(m, ids, max_new_tokens=2)):
+            with pytest.raises(ValueError, match="not known"):
+                call(make(name)[0])
+    for name in ("Olmo2", "Gemma3", "Mixtral"):
+        model = make(name)[0].eval()
+        want = model(ids, use_cache=False).logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
+        torch.testing.assert_close(epilog.log_probs(model, ids), want)
+    model = make("Llama")[0].eval()
+    model.lm_head.register_forward_hook(lambda module, args, out: out / 2)
+    with pytest.raises(ValueError, match="hooks"):
+        epilog.log_probs(model, ids)
