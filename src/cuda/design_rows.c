@@ -225,19 +225,31 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
 
 /* ---- all of it ---- */
 
-/* Are the elements stored in 16 bits? Of a square tile in fewer, too: what there is one of for a row or column is
- * none, as beside a product's tile. */
-static bool is_stored_short(const epi_rows_design *d, int i) {
-    int v = d->tile.instrs[i].arg[0];
-    size_t size = epi_dtype_size(d->access[i].ref.type);
-    if (d->plan->square)
-        return size <= 2 || epi_rows_is_side(d, v) || !epi_rows_has_columns(d, v);
-    return size == 2;
+/* Is it a store of the row's elements? What there is one of for a row, or for a column of a square tile, is none, as
+ * beside a product's tile. */
+static bool stores_elements(const epi_rows_design *d, const epi_instr *s) {
+    return s->kind == EPI_INSTR_STORE && epi_rows_has_columns(d, s->arg[0]) &&
+           !(d->plan->square && epi_rows_is_side(d, s->arg[0]));
+}
+
+/* Are all elements stored in 16 bits, of a square tile in fewer, too? Numbers of rows may be f32 beside them, so that
+ * a norm has the same bits where its factor is saved; by themselves they have all digits. */
+static bool is_stored_short(const epi_rows_design *d) {
+    bool any = false;
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        size_t size = epi_dtype_size(d->access[i].ref.type);
+        bool few = size == 2 || (d->plan->square && size < 2);
+        if (epi_instr_is_partial(s) || (stores_elements(d, s) && !few))
+            return false;
+        any |= s->kind == EPI_INSTR_STORE && few;
+    }
+    return any;
 }
 
 /* What the instructions tell by themselves. */
 static void look_at_instructions(epi_rows_design *d) {
-    d->fast = true;
+    d->fast = is_stored_short(d);
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
         if (s->dst >= 0)
@@ -248,7 +260,6 @@ static void look_at_instructions(epi_rows_design *d) {
         d->downs |= s->kind == EPI_INSTR_REDUCE_DOWN;
         d->cross_tile |= epi_instr_is_partial(s);
         d->folds |= s->kind == EPI_INSTR_REDUCE_ROW || s->kind == EPI_INSTR_PARTIAL_ROWS;
-        d->fast &= !epi_instr_is_partial(s) && (s->kind != EPI_INSTR_STORE || is_stored_short(d, i));
     }
 }
 
