@@ -364,7 +364,8 @@ def refuse_others(given, mask):
 
 def ends_of(criteria, device):
     """The tokens that end a sequence, by criteria that only_ends knows; -1 where there is none."""
-    found = [c.eos_token_id.to(device).long() for c in criteria if hasattr(c, "eos_token_id")]
+    from transformers.generation.stopping_criteria import EosTokenCriteria
+    found = [c.eos_token_id.to(device).long() for c in criteria if type(c) is EosTokenCriteria]
     return torch.cat(found) if found else torch.full((1,), -1, device=device)
 
 

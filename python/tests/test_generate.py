@@ -172,6 +172,9 @@ def test_dropout():
 class After(transformers.StoppingCriteria):
     """The first sequence ends before the others."""
 
+    def __init__(self, **more):
+        self.__dict__.update(more)
+
     def __call__(self, input_ids, scores, **more):
         return torch.tensor([input_ids.shape[1] > 12, False, False])
 
@@ -183,7 +186,7 @@ def test_criteria_of_ones_own(last):
     (plain, patched, _), (ids, given) = models("Llama"), prompts()
     given.update(eos_token_id=last)
     ends = plain.generate(ids, **given)[0, 12].item()
-    for criterion in (EosTokenCriteria([ends]), After()):
+    for criterion in (EosTokenCriteria([ends]), After(), After(eos_token_id=ends)):
         more = dict(given, stopping_criteria=transformers.StoppingCriteriaList([criterion]))
         assert torch.equal(epilog.generate(patched, ids, **more), plain.generate(ids, **more))
 
