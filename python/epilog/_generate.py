@@ -290,6 +290,8 @@ def known_layers(model):
             return "some of its layers have another place in the cache, or another window than masks"
         if given[0].training and given[0].attention_dropout:
             return "there is dropout"
+        if layer.training and parts.programs8:
+            return "products of some layers are of e4m3 in training"
         attention, before, out, behind = given
         found.append((parts, parts.shaped(before)[1], out, behind))
     return found

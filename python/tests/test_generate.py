@@ -169,6 +169,24 @@ def test_dropout():
     assert type(epilog._generate.known_layers(patched.eval())) is list
 
 
+def test_products_of_e4m3():
+    """In training they are in every step, as in the prompt and in the trainer's log-probabilities; in eval nowhere."""
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=96, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+                                                                   num_attention_heads=2, num_key_value_heads=2))
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.08)
+    epilog.apply(model, fp8=True)
+    ids, given = prompts(False)
+    given.update(eos_token_id=None)
+    trained = []
+    for mode in (True, False):
+        got, found = epilog.generate(model.train(mode), ids, log_probs=True, **given)
+        trained.append(epilog.log_probs(model, got)[:, 9:].detach())
+        torch.testing.assert_close(found, trained[-1], rtol=0, atol=1e-4)
+    assert not torch.allclose(*trained, rtol=0, atol=1e-3)
+
+
 class After(transformers.StoppingCriteria):
     """The first sequence ends before the others."""
 
