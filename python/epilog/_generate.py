@@ -7,6 +7,7 @@ graph serves all positions, and later calls.
 import functools
 import importlib
 import inspect
+import threading
 import weakref
 from typing import NamedTuple
 
@@ -175,7 +176,7 @@ class Decoder:
             numbers = [number(n) for n in parts.numbers + ([window] if window else [])]
             self.layers.append((program, before[:4], before[6:], layer, [out.view(-1, groups, heads, size), *behind, number(parts.eps)], numbers))
         self.cos, self.sin = (t[0, :, :t.shape[2] // 2].clone() for t in self.tables())
-        self.replay = {}
+        self.replay, self.busy = {}, threading.Lock()
 
     def tables(self):
         x = self.weight.new_empty(1, self.most, 1)
@@ -385,16 +386,19 @@ def loop(model, input_ids, logits_processor, stopping_criteria, generation_confi
     own_cache = type(cache) is DynamicCache and cache.get_seq_length() == 0 and not keeps_cache
     if own_cache and most is not None and padded_left(mask) and not torch.is_autocast_enabled(weight.device.type):
         steps = decoder_for(model, input_ids.shape[0], most)
-    if type(steps) is not Decoder:
+    if type(steps) is not Decoder or not steps.busy.acquire(blocking=False):  # a call in another thread, or around this one, has it
         steps = Modules(base, cache, mask)
         return by_steps(steps, steps.prefill(input_ids, config.prefill_chunk_size), weight, softcap, input_ids, logits_processor,
                         stopping_criteria, config, log_probs)
-    pad = config._pad_token_tensor
-    steps.begin(mask, 0 if pad is None else int(pad), ends_of(stopping_criteria, input_ids.device))
-    if not config.do_sample and not logits_processor and only_ends(stopping_criteria):
-        return by_graphs(steps, input_ids, mask, most, config.prefill_chunk_size, log_probs)
-    return by_steps(steps, steps.prefill(input_ids, mask, config.prefill_chunk_size), weight, softcap, input_ids, logits_processor,
-                    stopping_criteria, config, log_probs)
+    try:
+        pad = config._pad_token_tensor
+        steps.begin(mask, 0 if pad is None else int(pad), ends_of(stopping_criteria, input_ids.device))
+        if not config.do_sample and not logits_processor and only_ends(stopping_criteria):
+            return by_graphs(steps, input_ids, mask, most, config.prefill_chunk_size, log_probs)
+        return by_steps(steps, steps.prefill(input_ids, mask, config.prefill_chunk_size), weight, softcap, input_ids, logits_processor,
+                        stopping_criteria, config, log_probs)
+    finally:
+        steps.busy.release()
 
 
 def generate(model, inputs=None, log_probs=False, **given):

@@ -263,3 +263,19 @@ def test_heads_that_are_not_known():
     model.lm_head.register_forward_hook(lambda module, args, out: out / 2)
     with pytest.raises(ValueError, match="hooks"):
         epilog.log_probs(model, ids)
+
+
+def test_a_call_inside_another():
+    """As in another thread: what a Decoder has is one call's."""
+    (plain, patched, _), (ids, given) = models("Llama"), prompts(False)
+    given.update(eos_token_id=None)
+    inner = []
+
+    def processor(input_ids, scores):
+        if len(inner) < 3:
+            inner.append(epilog.generate(patched, ids.flip(1), **given))
+        return scores
+
+    got = epilog.generate(patched, ids, logits_processor=[processor], **given)
+    assert torch.equal(got, plain.generate(ids, **given))
+    assert all(torch.equal(found, plain.generate(ids.flip(1), **given)) for found in inner)
