@@ -221,11 +221,11 @@ static bool is_scale(const epi_rows_design *d, int v) {
 
 void epi_rows_put_scale(const epi_rows_design *d, epi_text *t, int v) {
     const char *name = epi_rows_name(d, v);
-    if (!is_scale(d, v))
+    if (!epi_rows_is_side(d, v) || !is_scale(d, v))
         return;
     if (epi_rows_is_line(d, v))
         PUT("    const Scale scale_line_%d = scale_of(%s);\n", v, name);
-    else if (epi_rows_is_column(d, v))
+    else
         PUT("    Scale scales_%d[VEC]; EACH(VEC) scales_%d[e] = scale_of(%s[e]);\n", v, v, name);
 }
 
