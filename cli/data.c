@@ -206,7 +206,8 @@ static double distance(double a, double b) {
 static double coarsest_unit(const cli_options *o, const epi_kernel_info *info, epi_dtype type) {
     bool one = !strcmp(info->mainloop, "gemm") || !strcmp(info->mainloop, "rows");
     bool exact = !o->device || o->rounding == EPI_ROUND_EXACT;
-    if (strstr(info->micro, "_p")) /* products of e4m3 as they are have no more digits than that */
+    /* Products of e4m3 as they are, whose configurations end so, have no more digits than bf16. */
+    if (!strncmp(info->micro, "sm90_", 5) && strstr(info->micro, "_p"))
         return fmax(unit_of(type), unit_of(EPI_BF16));
     return fmax(unit_of(type), one && exact ? 0 : unit_of(o->type));
 }

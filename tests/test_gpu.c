@@ -62,7 +62,7 @@ static void group_check(group *g, const task *t, const epi_kernel_info *info, co
 /* How the kernel stores what lies between. A fused one that no tile could hold is a list of passes. Products of
  * e4m3 as they are have no more digits than bf16, whatever the type (docs/numbers.md). */
 static epi_dtype between(const task *t, const epi_kernel_info *info) {
-    if (strstr(info->micro, "_p"))
+    if (!strncmp(info->micro, "sm90_", 5) && strstr(info->micro, "_p"))
         return EPI_BF16;
     bool exact = device == 0 || t->o.rounding == EPI_ROUND_EXACT;
     return t->o.path == EPI_PATH_FUSED && exact && !strcmp(info->mainloop, "gemm") ? EPI_F32 : t->o.type;
