@@ -238,6 +238,23 @@ static inline void bound_largest(const bounding *b, int node) {
         }
 }
 
+static inline void bound_shift(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    bounded *y = &b->at[node];
+    const bounded *x = &b->at[n->arg[0]];
+    epi_ref from = epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes),
+            to = epi_ref_of_axes(&n->axes, b->sizes);
+    int64_t size = epi_axis_size(n->over.at[0], b->sizes), by = epi_shift_by(n);
+    int64_t step = epi_ref_stride(&to, n->over.at[0]), back = by * epi_ref_stride(&from, n->over.at[0]);
+    epi_walk read = epi_walk_axes(&from, &n->axes, b->sizes);
+    for (int64_t i = 0; i < y->count; i++) {
+        int64_t at = i / step % size - by, place = epi_walk_offset(&read, i) - back;
+        bool inside = at >= 0 && at < size;
+        y->v[i] = inside ? x->v[place] : 0;
+        y->e[i] = inside ? x->e[place] : 0;
+    }
+}
+
 /* ---- a graph ---- */
 
 static inline void bound_node(const bounding *b, int node) {
@@ -249,6 +266,7 @@ static inline void bound_node(const bounding *b, int node) {
     case EPI_CLASS_PRODUCT: bound_product(b, node); break;
     case EPI_CLASS_VIEW: bound_view(b, node); break;
     case EPI_CLASS_RANDOM: bound_random(b, node); break;
+    case EPI_CLASS_SHIFT: bound_shift(b, node); break;
     case EPI_CLASS_MOVE:
         (op == EPI_OP_GATHER ? bound_gather : op == EPI_OP_SCATTER ? bound_scatter : bound_update)(b, node);
         break;

@@ -415,6 +415,7 @@ static const char *const ops[] = {
 #define EPI_SORT(id, text, ...) text,
 #define EPI_VIEW(id, text, ...) text,
 #define EPI_RANDOM(id, text, ...) text,
+#define EPI_SHIFT(id, text, ...) text,
 #include "ir/ops.def"
 };
 

@@ -44,6 +44,7 @@ int64_t epi_pass_scratch(int threads);
 
 /* moves.c: the same for what an index moves. */
 void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
+void epi_shift_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_order_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_largest_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);

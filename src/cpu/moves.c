@@ -22,12 +22,19 @@ typedef struct move {
     epi_walk from_along, to_along; /* along the axes that the index counts along */
     int64_t size, outer, inner;    /* elements of these axes, of the index, and of the rest */
     bool segments;                 /* the index is what segments make of offsets, which `index` are, */
-    bool counts;                   /* or counts its own elements: it is in no memory */
+    bool counts;                   /* or counts its own elements: it is in no memory; */
+    int64_t by;                    /* a shift's begins so many places later */
     bool updates;                  /* where the index names nothing, nothing is written; else 0 is */
     int64_t rows, stretches; /* of an item: outer elements (of a scatter: positions); stretches of the rest */
     const int64_t *ends, *list; /* scatter: the index's elements by position, and where each ends */
     float *scratch;
 } move;
+
+/* How the work is divided into items. */
+static void divide(move *m) {
+    m->rows = epi_max64(1, STRETCH / epi_max64(1, m->inner));
+    m->stretches = epi_ceil_div(m->inner, STRETCH);
+}
 
 static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     const epi_node *n = &k->spec.graph->nodes[node];
@@ -56,8 +63,7 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     m.size = epi_axes_size(&n->over, sizes);
     m.outer = epi_axes_size(outer, sizes);
     m.inner = epi_axes_size(&inner, sizes);
-    m.rows = epi_max64(1, STRETCH / epi_max64(1, m.inner));
-    m.stretches = epi_ceil_div(m.inner, STRETCH);
+    divide(&m);
     return m;
 }
 
@@ -81,7 +87,7 @@ static int64_t index_at(const move *m, int64_t i) {
     if (m->segments)
         return segment_at(m, i);
     if (m->counts)
-        return i < m->size ? i : -1;
+        return i >= m->by && i - m->by < m->size ? i - m->by : -1;
     return epi_position_load(m->k->strips, &m->index, epi_walk_offset(&m->which, i), m->size);
 }
 
@@ -137,6 +143,21 @@ void epi_update_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     if (refs[node].data != refs[n->arg[0]].data)
         epi_pass_copy(k, &refs[node], &refs[n->arg[0]], &n->axes);
     move m = make_move(k, node, refs);
+    run_items(&m, m.outer, take_item);
+}
+
+void epi_shift_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
+    const epi_node *n = &k->spec.graph->nodes[node];
+    const int64_t *sizes = k->spec.sizes;
+    epi_axes inner = epi_axes_without(&n->axes, &n->over);
+    move m = {.k = k, .from = refs[n->arg[0]], .to = refs[node], .counts = true, .by = epi_shift_by(n)};
+    m.from_along = epi_ref_along(&m.from, &n->over, sizes);
+    m.to_outer = epi_walk_axes(&m.to, &n->over, sizes);
+    m.from_inner = epi_walk_axes(&m.from, &inner, sizes);
+    m.to_inner = epi_walk_axes(&m.to, &inner, sizes);
+    m.size = m.outer = epi_axes_size(&n->over, sizes);
+    m.inner = epi_axes_size(&inner, sizes);
+    divide(&m);
     run_items(&m, m.outer, take_item);
 }
 

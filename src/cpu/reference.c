@@ -200,6 +200,20 @@ static void eval_gather(const eval *e, int node) {
     }
 }
 
+/* Elements along the axis, so many places further; 0 where none comes. */
+static void eval_shift(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    epi_ref x = as_ref(e, n->arg[0]), to = as_ref(e, node);
+    epi_walk from = epi_walk_axes(&x, &n->axes, sizes);
+    int64_t by = epi_shift_by(n), size = epi_axis_size(n->over.at[0], sizes),
+            step = epi_ref_stride(&to, n->over.at[0]), back = by * epi_ref_stride(&x, n->over.at[0]);
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+        int64_t at = i / step % size - by;
+        e->value[node][i] = at < 0 || at >= size ? 0 : e->value[n->arg[0]][epi_walk_offset(&from, i) - back];
+    }
+}
+
 /* What an index sends to one place is added up in the index's order. */
 static void eval_scatter(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
@@ -690,6 +704,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
              : n->op == EPI_OP_TOPK   ? eval_largest
                                       : eval_order)(&e, i);
             break;
+        case EPI_CLASS_SHIFT: eval_shift(&e, i); break;
         case EPI_CLASS_RANDOM: eval_random(&e, i); break;
         case EPI_CLASS_LEAF:
             if (n->op == EPI_OP_INPUT)

@@ -196,6 +196,7 @@ typedef struct epi_pass_pointers {
 /* How far on the elements are that `at` names along axes: their walk. */
 const char *epi_emit_along(const epi_emit_context *c, const epi_walk *w, const char *at);
 void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
+void epi_emit_shift(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 void epi_emit_update(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 void epi_emit_random(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);
 void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out);

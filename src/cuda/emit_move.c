@@ -103,6 +103,21 @@ void epi_emit_gather(const epi_emit_context *c, int node, const epi_pass_pointer
                  epi_emit_walk(c, &read, "x"), epi_emit_type(to.type), p->to, epi_emit_walk(c, &write, "x"));
 }
 
+void epi_emit_shift(const epi_emit_context *c, int node, const epi_pass_pointers *p, epi_text *out) {
+    const epi_node *n = &c->spec->graph->nodes[node];
+    epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
+    int64_t step = epi_ref_stride(&from, n->over.at[0]);
+    epi_walk read = epi_walk_axes(&from, &n->axes, c->spec->sizes),
+             write = epi_walk_axes(&to, &n->axes, c->spec->sizes);
+    epi_text_add(out,
+                 "    const i64 at = %s - %ldLL;\n    const float v = at < 0 || at >= %s ? 0.f : "
+                 "load<%s>(P.ptr[%d], %s - %ldLL * %s);\n    store<%s>((void *)P.ptr[%d], %s, v);\n",
+                 epi_emit_digit(c, &n->axes, epi_axes_find(&n->axes, n->over.at[0]), "x"),
+                 (long)epi_shift_by(n), epi_emit_count(c, epi_axes_size(&n->over, c->spec->sizes), "LL"),
+                 epi_emit_type(from.type), p->from[0], epi_emit_walk(c, &read, "x"), (long)epi_shift_by(n),
+                 epi_emit_count(c, step, "LL"), epi_emit_type(to.type), p->to, epi_emit_walk(c, &write, "x"));
+}
+
 /* `const float v = load<BF16>(P.ptr[1], …);`, of an operand that is walked along these axes; integers that
  * stay integers of the same type are loaded as they are. */
 static const char *put_operand(const epi_emit_context *c, const epi_node *n, int operand,

@@ -164,6 +164,8 @@ static void put_body(pass *p, int node, int copy_to) {
         epi_emit_update(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_MOVE)
         epi_emit_gather(p->c, node, &p->pointers, p->out);
+    else if (cls == EPI_CLASS_SHIFT)
+        epi_emit_shift(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_SORT)
         epi_emit_segments(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_RANDOM)

@@ -30,6 +30,8 @@ static void write_call(const epi_graph *g, const epi_node *n, int depth, epi_tex
     }
     for (int i = 0; i < n->over.count && epi_ops[n->op].cls != EPI_CLASS_MAP; i++)
         epi_text_add(out, "%s%s", count++ ? ", " : "", epi_axis_label(g, n->over.at[i]).text);
+    if (n->op == EPI_OP_SHIFT)
+        epi_text_add(out, ", %ld", (long)epi_shift_by(n));
     epi_text_add(out, ")");
 }
 

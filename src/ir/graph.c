@@ -727,6 +727,22 @@ int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to) {
     return add_node(g, n);
 }
 
+int epi_graph_shifted(epi_graph *g, int a, epi_axis axis, int64_t by) {
+    epi_node n;
+    int at = begin_node(g, EPI_OP_SHIFT, a, &n) ? find_axis(g, EPI_OP_SHIFT, "along", axis, a) : -1;
+    if (at < 0)
+        return EPI_NO_NODE;
+    if (by == 0)
+        return a;
+    n.over = (epi_axes){1, {axis}};
+    n.value = (double)by;
+    return add_node(g, n);
+}
+
+int64_t epi_shift_by(const epi_node *n) {
+    return (int64_t)n->value;
+}
+
 int epi_graph_once(epi_graph *g, int a) {
     epi_node n;
     if (!begin_node(g, EPI_OP_ONCE, a, &n))
@@ -851,6 +867,7 @@ int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axe
         return op == EPI_OP_ONCE ? epi_graph_once(g, a) : epi_graph_rename(g, a, axes->at[0], axes->at[1]);
     case EPI_CLASS_RANDOM: return epi_graph_random(g, op, a, axes);
     case EPI_CLASS_LEAF: return epi_graph_leaf(g, op, axes->at[0]);
+    case EPI_CLASS_SHIFT: return epi_graph_fail(g, "shift without a number");
     case EPI_CLASS_SPLIT: break;
     }
     return b == EPI_NO_NODE ? epi_graph_split(g, op, a, axes->at[0])

@@ -43,11 +43,11 @@ typedef struct epi_node {
     epi_op op;
     int arg[3];
     epi_axes axes;
-    epi_axes over; /* reductions: the axes removed; splits, index, size and update: the one axis named; gather
+    epi_axes over; /* reductions: the axes removed; splits, shift, index, size and update: the one axis named; gather
                       and scatter: what the index counts along, the last the fastest; orders: what the values
                       count along, then what places count along, the last the fastest (offsets have none);
                       topk: what it takes, and its own; rename: from and to; uniform: its own */
-    double value;  /* CONST */
+    double value;  /* CONST; SHIFT: by how many places, a whole number */
     int tensor;    /* INPUT: which tensor; OWN: which result */
     bool named;    /* MATMUL: the text names the axes that it sums over */
     bool
@@ -179,6 +179,9 @@ int epi_graph_slice(epi_graph *g, int value, epi_axis axis, int64_t at);
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at);
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes);
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to);
+/* SHIFT: at t the element at t - by, 0 outside; by 0 it is the value itself. And of such a node: by how many. */
+int epi_graph_shifted(epi_graph *g, int a, epi_axis axis, int64_t by);
+int64_t epi_shift_by(const epi_node *n);
 int epi_graph_once(epi_graph *g, int a); /* the value as it is in memory */
 /* Marks the values of a call's results, in out[], as its own; and the call's arguments by one of these: its second
  * operand, or the only one where a text is written, which has no formula of what is called. */
@@ -241,7 +244,7 @@ typedef struct epi_factor {
 int epi_graph_sum_product(epi_graph *g, const epi_factor *factors, int count, const epi_axes *over);
 /* The value with all of these axes: along those it lacked it is the same. */
 int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes);
-/* Any of these but a constant and an input, by its operation; of splits and joins one half, or one join. */
+/* Any of these but a constant, an input and a shift, by its operation; of splits and joins one half, or one join. */
 int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axes);
 /* A node of another graph of the same dims once more, with these operands. */
 int epi_graph_rebuild(epi_graph *g, const epi_node *n, const int *arg);

@@ -16,6 +16,7 @@ typedef enum epi_op {
 #define EPI_SORT(id, ...) EPI_OP_##id,
 #define EPI_VIEW(id, ...) EPI_OP_##id,
 #define EPI_RANDOM(id, ...) EPI_OP_##id,
+#define EPI_SHIFT(id, ...) EPI_OP_##id,
 #include "ir/ops.def"
     EPI_OP_COUNT
 } epi_op;
@@ -30,6 +31,7 @@ typedef enum epi_op_class {
     EPI_CLASS_SORT,
     EPI_CLASS_VIEW,
     EPI_CLASS_RANDOM,
+    EPI_CLASS_SHIFT,
 } epi_op_class;
 
 /* How tightly an operator binds; an operand that binds less stands in parentheses. */

@@ -145,6 +145,7 @@ static epi_axes made_axes(const verifier *v, const epi_node *n) {
                : n->op == EPI_OP_LIST ? none
                                       : *axes_of(v, 0);
     case EPI_CLASS_RANDOM: return n->over;
+    case EPI_CLASS_SHIFT: return epi_axes_include(&all, &n->over) ? all : (epi_axes){.count = -1};
     case EPI_CLASS_LEAF: break;
     }
     if (n->op == EPI_OP_INPUT)
@@ -157,7 +158,8 @@ static bool names_axes(const epi_node *n) {
     int count = n->over.count;
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_MAP: return !count;
-    case EPI_CLASS_SPLIT: return count == 1;
+    case EPI_CLASS_SPLIT:
+    case EPI_CLASS_SHIFT: return count == 1;
     case EPI_CLASS_MOVE: return n->op == EPI_OP_UPDATE ? count == 1 : count > 0;
     case EPI_CLASS_SORT:
         return n->op == EPI_OP_OFFSETS ? count == 1 : n->op == EPI_OP_TOPK ? count == 2 : count > 1;
@@ -199,6 +201,8 @@ static epi_status verify_node(verifier *v) {
     epi_axes made = made_axes(v, n);
     if (made.count < 0 || !epi_axes_same_set(&made, &n->axes))
         return broken(v, "its axes are not those that its operands give");
+    if (n->op == EPI_OP_SHIFT && (n->value == 0 || n->value != (double)epi_shift_by(n)))
+        return broken(v, "it is shifted by no whole number of places");
     if (n->has_stored && ((int)n->stored < 0 || n->stored >= EPI_DTYPE_COUNT))
         return broken(v, "it is stored as a type that there is not");
     return EPI_OK;

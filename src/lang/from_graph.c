@@ -144,7 +144,7 @@ static void make_axis(writer *w, epi_axis axis) {
 }
 
 static epi_ast *call_ast(writer *w, const epi_node *n) {
-    epi_ast *args[3 + EPI_MAX_AXES];
+    epi_ast *args[4 + EPI_MAX_AXES];
     int count = epi_node_operands(n);
     int axes = epi_ops[n->op].cls == EPI_CLASS_MAP ? 0 : n->over.count;
     if (n->op == EPI_OP_INDEX && !n->over.at[0].shift && !w->made[n->over.at[0].dim])
@@ -161,6 +161,8 @@ static epi_ast *call_ast(writer *w, const epi_node *n) {
             args[count]->number = (double)w->g->fixed[n->over.at[i].dim];
         count++;
     }
+    if (n->op == EPI_OP_SHIFT)
+        args[count++] = number_ast(w, n->value);
     return operation_of(w, n->op, args, count);
 }
 

@@ -1,6 +1,7 @@
 /* lower_op.c: calls of operations and words: values first, then axes. */
 #include "lang/lower.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "lang/words.h"
@@ -160,6 +161,47 @@ static EPI_NOINLINE void check_places(epi_lowering *lo, epi_op op, int a, const 
                    epi_ops[op].text, epi_node_label(lo->g, a).text, epi_axis_label(lo->g, axes->at[0]).text);
 }
 
+/* ---- shifts ---- */
+
+/* A number that the text says: -1, 2*3 - 1. NaN: it is none. */
+static double number_of(const epi_graph *g, int node, int depth) {
+    enum { DEEPEST = 8 };
+    const epi_node *n = &g->nodes[node];
+    bool sums = n->op == EPI_OP_NEG || n->op == EPI_OP_ADD || n->op == EPI_OP_SUB || n->op == EPI_OP_MUL;
+    if (n->op == EPI_OP_CONST)
+        return n->value;
+    if (!sums || depth == DEEPEST)
+        return (double)NAN;
+    double b = n->arg[1] == EPI_NO_NODE ? 0 : number_of(g, n->arg[1], depth + 1);
+    return epi_op_reference(n->op, number_of(g, n->arg[0], depth + 1), b, 0);
+}
+
+/* shift(x, T, 2): a value, an axis, and by how many places. */
+static EPI_NOINLINE int lower_shift(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
+    enum { MOST = 1 << 30 };
+    epi_lower_at(lo, e->place);
+    if (e->arg_count != 3)
+        return epi_graph_fail(
+            lo->g,
+            "shift takes a value, an axis and by how many places, as in shift(x, T, 1); %d argument%s given",
+            e->arg_count, e->arg_count == 1 ? " was" : "s were");
+    int value = epi_lower_one(lo, f, e->args[0]);
+    epi_axis axis = epi_lower_ok(lo) ? axis_argument(lo, f, e, 1) : (epi_axis){0, 0};
+    int number = epi_lower_ok(lo) ? epi_lower_one(lo, f, e->args[2]) : EPI_NO_NODE;
+    if (!epi_lower_ok(lo))
+        return EPI_NO_NODE;
+    epi_lower_at(lo, e->args[2]->place);
+    double by = number_of(lo->g, epi_graph_value(lo->g, number), 0);
+    if (by != nearbyint(by))
+        return epi_graph_fail(lo->g,
+                              "argument 3 of shift is by how many places: a whole number that the text "
+                              "says, of either sign");
+    if (fabs(by) > MOST)
+        return epi_graph_fail(lo->g, "shift by %g places: at most %d", by, MOST);
+    epi_lower_at(lo, e->place);
+    return epi_graph_shifted(lo->g, value, axis, (int64_t)by);
+}
+
 /* ---- sums of products ---- */
 
 enum { MOST_FACTORS = 32 };
@@ -218,6 +260,10 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     const epi_word *word = op == EPI_OP_COUNT ? epi_word_find(e->name) : NULL;
     if (op == EPI_OP_COUNT && !word)
         return false;
+    if (op == EPI_OP_SHIFT) {
+        *out = epi_lower_value(lo, lower_shift(lo, f, e));
+        return true;
+    }
     epi_arity want = word ? word->takes : arity_of(op);
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     epi_axes axes = {0};

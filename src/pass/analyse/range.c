@@ -242,6 +242,7 @@ static epi_range range_of(const epi_graph *g, const epi_node *n, const epi_range
             return multiplied(a, epi_range_finite());
         return n->op == EPI_OP_UPDATE ? either(a, at[arg[2]]) : a;
     }
+    case EPI_CLASS_SHIFT: return either(at[arg[0]], (epi_range){0, 0, false});
     case EPI_CLASS_SORT: return between(0, MOST, false);
     case EPI_CLASS_RANDOM: return (epi_range){0, 1, false};
     default: break;

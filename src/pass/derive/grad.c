@@ -161,7 +161,7 @@ static int operand_gradient(reverse *r, const epi_node *n, int node, int operand
         return product_gradient(g, d, r->copy[n->arg[1 - operand]], want);
     if (cls == EPI_CLASS_VIEW && epi_axes_find(&g->nodes[d].axes, n->over.at[1]) < 0)
         return d;
-    if (cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_MOVE)
+    if (cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SHIFT)
         d = epi_graph_complete(g, d, &n->axes);
     epi_rule rule = {.text = n->fixed ? "d" : epi_ops[n->op].derivative[operand],
                      .d = d,
@@ -177,11 +177,13 @@ static int operand_gradient(reverse *r, const epi_node *n, int node, int operand
     int *value[] = {&rule.a, &rule.b, &rule.c};
     for (int a = 0; a < 3; a++)
         *value[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->copy[n->arg[a]];
+    if (n->op == EPI_OP_SHIFT)
+        rule.c = epi_graph_const(g, n->value);
     if (n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n))
         write_out(r, n, &rule);
     epi_taken none = {0}; /* only elements of the same place are followed */
     int value_of_rule = say_rule(r, &rule, cls == EPI_CLASS_MAP || cls == EPI_CLASS_REDUCE ? taken : &none);
-    bool kept = cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_VIEW ||
+    bool kept = cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_VIEW || cls == EPI_CLASS_SHIFT ||
                 (cls == EPI_CLASS_SPLIT && n->arg[1] == EPI_NO_NODE);
     if (epi_graph_failed(g) || kept) /* it has the operand's axes */
         return value_of_rule;
@@ -258,7 +260,7 @@ static bool is_square(const epi_node *n) {
  * elements move along. */
 static void keep_taken(const reverse *r, const epi_node *n, int operand, epi_taken *taken) {
     epi_axes axes = r->f->nodes[n->arg[operand]].axes;
-    if (epi_ops[n->op].cls == EPI_CLASS_MOVE)
+    if (epi_ops[n->op].cls == EPI_CLASS_MOVE || epi_ops[n->op].cls == EPI_CLASS_SHIFT)
         axes = epi_axes_without(&axes, &n->over);
     epi_taken_keep(r->g, taken, &axes);
 }

@@ -434,7 +434,8 @@ static bool sort_dependents(planner *p) {
             s->moved = true;
             continue;
         }
-        bool moves = epi_ops[n->op].cls == EPI_CLASS_MOVE || epi_ops[n->op].cls == EPI_CLASS_SORT;
+        bool moves = epi_ops[n->op].cls == EPI_CLASS_MOVE || epi_ops[n->op].cls == EPI_CLASS_SORT ||
+                     epi_ops[n->op].cls == EPI_CLASS_SHIFT;
         if ((s->tile || s->after) && moves)
             return epi_plan_refuse(p, "%s at line %d depends on the product, and a tile holds a part of it",
                                    epi_ops[n->op].text, n->place.line);
@@ -466,7 +467,8 @@ static bool tile_can_compute(planner *p, int node) {
     epi_op_class cls = epi_ops[n->op].cls;
     if (cls == EPI_CLASS_MOVE)
         return is_of_group(p, node) && epi_plan_fits(p->plan, &n->axes);
-    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_SORT)
+    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_SORT ||
+        cls == EPI_CLASS_SHIFT)
         return false;
     if (cls == EPI_CLASS_RANDOM) /* attention's tiles make those that have their shape */
         return p->plan->kind == EPI_KIND_ATTENTION && epi_plan_fits(p->plan, &n->axes) &&

@@ -226,7 +226,8 @@ static bool sort_node(shaper *s, int i) {
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_RANDOM: return epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     case EPI_CLASS_MOVE: return takes_in_row(s, n) || is_number_in_row(s, i);
-    case EPI_CLASS_SORT: return false;
+    case EPI_CLASS_SORT:
+    case EPI_CLASS_SHIFT: return false;
     case EPI_CLASS_REDUCE:
         stage->reduction = reduction_of(s, n);
         return stage->reduction == EPI_REDUCE_LOCAL || (stage->reduction != EPI_REDUCE_NONE && !s->needed[i]);

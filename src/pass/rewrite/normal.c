@@ -48,6 +48,8 @@ static int rebuild(epi_normal_walk *w, const epi_node *n) {
                                                                   : epi_normal_operand(w, n, a);
     if (cls == EPI_CLASS_LEAF || n->op == EPI_OP_OWN || n->op == EPI_OP_LIST)
         return epi_graph_rebuild(w->g, n, arg);
+    if (cls == EPI_CLASS_SHIFT)
+        return epi_graph_shifted(w->g, arg[0], n->over.at[0], epi_shift_by(n));
     return epi_graph_apply(w->g, n->op, arg, &n->over); /* gradients are taken already: none is fixed */
 }
 

@@ -71,8 +71,9 @@ static bool is_worth_it(chooser *c, int node) {
             continue;
         }
         views &= is_view(g, i);
-        maps &= is_view(g, i) || (cls != EPI_CLASS_REDUCE && cls != EPI_CLASS_PRODUCT &&
-                                  cls != EPI_CLASS_MOVE && cls != EPI_CLASS_SORT && cls != EPI_CLASS_RANDOM);
+        maps &=
+            is_view(g, i) || (cls != EPI_CLASS_REDUCE && cls != EPI_CLASS_PRODUCT && cls != EPI_CLASS_MOVE &&
+                              cls != EPI_CLASS_SHIFT && cls != EPI_CLASS_SORT && cls != EPI_CLASS_RANDOM);
         for (int a = 0; a < epi_node_operands(n); a++)
             if (c->kinds[n->arg[a]] == KIND_PARAM)
                 epi_visit(&c->visits, n->arg[a]);

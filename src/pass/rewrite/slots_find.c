@@ -372,7 +372,8 @@ static bool is_by_row(const epi_slots *s, const epi_node *n, const epi_axes *row
     case EPI_CLASS_MAP:
     case EPI_CLASS_REDUCE:
     case EPI_CLASS_SPLIT:
-    case EPI_CLASS_VIEW: return apart;
+    case EPI_CLASS_VIEW:
+    case EPI_CLASS_SHIFT: return apart;
     case EPI_CLASS_PRODUCT:
         for (int a = 0; a < 2; a++)
             apart &= epi_in_slots(s, n->arg[a]) || !epi_axes_meet(&s->in->nodes[n->arg[a]].axes, rows);
