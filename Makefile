@@ -260,6 +260,7 @@ ARGS_grad = programs $(GRAD_ROUNDS)
 GRAD_ROUNDS ?= 1000
 ARGS_algebra = programs tests/models.epi $(GRAD_ROUNDS)
 ARGS_rows := programs
+ARGS_same_bits = $(if $(SAN),few)
 ARGS_groups := tests/groups.epi
 ARGS_batch := programs
 ARGS_rowbits = $(ROW_ROUNDS)

@@ -1,25 +1,30 @@
 /* test_same_bits.c: a model that generates and the same model in training give the same bits.
  *
- * A Llama of a few layers, by the programs of decode.epi, samples tokens after prompts of several lengths: in a batch with
+ * A Llama of eight layers, by the programs of decode.epi, samples tokens after prompts of several lengths: in a batch with
  * padding before them, the prompts taken in parts. The logarithms of the sampled tokens' probabilities are then made
  * again, and every byte of them is the same:
  *   - by the layers of training, for each sequence alone, for a batch with padding on the left and on the right, and for
  *     all of them packed into one as documents;
  *   - token by token, and with the prompt in other parts, over caches of other lengths.
  *
- *     same_bits [gpu]     there in bf16 alone, and fewer of them, as every size is compiled */
+ *     same_bits [few]     16 prompts of 1 to 700 tokens, each with 300 more; or 5 of them with 24
+ *     same_bits gpu       there in bf16 alone, and few, as every size is compiled */
 #include <dlfcn.h>
 
 #include "harness.h"
 
-enum { LAYERS = 3, G = 2, H = 3, E = 16, F = 56, V = 301 };
+enum { LAYERS = 8, G = 2, H = 3, E = 16, F = 56, V = 301 };
 static int64_t D; /* of few features a tile has whole rows, so that norms are made in it; of more, not */
-enum { SEQUENCES = 5, NEW = 24, LONGEST = 700 + NEW, TOKENS = SEQUENCES * LONGEST, MOST = 40 };
-static const int prompt_lengths[SEQUENCES] = {1, 37, 129, 300, 700};
+enum { SEQUENCES = 16, NEW = 300, PROMPT = 700, LONGEST = PROMPT + NEW, MOST = 40, MOST_KERNELS = 256 };
+static int sequences = SEQUENCES, new_tokens = NEW; /* or fewer */
+static const int prompt_lengths[SEQUENCES] = {1,  37, 129, 300, PROMPT, 2,   3,   8,
+                                              16, 63, 64,  65,  128,    255, 512, 513};
 
 /* Words of the texts and what stands in their place: a step of decoding whose sequences begin somewhere in the cache;
  * and windows, of 50 tokens up to the own one. */
 typedef const char *edit[2];
+#define EVERY \
+    { true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true }
 static const edit step_edits[] = {{"decode_layer(", "padded_step("},
                                   {"position: i32[B], keys", "position: i32[B], start: i32[B], keys"},
                                   {"index(R) <= position", "index(R) <= position and index(R) >= start"}};
@@ -105,11 +110,11 @@ static struct {
     int64_t b, s, r;
     size_t memory;
     epi_kernel *kernel;
-} kernels[64];
+} kernels[MOST_KERNELS];
 static size_t budget; /* of what is compiled next, or 0 */
 
 static void forget_kernels(void) {
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < MOST_KERNELS; i++)
         epi_kernel_free(kernels[i].kernel);
     memset(kernels, 0, sizeof kernels);
 }
@@ -230,7 +235,7 @@ static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST])
     float *cos_t = room(r.count * E, EPI_F32), *sin_t = room(r.count * E, EPI_F32),
           *out = room(r.count, EPI_F32);
     void *x = room(r.count * D, m->type), *y = room(r.count * D, m->type);
-    for (int n = 0; n < SEQUENCES; n++)
+    for (int n = 0; n < sequences; n++)
         for (int i = 0; r.has[n] && i < t->length[n]; i++) {
             int64_t at = r.at[n] + i;
             ids[at] = t->ids[n][i];
@@ -253,7 +258,7 @@ static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST])
     const named last[] = {{"x", LAYERS % 2 ? y : x}, {"g", m->norm},  {"w", m->head},
                           {"token", next},           {"eps", m->eps}, {"logp", out}};
     call(head, "sequence_head", last, 6);
-    for (int n = 0; n < SEQUENCES; n++)
+    for (int n = 0; n < sequences; n++)
         for (int i = 1; r.has[n] && i < t->length[n]; i++)
             logp[n][i] = out[r.at[n] + i - 1];
     drop_since(before);
@@ -364,13 +369,13 @@ static void choose(const generator *g, text *t, int place, int s, const void *x,
     drop_since(before);
 }
 
-/* Prompts with padding before them, so that all end together, in parts; then NEW tokens of each. */
+/* Prompts with padding before them, so that all end together, in parts; then new tokens of each. */
 static void generate(const model *m, text *t, way how) {
     const int before = made_count;
     generator g = {.m = m, .how = how, .start = room(SEQUENCES, EPI_I32)};
     uint64_t seed = 3;
     int prompt = 0;
-    for (int n = 0; n < SEQUENCES; n++)
+    for (int n = 0; n < sequences; n++)
         if (how.has[n]) {
             g.which[g.batch++] = n;
             prompt = prompt_lengths[n] > prompt ? prompt_lengths[n] : prompt;
@@ -382,7 +387,7 @@ static void generate(const model *m, text *t, way how) {
         g.values[l] = room(g.batch * how.places * G * E, m->type);
     }
     void *x = room(g.batch * (prompt + 1) * D, m->type);
-    for (int place = 0, s; place < prompt + NEW - 1; place += s) {
+    for (int place = 0, s; place < prompt + new_tokens - 1; place += s) {
         s = place >= prompt ? 1 : place + how.part < prompt ? how.part : prompt - place;
         take(&g, t, place, s, x);
         if (place + s >= prompt)
@@ -396,24 +401,25 @@ static void generate(const model *m, text *t, way how) {
 /* Of the sequences that there are: their tokens from the prompt's end on, or from the first. */
 static void same(const text *t, float (*logp)[LONGEST], const bool *has, bool all, const char *what,
                  const model *m) {
-    for (int n = 0; n < SEQUENCES; n++) {
+    for (int n = 0; n < sequences; n++) {
         int from = all ? 1 : prompt_lengths[n], differ = 0;
         for (int i = from; has[n] && i < t->length[n]; i++)
             differ += memcmp(&t->logp[n][i], &logp[n][i], sizeof(float)) != 0;
         check(differ == 0,
               "%s, %s, %s: of a prompt of %d tokens and %d more, the log-probabilities of %d differ", m->what,
-              what, epi_dtype_name(m->type), prompt_lengths[n], NEW, differ);
+              what, epi_dtype_name(m->type), prompt_lengths[n], new_tokens, differ);
     }
 }
 
 static void check_training(const model *m, const text *sampled) {
     static text batch;
     static float logp[SEQUENCES][LONGEST];
-    rows left = {.count = TOKENS, .per_batch = LONGEST}, right = left, packed = {.packed = true};
-    for (int n = 0; n < SEQUENCES; n++) {
+    const int longest = PROMPT + new_tokens;
+    rows left = {.count = sequences * longest, .per_batch = longest}, right = left, packed = {.packed = true};
+    for (int n = 0; n < sequences; n++) {
         left.has[n] = right.has[n] = packed.has[n] = true;
-        right.at[n] = n * LONGEST;
-        left.at[n] = right.at[n] + LONGEST - sampled->length[n];
+        right.at[n] = n * longest;
+        left.at[n] = right.at[n] + longest - sampled->length[n];
         packed.at[n] = packed.count;
         packed.per_batch = packed.count += sampled->length[n];
     }
@@ -431,7 +437,7 @@ static void check_training(const model *m, const text *sampled) {
     same(&batch, logp, left.has, true, "training, padding on the left", m);
     train(m, sampled, packed, logp);
     same(&batch, logp, left.has, true, "training, packed documents", m);
-    for (int n = device ? SEQUENCES - 1 : 0; n < SEQUENCES; n++) {
+    for (int n = device ? sequences - 1 : 0; n < sequences; n++) {
         rows one = {.count = sampled->length[n], .per_batch = sampled->length[n]};
         one.has[n] = true;
         train(m, sampled, one, logp);
@@ -444,11 +450,11 @@ static void check_generating(const model *m, const text *sampled) {
         const char *what;
         way how;
     } ways[] = {
-        {"all, in parts of 64", {"padded_step", {true, true, true, true, true}, false, 64, 777}},
+        {"all, in parts of 64", {"padded_step", EVERY, false, 64, 1007}},
         {"three of them, in parts of 7", {"prefill_layer", {true, true, true}, false, 7, 129 + NEW}},
         {"one alone, at once", {"decode_layer", {false, false, false, true}, false, 700, 1100}},
         {"the shortest alone", {"decode_layer", {true}, false, 1, 1 + NEW}},
-        {"one alone, token by token", {"decode_layer", {false, false, true}, false, 1, 200}},
+        {"one alone, token by token", {"decode_layer", {false, false, true}, false, 1, 500}},
     };
     const int count = sizeof ways / sizeof *ways;
     for (int w = 0; w < (device ? 1 : count); w++) {
@@ -475,12 +481,12 @@ static void check_model(epi_dtype type, const char *what) {
     m.head = random_numbers(V * D, 0, 0.3, type, &s);
     for (int i = 0; i < E / 2; i++)
         m.frequency[i] = powf(0.1f, (float)i);
-    for (int n = 0; n < SEQUENCES; n++) {
-        t.length[n] = prompt_lengths[n] + NEW;
+    for (int n = 0; n < sequences; n++) {
+        t.length[n] = prompt_lengths[n] + new_tokens;
         for (int i = 0; i < prompt_lengths[n]; i++)
             t.ids[n][i] = random_below(&s, V);
     }
-    generate(&m, &t, (way){"prefill_layer", {true, true, true, true, true}, true, 700, LONGEST});
+    generate(&m, &t, (way){"prefill_layer", EVERY, true, 700, LONGEST});
     check_training(&m, &t);
     check_generating(&m, &t);
     drop_since(0);
@@ -520,16 +526,24 @@ static void check_text(const char *text, const char *what) {
     free(other);
 }
 
+/* Five sequences instead of sixteen, of 24 new tokens instead of 300. */
+static void set_few(bool few) {
+    sequences = few ? 5 : SEQUENCES;
+    new_tokens = few ? 24 : NEW;
+}
+
 int main(int argc, char **argv) {
-    bool gpu = argc > 1 && !strcmp(argv[1], "gpu");
+    bool gpu = argc > 1 && !strcmp(argv[1], "gpu"), few = argc > 1 && !strcmp(argv[1], "few");
     int at = 0;
     while (epi_bundled_name(at) && strcmp(epi_bundled_name(at), "decode.epi") != 0)
         at++;
     if (check(epi_context_open(&ctx, NULL) == EPI_OK && epi_bundled_name(at) && (!gpu || open_gpu()),
               "there is decode.epi, and a GPU if it is asked for")) {
         char *windows = edited(epi_bundled_text(at), window_edits);
+        set_few(gpu || few);
         D = 320;
         check_text(epi_bundled_text(at), "causal");
+        set_few(true);
         D = 72;
         if (!device)
             check_text(windows, "windows");
