@@ -255,6 +255,39 @@ static inline void bound_shift(const bounding *b, int node) {
     }
 }
 
+/* Step by step: what a step makes is rounded, at most three times in f32, and what it is off by is carried on. */
+static inline void bound_scan(const bounding *b, int node) {
+    const epi_node *n = &b->g->nodes[node];
+    epi_ref ref[3] = {epi_ref_of_axes(&b->g->nodes[n->arg[0]].axes, b->sizes),
+                      epi_ref_of_axes(&b->g->nodes[n->arg[1]].axes, b->sizes),
+                      epi_ref_of_axes(&n->axes, b->sizes)};
+    const bounded *a = &b->at[n->arg[0]], *x = &b->at[n->arg[1]];
+    bounded *y = &b->at[node];
+    epi_axes rest = epi_axes_without(&n->axes, &n->over);
+    epi_walk row[3], along[3];
+    for (int i = 0; i < 3; i++) {
+        row[i] = epi_walk_axes(&ref[i], &rest, b->sizes);
+        along[i] = epi_walk_axes(&ref[i], &n->over, b->sizes);
+    }
+    int64_t rows = epi_axes_size(&rest, b->sizes), steps = epi_axes_size(&n->over, b->sizes);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0, before = 0; k < steps; k++) {
+            int64_t t = n->op == EPI_OP_SCAN_BACK ? steps - 1 - k : k, at[3];
+            for (int j = 0; j < 3; j++)
+                at[j] = epi_walk_offset(&row[j], i) + epi_walk_offset(&along[j], t);
+            int64_t o = at[2];
+            bound_take(y, o, x, at[1]);
+            if (k) {
+                double f = fabs(a->v[at[0]]), h = fabs(y->v[before]);
+                y->v[o] += a->v[at[0]] * y->v[before];
+                y->e[o] += (f + a->e[at[0]]) * y->e[before] + a->e[at[0]] * h;
+                y->m[o] += f * fmax(y->m[before], h);
+                y->e[o] += 0x1p-22 * (fabs(y->v[o]) + f * h + y->e[o]);
+            }
+            before = o;
+        }
+}
+
 /* ---- a graph ---- */
 
 static inline void bound_node(const bounding *b, int node) {
@@ -270,6 +303,7 @@ static inline void bound_node(const bounding *b, int node) {
     case EPI_CLASS_MOVE:
         (op == EPI_OP_GATHER ? bound_gather : op == EPI_OP_SCATTER ? bound_scatter : bound_update)(b, node);
         break;
+    case EPI_CLASS_SCAN: bound_scan(b, node); break;
     case EPI_CLASS_SORT:
         (op == EPI_OP_SEGMENTS ? bound_segments : op == EPI_OP_TOPK ? bound_largest : bound_order)(b, node);
         break;

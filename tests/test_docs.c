@@ -413,6 +413,7 @@ static const char *const ops[] = {
 #define EPI_LEAF(id, text, ...) text,
 #define EPI_MOVE(id, text, ...) text,
 #define EPI_SORT(id, text, ...) text,
+#define EPI_SCAN(id, text, ...) text,
 #define EPI_VIEW(id, text, ...) text,
 #define EPI_RANDOM(id, text, ...) text,
 #define EPI_SHIFT(id, text, ...) text,

@@ -321,9 +321,14 @@ static const struct bad {
     {"f(x[T] w[T]) -> y[T] { y = x*w }", 1, 8, "expected ',' or ')' in the list, found 'w'"},
     {"f(x[T,3]) -> y[T] { y = sum(x, 3) }", 1, 7,
      "axes have names: one that always has 3 elements is declared as C=3"},
-    {"f(x[T]) -> y[T] { y = cumsum(x, T) }", 1, 23,
-     "unknown operation or program 'cumsum': a running sum is u = rename(x, T, U), then "
-     "sum(where(index(U) <= index(T), 1, 0)*u, U)"},
+    {"f(x[T], w[D]) -> y[T] { y = cumsum(x, D) }", 1, 29, "cumsum over D: x[T] has no such axis"},
+    {"f(a, x[D], t[T]) -> y[T,D] { y = scan(a, x, T)*t }", 1, 34,
+     "scan along T: neither a nor x[D] has that axis"},
+    {"f(a, x[T], h[T]) -> y[T] { y = scan_back(a, x, T, h) }", 1, 51,
+     "scan_back along T begins with one state, and h[T] has that axis"},
+    {"f(a, x[T]) -> y[T] { y = scan(a, x) }", 1, 26,
+     "scan takes a factor, what is added, the axis, and perhaps the state that it begins with; 2 arguments "
+     "were given"},
     {"f(x[T,D], w[D,F]) -> y[T,F] { y = matmul(x, w) }", 1, 45,
      "matmul: the axes K and N of matmul would both stand for D; x @ w finds the axes to sum over by their "
      "names"},

@@ -52,6 +52,8 @@ void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 /* What a scatter and an order need beside a pass's own scratch. */
 int64_t epi_move_scratch(const epi_spec *spec, int node);
 void epi_update_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
+/* scan.c: a recurrence along an axis, step by step. */
+void epi_scan_run(const epi_cpu_kernel *k, int node, const epi_ref *refs);
 /* Holds every index that is an integer input of the program against the axis it counts along: the one thing
  * that can be wrong with a run. */
 epi_status epi_indices_check(const epi_spec *spec, const epi_tensor *tensors, epi_error *err);

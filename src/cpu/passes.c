@@ -375,6 +375,7 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
             epi_order_run(k, node, refs, scratch + epi_pass_scratch(k->spec.threads));
         break;
     case EPI_CLASS_SHIFT: epi_shift_run(k, node, refs); break;
+    case EPI_CLASS_SCAN: epi_scan_run(k, node, refs); break;
     case EPI_CLASS_RANDOM:
         p.seed = epi_seed_load(k->strips, &p.from[0]);
         p.operands = 0;

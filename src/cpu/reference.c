@@ -326,6 +326,29 @@ static void eval_largest(const eval *e, int node) {
     }
 }
 
+/* Step by step; what is carried on is not rounded as what is stored is. */
+static void eval_scan(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const int64_t *sizes = e->k->spec.sizes;
+    epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), y = as_ref(e, node);
+    epi_axes rest = epi_axes_without(&n->axes, &n->over);
+    epi_walk row[3] = {epi_walk_axes(&a, &rest, sizes), epi_walk_axes(&b, &rest, sizes),
+                       epi_walk_axes(&y, &rest, sizes)},
+             along[3] = {epi_walk_axes(&a, &n->over, sizes), epi_walk_axes(&b, &n->over, sizes),
+                         epi_walk_axes(&y, &n->over, sizes)};
+    for (int64_t i = 0, rows = count_of(e, &rest), steps = count_of(e, &n->over); i < rows; i++) {
+        double h = 0;
+        for (int64_t k = 0; k < steps; k++) {
+            int64_t t = epi_ops[n->op].back ? steps - 1 - k : k;
+            double x = e->value[n->arg[1]][epi_walk_offset(&row[1], i) + epi_walk_offset(&along[1], t)];
+            if (k)
+                x += h * e->value[n->arg[0]][epi_walk_offset(&row[0], i) + epi_walk_offset(&along[0], t)];
+            h = e->naive ? (double)(float)x : x;
+            e->value[node][epi_walk_offset(&row[2], i) + epi_walk_offset(&along[2], t)] = rounded(e, node, h);
+        }
+    }
+}
+
 /* Random numbers are the same on every path, and so are never rounded. */
 static void eval_random(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
@@ -705,6 +728,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
                                       : eval_order)(&e, i);
             break;
         case EPI_CLASS_SHIFT: eval_shift(&e, i); break;
+        case EPI_CLASS_SCAN: eval_scan(&e, i); break;
         case EPI_CLASS_RANDOM: eval_random(&e, i); break;
         case EPI_CLASS_LEAF:
             if (n->op == EPI_OP_INPUT)

@@ -7,6 +7,7 @@
 #include "cpu/strips.h"
 
 #include "cpu/strip_reduce.h"
+#include "cpu/strip_scan.h"
 
 #ifndef EPI_STRIPS_ISA
 #error "EPI_STRIPS_ISA must name the instruction set this is compiled for"
@@ -208,6 +209,8 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .combine_var = combine_var,
     .finish = finish,
     .reduce_groups = reduce_groups,
+    .scan_step = scan_step,
+    .scan_row = scan_row,
     .tape = tape,
     .ready = ready,
     .prefetches = TAPE_PREFETCHES,

@@ -9,7 +9,7 @@ static epi_axes pass_axes(const epi_emit_context *c, int node, int copy_to) {
     epi_axes axes = n->axes;
     if (epi_ops[n->op].joins)
         axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
-    return axes;
+    return epi_ops[n->op].cls == EPI_CLASS_SCAN ? epi_axes_without(&axes, &n->over) : axes;
 }
 
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
@@ -126,6 +126,35 @@ static void reduce_body(pass *p, int node) {
     put_store(p, &to, 0, epi_emit_fold_end(p->c, n->op, "f", count));
 }
 
+/* An operand of a scan, or its result: where the step y of the recurrence x is. */
+static const char *step_place(const pass *p, const epi_ref *ref) {
+    epi_walk base = epi_walk_axes(ref, &p->axes, p->c->spec->sizes),
+             along = epi_walk_axes(ref, &p->n->over, p->c->spec->sizes);
+    return epi_emit_text(p->c, "%s + %s", epi_emit_walk(p->c, &base, "x"), epi_emit_walk(p->c, &along, "y"));
+}
+
+/* A thread goes through all steps of one recurrence; what it carries on has more digits than what it stores. */
+static void scan_body(pass *p, int node) {
+    const epi_node *n = p->n;
+    epi_ref to = epi_emit_ref(p->c, node, -1);
+    epi_text_add(p->out,
+                 "    double h = 0;\n    const i64 steps = %s;\n"
+                 "    for (i64 k = 0; k < steps; k++) {\n      const i64 y = %s;\n",
+                 epi_emit_count(p->c, epi_axes_size(&n->over, p->c->spec->sizes), "LL"),
+                 epi_ops[n->op].back ? "steps - 1 - k" : "k");
+    for (int a = 0; a < 2; a++) {
+        epi_ref from = epi_emit_ref(p->c, n->arg[a], -1);
+        epi_text_add(p->out, "      const float a%d = %s;\n", a,
+                     epi_emit_is_number(p->c, n->arg[a])
+                         ? epi_emit_node_number(p->c, n->arg[a])
+                         : epi_emit_load(p->c, from.type, p->pointers.from[a], step_place(p, &from)));
+    }
+    epi_text_add(p->out,
+                 "      h = k ? (double)a0 * h + (double)a1 : (double)a1;\n"
+                 "      store<%s>((void *)P.ptr[%d], %s, (float)h);\n    }\n",
+                 epi_emit_type(to.type), p->pointers.to, step_place(p, &to));
+}
+
 /* The operands that are in memory, then the result. */
 static epi_pass_pointers give_pointers(const epi_emit_context *c, epi_kernel_text *k, int node, int copy_to) {
     const epi_node *n = &c->spec->graph->nodes[node];
@@ -134,7 +163,8 @@ static epi_pass_pointers give_pointers(const epi_emit_context *c, epi_kernel_tex
     if (copy_to >= 0)
         p.from[0] = epi_emit_pointer(k, node, -1);
     for (int a = 0; a < 3 && copy_to < 0 && n->arg[a] >= 0; a++) {
-        bool text = (cls == EPI_CLASS_MAP || cls == EPI_CLASS_MOVE) && epi_emit_is_number(c, n->arg[a]);
+        bool text = (cls == EPI_CLASS_MAP || cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SCAN) &&
+                    epi_emit_is_number(c, n->arg[a]);
         int segments = epi_node_segments(c->spec->graph, n);
         if (a == 1 && segments != EPI_NO_NODE)
             p.from[a] = epi_emit_pointer(k, c->spec->graph->nodes[segments].arg[0], -1);
@@ -168,6 +198,8 @@ static void put_body(pass *p, int node, int copy_to) {
         epi_emit_shift(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_SORT)
         epi_emit_segments(p->c, node, &p->pointers, p->out);
+    else if (cls == EPI_CLASS_SCAN)
+        scan_body(p, node);
     else if (cls == EPI_CLASS_RANDOM)
         epi_emit_random(p->c, node, &p->pointers, p->out);
     else

@@ -710,6 +710,19 @@ int epi_graph_sort(epi_graph *g, epi_op op, int a, const epi_axes *along) {
     return unite(g, &n.over, &places) ? add_node(g, n) : EPI_NO_NODE;
 }
 
+int epi_graph_scan(epi_graph *g, epi_op op, int a, int b, epi_axis axis) {
+    epi_node n;
+    if (!begin_node(g, op, a, &n) || !broadcast(g, &n.axes, a, b))
+        return EPI_NO_NODE;
+    n.arg[1] = b;
+    n.over = (epi_axes){1, {axis}};
+    if (epi_axes_find(&n.axes, axis) < 0)
+        return epi_graph_fail(g, "%s along %s: neither %s nor %s has that axis", epi_ops[op].text,
+                              epi_axis_label(g, axis).text, epi_node_label(g, a).text,
+                              epi_node_label(g, b).text);
+    return add_node(g, n);
+}
+
 int epi_graph_rename(epi_graph *g, int a, epi_axis from, epi_axis to) {
     epi_node n;
     int at = begin_node(g, EPI_OP_RENAME, a, &n) ? find_axis(g, EPI_OP_RENAME, "of", from, a) : -1;
@@ -863,6 +876,7 @@ int epi_graph_apply(epi_graph *g, epi_op op, const int *arg, const epi_axes *axe
                                     : epi_graph_contract(g, a, b, axes);
     case EPI_CLASS_MOVE: return epi_graph_move(g, op, a, b, arg[2], axes);
     case EPI_CLASS_SORT: return epi_graph_sort(g, op, a, axes);
+    case EPI_CLASS_SCAN: return epi_graph_scan(g, op, a, b, axes->at[0]);
     case EPI_CLASS_VIEW:
         return op == EPI_OP_ONCE ? epi_graph_once(g, a) : epi_graph_rename(g, a, axes->at[0], axes->at[1]);
     case EPI_CLASS_RANDOM: return epi_graph_random(g, op, a, axes);

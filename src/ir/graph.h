@@ -43,8 +43,8 @@ typedef struct epi_node {
     epi_op op;
     int arg[3];
     epi_axes axes;
-    epi_axes over; /* reductions: the axes removed; splits, shift, index, size and update: the one axis named; gather
-                      and scatter: what the index counts along, the last the fastest; orders: what the values
+    epi_axes over; /* reductions: the axes removed; splits, scans, shift, index, size and update: the one axis named;
+                      gather and scatter: what the index counts along, the last the fastest; orders: what the values
                       count along, then what places count along, the last the fastest (offsets have none);
                       topk: what it takes, and its own; rename: from and to; uniform: its own */
     double value;  /* CONST; SHIFT: by how many places, a whole number */
@@ -172,6 +172,8 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const e
 /* ARGSORT RANK OFFSETS SEGMENTS TOPK; `along` is what the values count along, then what the places do. Of
  * argsort and rank these are the operand's own axes, which need not be given. */
 int epi_graph_sort(epi_graph *g, epi_op op, int a, const epi_axes *along);
+/* SCAN SCAN_BACK: a*h + b along the axis, which one of both has. */
+int epi_graph_scan(epi_graph *g, epi_op op, int a, int b, epi_axis axis);
 /* gather(x, 2, C): the slice of a value at a number. */
 int epi_graph_slice(epi_graph *g, int value, epi_axis axis, int64_t at);
 /* Is it gather(x, 2, C), at a number, or scatter(x, 2, C), or update(x, v, 2, C)? `at` is that number. Along

@@ -24,6 +24,8 @@ const epi_op_row epi_ops[EPI_OP_COUNT + 1] = {
     {#id, text, EPI_CLASS_MOVE, arity, along, "", .derivative = {da, db, dc}, is},
 #define EPI_SORT(id, text, is) \
     {#id, text, EPI_CLASS_SORT, 1, EPI_WHOLE, "", .derivative = {"", 0, 0}, is},
+#define EPI_SCAN(id, text, is, da, db) \
+    {#id, text, EPI_CLASS_SCAN, 2, EPI_WHOLE, "", .derivative = {da, db, 0}, is},
 #define EPI_VIEW(id, text, is, arity, da) \
     {#id, text, EPI_CLASS_VIEW, arity, EPI_MOVES, "", .derivative = {da, "", 0}, is},
 #define EPI_RANDOM(id, text, is, da) \

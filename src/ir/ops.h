@@ -14,6 +14,7 @@ typedef enum epi_op {
 #define EPI_LEAF(id, ...) EPI_OP_##id,
 #define EPI_MOVE(id, ...) EPI_OP_##id,
 #define EPI_SORT(id, ...) EPI_OP_##id,
+#define EPI_SCAN(id, ...) EPI_OP_##id,
 #define EPI_VIEW(id, ...) EPI_OP_##id,
 #define EPI_RANDOM(id, ...) EPI_OP_##id,
 #define EPI_SHIFT(id, ...) EPI_OP_##id,
@@ -29,6 +30,7 @@ typedef enum epi_op_class {
     EPI_CLASS_LEAF,
     EPI_CLASS_MOVE,
     EPI_CLASS_SORT,
+    EPI_CLASS_SCAN,
     EPI_CLASS_VIEW,
     EPI_CLASS_RANDOM,
     EPI_CLASS_SHIFT,
@@ -81,6 +83,7 @@ typedef struct epi_op_row {
     bool two;           /* what is folded so far is two numbers */
     bool joins;         /* splits: it puts halves together; */
     bool pairs, second; /* halves are even and odd elements; it is about the second half */
+    bool back;          /* scans: from the end to the beginning */
 } epi_op_row;
 
 extern const epi_op_row epi_ops[EPI_OP_COUNT + 1]; /* the last is no operation: nothing is true of it */

@@ -140,6 +140,7 @@ static epi_axes made_axes(const verifier *v, const epi_node *n) {
     case EPI_CLASS_SPLIT: return split_axes(v, n);
     case EPI_CLASS_MOVE: return moved_axes(v, n);
     case EPI_CLASS_SORT: return sorted_axes(v, n);
+    case EPI_CLASS_SCAN: return epi_axes_include(&all, &n->over) ? all : (epi_axes){.count = -1};
     case EPI_CLASS_VIEW:
         return n->op == EPI_OP_RENAME ? exchanged(&all, n->over.at[0], n->over.at[1])
                : n->op == EPI_OP_LIST ? none
@@ -159,7 +160,8 @@ static bool names_axes(const epi_node *n) {
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_MAP: return !count;
     case EPI_CLASS_SPLIT:
-    case EPI_CLASS_SHIFT: return count == 1;
+    case EPI_CLASS_SHIFT:
+    case EPI_CLASS_SCAN: return count == 1;
     case EPI_CLASS_MOVE: return n->op == EPI_OP_UPDATE ? count == 1 : count > 0;
     case EPI_CLASS_SORT:
         return n->op == EPI_OP_OFFSETS ? count == 1 : n->op == EPI_OP_TOPK ? count == 2 : count > 1;

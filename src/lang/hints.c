@@ -50,7 +50,6 @@ static const hint operations[] = {
     {" amin minimum fmin ", "write min(a, b), or min(x, D) over an axis"},
     {" argmin ", "write argmax(-x, D)"},
     {" clip ", "write clamp(x, lo, hi)"},
-    {" cumsum ", "a running sum is u = rename(x, T, U), then sum(where(index(U) <= index(T), 1, 0)*u, U)"},
     {" prod cumprod sort median ", "there is no such operation"},
     {" any ", "write max(x != 0, D)"},
     {" all ", "write min(x != 0, D)"},

@@ -18,6 +18,7 @@ static epi_arity arity_of(epi_op op) {
                            op == EPI_OP_OFFSETS ? 1
                            : op == EPI_OP_TOPK  ? 2
                                                 : EPI_MAX_AXES};
+    case EPI_CLASS_SCAN: return (epi_arity){arity, 1, 2}; /* the second is a value: what it begins with */
     case EPI_CLASS_VIEW: return (epi_arity){arity, 2, 2};
     default: return (epi_arity){arity, 1, 1};
     }
@@ -45,6 +46,8 @@ static const char *what_it_takes(const char *name) {
     switch (cls) {
     case EPI_CLASS_RANDOM: return "a seed and the axes of the result";
     case EPI_CLASS_MOVE: return "a value, an index and the axes that it counts along";
+    case EPI_CLASS_SCAN:
+        return "a factor, what is added, the axis, and perhaps the state that it begins with";
     case EPI_CLASS_SORT: return "a value, the axis that values count along and the axes of places";
     default: return "a value and the axes to reduce over";
     }
@@ -255,6 +258,23 @@ static EPI_NOINLINE int lower_contraction(epi_lowering *lo, epi_frame *f, const 
     return value;
 }
 
+/* What a scan takes up from a state that it begins with: b, and a times that state at the first step. */
+static EPI_NOINLINE int begin_scan(epi_lowering *lo, epi_op op, const int *arg, int begin, epi_axis axis) {
+    epi_graph *g = lo->g;
+    if (epi_lower_ok(lo) && epi_axes_has_dim(&g->nodes[begin].axes, axis.dim))
+        epi_graph_fail(g, "%s along %s begins with one state, and %s has that axis", epi_ops[op].text,
+                       epi_axis_label(g, axis).text, epi_node_label(g, begin).text);
+    if (!epi_lower_ok(lo))
+        return EPI_NO_NODE;
+    int first = epi_graph_const(g, 0);
+    if (epi_ops[op].back)
+        first = epi_graph_map2(g, EPI_OP_SUB, epi_graph_leaf(g, EPI_OP_SIZE, axis), epi_graph_const(g, 1));
+    int is_first = epi_graph_map2(g, EPI_OP_EQ, epi_graph_leaf(g, EPI_OP_INDEX, axis), first);
+    int carried = epi_graph_map2(g, EPI_OP_MUL, arg[0], begin);
+    int more = epi_graph_map(g, EPI_OP_WHERE, is_first, carried, epi_graph_const(g, 0));
+    return epi_graph_map2(g, EPI_OP_ADD, arg[1], more);
+}
+
 bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *out) {
     epi_op op = find_op(f, e);
     const epi_word *word = op == EPI_OP_COUNT ? epi_word_find(e->name) : NULL;
@@ -278,6 +298,8 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
         if (i < want.values)
             node[word ? i : epi_op_written(op, i)] = epi_lower_one(lo, f, e->args[i]);
+        else if (epi_ops[op].cls == EPI_CLASS_SCAN && axes.count)
+            node[1] = begin_scan(lo, op, node, epi_lower_one(lo, f, e->args[i]), axes.at[0]);
         else if (op == EPI_OP_RENAME && axes.count)
             axes.at[axes.count++] = new_axis_argument(lo, f, e, i, axes.at[0]);
         else

@@ -1,4 +1,4 @@
-/* words.c: what softmax, log_softmax, argmax, clamp, keep and again stand for. Written out in a program
+/* words.c: what softmax, log_softmax, argmax, cumsum, clamp, keep and again stand for. Written out in a program
  * they would be the same values: nothing behind the graph knows these words. */
 #include "lang/words.h"
 
@@ -39,6 +39,11 @@ static int argmax(epi_graph *g, const int *x, const epi_axes *axes) {
     return epi_graph_reduce(g, EPI_OP_RMIN, epi_graph_map(g, EPI_OP_WHERE, is_top, position, past), axes);
 }
 
+/* A running sum: the recurrence whose factor is 1. */
+static int cumsum(epi_graph *g, const int *x, const epi_axes *axes) {
+    return epi_graph_scan(g, EPI_OP_SCAN, epi_graph_const(g, 1), *x, axes->at[0]);
+}
+
 static int clamp(epi_graph *g, const int *x, const epi_axes *axes) {
     (void)axes;
     return epi_graph_map2(g, EPI_OP_MIN, epi_graph_map2(g, EPI_OP_MAX, x[0], x[1]), x[2]);
@@ -67,6 +72,7 @@ static const epi_word words[] = {
     {"softmax", {1, 1, EPI_MAX_AXES}, softmax},
     {"log_softmax", {1, 1, EPI_MAX_AXES}, log_softmax},
     {"argmax", {1, 1, 1}, argmax},
+    {"cumsum", {1, 1, 1}, cumsum},
     {"clamp", {3, 0, 0}, clamp},
     {"keep", {1, 0, 0}, keep},
     {"again", {1, 0, 0}, again},

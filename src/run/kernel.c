@@ -155,7 +155,7 @@ static epi_status count_terms(epi_kernel *k, epi_error *err) {
         for (int a = 0; a < 3; a++)
             if (n->arg[a] != EPI_NO_NODE && terms[n->arg[a]] > terms[i])
                 terms[i] = terms[n->arg[a]];
-        if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT)
+        if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_SCAN)
             terms[i] += (double)epi_axes_size(&n->over, k->spec.sizes);
         else if (n->op == EPI_OP_SCATTER)
             terms[i] += (double)epi_axes_size(&g->nodes[n->arg[1]].axes, k->spec.sizes);

@@ -11,9 +11,9 @@ syn match epilogProgram /^\s*\zs\h\w*\ze\s*(/
 syn match epilogWord /\<\%(\%(and\|or\|not\|inf\|cotangent\|param\)\>\|by\ze\s\+\h\w*\s*{\)/
 syn match epilogType /\<\%(f32\|bf16\|f16\|i32\|i64\|f64\|e4m3\|e5m2\|i8\|u8\|i4\|u4\)\>/
 " operations are words only before a parenthesis
-syn match epilogOperation /\<\%(abs\|again\|argmax\|argsort\|backward\|bf16\|e4m3\|e5m2\|f32\|f64\|i32\|i64\|i8\|u8\|i4\|u4\|clamp\|concat\|cos\|dither\|erf\|exp\|exp2\|f16\|floor\|gather\|gelu\|gelu_tanh\|
+syn match epilogOperation /\<\%(abs\|again\|argmax\|argsort\|backward\|bf16\|e4m3\|e5m2\|f32\|f64\|i32\|i64\|i8\|u8\|i4\|u4\|clamp\|concat\|cos\|cumsum\|dither\|erf\|exp\|exp2\|f16\|floor\|gather\|gelu\|gelu_tanh\|
       \grad\|halves\|index\|join\|keep\|log\|log1p\|log2\|log_softmax\|logsumexp\|max\|mean\|min\|
-      \offsets\|pairs\|pow\|rank\|relu\|rename\|repeat\|round\|rsqrt\|scatter\|segments\|shift\|sigmoid\|sign\|silu\|sin\|size\|softmax\|
+      \offsets\|pairs\|pow\|rank\|relu\|rename\|repeat\|round\|rsqrt\|scan\|scan_back\|scatter\|segments\|shift\|sigmoid\|sign\|silu\|sin\|size\|softmax\|
       \softplus\|sqrt\|sum\|tanh\|topk\|uniform\|update\|var\|where\)\ze\s*(/
 syn match epilogComment /#.*$/ contains=epilogTodo,@Spell
 syn keyword epilogTodo TODO FIXME contained

@@ -64,6 +64,13 @@ static epi_range multiplied(epi_range a, epi_range b) {
     return between(fmin(fmin(x[0], x[1]), fmin(x[2], x[3])), fmax(fmax(x[0], x[1]), fmax(x[2], x[3])), false);
 }
 
+/* What a*h + b becomes, step by step: it counts as finite, as a sum of products does. */
+static epi_range recurring(epi_range a, epi_range b) {
+    if (!epi_is_finite(&a) || !epi_is_finite(&b))
+        return unknown;
+    return (epi_range){a.low >= 0 && b.low >= 0 ? 0 : -MOST, MOST, false};
+}
+
 static epi_range squared(epi_range a) {
     epi_range x = multiplied(a, a);
     return epi_is_finite(&x) ? between(a.low > 0 ? x.low : 0, x.high, false) : x;
@@ -245,6 +252,7 @@ static epi_range range_of(const epi_graph *g, const epi_node *n, const epi_range
     case EPI_CLASS_SHIFT: return either(at[arg[0]], (epi_range){0, 0, false});
     case EPI_CLASS_SORT: return between(0, MOST, false);
     case EPI_CLASS_RANDOM: return (epi_range){0, 1, false};
+    case EPI_CLASS_SCAN: return recurring(at[arg[0]], at[arg[1]]);
     default: break;
     }
     if (n->op == EPI_OP_CONST)

@@ -123,6 +123,14 @@ static void write_out(const reverse *r, const epi_node *n, epi_rule *rule) {
     }
 }
 
+/* What a scan has as factor at the step that follows, in its own order. */
+static int of_next_step(epi_graph *g, const epi_node *n, int a) {
+    epi_axis axis = n->over.at[0];
+    if (epi_graph_failed(g) || epi_axes_find(&g->nodes[a].axes, axis) < 0)
+        return a;
+    return epi_graph_shifted(g, a, axis, epi_ops[n->op].back ? 1 : -1);
+}
+
 /* Works out between which numbers all values up to this one lie; false: no memory. */
 static bool learn_ranges(reverse *r, int node) {
     epi_graph *g = r->g;
@@ -163,6 +171,8 @@ static int operand_gradient(reverse *r, const epi_node *n, int node, int operand
         return d;
     if (cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SHIFT)
         d = epi_graph_complete(g, d, &n->axes);
+    if (cls == EPI_CLASS_SCAN)
+        d = epi_graph_complete(g, d, &n->over);
     epi_rule rule = {.text = n->fixed ? "d" : epi_ops[n->op].derivative[operand],
                      .d = d,
                      .y = r->copy[node],
@@ -181,6 +191,8 @@ static int operand_gradient(reverse *r, const epi_node *n, int node, int operand
         rule.c = epi_graph_const(g, n->value);
     if (n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n))
         write_out(r, n, &rule);
+    if (cls == EPI_CLASS_SCAN)
+        rule.c = of_next_step(g, n, rule.a);
     epi_taken none = {0}; /* only elements of the same place are followed */
     int value_of_rule = say_rule(r, &rule, cls == EPI_CLASS_MAP || cls == EPI_CLASS_REDUCE ? taken : &none);
     bool kept = cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_VIEW || cls == EPI_CLASS_SHIFT ||
@@ -260,7 +272,8 @@ static bool is_square(const epi_node *n) {
  * elements move along. */
 static void keep_taken(const reverse *r, const epi_node *n, int operand, epi_taken *taken) {
     epi_axes axes = r->f->nodes[n->arg[operand]].axes;
-    if (epi_ops[n->op].cls == EPI_CLASS_MOVE || epi_ops[n->op].cls == EPI_CLASS_SHIFT)
+    epi_op_class cls = epi_ops[n->op].cls;
+    if (cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SHIFT || cls == EPI_CLASS_SCAN)
         axes = epi_axes_without(&axes, &n->over);
     epi_taken_keep(r->g, taken, &axes);
 }

@@ -227,7 +227,7 @@ static bool takes_elements(const split *s, const epi_node *n) {
 static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     /* the largest elements of what is made again might be others */
-    bool folds = epi_ops[n->op].along == EPI_FOLDS ||
+    bool folds = epi_ops[n->op].along == EPI_FOLDS || epi_ops[n->op].cls == EPI_CLASS_SCAN ||
                  (epi_ops[n->op].cls == EPI_CLASS_SORT && n->op != EPI_OP_SEGMENTS) || takes_elements(s, n);
     return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->compares[node] && !s->far[node] &&
            (!folds || s->scores[node] || n->saving == EPI_SAVE_RECOMPUTE);

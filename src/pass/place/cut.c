@@ -1393,6 +1393,7 @@ static void place(epi_placer *s, int node) {
         s->view[node] = is_part(s, node);
         s->view[node] ? see_view(s, node) : place_move(s, node);
         break;
+    case EPI_CLASS_SCAN:
     case EPI_CLASS_SORT: place_move(s, node); break;
     case EPI_CLASS_SHIFT: place_alone(s, node); break;
     case EPI_CLASS_RANDOM: place_random(s, node); break;

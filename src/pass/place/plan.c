@@ -434,8 +434,9 @@ static bool sort_dependents(planner *p) {
             s->moved = true;
             continue;
         }
-        bool moves = epi_ops[n->op].cls == EPI_CLASS_MOVE || epi_ops[n->op].cls == EPI_CLASS_SORT ||
-                     epi_ops[n->op].cls == EPI_CLASS_SHIFT;
+        epi_op_class cls = epi_ops[n->op].cls;
+        bool moves =
+            cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SORT || cls == EPI_CLASS_SHIFT || cls == EPI_CLASS_SCAN;
         if ((s->tile || s->after) && moves)
             return epi_plan_refuse(p, "%s at line %d depends on the product, and a tile holds a part of it",
                                    epi_ops[n->op].text, n->place.line);
@@ -468,7 +469,7 @@ static bool tile_can_compute(planner *p, int node) {
     if (cls == EPI_CLASS_MOVE)
         return is_of_group(p, node) && epi_plan_fits(p->plan, &n->axes);
     if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_SORT ||
-        cls == EPI_CLASS_SHIFT)
+        cls == EPI_CLASS_SHIFT || cls == EPI_CLASS_SCAN)
         return false;
     if (cls == EPI_CLASS_RANDOM) /* attention's tiles make those that have their shape */
         return p->plan->kind == EPI_KIND_ATTENTION && epi_plan_fits(p->plan, &n->axes) &&

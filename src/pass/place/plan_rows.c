@@ -226,6 +226,7 @@ static bool sort_node(shaper *s, int i) {
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_RANDOM: return epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     case EPI_CLASS_MOVE: return takes_in_row(s, n) || is_number_in_row(s, i);
+    case EPI_CLASS_SCAN:
     case EPI_CLASS_SORT:
     case EPI_CLASS_SHIFT: return false;
     case EPI_CLASS_REDUCE:
@@ -278,7 +279,8 @@ static bool is_flat(const shaper *s) {
     for (int i = 0; i < g->node_count; i++)
         if (s->g->live[i] &&
             ((epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE && (s->needed[i] || g->nodes[i].axes.count)) ||
-             epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE || epi_ops[g->nodes[i].op].cls == EPI_CLASS_SORT))
+             epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE || epi_ops[g->nodes[i].op].cls == EPI_CLASS_SCAN ||
+             epi_ops[g->nodes[i].op].cls == EPI_CLASS_SORT))
             return false;
     return true;
 }

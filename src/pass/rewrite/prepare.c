@@ -73,7 +73,8 @@ static bool is_worth_it(chooser *c, int node) {
         views &= is_view(g, i);
         maps &=
             is_view(g, i) || (cls != EPI_CLASS_REDUCE && cls != EPI_CLASS_PRODUCT && cls != EPI_CLASS_MOVE &&
-                              cls != EPI_CLASS_SHIFT && cls != EPI_CLASS_SORT && cls != EPI_CLASS_RANDOM);
+                              cls != EPI_CLASS_SHIFT && cls != EPI_CLASS_SORT && cls != EPI_CLASS_SCAN &&
+                              cls != EPI_CLASS_RANDOM);
         for (int a = 0; a < epi_node_operands(n); a++)
             if (c->kinds[n->arg[a]] == KIND_PARAM)
                 epi_visit(&c->visits, n->arg[a]);

@@ -47,7 +47,8 @@ static bool falls_apart(const epi_graph *g, const epi_node *n, epi_axis axis) {
     case EPI_CLASS_MAP:
     case EPI_CLASS_PRODUCT:
     case EPI_CLASS_REDUCE: return true;
-    case EPI_CLASS_SPLIT: return n->over.at[0].dim != axis.dim;
+    case EPI_CLASS_SPLIT:
+    case EPI_CLASS_SCAN: return n->over.at[0].dim != axis.dim;
     default: return false;
     }
 }

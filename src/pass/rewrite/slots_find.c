@@ -372,6 +372,7 @@ static bool is_by_row(const epi_slots *s, const epi_node *n, const epi_axes *row
     case EPI_CLASS_MAP:
     case EPI_CLASS_REDUCE:
     case EPI_CLASS_SPLIT:
+    case EPI_CLASS_SCAN:
     case EPI_CLASS_VIEW:
     case EPI_CLASS_SHIFT: return apart;
     case EPI_CLASS_PRODUCT:

@@ -126,7 +126,7 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
             out->flops += epi_cost_flops(g, n, spec->sizes);
         else if (epi_ops[n->op].along == EPI_FOLDS)
             out->flops += count_of(k, &g->nodes[n->arg[0]].axes);
-        else if (cls == EPI_CLASS_MAP || cls == EPI_CLASS_RANDOM)
+        else if (cls == EPI_CLASS_MAP || cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_SCAN)
             out->flops += count_of(k, &n->axes);
         out->bytes_unfused += value_bytes(k, i);
         for (int a = 0; a < epi_ops[n->op].arity; a++)
