@@ -43,8 +43,8 @@ typedef struct epi_node {
     epi_op op;
     int arg[3];
     epi_axes axes;
-    epi_axes over; /* reductions: the axes removed; splits, scans, shift, index, size and update: the one axis named;
-                      gather and scatter: what the index counts along, the last the fastest; orders: what the values
+    epi_axes over; /* reductions: the axes removed; splits, scans, shift, index, size and update: the one axis
+                      named; gather and scatter: what the index counts along, the last the fastest; orders: what the values
                       count along, then what places count along, the last the fastest (offsets have none);
                       topk: what it takes, and its own; rename: from and to; uniform: its own */
     double value;  /* CONST; SHIFT: by how many places, a whole number */
