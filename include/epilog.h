@@ -297,8 +297,9 @@ typedef struct epi_options {
                           takes a launch for each; epi_kernel_check tells what it found. The CPU always looks
                         */
     /* Row axes whose size is given at each run (epi_kernel_call), by name; four at most. `dims` has the
-     * largest size of each. No text depends on their sizes: on a GPU a part has three compiled forms at most.
-     */
+     * largest size of each. No text depends on their sizes: on a GPU a part has three compiled forms at most,
+     * of which those for fewer rows are compiled by the first call, or question for the workspace, that has
+     * other sizes than the largest. */
     const char *const *open_axes;
     int open_axis_count;
     epi_algebra algebra; /* how far the arithmetic of a program of several kernels may be rewritten */
@@ -535,7 +536,7 @@ typedef struct epi_kernel_info {
     int64_t value_bytes_least; /* below which no order of them can go */
     double terms; /* that the longest sum adds up, with those of the sums it is made of: what its rounding
                      errors grow with */
-    int forms;    /* that the part with the most has been compiled in: 1 where no axis is open */
+    int forms;    /* that the part with the most has been compiled in by now: 1 where no axis is open */
     int products; /* of m x n x k that a tile has side by side, where the mainloop is gemm: 1 or 2 */
     int slabs;    /* that parts go through one after the other for a memory budget: 1 where there is none */
     int64_t workspace_whole; /* that it would take without that budget; 0: the options have none */

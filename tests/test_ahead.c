@@ -207,6 +207,35 @@ static void describe(epi_context *context, const char *name, int64_t head, char 
     epi_module_free(module);
 }
 
+/* Forms for fewer rows are compiled when a call has fewer, and once. */
+static void forms(epi_context *context) {
+    epi_module *module = NULL;
+    epi_kernel *kernel = NULL;
+    epi_error err = {0};
+    const epi_dim_binding dims[] = {{"T", 8192}, {"D", 2560}, {"F", 2048}};
+    static const char *const open[] = {"T"};
+    epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = 1,
+                                      .open_axes = open, .open_axis_count = 1);
+    const int64_t rows[] = {8192, 100, 3000};
+    int texts[3] = {0};
+    size_t bytes;
+    begin(NULL);
+    if (check(epi_module_parse(context, programs, strlen(programs), "text", &module, &err) == EPI_OK &&
+                  epi_kernel_compile(epi_module_find(module, "product"), &options, &kernel, &err) == EPI_OK,
+              "%s", err.message))
+        for (int i = 0; i < 3; i++) {
+            check(epi_kernel_workspace_at(kernel, &rows[i], 1, &bytes, &err) == EPI_OK, "%s", err.message);
+            texts[i] = compiler.count;
+        }
+    epi_kernel_info info = {0};
+    epi_kernel_get_info(kernel, &info);
+    check(texts[0] == 1 && texts[1] > 1 && texts[2] == texts[1] && info.forms == texts[1] && !compiler.twice,
+          "%d texts of all rows, %d of fewer, %d of others; %d forms", texts[0], texts[1], texts[2],
+          info.forms);
+    epi_kernel_free(kernel);
+    epi_module_free(module);
+}
+
 int main(int count, char **arguments) {
     (void)count;
     setenv("EPILOG_NVRTC", arguments[0], 1); /* a file that is there */
@@ -244,6 +273,7 @@ int main(int count, char **arguments) {
     describe(context, "turned", 256, text, sizeof text);
     check(compiler.count == 2, "a rotation behind a norm of 256 columns, %d texts:\n%s", compiler.count,
           text);
+    forms(context);
     begin(NULL);
     epi_context_close(context);
     return finish();

@@ -3,7 +3,8 @@
  * The kernel that the caller has is that of the largest sizes. For every other combination there is a kernel
  * of its own, made at the first call: the same parts planned for these sizes. Making one is planning alone.
  * On a GPU it takes the cubins of a form, of which there are up to three for each part, chosen for few rows,
- * for some and for the largest sizes; their texts do not depend on open sizes (ir/open.h). */
+ * for some and for the largest sizes; their texts do not depend on open sizes (ir/open.h). Those for fewer rows
+ * are compiled when a call has other sizes than the largest: steps of training mostly have none. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,9 @@ typedef struct epi_sizes {
     uint64_t clock;
     epi_options options; /* the caller's, copied */
     int64_t most[EPI_MAX_OPEN];
+    pthread_mutex_t making; /* held while forms are made */
+    epi_kernel *owner;
+    bool has_forms;
 } epi_sizes;
 
 /* ---- the options, copied ---- */
@@ -121,14 +125,28 @@ static epi_status make_forms(epi_kernel *owner, epi_error *err) {
     epi_status status = EPI_OK;
     epi_parallel_for(EPI_MAX_FORMS - 1, EPI_MAX_FORMS - 1, make_form, &m);
     for (int i = 0; i < EPI_MAX_FORMS - 1; i++) {
-        if (m.made[i])
-            owner->forms[owner->form_count++] = m.made[i];
         if (m.ends[i].status == EPI_OK || m.ends[i].status == EPI_ERR_DIMS || status != EPI_OK)
             continue;
         status = m.ends[i].status;
         if (err)
             *err = m.ends[i];
     }
+    int count = 0;
+    for (int i = 0; i < EPI_MAX_FORMS - 1; i++)
+        if (status == EPI_OK && m.made[i])
+            owner->forms[count++] = m.made[i];
+        else
+            epi_kernel_free(m.made[i]);
+    owner->form_count = count; /* from here on others read them */
+    return status;
+}
+
+/* The forms, made by who needs them first. */
+static epi_status need_forms(epi_sizes *s, epi_error *err) {
+    pthread_mutex_lock(&s->making);
+    epi_status status = s->has_forms ? EPI_OK : make_forms(s->owner, err);
+    s->has_forms = status == EPI_OK;
+    pthread_mutex_unlock(&s->making);
     return status;
 }
 
@@ -137,18 +155,17 @@ epi_status epi_sizes_make(epi_kernel *kernel, const epi_options *options, epi_er
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "%d axes may be open at most", EPI_MAX_OPEN);
     epi_sizes *s = kernel->sizes = calloc(1, sizeof *s);
     EPI_TRY(epi_has_memory(s, err));
-    if (pthread_mutex_init(&s->lock, NULL) != 0) {
-        free(s);
-        kernel->sizes = NULL;
-        return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-    }
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->making, NULL);
+    s->owner = kernel;
+    s->has_forms = !kernel->gpu;
     copy_options(&kernel->arena, options, &s->options);
     EPI_TRY(epi_has_memory(!kernel->arena.failed, err));
     for (int a = 0; a < options->open_axis_count; a++)
         for (int i = 0; i < kernel->program->graph.declared_count; i++)
             if (!strcmp(kernel->program->graph.dims[i], options->open_axes[a]))
                 s->most[a] = kernel->spec.sizes[i];
-    return kernel->gpu ? make_forms(kernel, err) : EPI_OK;
+    return options->device < 0 ? need_forms(s, err) : EPI_OK; /* texts alone are all looked at */
 }
 
 void epi_sizes_free(epi_kernel *kernel) {
@@ -160,6 +177,7 @@ void epi_sizes_free(epi_kernel *kernel) {
     for (int i = 0; i < kernel->form_count; i++)
         epi_kernel_free(kernel->forms[i]);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->making);
     free(s);
 }
 
@@ -262,6 +280,7 @@ static epi_status take(const epi_kernel *owner, const int64_t *sizes, int count,
     if (h->kernel)
         return EPI_OK;
     epi_kernel *made;
+    EPI_TRY(need_forms(s, err));
     EPI_TRY(make_sized(owner, sizes, false, &made, err));
     pthread_mutex_lock(&s->lock);
     h->kernel = keep(s, sizes, made, &h->spare, &h->at);

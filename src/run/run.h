@@ -77,8 +77,8 @@ struct epi_kernel {
        and belong to it: */
     const epi_kernel *owner;              /* NULL: itself */
     bool is_form;                         /* its parts are compiled; else it takes what the owner has */
-    epi_kernel *forms[EPI_MAX_FORMS - 1]; /* of a GPU kernel, beside its own */
-    int form_count;
+    epi_kernel *forms[EPI_MAX_FORMS - 1]; /* of a GPU kernel, beside its own, once a call needed them */
+    _Atomic int form_count;
     struct epi_sizes *sizes; /* open.c: the kernels of other sizes; NULL: no axis is open */
 };
 
