@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     const int lane = t & 31;
     const Order order(P);
     Running running(base + RUNNING_STATS + wg * 1024, base + RUNNING + wg * RUNNING_BYTES, t);
-    float o[ACCUMULATORS];
+    float o[ACCUMULATORS] UNREAD;
     Softmax softmax;
     u32 st = 0, ph = 0;
     int pending = -1;   // the buffer whose stores have to be read yet

@@ -111,7 +111,7 @@ template <class My, class Your, class More, class Begun, class Scored>
 DEV bool weigh_columns(const Params &P, const score::Rows &R, u32 rows, u32 ring, u32 full, u32 empty, u32 &st, u32 &ph, int row, int t, Stretch &x,
                        const Seen<(MATCHES > 0)> &seen, float (&o)[ACCUMULATORS], Softmax &softmax, Running &running, const My &my_turn, const Your &your_turn, const More &more, const Begun &begun,
                        const Scored &scored) {
-  float s[STREAM / 2], alpha[2];
+  float s[STREAM / 2] UNREAD, alpha[2];
   u32 p[STREAM / 4];
   bool grow;
   auto release = [&](u32 slot) { if (t == 0) mbar_arrive(empty + 8 * slot); };

@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     }
   } else {   // ---- the warpgroups that compute
     more_registers<MANY_REGISTERS>();
-    float dk[ACCUMULATORS], dv[ACCUMULATORS2], s[STREAM / 2], dp[STREAM / 2];
+    float dk[ACCUMULATORS] UNREAD, dv[ACCUMULATORS2] UNREAD, s[STREAM / 2] UNREAD, dp[STREAM / 2] UNREAD;
     u32 pp[STREAM / 4], ds[STREAM / 4];
     u32 st = 0, ph = 0;
     int w = blockIdx.x;

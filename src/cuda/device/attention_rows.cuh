@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
     more_registers<MANY_REGISTERS>();
     const int lane = t & 31;
     const Order order(P);
-    float dq[ACCUMULATORS], s[STREAM / 2], dp[STREAM / 2];
+    float dq[ACCUMULATORS] UNREAD, s[STREAM / 2] UNREAD, dp[STREAM / 2] UNREAD;
     u32 ds[STREAM / 4];
     u32 ks = 0, kp = 0, vs = 0, vp = 0;
     int w = blockIdx.x;

@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       }
     }
   } else {   // ---- the warpgroup that computes
-    float o[ACCUMULATORS];
+    float o[ACCUMULATORS] UNREAD;
     Softmax softmax;
     Running running(0, 0, t);
     u32 st = 0, ph = 0;

@@ -9,6 +9,12 @@ typedef unsigned long long u64;
 typedef long long i64;
 #define DEV __device__ __forceinline__
 #define INF __int_as_float(0x7f800000)
+// Of wgmma's accumulators, which the first one of a sum does not read: before CUDA 13 the assembler wants them set nonetheless (C7515).
+#if __CUDACC_VER_MAJOR__ < 13
+#define UNREAD = {}
+#else
+#define UNREAD
+#endif
 
 // ---- storage types: what an element is in memory, and as f32
 

@@ -649,7 +649,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     const Queue queue(P, cid, tail + 8);
     bool narrow = false;   // this tile
     (void)narrow;
-    float d[TILE_N / 2];
+    float d[TILE_N / 2] UNREAD;
     u32 s = 0, ph = 0, prev = 0;
     // One stage of the main loop. When it begins, the wgmma of stage `prev` may still be in flight; wg_wait<1> leaves only those
     // of stage s so, hence `prev` is given back after it, to every block of the cluster. Nobody reads d before wg_wait<0>.
@@ -658,7 +658,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     // (C7519).
     int deep = 0;   // DEPTH_GROUPS: this tile
 #if SCALED
-    float p[WAVE / 2];
+    float p[WAVE / 2] UNREAD;
     // A wave is waited for, and promoted while the other warpgroup's runs. Each warp gives the stage back, as it has read scales there, when
     // its last wave has ended. An arrival in another block does not wait for loads that were issued before it, so whether there is one
     // depends on what they brought.
