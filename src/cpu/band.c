@@ -2,6 +2,7 @@
 #include "cpu/band.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/parallel.h"
 #include "base/philox.h"
@@ -21,6 +22,18 @@ void epi_first_stores(const epi_tile_program *t, int *store) {
     }
 }
 
+static void find_shift(const epi_tile_program *t, const epi_node *n, const epi_ref *homes,
+                       epi_tile_access *out) {
+    const int64_t *sizes = t->spec->sizes;
+    epi_ref places = epi_ref_of_axes(&n->over, sizes);
+    out->ref = homes[n->arg[0]];
+    out->size = epi_axes_size(&n->over, sizes);
+    out->by = epi_shift_by(n);
+    out->back = out->by * epi_ref_stride(&out->ref, n->over.at[0]);
+    out->across = epi_axes_find(&t->plan->rows, n->over.at[0]) < 0;
+    out->which = epi_walk_axes(&places, &t->plan->rows, sizes);
+}
+
 void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *homes, const epi_ref *tensors,
                           epi_tile_access *out) {
     const epi_instr *s = &t->instrs[instr];
@@ -28,7 +41,8 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
     const epi_node *n = &t->spec->graph->nodes[s->node];
     bool counts = s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM,
          moves = s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
-    if ((!moves && s->kind != EPI_INSTR_TAKE && !counts) || s->tensor == EPI_ROOT_KEPT)
+    bool shifts = s->kind == EPI_INSTR_SHIFT;
+    if ((!moves && s->kind != EPI_INSTR_TAKE && !shifts && !counts) || s->tensor == EPI_ROOT_KEPT)
         return;
     const epi_tile_value *v = &t->values[s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst];
     if (counts) /* an index, and a random number's place, is the offset in a tensor of these axes */
@@ -40,6 +54,8 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
         out->along = epi_ref_along(&out->ref, &n->over, t->spec->sizes);
         out->size = epi_axes_size(&n->over, t->spec->sizes);
     }
+    if (shifts)
+        find_shift(t, n, homes, out);
     if (s->kind == EPI_INSTR_TAKE && t->plan->group == EPI_GROUP_NONE) {
         epi_index_source from = epi_index_find(t->spec->graph, n);
         const epi_node *index = &t->spec->graph->nodes[from.node];
@@ -87,7 +103,7 @@ static int64_t row_offset(const epi_tile_access *a, int64_t row) {
 }
 
 unsigned char *epi_band_address(const epi_band *t, const epi_tile_access *a, epi_scale scale) {
-    return a->ref.data + (row_offset(a, t->m0) + epi_columns_offset(&a->cols, t->first[scale])) *
+    return a->ref.data + (row_offset(a, t->m0) + epi_columns_offset(&a->cols, t->first[scale]) - a->back) *
                              (int64_t)epi_dtype_size(a->ref.type);
 }
 
@@ -160,6 +176,44 @@ static void run_take(const epi_band *t, const epi_instr *s, const epi_tile_acces
     }
 }
 
+/* The places that a shift takes for the columns in hand: those from *first on, so many, are inside. A row's are the
+ * same for all its columns. */
+static int64_t places_inside(const epi_tile_access *a, int64_t row, int64_t column, int n, int64_t *first) {
+    int64_t at = a->across ? column - a->by : epi_walk_offset(&a->which, row) - a->by, end = at + n;
+    *first = a->across ? epi_max64(0, -at) : 0;
+    if (!a->across)
+        return at >= 0 && at < a->size ? n : 0;
+    return epi_max64(0, epi_min64(end, a->size) - epi_max64(at, 0));
+}
+
+bool epi_band_is_inside(const epi_band *t, int instr) {
+    const epi_tile_value *v = &t->tile->values[t->tile->instrs[instr].dst];
+    const epi_tile_access *a = &t->access[instr];
+    bool inside = true;
+    int64_t first;
+    for (int i = 0; i < t->rows && inside; i++)
+        inside = places_inside(a, t->m0 + i, t->first[v->scale], t->columns[v->scale], &first) ==
+                 t->columns[v->scale];
+    return inside;
+}
+
+static void run_shift(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
+    const epi_tile_value *v = &t->tile->values[s->dst];
+    bool columns = v->scale != EPI_SCALE_NONE;
+    int64_t row = t->m0 + (s->full ? t->row : 0), c0 = columns ? t->first[v->scale] : 0, first;
+    int n = columns ? t->columns[v->scale] : 1, rows = s->full ? t->band_rows : v->rows ? t->rows : 1;
+    ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;
+    for (int i = 0; i < rows; i++, row++) {
+        float *dst = result_of(t, s) + i * ld;
+        int64_t inside = places_inside(a, row, c0, n, &first);
+        if (inside < n)
+            memset(dst, 0, (size_t)n * sizeof *dst);
+        if (inside)
+            epi_columns_load(t->strips, dst + first, &a->ref, row_offset(a, row) - a->back, &a->cols,
+                             c0 + first, (int)inside, t->tmp);
+    }
+}
+
 static void run_random(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
     const epi_tile_value *v = &t->tile->values[s->dst];
     int32_t seed = epi_seed_load(t->strips, &a->index);
@@ -218,6 +272,7 @@ void epi_band_run(const epi_band *t, int i) {
     case EPI_INSTR_STORE: run_store(t, s, &t->access[i]); return;
     case EPI_INSTR_INDEX: run_index(t, s, &t->access[i]); return;
     case EPI_INSTR_TAKE: run_take(t, s, &t->access[i]); return;
+    case EPI_INSTR_SHIFT: run_shift(t, s, &t->access[i]); return;
     case EPI_INSTR_RANDOM: run_random(t, s, &t->access[i]); return;
     default: break;
     }

@@ -22,6 +22,9 @@ typedef struct epi_tile_access {
     epi_ref index;
     epi_walk which, along;
     int64_t size, number; /* the place itself, where the index is a number */
+    /* SHIFT: by how many places, of `size`; in elements; and are these columns? Else `which` has a row's place. */
+    int64_t by, back;
+    bool across;
 } epi_tile_access;
 
 /* Are the elements of a row neighbours in the tensor? */
@@ -79,6 +82,9 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
 void epi_first_stores(const epi_tile_program *t, int *store);
 /* The first element of the rows from m0 on in a tensor, at its columns from `first` on. */
 unsigned char *epi_band_address(const epi_band *b, const epi_tile_access *a, epi_scale scale);
+
+/* Are all places inside that the shift takes for the rows from m0 on, at the columns in hand? */
+bool epi_band_is_inside(const epi_band *b, int instr);
 
 /* Any instruction but a cross-tile reduction. */
 void epi_band_run(const epi_band *b, int instr);

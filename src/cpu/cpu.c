@@ -72,7 +72,8 @@ static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
 }
 
 epi_backend_limits epi_cpu_limits(void) {
-    return (epi_backend_limits){.local_most = 256,
+    return (epi_backend_limits){.shifts = true,
+                                .local_most = 256,
                                 .local_multiple = 1,
                                 .full_row_most = 256,
                                 .row_columns = 1,

@@ -17,6 +17,7 @@ typedef struct epi_rows_room {
 typedef struct epi_rows_position {
     int64_t row, column;
     bool set;
+    bool edge; /* some of what it takes from other places is outside */
 } epi_rows_position;
 
 typedef struct epi_rows {

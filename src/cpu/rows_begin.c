@@ -93,6 +93,7 @@ void epi_rows_begin(epi_rows_begun *r, const epi_ref *homes, const epi_ref *tens
         const epi_instr *s = &t->instrs[i];
         epi_tile_access *a = &r->access[i];
         epi_tile_access_find(t, i, homes, tensors, a);
+        r->shifts |= s->kind == EPI_INSTR_SHIFT && s->full;
         if (s->full && a->plain && a->ref.type == EPI_F32 && k->band == 1)
             a->direct = true; /* one row is not apart from others */
         if (s->kind == EPI_INSTR_LOAD && t->values[s->dst].scale != EPI_SCALE_NONE && a->direct)

@@ -18,6 +18,7 @@ typedef struct epi_rows_begun {
     unsigned char *scratch;
     bool settles;      /* some output goes to memory by non-temporal stores */
     bool in_place;     /* some output is stored over an input */
+    bool shifts;       /* some value is loaded from other places */
     bool nothing_else; /* all items are regular tapes, and what they alone load: only they have to be moved */
 } epi_rows_begun;
 

@@ -246,13 +246,22 @@ static void add_prefetches(const worker *w, const epi_tape_item *item, int numbe
     }
 }
 
+static bool is_at_edge(const worker *w) {
+    const epi_tile_program *t = &w->r->k->tile;
+    bool edge = false;
+    for (int i = 0; i < t->instr_count && w->r->shifts && !edge; i++)
+        edge = t->instrs[i].kind == EPI_INSTR_SHIFT && t->instrs[i].full && !epi_band_is_inside(&w->b, i);
+    return edge;
+}
+
 static void run_tape(worker *w, const epi_tape_place *where, int p, int i) {
     const epi_rows *k = w->r->k;
     const epi_tape_item *item = &where->tapes->items[i];
     epi_link *links = w->links + k->link_start[p], *first = links + item->link;
     int number = k->item_start[p] + i;
-    epi_rows_position *at = &w->positions[number], now = {w->b.m0, w->b.first[item->scale], true};
-    if (at->set && w->r->regular[number]) {
+    epi_rows_position *at = &w->positions[number],
+                      now = {w->b.m0, w->b.first[item->scale], true, is_at_edge(w)};
+    if (at->set && w->r->regular[number] && !at->edge && !now.edge) {
         epi_tape_move(first, now.row - at->row, now.column - at->column);
     } else {
         epi_link *end = epi_tape_set(where, item, links);

@@ -34,7 +34,7 @@ static epi_scale scale_of(const builder *b, const epi_instr *s) {
 
 static bool is_source(const epi_instr *s) {
     return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_TAKE ||
-           s->kind == EPI_INSTR_RANDOM || s->kind == EPI_INSTR_CONST;
+           s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM || s->kind == EPI_INSTR_CONST;
 }
 
 /* Does the instruction take v from registers, and leave it there? */
@@ -354,7 +354,7 @@ static void find_lives(builder *b) {
 static void find_loads(const builder *b) {
     epi_tapes *p = b->out;
     for (int at = 0; at < p->count; at++)
-        if (b->instrs[p->order[at]].kind == EPI_INSTR_LOAD)
+        if (b->instrs[p->order[at]].kind == EPI_INSTR_LOAD || b->instrs[p->order[at]].kind == EPI_INSTR_SHIFT)
             p->load[b->instrs[p->order[at]].dst] = p->order[at];
     for (int k = 0; k < p->item_count; k++) {
         const epi_instr *s = &b->instrs[p->order[p->items[k].first]];

@@ -8,9 +8,12 @@ static bool is_taken(const epi_tape_place *p, const epi_tile_access *a) {
 /* Does a tape load or store it, where it lies? */
 static bool tape_moves(const epi_tape_place *p, int instr) {
     const epi_instr *s = &p->band->tile->instrs[instr];
-    return is_taken(p, &p->band->access[instr]) &&
-           (s->kind == EPI_INSTR_STORE ? !p->held
-                                       : s->kind == EPI_INSTR_LOAD && p->tapes->load[s->dst] == instr);
+    if (!is_taken(p, &p->band->access[instr]))
+        return false;
+    if (s->kind == EPI_INSTR_SHIFT) /* what is outside is nowhere */
+        return p->alone && p->tapes->load[s->dst] == instr && epi_band_is_inside(p->band, instr);
+    return s->kind == EPI_INSTR_STORE ? !p->held
+                                      : s->kind == EPI_INSTR_LOAD && p->tapes->load[s->dst] == instr;
 }
 
 void epi_tape_strip(const epi_tape_place *p, const epi_tape_item *item) {

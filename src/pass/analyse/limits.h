@@ -50,6 +50,7 @@ typedef struct epi_backend_limits {
     int dequant_rows; /* where it has so many rows at most; 0: however many */
     int scaled; /* and of e4m3, with scales that are the same for so many of the depth, and of the columns; 0: no
                          such product (scaled.h) */
+    bool shifts;  /* rows may load a value from other places along an axis */
     bool updates; /* a tile may store the new elements of an update where its index says */
     int aligned;  /* tensors begin at a multiple of so many bytes */
     int tensors;  /* values that could be made elsewhere bring no more than so many to a part */

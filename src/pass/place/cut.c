@@ -299,6 +299,17 @@ static bool is_one_row(const epi_placer_part *p) {
     return p->kind == EPI_KIND_ROWS && p->shaped && !p->rows.count;
 }
 
+/* Can the part load values from other places along the axes that it does so: has it rows along each, or that axis alone
+ * as its columns? */
+static bool can_shift(const epi_placer_part *p) {
+    bool can = !p->shifted.count || (p->kind == EPI_KIND_ROWS && !p->square);
+    for (int i = 0; i < p->shifted.count && can; i++)
+        can = epi_axes_find(&p->rows, p->shifted.at[i]) >= 0 ||
+              (p->cols.count == 1 && epi_axis_equal(p->cols.at[0], p->shifted.at[i]) &&
+               p->split == EPI_OP_COUNT);
+    return can;
+}
+
 bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
     const epi_node *n = &g->nodes[node];
     epi_placer_part trial = *p;
@@ -312,6 +323,9 @@ bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
             note_vector(&trial, &g->nodes[n->arg[a]].axes);
         }
     fits &= !(is_one_row(p) && trial.vectors);
+    if (n->op == EPI_OP_SHIFT)
+        fits &= epi_axes_unite(&trial.shifted, &n->over);
+    fits &= can_shift(&trial);
     if (taken && p->kind == EPI_KIND_ROWS) { /* each by its own number */
         const epi_axes *by = &g->nodes[n->arg[1]].axes;
         fits &= epi_axes_count_in(by, &p->rows) == by->count;
@@ -378,7 +392,7 @@ static void shape_for(const epi_spec *spec, epi_placer_part *p, const epi_axes *
     may &= !p->vectors || over->count < axes.count;
     if (may && shape_rows(spec, &trial, &axes, over) &&
         (p->split == EPI_OP_COUNT || epi_axes_find_dim(&trial.cols, p->fine.dim) >= 0) &&
-        epi_axes_count_in(&p->taken_by, &trial.rows) == p->taken_by.count)
+        epi_axes_count_in(&p->taken_by, &trial.rows) == p->taken_by.count && can_shift(&trial))
         *p = trial;
 }
 
@@ -668,11 +682,12 @@ static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const e
 }
 
 /* Is everything that the cone reads of this part on its tile, not made of its finished reductions, nor a table
- * that rows are taken from? */
+ * that rows are taken from, nor read at other places? */
 static bool reads_tile(const epi_placer *s, int q) {
     for (int i = 0; i < s->cone.count; i++) {
         const epi_node *n = &s->g->nodes[s->cone.at[i]];
-        for (int a = 0; a < 2 && n->op == EPI_OP_GATHER; a++)
+        int moved = n->op == EPI_OP_GATHER ? 2 : n->op == EPI_OP_SHIFT;
+        for (int a = 0; a < moved; a++)
             if (s->placement[n->arg[a]].part == q && s->placement[n->arg[a]].kind != EPI_UNPLACED &&
                 s->placement[n->arg[a]].kind != EPI_PLACED_INPUT)
                 return false;
@@ -718,7 +733,7 @@ static void list_misfit(epi_placer *s, int node, int misfit, const epi_axes *ove
  * a table; and a number for each row, which maps make of inputs. Its operands were asked before. */
 static bool stays_unplaced(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    if (s->takes[node] && n->op == EPI_OP_GATHER)
+    if (s->takes[node] && (n->op == EPI_OP_GATHER || n->op == EPI_OP_SHIFT))
         return true;
     bool unplaced = epi_ops[n->op].cls == EPI_CLASS_MAP;
     for (int i = 0; i < n->axes.count; i++)
@@ -1267,7 +1282,7 @@ static bool is_of_group(const epi_placer *s, int node) {
 static void place_taken(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_cut_placement at = {EPI_UNPLACED, -1};
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < epi_node_operands(n); a++) {
         settle_view(s, n->arg[a]);
         if (!epi_op_is_free(s->g->nodes[n->arg[a]].op) && !s->takes[n->arg[a]] &&
             s->g->nodes[n->arg[a]].op != EPI_OP_SEGMENTS)
@@ -1276,6 +1291,14 @@ static void place_taken(epi_placer *s, int node) {
     }
     s->placement[node] = at;
     s->takes[node] = true;
+}
+
+/* Rows load it where they want it. */
+static void place_shift(epi_placer *s, int node) {
+    if (s->limits->shifts)
+        place_taken(s, node);
+    else
+        place_alone(s, node);
 }
 
 /* What is made from operands in memory. Rows of a table, and random numbers, are made by rows; other gathers,
@@ -1395,7 +1418,7 @@ static void place(epi_placer *s, int node) {
         break;
     case EPI_CLASS_SCAN:
     case EPI_CLASS_SORT: place_move(s, node); break;
-    case EPI_CLASS_SHIFT: place_alone(s, node); break;
+    case EPI_CLASS_SHIFT: place_shift(s, node); break;
     case EPI_CLASS_RANDOM: place_random(s, node); break;
     case EPI_CLASS_MAP:
     case EPI_CLASS_SPLIT:

@@ -152,6 +152,16 @@ static bool takes_in_row(const shaper *s, const epi_node *n) {
            epi_axes_count_in(index, &s->plan->rows) == index->count;
 }
 
+/* Can a row load the value from other places along an axis: of one that counts rows, or the only one of columns? */
+static bool shifts_in_row(const shaper *s, const epi_node *n) {
+    const epi_plan *plan = s->plan;
+    epi_axis along = n->over.at[0];
+    if (plan->flat || plan->square || s->g->nodes[n->arg[0]].op != EPI_OP_INPUT)
+        return false;
+    return epi_axes_find(&plan->rows, along) >= 0 ||
+           (plan->cols.count == 1 && epi_axis_equal(plan->cols.at[0], along) && plan->split == EPI_OP_COUNT);
+}
+
 /* Is it a slice of numbers, one for each row, by which rows alone take others? They read it where it lies. */
 static bool is_number_in_row(const shaper *s, int node) {
     const epi_graph *g = s->g;
@@ -226,9 +236,9 @@ static bool sort_node(shaper *s, int i) {
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_RANDOM: return epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     case EPI_CLASS_MOVE: return takes_in_row(s, n) || is_number_in_row(s, i);
+    case EPI_CLASS_SHIFT: return shifts_in_row(s, n);
     case EPI_CLASS_SCAN:
-    case EPI_CLASS_SORT:
-    case EPI_CLASS_SHIFT: return false;
+    case EPI_CLASS_SORT: return false;
     case EPI_CLASS_REDUCE:
         stage->reduction = reduction_of(s, n);
         return stage->reduction == EPI_REDUCE_LOCAL || (stage->reduction != EPI_REDUCE_NONE && !s->needed[i]);
@@ -280,7 +290,7 @@ static bool is_flat(const shaper *s) {
         if (s->g->live[i] &&
             ((epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE && (s->needed[i] || g->nodes[i].axes.count)) ||
              epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE || epi_ops[g->nodes[i].op].cls == EPI_CLASS_SCAN ||
-             epi_ops[g->nodes[i].op].cls == EPI_CLASS_SORT))
+             epi_ops[g->nodes[i].op].cls == EPI_CLASS_SORT || epi_ops[g->nodes[i].op].cls == EPI_CLASS_SHIFT))
             return false;
     return true;
 }

@@ -306,7 +306,10 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
             may &= g->nodes[s->node].arg[a] != node;
     }
     epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
-    for (int i = 0; i < uses.count; i++) /* a table is read at other places than a row's own */
-        may &= uses.at[i].node == EPI_NO_NODE || epi_ops[g->nodes[uses.at[i].node].op].cls != EPI_CLASS_MOVE;
+    for (int i = 0; i < uses.count && may; i++) { /* is it read at other places than a row's own? */
+        epi_op_class cls =
+            uses.at[i].node == EPI_NO_NODE ? EPI_CLASS_MAP : epi_ops[g->nodes[uses.at[i].node].op].cls;
+        may = cls != EPI_CLASS_MOVE && cls != EPI_CLASS_SHIFT;
+    }
     return may && stored;
 }

@@ -203,6 +203,8 @@ static void plan_step(builder *b, task *t) {
         add_operand(t, n->arg[0], reduced_scale(b, n));
     } else if (cls == EPI_CLASS_REDUCE) {
         plan_group(b, t, n);
+    } else if (cls == EPI_CLASS_SHIFT) {
+        t->step.kind = EPI_INSTR_SHIFT;
     } else if (cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_MOVE) {
         t->step.kind = cls == EPI_CLASS_RANDOM ? EPI_INSTR_RANDOM : EPI_INSTR_TAKE;
         t->rows &= p->group == EPI_GROUP_NONE || cls == EPI_CLASS_RANDOM;
@@ -468,7 +470,7 @@ epi_status epi_tile_program_check(const epi_tile_program *t, const epi_steps *st
         bool indexed = s->kind == EPI_INSTR_TAKE && t->plan->group == EPI_GROUP_NONE;
         int from = indexed ? epi_index_find(g, n).node : EPI_NO_NODE;
         there &= from == EPI_NO_NODE || epi_op_is_free(g->nodes[from].op) || is_there(steps, step, from);
-        if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM)
+        if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM)
             there &= is_there(steps, step, n->arg[0]);
         if (!there)
             return EPI_INTERNAL(err, n->place, "a tile would load what is not in memory yet");
