@@ -2,7 +2,8 @@
 import torch
 
 from ._library import EpilogValueError, one_line, program
-from ._run import WHOLE, Plan, Tensor, differentiable, fake, forward_ad, has_gradients, refuse_tangents, refuse_transforms, run_into, split
+from ._run import (WHOLE, Plan, Tensor, compiles_long, differentiable, fake, forward_ad, has_gradients, make_ahead, recipe, refuse_tangents,
+                   refuse_transforms, run_into, split, wanted_names)
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
@@ -131,6 +132,19 @@ class Op:
         else:
             outs = run_into(self.program, args, self.into)
         return outs[0] if self.results == 1 else tuple(outs)
+
+    def make_ahead(self, *args):
+        """Begins with the kernels of a call that is to come, and of its backward, where compiling takes long. Of tensors there need be no
+        more than sizes, types and whether they want gradients."""
+        args = self.prepared(args)
+        if not any([isinstance(a, Tensor) and compiles_long(a.device) for a in args]):
+            return
+        wrt = wanted_names(self.program, args) if torch.is_grad_enabled() else ()
+        made = recipe(self.program, wrt, args) if wrt else None
+        prog, types = (made.forward, made.plain_types) if made else (self.program, None)
+        if made:
+            made.make_ahead(args, types)
+        make_ahead(prog, args, types)
 
     def not_yet(self, *args):
         """What stands in for the function in C until there is a plan, and for good where there is none."""

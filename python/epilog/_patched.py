@@ -20,7 +20,8 @@ from ._fp8 import why_not
 from ._layers import gpt2_parts, in_autocast, llama_parts
 from ._layers8 import gpt2_parts8, llama_parts8
 from ._op import op
-from .nn import layer_norm, linear_cross_entropy, rms_norm, rows
+from ._run import blank, compiles_long
+from .nn import layer_norm, linear_cross_entropy, loss_ahead, rms_norm, rows
 
 gemma_norm = op("""
 gemma_norm(x[T,D], weight[D], eps) -> y[T,D] {
@@ -540,7 +541,21 @@ class Head:
         need(self.loss is not None and loss_of(model) is self.loss and isinstance(asked, property)
              and is_own(asked.fget, sys.modules["transformers.modeling_utils"], "PreTrainedModel.loss_function"),
              "its loss_function is not that of transformers")
-        self.asked = asked
+        self.asked, self.begun = asked, set()  # sizes and types of labels for which kernels were begun with
+
+    def begin(self, model, base, weight, labels):
+        """Begins with the kernels of the loss before the layers are computed, whose own are compiled meanwhile."""
+        kind = labels.shape, labels.dtype, weight.dtype, weight.device, torch.is_grad_enabled()
+        if kind in self.begun or torch.compiler.is_compiling() or not compiles_long(weight.device):
+            return
+        self.begun.add(kind)
+        wanted = any([p.requires_grad for p in base.parameters()])
+        hidden = blank((labels.numel(), weight.shape[1]), weight.dtype, weight.device, wanted)
+        if fit(hidden, [weight]):
+            loss_ahead(hidden, weight, blank((labels.numel(),), labels.dtype, weight.device), self.softcap(model), self.chunks)
+
+    def softcap(self, model):
+        return model.config.final_logit_softcapping if self.capped else None
 
     def has_loss(self, model):
         asked = torch.compiler.is_compiling() or self.kind.loss_function is self.asked  # which cannot be traced
@@ -579,6 +594,7 @@ def causal_lm_forward(self, *args, labels=None, logits_to_keep=0, return_dict=No
     base = getattr(self, self.base_model_prefix)
     if kwargs.get("use_cache") is None and kwargs.get("position_ids") is None and parts.needs_no_cache(base):
         kwargs["use_cache"] = False
+    parts.begin(self, base, weight, labels)
     outputs = base(**kwargs)
     hidden, logits = outputs.last_hidden_state, None
     if fit(hidden, [weight]):
@@ -599,9 +615,8 @@ def head_loss(model, parts, hidden, weight, labels, ignore_index=-100, shift_lab
     """As ForCausalLMLoss of the logits."""
     if shift_labels is None:
         shift_labels = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    softcap = model.config.final_logit_softcapping if parts.capped else None
     reduction = "mean" if num_items_in_batch is None else "sum"
-    loss = linear_cross_entropy(hidden, weight, shift_labels.to(hidden.device), ignore_index, reduction, softcap=softcap,
+    loss = linear_cross_entropy(hidden, weight, shift_labels.to(hidden.device), ignore_index, reduction, softcap=parts.softcap(model),
                                 chunks=parts.chunks, check_indices=parts.check_indices)
     if num_items_in_batch is None:
         return loss

@@ -8,6 +8,7 @@ import collections
 import ctypes as c
 import os
 import re
+import threading
 import warnings
 
 import torch
@@ -28,6 +29,7 @@ WHOLE = I32, I64, 8, 9  # integers: nothing is derived by them
 MORE_DIGITS = {F32: (), BF16: (F32, F16), F16: (F32,)}  # types of open tensors that have more than the storage type
 MOST_PLANS = max(1, int(os.environ.get("EPILOG_PLANS", 2048)))
 kept = collections.OrderedDict()  # plans of the CPU, the one that was not used for longest first: where each is found
+being_made = {}  # what ends when a plan is there that is made ahead of its first call: by program and key
 warned = set()
 profiler = torch.autograd.profiler
 
@@ -243,9 +245,9 @@ class Plan:
                           "copied for every call", stacklevel=2)
 
 
-def run(prog, args, types=None, warn=True, told=()):
+def run(prog, args, types=None, warn=True, told=(), made=None):
     """Carries a program out; no gradients. args: a tensor, or a number, for each input. types: of the outputs.
-    told: sizes of dims that no input has."""
+    told: sizes of dims that no input has. made: the recipe whose forward it is, if the backward is to come."""
     found = prog.direct.get(types)
     if found is not None:
         outs = found.call(*args)
@@ -254,14 +256,16 @@ def run(prog, args, types=None, warn=True, told=()):
                 outs = found.call(*args)
         if outs is not None:
             return outs if type(outs) is tuple else (outs,)
-    return run_long(prog, args, types, warn, told)
+    return run_long(prog, args, types, warn, told, made)
 
 
-def run_long(prog, args, types, warn, told):
+def run_long(prog, args, types, warn, told, made):
     """The same by ctypes, and the making of plans. On the meta device there is nothing to carry out."""
     meta = [a.is_meta for a in args if isinstance(a, Tensor)]
     if meta and all(meta):
         return fake(prog, args, types, told)
+    if made is not None:
+        made.make_ahead(args, types)
     plan, entry = plan_for(prog, args, types, told), direct(prog, types)
     if entry is not None and plan.kernel not in entry.known:
         with lock:
@@ -304,16 +308,29 @@ def overlap(a, b):
     return a.data_ptr() < end(b) and b.data_ptr() < end(a)
 
 
-def plan_for(prog, args, types, told):
-    """The plan for these arguments."""
+def plan_key(args, types, told):
+    """What a plan is found by."""
     key = [types, told]
     for a in args:
         if isinstance(a, Tensor):
             key += a.shape, a.dtype, a.device
         else:
             key.append(None)
-    key = tuple(key)
-    plan = prog.plans.get(key) or Plan(prog, args, types, told)
+    return tuple(key)
+
+
+def plan_for(prog, args, types, told):
+    """The plan for these arguments. One that is being made ahead is waited for."""
+    key = plan_key(args, types, told)
+    plan, making = prog.plans.get(key), being_made.get((prog, key))
+    if plan is None and making is not None:
+        making.wait()
+        plan = prog.plans.get(key)
+    return plan_kept(prog, key, plan or Plan(prog, args, types, told))
+
+
+def plan_kept(prog, key, plan):
+    """The plan with this key from now on."""
     if plan.cuda:  # of a GPU all stay: a CUDA graph may hold their kernels
         return prog.plans.setdefault(key, plan)
     with lock:
@@ -322,6 +339,29 @@ def plan_for(prog, args, types, told):
         kept.move_to_end(plan)
         forget_old_plans(plan)
     return plan
+
+
+def compiles_long(device):
+    """Is it worth while to begin with kernels before they are needed? CUDA's compiler takes seconds for each."""
+    return device.type == "cuda"
+
+
+def make_ahead(prog, args, types, told=()):
+    """Begins with the plan for such arguments, in a thread of its own: compiling needs Python's lock no more than tensors' elements. What is
+    wrong with them, if anything, the call itself will find and say."""
+    key = plan_key(args, types, told)
+
+    def make():
+        try:
+            plan_kept(prog, key, Plan(prog, args, types, told))
+        except Exception:
+            pass
+        finally:
+            being_made.pop((prog, key)).set()
+    with lock:
+        if key not in prog.plans and (prog, key) not in being_made:
+            being_made[prog, key] = threading.Event()
+            threading.Thread(target=make, name="epilog, ahead").start()
 
 
 def forget_old_plans(newest):
@@ -374,6 +414,17 @@ class Recipe:
         self.kept_inputs = [i for kind, i in self.sources if kind == "input"]
         self.kept_outputs = [i for kind, i in self.sources if kind == "output"]
 
+    def make_ahead(self, args, types):
+        """Begins with the backward's plan when a forward is carried out that has none yet: kernels of both are compiled side by side."""
+        device = next((a.device for a in args if isinstance(a, Tensor)), torch.device("cpu"))
+        if not compiles_long(device) or plan_key(args, types, ()) in self.forward.plans:
+            return
+        outs = [blank(shape, dtype, device) for shape, dtype in output_shapes(self.forward, args, types)]
+        wide = [blank(t.shape, torch.float32, device) if t.dtype in BYTES else t for t in outs]  # as widened() has them
+        values = {"input": args, "output": outs, "cotangent": wide}
+        told = tuple([size_of(self.forward, args, dim) for dim in self.backward.missing])
+        make_ahead(self.backward, [values[kind][i] for kind, i in self.sources], self.types(args), told)
+
     def whole(self):
         """The gradients as one program of all inputs: what can be derived again."""
         return self.prog.grad(self.wrt, False)[0]
@@ -407,6 +458,11 @@ def recipe(prog, wrt, args, types=None):
     return found
 
 
+def blank(shape, dtype, device, wanted=False):
+    """A tensor of these sizes for who reads no element of it: there is memory for one. wanted: it asks for a gradient."""
+    return torch.empty((), dtype=dtype, device=device, requires_grad=wanted).expand(shape)
+
+
 def zeros(shape, dtype, device):
     """The cotangent of a result that nobody used."""
     return torch.zeros((), dtype=dtype, device=device).expand(shape)
@@ -420,7 +476,7 @@ def widened(cotangent):
 class Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx, made, types, twice, warn, *args):
-        outs = run(made.forward, args, made.forward_types(types) if types else made.plain_types, warn)
+        outs = run(made.forward, args, made.forward_types(types) if types else made.plain_types, warn, made=made)
         keep(ctx, made, args, outs, twice)
         if made.count == 1:
             return outs[0]
@@ -592,7 +648,7 @@ def entry_of_saving(text, name, wrt, args):
 def run_saving_kernel(text, name, wrt, tensors, numbers, mask, twice):
     args = merged(tensors, numbers, mask)
     made = recipe(program(text, name), tuple(wrt.split(",")), args)
-    return run(made.forward, args, made.plain_types)
+    return run(made.forward, args, made.plain_types, made=made)
 
 
 def placed(written, inputs, tensors, numbers, mask):

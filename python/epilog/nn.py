@@ -9,6 +9,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ._library import EpilogIndexError
 from ._op import is_compiling, in_functorch, op, watched
+from ._run import blank
 
 ACTIVATIONS = {None: "{}", "silu": "silu({})", "gelu": "gelu({})", "gelu_tanh": "gelu_tanh({})", "relu": "relu({})"}
 
@@ -397,6 +398,23 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
     if reduction == "none":
         return loss.view(labels.shape)
     return loss.sum() if reduction == "sum" else loss.sum() / (labels != ignore_index).sum()
+
+
+def loss_ahead(x, weight, labels, softcap=None, chunks=1):
+    """Begins with the kernels of linear_cross_entropy while what x is made of is still to be computed: of x and of the labels there need be no more
+    than sizes and types."""
+    which, numbers = (False, softcap is not None, False), [] if softcap is None else [float(softcap)]
+    if chunks == 1 or not torch.is_grad_enabled() or not (x.requires_grad or weight.requires_grad):
+        TOKEN_LOSSES[which].make_ahead(rows(x), weight, labels.reshape(-1), -100, *numbers)
+        return
+    x, weight = cast_like_linear(x, weight)
+    tokens, label, by_w = rows(x), labels.reshape(-1), weight.requires_grad
+    size = max(1, -(-tokens.shape[0] // chunks))
+    given = [tokens[:size], weight, label[:size], -100, *numbers, blank((min(size, label.shape[0]),), torch.float32, x.device)]
+    with torch.no_grad():
+        loss_chunk(which, by_w, False).make_ahead(*given)
+        if by_w and tokens.shape[0] > size:
+            loss_chunk(which, by_w, True).make_ahead(*given, blank(weight.shape, torch.float32, x.device))
 
 
 class TokenStatistics(NamedTuple):

@@ -1,12 +1,14 @@
 """epilog.apply on small models with random weights: loss and gradients beside eager, and all of it undone."""
 import copy
 import inspect
+import threading
 import types
 
 import pytest
 import torch
 
 import epilog
+from epilog import _op, _patched, _run
 from epilog._op import Op
 from rule import floor
 
@@ -428,3 +430,27 @@ def test_copies():
     again = step(other)  # by its own weights
     assert all(torch.equal(mine[n], again[n]) for n in mine)
     assert epilog.restore(other) == epilog.restore(model) > 0
+
+
+@pytest.mark.parametrize("name, batch, chunks", [("Llama", 5, 1), ("Gemma2", 9, 3), ("GPT2", 17, 1)])  # sizes that no other test has plans for
+def test_kernels_ahead(name, batch, chunks, monkeypatch):
+    """Where compiling takes long, kernels of backward and loss are begun with before they are needed, each once, and none for nothing."""
+    plans, used = [], set()
+
+    class Plan(_run.Plan):
+        def __init__(self, prog, *given, **how):
+            plans.append((prog.name, threading.current_thread() is threading.main_thread(), self))
+            super().__init__(prog, *given, **how)
+
+        def run(self, *given):
+            used.add(self)
+            return super().run(*given)
+    monkeypatch.setattr(_run, "Plan", Plan)
+    for module in (_run, _op, _patched):
+        monkeypatch.setattr(module, "compiles_long", lambda device: True)
+    model, ids = make(name), torch.randint(3, 96, (batch, 40))
+    epilog.apply(model, loss_chunks=chunks)
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert not _run.being_made and used == {plan for _, _, plan in plans} and len({p.prog for p in used}) == len(plans)
+    ahead = [n for n, is_main, _ in plans if not is_main]
+    assert "layer_backward" in ahead and any(["loss" in n for n in ahead]) and "layer_forward" not in ahead
