@@ -259,6 +259,33 @@ void epi_band_reduce(const epi_band *t, const epi_instr *s, float *p, float *p2)
         t->strips->reduce_rows(s->op, p, p2, v, t->band_rows, n);
 }
 
+/* Rows are the steps of all columns; those of one recurrence come one after the other. */
+static void scan_down(const epi_band *t, const epi_instr *s, const epi_view *v, double *state) {
+    const epi_plan *plan = t->tile->plan;
+    int64_t steps = epi_axis_size(plan->scan, t->tile->spec->sizes), begins = plan->scan_back ? steps - 1 : 0;
+    int n = t->columns[t->tile->values[s->dst].scale];
+    for (int k = 0; k < t->band_rows; k++) {
+        int i = plan->scan_back ? t->band_rows - 1 - k : k;
+        epi_view row[2] = {{v[0].p + i * v[0].row, 0, v[0].col}, {v[1].p + i * v[1].row, 0, v[1].col}};
+        bool first = (t->m0 + t->row + i) % steps == begins;
+        t->strips->scan_step(state, result_of(t, s) + i * t->at[s->dst].ld, row, first, n);
+    }
+}
+
+void epi_band_scan(const epi_band *t, const epi_instr *s, double *state) {
+    const epi_plan *plan = t->tile->plan;
+    epi_view v[2] = {view_of(t, s->arg[0], true), view_of(t, s->arg[1], true)};
+    epi_scale scale = t->tile->values[s->dst].scale;
+    int n = t->columns[scale];
+    if (!plan->scan_inner) {
+        scan_down(t, s, v, state);
+        return;
+    }
+    bool first = plan->scan_back ? t->first[scale] + n == t->tile->n : t->first[scale] == 0;
+    t->strips->scan_rows(state, result_of(t, s), t->at[s->dst].ld, v, first, plan->scan_back, t->band_rows,
+                         n);
+}
+
 /* Are elements divided by one number for a row? A tape does that by factors, so a strip does, too: which of
  * them it is follows from sizes. */
 static bool divides_row(const epi_band *t, const epi_instr *s) {

@@ -91,6 +91,10 @@ void epi_band_run(const epi_band *b, int instr);
 /* Such a reduction: a state per row into p and p2, or the band's rows into those per column. */
 void epi_band_reduce(const epi_band *b, const epi_instr *s, float *p, float *p2);
 
+/* A recurrence: `state` has a number for each column of the band, or, where the plan's columns are the steps, for each
+ * row. */
+void epi_band_scan(const epi_band *b, const epi_instr *s, double *state);
+
 /* Where a reduction's states lie: the first words of all, and the second ones, which of partials those alone
  * have that have two. */
 typedef struct epi_states {

@@ -81,6 +81,8 @@ epi_backend_limits epi_cpu_limits(void) {
                                 .groups = true,
                                 .dequants = true,
                                 .pieces = true,
+                                .scans = true,
+                                .scan_folds = true,
                                 .aligned = 1,
                                 .tensors = 64, /* streams that a core walks along at once */
                                 .attention_most = 256,

@@ -10,7 +10,7 @@
 
 /* What a thread has of its own, in bytes: where its arrays begin, and all. */
 typedef struct epi_rows_room {
-    int64_t at, links, positions, slots, kept, shorts, results, sums, state, bytes;
+    int64_t at, links, positions, slots, kept, shorts, results, sums, state, scans, bytes;
 } epi_rows_room;
 
 /* Where a tape stands: the first row and column of the band that it was set or moved to. */
@@ -44,6 +44,9 @@ typedef struct epi_rows {
        columns, is a short vector. Sums down long pieces have theirs, the sums and what rounding lost, at
        `second` among the sums of the thread. */
     epi_states *states;
+    int *
+        scan; /* by instruction: which recurrence it is, or -1; and the last phase that goes through its steps */
+    int *scan_phase;
     int64_t *column; /* by value without rows: where it lies among the columns' floats */
     int slot_count, short_count, keep_count, state_count;
     epi_rows_room room;
@@ -69,6 +72,10 @@ static inline int64_t epi_rows_slot(const epi_rows *k) {
 }
 static inline int64_t epi_rows_keep(const epi_rows *k) {
     return epi_round_up(k->band * k->tile.n, 16);
+}
+/* Numbers of a recurrence's state. */
+static inline int64_t epi_rows_scan(const epi_rows *k) {
+    return k->tile.plan->scan_inner ? k->band : k->piece_cols;
 }
 static inline int64_t epi_rows_short(const epi_rows *k) {
     return epi_round_up(k->band, 16);

@@ -14,6 +14,9 @@ enum {
     FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
     KEPT = 1 << 16, /* floats of a thread's row buffers at most */
     TAPED = 512,    /* columns of a stretch at least where there are tapes */
+    STRIPE = 128,   /* columns at least that a thread takes through a recurrence */
+    STRIPES = 64,   /* so many of these and of recurrences side by side, about */
+    SCANNED = 256,  /* columns of a stretch at most that is gone through along a row */
     WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
 
@@ -169,6 +172,31 @@ static bool make_items(epi_arena *arena, epi_rows *k, bool *memory) {
 
 /* ---- sizes ---- */
 
+/* Does the program reduce over columns, so that a thread takes whole rows? */
+static bool folds_rows(const epi_tile_program *t) {
+    bool folds = false;
+    for (int i = 0; i < t->instr_count; i++)
+        folds |= epi_instr_folds_row(&t->instrs[i]) || t->instrs[i].kind == EPI_INSTR_REDUCE_GROUP;
+    return folds;
+}
+
+/* A thread takes all steps of some recurrences: of all columns of a batch, or of a stripe of these. */
+static void choose_stripes(epi_rows *k) {
+    const epi_tile_program *t = &k->tile;
+    int64_t steps = epi_max64(1, epi_axis_size(t->plan->scan, t->spec->sizes)), n = epi_max64(1, t->n),
+            batches = epi_max64(1, t->m / steps), stripes = epi_ceil_div(STRIPES, batches);
+    k->piece_cols = n;
+    if (!folds_rows(t)) {
+        k->piece_cols = epi_min64(n, epi_round_up(epi_max64(STRIPE, n / stripes), 64));
+        k->stretch = epi_min64(epi_round_up(k->piece_cols, 2), TAPED);
+        k->piece_cols = epi_round_up(k->piece_cols, k->stretch);
+    }
+    k->band = (int)epi_min64(t->m, k->stretch >= TAPED ? 1 : epi_min64(ROWS, ELEMENTS / k->stretch));
+    k->piece_rows = epi_min64(batches, epi_max64(1, PIECE / (steps * k->piece_cols))) * steps;
+    k->row_pieces = epi_ceil_div(t->m, k->piece_rows);
+    k->col_pieces = epi_ceil_div(t->n, k->piece_cols);
+}
+
 /* They follow from the program's sizes alone, and those that say in which order a row is added up from its
  * length. */
 static void choose_sizes(epi_rows *k, int64_t most) {
@@ -176,6 +204,8 @@ static void choose_sizes(epi_rows *k, int64_t most) {
     bool down = false;
     for (int i = 0; i < t->instr_count; i++)
         down |= t->instrs[i].kind == EPI_INSTR_PARTIAL_COLS;
+    if (t->plan->scan_count && t->plan->scan_inner)
+        most = SCANNED;
     int64_t n = epi_max64(1, t->n), stretches = epi_ceil_div(n, t->plan->flat ? STRETCH : most),
             group = t->group[EPI_SCALE_FINE]; /* which no stretch cuts */
     k->stretch = stretches > 1 ? epi_round_up(epi_ceil_div(n, stretches), 64 % group ? 64 * group : 64)
@@ -189,12 +219,24 @@ static void choose_sizes(epi_rows *k, int64_t most) {
     k->piece_rows = epi_round_up(epi_max64(1, k->piece_rows), k->band);
     k->row_pieces = epi_ceil_div(t->m, k->piece_rows);
     k->col_pieces = t->plan->flat ? epi_ceil_div(t->n, k->piece_cols) : 1;
+    if (t->plan->scan_count && !t->plan->scan_inner)
+        choose_stripes(k);
 }
 
 /* Sizes, phases and items, with stretches of at most so many columns. */
 static bool cut_up(epi_arena *arena, epi_rows *k, int64_t most, bool *memory) {
     choose_sizes(k, most);
     return list_phases(arena, k) && list_between(arena, k) && make_items(arena, k, memory);
+}
+
+/* Numbers the recurrences. */
+static void assign_scans(epi_rows *k) {
+    int count = 0;
+    for (int i = 0; i < k->tile.instr_count; i++)
+        k->scan[i] = k->tile.instrs[i].kind == EPI_INSTR_SCAN ? count++ : -1;
+    for (int p = 0; p < k->tile.phases; p++)
+        for (int at = k->list_start[p]; at < k->list_start[p + 1]; at++)
+            k->scan_phase[k->list[at]] = p;
 }
 
 static void assign_states(epi_rows *k) {
@@ -232,6 +274,9 @@ static int64_t room_for_thread(epi_rows_room *r, const epi_rows *k) {
     r->results = epi_reserve(total, k->tile.instr_count, size);
     r->sums = epi_reserve(total, k->sum_count, size);
     r->state = epi_reserve(total, k->state_count, EPI_STATE_MOST * size);
+    /* of each, and room for one that goes through its steps once more */
+    int64_t scans = k->tile.plan->scan_count ? k->tile.plan->scan_count + 1 : 0;
+    r->scans = epi_reserve(total, scans, epi_rows_scan(k) * (int64_t)sizeof(double));
     return *total;
 }
 
@@ -270,6 +315,8 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     out->slot = epi_arena_alloc(arena, values * sizeof *out->slot);
     out->store = epi_arena_alloc(arena, values * sizeof *out->store);
     out->states = epi_arena_alloc(arena, instrs * sizeof *out->states);
+    out->scan = epi_arena_alloc(arena, instrs * sizeof *out->scan);
+    out->scan_phase = epi_arena_alloc(arena, instrs * sizeof *out->scan_phase);
     out->tapes = epi_arena_alloc(arena, phases * sizeof *out->tapes);
     out->item_start = epi_arena_alloc(arena, phases * sizeof *out->item_start);
     out->link_start = epi_arena_alloc(arena, phases * sizeof *out->link_start);
@@ -284,5 +331,6 @@ epi_status epi_rows_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_first_stores(t, out->store);
     assign_states(out);
+    assign_scans(out);
     return lay_out(out, err);
 }

@@ -25,9 +25,11 @@ typedef struct worker {
     float *kept, *shorts, *state;
     float *sums;    /* down the rows of a piece, see epi_rows */
     float *results; /* by instruction: what a tape folded a stretch of the row to */
+    double *scans;  /* states of recurrences, and room for one more */
+    int phase;      /* that is walked over */
     int64_t row_piece, col_piece;
-    int64_t end; /* of the piece's columns */
-    bool once;   /* a stretch is all of a row */
+    int64_t start, end; /* of the piece's columns */
+    bool once;          /* a stretch is all of a row */
 } worker;
 
 static worker worker_of(const epi_rows_begun *r, int thread) {
@@ -50,6 +52,7 @@ static worker worker_of(const epi_rows_begun *r, int thread) {
                 .state = (void *)(mine + k->room.state),
                 .sums = (void *)(mine + k->room.sums),
                 .results = (void *)(mine + k->room.results),
+                .scans = (void *)(mine + k->room.scans),
                 .end = t->n};
     for (int v = 0; v < t->value_count; v++) {
         const epi_tile_value *value = &t->values[v];
@@ -282,10 +285,28 @@ static void run_tape(worker *w, const epi_tape_place *where, int p, int i) {
 
 /* ---- rows ---- */
 
+/* Goes through steps of a recurrence. Rows that are walked over once more are so from the same state: it moves on in the
+ * last phase. */
+static void scan(const worker *w, int instr) {
+    const epi_rows *k = w->r->k;
+    const epi_instr *s = &k->tile.instrs[instr];
+    const epi_scale scale = k->tile.values[s->dst].scale;
+    int64_t width = epi_rows_scan(k);
+    double *state = w->scans + k->scan[instr] * width, *spare = w->scans + k->tile.plan->scan_count * width;
+    if (!k->tile.plan->scan_inner)
+        state += w->b.first[scale] - (scale == EPI_SCALE_COARSE ? w->start / 2 : w->start);
+    bool moves_on = k->tile.plan->scan_inner || w->phase == k->scan_phase[instr];
+    if (!moves_on)
+        memcpy(spare, state, (size_t)w->b.columns[scale] * sizeof *state);
+    epi_band_scan(&w->b, s, moves_on ? state : spare);
+}
+
 static void run_strip(const void *ctx, int instr) {
     const worker *w = ctx;
     const epi_instr *s = &w->b.tile->instrs[instr];
-    if (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS)
+    if (s->kind == EPI_INSTR_SCAN)
+        scan(w, instr);
+    else if (epi_instr_folds_row(s) || s->kind == EPI_INSTR_PARTIAL_COLS)
         reduce(w, instr);
     else
         epi_band_run(&w->b, instr);
@@ -318,8 +339,10 @@ static void run_phase(worker *w, int p, int64_t start, bool first) {
         state to = state_of(w, k->fold[f]);
         set_identity(t->instrs[k->fold[f]].op, to.p, to.p2, to.n);
     }
-    for (int64_t column = start; column < w->end; column += k->stretch) {
-        move_to(w, column);
+    bool back = t->plan->scan_count && t->plan->scan_inner && t->plan->scan_back;
+    w->phase = p;
+    for (int64_t i = 0, count = epi_ceil_div(w->end - start, k->stretch); i < count; i++) {
+        move_to(w, start + (back ? count - 1 - i : i) * k->stretch);
         if (first || !w->r->nothing_else)
             find_values(w);
         run_stretch(w, &where, p);
@@ -344,6 +367,7 @@ static void run_piece(void *ctx, int64_t item, int thread) {
     w.col_piece = item % k->col_pieces;
     int64_t first = w.row_piece * k->piece_rows, rows_end = epi_min64(t->m, first + k->piece_rows);
     int64_t start = w.col_piece * k->piece_cols;
+    w.start = start;
     w.end = epi_min64(t->n, start + k->piece_cols);
     w.once = w.end - start <= k->stretch;
     for (int i = 0; i < t->instr_count; i++)
@@ -353,17 +377,19 @@ static void run_piece(void *ctx, int64_t item, int thread) {
         }
     memset(w.sums, 0, (size_t)k->sum_count * sizeof *w.sums);
     int summed = 0; /* rows, since the columns' sums were settled */
-    for (int64_t row = first; row < rows_end; row += k->band) {
+    bool back = t->plan->scan_count && !t->plan->scan_inner && t->plan->scan_back;
+    for (int64_t done = 0, bands = epi_ceil_div(rows_end - first, k->band); done < bands; done++) {
+        int64_t row = first + (back ? bands - 1 - done : done) * k->band;
         w.b.m0 = row;
         w.b.rows = w.b.band_rows = (int)epi_min64(k->band, rows_end - row);
         for (int p = 0; p <= t->phases; p++) {
             for (int i = k->between_start[p]; i < k->between_start[p + 1]; i++)
                 epi_band_run(&w.b, k->between[i]);
             if (p < t->phases)
-                run_phase(&w, p, start, row == first);
+                run_phase(&w, p, start, done == 0);
         }
         summed += w.b.rows;
-        bool ends = row + k->band >= rows_end;
+        bool ends = done + 1 == bands;
         if (k->sum_count && (ends || summed + k->band > EPI_SUM_TERMS)) {
             settle_columns(&w, ends);
             summed = 0;

@@ -65,7 +65,7 @@ static void scan_row(void *ctx, int64_t row, int thread) {
         for (int a = 0; a < 2; a++)
             v[a] =
                 operand(s, a, epi_walk_offset(&s->outer[a], row) + t * s->along[a], s->along[a], n, tmp[a]);
-        s->k->strips->scan_row(&state, tmp[RESULT], v, !done, s->back, n);
+        s->k->strips->scan_rows(&state, tmp[RESULT], 0, v, !done, s->back, 1, n);
         put(s, epi_walk_offset(&s->outer[RESULT], row) + t * s->along[RESULT], s->along[RESULT], tmp[RESULT],
             n);
     }

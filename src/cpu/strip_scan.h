@@ -36,21 +36,47 @@ static void scan_step(double *state, float *dst, const epi_view *v, bool first, 
         v[1].col ? scan_columns(state, dst, &a, 0, v[1].p, 1, n) : scan_columns(state, dst, &a, 0, &b, 0, n);
 }
 
+/* So many rows are walked along side by side: one sum need not wait for another. */
+enum { ABREAST = 8 };
+
 /* A factor of 1 is left out: it changes no number, and the sum need not wait for it. */
-static void scan_row(double *state, float *dst, const epi_view *v, bool first, bool back, int n) {
-    const float *a = v[0].p, *b = v[1].p;
-    double h = first ? 0 : *state;
-    bool sums = !v[0].col && n > 0 && *a == 1.0f;
+static ALWAYS_INLINE void scan_abreast(double *state, float *dst, ptrdiff_t ld, const epi_view *v, bool first,
+                                       bool back, bool sums, int rows, int n) {
+    const float *a[ABREAST], *b[ABREAST];
+    double h[ABREAST];
+    for (int i = 0; i < rows; i++) {
+        a[i] = v[0].p + i * v[0].row;
+        b[i] = v[1].p + i * v[1].row;
+        h[i] = state[i];
+    }
     for (int k = 0; k < n; k++) {
         int j = back ? n - 1 - k : k;
-        double x = (double)b[j * v[1].col];
-        if (sums)
-            h = first && !k ? x : h + x;
-        else
-            h = first && !k ? x : (double)a[j * v[0].col] * h + x;
-        dst[j] = (float)h;
+        for (int i = 0; i < rows; i++) {
+            double x = (double)b[i][j * v[1].col];
+            if (first && !k)
+                h[i] = x;
+            else
+                h[i] = (sums ? h[i] : (double)a[i][j * v[0].col] * h[i]) + x;
+            dst[i * ld + j] = (float)h[i];
+        }
     }
-    *state = h;
+    for (int i = 0; i < rows; i++)
+        state[i] = h[i];
+}
+
+static void scan_rows(double *state, float *dst, ptrdiff_t ld, const epi_view *v, bool first, bool back,
+                      int rows, int n) {
+    bool sums = !v[0].col && !v[0].row && rows > 0 && *v[0].p == 1.0f;
+    for (int i = 0; i < rows; i += ABREAST) {
+        epi_view w[2] = {{v[0].p + i * v[0].row, v[0].row, v[0].col},
+                         {v[1].p + i * v[1].row, v[1].row, v[1].col}};
+        if (rows - i < ABREAST)
+            scan_abreast(state + i, dst + i * ld, ld, w, first, back, sums, rows - i, n);
+        else if (sums && !back)
+            scan_abreast(state + i, dst + i * ld, ld, w, first, false, true, ABREAST, n);
+        else
+            scan_abreast(state + i, dst + i * ld, ld, w, first, back, sums, ABREAST, n);
+    }
 }
 
 #endif

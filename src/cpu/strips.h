@@ -140,10 +140,11 @@ typedef struct epi_strips {
     void (*reduce_groups)(epi_op op, float *dst, ptrdiff_t ld, epi_view a, int rows, int n, int g);
 
     /* A recurrence: state = a*state + b, where v is a and b; at the first step it is b. The state has more digits
-       than what is stored, so that many steps do not drift. One step of n of them side by side, or n steps of one,
-       from the first element to the last or back. */
+       than what is stored, so that many steps do not drift. One step of n of them side by side; or n steps along each
+       row, from the first element to the last or back. */
     void (*scan_step)(double *state, float *dst, const epi_view *v, bool first, int n);
-    void (*scan_row)(double *state, float *dst, const epi_view *v, bool first, bool back, int n);
+    void (*scan_rows)(double *state, float *dst, ptrdiff_t ld, const epi_view *v, bool first, bool back,
+                      int rows, int n);
 
     /* A tape over `rows` rows of n elements: links up to one of kind NONE, one after the other on an octet of
        a row, then on the next. Before the first time `ready` chooses what carries the links out; then only

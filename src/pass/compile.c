@@ -261,6 +261,8 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     *r = (epi_rewriting){0};
     *given->cut = (epi_cut){0};
     given->spec->tile = given->limits->tile;
+    given->spec->scans = given->limits->scans;
+    given->spec->scan_folds = given->limits->scan_folds;
     EPI_TRY(epi_has_memory(c, err));
     *c = (epi_candidate){
         .arena = given->arena, .spec = *given->spec, .limits = given->limits, .narrows = given->narrows};

@@ -50,10 +50,12 @@ typedef struct epi_backend_limits {
     int dequant_rows; /* where it has so many rows at most; 0: however many */
     int scaled; /* and of e4m3, with scales that are the same for so many of the depth, and of the columns; 0: no
                          such product (scaled.h) */
-    bool shifts;  /* rows may load a value from other places along an axis */
-    bool updates; /* a tile may store the new elements of an update where its index says */
-    int aligned;  /* tensors begin at a multiple of so many bytes */
-    int tensors;  /* values that could be made elsewhere bring no more than so many to a part */
+    bool shifts;     /* rows may load a value from other places along an axis */
+    bool updates;    /* a tile may store the new elements of an update where its index says */
+    bool scans;      /* rows may go through the steps of recurrences, all along one axis and one way, */
+    bool scan_folds; /* and reduce over columns besides */
+    int aligned;     /* tensors begin at a multiple of so many bytes */
+    int tensors;     /* values that could be made elsewhere bring no more than so many to a part */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;

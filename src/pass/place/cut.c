@@ -310,10 +310,34 @@ static bool can_shift(const epi_placer_part *p) {
     return can;
 }
 
+/* Are the steps of recurrences rows, or the one column axis there is? */
+static bool scan_fits(const epi_placer_part *p) {
+    return epi_axes_find(&p->rows, p->scan) >= 0 ||
+           (p->cols.count == 1 && epi_axis_equal(p->cols.at[0], p->scan));
+}
+
+/* Notes that rows go through a recurrence: all along one axis, and one way. It has all their axes, and nothing is reduced
+ * over rows besides. */
+static bool note_scan(epi_placer_part *p, const epi_node *n) {
+    bool back = epi_ops[n->op].back;
+    epi_axes axes = p->rows;
+    epi_axes_unite(&axes, &p->cols);
+    if (p->kind != EPI_KIND_ROWS || p->square || p->alone || p->crosses ||
+        !epi_axes_same_set(&axes, &n->axes) ||
+        (p->scans && (p->scan_back != back || !epi_axis_equal(p->scan, n->over.at[0]))))
+        return false;
+    p->scans = true;
+    p->scan_back = back;
+    p->scan = n->over.at[0];
+    return scan_fits(p);
+}
+
 bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
     const epi_node *n = &g->nodes[node];
     epi_placer_part trial = *p;
     if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !note_split(&trial, n))
+        return false;
+    if (epi_ops[n->op].cls == EPI_CLASS_SCAN && !note_scan(&trial, n))
         return false;
     bool fits = axes_fit(&trial, &n->axes), taken = n->op == EPI_OP_GATHER;
     note_vector(&trial, &n->axes);
@@ -392,7 +416,8 @@ static void shape_for(const epi_spec *spec, epi_placer_part *p, const epi_axes *
     may &= !p->vectors || over->count < axes.count;
     if (may && shape_rows(spec, &trial, &axes, over) &&
         (p->split == EPI_OP_COUNT || epi_axes_find_dim(&trial.cols, p->fine.dim) >= 0) &&
-        epi_axes_count_in(&p->taken_by, &trial.rows) == p->taken_by.count && can_shift(&trial))
+        epi_axes_count_in(&p->taken_by, &trial.rows) == p->taken_by.count && can_shift(&trial) &&
+        (!p->scans || scan_fits(&trial)))
         *p = trial;
 }
 
@@ -420,7 +445,7 @@ static epi_reduction reduce_in_row(const epi_placer *s, epi_placer_part *p, cons
 
 /* How a value on the part's tile is reduced; NONE: it cannot be done there. */
 static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int value, const epi_axes *over) {
-    if (p->square) /* find_square has what it reduces */
+    if (p->square || (p->scans && !s->limits->scan_folds)) /* find_square has what it reduces */
         return EPI_REDUCE_NONE;
     shape_for(s->spec, p, over);
     const epi_axes *from = &s->g->nodes[value].axes;
@@ -428,7 +453,8 @@ static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int v
     epi_reduction reduction = epi_tile_reduction(&tile, from, over);
     unsigned dims = dims_of(&p->rows, &p->cols, over);
     bool local = !p->local || p->local == dims; /* no other ones are */
-    if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped)))
+    if (reduction == EPI_REDUCE_NONE ||
+        (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped || p->scans)))
         return EPI_REDUCE_NONE;
     if (p->kind == EPI_KIND_ROWS) /* a row has all columns */
         return epi_axes_count_in(from, &p->rows) < p->rows.count ? EPI_REDUCE_NONE
@@ -1105,6 +1131,8 @@ static void place_reduction(epi_placer *s, int node) {
         part = s->parts[q];
         reduction = reduction_of(s, &part, from, &n->over);
     }
+    part.folds = true;
+    part.crosses |= reduction > EPI_REDUCE_LOCAL;
     s->parts[q] = part;
     /* where no part can, the part's plan says so and it is split (split.c) */
     s->placement[node] =
@@ -1329,6 +1357,17 @@ static void place_move(epi_placer *s, int node) {
     s->placement[node] = (epi_cut_placement){EPI_PLACED_TILE, q};
 }
 
+/* A recurrence is on rows that go through its steps, which nobody makes again. */
+static void place_scan(epi_placer *s, int node) {
+    if (!s->limits->scans) {
+        place_move(s, node);
+        return;
+    }
+    place_map(s, node);
+    if (s->placement[node].kind == EPI_UNPLACED)
+        find_part(s, node, NULL);
+}
+
 /* Is the value a random number of which nothing but elements of attention's scores are made, by maps? Then
  * every attention recomputes it, as it does them. */
 static bool is_of_scores(epi_placer *s, int node) {
@@ -1416,7 +1455,7 @@ static void place(epi_placer *s, int node) {
         s->view[node] = is_part(s, node);
         s->view[node] ? see_view(s, node) : place_move(s, node);
         break;
-    case EPI_CLASS_SCAN:
+    case EPI_CLASS_SCAN: place_scan(s, node); break;
     case EPI_CLASS_SORT: place_move(s, node); break;
     case EPI_CLASS_SHIFT: place_shift(s, node); break;
     case EPI_CLASS_RANDOM: place_random(s, node); break;

@@ -34,11 +34,14 @@ typedef struct epi_placer_part {
     bool shaped;                                  /* rows: something decided which axes are columns */
     bool square;  /* rows: each is a tile of two axes, of which extremes are taken along both (square.h) */
     bool vectors; /* rows: something on them, or that they load, has some of their axes and not all */
-    epi_axes taken_by; /* rows: axes of numbers by which they take rows of tables, */
-    epi_axes shifted;  /* and along which they load values from other places */
-    unsigned local;    /* dims that a reduction inside the tile removes */
-    bool ordered;      /* its columns keep their order: no halves are taken of them */
-    epi_op split;      /* as in epi_plan */
+    epi_axes taken_by;     /* rows: axes of numbers by which they take rows of tables, */
+    epi_axes shifted;      /* and along which they load values from other places */
+    bool scans, scan_back; /* rows: they go through recurrences, along this axis and this way */
+    epi_axis scan;
+    bool folds, crosses; /* rows: they reduce over columns, or over rows */
+    unsigned local;      /* dims that a reduction inside the tile removes */
+    bool ordered;        /* its columns keep their order: no halves are taken of them */
+    epi_op split;        /* as in epi_plan */
     epi_axis fine;
     int tensors;       /* that values which joined it load and store */
     int spilled, next; /* cut_spill.c: the value of its tile, or EPI_NO_NODE, that it spills to this part */

@@ -660,6 +660,7 @@ bool epi_plan_pass(const epi_graph *g, epi_plan *out) {
     out->kind = EPI_KIND_PASS;
     out->product = node;
     out->flat = false;
+    out->scan_count = 0;
     out->split = EPI_OP_COUNT;
     out->rows.count = out->cols.count = out->depth.count = 0;
     memset(out->placement, 0, (size_t)g->node_count * sizeof *out->placement);

@@ -64,6 +64,11 @@ typedef struct epi_plan {
     int sum;     /* gemm: what the tile accumulates: the product, or the sum of it and those */
     bool square; /* rows: each is a tile of two axes, the columns, with extremes along both (square.h) */
     bool flat;   /* rows: all tensors are one long row, which may be cut anywhere */
+    /* rows: recurrences, so many, all along this axis, each step after the one before. It is the last of `rows`, which
+       one worker walks through in order, or, `inner`, the one of `cols`: a row is a recurrence. */
+    int scan_count;
+    epi_axis scan;
+    bool scan_back, scan_inner;
     int row_arg; /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;
     epi_axes added_depth[EPI_MAX_TERMS - 1];

@@ -185,7 +185,8 @@ static bool note_group(shaper *s, const epi_axes *over) {
     return may;
 }
 
-/* How a value that is in the row is reduced; NONE: it cannot be. */
+/* How a value that is in the row is reduced; NONE: it cannot be. Between the steps of a recurrence no row is reduced with
+ * others. */
 static epi_reduction reduction_of(shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     const epi_axes *from = &s->g->nodes[n->arg[0]].axes;
@@ -237,10 +238,12 @@ static bool sort_node(shaper *s, int i) {
     case EPI_CLASS_RANDOM: return epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     case EPI_CLASS_MOVE: return takes_in_row(s, n) || is_number_in_row(s, i);
     case EPI_CLASS_SHIFT: return shifts_in_row(s, n);
-    case EPI_CLASS_SCAN:
+    case EPI_CLASS_SCAN: return s->plan->scan_count && is_long(s, i);
     case EPI_CLASS_SORT: return false;
     case EPI_CLASS_REDUCE:
         stage->reduction = reduction_of(s, n);
+        if (s->plan->scan_count && (!s->spec->scan_folds || stage->reduction != EPI_REDUCE_LOCAL))
+            return false;
         return stage->reduction == EPI_REDUCE_LOCAL || (stage->reduction != EPI_REDUCE_NONE && !s->needed[i]);
     default: return true;
     }
@@ -330,6 +333,45 @@ static void order_rows(shaper *s) {
     s->plan->rows.at[count] = rows.at[last];
 }
 
+/* Notes the recurrences: all go along one axis, and one way. */
+static bool find_scans(shaper *s) {
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        if (!s->g->live[i] || epi_ops[n->op].cls != EPI_CLASS_SCAN)
+            continue;
+        if (!s->spec->scans)
+            return refuse(s, "a recurrence is a pass by itself");
+        if (s->plan->scan_count++ &&
+            (s->plan->scan_back != epi_ops[n->op].back || !epi_axis_equal(s->plan->scan, n->over.at[0])))
+            return refuse(s, "it has recurrences along two axes, or both ways along one");
+        s->plan->scan = n->over.at[0];
+        s->plan->scan_back = epi_ops[n->op].back;
+    }
+    return true;
+}
+
+/* Rows that go through recurrences. Where their axis comes last it is the columns; else all axes behind it are, or as
+ * many of these as can be, and it is the last of the rows. */
+static bool try_scans(shaper *s) {
+    epi_plan *plan = s->plan;
+    epi_axes axes = s->axes, scan = {1, {plan->scan}}, rest = epi_axes_without(&axes, &scan);
+    int behind = axes.count - 1 - epi_axes_find(&axes, plan->scan);
+    plan->scan_inner = !behind;
+    for (int columns = behind; columns > 0 || plan->scan_inner; columns--) {
+        for (int i = 0; i < axes.count; i++) {
+            int at = axes.count - 1 - columns; /* of the recurrence's axis */
+            s->axes.at[i] = i < at ? rest.at[i] : i == at ? plan->scan : rest.at[i - 1];
+        }
+        bool may = plan->split == EPI_OP_COUNT || !plan->scan_inner;
+        if (may && try_split(s, plan->scan_inner ? 1 : columns, false))
+            return true;
+        if (plan->scan_inner)
+            break;
+    }
+    s->axes = axes;
+    return refuse(s, "no split of its axes into rows and columns takes its recurrences");
+}
+
 /* Takes rows as square tiles, where something is quantised both ways round. */
 static bool try_square(shaper *s, epi_visits *visits) {
     epi_square square;
@@ -364,9 +406,11 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
         if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE ||
             epi_ops[g->nodes[g->tensors[t].node].op].cls == EPI_CLASS_SORT)
             return refuse(&s, "an update is a pass by itself, and so is an order");
-    if (!find_axes(&s))
+    if (!find_axes(&s) || !find_scans(&s))
         return false;
     find_needed(&s);
+    if (out->scan_count)
+        return epi_axes_find(&s.axes, out->scan) >= 0 ? try_scans(&s) : refuse(&s, "no tensor has all axes");
     if (try_square(&s, &visits))
         return true;
     if (is_flat(&s) && try_split(&s, s.axes.count, true))

@@ -205,6 +205,10 @@ static void plan_step(builder *b, task *t) {
         plan_group(b, t, n);
     } else if (cls == EPI_CLASS_SHIFT) {
         t->step.kind = EPI_INSTR_SHIFT;
+    } else if (cls == EPI_CLASS_SCAN) {
+        t->step.kind = EPI_INSTR_SCAN;
+        add_operand(t, n->arg[0], t->scale);
+        add_operand(t, n->arg[1], t->scale);
     } else if (cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_MOVE) {
         t->step.kind = cls == EPI_CLASS_RANDOM ? EPI_INSTR_RANDOM : EPI_INSTR_TAKE;
         t->rows &= p->group == EPI_GROUP_NONE || cls == EPI_CLASS_RANDOM;

@@ -33,6 +33,7 @@ typedef enum epi_instr_kind {
     EPI_INSTR_REDUCE_ROW,   /* rows: a reduction over the whole row, one result per row */
     EPI_INSTR_REDUCE_DOWN, /* a square tile: an extreme over the first of its axes, a result for each of the last; */
     EPI_INSTR_REDUCE_ALONG, /* over the last, a result for each of the first */
+    EPI_INSTR_SCAN,         /* rows: a recurrence, of a and b: the plan says along what */
     EPI_INSTR_STORE,
     EPI_INSTR_PARTIAL_ROWS, /* partials: one per row */
     EPI_INSTR_PARTIAL_COLS, /* partials: one per column */
