@@ -243,7 +243,8 @@ int main(int count, char **arguments) {
     epi_context *context = NULL;
     epi_error err = {0};
     char text[8192];
-    bool side_by_side = epi_parallel_default() > 1;
+    setenv("OMP_NUM_THREADS", "1", 1); /* which is no word on how many compile */
+    bool side_by_side = epi_parallel_processors() > 1;
     if (!check(epi_context_open(&context, &err) == EPI_OK && epi_device_count(context) == 2, "%s",
                err.message))
         return finish();

@@ -216,13 +216,19 @@ static void give_back(worker *list) {
 
 /* ---- the loop ---- */
 
-int epi_parallel_default(void) {
+static int within_limits(long threads) {
+    return threads < 1 ? 1 : threads > EPI_MAX_THREADS ? EPI_MAX_THREADS : (int)threads;
+}
+
+int epi_parallel_processors(void) {
     pthread_once(&pool.once, start_pool);
+    return within_limits(pool.processors);
+}
+
+int epi_parallel_default(void) {
     const char *asked = getenv("OMP_NUM_THREADS"); /* "4", or a list of which the first counts */
     long n = asked ? strtol(asked, NULL, 10) : 0;
-    if (n < 1)
-        n = pool.processors;
-    return n < 1 ? 1 : n > EPI_MAX_THREADS ? EPI_MAX_THREADS : (int)n;
+    return n < 1 ? epi_parallel_processors() : within_limits(n);
 }
 
 void epi_parallel_for(int threads, int64_t count, epi_parallel_body *body, void *ctx) {

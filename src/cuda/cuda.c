@@ -502,7 +502,7 @@ static bool move_ahead(epi_cuda_kernel *k, ahead *a) {
 /* As many of the next configurations as there are processors. */
 static void look_ahead(epi_cuda_kernel *k, const epi_cuda_target *target, ahead *a) {
     uint64_t refused = k->refused, refused_attention = k->refused_attention;
-    int most = epi_parallel_default();
+    int most = epi_parallel_processors();
     epi_error why = {0};
     free_ahead(a);
     for (bool more = true; more && a->count < most && a->count < MOST_AHEAD;) {

@@ -14,14 +14,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/parallel.h"
 
 /* Goes into every key: raise it when the text around a kernel or the layout of an entry changes meaning. */
 #define FORMAT "epilog cubin 3"
 
-enum { NVRTC_OK = 0, NVRTC_COMPILATION = 6, MAX_WORKERS = 8 };
+enum { NVRTC_OK = 0, NVRTC_COMPILATION = 6 };
 
 typedef struct nvrtc_program *nvrtc_program;
 
@@ -435,6 +434,5 @@ static void compile_item(void *items, int64_t i, int thread) {
 }
 
 void epi_jit_compile_all(epi_jit_item *items, int count) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    epi_parallel_for(cores < MAX_WORKERS ? (int)cores : MAX_WORKERS, count, compile_item, items);
+    epi_parallel_for(epi_parallel_processors(), count, compile_item, items);
 }

@@ -149,7 +149,7 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
             find_equal(k, &k->parts[i]);
     }
     k->part_count = count;
-    epi_parallel_for(o->device > 0 ? epi_parallel_default() : 1, count, compile_one, &all);
+    epi_parallel_for(o->device > 0 ? epi_parallel_processors() : 1, count, compile_one, &all);
     for (int i = 0; i < count; i++) {
         epi_part_kernel *p = &k->parts[i];
         p->full = k->parts[p->first].full;
