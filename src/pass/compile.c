@@ -19,6 +19,7 @@
 #include "pass/rewrite/once.h"
 #include "pass/rewrite/prepare.h"
 #include "pass/rewrite/renames.h"
+#include "pass/rewrite/scans.h"
 #include "pass/rewrite/slices.h"
 #include "pass/rewrite/slots.h"
 #include "pass/rewrite/terms.h"
@@ -37,6 +38,10 @@ static epi_status narrow(epi_candidate *c, epi_error *err) {
 
 static epi_status once(epi_candidate *c, epi_error *err) {
     return epi_once_write(c->arena, &c->spec, err);
+}
+
+static epi_status scans(epi_candidate *c, epi_error *err) {
+    return epi_scans_write(c->arena, &c->spec, !c->strict, err);
 }
 
 static epi_status slices(epi_candidate *c, epi_error *err) {
@@ -140,6 +145,7 @@ static epi_status cut(epi_candidate *c, epi_error *err) {
 const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_NARROW] = {"narrow", narrow, "rounds outputs of 16 bits before a log-sum-exp is taken of them"},
     [EPI_PASS_ONCE] = {"once", once, "has what is compared with its own extreme made once, in memory"},
+    [EPI_PASS_SCANS] = {"scans", scans, "finds running sums, and steps of recurrences that are slices"},
     [EPI_PASS_SLICES] = {"slices", slices, "takes slices of inputs instead of results"},
     [EPI_PASS_RENAMES] = {"renames", renames,
                           "gives sums of products the name of the axis that they are added by"},
@@ -264,8 +270,11 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     given->spec->scans = given->limits->scans;
     given->spec->scan_folds = given->limits->scan_folds;
     EPI_TRY(epi_has_memory(c, err));
-    *c = (epi_candidate){
-        .arena = given->arena, .spec = *given->spec, .limits = given->limits, .narrows = given->narrows};
+    *c = (epi_candidate){.arena = given->arena,
+                         .spec = *given->spec,
+                         .limits = given->limits,
+                         .narrows = given->narrows,
+                         .strict = given->left != NULL};
     EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_CHOICES, err));
     r->written = c->spec.graph;
     if (given->same)

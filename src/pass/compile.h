@@ -10,6 +10,7 @@
 typedef enum epi_pass_id {
     EPI_PASS_NARROW,
     EPI_PASS_ONCE,
+    EPI_PASS_SCANS,
     EPI_PASS_SLICES,
     EPI_PASS_RENAMES,
     EPI_PASS_SLOTS,
@@ -31,6 +32,7 @@ typedef struct epi_candidate {
     epi_spec spec;    /* its graph is the program as it is now */
     const epi_backend_limits *limits;
     bool narrows;                     /* as in epi_compile */
+    bool strict;                      /* it makes of infinities what is written */
     const epi_algebra_choice *choice; /* NULL: the algebra leaves it as it is */
     epi_algebra_log log;
     epi_cut cut;                            /* no parts: no result has an element */

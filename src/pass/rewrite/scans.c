@@ -1,0 +1,237 @@
+/* scans.c: running sums that are written with a mask become recurrences; steps that are named by a number are slices.
+ *
+ * A mask is a comparison of positions along the axis that is summed over, U, and along another, T. Of what is the same
+ * all along T the sum is a running one: from the beginning where positions up to T are taken, from the end where those
+ * from T on are. Without T itself it is the one of the step before. It takes the elements that the mask lets through and
+ * no others, so an infinity stays where it is; a product with the mask would be NaN there. */
+#include "pass/rewrite/scans.h"
+
+#include <math.h>
+
+#include "pass/analyse/monomial.h"
+
+typedef struct finder {
+    const epi_spec *spec;
+    const epi_graph *in;
+    bool products;
+    epi_visits visits;
+} finder;
+
+/* ---- masks ---- */
+
+/* A mask: positions along `of` up to those along `to`, or from them on; without these themselves if `apart`. */
+typedef struct mask {
+    epi_axis of, to;
+    bool from, apart;
+} mask;
+
+/* Is it such a comparison, for a sum over this axis? */
+static bool find_mask(const epi_graph *g, int node, epi_axis of, mask *out) {
+    const epi_node *n = &g->nodes[node], *a = &g->nodes[n->arg[0]], *b = &g->nodes[n->arg[1]];
+    bool less = n->op == EPI_OP_LT || n->op == EPI_OP_LE, more = n->op == EPI_OP_GT || n->op == EPI_OP_GE;
+    if (!less && !more)
+        return false;
+    bool turned = a->op == EPI_OP_INDEX && !epi_axis_equal(a->over.at[0], of);
+    const epi_node *mine = turned ? b : a, *other = turned ? a : b;
+    *out = (mask){.of = of,
+                  .to = other->over.at[0],
+                  .from = more != turned,
+                  .apart = n->op == EPI_OP_LT || n->op == EPI_OP_GT};
+    return mine->op == EPI_OP_INDEX && other->op == EPI_OP_INDEX && epi_axis_equal(mine->over.at[0], of) &&
+           !epi_axis_equal(out->to, of);
+}
+
+/* The same where it is written where(c, 1, 0). */
+static bool find_number_mask(const epi_graph *g, int node, epi_axis of, mask *out) {
+    const epi_node *n = &g->nodes[node];
+    bool number = n->op == EPI_OP_WHERE && epi_is_constant(g, n->arg[1], 1) && epi_is_zero(g, n->arg[2]);
+    return find_mask(g, number ? n->arg[0] : node, of, out);
+}
+
+/* ---- running sums ---- */
+
+/* The value with the axis under its other name. Of what is renamed already, by maps or without, it is what was there
+ * before; so deep at most. */
+static int under_name(epi_rewrite *r, int node, const mask *m, int depth) {
+    enum { DEEPEST = 8 };
+    const epi_node *n = &r->in->nodes[node];
+    int arg[3];
+    if (epi_axes_find(&n->axes, m->of) < 0)
+        return r->fresh[node];
+    if (n->op == EPI_OP_RENAME && epi_axis_equal(n->over.at[1], m->of) &&
+        epi_axis_equal(n->over.at[0], m->to))
+        return r->fresh[n->arg[0]];
+    if (epi_ops[n->op].cls != EPI_CLASS_MAP || depth == DEEPEST || n->has_stored)
+        return epi_graph_rename(r->g, r->fresh[node], m->of, m->to);
+    for (int a = 0; a < 3; a++)
+        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : under_name(r, n->arg[a], m, depth + 1);
+    int value = epi_graph_failed(r->g) ? EPI_NO_NODE
+                : n->fixed             ? epi_graph_fixed(r->g, n->op, arg[0], arg[1], arg[2])
+                                       : epi_graph_map(r->g, n->op, arg[0], arg[1], arg[2]);
+    if (!epi_graph_failed(r->g))
+        r->g->nodes[epi_graph_value(r->g, value)].exact |= n->exact;
+    return value;
+}
+
+/* Have both axes as many elements, whatever the size of open ones is? */
+static bool are_alike(const finder *f, epi_axis a, epi_axis b) {
+    const epi_graph *g = f->in;
+    bool open = epi_open_has(f->spec->open, a.dim) || epi_open_has(f->spec->open, b.dim);
+    bool name = (a.dim >= g->declared_count && !a.shift && epi_axis_equal(g->same[a.dim], b)) ||
+                (b.dim >= g->declared_count && !b.shift && epi_axis_equal(g->same[b.dim], a));
+    return name || (!open && epi_axis_size(a, f->spec->sizes) == epi_axis_size(b, f->spec->sizes));
+}
+
+/* Can what is summed be had along the other axis: is it the same all along that now? */
+static bool is_running(const finder *f, int value, const mask *m) {
+    const epi_axes *axes = &f->in->nodes[value].axes;
+    return epi_axes_find(axes, m->of) >= 0 && !epi_axes_has_dim(axes, m->to.dim) &&
+           are_alike(f, m->of, m->to);
+}
+
+/* What is summed over the axis with a mask, and that mask: where(c, u, 0), where(c, 0, u), and, as a product, c*u. */
+static int find_running(const finder *f, int node, mask *m) {
+    const epi_graph *g = f->in;
+    const epi_node *n = &g->nodes[node];
+    if (n->over.count != 1 || (n->op != EPI_OP_SUM && n->op != EPI_OP_MATMUL))
+        return EPI_NO_NODE;
+    epi_axis of = n->over.at[0];
+    const epi_node *term = n->op == EPI_OP_SUM ? &g->nodes[n->arg[0]] : n;
+    if (term->op == EPI_OP_WHERE && find_mask(g, term->arg[0], of, m)) {
+        bool second = epi_is_zero(g, term->arg[1]);
+        if (second) { /* what the mask keeps out */
+            m->from = !m->from;
+            m->apart = !m->apart;
+        }
+        int value = term->arg[second ? 2 : 1];
+        return epi_is_zero(g, term->arg[second ? 1 : 2]) && is_running(f, value, m) ? value : EPI_NO_NODE;
+    }
+    for (int a = 0; a < 2 && f->products && (term->op == EPI_OP_MUL || term->op == EPI_OP_MATMUL); a++)
+        if (find_number_mask(g, term->arg[a], of, m) && is_running(f, term->arg[!a], m))
+            return term->arg[!a];
+    return EPI_NO_NODE;
+}
+
+static int write_running(epi_rewrite *r, int of, const mask *m) {
+    int value = under_name(r, of, m, 0);
+    if (epi_graph_failed(r->g))
+        return EPI_NO_NODE;
+    value = epi_graph_scan(r->g, m->from ? EPI_OP_SCAN_BACK : EPI_OP_SCAN, epi_graph_const(r->g, 1), value,
+                           m->to);
+    return m->apart && !epi_graph_failed(r->g) ? epi_graph_shifted(r->g, value, m->to, m->from ? -1 : 1)
+                                               : value;
+}
+
+/* ---- steps ---- */
+
+/* Does it follow from sizes and numbers alone? Then it is this. */
+static bool is_number(const finder *f, int node, int depth, double *out) {
+    enum { DEEPEST = 8 };
+    const epi_node *n = &f->in->nodes[node];
+    double x[2] = {0, 0};
+    *out = n->op == EPI_OP_CONST ? n->value : 0;
+    if (n->op == EPI_OP_SIZE) {
+        *out = (double)epi_axis_size(n->over.at[0], f->spec->sizes);
+        return !epi_open_has(f->spec->open, n->over.at[0].dim);
+    }
+    bool known = n->op == EPI_OP_NEG || epi_op_has_terms(n->op) || n->op == EPI_OP_MUL;
+    for (int a = 0; a < epi_node_operands(n) && known; a++)
+        known = depth < DEEPEST && is_number(f, n->arg[a], depth + 1, &x[a]);
+    if (known)
+        *out = epi_op_reference(n->op, x[0], x[1], 0);
+    return known || n->op == EPI_OP_CONST;
+}
+
+/* Does it name an element along the axis, by a number that is known? */
+static bool is_step(const finder *f, int index, epi_axis axis, double *at) {
+    return is_number(f, index, 0, at) && !epi_open_has(f->spec->open, axis.dim) && *at >= 0 &&
+           *at == floor(*at) && *at < (double)epi_axis_size(axis, f->spec->sizes);
+}
+
+/* Is the value wanted for nothing but to name elements by it? */
+static bool names_elements(const finder *f, int node, double *at) {
+    epi_use_list uses = epi_graph_uses(f->in, node);
+    bool names = uses.count && epi_ops[f->in->nodes[node].op].cls == EPI_CLASS_MAP;
+    for (int i = 0; i < uses.count && names; i++) {
+        const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &f->in->nodes[uses.at[i].node];
+        names = user && uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE &&
+                user->over.count == 1 && is_step(f, node, user->over.at[0], at);
+    }
+    return names;
+}
+
+/* Do maps bring the value to a recurrence along this axis? */
+static bool goes_to_scan(finder *f, int node, epi_axis axis) {
+    epi_visits_begin(&f->visits, node);
+    for (int i; epi_visits_next(&f->visits, &i);) {
+        epi_use_list uses = epi_graph_uses(f->in, i);
+        for (int u = 0; u < uses.count; u++) {
+            const epi_node *user = uses.at[u].node == EPI_NO_NODE ? NULL : &f->in->nodes[uses.at[u].node];
+            if (user && epi_ops[user->op].cls == EPI_CLASS_SCAN && epi_axis_equal(user->over.at[0], axis))
+                return true;
+            if (user && epi_ops[user->op].cls == EPI_CLASS_MAP)
+                epi_visit(&f->visits, uses.at[u].node);
+        }
+    }
+    return false;
+}
+
+/* scatter(x, c, T): x at one step, and 0 elsewhere. */
+static bool is_sent(finder *f, int node, double *at) {
+    const epi_node *n = &f->in->nodes[node];
+    return n->op == EPI_OP_SCATTER && n->over.count == 1 && is_step(f, n->arg[1], n->over.at[0], at) &&
+           goes_to_scan(f, node, n->over.at[0]);
+}
+
+static int write_sent(epi_rewrite *r, const epi_node *n, double at) {
+    epi_graph *g = r->g;
+    int here =
+        epi_graph_map2(g, EPI_OP_EQ, epi_graph_leaf(g, EPI_OP_INDEX, n->over.at[0]), epi_graph_const(g, at));
+    return epi_graph_map(g, EPI_OP_WHERE, here, r->fresh[n->arg[0]], epi_graph_const(g, 0));
+}
+
+/* sum(where(index(T) == c, x, 0), T): x at one step. */
+static bool is_taken(const finder *f, int node, double *at) {
+    const epi_graph *in = f->in;
+    const epi_node *n = &in->nodes[node], *term = n->arg[0] == EPI_NO_NODE ? n : &in->nodes[n->arg[0]];
+    if (n->op != EPI_OP_SUM || n->over.count != 1 || term->op != EPI_OP_WHERE ||
+        in->nodes[term->arg[0]].op != EPI_OP_EQ || !epi_is_zero(in, term->arg[2]))
+        return false;
+    const epi_node *is = &in->nodes[term->arg[0]], *index = &in->nodes[is->arg[0]];
+    epi_axis axis = n->over.at[0];
+    return index->op == EPI_OP_INDEX && epi_axis_equal(index->over.at[0], axis) &&
+           is_step(f, is->arg[1], axis, at) && epi_axes_find(&in->nodes[term->arg[1]].axes, axis) >= 0;
+}
+
+/* ---- all of them ---- */
+
+static int write_node(epi_rewrite *r, int node) {
+    finder *f = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
+    double at;
+    mask m;
+    int value, of = find_running(f, node, &m);
+    if (names_elements(f, node, &at))
+        return epi_graph_const(r->g, at);
+    if (of != EPI_NO_NODE)
+        value = write_running(r, of, &m);
+    else if (is_sent(f, node, &at))
+        value = write_sent(r, n, at);
+    else if (is_taken(f, node, &at))
+        value = epi_graph_slice(r->g, r->fresh[r->in->nodes[n->arg[0]].arg[1]], n->over.at[0], (int64_t)at);
+    else
+        return EPI_NO_NODE;
+    return epi_graph_stand_for(r->g, value, n);
+}
+
+epi_status epi_scans_write(epi_arena *arena, epi_spec *spec, bool products, epi_error *err) {
+    finder f = {.spec = spec, .in = spec->graph, .products = products};
+    bool any = false;
+    mask m;
+    double at;
+    EPI_TRY(epi_has_memory(epi_visits_make(arena, f.in->node_count, &f.visits), err));
+    for (int i = 0; i < f.in->node_count && !any; i++)
+        any = f.in->live[i] && (find_running(&f, i, &m) != EPI_NO_NODE || names_elements(&f, i, &at) ||
+                                is_sent(&f, i, &at) || is_taken(&f, i, &at));
+    return any ? epi_graph_rewrite(arena, &spec->graph, write_node, &f, err) : EPI_OK;
+}
