@@ -20,6 +20,7 @@
 #include "pass/rewrite/prepare.h"
 #include "pass/rewrite/renames.h"
 #include "pass/rewrite/scans.h"
+#include "pass/rewrite/shifts.h"
 #include "pass/rewrite/slices.h"
 #include "pass/rewrite/slots.h"
 #include "pass/rewrite/terms.h"
@@ -42,6 +43,10 @@ static epi_status once(epi_candidate *c, epi_error *err) {
 
 static epi_status scans(epi_candidate *c, epi_error *err) {
     return epi_scans_write(c->arena, &c->spec, !c->strict, err);
+}
+
+static epi_status shifts(epi_candidate *c, epi_error *err) {
+    return epi_shifts_write(c->arena, &c->spec, err);
 }
 
 static epi_status slices(epi_candidate *c, epi_error *err) {
@@ -81,6 +86,10 @@ static epi_status variance(epi_candidate *c, epi_error *err) {
 static epi_status terms(epi_candidate *c, epi_error *err) {
     return c->limits->merges_sums ? epi_gather_terms(c->arena, &c->spec.graph, c->limits->pairs, err)
                                   : EPI_OK;
+}
+
+static epi_status sums(epi_candidate *c, epi_error *err) {
+    return epi_shifts_sums(c->arena, &c->spec, err);
 }
 
 static epi_status attention(epi_candidate *c, epi_error *err) {
@@ -146,6 +155,7 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_NARROW] = {"narrow", narrow, "rounds outputs of 16 bits before a log-sum-exp is taken of them"},
     [EPI_PASS_ONCE] = {"once", once, "has what is compared with its own extreme made once, in memory"},
     [EPI_PASS_SCANS] = {"scans", scans, "finds running sums, and steps of recurrences that are slices"},
+    [EPI_PASS_SHIFTS] = {"shifts", shifts, "makes shifts of what an index takes at a fixed distance"},
     [EPI_PASS_SLICES] = {"slices", slices, "takes slices of inputs instead of results"},
     [EPI_PASS_RENAMES] = {"renames", renames,
                           "gives sums of products the name of the axis that they are added by"},
@@ -159,6 +169,7 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_VARIANCE] = {"variance", variance,
                            "makes a variance one reduction on a product's tile, several elsewhere"},
     [EPI_PASS_TERMS] = {"terms", terms, "brings what is added up into one sum"},
+    [EPI_PASS_SUMS] = {"sums", sums, "sums up what is made of shifted values inside rows first"},
     [EPI_PASS_ATTENTION] = {"attention", attention, "brings softmax into the form of attention's mainloop"},
     [EPI_PASS_WIDEN] = {"widen", widen, "converts what is stored in 8 bits for the products that take it"},
     [EPI_PASS_PREPARE] = {"prepare", prepare, "parts off what depends on params alone, which is made once"},

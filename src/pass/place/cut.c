@@ -1310,7 +1310,7 @@ static bool is_of_group(const epi_placer *s, int node) {
 static void place_taken(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_cut_placement at = {EPI_UNPLACED, -1};
-    for (int a = 0; a < epi_node_operands(n); a++) {
+    for (int a = 0; a < 2; a++) {
         settle_view(s, n->arg[a]);
         if (!epi_op_is_free(s->g->nodes[n->arg[a]].op) && !s->takes[n->arg[a]] &&
             s->g->nodes[n->arg[a]].op != EPI_OP_SEGMENTS)
@@ -1321,12 +1321,17 @@ static void place_taken(epi_placer *s, int node) {
     s->takes[node] = true;
 }
 
-/* Rows load it where they want it. */
+/* Rows load it where they want it, from what is in memory by then. */
 static void place_shift(epi_placer *s, int node) {
-    if (s->limits->shifts)
-        place_taken(s, node);
-    else
+    int from = s->g->nodes[node].arg[0];
+    if (!s->limits->shifts) {
         place_alone(s, node);
+        return;
+    }
+    settle_view(s, from);
+    epi_placer_store(s, from);
+    s->placement[node] = (epi_cut_placement){EPI_UNPLACED, time_of(s, from)};
+    s->takes[node] = true;
 }
 
 /* What is made from operands in memory. Rows of a table, and random numbers, are made by rows; other gathers,

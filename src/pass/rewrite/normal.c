@@ -331,6 +331,20 @@ static int gathered(epi_normal_walk *w, const epi_node *n) {
     return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_flat_build(w->facts, &rest) : rebuild(w, n);
 }
 
+/* Elements at a distance along an axis: factors that lack the axis go out. So the gradient of a convolution shifts one
+ * value, not one for each weight. */
+static int shifted(epi_normal_walk *w, const epi_node *n) {
+    epi_graph *g = w->g;
+    epi_monomial f = epi_normal_monomial(w, n->arg[0]), rest,
+                 own = epi_monomial_having(g, &f, &n->over, &rest);
+    int value = own.count && rest.count ? epi_flat_build(w->facts, &own) : EPI_NO_NODE;
+    if (value == EPI_NO_NODE)
+        return rebuild(w, n);
+    value = epi_graph_value(g, epi_graph_shifted(g, value, n->over.at[0], epi_shift_by(n)));
+    epi_monomial core = value == EPI_NO_NODE ? rest : epi_monomial_of(g, value, 1);
+    return epi_flat_multiply(w->facts, &rest, &core, 1) ? epi_flat_build(w->facts, &rest) : rebuild(w, n);
+}
+
 /* What elements of axes are moved by. */
 static int moved(epi_normal_walk *w, const epi_node *n) {
     switch (n->op) {
@@ -342,6 +356,7 @@ static int moved(epi_normal_walk *w, const epi_node *n) {
     case EPI_OP_CONCAT: return put_together(w, n);
     case EPI_OP_RENAME: return renamed(w, n);
     case EPI_OP_GATHER: return gathered(w, n);
+    case EPI_OP_SHIFT: return shifted(w, n);
     default: return rebuild(w, n);
     }
 }

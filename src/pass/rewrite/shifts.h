@@ -1,0 +1,11 @@
+/* shifts.h: elements that are taken at a fixed distance along an axis, as shifts. */
+#ifndef EPI_PASS_SHIFTS_H
+#define EPI_PASS_SHIFTS_H
+
+#include "ir/spec.h"
+
+epi_status epi_shifts_write(epi_arena *arena, epi_spec *spec, epi_error *err);
+/* Sums of what is made of shifted values, inside rows first. */
+epi_status epi_shifts_sums(epi_arena *arena, epi_spec *spec, epi_error *err);
+
+#endif
