@@ -21,6 +21,8 @@ static epi_status build_mainloop(epi_cpu_kernel *k, const epi_step *s, epi_gemm 
         if (k->attention)
             return epi_attention_build(k->arena, &k->spec, s->plan, k->strips, k->steps.homes, s->roots,
                                        s->root_count, k->attention, err);
+    } else if (s->plan->kind == EPI_KIND_RECURRENCE) {
+        return EPI_OK; /* its mainloop is made as it runs */
     } else {
         for (int side = 0; side < epi_plan_operands(s->plan); side++)
             types[side] = k->steps.homes[epi_plan_source(k->spec.graph, s->plan, side)].type;
@@ -36,6 +38,8 @@ static epi_status build_mainloop(epi_cpu_kernel *k, const epi_step *s, epi_gemm 
 static epi_status check_loads(const epi_cpu_kernel *k, const epi_step *s, const epi_gemm *gemm,
                               epi_error *err) {
     const epi_attention_loop *a = s->plan->kind == EPI_KIND_ATTENTION ? k->attention : NULL;
+    if (s->plan->kind == EPI_KIND_RECURRENCE)
+        return EPI_OK; /* which its plan holds */
     if (s->plan->kind == EPI_KIND_ROWS)
         return epi_tile_program_check(&k->rows->tile, &k->steps, s, err);
     if (!a)
@@ -87,6 +91,8 @@ epi_backend_limits epi_cpu_limits(void) {
                                 .tensors = 64, /* streams that a core walks along at once */
                                 .attention_most = 256,
                                 .attention_multiple = 1,
+                                .recurrence_most = 1 << 16,
+                                .recurrence_sums = true,
                                 .row_sums = true,
                                 .reads_loaded_tile = true,
                                 .halves = true};
@@ -129,6 +135,8 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     for (int i = 0; i < k->steps.count; i++)
         if (k->gemms[i])
             most = epi_max64(most, k->gemms[i]->scratch);
+        else if (k->steps.at[i].plan && k->steps.at[i].plan->recurrence)
+            most = epi_max64(most, epi_recurrence_scratch(spec, k->steps.at[i].plan->recurrence));
         else if (k->steps.at[i].node >= 0)
             most = epi_max64(most,
                              epi_pass_scratch(spec->threads) + epi_move_scratch(spec, k->steps.at[i].node));
@@ -205,6 +213,8 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
             epi_rows_run(k->rows, homes, tensors, base + k->scratch);
         else if (s->plan && s->plan->kind == EPI_KIND_ATTENTION)
             epi_attention_run(k->attention, homes, tensors, base + k->scratch);
+        else if (s->plan && s->plan->kind == EPI_KIND_RECURRENCE)
+            epi_recurrence_run(k, s->plan->recurrence, homes, base + k->scratch);
         else if (s->plan)
             epi_gemm_run(k->gemms[i], homes, tensors, base + k->scratch);
         else if (s->tensor >= 0)

@@ -6,6 +6,7 @@
 #include "cpu/micro.h"
 #include "cpu/strips.h"
 #include "pass/analyse/limits.h"
+#include "pass/analyse/recurrence.h"
 #include "pass/schedule/steps.h"
 
 typedef struct epi_gemm epi_gemm;                     /* a product with its epilogue: gemm.h */
@@ -41,6 +42,11 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
 void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);
 void epi_pass_copy(const epi_cpu_kernel *k, const epi_ref *to, const epi_ref *from, const epi_axes *axes);
 int64_t epi_pass_scratch(int threads);
+
+/* recurrence.c: a scan of products. */
+void epi_recurrence_run(const epi_cpu_kernel *k, const epi_recurrence *r, const epi_ref *refs,
+                        unsigned char *scratch);
+int64_t epi_recurrence_scratch(const epi_spec *spec, const epi_recurrence *r);
 
 /* moves.c: the same for what an index moves. */
 void epi_gather_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch);

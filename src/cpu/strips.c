@@ -6,6 +6,7 @@
  */
 #include "cpu/strips.h"
 
+#include "cpu/strip_recur.h"
 #include "cpu/strip_reduce.h"
 #include "cpu/strip_scan.h"
 
@@ -216,6 +217,8 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .prefetches = TAPE_PREFETCHES,
     .nontemporal = NONTEMPORAL,
     .takes = takes,
+    .recur = recur,
+    .recur_product = recur_product,
     .interleave = interleave,
     .deinterleave = deinterleave,
     .load = load,

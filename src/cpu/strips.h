@@ -109,6 +109,24 @@ enum { EPI_WAYS = 4, EPI_LINE = 64, EPI_OCTET_MOST = 128, EPI_STATE_MOST = 2 * E
  */
 enum { EPI_SUM_TERMS = 64 };
 
+/* A step of a scan of products: each element of a state of `rows` by `n` becomes d*s + k*v, then the state is
+ * summed down the rows, by factors of a row each, and along the rows, by factors of a column each. */
+typedef enum epi_decay { EPI_DECAY_NUMBER, EPI_DECAY_ROW, EPI_DECAY_COLUMN } epi_decay;
+typedef struct epi_recur {
+    float *state;
+    ptrdiff_t ld;
+    int rows, n;
+    bool fresh;         /* there was no state before: k*v */
+    bool still;         /* the state stays as it is, and is summed up */
+    epi_decay decay_of; /* is d one number, one of each row, or one of each column? */
+    const float *decay;
+    const float *k, *v;     /* by row; by column */
+    const float *by_row;    /* factors of the sums down the rows, or NULL: none is taken, */
+    float *down;            /* and these, by column; */
+    const float *by_column; /* of those along the rows, or NULL, */
+    float *along;           /* and these, by row */
+} epi_recur;
+
 typedef struct epi_strips {
     const char *name;                 /* "avx512" */
     epi_strip_map *map[EPI_OP_COUNT]; /* NULL where the operation is not a map */
@@ -154,6 +172,11 @@ typedef struct epi_strips {
     bool prefetches;          /* does it gain by links that prefetch? Else it takes none */
     bool nontemporal;         /* has the CPU non-temporal stores? Else `store_nontemporal` is `store` */
     bool (*takes)(epi_op op); /* of the functions that take many instructions those that links have, too */
+
+    void (*recur)(const epi_recur *step);
+    /* sums of the products of two states: by column down the rows, or (else NULL) by row along them */
+    void (*recur_product)(const float *a, const float *b, ptrdiff_t ld, int rows, int n, float *down,
+                          float *along);
 
     /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */
     void (*interleave)(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n);

@@ -359,7 +359,12 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
     for (int i = 0; i < k->steps.count; i++) {
         const epi_step *step = &k->steps.at[i];
         epi_status status = EPI_OK;
-        if (step->plan) {
+        if (step->plan && step->plan->kind == EPI_KIND_RECURRENCE) {
+            epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
+            status = epi_emit_recurrence(c, step->plan->recurrence, &l->text, &l->elements, err);
+            l->elements *= 256;
+            l->empty = l->elements == 0;
+        } else if (step->plan) {
             bool attention = step->plan->kind == EPI_KIND_ATTENTION;
             status = step->plan->kind == EPI_KIND_ROWS ? emit_rows(k, c, step, err)
                      : attention                       ? emit_attention(k, c, target, step, err)

@@ -223,6 +223,10 @@ void epi_emit_topk(const epi_emit_context *c, int node, const epi_pass_pointers 
 int64_t epi_topk_rows(const epi_emit_context *c, int node);
 bool epi_topk_by_block(const epi_emit_context *c, int node);
 
+/* emit_recurrence.c: a scan of products, in so many items of one block each. */
+epi_status epi_emit_recurrence(epi_emit_context *c, const struct epi_recurrence *r, epi_kernel_text *k,
+                               int64_t *items, epi_error *err);
+
 /* emit_check.c: looks through the index of a gather, scatter or update that is an input. Two i64 of the
  * workspace, the `slot`th pair, get the number of the first element outside the axis, or -1, and its value.
  */

@@ -18,6 +18,7 @@
 #include "pass/rewrite/narrow.h"
 #include "pass/rewrite/once.h"
 #include "pass/rewrite/prepare.h"
+#include "pass/rewrite/recurrences.h"
 #include "pass/rewrite/renames.h"
 #include "pass/rewrite/scans.h"
 #include "pass/rewrite/shifts.h"
@@ -86,6 +87,11 @@ static epi_status variance(epi_candidate *c, epi_error *err) {
 static epi_status terms(epi_candidate *c, epi_error *err) {
     return c->limits->merges_sums ? epi_gather_terms(c->arena, &c->spec.graph, c->limits->pairs, err)
                                   : EPI_OK;
+}
+
+static epi_status recurrences(epi_candidate *c, epi_error *err) {
+    return c->limits->recurrence_most ? epi_recurrences_form(c->arena, &c->spec.graph, &c->spec, err)
+                                      : EPI_OK;
 }
 
 static epi_status sums(epi_candidate *c, epi_error *err) {
@@ -169,6 +175,8 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_VARIANCE] = {"variance", variance,
                            "makes a variance one reduction on a product's tile, several elsewhere"},
     [EPI_PASS_TERMS] = {"terms", terms, "brings what is added up into one sum"},
+    [EPI_PASS_RECURRENCES] = {"recurrences", recurrences,
+                              "brings sums of scans into the form of their mainloop"},
     [EPI_PASS_SUMS] = {"sums", sums, "sums up what is made of shifted values inside rows first"},
     [EPI_PASS_ATTENTION] = {"attention", attention, "brings softmax into the form of attention's mainloop"},
     [EPI_PASS_WIDEN] = {"widen", widen, "converts what is stored in 8 bits for the products that take it"},

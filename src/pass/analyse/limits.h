@@ -59,6 +59,8 @@ typedef struct epi_backend_limits {
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
+    bool recurrence_sums;   /* one has sums of several kinds where it can; */
+    int recurrence_most;    /* scans of products may be one kernel where a sum is over so many; 0: never */
     bool pages;             /* and read its stream through an index, */
     bool row_sums;          /* and have a product that sums over its rows, */
     bool reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a loaded tile, */

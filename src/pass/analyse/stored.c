@@ -126,6 +126,11 @@ static bool is_said(const search *s, int node, epi_dtype storage) {
     return said;
 }
 
+/* Does a state decay by it, step by step? Digits that it lacks are lost of all steps. */
+static bool is_decay(const epi_node *user, int operand) {
+    return epi_ops[user->op].cls == EPI_CLASS_SCAN && operand == 0;
+}
+
 /* From what its users are. */
 static void learn(search *s, int node, epi_dtype storage) {
     const epi_node *n = &s->g->nodes[node];
@@ -141,6 +146,7 @@ static void learn(search *s, int node, epi_dtype storage) {
         bool view = epi_ops[user->op].cls == EPI_CLASS_VIEW;
         s->exact[node] |= epi_op_wants_exact(user->op, uses.at[i].operand);
         s->exact[node] |= view && s->exact[at];
+        s->exact[node] |= is_decay(user, uses.at[i].operand);
         taken |= epi_is_operand(s->g, uses.at[i]) || (view && s->operand[at]);
         if (!said && is_elementwise(user, uses.at[i].operand))
             s->least[node] = both_of(s->least[node], s->least[at]);

@@ -64,6 +64,8 @@ static bool is_short(const epi_placer *s, int node) {
     if ((at.kind != EPI_PLACED_TILE && at.kind != EPI_PLACED_AFTER) || n->op == EPI_OP_UPDATE)
         return false;
     const epi_placer_part *p = &s->parts[at.part];
+    if (p->recurrence) /* the last state is kept as it is stepped */
+        return node == p->recurrence->out[EPI_TAKE_LAST];
     unsigned all = dims_of(&p->rows, &p->cols, &p->rows) | dims_of(&p->rows, &p->cols, &p->cols);
     return dims_of(&p->rows, &p->cols, &n->axes) != all;
 }
@@ -1522,9 +1524,26 @@ static void settle_operands(epi_placer *s, int node) {
             settle_view(s, n->arg[a]);
 }
 
+/* The operands of a scan of products are in memory, and its results come together. */
+static void place_recurrence(epi_placer *s, const epi_recurrence *r) {
+    int operands[EPI_RECURRENCE_OPERANDS], count = epi_recurrence_operands(r, operands);
+    for (int i = 0; i < count; i++)
+        want_after(s, operands[i]);
+    for (int i = 0; i < count; i++)
+        settle_view(s, operands[i]);
+    for (int i = 0; i < count; i++)
+        epi_placer_store(s, operands[i]);
+    s->until = -1;
+    epi_placer_place_recurrence(s, r, add_rows(s, epi_recurrence_result(r), NULL));
+}
+
 /* Places a value whose operands are placed; of an attention all that it makes, and then the values that
  * waited for it come: it returns the node to go on with. */
 static int place_next(epi_placer *s, int node) {
+    if (s->recurrence_of[node]) {
+        place_recurrence(s, &s->recurrences.at[s->recurrence_of[node] - 1]);
+        return node + 1;
+    }
     if (!s->attention_of[node]) {
         settle_operands(s, node);
         place(s, node);
@@ -1540,6 +1559,8 @@ static int place_next(epi_placer *s, int node) {
 static bool is_ready(const epi_placer *s, int node) {
     if (s->attention_of[node])
         return epi_placer_attention_ready(s, &s->attentions[s->attention_of[node] - 1]);
+    if (s->recurrence_of[node])
+        return epi_placer_recurrence_ready(s, &s->recurrences.at[s->recurrence_of[node] - 1]);
     int reads[EPI_PRODUCT_READS];
     int count = epi_op_is_product(s->g->nodes[node].op) ? epi_product_reads(s->g, node, reads) : 0;
     for (int i = 0; i < count; i++)
@@ -1584,7 +1605,7 @@ static bool waits(epi_placer *s, int node) {
     return false;
 }
 
-/* Places all values of a direction; false: an attention waits for itself. */
+/* Places all values of a direction; false: an attention or a scan of products waits for itself. */
 static bool place_all(epi_placer *s, bool forward) {
     int count = s->g->node_count, left = 0;
     for (int before = -1; before != left;) {
@@ -1610,7 +1631,7 @@ static bool place_all(epi_placer *s, bool forward) {
     return false;
 }
 
-/* Every value's placement, or false where an attention cannot be one part, which is dropped. */
+/* Every value's placement, or false where an attention or a scan of products cannot be one part, which is dropped. */
 static bool make_placer(epi_placer *s, epi_arena *arena) {
     const epi_graph *g = s->g;
     memset(s->forced, 0, (size_t)g->node_count);
@@ -1629,12 +1650,15 @@ static bool make_placer(epi_placer *s, epi_arena *arena) {
             s->inner[i] = s->placed[i] = true;
             s->placement[i] = (epi_cut_placement){EPI_PLACED_SCORE, -1};
         }
+    epi_placer_agree_recurrences(s);
     epi_placer_find_pieces(s);
     bool both = epi_find_forward(g, s->forward);
     for (int back = 0; back <= both; back++) {
         s->first = s->part_count;
         if (!place_all(s, !back)) {
             int k = 0;
+            if (epi_placer_drop_recurrence(s))
+                return false;
             while (s->attentions[k].dropped || s->attentions[k].placed)
                 k++;
             s->attentions[k].dropped = true;
@@ -1680,7 +1704,7 @@ epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_bac
         s->of_product[i] = epi_op_is_product(g->nodes[i].op) || epi_node_takes(&g->nodes[i], s->of_product);
     epi_nominal_sizes(spec, s->sizes);
     epi_find_forward(g, s->forward);
-    if (epi_placer_find_attention(arena, s))
+    if (epi_placer_find_recurrences(arena, s) && epi_placer_find_attention(arena, s))
         while (!make_placer(s, arena))
             ;
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;

@@ -115,7 +115,7 @@ static void find_values(chooser *c, int q) {
     const epi_node_list *own = &c->parts[q].own;
     c->values.count = 0;
     s->visits.round++;
-    for (int i = 0; i < own->count; i++)
+    for (int i = 0; i < own->count && !part.recurrence; i++) /* that reads its operands, and nothing else */
         for (int a = 0; a < 3 && !epi_op_is_product(s->g->nodes[own->at[i]].op); a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, 0, &heap);
     for (int i = 0; part.attention && i < part.attention->plan.inner.count; i++) {
@@ -168,7 +168,8 @@ static bool set_loads(chooser *c, int q) {
     const epi_graph *g = c->s->g;
     const epi_placer_part *p = &c->s->parts[q];
     int count = 0;
-    int operands[(EPI_MAX_TERMS + 1) * EPI_PRODUCT_READS + EPI_ATTENTION_OPERANDS], operand_count = 0;
+    int operands[(EPI_MAX_TERMS + 1) * EPI_PRODUCT_READS + EPI_ATTENTION_OPERANDS + EPI_RECURRENCE_OPERANDS],
+        operand_count = 0;
     int products[EPI_MAX_TERMS + 1] = {p->product, p->pair}, product_count = 2;
     for (int i = 0; i < p->added_count; i++)
         products[product_count++] = p->added[i];
@@ -177,6 +178,8 @@ static bool set_loads(chooser *c, int q) {
             operand_count += epi_product_reads(g, products[i], operands + operand_count);
     if (p->attention)
         operand_count = epi_attention_operands(&p->attention->plan, operands);
+    if (p->recurrence)
+        operand_count = epi_recurrence_operands(p->recurrence, operands);
     int *at = epi_arena_alloc(c->arena, (size_t)(c->values.count + operand_count + 1) * sizeof *at);
     if (!at)
         return false;

@@ -3,6 +3,7 @@
 #define EPI_PASS_PLACER_H
 
 #include "pass/analyse/cost.h"
+#include "pass/analyse/recurrence.h"
 #include "pass/analyse/stored.h"
 #include "pass/place/cut.h"
 
@@ -28,6 +29,7 @@ typedef struct epi_placer_part {
     int product, pair, added[EPI_MAX_TERMS - 1], added_count;
     epi_axes rows, cols;
     const struct epi_placer_attention *attention; /* its own, or NULL */
+    const epi_recurrence *recurrence;             /* its own, or NULL */
     bool batched;                                 /* some rows are batch axes of the product */
     bool grouped;                                 /* it is a product of groups */
     bool alone;                                   /* it makes one value, or orders, and nothing else */
@@ -85,6 +87,9 @@ typedef struct epi_placer {
     int attention_count;
     int *attention_of; /* by node: the one whose value product or reduction it is, counted from 1; else 0 */
     bool *inner;       /* by node: some attention makes it on its score tiles */
+    epi_recurrences recurrences;
+    int *recurrence_of; /* by node: the one whose result it is, counted from 1; else 0 */
+    bool *stepped; /* by node: it is of a recurrence's states, or what they are made of: nobody makes it */
     bool *
         reads_loaded_tile; /* by node on an attention part's tile: it is made of a tile that is loaded, too */
     signed char *value;    /* by node on an attention part's tile: which value product it is made of */
@@ -125,6 +130,14 @@ bool epi_placer_find_attention(epi_arena *arena, epi_placer *s);
 bool epi_placer_agree_attention(epi_arena *arena, epi_placer *s);
 bool epi_placer_attention_ready(const epi_placer *s, const epi_placer_attention *a);
 void epi_placer_place_attention(epi_placer *s, epi_placer_attention *a, int part);
+/* cut_recurrence.c: finds the scans of products (false: no memory); then keeps those that agree, and gives what is of
+ * their states its placement; drops one that waits for itself (false: none does); and places one whose operands are all
+ * there. */
+bool epi_placer_find_recurrences(epi_arena *arena, epi_placer *s);
+void epi_placer_agree_recurrences(epi_placer *s);
+bool epi_placer_drop_recurrence(epi_placer *s);
+bool epi_placer_recurrence_ready(const epi_placer *s, const epi_recurrence *r);
+void epi_placer_place_recurrence(epi_placer *s, const epi_recurrence *r, int part);
 /* cut_pieces.c: finds the outputs that are put together of pieces; and has those of such a value stored. */
 void epi_placer_find_pieces(epi_placer *s);
 void epi_placer_store_pieces(epi_placer *s, int node);

@@ -769,6 +769,8 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     bool empty = !spec->open && epi_spec_has_empty(spec);
     if (empty)
         epi_plan_refuse(&p, "an axis has no elements");
+    if (products == 0 && epi_plan_recurrence(arena, spec, out))
+        return EPI_OK;
     if (products == 0) {
         out->kind = EPI_KIND_ROWS;
         out->fused = (!empty && epi_plan_rows(arena, spec, out)) || epi_plan_pass(g, out);

@@ -40,10 +40,11 @@ typedef struct epi_placement {
 
 /* Which mainloop a kernel has. */
 typedef enum epi_kind {
-    EPI_KIND_GEMM,      /* tiles of one product, or of two side by side */
-    EPI_KIND_ROWS,      /* whole rows; there is no product */
-    EPI_KIND_ATTENTION, /* score tiles, and products that sum over what is made of them */
-    EPI_KIND_PASS,      /* one operation, a copy, or orders of an index, over whole tensors in memory */
+    EPI_KIND_GEMM,       /* tiles of one product, or of two side by side */
+    EPI_KIND_ROWS,       /* whole rows; there is no product */
+    EPI_KIND_ATTENTION,  /* score tiles, and products that sum over what is made of them */
+    EPI_KIND_RECURRENCE, /* a scan of products, whose state is kept and stepped (recurrence.h) */
+    EPI_KIND_PASS,       /* one operation, a copy, or orders of an index, over whole tensors in memory */
 } epi_kind;
 
 /* Whose elements lie in groups of any size, which begin where offsets say: rows, each group of which has
@@ -86,9 +87,10 @@ typedef struct epi_plan {
     /* The last so many of `cols` are what local reductions remove (0: none; all: a tile has all columns; of rows:
        what those remove that are not over all of them). */
     int local_axes;
-    bool tried_local;         /* some tile that was tried had such reductions */
-    epi_placement *placement; /* by node */
-    epi_attention *attention; /* attention: the rest of its plan; its children have none */
+    bool tried_local;                        /* some tile that was tried had such reductions */
+    epi_placement *placement;                /* by node */
+    const struct epi_recurrence *recurrence; /* recurrence: what it is made of */
+    epi_attention *attention;                /* attention: the rest of its plan; its children have none */
     int known_true; /* a child of attention: a condition that holds all over the tile, or EPI_NO_NODE */
 } epi_plan;
 
@@ -142,6 +144,9 @@ enum { EPI_MAX_OPERANDS = 2 * EPI_MAX_TERMS };
 
 /* The plan of one operation, stored once, or of a copy. False: it is more than that. */
 bool epi_plan_pass(const epi_graph *g, epi_plan *out);
+
+/* plan_recurrence.c: plans a program that is one scan of products; false: it is not. */
+bool epi_plan_recurrence(epi_arena *arena, const epi_spec *spec, epi_plan *out);
 
 /* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */
 bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out);

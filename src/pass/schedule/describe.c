@@ -1,5 +1,6 @@
 /* describe.c: what a list of steps will do, in numbers and in words. */
 #include "pass/analyse/cost.h"
+#include "pass/analyse/recurrence.h"
 #include "pass/schedule/tile_program.h"
 
 static double count_of(const epi_steps *k, const epi_axes *axes) {
@@ -157,11 +158,29 @@ static void list_stage(const epi_steps *k, epi_text *out, const char *title, int
         epi_text_add(out, "\n");
 }
 
+static void describe_recurrence(const epi_steps *k, const epi_recurrence *r, epi_text *out) {
+    const epi_graph *g = k->spec->graph;
+    const epi_axes time = {1, {r->time}};
+    epi_text_add(
+        out, "a scan of products along %s = %ld%s, a state of %s = %ld by %s = %ld for each of %s = %ld\n",
+        epi_axis_label(g, r->time).text, (long)count_of(k, &time), r->back ? " from its end" : "",
+        epi_axes_label(g, &r->rows).text, (long)count_of(k, &r->rows), epi_axes_label(g, &r->cols).text,
+        (long)count_of(k, &r->cols), epi_axes_label(g, &r->batch).text, (long)count_of(k, &r->batch));
+    for (int t = 0; t < EPI_TAKE_COUNT; t++)
+        if (r->out[t] != EPI_NO_NODE)
+            epi_text_add(out, "%s leaves %s\n", epi_node_expression(g, r->out[t]).text,
+                         t == EPI_TAKE_LAST ? "at the end" : "at each step");
+}
+
 bool epi_steps_describe_pass(const epi_steps *k, epi_text *out) {
     const epi_graph *g = k->spec->graph;
     int node = k->plan.product;
     if (!k->count)
         epi_text_add(out, "nothing to do: no result has an element\n");
+    if (k->count && k->plan.kind == EPI_KIND_RECURRENCE) {
+        describe_recurrence(k, k->plan.recurrence, out);
+        return true;
+    }
     if (!k->count || k->plan.kind != EPI_KIND_PASS)
         return !k->count;
     if (g->nodes[node].op == EPI_OP_INPUT)

@@ -156,6 +156,23 @@ static void list_pass(epi_steps *k) {
     }
 }
 
+/* A scan of products into its outputs. */
+static epi_status list_recurrence(epi_arena *arena, epi_steps *k, epi_error *err) {
+    const epi_graph *g = k->spec->graph;
+    epi_root *roots = epi_arena_alloc(arena, (size_t)g->tensor_count * sizeof *roots);
+    int count = 0;
+    EPI_TRY(epi_has_memory(roots, err));
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        give_tensor(k, g->tensors[t].node, t);
+        roots[count++] = (epi_root){g->tensors[t].node, t};
+    }
+    epi_step *s = add_step(k, EPI_NO_NODE);
+    s->plan = &k->plan;
+    s->roots = roots;
+    s->root_count = count;
+    return EPI_OK;
+}
+
 /* Everything that will be held in memory must be countable. */
 static epi_status check_sizes(const epi_steps *k, epi_error *err) {
     const epi_graph *g = k->spec->graph;
@@ -205,6 +222,8 @@ static epi_status list(epi_arena *arena, epi_steps *k, epi_error *err) {
     start_over(k);
     if (k->plan.kind == EPI_KIND_PASS)
         list_pass(k);
+    if (k->plan.kind == EPI_KIND_RECURRENCE)
+        return list_recurrence(arena, k, err);
     return k->plan.kind == EPI_KIND_PASS ? EPI_OK : list_fused(arena, k, err);
 }
 
@@ -292,8 +311,8 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
         may = epi_axis_equal(axes->at[i], from->at[i]);
     if (may && is_updated(k, output, input))
         return true;
-    if (!may || !k->plan.fused || k->plan.kind == EPI_KIND_PASS || !is_long(&k->plan, axes) ||
-        (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input)))
+    if (!may || !k->plan.fused || k->plan.kind == EPI_KIND_PASS || k->plan.kind == EPI_KIND_RECURRENCE ||
+        !is_long(&k->plan, axes) || (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input)))
         return false;
     for (int i = 0; i < k->count && may; i++) {
         const epi_step *s = &k->at[i];
