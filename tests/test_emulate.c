@@ -2,13 +2,14 @@
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
  *     emulate [programs] [folder for what is compiled]
- *             [texts | forms | all | rows | moves | hopper | few | scaled | groups | attention | parts | open | sweep]
+ *             [texts | forms | all | rows | scans | moves | hopper | few | scaled | groups | attention | parts | open | sweep]
  *
  *     texts      it is skipped
  *     forms      Hopper's product, attention, rows of all lengths, and as many others as have every form at
  *                least once; each runs once, with what it waits for at once or late, in turn
  *     all        everything but the sweep
  *     rows       the mainloop over rows alone
+ *     scans      recurrences alone; behind it the program of tests/scans.epi that is wanted
  *     moves      gathers, scatters and long sums alone
  *     hopper     Hopper's product and attention alone
  *     few        Hopper's product for few rows alone
@@ -284,6 +285,7 @@ static bool add_kernel_open(const loaded *l, const loaded *up, variant v, bool c
         status = epi_groups_write(&e->arena, &spec.graph, &err);
     if (status == EPI_OK)
         status = epi_widen_operands(&e->arena, &spec, epi_arch_limits(target.arch).scaled, &err);
+    spec.scans = epi_arch_limits(target.arch).scans;
     if (status == EPI_OK)
         status = epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err);
     bool ok = status == EPI_OK && !e->k->steps.refused; /* which is split, and this is one kernel */
@@ -703,6 +705,31 @@ static void compare_hidden(const emulated *e, const char *what) {
         problem_free(&p[1]);
 }
 
+/* What a recurrence has as its factor at the first of its 40 steps is not looked at. */
+static void compare_first(const emulated *e, const char *what) {
+    enum { STEPS = 40 };
+    bool back = !strcmp(e->l->from->program, "first_back");
+    problem p[2];
+    int64_t outer, inner;
+    if (e->up || strncmp(e->l->from->program, "first", 5) || !make_problem(e, &p[0]))
+        return;
+    if (!make_problem(e, &p[1])) {
+        problem_free(&p[0]);
+        return;
+    }
+    tensor *a = &p[1].t[0];
+    for (int64_t n = 0; along(a, STEPS, &outer, &inner) && n < a->shape.count; n++)
+        if (n / inner % STEPS == (back ? STEPS - 1 : 0))
+            put_element(a->data, a->shape.type, n, n % 2 ? INFINITY : (double)NAN);
+    for (int n = 0; n < 2; n++)
+        run_launches(e, &p[n], false, what);
+    check(!memcmp(p[0].t[2].data, p[1].t[2].data,
+                  (size_t)p[0].t[2].shape.count * epi_dtype_size(p[0].t[2].shape.type)),
+          "%s: nothing is before the first step", what);
+    problem_free(&p[0]);
+    problem_free(&p[1]);
+}
+
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
     bool fused = e->k->steps.plan.kind != EPI_KIND_PASS;
@@ -725,6 +752,7 @@ static void run_kernel(const emulated *e, const oracles *oracle) {
         compare_outside(e, what);
         compare_alone(e, what);
         compare_hidden(e, what);
+        compare_first(e, what);
         if (!e->copies && !(half && e->up))
             compare_in_place(e, &p, late, what);
         for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)
@@ -878,6 +906,15 @@ static struct whole {
     {.from = {"../tests/stretches", "half_operand", "T=70,D=80,F=72", 0}},
     {{"../tests/stretches", "half_attention", "S=70,R=70,H=2,E=64,F=32", 0}, 90, 1, {0}, NULL, {{0}}},
     {{"../tests/stretches", "packed_back", "T=70,A=72", 0}, 80, 3, {0}, NULL, {{0}}},
+    {.from = {"../tests/shifts", "convolution", "B=2,T=40,C=24", 0}},
+    {.from = {"../tests/shifts", "convolution", "B=3,T=7,C=5", 0}},
+    {.from = {"../tests/shifts", "convolution_inside", "B=2,C=5,T=40", 0}},
+    {{"../tests/shifts", "convolution_inside", "B=2,C=3,T=2", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/shifts", "all_ways", "B=3,T=20,C=16", 0}},
+    {.from = {"../tests/shifts", "mixed", "T=40,C=72", 0}},
+    {.from = {"../tests/shifts", "around", "T=70,D=40,F=72", 0}},
+    {.from = {"../tests/shifts", "thin", "B=5,T=40,C=24", 0}},
+    {.from = {"../tests/shifts", "normed", "B=2,T=20,C=48", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 
@@ -1748,6 +1785,83 @@ static void add_grouped(const char *program) {
     }
 }
 
+/* Scans: both forms and directions, fewer steps than a chunk, more than one, and a last one that is not full; columns that are no
+ * multiple of a vector. Two configurations of the same program have the same bits. */
+static const struct scan_case {
+    test_case from;
+    epi_dtype type;
+    const char *other; /* another configuration, or NULL */
+} scans[] = {
+    {{"../tests/scans", "running", "B=2,T=300,D=72", 0}, EPI_BF16, "rows_4x4_r32_m2"},
+    {{"../tests/scans", "running", "B=1,T=1,D=1", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "running", "B=2,T=37,D=5", 0}, EPI_F16, "rows_4x4_r8_m1"},
+    {{"../tests/scans", "running", "B=1,T=600,D=12", 0}, EPI_F32, "rows_2x4_r16_m3"},
+    {{"../tests/scans", "running_inside", "B=2,D=5,T=600", 0}, EPI_BF16, "rows_4x4_r8_m2"},
+    {{"../tests/scans", "running_inside", "B=1,D=3,T=37", 0}, EPI_BF16, "rows_2x32_r16_m2"},
+    {{"../tests/scans", "running_inside", "B=1,D=40,T=100", 0}, EPI_F32, "rows_16x8_r2_m2"},
+    {{"../tests/scans", "running_inside", "B=1,D=1,T=1", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "average", "B=3,T=150,D=40", 0}, EPI_BF16, "rows_1x4_r32_m2"},
+    {{"../tests/scans", "average", "B=3,T=33,D=7", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "gated", "B=2,T=200,D=24", 0}, EPI_BF16, "rows_2x4_r32_m2"},
+    {{"../tests/scans", "gated", "B=2,T=70,D=9", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "returns", "B=70,T=333", 0}, EPI_F32, "rows_4x32_r64_m1"},
+    {{"../tests/scans", "returns", "B=7,T=64", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "backward", "B=2,T=300,D=72", 0}, EPI_BF16, "rows_8x4_r8_m2"},
+    {{"../tests/scans", "backward", "B=2,T=35,D=3", 0}, EPI_F16, NULL},
+    {{"../tests/scans", "backward_inside", "B=2,D=5,T=600", 0}, EPI_BF16, "rows_4x4_r8_m2"},
+    {{"../tests/scans", "backward_inside", "B=2,D=5,T=61", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "first", "B=2,T=40,D=24", 0}, EPI_BF16, NULL},
+    {{"../tests/scans", "first_inside", "B=2,D=3,T=40", 0}, EPI_BF16, NULL},
+    {{"../tests/scans", "first_back", "B=2,D=3,T=40", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "time_first", "T=140,B=3,D=16", 0}, EPI_BF16, "rows_2x4_r16_m2"},
+    {{"../tests/scans", "heads", "B=2,T=140,H=3,D=16", 0}, EPI_BF16, "rows_2x4_r16_m2"},
+    {{"../tests/scans", "steps", "B=2,T=140,D=24", 0}, EPI_BF16, "rows_2x4_r16_m2"},
+    {{"../tests/scans", "beside", "B=2,T=140,D=24", 0}, EPI_BF16, "rows_2x4_r16_m2"},
+    {{"../tests/scans", "behind", "B=2,T=140,D=24", 0}, EPI_BF16, "rows_2x4_r16_m2"},
+    {{"../tests/scans", "shifted", "B=2,T=140,D=24", 0}, EPI_BF16, "rows_2x4_r16_m2"},
+    {{"../tests/scans", "shifted", "B=3,T=39,D=5", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "shifted_inside", "B=2,D=5,T=304", 0}, EPI_BF16, "rows_4x4_r8_m2"},
+    {{"../tests/scans", "shifted_inside", "B=2,D=5,T=31", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "behind", "B=2,T=290,D=3", 0}, EPI_F32, "rows_4x4_r16_m2"},
+};
+enum { SCANS = sizeof scans / sizeof *scans };
+static loaded scan_cases[SCANS], fewer_scans[SCANS];
+
+/* One text for all numbers of rows, steps among them: that of fewer, beside the kernel for those alone. */
+static void add_open_scan(int i, variant v) {
+    const loaded *l = &scan_cases[i], *few = &fewer_scans[i];
+    if (make_fewer(l, &fewer_scans[i]) && add_kernel_open(l, l, v, false, 2) &&
+        add_kernel_open(few, l, v, false, 2) &&
+        check(add_kernel(few, v, false), "%s of fewer rows", l->from->program)) {
+        kernels[kernel_count - 2].closed = kernel_count - 1;
+        kernels[kernel_count - 1].partner = true;
+    }
+}
+
+/* All of them, or those of one program. */
+static void add_scans(const char *program) {
+    for (int i = 0; i < SCANS; i++) {
+        const struct scan_case *c = &scans[i];
+        if ((program && strcmp(program, c->from.program) != 0) ||
+            !load_case(ctx, programs, &c->from, &scan_cases[i]))
+            continue;
+        variant v = {c->type, EPI_PATH_FUSED, i % 4 == 3 ? 80 : 90, NULL, false};
+        bool added = add_kernel(&scan_cases[i], v, false);
+        const epi_cuda_kernel *k = added ? kernels[kernel_count - 1].k : NULL;
+        if (!check(k && k->count == 1 && !strcmp(k->launches[0].text.name, "scan"), "%s %s is one scan",
+                   c->from.program, c->from.dims))
+            continue;
+        v.config = c->other;
+        if (c->other && check(add_kernel(&scan_cases[i], v, false), "%s %s is for %s", c->from.program,
+                              c->from.dims, c->other)) {
+            kernels[kernel_count - 2].closed = kernel_count - 1;
+            kernels[kernel_count - 1].partner = true;
+        }
+        if (i % 2 == 0)
+            add_open_scan(i, (variant){c->type, EPI_PATH_FUSED, 90, NULL, false});
+    }
+}
+
 /* Those for few rows give the bits of a configuration for many. */
 static void add_many(int first) {
     for (int i = 0, at = first; at < kernel_count && i < HOPPER; i++) {
@@ -2521,9 +2635,9 @@ int main(int argc, char **argv) {
     half = !strcmp(mode, "forms");
     bool sweep = !strcmp(mode, "sweep"), rows = !strcmp(mode, "rows"), parts = !strcmp(mode, "parts"),
          few = !strcmp(mode, "few"), scaled = !strcmp(mode, "scaled"), moving = !strcmp(mode, "moves"),
-         groups = !strcmp(mode, "groups"), bits = !strcmp(mode, "bits"),
-         alone = sweep || bits || moving || parts || few || scaled || groups || !strcmp(mode, "hopper") ||
-                 !strcmp(mode, "open") || !strcmp(mode, "attention");
+         groups = !strcmp(mode, "groups"), bits = !strcmp(mode, "bits"), scanned = !strcmp(mode, "scans"),
+         alone = sweep || bits || moving || parts || few || scaled || groups || scanned ||
+                 !strcmp(mode, "hopper") || !strcmp(mode, "open") || !strcmp(mode, "attention");
     if (parts)
         add_wholes(argc > 4 ? argv[4] : NULL);
     else if (groups)
@@ -2532,6 +2646,8 @@ int main(int argc, char **argv) {
         add_open();
     else if (sweep)
         add_sweep();
+    else if (scanned)
+        add_scans(argc > 4 ? argv[4] : NULL);
     else if (moving)
         add_moves();
     else if (!rows && !bits && strcmp(mode, "attention") != 0) {
@@ -2546,9 +2662,10 @@ int main(int argc, char **argv) {
         if (!few && !scaled) {
             add_grouped(NULL);
             add_wholes(NULL);
+            add_scans(NULL);
         }
     }
-    if (!rows && !sweep && !parts && !few && !scaled && !groups && !moving && !bits &&
+    if (!rows && !sweep && !parts && !few && !scaled && !groups && !moving && !bits && !scanned &&
         strcmp(mode, "open") != 0)
         add_attention();
     if (bits || !strcmp(mode, "attention") || !alone)
@@ -2607,6 +2724,8 @@ int main(int argc, char **argv) {
         epi_module_free(grouped_cases[i].module);
     for (int i = 0; i < ATTENTION; i++)
         epi_module_free(attention_cases[i].module);
+    for (int i = 0; i < SCANS; i++)
+        epi_module_free(scan_cases[i].module);
     for (int i = 0; i < BIT_SIZES; i++)
         for (int f = 0; f <= BIT_FORMS; f++)
             epi_module_free(bit_cases[i][f].module);

@@ -50,6 +50,8 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .dequants = true,
                                 .dequant_rows = EPI_FEW_MOST,
                                 .updates = true,
+                                .scans = true,
+                                .shifts = true,
                                 .pieces = true,
                                 .aligned = 16,
                                 .tensors = EPI_MAX_MAPS, /* and fewer than EPI_MAX_POINTERS */

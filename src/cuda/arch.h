@@ -6,7 +6,13 @@
 #include "pass/analyse/limits.h"
 
 /* The mainloops of products, the best first; the last is for operands of few bits alone. */
-typedef enum epi_mainloop { EPI_GEMM_SM90, EPI_GEMM_SM80, EPI_GEMM_ANY, EPI_GEMM_FEW, EPI_MAINLOOP_COUNT } epi_mainloop;
+typedef enum epi_mainloop {
+    EPI_GEMM_SM90,
+    EPI_GEMM_SM80,
+    EPI_GEMM_ANY,
+    EPI_GEMM_FEW,
+    EPI_MAINLOOP_COUNT
+} epi_mainloop;
 /* Its file in cuda/device, and what a user reads. */
 const char *epi_mainloop_name(epi_mainloop mainloop);
 

@@ -57,6 +57,15 @@ static void describe_bits(const epi_attention_bits *b, epi_text *out) {
         epi_text_add(out, "%s%s%s\n", rows[b->rows], starts[b->starts], documents[b->documents]);
 }
 
+/* A block walks along its recurrences to their end: few of these leave multiprocessors idle, however long they are. */
+static void describe_scans(const epi_launch *l, bool inner, epi_text *out) {
+    const epi_rows_shape *s = &l->text.rows;
+    epi_text_add(out, "%s: %d recurrences a block, %d steps at a time, %ld blocks%s\n", l->text.label,
+                 inner ? s->rows : s->lanes * s->vector,
+                 inner ? s->lanes * s->count * s->vector : s->rows * s->count, (long)s->blocks,
+                 2 * s->blocks < EPI_USUAL_MULTIPROCESSORS ? ": so few that most of a GPU is idle" : "");
+}
+
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
     const epi_launch *p = find_launch(k, EPI_LAUNCH_GEMM);
     if (!epi_steps_describe_pass(&k->steps, out) && p) {
@@ -81,10 +90,13 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
     if (r) {
         const epi_rows_shape *s = &r->text.rows;
         epi_steps_describe_shape(&k->steps, out);
-        epi_text_add(out,
-                     "%s: %d threads a row, %d vectors of %d columns each, %d row%s a block, %ld blocks\n",
-                     r->text.label, s->lanes * s->cluster, s->count, s->vector, s->rows,
-                     s->rows == 1 ? "" : "s", (long)s->blocks);
+        if (k->steps.plan.scan_count)
+            describe_scans(r, k->steps.plan.scan_inner, out);
+        else
+            epi_text_add(
+                out, "%s: %d threads a row, %d vectors of %d columns each, %d row%s a block, %ld blocks\n",
+                r->text.label, s->lanes * s->cluster, s->count, s->vector, s->rows, s->rows == 1 ? "" : "s",
+                (long)s->blocks);
         epi_steps_describe_stages(&k->steps, s->blocks / s->cluster, s->blocks / s->cluster, out);
     }
     const epi_launch *a = find_launch(k, EPI_LAUNCH_ATTENTION);

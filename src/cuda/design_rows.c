@@ -68,6 +68,8 @@ static void find_pairs(epi_rows_design *d) {
 
 /* When a number, a value per row, or what a square tile has for each row or column, is ready. */
 static int ready(const epi_rows_design *d, const epi_instr *s) {
+    if (d->down)
+        return s->dst < 0 || epi_rows_is_walked(d, s->dst) ? EPI_ROWS_ON_VECTORS : -1;
     if (epi_rows_is_side(d, epi_rows_value(s)) && !epi_instr_folds(s))
         return s->phase;
     bool makes = s->dst >= 0 && !epi_rows_has_columns(d, s->dst) && s->kind != EPI_INSTR_REDUCE_ROW;
@@ -84,8 +86,8 @@ static bool comes_second(const epi_rows_design *d, int i) {
 /* What a phase is for: folds, partials and stores of elements. */
 static bool ends_in(const epi_rows_design *d, int i, int phase) {
     const epi_instr *s = &d->tile.instrs[i];
-    return s->full && s->phase == phase && epi_instr_ends(s) && !comes_second(d, i) &&
-           d->access[i].ready == EPI_ROWS_ON_VECTORS;
+    return (s->full || d->down) && s->phase == phase && (epi_instr_ends(s) || s->kind == EPI_INSTR_SCAN) &&
+           !comes_second(d, i) && d->access[i].ready == EPI_ROWS_ON_VECTORS;
 }
 
 static void add(const epi_rows_design *d, epi_rows_phase *p, int i) {
@@ -119,7 +121,7 @@ static void need(lister *l, int root, int count) {
         int v = l->pending[--count];
         if (v < 0) { /* its operands are there */
             add(l->d, l->phase, l->d->maker[~v]);
-        } else if (epi_rows_has_columns(l->d, v) && !l->made[v]) {
+        } else if (epi_rows_is_walked(l->d, v) && !l->made[v]) {
             l->made[v] = true;
             l->pending[count++] = ~v;
             count = push_operands(&l->d->tile.instrs[l->d->maker[v]], l->pending, count);
@@ -134,26 +136,33 @@ static void need_early(lister *l, int root) {
     l->pending[count++] = root;
     while (count) {
         int v = l->pending[--count], i = l->d->maker[v];
-        if (!epi_rows_has_columns(l->d, v) || l->made[v] || l->early[v])
+        if (!epi_rows_is_walked(l->d, v) || l->made[v] || l->early[v])
             continue;
         l->early[v] = true;
         const epi_instr *s = &l->d->tile.instrs[i];
         const epi_rows_access *access = &l->d->access[i];
-        bool on_chip = access->vectors && (l->d->shape.resident || l->d->shape.stages);
+        bool on_chip = access->vectors && (l->d->shape.resident || (l->d->shape.stages && access->bytes));
         if (s->kind == EPI_INSTR_LOAD && !on_chip && access->overwritten)
             need(l, v, count);
         count = push_operands(s, l->pending, count);
     }
 }
 
+/* Is it what a scan left in registers? Phases that need it come after the scan's. */
+static bool is_scanned(const epi_rows_design *d, int v) {
+    return d->tile.instrs[d->maker[v]].kind == EPI_INSTR_SCAN;
+}
+
 static void list_phase(lister *l, int phase) {
     const epi_tile_program *t = &l->d->tile;
     for (int v = 0; v < t->value_count; v++)
-        l->made[v] = l->early[v] = epi_rows_is_side(l->d, v);
+        l->made[v] = l->early[v] = epi_rows_is_side(l->d, v) || is_scanned(l->d, v);
     for (int i = 0; i < t->instr_count; i++) {
         if (!ends_in(l->d, i, phase))
             continue;
         need(l, t->instrs[i].arg[0], 0);
+        if (t->instrs[i].kind == EPI_INSTR_SCAN)
+            need(l, t->instrs[i].arg[1], 0);
         for (int j = i + 1; j < t->instr_count && t->instrs[i].kind == EPI_INSTR_STORE; j++)
             if (ends_in(l->d, j, phase))
                 need_early(l, t->instrs[j].arg[0]);
@@ -188,7 +197,7 @@ static void give_pointers(epi_rows_design *d) {
         d->access[i].pointer = d->access[i].index = -1;
         if (s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE)
             d->access[i].pointer = epi_emit_pointer(k, s->node, s->tensor);
-        else if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM)
+        else if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM)
             d->access[i].pointer = epi_emit_pointer(k, d->g->nodes[s->node].arg[0], -1);
     }
     for (int i = 0; i < d->tile.instr_count; i++)
@@ -213,8 +222,8 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
         int64_t room = s->stages ? 0 : (int64_t)4 * (s->rows - 1) * s->lanes * s->vector;
         if (!rows && (s->count > 32 || room > 40 << 10))
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit on chip");
-        c->partial_blocks = s->blocks / s->cluster;
-        c->partial_blocks_most = d->most_blocks / s->cluster;
+        c->partial_blocks = d->down ? d->batches : s->blocks / s->cluster;
+        c->partial_blocks_most = d->down ? d->most_batches : d->most_blocks / s->cluster;
         c->partials_open = epi_emit_grows(c, d->plan->flat ? d->tile.n : d->tile.m);
         c->partials[t->node] = c->workspace;
         int64_t n = rows ? 1 : epi_open_now(c->spec->open, d->tile.n);
@@ -283,6 +292,37 @@ static epi_status check_lines(const epi_rows_design *d, epi_error *err) {
     return EPI_OK;
 }
 
+/* Numbers the phases of a chunk: what a scan makes is there in the next one. Stores come last. */
+static epi_status number_scans(epi_rows_design *d, epi_error *err) {
+    epi_tile_program *t = &d->tile;
+    int *phase = epi_arena_alloc(d->c->arena, ((size_t)t->value_count + 1) * sizeof *phase);
+    EPI_TRY(epi_has_memory(phase, err));
+    t->phases = 1;
+    for (int i = 0; i < t->instr_count; i++) {
+        epi_instr *s = &t->instrs[i];
+        bool scan = s->kind == EPI_INSTR_SCAN;
+        bool sums =
+            s->kind == EPI_INSTR_PARTIAL_COLS && d->down && s->full && !epi_rows_is_coarse(d, s->arg[0]);
+        if (epi_instr_folds(s) || (epi_instr_is_partial(s) && !sums) || s->kind == EPI_INSTR_REDUCE_GROUP)
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction beside a scan");
+        if (scan && (!s->full || epi_rows_is_coarse(d, s->dst)))
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a scan of what has not all axes");
+        if (s->kind == EPI_INSTR_SHIFT && !epi_axis_equal(d->g->nodes[s->node].over.at[0], d->plan->scan))
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a shift along another axis than a scan");
+        s->phase = 0;
+        for (int a = 0; a < 3; a++)
+            if (s->arg[a] >= 0)
+                s->phase = (int)epi_max64(s->phase, phase[s->arg[a]]);
+        if (s->dst >= 0)
+            phase[s->dst] = s->phase + scan;
+        t->phases = (int)epi_max64(t->phases, s->phase + 1);
+    }
+    for (int i = 0; i < t->instr_count; i++)
+        if (t->instrs[i].kind == EPI_INSTR_STORE)
+            t->instrs[i].phase = t->phases - 1;
+    return EPI_OK;
+}
+
 static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *err) {
     epi_arena *arena = d->c->arena;
     EPI_TRY(
@@ -297,6 +337,8 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
                                : epi_open_most(d->c->spec->open, d->tile.n);
     if (!d->plan->flat && d->columns > INT32_MAX / 2)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a row of %ld columns", (long)d->columns);
+    if (d->plan->scan_count)
+        EPI_TRY(number_scans(d, err));
     epi_rows_find_access(d);
     look_at_instructions(d);
     find_pairs(d);
@@ -308,6 +350,8 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
 static const char *kernel_name(const epi_rows_design *d) {
     const epi_rows_shape *s = &d->shape;
     bool warps = s->lanes > 32, folds = d->tile.phases > 1;
+    if (d->plan->scan_count)
+        return "scan";
     return warps && d->sums && s->rows > 1 ? "row_sums" : warps && s->stages && !folds ? "row_ring" : "rows";
 }
 
@@ -325,6 +369,7 @@ static void describe_kernel(epi_rows_design *d) {
 epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_rows_design *out,
                                 epi_error *err) {
     *out = (epi_rows_design){.c = c, .g = c->spec->graph, .plan = step->plan};
+    out->down = out->plan->scan_count && epi_axes_find(&out->plan->rows, out->plan->scan) >= 0;
     EPI_TRY(prepare(out, step, err));
     epi_rows_choose_vector(out);
     EPI_TRY(check_groups(out, err));

@@ -3,7 +3,8 @@
  *
  *     design_rows.c   the whole: instructions of each phase, pointers, partials
  *     rows_access.c   how tensors are reached
- *     rows_shape.c    threads, vectors, blocks and the ring; the name of a shape */
+ *     rows_shape.c    threads, vectors, blocks and the ring; the name of a shape
+ *     scan_shape.c    the same of scans, which walk along an axis a chunk at a time (device/scan.cuh) */
 #ifndef EPI_CUDA_DESIGN_ROWS_H
 #define EPI_CUDA_DESIGN_ROWS_H
 
@@ -20,9 +21,11 @@ typedef struct epi_rows_access {
        which order a row is added up must not see it. */
     epi_walk many_rows;
     epi_columns many_cols;
-    int pointer;      /* of the launch: to the tensor, a table, a seed or partials; -1: none */
-    int index;        /* TAKE: the pointer to the index, or -1 */
-    epi_walk along;   /* TAKE: where positions are along the axes that the index counts along */
+    int pointer;    /* of the launch: to the tensor, a table, a seed or partials; -1: none */
+    int index;      /* TAKE: the pointer to the index, or -1 */
+    epi_walk along; /* TAKE: where positions are along the axes that the index counts along */
+    epi_walk batch; /* scans down the rows: where a batch's rows lie, and how far apart these are */
+    int64_t step;
     bool turned;      /* STORE, of a square tile: its rows are neighbours in memory; */
     int64_t apart;    /* its columns lie so far apart */
     bool vectors;     /* the columns of a vector lie together */
@@ -31,7 +34,8 @@ typedef struct epi_rows_access {
     bool reread;      /* LOAD: several rows read the same elements */
     bool overwritten; /* LOAD: an output may be stored over what it reads */
     int64_t staged;   /* fetched: where its columns lie in a stage of the ring, in bytes */
-    int64_t bytes;    /* fetched: of its columns there; of one split, where the two lie apart */
+    int64_t
+        bytes; /* fetched: of its columns there; of one split, where the two lie apart. Of a scan 0: not there */
     int ready; /* a number or a value per row: the phase at whose start it is ready, -1: before the rows;
                   else EPI_ROWS_ON_VECTORS */
 } epi_rows_access;
@@ -53,14 +57,17 @@ typedef struct epi_rows_design {
     int *maker;              /* by value: the instruction that makes it */
     int *pair;               /* by instruction: the fold that is done together with this one, or -1 */
     epi_rows_phase *phases;
-    bool tail;           /* the last vector may be cut short: one long row */
-    bool ragged;         /* some lane may be without a vector */
-    bool fast;           /* every element is stored in 16 bits */
-    bool folds;          /* lanes fold with each other */
-    bool cross_tile;     /* it has cross-tile reductions */
-    bool sums;           /* there are sums per column, which are registers named by the vector's number */
-    bool downs;          /* there are extremes down a square tile */
-    bool random;         /* there are random numbers */
+    bool tail;       /* the last vector may be cut short: one long row */
+    bool ragged;     /* some lane may be without a vector */
+    bool fast;       /* every element is stored in 16 bits */
+    bool folds;      /* lanes fold with each other */
+    bool cross_tile; /* it has cross-tile reductions */
+    bool sums;       /* there are sums per column, which are registers named by the vector's number */
+    bool downs;      /* there are extremes down a square tile */
+    bool random;     /* there are random numbers */
+    bool down;       /* there are scans, along the rows */
+    int64_t ends;    /* bytes of shared memory for what their runs end with */
+    int64_t batches, most_batches; /* that have such rows; with the largest open sizes */
     bool words;          /* what is held waits as it lies in memory: numbers would take too many registers */
     int64_t slice;       /* columns of a row that one block of the cluster has */
     int64_t columns;     /* that the shape is made for: the most that a row can have; flat: that there are */
@@ -77,6 +84,15 @@ static inline bool epi_rows_is_full(const epi_rows_design *d, int v) {
 }
 static inline bool epi_rows_has_columns(const epi_rows_design *d, int v) {
     return d->tile.values[v].scale != EPI_SCALE_NONE;
+}
+/* Has it a value of its own for each step of a scan? */
+static inline bool epi_rows_steps(const epi_rows_design *d, int v) {
+    epi_axes along = {.count = 1, .at = {d->plan->scan}};
+    return epi_plan_has(d->g, d->tile.values[v].node, &along);
+}
+/* Is it made anew for every vector? Of a thread that goes down its columns, what is another one at each step. */
+static inline bool epi_rows_is_walked(const epi_rows_design *d, int v) {
+    return d->down ? epi_rows_steps(d, v) : epi_rows_has_columns(d, v);
 }
 /* Has it the first (0) or the last (1) axis of a square tile? */
 static inline bool epi_rows_has_axis(const epi_rows_design *d, int v, int axis) {
@@ -143,5 +159,14 @@ bool epi_rows_is_contiguous(const epi_rows_design *d, int i);
 /* The shape, chosen or by the name that was asked for, its blocks, its ring, and which tensors wait in
  * registers. */
 epi_status epi_rows_make_shape(epi_rows_design *d, epi_error *err);
+
+/* ---- scan_shape.c ---- */
+
+/* The most columns of a vector: a thread keeps what it scans in registers. */
+int epi_scan_vector(const epi_rows_design *d);
+/* The shape that is chosen; can a kernel be written in this one; and its blocks and shared memory. */
+void epi_scan_choose_shape(epi_rows_design *d);
+bool epi_scan_fits(const epi_rows_design *d);
+epi_status epi_scan_lay_out(epi_rows_design *d, epi_error *err);
 
 #endif

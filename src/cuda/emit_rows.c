@@ -244,24 +244,11 @@ static void put_weights(const epi_rows_design *d, epi_text *t) {
 
 /* ---- the rows ---- */
 
-/* The seeds of random numbers, once. */
-static void put_seeds(const epi_rows_design *d, epi_text *t) {
-    for (int i = 0; i < d->tile.instr_count; i++)
-        if (d->tile.instrs[i].kind == EPI_INSTR_RANDOM)
-            PUT("  const u32 seed%d = %s;\n", i,
-                epi_emit_seed(d->c, d->tile.instrs[i].node, d->access[i].pointer));
-}
-
 /* The positions that this row gathers from, once a row. */
 static void put_positions(const epi_rows_design *d, epi_text *t) {
-    for (int i = 0; i < d->tile.instr_count; i++) {
-        if (d->tile.instrs[i].kind != EPI_INSTR_TAKE)
-            continue;
-        const epi_node *n = &d->g->nodes[d->tile.instrs[i].node];
-        const char *pointer = epi_emit_text(d->c, "P.ptr[%d]", d->access[i].index);
-        PUT("    const i64 take%d = on ? %s : -1;   // %s\n", i,
-            epi_emit_position(d->c, n, &d->plan->rows, pointer, "row"), epi_emit_name(d->c, n->arg[1]));
-    }
+    for (int i = 0; i < d->tile.instr_count; i++)
+        if (d->tile.instrs[i].kind == EPI_INSTR_TAKE)
+            epi_rows_put_position(d, t, i);
 }
 
 static void put_rows(const epi_rows_design *d, epi_text *t) {
@@ -400,7 +387,7 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
     if (s->stages)
         epi_rows_put_barriers(t);
     PUT("  if (!P.late) dependency_start();\n  dependency_wait();\n  if (P.late) dependency_start();\n");
-    put_seeds(d, t);
+    epi_rows_put_seeds(d, t);
     put_shorts(d, t, -1);
     put_sums(d, t);
     d->plan->flat ? put_flat(d, t) : put_rows(d, t);
@@ -441,7 +428,11 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     *k = d.kernel;
     if (status != EPI_OK)
         return status;
-    put_head(&d, k);
-    put_kernel(&d, &k->source);
+    if (d.plan->scan_count) {
+        epi_scan_put(&d, k);
+    } else {
+        put_head(&d, k);
+        put_kernel(&d, &k->source);
+    }
     return epi_emit_end(k, err);
 }

@@ -1,5 +1,6 @@
 /* emit_rows.h: between the files that write the text of a kernel over rows from its design: the kernel
- * (emit_rows.c), its ring (emit_rows_ring.c) and the values of a row (emit_rows_values.c). */
+ * (emit_rows.c), or the one of scans (emit_scan.c), its ring (emit_rows_ring.c) and the values of a row
+ * (emit_rows_values.c). */
 #ifndef EPI_CUDA_EMIT_ROWS_H
 #define EPI_CUDA_EMIT_ROWS_H
 
@@ -28,6 +29,18 @@ const char *epi_rows_row(const epi_rows_design *d, int i);
 const char *epi_rows_vector(const epi_rows_design *d, int i, int split);
 /* Where a line comes from. */
 void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node);
+
+/* An operand in an expression on element e of a vector, or on one number. */
+const char *epi_rows_operand(const epi_rows_design *d, int v, bool element);
+
+/* Seeds of random numbers, once; the position that the row gathers from. */
+void epi_rows_put_seeds(const epi_rows_design *d, epi_text *t);
+void epi_rows_put_position(const epi_rows_design *d, epi_text *t, int i);
+
+/* ---- emit_scan.c ---- */
+
+/* A kernel of scans. */
+void epi_scan_put(const epi_rows_design *d, epi_kernel_text *k);
 
 /* ---- emit_rows_ring.c ---- */
 

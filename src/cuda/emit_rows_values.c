@@ -15,6 +15,12 @@ static bool is_coarse(const epi_rows_design *d, int i) {
 }
 
 const char *epi_rows_row(const epi_rows_design *d, int i) {
+    if (d->down && !d->access[i].step)
+        return epi_emit_text(d->c, "at%d", i);
+    if (d->down) {
+        const char *t = d->tile.instrs[i].kind == EPI_INSTR_SHIFT ? epi_emit_text(d->c, "t%d", i) : "t";
+        return epi_emit_text(d->c, "(at%d + %s * %s)", i, t, epi_emit_count(d->c, d->access[i].step, "LL"));
+    }
     return epi_emit_walk(d->c, &d->access[i].rows, "row");
 }
 
@@ -40,7 +46,7 @@ void epi_rows_put_comment(const epi_rows_design *d, epi_text *t, int node) {
 }
 
 /* An operand in an expression on element e, or on one number; of a square tile's rows, the vector's. */
-static const char *operand(const epi_rows_design *d, int v, bool element) {
+const char *epi_rows_operand(const epi_rows_design *d, int v, bool element) {
     bool line = epi_rows_is_line(d, v), many = epi_rows_has_columns(d, v) && !line;
     return epi_emit_text(d->c, many ? "%s[e]" : line && element ? "%s_row" : "%s", epi_rows_name(d, v));
 }
@@ -70,7 +76,7 @@ static bool scales_often(const epi_rows_design *d, const epi_instr *s) {
 static void put_map(const epi_rows_design *d, epi_text *t, const epi_instr *s, const char *to, bool element) {
     const char *a[3] = {"", "", ""};
     for (int i = 0; i < 3 && s->arg[i] >= 0; i++)
-        a[i] = operand(d, s->arg[i], element);
+        a[i] = epi_rows_operand(d, s->arg[i], element);
     if (scales_often(d, s) && epi_rows_is_side(d, s->arg[1]))
         PUT(epi_rows_is_line(d, s->arg[1]) ? "%s = %s(%s, scale_row_%d);" : "%s = %s(%s, scales_%d[e]);", to,
             epi_emit_scaled(d->c, s->node), a[0], s->arg[1]);
@@ -106,7 +112,7 @@ static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const 
     for (int split = 0; split < epi_rows_pieces(a); split++) {
         const char *get = a->cols.two ? epi_emit_text(d->c, "get_split(%s, %d)", name, split)
                                       : epi_emit_text(d->c, "get(%s)", name);
-        if (a->fetched && d->shape.stages)
+        if (a->fetched && d->shape.stages && a->bytes)
             PUT("{ Raw<%s, %d> r; r.staged(from + %ld + %ld * (u32)(l%s)); r.%s; } ", type, w,
                 (long)(a->staged + split * a->bytes), (long)epi_dtype_size(a->ref.type),
                 epi_rows_loads_half(d, i) ? " / 2" : "", get);
@@ -174,6 +180,57 @@ static void put_group(const epi_rows_design *d, epi_text *t, const epi_instr *s,
         epi_emit_fold_end(d->c, s->op, fold, columns));
 }
 
+/* How many places before a shifted value's own its elements are, as a number that may be below zero. */
+static const char *shifted_by(const epi_rows_design *d, int i) {
+    return epi_emit_text(d->c, "(%ldLL)", (long)epi_shift_by(&d->g->nodes[d->tile.instrs[i].node]));
+}
+
+/* Of a shift along an axis of rows: is there a row so many places before this one? */
+static const char *is_row_there(const epi_rows_design *d, int i) {
+    epi_axis axis = d->g->nodes[d->tile.instrs[i].node].over.at[0];
+    if (d->down)
+        return epi_emit_text(d->c, "t%d == t - %s", i, shifted_by(d, i));
+    const char *at = epi_emit_digit(d->c, &d->plan->rows, epi_axes_find(&d->plan->rows, axis), "row");
+    return epi_emit_text(d->c, "(u64)(%s - %s) < (u64)%s", at, shifted_by(d, i),
+                         epi_emit_count(d->c, epi_axis_size(axis, d->c->spec->sizes), "LL"));
+}
+
+/* Where that row is. Of a scan down the rows it is t<i>, or the nearest that there is. */
+static const char *other_row(const epi_rows_design *d, int i) {
+    int64_t apart = epi_ref_stride(&d->access[i].ref, d->g->nodes[d->tile.instrs[i].node].over.at[0]);
+    return d->down ? epi_rows_row(d, i)
+                   : epi_emit_text(d->c, "%s - %s * %s", epi_rows_row(d, i), shifted_by(d, i),
+                                   epi_emit_count(d->c, apart, "LL"));
+}
+
+/* From other places along an axis, zero where there is none: of a row axis a vector from another row; of the columns each
+ * element from where it is. */
+static void put_shifted(const epi_rows_design *d, epi_text *t, int i, const char *name) {
+    const epi_rows_access *a = &d->access[i];
+    epi_axis axis = d->g->nodes[d->tile.instrs[i].node].over.at[0];
+    int w = epi_rows_width(d, d->tile.instrs[i].dst);
+    bool rows = epi_axes_find(&d->plan->rows, axis) >= 0, row = epi_rows_is_full(d, d->tile.instrs[i].dst);
+    if (!rows) {
+        const char *at = in_row(d, i, row, epi_emit_columns(d->c, &a->cols, "s"));
+        PUT("EACH(%d) { const i64 s = c + e - %s; %s[e] = s >= 0 && s < N ? %s : 0.f; }", w, shifted_by(d, i),
+            name, epi_emit_load(d->c, a->ref.type, a->pointer, at));
+    } else if (d->down && a->vectors) {
+        put_load_vector(d, t, i, name);
+        PUT(" if (!(%s)) EACH(%d) %s[e] = 0.f;", is_row_there(d, i), w, name);
+    } else if (!a->vectors) {
+        PUT("EACH(%d) %s[e] = %s ? %s : 0.f;", w, name, is_row_there(d, i),
+            epi_emit_load(d->c, a->ref.type, a->pointer,
+                          epi_emit_text(d->c, "%s + %s", other_row(d, i), element(d, i))));
+    } else {
+        for (int split = 0; split < epi_rows_pieces(a); split++) {
+            PUT("{ Raw<%s, %d> r; r.clear(); if (%s) r.cached(P.ptr[%d], %s + %s); r.",
+                epi_emit_type(a->ref.type), w / epi_rows_pieces(a), is_row_there(d, i), a->pointer,
+                other_row(d, i), epi_rows_vector(d, i, split));
+            PUT(a->cols.two ? "get_split(%s, %d); } " : "get(%s); } ", name, split);
+        }
+    }
+}
+
 void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     const epi_instr *s = &d->tile.instrs[i];
     const char *name = epi_rows_name(d, s->dst), *to = epi_emit_text(d->c, "%s[e]", name);
@@ -189,14 +246,15 @@ void epi_rows_put_elements(const epi_rows_design *d, epi_text *t, int i) {
     case EPI_INSTR_INDEX: put_index(d, t, i, name); break;
     case EPI_INSTR_RANDOM: put_random(d, t, i, name); break;
     case EPI_INSTR_TAKE: put_taken(d, t, i, name); break;
+    case EPI_INSTR_SHIFT: put_shifted(d, t, i, name); break;
     case EPI_INSTR_CONST: PUT("EACH(%d) %s = %s;", w, to, epi_emit_node_number(d->c, s->node)); break;
     case EPI_INSTR_SPLIT:
         PUT("EACH(%d) %s = %s[2 * e + %d];", w, to, epi_rows_name(d, s->arg[0]), s->odd);
         break;
     case EPI_INSTR_REDUCE_GROUP: put_group(d, t, s, to); break;
     case EPI_INSTR_JOIN:
-        PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name, operand(d, s->arg[0], true),
-            name, operand(d, s->arg[1], true));
+        PUT("EACH(%d) { %s[2 * e] = %s; %s[2 * e + 1] = %s; }", w / 2, name,
+            epi_rows_operand(d, s->arg[0], true), name, epi_rows_operand(d, s->arg[1], true));
         break;
     default:
         if (s->kind == EPI_INSTR_MAP && lacks_group(d, s->node)) {
@@ -287,6 +345,20 @@ void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {
         PUT("        }\n");
 }
 
+void epi_rows_put_seeds(const epi_rows_design *d, epi_text *t) {
+    for (int i = 0; i < d->tile.instr_count; i++)
+        if (d->tile.instrs[i].kind == EPI_INSTR_RANDOM)
+            PUT("  const u32 seed%d = %s;\n", i,
+                epi_emit_seed(d->c, d->tile.instrs[i].node, d->access[i].pointer));
+}
+
+void epi_rows_put_position(const epi_rows_design *d, epi_text *t, int i) {
+    const epi_node *n = &d->g->nodes[d->tile.instrs[i].node];
+    const char *pointer = epi_emit_text(d->c, "P.ptr[%d]", d->access[i].index);
+    PUT("    const i64 take%d = on ? %s : -1;   // %s\n", i,
+        epi_emit_position(d->c, n, &d->plan->rows, pointer, "row"), epi_emit_name(d->c, n->arg[1]));
+}
+
 /* ---- numbers, and values per row ---- */
 
 /* Where a row's number lies; of a square tile's rows, this thread's own. */
@@ -330,6 +402,10 @@ void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char
     case EPI_INSTR_TAKE:
         PUT("%s = take%d < 0 ? 0.f : load<%s>(P.ptr[%d], %s + %s);", to, i, type, a->pointer,
             epi_emit_along(d->c, &a->along, epi_emit_text(d->c, "take%d", i)), row);
+        break;
+    case EPI_INSTR_SHIFT:
+        PUT("%s = on && %s ? %s : 0.f;", to, is_row_there(d, i),
+            epi_emit_load(d->c, a->ref.type, a->pointer, other_row(d, i)));
         break;
     case EPI_INSTR_CONST: PUT("%s = %s;", to, epi_emit_node_number(d->c, s->node)); break;
     case EPI_INSTR_STORE:

@@ -8,7 +8,7 @@ static bool moves(const epi_instr *s) {
     return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
 }
 static bool reads_or_moves(const epi_instr *s) {
-    return moves(s) || s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM;
+    return moves(s) || s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM;
 }
 
 /* May an output be stored over the elements that the instruction loads? */
@@ -38,10 +38,18 @@ static void find_places(const epi_rows_design *d, const epi_emit_context *c, int
     } else if (s->kind == EPI_INSTR_TAKE) {
         a->ref = epi_emit_ref(c, d->g->nodes[s->node].arg[0], -1);
         a->along = epi_ref_along(&a->ref, &d->g->nodes[s->node].over, sizes);
+    } else if (s->kind == EPI_INSTR_SHIFT) {
+        a->ref = epi_emit_ref(c, d->g->nodes[s->node].arg[0], -1);
     } else {
         a->ref = epi_emit_ref(c, s->node, s->tensor);
     }
     a->rows = epi_walk_axes(&a->ref, &d->plan->rows, sizes);
+    if (d->down) {
+        epi_axes batch = d->plan->rows;
+        batch.count--;
+        a->batch = epi_walk_axes(&a->ref, &batch, sizes);
+        a->step = epi_ref_stride(&a->ref, d->plan->scan);
+    }
     a->cols = epi_columns_of(d->plan, &a->ref, sizes, d->tile.values[epi_rows_value(s)].scale);
 }
 
@@ -129,6 +137,8 @@ void epi_rows_choose_vector(epi_rows_design *d) {
             smallest = size;
     }
     int vector = d->plan->square ? 8 : 16 / smallest * (d->plan->split != EPI_OP_COUNT ? 2 : 1);
+    if (d->plan->scan_count)
+        vector = (int)epi_min64(vector, epi_scan_vector(d));
     while (!d->plan->square && vector > 1 &&
            ((!d->plan->flat && d->tile.n % vector) || !set_vectors(d, vector)))
         vector /= 2;
@@ -136,8 +146,9 @@ void epi_rows_choose_vector(epi_rows_design *d) {
     d->tail = d->plan->flat && d->tile.n % vector != 0;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
-        d->access[i].fetched = s->kind == EPI_INSTR_LOAD && epi_rows_is_full(d, s->dst) &&
-                               d->access[i].vectors && !epi_rows_is_side(d, s->dst);
+        bool loads = s->kind == EPI_INSTR_LOAD || (s->kind == EPI_INSTR_SHIFT && d->down);
+        d->access[i].fetched =
+            loads && epi_rows_is_full(d, s->dst) && d->access[i].vectors && !epi_rows_is_side(d, s->dst);
     }
     find_turned(d);
 }

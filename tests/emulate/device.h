@@ -364,6 +364,9 @@ static inline u32 __float_as_uint(float f) {
 static float __fmaf_rn(float a, float b, float c) {
     return fmaf(a, b, c);
 }
+static double __fma_rn(double a, double b, double c) {
+    return fma(a, b, c);
+}
 static float __fdiv_rn(float a, float b) {
     return a / b;
 }
