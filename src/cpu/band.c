@@ -40,11 +40,12 @@ void epi_tile_access_find(const epi_tile_program *t, int instr, const epi_ref *h
     *out = (epi_tile_access){0};
     const epi_node *n = &t->spec->graph->nodes[s->node];
     bool counts = s->kind == EPI_INSTR_INDEX || s->kind == EPI_INSTR_RANDOM,
-         moves = s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
+         stores = s->kind == EPI_INSTR_STORE || s->kind == EPI_INSTR_LAST,
+         moves = s->kind == EPI_INSTR_LOAD || stores;
     bool shifts = s->kind == EPI_INSTR_SHIFT;
     if ((!moves && s->kind != EPI_INSTR_TAKE && !shifts && !counts) || s->tensor == EPI_ROOT_KEPT)
         return;
-    const epi_tile_value *v = &t->values[s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst];
+    const epi_tile_value *v = &t->values[stores ? s->arg[0] : s->dst];
     if (counts) /* an index, and a random number's place, is the offset in a tensor of these axes */
         out->ref = epi_ref_of_axes(&n->axes, t->spec->sizes);
     if (s->kind == EPI_INSTR_RANDOM)
@@ -250,6 +251,25 @@ static void run_store(const epi_band *t, const epi_instr *s, const epi_tile_acce
                           src.p + i * src.row, n, t->tmp);
 }
 
+/* Of rows that are steps those that are the last of their recurrence; of rows that are recurrences their last element. */
+static void run_last(const epi_band *t, const epi_instr *s, const epi_tile_access *a) {
+    const epi_plan *plan = t->tile->plan;
+    epi_scale scale = t->tile->values[s->arg[0]].scale;
+    epi_view src = view_of(t, s->arg[0], true);
+    int64_t steps = epi_axis_size(plan->scan, t->tile->spec->sizes), last = plan->scan_back ? 0 : steps - 1,
+            first = t->first[scale];
+    int n = t->columns[scale];
+    for (int i = 0; i < t->band_rows; i++) {
+        int64_t row = t->m0 + t->row + i;
+        const float *from = src.p + i * src.row;
+        if (!plan->scan_inner && row % steps == last)
+            epi_columns_store(t->strips, &a->ref, row_offset(a, row), &a->cols, first, from, n, t->tmp);
+        if (plan->scan_inner && last >= first && last < first + n)
+            t->strips->store(a->ref.data + row_offset(a, row) * (int64_t)epi_dtype_size(a->ref.type),
+                             a->ref.type, 1, from + last - first, 1);
+    }
+}
+
 void epi_band_reduce(const epi_band *t, const epi_instr *s, float *p, float *p2) {
     epi_view v = view_of(t, s->arg[0], true);
     int n = t->columns[t->tile->values[s->arg[0]].scale];
@@ -297,6 +317,7 @@ void epi_band_run(const epi_band *t, int i) {
     switch (s->kind) {
     case EPI_INSTR_LOAD: run_load(t, s, &t->access[i]); return;
     case EPI_INSTR_STORE: run_store(t, s, &t->access[i]); return;
+    case EPI_INSTR_LAST: run_last(t, s, &t->access[i]); return;
     case EPI_INSTR_INDEX: run_index(t, s, &t->access[i]); return;
     case EPI_INSTR_TAKE: run_take(t, s, &t->access[i]); return;
     case EPI_INSTR_SHIFT: run_shift(t, s, &t->access[i]); return;

@@ -93,3 +93,20 @@ epi_status epi_index_fail(const epi_spec *spec, int node, int64_t at, int64_t va
     return epi_fail(err, EPI_ERR_INDEX, "%.60s%s is %ld: outside axis %s%s", input->name, place, (long)value,
                     epi_along_label(g, &along).text, of);
 }
+
+bool epi_takes_end(const epi_spec *spec, int node, bool back) {
+    const epi_graph *g = spec->graph;
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_GATHER || n->over.count != 1)
+        return false;
+    const epi_node *index = &g->nodes[n->arg[1]];
+    epi_axis axis = n->over.at[0];
+    if (index->op == EPI_OP_CONST)
+        return index->value == (back ? 0 : (double)epi_axis_size(axis, spec->sizes) - 1) &&
+               (back || !epi_open_has(spec->open, axis.dim));
+    if (back || index->op != EPI_OP_SUB)
+        return false;
+    const epi_node *size = &g->nodes[index->arg[0]], *one = &g->nodes[index->arg[1]];
+    return size->op == EPI_OP_SIZE && epi_axis_equal(size->over.at[0], axis) && one->op == EPI_OP_CONST &&
+           one->value == 1;
+}

@@ -1200,7 +1200,8 @@ static void place_map(epi_placer *s, int node) {
     epi_cut_placement_kind kind = EPI_UNPLACED;
     if (p && tile && fits_with_tables(s, p, node))
         kind = EPI_PLACED_TILE;
-    else if (p && vector && are_vector(&p->rows, &p->cols, &n->axes) && epi_ops[n->op].cls == EPI_CLASS_MAP)
+    else if (p && !p->scans && vector && are_vector(&p->rows, &p->cols, &n->axes) &&
+             epi_ops[n->op].cls == EPI_CLASS_MAP)
         kind = EPI_PLACED_AFTER;
     s->placement[node] = (epi_cut_placement){kind, time};
     s->takes[node] = kind == EPI_UNPLACED && epi_node_takes(n, s->takes);
@@ -1364,6 +1365,18 @@ static void place_move(epi_placer *s, int node) {
     s->placement[node] = (epi_cut_placement){EPI_PLACED_TILE, q};
 }
 
+/* Is it the last step of a value on the rows of recurrences? They store it as it comes. */
+static bool is_last_step(const epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    if (n->op != EPI_OP_GATHER || n->over.count != 1)
+        return false;
+    epi_cut_placement at = s->placement[n->arg[0]];
+    const epi_placer_part *p = at.kind == EPI_PLACED_TILE && at.part >= s->first ? &s->parts[at.part] : NULL;
+    return p && p->scans && epi_axis_equal(n->over.at[0], p->scan) &&
+           epi_takes_end(s->spec, node, p->scan_back) &&
+           s->g->nodes[n->arg[0]].axes.count == p->rows.count + p->cols.count;
+}
+
 /* A recurrence is on rows that go through its steps, which nobody makes again. */
 static void place_scan(epi_placer *s, int node) {
     if (!s->limits->scans) {
@@ -1455,6 +1468,11 @@ static void place(epi_placer *s, int node) {
         s->view[node] ? see_view(s, node) : place_map(s, node);
         break;
     case EPI_CLASS_MOVE:
+        if (is_last_step(s, node)) {
+            s->placement[node] =
+                (epi_cut_placement){EPI_PLACED_AFTER, s->placement[s->g->nodes[node].arg[0]].part};
+            break;
+        }
         if (is_taken_by(s, node) || is_chosen_by(s, node) || is_of_group(s, node)) {
             place_taken(s, node);
             break;

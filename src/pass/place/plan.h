@@ -34,6 +34,7 @@ typedef struct epi_placement {
     bool paged; /* a gather that a mainloop reads through its index, or q*s, of which it reads both: it is in
                    memory nowhere, but its first operand is */
     bool on_load; /* a mainloop makes it of what is in memory, as it loads an operand: likewise */
+    bool last;    /* rows of recurrences: the last step of a value alone, which is stored as that comes */
     bool moved;   /* gemm: an update whose new elements the tile stores where its index says */
     epi_reduction reduction;
 } epi_placement;

@@ -203,6 +203,21 @@ static epi_reduction reduction_of(shaper *s, const epi_node *n) {
     return reduction == EPI_REDUCE_ROWS && !plan->flat ? EPI_REDUCE_LOCAL : reduction;
 }
 
+/* Is it the last step of a value on the rows of recurrences, which nothing but outputs wants? */
+static bool is_last_step(const shaper *s, int node) {
+    const epi_plan *plan = s->plan;
+    const epi_node *n = &s->g->nodes[node];
+    if (!plan->scan_count || !epi_takes_end(s->spec, node, plan->scan_back) ||
+        !epi_axis_equal(n->over.at[0], plan->scan) || !is_long(s, n->arg[0]) ||
+        !plan->placement[n->arg[0]].tile)
+        return false;
+    epi_use_list uses = epi_graph_uses(s->g, node);
+    for (int i = 0; i < uses.count; i++)
+        if (uses.at[i].node != EPI_NO_NODE)
+            return false;
+    return true;
+}
+
 /* Does the value lack rows, so that no row can store it? */
 static bool lacks_rows(const shaper *s, int node) {
     const epi_axes *axes = &s->g->nodes[node].axes;
@@ -233,7 +248,10 @@ static bool sort_node(shaper *s, int i) {
     for (int a = 0; a < epi_node_operands(n); a++)
         if (is_after(s, n->arg[a]))
             return sort_after(s, i);
-    stage->tile = !is_leaf(s, i);
+    stage->last = is_last_step(s, i);
+    stage->tile = !is_leaf(s, i) && !stage->last;
+    if (stage->last)
+        return true;
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_RANDOM: return epi_axes_count_in(&n->axes, &s->plan->rows) || !s->plan->rows.count;
     case EPI_CLASS_MOVE: return takes_in_row(s, n) || is_number_in_row(s, i);
@@ -253,7 +271,8 @@ static bool sort_node(shaper *s, int i) {
 static bool sort_output(shaper *s, int node) {
     if (is_leaf(s, node))
         s->plan->placement[node].tile = is_long(s, node);
-    return is_after(s, node) || (s->plan->placement[node].tile && !lacks_rows(s, node));
+    return is_after(s, node) || s->plan->placement[node].last ||
+           (s->plan->placement[node].tile && !lacks_rows(s, node));
 }
 
 /* Sorts every value for this split; false: it cannot be. */

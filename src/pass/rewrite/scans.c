@@ -190,17 +190,47 @@ static int write_sent(epi_rewrite *r, const epi_node *n, double at) {
     return epi_graph_map(g, EPI_OP_WHERE, here, r->fresh[n->arg[0]], epi_graph_const(g, 0));
 }
 
-/* sum(where(index(T) == c, x, 0), T): x at one step. */
-static bool is_taken(const finder *f, int node, double *at) {
+/* Is it where(index(T) == c, x, 0)? */
+static bool is_one_step(const finder *f, int node, epi_axis axis, double *at) {
     const epi_graph *in = f->in;
-    const epi_node *n = &in->nodes[node], *term = n->arg[0] == EPI_NO_NODE ? n : &in->nodes[n->arg[0]];
-    if (n->op != EPI_OP_SUM || n->over.count != 1 || term->op != EPI_OP_WHERE ||
-        in->nodes[term->arg[0]].op != EPI_OP_EQ || !epi_is_zero(in, term->arg[2]))
+    const epi_node *n = &in->nodes[node];
+    if (n->op != EPI_OP_WHERE || in->nodes[n->arg[0]].op != EPI_OP_EQ || !epi_is_zero(in, n->arg[2]))
         return false;
-    const epi_node *is = &in->nodes[term->arg[0]], *index = &in->nodes[is->arg[0]];
-    epi_axis axis = n->over.at[0];
+    const epi_node *is = &in->nodes[n->arg[0]], *index = &in->nodes[is->arg[0]];
     return index->op == EPI_OP_INDEX && epi_axis_equal(index->over.at[0], axis) &&
-           is_step(f, is->arg[1], axis, at) && epi_axes_find(&in->nodes[term->arg[1]].axes, axis) >= 0;
+           is_step(f, is->arg[1], axis, at);
+}
+
+/* The sum of such over T, x at one step; or of such times a value, which is as much where 0 times an infinity is left
+ * out. x, and that value or EPI_NO_NODE. */
+static bool find_taken(const finder *f, int node, double *at, int out[2]) {
+    const epi_graph *in = f->in;
+    const epi_node *n = &in->nodes[node];
+    if (n->op != EPI_OP_SUM || n->over.count != 1)
+        return false;
+    const epi_node *term = &in->nodes[n->arg[0]];
+    for (int a = 0; a < 2 && term->op == EPI_OP_MUL && f->products; a++)
+        if (is_one_step(f, term->arg[a], n->over.at[0], at)) {
+            out[0] = in->nodes[term->arg[a]].arg[1];
+            out[1] = term->arg[!a];
+            return true;
+        }
+    out[0] = term->arg[1];
+    out[1] = EPI_NO_NODE;
+    return is_one_step(f, n->arg[0], n->over.at[0], at);
+}
+
+/* The element of a value at a step; of what is the same at all of them, that. */
+static int step_of(epi_rewrite *r, int node, epi_axis axis, double at) {
+    bool same = epi_axes_find(&r->in->nodes[node].axes, axis) < 0;
+    return same ? r->fresh[node] : epi_graph_slice(r->g, r->fresh[node], axis, (int64_t)at);
+}
+
+static int write_taken(epi_rewrite *r, const epi_node *n, const int of[2], double at) {
+    int value = step_of(r, of[0], n->over.at[0], at);
+    return of[1] == EPI_NO_NODE || epi_graph_failed(r->g)
+               ? value
+               : epi_graph_map2(r->g, EPI_OP_MUL, value, step_of(r, of[1], n->over.at[0], at));
 }
 
 /* ---- all of them ---- */
@@ -210,15 +240,15 @@ static int write_node(epi_rewrite *r, int node) {
     const epi_node *n = &r->in->nodes[node];
     double at;
     mask m;
-    int value, of = find_running(f, node, &m);
+    int value, taken[2], of = find_running(f, node, &m);
     if (names_elements(f, node, &at))
         return epi_graph_const(r->g, at);
     if (of != EPI_NO_NODE)
         value = write_running(r, of, &m);
     else if (is_sent(f, node, &at))
         value = write_sent(r, n, at);
-    else if (is_taken(f, node, &at))
-        value = epi_graph_slice(r->g, r->fresh[r->in->nodes[n->arg[0]].arg[1]], n->over.at[0], (int64_t)at);
+    else if (find_taken(f, node, &at, taken))
+        value = write_taken(r, n, taken, at);
     else
         return EPI_NO_NODE;
     return epi_graph_stand_for(r->g, value, n);
@@ -229,9 +259,10 @@ epi_status epi_scans_write(epi_arena *arena, epi_spec *spec, bool products, epi_
     bool any = false;
     mask m;
     double at;
+    int taken[2];
     EPI_TRY(epi_has_memory(epi_visits_make(arena, f.in->node_count, &f.visits), err));
     for (int i = 0; i < f.in->node_count && !any; i++)
         any = f.in->live[i] && (find_running(&f, i, &m) != EPI_NO_NODE || names_elements(&f, i, &at) ||
-                                is_sent(&f, i, &at) || is_taken(&f, i, &at));
+                                is_sent(&f, i, &at) || find_taken(&f, i, &at, taken));
     return any ? epi_graph_rewrite(arena, &spec->graph, write_node, &f, err) : EPI_OK;
 }

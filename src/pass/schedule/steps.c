@@ -112,8 +112,8 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
         const epi_placement *s = &k->plan.placement[g->tensors[t].node];
         bool exact =
             !epi_dtype_in_f32(k->spec->types[t]) && k->homes[g->tensors[t].node].type == k->spec->types[t];
-        stored[t] =
-            s->tile && s->reduction <= EPI_REDUCE_LOCAL && !s->before; /* what passes made is copied, */
+        stored[t] = (s->tile || s->last) && s->reduction <= EPI_REDUCE_LOCAL &&
+                    !s->before; /* what passes made is copied, */
         stored[t] &=
             !exact || g->nodes[g->tensors[t].node].op != EPI_OP_INPUT; /* and so are integers and f64 */
         if (stored[t])

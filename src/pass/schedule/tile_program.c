@@ -331,14 +331,15 @@ static void add_partials(builder *b, int node, const epi_placement *stage) {
 
 static void add_store(builder *b, const epi_root *root) {
     const epi_node *n = &b->g->nodes[root->node];
-    bool moved = b->e->plan->placement[root->node].moved; /* the tile stores what is new, at its own place */
-    int v = need_elements(b, moved ? n->arg[2] : root->node, EPI_SCALE_FINE);
+    bool moved = b->e->plan->placement[root->node].moved, /* the tile stores what is new, at its own place */
+        last = b->e->plan->placement[root->node].last;
+    int v = need_elements(b, moved ? n->arg[2] : last ? n->arg[0] : root->node, EPI_SCALE_FINE);
     if (!b->arena->failed && !(b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
                                                         b->e->plan->kind != EPI_KIND_GEMM))) {
         b->status = EPI_INTERNAL(b->err, n->place, "what a tile stores is no element of it");
         return;
     }
-    epi_instr *s = add_step(b, EPI_INSTR_STORE, root->node);
+    epi_instr *s = add_step(b, last ? EPI_INSTR_LAST : EPI_INSTR_STORE, root->node);
     s->arg[0] = v;
     s->tensor = root->tensor;
 }
@@ -502,7 +503,8 @@ static bool number_phases(epi_arena *arena, epi_tile_program *t) {
             t->phases = s->phase + 1;
     }
     for (int i = 0; i < t->instr_count; i++)
-        if (t->instrs[i].full && t->instrs[i].kind == EPI_INSTR_STORE)
+        if (t->instrs[i].full &&
+            (t->instrs[i].kind == EPI_INSTR_STORE || t->instrs[i].kind == EPI_INSTR_LAST))
             t->instrs[i].phase = t->phases - 1;
     return true;
 }

@@ -35,6 +35,7 @@ typedef enum epi_instr_kind {
     EPI_INSTR_REDUCE_ALONG, /* over the last, a result for each of the first */
     EPI_INSTR_SCAN,         /* rows: a recurrence, of a and b: the plan says along what */
     EPI_INSTR_STORE,
+    EPI_INSTR_LAST,         /* rows of recurrences: stores of a value the last step alone */
     EPI_INSTR_PARTIAL_ROWS, /* partials: one per row */
     EPI_INSTR_PARTIAL_COLS, /* partials: one per column */
 } epi_instr_kind;
