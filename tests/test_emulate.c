@@ -425,17 +425,38 @@ static void put_map(const place *at, const epi_map_need *m, unsigned char *to, c
     memcpy(to, &box, sizeof box);
 }
 
+/* Maps, of so many, and pointers behind them, whose place it returns. */
+static unsigned char *put_needs(const place *at, const epi_kernel_text *t, int maps, unsigned char *params,
+                                const char *what) {
+    unsigned char *to = params + (size_t)(maps ? maps : 1) * 128;
+    for (int i = 0; i < t->map_count; i++)
+        put_map(at, &t->maps[i], params + 128 * i, what);
+    for (int i = 0; i < t->pointer_count; i++) {
+        void *p = address(at, t->pointers[i]);
+        memcpy(to + 8 * i, &p, 8);
+    }
+    return to;
+}
+
+/* The memory that a kernel may touch. */
+static void add_ranges(const place *at, bool hopper, emu_host *host) {
+    for (int i = 0; i < at->p->count; i++) {
+        const tensor *x = &at->p->t[i];
+        bool over = false; /* in an input's place */
+        for (int j = 0; j < at->p->inputs && i >= at->p->inputs; j++)
+            over |= at->p->t[j].data == x->data;
+        host->ranges[host->range_count++] =
+            (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type),
+                        hopper && i >= at->p->inputs && !over};
+    }
+    host->ranges[host->range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace, 0};
+}
+
 /* One launch, with the parameters that epi_cuda_run would give it. */
 static void run_launch(const place *at, const epi_launch *s, const text *t, bool late, const char *what) {
     _Alignas(64) unsigned char params[EPI_MAX_MAPS * 128 + EPI_MAX_POINTERS * 8 + 64] = {0};
-    int maps = s->text.map_count ? s->text.map_count : 1, pointers = s->text.pointer_count;
-    unsigned char *to = params + (size_t)maps * 128;
-    for (int i = 0; i < s->text.map_count; i++)
-        put_map(at, &s->text.maps[i], params + 128 * i, what);
-    for (int i = 0; i < pointers; i++) {
-        void *p = address(at, s->text.pointers[i]);
-        memcpy(to + 8 * i, &p, 8);
-    }
+    int pointers = s->text.pointer_count;
+    unsigned char *to = put_needs(at, &s->text, s->text.map_count, params, what);
     if (s->copies && !memcmp(to, to + 8 * (pointers - 1), 8))
         return;
     bool attention = s->kind == EPI_LAUNCH_ATTENTION;
@@ -455,16 +476,7 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
     /* blocks that queue for tiles wait for each other, and others should meet, if they are not too many */
     bool together = hopper && (s->text.config.queue || s->how.grid <= MOST_AT_ONCE);
     emu_host host = {.seed = late, .fill = late ? HUGE_FILL : POISON, .late = late, .at_once = together};
-    for (int i = 0; i < at->p->count; i++) {
-        const tensor *x = &at->p->t[i];
-        bool over = false; /* in an input's place */
-        for (int j = 0; j < at->p->inputs && i >= at->p->inputs; j++)
-            over |= at->p->t[j].data == x->data;
-        host.ranges[host.range_count++] =
-            (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type),
-                        hopper && i >= at->p->inputs && !over};
-    }
-    host.ranges[host.range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace, 0};
+    add_ranges(at, hopper, &host);
     int ended = t->run(&host, params, (int)(in_place ? s->fewer_blocks : s->how.grid),
                        s->how.cluster ? (int)s->how.cluster : 1, (int)s->how.block, (int)s->how.shared);
     check(ended, "%s, %s: threads wait for each other", what, t->name);
@@ -799,26 +811,61 @@ static struct whole {
     loaded l;
     epi_kernel *k;
     int texts[MOST_PARTS][MOST_LAUNCHES];
+    int joined; /* launches of several parts there are, at least; a GPU has so few multiprocessors then that blocks have tiles of
+                        several parts */
+    bool f16;
+    const char *up; /* rows are open, up to these sizes */
+    epi_kernel *largest;
+    int joints[MOST_PARTS];
+    struct whole *apart; /* the same with each part launched by itself */
 } wholes[] = {
+    {.from = {"../tests/joint", "projections", "T=300,D=72,H=6,G=2,E=64", 0}, .joined = 1},
+    {.from = {"../tests/joint", "projections", "T=140,D=72,H=3,G=1,E=32", 0}, .joined = 1, .f16 = true},
+    {.from = {"../tests/joint", "projections", "T=530,D=72,H=4,G=2,E=128", 0}, .joined = 1},
+    {.from = {"../tests/joint", "projections", "T=300,D=72,H=6,G=2,E=64", 0}, .joined = 1, .up = "T=2000"},
+    {.from = {"../tests/joint", "projections", "T=5,D=72,H=6,G=2,E=64", 0}, .joined = 1},
+    {.from = {"../tests/joint", "biased", "T=300,D=72,A=264,B=72,C=40", 0}, .joined = 1},
+    {.from = {"../tests/joint", "biased", "T=20,D=72,A=264,B=72,C=40", 0}, .joined = 1, .f16 = true},
+    {.from = {"../tests/joint", "biased", "T=20,D=72,A=264,B=72,C=40", 0}, .joined = 1, .up = "T=3000"},
+    {.from = {"../tests/joint", "folded", "T=300,D=72,A=136,B=72,C=40,E=24", 0}, .joined = 1},
+    {.from = {"../tests/joint", "folded", "T=200,D=72,A=131,B=67,C=35,E=21", 0}, .joined = 1},
+    {.from = {"../tests/joint", "weights", "T=304,D=72,A=264,B=72,C=136", 0}, .joined = 1},
+    {.from = {"../tests/joint", "weights", "T=304,D=72,A=264,B=72,C=136", 0},
+     .joined = 1,
+     .f16 = true,
+     .up = "T=1024"},
+    {.from = {"../tests/joint", "layers", "T=300,D=72,A=136,B=72", 0}, .joined = 2},
     {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=32", 0}},
     {.from = {"blocks", "packed_qkv", "T=70,D=72,H=2,E=33", 0}}, /* slices that begin where TMA takes none */
     {.from = {"blocks", "packed_swiglu", "T=60,D=72,F=40", 0}},
     {.from = {"decode", "decode_layer", "B=3,D=64,G=2,H=2,E=32,F=128,R=150", 0}},
-    {{"decode", "decode_layer", "B=3,D=64,G=2,H=2,E=32,F=128,R=150", 0}, 80, 1, {0}, NULL, {{0}}},
-    {{"../tests/attention", "trained", "B=2,H=2,S=80,R=100,E=32,F=16", 0}, 86, 3, {0}, NULL, {{0}}},
-    {{"../tests/attention", "halves_after", "S=80,R=100,E=32", 0}, 90, 1, {0}, NULL, {{0}}},
-    {{"../tests/attention", "halves_after", "S=80,R=100,E=32", 0}, 80, 1, {0}, NULL, {{0}}},
-    {{"../tests/attention", "masked_again", "S=200,R=220,E=32", 0}, 90, 1, {0}, NULL, {{0}}},
-    {{"../tests/attention", "masked_again", "S=200,R=220,E=32", 0}, 80, 1, {0}, NULL, {{0}}},
-    {{"../tests/attention", "masked_factor", "S=200,R=220,E=32", 0}, 90, 1, {0}, NULL, {{0}}},
-    {{"../tests/attention", "masked_factor", "S=200,R=220,E=32", 0}, 80, 1, {0}, NULL, {{0}}},
+    {.from = {"decode", "decode_layer", "B=3,D=64,G=2,H=2,E=32,F=128,R=150", 0},
+     .capability = 80,
+     .attentions = 1},
+    {.from = {"../tests/attention", "trained", "B=2,H=2,S=80,R=100,E=32,F=16", 0},
+     .capability = 86,
+     .attentions = 3},
+    {.from = {"../tests/attention", "halves_after", "S=80,R=100,E=32", 0}, .capability = 90, .attentions = 1},
+    {.from = {"../tests/attention", "halves_after", "S=80,R=100,E=32", 0}, .capability = 80, .attentions = 1},
+    {.from = {"../tests/attention", "masked_again", "S=200,R=220,E=32", 0},
+     .capability = 90,
+     .attentions = 1},
+    {.from = {"../tests/attention", "masked_again", "S=200,R=220,E=32", 0},
+     .capability = 80,
+     .attentions = 1},
+    {.from = {"../tests/attention", "masked_factor", "S=200,R=220,E=32", 0},
+     .capability = 90,
+     .attentions = 1},
+    {.from = {"../tests/attention", "masked_factor", "S=200,R=220,E=32", 0},
+     .capability = 80,
+     .attentions = 1},
     {.from = {"../tests/wide", "wide_heads", "B=2,S=40,F=2,G=2,E=264,H=16", 0}},
-    {{"../tests/wide", "wide_heads", "B=2,S=40,F=2,G=2,E=264,H=16", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/wide", "wide_heads", "B=2,S=40,F=2,G=2,E=264,H=16", 0}, .capability = 80},
     {.from = {"../tests/spills", "norm_linear_back", "T=70,D=1024,F=72", 0}}, /* rows come by TMA */
     {.from = {"../tests/spills", "norm_linear_back", "T=70,D=300,F=40", 0}},
     {.from = {"../tests/spills", "add_norm", "T=70,D=300,K=40", 0}},
     {.from = {"../tests/choice", "largest", "T=70,D=40,N=300", 0}},
-    {{"../tests/choice", "largest", "T=70,D=40,N=300", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/choice", "largest", "T=70,D=40,N=300", 0}, .capability = 80},
     {.from = {"../tests/choice", "routed", "T=70,D=40,N=64", 0}},
     {.from = {"../tests/choice", "scaled", "T=70,D=300", 0}},
     {.from = {"../tests/choice", "pooled", "T=70,D=40", 0}},
@@ -829,7 +876,7 @@ static struct whole {
     {.from = {"../tests/orders", "order", "T=300,K=3,E=5000", 0}}, /* by comparisons */
     {.from = {"../tests/orders", "turned", "T=50,K=3,E=7", 0}},
     {.from = {"../tests/orders", "outside", "T=20,E=7,K=3", 0}},
-    {{"../tests/groups", "experts", "T=150,K=3,D=72,F=136,E=5", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/groups", "experts", "T=150,K=3,D=72,F=136,E=5", 0}, .capability = 80},
     {.from = {"../tests/groups", "summed", "T=300,K=2,D=72,F=136,E=8", 0}},
     {.from = {"../tests/groups", "summed_across", "T=40,K=20,F=67,E=9", 0}},
     {.from = {"../tests/groups", "counted", "T=300,K=2,E=8", 0}},
@@ -840,21 +887,21 @@ static struct whole {
     {.from = {"../tests/groups", "shared_rows", "T=300,K=2,D=72,F=136,E=8", 0}},
     {.from = {"quantise", "linear_i8", "T=70,D=72,F=136", 0}},
     {.from = {"quantise", "linear_e4m3", "T=70,G=3,K=24,F=72", 0}},
-    {{"quantise", "linear_u8", "T=70,G=3,K=23,F=71", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"quantise", "linear_u8", "T=70,G=3,K=23,F=71", 0}, .capability = 80},
     {.from = {"quantise", "swiglu_e4m3", "T=70,D=72,F=136", 0}},
     {.from = {"quantise", "swiglu8_quantised", "T=200,G=3,K=128,F=3,M=128", 0}},
     {.from = {"quantise", "quantise_both", "N=2,R=128,G=3,K=128", 0}}, /* square tiles */
-    {{"quantise", "quantise_both", "N=2,R=128,G=1,K=128", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"quantise", "quantise_both", "N=2,R=128,G=1,K=128", 0}, .capability = 80},
     {.from = {"fp8", "weight8", "P=3,M=128,G=2,K=128", 0}},
     {.from = {"quantise", "quantise_both", "N=2,R=128,G=3,K=32", 0}},
-    {{"quantise", "quantise_both", "N=3,R=24,G=2,K=20", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"quantise", "quantise_both", "N=3,R=24,G=2,K=20", 0}, .capability = 80},
     {.from = {"quantise", "norm_quantised", "T=9,G=16,K=64", 0}},
     {.from = {"quantise", "norm_quantised", "T=5,G=300,K=128", 0}}, /* blocks of a cluster share a row */
-    {{"quantise", "norm_quantised", "T=70,G=2,K=128", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"quantise", "norm_quantised", "T=70,G=2,K=128", 0}, .capability = 80},
     {.from = {"quantise", "norm_quantised", "T=9,G=5,K=24", 0}}, /* a warp has no such groups */
     {.from = {"quantise", "linear_quantised", "T=200,D=72,G=3,K=128", 0}},
     {.from = {"quantise", "linear_quantised", "T=70,D=72,G=5,K=24", 0}}, /* no mainloop holds such groups */
-    {{"quantise", "linear_quantised", "T=70,D=72,G=5,K=32", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"quantise", "linear_quantised", "T=70,D=72,G=5,K=32", 0}, .capability = 80},
     {.from = {"quantise", "swiglu_quantised", "T=200,D=72,G=3,K=128", 0}},
     {.from = {"quantise", "swiglu_quantised_kept", "T=200,D=72,G=5,K=64", 0}},
     {.from = {"../tests/fp8_saved", "projections8_forward", "N=2,R=128,G=1,K=128,P=2,M=128,L=1,Z=1", 0}},
@@ -890,12 +937,12 @@ static struct whole {
     {.from = {"../tests/few_bits", "layer_i8", "T=70,M=2,J=64,G=2,K=64", 0}}, /* made ahead */
     {.from = {"../tests/few_bits", "layer_i4", "T=3,M=3,J=32,G=9,K=128", 0}},
     {.from = {"../tests/few_bits", "layer_i4", "T=20,M=2,J=64,G=3,K=64", 0}},
-    {{"../tests/few_bits", "layer_i4", "T=2,M=2,J=64,G=2,K=64", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/few_bits", "layer_i4", "T=2,M=2,J=64,G=2,K=64", 0}, .capability = 80},
     {.from = {"../tests/few_bits", "layer_u4", "T=5,F=136,G=9,K=32", 0}},
     {.from = {"../tests/few_bits", "layer_u4", "T=9,F=128,G=9,K=64", 0}},
     {.from = {"../tests/few_bits", "layer_u8", "T=4,F=128,G=9,K=32", 0}},
     {.from = {"../tests/few_bits", "layer_e4m3", "T=4,F=128,G=2,K=64", 0}},
-    {{"../tests/few_bits", "layer_e4m3", "T=4,F=128,G=2,K=64", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/few_bits", "layer_e4m3", "T=4,F=128,G=2,K=64", 0}, .capability = 80},
     {.from = {"../tests/stretches", "packed", "T=70,A=72,D=16", 0}},
     {.from = {"../tests/stretches", "packed", "T=70,A=70,D=3", 0}}, /* where TMA takes none */
     {.from = {"../tests/stretches", "put_together", "T=70,A=72,D=16", 0}},
@@ -904,12 +951,14 @@ static struct whole {
     {.from = {"../tests/stretches", "between", "T=70,D=72,E=24", 0}},
     {.from = {"../tests/stretches", "lone_half", "T=70,D=72,F=64", 0}},
     {.from = {"../tests/stretches", "half_operand", "T=70,D=80,F=72", 0}},
-    {{"../tests/stretches", "half_attention", "S=70,R=70,H=2,E=64,F=32", 0}, 90, 1, {0}, NULL, {{0}}},
-    {{"../tests/stretches", "packed_back", "T=70,A=72", 0}, 80, 3, {0}, NULL, {{0}}},
+    {.from = {"../tests/stretches", "half_attention", "S=70,R=70,H=2,E=64,F=32", 0},
+     .capability = 90,
+     .attentions = 1},
+    {.from = {"../tests/stretches", "packed_back", "T=70,A=72", 0}, .capability = 80, .attentions = 3},
     {.from = {"../tests/shifts", "convolution", "B=2,T=40,C=24", 0}},
     {.from = {"../tests/shifts", "convolution", "B=3,T=7,C=5", 0}},
     {.from = {"../tests/shifts", "convolution_inside", "B=2,C=5,T=40", 0}},
-    {{"../tests/shifts", "convolution_inside", "B=2,C=3,T=2", 0}, 80, 0, {0}, NULL, {{0}}},
+    {.from = {"../tests/shifts", "convolution_inside", "B=2,C=3,T=2", 0}, .capability = 80},
     {.from = {"../tests/shifts", "all_ways", "B=3,T=20,C=16", 0}},
     {.from = {"../tests/shifts", "mixed", "T=40,C=72", 0}},
     {.from = {"../tests/shifts", "around", "T=70,D=40,F=72", 0}},
@@ -917,6 +966,68 @@ static struct whole {
     {.from = {"../tests/shifts", "normed", "B=2,T=20,C=48", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
+
+static epi_dtype type_of(const struct whole *w) {
+    return w->f16 ? EPI_F16 : EPI_BF16;
+}
+
+/* The kernel of a program; where its rows are open, one of its sizes by the texts of one for the largest. */
+static epi_status make_whole(struct whole *w, epi_error *err) {
+    epi_options o = case_options(&w->l, type_of(w), EPI_PATH_FUSED);
+    epi_dim_binding dims[16];
+    const char *open = "T";
+    o.device = w->capability ? -w->capability : -90;
+    if (!w->up)
+        return epi_kernel_compile(w->l.program, &o, &w->k, err);
+    memcpy(dims, o.dims, (size_t)o.dim_count * sizeof *dims);
+    for (int i = 0; i < o.dim_count; i++)
+        if (!strcmp(dims[i].name, open))
+            dims[i].size = atoll(w->up + 2);
+    epi_options largest = o;
+    largest.dims = dims;
+    o.open_axes = largest.open_axes = &open;
+    o.open_axis_count = largest.open_axis_count = 1;
+    epi_status status = epi_kernel_compile(w->l.program, &largest, &w->largest, err);
+    return status == EPI_OK ? epi_kernel_make(w->l.program, &o, w->largest, false, &w->k, err) : status;
+}
+
+/* The texts of all launches. */
+static void add_whole(struct whole *w) {
+    int attentions = 0, joined = 0;
+    for (int q = 0; q < w->k->part_count; q++) {
+        const epi_part_kernel *part = &w->k->parts[q];
+        for (int n = 0; n < part->full.cuda->count; n++) {
+            const epi_launch *launch = &part->full.cuda->launches[n];
+            if (!launch->joined)
+                w->texts[q][n] = add_text(&launch->text);
+            attentions += launch->kind == EPI_LAUNCH_ATTENTION;
+        }
+        if (part->joint)
+            w->joints[q] = add_text(&(part->joint->like ? part->joint->like : part->joint)->launch.text);
+        joined += part->joint != NULL;
+    }
+    check(!w->capability || attentions == w->attentions, "%s on sm_%d has %d kernels of attention",
+          w->from.program, w->capability, attentions);
+    check(joined >= w->joined, "%s %s has %d launches of several parts", w->from.program, w->from.dims,
+          joined);
+}
+
+/* The same with each part launched by itself: where there is a budget, none are joined. */
+static void add_apart(struct whole *w) {
+    epi_options o = case_options(&w->l, type_of(w), EPI_PATH_FUSED);
+    struct whole *apart = w->apart = calloc(1, sizeof *apart);
+    epi_error err = {0};
+    o.device = -90;
+    o.memory = (size_t)1 << 40;
+    if (!check(apart != NULL, "memory"))
+        return;
+    *apart = (struct whole){.from = w->from, .l = w->l, .f16 = w->f16};
+    if (check(epi_kernel_compile(w->l.program, &o, &apart->k, &err) == EPI_OK, "%s apart: %s",
+              w->from.program, err.message))
+        add_whole(apart);
+    for (int q = 0; apart->k && q < apart->k->part_count; q++)
+        check(!apart->k->parts[q].joint, "%s is launched apart", w->from.program);
+}
 
 /* All of them, or those of one program. */
 static void add_wholes(const char *program) {
@@ -927,21 +1038,11 @@ static void add_wholes(const char *program) {
             continue;
         if (!load_case(ctx, programs, &w->from, &w->l))
             continue;
-        epi_options o = case_options(&w->l, EPI_BF16, EPI_PATH_FUSED);
-        o.device = w->capability ? -w->capability : -90;
-        if (!check(epi_kernel_compile(w->l.program, &o, &w->k, &err) == EPI_OK &&
-                       w->k->part_count <= MOST_PARTS && w->k->parts[0].part,
-                   "%s %s in parts: %s", w->from.program, w->from.dims, err.message))
-            continue;
-        int attentions = 0;
-        for (int q = 0; q < w->k->part_count; q++)
-            for (int n = 0; n < w->k->parts[q].full.cuda->count; n++) {
-                const epi_launch *launch = &w->k->parts[q].full.cuda->launches[n];
-                w->texts[q][n] = add_text(&launch->text);
-                attentions += launch->kind == EPI_LAUNCH_ATTENTION;
-            }
-        check(!w->capability || attentions == w->attentions, "%s on sm_%d has %d kernels of attention",
-              w->from.program, w->capability, attentions);
+        if (check(make_whole(w, &err) == EPI_OK && w->k->part_count <= MOST_PARTS && w->k->parts[0].part,
+                  "%s %s in parts: %s", w->from.program, w->from.dims, err.message))
+            add_whole(w);
+        if (w->joined && w->k)
+            add_apart(w);
     }
 }
 
@@ -968,22 +1069,84 @@ static void part_problem(const struct whole *w, int q, const problem *p, unsigne
     }
 }
 
+/* What a part stores between the parts is not what another value left there. */
+static void poison_values(const struct whole *w, int q, const problem *part) {
+    const epi_part_kernel *k = &w->k->parts[q];
+    for (int t = part->inputs; t < part->count; t++)
+        if (k->part->tensors[k->to ? k->to[t] : t].tensor < 0)
+            memset(part->t[t].data, POISON, (size_t)part->t[t].span * epi_dtype_size(part->t[t].shape.type));
+}
+
+/* The launches of a part that come before its product, or behind it; all where that is not launched with others. */
+static void run_around(const struct whole *w, int q, const place *at, bool behind) {
+    const epi_launch *product = epi_cuda_joined(at->k);
+    for (int n = 0; n < at->k->count; n++) {
+        const epi_launch *l = &at->k->launches[n];
+        if (l != product && (!product || (l > product) == behind) && !l->empty && texts[w->texts[q][n]].run)
+            run_launch(at, l, &texts[w->texts[q][n]], q % 2, w->from.program);
+    }
+}
+
+/* Products that are launched as one, by one cluster, or by two. */
+static void run_product_of(const struct whole *w, int leader, const place *places, bool late) {
+    _Alignas(64) unsigned char params[EPI_JOINT_BYTES] = {0};
+    const epi_joint *j = w->k->parts[leader].joint;
+    const epi_launch *l = &j->launch;
+    const epi_open *open = w->k->spec.open;
+    int maps = l->text.map_count, pointers = l->text.pointer_count;
+    size_t each = (size_t)epi_round_up(128 * maps + 8 * (pointers + 4 + (open ? open->count : 0)), 64);
+    emu_host host = {.seed = late, .fill = late ? HUGE_FILL : POISON, .late = late, .at_once = true};
+    int64_t numbers[4 + EPI_MAX_OPEN] = {0};
+    for (int i = 0; open && i < open->count; i++)
+        numbers[4 + i] = open->units[i];
+    for (int i = 0; i < j->count; i++) {
+        const epi_launch *own = epi_cuda_joined(places[i].k);
+        unsigned char *to =
+            put_needs(&places[i], &own->text, maps, params + (size_t)i * each, w->from.program);
+        numbers[0] = own->rows;
+        numbers[1] = own->raster_group;
+        memcpy(to + 8 * pointers, numbers, sizeof numbers);
+        add_ranges(&places[i], true, &host);
+    }
+    _Alignas(
+        128) unsigned char counter[128]; /* clusters may queue for tiles, whatever the configuration says */
+    memset(counter, POISON, sizeof counter);
+    host.ranges[host.range_count++] = (emu_range){(const char *)counter, sizeof counter, 0};
+    numbers[0] = numbers[1] = 0;
+    numbers[2] = late;
+    numbers[3] = (int64_t)(uintptr_t)counter;
+    memcpy(params + (size_t)j->count * each, numbers, sizeof numbers);
+    int clusters = (int)(l->how.grid / l->how.cluster), most = late ? 2 : 1;
+    const text *t = &texts[w->joints[leader]];
+    if (!t->run)
+        return;
+    int ended = t->run(&host, params, (int)l->how.cluster * (clusters < most ? clusters : most),
+                       (int)l->how.cluster, (int)l->how.block, (int)l->how.shared);
+    check(ended, "%s: threads wait for each other", w->from.program);
+    check(!host.wrong, "%s: %ld times %s", w->from.program, host.wrong, host.first);
+}
+
 static void run_parts(const struct whole *w, const problem *p) {
     unsigned char *values = aligned_alloc(256, (size_t)epi_round_up(w->k->cut.bytes + 256, 256)),
                   *workspace = aligned_alloc(256, (size_t)w->k->values);
-    problem part;
-    for (int q = 0; check(values && workspace, "memory") && q < w->k->part_count; q++) {
-        if (!q)
-            memset(values, POISON, (size_t)w->k->cut.bytes);
-        part_problem(w, q, p, values, &part);
-        for (int t = part.inputs; t < part.count; t++) /* whose memory another value may have had */
-            if (w->k->parts[q].part->tensors[w->k->parts[q].to ? w->k->parts[q].to[t] : t].tensor < 0)
-                memset(part.t[t].data, POISON, (size_t)part.t[t].span * epi_dtype_size(part.t[t].shape.type));
-        place at = {w->k->parts[q].full.cuda, &part, workspace};
+    static problem parts[EPI_MOST_JOINED];
+    place at[EPI_MOST_JOINED];
+    if (check(values && workspace, "memory"))
+        memset(values, POISON, (size_t)w->k->cut.bytes);
+    for (int q = 0, count = 1; values && workspace && q < w->k->part_count; q += count) {
+        const epi_joint *j = w->k->parts[q].joint;
+        count = j ? j->count : 1;
         memset(workspace, q % 2 ? HUGE_FILL : POISON, (size_t)w->k->values);
-        for (int n = 0; n < at.k->count; n++)
-            if (!at.k->launches[n].empty && texts[w->texts[q][n]].run)
-                run_launch(&at, &at.k->launches[n], &texts[w->texts[q][n]], q % 2, w->from.program);
+        for (int i = 0; i < count; i++) {
+            part_problem(w, q + i, p, values, &parts[i]);
+            poison_values(w, q + i, &parts[i]);
+            at[i] = (place){w->k->parts[q + i].full.cuda, &parts[i], workspace + w->k->parts[q + i].own};
+            run_around(w, q + i, &at[i], false);
+        }
+        if (j)
+            run_product_of(w, q, at, q % 2);
+        for (int i = 0; i < count && j; i++)
+            run_around(w, q + i, &at[i], true);
     }
     free(values);
     free(workspace);
@@ -1043,13 +1206,29 @@ static void compare_cpu(const struct whole *w, const problem *gpu) {
     problem_free(&p);
 }
 
+/* Parts that are launched as one have the bits of launches apart. */
+static void compare_apart(const struct whole *w, const problem *joined) {
+    emulated like = {.l = &w->l, .v = {type_of(w), EPI_PATH_FUSED, 90, NULL, false}};
+    problem p;
+    if (!w->apart->k || !make_problem(&like, &p))
+        return;
+    run_parts(w->apart, &p);
+    for (int i = p.inputs; i < p.count; i++)
+        check(!memcmp(p.t[i].data, joined->t[i].data,
+                      (size_t)p.t[i].shape.count * epi_dtype_size(p.t[i].shape.type)),
+              "%s %s: tensor %d in one launch, bit for bit", w->from.program, w->from.dims, i);
+    problem_free(&p);
+}
+
 static void run_whole(const struct whole *w, const oracles *oracle) {
-    emulated like = {.l = &w->l, .v = {EPI_BF16, EPI_PATH_FUSED, 90, NULL, false}};
+    emulated like = {.l = &w->l, .v = {type_of(w), EPI_PATH_FUSED, 90, NULL, false}};
     problem p;
     if (!make_problem(&like, &p))
         return;
     run_parts(w, &p);
-    check_rule(&p, &w->l, oracle, EPI_BF16, "part by part");
+    check_rule(&p, &w->l, oracle, type_of(w), "part by part");
+    if (w->apart)
+        compare_apart(w, &p);
     if (!strcmp(w->from.program, "decode_layer"))
         compare_updated(w, &p);
     if (is_same_everywhere(&w->l.program->graph))
@@ -1062,11 +1241,14 @@ static void run_wholes(void) {
         oracles oracle = {0};
         if (!wholes[i].k)
             continue;
-        oracles_make(&wholes[i].l, EPI_BF16, &oracle);
+        oracles_make(&wholes[i].l, type_of(&wholes[i]), &oracle);
         if (check(oracle.ok, "%s has a reference", wholes[i].from.program))
             run_whole(&wholes[i], &oracle);
         oracles_free(&oracle);
         epi_kernel_free(wholes[i].k);
+        epi_kernel_free(wholes[i].largest);
+        epi_kernel_free(wholes[i].apart ? wholes[i].apart->k : NULL);
+        free(wholes[i].apart);
         epi_module_free(wholes[i].l.module);
     }
 }

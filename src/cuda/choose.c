@@ -132,8 +132,9 @@ epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int 
     int64_t most = epi_max64(1, multiprocessors / c->cluster) * epi_config_resident(c);
     int64_t tall = c->tile_m * c->cluster;
     epi_tiling t = {.rows = rows_of_tiles(c, size),
-                    .narrow =
-                        size->products > 1 || size->open_columns || size->group ? 0 : narrow_width(c, n)};
+                    .narrow = size->products > 1 || size->open_columns || size->group || size->joined
+                                  ? 0
+                                  : narrow_width(c, n)};
     /* a stage of a narrow tile takes as long to come as a full one: it is twice as deep, where that fits */
     t.narrow_deep = 2 * (c->tile_m + t.narrow) <= c->tile_m + c->tile_n ? 2 : 1;
     double each = t.narrow_deep > 1 ? 0.4 : 0.7; /* of a full tile's time */
@@ -217,9 +218,41 @@ static double load_cost(const epi_config *c, const epi_tiling *t, int multiproce
     return wide * (double)(epi_ceil_div(t->rows * t->cols, multiprocessors) * (c->tile_n + BEGIN_AND_END));
 }
 
-/* Modelled time in units of one multiprocessor's full rate: whole waves of tiles at the configuration's
- * efficiency with their epilogues, the last tile's, which nothing hides, and what a queue was measured to
- * cost; in short tiles clusters would wait for its answers, too. */
+/* So shallow that storing takes longest: then nothing is gained by storing under the next tile. */
+static bool is_shallow(const epi_product_size *size) {
+    return size->k <= 256;
+}
+
+/* The modelled time of a multiprocessor's tile, or of two, in units of its full rate: at the configuration's efficiency, with its
+ * epilogue. */
+static double tile_cost(int index, const epi_product_size *size, bool exact) {
+    const epi_config *c = &configs[index].config;
+    int64_t resident = c->mainloop == EPI_GEMM_SM90 ? 1 : 2;
+    double deep =
+        (double)(size->k + 64) / configs[index].efficiency + size->side_tiles * per_side_tile(c, exact);
+    if (size->products > 1 && c->tile_n >= 256) /* what both products keep leaves few registers to the rest */
+        deep += 150;
+    bool quick = is_shallow(size) && c->schedule == EPI_AT_END;
+    if (quick)
+        deep *= 0.88;
+    double work = (double)(resident * c->tile_m * c->tile_n) * deep;
+    if (c->queue && !quick) /* in short tiles clusters would wait for its answers */
+        work *= size->k < 2048 ? 1.02 : 1;
+    if (size->group && !c->queue) /* whose tiles are uneven */
+        work *= 1.03;
+    if (size->gathered && c->mainloop == EPI_GEMM_SM90 &&
+        c->tile_n < 256) /* a stage takes as long to gather */
+        work *= 0.9 * 256 / c->tile_n;
+    return work;
+}
+
+/* What nothing hides: the last tile's epilogue, and what a queue was measured to cost. */
+static double exposed_cost(const epi_config *c, bool shallow) {
+    double exposed = (double)c->tile_m * c->tile_n * 200;
+    return c->queue && !(shallow && c->schedule == EPI_AT_END) ? exposed + 128 * 256 * 320.0 : exposed;
+}
+
+/* Whole waves of tiles, and what is left. */
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors) {
     const epi_config *c = &configs[index].config;
     const epi_tiling t = epi_tiling_of(c, size, multiprocessors);
@@ -232,28 +265,44 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
             at_once = epi_max64(1, multiprocessors / c->cluster) * resident;
     /* two to a multiprocessor, of whichever are not alone there: more of them are no faster */
     double waves = t.narrow ? t.time : (double)epi_ceil_div(t.rows * t.cols, at_once);
-    double deep =
-        (double)(size->k + 64) / configs[index].efficiency + size->side_tiles * per_side_tile(c, exact);
-    if (size->products > 1 && c->tile_n >= 256) /* what both products keep leaves few registers to the rest */
-        deep += 150;
-    /* so shallow that storing takes longest: then nothing is gained by storing under the next tile */
-    bool shallow = size->k <= 256;
-    if (shallow && c->schedule == EPI_AT_END)
-        deep *= 0.88;
-    double work = (double)(resident * c->tile_m * c->tile_n) * deep;
-    double exposed = (double)c->tile_m * c->tile_n * 200;
-    if (c->queue && !(shallow && c->schedule == EPI_AT_END)) {
-        exposed += 128 * 256 * 320.0;
-        work *= size->k < 2048 ? 1.02 : 1;
-    }
-    if (size->group && !c->queue) /* whose tiles are uneven */
-        work *= 1.03;
-    if (size->gathered && c->mainloop == EPI_GEMM_SM90 &&
-        c->tile_n < 256) /* a stage takes as long to gather */
-        work *= 0.9 * 256 / c->tile_n;
     /* with stages for many rows weights come more slowly */
-    double least = few ? 2048 * 1.15 * memory_time(size) : 0, time = waves * work;
-    return (time > least ? time : least) + exposed;
+    double least = few ? 2048 * 1.15 * memory_time(size) : 0, time = waves * tile_cost(index, size, exact);
+    return (time > least ? time : least) + exposed_cost(c, is_shallow(size));
+}
+
+/* ---- several products in one launch ---- */
+
+static int64_t tiles_of(const epi_config *c, const epi_product_size *size) {
+    return rows_of_tiles(c, size) * epi_ceil_div(size->n, c->tile_n);
+}
+
+int64_t epi_joint_clusters(const epi_config *c, const epi_product_size *sizes, int count,
+                           int multiprocessors) {
+    int64_t tiles = 0, most = epi_max64(1, multiprocessors / c->cluster);
+    for (int i = 0; i < count; i++)
+        tiles += tiles_of(c, &sizes[i]);
+    int64_t waves = epi_max64(1, epi_ceil_div(tiles, most)); /* the fewest that take no longer */
+    return epi_max64(1, c->few ? epi_min64(tiles, most) : epi_ceil_div(tiles, waves));
+}
+
+/* The waves are those of all tiles together. Few rows of several weights are those of one that is as wide. */
+double epi_joint_cost(int index, const epi_product_size *sizes, int count, bool exact, int multiprocessors) {
+    const epi_config *c = &configs[index].config;
+    epi_product_size all = sizes[0];
+    double work = 0;
+    int64_t tiles = 0;
+    all.n = 0;
+    for (int i = 0; i < count; i++) {
+        all.n += epi_round_up(sizes[i].n, c->tile_n);
+        work += (double)tiles_of(c, &sizes[i]) * tile_cost(index, &sizes[i], exact);
+        tiles += tiles_of(c, &sizes[i]);
+    }
+    if (c->few)
+        return epi_config_cost(index, &all, exact, multiprocessors);
+    int64_t waves = epi_ceil_div(tiles, epi_max64(1, multiprocessors / c->cluster));
+    double least = has_few_rows(&all) ? 2048 * 1.15 * memory_time(&all) : 0,
+           time = tiles ? (double)waves * work / (double)tiles : 0;
+    return (time > least ? time : least) + exposed_cost(c, is_shallow(&all));
 }
 
 /* Exact keeps the accumulators as they are, so a deferred tile may have 192 columns at most. */

@@ -46,7 +46,7 @@ static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan,
     return s;
 }
 
-static epi_product_size size_now(const epi_product_size *s, const epi_open *open) {
+epi_product_size epi_size_now(const epi_product_size *s, const epi_open *open) {
     epi_product_size now = *s;
     now.m = epi_open_now(open, s->m);
     now.n = epi_open_now(open, s->n);
@@ -160,20 +160,22 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
         epi_tile_program_gemm(k->arena, &k->text_spec, plan, most, step->roots, step->root_count, tile, err));
     EPI_TRY(epi_tile_program_check(tile, c->steps, step, err));
     out->standing = size_of(c, plan, tile);
-    out->size = size_now(&out->standing, k->spec.open);
+    out->standing.joined = k->join.on;
+    out->size = epi_size_now(&out->standing, k->spec.open);
     epi_status status = list_candidates(target, out, k->spec.open, order, &count, err);
     if (status != EPI_OK)
         return status;
-    if (k->like) {
-        order[0] = like_next(k, EPI_LAUNCH_GEMM)->choice;
+    if (k->like || k->join.on) {
+        order[0] = k->join.on ? k->join.choice : like_next(k, EPI_LAUNCH_GEMM)->choice;
         count = 1;
     }
     status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration would be slow");
     for (int i = 0, tried = 0; i < count && status == EPI_ERR_UNSUPPORTED; i++) {
-        if (k->refused >> order[i] & 1)
+        if (k->refused >> order[i] & 1 && !k->join.on)
             continue;
         epi_config config = *epi_config_at(order[i]);
         config.packed = !target->exact;
+        config.subtile = k->join.subtile ? k->join.subtile : config.subtile;
         c->workspace = k->workspace;
         out->choice = order[i];
         status =
@@ -209,7 +211,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         status = epi_emit_repack(c, &l->text, &before->text, &before->elements, err);
     }
     if (status == EPI_OK)
-        status = epi_emit_gemm(d, &l->text, err);
+        status = epi_emit_gemm(d, k->join.on, &l->text, err);
     if (status != EPI_OK)
         return status;
     for (int r = 0; r < l->text.repack_count; r++)
@@ -224,6 +226,7 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     l->blocks = tiling.at_once * d->config.cluster;
     l->raster_group = tiling.raster_group;
     l->empty = l->size.m == 0 || l->size.n == 0;
+    l->joined = k->join.on;
     *add_launch(k, EPI_LAUNCH_GEMM) = *l;
     return EPI_OK;
 }
@@ -535,7 +538,7 @@ static epi_status build(epi_cuda_kernel *k, ahead *a, const epi_launch **slow, e
     epi_jit_item *items = calloc((size_t)k->count + 1, sizeof *items);
     EPI_TRY(epi_has_memory(items, err));
     for (int i = 0; i < k->count; i++)
-        if (!k->launches[i].empty) {
+        if (!k->launches[i].empty && !k->launches[i].joined) {
             items[i] = item_of(&k->launches[i]);
             take_ahead(a, &items[i]);
         }
@@ -543,7 +546,7 @@ static epi_status build(epi_cuda_kernel *k, ahead *a, const epi_launch **slow, e
     epi_status status = EPI_OK;
     for (int i = 0; i < k->count; i++) {
         epi_launch *l = &k->launches[i];
-        if (l->empty)
+        if (l->empty || l->joined)
             continue;
         if (status == EPI_OK && items[i].status != EPI_OK) {
             status = items[i].status;
@@ -633,7 +636,7 @@ static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
 static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
     epi_error why = {0};
     epi_status status = make_texts(k, target, emit_all, &why);
-    if (status == EPI_ERR_UNSUPPORTED && !target->config) {
+    if (status == EPI_ERR_UNSUPPORTED && !target->config && !k->join.on) {
         drop_launches(k);
         status = epi_steps_refuse(k->arena, &k->steps, why.message, &why);
         if (status == EPI_OK && !k->steps.refused)
@@ -652,12 +655,12 @@ static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *targe
 
 /* What the launches of a form would take with the sizes of this spec: products by the model; rows are in the
  * wrong form or in the right one. */
-static double form_cost(const epi_cuda_kernel *form, const epi_spec *spec, const epi_cuda_target *target) {
+double epi_cuda_form_cost(const epi_cuda_kernel *form, const epi_spec *spec, const epi_cuda_target *target) {
     double cost = 0;
     for (int i = 0; i < form->count; i++) {
         const epi_launch *l = &form->launches[i];
         if (l->kind == EPI_LAUNCH_GEMM) {
-            epi_product_size size = size_now(&l->standing, spec->open);
+            epi_product_size size = epi_size_now(&l->standing, spec->open);
             cost += epi_config_cost(l->choice, &size, target->exact, target->multiprocessors);
         } else if (l->kind == EPI_LAUNCH_ROWS) {
             int64_t rows = epi_open_now(spec->open, l->standing.m);
@@ -670,7 +673,7 @@ static double form_cost(const epi_cuda_kernel *form, const epi_spec *spec, const
 static const epi_cuda_kernel *choose_form(const epi_spec *spec, const epi_cuda_target *target) {
     const epi_cuda_kernel *best = target->forms[0];
     for (int i = 1; i < target->form_count; i++)
-        if (form_cost(target->forms[i], spec, target) < form_cost(best, spec, target))
+        if (epi_cuda_form_cost(target->forms[i], spec, target) < epi_cuda_form_cost(best, spec, target))
             best = target->forms[i];
     return best->like ? best->like : best;
 }
@@ -702,10 +705,10 @@ static epi_status take_form(epi_cuda_kernel *k, epi_error *err) {
 }
 
 /* The form that this one, of another size, is the same as; NULL where it is one of its own. */
-static const epi_cuda_kernel *find_form(const epi_cuda_kernel *k, const epi_cuda_target *target) {
-    for (int i = 0; i < target->form_count; i++)
-        if (epi_cuda_same_text(k, target->forms[i]))
-            return target->forms[i];
+static const epi_cuda_kernel *find_form(const epi_cuda_kernel *k) {
+    for (int i = 0; i < k->form_count; i++)
+        if (epi_cuda_same_text(k, k->forms[i]))
+            return k->forms[i];
     return NULL;
 }
 
@@ -724,6 +727,8 @@ static epi_cuda_kernel *begin_kernel(epi_arena *arena, const epi_spec *spec, con
         .arena = arena, .spec = *spec, .text_spec = *spec, .cuda = target->cuda, .device = target->device};
     if (spec->open)
         memcpy(k->text_spec.sizes, spec->open->sizes, sizeof k->text_spec.sizes);
+    for (int i = 0; i < target->form_count && i < EPI_MOST_FORMS; i++)
+        k->forms[k->form_count++] = target->forms[i];
     return k;
 }
 
@@ -737,22 +742,30 @@ static epi_status load(epi_cuda_kernel *k, ahead *a, const epi_launch **slow, ep
     return status == EPI_OK && k->cuda ? build(k, a, slow, err) : status;
 }
 
+/* The texts, and the form that has the same. */
+static epi_status plan_launches(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
+    epi_status status = make_launches(k, target, err);
+    if (status == EPI_OK && !k->steps.refused && !k->like)
+        k->like = find_form(k);
+    return status;
+}
+
 /* With the first configuration that the compiler does not find slow. */
-static epi_status compile_first(epi_cuda_kernel *k, const epi_cuda_target *target, ahead *a, epi_error *err) {
-    bool choice = k->cuda && !k->like && !target->config;
+static epi_status build_first(epi_cuda_kernel *k, const epi_cuda_target *target, ahead *a, epi_error *err) {
+    bool choice = k->cuda && !k->like && !target->config && !k->join.on;
     /* a reduction inside the tile takes registers; of another form it is known how many are too many */
-    bool likely = k->steps.plan.local_axes > 0 && !target->form_count;
+    bool likely = k->steps.plan.local_axes > 0 && !k->form_count;
     for (;;) {
-        if (choice && likely && a->refused == a->count)
+        bool looks = choice && likely && a->refused == a->count;
+        if (looks) {
+            drop_launches(k);
             look_ahead(k, target, a);
-        epi_status status = make_launches(k, target, err);
-        if (k->steps.refused)
+        }
+        epi_status status = k->count ? EPI_OK : plan_launches(k, target, err);
+        if (status != EPI_OK || k->steps.refused)
             return status;
-        if (status == EPI_OK && !k->like)
-            k->like = find_form(k, target);
         const epi_launch *slow = NULL;
-        if (status == EPI_OK)
-            status = load(k, a, &slow, err);
+        status = load(k, a, &slow, err);
         if (status == EPI_OK || !slow || target->config)
             return status;
         refuse(k, slow); /* so the next best */
@@ -764,12 +777,14 @@ static epi_status compile_first(epi_cuda_kernel *k, const epi_cuda_target *targe
     }
 }
 
-epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
-                            epi_cuda_kernel **out, epi_error *err) {
+epi_status epi_cuda_plan(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
+                         epi_cuda_kernel **out, epi_error *err) {
     epi_cuda_kernel *k = *out = begin_kernel(arena, spec, target);
     EPI_TRY(epi_has_memory(k, err));
     if (target->form_count && !target->is_form)
         k->like = choose_form(&k->spec, target);
+    if (k->like)
+        k->join = k->like->join;
     epi_status status = epi_steps_begin(arena, &k->spec, &k->steps, err);
     if (status == EPI_OK)
         status = check_types(k, err);
@@ -782,12 +797,32 @@ epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cu
         return status;
     k->launches = epi_arena_alloc(arena, ((size_t)k->steps.count * 4 + 4) * sizeof *k->launches);
     EPI_TRY(epi_has_memory(k->launches, err));
+    return plan_launches(k, target, err);
+}
+
+epi_status epi_cuda_build(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err) {
+    if (!k->steps.count || k->steps.refused)
+        return EPI_OK;
     ahead *a = calloc(1, sizeof *a);
     EPI_TRY(epi_has_memory(a, err));
-    status = compile_first(k, target, a, err);
+    epi_status status = build_first(k, target, a, err);
     free_ahead(a);
     free(a);
     return status;
+}
+
+epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
+                            epi_cuda_kernel **out, epi_error *err) {
+    EPI_TRY(epi_cuda_plan(arena, spec, target, out, err));
+    return epi_cuda_build(*out, target, err);
+}
+
+epi_status epi_cuda_plan_again(epi_cuda_kernel *k, const epi_cuda_target *target, epi_join join,
+                               epi_error *err) {
+    drop_launches(k);
+    k->join = join;
+    k->like = NULL;
+    return plan_launches(k, target, err);
 }
 
 /* A launch for each index that is an input. */
@@ -852,44 +887,58 @@ static void *address(const epi_cuda_kernel *k, int node, int tensor, const epi_t
     return tensor >= 0 ? tensors[tensor].data : workspace + k->steps.homes[node].offset;
 }
 
+/* Where the pointer that a launch needs leads. */
+static const void *pointer_at(const epi_cuda_kernel *k, const epi_launch *l, int i, const epi_tensor *tensors,
+                              unsigned char *workspace) {
+    const epi_pointer_need *need = &l->text.pointers[i];
+    return (unsigned char *)address(k, need->node, need->tensor, tensors, workspace) + need->offset;
+}
+
+epi_status epi_launch_write(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
+                            unsigned char *workspace, const epi_parameter *how, unsigned char *to,
+                            epi_error *err) {
+    const epi_kernel_text *t = &l->text;
+    for (int i = 0; i < t->map_count && !l->empty; i++) {
+        const epi_map_need *m = &t->maps[i];
+        unsigned char *map = to + (size_t)i * sizeof(epi_tensor_map);
+        memcpy(map, &l->maps[i], sizeof l->maps[i]);
+        const unsigned char *data = address(k, m->node, m->tensor, tensors, workspace);
+        EPI_TRY(epi_cuda_map_move(k->cuda, (epi_tensor_map *)(void *)map, data + m->offset, err));
+    }
+    unsigned char *p = to + (size_t)(how->maps ? how->maps : 1) * sizeof(epi_tensor_map);
+    for (int i = 0; i < t->pointer_count; i++) {
+        const void *at = pointer_at(k, l, i, tensors, workspace);
+        memcpy(p + 8 * i, &at, 8);
+    }
+    p += (size_t)(how->pointers ? how->pointers : 1) * 8;
+    memcpy(p, how->numbers, sizeof how->numbers);
+    p += sizeof how->numbers;
+    for (int i = 0; k->spec.open && i < k->spec.open->count; i++)
+        memcpy(p + 8 * i, &k->spec.open->units[i], 8);
+    return EPI_OK;
+}
+
 static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
                         unsigned char *workspace, void *stream, int beside, bool alone, epi_error *err) {
     const epi_kernel_text *t = &l->text;
     block_of_arguments args;
-    unsigned char *p = args.bytes;
-    for (int i = 0; i < t->map_count; i++) {
-        const epi_map_need *m = &t->maps[i];
-        memcpy(p, &l->maps[i], sizeof l->maps[i]);
-        const unsigned char *data = address(k, m->node, m->tensor, tensors, workspace);
-        EPI_TRY(epi_cuda_map_move(k->cuda, (epi_tensor_map *)(void *)p, data + m->offset, err));
-        p += sizeof(epi_tensor_map);
-    }
-    p = args.bytes + (size_t)(t->map_count ? t->map_count : 1) * sizeof(epi_tensor_map);
-    const void *to = NULL, *first = NULL;
-    for (int i = 0; i < t->pointer_count; i++) {
-        const epi_pointer_need *need = &t->pointers[i];
-        to = (unsigned char *)address(k, need->node, need->tensor, tensors, workspace) + need->offset;
-        first = i ? first : to;
-        memcpy(p + 8 * i, &to, 8);
-    }
-    p += (size_t)(t->pointer_count ? t->pointer_count : 1) * 8;
     epi_cuda_launch how = l->how;
     bool late = alone && (l->kind == EPI_LAUNCH_ROWS || epi_launch_can_overlap(l)); /* it starts others */
     how.overlap &= !alone || late;
     beside |= late ? EPI_OVERLAP_NEXT : 0;
-    bool in_place = l->fewer && to == first;
+    bool in_place = l->fewer && pointer_at(k, l, 0, tensors, workspace) ==
+                                    pointer_at(k, l, t->pointer_count - 1, tensors, workspace);
     if (in_place)
         how.grid = l->fewer_blocks;
     int64_t elements = in_place ? l->fewer : l->elements;
-    int64_t numbers[4 + EPI_MAX_OPEN] = {l->rows, l->raster_group,
-                                         l->kind == EPI_LAUNCH_GEMM   ? t->config.queue | beside
-                                         : l->kind == EPI_LAUNCH_ROWS ? late
-                                                                      : elements,
-                                         (int64_t)(uintptr_t)workspace + l->counter};
-    size_t count = 4;
-    for (int i = 0; k->spec.open && i < k->spec.open->count; i++)
-        numbers[count++] = k->spec.open->units[i];
-    memcpy(p, numbers, count * sizeof *numbers);
+    epi_parameter parameter = {.maps = t->map_count,
+                               .pointers = t->pointer_count,
+                               .numbers = {l->rows, l->raster_group,
+                                           l->kind == EPI_LAUNCH_GEMM   ? t->config.queue | beside
+                                           : l->kind == EPI_LAUNCH_ROWS ? late
+                                                                        : elements,
+                                           (int64_t)(uintptr_t)workspace + l->counter}};
+    EPI_TRY(epi_launch_write(k, l, tensors, workspace, &parameter, args.bytes, err));
     return epi_cuda_start(k->cuda, &how, args.bytes, stream, err);
 }
 
@@ -927,4 +976,25 @@ epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, voi
         first = *alone = 0;
     }
     return status;
+}
+
+const epi_launch *epi_cuda_joined(const epi_cuda_kernel *k) {
+    for (int i = 0; i < k->count; i++)
+        if (k->launches[i].joined)
+            return &k->launches[i];
+    return NULL;
+}
+
+epi_status epi_cuda_run_around(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace,
+                               void *stream, bool behind, bool *first, bool *alone, epi_error *err) {
+    const epi_launch *product = epi_cuda_joined(k);
+    EPI_TRY(epi_cuda_use(k->cuda, k->device, err));
+    for (int i = 0; i < k->count; i++) {
+        const epi_launch *l = &k->launches[i];
+        if (l == product || (l > product) != behind || is_idle(k, l, tensors, workspace))
+            continue;
+        EPI_TRY(start(k, l, tensors, workspace, stream, 0, *alone, err));
+        *first = *alone = false;
+    }
+    return EPI_OK;
 }

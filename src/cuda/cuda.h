@@ -34,6 +34,7 @@ typedef struct epi_launch {
     unsigned fewer_blocks; /* and the grid for these; its first pointer leads to the operand, its last to the
                               result */
     bool empty;            /* nothing to do for these sizes */
+    bool joined;           /* a product that is launched with those of other parts (joint.c) */
     bool copies; /* PASS: an update's operand to its result, of which the product stores what is new;
                     nothing where they are in one place: its first pointer is its last */
     /* a product's, or attention's: */
@@ -58,6 +59,15 @@ typedef struct epi_launch {
     bool cached;
 } epi_launch;
 
+enum { EPI_MOST_FORMS = 3 };
+
+/* How a product is made that is launched with others: by this configuration, with subtiles of so many columns (0: as the design
+ * likes). */
+typedef struct epi_join {
+    bool on;
+    int choice, subtile;
+} epi_join;
+
 typedef struct epi_cuda_kernel {
     epi_arena *arena;
     epi_spec spec;
@@ -72,8 +82,11 @@ typedef struct epi_cuda_kernel {
     int device;
     uint64_t refused;           /* configurations that the compiler found slow, as bits */
     uint64_t refused_attention; /* and those of attention */
+    epi_join join;
     /* The form that this one has the texts and cubins of; NULL: its own. */
     const struct epi_cuda_kernel *like;
+    const struct epi_cuda_kernel *forms[EPI_MOST_FORMS]; /* those that it may be the same as */
+    int form_count;
     char note[256]; /* what the cache had to say */
 } epi_cuda_kernel;
 
@@ -93,7 +106,14 @@ typedef struct epi_cuda_target {
     bool is_form;
 } epi_cuda_target;
 
-/* The texts and their launches. A kernel that takes a form's cubins does not outlive it. */
+/* The texts and their launches; then the cubins. A kernel that takes a form's cubins does not outlive it. */
+epi_status epi_cuda_plan(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
+                         epi_cuda_kernel **out, epi_error *err);
+epi_status epi_cuda_build(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err);
+/* The texts again, with the product made so. */
+epi_status epi_cuda_plan_again(epi_cuda_kernel *k, const epi_cuda_target *target, epi_join join,
+                               epi_error *err);
+/* All of it. */
 epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
                             epi_cuda_kernel **out, epi_error *err);
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
@@ -107,6 +127,63 @@ epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, voi
                         int beside, bool *alone, epi_error *err);
 /* May it be told so? */
 bool epi_launch_can_overlap(const epi_launch *l);
+/* What a run does before and behind a product that is launched with others; `first`: nothing was launched yet. */
+epi_status epi_cuda_run_around(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace,
+                               void *stream, bool behind, bool *first, bool *alone, epi_error *err);
+/* Writes the parameter of a launch, with room for so many maps and pointers, and returns where it ends. */
+typedef struct epi_parameter {
+    int maps, pointers;
+    int64_t numbers[4]; /* its integers */
+} epi_parameter;
+epi_status epi_launch_write(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
+                            unsigned char *workspace, const epi_parameter *how, unsigned char *to,
+                            epi_error *err);
+/* The product among its launches; NULL: there is none, or it is by itself. */
+const epi_launch *epi_cuda_joined(const epi_cuda_kernel *k);
+/* What a form would take with the sizes of this spec. */
+double epi_cuda_form_cost(const epi_cuda_kernel *form, const epi_spec *spec, const epi_cuda_target *target);
+epi_product_size epi_size_now(const epi_product_size *s, const epi_open *open);
+/* The time by the model of several products in one launch, and the clusters that it has. */
+double epi_joint_cost(int index, const epi_product_size *sizes, int count, bool exact, int multiprocessors);
+int64_t epi_joint_clusters(const epi_config *c, const epi_product_size *sizes, int count,
+                           int multiprocessors);
+
+/* ---- joint.c ---- */
+
+/* Products of several parts that are launched as one. */
+enum { EPI_MOST_JOINED = 4 };
+typedef struct epi_joint {
+    int count;
+    epi_cuda_kernel *parts[EPI_MOST_JOINED]; /* two of them may be one kernel, for different tensors */
+    epi_launch launch;                       /* its text, and how it is launched */
+    const struct epi_joint *like; /* the form that it has the text and the cubin of; NULL: its own */
+} epi_joint;
+
+/* May products of these be launched as one, if their designs agree? */
+bool epi_joint_may(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
+/* Would that be no slower than launches apart, by the model? */
+bool epi_joint_pays(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target);
+/* Makes their products one launch, and the texts of the rest of each. *out is NULL, and they are as they were, where that would be
+ * slower, or no configuration takes all of them. `form`: the same for other sizes, whose cubin it takes if it has the same text; or
+ * NULL. */
+epi_status epi_joint_make(epi_arena *arena, epi_cuda_kernel *const *parts, int count,
+                          const epi_cuda_target *target, const epi_joint *form, epi_joint **out,
+                          epi_error *err);
+/* The same with other sizes, by the cubin of `like`: each is made as its part there. */
+epi_status epi_joint_make_like(epi_arena *arena, epi_cuda_kernel *const *parts, const epi_joint *like,
+                               const epi_cuda_target *target, epi_joint **out, epi_error *err);
+void epi_joint_free(epi_joint *j);
+/* What it would take with the sizes of this spec. */
+double epi_joint_form_cost(const epi_joint *j, const epi_spec *spec, const epi_cuda_target *target);
+/* The parameter of a launch, part by part, and the launch. */
+typedef struct epi_joint_args {
+    _Alignas(64) unsigned char bytes[EPI_JOINT_BYTES];
+} epi_joint_args;
+epi_status epi_joint_put(const epi_joint *j, int part, const epi_tensor *tensors, unsigned char *workspace,
+                         epi_joint_args *args, epi_error *err);
+/* `workspace`: the first part's. */
+epi_status epi_joint_start(const epi_joint *j, unsigned char *workspace, epi_joint_args *args, void *stream,
+                           int beside, bool *alone, epi_error *err);
 /* A kernel that looks through the indices that are inputs, one launch each: its workspace is a pair of
  * numbers for each, as epi_emit_check writes them. NULL: there are none. `nodes` tells whose each is; `like`
  * is the same for other sizes of open axes, or NULL: it takes that one's cubins. */

@@ -38,7 +38,7 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->k = a->size.k;
     }
     for (int i = 0; i < k->count; i++)
-        out->launches += !k->launches[i].empty && !k->launches[i].copies;
+        out->launches += !k->launches[i].empty && !k->launches[i].copies && !k->launches[i].joined;
     double copies = (double)k->repacked;
     epi_steps_count(&k->steps, (double)(k->workspace - k->steps.workspace - k->counted) - copies, out);
     out->bytes_fused += 2 * copies;
@@ -121,7 +121,10 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         if (s->registers)
             epi_text_add(out, ", %d registers, %s %.0f ms", s->registers,
                          s->cached ? "from the cache in" : "compiled in", 1e3 * s->compile_seconds);
-        epi_text_add(out, s->empty ? ", nothing to do\n" : s->copies ? ", a copy, nothing in place\n" : "\n");
+        epi_text_add(out, s->empty    ? ", nothing to do\n"
+                          : s->copies ? ", a copy, nothing in place\n"
+                          : s->joined ? ", with those of other parts\n"
+                                      : "\n");
     }
     if (k->note[0])
         epi_text_add(out, "%s\n", k->note);

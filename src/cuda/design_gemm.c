@@ -129,8 +129,8 @@ static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     for (int slots = f->scaled ? 4 : 2; slots >= 1;
          slots--) { /* beside three stages there is room for a tile */
         int staging = groups * slots * d->subtile_bytes;
-        int bytes =
-            ring + staging + scales + 16 * f->stages + 48 * slots + 32 * subtiles + 8 + queue_bytes(d);
+        d->fixed_bytes = scales + 16 * f->stages + 32 * subtiles + 8 + queue_bytes(d);
+        int bytes = ring + staging + EPI_SLOT_BARRIERS * slots + d->fixed_bytes;
         if (bytes > epi_arch_block_shared(d->c->arch))
             continue;
         f->staging_slots = slots;

@@ -42,6 +42,7 @@ typedef struct epi_product_size {
     bool on_load;      /* its columns' operand is made of few bits as it is loaded */
     bool open_columns; /* n may be another one at each start */
     bool scaled;       /* operands of 8 bits with scales (pass/analyse/scaled.h) */
+    bool joined;       /* it is launched with others: no tile of it is narrow */
 } epi_product_size;
 
 /* How a product's tiles lie and are taken. */
@@ -56,6 +57,8 @@ typedef struct epi_tiling {
 /* choose.c; where the columns are open no last column of tiles is narrow. */
 int epi_config_resident(const epi_config *c); /* blocks on a multiprocessor */
 epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int multiprocessors);
+
+enum { EPI_SLOT_BARRIERS = 48 }; /* bytes of the mbarriers that a slot of the staging has */
 
 /* Bytes of the workspace that clusters count in which queue for tiles: one word, in a line of its own. */
 enum { EPI_COUNTER_BYTES = 128 };
@@ -106,6 +109,22 @@ typedef struct epi_rows_shape {
 } epi_rows_shape;
 
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
+/* Bytes of the parameter of several products, at most. More than 4096 need CUDA 12.1 or newer: an older compiler refuses the text,
+ * and they are launched apart. */
+enum { EPI_JOINT_BYTES = 8192 };
+
+/* What follows from the epilogue of Hopper's product. Where several are launched as one (emit_joint.c), all else is the same,
+ * and the text of each is its epilogue alone. */
+typedef struct epi_gemm_piece {
+    bool joined;
+    const char *alike, *wgmma; /* joined: the macros and the products of a stage, which all of them have, */
+    const char *columns;       /* and how many columns this one has */
+    int subtile_bytes;         /* of staging */
+    int ring_bytes,
+        fixed_bytes; /* of shared memory: the ring, and mbarriers, but for EPI_SLOT_BARRIERS of each slot */
+    bool loads, lanes, folds, own, heavy;
+    int layout; /* how its operands lie, of which type they are, and how a result is kept: all of them have the same */
+} epi_gemm_piece;
 
 /* A kernel's text and what its only parameter holds: maps, then pointers, then four integers
  * (M, the raster group of tiles, whether clusters queue for tiles and launches wait, or the elements of a
@@ -122,7 +141,8 @@ typedef struct epi_kernel_text {
     bool full; /* it needs more maps or pointers than a launch takes */
     epi_repack repacks[2];
     int repack_count;
-    epi_config config;   /* of a product, with what its design chose */
+    epi_config config; /* of a product, with what its design chose */
+    epi_gemm_piece piece;
     epi_rows_shape rows; /* of a kernel over rows */
     char label[64];      /* its name */
 } epi_kernel_text;
@@ -291,9 +311,9 @@ const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *
 /* What the text of a pass starts with: the texts that all have, `more`, and the parameter. */
 void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more);
 /* The same behind macros: the device texts that all have, `more`, and the parameter. */
-void epi_emit_head(const epi_emit_context *c, epi_kernel_text *k, const char *more, const char *integers);
+void epi_emit_head(const epi_open *open, epi_kernel_text *k, const char *more, const char *integers);
 /* The only parameter of a kernel, with these names for its four integers; and whether its text is whole. */
-void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k, const char *integers);
+void epi_emit_params(const epi_open *open, epi_kernel_text *k, const char *integers);
 epi_status epi_emit_end(epi_kernel_text *k, epi_error *err);
 /* Is the node a number known before the launch: a constant or a size? Texts hold those; they are never stored
  * to be loaded. */

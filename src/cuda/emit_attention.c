@@ -365,7 +365,7 @@ static bool draws(const epi_attention_design *d) {
 /* What both texts begin with: up to what is written for the program, and the texts that all of that needs. */
 static void write_begin(const epi_attention_design *d, epi_kernel_text *k, const char *name) {
     write_macros(d, name, &k->source);
-    epi_emit_head(d->c, k, draws(d) ? epi_device_text("random") : "", "M, raster, queue, counter");
+    epi_emit_head(d->c->spec->open, k, draws(d) ? epi_device_text("random") : "", "M, raster, queue, counter");
     epi_text_add(&k->source, "%s", epi_device_text("batch"));
 }
 

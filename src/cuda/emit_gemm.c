@@ -73,7 +73,8 @@ static void write_terms(const epi_gemm_design *d, epi_text *out) {
                  of, begins);
 }
 
-/* What the device texts are told by macros. Depths that come one after the other begin with a stage each. */
+/* What the device texts are told by macros, but for what follows from the epilogue. Depths that come one after the other
+ * begin with a stage each. */
 static void write_macros(const epi_gemm_design *d, epi_text *out) {
     const epi_config *f = &d->config;
     int64_t depth = d->terms > 1 ? 0 : d->depth;
@@ -82,27 +83,32 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
     write_terms(d, out);
     epi_text_add(
         out,
-        "#define NAME gemm\n#define EPI_FAST %d\n#define N_SIZE %s\n#define K_SIZE %s\n#define "
-        "TILE_M %d\n#define TILE_N %d\n#define STAGES %d\n"
-        "#define CLUSTER %d\n#define SUBTILE %d\n#define STAGING_SLOTS %d\n#define DEFERRED %d\n#define "
-        "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n"
-        "#define HALF %s\n#define SUBTILE_BYTES %d\n#define STAGING_BYTES %d\n#define LOAD_BYTES %d\n"
-        "#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n",
-        d->fast, epi_emit_int(d->c, d->tile->n), epi_emit_int(d->c, depth), f->tile_m, f->tile_n, f->stages,
-        f->cluster, f->subtile, f->staging_slots, f->schedule == EPI_DEFERRED, !f->packed, d->operands[0].mn,
-        d->operands[1].mn, epi_emit_type(d->half), d->subtile_bytes, d->staging_bytes, d->load_bytes,
-        d->loads, d->lanes, d->folds);
+        "#define NAME gemm\n#define EPI_FAST %d\n#define K_SIZE %s\n#define TILE_M %d\n#define TILE_N "
+        "%d\n#define STAGES %d\n#define CLUSTER %d\n#define SUBTILE %d\n#define DEFERRED %d\n#define "
+        "KEEP_F32 %d\n#define A_MN %d\n#define B_MN %d\n#define HALF %s\n",
+        d->fast, epi_emit_int(d->c, depth), f->tile_m, f->tile_n, f->stages, f->cluster, f->subtile,
+        f->schedule == EPI_DEFERRED, !f->packed, d->operands[0].mn, d->operands[1].mn,
+        epi_emit_type(d->half));
     epi_text_add(
         out,
         "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define PRODUCTS %d\n"
         "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
         "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
-        "#define OWN %d\n#define HEAVY %d\n#define BATCHED %d\n#define BATCH_ROWS %s\n#define A_LAST %d\n"
-        "#define CLAMPED %d\n#define FEW %d\n#define PANELS %d\n#define RING_BYTES %d\n#define AHEAD %d\n"
-        "#define SCALED %d\n",
-        f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->own, d->heavy, d->batch_rows > 0,
-        epi_emit_int(d->c, d->batch_rows), d->operands[0].last, d->clamped, f->few, f->panels, d->ring_bytes,
-        EPI_AHEAD_BYTES, f->scaled);
+        "#define BATCHED %d\n#define BATCH_ROWS %s\n#define A_LAST %d\n#define FEW %d\n#define PANELS "
+        "%d\n#define AHEAD %d\n#define SCALED %d\n",
+        f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->batch_rows > 0,
+        epi_emit_int(d->c, d->batch_rows), d->operands[0].last, f->few, f->panels, EPI_AHEAD_BYTES,
+        f->scaled);
+}
+
+void epi_emit_piece_macros(const epi_gemm_piece *p, int slots, int staging, epi_text *out) {
+    epi_text_add(
+        out,
+        "#define JOINED %d\n#define SUBTILE_BYTES %d\n#define STAGING_SLOTS %d\n#define STAGING_BYTES "
+        "%d\n#define RING_BYTES %d\n#define LOADS %d\n#define LANES %d\n#define FOLDS %d\n#define OWN "
+        "%d\n#define HEAVY %d\n",
+        p->joined, p->subtile_bytes, slots, staging, p->ring_bytes, p->loads, p->lanes, p->folds, p->own,
+        p->heavy);
 }
 
 /* Where the groups of rows or of the depth begin, and how a row is counted in its group. */
@@ -179,31 +185,40 @@ static void write_epilogue(const epi_emitter *e, epi_text *out) {
             EPI_PARTIAL_ROWS, e->fold_warps.data);
 }
 
+/* How warps that move tiles reach them. */
+static void write_moves(const epi_emitter *e, epi_text *out) {
+    const char *row = row_type(e);
+    epi_text_add(
+        out, "DEV void subtile_load(const Params &P, u32 staging, u32 bar, %s m, int n, int lane) {\n%s}\n",
+        row, epi_piece(&e->moves));
+    epi_text_add(out,
+                 "DEV void subtile_store(const Params &P, u32 staging, %s m, int n, int lane, bool "
+                 "lanes) {\n%s}\n"
+                 "DEV void subtile_store_own(const Params &P, u32 staging, %s m, int n, int lane, int "
+                 "warp) {\n%s}\n",
+                 row, epi_piece(&e->moves_out), row, epi_piece(&e->own_out));
+    epi_text_add(out, "DEV void subtile_prefetch(const Params &P, %s m, int n, int lane) {\n%s}\n", row,
+                 epi_piece(&e->prefetch));
+}
+
+/* Products of a stage on Hopper's tensor cores. */
+static void write_wgmma(const epi_gemm_design *d, epi_text *out) {
+    int wide = d->config.tile_n, narrow = d->tiling.narrow;
+    const char *last = epi_emit_text(d->c, "%d, %d", d->operands[0].mn, d->operands[1].mn);
+    if (d->config.scaled)
+        epi_operand_emit_scaled(out, d);
+    else
+        epi_emit_wgmma(out, d->half, d->half, "wgmma", wide / 2, wide, false, last);
+    if (narrow)
+        epi_emit_wgmma(out, d->half, d->half, "wgmma_narrow", wide / 2, narrow, false, last);
+}
+
 /* How the mainloop reaches its operands, and warps that move tiles theirs. */
 static void write_access(const epi_emitter *e, epi_text *out) {
     const epi_gemm_design *d = e->d;
     if (d->config.mainloop == EPI_GEMM_SM90) {
-        const char *row = row_type(e);
-        epi_text_add(
-            out,
-            "DEV void subtile_load(const Params &P, u32 staging, u32 bar, %s m, int n, int lane) {\n%s}\n",
-            row, epi_piece(&e->moves));
-        epi_text_add(out,
-                     "DEV void subtile_store(const Params &P, u32 staging, %s m, int n, int lane, bool "
-                     "lanes) {\n%s}\n"
-                     "DEV void subtile_store_own(const Params &P, u32 staging, %s m, int n, int lane, int "
-                     "warp) {\n%s}\n",
-                     row, epi_piece(&e->moves_out), row, epi_piece(&e->own_out));
-        epi_text_add(out, "DEV void subtile_prefetch(const Params &P, %s m, int n, int lane) {\n%s}\n", row,
-                     epi_piece(&e->prefetch));
-        int wide = d->config.tile_n, narrow = d->tiling.narrow;
-        const char *last = epi_emit_text(d->c, "%d, %d", d->operands[0].mn, d->operands[1].mn);
-        if (d->config.scaled)
-            epi_operand_emit_scaled(out, d);
-        else
-            epi_emit_wgmma(out, d->half, d->half, "wgmma", wide / 2, wide, false, last);
-        if (narrow)
-            epi_emit_wgmma(out, d->half, d->half, "wgmma_narrow", wide / 2, narrow, false, last);
+        write_moves(e, out);
+        write_wgmma(d, out);
         if (d->operands[0].gather != EPI_NO_NODE) {
             epi_operand_emit_gathered(out, d->c, &d->operands[0]);
             epi_text_add(out, "%s", epi_device_text("gather"));
@@ -219,18 +234,20 @@ static void write_access(const epi_emitter *e, epi_text *out) {
                      d->operands[0].vec, d->operands[1].vec);
 }
 
+/* TMA's coordinates of column n: one, or three where two halves of the columns meet. */
+static const char *column_at(const epi_gemm_design *d) {
+    const epi_operand *b = &d->operands[1];
+    long inner = b->halves && b->out.count > 1 ? (long)b->out.size[1] : 0;
+    if (inner)
+        return epi_emit_text(d->c, "0, (n) / 2 %% %ld, (n) / %ld", inner, 2 * inner);
+    return !b->halves ? "n" : d->plan->group == EPI_GROUP_ROWS ? "0, (n) / 2" : "0, (n) / 2, 0";
+}
+
 /* TMA's coordinates of column n, and those of a batch for each tensor that it moves. */
 static void write_batches(const epi_gemm_design *d, epi_text *out) {
     const epi_operand *b = &d->operands[1];
     bool grouped = d->plan->group == EPI_GROUP_ROWS;
-    long inner = b->halves && b->out.count > 1 ? (long)b->out.size[1] : 0;
-    if (inner)
-        epi_text_add(out, "#define B_AT(n) 0, (n) / 2 %% %ld, (n) / %ld\n", inner, 2 * inner);
-    else
-        epi_text_add(out, "#define B_AT(n) %s\n",
-                     !b->halves ? "n"
-                     : grouped  ? "0, (n) / 2"
-                                : "0, (n) / 2, 0");
+    epi_text_add(out, "#define B_AT(n) %s\n", column_at(d));
     if (d->config.mainloop != EPI_GEMM_SM90)
         return;
     if (grouped)
@@ -249,13 +266,17 @@ static void write_batches(const epi_gemm_design *d, epi_text *out) {
 }
 
 static void write_source(const epi_emitter *e, epi_kernel_text *k) {
-    epi_mainloop mainloop = e->d->config.mainloop;
+    const epi_gemm_design *d = e->d;
+    epi_mainloop mainloop = d->config.mainloop;
     epi_text *out = &k->source;
-    write_macros(e->d, out);
-    write_groups(e->d, out);
-    epi_emit_head(e->d->c, k, e->d->lanes ? epi_device_text("tiles") : "", "M, raster, queue, counter");
-    epi_text_add(out, "%s%s", e->d->groups ? epi_device_text("groups") : "", epi_device_text("batch"));
-    write_batches(e->d, out);
+    write_macros(d, out);
+    write_groups(d, out);
+    epi_emit_piece_macros(&k->piece, d->config.staging_slots, d->staging_bytes, out);
+    epi_text_add(out, "#define N_SIZE %s\n#define LOAD_BYTES %d\n#define CLAMPED %d\n",
+                 epi_emit_int(d->c, d->tile->n), d->load_bytes, d->clamped);
+    epi_emit_head(d->c->spec->open, k, d->lanes ? epi_device_text("tiles") : "", "M, raster, queue, counter");
+    epi_text_add(out, "%s%s", d->groups ? epi_device_text("groups") : "", epi_device_text("batch"));
+    write_batches(d, out);
     write_epilogue(e, out);
     write_access(e, out);
     epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s",
@@ -264,6 +285,35 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
                                             : epi_device_text("mma"),
                  mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "",
                  epi_device_text(epi_mainloop_name(mainloop)));
+}
+
+/* A text that lasts as long as the kernel. */
+static const char *keep_text(const epi_gemm_design *d, epi_text *t, epi_kernel_text *k) {
+    const char *kept = t->data ? epi_arena_text(d->c->arena, t->data, t->length) : "";
+    k->source.failed |= t->failed || !kept;
+    epi_text_free(t);
+    return kept;
+}
+
+/* Its epilogue, which is part of a text of several products. */
+static void write_piece(const epi_emitter *e, epi_kernel_text *k) {
+    const epi_gemm_design *d = e->d;
+    epi_text alike = {0}, wgmma = {0}, columns = {0};
+    write_macros(d, &alike);
+    write_groups(d, &alike);
+    write_wgmma(d, &wgmma);
+    epi_text_add(&columns, "%s", epi_emit_int(d->c, d->tile->n));
+    k->piece.alike = keep_text(d, &alike, k);
+    k->piece.wgmma = keep_text(d, &wgmma, k);
+    k->piece.columns = keep_text(d, &columns, k);
+    write_epilogue(e, &k->source);
+    write_moves(e, &k->source);
+    epi_text_add(&k->source,
+                 "DEV u32 loaded_bytes(const Params &P, int m) { return %s; }\n"
+                 "template <class F> DEV void with_columns(int n, const F &f) { f(%s); }\n",
+                 d->clamped ? epi_emit_text(d->c, "%d * rows_left(P, m, 64)", d->load_bytes / EPI_STAGED_ROWS)
+                            : epi_emit_text(d->c, "%d", d->load_bytes),
+                 column_at(d));
 }
 
 bool epi_emitter_free(epi_emitter *e) {
@@ -278,7 +328,7 @@ bool epi_emitter_free(epi_emitter *e) {
     return failed;
 }
 
-epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *k, epi_error *err) {
+epi_status epi_emit_gemm(const epi_gemm_design *d, bool joined, epi_kernel_text *k, epi_error *err) {
     epi_emitter e = {.d = d};
     epi_side_tiles_emit_moves(&e);
     if (d->plan->group == EPI_GROUP_ROWS) {
@@ -287,7 +337,18 @@ epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *k, epi_error
     }
     for (int i = 0; i < d->tile->instr_count; i++)
         epi_instr_emit(&e, i);
-    write_source(&e, k);
+    k->piece = (epi_gemm_piece){.joined = joined,
+                                .subtile_bytes = d->subtile_bytes,
+                                .ring_bytes = d->ring_bytes,
+                                .fixed_bytes = d->fixed_bytes,
+                                .loads = d->loads,
+                                .lanes = d->lanes,
+                                .folds = d->folds,
+                                .own = d->own,
+                                .heavy = d->heavy,
+                                .layout = d->operands[0].mn + 2 * d->operands[1].mn + 4 * d->config.packed +
+                                          8 * d->fast + 16 * (int)d->half};
+    (joined ? write_piece : write_source)(&e, k);
     k->source.failed |= epi_emitter_free(&e);
     return epi_emit_end(k, err);
 }

@@ -30,8 +30,20 @@ typedef struct epi_emitter {
     bool first_pass, passed;                    /* the first pass over a group is being written, or was */
 } epi_emitter;
 
-/* The source of the kernel whose other needs are in the text already; fails where memory does. */
-epi_status epi_emit_gemm(const epi_gemm_design *d, epi_kernel_text *out, epi_error *err);
+/* The source of the kernel whose other needs are in the text already, or, joined, its piece of one; fails where memory does. */
+epi_status epi_emit_gemm(const epi_gemm_design *d, bool joined, epi_kernel_text *out, epi_error *err);
+/* The macros that follow from an epilogue. */
+void epi_emit_piece_macros(const epi_gemm_piece *p, int slots, int staging, epi_text *out);
+
+/* ---- emit_joint.c ---- */
+
+/* Products whose pieces are written as one kernel, each with its own part of the parameter. False where they differ in more than their epilogues, the parameter would be too long, or more than so many bytes of
+ * shared memory are needed. */
+bool epi_emit_joint(const epi_kernel_text *const *parts, int count, const epi_open *open, int shared,
+                    epi_kernel_text *out);
+/* Bytes of a part's parameter, and of the whole. */
+size_t epi_joint_part_bytes(const epi_kernel_text *joint, const epi_open *open);
+size_t epi_joint_bytes(const epi_kernel_text *joint, int count, const epi_open *open);
 
 /* An instruction, in the pieces where it belongs. */
 void epi_instr_emit(epi_emitter *e, int instr);

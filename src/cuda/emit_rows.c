@@ -411,7 +411,7 @@ static void put_head(const epi_rows_design *d, epi_kernel_text *k) {
         d->fast, s->vector, s->lanes, s->count, s->rows, s->cluster, side, epi_device_text("base"), sizes,
         epi_device_text("ptx"), epi_device_text("folds"), d->random ? epi_device_text("random") : "",
         epi_device_text("rows"), d->plan->square ? epi_device_text("square") : "");
-    epi_emit_params(d->c, k, "M, group, late, extra");
+    epi_emit_params(d->c->spec->open, k, "M, group, late, extra");
     if (s->stages)
         PUT("#define STAGES %d\n#define ROW_BYTES %ld\n#define SLICE %ld\n", s->stages, (long)s->row_bytes,
             (long)d->slice);

@@ -208,20 +208,20 @@ const char *epi_emit_fold_end(const epi_emit_context *c, epi_op op, const char *
 void epi_emit_begin(const epi_emit_context *c, epi_kernel_text *k, const char *more) {
     k->arch = c->arch->name;
     epi_text_add(&k->source, "#define EPI_FAST 0\n");
-    epi_emit_head(c, k, more, "M, group, extra[2]");
+    epi_emit_head(c->spec->open, k, more, "M, group, extra[2]");
 }
 
-void epi_emit_head(const epi_emit_context *c, epi_kernel_text *k, const char *more, const char *integers) {
+void epi_emit_head(const epi_open *open, epi_kernel_text *k, const char *more, const char *integers) {
     epi_text_add(&k->source, "%s%s%s%s\n// ---- written for this program\n\n", epi_device_text("base"),
                  epi_device_text("ptx"), epi_device_text("folds"), more);
-    epi_emit_params(c, k, integers);
+    epi_emit_params(open, k, integers);
 }
 
-void epi_emit_params(const epi_emit_context *c, epi_kernel_text *k, const char *integers) {
+void epi_emit_params(const epi_open *open, epi_kernel_text *k, const char *integers) {
     epi_text_add(&k->source, "struct Params {\n  TMap map[%d];\n  const void *ptr[%d];\n  i64 %s;\n",
                  k->map_count ? k->map_count : 1, k->pointer_count ? k->pointer_count : 1, integers);
-    if (c->spec->open)
-        epi_text_add(&k->source, "  i64 open[%d];\n", c->spec->open->count);
+    if (open)
+        epi_text_add(&k->source, "  i64 open[%d];\n", open->count);
     epi_text_add(&k->source, "};\n");
 }
 

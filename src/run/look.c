@@ -135,6 +135,7 @@ static void kernel_info(const epi_kernel *kernel, epi_kernel_info *out) {
     for (int i = 0; i < kernel->part_count; i++) {
         epi_kernel_info part;
         part_info(&kernel->parts[i].full, &part);
+        part.launches += kernel->parts[i].joint != NULL;
         out->kernels += kernel->parts[i].first == i;
         if (i < kernel->cut.prepared_parts)
             continue;
@@ -159,6 +160,7 @@ epi_status epi_kernel_part_sized(const epi_kernel *kernel, int index, epi_part_i
         return EPI_ERR_ARGUMENT;
     epi_part_info info = {.first = kernel->parts[index].first};
     part_info(&kernel->parts[index].full, &info.info);
+    info.info.launches += kernel->parts[index].joint != NULL;
     info.info.forms = count_forms(kernel, index);
     epi_struct_give(out, size, &info, sizeof info);
     return EPI_OK;
@@ -349,6 +351,20 @@ static void describe_prepared(const epi_kernel *kernel, epi_text *out) {
     epi_text_add(out, "\n");
 }
 
+/* "; it starts beside the one before", "; columns of 3 weights in one launch of 132 blocks, parts 2 to 4" */
+static void describe_start(const epi_kernel *kernel, int index, epi_text *out) {
+    const epi_part_kernel *p = &kernel->parts[index];
+    const epi_joint *j = kernel->parts[p->leader].joint;
+    if (p->concurrent && (!j || p->joint))
+        epi_text_add(out, "; it starts beside the one before");
+    if (p->joint)
+        epi_text_add(out, "; columns of %d weights in one launch of %u blocks, parts %d to %d", j->count,
+                     j->launch.how.grid, index + 1, index + j->count);
+    else if (j)
+        epi_text_add(out, "; launched with part %d", p->leader + 1);
+    epi_text_add(out, "\n");
+}
+
 /* "part 2 of 96, gemm; the same: parts 5, 8, 11 and 28 more" */
 static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info *info, epi_text *out) {
     enum { MOST = 3 };
@@ -363,7 +379,7 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
         epi_text_add(out, "; for each slab");
     if (index < kernel->cut.prepared_parts)
         epi_text_add(out, "; prepared");
-    epi_text_add(out, kernel->parts[index].concurrent ? "; it starts beside the one before\n" : "\n");
+    describe_start(kernel, index, out);
 }
 
 void epi_rewriting_describe(const epi_kernel *kernel, epi_text *out) {
@@ -431,6 +447,7 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
         if (kernel->parts[i].first != i)
             continue;
         part_info(&kernel->parts[i].full, &info);
+        info.launches += kernel->parts[i].joint != NULL;
         head_part(kernel, i, &info, &t);
         print_part(kernel, i, &t);
         describe_part(kernel, i, &t);
@@ -444,13 +461,23 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     return epi_text_give(&t, buf, size);
 }
 
+/* The text of each launch of a part. */
+static void print_texts(const epi_part_kernel *p, epi_text *out) {
+    for (int i = 0; i < p->full.cuda->count; i++) {
+        const epi_launch *l = &p->full.cuda->launches[i];
+        const char *text = !l->joined ? l->text.source.data
+                           : p->joint ? p->joint->launch.text.source.data
+                                      : "";
+        epi_text_add(out, "%s%s", out->length && *text ? "\n" : "", text);
+    }
+}
+
 size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size) {
     epi_text t = {0};
     for (int i = 0; kernel && kernel->checks && i < kernel->checks->count; i++)
         epi_text_add(&t, "%s%s", t.length ? "\n" : "", kernel->checks->launches[i].text.source.data);
     for (int p = 0; kernel && kernel->gpu && p < kernel->part_count; p++)
-        for (int i = 0; kernel->parts[p].first == p && i < kernel->parts[p].full.cuda->count; i++)
-            epi_text_add(&t, "%s%s", t.length ? "\n" : "",
-                         kernel->parts[p].full.cuda->launches[i].text.source.data);
+        if (kernel->parts[p].first == p)
+            print_texts(&kernel->parts[p], &t);
     return epi_text_give(&t, buf, size);
 }

@@ -23,44 +23,73 @@ static epi_cuda_target target_of(const epi_kernel *k, const epi_options *o) {
     return target;
 }
 
-static epi_status compile_cuda(epi_kernel *k, const epi_spec *spec, const epi_options *o, epi_part_kernel *p,
-                               epi_compiled *out, epi_error *err) {
+/* Parts of a group take one form together; others each the best. */
+static epi_status plan_cuda(epi_kernel *k, const epi_spec *spec, const epi_options *o, epi_part_kernel *p,
+                            epi_compiled *out, epi_error *err) {
     epi_cuda_target target = target_of(k, o);
     const epi_cuda_kernel *forms[EPI_MAX_FORMS];
+    int part = (int)(p - k->parts);
+    bool together = k->owner && !k->is_form && epi_joint_count(k->owner, p->leader) > 1;
+    const epi_kernel *only = together ? epi_joint_form(k, p->leader, &target) : NULL;
     for (int i = 0; k->owner && i <= k->owner->form_count; i++) {
         const epi_kernel *form = i ? k->owner->forms[i - 1] : k->owner;
-        forms[target.form_count++] = form->parts[p - k->parts].full.cuda;
+        if (!only || form == only)
+            forms[target.form_count++] = form->parts[part].full.cuda;
     }
     target.forms = forms;
     target.is_form = k->is_form;
-    return epi_cuda_compile(&p->arena, spec, &target, &out->cuda, err);
+    return epi_cuda_plan(&p->arena, spec, &target, &out->cuda, err);
+}
+
+/* What is the same of parts that are equal whatever is open, and in every slab. */
+static void sizes_of(const epi_kernel *k, const epi_part *part, int64_t *sizes) {
+    memcpy(sizes, k->spec.open ? k->spec.open->sizes : k->spec.sizes, EPI_MAX_DIMS * sizeof *sizes);
+    if (part->loop >= 0)
+        sizes[k->cut.slab_dim] = -1;
+}
+
+/* Is the part equal to an earlier one? Then it takes its kernel. */
+static bool share(epi_kernel *k, epi_arena *scratch, epi_part_kernel *p, int with, int *to) {
+    int64_t sizes[EPI_MAX_DIMS];
+    const epi_part_kernel *q = &k->parts[with];
+    sizes_of(k, p->part, sizes);
+    if (!to || q->hash != p->hash || (q->part->loop >= 0) != (p->part->loop >= 0) ||
+        !epi_parts_equal(scratch, q->part, p->part, sizes, to))
+        return false;
+    p->first = with;
+    p->to = to;
+    return true;
 }
 
 /* Looks for an equal part before this one, whose kernel it takes. */
 static void find_equal(epi_kernel *k, epi_part_kernel *p) {
     epi_arena scratch = {0};
     int *to = epi_arena_alloc(&k->arena, ((size_t)p->part->graph.tensor_count + 1) * sizeof *to);
-    int64_t sizes[EPI_MAX_DIMS]; /* equal whatever is open, and in every slab */
-    memcpy(sizes, k->spec.open ? k->spec.open->sizes : k->spec.sizes, sizeof sizes);
-    if (p->part->loop >= 0)
-        sizes[k->cut.slab_dim] = -1;
-    int own = p->first;
+    int64_t sizes[EPI_MAX_DIMS];
+    sizes_of(k, p->part, sizes);
     p->hash = epi_part_hash(&scratch, p->part, sizes);
-    for (int i = 0; i < own && p->first == own && to; i++) {
-        const epi_part_kernel *q = &k->parts[i];
-        if (q->first != i || q->hash != p->hash || (q->part->loop >= 0) != (p->part->loop >= 0) ||
-            !epi_parts_equal(&scratch, q->part, p->part, sizes, to))
-            continue;
-        p->first = i;
-        p->to = to;
-    }
+    bool found = false;
+    for (int i = 0; i < p - k->parts && !found; i++)
+        found = k->parts[i].first == i && share(k, &scratch, p, i, to);
+    epi_arena_free(&scratch);
+}
+
+void epi_part_share(epi_kernel *k, int part, int with) {
+    epi_part_kernel *p = &k->parts[part];
+    epi_arena scratch = {0};
+    if (p->first == with)
+        return;
+    p->first = part;
+    p->to = NULL;
+    if (with != part)
+        share(k, &scratch, p, with,
+              epi_arena_alloc(&k->arena, ((size_t)p->part->graph.tensor_count + 1) * sizeof *p->to));
     epi_arena_free(&scratch);
 }
 
 static epi_status compile_spec(epi_kernel *k, const epi_spec *spec, const epi_options *o, epi_part_kernel *p,
                                epi_compiled *out, epi_error *err) {
-    return o->device ? compile_cuda(k, spec, o, p, out, err)
-                     : epi_cpu_compile(&p->arena, spec, &out->cpu, err);
+    return o->device ? plan_cuda(k, spec, o, p, out, err) : epi_cpu_compile(&p->arena, spec, &out->cpu, err);
 }
 
 static epi_status compile_part(epi_kernel *k, const epi_options *o, epi_part_kernel *p, epi_error *err) {
@@ -100,6 +129,7 @@ int64_t epi_slab_tail(const epi_kernel *k) {
 void epi_parts_free(epi_kernel *k) {
     for (int i = 0; i < k->part_count; i++)
         if (k->parts[i].first == i) {
+            epi_joint_free(k->parts[i].joint);
             epi_cuda_kernel_free(k->parts[i].full.cuda);
             epi_cuda_kernel_free(k->parts[i].tail.cuda);
             epi_arena_free(&k->parts[i].arena);
@@ -134,9 +164,54 @@ static void compile_one(void *ctx, int64_t i, int thread) {
         all->ends[i].status = compile_part(all->k, all->options, p, &all->ends[i]);
 }
 
+/* The cubins of a group of parts, by its leader. */
+static void build_one(void *ctx, int64_t i, int thread) {
+    (void)thread;
+    side_by_side *all = ctx;
+    epi_part_kernel *p = &all->k->parts[i];
+    epi_cuda_target target = target_of(all->k, all->options);
+    if (p->first != i || p->leader != i)
+        return;
+    all->ends[i].status = epi_joint_build(all->k, (int)i, &target, &all->ends[i]);
+    if (all->ends[i].status == EPI_OK && p->tail.cuda)
+        all->ends[i].status = epi_cuda_build(p->tail.cuda, &target, &all->ends[i]);
+}
+
+/* Gives equal parts the kernel of the first of them; or the first error. */
+static epi_status spread(epi_kernel *k, const epi_error *ends, epi_error *err) {
+    for (int i = 0; i < k->part_count; i++) {
+        epi_part_kernel *p = &k->parts[i];
+        p->full = k->parts[p->first].full;
+        p->tail = k->parts[p->first].tail;
+        p->joint = p->leader == i ? k->parts[p->first].joint : NULL;
+        if (ends[i].status != EPI_OK) {
+            if (err)
+                *err = ends[i];
+            return ends[i].status;
+        }
+    }
+    return EPI_OK;
+}
+
+/* Which parts are launched as one; some need kernels of their own then. */
+static epi_status join_parts(epi_kernel *k, const epi_options *o, epi_error *err) {
+    if (o->memory || o->config || k->part_count == 1 || k->owner)
+        return EPI_OK;
+    epi_cuda_target target = target_of(k, o);
+    epi_parts_set_concurrent(k);
+    EPI_TRY(epi_joints_find(k, &target, err));
+    for (int i = 0; i < k->part_count; i++)
+        if (k->parts[i].parted) {
+            k->parts[i].full = k->parts[i].tail = (epi_compiled){0};
+            EPI_TRY(compile_part(k, o, &k->parts[i], err));
+        }
+    return EPI_OK;
+}
+
 /* CUDA's compiler takes seconds for a kernel, so a GPU's parts go to as many threads as there are. */
 epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err) {
-    int count = k->cut.part_count ? k->cut.part_count : 1;
+    int count = k->cut.part_count ? k->cut.part_count : 1,
+        threads = o->device > 0 ? epi_parallel_processors() : 1;
     side_by_side all = {.k = k, .options = o};
     if (k->owner && k->gpu && count != k->owner->part_count) /* which has the texts of each */
         return EPI_INTERNAL(err, (epi_place){0}, "the cut depends on a size that is open");
@@ -144,21 +219,20 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
     all.ends = epi_arena_alloc(&k->arena, (size_t)count * sizeof *all.ends);
     EPI_TRY(epi_has_memory(k->parts && all.ends, err));
     for (int i = 0; i < count; i++) {
-        k->parts[i] = (epi_part_kernel){.part = k->cut.part_count ? &k->cut.parts[i] : NULL, .first = i};
+        k->parts[i] =
+            (epi_part_kernel){.part = k->cut.part_count ? &k->cut.parts[i] : NULL, .first = i, .leader = i};
         if (k->parts[i].part)
             find_equal(k, &k->parts[i]);
     }
     k->part_count = count;
-    epi_parallel_for(o->device > 0 ? epi_parallel_processors() : 1, count, compile_one, &all);
-    for (int i = 0; i < count; i++) {
-        epi_part_kernel *p = &k->parts[i];
-        p->full = k->parts[p->first].full;
-        p->tail = k->parts[p->first].tail;
-        if (all.ends[i].status != EPI_OK) {
-            if (err)
-                *err = all.ends[i];
-            return all.ends[i].status;
-        }
+    if (k->owner && k->gpu)
+        epi_joints_like(k, k->owner);
+    epi_parallel_for(threads, count, compile_one, &all);
+    EPI_TRY(spread(k, all.ends, err));
+    if (k->gpu && !k->draft) {
+        EPI_TRY(join_parts(k, o, err));
+        epi_parallel_for(threads, count, build_one, &all);
+        EPI_TRY(spread(k, all.ends, err));
     }
     place_values(k);
     return EPI_OK;

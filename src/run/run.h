@@ -41,17 +41,20 @@ typedef struct epi_part_kernel {
     epi_arena arena;      /* what its kernel is made of, so that parts can be compiled side by side */
     const epi_part *part; /* NULL: the program as a whole */
     uint64_t hash;
-    int first;          /* the first part that is equal to it: itself, or one before it */
-    int *to;            /* by tensor of that part: which tensor of this one it is; NULL: the same */
-    epi_compiled full;  /* of all rows, or of the rows of a slab */
-    epi_compiled tail;  /* of a loop over slabs whose last one has fewer rows: for that one */
-    bool concurrent;    /* it starts beside the part before it (concurrent.c) */
-    bool regrouped;     /* it is a product of the same groups as the part before it */
-    bool weights_there; /* it is a product of few bits whose weights nothing in the program stores */
-    int64_t own;        /* where in the workspace that begins which it uses for itself */
+    int first;         /* the first part that is equal to it: itself, or one before it */
+    int *to;           /* by tensor of that part: which tensor of this one it is; NULL: the same */
+    epi_compiled full; /* of all rows, or of the rows of a slab */
+    epi_compiled tail; /* of a loop over slabs whose last one has fewer rows: for that one */
+    int leader; /* the first of the parts that it is launched with (joints.c): itself where there are none */
+    struct epi_joint *joint; /* of a leader: how; NULL: each by itself */
+    bool parted;             /* it shares no kernel with an equal part, as that one is launched otherwise */
+    bool concurrent;         /* it starts beside the part before it (concurrent.c) */
+    bool regrouped;          /* it is a product of the same groups as the part before it */
+    bool weights_there;      /* it is a product of few bits whose weights nothing in the program stores */
+    int64_t own;             /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
-enum { EPI_MAX_FORMS = 3 };
+enum { EPI_MAX_FORMS = 3 }; /* cuda.h: EPI_MOST_FORMS */
 
 struct epi_kernel {
     epi_arena arena;
@@ -129,6 +132,20 @@ int64_t epi_slab_tail(const epi_kernel *kernel);
 
 /* concurrent.c: finds the parts that need nothing of those before them, and start beside them. */
 void epi_parts_set_concurrent(epi_kernel *kernel);
+
+/* joints.c: finds the parts that are launched as one, and says which share kernels; or takes that over from the owner. */
+struct epi_cuda_target;
+epi_status epi_joints_find(epi_kernel *kernel, const struct epi_cuda_target *target, epi_error *err);
+void epi_joints_like(epi_kernel *kernel, const epi_kernel *owner);
+/* How many parts that one leads. */
+int epi_joint_count(const epi_kernel *kernel, int leader);
+/* The form that the parts of a group take together, for a kernel's sizes. */
+const epi_kernel *epi_joint_form(const epi_kernel *kernel, int leader, const struct epi_cuda_target *target);
+/* Cubins of a part and of those that it leads. */
+epi_status epi_joint_build(epi_kernel *kernel, int leader, const struct epi_cuda_target *target,
+                           epi_error *err);
+/* parts.c: the part has the kernel of that one, which is equal to it, or of itself. */
+void epi_part_share(epi_kernel *kernel, int part, int with);
 
 /* open.c: what a kernel with open axes needs beside itself, and its end. */
 epi_status epi_sizes_make(epi_kernel *kernel, const epi_options *options, epi_error *err);

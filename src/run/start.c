@@ -181,18 +181,58 @@ typedef struct running {
     part_room room;
 } running;
 
+/* What a part, and those behind it, are told of their neighbours in the stream. */
+static int beside_of(const epi_kernel *k, const epi_part_kernel *first, const epi_part_kernel *last) {
+    bool more = last + 1 < k->parts + k->part_count;
+    return (first->concurrent ? EPI_OVERLAP_LAST : 0) | (first->regrouped ? EPI_GROUPS_KNOWN : 0) |
+           (more && last[1].concurrent ? EPI_OVERLAP_NEXT : 0) |
+           (first->weights_there && k->alone ? EPI_WEIGHTS_THERE : 0);
+}
+
+/* What is before the products of parts, or behind them. */
+static epi_status run_around(running *r, int leader, bool behind, bool *first, epi_error *err) {
+    const epi_kernel *k = r->kernel;
+    const epi_joint *j = k->parts[leader].joint;
+    for (int i = 0; i < j->count; i++) {
+        const epi_tensor *given =
+            part_tensors(k, leader + i, 0, r->tensors, r->memory, r->prepared, &r->room);
+        EPI_TRY(epi_cuda_run_around(j->parts[i], given, r->memory + k->parts[leader + i].own, r->stream,
+                                    behind, first, &r->alone, err));
+    }
+    return EPI_OK;
+}
+
+/* Parts whose products are launched as one. */
+static epi_status run_joint(running *r, int leader, epi_error *err) {
+    const epi_kernel *k = r->kernel;
+    const epi_part_kernel *part = &k->parts[leader];
+    const epi_joint *j = part->joint;
+    int beside = beside_of(k, part, part + j->count - 1);
+    bool first = true, none = false;
+    epi_joint_args args;
+    EPI_TRY(run_around(r, leader, false, &first, err));
+    for (int i = 0; i < j->count; i++) {
+        const epi_tensor *given =
+            part_tensors(k, leader + i, 0, r->tensors, r->memory, r->prepared, &r->room);
+        EPI_TRY(epi_joint_put(j, i, given, r->memory + part[i].own, &args, err));
+    }
+    EPI_TRY(epi_joint_start(j, r->memory + part->own, &args, r->stream,
+                            first ? beside : beside & ~EPI_OVERLAP_LAST, &r->alone, err));
+    return run_around(r, leader, true, &none, err);
+}
+
 static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
     const epi_part_kernel *part = &r->kernel->parts[index];
+    if (r->kernel->parts[part->leader].joint)
+        return part->joint ? run_joint(r, index, err) : EPI_OK;
     const epi_tensor *given =
         part_tensors(r->kernel, index, row, r->tensors, r->memory, r->prepared, &r->room);
     bool tail = (part->tail.cpu || part->tail.cuda) &&
                 row + r->kernel->cut.slab_rows > r->kernel->spec.sizes[r->kernel->cut.slab_dim];
     const epi_compiled *compiled = tail ? &part->tail : &part->full;
-    int beside = (part->concurrent ? EPI_OVERLAP_LAST : 0) | (part->regrouped ? EPI_GROUPS_KNOWN : 0) |
-                 (index + 1 < r->kernel->part_count && part[1].concurrent ? EPI_OVERLAP_NEXT : 0) |
-                 (part->weights_there && r->kernel->alone ? EPI_WEIGHTS_THERE : 0);
     if (r->kernel->gpu)
-        return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream, beside, &r->alone, err);
+        return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream,
+                            beside_of(r->kernel, part, part), &r->alone, err);
     epi_cpu_run(compiled->cpu, given, r->memory);
     return EPI_OK;
 }

@@ -65,7 +65,11 @@ template <int R> static void wgmma_value2(float (&d)[R], u32 a0, u32 a1, u32 a2,
 }
 #endif
 
+#if JOINED
+alignas(64) static Launch params;
+#else
 alignas(64) static Params params;
+#endif
 static void enter() {
     NAME_OF_KERNEL(params);
 }

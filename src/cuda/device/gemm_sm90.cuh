@@ -75,8 +75,15 @@
 #endif
 #define WARPS (FOLDS || LANES)   // does a mover need all its lanes, not only one that orders TMA's copies
 #define MOVER_REGISTERS (GATHERED ? (DEPTH_GROUPS ? 56 : 40) : LANES && (!HEAVY || TILE_N < (KEEP_F32 ? 192 : 256)) ? 72 : (NARROW && !HEAVY) || (LANES && TILE_N < 256) ? 56 : 40)
+#if !JOINED
 #define LOADED_BYTES(P, m) (CLAMPED ? LOAD_BYTES / 64 * rows_left(P, m, 64) : LOAD_BYTES)
+#define MAPS(row) P.map
+#endif
+#if NARROW
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
+#else
+#define NARROW_COL -1
+#endif
 // Is what lanes store of subtile c, of so many, stored at once by the warps that compute? It is at a tile's end, but for the last
 // subtiles: they stay in the staging while the next tile begins.
 #define AT_ONCE(c, subtiles) (!DEFERRED && (c) < (subtiles) - STAGING_SLOTS)
@@ -111,7 +118,7 @@
 // How the ring is shared out: bytes of a panel of A and of a stage, and stages. Numbers that the text has, unless FEW.
 struct Ring {
   u32 panel_a, stage, stages;
-  DEV Ring(const Params &P) {
+  DEV Ring(const Launch &P) {
     const int rows = ROW_GROUPS ? min(TILE_M, ((int)P.M + 7) / 8 * 8) : rows_left(P, 0, TILE_M);   // of a tile at most
     panel_a = FEW ? (A_MN ? (rows + 63) / 64 * 64 : rows) * LINE : STAGE_A;
     stage = PANELS * (panel_a + STAGE_B);
@@ -139,6 +146,7 @@ template <int C> struct EachSubtile {
 };
 template <> struct EachSubtile<0> { template <class F> static DEV void run(F &) {} };
 
+#if !JOINED
 // What is kept of accumulators 2i and 2i + 1: the second product's come after the first one's.
 DEV u32 keep_of(const Rows &R, const int i, const float a0, const float a1) {
 #if PRODUCTS > 1
@@ -146,6 +154,11 @@ DEV u32 keep_of(const Rows &R, const int i, const float a0, const float a1) {
 #endif
   return keep(R, i, a0, a1);
 }
+DEV void keep_tile(const Rows &R, RowAt, u32 (&kept)[TILE_N / 4], const float (&d)[TILE_N / 2], bool some = true) {
+#pragma unroll
+  for (int i = 0; i < TILE_N / 4; i++) kept[i] = keep_of(R, i, some ? d[2 * i] : 0.f, some ? d[2 * i + 1] : 0.f);
+}
+#endif
 
 #if SCALED
 #define WAVE 128                            // columns that are summed up at a time: they have one scale
@@ -159,7 +172,7 @@ DEV u32 keep_of(const Rows &R, const int i, const float a0, const float a1) {
 #define NO_SCALE 0xffffffffu
 // What a warp brings for each stage: a lane has every 32nd row, the first lanes a wave's columns each.
 struct Scales {
-  const Params &P;
+  const Launch &P;
   int lane, row[TILE_M / 32], col;
   float a[TILE_M / 32], b;
   DEV bool second() const { return PRODUCTS > 1 && lane & 1; }   // product
@@ -211,7 +224,7 @@ DEV int row_of(int t) { return (t >> 5) * 16 + ((t & 31) >> 2); }
 
 // The tile whose epilogue runs, as one warpgroup sees it, and one subtile of it.
 struct Epilogue {
-  const Params &P;
+  const Launch &P;
   u32 base, done, loaded, spare, last_done, last_loaded, n;
   int wg, thread;
   RowAt row;
@@ -287,7 +300,7 @@ template <class K> struct Spread {   // a subtile of the tile before, after its 
   int k, kn;
   bool emit;
   template <int C> DEV void subtile() {
-    const Params &P = e.P;
+    const Launch &P = e.P;
     (void)P;
     const int share = (NARROW || DEPTH_GROUPS ? kn : KT) / (SUBTILES + 1), stop = emit && kn ? (C + 1) * share - e.wg * (share >> 1) : 0;   // the warpgroups at different times
 #if GATHERED && LOADS
@@ -314,15 +327,14 @@ struct AtEnd {
 };
 DEV void at_end(Epilogue &e, float (&d)[TILE_N / 2]) {   // all subtiles of 64 rows
 #if !KEEP_F32
-#pragma unroll
-  for (int i = 0; i < TILE_N / 4; i++) e.kept[i] = keep_of(e.R, i, d[2 * i], d[2 * i + 1]);
+  keep_tile(e.R, e.row, e.kept, d);
 #endif
   AtEnd end{e, d};
   EachSubtile<SUBTILES>::run(end);
 }
 #endif
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (GROUPS + 1), 1) NAME(const __grid_constant__ Params P) {
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (GROUPS + 1), 1) NAME(const __grid_constant__ Launch P) {
   extern __shared__ __align__(1024) u8 memory[];
   const u32 base = smem_u32(memory);
   const u32 full = base + BARRIERS, empty = full + 8 * STAGES, done = empty + 8 * STAGES;   // per stage of the ring
@@ -359,8 +371,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     for (int k = 0; k < KT && k < AHEAD / STAGE_B && (!GROUPED || tile != NO_TILE); k++)
       for (int p = 0; p < PRODUCTS; p++) {
         const int term = TERM_OF(k), deep = (k - TERM_BEGIN(term)) * BK;
-        const TMap *map = &P.map[p ? 2 : 2 * term + 1];
-#if B_MN
+        const TMap *map = &MAPS(m0)[p ? 2 : 2 * term + 1];
+#if JOINED
+        for (int i = 0; i < (B_MN ? TILE_COLS / 64 : 1); i++)
+          with_columns(m0, B_MN ? deep + rank * (BK / CLUSTER) : n0 + rank * (TILE_COLS / CLUSTER), [&](auto... at) { tma_prefetch(map, B_MN ? n0 + i * 64 : deep, at...); });
+#elif B_MN
         for (int i = 0; i < TILE_COLS / 64; i++) tma_prefetch(map, n0 + i * 64, deep + rank * (BK / CLUSTER) BATCH_AT(B, m0));
 #else
         tma_prefetch(map, deep, B_AT(n0 + rank * (TILE_COLS / CLUSTER)) BATCH_AT(B, m0));
@@ -423,14 +438,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
           if (IS_WHOLE(deep, BK)) tma_load(to, &P.map[2 * term + WHOLE_MAPS], bar, x, deep);
           else
 #endif
-          tma_load(to, &P.map[2 * term], bar, x, DEPTH_AT(A, m, deep, BK));
+          tma_load(to, &MAPS(m)[2 * term], bar, x, DEPTH_AT(A, m, deep, BK));
         };
         if (rows > 0) load(a, operand_row(P, m));
         if (rows > 64) load(a + 8192, operand_row(P, m) + 64);
 #else
         if (FEW && ROW_GROUPS)   // by eights
-          for (int i = 0; i < rows; i += 8) tma_load(a + i * LINE, &P.map[A_LAST + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
-        else if (rows > 0) tma_load(a, &P.map[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, operand_row(P, m) BATCH_AT(A, m));
+          for (int i = 0; i < rows; i += 8) tma_load(a + i * LINE, &MAPS(m)[A_LAST + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
+        else if (rows > 0) tma_load(a, &MAPS(m)[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, operand_row(P, m) BATCH_AT(A, m));
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
@@ -442,6 +457,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         else load(rank);
       };
       auto load_all = [&](const u32 b, const TMap *map, const u32 bar, const int x, const int y, const RowAt m) {
+#if JOINED
+        with_columns(m, y, [&](auto... at) {
+          if (CLUSTER > 1) tma_load_all(b, map, bar, x, at..., (u16)((1 << CLUSTER) - 1));
+          else if (FEW) tma_load_for(b, map, bar, x, at..., order.reads_once(m) ? READ_ONCE : USUALLY);
+          else tma_load(b, map, bar, x, at...);
+        });
+#else
         if (ROW_GROUPS && own) tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
 #if DEPTH_GROUPS
         else if (CLUSTER > 1 && IS_WHOLE(y, BK / CLUSTER)) tma_load_all(b, map + WHOLE_MAPS, bar, x, y, (u16)((1 << CLUSTER) - 1));
@@ -457,6 +479,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         else tma_load(b, map, bar, x, B_AT(y) BATCH_AT(B, m));
 #endif
 #endif
+#endif
         (void)m;
       };
 #if B_MN
@@ -467,25 +490,25 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       };
       auto load_b = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k) {
         const int term = TERM_OF(k);
-        load_slabs(b, bar, &P.map[2 * term + 1], m, n, k - TERM_BEGIN(term), TILE_COLS);
-        if (PRODUCTS > 1) load_slabs(b + STAGE_B / 2, bar, &P.map[2], m, n, k, TILE_COLS);
+        load_slabs(b, bar, &MAPS(m)[2 * term + 1], m, n, k - TERM_BEGIN(term), TILE_COLS);
+        if (PRODUCTS > 1) load_slabs(b + STAGE_B / 2, bar, &MAPS(m)[2], m, n, k, TILE_COLS);
       };
       auto load_narrow = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k, const u32) {
         const int term = TERM_OF(k);
-        load_slabs(b, bar, &P.map[2 * term + 1], m, n, k - TERM_BEGIN(term), NARROW);
+        load_slabs(b, bar, &MAPS(m)[2 * term + 1], m, n, k - TERM_BEGIN(term), NARROW);
       };
 #else
       auto load_b = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k) {   // each block some of the columns
         const int term = TERM_OF(k);
         each_share([&](const u32 r) {
           const u32 share = b + r * (STAGE_B / PRODUCTS / CLUSTER);
-          load_all(share, &P.map[2 * term + 1], bar, (k - TERM_BEGIN(term)) * BK, n + r * (TILE_COLS / CLUSTER), m);
-          if (PRODUCTS > 1) load_all(share + STAGE_B / 2, &P.map[2], bar, k * BK, n + r * (TILE_COLS / CLUSTER), m);
+          load_all(share, &MAPS(m)[2 * term + 1], bar, (k - TERM_BEGIN(term)) * BK, n + r * (TILE_COLS / CLUSTER), m);
+          if (PRODUCTS > 1) load_all(share + STAGE_B / 2, &MAPS(m)[2], bar, k * BK, n + r * (TILE_COLS / CLUSTER), m);
         });
       };
       auto load_narrow = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k, const u32 i) {   // or all of them, in turn
         const int term = TERM_OF(k);
-        if (rank == i % CLUSTER) load_all(b, &P.map[2 * TERMS + term], bar, (k - TERM_BEGIN(term)) * BK, n, m);
+        if (rank == i % CLUSTER) load_all(b, &MAPS(m)[2 * TERMS + term], bar, (k - TERM_BEGIN(term)) * BK, n, m);
       };
 #endif
       (void)load_narrow;
@@ -782,14 +805,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       const bool idle = ROW_GROUPS && !spread.kn, some = !DEPTH_GROUPS || deep;   // a group of nothing has zeros
       if (idle) pass_over();
       if (!idle && some && t < CLUSTER) mbar_arrive_at(empty + 8 * prev, t);
-#pragma unroll
-      for (int i = 0; i < TILE_N / (KEEP_F32 ? 2 : 4); i++) {
 #if KEEP_F32
-        e.kept[i] = some ? d[i] : 0.f;
+#pragma unroll
+      for (int i = 0; i < TILE_N / 2; i++) e.kept[i] = some ? d[i] : 0.f;
 #else
-        e.kept[i] = keep_of(next, i, some ? d[2 * i] : 0.f, some ? d[2 * i + 1] : 0.f);
+      keep_tile(next, own, e.kept, d, some);
 #endif
-      }
       // Where the tile stands is worked out again: registers over the main loop are dearer.
       const int same = j || !FIRST_SENT ? queue.again(SENT(j)) : cid;
       const Group group = queue.group(SENT(j));

@@ -20,12 +20,48 @@
 // GROUPED: a tile is named by its first row, in rows of tiles, and its column of tiles, of NAME_COLUMNS. Who queues for tiles
 // finds out which number that is, and passes over those that are empty. Where a group's last rows are no more than one block's, all
 // blocks of a cluster take them, each with columns of its own (OWN_COLUMNS): that is a column of clusters for CLUSTER of tiles.
+//
+// JOINED: tiles of one part come after those of another, each in an order of its own.
+#if !JOINED
+typedef Params Launch;   // what the kernel is given
+#endif
 #define NO_TILE 0x7fffffff
 #define OWN_COLUMNS 0x80000000u
+DEV void find_in_raster(int t, int tm, int tn, int raster, int &m, int &n) {   // tile t, of so many down and across
+  const bool across = raster < 0;
+  const int wide = across ? -raster : raster, size = across ? tn : tm;
+  const int per = wide * (across ? tm : tn), g = t / per, r = t - g * per, first = g * wide;
+  const int h = size - first < wide ? size - first : wide, far = r / h, near = first + (r - far * h);
+  m = across ? far : near;
+  n = across ? near : far;
+}
+#if JOINED
+struct Order {
+  const Launch &P;
+  int total;
+  DEV Order(const Launch &P, int) : P(P), total(0) {
+    for (int p = 0; p < PARTS; p++) total += down(p) * across(p);
+  }
+  DEV int down(int p) const { return tiles_down(P.part[p]); }
+  DEV int across(int p) const { return (COLUMNS_OF(p) + TILE_COLS - 1) / TILE_COLS; }
+  DEV static bool narrow(int) { return false; }
+  DEV static int subtiles(int) { return SUBTILES; }
+  DEV static bool is_idle(const Launch &, int, int) { return false; }
+  DEV static bool own(int) { return false; }
+  DEV static int first(const Launch &, int cid) { return cid; }
+  DEV bool reads_once(int row) const { return down(part_of(row)) == 1; }   // its weights: there are no tiles below
+  DEV void at(int t, u32 rank, int &m, int &n) const {
+    int p = 0;
+    for (; p < PARTS - 1 && t >= down(p) * across(p); p++) t -= down(p) * across(p);
+    find_in_raster(t, down(p), across(p), (int)P.part[p].raster, m, n);
+    m = p << PART_SHIFT | (m * CLUSTER + rank) * TILE_M;
+  }
+};
+#else
 struct Order {
   int tm, tn, raster, total;
   bool queue;
-  DEV Order(const Params &P, int cid) {
+  DEV Order(const Launch &P, int cid) {
     tm = tiles_down(P);
 #if DEPTH_GROUPS
     tm /= GROUP_COUNT;   // of each of them
@@ -45,9 +81,9 @@ struct Order {
   DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
   // Has a warpgroup nothing to do for a tile whose rows from m on it would have?
 #if ROW_GROUPS
-  DEV bool is_idle(const Params &P, TileRow m, int n) const { return !row_there(P, m) || n >= tn; }
+  DEV bool is_idle(const Launch &P, TileRow m, int n) const { return !row_there(P, m) || n >= tn; }
 #else
-  DEV bool is_idle(const Params &, int, int) const { return false; }
+  DEV bool is_idle(const Launch &, int, int) const { return false; }
 #endif
   // The first row of a block's tile, and the tile's column; whether all blocks of the cluster have the same rows.
   DEV static bool own(int t) { return GROUPED && CLUSTER > 1 && t < 0; }
@@ -63,7 +99,7 @@ struct Order {
   }
 #if GROUPED
   DEV int numbers() const { return (DEPTH_GROUPS ? GROUP_COUNT : 1) * tm * tn; }
-  DEV int name(const Params &P, int t, u32 table) const {   // or NO_TILE
+  DEV int name(const Launch &P, int t, u32 table) const {   // or NO_TILE
     int m, n;
 #if DEPTH_GROUPS
     const int e = t / (tm * tn);
@@ -81,9 +117,9 @@ struct Order {
 #endif
   // A cluster's first tile, of groups by its name. It is asked for of few rows alone: no table says which groups are longest.
 #if ROW_GROUPS
-  DEV int first(const Params &P, int cid) const { return name(P, cid, 0); }
+  DEV int first(const Launch &P, int cid) const { return name(P, cid, 0); }
 #else
-  DEV int first(const Params &, int cid) const { return cid; }
+  DEV int first(const Launch &, int cid) const { return cid; }
 #endif
   DEV void find(int t, int &m, int &n) const {   // by its number
     if (NARROW && t >= tm * tn) {
@@ -93,14 +129,10 @@ struct Order {
       n = tn;
       return;
     }
-    const bool across = raster < 0;
-    const int wide = across ? -raster : raster, size = across ? tn : tm;
-    const int per = wide * (across ? tm : tn), g = t / per, r = t - g * per, first = g * wide;
-    const int h = size - first < wide ? size - first : wide, far = r / h, near = first + (r - far * h);
-    m = across ? far : near;
-    n = across ? near : far;
+    find_in_raster(t, tm, tn, raster, m, n);
   }
 };
+#endif
 
 // The tiles of a cluster: the first has the cluster's number; those after it by number, too, or, where there is a queue, as
 // they come: then fast clusters take more of them, and those that share an operand stay close to each other in time. A number
@@ -113,12 +145,12 @@ struct Order {
 typedef TileRow RowAt;                // what a block knows of its tile's first row
 struct Group { int begin, end; };     // in memory
 DEV bool is_read(Group of) { return of.begin >= 0 && of.end >= 0; }
-DEV RowAt row_of_group(const Params &P, int m, Group of) { return RowAt{m, of.begin + row_in_batch(P, m), of.end}; }
+DEV RowAt row_of_group(const Launch &P, int m, Group of) { return RowAt{m, of.begin + row_in_batch(P, m), of.end}; }
 #else
 typedef int RowAt;
 struct Group {};
 DEV bool is_read(Group) { return true; }
-DEV RowAt row_of_group(const Params &, int m, Group) { return m; }
+DEV RowAt row_of_group(const Launch &, int m, Group) { return m; }
 #endif
 #define PLACES (GROUPED ? 4 : 2)
 #define WORDS (ROW_GROUPS ? 3 : 1)   // that are sent
@@ -132,8 +164,8 @@ struct Names {   // of the cluster's tiles, one after the other, found by one th
   Order order;
   int w;
   bool ended;
-  DEV Names(const Params &P, const Queue &queue);
-  DEV int next(const Params &P, const Queue &queue);
+  DEV Names(const Launch &P, const Queue &queue);
+  DEV int next(const Launch &P, const Queue &queue);
 };
 #endif
 struct Queue {
@@ -141,7 +173,7 @@ struct Queue {
   Counter counter;
   int first, stride, total;
   u32 given, taken, number;   // mbarriers and words for PLACES, in QUEUE_BYTES
-  DEV Queue(const Params &P, int cid, u32 room) : counts(GROUPED || P.queue & QUEUES), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
+  DEV Queue(const Launch &P, int cid, u32 room) : counts(GROUPED || P.queue & QUEUES), counter{(u64 *)P.counter}, first(cid), stride(gridDim.x / CLUSTER), total(Order(P, cid).total) {
     given = room;
     taken = given + 8 * PLACES;
     number = taken + 8 * PLACES;
@@ -171,7 +203,7 @@ struct Queue {
   DEV void put(u32 j, int w, int i = 0) const {
     for (u32 r = 0; r < CLUSTER; r++) send_word(number + 4 * (PLACES * i + j % PLACES), given + 8 * (j % PLACES), r, w);
   }
-  DEV void send(const Params &P, u32 j, int w) const {
+  DEV void send(const Launch &P, u32 j, int w) const {
     wait_for_place(j);
 #if ROW_GROUPS
     const int group = batch_of(P, (w & NO_TILE) / NAME_COLUMNS * TALL);
@@ -182,12 +214,12 @@ struct Queue {
   }
   // All numbers of the cluster, by one of its threads.
 #if GROUPED
-  DEV void draw(const Params &P) const {
+  DEV void draw(const Launch &P) const {
     Names names(P, *this);
     for (u32 j = 0; !names.ended; j++) send(P, j, names.next(P, *this));
   }
 #else
-  DEV void draw(const Params &) const {
+  DEV void draw(const Launch &) const {
     int w = 0;
     counter.begin(total);
     for (u32 j = 0; w < total; j++) {
@@ -202,7 +234,7 @@ struct Queue {
 };
 
 #if GROUPED
-DEV Names::Names(const Params &P, const Queue &queue) : order(P, queue.first), w(queue.first), ended(false) {
+DEV Names::Names(const Launch &P, const Queue &queue) : order(P, queue.first), w(queue.first), ended(false) {
 #if ROW_GROUPS   // a bisection would wait for one line of offsets after the other: all are asked for at once
   int lines = 0;
 #pragma unroll 8
@@ -211,7 +243,7 @@ DEV Names::Names(const Params &P, const Queue &queue) : order(P, queue.first), w
 #endif
   if (P.queue & QUEUES) queue.counter.begin(order.numbers());
 }
-DEV int Names::next(const Params &P, const Queue &queue) {
+DEV int Names::next(const Launch &P, const Queue &queue) {
   int name = NO_TILE;
   while (w < order.numbers() && name == NO_TILE) {
     name = order.name(P, w, queue.number + 4 * PLACES);

@@ -1,0 +1,12 @@
+// joint.cuh: products of several parts in one launch (emit_joint.c): the tiles of the first part, then those of the second, and so on.
+//
+// Each part has its own parameter, maps and epilogue. A row's number has its part in the upper bits, as that of a group has its group
+// (groups.cuh): so the functions below say where it lies, and nothing else has to know.
+#define PART_SHIFT 28
+DEV int part_of(int row) { return row >> PART_SHIFT; }
+DEV int row_in_part(int row) { return row & ((1 << PART_SHIFT) - 1); }
+#define MAPS(row) P.part[part_of(row)].map
+DEV int operand_row(const Launch &, int row) { return row_in_part(row); }
+DEV int rows_left(const Launch &P, int row, int most) { return rows_left(P.part[part_of(row)], row_in_part(row), most); }
+DEV int operand_left(const Launch &P, int row, int most) { return rows_left(P, row, most); }
+DEV int rows_of_batch(const Launch &P, int row) { return (int)P.part[part_of(row)].M; }

@@ -1,0 +1,117 @@
+/* joints.c: parts of a GPU's kernel whose products are launched as one (cuda/joint.c): some of a row of parts that need nothing
+ * of each other (concurrent.c), the first of which leads them.
+ *
+ * Equal parts share a kernel, and so do equal groups of parts. A part that is launched by itself shares none with one that is
+ * launched with others. */
+#include "cuda/cuda.h"
+#include "run/run.h"
+
+int epi_joint_count(const epi_kernel *k, int leader) {
+    int count = 0;
+    while (leader + count < k->part_count && k->parts[leader + count].leader == leader)
+        count++;
+    return count;
+}
+
+/* The group's kernels; returns how many. */
+static int list(const epi_kernel *k, int leader, epi_cuda_kernel **out) {
+    int count = epi_joint_count(k, leader);
+    for (int i = 0; i < count; i++)
+        out[i] = k->parts[leader + i].full.cuda;
+    return count;
+}
+
+/* Puts parts that may be launched together into groups of neighbours, where that pays. */
+static void find_groups(epi_kernel *k, const epi_cuda_target *target) {
+    epi_cuda_kernel *parts[EPI_MOST_JOINED];
+    for (int i = 1; i < k->part_count; i++) {
+        epi_part_kernel *p = &k->parts[i];
+        int leader = p[-1].leader;
+        if (p->concurrent && i - leader < EPI_MOST_JOINED && p->part->loop < 0 &&
+            epi_joint_may(k->parts[leader].full.cuda, p->full.cuda))
+            p->leader = leader;
+    }
+    for (int i = 0, count; i < k->part_count; i += count) {
+        count = list(k, i, parts);
+        for (int m = i; count > 1 && !epi_joint_pays(parts, count, target) && m < i + count; m++)
+            k->parts[m].leader = m;
+    }
+}
+
+/* The leader of an earlier group of parts that are equal to these, one by one, as find_equal left `firsts`; or -1. */
+static int find_group(const epi_kernel *k, const int *firsts, int leader) {
+    int count = epi_joint_count(k, leader);
+    for (int other = 0; other < leader; other++) {
+        bool equal = k->parts[other].leader == other && firsts[other] == firsts[leader] &&
+                     epi_joint_count(k, other) == count;
+        for (int i = 1; i < count && equal; i++)
+            equal = firsts[other + i] == firsts[leader + i];
+        if (equal)
+            return other;
+    }
+    return -1;
+}
+
+/* Gives each part of the group the kernel of an equal part in an equal group, or of one in its own, or else one of its own. */
+static void share_kernels(epi_kernel *k, const int *firsts, int leader) {
+    int equal = find_group(k, firsts, leader);
+    for (int i = leader; i < leader + epi_joint_count(k, leader); i++) {
+        epi_part_kernel *p = &k->parts[i];
+        int with = equal >= 0 ? k->parts[equal + i - leader].first : p->first >= leader ? p->first : i;
+        p->parted = with == i && p->first != i;
+        epi_part_share(k, i, with);
+    }
+}
+
+epi_status epi_joints_find(epi_kernel *k, const epi_cuda_target *target, epi_error *err) {
+    int *firsts = epi_arena_alloc(&k->arena, ((size_t)k->part_count + 1) * sizeof *firsts);
+    EPI_TRY(epi_has_memory(firsts, err));
+    for (int i = 0; i < k->part_count; i++)
+        firsts[i] = k->parts[i].first;
+    find_groups(k, target);
+    for (int i = 0; i < k->part_count; i++)
+        if (k->parts[i].leader == i)
+            share_kernels(k, firsts, i);
+    return EPI_OK;
+}
+
+void epi_joints_like(epi_kernel *k, const epi_kernel *owner) {
+    for (int i = 0; i < k->part_count; i++) {
+        k->parts[i].leader = owner->parts[i].leader;
+        epi_part_share(k, i, owner->parts[i].first);
+    }
+}
+
+const epi_kernel *epi_joint_form(const epi_kernel *k, int leader, const epi_cuda_target *target) {
+    const epi_kernel *best = NULL;
+    double least = 0;
+    for (int f = 0; f <= k->owner->form_count; f++) {
+        const epi_kernel *form = f ? k->owner->forms[f - 1] : k->owner;
+        const epi_joint *joint = form->parts[leader].joint;
+        double cost = joint ? epi_joint_form_cost(joint, &k->spec, target) : 0;
+        for (int i = 0; !joint && i < epi_joint_count(k->owner, leader); i++)
+            cost += epi_cuda_form_cost(form->parts[leader + i].full.cuda, &k->spec, target);
+        if (!best || cost < least) {
+            best = form;
+            least = cost;
+        }
+    }
+    return best;
+}
+
+epi_status epi_joint_build(epi_kernel *k, int leader, const epi_cuda_target *target, epi_error *err) {
+    epi_cuda_kernel *parts[EPI_MOST_JOINED];
+    epi_part_kernel *first = &k->parts[leader];
+    int count = list(k, leader, parts);
+    bool sized = k->owner && !k->is_form; /* it has what its form has */
+    const epi_joint *like = sized ? epi_joint_form(k, leader, target)->parts[leader].joint : NULL;
+    if (like)
+        EPI_TRY(epi_joint_make_like(&first->arena, parts, like, target, &first->joint, err));
+    else if (!sized && count > 1)
+        EPI_TRY(epi_joint_make(&first->arena, parts, count, target,
+                               k->owner ? k->owner->parts[leader].joint : NULL, &first->joint, err));
+    for (int i = 0; i < count; i++)
+        if (k->parts[leader + i].first == leader + i)
+            EPI_TRY(epi_cuda_build(parts[i], target, err));
+    return EPI_OK;
+}
