@@ -87,6 +87,7 @@ epi_backend_limits epi_cpu_limits(void) {
                                 .pieces = true,
                                 .scans = true,
                                 .scan_folds = true,
+                                .scan_last = true,
                                 .aligned = 1,
                                 .tensors = 64, /* streams that a core walks along at once */
                                 .attention_most = 256,

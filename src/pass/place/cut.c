@@ -1368,7 +1368,7 @@ static void place_move(epi_placer *s, int node) {
 /* Is it the last step of a value on the rows of recurrences? They store it as it comes. */
 static bool is_last_step(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    if (n->op != EPI_OP_GATHER || n->over.count != 1)
+    if (!s->limits->scan_last || n->op != EPI_OP_GATHER || n->over.count != 1)
         return false;
     epi_cut_placement at = s->placement[n->arg[0]];
     const epi_placer_part *p = at.kind == EPI_PLACED_TILE && at.part >= s->first ? &s->parts[at.part] : NULL;

@@ -207,7 +207,7 @@ static epi_reduction reduction_of(shaper *s, const epi_node *n) {
 static bool is_last_step(const shaper *s, int node) {
     const epi_plan *plan = s->plan;
     const epi_node *n = &s->g->nodes[node];
-    if (!plan->scan_count || !epi_takes_end(s->spec, node, plan->scan_back) ||
+    if (!plan->scan_count || !s->spec->scan_last || !epi_takes_end(s->spec, node, plan->scan_back) ||
         !epi_axis_equal(n->over.at[0], plan->scan) || !is_long(s, n->arg[0]) ||
         !plan->placement[n->arg[0]].tile)
         return false;
