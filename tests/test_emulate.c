@@ -141,6 +141,8 @@ static void write_text(FILE *f, int at) {
             "template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add);\n"
             "template <int R> static void wgmma_score(float (&d)[R], u64 a, u64 b, int add);\n"
             "template <int R> static void wgmma_value(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
+            "template <int R> static void wgmma_keys(float (&d)[R], u64 a, u64 b, int add);\n"
+            "template <int R> static void wgmma_values(float (&d)[R], u64 a, u64 b, int add);\n"
             "template <int R> static void wgmma_value2(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n",
             at, at);
     fputs("#pragma GCC push_options\n#pragma GCC optimize(\"O0\")\n", f);
@@ -2311,6 +2313,28 @@ static const struct {
     {{"../tests/attention", "steep", "B=1,H=1,S=140,R=2100,E=128,F=128", 0},
      EPI_BF16,
      "attention_128x128_held_d128"},
+    {{"attention", "decode_attention", "B=3,R=2300,G=2,H=3,E=24", 0}, EPI_BF16, "attention_split_8x128_d64"},
+    {{"attention", "decode_attention", "B=2,R=1100,G=1,H=4,E=72", 0}, EPI_F16, "attention_split_8x128_d128"},
+    {{"../tests/attention", "tokens", "B=3,S=5,R=2500,H=2,G=3,E=72,F=48", 0},
+     EPI_BF16,
+     "attention_split_16x128_d128"},
+    {{"../tests/attention", "cached", "B=5,H=9,R=2100,E=16,F=32", 0}, EPI_BF16, "attention_split_16x128_d64"},
+    {{"attention", "paged_attention", "B=3,P=40,C=32,N=40,G=2,H=3,E=72", 0},
+     EPI_BF16,
+     "attention_split_8x128_d128"},
+    {{"attention", "paged_attention", "B=2,P=9,C=256,N=9,G=1,H=9,E=24", 0},
+     EPI_F16,
+     "attention_split_16x128_d64"},
+    {{"../tests/attention", "lengths", "B=3,H=1,S=7,R=140,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_split_8x128_d64"},
+    {{"../tests/attention", "full", "B=1,H=3,S=5,R=150,E=32,F=48", 0}, EPI_F16, "attention_split_8x128_d64"},
+    {{"../tests/attention", "biased", "B=1,H=2,S=9,R=150,E=80,F=120", 0},
+     EPI_BF16,
+     "attention_split_16x128_d128"},
+    {{"../tests/attention", "steep", "B=1,H=2,S=12,R=390,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_split_16x128_d64"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];
@@ -2323,7 +2347,7 @@ static variant attention_variant(int at) {
 
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2, 4, 8, 10, 12, 16, 28, 29, 32, 34, 39, 43, 47, 50, 52, 59, 64};
+    static const int some[] = {2, 4, 8, 10, 12, 16, 28, 29, 32, 34, 39, 43, 47, 50, 52, 59, 64, 85, 87, 91};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];
@@ -2356,7 +2380,7 @@ typedef struct bits_form {
     int start[3], first[3];
 } bits_form;
 
-enum { BIT_FORMS = 12, BIT_SIZES = 3 };
+enum { BIT_FORMS = 16, BIT_SIZES = 3 };
 static const struct {
     int tokens;
     epi_dtype type;
@@ -2367,12 +2391,17 @@ static const struct {
      {"bits_rows", "B=1,S=2200,R=2200,H=1,G=2,E=16,F=24", "attention_192x128_d64", {0}, {0}},
      {{"bits_rows", "B=1,S=2200,R=2200,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0}, {0}},
       {"bits_rows", "B=1,S=300,R=300,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0}, {0}},
-      {"bits_token", "B=2,R=1000,H=1,G=2,E=16,F=24", "attention_split_64x128_d64", {0, 50}, {999, 300}},
+      {"bits_token", "B=2,R=1000,H=1,G=2,E=16,F=24", "attention_split_8x128_d64", {0, 50}, {999, 300}},
       {"bits_rows", "B=1,S=2237,R=2237,H=1,G=2,E=16,F=24", "attention_192x128_d64", {37}, {-37}},
       {"bits_rows", "B=2,S=200,R=2700,H=1,G=2,E=16,F=24", "attention_128x128_d64", {0, 131}, {1990, 700}},
       {"bits_rows",
        "B=3,S=8,R=2600,H=1,G=2,E=16,F=24",
        "attention_split_64x128_d64",
+       {0, 1, 64},
+       {2192, 2045, 0}},
+      {"bits_rows",
+       "B=3,S=8,R=2600,H=1,G=2,E=16,F=24",
+       "attention_split_16x128_d64",
        {0, 1, 64},
        {2192, 2045, 0}},
       {"bits_token",
@@ -2381,15 +2410,20 @@ static const struct {
        {0, 0, 77},
        {2199, 2047, 2100}},
       {"bits_token",
+       "B=3,R=2300,H=1,G=2,E=16,F=24",
+       "attention_split_8x128_d64",
+       {0, 0, 77},
+       {2199, 2047, 2100}},
+      {"bits_token",
        "B=3,R=5000,H=1,G=2,E=16,F=24",
-       "attention_split_64x128_d64",
+       "attention_split_8x128_d64",
        {0, 2500, 999},
        {2048, 2199, 5}},
       {"bits_packed", "B=1,S=2391,R=2391,H=1,G=2,E=16,F=24", "attention_192x128_d64", {133}, {-133}},
       {"bits_packed", "B=1,S=2391,R=2391,H=1,G=2,E=16,F=24", "attention_128x128_d64", {7}, {-7}},
       {"bits_pages",
        "B=3,P=130,C=64,N=40,H=1,G=2,E=16,F=24",
-       "attention_split_64x128_d64",
+       "attention_split_8x128_d64",
        {0},
        {2199, 2048, 64}}}},
     {1400,
@@ -2403,9 +2437,21 @@ static const struct {
        "attention_split_64x128_d128",
        {0, 1, 64},
        {1392, 1020, 0}},
+      {"bits_rows",
+       "B=3,S=8,R=1500,H=1,G=1,E=72,F=72",
+       "attention_split_8x128_d128",
+       {0, 1, 64},
+       {1392, 1020, 0}},
+      {"bits_rows", "B=2,S=8,R=900,H=1,G=1,E=72,F=72", "attention_split_8x128_d128", {0, 20}, {892, 300}},
+      {"bits_rows", "B=2,S=12,R=900,H=1,G=1,E=72,F=72", "attention_split_16x128_d128", {0, 20}, {880, 0}},
+      {"bits_rows",
+       "B=3,S=11,R=1500,H=1,G=1,E=72,F=72",
+       "attention_split_16x128_d128",
+       {0, 1, 64},
+       {1389, 1020, 0}},
       {"bits_token",
        "B=3,R=3333,H=1,G=1,E=72,F=72",
-       "attention_split_64x128_d128",
+       "attention_split_8x128_d128",
        {0, 1900, 77},
        {1023, 1399, 1200}},
       {"bits_packed", "B=1,S=1650,R=1650,H=1,G=1,E=72,F=72", "attention_128x128_d128", {101}, {-101}},

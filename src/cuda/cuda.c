@@ -287,12 +287,12 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
                                  .n = epi_open_now(open, d->columns * d->column_groups),
                                  .k = d->depth[0],
                                  .batches = batches};
-    if (split) {
+    if (split && !d->alone) {
         l->chunk = d->chunk;
         l->chunks = epi_ceil_div(epi_open_now(open, d->columns), d->chunk);
         l->partial_bytes = d->partial_bytes;
         l->blocks = epi_min64(batches * l->chunks, target->multiprocessors);
-    } else if (!mma) {
+    } else if (!mma && !split) {
         add_counter(k, c, l);
     }
     k->workspace = c->workspace;
@@ -304,7 +304,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     *own = *l;
     if (status == EPI_OK)
         status = epi_emit_attention(d, &own->text, err);
-    if (status == EPI_OK && split) {
+    if (status == EPI_OK && split && !d->alone) {
         epi_launch *last = add_launch(k, EPI_LAUNCH_FOLD);
         last->text = *fold;
         last->rows = l->rows;

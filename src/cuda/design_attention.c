@@ -13,6 +13,10 @@ enum { SECTION_BYTES = 32 << 20, PANEL = 64, SUMS = 3 };
 /* In the order in which they are tried. Hopper has those with mma for who names them. */
 /* clang-format off */
 static const epi_attention_config configs[] = {
+    {.variant = EPI_ATTENTION_SPLIT, .depth = 64, .width = 64, .groups = 1, .turned = 8, .stream = 128, .slots = 12, .buffers = 1, .lazy = 8},
+    {.variant = EPI_ATTENTION_SPLIT, .depth = 64, .width = 64, .groups = 1, .turned = 16, .stream = 128, .slots = 12, .buffers = 1, .lazy = 8},
+    {.variant = EPI_ATTENTION_SPLIT, .depth = 128, .width = 128, .groups = 1, .turned = 8, .stream = 128, .slots = 6, .buffers = 1, .lazy = 8},
+    {.variant = EPI_ATTENTION_SPLIT, .depth = 128, .width = 128, .groups = 1, .turned = 16, .stream = 128, .slots = 6, .buffers = 1, .lazy = 8},
     {.variant = EPI_ATTENTION_SPLIT, .depth = 64, .width = 64, .groups = 1, .stream = 128, .slots = 13, .buffers = 1, .lazy = 8},
     {.variant = EPI_ATTENTION_SPLIT, .depth = 128, .width = 128, .groups = 1, .stream = 128, .slots = 6, .buffers = 1, .lazy = 8},
     {.variant = EPI_ATTENTION_SPLIT, .depth = 256, .width = 256, .groups = 1, .stream = 64, .slots = 6, .buffers = 1, .lazy = 8},
@@ -75,7 +79,7 @@ static void write_name(const epi_attention_config *c, char *out, size_t size) {
                                         [EPI_ATTENTION_ROWS] = "rows_",
                                         [EPI_ATTENTION_PAIR] = "pair_"};
     snprintf(out, size, "attention_%s%s%dx%d%s_d%d", c->bands ? "mma_" : "", forms[c->variant],
-             64 * c->groups, c->stream,
+             c->turned ? c->turned : 64 * c->groups, c->stream,
              c->early  ? "_early"
              : c->held ? "_held"
                        : "",
@@ -191,19 +195,21 @@ static int chunk_of(const epi_attention_design *d) {
     return (int)epi_max64(chunk, epi_round_up(epi_ceil_div(columns, COUNT), 128));
 }
 
-/* Is the stream to be taken in chunks? There are few rows and, unless who asks names the configuration, at least
- * two chunks. */
+/* Is the stream to be taken in chunks? There are few rows and, unless they are so few that one chunk is taken in
+ * the same way or who asks names the configuration, at least two chunks. */
 static bool takes_split(epi_attention_design *d) {
     int64_t columns = epi_open_most(d->c->spec->open, d->columns);
-    if (epi_open_most(d->c->spec->open, d->batch_rows) > 64)
-        return epi_refuse(d, "more than 64 rows of a batch");
+    int rows = d->config.turned ? d->config.turned : 64;
+    if (epi_open_most(d->c->spec->open, d->batch_rows) > rows)
+        return epi_refuse(d, "more than %d rows of a batch", rows);
     if (d->a->factor != EPI_NO_NODE)
         return epi_refuse(d, "the weights have a factor that their sum lacks");
     if (epi_matches_design(d))
         return epi_refuse(d, "documents have their own tiles");
     d->chunk = chunk_of(d);
     d->most_chunks = (int)epi_ceil_div(columns, d->chunk);
-    return d->most_chunks > 1 || d->c->config || epi_refuse(d, "the stream is short");
+    d->alone = d->most_chunks == 1 && d->config.turned;
+    return d->most_chunks > 1 || d->alone || d->c->config || epi_refuse(d, "the stream is short");
 }
 
 /* Are many rows' columns to be taken in the chunks of few rows', and folded in shared memory? That takes the
@@ -621,6 +627,9 @@ static int shared_bytes(const epi_attention_design *d) {
         both = panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream),
         rows = f->groups * (panels(d->depth[0], 64) + panels(d->depth[1], 64)),
         staged = 4 * f->stream * d->staged_count;
+    if (f->turned) /* weights of two tiles as an operand, scores of them, the warps' largest, and factors */
+        return panels(d->depth[0], f->turned) + f->slots * (wide + 16) + 2 * panels(f->stream, f->turned) +
+               2 * 4 * f->turned * (f->stream + 4) + 5 * 4 * f->turned;
     if (d->variant == EPI_ATTENTION_SPLIT)
         return rows + f->slots * (wide + 16);
     if (d->variant == EPI_ATTENTION_FORWARD && mma)
@@ -731,6 +740,10 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
 
 /* Where the partials are: first in both texts, as attention_split.cuh and attention_fold.cuh have it. */
 static void place_partials(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text *fold) {
+    if (d->alone) {
+        epi_emit_pointer(k, d->rows_of[0].node, -1);
+        return;
+    }
     int64_t batches = epi_open_now(d->c->spec->open, d->batches),
             chunks = epi_ceil_div(epi_open_now(d->c->spec->open, d->columns), d->chunk),
             rows = batches * chunks * epi_open_now(d->c->spec->open, d->batch_rows);
@@ -759,7 +772,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     d->cut.anywhere = d->whole.anywhere = begins_anywhere(d);
     for (int v = 0; v < SUMS; v++)
         if (d->sum[v] >= 0 &&
-            !design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split ? fold : k))
+            !design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split && !d->alone ? fold : k))
             return false;
     if (!epi_scores_design(d))
         return epi_refuse(d, "more values of columns than come with a tile");
@@ -796,7 +809,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     if (mma)
         fit_slots(d, k);
     fold->block = 256 * epi_attention_parts(d);
-    if (split)
+    if (split && !d->alone)
         fold->shared = 4 * (int)epi_open_most(d->c->spec->open, d->batch_rows) *
                        ((int)d->width[0] + 2 * EPI_ATTENTION_PART * epi_attention_parts(d) + 3);
     int most = epi_arch_block_shared(d->c->arch);

@@ -6,7 +6,7 @@
  *
  *     forward   one score product, an online softmax, one value product
  *     split     the same of up to 64 rows over a long stream, which is taken in chunks; a second kernel folds
- *               their partials
+ *               their partials. Of up to 16 rows columns are wgmma's rows, and one chunk needs no second kernel
  *     rows      two score products, one value product of the first one's columns: gradients of queries
  *     pair      two score products, two value products, of the columns of either: gradients of keys and
  *               values
@@ -33,6 +33,7 @@ typedef struct epi_attention_config {
     epi_attention_variant variant;
     int depth, width; /* the most features of a score product, and of a sum (pair: of two on average) */
     int groups;       /* warpgroups that compute, 64 rows each */
+    int turned;       /* split: rows at most, 8 or 16, which are wgmma's columns; 0: 64, its rows */
     int stream;       /* columns of a tile */
     int slots;        /* of the ring; of each of two; mma.sync: at most */
     int buffers;      /* forward: of a warpgroup's rows */
@@ -129,6 +130,7 @@ typedef struct epi_attention_design {
     /* split: columns of a chunk, chunks at most, bytes of the partials' sums and of all of them, and where
        the partials are in the workspace. */
     int chunk, most_chunks;
+    bool alone;      /* split: there is one chunk at most, and no second kernel */
     int chunk_tiles; /* forward: tiles of a chunk, where the stream may have several; else 0 */
     int page;        /* columns of a page; 0: there are none */
     int64_t sum_bytes, partial_bytes, partials;

@@ -8,6 +8,11 @@
 static const char *const arrays[2] = {"s", "dp"};
 #define ELEMENT "[8 * j + 4 * (i >> 1) + 2 * (i & 1) + %d]"
 
+/* How many columns such a function sees at a time, as the texts name it. */
+static const char *share_of(const epi_attention_design *d) {
+    return d->config.turned ? "SHARE" : "STREAM";
+}
+
 /* Marks the instructions that what is made needs, back to what is given. */
 static void mark(const epi_attention_function *f, bool *marked, bool *needed) {
     const epi_tile_program *t = f->d->tile;
@@ -95,14 +100,15 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
     epi_text_add(out, "namespace %s {\n", name);
     epi_emitter_put_rows(&e, "", out);
     epi_text_add(
-        out, "DEV void tile(float (&s)[STREAM / 2], float (&dp)[STREAM / 2], const Rows &R, const Params "
-             "&P, int row, "
-             "int group, int first, int t, u32 staged) {\n"
-             "  const int q = t & 3, col = group * COLUMNS + first;\n"
-             "  const float position = (float)(first + 2 * q);\n  const int left = COLUMNS - first - 2 * q;\n"
-             "  (void)q; (void)col; (void)position; (void)left;\n");
+        out,
+        "DEV void tile(float (&s)[%s / 2], float (&dp)[%s / 2], const Rows &R, const Params &P, int row, "
+        "int group, int first, int t, u32 staged) {\n"
+        "  const int q = t & 3, col = group * COLUMNS + first;\n"
+        "  const float position = (float)(first + 2 * q);\n  const int left = COLUMNS - first - 2 * q;\n"
+        "  (void)q; (void)col; (void)position; (void)left;\n",
+        share_of(d), share_of(d));
     if (*made)
-        epi_emitter_put_loops(&e, "STREAM", given, made, out);
+        epi_emitter_put_loops(&e, share_of(d), given, made, out);
     else
         epi_text_add(out, "%s", epi_piece(&e.begin));
     epi_text_add(out, "}\n}\n");
@@ -111,14 +117,15 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
 
 /* A function of tiles that are cut or whole. What a cut one needs of its rows is loaded there: it is not
  * worth registers over all the others. */
-static void write_choice(const char *name, const char *more, const char *second, epi_text *out) {
+static void write_choice(const epi_attention_design *d, const char *name, const char *more,
+                         const char *second, epi_text *out) {
     epi_text_add(out,
-                 "template <int CUT> DEV void %s(float (&s)[STREAM / 2]%s, const Rows &R, const Params &P, "
+                 "template <int CUT> DEV void %s(float (&s)[%s / 2]%s, const Rows &R, const Params &P, "
                  "int row, int group, int col, int t, u32 staged) {\n"
                  "  if (CUT) {\n    cut_%s::Rows C;\n    cut_%s::rows_load(C, P, row);\n"
                  "    cut_%s::tile(s, %s, C, P, row, group, col, t, staged);\n"
                  "  } else whole_%s::tile(s, %s, R.%s, P, row, group, col, t, staged);\n}\n",
-                 name, more, name, name, name, second, name, second, name);
+                 name, share_of(d), more, name, name, name, second, name, second, name);
 }
 
 /* What the mainloop calls. */
@@ -136,9 +143,9 @@ static bool write_scores(const epi_attention_design *d, epi_text *out) {
                  "  whole_first::rows_load(R.first, P, row);\n%s}\n",
                  two ? "  whole_second::Rows second;\n" : "",
                  two ? "  whole_second::rows_load(R.second, P, row);\n" : "");
-    write_choice("first", "", "s", out);
+    write_choice(d, "first", "", "s", out);
     if (two)
-        write_choice("second", factor ? "" : ", float (&dp)[STREAM / 2]", factor ? "s" : "dp", out);
+        write_choice(d, "second", factor ? "" : ", float (&dp)[STREAM / 2]", factor ? "s" : "dp", out);
     epi_text_add(out, "}\n");
     return ok;
 }
@@ -284,8 +291,9 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
     if (d->variant == EPI_ATTENTION_SPLIT)
         epi_text_add(out,
                      "#define CHUNK %d\n#define PARTS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
-                     "#define ROWS_PTR 2\n#define PAGE %d\n",
-                     d->chunk, epi_attention_parts(d), d->page);
+                     "#define ROWS_PTR %d\n#define PAGE %d\n#define TURNED %d\n#define SHARE 16\n"
+                     "#define ALONE %d\n",
+                     d->chunk, epi_attention_parts(d), d->alone ? 0 : 2, d->page, f->turned, d->alone);
     if (epi_attention_is_online(d) && !epi_attention_is_mma(d))
         epi_text_add(out,
                      "#define FEW %d\n#define CHUNK_TILES %d\n#define LATE %d\n#define STRETCHED %d\n#define "
@@ -374,8 +382,9 @@ epi_status epi_emit_attention_fold(const epi_attention_design *d, epi_kernel_tex
     write_bounds(d, k, &own);
     bool ok = write_epilogue(d, 0, "out", &own);
     write_begin(d, k, "attention_fold");
-    epi_text_add(&k->source, "%s\n// ---- the fold\n\n%s%s", epi_piece(&own),
-                 epi_device_text("attention_chunks"), epi_device_text("attention_fold"));
+    epi_text_add(&k->source, "%s\n// ---- the fold\n\n%s%s%s", epi_piece(&own),
+                 epi_device_text("attention_chunks"), epi_device_text("attention_folded"),
+                 epi_device_text("attention_fold"));
     k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
     return epi_emit_end(k, err);
@@ -399,23 +408,31 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     if (d->variant == EPI_ATTENTION_PAIR || mma)
         write_staged(d, &own);
     bool ok = write_scores(d, &own);
-    for (int v = 0; v <= EPI_ATTENTION_MORE && !split; v++)
+    for (int v = 0; v <= EPI_ATTENTION_MORE && (!split || d->alone); v++)
         ok = ok && (d->sum[v] < 0 || write_epilogue(d, v, out_names[v], &own));
     int columns = d->config.stream, width = (int)epi_round_up(d->width[0], 16),
         width2 = (int)epi_round_up(d->width[1], 16);
-    if (!mma) {
+    int turned = d->config.turned;
+    if (turned) {
+        epi_emit_wgmma(&own, d->half, d->half, "wgmma_keys", turned / 2, turned, false, "0, 0");
+        epi_emit_wgmma(&own, d->half, d->half, "wgmma_values", turned / 2, turned, false, "1, 0");
+    } else if (!mma) {
         epi_emit_wgmma(&own, d->half, d->half, "wgmma_score", columns / 2, columns, false, "0, 0");
         epi_emit_wgmma(&own, d->half, d->half, "wgmma_value", width / 2, width, true, "1");
     }
     if (!mma && d->variant == EPI_ATTENTION_PAIR)
         epi_emit_wgmma(&own, d->half, d->half, "wgmma_value2", width2 / 2, width2, true, "1");
     write_begin(d, k, "attention");
-    epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s", epi_piece(&own),
+    epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s%s", epi_piece(&own),
                  epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
                  epi_device_text(mma ? "attention_mma" : "attention"),
-                 online ? epi_device_text("attention_softmax") : "",
+                 online && !turned ? epi_device_text("attention_softmax") : "",
                  online && !mma ? epi_device_text("attention_chunks") : "",
-                 mma ? "" : epi_device_text(online ? "attention_online" : "attention_sums"),
+                 mma ? ""
+                     : epi_device_text(turned   ? "attention_turned"
+                                       : online ? "attention_online"
+                                                : "attention_sums"),
+                 d->alone ? epi_device_text("attention_folded") : "",
                  epi_device_text(files[mma][d->variant]));
     k->source.failed |= !ok || own.failed;
     epi_text_free(&own);

@@ -45,6 +45,7 @@ struct Numbers {
 
 // ---- products
 
+#if !TURNED
 // d = rows * columns^T: 64 rows and STREAM columns, DEPTH features deep.
 template <int DEPTH> DEV void score_product(float (&d)[STREAM / 2], u32 rows, u32 columns) {
   const u64 a = operand_k(rows), b = operand_k(columns);
@@ -73,6 +74,7 @@ DEV void to_halves(u32 (&p)[STREAM / 4], const float (&s)[STREAM / 2]) {
 // The sum over a tile's columns.
 #define ACCUMULATORS ((VALUE_WIDTH + 15) / 16 * 8)
 VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
+#endif
 
 // ---- the way in
 

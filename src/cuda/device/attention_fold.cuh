@@ -3,9 +3,7 @@
 // Which chunks there are follows from the same bounds as there; the others' partials were never written. They are taken from the last to
 // the first, as attention_chunks.cuh says, SEGMENT = PART * PARTS of them at a time: a thread brings two columns of a row, of PART chunks,
 // and PARTS threads fold what they have in turn. At last four warps see the sums as the accumulators of 64 rows, and run what the program
-// does with them.
-//
-// Of the emitted part see attention_forward.cuh: out::Rows, out::rows_load, out::Sums and out::epilogue_subtile.
+// does with them (attention_folded.cuh).
 
 #define FACTORS (BATCH_ROWS * VALUE_WIDTH)        // shared memory: the sums, the factors of a segment's chunks, each row's statistics
 #define PART 16
@@ -13,16 +11,6 @@
 #define ITEMS (BATCH_ROWS * (VALUE_WIDTH / 2))
 #define ROW_STATS (FACTORS + BATCH_ROWS * 2 * SEGMENT)
 
-// The sums as accumulators; rows that are not there are like the last.
-struct Folded {
-  const float *sums;
-  int row, last, col;
-  float factor[2];
-  DEV float operator()(int j, int i, int e) const {
-    const int r = min(row + 8 * (i & 1), last), c = col + 16 * j + 8 * (i >> 1) + e;
-    return VALUE_WIDTH % 16 == 0 || c < VALUE_WIDTH ? __fmaf_rn(sums[r * VALUE_WIDTH + c], factor[i & 1], 0.f) : 0.f;
-  }
-};
 DEV float from_lane(float x, int lane) { return __uint_as_float(__shfl_sync(~0u, __float_as_uint(x), lane)); }
 
 // The factors of a segment's chunks, of every row, and the rows' statistics. A warp takes a row, a lane a chunk.
@@ -101,20 +89,5 @@ extern "C" __global__ void __launch_bounds__(256 * PARTS, 1) NAME(const __grid_c
       }
     }
   }
-  if (warp < 4) {
-    const int in = warp * 16 + (lane >> 2), row = batch * BATCH_PAD + in;
-    Folded folded{room, in, BATCH_ROWS - 1, 2 * (lane & 3), {0.f, 0.f}};
-    float top[2], sum[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const float *const state = room + ROW_STATS + 3 * min(in + 8 * h, BATCH_ROWS - 1);
-      folded.factor[h] = fold_end(state[2], state[0], GUARDED ? 1.f : INF - INF);
-      top[h] = state[2] * SCALE;
-      sum[h] = state[1] * folded.factor[h];
-    }
-    out::Rows O;
-    out::Sums S;
-    out::rows_load(O, P, row, top, sum, lane & 3);
-    out::epilogue_subtile<0>(folded, O, S, P, 0, row, 0, t);
-  }
+  if (warp < 4) finish_rows(P, room, room + ROW_STATS, batch, warp * 16 + (lane >> 2), t);
 }

@@ -3,21 +3,24 @@
 // A batch has up to 64 rows (the heads of a group, a few tokens), so one tile of them. Its columns are taken in chunks of CHUNK, by
 // their positions alone: chunk c has the columns from c * CHUNK on, counted from the sequence's first. A chunk that no row sees any of is no item of work. An item's
 // results are partials: of each row a reference, its sum of weights and its sums of weighted values, both relative to that, and its
-// largest score. attention_fold.cuh folds them. What a row gets depends neither on how many blocks there are nor on who takes what.
+// largest score. attention_fold.cuh folds them; where one chunk is all there may be (ALONE), every batch is an item, whose results are the program's. What a row gets depends neither on how many blocks there are nor on who takes what.
 //
 // A block is 256 threads: a warpgroup that computes, and one with the warp that feeds it by TMA. Memory is what takes time, so the
 // ring has all of shared memory but the rows, and the warp that feeds goes on to the next item while the other one still computes.
 // A slot belongs to TMA from `empty` (one arrival) to `full` (the bytes); slots are used in the order K0 K1 V0 K2 V1 ... V(n-1).
 // The rows' operand is brought by the threads that compute, between two barriers of their own.
 //
-// Of the step see attention_online.cuh, of what the emitted part defines attention_forward.cuh; besides that:
+// Of the step see attention_online.cuh or, of at most 16 rows (TURNED), attention_turned.cuh; of what the emitted part defines attention_forward.cuh; besides that:
 //   row_at(P, r)                        where row r of all batches starts, in elements of 16 bits; P.ptr[ROWS_PTR] is the tensor
 //   keys_page(P, batch, n), values_page PAGE > 0: the page that has the n-th PAGE columns of a batch, -1 where there is none
 // Maps: 0 columns of the scores, 1 columns of the values. P.ptr[SUMS_PTR] is the partials' sums of values, P.ptr[STATS_PTR] the
 // reference, the sum of weights and the largest score of each row.
 
+#define ROW_LINES (TURNED ? TURNED : 64)
+#if !TURNED
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
 #define BARRIERS (ROWS_BYTES + SLOTS * SLOT)
+#endif
 #define BOX (PAGE && PAGE < STREAM ? PAGE : STREAM)   // columns that one instruction of TMA brings
 
 // The items of a block: of all batches' chunks that some row sees, one after another, every gridDim.x-th. A lane has one of 32
@@ -27,6 +30,12 @@ struct Items {
   int lane, lo, count, end;
   DEV Items(const Params &P, int at) : batches((int)P.M / BATCH_ROWS), first(-32), start(0), sum(0), number((int)blockIdx.x), lane(at) {}
   DEV bool next(const Params &P, int &batch, int &chunk) {
+#if ALONE
+    batch = number;
+    chunk = 0;
+    number += (int)gridDim.x;
+    return batch < batches;
+#else
     while (number >= start + sum) {
       start += sum;
       first += 32;
@@ -47,6 +56,7 @@ struct Items {
     chunk = (int)__shfl_sync(~0u, (u32)(lo + count - end), at) + number - start;
     number += (int)gridDim.x;
     return true;
+#endif
   }
 };
 
@@ -56,6 +66,7 @@ DEV void tiles_of(const Params &P, int batch, int origin, int chunk, int &lo, in
   columns_seen(P, batch, 0, BATCH_ROWS - 1, from, to);
   lo = max(max(from - origin, 0) / STREAM, chunk * (CHUNK / STREAM));
   hi = min((min(to, COLUMNS) - origin + STREAM - 1) / STREAM, (chunk + 1) * (CHUNK / STREAM));
+  if (ALONE && hi <= lo) lo = 0, hi = 1;   // rows that see nothing have results, too
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant__ Params P) {
@@ -67,8 +78,9 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
     mbar_fence();
   }
   // Rows that are not there are zeros, once and for all.
-  for (int i = threadIdx.x; i < PANELS(SCORE_DEPTH) * 512; i += 256)
-    if (i / 8 % 64 >= BATCH_ROWS || i % 8 * 8 + i / 512 * 64 >= SCORE_DEPTH) sts128(base + i / 512 * 8192 + swizzled<128>(i / 8 % 64, i % 8 * 16), 0, 0, 0, 0);
+  for (int i = threadIdx.x; i < ROWS_BYTES / 16; i += 256)
+    if (i / 8 % ROW_LINES >= BATCH_ROWS || i % 8 * 8 + i / 8 / ROW_LINES * 64 >= SCORE_DEPTH)
+      sts128(base + i / 8 / ROW_LINES * (ROW_LINES * 128) + swizzled<128>(i / 8 % ROW_LINES, i % 8 * 16), 0, 0, 0, 0);
   __syncthreads();
   dependency_start();   // what comes after the fold may ask for its weights while this waits for keys and values
   dependency_wait();
@@ -112,14 +124,19 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       }
     }
   } else {   // ---- the warpgroup that computes
+#if TURNED
+    float o[FEATURES][TURNED / 2] UNREAD;
+    Turned rows(base, t);
+#else
     float o[ACCUMULATORS] UNREAD;
     Softmax softmax;
     Running running(0, 0, t);
-    u32 st = 0, ph = 0;
     auto release = [&](u32 slot) { if (t == 0) mbar_arrive(empty + 8 * slot); };
+#endif
+    u32 st = 0, ph = 0;
 #pragma unroll 1
     while (items.next(P, batch, chunk)) {
-      const int row = batch * BATCH_PAD + (t >> 5) * 16 + (lane >> 2);   // this thread's, as tiles count them
+      const int row = batch * BATCH_PAD + (TURNED ? 0 : (t >> 5) * 16) + (lane >> 2);   // this thread's, as tiles count them
       Stretch x;
       x.origin = stream_origin(P, batch);
       tiles_of(P, batch, x.origin, chunk, x.lo, x.hi);
@@ -128,12 +145,27 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       for (int i = t; i < BATCH_ROWS * (SCORE_DEPTH / 8); i += 128) {
         const int r = i / (SCORE_DEPTH / 8), x = i % (SCORE_DEPTH / 8);
         const uint4 w = fetch((const uint4 *)((const u16 *)P.ptr[ROWS_PTR] + row_at(P, batch * BATCH_ROWS + r) + 8 * x));
-        sts128(base + x / 8 * 8192 + swizzled<128>(r, x % 8 * 16), w.x, w.y, w.z, w.w);
+        sts128(base + x / 8 * (ROW_LINES * 128) + swizzled<128>(r, x % 8 * 16), w.x, w.y, w.z, w.w);
       }
       fence_async();
       bar_sync(1, 128);
       score::Rows R;
       score::rows_load(R, P, row);
+#if TURNED
+      weigh_turned(P, R, ring, full, empty, st, ph, row, x, o, rows);
+      const float4 stats = rows.end();
+#if ALONE   // where scores were
+      float *const sums = (float *)(memory + SCORES), *const state = sums + TURNED * VALUE_WIDTH;
+      if (t % 8 == 0 && t / 8 < BATCH_ROWS) state[3 * (t / 8)] = stats.x, state[3 * (t / 8) + 1] = stats.y, state[3 * (t / 8) + 2] = stats.z;
+      rows.store(P, o, sums);
+      bar_sync(1, 128);
+      if (t < 32) finish_rows(P, sums, state, batch, lane >> 2, t);
+#else
+      const i64 at = ((i64)batch * CHUNKS + chunk) * BATCH_ROWS;
+      if (t % 8 == 0 && t / 8 < BATCH_ROWS) *((float4 *)P.ptr[STATS_PTR] + at + t / 8) = stats;
+      rows.store(P, o, (float *)P.ptr[SUMS_PTR] + at * VALUE_WIDTH);
+#endif
+#else
       weigh_columns(P, R, base, ring, full, empty, st, ph, row, t, x, Seen<0>{}, o, softmax, running, [] {}, [] {}, [](int) { return false; }, [] {}, [] {});
       float most[2], sum[2], reference[2];
 #pragma unroll
@@ -156,6 +188,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
         for (int i = 0; i < ACCUMULATORS / 4; i++)
           if (VALUE_WIDTH % 16 == 0 || 8 * i < VALUE_WIDTH) to[4 * i] = make_float2(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
       }
+#endif
     }
   }
 }
