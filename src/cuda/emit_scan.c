@@ -243,6 +243,6 @@ void epi_scan_put(const epi_rows_design *d, epi_kernel_text *k) {
         d->fast, s->vector, s->lanes, s->count, s->rows, d->down, d->plan->scan_back, s->stages,
         (long)s->row_bytes, epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
         d->random ? epi_device_text("random") : "", epi_device_text("rows"), epi_device_text("scan"));
-    epi_emit_params(d->c, k, "M, group, late, extra");
+    epi_emit_params(d->c->spec->open, k, "M, group, late, extra");
     put_kernel(d, t);
 }
