@@ -966,6 +966,15 @@ static struct whole {
     {.from = {"../tests/shifts", "around", "T=70,D=40,F=72", 0}},
     {.from = {"../tests/shifts", "thin", "B=5,T=40,C=24", 0}},
     {.from = {"../tests/shifts", "normed", "B=2,T=20,C=48", 0}},
+    {.from = {"../tests/shifts", "convolution_inside", "B=2,C=5,T=1024", 0}},
+    {.from = {"../tests/shifts", "convolution_inside", "B=2,C=6,T=37", 0}}, /* one by one */
+    {.from = {"../tests/shifts", "taken", "B=2,T=6,C=2048", 0}},
+    {.from = {"../tests/shifts", "windowed", "B=2,T=30,C=40", 0}},
+    {.from = {"../tests/shifts", "kept", "B=2,T=30,C=40", 0}},
+    {.from = {"../tests/shifts", "pushed", "T=30,C=40", 0}},
+    {.from = {"../tests/shifts", "convolution_back", "B=2,T=70,C=72", 0}},
+    {.from = {"../tests/shifts", "convolution_back", "B=2,T=9,C=33", 0}, .capability = 80},
+    {.from = {"../tests/shifts", "convolution_inside_back", "B=3,T=72,C=10", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 

@@ -203,14 +203,18 @@ static const char *other_row(const epi_rows_design *d, int i) {
                                    epi_emit_count(d->c, apart, "LL"));
 }
 
-/* From other places along an axis, zero where there is none: of a row axis a vector from another row; of the columns each
- * element from where it is. */
+/* From other places along an axis, zero where there is none: of a row axis a vector from another row; of the columns one
+ * vector or two, or each element from where it is. */
 static void put_shifted(const epi_rows_design *d, epi_text *t, int i, const char *name) {
     const epi_rows_access *a = &d->access[i];
     epi_axis axis = d->g->nodes[d->tile.instrs[i].node].over.at[0];
     int w = epi_rows_width(d, d->tile.instrs[i].dst);
     bool rows = epi_axes_find(&d->plan->rows, axis) >= 0, row = epi_rows_is_full(d, d->tile.instrs[i].dst);
-    if (!rows) {
+    if (!rows && a->vectors && !d->plan->scan_count) {
+        PUT("beside<%s, %d, %ld>(%s, P.ptr[%d], %s, c, N);", epi_emit_type(a->ref.type), w,
+            (long)epi_shift_by(&d->g->nodes[d->tile.instrs[i].node]), name, a->pointer,
+            row ? epi_rows_row(d, i) : "0LL");
+    } else if (!rows) {
         const char *at = in_row(d, i, row, epi_emit_columns(d->c, &a->cols, "s"));
         PUT("EACH(%d) { const i64 s = c + e - %s; %s[e] = s >= 0 && s < N ? %s : 0.f; }", w, shifted_by(d, i),
             name, epi_emit_load(d->c, a->ref.type, a->pointer, at));

@@ -149,6 +149,20 @@ template <int T, int N> struct Raw {
   }
 };
 
+// The V elements of a row of n that are BY places before those from column c on, zeros where there are none; the row begins at
+// `at`. All three are multiples of V: the elements lie in one vector or two.
+template <int T, int V, int BY> DEV void beside(float (&v)[V], const void *p, i64 at, i64 c, i64 n) {
+  const int FIRST = BY > 0 ? -((BY + V - 1) / V) : -BY / V, SKIP = -BY - FIRST * V;
+  const i64 first = c + (i64)FIRST * V;
+  Raw<T, V> a, b;
+  a.clear();
+  b.clear();
+  if (first >= 0 && first < n) a.cached(p, at + first);
+  if (SKIP && first + V >= 0 && first + V < n) b.cached(p, at + first + V);
+#pragma unroll
+  for (int e = 0; e < V; e++) v[e] = e + SKIP < V ? a.one((e + SKIP) % V) : b.one((e + SKIP) % V);
+}
+
 // Division of many numbers by one: a multiplication by its inverse. A power of two scales the divisor to near one first, so that
 // the inverse neither overflows nor vanishes.
 struct Over {
