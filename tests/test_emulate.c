@@ -959,6 +959,10 @@ static struct whole {
     {.from = {"../tests/stretches", "packed_back", "T=70,A=72", 0}, .capability = 80, .attentions = 3},
     {.from = {"../tests/shifts", "convolution", "B=2,T=40,C=24", 0}},
     {.from = {"../tests/shifts", "convolution", "B=3,T=7,C=5", 0}},
+    {.from = {"../tests/shifts", "convolution", "B=2,T=2100,C=16", 0}}, /* several blocks along the rows */
+    {.from = {"../tests/shifts", "convolution_back", "B=2,T=1100,C=16", 0}},
+    {.from = {"../tests/shifts", "convolution_back", "B=2,T=45,C=7", 0}},
+    {.from = {"../tests/shifts", "convolution_back", "B=1,T=300,C=40", 0}, .capability = 80},
     {.from = {"../tests/shifts", "convolution_inside", "B=2,C=5,T=40", 0}},
     {.from = {"../tests/shifts", "convolution_inside", "B=2,C=3,T=2", 0}, .capability = 80},
     {.from = {"../tests/shifts", "all_ways", "B=3,T=20,C=16", 0}},

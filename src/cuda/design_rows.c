@@ -222,8 +222,8 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
         int64_t room = s->stages ? 0 : (int64_t)4 * (s->rows - 1) * s->lanes * s->vector;
         if (!rows && (s->count > 32 || room > 40 << 10))
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit on chip");
-        c->partial_blocks = d->down ? d->batches : s->blocks / s->cluster;
-        c->partial_blocks_most = d->down ? d->most_batches : d->most_blocks / s->cluster;
+        c->partial_blocks = d->down ? d->lines : s->blocks / s->cluster;
+        c->partial_blocks_most = d->down ? d->most_lines : d->most_blocks / s->cluster;
         c->partials_open = epi_emit_grows(c, d->plan->flat ? d->tile.n : d->tile.m);
         c->partials[t->node] = c->workspace;
         int64_t n = rows ? 1 : epi_open_now(c->spec->open, d->tile.n);
@@ -307,7 +307,7 @@ static epi_status number_scans(epi_rows_design *d, epi_error *err) {
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction beside a scan");
         if (scan && (!s->full || epi_rows_is_coarse(d, s->dst)))
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a scan of what has not all axes");
-        if (s->kind == EPI_INSTR_SHIFT && !epi_axis_equal(d->g->nodes[s->node].over.at[0], d->plan->scan))
+        if (s->kind == EPI_INSTR_SHIFT && !epi_axis_equal(d->g->nodes[s->node].over.at[0], d->along))
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a shift along another axis than a scan");
         s->phase = 0;
         for (int a = 0; a < 3; a++)
@@ -321,6 +321,33 @@ static epi_status number_scans(epi_rows_design *d, epi_error *err) {
         if (t->instrs[i].kind == EPI_INSTR_STORE)
             t->instrs[i].phase = t->phases - 1;
     return EPI_OK;
+}
+
+/* Is all that the rows do for each element, but sums down the rows, and something shifted along the last axis that counts them?
+ * Then a thread has several of them, which share what they load. */
+static bool shifts_down(const epi_rows_design *d) {
+    const epi_plan *plan = d->plan;
+    bool may = plan->rows.count && plan->cols.count && !plan->flat && !plan->square &&
+               plan->split == EPI_OP_COUNT,
+         shifts = false;
+    for (int i = 0; i < d->tile.instr_count && may; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        may = !epi_instr_folds(s) && s->kind != EPI_INSTR_REDUCE_GROUP && s->kind != EPI_INSTR_PARTIAL_ROWS;
+        if (s->kind == EPI_INSTR_SHIFT) {
+            may &= epi_axis_equal(d->g->nodes[s->node].over.at[0], plan->rows.at[plan->rows.count - 1]);
+            shifts |= s->full;
+        }
+    }
+    return may && shifts;
+}
+
+/* Do its blocks walk along an axis? */
+static void find_steps(epi_rows_design *d) {
+    const epi_axes *rows = &d->plan->rows;
+    d->down = d->plan->scan_count ? epi_axes_find(rows, d->plan->scan) >= 0 : shifts_down(d);
+    d->walks = d->plan->scan_count || d->down;
+    if (d->walks)
+        d->along = d->plan->scan_count ? d->plan->scan : rows->at[rows->count - 1];
 }
 
 static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *err) {
@@ -337,7 +364,8 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
                                : epi_open_most(d->c->spec->open, d->tile.n);
     if (!d->plan->flat && d->columns > INT32_MAX / 2)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a row of %ld columns", (long)d->columns);
-    if (d->plan->scan_count)
+    find_steps(d);
+    if (d->walks)
         EPI_TRY(number_scans(d, err));
     epi_rows_find_access(d);
     look_at_instructions(d);
@@ -350,8 +378,8 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
 static const char *kernel_name(const epi_rows_design *d) {
     const epi_rows_shape *s = &d->shape;
     bool warps = s->lanes > 32, folds = d->tile.phases > 1;
-    if (d->plan->scan_count)
-        return "scan";
+    if (d->walks)
+        return d->plan->scan_count ? "scan" : "shifted";
     return warps && d->sums && s->rows > 1 ? "row_sums" : warps && s->stages && !folds ? "row_ring" : "rows";
 }
 
@@ -369,7 +397,6 @@ static void describe_kernel(epi_rows_design *d) {
 epi_status epi_rows_design_make(epi_emit_context *c, const epi_step *step, epi_rows_design *out,
                                 epi_error *err) {
     *out = (epi_rows_design){.c = c, .g = c->spec->graph, .plan = step->plan};
-    out->down = out->plan->scan_count && epi_axes_find(&out->plan->rows, out->plan->scan) >= 0;
     EPI_TRY(prepare(out, step, err));
     epi_rows_choose_vector(out);
     EPI_TRY(check_groups(out, err));

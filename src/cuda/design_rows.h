@@ -24,8 +24,9 @@ typedef struct epi_rows_access {
     int pointer;    /* of the launch: to the tensor, a table, a seed or partials; -1: none */
     int index;      /* TAKE: the pointer to the index, or -1 */
     epi_walk along; /* TAKE: where positions are along the axes that the index counts along */
-    epi_walk batch; /* scans down the rows: where a batch's rows lie, and how far apart these are */
+    epi_walk batch; /* steps that are rows: where a batch's lie, and how far apart these are */
     int64_t step;
+    int shared; /* SHIFT: the load of the same tensor, whose rows of other teams it reads in the ring; or -1 */
     bool turned;      /* STORE, of a square tile: its rows are neighbours in memory; */
     int64_t apart;    /* its columns lie so far apart */
     bool vectors;     /* the columns of a vector lie together */
@@ -65,9 +66,12 @@ typedef struct epi_rows_design {
     bool sums;       /* there are sums per column, which are registers named by the vector's number */
     bool downs;      /* there are extremes down a square tile */
     bool random;     /* there are random numbers */
-    bool down;       /* there are scans, along the rows */
-    int64_t ends;    /* bytes of shared memory for what their runs end with */
-    int64_t batches, most_batches; /* that have such rows; with the largest open sizes */
+    bool walks;      /* its blocks walk along an axis, a chunk at a time: scans, or shifts down the rows */
+    epi_axis along;  /* that axis */
+    bool down;       /* which counts rows */
+    int span;        /* chunks that a block walks over; 0: all, as a scan has to */
+    int64_t ends;    /* bytes of shared memory for what runs of scans end with */
+    int64_t lines, most_lines; /* of sums that blocks leave; with the largest open sizes */
     bool words;          /* what is held waits as it lies in memory: numbers would take too many registers */
     int64_t slice;       /* columns of a row that one block of the cluster has */
     int64_t columns;     /* that the shape is made for: the most that a row can have; flat: that there are */
@@ -87,7 +91,7 @@ static inline bool epi_rows_has_columns(const epi_rows_design *d, int v) {
 }
 /* Has it a value of its own for each step of a scan? */
 static inline bool epi_rows_steps(const epi_rows_design *d, int v) {
-    epi_axes along = {.count = 1, .at = {d->plan->scan}};
+    epi_axes along = {.count = 1, .at = {d->along}};
     return epi_plan_has(d->g, d->tile.values[v].node, &along);
 }
 /* Is it made anew for every vector? Of a thread that goes down its columns, what is another one at each step. */

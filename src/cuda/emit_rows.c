@@ -428,7 +428,7 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     *k = d.kernel;
     if (status != EPI_OK)
         return status;
-    if (d.plan->scan_count) {
+    if (d.walks) {
         epi_scan_put(&d, k);
     } else {
         put_head(&d, k);

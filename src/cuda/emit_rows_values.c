@@ -218,6 +218,14 @@ static void put_shifted(const epi_rows_design *d, epi_text *t, int i, const char
         const char *at = in_row(d, i, row, epi_emit_columns(d->c, &a->cols, "s"));
         PUT("EACH(%d) { const i64 s = c + e - %s; %s[e] = s >= 0 && s < N ? %s : 0.f; }", w, shifted_by(d, i),
             name, epi_emit_load(d->c, a->ref.type, a->pointer, at));
+    } else if (d->down && a->vectors && a->shared >= 0 && d->access[a->shared].bytes) {
+        const char *type = epi_emit_type(a->ref.type);
+        int64_t bytes = w * (int64_t)epi_dtype_size(a->ref.type);
+        PUT("{ Raw<%s, %d> r; r.clear(); const int s = (int)(team * RUN + i - BACKWARD(%s)); if (%s) { if "
+            "((u32)s < CHUNK) "
+            "r.staged(from + %ld + %ld * RING(s)); else r.cached(P.ptr[%d], %s + %s); } r.get(%s); }",
+            type, w, shifted_by(d, i), is_row_there(d, i), (long)d->access[a->shared].staged, (long)bytes,
+            a->pointer, other_row(d, i), epi_rows_vector(d, i, 0), name);
     } else if (d->down && a->vectors) {
         put_load_vector(d, t, i, name);
         PUT(" if (!(%s)) EACH(%d) %s[e] = 0.f;", is_row_there(d, i), w, name);

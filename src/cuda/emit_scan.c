@@ -53,7 +53,7 @@ static void put_ring(const epi_rows_design *d, epi_text *t) {
     PUT("      (void)on;%s\n", d->down ? " (void)row;" : "");
     put_copies(d, t);
     PUT("    }\n  };\n"
-        "  for (int s = 0; s < STAGES; s++) {\n    if ((i64)s * CHUNK < T) request(s);\n    cp_commit();\n  "
+        "  for (int s = first; s < first + STAGES; s++) {\n    if (s < end) request(s);\n    cp_commit();\n  "
         "}\n");
 }
 
@@ -83,9 +83,9 @@ static void put_store(const epi_rows_design *d, epi_text *t, int i) {
     PUT("        }\n");
 }
 
-/* The running value of a sum over all steps: it keeps what rounding loses. */
-static const char *sum_of(const epi_instr *s) {
-    return epi_ops[s->op].adds ? "Long" : epi_ops[s->op].cuda;
+/* The running value of a sum over all steps: of many it keeps what rounding loses. */
+static const char *sum_of(const epi_rows_design *d, const epi_instr *s) {
+    return epi_ops[s->op].adds && !d->span ? "Long" : epi_ops[s->op].cuda;
 }
 
 /* What an instruction makes: elements, or one number. */
@@ -156,18 +156,30 @@ static void put_phase(const epi_rows_design *d, epi_text *t, int phase) {
     put_for_scans(d, t, phase, "take_steps", ", scan%d_a, scan%d_b", false);
 }
 
+/* Do threads read what others have asked for? */
+static bool shares(const epi_rows_design *d) {
+    bool shares = false;
+    for (int i = 0; i < d->tile.instr_count; i++)
+        shares |= d->tile.instrs[i].kind == EPI_INSTR_SHIFT && d->access[i].shared >= 0;
+    return shares;
+}
+
 static void put_chunks(const epi_rows_design *d, epi_text *t) {
     bool ring = d->shape.row_bytes > 0;
+    const char *meet = ring && shares(d) ? "    __syncthreads();\n" : "";
+    PUT("  const int chunks = (int)((T + CHUNK - 1) / CHUNK), first = %s, end = %s;\n",
+        d->span ? "segment * SPAN" : "0", d->span ? "min(first + SPAN, chunks)" : "chunks");
     if (ring)
         put_ring(d, t);
-    PUT("  for (int chunk = 0; (i64)chunk * CHUNK < T; chunk++) {\n");
+    PUT("  for (int chunk = first; chunk < end; chunk++) {\n");
     if (ring)
-        PUT("    cp_wait<STAGES - 1>();\n    const u32 from = smem_u32(ring) + chunk %% STAGES * "
-            "STAGE_BYTES;\n");
+        PUT("    cp_wait<STAGES - 1>();\n%s    const u32 from = smem_u32(ring) + chunk %% STAGES * "
+            "STAGE_BYTES;\n",
+            meet);
     for (int p = 0; p < d->tile.phases; p++)
         put_phase(d, t, p);
     if (ring)
-        PUT("    if ((i64)(chunk + STAGES) * CHUNK < T) request(chunk + STAGES);\n    cp_commit();\n");
+        PUT("%s    if (chunk + STAGES < end) request(chunk + STAGES);\n    cp_commit();\n", meet);
     PUT("  }\n");
 }
 
@@ -181,8 +193,10 @@ static void put_lines(const epi_rows_design *d, epi_text *t) {
             "< M, on = true;\n  (void)on;\n");
         return;
     }
-    PUT("  const i64 stripes = (N + LINES - 1) / LINES, batch = blockIdx.x / stripes, stripe = blockIdx.x %% "
+    PUT("  const i64 stripes = (N + LINES - 1) / LINES, stripe = blockIdx.x %% stripes, line = blockIdx.x / "
         "stripes;\n"
+        "  const i64 batch = line / SEGMENTS; const int segment = (int)(line %% SEGMENTS);\n  "
+        "(void)segment;\n"
         "  const i64 column = (stripe * LANES + lane) * VEC; const int c = (int)min(column, N - VEC); const "
         "bool in = column < N, on = true;\n"
         "  (void)c; (void)on; (void)stripe;\n");
@@ -210,7 +224,7 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
         (int)epi_max64(1, s->threads / (s->lanes * s->rows)), d->kernel.name);
     PUT("  const i64 M = %s, N = %s, T = %s;\n  (void)M; (void)N;\n", epi_emit_count(d->c, d->tile.m, "LL"),
         epi_emit_count(d->c, d->tile.n, "LL"),
-        epi_emit_count(d->c, epi_axis_size(d->plan->scan, d->c->spec->sizes), "LL"));
+        epi_emit_count(d->c, epi_axis_size(d->along, d->c->spec->sizes), "LL"));
     PUT("  extern __shared__ __align__(128) u8 ring[];\n  Ends *const ends = (Ends *)(ring + STAGES * "
         "STAGE_BYTES);\n");
     put_lines(d, t);
@@ -222,12 +236,12 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
         if (r->kind == EPI_INSTR_SCAN)
             PUT("  double state%d = 0.;\n", r->dst);
         if (r->kind == EPI_INSTR_PARTIAL_COLS)
-            PUT("  %s sum%d[VEC]; EACH(VEC) sum%d[e].clear();\n", sum_of(r), i, i);
+            PUT("  %s sum%d[VEC]; EACH(VEC) sum%d[e].clear();\n", sum_of(d, r), i, i);
     }
     put_chunks(d, t);
     for (int i = 0; i < d->tile.instr_count; i++)
         if (d->tile.instrs[i].kind == EPI_INSTR_PARTIAL_COLS)
-            PUT("  leave_sums(sum%d, (float *)P.ptr[%d] + batch * N, stripe * LINES, N, ends->a);\n", i,
+            PUT("  leave_sums(sum%d, (float *)P.ptr[%d] + line * N, stripe * LINES, N, ends->a);\n", i,
                 d->access[i].pointer);
     PUT("}\n");
 }
@@ -244,5 +258,9 @@ void epi_scan_put(const epi_rows_design *d, epi_kernel_text *k) {
         (long)s->row_bytes, epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
         d->random ? epi_device_text("random") : "", epi_device_text("rows"), epi_device_text("scan"));
     epi_emit_params(d->c->spec->open, k, "M, group, late, extra");
+    if (d->span)
+        PUT("#define SPAN %d\n#define SEGMENTS ((T + SPAN * CHUNK - 1) / (SPAN * CHUNK))\n", d->span);
+    else
+        PUT("#define SEGMENTS 1\n");
     put_kernel(d, t);
 }

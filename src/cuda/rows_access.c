@@ -48,7 +48,7 @@ static void find_places(const epi_rows_design *d, const epi_emit_context *c, int
         epi_axes batch = d->plan->rows;
         batch.count--;
         a->batch = epi_walk_axes(&a->ref, &batch, sizes);
-        a->step = epi_ref_stride(&a->ref, d->plan->scan);
+        a->step = epi_ref_stride(&a->ref, d->along);
     }
     a->cols = epi_columns_of(d->plan, &a->ref, sizes, d->tile.values[epi_rows_value(s)].scale);
 }
@@ -137,7 +137,7 @@ void epi_rows_choose_vector(epi_rows_design *d) {
             smallest = size;
     }
     int vector = d->plan->square ? 8 : 16 / smallest * (d->plan->split != EPI_OP_COUNT ? 2 : 1);
-    if (d->plan->scan_count)
+    if (d->walks)
         vector = (int)epi_min64(vector, epi_scan_vector(d));
     while (!d->plan->square && vector > 1 &&
            ((!d->plan->flat && d->tile.n % vector) || !set_vectors(d, vector)))

@@ -368,7 +368,7 @@ static epi_status take_shape(epi_rows_design *d, const char *name, epi_error *er
                             name);
         at += length;
     }
-    if (d->plan->scan_count ? !epi_scan_fits(d) : !fits(d))
+    if (d->walks ? !epi_scan_fits(d) : !fits(d))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
     set_blocks(d, s->blocks ? epi_ceil_div(s->blocks, s->cluster) : INT64_MAX);
     return EPI_OK;
@@ -430,7 +430,7 @@ static epi_status lay_out_ring(epi_rows_design *d, epi_error *err) {
 epi_status epi_rows_make_shape(epi_rows_design *d, epi_error *err) {
     const epi_rows_shape *s = &d->shape;
     epi_status status = EPI_OK;
-    if (d->plan->scan_count)
+    if (d->walks)
         epi_scan_choose_shape(d);
     else
         status = choose_shape(d, err);
@@ -443,7 +443,7 @@ epi_status epi_rows_make_shape(epi_rows_design *d, epi_error *err) {
     d->slice = slice(s);
     d->ragged = d->plan->flat || epi_emit_grows(d->c, d->tile.n) || d->slice * s->cluster != d->tile.n;
     hold_weights(d);
-    status = d->plan->scan_count ? epi_scan_lay_out(d, err) : lay_out_ring(d, err);
+    status = d->walks ? epi_scan_lay_out(d, err) : lay_out_ring(d, err);
     name_shape(s, d->kernel.label, sizeof d->kernel.label);
     return status;
 }

@@ -11,6 +11,8 @@ enum {
     GROUP_STEPS = 32,
     USUAL_BLOCK = 256,
     AT_ONCE = 512, /* threads on a multiprocessor, with 128 registers each */
+    SPAN =
+        16, /* chunks that a block walks over at most where nothing makes it go on: sums of more rows would drift */
     MOST_STAGES = 4,
     LINE_BYTES = 128, /* of memory, that neighbouring lanes read; where columns are few as little as this: */
     LEAST_BYTES = 16,
@@ -30,7 +32,7 @@ static int64_t chosen_size(const epi_rows_design *d, const epi_axes *axes) {
 }
 
 static int64_t chosen_steps(const epi_rows_design *d) {
-    return epi_max64(1, epi_axis_size(d->plan->scan, d->c->chosen));
+    return epi_max64(1, epi_axis_size(d->along, d->c->chosen));
 }
 
 /* Lines of all blocks: columns and batches, or rows. */
@@ -43,12 +45,26 @@ static int64_t chosen_blocks(const epi_rows_design *d) {
            epi_ceil_div(chosen_size(d, &d->plan->cols), (int64_t)s->lanes * s->vector);
 }
 
+/* Does something that is made at each step need this value, which is the same at all of them? */
+static bool is_kept(const epi_rows_design *d, int v) {
+    bool kept = false;
+    for (int i = 0; i < d->tile.instr_count && !epi_rows_steps(d, v) && epi_rows_has_columns(d, v); i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        for (int a = 0; a < 3; a++)
+            kept |= s->arg[a] == v && (s->dst < 0 || epi_rows_steps(d, s->dst));
+    }
+    return kept;
+}
+
 int epi_scan_vector(const epi_rows_design *d) {
-    int numbers = 0, vector = 8;
-    for (int i = 0; i < d->tile.instr_count; i++)
-        if (d->tile.instrs[i].kind == EPI_INSTR_SCAN)
-            numbers += 1 + epi_rows_steps(d, d->tile.instrs[i].arg[0]);
-    while (d->down && vector > 1 && numbers * RUN_DOWN * vector > HELD)
+    int numbers = 0, vector = 8; /* a column */
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        if (s->kind == EPI_INSTR_SCAN)
+            numbers += RUN_DOWN * (1 + epi_rows_steps(d, s->arg[0]));
+        numbers += s->kind == EPI_INSTR_PARTIAL_COLS ? 2 : s->dst >= 0 && is_kept(d, s->dst);
+    }
+    while (d->down && vector > 1 && numbers * vector > HELD)
         vector /= 2;
     return vector;
 }
@@ -70,11 +86,17 @@ static void spread_down(epi_rows_design *d) {
     int64_t least = epi_max64(1, LEAST_BYTES / bytes), steps = chosen_steps(d);
     s->count = RUN_DOWN;
     s->lanes = (int)epi_min64(32, epi_max64(1, LINE_BYTES / bytes));
-    while (s->lanes > least && (s->lanes >= 2 * vectors || 2 * chosen_blocks(d) < 3 * d->c->multiprocessors))
+    bool few = d->plan->scan_count > 0; /* else further blocks have further steps */
+    while (s->lanes > least &&
+           (s->lanes >= 2 * vectors || (few && 2 * chosen_blocks(d) < 3 * d->c->multiprocessors)))
         s->lanes /= 2;
     s->rows = USUAL_BLOCK / s->lanes;
     while (s->rows > GROUP_STEPS / RUN_DOWN && s->rows / 2 * RUN_DOWN >= steps)
         s->rows /= 2;
+    int64_t chunks = epi_ceil_div(steps, s->rows * RUN_DOWN);
+    d->span = few ? 0 : SPAN;
+    while (d->span > 1 && chosen_blocks(d) * epi_ceil_div(chunks, d->span) < 4 * d->c->multiprocessors)
+        d->span /= 2;
 }
 
 /* Rows that are read a line of memory at a time, or where they are few and long several such. */
@@ -116,10 +138,15 @@ bool epi_scan_fits(const epi_rows_design *d) {
 static void count_blocks(epi_rows_design *d, int64_t steps) {
     epi_rows_shape *s = &d->shape;
     const epi_open *open = d->c->spec->open;
-    int64_t rows = epi_open_now(open, d->tile.m), columns = epi_open_now(open, d->tile.n);
-    d->batches = rows / epi_max64(1, epi_open_now(open, steps));
-    d->most_batches = epi_open_most(open, d->tile.m / epi_max64(1, steps));
-    s->blocks = d->down ? d->batches * epi_ceil_div(columns, (int64_t)s->lanes * s->vector)
+    int64_t rows = epi_open_now(open, d->tile.m), columns = epi_open_now(open, d->tile.n),
+            walked = (int64_t)d->span * s->rows * s->count;
+    d->lines = rows / epi_max64(1, epi_open_now(open, steps));
+    d->most_lines = epi_open_most(open, d->tile.m / epi_max64(1, steps));
+    if (walked) {
+        d->lines *= epi_ceil_div(epi_open_now(open, steps), walked);
+        d->most_lines *= epi_ceil_div(epi_open_most(open, steps), walked);
+    }
+    s->blocks = d->down ? d->lines * epi_ceil_div(columns, (int64_t)s->lanes * s->vector)
                         : epi_ceil_div(rows, s->rows);
     d->most_blocks = s->blocks;
 }
@@ -134,7 +161,7 @@ static int64_t ends_bytes(const epi_rows_design *d) {
 
 /* The most scans that are folded together: those of one phase. */
 static int scans_together(const epi_rows_design *d) {
-    int most = 1;
+    int most = d->plan->scan_count || d->sums; /* which leave the block through the same room */
     for (int p = 0; p < d->tile.phases; p++) {
         int count = 0;
         for (int i = 0; i < d->tile.instr_count; i++)
@@ -144,6 +171,18 @@ static int scans_together(const epi_rows_design *d) {
     return most;
 }
 
+/* Finds the loads that shifted values read other teams' rows of, of what is in the ring. */
+static void find_shared(epi_rows_design *d) {
+    for (int i = 0; i < d->tile.instr_count; i++) {
+        const epi_instr *s = &d->tile.instrs[i];
+        d->access[i].shared = -1;
+        for (int j = 0; j < d->tile.instr_count && s->kind == EPI_INSTR_SHIFT && d->access[i].fetched; j++)
+            if (d->tile.instrs[j].kind == EPI_INSTR_LOAD && d->access[j].fetched &&
+                d->tile.instrs[j].node == d->g->nodes[s->node].arg[0])
+                d->access[i].shared = j;
+    }
+}
+
 /* Lays out what comes through the ring, as far as there is room for two stages; the rest is loaded when it is needed. Copies
  * are of 4, 8 or 16 bytes. */
 static int64_t lay_out_stage(epi_rows_design *d, int64_t room) {
@@ -151,7 +190,7 @@ static int64_t lay_out_stage(epi_rows_design *d, int64_t room) {
     int64_t stage = 0;
     for (int i = 0; i < d->tile.instr_count; i++) {
         epi_rows_access *a = &d->access[i];
-        if (!a->fetched || !epi_rows_is_walked(d, d->tile.instrs[i].dst))
+        if (!a->fetched || a->shared >= 0 || !epi_rows_is_walked(d, d->tile.instrs[i].dst))
             continue;
         int64_t vector = epi_rows_width(d, d->tile.instrs[i].dst) / epi_rows_pieces(a) *
                          (int64_t)epi_dtype_size(a->ref.type),
@@ -168,8 +207,9 @@ static int64_t lay_out_stage(epi_rows_design *d, int64_t room) {
 epi_status epi_scan_lay_out(epi_rows_design *d, epi_error *err) {
     epi_rows_shape *s = &d->shape;
     const epi_open *open = d->c->spec->open;
-    int64_t steps = epi_axis_size(d->plan->scan, d->c->spec->sizes);
+    int64_t steps = epi_axis_size(d->along, d->c->spec->sizes);
     count_blocks(d, steps);
+    find_shared(d);
     s->threads = AT_ONCE;
     s->resident = false; /* what a chunk loads is in the ring, or in memory */
     d->ends = scans_together(d) * ends_bytes(d);

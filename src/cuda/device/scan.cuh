@@ -26,6 +26,10 @@
 #define GROUPS (RUNS / GROUP)
 #define CHUNK (RUN * RUNS)
 
+// Where the vector of a chunk's step lies in a stage of the ring; and a distance in time as one in steps.
+#define RING(s) ((u32)((s) % RUN * THREADS + (s) / RUN * LANES + lane))
+#define BACKWARD(by) (BACK ? -(by) : (by))
+
 struct Ends { float a[RUNS * PITCH], h[RUNS * PITCH]; };
 
 // A product of many that is beyond f32 stays a number: times a state of zero it is zero.
