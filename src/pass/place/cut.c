@@ -1294,6 +1294,30 @@ static bool is_chosen_by(epi_placer *s, int node) {
     return chosen;
 }
 
+/* Is it one of several numbers of a row in an input, which nothing but maps of its elements wants, and none on a
+ * product's tile? Rows read it where it lies. */
+static bool is_number_of_row(epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int64_t at;
+    bool number = n->op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) && n->axes.count &&
+                  s->g->nodes[n->arg[0]].op == EPI_OP_INPUT;
+    for (int i = 0; i < n->axes.count; i++)
+        number &= s->spec->is_row[n->axes.at[i].dim];
+    epi_visits_begin(&s->visits, node);
+    for (int i; number && epi_visits_next(&s->visits, &i);) {
+        epi_use_list uses = epi_graph_uses(s->g, i);
+        number = !s->inner[i] && !s->of_product[i];
+        for (int u = 0; u < uses.count && number; u++) {
+            int user = uses.at[u].node;
+            bool map = user != EPI_NO_NODE && epi_ops[s->g->nodes[user].op].cls == EPI_CLASS_MAP;
+            number = map || i != node;
+            if (map)
+                epi_visit(&s->visits, user);
+        }
+    }
+    return number;
+}
+
 /* Is it what the groups of a product have each, which may be the one that makes the tiles on which it is wanted? A number
  * of each is if nothing but products' tiles wants it. */
 static bool is_of_group(const epi_placer *s, int node) {
@@ -1478,7 +1502,10 @@ static void place(epi_placer *s, int node) {
             break;
         }
         s->view[node] = is_part(s, node);
-        s->view[node] ? see_view(s, node) : place_move(s, node);
+        if (s->view[node])
+            see_view(s, node);
+        else
+            (is_number_of_row(s, node) ? place_taken : place_move)(s, node);
         break;
     case EPI_CLASS_SCAN: place_scan(s, node); break;
     case EPI_CLASS_SORT: place_move(s, node); break;
