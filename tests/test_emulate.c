@@ -957,6 +957,11 @@ static struct whole {
      .capability = 90,
      .attentions = 1},
     {.from = {"../tests/stretches", "packed_back", "T=70,A=72", 0}, .capability = 80, .attentions = 3},
+    {.from = {"../tests/scans", "last", "B=2,T=300,D=24", 0}},
+    {.from = {"../tests/scans", "last", "B=2,T=37,D=5", 0}, .capability = 80},
+    {.from = {"../tests/scans", "from_state", "B=2,T=140,D=24", 0}},
+    {.from = {"../tests/scans", "last_inside", "B=2,D=5,T=304", 0}},
+    {.from = {"../tests/scans", "last_inside", "B=2,D=5,T=31", 0}},
     {.from = {"../tests/shifts", "convolution", "B=2,T=40,C=24", 0}},
     {.from = {"../tests/shifts", "convolution", "B=3,T=7,C=5", 0}},
     {.from = {"../tests/shifts", "convolution", "B=2,T=2100,C=16", 0}}, /* several blocks along the rows */

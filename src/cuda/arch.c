@@ -51,6 +51,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .dequant_rows = EPI_FEW_MOST,
                                 .updates = true,
                                 .scans = true,
+                                .scan_last = true,
                                 .shifts = true,
                                 .pieces = true,
                                 .aligned = 16,

@@ -195,7 +195,7 @@ static void give_pointers(epi_rows_design *d) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
         d->access[i].pointer = d->access[i].index = -1;
-        if (s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE)
+        if (s->kind == EPI_INSTR_LOAD || epi_rows_stores(s))
             d->access[i].pointer = epi_emit_pointer(k, s->node, s->tensor);
         else if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM)
             d->access[i].pointer = epi_emit_pointer(k, d->g->nodes[s->node].arg[0], -1);
@@ -237,7 +237,7 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
 /* Is it a store of the row's elements? What there is one of for a row, or for a column of a square tile, is none, as
  * beside a product's tile. */
 static bool stores_elements(const epi_rows_design *d, const epi_instr *s) {
-    return s->kind == EPI_INSTR_STORE && epi_rows_has_columns(d, s->arg[0]) &&
+    return epi_rows_stores(s) && epi_rows_has_columns(d, s->arg[0]) &&
            !(d->plan->square && epi_rows_is_side(d, s->arg[0]));
 }
 
@@ -251,7 +251,7 @@ static bool is_stored_short(const epi_rows_design *d) {
         bool few = size == 2 || (d->plan->square && size < 2);
         if (epi_instr_is_partial(s) || (stores_elements(d, s) && !few))
             return false;
-        any |= s->kind == EPI_INSTR_STORE && few;
+        any |= epi_rows_stores(s) && few;
     }
     return any;
 }
@@ -318,7 +318,7 @@ static epi_status number_scans(epi_rows_design *d, epi_error *err) {
         t->phases = (int)epi_max64(t->phases, s->phase + 1);
     }
     for (int i = 0; i < t->instr_count; i++)
-        if (t->instrs[i].kind == EPI_INSTR_STORE)
+        if (epi_rows_stores(&t->instrs[i]))
             t->instrs[i].phase = t->phases - 1;
     return EPI_OK;
 }

@@ -123,8 +123,11 @@ static inline bool epi_rows_is_coarse(const epi_rows_design *d, int v) {
     return d->tile.values[v].scale == EPI_SCALE_COARSE;
 }
 /* The value that an instruction makes or stores, and its elements in a vector. */
+static inline bool epi_rows_stores(const epi_instr *s) {
+    return s->kind == EPI_INSTR_STORE || s->kind == EPI_INSTR_LAST;
+}
 static inline int epi_rows_value(const epi_instr *s) {
-    return s->kind == EPI_INSTR_STORE ? s->arg[0] : s->dst;
+    return epi_rows_stores(s) ? s->arg[0] : s->dst;
 }
 static inline int epi_rows_width(const epi_rows_design *d, int v) {
     return epi_rows_is_coarse(d, v) ? d->shape.vector / 2 : d->shape.vector;

@@ -71,14 +71,22 @@ static void put_operands(const epi_rows_design *d, epi_text *t, const epi_instr 
     epi_rows_put_comment(d, t, s->node);
 }
 
-/* Stores are of steps and columns that there are; of what has no columns one lane of the first stripe has them. */
+/* Stores are of steps and columns that there are; of what has no columns one lane of the first stripe has them, of the last
+ * step alone who has that. */
 static void put_store(const epi_rows_design *d, epi_text *t, int i) {
+    bool last = d->tile.instrs[i].kind == EPI_INSTR_LAST;
+    if (last && !d->down) {
+        PUT("        if (on && step + VEC >= T) store<%s>((void *)P.ptr[%d], %s, %s[BACK ? 0 : VEC - 1]);\n",
+            epi_emit_type(d->access[i].ref.type), d->access[i].pointer, epi_rows_row(d, i),
+            epi_rows_name(d, d->tile.instrs[i].arg[0]));
+        return;
+    }
     if (!epi_rows_has_columns(d, d->tile.instrs[i].arg[0])) {
         PUT("        if (on && lane == 0 && stripe == 0)");
         epi_rows_put_short(d, t, i, " ");
         return;
     }
-    PUT("        if (on) {\n");
+    PUT("        if (on%s) {\n", last ? " && step == T - 1" : "");
     epi_rows_put_store(d, t, i);
     PUT("        }\n");
 }
@@ -122,7 +130,7 @@ static void put_vectors(const epi_rows_design *d, epi_text *t, int phase) {
         const epi_instr *s = &d->tile.instrs[i];
         if (s->kind == EPI_INSTR_SCAN)
             put_operands(d, t, s);
-        else if (s->kind == EPI_INSTR_STORE)
+        else if (epi_rows_stores(s))
             put_store(d, t, i);
         else if (s->kind == EPI_INSTR_PARTIAL_COLS)
             PUT("        if (on) EACH(VEC) sum%d[e].take(%s[e]);\n", i, epi_rows_name(d, s->arg[0]));
@@ -202,7 +210,7 @@ static void put_lines(const epi_rows_design *d, epi_text *t) {
         "  (void)c; (void)on; (void)stripe;\n");
     for (int i = 0; i < d->tile.instr_count; i++)
         if (d->access[i].ref.axes.count || d->tile.instrs[i].kind == EPI_INSTR_LOAD ||
-            d->tile.instrs[i].kind == EPI_INSTR_STORE)
+            epi_rows_stores(&d->tile.instrs[i]))
             PUT("  const i64 at%d = %s;\n  (void)at%d;\n", i,
                 epi_emit_walk(d->c, &d->access[i].batch, "batch"), i);
 }

@@ -5,7 +5,7 @@
 enum { SOME_ROWS = 3 }; /* in place of one: any number that is more, and odd */
 
 static bool moves(const epi_instr *s) {
-    return s->kind == EPI_INSTR_LOAD || s->kind == EPI_INSTR_STORE;
+    return s->kind == EPI_INSTR_LOAD || epi_rows_stores(s);
 }
 static bool reads_or_moves(const epi_instr *s) {
     return moves(s) || s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM;
@@ -100,7 +100,8 @@ static bool set_vectors(epi_rows_design *d, int vector) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
         epi_rows_access *a = &d->access[i];
-        if (!reads_or_moves(s) || !epi_rows_has_columns(d, epi_rows_value(s)))
+        if (!reads_or_moves(s) || !epi_rows_has_columns(d, epi_rows_value(s)) ||
+            (s->kind == EPI_INSTR_LAST && !d->down)) /* one of its row */
             continue;
         int w = epi_rows_width(d, epi_rows_value(s)) / epi_rows_pieces(a);
         a->vectors = w >= 1 && epi_walk_aligned(&a->along, w) && lies_in_vectors(d, a, w);
