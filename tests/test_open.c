@@ -238,6 +238,12 @@ static const char text[] =
     "back(x[B,S,D]) -> y[B,S,D] {\n"
     "    w = exp(sum(x * rename(x, S, R), D))\n"
     "    y = x + rename(sum(w * x, S), R, S)\n}\n"
+    "ends(x[B,S,D]) -> (y[B,S,D], z[B,D]) {\n"
+    "    a = x*tanh(x)\n    y = a + 1\n    z = gather(a, size(S) - 1, S)\n}\n"
+    "steps(x[B,S,D]) -> (y[B,S,D], u[B,S,D], z[B,D]) {\n"
+    "    s = scan(0.5, x, S)\n    y = s*shift(x, S, 2) + scan_back(0.5, x, S)\n"
+    "    r = rename(x, S, R)\n    u = sum(where(index(R) < index(S), r, 0), R)\n"
+    "    z = gather(s, size(S) - 1, S)\n}\n"
     "h(x[T,D]) -> y[T/2,D] {\n    a, b = halves(x, T)\n    y = a + b\n}\n"
     "p(x[T,D], w[F,D], v[F,D]) -> (y[C,T], z[G,T]) {\n"
     "    y = scatter(x @ w, index(F), C) + scatter(silu(x @ v), index(F) + size(F), C)\n"
@@ -501,6 +507,8 @@ int main(int argc, char **argv) {
     test_refused();
     test_renamed("g");
     test_renamed("back");
+    test_renamed("ends");
+    test_renamed("steps");
     test_pieces("p");
     test_pieces("q");
     test_threads();

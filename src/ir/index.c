@@ -103,7 +103,7 @@ bool epi_takes_end(const epi_spec *spec, int node, bool back) {
     epi_axis axis = n->over.at[0];
     if (index->op == EPI_OP_CONST)
         return index->value == (back ? 0 : (double)epi_axis_size(axis, spec->sizes) - 1) &&
-               (back || !epi_open_has(spec->open, axis.dim));
+               (back || !spec->is_open[axis.dim]);
     if (back || index->op != EPI_OP_SUB)
         return false;
     const epi_node *size = &g->nodes[index->arg[0]], *one = &g->nodes[index->arg[1]];

@@ -17,6 +17,7 @@ typedef struct epi_spec {
     const epi_slice *slices;     /* by tensor; NULL: all are whole */
     int64_t sizes[EPI_MAX_DIMS]; /* by dim */
     bool is_row[EPI_MAX_DIMS];   /* by dim: it counts rows (tokens, batch), whose number decides nothing */
+    bool is_open[EPI_MAX_DIMS];  /* by dim: its size may be another one at each start, so no number follows from it */
     epi_dtype *types;            /* by tensor */
     epi_dtype type;              /* storage of intermediate values where a path stores them */
     epi_path path;

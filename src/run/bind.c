@@ -327,7 +327,6 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
                          const epi_spec *largest, epi_spec *spec, epi_error *err) {
     const epi_graph *g = &program->graph;
     const epi_context *ctx = program->module->context;
-    bool is_open[EPI_MAX_DIMS] = {false};
     *spec = (epi_spec){.graph = g,
                        .path = o->path,
                        .perturb = o->perturb,
@@ -342,13 +341,13 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
         spec->sizes[i] = -1;
     EPI_TRY(bind_dims(g, o, spec->sizes, err));
     EPI_TRY(bind_rows(g, o, spec->is_row, err));
-    EPI_TRY(bind_open(g, o, is_open, spec->is_row, err));
+    EPI_TRY(bind_open(g, o, spec->is_open, spec->is_row, err));
     if (largest)
-        follow_open(g, is_open, spec->sizes);
+        follow_open(g, spec->is_open, spec->sizes);
     EPI_TRY(check_axes(program, spec->sizes, err));
     EPI_TRY(check_renames(program, spec->sizes, err));
     EPI_TRY(check_positions(program, spec->sizes, err));
     EPI_TRY(epi_types_bind(g, o, spec->types, err));
     EPI_TRY(check_options(ctx, o, err));
-    return o->open_axis_count && o->device ? bind_stand_ins(arena, g, is_open, largest, spec, err) : EPI_OK;
+    return o->open_axis_count && o->device ? bind_stand_ins(arena, g, spec->is_open, largest, spec, err) : EPI_OK;
 }

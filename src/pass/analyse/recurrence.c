@@ -82,7 +82,7 @@ static bool is_end(const finder *f, int node, bool last) {
         return size->op == EPI_OP_SIZE && epi_axis_equal(size->over.at[0], time);
     }
     int64_t size = epi_axis_size(time, f->spec->sizes);
-    return !epi_open_has(f->spec->open, time.dim) && epi_is_constant(f->g, node, (double)(size - 1));
+    return !f->spec->is_open[time.dim] && epi_is_constant(f->g, node, (double)(size - 1));
 }
 
 /* Does the condition hold at the first step alone: index(T) == 0? */

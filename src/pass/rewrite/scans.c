@@ -76,7 +76,7 @@ static int under_name(epi_rewrite *r, int node, const mask *m, int depth) {
 /* Have both axes as many elements, whatever the size of open ones is? */
 static bool are_alike(const finder *f, epi_axis a, epi_axis b) {
     const epi_graph *g = f->in;
-    bool open = epi_open_has(f->spec->open, a.dim) || epi_open_has(f->spec->open, b.dim);
+    bool open = f->spec->is_open[a.dim] || f->spec->is_open[b.dim];
     bool name = (a.dim >= g->declared_count && !a.shift && epi_axis_equal(g->same[a.dim], b)) ||
                 (b.dim >= g->declared_count && !b.shift && epi_axis_equal(g->same[b.dim], a));
     return name || (!open && epi_axis_size(a, f->spec->sizes) == epi_axis_size(b, f->spec->sizes));
@@ -132,7 +132,7 @@ static bool is_number(const finder *f, int node, int depth, double *out) {
     *out = n->op == EPI_OP_CONST ? n->value : 0;
     if (n->op == EPI_OP_SIZE) {
         *out = (double)epi_axis_size(n->over.at[0], f->spec->sizes);
-        return !epi_open_has(f->spec->open, n->over.at[0].dim);
+        return !f->spec->is_open[n->over.at[0].dim];
     }
     bool known = n->op == EPI_OP_NEG || epi_op_has_terms(n->op) || n->op == EPI_OP_MUL;
     for (int a = 0; a < epi_node_operands(n) && known; a++)
@@ -144,7 +144,7 @@ static bool is_number(const finder *f, int node, int depth, double *out) {
 
 /* Does it name an element along the axis, by a number that is known? */
 static bool is_step(const finder *f, int index, epi_axis axis, double *at) {
-    return is_number(f, index, 0, at) && !epi_open_has(f->spec->open, axis.dim) && *at >= 0 &&
+    return is_number(f, index, 0, at) && !f->spec->is_open[axis.dim] && *at >= 0 &&
            *at == floor(*at) && *at < (double)epi_axis_size(axis, f->spec->sizes);
 }
 
