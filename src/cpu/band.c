@@ -161,17 +161,18 @@ static void run_take(const epi_band *t, const epi_instr *s, const epi_tile_acces
                          t->first[v->scale], t->columns[v->scale], t->tmp);
         return;
     }
+    bool columns = v->scale != EPI_SCALE_NONE;
     int64_t first = t->m0 + (s->full ? t->row : 0);
-    int n = s->full ? t->columns[v->scale] : 1;
+    int n = columns ? t->columns[v->scale] : 1, rows = s->full ? t->band_rows : v->rows ? t->rows : 1;
     ptrdiff_t ld = s->full ? t->at[s->dst].ld : 1;
-    for (int i = 0; i < (s->full ? t->band_rows : t->rows); i++) {
+    for (int i = 0; i < rows; i++) {
         float *dst = result_of(t, s) + i * ld;
         int64_t at = a->number + epi_walk_offset(&a->which, first + i);
         at = a->index.data ? epi_position_load(t->strips, &a->index, at, a->size) : at < a->size ? at : -1;
         if (at >= 0)
             epi_columns_load(t->strips, dst, &a->ref,
                              row_offset(a, first + i) + epi_walk_offset(&a->along, at), &a->cols,
-                             s->full ? t->first[v->scale] : 0, n, t->tmp);
+                             columns ? t->first[v->scale] : 0, n, t->tmp);
         for (int j = 0; j < n && at < 0; j++)
             dst[j] = 0;
     }

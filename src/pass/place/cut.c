@@ -1294,15 +1294,17 @@ static bool is_chosen_by(epi_placer *s, int node) {
     return chosen;
 }
 
-/* Is it one of several numbers of a row in an input, which nothing but maps of its elements wants, and none on a
- * product's tile? Rows read it where it lies. */
+/* Is it one of several numbers of a row, or of a column, in an input, which nothing but maps of the row's elements wants,
+ * and none on a product's tile? Rows read it where it lies. */
 static bool is_number_of_row(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     int64_t at;
     bool number = n->op == EPI_OP_GATHER && epi_graph_at_number(s->g, node, &at) && n->axes.count &&
                   s->g->nodes[n->arg[0]].op == EPI_OP_INPUT;
+    int rows = 0;
     for (int i = 0; i < n->axes.count; i++)
-        number &= s->spec->is_row[n->axes.at[i].dim];
+        rows += s->spec->is_row[n->axes.at[i].dim];
+    number &= !rows || rows == n->axes.count;
     epi_visits_begin(&s->visits, node);
     for (int i; number && epi_visits_next(&s->visits, &i);) {
         epi_use_list uses = epi_graph_uses(s->g, i);
@@ -1310,7 +1312,8 @@ static bool is_number_of_row(epi_placer *s, int node) {
         for (int u = 0; u < uses.count && number; u++) {
             int user = uses.at[u].node;
             bool map = user != EPI_NO_NODE && epi_ops[s->g->nodes[user].op].cls == EPI_CLASS_MAP;
-            number = map || i != node;
+            number = i != node || (map && s->g->nodes[user].axes.count > n->axes.count &&
+                                   (rows || epi_spec_has_rows(s->spec, &s->g->nodes[user].axes)));
             if (map)
                 epi_visit(&s->visits, user);
         }

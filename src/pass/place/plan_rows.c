@@ -144,8 +144,10 @@ static bool takes_in_row(const shaper *s, const epi_node *n) {
     if (s->plan->flat || n->op != EPI_OP_GATHER || s->g->nodes[n->arg[0]].op != EPI_OP_INPUT)
         return false;
     const epi_axes *index = &s->g->nodes[n->arg[1]].axes;
-    if (s->g->nodes[n->arg[1]].op == EPI_OP_CONST) /* one of the numbers that a row has */
-        return n->axes.count && epi_axes_count_in(&n->axes, &s->plan->rows) == n->axes.count;
+    if (s->g->nodes[n->arg[1]].op == EPI_OP_CONST) { /* one of the numbers that a row has, or a column */
+        int rows = epi_axes_count_in(&n->axes, &s->plan->rows);
+        return n->axes.count && (rows == n->axes.count || (!rows && s->plan->rows.count));
+    }
     epi_index_source from = epi_index_find(s->g, n);
     epi_op op = s->g->nodes[from.node].op;
     return (op == EPI_OP_INPUT || (op == EPI_OP_INDEX && !from.sliced)) && index->count &&
