@@ -381,6 +381,57 @@ static void test_factors(void) {
     }
 }
 
+/* Weights without a softmax: any map of scores, masks, decays and their sums; heads in groups, axes in several orders, as
+ * many rows as columns and not. Forward, and backward of what it saved, whose scores are in memory nowhere. */
+static const struct {
+    const char *text, *dims;
+    int backward; /* parts of it that are attention */
+} unnormalised[] = {
+    {"linear(q[B,T,H,E], k[B,U,H,E], v[B,U,H,F]) -> o[B,T,H,F] {\n"
+     "    o = sum(where(index(U) <= index(T), sum(q*k, E), 0)*v, U) }",
+     "B=2,T=140,U=140,H=2,E=16,F=8", 1},
+    {"normed(q[B,H,T,E], k[B,H,U,E], v[B,H,U,F]) -> o[B,H,T,F] {\n"
+     "    s = where(index(U) <= index(T), exp(0.1*sum(q*k, E)), 0)  o = sum(s*v, U)/(sum(s, U) + 0.5) }",
+     "B=2,T=140,U=150,H=2,E=16,F=8", 1},
+    {"positive(q[B,T,H,E], k[B,U,H,E], v[B,U,H,F]) -> (o[B,T,H,F], z: f32[B,T,H]) {\n"
+     "    s = where(index(U) <= index(T), sum(exp(q)*exp(k), E), 0)\n"
+     "    z = 0.01*sum(s, U)  o = sum(s*v, U)/(z*z + 1) }",
+     "B=2,T=150,U=140,H=2,E=16,F=8", 1},
+    {"sigmoids(q[T,B,H,E], k[U,H,B,E], v[B,U,H,F], bias: f32) -> o[T,B,H,F] {\n"
+     "    o = sum(sigmoid(sum(q*k, E)*rsqrt(size(E)) - bias)*v, U) }",
+     "B=2,T=140,U=170,H=2,E=16,F=8", 1},
+    {"window(q[B,T,G,H,E], k[B,U,G,E], v[B,U,G,F]) -> o[B,T,G,H,F] {\n"
+     "    s = sum(q*k, E)\n"
+     "    o = sum(where(index(U) <= index(T) and index(U) > index(T) - 30, relu(s)*s, 0)*v, U) }",
+     "B=2,T=200,U=200,G=2,H=2,E=8,F=16", 1},
+    {"decay(q[B,T,H,E], k[B,U,H,E], v[B,U,H,F], c: f32[B,T,H], d: f32[B,U,H]) -> o[B,T,H,F] {\n"
+     "    l = exp(where(index(U) <= index(T), 0.2*(c - d), -inf))  o = sum(sum(q*k, E)*l*v, U) }",
+     "B=2,T=140,U=140,H=2,E=16,F=8", 2},
+    {"retained(q[B,T,H,E], k[B,U,H,E], v[B,U,H,F], slope: f32[H]) -> o[B,T,H,F] {\n"
+     "    l = where(index(U) <= index(T), exp(-slope*(index(T) - index(U))), 0)\n"
+     "    o = sum(sum(q*k, E)*l*v, U) }",
+     "B=2,T=140,U=140,H=2,E=16,F=8", ANY_PARTS},
+    {"outer(q[B,T,H,E], k[B,U,H,E], v[B,U,H,F], a: f32[B,T,H], b: f32[B,U,H]) -> o[B,T,H,F] {\n"
+     "    s = sum(q*k, E)  o = sum(where(index(U) < index(T), a*s*s*b, 0)*v, U) }",
+     "B=2,T=140,U=140,H=2,E=16,F=8", ANY_PARTS},
+    {"alone(q[T,E], k[U,E], v[U,F]) -> o[T,F] {\n"
+     "    o = sum(where(index(U) <= index(T), tanh(sum(q*k, E)), 0)*v, U) }",
+     "T=260,U=260,E=16,F=8", 1},
+};
+
+static void test_unnormalised(void) {
+    for (size_t i = 0; i < sizeof unnormalised / sizeof *unnormalised; i++) {
+        epi_module *m = parse(unnormalised[i].text), *saved = m ? derive(epi_module_program(m, 0)) : NULL;
+        for (size_t t = 0; saved && t < sizeof storage / sizeof *storage; t++) {
+            hold(epi_module_program(m, 0), unnormalised[i].dims, storage[t], 1);
+            hold(epi_module_program(saved, 0), unnormalised[i].dims, storage[t], 1);
+            hold(epi_module_program(saved, 1), unnormalised[i].dims, storage[t], unnormalised[i].backward);
+        }
+        epi_module_free(saved);
+        epi_module_free(m);
+    }
+}
+
 /* What is no attention, whatever its sizes, and what has the form in part: scores that are wanted elsewhere,
  * weights that are more than an exponential, two sums with the same weights, one attention after another. */
 static void test_others(void) {
@@ -390,6 +441,13 @@ static void test_others(void) {
     } all[] = {
         {"f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { o = gelu(q @ k) @ v }", 0},
         {"f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { s = q @ k  o = exp(-s*s) @ v }", 0},
+        {"f(q[T,E], k[R,E], v[F,R], seed: i32) -> o[T,F] {\n"
+         "    o = where(uniform(seed, T, R) < 0.9, gelu(q @ k), 0) @ v }",
+         0},
+        {"f(q[T,A,E], k: param[A,R,E], v: param[A,F,R]) -> o[T,A,F] { o = sum(gelu(sum(q*k, E))*v, R) }", 0},
+        {"f(q[T,A,E], k[A,R,E], v[A,F,R]) -> (o[T,A,F], h[T,A,R]) {\n"
+         "    h = gelu(sum(q*k, E))  o = sum(h*v, R) }",
+         0},
         {"f(q[T,E], k[R,E], v[F,R]) -> (o[T,F], p[T,R]) { p = softmax(q @ k, R)  o = p @ v }", 0},
         {"f(q[T,E], k[R,E], v[F,R]) -> o[T,F] { p = softmax(q @ k, R)  o = (p*p) @ v }", 0},
         {"f(q[T,E], k[R,E], v[F,R]) -> (o[T,F], h: f32[T]) {\n"
@@ -415,7 +473,9 @@ static void test_others(void) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         epi_module *m = parse(all[i].text);
         if (m)
-            hold(epi_module_program(m, 0), "T=140,E=16,R=150,F=24", EPI_F32, all[i].parts);
+            hold(epi_module_program(m, 0),
+                 strstr(all[i].text, "[T,A") ? "T=140,A=2,E=16,R=150,F=24" : "T=140,E=16,R=150,F=24", EPI_F32,
+                 all[i].parts);
         epi_module_free(m);
     }
 }
@@ -973,6 +1033,7 @@ int main(int argc, char **argv) {
     test_spellings();
     test_masks();
     test_factors();
+    test_unnormalised();
     test_both();
     test_subsets();
     test_others();

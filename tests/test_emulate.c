@@ -847,6 +847,30 @@ static struct whole {
     {.from = {"../tests/attention", "trained", "B=2,H=2,S=80,R=100,E=32,F=16", 0},
      .capability = 86,
      .attentions = 3},
+    {.from = {"../tests/attention", "trained_linear", "B=2,H=2,S=150,R=140,E=32,F=16", 0},
+     .capability = 90,
+     .attentions = 3},
+    {.from = {"../tests/attention", "trained_linear", "B=2,H=2,S=150,R=140,E=32,F=16", 0},
+     .capability = 80,
+     .attentions = 3},
+    {.from = {"../tests/attention", "trained_decay", "B=2,H=2,S=150,R=140,E=32,F=16", 0},
+     .capability = 90,
+     .attentions = 2},
+    {.from = {"../tests/attention", "trained_decay", "B=2,H=2,S=150,R=140,E=32,F=16", 0},
+     .capability = 80,
+     .attentions = 2},
+    {.from = {"../tests/attention", "trained_sigmoids", "B=1,G=2,H=2,S=70,R=140,E=32,F=16", 0},
+     .capability = 90,
+     .attentions = 2},
+    {.from = {"../tests/attention", "trained_sigmoids", "B=1,G=2,H=2,S=70,R=140,E=32,F=16", 0},
+     .capability = 80,
+     .attentions = 2},
+    {.from = {"../tests/attention", "trained_slope", "B=1,H=2,S=150,R=140,E=32,F=16", 0},
+     .capability = 90,
+     .attentions = 3},
+    {.from = {"../tests/attention", "trained_slope", "B=1,H=2,S=150,R=140,E=32,F=16", 0},
+     .capability = 80,
+     .attentions = 3},
     {.from = {"../tests/attention", "halves_after", "S=80,R=100,E=32", 0}, .capability = 90, .attentions = 1},
     {.from = {"../tests/attention", "halves_after", "S=80,R=100,E=32", 0}, .capability = 80, .attentions = 1},
     {.from = {"../tests/attention", "masked_again", "S=200,R=220,E=32", 0},
@@ -2353,6 +2377,25 @@ static const struct {
     {{"../tests/attention", "steep", "B=1,H=2,S=12,R=390,E=16,F=16", 0},
      EPI_BF16,
      "attention_split_16x128_d64"},
+    {{"../tests/attention", "linear", "B=2,H=2,S=300,R=300,E=16,F=24", 0}, EPI_F16, "attention_192x128_d64"},
+    {{"../tests/attention", "linear", "B=1,H=2,S=140,R=270,E=72,F=72", 0},
+     EPI_BF16,
+     "attention_128x128_d128"},
+    {{"../tests/attention", "decayed", "B=1,H=2,S=300,R=280,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_128x128_d64"},
+    {{"../tests/attention", "sigmoids", "B=1,H=2,G=2,S=130,R=150,E=200,F=40", 0},
+     EPI_BF16,
+     "attention_128x64_d256"},
+    {{"../tests/attention", "linear", "B=2,H=2,S=150,R=150,E=16,F=24", 0},
+     EPI_F16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "decayed", "B=1,H=2,S=300,R=280,E=16,F=16", 0},
+     EPI_BF16,
+     "attention_mma_128x64_d64"},
+    {{"../tests/attention", "sigmoids", "B=1,H=2,G=2,S=130,R=150,E=72,F=40", 0},
+     EPI_BF16,
+     "attention_mma_64x32_d128"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];
@@ -2365,7 +2408,8 @@ static variant attention_variant(int at) {
 
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2, 4, 8, 10, 12, 16, 28, 29, 32, 34, 39, 43, 47, 50, 52, 59, 64, 85, 87, 91};
+    static const int some[] = {2,  4,  8,  10, 12, 16, 28, 29, 32, 34, 39,
+                               43, 47, 50, 52, 59, 64, 85, 87, 91, 95, 100};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];

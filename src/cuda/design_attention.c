@@ -148,8 +148,13 @@ static bool find_variant(epi_attention_design *d) {
             return epi_refuse(d, "scores that are a sum of products");
         return a->score_count == 1 && a->sum_count == 1;
     }
-    if (a->score_count != 2)
-        return epi_refuse(d, "weights of one product without a softmax");
+    if (a->score_count == 1) {
+        d->variant = EPI_ATTENTION_FORWARD;
+        if (a->sign == EPI_SIGN_SOFTMAX &&
+            !a->batch_axes) /* as of a vocabulary: there may be few rows, and few blocks */
+            return epi_refuse(d, "weights of one product without batches");
+        return a->sum_count == 1 || epi_refuse(d, "two sums of the weights of one product");
+    }
     int term[2] = {0, 0}, of[2] = {-1, -1};
     for (int v = 0; v <= two; v++)
         of[v] = score_of(d, a->sums[v].operand, &term[v]);
@@ -173,6 +178,18 @@ static bool find_variant(epi_attention_design *d) {
     }
     d->sum_term = both ? 0 : term[d->sum[0]];
     return terms_of(d, !d->first, &first) == 1 || epi_refuse(d, "two scores that are sums of products");
+}
+
+/* The sums along the stream that leave the scores, beside those of an online softmax. */
+static bool find_totals(epi_attention_design *d) {
+    for (int i = 0; i < d->g->node_count && !epi_attention_is_online(d); i++) {
+        if (d->plan->placement[i].reduction != EPI_REDUCE_ROWS)
+            continue;
+        if (d->g->nodes[i].op != EPI_OP_SUM || d->total_count == EPI_ATTENTION_TOTALS)
+            return epi_refuse(d, "a reduction beside attention's own");
+        d->totals[d->total_count++] = i;
+    }
+    return true;
 }
 
 /* Has a row the same bits among many rows as among few? Then the forward folds chunks as well, and their length
@@ -216,7 +233,7 @@ static bool takes_split(epi_attention_design *d) {
  * room of the second buffer of rows, and of wide heads that of a slot. */
 static void take_chunks(epi_attention_design *d) {
     int chunk = chunk_of(d);
-    if (!folds(d) || d->a->factor != EPI_NO_NODE || d->config.stream != 128 ||
+    if (!epi_attention_is_online(d) || !folds(d) || d->a->factor != EPI_NO_NODE || d->config.stream != 128 ||
         epi_open_most(d->c->spec->open, d->columns) <= chunk)
         return;
     d->chunk = chunk;
@@ -475,7 +492,7 @@ static bool add_map(epi_attention_design *d, const epi_attention_tensor *t, int 
  * or, forward, the second columns. */
 static bool take_operands(epi_attention_design *d) {
     const epi_attention *a = d->a;
-    bool two = !epi_attention_is_online(d);
+    bool two = !epi_attention_is_single(d);
     const epi_attention_term *term;
     terms_of(d, d->first, &term);
     d->half = epi_emit_ref(d->c, term->rows, -1).type;
@@ -703,17 +720,31 @@ static bool are_exact(const epi_attention_design *d) {
 
 static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_error *err) {
     const epi_attention *a = d->a;
-    epi_root roots[2] = {{.tensor = -1}, {.tensor = -1}};
+    epi_root roots[2 + EPI_ATTENTION_TOTALS];
     int count = 0;
+    for (int i = 0; i < 2 + EPI_ATTENTION_TOTALS; i++)
+        roots[i] = (epi_root){.tensor = -1};
     if (epi_attention_is_online(d))
         roots[count++].node = a->score;
     if (epi_attention_is_online(d) && a->factor != EPI_NO_NODE)
         roots[count++].node = a->factor;
     for (int v = 0; v < 2 && d->sum[v] >= 0 && !epi_attention_is_online(d); v++)
         roots[count++].node = a->sums[d->sum[v]].weight;
-    d->matched = d->variant != EPI_ATTENTION_SPLIT && epi_matches_design(d);
+    for (int i = 0; i < d->total_count; i++) {
+        int of = 0;
+        while (of < count && roots[of].node != d->g->nodes[d->totals[i]].arg[0])
+            of++;
+        d->total_of[i] = of;
+        roots[of].node = d->g->nodes[d->totals[i]].arg[0];
+        count += of == count;
+    }
+    /* of scores equalities leave -INF, which is no weight, and of what is summed beside the products nothing is hidden behind it */
+    d->matched = d->variant != EPI_ATTENTION_SPLIT &&
+                 (!epi_attention_is_single(d) || epi_attention_is_online(d)) && !d->total_count &&
+                 epi_matches_design(d);
     const epi_plan *open = open_plan(d) ? open_plan(d) : a->score_plan;
-    d->exact = are_exact(d);
+    /* sums are taken where elements are made: what a row does not see is hidden there, not behind it */
+    d->exact = are_exact(d) && !(d->variant == EPI_ATTENTION_PAIR && d->total_count);
     d->stretched = d->matched && d->exact && d->variant == EPI_ATTENTION_FORWARD &&
                    !epi_attention_is_mma(d) && a->factor == EPI_NO_NODE;
     d->score = view(d, d->exact ? open : a->score_plan, &d->stream);
@@ -788,10 +819,10 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     int high = d->page && d->page < f->stream ? d->page : f->stream; /* a box of columns */
     if (d->page && !(d->columns_of[0].paged && d->columns_of[1].paged))
         return epi_refuse(d, "of keys and values one is in pages alone");
-    bool online = epi_attention_is_online(d);
+    bool single = epi_attention_is_single(d);
     if (!mma && ((!split && !add_map(d, &d->rows_of[0], 64, false, k)) ||
                  !add_map(d, &d->columns_of[0], high, groups || d->page, k) ||
-                 (!online && !add_map(d, &d->rows_of[1], 64, false, k)) ||
+                 (!single && !add_map(d, &d->rows_of[1], 64, false, k)) ||
                  !add_map(d, &d->columns_of[1], high, groups || d->page, k)))
         return false;
     for (int v = 0; v < 2 && d->plain && d->sum[v] >= 0; v++)
@@ -869,7 +900,7 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                 .scale = 1,
                                 .scaled = {-1, -1}};
     write_name(config, out->label, sizeof out->label);
-    bool ok = suits(d) && find_variant(d) && shape(d) && take_operands(d);
+    bool ok = suits(d) && find_variant(d) && find_totals(d) && shape(d) && take_operands(d);
     if (ok)
         find_starts(d);
     ok = ok && takes(d);

@@ -4,9 +4,10 @@
  * Mainloops take four variants of the plan (pass/analyse/attention.h): Hopper's, which move tiles by TMA and multiply by
  * wgmma, all of them; those of every GPU from Ampere on, by cp.async and mma.sync, all but the second.
  *
- *     forward   one score product, an online softmax, one value product
+ *     forward   one score product, an online softmax or any other weights, one value product
  *     split     the same of up to 64 rows over a long stream, which is taken in chunks; a second kernel folds
- *               their partials. Of up to 16 rows columns are wgmma's rows, and one chunk needs no second kernel
+ *               their partials; with an online softmax alone. Of up to 16 rows columns are wgmma's rows, and one
+ *               chunk needs no second kernel
  *     rows      two score products, one value product of the first one's columns: gradients of queries
  *     pair      two score products, two value products, of the columns of either: gradients of keys and
  *               values
@@ -69,13 +70,15 @@ typedef struct epi_attention_tensor {
 } epi_attention_tensor;
 
 enum { EPI_ATTENTION_COLUMNS = 4 }; /* values of columns that come with a tile */
+enum { EPI_ATTENTION_TOTALS = 4 };  /* sums along the stream beside the products */
 
 /* The values of a tile program that a function of the kernel is given, and those that it makes, by the array
  * that has them: the scores, or those of the second product. */
 typedef struct epi_attention_function {
     const epi_gemm_design *d;
-    int given[2], made[2]; /* values, or -1 */
-    bool factor;           /* what is made multiplies what is there: weights */
+    int given[2], made[2];            /* values, or -1 */
+    bool factor;                      /* what is made multiplies what is there: weights */
+    int totals[EPI_ATTENTION_TOTALS]; /* values that are summed along the stream, or -1 */
 } epi_attention_function;
 
 typedef struct epi_attention_design {
@@ -100,9 +103,15 @@ typedef struct epi_attention_design {
     epi_tile_program out_tile[3]; /* by sum, and MORE */
     epi_gemm_design cut, whole;   /* how each is written as text */
     epi_gemm_design out_design[3];
-    int weights[2][2]; /* by tile program: the scores, or the sums' weights, as values of it */
+    int weights
+        [2][2 +
+            EPI_ATTENTION_TOTALS]; /* by tile program: the scores, or the sums' weights, as values of it; then
+                                                 what else is summed along the stream */
     epi_attention_function first_part[2], second_part[2]; /* of cut tiles, and of whole ones; forward: the
                                                                second makes the weights' factor */
+    int totals[EPI_ATTENTION_TOTALS],
+        total_count;                    /* sums of elements along the stream, one for each row: nodes, */
+    int total_of[EPI_ATTENTION_TOTALS]; /* and which of the weights is summed */
     const char *staged[EPI_ATTENTION_COLUMNS]; /* pair: columns that come with a tile, as expressions */
     int staged_count;
     bool split;    /* pair: the second sum's weights follow from the first product alone */
@@ -153,9 +162,14 @@ static inline int epi_attention_parts(const epi_attention_design *d) {
 /* Beside the first and the second of products and sums: the second term's, which lies behind the first's. */
 enum { EPI_ATTENTION_MORE = 2 };
 
-/* Has it an online softmax? Then there is one function of scores, and none of weights. */
-static inline bool epi_attention_is_online(const epi_attention_design *d) {
+/* Has it one score product, and values of their own? Then there is one function of scores. */
+static inline bool epi_attention_is_single(const epi_attention_design *d) {
     return d->variant == EPI_ATTENTION_FORWARD || d->variant == EPI_ATTENTION_SPLIT;
+}
+
+/* Has it an online softmax? Then that function makes scores, else weights. */
+static inline bool epi_attention_is_online(const epi_attention_design *d) {
+    return d->a->row_max != EPI_NO_NODE;
 }
 
 /* The axes of the batches. */

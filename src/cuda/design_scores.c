@@ -69,7 +69,8 @@ static int find_scale(const epi_attention_design *d, const epi_tile_program *t, 
 /* What is left out of scores or of the first sum's weights: the same in both tile programs. */
 static void find_scales(epi_attention_design *d) {
     double scale[2] = {1, 1}, hidden = epi_attention_is_online(d) ? (double)-INFINITY : 0;
-    for (int which = 0; which < 2; which++)
+    bool may = epi_attention_is_online(d) || (!epi_attention_is_single(d) && !d->total_count);
+    for (int which = 0; which < 2 && may; which++)
         d->scaled[which] = find_scale(d, &d->tile[which], d->weights[which][0], hidden, &scale[which]);
     if (d->scaled[0] < 0 || d->scaled[1] < 0 || scale[0] != scale[1])
         d->scaled[0] = d->scaled[1] = -1;
@@ -86,29 +87,54 @@ static int find_boundary(const epi_attention_design *d, int which, bool *needed)
         if (v == first || v == second || !epi_value_is_full(&t->values[v]) ||
             (d->variant == EPI_ATTENTION_PAIR && v != d->weights[which][1]))
             continue;
-        bool early = !needs(t, v, second, -1, needed);
-        if (early && needs(t, end, v, v, needed) && !needed[first])
+        bool early = !needs(t, v, second, -1, needed), wanted = needs(t, end, v, v, needed);
+        if (early && (wanted || d->variant == EPI_ATTENTION_PAIR) && !needed[first])
             best = v;
     }
     return best;
 }
 
+/* Is everything that is summed along the stream made of the first product alone, or of what crosses and of the second? */
+static bool totals_cross(const epi_attention_design *d, int which, int boundary, bool *needed) {
+    const epi_tile_program *t = &d->tile[which];
+    for (int i = 0; i < d->total_count; i++) {
+        int value = d->weights[which][d->total_of[i]];
+        if (needs(t, value, !d->first, -1, needed) && needs(t, value, d->first, boundary, needed))
+            return false;
+    }
+    return true;
+}
+
+/* Which function makes what is summed along the stream. */
+static void share_totals(const epi_attention_design *d, int which, epi_attention_function *one,
+                         epi_attention_function *two, bool *needed) {
+    for (int i = 0; i < d->total_count; i++) {
+        int value = d->weights[which][d->total_of[i]];
+        bool early =
+            epi_attention_is_single(d) || (d->split && !needs(&d->tile[which], value, !d->first, -1, needed));
+        (early ? one : two)->totals[i] = value;
+    }
+}
+
 /* The functions that make weights of scores, of cut tiles and of whole ones. */
 static bool design_functions(epi_attention_design *d) {
     int boundary[2] = {-1, -1};
+    bool *needed[2];
+    d->split = true;
     for (int which = 0; which < 2; which++) {
-        bool *needed = epi_arena_alloc(d->c->arena, (size_t)d->tile[which].value_count + 1);
-        if (!needed)
+        needed[which] = epi_arena_alloc(d->c->arena, (size_t)d->tile[which].value_count + 1);
+        if (!needed[which])
             return false;
-        if (!epi_attention_is_online(d))
-            boundary[which] = find_boundary(d, which, needed);
+        if (!epi_attention_is_single(d))
+            boundary[which] = find_boundary(d, which, needed[which]);
+        d->split = d->split && boundary[which] >= 0 && totals_cross(d, which, boundary[which], needed[which]);
     }
-    d->split = boundary[0] >= 0 && boundary[1] >= 0;
     for (int which = 0; which < 2; which++) {
         const epi_gemm_design *p = which ? &d->whole : &d->cut;
         epi_attention_function *one = &d->first_part[which], *two = &d->second_part[which];
-        *one = *two = (epi_attention_function){p, {d->first, -1}, {-1, -1}, false};
-        if (epi_attention_is_online(d)) {
+        *one = *two = (epi_attention_function){p, {d->first, -1}, {-1, -1}, false, {-1, -1, -1, -1}};
+        share_totals(d, which, one, two, needed[which]);
+        if (epi_attention_is_single(d)) {
             one->made[0] = d->weights[which][0];
             two->factor = d->a->factor != EPI_NO_NODE;
             two->made[0] = two->factor ? d->weights[which][1] : -1;

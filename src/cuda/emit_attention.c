@@ -19,6 +19,9 @@ static void mark(const epi_attention_function *f, bool *marked, bool *needed) {
     for (int i = 0; i < 2; i++)
         if (f->made[i] >= 0)
             needed[f->made[i]] = true;
+    for (int i = 0; i < EPI_ATTENTION_TOTALS; i++)
+        if (f->totals[i] >= 0)
+            needed[f->totals[i]] = true;
     for (int i = t->instr_count - 1; i >= 0; i--) {
         const epi_instr *s = &t->instrs[i];
         if (s->dst < 0 || !needed[s->dst] || s->dst == f->given[0] || s->dst == f->given[1])
@@ -63,6 +66,13 @@ static const char *put_made(const epi_attention_design *d, const epi_emitter *e,
             all = epi_emit_text(d->c, "%s      %s" ELEMENT " %s= %s;\n", all, arrays[i], el,
                                 f->factor ? "*" : "", value);
         }
+    for (int i = 0; i < d->total_count; i++)
+        for (int el = 0; el < 2 && f->totals[i] >= 0; el++) {
+            const char *value = epi_value_use(e, f->totals[i], el);
+            if (cut)
+                value = epi_emit_text(d->c, "%s ? %s : 0.f", put_seen(d, el), value);
+            all = epi_emit_text(d->c, "%s      total[%d][i & 1] += %s;\n", all, i, value);
+        }
     return all;
 }
 
@@ -102,11 +112,11 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
     epi_text_add(
         out,
         "DEV void tile(float (&s)[%s / 2], float (&dp)[%s / 2], const Rows &R, const Params &P, int row, "
-        "int group, int first, int t, u32 staged) {\n"
+        "int group, int first, int t, u32 staged%s) {\n"
         "  const int q = t & 3, col = group * COLUMNS + first;\n"
         "  const float position = (float)(first + 2 * q);\n  const int left = COLUMNS - first - 2 * q;\n"
         "  (void)q; (void)col; (void)position; (void)left;\n",
-        share_of(d), share_of(d));
+        share_of(d), share_of(d), d->total_count ? ", float (&total)[TOTAL_COUNT][2]" : "");
     if (*made)
         epi_emitter_put_loops(&e, share_of(d), given, made, out);
     else
@@ -119,30 +129,36 @@ static bool write_function(const epi_attention_design *d, const epi_attention_fu
  * worth registers over all the others. */
 static void write_choice(const epi_attention_design *d, const char *name, const char *more,
                          const char *second, epi_text *out) {
+    const char *totals = d->total_count ? ", R.total" : "";
     epi_text_add(out,
                  "template <int CUT> DEV void %s(float (&s)[%s / 2]%s, const Rows &R, const Params &P, "
                  "int row, int group, int col, int t, u32 staged) {\n"
                  "  if (CUT) {\n    cut_%s::Rows C;\n    cut_%s::rows_load(C, P, row);\n"
-                 "    cut_%s::tile(s, %s, C, P, row, group, col, t, staged);\n"
-                 "  } else whole_%s::tile(s, %s, R.%s, P, row, group, col, t, staged);\n}\n",
-                 name, share_of(d), more, name, name, name, second, name, second, name);
+                 "    cut_%s::tile(s, %s, C, P, row, group, col, t, staged%s);\n"
+                 "  } else whole_%s::tile(s, %s, R.%s, P, row, group, col, t, staged%s);\n}\n",
+                 name, share_of(d), more, name, name, name, second, totals, name, second, name, totals);
 }
 
 /* What the mainloop calls. */
 static bool write_scores(const epi_attention_design *d, epi_text *out) {
     static const char *const names[2][2] = {{"cut_first", "cut_second"}, {"whole_first", "whole_second"}};
-    bool factor = d->second_part[0].factor, two = !epi_attention_is_online(d) || factor, ok = true;
+    bool factor = d->second_part[0].factor, two = !epi_attention_is_single(d) || factor, ok = true;
     for (int which = 0; which < 2; which++) {
         ok = ok && write_function(d, &d->first_part[which], names[which][0], !which, d->scaled[which], out);
         ok = ok && (!two || write_function(d, &d->second_part[which], names[which][1], !which && !factor,
                                            d->scaled[which], out));
     }
-    epi_text_add(out,
-                 "namespace score {\nstruct Rows {\n  whole_first::Rows first;\n%s};\n"
-                 "DEV void rows_load(Rows &R, const Params &P, int row) {\n"
-                 "  whole_first::rows_load(R.first, P, row);\n%s}\n",
-                 two ? "  whole_second::Rows second;\n" : "",
-                 two ? "  whole_second::rows_load(R.second, P, row);\n" : "");
+    epi_text_add(
+        out,
+        "namespace score {\nstruct Rows {\n  whole_first::Rows first;\n%s%s};\n"
+        "DEV void rows_load(Rows &R, const Params &P, int row) {\n"
+        "  whole_first::rows_load(R.first, P, row);\n%s%s}\n",
+        two ? "  whole_second::Rows second;\n" : "",
+        d->total_count ? "  mutable float total[TOTAL_COUNT][2];\n" : "",
+        two ? "  whole_second::rows_load(R.second, P, row);\n" : "",
+        d->total_count
+            ? "#pragma unroll\n  for (int i = 0; i < TOTAL_COUNT; i++) R.total[i][0] = R.total[i][1] = 0.f;\n"
+            : "");
     write_choice(d, "first", "", "s", out);
     if (two)
         write_choice(d, "second", factor ? "" : ", float (&dp)[STREAM / 2]", factor ? "s" : "dp", out);
@@ -197,12 +213,22 @@ static bool put_row(const epi_attention_design *d, epi_emitter *e, int i) {
         return true;
     }
     bool top = s->kind == EPI_INSTR_LOAD && s->node == d->a->row_max,
-         sum = s->kind == EPI_INSTR_LOAD && s->node == d->a->denominator;
-    if (!top && !sum)
+         sum = s->kind == EPI_INSTR_LOAD && s->node == d->a->denominator && !top;
+    int total = 0;
+    while (total < d->total_count && (s->kind != EPI_INSTR_LOAD || s->node != d->totals[total]))
+        total++;
+    if (!top && !sum && total == d->total_count)
         return false;
     const char *name = epi_value_name(e, s->dst);
     epi_text_add(&e->members, "  float %s_r[2];\n", name);
-    epi_text_add(&e->rows, "    R.%s_r[h] = %s[h];\n", name, top ? "top" : "sum");
+    if (top || sum)
+        epi_text_add(&e->rows, "    R.%s_r[h] = %s[h];\n", name, top ? "top" : "sum");
+    else
+        epi_text_add(&e->rows,
+                     "    R.%s_r[h] = S.total[%d][h];\n"
+                     "    R.%s_r[h] += __shfl_xor_sync(~0u, R.%s_r[h], 1);\n"
+                     "    R.%s_r[h] += __shfl_xor_sync(~0u, R.%s_r[h], 2);\n",
+                     name, total, name, name, name, name);
     return true;
 }
 
@@ -234,7 +260,10 @@ static bool write_epilogue(const epi_attention_design *d, int v, const char *nam
             epi_instr_emit(&e, i);
     epi_text_add(out, "namespace %s {\n#define SUBTILE %d\n", name, (int)epi_round_up(p->tile->n, 16));
     epi_emitter_put_rows(
-        &e, epi_attention_is_online(d) ? ", const float (&top)[2], const float (&sum)[2], int q" : ", int q",
+        &e,
+        epi_emit_text(d->c, "%s%s, int q",
+                      epi_attention_is_single(d) ? ", const float (&top)[2], const float (&sum)[2]" : "",
+                      d->total_count ? ", const score::Rows &S" : ""),
         out);
     if (d->plain) {
         write_plain(&e, out);
@@ -288,13 +317,16 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
     epi_text_add(
         out, "#define MORE_DEPTH %ld\n#define MORE_MAP %d\n#define SUM_AT %ld\n#define OUT_MORE %ld\n",
         (long)d->more, d->more_map, (long)d->sum_at, (long)(d->sum[EPI_ATTENTION_MORE] >= 0 ? d->more : 0));
+    epi_text_add(out,
+                 d->total_count ? "#define TOTAL_COUNT %d\n#define TOTALS(R) R,\n" : "#define TOTALS(R)\n",
+                 d->total_count);
     if (d->variant == EPI_ATTENTION_SPLIT)
         epi_text_add(out,
                      "#define CHUNK %d\n#define PARTS %d\n#define SUMS_PTR 0\n#define STATS_PTR 1\n"
                      "#define ROWS_PTR %d\n#define PAGE %d\n#define TURNED %d\n#define SHARE 16\n"
                      "#define ALONE %d\n",
                      d->chunk, epi_attention_parts(d), d->alone ? 0 : 2, d->page, f->turned, d->alone);
-    if (epi_attention_is_online(d) && !epi_attention_is_mma(d))
+    if (epi_attention_is_single(d) && !epi_attention_is_mma(d))
         epi_text_add(out,
                      "#define FEW %d\n#define CHUNK_TILES %d\n#define LATE %d\n#define STRETCHED %d\n#define "
                      "HELD_SUMS %d\n",
@@ -333,14 +365,14 @@ static void write_operands(const epi_attention_design *d, epi_kernel_text *k, ep
     write_operand(d, k, "rows", &d->rows_of[0], out);
     write_operand(d, k, "keys", &d->columns_of[0], out);
     write_operand(d, k, "values", &d->columns_of[1], out);
-    if (!epi_attention_is_online(d))
+    if (!epi_attention_is_single(d))
         write_operand(d, k, "rows2", &d->rows_of[1], out);
 }
 
 static const char *const out_names[] = {"out", "out2", "out_more"}; /* by sum, and MORE */
 
 static void write_batches(const epi_attention_design *d, epi_text *out) {
-    bool two = !epi_attention_is_online(d);
+    bool two = !epi_attention_is_single(d);
     if (d->variant == EPI_ATTENTION_SPLIT)
         epi_text_add(out, "DEV i64 row_at(const Params &P, int r) { return %s; }\n",
                      epi_emit_walk(d->c, &d->rows_of[0].rows, "r"));
@@ -373,7 +405,8 @@ static bool draws(const epi_attention_design *d) {
 /* What both texts begin with: up to what is written for the program, and the texts that all of that needs. */
 static void write_begin(const epi_attention_design *d, epi_kernel_text *k, const char *name) {
     write_macros(d, name, &k->source);
-    epi_emit_head(d->c->spec->open, k, draws(d) ? epi_device_text("random") : "", "M, raster, queue, counter");
+    epi_emit_head(d->c->spec->open, k, draws(d) ? epi_device_text("random") : "",
+                  "M, raster, queue, counter");
     epi_text_add(&k->source, "%s", epi_device_text("batch"));
 }
 
@@ -395,7 +428,7 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
         {"attention_forward", "attention_split", "attention_rows", "attention_pair"},
         {"attention_mma_forward", NULL, "attention_mma_sums", "attention_mma_sums"}};
     bool split = d->variant == EPI_ATTENTION_SPLIT, mma = epi_attention_is_mma(d),
-         online = epi_attention_is_online(d);
+         single = epi_attention_is_single(d);
     epi_text own = {0};
     if (mma)
         write_operands(d, k, &own);
@@ -423,17 +456,19 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     if (!mma && d->variant == EPI_ATTENTION_PAIR)
         epi_emit_wgmma(&own, d->half, d->half, "wgmma_value2", width2 / 2, width2, true, "1");
     write_begin(d, k, "attention");
-    epi_text_add(&k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s%s", epi_piece(&own),
-                 epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
-                 epi_device_text(mma ? "attention_mma" : "attention"),
-                 online && !turned ? epi_device_text("attention_softmax") : "",
-                 online && !mma ? epi_device_text("attention_chunks") : "",
-                 mma ? ""
-                     : epi_device_text(turned   ? "attention_turned"
-                                       : online ? "attention_online"
-                                                : "attention_sums"),
-                 d->alone ? epi_device_text("attention_folded") : "",
-                 epi_device_text(files[mma][d->variant]));
+    epi_text_add(
+        &k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s%s", epi_piece(&own),
+        epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
+        epi_device_text(mma ? "attention_mma" : "attention"),
+        !single || turned
+            ? ""
+            : epi_device_text(epi_attention_is_online(d) ? "attention_softmax" : "attention_weights"),
+        single && !mma ? epi_device_text("attention_chunks") : "",
+        mma ? ""
+            : epi_device_text(turned   ? "attention_turned"
+                              : single ? "attention_online"
+                                       : "attention_sums"),
+        d->alone ? epi_device_text("attention_folded") : "", epi_device_text(files[mma][d->variant]));
     k->source.failed |= !ok || own.failed;
     epi_text_free(&own);
     return epi_emit_end(k, err);

@@ -16,6 +16,7 @@
 //   GUARDED                                                a row that sees nothing has sums of 0; else they are no numbers
 //   columns_seen(P, batch, first, last, from, to), columns_whole: the columns that some, and that all rows of a range see
 //   stream_origin(P, batch)                                the column that tiles and chunks are counted from
+//   TOTALS(R)                                              `R,` where elements are summed along the columns beside the products, in R; else nothing
 //   out::Rows, out::rows_load(R, P, row, top, sum, q)      the same for the epilogue, from the largest score and the sum of weights;
 //                                                          lane q 0 of a row stores what there is one of a row
 //   out::Sums, out::epilogue_subtile                       the epilogue
@@ -196,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         top[r] *= SCALE;
       }
       out::Rows O;
-      out::rows_load(O, P, row, top, sum, lane & 3);
+      out::rows_load(O, P, row, top, sum, TOTALS(R) lane & 3);
       wg_wait<0>();
       hold(o);
       release(st);

@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
     for (int i = 0; i < ACCUMULATORS; i++) o[h][i] *= factor[i >> 1 & 1];
     out::Rows O;
     out::Sums S;
-    out::rows_load(O, P, row, top, sum, lane & 3);
+    out::rows_load(O, P, row, top, sum, TOTALS(R[h]) lane & 3);
     if (row_there(P, first + 16 * h)) out::epilogue_subtile<0>(Kept<ACCUMULATORS>{o[h]}, O, S, P, 0, row, 0, threadIdx.x);
   }
 }

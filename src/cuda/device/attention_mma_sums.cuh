@@ -122,12 +122,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
     for (int i = 0; i < ACCUMULATORS; i++) sum[h][i] *= SCALE;
     out::Rows O;
     out::Sums S;
-    out::rows_load(O, P, row, lane & 3);
+    out::rows_load(O, P, row, TOTALS(R[h]) lane & 3);
     if (row_there(P, first + 16 * h)) out::epilogue_subtile<0>(Kept<ACCUMULATORS>{sum[h]}, O, S, P, 0, row, 0, threadIdx.x);
 #if SUMS == 2
     out2::Rows O2;
     out2::Sums S2;
-    out2::rows_load(O2, P, row, lane & 3);
+    out2::rows_load(O2, P, row, TOTALS(R[h]) lane & 3);
     if (row_there(P, first + 16 * h)) out2::epilogue_subtile<0>(Kept<ACCUMULATORS2>{sum2[h]}, O2, S2, P, 0, row, 0, threadIdx.x);
 #endif
   }

@@ -216,8 +216,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       for (int i = 0; i < ACCUMULATORS; i++) dk[i] *= SCALE;
       out::Rows O;
       out2::Rows O2;
-      out::rows_load(O, P, row_now(), t & 3);
-      out2::rows_load(O2, P, row_now(), t & 3);
+      out::rows_load(O, P, row_now(), TOTALS(R) t & 3);
+      out2::rows_load(O2, P, row_now(), TOTALS(R) t & 3);
 #if PLAIN
 #pragma unroll
       for (int i = 0; i < ACCUMULATORS; i++) dk[i] = out::plain(O, i >> 1 & 1, dk[i]);

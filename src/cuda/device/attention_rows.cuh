@@ -14,6 +14,7 @@
 //   SCALE                                                           what the weights lack, as a factor
 //   columns_seen, columns_whole, MATCHES                            as in attention_forward.cuh
 //   out::Rows, out::rows_load(R, P, row, q), out::Sums, out::epilogue_subtile   the epilogue
+//   TOTALS(R)                                                       as in attention_forward.cuh
 //   PLAIN, out::plain(R, h, x): or it is this of each element, then stored by TMA
 //   MORE_DEPTH                                                      as in attention_forward.cuh, of the first product
 //   SUM_AT, VALUE_WIDTH, OUT_MORE   of its columns the features that the sum is over; the last OUT_MORE of those are a result of their
@@ -160,10 +161,10 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
 #pragma unroll
       for (int i = 0; i < ACCUMULATORS; i++) dq[i] *= SCALE;
       out::Rows O;
-      out::rows_load(O, P, row, lane & 3);
+      out::rows_load(O, P, row, TOTALS(R) lane & 3);
 #if OUT_MORE
       out_more::Rows O_more;
-      out_more::rows_load(O_more, P, row, lane & 3);
+      out_more::rows_load(O_more, P, row, TOTALS(R) lane & 3);
 #endif
 #if PLAIN
 #pragma unroll

@@ -139,18 +139,23 @@ static bool trace(finder *f, epi_attention *a, int root) {
     return true;
 }
 
-/* What sums along the stream beside the weights, of the same scores. */
-static void trace_sums(finder *f, const epi_attention *a) {
+/* What sums along the stream beside the weights, of the same scores; or, of sums that `claimed` does not have, of a
+ * second one, too. */
+static void trace_sums(finder *f, epi_attention *a, const bool *claimed) {
     const epi_graph *g = f->g;
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
-    for (int i = a->scores[0]; i < g->node_count && a->row_max == EPI_NO_NODE; i++) {
+    for (int i = 0; i < g->node_count && a->row_max == EPI_NO_NODE; i++) {
         const epi_node *n = &g->nodes[i];
         if (!g->live[i] || !epi_ops[n->op].adds || !epi_attention_reduces(g, a, i) ||
             !is_element(g, n->arg[0], full))
             continue;
         epi_attention trial = *a;
         int before = f->list.count;
-        if (trace(f, &trial, n->arg[0]) && trial.score_count > a->score_count)
+        if (!trace(f, &trial, n->arg[0]))
+            continue;
+        if (claimed && !claimed[i])
+            *a = trial;
+        else if (trial.score_count > a->score_count)
             forget(f, before);
     }
 }
@@ -179,8 +184,8 @@ static int find_reduction(const epi_graph *g, const epi_attention *a, int value,
     return EPI_NO_NODE;
 }
 
-/* Two layers with a function between them have the same form: attention's weights are exponentials of scores,
- * less something that is the same along a row, or a column, or over their sum along the stream. */
+/* Has it a softmax: exponentials of scores, less something that is the same along a row, or a column, or over
+ * their sum along the stream? */
 static bool has_softmax(const finder *f, const epi_attention *a) {
     const epi_graph *g = f->g;
     const epi_axes *full = &g->nodes[a->sums[0].weight].axes;
@@ -196,6 +201,58 @@ static bool has_softmax(const finder *f, const epi_attention *a) {
             return true;
     }
     return false;
+}
+
+/* Is it an input that stays from call to call, or a view of one? */
+static bool is_param(const epi_graph *g, int node) {
+    while (epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW)
+        node = g->nodes[node].arg[0];
+    return g->nodes[node].op == EPI_OP_INPUT && g->tensors[g->nodes[node].tensor].param;
+}
+
+/* Have both operands of the score products an axis that stays, as a sequence or a head is? */
+static bool is_batched(const epi_graph *g, const epi_attention *a) {
+    bool batched = a->term_count > 0;
+    for (int t = 0; t < a->term_count; t++) {
+        const epi_axes *rows = &g->nodes[a->terms[t].rows].axes;
+        epi_axes stays =
+            epi_axes_without(&g->nodes[a->terms[t].stream].axes, &g->nodes[a->terms[t].product].over);
+        batched &= epi_axes_count_in(rows, &stays) > 0 && !is_param(g, a->terms[t].stream);
+    }
+    return batched;
+}
+
+/* Is a value that no score is in made of a position along the stream, by a few maps? */
+static bool is_of_position(const epi_graph *g, const epi_attention *a, int node, int depth) {
+    enum { NEAR = 6 };
+    const epi_node *n = &g->nodes[node];
+    if (n->op == EPI_OP_INDEX)
+        return epi_axes_find(&a->stream, n->over.at[0]) >= 0;
+    for (int k = 0; k < epi_node_operands(n) && epi_ops[n->op].cls == EPI_CLASS_MAP && depth < NEAR; k++)
+        if (is_of_position(g, a, n->arg[k], depth + 1))
+            return true;
+    return false;
+}
+
+/* Is an element made of its position along the stream, as a mask is? */
+static bool knows_position(const finder *f, const epi_attention *a) {
+    const epi_graph *g = f->g;
+    for (int i = 0; i < f->list.count; i++) {
+        const epi_node *n = &g->nodes[f->list.at[i]];
+        for (int k = 0; k < epi_node_operands(n); k++)
+            if (!f->inner[n->arg[k]] && is_of_position(g, a, n->arg[k], 0))
+                return true;
+    }
+    return false;
+}
+
+/* Two layers with a function between them have the same form: attention has a softmax, or its elements know where they
+ * are, or its score products have batches. */
+static epi_attention_sign sign_of(const finder *f, const epi_attention *a) {
+    return has_softmax(f, a)      ? EPI_SIGN_SOFTMAX
+           : knows_position(f, a) ? EPI_SIGN_POSITION
+           : is_batched(f->g, a)  ? EPI_SIGN_BATCH
+                                  : EPI_SIGN_NONE;
 }
 
 /* ---- one attention ---- */
@@ -296,12 +353,13 @@ static bool find(finder *f, int product, int side, epi_attention *out) {
     if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || !trace(f, out, weight) || !out->score_count)
         return false;
     keep_dependents(f, out);
-    if (f->inner[operand] || !has_softmax(f, out))
+    out->sign = sign_of(f, out);
+    if (f->inner[operand] || !out->sign)
         return false;
     epi_plan_sort(&out->stream, &g->nodes[operand].axes);
     find_shape(g, out);
     find_online(g, out, f->inner);
-    trace_sums(f, out);
+    trace_sums(f, out, NULL);
     keep_dependents(f, out);
     return true;
 }
@@ -330,6 +388,41 @@ static bool make_finder(epi_arena *arena, const epi_graph *g, finder *out) {
     return out->inner && out->list.at && out->scratch;
 }
 
+/* Of three products in a row the second is the values of one and the scores of another. */
+static bool overlap(const epi_attention *a, const epi_attention *b) {
+    for (int i = 0; i < a->inner.count; i++)
+        if (a->inner.at[i] == b->sums[0].product)
+            return true;
+    for (int i = 0; i < b->inner.count; i++)
+        if (b->inner.at[i] == a->sums[0].product)
+            return true;
+    return false;
+}
+
+/* May it stay beside those that are kept? One product is one attention's; with a softmax there is no doubt otherwise. */
+static bool may_stay(const epi_attention *a, const epi_attentions *kept) {
+    for (int k = 0; k < kept->count; k++)
+        if (kept->at[k].sums[0].product == a->sums[0].product ||
+            (a->sign != EPI_SIGN_SOFTMAX && overlap(a, &kept->at[k])))
+            return false;
+    return true;
+}
+
+/* Of those found the ones that are surest, and of these the first, in the order of nodes. */
+static void keep_surest(const epi_attentions *found, epi_attentions *out) {
+    out->count = 0;
+    for (int sign = EPI_SIGN_SOFTMAX; sign > EPI_SIGN_NONE; sign--)
+        for (int i = 0; i < found->count; i++) {
+            const epi_attention *a = &found->at[i];
+            if ((int)a->sign != sign || !may_stay(a, out))
+                continue;
+            int at = out->count++;
+            for (; at > 0 && out->at[at - 1].sums[0].product > a->sums[0].product; at--)
+                out->at[at] = out->at[at - 1];
+            out->at[at] = *a;
+        }
+}
+
 bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                          const unsigned *without, epi_attentions *out) {
     const epi_graph *g = spec->graph;
@@ -340,19 +433,22 @@ bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backe
         epi_nominal_sizes(spec, sizes);
     for (int i = 0; i < g->node_count; i++)
         products += g->live[i] && g->nodes[i].op == EPI_OP_MATMUL;
+    epi_attentions found = {.at = epi_arena_alloc(arena, (2 * (size_t)products + 1) * sizeof *found.at)};
     *out = (epi_attentions){.at = epi_arena_alloc(arena, ((size_t)products + 1) * sizeof *out->at)};
-    if (!out->at || !make_finder(arena, g, &f))
+    if (!found.at || !out->at || !make_finder(arena, g, &f))
         return false;
-    for (int i = 0; i < g->node_count; i++) {
-        bool may =
-            g->live[i] && g->nodes[i].op == EPI_OP_MATMUL && !(without && without[i] & EPI_REFUSED_ATTENTION);
-        epi_attention *a = &out->at[out->count];
-        if (!may || !(find(&f, i, 0, a) || find(&f, i, 1, a)) || (limits && !is_allowed(limits, g, a, sizes)))
+    for (int i = 0; i < 2 * g->node_count; i++) {
+        int node = i / 2;
+        bool may = g->live[node] && g->nodes[node].op == EPI_OP_MATMUL &&
+                   !(without && without[node] & EPI_REFUSED_ATTENTION);
+        epi_attention *a = &found.at[found.count];
+        if (!may || !find(&f, node, i % 2, a) || (limits && !is_allowed(limits, g, a, sizes)))
             continue;
         if (!epi_list_copy(arena, f.list.at, f.list.count, &a->inner))
             return false;
-        out->count++;
+        found.count++;
     }
+    keep_surest(&found, out);
     return true;
 }
 
@@ -456,24 +552,59 @@ static bool has_sums(const epi_graph *g, const epi_attentions *all, const epi_at
     return false;
 }
 
+/* Marks the sums along their streams that attentions have elements of. */
+static void mark_sums(const epi_graph *g, const epi_attentions *all, bool *claimed) {
+    for (int k = 0; k < all->count; k++)
+        for (int i = 0; i < all->at[k].inner.count && all->at[k].sum_count; i++) {
+            epi_use_list uses = epi_graph_uses(g, all->at[k].inner.at[i]);
+            for (int u = 0; u < uses.count; u++)
+                if (epi_attention_reduces(g, &all->at[k], uses.at[u].node))
+                    claimed[uses.at[u].node] = true;
+        }
+}
+
+/* Sums that are of more scores than one value product's belong to who has them all together, or else to the first
+ * that walks over their stream, which makes them, too. */
+static bool take_sums(epi_arena *arena, finder *f, epi_attentions *all) {
+    bool *claimed = epi_arena_alloc(arena, (size_t)f->g->node_count + 1);
+    for (int second = 0; second < 2 && claimed; second++)
+        for (int k = 0; k < all->count; k++) {
+            epi_attention *a = &all->at[k];
+            if (!a->sum_count || a->row_max != EPI_NO_NODE)
+                continue;
+            mark_sums(f->g, all, claimed);
+            forget(f, 0);
+            for (int i = 0; i < a->inner.count; i++)
+                note(f, a->inner.at[i]);
+            trace_sums(f, a, second ? claimed : NULL);
+            keep_dependents(f, a);
+            if (f->list.count > a->inner.count && !epi_list_copy(arena, f->list.at, f->list.count, &a->inner))
+                return false;
+        }
+    return claimed != NULL;
+}
+
+static bool join_over(epi_arena *arena, finder *f, const bool *forward, epi_over over, epi_attentions *all) {
+    for (int i = 0; i < all->count; i++)
+        for (int k = 0; k < all->count; k++) {
+            epi_attention *a = &all->at[i], *b = &all->at[k];
+            if (i == k || !a->sum_count || !b->sum_count ||
+                (forward && forward[a->sums[0].product] != forward[b->sums[0].product]) ||
+                (over == EPI_OVER_ROWS && has_sums(f->g, all, b)) || !join(f->g, a, b, over, f->scratch))
+                continue;
+            b->sum_count = 0;
+            if (!join_inner(arena, f, a, b))
+                return false;
+        }
+    return true;
+}
+
 bool epi_attentions_join(epi_arena *arena, const epi_graph *g, const bool *forward, bool over_rows,
                          epi_attentions *all) {
     finder f;
-    if (!make_finder(arena, g, &f))
+    if (!make_finder(arena, g, &f) || !join_over(arena, &f, forward, EPI_OVER_STREAM, all) ||
+        !take_sums(arena, &f, all) || (over_rows && !join_over(arena, &f, forward, EPI_OVER_ROWS, all)))
         return false;
-    for (int over = EPI_OVER_STREAM; over <= (over_rows ? EPI_OVER_ROWS : EPI_OVER_STREAM); over++)
-        for (int i = 0; i < all->count; i++)
-            for (int k = 0; k < all->count; k++) {
-                epi_attention *a = &all->at[i], *b = &all->at[k];
-                if (i == k || !a->sum_count || !b->sum_count ||
-                    (forward && forward[a->sums[0].product] != forward[b->sums[0].product]) ||
-                    (over == EPI_OVER_ROWS && has_sums(g, all, b)) ||
-                    !join(g, a, b, (epi_over)over, f.scratch))
-                    continue;
-                b->sum_count = 0;
-                if (!join_inner(arena, &f, a, b))
-                    return false;
-            }
     int count = 0;
     for (int i = 0; i < all->count; i++)
         if (all->at[i].sum_count)

@@ -82,6 +82,15 @@ typedef struct epi_match {
     int row, column;
 } epi_match;
 
+/* What says that it is attention, the surest last: nothing but that scores have batches; a mask or a decay by positions along the
+ * stream; a softmax, online or of statistics that are there. */
+typedef enum epi_attention_sign {
+    EPI_SIGN_NONE,
+    EPI_SIGN_BATCH,
+    EPI_SIGN_POSITION,
+    EPI_SIGN_SOFTMAX
+} epi_attention_sign;
+
 typedef struct epi_attention {
     epi_node_list
         inner; /* the score products and the elements that are made of them, in the order of nodes */
@@ -92,6 +101,7 @@ typedef struct epi_attention {
     int sum_count;
     epi_axes rows, stream; /* the stream in the order of the first value product's operand */
     int batch_axes;
+    epi_attention_sign sign;
     /* Online softmax, else EPI_NO_NODE: */
     int score;   /* s */
     int row_max; /* max(s, stream) */

@@ -56,7 +56,7 @@ static bool hides(const epi_graph *g, const epi_attention *a, const bool *inner,
                   unsigned char *is) {
     memset(is, OPEN, (size_t)g->node_count);
     for (int i = 0; i < g->node_count; i++) {
-        if (inner[i] && g->nodes[i].op != EPI_OP_MATMUL)
+        if (epi_ops[g->nodes[i].op].cls == EPI_CLASS_MAP)
             is[i] = hidden_map(g, &g->nodes[i], is, condition);
         else if (g->live[i] && g->nodes[i].arg[0] != EPI_NO_NODE && inner[g->nodes[i].arg[0]] &&
                  !adds_nothing(g, a, i, is))
@@ -210,7 +210,8 @@ void epi_attention_bound(const epi_graph *g, epi_attention *a, const bool *inner
                          unsigned char *scratch) {
     *complete = false;
     for (int i = g->node_count - 1; i >= 0; i--) {
-        if (!inner[i] || g->nodes[i].op != EPI_OP_WHERE)
+        if (!g->live[i] || g->nodes[i].op != EPI_OP_WHERE ||
+            !epi_axes_count_in(&g->nodes[i].axes, &a->stream))
             continue;
         int condition = g->nodes[i].arg[0];
         a->bound_count = a->match_count = 0;
