@@ -17,9 +17,10 @@ typedef struct epi_spec {
     const epi_slice *slices;     /* by tensor; NULL: all are whole */
     int64_t sizes[EPI_MAX_DIMS]; /* by dim */
     bool is_row[EPI_MAX_DIMS];   /* by dim: it counts rows (tokens, batch), whose number decides nothing */
-    bool is_open[EPI_MAX_DIMS];  /* by dim: its size may be another one at each start, so no number follows from it */
-    epi_dtype *types;            /* by tensor */
-    epi_dtype type;              /* storage of intermediate values where a path stores them */
+    bool is_open
+        [EPI_MAX_DIMS]; /* by dim: its size may be another one at each start, so no number follows from it */
+    epi_dtype *types;   /* by tensor */
+    epi_dtype type;     /* storage of intermediate values where a path stores them */
     epi_path path;
     double perturb; /* of the reference: how far values are moved, up or down by the seed */
     int perturb_seed;
