@@ -14,9 +14,9 @@ enum {
     FOLDS = 64,     /* pieces at most where a reduction goes down the rows */
     KEPT = 1 << 16, /* floats of a thread's row buffers at most */
     TAPED = 512,    /* columns of a stretch at least where there are tapes */
-    STRIPE = 128,   /* columns at least that a thread takes through a recurrence */
+    STRIPE = 256,   /* columns at least that a thread takes through a recurrence */
     STRIPES = 64,   /* so many of these and of recurrences side by side, about */
-    SCANNED = 256,  /* columns of a stretch at most that is gone through along a row */
+    SCANNED = 448,  /* columns of a stretch at most that is gone through along a row */
     WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
 

@@ -36,46 +36,104 @@ static void scan_step(double *state, float *dst, const epi_view *v, bool first, 
         v[1].col ? scan_columns(state, dst, &a, 0, v[1].p, 1, n) : scan_columns(state, dst, &a, 0, &b, 0, n);
 }
 
-/* So many rows are walked along side by side: one sum need not wait for another. */
-enum { ABREAST = 8 };
-
-/* A factor of 1 is left out: it changes no number, and the sum need not wait for it. */
-static ALWAYS_INLINE void scan_abreast(double *state, float *dst, ptrdiff_t ld, const epi_view *v, bool first,
-                                       bool back, bool sums, int rows, int n) {
-    const float *a[ABREAST], *b[ABREAST];
-    double h[ABREAST];
-    for (int i = 0; i < rows; i++) {
-        a[i] = v[0].p + i * v[0].row;
-        b[i] = v[1].p + i * v[1].row;
-        h[i] = state[i];
+/* A running sum along a row, back from its last element: each waits for the one before. */
+static void sum_back(double *state, float *dst, const float *b, int col, int n) {
+    double h = *state;
+    for (int j = n - 1; j >= 0; j--) {
+        h += (double)b[j * col];
+        dst[j] = (float)h;
     }
-    for (int k = 0; k < n; k++) {
-        int j = back ? n - 1 - k : k;
+    *state = h;
+}
+
+/* The same from the first on, QUAD elements by themselves before they are added to those before: one sum waits where four
+ * would. Quads begin where the row does, and what there is of the last one is summed as if all of it were there: no
+ * element depends on how many come behind it. */
+enum { QUAD = 4 };
+
+static ALWAYS_INLINE void sum_row(double *state, float *dst, const float *b, int col, int n) {
+    double h = *state;
+    int j = 0;
+    for (; j + QUAD <= n; j += QUAD, b += QUAD * col) {
+        double p = (double)b[0], q = p + (double)b[col], r = (double)b[2 * col], s = r + (double)b[3 * col];
+        dst[j] = (float)(h + p);
+        dst[j + 1] = (float)(h + q);
+        dst[j + 2] = (float)(h + (q + r));
+        h += q + s;
+        dst[j + 3] = (float)h;
+    }
+    double p = 0;
+    for (int k = 0; j + k < n; k++) {
+        p = k ? p + (double)b[k * col] : (double)b[0];
+        dst[j + k] = (float)(h + p);
+    }
+    *state = j < n ? h + p : h;
+}
+
+/* So many rows are walked along side by side, where a step is a product and a sum: one need not wait for another. */
+enum { ABREAST = 4 };
+
+static ALWAYS_INLINE void scan_abreast(double *state, float *dst, ptrdiff_t ld, const epi_view *v, int step,
+                                       int rows, int n) {
+    double h[ABREAST];
+    for (int i = 0; i < rows; i++)
+        h[i] = state[i];
+    for (int k = 0, j = 0; k < n; k++, j += step)
         for (int i = 0; i < rows; i++) {
-            double x = (double)b[i][j * v[1].col];
-            if (first && !k)
-                h[i] = x;
-            else
-                h[i] = (sums ? h[i] : (double)a[i][j * v[0].col] * h[i]) + x;
+            h[i] = (double)v[0].p[i * v[0].row + j * v[0].col] * h[i] +
+                   (double)v[1].p[i * v[1].row + j * v[1].col];
             dst[i * ld + j] = (float)h[i];
         }
-    }
     for (int i = 0; i < rows; i++)
         state[i] = h[i];
 }
 
+/* The first step is what is added alone. */
+static void begin_rows(double *state, float *dst, ptrdiff_t ld, const epi_view *b, int rows) {
+    for (int i = 0; i < rows; i++) {
+        dst[i * ld] = b->p[i * b->row];
+        state[i] = (double)b->p[i * b->row];
+    }
+}
+
+/* Running sums begin with -0, which changes nothing that is added to it. */
+static void sum_rows(double *state, float *dst, ptrdiff_t ld, epi_view b, bool first, bool back, int rows,
+                     int n) {
+    for (int i = 0; i < rows; i++) {
+        state[i] = first ? -0.0 : state[i];
+        if (back)
+            sum_back(&state[i], dst + i * ld, b.p + i * b.row, b.col, n);
+        else if (b.col)
+            sum_row(&state[i], dst + i * ld, b.p + i * b.row, 1, n);
+        else
+            sum_row(&state[i], dst + i * ld, b.p + i * b.row, 0, n);
+    }
+}
+
 static void scan_rows(double *state, float *dst, ptrdiff_t ld, const epi_view *v, bool first, bool back,
                       int rows, int n) {
-    bool sums = !v[0].col && !v[0].row && rows > 0 && *v[0].p == 1.0f;
-    for (int i = 0; i < rows; i += ABREAST) {
-        epi_view w[2] = {{v[0].p + i * v[0].row, v[0].row, v[0].col},
-                         {v[1].p + i * v[1].row, v[1].row, v[1].col}};
-        if (rows - i < ABREAST)
-            scan_abreast(state + i, dst + i * ld, ld, w, first, back, sums, rows - i, n);
-        else if (sums && !back)
-            scan_abreast(state + i, dst + i * ld, ld, w, first, false, true, ABREAST, n);
-        else
-            scan_abreast(state + i, dst + i * ld, ld, w, first, back, sums, ABREAST, n);
+    if (rows <= 0 || n <= 0)
+        return;
+    if (!v[0].col && !v[0].row &&
+        *v[0].p == 1.0f) { /* a factor that changes no number, and need not be waited for */
+        sum_rows(state, dst, ld, v[1], first, back, rows, n);
+        return;
+    }
+    int step = back ? -1 : 1, begin = back ? n - 1 : 0, next = first ? begin + step : begin;
+    epi_view w[2] = {v[0], v[1]};
+    w[1].p += begin * v[1].col;
+    if (first)
+        begin_rows(state, dst + begin, ld, &w[1], rows);
+    for (int i = 0; i < rows; i += rows - i < ABREAST ? 1 : ABREAST) {
+        for (int a = 0; a < 2; a++)
+            w[a].p = v[a].p + i * v[a].row + next * v[a].col;
+        float *y = dst + i * ld + next;
+        if (rows - i >= ABREAST && v[0].col && v[1].col) {
+            w[0].col = w[1].col = 1;
+            scan_abreast(&state[i], y, ld, w, step, ABREAST, n - first);
+        } else {
+            scan_abreast(&state[i], y, ld, w, step, rows - i < ABREAST ? 1 : ABREAST, n - first);
+        }
     }
 }
 
