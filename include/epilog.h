@@ -313,6 +313,11 @@ typedef struct epi_options {
      * arithmetic that rounds so may lose, also where large terms cancel. */
     double perturb;
     int perturb_seed;
+    /* Inputs, by name, that are of no use behind a run, which may write over them: a value between kernels that
+     * is made of such a one element by element, by the last kernel that reads it, lies in its place, and takes no
+     * workspace. They are contiguous then, and apart from all other tensors. Not with `memory`. */
+    const char *const *spent;
+    int spent_count;
 } epi_options;
 
 /* Forward and backward (epi_program_grad_saved) for tensors of which some have types of their own: those that

@@ -5,7 +5,7 @@
  * Losses, layers of models and what else has something to loop over, with the least budget that there is and
  * with some between: the workspace is within it, rows have the bits that they have without a budget, sums
  * over rows keep the error rule, whatever the layout of the tensors. Then what is refused, and the texts for
- * GPUs. */
+ * GPUs; and values in the place of inputs that are spent. */
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "harness.h"
@@ -326,6 +326,103 @@ static void test_refused(void) {
     epi_module_free(m);
 }
 
+/* ---- inputs that are spent ---- */
+
+static const char spending[] =
+    "gradient(z[T,V], x[T,D], w[V,D], lse: f32[T], d: f32[T]) -> (dx[T,D], dw[V,D]) {\n"
+    "    g = exp(z - lse)*d\n"
+    "    dx = g @ w\n"
+    "    dw = g @ x\n"
+    "}\n"
+    "read_again(z[T,V], x[T,D], w[V,D], lse: f32[T], d: f32[T]) -> (dx[T,D], dw[V,D]) {\n"
+    "    g = exp(z - lse)*d\n"
+    "    dx = g @ w\n"
+    "    dw = (g @ x)*2 + z @ x\n"
+    "}\n"
+    "shifted(z[T,V], x[T,D], w[V,D], lse: f32[T], d: f32[T]) -> (dx[T,D], dw[V,D]) {\n"
+    "    g = exp(shift(z, T, 1) - lse)*d\n"
+    "    dx = g @ w\n"
+    "    dw = g @ x\n"
+    "}\n";
+
+static epi_kernel *spend(const epi_program *p, bound *b, const char *const *names, epi_error *err) {
+    epi_kernel *k = NULL;
+    b->options.spent = names;
+    b->options.spent_count = names != NULL;
+    epi_kernel_compile(p, &b->options, &k, err);
+    return k;
+}
+
+static bool is_taken(const epi_kernel *k) {
+    bool taken = false;
+    for (int v = 0; v < k->cut.value_count; v++)
+        taken |= k->cut.values[v].over == 1;
+    return taken;
+}
+
+/* The same bits, in less memory; and no run with tensors that would be destroyed. */
+static void run_spending(const epi_program *p, const epi_kernel *plain, const epi_kernel *spent,
+                         bool may_take) {
+    problem a, b;
+    if (!check(problem_make(&a, p, plain, LAYOUT_PLAIN) && problem_make(&b, p, spent, LAYOUT_PLAIN),
+               "memory"))
+        return;
+    problem_fill(&a, 11);
+    problem_fill(&b, 11);
+    check(problem_run(plain, &a) && problem_run(spent, &b), "both run");
+    for (int t = a.inputs; t < a.count; t++)
+        check(!memcmp(a.t[t].data, b.t[t].data,
+                      (size_t)a.t[t].shape.count * epi_dtype_size(a.t[t].shape.type)) &&
+                  tensor_intact(&b.t[t]) && tensor_intact(&b.t[0]),
+              "results are the same");
+    check(is_taken(spent) == may_take && !memcmp(a.t[0].data, b.t[0].data, 64) == !may_take,
+          "an input is written over where it may be, and nowhere else");
+    size_t less = epi_kernel_workspace(plain) - epi_kernel_workspace(spent);
+    check(may_take ? less >= (size_t)a.t[0].shape.count * epi_dtype_size(a.t[0].shape.type) : !less,
+          "%zu bytes of the workspace less", less);
+    b.args[1].data = b.args[0].data;
+    check(problem_run(spent, &b) == !may_take, "a spent input shares no memory");
+    problem_free(&a);
+    problem_free(&b);
+    if (check(problem_make(&b, p, spent, LAYOUT_PADDED), "memory")) {
+        problem_fill(&b, 11);
+        check(problem_run(spent, &b) == !may_take, "a spent input is contiguous");
+    }
+    problem_free(&b);
+}
+
+static void test_spent(void) {
+    static const char *const names[] = {"z"}, *const wrong[] = {"dx"}, *const open[] = {"T"};
+    epi_module *m = NULL;
+    epi_error err = {0};
+    if (!check(epi_module_parse(ctx, spending, strlen(spending), "spending", &m, &err) == EPI_OK, "%s",
+               err.message))
+        return;
+    for (int i = 0; i < epi_module_count(m); i++)
+        for (int how = 0; how < 8; how++) {
+            const epi_program *p = epi_module_program(m, i);
+            bound b;
+            bind_dims(&b, "T=640,V=320,D=24", how & 1 ? EPI_BF16 : EPI_F32, how & 2 ? -90 : 0);
+            b.options.open_axes = how & 4 ? open : NULL;
+            b.options.open_axis_count = how >> 2;
+            epi_kernel *plain = spend(p, &b, NULL, &err), *spent = spend(p, &b, names, &err);
+            if (check(plain && spent, "%s", err.message) && !(how & 2) && !(how & 4))
+                run_spending(p, plain, spent, i == 0);
+            else if (plain && spent)
+                check(is_taken(spent) == (i == 0) && !is_taken(plain), "%s, %d", epi_program_name(p), how);
+            epi_kernel_free(plain);
+            epi_kernel_free(spent);
+        }
+    bound b;
+    bind_dims(&b, "T=640,V=320,D=24", EPI_F32, 0);
+    check(!spend(epi_module_program(m, 0), &b, wrong, &err) && strstr(err.message, "no input 'dx'"), "%s",
+          err.message);
+    b.options.memory = 1 << 20;
+    check(!spend(epi_module_program(m, 0), &b, names, &err) && strstr(err.message, "budget"), "%s",
+          err.message);
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     epi_error err = {0};
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "%s", err.message))
@@ -348,6 +445,7 @@ int main(int argc, char **argv) {
         test_order(argv[1]);
     }
     test_refused();
+    test_spent();
     check(tails_in_place > 0, "some shorter slabs are added up in place");
     epi_context_close(ctx);
     return finish();

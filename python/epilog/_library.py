@@ -189,7 +189,7 @@ class Program:
     """A checked program: its tensors and sizes, its derived programs, its kernels. A derived one has the row axes of the program
     that it is derived from; rows None: those of a text."""
 
-    def __init__(self, text, name=None, rows=None, memory=0, dims=(), file="text"):
+    def __init__(self, text, name=None, rows=None, memory=0, dims=(), spent=(), file="text"):
         lib, err, module = library(), library().Error(), P()
         raw = text.encode()
         if "{" not in text:
@@ -237,6 +237,7 @@ class Program:
         axes = first.axes[:None if first.type in INTEGERS else -1] if first else []
         self.rows = list(rows) if rows is not None else [d for d, shift in axes]
         self.memory = memory  # bytes that a workspace may have; 0: any number
+        self.spent = spent  # inputs, by name, that a run may write over
         self.told = tuple(dims)  # (dim, size) as the caller gave them; `given`: those and the text's of dims that no input has
         sizes = {d: lib.epi_program_dim_size(found, i) for i, d in enumerate(self.dims)}
         self.given = {d: s for d, s in {**sizes, **dict(dims)}.items() if s and d in self.dims and d not in self.sources}
@@ -262,6 +263,10 @@ class Program:
                 self.derived[key] = tuple(program(t, rows=tuple(self.rows), memory=self.memory, dims=self.told) for t in texts)
         return self.derived[key]
 
+    def spending(self, names):
+        """The same program where nobody needs these inputs behind a run, which may write over them; not with a memory budget."""
+        return program(self.text, self.name, tuple(self.rows), 0, self.told, tuple(names)) if names and not self.memory else self
+
     def compile(self, sizes, types, device, threads=0, open_rows=True):
         """A kernel for sizes by dim, types of all tensors in order (epi_dtype), the context's device. Rows are left open: it
         serves all of up to the next power of two. With a memory budget, or axes renamed to others, it is for these sizes alone."""
@@ -283,9 +288,10 @@ class Program:
 programs_lock, programs_made = threading.Lock(), {}
 
 
-def program(text, name=None, rows=None, memory=0, dims=()):
-    """The program of a text, or of a one_line(), made once; without a name the last of the text that is no other's gradient."""
-    key = text, name, rows, memory, dims
+def program(text, name=None, rows=None, memory=0, dims=(), spent=()):
+    """The program of a text, or of a one_line(), made once; without a name the last of the text that is no other's gradient. spent: inputs, by
+    name, that a run may write over."""
+    key = text, name, rows, memory, dims, spent
     found = programs_made.get(key)
     if found is None:
         if text.startswith("%"):  # which no text does
@@ -294,7 +300,7 @@ def program(text, name=None, rows=None, memory=0, dims=()):
             rows = [w for w in words if "=" not in w]
             dims = tuple((d, int(s)) for d, s in (w.split("=") for w in words if "=" in w))
             memory, text = int(memory), re.sub("%.", lambda m: MARKED[m[0]], text)
-        made = Program(text, name, rows, memory, dims)
+        made = Program(text, name, rows, memory, dims, spent)
         with programs_lock:
             found = programs_made.setdefault(key, made)
     return found
@@ -310,7 +316,7 @@ def one_line(prog):
     save other values for a backward, so that the build is named first. In this process that is this very program, with the kernels that it has."""
     head = " ".join([library().build, str(prog.memory), *prog.rows, *(f"{d}={s}" for d, s in prog.told)])
     line = f"%{head};" + re.sub('[%\n\r\\\\"]', lambda m: MARKS[m[0]], prog.text)
-    programs_made.setdefault((line, prog.name, None, 0, ()), prog)
+    programs_made.setdefault((line, prog.name, None, 0, (), ()), prog)
     return line
 
 
@@ -332,11 +338,12 @@ class Kernel:
         known = [d for d in program.rows if d in sizes]
         rows = (TEXT * max(1, len(known)))(*[d.encode() for d in known])
         opened = (TEXT * max(1, len(open_axes)))(*[d.encode() for d in open_axes])
+        spent = (TEXT * max(1, len(program.spent)))(*[n.encode() for n in program.spent])
         options = lib.Options(size=c.sizeof(lib.Options), dims=c.cast(dims, P), dim_count=len(sizes), device=device,
                               types=c.cast(kinds, P), type_count=len(bound), type=storage, threads=threads,
                               row_axes=c.cast(rows, P), row_axis_count=len(known),
                               open_axes=c.cast(opened, P) if open_axes else None, open_axis_count=len(open_axes),
-                              memory=program.memory, config=program.config and program.config.encode())
+                              spent=c.cast(spent, P), spent_count=len(program.spent), memory=program.memory, config=program.config and program.config.encode())
         self.handle, self.program, self.open, self.sizes = P(), program, open_axes, sizes
         lib.check(lib.epi_kernel_compile(program.handle, c.byref(options), c.byref(self.handle), c.byref(err)), err)
         # not by __del__, during which another thread could still find it in the program's `compiled`

@@ -405,6 +405,8 @@ class Recipe:
         for at, result in zip(cotangents, self.results):
             self.sources[at] = ("cotangent", result)
         self.count = len(prog.outputs)
+        # the same backward where nobody will read again what was saved: it may write over that
+        self.last = self.backward.spending([t.name for t, (kind, i) in zip(self.backward.inputs, self.sources) if kind == "output" and i >= self.count])
         # what is saved of a row is a number or a few, and kept in f32, as between the parts of a program
         self.saved = tuple([F32 if all(dim in prog.rows for dim, _ in t.axes) else NARROW for t in self.forward.outputs[self.count:]])
         self.integers = [i for i, t in enumerate(prog.outputs) if i not in self.results]
@@ -423,7 +425,7 @@ class Recipe:
         wide = [blank(t.shape, torch.float32, device) if t.dtype in BYTES else t for t in outs]  # as widened() has them
         values = {"input": args, "output": outs, "cotangent": wide}
         told = tuple([size_of(self.forward, args, dim) for dim in self.backward.missing])
-        make_ahead(self.backward, [values[kind][i] for kind, i in self.sources], self.types(args), told)
+        make_ahead(self.last, [values[kind][i] for kind, i in self.sources], self.types(args), told)
 
     def whole(self):
         """The gradients as one program of all inputs: what can be derived again."""
@@ -509,12 +511,16 @@ def keep(ctx, made, args, outs, twice):
     ctx.save_for_backward(*[args[i] for i in inputs], *[outs[i] for i in made.kept_outputs])
     ctx.kept = (made, inputs, numbers, [args[i].dtype for i in made.wanted],
                 [(o.shape, o.dtype, o.device) for o in outs[:made.count]] if made.count > 1 else None,
-                tuple([size_of(made.forward, args, dim) for dim in made.backward.missing]))
+                tuple([size_of(made.forward, args, dim) for dim in made.backward.missing]), saved_as_they_are(True) is None)
+
+
+saved_as_they_are = torch._C._autograd._top_saved_tensors_default_hooks  # None, or what someone wants done with tensors that are saved
+graph_stays = torch._C._autograd._get_current_graph_task_keep_graph  # asked in a backward: is it to be run again?
 
 
 def gradients(ctx, grads, carry):
     """The gradient for each input of the program, None where nobody wants one."""
-    made, inputs, numbers, dtypes, results, told = ctx.kept
+    made, inputs, numbers, dtypes, results, told, own = ctx.kept
     count = len(made.prog.inputs)
     if forward_ad._current_level >= 0:
         refuse_tangents(made.prog, [*grads, *ctx.saved_tensors])
@@ -530,7 +536,8 @@ def gradients(ctx, grads, carry):
         values["cotangent", i] = widened(zeros(*results[i]) if grads[i] is None else grads[i])
     types = tuple([TYPES[t] for t in dtypes])
     if carry is run or carry is dispatch:
-        found = carry(made.backward, [values[s] for s in made.sources], types, False, told)
+        last = carry is run and own and not torch.compiler.is_compiling() and not graph_stays()
+        found = carry(made.last if last else made.backward, [values[s] for s in made.sources], types, False, told)
     else:  # derived again: by the program of all inputs, so that the second gradients reach them
         sources = [("input", i) for i in range(count)] + [("cotangent", i) for i in made.results]
         missing = [made.prog.inputs[i].name for kind, i in sources if (kind, i) not in values]

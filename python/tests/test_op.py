@@ -777,3 +777,34 @@ def test_traced():
     torch.testing.assert_close(other.grad, layer.weight.detach().sum(0).expand(4, 8))
     with pytest.raises(NotImplementedError, match="torch.jit.trace does not see"):
         torch.jit.trace(lambda a, b: momentum(a.clone(), b), (x[0], x[1]))
+
+
+LOSS = """
+loss(x[T,D], w[V,D], label: i32[T]) -> l: f32[T] {
+    z = x @ w
+    l = logsumexp(z, V) - sum(where(label == index(V), z, 0), V)
+}"""
+
+
+def test_saved_values_are_written_over():
+    """The last backward of a graph has the gradient of what was saved in its place; one that is run again has not, nor one whose saved tensors someone else has."""
+    loss, label, held, ran = epilog.op(LOSS), torch.randint(0, 40, (30,)), [], []
+    x, w = torch.randn(30, 8, requires_grad=True), torch.randn(40, 8, requires_grad=True)
+
+    def keep(t):
+        held.append((t, t.clone()))
+        return t
+    want = torch.autograd.grad(torch.nn.functional.cross_entropy(x @ w.T, label, reduction="sum"), (x, w))
+    made = _run.recipe(loss.program, ("x", "w"), [x, w, label])
+    assert made.last is not made.backward and made.last.spent
+    plan = lambda prog: next(iter(prog.plans.values()))
+    l = loss(x, w, label).sum()
+    first = torch.autograd.grad(l, (x, w), retain_graph=True)
+    second = torch.autograd.grad(l, (x, w))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        third = torch.autograd.grad(loss(x, w, label).sum(), (x, w))
+    for a, b, c, d in zip(want, first, second, third):
+        assert torch.equal(a, b) or torch.allclose(a, b, atol=1e-4)
+        assert torch.equal(b, c) and torch.equal(b, d)
+    assert held and all([torch.equal(t, before) for t, before in held])
+    assert plan(made.backward).space - plan(made.last).space >= 4 * 30 * 40  # the logits' gradient

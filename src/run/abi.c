@@ -40,7 +40,8 @@ static const field option_fields[] = {
     FIELD(S, size) POINTER(S, dims) FIELD(S, dim_count) FIELD(S, type) POINTER(S, types) FIELD(S, type_count)
     FIELD(S, device) FIELD(S, threads) FIELD(S, path) FIELD(S, micro) FIELD(S, rounding) FIELD(S, config)
     POINTER(S, row_axes) FIELD(S, row_axis_count) FIELD(S, check_indices)
-    POINTER(S, open_axes) FIELD(S, open_axis_count) FIELD(S, algebra) FIELD(S, memory) FIELD(S, perturb) FIELD(S, perturb_seed)};
+    POINTER(S, open_axes) FIELD(S, open_axis_count) FIELD(S, algebra) FIELD(S, memory) FIELD(S, perturb) FIELD(S, perturb_seed)
+    POINTER(S, spent) FIELD(S, spent_count)};
 #undef S
 #define S epi_call
 static const field call_fields[] = {

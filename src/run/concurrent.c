@@ -23,10 +23,15 @@ static const epi_launch *find_end(const epi_cuda_kernel *k, bool last) {
     return NULL;
 }
 
+/* The tensor of the program in whose memory it lies, or -1. */
+static int memory_of(const epi_kernel *k, epi_part_tensor at) {
+    return at.tensor >= 0 ? at.tensor : k->cut.values[at.value].over - 1;
+}
+
 /* Do the two tensors of parts share memory? */
 static bool meet(const epi_kernel *k, epi_part_tensor a, epi_part_tensor b) {
-    if (a.tensor >= 0 || b.tensor >= 0)
-        return a.tensor == b.tensor;
+    if (memory_of(k, a) >= 0 || memory_of(k, b) >= 0)
+        return memory_of(k, a) == memory_of(k, b);
     const epi_cut_value *x = &k->cut.values[a.value], *y = &k->cut.values[b.value];
     return x->prepared == y->prepared && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }

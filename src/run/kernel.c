@@ -248,7 +248,8 @@ static epi_status check_lists(const epi_options *o, epi_error *err) {
     } lists[] = {{o->dims, o->dim_count},
                  {o->types, o->type_count},
                  {o->row_axes, o->row_axis_count},
-                 {o->open_axes, o->open_axis_count}};
+                 {o->open_axes, o->open_axis_count},
+                 {o->spent, o->spent_count}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (lists[i].count < 0 || (lists[i].count && !lists[i].list))
             return epi_fail(err, EPI_ERR_ARGUMENT,

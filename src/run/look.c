@@ -272,8 +272,13 @@ static void describe_value(const epi_kernel *kernel, int index, bool *shown, epi
     int more = 0, count = 0;
     epi_value_info v;
     epi_kernel_value(kernel, index, &v);
-    epi_text_add(out, "%s = %s: %s, %ld bytes at %ld, parts %d to %d", v.name, v.expression,
-                 epi_dtype_name(v.type), (long)v.bytes, (long)v.offset, v.first + 1, v.last + 1);
+    int over = kernel->cut.values[index].over;
+    epi_text_add(out, "%s = %s: %s, %ld bytes ", v.name, v.expression, epi_dtype_name(v.type), (long)v.bytes);
+    if (over)
+        epi_text_add(out, "in the place of %s", kernel->program->graph.tensors[over - 1].name);
+    else
+        epi_text_add(out, "at %ld", (long)v.offset);
+    epi_text_add(out, ", parts %d to %d", v.first + 1, v.last + 1);
     for (int i = index + 1; i < kernel->cut.value_count - kernel->cut.prepared_values; i++) {
         if (shown[i] || !is_alike(kernel, index, i))
             continue;

@@ -69,6 +69,7 @@ static void copy_options(epi_arena *arena, const epi_options *o, epi_options *to
     to->config = copy_name(arena, o->config);
     to->row_axes = copy_names(arena, o->row_axes, o->row_axis_count);
     to->open_axes = copy_names(arena, o->open_axes, o->open_axis_count);
+    to->spent = copy_names(arena, o->spent, o->spent_count);
 }
 
 /* A kernel of the owner's program for these sizes. */

@@ -234,6 +234,7 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
         epi_parallel_for(threads, count, build_one, &all);
         EPI_TRY(spread(k, all.ends, err));
     }
+    EPI_TRY(epi_spent_take(k, o, err));
     place_values(k);
     return EPI_OK;
 }

@@ -130,6 +130,9 @@ epi_status epi_memory_fit(epi_kernel *kernel, const epi_options *options, epi_er
 int64_t epi_slab_count(const epi_kernel *kernel);
 int64_t epi_slab_tail(const epi_kernel *kernel);
 
+/* spent.c: gives values of the cut the places of inputs that a run may write over. */
+epi_status epi_spent_take(epi_kernel *kernel, const epi_options *options, epi_error *err);
+
 /* concurrent.c: finds the parts that need nothing of those before them, and start beside them. */
 void epi_parts_set_concurrent(epi_kernel *kernel);
 

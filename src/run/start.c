@@ -8,21 +8,27 @@
 #include "run/overlap.h"
 #include "run/run.h"
 
+static bool is_contiguous(const epi_kernel *kernel, int t, const int64_t *strides) {
+    const epi_axes *axes = &kernel->program->graph.tensors[t].axes;
+    int64_t stride = 1;
+    for (int i = axes->count - 1; i >= 0 && strides; i--) {
+        int64_t size = epi_axis_size(axes->at[i], kernel->spec.sizes);
+        if (size > 1 && strides[i] != stride)
+            return false;
+        stride *= epi_max64(1, size);
+    }
+    return true;
+}
+
 /* A tensor of a GPU kernel: contiguous, and aligned for TMA. */
 static epi_status check_gpu_tensor(const epi_kernel *kernel, int t, const epi_tensor *tensor,
                                    epi_error *err) {
-    const epi_tensor_decl *d = &kernel->program->graph.tensors[t];
-    int64_t stride = 1;
+    const char *name = kernel->program->graph.tensors[t].name;
     if ((uintptr_t)tensor->data % 16 != 0)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not 16-byte aligned", d->name);
-    for (int i = d->axes.count - 1; i >= 0 && tensor->strides; i--) {
-        int64_t size = epi_axis_size(d->axes.at[i], kernel->spec.sizes);
-        if (size > 1 && tensor->strides[i] != stride)
-            return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                            "the tensor '%s' is not contiguous: GPU kernels take contiguous tensors",
-                            d->name);
-        stride *= epi_max64(1, size);
-    }
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the tensor '%s' is not 16-byte aligned", name);
+    if (!is_contiguous(kernel, t, tensor->strides))
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "the tensor '%s' is not contiguous: GPU kernels take contiguous tensors", name);
     return EPI_OK;
 }
 
@@ -92,6 +98,29 @@ static epi_status check_overlap(const epi_kernel *kernel, const epi_tensor *tens
     return EPI_OK;
 }
 
+/* An input whose place a value takes lies apart from all else, one element behind the other. */
+static epi_status check_spent(const epi_kernel *kernel, const epi_tensor *tensors, epi_error *err) {
+    const epi_graph *g = &kernel->program->graph;
+    for (int v = 0; v < kernel->cut.value_count; v++) {
+        int spent = kernel->cut.values[v].over - 1;
+        if (spent < 0)
+            continue;
+        if (!is_contiguous(kernel, spent, tensors[spent].strides))
+            return epi_fail(err, EPI_ERR_ARGUMENT, "the input '%s', which is spent, must be contiguous",
+                            g->tensors[spent].name);
+        for (int t = 0; t < g->tensor_count; t++) {
+            if (t == spent || are_disjoint(kernel, tensors, spent, t))
+                continue;
+            epi_extent own = extent_of(kernel, spent, &tensors[spent]),
+                       other = extent_of(kernel, t, &tensors[t]);
+            if (epi_extents_overlap(&own, &other))
+                return epi_fail(err, EPI_ERR_ARGUMENT, "the input '%s', which is spent, overlaps '%s'",
+                                g->tensors[spent].name, g->tensors[t].name);
+        }
+    }
+    return EPI_OK;
+}
+
 /* Elements of an output may not be stored over each other. */
 static epi_status check_output(const epi_kernel *kernel, int t, const epi_tensor *tensor, epi_error *err) {
     const epi_graph *g = &kernel->program->graph;
@@ -140,9 +169,11 @@ static int64_t slab_begin(const epi_kernel *kernel, const epi_part *part, int t,
 }
 
 /* Where a value of the cut lies. */
-static void *value_at(const epi_kernel *kernel, int value, unsigned char *workspace,
-                      unsigned char *prepared) {
+static void *value_at(const epi_kernel *kernel, int value, const epi_tensor *tensors,
+                      unsigned char *workspace, unsigned char *prepared) {
     const epi_cut_value *v = &kernel->cut.values[value];
+    if (v->over)
+        return tensors[v->over - 1].data;
     return (v->prepared ? prepared : workspace + kernel->values) + v->offset;
 }
 
@@ -160,7 +191,7 @@ static const epi_tensor *part_tensors(const epi_kernel *kernel, int index, int64
         if (at.tensor >= 0)
             *out = tensors[at.tensor];
         else
-            *out = (epi_tensor){value_at(kernel, at.value, workspace, prepared), NULL};
+            *out = (epi_tensor){value_at(kernel, at.value, tensors, workspace, prepared), NULL};
         if (row)
             out->data = further(out->data, slab_begin(kernel, part, of, out->strides, row));
         if (part->slices[of].memory.count)
@@ -337,7 +368,8 @@ static epi_status check_tensors(const running *r, int count, epi_error *err) {
                                       : EPI_OK);
         EPI_TRY(check_reach(kernel, t, tensor, err));
     }
-    return r->prepares ? EPI_OK : check_overlap(kernel, r->tensors, err);
+    EPI_TRY(r->prepares ? EPI_OK : check_overlap(kernel, r->tensors, err));
+    return r->prepares ? EPI_OK : check_spent(kernel, r->tensors, err);
 }
 
 static epi_status start(const epi_kernel *kernel, const start_args *args, epi_error *err) {

@@ -20,6 +20,7 @@ typedef struct epi_cut_value {
     int part;        /* that stores it */
     bool slab;       /* no more than a slab of it is in memory */
     bool prepared;   /* it is not in the workspace, but in what epi_kernel_prepare fills */
+    int over;        /* 0, or one more than the input of the program in whose place it lies (run/spent.c) */
 } epi_cut_value;
 
 /* Where a tensor of a part lies: it is a tensor of the program, or a value of the cut. */

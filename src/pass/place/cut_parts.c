@@ -138,19 +138,22 @@ static bool is_in_order(const epi_cut *cut) {
 
 /* First fit, the largest first: a value goes to the lowest place that is free while it is alive. */
 epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
-    size_t n = (size_t)(cut->value_count - cut->prepared_values); /* those have places already */
-    epi_cut_value **order = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *)),
-                  **placed = epi_arena_alloc(arena, (n + 1) * sizeof(epi_cut_value *));
+    size_t most = (size_t)(cut->value_count - cut->prepared_values), n = 0; /* those have places already */
+    epi_cut_value **order = epi_arena_alloc(arena, (most + 1) * sizeof(epi_cut_value *)),
+                  **placed = epi_arena_alloc(arena, (most + 1) * sizeof(epi_cut_value *));
     int64_t *alive = epi_arena_alloc(arena, ((size_t)cut->part_count + 2) * sizeof *alive);
     EPI_TRY(epi_has_memory(order && placed && alive, err));
     if (!is_in_order(cut))
         return EPI_INTERNAL(err, (epi_place){0}, "a part loads what a later one stores");
-    for (size_t i = 0; i < n; i++)
-        order[i] = &cut->values[i];
+    cut->bytes = cut->lowest = 0;
+    for (size_t i = 0; i < most; i++)
+        if (!cut->values[i].over)
+            order[n++] = &cut->values[i];
     qsort(order, n, sizeof *order, compare_values);
     for (size_t i = 0; i < n; i++) {
         epi_cut_value *v = order[i];
         size_t j = 0;
+        v->offset = 0;
         for (; j < i && placed[j]->offset < v->offset + v->bytes;
              j++) /* these lie in order of their offsets */
             if (overlap(v, placed[j]))
