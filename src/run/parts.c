@@ -229,12 +229,12 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
         epi_joints_like(k, k->owner);
     epi_parallel_for(threads, count, compile_one, &all);
     EPI_TRY(spread(k, all.ends, err));
+    EPI_TRY(epi_spent_take(k, o, err)); /* which parts touch the same memory is known then */
     if (k->gpu && !k->draft) {
         EPI_TRY(join_parts(k, o, err));
         epi_parallel_for(threads, count, build_one, &all);
         EPI_TRY(spread(k, all.ends, err));
     }
-    EPI_TRY(epi_spent_take(k, o, err));
     place_values(k);
     return EPI_OK;
 }
