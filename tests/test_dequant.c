@@ -313,6 +313,29 @@ static void check_result(void) {
     epi_module_free(m);
 }
 
+/* Groups of 24 are none that a GPU's mainloop takes: their weights, of two products that have one kernel, are widened ahead, and those of
+ * the other products are not. */
+static void check_refused(void) {
+    static const char text[] =
+        "f(x[T,G,K], q: i8[F,G,K], s: f32[F,G], u[T,N,M], p: i8[F,N,M], r: f32[F,N],\n"
+        "    a[T,G,K], b: i8[F,G,K], c: f32[F,G], d[T,N,M], e: i8[F,N,M], g: f32[F,N]) -> (y[T,F], z[T,F], "
+        "v[T,F], w[T,F]) {\n"
+        "    y = x @ (s*q)\n    z = u @ (r*p)\n    v = a @ (c*b)\n    w = d @ (g*e)\n}\n";
+    epi_dim_binding dims[] = {{"T", 4}, {"G", 8}, {"K", 128}, {"F", 512}, {"N", 16}, {"M", 24}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 6, .type = EPI_BF16, .device = -90);
+    epi_module *m;
+    epi_kernel *k = NULL;
+    epi_error err;
+    epi_kernel_info info = {0};
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return;
+    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message))
+        epi_kernel_get_info(k, &info);
+    check(info.parts == 5, "two weights of four are widened, by one kernel: %d parts", info.parts);
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
 int main(void) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
@@ -323,6 +346,7 @@ int main(void) {
     check_odd();
     check_result();
     check_rewritten();
+    check_refused();
     epi_context_close(ctx);
     return finish();
 }

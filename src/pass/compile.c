@@ -106,8 +106,7 @@ static epi_status attention(epi_candidate *c, epi_error *err) {
 static epi_status widen(epi_candidate *c, epi_error *err) {
     int scaled = epi_refusals_have(c->limits, EPI_REFUSED_SCALED) ? 0 : c->limits->scaled;
     EPI_TRY(epi_widen_operands(c->arena, &c->spec, scaled, err));
-    bool loads = c->limits->dequants && !epi_refusals_have(c->limits, EPI_REFUSED_LOAD);
-    return loads ? epi_widen_on_load(c->arena, &c->spec, c->limits, err) : EPI_OK;
+    return c->limits->dequants ? epi_widen_on_load(c->arena, &c->spec, c->limits, err) : EPI_OK;
 }
 
 /* The cut of a half of a program. */

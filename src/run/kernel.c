@@ -4,6 +4,7 @@
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "pass/analyse/dequant.h"
 #include "pass/place/split.h"
 #include "pass/rewrite/widen.h"
 #include "run/run.h"
@@ -62,8 +63,32 @@ static const epi_steps *refused_steps(const epi_part_kernel *p) {
     return NULL;
 }
 
-/* Where the backend refused something that the cut took for granted, the cut is told: of that part alone,
- * unless it is a slab of one, or all attention there is. False: nothing was refused. */
+/* The first of the parts that have this one's kernel. */
+static int first_alike(const epi_kernel *k, int part) {
+    const epi_steps *steps = epi_compiled_steps(&k->parts[part].full);
+    int first = 0;
+    while (epi_compiled_steps(&k->parts[first].full) != steps)
+        first++;
+    return first;
+}
+
+/* The inputs whose few bits the part's product widens as it loads them. Its kernel may be that of an equal part. */
+static void note_loads(epi_kernel *k, const epi_part_kernel *p, const epi_steps *steps) {
+    const epi_graph *g = steps->spec->graph;
+    for (int side = 0; side < epi_plan_operands(&steps->plan); side++) {
+        epi_dequant d;
+        int operand = epi_plan_operand(g, &steps->plan, side);
+        if (!steps->plan.placement[operand].on_load || !epi_dequant_find(g, operand, &d))
+            continue;
+        const epi_node *source = &g->nodes[epi_elements_source(g, d.bytes)];
+        int t = source->op == EPI_OP_INPUT ? source->tensor : -1,
+            of = t < 0 ? -1 : p->part->tensors[p->to ? p->to[t] : t].tensor;
+        epi_refusals_note_load(&k->refusals, of < k->program->graph.input_count ? of : -1);
+    }
+}
+
+/* Where the backend refused something that the cut took for granted, the cut is told: of that part, and those that
+ * have its kernel, alone, unless it is a slab of one, or all attention there is. False: nothing was refused. */
 static bool give_up(epi_kernel *k) {
     unsigned all = 0;
     bool again = false, attends = false;
@@ -78,8 +103,13 @@ static bool give_up(epi_kernel *k) {
         all |= what;
         if (p->part && p->part->loop >= 0)
             what &= EPI_REFUSED_KERNEL;
-        if (p->part && what && (attends || !(what & EPI_REFUSED_ATTENTION)))
-            again |= epi_refusals_note(&k->refusals, epi_refusal_hash(&k->spec, p->part), what);
+        if (!p->part || !what || first_alike(k, i) < i || (!attends && what & EPI_REFUSED_ATTENTION))
+            continue;
+        unsigned noted = epi_refusals_note(&k->refusals, epi_refusal_hash(&k->spec, p->part), what);
+        again |= noted != 0;
+        for (int j = i; j < k->part_count && noted == EPI_REFUSED_LOAD; j++)
+            if (first_alike(k, j) == i)
+                note_loads(k, &k->parts[j], steps);
     }
     return again || epi_limits_give_up(&k->limits, all);
 }

@@ -83,3 +83,12 @@ bool epi_dequant_find(const epi_graph *g, int node, epi_dequant *out) {
     out->bytes = op == EPI_OP_F32 || op == EPI_OP_BF16 || op == EPI_OP_F16 ? g->nodes[node].arg[0] : node;
     return true;
 }
+
+int epi_elements_source(const epi_graph *g, int node) {
+    for (;;) {
+        const epi_node *n = &g->nodes[node];
+        if (epi_ops[n->op].cls != EPI_CLASS_VIEW && n->op != EPI_OP_GATHER && !epi_op_is_half(n->op))
+            return node;
+        node = n->arg[0];
+    }
+}

@@ -15,4 +15,8 @@ typedef struct epi_dequant {
 /* Is the value, by its form, such an operand? What is in `bytes` is for the caller to look at. */
 bool epi_dequant_find(const epi_graph *g, int node, epi_dequant *out);
 
+/* What the elements of a value are, where nobody computes others of them: those of an input, or of a conversion, in
+ * any order. */
+int epi_elements_source(const epi_graph *g, int node);
+
 #endif

@@ -17,8 +17,8 @@ typedef enum epi_refusal {
     EPI_REFUSED_LOCAL = 1 << 4,
     EPI_REFUSED_END = 1 << 5,
     EPI_REFUSED_SCALED = 1 << 5, /* operands of 8 bits, of all parts: they are widened (widen.c) */
-    EPI_REFUSED_LOAD = 1 << 6,   /* operands of few bits that are made on load, of all parts likewise */
-    EPI_REFUSED_KERNEL = 1 << 7  /* when nothing of these is left: to be one kernel */
+    EPI_REFUSED_LOAD = 1 << 6,  /* operands of few bits that are made on load: of the inputs that these are */
+    EPI_REFUSED_KERNEL = 1 << 7 /* when nothing of these is left: to be one kernel */
 } epi_refusal;
 
 enum { EPI_SCALED_SAME = 128 }; /* neighbours that a scale of a product's operands is the same for */
@@ -32,6 +32,9 @@ typedef struct epi_refusals {
         unsigned what;
     } at[EPI_MOST_REFUSED];
     int count;
+    int loads[EPI_MOST_REFUSED]; /* inputs whose few bits no product widens as it loads them, */
+    int load_count;
+    bool all_loads; /* or no product does at all */
 } epi_refusals;
 
 /* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a

@@ -38,17 +38,36 @@ bool epi_is_refused(const epi_backend_limits *limits, uint64_t part, unsigned *w
     return found;
 }
 
-bool epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what) {
+unsigned epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what) {
     unsigned known;
     const epi_backend_limits all = {.refused = r};
     epi_is_refused(&all, part, &known);
     what &= ~known;
     what &= -what; /* the first of them */
     if (!what || r->count == EPI_MOST_REFUSED)
-        return false;
+        return 0;
     r->at[r->count].part = part;
     r->at[r->count++].what = what;
-    return true;
+    return what;
+}
+
+static bool has_load(const epi_refusals *r, int tensor) {
+    bool has = r->all_loads;
+    for (int i = 0; i < r->load_count; i++)
+        has |= r->loads[i] == tensor;
+    return has;
+}
+
+void epi_refusals_note_load(epi_refusals *r, int tensor) {
+    if (has_load(r, tensor))
+        return;
+    r->all_loads |= tensor < 0 || r->load_count == EPI_MOST_REFUSED;
+    if (!r->all_loads)
+        r->loads[r->load_count++] = tensor;
+}
+
+bool epi_is_load_refused(const epi_backend_limits *limits, int tensor) {
+    return limits->refused && has_load(limits->refused, tensor);
 }
 
 bool epi_limits_give_up(epi_backend_limits *limits, unsigned what) {

@@ -10,9 +10,12 @@ unsigned epi_plan_refused(const epi_graph *g, const epi_plan *plan);
 /* Was a part with this number refused, and what of it? And was this refused of any part? */
 bool epi_is_refused(const epi_backend_limits *limits, uint64_t part, unsigned *what);
 bool epi_refusals_have(const epi_backend_limits *limits, unsigned what);
-/* Notes it, one thing at a time, so that a part loses no more than it must. False: there is nothing that was
- * not known. */
-bool epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what);
+/* Notes it, one thing at a time, so that a part loses no more than it must: that thing, or 0 where there is
+ * nothing that was not known. */
+unsigned epi_refusals_note(epi_refusals *r, uint64_t part, unsigned what);
+/* And the input of the program whose few bits it loaded; of any other value, -1, there is none to name. */
+void epi_refusals_note_load(epi_refusals *r, int tensor);
+bool epi_is_load_refused(const epi_backend_limits *limits, int tensor);
 /* The whole program does without one of these things. False: it does already. */
 bool epi_limits_give_up(epi_backend_limits *limits, unsigned what);
 

@@ -11,6 +11,7 @@
 #include "pass/analyse/dequant.h"
 #include "pass/analyse/scaled.h"
 #include "pass/analyse/stored.h"
+#include "pass/place/refusals.h"
 
 typedef struct widening {
     const epi_spec *spec;
@@ -18,21 +19,10 @@ typedef struct widening {
     epi_axes *depth; /* by node: of the first scaled product whose bits it is; that is how it will lie */
 } widening;
 
-/* What the elements of a value are, where nobody computes others of them: those of an input, or of a conversion, in
- * any order. */
-static int source_of(const epi_graph *g, int node) {
-    for (;;) {
-        const epi_node *n = &g->nodes[node];
-        if (epi_ops[n->op].cls != EPI_CLASS_VIEW && n->op != EPI_OP_GATHER && !epi_op_is_half(n->op))
-            return node;
-        node = n->arg[0];
-    }
-}
-
 /* The type in which an operand's elements are; of what is computed, the storage type. */
 static epi_dtype type_of(const epi_spec *spec, int operand) {
     const epi_graph *g = spec->graph;
-    const epi_dtype known = epi_stored_known(&g->nodes[source_of(g, operand)], spec->types);
+    const epi_dtype known = epi_stored_known(&g->nodes[epi_elements_source(g, operand)], spec->types);
     return known == EPI_DTYPE_COUNT ? spec->type : known;
 }
 
@@ -133,7 +123,7 @@ typedef struct marker {
     bool *kept;    /* by node: a product of attention takes it */
     bool *on_load; /* by node */
     bool *bytes;   /* by node: such a product reads its elements as they are */
-    int rows_most; /* 0: any */
+    const epi_backend_limits *limits;
 } marker;
 
 /* Elements of the product for each column of this operand, at most. */
@@ -150,7 +140,7 @@ static bool may_load(const marker *m, int product, int operand, const epi_dequan
     const int parts[] = {d->scale, d->zero, d->offset};
     if (n->op != EPI_OP_MATMUL || n->scaled || m->kept[operand] || !bytes->axes.count)
         return false;
-    if (m->rows_most && rows_beside(m, n, operand) > m->rows_most)
+    if (m->limits->dequant_rows && rows_beside(m, n, operand) > m->limits->dequant_rows)
         return false;
     const int last = bytes->axes.at[bytes->axes.count - 1].dim;
     for (int i = 0; i < 3; i++)
@@ -205,12 +195,18 @@ static bool is_result_of_other(const epi_spec *spec, int node, epi_dtype type) {
 static bool lies_in_bytes(const epi_spec *spec, const epi_dequant *d) {
     const epi_graph *g = spec->graph;
     const epi_dtype type = type_of(spec, d->bytes);
-    const int source = source_of(g, d->bytes);
+    const int source = epi_elements_source(g, d->bytes);
     for (int from = d->bytes; from != source; from = g->nodes[from].arg[0])
         if (g->nodes[from].op == EPI_OP_GATHER || is_result_of_other(spec, from, type))
             return false;
     return is_widened(spec, d->bytes) && (d->bits == 8 || type == EPI_U8) &&
            (g->nodes[source].op == EPI_OP_INPUT || !is_result_of_other(spec, source, type));
+}
+
+/* Did a product that made the operand of these bytes take more than the backend has? */
+static bool was_refused(const marker *m, int bytes) {
+    const epi_node *source = &m->spec->graph->nodes[epi_elements_source(m->spec->graph, bytes)];
+    return epi_is_load_refused(m->limits, source->op == EPI_OP_INPUT ? source->tensor : -1);
 }
 
 static bool mark_operand(marker *m, int operand) {
@@ -219,7 +215,7 @@ static bool mark_operand(marker *m, int operand) {
     epi_node_list chain = {room, 0};
     epi_dequant d;
     if (!epi_dequant_find(g, operand, &d) || !lies_in_bytes(m->spec, &d) || d.bytes == operand ||
-        !list_chain(g, operand, &d, &chain))
+        was_refused(m, d.bytes) || !list_chain(g, operand, &d, &chain))
         return false;
     for (int i = 0; i < chain.count; i++)
         if (!is_wanted_here(m, chain.at[i], &chain, &d))
@@ -228,7 +224,7 @@ static bool mark_operand(marker *m, int operand) {
         m->on_load[chain.at[i]] = true;
     for (int from = d.bytes;; from = g->nodes[from].arg[0]) { /* what it is another name of lies so, too */
         m->bytes[from] = g->nodes[from].op != EPI_OP_INPUT;
-        if (from == source_of(g, from))
+        if (from == epi_elements_source(g, from))
             break;
     }
     return true;
@@ -256,7 +252,7 @@ epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     marker m = {spec, epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes),
-                epi_arena_alloc(arena, nodes), limits->dequant_rows};
+                epi_arena_alloc(arena, nodes), limits};
     epi_attentions found = {0};
     bool any = false;
     EPI_TRY(epi_has_memory(m.kept && m.on_load && m.bytes, err));
