@@ -1,5 +1,5 @@
 /* random_kinds.h: what random programs are made of: products and sums of them, attention with masks and
- * scales, norms, choices, elements by number, slices, halves and calls. */
+ * scales, norms, choices, elements by number, shifts, slices, halves and calls. */
 #ifndef EPI_TESTS_RANDOM_KINDS_H
 #define EPI_TESTS_RANDOM_KINDS_H
 
@@ -350,6 +350,32 @@ static void grow_halves(random_graph *m) {
     }
 }
 
+/* A value and its neighbours along an axis: by a number, by an index, and a sum over a few distances. */
+static void grow_shift(random_graph *m) {
+    graph_value a = some(m, one_in(m, 2) ? AX_T : 0);
+    if (!a.axes || a.half)
+        return;
+    unsigned over = one_in(m, 2) && a.axes & AX_T ? AX_T : one_axis(m, a.axes);
+    int by = random_below(&m->s, 7) - 3;
+    char x = letter(over);
+    switch (random_below(&m->s, 4)) {
+    case 0: let(m, a.axes, false, a.size, "shift(%s, %c, %d)", a.name, x, by); break;
+    case 1:
+        tamed(m, let(m, a.axes, false, 2 * a.size, "%s - shift(%s, %c, %d)", a.name, a.name, x, by));
+        break;
+    case 2:
+        let(m, a.axes, false, a.size, "gather(rename(%s, %c, Q%c), index(%c) - %d, Q%c)", a.name, x, x, x,
+            1 + random_below(&m->s, 3), x);
+        break;
+    default:
+        if (a.axes & AX_C)
+            return;
+        tamed(m, let(m, a.axes, false, 3 * a.size,
+                     "sum(gather(rename(%s, %c, Q%c), index(%c) + index(C) - 2, Q%c)*%s, C)", a.name, x, x, x,
+                     x, exactly(m, one_in(m, 2) ? AX_C | (a.axes & AX_D) : AX_C).name));
+    }
+}
+
 static void grow_call(random_graph *m) {
     graph_value a = input_of(m, AX_D | (one_in(m, 3) ? AX_R : AX_T)), b = exactly(m, AX_D);
     m->calls = true;
@@ -360,13 +386,13 @@ static const struct {
     void (*grow)(random_graph *m);
     int weight;
 } graph_kinds[] = {
-    {grow_unary, 5},          {grow_binary, 6},    {grow_product, 6},  {grow_sum_of_products, 4},
-    {grow_attention, 4},      {grow_reduction, 5}, {grow_norm, 3},     {grow_choice, 2},
-    {grow_move, 3},           {grow_slices, 2},    {grow_halves, 2},   {grow_call, 1},
-    {grow_self_attention, 1}, {grow_experts, 3},   {grow_quantised, 2}};
+    {grow_unary, 5},          {grow_binary, 6},    {grow_product, 6},   {grow_sum_of_products, 4},
+    {grow_attention, 4},      {grow_reduction, 5}, {grow_norm, 3},      {grow_choice, 2},
+    {grow_move, 3},           {grow_slices, 2},    {grow_halves, 2},    {grow_call, 1},
+    {grow_self_attention, 1}, {grow_experts, 3},   {grow_quantised, 2}, {grow_shift, 3}};
 
 static void grow_one(random_graph *m) {
-    int at = random_below(&m->s, 49);
+    int at = random_below(&m->s, 52);
     for (size_t i = 0; i < sizeof graph_kinds / sizeof *graph_kinds; i++)
         if ((at -= graph_kinds[i].weight) < 0) {
             graph_kinds[i].grow(m);

@@ -109,11 +109,127 @@ static void test_elements(void) {
                          path ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, (layout)(turn / 3 % LAYOUT_COUNT));
 }
 
+/* ---- laws ---- */
+
+/* A program with sizes, and its tensors. */
+typedef struct given {
+    epi_module *module;
+    epi_kernel *kernel;
+    problem p;
+} given;
+
+static bool prepare(given *g, const char *text, const char *dims, epi_dtype type) {
+    epi_dim_binding bound[16];
+    char names[16][16];
+    epi_error err = {0};
+    *g = (given){0};
+    epi_options o =
+        EPI_OPTIONS(.dims = bound, .dim_count = parse_dims(dims, bound, names), .type = type, .threads = 2);
+    bool ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &g->module, &err) == EPI_OK &&
+              epi_kernel_compile(epi_module_program(g->module, 0), &o, &g->kernel, &err) == EPI_OK &&
+              problem_make(&g->p, epi_module_program(g->module, 0), g->kernel, LAYOUT_PLAIN);
+    if (check(ok, "%s compiles: %s", text, err.message))
+        problem_fill(&g->p, 3);
+    return ok;
+}
+
+static void drop(given *g) {
+    problem_free(&g->p);
+    epi_kernel_free(g->kernel);
+    epi_module_free(g->module);
+}
+
+static bool same(const tensor *a, const tensor *b) {
+    return a->shape.count == b->shape.count &&
+           !memcmp(a->data, b->data, (size_t)a->shape.count * epi_dtype_size(a->shape.type));
+}
+
+/* Two programs of the same inputs have the same bits. */
+static void test_pairs(void) {
+    static const char *const head =
+        "f(x[B,T,C], w[C,K=4], b[C]) -> y[B,T,C] {\n    u = rename(x, T, U)\n    y = ";
+    static const char *const pairs[][2] = {
+        {"shift(shift(x, T, 3), T, -3)", "where(index(T) < size(T) - 3, x, 0)"},
+        {"shift(shift(x, T, -2), T, 2)", "where(index(T) >= 2, x, 0)"},
+        {"shift(shift(x, T, 2), T, 1)", "shift(x, T, 3)"},
+        {"shift(x, T, 2)*b", "gather(u, index(T) - 2, U)*b"},
+        {"shift(x, T, -1)*b",
+         "where(index(T) + 1 < size(T), gather(u, min(index(T) + 1, size(T) - 1), U), 0)*b"},
+        {"shift(x, T, 2)*b", "where(index(T) - 2 >= 0, gather(u, max(index(T) - 2, 0), U), 0)*b"},
+        {"silu(shift(x, T, 3)*gather(w, 0, K) + shift(x, T, 2)*gather(w, 1, K) + shift(x, T, 1)*gather(w, 2, "
+         "K) + "
+         "x*gather(w, 3, K) + b)",
+         "silu(sum(gather(u, index(T) + index(K) - 3, U)*w, K) + b)"},
+    };
+    static const char *const dims[] = {"B=2,T=9,C=5", "B=3,T=2,C=700", "B=1,T=1,C=40", "B=2,T=40,C=1100"};
+    for (int i = 0; i < 7; i++)
+        for (int k = 0; k < 4; k++)
+            for (int type = 0; type < 2; type++) {
+                char text[2][600];
+                given g[2] = {{0}};
+                bool ok = true;
+                for (int side = 0; side < 2; side++) {
+                    snprintf(text[side], sizeof text[side], "%s%s\n}\n", head, pairs[i][side]);
+                    ok &= prepare(&g[side], text[side], dims[k], type ? EPI_BF16 : EPI_F32) &&
+                          problem_run(g[side].kernel, &g[side].p);
+                }
+                check(ok && same(&g[0].p.t[3], &g[1].p.t[3]), "%s and %s have the same bits, %s", pairs[i][0],
+                      pairs[i][1], dims[k]);
+                for (int side = 0; side < 2; side++)
+                    drop(&g[side]);
+            }
+}
+
+/* Token by token, with the last rows as a state, a convolution has the bits of the whole one. */
+static void test_steps(epi_dtype type) {
+    static const char *const whole =
+        "f(x[B,T,C], w[K=4,C], b[C]) -> y[B,T,C] {\n"
+        "    y = silu(x*w[3] + shift(x, T, 1)*w[2] + shift(x, T, 2)*w[1] + shift(x, T, 3)*w[0] + b)\n}\n";
+    static const char *const step =
+        "f(x[B,C], w[K=4,C], b[C], s[B,J=3,C]) -> (y[B,C], next[B,J,C]) {\n"
+        "    y = silu(x*w[3] + gather(s, 2, J)*w[2] + gather(s, 1, J)*w[1] + gather(s, 0, J)*w[0] + b)\n"
+        "    next = update(shift(s, J, -1), x, 2, J)\n}\n";
+    enum { BATCH = 2, STEPS = 7 };
+    static const int64_t columns[] = {5, 40, 1100};
+    for (int i = 0; i < 3; i++) {
+        char dims[2][40];
+        given all, one;
+        size_t row = (size_t)columns[i] * epi_dtype_size(type);
+        snprintf(dims[0], sizeof dims[0], "B=%d,T=%d,C=%ld", BATCH, STEPS, (long)columns[i]);
+        snprintf(dims[1], sizeof dims[1], "B=%d,C=%ld", BATCH, (long)columns[i]);
+        bool ok = prepare(&all, whole, dims[0], type) && prepare(&one, step, dims[1], type) &&
+                  problem_run(all.kernel, &all.p),
+             equal = true;
+        for (int t = 1; t < 3 && ok; t++)
+            memcpy(one.p.t[t].data, all.p.t[t].data,
+                   (size_t)one.p.t[t].shape.count * epi_dtype_size(one.p.t[t].shape.type));
+        if (ok)
+            memset(one.p.t[3].data, 0, 3 * BATCH * row);
+        for (int t = 0; t < STEPS && ok; t++) {
+            for (int b = 0; b < BATCH; b++)
+                memcpy(one.p.t[0].data + (size_t)b * row, all.p.t[0].data + (size_t)(b * STEPS + t) * row,
+                       row);
+            ok = problem_run(one.kernel, &one.p);
+            for (int b = 0; b < BATCH; b++)
+                equal &= !memcmp(one.p.t[4].data + (size_t)b * row,
+                                 all.p.t[3].data + (size_t)(b * STEPS + t) * row, row);
+            memcpy(one.p.t[3].data, one.p.t[5].data, 3 * BATCH * row);
+        }
+        check(ok && equal, "token by token a convolution of %ld channels has the same bits",
+              (long)columns[i]);
+        drop(&all);
+        drop(&one);
+    }
+}
+
 int main(void) {
     epi_error err;
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "context: %s", err.message))
         return finish();
     test_elements();
+    test_pairs();
+    test_steps(EPI_F32);
+    test_steps(EPI_BF16);
     epi_context_close(ctx);
     return finish();
 }
