@@ -296,6 +296,24 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
         describe_attention(k, out);
 }
 
+/* "recurrences along T, 64 side by side, row after row from the last on; stored of the last step alone: s[B,D]" */
+static void describe_scans(const epi_steps *k, epi_text *out) {
+    const epi_graph *g = k->spec->graph;
+    const epi_plan *plan = &k->plan;
+    epi_axes rows = plan->rows;
+    if (!plan->scan_inner)
+        rows.count--;
+    int64_t abreast = (int64_t)(count_of(k, &rows) * (plan->scan_inner ? 1 : count_of(k, &plan->cols)));
+    epi_text_add(out, "recurrences along %s, %ld side by side, %s%s", epi_axis_label(g, plan->scan).text,
+                 (long)abreast, plan->scan_inner ? "each along its row" : "row after row",
+                 plan->scan_back ? ", from the end" : "");
+    for (int i = 0, count = 0; i < g->node_count; i++)
+        if (plan->placement[i].last)
+            epi_text_add(out, "%s%s",
+                         count++ ? ", " : "; stored of the last step alone: ", epi_node_label(g, i).text);
+    epi_text_add(out, "\n");
+}
+
 void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t col_partials,
                                epi_text *out) {
     const epi_graph *g = k->spec->graph;
@@ -303,6 +321,8 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
     if (k->plan.split != EPI_OP_COUNT)
         epi_text_add(out, "%s of %s meet in the %s\n", epi_ops[k->plan.split].text,
                      epi_axis_label(g, k->plan.fine).text, rows ? "row" : "tile");
+    if (rows && k->plan.scan_count)
+        describe_scans(k, out);
     list_stage(k, out, rows ? "before the rows: " : "before the product: ", 0);
     list_stage(k, out, rows ? "in the row: " : "on the tile: ", 1);
     for (int i = 0; i < g->node_count; i++)
