@@ -52,6 +52,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .updates = true,
                                 .scans = true,
                                 .scan_last = true,
+                                .scan_sums = true,
                                 .shifts = true,
                                 .pieces = true,
                                 .aligned = 16,

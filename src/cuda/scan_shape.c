@@ -16,7 +16,7 @@ enum {
     MOST_STAGES = 4,
     LINE_BYTES = 128, /* of memory, that neighbouring lanes read; where columns are few as little as this: */
     LEAST_BYTES = 16,
-    HELD = 96 /* numbers of its scans that a thread keeps */
+    HELD = 80 /* numbers of its scans that a thread keeps */
 };
 
 static int64_t lesser_power(int64_t x) {

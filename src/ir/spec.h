@@ -28,8 +28,9 @@ typedef struct epi_spec {
     const char *micro; /* a CPU micro-kernel by name, or NULL */
     /* Axes whose size may be another one at each start, for a GPU's texts; NULL: none. */
     const epi_open *open;
-    bool scans, scan_folds, scan_last; /* what rows that go through recurrences may do (limits.h) */
-    int tile; /* rows may be worked on in square tiles of so many (square.h); 0: they are not */
+    bool scans, scan_folds, scan_last,
+        scan_sums; /* what rows that go through recurrences may do (limits.h) */
+    int tile;      /* rows may be worked on in square tiles of so many (square.h); 0: they are not */
 } epi_spec;
 
 /* Does one of the axes count rows? */

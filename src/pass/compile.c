@@ -288,6 +288,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     given->spec->scans = given->limits->scans;
     given->spec->scan_folds = given->limits->scan_folds;
     given->spec->scan_last = given->limits->scan_last;
+    given->spec->scan_sums = given->limits->scan_sums;
     EPI_TRY(epi_has_memory(c, err));
     *c = (epi_candidate){.arena = given->arena,
                          .spec = *given->spec,

@@ -57,7 +57,8 @@ typedef struct epi_backend_limits {
     bool updates;    /* a tile may store the new elements of an update where its index says */
     bool scans;      /* rows may go through the steps of recurrences, all along one axis and one way, */
     bool scan_folds; /* and reduce over columns besides, */
-    bool scan_last;  /* and store of a value the last step alone */
+    bool scan_last;  /* and store of a value the last step alone, */
+    bool scan_sums;  /* and, where their steps are rows, reduce over all rows */
     int aligned;     /* tensors begin at a multiple of so many bytes */
     int tensors;     /* values that could be made elsewhere bring no more than so many to a part */
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so

@@ -318,8 +318,8 @@ static bool scan_fits(const epi_placer_part *p) {
            (p->cols.count == 1 && epi_axis_equal(p->cols.at[0], p->scan));
 }
 
-/* Notes that rows go through a recurrence: all along one axis, and one way. It has all their axes, and nothing is reduced
- * over rows besides. */
+/* Notes that rows go through a recurrence: all along one axis, and one way. It has all their axes, and nothing was reduced
+ * over rows before. */
 static bool note_scan(epi_placer_part *p, const epi_node *n) {
     bool back = epi_ops[n->op].back;
     epi_axes axes = p->rows;
@@ -445,9 +445,16 @@ static epi_reduction reduce_in_row(const epi_placer *s, epi_placer_part *p, cons
     return EPI_REDUCE_LOCAL;
 }
 
+/* Can rows that go through recurrences reduce so besides? */
+static bool reduces_beside_scans(const epi_placer *s, const epi_placer_part *p, epi_reduction reduction) {
+    return scan_fits(p) &&
+           (reduction == EPI_REDUCE_COLS ? s->limits->scan_sums && epi_axes_find(&p->rows, p->scan) >= 0
+                                         : s->limits->scan_folds);
+}
+
 /* How a value on the part's tile is reduced; NONE: it cannot be done there. */
 static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int value, const epi_axes *over) {
-    if (p->square || (p->scans && !s->limits->scan_folds)) /* find_square has what it reduces */
+    if (p->square) /* find_square has what it reduces */
         return EPI_REDUCE_NONE;
     shape_for(s->spec, p, over);
     const epi_axes *from = &s->g->nodes[value].axes;
@@ -455,8 +462,8 @@ static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int v
     epi_reduction reduction = epi_tile_reduction(&tile, from, over);
     unsigned dims = dims_of(&p->rows, &p->cols, over);
     bool local = !p->local || p->local == dims; /* no other ones are */
-    if (reduction == EPI_REDUCE_NONE ||
-        (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped || p->scans)))
+    if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped)) ||
+        (p->scans && !reduces_beside_scans(s, p, reduction)))
         return EPI_REDUCE_NONE;
     if (p->kind == EPI_KIND_ROWS) /* a row has all columns */
         return epi_axes_count_in(from, &p->rows) < p->rows.count ? EPI_REDUCE_NONE

@@ -30,6 +30,7 @@ typedef struct chooser {
     int *place;           /* by node: its place among them */
     bool *wanted;         /* by place: the part itself uses it */
     bool *recomputable;   /* by place: it can be recomputed */
+    bool *moved_from;     /* by place: it is read at other places than an element's own, in memory */
     int *behind;          /* by place: stored values on the way from the part to it, at least */
     int *work;            /* by place: operations that are recomputed on the longest way to it */
     epi_flow f;
@@ -89,7 +90,7 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, int work
     if (s->visits.seen[node] != s->visits.round) {
         s->visits.seen[node] = s->visits.round;
         c->place[node] = c->values.count;
-        c->wanted[c->values.count] = false;
+        c->wanted[c->values.count] = c->moved_from[c->values.count] = false;
         c->behind[c->values.count] = behind;
         c->work[c->values.count] = work;
         c->values.at[c->values.count++] = node;
@@ -100,6 +101,12 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, int work
         c->behind[c->place[node]] = behind;
     if (work > c->work[c->place[node]])
         c->work[c->place[node]] = work;
+}
+
+/* What a shift takes from other places is in memory: the part does not make it again. */
+static void note_moved(chooser *c, const epi_node *n) {
+    if (n->op == EPI_OP_SHIFT && c->s->visits.seen[n->arg[0]] == c->s->visits.round)
+        c->moved_from[c->place[n->arg[0]]] = true;
 }
 
 /* Which values the part may load, which it uses itself, and which it can make again; from the last of the
@@ -118,6 +125,8 @@ static void find_values(chooser *c, int q) {
     for (int i = 0; i < own->count && !part.recurrence; i++) /* that reads its operands, and nothing else */
         for (int a = 0; a < 3 && !epi_op_is_product(s->g->nodes[own->at[i]].op); a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, 0, &heap);
+    for (int i = 0; i < own->count; i++)
+        note_moved(c, &s->g->nodes[own->at[i]]);
     for (int i = 0; part.attention && i < part.attention->plan.inner.count; i++) {
         const epi_node *n = &s->g->nodes[part.attention->plan.inner.at[i]];
         for (int a = 0; a < 3 && !epi_op_is_product(n->op); a++)
@@ -128,10 +137,13 @@ static void find_values(chooser *c, int q) {
             behind = c->behind[c->place[node]] + s->forced[node];
         int work = c->work[c->place[node]] + (epi_ops[s->g->nodes[node].op].expensive ? EXPENSIVE : 1);
         bool near = behind <= MOST_BEHIND && work <= MOST_WORK;
-        bool opens = (near || isinf(price(c, q, node))) && !part.alone && can_remake(s, &part, node);
+        bool opens = (near || isinf(price(c, q, node))) && !part.alone && !c->moved_from[c->place[node]] &&
+                     can_remake(s, &part, node);
         c->recomputable[c->place[node]] = opens;
         for (int a = 0; a < 3 && opens; a++)
             offer(c, q, s->g->nodes[node].arg[a], false, behind, work, &heap);
+        if (opens)
+            note_moved(c, &s->g->nodes[node]);
     }
 }
 
@@ -298,6 +310,7 @@ static bool allocate(chooser *c) {
     c->place = epi_arena_alloc(c->arena, nodes * sizeof *c->place);
     c->wanted = epi_arena_alloc(c->arena, nodes);
     c->recomputable = epi_arena_alloc(c->arena, nodes);
+    c->moved_from = epi_arena_alloc(c->arena, nodes);
     c->behind = epi_arena_alloc(c->arena, nodes * sizeof *c->behind);
     c->work = epi_arena_alloc(c->arena, nodes * sizeof *c->work);
     c->f.edges = epi_arena_alloc(c->arena, 2 * 5 * nodes * sizeof *c->f.edges);

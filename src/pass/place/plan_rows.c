@@ -243,6 +243,12 @@ static bool sort_after(shaper *s, int i) {
     return !s->needed[i] && epi_ops[n->op].cls == EPI_CLASS_MAP;
 }
 
+/* Can rows that go through recurrences reduce so besides? */
+static bool reduces_beside_scans(const shaper *s, epi_reduction reduction) {
+    return reduction == EPI_REDUCE_COLS ? s->spec->scan_sums && !s->plan->scan_inner
+                                        : s->spec->scan_folds && reduction == EPI_REDUCE_LOCAL;
+}
+
 /* False: the rows cannot make it. */
 static bool sort_node(shaper *s, int i) {
     const epi_node *n = &s->g->nodes[i];
@@ -262,7 +268,7 @@ static bool sort_node(shaper *s, int i) {
     case EPI_CLASS_SORT: return false;
     case EPI_CLASS_REDUCE:
         stage->reduction = reduction_of(s, n);
-        if (s->plan->scan_count && (!s->spec->scan_folds || stage->reduction != EPI_REDUCE_LOCAL))
+        if (s->plan->scan_count && !reduces_beside_scans(s, stage->reduction))
             return false;
         return stage->reduction == EPI_REDUCE_LOCAL || (stage->reduction != EPI_REDUCE_NONE && !s->needed[i]);
     default: return true;
