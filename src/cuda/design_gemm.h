@@ -44,6 +44,7 @@ typedef struct epi_side_tile {
     int panel_width, panels;  /* staged: bytes of a panel's row, and panels of a subtile */
     int rows_moved, rows_own; /* lanes: rows that a mover has in hand at once, and a warp that computes */
     int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
+    int64_t block;            /* staged: so many columns are neighbours, and then others further on; 0: all are */
 } epi_side_tile;
 
 enum { EPI_GROUP_TALLEST = 256 }; /* rows of a cluster of tiles, at most */

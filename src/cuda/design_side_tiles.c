@@ -49,13 +49,22 @@ bool epi_side_tiles_make(epi_gemm_design *d) {
     return true;
 }
 
+/* Are columns neighbours in blocks of a multiple of so many, at places that TMA takes, as heads have them whose halves lie apart? */
+static bool lies_in_blocks(const epi_side_tile *t, int64_t columns) {
+    const epi_walk *c = &t->cols.walk;
+    int64_t size = (int64_t)epi_dtype_size(t->ref.type);
+    return c->count == 2 && c->stride[1] == 1 && c->stride[0] > 0 && c->stride[0] * size % 16 == 0 &&
+           c->size[1] % columns == 0;
+}
+
 /* Do both parts of its columns lie as TMA takes them? */
 static bool has_halves(const epi_side_tile *t) {
+    enum { LEAST = 16 }; /* columns of a half that a subtile has */
     const epi_walk *r = &t->of_batch, *c = &t->cols.walk;
     int64_t size = (int64_t)epi_dtype_size(t->ref.type);
-    return t->cols.two && epi_dtype_is_narrow(t->ref.type) && !t->moved && !t->per_group && c->count == 1 &&
-           c->stride[0] == 1 && r->count == 1 && r->stride[0] * size % 16 == 0 &&
-           t->cols.part * size % 16 == 0;
+    bool lies = (c->count == 1 && c->stride[0] == 1) || lies_in_blocks(t, LEAST);
+    return t->cols.two && epi_dtype_is_narrow(t->ref.type) && !t->moved && !t->per_group && lies &&
+           r->count == 1 && r->stride[0] * size % 16 == 0 && t->cols.part * size % 16 == 0;
 }
 
 bool epi_side_tiles_split(epi_gemm_design *d) {
@@ -122,6 +131,8 @@ static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
         return false;
     if (c->count == 2 && c->stride[0] == 0 && c->size[1] % columns == 0)
         t->col_mod = c->size[1];
+    else if (lies_in_blocks(t, columns))
+        t->block = c->size[1];
     else if (c->count != 1)
         return false;
     if (r->count == 2 && r->stride[0] == 0 && r->size[1] % EPI_STAGED_ROWS == 0)
@@ -129,7 +140,8 @@ static bool can_stage(const epi_gemm_design *d, epi_side_tile *t) {
     else if (r->count != 1)
         return false;
     t->lanes = r->stride[r->count - 1] * size % 16 != 0;
-    if (t->lanes && (bytes || d->operands[0].gather != EPI_NO_NODE)) /* nobody moves it: its warps gather */
+    if (t->lanes &&
+        (bytes || t->block || d->operands[0].gather != EPI_NO_NODE)) /* nobody moves it: its warps gather */
         return false;
     if (d->batch_rows && (t->lanes || t->row_mod || !can_place(d, t)))
         return false;
@@ -169,7 +181,7 @@ void epi_side_tiles_place(epi_gemm_design *d) {
     d->loads = d->lanes = d->own = false;
     for (int i = 0; i < d->side_tile_count; i++) {
         epi_side_tile *t = &d->side_tiles[i];
-        t->col_mod = t->row_mod = 0;
+        t->col_mod = t->row_mod = t->block = 0;
         t->turned = can_turn(d, t);
         t->staged = t->turned || can_stage(d, t);
         t->lanes &= t->staged && !t->turned;
@@ -213,7 +225,8 @@ static int add_map(const epi_gemm_design *d, const epi_side_tile *t, epi_kernel_
     *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .rank = 2};
     const epi_open *open = d->c->spec->open;
     int64_t rows = t->row_mod ? t->row_mod : d->batch_rows ? d->batch_rows : d->tile->m;
-    m->sizes[0] = (uint64_t)epi_open_now(open, c->size[c->count - 1]);
+    int64_t before = t->block ? (c->size[0] - 1) * c->stride[0] : 0; /* of the last block */
+    m->sizes[0] = (uint64_t)(epi_open_now(open, c->size[c->count - 1]) + epi_open_now(open, before));
     m->sizes[1] = (uint64_t)epi_open_now(open, rows);
     m->strides[1] = (uint64_t)epi_open_now(open, r->stride[r->count - 1]) * size;
     m->offset = t->half ? (int64_t)size * epi_open_now(open, t->cols.part) : 0;

@@ -1,4 +1,6 @@
 /* emit_direct.c: tiles that are loaded and stored element by element, not through staging. */
+#include <string.h>
+
 #include "cuda/emit_gemm.h"
 
 /* Are a cell's elements neighbours in memory that start at a multiple of their number? */
@@ -7,9 +9,21 @@ static bool is_vector(const epi_emitter *e, const epi_side_tile *t) {
            epi_cell_is_vector(e, &t->ref, &t->cols, t->elements);
 }
 
+/* The first of the tiles whose rows start where those of this one do, in their own tensors. */
+static int offset_of(const epi_emitter *e, const epi_side_tile *t) {
+    const epi_emit_context *c = e->d->c;
+    for (const epi_side_tile *first = e->d->side_tiles; first < t && !t->moved; first++)
+        if (!first->staged && !first->moved &&
+            !strcmp(epi_emit_walk(c, &first->rows, "r"), epi_emit_walk(c, &t->rows, "r")))
+            return first->instr;
+    return t->instr;
+}
+
 /* Where the cells' two rows start is worked out once a tile. A row whose place is outside of the axis starts
  * nowhere, at -1. */
 static void emit_row_offset(epi_emitter *e, const epi_side_tile *t) {
+    if (offset_of(e, t) != t->instr)
+        return;
     epi_text_add(&e->members, "  i64 at%d[2];\n", t->instr);
     const epi_emit_context *c = e->d->c;
     const char *place = "";
@@ -41,7 +55,7 @@ static void load_direct(epi_emitter *e, const epi_side_tile *t) {
         epi_text_add(&e->cell,
                      "      float %s_v[%d];\n      load_n<%s>(%s_v, P.ptr[%d], R.at%d[i & 1] + (%s < %s ? "
                      "%s : 0));\n",
-                     name, t->elements, type, name, t->pointer, t->instr, first, columns, first);
+                     name, t->elements, type, name, t->pointer, offset_of(e, t), first, columns, first);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "      const float %s_%d = %s_v[%d];\n", name, el, name, el);
         return;
@@ -49,7 +63,7 @@ static void load_direct(epi_emitter *e, const epi_side_tile *t) {
     for (int el = 0; el < t->elements; el++) {
         const char *index = epi_emit_text(c, "min(%s + %d, %s - 1)", first, el, columns);
         epi_text_add(&e->cell, "      const float %s_%d = load<%s>(P.ptr[%d], R.at%d[i & 1] + %s);\n", name,
-                     el, type, t->pointer, t->instr, epi_emit_columns(c, &t->cols, index));
+                     el, type, t->pointer, offset_of(e, t), epi_emit_columns(c, &t->cols, index));
     }
 }
 
@@ -73,7 +87,7 @@ static void store_direct(epi_emitter *e, const epi_side_tile *t) {
             epi_text_add(&e->cell, "%s%s", el ? ", " : "", epi_value_use(e, v, el));
         epi_text_add(&e->cell,
                      "};\n        store_n<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, v);\n      }\n", type,
-                     t->pointer, t->instr, first);
+                     t->pointer, offset_of(e, t), first);
         return;
     }
     const char *once = t->per_group ? put_once(e) : "";
@@ -81,7 +95,7 @@ static void store_direct(epi_emitter *e, const epi_side_tile *t) {
         const char *index = epi_emit_text(c, "(%s + %d)", first, el);
         epi_text_add(&e->cell,
                      "      if (%s%s && %s < %s) store<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, %s);\n",
-                     once, emit_stored(e, t), index, columns, type, t->pointer, t->instr,
+                     once, emit_stored(e, t), index, columns, type, t->pointer, offset_of(e, t),
                      epi_emit_columns(c, &t->cols, index), epi_value_use(e, v, el));
     }
 }

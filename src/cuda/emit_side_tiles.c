@@ -51,6 +51,9 @@ static void emit_moves(epi_emitter *e, const epi_side_tile *t) {
         const char *x = epi_cell_index(t->elements);
         if (t->col_mod)
             x = epi_emit_text(c, "%s %% %s", x, epi_emit_int(c, t->col_mod));
+        if (t->block)
+            x = epi_emit_text(c, "%s / %s * %s + %s %% %s", x, epi_emit_int(c, t->block),
+                              epi_emit_int(c, t->cols.walk.stride[0]), x, epi_emit_int(c, t->block));
         if (p)
             x = epi_emit_text(c, "%s + %d", x, p * inner);
         int at = t->offset + p * width * EPI_STAGED_ROWS;
