@@ -273,7 +273,7 @@ double epi_config_cost(int index, const epi_product_size *size, bool exact, int 
 /* ---- several products in one launch ---- */
 
 static int64_t tiles_of(const epi_config *c, const epi_product_size *size) {
-    return rows_of_tiles(c, size) * epi_ceil_div(size->n, c->tile_n);
+    return rows_of_tiles(c, size) * epi_ceil_div(size->n, c->tile_n / size->products);
 }
 
 int64_t epi_joint_clusters(const epi_config *c, const epi_product_size *sizes, int count,
@@ -292,8 +292,9 @@ double epi_joint_cost(int index, const epi_product_size *sizes, int count, bool 
     double work = 0;
     int64_t tiles = 0;
     all.n = 0;
+    all.products = 1;
     for (int i = 0; i < count; i++) {
-        all.n += epi_round_up(sizes[i].n, c->tile_n);
+        all.n += epi_round_up(sizes[i].n * sizes[i].products, c->tile_n);
         work += (double)tiles_of(c, &sizes[i]) * tile_cost(index, &sizes[i], exact);
         tiles += tiles_of(c, &sizes[i]);
     }

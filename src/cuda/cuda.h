@@ -151,7 +151,7 @@ int64_t epi_joint_clusters(const epi_config *c, const epi_product_size *sizes, i
 /* ---- joint.c ---- */
 
 /* Products of several parts that are launched as one. */
-enum { EPI_MOST_JOINED = 4 };
+enum { EPI_MOST_JOINED = EPI_MOST_PARTS };
 typedef struct epi_joint {
     int count;
     epi_cuda_kernel *parts[EPI_MOST_JOINED]; /* two of them may be one kernel, for different tensors */

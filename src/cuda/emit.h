@@ -111,14 +111,15 @@ typedef struct epi_rows_shape {
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
 /* Bytes of the parameter of several products, at most. More than 4096 need CUDA 12.1 or newer: an older compiler refuses the text,
  * and they are launched apart. */
-enum { EPI_JOINT_BYTES = 8192 };
+enum { EPI_JOINT_BYTES = 8192, EPI_MOST_PARTS = 4 };
 
 /* What follows from the epilogue of Hopper's product. Where several are launched as one (emit_joint.c), all else is the same,
  * and the text of each is its epilogue alone. */
 typedef struct epi_gemm_piece {
     bool joined;
     const char *alike, *wgmma; /* joined: the macros and the products of a stage, which all of them have, */
-    const char *columns;       /* and how many columns this one has */
+    const char *columns;       /* and how many columns this one has, */
+    int products;              /* of one product or of each of two */
     int subtile_bytes;         /* of staging */
     int ring_bytes,
         fixed_bytes; /* of shared memory: the ring, and mbarriers, but for EPI_SLOT_BARRIERS of each slot */

@@ -89,16 +89,14 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
         d->fast, epi_emit_int(d->c, depth), f->tile_m, f->tile_n, f->stages, f->cluster, f->subtile,
         f->schedule == EPI_DEFERRED, !f->packed, d->operands[0].mn, d->operands[1].mn,
         epi_emit_type(d->half));
-    epi_text_add(
-        out,
-        "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n#define PRODUCTS %d\n"
-        "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
-        "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
-        "#define BATCHED %d\n#define BATCH_ROWS %s\n#define A_LAST %d\n#define FEW %d\n#define PANELS "
-        "%d\n#define AHEAD %d\n#define SCALED %d\n",
-        f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->products, d->batch_rows > 0,
-        epi_emit_int(d->c, d->batch_rows), d->operands[0].last, f->few, f->panels, EPI_AHEAD_BYTES,
-        f->scaled);
+    epi_text_add(out,
+                 "#define PACKED %d\n#define NARROW %d\n#define NARROW_DEEP %d\n"
+                 "#define TILE_COLS (TILE_N / PRODUCTS)\n#define SUBTILES (TILE_COLS / SUBTILE)\n"
+                 "#define PAIR (TILE_COLS / 16)   // fragments before those of a second product\n"
+                 "#define BATCHED %d\n#define BATCH_ROWS %s\n#define FEW %d\n#define PANELS "
+                 "%d\n#define AHEAD %d\n#define SCALED %d\n",
+                 f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->batch_rows > 0,
+                 epi_emit_int(d->c, d->batch_rows), f->few, f->panels, EPI_AHEAD_BYTES, f->scaled);
 }
 
 void epi_emit_piece_macros(const epi_gemm_piece *p, int slots, int staging, epi_text *out) {
@@ -272,8 +270,10 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     write_macros(d, out);
     write_groups(d, out);
     epi_emit_piece_macros(&k->piece, d->config.staging_slots, d->staging_bytes, out);
-    epi_text_add(out, "#define N_SIZE %s\n#define LOAD_BYTES %d\n#define CLAMPED %d\n",
-                 epi_emit_int(d->c, d->tile->n), d->load_bytes, d->clamped);
+    epi_text_add(out,
+                 "#define N_SIZE %s\n#define PRODUCTS %d\n#define A_LAST %d\n#define LOAD_BYTES %d\n"
+                 "#define CLAMPED %d\n",
+                 epi_emit_int(d->c, d->tile->n), d->products, d->operands[0].last, d->load_bytes, d->clamped);
     epi_emit_head(d->c->spec->open, k, d->lanes ? epi_device_text("tiles") : "", "M, raster, queue, counter");
     epi_text_add(out, "%s%s", d->groups ? epi_device_text("groups") : "", epi_device_text("batch"));
     write_batches(d, out);
@@ -309,6 +309,7 @@ static void write_piece(const epi_emitter *e, epi_kernel_text *k) {
     write_epilogue(e, &k->source);
     write_moves(e, &k->source);
     epi_text_add(&k->source,
+                 "const int subtiles = SUBTILES;\n"
                  "DEV u32 loaded_bytes(const Params &P, int m) { return %s; }\n"
                  "template <class F> DEV void with_columns(int n, const F &f) { f(%s); }\n",
                  d->clamped ? epi_emit_text(d->c, "%d * rows_left(P, m, 64)", d->load_bytes / EPI_STAGED_ROWS)
@@ -338,6 +339,7 @@ epi_status epi_emit_gemm(const epi_gemm_design *d, bool joined, epi_kernel_text 
     for (int i = 0; i < d->tile->instr_count; i++)
         epi_instr_emit(&e, i);
     k->piece = (epi_gemm_piece){.joined = joined,
+                                .products = d->products,
                                 .subtile_bytes = d->subtile_bytes,
                                 .ring_bytes = d->ring_bytes,
                                 .fixed_bytes = d->fixed_bytes,

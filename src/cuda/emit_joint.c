@@ -54,13 +54,19 @@ static bool share_memory(const epi_kernel_text *const *parts, int count, int mos
 }
 
 /* A function that does `call`, in which @ stands for the part's number, in the namespace of the row's part. */
-static void write_choice(const char *head, const char *row, const char *call, int count, epi_text *out) {
-    epi_text_add(out, "%s {\n  const int part = part_of(%s), at = row_in_part(%s);\n", head, row, row);
+typedef struct choice {
+    const char *head, *row, *call;
+    bool warps; /* all lanes of a warp call it, with rows of one part */
+} choice;
+
+static void write_choice(const choice *f, int count, epi_text *out) {
+    epi_text_add(out, "%s {\n  const int part = %s(%s), at = row_in_part(%s);\n", f->head,
+                 f->warps ? "part_of_warp" : "part_of", f->row, f->row);
     for (int i = 0; i < count; i++) {
         epi_text_add(out, "  %s", i ? "else " : "");
         if (i + 1 < count)
             epi_text_add(out, "if (part == %d) ", i);
-        for (const char *c = call; *c; c++)
+        for (const char *c = f->call; *c; c++)
             epi_text_add(out, *c == '@' ? "%d" : "%c", *c == '@' ? i : *c);
         epi_text_add(out, "\n");
     }
@@ -76,54 +82,78 @@ static void write_union(const char *name, int count, epi_text *out) {
 
 /* What the mainloop calls. */
 static void write_choices(const epi_gemm_piece *p, int count, epi_text *out) {
-    static const struct {
-        const char *head, *row, *call;
-    } all[] = {
+    static const choice all[] = {
         {"DEV void rows_load(Rows &R, const Launch &P, int row)", "row",
-         "part@::rows_load(R.of@, P.part[@], at);"},
+         "part@::rows_load(R.of@, P.part[@], at);", true},
         {"DEV void keep_tile(const Rows &R, int row, u32 (&kept)[TILE_N / 4], const float (&d)[TILE_N / 2], "
          "bool = true)",
          "row",
-         "{\n#pragma unroll\n    for (int i = 0; i < TILE_N / 4; i++) kept[i] = part@::keep(R.of@, i, d[2 * "
-         "i], "
-         "d[2 * i + 1]);\n  }"},
+         "{\n#pragma unroll\n    for (int i = 0; i < TILE_N / 4; i++) "
+         "kept[i] = part@::keep_of(R.of@, i, d[2 * i], d[2 * i + 1]);\n  }",
+         true},
         {"template <int C, class Acc> DEV void epilogue_subtile(const Acc &acc, const Rows &R, Sums &S, "
-         "const "
-         "Launch &P, u32 staging, int row, int col, int thread)",
-         "row", "part@::epilogue_subtile<C>(acc, R.of@, S.of@, P.part[@], staging, at, col, thread);"},
+         "const Launch &P, u32 staging, int row, int col, int thread)",
+         "row",
+         "{\n    if constexpr (C < part@::subtiles) part@::epilogue_subtile<C>(acc, R.of@, S.of@, P.part[@], "
+         "staging, at, col, thread);\n  }",
+         true},
         {"DEV void subtile_load(const Launch &P, u32 staging, u32 bar, int m, int n, int lane)", "m",
-         "part@::subtile_load(P.part[@], staging, bar, at, n, lane);"},
+         "part@::subtile_load(P.part[@], staging, bar, at, n, lane);", false},
         {"DEV void subtile_store(const Launch &P, u32 staging, int m, int n, int lane, bool lanes)", "m",
-         "part@::subtile_store(P.part[@], staging, at, n, lane, lanes);"},
+         "part@::subtile_store(P.part[@], staging, at, n, lane, lanes);", false},
         {"DEV void subtile_store_own(const Launch &P, u32 staging, int m, int n, int lane, int warp)", "m",
-         "part@::subtile_store_own(P.part[@], staging, at, n, lane, warp);"},
+         "part@::subtile_store_own(P.part[@], staging, at, n, lane, warp);", false},
         {"DEV void subtile_prefetch(const Launch &P, int m, int n, int lane)", "m",
-         "part@::subtile_prefetch(P.part[@], at, n, lane);"},
-        {"DEV u32 LOADED_BYTES(const Launch &P, int m)", "m", "return part@::loaded_bytes(P.part[@], at);"},
+         "part@::subtile_prefetch(P.part[@], at, n, lane);", false},
+        {"DEV u32 LOADED_BYTES(const Launch &P, int m)", "m", "return part@::loaded_bytes(P.part[@], at);",
+         false},
         {"template <class F> DEV void with_columns(int m, int n, const F &f)", "m",
-         "part@::with_columns(n, f);"},
+         "part@::with_columns(n, f);", false},
     };
     write_union("Rows", count, out);
     write_union("Sums", count, out);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        write_choice(all[i].head, all[i].row, all[i].call, count, out);
+        write_choice(&all[i], count, out);
+    static const choice fold = {
+        "template <int T> DEV void subtile_fold(const Launch &P, u32 staging, int m, int n, int t)", "m",
+        "part@::subtile_fold<T>(P.part[@], staging, at, n, t);", false};
     if (p->folds)
-        write_choice(
-            "template <int T> DEV void subtile_fold(const Launch &P, u32 staging, int m, int n, int t)", "m",
-            "part@::subtile_fold<T>(P.part[@], staging, at, n, t);", count, out);
+        write_choice(&fold, count, out);
+}
+
+/* A number of each part. */
+static void write_table(const char *name, const char *const *values, int count, epi_text *out) {
+    bool same = true;
+    for (int i = 1; i < count; i++)
+        same &= !strcmp(values[i], values[0]);
+    epi_text_add(out, "#define %s(p) (", name);
+    for (int i = 0; i < count - 1 && !same; i++)
+        epi_text_add(out, "(p) == %d ? %s : ", i, values[i]);
+    epi_text_add(out, "%s)\n", values[count - 1]);
 }
 
 static void write_parts(const epi_kernel_text *const *parts, int count, const epi_gemm_piece *p,
                         epi_text *out) {
+    static const char keep_one[] =
+        "DEV u32 keep_of(const Rows &R, int i, float a0, float a1) { return keep(R, i, a0, a1); }\n";
+    static const char keep_two[] =
+        "DEV u32 keep_of(const Rows &R, int i, float a0, float a1) { return i >= TILE_N "
+        "/ 8 ? keep_pair(R, i, a0, a1) : keep(R, i, a0, a1); }\n";
     static const char no_fold[] =
         "template <int T> DEV void subtile_fold(const Params &, u32, int, int, int) {}\n";
     for (int i = 0; i < count; i++)
-        epi_text_add(out, "namespace part%d {\n%s%s}\n", i, parts[i]->source.data,
-                     p->folds && !parts[i]->piece.folds ? no_fold : "");
-    epi_text_add(out, "#define COLUMNS_OF(p) (");
-    for (int i = 0; i < count - 1; i++)
-        epi_text_add(out, "(p) == %d ? %s : ", i, parts[i]->piece.columns);
-    epi_text_add(out, "%s)\n", parts[count - 1]->piece.columns);
+        epi_text_add(out, "#define PRODUCTS %d\nnamespace part%d {\n%s%s%s}\n#undef PRODUCTS\n",
+                     parts[i]->piece.products, i, parts[i]->source.data,
+                     p->folds && !parts[i]->piece.folds ? no_fold : "",
+                     parts[i]->piece.products > 1 ? keep_two : keep_one);
+    const char *columns[EPI_MOST_PARTS] = {NULL}, *products[EPI_MOST_PARTS] = {NULL};
+    for (int i = 0; i < count; i++) {
+        columns[i] = parts[i]->piece.columns;
+        products[i] = parts[i]->piece.products > 1 ? "2" : "1";
+    }
+    write_table("COLUMNS_OF", columns, count, out);
+    write_table("PRODUCTS_AT", products, count, out);
+    epi_text_add(out, "#define PRODUCTS 1   // that any part has\n");
 }
 
 bool epi_emit_joint(const epi_kernel_text *const *parts, int count, const epi_open *open, int shared,

@@ -21,7 +21,7 @@ static const epi_launch *product_of(const epi_cuda_kernel *k) {
 /* Is it a plain product by Hopper's mainloop? */
 static bool is_plain(const epi_launch *l) {
     enum { MOST_ROWS = (1 << 28) - 512 }; /* of a part: device/joint.cuh */
-    return l && l->text.config.mainloop == EPI_GEMM_SM90 && l->size.products == 1 && l->size.batches == 1 &&
+    return l && l->text.config.mainloop == EPI_GEMM_SM90 && l->size.batches == 1 &&
            !l->size.group && !l->size.gathered && !l->size.scaled && !l->size.on_load &&
            l->size.m < MOST_ROWS;
 }
@@ -174,15 +174,19 @@ static epi_status make_first(epi_joint *j, const epi_cuda_target *target, const 
                              epi_error *err) {
     enum { COMPILED = 3 };
     candidates c = {0};
+    uint64_t slow = 0; /* configurations that were found so, as bits */
     epi_status status = EPI_ERR_UNSUPPORTED;
     rank(j->parts, j->count, target, &c);
     for (int i = 0, compiled = 0; i < c.count && compiled < COMPILED && status == EPI_ERR_UNSUPPORTED; i++) {
         if (epi_joint_cost(c.order[i], c.sizes, j->count, target->exact, target->multiprocessors) > c.apart)
             break;
+        if (slow >> c.order[i] & 1)
+            continue;
         status = write_text(j, target, c.order[i], err);
         if (status != EPI_OK)
             continue;
         status = load(j, form, err);
+        slow |= epi_config_same_text(c.order[i]);
         compiled++;
     }
     return status;

@@ -78,7 +78,11 @@
 #if !JOINED
 #define LOADED_BYTES(P, m) (CLAMPED ? LOAD_BYTES / 64 * rows_left(P, m, 64) : LOAD_BYTES)
 #define MAPS(row) P.map
+#define PRODUCTS_OF(row) PRODUCTS
+#define LAST_OF(row) A_LAST
 #endif
+#define COLS_OF(row) (TILE_N / PRODUCTS_OF(row))
+#define SUBTILES_OF(row) (COLS_OF(row) / SUBTILE)
 #if NARROW
 #define NARROW_COL (N_SIZE / TILE_N * TILE_N)
 #else
@@ -267,6 +271,7 @@ struct Epilogue {
   }
   template <int C, class A> DEV void subtile(const A &acc) {
     if (NARROW && C >= NARROW_SUBTILES && col == NARROW_COL) return;
+    if (JOINED && C >= SUBTILES_OF(row)) return;
     const bool ring = LAST_IN_RING && last;
     const u32 slot = wg * STAGING_SLOTS + n % STAGING_SLOTS, par = n / STAGING_SLOTS & 1;
     u32 staging = ring ? LAST_AT(wg, C) : STAGING_AT(wg, n);
@@ -280,7 +285,7 @@ struct Epilogue {
     int t = thread;
     asm volatile("" : "+r"(staging), "+r"(t));
     epilogue_subtile<C>(acc, R, S, P, staging, row + row_of(t), col + C * SUBTILE, t);
-    if (OWN && AT_ONCE(C, NARROW && col == NARROW_COL ? NARROW_SUBTILES : SUBTILES)) store_own(staging, col + C * SUBTILE, t);
+    if (OWN && AT_ONCE(C, NARROW && col == NARROW_COL ? NARROW_SUBTILES : SUBTILES_OF(row))) store_own(staging, col + C * SUBTILE, t);
     if (SUBTILE_BYTES) {
       fence_async();
 #if GATHERED
@@ -366,15 +371,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     const Order order(P, cid);
     const int tile = order.first(P, cid);
     order.at(tile, rank, m0, tn);
-    const int n0 = tn * TILE_COLS;
+    const int n0 = tn * COLS_OF(m0);
 #pragma unroll 1
     for (int k = 0; k < KT && k < AHEAD / STAGE_B && (!GROUPED || tile != NO_TILE); k++)
-      for (int p = 0; p < PRODUCTS; p++) {
+      for (int p = 0; p < PRODUCTS_OF(m0); p++) {
         const int term = TERM_OF(k), deep = (k - TERM_BEGIN(term)) * BK;
         const TMap *map = &MAPS(m0)[p ? 2 : 2 * term + 1];
 #if JOINED
-        for (int i = 0; i < (B_MN ? TILE_COLS / 64 : 1); i++)
-          with_columns(m0, B_MN ? deep + rank * (BK / CLUSTER) : n0 + rank * (TILE_COLS / CLUSTER), [&](auto... at) { tma_prefetch(map, B_MN ? n0 + i * 64 : deep, at...); });
+        for (int i = 0; i < (B_MN ? COLS_OF(m0) / 64 : 1); i++)
+          with_columns(m0, B_MN ? deep + rank * (BK / CLUSTER) : n0 + rank * (COLS_OF(m0) / CLUSTER), [&](auto... at) { tma_prefetch(map, B_MN ? n0 + i * 64 : deep, at...); });
 #elif B_MN
         for (int i = 0; i < TILE_COLS / 64; i++) tma_prefetch(map, n0 + i * 64, deep + rank * (BK / CLUSTER) BATCH_AT(B, m0));
 #else
@@ -444,8 +449,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (rows > 64) load(a + 8192, operand_row(P, m) + 64);
 #else
         if (FEW && ROW_GROUPS)   // by eights
-          for (int i = 0; i < rows; i += 8) tma_load(a + i * LINE, &MAPS(m)[A_LAST + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
-        else if (rows > 0) tma_load(a, &MAPS(m)[rows < TILE_M ? A_LAST + term : 2 * term], bar, deep, operand_row(P, m) BATCH_AT(A, m));
+          for (int i = 0; i < rows; i += 8) tma_load(a + i * LINE, &MAPS(m)[LAST_OF(m) + term], bar, deep, operand_row(P, m) + i BATCH_AT(A, m));
+        else if (rows > 0) tma_load(a, &MAPS(m)[rows < TILE_M ? LAST_OF(m) + term : 2 * term], bar, deep, operand_row(P, m) BATCH_AT(A, m));
 #endif
       };
       // A box of the column operand of row m's batch, for all blocks of the cluster.
@@ -490,8 +495,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       };
       auto load_b = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k) {
         const int term = TERM_OF(k);
-        load_slabs(b, bar, &MAPS(m)[2 * term + 1], m, n, k - TERM_BEGIN(term), TILE_COLS);
-        if (PRODUCTS > 1) load_slabs(b + STAGE_B / 2, bar, &MAPS(m)[2], m, n, k, TILE_COLS);
+        load_slabs(b, bar, &MAPS(m)[2 * term + 1], m, n, k - TERM_BEGIN(term), COLS_OF(m));
+        if (PRODUCTS_OF(m) > 1) load_slabs(b + STAGE_B / 2, bar, &MAPS(m)[2], m, n, k, COLS_OF(m));
       };
       auto load_narrow = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k, const u32) {
         const int term = TERM_OF(k);
@@ -501,9 +506,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       auto load_b = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k) {   // each block some of the columns
         const int term = TERM_OF(k);
         each_share([&](const u32 r) {
-          const u32 share = b + r * (STAGE_B / PRODUCTS / CLUSTER);
-          load_all(share, &MAPS(m)[2 * term + 1], bar, (k - TERM_BEGIN(term)) * BK, n + r * (TILE_COLS / CLUSTER), m);
-          if (PRODUCTS > 1) load_all(share + STAGE_B / 2, &MAPS(m)[2], bar, k * BK, n + r * (TILE_COLS / CLUSTER), m);
+          const u32 share = b + r * (STAGE_B / PRODUCTS_OF(m) / CLUSTER);
+          load_all(share, &MAPS(m)[2 * term + 1], bar, (k - TERM_BEGIN(term)) * BK, n + r * (COLS_OF(m) / CLUSTER), m);
+          if (PRODUCTS_OF(m) > 1) load_all(share + STAGE_B / 2, &MAPS(m)[2], bar, k * BK, n + r * (COLS_OF(m) / CLUSTER), m);
         });
       };
       auto load_narrow = [&](const u32 b, const u32 bar, const RowAt m, const int n, const int k, const u32 i) {   // or all of them, in turn
@@ -530,7 +535,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         const RowAt m0 = row_of_group(P, first, group);
         own = order.own(w);
         once = FEW && ROW_GROUPS && rows_of_batch(P, m0) <= TILE_M;
-        const int n0 = tn * TILE_COLS;
+        const int n0 = tn * COLS_OF(first);
         const bool narrow = order.narrow(tn);
         const int rows = GATHERED ? 0 : operand_left(P, m0, TILE_M), a_bytes = (A_MN ? (rows + 63) / 64 * 64 : rows) * LINE;
         from = DEPTH_FROM(first);
@@ -634,7 +639,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         int first, tn;
         order.at(w, rank, first, tn);
         const RowAt m0 = row_of_group(P, first, group) + v * 64;
-        const int n0 = tn * TILE_COLS, subtiles = order.subtiles(tn);
+        const int n0 = tn * COLS_OF(first), subtiles = order.subtiles(first, tn);
         w = queue.at(SENT(j + 1));
         group = queue.group(SENT(j + 1));
         if (WARPS) __syncwarp();
@@ -799,7 +804,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
       wg_wait<0>();   // before the way out, too: the compiler does not know that nothing is in flight there
       if (!has) {   // nobody else has to do anything now: what lanes store of the last tile, these do
 #pragma unroll 1
-        for (int c = 0; OWN && LAST_IN_RING && HAD(j) && c < order.subtiles(e.col / TILE_COLS); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
+        for (int c = 0; OWN && LAST_IN_RING && HAD(j) && c < order.subtiles(first, e.col / TILE_COLS); c++) e.store_own(LAST_AT(wg, c), e.col + c * SUBTILE, t);
         break;
       }
       const bool idle = ROW_GROUPS && !spread.kn, some = !DEPTH_GROUPS || deep;   // a group of nothing has zeros
@@ -821,7 +826,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
 #if ROW_GROUPS
       if (idle) e.row.row = -1;
 #endif
-      e.col = tn * TILE_COLS;
+      e.col = tn * COLS_OF(first);
       if (!idle) e.load_ahead(0);
     }
 #else
@@ -838,7 +843,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     for (u32 j = 0; w < order.total; j++) {
       order.at(w, rank, first, tn);
       e.row = row_of_group(P, first, group) + wg * 64;
-      e.col = tn * TILE_COLS;
+      e.col = tn * COLS_OF(first);
       narrow = order.narrow(tn);
       rows_load(e.R, P, e.row + row_of(t));
       deep = DEPTH_SIZE(first);

@@ -43,9 +43,9 @@ struct Order {
     for (int p = 0; p < PARTS; p++) total += down(p) * across(p);
   }
   DEV int down(int p) const { return tiles_down(P.part[p]); }
-  DEV int across(int p) const { return (COLUMNS_OF(p) + TILE_COLS - 1) / TILE_COLS; }
+  DEV int across(int p) const { return (COLUMNS_OF(p) + TILE_N / PRODUCTS_AT(p) - 1) / (TILE_N / PRODUCTS_AT(p)); }
   DEV static bool narrow(int) { return false; }
-  DEV static int subtiles(int) { return SUBTILES; }
+  DEV static int subtiles(int row, int) { return SUBTILES / PRODUCTS_OF(row); }
   DEV static bool is_idle(const Launch &, int, int) { return false; }
   DEV static bool own(int) { return false; }
   DEV static int first(const Launch &, int cid) { return cid; }
@@ -78,7 +78,7 @@ struct Order {
     }
   }
   DEV bool narrow(int n) const { return NARROW && n == tn; }
-  DEV int subtiles(int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
+  DEV int subtiles(int, int n) const { return narrow(n) ? NARROW_SUBTILES : SUBTILES; }
   // Has a warpgroup nothing to do for a tile whose rows from m on it would have?
 #if ROW_GROUPS
   DEV bool is_idle(const Launch &P, TileRow m, int n) const { return !row_there(P, m) || n >= tn; }
