@@ -65,6 +65,15 @@ typedef struct program {
     "    y = sum(relu(sum(x*gather(w, e, E), D))*gather(v, e, E), K, F)\n" \
     "}\n"
 
+#define ALONG \
+    "along(x[T,D], a[D], w[F]) -> (y[T,D], s[D], z[F]) {\n" \
+    "    u = rename(x, T, U)\n" \
+    "    h = scan(a, sum(where(index(U) <= index(T), u, 0), U), T)\n" \
+    "    y = h*x\n" \
+    "    z = cumsum(w, F)\n" \
+    "    s = gather(h, size(T) - 1, T)\n" \
+    "}\n"
+
 static const program programs[] = {{"mlp", MLP, 0, 0, false},
                                    {"mlp", MLP, -90, 0, false},
                                    {"mlp", MLP, 0, 400000, false},
@@ -73,6 +82,8 @@ static const program programs[] = {{"mlp", MLP, 0, 0, false},
                                    {"experts", EXPERTS, 0, 0, false},
                                    {"experts", EXPERTS, -90, 0, false},
                                    {"back", MLP BACK, -90, 0, false},
+                                   {"along", ALONG, 0, 0, false},
+                                   {"along", ALONG, -90, 0, false},
                                    {"layers", LAYERS, 0, 0, false},
                                    {"statistics", STATISTICS, 0, 0, false},
                                    {"statistics", STATISTICS, -90, 0, false}};

@@ -15,7 +15,7 @@ enum {
     KEPT = 1 << 16, /* floats of a thread's row buffers at most */
     TAPED = 512,    /* columns of a stretch at least where there are tapes */
     STRIPE = 256,   /* columns at least that a thread takes through a recurrence */
-    STRIPES = 64,   /* so many of these and of recurrences side by side, about */
+    STRIPES = 4,    /* pieces for each of several threads, about */
     SCANNED = 448,  /* columns of a stretch at most that is gone through along a row */
     WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
@@ -184,7 +184,8 @@ static bool folds_rows(const epi_tile_program *t) {
 static void choose_stripes(epi_rows *k) {
     const epi_tile_program *t = &k->tile;
     int64_t steps = epi_max64(1, epi_axis_size(t->plan->scan, t->spec->sizes)), n = epi_max64(1, t->n),
-            batches = epi_max64(1, t->m / steps), stripes = epi_ceil_div(STRIPES, batches);
+            batches = epi_max64(1, t->m / steps),
+            stripes = k->threads > 1 ? epi_ceil_div(STRIPES * k->threads, batches) : 1;
     k->piece_cols = n;
     if (!folds_rows(t)) {
         k->piece_cols = epi_min64(n, epi_round_up(epi_max64(STRIPE, n / stripes), 64));
