@@ -414,6 +414,12 @@ static const struct {
     {"outer(q[B,T,H,E], k[B,U,H,E], v[B,U,H,F], a: f32[B,T,H], b: f32[B,U,H]) -> o[B,T,H,F] {\n"
      "    s = sum(q*k, E)  o = sum(where(index(U) < index(T), a*s*s*b, 0)*v, U) }",
      "B=2,T=140,U=140,H=2,E=16,F=8", ANY_PARTS},
+    {"shared(q[B,T,E], k[B,U,E], v[B,U,H,F], c: f32[B,T,H], d: f32[B,U,H]) -> o[B,T,H,F] {\n"
+     "    l = exp(where(index(U) <= index(T), 0.2*(c - d), -inf))  o = sum(sum(q*k, E)*l*v, U) }",
+     "B=2,T=140,U=140,H=3,E=16,F=8", ANY_PARTS},
+    {"rows_share(q[B,T,E], k[B,U,E], v[B,U,F], c: f32[B,T,H]) -> o[B,T,H,F] {\n"
+     "    o = sum(where(index(U) <= index(T), tanh(c*relu(sum(q*k, E))), 0)*v, U) }",
+     "B=2,T=140,U=150,H=3,E=16,F=8", ANY_PARTS},
     {"alone(q[T,E], k[U,E], v[U,F]) -> o[T,F] {\n"
      "    o = sum(where(index(U) <= index(T), tanh(sum(q*k, E)), 0)*v, U) }",
      "T=260,U=260,E=16,F=8", 1},

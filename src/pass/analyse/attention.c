@@ -64,12 +64,28 @@ static bool is_element(const epi_graph *g, int node, const epi_axes *full) {
            epi_axes_same_set(&g->nodes[node].axes, full);
 }
 
+/* The same, or, of shared scores, one that is the same along some batches or rows: it has the stream, and a product has rows. */
+static bool is_shared(const epi_graph *g, const epi_attention *a, int node, const epi_axes *full) {
+    const epi_node *n = &g->nodes[node];
+    if (!a->shared || is_element(g, node, full))
+        return is_element(g, node, full);
+    if ((n->op != EPI_OP_MATMUL && epi_ops[n->op].cls != EPI_CLASS_MAP) ||
+        !epi_axes_include(full, &n->axes) || !epi_axes_include(&n->axes, &a->stream))
+        return false;
+    if (n->op != EPI_OP_MATMUL)
+        return true;
+    epi_attention_term t = term_of(g, a, node, 0);
+    epi_axes rows = epi_axes_without(&g->nodes[t.rows].axes, &g->nodes[t.stream].axes);
+    rows = epi_axes_without(&rows, &g->nodes[a->sums[0].operand].axes);
+    return epi_axes_count_in(&rows, full) > 0;
+}
+
 /* A sum of two products of which nothing else is made: both are terms of one score. */
 static bool is_sum_of_scores(const epi_graph *g, const epi_attention *a, int node, const epi_axes *full) {
     const epi_node *n = &g->nodes[node];
     bool both = n->op == EPI_OP_ADD && n->arg[0] != n->arg[1];
     for (int k = 0; k < 2 && both; k++)
-        both = g->nodes[n->arg[k]].op == EPI_OP_MATMUL && is_element(g, n->arg[k], full) &&
+        both = g->nodes[n->arg[k]].op == EPI_OP_MATMUL && is_shared(g, a, n->arg[k], full) &&
                epi_graph_uses(g, n->arg[k]).count == 1 && is_score(g, a, n->arg[k]);
     return both;
 }
@@ -133,7 +149,7 @@ static bool trace(finder *f, epi_attention *a, int root) {
             return false;
         }
         for (int i = 0; i < epi_node_operands(n) && (sum || !score); i++)
-            if (is_element(g, n->arg[i], full))
+            if (is_shared(g, a, n->arg[i], full))
                 note(f, n->arg[i]);
     }
     return true;
@@ -338,8 +354,8 @@ static void find_online(const epi_graph *g, epi_attention *a, const bool *inner)
     a->factor = factor;
 }
 
-/* Is the product a value product, of the weight on this side? */
-static bool find(finder *f, int product, int side, epi_attention *out) {
+/* Is the product a value product, of the weight on this side, and of scores that are shared? */
+static bool find(finder *f, int product, int side, bool shared, epi_attention *out) {
     const epi_graph *g = f->g;
     const epi_node *n = &g->nodes[product];
     int weight = n->arg[side], operand = n->arg[!side];
@@ -348,6 +364,7 @@ static bool find(finder *f, int product, int side, epi_attention *out) {
                            .sums = {{.product = product, .weight = weight, .operand = operand}},
                            .sum_count = 1,
                            .stream = n->over,
+                           .shared = shared,
                            .condition = EPI_NO_NODE};
     out->sums[0].cols = epi_axes_without(&g->nodes[operand].axes, &g->nodes[weight].axes);
     if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || !trace(f, out, weight) || !out->score_count)
@@ -433,16 +450,17 @@ bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backe
         epi_nominal_sizes(spec, sizes);
     for (int i = 0; i < g->node_count; i++)
         products += g->live[i] && g->nodes[i].op == EPI_OP_MATMUL;
-    epi_attentions found = {.at = epi_arena_alloc(arena, (2 * (size_t)products + 1) * sizeof *found.at)};
+    epi_attentions found = {.at = epi_arena_alloc(arena, (4 * (size_t)products + 1) * sizeof *found.at)};
     *out = (epi_attentions){.at = epi_arena_alloc(arena, ((size_t)products + 1) * sizeof *out->at)};
     if (!found.at || !out->at || !make_finder(arena, g, &f))
         return false;
-    for (int i = 0; i < 2 * g->node_count; i++) {
-        int node = i / 2;
+    for (int i = 0; i < 4 * g->node_count; i++) {
+        int node = i / 4;
         bool may = g->live[node] && g->nodes[node].op == EPI_OP_MATMUL &&
                    !(without && without[node] & EPI_REFUSED_ATTENTION);
         epi_attention *a = &found.at[found.count];
-        if (!may || !find(&f, node, i % 2, a) || (limits && !is_allowed(limits, g, a, sizes)))
+        if (!may || !find(&f, node, i / 2 % 2, i % 2 == 0, a) || (a->shared && a->sign == EPI_SIGN_SOFTMAX) ||
+            (limits && !is_allowed(limits, g, a, sizes)))
             continue;
         if (!epi_list_copy(arena, f.list.at, f.list.count, &a->inner))
             return false;

@@ -102,6 +102,8 @@ typedef struct epi_attention {
     epi_axes rows, stream; /* the stream in the order of the first value product's operand */
     int batch_axes;
     epi_attention_sign sign;
+    bool
+        shared; /* scores may be the same along some batches or rows, as heads share them; not where there is a softmax */
     /* Online softmax, else EPI_NO_NODE: */
     int score;   /* s */
     int row_max; /* max(s, stream) */

@@ -589,6 +589,13 @@ static void find_made(const split *s, bool *made) {
             made[g->nodes[i].arg[a]] = true;
 }
 
+/* An axis is known by what it is a rename of, too. */
+static bool is_known(const epi_graph *g, const bool *known, int dim) {
+    while (!known[dim] && dim >= g->declared_count)
+        dim = g->same[dim].dim;
+    return known[dim];
+}
+
 /* Does the forward make it along an axis whose size its operands do not tell, and nothing that is known? */
 static bool lacks_size(const split *s, int node, const bool *known) {
     const epi_node *n = &s->g.nodes[node];
@@ -596,7 +603,7 @@ static bool lacks_size(const split *s, int node, const bool *known) {
                  epi_ops[n->op].cls != EPI_CLASS_SORT && epi_ops[n->op].cls != EPI_CLASS_RANDOM;
     bool lacks = false;
     for (int i = 0; i < n->over.count && !tells && !s->backward[node]; i++)
-        lacks |= !known[n->over.at[i].dim];
+        lacks |= !is_known(&s->g, known, n->over.at[i].dim);
     return lacks;
 }
 
