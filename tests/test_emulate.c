@@ -2,7 +2,7 @@
  * behind the headers of tests/emulate, and all launches of a kernel run there as they would on a device.
  *
  *     emulate [programs] [folder for what is compiled]
- *             [texts | forms | all | rows | scans | moves | hopper | few | scaled | groups | attention | parts | open | sweep]
+ *             [texts | forms | all | rows | scans | moves | hopper | few | scaled | groups | attention | parts | open | sweep | file]
  *
  *     texts      it is skipped
  *     forms      Hopper's product, attention, rows of all lengths, and as many others as have every form at
@@ -19,6 +19,8 @@
  *     parts      programs of several parts alone; behind it the program that is wanted
  *     open       open rows alone: every program, at two sizes with one text
  *     sweep      Hopper's product for all products of the table
+ *     file       all programs of a text, in bf16 on Hopper; behind it the text's path without its ending, as seen from
+ *                the folder of programs, and sizes: emulate programs build/emulate file ../tests/scans B=2,T=9,D=16
  *
  * Covered: the three mainloops of products with their epilogues, those of attention, the mainloop over rows
  * in many shapes, the finishing kernels, the passes of the unfused path, and copies of operands. What fences
@@ -1021,6 +1023,7 @@ static struct whole {
     {.from = {"../tests/shifts", "convolution_inside_back", "B=3,T=72,C=10", 0}},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
+static bool any_text; /* they are of a text that was asked for */
 
 static epi_dtype type_of(const struct whole *w) {
     return w->f16 ? EPI_F16 : EPI_BF16;
@@ -1084,15 +1087,43 @@ static void add_apart(struct whole *w) {
         check(!apart->k->parts[q].joint, "%s is launched apart", w->from.program);
 }
 
+/* Programs of any text take the place of the table's: as many as that has. */
+static void take_file(const char *file, const char *dims) {
+    char path[1024];
+    size_t length;
+    epi_module *m = NULL;
+    epi_error err = {0};
+    snprintf(path, sizeof path, "%s/%s.epi", programs, file);
+    char *text = read_whole(path, &length);
+    memset(wholes, 0, sizeof wholes);
+    if (check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s: %s", path,
+              err.message))
+        for (int i = 0; i < WHOLES && i < epi_module_count(m); i++) /* the module stays: it has the names */
+            wholes[i].from = (test_case){file, epi_program_name(epi_module_program(m, i)), dims, 0};
+    free(text);
+}
+
+/* Of sizes that are given for all programs of a text, those of axes that this one has. */
+static void keep_own_dims(loaded *l) {
+    int count = 0;
+    for (int i = 0; i < l->dim_count; i++)
+        for (int d = 0; d < epi_program_dim_count(l->program); d++)
+            if (!strcmp(l->dims[i].name, epi_program_dim(l->program, d)))
+                l->dims[count++] = l->dims[i];
+    l->dim_count = count;
+}
+
 /* All of them, or those of one program. */
 static void add_wholes(const char *program) {
-    for (int i = 0; i < WHOLES; i++) {
+    for (int i = 0; i < WHOLES && wholes[i].from.file; i++) {
         struct whole *w = &wholes[i];
         epi_error err = {0};
         if (program && strcmp(program, w->from.program) != 0)
             continue;
         if (!load_case(ctx, programs, &w->from, &w->l))
             continue;
+        if (any_text)
+            keep_own_dims(&w->l);
         if (check(make_whole(w, &err) == EPI_OK && w->k->part_count <= MOST_PARTS && w->k->parts[0].part,
                   "%s %s in parts: %s", w->from.program, w->from.dims, err.message))
             add_whole(w);
@@ -2944,9 +2975,13 @@ int main(int argc, char **argv) {
          few = !strcmp(mode, "few"), scaled = !strcmp(mode, "scaled"), moving = !strcmp(mode, "moves"),
          groups = !strcmp(mode, "groups"), bits = !strcmp(mode, "bits"), scanned = !strcmp(mode, "scans"),
          alone = sweep || bits || moving || parts || few || scaled || groups || scanned ||
-                 !strcmp(mode, "hopper") || !strcmp(mode, "open") || !strcmp(mode, "attention");
-    if (parts)
-        add_wholes(argc > 4 ? argv[4] : NULL);
+                 !strcmp(mode, "file") || !strcmp(mode, "hopper") || !strcmp(mode, "open") ||
+                 !strcmp(mode, "attention");
+    any_text = !strcmp(mode, "file") && argc > 5;
+    if (any_text)
+        take_file(argv[4], argv[5]);
+    if (parts || any_text)
+        add_wholes(argc > 4 && !any_text ? argv[4] : NULL);
     else if (groups)
         add_grouped(argc > 4 ? argv[4] : NULL);
     else if (!strcmp(mode, "open"))
@@ -2973,7 +3008,7 @@ int main(int argc, char **argv) {
         }
     }
     if (!rows && !sweep && !parts && !few && !scaled && !groups && !moving && !bits && !scanned &&
-        strcmp(mode, "open") != 0)
+        !any_text && strcmp(mode, "open") != 0)
         add_attention();
     if (bits || !strcmp(mode, "attention") || !alone)
         add_same_bits();
