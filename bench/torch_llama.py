@@ -12,7 +12,7 @@
   apply, chunks         the same with the loss in 8 chunks of tokens
   apply, fp8            epilog.apply(fp8=True): products of the layers in e4m3
   apply, sdpa           epilog.apply(attention="sdpa"): two programs around cuDNN's attention
-  apply and compile     the first of these under torch.compile
+  apply and compile     the first of these under torch.compile; by --sides also "apply, memory": epilog.apply(memory=0), where layers keep the least
   backend               torch.compile(model, backend="epilog"); by --sides also "backend, graphs", with CUDA graphs;
                         "backend, loss", a function that returns the loss alone, without logits; "backend, chunks", that with the loss in 8 chunks
   liger                 where liger_kernel can be imported: its patch of the model
@@ -30,6 +30,7 @@ from torch import nn
 
 SMALL = dict(options={"rest": "aot_eager"})  # to try the script nobody waits for Inductor
 APPLY = {"apply": {}, "apply, chunks": dict(loss_chunks=8), "apply, fp8": dict(fp8=True), "apply, sdpa": dict(attention="sdpa"), "apply and compile": {}}
+LESS = {"apply, memory": dict(memory=0)}  # all that can be made again is
 BACKEND = {"backend": {}, "backend, graphs": dict(mode="reduce-overhead"), "backend, loss": {}, "backend, chunks": dict(options={"loss_chunks": 8})}
 SIDES = ("eager", "compile", "plain, compiled", *APPLY, "backend") + (("liger",) if importlib.util.find_spec("liger_kernel") else ())
 
@@ -105,8 +106,8 @@ class Side:
             plain.cos, plain.sin = plain.cos.float(), plain.sin.float()
             plain.take(self.model)
             self.model = plain
-        if name in APPLY:
-            self.report = str(epilog.apply(self.model, **APPLY[name]))
+        if name in APPLY | LESS:
+            self.report = str(epilog.apply(self.model, **(APPLY | LESS)[name]))
         if name == "liger":
             # Its rotary embedding goes to the module of all Llamas: there it is while this side's steps run, and no longer.
             from liger_kernel.transformers import _apply_liger_kernel_to_instance

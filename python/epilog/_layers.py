@@ -41,11 +41,12 @@ def rotary_turned(bias, head_norm, per_sequence, product):
     return inputs, lines + [f"v = {product.format('v')}" + (" + bv" if bias else "")]
 
 
-def gated_rest(bias, activation, sandwich):
-    """From x and o to the next x. sandwich: with norms behind attention and MLP as well, as Gemma 2 has them.
-    In two pieces: up to h, the residual in between, and from there."""
+def gated_rest(bias, activation, sandwich, kept="{}"):
+    """From x and o to the next x. sandwich: with norms behind attention and MLP as well, as Gemma 2 has them. kept: what an MLP's first products
+    stand in. In two pieces: up to h, the residual in between, and from there."""
     inputs = ["bo[D]"] if bias else []
-    attended, mlp = "o @ wo" + (" + bo" if bias else ""), f"({activation}(n2 @ wg)*(n2 @ wu)) @ wd"
+    attended = "o @ wo" + (" + bo" if bias else "")
+    mlp = f"({activation}({kept.format('n2 @ wg')})*({kept.format('n2 @ wu')})) @ wd"
     weights = ["wg[F,D]", "wu[F,D]", "wd[D,F]"]
     if not sandwich:
         return (inputs, [f"h = x + {attended}"]), (["g2[D]", *weights], ["n2 = h*rsqrt(mean(h*h, D) + eps)*g2", f"y = h + {mlp}"])
@@ -60,11 +61,11 @@ def layer_norm_projections():
     return ["g[D]", "b[D]", "w[D,K,G,E]", "bias[K,G,E]"], ["c = x - mean(x, D)", "n = c*rsqrt(mean(c*c, D) + eps)*g + b", *slices]
 
 
-def plain_rest():
+def plain_rest(kept="{}"):
     """As gated_rest, with the MLP of GPT-2."""
     return ((["bo[D]"], ["h = x + (o @ wo + bo)"]),
             (["g2[D]", "b2[D]", "wf[D,F]", "bf[F]", "wp[F,D]", "bp[D]"],
-             ["d = h - mean(h, D)", "n2 = d*rsqrt(mean(d*d, D) + eps)*g2 + b2", "y = h + (gelu_tanh(n2 @ wf + bf) @ wp + bp)"]))
+             ["d = h - mean(h, D)", "n2 = d*rsqrt(mean(d*d, D) + eps)*g2 + b2", f"y = h + (gelu_tanh({kept.format(kept.format('n2 @ wf') + ' + bf')}) @ wp + bp)"]))
 
 
 # The backward's scores are to be those of the forward, whose sums it reads: so it reads q and k themselves, and does not make
@@ -100,20 +101,22 @@ def attentions(window, softcap, scaled):
 
 class Parts:
     """A layer as programs: `projections`, `rest` and, with attention between them, `whole`, of each kind. Inputs come in the order of the pieces,
-    numbers last. results: of the projections. wo: the output projection, with {} for the axes of heads."""
+    numbers last. results: of the projections. wo: the output projection, with {} for the axes of heads. rest: gated_rest or plain_rest, by what
+    is kept. The last two are there twice: [True] makes the MLP's first products again in the backward, and does not keep them."""
 
     def __init__(self, before, results, heads, wo, rest, window, softcap, scaled):
-        (inputs, lines), ((out_inputs, out_lines), (mlp_inputs, mlp_lines)) = before, rest
+        (inputs, lines), ((out_inputs, out_lines), (mlp_inputs, mlp_lines)) = before, rest("{}")
+        mlps = {False: mlp_lines, True: rest("again({})")[1][1]}
         self.projections = op(text("projections", ["x[B,S,D]", *inputs, "eps"], results, lines))
         given = ["x[B,S,D]", "o[B,S,C]", wo.format("C"), *out_inputs]
-        self.behind = op(text("rest", given + mlp_inputs + ["eps"], "y[B,S,D]", out_lines + mlp_lines))
+        self.behind = {less: op(text("rest", given + mlp_inputs + ["eps"], "y[B,S,D]", out_lines + mlp)) for less, mlp in mlps.items()}
         # Under autocast x and h stay f32 as PyTorch has them, and nothing else does: h must be a result.
         self.first = len(given) - 2  # the weights up to h
         self.out = op(text("rest_out", given + ["eps"], "h[B,S,D]", out_lines), keep=("x",))
         self.mlp = op(text("rest_mlp", ["h[B,S,D]", *mlp_inputs, "eps"], "y[B,S,D]", mlp_lines), keep=("h",))
         whole = ["x[B,S,D]", *inputs, wo.format(heads), *out_inputs, *mlp_inputs, "eps"]
-        self.whole = {kind: op(text("layer", whole + told, "y[B,S,D]", lines + BETWEEN + seen + out_lines + mlp_lines))
-                      for kind, (seen, told) in attentions(window, softcap, scaled).items()}
+        self.whole = {less: {kind: op(text("layer", whole + told, "y[B,S,D]", lines + BETWEEN + seen + out_lines + mlp))
+                             for kind, (seen, told) in attentions(window, softcap, scaled).items()} for less, mlp in mlps.items()}
         # With a cache, which lies as transformers has it: for tokens whose keys and values it has already, and for such that are put there, one
         # of each sequence or several. The latter are one program, as the whole is, so that the algebra does the same with both.
         seen, numbers = cached_lines(window, softcap, scaled)
@@ -131,9 +134,9 @@ class Parts:
         one = text("layer_step", *[alone(part) for part in (given, results, made(put))])
         self.step, self.step_open = (op(one, into=over, rows=rows) for rows in (("B",), ("B", "R")))
 
-    def rest(self, x, o, weights, eps):
+    def rest(self, x, o, weights, eps, less=False):
         if not in_autocast(x):
-            return self.behind(x, o, *weights, eps)
+            return self.behind[less](x, o, *weights, eps)
         return self.mlp(self.out(x, o, *weights[:self.first], eps), *weights[self.first:], eps)
 
 
@@ -145,9 +148,9 @@ def in_autocast(x):
 @functools.lru_cache(None)
 def llama_parts(bias, head_norm, per_sequence, gemma, out_bias, activation, window, softcap, scaled):
     return Parts(rotary_projections(bias, head_norm, per_sequence, gemma), "(q[B,S,G,H,E], k[B,S,G,E], v[B,S,G,E])", "G,H,E", "wo[D,{}]",
-                 gated_rest(out_bias, activation, gemma), window, softcap, scaled)
+                 functools.partial(gated_rest, out_bias, activation, gemma), window, softcap, scaled)
 
 
 @functools.lru_cache(None)
 def gpt2_parts(scaled):
-    return Parts(layer_norm_projections(), "(q[B,S,G,E], k[B,S,G,E], v[B,S,G,E])", "G,E", "wo[{},D]", plain_rest(), False, False, scaled)
+    return Parts(layer_norm_projections(), "(q[B,S,G,E], k[B,S,G,E], v[B,S,G,E])", "G,E", "wo[{},D]", plain_rest, False, False, scaled)

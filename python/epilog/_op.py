@@ -1,9 +1,11 @@
 """epilog.op: a text as an operation on tensors."""
+import math
+
 import torch
 
 from ._library import EpilogValueError, one_line, program
-from ._run import (WHOLE, Plan, Tensor, compiles_long, differentiable, fake, forward_ad, has_gradients, make_ahead, recipe, refuse_tangents,
-                   refuse_transforms, run_into, split, wanted_names)
+from ._run import (WHOLE, Plan, Tensor, compiles_long, differentiable, fake, forward_ad, has_gradients, make_ahead, output_shapes, recipe,
+                   refuse_tangents, refuse_transforms, run_into, scaled, split, wanted_names)
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
@@ -145,6 +147,15 @@ class Op:
         if made:
             made.make_ahead(args, types)
         make_ahead(prog, args, types)
+
+    def kept(self, sizes, dtype):
+        """Bytes that a call keeps for its backward, with its first input, where all inputs of this type want gradients and those of integers,
+        numbers and tables do not. sizes: of its axes, by name."""
+        args = [torch.empty([scaled(sizes, *a) for a in t.axes], dtype=dtype if t.type is None else torch.int32, device="meta",
+                            requires_grad=t.type is None and not t.name.endswith("_t")) if t.rank else 1.0 for t in self.program.inputs]
+        made = recipe(self.program, wanted_names(self.program, args), args)
+        outs = output_shapes(made.forward, args, made.plain_types)
+        return sum([math.prod(outs[i][0]) * outs[i][1].itemsize for i in made.kept_outputs]) + args[0].numel() * dtype.itemsize
 
     def not_yet(self, *args):
         """What stands in for the function in C until there is a plan, and for good where there is none."""

@@ -127,8 +127,24 @@ def rotary_forward(self, *args, **kwargs):
 
 
 class Told:
-    """What tells the report of a layer, once each, what it left to the model in a call."""
-    report, name = None, None
+    """What tells the report of a layer, once each, what it left to the model in a call; and what it may keep for its backward."""
+    report, name, memory = None, None, None
+
+    def limit(self, memory, index, count, module):
+        """All layers together may keep so many bytes; this is one of them."""
+        self.memory, self.index, self.count = memory, index, count
+        sizes, dtype, programs = self.sizes(module)
+        self.bytes = [programs.whole[less]["plain"].kept(dict(sizes, B=1, S=1), dtype) for less in (False, True)]  # of a token
+
+    def keeps_less(self, x):
+        """Does the layer make products of its MLP again? So do as many as the limit asks for, from the first on: their backwards come last, when the
+        others have let go of what they kept."""
+        if self.memory is None or not torch.is_grad_enabled():
+            return False
+        tokens, (all_of_it, less) = x.shape[0] * x.shape[1], self.bytes
+        if tokens * self.count * less > self.memory and not torch.compiler.is_compiling():
+            self.leave(f"kept {tokens * self.count * less} bytes with the other layers, more than memory={self.memory}: no more can be made again")
+        return tokens * (self.count * all_of_it - self.index * (all_of_it - less)) > self.memory
 
     def leave(self, why):
         if self.report is not None and (self.name, why) not in self.report.left:
@@ -210,6 +226,13 @@ class Layer(Told):
         out, behind = weight_of(found[O]), [bias_of(found[O])] if self.out_bias else []
         behind += [*second, weight_of(found[GATE]), weight_of(found[UP]), weight_of(found[DOWN])]
         return (found[ATTENTION], before, out, behind) if fit(x, [*before, out, *behind]) else None
+
+    def sizes(self, layer):
+        """Of the axes of its program; the type of its weights; the programs."""
+        q, k, _, _, _, gate = found_in(self.tree, layer)[Q:GATE + 1]
+        groups = k.out_features // self.size
+        sizes = dict(D=q.in_features, G=groups, H=q.out_features // k.out_features, E=self.size, F=gate.out_features)
+        return sizes, q.weight.dtype, self.programs[False, False]
 
     def why_not8(self, layer):
         """Why its products cannot be of e4m3, or None."""
@@ -302,17 +325,17 @@ def layer_run(parts, found, hidden_states, attention_mask, past_key_values, posi
     attention, before, out, behind = found
     per_sequence, before = parts.shaped(before)
     seen = seen_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
-    programs = parts.programs[per_sequence, bool(seen and seen.window)]
+    programs, less = parts.programs[per_sequence, bool(seen and seen.window)], parts.keeps_less(hidden_states)
     if seen is not None:
         groups, heads, size, _ = before[1].shape
-        return programs.whole[kind_of(seen)](hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *told_of(seen),
+        return programs.whole[less][kind_of(seen)](hidden_states, *before, out.view(-1, groups, heads, size), *behind, parts.eps, *told_of(seen),
                                          *parts.numbers, *([seen.window] if seen.window else []))
     if past_key_values is not None:
         return layer_cached(parts, found, before, hidden_states, attention_mask, past_key_values, per_sequence, more)
     query, key, value = programs.projections(hidden_states, *before, parts.eps)
     query, key, value = (t.transpose(1, 2) for t in (query.flatten(2, 3), key, value))
     attended = attend(attention, query, key, value, attention_mask, attention.attention_dropout, **more, **parts.told)
-    return programs.rest(hidden_states, attended, [out, *behind], parts.eps)
+    return programs.rest(hidden_states, attended, [out, *behind], parts.eps, less)
 
 
 def layer_cached(parts, found, before, x, mask, cache, per_sequence, more):
@@ -408,6 +431,11 @@ class Block(Told):
         numbers = first.eps, second.eps, attention.num_heads, attention.head_dim, attention.split_size, attention.scaling
         return (*numbers, attention.is_cross_attention, inner_of(act)) if are_numbers(numbers) else None
 
+    def sizes(self, block):
+        found = found_in(self.tree, block)
+        heads, size = found[1].num_heads, found[1].head_dim
+        return dict(D=heads * size, K=3, G=heads, E=size, F=found[8].weight.shape[1]), found[2].weight.dtype, self.programs
+
     def why_not8(self, block):
         found = found_in(self.tree, block)
         return why_not(hidden_size=found[2].weight.shape[0], intermediate_size=found[8].weight.shape[1])
@@ -443,7 +471,8 @@ def gpt2_run(parts, found, fp8, hidden_states, past_key_values=None, attention_m
     whole = seen is not None and not seen.window
     programs = parts.programs8 if fp8 else parts.programs
     if whole and not fp8:
-        return programs.whole[kind_of(seen)](hidden_states, *before, out.view(*heads, -1), *behind, eps, *told_of(seen), *parts.numbers)
+        less = parts.keeps_less(hidden_states)
+        return programs.whole[less][kind_of(seen)](hidden_states, *before, out.view(*heads, -1), *behind, eps, *told_of(seen), *parts.numbers)
     if fp8:
         (z,) = programs.project(hidden_states, [g, b, qkv], eps)
         given = z.unflatten(2, (3, *heads)), before[3]

@@ -156,7 +156,7 @@ class Applying:
 
 
 def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, mlp=True, experts=True, loss=True, check_indices=False,
-          fp8=False, fp8_except=()):
+          fp8=False, fp8_except=(), memory=None):
     """Lets Epilog carry out the layers of a Hugging Face model that it knows. Returns a Report; restore() undoes it. Called again, it
     looks at the model as it is then.
 
@@ -169,11 +169,15 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
     fp8: in training (model.train()) the linear layers of decoder layers have products of e4m3, as epilog.nn.Linear8 has them; attention,
     norms, lm_head and the loss stay as they are, and so do weights, their gradients and all of model.eval(). Sizes are multiples of 128.
     fp8_except: names of layers for which that does not hold, or patterns of them, as ("model.layers.0", "model.layers.31").
+    memory: bytes that all decoder layers together may keep for the backward of a step; None for as many as make it fastest. As many layers as it
+    takes make the first products of their MLPs again instead of keeping them. Not for products of e4m3.
     """
     if isinstance(fp8_except, str) or (fp8_except and not fp8):
         raise ValueError("fp8_except is a list of names of layers, and goes with fp8=True")
     if attention not in ("epilog", "sdpa"):
         raise ValueError(f"attention is {attention!r}: it can be epilog or sdpa")
+    if memory is not None and (type(memory) not in (int, float) or not memory >= 0):
+        raise ValueError(f"memory is {memory!r}: it is a number of bytes, or None")
     restore(model)
     work = Applying(model, loss_chunks, check_indices, dict(layers=layers, norms=norms, mlp=mlp, experts=experts, loss=loss),
                     fp8, fp8_except)
@@ -189,6 +193,9 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
         warnings.warn(f"epilog.apply(fp8=True) found no layer whose products can be of e4m3:\n{work.report}", stacklevel=2)
     if work.layers:
         work.tables()
+    for index, (_, module, _, _) in enumerate(work.layers):
+        if memory is not None:
+            module._epilog.limit(memory, index, len(work.layers), module)
     work.attention(attention == "epilog")
     if not work.report.replaced:
         if not work.report.left:

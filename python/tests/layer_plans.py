@@ -117,7 +117,7 @@ def of_layer(name):
 
 def by_hand(name):
     with FakeTensorMode():
-        op = llama_parts(*BY_HAND[name]).whole["plain"]
+        op = llama_parts(*BY_HAND[name]).whole[False]["plain"]
         return planned(op, arguments_by_hand(op))
 
 

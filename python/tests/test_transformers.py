@@ -454,3 +454,40 @@ def test_kernels_ahead(name, batch, chunks, monkeypatch):
     assert not _run.being_made and used == {plan for _, _, plan in plans} and len({p.prog for p in used}) == len(plans)
     ahead = [n for n, is_main, _ in plans if not is_main]
     assert "layer_backward" in ahead and any(["loss" in n for n in ahead]) and "layer_forward" not in ahead
+
+
+def kept_by(model):
+    """Bytes that a step keeps for its backward, but for weights."""
+    own, kept = {p.data_ptr() for p in model.parameters()}, {}
+
+    def note(t):
+        if t.data_ptr() not in own:
+            kept[t.data_ptr()] = max(kept.get(t.data_ptr(), 0), t.numel() * t.element_size())
+        return t
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        loss = model(input_ids=data()[0], labels=data()[1]).loss  # which holds them
+    del loss
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("name", ["Llama", "Gemma2", "GPT2"])
+def test_memory(name):
+    """Layers keep no more than they may: as many as it takes make their MLP's first products again. Gradients are within the rule."""
+    model = make(name)
+    exact, plain = exact_step(model)[0], step(model)
+    epilog.apply(model)
+    most = kept_by(model)
+    report = epilog.apply(model, memory=0)
+    layer = model.transformer.h[0] if name == "GPT2" else model.model.layers[0]
+    least, (of_all, of_less) = kept_by(model), layer._epilog.bytes
+    assert most - least == 2 * 20 * (of_all - of_less) > 0 and "no more can be made again" in str(report)
+    beside = most - 2 * 20 * of_all  # what is kept by others
+    for memory in (2 * 20 * of_all, 2 * 20 * of_all - 1, 20 * (of_all + of_less), 20 * (of_all + of_less) - 1, 2 * 20 * of_less):
+        report = epilog.apply(model, memory=memory)
+        kept = kept_by(model)
+        assert kept - beside <= memory and (kept == most) == (memory >= 2 * 20 * of_all) and "made again" not in str(report)
+    within(step(model), plain, exact)
+    epilog.apply(model, attention="sdpa", memory=0)
+    assert kept_by(model) < most + 2 * 20 * of_less
+    with pytest.raises(ValueError, match="memory is -1"):
+        epilog.apply(model, memory=-1)
