@@ -204,7 +204,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 # ---- tests ----
 
 # What takes longest first: so no processor waits for the last one.
-TESTS := emulate laws cuda attention deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random groups rows micro strips_fold tape choice json safetensors arguments lang verify moves shifts time threads alloc properties decode same_bits slots prepare own types conversions dequant formulas indices puzzle docs jit ahead tokenizer
+TESTS := emulate laws cuda attention recurrence deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random groups rows micro strips_fold tape choice json safetensors arguments lang verify moves shifts time threads alloc properties decode same_bits slots prepare own types conversions dequant formulas indices puzzle docs jit ahead tokenizer
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 

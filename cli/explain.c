@@ -35,6 +35,7 @@ static const char *kind_of(const char *mainloop) {
          "no product: each row comes from memory once, is walked over in cache or on chip, and is stored"},
         {"pass", "one operation over whole tensors in memory: no other mainloop takes it"},
         {"parts", "several kernels, one after the other"},
+        {"recurrence", "a scan of products: its state stays on chip, and is stepped along the axis"},
         {"attention", "scores, softmax and values in one kernel: the scores never reach memory"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -525,8 +525,9 @@ static inline epi_status epi_program_gradrun_saved(const epi_program *program, c
 }
 
 typedef struct epi_kernel_info {
-    const char *mainloop; /* "gemm", "rows", "attention", "pass", "parts", "naive", "reference" */
-    const char *micro;    /* the CPU micro-kernel or the GPU configuration, or "" */
+    /* "gemm", "rows", "attention", "recurrence", "pass", "parts", "naive", "reference" */
+    const char *mainloop;
+    const char *micro; /* the CPU micro-kernel or the GPU configuration, or "" */
     int threads;
     int64_t m, n, k; /* of the product, where the mainloop is gemm; rows and columns where it is rows */
     int64_t tile_m, tile_n;    /* what is on chip at once */

@@ -979,6 +979,13 @@ static struct whole {
     {.from = {"../tests/few_bits", "layer_u8", "T=4,F=128,G=9,K=32", 0}},
     {.from = {"../tests/few_bits", "layer_e4m3", "T=4,F=128,G=2,K=64", 0}},
     {.from = {"../tests/few_bits", "layer_e4m3", "T=4,F=128,G=2,K=64", 0}, .capability = 80},
+    {.from = {"../tests/recurrences", "heads", "B=2,T=21,H=3,N=128,P=40", 0}},
+    {.from = {"../tests/recurrences", "gated", "B=2,T=9,H=2,N=20,P=37", 0}}, /* rows that no lane has */
+    {.from = {"../tests/recurrences", "heads_back", "B=1,T=17,H=2,N=300,P=6", 0}},
+    {.from = {"../tests/recurrences", "inside", "B=3,T=1,N=64,P=9", 0}},
+    {.from = {"../tests/recurrences", "heads_by_decay", "B=2,T=150,H=2,N=24,P=12", 0}},
+    {.from = {"../tests/recurrences", "gated_by_decay", "B=2,T=70,N=20,P=37", 0}},
+    {.from = {"../tests/recurrences", "both", "B=2,T=30,N=16,P=70", 0}, .capability = 80},
     {.from = {"../tests/stretches", "packed", "T=70,A=72,D=16", 0}},
     {.from = {"../tests/stretches", "packed", "T=70,A=70,D=3", 0}}, /* where TMA takes none */
     {.from = {"../tests/stretches", "put_together", "T=70,A=72,D=16", 0}},

@@ -93,6 +93,7 @@ epi_backend_limits epi_cpu_limits(void) {
                                 .attention_most = 256,
                                 .attention_multiple = 1,
                                 .recurrence_most = 1 << 16,
+                                .recurrence_product = INT32_MAX,
                                 .recurrence_sums = true,
                                 .row_sums = true,
                                 .reads_loaded_tile = true,

@@ -46,6 +46,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->tile_m = EPI_TILE_M;
         out->tile_n = EPI_STREAM_TILE;
     }
+    epi_steps_describe_recurrence(&k->steps, out);
     epi_steps_count(&k->steps, partials * sizeof(float), out);
 }
 

@@ -59,5 +59,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .tensors = EPI_MAX_MAPS, /* and fewer than EPI_MAX_POINTERS */
                                 .attention_most = 256,
                                 .attention_multiple = 8,
+                                .recurrence_most = 512,
+                                .recurrence_product = 1 << 14, /* 512 threads have 32 each */
                                 .pages = arch->wgmma};
 }

@@ -364,7 +364,9 @@ static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cu
         epi_status status = EPI_OK;
         if (step->plan && step->plan->kind == EPI_KIND_RECURRENCE) {
             epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
+            c->workspace = k->workspace;
             status = epi_emit_recurrence(c, step->plan->recurrence, &l->text, &l->elements, err);
+            k->workspace = c->workspace;
             l->elements *= 256;
             l->empty = l->elements == 0;
         } else if (step->plan) {

@@ -37,6 +37,7 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
         out->n = a->size.n;
         out->k = a->size.k;
     }
+    epi_steps_describe_recurrence(&k->steps, out);
     for (int i = 0; i < k->count; i++)
         out->launches += !k->launches[i].empty && !k->launches[i].copies && !k->launches[i].joined;
     double copies = (double)k->repacked;

@@ -64,8 +64,11 @@ typedef struct epi_backend_limits {
     /* attention may be one kernel where heads have so many features at most (0: never), and a multiple of so
        many */
     int attention_most, attention_multiple;
-    bool recurrence_sums;   /* one has sums of several kinds where it can; */
-    int recurrence_most;    /* scans of products may be one kernel where a sum is over so many; 0: never */
+    /* scans of products may be one kernel where a sum is over so many (0: never); products of two scans' states are
+       summed up where a state has so many elements at most, its rows rounded up to a power of two, 32 at least; and one
+       kernel has sums of several kinds */
+    int recurrence_most, recurrence_product;
+    bool recurrence_sums;
     bool pages;             /* and read its stream through an index, */
     bool row_sums;          /* and have a product that sums over its rows, */
     bool reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a loaded tile, */

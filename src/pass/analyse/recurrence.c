@@ -307,24 +307,27 @@ static bool find_scan(finder *f) {
     return !f->list.full;
 }
 
-/* A shape of the state by one of its factors: rows are what that has and not all have. */
+/* Axes of a factor that not all have. */
+static epi_axes own_axes(const finder *f, int factor) {
+    const epi_axes *all = &f->g->nodes[factor].axes;
+    epi_axes own = {0};
+    for (int a = 0; a < all->count; a++) {
+        int has = 0;
+        for (int i = 0; i < f->r->of.count; i++)
+            has += epi_axes_find(&f->g->nodes[f->r->of.at[i]].axes, all->at[a]) >= 0;
+        if (has < f->r->of.count && !epi_axis_equal(all->at[a], f->r->time))
+            own.at[own.count++] = all->at[a];
+    }
+    return own;
+}
+
+/* A shape of the state by one of its factors: rows are what that has and not all have, at best nothing of the decay. */
 static bool find_any_shape(finder *f, const epi_factors *more) {
-    const epi_graph *g = f->g;
-    const epi_factors *of = &f->r->of;
+    const epi_axes *decay = &f->g->nodes[f->r->decay].axes;
     bool found = false;
-    for (int i = 0; i < of->count && !found; i++) {
-        epi_axes all = g->nodes[of->at[i]].axes, rows = {0};
-        for (int a = 0; a < all.count; a++) {
-            bool common = epi_axis_equal(all.at[a], f->r->time);
-            for (int other = 0, has = 0; other < of->count; other++) {
-                has += epi_axes_find(&g->nodes[of->at[other]].axes, all.at[a]) >= 0;
-                common |= has == of->count;
-            }
-            if (!common)
-                rows.at[rows.count++] = all.at[a];
-        }
-        epi_axes apart = epi_axes_without(&rows, &g->nodes[f->r->decay].axes);
-        rows = apart.count ? apart : rows;
+    for (int i = 0; i < 2 * f->r->of.count && !found; i++) {
+        epi_axes rows = own_axes(f, f->r->of.at[i % f->r->of.count]), apart = epi_axes_without(&rows, decay);
+        rows = i < f->r->of.count ? apart : rows;
         found = rows.count && find_shape(f, &rows, more);
     }
     return found;
@@ -396,11 +399,12 @@ static bool find_one(finder *f, const bool *taken) {
     for (int i = scan + 1; i < g->node_count; i++)
         if (g->live[i] && !taken[i] && is_sum_of(g, i, scan))
             add_sum(f, i);
-    for (int i = scan + 1; i < g->node_count && f->sums && f->r->out[EPI_TAKE_PRODUCT] == EPI_NO_NODE; i++)
+    bool may = f->sums || epi_recurrence_result(f->r) == EPI_NO_NODE;
+    for (int i = scan + 1; i < g->node_count && may && f->r->out[EPI_TAKE_PRODUCT] == EPI_NO_NODE; i++)
         if (g->live[i] && !taken[i] && find_other(f, i) != EPI_NO_NODE && !add_product(f, i))
             return false;
     for (int i = scan + 1; i < g->node_count && f->r->out[EPI_TAKE_LAST] == EPI_NO_NODE; i++)
-        if (g->live[i] && !taken[i] && is_last(f, i)) {
+        if (g->live[i] && !taken[i] && (f->sums || !f->r->other) && is_last(f, i)) {
             epi_recurrence old = *f->r, *r = f->r;
             bool may = epi_recurrence_result(r) != EPI_NO_NODE || find_any_shape(f, &(epi_factors){0});
             epi_recurrence with = *r;

@@ -42,6 +42,26 @@ static void claim(epi_placer *s) {
     }
 }
 
+static bool is_open(const epi_placer *s, const epi_axes *axes) {
+    bool open = false;
+    for (int i = 0; i < axes->count; i++)
+        open |= epi_open_has(s->spec->open, axes->at[i].dim);
+    return open;
+}
+
+/* May a kernel have its state? The number of rows is a limit of that, also where they count rows of the program. */
+static bool fits(const epi_placer *s, const epi_recurrence *r) {
+    int64_t rows = epi_axes_size(&r->rows, s->spec->sizes), cols = epi_axes_size(&r->cols, s->spec->sizes),
+            held = 32;
+    while (held < rows)
+        held *= 2;
+    bool fits = !is_open(s, &r->rows) && rows <= s->limits->recurrence_most;
+    if (r->other && !s->limits->recurrence_sums)
+        fits &= r->over_rows &&
+                (!r->over_cols || (!is_open(s, &r->cols) && held * cols <= s->limits->recurrence_product));
+    return fits;
+}
+
 bool epi_placer_find_recurrences(epi_arena *arena, epi_placer *s) {
     size_t nodes = (size_t)s->g->node_count + 1;
     s->recurrence_of = epi_arena_alloc(arena, nodes * sizeof *s->recurrence_of);
@@ -52,8 +72,7 @@ bool epi_placer_find_recurrences(epi_arena *arena, epi_placer *s) {
         return false;
     for (int k = 0; k < s->recurrences.count; k++) {
         epi_recurrence *r = &s->recurrences.at[k];
-        r->dropped =
-            epi_axes_size(&r->rows, s->sizes) > s->limits->recurrence_most || !has_one_direction(s, r);
+        r->dropped = !has_one_direction(s, r) || !fits(s, r);
     }
     return true;
 }

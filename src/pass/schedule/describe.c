@@ -172,6 +172,16 @@ static void describe_recurrence(const epi_steps *k, const epi_recurrence *r, epi
                          t == EPI_TAKE_LAST ? "at the end" : "at each step");
 }
 
+void epi_steps_describe_recurrence(const epi_steps *k, epi_kernel_info *out) {
+    const epi_recurrence *r = k->count && k->plan.kind == EPI_KIND_RECURRENCE ? k->plan.recurrence : NULL;
+    if (!r)
+        return;
+    out->mainloop = "recurrence";
+    out->m = epi_axes_size(&r->batch, k->spec->sizes) * epi_axis_size(r->time, k->spec->sizes);
+    out->n = epi_axes_size(&r->cols, k->spec->sizes);
+    out->k = epi_axes_size(&r->rows, k->spec->sizes);
+}
+
 bool epi_steps_describe_pass(const epi_steps *k, epi_text *out) {
     const epi_graph *g = k->spec->graph;
     int node = k->plan.product;

@@ -65,6 +65,8 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out);
 /* The same, and the bytes that its steps move; and how it goes, in words. */
 void epi_steps_count(const epi_steps *steps, double partial_bytes, epi_kernel_info *out);
 bool epi_steps_describe_pass(const epi_steps *steps, epi_text *out); /* false: it is another mainloop */
+/* Of a scan of products: its name, all steps, columns and rows. */
+void epi_steps_describe_recurrence(const epi_steps *steps, epi_kernel_info *out);
 void epi_steps_describe_shape(const epi_steps *steps, epi_text *out);
 void epi_steps_describe_stages(const epi_steps *steps, int64_t row_partials, int64_t col_partials,
                                epi_text *out);
