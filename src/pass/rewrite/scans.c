@@ -142,68 +142,88 @@ static bool is_number(const finder *f, int node, int depth, double *out) {
     return known || n->op == EPI_OP_CONST;
 }
 
-/* Does it name an element along the axis, by a number that is known? */
-static bool is_step(const finder *f, int index, epi_axis axis, double *at) {
-    return is_number(f, index, 0, at) && !f->spec->is_open[axis.dim] && *at >= 0 &&
-           *at == floor(*at) && *at < (double)epi_axis_size(axis, f->spec->sizes);
+/* What names one step of an axis: a value, and its number where that is known. */
+typedef struct step {
+    int index;
+    bool known;
+    double at;
+} step;
+
+/* Does it name an element along the axis: by a number that is known, or the last one, however many there are? */
+static bool is_step(const finder *f, int index, epi_axis axis, step *out) {
+    const epi_node *n = &f->in->nodes[index];
+    *out = (step){.index = index};
+    out->known = is_number(f, index, 0, &out->at) && !f->spec->is_open[axis.dim] && out->at >= 0 &&
+                 out->at == floor(out->at) && out->at < (double)epi_axis_size(axis, f->spec->sizes);
+    const epi_node *size = n->op == EPI_OP_SUB ? &f->in->nodes[n->arg[0]] : n;
+    bool last = n->op == EPI_OP_SUB && size->op == EPI_OP_SIZE && epi_axis_equal(size->over.at[0], axis) &&
+                epi_is_constant(f->in, n->arg[1], 1);
+    return out->known || last;
 }
 
-/* Is the value wanted for nothing but to name elements by it? */
-static bool names_elements(const finder *f, int node, double *at) {
+/* Do maps make the value of a recurrence along this axis? Or, from it on, bring it to one? */
+static bool meets_scan(finder *f, int node, epi_axis axis, bool from) {
+    const epi_graph *g = f->in;
+    bool meets = false;
+    epi_visits_begin(&f->visits, node);
+    for (int i; !meets && epi_visits_next(&f->visits, &i);) {
+        const epi_node *n = &g->nodes[i];
+        epi_use_list uses = epi_graph_uses(g, i);
+        epi_op_class cls = epi_ops[n->op].cls;
+        meets = cls == EPI_CLASS_SCAN && epi_axis_equal(n->over.at[0], axis);
+        if (cls != EPI_CLASS_MAP && i != node)
+            continue;
+        for (int u = 0; u < uses.count && from; u++)
+            if (uses.at[u].node != EPI_NO_NODE)
+                epi_visit(&f->visits, uses.at[u].node);
+        for (int a = 0; a < epi_node_operands(n) && !from; a++)
+            epi_visit(&f->visits, n->arg[a]);
+    }
+    return meets;
+}
+
+/* Is the value wanted for nothing but to name elements by it, whose number is known? Not those of recurrences: the last
+ * step is theirs, whatever its number. */
+static bool names_elements(finder *f, int node, step *out) {
     epi_use_list uses = epi_graph_uses(f->in, node);
     bool names = uses.count && epi_ops[f->in->nodes[node].op].cls == EPI_CLASS_MAP;
     for (int i = 0; i < uses.count && names; i++) {
         const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &f->in->nodes[uses.at[i].node];
         names = user && uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE &&
-                user->over.count == 1 && is_step(f, node, user->over.at[0], at);
+                user->over.count == 1 && is_step(f, node, user->over.at[0], out) && out->known &&
+                !meets_scan(f, user->arg[0], user->over.at[0], false);
     }
     return names;
 }
 
-/* Do maps bring the value to a recurrence along this axis? */
-static bool goes_to_scan(finder *f, int node, epi_axis axis) {
-    epi_visits_begin(&f->visits, node);
-    for (int i; epi_visits_next(&f->visits, &i);) {
-        epi_use_list uses = epi_graph_uses(f->in, i);
-        for (int u = 0; u < uses.count; u++) {
-            const epi_node *user = uses.at[u].node == EPI_NO_NODE ? NULL : &f->in->nodes[uses.at[u].node];
-            if (user && epi_ops[user->op].cls == EPI_CLASS_SCAN && epi_axis_equal(user->over.at[0], axis))
-                return true;
-            if (user && epi_ops[user->op].cls == EPI_CLASS_MAP)
-                epi_visit(&f->visits, uses.at[u].node);
-        }
-    }
-    return false;
-}
-
 /* scatter(x, c, T): x at one step, and 0 elsewhere. */
-static bool is_sent(finder *f, int node, double *at) {
+static bool is_sent(finder *f, int node, step *out) {
     const epi_node *n = &f->in->nodes[node];
-    return n->op == EPI_OP_SCATTER && n->over.count == 1 && is_step(f, n->arg[1], n->over.at[0], at) &&
-           goes_to_scan(f, node, n->over.at[0]);
+    return n->op == EPI_OP_SCATTER && n->over.count == 1 && is_step(f, n->arg[1], n->over.at[0], out) &&
+           meets_scan(f, node, n->over.at[0], true);
 }
 
-static int write_sent(epi_rewrite *r, const epi_node *n, double at) {
+static int write_sent(epi_rewrite *r, const epi_node *n) {
     epi_graph *g = r->g;
     int here =
-        epi_graph_map2(g, EPI_OP_EQ, epi_graph_leaf(g, EPI_OP_INDEX, n->over.at[0]), epi_graph_const(g, at));
+        epi_graph_map2(g, EPI_OP_EQ, epi_graph_leaf(g, EPI_OP_INDEX, n->over.at[0]), r->fresh[n->arg[1]]);
     return epi_graph_map(g, EPI_OP_WHERE, here, r->fresh[n->arg[0]], epi_graph_const(g, 0));
 }
 
 /* Is it where(index(T) == c, x, 0)? */
-static bool is_one_step(const finder *f, int node, epi_axis axis, double *at) {
+static bool is_one_step(const finder *f, int node, epi_axis axis, step *out) {
     const epi_graph *in = f->in;
     const epi_node *n = &in->nodes[node];
     if (n->op != EPI_OP_WHERE || in->nodes[n->arg[0]].op != EPI_OP_EQ || !epi_is_zero(in, n->arg[2]))
         return false;
     const epi_node *is = &in->nodes[n->arg[0]], *index = &in->nodes[is->arg[0]];
     return index->op == EPI_OP_INDEX && epi_axis_equal(index->over.at[0], axis) &&
-           is_step(f, is->arg[1], axis, at);
+           is_step(f, is->arg[1], axis, out);
 }
 
 /* The sum of such over T, x at one step; or of such times a value, which is as much where 0 times an infinity is left
  * out. x, and that value or EPI_NO_NODE. */
-static bool find_taken(const finder *f, int node, double *at, int out[2]) {
+static bool find_taken(const finder *f, int node, step *at, int out[2]) {
     const epi_graph *in = f->in;
     const epi_node *n = &in->nodes[node];
     if (n->op != EPI_OP_SUM || n->over.count != 1)
@@ -221,12 +241,16 @@ static bool find_taken(const finder *f, int node, double *at, int out[2]) {
 }
 
 /* The element of a value at a step; of what is the same at all of them, that. */
-static int step_of(epi_rewrite *r, int node, epi_axis axis, double at) {
-    bool same = epi_axes_find(&r->in->nodes[node].axes, axis) < 0;
-    return same ? r->fresh[node] : epi_graph_slice(r->g, r->fresh[node], axis, (int64_t)at);
+static int step_of(epi_rewrite *r, int node, epi_axis axis, const step *at) {
+    if (epi_axes_find(&r->in->nodes[node].axes, axis) < 0)
+        return r->fresh[node];
+    bool number = at->known && !meets_scan(r->ctx, node, axis, false);
+    return epi_graph_move(r->g, EPI_OP_GATHER, r->fresh[node],
+                          number ? epi_graph_const(r->g, at->at) : r->fresh[at->index], EPI_NO_NODE,
+                          &(epi_axes){1, {axis}});
 }
 
-static int write_taken(epi_rewrite *r, const epi_node *n, const int of[2], double at) {
+static int write_taken(epi_rewrite *r, const epi_node *n, const int of[2], const step *at) {
     int value = step_of(r, of[0], n->over.at[0], at);
     return of[1] == EPI_NO_NODE || epi_graph_failed(r->g)
                ? value
@@ -238,17 +262,17 @@ static int write_taken(epi_rewrite *r, const epi_node *n, const int of[2], doubl
 static int write_node(epi_rewrite *r, int node) {
     finder *f = r->ctx;
     const epi_node *n = &r->in->nodes[node];
-    double at;
+    step at;
     mask m;
     int value, taken[2], of = find_running(f, node, &m);
     if (names_elements(f, node, &at))
-        return epi_graph_const(r->g, at);
+        return epi_graph_const(r->g, at.at);
     if (of != EPI_NO_NODE)
         value = write_running(r, of, &m);
     else if (is_sent(f, node, &at))
-        value = write_sent(r, n, at);
+        value = write_sent(r, n);
     else if (find_taken(f, node, &at, taken))
-        value = write_taken(r, n, taken, at);
+        value = write_taken(r, n, taken, &at);
     else
         return EPI_NO_NODE;
     return epi_graph_stand_for(r->g, value, n);
@@ -258,7 +282,7 @@ epi_status epi_scans_write(epi_arena *arena, epi_spec *spec, bool products, epi_
     finder f = {.spec = spec, .in = spec->graph, .products = products};
     bool any = false;
     mask m;
-    double at;
+    step at;
     int taken[2];
     EPI_TRY(epi_has_memory(epi_visits_make(arena, f.in->node_count, &f.visits), err));
     for (int i = 0; i < f.in->node_count && !any; i++)
