@@ -6,10 +6,10 @@
   gates    h(t) = a(t)*h(t-1) + b(t), with an a for each element
   conv     a depthwise convolution of width 4 with a bias, and SiLU behind it
 
-Each forward and backward, which is derived: gradients of the long inputs, of the convolution those of weights and bias, too. Every result is checked
+Each forward and backward, which is derived, as training calls it: gradients of the long inputs, of the convolution those of weights and bias, too. Every result is checked
 in the run that times it: some channels against f64, at most 1.5 times as far off as f64's rounded to the storage type, by Frobenius' norm; gradients 2 times.
-`of_copy`: the time of a copy of x times the tensors that must be moved over those that a copy moves, over the time. The sides take turns; cool and
-hot as in bench/torch_fp8.py.
+`of_copy`: the time of a copy of x times the tensors that must be moved over those that a copy moves, over the time. The sides are CUDA graphs and take
+turns; cool and hot as in bench/torch_fp8.py.
 
   PYTHONPATH=python python3 bench/torch_time.py --out bench/results/h200-time.json
   PYTHONPATH=python python3 bench/torch_time.py --device cpu --small      # tries the script without a GPU
@@ -35,16 +35,10 @@ FULL = {"sum": USUAL + [(1, 131072, 512, LONG)], "ema": USUAL + [(1, 131072, 512
 SMALL = dict.fromkeys(WORK, [(2, 40, 24, LONG), (2, 40, 24, LAST)])
 
 
-def texts(section, axes):
-    """The forward, and behind it the gradients of some inputs."""
-    body, more, wanted, _, _ = WORK[section]
-    shape = lambda name: CHANNEL if more.get(name) == CHANNEL else axes
-    inputs = ["x"] + list(more)
-    declared = ", ".join(n + shape(n) for n in inputs)
-    forward = f"f({declared}) -> y{axes} {{ y = {body} }}\n"
-    back = (f"back({declared}, d{axes}) -> ({', '.join('g_' + n + shape(n) for n in wanted)}) {{\n"
-            f"    {', '.join('g_' + n for n in wanted)} = grad(f, {', '.join(wanted)})({', '.join(inputs)}, d)\n}}\n")
-    return forward, forward + back
+def text(section, axes):
+    body, more = WORK[section][:2]
+    declared = ", ".join(n + (CHANNEL if more.get(n) == CHANNEL else axes) for n in ["x"] + list(more))
+    return f"f({declared}) -> y{axes} {{ y = {body} }}\n"
 
 
 def tensors(args, section, b, t, d, axes):
@@ -55,13 +49,13 @@ def tensors(args, section, b, t, d, axes):
     return [long()] + more, long()
 
 
-def stepped(a, b):
-    """h(t) = a(t)*h(t-1) + b(t) along the second axis, as autograd can follow it."""
-    h, all = torch.zeros_like(b[:, 0]), []
-    for t in range(b.shape[1]):
-        h = a[:, t] * h + b[:, t]
-        all.append(h)
-    return torch.stack(all, 1)
+def recurrence(a, b):
+    """h(t) = a(t)*h(t-1) + b(t) along the second axis, by doubling, as autograd can follow it."""
+    step, zeros = 1, lambda v, n: torch.zeros_like(v[:, :n])
+    while step < b.shape[1]:
+        before = lambda v: torch.cat([zeros(v, step), v[:, :-step]], 1)
+        b, a, step = b + a * before(b), a * before(a), 2 * step
+    return b
 
 
 def conv(x, w0, w1, w2, w3, v):
@@ -93,7 +87,7 @@ def exact_of(section, axes, inputs, d):
     elif section == "sum":
         y = x.cumsum(1)
     else:
-        y = stepped(more[0].expand_as(x), (1 - more[0]) * x if section == "ema" else x)
+        y = recurrence(more[0].expand_as(x), (1 - more[0]) * x if section == "ema" else x)
     grads = torch.autograd.grad(y, leaves, by_time(d.index_select(dim, some)).double())
     return some, dim, dict(y=y.detach()) | dict(zip(["g_x"] + ["g_" + n for n in WORK[section][1]], grads))
 
@@ -108,27 +102,59 @@ def check(name, mine, exact, some, dim, axes):
     return dict(output=name, distance=off(y), rounded=best, ok=off(y) <= limit)
 
 
+def backward_of(op, names, inputs, wanted, d):
+    """The forward's results, and a call that makes the gradients of some inputs, as training does: what the forward kept is there."""
+    leaves = {n: v.detach().requires_grad_(n in wanted) for n, v in zip(names, inputs)}
+    y = op(*leaves.values())
+    return y, lambda: torch.autograd.grad(y, [leaves[n] for n in wanted], d, retain_graph=True)
+
+
+def graphed(args, row, stream, name, calls):
+    """The calls as CUDA graphs, so that no side pays for the host; where one cannot be captured, as they are."""
+    if not stream:
+        return calls
+    graphs = []
+    try:
+        for call in calls:
+            with torch.cuda.stream(stream):
+                call()
+            torch.cuda.synchronize()
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(graphs[-1], stream=stream):
+                call()
+        return [g.replay for g in graphs]
+    except Exception as e:
+        row.setdefault("not_captured", {})[name] = str(e).splitlines()[0][:200]
+        torch.cuda.synchronize()
+        return calls
+
+
 def along(args, section, b, t, d, axes):
+    stream = torch.cuda.Stream() if args.device == "cuda" else None
+    with torch.cuda.stream(stream):   # a backward runs where its forward did
+        return along_stream(args, section, b, t, d, axes, stream)
+
+
+def along_stream(args, section, b, t, d, axes, stream):
     row = dict(section=section, B=b, T=t, D=d, axes=axes, errors=[])
-    wanted, moved, moved_back = WORK[section][2:]
-    forward, back = (epilog.op(text, rows=()) for text in texts(section, axes))
+    _, more, wanted, moved, moved_back = WORK[section]
+    names, op = ["x"] + list(more), epilog.op(text(section, axes), rows=())
     sets = [tensors(args, section, b, t, d, axes) for _ in range(fp8.SETS)]
     inputs, cotangent = sets[0]
     some, dim, exact = exact_of(section, axes, inputs, cotangent)
-    as_list = lambda out: list(out) if isinstance(out, (tuple, list)) else [out]
-    mine = dict(y=forward(*inputs)) | dict(zip(["g_" + n for n in wanted], as_list(back(*inputs, cotangent))))
+    backs = [backward_of(op, names, v, wanted, dy) for v, dy in sets]
+    mine = dict(y=backs[0][0].detach()) | dict(zip(["g_" + n for n in wanted], backs[0][1]()))
     row["errors"] = [check(n, v, exact[n], some, dim, axes) for n, v in mine.items()]
-    row["same_bits"] = torch.equal(mine["y"], forward(*inputs))
+    row["same_bits"] = torch.equal(mine["y"], op(*inputs)) and all(torch.equal(a, b) for a, b in zip(list(mine.values())[1:], backs[0][1]()))
     row["ok"] = row["same_bits"] and all(e["ok"] for e in row["errors"])
-    row["plan"] = dict(forward=forward.show(*inputs), backward=back.show(*inputs, cotangent))
+    row["plan"] = op.show(*inputs)
     to = torch.empty_like(cotangent)
-    sides = {"forward": [lambda v=v: forward(*v[0]) for v in sets], "backward": [lambda v=v: back(*v[0], v[1]) for v in sets],
-             "copy": [lambda v=v: to.copy_(v[1]) for v in sets]}
+    sides = {"forward": [lambda v=v: op(*v[0]) for v in sets], "backward": [back for _, back in backs], "copy": [lambda v=v: to.copy_(v[1]) for v in sets]}
     if of_torch(section, axes, *inputs) is not None:
-        leaves = [v.requires_grad_() for v in sets[0][0]]
-        y = of_torch(section, axes, *leaves)
-        sides["torch forward"] = [lambda v=v: of_torch(section, axes, *v[0]) for v in sets[1:]]
-        sides["torch backward"] = [lambda: torch.autograd.grad(y, leaves, cotangent, retain_graph=True)]
+        theirs = lambda *v: of_torch(section, axes, *v)
+        sides["torch forward"] = [lambda v=v: theirs(*v[0]) for v in sets]
+        sides["torch backward"] = [backward_of(theirs, names, v, wanted, dy)[1] for v, dy in sets]
+    sides = {n: graphed(args, row, stream, n, calls) for n, calls in sides.items()}
     row["times"] = fp8.timed(args, sides, args.slot, args.cool)
     best = lambda name: row["times"][name].get("cool_ms", row["times"][name].get("median_ms"))
     row["of_copy"] = dict(forward=moved / 2 * best("copy") / best("forward"), backward=moved_back / 2 * best("copy") / best("backward"))
@@ -139,10 +165,10 @@ def along(args, section, b, t, d, axes):
 def line(row):
     errors = ", ".join(f"{e['output']} {e['distance']:.1e} ({e['distance'] / max(e['rounded'], 1e-30):.2f} of rounding{'' if e['ok'] else ', WRONG'})" for e in row["errors"])
     times = ", ".join(f"{n} " + " ".join(f"{at[:-3]} {1e3 * x:.1f}" for at, x in v.items() if at in ("hot_ms", "cool_ms", "median_ms")) for n, v in row["times"].items())
-    moved = ", ".join(f"{n} {next((l for l in p.splitlines()[::-1] if 'MB moved' in l), '')}" for n, p in row["plan"].items())
+    moved = next((l for l in row["plan"].splitlines()[::-1] if "MB moved" in l), "")
     return (f"{'ok   ' if row['ok'] else 'WRONG'} {row['section']} {row['B']}x{row['T']}x{row['D']} {row['axes']}: of a copy "
             + " ".join(f"{n} {x:.3f}" for n, x in row["of_copy"].items()) + "; torch / ours " + " ".join(f"{n} {x:.2f}" for n, x in row["beside_torch"].items())
-            + f"; us: {times}; {errors}; {row['seconds']:.1f} s\n      {moved}")
+            + f"; us: {times}; {errors}; {row['seconds']:.1f} s {row.get('not_captured', '')}\n      {moved}")
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ static void learn(search *s, int node, epi_dtype storage) {
         const epi_node *user = &s->g->nodes[at];
         bool view = epi_ops[user->op].cls == EPI_CLASS_VIEW;
         s->exact[node] |= epi_op_wants_exact(user->op, uses.at[i].operand);
-        s->exact[node] |= view && s->exact[at];
+        s->exact[node] |= (view || user->op == EPI_OP_SHIFT) && s->exact[at];
         s->exact[node] |= is_decay(user, uses.at[i].operand);
         taken |= epi_is_operand(s->g, uses.at[i]) || (view && s->operand[at]);
         if (!said && is_elementwise(user, uses.at[i].operand))
