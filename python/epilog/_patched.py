@@ -110,6 +110,16 @@ class Tables(NamedTuple):
         """Has someone written to them since? Of what is made under torch.inference_mode nobody knows, nor in a graph."""
         return not torch.compiler.is_compiling() and any([not t.is_inference() and t._version for t in self])
 
+    def halves(self):
+        """The first halves, which all layers read. They are copied once, where it is known that nobody has written to the tables since."""
+        made = [t[..., :t.shape[-1] // 2] for t in self]
+        if torch.compiler.is_compiling() or any([t.is_inference() or t.requires_grad for t in self]):
+            return made
+        for t, half in zip(self, made):
+            if not hasattr(t, "_epilog_half"):
+                t._epilog_half = half.contiguous()
+        return [t._epilog_half for t in self]
+
 
 class Rotary:
     """What a patched rotary embedding knows."""
@@ -218,7 +228,7 @@ class Layer(Told):
             return None
         weights = [weight_of(m) for m in found[NORM:]]
         first, second = weights[:1], weights[1:2] if self.head_norm else weights[1:]
-        before = [*first, weight_of(found[Q]), weight_of(found[K]), weight_of(found[V]), *tables]
+        before = [*first, weight_of(found[Q]), weight_of(found[K]), weight_of(found[V]), *tables.halves()]
         if self.bias:
             before += [bias_of(found[Q]), bias_of(found[K]), bias_of(found[V])]
         if self.head_norm:
@@ -245,7 +255,7 @@ class Layer(Told):
         norm, q, k, v, cos, sin, *more = before
         size, features = self.size, q.shape[1]
         groups = k.shape[0] // size
-        cos, sin = (t[..., :size // 2].contiguous() for t in (cos, sin))
+        cos, sin = cos.contiguous(), sin.contiguous()
         per_sequence = cos.shape[0] != 1
         cos, sin = (cos, sin) if per_sequence else (cos[0], sin[0])
         if self.bias:

@@ -379,6 +379,20 @@ def test_masks_of_others_compiled():
     torch.testing.assert_close(torch.compile(lambda x, p: hidden(model, x, p), backend="aot_eager")(x, positions), want, rtol=1e-4, atol=1e-5)
 
 
+def test_tables_are_copied_once():
+    """All layers read one copy of a half of the tables; where someone has written to these, none does."""
+    model = make("Llama")
+    epilog.apply(model)
+    x = torch.randn(2, 10, 32)
+    tables = model.model.rotary_emb(x, torch.arange(10)[None])
+    found = [layer.__dict__["_epilog"].find(layer, x, tables) for layer in model.model.layers]
+    (_, first, *_), (_, second, *_) = found
+    assert first[4] is second[4] and first[5] is second[5]
+    assert torch.equal(first[4], tables[0][..., :4]) and torch.equal(first[5], tables[1][..., :4]) and first[4].is_contiguous()
+    tables[1].mul_(1)
+    assert model.model.layers[0].__dict__["_epilog"].find(model.model.layers[0], x, tables) is None
+
+
 def test_compile_of_arguments_in_order():
     torch._dynamo.reset()
     model, ids = make("Llama").eval(), data()[0]
