@@ -2081,6 +2081,8 @@ static const struct scan_case {
     {{"../tests/scans", "gated", "B=2,T=70,D=9", 0}, EPI_F32, NULL},
     {{"../tests/scans", "returns", "B=70,T=333", 0}, EPI_F32, "rows_4x32_r64_m1"},
     {{"../tests/scans", "returns", "B=7,T=64", 0}, EPI_F32, NULL},
+    {{"../tests/scans", "returns", "B=1,T=20000", 0}, EPI_F32, "rows_8x8_r4_m1"},
+    {{"../tests/scans", "running", "B=1,T=3000,D=1", 0}, EPI_BF16, "rows_4x4_r8_m1"},
     {{"../tests/scans", "backward", "B=2,T=300,D=72", 0}, EPI_BF16, "rows_8x4_r8_m2"},
     {{"../tests/scans", "backward", "B=2,T=35,D=3", 0}, EPI_F16, NULL},
     {{"../tests/scans", "backward_inside", "B=2,D=5,T=600", 0}, EPI_BF16, "rows_4x4_r8_m2"},

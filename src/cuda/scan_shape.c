@@ -87,8 +87,9 @@ static void spread_down(epi_rows_design *d) {
     s->count = RUN_DOWN;
     s->lanes = (int)epi_min64(32, epi_max64(1, LINE_BYTES / bytes));
     bool few = d->plan->scan_count > 0; /* else further blocks have further steps */
-    while (s->lanes > least &&
-           (s->lanes >= 2 * vectors || (few && 2 * chosen_blocks(d) < 3 * d->c->multiprocessors)))
+    while (s->lanes > 1 && s->lanes >= 2 * vectors)
+        s->lanes /= 2;
+    while (s->lanes > least && few && 2 * chosen_blocks(d) < 3 * d->c->multiprocessors)
         s->lanes /= 2;
     s->rows = USUAL_BLOCK / s->lanes;
     while (s->rows > GROUP_STEPS / RUN_DOWN && s->rows / 2 * RUN_DOWN >= steps)
@@ -106,7 +107,7 @@ static void spread_across(epi_rows_design *d) {
     s->count = RUN * PIECES / s->vector;
     s->lanes = 8;
     s->rows = USUAL_BLOCK / s->lanes;
-    while (s->rows > 2 && 2 * chosen_blocks(d) < 3 * d->c->multiprocessors) {
+    while (s->rows > 1 && 2 * chosen_blocks(d) < 3 * d->c->multiprocessors) {
         s->rows /= 2;
         s->lanes *= 2;
     }
