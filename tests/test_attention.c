@@ -780,6 +780,19 @@ static void test_odd(const epi_module *module) {
     attempt_free(&plain);
 }
 
+/* The same of weights that have no softmax: what is hidden is 0 whatever its score is. */
+static void test_odd_weights(void) {
+    epi_module *m = parse("causal_attention(q[B,H,S,E], k[B,H,R,E], v[B,H,R,F]) -> o[B,H,S,F] {\n"
+                          "    o = sum(where(index(R) <= index(S), sum(q*k, E), 0)*v, R)\n}\n"
+                          "full_attention(q[B,H,S,E], k[B,H,R,E], v[B,H,R,F]) -> o[B,H,S,F] {\n"
+                          "    o = sum(tanh(sum(q*k, E))*v, R)\n}\n");
+    if (m) {
+        test_odd(m);
+        test_odd_key(m);
+    }
+    epi_module_free(m);
+}
+
 /* A window that lies ahead of the last queries' keys, a length of 0: what sees nothing is 0 by the word
  * softmax, and has gradients of 0; by other spellings it is what their arithmetic says. */
 static void test_nothing(void) {
@@ -1048,6 +1061,7 @@ int main(int argc, char **argv) {
     test_decoded(module);
     test_odd(module);
     test_odd_key(module);
+    test_odd_weights();
     test_nothing();
     test_hidden(module);
     test_documents(module);
