@@ -416,7 +416,7 @@ static const struct {
      "B=2,T=140,U=140,H=2,E=16,F=8", ANY_PARTS},
     {"shared(q[B,T,E], k[B,U,E], v[B,U,H,F], c: f32[B,T,H], d: f32[B,U,H]) -> o[B,T,H,F] {\n"
      "    l = exp(where(index(U) <= index(T), 0.2*(c - d), -inf))  o = sum(sum(q*k, E)*l*v, U) }",
-     "B=2,T=140,U=140,H=3,E=16,F=8", ANY_PARTS},
+     "B=2,T=140,U=140,H=3,E=16,F=8", 2},
     {"rows_share(q[B,T,E], k[B,U,E], v[B,U,F], c: f32[B,T,H]) -> o[B,T,H,F] {\n"
      "    o = sum(where(index(U) <= index(T), tanh(c*relu(sum(q*k, E))), 0)*v, U) }",
      "B=2,T=140,U=150,H=3,E=16,F=8", ANY_PARTS},

@@ -370,10 +370,11 @@ epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_r
 
 epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                               epi_error *err) {
-    const epi_graph *in = spec->graph;
     epi_attentions found;
     if (!limits->attention_most)
         return EPI_OK;
+    EPI_TRY(epi_attention_apart(arena, spec, limits, err));
+    const epi_graph *in = spec->graph;
     EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
     EPI_TRY(epi_attention_deltas(arena, spec, &found, err));
     if (spec->graph != in)
