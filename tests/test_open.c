@@ -244,6 +244,8 @@ static const char text[] =
     "    s = scan(0.5, x, S)\n    y = s*shift(x, S, 2) + scan_back(0.5, x, S)\n"
     "    r = rename(x, S, R)\n    u = sum(where(index(R) < index(S), r, 0), R)\n"
     "    z = gather(s, size(S) - 1, S)\n}\n"
+    "sent(x[B,S,D]) -> (y[B,R=12,D], z[B,S,D]) {\n    y = scatter(x, index(S) + 1, R)\n"
+    "    z = gather(rename(x, S, U), index(S) - 2, U) + shift(x, S, -1)\n}\n"
     "h(x[T,D]) -> y[T/2,D] {\n    a, b = halves(x, T)\n    y = a + b\n}\n"
     "p(x[T,D], w[F,D], v[F,D]) -> (y[C,T], z[G,T]) {\n"
     "    y = scatter(x @ w, index(F), C) + scatter(silu(x @ v), index(F) + size(F), C)\n"
@@ -509,6 +511,7 @@ int main(int argc, char **argv) {
     test_renamed("back");
     test_renamed("ends");
     test_renamed("steps");
+    test_renamed("sent");
     test_pieces("p");
     test_pieces("q");
     test_threads();

@@ -41,4 +41,13 @@ static inline bool epi_spec_has_rows(const epi_spec *spec, const epi_axes *axes)
     return rows;
 }
 
+/* Have both axes as many elements, whatever the sizes of open ones are? */
+static inline bool epi_spec_alike(const epi_spec *spec, epi_axis a, epi_axis b) {
+    const epi_graph *g = spec->graph;
+    bool open = spec->is_open[a.dim] || spec->is_open[b.dim];
+    bool name = (a.dim >= g->declared_count && !a.shift && epi_axis_equal(g->same[a.dim], b)) ||
+                (b.dim >= g->declared_count && !b.shift && epi_axis_equal(g->same[b.dim], a));
+    return name || (!open && epi_axis_size(a, spec->sizes) == epi_axis_size(b, spec->sizes));
+}
+
 #endif

@@ -50,6 +50,8 @@ static const hint operations[] = {
     {" amin minimum fmin ", "write min(a, b), or min(x, D) over an axis"},
     {" argmin ", "write argmax(-x, D)"},
     {" clip ", "write clamp(x, lo, hi)"},
+    {" roll lag lead delay pad conv1d depthwise_conv1d ",
+     "an element so many places before is shift(x, T, 1), 0 outside; a convolution is a sum of such"},
     {" prod cumprod sort median ", "there is no such operation"},
     {" any ", "write max(x != 0, D)"},
     {" all ", "write min(x != 0, D)"},

@@ -73,20 +73,11 @@ static int under_name(epi_rewrite *r, int node, const mask *m, int depth) {
     return value;
 }
 
-/* Have both axes as many elements, whatever the size of open ones is? */
-static bool are_alike(const finder *f, epi_axis a, epi_axis b) {
-    const epi_graph *g = f->in;
-    bool open = f->spec->is_open[a.dim] || f->spec->is_open[b.dim];
-    bool name = (a.dim >= g->declared_count && !a.shift && epi_axis_equal(g->same[a.dim], b)) ||
-                (b.dim >= g->declared_count && !b.shift && epi_axis_equal(g->same[b.dim], a));
-    return name || (!open && epi_axis_size(a, f->spec->sizes) == epi_axis_size(b, f->spec->sizes));
-}
-
 /* Can what is summed be had along the other axis: is it the same all along that now? */
 static bool is_running(const finder *f, int value, const mask *m) {
     const epi_axes *axes = &f->in->nodes[value].axes;
     return epi_axes_find(axes, m->of) >= 0 && !epi_axes_has_dim(axes, m->to.dim) &&
-           are_alike(f, m->of, m->to);
+           epi_spec_alike(f->spec, m->of, m->to);
 }
 
 /* What is summed over the axis with a mask, and that mask: where(c, u, 0), where(c, 0, u), and, as a product, c*u. */

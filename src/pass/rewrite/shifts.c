@@ -43,7 +43,7 @@ typedef struct positions {
 } positions;
 
 static bool is_known(const epi_spec *spec, epi_axis axis) {
-    return !spec->is_row[axis.dim] && !epi_open_has(spec->open, axis.dim);
+    return !spec->is_row[axis.dim] && !spec->is_open[axis.dim];
 }
 
 /* A number that does not depend on the batch. */
@@ -106,10 +106,9 @@ static bool find_place(const epi_spec *spec, int index, epi_axis counted, place 
     if (spec->graph->nodes[index].op == EPI_OP_INDEX || !find_positions(spec, index, 1, 0, &p) || !p.count ||
         !is_whole(p.at))
         return false;
-    int64_t size = epi_axis_size(counted, spec->sizes);
-    int first = p.times[0] == 1 && epi_axis_size(p.axis[0], spec->sizes) == size ? 0 : p.count - 1;
+    int first = p.times[0] == 1 && epi_spec_alike(spec, p.axis[0], counted) ? 0 : p.count - 1;
     *out = (place){.along = p.axis[first], .spread = p.count == 2, .at = (int64_t)p.at};
-    if (p.times[first] != 1 || epi_axis_size(out->along, spec->sizes) != size)
+    if (p.times[first] != 1 || !epi_spec_alike(spec, out->along, counted))
         return false;
     if (!out->spread)
         return true;
