@@ -1,9 +1,10 @@
 // attention_split.cuh: attention of few rows on Hopper, its columns in chunks: one query of each sequence over a long cache.
 //
 // A batch has up to 64 rows (the heads of a group, a few tokens), so one tile of them. Its columns are taken in chunks of CHUNK, by
-// their positions alone: chunk c has the columns from c * CHUNK on, counted from the sequence's first. A chunk that no row sees any of is no item of work. An item's
-// results are partials: of each row a reference, its sum of weights and its sums of weighted values, both relative to that, and its
-// largest score. attention_fold.cuh folds them; where one chunk is all there may be (ALONE), every batch is an item, whose results are the program's. What a row gets depends neither on how many blocks there are nor on who takes what.
+// their positions alone: chunk c has the columns from c * CHUNK on, counted from the sequence's first. A chunk that no row sees any of
+// is no item of work. An item's results are partials: of each row a reference, its sum of weights and its sums of weighted values, both
+// relative to that, and its largest score. attention_fold.cuh folds them. Where one chunk is all there may be (ALONE), every batch is an
+// item, and its results are the program's. What a row gets depends neither on how many blocks there are nor on who takes what.
 //
 // A block is 256 threads: a warpgroup that computes, and one with the warp that feeds it by TMA. Memory is what takes time, so the
 // ring has all of shared memory but the rows, and the warp that feeds goes on to the next item while the other one still computes.

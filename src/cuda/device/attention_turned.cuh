@@ -1,14 +1,16 @@
 // attention_turned.cuh: on Hopper, at most TURNED = 8 or 16 rows and the columns of a chunk that they see, for attention_split.cuh.
 //
-// The columns are the rows of wgmma, and the rows its columns: 64 keys times TURNED queries, 64 features of values times TURNED rows of weights. So
-// nothing is worked out for rows that are not there, and a tile of columns takes about as long as its bytes take to come. Bits are those of
-// attention_online.cuh: every score and every sum of values adds up the same products in the same order, and so do the sums of weights.
+// The columns are the rows of wgmma, and the rows its columns: 64 keys times TURNED queries, 64 features of values times TURNED rows of
+// weights. So next to nothing is worked out for rows that are not there. Bits are those of attention_online.cuh: every score and every
+// sum of values adds up the same products in the same order, and so do the sums of weights.
 //
-// A warp has 16 columns of either half of a tile. What wgmma leaves in its threads, it turns by way of shared memory: then a thread has columns of
-// row lane / 4, and of that + 8, as the emitted functions of scores want them (SHARE columns at a time). Weights go to shared memory twice: as an operand, and as f32, where
-// a thread for every row, lane of a quad and parity of 8 columns adds up what one accumulator of attention_softmax.cuh would.
+// A warp has 16 columns of either half of a tile. What wgmma leaves in its threads, it turns by way of shared memory: then a thread has
+// columns of row lane / 4, and of that + 8, as the emitted functions of scores want them (SHARE columns at a time). Weights go to shared
+// memory twice: as an operand, and as f32, where a thread for every row, lane of a quad and parity of 8 columns adds up what one
+// accumulator of attention_softmax.cuh would.
 //
-// Shared memory: the rows, the ring, weights of two tiles as operands, scores and then weights of two tiles, the warps' largest scores, the factors.
+// Shared memory: the rows, the ring, weights of two tiles as operands, scores and then weights of two tiles, the warps' largest scores,
+// and the factors that sums grow by.
 
 #define VALUES_BYTES PANELS_BYTES(VALUE_WIDTH, STREAM)
 #define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
@@ -49,7 +51,8 @@ DEV void values_product(float (&o)[FEATURES][TURNED / 2], u32 values, u32 weight
   wg_commit();
 }
 
-// The rows of a chunk, as a thread knows them: of its own rows the reference, POST times it (or 0) and the largest score; and its share of one row's sum of weights.
+// The rows of a chunk, as a thread knows them: of its own rows the reference, POST times it (or 0) and the largest score; and its share
+// of one row's sum of weights.
 struct Turned {
   u32 base;
   int t, lane, warp;
@@ -181,8 +184,9 @@ struct Turned {
   }
 };
 
-// Slots come, and are given back, as attention_online.cuh says, but for the last: it is read at the end.
-DEV void weigh_turned(const Params &P, const score::Rows &R, u32 ring, u32 full, u32 empty, u32 &st, u32 &ph, int row, const Stretch &x, float (&o)[FEATURES][TURNED / 2], Turned &rows) {
+// Slots come in the order of attention_online.cuh, and all of them are given back.
+DEV void weigh_turned(const Params &P, const score::Rows &R, u32 ring, u32 full, u32 empty, u32 &st, u32 &ph, int row, const Stretch &x,
+                      float (&o)[FEATURES][TURNED / 2], Turned &rows) {
   float s[2][TURNED / 2] UNREAD;
   const int t = rows.t;
   auto release = [&](u32 slot) { if (t == 0) mbar_arrive(empty + 8 * slot); };
