@@ -32,8 +32,8 @@
 
 struct Ends { float a[RUNS * PITCH], h[RUNS * PITCH]; };
 
-// A product of many that is beyond f32 stays a number: times a state of zero it is zero.
-DEV float bounded(float x) { const float most = __uint_as_float(0x7f7fffffu); return f_min(f_max(x, -most), most); }
+// A product of numbers that is beyond f32 stays a number: times a state of zero it is zero. One with an infinity is infinite.
+DEV float bounded(float x, bool infinite) { const float most = __uint_as_float(0x7f7fffffu); return infinite ? x : f_min(f_max(x, -most), most); }
 
 #if DOWN
 // Where a thread's lines begin among those of a run: sixteen bytes a thread, side by side.
@@ -61,7 +61,15 @@ DEV void leave_ends(Ends *ends, const float (&a)[NV][VEC], const float (&b)[NV][
 #pragma unroll
   for (int i = 1; i < NV; i++)
     EACH(VEC) { p[e] *= a[i][e]; h[e] = __fmaf_rn(a[i][e], h[e], b[i][e]); }
-  EACH(VEC) p[e] = bounded(p[e]);
+  bool beyond = false;
+  EACH(VEC) beyond |= fabsf(p[e]) == INF;
+  if (beyond)
+    EACH(VEC) {
+      bool infinite = false;
+#pragma unroll
+      for (int i = 0; i < NV; i++) infinite |= fabsf(a[i][e]) == INF;
+      p[e] = bounded(p[e], infinite);
+    }
   put_lines(ends->a + run * PITCH, lane, p);
   put_lines(ends->h + run * PITCH, lane, h);
 }
@@ -84,7 +92,13 @@ DEV void leave_ends(Ends *ends, const float (&a)[NV][VEC], const float (&b)[NV][
     float p = STEP(a, k, 0), h = STEP(b, k, 0);
 #pragma unroll
     for (int s = 1; s < RUN; s++) { p *= STEP(a, k, s); h = __fmaf_rn(STEP(a, k, s), h, STEP(b, k, s)); }
-    ends->a[(k * LANES + lane) * PITCH + line] = bounded(p);
+    if (fabsf(p) == INF) {
+      bool infinite = false;
+#pragma unroll
+      for (int s = 0; s < RUN; s++) infinite |= fabsf(STEP(a, k, s)) == INF;
+      p = bounded(p, infinite);
+    }
+    ends->a[(k * LANES + lane) * PITCH + line] = p;
     ends->h[(k * LANES + lane) * PITCH + line] = h;
   }
 }
@@ -107,15 +121,17 @@ DEV void fold_states(Ends *ends, double &state) {
   const bool folds = group < GROUPS;
   float *const a = ends->a + group * GROUP * PITCH + line, *const h = ends->h + group * GROUP * PITCH + line;
   float of_a[GROUP], of_h[GROUP], p = 1.f, last = 0.f;
+  bool infinite = false;
 #pragma unroll
   for (int r = 0; r < GROUP && folds; r++) {
     of_a[r] = a[r * PITCH];
     of_h[r] = h[r * PITCH];
     p *= of_a[r];
+    infinite |= fabsf(of_a[r]) == INF;
     last = r ? __fmaf_rn(of_a[r], last, of_h[r]) : of_h[r];
   }
   if (folds) {   // the group's, where nobody else reads any more
-    a[0] = bounded(p);
+    a[0] = bounded(p, infinite);
     a[PITCH] = last;
   }
   __syncthreads();
