@@ -180,6 +180,11 @@ static void check_texts(const opened *o, const epi_kernel *k, epi_options option
         all &= is_in_forms(k, sized, p);
     check(all, "%s, sm_%d at %ld: every text is a form's", o->l.from->program, -options.device,
           (long)sizes[0]);
+    bool apart = true;
+    for (int p = 0; p < k->part_count; p++)
+        apart &= sized->parts[p].leader == p || sized->parts[p].concurrent;
+    check(apart, "%s, sm_%d at %ld: parts that are launched as one share no memory", o->l.from->program,
+          -options.device, (long)sizes[0]);
     epi_kernel_free(sized);
 }
 

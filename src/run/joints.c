@@ -75,11 +75,28 @@ epi_status epi_joints_find(epi_kernel *k, const epi_cuda_target *target, epi_err
     return EPI_OK;
 }
 
-void epi_joints_like(epi_kernel *k, const epi_kernel *owner) {
+/* Which values share memory differs with the sizes. So that no two of a group do, of which one touches this value last and
+ * another that one first, values live as long as the groups that touch them. */
+static epi_status lay_out_groups(epi_kernel *k, epi_error *err) {
+    for (int i = 0; i < k->cut.value_count; i++) {
+        epi_cut_value *v = &k->cut.values[i];
+        if (v->first < 0)
+            continue;
+        v->first = k->parts[v->first].leader;
+        while (v->last + 1 < k->part_count && k->parts[v->last + 1].leader != v->last + 1)
+            v->last++;
+    }
+    return epi_cut_lay_out(&k->arena, &k->cut, err);
+}
+
+epi_status epi_joints_like(epi_kernel *k, const epi_kernel *owner, epi_error *err) {
+    bool any = false;
     for (int i = 0; i < k->part_count; i++) {
         k->parts[i].leader = owner->parts[i].leader;
         epi_part_share(k, i, owner->parts[i].first);
+        any |= k->parts[i].leader != i;
     }
+    return any ? lay_out_groups(k, err) : EPI_OK;
 }
 
 const epi_kernel *epi_joint_form(const epi_kernel *k, int leader, const epi_cuda_target *target) {

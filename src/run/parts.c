@@ -226,7 +226,7 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
     }
     k->part_count = count;
     if (k->owner && k->gpu)
-        epi_joints_like(k, k->owner);
+        EPI_TRY(epi_joints_like(k, k->owner, err));
     epi_parallel_for(threads, count, compile_one, &all);
     EPI_TRY(spread(k, all.ends, err));
     EPI_TRY(epi_spent_take(k, o, err)); /* which parts touch the same memory is known then */

@@ -139,7 +139,7 @@ void epi_parts_set_concurrent(epi_kernel *kernel);
 /* joints.c: finds the parts that are launched as one, and says which share kernels; or takes that over from the owner. */
 struct epi_cuda_target;
 epi_status epi_joints_find(epi_kernel *kernel, const struct epi_cuda_target *target, epi_error *err);
-void epi_joints_like(epi_kernel *kernel, const epi_kernel *owner);
+epi_status epi_joints_like(epi_kernel *kernel, const epi_kernel *owner, epi_error *err);
 /* How many parts that one leads. */
 int epi_joint_count(const epi_kernel *kernel, int leader);
 /* The form that the parts of a group take together, for a kernel's sizes. */
