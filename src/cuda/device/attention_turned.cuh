@@ -198,9 +198,8 @@ DEV void weigh_turned(const Params &P, const score::Rows &R, u32 ring, u32 full,
   ADVANCE(st, ph)
   rows.begin();
   rows.take<1>(P, R, row, x.origin, x.hi - 1, s);
-  rows.add_up(x.hi - 1);
   int add = 0;
-  auto step = [&](auto cut, int n) {   // weights of tile n + 1 are there
+  auto step = [&](auto cut, int n) {   // weights of tile n + 1 are there, and not added up yet
     const u32 ks = st;
     mbar_wait(full + 8 * st, ph);
     ADVANCE(st, ph)
@@ -210,6 +209,7 @@ DEV void weigh_turned(const Params &P, const score::Rows &R, u32 ring, u32 full,
     ADVANCE(st, ph)
     values_product(o, ring + vs * SLOT, rows.weights(n + 1), add);
     add = 1;
+    rows.add_up(n + 1);   // while these are on their way
     wg_wait<1>();
     hold_all(s);
     release(ks);
@@ -218,11 +218,11 @@ DEV void weigh_turned(const Params &P, const score::Rows &R, u32 ring, u32 full,
     hold_all(o);
     release(vs);
     rows.grow(o);
-    rows.add_up(n);
   };
   walk_tiles(step, x.hi - 2, x.lo, x.from, x.to);
   mbar_wait(full + 8 * st, ph);
   values_product(o, ring + st * SLOT, rows.weights(x.lo), add);
+  rows.add_up(x.lo);
   wg_wait<0>();
   hold_all(o);
   release(st);
