@@ -779,24 +779,30 @@ static void parts_are_concurrent(void) {
         const char *text;
         bool concurrent[4];
         int regrouped; /* which part is a product of the groups of the one before, or 0 */
+        int leader[4]; /* the first part that each is launched with */
     } some[] = {
         {"f(x[T,D], a[F,D], b[G,D], c[H,D]) -> (q[T,F], k[T,G], v[T,H]) { q = x @ a; k = x @ b; v = x @ c }",
          {false, true, true},
-         0},
+         0,
+         {0, 0, 0}},
         {"f(x[T,D], a[F,D], b[G,F], c[H,D]) -> (k[T,G], v[T,H]) { k = silu(x @ a) @ b; v = x @ c }",
          {false, false, true},
-         0},
+         0,
+         {0, 1, 2}}, /* of another depth */
         {"f(x[T,D], a[F,D], b[G,D], c[H,D]) -> (q[T,F], s: f32[T], k[T,G], v[T,H]) {"
          " q = x @ a; s = sum(q, F); k = x @ b; v = x @ c }",
          {false, false, true},
-         0}, /* what comes behind a sum's last kernel waits for it */
+         0,
+         {0, 1, 1}}, /* what comes behind a sum's last kernel waits for it */
         {"f(x[T,D], a[F,D], b[D,G], c[T,G]) -> (q[T,F], y[T,D]) { q = x @ a; y = x + c @ b }",
          {false, false},
-         0}, /* y may lie over x */
+         0,
+         {0, 1}}, /* y may lie over x */
         {"f(x[T,D], a[G,F,D], b[G,D,F], e: i32[T]) -> y[T,D] {"
          " y = sum(silu(sum(x*gather(a, e, G), D))*gather(b, e, G), F) }",
          {false, false, false, false},
-         2},
+         2,
+         {0, 1, 2, 3}},
     };
     epi_dim_binding dims[] = {{"T", 256}, {"D", 64}, {"F", 128}, {"G", 192}, {"H", 320}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
@@ -815,6 +821,10 @@ static void parts_are_concurrent(void) {
                 check(p < 4 && part->concurrent == some[i].concurrent[p], "%s: part %d starts %s",
                       some[i].text, p + 1,
                       part->concurrent ? "beside the one before" : "after the one before");
+                check(part->leader == some[i].leader[p] &&
+                          (part->joint != NULL) == (p < 3 && p == part->leader &&
+                                                    some[i].leader[p + 1] == p && p + 1 < k->part_count),
+                      "%s: part %d is launched with part %d", some[i].text, p + 1, part->leader + 1);
                 check(part->regrouped == (p && p == some[i].regrouped), "%s: part %d and its groups",
                       some[i].text, p + 1);
                 check(!part->concurrent || part->own >= part[-1].own + part[-1].full.cuda->workspace,
@@ -824,6 +834,38 @@ static void parts_are_concurrent(void) {
             }
         epi_kernel_free(k);
         epi_module_free(module);
+    }
+}
+
+/* Products in one launch, at sizes of models: none may be slow. */
+static void emit_joints(void) {
+    static const test_case some[] = {
+        {"../tests/joint", "projections", "T=16384,D=2048,H=32,G=8,E=64", 0},
+        {"../tests/joint", "paired", "T=8192,D=4096,A=4096,B=1024,C=1024", 0},
+        {"../tests/joint", "weights", "T=16384,D=2048,A=2048,B=512,C=512", 0},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof *some && compiling; i++) {
+        loaded l;
+        epi_kernel *k = NULL;
+        if (!load_case(ctx, folder, &some[i], &l))
+            continue;
+        epi_options o = case_options(&l, EPI_BF16, EPI_PATH_FUSED);
+        o.device = -90;
+        int joined = 0;
+        check(epi_kernel_compile(l.program, &o, &k, NULL) == EPI_OK, "%s compiles", some[i].program);
+        for (int p = 0; k && p < k->part_count; p++)
+            if (k->parts[p].joint) {
+                const epi_kernel_text *t = &k->parts[p].joint->launch.text;
+                epi_jit_item item = {.source = t->source.data, .name = t->name, .arch = t->arch};
+                epi_status status = epi_jit_compile(&item);
+                check(status == EPI_OK, "%s %s in one launch: %s", some[i].program, some[i].dims,
+                      item.error.message);
+                epi_cubin_free(&item.cubin);
+                joined++;
+            }
+        check(joined > 0, "%s %s has a launch of several parts", some[i].program, some[i].dims);
+        epi_kernel_free(k);
+        epi_module_free(l.module);
     }
 }
 
@@ -1135,6 +1177,7 @@ int main(int argc, char **argv) {
         wrong_shapes();
         loads_before_stores();
         parts_are_concurrent();
+        emit_joints();
         weights_are_there();
         checks_of_open_axes();
         emit_attention();
