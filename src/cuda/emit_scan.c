@@ -71,8 +71,8 @@ static void put_operands(const epi_rows_design *d, epi_text *t, const epi_instr 
     epi_rows_put_comment(d, t, s->node);
 }
 
-/* Stores are of steps and columns that there are; of what has no columns one lane of the first stripe has them, of the last
- * step alone who has that. */
+/* Stores are of steps and columns that there are; of what has no columns one lane of the first stripe has them,
+ * of the last step alone who has that. */
 static void put_store(const epi_rows_design *d, epi_text *t, int i) {
     bool last = d->tile.instrs[i].kind == EPI_INSTR_LAST;
     if (last && !d->down) {
@@ -215,7 +215,7 @@ static void put_lines(const epi_rows_design *d, epi_text *t) {
                 epi_emit_walk(d->c, &d->access[i].batch, "batch"), i);
 }
 
-/* What is the same at every step: of a thread that goes down, all that lacks them; else numbers and a row's. */
+/* What is the same at every step: down the rows all that lacks them; else numbers and a row's. */
 static void put_constants(const epi_rows_design *d, epi_text *t) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         if (d->access[i].ready != EPI_ROWS_ON_VECTORS)

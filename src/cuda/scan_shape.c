@@ -1,7 +1,8 @@
-/* scan_shape.c: how scans are walked over: which threads have which lines and steps, and the ring that chunks come through.
+/* scan_shape.c: how scans are walked over: which threads have which lines and steps, and the ring that chunks
+ * come through.
  *
- * Nothing of it has a say in the bits: these follow from the positions of steps alone (device/scan.cuh). So it may follow
- * from how many lines there are. */
+ * Nothing of it has a say in the bits: these follow from the positions of steps alone (device/scan.cuh). So it
+ * may follow from how many lines there are. */
 #include "cuda/design_rows.h"
 
 enum {
@@ -11,8 +12,7 @@ enum {
     GROUP_STEPS = 32,
     USUAL_BLOCK = 256,
     AT_ONCE = 512, /* threads on a multiprocessor, with 128 registers each */
-    SPAN =
-        16, /* chunks that a block walks over at most where nothing makes it go on: sums of more rows would drift */
+    SPAN = 16,     /* chunks of a block at most where it need not go on: longer sums would drift */
     MOST_STAGES = 4,
     LINE_BYTES = 128, /* of memory, that neighbouring lanes read; where columns are few as little as this: */
     LEAST_BYTES = 16,
@@ -78,8 +78,8 @@ static int64_t vector_bytes(const epi_rows_design *d) {
     return least * d->shape.vector;
 }
 
-/* Columns side by side that are a line of memory, fewer where blocks would be too few; the rest of the threads have
- * further rows. */
+/* Columns side by side that are a line of memory, fewer where blocks would be too few; the rest of the threads
+ * have further rows. */
 static void spread_down(epi_rows_design *d) {
     epi_rows_shape *s = &d->shape;
     int64_t vectors = epi_ceil_div(chosen_size(d, &d->plan->cols), s->vector), bytes = vector_bytes(d);
@@ -184,8 +184,8 @@ static void find_shared(epi_rows_design *d) {
     }
 }
 
-/* Lays out what comes through the ring, as far as there is room for two stages; the rest is loaded when it is needed. Copies
- * are of 4, 8 or 16 bytes. */
+/* Lays out what comes through the ring, as far as there is room for two stages; the rest is loaded when it is
+ * needed. Copies are of 4, 8 or 16 bytes. */
 static int64_t lay_out_stage(epi_rows_design *d, int64_t room) {
     const epi_rows_shape *s = &d->shape;
     int64_t stage = 0;
