@@ -10,15 +10,26 @@
 static epi_context *ctx;
 static int compared, lists;
 
+/* A part's text. The last of a recurrence's steps has its number there: here it is `last`, whatever that is. */
+static void add_part(epi_text *to, const char *text, int64_t rows) {
+    char number[40];
+    int n = snprintf(number, sizeof number, ", %ld, ", (long)(rows - 1));
+    bool steps = strstr(text, "scan(") || strstr(text, "scan_back(");
+    for (const char *at; steps && (at = strstr(text, number)); text = at + n)
+        epi_text_add(to, "%.*s, last, ", (int)(at - text), text);
+    epi_text_add(to, "%s", text);
+}
+
 /* What the parts are: each with its mainloop, as a program. */
-static char *list_parts(const epi_kernel *k) {
+static char *list_parts(const epi_kernel *k, int64_t rows) {
     epi_text t = {0};
     epi_part_info p;
     for (int i = 0; epi_kernel_part(k, i, &p) == EPI_OK; i++) {
         size_t n = epi_kernel_part_print(k, i, NULL, 0);
         char *text = malloc(n + 1);
         epi_kernel_part_print(k, i, text, n + 1);
-        epi_text_add(&t, "%d %s\n%s", p.first, p.info.mainloop, text);
+        epi_text_add(&t, "%d %s\n", p.first, p.info.mainloop);
+        add_part(&t, text, rows);
         free(text);
     }
     return t.data;
@@ -87,7 +98,7 @@ static void check_lists(const epi_program *p, int rows, epi_dtype type, int devi
     int count = device && has_few_bits(&p->graph) ? 2 : mixes_any(&p->graph, rows) ? 3 : 4;
     for (int i = 0; i < count; i++) {
         epi_kernel *k = compile(p, rows, counts[i], type, device);
-        char *list = k ? list_parts(k) : NULL;
+        char *list = k ? list_parts(k, counts[i]) : NULL;
         if (first && list) {
             check(!strcmp(first, list), "%s: parts of %ld rows are those of 8192:\n%s\n%s",
                   epi_program_name(p), (long)counts[i], first, list);
@@ -180,7 +191,7 @@ static void check_named(void) {
                                         .row_axis_count = named);
             epi_kernel *k;
             check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message);
-            of[i] = list_parts(k);
+            of[i] = list_parts(k, 0);
             epi_kernel_free(k);
             o.row_axes = names;
             o.row_axis_count = 2;
