@@ -12,6 +12,7 @@
 #include "pass/analyse/attention.h"
 #include "pass/analyse/cost.h"
 #include "pass/analyse/flow.h"
+#include "pass/analyse/recurrence.h"
 #include "pass/analyse/stored.h"
 #include "pass/derive/grad.h"
 #include "pass/derive/simplify.h"
@@ -31,8 +32,9 @@ typedef struct split {
     bool *wide;      /* by node: made, one by one, of the elements of an input that may have more digits than
                         the storage type: of a type that the text says, but for bf16 */
     bool *statistic; /* by node: what reductions give, and what is made of that alone */
-    bool *scores;    /* by node: attention makes it on its score tiles: it is recomputed */
-    bool *by_pass;   /* by node: a pass over memory makes it for a product, in the forward and again in the
+    bool *
+        scores; /* by node: attention makes it on its score tiles, or it is of a stepped state: it is recomputed */
+    bool *by_pass; /* by node: a pass over memory makes it for a product, in the forward and again in the
                         backward */
     bool *
         compares; /* by node: it compares a value with its own extreme, is the places of the largest or few bits:
@@ -329,6 +331,39 @@ static void find_wanted(split *s, bool *wanted) {
     }
 }
 
+/* Is all that the forward makes of a scan's states made by recurrences, of which these are all? `result` is by node. */
+static bool is_stepped(const split *s, const epi_recurrence *r, const bool *inner, const bool *result) {
+    bool all = true;
+    for (int i = 0; i < r->inner.count && all; i++) {
+        epi_use_list uses = epi_graph_uses(&s->g, r->inner.at[i]);
+        for (int u = 0; u < uses.count && all; u++) {
+            int user = uses.at[u].node;
+            all = user != EPI_NO_NODE && (s->backward[user] || inner[user] || result[user]);
+        }
+    }
+    return all;
+}
+
+/* The states of scans of products are never in memory either. */
+static bool find_states(split *s) {
+    size_t nodes = (size_t)s->g.node_count + 1;
+    epi_recurrences found;
+    bool *inner = epi_arena_alloc(s->g.arena, nodes), *result = epi_arena_alloc(s->g.arena, nodes);
+    if (!inner || !result || !epi_recurrences_find(s->g.arena, &(epi_spec){.graph = &s->g}, true, &found))
+        return false;
+    for (int k = 0; k < found.count; k++) {
+        for (int i = 0; i < found.at[k].inner.count; i++)
+            inner[found.at[k].inner.at[i]] = true;
+        for (int t = 0; t < EPI_TAKE_COUNT; t++)
+            if (found.at[k].out[t] != EPI_NO_NODE)
+                result[found.at[k].out[t]] = true;
+    }
+    for (int k = 0; k < found.count; k++)
+        for (int i = 0; i < found.at[k].inner.count && is_stepped(s, &found.at[k], inner, result); i++)
+            s->scores[found.at[k].inner.at[i]] |= !s->backward[found.at[k].inner.at[i]];
+    return true;
+}
+
 /* What attention makes on its score tiles: as large as it is, it is recomputed from what is much smaller. */
 static bool find_scores(split *s) {
     epi_attentions found;
@@ -337,7 +372,7 @@ static bool find_scores(split *s) {
     for (int k = 0; k < found.count; k++)
         for (int i = 0; i < found.at[k].inner.count && !s->backward[found.at[k].sums[0].product]; i++)
             s->scores[found.at[k].inner.at[i]] = true;
-    return true;
+    return find_states(s);
 }
 
 /* ---- what takes a pass over memory ---- */
