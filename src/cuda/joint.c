@@ -21,9 +21,8 @@ static const epi_launch *product_of(const epi_cuda_kernel *k) {
 /* Is it a plain product by Hopper's mainloop? */
 static bool is_plain(const epi_launch *l) {
     enum { MOST_ROWS = (1 << 28) - 512 }; /* of a part: device/joint.cuh */
-    return l && l->text.config.mainloop == EPI_GEMM_SM90 && l->size.batches == 1 &&
-           !l->size.group && !l->size.gathered && !l->size.scaled && !l->size.on_load &&
-           l->size.m < MOST_ROWS;
+    return l && l->text.config.mainloop == EPI_GEMM_SM90 && l->size.batches == 1 && !l->size.group &&
+           !l->size.gathered && !l->size.scaled && !l->size.on_load && l->size.m < MOST_ROWS;
 }
 
 bool epi_joint_may(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
@@ -140,7 +139,7 @@ static epi_status write_text(epi_joint *j, const epi_cuda_target *target, int ch
     return EPI_OK;
 }
 
-/* Its cubin; UNSUPPORTED where there is no compiler, or it says that this would be slow. */
+/* Its cubin; UNSUPPORTED where there is no compiler, or it says that this would be slow, or a driver takes no such parameter. */
 static epi_status load(epi_joint *j, const epi_joint *form, epi_error *err) {
     epi_launch *l = &j->launch;
     const epi_cuda_kernel *k = j->parts[0];
@@ -163,7 +162,7 @@ static epi_status load(epi_joint *j, const epi_joint *form, epi_error *err) {
         status = epi_cuda_load(k->cuda, item.cubin.data, l->text.name, l->text.shared, &l->library,
                                &l->how.function, err);
     epi_cubin_free(&item.cubin);
-    return status;
+    return status == EPI_OK || status == EPI_ERR_MEMORY ? status : EPI_ERR_UNSUPPORTED;
 }
 
 /* ---- the whole ---- */
