@@ -294,7 +294,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
                          .spec = *given->spec,
                          .limits = given->limits,
                          .narrows = given->narrows,
-                         .strict = given->left != NULL};
+                         .strict = given->strict};
     EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_CHOICES, err));
     r->written = c->spec.graph;
     if (given->same)

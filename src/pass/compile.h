@@ -87,6 +87,7 @@ typedef struct epi_compile {
     epi_spec *spec; /* its graph becomes the one that was cut */
     const epi_backend_limits *limits;
     bool narrows; /* outputs of 16 bits are rounded before anything is made of them (narrow.h) */
+    bool strict;  /* what is made of infinities is what is written */
     /* Why the algebra leaves the program as it is; NULL: it may rewrite it, if that is cheaper. */
     const char *left;
     const epi_graph *same; /* what another kernel's algebra made of it, which this one has to take, or NULL */

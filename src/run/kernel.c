@@ -37,6 +37,7 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
                           .limits = &k->limits,
                           .narrows =
                               !k->gpu || o->rounding == EPI_ROUND_EXACT, /* else a tile is rounded first */
+                          .strict = o->algebra != EPI_ALGEBRA_FREE,
                           .left = why_left(k, o, empty),
                           .same = same ? k->owner->rewriting.graph : NULL,
                           .rewriting = &k->rewriting,
