@@ -252,6 +252,24 @@ static void test_infinite(const char *axes) {
     release(&r);
 }
 
+/* Stored over what it is made of it has the same bits. */
+static void test_in_place(const char *axes, bool back, int over) {
+    run apart = {.s = {axes, 3, 50, 30}, .back = back}, same = apart;
+    if (prepare(&apart) && prepare(&same) &&
+        check(epi_kernel_in_place(same.kernel, Y, over), "[%s]: y may lie over its operand", axes)) {
+        same.p.args[Y] = same.p.args[over];
+        bool ok = problem_run(apart.kernel, &apart.p) && problem_run(same.kernel, &same.p);
+        check(ok &&
+                  !memcmp(same.p.t[over].data, apart.p.t[Y].data,
+                          (size_t)apart.p.t[Y].shape.count * sizeof(float)) &&
+                  !memcmp(same.p.t[S].data, apart.p.t[S].data,
+                          (size_t)apart.p.t[S].shape.count * sizeof(float)),
+              "[%s], %s: over operand %d it has the same bits", axes, back ? "back" : "forth", over);
+    }
+    release(&apart);
+    release(&same);
+}
+
 /* ---- programs of their own ---- */
 
 typedef struct plain {
@@ -362,6 +380,8 @@ int main(void) {
         test_pieces(orders[i], 24);
         test_pieces(orders[i], 1);
         test_infinite(orders[i]);
+        test_in_place(orders[i], i % 2, X);
+        test_in_place(orders[i], !(i % 2), A);
     }
     test_first("f(a[T,D], x[T,D]) -> y[T,D] { y = scan(a, x, T) }", false);
     test_first("f(a[T,D], x[T,D]) -> y[T,D] { u = rename(x, T, U)\ny = sum(where(index(U) <= index(T), u, "
