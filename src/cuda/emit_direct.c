@@ -13,7 +13,7 @@ static bool is_vector(const epi_emitter *e, const epi_side_tile *t) {
 static int offset_of(const epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     for (const epi_side_tile *first = e->d->side_tiles; first < t && !t->moved; first++)
-        if (!first->staged && !first->moved &&
+        if (!first->staged && !first->moved && e->d->tile->instrs[first->instr].full &&
             !strcmp(epi_emit_walk(c, &first->rows, "r"), epi_emit_walk(c, &t->rows, "r")))
             return first->instr;
     return t->instr;
