@@ -222,7 +222,45 @@ static void test_steps(epi_dtype type) {
     }
 }
 
-int main(void) {
+/* ---- plans ---- */
+
+/* Convolutions read and write every element once, in one kernel; their gradients go over it twice. On a GPU sums over
+ * rows take a launch more, what is put together of them one, and sums over batches two. */
+static void test_plans(const char *file) {
+    static const struct {
+        const char *program;
+        double long_tensors; /* that are moved */
+        int launches;        /* of a GPU */
+    } plans[] = {{"convolution", 2, 1},      {"convolution_inside", 2, 1},      {"windowed", 2, 1},
+                 {"convolution_back", 5, 4}, {"convolution_inside_back", 5, 5}, {"windowed_inside", 2, 1}};
+    static const epi_dim_binding dims[] = {{"B", 8}, {"T", 4096}, {"C", 2048}};
+    size_t length = 0;
+    char *text = read_whole(file, &length);
+    epi_module *module = NULL;
+    epi_error err = {0};
+    if (!check(text && epi_module_parse(ctx, text, length, file, &module, &err) == EPI_OK, "%s: %s", file,
+               err.message))
+        return;
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
+        for (int device = 0; device >= -90; device -= 90) {
+            epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = device);
+            epi_kernel *k = NULL;
+            epi_kernel_info about = {0};
+            bool ok = epi_kernel_compile(epi_module_find(module, plans[i].program), &o, &k, &err) == EPI_OK;
+            if (ok)
+                epi_kernel_get_info(k, &about);
+            double tensor = 2.0 * 8 * 4096 * 2048;
+            check(ok && about.bytes_fused < plans[i].long_tensors * tensor + 0.1 * tensor &&
+                      (!device || about.launches <= plans[i].launches),
+                  "%s on %d: %.0f MB in %d launches; %s", plans[i].program, device, about.bytes_fused / 1e6,
+                  about.launches, err.message);
+            epi_kernel_free(k);
+        }
+    epi_module_free(module);
+    free(text);
+}
+
+int main(int argc, char **argv) {
     epi_error err;
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "context: %s", err.message))
         return finish();
@@ -230,6 +268,7 @@ int main(void) {
     test_pairs();
     test_steps(EPI_F32);
     test_steps(EPI_BF16);
+    test_plans(argc > 1 ? argv[1] : "tests/shifts.epi");
     epi_context_close(ctx);
     return finish();
 }
