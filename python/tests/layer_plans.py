@@ -85,13 +85,13 @@ def arguments_by_hand(op):
 
 
 def shown(prog, args, types, told=()):
-    """(launches, MB) of a program's plan."""
+    """(launches, MB) of a program's plan. With a budget no products are launched as one: which are depends on what happens to be neighbours."""
     kinds = [_run.TYPES[a.dtype] if isinstance(a, torch.Tensor) else 0 for a in args] + _run.output_types(prog, args, types)
     with tempfile.NamedTemporaryFile("w", suffix=".epi") as file:
         file.write(prog.text)
         file.flush()
         call = [os.path.join(os.path.dirname(library().path), "epilog"), "show", f"{file.name}:{prog.name}", "--type", "bf16", "--arch", ARCH,
-                "--dims", ",".join(f"{d}={s}" for d, s in _run.sizes_of(prog, args, told).items())]
+                "--memory", "1000G", "--dims", ",".join(f"{d}={s}" for d, s in _run.sizes_of(prog, args, told).items())]
         bound = ",".join(f"{t.name}={_run.NAMES[k]}" for t, k in zip(prog.tensors, kinds) if t.type != k)
         text = subprocess.run(call + (["--types", bound] if bound else []), capture_output=True, text=True, check=True).stdout
     launches, moved = re.findall(r"(\d+) launch(?:es)?; ([\d.e+-]+) MB moved fused", text)[-1]
