@@ -27,14 +27,13 @@ static void find_groups(epi_kernel *k, const epi_cuda_target *target) {
     for (int i = 1; i < k->part_count; i++) {
         epi_part_kernel *p = &k->parts[i];
         int leader = p[-1].leader;
-        if (p->concurrent && i - leader < EPI_MOST_JOINED && p->part->loop < 0 &&
-            epi_joint_may(k->parts[leader].full.cuda, p->full.cuda))
+        bool may = p->concurrent && i - leader < EPI_MOST_JOINED && p->part->loop < 0 &&
+                   epi_joint_may(k->parts[leader].full.cuda, p->full.cuda);
+        int count = may ? list(k, leader, parts) : 0;
+        if (may)
+            parts[count] = p->full.cuda;
+        if (may && epi_joint_pays(parts, count, target))
             p->leader = leader;
-    }
-    for (int i = 0, count; i < k->part_count; i += count) {
-        count = list(k, i, parts);
-        for (int m = i; count > 1 && !epi_joint_pays(parts, count, target) && m < i + count; m++)
-            k->parts[m].leader = m;
     }
 }
 
