@@ -406,7 +406,8 @@ class Recipe:
             self.sources[at] = ("cotangent", result)
         self.count = len(prog.outputs)
         # the same backward where nobody will read again what was saved: it may write over that
-        self.last = self.backward.spending([t.name for t, (kind, i) in zip(self.backward.inputs, self.sources) if kind == "output" and i >= self.count])
+        self.spent = [at for at, (kind, i) in enumerate(self.sources) if kind == "output" and i >= self.count]
+        self.last = self.backward.spending([self.backward.inputs[at].name for at in self.spent])
         # what is saved of a row is a number or a few, and kept in f32, as between the parts of a program
         self.saved = tuple([F32 if all(dim in prog.rows for dim, _ in t.axes) else NARROW for t in self.forward.outputs[self.count:]])
         self.integers = [i for i, t in enumerate(prog.outputs) if i not in self.results]
@@ -509,6 +510,7 @@ def keep(ctx, made, args, outs, twice):
         numbers = {i: args[i] for i in made.numbers if not isinstance(args[i], Tensor)}
         inputs = [i for i in inputs if i not in numbers]
     ctx.save_for_backward(*[args[i] for i in inputs], *[outs[i] for i in made.kept_outputs])
+    ctx.spent = False  # has a backward written over it?
     ctx.kept = (made, inputs, numbers, [args[i].dtype for i in made.wanted],
                 [(o.shape, o.dtype, o.device) for o in outs[:made.count]] if made.count > 1 else None,
                 tuple([size_of(made.forward, args, dim) for dim in made.backward.missing]), saved_as_they_are(True) is None)
@@ -522,6 +524,9 @@ def gradients(ctx, grads, carry):
     """The gradient for each input of the program, None where nobody wants one."""
     made, inputs, numbers, dtypes, results, told, own = ctx.kept
     count = len(made.prog.inputs)
+    if ctx.spent:  # where a hook failed behind it, autograd has the node as if it had not run
+        raise EpilogError(f"{made.prog.name}: an earlier backward has written over what was saved for it; where another is to come, "
+                          "retain_graph=True leaves that as it is")
     if forward_ad._current_level >= 0:
         refuse_tangents(made.prog, [*grads, *ctx.saved_tensors])
     if all([g is None for g in grads]):
@@ -536,8 +541,11 @@ def gradients(ctx, grads, carry):
         values["cotangent", i] = widened(zeros(*results[i]) if grads[i] is None else grads[i])
     types = tuple([TYPES[t] for t in dtypes])
     if carry is run or carry is dispatch:
-        last = carry is run and own and not torch.compiler.is_compiling() and not graph_stays()
-        found = carry(made.last if last else made.backward, [values[s] for s in made.sources], types, False, told)
+        last = ctx.spent = carry is run and own and not torch.compiler.is_compiling() and not graph_stays() and made.last is not made.backward
+        sources = [values[s] for s in made.sources]
+        if last:  # whoever else has them may learn of it
+            torch.autograd.graph.increment_version([sources[at] for at in made.spent])
+        found = carry(made.last if last else made.backward, sources, types, False, told)
     else:  # derived again: by the program of all inputs, so that the second gradients reach them
         sources = [("input", i) for i in range(count)] + [("cotangent", i) for i in made.results]
         missing = [made.prog.inputs[i].name for kind, i in sources if (kind, i) not in values]

@@ -779,7 +779,7 @@ def test_traced():
         torch.jit.trace(lambda a, b: momentum(a.clone(), b), (x[0], x[1]))
 
 
-LOSS = """
+LABELS_LOSS = """
 loss(x[T,D], w[V,D], label: i32[T]) -> l: f32[T] {
     z = x @ w
     l = logsumexp(z, V) - sum(where(label == index(V), z, 0), V)
@@ -788,7 +788,7 @@ loss(x[T,D], w[V,D], label: i32[T]) -> l: f32[T] {
 
 def test_saved_values_are_written_over():
     """The last backward of a graph has the gradient of what was saved in its place; one that is run again has not, nor one whose saved tensors someone else has."""
-    loss, label, held, ran = epilog.op(LOSS), torch.randint(0, 40, (30,)), [], []
+    loss, label, held, ran = epilog.op(LABELS_LOSS), torch.randint(0, 40, (30,)), [], []
     x, w = torch.randn(30, 8, requires_grad=True), torch.randn(40, 8, requires_grad=True)
 
     def keep(t):
@@ -808,3 +808,29 @@ def test_saved_values_are_written_over():
         assert torch.equal(b, c) and torch.equal(b, d)
     assert held and all([torch.equal(t, before) for t, before in held])
     assert plan(made.backward).space - plan(made.last).space >= 4 * 30 * 40  # the logits' gradient
+
+
+@pytest.mark.parametrize("late", (False, True))
+def test_a_backward_that_failed_behind_what_it_wrote_over(late):
+    """A hook that raises leaves the node as if it had not run: what was saved is not taken for what it was. late: by hooks, which know no versions."""
+    loss, label, raises = epilog.op(LABELS_LOSS), torch.randint(0, 40, (30,)), [True]
+    x, w = torch.randn(30, 8, requires_grad=True), torch.randn(40, 8, requires_grad=True)
+
+    def fail(*_):
+        if raises:
+            raise ValueError(raises.pop())
+    l = loss(x, w, label)
+    l.grad_fn.register_hook(fail)
+    if late:
+        for saved in l.grad_fn._raw_saved_tensors:
+            saved.register_hooks(lambda t: t, lambda t: t)
+    saved = l.grad_fn.saved_tensors
+    own = (saved[-1] * torch.ones(1, requires_grad=True)).sum()
+    versions = sum([t._version for t in saved])
+    with pytest.raises(ValueError):
+        torch.autograd.grad(l.sum(), (x, w))
+    assert sum([t._version for t in saved]) > versions
+    with pytest.raises(epilog.EpilogError, match="loss: an earlier backward has written over what was saved for it"):
+        torch.autograd.grad(l.sum(), (x, w))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):  # in another graph
+        own.backward()
