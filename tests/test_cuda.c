@@ -66,7 +66,7 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
     for (int i = 0; i < k->count; i++) {
         const epi_kernel_text *t = &k->launches[i].text;
         int at = 0;
-        if (k->launches[i].empty)
+        if (k->launches[i].empty || k->launches[i].joined) /* of these emit_joints has whole texts */
             continue;
         const char *key[] = {t->source.data, t->arch};
         epi_hash hash = epi_hash_texts(key, 2);

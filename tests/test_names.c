@@ -54,7 +54,7 @@ static void compile_case(const loaded *l, int target, bool compiling) {
                             : EPI_ERR_MEMORY;
     if (check(status == EPI_OK, "%s: %s", label, err.message))
         for (int i = 0; i < k->count && compiling; i++)
-            if (!k->launches[i].empty)
+            if (!k->launches[i].empty && !k->launches[i].joined)
                 compile_launch(&k->launches[i].text, label);
     epi_cuda_kernel_free(k);
     epi_arena_free(&arena);

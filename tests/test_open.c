@@ -255,6 +255,7 @@ static const char text[] =
     "p(x[T,D], w[F,D], v[F,D]) -> (y[C,T], z[G,T]) {\n"
     "    y = scatter(x @ w, index(F), C) + scatter(silu(x @ v), index(F) + size(F), C)\n"
     "    z = gather(y, 2*index(G) + 4, C)\n}\n"
+    "rows(x[T,D], c[S,D], w[F,D], v[F,D]) -> (a[T,F], b[S,F]) {\n    a = x @ w\n    b = c @ v\n}\n"
     "q(x[T,D], w[F,D], v[F,D]) -> y[C,T] {\n"
     "    y = scatter(x @ w, index(F), C) + scatter(silu(x @ v), index(F) + size(F), C)\n}\n";
 
@@ -262,6 +263,32 @@ static epi_module *parse(void) {
     epi_module *m = NULL;
     check(epi_module_parse(ctx, text, sizeof text - 1, "open.epi", &m, NULL) == EPI_OK, "the text parses");
     return m;
+}
+
+/* Of products that are launched as one some may have no rows: an error; where none has any, nothing is done. */
+static void test_joined_without_rows(void) {
+    epi_module *m = parse();
+    epi_dim_binding dims[] = {{"T", 256}, {"S", 256}, {"D", 128}, {"F", 128}};
+    static const char *const open[] = {"T", "S"};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .type = EPI_BF16, .device = -90,
+                                .open_axes = open, .open_axis_count = 2);
+    const epi_program *p = epi_module_find(m, "rows");
+    epi_kernel *k = NULL, *sized = NULL;
+    epi_error err = {0};
+    if (check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK && k->parts[0].joint, "two in one launch: %s",
+              err.message)) {
+        dims[1].size = 0;
+        check(epi_kernel_make(p, &o, k, false, &sized, &err) == EPI_ERR_UNSUPPORTED &&
+                  strstr(err.message, "no rows"),
+              "one of them without rows: %s", err.message);
+        epi_kernel_free(sized);
+        sized = NULL;
+        dims[0].size = 0;
+        check(epi_kernel_make(p, &o, k, false, &sized, &err) == EPI_OK, "both without rows: %s", err.message);
+        epi_kernel_free(sized);
+    }
+    epi_kernel_free(k);
+    epi_module_free(m);
 }
 
 static epi_status refuse_compile(const epi_program *p, epi_options o, const char *const *open, int count,
@@ -511,6 +538,7 @@ int main(int argc, char **argv) {
     programs = argc > 1 ? argv[1] : "programs";
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
+    test_joined_without_rows();
     test_refused();
     test_renamed("g");
     test_renamed("back");

@@ -226,7 +226,18 @@ epi_status epi_joint_make_like(epi_arena *arena, epi_cuda_kernel *const *parts, 
     memcpy(j->parts, parts, (size_t)like->count * sizeof *parts);
     j->launch.text.source = (epi_text){0}; /* what is asked about texts is asked of the form */
     j->launch.library = NULL;
-    shape(j, target);
+    int there = 0;
+    for (int i = 0; i < j->count; i++)
+        there += product_of(parts[i]) != NULL;
+    if (there && there < j->count)
+        return epi_fail(
+            err, EPI_ERR_UNSUPPORTED,
+            "some of the products that one launch has for open sizes have no rows: on a GPU an open axis has "
+            "elements there");
+    if (there)
+        shape(j, target);
+    else
+        j->launch.empty = true;
     return EPI_OK;
 }
 
@@ -252,6 +263,8 @@ epi_status epi_joint_put(const epi_joint *j, int part, const epi_tensor *tensors
     const epi_cuda_kernel *k = j->parts[part];
     const epi_launch *l = product_of(k);
     const epi_kernel_text *t = &j->launch.text;
+    if (!l) /* it has no rows, nor has any of them */
+        return EPI_OK;
     epi_parameter how = {
         .maps = t->map_count, .pointers = t->pointer_count, .numbers = {l->rows, l->raster_group}};
     return epi_launch_write(k, l, tensors, workspace, &how,

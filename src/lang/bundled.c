@@ -25,6 +25,7 @@
     X(norms) \
     X(optim) \
     X(quantise) \
+    X(recurrence) \
     X(residual_rms) \
     X(rmsnorm_backward) \
     X(rope) \
