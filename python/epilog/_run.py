@@ -541,7 +541,9 @@ def gradients(ctx, grads, carry):
         values["cotangent", i] = widened(zeros(*results[i]) if grads[i] is None else grads[i])
     types = tuple([TYPES[t] for t in dtypes])
     if carry is run or carry is dispatch:
-        last = ctx.spent = carry is run and own and not torch.compiler.is_compiling() and not graph_stays() and made.last is not made.backward
+        # a backward that is captured may be replayed more often than its forward
+        once = not torch.compiler.is_compiling() and not graph_stays() and not torch.cuda.is_current_stream_capturing()
+        last = ctx.spent = carry is run and own and once and made.last is not made.backward
         sources = [values[s] for s in made.sources]
         if last:  # whoever else has them may learn of it
             torch.autograd.graph.increment_version([sources[at] for at in made.spent])
