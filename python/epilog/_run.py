@@ -542,7 +542,8 @@ def gradients(ctx, grads, carry):
     types = tuple([TYPES[t] for t in dtypes])
     if carry is run or carry is dispatch:
         # a backward that is captured may be replayed more often than its forward
-        once = not torch.compiler.is_compiling() and not graph_stays() and not torch.cuda.is_current_stream_capturing()
+        captured = any([v.is_cuda for v in values.values() if isinstance(v, Tensor)]) and torch.cuda.is_current_stream_capturing()
+        once = not torch.compiler.is_compiling() and not graph_stays() and not captured
         last = ctx.spent = carry is run and own and once and made.last is not made.backward
         sources = [values[s] for s in made.sources]
         if last:  # whoever else has them may learn of it
