@@ -51,7 +51,7 @@ def test_results_and_gradients():
 def test_all_ways_give_the_same_bits():
     """By the function in C, and by ctypes; on a second call the first is what runs."""
     args = given()
-    long = epilog._run.run_long(swiglu.program, args, None, True, ())[0]
+    long = epilog._run.run_long(swiglu.program, args, None, True, (), None)[0]
     found = swiglu.direct(*args) if swiglu(*args) is not None else None
     assert _direct.opened_file().functions and found is not None
     assert torch.equal(found, long) and torch.equal(swiglu(*args), long)

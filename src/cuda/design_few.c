@@ -72,6 +72,8 @@ static bool can_load(epi_gemm_design *d) {
         return epi_refuse(d, "operands of few bits are made on load for %d rows at most", EPI_FEW_MOST);
     if (d->groups || d->batch_rows || d->terms > 1 || epi_emit_grows(d->c, d->depth))
         return epi_refuse(d, "a product of few bits has no batches, groups, sums or open depth");
+    if (d->config.tile_m % 16 && epi_open_most(d->c->spec->open, d->tile->m) > d->config.tile_m)
+        return epi_refuse(d, "an epilogue has 16 rows: one tile of fewer is the only one"); /* it would store the next's */
     if (d->config.tile_n / d->products % 16)
         return epi_refuse(d, "a tile has too few columns for two products");
     if (has_instr(d->tile, EPI_INSTR_PARTIAL_COLS))
