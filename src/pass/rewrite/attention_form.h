@@ -13,6 +13,9 @@ epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_r
 /* attention_shared.c: takes gradients of scores that heads share for each head by itself. */
 epi_status epi_attention_apart(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                                epi_error *err);
+/* attention_quotient.c: divides exponentials before they are multiplied. */
+epi_status epi_attention_quotients(epi_arena *arena, epi_spec *spec, const epi_attentions *found,
+                                   epi_error *err);
 /* attention_delta.c: takes sums of weights times their gradients from attention's result. */
 epi_status epi_attention_deltas(epi_arena *arena, epi_spec *spec, const epi_attentions *found,
                                 epi_error *err);
