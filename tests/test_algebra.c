@@ -4,20 +4,14 @@
  *     algebra [programs] [tests/models.epi] [rounds] [first seed] */
 #include <dirent.h>
 
+#include "ran.h"
 #include "random_program.h"
-#include "run/run.h"
 
 static epi_context *ctx;
 
 /* ---- one program ---- */
 
-/* A kernel of the reference, and its problem with tensors in f64 but for integers. */
-typedef struct ran {
-    problem p;
-    epi_kernel *k;
-    const epi_program *program;
-} ran;
-
+/* Compiles for the reference, with tensors in f64 but for integers. */
 static bool prepare(ran *r, const epi_program *program, const char *dims) {
     char store[EPI_MAX_DIMS][16];
     epi_dim_binding bindings[EPI_MAX_DIMS];
@@ -30,11 +24,6 @@ static bool prepare(ran *r, const epi_program *program, const char *dims) {
     bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
                     epi_program_name(program), err.message);
     return ok && problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
-}
-
-static void release(ran *r) {
-    problem_free(&r->p);
-    epi_kernel_free(r->k);
 }
 
 /* Numbers between -1 and 1 for matrices, 0.5 and 1.5 for vectors, 0.2 and 0.8 for scalars; indices in their
@@ -119,8 +108,8 @@ static void check_program(const epi_program *program, const char *dims, uint64_t
                             get_element(a.p.t[t].data, a.p.t[t].shape.type, e));
         if (check(problem_run(a.k, &a.p) && problem_run(b.k, &b.p), "%s: both run", label))
             compare(&a, &b, label);
-        release(&a);
-        release(&b);
+        discard(&a);
+        discard(&b);
     }
     if (failed_count > failed) {
         static char text[1 << 17];
@@ -755,8 +744,8 @@ static void compare_by_hand(const struct by_hand *h, const epi_kernel *k, int in
             check(worst < 1e-12, "%s, %s of the part is off by %g:\n%s", h->program,
                   hand->graph.tensors[t].name, worst, text);
         }
-        release(&part);
-        release(&own);
+        discard(&part);
+        discard(&own);
     }
     epi_module_free(m);
 }

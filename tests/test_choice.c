@@ -2,17 +2,9 @@
  * and argmax finds it, whatever the value is made of, in every type, however it is stored, made again or
  * rewritten: in one program, in forward and backward apart, fused and not, with the algebra free and as
  * written. */
-#include "harness.h"
-#include "run/run.h"
+#include "ran.h"
 
 static epi_context *ctx;
-
-/* A kernel, and its problem. */
-typedef struct ran {
-    problem p;
-    epi_kernel *k;
-    const epi_program *program;
-} ran;
 
 typedef struct way {
     epi_dtype type;
@@ -40,15 +32,12 @@ static const char *name_of(const way *w) {
 /* Compiles a program one way; in f64 by the reference where there is none. */
 static bool prepare(ran *r, const epi_program *program, const char *dims, const way *w) {
     char store[16][16];
-    epi_dim_binding given[16], bindings[16];
+    epi_dim_binding bindings[16];
     epi_type_binding types[MAX_TENSORS];
     epi_options o = EPI_OPTIONS(.dims = bindings, .types = types, .threads = 2);
     epi_error err;
     *r = (ran){.program = program};
-    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
-        for (int d = 0; d < epi_program_dim_count(program); d++)
-            if (!strcmp(epi_program_dim(program, d), given[i].name))
-                bindings[o.dim_count++] = given[i];
+    o.dim_count = program_dims(program, dims, bindings, store);
     o.type_count = w ? 0 : wide_types(program, true, types);
     o.path = w ? w->path : EPI_PATH_REFERENCE;
     o.type = w ? w->type : EPI_F64;
@@ -56,22 +45,6 @@ static bool prepare(ran *r, const epi_program *program, const char *dims, const 
     return check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
                  epi_program_name(program), err.message) &&
            problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
-}
-
-static void discard(ran *r) {
-    problem_free(&r->p);
-    epi_kernel_free(r->k);
-}
-
-static const tensor *find(const ran *r, const char *name) {
-    for (int t = 0; t < r->p.count; t++)
-        if (!strcmp(r->program->graph.tensors[t].name, name))
-            return &r->p.t[t];
-    return NULL;
-}
-
-static double at(const tensor *t, int64_t e) {
-    return get_element(t->data, t->shape.type, e);
 }
 
 /* Gives a program's inputs what tensors of the same names have. */

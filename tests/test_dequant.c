@@ -250,6 +250,24 @@ static void check_odd(void) {
     epi_module_free(m);
 }
 
+/* How many parts a program has in bf16 on Hopper; 0: it does not compile. */
+static int gpu_parts(const char *text, const char *dims) {
+    bound b;
+    epi_module *m;
+    epi_kernel *k = NULL;
+    epi_error err;
+    epi_kernel_info info = {0};
+    bind_dims(&b, dims, EPI_BF16, -90);
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
+        return 0;
+    if (check(epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_OK, "%s",
+              err.message))
+        epi_kernel_get_info(k, &info);
+    epi_kernel_free(k);
+    epi_module_free(m);
+    return info.parts;
+}
+
 /* The algebra writes the arithmetic of two elements to a byte in its own way, and it is known all the same: on a GPU a
  * norm between two products of few rows is their epilogues', in 8 bits and in 4. */
 static void check_rewritten(void) {
@@ -259,19 +277,8 @@ static void check_rewritten(void) {
                  "f(x[T,F], p: i%d[G,K,F], t: f32[G,K], o[T,G,K], q: i%d[F,G,K], s: f32[F,G]) -> y[T,F] {\n"
                  "    h = o + x @ (t*p)\n    y = (h*rsqrt(mean(h*h, G, K) + 0.001)) @ (s*q)\n}\n",
                  bits, bits);
-        epi_dim_binding dims[] = {{"T", 1}, {"G", 4}, {"K", 128}, {"F", 1024}};
-        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .type = EPI_BF16, .device = -90);
-        epi_module *m;
-        epi_kernel *k = NULL;
-        epi_error err;
-        epi_kernel_info info = {0};
-        if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-            return;
-        if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message))
-            epi_kernel_get_info(k, &info);
-        check(info.parts == 2, "%d bits: %d parts", bits, info.parts);
-        epi_kernel_free(k);
-        epi_module_free(m);
+        int parts = gpu_parts(text, "T=1,G=4,K=128,F=1024");
+        check(parts == 2, "%d bits: %d parts", bits, parts);
     }
 }
 
@@ -321,19 +328,8 @@ static void check_refused(void) {
         "    a[T,G,K], b: i8[F,G,K], c: f32[F,G], d[T,N,M], e: i8[F,N,M], g: f32[F,N]) -> (y[T,F], z[T,F], "
         "v[T,F], w[T,F]) {\n"
         "    y = x @ (s*q)\n    z = u @ (r*p)\n    v = a @ (c*b)\n    w = d @ (g*e)\n}\n";
-    epi_dim_binding dims[] = {{"T", 4}, {"G", 8}, {"K", 128}, {"F", 512}, {"N", 16}, {"M", 24}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 6, .type = EPI_BF16, .device = -90);
-    epi_module *m;
-    epi_kernel *k = NULL;
-    epi_error err;
-    epi_kernel_info info = {0};
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message))
-        epi_kernel_get_info(k, &info);
-    check(info.parts == 5, "two weights of four are widened, by one kernel: %d parts", info.parts);
-    epi_kernel_free(k);
-    epi_module_free(m);
+    int parts = gpu_parts(text, "T=4,G=8,K=128,F=512,N=16,M=24");
+    check(parts == 5, "two weights of four are widened, by one kernel: %d parts", parts);
 }
 
 int main(void) {

@@ -4,8 +4,8 @@
  *     grad [programs] [rounds] [first seed] */
 #include <dirent.h>
 
+#include "ran.h"
 #include "random_program.h"
-#include "run/run.h"
 
 static epi_context *ctx;
 
@@ -30,24 +30,15 @@ static void fill(problem *p, uint64_t seed) {
     }
 }
 
-/* A kernel, and its problem with tensors in f64 but for integers. */
-typedef struct ran {
-    problem p;
-    epi_kernel *k;
-    const epi_program *program;
-} ran;
-
+/* Compiles for the reference, with tensors in f64 but for integers. */
 static bool prepare(ran *r, const epi_program *program, const char *dims) {
     char store[EPI_MAX_DIMS][16];
-    epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
+    epi_dim_binding bindings[EPI_MAX_DIMS];
     epi_type_binding types[MAX_TENSORS];
     epi_options o = EPI_OPTIONS(.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types);
     epi_error err;
     *r = (ran){.program = program};
-    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
-        for (int d = 0; d < epi_program_dim_count(program); d++)
-            if (!strcmp(epi_program_dim(program, d), given[i].name))
-                bindings[o.dim_count++] = given[i];
+    o.dim_count = program_dims(program, dims, bindings, store);
     o.type_count = wide_types(program, true, types);
     bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
                     epi_program_name(program), err.message);
@@ -590,15 +581,12 @@ static void compare_numbers(const pair *p, const epi_program *forward, const epi
 /* Parts, and the bytes that they move. */
 static int count_parts(const epi_program *program, const char *dims, double *bytes) {
     char store[EPI_MAX_DIMS][16];
-    epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
+    epi_dim_binding bindings[EPI_MAX_DIMS];
     epi_options o = EPI_OPTIONS(.dims = bindings);
     epi_kernel *k;
     epi_error err;
     epi_kernel_info info;
-    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
-        for (int d = 0; d < epi_program_dim_count(program); d++)
-            if (!strcmp(epi_program_dim(program, d), given[i].name))
-                bindings[o.dim_count++] = given[i];
+    o.dim_count = program_dims(program, dims, bindings, store);
     if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s compiles: %s",
                epi_program_name(program), err.message))
         return -1;

@@ -4,8 +4,8 @@
  * programs by the gradients that are derived of them have those gradients.
  *
  *     own [rounds] [first seed] */
+#include "ran.h"
 #include "random_program.h"
-#include "run/run.h"
 
 static epi_context *ctx;
 
@@ -19,12 +19,6 @@ static epi_module *parse(const char *text) {
 
 /* ---- programs whose tensors are told by their names ---- */
 
-typedef struct ran {
-    problem p;
-    epi_kernel *k;
-    const epi_program *program;
-} ran;
-
 static uint64_t seed_of(const char *name) {
     uint64_t s = 7;
     for (; *name; name++)
@@ -32,24 +26,16 @@ static uint64_t seed_of(const char *name) {
     return s;
 }
 
-static int find(const ran *r, const char *name) {
-    int t = r ? epi_graph_find_tensor(&r->program->graph, name) : -1;
-    return r && t < r->p.count ? t : -1;
-}
-
 /* Runs a program: inputs are what `from` has by their names, or random by these; scalars and integers are small. */
 static bool run(ran *r, const epi_program *program, const char *dims, epi_path path, epi_dtype type,
                 const ran *from) {
     char store[EPI_MAX_DIMS][16];
-    epi_dim_binding given[EPI_MAX_DIMS], bindings[EPI_MAX_DIMS];
+    epi_dim_binding bindings[EPI_MAX_DIMS];
     epi_type_binding types[MAX_TENSORS];
     epi_options o = EPI_OPTIONS(.dims = bindings, .path = path, .type = type, .types = types, .threads = 1);
     epi_error err;
     *r = (ran){.program = program};
-    for (int i = 0, n = parse_dims(dims, given, store); i < n; i++)
-        for (int d = 0; d < epi_program_dim_count(program); d++)
-            if (!strcmp(epi_program_dim(program, d), given[i].name))
-                bindings[o.dim_count++] = given[i];
+    o.dim_count = program_dims(program, dims, bindings, store);
     if (type == EPI_F64)
         o.type_count = wide_types(program, true, types);
     if (!check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
@@ -59,35 +45,29 @@ static bool run(ran *r, const epi_program *program, const char *dims, epi_path p
     for (int t = 0; t < r->p.inputs; t++) {
         tensor *x = &r->p.t[t];
         const char *name = program->graph.tensors[t].name;
-        int source = find(from, name);
+        const tensor *source = from ? find(from, name) : NULL;
         uint64_t s = seed_of(name);
         for (int64_t e = 0; e < x->shape.count; e++) {
             int below = (int)(x->shape.index_below > 0 ? x->shape.index_below : 3);
             double u = random_unit(&s), number = x->shape.type == EPI_I32 ? (double)random_below(&s, below)
                                                  : x->shape.rank          ? 2 * u - 1
                                                                           : 0.3 + 0.5 * u;
-            if (source >= 0)
-                number = get_element(from->p.t[source].data, from->p.t[source].shape.type, e);
+            if (source)
+                number = at(source, e);
             put_element(x->data, x->shape.type, e, number);
         }
     }
     return check(problem_run(r->k, &r->p), "%s runs", epi_program_name(program));
 }
 
-static void end(ran *r) {
-    problem_free(&r->p);
-    epi_kernel_free(r->k);
-}
-
 /* Has each gradient of the one the numbers of the other's? */
 static void compare(const ran *got, const ran *want, double allowed, const char *how, const char *text) {
     for (int t = got->p.inputs; t < got->p.count; t++) {
         const char *name = got->program->graph.tensors[t].name;
-        int u = find(want, name);
-        const tensor *x = &got->p.t[t], *y = &want->p.t[u < 0 ? 0 : u];
-        bool same = u >= 0 && x->shape.count == y->shape.count;
+        const tensor *x = &got->p.t[t], *y = find(want, name);
+        bool same = y && x->shape.count == y->shape.count;
         for (int64_t e = 0; e < x->shape.count && same; e++) {
-            double a = get_element(x->data, x->shape.type, e), b = get_element(y->data, y->shape.type, e);
+            double a = at(x, e), b = at(y, e);
             same = apart(a, b) <= allowed * (1 + fabs(b));
             check(same, "%s: %s, element %ld is %.9g, and by hand %.9g, in\n%s", how, name, (long)e, a, b,
                   text);
@@ -132,18 +112,18 @@ static void check_by_hand(const char *text, const char *wrt_names, const char *d
             if (run(&hand, last_of(m), dims, EPI_PATH_REFERENCE, EPI_F64, NULL) &&
                 run(&whole, epi_module_program(one, 0), dims, path, type, NULL)) {
                 compare(&whole, &hand, allowed, "one program", text);
-                end(&whole);
+                discard(&whole);
             }
             for (int k = 0; k < 2; k++) {
                 const epi_module *pair = k ? lean : two;
                 if (run(&f, epi_module_program(pair, 0), dims, path, type, NULL) &&
                     run(&b, epi_module_program(pair, 1), dims, path, type, &f)) {
                     compare(&b, &hand, allowed, k ? "lean" : "saved", text);
-                    end(&b);
+                    discard(&b);
                 }
-                end(&f);
+                discard(&f);
             }
-            end(&hand);
+            discard(&hand);
         }
     epi_module_free(one);
     epi_module_free(two);
@@ -294,7 +274,7 @@ static void check_differences(const epi_program *program, const char *dims, int 
           epi_program_name(program), err.message, got.own,
           got.input < 0 ? "nothing" : program->graph.tensors[got.input].name, (long)got.element, got.derived,
           got.numeric, text);
-    end(&r);
+    discard(&r);
     epi_module *derived = NULL;
     if (times > 1 &&
         check(epi_program_grad(program, names, count, &derived, &err) == EPI_OK, "%s: %s", text, err.message))
@@ -546,8 +526,8 @@ static void same_gradients(const epi_program *p, const epi_program *q, const cha
         if (run(&x, epi_module_program(a, 0), dims, EPI_PATH_REFERENCE, EPI_F64, NULL) &&
             run(&y, epi_module_program(b, 0), dims, EPI_PATH_REFERENCE, EPI_F64, NULL))
             compare(&y, &x, 1e-9, times > 1 ? "random" : "random, second", text);
-        end(&x);
-        end(&y);
+        discard(&x);
+        discard(&y);
         if (times > 1)
             same_gradients(epi_module_program(a, 0), epi_module_program(b, 0), dims, times - 1, text);
     }

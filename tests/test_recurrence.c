@@ -3,17 +3,10 @@
  *     a sequence in pieces, from last state to first state, has the bits of the whole, also token by token;
  *     batches, threads and other heads have none to do with it;
  *     decays of 0 and above 1, an infinity, axes of no and of one element, a million steps. */
-#include "harness.h"
-#include "run/run.h"
+#include "ran.h"
 
 static epi_context *ctx;
 static epi_module *module;
-
-typedef struct ran {
-    problem p;
-    epi_kernel *k;
-    const epi_program *program;
-} ran;
 
 static bool prepare(ran *r, const char *name, const char *dims, epi_dtype type, int threads) {
     char store[16][16];
@@ -31,22 +24,6 @@ static bool prepare(ran *r, const char *name, const char *dims, epi_dtype type, 
     return check(epi_kernel_compile(r->program, &o, &r->k, &err) == EPI_OK, "%s %s compiles: %s", name, dims,
                  err.message) &&
            problem_make(&r->p, r->program, r->k, LAYOUT_PLAIN);
-}
-
-static void discard(ran *r) {
-    problem_free(&r->p);
-    epi_kernel_free(r->k);
-}
-
-static tensor *find(ran *r, const char *name) {
-    for (int t = 0; t < r->p.count; t++)
-        if (!strcmp(r->program->graph.tensors[t].name, name))
-            return &r->p.t[t];
-    return NULL;
-}
-
-static double at(const tensor *t, int64_t e) {
-    return get_element(t->data, t->shape.type, e);
 }
 
 static void put(tensor *t, int64_t e, double value) {

@@ -251,6 +251,15 @@ int epi_graph_fixed(epi_graph *g, epi_op op, int a, int b, int c) {
     return add_map(g, op, a, b, c, true);
 }
 
+int epi_graph_map_like(epi_graph *g, const epi_node *n, const int arg[3]) {
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    int value = (n->fixed ? epi_graph_fixed : epi_graph_map)(g, n->op, arg[0], arg[1], arg[2]);
+    if (value != EPI_NO_NODE)
+        g->nodes[epi_graph_value(g, value)].exact |= n->exact;
+    return value;
+}
+
 int epi_graph_reduce(epi_graph *g, epi_op op, int a, const epi_axes *over) {
     epi_node n;
     if (!begin_node(g, op, a, &n))

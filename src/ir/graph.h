@@ -153,6 +153,8 @@ int epi_graph_const(epi_graph *g, double value);
 int epi_graph_input(epi_graph *g, int tensor);
 int epi_graph_map(epi_graph *g, epi_op op, int a, int b, int c);
 int epi_graph_fixed(epi_graph *g, epi_op op, int a, int b, int c); /* a map that is `fixed` */
+int epi_graph_map_like(epi_graph *g, const epi_node *n,
+                       const int arg[3]); /* the same map of these operands */
 static inline int epi_graph_map1(epi_graph *g, epi_op op, int a) {
     return epi_graph_map(g, op, a, EPI_NO_NODE, EPI_NO_NODE);
 }

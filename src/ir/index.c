@@ -94,19 +94,20 @@ epi_status epi_index_fail(const epi_spec *spec, int node, int64_t at, int64_t va
                     epi_along_label(g, &along).text, of);
 }
 
-bool epi_takes_end(const epi_spec *spec, int node, bool back) {
+bool epi_is_end(const epi_spec *spec, int index, epi_axis axis, bool first) {
     const epi_graph *g = spec->graph;
-    const epi_node *n = &g->nodes[node];
-    if (n->op != EPI_OP_GATHER || n->over.count != 1)
+    const epi_node *n = &g->nodes[index];
+    if (n->op == EPI_OP_CONST)
+        return first ? n->value == 0
+                     : !spec->is_open[axis.dim] && n->value == (double)epi_axis_size(axis, spec->sizes) - 1;
+    if (first || n->op != EPI_OP_SUB)
         return false;
-    const epi_node *index = &g->nodes[n->arg[1]];
-    epi_axis axis = n->over.at[0];
-    if (index->op == EPI_OP_CONST)
-        return index->value == (back ? 0 : (double)epi_axis_size(axis, spec->sizes) - 1) &&
-               (back || !spec->is_open[axis.dim]);
-    if (back || index->op != EPI_OP_SUB)
-        return false;
-    const epi_node *size = &g->nodes[index->arg[0]], *one = &g->nodes[index->arg[1]];
+    const epi_node *size = &g->nodes[n->arg[0]], *one = &g->nodes[n->arg[1]];
     return size->op == EPI_OP_SIZE && epi_axis_equal(size->over.at[0], axis) && one->op == EPI_OP_CONST &&
            one->value == 1;
+}
+
+bool epi_takes_end(const epi_spec *spec, int node, bool first) {
+    const epi_node *n = &spec->graph->nodes[node];
+    return n->op == EPI_OP_GATHER && n->over.count == 1 && epi_is_end(spec, n->arg[1], n->over.at[0], first);
 }

@@ -31,8 +31,10 @@ bool epi_orders_alike(const epi_graph *g, int a, int b);
 bool epi_is_sorted(const epi_graph *g, int node);
 /* Is it gather(p, topk(p, E, K), E): the largest elements themselves? */
 bool epi_is_largest(const epi_graph *g, int node);
-/* Is it the last element of a value along one axis, gather(v, size(T) - 1, T); or, `back`, the first? */
-bool epi_takes_end(const epi_spec *spec, int node, bool back);
+/* Does the index name the last element along the axis, size(T) - 1; or, `first`, the first? And does the node take
+ * that element of a value, gather(v, size(T) - 1, T)? */
+bool epi_is_end(const epi_spec *spec, int index, epi_axis axis, bool first);
+bool epi_takes_end(const epi_spec *spec, int node, bool first);
 /* Is the node a gather, scatter or update, or an order, whose index is an input of integers? */
 bool epi_index_is_input(const epi_spec *spec, int node);
 /* EPI_ERR_INDEX for element `at` of that input. */

@@ -1,6 +1,7 @@
 /* recurrence.c: which scans are scans of products (recurrence.h). */
 #include "pass/analyse/recurrence.h"
 
+#include "ir/index.h"
 #include "pass/analyse/attention.h"
 #include "pass/analyse/direction.h"
 #include "pass/analyse/monomial.h"
@@ -71,18 +72,9 @@ static bool take_apart(finder *f, int node, epi_factors *to, int *scans, int dep
 
 /* ---- positions ---- */
 
-/* Is it the number of the first step, or of the last one? */
-static bool is_end(const finder *f, int node, bool last) {
-    const epi_node *n = &f->g->nodes[node];
-    epi_axis time = f->r->time;
-    if (f->r->back == last)
-        return epi_is_zero(f->g, node);
-    if (n->op == EPI_OP_SUB && epi_is_constant(f->g, n->arg[1], 1)) {
-        const epi_node *size = &f->g->nodes[n->arg[0]];
-        return size->op == EPI_OP_SIZE && epi_axis_equal(size->over.at[0], time);
-    }
-    int64_t size = epi_axis_size(time, f->spec->sizes);
-    return !f->spec->is_open[time.dim] && epi_is_constant(f->g, node, (double)(size - 1));
+/* Is it the number of the step that comes first? */
+static bool is_first(const finder *f, int node) {
+    return epi_is_end(f->spec, node, f->r->time, !f->r->back);
 }
 
 /* Does the condition hold at the first step alone: index(T) == 0? */
@@ -91,7 +83,7 @@ static bool is_first_step(const finder *f, int node) {
     for (int side = 0; side < 2 && n->op == EPI_OP_EQ; side++) {
         const epi_node *at = &f->g->nodes[n->arg[side]];
         if (at->op == EPI_OP_INDEX && epi_axis_equal(at->over.at[0], f->r->time))
-            return is_end(f, n->arg[!side], false);
+            return is_first(f, n->arg[!side]);
     }
     return false;
 }
@@ -118,7 +110,7 @@ static bool find_first(finder *f, int node) {
     const epi_node *n = &f->g->nodes[node];
     int what = EPI_NO_NODE, *to = &f->r->added;
     if (n->op == EPI_OP_SCATTER && n->over.count == 1 && epi_axis_equal(n->over.at[0], f->r->time) &&
-        is_end(f, n->arg[1], false)) {
+        is_first(f, n->arg[1])) {
         what = n->arg[0];
     } else if (n->op == EPI_OP_WHERE && is_first_step(f, n->arg[0]) && epi_is_zero(f->g, n->arg[2])) {
         what = decayed(f, n->arg[1]);
@@ -179,8 +171,8 @@ static void find_decay(finder *f) {
 
 static bool is_last(const finder *f, int node) {
     const epi_node *n = &f->g->nodes[node];
-    return n->op == EPI_OP_GATHER && n->arg[0] == f->r->scan && n->over.count == 1 &&
-           epi_axis_equal(n->over.at[0], f->r->time) && is_end(f, n->arg[1], true);
+    return n->arg[0] == f->r->scan && epi_takes_end(f->spec, node, f->r->back) &&
+           epi_axis_equal(n->over.at[0], f->r->time);
 }
 
 static bool has_all_or_none(const epi_graph *g, int node, const epi_axes *axes) {

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "ir/index.h"
 #include "pass/analyse/monomial.h"
 
 typedef struct finder {
@@ -65,12 +66,7 @@ static int under_name(epi_rewrite *r, int node, const mask *m, int depth) {
         return epi_graph_rename(r->g, r->fresh[node], m->of, m->to);
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : under_name(r, n->arg[a], m, depth + 1);
-    int value = epi_graph_failed(r->g) ? EPI_NO_NODE
-                : n->fixed             ? epi_graph_fixed(r->g, n->op, arg[0], arg[1], arg[2])
-                                       : epi_graph_map(r->g, n->op, arg[0], arg[1], arg[2]);
-    if (!epi_graph_failed(r->g))
-        r->g->nodes[epi_graph_value(r->g, value)].exact |= n->exact;
-    return value;
+    return epi_graph_map_like(r->g, n, arg);
 }
 
 /* Can what is summed be had along the other axis: is it the same all along that now? */
@@ -142,14 +138,10 @@ typedef struct step {
 
 /* Does it name an element along the axis: by a number that is known, or the last one, however many there are? */
 static bool is_step(const finder *f, int index, epi_axis axis, step *out) {
-    const epi_node *n = &f->in->nodes[index];
     *out = (step){.index = index};
     out->known = is_number(f, index, 0, &out->at) && !f->spec->is_open[axis.dim] && out->at >= 0 &&
                  out->at == floor(out->at) && out->at < (double)epi_axis_size(axis, f->spec->sizes);
-    const epi_node *size = n->op == EPI_OP_SUB ? &f->in->nodes[n->arg[0]] : n;
-    bool last = n->op == EPI_OP_SUB && size->op == EPI_OP_SIZE && epi_axis_equal(size->over.at[0], axis) &&
-                epi_is_constant(f->in, n->arg[1], 1);
-    return out->known || last;
+    return out->known || epi_is_end(f->spec, index, axis, false);
 }
 
 /* Do maps make the value of a recurrence along this axis? Or, from it on, bring it to one? */

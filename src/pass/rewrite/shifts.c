@@ -256,12 +256,7 @@ static int write_at(epi_rewrite *r, int node, epi_axis over, int64_t k, int dept
         return epi_graph_slice(r->g, r->fresh[node], over, k);
     for (int a = 0; a < epi_node_operands(n); a++)
         arg[a] = epi_graph_value(r->g, write_at(r, n->arg[a], over, k, depth + 1));
-    if (epi_graph_failed(r->g))
-        return EPI_NO_NODE;
-    int value = (n->fixed ? epi_graph_fixed : epi_graph_map)(r->g, n->op, arg[0], arg[1], arg[2]);
-    if (value != EPI_NO_NODE)
-        r->g->nodes[epi_graph_value(r->g, value)].exact |= n->exact;
-    return value;
+    return epi_graph_map_like(r->g, n, arg);
 }
 
 static int add_to(epi_rewrite *r, int sum, int more) {
@@ -363,12 +358,7 @@ static int push(epi_rewrite *r, int node, epi_axis along, int axes, int64_t by) 
         return epi_graph_shifted(r->g, r->fresh[node], along, by);
     for (int a = 0; a < epi_node_operands(n); a++)
         arg[a] = epi_graph_value(r->g, push(r, n->arg[a], along, axes, by));
-    if (epi_graph_failed(r->g))
-        return EPI_NO_NODE;
-    int value = (n->fixed ? epi_graph_fixed : epi_graph_map)(r->g, n->op, arg[0], arg[1], arg[2]);
-    if (value != EPI_NO_NODE)
-        r->g->nodes[epi_graph_value(r->g, value)].exact |= n->exact;
-    return value;
+    return epi_graph_map_like(r->g, n, arg);
 }
 
 /* Two shifts to the same side are one. */
