@@ -433,6 +433,9 @@ static void test_rules(void) {
         /* x/x is 1 only where x is never 0 */
         {"f(x[T,D], r[T]) -> y[T,D] { y = x*r/r }", "T=3,D=4", 0, "/r", "y = x\n"},
         {"f(x[T,D], r[T]) -> y[T,D] { s = rsqrt(r)  y = x*s/s }", "T=3,D=4", 0, "y = x\n", "rsqrt"},
+        /* nor infinite, as far as the text says */
+        {"f(x[T,D], m[T,D]) -> y[T,D] { s = max(max(abs(where(m > 0, x, -inf)), D), 0.1)  y = x*s/s }",
+         "T=3,D=4", 0, "/s", "y = x\n"},
         /* a scale of which nothing is known goes to the gradient where all that is made of it has the scale
          */
         {BACKWARD("", "", ""), SIZES, 0, "(v1 @ x)*g", "/r"},

@@ -83,8 +83,10 @@ static void sort_factors(epi_monomial *f) {
 
 static bool cancels(epi_facts *facts, int node) {
     const epi_fact *f = epi_fact_of(facts, node);
+    const epi_range *range = f && f->positive ? epi_range_of(&facts->ranges, facts->g, node) : NULL;
     const epi_node *n = &facts->g->nodes[node];
-    return f && (f->positive || (facts->cancels && n->op == EPI_OP_INPUT && facts->cancels[n->tensor]));
+    return range ? epi_is_finite(range)
+                 : f && facts->cancels && n->op == EPI_OP_INPUT && facts->cancels[n->tensor];
 }
 
 bool epi_flat_multiply(epi_facts *facts, epi_monomial *f, const epi_monomial *by, int sign) {

@@ -3,6 +3,7 @@
 #define EPI_PASS_FACTS_H
 
 #include "pass/analyse/monomial.h"
+#include "pass/analyse/range.h"
 
 typedef struct epi_fact {
     int depth;     /* how many products lie on the longest way to it: it stands for when it is complete */
@@ -10,7 +11,7 @@ typedef struct epi_fact {
     bool params;   /* it depends on such weights alone as are marked as params, */
     bool marked;   /* and on one at least */
     bool folds;    /* some of its inputs are to be multiplied into other params */
-    bool positive; /* neither 0 nor negative, so one over it cancels against it */
+    bool positive; /* neither 0 nor negative, so one over it cancels against it where it is finite */
     bool divides;  /* positive, and not as small as numbers get: one may divide by it */
     bool keep;     /* a sum that several values use: it stays one value */
     epi_monomial *monomial; /* it as a product, or NULL: nobody has asked */
@@ -32,6 +33,7 @@ typedef struct epi_facts {
                     order that they are written in; else x - x is 0, and a mean is a sum over a size */
     int count, capacity;
     epi_fact *at;      /* by node */
+    epi_ranges ranges; /* of those that might cancel */
     epi_visits visits; /* of epi_reaches, with room for so many nodes: */
     int visits_capacity;
     int *todo, todo_capacity; /* of epi_flat_monomial: nodes, each wanted by the one before it */
@@ -44,8 +46,8 @@ const epi_fact *epi_fact_of(epi_facts *facts, int node);
  * apart all the way down. Where there is no room it is one factor. */
 epi_monomial epi_flat_monomial(epi_facts *facts, int node);
 
-/* *f times another, or over it with sign -1; a positive factor cancels against one over itself. False where
- * there is no room. */
+/* *f times another, or over it with sign -1; a positive, finite factor cancels against one over itself. False
+ * where there is no room. */
 bool epi_flat_multiply(epi_facts *facts, epi_monomial *f, const epi_monomial *by, int sign);
 
 /* *f over the number of elements along these axes, as a mean is over its sum; false where there is no room.

@@ -79,7 +79,7 @@ static epi_range squared(epi_range a) {
 /* An input that is one number counts as not 0 where the program divides by it, unless a choice depends on it.
  */
 static epi_range divided(epi_range a, epi_range b, const epi_node *by, const bool *chooses) {
-    if (by->op == EPI_OP_INPUT && !by->axes.count && !chooses[by->tensor])
+    if (by->op == EPI_OP_INPUT && !by->axes.count && !(chooses && chooses[by->tensor]))
         return multiplied(a, epi_range_finite());
     bool signs = b.low > 0 || b.high < 0; /* it is not 0 */
     return signs && epi_is_finite(&b) ? multiplied(a, between(1 / b.high, 1 / b.low, false)) : unknown;
@@ -257,12 +257,36 @@ static epi_range range_of(const epi_graph *g, const epi_node *n, const epi_range
     }
     if (n->op == EPI_OP_CONST)
         return between(n->value, n->value, isnan(n->value));
+    if (n->op == EPI_OP_INPUT && g->tensors[n->tensor].wild)
+        return unknown;
     return n->op == EPI_OP_SIZE ? between(1, MOST, false) : epi_range_finite();
 }
 
-epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
-    epi_range made = range_of(g, n, at, chooses);
+/* Is all that it is made of finite? */
+static bool of_finite(const epi_node *n, const epi_range *at) {
+    bool finite = n->op != EPI_OP_CONST && n->op != EPI_OP_INPUT;
+    for (int a = 0; a < epi_node_operands(n) && finite; a++)
+        finite = epi_is_finite(&at[n->arg[a]]);
+    return finite;
+}
+
+static epi_range learn(const epi_ranges *r, const epi_graph *g, const epi_node *n) {
+    epi_range made = range_of(g, n, r->at, r->chooses);
+    if (!r->makes && !epi_is_finite(&made) && of_finite(n, r->at))
+        made = epi_range_finite();
     return n->has_stored && n->stored == EPI_F16 ? in_f16(made) : made;
+}
+
+const epi_range *epi_range_of(epi_ranges *r, epi_graph *g, int node) {
+    while (!epi_graph_failed(g) && r->count <= node) { /* operands come before what is made of them */
+        epi_range *at = epi_arena_grow(g->arena, r->at, r->count, &r->capacity, sizeof *at);
+        if (!at)
+            break;
+        r->at = at;
+        at[r->count] = learn(r, g, &g->nodes[r->count]);
+        r->count++;
+    }
+    return epi_graph_failed(g) ? NULL : &r->at[node];
 }
 
 /* A positive number that a maximum is taken with, or 0. */

@@ -9,8 +9,17 @@ typedef struct epi_range {
     bool nan; /* it may be NaN */
 } epi_range;
 
-/* From those of its operands, by node of the same graph. chooses: by input, whether a choice depends on it. */
-epi_range epi_range_of(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses);
+/* Of the nodes of a graph that may still grow. */
+typedef struct epi_ranges {
+    const bool *chooses; /* by input: a choice depends on it; or NULL: none does */
+    bool
+        makes; /* infinities are made of finite numbers, too: 1/0, exp(100); else they are those that the text writes */
+    epi_range *at;
+    int count, capacity;
+} epi_ranges;
+
+/* Of a node, or NULL after an error, which the graph tells. */
+const epi_range *epi_range_of(epi_ranges *r, epi_graph *g, int node);
 /* Of what is finite, and nothing else is known of it. */
 epi_range epi_range_finite(void);
 bool epi_is_finite(const epi_range *r);

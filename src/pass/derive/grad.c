@@ -24,8 +24,7 @@ typedef struct reverse {
     bool *wanted;       /* by forward node: an input that is asked for depends on its gradient */
     epi_taken *taken;   /* by forward node: where its gradient is not 0 */
     bool *chooses;      /* by tensor of g: a choice of the program depends on it */
-    epi_range *ranges;  /* by node of g, so many are known: */
-    int range_count, range_capacity;
+    epi_ranges ranges;  /* of g */
 } reverse;
 
 bool epi_has_gradient(const epi_tensor_decl *tensor) {
@@ -131,26 +130,13 @@ static int of_next_step(epi_graph *g, const epi_node *n, int a) {
     return epi_graph_shifted(g, a, axis, epi_ops[n->op].back ? 1 : -1);
 }
 
-/* Works out between which numbers all values up to this one lie; false: no memory. */
-static bool learn_ranges(reverse *r, int node) {
-    epi_graph *g = r->g;
-    while (!epi_graph_failed(g) && r->range_count <= node) {
-        epi_range *at = epi_arena_grow(g->arena, r->ranges, r->range_count, &r->range_capacity, sizeof *at);
-        if (!at)
-            return false;
-        r->ranges = at;
-        at[r->range_count] = epi_range_of(g, &g->nodes[r->range_count], at, r->chooses);
-        r->range_count++;
-    }
-    return !epi_graph_failed(g);
-}
-
 /* What a rule says of a gradient. Where a factor in it may be infinite or NaN, it says so only of what was
  * taken: elsewhere it is 0. */
 static int say_rule(reverse *r, epi_rule *rule, epi_taken *taken) {
     epi_graph *g = r->g;
     int value = epi_graph_failed(g) ? EPI_NO_NODE : r->request->apply(r->request->language, g, rule);
-    if (taken->count && learn_ranges(r, value) && !epi_is_finite(&r->ranges[epi_graph_value(g, value)])) {
+    const epi_range *range = taken->count ? epi_range_of(&r->ranges, g, value) : NULL;
+    if (range && !epi_is_finite(range)) {
         rule->d = epi_taken_inside(g, taken, rule->d, false);
         value = epi_graph_failed(g) ? EPI_NO_NODE : r->request->apply(r->request->language, g, rule);
         epi_taken outer = *taken;
@@ -368,8 +354,8 @@ static void walk_back(reverse *r) {
             derive_own(r, i);
         if (!r->wanted[i] || d == EPI_NO_NODE || n->op == EPI_OP_OWN)
             continue;
-        if (r->taken[i].count && learn_ranges(r, d)) /* what comes in counts as finite */
-            r->ranges[d] = epi_range_finite();
+        if (r->taken[i].count && epi_range_of(&r->ranges, g, d)) /* what comes in counts as finite */
+            r->ranges.at[d] = epi_range_finite();
         name_gradient(r, i, d);
         g->place = n->place;
         for (int a = 0; a < 3; a++) {
@@ -492,6 +478,7 @@ int epi_grad(const epi_grad_request *request, epi_graph *out) {
     r.wanted = epi_arena_alloc(arena, nodes * sizeof *r.wanted);
     r.taken = epi_arena_alloc(arena, nodes * sizeof *r.taken);
     r.chooses = epi_arena_alloc(arena, (size_t)(f->tensor_count + 1) * 2);
+    r.ranges = (epi_ranges){.chooses = r.chooses, .makes = true};
     out->tensors =
         epi_arena_alloc(arena, (size_t)(f->tensor_count + request->wrt_count + 1) * sizeof *out->tensors);
     if (epi_graph_failed(out) || !check_asked(&r))

@@ -710,8 +710,8 @@ static void write_forward(const split *s, const epi_tensor_decl *saved, int save
     extract(s, tensors, inputs, count, out);
 }
 
-static void write_backward(const split *s, const epi_tensor_decl *saved, int saved_count, epi_graph *out) {
-    const epi_graph *g = &s->g;
+static void write_backward(split *s, const epi_tensor_decl *saved, int saved_count, epi_graph *out) {
+    epi_graph *g = &s->g;
     epi_tensor_decl *tensors = new_list(s, saved_count);
     int count = 0, gradients = g->input_count + s->results;
     if (!tensors)
@@ -726,8 +726,12 @@ static void write_backward(const split *s, const epi_tensor_decl *saved, int sav
     count = append(tensors, count, saved, saved_count);
     int inputs = append(tensors, count, g->tensors + s->own, g->input_count - s->own);
     count = append(tensors, inputs, g->tensors + gradients, g->tensor_count - gradients);
-    for (int t = 0; t < inputs; t++)
+    epi_ranges ranges = {0};
+    for (int t = 0; t < inputs; t++) {
+        const epi_range *range = epi_range_of(&ranges, g, tensors[t].node);
         tensors[t].is_output = false;
+        tensors[t].wild = range && !epi_is_finite(range);
+    }
     if (inputs > EPI_MAX_TENSORS)
         epi_graph_fail(out, "the backward would have more than %d inputs", EPI_MAX_TENSORS);
     else
