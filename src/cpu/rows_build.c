@@ -16,7 +16,7 @@ enum {
     TAPED = 512,    /* columns of a stretch at least where there are tapes */
     STRIPE = 256,   /* columns at least that a thread takes through a recurrence */
     STRIPES = 4,    /* pieces for each of several threads, about */
-    SCANNED = 448,  /* columns of a stretch at most that is gone through along a row */
+    SCANNED = 256,  /* columns of a stretch at most that is gone through along a row */
     WORTH = 6,      /* a value that costs as much is kept for the phases after, in simple operations */
 };
 

@@ -70,6 +70,47 @@ static ALWAYS_INLINE void sum_row(double *state, float *dst, const float *b, int
     *state = j < n ? h + p : h;
 }
 
+enum { QUADS = 2 * QUAD, SUMMED = 4 }; /* elements, and rows, of which sums are made side by side */
+
+typedef double eight __attribute__((vector_size(QUADS * sizeof(double))));
+typedef float eight_floats __attribute__((vector_size(QUADS * sizeof(float)), aligned(4), may_alias));
+#if defined(__clang__)
+#define EIGHT_OF(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int64_t eight_places __attribute__((vector_size(QUADS * sizeof(int64_t))));
+#define EIGHT_OF(a, b, ...) __builtin_shuffle(a, b, (eight_places){__VA_ARGS__})
+#endif
+
+/* Two quads of each row: h has its sum so far in all places. What is added to -0 stays what it is. */
+static ALWAYS_INLINE void sum_quads(eight *h, float *dst, ptrdiff_t ld, const float *b, ptrdiff_t b_ld) {
+    const eight none = -(eight){0};
+    UNROLLED
+    for (int i = 0; i < SUMMED; i++) {
+        eight x = __builtin_convertvector(*(const eight_floats *)(b + i * b_ld), eight);
+        x += EIGHT_OF(x, none, 8, 0, 8, 2, 8, 4, 8, 6);
+        x += EIGHT_OF(x, none, 8, 8, 1, 1, 8, 8, 5, 5);
+        eight y = (h[i] + EIGHT_OF(x, none, 8, 8, 8, 8, 3, 3, 3, 3)) + x;
+        *(eight_floats *)(dst + i * ld) = __builtin_convertvector(y, eight_floats);
+        h[i] = EIGHT_OF(y, y, 7, 7, 7, 7, 7, 7, 7, 7);
+    }
+}
+
+/* The same numbers as sum_row's, of SUMMED rows. */
+static void sum_abreast(double *state, float *dst, ptrdiff_t ld, const float *b, ptrdiff_t b_ld, int n) {
+    eight h[SUMMED];
+    int j = 0;
+    UNROLLED
+    for (int i = 0; i < SUMMED; i++)
+        h[i] = state[i] - (eight){0};
+    for (; j + QUADS <= n; j += QUADS)
+        sum_quads(h, dst + j, ld, b + j, b_ld);
+    UNROLLED
+    for (int i = 0; i < SUMMED; i++) {
+        state[i] = h[i][0];
+        sum_row(&state[i], dst + i * ld + j, b + i * b_ld + j, 1, n - j);
+    }
+}
+
 /* So many rows are walked along side by side, where a step is a product and a sum: one need not wait for another. */
 enum { ABREAST = 4 };
 
@@ -99,8 +140,12 @@ static void begin_rows(double *state, float *dst, ptrdiff_t ld, const epi_view *
 /* Running sums begin with -0, which changes nothing that is added to it. */
 static void sum_rows(double *state, float *dst, ptrdiff_t ld, epi_view b, bool first, bool back, int rows,
                      int n) {
-    for (int i = 0; i < rows; i++) {
-        state[i] = first ? -0.0 : state[i];
+    int i = 0;
+    for (int k = 0; k < rows && first; k++)
+        state[k] = -0.0;
+    for (; i + SUMMED <= rows && b.col && !back; i += SUMMED)
+        sum_abreast(&state[i], dst + i * ld, ld, b.p + i * b.row, b.row, n);
+    for (; i < rows; i++) {
         if (back)
             sum_back(&state[i], dst + i * ld, b.p + i * b.row, b.col, n);
         else if (b.col)
