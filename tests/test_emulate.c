@@ -1011,6 +1011,16 @@ static struct whole {
     {.from = {"../tests/few_bits", "layer_e4m3", "T=4,F=128,G=2,K=64", 0}},
     {.from = {"../tests/few_bits", "layer_e4m3", "T=4,F=128,G=2,K=64", 0}, .capability = 80},
     {.from = {"../tests/recurrences", "heads", "B=2,T=21,H=3,N=128,P=40", 0}},
+    {.from = {"../tests/recurrences", "heads", "B=2,T=300,H=3,N=128,P=64", 0}}, /* by chunks, from here on */
+    {.from = {"../tests/recurrences", "heads", "B=1,T=64,H=2,N=64,P=136", 0}},
+    {.from = {"../tests/recurrences", "heads", "B=1,T=17,H=1,N=256,P=24", 0}},
+    {.from = {"../tests/recurrences", "heads", "B=1,T=100,H=1,N=128,P=24", 0}, .capability = 80},
+    {.from = {"../tests/recurrences", "heads", "B=2,T=70,H=3,N=48,P=40", 0}, .up = "T=1000"},
+    {.from = {"../tests/recurrences", "heads", "B=2,T=1,H=3,N=48,P=40", 0}, .up = "T=1000"},
+    {.from = {"../tests/recurrences", "heads_back", "B=1,T=100,H=2,N=32,P=16", 0}},
+    {.from = {"../tests/recurrences", "odd", "B=2,T=150,H=2,N=32,P=72", 0}},
+    {.from = {"../tests/recurrences", "infinite", "B=2,T=130,H=2,N=32,P=40", 0}},
+    {.from = {"../tests/recurrences", "stepped", "B=2,T=100,H=2,N=64,P=64", 0}},
     {.from = {"../tests/recurrences", "gated", "B=2,T=9,H=2,N=20,P=37", 0}}, /* rows that no lane has */
     {.from = {"../tests/recurrences", "heads_back", "B=1,T=17,H=2,N=300,P=6", 0}},
     {.from = {"../tests/recurrences", "inside", "B=3,T=1,N=64,P=9", 0}},

@@ -416,7 +416,8 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
                           .steps = &k->steps,
                           .config = target->config,
                           .arch = target->arch,
-                          .multiprocessors = target->multiprocessors};
+                          .multiprocessors = target->multiprocessors,
+                          .exact = target->exact};
     c.partials = epi_arena_alloc(k->arena, ((size_t)g->node_count + 1) * sizeof *c.partials);
     c.finished = epi_arena_alloc(k->arena, (size_t)g->node_count + 1);
     c.stored = epi_arena_alloc(k->arena, (size_t)g->tensor_count + 1);

@@ -116,6 +116,9 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
                 (long)a->chunks, (long)a->chunk, (long)(a->chunks * a->size.batches), (long)a->partial_bytes,
                 a[1].how.grid, a[1].how.grid == 1 ? "" : "s");
     }
+    if (k->count && k->steps.plan.kind == EPI_KIND_RECURRENCE)
+        epi_text_add(out, "it is stepped %s: %u block%s\n", k->launches[0].text.label,
+                     k->launches[0].how.grid, k->launches[0].how.grid == 1 ? "" : "s");
     for (int i = 0; i < k->count; i++) {
         const epi_launch *s = &k->launches[i];
         epi_text_add(out, "launch %d: %s", i + 1, s->text.name);

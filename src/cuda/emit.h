@@ -175,6 +175,7 @@ typedef struct epi_emit_context {
     const char *config; /* a shape of rows by name, or NULL */
     const epi_arch *arch;
     int multiprocessors; /* 132 */
+    bool exact;          /* nothing is rounded before it is stored */
 } epi_emit_context;
 
 enum { EPI_PARTIAL_COLS = 64, EPI_PARTIAL_ROWS = 64 }; /* what one partial covers, whatever the tile */

@@ -1,9 +1,11 @@
 /* emit_recurrence.c: scans of products as texts, around device/recurrence.cuh. */
-#include "cuda/emit.h"
+#include <stdio.h>
 
+#include "cuda/emit.h"
 #include "pass/analyse/recurrence.h"
 
-enum { STRETCH = 64 }; /* states of which one is kept for products with the states of another scan */
+enum { CHUNK_STEPS = 64 }; /* of a chunk, as in device/chunks.cuh */
+enum { STRETCH = 64 };     /* states of which one is kept for products with the states of another scan */
 
 typedef struct writing {
     const epi_emit_context *c;
@@ -145,15 +147,192 @@ static int64_t room_of(const epi_emit_context *c, const epi_recurrence *r, int t
     return states * epi_round_up(rows, 4 * lanes) * columns * (int64_t)sizeof(float);
 }
 
+/* ---- by chunks, on tensor cores ---- */
+
+/* What a chunk is made of: tiles of 16 bits. Other factors are numbers of a step. */
+typedef struct chunks {
+    int q, k, v, columns, shared;
+} chunks;
+
+/* Are a value's elements along these axes neighbours, in runs from multiples of so many elements on? */
+static bool lies_along(const writing *w, const epi_ref *ref, const epi_axes *axes, int64_t run) {
+    const int64_t *sizes = w->c->spec->sizes;
+    const epi_axes *others[] = {&w->r->batch, axes == &w->r->rows ? &w->r->cols : &w->r->rows};
+    epi_walk along = epi_walk_axes(ref, axes, sizes);
+    bool lies = along.count == 1 && along.stride[0] == 1 && epi_ref_stride(ref, w->r->time) % run == 0;
+    for (int i = 0; i < 2 && lies; i++) {
+        epi_walk other = epi_walk_axes(ref, others[i], sizes);
+        lies = epi_walk_aligned(&other, run);
+    }
+    return lies;
+}
+
+static bool is_tile(const writing *w, int node, const epi_axes *axes) {
+    if (epi_emit_is_number(w->c, node))
+        return false;
+    epi_ref ref = epi_emit_ref(w->c, node, -1);
+    return ref.type == EPI_BF16 && lies_along(w, &ref, axes, 8);
+}
+
+/* The one of the factors that has these axes; EPI_NO_NODE: none has, or several have. */
+static int only_one(const writing *w, const epi_factors *of, const epi_axes *axes) {
+    int found = EPI_NO_NODE, count = 0;
+    for (int i = 0; i < of->count; i++)
+        if (epi_factor_has(w->c->spec->graph, of->at[i], axes)) {
+            found = of->at[i];
+            count++;
+        }
+    return count == 1 ? found : EPI_NO_NODE;
+}
+
+/* Columns of a block: as many as accumulators hold beside the rows, fewer where blocks would be too few. */
+static int columns_of(const writing *w, int64_t rows, int64_t cols) {
+    const epi_emit_context *c = w->c;
+    int64_t batches = epi_axes_size(&w->r->batch, c->spec->sizes);
+    int columns = rows <= 64 ? 128 : rows <= 128 ? 64 : 32;
+    while (columns > 16 && columns / 2 >= cols)
+        columns /= 2;
+    while (columns > 16 && !epi_emit_grows(c, batches) &&
+           batches * epi_ceil_div(cols, columns) < c->multiprocessors)
+        columns /= 2;
+    return columns;
+}
+
+/* Bytes of shared memory, as in the device text. */
+static int64_t chunk_bytes(int64_t rows, int64_t columns) {
+    int64_t row = epi_round_up(2 * rows, 128), column = epi_round_up(2 * columns, 128);
+    return 2 * CHUNK_STEPS * (2 * row + column) + rows * column +
+           (3 * CHUNK_STEPS + 4 * 16 * 16) * (int64_t)sizeof(float);
+}
+
+/* Is it one by chunks? Its operands are of bf16 (f16 has too few exponents for a state), and a step has one decay. */
+static bool find_chunks(const writing *w, chunks *out) {
+    enum { FEW = 16, MOST_ROWS = 256, RESERVED = 1024 };
+    const epi_emit_context *c = w->c;
+    const epi_recurrence *r = w->r;
+    const epi_graph *g = c->spec->graph;
+    const epi_axes time = {1, {r->time}};
+    const epi_factors *by = &r->by[EPI_TAKE_DOWN];
+    int64_t rows = epi_axes_size(&r->rows, c->spec->sizes), cols = epi_axes_size(&r->cols, c->spec->sizes),
+            steps = epi_axes_size(&time, c->spec->sizes);
+    int sum = r->out[EPI_TAKE_DOWN];
+    if (c->exact || r->other || epi_factor_has(g, r->decay, &r->rows) ||
+        epi_factor_has(g, r->decay, &r->cols) || rows % 16 || rows > MOST_ROWS || cols % 8 ||
+        epi_emit_grows(c, cols) || (!epi_emit_grows(c, steps) && steps <= FEW))
+        return false;
+    *out = (chunks){.q = only_one(w, by, &r->rows),
+                    .k = only_one(w, &r->of, &r->rows),
+                    .v = only_one(w, &r->of, &r->cols),
+                    .columns = columns_of(w, rows, cols)};
+    bool are = out->k != EPI_NO_NODE && out->v != EPI_NO_NODE && out->k != out->v &&
+               is_tile(w, out->k, &r->rows) && is_tile(w, out->v, &r->cols);
+    if (are && sum != EPI_NO_NODE) {
+        epi_ref to = epi_emit_ref(c, sum, -1);
+        are = out->q != EPI_NO_NODE && is_tile(w, out->q, &r->rows) &&
+              (to.type == EPI_BF16 || to.type == EPI_F32) && lies_along(w, &to, &r->cols, 2);
+        for (int i = 0; i < by->count; i++)
+            are &= !epi_factor_has(g, by->at[i], &r->cols);
+    }
+    out->shared = (int)chunk_bytes(rows, out->columns);
+    return are && out->shared <= c->arch->shared_bytes - RESERVED;
+}
+
+/* A row of a tile. */
+static void put_row(const writing *w, const char *name, int node, const char *along) {
+    if (node == EPI_NO_NODE) {
+        epi_text_add(w->out, "  DEV const u16 *%s(i64 b, i64 t) const { return 0; }\n", name);
+        return;
+    }
+    epi_ref ref = epi_emit_ref(w->c, node, -1);
+    epi_text_add(w->out,
+                 "  DEV const u16 *%s(i64 b, i64 t) const { const int %s = 0; return (const u16 "
+                 "*)P.ptr[%d] + %s; }   // %s\n",
+                 name, along, epi_emit_pointer(w->k, node, -1), put_place(w, &ref),
+                 epi_emit_name(w->c, node));
+}
+
+/* The product of the factors that are numbers of a step. */
+static const char *put_numbers(const writing *w, const epi_factors *of) {
+    epi_factors numbers = {0};
+    const epi_graph *g = w->c->spec->graph;
+    for (int i = 0; i < of->count; i++)
+        if (!epi_factor_has(g, of->at[i], &w->r->rows) && !epi_factor_has(g, of->at[i], &w->r->cols))
+            numbers.at[numbers.count++] = of->at[i];
+    return put_factors(w, &numbers, &w->r->rows, false);
+}
+
+static void put_chunks(const writing *w, const chunks *h) {
+    const epi_emit_context *c = w->c;
+    const epi_recurrence *r = w->r;
+    const epi_axes time = {1, {r->time}};
+    int sum = r->out[EPI_TAKE_DOWN];
+    const char *of_step = "i64 b, i64 t", *of_state = "i64 b, int r, int c";
+    epi_text_add(
+        w->out,
+        "struct S {\n  const Params &P;\n  static constexpr int ROWS = %ld, COLS = %ld, COLUMNS = "
+        "%d, AHEAD = %d;\n  static constexpr bool BACK = %s, FIRST = %s, ADDED = %s, SUMS = %s, LAST "
+        "= %s;\n  DEV i64 steps() const { return %s; }\n",
+        (long)epi_axes_size(&r->rows, c->spec->sizes), (long)epi_axes_size(&r->cols, c->spec->sizes),
+        h->columns, r->decay_ahead, truth(r->back), truth(r->first != EPI_NO_NODE),
+        truth(r->added != EPI_NO_NODE), truth(sum != EPI_NO_NODE),
+        truth(r->out[EPI_TAKE_LAST] != EPI_NO_NODE),
+        epi_emit_count(c, epi_axes_size(&time, c->spec->sizes), "LL"));
+    put_row(w, "q", h->q, "r");
+    put_row(w, "k", h->k, "r");
+    put_row(w, "v", h->v, "c");
+    put_function(w, "decay", of_step, put_load(w, r->decay));
+    put_function(w, "factor", of_step, put_numbers(w, &r->of));
+    put_function(w, "scale", of_step, put_numbers(w, &r->by[EPI_TAKE_DOWN]));
+    put_function(w, "first", of_state, r->first != EPI_NO_NODE ? put_load(w, r->first) : "0.f");
+    put_function(w, "added", of_state, r->added != EPI_NO_NODE ? put_load(w, r->added) : "0.f");
+    if (sum != EPI_NO_NODE) {
+        epi_ref to = epi_emit_ref(c, sum, -1);
+        epi_text_add(w->out,
+                     "  DEV void out(i64 b, i64 t, int c, float x, float y) const { store_pair<%s>((void "
+                     "*)P.ptr[%d], %s, x, y); }   // %s\n",
+                     epi_emit_type(to.type), epi_emit_pointer(w->k, sum, -1), put_place(w, &to),
+                     epi_emit_name(c, sum));
+    } else {
+        epi_text_add(w->out, "  DEV void out(i64, i64, int, float, float) const {}\n");
+    }
+    put_store(w, "last", of_state, r->out[EPI_TAKE_LAST], "x");
+    epi_text_add(w->out, "};\n");
+}
+
+static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items, epi_error *err) {
+    enum { THREADS = 128 };
+    epi_kernel_text *k = w->k;
+    const epi_emit_context *c = w->c;
+    *k = (epi_kernel_text){.name = "pass", .block = THREADS, .shared = h->shared};
+    snprintf(k->label, sizeof k->label, "by chunks of %d steps and %d columns on tensor cores", CHUNK_STEPS,
+             h->columns);
+    *items = epi_axes_size(&w->r->batch, c->sizes) *
+             epi_ceil_div(epi_axes_size(&w->r->cols, c->sizes), h->columns);
+    give_pointers(w);
+    epi_text_add(&k->source, "#define HALF BF16\n");
+    epi_emit_begin(c, k, epi_emit_text(c, "%s%s", epi_device_text("mma"), epi_device_text("chunks")));
+    put_chunks(w, h);
+    epi_text_add(&k->source,
+                 "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
+                 "pass(const __grid_constant__ Params P) {\n  extern __shared__ __align__(128) u8 memory[];\n"
+                 "  dependency_start();\n  dependency_wait();\n"
+                 "  recurrence_chunks(S{P}, P.extra[0] / 256, memory);\n}\n",
+                 c->spec->graph->nodes[w->r->scan].place.line, THREADS);
+    return epi_emit_end(k, err);
+}
+
 epi_status epi_emit_recurrence(epi_emit_context *c, const epi_recurrence *r, epi_kernel_text *k,
                                int64_t *items, epi_error *err) {
     int threads, room = -1;
     writing w = {c, r, k, &k->source};
+    chunks h;
     int64_t rows = epi_axes_size(&r->rows, c->spec->sizes);
+    if (!epi_emit_grows(c, rows) && find_chunks(&w, &h))
+        return emit_chunks(&w, &h, items, err);
     if (!fits(r, c->sizes, &threads) || epi_emit_grows(c, rows) ||
         (r->over_cols && epi_emit_grows(c, epi_axes_size(&r->cols, c->spec->sizes))))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "no kernel has such a state of a scan of products");
-    *k = (epi_kernel_text){.name = "pass", .block = threads};
+    *k = (epi_kernel_text){.name = "pass", .block = threads, .label = "step by step"};
     *items = epi_axes_size(&r->batch, c->sizes) *
              epi_ceil_div(epi_axes_size(&r->cols, c->sizes), 4 * (threads / lanes_of(rows)));
     give_pointers(&w);

@@ -1,0 +1,333 @@
+// chunks.cuh: a scan of products by chunks of STEPS steps, on tensor cores: operands of 16 bits, one decay for all of the state.
+//
+// A block of four warps has the state of one batch and COLUMNS of its columns, in accumulators of f32, and walks along the chunks in
+// order. Of a chunk it has tiles q, k (STEPS x ROWS) and v (STEPS x COLUMNS) in shared memory, the next ones are on their way to the
+// other stage. With M[i][j] the product of the decays of steps j + 1 to i, and p_i that of all up to i,
+//
+//     y = (q k^T * M) v + p * (q s)          M[i][j] = 0 for j > i
+//     s = p_last * s + (k * M[last])^T v
+//
+// Warp w has steps [16w, 16w + 16) of y, and slabs w, w + 4, … of 16 rows of s. What is rounded to 16 bits: q k^T * M, s where q
+// multiplies it, k * M[last]. Decays are multiplied in the order of steps: inside of 16 steps by a running product for each j
+// (`diagonal`), elsewhere as what follows j in its 16 (`tail`) times whole 16s times what precedes i (`head`): no number is divided
+// by, so a decay may be 0. Factors that are numbers of a step are in its tail.
+//
+// Two barriers a chunk: behind the first its tiles are there and nobody reads those before, behind the second the decays and the
+// state of 16 bits. The order of every sum depends on ROWS alone: bits are the same in every batch, whatever COLUMNS is.
+//
+// A v that is not finite must not meet the zeros of M above its diagonal: those are in the 16 x 16 of a warp's own steps alone.
+// Where a sum of these is not finite, it is added up by itself, without them.
+//
+// S tells how large everything is, and where operands and results lie: see epi_emit_recurrence.
+template <int T> DEV void store_pair(void *p, i64 at, float x, float y) {
+  const u32 w[2] = {T == F32 ? __float_as_uint(x) : pack<T>(x, y), __float_as_uint(y)};
+  if (T == F32) write8((float *)p + at, w);
+  else write4((u16 *)p + at, w);
+}
+
+template <class S> struct Chunks {
+  static constexpr int STEPS = 64, THREADS = 128, ROWS = S::ROWS, COLUMNS = S::COLUMNS;
+  static constexpr int ROW_BYTES = (2 * ROWS + 127) / 128 * 128, COLUMN_BYTES = (2 * COLUMNS + 127) / 128 * 128;
+  static constexpr int Q = 0, K = Q + STEPS * ROW_BYTES, V = K + STEPS * ROW_BYTES, STAGE = V + STEPS * COLUMN_BYTES;
+  static constexpr int STATE = 2 * STAGE, FLOATS = STATE + ROWS * COLUMN_BYTES;
+  static constexpr int SLABS = (ROWS / 16 + 3) / 4, WIDE = COLUMNS / 8, PART = WIDE % 4 ? 2 : 4;   // a part of the columns at a time
+  struct Decays {
+    float a[STEPS], head[STEPS], tail[STEPS], diagonal[4][16][16];
+  };
+
+  // The position of a step, in the order of the walk.
+  DEV static i64 time(const S &s, i64 n) { return S::BACK ? s.steps() - 1 - n : n; }
+  // Where byte x of row r is, in a tile of rows of WIDTH bytes.
+  template <int WIDTH> DEV static u32 at(int r, int x) { return r * WIDTH + (x ^ ((r & 7) << 4)); }
+  // Where a lane's row of four matrices is: the second one 8 rows on, the third one 8 columns; or the other way.
+  template <int WIDTH> DEV static u32 down_first(u32 tile, int r, int c, int lane) { return tile + at<WIDTH>(r + (lane & 15), 2 * c + (lane & 16)); }
+  template <int WIDTH> DEV static u32 along_first(u32 tile, int r, int c, int lane) { return tile + at<WIDTH>(r + (lane & 7) + (lane & 16) / 2, 2 * c + 2 * (lane & 8)); }
+
+  // The rows of a tile, 16 bytes at a time; those behind the last step, and columns behind the last, are 0.
+  template <int WIDTH, int LENGTH, class Row> DEV static void fetch_tile(u32 to, const S &s, i64 first, int length, const Row &row) {
+    constexpr int EACH = LENGTH / 8;
+#pragma unroll
+    for (int e = 0; e < STEPS * EACH / THREADS; e++) {
+      const int i = e * THREADS + threadIdx.x, n = i / EACH, x = i % EACH * 8;
+      const bool is = first + n < s.steps() && x < length;
+      const u16 *from = row(is ? time(s, first + n) : 0);
+      cp_async<16>(to + at<WIDTH>(n, 2 * x), from + (is ? x : 0), is ? 16 : 0);
+    }
+  }
+  DEV static void fetch_chunk(u32 to, const S &s, i64 b, int c0, i64 first) {
+    if (S::SUMS) fetch_tile<ROW_BYTES, ROWS>(to + Q, s, first, ROWS, [&](i64 t) { return s.q(b, t); });
+    fetch_tile<ROW_BYTES, ROWS>(to + K, s, first, ROWS, [&](i64 t) { return s.k(b, t); });
+    fetch_tile<COLUMN_BYTES, COLUMNS>(to + V, s, first, S::COLS - c0, [&](i64 t) { return s.v(b, t) + c0; });
+    cp_commit();
+  }
+
+  // The products of a chunk's decays: one thread for each j, one for each i.
+  DEV static void multiply(Decays &d, float factor) {
+    const int n = threadIdx.x % STEPS, block = n / 16, inside = n % 16;
+    if (threadIdx.x < STEPS) {
+      float x = factor;
+      for (int i = inside; i < 16; i++) {
+        if (i > inside) x *= d.a[16 * block + i];
+        d.diagonal[block][i][inside] = x;
+      }
+      d.tail[n] = x;
+    } else {
+      float x = d.a[16 * block];
+      for (int i = 1; i <= inside; i++) x *= d.a[16 * block + i];
+      d.head[n] = x;
+    }
+  }
+  // Of all steps of 16s [from, to).
+  DEV static float whole(const Decays &d, int from, int to) {
+    float x = 1.f;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i >= from && i < to) x *= d.head[16 * i + 15];
+    return x;
+  }
+
+  // The state of 16 bits, for q.
+  DEV static void put_state(u32 to, const float (&state)[SLABS][WIDE][4], int warp, int lane) {
+#pragma unroll
+    for (int i = 0; i < SLABS; i++)
+#pragma unroll
+      for (int x = 0; x < WIDE; x++) {
+        const int r = 16 * (4 * i + warp) + lane / 4, c = 8 * x + lane % 4 * 2;
+        if (r >= ROWS) continue;
+        sts32(to + at<COLUMN_BYTES>(r, 2 * c), pack<HALF>(state[i][x][0], state[i][x][1]));
+        sts32(to + at<COLUMN_BYTES>(r + 8, 2 * c), pack<HALF>(state[i][x][2], state[i][x][3]));
+      }
+  }
+
+  // q k^T * M of a warp's 16 steps, as operands of the next product: p[j] for steps [16j, 16j + 16).
+  DEV static void make_scores(u32 (&p)[4][4], u32 stage, const Decays &d, int warp, int lane) {
+    float score[4][2][4] = {};
+#pragma unroll 2
+    for (int k = 0; k < ROWS; k += 16) {
+      u32 a[4];
+      ldm<false>(down_first<ROW_BYTES>(stage + Q, 16 * warp, k, lane), a);
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (j <= warp) {
+          u32 w[4];
+          ldm<false>(along_first<ROW_BYTES>(stage + K, 16 * j, k, lane), w);
+          mma(score[j][0], a, w[0], w[1]);
+          mma(score[j][1], a, w[2], w[3]);
+        }
+    }
+    const int g = lane / 4, t = lane % 4 * 2;
+    const float head[2] = {d.head[16 * warp + g], d.head[16 * warp + g + 8]};
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (j <= warp) {
+        const float between = whole(d, j + 1, warp);
+#pragma unroll
+        for (int x = 0; x < 2; x++)
+#pragma unroll
+          for (int r = 0; r < 2; r++) {
+            const int row = g + 8 * r, col = 8 * x + t;
+            const float2 near = *(const float2 *)&d.diagonal[warp][row][col], far = *(const float2 *)&d.tail[16 * j + col];
+            const float lo = score[j][x][2 * r], hi = score[j][x][2 * r + 1];
+            p[j][2 * x + r] = j < warp ? pack<HALF>(lo * (head[r] * (between * far.x)), hi * (head[r] * (between * far.y)))
+                                       : pack<HALF>(col <= row ? lo * near.x : 0.f, col + 1 <= row ? hi * near.y : 0.f);
+          }
+      }
+  }
+
+  // The sums of a warp's own 16 steps that are not finite, once more: without those steps that are not before.
+  DEV static void add_alone(float (&y)[PART][4], const u32 (&p)[4], u32 stage, Decays &d, int first, int warp, int lane) {
+    const int g = lane / 4, t = lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; i++) *(float2 *)&d.diagonal[warp][g + i % 2 * 8][t + i / 2 * 8] = make_float2(low<HALF>(p[i]), high<HALF>(p[i]));
+    __syncwarp();
+    float sum[PART][4] = {};
+#pragma unroll 1
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+      for (int x = 0; x < PART; x++) {
+        const u32 v = lds32(stage + V + at<COLUMN_BYTES>(16 * warp + j, 2 * (8 * (first + x) + t)));
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+          if (j <= g + 8 * r) {
+            const float by = d.diagonal[warp][g + 8 * r][j];
+            sum[x][2 * r] = fmaf(by, low<HALF>(v), sum[x][2 * r]);
+            sum[x][2 * r + 1] = fmaf(by, high<HALF>(v), sum[x][2 * r + 1]);
+          }
+      }
+    __syncwarp();
+#pragma unroll
+    for (int x = 0; x < PART; x++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) y[x][i] = fabsf(y[x][i]) < INF ? y[x][i] : sum[x][i];
+  }
+
+  // A part of the columns of y, from column 8 * first on.
+  DEV static void make_part(float (&y)[PART][4], const u32 (&p)[4][4], u32 stage, u32 state, Decays &d, int first, bool history, int warp, int lane) {
+#pragma unroll
+    for (int x = 0; x < PART; x++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) y[x][i] = 0.f;
+#pragma unroll
+    for (int j = 3; j >= 0; j--)   // its own steps first
+      if (j <= warp) {
+#pragma unroll
+        for (int x = 0; x < PART; x += 2) {
+          u32 w[4];
+          ldm<true>(down_first<COLUMN_BYTES>(stage + V, 16 * j, 8 * (first + x), lane), w);
+          mma(y[x], p[j], w[0], w[1]);
+          mma(y[x + 1], p[j], w[2], w[3]);
+        }
+        if (j == warp) {
+          float odd = 0.f;
+#pragma unroll
+          for (int x = 0; x < PART; x++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) odd = fmaf(0.f, y[x][i], odd);
+          if (__any_sync(~0u, !(odd == 0.f))) add_alone(y, p[j], stage, d, first, warp, lane);
+        }
+      }
+    if (!history) return;
+    float far[PART][4] = {};
+#pragma unroll 4
+    for (int k = 0; k < ROWS; k += 16) {
+      u32 a[4];
+      ldm<false>(down_first<ROW_BYTES>(stage + Q, 16 * warp, k, lane), a);
+#pragma unroll
+      for (int x = 0; x < PART; x += 2) {
+        u32 w[4];
+        ldm<true>(down_first<COLUMN_BYTES>(state, k, 8 * (first + x), lane), w);
+        mma(far[x], a, w[0], w[1]);
+        mma(far[x + 1], a, w[2], w[3]);
+      }
+    }
+    const float before = whole(d, 0, warp);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const float by = before * d.head[16 * warp + lane / 4 + 8 * r];
+#pragma unroll
+      for (int x = 0; x < PART; x++)
+#pragma unroll
+        for (int i = 2 * r; i < 2 * r + 2; i++) y[x][i] = fmaf(by, far[x][i], y[x][i]);
+    }
+  }
+
+  DEV static void add_chunk(float (&state)[SLABS][WIDE][4], u32 stage, const Decays &d, int warp, int lane) {
+    const float all = whole(d, 0, 4);
+#pragma unroll
+    for (int i = 0; i < SLABS; i++)
+#pragma unroll
+      for (int x = 0; x < WIDE; x++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) state[i][x][e] *= all;
+#pragma unroll 1
+    for (int j = 0; j < 4; j++) {
+      const float after = whole(d, j + 1, 4);
+      const float2 t0 = *(const float2 *)&d.tail[16 * j + lane % 4 * 2], t1 = *(const float2 *)&d.tail[16 * j + lane % 4 * 2 + 8];
+      const float2 by[2] = {make_float2(after * t0.x, after * t0.y), make_float2(after * t1.x, after * t1.y)};
+      u32 a[SLABS][4];
+#pragma unroll
+      for (int i = 0; i < SLABS; i++) {
+        const int r = 16 * (4 * i + warp);
+        if (r >= ROWS) continue;
+        ldm<true>(along_first<ROW_BYTES>(stage + K, 16 * j, r, lane), a[i]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) a[i][e] = pack<HALF>(by[e / 2].x * low<HALF>(a[i][e]), by[e / 2].y * high<HALF>(a[i][e]));
+      }
+#pragma unroll
+      for (int x = 0; x < WIDE; x += 2) {
+        u32 w[4];
+        ldm<true>(down_first<COLUMN_BYTES>(stage + V, 16 * j, 8 * x, lane), w);
+#pragma unroll
+        for (int i = 0; i < SLABS; i++)
+          if (16 * (4 * i + warp) < ROWS) {
+            mma(state[i][x], a[i], w[0], w[1]);
+            mma(state[i][x + 1], a[i], w[2], w[3]);
+          }
+      }
+    }
+  }
+};
+
+template <class S> DEV void recurrence_chunks(const S &s, i64 items, u8 *memory) {
+  typedef Chunks<S> C;
+  typename C::Decays &d = *(typename C::Decays *)(memory + C::FLOATS);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, step = threadIdx.x;
+  const u32 shared = smem_u32(memory);
+  const i64 blocks = (S::COLS + C::COLUMNS - 1) / C::COLUMNS, steps = s.steps();
+  for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
+    const i64 b = item / blocks;
+    const int c0 = (int)(item % blocks) * C::COLUMNS;
+    float state[C::SLABS][C::WIDE][4];
+    // What is before the first step decays with it, so that the rest of the walk knows no decay there.
+    const float once = S::FIRST && steps > 0 ? s.decay(b, C::time(s, 0) + S::AHEAD) : 1.f;
+#pragma unroll
+    for (int i = 0; i < C::SLABS; i++)
+#pragma unroll
+      for (int x = 0; x < C::WIDE; x++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const int r = 16 * (4 * i + warp) + lane / 4 + e / 2 * 8, c = c0 + 8 * x + lane % 4 * 2 + e % 2;
+          const bool is = r < C::ROWS && c < S::COLS;
+          state[i][x][e] = S::FIRST && is ? once * s.first(b, r, c) : 0.f;
+          if (S::ADDED && is && steps > 0) state[i][x][e] += s.added(b, r, c);
+        }
+    float decay = 1.f, factor = 0.f;
+    const auto fetch_decays = [&](i64 first) {
+      const i64 n = first + step;
+      if (step >= C::STEPS) return;
+      const bool is = n < steps;
+      decay = is && n > 0 ? s.decay(b, C::time(s, n) + S::AHEAD) : 1.f;
+      factor = is ? s.factor(b, C::time(s, n)) : 0.f;
+    };
+    C::fetch_chunk(shared, s, b, c0, 0);
+    fetch_decays(0);
+    u32 stage = shared;
+    for (i64 first = 0; first < steps; first += C::STEPS, stage ^= shared ^ (shared + C::STAGE)) {
+      if (step < C::STEPS) d.a[step] = decay;
+      const float now = factor;
+      cp_wait<0>();
+      __syncthreads();
+      if (first + C::STEPS < steps) {
+        C::fetch_chunk(stage ^ shared ^ (shared + C::STAGE), s, b, c0, first + C::STEPS);
+        fetch_decays(first + C::STEPS);
+      }
+      const bool history = first > 0 || S::FIRST || S::ADDED;
+      C::multiply(d, now);
+      if (S::SUMS && history) C::put_state(shared + C::STATE, state, warp, lane);
+      __syncthreads();
+      if (S::SUMS) {
+        u32 p[4][4];
+        C::make_scores(p, stage, d, warp, lane);
+        const i64 n = first + 16 * warp + lane / 4;
+        float scale[2] = {1.f, 1.f};
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+          if (n + 8 * r < steps) scale[r] = s.scale(b, C::time(s, n + 8 * r));
+#pragma unroll 1
+        for (int x0 = 0; x0 < C::WIDE; x0 += C::PART) {
+          float y[C::PART][4];
+          C::make_part(y, p, stage, shared + C::STATE, d, x0, history, warp, lane);
+#pragma unroll
+          for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int x = 0; x < C::PART; x++) {
+              const int c = c0 + 8 * (x0 + x) + lane % 4 * 2;
+              if (n + 8 * r < steps && c < S::COLS) s.out(b, C::time(s, n + 8 * r), c, scale[r] * y[x][2 * r], scale[r] * y[x][2 * r + 1]);
+            }
+        }
+      }
+      C::add_chunk(state, stage, d, warp, lane);
+    }
+    __syncthreads();   // the buffers may be used again
+    if (S::LAST)
+#pragma unroll
+      for (int i = 0; i < C::SLABS; i++)
+#pragma unroll
+        for (int x = 0; x < C::WIDE; x++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            const int r = 16 * (4 * i + warp) + lane / 4 + e / 2 * 8, c = c0 + 8 * x + lane % 4 * 2 + e % 2;
+            if (r < C::ROWS && c < S::COLS) s.last(b, r, c, state[i][x][e]);
+          }
+  }
+}
