@@ -1026,7 +1026,7 @@ static void compare_open(const epi_kernel *open, const loaded *l, int64_t size) 
     epi_kernel_free(exact);
 }
 
-/* A handle is compiled into an empty cache, and nothing is added to that when its size changes. */
+/* A handle is compiled into an empty cache; its forms for fewer rows come with the first other size, and nothing with the next. */
 static void test_open(const char *program) {
     static const int64_t sizes[] = {1, 130, 1500};
     static const char *const axes[] = {"T"};
@@ -1053,8 +1053,9 @@ static void test_open(const char *program) {
         size_t bytes;
         check(epi_kernel_workspace_at(k, &sizes[n], 1, &bytes, &err) == EPI_OK, "%s at %ld: %s", program,
               (long)sizes[n], err.message);
+        check(n == 0 || count_cubins(cache) == compiled, "%s: nothing is compiled when its size changes again", program);
+        compiled = count_cubins(cache);
     }
-    check(count_cubins(cache) == compiled, "%s: nothing is compiled when its size changes", program);
     if (before)
         setenv("EPILOG_CACHE", before, 1);
     else
