@@ -72,7 +72,7 @@ typedef struct epi_tensor_decl {
     bool cotangent; /* an input that is the gradient of a result: what depends on it is backward */
     bool param;     /* an input that is the same from call to call: what depends on such alone is prepared */
     bool made;      /* an input of a part that another part makes: nobody outside can give a wrong index */
-    bool wild; /* an input that may be infinite or NaN, as what a forward saves; others count as finite */
+    bool infinite; /* an input that may be infinite or NaN, as what a forward saves; others count as finite */
     epi_dtype type;
     epi_axes axes;
     int node; /* the value: an INPUT, or what the output is assigned */

@@ -50,7 +50,7 @@ typedef struct epi_ast_axis {
 typedef struct epi_ast_tensor {
     const char *name;
     epi_place place;
-    bool has_type, cotangent, param;
+    bool has_type, cotangent, param, infinite;
     epi_dtype type;
     const char *packed; /* "i4" or "u4": two to a byte, which `type` is of; or NULL */
     int axis_count;

@@ -409,6 +409,7 @@ static void write_tensor(const epi_graph *g, int t, epi_ast_tensor *out) {
                             .has_type = d->has_type || made->converts, /* which fixes the type, read again */
                             .cotangent = d->cotangent,
                             .param = d->param,
+                            .infinite = d->infinite,
                             .type = d->has_type ? d->type : made->type,
                             .axis_count = d->axes.count};
     for (int i = 0; i < d->axes.count; i++) {

@@ -423,6 +423,7 @@ static void declare(epi_lowering *lo, epi_frame *f) {
                                           .has_type = t->has_type,
                                           .cotangent = t->cotangent,
                                           .param = t->param,
+                                          .infinite = t->infinite,
                                           .type = t->packed && !has_halves(f, t) ? EPI_I8 : t->type,
                                           .place = t->place,
                                           .node = EPI_NO_NODE};

@@ -256,6 +256,7 @@ static void declare(epi_graph *g, int tensor, const epi_ast_tensor *t, const epi
                                            .has_type = t->has_type,
                                            .cotangent = t->cotangent,
                                            .param = t->param,
+                                           .infinite = t->infinite,
                                            .type = t->packed ? EPI_I8 : t->type, /* nothing is stored here */
                                            .axes = *axes,
                                            .place = t->place,

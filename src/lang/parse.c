@@ -156,7 +156,8 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
         if (t.cotangent && (t.param || epi_parse_at(p, "param")))
             epi_parse_fail(p, t.place,
                            "a cotangent is new at each call, and a param is not: it cannot be both");
-        t.has_type = !(t.cotangent || t.param) || p->token.kind == EPI_TOKEN_NAME;
+        t.infinite = !(t.cotangent || t.param) && epi_parse_accept(p, "inf");
+        t.has_type = !(t.cotangent || t.param || t.infinite) || p->token.kind == EPI_TOKEN_NAME;
         t.packed = epi_parse_accept(p, "i4") ? "i4" : epi_parse_accept(p, "u4") ? "u4" : NULL;
         if (t.has_type)
             t.type = t.packed ? EPI_U8 : parse_type(p);
@@ -179,8 +180,11 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
 
 /* Marks are for inputs. */
 static void check_output(epi_parser *p, const epi_ast_tensor *t) {
-    if (t->cotangent || t->param)
-        epi_parse_fail(p, t->place, "a %s is an input", t->cotangent ? "cotangent" : "param");
+    if (t->cotangent || t->param || t->infinite)
+        epi_parse_fail(p, t->place, "a %s is an input",
+                       t->cotangent ? "cotangent"
+                       : t->param   ? "param"
+                                    : "tensor that may be inf");
 }
 
 /* A list of tensors up to a closing parenthesis. */

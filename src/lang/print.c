@@ -104,11 +104,12 @@ static void print_expr(const epi_ast *e, epi_level least, bool written, epi_text
 
 void epi_ast_print_tensor(const epi_ast_tensor *t, epi_text *out) {
     epi_text_add(out, "%s", t->name);
-    if (t->has_type || t->cotangent || t->param)
+    if (t->has_type || t->cotangent || t->param || t->infinite)
         epi_text_add(out, ":%s%s%s",
-                     t->cotangent ? " cotangent"
-                     : t->param   ? " param"
-                                  : "",
+                     t->cotangent  ? " cotangent"
+                     : t->param    ? " param"
+                     : t->infinite ? " inf"
+                                   : "",
                      t->has_type ? " " : "",
                      t->packed     ? t->packed
                      : t->has_type ? epi_dtype_name(t->type)

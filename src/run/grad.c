@@ -38,9 +38,6 @@ static epi_status parse_derived(const epi_program *program, const epi_graph *con
     if (status == EPI_OK)
         status = epi_module_parse(program->module->context, text.data, text.length,
                                   program->module->text.file, out, err);
-    for (int i = 0; i < count && status == EPI_OK; i++) /* which no text says */
-        for (int t = 0; t < graphs[i]->input_count; t++)
-            epi_module_program(*out, i)->graph.tensors[t].wild = graphs[i]->tensors[t].wild;
     epi_text_free(&text);
     return status;
 }

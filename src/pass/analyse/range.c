@@ -210,7 +210,11 @@ static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *
     case EPI_OP_I32:
     case EPI_OP_I64: return converted(n->op, a);
     case EPI_OP_POW: return power(g, n, a);
-    case EPI_OP_WHERE: return either(b, at[n->arg[2]]);
+    case EPI_OP_WHERE: {
+        epi_range both = either(b, at[n->arg[2]]);
+        both.low = is_safe(g, n, n->arg[2]) ? fmax(both.low, -MOST) : both.low;
+        return both;
+    }
     case EPI_OP_EXP: return exponential(a, exp, MOST_EXP);
     case EPI_OP_EXP2: return exponential(a, exp2, MOST_EXP2);
     case EPI_OP_LOG: return grown(a, log, 0, false);
@@ -257,7 +261,7 @@ static epi_range range_of(const epi_graph *g, const epi_node *n, const epi_range
     }
     if (n->op == EPI_OP_CONST)
         return between(n->value, n->value, isnan(n->value));
-    if (n->op == EPI_OP_INPUT && g->tensors[n->tensor].wild)
+    if (n->op == EPI_OP_INPUT && g->tensors[n->tensor].infinite)
         return unknown;
     return n->op == EPI_OP_SIZE ? between(1, MOST, false) : epi_range_finite();
 }

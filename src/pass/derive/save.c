@@ -730,7 +730,7 @@ static void write_backward(split *s, const epi_tensor_decl *saved, int saved_cou
     for (int t = 0; t < inputs; t++) {
         const epi_range *range = epi_range_of(&ranges, g, tensors[t].node);
         tensors[t].is_output = false;
-        tensors[t].wild = range && !epi_is_finite(range);
+        tensors[t].infinite = !tensors[t].cotangent && !tensors[t].param && range && !epi_is_finite(range);
     }
     if (inputs > EPI_MAX_TENSORS)
         epi_graph_fail(out, "the backward would have more than %d inputs", EPI_MAX_TENSORS);
