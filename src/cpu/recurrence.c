@@ -13,7 +13,7 @@
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 
-enum { COLUMNS = 32, ALIGN = 16, VECTORS = 8 };
+enum { COLUMNS = 32, ALIGN = 16, VECTORS = 8, AHEAD = 2 };
 
 /* An operand, or a result: where it is along batches, T, rows and columns. */
 typedef struct along {
@@ -27,6 +27,7 @@ typedef struct along {
 typedef struct factors {
     int count;
     along at[EPI_RECURRENCE_FACTORS];
+    bool rows[EPI_RECURRENCE_FACTORS], cols[EPI_RECURRENCE_FACTORS]; /* has it these? */
 } factors;
 
 typedef struct recurrence {
@@ -104,8 +105,11 @@ static along along_of(const recurrence *q, int node, const epi_ref *refs) {
 
 static factors factors_of(const recurrence *q, const epi_factors *of, const epi_ref *refs) {
     factors f = {.count = of->count};
-    for (int i = 0; i < of->count; i++)
+    for (int i = 0; i < of->count; i++) {
         f.at[i] = along_of(q, of->at[i], refs);
+        f.rows[i] = epi_factor_has(q->k->spec.graph, of->at[i], &q->r->rows);
+        f.cols[i] = epi_factor_has(q->k->spec.graph, of->at[i], &q->r->cols);
+    }
     return f;
 }
 
@@ -114,15 +118,29 @@ static int64_t base_of(const item *it, const along *a, int64_t t) {
     return epi_walk_offset(&a->batch, it->batch) + t * a->time;
 }
 
+/* A step's elements lie together, but far from those of the step before: no CPU sees them coming. */
+static void prefetch(const item *it, const along *a, int64_t t, int64_t start, int64_t n) {
+    const recurrence *q = it->q;
+    int64_t size = (int64_t)epi_dtype_size(a->ref.type), at = t + (q->r->back ? -AHEAD : AHEAD);
+    if (a->time == 0 || at < 0 || at >= q->steps)
+        return;
+    const unsigned char *p = a->ref.data + (base_of(it, a, at) + start) * size;
+    for (int64_t i = 0; i < n * size; i += EPI_LINE)
+        __builtin_prefetch(p + i);
+}
+
 /* A vector of rows, or of the item's columns. */
 static void load(const item *it, const along *a, int64_t t, bool rows, float *to) {
     int64_t n = rows ? it->q->rows : it->n;
-    if (a->number)
+    if (a->number) {
         for (int64_t i = 0; i < n; i++)
             to[i] = a->value;
-    else
-        epi_walk_load(it->q->k->strips, to, &a->ref, base_of(it, a, t), rows ? &a->rows : &a->cols,
-                      rows ? 0 : it->start, n);
+        return;
+    }
+    const epi_walk *w = rows ? &a->rows : &a->cols;
+    if (w->count == 1 && w->stride[0] == 1)
+        prefetch(it, a, t, rows ? 0 : it->start, n);
+    epi_walk_load(it->q->k->strips, to, &a->ref, base_of(it, a, t), w, rows ? 0 : it->start, n);
 }
 
 static float load_one(const item *it, const along *a, int64_t t) {
@@ -133,14 +151,13 @@ static float load_one(const item *it, const along *a, int64_t t) {
     return x;
 }
 
-/* The product of those factors that have rows, or of those that have none. */
-static void load_factors(const item *it, const factors *f, const epi_factors *nodes, int64_t t, bool rows,
-                         const epi_axes *of, bool with, float *to) {
-    const recurrence *q = it->q;
-    int64_t n = rows ? q->rows : it->n;
+/* The product, along rows or columns, of those factors of which `which` says `with`. */
+static void load_factors(const item *it, const factors *f, int64_t t, bool rows, const bool *which, bool with,
+                         float *to) {
+    int64_t n = rows ? it->q->rows : it->n;
     bool begun = false;
     for (int i = 0; i < f->count; i++) {
-        if (epi_factor_has(q->k->spec.graph, nodes->at[i], of) != with)
+        if (which[i] != with)
             continue;
         load(it, &f->at[i], t, rows, begun ? it->tmp : to);
         for (int64_t j = 0; j < n && begun; j++)
@@ -208,13 +225,14 @@ static void load_decay(const item *it, int64_t t) {
 static void store_sum(const item *it, epi_take take, int64_t t, float *sum, float *scale) {
     const recurrence *q = it->q;
     bool rows = take == EPI_TAKE_ALONG;
-    const epi_axes *over = rows ? &q->r->cols : &q->r->rows;
+    const factors *by = &q->by[take];
+    const bool *over = rows ? by->cols : by->rows;
     int64_t n = rows ? q->rows : it->n;
     int scales = 0;
-    for (int i = 0; i < q->by[take].count; i++)
-        scales += !epi_factor_has(q->k->spec.graph, q->r->by[take].at[i], over);
+    for (int i = 0; i < by->count; i++)
+        scales += !over[i];
     if (scales)
-        load_factors(it, &q->by[take], &q->r->by[take], t, rows, over, false, scale);
+        load_factors(it, by, t, rows, over, false, scale);
     for (int64_t i = 0; i < n && scales; i++)
         sum[i] *= scale[i];
     const along *a = &q->out[take];
@@ -248,6 +266,7 @@ static void step(const item *it, int64_t i) {
     int64_t t = r->back ? q->steps - 1 - i : i;
     bool first = i == 0, down = has(r, EPI_TAKE_DOWN), along = has(r, EPI_TAKE_ALONG);
     bool adds = first && r->added != EPI_NO_NODE;
+    const factors *by_down = &q->by[EPI_TAKE_DOWN], *by_along = &q->by[EPI_TAKE_ALONG];
     epi_recur s = {.state = it->state,
                    .ld = ld_of(it),
                    .rows = (int)q->rows,
@@ -262,13 +281,12 @@ static void step(const item *it, int64_t i) {
                    .by_column = along && !adds ? it->by_column : NULL,
                    .along = it->along};
     load_decay(it, t);
-    load_factors(it, &q->of, &r->of, t, true, &r->rows, true, it->k);
-    load_factors(it, &q->of, &r->of, t, false, &r->rows, false, it->v);
+    load_factors(it, &q->of, t, true, q->of.rows, true, it->k);
+    load_factors(it, &q->of, t, false, q->of.rows, false, it->v);
     if (down)
-        load_factors(it, &q->by[EPI_TAKE_DOWN], &r->by[EPI_TAKE_DOWN], t, true, &r->rows, true, it->by_row);
+        load_factors(it, by_down, t, true, by_down->rows, true, it->by_row);
     if (along)
-        load_factors(it, &q->by[EPI_TAKE_ALONG], &r->by[EPI_TAKE_ALONG], t, false, &r->cols, true,
-                     it->by_column);
+        load_factors(it, by_along, t, false, by_along->cols, true, it->by_column);
     q->k->strips->recur(&s);
     if (adds) {
         add_to_state(it);

@@ -6,6 +6,7 @@
 #define EPI_CPU_STRIP_RECUR_H
 
 #include "cpu/strip_loop.h"
+#include "cpu/strip_wide.h"
 
 enum { RECUR_ROWS = 4, RECUR_LANES = 16 };
 
@@ -59,21 +60,51 @@ static ALWAYS_INLINE void recur_down(const epi_recur *r, int i, int count) {
             count == 1 ? w[0] * s0[j] : fmadd(w[0], s0[j], w[1] * s1[j]) + fmadd(w[2], s2[j], w[3] * s3[j]);
 }
 
-/* The sum of products along a row. */
-static ALWAYS_INLINE float recur_along(const float *s, const float *u, int n) {
-    float lane[RECUR_LANES] = {0};
+typedef float eight_lanes
+    __attribute__((vector_size(RECUR_LANES / 2 * sizeof(float)), aligned(4), may_alias));
+typedef float four_lanes __attribute__((vector_size(RECUR_LANES / 4 * sizeof(float)), aligned(4), may_alias));
+
+/* The upper half of the lanes is added to the lower one until one is left. */
+static ALWAYS_INLINE float recur_fold(float *lane) {
+    *(eight_lanes *)lane += *(const eight_lanes *)(lane + 8);
+    four_lanes x = *(const four_lanes *)lane + *(const four_lanes *)(lane + 4);
+    return (x[0] + x[2]) + (x[1] + x[3]);
+}
+
+/* Sums of products along some rows. */
+static ALWAYS_INLINE void recur_along(const float *s, ptrdiff_t ld, const float *u, ptrdiff_t u_ld, int rows,
+                                      int n, float *to) {
+    enum { PARTS = RECUR_LANES / WIDE };
+    wide sum[RECUR_ROWS][PARTS];
+    float lane[RECUR_ROWS][RECUR_LANES];
     int j = 0;
-    for (; j + RECUR_LANES <= n; j += RECUR_LANES) {
-        VECTOR_LOOP
-        for (int e = 0; e < RECUR_LANES; e++)
-            lane[e] = fmadd(u[j + e], s[j + e], lane[e]);
+    UNROLLED
+    for (int i = 0; i < rows * PARTS; i++)
+        sum[i / PARTS][i % PARTS] = (wide){0};
+    for (; j + RECUR_LANES <= n; j += RECUR_LANES)
+        UNROLLED
+    for (int i = 0; i < rows; i++)
+        UNROLLED
+    for (int e = 0; e < PARTS; e++)
+        sum[i][e] =
+            wide_fma(wide_get(u + i * u_ld + j + e * WIDE), wide_get(s + i * ld + j + e * WIDE), sum[i][e]);
+    UNROLLED
+    for (int i = 0; i < rows * PARTS; i++)
+        wide_put(&lane[i / PARTS][i % PARTS * WIDE], sum[i / PARTS][i % PARTS]);
+    for (int i = 0; i < rows; i++) {
+        for (int e = 0; j + e < n; e++)
+            lane[i][e] = fmadd(u[i * u_ld + j + e], s[i * ld + j + e], lane[i][e]);
+        to[i] = recur_fold(lane[i]);
     }
-    for (int e = 0; j + e < n; e++)
-        lane[e] = fmadd(u[j + e], s[j + e], lane[e]);
-    for (int half = RECUR_LANES / 2; half; half /= 2)
-        for (int e = 0; e < half; e++)
-            lane[e] += lane[e + half];
-    return lane[0];
+}
+
+static void recur_rows(const float *s, ptrdiff_t ld, const float *u, ptrdiff_t u_ld, int rows, int n,
+                       float *to) {
+    int i = 0;
+    for (; i + RECUR_ROWS <= rows; i += RECUR_ROWS)
+        recur_along(s + i * ld, ld, u + i * u_ld, u_ld, RECUR_ROWS, n, to + i);
+    for (; i < rows; i++)
+        recur_along(s + i * ld, ld, u + i * u_ld, u_ld, 1, n, to + i);
 }
 
 static ALWAYS_INLINE void recur_with(const epi_recur *r, int d_row, int d_step) {
@@ -96,8 +127,8 @@ static ALWAYS_INLINE void recur_with(const epi_recur *r, int d_row, int d_step) 
         if (r->by_row)
             recur_down(r, i, 1);
     }
-    for (i = 0; i < r->rows && r->by_column; i++)
-        r->along[i] = recur_along(r->state + i * r->ld, r->by_column, r->n);
+    if (r->by_column)
+        recur_rows(r->state, r->ld, r->by_column, 0, r->rows, r->n, r->along);
 }
 
 static void recur(const epi_recur *r) {
@@ -111,8 +142,8 @@ static void recur(const epi_recur *r) {
 
 static void recur_product(const float *a, const float *b, ptrdiff_t ld, int rows, int n, float *down,
                           float *along) {
-    for (int i = 0; i < rows && along; i++)
-        along[i] = recur_along(a + i * ld, b + i * ld, n);
+    if (along)
+        recur_rows(b, ld, a, ld, rows, n, along);
     if (!down)
         return;
     fill(down, 0, n);
