@@ -92,7 +92,7 @@ static void check_shape(const model *m, const epi_program *few, const epi_progra
     check(info.parts * FEW <= less.parts * LAYERS, "%s: %d parts of %d layers, %d of %d", m->name, less.parts,
           FEW, info.parts, LAYERS);
     /* on Hopper which parts are launched as one follows from what lies beside what, which many layers have in more ways */
-    check(info.kernels <= less.kernels + (device ? less.kernels / 2 : 0),
+    check(info.kernels <= less.kernels + (device ? less.kernels : 0),
           "%s: equal parts are compiled once: %d kernels, of %d layers %d", m->name, info.kernels, FEW,
           less.kernels);
     check((double)info.value_bytes <= 1.05 * (double)info.value_bytes_least,

@@ -2,7 +2,8 @@
  *
  * Parts come in the order of the program's values. Where the most that is alive at once is less if a part
  * that frees memory goes ahead (gradients of weights, before what follows needs room), it does; otherwise the
- * order stays, since parts that do not need each other run side by side where they are neighbours.
+ * order stays, since parts that do not need each other run side by side where they are neighbours. For that reason
+ * products that no part waits for come next to each other, if they are equally deep and no more is alive then.
  *
  * Rows count at their nominal number, so that the order is the same for every batch. */
 #include <string.h>
@@ -19,6 +20,7 @@ typedef struct ordering {
     int *begin;      /* by part: where its own begin there, up to where the next one's do */
     int64_t *stores; /* by part: bytes that it stores for others */
     bool *taken;     /* by part */
+    double *depth;   /* by part: that of its one product, which no other waits for; or 0 */
     int64_t alive, most;
 } ordering;
 
@@ -71,16 +73,20 @@ static void take(ordering *o, int part) {
     o->taken[part] = true;
 }
 
+static void begin(ordering *o) {
+    memset(o->taken, 0, (size_t)o->cut->part_count);
+    memset(o->users, 0, ((size_t)o->cut->value_count + 1) * sizeof *o->users);
+    for (int i = 0; i < o->begin[o->cut->part_count]; i++)
+        o->users[o->loads[i]]++;
+    o->alive = o->most = 0;
+}
+
 /* Makes an order, and returns the most that is alive at once in it: parts come as they are, but before one
  * with which more than `limit` would be alive the first that frees what it takes goes ahead. Those from
  * `backward` on do not go before that one. */
 static int64_t make(ordering *o, int64_t limit, int backward, int *order) {
     int next = 0, count = o->cut->part_count;
-    memset(o->taken, 0, (size_t)count);
-    memset(o->users, 0, ((size_t)o->cut->value_count + 1) * sizeof *o->users);
-    for (int i = 0; i < o->begin[count]; i++)
-        o->users[o->loads[i]]++;
-    o->alive = o->most = 0;
+    begin(o);
     for (int i = 0; i < count; i++) {
         while (o->taken[next])
             next++;
@@ -96,6 +102,63 @@ static int64_t make(ordering *o, int64_t limit, int backward, int *order) {
         order[i] = best;
     }
     return o->most;
+}
+
+/* Is all there, up to the last of these places, when it is wanted? Then `most` is what is alive at once between them. */
+static bool follow(ordering *o, const int *order, int first, int last) {
+    bool ready = true;
+    begin(o);
+    for (int i = 0; i <= last && ready; i++) {
+        ready = is_ready(o, order[i]);
+        o->most = i == first ? 0 : o->most;
+        take(o, order[i]);
+    }
+    return ready;
+}
+
+/* Moves a part to another place. */
+static void move(int *order, int from, int to) {
+    int part = order[from];
+    if (from < to)
+        memmove(order + from, order + from + 1, (size_t)(to - from) * sizeof *order);
+    else
+        memmove(order + to + 1, order + to, (size_t)(from - to) * sizeof *order);
+    order[to] = part;
+}
+
+/* Brings products that nobody waits for next to each other, the last first: both go to the last place between them where that
+ * can be, and where no more is alive there. */
+static void gather(ordering *o, int backward, int *order) {
+    enum { FAR = 16 }; /* gradients of one layer's weights lie nearer */
+    for (int i = o->cut->part_count - 1; i > 0; i--) {
+        int j = i - 1, with = order[i];
+        while (j > 0 && j > i - FAR && o->depth[order[j]] != o->depth[with])
+            j--;
+        bool may = j < i - 1 && o->depth[with] > 0 && o->depth[order[j]] == o->depth[with] &&
+                   (order[j] < backward) == (with < backward) && follow(o, order, j, i);
+        int64_t limit = o->most;
+        for (int at = i - 1; may && at >= j; at--) {
+            move(order, j, at);
+            move(order, i, at + 1);
+            if (follow(o, order, j, i) && o->most <= limit)
+                break;
+            move(order, at + 1, i);
+            move(order, at, j);
+        }
+    }
+}
+
+static double depth_of(const ordering *o, int part, const int64_t *sizes) {
+    const epi_graph *g = &o->cut->parts[part].graph;
+    double depth = 0;
+    int products = 0;
+    for (int n = 0; n < g->node_count; n++)
+        if (epi_op_is_product(g->nodes[n].op)) {
+            products++;
+            depth = epi_cost_flops(g, &g->nodes[n], sizes) /
+                    (double)epi_max64(1, epi_axes_size(&g->nodes[n].axes, sizes));
+        }
+    return products == 1 && o->stores[part] == 0 ? depth : 0;
 }
 
 /* What parts load and store between them. A part may load several slices of a value. */
@@ -150,6 +213,7 @@ bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int bac
     o.begin = epi_arena_alloc(arena, (parts + 1) * sizeof *o.begin);
     o.stores = epi_arena_alloc(arena, parts * sizeof *o.stores);
     o.taken = epi_arena_alloc(arena, parts);
+    o.depth = epi_arena_alloc(arena, parts * sizeof *o.depth);
     int *eager = epi_arena_alloc(arena, parts * sizeof *eager),
         *order = epi_arena_alloc(arena, parts * sizeof *order);
     if (arena->failed)
@@ -161,9 +225,13 @@ bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int bac
     for (int t = 0; t < spec->graph->tensor_count; t++)
         o.maker[t] = -1;
     list_values(&o);
+    for (int q = 0; q < cut->part_count; q++)
+        o.depth[q] = depth_of(&o, q, sizes);
     int64_t now = make(&o, INT64_MAX, backward, order), least = make(&o, -1, backward, eager);
-    if (least >= now)
-        return true;
-    bool fewer = make(&o, least, backward, order) <= least; /* no more go ahead than have to */
-    return bring(arena, cut, fewer ? order : eager);
+    if (least < now && make(&o, least, backward, order) > least) /* no more go ahead than have to */
+        memcpy(order, eager, parts * sizeof *order);
+    else if (least >= now)
+        (void)make(&o, INT64_MAX, backward, order);
+    gather(&o, backward, order);
+    return bring(arena, cut, order);
 }
