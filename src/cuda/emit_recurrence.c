@@ -299,6 +299,22 @@ static void put_chunks(const writing *w, const chunks *h) {
     epi_text_add(w->out, "};\n");
 }
 
+/* The text up to what is written for this scan. */
+static void put_head(const writing *w, const char *more) {
+    const epi_emit_context *c = w->c;
+    epi_text_add(&w->k->source, "#define HALF BF16\n");
+    epi_emit_begin(c, w->k,
+                   epi_emit_text(c, "%s%s%s", epi_device_text("mma"), epi_device_text("chunks"), more));
+}
+
+static void put_entry(const writing *w, const char *call) {
+    epi_text_add(&w->k->source,
+                 "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
+                 "pass(const __grid_constant__ Params P) {\n  extern __shared__ __align__(128) u8 memory[];\n"
+                 "  dependency_start();\n  dependency_wait();\n  %s\n}\n",
+                 w->c->spec->graph->nodes[w->r->scan].place.line, w->k->block, call);
+}
+
 static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items, epi_error *err) {
     enum { THREADS = 128 };
     epi_kernel_text *k = w->k;
@@ -309,15 +325,113 @@ static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items,
     *items = epi_axes_size(&w->r->batch, c->sizes) *
              epi_ceil_div(epi_axes_size(&w->r->cols, c->sizes), h->columns);
     give_pointers(w);
-    epi_text_add(&k->source, "#define HALF BF16\n");
-    epi_emit_begin(c, k, epi_emit_text(c, "%s%s", epi_device_text("mma"), epi_device_text("chunks")));
+    put_head(w, "");
     put_chunks(w, h);
-    epi_text_add(&k->source,
-                 "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
-                 "pass(const __grid_constant__ Params P) {\n  extern __shared__ __align__(128) u8 memory[];\n"
-                 "  dependency_start();\n  dependency_wait();\n"
-                 "  recurrence_chunks(S{P}, P.extra[0] / 256, memory);\n}\n",
-                 c->spec->graph->nodes[w->r->scan].place.line, THREADS);
+    put_entry(w, "recurrence_chunks(S{P}, P.extra[0] / 256, memory);");
+    return epi_emit_end(k, err);
+}
+
+/* ---- products with the states of a scan the other way, by chunks ---- */
+
+typedef struct chunks_product {
+    int x, z, u, w; /* along rows and along columns: of the other scan, and of this one */
+    int warps, shared;
+    int64_t image; /* bytes of a state of 16 bits */
+} chunks_product;
+
+/* Is the decay that this scan has at a step the one that the other has at its next one? */
+static bool has_that_decay(const writing *w) {
+    const epi_recurrence *r = w->r, *o = r->other;
+    bool still = epi_emit_is_number(w->c, r->decay);
+    if (!still) {
+        epi_ref ref = epi_emit_ref(w->c, r->decay, -1);
+        still = epi_ref_stride(&ref, r->time) == 0;
+    }
+    return r->decay == o->decay && r->back != o->back && r->first == EPI_NO_NODE &&
+           (still || r->decay_ahead - o->decay_ahead == (o->back ? -1 : 1));
+}
+
+static bool find_chunks_product(const writing *w, chunks_product *out) {
+    enum { FOUR_WARPS = 8192, EIGHT_WARPS = 16384, SUMS = 1 << 14, RESERVED = 1024 };
+    const epi_emit_context *c = w->c;
+    const epi_recurrence *r = w->r, *o = r->other;
+    const epi_graph *g = c->spec->graph;
+    int64_t rows = epi_axes_size(&r->rows, c->spec->sizes), cols = epi_axes_size(&r->cols, c->spec->sizes);
+    if (c->exact || !o || !r->over_rows || !r->over_cols || epi_emit_grows(c, cols) ||
+        epi_factor_has(g, r->decay, &r->rows) || epi_factor_has(g, r->decay, &r->cols) ||
+        !has_that_decay(w) || rows % 16 || cols % 16 || rows * cols > EIGHT_WARPS ||
+        (rows * cols > FOUR_WARPS && cols % 64))
+        return false;
+    for (int t = 0; t < EPI_TAKE_COUNT; t++)
+        if (t != EPI_TAKE_PRODUCT && r->out[t] != EPI_NO_NODE)
+            return false;
+    *out = (chunks_product){.x = only_one(w, &o->of, &r->rows),
+                            .z = only_one(w, &o->of, &r->cols),
+                            .u = only_one(w, &r->of, &r->rows),
+                            .w = only_one(w, &r->of, &r->cols),
+                            .warps = rows * cols > FOUR_WARPS ? 8 : 4};
+    const int nodes[] = {out->x, out->u, out->z, out->w};
+    int64_t row = epi_round_up(2 * rows, 128), column = epi_round_up(2 * cols, 128);
+    out->image = rows * column;
+    out->shared = (int)(2 * CHUNK_STEPS * (row + column) + 2 * out->image + SUMS);
+    bool are = out->shared <= c->arch->shared_bytes - RESERVED && out->x != out->z && out->u != out->w;
+    for (int i = 0; i < 4 && are; i++)
+        are = nodes[i] != EPI_NO_NODE && is_tile(w, nodes[i], i < 2 ? &r->rows : &r->cols);
+    return are;
+}
+
+static void put_chunks_product(const writing *w, const chunks_product *h) {
+    const epi_emit_context *c = w->c;
+    const epi_recurrence *r = w->r, *o = r->other;
+    const epi_axes time = {1, {r->time}};
+    writing other = {c, o, w->k, w->out};
+    const char *of_step = "i64 b, i64 t", *of_state = "i64 b, int r, int c";
+    epi_text_add(w->out,
+                 "struct S {\n  const Params &P;\n  static constexpr int ROWS = %ld, COLS = %ld, WARPS = %d, "
+                 "AHEAD = %d;\n  static constexpr bool BACK = %s, FIRST = %s, ADDED = %s, LATE = %s;\n"
+                 "  DEV i64 steps() const { return %s; }\n",
+                 (long)epi_axes_size(&r->rows, c->spec->sizes), (long)epi_axes_size(&r->cols, c->spec->sizes),
+                 h->warps, o->decay_ahead, truth(o->back), truth(o->first != EPI_NO_NODE),
+                 truth(o->added != EPI_NO_NODE), truth(r->added != EPI_NO_NODE),
+                 epi_emit_count(c, epi_axes_size(&time, c->spec->sizes), "LL"));
+    put_row(w, "x", h->x, "r");
+    put_row(w, "z", h->z, "c");
+    put_row(w, "u", h->u, "r");
+    put_row(w, "w", h->w, "c");
+    put_function(w, "decay", of_step, put_load(w, r->decay));
+    put_function(w, "factor", of_step, put_numbers(&other, &o->of));
+    put_function(w, "factor_own", of_step, put_numbers(w, &r->of));
+    put_function(w, "first", of_state, o->first != EPI_NO_NODE ? put_load(w, o->first) : "0.f");
+    put_function(w, "added", of_state, o->added != EPI_NO_NODE ? put_load(w, o->added) : "0.f");
+    put_function(w, "late", of_state, r->added != EPI_NO_NODE ? put_load(w, r->added) : "0.f");
+    put_store(w, "out", of_step, r->out[EPI_TAKE_PRODUCT], "x");
+    epi_text_add(w->out, "};\n");
+}
+
+/* Bytes of the states before chunks, at the largest sizes. */
+static int64_t chunks_room(const epi_emit_context *c, const epi_recurrence *r, const chunks_product *h) {
+    const int64_t *most = c->spec->open ? c->spec->open->largest : c->sizes;
+    return epi_axes_size(&r->batch, most) * epi_ceil_div(epi_axis_size(r->time, most), CHUNK_STEPS) *
+           h->image;
+}
+
+static epi_status emit_chunks_product(epi_emit_context *c, const writing *w, const chunks_product *h,
+                                      int64_t *items, epi_error *err) {
+    epi_kernel_text *k = w->k;
+    *k = (epi_kernel_text){.name = "pass", .block = 32 * h->warps, .shared = h->shared};
+    snprintf(k->label, sizeof k->label, "by chunks of %d steps on tensor cores", CHUNK_STEPS);
+    *items = epi_axes_size(&w->r->batch, c->sizes);
+    give_pointers(w);
+    int room = epi_emit_place(k, c->workspace);
+    c->workspace += epi_round_up(chunks_room(c, w->r, h), 256);
+    put_head(w, epi_device_text("chunks_product"));
+    put_chunks_product(w, h);
+    put_entry(w,
+              epi_emit_text(c,
+                            "static_assert(sizeof(ChunksProduct<S>::Memory) + ChunksProduct<S>::FLOATS <= "
+                            "%d, \"\");\n"
+                            "  recurrence_chunks_product(S{P}, P.extra[0] / 256, (u8 *)P.ptr[%d], memory);",
+                            h->shared, room));
     return epi_emit_end(k, err);
 }
 
@@ -326,9 +440,12 @@ epi_status epi_emit_recurrence(epi_emit_context *c, const epi_recurrence *r, epi
     int threads, room = -1;
     writing w = {c, r, k, &k->source};
     chunks h;
+    chunks_product p;
     int64_t rows = epi_axes_size(&r->rows, c->spec->sizes);
     if (!epi_emit_grows(c, rows) && find_chunks(&w, &h))
         return emit_chunks(&w, &h, items, err);
+    if (!epi_emit_grows(c, rows) && find_chunks_product(&w, &p))
+        return emit_chunks_product(c, &w, &p, items, err);
     if (!fits(r, c->sizes, &threads) || epi_emit_grows(c, rows) ||
         (r->over_cols && epi_emit_grows(c, epi_axes_size(&r->cols, c->spec->sizes))))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "no kernel has such a state of a scan of products");

@@ -25,78 +25,149 @@ template <int T> DEV void store_pair(void *p, i64 at, float x, float y) {
   else write4((u16 *)p + at, w);
 }
 
-template <class S> struct Chunks {
-  static constexpr int STEPS = 64, THREADS = 128, ROWS = S::ROWS, COLUMNS = S::COLUMNS;
+// Tiles of a chunk, and a state of ROWS x COLUMNS in the accumulators of WARPS warps: warp w has slabs w, w + WARPS, … of 16 rows.
+template <int ROWS, int COLUMNS, int WARPS> struct Tiles {
+  static constexpr int STEPS = 64, THREADS = 32 * WARPS;
   static constexpr int ROW_BYTES = (2 * ROWS + 127) / 128 * 128, COLUMN_BYTES = (2 * COLUMNS + 127) / 128 * 128;
-  static constexpr int Q = 0, K = Q + STEPS * ROW_BYTES, V = K + STEPS * ROW_BYTES, STAGE = V + STEPS * COLUMN_BYTES;
-  static constexpr int STATE = 2 * STAGE, FLOATS = STATE + ROWS * COLUMN_BYTES;
-  static constexpr int SLABS = (ROWS / 16 + 3) / 4, WIDE = COLUMNS / 8, PART = WIDE % 4 ? 2 : 4;   // a part of the columns at a time
-  struct Decays {
-    float a[STEPS], head[STEPS], tail[STEPS], diagonal[4][16][16];
-  };
+  static constexpr int SLABS = (ROWS / 16 + WARPS - 1) / WARPS, WIDE = COLUMNS / 8, PART = WIDE % 4 ? 2 : 4;   // a part of the columns at a time
+  typedef float State[SLABS][WIDE][4];
 
-  // The position of a step, in the order of the walk.
-  DEV static i64 time(const S &s, i64 n) { return S::BACK ? s.steps() - 1 - n : n; }
   // Where byte x of row r is, in a tile of rows of WIDTH bytes.
   template <int WIDTH> DEV static u32 at(int r, int x) { return r * WIDTH + (x ^ ((r & 7) << 4)); }
   // Where a lane's row of four matrices is: the second one 8 rows on, the third one 8 columns; or the other way.
   template <int WIDTH> DEV static u32 down_first(u32 tile, int r, int c, int lane) { return tile + at<WIDTH>(r + (lane & 15), 2 * c + (lane & 16)); }
   template <int WIDTH> DEV static u32 along_first(u32 tile, int r, int c, int lane) { return tile + at<WIDTH>(r + (lane & 7) + (lane & 16) / 2, 2 * c + 2 * (lane & 8)); }
 
-  // The rows of a tile, 16 bytes at a time; those behind the last step, and columns behind the last, are 0.
-  template <int WIDTH, int LENGTH, class Row> DEV static void fetch_tile(u32 to, const S &s, i64 first, int length, const Row &row) {
+  // The rows of a tile, of so many steps from `first` on, 16 bytes at a time; those behind the last step, and columns behind `length`, are 0.
+  template <int WIDTH, int LENGTH, class Row> DEV static void fetch_tile(u32 to, i64 first, i64 steps, bool back, int length, const Row &row) {
     constexpr int EACH = LENGTH / 8;
 #pragma unroll
-    for (int e = 0; e < STEPS * EACH / THREADS; e++) {
+    for (int e = 0; e < (STEPS * EACH + THREADS - 1) / THREADS; e++) {
       const int i = e * THREADS + threadIdx.x, n = i / EACH, x = i % EACH * 8;
-      const bool is = first + n < s.steps() && x < length;
-      const u16 *from = row(is ? time(s, first + n) : 0);
+      if (STEPS * EACH % THREADS && n >= STEPS) continue;
+      const bool is = first + n < steps && x < length;
+      const u16 *from = row(!is ? 0 : back ? steps - 1 - (first + n) : first + n);
       cp_async<16>(to + at<WIDTH>(n, 2 * x), from + (is ? x : 0), is ? 16 : 0);
     }
   }
-  DEV static void fetch_chunk(u32 to, const S &s, i64 b, int c0, i64 first) {
-    if (S::SUMS) fetch_tile<ROW_BYTES, ROWS>(to + Q, s, first, ROWS, [&](i64 t) { return s.q(b, t); });
-    fetch_tile<ROW_BYTES, ROWS>(to + K, s, first, ROWS, [&](i64 t) { return s.k(b, t); });
-    fetch_tile<COLUMN_BYTES, COLUMNS>(to + V, s, first, S::COLS - c0, [&](i64 t) { return s.v(b, t) + c0; });
-    cp_commit();
-  }
-
-  // The products of a chunk's decays: one thread for each j, one for each i.
-  DEV static void multiply(Decays &d, float factor) {
-    const int n = threadIdx.x % STEPS, block = n / 16, inside = n % 16;
-    if (threadIdx.x < STEPS) {
-      float x = factor;
-      for (int i = inside; i < 16; i++) {
-        if (i > inside) x *= d.a[16 * block + i];
-        d.diagonal[block][i][inside] = x;
-      }
-      d.tail[n] = x;
-    } else {
-      float x = d.a[16 * block];
-      for (int i = 1; i <= inside; i++) x *= d.a[16 * block + i];
-      d.head[n] = x;
-    }
-  }
-  // Of all steps of 16s [from, to).
-  DEV static float whole(const Decays &d, int from, int to) {
-    float x = 1.f;
+  // What a thread has of a state: `each` is told the place of every element.
+  template <class Each> DEV static void for_all(State &state, const Each &each) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (i >= from && i < to) x *= d.head[16 * i + 15];
-    return x;
+    for (int i = 0; i < SLABS; i++)
+#pragma unroll
+      for (int x = 0; x < WIDE; x++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const int r = 16 * (WARPS * i + warp) + lane / 4 + e / 2 * 8, c = 8 * x + lane % 4 * 2 + e % 2;
+          each(state[i][x][e], r, c);
+        }
   }
-
-  // The state of 16 bits, for q.
-  DEV static void put_state(u32 to, const float (&state)[SLABS][WIDE][4], int warp, int lane) {
+  // The state of 16 bits, as a tile.
+  DEV static void put_state(u32 to, const State &state) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
 #pragma unroll
     for (int i = 0; i < SLABS; i++)
 #pragma unroll
       for (int x = 0; x < WIDE; x++) {
-        const int r = 16 * (4 * i + warp) + lane / 4, c = 8 * x + lane % 4 * 2;
+        const int r = 16 * (WARPS * i + warp) + lane / 4, c = 8 * x + lane % 4 * 2;
         if (r >= ROWS) continue;
         sts32(to + at<COLUMN_BYTES>(r, 2 * c), pack<HALF>(state[i][x][0], state[i][x][1]));
         sts32(to + at<COLUMN_BYTES>(r + 8, 2 * c), pack<HALF>(state[i][x][2], state[i][x][3]));
       }
+  }
+  // all * state + the chunk's products, where by(j) is what multiplies steps j and j + 1.
+  template <class By> DEV static void add_chunk(State &state, u32 rows, u32 columns, float all, const By &by) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    for_all(state, [&](float &x, int, int) { x *= all; });
+#pragma unroll 1
+    for (int j = 0; j < STEPS; j += 16) {
+      const float2 f[2] = {by(j + lane % 4 * 2), by(j + lane % 4 * 2 + 8)};
+      u32 a[SLABS][4];
+#pragma unroll
+      for (int i = 0; i < SLABS; i++) {
+        const int r = 16 * (WARPS * i + warp);
+        if (r >= ROWS) continue;
+        ldm<true>(along_first<ROW_BYTES>(rows, j, r, lane), a[i]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) a[i][e] = pack<HALF>(f[e / 2].x * low<HALF>(a[i][e]), f[e / 2].y * high<HALF>(a[i][e]));
+      }
+#pragma unroll
+      for (int x = 0; x < WIDE; x += 2) {
+        u32 w[4];
+        ldm<true>(down_first<COLUMN_BYTES>(columns, j, 8 * x, lane), w);
+#pragma unroll
+        for (int i = 0; i < SLABS; i++)
+          if (16 * (WARPS * i + warp) < ROWS) {
+            mma(state[i][x], a[i], w[0], w[1]);
+            mma(state[i][x + 1], a[i], w[2], w[3]);
+          }
+      }
+    }
+  }
+  // Columns [8 * first, …) of a part of 16 rows of a tile times the state of 16 bits.
+  DEV static void times_state(float (&y)[PART][4], u32 rows, int row, u32 state, int first) {
+    const int lane = threadIdx.x & 31;
+#pragma unroll 4
+    for (int k = 0; k < ROWS; k += 16) {
+      u32 a[4];
+      ldm<false>(down_first<ROW_BYTES>(rows, row, k, lane), a);
+#pragma unroll
+      for (int x = 0; x < PART; x += 2) {
+        u32 w[4];
+        ldm<true>(down_first<COLUMN_BYTES>(state, k, 8 * (first + x), lane), w);
+        mma(y[x], a, w[0], w[1]);
+        mma(y[x + 1], a, w[2], w[3]);
+      }
+    }
+  }
+};
+
+// The decays of a chunk, and their products.
+struct Decays {
+  float a[64], head[64], tail[64], diagonal[4][16][16];
+
+  // One thread for each j, whose factor comes with it, one for each i.
+  DEV void multiply(float factor) {
+    const int n = threadIdx.x % 64, block = n / 16, inside = n % 16;
+    if (threadIdx.x < 64) {
+      float x = factor;
+      for (int i = inside; i < 16; i++) {
+        if (i > inside) x *= a[16 * block + i];
+        diagonal[block][i][inside] = x;
+      }
+      tail[n] = x;
+    } else if (threadIdx.x < 128) {
+      float x = a[16 * block];
+      for (int i = 1; i <= inside; i++) x *= a[16 * block + i];
+      head[n] = x;
+    }
+  }
+  // Of all steps of 16s [from, to).
+  DEV float whole(int from, int to) const {
+    float x = 1.f;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i >= from && i < to) x *= head[16 * i + 15];
+    return x;
+  }
+};
+
+template <class S> struct Chunks : Tiles<S::ROWS, S::COLUMNS, 4> {
+  static constexpr int ROWS = S::ROWS, COLUMNS = S::COLUMNS;
+  typedef Tiles<ROWS, COLUMNS, 4> T;
+  static constexpr int STEPS = T::STEPS, ROW_BYTES = T::ROW_BYTES, COLUMN_BYTES = T::COLUMN_BYTES, WIDE = T::WIDE, PART = T::PART;
+  static constexpr int Q = 0, K = Q + STEPS * ROW_BYTES, V = K + STEPS * ROW_BYTES, STAGE = V + STEPS * COLUMN_BYTES;
+  static constexpr int STATE = 2 * STAGE, FLOATS = STATE + ROWS * COLUMN_BYTES;
+
+  // The position of a step, in the order of the walk.
+  DEV static i64 time(const S &s, i64 n) { return S::BACK ? s.steps() - 1 - n : n; }
+
+  DEV static void fetch_chunk(u32 to, const S &s, i64 b, int c0, i64 first) {
+    if (S::SUMS) T::template fetch_tile<ROW_BYTES, ROWS>(to + Q, first, s.steps(), S::BACK, ROWS, [&](i64 t) { return s.q(b, t); });
+    T::template fetch_tile<ROW_BYTES, ROWS>(to + K, first, s.steps(), S::BACK, ROWS, [&](i64 t) { return s.k(b, t); });
+    T::template fetch_tile<COLUMN_BYTES, COLUMNS>(to + V, first, s.steps(), S::BACK, S::COLS - c0, [&](i64 t) { return s.v(b, t) + c0; });
+    cp_commit();
   }
 
   // q k^T * M of a warp's 16 steps, as operands of the next product: p[j] for steps [16j, 16j + 16).
@@ -105,12 +176,12 @@ template <class S> struct Chunks {
 #pragma unroll 2
     for (int k = 0; k < ROWS; k += 16) {
       u32 a[4];
-      ldm<false>(down_first<ROW_BYTES>(stage + Q, 16 * warp, k, lane), a);
+      ldm<false>(T::template down_first<ROW_BYTES>(stage + Q, 16 * warp, k, lane), a);
 #pragma unroll
       for (int j = 0; j < 4; j++)
         if (j <= warp) {
           u32 w[4];
-          ldm<false>(along_first<ROW_BYTES>(stage + K, 16 * j, k, lane), w);
+          ldm<false>(T::template along_first<ROW_BYTES>(stage + K, 16 * j, k, lane), w);
           mma(score[j][0], a, w[0], w[1]);
           mma(score[j][1], a, w[2], w[3]);
         }
@@ -120,7 +191,7 @@ template <class S> struct Chunks {
 #pragma unroll
     for (int j = 0; j < 4; j++)
       if (j <= warp) {
-        const float between = whole(d, j + 1, warp);
+        const float between = d.whole(j + 1, warp);
 #pragma unroll
         for (int x = 0; x < 2; x++)
 #pragma unroll
@@ -145,7 +216,7 @@ template <class S> struct Chunks {
     for (int j = 0; j < 16; j++)
 #pragma unroll
       for (int x = 0; x < PART; x++) {
-        const u32 v = lds32(stage + V + at<COLUMN_BYTES>(16 * warp + j, 2 * (8 * (first + x) + t)));
+        const u32 v = lds32(stage + V + T::template at<COLUMN_BYTES>(16 * warp + j, 2 * (8 * (first + x) + t)));
 #pragma unroll
         for (int r = 0; r < 2; r++)
           if (j <= g + 8 * r) {
@@ -173,7 +244,7 @@ template <class S> struct Chunks {
 #pragma unroll
         for (int x = 0; x < PART; x += 2) {
           u32 w[4];
-          ldm<true>(down_first<COLUMN_BYTES>(stage + V, 16 * j, 8 * (first + x), lane), w);
+          ldm<true>(T::template down_first<COLUMN_BYTES>(stage + V, 16 * j, 8 * (first + x), lane), w);
           mma(y[x], p[j], w[0], w[1]);
           mma(y[x + 1], p[j], w[2], w[3]);
         }
@@ -188,19 +259,8 @@ template <class S> struct Chunks {
       }
     if (!history) return;
     float far[PART][4] = {};
-#pragma unroll 4
-    for (int k = 0; k < ROWS; k += 16) {
-      u32 a[4];
-      ldm<false>(down_first<ROW_BYTES>(stage + Q, 16 * warp, k, lane), a);
-#pragma unroll
-      for (int x = 0; x < PART; x += 2) {
-        u32 w[4];
-        ldm<true>(down_first<COLUMN_BYTES>(state, k, 8 * (first + x), lane), w);
-        mma(far[x], a, w[0], w[1]);
-        mma(far[x + 1], a, w[2], w[3]);
-      }
-    }
-    const float before = whole(d, 0, warp);
+    T::times_state(far, stage + Q, 16 * warp, state, first);
+    const float before = d.whole(0, warp);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       const float by = before * d.head[16 * warp + lane / 4 + 8 * r];
@@ -211,73 +271,31 @@ template <class S> struct Chunks {
     }
   }
 
-  DEV static void add_chunk(float (&state)[SLABS][WIDE][4], u32 stage, const Decays &d, int warp, int lane) {
-    const float all = whole(d, 0, 4);
-#pragma unroll
-    for (int i = 0; i < SLABS; i++)
-#pragma unroll
-      for (int x = 0; x < WIDE; x++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) state[i][x][e] *= all;
-#pragma unroll 1
-    for (int j = 0; j < 4; j++) {
-      const float after = whole(d, j + 1, 4);
-      const float2 t0 = *(const float2 *)&d.tail[16 * j + lane % 4 * 2], t1 = *(const float2 *)&d.tail[16 * j + lane % 4 * 2 + 8];
-      const float2 by[2] = {make_float2(after * t0.x, after * t0.y), make_float2(after * t1.x, after * t1.y)};
-      u32 a[SLABS][4];
-#pragma unroll
-      for (int i = 0; i < SLABS; i++) {
-        const int r = 16 * (4 * i + warp);
-        if (r >= ROWS) continue;
-        ldm<true>(along_first<ROW_BYTES>(stage + K, 16 * j, r, lane), a[i]);
-#pragma unroll
-        for (int e = 0; e < 4; e++) a[i][e] = pack<HALF>(by[e / 2].x * low<HALF>(a[i][e]), by[e / 2].y * high<HALF>(a[i][e]));
-      }
-#pragma unroll
-      for (int x = 0; x < WIDE; x += 2) {
-        u32 w[4];
-        ldm<true>(down_first<COLUMN_BYTES>(stage + V, 16 * j, 8 * x, lane), w);
-#pragma unroll
-        for (int i = 0; i < SLABS; i++)
-          if (16 * (4 * i + warp) < ROWS) {
-            mma(state[i][x], a[i], w[0], w[1]);
-            mma(state[i][x + 1], a[i], w[2], w[3]);
-          }
-      }
-    }
-  }
 };
 
 template <class S> DEV void recurrence_chunks(const S &s, i64 items, u8 *memory) {
   typedef Chunks<S> C;
-  typename C::Decays &d = *(typename C::Decays *)(memory + C::FLOATS);
+  Decays &d = *(Decays *)(memory + C::FLOATS);
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, step = threadIdx.x;
   const u32 shared = smem_u32(memory);
   const i64 blocks = (S::COLS + C::COLUMNS - 1) / C::COLUMNS, steps = s.steps();
   for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
     const i64 b = item / blocks;
     const int c0 = (int)(item % blocks) * C::COLUMNS;
-    float state[C::SLABS][C::WIDE][4];
+    typename C::State state;
     // What is before the first step decays with it, so that the rest of the walk knows no decay there.
     const float once = S::FIRST && steps > 0 ? s.decay(b, C::time(s, 0) + S::AHEAD) : 1.f;
-#pragma unroll
-    for (int i = 0; i < C::SLABS; i++)
-#pragma unroll
-      for (int x = 0; x < C::WIDE; x++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const int r = 16 * (4 * i + warp) + lane / 4 + e / 2 * 8, c = c0 + 8 * x + lane % 4 * 2 + e % 2;
-          const bool is = r < C::ROWS && c < S::COLS;
-          state[i][x][e] = S::FIRST && is ? once * s.first(b, r, c) : 0.f;
-          if (S::ADDED && is && steps > 0) state[i][x][e] += s.added(b, r, c);
-        }
+    C::for_all(state, [&](float &x, int r, int c) {
+      const bool is = r < C::ROWS && c0 + c < S::COLS;
+      x = S::FIRST && is ? once * s.first(b, r, c0 + c) : 0.f;
+      if (S::ADDED && is && steps > 0) x += s.added(b, r, c0 + c);
+    });
     float decay = 1.f, factor = 0.f;
     const auto fetch_decays = [&](i64 first) {
       const i64 n = first + step;
       if (step >= C::STEPS) return;
-      const bool is = n < steps;
-      decay = is && n > 0 ? s.decay(b, C::time(s, n) + S::AHEAD) : 1.f;
-      factor = is ? s.factor(b, C::time(s, n)) : 0.f;
+      decay = n < steps && n > 0 ? s.decay(b, C::time(s, n) + S::AHEAD) : 1.f;
+      factor = n < steps ? s.factor(b, C::time(s, n)) : 0.f;
     };
     C::fetch_chunk(shared, s, b, c0, 0);
     fetch_decays(0);
@@ -292,8 +310,8 @@ template <class S> DEV void recurrence_chunks(const S &s, i64 items, u8 *memory)
         fetch_decays(first + C::STEPS);
       }
       const bool history = first > 0 || S::FIRST || S::ADDED;
-      C::multiply(d, now);
-      if (S::SUMS && history) C::put_state(shared + C::STATE, state, warp, lane);
+      d.multiply(now);
+      if (S::SUMS && history) C::put_state(shared + C::STATE, state);
       __syncthreads();
       if (S::SUMS) {
         u32 p[4][4];
@@ -316,18 +334,16 @@ template <class S> DEV void recurrence_chunks(const S &s, i64 items, u8 *memory)
             }
         }
       }
-      C::add_chunk(state, stage, d, warp, lane);
+      C::add_chunk(state, stage + C::K, stage + C::V, d.whole(0, 4), [&](int j) {
+        const float after = d.whole(j / 16 + 1, 4);
+        const float2 tail = *(const float2 *)&d.tail[j];
+        return make_float2(after * tail.x, after * tail.y);
+      });
     }
     __syncthreads();   // the buffers may be used again
     if (S::LAST)
-#pragma unroll
-      for (int i = 0; i < C::SLABS; i++)
-#pragma unroll
-        for (int x = 0; x < C::WIDE; x++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) {
-            const int r = 16 * (4 * i + warp) + lane / 4 + e / 2 * 8, c = c0 + 8 * x + lane % 4 * 2 + e % 2;
-            if (r < C::ROWS && c < S::COLS) s.last(b, r, c, state[i][x][e]);
-          }
+      C::for_all(state, [&](float &x, int r, int c) {
+        if (r < C::ROWS && c0 + c < S::COLS) s.last(b, r, c0 + c, x);
+      });
   }
 }

@@ -465,8 +465,7 @@ static epi_axes common_axes(const finder *f) {
     return common;
 }
 
-/* The scan whose states a sum is of. */
-static int scan_of(const epi_graph *g, int sum) {
+int epi_recurrence_scan(const epi_graph *g, int sum) {
     const epi_node *n = &g->nodes[sum];
     int at = n->arg[0];
     for (int depth = 0; depth < 2 * EPI_RECURRENCE_FACTORS; depth++) {
@@ -484,7 +483,7 @@ static int scan_of(const epi_graph *g, int sum) {
 
 bool epi_recurrence_split(const epi_spec *spec, const epi_graph *g, int sum, epi_axes *inner) {
     const epi_node *n = &g->nodes[sum];
-    int scan = n->op == EPI_OP_SUM ? scan_of(g, sum) : EPI_NO_NODE, scans = 0;
+    int scan = n->op == EPI_OP_SUM ? epi_recurrence_scan(g, sum) : EPI_NO_NODE, scans = 0;
     if (scan == EPI_NO_NODE)
         return false;
     finder f = {.spec = spec, .g = g};

@@ -65,6 +65,8 @@ int epi_recurrence_result(const epi_recurrence *r);
 /* Of a sum of a scan's states, or of a product of two scans' states: is it over more than axes of the state? Then the
  * sum over *inner can be of a recurrence. */
 bool epi_recurrence_split(const epi_spec *spec, const epi_graph *g, int sum, epi_axes *inner);
+/* The scan whose states a sum is of, or EPI_NO_NODE. */
+int epi_recurrence_scan(const epi_graph *g, int sum);
 /* What must lie in memory. Returns how many. */
 int epi_recurrence_operands(const epi_recurrence *r, int out[EPI_RECURRENCE_OPERANDS]);
 /* Has the factor some of these axes? */

@@ -177,6 +177,19 @@ static epi_axes put_last(const epi_axes *axes, const epi_axes *last) {
     return out;
 }
 
+/* Is it a sum of a scan's states at each step, of which nothing but a sum over other axes is wanted? Then the state's own
+ * axis lies innermost, along which the mainloop stores it. */
+static bool is_summed_again(const epi_graph *g, int node, epi_axes *over) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    const epi_node *user =
+        uses.count == 1 && uses.at[0].node != EPI_NO_NODE ? &g->nodes[uses.at[0].node] : NULL;
+    if (g->nodes[node].op != EPI_OP_SUM || !user || user->op != EPI_OP_SUM ||
+        epi_recurrence_scan(g, node) == EPI_NO_NODE)
+        return false;
+    *over = user->over;
+    return over->count < g->nodes[node].axes.count;
+}
+
 epi_axes epi_placer_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_axes *own = &g->nodes[node].axes;
@@ -186,6 +199,11 @@ epi_axes epi_placer_layout(const epi_spec *spec, int node) {
             return g->tensors[t].axes;
     if (depth.count)
         return put_last(own, &depth);
+    epi_axes summed;
+    if (is_summed_again(g, node, &summed)) {
+        epi_axes rest = epi_axes_without(own, &summed);
+        return put_last(own, &(epi_axes){1, {rest.at[rest.count - 1]}});
+    }
     bool again = false;
     for (int k = 0; k < own->count; k++) {
         first.at[k] = first_name(g, own->at[k]);
