@@ -1,5 +1,5 @@
 /* random_kinds.h: what random programs are made of: products and sums of them, attention with masks and
- * scales, norms, choices, elements by number, shifts, slices, halves and calls. */
+ * scales, norms, choices, elements by number, shifts, recurrences, slices, halves and calls. */
 #ifndef EPI_TESTS_RANDOM_KINDS_H
 #define EPI_TESTS_RANDOM_KINDS_H
 
@@ -376,6 +376,78 @@ static void grow_shift(random_graph *m) {
     }
 }
 
+/* What each step keeps of the one before: a number, or one for each element of some of these axes. */
+static void decay_text(random_graph *m, unsigned axes, char *out, size_t size) {
+    static const char *const forms[] = {"sigmoid(%s)", "exp(-abs(%s))", "tanh(%s)", "%s*0.5"};
+    unsigned own = one_axis(m, axes) | (one_in(m, 2) ? one_axis(m, axes) : 0);
+    graph_value a = exactly(m, own);
+    if (one_in(m, 4))
+        snprintf(out, size, "%s", one_in(m, 2) ? "1" : "0.9");
+    else
+        snprintf(out, size, forms[random_below(&m->s, a.size < 2 ? 4 : 3)], a.name);
+}
+
+/* Running sums and recurrences along an axis, from either end; running sums that are written with a mask; the last step. */
+static void grow_scan(random_graph *m) {
+    graph_value b = some(m, one_in(m, 2) ? AX_T : 0);
+    if (!b.axes || b.half)
+        return;
+    unsigned over = one_in(m, 2) && b.axes & AX_T ? AX_T : one_axis(m, b.axes);
+    double steps = length_of(m, over) + 1;
+    char x = letter(over), decay[80];
+    const char *op = one_in(m, 3) ? "scan_back" : "scan";
+    decay_text(m, b.axes, decay, sizeof decay);
+    switch (random_below(&m->s, 5)) {
+    case 0: tamed(m, let(m, b.axes, false, steps * b.size, "cumsum(%s, %c)", b.name, x)); break;
+    case 1: { /* the name is made first */
+        static const char *const sides[] = {"<=", "<", ">=", ">"};
+        char c[12];
+        snprintf(c, sizeof c, "c%d", m->fresh++);
+        size_t n = strlen(m->body);
+        snprintf(m->body + n, sizeof m->body - n, "    %s = rename(%s, %c, Q%c)\n", c, b.name, x, x);
+        tamed(m, let(m, b.axes, false, steps * b.size, "sum(where(index(Q%c) %s index(%c), %s, 0), Q%c)", x,
+                     sides[random_below(&m->s, 4)], x, c, x));
+        break;
+    }
+    case 2:
+        if (axes_in(b.axes) > 1) {
+            graph_value h = exactly(m, b.axes & ~over);
+            tamed(m, let(m, b.axes, false, steps * b.size + h.size, "%s(%s, %s, %c, %s)", op, decay, b.name,
+                         x, h.name));
+            break;
+        } /* else without a first state */
+    /* fall through */
+    case 3: tamed(m, let(m, b.axes, false, steps * b.size, "%s(%s, %s, %c)", op, decay, b.name, x)); break;
+    default:
+        if (!length_of(m, over))
+            return;
+        tamed(m, let(m, b.axes & ~over, false, steps * b.size, "gather(scan(%s, %s, %c), size(%c) - 1, %c)",
+                     decay, b.name, x, x, x));
+    }
+}
+
+/* A scan of products: a state of two axes, D and F, of which sums along the one leave, or the other, and the last state. */
+static void grow_states(random_graph *m) {
+    unsigned batch = one_in(m, 3) ? AX_H : 0, time = one_in(m, 4) ? AX_R : AX_T;
+    graph_value k = exactly(m, time | AX_D | (one_in(m, 2) ? batch : 0)), v = exactly(m, time | AX_F | batch);
+    unsigned over = one_in(m, 4) ? AX_F : AX_D, state = AX_D | AX_F | k.axes | v.axes;
+    graph_value q = exactly(m, time | over | (one_in(m, 2) ? batch : 0));
+    double size = (length_of(m, time) + 1) * k.size * v.size;
+    char x = letter(time), decay[80], first[20] = "";
+    decay_text(m, time | batch | (one_in(m, 2) ? one_axis(m, AX_D | AX_F) : 0), decay, sizeof decay);
+    if (one_in(m, 3))
+        snprintf(first, sizeof first, ", %s", exactly(m, state & ~time).name);
+    char s[12];
+    snprintf(s, sizeof s, "s%d", m->fresh++);
+    size_t n = strlen(m->body);
+    snprintf(m->body + n, sizeof m->body - n, "    %s = %s(%s, %s*%s, %c%s)\n", s,
+             one_in(m, 3) ? "scan_back" : "scan", decay, k.name, v.name, x, first);
+    tamed(m, let(m, (state | q.axes) & ~over, false, (size + 1) * q.size * sqrt(length_of(m, over) + 1),
+                 "sum(%s*%s, %c)", q.name, s, letter(over)));
+    if (one_in(m, 3) && length_of(m, time))
+        tamed(m, let(m, state & ~time, false, size + 1, "gather(%s, size(%c) - 1, %c)", s, x, x));
+}
+
 static void grow_call(random_graph *m) {
     graph_value a = input_of(m, AX_D | (one_in(m, 3) ? AX_R : AX_T)), b = exactly(m, AX_D);
     m->calls = true;
@@ -389,10 +461,14 @@ static const struct {
     {grow_unary, 5},          {grow_binary, 6},    {grow_product, 6},   {grow_sum_of_products, 4},
     {grow_attention, 4},      {grow_reduction, 5}, {grow_norm, 3},      {grow_choice, 2},
     {grow_move, 3},           {grow_slices, 2},    {grow_halves, 2},    {grow_call, 1},
-    {grow_self_attention, 1}, {grow_experts, 3},   {grow_quantised, 2}, {grow_shift, 3}};
+    {grow_self_attention, 1}, {grow_experts, 3},   {grow_quantised, 2}, {grow_shift, 3},
+    {grow_scan, 4},           {grow_states, 3}};
 
 static void grow_one(random_graph *m) {
-    int at = random_below(&m->s, 52);
+    int all = 0;
+    for (size_t i = 0; i < sizeof graph_kinds / sizeof *graph_kinds; i++)
+        all += graph_kinds[i].weight;
+    int at = random_below(&m->s, all);
     for (size_t i = 0; i < sizeof graph_kinds / sizeof *graph_kinds; i++)
         if ((at -= graph_kinds[i].weight) < 0) {
             graph_kinds[i].grow(m);

@@ -1034,6 +1034,7 @@ static struct whole {
     {.from = {"../tests/recurrences", "heads_by_decay", "B=2,T=150,H=2,N=24,P=12", 0}},
     {.from = {"../tests/recurrences", "gated_by_decay", "B=2,T=70,N=20,P=37", 0}},
     {.from = {"../tests/recurrences", "both", "B=2,T=30,N=16,P=70", 0}, .capability = 80},
+    {.from = {"../tests/recurrences", "last_back", "B=2,T=150,N=32,P=40", 0}},
     {.from = {"../tests/stretches", "packed", "T=70,A=72,D=16", 0}},
     {.from = {"../tests/stretches", "packed", "T=70,A=70,D=3", 0}}, /* where TMA takes none */
     {.from = {"../tests/stretches", "put_together", "T=70,A=72,D=16", 0}},

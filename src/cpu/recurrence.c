@@ -283,6 +283,8 @@ static void step(const item *it, int64_t i) {
     load_decay(it, t);
     load_factors(it, &q->of, t, true, q->of.rows, true, it->k);
     load_factors(it, &q->of, t, false, q->of.rows, false, it->v);
+    if (!r->of.count) /* the state does nothing but decay */
+        memset(it->k, 0, (size_t)q->rows * sizeof *it->k);
     if (down)
         load_factors(it, by_down, t, true, by_down->rows, true, it->by_row);
     if (along)

@@ -128,7 +128,7 @@ static void put_scan(const writing *w, const char *name, int threads) {
     int sum = r->out[r->other ? EPI_TAKE_PRODUCT : EPI_TAKE_DOWN];
     put_shape(w, name, threads);
     put_function(w, "decay", by_column ? of_column : of_row, put_load(w, r->decay));
-    put_function(w, "k", of_row, put_factors(w, &r->of, &r->rows, true));
+    put_function(w, "k", of_row, r->of.count ? put_factors(w, &r->of, &r->rows, true) : "0.f");
     put_function(w, "v", of_column, put_factors(w, &r->of, &r->rows, false));
     put_function(w, "q", of_row, put_factors(w, by, &r->rows, true));
     put_function(w, "first", of_state, r->first != EPI_NO_NODE ? put_load(w, r->first) : "0.f");

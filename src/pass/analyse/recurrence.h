@@ -39,11 +39,11 @@ typedef struct epi_recurrence {
     bool back; /* from the end */
     epi_axis time;
     epi_axes batch, rows, cols;
-    int decay;               /* a value in memory, or a number; at a step it is that of */
-    int decay_ahead;         /* so many positions further on, as the gradient shifts it */
-    epi_factors of;          /* what is added to the state at each step: their product */
-    int first;               /* the state before the first step, which decays; or EPI_NO_NODE */
-    int added;               /* what is added to the state at the first step; or EPI_NO_NODE */
+    int decay;       /* a value in memory, or a number; at a step it is that of */
+    int decay_ahead; /* so many positions further on, as the gradient shifts it */
+    epi_factors of; /* what is added to the state at each step: their product; nothing where there are none */
+    int first;      /* the state before the first step, which decays; or EPI_NO_NODE */
+    int added;      /* what is added to the state at the first step; or EPI_NO_NODE */
     int out[EPI_TAKE_COUNT]; /* values, or EPI_NO_NODE */
     epi_factors by[EPI_TAKE_COUNT];
     struct epi_recurrence *other; /* of PRODUCT: the scan the other way, of the same rows and columns, */
