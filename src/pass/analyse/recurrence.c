@@ -54,6 +54,19 @@ static bool is_outer(const epi_graph *g, int node, int depth) {
            is_outer(g, n->arg[1], depth + 1);
 }
 
+/* Is it a value times a number, which nothing but larger products take? The number is a factor by itself then. */
+static bool is_scaled(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool scaled = n->op == EPI_OP_MUL && !n->has_stored &&
+                  (g->nodes[n->arg[0]].op == EPI_OP_CONST || g->nodes[n->arg[1]].op == EPI_OP_CONST);
+    for (int i = 0; i < uses.count && scaled; i++) {
+        const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[i].node];
+        scaled = user && user->op == EPI_OP_MUL && user->axes.count > n->axes.count;
+    }
+    return scaled;
+}
+
 /* The factors of a value that is not to be in memory; those of the state's shape must be products themselves, or the
  * scan, which is counted and left out. */
 static bool take_apart(finder *f, int node, epi_factors *to, int *scans, int depth) {
@@ -63,7 +76,7 @@ static bool take_apart(finder *f, int node, epi_factors *to, int *scans, int dep
         ++*scans;
         return true;
     }
-    if (n->op != EPI_OP_MUL || !(whole || is_outer(f->g, node, 0)))
+    if (n->op != EPI_OP_MUL || !(whole || is_outer(f->g, node, 0) || is_scaled(f->g, node)))
         return !whole && add_factor(to, node);
     note(f, node);
     return depth < 2 * EPI_RECURRENCE_FACTORS && take_apart(f, n->arg[0], to, scans, depth + 1) &&

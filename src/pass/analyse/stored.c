@@ -131,11 +131,24 @@ static bool is_decay(const epi_node *user, int operand) {
     return epi_ops[user->op].cls == EPI_CLASS_SCAN && operand == 0;
 }
 
+/* Is it a number of two states, as the gradient to a decay is? There are few of these, and each is a long sum. */
+static bool is_of_states(const epi_graph *g, const epi_node *n) {
+    const epi_node *m = n->op == EPI_OP_SUM ? &g->nodes[n->arg[0]] : NULL;
+    int scans = 0;
+    for (int a = 0; a < 2 && m && m->op == EPI_OP_MUL; a++) {
+        const epi_node *of = &g->nodes[m->arg[a]];
+        of = of->op == EPI_OP_SHIFT ? &g->nodes[of->arg[0]] : of;
+        scans += epi_ops[of->op].cls == EPI_CLASS_SCAN;
+    }
+    return scans == 2;
+}
+
 /* From what its users are. */
 static void learn(search *s, int node, epi_dtype storage) {
     const epi_node *n = &s->g->nodes[node];
     epi_use_list uses = epi_graph_uses(s->g, node);
-    s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM || epi_ops[n->op].cls == EPI_CLASS_SORT;
+    s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM || epi_ops[n->op].cls == EPI_CLASS_SORT ||
+                     is_of_states(s->g, n);
     bool taken = false, said = is_said(s, node, storage);
     s->least[node] = said_of(n);
     for (int i = 0; i < uses.count; i++) {

@@ -3,8 +3,12 @@
  *     sum(s*d, H, P)                            where heads decay each by itself: sum(sum(s*d, P), H)
  *     sum(where(index(T) == 0, s, 0)*x, X)      where s = scan_back(…, T), as the gradient to a first state and to the
  *                                               decay there has it: x and s at 0, then the choice. What x is elsewhere does
- *                                               not count: a gradient that is 0 there is so whatever it meets */
+ *                                               not count: a gradient that is 0 there is so whatever it meets
+ *     c*sum(q*s, N)                             where c is a number: sum(q*s*c, N), and numbers as rsqrt(size(N)) as constants,
+ *                                               which are factors of a step then */
 #include "pass/rewrite/recurrences.h"
+
+#include <math.h>
 
 #include "pass/analyse/monomial.h"
 #include "pass/analyse/recurrence.h"
@@ -74,10 +78,58 @@ static int sum_end(epi_rewrite *r, const epi_node *n) {
     return epi_graph_map(r->g, EPI_OP_WHERE, r->fresh[choice->arg[0]], value, epi_graph_const(r->g, 0));
 }
 
+/* A number that is known: made of constants and of sizes that are not open. */
+static bool is_known(const epi_spec *spec, const epi_graph *g, int node, double *value) {
+    const epi_node *n = &g->nodes[node];
+    double of[3] = {0};
+    if (n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE) {
+        *value = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], spec->sizes);
+        return n->op == EPI_OP_CONST || !spec->is_open[n->over.at[0].dim];
+    }
+    bool known = epi_ops[n->op].cls == EPI_CLASS_MAP && !n->axes.count && !n->has_stored;
+    for (int a = 0; a < epi_node_operands(n) && known; a++)
+        known = is_known(spec, g, n->arg[a], &of[a]);
+    if (known)
+        *value = epi_op_reference(n->op, of[0], of[1], of[2]);
+    return known;
+}
+
+/* A number times a sum of a scan's states, which nobody else wants. */
+static int scale_sum(epi_rewrite *r, const epi_node *n) {
+    const epi_graph *g = r->in;
+    double by;
+    for (int side = 0; side < 2 && n->op == EPI_OP_MUL; side++) {
+        int sum = n->arg[side];
+        const epi_node *m = &g->nodes[sum];
+        if (m->op == EPI_OP_SUM && !m->has_stored && epi_graph_uses(g, sum).count == 1 &&
+            epi_recurrence_scan(g, sum) != EPI_NO_NODE && is_known(r->ctx, g, n->arg[!side], &by))
+            return epi_graph_reduce(
+                r->g, EPI_OP_SUM,
+                epi_graph_map2(r->g, EPI_OP_MUL, r->fresh[m->arg[0]], epi_graph_const(r->g, by)), &m->over);
+    }
+    return EPI_NO_NODE;
+}
+
+/* A value times a number that is worked out. */
+static int scale_value(epi_rewrite *r, const epi_node *n) {
+    double by;
+    for (int side = 0; side < 2 && n->op == EPI_OP_MUL; side++) {
+        const epi_node *factor = &r->in->nodes[n->arg[side]];
+        if (factor->op != EPI_OP_CONST && is_known(r->ctx, r->in, n->arg[side], &by) && isfinite(by))
+            return epi_graph_map2(r->g, EPI_OP_MUL, r->fresh[n->arg[!side]], epi_graph_const(r->g, by));
+    }
+    return EPI_NO_NODE;
+}
+
 static int rule(epi_rewrite *r, int node) {
     const epi_spec *spec = r->ctx;
     const epi_node *n = &r->in->nodes[node];
     epi_axes inner;
+    if (n->op == EPI_OP_MUL) {
+        int scaled = scale_sum(r, n);
+        scaled = scaled == EPI_NO_NODE ? scale_value(r, n) : scaled;
+        return scaled == EPI_NO_NODE ? scaled : epi_graph_stand_for(r->g, scaled, n);
+    }
     if (n->op != EPI_OP_SUM)
         return EPI_NO_NODE;
     int value = sum_end(r, n);
