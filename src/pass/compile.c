@@ -55,7 +55,8 @@ static epi_status slices(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status renames(epi_candidate *c, epi_error *err) {
-    return epi_renames_push(c->arena, &c->spec.graph, err);
+    EPI_TRY(epi_renames_push(c->arena, &c->spec.graph, err));
+    return epi_renames_pull(c->arena, &c->spec.graph, err);
 }
 
 static epi_status slots(epi_candidate *c, epi_error *err) {

@@ -10,4 +10,9 @@
  * to do. */
 epi_status epi_renames_push(epi_arena *arena, const epi_graph **graph, epi_error *err);
 
+/* The same program in which maps of such a sum that ends as an output are made by the old name, where the new one cannot go
+ * to the operands: rename(a @ b, R, S)*c, with products over S, is rename((a @ b)*rename(c, S, R), R, S). So the tile
+ * that has a gradient goes on with it. */
+epi_status epi_renames_pull(epi_arena *arena, const epi_graph **graph, epi_error *err);
+
 #endif
