@@ -219,6 +219,9 @@ int main(void) {
                                             "B=2,T=3,H=1,N=3,P=0"};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             test_against("heads", sizes[i], 64, NULL);
+        test_against("first_step", "T=5,N=3,P=2", 64, NULL);
+        test_against("first_step", "T=0,N=3,P=2", 64, NULL);
+        test_against("picked", "T=5,N=3,P=2", 64, NULL);
         /* each step rounds twice, as often up as down: the root of their number, four times over */
         test_against("long", "T=1048576,N=2,P=3", 4 * 1448, NULL);
     }

@@ -91,8 +91,7 @@ static epi_status terms(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status recurrences(epi_candidate *c, epi_error *err) {
-    return c->limits->recurrence_most ? epi_recurrences_form(c->arena, &c->spec.graph, &c->spec, err)
-                                      : EPI_OK;
+    return c->limits->recurrence_most ? epi_recurrences_form(c->arena, &c->spec, !c->strict, err) : EPI_OK;
 }
 
 static epi_status sums(epi_candidate *c, epi_error *err) {

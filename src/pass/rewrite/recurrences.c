@@ -3,15 +3,21 @@
  *     sum(s*d, H, P)                            where heads decay each by itself: sum(sum(s*d, P), H)
  *     sum(where(index(T) == 0, s, 0)*x, X)      where s = scan_back(…, T), as the gradient to a first state and to the
  *                                               decay there has it: x and s at 0, then the choice. What x is elsewhere does
- *                                               not count: a gradient that is 0 there is so whatever it meets
+ *                                               not count, so it is left as written where infinities are
  *     c*sum(q*s, N)                             where c is a number: sum(q*s*c, N), and numbers as rsqrt(size(N)) as constants,
  *                                               which are factors of a step then */
 #include "pass/rewrite/recurrences.h"
 
 #include <math.h>
 
+#include "ir/index.h"
 #include "pass/analyse/monomial.h"
 #include "pass/analyse/recurrence.h"
+
+typedef struct former {
+    epi_spec spec;
+    bool products; /* 0 times an infinity may be left out */
+} former;
 
 enum { MOST_LEAVES = 8 };
 
@@ -30,8 +36,15 @@ static bool find_leaves(const epi_graph *g, int node, const epi_axes *axes, leav
     return true;
 }
 
-/* Of where(index(T) == e, s, 0), where s is a scan along T and e a number: index(T) == e; or NULL. */
-static const epi_node *find_end(const epi_graph *g, int node) {
+/* Does it name the first or the last element of an axis that has some? */
+static bool is_end(const epi_spec *spec, int place, epi_axis axis) {
+    return epi_axis_size(axis, spec->sizes) > 0 &&
+           (epi_is_end(spec, place, axis, true) || epi_is_end(spec, place, axis, false));
+}
+
+/* Of where(index(T) == e, s, 0), where s is a scan along T and e one of its ends: index(T) == e; or NULL. */
+static const epi_node *find_end(const epi_spec *spec, int node) {
+    const epi_graph *g = spec->graph;
     const epi_node *n = &g->nodes[node];
     if (n->op != EPI_OP_WHERE || !epi_is_zero(g, n->arg[2]))
         return NULL;
@@ -39,7 +52,7 @@ static const epi_node *find_end(const epi_graph *g, int node) {
     for (int side = 0; side < 2 && is->op == EPI_OP_EQ && epi_ops[s->op].cls == EPI_CLASS_SCAN; side++) {
         const epi_node *at = &g->nodes[is->arg[side]];
         if (at->op == EPI_OP_INDEX && epi_axis_equal(at->over.at[0], s->over.at[0]) &&
-            !g->nodes[is->arg[!side]].axes.count)
+            is_end(spec, is->arg[!side], s->over.at[0]))
             return is;
     }
     return NULL;
@@ -55,16 +68,17 @@ static int at_end(epi_rewrite *r, int node, const epi_axes *time, int place) {
 
 /* A sum of what is made of one end of a scan. */
 static int sum_end(epi_rewrite *r, const epi_node *n) {
+    const former *f = r->ctx;
     const epi_graph *in = r->in;
     leaves all = {0};
     int end = -1;
-    if (!find_leaves(in, n->arg[0], &in->nodes[n->arg[0]].axes, &all))
+    if (!f->products || !find_leaves(in, n->arg[0], &in->nodes[n->arg[0]].axes, &all))
         return EPI_NO_NODE;
     for (int i = 0; i < all.count && end < 0; i++)
-        end = find_end(in, all.at[i]) ? i : -1;
+        end = find_end(&f->spec, all.at[i]) ? i : -1;
     if (end < 0)
         return EPI_NO_NODE;
-    const epi_node *choice = &in->nodes[all.at[end]], *is = find_end(in, all.at[end]);
+    const epi_node *choice = &in->nodes[all.at[end]], *is = find_end(&f->spec, all.at[end]);
     const epi_axes time = in->nodes[choice->arg[1]].over, over = epi_axes_without(&n->over, &time);
     int place = r->fresh[is->arg[in->nodes[is->arg[0]].op == EPI_OP_INDEX]];
     int value = at_end(r, choice->arg[1], &time, place);
@@ -79,7 +93,8 @@ static int sum_end(epi_rewrite *r, const epi_node *n) {
 }
 
 /* A number that is known: made of constants and of sizes that are not open. */
-static bool is_known(const epi_spec *spec, const epi_graph *g, int node, double *value) {
+static bool is_known(const epi_spec *spec, int node, double *value) {
+    const epi_graph *g = spec->graph;
     const epi_node *n = &g->nodes[node];
     double of[3] = {0};
     if (n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE) {
@@ -88,7 +103,7 @@ static bool is_known(const epi_spec *spec, const epi_graph *g, int node, double 
     }
     bool known = epi_ops[n->op].cls == EPI_CLASS_MAP && !n->axes.count && !n->has_stored;
     for (int a = 0; a < epi_node_operands(n) && known; a++)
-        known = is_known(spec, g, n->arg[a], &of[a]);
+        known = is_known(spec, n->arg[a], &of[a]);
     if (known)
         *value = epi_op_reference(n->op, of[0], of[1], of[2]);
     return known;
@@ -96,13 +111,14 @@ static bool is_known(const epi_spec *spec, const epi_graph *g, int node, double 
 
 /* A number times a sum of a scan's states, which nobody else wants. */
 static int scale_sum(epi_rewrite *r, const epi_node *n) {
+    const former *f = r->ctx;
     const epi_graph *g = r->in;
     double by;
     for (int side = 0; side < 2 && n->op == EPI_OP_MUL; side++) {
         int sum = n->arg[side];
         const epi_node *m = &g->nodes[sum];
         if (m->op == EPI_OP_SUM && !m->has_stored && epi_graph_uses(g, sum).count == 1 &&
-            epi_recurrence_scan(g, sum) != EPI_NO_NODE && is_known(r->ctx, g, n->arg[!side], &by))
+            epi_recurrence_scan(g, sum) != EPI_NO_NODE && is_known(&f->spec, n->arg[!side], &by))
             return epi_graph_reduce(
                 r->g, EPI_OP_SUM,
                 epi_graph_map2(r->g, EPI_OP_MUL, r->fresh[m->arg[0]], epi_graph_const(r->g, by)), &m->over);
@@ -112,17 +128,18 @@ static int scale_sum(epi_rewrite *r, const epi_node *n) {
 
 /* A value times a number that is worked out. */
 static int scale_value(epi_rewrite *r, const epi_node *n) {
+    const former *f = r->ctx;
     double by;
     for (int side = 0; side < 2 && n->op == EPI_OP_MUL; side++) {
         const epi_node *factor = &r->in->nodes[n->arg[side]];
-        if (factor->op != EPI_OP_CONST && is_known(r->ctx, r->in, n->arg[side], &by) && isfinite(by))
+        if (factor->op != EPI_OP_CONST && is_known(&f->spec, n->arg[side], &by) && isfinite(by))
             return epi_graph_map2(r->g, EPI_OP_MUL, r->fresh[n->arg[!side]], epi_graph_const(r->g, by));
     }
     return EPI_NO_NODE;
 }
 
 static int rule(epi_rewrite *r, int node) {
-    const epi_spec *spec = r->ctx;
+    const former *f = r->ctx;
     const epi_node *n = &r->in->nodes[node];
     epi_axes inner;
     if (n->op == EPI_OP_MUL) {
@@ -133,7 +150,7 @@ static int rule(epi_rewrite *r, int node) {
     if (n->op != EPI_OP_SUM)
         return EPI_NO_NODE;
     int value = sum_end(r, n);
-    if (value == EPI_NO_NODE && epi_recurrence_split(spec, r->in, node, &inner)) {
+    if (value == EPI_NO_NODE && epi_recurrence_split(&f->spec, r->in, node, &inner)) {
         epi_axes rest = epi_axes_without(&n->over, &inner);
         value = epi_graph_reduce(r->g, EPI_OP_SUM, r->fresh[n->arg[0]], &inner);
         value = epi_graph_reduce(r->g, EPI_OP_SUM, value, &rest);
@@ -141,11 +158,10 @@ static int rule(epi_rewrite *r, int node) {
     return value == EPI_NO_NODE ? value : epi_graph_stand_for(r->g, value, n);
 }
 
-epi_status epi_recurrences_form(epi_arena *arena, const epi_graph **graph, const epi_spec *spec,
-                                epi_error *err) {
+epi_status epi_recurrences_form(epi_arena *arena, epi_spec *spec, bool products, epi_error *err) {
     bool scans = false;
-    epi_spec with = *spec;
-    for (int i = 0; i < (*graph)->node_count; i++)
-        scans |= (*graph)->live[i] && epi_ops[(*graph)->nodes[i].op].cls == EPI_CLASS_SCAN;
-    return scans ? epi_graph_rewrite(arena, graph, rule, &with, err) : EPI_OK;
+    former f = {*spec, products};
+    for (int i = 0; i < spec->graph->node_count; i++)
+        scans |= spec->graph->live[i] && epi_ops[spec->graph->nodes[i].op].cls == EPI_CLASS_SCAN;
+    return scans ? epi_graph_rewrite(arena, &spec->graph, rule, &f, err) : EPI_OK;
 }

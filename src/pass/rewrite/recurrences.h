@@ -6,7 +6,6 @@
 
 /* The same program in which sums of a scan's states are over axes of the state alone, and what is made of one end of a
  * scan is made of its last state. *graph stays where there is nothing to do. */
-epi_status epi_recurrences_form(epi_arena *arena, const epi_graph **graph, const epi_spec *spec,
-                                epi_error *err);
+epi_status epi_recurrences_form(epi_arena *arena, epi_spec *spec, bool products, epi_error *err);
 
 #endif
