@@ -20,7 +20,7 @@ typedef struct ordering {
     int *begin;      /* by part: where its own begin there, up to where the next one's do */
     int64_t *stores; /* by part: bytes that it stores for others */
     bool *taken;     /* by part */
-    double *depth;   /* by part: that of its one product, which no other waits for; or 0 */
+    double *depth;   /* by part: that of its one product, or 0 */
     int64_t alive, most;
 } ordering;
 
@@ -126,16 +126,30 @@ static void move(int *order, int from, int to) {
     order[to] = part;
 }
 
+/* Can two parts be launched as one, by what their depths tell? */
+static bool is_like(const ordering *o, int a, int b) {
+    return o->depth[a] > 0 && o->depth[a] == o->depth[b];
+}
+
+/* May a part move to others of its depth? Not if others wait for it, or for one that it stands beside and can be launched with. */
+static bool is_loose(const ordering *o, const int *order, int at) {
+    bool loose = o->depth[order[at]] > 0 && o->stores[order[at]] == 0;
+    for (int i = at > 0 ? at - 1 : 0; i <= at + 1 && i < o->cut->part_count && loose; i++)
+        loose = i == at || o->stores[order[i]] == 0 || !is_like(o, order[i], order[at]);
+    return loose;
+}
+
 /* Brings products that nobody waits for next to each other, the last first: both go to the last place between them where that
  * can be, and where no more is alive there. */
 static void gather(ordering *o, int backward, int *order) {
     enum { FAR = 16 }; /* gradients of one layer's weights lie nearer */
     for (int i = o->cut->part_count - 1; i > 0; i--) {
         int j = i - 1, with = order[i];
-        while (j > 0 && j > i - FAR && o->depth[order[j]] != o->depth[with])
+        while (j > 0 && j > i - FAR && !(is_like(o, order[j], with) && is_loose(o, order, j)))
             j--;
-        bool may = j < i - 1 && o->depth[with] > 0 && o->depth[order[j]] == o->depth[with] &&
-                   (order[j] < backward) == (with < backward) && follow(o, order, j, i);
+        bool may = j < i - 1 && is_like(o, order[j], with) && is_loose(o, order, j) &&
+                   is_loose(o, order, i) && (order[j] < backward) == (with < backward) &&
+                   follow(o, order, j, i);
         int64_t limit = o->most;
         for (int at = i - 1; may && at >= j; at--) {
             move(order, j, at);
@@ -158,7 +172,7 @@ static double depth_of(const ordering *o, int part, const int64_t *sizes) {
             depth = epi_cost_flops(g, &g->nodes[n], sizes) /
                     (double)epi_max64(1, epi_axes_size(&g->nodes[n].axes, sizes));
         }
-    return products == 1 && o->stores[part] == 0 ? depth : 0;
+    return products == 1 ? depth : 0;
 }
 
 /* What parts load and store between them. A part may load several slices of a value. */

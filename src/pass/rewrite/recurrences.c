@@ -4,7 +4,7 @@
  *     sum(where(index(T) == 0, s, 0)*x, X)      where s = scan_back(…, T), as the gradient to a first state and to the
  *                                               decay there has it: x and s at 0, then the choice. What x is elsewhere does
  *                                               not count, so it is left as written where infinities are
- *     c*sum(q*s, N)                             where c is a number: sum(q*s*c, N), and numbers as rsqrt(size(N)) as constants,
+ *     c*sum(q*s, N)                             where c is a finite number: sum(q*s*c, N), and numbers as rsqrt(size(N)) as constants,
  *                                               which are factors of a step then */
 #include "pass/rewrite/recurrences.h"
 
@@ -118,7 +118,8 @@ static int scale_sum(epi_rewrite *r, const epi_node *n) {
         int sum = n->arg[side];
         const epi_node *m = &g->nodes[sum];
         if (m->op == EPI_OP_SUM && !m->has_stored && epi_graph_uses(g, sum).count == 1 &&
-            epi_recurrence_scan(g, sum) != EPI_NO_NODE && is_known(&f->spec, n->arg[!side], &by))
+            epi_recurrence_scan(g, sum) != EPI_NO_NODE && is_known(&f->spec, n->arg[!side], &by) &&
+            isfinite(by))
             return epi_graph_reduce(
                 r->g, EPI_OP_SUM,
                 epi_graph_map2(r->g, EPI_OP_MUL, r->fresh[m->arg[0]], epi_graph_const(r->g, by)), &m->over);
