@@ -1077,6 +1077,14 @@ static struct whole {
     {.from = {"../tests/shifts", "convolution_back", "B=2,T=70,C=72", 0}},
     {.from = {"../tests/shifts", "convolution_back", "B=2,T=9,C=33", 0}, .capability = 80},
     {.from = {"../tests/shifts", "convolution_inside_back", "B=3,T=72,C=10", 0}},
+    {.from = {"../tests/passes", "heads", "B=3,T=7,H=32,N=72", 0}},
+    {.from = {"../tests/passes", "heads", "B=2,T=5,H=65,N=17", 0}, .capability = 80},
+    {.from = {"../tests/passes", "heads", "B=2,T=150,H=200,N=40", 0}, .f16 = true},
+    {.from = {"../tests/passes", "heads", "B=2,T=5,H=65,N=15", 0}},
+    {.from = {"../tests/passes", "heads", "B=2,T=5,H=40,N=136", 0}, .up = "T=300"},
+    {.from = {"../tests/passes", "several", "A=70,H=3,N=40", 0}},
+    {.from = {"../tests/passes", "steps", "B=3,H=12,T=9", 0}, .up = "T=300"},
+    {.from = {"../tests/passes", "over_steps", "B=70,T=9,N=20", 0}, .up = "T=300"},
 };
 enum { WHOLES = sizeof wholes / sizeof *wholes };
 static bool any_text; /* they are of a text that was asked for */

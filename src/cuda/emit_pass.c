@@ -12,6 +12,30 @@ static epi_axes pass_axes(const epi_emit_context *c, int node, int copy_to) {
     return epi_ops[n->op].cls == EPI_CLASS_SCAN ? epi_axes_without(&axes, &n->over) : axes;
 }
 
+/* How the threads of a block fold results of a reduction. Each goes through every `threads`th element of one. */
+typedef struct fold_form {
+    int threads;             /* of one result */
+    const char *own, *share; /* which result a thread has, which of its elements */
+} fold_form;
+
+/* The lanes of a warp share a result where its elements are neighbours in memory. Where neighbouring results are, each lane has one of
+ * its own: a thread goes through a few elements by itself, and the warps of a block share many. That follows from what is folded
+ * alone, and so do the bits. */
+static const fold_form *fold_form_of(const epi_emit_context *c, int node) {
+    static const fold_form one = {1, "threadIdx.x", "0"},
+                           lanes = {32, "threadIdx.x / 32", "threadIdx.x % 32"},
+                           warps = {8, "threadIdx.x % 32", "threadIdx.x / 32"};
+    const epi_node *n = &c->spec->graph->nodes[node];
+    epi_ref from = epi_emit_ref(c, n->arg[0], -1);
+    int last = n->axes.count - 1;
+    bool down = last >= 0 && epi_ref_stride(&from, n->axes.at[last]) == 1 &&
+                epi_axis_size(n->axes.at[last], c->chosen) >= 16;
+    bool few = epi_axes_size(&n->over, c->chosen) <= 64;
+    for (int i = 0; i < n->over.count; i++)
+        few &= !c->spec->is_open[n->over.at[i].dim];
+    return !down ? &lanes : few ? &one : &warps;
+}
+
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
     epi_op op = copy_to < 0 ? c->spec->graph->nodes[node].op : EPI_OP_COUNT;
     epi_axes axes = pass_axes(c, node, copy_to);
@@ -21,6 +45,8 @@ int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
         return (epi_topk_by_block(c, node) ? 256 : 32) * epi_topk_rows(c, node);
     if (op == EPI_OP_UNIFORM)
         return epi_ceil_div(epi_axes_size(&axes, c->sizes), 4);
+    if (copy_to < 0 && epi_ops[op].cls == EPI_CLASS_REDUCE)
+        return fold_form_of(c, node)->threads * epi_axes_size(&axes, c->sizes);
     return epi_axes_size(&axes, c->sizes);
 }
 
@@ -106,24 +132,39 @@ static void leaf_body(pass *p, int node) {
     put_store(p, &to, 0, number ? epi_emit_node_number(p->c, node) : "(float)x");
 }
 
-/* One warp folds one result: lanes take every 32nd element, then each other. A lane may have any number of
- * them, so sums keep what rounding loses. */
-static void reduce_body(pass *p, int node) {
+/* A thread may have any number of elements, so sums keep what rounding loses. */
+static void fold_results(pass *p, int node) {
     const epi_node *n = p->n;
     const int64_t *sizes = p->c->spec->sizes;
     epi_ref from = epi_emit_ref(p->c, n->arg[0], -1), to = epi_emit_ref(p->c, node, -1);
     epi_walk over = epi_walk_axes(&from, &n->over, sizes), base = epi_walk_axes(&from, &p->axes, sizes);
     int64_t count = epi_axes_size(&n->over, sizes);
-    bool sums = epi_ops[n->op].adds;
+    const fold_form *form = fold_form_of(p->c, node);
+    int threads = form->threads, results = 256 / threads; /* of a block at a time */
+    const char *fold = epi_ops[n->op].adds ? "Long" : epi_ops[n->op].cuda;
     epi_text_add(p->out,
-                 "    %s f;\n    f.clear();\n    const i64 at = %s;\n"
-                 "    for (i64 y = threadIdx.x & 31; y < %s; y += 32) f.take(load<%s>(P.ptr[%d], at + %s));\n"
-                 "#pragma unroll\n    for (int m = 1; m < 32; m <<= 1) f.across(m);\n"
-                 "    if ((threadIdx.x & 31) == 0) ",
-                 sums ? "Long" : epi_ops[n->op].cuda, epi_emit_walk(p->c, &base, "x"),
-                 epi_emit_count(p->c, count, "LL"), epi_emit_type(from.type), p->pointers.from[0],
-                 epi_emit_walk(p->c, &over, "y"));
+                 "  const i64 results = P.extra[0] / %d;\n"
+                 "  for (i64 first = (i64)blockIdx.x * %d; first < results; first += (i64)gridDim.x * %d) {\n"
+                 "    const i64 x = first + %s, at = %s;\n    %s f;\n    f.clear();\n",
+                 threads, results, results, form->own, epi_emit_walk(p->c, &base, "x"), fold);
+    epi_text_add(p->out,
+                 "    if (x < results)\n#pragma unroll %d\n"
+                 "      for (i64 y = %s; y < %s; y += %d) f.take(load<%s>(P.ptr[%d], at + %s));\n",
+                 threads == 32 ? 1 : 8, form->share, epi_emit_count(p->c, count, "LL"), threads,
+                 epi_emit_type(from.type), p->pointers.from[0], epi_emit_walk(p->c, &over, "y"));
+    if (threads == 32)
+        epi_text_add(p->out, "#pragma unroll\n    for (int m = 1; m < 32; m <<= 1) f.across(m);\n");
+    if (threads == 8)
+        epi_text_add(
+            p->out,
+            "    __shared__ %s shares[8][32];\n    shares[threadIdx.x / 32][threadIdx.x %% 32] = f;\n"
+            "    __syncthreads();\n"
+            "    for (int i = 1; i < 8 && threadIdx.x < 32; i++) f.merge(shares[i][threadIdx.x]);\n"
+            "    __syncthreads();\n",
+            fold);
+    epi_text_add(p->out, "    if (%s == 0 && x < results) ", form->share);
     put_store(p, &to, 0, epi_emit_fold_end(p->c, n->op, "f", count));
+    epi_text_add(p->out, "  }\n}\n");
 }
 
 /* An operand of a scan, or its result: where the step y of the recurrence x is. */
@@ -188,8 +229,6 @@ static void put_body(pass *p, int node, int copy_to) {
         map_body(p, node);
     else if (cls == EPI_CLASS_SPLIT)
         split_body(p, node);
-    else if (cls == EPI_CLASS_REDUCE)
-        reduce_body(p, node);
     else if (p->n->op == EPI_OP_UPDATE)
         epi_emit_update(p->c, node, &p->pointers, p->out);
     else if (cls == EPI_CLASS_MOVE)
@@ -227,14 +266,18 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         epi_emit_scatter(c, node, &p.pointers, p.out);
         return epi_emit_end(k, err);
     }
-    const char *warps = cls == EPI_CLASS_REDUCE ? " / 32" : "";
     epi_text_add(
         p.out,
         "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) pass(const __grid_constant__ "
-        "Params P) {\n  dependency_start();\n  dependency_wait();\n"
-        "  const i64 stride = (i64)gridDim.x * 256%s;\n"
-        "  for (i64 x = ((i64)blockIdx.x * 256 + threadIdx.x)%s; x < P.extra[0]; x += stride) {\n",
-        epi_emit_name(c, node), p.n->place.line, warps, warps);
+        "Params P) {\n  dependency_start();\n  dependency_wait();\n",
+        epi_emit_name(c, node), p.n->place.line);
+    if (cls == EPI_CLASS_REDUCE) {
+        fold_results(&p, node);
+        return epi_emit_end(k, err);
+    }
+    epi_text_add(p.out,
+                 "  const i64 stride = (i64)gridDim.x * 256;\n"
+                 "  for (i64 x = (i64)blockIdx.x * 256 + threadIdx.x; x < P.extra[0]; x += stride) {\n");
     put_body(&p, node, copy_to);
     epi_text_add(p.out, "  }\n}\n");
     return epi_emit_end(k, err);
