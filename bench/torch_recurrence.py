@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""Scans of products beside flash-linear-attention's Triton kernels (fla), its chunk_simple_gla.
+"""Scans of products beside the Triton kernels of flash-linear-attention (fla, its chunk_simple_gla) and of mamba_ssm (mamba_chunk_scan_combined).
 
   ssd      Mamba-2's recurrence: keys and queries shared by the heads. fla's kernels have none such: they get them expanded, once beforehand and once in the call
   gla      simple gated linear attention: a decay for each head and step, log decays given
-  layer    programs/recurrence.epi's ssd: steps, skip, gate, a first and a last state; around fla's kernels the maps by torch.compile
+  layer    programs/recurrence.epi's ssd: steps, skip, gate, a first and a last state; around fla's kernels the maps by torch.compile. mamba_ssm's
+           kernels are that layer
 
-Forward, and backward by all inputs, with a checked batch entry in the run that times it: f64, stepped. A result is at most twice as far off as the peer's or,
-where that is more, as f64's rounded to the storage type, by Frobenius' norm. The peer is fla, or where that does not run PyTorch's chunked form; the row says which.
+Forward, and backward by all inputs, with a checked batch entry in the run that times it: f64, stepped. A result is at most twice as far off as PyTorch's chunked
+form or, where that is more, as f64's rounded to the storage type, by Frobenius' norm. How far the others are off is in the row: fla 0.6 refuses its
+backward on Hopper with a Triton from 3.4 to 3.7, as one kernel's results are wrong there. It is timed all the same, with that check taken out.
 `cublas`: the products of the forward's chunks of 64, as torch.bmm; their flops over our time are `tflops`.
 Memory is the most that a call has beside its inputs: a forward without gradients, and forward and backward together.
-The sides are CUDA graphs and take turns; cool and hot as in bench/torch_fp8.py. fla's kernels are tuned over all of their own configurations, which
-are compiled by all processors first.
+The sides are CUDA graphs and take turns; cool and hot as in bench/torch_fp8.py. The others' kernels are tuned over all of their own configurations, which
+are compiled by all processors first. Of mamba_ssm the sources are enough: what it has in C++ is not imported.
 
-  PYTHONPATH=python:/folder/of/fla python3 bench/torch_recurrence.py --out bench/results/h200-recurrence.json
+  PYTHONPATH=python:/folder/of/fla:/folder/of/mamba python3 bench/torch_recurrence.py --out bench/results/h200-recurrence.json
   PYTHONPATH=python python3 bench/torch_recurrence.py --device cpu --small      # tries the script without a GPU
 """
-import gc, multiprocessing, os, sys, time
+import gc, importlib.util, multiprocessing, os, sys, time, types
 
 import torch_fp8 as fp8
 from torch_fp8 import common, epilog, torch
@@ -121,7 +123,9 @@ def by_chunks(section):
 
 def by_fla(section, compiled=True):
     """The same by fla's kernels; of ssd that is keys and queries that are expanded already."""
+    import fla.ops.common.chunk_o
     from fla.ops.simple_gla import chunk_simple_gla as kernel
+    fla.ops.common.chunk_o.TRITON_ABOVE_3_7_1 = True   # its check: see above
     if section != "layer":
         return lambda q, k, v, g: kernel(q, k, v, g, scale=1.0 if section == "ssd" else None)[0]
     before, behind = (torch.compile(f) if compiled else f for f in (before_scan, behind_scan))
@@ -132,28 +136,56 @@ def by_fla(section, compiled=True):
     return layer
 
 
+def by_mamba(section):
+    if section != "layer":
+        raise ValueError("is the layer alone")
+    if "mamba_ssm" not in sys.modules:   # without its __init__, which wants what is built in C++
+        package = types.ModuleType("mamba_ssm")
+        package.__path__ = list(importlib.util.find_spec("mamba_ssm").submodule_search_locations)
+        sys.modules["mamba_ssm"] = package
+    from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined as kernel
+    def layer(x, b, c, dt, bias, a_log, skip, z, h):
+        y, last = kernel(x, dt, -a_log.exp(), b[:, :, None], c[:, :, None], 256, D=skip, z=z, dt_bias=bias,
+                         initial_states=h.transpose(2, 3).contiguous(), dt_softplus=True, return_final_states=True)
+        return y, last.transpose(2, 3)
+    return layer
+
+
+PEERS = {"fla": by_fla, "mamba_ssm": by_mamba}
+
+
+def load_peers():
+    """What there is of them is imported, so that their kernels can be found."""
+    for make in PEERS.values():
+        try:
+            make("layer")
+        except Exception as e:
+            print(f"{type(e).__name__}: {e}"[:200], flush=True)
+
+
 def compile_some(at, of, sections):
-    """A share of fla's configurations, compiled into Triton's cache by short sequences."""
+    """A share of the others' configurations, compiled into Triton's cache by short sequences."""
     from triton.runtime.autotuner import Autotuner
-    import fla.ops.simple_gla
+    load_peers()
     for tuner in (o for o in gc.get_objects() if isinstance(o, Autotuner)):
         tuner.configs, tuner._do_bench = tuner.configs[at::of] or tuner.configs[:1], lambda call, quantiles: (call(), [1.0] * len(quantiles))[1]
     args = type("args", (), dict(device="cuda", dtype=torch.bfloat16))
     for section in sections:
         _, _, h, n, p = FULL[section]
-        inputs, d = tensors(args, section, 1, 2 * CHUNK, h, n, p)
+        inputs, d = tensors(args, section, 1, 256, h, n, p)
         inputs = [expanded(x, h) for x in inputs[:2]] + inputs[2:] if section == "ssd" else inputs
-        try:
-            training(by_fla(section, compiled=False), inputs, d)[1]()
-        except Exception as e:   # a configuration that is none for this GPU: the tuning leaves it out
-            print(f"compile {at}: {type(e).__name__}: {e}"[:200], flush=True)
+        for fn in [lambda: by_fla(section, compiled=False)] + [lambda: by_mamba(section)] * (section == "layer"):
+            try:
+                training(fn(), inputs, d)[1]()
+            except Exception as e:   # a configuration that is none for this GPU: the tuning leaves it out
+                print(f"compile {at}: {type(e).__name__}: {e}"[:200], flush=True)
 
 
-def tune_fla(sections):
-    """All of fla's configurations in Triton's cache, and short turns for the choice among them."""
+def tune(sections):
+    """All of the others' configurations in Triton's cache, and short turns for the choice among them."""
     import triton.testing
     from triton.runtime.autotuner import Autotuner
-    import fla.ops.simple_gla
+    load_peers()
     count = len(os.sched_getaffinity(0))
     workers = [multiprocessing.get_context("spawn").Process(target=compile_some, args=(i, count, sections)) for i in range(count)]
     for w in workers:
@@ -182,18 +214,19 @@ def heads_together(fn, h):
     return lambda q, k, *more: fn(expanded(q, h), expanded(k, h), *more)
 
 
-def checked(section, inputs, d, ours, peer):
+def checked(section, inputs, d, sides):
     """Of the last batch entry, against f64. A gradient that sums over the batch has that entry's alone, so the calls are of it alone."""
+    ours = sides["epilog"]
     names = ["y"] + ["l"] * (section == "layer") + ["g_" + n for n in NAMES[section]]
     one = [x if x.dim() == 1 else x[-1:].contiguous() for x in inputs]
     dy = [x[-1:].contiguous() for x in d]
     exact = results(written(section, stepped), [x.double() for x in one], [x.double() for x in dy])
-    rows = []
-    for name, e, mine, whole, theirs in zip(names, exact, results(ours, one, dy), results(ours, inputs, d), results(peer, one, dy)):
+    rows, others = [], {n: results(f, one, dy) for n, f in sides.items() if n != "epilog"}
+    for i, (name, e, mine, whole, plain) in enumerate(zip(names, exact, results(ours, one, dy), results(ours, inputs, d), results(by_chunks(section), one, dy))):
         off = lambda v: float((v.double() - e).norm() / e.norm().clamp(min=1e-300))
-        distance, far, rounded = off(mine), off(theirs), off(e.to(mine.dtype))
+        distance, far, rounded = off(mine), off(plain), off(e.to(mine.dtype))
         same = whole.shape[0] != d[0].shape[0] or whole.dim() == 1 or torch.equal(whole[-1:], mine)   # bits do not depend on the batch
-        rows.append(dict(output=name, distance=distance, peer=far, rounded=rounded, batch_same_bits=same, ok=same and distance <= 2 * max(far, rounded)))
+        rows.append(dict(output=name, distance=distance, chunked=far, others={n: off(v[i]) for n, v in others.items()}, rounded=rounded, batch_same_bits=same, ok=same and distance <= 2 * max(far, rounded)))
     return rows
 
 
@@ -220,17 +253,17 @@ def beside(args, section, stream):
     sets = [tensors(args, section, *shape) for _ in range(fp8.SETS)]
     inputs, d = sets[0]
     sides = {"epilog": ours}
-    try:
-        theirs = by_fla(section)
-        sides["fla"] = heads_together(theirs, h) if section == "ssd" else theirs
-        begin = time.perf_counter()
-        results(sides["fla"], inputs, d)
-        row["fla_first_s"] = time.perf_counter() - begin
-    except Exception as e:
-        row["fla_failed"] = f"{type(e).__name__}: {e}"[:300]
-        sides = {"epilog": ours, "torch chunked": by_chunks(section)}
-    row["peer"] = list(sides)[1]
-    row["errors"] = checked(section, inputs, d, ours, sides[row["peer"]])
+    for name, make in PEERS.items():
+        try:
+            theirs = make(section)
+            theirs = heads_together(theirs, h) if section == "ssd" else theirs
+            results(theirs, inputs, d)
+            sides[name] = theirs
+        except Exception as e:
+            row[name + "_failed"] = f"{type(e).__name__}: {e}"[:300]
+    if len(sides) == 1:
+        sides["torch chunked"] = by_chunks(section)
+    row["errors"] = checked(section, inputs, d, sides)
     first, again = results(ours, inputs, d), results(ours, inputs, d)
     row["same_bits"] = all(torch.equal(x, y) for x, y in zip(first, again))
     row["ok"] = row["same_bits"] and all(e["ok"] for e in row["errors"])
@@ -241,7 +274,7 @@ def beside(args, section, stream):
         calls[name + " forward"] = [lambda fn=fn, v=v: fn(*v[0]) for v in sets]
         calls[name + " backward"] = [training(fn, *v)[1] for v in sets]
     if "fla" in sides and section == "ssd":
-        ready = [([expanded(x, h) for x in v[:2]] + v[2:], dy) for v, dy in sets]
+        theirs, ready = by_fla(section), [([expanded(x, h) for x in v[:2]] + v[2:], dy) for v, dy in sets]
         calls["fla, expanded forward"] = [lambda v=v: theirs(*v[0]) for v in ready]
         calls["fla, expanded backward"] = [training(theirs, *v)[1] for v in ready]
     run, flops = products(args, *shape, section)
@@ -257,21 +290,21 @@ def beside(args, section, stream):
 
 
 def line(row):
-    errors = ", ".join(f"{e['output']} {e['distance']:.1e} (peer {e['peer']:.1e}, rounded {e['rounded']:.1e}{'' if e['ok'] else ', WRONG'})" for e in row["errors"])
+    errors = ", ".join(f"{e['output']} {e['distance']:.1e} ({' '.join(f'{n} {x:.1e}' for n, x in e['others'].items())}, rounded {e['rounded']:.1e}{'' if e['ok'] else ', WRONG'})" for e in row["errors"])
     times = ", ".join(f"{n} " + " ".join(f"{at[:-3]} {1e3 * x:.0f}" for at, x in v.items() if at in ("hot_ms", "cool_ms", "median_ms")) for n, v in row["times"].items())
     peak = ", ".join(f"{n} " + " ".join(f"{at} {x / 1e6:.0f}" for at, x in v.items()) for n, v in row.get("peak_bytes", {}).items())
     return (f"{'ok   ' if row['ok'] else 'WRONG'} {row['section']} {row['B']}x{row['T']}x{row['H']} {row['N']}/{row['P']}: its time over ours "
             + " ".join(f"{n} {x:.2f}" for n, x in row["beside"].items()) + f"; us: {times}; MB: {peak}; TFLOP/s {row['tflops']['epilog']:.0f}, cuBLAS {row['tflops']['cublas']:.0f};"
-            f" peer {row['peer']}: {errors}; {row['seconds']:.1f} s {row.get('fla_failed', '')} {row.get('not_captured', '')}")
+            f" {errors}; {row['seconds']:.1f} s {' '.join(row.get(n + '_failed', '') for n in PEERS)} {row.get('not_captured', '')}")
 
 
 if __name__ == "__main__":
     def work(args):
         if args.device == "cuda":
             try:
-                tune_fla(args.sections.split(","))
-                common.say("fla's configurations are compiled")
+                tune(args.sections.split(","))
+                common.say("the others' configurations are compiled")
             except Exception as e:   # each row says what became of it
-                common.say(f"fla: {type(e).__name__}: {e}")
+                common.say(f"tuning: {type(e).__name__}: {e}")
         return {n: [lambda n=n: recurrence(args, n)] for n in FULL}
     sys.exit(common.main(work, "ssd,gla,layer", __doc__, line, fp8.more))
