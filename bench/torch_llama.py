@@ -17,7 +17,9 @@
                         "backend, loss", a function that returns the loss alone, without logits; "backend, chunks", that with the loss in 8 chunks
   liger                 where liger_kernel can be imported: its patch of the model
 
-d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256, 4 sequences of 4096, pure bf16, AdamW (fused).
+--model says which shape: llama-1b (d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256), four layers of llama-8b,
+qwen3-0.6b or gpt2 (124M). 4 sequences of 4096 unless --batch and --length say something else, pure bf16, AdamW (fused).
+"plain, compiled" is for Llamas.
 All sides are there at once, with the same weights, and take turns: --rounds times --steps steps each. A side's peak of memory is
 that of its first steps, less what the others hold; start_s is the time to its first loss, compiling included. A side that does not
 fit or fails is told as such, and left out.
@@ -32,6 +34,17 @@ SMALL = dict(options={"rest": "aot_eager"})  # to try the script nobody waits fo
 APPLY = {"apply": {}, "apply, chunks": dict(loss_chunks=8), "apply, fp8": dict(fp8=True), "apply, sdpa": dict(attention="sdpa"), "apply and compile": {}}
 LESS = {"apply, memory": dict(memory=0)}  # all that can be made again is
 BACKEND = {"backend": {}, "backend, graphs": dict(mode="reduce-overhead"), "backend, loss": {}, "backend, chunks": dict(options={"loss_chunks": 8})}
+LLAMA = dict(tie_word_embeddings=False, rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=500000.0))
+MODELS = {
+    "llama-1b": ("Llama", dict(LLAMA, vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8)),
+    "llama-8b": ("Llama", dict(LLAMA, vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=4, num_attention_heads=32, num_key_value_heads=8)),
+    "qwen3-0.6b": ("Qwen3", dict(LLAMA, tie_word_embeddings=True, vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
+                                 num_key_value_heads=8, head_dim=128)),
+    "gpt2": ("GPT2", dict(vocab_size=50257, n_embd=768, n_layer=12, n_head=12, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)),
+}
+FEW = {"Llama": dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2),
+       "Qwen3": dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16),
+       "GPT2": dict(vocab_size=256, n_embd=64, n_layer=2, n_head=4)}
 SIDES = ("eager", "compile", "plain, compiled", *APPLY, "backend") + (("liger",) if importlib.util.find_spec("liger_kernel") else ())
 
 
@@ -102,6 +115,8 @@ class Side:
         if weights is not None and seed == 0:
             self.model.load_state_dict(weights)
         if name.startswith("plain"):
+            if args.kind != "Llama":
+                raise ValueError("is written for Llamas")
             plain = Plain(args.config, args.length).to(args.device, torch.bfloat16)
             plain.cos, plain.sin = plain.cos.float(), plain.sin.float()
             plain.take(self.model)
@@ -109,13 +124,13 @@ class Side:
         if name in APPLY | LESS:
             self.report = str(epilog.apply(self.model, **(APPLY | LESS)[name]))
         if name == "liger":
-            # Its rotary embedding goes to the module of all Llamas: there it is while this side's steps run, and no longer.
+            # Its rotary embedding goes to the module of all such models: there it is while this side's steps run, and no longer.
             from liger_kernel.transformers import _apply_liger_kernel_to_instance
-            from transformers.models.llama import modeling_llama
-            before = modeling_llama.apply_rotary_pos_emb
+            self.home = sys.modules[type(self.model).__module__]
+            before = self.home.apply_rotary_pos_emb
             _apply_liger_kernel_to_instance(model=self.model)
-            self.rotary = modeling_llama.apply_rotary_pos_emb
-            modeling_llama.apply_rotary_pos_emb = before
+            self.rotary = self.home.apply_rotary_pos_emb
+            self.home.apply_rotary_pos_emb = before
         self.model.train()
         self.called = torch.compile(self.model, dynamic=False) if "compile" in name else self.model
         if name in BACKEND:
@@ -129,7 +144,7 @@ class Side:
     def step(self, ids):
         patch = contextlib.nullcontext()
         if self.name == "liger":
-            patch = unittest.mock.patch("transformers.models.llama.modeling_llama.apply_rotary_pos_emb", self.rotary)
+            patch = unittest.mock.patch.object(self.home, "apply_rotary_pos_emb", self.rotary)
         with sdpa(self.args.device), patch:
             loss = self.called(ids, ids) if self.returns_loss else self.called(input_ids=ids, labels=ids, use_cache=False).loss
             loss.backward()
@@ -139,11 +154,11 @@ class Side:
 
 
 def make(args):
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
+    config = getattr(transformers, args.kind + "Config")(**args.config, max_position_embeddings=args.length, attn_implementation="sdpa")
+    made = getattr(transformers, args.kind + ("LMHeadModel" if args.kind == "GPT2" else "ForCausalLM"))
     with torch.device(args.device):
-        model = LlamaForCausalLM(LlamaConfig(**args.config, rms_norm_eps=1e-5, tie_word_embeddings=False, max_position_embeddings=args.length,
-                                             rope_parameters=dict(rope_type="default", rope_theta=500000.0),
-                                             attn_implementation="sdpa")).to(torch.bfloat16)
+        model = made(config).to(torch.bfloat16)
     for p in model.parameters():
         if p.dim() > 1:
             nn.init.normal_(p, std=0.02)
@@ -257,8 +272,9 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--sides", default=";".join(SIDES), help="separated by semicolons")
-    parser.add_argument("--vocabulary", type=int, default=128256)
-    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--model", choices=MODELS, default="llama-1b")
+    parser.add_argument("--vocabulary", type=int, help="instead of the model's")
+    parser.add_argument("--layers", type=int, help="likewise")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=3)
@@ -268,12 +284,14 @@ def main():
     parser.add_argument("--kernels", help="a file for the kernels of a step of each side")
     parser.add_argument("--out")
     args = parser.parse_args()
-    args.config = dict(vocab_size=args.vocabulary, hidden_size=2048, intermediate_size=8192, num_hidden_layers=args.layers,
-                       num_attention_heads=32, num_key_value_heads=8)
+    args.kind, args.config = MODELS[args.model]
     if args.small:
         args.batch, args.length, args.rounds, args.steps = 2, 32, 2, 2
-        args.config = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-                           num_key_value_heads=2)
+        args.config = {**args.config, **FEW[args.kind]}
+    if args.vocabulary:
+        args.config = {**args.config, "vocab_size": args.vocabulary}
+    if args.layers:
+        args.config = {**args.config, "n_layer" if args.kind == "GPT2" else "num_hidden_layers": args.layers}
     torch.manual_seed(0)
     weights = {k: v.cpu() for k, v in make(args).state_dict().items()}
     rows = measure(args, args.sides.split(";"), weights)
@@ -288,7 +306,7 @@ def main():
         commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         with open(args.out, "w") as f:
             json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
-                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", config=args.config,
+                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", model=args.model, config=args.config,
                            batch=args.batch, length=args.length, rows=rows, losses=curves), f, indent=1)
 
 
