@@ -56,6 +56,7 @@ bool put_instead(epi_text *out);
 /* table_models.c: the tables of files that torch_llama.py, torch_decode.py, torch_moe.py, torch_backend.py and
  * torch_attention.py's section `decode` wrote. */
 void put_training(const results *res, const char *path, epi_text *out);
+void put_kernels(const results *res, const char *path, epi_text *out);
 void put_sides(const results *res, const char *path, epi_text *out);
 void put_decoding(const results *res, const char *path, epi_text *out);
 void put_cached(const results *res, const char *path, epi_text *out);

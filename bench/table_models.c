@@ -9,9 +9,12 @@
 
 void put_training(const results *res, const char *path, epi_text *out) {
     char how[160];
-    snprintf(how, sizeof how, "%.0f sequences of %.0f, %.0f layers, vocabulary %.0f, sides in turn",
-             number(&res->head, "batch"), number(&res->head, "length"),
-             number(&res->head, "config/num_hidden_layers"), number(&res->head, "config/vocab_size"));
+    const char *model = text(&res->head, "model");
+    snprintf(how, sizeof how, "%s%s%.0f sequences of %.0f, %.0f layers, vocabulary %.0f, sides in turn",
+             model, *model ? ", " : "", number(&res->head, "batch"), number(&res->head, "length"),
+             number(&res->head, *find(&res->head, "config/n_layer")->path ? "config/n_layer"
+                                                                          : "config/num_hidden_layers"),
+             number(&res->head, "config/vocab_size"));
     put_torch_head(res, path, how, out);
     epi_text_add(out, "| | ms a step | tokens/s | GiB at most | first loss after, s |\n");
     put_rule(out, 5);
@@ -23,6 +26,35 @@ void put_training(const results *res, const char *path, epi_text *out) {
         put_cell(out, "%.0f", number(r, "start_s"));
         epi_text_add(out, "\n");
     }
+}
+
+void put_kernels(const results *res, const char *path, epi_text *out) {
+    static const char *const kinds[][2] = {{"products", "products"},
+                                           {"attention", "attention, and what cuDNN's needs around it"},
+                                           {"optimizer", "optimizer"},
+                                           {"others", "all others"},
+                                           {"all", "from the first one's start to the last one's end"}};
+    put_torch_head(res, path, "kernels of one step, by the profiler", out);
+    epi_text_add(out, "| ms |");
+    int columns = 2;
+    for (const record *r = res->rows; r; r = r->next, columns++)
+        epi_text_add(out, " %s |", text(r, "side"));
+    epi_text_add(out, " floor |\n");
+    put_rule(out, columns);
+    for (int k = 0; k < 5; k++) {
+        epi_text_add(out, "| %s |", kinds[k][1]);
+        for (const record *r = res->rows; r; r = r->next) {
+            char name[40];
+            snprintf(name, sizeof name, "kernels_ms/%s", kinds[k][0]);
+            put_cell(out, "%.1f", number(r, name));
+        }
+        put_cell(out, "%.1f", k == 0 ? number(&res->head, "product_floor_ms") : NAN);
+        epi_text_add(out, "\n");
+    }
+    epi_text_add(out, "| launches |");
+    for (const record *r = res->rows; r; r = r->next)
+        put_cell(out, "%.0f", number(r, "launches"));
+    epi_text_add(out, " |\n");
 }
 
 void put_decoding(const results *res, const char *path, epi_text *out) {

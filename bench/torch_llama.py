@@ -24,7 +24,7 @@ All sides are there at once, with the same weights, and take turns: --rounds tim
 that of its first steps, less what the others hold; start_s is the time to its first loss, compiling included. A side that does not
 fit or fails is told as such, and left out.
 """
-import argparse, contextlib, datetime, gc, importlib.util, json, os, statistics, subprocess, sys, time, unittest.mock
+import argparse, contextlib, datetime, gc, importlib.util, json, os, re, statistics, subprocess, sys, time, unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from torch_blocks import F, ROOT, epilog, kernels, longest, sdpa, torch
@@ -232,21 +232,51 @@ def measure(args, names, weights):
         print(f"{name:20} {row['step_ms']:9.2f} ms {row['tokens_s']:10.0f} tokens/s" +
               (f" {row['peak_gib']:7.2f} GiB" if "peak_gib" in row else "") + f", first loss after {row['start_s']:.1f} s", flush=True)
     if args.kernels:
-        write_kernels(args, sides, data[0])
+        write_kernels(args, sides, rows, data[0])
     return list(rows.values())
 
 
-def write_kernels(args, sides, ids):
+KINDS = {"products": r"^gemm|nvjet|cutlass|gemm_", "attention": r"^attention|cudnn|fmha|flash", "optimizer": r"multi_tensor_apply"}
+
+
+def kind_of(kernel):
+    return next((kind for kind, names in KINDS.items() if re.search(names, kernel)), "others")
+
+
+def write_kernels(args, sides, rows, ids):
     """The kernels of one step of each side in the order of their starts: when and how long in microseconds, blocks, name. The longest are
-    printed."""
+    printed; a row has the time of each kind, launches, and `all` from the first start to the last end."""
     with open(args.kernels, "w") as f:
         for name, side in sides.items():
             events = kernels(args.device, lambda: side.step(ids))
             head = f"{name}: {len(events)} kernels, {sum(e['dur'] for e in events) / 1e3:.2f} ms"
             print(head, *(f"{ms:9.3f} ms {launches:5} {kernel}" for kernel, launches, ms in longest(events)), sep="\n  ", flush=True)
+            spent = dict.fromkeys([*KINDS, "others"], 0.0)
+            for e in events:
+                spent[kind_of(e["name"])] += e["dur"] / 1e3
+            spent["all"] = (max(e["ts"] + e["dur"] for e in events) - events[0]["ts"]) / 1e3
+            rows[name].update(kernels_ms=spent, launches=len(events))
             f.write(head + "\n")
             for e in events:
                 f.write(f"{e['ts'] - events[0]['ts']:10.1f} {e['dur']:9.1f} {e['args'].get('grid', [0])[0]:7} {e['name'][:100]}\n")
+
+
+def product_floor(args, model):
+    """Milliseconds that the products of a step take at the rate of a product of 8192 x 8192 x 8192 by PyTorch, hot, in this run."""
+    if args.device != "cuda":
+        return None
+    x, y = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(40):
+        x @ y
+    begin.record()
+    for _ in range(40):
+        x @ y
+    end.record()
+    torch.cuda.synchronize()
+    rate = 40 * 2 * 8192 ** 3 / begin.elapsed_time(end)
+    weights = sum(p.numel() for m in model.modules() if type(m).__name__ in ("Linear", "Conv1D") for p in [m.weight])
+    return 6 * args.batch * args.length * weights / rate
 
 
 def losses(args, weights, steps):
@@ -295,6 +325,7 @@ def main():
     torch.manual_seed(0)
     weights = {k: v.cpu() for k, v in make(args).state_dict().items()}
     rows = measure(args, args.sides.split(";"), weights)
+    floor = product_floor(args, make(args)) if args.kernels else None
     curves = losses(args, weights, args.losses) if args.losses else None
     speed = {r["side"]: r["tokens_s"] for r in rows if "tokens_s" in r}
     ours, theirs = [speed[n] for n in speed if n.startswith("apply") and n != "apply, fp8"], [speed[n] for n in speed if n in ("compile", "plain, compiled")]
@@ -307,7 +338,7 @@ def main():
         with open(args.out, "w") as f:
             json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
                            device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", model=args.model, config=args.config,
-                           batch=args.batch, length=args.length, rows=rows, losses=curves), f, indent=1)
+                           batch=args.batch, length=args.length, product_floor_ms=floor, rows=rows, losses=curves), f, indent=1)
 
 
 main()
