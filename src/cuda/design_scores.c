@@ -235,12 +235,17 @@ static const char *put_column(const epi_attention_design *d, const epi_gemm_desi
     const epi_instr *s = &p->tile->instrs[at];
     if (s->kind == EPI_INSTR_LOAD) {
         epi_ref ref = epi_emit_ref(c, s->node, -1);
-        epi_axes batch = epi_attention_batch(d);
+        epi_axes batch = epi_attention_batch(d), groups = d->stream, column = {0};
+        column.at[column.count++] = groups.at[--groups.count]; /* its axis: see design_attention.c */
+        if (epi_axes_size(&column, c->spec->sizes) != d->columns)
+            return NULL;
         epi_walk batches = epi_walk_axes(&ref, &batch, c->spec->sizes),
-                 columns = epi_walk_axes(&ref, &d->stream, c->spec->sizes);
+                 of_group = epi_walk_axes(&ref, &groups, c->spec->sizes),
+                 columns = epi_walk_axes(&ref, &column, c->spec->sizes);
         return epi_emit_load(c, ref.type, p->instrs[at].pointer,
-                             epi_emit_text(c, "%s + %s", epi_emit_walk(c, &batches, "batch"),
-                                           epi_emit_walk(c, &columns, "(group * COLUMNS + n)")));
+                             epi_emit_text(c, "%s + %s + %s", epi_emit_walk(c, &batches, "batch"),
+                                           epi_emit_walk(c, &of_group, "group"),
+                                           epi_emit_walk(c, &columns, "n")));
     }
     if (s->kind != EPI_INSTR_MAP || --*looks < 0)
         return NULL;

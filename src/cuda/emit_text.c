@@ -81,9 +81,11 @@ const char *epi_emit_walk(const epi_emit_context *c, const epi_walk *w, const ch
     for (int d = w->count - 1; d >= 0; inner *= w->size[d--]) {
         const char *digit = index, *plus = *sum ? " + " : "";
         if (inner > 1)
-            digit = epi_emit_text(c, "%s / %s", digit, epi_emit_count(c, inner, ""));
+            digit = epi_emit_text(c, epi_emit_grows(c, inner) ? "quotient(%s, %s)" : "%s / %s", digit,
+                                  epi_emit_count(c, inner, ""));
         if (d > 0)
-            digit = epi_emit_text(c, "%s %% %s", digit, epi_emit_count(c, w->size[d], ""));
+            digit = epi_emit_text(c, epi_emit_grows(c, w->size[d]) ? "remainder(%s, %s)" : "%s %% %s", digit,
+                                  epi_emit_count(c, w->size[d], ""));
         sum = w->stride[d] ? epi_emit_text(c, "%s%s(i64)(%s) * %s", sum, plus, digit,
                                            epi_emit_count(c, w->stride[d], "LL"))
                            : epi_emit_text(c, "%s%s0", sum, plus);

@@ -16,6 +16,15 @@ typedef long long i64;
 #define UNREAD
 #endif
 
+// Digits of a flat index, by a number of elements that is known at the launch alone. An index of 32 bits counts no more than it can
+// hold, so neither does what divides it: a division of 64 bits is a call of a hundred instructions.
+DEV i64 quotient(i64 x, i64 by) { return x / by; }
+DEV i64 remainder(i64 x, i64 by) { return x % by; }
+DEV int quotient(int x, i64 by) { return x / (int)by; }
+DEV int remainder(int x, i64 by) { return x % (int)by; }
+DEV u32 quotient(u32 x, i64 by) { return x / (u32)by; }
+DEV u32 remainder(u32 x, i64 by) { return x % (u32)by; }
+
 // ---- storage types: what an element is in memory, and as f32
 
 enum { F32, BF16, F16, I32, I64, E4M3, E5M2, I8, U8 };   // from E4M3 on, a byte each
