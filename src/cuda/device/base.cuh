@@ -16,10 +16,11 @@ typedef long long i64;
 #define UNREAD
 #endif
 
-// Digits of a flat index, by a number of elements that is known at the launch alone. An index of 32 bits counts no more than it can
-// hold, so neither does what divides it: a division of 64 bits is a call of a hundred instructions.
-DEV i64 quotient(i64 x, i64 by) { return x / by; }
-DEV i64 remainder(i64 x, i64 by) { return x % by; }
+// Digits of a flat index, by a number of elements that is known at the launch alone. A division of 64 bits is a call of a hundred
+// instructions: it is for numbers that need it. An index of 32 bits counts no more than it can hold, so neither does what divides it.
+DEV bool is_short(i64 x, i64 by) { return (x | by) >> 32 == 0; }
+DEV i64 quotient(i64 x, i64 by) { return is_short(x, by) ? (i64)((u32)x / (u32)by) : x / by; }
+DEV i64 remainder(i64 x, i64 by) { return is_short(x, by) ? (i64)((u32)x % (u32)by) : x % by; }
 DEV int quotient(int x, i64 by) { return x / (int)by; }
 DEV int remainder(int x, i64 by) { return x % (int)by; }
 DEV u32 quotient(u32 x, i64 by) { return x / (u32)by; }
