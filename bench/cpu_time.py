@@ -84,6 +84,7 @@ def main():
         torch.set_num_threads(threads)
         for dtype in (getattr(torch, n) for n in given.types.split(",")):
             torch.manual_seed(0)
+            torch._dynamo.reset()   # else it counts the other threads' and types' compilations, and stops
             rows += [measure(given, threads, dtype, *c) for c in cases(given.small, dtype) if c[0].startswith(given.only)]
     if given.out:
         cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())

@@ -60,6 +60,10 @@ void put_kernels(const results *res, const char *path, epi_text *out);
 void put_sides(const results *res, const char *path, epi_text *out);
 void put_decoding(const results *res, const char *path, epi_text *out);
 void put_cached(const results *res, const char *path, epi_text *out);
+/* table_time.c: the tables of files that torch_time.py, torch_recurrence.py and cpu_time.py wrote. */
+void put_along(const results *res, const char *path, epi_text *out);
+void put_recurrence(const results *res, const char *path, epi_text *out);
+void put_cpu_time(const results *res, const char *path, epi_text *out);
 /* table_blocks.c: the tables of files that torch_blocks.py, torch_layers.py, torch_attention.py and
  * few_rows.py of bench/ wrote. */
 /* The line above a table of a run beside PyTorch: on what, how, when. */

@@ -163,7 +163,8 @@ static bool put_block(const char *path, const char *names, const char *old, int 
         {"attention", put_attention}, {"mma", put_mma},           {"few", put_few},
         {"read", put_read_loop},      {"training", put_training}, {"decoding", put_decoding},
         {"sides", put_sides},         {"cached", put_cached},     {"beside", put_beside},
-        {"kernels", put_kernels},
+        {"kernels", put_kernels},     {"along", put_along},       {"recurrence", put_recurrence},
+        {"cpu-time", put_cpu_time},
     };
     bool found = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && ok && !found; i++)
