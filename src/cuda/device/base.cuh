@@ -190,7 +190,10 @@ DEV float f_tanh(float a) {   // near zero the difference from one would be all 
 #else
 DEV float f_exp(float a) { return expf(a); }
 DEV float f_exp2(float a) { return exp2f(a); }
-DEV float f_sigmoid(float a) { return __fdiv_rn(1.f, 1.f + expf(-a)); }
+DEV float f_sigmoid(float a) {   // of 1 to 2 the inverse needs no branch for what is beyond f32
+  const float t = expf(-fabsf(a)), b = 1.f + t, r = rcp(b), near = __fmaf_rn(r, __fmaf_rn(-b, r, 1.f), r);
+  return a >= 0.f ? near : t * near;
+}
 DEV float f_rsqrt(float a) { return __fdiv_rn(1.f, __fsqrt_rn(a)); }
 DEV float f_tanh(float a) { return tanhf(a); }
 #endif
