@@ -54,6 +54,7 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .scan_last = true,
                                 .scan_sums = true,
                                 .shifts = true,
+                                .window = EPI_ROWS_WINDOW,
                                 .pieces = true,
                                 .aligned = 16,
                                 .tensors = EPI_MAX_MAPS, /* and fewer than EPI_MAX_POINTERS */

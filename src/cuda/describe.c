@@ -93,12 +93,17 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_steps_describe_shape(&k->steps, out);
         if (k->steps.plan.scan_count)
             describe_scans(r, k->steps.plan.scan_inner, out);
+        else if (s->span)
+            epi_text_add(
+                out,
+                "%s: %d threads side by side of %d columns and %d rows each, %d times a block, %ld blocks\n",
+                r->text.label, s->lanes, s->vector, s->span, s->rows, (long)s->blocks);
         else
             epi_text_add(
                 out, "%s: %d threads a row, %d vectors of %d columns each, %d row%s a block, %ld blocks\n",
                 r->text.label, s->lanes * s->cluster, s->count, s->vector, s->rows, s->rows == 1 ? "" : "s",
                 (long)s->blocks);
-        epi_steps_describe_stages(&k->steps, s->blocks / s->cluster, s->blocks / s->cluster, out);
+        epi_steps_describe_stages(&k->steps, s->blocks / s->cluster, s->lines, out);
     }
     const epi_launch *a = find_launch(k, EPI_LAUNCH_ATTENTION);
     if (a) {

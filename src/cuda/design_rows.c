@@ -197,7 +197,8 @@ static void give_pointers(epi_rows_design *d) {
         d->access[i].pointer = d->access[i].index = -1;
         if (s->kind == EPI_INSTR_LOAD || epi_rows_stores(s))
             d->access[i].pointer = epi_emit_pointer(k, s->node, s->tensor);
-        else if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM)
+        else if (s->kind == EPI_INSTR_TAKE || (s->kind == EPI_INSTR_SHIFT && !epi_rows_is_alias(s)) ||
+                 s->kind == EPI_INSTR_RANDOM)
             d->access[i].pointer = epi_emit_pointer(k, d->g->nodes[s->node].arg[0], -1);
     }
     for (int i = 0; i < d->tile.instr_count; i++)
@@ -210,7 +211,7 @@ static void give_pointers(epi_rows_design *d) {
 
 /* Room for partials, and how many partials a result has. */
 static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_error *err) {
-    const epi_rows_shape *s = &d->shape;
+    epi_rows_shape *s = &d->shape;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *t = &d->tile.instrs[i];
         bool rows = t->kind == EPI_INSTR_PARTIAL_ROWS;
@@ -222,7 +223,7 @@ static epi_status give_partials(epi_rows_design *d, epi_emit_context *c, epi_err
         int64_t room = s->stages ? 0 : (int64_t)4 * (s->rows - 1) * s->lanes * s->vector;
         if (!rows && (s->count > 32 || room > 40 << 10))
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "the sums of these rows do not fit on chip");
-        c->partial_blocks = d->down ? d->lines : s->blocks / s->cluster;
+        c->partial_blocks = s->lines = d->down ? s->lines : s->blocks / s->cluster;
         c->partial_blocks_most = d->down ? d->most_lines : d->most_blocks / s->cluster;
         c->partials_open = epi_emit_grows(c, d->plan->flat ? d->tile.n : d->tile.m);
         c->partials[t->node] = c->workspace;
@@ -323,29 +324,12 @@ static epi_status number_scans(epi_rows_design *d, epi_error *err) {
     return EPI_OK;
 }
 
-/* Is all that the rows do for each element, but sums down the rows, and something shifted along the last axis that counts them?
- * Then a thread has several of them, which share what they load. */
-static bool shifts_down(const epi_rows_design *d) {
-    const epi_plan *plan = d->plan;
-    bool may = plan->rows.count && plan->cols.count && !plan->flat && !plan->square &&
-               plan->split == EPI_OP_COUNT,
-         shifts = false;
-    for (int i = 0; i < d->tile.instr_count && may; i++) {
-        const epi_instr *s = &d->tile.instrs[i];
-        may = !epi_instr_folds(s) && s->kind != EPI_INSTR_REDUCE_GROUP && s->kind != EPI_INSTR_PARTIAL_ROWS;
-        if (s->kind == EPI_INSTR_SHIFT) {
-            may &= epi_axis_equal(d->g->nodes[s->node].over.at[0], plan->rows.at[plan->rows.count - 1]);
-            shifts |= s->full;
-        }
-    }
-    return may && shifts;
-}
-
 /* Do its blocks walk along an axis? */
 static void find_steps(epi_rows_design *d) {
     const epi_axes *rows = &d->plan->rows;
-    d->down = d->plan->scan_count ? epi_axes_find(rows, d->plan->scan) >= 0 : shifts_down(d);
-    d->walks = d->plan->scan_count || d->down;
+    d->window = d->plan->window;
+    d->down = d->window || (d->plan->scan_count && epi_axes_find(rows, d->plan->scan) >= 0);
+    d->walks = d->window || d->plan->scan_count;
     if (d->walks)
         d->along = d->plan->scan_count ? d->plan->scan : rows->at[rows->count - 1];
 }
@@ -370,6 +354,8 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
     epi_rows_find_access(d);
     look_at_instructions(d);
     find_pairs(d);
+    if (d->window)
+        epi_window_find(d);
     return EPI_OK;
 }
 
@@ -379,7 +365,7 @@ static const char *kernel_name(const epi_rows_design *d) {
     const epi_rows_shape *s = &d->shape;
     bool warps = s->lanes > 32, folds = d->tile.phases > 1;
     if (d->walks)
-        return d->plan->scan_count ? "scan" : "shifted";
+        return d->window ? "window" : "scan";
     return warps && d->sums && s->rows > 1 ? "row_sums" : warps && s->stages && !folds ? "row_ring" : "rows";
 }
 

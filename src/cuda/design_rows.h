@@ -4,7 +4,8 @@
  *     design_rows.c   the whole: instructions of each phase, pointers, partials
  *     rows_access.c   how tensors are reached
  *     rows_shape.c    threads, vectors, blocks and the ring; the name of a shape
- *     scan_shape.c    the same of scans, which walk along an axis a chunk at a time (device/scan.cuh) */
+ *     scan_shape.c    the same of scans, which walk along an axis a chunk at a time (device/scan.cuh)
+ *     window_shape.c  the same of rows that shift what they load or make: what is kept of it, and for how long */
 #ifndef EPI_CUDA_DESIGN_ROWS_H
 #define EPI_CUDA_DESIGN_ROWS_H
 
@@ -37,7 +38,11 @@ typedef struct epi_rows_access {
     int64_t staged;   /* fetched: where its columns lie in a stage of the ring, in bytes */
     int64_t
         bytes; /* fetched: of its columns there; of one split, where the two lie apart. Of a scan 0: not there */
-    int ready; /* a number or a value per row: the phase at whose start it is ready, -1: before the rows;
+    int lag; /* in a window's walk: how many rows behind the walk is the one that it is made for, or stored; */
+    int kept;     /* how many rows more of what it makes are kept; */
+    int begin;    /* where it is wanted first, as the design's; */
+    bool shifted; /* and is it shifted? Then it is zero beyond the axis. */
+    int ready;    /* a number or a value per row: the phase at whose start it is ready, -1: before the rows;
                   else EPI_ROWS_ON_VECTORS */
 } epi_rows_access;
 
@@ -69,9 +74,12 @@ typedef struct epi_rows_design {
     bool walks;      /* its blocks walk along an axis, a chunk at a time: scans, or shifts down the rows */
     epi_axis along;  /* that axis */
     bool down;       /* which counts rows */
-    int span;        /* chunks that a block walks over; 0: all, as a scan has to */
-    int64_t ends;    /* bytes of shared memory for what runs of scans end with */
-    int64_t lines, most_lines; /* of sums that blocks leave; with the largest open sizes */
+    int64_t ends;    /* bytes of shared memory for what runs of scans end with, or for sums */
+    bool window;     /* not for scans, but for shifts along it (plan.h); */
+    int begin,
+        beyond; /* then a thread goes from so many places after the first of its rows to so many after the last; */
+    int at;              /* and how many rows behind the walk is what is being written */
+    int64_t most_lines;  /* of sums that blocks leave, with the largest open sizes */
     bool words;          /* what is held waits as it lies in memory: numbers would take too many registers */
     int64_t slice;       /* columns of a row that one block of the cluster has */
     int64_t columns;     /* that the shape is made for: the most that a row can have; flat: that there are */
@@ -121,6 +129,10 @@ static inline bool epi_rows_folds_side(const epi_rows_design *d, const epi_instr
 /* Has it half as many of these as the row? */
 static inline bool epi_rows_is_coarse(const epi_rows_design *d, int v) {
     return d->tile.values[v].scale == EPI_SCALE_COARSE;
+}
+/* Is it another name for what a window has? */
+static inline bool epi_rows_is_alias(const epi_instr *s) {
+    return s->kind == EPI_INSTR_SHIFT && s->arg[0] >= 0;
 }
 /* The value that an instruction makes or stores, and its elements in a vector. */
 static inline bool epi_rows_stores(const epi_instr *s) {
@@ -175,5 +187,20 @@ int epi_scan_vector(const epi_rows_design *d);
 void epi_scan_choose_shape(epi_rows_design *d);
 bool epi_scan_fits(const epi_rows_design *d);
 epi_status epi_scan_lay_out(epi_rows_design *d, epi_error *err);
+/* Lays out what comes through the ring, as far as there is room for two stages; returns a stage's bytes. */
+int64_t epi_walk_stage(epi_rows_design *d, int64_t room);
+
+/* ---- window_shape.c ---- */
+
+/* What is kept of every value, and the walk that it takes. */
+void epi_window_find(epi_rows_design *d);
+/* The most columns of a vector; the shape, whether a kernel can be written in it, its blocks and shared memory: as for scans. */
+int epi_window_vector(const epi_rows_design *d);
+void epi_window_choose_shape(epi_rows_design *d);
+bool epi_window_fits(const epi_rows_design *d);
+epi_status epi_window_lay_out(epi_rows_design *d, epi_error *err);
+/* The instruction that makes the value, or of a shift what is shifted, and for how many rows of the walk that has been there;
+   -1: it is the same for all rows. */
+int epi_window_source(const epi_rows_design *d, int v, int *before);
 
 #endif

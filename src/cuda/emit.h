@@ -106,6 +106,8 @@ typedef struct epi_rows_shape {
     int64_t row_bytes; /* of a row in a stage */
     int threads; /* at once on a multiprocessor, at least: bounds the registers; 0: as the compiler likes */
     int64_t blocks;
+    int span;      /* of a window: rows of a thread; else 0 */
+    int64_t lines; /* of partials that sums down the rows leave */
 } epi_rows_shape;
 
 enum { EPI_MAX_MAPS = 24, EPI_MAX_POINTERS = 64 };
@@ -189,6 +191,7 @@ enum { EPI_TILE_MOST = 256 };     /* columns of the widest tile */
 enum { EPI_FEW_MOST = 64 };
 enum { EPI_AHEAD_BYTES = 64 << 10 }; /* of weights that a block asks for ahead */
 enum { EPI_ROWS_TILE = 128 };        /* rows and columns of a square tile that is walked over as a row */
+enum { EPI_ROWS_WINDOW = 8 };        /* places that they shift by what a thread has in its registers */
 enum { EPI_ROWS_GROUPED = 256 };     /* columns of rows that reduce over groups: a warp's vectors */
 enum { EPI_SM80_DEPTH = 32 };        /* of a stage of gemm_sm80 */
 

@@ -429,7 +429,7 @@ epi_status epi_emit_rows(epi_emit_context *c, const epi_step *step, epi_kernel_t
     if (status != EPI_OK)
         return status;
     if (d.walks) {
-        epi_scan_put(&d, k);
+        (d.window ? epi_window_put : epi_scan_put)(&d, k);
     } else {
         put_head(&d, k);
         put_kernel(&d, &k->source);

@@ -1,6 +1,6 @@
 /* emit_rows.h: between the files that write the text of a kernel over rows from its design: the kernel
- * (emit_rows.c), or the one of scans (emit_scan.c), its ring (emit_rows_ring.c) and the values of a row
- * (emit_rows_values.c). */
+ * (emit_rows.c), or the one of scans (emit_scan.c) or of shifts (emit_window.c), its ring (emit_rows_ring.c) and the
+ * values of a row (emit_rows_values.c). */
 #ifndef EPI_CUDA_EMIT_ROWS_H
 #define EPI_CUDA_EMIT_ROWS_H
 
@@ -41,6 +41,14 @@ void epi_rows_put_position(const epi_rows_design *d, epi_text *t, int i);
 
 /* A kernel of scans. */
 void epi_scan_put(const epi_rows_design *d, epi_kernel_text *k);
+/* What an instruction makes: elements, or one number; and where a batch lies in every tensor. */
+void epi_scan_put_value(const epi_rows_design *d, epi_text *t, int i, const char *indent);
+void epi_scan_put_batches(const epi_rows_design *d, epi_text *t);
+
+/* ---- emit_window.c ---- */
+
+/* A kernel of shifts down the rows. */
+void epi_window_put(const epi_rows_design *d, epi_kernel_text *k);
 
 /* ---- emit_rows_ring.c ---- */
 

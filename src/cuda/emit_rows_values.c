@@ -2,8 +2,12 @@
 #include "cuda/emit_rows.h"
 #include "pass/analyse/range.h"
 
+/* Of what is kept for some rows, what was made so many rows before. */
 const char *epi_rows_name(const epi_rows_design *d, int v) {
-    return epi_emit_value(d->c, d->tile.values[v].node, v);
+    int before = 0, from = d->window ? epi_window_source(d, v, &before) : -1;
+    v = from < 0 ? v : d->tile.instrs[from].dst;
+    const char *name = epi_emit_value(d->c, d->tile.values[v].node, v);
+    return before ? epi_emit_text(d->c, "%s_%d", name, before) : name;
 }
 
 const char *epi_rows_reader(const epi_rows_access *a) {
@@ -17,6 +21,11 @@ static bool is_coarse(const epi_rows_design *d, int i) {
 const char *epi_rows_row(const epi_rows_design *d, int i) {
     if (d->down && !d->access[i].step)
         return epi_emit_text(d->c, "at%d", i);
+    if (d->window && d->tile.instrs[i].kind != EPI_INSTR_SHIFT) /* a store is of a row that there is */
+        return epi_emit_text(d->c,
+                             epi_rows_stores(&d->tile.instrs[i]) ? "(at%d + (i64)(p - %d) * %s)"
+                                                                 : "(at%d + time%d * %s)",
+                             i, d->at, epi_emit_count(d->c, d->access[i].step, "LL"));
     if (d->down) {
         const char *t = d->tile.instrs[i].kind == EPI_INSTR_SHIFT ? epi_emit_text(d->c, "t%d", i) : "t";
         return epi_emit_text(d->c, "(at%d + %s * %s)", i, t, epi_emit_count(d->c, d->access[i].step, "LL"));
@@ -121,7 +130,7 @@ static void put_load_vector(const epi_rows_design *d, epi_text *t, int i, const 
                 get);
         else
             PUT("{ Raw<%s, %d> r; r.%s(P.ptr[%d], %s); r.%s; } ", type, w, epi_rows_reader(a), a->pointer,
-                in_row(d, i, a->fetched, epi_rows_vector(d, i, split)), get);
+                in_row(d, i, a->fetched || s->kind == EPI_INSTR_SHIFT, epi_rows_vector(d, i, split)), get);
     }
 }
 
@@ -188,6 +197,8 @@ static const char *shifted_by(const epi_rows_design *d, int i) {
 /* Of a shift along an axis of rows: is there a row so many places before this one? */
 static const char *is_row_there(const epi_rows_design *d, int i) {
     epi_axis axis = d->g->nodes[d->tile.instrs[i].node].over.at[0];
+    if (d->window)
+        return epi_emit_text(d->c, "t%d == p - %d - %s", i, d->at, shifted_by(d, i));
     if (d->down)
         return epi_emit_text(d->c, "t%d == t - %s", i, shifted_by(d, i));
     const char *at = epi_emit_digit(d->c, &d->plan->rows, epi_axes_find(&d->plan->rows, axis), "row");
@@ -368,7 +379,9 @@ void epi_rows_put_position(const epi_rows_design *d, epi_text *t, int i) {
     const epi_node *n = &d->g->nodes[d->tile.instrs[i].node];
     const char *pointer = epi_emit_text(d->c, "P.ptr[%d]", d->access[i].index);
     PUT("    const i64 take%d = on ? %s : -1;   // %s\n", i,
-        epi_emit_position(d->c, n, &d->plan->rows, pointer, "row"), epi_emit_name(d->c, n->arg[1]));
+        epi_emit_position(d->c, n, &d->plan->rows, pointer,
+                          d->window ? epi_emit_text(d->c, "row%d", d->at) : "row"),
+        epi_emit_name(d->c, n->arg[1]));
 }
 
 /* ---- numbers, and values per row ---- */
@@ -390,7 +403,8 @@ static const char *who_stores(const epi_rows_design *d, int v) {
 void epi_rows_put_short(const epi_rows_design *d, epi_text *t, int i, const char *indent) {
     const epi_instr *s = &d->tile.instrs[i];
     const epi_rows_access *a = &d->access[i];
-    const char *name = epi_rows_name(d, epi_rows_value(s)), *to = epi_emit_text(d->c, "const float %s", name),
+    const char *name = epi_rows_name(d, epi_rows_value(s)),
+               *to = epi_emit_text(d->c, d->window ? "float %s" : "const float %s", name),
                *type = epi_emit_type(a->ref.type), *row = number_at(d, i);
     if (epi_rows_is_column(d, epi_rows_value(s))) {
         (s->kind == EPI_INSTR_STORE ? epi_rows_put_store : epi_rows_put_elements)(d, t, i);

@@ -53,7 +53,7 @@ static void put_ring(const epi_rows_design *d, epi_text *t) {
     PUT("      (void)on;%s\n", d->down ? " (void)row;" : "");
     put_copies(d, t);
     PUT("    }\n  };\n"
-        "  for (int s = first; s < first + STAGES; s++) {\n    if (s < end) request(s);\n    cp_commit();\n  "
+        "  for (int s = 0; s < STAGES; s++) {\n    if (s < chunks) request(s);\n    cp_commit();\n  "
         "}\n");
 }
 
@@ -92,12 +92,12 @@ static void put_store(const epi_rows_design *d, epi_text *t, int i) {
 }
 
 /* The running value of a sum over all steps: of many it keeps what rounding loses. */
-static const char *sum_of(const epi_rows_design *d, const epi_instr *s) {
-    return epi_ops[s->op].adds && !d->span ? "Long" : epi_ops[s->op].cuda;
+static const char *sum_of(const epi_instr *s) {
+    return epi_ops[s->op].adds ? "Long" : epi_ops[s->op].cuda;
 }
 
 /* What an instruction makes: elements, or one number. */
-static void put_value(const epi_rows_design *d, epi_text *t, int i, const char *indent) {
+void epi_scan_put_value(const epi_rows_design *d, epi_text *t, int i, const char *indent) {
     const epi_instr *s = &d->tile.instrs[i];
     bool across = !d->down && d->access[i].ready == EPI_ROWS_ON_VECTORS; /* its row's position is there */
     if (s->kind == EPI_INSTR_TAKE && !across)
@@ -135,7 +135,7 @@ static void put_vectors(const epi_rows_design *d, epi_text *t, int phase) {
         else if (s->kind == EPI_INSTR_PARTIAL_COLS)
             PUT("        if (on) EACH(VEC) sum%d[e].take(%s[e]);\n", i, epi_rows_name(d, s->arg[0]));
         else
-            put_value(d, t, i, "        ");
+            epi_scan_put_value(d, t, i, "        ");
     }
     PUT("    }\n");
 }
@@ -175,11 +175,10 @@ static bool shares(const epi_rows_design *d) {
 static void put_chunks(const epi_rows_design *d, epi_text *t) {
     bool ring = d->shape.row_bytes > 0;
     const char *meet = ring && shares(d) ? "    __syncthreads();\n" : "";
-    PUT("  const int chunks = (int)((T + CHUNK - 1) / CHUNK), first = %s, end = %s;\n",
-        d->span ? "segment * SPAN" : "0", d->span ? "min(first + SPAN, chunks)" : "chunks");
+    PUT("  const int chunks = (int)((T + CHUNK - 1) / CHUNK);\n");
     if (ring)
         put_ring(d, t);
-    PUT("  for (int chunk = first; chunk < end; chunk++) {\n");
+    PUT("  for (int chunk = 0; chunk < chunks; chunk++) {\n");
     if (ring)
         PUT("    cp_wait<STAGES - 1>();\n%s    const u32 from = smem_u32(ring) + chunk %% STAGES * "
             "STAGE_BYTES;\n",
@@ -187,11 +186,19 @@ static void put_chunks(const epi_rows_design *d, epi_text *t) {
     for (int p = 0; p < d->tile.phases; p++)
         put_phase(d, t, p);
     if (ring)
-        PUT("%s    if (chunk + STAGES < end) request(chunk + STAGES);\n    cp_commit();\n", meet);
+        PUT("%s    if (chunk + STAGES < chunks) request(chunk + STAGES);\n    cp_commit();\n", meet);
     PUT("  }\n");
 }
 
 /* ---- the kernel ---- */
+
+void epi_scan_put_batches(const epi_rows_design *d, epi_text *t) {
+    for (int i = 0; i < d->tile.instr_count; i++)
+        if (d->access[i].ref.axes.count || d->tile.instrs[i].kind == EPI_INSTR_LOAD ||
+            epi_rows_stores(&d->tile.instrs[i]))
+            PUT("  const i64 at%d = %s;\n  (void)at%d;\n", i,
+                epi_emit_walk(d->c, &d->access[i].batch, "batch"), i);
+}
 
 /* The lines of this thread; beyond the last it has that one, too, and stores nothing. */
 static void put_lines(const epi_rows_design *d, epi_text *t) {
@@ -202,24 +209,18 @@ static void put_lines(const epi_rows_design *d, epi_text *t) {
         return;
     }
     PUT("  const i64 stripes = (N + LINES - 1) / LINES, stripe = blockIdx.x %% stripes, line = blockIdx.x / "
-        "stripes;\n"
-        "  const i64 batch = line / SEGMENTS; const int segment = (int)(line %% SEGMENTS);\n  "
-        "(void)segment;\n"
+        "stripes, batch = line;\n"
         "  const i64 column = (stripe * LANES + lane) * VEC; const int c = (int)min(column, N - VEC); const "
         "bool in = column < N, on = true;\n"
         "  (void)c; (void)on; (void)stripe;\n");
-    for (int i = 0; i < d->tile.instr_count; i++)
-        if (d->access[i].ref.axes.count || d->tile.instrs[i].kind == EPI_INSTR_LOAD ||
-            epi_rows_stores(&d->tile.instrs[i]))
-            PUT("  const i64 at%d = %s;\n  (void)at%d;\n", i,
-                epi_emit_walk(d->c, &d->access[i].batch, "batch"), i);
+    epi_scan_put_batches(d, t);
 }
 
 /* What is the same at every step: down the rows all that lacks them; else numbers and a row's. */
 static void put_constants(const epi_rows_design *d, epi_text *t) {
     for (int i = 0; i < d->tile.instr_count; i++) {
         if (d->access[i].ready != EPI_ROWS_ON_VECTORS)
-            put_value(d, t, i, "  ");
+            epi_scan_put_value(d, t, i, "  ");
         else if (!d->down && d->tile.instrs[i].kind == EPI_INSTR_TAKE)
             epi_rows_put_position(d, t, i);
     }
@@ -244,7 +245,7 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
         if (r->kind == EPI_INSTR_SCAN)
             PUT("  double state%d = 0.;\n", r->dst);
         if (r->kind == EPI_INSTR_PARTIAL_COLS)
-            PUT("  %s sum%d[VEC]; EACH(VEC) sum%d[e].clear();\n", sum_of(d, r), i, i);
+            PUT("  %s sum%d[VEC]; EACH(VEC) sum%d[e].clear();\n", sum_of(r), i, i);
     }
     put_chunks(d, t);
     for (int i = 0; i < d->tile.instr_count; i++)
@@ -260,15 +261,12 @@ void epi_scan_put(const epi_rows_design *d, epi_kernel_text *k) {
     PUT("#define EPI_FAST %d\n#define VEC %d\n#define LANES %d\n#define NV %d\n#define ROWS 1\n#define "
         "CLUSTER 1\n"
         "#define TEAMS %d\n#define DOWN %d\n#define BACK %d\n#define STAGES %d\n#define STAGE_BYTES "
-        "%ld\n%s%s%s%s%s%s\n"
+        "%ld\n%s%s%s%s%s%s%s\n"
         "// ---- written for this program\n\n",
         d->fast, s->vector, s->lanes, s->count, s->rows, d->down, d->plan->scan_back, s->stages,
         (long)s->row_bytes, epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
-        d->random ? epi_device_text("random") : "", epi_device_text("rows"), epi_device_text("scan"));
+        d->random ? epi_device_text("random") : "", epi_device_text("rows"), epi_device_text("walk"),
+        epi_device_text("scan"));
     epi_emit_params(d->c->spec->open, k, "M, group, late, extra");
-    if (d->span)
-        PUT("#define SPAN %d\n#define SEGMENTS ((T + SPAN * CHUNK - 1) / (SPAN * CHUNK))\n", d->span);
-    else
-        PUT("#define SEGMENTS 1\n");
     put_kernel(d, t);
 }

@@ -8,7 +8,8 @@ static bool moves(const epi_instr *s) {
     return s->kind == EPI_INSTR_LOAD || epi_rows_stores(s);
 }
 static bool reads_or_moves(const epi_instr *s) {
-    return moves(s) || s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM;
+    return moves(s) || s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_RANDOM ||
+           (s->kind == EPI_INSTR_SHIFT && !epi_rows_is_alias(s));
 }
 
 /* May an output be stored over the elements that the instruction loads? */
@@ -139,7 +140,7 @@ void epi_rows_choose_vector(epi_rows_design *d) {
     }
     int vector = d->plan->square ? 8 : 16 / smallest * (d->plan->split != EPI_OP_COUNT ? 2 : 1);
     if (d->walks)
-        vector = (int)epi_min64(vector, epi_scan_vector(d));
+        vector = (int)epi_min64(vector, (d->window ? epi_window_vector : epi_scan_vector)(d));
     while (!d->plan->square && vector > 1 &&
            ((!d->plan->flat && d->tile.n % vector) || !set_vectors(d, vector)))
         vector /= 2;
@@ -147,7 +148,7 @@ void epi_rows_choose_vector(epi_rows_design *d) {
     d->tail = d->plan->flat && d->tile.n % vector != 0;
     for (int i = 0; i < d->tile.instr_count; i++) {
         const epi_instr *s = &d->tile.instrs[i];
-        bool loads = s->kind == EPI_INSTR_LOAD || (s->kind == EPI_INSTR_SHIFT && d->down);
+        bool loads = s->kind == EPI_INSTR_LOAD || (s->kind == EPI_INSTR_SHIFT && d->down && !d->window);
         d->access[i].fetched =
             loads && epi_rows_is_full(d, s->dst) && d->access[i].vectors && !epi_rows_is_side(d, s->dst);
     }

@@ -294,6 +294,7 @@ static int *field(epi_rows_shape *s, char letter) {
     case 't': return &s->threads;
     case 'w': return &s->weights;
     case 'p': return &s->prefetch;
+    case 'n': return &s->span;
     default: return NULL;
     }
 }
@@ -301,7 +302,7 @@ static int *field(epi_rows_shape *s, char letter) {
 static void name_shape(const epi_rows_shape *shape, char *label, size_t size) {
     epi_rows_shape s = *shape;
     snprintf(label, size, "rows_%dx%d_r%d_c%d_b%ld", s.lanes, s.count, s.rows, s.cluster, (long)s.blocks);
-    for (const char *letter = "mtwp"; *letter; letter++)
+    for (const char *letter = "mtwpn"; *letter; letter++)
         if (*field(&s, *letter))
             snprintf(label + strlen(label), size - strlen(label), "_%c%d", *letter, *field(&s, *letter));
     snprintf(label + strlen(label), size - strlen(label), "%s%s", s.ahead ? "_a" : "",
@@ -339,7 +340,7 @@ static bool fits(const epi_rows_design *d) {
                   (s->cluster == 1 || (s->rows == 1 && s->lanes >= s->cluster && d->c->arch->clusters));
     bool ring = s->stages >= 0 && s->stages <= 8 && s->prefetch >= 0 && (!s->prefetch || s->stages);
     bool registers = s->threads >= 0 && s->threads <= 2048 && (s->resident || !s->ahead) &&
-                     (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !flat)) &&
+                     (!s->weights || (s->count <= 8 && s->weights > 0 && s->resident && !flat)) && !s->span &&
                      (!flat || (s->rows == 1 && s->cluster == 1 && !s->stages && s->resident && !s->ahead));
     if (!threads || !blocks || !ring || !registers || s->count <= 0)
         return false;
@@ -368,7 +369,7 @@ static epi_status take_shape(epi_rows_design *d, const char *name, epi_error *er
                             name);
         at += length;
     }
-    if (d->walks ? !epi_scan_fits(d) : !fits(d))
+    if (d->window ? !epi_window_fits(d) : d->walks ? !epi_scan_fits(d) : !fits(d))
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' does not fit these rows", name);
     set_blocks(d, s->blocks ? epi_ceil_div(s->blocks, s->cluster) : INT64_MAX);
     return EPI_OK;
@@ -431,7 +432,7 @@ epi_status epi_rows_make_shape(epi_rows_design *d, epi_error *err) {
     const epi_rows_shape *s = &d->shape;
     epi_status status = EPI_OK;
     if (d->walks)
-        epi_scan_choose_shape(d);
+        (d->window ? epi_window_choose_shape : epi_scan_choose_shape)(d);
     else
         status = choose_shape(d, err);
     if (status == EPI_OK)
@@ -443,7 +444,7 @@ epi_status epi_rows_make_shape(epi_rows_design *d, epi_error *err) {
     d->slice = slice(s);
     d->ragged = d->plan->flat || epi_emit_grows(d->c, d->tile.n) || d->slice * s->cluster != d->tile.n;
     hold_weights(d);
-    status = d->walks ? epi_scan_lay_out(d, err) : lay_out_ring(d, err);
+    status = (d->window ? epi_window_lay_out : d->walks ? epi_scan_lay_out : lay_out_ring)(d, err);
     name_shape(s, d->kernel.label, sizeof d->kernel.label);
     return status;
 }

@@ -12,7 +12,6 @@ enum {
     GROUP_STEPS = 32,
     USUAL_BLOCK = 256,
     AT_ONCE = 512, /* threads on a multiprocessor, with 128 registers each */
-    SPAN = 16,     /* chunks of a block at most where it need not go on: longer sums would drift */
     MOST_STAGES = 4,
     LINE_BYTES = 128, /* of memory, that neighbouring lanes read; where columns are few as little as this: */
     LEAST_BYTES = 16,
@@ -86,18 +85,13 @@ static void spread_down(epi_rows_design *d) {
     int64_t least = epi_max64(1, LEAST_BYTES / bytes), steps = chosen_steps(d);
     s->count = RUN_DOWN;
     s->lanes = (int)epi_min64(32, epi_max64(1, LINE_BYTES / bytes));
-    bool few = d->plan->scan_count > 0; /* else further blocks have further steps */
     while (s->lanes > 1 && s->lanes >= 2 * vectors)
         s->lanes /= 2;
-    while (s->lanes > least && few && 2 * chosen_blocks(d) < 3 * d->c->multiprocessors)
+    while (s->lanes > least && 2 * chosen_blocks(d) < 3 * d->c->multiprocessors)
         s->lanes /= 2;
     s->rows = USUAL_BLOCK / s->lanes;
     while (s->rows > GROUP_STEPS / RUN_DOWN && s->rows / 2 * RUN_DOWN >= steps)
         s->rows /= 2;
-    int64_t chunks = epi_ceil_div(steps, s->rows * RUN_DOWN);
-    d->span = few ? 0 : SPAN;
-    while (d->span > 1 && chosen_blocks(d) * epi_ceil_div(chunks, d->span) < 4 * d->c->multiprocessors)
-        d->span /= 2;
 }
 
 /* Rows that are read a line of memory at a time, or where they are few and long several such. */
@@ -129,7 +123,7 @@ bool epi_scan_fits(const epi_rows_design *d) {
     int threads = s->lanes * s->rows;
     if (s->lanes < 1 || s->rows < 1 || s->lanes > 1024 || s->rows > 1024 || threads > 1024 || threads % 32 ||
         lesser_power(threads) != threads || lesser_power(s->lanes) != s->lanes || s->stages < 1 ||
-        s->stages > MOST_STAGES || s->cluster != 1 || s->vector > 8)
+        s->stages > MOST_STAGES || s->cluster != 1 || s->vector > 8 || s->span)
         return false;
     if (d->down)
         return s->count == RUN_DOWN && s->rows >= GROUP_STEPS / RUN_DOWN;
@@ -139,15 +133,10 @@ bool epi_scan_fits(const epi_rows_design *d) {
 static void count_blocks(epi_rows_design *d, int64_t steps) {
     epi_rows_shape *s = &d->shape;
     const epi_open *open = d->c->spec->open;
-    int64_t rows = epi_open_now(open, d->tile.m), columns = epi_open_now(open, d->tile.n),
-            walked = (int64_t)d->span * s->rows * s->count;
-    d->lines = rows / epi_max64(1, epi_open_now(open, steps));
+    int64_t rows = epi_open_now(open, d->tile.m), columns = epi_open_now(open, d->tile.n);
+    d->shape.lines = rows / epi_max64(1, epi_open_now(open, steps));
     d->most_lines = epi_open_most(open, d->tile.m / epi_max64(1, steps));
-    if (walked) {
-        d->lines *= epi_ceil_div(epi_open_now(open, steps), walked);
-        d->most_lines *= epi_ceil_div(epi_open_most(open, steps), walked);
-    }
-    s->blocks = d->down ? d->lines * epi_ceil_div(columns, (int64_t)s->lanes * s->vector)
+    s->blocks = d->down ? d->shape.lines * epi_ceil_div(columns, (int64_t)s->lanes * s->vector)
                         : epi_ceil_div(rows, s->rows);
     d->most_blocks = s->blocks;
 }
@@ -162,7 +151,7 @@ static int64_t ends_bytes(const epi_rows_design *d) {
 
 /* The most scans that are folded together: those of one phase. */
 static int scans_together(const epi_rows_design *d) {
-    int most = d->plan->scan_count || d->sums; /* which leave the block through the same room */
+    int most = 1; /* sums leave the block through the same room */
     for (int p = 0; p < d->tile.phases; p++) {
         int count = 0;
         for (int i = 0; i < d->tile.instr_count; i++)
@@ -184,9 +173,8 @@ static void find_shared(epi_rows_design *d) {
     }
 }
 
-/* Lays out what comes through the ring, as far as there is room for two stages; the rest is loaded when it is
- * needed. Copies are of 4, 8 or 16 bytes. */
-static int64_t lay_out_stage(epi_rows_design *d, int64_t room) {
+/* What there is no room for is loaded when it is needed. Copies are of 4, 8 or 16 bytes. */
+int64_t epi_walk_stage(epi_rows_design *d, int64_t room) {
     const epi_rows_shape *s = &d->shape;
     int64_t stage = 0;
     for (int i = 0; i < d->tile.instr_count; i++) {
@@ -216,7 +204,7 @@ epi_status epi_scan_lay_out(epi_rows_design *d, epi_error *err) {
     d->ends = scans_together(d) * ends_bytes(d);
     int64_t threads = (int64_t)s->lanes * s->rows,
             room = (d->c->arch->shared_bytes - (4 << 10)) / (threads > USUAL_BLOCK ? 1 : 2) - d->ends;
-    s->row_bytes = lay_out_stage(d, room);
+    s->row_bytes = epi_walk_stage(d, room);
     s->stages = (int)epi_min64(s->stages, s->row_bytes ? room / s->row_bytes : 1);
     if (room < 0 || epi_open_most(open, steps) > INT32_MAX / 2 || s->blocks > INT32_MAX)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "a scan of %ld steps, of %d values at once", (long)steps,

@@ -30,6 +30,7 @@ typedef struct epi_spec {
     const epi_open *open;
     bool scans, scan_folds, scan_last,
         scan_sums; /* what rows that go through recurrences may do (limits.h) */
+    int window;    /* and by how many places rows may shift what they make */
     int tile;      /* rows may be worked on in square tiles of so many (square.h); 0: they are not */
 } epi_spec;
 

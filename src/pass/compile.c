@@ -47,7 +47,7 @@ static epi_status scans(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status shifts(epi_candidate *c, epi_error *err) {
-    return epi_shifts_write(c->arena, &c->spec, err);
+    return epi_shifts_write(c->arena, &c->spec, c->strict, err);
 }
 
 static epi_status slices(epi_candidate *c, epi_error *err) {
@@ -289,6 +289,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     given->spec->scan_folds = given->limits->scan_folds;
     given->spec->scan_last = given->limits->scan_last;
     given->spec->scan_sums = given->limits->scan_sums;
+    given->spec->window = given->limits->window;
     EPI_TRY(epi_has_memory(c, err));
     *c = (epi_candidate){.arena = given->arena,
                          .spec = *given->spec,

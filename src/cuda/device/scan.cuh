@@ -9,17 +9,14 @@
 // (`fold_states`). Each run is then gone through from its state (`take_steps`).
 // All this follows from the steps' positions alone: whatever chunks, lanes and other lines there are, the bits are the same. A state goes from
 // group to group in f64, so that it does not drift.
-#define THREADS (LANES * TEAMS)   // DOWN: a team has a run's rows; else a row
 #if DOWN
 #define RUN NV
 #define RUNS TEAMS
-#define LINES (LANES * VEC)
 #define PITCH LINES
 #else
 #define RUN 8
 #define PIECES (NV * VEC / RUN)
 #define RUNS (LANES * PIECES)
-#define LINES TEAMS
 #define PITCH (LINES < 32 ? LINES + 1 : LINES + 4)   // so that the ends of neighbouring runs are in different banks
 #endif
 #define GROUP (32 / RUN)
@@ -148,27 +145,4 @@ DEV void fold_states(Ends *ends, double &state) {
     h[r * PITCH] = first;
     first = __fmaf_rn(of_a[r], first, of_h[r]);
   }
-}
-
-#if DOWN
-// A sum of each column over all steps leaves the block, to the line of its batch: those of the teams are folded, from the first on.
-DEV float value_of(const Long &f) { return f.v + f.lost; }
-template <class F> DEV float value_of(const Fold<F> &f) { return f.v; }
-template <class F> DEV void leave_sums(const F (&sum)[VEC], float *line, i64 first, i64 columns, float *room) {
-  __syncthreads();
-  EACH(VEC) room[threadIdx.x / LANES * LINES + threadIdx.x % LANES * VEC + e] = value_of(sum[e]);
-  __syncthreads();
-  if (threadIdx.x < LINES && first + threadIdx.x < columns) {
-    F f;
-    f.clear();
-    for (int team = 0; team < TEAMS; team++) f.take(room[team * LINES + threadIdx.x]);
-    line[first + threadIdx.x] = value_of(f);
-  }
-}
-#endif
-
-// To the ring; what a thread has there it reads itself.
-template <int BYTES> DEV void copy(u32 to, const void *from) {
-#pragma unroll
-  for (int k = 0; k < BYTES; k += 16) cp_async<(BYTES < 16 ? BYTES : 16)>(to + k, (const char *)from + k, BYTES < 16 ? BYTES : 16);
 }

@@ -53,7 +53,8 @@ typedef struct epi_backend_limits {
     int dequant_rows; /* where it has so many rows at most; 0: however many */
     int scaled; /* and of e4m3, with scales that are the same for so many of the depth, and of the columns; 0: no
                          such product (scaled.h) */
-    bool shifts;     /* rows may load a value from other places along an axis */
+    bool shifts; /* rows may load a value from other places along an axis, */
+    int window;  /* and shift what they make themselves along the last of theirs, by so many places at most */
     bool updates;    /* a tile may store the new elements of an update where its index says */
     bool scans;      /* rows may go through the steps of recurrences, all along one axis and one way, */
     bool scan_folds; /* and reduce over columns besides, */

@@ -319,10 +319,18 @@ static bool is_one_row(const epi_placer_part *p) {
     return p->kind == EPI_KIND_ROWS && p->shaped && !p->rows.count;
 }
 
-/* Can the part load values from other places along the axes that it does so: has it rows along each, or that axis alone
+/* Can the part keep what it makes for a few steps? Its rows end with the one axis along which they go, and beside maps there are
+ * sums over all rows alone. */
+static bool can_keep(const epi_placer_part *p) {
+    return p->kind == EPI_KIND_ROWS && !p->square && !p->scans && !p->folds && !p->alone &&
+           p->split == EPI_OP_COUNT && p->rows.count && p->cols.count && p->shifted.count == 1 &&
+           epi_axis_equal(p->shifted.at[0], p->rows.at[p->rows.count - 1]);
+}
+
+/* Can the part take values from other places along the axes that it does so: has it rows along each, or that axis alone
  * as its columns? */
 static bool can_shift(const epi_placer_part *p) {
-    bool can = !p->shifted.count || (p->kind == EPI_KIND_ROWS && !p->square);
+    bool can = (!p->shifted.count || (p->kind == EPI_KIND_ROWS && !p->square)) && (!p->window || can_keep(p));
     for (int i = 0; i < p->shifted.count && can; i++)
         can = epi_axes_find(&p->rows, p->shifted.at[i]) >= 0 ||
               (p->cols.count == 1 && epi_axis_equal(p->cols.at[0], p->shifted.at[i]) &&
@@ -342,7 +350,7 @@ static bool note_scan(epi_placer_part *p, const epi_node *n) {
     bool back = epi_ops[n->op].back;
     epi_axes axes = p->rows;
     epi_axes_unite(&axes, &p->cols);
-    if (p->kind != EPI_KIND_ROWS || p->square || p->alone || p->crosses ||
+    if (p->kind != EPI_KIND_ROWS || p->square || p->alone || p->crosses || p->window ||
         !epi_axes_same_set(&axes, &n->axes) ||
         (p->scans && (p->scan_back != back || !epi_axis_equal(p->scan, n->over.at[0]))))
         return false;
@@ -481,7 +489,7 @@ static epi_reduction reduction_of(const epi_placer *s, epi_placer_part *p, int v
     unsigned dims = dims_of(&p->rows, &p->cols, over);
     bool local = !p->local || p->local == dims; /* no other ones are */
     if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped)) ||
-        (p->scans && !reduces_beside_scans(s, p, reduction)))
+        (p->scans && !reduces_beside_scans(s, p, reduction)) || (p->window && reduction != EPI_REDUCE_COLS))
         return EPI_REDUCE_NONE;
     if (p->kind == EPI_KIND_ROWS) /* a row has all columns */
         return epi_axes_count_in(from, &p->rows) < p->rows.count ? EPI_REDUCE_NONE
@@ -710,9 +718,29 @@ static bool reads(const epi_placer *s, int q, int value) {
     return false;
 }
 
+bool epi_placer_may_keep(const epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    return n->op == EPI_OP_SHIFT && epi_is_near(s->spec, n) &&
+           epi_ops[s->g->nodes[n->arg[0]].op].cls == EPI_CLASS_MAP;
+}
+
+/* Is something of the cone shifted that whoever makes the cone makes: another value of it, or one on part q? */
+static bool shifts_made(const epi_placer *s, int q) {
+    bool made = false;
+    for (int i = 0; i < s->cone.count; i++) {
+        const epi_node *n = &s->g->nodes[s->cone.at[i]];
+        if (n->op != EPI_OP_SHIFT)
+            continue;
+        epi_cut_placement at = s->placement[n->arg[0]];
+        made |= at.kind == EPI_UNPLACED || (at.kind == EPI_PLACED_TILE && at.part == q);
+    }
+    return made;
+}
+
 /* The first value of the cone that the part cannot hold, beside one that is taken apart another way;
  * EPI_NO_NODE: it holds all of them. What is taken apart says at which scales an axis may be. */
 static int first_misfit(const epi_placer *s, epi_placer_part *p) {
+    p->window |= shifts_made(s, -1);
     for (int i = 0; i < s->cone.count; i++)
         if (epi_ops[s->g->nodes[s->cone.at[i]].op].cls == EPI_CLASS_SPLIT)
             note_split(p, &s->g->nodes[s->cone.at[i]]);
@@ -735,11 +763,12 @@ static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const e
 }
 
 /* Is everything that the cone reads of this part on its tile, not made of its finished reductions, nor a table
- * that rows are taken from, nor read at other places? */
+ * that rows are taken from, nor read at other places, but where it may be kept for that? */
 static bool reads_tile(const epi_placer *s, int q) {
     for (int i = 0; i < s->cone.count; i++) {
         const epi_node *n = &s->g->nodes[s->cone.at[i]];
-        int moved = n->op == EPI_OP_GATHER ? 2 : n->op == EPI_OP_SHIFT;
+        int moved =
+            n->op == EPI_OP_GATHER ? 2 : n->op == EPI_OP_SHIFT && !epi_placer_may_keep(s, s->cone.at[i]);
         for (int a = 0; a < moved; a++)
             if (s->placement[n->arg[a]].part == q && s->placement[n->arg[a]].kind != EPI_UNPLACED &&
                 s->placement[n->arg[a]].kind != EPI_PLACED_INPUT)
@@ -764,8 +793,13 @@ static void list_operands(epi_placer *s, int node) {
 
 /* Lists what has to be stored so that a part for the node can hold the rest: the value that is taken apart
  * another way, if rows can make that by themselves; else its operands. Where the part is to reduce the node
- * and cannot take a row of a table, or is one row, the node. */
+ * and cannot take a row of a table, or is one row, the node; where it cannot keep what is shifted, that. */
 static void list_misfit(epi_placer *s, int node, int misfit, const epi_axes *over) {
+    if (s->g->nodes[misfit].op == EPI_OP_SHIFT &&
+        s->placement[s->g->nodes[misfit].arg[0]].kind == EPI_UNPLACED) {
+        list_operands(s, misfit);
+        return;
+    }
     bool whole =
         over && (s->g->nodes[misfit].op == EPI_OP_GATHER || over->count == s->g->nodes[node].axes.count);
     bool apart = whole || misfit != node;
@@ -837,6 +871,7 @@ static void join_part(epi_placer *s, int q, int node, bool unplaced) {
     for (int i = 0; i < s->read.count; i++)
         s->parts[q].tensors += !reads(s, q, s->read.at[i]);
     s->parts[q].tensors++;
+    s->parts[q].window |= unplaced && shifts_made(s, q);
     for (int i = 0; i < s->cone.count && unplaced; i++) {
         int at = s->cone.at[i];
         epi_placer_fits(s->g, &s->parts[q], at); /* notes what it takes apart */
@@ -877,6 +912,7 @@ static int try_part(epi_placer *s, int node, const epi_axes *over) {
             continue;
         if (over && q > time && trial.kind == EPI_KIND_GEMM) /* a tile reduces what comes of its product */
             continue;
+        trial.window |= unplaced && shifts_made(s, q);
         if ((q == time && !(unplaced && reads_tile(s, q))) || !cone_fits(s, &trial, node, over))
             continue;
         if (trial.tensors + s->read.count + 1 > s->limits->tensors) /* it would be refused */
@@ -891,6 +927,8 @@ static int try_part(epi_placer *s, int node, const epi_axes *over) {
         int before = s->pending.count;
         best = add_rows(s, node, over);
         epi_placer_part trial = s->parts[best];
+        epi_tile tile = tile_of(&trial);
+        trial.folds = over && epi_tile_reduction(&tile, &s->g->nodes[node].axes, over) != EPI_REDUCE_COLS;
         int misfit = unplaced ? first_misfit(s, &trial) : EPI_NO_NODE;
         if (misfit != EPI_NO_NODE)
             list_misfit(s, node, misfit, over);
@@ -1158,7 +1196,7 @@ static void place_reduction(epi_placer *s, int node) {
         part = s->parts[q];
         reduction = reduction_of(s, &part, from, &n->over);
     }
-    part.folds = true;
+    part.folds |= reduction == EPI_REDUCE_LOCAL;
     part.crosses |= reduction > EPI_REDUCE_LOCAL;
     s->parts[q] = part;
     /* where no part can, the part's plan says so and it is split (split.c) */
@@ -1376,7 +1414,26 @@ static void place_taken(epi_placer *s, int node) {
     s->takes[node] = true;
 }
 
-/* Rows load it where they want it, from what is in memory by then. */
+/* Can rows make what is shifted and keep it: those that make it already, or new ones? */
+static bool can_be_kept(epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    epi_cut_placement at = s->placement[n->arg[0]];
+    bool unplaced = at.kind == EPI_UNPLACED, tile = at.kind == EPI_PLACED_TILE && at.part >= s->first;
+    if (!epi_placer_may_keep(s, node) || (!unplaced && !tile))
+        return false;
+    epi_placer_part trial = {.kind = EPI_KIND_ROWS, .split = EPI_OP_COUNT};
+    if (tile)
+        trial = s->parts[at.part];
+    else
+        shape_rows(s->spec, &trial, &n->axes, NULL);
+    trial.window = true;
+    s->cone.count = 0;
+    if (unplaced)
+        find_cone(s, n->arg[0]);
+    return epi_placer_fits(s->g, &trial, node) && first_misfit(s, &trial) == EPI_NO_NODE;
+}
+
+/* Rows load it where they want it, from what is in memory by then, or keep it as they make it. */
 static void place_shift(epi_placer *s, int node) {
     int from = s->g->nodes[node].arg[0];
     if (!s->limits->shifts) {
@@ -1384,7 +1441,8 @@ static void place_shift(epi_placer *s, int node) {
         return;
     }
     settle_view(s, from);
-    epi_placer_store(s, from);
+    if (!can_be_kept(s, node))
+        epi_placer_store(s, from);
     s->placement[node] = (epi_cut_placement){EPI_UNPLACED, time_of(s, from)};
     s->takes[node] = true;
 }

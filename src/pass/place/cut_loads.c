@@ -103,9 +103,11 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, int work
         c->work[c->place[node]] = work;
 }
 
-/* What a shift takes from other places is in memory: the part does not make it again. */
-static void note_moved(chooser *c, const epi_node *n) {
-    if (n->op == EPI_OP_SHIFT && c->s->visits.seen[n->arg[0]] == c->s->visits.round)
+/* What a shift takes from other places is in memory, unless the part keeps what it makes: it does not make it again. */
+static void note_moved(chooser *c, const epi_placer_part *p, int node) {
+    const epi_node *n = &c->s->g->nodes[node];
+    if (n->op == EPI_OP_SHIFT && !(p->window && epi_placer_may_keep(c->s, node)) &&
+        c->s->visits.seen[n->arg[0]] == c->s->visits.round)
         c->moved_from[c->place[n->arg[0]]] = true;
 }
 
@@ -126,7 +128,7 @@ static void find_values(chooser *c, int q) {
         for (int a = 0; a < 3 && !epi_op_is_product(s->g->nodes[own->at[i]].op); a++)
             offer(c, q, s->g->nodes[own->at[i]].arg[a], true, 0, 0, &heap);
     for (int i = 0; i < own->count; i++)
-        note_moved(c, &s->g->nodes[own->at[i]]);
+        note_moved(c, &part, own->at[i]);
     for (int i = 0; part.attention && i < part.attention->plan.inner.count; i++) {
         const epi_node *n = &s->g->nodes[part.attention->plan.inner.at[i]];
         for (int a = 0; a < 3 && !epi_op_is_product(n->op); a++)
@@ -143,7 +145,7 @@ static void find_values(chooser *c, int q) {
         for (int a = 0; a < 3 && opens; a++)
             offer(c, q, s->g->nodes[node].arg[a], false, behind, work, &heap);
         if (opens)
-            note_moved(c, &s->g->nodes[node]);
+            note_moved(c, &part, node);
     }
 }
 

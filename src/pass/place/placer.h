@@ -37,7 +37,8 @@ typedef struct epi_placer_part {
     bool square;  /* rows: each is a tile of two axes, of which extremes are taken along both (square.h) */
     bool vectors; /* rows: something on them, or that they load, has some of their axes and not all */
     epi_axes taken_by;     /* rows: axes of numbers by which they take rows of tables, */
-    epi_axes shifted;      /* and along which they load values from other places */
+    epi_axes shifted;      /* and along which they take values from other places, */
+    bool window;           /* some of which they make themselves and keep for a few steps */
     bool scans, scan_back; /* rows: they go through recurrences, along this axis and this way */
     epi_axis scan;
     bool folds, crosses; /* rows: they reduce over columns, or over rows */
@@ -117,6 +118,8 @@ epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, 
  * beside it lies alike, and heads and positions are in one order everywhere; where there is none, row axes
  * first. */
 epi_axes epi_placer_layout(const epi_spec *spec, int node);
+/* May what a shift takes from other places be kept by rows that make it? */
+bool epi_placer_may_keep(const epi_placer *s, int node);
 /* Can the value be made on the part's tile? If so, notes the axis it takes apart. */
 bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node);
 /* The value must be in memory: it is stored where it is made, unless it is an input or a constant. */

@@ -71,6 +71,9 @@ typedef struct epi_plan {
     int scan_count;
     epi_axis scan;
     bool scan_back, scan_inner;
+    /* rows: nothing but maps, shifts along the last of `rows`, and sums over all rows. Whoever walks along that axis has the
+       last few steps of what is shifted in a window, whether that was loaded or made. */
+    bool window;
     int row_arg; /* which operand of the product has the rows: 0 or 1 */
     epi_axes rows, cols, depth;
     epi_axes added_depth[EPI_MAX_TERMS - 1];
@@ -115,6 +118,16 @@ void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pen
 /* Is all that is to be made before the mainloop made by maps of known numbers, or also of inputs? What more
  * there is belongs to other parts. */
 bool epi_plan_knows(const epi_graph *g, const epi_placement *placement, bool inputs);
+
+/* Is a shift by no more places than a window has? */
+static inline bool epi_is_near(const epi_spec *spec, const epi_node *shift) {
+    int64_t by = epi_shift_by(shift);
+    return by <= spec->window && by >= -spec->window;
+}
+/* Does the shift take what it shifts from the window? A far one loads it from where it is. */
+static inline bool epi_plan_in_window(const epi_plan *plan, const epi_spec *spec, const epi_node *shift) {
+    return plan->window && epi_is_near(spec, shift);
+}
 
 /* Can one kernel make both products? They share an operand, `shared`, and have the same axes. */
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared);

@@ -154,12 +154,22 @@ static bool takes_in_row(const shaper *s, const epi_node *n) {
            epi_axes_count_in(index, &s->plan->rows) == index->count;
 }
 
-/* Can a row load the value from other places along an axis: of one that counts rows, or the only one of columns? */
+/* Is what is shifted made by the rows, along the last of which it may be kept for a few steps? */
+static bool shifts_made(const shaper *s, const epi_node *n) {
+    const epi_axes *rows = &s->plan->rows;
+    return rows->count && epi_axis_equal(n->over.at[0], rows->at[rows->count - 1]) &&
+           epi_is_near(s->spec, n) && epi_ops[s->g->nodes[n->arg[0]].op].cls == EPI_CLASS_MAP;
+}
+
+/* Can a row load the value from other places along an axis: of one that counts rows, or the only one of columns? Or is
+ * it in a window? */
 static bool shifts_in_row(const shaper *s, const epi_node *n) {
     const epi_plan *plan = s->plan;
     epi_axis along = n->over.at[0];
-    if (plan->flat || plan->square || s->g->nodes[n->arg[0]].op != EPI_OP_INPUT)
+    if (plan->flat || plan->square)
         return false;
+    if (s->g->nodes[n->arg[0]].op != EPI_OP_INPUT)
+        return shifts_made(s, n);
     return epi_axes_find(&plan->rows, along) >= 0 ||
            (plan->cols.count == 1 && epi_axis_equal(plan->cols.at[0], along) && plan->split == EPI_OP_COUNT);
 }
@@ -283,6 +293,30 @@ static bool sort_output(shaper *s, int node) {
            (s->plan->placement[node].tile && !lacks_rows(s, node));
 }
 
+/* Do the rows nothing but map, shift along the last of their axes, and reduce over all rows? Notes it. False: something
+ * is shifted that they make, and they do more. */
+static bool note_window(shaper *s) {
+    const epi_graph *g = s->g;
+    epi_plan *plan = s->plan;
+    bool made = false, shifts = false,
+         more = !s->spec->window || plan->flat || plan->square || plan->scan_count ||
+                plan->split != EPI_OP_COUNT || !plan->rows.count || !plan->cols.count;
+    for (int i = 0; i < g->node_count; i++) {
+        const epi_node *n = &g->nodes[i];
+        if (!g->live[i] || !plan->placement[i].tile)
+            continue;
+        more |= plan->placement[i].reduction == EPI_REDUCE_LOCAL ||
+                plan->placement[i].reduction == EPI_REDUCE_ROWS;
+        if (n->op != EPI_OP_SHIFT)
+            continue;
+        more |= !epi_axis_equal(n->over.at[0], plan->rows.at[plan->rows.count - 1]);
+        made |= g->nodes[n->arg[0]].op != EPI_OP_INPUT;
+        shifts |= is_long(s, i);
+    }
+    plan->window = shifts && !more;
+    return plan->window || !made;
+}
+
 /* Sorts every value for this split; false: it cannot be. */
 static bool try_split(shaper *s, int columns, bool flat) {
     const epi_graph *g = s->g;
@@ -299,7 +333,7 @@ static bool try_split(shaper *s, int columns, bool flat) {
         may = !g->live[i] || sort_node(s, i);
     for (int t = g->input_count; t < g->tensor_count && may; t++)
         may = sort_output(s, g->tensors[t].node);
-    return may && epi_plan_knows(g, plan->placement, false);
+    return may && epi_plan_knows(g, plan->placement, false) && note_window(s);
 }
 
 /* Are all tensors of one shape, in one order? Then nothing tells rows apart. */
@@ -349,7 +383,7 @@ static void order_rows(shaper *s) {
             return;
     }
     int last = axis_across(s, reduces);
-    if (last < 0 || s->plan->flat)
+    if (last < 0 || s->plan->flat || s->plan->window)
         return;
     epi_axes rows = s->plan->rows;
     int count = 0;

@@ -361,6 +361,28 @@ static int push(epi_rewrite *r, int node, epi_axis along, int axes, int64_t by) 
     return epi_graph_map_like(r->g, n, arg);
 }
 
+/* Of a product with a factor that lacks the axis, of which nothing else is made, what is left of it is shifted: rows that keep what
+ * they shift (limits.h) have it once for all factors. Which operand that is, or -1. */
+static int without_factor(const epi_graph *g, const epi_node *shift) {
+    const epi_node *m = &g->nodes[shift->arg[0]];
+    int left = -1;
+    bool may =
+        m->op == EPI_OP_MUL && !is_stored(g, shift->arg[0]) && epi_graph_uses(g, shift->arg[0]).count == 1;
+    for (int a = 0; a < 2 && may; a++)
+        if (epi_axes_find(&g->nodes[m->arg[1 - a]].axes, shift->over.at[0]) < 0)
+            left = a;
+    return left;
+}
+
+static int write_factor(epi_rewrite *r, const epi_node *n, int left) {
+    const epi_node *m = &r->in->nodes[n->arg[0]];
+    int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
+    arg[1 - left] = r->fresh[m->arg[1 - left]];
+    arg[left] = epi_graph_shifted(r->g, r->fresh[m->arg[left]], n->over.at[0], epi_shift_by(n));
+    return epi_graph_failed(r->g) ? EPI_NO_NODE
+                                  : epi_graph_stand_for(r->g, epi_graph_map_like(r->g, m, arg), n);
+}
+
 /* Two shifts to the same side are one. */
 static int write_shift(epi_rewrite *r, int node) {
     const epi_node *n = &r->in->nodes[node],
@@ -374,6 +396,10 @@ static int write_shift(epi_rewrite *r, int node) {
         int value = epi_graph_shifted(r->g, first->arg[0], along, epi_shift_by(first) + epi_shift_by(n));
         return epi_graph_stand_for(r->g, value, n);
     }
+    const bool *factors = r->ctx;
+    int rest = *factors ? without_factor(r->in, n) : -1;
+    if (rest >= 0)
+        return write_factor(r, n, rest);
     if (is_there(r->in, n->arg[0], axes) || !can_push(r->in, n->arg[0], along, axes, &left))
         return EPI_NO_NODE;
     return epi_graph_stand_for(r->g, push(r, n->arg[0], along, axes, epi_shift_by(n)), n);
@@ -388,7 +414,8 @@ static bool has_shifts(const epi_graph *g) {
     return any;
 }
 
-epi_status epi_shifts_write(epi_arena *arena, epi_spec *spec, epi_error *err) {
+epi_status epi_shifts_write(epi_arena *arena, epi_spec *spec, bool strict, epi_error *err) {
+    bool factors = spec->window && !strict;
     size_t nodes = (size_t)spec->graph->node_count + 1;
     finder f = {.spec = spec, .in = spec->graph};
     f.at = epi_arena_alloc(arena, nodes * sizeof *f.at);
@@ -399,7 +426,7 @@ epi_status epi_shifts_write(epi_arena *arena, epi_spec *spec, epi_error *err) {
         EPI_TRY(epi_graph_rewrite(arena, &spec->graph, write_node, &f, err));
     if (!has_shifts(spec->graph))
         return EPI_OK;
-    return epi_graph_rewrite(arena, &spec->graph, write_shift, NULL, err);
+    return epi_graph_rewrite(arena, &spec->graph, write_shift, &factors, err);
 }
 
 /* ---- sums of what is shifted ---- */

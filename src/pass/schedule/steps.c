@@ -290,6 +290,15 @@ static bool is_added(const epi_graph *g, int output, int input) {
            depends_on(g, g->tensors[output].node, user);
 }
 
+/* Is something shifted that the kernel makes? Then elements of all inputs are wanted for other rows than their own. */
+static bool shifts_made(const epi_graph *g) {
+    bool made = false;
+    for (int i = 0; i < g->node_count; i++)
+        made |=
+            g->live[i] && g->nodes[i].op == EPI_OP_SHIFT && g->nodes[g->nodes[i].arg[0]].op != EPI_OP_INPUT;
+    return made;
+}
+
 /* Is the output made of the input by an update that a pass or a tile stores there, or of which it is a copy
  * that is made last; and the input used by nothing else? */
 static bool is_updated(const epi_steps *k, int output, int input) {
@@ -312,7 +321,8 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     if (may && is_updated(k, output, input))
         return true;
     if (!may || !k->plan.fused || k->plan.kind == EPI_KIND_PASS || k->plan.kind == EPI_KIND_RECURRENCE ||
-        !is_long(&k->plan, axes) || (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input)))
+        !is_long(&k->plan, axes) || (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input)) ||
+        (k->plan.window && shifts_made(g)))
         return false;
     for (int i = 0; i < k->count && may; i++) {
         const epi_step *s = &k->at[i];

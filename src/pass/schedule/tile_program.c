@@ -205,6 +205,8 @@ static void plan_step(builder *b, task *t) {
         plan_group(b, t, n);
     } else if (cls == EPI_CLASS_SHIFT) {
         t->step.kind = EPI_INSTR_SHIFT;
+        if (epi_plan_in_window(p, b->e->spec, n))
+            add_operand(t, n->arg[0], t->scale);
     } else if (cls == EPI_CLASS_SCAN) {
         t->step.kind = EPI_INSTR_SCAN;
         add_operand(t, n->arg[0], t->scale);
@@ -475,7 +477,8 @@ epi_status epi_tile_program_check(const epi_tile_program *t, const epi_steps *st
         bool indexed = s->kind == EPI_INSTR_TAKE && t->plan->group == EPI_GROUP_NONE;
         int from = indexed ? epi_index_find(g, n).node : EPI_NO_NODE;
         there &= from == EPI_NO_NODE || epi_op_is_free(g->nodes[from].op) || is_there(steps, step, from);
-        if (s->kind == EPI_INSTR_TAKE || s->kind == EPI_INSTR_SHIFT || s->kind == EPI_INSTR_RANDOM)
+        if (s->kind == EPI_INSTR_TAKE || (s->kind == EPI_INSTR_SHIFT && s->arg[0] < 0) ||
+            s->kind == EPI_INSTR_RANDOM)
             there &= is_there(steps, step, n->arg[0]);
         if (!there)
             return EPI_INTERNAL(err, n->place, "a tile would load what is not in memory yet");

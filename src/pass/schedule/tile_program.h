@@ -23,7 +23,8 @@ typedef enum epi_instr_kind {
     EPI_INSTR_RANDOM, /* rows: random numbers, by their place in a tensor of the node's axes */
     EPI_INSTR_TAKE,   /* rows: from a tensor, at a place along an axis that an index has for each row; of a
                          product: at the place of the tile's group */
-    EPI_INSTR_SHIFT,  /* rows: from a tensor, so many places before along an axis; 0 where there is none */
+    EPI_INSTR_SHIFT,  /* rows: from a tensor, so many places before along an axis; 0 where there is none. With an
+                         operand: of that, which is in a window */
     EPI_INSTR_CONST,
     EPI_INSTR_MAP,
     EPI_INSTR_MULADD,       /* sign*a*b + other*c: a map whose operand is a product that nothing else needs */
