@@ -773,6 +773,30 @@ static void loads_before_stores(void) {
     epi_module_free(module);
 }
 
+/* Of what rows shift that they make, a thread makes some that another one stores: of none of its inputs an output takes the place. */
+static void windows_lie_apart(void) {
+    static const char source[] =
+        "f(x[B,T,C], d[B,T,C], e[B,T,C]) -> y[B,T,C] { v = x*exp(d); y = v - shift(v, T, 1) + e }"
+        "g(x[B,T,C], e[B,T,C]) -> y[B,T,C] { y = x - shift(x, T, 1) + e }";
+    epi_dim_binding dims[] = {{"B", 2}, {"T", 300}, {"C", 64}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = -90);
+    epi_module *module;
+    epi_kernel *made = NULL, *loaded = NULL;
+    epi_error err;
+    if (!check(epi_module_parse(ctx, source, sizeof source - 1, "text", &module, &err) == EPI_OK, "%s",
+               err.message))
+        return;
+    check(epi_kernel_compile(epi_module_program(module, 0), &o, &made, &err) == EPI_OK &&
+              !epi_kernel_in_place(made, 3, 0) && !epi_kernel_in_place(made, 3, 1),
+          "a result lies over nothing that is wanted for other rows: %s", err.message);
+    check(epi_kernel_compile(epi_module_program(module, 1), &o, &loaded, &err) == EPI_OK &&
+              !epi_kernel_in_place(loaded, 2, 0) && epi_kernel_in_place(loaded, 2, 1),
+          "nor over what is shifted: %s", err.message);
+    epi_kernel_free(made);
+    epi_kernel_free(loaded);
+    epi_module_free(module);
+}
+
 /* Parts that need nothing of those before start beside them, in workspaces of their own; others wait. */
 static void parts_are_concurrent(void) {
     static const struct {
@@ -1176,6 +1200,7 @@ int main(int argc, char **argv) {
         sums_of_parts_fuse();
         wrong_shapes();
         loads_before_stores();
+        windows_lie_apart();
         parts_are_concurrent();
         emit_joints();
         weights_are_there();
