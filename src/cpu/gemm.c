@@ -31,8 +31,8 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     for (int side = 0; side < g->operands; side++) {
         const epi_node *n = &spec->graph->nodes[epi_plan_operand(spec->graph, plan, side)];
         g->operand[side] = epi_plan_source(spec->graph, plan, side);
-        g->on_load[side] =
-            n->on_load && epi_dequant_find(spec->graph, (int)(n - spec->graph->nodes), &g->dequant[side]);
+        g->on_load[side] = plan->placement[n - spec->graph->nodes].on_load &&
+                           epi_dequant_find(spec->graph, (int)(n - spec->graph->nodes), &g->dequant[side]);
         if (plan->placement[n - spec->graph->nodes].paged)
             g->taken[side] = n->over;
     }
@@ -79,10 +79,11 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         g->groups = epi_reserve(&total, 1, epi_groups_bytes(spec, plan, g->micro->mr));
     g->dequants = epi_reserve(&total, epi_gemm_parts(g), sizeof(few_part));
     if (plan->row_index != EPI_NO_NODE)
-        g->index = epi_reserve(&total, row_groups ? g->m : g->k[0], sizeof(int64_t));
+        g->index = epi_reserve(&total, row_groups ? g->m : groups ? g->k[0] : g->epilogue.batches,
+                               sizeof(int64_t));
     for (int side = 0; side < g->operands; side++) {
         bool table =
-            depth_of(g, side)->count > 1 || g->on_load[side] || (g->taken[side].count && !row_groups);
+            depth_of(g, side)->count > 1 || g->on_load[side] || (g->taken[side].count && takes_depth(g));
         g->depth[side] = epi_reserve(&total, table ? g->k[term_of(g, side)] : 0, sizeof(int64_t));
     }
     g->shared = epi_reserve(&total, 1, g->epilogue.shared_bytes);
@@ -378,14 +379,24 @@ static void run_batch(gemm_run *r, int64_t begin, int64_t end) {
     }
 }
 
+/* Where an operand's matrix of a batch is. The rows' own walk goes through the batches; what an index names is beside. */
+static unsigned char *matrix_of_batch(const gemm_run *r, const epi_ref *home, int side, int64_t b) {
+    epi_axes axes = epi_plan_batch(&r->g->plan);
+    epi_walk batch = epi_walk_axes(home, &axes, r->g->epilogue.tile.spec->sizes);
+    const epi_axes *taken = &r->g->taken[side];
+    int64_t at = side == EPI_SIDE_B ? epi_walk_offset(&batch, b) : 0;
+    if (taken->count)
+        at += epi_max64(0, r->index[b]) * epi_ref_stride(home, taken->at[0]);
+    return home->data + at * (int64_t)epi_dtype_size(home->type);
+}
+
 static void run_batches(gemm_run *r, const epi_ref *homes) {
     const epi_gemm *g = r->g;
     const epi_epilogue *e = &g->epilogue;
     epi_axes axes = epi_plan_batch(&g->plan);
-    const epi_ref *home = &homes[g->operand[1]]; /* whose strides count bytes where two elements share one */
-    epi_walk batch = epi_walk_axes(home, &axes, e->tile.spec->sizes);
     for (int64_t b = 0; b < e->batches; b++) {
-        r->ref[1].data = home->data + epi_walk_offset(&batch, b) * (int64_t)epi_dtype_size(home->type);
+        for (int side = 0; side < 2; side++) /* strides of a home count bytes where two elements share one */
+            r->ref[side].data = matrix_of_batch(r, &homes[g->operand[side]], side, b);
         epi_gemm_move_parts(r, homes, &axes, b);
         run_batch(r, b * (e->row_tiles / e->batches), (b + 1) * (e->row_tiles / e->batches));
     }
@@ -442,11 +453,12 @@ static void run_depth_groups(gemm_run *r) {
     *r = whole;
 }
 
-/* The index through which operands are read, by position. */
+/* The index through which operands are read, by position, or by batch: that has been looked through. */
 static void load_index(gemm_run *r, const epi_ref *ref) {
     const epi_gemm *g = r->g;
     const int64_t *sizes = g->epilogue.tile.spec->sizes;
-    const epi_axes *positions = has_row_groups(g) ? &g->plan.rows : &g->plan.depth;
+    const epi_axes batch = epi_plan_batch(&g->plan),
+                   *positions = has_row_groups(g) ? &g->plan.rows : takes_depth(g) ? &g->plan.depth : &batch;
     int64_t *index = (int64_t *)(void *)(r->scratch + g->index), size = 1;
     for (int side = 0; side < g->operands; side++)
         if (g->taken[side].count)
@@ -471,7 +483,7 @@ void epi_gemm_run(const epi_gemm *g, const epi_ref *homes, const epi_ref *tensor
         if (halves)
             epi_gemm_count_halves(&r.ref[side]);
         bool taken = g->taken[side].count > 0, of_rows = taken && has_row_groups(g),
-             of_depth = taken && !of_rows;
+             of_depth = taken && takes_depth(g);
         r.depth[side] = epi_walk_axes(&r.ref[side], of_depth ? &g->taken[side] : depth_of(g, side), sizes);
         if (halves)
             r.depth[side] = epi_gemm_depth_of_halves(&r.ref[side], depth_of(g, side), sizes);

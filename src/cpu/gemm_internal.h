@@ -81,6 +81,11 @@ static inline bool has_row_groups(const epi_gemm *g) {
     return g->plan.group == EPI_GROUP_ROWS;
 }
 
+/* Does the index, if it has one, name positions of the depth? */
+static inline bool takes_depth(const epi_gemm *g) {
+    return g->plan.group == EPI_GROUP_DEPTH;
+}
+
 /* Is the tile one of few rows, and is it packed for the micro-kernel that reads B as it lies? */
 static inline bool is_few(const gemm_run *r, int64_t tile) {
     return r->g->few || (has_row_groups(r->g) && tile_rows(r, EPI_SIDE_A, tile) <= EPI_MICRO_FEW);

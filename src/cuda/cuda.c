@@ -193,7 +193,7 @@ static void list_weights(const epi_gemm_design *d, epi_launch *l) {
         for (int i = 0; i < EPI_LOAD_PARTS && o->on_load; i++)
             if (o->parts[i].node != EPI_NO_NODE)
                 l->weights[l->weight_count++] = o->parts[i].node;
-        copied |= o->gather != EPI_NO_NODE;
+        copied |= o->gather != EPI_NO_NODE || o->chosen != EPI_NO_NODE;
     }
     if (copied)
         l->weight_count = 0;

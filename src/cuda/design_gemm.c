@@ -525,8 +525,8 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
         bool gathered = o->gather != EPI_NO_NODE;
         if ((!sm90 && !few) || gathered)
             o->pointer = epi_emit_pointer(k, o->node, -1);
-        if (gathered)
-            o->index = epi_emit_index_pointer(c, k, o->gather);
+        if (gathered || o->chosen != EPI_NO_NODE)
+            o->index = epi_emit_index_pointer(c, k, gathered ? o->gather : o->chosen);
     }
     for (int side = 0; side < epi_plan_operands(d->plan); side++)
         if (d->operands[side].scale.node != EPI_NO_NODE)

@@ -13,6 +13,7 @@
 enum { EPI_BATCH_PLACES = 2 };
 typedef struct epi_batch_place {
     int count;
+    const char *named; /* the last coordinate, where an index says it; or NULL */
     int64_t below[EPI_BATCH_PLACES], size[EPI_BATCH_PLACES], stride[EPI_BATCH_PLACES];
 } epi_batch_place;
 
@@ -88,6 +89,8 @@ typedef struct epi_operand {
     bool gathers_depth; /* which says where the depth lies, not the rows, */
     epi_axes along;     /* counted along these, */
     int index;          /* and the pointer to that index */
+    int chosen;         /* the gather whose index, at that pointer, says which matrix a batch has, or EPI_NO_NODE: */
+    int64_t apart;      /* they lie so far from each other */
     epi_operand_scale scale;
     bool on_load;   /* it is made as it is loaded: the node and the walks are those of its bits, */
     int bits;       /* of which an element has so many (16 where it is not), */

@@ -5,7 +5,7 @@
 
 /* Is it read through its index? It is in memory nowhere then. */
 static bool is_gathered(const epi_gemm_design *d, int node) {
-    return d->plan->group && d->plan->row_index != EPI_NO_NODE && d->g->nodes[node].op == EPI_OP_GATHER &&
+    return d->plan->row_index != EPI_NO_NODE && d->g->nodes[node].op == EPI_OP_GATHER &&
            d->g->nodes[node].arg[1] == d->plan->row_index;
 }
 
@@ -56,7 +56,7 @@ static void find_bits(const epi_gemm_design *d, const epi_emit_context *c, epi_o
 
 /* With the sizes of this context. */
 static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *c, int side) {
-    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side, .gather = EPI_NO_NODE};
+    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side, .gather = EPI_NO_NODE, .chosen = EPI_NO_NODE};
     const int64_t *sizes = c->spec->sizes;
     o.scale.node = EPI_NO_NODE;
     if (d->g->nodes[d->plan->product].scaled && d->plan->placement[o.node].paged) {
@@ -64,7 +64,7 @@ static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *
         o.node = d->g->nodes[o.node].arg[0];
     }
     if (is_gathered(d, o.node)) {
-        o.gather = o.node;
+        *(d->plan->group ? &o.gather : &o.chosen) = o.node;
         o.node = d->g->nodes[o.node].arg[0];
     }
     find_bits(d, c, &o);
@@ -73,12 +73,17 @@ static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *
     const epi_axes *over = o.gather == EPI_NO_NODE ? NULL : &d->g->nodes[o.gather].over;
     o.deep = epi_axes_size(depth, sizes);
     o.gathers_depth = over && d->plan->group == EPI_GROUP_DEPTH;
-    o.along = o.gathers_depth ? *depth : d->plan->rows;
+    if (over)
+        o.along = o.gathers_depth ? *depth : d->plan->rows;
     if (o.gathers_depth)
         depth = over;
     o.depth = epi_walk_axes(&o.ref, depth, sizes);
     epi_axes batch = batch_of(d->plan), rows = epi_plan_batch_rows(d->plan);
     o.batch = epi_walk_axes(&o.ref, &batch, sizes);
+    if (o.chosen != EPI_NO_NODE) {
+        o.along = batch;
+        o.apart = epi_ref_stride(&o.ref, d->g->nodes[o.chosen].over.at[0]);
+    }
     if (has_rows(d, &o)) {
         o.out = epi_walk_axes(&o.ref, over && !o.gathers_depth ? over : &rows, sizes);
         o.count = d->batch_rows ? d->batch_rows : d->tile->m;
@@ -134,6 +139,19 @@ bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *
         }
         below *= batch->size[i];
     }
+    return true;
+}
+
+/* The same of an operand, whose batches may choose their matrix. */
+static bool place_operand(const epi_gemm_design *d, const epi_operand *o, epi_batch_place *out) {
+    if (!epi_batch_place_of(&o->batch, o->ref.type, out))
+        return false;
+    if (o->chosen == EPI_NO_NODE)
+        return true;
+    if (out->count == EPI_BATCH_PLACES || o->apart * (int64_t)epi_dtype_size(o->ref.type) % 16)
+        return false;
+    out->size[out->count] = epi_axis_size(d->g->nodes[o->chosen].over.at[0], d->c->spec->sizes);
+    out->stride[out->count++] = o->apart;
     return true;
 }
 
@@ -288,7 +306,7 @@ static bool always_fits(const epi_gemm_design *d, epi_operand *o) {
     epi_operand there = operand_at(d, &c, o->side);
     lie l = lie_of(&there);
     o->many_mn = l.mn;
-    return l.fits && (!is_placed(d, o) || epi_batch_place_of(&there.batch, there.ref.type, &place));
+    return l.fits && (!is_placed(d, o) || place_operand(d, &there, &place));
 }
 
 /* Can a warp gather what an index names of it? That is copied 16 bytes at a time. The map is one that nobody
@@ -341,7 +359,7 @@ bool epi_operand_map(epi_emit_context *c, const epi_gemm_design *d, epi_operand 
     m->strides[1] = (uint64_t)(pitch * size);
     m->box[0] = (uint32_t)(128 / size); /* as far as the swizzle goes */
     m->box[1] = (uint32_t)(o->mn ? deep : rows);
-    if (is_placed(d, o) && !epi_batch_place_of(&o->batch, o->ref.type, &o->place))
+    if (is_placed(d, o) && !place_operand(d, o, &o->place))
         return false;
     if (is_placed(d, o))
         epi_batch_map(open, &o->place, o->ref.type, m);

@@ -253,10 +253,11 @@ static void write_batches(const epi_gemm_design *d, epi_text *out) {
                      d->group_step ? epi_emit_text(d->c, "+ batch_of(P, row) * %ld", (long)d->group_step)
                      : b->halves   ? ", batch_of(P, row)"
                                    : ", B_batch0(P, batch_of(P, row)), B_batch1(P, batch_of(P, row))");
-    if (d->batch_rows)
-        epi_batch_emit(out, d->c, "A", &d->operands[0].place);
-    if (d->batch_rows || grouped)
-        epi_batch_emit(out, d->c, "B", &d->operands[1].place);
+    for (int side = d->batch_rows ? 0 : 1; side < 2 && (d->batch_rows || grouped); side++) {
+        epi_batch_place place = d->operands[side].place;
+        place.named = epi_operand_choice(d->c, &d->operands[side]);
+        epi_batch_emit(out, d->c, side ? "B" : "A", &place);
+    }
     for (int i = 0; i < d->side_tile_count && d->batch_rows; i++)
         if (d->side_tiles[i].staged)
             epi_batch_emit(out, d->c, epi_emit_text(d->c, "tile%d", d->side_tiles[i].number),

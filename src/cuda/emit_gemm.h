@@ -115,6 +115,8 @@ void epi_operand_emit_gathered(epi_text *out, const epi_emit_context *c, const e
 /* The coordinates of a batch in a map, as functions whose names start with `which`. */
 void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
                     const epi_batch_place *place);
+/* What an index says of batch b: its matrix's number, or less than 0. NULL: there is none. */
+const char *epi_operand_choice(const epi_emit_context *c, const epi_operand *o);
 /* wgmma of n columns, as a function with so many accumulators. Its first operand is in shared memory, or four
  * words in registers; `last` says of each in shared memory whether its depth is not innermost. */
 /* What a scaled product has instead: wgmma for the columns that have one scale, and where scales lie. */

@@ -21,11 +21,18 @@ void epi_emit_wgmma(epi_text *out, epi_dtype a, epi_dtype b, const char *name, i
                  registers ? "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)" : "\"l\"(a)");
 }
 
+const char *epi_operand_choice(const epi_emit_context *c, const epi_operand *o) {
+    return o->chosen == EPI_NO_NODE ? NULL : epi_emit_position(c, &c->spec->graph->nodes[o->chosen], &o->along,
+                             epi_emit_text(c, "P.ptr[%d]", o->index), "b");
+}
+
 void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
                     const epi_batch_place *place) {
     for (int i = 0; i < EPI_BATCH_PLACES; i++) {
         epi_text_add(out, "DEV int %s_batch%d(const Params &P, int b) { return ", which, i);
-        if (i < place->count)
+        if (place->named && i == place->count - 1) /* where it names none the box is outside, and brings zeros */
+            epi_text_add(out, "(int)%s; }\n", place->named);
+        else if (i < place->count)
             epi_text_add(out, "b / %s %% %s; }\n", epi_emit_int(c, place->below[i]),
                          epi_emit_int(c, place->size[i]));
         else
@@ -68,10 +75,16 @@ void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, cons
     epi_text_add(out, "#define %c_TYPE %s\n", which, epi_emit_type(o->ref.type));
     emit_offset(out, c, epi_emit_text(c, "%c_row", which), "r", o, false);
     emit_offset(out, c, epi_emit_text(c, "%c_depth", which), "k", o, true);
+    const char *choice = epi_operand_choice(c, o), *walk = epi_emit_walk(c, &o->batch, "b"),
+               *at = choice ? epi_emit_text(c, "max((i64)0, %s) * %s + ", choice,
+                                            epi_emit_count(c, o->apart, "LL"))
+                            : "";
     epi_text_add(out,
-                 "DEV i64 %c_batch(const Params &P, int b) { return %s; }\n#define %c_PTR %d\n#define "
+                 "DEV i64 %c_batch(const Params &P, int b) { return %s%s; }\n"
+                 "DEV bool %c_there(const Params &P, int b) { return %s%s; }\n#define %c_PTR %d\n#define "
                  "%c_GATHERED %d\n",
-                 which, epi_emit_walk(c, &o->batch, "b"), which, o->pointer, which, o->gather != EPI_NO_NODE);
+                 which, at, walk, which, choice ? choice : "true", choice ? " >= 0" : "", which,
+                 o->pointer, which, o->gather != EPI_NO_NODE);
 }
 
 typedef const char *scale_text(const epi_emit_context *c, const epi_operand_scale *s);

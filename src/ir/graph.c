@@ -479,8 +479,14 @@ bool epi_gather_is_read(const epi_graph *g, int node) {
     return is_read(g, node, false);
 }
 
+/* Does each batch of the product read a matrix of its own choice (chosen.c)? */
+static bool is_chosen(const epi_graph *g, int operand) {
+    return g->nodes[operand].on_load && g->nodes[operand].op == EPI_OP_GATHER;
+}
+
 bool epi_grouped_reads(const epi_graph *g, const epi_node *product, int operand) {
-    return may_be_read(g, product, operand) && is_read(g, product->arg[operand], true);
+    return is_chosen(g, product->arg[operand]) ||
+           (may_be_read(g, product, operand) && is_read(g, product->arg[operand], true));
 }
 
 int epi_grouped_index(const epi_graph *g, const epi_node *product) {
@@ -539,7 +545,7 @@ int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS
     const epi_node *n = &g->nodes[product];
     int count = 0;
     for (int a = 0; a < 2; a++)
-        if (g->nodes[n->arg[a]].on_load)
+        if (g->nodes[n->arg[a]].on_load && !is_chosen(g, n->arg[a]))
             count += add_reads(g, n->arg[a], out + count, 0);
         else
             out[count++] = epi_grouped_reads(g, n, a) ? g->nodes[n->arg[a]].arg[0] : epi_scaled_bits(g, n, a);

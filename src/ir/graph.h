@@ -210,8 +210,8 @@ epi_axis epi_grouped_axis(const epi_graph *g, const epi_node *product);
 epi_axes epi_grouped_positions(const epi_graph *g, const epi_node *product);
 int epi_grouped_offsets(const epi_graph *g, const epi_node *product);
 bool epi_grouped_rows(const epi_graph *g, const epi_node *product);
-/* The index through which its mainloop reads operands that are gathers, and is it this operand's? EPI_NO_NODE:
- * it reads none so. */
+/* The index through which a product's mainloop reads operands that are gathers, and is it this operand's? EPI_NO_NODE:
+ * it reads none so. Of groups it names rows, or positions of the depth; else a matrix for each batch (chosen.c). */
 int epi_grouped_index(const epi_graph *g, const epi_node *product);
 bool epi_grouped_reads(const epi_graph *g, const epi_node *product, int operand);
 /* Have two products the same groups, and the same index if they read operands so? True of two MATMULs. */

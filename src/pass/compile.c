@@ -14,6 +14,7 @@
 #include "pass/place/split.h"
 #include "pass/rewrite/attention_form.h"
 #include "pass/rewrite/choices.h"
+#include "pass/rewrite/chosen.h"
 #include "pass/rewrite/groups.h"
 #include "pass/rewrite/narrow.h"
 #include "pass/rewrite/once.h"
@@ -106,7 +107,9 @@ static epi_status attention(epi_candidate *c, epi_error *err) {
 static epi_status widen(epi_candidate *c, epi_error *err) {
     int scaled = epi_refusals_have(c->limits, EPI_REFUSED_SCALED) ? 0 : c->limits->scaled;
     EPI_TRY(epi_widen_operands(c->arena, &c->spec, scaled, err));
-    return c->limits->dequants ? epi_widen_on_load(c->arena, &c->spec, c->limits, err) : EPI_OK;
+    if (c->limits->dequants)
+        EPI_TRY(epi_widen_on_load(c->arena, &c->spec, c->limits, err));
+    return c->limits->groups ? epi_chosen_mark(c->arena, &c->spec, c->limits, err) : EPI_OK;
 }
 
 /* The cut of a half of a program. */

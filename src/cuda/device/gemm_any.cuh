@@ -47,12 +47,12 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const __grid_constant__ P
 #pragma unroll 1
       for (int x = t; x < TILE_M * KB; x += 128) {
         const int r = A_MN ? x % TILE_M : x / KB, k = A_MN ? x / TILE_M : x % KB;
-        a[k][r] = first + r < rows && k0 + k < k_end ? load_there<A_TYPE>(P.ptr[A_PTR], A_batch(P, batch), A_row(P, first + r), A_depth(P, k0 + k)) : 0.f;
+        a[k][r] = A_there(P, batch) && first + r < rows && k0 + k < k_end ? load_there<A_TYPE>(P.ptr[A_PTR], A_batch(P, batch), A_row(P, first + r), A_depth(P, k0 + k)) : 0.f;
       }
 #pragma unroll 1
       for (int x = t; x < 64 * KB; x += 128) {
         const int r = B_MN ? x % 64 : x / KB, k = B_MN ? x / 64 : x % KB;
-        b[k][r] = n0 + r < N_SIZE && k0 + k < k_end ? load_there<B_TYPE>(P.ptr[B_PTR], B_batch(P, batch), B_row(P, n0 + r), B_depth(P, k0 + k)) : 0.f;
+        b[k][r] = B_there(P, batch) && n0 + r < N_SIZE && k0 + k < k_end ? load_there<B_TYPE>(P.ptr[B_PTR], B_batch(P, batch), B_row(P, n0 + r), B_depth(P, k0 + k)) : 0.f;
       }
       __syncthreads();
 #pragma unroll 4

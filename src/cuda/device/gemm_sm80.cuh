@@ -184,9 +184,10 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) NAME(const __grid_co
   Feed<SideB> feed_b;
   Depth depth;
   auto aim = [&](const Tile &tile) {
-    feed_a.aim(P, (const u16 *)P.ptr[A_PTR] + A_batch(P, batch_of(P, tile.m)), operand_row(P, tile.m), operand_rows(P, tile.m));
-    feed_b.aim(P, (const u16 *)P.ptr[B_PTR] + B_batch(P, batch_of(P, tile.m)), tile.n, N_SIZE);
-    depth.aim(P, batch_of(P, tile.m));
+    const int batch = batch_of(P, tile.m);
+    feed_a.aim(P, (const u16 *)P.ptr[A_PTR] + A_batch(P, batch), operand_row(P, tile.m), A_there(P, batch) ? operand_rows(P, tile.m) : 0);
+    feed_b.aim(P, (const u16 *)P.ptr[B_PTR] + B_batch(P, batch), tile.n, B_there(P, batch) ? N_SIZE : 0);
+    depth.aim(P, batch);
   };
   // The first stages of the tile aimed at, from stage s on. Only the one before s may still be read by a warp.
   auto fill = [&](u32 s) {

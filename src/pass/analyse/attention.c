@@ -470,6 +470,19 @@ bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backe
     return true;
 }
 
+bool epi_attentions_mark_operands(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                                  bool *operands) {
+    epi_attentions found = {0};
+    if (limits->attention_most && !epi_attentions_find(arena, spec, limits, NULL, &found))
+        return false;
+    for (int i = 0; i < found.count; i++) {
+        int of[EPI_ATTENTION_OPERANDS], count = epi_attention_operands(&found.at[i], of);
+        while (count--)
+            operands[of[count]] = true;
+    }
+    return true;
+}
+
 /* ---- several value products in one kernel ---- */
 
 bool epi_attention_is_value(const epi_attention *a, int node) {

@@ -158,6 +158,9 @@ typedef struct epi_attentions {
 } epi_attentions;
 bool epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                          const unsigned *without, epi_attentions *out);
+/* Marks, by node, the operands of all these; none where there are to be no attentions. False: no memory. */
+bool epi_attentions_mark_operands(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                                  bool *operands);
 /* Those that one kernel can make become one: over the stream first, then, where that is allowed, over the
  * rows. None of its value products may be made of another. `forward` has the direction by node; NULL: there is
  * one. */

@@ -221,12 +221,12 @@ bool epi_plan_makes(const epi_graph *g, const epi_plan *plan) {
 /* Notes what falls into groups. */
 static void note_groups(epi_plan *plan, const epi_graph *g) {
     const epi_node *n = &g->nodes[plan->product];
+    plan->row_index = epi_grouped_index(g, n);
     if (n->op != EPI_OP_GROUPED)
         return;
     plan->group = epi_grouped_rows(g, n) ? EPI_GROUP_ROWS : EPI_GROUP_DEPTH;
     plan->offsets = epi_grouped_offsets(g, n);
     plan->group_axis = epi_grouped_axis(g, n);
-    plan->row_index = epi_grouped_index(g, n);
 }
 
 /* The tile of a product of groups: positions keep their order, whatever lies in memory how. */
@@ -543,7 +543,8 @@ static bool read_operands(planner *p, int product) {
         p->plan->placement[n->arg[a]].paged |=
             epi_grouped_reads(p->g, n, a) || epi_scaled_factor(p->g, n, a) != EPI_NO_NODE;
     for (int i = 0; i < product; i++)
-        p->plan->placement[i].on_load |= p->g->live[i] && p->g->nodes[i].on_load;
+        p->plan->placement[i].on_load |=
+            p->g->live[i] && p->g->nodes[i].on_load && !p->plan->placement[i].paged;
     return true;
 }
 

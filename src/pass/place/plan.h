@@ -83,7 +83,8 @@ typedef struct epi_plan {
     epi_group group;
     epi_axis group_axis; /* what the groups are counted by, */
     int offsets;         /* the value that says where they begin, */
-    int row_index;       /* and, where the row operand is a gather that is read through it, the index */
+    int row_index;       /* and the index, where the row operand is a gather that is read through it; without groups
+                            it names a matrix for each batch, of either operand */
     /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
        scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
     epi_op split;

@@ -253,16 +253,9 @@ epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend
     size_t nodes = (size_t)g->node_count + 1;
     marker m = {spec, epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes),
                 epi_arena_alloc(arena, nodes), limits};
-    epi_attentions found = {0};
     bool any = false;
     EPI_TRY(epi_has_memory(m.kept && m.on_load && m.bytes, err));
-    if (limits->attention_most)
-        EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
-    for (int i = 0; i < found.count; i++) {
-        int operands[EPI_ATTENTION_OPERANDS], count = epi_attention_operands(&found.at[i], operands);
-        while (count--)
-            m.kept[operands[count]] = true;
-    }
+    EPI_TRY(epi_has_memory(epi_attentions_mark_operands(arena, spec, limits, m.kept), err));
     for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < 2 && g->live[i] && g->nodes[i].op == EPI_OP_MATMUL; a++)
             any |= mark_operand(&m, g->nodes[i].arg[a]);

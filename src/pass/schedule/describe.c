@@ -295,7 +295,7 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
                       : k->plan.kind == EPI_KIND_GEMM && k->plan.pair != EPI_NO_NODE
                           ? ", two products side by side\n"
                           : "\n");
-    for (int i = 0; i < g->node_count && k->plan.group != EPI_GROUP_NONE; i++)
+    for (int i = 0; i < g->node_count && k->plan.row_index != EPI_NO_NODE; i++)
         if (k->plan.placement[i].paged)
             epi_text_add(out, "%s is read through its index\n", epi_node_expression(g, i).text);
     for (int side = 0; side < epi_plan_operands(&k->plan); side++)
