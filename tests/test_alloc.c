@@ -65,6 +65,8 @@ typedef struct program {
     "    y = sum(relu(sum(x*gather(w, e, E), D))*gather(v, e, E), K, F)\n" \
     "}\n"
 
+#define CHOSEN "chosen(x[B=3,T,D], w[E=4,F,D], e: i32[B]) -> y[B,T,F] { y = silu(sum(x*w[e], D)) }\n"
+
 #define ALONG \
     "along(x[T,D], a[D], w[F]) -> (y[T,D], s[D], z[F]) {\n" \
     "    u = rename(x, T, U)\n" \
@@ -81,6 +83,8 @@ static const program programs[] = {{"mlp", MLP, 0, 0, false},
                                    {"back", MLP BACK, 0, 0, false},
                                    {"experts", EXPERTS, 0, 0, false},
                                    {"experts", EXPERTS, -90, 0, false},
+                                   {"chosen", CHOSEN, 0, 0, false},
+                                   {"chosen", CHOSEN, -90, 0, false},
                                    {"back", MLP BACK, -90, 0, false},
                                    {"along", ALONG, 0, 0, false},
                                    {"along", ALONG, -90, 0, false},

@@ -79,7 +79,10 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         g->groups = epi_reserve(&total, 1, epi_groups_bytes(spec, plan, g->micro->mr));
     g->dequants = epi_reserve(&total, epi_gemm_parts(g), sizeof(few_part));
     if (plan->row_index != EPI_NO_NODE)
-        g->index = epi_reserve(&total, row_groups ? g->m : groups ? g->k[0] : g->epilogue.batches,
+        g->index = epi_reserve(&total,
+                               row_groups ? g->m
+                               : groups   ? g->k[0]
+                                          : g->epilogue.batches,
                                sizeof(int64_t));
     for (int side = 0; side < g->operands; side++) {
         bool table =
@@ -457,8 +460,9 @@ static void run_depth_groups(gemm_run *r) {
 static void load_index(gemm_run *r, const epi_ref *ref) {
     const epi_gemm *g = r->g;
     const int64_t *sizes = g->epilogue.tile.spec->sizes;
-    const epi_axes batch = epi_plan_batch(&g->plan),
-                   *positions = has_row_groups(g) ? &g->plan.rows : takes_depth(g) ? &g->plan.depth : &batch;
+    const epi_axes batch = epi_plan_batch(&g->plan), *positions = has_row_groups(g) ? &g->plan.rows
+                                                                  : takes_depth(g)  ? &g->plan.depth
+                                                                                    : &batch;
     int64_t *index = (int64_t *)(void *)(r->scratch + g->index), size = 1;
     for (int side = 0; side < g->operands; side++)
         if (g->taken[side].count)

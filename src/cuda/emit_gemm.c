@@ -78,6 +78,8 @@ static void write_terms(const epi_gemm_design *d, epi_text *out) {
 static void write_macros(const epi_gemm_design *d, epi_text *out) {
     const epi_config *f = &d->config;
     int64_t depth = d->terms > 1 ? 0 : d->depth;
+    /* the launch before may write an index: which weights are wanted is not known ahead */
+    const int ahead = d->operands[1].chosen == EPI_NO_NODE ? EPI_AHEAD_BYTES : 0;
     for (int t = 0; t < d->terms && d->terms > 1; t++)
         depth += deep_of(d) * stages_of(d, &d->operands[2 * t]);
     write_terms(d, out);
@@ -96,7 +98,7 @@ static void write_macros(const epi_gemm_design *d, epi_text *out) {
                  "#define BATCHED %d\n#define BATCH_ROWS %s\n#define FEW %d\n#define PANELS "
                  "%d\n#define AHEAD %d\n#define SCALED %d\n",
                  f->packed, d->tiling.narrow, d->tiling.narrow_deep, d->batch_rows > 0,
-                 epi_emit_int(d->c, d->batch_rows), f->few, f->panels, EPI_AHEAD_BYTES, f->scaled);
+                 epi_emit_int(d->c, d->batch_rows), f->few, f->panels, ahead, f->scaled);
 }
 
 void epi_emit_piece_macros(const epi_gemm_piece *p, int slots, int staging, epi_text *out) {

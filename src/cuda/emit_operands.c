@@ -22,15 +22,17 @@ void epi_emit_wgmma(epi_text *out, epi_dtype a, epi_dtype b, const char *name, i
 }
 
 const char *epi_operand_choice(const epi_emit_context *c, const epi_operand *o) {
-    return o->chosen == EPI_NO_NODE ? NULL : epi_emit_position(c, &c->spec->graph->nodes[o->chosen], &o->along,
-                             epi_emit_text(c, "P.ptr[%d]", o->index), "b");
+    return o->chosen == EPI_NO_NODE ? NULL
+                                    : epi_emit_position(c, &c->spec->graph->nodes[o->chosen], &o->along,
+                                                        epi_emit_text(c, "P.ptr[%d]", o->index), "b");
 }
 
 void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
                     const epi_batch_place *place) {
     for (int i = 0; i < EPI_BATCH_PLACES; i++) {
         epi_text_add(out, "DEV int %s_batch%d(const Params &P, int b) { return ", which, i);
-        if (place->named && i == place->count - 1) /* where it names none the box is outside, and brings zeros */
+        if (place->named &&
+            i == place->count - 1) /* where it names none the box is outside, and brings zeros */
             epi_text_add(out, "(int)%s; }\n", place->named);
         else if (i < place->count)
             epi_text_add(out, "b / %s %% %s; }\n", epi_emit_int(c, place->below[i]),
@@ -83,8 +85,8 @@ void epi_operand_emit(epi_text *out, const epi_emit_context *c, char which, cons
                  "DEV i64 %c_batch(const Params &P, int b) { return %s%s; }\n"
                  "DEV bool %c_there(const Params &P, int b) { return %s%s; }\n#define %c_PTR %d\n#define "
                  "%c_GATHERED %d\n",
-                 which, at, walk, which, choice ? choice : "true", choice ? " >= 0" : "", which,
-                 o->pointer, which, o->gather != EPI_NO_NODE);
+                 which, at, walk, which, choice ? choice : "true", choice ? " >= 0" : "", which, o->pointer,
+                 which, o->gather != EPI_NO_NODE);
 }
 
 typedef const char *scale_text(const epi_emit_context *c, const epi_operand_scale *s);

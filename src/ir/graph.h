@@ -60,9 +60,9 @@ typedef struct epi_node {
                    goes to the first operand */
     epi_saving saving;
     bool opaque; /* it is stored as it is, so the algebra does not look at what it is made of */
-    bool
-        on_load; /* no memory has it: a product makes it of what it reads, as it loads its operand (widen.c) */
-    bool exact;  /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
+    /* No memory has it: a product makes it of what it reads, as it loads its operand (widen.c, chosen.c). */
+    bool on_load;
+    bool exact; /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
     const epi_own *own; /* OWN: of which call */
 } epi_node;
 

@@ -107,8 +107,10 @@ static epi_status attention(epi_candidate *c, epi_error *err) {
 static epi_status widen(epi_candidate *c, epi_error *err) {
     int scaled = epi_refusals_have(c->limits, EPI_REFUSED_SCALED) ? 0 : c->limits->scaled;
     EPI_TRY(epi_widen_operands(c->arena, &c->spec, scaled, err));
-    if (c->limits->dequants)
-        EPI_TRY(epi_widen_on_load(c->arena, &c->spec, c->limits, err));
+    return c->limits->dequants ? epi_widen_on_load(c->arena, &c->spec, c->limits, err) : EPI_OK;
+}
+
+static epi_status chosen(epi_candidate *c, epi_error *err) {
     return c->limits->groups ? epi_chosen_mark(c->arena, &c->spec, c->limits, err) : EPI_OK;
 }
 
@@ -182,6 +184,7 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_SUMS] = {"sums", sums, "sums up what is made of shifted values inside rows first"},
     [EPI_PASS_ATTENTION] = {"attention", attention, "brings softmax into the form of attention's mainloop"},
     [EPI_PASS_WIDEN] = {"widen", widen, "converts what is stored in 8 bits for the products that take it"},
+    [EPI_PASS_CHOSEN] = {"chosen", chosen, "has products read the matrices that their batches choose"},
     [EPI_PASS_PREPARE] = {"prepare", prepare, "parts off what depends on params alone, which is made once"},
     [EPI_PASS_CUT] = {"cut", cut, "cuts it into parts of one kernel each"},
 };

@@ -24,6 +24,7 @@ typedef enum epi_pass_id {
     EPI_PASS_SUMS,
     EPI_PASS_ATTENTION,
     EPI_PASS_WIDEN,
+    EPI_PASS_CHOSEN,
     EPI_PASS_PREPARE,
     EPI_PASS_CUT,
     EPI_PASS_COUNT

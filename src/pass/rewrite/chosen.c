@@ -39,7 +39,8 @@ static bool may_read(const marker *m, int product, int gather) {
     const epi_node *other = &g->nodes[p->arg[p->arg[0] == gather]];
     epi_axes rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &n->over);
     rest = epi_axes_without(&rest, &p->over);
-    return lies_well(&g->nodes[n->arg[0]].axes, n->over.at[0], &p->over) && !other->on_load && other->op != EPI_OP_GATHER && !epi_axes_meet(&rest, &other->axes) &&
+    return lies_well(&g->nodes[n->arg[0]].axes, n->over.at[0], &p->over) && !other->on_load &&
+           other->op != EPI_OP_GATHER && !epi_axes_meet(&rest, &other->axes) &&
            epi_axes_include(&other->axes, &g->nodes[n->arg[1]].axes) &&
            !epi_axes_meet(&p->over, &g->nodes[n->arg[1]].axes);
 }
@@ -49,8 +50,7 @@ static bool is_chosen(const marker *m, int node) {
     const epi_node *n = &g->nodes[node];
     if (!g->live[node] || n->op != EPI_OP_GATHER || n->has_stored || n->over.count != 1 || m->kept[node] ||
         !epi_index_is_input(m->spec, node) || g->nodes[n->arg[1]].op != EPI_OP_INPUT ||
-        epi_axes_meet(&g->nodes[n->arg[0]].axes, &g->nodes[n->arg[1]].axes) ||
-        !is_table(m->spec, n->arg[0]))
+        epi_axes_meet(&g->nodes[n->arg[0]].axes, &g->nodes[n->arg[1]].axes) || !is_table(m->spec, n->arg[0]))
         return false;
     epi_use_list uses = epi_graph_uses(g, node);
     bool read = uses.count > 0;
