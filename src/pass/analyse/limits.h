@@ -48,8 +48,7 @@ typedef struct epi_backend_limits {
     bool pairs;       /* two products of the same rows may share a tile, and products be added up in one */
     bool same_layout; /* these only where their columns lie alike */
     bool merges_sums; /* what is added up may go into one sum (terms.h) */
-    bool groups;      /* a product's rows, or its depth, may fall into groups (groups.h); an index may say which
-                         matrix a batch has (chosen.h) */
+    bool groups;      /* rows, or the depth, fall into groups; batches choose matrices (groups.h, chosen.h) */
     bool dequants;    /* a product may make an operand of few bits and scales as it loads it (dequant.h), */
     int dequant_rows; /* where it has so many rows at most; 0: however many */
     int scaled; /* and of e4m3, with scales that are the same for so many of the depth, and of the columns; 0: no
