@@ -543,6 +543,29 @@ static void test_out_of_range(void) {
         }
 }
 
+/* A batch whose number names no matrix gets zeros, the others their own. */
+static void fill_outside(run *r, void *arg) {
+    fill_random(r, arg);
+    put(r, "e", 0, 4);
+    put(r, "e", 1, 3);
+    put(r, "e", 2, -1);
+}
+
+static void test_unchecked(void) {
+    enum { B = 3, T = 2, F = 8 };
+    for (int way = 0; way < WAYS; way++) {
+        uint64_t seed = 35;
+        run r;
+        run_program(&r, "../tests/chosen", "unchecked", "B=3,T=2,D=8,F=8,E=4", way_of(way), fill_outside,
+                    &seed);
+        for (int i = 0; i < B * T * F && r.ok; i++)
+            if (!check((at(&r, "y", i) != 0) == (i / (T * F) == 1), "unchecked, %s: y[%d] is %g",
+                       way_name(way), i, at(&r, "y", i)))
+                break;
+        run_free(&r);
+    }
+}
+
 /* ---- threads ---- */
 
 static void fill_any(run *r, void *arg) { /* scalars too, whatever their names */
@@ -608,6 +631,7 @@ int main(int argc, char **argv) {
     test_adamw_formula();
     test_adamw_rounding();
     test_out_of_range();
+    test_unchecked();
     test_threads();
     epi_context_close(ctx);
     return finish();

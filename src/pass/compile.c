@@ -111,7 +111,7 @@ static epi_status widen(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status chosen(epi_candidate *c, epi_error *err) {
-    return c->limits->groups ? epi_chosen_mark(c->arena, &c->spec, c->limits, err) : EPI_OK;
+    return c->limits->groups ? epi_chosen_mark(c->arena, &c->spec, c->written, c->limits, err) : EPI_OK;
 }
 
 /* The cut of a half of a program. */
@@ -275,6 +275,7 @@ static epi_status try_without(const epi_candidate *rewritten, unsigned what, epi
 
 epi_status epi_candidate_cut(epi_candidate *c, epi_error *err) {
     epi_backend_limits limits = *c->limits;
+    c->written = c->spec.graph;
     epi_status status = epi_passes_run(c, EPI_PASS_ALGEBRA, EPI_PASS_ALGEBRA, err);
     epi_candidate rewritten = *c;
     if (status == EPI_OK)

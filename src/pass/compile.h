@@ -37,6 +37,7 @@ typedef struct epi_candidate {
     const epi_backend_limits *limits;
     bool narrows;                     /* as in epi_compile */
     bool strict;                      /* it makes of infinities what is written */
+    const epi_graph *written;         /* what the algebra begins with: its indices are looked through */
     const epi_algebra_choice *choice; /* NULL: the algebra leaves it as it is */
     epi_algebra_log log;
     epi_cut cut;                            /* no parts: no result has an element */

@@ -9,7 +9,7 @@
 #include "pass/analyse/attention.h"
 
 typedef struct marker {
-    const epi_spec *spec;
+    const epi_spec *spec, *written;
     bool *kept; /* by node: a product of attention takes it */
 } marker;
 
@@ -45,12 +45,28 @@ static bool may_read(const marker *m, int product, int gather) {
            !epi_axes_meet(&p->over, &g->nodes[n->arg[1]].axes);
 }
 
+/* Is the index looked through ahead of a run? Of one that was computed, as in e + 0, the algebra may have left an input,
+ * whose numbers may be any. */
+static bool is_inside(const marker *m, int node) {
+    const epi_graph *g = m->spec->graph, *written = m->written->graph;
+    const epi_node *index = &g->nodes[g->nodes[node].arg[1]];
+    bool inside = false;
+    for (int i = 0; i < written->node_count && index->op == EPI_OP_INPUT && !inside; i++) {
+        if (!epi_index_is_input(m->written, i) ||
+            epi_index_of(written, &written->nodes[i])->tensor != index->tensor)
+            continue;
+        epi_axes along = epi_index_along(&written->nodes[i]);
+        inside = along.count == 1 && epi_axis_equal(along.at[0], g->nodes[node].over.at[0]);
+    }
+    return inside;
+}
+
 static bool is_chosen(const marker *m, int node) {
     const epi_graph *g = m->spec->graph;
     const epi_node *n = &g->nodes[node];
     if (!g->live[node] || n->op != EPI_OP_GATHER || n->has_stored || n->over.count != 1 || m->kept[node] ||
-        !epi_index_is_input(m->spec, node) || g->nodes[n->arg[1]].op != EPI_OP_INPUT ||
-        epi_axes_meet(&g->nodes[n->arg[0]].axes, &g->nodes[n->arg[1]].axes) || !is_table(m->spec, n->arg[0]))
+        !is_inside(m, node) || epi_axes_meet(&g->nodes[n->arg[0]].axes, &g->nodes[n->arg[1]].axes) ||
+        !is_table(m->spec, n->arg[0]))
         return false;
     epi_use_list uses = epi_graph_uses(g, node);
     bool read = uses.count > 0;
@@ -68,10 +84,12 @@ static int write_marked(epi_rewrite *r, int node) {
     return fresh;
 }
 
-epi_status epi_chosen_mark(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
-                           epi_error *err) {
+epi_status epi_chosen_mark(epi_arena *arena, epi_spec *spec, const epi_graph *written,
+                           const epi_backend_limits *limits, epi_error *err) {
     const epi_graph *g = spec->graph;
-    marker m = {spec, epi_arena_alloc(arena, (size_t)g->node_count + 1)};
+    epi_spec before = *spec, as_written = *spec;
+    as_written.graph = written;
+    marker m = {&before, &as_written, epi_arena_alloc(arena, (size_t)g->node_count + 1)};
     bool any = false;
     EPI_TRY(epi_has_memory(m.kept, err));
     for (int i = 0; i < g->node_count && !any; i++)
@@ -79,7 +97,5 @@ epi_status epi_chosen_mark(epi_arena *arena, epi_spec *spec, const epi_backend_l
     if (!any)
         return EPI_OK;
     EPI_TRY(epi_has_memory(epi_attentions_mark_operands(arena, spec, limits, m.kept), err));
-    epi_spec before = *spec;
-    m.spec = &before;
     return epi_graph_rewrite(arena, &spec->graph, write_marked, &m, err);
 }
