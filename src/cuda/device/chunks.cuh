@@ -132,14 +132,17 @@ struct Decays {
     const int n = threadIdx.x % 64, block = n / 16, inside = n % 16;
     if (threadIdx.x < 64) {
       float x = factor;
-      for (int i = inside; i < 16; i++) {
+#pragma unroll
+      for (int i = 0; i < 16; i++) {   // all loads at once
         if (i > inside) x *= a[16 * block + i];
-        diagonal[block][i][inside] = x;
+        if (i >= inside) diagonal[block][i][inside] = x;
       }
       tail[n] = x;
     } else if (threadIdx.x < 128) {
       float x = a[16 * block];
-      for (int i = 1; i <= inside; i++) x *= a[16 * block + i];
+#pragma unroll
+      for (int i = 1; i < 16; i++)
+        if (i <= inside) x *= a[16 * block + i];
       head[n] = x;
     }
   }
