@@ -151,7 +151,7 @@ static int64_t room_of(const epi_emit_context *c, const epi_recurrence *r, int t
 
 /* What a chunk is made of: tiles of 16 bits. Other factors are numbers of a step. */
 typedef struct chunks {
-    int q, k, v, columns, shared;
+    int q, k, v, columns, warps, shared;
 } chunks;
 
 /* Are a value's elements along these axes neighbours, in runs from multiples of so many elements on? */
@@ -218,7 +218,7 @@ static bool find_chunks(const writing *w, chunks *out) {
     int sum = r->out[EPI_TAKE_DOWN];
     if (c->exact || r->other || epi_factor_has(g, r->decay, &r->rows) ||
         epi_factor_has(g, r->decay, &r->cols) || rows % 16 || rows > MOST_ROWS || cols % 8 ||
-        epi_emit_grows(c, cols) || (!epi_emit_grows(c, steps) && steps <= FEW))
+        epi_emit_grows(c, cols) || steps > INT32_MAX || (!epi_emit_grows(c, steps) && steps <= FEW))
         return false;
     *out = (chunks){.q = only_one(w, by, &r->rows),
                     .k = only_one(w, &r->of, &r->rows),
@@ -233,6 +233,7 @@ static bool find_chunks(const writing *w, chunks *out) {
         for (int i = 0; i < by->count; i++)
             are &= !epi_factor_has(g, by->at[i], &r->cols);
     }
+    out->warps = out->columns >= 64 ? 8 : 4;
     out->shared = (int)chunk_bytes(rows, out->columns);
     return are && out->shared <= c->arch->shared_bytes - RESERVED;
 }
@@ -267,16 +268,16 @@ static void put_chunks(const writing *w, const chunks *h) {
     const epi_axes time = {1, {r->time}};
     int sum = r->out[EPI_TAKE_DOWN];
     const char *of_step = "i64 b, i64 t", *of_state = "i64 b, int r, int c";
-    epi_text_add(
-        w->out,
-        "struct S {\n  const Params &P;\n  static constexpr int ROWS = %ld, COLS = %ld, COLUMNS = "
-        "%d, AHEAD = %d;\n  static constexpr bool BACK = %s, FIRST = %s, ADDED = %s, SUMS = %s, LAST "
-        "= %s;\n  DEV i64 steps() const { return %s; }\n",
-        (long)epi_axes_size(&r->rows, c->spec->sizes), (long)epi_axes_size(&r->cols, c->spec->sizes),
-        h->columns, r->decay_ahead, truth(r->back), truth(r->first != EPI_NO_NODE),
-        truth(r->added != EPI_NO_NODE), truth(sum != EPI_NO_NODE),
-        truth(r->out[EPI_TAKE_LAST] != EPI_NO_NODE),
-        epi_emit_count(c, epi_axes_size(&time, c->spec->sizes), "LL"));
+    epi_text_add(w->out,
+                 "struct S {\n  const Params &P;\n  static constexpr int ROWS = %ld, COLS = %ld, COLUMNS = "
+                 "%d, WARPS = %d, AHEAD = %d;\n  static constexpr bool BACK = %s, FIRST = %s, ADDED = %s, "
+                 "SUMS = %s, LAST "
+                 "= %s;\n  DEV i64 steps() const { return %s; }\n",
+                 (long)epi_axes_size(&r->rows, c->spec->sizes), (long)epi_axes_size(&r->cols, c->spec->sizes),
+                 h->columns, h->warps, r->decay_ahead, truth(r->back), truth(r->first != EPI_NO_NODE),
+                 truth(r->added != EPI_NO_NODE), truth(sum != EPI_NO_NODE),
+                 truth(r->out[EPI_TAKE_LAST] != EPI_NO_NODE),
+                 epi_emit_count(c, epi_axes_size(&time, c->spec->sizes), "LL"));
     put_row(w, "q", h->q, "r");
     put_row(w, "k", h->k, "r");
     put_row(w, "v", h->v, "c");
@@ -307,19 +308,19 @@ static void put_head(const writing *w, const char *more) {
                    epi_emit_text(c, "%s%s%s", epi_device_text("mma"), epi_device_text("chunks"), more));
 }
 
-static void put_entry(const writing *w, const char *call) {
+/* `together`: blocks that a multiprocessor is to hold at once. */
+static void put_entry(const writing *w, int together, const char *call) {
     epi_text_add(&w->k->source,
-                 "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "
+                 "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d, %d) "
                  "pass(const __grid_constant__ Params P) {\n  extern __shared__ __align__(128) u8 memory[];\n"
                  "  dependency_start();\n  dependency_wait();\n  %s\n}\n",
-                 w->c->spec->graph->nodes[w->r->scan].place.line, w->k->block, call);
+                 w->c->spec->graph->nodes[w->r->scan].place.line, w->k->block, together, call);
 }
 
 static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items, epi_error *err) {
-    enum { THREADS = 128 };
     epi_kernel_text *k = w->k;
     const epi_emit_context *c = w->c;
-    *k = (epi_kernel_text){.name = "pass", .block = THREADS, .shared = h->shared};
+    *k = (epi_kernel_text){.name = "pass", .block = 32 * h->warps, .shared = h->shared};
     snprintf(k->label, sizeof k->label, "by chunks of %d steps and %d columns on tensor cores", CHUNK_STEPS,
              h->columns);
     *items = epi_axes_size(&w->r->batch, c->sizes) *
@@ -327,7 +328,7 @@ static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items,
     give_pointers(w);
     put_head(w, "");
     put_chunks(w, h);
-    put_entry(w, "recurrence_chunks(S{P}, P.extra[0] / 256, memory);");
+    put_entry(w, 2, "recurrence_chunks(S{P}, P.extra[0] / 256, memory);");
     return epi_emit_end(k, err);
 }
 
@@ -426,7 +427,7 @@ static epi_status emit_chunks_product(epi_emit_context *c, const writing *w, con
     c->workspace += epi_round_up(chunks_room(c, w->r, h), 256);
     put_head(w, epi_device_text("chunks_product"));
     put_chunks_product(w, h);
-    put_entry(w,
+    put_entry(w, 1,
               epi_emit_text(c,
                             "static_assert(sizeof(ChunksProduct<S>::Memory) + ChunksProduct<S>::FLOATS <= "
                             "%d, \"\");\n"

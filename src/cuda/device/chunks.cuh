@@ -1,13 +1,14 @@
 // chunks.cuh: a scan of products by chunks of STEPS steps, on tensor cores: operands of 16 bits, one decay for all of the state.
 //
-// A block of four warps has the state of one batch and COLUMNS of its columns, in accumulators of f32, and walks along the chunks in
+// A block of WARPS warps has the state of one batch and COLUMNS of its columns, in accumulators of f32, and walks along the chunks in
 // order. Of a chunk it has tiles q, k (STEPS x ROWS) and v (STEPS x COLUMNS) in shared memory, the next ones are on their way to the
 // other stage. With M[i][j] the product of the decays of steps j + 1 to i, and p_i that of all up to i,
 //
 //     y = (q k^T * M) v + p * (q s)          M[i][j] = 0 for j > i
 //     s = p_last * s + (k * M[last])^T v
 //
-// Warp w has steps [16w, 16w + 16) of y, and slabs w, w + 4, … of 16 rows of s. What is rounded to 16 bits: q k^T * M, s where q
+// Warp w of four has steps [16w, 16w + 16) of y, and slabs w, w + 4, … of 16 rows of s. Eight warps are twice four, each with half of the
+// columns: scores they make twice, which takes less than to wait for each other. What is rounded to 16 bits: q k^T * M, s where q
 // multiplies it, k * M[last]. Decays are multiplied in the order of steps: inside of 16 steps by a running product for each j
 // (`diagonal`), elsewhere as what follows j in its 16 (`tail`) times whole 16s times what precedes i (`head`): no number is divided
 // by, so a decay may be 0. Factors that are numbers of a step are in its tail.
@@ -25,12 +26,17 @@ template <int T> DEV void store_pair(void *p, i64 at, float x, float y) {
   else write4((u16 *)p + at, w);
 }
 
-// Tiles of a chunk, and a state of ROWS x COLUMNS in the accumulators of WARPS warps: warp w has slabs w, w + WARPS, … of 16 rows.
-template <int ROWS, int COLUMNS, int WARPS> struct Tiles {
+// Tiles of a chunk, and a state of ROWS x COLUMNS in the accumulators of WARPS warps: the columns in SHARES, and of each share warp w of its
+// DOWN has slabs w, w + DOWN, … of 16 rows.
+template <int ROWS, int COLUMNS, int WARPS, int SHARES = 1> struct Tiles {
   static constexpr int STEPS = 64, THREADS = 32 * WARPS;
   static constexpr int ROW_BYTES = (2 * ROWS + 127) / 128 * 128, COLUMN_BYTES = (2 * COLUMNS + 127) / 128 * 128;
-  static constexpr int SLABS = (ROWS / 16 + WARPS - 1) / WARPS, WIDE = COLUMNS / 8, PART = WIDE % 4 ? 2 : 4;   // a part of the columns at a time
-  typedef float State[SLABS][WIDE][4];
+  static constexpr int DOWN = WARPS / SHARES, SLABS = (ROWS / 16 + DOWN - 1) / DOWN;
+  static constexpr int WIDE = COLUMNS / 8, OWN = WIDE / SHARES, PART = WIDE % 4 || SHARES > 1 ? 2 : 4;   // a part of the columns at a time
+  typedef float State[SLABS][OWN][4];
+
+  DEV static int slab(int i) { return 16 * (DOWN * i + threadIdx.x / 32 % DOWN); }   // its first row
+  DEV static int own() { return SHARES == 1 ? 0 : threadIdx.x / 32 / DOWN * (8 * OWN); }   // the first of a warp's columns
 
   // Where byte x of row r is, in a tile of rows of WIDTH bytes.
   template <int WIDTH> DEV static u32 at(int r, int x) { return r * WIDTH + (x ^ ((r & 7) << 4)); }
@@ -39,9 +45,9 @@ template <int ROWS, int COLUMNS, int WARPS> struct Tiles {
   template <int WIDTH> DEV static u32 along_first(u32 tile, int r, int c, int lane) { return tile + at<WIDTH>(r + (lane & 7) + (lane & 16) / 2, 2 * c + 2 * (lane & 8)); }
 
   // The rows of a tile, of so many steps from `first` on, 16 bytes at a time; those behind the last step, and columns behind `length`, are 0.
-  template <int WIDTH, int LENGTH, class Row> DEV static void fetch_tile(u32 to, i64 first, i64 steps, bool back, int length, const Row &row) {
+  template <int WIDTH, int LENGTH, class Row> DEV static void fetch_tile(u32 to, int first, int steps, bool back, int length, const Row &row) {
     constexpr int EACH = LENGTH / 8;
-#pragma unroll
+#pragma unroll 1
     for (int e = 0; e < (STEPS * EACH + THREADS - 1) / THREADS; e++) {
       const int i = e * THREADS + threadIdx.x, n = i / EACH, x = i % EACH * 8;
       if (STEPS * EACH % THREADS && n >= STEPS) continue;
@@ -52,25 +58,25 @@ template <int ROWS, int COLUMNS, int WARPS> struct Tiles {
   }
   // What a thread has of a state: `each` is told the place of every element.
   template <class Each> DEV static void for_all(State &state, const Each &each) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    const int lane = threadIdx.x & 31;
 #pragma unroll
     for (int i = 0; i < SLABS; i++)
 #pragma unroll
-      for (int x = 0; x < WIDE; x++)
+      for (int x = 0; x < OWN; x++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-          const int r = 16 * (WARPS * i + warp) + lane / 4 + e / 2 * 8, c = 8 * x + lane % 4 * 2 + e % 2;
+          const int r = slab(i) + lane / 4 + e / 2 * 8, c = own() + 8 * x + lane % 4 * 2 + e % 2;
           each(state[i][x][e], r, c);
         }
   }
   // The state of 16 bits, as a tile.
   DEV static void put_state(u32 to, const State &state) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    const int lane = threadIdx.x & 31;
 #pragma unroll
     for (int i = 0; i < SLABS; i++)
 #pragma unroll
-      for (int x = 0; x < WIDE; x++) {
-        const int r = 16 * (WARPS * i + warp) + lane / 4, c = 8 * x + lane % 4 * 2;
+      for (int x = 0; x < OWN; x++) {
+        const int r = slab(i) + lane / 4, c = own() + 8 * x + lane % 4 * 2;
         if (r >= ROWS) continue;
         sts32(to + at<COLUMN_BYTES>(r, 2 * c), pack<HALF>(state[i][x][0], state[i][x][1]));
         sts32(to + at<COLUMN_BYTES>(r + 8, 2 * c), pack<HALF>(state[i][x][2], state[i][x][3]));
@@ -78,7 +84,7 @@ template <int ROWS, int COLUMNS, int WARPS> struct Tiles {
   }
   // all * state + the chunk's products, where by(j) is what multiplies steps j and j + 1.
   template <class By> DEV static void add_chunk(State &state, u32 rows, u32 columns, float all, const By &by) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    const int lane = threadIdx.x & 31;
     for_all(state, [&](float &x, int, int) { x *= all; });
 #pragma unroll 1
     for (int j = 0; j < STEPS; j += 16) {
@@ -86,19 +92,19 @@ template <int ROWS, int COLUMNS, int WARPS> struct Tiles {
       u32 a[SLABS][4];
 #pragma unroll
       for (int i = 0; i < SLABS; i++) {
-        const int r = 16 * (WARPS * i + warp);
+        const int r = slab(i);
         if (r >= ROWS) continue;
         ldm<true>(along_first<ROW_BYTES>(rows, j, r, lane), a[i]);
 #pragma unroll
         for (int e = 0; e < 4; e++) a[i][e] = pack<HALF>(f[e / 2].x * low<HALF>(a[i][e]), f[e / 2].y * high<HALF>(a[i][e]));
       }
 #pragma unroll
-      for (int x = 0; x < WIDE; x += 2) {
+      for (int x = 0; x < OWN; x += 2) {
         u32 w[4];
-        ldm<true>(down_first<COLUMN_BYTES>(columns, j, 8 * x, lane), w);
+        ldm<true>(down_first<COLUMN_BYTES>(columns, j, own() + 8 * x, lane), w);
 #pragma unroll
         for (int i = 0; i < SLABS; i++)
-          if (16 * (WARPS * i + warp) < ROWS) {
+          if (slab(i) < ROWS) {
             mma(state[i][x], a[i], w[0], w[1]);
             mma(state[i][x + 1], a[i], w[2], w[3]);
           }
@@ -156,20 +162,21 @@ struct Decays {
   }
 };
 
-template <class S> struct Chunks : Tiles<S::ROWS, S::COLUMNS, 4> {
-  static constexpr int ROWS = S::ROWS, COLUMNS = S::COLUMNS;
-  typedef Tiles<ROWS, COLUMNS, 4> T;
+template <class S> struct Chunks : Tiles<S::ROWS, S::COLUMNS, S::WARPS, S::WARPS / 4> {
+  static constexpr int ROWS = S::ROWS, COLUMNS = S::COLUMNS, SHARES = S::WARPS / 4;
+  typedef Tiles<ROWS, COLUMNS, S::WARPS, SHARES> T;
   static constexpr int STEPS = T::STEPS, ROW_BYTES = T::ROW_BYTES, COLUMN_BYTES = T::COLUMN_BYTES, WIDE = T::WIDE, PART = T::PART;
   static constexpr int Q = 0, K = Q + STEPS * ROW_BYTES, V = K + STEPS * ROW_BYTES, STAGE = V + STEPS * COLUMN_BYTES;
   static constexpr int STATE = 2 * STAGE, FLOATS = STATE + ROWS * COLUMN_BYTES;
 
   // The position of a step, in the order of the walk.
-  DEV static i64 time(const S &s, i64 n) { return S::BACK ? s.steps() - 1 - n : n; }
+  DEV static int time(const S &s, int n) { return S::BACK ? (int)s.steps() - 1 - n : n; }
 
-  DEV static void fetch_chunk(u32 to, const S &s, i64 b, int c0, i64 first) {
-    if (S::SUMS) T::template fetch_tile<ROW_BYTES, ROWS>(to + Q, first, s.steps(), S::BACK, ROWS, [&](i64 t) { return s.q(b, t); });
-    T::template fetch_tile<ROW_BYTES, ROWS>(to + K, first, s.steps(), S::BACK, ROWS, [&](i64 t) { return s.k(b, t); });
-    T::template fetch_tile<COLUMN_BYTES, COLUMNS>(to + V, first, s.steps(), S::BACK, S::COLS - c0, [&](i64 t) { return s.v(b, t) + c0; });
+  DEV static void fetch_chunk(u32 to, const S &s, int b, int c0, int first) {
+    const int steps = (int)s.steps();
+    if (S::SUMS) T::template fetch_tile<ROW_BYTES, ROWS>(to + Q, first, steps, S::BACK, ROWS, [&](int t) { return s.q(b, t); });
+    T::template fetch_tile<ROW_BYTES, ROWS>(to + K, first, steps, S::BACK, ROWS, [&](int t) { return s.k(b, t); });
+    T::template fetch_tile<COLUMN_BYTES, COLUMNS>(to + V, first, steps, S::BACK, S::COLS - c0, [&](int t) { return s.v(b, t) + c0; });
     cp_commit();
   }
 
@@ -209,26 +216,28 @@ template <class S> struct Chunks : Tiles<S::ROWS, S::COLUMNS, 4> {
   }
 
   // The sums of a warp's own 16 steps that are not finite, once more: without those steps that are not before.
-  DEV static void add_alone(float (&y)[PART][4], const u32 (&p)[4], u32 stage, Decays &d, int first, int warp, int lane) {
+  DEV static void add_alone(float (&y)[PART][4], const u32 (&p)[4], u32 stage, int first, int warp, int lane) {
     const int g = lane / 4, t = lane % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < 4; i++) *(float2 *)&d.diagonal[warp][g + i % 2 * 8][t + i / 2 * 8] = make_float2(low<HALF>(p[i]), high<HALF>(p[i]));
-    __syncwarp();
     float sum[PART][4] = {};
 #pragma unroll 1
-    for (int j = 0; j < 16; j++)
+    for (int j = 0; j < 16; j++) {
+      float by[2];   // of rows g and g + 8, from the lane that has them
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const u32 pair = __shfl_sync(~0u, j < 8 ? p[r] : p[2 + r], (lane & 28) + j % 8 / 2);
+        by[r] = j % 2 ? high<HALF>(pair) : low<HALF>(pair);
+      }
 #pragma unroll
       for (int x = 0; x < PART; x++) {
         const u32 v = lds32(stage + V + T::template at<COLUMN_BYTES>(16 * warp + j, 2 * (8 * (first + x) + t)));
 #pragma unroll
         for (int r = 0; r < 2; r++)
           if (j <= g + 8 * r) {
-            const float by = d.diagonal[warp][g + 8 * r][j];
-            sum[x][2 * r] = fmaf(by, low<HALF>(v), sum[x][2 * r]);
-            sum[x][2 * r + 1] = fmaf(by, high<HALF>(v), sum[x][2 * r + 1]);
+            sum[x][2 * r] = fmaf(by[r], low<HALF>(v), sum[x][2 * r]);
+            sum[x][2 * r + 1] = fmaf(by[r], high<HALF>(v), sum[x][2 * r + 1]);
           }
       }
-    __syncwarp();
+    }
 #pragma unroll
     for (int x = 0; x < PART; x++)
 #pragma unroll
@@ -236,7 +245,7 @@ template <class S> struct Chunks : Tiles<S::ROWS, S::COLUMNS, 4> {
   }
 
   // A part of the columns of y, from column 8 * first on.
-  DEV static void make_part(float (&y)[PART][4], const u32 (&p)[4][4], u32 stage, u32 state, Decays &d, int first, bool history, int warp, int lane) {
+  DEV static void make_part(float (&y)[PART][4], const u32 (&p)[4][4], u32 stage, u32 state, const Decays &d, int first, bool history, int warp, int lane) {
 #pragma unroll
     for (int x = 0; x < PART; x++)
 #pragma unroll
@@ -257,7 +266,7 @@ template <class S> struct Chunks : Tiles<S::ROWS, S::COLUMNS, 4> {
           for (int x = 0; x < PART; x++)
 #pragma unroll
             for (int i = 0; i < 4; i++) odd = fmaf(0.f, y[x][i], odd);
-          if (__any_sync(~0u, !(odd == 0.f))) add_alone(y, p[j], stage, d, first, warp, lane);
+          if (__any_sync(~0u, !(odd == 0.f))) add_alone(y, p[j], stage, first, warp, lane);
         }
       }
     if (!history) return;
@@ -279,12 +288,11 @@ template <class S> struct Chunks : Tiles<S::ROWS, S::COLUMNS, 4> {
 template <class S> DEV void recurrence_chunks(const S &s, i64 items, u8 *memory) {
   typedef Chunks<S> C;
   Decays &d = *(Decays *)(memory + C::FLOATS);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, step = threadIdx.x;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4, share = threadIdx.x / 128, step = threadIdx.x;
   const u32 shared = smem_u32(memory);
-  const i64 blocks = (S::COLS + C::COLUMNS - 1) / C::COLUMNS, steps = s.steps();
-  for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
-    const i64 b = item / blocks;
-    const int c0 = (int)(item % blocks) * C::COLUMNS;
+  const int blocks = (S::COLS + C::COLUMNS - 1) / C::COLUMNS, steps = (int)s.steps();
+  for (int item = blockIdx.x; item < (int)items; item += gridDim.x) {
+    const int b = item / blocks, c0 = item % blocks * C::COLUMNS;
     typename C::State state;
     // What is before the first step decays with it, so that the rest of the walk knows no decay there.
     const float once = S::FIRST && steps > 0 ? s.decay(b, C::time(s, 0) + S::AHEAD) : 1.f;
@@ -294,8 +302,8 @@ template <class S> DEV void recurrence_chunks(const S &s, i64 items, u8 *memory)
       if (S::ADDED && is && steps > 0) x += s.added(b, r, c0 + c);
     });
     float decay = 1.f, factor = 0.f;
-    const auto fetch_decays = [&](i64 first) {
-      const i64 n = first + step;
+    const auto fetch_decays = [&](int first) {
+      const int n = first + step;
       if (step >= C::STEPS) return;
       decay = n < steps && n > 0 ? s.decay(b, C::time(s, n) + S::AHEAD) : 1.f;
       factor = n < steps ? s.factor(b, C::time(s, n)) : 0.f;
@@ -303,7 +311,7 @@ template <class S> DEV void recurrence_chunks(const S &s, i64 items, u8 *memory)
     C::fetch_chunk(shared, s, b, c0, 0);
     fetch_decays(0);
     u32 stage = shared;
-    for (i64 first = 0; first < steps; first += C::STEPS, stage ^= shared ^ (shared + C::STAGE)) {
+    for (int first = 0; first < steps; first += C::STEPS, stage ^= shared ^ (shared + C::STAGE)) {
       if (step < C::STEPS) d.a[step] = decay;
       const float now = factor;
       cp_wait<0>();
@@ -319,13 +327,13 @@ template <class S> DEV void recurrence_chunks(const S &s, i64 items, u8 *memory)
       if (S::SUMS) {
         u32 p[4][4];
         C::make_scores(p, stage, d, warp, lane);
-        const i64 n = first + 16 * warp + lane / 4;
+        const int n = first + 16 * warp + lane / 4;
         float scale[2] = {1.f, 1.f};
 #pragma unroll
         for (int r = 0; r < 2; r++)
           if (n + 8 * r < steps) scale[r] = s.scale(b, C::time(s, n + 8 * r));
 #pragma unroll 1
-        for (int x0 = 0; x0 < C::WIDE; x0 += C::PART) {
+        for (int x0 = share * C::OWN; x0 < (share + 1) * C::OWN; x0 += C::PART) {
           float y[C::PART][4];
           C::make_part(y, p, stage, shared + C::STATE, d, x0, history, warp, lane);
 #pragma unroll
