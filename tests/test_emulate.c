@@ -854,6 +854,8 @@ static struct whole {
     {.from = {"../tests/joint", "folded", "T=200,D=72,A=131,B=67,C=35,E=21", 0}, .joined = 1},
     {.from = {"../tests/joint", "paired", "T=300,D=72,A=264,B=136,C=72", 0}, .joined = 1},
     {.from = {"../tests/joint", "paired", "T=20,D=72,A=264,B=136,C=72", 0}, .joined = 1, .f16 = true},
+    {.from = {"../tests/joint", "pair_first", "T=140,D=72,A=136,B=40", 0}, .joined = 1},
+    {.from = {"../tests/joint", "pairs", "T=140,D=72,A=136,B=40", 0}, .joined = 1},
     {.from = {"../tests/joint", "weights", "T=304,D=72,A=264,B=72,C=136", 0}, .joined = 1},
     {.from = {"../tests/joint", "weights", "T=304,D=72,A=264,B=72,C=136", 0},
      .joined = 1,

@@ -129,8 +129,9 @@ static bool fit_staging(epi_gemm_design *d, epi_kernel_text *k) {
     for (int slots = f->scaled ? 4 : 2; slots >= 1;
          slots--) { /* beside three stages there is room for a tile */
         int staging = groups * slots * d->subtile_bytes;
-        d->fixed_bytes = scales + 16 * f->stages + 32 * subtiles + 8 + queue_bytes(d);
-        int bytes = ring + staging + EPI_SLOT_BARRIERS * slots + d->fixed_bytes;
+        d->fixed_bytes = scales + 16 * f->stages + 8 + queue_bytes(d);
+        int bytes =
+            ring + staging + EPI_SLOT_BARRIERS * slots + EPI_SUBTILE_BARRIERS * subtiles + d->fixed_bytes;
         if (bytes > epi_arch_block_shared(d->c->arch))
             continue;
         f->staging_slots = slots;

@@ -137,7 +137,7 @@ typedef struct epi_gemm_design {
     int subtile_bytes, load_bytes; /* of a subtile: its staging, and what TMA loads into it */
     int staging_bytes;             /* of all */
     int ring_bytes;                /* of the stages of operands */
-    int fixed_bytes;               /* of shared memory, whatever is staged */
+    int fixed_bytes;               /* of shared memory, however many subtiles there are */
     int rows_bytes;                /* gemm_few: of all rows, where they are in shared memory, */
     int step_groups;               /* and groups of a step */
     bool clamped;                  /* tiles have a map for their last rows each */

@@ -58,7 +58,8 @@ typedef struct epi_tiling {
 int epi_config_resident(const epi_config *c); /* blocks on a multiprocessor */
 epi_tiling epi_tiling_of(const epi_config *c, const epi_product_size *size, int multiprocessors);
 
-enum { EPI_SLOT_BARRIERS = 48 }; /* bytes of the mbarriers that a slot of the staging has */
+/* Bytes of the mbarriers that a slot of the staging has, and a subtile of the last tile. */
+enum { EPI_SLOT_BARRIERS = 48, EPI_SUBTILE_BARRIERS = 32 };
 
 /* Bytes of the workspace that clusters count in which queue for tiles: one word, in a line of its own. */
 enum { EPI_COUNTER_BYTES = 128 };
@@ -124,7 +125,7 @@ typedef struct epi_gemm_piece {
     int products;              /* of one product or of each of two */
     int subtile_bytes;         /* of staging */
     int ring_bytes,
-        fixed_bytes; /* of shared memory: the ring, and mbarriers, but for EPI_SLOT_BARRIERS of each slot */
+        fixed_bytes; /* of shared memory: the ring, and mbarriers, but for those of slots and subtiles */
     bool loads, lanes, folds, own, heavy;
     int layout; /* how its operands lie, of which type they are, and how a result is kept: all of them have the same */
 } epi_gemm_piece;

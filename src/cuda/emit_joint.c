@@ -30,7 +30,7 @@ static int staged_at_once(const epi_kernel_text *t) {
 }
 
 /* The slots and bytes of shared memory that are enough for each; false where a block has no room for them. What is staged lies as
- * the widest swizzle wants it. */
+ * the widest swizzle wants it. The text has the subtiles of one product, also where parts are pairs, which have half as many. */
 static bool share_memory(const epi_kernel_text *const *parts, int count, int most, epi_kernel_text *out) {
     epi_gemm_piece *all = &out->piece;
     for (int i = 0; i < count; i++) {
@@ -47,6 +47,7 @@ static bool share_memory(const epi_kernel_text *const *parts, int count, int mos
     }
     all->subtile_bytes = (int)epi_round_up(all->subtile_bytes, 8 * 128);
     int bytes = all->ring_bytes + all->fixed_bytes +
+                EPI_SUBTILE_BARRIERS * (out->config.tile_n / out->config.subtile) +
                 out->config.staging_slots * (staged_at_once(out) + EPI_SLOT_BARRIERS);
     if (!out->config.few) /* else it has all there is */
         out->shared = bytes;
