@@ -476,6 +476,8 @@ static void test_not_in_place(void) {
         {"f(x[R,D], v[D], i: i32) -> (y[R,D], z[R,D]) { y = update(x, v, i, R)  z = x*y }", 0},
         {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = update(x, v*sum(x, R), i, R) }", 1},
         {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = update(update(x, v, i, R), 2*v, 0, R) }", 0},
+        /* a piece of x has the axes of y */
+        {"f(x[R,D], v[D], i: i32) -> y[D] { y = gather(scan_back(x, i*v, R), 0, R)*gather(x, 0, R) }", 0},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         given g;

@@ -70,7 +70,8 @@ int epi_kernel_in_place(const epi_kernel *kernel, int output, int input) {
         if (out >= 0 && part->slices[out].memory.count)
             return 0; /* it is a piece, which others may read the input for */
         if (out >= 0)
-            may = in >= 0 && find_tensor(part, input, in + 1, part->graph.input_count) < 0 &&
+            may = in >= 0 && !part->slices[in].memory.count && /* nor does it read a piece */
+                  find_tensor(part, input, in + 1, part->graph.input_count) < 0 &&
                   epi_part_in_place(&kernel->parts[i], out, in);
         else if (in >= 0)
             may = 0;
