@@ -953,6 +953,7 @@ static struct whole {
     {.from = {"../tests/experts", "bias_times", "T=100,K=3,E=5,D=40,F=72", 0}},
     {.from = {"../tests/chosen", "heads", "B=3,T=140,D=72,F=136,E=5", 0}},
     {.from = {"../tests/chosen", "between", "B=3,T=70,D=72,F=72,E=5", 0}},
+    {.from = {"../tests/chosen", "between", "B=8,T=6,D=4,F=12,E=10", 0}}, /* matrices that no 16 bytes begin */
     {.from = {"../tests/chosen", "turned", "B=5,T=3,D=72,F=72,E=4", 0}},
     {.from = {"../tests/chosen", "of_two", "B=3,H=2,T=70,D=72,F=72,E=5", 0}, .capability = 80},
     {.from = {"../tests/chosen", "heads", "B=3,T=70,D=7,F=9,E=5", 0}},

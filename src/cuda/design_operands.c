@@ -444,6 +444,7 @@ void epi_operand_measure(const epi_gemm_design *design, epi_operand *o) {
     int run = outer.count -= along->count > 0;
     o->vec = (by_out || by_depth) && (run < 1 || along->size[run] % 8 == 0) ? 8 : 1;
     while (!epi_walk_aligned(&outer, o->vec) || !epi_walk_aligned(across, o->vec) ||
-           !epi_walk_aligned(&o->batch, o->vec) || (o->cols.two && o->cols.part % o->vec))
+           !epi_walk_aligned(&o->batch, o->vec) || (o->cols.two && o->cols.part % o->vec) ||
+           (o->chosen != EPI_NO_NODE && o->apart % o->vec))
         o->vec /= 2;
 }
