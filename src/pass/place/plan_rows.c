@@ -309,7 +309,7 @@ static bool note_window(shaper *s) {
                 plan->placement[i].reduction == EPI_REDUCE_ROWS;
         if (n->op != EPI_OP_SHIFT)
             continue;
-        more |= !epi_axis_equal(n->over.at[0], plan->rows.at[plan->rows.count - 1]);
+        more = more || !epi_axis_equal(n->over.at[0], plan->rows.at[plan->rows.count - 1]);
         made |= g->nodes[n->arg[0]].op != EPI_OP_INPUT;
         shifts |= is_long(s, i);
     }
