@@ -218,7 +218,7 @@ static bool find_chunks(const writing *w, chunks *out) {
     int sum = r->out[EPI_TAKE_DOWN];
     if (c->exact || r->other || epi_factor_has(g, r->decay, &r->rows) ||
         epi_factor_has(g, r->decay, &r->cols) || rows % 16 || rows > MOST_ROWS || cols % 8 ||
-        epi_emit_grows(c, cols) || steps > INT32_MAX || (!epi_emit_grows(c, steps) && steps <= FEW))
+        epi_emit_grows(c, cols) || steps > INT32_MAX - CHUNK_STEPS || (!epi_emit_grows(c, steps) && steps <= FEW))
         return false;
     *out = (chunks){.q = only_one(w, by, &r->rows),
                     .k = only_one(w, &r->of, &r->rows),
