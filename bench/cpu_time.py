@@ -8,7 +8,7 @@
 Time by the clock, the least and the median of all rounds; the sides take turns, in one process, with 1 and with 2 threads. Every result is checked
 in the run that times it: against f64 at most twice as far off as PyTorch's or, where that is more, as f64's rounded to the type, by Frobenius' norm.
 
-  PYTHONPATH=python python3 bench/cpu_time.py --out bench/results/xeon-gnr-2core-time.json
+  PYTHONPATH=python python3 bench/cpu_time.py --out bench/results/xeon-2core-time.json
 """
 import argparse, json, os, platform, statistics, subprocess, sys, time
 
