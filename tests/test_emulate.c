@@ -71,6 +71,18 @@ static batch batches[MOST_TEXTS];
 static int text_count, batch_count;
 static atomic_int next_batch;
 
+/* Is something divided by a number of 64 bits that comes with the launch, without a look at whether it is small? */
+static bool divides_by_open(const char *source) {
+    for (const char *p = source; (p = strstr(p, "P.open[")); p++) {
+        const char *before = p;
+        while (before > source && strchr("0123456789L* (", before[-1]))
+            before--;
+        if (before > source && strchr("/%", before[-1]))
+            return true;
+    }
+    return false;
+}
+
 static int add_text(const epi_kernel_text *t) {
     int at = 0;
     const char *source = t->source.data;
@@ -78,6 +90,7 @@ static int add_text(const epi_kernel_text *t) {
     while (at < text_count && (texts[at].hash.a != hash.a || texts[at].hash.b != hash.b))
         at++;
     if (at == text_count && check(at < MOST_TEXTS, "more texts than expected")) {
+        check(!divides_by_open(source), "%s divides by an open size of 64 bits", t->name);
         texts[at].source = strdup(source);
         texts[at].hash = hash;
         snprintf(texts[at].name, sizeof texts[at].name, "%s", t->name);

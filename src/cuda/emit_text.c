@@ -75,17 +75,22 @@ const char *epi_emit_ceil(const epi_emit_context *c, int64_t number, int by, con
     return epi_emit_text(c, "((%s + %d) / %d)", epi_emit_count(c, number, ""), by - 1, by);
 }
 
+/* A digit of an index: it counts `each` elements, and there are `all` of it, or any number (-1). */
+static const char *digit_of(const epi_emit_context *c, const char *index, int64_t each, int64_t all) {
+    if (each > 1)
+        index = epi_emit_text(c, epi_emit_grows(c, each) ? "quotient(%s, %s)" : "%s / %s", index,
+                              epi_emit_count(c, each, ""));
+    if (all >= 0)
+        index = epi_emit_text(c, epi_emit_grows(c, all) ? "remainder(%s, %s)" : "%s %% %s", index,
+                              epi_emit_count(c, all, ""));
+    return index;
+}
+
 const char *epi_emit_walk(const epi_emit_context *c, const epi_walk *w, const char *index) {
     const char *sum = w->count ? "" : "0";
     int64_t inner = 1;
     for (int d = w->count - 1; d >= 0; inner *= w->size[d--]) {
-        const char *digit = index, *plus = *sum ? " + " : "";
-        if (inner > 1)
-            digit = epi_emit_text(c, epi_emit_grows(c, inner) ? "quotient(%s, %s)" : "%s / %s", digit,
-                                  epi_emit_count(c, inner, ""));
-        if (d > 0)
-            digit = epi_emit_text(c, epi_emit_grows(c, w->size[d]) ? "remainder(%s, %s)" : "%s %% %s", digit,
-                                  epi_emit_count(c, w->size[d], ""));
+        const char *digit = digit_of(c, index, inner, d > 0 ? w->size[d] : -1), *plus = *sum ? " + " : "";
         sum = w->stride[d] ? epi_emit_text(c, "%s%s(i64)(%s) * %s", sum, plus, digit,
                                            epi_emit_count(c, w->stride[d], "LL"))
                            : epi_emit_text(c, "%s%s0", sum, plus);
@@ -168,13 +173,8 @@ const char *epi_emit_digit(const epi_emit_context *c, const epi_axes *axes, int 
     int64_t inner = 1;
     for (int i = axes->count - 1; i > at; i--)
         inner *= epi_max64(1, epi_axis_size(axes->at[i], sizes));
-    const char *digit = epi_emit_text(c, "(%s)", index);
-    if (inner > 1)
-        digit = epi_emit_text(c, "%s / %s", digit, epi_emit_count(c, inner, ""));
-    if (at > 0)
-        digit = epi_emit_text(c, "%s %% %s", digit,
-                              epi_emit_count(c, epi_max64(1, epi_axis_size(axes->at[at], sizes)), ""));
-    return digit;
+    return digit_of(c, epi_emit_text(c, "(%s)", index), inner,
+                    at > 0 ? epi_max64(1, epi_axis_size(axes->at[at], sizes)) : -1);
 }
 
 static int add_pointer(epi_kernel_text *k, epi_pointer_need need) {
