@@ -970,6 +970,7 @@ static struct whole {
     {.from = {"../tests/chosen", "turned", "B=5,T=3,D=72,F=72,E=4", 0}},
     {.from = {"../tests/chosen", "of_two", "B=3,H=2,T=70,D=72,F=72,E=5", 0}, .capability = 80},
     {.from = {"../tests/chosen", "heads", "B=3,T=70,D=7,F=9,E=5", 0}},
+    {.from = {"../tests/chosen", "unchecked", "B=3,T=20,D=24,F=40,E=5", 0}, .up = "T=300"},
     {.from = {"../tests/orders", "largest_sorted", "T=300,D=72,E=19", 0}},
     {.from = {"../tests/orders", "largest_only", "T=300,E=19,J=3", 0}},
     {.from = {"../tests/groups", "shared_rows", "T=300,K=2,D=72,F=136,E=8", 0}},

@@ -275,7 +275,6 @@ static epi_status try_without(const epi_candidate *rewritten, unsigned what, epi
 
 epi_status epi_candidate_cut(epi_candidate *c, epi_error *err) {
     epi_backend_limits limits = *c->limits;
-    c->written = c->spec.graph;
     epi_status status = epi_passes_run(c, EPI_PASS_ALGEBRA, EPI_PASS_ALGEBRA, err);
     epi_candidate rewritten = *c;
     if (status == EPI_OK)
@@ -304,7 +303,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
                          .narrows = given->narrows,
                          .strict = given->strict};
     EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_CHOICES, err));
-    r->written = c->spec.graph;
+    r->written = c->written = c->spec.graph;
     if (given->same)
         c->spec.graph = given->same;
     epi_status status = epi_candidate_cut(c, err);

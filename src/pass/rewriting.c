@@ -13,7 +13,7 @@ static void try_choice(const epi_candidate *from, const epi_graph *written, cons
     epi_error err = {0};
     epi_arena_free(t->arena);
     *t = (epi_candidate){.arena = t->arena, .spec = from->spec, .limits = from->limits, .choice = choice};
-    t->spec.graph = written;
+    t->spec.graph = t->written = written;
     memcpy(t->after, from->after, sizeof t->after);
     if (epi_candidate_cut(t, &err) != EPI_OK) {
         t->cost = INFINITY;
