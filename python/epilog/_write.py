@@ -390,8 +390,10 @@ class Program(torch.nn.Module):
                 return [Plan(first, args, types, draft=draft)]
             values = {"input": args, "output": outs, "cotangent": outs}
             told = tuple(axis_size(made.forward, args, dim) for dim in made.backward.missing)
+            # On a GPU the one that a CUDA graph takes, as nothing can be compiled while it is captured; the other one has the same texts.
+            program = made.backward if self.device.type == "cuda" else made.last
             with ThreadPoolExecutor(1) as other:  # of a GPU both take seconds to compile
-                backward = other.submit(Plan, made.backward, [values[kind][i] for kind, i in made.sources], made.types(args), told, draft=draft)
+                backward = other.submit(Plan, program, [values[kind][i] for kind, i in made.sources], made.types(args), told, draft=draft)
                 return [Plan(first, args, types, draft=draft), backward.result()]
 
 
