@@ -20,7 +20,7 @@ typedef struct fold_form {
 
 /* The lanes of a warp share a result where its elements are neighbours in memory. Where neighbouring results are, each lane has one of
  * its own: a thread goes through a few elements by itself, and the warps of a block share many. That follows from what is folded
- * alone, and so do the bits. */
+ * alone, not from how many results there are, and so do the bits. */
 static const fold_form *fold_form_of(const epi_emit_context *c, int node) {
     static const fold_form one = {1, "threadIdx.x", "0"},
                            lanes = {32, "threadIdx.x / 32", "threadIdx.x % 32"},
@@ -28,8 +28,7 @@ static const fold_form *fold_form_of(const epi_emit_context *c, int node) {
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_ref from = epi_emit_ref(c, n->arg[0], -1);
     int last = n->axes.count - 1;
-    bool down = last >= 0 && epi_ref_stride(&from, n->axes.at[last]) == 1 &&
-                epi_axis_size(n->axes.at[last], c->chosen) >= 16;
+    bool down = last >= 0 && epi_ref_stride(&from, n->axes.at[last]) == 1;
     bool few = epi_axes_size(&n->over, c->chosen) <= 64;
     for (int i = 0; i < n->over.count; i++)
         few &= !c->spec->is_open[n->over.at[i].dim];
