@@ -7,7 +7,8 @@
   PYTHONPATH=python python3 bench/torch_llama.py --sides apply --rounds 1 --kernels kernels.txt    # the kernels of a step, in order
 
   eager, compile        the model of transformers, its attention PyTorch's with cuDNN
-  plain, compiled       a Llama with fused projections, as one writes it for torch.compile
+  plain, compiled       the model with fused projections and attention that is causal by a flag, as one writes it for torch.compile; what
+                        "compile" makes of transformers' own takes a mask, and so scores that nobody sees
   apply                 epilog.apply: a layer is one program, attention with it
   apply, chunks         the same with the loss in 8 chunks of tokens
   apply, fp8            epilog.apply(fp8=True): products of the layers in e4m3
@@ -19,7 +20,6 @@
 
 --model says which shape: llama-1b (d 2048, 16 layers, 32 heads of 8 groups, ff 8192, vocabulary 128256), four layers of llama-8b,
 qwen3-0.6b or gpt2 (124M). 4 sequences of 4096 unless --batch and --length say something else, pure bf16, AdamW (fused).
-"plain, compiled" is for Llamas.
 All sides are there at once, with the same weights, and take turns: --rounds times --steps steps each. A side's peak of memory is
 that of its first steps, less what the others hold; start_s is the time to its first loss, compiling included. A side that does not
 fit or fails is told as such, and left out.
@@ -49,13 +49,29 @@ SIDES = ("eager", "compile", "plain, compiled", *APPLY, "backend") + (("liger",)
 
 
 class PlainLayer(nn.Module):
-    def __init__(self, c):
+    """A layer of a Llama, or with norms over heads of a Qwen3: q, k and v are one product, gate and up one."""
+
+    def __init__(self, c, head_norms=False):
         super().__init__()
-        d, self.heads, self.groups = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
-        self.size, ff = d // self.heads, c["intermediate_size"]
+        d, ff = c["hidden_size"], c["intermediate_size"]
+        self.heads, self.groups = c["num_attention_heads"], c["num_key_value_heads"]
+        self.size = c.get("head_dim") or d // self.heads
         self.n1, self.n2 = nn.RMSNorm(d, 1e-5), nn.RMSNorm(d, 1e-5)
+        self.nq, self.nk = (nn.RMSNorm(self.size, 1e-5) if head_norms else nn.Identity() for _ in range(2))
         self.qkv = nn.Linear(d, (self.heads + 2 * self.groups) * self.size, bias=False)
-        self.out, self.gate_up, self.down = nn.Linear(d, d, bias=False), nn.Linear(d, 2 * ff, bias=False), nn.Linear(ff, d, bias=False)
+        self.out, self.gate_up, self.down = nn.Linear(self.heads * self.size, d, bias=False), nn.Linear(d, 2 * ff, bias=False), nn.Linear(ff, d, bias=False)
+
+    def take(self, its):
+        a, m = its.self_attn, its.mlp
+        self.n1.weight.copy_(its.input_layernorm.weight)
+        self.n2.weight.copy_(its.post_attention_layernorm.weight)
+        if hasattr(a, "q_norm"):
+            self.nq.weight.copy_(a.q_norm.weight)
+            self.nk.weight.copy_(a.k_norm.weight)
+        self.qkv.weight.copy_(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)))
+        self.out.weight.copy_(a.o_proj.weight)
+        self.gate_up.weight.copy_(torch.cat((m.gate_proj.weight, m.up_proj.weight)))
+        self.down.weight.copy_(m.down_proj.weight)
 
     def forward(self, x, cos, sin):
         b, s, _ = x.shape
@@ -63,44 +79,69 @@ class PlainLayer(nn.Module):
         def turn(t):
             a, c = t.float().chunk(2, -1)
             return torch.cat((a * cos - c * sin, a * sin + c * cos), -1).to(t.dtype)
-        q, k, v = (t.transpose(1, 2) for t in (turn(q), turn(k), v))
+        q, k, v = (t.transpose(1, 2) for t in (turn(self.nq(q)), turn(self.nk(k)), v))
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.out(o.transpose(1, 2).reshape(b, s, -1))
         gate, up = self.gate_up(self.n2(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
 
 
-class Plain(nn.Module):
-    """A Llama with fused projections, as one writes it for torch.compile."""
-
-    def __init__(self, c, length):
+class PlainGPT2Layer(nn.Module):
+    def __init__(self, c):
         super().__init__()
-        d, size = c["hidden_size"], c["hidden_size"] // c["num_attention_heads"]
-        self.embed, self.head = nn.Embedding(c["vocab_size"], d), nn.Linear(d, c["vocab_size"], bias=False)
-        self.layers, self.norm = nn.ModuleList(PlainLayer(c) for _ in range(c["num_hidden_layers"])), nn.RMSNorm(d, 1e-5)
-        angle = torch.outer(torch.arange(length).float(), 500000.0 ** (-torch.arange(0, size, 2).float() / size))[:, None]
+        d, self.heads = c["n_embd"], c["n_head"]
+        self.n1, self.n2 = nn.LayerNorm(d, 1e-5), nn.LayerNorm(d, 1e-5)
+        self.qkv, self.out, self.up, self.down = nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+    def take(self, its):
+        for mine, other in ((self.n1, its.ln_1), (self.n2, its.ln_2)):
+            mine.load_state_dict(other.state_dict())
+        for mine, other in ((self.qkv, its.attn.c_attn), (self.out, its.attn.c_proj), (self.up, its.mlp.c_fc), (self.down, its.mlp.c_proj)):
+            mine.weight.copy_(other.weight.T)
+            mine.bias.copy_(other.bias)
+
+    def forward(self, x):
+        b, s, d = x.shape
+        q, k, v = (t.transpose(1, 2) for t in self.qkv(self.n1(x)).view(b, s, 3, self.heads, -1).unbind(2))
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(o.transpose(1, 2).reshape(b, s, d))
+        return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
+
+
+class Plain(nn.Module):
+    """A Llama, Qwen3 or GPT-2 with fused projections and causal attention by its flag, as one writes it for torch.compile, with a model's weights."""
+
+    def __init__(self, kind, c, length, other):
+        super().__init__()
+        of_gpt2 = kind == "GPT2"
+        d, vocabulary = c["n_embd" if of_gpt2 else "hidden_size"], c["vocab_size"]
+        self.embed, self.head = nn.Embedding(vocabulary, d), nn.Linear(d, vocabulary, bias=False)
+        if other.config.tie_word_embeddings:
+            self.head.weight = self.embed.weight
+        if of_gpt2:
+            self.layers, self.norm, self.places = nn.ModuleList(PlainGPT2Layer(c) for _ in range(c["n_layer"])), nn.LayerNorm(d, 1e-5), nn.Embedding(length, d)
+        else:
+            self.layers, self.norm = nn.ModuleList(PlainLayer(c, kind == "Qwen3") for _ in range(c["num_hidden_layers"])), nn.RMSNorm(d, 1e-5)
+        size = 0 if of_gpt2 else self.layers[0].size
+        angle = torch.outer(torch.arange(length).float(), 500000.0 ** (-torch.arange(0, size, 2).float() / max(size, 1)))[:, None]
         self.register_buffer("cos", angle.cos())
         self.register_buffer("sin", angle.sin())
-
-    def take(self, other):
-        """The weights of a model of transformers."""
+        its = other.transformer if of_gpt2 else other.model
         with torch.no_grad():
-            self.embed.weight.copy_(other.model.embed_tokens.weight)
+            self.embed.weight.copy_((its.wte if of_gpt2 else its.embed_tokens).weight)
             self.head.weight.copy_(other.lm_head.weight)
-            self.norm.weight.copy_(other.model.norm.weight)
-            for mine, its in zip(self.layers, other.model.layers):
-                a, m = its.self_attn, its.mlp
-                mine.n1.weight.copy_(its.input_layernorm.weight)
-                mine.n2.weight.copy_(its.post_attention_layernorm.weight)
-                mine.qkv.weight.copy_(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)))
-                mine.out.weight.copy_(a.o_proj.weight)
-                mine.gate_up.weight.copy_(torch.cat((m.gate_proj.weight, m.up_proj.weight)))
-                mine.down.weight.copy_(m.down_proj.weight)
+            self.norm.load_state_dict((its.ln_f if of_gpt2 else its.norm).state_dict())
+            if of_gpt2:
+                self.places.weight.copy_(its.wpe.weight)
+            for mine, layer in zip(self.layers, its.h if of_gpt2 else its.layers):
+                mine.take(layer)
 
     def forward(self, ids, labels):
         x = self.embed(ids)
+        if hasattr(self, "places"):
+            x = x + self.places.weight[:ids.shape[1]]
         for layer in self.layers:
-            x = layer(x, self.cos, self.sin)
+            x = layer(x) if hasattr(self, "places") else layer(x, self.cos, self.sin)
         z = self.head(self.norm(x))[:, :-1].float()
         return F.cross_entropy(z.flatten(0, 1), labels[:, 1:].flatten())
 
@@ -115,12 +156,10 @@ class Side:
         if weights is not None and seed == 0:
             self.model.load_state_dict(weights)
         if name.startswith("plain"):
-            if args.kind != "Llama":
-                raise ValueError("is written for Llamas")
-            plain = Plain(args.config, args.length).to(args.device, torch.bfloat16)
-            plain.cos, plain.sin = plain.cos.float(), plain.sin.float()
-            plain.take(self.model)
-            self.model = plain
+            plain = Plain(args.kind, args.config, args.length, self.model)
+            cos, sin = plain.cos, plain.sin   # they stay f32
+            self.model = plain.to(args.device, torch.bfloat16)
+            plain.cos, plain.sin = cos.to(args.device), sin.to(args.device)
         if name in APPLY | LESS:
             self.report = str(epilog.apply(self.model, **(APPLY | LESS)[name]))
         if name == "liger":
@@ -339,4 +378,5 @@ def main():
                            batch=args.batch, length=args.length, product_floor_ms=floor, rows=rows, losses=curves), f, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()
