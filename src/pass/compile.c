@@ -25,6 +25,7 @@
 #include "pass/rewrite/shifts.h"
 #include "pass/rewrite/slices.h"
 #include "pass/rewrite/slots.h"
+#include "pass/rewrite/sums.h"
 #include "pass/rewrite/terms.h"
 #include "pass/rewrite/variance.h"
 #include "pass/rewrite/widen.h"
@@ -96,7 +97,7 @@ static epi_status recurrences(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status sums(epi_candidate *c, epi_error *err) {
-    return epi_shifts_sums(c->arena, &c->spec, err);
+    return epi_sums_write(c->arena, &c->spec, err);
 }
 
 static epi_status attention(epi_candidate *c, epi_error *err) {
@@ -181,7 +182,7 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_TERMS] = {"terms", terms, "brings what is added up into one sum"},
     [EPI_PASS_RECURRENCES] = {"recurrences", recurrences,
                               "brings sums of scans into the form of their mainloop"},
-    [EPI_PASS_SUMS] = {"sums", sums, "sums up what is made of shifted values inside rows first"},
+    [EPI_PASS_SUMS] = {"sums", sums, "sums over axes on both sides of others are inside rows first"},
     [EPI_PASS_ATTENTION] = {"attention", attention, "brings softmax into the form of attention's mainloop"},
     [EPI_PASS_WIDEN] = {"widen", widen, "converts what is stored in 8 bits for the products that take it"},
     [EPI_PASS_CHOSEN] = {"chosen", chosen, "has products read the matrices that their batches choose"},

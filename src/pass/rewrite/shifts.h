@@ -5,7 +5,5 @@
 #include "ir/spec.h"
 
 epi_status epi_shifts_write(epi_arena *arena, epi_spec *spec, bool strict, epi_error *err);
-/* Sums of what is made of shifted values, inside rows first. */
-epi_status epi_shifts_sums(epi_arena *arena, epi_spec *spec, epi_error *err);
 
 #endif
