@@ -215,8 +215,8 @@ DEV float f_scaled(float a, const Scale &s) {
 }
 DEV float f_silu(float a) { return a == -INF ? 0.f * a : a * f_sigmoid(a); }
 DEV float f_gelu_tanh(float a) {
-  const float t = 1.5957691216057308f * __fmaf_rn(0.044715f * a * a, a, a);
-  return a * f_sigmoid(t);
+  // in the order of its derivative (ir/ops.def), which then has this sigmoid, too
+  return a * f_sigmoid(1.5957691216057308f * a * __fmaf_rn(0.044715f * a, a, 1.f));
 }
 DEV float f_softplus(float a) { return f_max(a, 0.f) + log1pf(expf(-fabsf(a))); }
 // To one of the two bf16 neighbours: away from zero where the bits that are cut off and the first 16 of u carry.
