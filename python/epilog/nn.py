@@ -79,20 +79,29 @@ def attention_op(form):
     return op(f"attention({given}) -> o[B,S,G,H,F] {{\n    " + "\n    ".join(lines) + "\n}\n", rows=("B", "S", "R"))
 
 
-def token_loss_text(smoothing, softcap, z_loss):
+def token_loss_text(smoothing, softcap, z_loss, padded):
     """Cross-entropy of each token; one whose label is `ignore` counts for nothing, and that of one outside the vocabulary is infinite. Numbers
-    for what is True come behind."""
-    numbers = "".join(", " + name for name in loss_numbers(smoothing, softcap, z_loss))
-    picked = "sum(where(label == index(V), z, 0), V)"
-    lines = ["z = cap*tanh((x @ w)/cap)" if softcap else "z = x @ w", "lse = logsumexp(z, V)",
-             f"picked = {picked}*(1 - smoothing) + mean(z, V)*smoothing" if smoothing else f"picked = {picked}",
-             "seen = where(label >= 0, where(label < size(V), lse, inf), inf)",
+    for what is True come behind. padded: of w the first `words` rows are words."""
+    numbers = "".join(", " + name for name in loss_numbers(smoothing, softcap, z_loss, padded))
+    made, words = "cap*tanh((x @ w)/cap)" if softcap else "x @ w", "words" if padded else "size(V)"
+    picked, mean = "sum(where(label == index(V), z, 0), V)", "sum(where(index(V) < words, z, 0), V)/words" if padded else "mean(z, V)"
+    lines = [f"z = where(index(V) < words, {made}, -inf)" if padded else f"z = {made}", "lse = logsumexp(z, V)",
+             f"picked = {picked}*(1 - smoothing) + {mean}*smoothing" if smoothing else f"picked = {picked}",
+             f"seen = where(label >= 0, where(label < {words}, lse, inf), inf)",
              f"loss = where(label != ignore, seen - picked{' + weight*lse*lse' if z_loss else ''}, 0)"]
     return f"token_loss(x[T,D], w[V,D], label: i32[T], ignore: i32{numbers}) -> loss: f32[T] {{\n    " + "\n    ".join(lines) + "\n}\n"
 
 
-def loss_numbers(smoothing, softcap, z_loss):
-    return [name for name, on in (("smoothing", smoothing), ("cap", softcap), ("weight", z_loss)) if on]
+def loss_numbers(smoothing, softcap, z_loss, padded):
+    return [name for name, on in (("smoothing", smoothing), ("cap", softcap), ("weight", z_loss), ("words", padded)) if on]
+
+
+def pad_words(weight):
+    """A weight whose number of words TMA can take as a pitch of logits: GPT-2's 50,257 would have every product with logits copy them first. Else itself."""
+    words = weight.shape[0]
+    if not weight.is_cuda or weight.dtype == torch.float32 or words % 8 == 0 or weight.numel() < 1 << 18:
+        return weight
+    return torch.nn.functional.pad(weight, (0, 0, 0, -words % 8))
 
 
 @functools.lru_cache(None)
@@ -121,7 +130,7 @@ def token_statistics(softcap):
 
 
 # All of them are made here: where torch.compile looks, nothing is to be made any more.
-TOKEN_LOSSES = {which: op(token_loss_text(*which)) for which in itertools.product((False, True), repeat=3)}
+TOKEN_LOSSES = {which: op(token_loss_text(*which)) for which in itertools.product((False, True), repeat=4)}
 TOKEN_STATISTICS = {softcap: token_statistics(softcap) for softcap in (False, True)}
 # With a bias, sinks or a prefix attention is made when it is asked for, which torch.compile finds if it was called once before.
 ATTENTION = {form: attention_op(form) for form in itertools.starmap(Form, itertools.product((False, True), repeat=7))
@@ -384,8 +393,10 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
     if chunks < 1:
         raise ValueError(f"chunks is {chunks}: it has to be 1 or more")
     check_labels(labels, weight.shape[0], ignore_index, check_indices)
-    which = bool(label_smoothing), softcap is not None, bool(z_loss)
-    numbers = [float(n) for n in (label_smoothing, softcap, z_loss) if n]
+    words, weight = weight.shape[0], pad_words(weight)
+    padded = weight.shape[0] > words
+    which = bool(label_smoothing), softcap is not None, bool(z_loss), padded
+    numbers = [float(n) for n in (label_smoothing, softcap, z_loss, padded and words) if n]
     if chunks > 1 and torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):  # without gradients no logits are kept
         x, weight = cast_like_linear(x, weight)
         given = rows(x), weight, labels.reshape(-1)
@@ -403,7 +414,9 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
 def loss_ahead(x, weight, labels, softcap=None, chunks=1):
     """Begins with the kernels of linear_cross_entropy while what x is made of is still to be computed: of x and of the labels there need be no more
     than sizes and types."""
-    which, numbers = (False, softcap is not None, False), [] if softcap is None else [float(softcap)]
+    words, weight = weight.shape[0], pad_words(weight)
+    padded = weight.shape[0] > words
+    which, numbers = (False, softcap is not None, False, padded), [float(n) for n in (softcap, padded and words) if n]
     if chunks == 1 or not torch.is_grad_enabled() or not (x.requires_grad or weight.requires_grad):
         TOKEN_LOSSES[which].make_ahead(rows(x), weight, labels.reshape(-1), -100, *numbers)
         return

@@ -218,7 +218,15 @@ def test_attention_of_all_lengths():
         epilog.nn.attention(q, k[:, :, :3], v)
 
 
+@pytest.fixture(params=[False, True], ids=["", "padded"])
+def padded(request, monkeypatch):
+    """On a GPU words are padded to a multiple of 8; here if they are told to be."""
+    if request.param:
+        monkeypatch.setattr(epilog.nn, "pad_words", lambda w: F.pad(w, (0, 0, 0, -w.shape[0] % 8)))
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.usefixtures("padded")
 def test_linear_cross_entropy(reduction):
     torch.manual_seed(3)
     labels = torch.randint(0, 30, (2, 7))
@@ -236,6 +244,7 @@ def test_linear_cross_entropy(reduction):
 
 @pytest.mark.parametrize("given", [{}, dict(chunks=2), dict(chunks=2, reduction="none"), dict(label_smoothing=0.1, softcap=5.0, z_loss=0.1)])
 @pytest.mark.parametrize("label", [30, -1, 1 << 33])
+@pytest.mark.usefixtures("padded")
 def test_labels_outside_the_vocabulary(given, label):
     """An error, as PyTorch's loss has it; where nobody looks, as on a GPU, the loss is infinite."""
     x, w, labels = torch.randn(9, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True), torch.arange(9)
@@ -254,6 +263,7 @@ def test_labels_outside_the_vocabulary(given, label):
         assert epilog.nn.linear_cross_entropy(x, w, labels, **{**given, "reduction": "sum"}).isinf()
 
 
+@pytest.mark.usefixtures("padded")
 def test_labels_outside_the_vocabulary_in_a_graph():
     torch._dynamo.reset()
     x, w, labels = torch.randn(9, 16), torch.randn(30, 16), torch.arange(9)
@@ -278,6 +288,7 @@ def logits_of(x, w, softcap):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("smoothing, softcap, z_loss", [(0.1, None, 0.0), (0.0, 5.0, 0.0), (0.0, None, 0.01), (0.2, 8.0, 0.1)])
+@pytest.mark.usefixtures("padded")
 def test_what_a_loss_can_have_more(smoothing, softcap, z_loss, dtype):
     torch.manual_seed(6)
     labels = torch.randint(0, 30, (2, 7))
@@ -299,6 +310,7 @@ def test_what_a_loss_can_have_more(smoothing, softcap, z_loss, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("more", [dict(), dict(reduction="sum"), dict(reduction="none"), dict(label_smoothing=0.1, softcap=4.0, z_loss=0.01)])
 @pytest.mark.parametrize("chunks", [2, 3, 20])
+@pytest.mark.usefixtures("padded")
 def test_loss_in_chunks(chunks, more, dtype):
     """Within the rule of eager, as without chunks; frozen weights get no gradient, and without gradients nothing is different."""
     torch.manual_seed(13)
@@ -325,6 +337,7 @@ def test_loss_in_chunks(chunks, more, dtype):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.usefixtures("padded")
 def test_loss_in_chunks_compiled(reduction):
     torch._dynamo.reset()
     torch.manual_seed(15)
@@ -334,6 +347,7 @@ def test_loss_in_chunks_compiled(reduction):
     torch.testing.assert_close(compiled, torch.autograd.grad(ours(*args).sum(), args))
 
 
+@pytest.mark.usefixtures("padded")
 def test_loss_in_chunks_under_autocast():
     """The same types; gradients differ by roundings to bf16: theirs, those of the logits' gradient, and of logits, which one of the two keeps."""
     torch.manual_seed(14)
@@ -352,6 +366,7 @@ def test_loss_in_chunks_under_autocast():
             assert ((mine - other).abs() <= 2 ** -7 * (other.abs() + other.abs().max()) + off).all()
 
 
+@pytest.mark.usefixtures("padded")
 def test_loss_in_chunks_scaled():
     """A loss in f16 times what GradScaler begins with, which f16 does not hold: gradients within the rule. None where no token counts."""
     torch.manual_seed(16)
@@ -367,6 +382,7 @@ def test_loss_in_chunks_scaled():
 
 
 @pytest.mark.parametrize("softcap", [None, 4.0])
+@pytest.mark.usefixtures("padded")
 def test_token_statistics(softcap):
     torch.manual_seed(7)
     labels = torch.randint(0, 30, (2, 7))
@@ -383,6 +399,7 @@ def test_token_statistics(softcap):
     assert torch.equal(found.log_prob, epilog.nn.linear_token_statistics(args[0], head.weight, labels, softcap).log_prob)
 
 
+@pytest.mark.usefixtures("padded")
 def test_mistakes():
     x, w, labels = torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 1, 2])
     for given, message in ((dict(reduction="max"), "reduction is 'max'"), (dict(label_smoothing=2), "label_smoothing is 2"),
