@@ -6,8 +6,8 @@
 
 4 sequences of 4096 tokens, d 2048 (32 heads of 64, 8 for keys, ff 8192) and d 4096 (32 heads of 128, 8 for keys, ff 14336); a model of one layer, so
 the norm behind it is in the time. "compile" is torch.compile of transformers' own layer, whose attention takes a mask, "plain, compiled" of one with fused
-projections and attention that is causal by a flag (bench/torch_llama.py). Sides take turns; medians of --rounds times of one forward and backward each, behind one that is not
-timed. Each result and gradient is held against those of bf16: what is printed is the Frobenius distance of the worst.
+projections and attention that is causal by a flag (bench/torch_llama.py). Sides take turns; medians of --rounds times of --steps forwards and backwards one after the other, as
+the layers of a model are, behind one that is not timed. Each result and gradient is held against those of bf16: what is printed is the Frobenius distance of the worst.
 """
 import argparse, datetime, json, os, statistics, subprocess, sys, time
 
@@ -65,12 +65,13 @@ class Side:
             y.backward(self.d)
         return y
 
-    def timed(self):
+    def timed(self, steps):
         wait(self.args)
         begin = time.perf_counter()
-        self.step()
+        for _ in range(steps):
+            self.step()
         wait(self.args)
-        return time.perf_counter() - begin
+        return (time.perf_counter() - begin) / steps
 
     def results(self):
         y = self.step()
@@ -95,28 +96,30 @@ def main():
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--sides", default=";".join(SIDES))
     parser.add_argument("--shapes", default="d2048,d4096")
     parser.add_argument("--out")
     args = parser.parse_args()
     shapes = {name: SHAPES[name] for name in args.shapes.split(",")}
     if args.small:
         args.batch, args.length, args.rounds, shapes = 2, 64, 2, {"small": dict(hidden_size=512, intermediate_size=384, head_dim=64)}
-    rows = []
+    rows, named = [], args.sides.split(";")
     for shape_name, shape in shapes.items():
         torch.manual_seed(1)
         size = args.batch, args.length, shape["hidden_size"]
         x = torch.randn(size, device=args.device).bfloat16().requires_grad_()
         d = torch.randn(size, device=args.device).bfloat16()
-        sides = {name: Side(args, shape, name, x, d) for name in SIDES}
+        sides = {name: Side(args, shape, name, x, d) for name in named}
         found = {name: side.results() for name, side in sides.items()}
-        off = {name: apart(found[name], found["compile"]) for name in SIDES[1:]}
+        off = {name: apart(found[name], found[named[0]]) for name in named[1:]}
         del found
         times = {name: [] for name in sides}
         for _ in range(args.rounds):
             for name, side in sides.items():
-                side.timed()
-                times[name].append(side.timed())
-        fastest = min(statistics.median(times[n]) for n in SIDES[:2])
+                side.timed(1)
+                times[name].append(side.timed(args.steps))
+        fastest = min(statistics.median(times[n]) for n in named if "compile" in n)
         for name in sides:
             ms = statistics.median(times[name]) * 1e3
             rows.append(dict(shape=shape_name, side=name, ms=ms, rounds_ms=[t * 1e3 for t in times[name]], off=off.get(name)))
@@ -126,7 +129,7 @@ def main():
     if args.out:
         commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         with open(args.out, "w") as f:
-            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__, batch=args.batch, length=args.length,
+            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__, batch=args.batch, length=args.length, steps=args.steps,
                            device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", rows=rows), f, indent=1)
 
 
