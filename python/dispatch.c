@@ -111,6 +111,7 @@ typedef struct plan {
     struct plan *next; /* of the same slot */
     const entry *entry;
     const epi_kernel *kernel;
+    const epi_kernel *beside; /* NULL, or what is to be there for all sizes that this one runs with */
     size_t workspace;         /* of a kernel without open axes */
     int32_t index;            /* of the GPU */
     bool cuda, guarded;       /* guarded: it may not be the current device */
@@ -269,6 +270,8 @@ static bool carry_out(const entry *e, const plan *p, const argument *a, const do
     for (int k = 0; k < p->open_count; k++)
         open[k] = sizes[p->open[k]];
     size_t bytes = p->workspace;
+    if (p->open_count && p->beside && workspace_at(p->beside, open, p->open_count, &bytes, NULL) != EPI_OK)
+        return false;
     if (p->open_count && workspace_at(p->kernel, open, p->open_count, &bytes, NULL) != EPI_OK)
         return false;
     if (!make_outputs(e, p, sizes, tensors, made))
@@ -596,16 +599,16 @@ static bool put(entry *e, plan *p) {
 }
 
 /* A plan for an entry; sizes by dim, types of all tensors (epi_dtype). NULL where there is no room for it. */
-EPI_API plan *epi_torch_plan(int64_t number, const epi_kernel *kernel, size_t workspace, int cuda, int index,
-                             int guarded, const int64_t *sizes, const int32_t *types, const int32_t *open,
-                             int open_count) {
+EPI_API plan *epi_torch_plan(int64_t number, const epi_kernel *kernel, const epi_kernel *beside,
+                             size_t workspace, int cuda, int index, int guarded, const int64_t *sizes,
+                             const int32_t *types, const int32_t *open, int open_count) {
     entry *e = entries[number];
     plan *p = calloc(1, sizeof *p);
     if (!p || (cuda && (!torch.stream || !torch.guard || !torch.unguard))) {
         free(p);
         return NULL;
     }
-    p->entry = e, p->kernel = kernel, p->workspace = workspace, p->cuda = cuda != 0,
+    p->entry = e, p->kernel = kernel, p->beside = beside, p->workspace = workspace, p->cuda = cuda != 0,
     p->guarded = guarded != 0;
     p->index = index, p->open_count = open_count;
     memcpy(p->sizes, sizes, (size_t)e->dim_count * sizeof *sizes);

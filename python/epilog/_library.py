@@ -238,6 +238,7 @@ class Program:
         self.rows = list(rows) if rows is not None else [d for d, shift in axes]
         self.memory = memory  # bytes that a workspace may have; 0: any number
         self.spent = spent  # inputs, by name, that a run may write over
+        self.lasting = None  # of a program with such inputs: the same that leaves them as they are
         self.told = tuple(dims)  # (dim, size) as the caller gave them; `given`: those and the text's of dims that no input has
         sizes = {d: lib.epi_program_dim_size(found, i) for i, d in enumerate(self.dims)}
         self.given = {d: s for d, s in {**sizes, **dict(dims)}.items() if s and d in self.dims and d not in self.sources}
@@ -265,7 +266,11 @@ class Program:
 
     def spending(self, names):
         """The same program where nobody needs these inputs behind a run, which may write over them; not with a memory budget."""
-        return program(self.text, self.name, tuple(self.rows), 0, self.told, tuple(names)) if names and not self.memory else self
+        if not names or self.memory:
+            return self
+        made = program(self.text, self.name, tuple(self.rows), 0, self.told, tuple(names))
+        made.lasting = self
+        return made
 
     def compile(self, sizes, types, device, threads=0, open_rows=True):
         """A kernel for sizes by dim, types of all tensors in order (epi_dtype), the context's device. Rows are left open: it

@@ -160,6 +160,9 @@ class Plan:
         self.kernel = prog.compile(sizes, kinds + outputs, device, 0 if self.cuda else torch.get_num_threads(), open_rows)
         self.outputs = [(tuple(scaled(sizes, *a) for a in t.axes), DTYPES[k]) for t, k in zip(prog.outputs, outputs)]
         self.space, self.opened = self.kernel.workspace(sizes)
+        # A CUDA graph takes the program that leaves its inputs, and nothing can be compiled while it is captured: warming up compiles both.
+        beside = prog.lasting if compiles_long(self.device) and not draft else None
+        self.beside = beside and plan_for(beside, args, types, told)
         self.frames, self.lib = [], lib
         self.ranks = [t.rank for t in prog.inputs]
         self.many = self.cuda and torch.cuda.device_count() > 1

@@ -91,6 +91,39 @@ def test_cuda_graphs():
         assert torch.equal(y, swiglu(args[0] * k, *args[1:])) and torch.equal(z, norm(args[0] * k, args[1][0, :128], 1e-5)[0])
 
 
+LOSS = """
+loss(x[T,D], w[V,D], label: i32[T]) -> l: f32[T] {
+    z = x @ w
+    l = logsumexp(z, V) - sum(where(label == index(V), z, 0), V)
+}"""
+
+
+def test_cuda_graphs_of_training():
+    """A captured backward leaves what was saved, and nothing is compiled in a capture: warming up made it, for all rows that it ran with."""
+    loss, label = epilog.op(LOSS), torch.randint(0, 256, (64,), device="cuda")
+    static, w, _ = given(64, grad=True)
+    step = lambda t: torch.autograd.grad(loss(static[:t], w, label[:t]).sum(), (static, w))
+    warm = torch.cuda.Stream()
+    warm.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm):
+        for t in (64, 64, 50, 50):  # the last by the function in C
+            step(t)
+    torch.cuda.current_stream().wait_stream(warm)
+    graphs = []
+    for t in (64, 50):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = step(t)
+        graphs.append((t, graph, found))
+    first = static.detach().clone()
+    for k in (1, 2, 3):
+        with torch.no_grad():
+            static.copy_(first * k)
+        for t, graph, found in graphs:
+            graph.replay()
+            assert all(torch.equal(a, b) for a, b in zip(found, step(t)))
+
+
 def test_compile_with_graphs():
     args = given(96, grad=True)
     block = lambda x, wg, wu: swiglu(x * 2, wg, wu).relu()

@@ -811,6 +811,20 @@ def test_saved_values_are_written_over():
     assert plan(made.backward).space - plan(made.last).space >= 4 * 30 * 40  # the logits' gradient
 
 
+def test_training_makes_the_backward_of_a_cuda_graph(monkeypatch):
+    """In a capture nothing can be compiled, and the backward leaves what was saved: where that takes long, it is there once training has run."""
+    monkeypatch.setattr(_run, "compiles_long", lambda device: True)
+    loss, label = epilog.op(LABELS_LOSS.replace("loss", "captured_loss")), torch.randint(0, 40, (30,))
+    x, w = torch.randn(30, 8, requires_grad=True), torch.randn(40, 8, requires_grad=True)
+    torch.autograd.grad(loss(x, w, label).sum(), (x, w))
+    made = _run.recipe(loss.program, ("x", "w"), [x, w, label])
+    (key, plan), = made.last.plans.items()
+    assert plan.beside is made.backward.plans[key] and plan.beside.kernel is not plan.kernel
+    few = torch.autograd.grad(loss(x[:20], w, label[:20]).sum(), (x, w))
+    want = torch.autograd.grad(torch.nn.functional.cross_entropy(x[:20] @ w.T, label[:20], reduction="sum"), (x, w))
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(few, want))
+
+
 @pytest.mark.parametrize("late", (False, True))
 def test_a_backward_that_failed_behind_what_it_wrote_over(late):
     """A hook that raises leaves the node as if it had not run: what was saved is not taken for what it was. late: by hooks, which know no versions."""
