@@ -250,8 +250,7 @@ static inline void bound_shift(const bounding *b, int node) {
     for (int64_t i = 0; i < y->count; i++) {
         int64_t at = i / step % size - by, place = epi_walk_offset(&read, i) - back;
         bool inside = at >= 0 && at < size;
-        y->v[i] = inside ? x->v[place] : 0;
-        y->e[i] = inside ? x->e[place] : 0;
+        bound_take(y, i, x, inside ? place : -1);
     }
 }
 

@@ -39,14 +39,48 @@ static inline bool is_made_of(const epi_graph *g, int node, epi_op_class cls) {
     return false;
 }
 
-/* What products and reductions give, what is made of these late, what something else than a map takes, what
- * is repeated along an axis and what has several users may be in memory on its way. A number per row or
- * column is f32 there, unless a product takes it; what the text gives a type has that. */
+/* Is it a tile, or a tensor as large, that a part of its own makes, and not what maps make of others? */
+static inline bool is_tile(const epi_graph *g, int node) {
+    epi_op_class cls = epi_ops[g->nodes[node].op].cls;
+    return is_computed(g, node) && cls != EPI_CLASS_MAP && cls != EPI_CLASS_RANDOM &&
+           g->nodes[node].axes.count > 1;
+}
+
+/* Do maps bring the node, which maps make of a tile, together with another tile? Both are in one part where it
+ * has one of them in memory: that is the tile, or what is made of it on the way. */
+static inline bool meets_tile(const epi_graph *g, int node) {
+    /* What the node is made of; what is made of it; what is made of a tile that the node is not made of. */
+    enum { ABOVE = 1, BELOW = 2, OTHER = 4 };
+    unsigned char *is = calloc((size_t)g->node_count, 1);
+    bool of_tile = false, meets = false;
+    if (!is)
+        return true;
+    is[node] = ABOVE | BELOW;
+    for (int i = node; i >= 0; i--) {
+        of_tile |= is[i] & ABOVE && is_tile(g, i);
+        for (int a = 0; a < epi_node_operands(&g->nodes[i]) && is[i] & ABOVE && !is_tile(g, i); a++)
+            is[g->nodes[i].arg[a]] |= ABOVE;
+    }
+    for (int i = 0; i < g->node_count && of_tile; i++) {
+        if (is_tile(g, i))
+            is[i] |= is[i] & ABOVE ? 0 : OTHER;
+        else if (epi_ops[g->nodes[i].op].cls == EPI_CLASS_MAP && g->live[i])
+            for (int a = 0; a < epi_node_operands(&g->nodes[i]); a++)
+                is[i] |= is[g->nodes[i].arg[a]] & (BELOW | OTHER);
+        meets |= (is[i] & (BELOW | OTHER)) == (BELOW | OTHER);
+    }
+    free(is);
+    return meets;
+}
+
+/* What products and reductions give, what is made of these late or meets another's tile, what something else
+ * than a map takes, what is repeated along an axis and what has several users may be in memory on its way. A
+ * number per row or column is f32 there, unless a product takes it; what the text gives a type has that. */
 static inline double contract_unit(const bounding *b, int node) {
     const epi_node *n = &b->g->nodes[node];
     epi_use_list uses = epi_graph_uses(b->g, node);
     bool may = epi_ops[n->op].cls != EPI_CLASS_MAP || uses.count > 1 || n->has_stored ||
-               is_made_of(b->g, node, EPI_CLASS_REDUCE);
+               is_made_of(b->g, node, EPI_CLASS_REDUCE) || meets_tile(b->g, node);
     bool is_vector = n->axes.count <= 1 && !is_made_of(b->g, node, EPI_CLASS_PRODUCT);
     double coarsest = n->has_stored ? storage_unit(n->stored) : is_vector ? 0 : storage_unit(b->type);
     for (int i = 0; i < uses.count; i++) {
