@@ -306,7 +306,7 @@ static bool knows_dim(const writer *w, int dim) {
     return false;
 }
 
-/* A variance that comes to rows is a few reductions there. */
+/* A variance that comes to rows is a few reductions there; one that is a pass by itself stays one. */
 static int write_node(epi_extract *x, const epi_node *n) {
     const writing *to = x->context;
     /* as a program of its own the part could not name the axis */
@@ -340,7 +340,7 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
                   .p = p,
                   .stores = stores,
                   .only = only,
-                  .rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS};
+                  .rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS && !w->s->parts[q].alone};
     p->tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->tensors);
     p->slices = epi_arena_alloc(w->arena, tensors * sizeof *p->slices);
     p->types = epi_arena_alloc(w->arena, tensors * sizeof *p->types);

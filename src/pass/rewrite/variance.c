@@ -4,12 +4,16 @@
  * once more. But a product's tile has a part of a row, and the mean is complete when all are. There
  * a variance is one reduction: its partials, the mean and the squares of some columns, are merged behind the
  * last tile. It is taken where all that is made of the statistic is a number for each row. Where elements of
- * the row are, rows follow the product in any case, and have the row at hand. */
+ * the row are, rows follow the product in any case, and have the row at hand.
+ *
+ * Over axes between others no mainloop has the rows on chip, and a reduction is a pass over memory. There a
+ * variance is one as well: squares in memory would take more of it, and be infinite in f16 beyond 256. */
 #include "pass/rewrite/variance.h"
 
 #include <math.h>
 
 #include "pass/analyse/direction.h"
+#include "pass/place/placer.h"
 
 typedef struct former {
     const epi_spec *spec;
@@ -117,8 +121,24 @@ static bool makes_elements(former *f, int node, const variance *v) {
     return false;
 }
 
+/* Are some of these neither the first axes of the value nor the last? */
+static bool is_between(const former *f, int x, const epi_axes *over) {
+    epi_axes lies = epi_placer_layout(f->spec, x);
+    int first = 0, last = lies.count;
+    while (first < last && epi_axes_find(over, lies.at[first]) >= 0)
+        first++;
+    while (last > first && epi_axes_find(over, lies.at[last - 1]) >= 0)
+        last--;
+    bool between = false;
+    for (int i = first; i < last; i++)
+        between |= epi_axes_find(over, lies.at[i]) >= 0;
+    return between;
+}
+
 /* Is the variance to be one reduction? */
 static bool is_one(former *f, int node, const variance *v) {
+    if (is_between(f, v->x, &f->in->nodes[node].over))
+        return true;
     if (v->square != EPI_NO_NODE &&
         (!is_used_by(f, v->square, node) || !is_used_by(f, v->centred, v->square)))
         return false;
