@@ -258,7 +258,18 @@ static bool is_wide_output(const epi_slots *s, int node) {
     return wide && !(s->spec && s->spec->type == EPI_F32);
 }
 
-/* What is made in slot order, there. It is stored at least as the value in the program's order is. */
+/* The type of what is made in slot order. It is stored at least as the value in the program's order is; of a sum that
+ * leaves slot order they are the terms, which are not to be rounded to the sum's type first. */
+static void set_type(const epi_slots *s, int node, epi_node *as) {
+    bool terms = as->has_stored && s->at[node].sums.count > 0;
+    as->has_stored &= !(terms && s->spec && epi_dtype_holds(s->spec->type, as->stored));
+    if (is_wide_output(s, node) || (terms && as->has_stored)) {
+        as->has_stored = true;
+        as->stored = EPI_F32;
+    }
+}
+
+/* What is made in slot order, there. */
 static int write_slots(epi_rewrite *r, int node) {
     const epi_slot_place *at = &((epi_slots *)r->ctx)->at[node];
     const epi_node *n = &r->in->nodes[node];
@@ -267,10 +278,7 @@ static int write_slots(epi_rewrite *r, int node) {
                 : at->role == EPI_SLOT_ADDED   ? write_added(r, n)
                                                : write_by_row(r, n, at->prelude);
     epi_node as = *n;
-    if (is_wide_output(r->ctx, node)) {
-        as.has_stored = true;
-        as.stored = EPI_F32;
-    }
+    set_type(r->ctx, node, &as);
     as.name = at->sums.count ? NULL : n->name; /* else it is the sum's */
     return epi_graph_stand_for(r->g, value, &as);
 }
