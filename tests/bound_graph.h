@@ -312,7 +312,8 @@ static inline void bound_node(const bounding *b, int node) {
     bool f16 = b->g->nodes[node].has_stored && b->g->nodes[node].stored == EPI_F16;
     for (int64_t i = 0; i < b->at[node].count && unit > 0; i++) {
         round_element(&b->at[node], i, unit, b->absolute);
-        b->at[node].e[i] += f16 ? 0x1p-25 : 0; /* small numbers have fewer digits there */
+        if (f16 && unit != 0x1p-11) /* a coarser rounding has other small numbers, and another largest one */
+            round_element(&b->at[node], i, 0x1p-11, false);
     }
 }
 
