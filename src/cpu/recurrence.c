@@ -1,19 +1,20 @@
-/* recurrence.c: scans of products (pass/analyse/recurrence.h), step by step.
+/* recurrence.c: scans of products (pass/analyse/recurrence.h), some steps at a time.
  *
  * An item is a batch and a block of columns; all columns where a sum goes along them. It has the state of these in its
  * scratch, of f32, walks along T, and makes of the state what leaves at each step. Blocks have a fixed number of
  * columns, and sums a fixed order: bits depend neither on threads nor on batches, nor on where a walk was begun with
  * the state of another one.
  *
- * Products with the states of a scan the other way: these are made first, of which every so many-th is kept, about the
- * square root of their number; then a stretch of them at a time is made anew from there, the last stretch first. */
+ * Products with the states of a scan the other way: of these some are kept in a walk of their own, one for each stretch
+ * of steps; the last stretch first, one for every few steps of it is made from there, and the states between two of them
+ * by the mainloop as it needs them. */
 #include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 
-enum { COLUMNS = 32, ALIGN = 16, VECTORS = 8, AHEAD = 2 };
+enum { COLUMNS = 64, ALIGN = 16, VECTORS = 8, STEPS = EPI_RECUR_STEPS, LEAST_STRETCH = 32 * STEPS };
 
 /* An operand, or a result: where it is along batches, T, rows and columns. */
 typedef struct along {
@@ -40,14 +41,14 @@ typedef struct recurrence {
     float *scratch;
     int64_t scratch_floats;
     const struct recurrence *other; /* the scan the other way, or NULL; */
-    int64_t stretch;                /* so many states of it are made at a time */
+    int64_t stretch;                /* so many steps of it are gone through at a time */
 } recurrence;
 
-/* Buffers of an item, in its scratch. */
+/* Buffers of an item, in its scratch: states, and vectors of some steps, `step` elements apart. */
 typedef struct item {
     const recurrence *q;
-    int64_t batch, start, n;
-    float *state, *k, *v, *decay, *by_row, *down, *by_column, *along, *tmp;
+    int64_t batch, start, n, step;
+    float *state, *added, *k, *v, *decay, *by_row, *down, *by_column, *along, *product, *tmp;
 } item;
 
 static bool has(const epi_recurrence *r, epi_take take) {
@@ -60,27 +61,34 @@ static int64_t block_of(const epi_spec *spec, const epi_recurrence *r) {
     return all ? cols : epi_min64(cols, COLUMNS);
 }
 
+/* Of n steps about as many states are kept as are made in a stretch; more are in one where all are few. */
 static int64_t stretch_of(const epi_spec *spec, const epi_recurrence *r) {
-    int64_t steps = epi_axis_size(r->time, spec->sizes), stretch = (int64_t)sqrt((double)steps);
-    return epi_max64(1, stretch);
+    int64_t steps = epi_axis_size(r->time, spec->sizes);
+    return epi_max64(LEAST_STRETCH, epi_round_up((int64_t)sqrt((double)steps * STEPS), STEPS));
 }
 
 static int64_t state_floats(int64_t rows, int64_t block) {
     return rows * epi_round_up(block, ALIGN);
 }
 
-/* Floats of an item: the state, then vectors of rows or of a block. */
-static int64_t item_floats(int64_t rows, int64_t block) {
-    return state_floats(rows, block) + VECTORS * epi_round_up(epi_max64(rows, block), ALIGN);
+static int64_t step_floats(int64_t rows, int64_t block) {
+    return epi_round_up(epi_max64(rows, block), ALIGN);
 }
 
-/* The same with what another scan needs: an item of its own, states that are kept, and those of a stretch. */
+/* Floats of an item: its states, then vectors of rows or of a block for each of some steps, and one more. */
+static int64_t item_floats(const epi_recurrence *r, int64_t steps, int64_t rows, int64_t block) {
+    return (1 + (r->added != EPI_NO_NODE)) * state_floats(rows, block) +
+           (VECTORS * epi_min64(steps, STEPS) + 1) * step_floats(rows, block);
+}
+
+/* The same with what another scan needs: an item of its own, and states that are kept. */
 static int64_t all_floats(const epi_spec *spec, const epi_recurrence *r) {
-    int64_t rows = epi_axes_size(&r->rows, spec->sizes), block = block_of(spec, r),
-            stretch = stretch_of(spec, r);
-    int64_t kept = epi_ceil_div(epi_axis_size(r->time, spec->sizes), stretch);
-    return r->other ? 2 * item_floats(rows, block) + (kept + stretch) * state_floats(rows, block)
-                    : item_floats(rows, block);
+    int64_t steps = epi_axis_size(r->time, spec->sizes), rows = epi_axes_size(&r->rows, spec->sizes),
+            block = block_of(spec, r), stretch = stretch_of(spec, r),
+            floats = item_floats(r, steps, rows, block);
+    int64_t kept = epi_ceil_div(steps, stretch) + epi_ceil_div(epi_min64(steps, stretch), STEPS);
+    return r->other ? floats + item_floats(r->other, steps, rows, block) + kept * state_floats(rows, block)
+                    : floats;
 }
 
 int64_t epi_recurrence_scratch(const epi_spec *spec, const epi_recurrence *r) {
@@ -121,7 +129,7 @@ static int64_t base_of(const item *it, const along *a, int64_t t) {
 /* A step's elements lie together, but far from those of the step before: no CPU sees them coming. */
 static void prefetch(const item *it, const along *a, int64_t t, int64_t start, int64_t n) {
     const recurrence *q = it->q;
-    int64_t size = (int64_t)epi_dtype_size(a->ref.type), at = t + (q->r->back ? -AHEAD : AHEAD);
+    int64_t size = (int64_t)epi_dtype_size(a->ref.type), at = t + (q->r->back ? -STEPS : STEPS);
     if (a->time == 0 || at < 0 || at >= q->steps)
         return;
     const unsigned char *p = a->ref.data + (base_of(it, a, at) + start) * size;
@@ -179,26 +187,12 @@ static int64_t row_base(const item *it, const along *a, int64_t t, int64_t row) 
     return base_of(it, a, t) + epi_walk_offset(&a->rows, row);
 }
 
-static void load_state(const item *it, const along *a, float *to, int64_t row) {
-    if (a->number)
-        load(it, a, 0, false, to);
-    else
-        epi_walk_load(it->q->k->strips, to, &a->ref, row_base(it, a, 0, row), &a->cols, it->start, it->n);
-}
-
-static void begin_state(const item *it) {
-    for (int64_t i = 0; i < it->q->rows && it->q->r->first != EPI_NO_NODE; i++)
-        load_state(it, &it->q->first, it->state + i * ld_of(it), i);
-}
-
-/* What comes to the state at the first step alone. */
-static void add_to_state(const item *it) {
-    for (int64_t i = 0; i < it->q->rows; i++) {
-        float *s = it->state + i * ld_of(it);
-        load_state(it, &it->q->added, it->tmp, i);
-        for (int64_t j = 0; j < it->n; j++)
-            s[j] += it->tmp[j];
-    }
+static void load_state(const item *it, const along *a, float *to) {
+    for (int64_t i = 0; i < it->q->rows; i++, to += ld_of(it))
+        if (a->number)
+            load(it, a, 0, false, to);
+        else
+            epi_walk_load(it->q->k->strips, to, &a->ref, row_base(it, a, 0, i), &a->cols, it->start, it->n);
 }
 
 static void store_state(const item *it) {
@@ -210,15 +204,15 @@ static void store_state(const item *it) {
 
 /* ---- steps ---- */
 
-static void load_decay(const item *it, int64_t t) {
+static void load_decay(const item *it, int64_t t, float *to) {
     const recurrence *q = it->q;
     int64_t at = t + q->r->decay_ahead;
     if (at < 0 || at >= q->steps) /* at the first step, where nobody asks */
         return;
     if (q->decay_of == EPI_DECAY_NUMBER)
-        *it->decay = load_one(it, &q->decay, at);
+        *to = load_one(it, &q->decay, at);
     else
-        load(it, &q->decay, at, q->decay_of == EPI_DECAY_ROW, it->decay);
+        load(it, &q->decay, at, q->decay_of == EPI_DECAY_ROW, to);
 }
 
 /* A sum, times the factors that lack what it is over, to its place. */
@@ -240,108 +234,137 @@ static void store_sum(const item *it, epi_take take, int64_t t, float *sum, floa
                    sum, n);
 }
 
-/* The sum of products with a state of the other scan. */
-static void store_product(const item *it, const float *other, int64_t t) {
+/* The sums of products with a state of the other scan, to their place. */
+static void store_product(const item *it, int64_t t, float *sum) {
     const recurrence *q = it->q;
     const along *a = &q->out[EPI_TAKE_PRODUCT];
     const epi_strips *s = q->k->strips;
     bool rows = q->r->over_rows, cols = q->r->over_cols;
-    s->recur_product(it->state, other, ld_of(it), (int)q->rows, (int)it->n, cols ? NULL : it->down,
-                     cols ? it->along : NULL);
     if (rows && cols) {
         float lost;
-        s->reduce_rows(EPI_OP_SUM, it->tmp, &lost, (epi_view){it->along, 0, 1}, 1, (int)q->rows);
+        int sums = (int)(q->rows / EPI_RECUR_ROWS + q->rows % EPI_RECUR_ROWS);
+        s->reduce_rows(EPI_OP_SUM, it->tmp, &lost, (epi_view){sum, 0, 1}, 1, sums);
         s->store(a->ref.data + base_of(it, a, t) * (int64_t)epi_dtype_size(a->ref.type), a->ref.type, 1,
                  it->tmp, 1);
     } else {
-        epi_walk_store(s, &a->ref, base_of(it, a, t), cols ? &a->rows : &a->cols, cols ? 0 : it->start,
-                       cols ? it->along : it->down, cols ? q->rows : it->n);
+        epi_walk_store(s, &a->ref, base_of(it, a, t), cols ? &a->rows : &a->cols, cols ? 0 : it->start, sum,
+                       cols ? q->rows : it->n);
     }
 }
 
-/* Step i of the walk. */
-static void step(const item *it, int64_t i) {
+/* Where step i of the walk is along T. */
+static int64_t time_of(const recurrence *q, int64_t i) {
+    return q->r->back ? q->steps - 1 - i : i;
+}
+
+/* Steps of the walk, from the i-th one on, with what they need in memory, from one state to another. */
+static epi_recur load_steps(const item *it, int64_t i, int64_t count, const float *before, float *after) {
     const recurrence *q = it->q;
     const epi_recurrence *r = q->r;
-    int64_t t = r->back ? q->steps - 1 - i : i;
-    bool first = i == 0, down = has(r, EPI_TAKE_DOWN), along = has(r, EPI_TAKE_ALONG);
-    bool adds = first && r->added != EPI_NO_NODE;
+    bool down = has(r, EPI_TAKE_DOWN), along = has(r, EPI_TAKE_ALONG);
     const factors *by_down = &q->by[EPI_TAKE_DOWN], *by_along = &q->by[EPI_TAKE_ALONG];
-    epi_recur s = {.state = it->state,
-                   .ld = ld_of(it),
-                   .rows = (int)q->rows,
-                   .n = (int)it->n,
-                   .fresh = first && r->first == EPI_NO_NODE,
-                   .decay_of = q->decay_of,
-                   .decay = it->decay,
-                   .k = it->k,
-                   .v = it->v,
-                   .by_row = down && !adds ? it->by_row : NULL,
-                   .down = it->down,
-                   .by_column = along && !adds ? it->by_column : NULL,
-                   .along = it->along};
-    load_decay(it, t);
-    load_factors(it, &q->of, t, true, q->of.rows, true, it->k);
-    load_factors(it, &q->of, t, false, q->of.rows, false, it->v);
-    if (!r->of.count) /* the state does nothing but decay */
-        memset(it->k, 0, (size_t)q->rows * sizeof *it->k);
-    if (down)
-        load_factors(it, by_down, t, true, by_down->rows, true, it->by_row);
-    if (along)
-        load_factors(it, by_along, t, false, by_along->cols, true, it->by_column);
-    q->k->strips->recur(&s);
-    if (adds) {
-        add_to_state(it);
-        s.by_row = down ? it->by_row : NULL;
-        s.by_column = along ? it->by_column : NULL;
-        s.still = true;
-        q->k->strips->recur(&s);
+    for (int64_t s = 0; s < count; s++) {
+        int64_t t = time_of(q, i + s), at = s * it->step;
+        load_decay(it, t, it->decay + at);
+        load_factors(it, &q->of, t, true, q->of.rows, true, it->k + at);
+        load_factors(it, &q->of, t, false, q->of.rows, false, it->v + at);
+        if (!r->of.count) /* the state does nothing but decay */
+            memset(it->k + at, 0, (size_t)q->rows * sizeof *it->k);
+        if (down)
+            load_factors(it, by_down, t, true, by_down->rows, true, it->by_row + at);
+        if (along)
+            load_factors(it, by_along, t, false, by_along->cols, true, it->by_column + at);
     }
-    if (down)
-        store_sum(it, EPI_TAKE_DOWN, t, it->down, it->v);
-    if (along)
-        store_sum(it, EPI_TAKE_ALONG, t, it->along, it->k);
+    return (epi_recur){.rows = (int)q->rows,
+                       .n = (int)it->n,
+                       .steps = (int)count,
+                       .before = i == 0 && r->first == EPI_NO_NODE ? NULL : before,
+                       .after = after,
+                       .ld = ld_of(it),
+                       .step = it->step,
+                       .decay_of = q->decay_of,
+                       .decay = it->decay,
+                       .k = it->k,
+                       .v = it->v,
+                       .added = i == 0 && r->added != EPI_NO_NODE ? it->added : NULL,
+                       .by_row = down ? it->by_row : NULL,
+                       .down = it->down,
+                       .by_column = along ? it->by_column : NULL,
+                       .along = it->along,
+                       .over_rows = r->over_rows,
+                       .over_cols = r->over_cols,
+                       .product = it->product};
+}
+
+/* Takes them, beside those of another scan or NULL, and stores what leaves. */
+static void take_steps(const item *it, int64_t i, int64_t count, const epi_recur *other, bool begins) {
+    const recurrence *q = it->q;
+    epi_recur steps = load_steps(it, i, count, it->state, it->state);
+    steps.other = other;
+    steps.begins = begins;
+    q->k->strips->recur(&steps);
+    for (int64_t s = 0; s < count; s++) {
+        int64_t t = time_of(q, i + s), at = s * it->step;
+        if (has(q->r, EPI_TAKE_DOWN))
+            store_sum(it, EPI_TAKE_DOWN, t, it->down + at, it->v);
+        if (has(q->r, EPI_TAKE_ALONG))
+            store_sum(it, EPI_TAKE_ALONG, t, it->along + at, it->k);
+        if (other)
+            store_product(it, t, it->product + at);
+    }
 }
 
 /* An item's buffers, from `next` on. Returns what is behind them. */
 static float *lay_out(item *it, float *next) {
     const recurrence *q = it->q;
-    int64_t longest = epi_round_up(epi_max64(q->rows, q->block), ALIGN);
     float **vectors[VECTORS] = {&it->k,    &it->v,         &it->decay, &it->by_row,
-                                &it->down, &it->by_column, &it->along, &it->tmp};
+                                &it->down, &it->by_column, &it->along, &it->product};
+    it->step = step_floats(q->rows, q->block);
     it->state = next;
     next += state_floats(q->rows, q->block);
-    for (int i = 0; i < VECTORS; i++, next += longest)
+    it->added = next;
+    next += q->r->added != EPI_NO_NODE ? state_floats(q->rows, q->block) : 0;
+    for (int i = 0; i < VECTORS; i++, next += epi_min64(q->steps, STEPS) * it->step)
         *vectors[i] = next;
-    return next;
+    it->tmp = next;
+    return next + it->step;
 }
 
-/* The walk of an item, and another one's the other way: step i of one is step steps - 1 - i of the other, which has
- * the state before it. Before its first step there is none: that is 0. */
-static void walk_both(const item *it, const item *other, float *kept, float *stretch) {
+/* What the walk begins with. */
+static void begin_item(const item *it) {
+    if (it->q->r->first != EPI_NO_NODE)
+        load_state(it, &it->q->first, it->state);
+    if (it->q->r->added != EPI_NO_NODE)
+        load_state(it, &it->q->added, it->added);
+}
+
+/* The other scan's state after some steps, from one before them. */
+static void move(const item *other, int64_t from, int64_t to, const float *before, float *after) {
+    for (int64_t i = from; i < to; i += STEPS) {
+        epi_recur steps = load_steps(other, i, epi_min64(STEPS, to - i), i == from ? before : after, after);
+        other->q->k->strips->recur(&steps);
+    }
+}
+
+/* The walk of an item, and another one's the other way: step i of one is step steps - 1 - i of the other. The item's
+ * own steps begin where a few of the other's end. `kept` has the other's state before each stretch, `made` the one
+ * before every few steps of a stretch but its first. */
+static void walk_both(const item *it, const item *other, float *kept, float *made) {
     const recurrence *q = it->q;
     int64_t floats = state_floats(q->rows, q->block), stretches = epi_ceil_div(q->steps, q->stretch);
-    size_t bytes = (size_t)floats * sizeof(float);
-    begin_state(other);
-    for (int64_t i = 0; i < q->steps; i++) {
-        if (i % q->stretch == 0)
-            memcpy(kept + i / q->stretch * floats, other->state, bytes);
-        step(other, i);
-    }
+    memcpy(kept, other->state, (size_t)floats * sizeof *kept);
+    for (int64_t p = 0; p + 1 < stretches; p++)
+        move(other, p * q->stretch, (p + 1) * q->stretch, kept + p * floats, kept + (p + 1) * floats);
     for (int64_t p = stretches - 1; p >= 0; p--) {
-        int64_t from = p * q->stretch, to = epi_min64(q->steps, from + q->stretch);
-        memcpy(other->state, kept + p * floats, bytes);
-        for (int64_t i = from; i < to; i++) {
-            if (i == 0)
-                memset(stretch, 0, bytes);
-            else
-                memcpy(stretch + (i - from) * floats, other->state, bytes);
-            if (i + 1 < to)
-                step(other, i);
-        }
-        for (int64_t i = to - 1; i >= from; i--) {
-            step(it, q->steps - 1 - i);
-            store_product(it, stretch + (i - from) * floats, q->r->back ? i : q->steps - 1 - i);
+        int64_t from = p * q->stretch, to = epi_min64(q->steps, from + q->stretch), last = from;
+        float *state = kept + p * floats, *next = made;
+        for (; last + STEPS < to; last += STEPS, state = next, next += floats)
+            move(other, last, last + STEPS, state, next);
+        for (int64_t i = last; i >= from; i -= STEPS) {
+            int64_t count = epi_min64(STEPS, to - i);
+            const float *before = i == from ? kept + p * floats : made + ((i - from) / STEPS - 1) * floats;
+            epi_recur steps = load_steps(other, i, count, before, NULL);
+            take_steps(it, q->steps - i - count, count, &steps, i == 0);
         }
     }
 }
@@ -351,16 +374,17 @@ static void run_item(void *ctx, int64_t at, int thread) {
     item it = {.q = q, .batch = at / q->blocks, .start = at % q->blocks * q->block};
     it.n = epi_min64(q->block, q->cols - it.start);
     float *next = lay_out(&it, q->scratch + thread * q->scratch_floats);
-    begin_state(&it);
+    begin_item(&it);
     if (q->other) {
         item other = it;
         other.q = q->other;
         float *kept = lay_out(&other, next);
+        begin_item(&other);
         walk_both(&it, &other, kept,
                   kept + epi_ceil_div(q->steps, q->stretch) * state_floats(q->rows, q->block));
     }
-    for (int64_t i = 0; i < q->steps && !q->other; i++)
-        step(&it, i);
+    for (int64_t i = 0; i < q->steps && !q->other; i += STEPS)
+        take_steps(&it, i, epi_min64(STEPS, q->steps - i), NULL, false);
     if (has(q->r, EPI_TAKE_LAST))
         store_state(&it);
 }

@@ -218,7 +218,6 @@ const epi_strips TABLE_OF(EPI_STRIPS_ISA) = {
     .nontemporal = NONTEMPORAL,
     .takes = takes,
     .recur = recur,
-    .recur_product = recur_product,
     .interleave = interleave,
     .deinterleave = deinterleave,
     .load = load,

@@ -109,22 +109,31 @@ enum { EPI_WAYS = 4, EPI_LINE = 64, EPI_OCTET_MOST = 128, EPI_STATE_MOST = 2 * E
  */
 enum { EPI_SUM_TERMS = 64 };
 
-/* A step of a scan of products: each element of a state of `rows` by `n` becomes d*s + k*v, then the state is
- * summed down the rows, by factors of a row each, and along the rows, by factors of a column each. */
+/* Some steps of a scan of products. At each, every element of a state of `rows` by `n` becomes d*s + k*v, then the
+ * state is summed down the rows, by factors of a row each, and along the rows, by factors of a column each. What is given
+ * of a step, or is wanted of it, is a vector by row or by column; the next step's is `step` elements on. */
 typedef enum epi_decay { EPI_DECAY_NUMBER, EPI_DECAY_ROW, EPI_DECAY_COLUMN } epi_decay;
+enum { EPI_RECUR_STEPS = 16, EPI_RECUR_ROWS = 4 }; /* at most so many steps; rows that are summed at a time */
 typedef struct epi_recur {
-    float *state;
-    ptrdiff_t ld;
-    int rows, n;
-    bool fresh;         /* there was no state before: k*v */
-    bool still;         /* the state stays as it is, and is summed up */
+    int rows, n, steps;
+    const float *before; /* the state before these steps, or NULL: there was none, and it becomes k*v; */
+    float *after;        /* takes the one after them, or NULL. Columns behind n may hold anything */
+    ptrdiff_t ld, step;
     epi_decay decay_of; /* is d one number, one of each row, or one of each column? */
     const float *decay;
     const float *k, *v;     /* by row; by column */
+    const float *added;     /* comes to the state at the first of the steps, or NULL */
     const float *by_row;    /* factors of the sums down the rows, or NULL: none is taken, */
     float *down;            /* and these, by column; */
     const float *by_column; /* of those along the rows, or NULL, */
     float *along;           /* and these, by row */
+    /* The same steps of a scan the other way, or NULL: the last of them here is the first one there. Each state is
+     * multiplied by the one before the step there, which is 0 where the other scan `begins`; sums of these products,
+     * by column or by row, or one for every EPI_RECUR_ROWS rows and each of those behind them */
+    const struct epi_recur *other;
+    bool begins;
+    bool over_rows, over_cols;
+    float *product;
 } epi_recur;
 
 typedef struct epi_strips {
@@ -173,10 +182,7 @@ typedef struct epi_strips {
     bool nontemporal;         /* has the CPU non-temporal stores? Else `store_nontemporal` is `store` */
     bool (*takes)(epi_op op); /* of the functions that take many instructions those that links have, too */
 
-    void (*recur)(const epi_recur *step);
-    /* sums of the products of two states: by column down the rows, or (else NULL) by row along them */
-    void (*recur_product)(const float *a, const float *b, ptrdiff_t ld, int rows, int n, float *down,
-                          float *along);
+    void (*recur)(const epi_recur *steps);
 
     /* dst[2j] = a[j], dst[2j+1] = b[j] for j < n; and its inverse: dst[j] = a[2j + odd] */
     void (*interleave)(float *dst, ptrdiff_t ld, epi_view a, epi_view b, int rows, int n);
