@@ -93,12 +93,13 @@ static ALWAYS_INLINE void recur_step(const epi_recur *r, int step, const recur_p
         for (int c = 0; c < vectors; c++)
             s[e][c] = wide_fma(wide_of(k[e]), x[c], wide_get(d + at->j + c * WIDE) * s[e][c]);
     } else {
-        const int by_row = r->decay_of == EPI_DECAY_ROW;
+        const bool by_row = r->decay_of == EPI_DECAY_ROW;
+        d += by_row ? at->i : 0;
         UNROLLED
         for (int e = 0; e < rows; e++)
             UNROLLED
         for (int c = 0; c < vectors; c++)
-            s[e][c] = wide_fma(wide_of(k[e]), x[c], wide_of(d[by_row * (at->i + e)]) * s[e][c]);
+            s[e][c] = wide_fma(wide_of(k[e]), x[c], wide_of(by_row ? d[e] : d[0]) * s[e][c]);
     }
     recur_mask(at, rows, vectors, s);
 }
@@ -115,25 +116,25 @@ static ALWAYS_INLINE void recur_down(const float *w, float *y, int rows, int vec
     }
 }
 
-/* The same of the products with another state's tile. */
-static ALWAYS_INLINE void recur_down_product(float *y, int rows, int vectors,
-                                             wide s[RECUR_ROWS][RECUR_VECTORS],
-                                             wide o[RECUR_ROWS][RECUR_VECTORS]) {
+/* Products with another state's tile, summed down the rows. */
+static ALWAYS_INLINE wide recur_column(int c, int rows, wide s[RECUR_ROWS][RECUR_VECTORS],
+                                       wide o[RECUR_ROWS][RECUR_VECTORS]) {
+    wide sum = s[0][c] * o[0][c];
     UNROLLED
-    for (int c = 0; c < vectors; c++) {
-        wide sum = s[0][c] * o[0][c];
-        UNROLLED
-        for (int e = 1; e < rows; e++)
-            sum = wide_fma(s[e][c], o[e][c], sum);
-        wide_put(y + c * WIDE, wide_get(y + c * WIDE) + sum);
-    }
+    for (int e = 1; e < rows; e++)
+        sum = wide_fma(s[e][c], o[e][c], sum);
+    return sum;
+}
+
+static ALWAYS_INLINE float *recur_part(float *lanes, int j, int c) {
+    return lanes + (j / WIDE + c) % RECUR_PARTS * WIDE;
 }
 
 /* What vectors from column j on add to a row's lanes. */
 static ALWAYS_INLINE void recur_along(float *lanes, int j, int vectors, const wide *s, const wide *u) {
     UNROLLED
     for (int c = 0; c < vectors; c++) {
-        float *lane = lanes + (j / WIDE + c) % RECUR_PARTS * WIDE;
+        float *lane = recur_part(lanes, j, c);
         wide_put(lane, wide_fma(u[c], s[c], wide_get(lane)));
     }
 }
@@ -170,12 +171,15 @@ static ALWAYS_INLINE void recur_product(const epi_recur *r, int step, const recu
                                         recur_lanes *lanes) {
     wide o[RECUR_ROWS][RECUR_VECTORS];
     recur_load(&kept[r->steps - 1 - step][0][0], RECUR_VECTORS * WIDE, rows, vectors, o);
-    if (!r->over_cols)
-        recur_down_product(r->product + step * r->step + at->j, rows, vectors, s, o);
-    else
+    if (r->over_rows)
         UNROLLED
-    for (int e = 0; e < rows; e++)
-        recur_along(lanes->product[r->over_rows ? step : step * rows + e], at->j, vectors, s[e], o[e]);
+    for (int c = 0; c < vectors; c++) {
+        float *to = r->over_cols ? recur_part(lanes->product[step], at->j, c)
+                                 : r->product + step * r->step + at->j + c * WIDE;
+        wide_put(to, wide_get(to) + recur_column(c, rows, s, o));
+    }
+    else UNROLLED for (int e = 0; e < rows; e++)
+        recur_along(lanes->product[step * rows + e], at->j, vectors, s[e], o[e]);
 }
 
 static ALWAYS_INLINE void recur_tile(const epi_recur *r, recur_place at, int rows, int vectors,
@@ -229,10 +233,10 @@ static ALWAYS_INLINE void recur_band(const epi_recur *r, int i, int rows) {
     recur_lanes lanes;
     recur_place at = {.i = i};
     bool products = r->other && r->over_cols;
-    if (r->by_column)
-        memset(lanes.along, 0, sizeof lanes.along);
-    if (products)
-        memset(lanes.product, 0, sizeof lanes.product);
+    for (int e = 0; e < r->steps * rows; e++) {
+        fill(lanes.along[e], 0, RECUR_LANES);
+        fill(lanes.product[e], 0, RECUR_LANES);
+    }
     for (; at.j + ALL <= r->n; at.j += ALL)
         recur_tile(r, at, rows, RECUR_VECTORS, &lanes);
     for (; at.j < r->n; at.j += WIDE) {
@@ -247,8 +251,14 @@ static ALWAYS_INLINE void recur_band(const epi_recur *r, int i, int rows) {
                     r->product + (r->over_rows ? i / RECUR_ROWS + i % RECUR_ROWS : i));
 }
 
-static void recur(const epi_recur *r) {
+static void recur(const epi_recur *steps) {
+    epi_recur here = *steps, there; /* copies: nothing that is stored can change them */
+    const epi_recur *r = &here;
     int i = 0;
+    if (here.other) {
+        there = *here.other;
+        here.other = &there;
+    }
     for (int step = 0; step < r->steps; step++) {
         if (r->by_row)
             fill(r->down + step * r->step, 0, r->n);
