@@ -14,7 +14,7 @@
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 
-enum { COLUMNS = 64, ALIGN = 16, VECTORS = 8, STEPS = EPI_RECUR_STEPS, LEAST_STRETCH = 32 * STEPS };
+enum { COLUMNS = 64, ALIGN = 16, VECTORS = 9, STEPS = EPI_RECUR_STEPS, LEAST_STRETCH = 32 * STEPS };
 
 /* An operand, or a result: where it is along batches, T, rows and columns. */
 typedef struct along {
@@ -75,10 +75,10 @@ static int64_t step_floats(int64_t rows, int64_t block) {
     return epi_round_up(epi_max64(rows, block), ALIGN);
 }
 
-/* Floats of an item: its states, then vectors of rows or of a block for each of some steps, and one more. */
+/* Floats of an item: its states, then vectors of rows or of a block for each of some steps. */
 static int64_t item_floats(const epi_recurrence *r, int64_t steps, int64_t rows, int64_t block) {
     return (1 + (r->added != EPI_NO_NODE)) * state_floats(rows, block) +
-           (VECTORS * epi_min64(steps, STEPS) + 1) * step_floats(rows, block);
+           VECTORS * epi_min64(steps, STEPS) * step_floats(rows, block);
 }
 
 /* The same with what another scan needs: an item of its own, and states that are kept. */
@@ -126,54 +126,79 @@ static int64_t base_of(const item *it, const along *a, int64_t t) {
     return epi_walk_offset(&a->batch, it->batch) + t * a->time;
 }
 
+/* Where step i of the walk is along T. */
+static int64_t time_of(const recurrence *q, int64_t i) {
+    return q->r->back ? q->steps - 1 - i : i;
+}
+
 /* A step's elements lie together, but far from those of the step before: no CPU sees them coming. */
-static void prefetch(const item *it, const along *a, int64_t t, int64_t start, int64_t n) {
-    const recurrence *q = it->q;
-    int64_t size = (int64_t)epi_dtype_size(a->ref.type), at = t + (q->r->back ? -STEPS : STEPS);
-    if (a->time == 0 || at < 0 || at >= q->steps)
-        return;
-    const unsigned char *p = a->ref.data + (base_of(it, a, at) + start) * size;
-    for (int64_t i = 0; i < n * size; i += EPI_LINE)
+static void prefetch(const unsigned char *p, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += EPI_LINE)
         __builtin_prefetch(p + i);
 }
 
-/* A vector of rows, or of the item's columns. */
-static void load(const item *it, const along *a, int64_t t, bool rows, float *to) {
-    int64_t n = rows ? it->q->rows : it->n;
-    if (a->number) {
-        for (int64_t i = 0; i < n; i++)
-            to[i] = a->value;
-        return;
-    }
+static void fill(float *to, float value, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        to[i] = value;
+}
+
+/* Of some steps of the walk, from the i-th one on, a vector each: of rows, or of the item's columns. Each is that of
+ * so many positions further on, and is left out where there is no such position. */
+static void load(const item *it, const along *a, int64_t i, int64_t count, int64_t ahead, bool rows,
+                 float *to) {
+    const recurrence *q = it->q;
     const epi_walk *w = rows ? &a->rows : &a->cols;
-    if (w->count == 1 && w->stride[0] == 1)
-        prefetch(it, a, t, rows ? 0 : it->start, n);
-    epi_walk_load(it->q->k->strips, to, &a->ref, base_of(it, a, t), w, rows ? 0 : it->start, n);
+    int64_t n = rows ? q->rows : it->n, start = rows ? 0 : it->start;
+    bool together = w->count == 1 && w->stride[0] == 1;
+    int64_t size = a->number ? 0 : (int64_t)epi_dtype_size(a->ref.type),
+            next = (q->r->back ? -STEPS : STEPS) * a->time * size, first = a->number ? 0 : base_of(it, a, 0);
+    for (int64_t s = 0; s < count; s++, to += it->step) {
+        int64_t t = time_of(q, i + s) + ahead, base = first + t * a->time;
+        if (t < 0 || t >= q->steps)
+            continue;
+        if (a->number) {
+            fill(to, a->value, n);
+        } else if (together) {
+            const unsigned char *p = a->ref.data + (base + start) * size;
+            if (next && i + s + STEPS < q->steps)
+                prefetch(p + next, n * size);
+            q->k->strips->load(to, p, a->ref.type, 1, n);
+        } else {
+            epi_walk_load(q->k->strips, to, &a->ref, base, w, start, n);
+        }
+    }
 }
 
-static float load_one(const item *it, const along *a, int64_t t) {
-    float x = a->value;
-    if (!a->number)
-        it->q->k->strips->load(&x, a->ref.data + base_of(it, a, t) * (int64_t)epi_dtype_size(a->ref.type),
-                               a->ref.type, 1, 1);
-    return x;
+/* One number of each. */
+static void load_numbers(const item *it, const along *a, int64_t i, int64_t count, int64_t ahead, float *to) {
+    const recurrence *q = it->q;
+    int64_t size = a->number ? 0 : (int64_t)epi_dtype_size(a->ref.type),
+            first = a->number ? 0 : base_of(it, a, 0);
+    for (int64_t s = 0; s < count; s++, to += it->step) {
+        int64_t t = time_of(q, i + s) + ahead;
+        if (a->number)
+            *to = a->value;
+        else if (t >= 0 && t < q->steps)
+            q->k->strips->load(to, a->ref.data + (first + t * a->time) * size, a->ref.type, 1, 1);
+    }
 }
 
-/* The product, along rows or columns, of those factors of which `which` says `with`. */
-static void load_factors(const item *it, const factors *f, int64_t t, bool rows, const bool *which, bool with,
-                         float *to) {
+/* The products, along rows or columns, of those factors of which `which` says `with`. */
+static void load_factors(const item *it, const factors *f, int64_t i, int64_t count, bool rows,
+                         const bool *which, bool with, float *to) {
     int64_t n = rows ? it->q->rows : it->n;
     bool begun = false;
-    for (int i = 0; i < f->count; i++) {
-        if (which[i] != with)
+    for (int e = 0; e < f->count; e++) {
+        if (which[e] != with)
             continue;
-        load(it, &f->at[i], t, rows, begun ? it->tmp : to);
-        for (int64_t j = 0; j < n && begun; j++)
-            to[j] *= it->tmp[j];
+        load(it, &f->at[e], i, count, 0, rows, begun ? it->tmp : to);
+        for (int64_t s = 0; s < count && begun; s++)
+            for (int64_t j = s * it->step; j < s * it->step + n; j++)
+                to[j] *= it->tmp[j];
         begun = true;
     }
-    for (int64_t j = 0; j < n && !begun; j++)
-        to[j] = 1;
+    for (int64_t s = 0; s < count && !begun; s++)
+        fill(to + s * it->step, 1, n);
 }
 
 /* ---- the state ---- */
@@ -190,7 +215,7 @@ static int64_t row_base(const item *it, const along *a, int64_t t, int64_t row) 
 static void load_state(const item *it, const along *a, float *to) {
     for (int64_t i = 0; i < it->q->rows; i++, to += ld_of(it))
         if (a->number)
-            load(it, a, 0, false, to);
+            fill(to, a->value, it->n);
         else
             epi_walk_load(it->q->k->strips, to, &a->ref, row_base(it, a, 0, i), &a->cols, it->start, it->n);
 }
@@ -204,34 +229,26 @@ static void store_state(const item *it) {
 
 /* ---- steps ---- */
 
-static void load_decay(const item *it, int64_t t, float *to) {
-    const recurrence *q = it->q;
-    int64_t at = t + q->r->decay_ahead;
-    if (at < 0 || at >= q->steps) /* at the first step, where nobody asks */
-        return;
-    if (q->decay_of == EPI_DECAY_NUMBER)
-        *to = load_one(it, &q->decay, at);
-    else
-        load(it, &q->decay, at, q->decay_of == EPI_DECAY_ROW, to);
-}
-
-/* A sum, times the factors that lack what it is over, to its place. */
-static void store_sum(const item *it, epi_take take, int64_t t, float *sum, float *scale) {
+/* Sums of some steps, times the factors that lack what these are over, to their place. */
+static void store_sums(const item *it, epi_take take, int64_t i, int64_t count, float *sum, float *scale) {
     const recurrence *q = it->q;
     bool rows = take == EPI_TAKE_ALONG;
     const factors *by = &q->by[take];
     const bool *over = rows ? by->cols : by->rows;
-    int64_t n = rows ? q->rows : it->n;
-    int scales = 0;
-    for (int i = 0; i < by->count; i++)
-        scales += !over[i];
-    if (scales)
-        load_factors(it, by, t, rows, over, false, scale);
-    for (int64_t i = 0; i < n && scales; i++)
-        sum[i] *= scale[i];
     const along *a = &q->out[take];
-    epi_walk_store(q->k->strips, &a->ref, base_of(it, a, t), rows ? &a->rows : &a->cols, rows ? 0 : it->start,
-                   sum, n);
+    const epi_walk *w = rows ? &a->rows : &a->cols;
+    int64_t n = rows ? q->rows : it->n, first = base_of(it, a, 0);
+    int scales = 0;
+    for (int e = 0; e < by->count; e++)
+        scales += !over[e];
+    if (scales)
+        load_factors(it, by, i, count, rows, over, false, scale);
+    for (int64_t s = 0; s < count; s++, sum += it->step, scale += it->step) {
+        for (int64_t j = 0; j < n && scales; j++)
+            sum[j] *= scale[j];
+        epi_walk_store(q->k->strips, &a->ref, first + time_of(q, i + s) * a->time, w, rows ? 0 : it->start,
+                       sum, n);
+    }
 }
 
 /* The sums of products with a state of the other scan, to their place. */
@@ -252,29 +269,24 @@ static void store_product(const item *it, int64_t t, float *sum) {
     }
 }
 
-/* Where step i of the walk is along T. */
-static int64_t time_of(const recurrence *q, int64_t i) {
-    return q->r->back ? q->steps - 1 - i : i;
-}
-
 /* Steps of the walk, from the i-th one on, with what they need in memory, from one state to another. */
 static epi_recur load_steps(const item *it, int64_t i, int64_t count, const float *before, float *after) {
     const recurrence *q = it->q;
     const epi_recurrence *r = q->r;
     bool down = has(r, EPI_TAKE_DOWN), along = has(r, EPI_TAKE_ALONG);
     const factors *by_down = &q->by[EPI_TAKE_DOWN], *by_along = &q->by[EPI_TAKE_ALONG];
-    for (int64_t s = 0; s < count; s++) {
-        int64_t t = time_of(q, i + s), at = s * it->step;
-        load_decay(it, t, it->decay + at);
-        load_factors(it, &q->of, t, true, q->of.rows, true, it->k + at);
-        load_factors(it, &q->of, t, false, q->of.rows, false, it->v + at);
-        if (!r->of.count) /* the state does nothing but decay */
-            memset(it->k + at, 0, (size_t)q->rows * sizeof *it->k);
-        if (down)
-            load_factors(it, by_down, t, true, by_down->rows, true, it->by_row + at);
-        if (along)
-            load_factors(it, by_along, t, false, by_along->cols, true, it->by_column + at);
-    }
+    if (q->decay_of == EPI_DECAY_NUMBER)
+        load_numbers(it, &q->decay, i, count, r->decay_ahead, it->decay);
+    else
+        load(it, &q->decay, i, count, r->decay_ahead, q->decay_of == EPI_DECAY_ROW, it->decay);
+    load_factors(it, &q->of, i, count, true, q->of.rows, true, it->k);
+    load_factors(it, &q->of, i, count, false, q->of.rows, false, it->v);
+    for (int64_t s = 0; s < count && !r->of.count; s++) /* the state does nothing but decay */
+        fill(it->k + s * it->step, 0, q->rows);
+    if (down)
+        load_factors(it, by_down, i, count, true, by_down->rows, true, it->by_row);
+    if (along)
+        load_factors(it, by_along, i, count, false, by_along->cols, true, it->by_column);
     return (epi_recur){.rows = (int)q->rows,
                        .n = (int)it->n,
                        .steps = (int)count,
@@ -303,22 +315,19 @@ static void take_steps(const item *it, int64_t i, int64_t count, const epi_recur
     steps.other = other;
     steps.begins = begins;
     q->k->strips->recur(&steps);
-    for (int64_t s = 0; s < count; s++) {
-        int64_t t = time_of(q, i + s), at = s * it->step;
-        if (has(q->r, EPI_TAKE_DOWN))
-            store_sum(it, EPI_TAKE_DOWN, t, it->down + at, it->v);
-        if (has(q->r, EPI_TAKE_ALONG))
-            store_sum(it, EPI_TAKE_ALONG, t, it->along + at, it->k);
-        if (other)
-            store_product(it, t, it->product + at);
-    }
+    if (has(q->r, EPI_TAKE_DOWN))
+        store_sums(it, EPI_TAKE_DOWN, i, count, it->down, it->v);
+    if (has(q->r, EPI_TAKE_ALONG))
+        store_sums(it, EPI_TAKE_ALONG, i, count, it->along, it->k);
+    for (int64_t s = 0; s < count && other; s++)
+        store_product(it, time_of(q, i + s), it->product + s * it->step);
 }
 
 /* An item's buffers, from `next` on. Returns what is behind them. */
 static float *lay_out(item *it, float *next) {
     const recurrence *q = it->q;
-    float **vectors[VECTORS] = {&it->k,    &it->v,         &it->decay, &it->by_row,
-                                &it->down, &it->by_column, &it->along, &it->product};
+    float **vectors[VECTORS] = {&it->k,         &it->v,     &it->decay,   &it->by_row, &it->down,
+                                &it->by_column, &it->along, &it->product, &it->tmp};
     it->step = step_floats(q->rows, q->block);
     it->state = next;
     next += state_floats(q->rows, q->block);
@@ -326,8 +335,7 @@ static float *lay_out(item *it, float *next) {
     next += q->r->added != EPI_NO_NODE ? state_floats(q->rows, q->block) : 0;
     for (int i = 0; i < VECTORS; i++, next += epi_min64(q->steps, STEPS) * it->step)
         *vectors[i] = next;
-    it->tmp = next;
-    return next + it->step;
+    return next;
 }
 
 /* What the walk begins with. */
