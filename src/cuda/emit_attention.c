@@ -166,22 +166,17 @@ static bool write_scores(const epi_attention_design *d, epi_text *out) {
     return ok;
 }
 
-/* What comes with a tile of columns, one vector after another: the lanes of a warp make it, two columns each at a time, whose loads
- * are on their way together. Behind the last column it is that of the last. */
+/* What comes with a tile of columns: the values of its column n. */
 static void write_staged(const epi_attention_design *d, epi_text *out) {
-    epi_text_add(out,
-                 "#define STAGED %d\n"
-                 "DEV void staged_make(const Params &P, u32 to, int batch, int group, int col, int lane) {\n"
-                 "#pragma unroll 1\n  for (int c = lane; c < STREAM; c += 64) {\n    float v[%d][2];\n"
-                 "#pragma unroll\n    for (int e = 0; e < 2; e++) {\n"
-                 "      const int n = min(col + c + 32 * e, COLUMNS - 1);\n      (void)n;\n",
-                 d->staged_count, d->staged_count ? d->staged_count : 1);
+    epi_text_add(out, "#define STAGED %d\n", d->staged_count);
+    if (!d->staged_count)
+        return;
+    epi_text_add(
+        out,
+        "DEV void staged_make(const Params &P, float (&v)[STAGED], int batch, int group, int n) {\n");
     for (int i = 0; i < d->staged_count; i++)
-        epi_text_add(out, "      v[%d][e] = %s;\n", i, d->staged[i]);
-    epi_text_add(out, "    }\n#pragma unroll\n    for (int i = 0; i < STAGED; i++)\n#pragma unroll\n"
-                      "      for (int e = 0; e < 2; e++)\n        if (c + 32 * e < STREAM) sts32(to + 4 * (i "
-                      "* STREAM + c + 32 * e), "
-                      "__float_as_uint(v[i][e]));\n  }\n}\n");
+        epi_text_add(out, "  v[%d] = %s;\n", i, d->staged[i]);
+    epi_text_add(out, "}\n");
 }
 
 /* ---- bounds ---- */

@@ -42,7 +42,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
       const u32 to = base + RING + into * SLOT;
       load_tile<SCORE_DEPTH, STREAM>(to, keys_from(P, batch, group), keys_apart(P), col, COLUMNS);
       load_tile<SECOND_DEPTH, STREAM>(to + KEYS_BYTES, values_from(P, batch, group), values_apart(P), col, COLUMNS);
-      if (STAGED && warp == left % WARPS) staged_make(P, base + STAGED_AT + into * 4 * STAGED * STREAM, batch, group, col, lane);
+#if STAGED
+      for (int c = lane; c < STREAM && warp == left % WARPS; c += 32) {
+        float v[STAGED];
+        staged_make(P, v, batch, group, min(col + c, COLUMNS - 1));
+        staged_store(base + STAGED_AT + into * 4 * STAGED * STREAM, v, c);
+      }
+#endif
     }
     cp_commit();
   };

@@ -13,13 +13,14 @@
 //   EXACT               columns_seen of one row, and equalities, say exactly which columns it sees
 //   score::first<CUT>   makes the second sum's weights, unless everything is made by score::second (SPLIT 0)
 //   score::second<CUT>(s, dp, ...)   the first sum's weights, into dp, from s as `first` left it (SPLIT 0: and the second sum's, into s)
-//   STAGED vectors of f32, one value a column, that come with a tile: staged_make(P, to, batch, group, col, lane)
+//   STAGED vectors of f32, one value a column, that come with a tile: staged_make(P, v, batch, group, n)
 //   out::, out2::       the epilogues of the first and of the second sum
 // Maps: 0, 1 rows and columns of the first product, 2, 3 of the second, 4, 5 the results where they are PLAIN; MORE_MAP rows and
 // columns of what is added to the first product.
 
 #define STAGED_AT (VALUES + SLOTS * VALUES_BYTES)   // what comes with the columns of the first product
 #define BARRIERS (STAGED_AT + SLOTS * 4 * STAGED * STREAM)
+#define STAGERS (STAGED ? (STREAM + 31) / 32 : 0)   // warps that make it, a thread a column
 #define ACCUMULATORS2 ((SECOND_DEPTH + 15) / 16 * 8)
 
 VALUE_PRODUCT(value_product2, wgmma_value2, SECOND_DEPTH)
@@ -32,9 +33,9 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
   const Numbers numbers(row_empty + 8 * GROUPS);
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), t = threadIdx.x & 127;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < SLOTS; i++) { mbar_init(k_full + 8 * i, 1 + (STAGED > 0)); mbar_init(k_empty + 8 * i, GROUPS); mbar_init(v_full + 8 * i, 1); mbar_init(v_empty + 8 * i, GROUPS); }
+    for (int i = 0; i < SLOTS; i++) { mbar_init(k_full + 8 * i, 1 + STAGERS); mbar_init(k_empty + 8 * i, GROUPS); mbar_init(v_full + 8 * i, 1); mbar_init(v_empty + 8 * i, GROUPS); }
     for (int i = 0; i < GROUPS; i++) { mbar_init(row_full + 8 * i, 1); mbar_init(row_empty + 8 * i, 1); }
-    numbers.begin(4 * GROUPS + (STAGED > 0));
+    numbers.begin(4 * GROUPS + STAGERS);
     mbar_fence();
   }
   __syncthreads();
@@ -76,7 +77,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         numbers.give(j, w);
       }
       dependency_start();
-    } else if (STAGED && t >= 32 && t < 64) {   // ---- the warp that makes what comes with the columns
+#if STAGED
+    } else if (t >= 32 && t < 32 + 32 * STAGERS) {   // ---- the warps that make what comes with the columns
       u32 s = 0, ph = 1;
       int w = blockIdx.x;
 #pragma unroll 1
@@ -86,14 +88,17 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
 #pragma unroll 1
         for (int left = hi * COLUMN_GROUPS; left > lo * COLUMN_GROUPS; left--) {
+          float v[STAGED];   // loaded while the slot is waited for
+          staged_make(P, v, at.batch, GROUP_OF(left), min(TILE_OF(left) * STREAM + t - 32, COLUMNS - 1));
           mbar_wait(k_empty + 8 * s, ph);
-          staged_make(P, base + STAGED_AT + s * 4 * STAGED * STREAM, at.batch, GROUP_OF(left), TILE_OF(left) * STREAM, t & 31);
+          staged_store(base + STAGED_AT + s * 4 * STAGED * STREAM, v, t - 32);
           __syncwarp();
-          if (t == 32) mbar_arrive(k_full + 8 * s);
+          if ((t & 31) == 0) mbar_arrive(k_full + 8 * s);
           ADVANCE(s, ph)
         }
         w = numbers.take(j, t & 31);
       }
+#endif
     }
   } else {   // ---- the warpgroups that compute
     more_registers<MANY_REGISTERS>();

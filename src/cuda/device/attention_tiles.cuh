@@ -54,6 +54,16 @@ struct Stretch {
   bool last;
 };
 
+// ---- what comes with a tile of columns
+
+#if STAGED   // the values of column c, each to its vector
+DEV void staged_store(u32 to, const float (&v)[STAGED], int c) {
+#pragma unroll
+  for (int i = 0; i < STAGED; i++)
+    if (c < STREAM) sts32(to + 4 * (i * STREAM + c), __float_as_uint(v[i]));
+}
+#endif
+
 // ---- what is seen of a cut tile
 
 // A bit for each of a thread's elements of a tile: does its row see it, by columns_seen of the row, by the equalities of the mask
