@@ -14,6 +14,7 @@ enum { EPI_BATCH_PLACES = 2 };
 typedef struct epi_batch_place {
     int count;
     const char *named; /* the last coordinate, where an index says it; or NULL */
+    bool outermost;    /* the last coordinate is that of the batches' first axis: there is no remainder to take */
     int64_t below[EPI_BATCH_PLACES], size[EPI_BATCH_PLACES], stride[EPI_BATCH_PLACES];
 } epi_batch_place;
 

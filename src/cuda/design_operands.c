@@ -133,6 +133,7 @@ bool epi_batch_place_of(const epi_walk *batch, epi_dtype type, epi_batch_place *
         if (batch->stride[i]) {
             if (out->count == EPI_BATCH_PLACES || batch->stride[i] * (int64_t)epi_dtype_size(type) % 16)
                 return false;
+            out->outermost = i == 0;
             out->below[out->count] = below;
             out->size[out->count] = batch->size[i];
             out->stride[out->count++] = batch->stride[i];

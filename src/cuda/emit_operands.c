@@ -34,6 +34,8 @@ void epi_batch_emit(epi_text *out, const epi_emit_context *c, const char *which,
         if (place->named &&
             i == place->count - 1) /* where it names none the box is outside, and brings zeros */
             epi_text_add(out, "(int)%s; }\n", place->named);
+        else if (place->outermost && i == place->count - 1)
+            epi_text_add(out, "b / %s; }\n", epi_emit_int(c, place->below[i]));
         else if (i < place->count)
             epi_text_add(out, "b / %s %% %s; }\n", epi_emit_int(c, place->below[i]),
                          epi_emit_int(c, place->size[i]));
