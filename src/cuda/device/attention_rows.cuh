@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       tiles_whole(P, at.batch, first, 64, from, to);
       score::Rows R;
       score::rows_load(R, P, row);
-      Seen<(MATCHES > 0)> seen;
+      Seen<EXACT> seen;
       seen.find(P, row, (hi - 1) * STREAM, t);
       mbar_wait(row_full + 8 * wg, j & 1);
       mbar_wait(k_full + 8 * ks, kp);
@@ -108,13 +108,12 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       your_turn();
       wg_wait<1>();
       hold(s);
-      score::first<!MATCHES>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
-      seen.keep(s, 0.f);
+      score::first<!EXACT>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
       hold(s);
       wg_wait<0>();
       hold(dp);
       release(v_empty + 8 * vs);
-      score::second<!MATCHES>(s, dp, R, P, row, 0, (hi - 1) * STREAM, t, 0);
+      score::second<!EXACT>(s, dp, R, P, row, 0, (hi - 1) * STREAM, t, 0);
       seen.keep(dp, 0.f);
       to_halves(ds, dp);
       u32 before = ks;   // the slot of the tile that ds belongs to
@@ -122,8 +121,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       ADVANCE(vs, vp)
       int add = 0;
       auto step = [&](auto cut, int n) {
-        constexpr int CUT = decltype(cut)::value, EVALUATE = CUT && !MATCHES;
-        Seen<(CUT && MATCHES > 0)> seen;
+        constexpr int CUT = decltype(cut)::value, EVALUATE = CUT && !EXACT;   // as in attention_pair.cuh
+        Seen<(CUT && EXACT)> seen;
         seen.find(P, row, n * STREAM, t);
         mbar_wait(k_full + 8 * ks, kp);
         my_turn();
@@ -136,7 +135,6 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         wg_wait<2>();
         hold(s);
         score::first<EVALUATE>(s, R, P, row, 0, n * STREAM, t, 0);
-        seen.keep(s, 0.f);
         wg_wait<1>();
         hold(dq);
         hold(ds);
