@@ -70,6 +70,8 @@ DEV void staged_store(u32 to, const float (&v)[STAGED], int c) {
 // (MATCHES of them), and, STRETCHED, by its origin? Where bits say so, a cut tile's scores are made as a whole one's are.
 template <int ON> struct Seen {
   u32 bits[(STREAM + 63) / 64];
+  // Of 64 columns, elements before column `end`: element 4k + e of a row is of column 8k + e, counted from the thread's first.
+  static DEV u32 before(int end) { return end >= 64 ? ~0u : (1u << 4 * (max(end, 0) >> 3) + min(max(end, 0) & 7, 2)) - 1; }
   DEV void find(const Params &P, int row, int col, int t, int origin = 0) {
 #pragma unroll
     for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] = 0;
@@ -83,10 +85,7 @@ template <int ON> struct Seen {
       from -= col + 2 * (t & 3);
       to -= col + 2 * (t & 3);
 #pragma unroll
-      for (int i = 2 * h; i < STREAM / 2; i += i & 1 ? 3 : 1) {
-        const int c = 8 * (i >> 2) + (i & 1);
-        bits[i / 32] |= c >= from && c < to ? 1u << i % 32 : 0u;
-      }
+      for (int w = 0; w < (STREAM + 63) / 64; w++) bits[w] |= (before(to - 64 * w) & ~before(from - 64 * w) & 0x33333333) << 2 * h;
     }
 #if MATCHES
 #pragma unroll
@@ -120,11 +119,11 @@ template <int N, int AT = 0> struct Kept {
 template <class Step> DEV void walk_tiles(Step &step, int n, int lo, int from, int to) {
 #if CUT_END
 #pragma unroll 1
-  for (; n >= lo && n >= to; n--) step(Is<1>{}, n);
+  for (const int end = max(lo, to); n >= end; n--) step(Is<1>{}, n);
 #endif
 #if CUT_BEGIN
 #pragma unroll 1
-  for (; n >= lo && n >= from; n--) step(Is<0>{}, n);
+  for (const int end = max(lo, from); n >= end; n--) step(Is<0>{}, n);
 #pragma unroll 1
   for (; n >= lo; n--) step(Is<1>{}, n);
 #else
