@@ -44,15 +44,14 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
   if (wg == GROUPS) {   // ---- the thread that feeds
     fewer_registers<FEW_REGISTERS>();
     if (t == 0) {
-      const Order order(P);
       const Counter counter{(u64 *)P.counter};
-      counter.begin(order.total);
+      counter.begin(Order(P).total);
       u32 ks = 0, kp = 1, vs = 0, vp = 1;
       int w = blockIdx.x;
 #pragma unroll 1
-      for (u32 j = 0; w < order.total; j++) {
+      for (u32 j = 0; w < Order(P).total; j++) {
         const u32 drawn = counter.take();
-        const Place at = order.at(w);
+        const Place at = Order(P).at(w);   // anew: registers are few
         int lo, hi;
         tiles_seen(P, at.batch, at.row, TILE_M, lo, hi);
         feed_rows(P, base, row_full, row_empty, at, j);
@@ -69,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
           ADVANCE(vs, vp)
         }
         w = (int)drawn + (int)gridDim.x;
-        if (drawn == (u32)order.total - 1) counter.end();
+        if (drawn == (u32)Order(P).total - 1) counter.end();
         numbers.give(j, w);
       }
       dependency_start();
