@@ -108,6 +108,7 @@ typedef struct epi_instr_design {
     int pointer;   /* the launch's: the tensor it loads from, or its partials */
     int staged_at; /* PARTIAL_COLS: where in a subtile's staging warps leave what they folded */
     int column_at; /* a value of columns in attention's scores: which staged one it is, from 1 on; 0: none */
+    bool in_twos;  /* and it is staged times LOG2E: a power of two has it in its exponent */
     bool replaced; /* it makes elements on the way to d->left */
     bool of_group; /* it makes one number for a row and the columns of a local reduction's group */
     bool *makers;  /* REDUCE_GROUP, by instruction: what makes the values it reduces */

@@ -279,6 +279,24 @@ static bool used_by_elements(const epi_tile_program *t, int value) {
     return false;
 }
 
+/* Is the value in nothing but the exponent of an exponential, as put_power() of emit_values.c has it? */
+static bool in_exponent(const epi_attention_design *d, const epi_gemm_design *p, int value) {
+    const epi_tile_program *t = p->tile;
+    const int *roots = d->weights[p == &d->whole];
+    int sum = -1;
+    bool power = false;
+    for (int i = 0; i < t->instr_count; i++) {
+        const epi_instr *s = &t->instrs[i];
+        if ((s->kind == EPI_INSTR_MULADD && s->sign > 0 && s->arg[2] == value) ||
+            (s->kind == EPI_INSTR_MAP && s->op == EPI_OP_SUB && s->arg[1] == value))
+            sum = s->dst;
+        power |= s->kind == EPI_INSTR_MAP && s->op == EPI_OP_EXP && s->arg[0] == sum;
+    }
+    for (int i = 0; i < 2 + EPI_ATTENTION_TOTALS; i++)
+        power &= roots[i] != sum;
+    return p->fast && power && epi_tile_uses(t, value) == 1 && epi_tile_uses(t, sum) == 1;
+}
+
 /* Columns that elements are made with are made once for all rows of a block, by a warp of its own: all but
  * positions, which cost nothing. False: there are too many. */
 static bool stage_columns(epi_attention_design *d, epi_gemm_design *p) {
@@ -290,6 +308,9 @@ static bool stage_columns(epi_attention_design *d, epi_gemm_design *p) {
             continue;
         int looks = MOST_LOOKED_AT;
         const char *text = put_column(d, p, v, &looks);
+        p->instrs[i].in_twos = text && in_exponent(d, p, v);
+        if (p->instrs[i].in_twos)
+            text = epi_emit_text(d->c, "(%s) * LOG2E", text);
         p->instrs[i].column_at = text ? 1 + add_column(d, text) : 0;
         if (text && !p->instrs[i].column_at)
             return false;

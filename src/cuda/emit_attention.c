@@ -31,6 +31,11 @@ static void mark(const epi_attention_function *f, bool *marked, bool *needed) {
             if (s->arg[a] >= 0)
                 needed[s->arg[a]] = true;
     }
+    for (int i = 0; i < t->instr_count; i++) /* what such a column is taken from is in the power alone */
+        for (int a = 0; a < 3; a++) {
+            int at = epi_tile_maker(t, t->instrs[i].arg[a]);
+            marked[i] &= at < 0 || !f->d->instrs[at].in_twos;
+        }
 }
 
 /* The columns that a thread's rows see: an interval each, counted from the thread's first column. */

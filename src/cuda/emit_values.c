@@ -86,12 +86,13 @@ static bool is_short(const epi_emitter *e, int v) {
  * NULL: neither is there. */
 static const char *put_power(const epi_emitter *e, const epi_instr *s, int el) {
     const epi_instr *below = only_maker(e, s->arg[0]), *scaled = NULL;
-    const char *x, *factor = "", *less, *sign = "-";
+    const char *x, *factor = "", *sign = "-";
+    int by; /* the exponent is less (or more) by this */
     if (below && below->kind == EPI_INSTR_MULADD && below->sign > 0) {
         bool swap = is_short(e, below->arg[0]);
         x = epi_value_use(e, below->arg[swap], el);
         factor = epi_value_use(e, below->arg[!swap], el);
-        less = epi_value_use(e, below->arg[2], el);
+        by = below->arg[2];
         sign = below->other < 0 ? "-" : "";
     } else if (below && below->kind == EPI_INSTR_MAP && below->op == EPI_OP_SUB) {
         scaled = only_maker(e, below->arg[0]);
@@ -101,12 +102,14 @@ static const char *put_power(const epi_emitter *e, const epi_instr *s, int el) {
                 x = epi_value_use(e, scaled->arg[!a], el);
                 factor = epi_value_use(e, scaled->arg[a], el);
             }
-        less = epi_value_use(e, below->arg[1], el);
+        by = below->arg[1];
     } else {
         return NULL;
     }
-    return epi_emit_text(e->d->c, "ex2(__fmaf_rn(%s, %s%sLOG2E, %s%s * LOG2E))", x, factor,
-                         *factor ? " * " : "", sign, less);
+    int at = epi_tile_maker(e->d->tile, by);
+    bool in_twos = at >= 0 && e->d->instrs[at].in_twos;
+    return epi_emit_text(e->d->c, "ex2(__fmaf_rn(%s, %s%sLOG2E, %s%s%s))", x, factor, *factor ? " * " : "",
+                         sign, epi_value_use(e, by, el), in_twos ? "" : " * LOG2E");
 }
 
 /* Short forms: an exponential, and a division by a short value, which is a multiplication whose factor is
