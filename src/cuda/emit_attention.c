@@ -177,8 +177,7 @@ static void write_staged(const epi_attention_design *d, epi_text *out) {
     if (!d->staged_count)
         return;
     epi_text_add(
-        out,
-        "DEV void staged_make(const Params &P, float (&v)[STAGED], int batch, int group, int n) {\n");
+        out, "DEV void staged_make(const Params &P, float (&v)[STAGED], int batch, int group, int n) {\n");
     for (int i = 0; i < d->staged_count; i++)
         epi_text_add(out, "  v[%d] = %s;\n", i, d->staged[i]);
     epi_text_add(out, "}\n");
