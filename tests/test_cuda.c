@@ -150,15 +150,19 @@ static int emit_part(const epi_cuda_kernel *k, const loaded *l, variant v, const
     return to_compile && compiling ? add_launches(k, l, v, label) : -1;
 }
 
+static const char *const open_axes[] = {"B", "S", "R"};
+static int open_axis_count; /* so many of them are open in what is emitted */
+
 static int emit(const loaded *l, variant v, bool to_compile) {
     int product = -1;
     epi_error err = {0};
     epi_kernel *k = NULL;
     char label[256];
     describe_variant(l, v, label, sizeof label);
-    epi_options o = EPI_OPTIONS(.dims = l->dims, .dim_count = l->dim_count, .type = v.type,
-                                .device = -v.capability, .path = v.path,
-                                .rounding = v.exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED, .config = v.config);
+    epi_options o =
+        EPI_OPTIONS(.dims = l->dims, .dim_count = l->dim_count, .type = v.type, .device = -v.capability,
+                    .path = v.path, .rounding = v.exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED,
+                    .config = v.config, .open_axes = open_axes, .open_axis_count = open_axis_count);
     epi_status status = epi_kernel_compile(l->program, &o, &k, &err);
     if (status == EPI_ERR_UNSUPPORTED && v.config) {
         refused++;
@@ -1080,6 +1084,10 @@ static const struct {
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x64_d128", EPI_BF16},
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x48_d128", EPI_BF16},
     {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=192,F=128", "attention_pair_128x16_d192", EPI_BF16},
+    {"layer_queries", "B=4,H=8,G=4,S=4096,R=4096,E=64,F=64", "attention_rows_128x128_d64", EPI_BF16},
+    {"layer_queries", "B=4,H=8,G=4,S=4096,R=4096,E=128,F=128", "attention_rows_128x96_d128", EPI_BF16},
+    {"layer_keys", "B=4,H=8,G=4,S=4096,R=4096,E=64,F=64", "attention_pair_128x64_d64", EPI_BF16},
+    {"layer_keys", "B=4,H=8,G=4,S=4096,R=4096,E=128,F=128", "attention_pair_128x64_d128", EPI_BF16},
     {"dropout", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_128x128_d64", EPI_BF16},
     {"dropout", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_BF16},
     {"dropout_apart", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_128x128_d64", EPI_BF16},
@@ -1129,6 +1137,11 @@ static void emit_attention(void) {
                      .type = attention[i].type,
                      .must = true};
         emit(&attention_cases[i], v, true);
+        if (!strncmp(attention[i].program, "layer_", 6)) {
+            open_axis_count = 3; /* a layer's sequences and their lengths are open */
+            emit(&attention_cases[i], v, true);
+            open_axis_count = 0;
+        }
         v.config = NULL;
         v.type = EPI_F32; /* no tensor cores take it: passes */
         emit(&attention_cases[i], v, false);

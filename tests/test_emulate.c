@@ -2564,6 +2564,12 @@ static const struct {
     {{"../tests/attention", "shared_scores", "B=2,H=3,S=150,R=140,E=72,F=40", 0},
      EPI_BF16,
      "attention_mma_64x32_d128"},
+    {{"../tests/attention", "layer_queries", "B=2,H=2,G=2,S=200,R=200,E=128,F=128", 0},
+     EPI_BF16,
+     "attention_rows_128x96_d128"},
+    {{"../tests/attention", "layer_keys", "B=2,H=2,G=2,S=200,R=200,E=128,F=128", 0},
+     EPI_F16,
+     "attention_pair_128x64_d128"},
 };
 enum { ATTENTION = sizeof attention / sizeof *attention };
 static loaded attention_cases[ATTENTION];
@@ -2576,8 +2582,8 @@ static variant attention_variant(int at) {
 
 /* Some of them with open rows, each beside the kernel for its sizes alone. */
 static void add_open_attention(int first) {
-    static const int some[] = {2,  4,  8,  10, 12, 16, 28, 29, 32, 34, 39,
-                               43, 47, 50, 52, 59, 64, 85, 87, 91, 95, 100};
+    static const int some[] = {2,  4,  8,  10, 12, 16, 28, 29, 32, 34,  39,  43,
+                               47, 50, 52, 59, 64, 85, 87, 91, 95, 100, 104, 105};
     static loaded less[sizeof some / sizeof *some];
     for (size_t s = 0; s < sizeof some / sizeof *some; s++) {
         const loaded *l = &attention_cases[some[s]];
