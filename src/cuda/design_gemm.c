@@ -345,8 +345,7 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
 /* Is it made of such reductions, of rows and of numbers alone? Then it is made when they are, not for every element. */
 static bool is_of_group(const epi_gemm_design *d, int at) {
     const epi_instr *s = &d->tile->instrs[at];
-    bool may = d->plan->kind == EPI_KIND_GEMM && !epi_plan_has_full_rows(d->plan) &&
-               d->plan->split == EPI_OP_COUNT && s->dst >= 0 && s->full;
+    bool may = d->plan->kind == EPI_KIND_GEMM && !epi_plan_has_full_rows(d->plan) && s->dst >= 0 && s->full;
     if (s->kind == EPI_INSTR_REDUCE_GROUP)
         return may;
     may &= s->kind == EPI_INSTR_MAP || s->kind == EPI_INSTR_MULADD;
@@ -372,7 +371,8 @@ static void find_left(epi_gemm_design *d) {
     int group = 0;
     while (group < t->instr_count && !d->instrs[group].of_group)
         group++;
-    if (group == t->instr_count || d->config.packed || d->config.mainloop != EPI_GEMM_SM90)
+    if (group == t->instr_count || d->config.packed || d->config.mainloop != EPI_GEMM_SM90 ||
+        d->plan->split != EPI_OP_COUNT)
         return;
     int left = reduced_value(t, group);
     if (t->values[left].made < 0 || !epi_value_is_full(&t->values[left]))

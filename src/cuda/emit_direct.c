@@ -19,14 +19,26 @@ static int offset_of(const epi_emitter *e, const epi_side_tile *t) {
     return t->instr;
 }
 
+/* Do all rows start within 32 bits? Where they do takes half of the registers then. */
+static bool start_near(const epi_emitter *e, const epi_walk *rows) {
+    int64_t end = 0;
+    for (int d = 0; d < rows->count; d++) {
+        int64_t size = epi_open_most(e->d->c->spec->open, rows->size[d]),
+                stride = epi_open_most(e->d->c->spec->open, rows->stride[d]);
+        if (size > INT32_MAX || stride > INT32_MAX || (end += size * stride) > INT32_MAX)
+            return false;
+    }
+    return true;
+}
+
 /* Where the cells' two rows start is worked out once a tile. A row whose place is outside of the axis starts
  * nowhere, at -1. */
 static void emit_row_offset(epi_emitter *e, const epi_side_tile *t) {
     if (offset_of(e, t) != t->instr)
         return;
-    epi_text_add(&e->members, "  i64 at%d[2];\n", t->instr);
     const epi_emit_context *c = e->d->c;
-    const char *place = "";
+    const char *place = "", *type = !t->moved && start_near(e, &t->rows) ? "int" : "i64";
+    epi_text_add(&e->members, "  %s at%d[2];\n", type, t->instr);
     if (t->moved) {
         const char *pointer = epi_emit_text(c, "P.ptr[%d]", t->index);
         epi_text_add(&e->rows, "    const i64 place%d = %s;\n", t->instr,
@@ -34,7 +46,8 @@ static void emit_row_offset(epi_emitter *e, const epi_side_tile *t) {
         place = epi_emit_text(c, "place%d < 0 ? -1 : place%d * %s + ", t->instr, t->instr,
                               epi_emit_count(c, t->split_stride, "LL"));
     }
-    epi_text_add(&e->rows, "    R.at%d[h] = %s%s;\n", t->instr, place, epi_emit_walk(c, &t->rows, "r"));
+    epi_text_add(&e->rows, "    R.at%d[h] = (%s)(%s%s);\n", t->instr, type, place,
+                 epi_emit_walk(c, &t->rows, "r"));
 }
 
 /* Whether the cell's row is stored. */

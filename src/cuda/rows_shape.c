@@ -414,10 +414,12 @@ static epi_status lay_out_ring(epi_rows_design *d, epi_error *err) {
     int64_t room = ring_room(d);
     s->row_bytes = lay_out_row(d);
     bool can = d->c->arch->row_ring && s->row_bytes && s->rows * s->lanes % 32 == 0;
+    /* of rows that share a warp one lane would ask for each piece of each, of a few hundred bytes */
+    bool pays = s->lanes >= 32;
     if (s->stages && !can)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "TMA cannot load these rows");
     int64_t at_once = d->sums ? 1 : epi_max64(1, epi_ceil_div(d->most_blocks, SUM_BLOCKS));
-    if (!s->stages && can) /* else rows ahead wait in registers */
+    if (!s->stages && can && pays) /* else rows ahead wait in registers */
         s->stages = (int)epi_min64(s->weights ? 2 : 4, room / at_once / (s->rows * s->row_bytes));
     int64_t bytes = s->stages * s->rows * s->row_bytes;
     if (s->stages && d->sums && s->rows > 1) /* at the end the ring takes all sums of the block */
