@@ -13,7 +13,8 @@ static bool is_vector(const epi_emitter *e, const epi_side_tile *t) {
 static int offset_of(const epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     for (const epi_side_tile *first = e->d->side_tiles; first < t && !t->moved; first++)
-        if (!first->staged && !first->moved && e->d->tile->instrs[first->instr].full &&
+        if (!first->staged && !first->moved && !first->per_group &&
+            e->d->tile->instrs[first->instr].full &&
             !strcmp(epi_emit_walk(c, &first->rows, "r"), epi_emit_walk(c, &t->rows, "r")))
             return first->instr;
     return t->instr;
@@ -50,6 +51,16 @@ static void emit_row_offset(epi_emitter *e, const epi_side_tile *t) {
                  epi_emit_walk(c, &t->rows, "r"));
 }
 
+/* Where the cell's row starts. What is stored once a group of columns works it out there: registers over the
+ * tile are dearer. */
+static const char *emit_start(epi_emitter *e, const epi_side_tile *t) {
+    if (t->per_group && !t->moved)
+        return epi_emit_text(e->d->c, "(%s)",
+                             epi_emit_walk(e->d->c, &t->rows, "row_near(P, row + 8 * (i & 1))"));
+    emit_row_offset(e, t);
+    return epi_emit_text(e->d->c, "R.at%d[i & 1]", offset_of(e, t));
+}
+
 /* Whether the cell's row is stored. */
 static const char *emit_stored(const epi_emitter *e, const epi_side_tile *t) {
     const char *there = epi_row_there(e, "(i & 1)");
@@ -62,21 +73,20 @@ static void load_direct(epi_emitter *e, const epi_side_tile *t) {
     const char *name = epi_value_name(e, e->d->tile->instrs[t->instr].dst),
                *first = epi_cell_index(t->elements),
                *columns = epi_emit_int(c, epi_cell_columns(e->d->tile, t->elements)),
-               *type = epi_emit_type(t->ref.type);
-    emit_row_offset(e, t);
+               *type = epi_emit_type(t->ref.type), *start = emit_start(e, t);
     if (is_vector(e, t)) {
         epi_text_add(&e->cell,
-                     "      float %s_v[%d];\n      load_n<%s>(%s_v, P.ptr[%d], R.at%d[i & 1] + (%s < %s ? "
+                     "      float %s_v[%d];\n      load_n<%s>(%s_v, P.ptr[%d], %s + (%s < %s ? "
                      "%s : 0));\n",
-                     name, t->elements, type, name, t->pointer, offset_of(e, t), first, columns, first);
+                     name, t->elements, type, name, t->pointer, start, first, columns, first);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "      const float %s_%d = %s_v[%d];\n", name, el, name, el);
         return;
     }
     for (int el = 0; el < t->elements; el++) {
         const char *index = epi_emit_text(c, "min(%s + %d, %s - 1)", first, el, columns);
-        epi_text_add(&e->cell, "      const float %s_%d = load<%s>(P.ptr[%d], R.at%d[i & 1] + %s);\n", name,
-                     el, type, t->pointer, offset_of(e, t), epi_emit_columns(c, &t->cols, index));
+        epi_text_add(&e->cell, "      const float %s_%d = load<%s>(P.ptr[%d], %s + %s);\n", name, el, type,
+                     t->pointer, start, epi_emit_columns(c, &t->cols, index));
     }
 }
 
@@ -91,24 +101,24 @@ static void store_direct(epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     int v = epi_value_stored(e, e->d->tile->instrs[t->instr].arg[0], t->ref.type);
     const char *type = epi_emit_type(t->ref.type), *first = epi_cell_index(t->elements),
-               *columns = epi_emit_int(c, t->per_row ? 1 : epi_cell_columns(e->d->tile, t->elements));
-    emit_row_offset(e, t);
+               *columns = epi_emit_int(c, t->per_row ? 1 : epi_cell_columns(e->d->tile, t->elements)),
+               *start = emit_start(e, t);
     if (is_vector(e, t)) {
         epi_text_add(&e->cell, "      if (%s && %s < %s) {\n        const float v[%d] = {", emit_stored(e, t),
                      first, columns, t->elements);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "%s%s", el ? ", " : "", epi_value_use(e, v, el));
         epi_text_add(&e->cell,
-                     "};\n        store_n<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, v);\n      }\n", type,
-                     t->pointer, offset_of(e, t), first);
+                     "};\n        store_n<%s>((void *)P.ptr[%d], %s + %s, v);\n      }\n", type, t->pointer,
+                     start, first);
         return;
     }
     const char *once = t->per_group ? put_once(e) : "";
     for (int el = 0; el < (t->per_row || t->per_group ? 1 : t->elements); el++) {
         const char *index = epi_emit_text(c, "(%s + %d)", first, el);
         epi_text_add(&e->cell,
-                     "      if (%s%s && %s < %s) store<%s>((void *)P.ptr[%d], R.at%d[i & 1] + %s, %s);\n",
-                     once, emit_stored(e, t), index, columns, type, t->pointer, offset_of(e, t),
+                     "      if (%s%s && %s < %s) store<%s>((void *)P.ptr[%d], %s + %s, %s);\n", once,
+                     emit_stored(e, t), index, columns, type, t->pointer, start,
                      epi_emit_columns(c, &t->cols, index), epi_value_use(e, v, el));
     }
 }
