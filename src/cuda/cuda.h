@@ -161,8 +161,8 @@ typedef struct epi_joint {
 
 /* May products of these be launched as one, if their designs agree? */
 bool epi_joint_may(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
-/* With one more than so many that are launched together: would that be no slower than that one apart, by the model? */
-bool epi_joint_pays(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target);
+/* The modelled time of a product by itself, or of several in one launch. */
+double epi_joint_time(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target);
 /* Makes their products one launch, and the texts of the rest of each. *out is NULL, and they are as they were, where that would be
  * slower, or no configuration takes all of them. `form`: the same for other sizes, whose cubin it takes if it has the same text; or
  * NULL. */

@@ -13,8 +13,7 @@ static bool is_vector(const epi_emitter *e, const epi_side_tile *t) {
 static int offset_of(const epi_emitter *e, const epi_side_tile *t) {
     const epi_emit_context *c = e->d->c;
     for (const epi_side_tile *first = e->d->side_tiles; first < t && !t->moved; first++)
-        if (!first->staged && !first->moved && !first->per_group &&
-            e->d->tile->instrs[first->instr].full &&
+        if (!first->staged && !first->moved && !first->per_group && e->d->tile->instrs[first->instr].full &&
             !strcmp(epi_emit_walk(c, &first->rows, "r"), epi_emit_walk(c, &t->rows, "r")))
             return first->instr;
     return t->instr;
@@ -108,17 +107,15 @@ static void store_direct(epi_emitter *e, const epi_side_tile *t) {
                      first, columns, t->elements);
         for (int el = 0; el < t->elements; el++)
             epi_text_add(&e->cell, "%s%s", el ? ", " : "", epi_value_use(e, v, el));
-        epi_text_add(&e->cell,
-                     "};\n        store_n<%s>((void *)P.ptr[%d], %s + %s, v);\n      }\n", type, t->pointer,
-                     start, first);
+        epi_text_add(&e->cell, "};\n        store_n<%s>((void *)P.ptr[%d], %s + %s, v);\n      }\n", type,
+                     t->pointer, start, first);
         return;
     }
     const char *once = t->per_group ? put_once(e) : "";
     for (int el = 0; el < (t->per_row || t->per_group ? 1 : t->elements); el++) {
         const char *index = epi_emit_text(c, "(%s + %d)", first, el);
-        epi_text_add(&e->cell,
-                     "      if (%s%s && %s < %s) store<%s>((void *)P.ptr[%d], %s + %s, %s);\n", once,
-                     emit_stored(e, t), index, columns, type, t->pointer, start,
+        epi_text_add(&e->cell, "      if (%s%s && %s < %s) store<%s>((void *)P.ptr[%d], %s + %s, %s);\n",
+                     once, emit_stored(e, t), index, columns, type, t->pointer, start,
                      epi_emit_columns(c, &t->cols, index), epi_value_use(e, v, el));
     }
 }

@@ -67,16 +67,10 @@ static void rank(epi_cuda_kernel *const *parts, int count, const epi_cuda_target
     out->best = out->count ? times[0] : 0;
 }
 
-/* The modelled time of a part by itself, or of several in one launch. */
-static double time_of(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target) {
+double epi_joint_time(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target) {
     candidates c = {0};
     rank(parts, count, target, &c);
     return count == 1 || !c.count ? c.apart : c.best;
-}
-
-bool epi_joint_pays(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target) {
-    return time_of(parts, count + 1, target) <=
-           time_of(parts, count, target) + time_of(parts + count, 1, target);
 }
 
 /* ---- texts ---- */

@@ -21,20 +21,42 @@ static int list(const epi_kernel *k, int leader, epi_cuda_kernel **out) {
     return count;
 }
 
-/* Puts parts that may be launched together into groups of neighbours, where that pays. */
-static void find_groups(epi_kernel *k, const epi_cuda_target *target) {
+/* May the part be launched with the one before? */
+static bool may_follow(const epi_kernel *k, int i) {
+    const epi_part_kernel *p = &k->parts[i];
+    return i > 0 && i < k->part_count && p->concurrent && p->part->loop < 0 &&
+           epi_joint_may(p[-1].full.cuda, p->full.cuda);
+}
+
+/* So many parts behind the first `from`, in one launch: the time of the products, where any may be launched with others. */
+static double time_of(const epi_kernel *k, int from, int count, const epi_cuda_target *target) {
     epi_cuda_kernel *parts[EPI_MOST_JOINED];
-    for (int i = 1; i < k->part_count; i++) {
-        epi_part_kernel *p = &k->parts[i];
-        int leader = p[-1].leader;
-        bool may = p->concurrent && i - leader < EPI_MOST_JOINED && p->part->loop < 0 &&
-                   epi_joint_may(k->parts[leader].full.cuda, p->full.cuda);
-        int count = may ? list(k, leader, parts) : 0;
-        if (may)
-            parts[count] = p->full.cuda;
-        if (may && epi_joint_pays(parts, count, target))
-            p->leader = leader;
-    }
+    for (int i = 0; i < count; i++)
+        parts[i] = k->parts[from + i].full.cuda;
+    return may_follow(k, from) || may_follow(k, from + 1) ? epi_joint_time(parts, count, target) : 0;
+}
+
+/* Puts neighbours that may be launched together into the groups that take the least time; of such the longest. Three may fill
+ * the multiprocessors that no two of them do. */
+static epi_status find_groups(epi_kernel *k, const epi_cuda_target *target, epi_error *err) {
+    size_t room = (size_t)k->part_count + 1;
+    double *least = epi_arena_alloc(&k->arena, room * sizeof *least); /* of so many first parts */
+    int *last = epi_arena_alloc(&k->arena, room * sizeof *last); /* and how many the last group of them has */
+    EPI_TRY(epi_has_memory(least && last, err));
+    least[0] = 0;
+    for (int end = 1; end <= k->part_count; end++)
+        for (int count = 1; count == 1 || (count <= EPI_MOST_JOINED && may_follow(k, end - count + 1));
+             count++) {
+            double time = least[end - count] + time_of(k, end - count, count, target);
+            if (count > 1 && time > least[end])
+                continue;
+            least[end] = time;
+            last[end] = count;
+        }
+    for (int end = k->part_count; end > 0; end -= last[end])
+        for (int i = end - last[end]; i < end; i++)
+            k->parts[i].leader = end - last[end];
+    return EPI_OK;
 }
 
 /* The leader of an earlier group of parts that are equal to these, one by one, as find_equal left `firsts`; or -1. */
@@ -67,7 +89,7 @@ epi_status epi_joints_find(epi_kernel *k, const epi_cuda_target *target, epi_err
     EPI_TRY(epi_has_memory(firsts, err));
     for (int i = 0; i < k->part_count; i++)
         firsts[i] = k->parts[i].first;
-    find_groups(k, target);
+    EPI_TRY(find_groups(k, target, err));
     for (int i = 0; i < k->part_count; i++)
         if (k->parts[i].leader == i)
             share_kernels(k, firsts, i);

@@ -54,9 +54,8 @@ static int write_inner(epi_rewrite *r, int node) {
         return EPI_NO_NODE;
     epi_axes rest = epi_axes_without(&n->over, &inside);
     int inner = epi_graph_reduce(r->g, n->op, r->fresh[n->arg[0]], &inside);
-    return epi_graph_failed(r->g)
-               ? EPI_NO_NODE
-               : epi_graph_stand_for(r->g, epi_graph_reduce(r->g, n->op, inner, &rest), n);
+    return epi_graph_failed(r->g) ? EPI_NO_NODE
+                                  : epi_graph_stand_for(r->g, epi_graph_reduce(r->g, n->op, inner, &rest), n);
 }
 
 epi_status epi_sums_write(epi_arena *arena, epi_spec *spec, epi_error *err) {
