@@ -863,6 +863,8 @@ static struct whole {
     {.from = {"../tests/joint", "head_norms", "B=2,T=150,D=72,G=2,H=2,E=128", 0}, .joined = 1},
     {.from = {"../tests/joint", "head_norms", "B=2,T=90,D=72,G=1,H=3,E=64", 0}, .joined = 1, .f16 = true},
     {.from = {"../tests/joint", "head_norms", "B=2,T=150,D=72,G=2,H=2,E=128", 0}, .joined = 1, .up = "T=700"},
+    {.from = {"../tests/row_sums", "head_norm_back", "T=150,H=3,P=128", 0}},
+    {.from = {"../tests/row_sums", "head_norm_back", "T=150,H=3,P=64", 0}, .up = "T=900"},
     {.from = {"../tests/joint", "biased", "T=300,D=72,A=264,B=72,C=40", 0}, .joined = 1},
     {.from = {"../tests/joint", "biased", "T=20,D=72,A=264,B=72,C=40", 0}, .joined = 1, .f16 = true},
     {.from = {"../tests/joint", "biased", "T=20,D=72,A=264,B=72,C=40", 0}, .joined = 1, .up = "T=3000"},
