@@ -445,19 +445,25 @@ class Recipe:
         return tuple(TYPES[args[i].dtype] for i in self.wanted)
 
 
-def types_to_declare(prog, args, types):
-    """(name, epi_dtype) of open tensors that have more digits than values between kernels: what is made of them is not saved in fewer."""
+def types_to_declare(prog, args, types, wrt=()):
+    """(name, epi_dtype) of open tensors that have more digits than values between kernels: what is made of them is not saved in fewer. And of
+    vectors in `wrt`, whose gradients have their type then, and not f32, which would be converted behind each backward. One open tensor that is
+    none tells the type of the others."""
     found = types_of_open(prog, args)
-    more = MORE_DIGITS[narrowest(found)]
-    if not any([k in more for k in found]):
-        return ()
+    narrow = narrowest(found)
     kinds = [TYPES.get(getattr(a, "dtype", None)) for a in args] + output_types(prog, args, types)
-    return tuple([(t.name, k) for t, k in zip(prog.tensors, kinds) if t.type is None and t.rank and k in more])
+    tensors = [(t, k) for t, k in zip(prog.tensors, kinds) if t.type is None and t.rank]
+    more = [(t.name, k) for t, k in tensors if k in MORE_DIGITS[narrow]]
+    if not any([k in MORE_DIGITS[narrow] for k in found]):
+        more = []
+    inputs = [(t, k) for t, k in tensors if t in prog.inputs and k == narrow != F32]
+    vectors = [(t.name, k) for t, k in inputs if t.rank == 1 and t.name in wrt]
+    return tuple(more + (vectors if len(vectors) < len(inputs) else []))
 
 
 def recipe(prog, wrt, args, types=None):
     """The recipe for gradients by inputs of these names, and tensors of these types."""
-    told = types_to_declare(prog, args, types)
+    told = types_to_declare(prog, args, types, wrt)
     found = prog.recipes.get((wrt, told))
     if found is None:
         found = prog.recipes[wrt, told] = Recipe(prog, wrt, told)
