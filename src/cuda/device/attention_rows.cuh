@@ -96,6 +96,9 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       tiles_whole(P, at.batch, first, 64, from, to);
       score::Rows R;
       score::rows_load(R, P, row);
+      // What is seen is worked out under the products; with equalities before them, while there are registers for it.
+      Seen<EXACT> seen;
+      if (MATCHES) seen.find(P, row, (hi - 1) * STREAM, t);
       mbar_wait(row_full + 8 * wg, j & 1);
       mbar_wait(k_full + 8 * ks, kp);
       my_turn();
@@ -103,8 +106,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       mbar_wait(v_full + 8 * vs, vp);
       score_product<SECOND_DEPTH>(dp, rows2, base + VALUES + vs * VALUES_BYTES);
       your_turn();
-      Seen<EXACT> seen;
-      seen.find(P, row, (hi - 1) * STREAM, t);
+      if (!MATCHES) seen.find(P, row, (hi - 1) * STREAM, t);
       wg_wait<1>();
       hold(s);
       score::first<!EXACT>(s, R, P, row, 0, (hi - 1) * STREAM, t, 0);
@@ -121,6 +123,8 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
       int add = 0;
       auto step = [&](auto cut, int n) {
         constexpr int CUT = decltype(cut)::value, EVALUATE = CUT && !EXACT;   // as in attention_pair.cuh
+        Seen<(CUT && EXACT)> seen;
+        if (MATCHES) seen.find(P, row, n * STREAM, t);
         mbar_wait(k_full + 8 * ks, kp);
         my_turn();
         score_product<SCORE_DEPTH>(s, rows, base + KEYS + ks * KEYS_BYTES);
@@ -129,8 +133,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS + 128, 1) NAME(const _
         mbar_wait(v_full + 8 * vs, vp);
         score_product<SECOND_DEPTH>(dp, rows2, base + VALUES + vs * VALUES_BYTES);
         your_turn();
-        Seen<(CUT && EXACT)> seen;
-        seen.find(P, row, n * STREAM, t);
+        if (!MATCHES) seen.find(P, row, n * STREAM, t);
         wg_wait<2>();
         hold(s);
         score::first<EVALUATE>(s, R, P, row, 0, n * STREAM, t, 0);
