@@ -744,7 +744,7 @@ static epi_status make_tiles(epi_attention_design *d, const epi_step *step, epi_
                  epi_matches_design(d);
     const epi_plan *open = open_plan(d) ? open_plan(d) : a->score_plan;
     /* sums are taken where elements are made: what a row does not see is hidden there, not behind it */
-    d->exact = are_exact(d) && !(d->variant == EPI_ATTENTION_PAIR && d->total_count);
+    d->exact = are_exact(d) && (epi_attention_is_single(d) || !d->total_count);
     d->stretched = d->matched && d->exact && d->variant == EPI_ATTENTION_FORWARD &&
                    !epi_attention_is_mma(d) && a->factor == EPI_NO_NODE;
     d->score = view(d, d->exact ? open : a->score_plan, &d->stream);

@@ -10,7 +10,6 @@
 // way together; then the second sum.
 //
 // The emitted part defines what attention_rows.cuh lists, but for OUT_MORE, and:
-//   EXACT               columns_seen of one row, and equalities, say exactly which columns it sees
 //   score::first<CUT>   makes the second sum's weights, unless everything is made by score::second (SPLIT 0)
 //   score::second<CUT>(s, dp, ...)   the first sum's weights, into dp, from s as `first` left it (SPLIT 0: and the second sum's, into s)
 //   STAGED vectors of f32, one value a column, that come with a tile: staged_make(P, v, batch, group, n)

@@ -14,6 +14,8 @@
 //   SCALE                                                           what the weights lack, as a factor
 //   columns_seen, columns_whole, MATCHES                            as in attention_forward.cuh
 //   out::Rows, out::rows_load(R, P, row, q), out::Sums, out::epilogue_subtile   the epilogue
+//   EXACT                                                           columns_seen of one row, and equalities, say exactly which columns it sees,
+//                                                                   and nothing is summed but the columns
 //   TOTALS(R)                                                       as in attention_forward.cuh
 //   PLAIN, out::plain(R, h, x): or it is this of each element, then stored by TMA
 //   MORE_DEPTH                                                      as in attention_forward.cuh, of the first product
