@@ -154,19 +154,19 @@ def by_mamba(section):
 PEERS = {"fla": by_fla, "mamba_ssm": by_mamba}
 
 
-def load_peers():
+def load_peers(peers):
     """What there is of them is imported, so that their kernels can be found."""
-    for make in PEERS.values():
+    for name in peers:
         try:
-            make("layer")
+            PEERS[name]("layer")
         except Exception as e:
             print(f"{type(e).__name__}: {e}"[:200], flush=True)
 
 
-def compile_some(at, of, sections):
+def compile_some(at, of, sections, peers):
     """A share of the others' configurations, compiled into Triton's cache by short sequences."""
     from triton.runtime.autotuner import Autotuner
-    load_peers()
+    load_peers(peers)
     for tuner in (o for o in gc.get_objects() if isinstance(o, Autotuner)):
         tuner.configs, tuner._do_bench = tuner.configs[at::of] or tuner.configs[:1], lambda call, quantiles: (call(), [1.0] * len(quantiles))[1]
     args = type("args", (), dict(device="cuda", dtype=torch.bfloat16))
@@ -174,20 +174,21 @@ def compile_some(at, of, sections):
         _, _, h, n, p = FULL[section]
         inputs, d = tensors(args, section, 1, 256, h, n, p)
         inputs = [expanded(x, h) for x in inputs[:2]] + inputs[2:] if section == "ssd" else inputs
-        for fn in [lambda: by_fla(section, compiled=False)] + [lambda: by_mamba(section)] * (section == "layer"):
+        makers = {"fla": lambda: by_fla(section, compiled=False), "mamba_ssm": lambda: by_mamba(section)}
+        for fn in (makers[name] for name in peers if name == "fla" or section == "layer"):
             try:
                 training(fn(), inputs, d)[1]()
             except Exception as e:   # a configuration that is none for this GPU: the tuning leaves it out
                 print(f"compile {at}: {type(e).__name__}: {e}"[:200], flush=True)
 
 
-def tune(sections):
+def tune(sections, peers):
     """All of the others' configurations in Triton's cache, and short turns for the choice among them."""
     import triton.testing
     from triton.runtime.autotuner import Autotuner
-    load_peers()
+    load_peers(peers)
     count = len(os.sched_getaffinity(0))
-    workers = [multiprocessing.get_context("spawn").Process(target=compile_some, args=(i, count, sections)) for i in range(count)]
+    workers = [multiprocessing.get_context("spawn").Process(target=compile_some, args=(i, count, sections, peers)) for i in range(count)]
     for w in workers:
         w.start()
     for w in workers:
@@ -253,9 +254,9 @@ def beside(args, section, stream):
     sets = [tensors(args, section, *shape) for _ in range(fp8.SETS)]
     inputs, d = sets[0]
     sides = {"epilog": ours}
-    for name, make in PEERS.items():
+    for name in args.peers.split(","):
         try:
-            theirs = make(section)
+            theirs = PEERS[name](section)
             theirs = heads_together(theirs, h) if section == "ssd" else theirs
             results(theirs, inputs, d)
             sides[name] = theirs
@@ -302,9 +303,12 @@ if __name__ == "__main__":
     def work(args):
         if args.device == "cuda":
             try:
-                tune(args.sections.split(","))
+                tune(args.sections.split(","), args.peers.split(","))
                 common.say("the others' configurations are compiled")
             except Exception as e:   # each row says what became of it
                 common.say(f"tuning: {type(e).__name__}: {e}")
         return {n: [lambda n=n: recurrence(args, n)] for n in FULL}
-    sys.exit(common.main(work, "ssd,gla,layer", __doc__, line, fp8.more))
+    def more(parser):
+        fp8.more(parser)
+        parser.add_argument("--peers", default=",".join(PEERS))
+    sys.exit(common.main(work, "ssd,gla,layer", __doc__, line, more))

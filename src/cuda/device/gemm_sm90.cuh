@@ -614,10 +614,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         if (WARPS) __syncwarp();
       };
       auto load_into = [&](const u32 n, const RowAt m, const int col) { load(STAGING_AT(v, n), loaded + 8 * (v * STAGING_SLOTS + n % STAGING_SLOTS), m, col); };
-      // Subtile number n, from its loads to its stores: after `spare` nobody touches its slot but the next one's loads.
-      auto through = [&](const u32 n, const RowAt m, const int col, const bool lanes) {
+      // Subtile number n, from its loads to its stores: after `spare` nobody touches its slot but the next one's loads. What the
+      // tile's next one loads is in L2 by then: with one slot nothing else hides that memory is far.
+      auto through = [&](const u32 n, const RowAt m, const int col, const bool lanes, const bool next) {
         const u32 slot = v * STAGING_SLOTS + n % STAGING_SLOTS, at = STAGING_AT(v, n);
         if (LOADS && !LOADS_AHEAD) load_into(n, m, col);
+        if (next && LOADS && !LOADS_AHEAD) subtile_prefetch(P, m, col + SUBTILE, lane);
         mbar_wait(done + 8 * slot, n / STAGING_SLOTS & 1);
         store(at, m, col, lanes);
         if (lane == 0) {
@@ -663,7 +665,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
           for (int c = 0; LOADS_AHEAD && c < min(STAGING_SLOTS, subtiles); c++) load_into(n + c, m0, n0 + c * SUBTILE);
 #pragma unroll 1
           for (int c = 0; c < subtiles; c++, n++) {
-            through(n, m0, n0 + c * SUBTILE, !AT_ONCE(c, subtiles));
+            through(n, m0, n0 + c * SUBTILE, !AT_ONCE(c, subtiles), c + 1 < subtiles);
             if (LOADS_AHEAD && c + STAGING_SLOTS < subtiles) load_into(n + STAGING_SLOTS, m0, n0 + (c + STAGING_SLOTS) * SUBTILE);
           }
         }
