@@ -323,6 +323,14 @@ static bool is_rotated(const epi_tile_program *t) {
     return joins > 0 && loads > 1;
 }
 
+/* Does each thread load elements of a tile for itself? With open rows the tables of a rotation begin anew anywhere. */
+static bool loads_directly(const epi_gemm_design *d) {
+    bool direct = false;
+    for (int i = 0; i < d->side_tile_count; i++)
+        direct |= !d->side_tiles[i].store && !d->side_tiles[i].staged;
+    return direct;
+}
+
 static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) {
     const epi_tile_program *t = d->tile;
     int columns = t->group[t->acc_scale];
@@ -337,6 +345,10 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     if (columns == EPI_TILE_MOST && is_rotated(t))
         return epi_refuse(
             d, "a rotation behind a reduction over %d columns takes more registers than there are", columns);
+    if (d->config.tile_n >= EPI_TILE_MOST && is_rotated(t) && loads_directly(d)) /* measured: 1.5 times its time */
+        return epi_refuse(d,
+                          "beside a tile of %d columns registers are too few for loads ahead of a rotation behind a reduction",
+                          d->config.tile_n);
     if (makers && needed && !mark_makers(d, at, needed, makers))
         return epi_refuse(d, "a reduction inside the tile of a value that is loaded");
     return true;
