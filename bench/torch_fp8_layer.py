@@ -39,6 +39,7 @@ def make(args, shape, name):
                          rms_norm_eps=1e-5, attn_implementation="sdpa", **shape)
     with torch.device(args.device):
         model = LlamaModel(config).to(torch.bfloat16).train()
+        model.rotary_emb = type(model.rotary_emb)(config)   # whose frequencies are no longer rounded
     compiled = lambda f: torch.compile(f, dynamic=False, backend="eager" if args.small else "inductor")
     if name == "plain, compiled":
         plain = Plain(config, model).to(args.device, torch.bfloat16)
