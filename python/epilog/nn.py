@@ -87,8 +87,8 @@ def token_loss_text(smoothing, softcap, z_loss, padded):
     picked, mean = "sum(where(label == index(V), z, 0), V)", "sum(where(index(V) < words, z, 0), V)/words" if padded else "mean(z, V)"
     lines = [f"z = where(index(V) < words, {made}, -inf)" if padded else f"z = {made}", "lse = logsumexp(z, V)",
              f"picked = {picked}*(1 - smoothing) + {mean}*smoothing" if smoothing else f"picked = {picked}",
-             f"seen = where(label >= 0, where(label < {words}, lse, inf), inf)",
-             f"loss = where(label != ignore, seen - picked{' + weight*lse*lse' if z_loss else ''}, 0)"]
+             f"missed = where(label >= 0, where(label < {words}, lse - picked, inf), inf)",
+             f"loss = where(label != ignore, missed{' + weight*lse*lse' if z_loss else ''}, 0)"]
     return f"token_loss(x[T,D], w[V,D], label: i32[T], ignore: i32{numbers}) -> loss: f32[T] {{\n    " + "\n    ".join(lines) + "\n}\n"
 
 

@@ -242,7 +242,8 @@ def test_linear_cross_entropy(reduction):
     assert torch.equal(head(args[0], labels), epilog.nn.linear_cross_entropy(args[0], head.weight, labels, reduction=reduction))
 
 
-@pytest.mark.parametrize("given", [{}, dict(chunks=2), dict(chunks=2, reduction="none"), dict(label_smoothing=0.1, softcap=5.0, z_loss=0.1)])
+@pytest.mark.parametrize("given", [{}, dict(chunks=2), dict(chunks=2, reduction="none"), dict(label_smoothing=0.1, softcap=5.0, z_loss=0.1),
+                                   dict(label_smoothing=1.0)])
 @pytest.mark.parametrize("label", [30, -1, 1 << 33])
 @pytest.mark.usefixtures("padded")
 def test_labels_outside_the_vocabulary(given, label):
