@@ -74,7 +74,7 @@ static const double launch_time = 128.0 * 256 * 320;
 double epi_joint_time(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target) {
     candidates c = {0};
     rank(parts, count, target, &c);
-    return launch_time + (count == 1 || !c.count ? c.apart : c.best);
+    return count == 1 || !c.count ? count * launch_time + c.apart : launch_time + c.best;
 }
 
 /* ---- texts ---- */
@@ -180,8 +180,9 @@ static epi_status make_first(epi_joint *j, const epi_cuda_target *target, const 
     uint64_t slow = 0; /* configurations that were found so, as bits */
     epi_status status = EPI_ERR_UNSUPPORTED;
     rank(j->parts, j->count, target, &c);
+    double apart = c.apart + (j->count - 1) * launch_time; /* and those launches more */
     for (int i = 0, compiled = 0; i < c.count && compiled < COMPILED && status == EPI_ERR_UNSUPPORTED; i++) {
-        if (epi_joint_cost(c.order[i], c.sizes, j->count, target->exact, target->multiprocessors) > c.apart)
+        if (epi_joint_cost(c.order[i], c.sizes, j->count, target->exact, target->multiprocessors) > apart)
             break;
         if (slow >> c.order[i] & 1)
             continue;
