@@ -383,7 +383,6 @@ def test_loss_in_chunks_scaled():
 
 
 @pytest.mark.parametrize("softcap", [None, 4.0])
-@pytest.mark.usefixtures("padded")
 def test_token_statistics(softcap):
     torch.manual_seed(7)
     labels = torch.randint(0, 30, (2, 7))
@@ -400,7 +399,6 @@ def test_token_statistics(softcap):
     assert torch.equal(found.log_prob, epilog.nn.linear_token_statistics(args[0], head.weight, labels, softcap).log_prob)
 
 
-@pytest.mark.usefixtures("padded")
 def test_mistakes():
     x, w, labels = torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 1, 2])
     for given, message in ((dict(reduction="max"), "reduction is 'max'"), (dict(label_smoothing=2), "label_smoothing is 2"),
