@@ -53,6 +53,7 @@ static struct {
     int (*undefined)(handle *), (*drop)(handle);
     int32_t (*cuda)(void), (*byte)(void), codes[EPI_DTYPE_COUNT]; /* codes: of its types */
     _Bool (*grad_enabled)(void);
+    int (*threads)(void); /* of the CPU: torch.get_num_threads() */
     int (*stream)(int32_t, void **); /* in libtorch_cuda.so: NULL without it */
     int (*guard)(int32_t, handle *), (*unguard)(handle);
 } torch;
@@ -114,6 +115,7 @@ typedef struct plan {
     const epi_kernel *beside; /* NULL, or what is to be there for all sizes that this one runs with */
     size_t workspace;         /* of a kernel without open axes */
     int32_t index;            /* of the GPU */
+    int threads;              /* that a kernel of the CPU was made for */
     bool cuda, guarded;       /* guarded: it may not be the current device */
     bool recent;              /* it ran since Python last asked */
     atomic_int running;       /* how many calls of it go on; grows under the lock alone */
@@ -181,8 +183,9 @@ static size_t slot_of(const entry *e, uint32_t open, const int64_t *sizes) {
 }
 
 /* Whether a plan is for arguments of these sizes that are open in the dims of `open`. */
-static bool fits(const entry *e, const plan *p, uint32_t open, const argument *a, const int64_t *sizes) {
-    if (p->entry != e)
+static bool fits(const entry *e, const plan *p, uint32_t open, const argument *a, const int64_t *sizes,
+                 int threads) {
+    if (p->entry != e || (!p->cuda && p->threads != threads))
         return false;
     for (int d = 0; d < e->dim_count; d++)
         if (p->sizes[d] != (open >> d & 1 ? largest(sizes[d]) : sizes[d]))
@@ -205,10 +208,11 @@ static uint32_t open_dims(const plan *p) {
 /* The plan for the arguments, marked as running; or NULL. */
 static plan *take_plan(const entry *e, const argument *a, const int64_t *sizes) {
     plan *found = NULL;
+    int threads = torch.threads();
     pthread_mutex_lock(&lock);
     for (int f = 0; f < e->form_count && !found; f++)
         for (found = slots[slot_of(e, e->forms[f], sizes)]; found; found = found->next)
-            if (open_dims(found) == e->forms[f] && fits(e, found, e->forms[f], a, sizes))
+            if (open_dims(found) == e->forms[f] && fits(e, found, e->forms[f], a, sizes, threads))
                 break;
     if (found) {
         found->recent = true;
@@ -517,6 +521,7 @@ EPI_API const char *epi_torch_open(void *call, void *workspace) {
     FIND(cuda, "aoti_torch_device_type_cuda");
     FIND(grad_enabled, "aoti_torch_grad_mode_is_enabled");
     FIND(byte, "aoti_torch_dtype_uint8");
+    FIND(threads, "_ZN2at15get_num_threadsEv"); /* at::get_num_threads(): the shim has none */
     find_code(cpu, EPI_F32, "aoti_torch_dtype_float32", &missing);
     find_code(cpu, EPI_BF16, "aoti_torch_dtype_bfloat16", &missing);
     find_code(cpu, EPI_F16, "aoti_torch_dtype_float16", &missing);
@@ -600,8 +605,8 @@ static bool put(entry *e, plan *p) {
 
 /* A plan for an entry; sizes by dim, types of all tensors (epi_dtype). NULL where there is no room for it. */
 EPI_API plan *epi_torch_plan(int64_t number, const epi_kernel *kernel, const epi_kernel *beside,
-                             size_t workspace, int cuda, int index, int guarded, const int64_t *sizes,
-                             const int32_t *types, const int32_t *open, int open_count) {
+                             size_t workspace, int cuda, int index, int threads, int guarded,
+                             const int64_t *sizes, const int32_t *types, const int32_t *open, int open_count) {
     entry *e = entries[number];
     plan *p = calloc(1, sizeof *p);
     if (!p || (cuda && (!torch.stream || !torch.guard || !torch.unguard))) {
@@ -610,7 +615,7 @@ EPI_API plan *epi_torch_plan(int64_t number, const epi_kernel *kernel, const epi
     }
     p->entry = e, p->kernel = kernel, p->beside = beside, p->workspace = workspace, p->cuda = cuda != 0,
     p->guarded = guarded != 0;
-    p->index = index, p->open_count = open_count;
+    p->index = index, p->threads = threads, p->open_count = open_count;
     memcpy(p->sizes, sizes, (size_t)e->dim_count * sizeof *sizes);
     for (int i = 0; i < e->input_count + e->output_count; i++)
         p->types[i] = (epi_dtype)types[i];

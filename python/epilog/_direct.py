@@ -25,7 +25,7 @@ class File:
         self.so, self.functions = c.PyDLL(path), False
         define = {"open": (c.c_char_p, P, P), "python": (c.c_char_p, P, *[c.py_object] * 4), "function": (c.py_object, c.py_object),
                   "define": (c.c_int, c.c_char_p, c.c_char_p), "entry": (I64, c.c_int, c.c_int, c.c_int, P),
-                  "plan": (P, I64, P, P, c.c_size_t, c.c_int, c.c_int, c.c_int, P, P, P, c.c_int), "forget": (c.c_int, P)}
+                  "plan": (P, I64, P, P, c.c_size_t, c.c_int, c.c_int, c.c_int, c.c_int, P, P, P, c.c_int), "forget": (c.c_int, P)}
         for name, (result, *arguments) in define.items():
             function = getattr(self.so, "epi_torch_" + name)
             function.restype, function.argtypes = result, arguments
@@ -83,8 +83,8 @@ class Direct:
         rows = (I32 * 4)(*[order[d] for d in kernel.open])
         beside = plan.beside.kernel if plan.beside else None
         also = beside.handle if beside and beside.open == kernel.open else None
-        self.known[kernel] = self.file.plan(self.number, kernel.handle, also, plan.space, plan.cuda, plan.index if plan.cuda else 0, plan.many,
-                                            sizes, types, rows, len(kernel.open))
+        self.known[kernel] = self.file.plan(self.number, kernel.handle, also, plan.space, plan.cuda, plan.index if plan.cuda else 0, plan.threads,
+                                            plan.many, sizes, types, rows, len(kernel.open))
 
     def forget(self, kernel):
         """The other way. False: it was used since this was last asked, and stays."""

@@ -157,7 +157,8 @@ class Plan:
         if self.cuda and draft:  # texts for GPUs of this generation
             major, minor = torch.cuda.get_device_capability(self.index)
             device = -(10 * major + minor)
-        self.kernel = prog.compile(sizes, kinds + outputs, device, 0 if self.cuda else torch.get_num_threads(), open_rows)
+        self.threads = 0 if self.cuda else torch.get_num_threads()
+        self.kernel = prog.compile(sizes, kinds + outputs, device, self.threads, open_rows)
         self.outputs = [(tuple(scaled(sizes, *a) for a in t.axes), DTYPES[k]) for t, k in zip(prog.outputs, outputs)]
         self.space, self.opened = self.kernel.workspace(sizes)
         # A CUDA graph takes the program that leaves its inputs, and nothing can be compiled while it is captured: warming up compiles both.
@@ -312,14 +313,15 @@ def overlap(a, b):
 
 
 def plan_key(args, types, told):
-    """What a plan is found by."""
-    key = [types, told]
+    """What a plan is found by. How many threads a CPU has for it may change at any time."""
+    key, threads = [types, told], 0
     for a in args:
         if isinstance(a, Tensor):
             key += a.shape, a.dtype, a.device
+            threads = threads or (torch.get_num_threads() if a.is_cpu else 0)
         else:
             key.append(None)
-    return tuple(key)
+    return (*key, threads)
 
 
 def plan_for(prog, args, types, told):

@@ -508,6 +508,23 @@ def test_one_kernel_for_all_batches():
     assert backward.rows == ["B", "S"]
 
 
+def test_threads_follow_torch():
+    """torch.set_num_threads goes for calls that follow, in both directions, with the same bits; what was made for a number serves again."""
+    f, before = epilog.op("f(x[T,D], w[F,D]) -> y[T,F] { y = relu(x @ w) }"), torch.get_num_threads()
+    x, w = torch.randn(64, 40, requires_grad=True), torch.randn(24, 40)
+    try:
+        found = []
+        for n in (1, 2, 1, 2):
+            torch.set_num_threads(n)
+            y = f(x.detach(), w)
+            found.append((y, torch.autograd.grad(f(x, w).sum(), x)[0]))
+        assert all(torch.equal(*pair) for other in found[1:] for pair in zip(found[0], other))
+        for prog in (f.program, _run.recipe(f.program, ("x",), [x, w]).last):
+            assert sorted({plan.threads for plan in prog.plans.values()}) == [1, 2] and len(prog.compiled) == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_plans_are_forgotten(monkeypatch):
     """Those that were not used for longest, with their kernels; by the function in C, by ctypes, with gradients, in several threads."""
     f, wrong = epilog.op("f(x[T,D], w[F,D], s) -> y[T,F] { y = (x @ w)*s }"), []
