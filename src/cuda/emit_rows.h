@@ -41,6 +41,8 @@ void epi_rows_put_position(const epi_rows_design *d, epi_text *t, int i);
 
 /* A kernel of scans. */
 void epi_scan_put(const epi_rows_design *d, epi_kernel_text *k);
+/* What a text of such lines begins with: defines, of which some are its own, and the device's texts. */
+void epi_scan_put_head(const epi_rows_design *d, epi_kernel_text *k, const char *own, const char *mainloop);
 /* What an instruction makes: elements, or one number; and where a batch lies in every tensor. */
 void epi_scan_put_value(const epi_rows_design *d, epi_text *t, int i, const char *indent);
 void epi_scan_put_batches(const epi_rows_design *d, epi_text *t);

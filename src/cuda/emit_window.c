@@ -252,16 +252,6 @@ static void put_kernel(const epi_rows_design *d, epi_text *t) {
 }
 
 void epi_window_put(const epi_rows_design *d, epi_kernel_text *k) {
-    const epi_rows_shape *s = &d->shape;
-    epi_text *t = &k->source;
-    PUT("#define EPI_FAST %d\n#define VEC %d\n#define LANES %d\n#define NV %d\n#define ROWS 1\n#define "
-        "CLUSTER 1\n"
-        "#define TEAMS %d\n#define DOWN 1\n#define SPAN %d\n#define STAGES %d\n#define STAGE_BYTES "
-        "%ld\n%s%s%s%s%s%s\n"
-        "// ---- written for this program\n\n",
-        d->fast, s->vector, s->lanes, s->count, s->rows, d->shape.span, s->stages, (long)s->row_bytes,
-        epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
-        d->random ? epi_device_text("random") : "", epi_device_text("rows"), epi_device_text("walk"));
-    epi_emit_params(d->c->spec->open, k, "M, group, late, extra");
-    put_kernel(d, t);
+    epi_scan_put_head(d, k, epi_emit_text(d->c, "#define DOWN 1\n#define SPAN %d\n", d->shape.span), "");
+    put_kernel(d, &k->source);
 }
