@@ -53,7 +53,7 @@ static struct {
     int (*undefined)(handle *), (*drop)(handle);
     int32_t (*cuda)(void), (*byte)(void), codes[EPI_DTYPE_COUNT]; /* codes: of its types */
     _Bool (*grad_enabled)(void);
-    int (*threads)(void); /* of the CPU: torch.get_num_threads() */
+    int (*threads)(void);            /* of the CPU: torch.get_num_threads() */
     int (*stream)(int32_t, void **); /* in libtorch_cuda.so: NULL without it */
     int (*guard)(int32_t, handle *), (*unguard)(handle);
 } torch;
@@ -606,7 +606,8 @@ static bool put(entry *e, plan *p) {
 /* A plan for an entry; sizes by dim, types of all tensors (epi_dtype). NULL where there is no room for it. */
 EPI_API plan *epi_torch_plan(int64_t number, const epi_kernel *kernel, const epi_kernel *beside,
                              size_t workspace, int cuda, int index, int threads, int guarded,
-                             const int64_t *sizes, const int32_t *types, const int32_t *open, int open_count) {
+                             const int64_t *sizes, const int32_t *types, const int32_t *open,
+                             int open_count) {
     entry *e = entries[number];
     plan *p = calloc(1, sizeof *p);
     if (!p || (cuda && (!torch.stream || !torch.guard || !torch.unguard))) {

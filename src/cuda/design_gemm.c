@@ -345,9 +345,11 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
     if (columns == EPI_TILE_MOST && is_rotated(t))
         return epi_refuse(
             d, "a rotation behind a reduction over %d columns takes more registers than there are", columns);
-    if (d->config.tile_n >= EPI_TILE_MOST && is_rotated(t) && loads_directly(d)) /* measured: 1.5 times its time */
+    if (d->config.tile_n >= EPI_TILE_MOST && is_rotated(t) &&
+        loads_directly(d)) /* measured: 1.5 times its time */
         return epi_refuse(d,
-                          "beside a tile of %d columns registers are too few for loads ahead of a rotation behind a reduction",
+                          "beside a tile of %d columns registers are too few for loads ahead of a rotation "
+                          "behind a reduction",
                           d->config.tile_n);
     if (makers && needed && !mark_makers(d, at, needed, makers))
         return epi_refuse(d, "a reduction inside the tile of a value that is loaded");

@@ -14,7 +14,8 @@ enum { EPI_BATCH_PLACES = 2 };
 typedef struct epi_batch_place {
     int count;
     const char *named; /* the last coordinate, where an index says it; or NULL */
-    bool outermost;    /* the last coordinate is that of the batches' first axis: there is no remainder to take */
+    bool
+        outermost; /* the last coordinate is that of the batches' first axis: there is no remainder to take */
     int64_t below[EPI_BATCH_PLACES], size[EPI_BATCH_PLACES], stride[EPI_BATCH_PLACES];
 } epi_batch_place;
 
@@ -46,7 +47,7 @@ typedef struct epi_side_tile {
     int panel_width, panels;  /* staged: bytes of a panel's row, and panels of a subtile */
     int rows_moved, rows_own; /* lanes: rows that a mover has in hand at once, and a warp that computes */
     int64_t row_mod, col_mod; /* staged: coordinates are taken modulo these; 0: as they are */
-    int64_t block;            /* staged: so many columns are neighbours, and then others further on; 0: all are */
+    int64_t block; /* staged: so many columns are neighbours, and then others further on; 0: all are */
 } epi_side_tile;
 
 enum { EPI_GROUP_TALLEST = 256 }; /* rows of a cluster of tiles, at most */
@@ -90,8 +91,8 @@ typedef struct epi_operand {
     bool gathers_depth; /* which says where the depth lies, not the rows, */
     epi_axes along;     /* counted along these, */
     int index;          /* and the pointer to that index */
-    int chosen;         /* the gather whose index, at that pointer, says which matrix a batch has, or EPI_NO_NODE: */
-    int64_t apart;      /* they lie so far from each other */
+    int chosen; /* the gather whose index, at that pointer, says which matrix a batch has, or EPI_NO_NODE: */
+    int64_t apart; /* they lie so far from each other */
     epi_operand_scale scale;
     bool on_load;   /* it is made as it is loaded: the node and the walks are those of its bits, */
     int bits;       /* of which an element has so many (16 where it is not), */

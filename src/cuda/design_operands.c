@@ -56,7 +56,10 @@ static void find_bits(const epi_gemm_design *d, const epi_emit_context *c, epi_o
 
 /* With the sizes of this context. */
 static epi_operand operand_at(const epi_gemm_design *d, const epi_emit_context *c, int side) {
-    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side), .side = side, .gather = EPI_NO_NODE, .chosen = EPI_NO_NODE};
+    epi_operand o = {.node = epi_plan_operand(d->g, d->plan, side),
+                     .side = side,
+                     .gather = EPI_NO_NODE,
+                     .chosen = EPI_NO_NODE};
     const int64_t *sizes = c->spec->sizes;
     o.scale.node = EPI_NO_NODE;
     if (d->g->nodes[d->plan->product].scaled && d->plan->placement[o.node].paged) {

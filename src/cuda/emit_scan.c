@@ -264,7 +264,8 @@ void epi_scan_put_head(const epi_rows_design *d, epi_kernel_text *k, const char 
         "// ---- written for this program\n\n",
         d->fast, s->vector, s->lanes, s->count, s->rows, own, s->stages, (long)s->row_bytes,
         epi_device_text("base"), epi_device_text("ptx"), epi_device_text("folds"),
-        d->random ? epi_device_text("random") : "", epi_device_text("rows"), epi_device_text("walk"), mainloop);
+        d->random ? epi_device_text("random") : "", epi_device_text("rows"), epi_device_text("walk"),
+        mainloop);
     epi_emit_params(d->c->spec->open, k, "M, group, late, extra");
 }
 
