@@ -229,6 +229,51 @@ static void test_maps(void) {
     }
 }
 
+/* In f32: wherever f(a) is finite, f'(a) is a number, even where squares and cubes of a are infinite. */
+static void check_large(const char *call) {
+    enum { COUNT = 40 };
+    char text[200];
+    epi_dim_binding dims[] = {{"T", COUNT}};
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1);
+    epi_module *m;
+    epi_error err;
+    ran r = {0};
+    snprintf(text, sizeof text,
+             "f(a[T]) -> y[T] { y = %s }\n"
+             "g(a[T], d[T]) -> (y[T], da[T]) { y = f(a)  da = grad(f, a)(a, d) }",
+             call);
+    if (!check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s: %s", text,
+               err.message))
+        return;
+    r.program = epi_module_program(m, 1);
+    if (check(epi_kernel_compile(r.program, &o, &r.k, &err) == EPI_OK, "%s: %s", text, err.message)) {
+        problem_make(&r.p, r.program, r.k, LAYOUT_PLAIN);
+        const tensor *a = find(&r, "a"), *d = find(&r, "d"), *y = find(&r, "y"), *da = find(&r, "da");
+        for (int e = 0; e < COUNT; e++) { /* 1, -1, 100, -100, ... -1e38 */
+            put_element(a->data, EPI_F32, e, (e % 2 ? -1 : 1) * pow(10, e / 2 * 2));
+            put_element(d->data, EPI_F32, e, 1);
+        }
+        check(problem_run(r.k, &r.p), "%s runs", text);
+        for (int e = 0; e < COUNT; e++)
+            check(!isfinite(at(y, e)) || !isnan(at(da, e)), "%s is %g where a is %g, but its derivative %g",
+                  call, at(y, e), at(a, e), at(da, e));
+        discard(&r);
+    }
+    epi_module_free(m);
+}
+
+static void test_large(void) {
+    for (int op = 0; op < EPI_OP_COUNT; op++) {
+        const epi_op_row *row = &epi_ops[op];
+        char call[50];
+        if (row->cls != EPI_CLASS_MAP || row->arity != 1 || row->converts)
+            continue;
+        bool word = row->text[0] >= 'a' && strcmp(row->text, "not");
+        snprintf(call, sizeof call, word ? "%s(a)" : "%s a", row->text);
+        check_large(call);
+    }
+}
+
 static void test_others(void) {
     static const struct {
         const char *text, *dims;
@@ -1005,6 +1050,7 @@ int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context opens"))
         return finish();
     test_maps();
+    test_large();
     test_others();
     test_relocated();
     test_vanishing();
