@@ -104,6 +104,14 @@ def pad_words(weight):
     return torch.nn.functional.pad(weight, (0, 0, 0, -words % 8))
 
 
+def loss_form(weight, smoothing=0.0, softcap=None, z_loss=0.0):
+    """The weight with as many words as kernels want, which of TOKEN_LOSSES it has then, and that one's numbers."""
+    words, weight = weight.shape[0], pad_words(weight)
+    padded = weight.shape[0] > words
+    numbers = [float(n) for n in (smoothing, softcap, z_loss, padded and words) if n]
+    return weight, (bool(smoothing), softcap is not None, bool(z_loss), padded), numbers
+
+
 @functools.lru_cache(None)
 def loss_chunk(which, by_w, more):
     """The sum of some tokens' losses, each times its d, with gradients. by_w: by the weight as well; more: added to those of the chunks
@@ -393,10 +401,7 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
     if chunks < 1:
         raise ValueError(f"chunks is {chunks}: it has to be 1 or more")
     check_labels(labels, weight.shape[0], ignore_index, check_indices)
-    words, weight = weight.shape[0], pad_words(weight)
-    padded = weight.shape[0] > words
-    which = bool(label_smoothing), softcap is not None, bool(z_loss), padded
-    numbers = [float(n) for n in (label_smoothing, softcap, z_loss, padded and words) if n]
+    weight, which, numbers = loss_form(weight, label_smoothing, softcap, z_loss)
     if chunks > 1 and torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):  # without gradients no logits are kept
         x, weight = cast_like_linear(x, weight)
         given = rows(x), weight, labels.reshape(-1)
@@ -414,9 +419,7 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
 def loss_ahead(x, weight, labels, softcap=None, chunks=1):
     """Begins with the kernels of linear_cross_entropy while what x is made of is still to be computed: of x and of the labels there need be no more
     than sizes and types."""
-    words, weight = weight.shape[0], pad_words(weight)
-    padded = weight.shape[0] > words
-    which, numbers = (False, softcap is not None, False, padded), [float(n) for n in (softcap, padded and words) if n]
+    weight, which, numbers = loss_form(weight, softcap=softcap)
     if chunks == 1 or not torch.is_grad_enabled() or not (x.requires_grad or weight.requires_grad):
         TOKEN_LOSSES[which].make_ahead(rows(x), weight, labels.reshape(-1), -100, *numbers)
         return
