@@ -190,7 +190,7 @@ static bool is_summed_again(const epi_graph *g, int node, epi_axes *over) {
     return over->count < g->nodes[node].axes.count;
 }
 
-epi_axes epi_placer_layout(const epi_spec *spec, int node) {
+epi_axes epi_cut_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     const epi_axes *own = &g->nodes[node].axes;
     epi_axes first = *own, depth = epi_scaled_depth(g, node);
@@ -234,7 +234,7 @@ static bool is_aligned(const epi_placer *s, int node) {
     const epi_graph *g = s->g;
     int root = epi_placer_root(s, g->nodes[node].arg[0]);
     const epi_node *n = &g->nodes[root];
-    epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_placer_layout(s->spec, root);
+    epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_cut_layout(s->spec, root);
     for (int t = g->input_count; t < g->tensor_count && n->op != EPI_OP_INPUT; t++)
         if (epi_graph_renamed(g, g->tensors[t].node) == root && !lies_so(&g->tensors[t].axes, &memory))
             return false;
@@ -589,7 +589,7 @@ static void mark_sum(epi_placer *s, int node, int root) {
 static epi_axes operand_layout(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
     epi_op op = g->nodes[epi_graph_renamed(g, node)].op;
-    return op == EPI_OP_INPUT || op == EPI_OP_GATHER ? g->nodes[node].axes : epi_placer_layout(spec, node);
+    return op == EPI_OP_INPUT || op == EPI_OP_GATHER ? g->nodes[node].axes : epi_cut_layout(spec, node);
 }
 
 /* The products that a tile adds up with this one, all of one direction; else it is alone. */
@@ -1081,14 +1081,14 @@ static void place_alone(epi_placer *s, int node) {
 /* Can rows of the value's axes reduce it over these: are they the first or the last of them? */
 static bool can_be_rows(const epi_placer *s, int node, const epi_axes *over) {
     epi_placer_part rows = {.kind = EPI_KIND_ROWS};
-    epi_axes axes = epi_placer_layout(s->spec, node);
+    epi_axes axes = epi_cut_layout(s->spec, node);
     return shape_rows(s->spec, &rows, &axes, over);
 }
 
 /* Will the value lie in memory with these axes innermost: as an output, or as a product reads it? */
 static bool lies_along(const epi_placer *s, int node, const epi_axes *over) {
     const epi_graph *g = s->g;
-    epi_axes at = epi_placer_layout(s->spec, node);
+    epi_axes at = epi_cut_layout(s->spec, node);
     bool stored = epi_scaled_depth(g, node).count > 0, along = true;
     for (int t = g->input_count; t < g->tensor_count && !stored; t++)
         if (g->tensors[t].node == node) {

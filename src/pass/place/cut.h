@@ -76,6 +76,11 @@ typedef struct epi_cut {
 epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                         epi_cut *out, epi_error *err);
 
+/* How a value between parts lies: as a tensor of the program with all its axes does, so that what is read
+ * beside it lies alike, and heads and positions are in one order everywhere; where there is none, row axes
+ * first. */
+epi_axes epi_cut_layout(const epi_spec *spec, int node);
+
 /* cut_order.c: brings the parts into another order where less memory is alive at once in it. Those from
  * `backward` on stay behind the others. False: no memory. */
 bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int backward);

@@ -239,7 +239,7 @@ static void add_tensor(writing *to, int node, const char *name, epi_part_tensor 
     int t = p->graph.tensor_count;
     epi_dtype type = at.tensor >= 0 ? w->spec->types[at.tensor] : w->cut->values[at.value].type;
     epi_axes axes =
-        at.tensor >= 0 ? axes_of(w, at.tensor) : epi_placer_layout(w->spec, w->cut->values[at.value].node);
+        at.tensor >= 0 ? axes_of(w, at.tensor) : epi_cut_layout(w->spec, w->cut->values[at.value].node);
     if (output && at.tensor >= 0 && value_of(w, at.tensor) != node) /* a copy of it */
         axes = g->tensors[at.tensor].axes;
     epi_axes own = axes;

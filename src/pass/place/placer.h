@@ -114,10 +114,6 @@ double epi_placer_bytes(const epi_placer *s, int node);
 bool epi_placer_is_view(const epi_placer *s, int node);
 int epi_placer_root(const epi_placer *s, int node);
 epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, epi_slice *slice);
-/* How a value between parts lies: as a tensor of the program with all its axes does, so that what is read
- * beside it lies alike, and heads and positions are in one order everywhere; where there is none, row axes
- * first. */
-epi_axes epi_placer_layout(const epi_spec *spec, int node);
 /* May what a shift takes from other places be kept by rows that make it? */
 bool epi_placer_may_keep(const epi_placer *s, int node);
 /* Can the value be made on the part's tile? If so, notes the axis it takes apart. */

@@ -5,7 +5,7 @@
 #include "pass/rewrite/sums.h"
 
 #include "ir/ops.h"
-#include "pass/place/placer.h"
+#include "pass/place/cut.h"
 
 typedef struct summer {
     const epi_spec *spec;
@@ -39,7 +39,7 @@ static epi_axes rows_of(summer *s, const epi_graph *g, int value, const epi_axes
 
 /* The axes inside rows that are summed over. */
 static epi_axes inside_of(summer *s, const epi_graph *g, const epi_node *sum) {
-    epi_axes lies = epi_placer_layout(s->spec, sum->arg[0]), inside = {0};
+    epi_axes lies = epi_cut_layout(s->spec, sum->arg[0]), inside = {0};
     for (int i = lies.count - 1; i >= 0 && epi_axes_find(&sum->over, lies.at[i]) >= 0; i--)
         inside.at[inside.count++] = lies.at[i];
     return inside.count > 1 ? rows_of(s, g, sum->arg[0], &inside) : inside;

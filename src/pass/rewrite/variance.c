@@ -13,7 +13,7 @@
 #include <math.h>
 
 #include "pass/analyse/direction.h"
-#include "pass/place/placer.h"
+#include "pass/place/cut.h"
 
 typedef struct former {
     const epi_spec *spec;
@@ -123,7 +123,7 @@ static bool makes_elements(former *f, int node, const variance *v) {
 
 /* Are some of these neither the first axes of the value nor the last? */
 static bool is_between(const former *f, int x, const epi_axes *over) {
-    epi_axes lies = epi_placer_layout(f->spec, x);
+    epi_axes lies = epi_cut_layout(f->spec, x);
     int first = 0, last = lies.count;
     while (first < last && epi_axes_find(over, lies.at[first]) >= 0)
         first++;
