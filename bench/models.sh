@@ -4,15 +4,16 @@
 #   bench/models.sh [-o FOLDER] [-w SECONDS] [NAME...]     llama gpt2 qwen 8b fp8 recurrence layers; all of them without names
 #
 # First the caches of the compilers are filled, side by side on all processors and each with so many seconds (120); then one
-# file after the other is timed, alone. A run that was cut off leaves the files before. FOLDER is bench/results without -o;
+# file after the other is timed, alone. A run that was cut off leaves the files before. FOLDER is build/models without -o;
 # files begin with $GPU, or h200. Of the smallest model losses of 50 steps are held beside five seeds, too.
 cd "$(dirname "$0")/.." || exit 1
-out=bench/results warm=120 gpu=${GPU:-h200}
-while getopts o:w: option; do
+out=build/models warm=120 gpu=${GPU:-h200}
+while getopts ho:w: option; do
     case $option in
     o) out=$OPTARG ;;
     w) warm=$OPTARG ;;
-    *) sed -n 2,8p "$0"; exit 2 ;;
+    h) sed -n 2,8p "$0"; exit 0 ;;
+    *) sed -n 2,8p "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))

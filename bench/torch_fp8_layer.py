@@ -7,7 +7,8 @@
 4 sequences of 4096 tokens, d 2048 (32 heads of 64, 8 for keys, ff 8192) and d 4096 (32 heads of 128, 8 for keys, ff 14336); a model of one layer, so
 the norm behind it is in the time. "compile" is torch.compile of transformers' own layer, whose attention takes a mask, "plain, compiled" of one with fused
 projections and attention that is causal by a flag (bench/torch_llama.py). Sides take turns; medians of --rounds times of --steps forwards and backwards one after the other, as
-the layers of a model are, behind one that is not timed. Each result and gradient is held against those of bf16: what is printed is the Frobenius distance of the worst.
+the layers of a model are, behind one that is not timed. Each result and gradient is held against "compile"'s, or against
+"apply"'s where that is not among the sides (fused projections name their gradients otherwise): what is printed is the Frobenius distance of the worst.
 """
 import argparse, datetime, json, os, statistics, subprocess, sys, time
 
@@ -113,7 +114,8 @@ def main():
         d = torch.randn(size, device=args.device).bfloat16()
         sides = {name: Side(args, shape, name, x, d) for name in named}
         found = {name: side.results() for name, side in sides.items()}
-        off = {name: apart(found[name], found[named[0]]) for name in named[1:]}
+        base = next((n for n in ("compile", "apply") if n in named), named[0])
+        off = {name: apart(found[name], found[base]) for name in named if name != base}
         del found
         times = {name: [] for name in sides}
         for _ in range(args.rounds):
@@ -125,7 +127,7 @@ def main():
             ms = statistics.median(times[name]) * 1e3
             rows.append(dict(shape=shape_name, side=name, ms=ms, rounds_ms=[t * 1e3 for t in times[name]], off=off.get(name)))
             print(f"{shape_name} {name:12} {ms:8.3f} ms, {fastest / statistics.median(times[name]):.3f} times the faster torch.compile" +
-                  (f"; at most {off[name][0]:.1e} from it ({off[name][1]})" if name in off else ""), flush=True)
+                  (f"; at most {off[name][0]:.1e} from {base} ({off[name][1]})" if name in off else ""), flush=True)
         del sides
     if args.out:
         commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
