@@ -158,7 +158,9 @@ static void write_text(FILE *f, int at) {
             "template <int R> static void wgmma_value(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
             "template <int R> static void wgmma_keys(float (&d)[R], u64 a, u64 b, int add);\n"
             "template <int R> static void wgmma_values(float (&d)[R], u64 a, u64 b, int add);\n"
-            "template <int R> static void wgmma_value2(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n",
+            "template <int R> static void wgmma_value2(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
+            "template <int R> static void wgmma_rows(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
+            "template <int R> static void wgmma_state(float (&d)[R], u64 a, u64 b, int add);\n",
             at, at);
     fputs("#pragma GCC push_options\n#pragma GCC optimize(\"O0\")\n", f);
     write_without_ptx(f, t->source);
@@ -1044,6 +1046,14 @@ static struct whole {
     {.from = {"../tests/recurrences", "heads", "B=1,T=100,H=1,N=128,P=24", 0}, .capability = 80},
     {.from = {"../tests/recurrences", "heads", "B=2,T=70,H=3,N=48,P=40", 0}, .up = "T=1000"},
     {.from = {"../tests/recurrences", "heads", "B=2,T=1,H=3,N=48,P=40", 0}, .up = "T=1000"},
+    {.from = {"../tests/recurrences", "heads", "B=2,T=150,H=3,N=128,P=64", 0}, .capability = 80},
+    {.from = {"../tests/recurrences", "heads", "B=2,T=150,H=2,N=64,P=72", 0}, .up = "T=1000"},
+    {.from = {"../tests/recurrences", "heads_back", "B=1,T=150,H=2,N=64,P=200", 0}},
+    {.from = {"../tests/recurrences", "heads_back", "B=1,T=100,H=2,N=128,P=40", 0}},
+    {.from = {"../tests/recurrences", "odd", "B=2,T=150,H=2,N=64,P=72", 0}},
+    {.from = {"../tests/recurrences", "infinite", "B=2,T=130,H=2,N=128,P=72", 0}},
+    {.from = {"../tests/recurrences", "infinite", "B=2,T=130,H=2,N=64,P=72", 0}},
+    {.from = {"../tests/recurrences", "last_back", "B=2,T=150,N=64,P=64", 0}},
     {.from = {"../tests/recurrences", "heads_back", "B=1,T=100,H=2,N=32,P=16", 0}},
     {.from = {"../tests/recurrences", "odd", "B=2,T=150,H=2,N=32,P=72", 0}},
     {.from = {"../tests/recurrences", "infinite", "B=2,T=130,H=2,N=32,P=40", 0}},

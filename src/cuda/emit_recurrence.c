@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cuda/emit.h"
+#include "cuda/emit_gemm.h"
 #include "pass/analyse/recurrence.h"
 
 enum { CHUNK_STEPS = 64 }; /* of a chunk, as in device/chunks.cuh */
@@ -152,6 +153,7 @@ static int64_t room_of(const epi_emit_context *c, const epi_recurrence *r, int t
 /* What a chunk is made of: tiles of 16 bits. Other factors are numbers of a step. */
 typedef struct chunks {
     int q, k, v, columns, warps, shared;
+    bool wgmma;
 } chunks;
 
 /* Are a value's elements along these axes neighbours, in runs from multiples of so many elements on? */
@@ -185,9 +187,13 @@ static int only_one(const writing *w, const epi_factors *of, const epi_axes *axe
     return count == 1 ? found : EPI_NO_NODE;
 }
 
-/* Columns of a block: as many as accumulators hold beside the rows, fewer where blocks would be too few. */
-static int columns_of(const writing *w, int64_t rows, int64_t cols) {
+/* Columns of a block: as many as accumulators hold beside the rows, fewer where blocks would be too few. By wgmma
+ * they never are fewer: how many there are must not follow from how many batches there are, as one with fewer is
+ * made by mma.sync, whose bits are others. */
+static int columns_of(const writing *w, bool wgmma, int64_t rows, int64_t cols) {
     const epi_emit_context *c = w->c;
+    if (wgmma)
+        return rows <= 64 && cols > 64 ? 128 : 64;
     int64_t batches = epi_axes_size(&w->r->batch, c->spec->sizes);
     int columns = rows <= 64 ? 128 : rows <= 128 ? 64 : 32;
     while (columns > 16 && columns / 2 >= cols)
@@ -220,10 +226,12 @@ static bool find_chunks(const writing *w, chunks *out) {
         epi_factor_has(g, r->decay, &r->cols) || rows % 16 || rows > MOST_ROWS || cols % 8 ||
         epi_emit_grows(c, cols) || steps > INT32_MAX - CHUNK_STEPS || (!epi_emit_grows(c, steps) && steps <= FEW))
         return false;
+    bool wgmma = c->arch->wgmma && (rows == 64 || rows == 128) && cols > 32;
     *out = (chunks){.q = only_one(w, by, &r->rows),
                     .k = only_one(w, &r->of, &r->rows),
                     .v = only_one(w, &r->of, &r->cols),
-                    .columns = columns_of(w, rows, cols)};
+                    .columns = columns_of(w, wgmma, rows, cols),
+                    .wgmma = wgmma};
     bool are = out->k != EPI_NO_NODE && out->v != EPI_NO_NODE && out->k != out->v &&
                is_tile(w, out->k, &r->rows) && is_tile(w, out->v, &r->cols);
     if (are && sum != EPI_NO_NODE) {
@@ -233,7 +241,7 @@ static bool find_chunks(const writing *w, chunks *out) {
         for (int i = 0; i < by->count; i++)
             are &= !epi_factor_has(g, by->at[i], &r->cols);
     }
-    out->warps = out->columns >= 64 ? 8 : 4;
+    out->warps = out->columns >= 64 && !wgmma ? 8 : 4;
     out->shared = (int)chunk_bytes(rows, out->columns);
     return are && out->shared <= c->arch->shared_bytes - RESERVED;
 }
@@ -312,7 +320,7 @@ static void put_head(const writing *w, const char *more) {
 static void put_entry(const writing *w, int together, const char *call) {
     epi_text_add(&w->k->source,
                  "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d, %d) "
-                 "pass(const __grid_constant__ Params P) {\n  extern __shared__ __align__(128) u8 memory[];\n"
+                 "pass(const __grid_constant__ Params P) {\n  extern __shared__ __align__(1024) u8 memory[];\n"
                  "  dependency_start();\n  dependency_wait();\n  %s\n}\n",
                  w->c->spec->graph->nodes[w->r->scan].place.line, w->k->block, together, call);
 }
@@ -321,14 +329,21 @@ static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items,
     epi_kernel_text *k = w->k;
     const epi_emit_context *c = w->c;
     *k = (epi_kernel_text){.name = "pass", .block = 32 * h->warps, .shared = h->shared};
-    snprintf(k->label, sizeof k->label, "by chunks of %d steps and %d columns on tensor cores", CHUNK_STEPS,
-             h->columns);
+    snprintf(k->label, sizeof k->label, "by chunks of %d steps and %d columns on tensor cores%s", CHUNK_STEPS,
+             h->columns, h->wgmma ? ", by wgmma" : "");
     *items = epi_axes_size(&w->r->batch, c->sizes) *
              epi_ceil_div(epi_axes_size(&w->r->cols, c->sizes), h->columns);
     give_pointers(w);
-    put_head(w, "");
+    put_head(w, h->wgmma ? "" : epi_device_text("chunks_mma"));
+    if (h->wgmma) {
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_score", 32, 64, false, "0, 0");
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_value", 32, 64, true, "1");
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_state", 32, 64, false, "0, 1");
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_rows", h->columns / 2, h->columns, true, "1");
+        epi_text_add(w->out, "%s", epi_device_text("chunks_sm90"));
+    }
     put_chunks(w, h);
-    put_entry(w, 2, "recurrence_chunks(S{P}, P.extra[0] / 256, memory);");
+    put_entry(w, 2, "walk_chunks<S, Chunks<S>>(S{P}, P.extra[0] / 256, memory);");
     return epi_emit_end(k, err);
 }
 

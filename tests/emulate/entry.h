@@ -52,7 +52,7 @@ template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add) 
 }
 #endif
 
-#ifdef SCORE_DEPTH
+#ifdef HALF
 template <int R> static void wgmma_score(float (&d)[R], u64 a, u64 b, int add) {
     product(Product{d, a, b, false, false, add != 0, 2 * R, HALF == BF16});
 }
@@ -68,6 +68,12 @@ template <int R> static void wgmma_values(float (&d)[R], u64 a, u64 b, int add) 
 }
 template <int R> static void wgmma_value2(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
     wgmma_value(d, a0, a1, a2, a3, b, add);
+}
+template <int R> static void wgmma_rows(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+    wgmma_value(d, a0, a1, a2, a3, b, add);
+}
+template <int R> static void wgmma_state(float (&d)[R], u64 a, u64 b, int add) {
+    product(Product{d, a, b, false, true, add != 0, 2 * R, HALF == BF16});
 }
 #endif
 

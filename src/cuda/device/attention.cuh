@@ -7,15 +7,6 @@
 // Operands lie in panels of 64 elements of 16 bits, 128 bytes a row, swizzled. Where a head's features are no multiple of 64, the
 // last panel is filled up with zeros by TMA; so are rows and columns that are not there.
 
-// Values may not be read before, or written after, this point.
-template <int N> DEV void hold(float (&x)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("// held" : "+f"(x[i])::"memory");
-}
-template <int N> DEV void hold(u32 (&x)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("// held" : "+r"(x[i])::"memory");
-}
 DEV void bar_arrive(u32 id, u32 n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 
 // ---- tiles

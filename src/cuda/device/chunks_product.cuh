@@ -71,15 +71,15 @@ template <class S> struct ChunksProduct : Tiles<S::ROWS, S::COLS, S::WARPS> {
     float sum[2] = {0.f, 0.f};
 #pragma unroll 1
     for (int first = half * (WIDE / HALVES); first < (half + 1) * (WIDE / HALVES); first += PART) {
-      float y[PART][4] = {};
+      float y[4 * PART] = {};
       T::times_state(y, shared + rows, 16 * slab, state, first);
 #pragma unroll
       for (int x = 0; x < PART; x++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
           const u32 w = lds32(shared + columns + T::template at<COLUMN_BYTES>(16 * slab + g + 8 * r, 2 * (8 * (first + x) + t)));
-          sum[r] = fmaf(y[x][2 * r], low<HALF>(w), sum[r]);
-          sum[r] = fmaf(y[x][2 * r + 1], high<HALF>(w), sum[r]);
+          sum[r] = fmaf(y[4 * x + 2 * r], low<HALF>(w), sum[r]);
+          sum[r] = fmaf(y[4 * x + 2 * r + 1], high<HALF>(w), sum[r]);
         }
     }
     float total = 0.f;
@@ -226,11 +226,7 @@ template <class S> DEV void recurrence_chunks_product(const S &s, i64 items, u8 
       __syncthreads();
       C::keep(mine + n * C::IMAGE, shared + C::S0);
       if (n + 1 < chunks)
-        C::add_chunk(state, stage + C::X, stage + C::Z, m.d.whole(0, 4), [&](int j) {
-          const float after = m.d.whole(j / 16 + 1, 4);
-          const float2 tail = *(const float2 *)&m.d.tail[j];
-          return make_float2(after * tail.x, after * tail.y);
-        });
+        C::add_chunk(state, stage + C::X, stage + C::Z, m.d.whole(0, 4), [&](int j) { return m.d.after(j); });
     }
     // From the end.
     C::for_all(state, [&](float &x, int r, int c) { x = S::LATE && r < C::ROWS ? s.late(b, r, c) : 0.f; });

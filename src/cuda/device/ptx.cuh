@@ -91,6 +91,15 @@ template <int N> DEV void more_registers() { asm volatile("setmaxnreg.inc.sync.a
 DEV void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void wg_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> DEV void wg_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+// Values may not be read before, or written after, this point.
+template <int N> DEV void hold(float (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("// held" : "+f"(x[i])::"memory");
+}
+template <int N> DEV void hold(u32 (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("// held" : "+r"(x[i])::"memory");
+}
 DEV u32 cluster_id() { u32 r; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(r)); return r; }
 DEV u32 cluster_rank() { u32 r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
 // Writes to the same place in the shared memory of another block of the cluster; its bytes count on the same barrier there.
