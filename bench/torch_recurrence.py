@@ -254,7 +254,7 @@ def beside(args, section, stream):
     sets = [tensors(args, section, *shape) for _ in range(fp8.SETS)]
     inputs, d = sets[0]
     sides = {"epilog": ours}
-    for name in args.peers.split(","):
+    for name in args.peers:
         try:
             theirs = PEERS[name](section)
             theirs = heads_together(theirs, h) if section == "ssd" else theirs
@@ -301,9 +301,12 @@ def line(row):
 
 if __name__ == "__main__":
     def work(args):
-        if args.device == "cuda":
+        args.peers = [n for n in args.peers.split(",") if n]
+        if set(args.peers) - set(PEERS):
+            sys.exit(f"--peers has some of {', '.join(PEERS)}, not {', '.join(sorted(set(args.peers) - set(PEERS)))}")
+        if args.device == "cuda" and args.peers:
             try:
-                tune(args.sections.split(","), args.peers.split(","))
+                tune(args.sections.split(","), args.peers)
                 common.say("the others' configurations are compiled")
             except Exception as e:   # each row says what became of it
                 common.say(f"tuning: {type(e).__name__}: {e}")

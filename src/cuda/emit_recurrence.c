@@ -187,9 +187,7 @@ static int only_one(const writing *w, const epi_factors *of, const epi_axes *axe
     return count == 1 ? found : EPI_NO_NODE;
 }
 
-/* Columns of a block: as many as accumulators hold beside the rows, fewer where blocks would be too few. By wgmma
- * they never are fewer: how many there are must not follow from how many batches there are, as one with fewer is
- * made by mma.sync, whose bits are others. */
+/* Columns of a block: as many as accumulators hold beside the rows; by mma.sync fewer where blocks would be too few. */
 static int columns_of(const writing *w, bool wgmma, int64_t rows, int64_t cols) {
     const epi_emit_context *c = w->c;
     if (wgmma)
@@ -211,6 +209,11 @@ static int64_t chunk_bytes(int64_t rows, int64_t columns) {
            (3 * CHUNK_STEPS + 4 * 16 * 16) * (int64_t)sizeof(float);
 }
 
+/* Is an axis of the state one that wgmma takes? Not by the number of batches: mma.sync's bits are others. */
+static bool has_wide(const writing *w, int64_t size) {
+    return w->c->arch->wgmma && (size == 64 || size == 128);
+}
+
 /* Is it one by chunks? Its operands are of bf16 (f16 has too few exponents for a state), and a step has one decay. */
 static bool find_chunks(const writing *w, chunks *out) {
     enum { FEW = 16, MOST_ROWS = 256, RESERVED = 1024 };
@@ -224,9 +227,10 @@ static bool find_chunks(const writing *w, chunks *out) {
     int sum = r->out[EPI_TAKE_DOWN];
     if (c->exact || r->other || epi_factor_has(g, r->decay, &r->rows) ||
         epi_factor_has(g, r->decay, &r->cols) || rows % 16 || rows > MOST_ROWS || cols % 8 ||
-        epi_emit_grows(c, cols) || steps > INT32_MAX - CHUNK_STEPS || (!epi_emit_grows(c, steps) && steps <= FEW))
+        epi_emit_grows(c, cols) || steps > INT32_MAX - CHUNK_STEPS ||
+        (!epi_emit_grows(c, steps) && steps <= FEW))
         return false;
-    bool wgmma = c->arch->wgmma && (rows == 64 || rows == 128) && cols > 32;
+    bool wgmma = has_wide(w, rows) && cols > 32;
     *out = (chunks){.q = only_one(w, by, &r->rows),
                     .k = only_one(w, &r->of, &r->rows),
                     .v = only_one(w, &r->of, &r->cols),
@@ -308,21 +312,32 @@ static void put_chunks(const writing *w, const chunks *h) {
     epi_text_add(w->out, "};\n");
 }
 
-/* The text up to what is written for this scan. */
-static void put_head(const writing *w, const char *more) {
+/* The text up to what is written for this scan: what is common, and its products by wgmma, with so many columns of
+ * the state, or by mma.sync. */
+static void put_head(const writing *w, const char *name, int64_t columns, bool wgmma) {
     const epi_emit_context *c = w->c;
+    const char *products = epi_emit_text(c, "%s_%s", name, wgmma ? "sm90" : "mma");
     epi_text_add(&w->k->source, "#define HALF BF16\n");
-    epi_emit_begin(c, w->k,
-                   epi_emit_text(c, "%s%s%s", epi_device_text("mma"), epi_device_text("chunks"), more));
+    epi_emit_begin(c, w->k, epi_emit_text(c, "%s%s", epi_device_text("mma"), epi_device_text("chunks")));
+    if (wgmma) {
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_score", 32, 64, false, "0, 0");
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_score", 16, 32, false, "0, 0");
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_value", 32, 64, true, "1");
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_state", 32, 64, false, "0, 1");
+        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_rows", (int)columns / 2, (int)columns, true, "1");
+        epi_text_add(w->out, "%s", epi_device_text("chunks_sm90"));
+    }
+    epi_text_add(w->out, "%s%s", epi_device_text(name), epi_device_text(products));
 }
 
 /* `together`: blocks that a multiprocessor is to hold at once. */
 static void put_entry(const writing *w, int together, const char *call) {
-    epi_text_add(&w->k->source,
-                 "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d, %d) "
-                 "pass(const __grid_constant__ Params P) {\n  extern __shared__ __align__(1024) u8 memory[];\n"
-                 "  dependency_start();\n  dependency_wait();\n  %s\n}\n",
-                 w->c->spec->graph->nodes[w->r->scan].place.line, w->k->block, together, call);
+    epi_text_add(
+        &w->k->source,
+        "// line %d\nextern \"C\" __global__ void __launch_bounds__(%d, %d) "
+        "pass(const __grid_constant__ Params P) {\n  extern __shared__ __align__(1024) u8 memory[];\n"
+        "  dependency_start();\n  dependency_wait();\n  %s\n}\n",
+        w->c->spec->graph->nodes[w->r->scan].place.line, w->k->block, together, call);
 }
 
 static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items, epi_error *err) {
@@ -334,14 +349,7 @@ static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items,
     *items = epi_axes_size(&w->r->batch, c->sizes) *
              epi_ceil_div(epi_axes_size(&w->r->cols, c->sizes), h->columns);
     give_pointers(w);
-    put_head(w, h->wgmma ? "" : epi_device_text("chunks_mma"));
-    if (h->wgmma) {
-        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_score", 32, 64, false, "0, 0");
-        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_value", 32, 64, true, "1");
-        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_state", 32, 64, false, "0, 1");
-        epi_emit_wgmma(w->out, EPI_BF16, EPI_BF16, "wgmma_rows", h->columns / 2, h->columns, true, "1");
-        epi_text_add(w->out, "%s", epi_device_text("chunks_sm90"));
-    }
+    put_head(w, "chunks_sums", h->columns, h->wgmma);
     put_chunks(w, h);
     put_entry(w, 2, "walk_chunks<S, Chunks<S>>(S{P}, P.extra[0] / 256, memory);");
     return epi_emit_end(k, err);
@@ -352,6 +360,7 @@ static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items,
 typedef struct chunks_product {
     int x, z, u, w; /* along rows and along columns: of the other scan, and of this one */
     int warps, shared;
+    bool wgmma;
     int64_t image; /* bytes of a state of 16 bits */
 } chunks_product;
 
@@ -385,7 +394,8 @@ static bool find_chunks_product(const writing *w, chunks_product *out) {
                             .z = only_one(w, &o->of, &r->cols),
                             .u = only_one(w, &r->of, &r->rows),
                             .w = only_one(w, &r->of, &r->cols),
-                            .warps = rows * cols > FOUR_WARPS ? 8 : 4};
+                            .warps = rows * cols > FOUR_WARPS ? 8 : 4,
+                            .wgmma = has_wide(w, rows) && has_wide(w, cols)};
     const int nodes[] = {out->x, out->u, out->z, out->w};
     int64_t row = epi_round_up(2 * rows, 128), column = epi_round_up(2 * cols, 128);
     out->image = rows * column;
@@ -435,19 +445,22 @@ static epi_status emit_chunks_product(epi_emit_context *c, const writing *w, con
                                       int64_t *items, epi_error *err) {
     epi_kernel_text *k = w->k;
     *k = (epi_kernel_text){.name = "pass", .block = 32 * h->warps, .shared = h->shared};
-    snprintf(k->label, sizeof k->label, "by chunks of %d steps on tensor cores", CHUNK_STEPS);
+    snprintf(k->label, sizeof k->label, "by chunks of %d steps on tensor cores%s", CHUNK_STEPS,
+             h->wgmma ? ", by wgmma" : "");
     *items = epi_axes_size(&w->r->batch, c->sizes);
     give_pointers(w);
     int room = epi_emit_place(k, c->workspace);
     c->workspace += epi_round_up(chunks_room(c, w->r, h), 256);
-    put_head(w, epi_device_text("chunks_product"));
+    put_head(w, "chunks_product", epi_axes_size(&w->r->cols, c->spec->sizes), h->wgmma);
     put_chunks_product(w, h);
-    put_entry(w, 1,
-              epi_emit_text(c,
-                            "static_assert(sizeof(ChunksProduct<S>::Memory) + ChunksProduct<S>::FLOATS <= "
-                            "%d, \"\");\n"
-                            "  recurrence_chunks_product(S{P}, P.extra[0] / 256, (u8 *)P.ptr[%d], memory);",
-                            h->shared, room));
+    put_entry(
+        w, 1,
+        epi_emit_text(
+            c,
+            "static_assert(sizeof(ChunksProduct<S>::Memory) + ChunksProduct<S>::FLOATS <= "
+            "%d, \"\");\n"
+            "  walk_chunks_product<S, ChunksProduct<S>>(S{P}, P.extra[0] / 256, (u8 *)P.ptr[%d], memory);",
+            h->shared, room));
     return epi_emit_end(k, err);
 }
 

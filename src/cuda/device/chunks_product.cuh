@@ -12,11 +12,11 @@
 //
 // A block has all of the state. It first walks along the other scan, and keeps the states before chunks in `kept`, in 16 bits; then from the
 // end along g. Four barriers a chunk: behind the first its tiles are there, behind the second decays, e and s0 of 16 bits, behind the third
-// everything that sums are made of, and the tiles are free; behind the fourth all that is summed up for each step.
-template <class S> struct ChunksProduct : Tiles<S::ROWS, S::COLS, S::WARPS> {
+// everything that sums are made of, and the tiles are free; behind the fourth all that is summed up for each step. ChunksProduct makes the
+// products: by mma.sync (chunks_product_mma.cuh) or by wgmma (chunks_product_sm90.cuh).
+template <class S, class T> struct ProductTiles : T {
   static constexpr int ROWS = S::ROWS, COLUMNS = S::COLS, WARPS = S::WARPS, HALVES = WARPS / 4;
-  typedef Tiles<ROWS, COLUMNS, WARPS> T;
-  static constexpr int STEPS = T::STEPS, THREADS = T::THREADS, ROW_BYTES = T::ROW_BYTES, COLUMN_BYTES = T::COLUMN_BYTES, WIDE = T::WIDE, PART = T::PART;
+  static constexpr int STEPS = T::STEPS, THREADS = T::THREADS, ROW_BYTES = T::ROW_BYTES, COLUMN_BYTES = T::COLUMN_BYTES;
   static constexpr int ROW_TILE = STEPS * ROW_BYTES, COLUMN_TILE = STEPS * COLUMN_BYTES, IMAGE = ROWS * COLUMN_BYTES;
   static constexpr int X = 0, Z = X + ROW_TILE, U = Z + COLUMN_TILE, W = U + ROW_TILE, STAGE = W + COLUMN_TILE;   // the first two again from U on
   static constexpr int S0 = STAGE, E = S0 + IMAGE, FLOATS = E + IMAGE;
@@ -65,55 +65,36 @@ template <class S> struct ChunksProduct : Tiles<S::ROWS, S::COLS, S::WARPS> {
     return x + __shfl_xor_sync(~0u, x, 16);
   }
 
-  // Of 16 steps: their rows times a state times their columns; and all of these times products of decays.
-  DEV static void sum_state(float *each, float &all, u32 shared, int rows, int columns, u32 state, const float *factor, const float *decays, int slab, int half) {
+  // Rows times a state, columns from 8 * first on, times their columns: of a warp's 16 steps.
+  template <int N> DEV static void add_columns(float (&sum)[2], const float (&y)[N], u32 columns, int slab, int first) {
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4 * 2;
-    float sum[2] = {0.f, 0.f};
-#pragma unroll 1
-    for (int first = half * (WIDE / HALVES); first < (half + 1) * (WIDE / HALVES); first += PART) {
-      float y[4 * PART] = {};
-      T::times_state(y, shared + rows, 16 * slab, state, first);
 #pragma unroll
-      for (int x = 0; x < PART; x++)
+    for (int x = 0; x < N / 4; x++)
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-          const u32 w = lds32(shared + columns + T::template at<COLUMN_BYTES>(16 * slab + g + 8 * r, 2 * (8 * (first + x) + t)));
-          sum[r] = fmaf(y[4 * x + 2 * r], low<HALF>(w), sum[r]);
-          sum[r] = fmaf(y[4 * x + 2 * r + 1], high<HALF>(w), sum[r]);
-        }
-    }
+      for (int r = 0; r < 2; r++) {
+        const u32 w = lds32(columns + T::template at<COLUMN_BYTES>(16 * slab + g + 8 * r, 2 * (8 * (first + x) + t)));
+        sum[r] = fmaf(y[4 * x + 2 * r], low<HALF>(w), sum[r]);
+        sum[r] = fmaf(y[4 * x + 2 * r + 1], high<HALF>(w), sum[r]);
+      }
+  }
+  // The sums of 16 steps; and all of these times products of decays.
+  DEV static void put_sums(float *each, float &all, const float (&sum)[2], const float *factor, const float *decays, int slab) {
+    const int lane = threadIdx.x & 31, g = lane / 4;
     float total = 0.f;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       const int n = 16 * slab + g + 8 * r;
       const float x = over_quad(sum[r]) * factor[n];
-      if (t == 0) each[n] = x;
+      if (lane % 4 == 0) each[n] = x;
       total = fmaf(decays[n], x, total);
     }
     total = over_groups(total);
     if (lane == 0) all = total;
   }
 
-  // Z of steps j of one 16 and i of another, or of the same.
-  DEV static void sum_products(Memory &m, u32 shared, int j, int i) {
+  // Z of steps j of one 16 and i of another, or of the same, from its two factors.
+  DEV static void put_products(Memory &m, const float *p, const float *q, int j, int i) {
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4 * 2;
-    float p[2][4] = {}, q[2][4] = {};
-#pragma unroll 2
-    for (int k = 0; k < ROWS; k += 16) {
-      u32 a[4], w[4];
-      ldm<false>(T::template down_first<ROW_BYTES>(shared + X, 16 * j, k, lane), a);
-      ldm<false>(T::template along_first<ROW_BYTES>(shared + U, 16 * i, k, lane), w);
-      mma(p[0], a, w[0], w[1]);
-      mma(p[1], a, w[2], w[3]);
-    }
-#pragma unroll 2
-    for (int k = 0; k < COLUMNS; k += 16) {
-      u32 a[4], w[4];
-      ldm<false>(T::template down_first<COLUMN_BYTES>(shared + Z, 16 * j, k, lane), a);
-      ldm<false>(T::template along_first<COLUMN_BYTES>(shared + W, 16 * i, k, lane), w);
-      mma(q[0], a, w[0], w[1]);
-      mma(q[1], a, w[2], w[3]);
-    }
     const float fx[2] = {m.s.of_x[16 * j + g], m.s.of_x[16 * j + g + 8]}, tail[2] = {m.d.tail[16 * j + g], m.d.tail[16 * j + g + 8]};
     float over_i[2] = {0.f, 0.f}, total = 0.f;
 #pragma unroll
@@ -122,7 +103,7 @@ template <class S> struct ChunksProduct : Tiles<S::ROWS, S::COLS, S::WARPS> {
       for (int e = 0; e < 2; e++) {
         const int n = 8 * x + t + e;
         const float fu = m.s.of_u[16 * i + n], head = m.d.head[16 * i + n];
-        const float z[2] = {p[x][e] * q[x][e] * (fx[0] * fu), p[x][2 + e] * q[x][2 + e] * (fx[1] * fu)};
+        const float z[2] = {p[4 * x + e] * q[4 * x + e] * (fx[0] * fu), p[4 * x + 2 + e] * q[4 * x + 2 + e] * (fx[1] * fu)};
         if (i == j) {
           m.s.inner[j][n][g] = z[0];
           m.s.inner[j][n][g + 8] = z[1];
@@ -147,47 +128,77 @@ template <class S> struct ChunksProduct : Tiles<S::ROWS, S::COLS, S::WARPS> {
 
   template <int N> DEV static float halves(const float (&of)[HALVES][N], int n) { return HALVES == 1 ? of[0][n] : of[0][n] + of[HALVES - 1][n]; }
 
-  // What each of 16 steps sums up, for one j in a thread's charge; the last column by one thread of the next two warps.
+  // What each of 16 steps sums up, for one j in a thread's charge; the last column by one thread of the next two warps. All loads come first.
   DEV static void sum_steps(Memory &m) {
     const int n = threadIdx.x % 64, block = n / 16, inside = n % 16;
     const Decays &d = m.d;
     const auto whole = [&](int i) { return d.head[16 * i + 15]; };
+    float a[16], z[16], by[16];
     if (threadIdx.x < 64) {
       float r = halves(m.s.ends, n);
-      for (int i = 3; i > block; i--) r = fmaf(r, whole(i), m.s.columns[i][block][inside]);
-      for (int t = 15; t > inside; t--) {
-        r += m.s.inner[block][t][inside];
-        m.s.inner[block][t][inside] = d.diagonal[block][t - 1][inside] * r;
-        r *= d.a[16 * block + t];
+#pragma unroll
+      for (int i = 3; i > 0; i--)
+        if (i > block) r = fmaf(r, whole(i), m.s.columns[i][block][inside]);
+#pragma unroll
+      for (int t = 1; t < 16; t++) {
+        a[t] = d.a[16 * block + t];
+        z[t] = m.s.inner[block][t][inside];
+        by[t] = d.diagonal[block][t - 1][inside];
       }
+#pragma unroll
+      for (int t = 15; t > 0; t--)
+        if (t > inside) {
+          r += z[t];
+          m.s.inner[block][t][inside] = by[t] * r;
+          r *= a[t];
+        }
     } else if (threadIdx.x < 128) {
       float x = halves(m.s.starts, n);
-      for (int j = 0; j < block; j++) x = fmaf(x, whole(j), m.s.rows[block][j][inside]);
+#pragma unroll
+      for (int j = 0; j < 3; j++)
+        if (j < block) x = fmaf(x, whole(j), m.s.rows[block][j][inside]);
       m.s.inner[block][inside][16] = x;
       __syncwarp();
-      if (inside == 0) {
-        float r = 0.f;
-        for (int w = 0; w < WARPS; w++) r += m.s.crossed[w];
-        for (int j = 0; j < block; j++) r = fmaf(r, whole(j), halves(m.s.end, j));
-        for (int i = 3; i > block; i--) {
-          float y = halves(m.s.start, i);
-          for (int j = 0; j < block; j++) y = fmaf(y, whole(j), m.s.both[i][j]);
-          r = fmaf(r, whole(i), y);
-        }
-        for (int t = 15; t >= 0; t--) {
-          r += m.s.inner[block][t][16];
-          m.s.inner[block][t][16] = t ? d.head[16 * block + t - 1] * r : r;
-          r *= d.a[16 * block + t];
-        }
+      if (inside) return;
+      float r = 0.f;
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) r += m.s.crossed[w];
+      for (int j = 0; j < block; j++) r = fmaf(r, whole(j), halves(m.s.end, j));
+      for (int i = 3; i > block; i--) {
+        float y = halves(m.s.start, i);
+        for (int j = 0; j < block; j++) y = fmaf(y, whole(j), m.s.both[i][j]);
+        r = fmaf(r, whole(i), y);
+      }
+#pragma unroll
+      for (int t = 0; t < 16; t++) {
+        a[t] = d.a[16 * block + t];
+        z[t] = m.s.inner[block][t][16];
+        by[t] = t ? d.head[16 * block + t - 1] : 1.f;
+      }
+#pragma unroll
+      for (int t = 15; t >= 0; t--) {
+        r += z[t];
+        m.s.inner[block][t][16] = by[t] * r;
+        r *= a[t];
       }
     }
   }
+  // All of a step's: `n` of the chunk.
+  DEV static float sum_step(const Memory &m, int n) {
+    const float *of = m.s.inner[n / 16][n % 16];
+    float sum = of[16];
+#pragma unroll
+    for (int j = 0; j < 15; j++) {
+      const float x = of[j];
+      sum += j < n % 16 ? x : 0.f;
+    }
+    return sum;
+  }
 };
 
-template <class S> DEV void recurrence_chunks_product(const S &s, i64 items, u8 *kept, u8 *memory) {
-  typedef ChunksProduct<S> C;
+template <class S, class C> DEV void walk_chunks_product(const S &s, i64 items, u8 *kept, u8 *memory) {
   typename C::Memory &m = *(typename C::Memory *)(memory + C::FLOATS);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, slab = warp % 4, half = warp / 4, step = threadIdx.x;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, step = threadIdx.x;
   const u32 shared = smem_u32(memory);
   const i64 steps = s.steps(), chunks = (steps + C::STEPS - 1) / C::STEPS;
   for (i64 b = blockIdx.x; b < items; b += gridDim.x) {
@@ -215,6 +226,7 @@ template <class S> DEV void recurrence_chunks_product(const S &s, i64 items, u8 
       if (step < C::STEPS) m.d.a[step] = decay;
       const float now = of_x;
       cp_wait<0>();
+      C::publish();
       __syncthreads();
       if (n + 1 < chunks) {
         C::fetch_other(stage ^ shared ^ (shared + C::U), s, b, (n + 1) * C::STEPS);
@@ -223,10 +235,11 @@ template <class S> DEV void recurrence_chunks_product(const S &s, i64 items, u8 
       }
       m.d.multiply(now);
       C::put_state(shared + C::S0, state);
+      C::publish();
       __syncthreads();
+      if (n + 1 < chunks) C::ask_chunk(state, stage + C::X, stage + C::Z, m.d.whole(0, 4), [&](int j) { return m.d.after(j); });
       C::keep(mine + n * C::IMAGE, shared + C::S0);
-      if (n + 1 < chunks)
-        C::add_chunk(state, stage + C::X, stage + C::Z, m.d.whole(0, 4), [&](int j) { return m.d.after(j); });
+      C::wait_chunk(state);
     }
     // From the end.
     C::for_all(state, [&](float &x, int r, int c) { x = S::LATE && r < C::ROWS ? s.late(b, r, c) : 0.f; });
@@ -246,40 +259,34 @@ template <class S> DEV void recurrence_chunks_product(const S &s, i64 items, u8 
         m.s.of_u[step] = of_u;
       }
       cp_wait<0>();
+      C::publish();
       __syncthreads();
+      typename C::Products products;
+      C::ask_products(products, shared);
       m.d.multiply(1.f);
       C::put_state(shared + C::E, state);
       float crossed = 0.f;
       C::for_all(state, [&](float &x, int r, int c) {
         if (r >= C::ROWS || c & 1) return;
-        const u32 w = lds32(shared + C::S0 + C::template at<C::COLUMN_BYTES>(r, 2 * c));
+        const u32 w = lds32(shared + C::S0 + C::template at<C::COLUMN_BYTES, C::ROWS>(r, 2 * c));
         crossed = fmaf(x, low<HALF>(w), crossed);
         crossed = fmaf((&x)[1], high<HALF>(w), crossed);
       });
       crossed = C::over_groups(C::over_quad(crossed));
       if (lane == 0) m.s.crossed[warp] = crossed;
+      C::publish();
       __syncthreads();
-      C::sum_state(m.s.ends[half], m.s.end[half][slab], shared, C::X, C::Z, shared + C::E, m.s.of_x, m.d.tail, slab, half);
-      C::sum_state(m.s.starts[half], m.s.start[half][slab], shared, C::U, C::W, shared + C::S0, m.s.of_u, m.d.head, slab, half);
-#pragma unroll 1
-      for (int i = slab + half; i < 4; i += C::HALVES) C::sum_products(m, shared, slab, i);
-      if (n)
-        C::add_chunk(state, shared + C::U, shared + C::W, m.d.whole(0, 4), [&](int i) {
-          const float before = m.d.whole(0, i / 16);
-          const float2 head = *(const float2 *)&m.d.head[i], f = *(const float2 *)&m.s.of_u[i];
-          return make_float2(before * head.x * f.x, before * head.y * f.y);
-        });
+      C::add(state, products, m, shared, n > 0, [&](int i) {
+        const float before = m.d.whole(0, i / 16);
+        const float2 head = *(const float2 *)&m.d.head[i], f = *(const float2 *)&m.s.of_u[i];
+        return make_float2(before * head.x * f.x, before * head.y * f.y);
+      });
       __syncthreads();
       if (n) fetch_all(n - 1);
       C::sum_steps(m);
       __syncthreads();
       const i64 at = n * C::STEPS + step;
-      if (step < C::STEPS && at < steps) {
-        const int block = step / 16, inside = step % 16;
-        float sum = m.s.inner[block][inside][16];
-        for (int j = 0; j < inside; j++) sum += m.s.inner[block][inside][j];
-        s.out(b, C::time(s, at), at ? sum : 0.f);   // before the first step there is none
-      }
+      if (step < C::STEPS && at < steps) s.out(b, C::time(s, at), at ? C::sum_step(m, step) : 0.f);   // before the first step there is none
     }
     __syncthreads();   // the buffers may be used again
   }
