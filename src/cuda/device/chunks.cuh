@@ -29,7 +29,11 @@ template <int ROWS, int COLUMNS, int WARPS, int SHARES = 1, bool PANELS = false>
       const int n = threadIdx.x / EACH, x = threadIdx.x % EACH * 8;
       const u16 *begin = row(0), *from = row(back ? steps - 1 - (first + n) : first + n) + x;
       const i64 on = back ? begin - row(BY) : row(BY) - begin;
+      const bool whole = first + STEPS <= steps && length >= LENGTH;
 #pragma unroll
+      for (int e = 0; whole && e < STEPS / BY; e++) cp_async<16>(to + at<WIDTH>(n + BY * e, 2 * x), from + on * e, 16);
+      if (whole) return;
+#pragma unroll 1
       for (int e = 0; e < STEPS / BY; e++) {
         const bool is = first + n + BY * e < steps && x < length;
         cp_async<16>(to + at<WIDTH>(n + BY * e, 2 * x), is ? from + on * e : begin, is ? 16 : 0);

@@ -43,6 +43,22 @@ template <class S, class T> struct ProductTiles : T {
     T::template fetch_tile<ROW_BYTES, ROWS>(to + U, first, s.steps(), S::BACK, ROWS, [&](i64 t) { return s.u(b, t); });
     T::template fetch_tile<COLUMN_BYTES, COLUMNS>(to + W, first, s.steps(), S::BACK, COLUMNS, [&](i64 t) { return s.w(b, t); });
   }
+  // What fetch_all will ask for comes into the L2 cache.
+  DEV static void prefetch_row(const u16 *row, int length, int i) {
+    if (i * 64 < length) prefetch(row + i * 64);
+  }
+  DEV static void prefetch_all(const S &s, i64 b, i64 first, const u8 *kept) {
+    const int n = threadIdx.x % STEPS, part = threadIdx.x / STEPS;
+    const i64 t = time(s, first + n);
+#pragma unroll
+    for (int i = part; i < 2; i += THREADS / STEPS) {
+      prefetch_row(s.x(b, t), ROWS, i);
+      prefetch_row(s.z(b, t), COLUMNS, i);
+      prefetch_row(s.u(b, t), ROWS, i);
+      prefetch_row(s.w(b, t), COLUMNS, i);
+    }
+    for (int i = 128 * threadIdx.x; i < IMAGE; i += 128 * THREADS) prefetch(kept + i);
+  }
   // A state of 16 bits, as it lies in shared memory.
   DEV static void keep(u8 *to, u32 from) {
     for (int i = 16 * threadIdx.x; i < IMAGE; i += 16 * THREADS) {
@@ -96,29 +112,36 @@ template <class S, class T> struct ProductTiles : T {
   DEV static void put_products(Memory &m, const float *p, const float *q, int j, int i) {
     const int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4 * 2;
     const float fx[2] = {m.s.of_x[16 * j + g], m.s.of_x[16 * j + g + 8]}, tail[2] = {m.d.tail[16 * j + g], m.d.tail[16 * j + g + 8]};
-    float over_i[2] = {0.f, 0.f}, total = 0.f;
+    float z[2][4], head[4];   // of steps j and j + 8, four steps i
 #pragma unroll
-    for (int x = 0; x < 2; x++)
+    for (int k = 0; k < 4; k++) {
+      const int at = k / 2 * 4 + k % 2, n = k / 2 * 8 + t + k % 2;
+      const float fu = m.s.of_u[16 * i + n];
+      head[k] = m.d.head[16 * i + n];
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const int n = 8 * x + t + e;
-        const float fu = m.s.of_u[16 * i + n], head = m.d.head[16 * i + n];
-        const float z[2] = {p[4 * x + e] * q[4 * x + e] * (fx[0] * fu), p[4 * x + 2 + e] * q[4 * x + 2 + e] * (fx[1] * fu)};
-        if (i == j) {
-          m.s.inner[j][n][g] = z[0];
-          m.s.inner[j][n][g + 8] = z[1];
-        } else {
-          over_i[0] = fmaf(head, z[0], over_i[0]);
-          over_i[1] = fmaf(head, z[1], over_i[1]);
-          const float over_j = over_groups(fmaf(tail[0], z[0], tail[1] * z[1]));
-          if (g == 0) m.s.rows[i][j][n] = over_j;
-          total = fmaf(head, over_j, total);
-        }
-      }
-    if (i == j) return;
+      for (int r = 0; r < 2; r++) z[r][k] = p[at + 2 * r] * q[at + 2 * r] * (fx[r] * fu);
+    }
+    if (i == j) {
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) m.s.inner[j][k / 2 * 8 + t + k % 2][g + 8 * r] = z[r][k];
+      return;
+    }
+    float over_i[2] = {0.f, 0.f}, over_j[4], total = 0.f;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) over_i[r] = fmaf(head[k], z[r][k], over_i[r]);
+      over_j[k] = over_groups(fmaf(tail[0], z[0][k], tail[1] * z[1][k]));
+      total = fmaf(head[k], over_j[k], total);
+    }
     over_i[0] = over_quad(over_i[0]);
     over_i[1] = over_quad(over_i[1]);
     total = over_quad(total);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+      if (g == 0) m.s.rows[i][j][k / 2 * 8 + t + k % 2] = over_j[k];
     if (t == 0) {
       m.s.columns[i][j][g] = over_i[0];
       m.s.columns[i][j][g + 8] = over_i[1];
@@ -163,11 +186,16 @@ template <class S, class T> struct ProductTiles : T {
       float r = 0.f;
 #pragma unroll
       for (int w = 0; w < WARPS; w++) r += m.s.crossed[w];
-      for (int j = 0; j < block; j++) r = fmaf(r, whole(j), halves(m.s.end, j));
-      for (int i = 3; i > block; i--) {
+#pragma unroll
+      for (int j = 0; j < 3; j++)
+        if (j < block) r = fmaf(r, whole(j), halves(m.s.end, j));
+#pragma unroll
+      for (int i = 3; i > 0; i--) {
         float y = halves(m.s.start, i);
-        for (int j = 0; j < block; j++) y = fmaf(y, whole(j), m.s.both[i][j]);
-        r = fmaf(r, whole(i), y);
+#pragma unroll
+        for (int j = 0; j < 3; j++)
+          if (j < block) y = fmaf(y, whole(j), m.s.both[i][j]);
+        if (i > block) r = fmaf(r, whole(i), y);
       }
 #pragma unroll
       for (int t = 0; t < 16; t++) {
@@ -263,6 +291,7 @@ template <class S, class C> DEV void walk_chunks_product(const S &s, i64 items, 
       __syncthreads();
       typename C::Products products;
       C::ask_products(products, shared);
+      if (n > 1) C::prefetch_all(s, b, (n - 1) * C::STEPS, mine + (n - 1) * C::IMAGE);
       m.d.multiply(1.f);
       C::put_state(shared + C::E, state);
       float crossed = 0.f;
