@@ -256,15 +256,15 @@ template <class S, class C> DEV void walk_chunks_product(const S &s, i64 items, 
       cp_wait<0>();
       C::publish();
       __syncthreads();
+      m.d.multiply(now);
+      C::put_state(shared + C::S0, state);
+      C::publish();
+      __syncthreads();
       if (n + 1 < chunks) {
         C::fetch_other(stage ^ shared ^ (shared + C::U), s, b, (n + 1) * C::STEPS);
         cp_commit();
         fetch_decays((n + 1) * C::STEPS);
       }
-      m.d.multiply(now);
-      C::put_state(shared + C::S0, state);
-      C::publish();
-      __syncthreads();
       if (n + 1 < chunks) C::ask_chunk(state, stage + C::X, stage + C::Z, m.d.whole(0, 4), [&](int j) { return m.d.after(j); });
       C::keep(mine + n * C::IMAGE, shared + C::S0);
       C::wait_chunk(state);

@@ -120,14 +120,14 @@ template <class S, class C> DEV void walk_chunks(const S &s, i64 items, u8 *memo
       __syncthreads();
       typename C::Scores score;
       C::ask_scores(score, stage);
-      if (first + C::STEPS < steps) {
-        C::fetch_chunk(stage ^ shared ^ (shared + C::STAGE), s, b, c0, first + C::STEPS);
-        fetch_decays(first + C::STEPS);
-      }
       d.multiply(now);
       if (S::SUMS) C::put_state(shared + C::STATE, state);
       C::publish();
       __syncthreads();
+      if (first + C::STEPS < steps) {
+        C::fetch_chunk(stage ^ shared ^ (shared + C::STAGE), s, b, c0, first + C::STEPS);
+        fetch_decays(first + C::STEPS);
+      }
       const int n = first + 16 * warp + lane / 4;
       float scale[2] = {1.f, 1.f};
 #pragma unroll
