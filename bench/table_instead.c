@@ -22,6 +22,10 @@ typedef struct alternative {
 #define ATTENTION(file, section, other) \
     FOLDER file ".json", section, NULL, 0, "times/" other "/median_ms", "times/epilog/median_ms"
 
+#define RECURRENCE(section, other, way) \
+    FOLDER "h200-recurrence.json", section, NULL, 0, "times/" other " " way "/cool_ms", \
+        "times/epilog " way "/cool_ms"
+
 #define CPU_TORCH(type, section, kernel, other) \
     FOLDER "xeon-gnr-1core-torch-" type ".json", section, kernel, 0, "times/" other "/least_ms", \
         "times/epilog/least_ms"
@@ -45,6 +49,14 @@ static const alternative alternatives[] = {
     {"torch.compile", "RMSNorm of 8192 rows, bf16", "H200", RMSNORM, "compile_us", "ours_us"},
     {"torch.compile, grouped_mm", "a block of experts, a step, three models, two routings, bf16", "H200",
      FOLDER "h200-moe.json", "block", NULL, 0, "step/torch.compile/median_ms", "step/apply/median_ms"},
+    {"flash-linear-attention", "gated linear attention, forward, bf16", "H200",
+     RECURRENCE("gla", "fla", "forward")},
+    {"flash-linear-attention", "the same, backward", "H200", RECURRENCE("gla", "fla", "backward")},
+    {"flash-linear-attention", "Mamba-2's recurrence, its keys expanded ahead, forward, bf16", "H200",
+     RECURRENCE("ssd", "fla, expanded", "forward")},
+    {"flash-linear-attention", "the same, backward", "H200", RECURRENCE("ssd", "fla, expanded", "backward")},
+    {"mamba_ssm", "Mamba-2's layer, forward, bf16", "H200", RECURRENCE("layer", "mamba_ssm", "forward")},
+    {"mamba_ssm", "the same, backward", "H200", RECURRENCE("layer", "mamba_ssm", "backward")},
     {"cuBLAS", "plain product, 9 shapes, bf16", "H200", FOLDER "h200.json", "product", "matmul", 0, NULL,
      "hot/ratio"},
     {"cuBLAS, product alone", "ten kernels at 4096 and 8192, bf16", "H200", FOLDER "h200.json", "kernels",
