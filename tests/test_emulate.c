@@ -852,6 +852,7 @@ static struct whole {
     int joined; /* launches of several parts there are, at least; a GPU has so few multiprocessors then that blocks have tiles of
                         several parts */
     bool f16;
+    bool among;     /* a part has what it uses for itself among the values */
     const char *up; /* rows are open, up to these sizes */
     epi_kernel *largest;
     int joints[MOST_PARTS];
@@ -1067,6 +1068,7 @@ static struct whole {
     {.from = {"../tests/recurrences", "odd_by_decay", "B=2,T=130,H=3,N=128,P=64", 0}},
     {.from = {"../tests/recurrences", "near_by_decay", "B=2,T=130,H=1,N=128,P=128", 0}, .capability = 80},
     {.from = {"../tests/recurrences", "near_back", "B=2,T=150,H=2,N=64,P=128", 0}, .up = "T=1000"},
+    {.from = {"../tests/recurrences", "near_back", "B=2,T=520,H=2,N=64,P=128", 0}, .among = true},
     {.from = {"../tests/recurrences", "stepped", "B=2,T=100,H=2,N=64,P=64", 0}},
     {.from = {"../tests/recurrences", "gated", "B=2,T=9,H=2,N=20,P=37", 0}}, /* rows that no lane has */
     {.from = {"../tests/recurrences", "heads_back", "B=1,T=17,H=2,N=300,P=6", 0}},
@@ -1349,17 +1351,21 @@ static void run_product_of(const struct whole *w, int leader, const place *place
 }
 
 static void run_parts(const struct whole *w, const problem *p) {
-    unsigned char *values = aligned_alloc(256, (size_t)epi_round_up(w->k->cut.bytes + 256, 256)),
-                  *workspace = aligned_alloc(256, (size_t)w->k->values);
+    unsigned char *workspace =
+        aligned_alloc(256, (size_t)epi_round_up(w->k->values + w->k->cut.bytes + 256, 256));
+    unsigned char *values = workspace + w->k->values;
     static problem parts[EPI_MOST_JOINED];
     place at[EPI_MOST_JOINED];
-    if (check(values && workspace, "memory"))
+    if (check(workspace != NULL, "memory"))
         memset(values, POISON, (size_t)w->k->cut.bytes);
-    for (int q = 0, count = 1; values && workspace && q < w->k->part_count; q += count) {
+    for (int q = 0, count = 1; workspace && q < w->k->part_count; q += count) {
         const epi_joint *j = w->k->parts[q].joint;
         count = j ? j->count : 1;
         memset(workspace, q % 2 ? HUGE_FILL : POISON, (size_t)w->k->values);
         for (int i = 0; i < count; i++) {
+            if (w->k->parts[q + i].own >= w->k->values) /* it lies among the values */
+                memset(workspace + w->k->parts[q + i].own, HUGE_FILL,
+                       (size_t)w->k->parts[q + i].full.cuda->workspace);
             part_problem(w, q + i, p, values, &parts[i]);
             poison_values(w, q + i, &parts[i]);
             at[i] = (place){w->k->parts[q + i].full.cuda, &parts[i], workspace + w->k->parts[q + i].own};
@@ -1370,7 +1376,10 @@ static void run_parts(const struct whole *w, const problem *p) {
         for (int i = 0; i < count && j; i++)
             run_around(w, q + i, &at[i], true);
     }
-    free(values);
+    bool among = false;
+    for (int q = 0; q < w->k->part_count; q++)
+        among |= w->k->parts[q].own >= w->k->values;
+    check(among || !w->among, "%s: no part uses memory among the values", w->from.program);
     free(workspace);
 }
 

@@ -317,6 +317,10 @@ static void describe_values(const epi_kernel *kernel, epi_text *out) {
     for (int i = 0; i < values; i++)
         if (!shown[i])
             describe_value(kernel, i, shown, out);
+    for (int i = 0; i < kernel->part_count; i++)
+        if (kernel->parts[i].own >= kernel->values)
+            epi_text_add(out, "part %d by itself: at %ld\n", i + 1,
+                         (long)(kernel->parts[i].own - kernel->values));
     free(shown);
     epi_text_add(out, "in all %ld bytes; at most %ld are alive at once", (long)cut->bytes, (long)cut->lowest);
     if (cut->lowest)

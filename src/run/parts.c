@@ -137,16 +137,77 @@ void epi_parts_free(epi_kernel *k) {
     k->part_count = 0;
 }
 
-/* Behind what the parts use for themselves. */
-static void place_values(epi_kernel *k) {
-    epi_parts_set_concurrent(k);
-    k->values = 0;
+/* Where what a part uses for itself ends, if that is at the workspace's beginning. */
+static int64_t own_end(const epi_part_kernel *p) {
+    return p->own + epi_max64(workspace_of(&p->full), workspace_of(&p->tail));
+}
+
+/* Is no other part on its way while this one runs? */
+static bool runs_alone(const epi_kernel *k, int i) {
+    const epi_part_kernel *p = &k->parts[i], *next = i + 1 < k->part_count ? p + 1 : NULL;
+    return i >= k->cut.prepared_parts && !p->concurrent && p->leader == i &&
+           (!next || (!next->concurrent && next->leader == i + 1));
+}
+
+/* The cut with values more: what parts use for themselves that use more than so much. None are added where one of these does not
+ * run alone. */
+static epi_status lay_out_among(epi_kernel *k, int64_t limit, epi_cut *out, epi_error *err) {
+    int count = k->cut.value_count - k->cut.prepared_values;
+    *out = k->cut;
+    out->values = epi_arena_alloc(&k->arena, (size_t)(count + k->part_count) * sizeof *out->values);
+    EPI_TRY(epi_has_memory(out->values, err));
+    memcpy(out->values, k->cut.values, (size_t)count * sizeof *out->values);
+    out->value_count = count;
+    out->prepared_values = 0;
     for (int i = 0; i < k->part_count; i++) {
-        const epi_part_kernel *p = &k->parts[i];
-        int64_t most = epi_max64(workspace_of(&p->full), workspace_of(&p->tail));
-        k->values = epi_max64(k->values, p->own + most);
+        int64_t own = own_end(&k->parts[i]);
+        if (own > limit && !runs_alone(k, i)) {
+            out->value_count = count;
+            return EPI_OK;
+        }
+        if (own > limit)
+            out->values[out->value_count++] = (epi_cut_value){
+                .node = EPI_NO_NODE, .bytes = epi_round_up(own, 256), .first = i, .last = i, .part = i};
     }
-    k->values = epi_round_up(epi_max64(64, k->values), 256);
+    return epi_cut_lay_out(&k->arena, out, err);
+}
+
+/* What the part of all that uses most for itself below so much uses; 0: there is none. */
+static int64_t own_below(const epi_kernel *k, int64_t bytes) {
+    int64_t most = 0;
+    for (int i = 0; i < k->part_count; i++)
+        if (own_end(&k->parts[i]) < bytes)
+            most = epi_max64(most, own_end(&k->parts[i]));
+    return most;
+}
+
+/* Values lie behind what the parts use for themselves. Where a few of a GPU's use much, that lies among the values instead: they
+ * are laid out once more. */
+static epi_status place_values(epi_kernel *k, epi_error *err) {
+    enum { WORTH = 1 << 18 }; /* bytes that a part more among the values saves at least */
+    int64_t most, limit;
+    int values = k->cut.value_count - k->cut.prepared_values;
+    epi_cut best = k->cut, with;
+    epi_parts_set_concurrent(k);
+    limit = most = own_below(k, INT64_MAX);
+    for (int64_t own = most; own > WORTH && k->gpu && values && !k->cut.loop_count;) {
+        own = own_below(k, own);
+        EPI_TRY(lay_out_among(k, own, &with, err));
+        if (with.value_count > values && own + with.bytes + WORTH < limit + best.bytes) {
+            limit = own;
+            best = with;
+        }
+    }
+    k->values = epi_round_up(epi_max64(64, limit), 256);
+    if (limit == most)
+        return EPI_OK;
+    for (int i = 0; i < values; i++)
+        k->cut.values[i].offset = best.values[i].offset;
+    for (int i = values; i < best.value_count; i++)
+        k->parts[best.values[i].part].own = k->values + best.values[i].offset;
+    k->cut.bytes = best.bytes;
+    k->cut.lowest = best.lowest;
+    return EPI_OK;
 }
 
 /* Parts that are compiled side by side, and how each one ended. */
@@ -235,8 +296,7 @@ epi_status epi_parts_compile(epi_kernel *k, const epi_options *o, epi_error *err
         epi_parallel_for(threads, count, build_one, &all);
         EPI_TRY(spread(k, all.ends, err));
     }
-    place_values(k);
-    return EPI_OK;
+    return place_values(k, err);
 }
 
 epi_spec epi_kernel_written(const epi_kernel *k) {
