@@ -8,9 +8,10 @@
 //     s = p_last * s + (k * M[last])^T v
 //
 // Warp w of four has steps [16w, 16w + 16) of y, and slabs w, w + 4, … of 16 rows of s. Chunks makes the products: by mma.sync
-// (chunks_sums_mma.cuh) or by wgmma (chunks_sums_sm90.cuh). What is rounded to 16 bits: q k^T * M, s where q multiplies it, k * M[last]. Decays are multiplied in the order of steps: inside of 16 steps by a running product for each j
-// (`diagonal`), elsewhere as what follows j in its 16 (`tail`) times whole 16s times what precedes i (`head`): no number is divided
-// by, so a decay may be 0. Factors that are numbers of a step are in its tail.
+// (chunks_sums_mma.cuh) or by wgmma (chunks_sums_sm90.cuh). What is rounded to 16 bits: q k^T * M, s where q multiplies it,
+// k * M[last]. Decays are multiplied in the order of steps: inside of 16 steps by a running product for each j (`diagonal`),
+// elsewhere as what follows j in its 16 (`tail`) times whole 16s times what precedes i (`head`): no number is divided by, so a
+// decay may be 0. Factors that are numbers of a step are in its tail.
 //
 // Two barriers a chunk: behind the first its tiles are there and nobody reads those before, behind the second the decays and the
 // state of 16 bits. The order of every sum depends on ROWS alone: bits are the same in every batch, whatever COLUMNS is.

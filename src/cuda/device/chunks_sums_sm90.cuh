@@ -1,5 +1,5 @@
-// chunks_sums_sm90.cuh: the products of chunks_sums.cuh by wgmma. A block is one warpgroup, and two of them share a multiprocessor: what one waits for, the
-// other has time for. Scores are on their way while decays are multiplied, what comes to the state while y is stored.
+// chunks_sums_sm90.cuh: the products of chunks_sums.cuh by wgmma. A block is one warpgroup, and two of them share a multiprocessor: what one
+// waits for, the other has time for. Scores are on their way while decays are multiplied, what comes to the state while y is stored.
 //
 // All 64 steps are in every product, with zeros where a step is not before.
 template <class S> struct Chunks : ChunkTiles<S, WideTiles<S::ROWS, S::COLUMNS, 4>> {
