@@ -344,8 +344,8 @@ static epi_status emit_chunks(const writing *w, const chunks *h, int64_t *items,
     epi_kernel_text *k = w->k;
     const epi_emit_context *c = w->c;
     *k = (epi_kernel_text){.name = "pass", .block = 32 * h->warps, .shared = h->shared};
-    snprintf(k->label, sizeof k->label, "by chunks of %d steps and %d columns on tensor cores%s", CHUNK_STEPS,
-             h->columns, h->wgmma ? ", by wgmma" : "");
+    snprintf(k->label, sizeof k->label, "by chunks of %d steps and %d columns, by %s", CHUNK_STEPS,
+             h->columns, h->wgmma ? "wgmma" : "mma.sync");
     *items = epi_axes_size(&w->r->batch, c->sizes) *
              epi_ceil_div(epi_axes_size(&w->r->cols, c->sizes), h->columns);
     give_pointers(w);
@@ -445,8 +445,8 @@ static epi_status emit_chunks_product(epi_emit_context *c, const writing *w, con
                                       int64_t *items, epi_error *err) {
     epi_kernel_text *k = w->k;
     *k = (epi_kernel_text){.name = "pass", .block = 32 * h->warps, .shared = h->shared};
-    snprintf(k->label, sizeof k->label, "by chunks of %d steps on tensor cores%s", CHUNK_STEPS,
-             h->wgmma ? ", by wgmma" : "");
+    snprintf(k->label, sizeof k->label, "by chunks of %d steps, by %s", CHUNK_STEPS,
+             h->wgmma ? "wgmma" : "mma.sync");
     *items = epi_axes_size(&w->r->batch, c->sizes);
     give_pointers(w);
     int room = epi_emit_place(k, c->workspace);
