@@ -289,7 +289,7 @@ template <class S, class C> DEV void walk_chunks_product(const S &s, i64 items, 
       cp_wait<0>();
       C::publish();
       __syncthreads();
-      typename C::Products products UNREAD;
+      typename C::Products products;
       C::ask_products(products, shared);
       if (n > 1) C::prefetch_all(s, b, (n - 1) * C::STEPS, mine + (n - 1) * C::IMAGE);
       m.d.multiply(1.f);

@@ -30,7 +30,7 @@ template <class S> struct ChunksProduct : ProductTiles<S, WideTiles<S::ROWS, S::
 #pragma unroll
     for (int i = 0; i < PANELS; i++) {
       const int panel = half * PANELS + i;
-      float ends[32] UNREAD, starts[32] UNREAD;
+      float ends[32], starts[32];
       hold(ends);
       hold(starts);
       wg_fence();

@@ -119,7 +119,7 @@ template <class S, class C> DEV void walk_chunks(const S &s, i64 items, u8 *memo
       cp_wait<0>();
       C::publish();
       __syncthreads();
-      typename C::Scores score UNREAD;
+      typename C::Scores score;
       C::ask_scores(score, stage);
       d.multiply(now);
       if (S::SUMS) C::put_state(shared + C::STATE, state);

@@ -32,7 +32,7 @@ template <class S> struct Chunks : ChunkTiles<S, WideTiles<S::ROWS, S::COLUMNS, 
     if (!S::SUMS) T::ask_chunk(state, stage + C::K, stage + C::V, d.whole(0, 4), after);
 #pragma unroll
     for (int h = 0; S::SUMS && h < HALVES; h++) {
-      float y[32] UNREAD, far[32] UNREAD;
+      float y[32], far[32];
       hold(far);
       wg_fence();
       T::times_panel(far, stage + C::Q, before + h * (ROWS * 128));
