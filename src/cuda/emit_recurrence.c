@@ -214,6 +214,11 @@ static bool has_wide(const writing *w, int64_t size) {
     return w->c->arch->wgmma && (size == 64 || size == 128);
 }
 
+/* Are its steps so few that an int counts them, and those of the chunk behind? */
+static bool has_int_steps(const writing *w) {
+    return epi_axis_size(w->r->time, w->c->spec->sizes) <= INT32_MAX - CHUNK_STEPS;
+}
+
 /* Is it one by chunks? Its operands are of bf16 (f16 has too few exponents for a state), and a step has one decay. */
 static bool find_chunks(const writing *w, chunks *out) {
     enum { FEW = 16, MOST_ROWS = 256, RESERVED = 1024 };
@@ -227,8 +232,7 @@ static bool find_chunks(const writing *w, chunks *out) {
     int sum = r->out[EPI_TAKE_DOWN];
     if (c->exact || r->other || epi_factor_has(g, r->decay, &r->rows) ||
         epi_factor_has(g, r->decay, &r->cols) || rows % 16 || rows > MOST_ROWS || cols % 8 ||
-        epi_emit_grows(c, cols) || steps > INT32_MAX - CHUNK_STEPS ||
-        (!epi_emit_grows(c, steps) && steps <= FEW))
+        epi_emit_grows(c, cols) || !has_int_steps(w) || (!epi_emit_grows(c, steps) && steps <= FEW))
         return false;
     bool wgmma = has_wide(w, rows) && cols > 32;
     *out = (chunks){.q = only_one(w, by, &r->rows),
@@ -382,7 +386,7 @@ static bool find_chunks_product(const writing *w, chunks_product *out) {
     const epi_recurrence *r = w->r, *o = r->other;
     const epi_graph *g = c->spec->graph;
     int64_t rows = epi_axes_size(&r->rows, c->spec->sizes), cols = epi_axes_size(&r->cols, c->spec->sizes);
-    if (c->exact || !o || !r->over_rows || !r->over_cols || epi_emit_grows(c, cols) ||
+    if (c->exact || !o || !r->over_rows || !r->over_cols || epi_emit_grows(c, cols) || !has_int_steps(w) ||
         epi_factor_has(g, r->decay, &r->rows) || epi_factor_has(g, r->decay, &r->cols) ||
         !has_that_decay(w) || rows % 16 || cols % 16 || rows * cols > EIGHT_WARPS ||
         (rows * cols > FOUR_WARPS && cols % 64))

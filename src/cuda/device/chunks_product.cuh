@@ -240,7 +240,7 @@ template <class S, class C> DEV void walk_chunks_product(const S &s, i64 items, 
       of_x = n < steps ? s.factor(b, C::time(s, n)) : 0.f;
       of_u = n < steps ? s.factor_own(b, C::time(s, n)) : 0.f;
     };
-    // The other scan: what is before its first step decays with it, as in recurrence_chunks.
+    // The other scan: what is before its first step decays with it, as in walk_chunks.
     const float once = S::FIRST && steps > 0 ? s.decay(b, C::time(s, 0) + S::AHEAD) : 1.f;
     C::for_all(state, [&](float &x, int r, int c) {
       x = S::FIRST && r < C::ROWS ? once * s.first(b, r, c) : 0.f;
