@@ -9,10 +9,11 @@
 
 typedef struct alternative {
     const char *name, *work, *machine;
-    const char *file, *section;
-    const char *kernel;    /* this one alone; NULL: all but the plain product */
-    double rows;           /* of so many rows alone; 0: any */
-    const char *its_time;  /* the paths of both times; where the first is NULL, */
+    const char *file, *section; /* NULL: all that have these times */
+    const char *kernel;         /* this one alone; NULL: all but the plain product */
+    double rows;                /* of so many rows alone; 0: any */
+    const char
+        *its_time; /* the paths of both times, of several with + between them; where the first is NULL, */
     const char *epilog_is; /* the second is Epilog's time over the alternative's */
 } alternative;
 
@@ -22,9 +23,10 @@ typedef struct alternative {
 #define ATTENTION(file, section, other) \
     FOLDER file ".json", section, NULL, 0, "times/" other "/median_ms", "times/epilog/median_ms"
 
-#define RECURRENCE(section, other, way) \
-    FOLDER "h200-recurrence.json", section, NULL, 0, "times/" other " " way "/cool_ms", \
-        "times/epilog " way "/cool_ms"
+#define RECURRENCE(other) \
+    FOLDER "h200-recurrence.json", NULL, NULL, 0, \
+        "times/" other " forward/cool_ms+times/" other " backward/cool_ms", \
+        "times/epilog forward/cool_ms+times/epilog backward/cool_ms"
 
 #define CPU_TORCH(type, section, kernel, other) \
     FOLDER "xeon-gnr-1core-torch-" type ".json", section, kernel, 0, "times/" other "/least_ms", \
@@ -49,14 +51,9 @@ static const alternative alternatives[] = {
     {"torch.compile", "RMSNorm of 8192 rows, bf16", "H200", RMSNORM, "compile_us", "ours_us"},
     {"torch.compile, grouped_mm", "a block of experts, a step, three models, two routings, bf16", "H200",
      FOLDER "h200-moe.json", "block", NULL, 0, "step/torch.compile/median_ms", "step/apply/median_ms"},
-    {"flash-linear-attention", "gated linear attention, forward, bf16", "H200",
-     RECURRENCE("gla", "fla", "forward")},
-    {"flash-linear-attention", "the same, backward", "H200", RECURRENCE("gla", "fla", "backward")},
-    {"flash-linear-attention", "Mamba-2's recurrence, its keys expanded ahead, forward, bf16", "H200",
-     RECURRENCE("ssd", "fla, expanded", "forward")},
-    {"flash-linear-attention", "the same, backward", "H200", RECURRENCE("ssd", "fla, expanded", "backward")},
-    {"mamba_ssm", "Mamba-2's layer, forward, bf16", "H200", RECURRENCE("layer", "mamba_ssm", "forward")},
-    {"mamba_ssm", "the same, backward", "H200", RECURRENCE("layer", "mamba_ssm", "backward")},
+    {"flash-linear-attention", "gated linear attention and Mamba-2's recurrence, with gradients, bf16",
+     "H200", RECURRENCE("fla")},
+    {"mamba_ssm", "Mamba-2's layer, with gradients, bf16", "H200", RECURRENCE("mamba_ssm")},
     {"cuBLAS", "plain product, 9 shapes, bf16", "H200", FOLDER "h200.json", "product", "matmul", 0, NULL,
      "hot/ratio"},
     {"cuBLAS, product alone", "ten kernels at 4096 and 8192, bf16", "H200", FOLDER "h200.json", "kernels",
@@ -78,9 +75,25 @@ static const alternative alternatives[] = {
 /* Of a GPU the rows of the default rounding count; a CPU's rows have none. */
 static bool counts(const alternative *a, const record *r) {
     const char *rounding = text(r, "rounding"), *kernel = text(r, "kernel");
-    return belongs(r, a->section) && (!*rounding || !strcmp(rounding, "packed")) &&
+    return (!a->section || belongs(r, a->section)) && (!*rounding || !strcmp(rounding, "packed")) &&
            (a->kernel ? !strcmp(kernel, a->kernel) : strcmp(kernel, "matmul") != 0) &&
            (a->rows == 0 || number(r, "m") == a->rows);
+}
+
+/* The sum of the numbers at paths with + between them; 0: the row lacks one. */
+static double sum_of(const record *r, const char *paths) {
+    double sum = 0;
+    for (const char *at = paths; at;) {
+        const char *plus = strchr(at, '+');
+        char path[120];
+        snprintf(path, sizeof path, "%.*s", (int)(plus ? (size_t)(plus - at) : strlen(at)), at);
+        double x = number(r, path);
+        if (!(x > 0))
+            return 0;
+        sum += x;
+        at = plus ? plus + 1 : NULL;
+    }
+    return sum;
 }
 
 static bool put_alternative(const alternative *a, epi_text *out) {
@@ -90,8 +103,8 @@ static bool put_alternative(const alternative *a, epi_text *out) {
     spread all = {0};
     bool ok = json && read_results(a->file, json, size, &res);
     for (const record *r = ok ? res.rows : NULL; r; r = r->next)
-        if (counts(a, r))
-            spread_add(&all, (a->its_time ? number(r, a->its_time) : 1) / number(r, a->epilog_is));
+        if (counts(a, r) && (!a->its_time || sum_of(r, a->its_time) > 0))
+            spread_add(&all, (a->its_time ? sum_of(r, a->its_time) : 1) / sum_of(r, a->epilog_is));
     if (!all.count)
         fprintf(stderr, "%s: nothing on %s\n", a->file, a->name);
     else
