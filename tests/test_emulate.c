@@ -1068,7 +1068,7 @@ static struct whole {
     {.from = {"../tests/recurrences", "odd_by_decay", "B=2,T=130,H=3,N=128,P=64", 0}},
     {.from = {"../tests/recurrences", "near_by_decay", "B=2,T=130,H=1,N=128,P=128", 0}, .capability = 80},
     {.from = {"../tests/recurrences", "near_back", "B=2,T=150,H=2,N=64,P=128", 0}, .up = "T=1000"},
-    {.from = {"../tests/recurrences", "near_back", "B=2,T=520,H=2,N=64,P=128", 0}, .among = true},
+    {.from = {"../tests/recurrences", "beside_states", "B=2,T=600,H=2,N=128,P=64,F=64", 0}, .among = true},
     {.from = {"../tests/recurrences", "stepped", "B=2,T=100,H=2,N=64,P=64", 0}},
     {.from = {"../tests/recurrences", "gated", "B=2,T=9,H=2,N=20,P=37", 0}}, /* rows that no lane has */
     {.from = {"../tests/recurrences", "heads_back", "B=1,T=17,H=2,N=300,P=6", 0}},
