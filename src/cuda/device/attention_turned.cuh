@@ -25,10 +25,6 @@
 #define BANDS (TURNED / 8)   // rows of a thread
 #define FEATURES PANELS(VALUE_WIDTH)
 
-template <int A, int N> DEV void hold_all(float (&x)[A][N]) {
-#pragma unroll
-  for (int i = 0; i < A; i++) hold(x[i]);
-}
 // Scores of both halves of a tile; and the sums of values.
 DEV void keys_product(float (&s)[2][TURNED / 2], u32 keys, u32 rows) {
   hold_all(s);

@@ -29,11 +29,7 @@ template <int ROWS, int COLUMNS, int WARPS, int SHARES = 1, bool PANELS = false>
       const int n = threadIdx.x / EACH, x = threadIdx.x % EACH * 8;
       const u16 *begin = row(0), *from = row(back ? steps - 1 - (first + n) : first + n) + x;
       const i64 on = back ? begin - row(BY) : row(BY) - begin;
-      const bool whole = first + STEPS <= steps && length >= LENGTH;
 #pragma unroll
-      for (int e = 0; whole && e < STEPS / BY; e++) cp_async<16>(to + at<WIDTH>(n + BY * e, 2 * x), from + on * e, 16);
-      if (whole) return;
-#pragma unroll 1
       for (int e = 0; e < STEPS / BY; e++) {
         const bool is = first + n + BY * e < steps && x < length;
         cp_async<16>(to + at<WIDTH>(n + BY * e, 2 * x), is ? from + on * e : begin, is ? 16 : 0);
@@ -86,8 +82,11 @@ template <int ROWS, int COLUMNS, int WARPS, int SHARES = 1, bool PANELS = false>
       for (int e = 0; e < 4; e++) a[i][e] = pack<HALF>(f[e / 2].x * low<HALF>(a[i][e]), f[e / 2].y * high<HALF>(a[i][e]));
     }
   }
+  // By mma.sync what threads write needs no more than a barrier, and products are there at once; WideTiles has its own of these three.
+  DEV static void publish() {}
+  DEV static void wait_chunk(State &) {}
   // all * state + the chunk's products, where by(j) is what multiplies steps j and j + 1.
-  template <class By> DEV static void add_chunk(State &state, u32 rows, u32 columns, float all, const By &by) {
+  template <class By> DEV static void ask_chunk(State &state, u32 rows, u32 columns, float all, const By &by) {
     const int lane = threadIdx.x & 31;
     for_all(state, [&](float &x, int, int) { x *= all; });
 #pragma unroll 1

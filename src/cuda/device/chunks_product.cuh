@@ -2,7 +2,7 @@
 // to a decay. Both scans have that decay, so no state is made for each step.
 //
 // Steps are counted as the other scan goes, whose state is s, made of products x_j^T z_j (x along rows, z along columns); g, which comes from
-// the end, is made of u_i^T w_i. With s0 the state before a chunk, e what comes to g at its last step, and M as in chunks.cuh,
+// the end, is made of u_i^T w_i. With s0 the state before a chunk, e what comes to g at its last step, and M as in chunks_sums.cuh,
 //
 //     d_t = sum over i >= t > j of M[i][t] * Z[i][j] * M[t - 1][j]       Z[i][j] = (u_i x_j) (w_i z_j), the same sum as that of a product of both,
 //
@@ -43,15 +43,15 @@ template <class S, class T> struct ProductTiles : T {
     T::template fetch_tile<ROW_BYTES, ROWS>(to + U, first, s.steps(), S::BACK, ROWS, [&](i64 t) { return s.u(b, t); });
     T::template fetch_tile<COLUMN_BYTES, COLUMNS>(to + W, first, s.steps(), S::BACK, COLUMNS, [&](i64 t) { return s.w(b, t); });
   }
-  // What fetch_all will ask for comes into the L2 cache.
   DEV static void prefetch_row(const u16 *row, int length, int i) {
     if (i * 64 < length) prefetch(row + i * 64);
   }
+  // What fetch_all will ask for comes into the L2 cache.
   DEV static void prefetch_all(const S &s, i64 b, i64 first, const u8 *kept) {
     const int n = threadIdx.x % STEPS, part = threadIdx.x / STEPS;
     const i64 t = time(s, first + n);
 #pragma unroll
-    for (int i = part; i < 2; i += THREADS / STEPS) {
+    for (int i = part; i * 64 < (ROWS > COLUMNS ? ROWS : COLUMNS); i += THREADS / STEPS) {
       prefetch_row(s.x(b, t), ROWS, i);
       prefetch_row(s.z(b, t), COLUMNS, i);
       prefetch_row(s.u(b, t), ROWS, i);
@@ -264,8 +264,8 @@ template <class S, class C> DEV void walk_chunks_product(const S &s, i64 items, 
         C::fetch_other(stage ^ shared ^ (shared + C::U), s, b, (n + 1) * C::STEPS);
         cp_commit();
         fetch_decays((n + 1) * C::STEPS);
+        C::ask_chunk(state, stage + C::X, stage + C::Z, m.d.whole(0, 4), [&](int j) { return m.d.after(j); });
       }
-      if (n + 1 < chunks) C::ask_chunk(state, stage + C::X, stage + C::Z, m.d.whole(0, 4), [&](int j) { return m.d.after(j); });
       C::keep(mine + n * C::IMAGE, shared + C::S0);
       C::wait_chunk(state);
     }

@@ -5,10 +5,7 @@ template <class S> struct ChunksProduct : ProductTiles<S, Tiles<S::ROWS, S::COLS
   struct Products {};
   static constexpr int ROWS = S::ROWS, COLUMNS = S::COLS, HALVES = C::HALVES, PART = T::PART, ROW_BYTES = T::ROW_BYTES, COLUMN_BYTES = T::COLUMN_BYTES;
 
-  DEV static void publish() {}
   DEV static void ask_products(Products &, u32) {}
-  template <class By> DEV static void ask_chunk(typename T::State &state, u32 rows, u32 columns, float all, const By &by) { T::add_chunk(state, rows, columns, all, by); }
-  DEV static void wait_chunk(typename T::State &) {}
 
   // Rows times a state times columns, of a warp's 16 steps.
   DEV static void sum_state(float (&sum)[2], u32 rows, u32 columns, u32 state, int slab, int half) {
@@ -45,6 +42,6 @@ template <class S> struct ChunksProduct : ProductTiles<S, Tiles<S::ROWS, S::COLS
       times_rows<COLUMN_BYTES, COLUMNS>(q, shared + C::Z, slab, shared + C::W, i);
       C::put_products(m, p, q, slab, i);
     }
-    if (more) T::add_chunk(state, shared + C::U, shared + C::W, m.d.whole(0, 4), by);
+    if (more) T::ask_chunk(state, shared + C::U, shared + C::W, m.d.whole(0, 4), by);
   }
 };

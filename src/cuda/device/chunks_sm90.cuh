@@ -27,19 +27,16 @@ template <int ROWS, int COLUMNS, int WARPS> struct WideTiles : Tiles<ROWS, COLUM
 #pragma unroll
     for (int k = 0; k < ROWS / 16; k++) wgmma_state(d, a + along(k), b + down(k), k);
   }
-  // all * state + the chunk's products, as Tiles::add_chunk; to be waited for.
+  // all * state + the chunk's products, as Tiles::ask_chunk; to be waited for.
   template <class By> DEV static void ask_chunk(typename T::State &state, u32 rows, u32 columns, float all, const By &by) {
     const u64 v = operand_mn<64>(columns);
     u32 a[4][SLABS][4];
 #pragma unroll
     for (int j = 0; j < 4; j++) T::read_rows(a[j], rows, 16 * j, by);
     T::for_all(state, [&](float &x, int, int) { x *= all; });
+    hold_all(state);
 #pragma unroll
-    for (int i = 0; i < SLABS; i++) {
-      hold(state[i]);
-#pragma unroll
-      for (int j = 0; j < 4; j++) hold(a[j][i]);
-    }
+    for (int j = 0; j < 4; j++) hold_all(a[j]);
     wg_fence();
 #pragma unroll
     for (int i = 0; i < SLABS; i++)
@@ -49,7 +46,6 @@ template <int ROWS, int COLUMNS, int WARPS> struct WideTiles : Tiles<ROWS, COLUM
   }
   DEV static void wait_chunk(typename T::State &state) {
     wg_wait<0>();
-#pragma unroll
-    for (int i = 0; i < SLABS; i++) hold(state[i]);
+    hold_all(state);
   }
 };

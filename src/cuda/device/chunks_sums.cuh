@@ -38,7 +38,7 @@ template <class S, class T> struct ChunkTiles : T {
     const int steps = (int)s.steps();
     if (S::SUMS) T::template fetch_tile<ROW_BYTES, S::ROWS>(to + Q, first, steps, S::BACK, S::ROWS, [&](int t) { return s.q(b, t); });
     T::template fetch_tile<ROW_BYTES, S::ROWS>(to + K, first, steps, S::BACK, S::ROWS, [&](int t) { return s.k(b, t); });
-    T::template fetch_tile<COLUMN_BYTES, S::COLUMNS>(to + V, first, steps, S::BACK, S::COLS % S::COLUMNS ? S::COLS - c0 : S::COLUMNS, [&](int t) { return s.v(b, t) + c0; });
+    T::template fetch_tile<COLUMN_BYTES, S::COLUMNS>(to + V, first, steps, S::BACK, S::COLS - c0, [&](int t) { return s.v(b, t) + c0; });
     cp_commit();
   }
 
@@ -142,7 +142,7 @@ template <class S, class C> DEV void walk_chunks(const S &s, i64 items, u8 *memo
 #pragma unroll
           for (int x = 0; x < N; x++) {
             const int c = c0 + 8 * (x0 + x) + lane % 4 * 2;
-            if (n + 8 * r < steps && (S::COLS % S::COLUMNS == 0 || c < S::COLS)) s.out(b, C::time(s, n + 8 * r), c, scale[r] * y[4 * x + 2 * r], scale[r] * y[4 * x + 2 * r + 1]);
+            if (n + 8 * r < steps && c < S::COLS) s.out(b, C::time(s, n + 8 * r), c, scale[r] * y[4 * x + 2 * r], scale[r] * y[4 * x + 2 * r + 1]);
           }
       });
     }

@@ -6,7 +6,6 @@ template <class S> struct Chunks : ChunkTiles<S, Tiles<S::ROWS, S::COLUMNS, S::W
   typedef float Scores[32];
   static constexpr int ROWS = S::ROWS, ROW_BYTES = T::ROW_BYTES, COLUMN_BYTES = T::COLUMN_BYTES, OWN = T::OWN, PART = T::PART;
 
-  DEV static void publish() {}
   DEV static void ask_scores(Scores &, u32) {}
 
   // q k^T of a warp's 16 steps and those up to them.
@@ -66,6 +65,6 @@ template <class S> struct Chunks : ChunkTiles<S, Tiles<S::ROWS, S::COLUMNS, S::W
         out(y, x0);
       }
     }
-    T::add_chunk(state, stage + C::K, stage + C::V, d.whole(0, 4), [&](int j) { return d.after(j); });
+    T::ask_chunk(state, stage + C::K, stage + C::V, d.whole(0, 4), [&](int j) { return d.after(j); });
   }
 };

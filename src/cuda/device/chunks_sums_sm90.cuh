@@ -18,8 +18,7 @@ template <class S> struct Chunks : ChunkTiles<S, WideTiles<S::ROWS, S::COLUMNS, 
   DEV static void ask_near(float (&y)[32], u32 (&p)[4][4], u32 columns) {
     const u64 v = operand_mn<64>(columns);
     hold(y);
-#pragma unroll
-    for (int j = 0; j < 4; j++) hold(p[j]);
+    hold_all(p);
     wg_fence();
 #pragma unroll
     for (int j = 0; j < 4; j++) wgmma_value(y, p[j][0], p[j][1], p[j][2], p[j][3], v + T::down(j), j);

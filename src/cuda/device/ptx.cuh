@@ -100,6 +100,10 @@ template <int N> DEV void hold(u32 (&x)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("// held" : "+r"(x[i])::"memory");
 }
+template <class T, int A, int N> DEV void hold_all(T (&x)[A][N]) {
+#pragma unroll
+  for (int i = 0; i < A; i++) hold(x[i]);
+}
 DEV u32 cluster_id() { u32 r; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(r)); return r; }
 DEV u32 cluster_rank() { u32 r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
 // Writes to the same place in the shared memory of another block of the cluster; its bytes count on the same barrier there.
