@@ -12,9 +12,8 @@ typedef struct alternative {
     const char *file, *section; /* NULL: all that have these times */
     const char *kernel;         /* this one alone; NULL: all but the plain product */
     double rows;                /* of so many rows alone; 0: any */
-    const char
-        *its_time; /* the paths of both times, of several with + between them; where the first is NULL, */
-    const char *epilog_is; /* the second is Epilog's time over the alternative's */
+    const char *its_time;       /* the paths of both times, + between several; where the first is NULL, */
+    const char *epilog_is;      /* the second is Epilog's time over the alternative's */
 } alternative;
 
 #define FOLDER "bench/results/"
@@ -72,28 +71,25 @@ static const alternative alternatives[] = {
      CPU_TORCH("bf16", "product", "matmul", "eager")},
 };
 
+/* The sum of the numbers at paths with + between them; NaN: the row lacks one. */
+static double sum_of(const record *r, const char *paths) {
+    double sum = 0;
+    for (const char *at = paths, *end; *at; at = end + (*end == '+')) {
+        char path[120];
+        end = at + strcspn(at, "+");
+        snprintf(path, sizeof path, "%.*s", (int)(end - at), at);
+        sum += number(r, path);
+    }
+    return sum;
+}
+
 /* Of a GPU the rows of the default rounding count; a CPU's rows have none. */
 static bool counts(const alternative *a, const record *r) {
     const char *rounding = text(r, "rounding"), *kernel = text(r, "kernel");
-    return (!a->section || belongs(r, a->section)) && (!*rounding || !strcmp(rounding, "packed")) &&
+    return (a->section ? belongs(r, a->section) : isfinite(sum_of(r, a->its_time))) &&
+           (!*rounding || !strcmp(rounding, "packed")) &&
            (a->kernel ? !strcmp(kernel, a->kernel) : strcmp(kernel, "matmul") != 0) &&
            (a->rows == 0 || number(r, "m") == a->rows);
-}
-
-/* The sum of the numbers at paths with + between them; 0: the row lacks one. */
-static double sum_of(const record *r, const char *paths) {
-    double sum = 0;
-    for (const char *at = paths; at;) {
-        const char *plus = strchr(at, '+');
-        char path[120];
-        snprintf(path, sizeof path, "%.*s", (int)(plus ? (size_t)(plus - at) : strlen(at)), at);
-        double x = number(r, path);
-        if (!(x > 0))
-            return 0;
-        sum += x;
-        at = plus ? plus + 1 : NULL;
-    }
-    return sum;
 }
 
 static bool put_alternative(const alternative *a, epi_text *out) {
@@ -103,7 +99,7 @@ static bool put_alternative(const alternative *a, epi_text *out) {
     spread all = {0};
     bool ok = json && read_results(a->file, json, size, &res);
     for (const record *r = ok ? res.rows : NULL; r; r = r->next)
-        if (counts(a, r) && (!a->its_time || sum_of(r, a->its_time) > 0))
+        if (counts(a, r))
             spread_add(&all, (a->its_time ? sum_of(r, a->its_time) : 1) / sum_of(r, a->epilog_is));
     if (!all.count)
         fprintf(stderr, "%s: nothing on %s\n", a->file, a->name);
