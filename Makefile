@@ -2,7 +2,7 @@
 #
 #   make               the library and the command, in build/
 #   make run           the ten kernels on this machine
-#   make test          what can be checked without a GPU; half an hour of processor time, from a clean clone
+#   make test          what can be checked without a GPU; 40 minutes of processor time, from a clean clone
 #   make suite         of that the test programs alone, without the sanitizers' builds
 #   make test-texts    all of the CUDA texts through NVRTC, not one of each form (7 minutes of a core)
 #   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
