@@ -417,6 +417,7 @@ static const char *const ops[] = {
 #define EPI_VIEW(id, text, ...) text,
 #define EPI_RANDOM(id, text, ...) text,
 #define EPI_SHIFT(id, text, ...) text,
+#define EPI_SPELLING(id, text, ...) text,
 #include "ir/ops.def"
 };
 
@@ -427,7 +428,8 @@ static bool seen[OPS];
 static size_t token_length(const char *at) {
     static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.";
     size_t n = strspn(at, word);
-    return n ? n : strchr("<>=!-", at[0]) && (at[1] == '=' || at[1] == '>') ? 2 : 1;
+    bool two = (strchr("<>=!-", at[0]) && (at[1] == '=' || at[1] == '>')) || !strncmp(at, "//", 2);
+    return n ? n : two ? 2 : 1;
 }
 
 /* Marks the operations that occur between braces, outside comments. */

@@ -459,6 +459,8 @@ static void test_print(void) {
         {"f(x[T],i:i32[T])->y[T]{y=-x**2+(-x)**-x[i]**(2*x)-2**(x**2)**3-(x**2)**3*(pow(x,2)@x)**-(x+1)}",
          "f(x[T], i: i32[T]) -> y[T] {\n    y = -x**2 + (-x)**-x[i]**(2*x) - 2**(x**2)**3 - "
          "(x**2)**3*(pow(x, 2) @ x)**-(x + 1)\n}\n"},
+        {"f(a[T],b[T],w[T,K])->y[K]{y=(a//b)%b*-a%(b//(a%2))@w}",
+         "f(a[T], b[T], w[T,K]) -> y[K] {\n    y = (a // b % b*-a % (b // (a % 2))) @ w\n}\n"},
         {"f(a[F])->(y[F/2],z[F/2]){y,z=pairs(a,F)}",
          "f(a[F]) -> (y[F/2], z[F/2]) {\n    y, z = pairs(a, F)\n}\n"},
     };
@@ -611,6 +613,12 @@ static void test_words(void) {
         "  b = x - mean(x, D)  w = mean(b**2, D)\n"
         "  top = max(x, T, D)  e = exp(x - where(top == -inf, 0, top))  y = e/max(sum(e, T, D), 1) }\n",
         "word", "written", "B=3,T=5,D=7");
+    check_same("word(a[T], b[T], d[T]) -> (q[T], r[T], da[T], db[T]) {\n"
+               "  q = 2*a // b*a  r = -a % b*a  da, db = grad(of, a, b)(a, b, d) }\n"
+               "of(a[T], b[T]) -> y[T] { y = a % b*2 + a // b }\n"
+               "written(a[T], b[T], d[T]) -> (q[T], r[T], da[T], db[T]) {\n"
+               "  q = floor(2*a/b)*a  r = (-a - b*floor(-a/b))*a  da = 2*d  db = -2*d*floor(a/b) }\n",
+               "word", "written", "T=67");
     check_same("word(x[T,D], lo[D], hi) -> (c[T,D], i[T]) { c = clamp(x, lo, hi)  i = argmax(x, D) }\n"
                "written(x[T,D], lo[D], hi) -> (c[T,D], i[T]) {\n"
                "  c = min(max(x, lo), hi)\n"

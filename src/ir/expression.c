@@ -69,7 +69,7 @@ static void write_operation(const epi_graph *g, int node, epi_level least, int d
         epi_text_add(out, "%s%s", epi_ops[n->op].text, n->op == EPI_OP_NOT ? " " : "");
         write_value(g, n->arg[0], level, depth, out);
     } else {
-        bool tight = level == EPI_LEVEL_POWER || (level == EPI_LEVEL_TERM && n->op != EPI_OP_MATMUL),
+        bool tight = level == EPI_LEVEL_POWER || epi_op_has_factors(n->op),
              left = level != EPI_LEVEL_COMPARE && level != EPI_LEVEL_POWER;
         const epi_node *first = &g->nodes[n->arg[0]];
         bool mixed = !first->name && level == EPI_LEVEL_TERM && epi_ops[first->op].level == level &&

@@ -18,6 +18,7 @@ typedef enum epi_op {
 #define EPI_VIEW(id, ...) EPI_OP_##id,
 #define EPI_RANDOM(id, ...) EPI_OP_##id,
 #define EPI_SHIFT(id, ...) EPI_OP_##id,
+#define EPI_SPELLING(id, ...) EPI_OP_##id,
 #include "ir/ops.def"
     EPI_OP_COUNT
 } epi_op;
@@ -93,7 +94,7 @@ static inline bool epi_op_has_terms(epi_op op) {
     return epi_ops[op].level == EPI_LEVEL_SUM;
 }
 static inline bool epi_op_has_factors(epi_op op) {
-    return epi_ops[op].level == EPI_LEVEL_TERM && epi_ops[op].cls == EPI_CLASS_MAP;
+    return op == EPI_OP_MUL || op == EPI_OP_DIV;
 }
 static inline bool epi_op_compares(epi_op op) {
     return epi_ops[op].level == EPI_LEVEL_COMPARE;

@@ -9,8 +9,9 @@
 #include "lang/words.h"
 
 static const epi_op infixes[] = {
-    EPI_OP_OR, EPI_OP_AND, EPI_OP_LT,  EPI_OP_LE,  EPI_OP_GT,  EPI_OP_GE,     EPI_OP_EQ,
-    EPI_OP_NE, EPI_OP_ADD, EPI_OP_SUB, EPI_OP_MUL, EPI_OP_DIV, EPI_OP_MATMUL, EPI_OP_POW,
+    EPI_OP_OR,       EPI_OP_AND,       EPI_OP_LT,     EPI_OP_LE,  EPI_OP_GT,  EPI_OP_GE,
+    EPI_OP_EQ,       EPI_OP_NE,        EPI_OP_ADD,    EPI_OP_SUB, EPI_OP_MUL, EPI_OP_DIV,
+    EPI_OP_QUOTIENT, EPI_OP_REMAINDER, EPI_OP_MATMUL, EPI_OP_POW,
 };
 
 /* The operator that comes next, or EPI_OP_COUNT. */

@@ -128,7 +128,7 @@ static bool may_break(const char *line, const char *p) {
         return false;
     bool word = p - line > 3 && (!strncmp(p - 4, " and", 4) || !strncmp(p - 3, " or", 3));
     bool arrow = !strncmp(p - 2, "->", 2);
-    return word || !strncmp(p, " ->", 3) || (!arrow && strchr(",+-@<>=", p[-1]));
+    return word || !strncmp(p, " ->", 3) || (!arrow && strchr(",+-/%@<>=", p[-1]));
 }
 
 /* The best place to break the line before `width`: the least nested one, the last of those. NULL: none. */

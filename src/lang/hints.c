@@ -69,7 +69,8 @@ static const hint operations[] = {
     {" reciprocal inv ", "write 1/x"},
     {" ceil ", "write -floor(-x)"},
     {" trunc ", "write sign(x)*floor(abs(x))"},
-    {" mod fmod remainder ", "of whole numbers, write x - n*floor(x/n)"},
+    {" mod fmod remainder ", "write a % b, which has the sign of b"},
+    {" floor_divide floordiv div ", "write a // b"},
     {" fabs ", "write abs(x)"},
     {" tan ", "write sin(x)/cos(x)"},
     {" sinh cosh asin acos atan atan2 ", "there is no such operation"},
@@ -110,7 +111,6 @@ const char *epi_hint_character(const char *rest, size_t length) {
     char next = length > 1 ? rest[1] : 0;
     switch (*rest) {
     case '^': return "a power is written x**2";
-    case '%': return "the remainder of whole numbers is x - n*floor(x/n)";
     case '&': return "write and";
     case '|': return "write or";
     case '!':

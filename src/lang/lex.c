@@ -71,11 +71,11 @@ static size_t number_length(const char *p, const char *end) {
 }
 
 static size_t symbol_length(const char *p, const char *end) {
-    static const char *const two[] = {"->", "<=", ">=", "==", "!=", "**"};
+    static const char *const two[] = {"->", "<=", ">=", "==", "!=", "**", "//"};
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
         if (end - p >= 2 && memcmp(p, two[i], 2) == 0)
             return 2;
-    return memchr("()[]{},:;=+-*/@<>", *p, 17) ? 1 : 0;
+    return memchr("()[]{},:;=+-*/%@<>", *p, 18) ? 1 : 0;
 }
 
 epi_token epi_lex(epi_lexer *lx) {

@@ -85,7 +85,7 @@ bool epi_is_reserved(const char *name) {
 }
 
 const char *epi_parse_name(epi_parser *p, const char *what, bool fresh) {
-    if (epi_parse_at(p, "/") && p->lexer.at < p->lexer.end && *p->lexer.at == '/')
+    if (epi_parse_at(p, "//"))
         epi_parse_fail(p, p->token.place, "a comment begins with #");
     if (p->token.kind != EPI_TOKEN_NAME) {
         epi_parse_expected(p, what);
@@ -118,11 +118,12 @@ static void fail_foreign(epi_parser *p, const char *name, epi_place place) {
 
 /* y += x */
 static void fail_augmented(epi_parser *p, const char *name) {
-    if (p->token.kind == EPI_TOKEN_SYMBOL && p->token.length == 1 && strchr("+-*/@", *p->token.text) &&
-        p->lexer.at < p->lexer.end && *p->lexer.at == '=')
+    int n = (int)p->token.length;
+    if (p->token.kind == EPI_TOKEN_SYMBOL && strchr("+-*/%@", *p->token.text) && p->lexer.at < p->lexer.end &&
+        *p->lexer.at == '=')
         epi_parse_fail(p, p->token.place,
-                       "values are assigned once, and there is no '%c=': write z = %s %c …", *p->token.text,
-                       name, *p->token.text);
+                       "values are assigned once, and there is no '%.*s=': write z = %s %.*s …", n,
+                       p->token.text, name, n, p->token.text);
 }
 
 /* The type after a colon. */

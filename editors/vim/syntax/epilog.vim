@@ -3,7 +3,7 @@ if exists("b:current_syntax")
   finish
 endif
 
-syn match epilogOperator /->\|\*\*\|[<>=!]=\|[-+*/@<>=]/
+syn match epilogOperator /->\|\*\*\|\/\/\|[<>=!]=\|[-+*/%@<>=]/
 syn match epilogNumber /\<\d\+\%(\.\d*\)\?\%([eE][-+]\?\d\+\)\?\>\|\.\d\+\%([eE][-+]\?\d\+\)\?\>/
 syn match epilogAxis /\<[A-Z][A-Za-z0-9_]*\>/
 " a name and its inputs at the beginning of a line are a program
