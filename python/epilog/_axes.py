@@ -5,6 +5,7 @@ size 1, several are a merged one, and an axis that the value lacks is broadcast.
 nothing else. Axes are one where an operation lines them up, and are split where a view splits them: everywhere at once, so that the split
 of a linear layer's result is one of its weight.
 """
+import functools
 import math
 
 import sympy
@@ -78,13 +79,14 @@ class Value:
 
 
 class View:
-    """A value with dimensions. linear: (x, w, bias) of a linear layer's result. pieces: what a stack or the end of a tensor is made of,
-    which is a value only once it is joined with something. position: of a mask, as it was made.
+    """A value with dimensions. linear: (x, w, bias) of a linear layer's result. pieces: what a stack or the end of a tensor is made of, where
+    that may be joined with something: it has no value before. settle: makes the view that has one. position: of a mask, as it was made.
     hidden: (scores, position of a mask) that it is the sum of. columns: the linear layer's result whose last dimension is several here.
     turned: the input that it is the transpose of."""
 
-    def __init__(self, value, dims, linear=None, pieces=None):
+    def __init__(self, value, dims, linear=None, pieces=None, settle=None):
         self.value, self.dims, self.linear, self.pieces = value, [list(d) for d in dims], linear, pieces
+        self.settle = settle and functools.cache(settle)
         self.position = self.hidden = self.columns = self.turned = None
 
     @property

@@ -6,7 +6,9 @@ where it is, and told of in the report.
 import collections
 import logging
 import operator
+import os
 import re
+import traceback
 
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
@@ -15,7 +17,7 @@ from ._graph import CALLS, Regions, argument
 from ._library import EpilogError
 from ._loss import split_losses
 from ._say import HEAVY, VIEWS, operation
-from ._write import NARROW, Failed, Program, example, layer_of, name_of
+from ._write import NARROW, Failed, Mistaken, Program, Refused, example, layer_of, name_of
 
 log = logging.getLogger("epilog")
 CLIFF = 2  # times what PyTorch moves, operation by operation: a plan beyond that is one that fell apart
@@ -105,19 +107,45 @@ def programs_of(regions):
                 if not is_worth_it(nodes):
                     raise Failed(None, "too little work for a program")
                 if key not in known:
-                    known[key] = checked(nodes, regions.positions)
+                    known[key] = program_of(nodes, regions.positions)
                 found.append(known[key])
             except Failed as failed:
                 again = True
+                if isinstance(failed, Mistaken):
+                    complain(failed.__cause__, failed.node.format_node() if failed.node else f"{len(nodes)} operations")
                 for n in [failed.node] if failed.node in nodes else nodes:
                     regions.leave(n, failed.why)
         if not again:
             return found
 
 
-def checked(nodes, positions):
+def complain(why, what):
+    """Of a mistake of the backend's own: plain torch.compile would not have raised it. EPILOG_BACKEND_STRICT=1 does."""
+    if os.environ.get("EPILOG_BACKEND_STRICT", "0") not in ("", "0"):
+        raise why
+    place = traceback.extract_tb(why.__traceback__)[-1]
+    log.warning("epilog left to PyTorch, by a mistake of its own: %s. What follows is right, and slower. Please report it with the model and this "
+                "line: %s: %s (%s:%s). EPILOG_BACKEND_STRICT=1 raises it.", what, type(why).__name__, why, os.path.basename(place.filename), place.lineno)
+
+
+def program_of(nodes, positions):
+    """The program of a region. A part of a weight may have an axis that no tensor declares: it is cut before the program then."""
+    try:
+        try:
+            return checked(nodes, positions, True)
+        except Refused as refused:
+            if not refused.stretched:
+                raise
+            return checked(nodes, positions, False)
+    except Failed:
+        raise
+    except Exception as why:
+        raise Mistaken(None, f"a mistake of the backend: {type(why).__name__}: {why}") from why
+
+
+def checked(nodes, positions, stretches):
     """The program of a region, for which there are kernels."""
-    program = Program(nodes, positions)
+    program = Program(nodes, positions, stretches)
     own = next((n for n in nodes if has_own_kernel(n, positions)), None)
     try:
         for draft in (True, False) if own is not None else (False,):  # what is not worth it is not compiled
@@ -125,7 +153,7 @@ def checked(nodes, positions):
             if own is not None and any("attention" not in parts(plan) for plan in plans):
                 raise Failed(own, "attention whose scores would be in memory")
     except EpilogError as why:
-        raise Failed(None, f"there is no kernel: {why}")
+        raise Refused(None, f"there is no kernel: {why}", program.stretched)
     recent.extend(plan.kernel for plan in plans if plan.kernel not in recent)
     plain = sum(memory(n) + sum(map(memory, n.all_input_nodes)) for n in nodes if operation(n) not in VIEWS)
     for plan, times in zip(plans, (1, 2)):  # a backward reads and writes twice what its forward does
@@ -247,8 +275,8 @@ def is_transform(node):
 def compile_graph(gm, inputs, report, rest="inductor", mode=None, options=None, chunks=1):
     try:
         made = rewritten(gm, report, chunks)
-    except Exception as why:  # whatever it is, plain torch.compile would not have raised it
-        log.warning("epilog left a graph to %s: %s: %s", rest, type(why).__name__, why)
+    except Exception as why:
+        complain(why, "a graph")
         made = gm
     if rest == "eager":
         return made

@@ -14,6 +14,7 @@ INTEGERS = torch.int64, torch.int32
 MANY = 1 << 23  # what a position may be, so that it is exact in f32
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARE.update({f"__{name}__": sign for name, sign in list(COMPARE.items())})
+TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}  # of a and b, said of b and a
 
 
 def at(dim):
@@ -76,6 +77,8 @@ def compared(a, sign, b):
     if difference.is_number:
         holds = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[sign](difference, 0)
         return () if holds else None
+    if isinstance(b, sympy.Abs) and not isinstance(a, sympy.Abs):
+        return compared(b, TURNED[sign], a)
     if isinstance(a, sympy.Abs) and sign in ("<", "<="):
         return conjunction(compared(a.args[0], sign, b), compared(-a.args[0], sign, b))
     return ((a, sign, b),)
@@ -280,6 +283,10 @@ def text(expression, place):
     """An expression in the language; place(k) is the position along dimension k."""
     terms = []
     for symbol, by in sorted(sympy.sympify(expression).as_coefficients_dict().items(), key=lambda t: (t[0] == 1, str(t[0]))):
-        word = str(abs(by)) if symbol == 1 else ("" if abs(by) == 1 else f"{abs(by)}*") + place(int(str(symbol)[1:]))
+        word = str(abs(by)) if symbol == 1 else ("" if abs(by) == 1 else f"{abs(by)}*") + term(symbol, place)
         terms.append(("- " if by < 0 else "+ ") + word if terms else ("-" if by < 0 else "") + word)
     return " ".join(terms) or "0"
+
+
+def term(symbol, place):
+    return f"abs({text(symbol.args[0], place)})" if isinstance(symbol, sympy.Abs) else place(int(str(symbol)[1:]))

@@ -341,6 +341,7 @@ IN_PLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", 
 SAID.update((name, SAID[plain]) for name, plain in IN_PLACE.items())
 VIEWS = frozenset(("view reshape transpose permute expand flatten unflatten getitem unsqueeze squeeze t contiguous to float type_as clone bfloat16 half "
                    "chunk split split_with_sizes unbind stack getattr").split())
+JOINING = frozenset("cat view reshape flatten".split())  # what takes the end of a tensor, or a stack, as it is
 HEAVY = frozenset("linear matmul bmm addmm baddbmm scaled_dot_product_attention layer_norm rms_norm".split())
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 FUNCTIONS = {getattr(home, name): name for home in (torch, operator, F, torch._C._nn) for name in SAID

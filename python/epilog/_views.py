@@ -31,13 +31,14 @@ def whole(number):
 class Views(Space):
     def __init__(self):
         super().__init__()
-        self.halves_made, self.stretches = {}, True
+        self.halves_made, self.stretches, self.counted = {}, True, []
 
     # Regrouping.
     def view(self, x, *sizes):
         shape, total = listed(sizes), math.prod(x.shape)
         if x.pieces and len(x.pieces) == 2:
             x = self.cat(list(x.pieces), -1, "join")
+        x = settled(x)
         if -1 in shape:
             shape[shape.index(-1)] = quotient(total, -math.prod(shape))
         todo, dims = joined(x.dims), []
@@ -203,11 +204,11 @@ class Views(Space):
         if self.is_input(x):
             return self.part_of_input(x, dim, start, stop)
         size = stop - start
-        if stop == n and n % start == 0 and (n // start > 2 or self.is_put_back(start)):
+        if stop == n and n % start == 0 and (n // start > 2 or self.is_put_back(start)) and self.is_joined():
             rest = [[Axis(size)] if i == dim else d for i, d in enumerate(x.dims)]
-            return View(Value(never, [], []), rest, pieces=(x, dim, start))
+            return View(Value(never, [], []), rest, pieces=(x, dim, start), settle=lambda: self.counting(x, dim, start, size))
         if n % size or start % size:
-            raise Unsaid("a slice that is no equal part")
+            return self.counting(x, dim, start, size)
         if n // size == 2 and not self.is_put_back(size):
             return self.half(x, flat(x.dims[dim])[0], start > 0)
         first, *rest = self.blocks(x, dim, n // size)
@@ -222,6 +223,11 @@ class Views(Space):
             return (len(at) == 1 and isinstance(at[0], slice) and (at[0].start, at[0].step) == (start, None) and node.users
                     and all(u.target is torch.cat and u.args[0][-1] is node for u in node.users))
         return self.at.target is operator.getitem and any(is_end(n) for n in self.at.args[0].users)
+
+    def is_joined(self):
+        """Is what the node being said takes behind something else in a cat? Of nodes with several results: one of these."""
+        takes = [self.at] if self.at.target is operator.getitem else list(self.at.users)
+        return any(u.target is torch.cat for n in takes for u in n.users)
 
     def is_taken_apart(self, dim, n):
         """Is a dimension, of n, of what the node being said takes a part of taken in parts, each place once?"""
@@ -240,6 +246,7 @@ class Views(Space):
 
         def write(names, name):
             return f"gather({names[0]}, {index_in([part], name)}{f' + {start}' if start else ''}, {', '.join(map(name, flat([axis])))})"
+        self.counted.append(part)
         if part.size == 1:
             seen = self.take(x, axis, start, [inner if i == dim else d for i, d in enumerate(x.dims)])
         else:
@@ -247,6 +254,26 @@ class Views(Space):
             seen = self.view_of(value, [[part, *inner] if i == dim else d for i, d in enumerate(x.dims)])
         seen.value.kind, seen.value.dtype = "stretch", x.value.dtype
         return seen
+
+    def counting(self, x, dim, start, size):
+        """x[start:start + size] along a dimension, by an index that counts. Places before x and behind it have its first element and its last."""
+        axes, n, new = flat(x.dims[dim]), whole(x.shape[dim]), [Axis(size)] if size > 1 else []
+        dims = [new if i == dim else d for i, d in enumerate(x.dims)]
+        own = [a for a in axes if a in x.value.axes]
+        if not own:
+            return self.view_of(x.value, dims)
+        if len(own) < len(axes):
+            raise Unsaid("a slice of what is expanded in part")
+        self.counted += new
+
+        def write(names, name):
+            at = f"{index_in(new, name)} {'-' if start < 0 else '+'} {abs(start)}" if new else str(start)
+            at = f"max({at}, 0)" if start < 0 else at
+            at = f"min({at}, {n - 1})" if start + size > n else at
+            return f"gather({names[0]}, {at}, {', '.join(map(name, flat(axes)))})"
+        value = self.value(write, [x.value], new + [a for a in x.value.axes if a not in axes])
+        value.dtype = x.value.dtype
+        return self.view_of(value, dims)
 
     def part_of_input(self, x, dim, start, stop):
         node, shape = x.value.node, x.shape
@@ -288,10 +315,12 @@ class Views(Space):
 
     # Joining.
     def stack(self, tensors, dim=0):
-        """Of two, behind the last dimension: once it is flattened it is a join."""
-        if len(tensors) != 2 or dim not in (-1, len(tensors[0].dims)):
-            raise Unsaid("a stack")
-        return View(Value(never, [], []), tensors[0].dims + [[Axis(2)]], pieces=tuple(tensors))
+        """Of two behind the last dimension: where it is flattened it is a join."""
+        rank = len(tensors[0].dims) + 1
+        single = lambda: self.cat([self.unsqueeze(t, dim) for t in tensors], dim)
+        if len(tensors) != 2 or dim % rank != rank - 1:
+            return single()
+        return View(Value(never, [], []), tensors[0].dims + [[Axis(2)]], pieces=tuple(tensors), settle=single)
 
     def repeat_interleave(self, x, repeats, dim=None):
         if repeats != 2 or dim not in (-1, len(x.dims) - 1):
@@ -304,12 +333,11 @@ class Views(Space):
             return parts[0]
         if len(parts) == 2 and parts[1].pieces and len(parts[1].pieces) == 3:
             return self.put(parts[0], dim % len(parts[0].dims), *parts[1].pieces)
-        if len(parts) != 2 or parts[0].shape != parts[1].shape:
-            raise Unsaid("a cat of unequal parts")
+        parts = [settled(p) for p in parts]
+        dim %= len(parts[0].dims)
+        if len(parts) != 2 or parts[0].shape != parts[1].shape or not flat(parts[0].dims[dim]):
+            return self.one_behind_another(parts, dim)
         a, b = parts
-        dim %= len(a.dims)
-        if len(flat(a.dims[dim])) == 0:
-            raise Unsaid("a cat of single elements")
         for i, d in enumerate(a.dims):
             if flat(d):
                 b = self.unify(d, b, i)
@@ -322,6 +350,23 @@ class Views(Space):
         axes = [w if x is h else x for x in dict.fromkeys(a.value.axes + b.value.axes)]
         write = lambda names, name: f"{how}({names[0]}, {names[1]}, {name(flat([w])[at])})"
         return self.view_of(self.value(write, [a.value, b.value], axes, "each"), dims)
+
+    def one_behind_another(self, parts, dim):
+        """A cat of any parts: each along all places of the result, of which it has its own."""
+        sizes = [whole(p.shape[dim]) for p in parts]
+        total, end = sum(sizes), sum(sizes)
+        for p, size in list(zip(parts, sizes))[::-1]:
+            spread, end = self.counting(p, dim, size - end, total), end - size
+            y = spread if end + size == total else self.each("where({}, {}, {})", self.up_to(end + size, total, dim, len(p.dims)), spread, y)
+        return y
+
+    def up_to(self, end, total, dim, rank):
+        """Is a place along a dimension before this one?"""
+        axis = Axis(total)
+        self.counted.append(axis)
+        value = self.value(lambda names, name: f"{index_in([axis], name)} < {end}", [], [axis])
+        value.dtype = torch.bool
+        return self.view_of(value, [[axis] if i == dim else [] for i in range(rank)])
 
     def put(self, a, along, x, dim, start):
         """cat(a, x[start:]), where x[:start] is the first of equal blocks: a in that one, else x."""
@@ -361,6 +406,11 @@ def index_in(axes, name):
     for a in rest:
         text = f"({text}*size({name(a)}) + index({name(a)}))"
     return text
+
+
+def settled(x):
+    """A view that has a value."""
+    return x.settle() if isinstance(x, View) and x.settle else x
 
 
 def never(names, name):

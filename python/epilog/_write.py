@@ -19,7 +19,8 @@ from ._library import EpilogError, EpilogIndexError, EpilogValueError
 from ._op import op
 from ._run import Plan, output_shapes, recipe, wanted_names
 from ._run import size_of as axis_size
-from ._say import COMPARISONS, FLOATS, INTEGERS, SAID, Region, operation
+from ._say import COMPARISONS, FLOATS, INTEGERS, JOINING, SAID, Region, operation
+from ._views import settled
 
 NARROW = FLOATS[1:]
 TYPES = {torch.float32: ": f32", torch.bfloat16: ": bf16", torch.float16: ": f16", torch.int64: ": i64", torch.int32: ": i32"}
@@ -73,6 +74,18 @@ class Failed(Exception):
         self.node, self.why = node, why
 
 
+class Refused(Failed):
+    """The library takes no such text, or has no kernel for it. stretched: parts of weights are taken in it."""
+
+    def __init__(self, node, why, stretched):
+        super().__init__(node, why)
+        self.stretched = stretched
+
+
+class Mistaken(Failed):
+    """By a mistake of the backend's own, which is its __cause__."""
+
+
 class Saying:
     """The nodes of a region said one after the other: a Region, and the view of each node in it. masks: views of nodes outside that follow
     from positions. stretches: parts of weights are taken in the program."""
@@ -88,6 +101,8 @@ class Saying:
                 raise Failed(node, str(why))
             except (TypeError, KeyError, IndexError, AttributeError, ValueError, RecursionError) as why:
                 raise Failed(node, f"arguments that are not known ({why})")
+            except Exception as why:
+                raise Mistaken(node, f"a mistake of the backend: {type(why).__name__}: {why}") from why
 
     def given(self, node):
         """A node's view: of one before, or of an input."""
@@ -110,8 +125,9 @@ class Saying:
         return self.region.input(node, [size_of(s) for s in v.shape], v.dtype)
 
     def say(self, node):
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self.given)
         name, v = operation(node), example(node)
+        given = self.given if name in JOINING else lambda n: settled(self.given(n))
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), given)
         self.check_types(node, name)
         found = SAID[name](self.region, *args, **kwargs)
         if not isinstance(found, View):
@@ -213,7 +229,7 @@ class Text:
             axes = [a for a in joined(view.dims) if a in view.value.axes]
             key = view.value, dtype
             if key not in outputs:
-                outputs[key] = len(outputs), axes, f"y{len(outputs)}{TYPES[dtype]}{self.axis.listed(axes)}"
+                outputs[key] = len(outputs), axes, f"y{len(outputs)}{TYPES[dtype]}{self.declared(axes)}"
                 self.line(None, f"y{outputs[key][0]} = {self.names[view.value]}")
             number, stored, _ = outputs[key]
             self.results.append((number, [stored.index(a) for a in axes], self.dimensions(view, axes)))
@@ -221,6 +237,13 @@ class Text:
         declared = [text for _, _, text in outputs.values()]
         self.text = (f"{name}({', '.join(given)}) -> {declared[0] if len(declared) == 1 else '(' + ', '.join(declared) + ')'} {{\n    "
                      + "\n    ".join(self.lines) + "\n}\n")
+
+    def declared(self, axes):
+        """Axes of an output. Those that an index brings into being have their sizes there, if no input has them."""
+        known = {a for v in self.inputs for a in v.axes}
+        own = set(flat(self.region.counted)) - known
+        listed = [self.axis(a) + (f"={a.size}" if a in own else "") for a in axes]
+        return f"[{', '.join(listed)}]" if listed else ""
 
     def line(self, value, text):
         self.lines.append(text)
@@ -281,10 +304,10 @@ class Text:
         return [None if v.rank == len(v.kept) == len(flat(v.own)) else shape for v, shape in zip(self.inputs, sizes)]
 
 
-def outside(nodes):
-    """What the nodes are made of: tensors, fractions, and sizes that the graph is given."""
-    inside = set(nodes)
-    found = dict.fromkeys(p for n in nodes for p in n.all_input_nodes if p not in inside)
+def outside(nodes, masks, said):
+    """What the nodes are made of: tensors, fractions, and sizes that the graph is given. masks: what the masks that are `said` are made of."""
+    inside = {n: {*nodes, *said} for n in nodes} | {n: {*masks} for n in masks}
+    found = dict.fromkeys(p for n in masks + nodes for p in n.all_input_nodes if p not in inside[n])
     return [p for p in found if isinstance(example(p), (torch.Tensor, torch.SymFloat)) or (isinstance(example(p), NUMBERS) and p.op == "placeholder")]
 
 
@@ -296,7 +319,7 @@ def plain_graph(nodes, given, outs):
     for n in nodes:
         if any(p not in env for p in n.all_input_nodes):
             return None
-        env[n] = graph.node_copy(n, env.__getitem__)
+        env[n] = env.get(n) or graph.node_copy(n, env.__getitem__)
     graph.output(tuple(env[n] for n in outs))
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
@@ -304,21 +327,17 @@ def plain_graph(nodes, given, outs):
 class Program(torch.nn.Module):
     """A region that is said. Its arguments are the tensors of the nodes `given` and `seeds` random numbers, its results those of `outs`."""
 
-    def __init__(self, nodes, positions):
+    def __init__(self, nodes, positions, stretches=True):
         super().__init__()
-        saying, inside = Saying(nodes, positions), set(nodes)
+        saying, inside = Saying(nodes, positions, stretches), set(nodes)
         masks = positions.made_of(saying.masks)
-        self.nodes, self.given, self.seeds = nodes, [n for n in outside(masks + nodes) if n not in saying.masks], saying.region.seeds
+        self.nodes, self.given, self.seeds = nodes, outside(nodes, masks, saying.masks), saying.region.seeds
+        self.stretched = any(v.kind == "stretch" for v in saying.region.values)
         self.outs = [n for n in nodes if any(u not in inside for u in n.users)]
         for n in self.outs:
             check_result(saying.views[n], n)
         self.device = saying.device
-        try:
-            self.write(saying)
-        except Failed:  # of the text: an axis that a part of a weight has may be one that no tensor declares
-            if not any(v.kind == "stretch" for v in saying.region.values):
-                raise
-            self.write(Saying(nodes, positions, False))
+        self.write(saying)
         self.lie = [layout(n) for n in self.outs]
         self.plain = plain_graph(masks + nodes, self.given, self.outs)
 
@@ -340,7 +359,7 @@ class Program(torch.nn.Module):
         try:
             self.op = made(self.text, text.rows(), text.kept())
         except EpilogValueError as why:
-            raise Failed(text.node_at(str(why)), f"the text is refused: {why}")
+            raise Refused(text.node_at(str(why)), f"the text is refused: {why}", self.stretched)
         place = {n: i for i, n in enumerate(self.given)}
         seed = lambda name: len(place) + int(name.split()[1])
         self.inputs = [(seed(v.node) if isinstance(v.node, str) else place[v.node], v.cut, shape, v.dtype == torch.bool)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import epilog
-from epilog import _compile
+from epilog import _compile, _write
 from epilog._compile import Report, compile_graph
 from epilog._write import example
 from rule import check, floor
@@ -165,6 +165,26 @@ def test_packed(how, biased, said):
     if how in ("slices", "split", "unsqueezed", "heads"):
         assert program.text.count("gather(") == (6 if biased else 3) and len(program.inputs) == (5 if biased else 4)
         assert how == "heads" or ", pass" not in (plan := program.planned()[1].kernel.describe()) and "scatter" not in plan
+
+
+PARTS = {  # of a linear layer's result, between two: how many programs there are, of all flops
+    "two of them": (lambda h: F.gelu(h[..., :4]).sum(-1, keepdim=True) + F.silu(h[..., 4:]).mean(-1, keepdim=True) + h, 1),
+    "three, joined anew": (lambda h: (lambda p: torch.cat((F.gelu(p[2]), p[0], 2 * p[1]), -1))(h.split([4, 4, 8], -1)), 1),
+    "one is used": (lambda h: F.gelu(h.split([4, 12], -1)[1]).sum(-1, keepdim=True) * h, 1), "some places joined anew": (lambda h: torch.cat((2 * h[..., :4], h[..., 4:]), -1), 1),
+    "without the first row": (lambda h: torch.tanh(h[:, 1:]), 1), "rows in the middle": (lambda h: torch.tanh(h[:, 2:5]), 1), "rows from the end": (lambda h: F.gelu(h[:, -2:]), 1),
+    "one row": (lambda h: torch.tanh(h[:, 2:3]) + h, 1), "rows that no result has": (lambda h: torch.tanh(h[:, 1:]).sum(1), 2), "rows turned": (lambda h: torch.cat((h[:, 1:], h[:, :1]), 1), 2),
+    "a stack": (lambda h: torch.stack((h, torch.tanh(h), h * h), 1), 1), "a stack behind": (lambda h: torch.stack((h, 2 * h), -1).mT, 1)}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_unequal_parts(case, said):
+    between, count = PARTS[case]
+    plain = lambda x, w, wo: F.linear(between(F.linear(x, w)), wo)
+    torch.manual_seed(7)
+    given = [torch.randn(s, requires_grad=True) for s in ((2, 6, 8), (16, 8), (8, 16))]
+    call, report = on(plain)
+    check(call, plain, given, units=16)
+    assert share(report) == 1 and len(programs(report)) == count
 
 
 def test_transposed_weight(said):
@@ -485,6 +505,9 @@ def test_masks(said):
 MASKS = {  # of positions q and k, and whether a program says it
     "causal": (lambda q, k: k <= q, True), "window": (lambda q, k: (k <= q) & (k > q - 3), True), "later": (lambda q, k: k > q + 1, True),
     "all": (lambda q, k: k >= q - 100, True), "none": (lambda q, k: k > q + 100, True), "a constant": (lambda q, k: (q - q == 0) & (k <= q), True),
+    **{f"|q - k| {name}": (rule, True) for name, rule in {
+        "< 3": lambda q, k: (q - k).abs() < 3, "> 3": lambda q, k: (q - k).abs() > 3, ">= 2": lambda q, k: (k - q).abs() >= 2, "== 1": lambda q, k: abs(q - k) == 1,
+        "!= 1": lambda q, k: (q - k).abs() != 1, "behind a number": lambda q, k: 3 > (q - k).abs(), "of two": lambda q, k: (q - k).abs() <= (q - 4).abs()}.items()},
     "products": (lambda q, k: q * k < 7, False), "given": (lambda q, k: (k <= q) & torch.tensor([True, False, True, True, True, True]), False)}
 
 
@@ -523,6 +546,17 @@ def test_added_positions(name, hides, said):
     call, report = on(plain)
     check(call, plain, [torch.randn(2, 3, 6, 4, requires_grad=True) for _ in range(3)])
     assert ["-inf" in p.text for p in programs(report)] == [hides] and len(programs(report)[0].given) == 3
+
+
+def test_a_position_as_a_number(said):
+    """ALiBi's: what a mask compares is added to the scores, too."""
+    def plain(q, k, v):
+        at = torch.arange(6)
+        far = at[None, :] - at[:, None]
+        return (q @ k.transpose(-1, -2) + far * 0.25).masked_fill(far > 0, -torch.inf).softmax(-1) @ v
+    call, report = on(plain)
+    check(call, plain, [torch.randn(2, 3, 6, 4, requires_grad=True) for _ in range(3)])
+    assert len(programs(report)) == 1 and "index(" in programs(report)[0].text
 
 
 def test_written_positions(said):
@@ -570,6 +604,34 @@ def test_a_failure_is_told(said, monkeypatch):
     call, report = on(plain)
     check(call, plain, [x, w])
     assert len(said) == 1 and "ZeroDivisionError" in said.pop()
+
+
+MISTAKES = {  # where the backend fails, and what it says that it left
+    "a node": ((_write.SAID, "softplus"), "softplus"), "a text": ((_write.Text, "declared"), "operations"), "a plan": ((_compile, "moved"), "operations")}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_region(case, said, monkeypatch):
+    """A mistake of the backend's own leaves a node or a region to PyTorch, and says what to report; EPILOG_BACKEND_STRICT=1 raises it."""
+    (home, name), left = MISTAKES[case]
+    find = home.get if isinstance(home, dict) else home.__dict__.get
+    right, calls = find(name), []
+
+    def wrong(*args, **kwargs):
+        calls.append(args)
+        return 1 // 0 if left == "softplus" or len(calls) == 1 else right(*args, **kwargs)
+    monkeypatch.setitem(home, name, wrong) if isinstance(home, dict) else monkeypatch.setattr(home, name, wrong)
+    plain = lambda x, w: F.gelu(F.softplus(F.gelu(x @ w) @ w).cumprod(0) @ w) @ w
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    call, report = on(plain)
+    check(call, plain, [x, w], units=16)
+    assert len(said) == 1 and all(part in said[0] for part in (left, "report", "ZeroDivisionError", "test_compile.py:"))
+    assert programs(report) and any("a mistake of the backend: ZeroDivisionError" in why for why in report.graphs[0].left)
+    said.clear(), calls.clear()
+    monkeypatch.setenv("EPILOG_BACKEND_STRICT", "1")
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        on(plain)[0](x, w)
 
 
 def hooked(x, w):
