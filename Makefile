@@ -7,6 +7,8 @@
 #   make test-texts    all of the CUDA texts through NVRTC, not one of each form (7 minutes of a core)
 #   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
 #   make test-hopper   all products in all of Hopper's configurations on the emulator
+#   make test-pairs    every operation's result in every operand of every other, beside NumPy: results in f32 and bf16, gradients (5 minutes
+#                      of a core); test-pairs-gpu and test-pairs-emulate: on a GPU, on the emulator
 #   make test-rowbits  a row's bits in batches of 1 to 600 rows, of 10,000 random programs (4 minutes of a core)
 #   make test-sanitize all test programs under AddressSanitizer and UndefinedBehaviorSanitizer, with more rounds (about 15 minutes of a core)
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
@@ -246,8 +248,14 @@ $(BUILD)/example/%: examples/%.c $(SHARED)
 	$(call say,LINK)
 	$(Q)$(link)
 
+# The runner of tests/pairs, whose generator and oracle are Python and NumPy.
+$(BUILD)/test/pairs_%: $(BUILD)/obj/tests/pairs/%.o $(if $(SAN),,$(BUILD)/obj/tests/compile.o) $(SHARED)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(link)
+
 .PHONY: tests list suite sanitize threads
-tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(BUILD)/test/gpu $(BUILD)/test/gpu_batch) # what runs on a GPU is built here, too
+tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(BUILD)/test/gpu $(BUILD)/test/gpu_batch $(BUILD)/test/pairs_run) # what runs on a GPU is built here, too
 
 # Lines for tests/run.sh, a name and a command each: the suite of one build. It is run in the plain build and again under
 # the sanitizers, where RUN_TESTS, ROUNDS, CUDA_MODE and RUN differ.
@@ -316,6 +324,9 @@ FUZZED := lang safetensors
 LIST_CHECKS = echo 'includes sh tests/test_includes.sh'; echo 'circles sh tests/test_circles.sh $(BUILD)/obj/src/cuda'; \
     echo 'install bash tests/test_install.sh $(BUILD)'; $(foreach f,$(TABLED),echo 'tables $(BUILD)/table --check $f';) \
     $(foreach p,$(PLOTS),echo 'plot $(BUILD)/plot --check $(call plotted,$p)';) echo 'pages bash tests/test_pages.sh README.md docs/tutorial.md docs/hacking.md'
+# Pairs are drawn by the commit, so that each commit tries others and one commit always the same; SEED=N repeats a draw.
+PAIRS = $(PYTHON) tests/pairs/pairs.py --runner $(BUILD)/test/pairs_run --seed $(or $(SEED),$(shell printf %d 0x$(COMMIT) 2>/dev/null || echo 1))
+LIST_PAIRS = echo 'pairs $(PAIRS) --draw 800 --reference'; echo 'pairs_grad $(PAIRS) --draw 200 --types f32 --grad';
 LIST_ASAN = echo '\# under AddressSanitizer and UndefinedBehaviorSanitizer:'; $(SUB) $(ASAN) list
 LIST_TSAN = echo '\# under ThreadSanitizer:'; echo 'properties $(BUILD)/tsan/test/properties'
 LIST_FUZZ = echo '\# on random input:'; \
@@ -333,7 +344,7 @@ $(BUILD)/fingerprint: $(BUILD)/obj/tests/fingerprint.o $(BUILD)/libepilog.a
 
 # Faults put into the sources, one at a time, and how many of them the suite finds; tests/mutate.sh tells how.
 MUTANTS ?= 50
-SEED ?= 1
+mutate: SEED ?= 1
 .PHONY: mutate
 mutate:
 	@bash tests/mutate.sh $(BUILD)/mutate $(MUTANTS) $(SEED)
@@ -352,7 +363,7 @@ test:
 	@$(SUB) $(PARALLEL) tests $(BUILD)/table $(BUILD)/plot
 	@$(SUB) $(PARALLEL) $(ASAN) tests fuzzers
 	@$(SUB) $(PARALLEL) $(TSAN) $(BUILD)/tsan/test/properties
-	@{ $(SUB) list; $(LIST_CHECKS); $(LIST_ASAN); $(LIST_TSAN); $(call LIST_FUZZ,5) } | bash tests/run.sh $(BUILD)/log
+	@{ $(SUB) list; $(LIST_CHECKS); $(LIST_PAIRS) $(LIST_ASAN); $(LIST_TSAN); $(call LIST_FUZZ,5) } | bash tests/run.sh $(BUILD)/log
 
 sanitize:
 	@$(SUB) $(PARALLEL) $(ASAN) tests
@@ -369,6 +380,12 @@ test-memory:
 	@$(SUB) $(MSAN) list | grep ' $(BUILD)/msan/test/' | bash tests/run.sh $(BUILD)/msan/log
 
 # What `make test` has a choice of, whole. What these say before the last line tells what was left out and why.
+.PHONY: test-pairs test-pairs-gpu test-pairs-emulate
+test-pairs: $(BUILD)/test/pairs_run
+	$(PAIRS) --types f32,bf16 --reference
+	$(PAIRS) --types f32 --grad
+test-pairs-gpu: $(BUILD)/test/pairs_run
+	EPILOG_CACHE=$(BUILD)/cache $(PAIRS) --device gpu --jobs $(shell nproc)
 .PHONY: test-texts test-emulate test-hopper test-laws test-rowbits test-sanitize test-full
 test-texts: $(BUILD)/test/cuda
 	$(BUILD)/test/cuda programs $(BUILD)/cache all
@@ -388,6 +405,7 @@ test-full:
 	@$(SUB) test
 	@$(SUB) test-sanitize
 	@$(SUB) test-rowbits
+	@$(SUB) test-pairs
 	@$(SUB) test-texts
 	@$(SUB) test-emulate
 	@$(SUB) test-hopper

@@ -1,0 +1,117 @@
+"""What a program's results should be, and how far roundings may move them.
+
+Every value that a kernel may round is moved by a rounding of the storage type, up or down at random, many times: what the results
+move by then is how far a right one may be off. Integers, and what only moves, chooses or negates elements, are never moved."""
+import math
+
+import numpy as np
+
+from axes import Named
+from maps import CONVERSIONS
+from program import Input
+
+ROUNDING = {"f32": 2.0**-22, "bf16": 2.0**-8, "f16": 2.0**-11}
+BITS = {"f32": 24, "bf16": 8, "f16": 11}
+LARGEST = {"f32": 1e30, "bf16": 1e30, "f16": 6e4}  # beyond which results may be infinite
+SHARE = 0.01  # of a value's largest operand, that its smallest element may be off by, in roundings
+
+
+def is_held(a, type):
+    """Are all of these numbers of the type, as small multiples of 1/8 are?"""
+    eighths = 8*a
+    return (eighths == np.rint(eighths)).all() and (np.abs(eighths) < 2.0**BITS[type]).all()
+
+
+def largest(a):
+    a = np.abs(np.asarray(a, float))
+    return np.max(a[np.isfinite(a)], initial=0)
+
+
+class Nearest:
+    """In the place of random numbers: every value is rounded to the nearest number of a type."""
+    def __init__(self, type):
+        self.type = type
+
+    def choice(self, list):
+        return self.type
+
+
+def moved(m, operands, inside, type, rng):
+    """The value as some kernel might have it: as it is rounded to the type or to f32, or with an error in each element."""
+    finite = np.isfinite(m.a)
+    if not inside and is_held(m.a[finite], type):
+        return m
+    how = rng.choice(["error", "error", "f32", type])
+    if how == "error":
+        most = max(map(largest, [m.a] + [x.a for x in operands]))
+        a = m.a + ROUNDING[type]*(np.abs(m.a) + SHARE*most)*rng.uniform(-1, 1, m.a.shape)
+    else:
+        a = CONVERSIONS[how](m.a)
+    return Named(m.axes, np.where(finite, a, m.a))
+
+
+def evaluated(program, type=None, rng=None, inputs=None, base=None):
+    """All values of a program. With `rng` they are moved; `inputs` may be others than its own; with `base`, the values of a run
+    before, a conversion moves as its operand does, and a step does not."""
+    now = {}
+    with np.errstate(all="ignore"):
+        for v in program.values:
+            operands = [now[a] for a in v.args]
+            if isinstance(v, Input):
+                m = (inputs or {}).get(v, v.now)
+            elif base and v.step:
+                m = base[v]
+            elif base and v.straight:
+                m = Named(v.axes, base[v].a + operands[0].to(v.axes) - base[v.args[0]].to(v.axes))
+            else:
+                m = v.f(*operands)
+            if rng is not None and not v.exact and not m.is_integer():
+                m = moved(m, operands, v.inside, type, rng)
+            now[v] = m
+    return now
+
+
+def stored(a, kind):
+    """As an output of this type has it."""
+    if kind == "i32":
+        return np.clip(a, -2**31, 2**31 - 1)
+    return a
+
+
+def results(program, now):
+    return [stored(now[y.value].to(y.axes), y.kind) for y in program.results]
+
+
+def off_by(program, now, got, type, trials):
+    """How many times what roundings explain the worst element is off, and which it is: (0, "") where all are right."""
+    right, worst, where = results(program, now), 0, ""
+    with np.errstate(all="ignore"):
+        close = [same(a, r) | (np.abs(a - r) <= ROUNDING[type]*np.abs(r)*(r.dtype != np.int64)) for a, r in zip(got, right)]
+    if all(c.all() for c in close):
+        return 0, ""
+    draws = [Nearest("f32"), Nearest(type), *map(np.random.default_rng, range(trials))]
+    others = [results(program, evaluated(program, type, rng)) for rng in draws]
+    for i, (a, r) in enumerate(zip(got, right)):
+        q = far(np.asarray(a, float), np.asarray(r, float), [np.asarray(m[i], float) for m in others], type, r.dtype == np.int64)
+        q = np.where(same(a, r), 0, q)
+        if q.size and q.max() > worst:
+            worst, k = q.max(), np.unravel_index(np.argmax(q), q.shape)
+            where = f"y{i}{list(map(int, k))} is {a[k]:.10g}, right is {r[k]:.10g}"
+    return worst, where
+
+
+def same(a, r):
+    return (a == r) | ((a != a) & (r != r))
+
+
+def far(a, r, others, type, integer):
+    """Each element's distance from the right one, over what is allowed."""
+    with np.errstate(all="ignore"):
+        spread = np.max([np.where(same(m, r), 0, np.abs(m - r)) for m in others], 0)
+        finite = np.isfinite(spread)
+        unsure = np.any([np.isnan(m) != np.isnan(r) for m in others], 0) | ~finite | (np.isinf(a) & (a == -r))
+        typical = np.quantile(spread[finite], 0.9) if finite.any() else 0
+        rest = 2*ROUNDING[type]*(np.abs(r) + 0.02*largest(r))*(SHARE if type != "f32" and not spread.any() else 1)
+        allowed = 8*spread + (2.0**-23*np.abs(r) if integer else 4*typical + rest)
+        q = np.abs(a - r)/(allowed + 1e-30)
+        return np.where(same(a, r) | unsure, 0, np.where(np.isnan(q), math.inf, q))
