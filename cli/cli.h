@@ -83,6 +83,11 @@ int cli_fail(const epi_error *err); /* prints it and returns the exit status */
 int cli_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* To standard output, with control characters shown, as in messages. */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* A number as people read it: NaN has no sign. */
+typedef struct cli_number {
+    char text[32];
+} cli_number;
+cli_number cli_number_of(double x);
 double cli_seconds(void);
 /* How a stretch of text looks, "" unless `to` is a terminal that shows it and NO_COLOR is not set. */
 typedef enum cli_style { CLI_PLAIN, CLI_BOLD, CLI_RED, CLI_GREEN, CLI_BLUE } cli_style;
@@ -149,6 +154,9 @@ void cli_data_random(cli_data *d, uint64_t seed);
 epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err);
 epi_status cli_data_write(const cli_data *d, const char *path, epi_error *err);
 void cli_data_free(cli_data *d);
+size_t cli_bytes_of(const epi_tensor_shape *s);
+/* "w[3,5]" */
+void cli_name_element(const cli_data *d, int t, int64_t element, char *out, size_t size);
 
 /* inputs.c: the file of --in */
 typedef struct cli_inputs {
@@ -167,13 +175,26 @@ epi_status cli_inputs_check(const cli_inputs *in, const epi_program *program, co
 /* Reads them. Elements of another type are converted. */
 epi_status cli_data_read(cli_data *d, const cli_inputs *in, epi_error *err);
 
+/* verdict.c: outputs beside the f64 reference */
+typedef enum cli_verdict { CLI_OK, CLI_TOO_FAR, CLI_NOT_COMPARED } cli_verdict;
+const char *cli_verdict_name(cli_verdict v);
+
 /* How far an output is from the f64 reference, beside the naive path's distance. Where nothing was checked
  * there is no distance, and the scale is the output's own. */
 typedef struct cli_error_row {
-    double fused, naive, scale; /* max|out-ref|, max|naive-ref|, max|ref| */
+    cli_verdict verdict;
+    int64_t compared;           /* elements that f64 has a number of */
+    double fused, naive, scale; /* max|out-ref|, max|naive-ref|, max|ref| of what the type can hold */
+    double allowed;             /* how far the first may be: 0 for whole numbers */
+    double sound;               /* the second, but for NaN and infinities in the place of numbers */
     double spread;              /* of the reference where values are perturbed; 0: it was not asked for */
     double floor;               /* the least that is allowed, relative: base/error_rule.h */
-    bool ok;
+    double infinity;            /* the first of infinities in the place of numbers alone */
+    bool whole;                 /* f64 has whole numbers alone, also where values are perturbed */
+    int64_t differ, wrong;      /* these are not equal; and no rounding explains it */
+    int64_t broken; /* NaN in the place of a number, or what is no number, and ought to be another */
+    int64_t worst;  /* the element that is furthest off, or -1 */
+    double got, want;
     int64_t nan, infinite; /* elements of the output */
 } cli_error_row;
 

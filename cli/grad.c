@@ -176,21 +176,12 @@ static epi_status make_inputs(cli_data *d, const cli_source *s, const cli_wrt *a
     return status;
 }
 
-/* "w[3,5]" */
+/* "w[3,5]"; along a direction "w". */
 static void name_element(const cli_data *d, const epi_gradcheck *c, char *out, size_t size) {
-    if (c->input < 0 || c->element < 0 || !d->shapes[c->input].rank) {
+    if (c->input >= 0 && c->element >= 0)
+        cli_name_element(d, c->input, c->element, out, size);
+    else
         snprintf(out, size, "%s", c->input < 0 ? "" : d->infos[c->input].name);
-        return;
-    }
-    const epi_tensor_shape *shape = &d->shapes[c->input];
-    int64_t at[EPI_MAX_AXES], rest = c->element;
-    for (int i = shape->rank - 1; i >= 0; rest /= shape->sizes[i--])
-        at[i] = rest % shape->sizes[i];
-    size_t n = (size_t)snprintf(out, size, "%s", d->infos[c->input].name);
-    for (int i = 0; i < shape->rank && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%ld", i ? "," : "[", (long)at[i]);
-    if (n < size)
-        snprintf(out + n, size - n, "]");
 }
 
 /* Of how many nothing can be said, and why. */
@@ -212,6 +203,19 @@ static const struct {
 } ways[] = {{"run", "as it runs"}, {"saved", "forward and backward apart"}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
+/* Where there is nothing that anything can be said of, nothing was compared. */
+static cli_verdict verdict_of(double off, int64_t compared, int64_t nothing) {
+    return off > 1 ? CLI_TOO_FAR : compared > nothing ? CLI_OK : CLI_NOT_COMPARED;
+}
+
+static cli_verdict verdict_of_check(const epi_gradcheck *c) {
+    return verdict_of(c->off, c->compared, c->edges + c->infinite);
+}
+
+static cli_verdict verdict_of_run(const epi_gradrun *r) {
+    return verdict_of(r->off, r->compared, r->edges + r->infinite);
+}
+
 static void put_run(epi_json_writer *w, const char *key, const cli_data *d, const epi_gradrun *r,
                     epi_dtype type) {
     epi_json_put_key(w, key);
@@ -223,6 +227,7 @@ static void put_run(epi_json_writer *w, const char *key, const cli_data *d, cons
     cli_put_number(w, "derived", r->derived);
     cli_put_number(w, "exact", r->exact);
     cli_put_number(w, "off", r->off);
+    cli_put_text(w, "verdict", cli_verdict_name(verdict_of_run(r)));
     put_open(w, r->edges, r->infinite);
     epi_json_put_close(w, '}');
 }
@@ -236,6 +241,7 @@ static void put_check(epi_json_writer *w, const cli_data *d, const epi_gradcheck
     cli_put_number(w, "derived", c->derived);
     cli_put_number(w, "numeric", c->numeric);
     cli_put_number(w, "off", c->off);
+    cli_put_text(w, "verdict", cli_verdict_name(verdict_of_check(c)));
     cli_put_integer(w, "own", c->own);
     cli_put_number(w, "distance", c->distance);
     put_open(w, c->edges, c->infinite);
@@ -247,15 +253,14 @@ static void print_check(const cli_data *d, const epi_gradcheck *c) {
     char where[400];
     name_element(d, c, where, sizeof where);
     if (c->input < 0)
-        cli_print("%ld derivatives compared, in f64\n", (long)c->compared);
+        cli_print("%ld derivatives looked at, in f64: %s\n", (long)c->compared,
+                  cli_verdict_name(verdict_of_check(c)));
     else
-        cli_print("%ld derivatives compared; the worst is by %s%s: %.9g derived, %.9g by differences: %s\n",
+        cli_print("%ld derivatives compared; the worst is by %s%s: %s derived, %s by differences: %s\n",
                   (long)c->compared, where,
-                  c->element < 0 && d->shapes[c->input].rank ? ", along a direction" : "", c->derived,
-                  c->numeric,
-                  c->off <= 1 ? "well"
-                  : c->own    ? "apart"
-                              : "TOO FAR");
+                  c->element < 0 && d->shapes[c->input].rank ? ", along a direction" : "",
+                  cli_number_of(c->derived).text, cli_number_of(c->numeric).text,
+                  c->own && c->off > 1 ? "apart" : cli_verdict_name(verdict_of_check(c)));
     if (c->own && c->off > 1)
         cli_print(
             "%d call%s of programs with gradients of their own: all in all off by %.3g of the differences\n",
@@ -265,22 +270,23 @@ static void print_check(const cli_data *d, const epi_gradcheck *c) {
 
 static void print_run(const char *words, const cli_data *d, const epi_gradrun *r, epi_dtype type) {
     if (r->input < 0)
-        cli_print("%s in %s: %ld rows of gradients compared\n", words, epi_dtype_name(type),
-                  (long)r->compared);
+        cli_print("%s in %s: %ld rows of gradients looked at: %s\n", words, epi_dtype_name(type),
+                  (long)r->compared, cli_verdict_name(verdict_of_run(r)));
     else
         cli_print("%s in %s: %ld rows of gradients compared; the worst is row %ld of that by %s: "
-                  "%.6g, and %.6g in f64 of the same inputs: %s\n",
+                  "%s, and %s in f64 of the same inputs: %s\n",
                   words, epi_dtype_name(type), (long)r->compared, (long)r->row, d->infos[r->input].name,
-                  r->derived, r->exact, r->off <= 1 ? "well" : "TOO FAR");
+                  cli_number_of(r->derived).text, cli_number_of(r->exact).text,
+                  cli_verdict_name(verdict_of_run(r)));
     print_open(r->edges, r->infinite, "roundings alone move it by a quarter, as at the edge of a comparison");
 }
 
 /* Both checks; the second, of runs in a type, where one was asked for. */
 static int report_check(const cli_data *d, const epi_gradcheck *c, const epi_gradrun *r,
                         const cli_options *o) {
-    bool ok = c->compared > c->edges + c->infinite && (c->off <= 1 || c->own);
+    bool ok = verdict_of_check(c) == CLI_OK || (c->own && verdict_of_check(c) == CLI_TOO_FAR);
     for (int i = 0; i < WAYS && r; i++)
-        ok &= r[i].off <= 1 && r[i].compared > r[i].edges + r[i].infinite;
+        ok &= verdict_of_run(&r[i]) == CLI_OK;
     if (o->json) {
         epi_text out = {0};
         epi_json_writer w = {.text = &out};
@@ -291,7 +297,7 @@ static int report_check(const cli_data *d, const epi_gradcheck *c, const epi_gra
         return cli_print_json(o, &out, ok ? EXIT_OK : EXIT_FAILED);
     }
     if (!c->compared) {
-        cli_print("nothing was compared: the inputs have no elements at these sizes\n");
+        cli_print("not compared: the inputs have no elements at these sizes\n");
         return EXIT_FAILED;
     }
     print_check(d, c);

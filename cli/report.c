@@ -1,5 +1,6 @@
 /* report.c: messages to people on the terminal, and what is written for machines. */
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,12 @@ void cli_print(const char *fmt, ...) {
     va_start(args, fmt);
     print_shown(stdout, fmt, args);
     va_end(args);
+}
+
+cli_number cli_number_of(double x) {
+    cli_number n;
+    snprintf(n.text, sizeof n.text, isnan(x) ? "NaN" : "%.9g", x);
+    return n;
 }
 
 double cli_seconds(void) {

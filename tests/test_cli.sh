@@ -68,8 +68,8 @@ that 'the layout has the word' grep -q ') -> y\[T,D\] by ste_grad {' own.epi
 expect 1 'g is no gradient of f: in line 2' check <(printf 'f(x[T]) -> y[T] by g { y = x }\ng(x[T]) -> d_x[T] { d_x = x }\n')
 rm own.epi derived.epi
 expect 2 'gradcheck wants one' gradcheck
-expect 0 '41 derivatives compared; the worst is by .*: well' gradcheck norms:rmsnorm --dims T=3,D=7
-expect 1 'nothing was compared: the inputs have no elements' gradcheck matmul --dims M=0,N=0,K=0
+expect 0 '41 derivatives compared; the worst is by .*: ok' gradcheck norms:rmsnorm --dims T=3,D=7
+expect 1 'not compared: the inputs have no elements' gradcheck matmul --dims M=0,N=0,K=0
 expect 1 'note: 26 runs in plain loops take about .* seconds; axes of 3 to 30 show as much' gradcheck norms:rmsnorm --dims T=20000,D=1000 --set zz=1
 expect 1 "has no input 'zz'; its scalars are eps" run norms:rmsnorm --dims T=4,D=8 --set zz=1
 expect 1 "has no input 'zz', nor any scalar" run matmul --dims M=4,N=4,K=4 --set zz=1
@@ -79,21 +79,21 @@ expect 1 "the size of axis 'D' was not given" gradcheck norms:rmsnorm --dims T=3
 for command in run gradcheck explain; do
     that "$command takes 2 MB of stack" bash -c "ulimit -s 2048; '$epilog' $command norms:rmsnorm --dims T=3,D=7 >/dev/null"
 done
-expect 0 'as it runs in bf16: 5 rows of gradients compared; the worst is row .*: well' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
+expect 0 'as it runs in bf16: 5 rows of gradients compared; the worst is row .*: ok' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
 expect 0 '"run":{"type":"f16","compared":5,' gradcheck norms:rmsnorm --dims T=3,D=7 --type f16 --json
-expect 0 'forward and backward apart in bf16: 5 rows of gradients compared; the worst is row .*: well' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
+expect 0 'forward and backward apart in bf16: 5 rows of gradients compared; the worst is row .*: ok' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
 expect 0 '"saved":{"type":"f16","compared":5,' gradcheck norms:rmsnorm --dims T=3,D=7 --type f16 --json
-expect 0 "as it runs in f32: 7 rows of gradients compared; the worst is row .*: well" gradcheck "$here/tests/choice.epi:stored_extreme" --wrt x,a --dims T=6,F=8,R=4 --type f32
+expect 0 "as it runs in f32: 7 rows of gradients compared; the worst is row .*: ok" gradcheck "$here/tests/choice.epi:stored_extreme" --wrt x,a --dims T=6,F=8,R=4 --type f32
 echo 'kink(x[T,D], s) -> y[T,D] { y = max(x, x*s) }
 nothing(x[T,D]) -> y[T,D] { y = log(0*x) + x }
 top(x[T,D], w[N,D]) -> g: f32[T] { g = max(x @ w, N) }' >places.epi
 expect 0 'nothing can be said: a comparison changes sides there' gradcheck places.epi:kink --dims T=3,D=4 --set s=1
 expect 1 'nothing can be said: results there are infinite' gradcheck places.epi:nothing --dims T=3,D=4
-expect 0 'of that by .*: well' gradcheck places.epi:top --dims T=9,D=16,N=12 --type bf16
+expect 0 'of that by .*: ok' gradcheck places.epi:top --dims T=9,D=16,N=12 --type bf16
 rm places.epi
 "$epilog" grad norms:layernorm --wrt x,g,b >derived.epi
 expect 0 'd_b  *f32' run derived.epi --dims T=33,D=65
-expect 0 ': well' gradcheck derived.epi --dims T=3,D=4
+expect 0 ': ok' gradcheck derived.epi --dims T=3,D=4
 rm derived.epi
 
 # help and listing
@@ -420,9 +420,9 @@ expect 0 "warning: two.epi:3:5: the value 'h' is not used" check two.epi:f
 expect 0 '"warnings":\["two.epi:1:11: [^"]*","two.epi:3:5: [^"]*"\]' check two.epi --json
 that 'no program that comes with Epilog has anything for nothing' test -z "$("$epilog" check "$here"/programs/*.epi 2>&1 | grep warning)"
 rm two.epi
-expect 0 '^c .*f32 *[0-9.]*$' run matmul --dims M=4,N=5,K=6 --no-check
+expect 0 '^c .*f32 *[0-9.]* *not compared$' run matmul --dims M=4,N=5,K=6 --no-check
 expect 0 '"checked":true' run matmul --dims M=4,N=5,K=6 --json
-expect 0 '"checked":false,.*"outputs":\[{"name":"c","scale":[0-9.]*,"nan":0,"infinite":0}\]' run matmul --dims M=4,N=5,K=6 --no-check --json
+expect 0 '"checked":false,.*"outputs":\[{"name":"c","verdict":"not compared","scale":[0-9.]*,"nan":0,"infinite":0}\]' run matmul --dims M=4,N=5,K=6 --no-check --json
 expect 2 "'bench' takes no --no-check" bench matmul --dims M=4,N=5,K=6 --no-check
 printf 'f(x[T]) -> (y[T], z[T]) {\n    y = log(x - 1000)\n    z = 1/(x - x)\n}\n' >"$tmp/nan.epi"
 expect 0 'y .* 5 of 5 are NaN' run "$tmp/nan.epi:f" --dims T=5
@@ -767,9 +767,48 @@ expect 0 '^rewritten: delay 1.*; 2 parts instead of 3' show delayed.epi --dims T
 that 'as written it is not rewritten' test -z "$("$epilog" show delayed.epi --dims T=1024,D=1024,E=1024,F=1024 --algebra written | grep rewritten)"
 rm delayed.epi
 
+echo 'f(x[T]) -> y[T] { y = sqrt(0*x - 1) }' >none.epi
+expect 1 '12 derivatives looked at, in f64: not compared$' gradcheck none.epi --dims T=8
+expect 1 '"ok":false,"compared":12,.*"verdict":"not compared"' gradcheck none.epi --dims T=8 --json
+rm none.epi
+
+# what is said of an output: ok, TOO FAR or not compared
+cat >verdict.epi <<'END'
+nothing(x[T]) -> y[T] { y = 0/0*x }
+of_integers(x[T]) -> y: i8[T] { y = 0/0*x }
+beyond(x[T]) -> y[T] { y = exp(300 + x) }
+both(x[T]) -> (y[T], z[T]) { y = 2*x  z = sqrt(0*x - 1) }
+part(x[T]) -> y[T] { y = log(index(T) - 2 + 0*x) }
+overflow(x[T]) -> y[T] { y = exp(200*x)*exp(-200*x) }
+no_number(x[T]) -> y[T] { y = log(exp(-200*x)) }
+hot(x[T]) -> y: f16[T] { y = (300*x)*(300*x) }
+positions(t: i32[B,T], v[B,T], c: f32[V]) -> y: f32[B,K] { y = gather(c, 1 + gather(t, topk(v, T, K=3), T), V) }
+largest(v[B,T], t: i32[B,T]) -> y: i32[B] { y = max(gather(t, topk(v, T, K=3), T), K) }
+beyond_f32(n: i32[T]) -> y: i32[T] { y = (1000*n + 1)*(1000*n + 1) }
+best(x[T,K], w[V,K]) -> i: i32[T] { i = argmax(x @ w, V) }
+steps(x[T,K], w[V,K]) -> q: i32[T,V] { q = round(4000*(x @ w)) }
+END
+expect 0 '^y  *f32 .* ok$' run verdict.epi:both --dims T=4
+expect 0 '^z  *f32  *0  *-  *-  *-  not compared: f64 has no number there either   4 of 4 are NaN$' run verdict.epi:both --dims T=4
+expect 0 '"name":"y","verdict":"ok",.*"ok":true},{"name":"z","verdict":"not compared",.*"compared":0,.*"ok":false}' run verdict.epi:both --dims T=4 --json
+expect 0 'not compared: f64 has no number' run verdict.epi:nothing --dims T=4
+expect 0 'not compared: it has no elements' run matmul --dims M=0,N=4,K=4
+expect 0 '^y  *i8 .* ok$' run verdict.epi:of_integers --dims T=4
+expect 0 'ok   4 of 4 are infinite' run verdict.epi:beyond --dims T=4
+expect 0 'ok, 1 of 4: f64 has no number for the rest   2 of 4 are NaN' run verdict.epi:part --dims T=4
+expect 1 'TOO FAR   4 of 4 are NaN' run verdict.epi:overflow --dims T=4
+expect 1 '^    y\[[0-3]\] is NaN, and 1 in f64$' run verdict.epi:overflow --dims T=4
+expect 1 '^    y\[[0-3]\] is -inf, and -[0-9.]* in f64$' run verdict.epi:no_number --dims T=4
+expect 1 '"verdict":"TOO FAR",.*"worst":"y\[[0-3]\]","got":' run verdict.epi:no_number --dims T=4 --json
+expect 0 'ok   [1-9][0-9]* of 64 are infinite' run verdict.epi:hot --dims T=64
+that 'a choice that roundings may change is no error' eval '! "$epilog" run verdict.epi:best --dims T=200,K=64,V=500 --type bf16 | grep "TOO FAR"'
+expect 0 '^q  *i32 .*, and [0-9]* that roundings decide$' run verdict.epi:steps --dims T=30,K=64,V=50 --type bf16
+expect 0 '^i  *i32  *[0-9]*  *[0-9.e+-]*  *equal ' run verdict.epi:best --dims T=9,K=64,V=50
+rm verdict.epi
+
 # paths and seeds
 error_of() { "$epilog" run matmul --dims M=3,N=4,K=5 --path "$1" | awk '/^c / { print ($4 '"$2"') }'; }
-that 'the naive path has the naive error' test "$(error_of naive '== $5')" = 1
+that 'the naive path has the naive error' test "$(error_of naive '== $6')" = 1
 that 'the reference is rounded once' test "$(error_of reference '<= 2^-24')" = 1
 for seed in 1 1 2; do
     "$epilog" run matmul --dims M=3,N=4,K=5 --seed $seed --no-check --out - 2>/dev/null | cksum

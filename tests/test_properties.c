@@ -607,6 +607,23 @@ static void test_perturbed(void) {
     epi_module_free(m);
 }
 
+/* Whole numbers that rounded values choose are moved by none: neither they nor what lies at such places. */
+static void test_perturbed_integers(void) {
+    const char *text =
+        "f(x: f64[T,D], t: i32[T,D], c: f64[T]) -> (a: f64[T,K], b: f64[T,K], s: f64[T], n: f64[D]) {\n"
+        "    i = gather(t, topk(exp(x), D, K=3), D)\n"
+        "    a = gather(c, min(1000*i - 999*i, size(T) - 1), T)\n"
+        "    b = 1000*i + 7 - i*i\n"
+        "    s = sum(cumsum(where(index(K) == 1, i, 300), K), K)\n"
+        "    n = scatter(1 + 0*i, i, D)\n"
+        "}\n";
+    double spread[4];
+    find_spread(text, 0x1p-8, 1, spread);
+    check(spread[0] == 0, "what lies at a place that a choice names stays: %g", spread[0]);
+    check(spread[1] == 0 && spread[2] == 0 && spread[3] == 0, "integers stay: %g, %g, %g", spread[1],
+          spread[2], spread[3]);
+}
+
 /* Scalars that are given as numbers are what they are as tensors of one element. */
 static void test_numbers(void) {
     epi_module *m;
@@ -1076,6 +1093,7 @@ int main(void) {
     test_special();
     test_api();
     test_perturbed();
+    test_perturbed_integers();
     test_numbers();
     test_device();
     test_sizes();

@@ -16,6 +16,7 @@ typedef struct eval {
     const epi_ref *tensors;
     double **value; /* by node, contiguous in the node's own axis order */
     bool *computed; /* by node: made of inputs that are no integers, so that f32 may round it */
+    bool *whole;    /* by node: a whole number by what it is made of, which nothing rounds */
     bool naive;
 } eval;
 
@@ -52,9 +53,43 @@ static void store_one(const epi_strips *s, const epi_ref *ref, int64_t offset, d
         s->store(p, ref->type, 1, &f, 1);
 }
 
-/* Does the operation round? Others choose, compare or cut off: their result is exact. */
+/* Does the operation round? Others choose, compare or cut off, or make integers: their result is exact. */
 static bool rounds(epi_op op) {
-    return !epi_ops[op].exact || epi_ops[op].converts;
+    return !epi_ops[op].exact || (epi_ops[op].converts && !epi_dtype_is_whole(epi_ops[op].type));
+}
+
+/* The operands, as bits, that have to be whole numbers for the result to be one; 0: there is no such rule. */
+static unsigned whole_operands(epi_op op) {
+    const epi_op_row *row = &epi_ops[op];
+    switch (op) {
+    case EPI_OP_SIGN:
+    case EPI_OP_FLOOR:
+    case EPI_OP_ROUND:
+    case EPI_OP_SUM:
+    case EPI_OP_SCATTER: return 1;
+    case EPI_OP_ADD:
+    case EPI_OP_SUB:
+    case EPI_OP_MUL:
+    case EPI_OP_SCAN:
+    case EPI_OP_SCAN_BACK: return 3;
+    default: return row->converts && epi_dtype_is_whole(row->type) ? 1 : row->elements;
+    }
+}
+
+/* Is it a whole number by what it is made of? Positions, sizes and integers are, those that are chosen among
+ * them, whatever chooses, and their sums and products. */
+static bool is_whole(const eval *e, const epi_node *n) {
+    const epi_op_row *row = &epi_ops[n->op];
+    unsigned of = whole_operands(n->op);
+    if (n->op == EPI_OP_INPUT)
+        return epi_dtype_is_whole(e->tensors[n->tensor].type);
+    if (n->op == EPI_OP_CONST)
+        return isinf(n->value) || n->value == rint(n->value);
+    bool whole = of || n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE || row->cls == EPI_CLASS_SORT ||
+                 (row->signs && n->op != EPI_OP_SIGN);
+    for (int a = 0; a < 3; a++)
+        whole &= !(of >> a & 1) || e->whole[n->arg[a]];
+    return whole;
 }
 
 /* A value of a node, perturbed. Whether up or down follows from its bits and the seed, so that threads make
@@ -64,7 +99,7 @@ static double perturbed(const eval *e, int node, double x) {
     memcpy(&bits, &x, sizeof bits);
     bits = (bits ^ (uint64_t)e->k->spec.perturb_seed) * 0x9e3779b97f4a7c15u;
     bits = (bits ^ bits >> 32) * 0xd6e8feb86659fd93u;
-    return e->computed[node] && rounds(e->k->spec.graph->nodes[node].op)
+    return e->computed[node] && !e->whole[node] && rounds(e->k->spec.graph->nodes[node].op)
                ? x * (1 + (bits >> 63 ? e->k->spec.perturb : -e->k->spec.perturb))
                : x;
 }
@@ -671,7 +706,7 @@ static void eval_terms(const eval *e, int node) {
 
 /* Bytes for what is known by node. */
 static int64_t bytes_by_node(const epi_graph *g) {
-    return epi_round_up((int64_t)(sizeof(double *) + sizeof(bool)) * g->node_count, 64);
+    return epi_round_up((int64_t)(sizeof(double *) + 2 * sizeof(bool)) * g->node_count, 64);
 }
 
 /* Bytes for that and for every live node's values; -1 on overflow. */
@@ -694,6 +729,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
               .value = (double **)(void *)workspace,
               .computed = (bool *)(workspace + (int64_t)sizeof(double *) * g->node_count),
               .naive = k->spec.path == EPI_PATH_NAIVE};
+    e.whole = e.computed + g->node_count;
     unsigned char *next = workspace + bytes_by_node(g);
     for (int i = 0; i < g->node_count; i++) {
         if (!k->spec.graph->live[i])
@@ -702,6 +738,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         e.value[i] = (double *)(void *)next;
         e.computed[i] = n->op == EPI_OP_INPUT ? !epi_dtype_is_integer(tensors[n->tensor].type)
                                               : epi_node_takes(n, e.computed);
+        e.whole[i] = is_whole(&e, n);
         if (is_streamed(g, i))
             continue;
         next += count_of(&e, &n->axes) * (int64_t)sizeof(double);

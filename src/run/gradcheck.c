@@ -184,6 +184,8 @@ static epi_status compare(checking *c, int input, int64_t element, const double 
         return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     memcpy(m.kept, m.x + m.first, bytes);
     epi_status status = difference(c, &m, derived, scale, &off, &numeric, err);
+    if (off <= 1 && !isfinite(numeric)) /* neither is a number */
+        where = PLACE_INFINITE;
     if (status == EPI_OK && !(off <= 1))
         status = look_at_place(c, &m, derived, scale, &where, err);
     memcpy(m.x + m.first, m.kept, bytes);
