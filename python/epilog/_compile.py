@@ -13,11 +13,12 @@ import traceback
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from ._graph import CALLS, Regions, argument
+from ._graph import CALLS, Regions
 from ._library import EpilogError
 from ._loss import split_losses
 from ._say import HEAVY, VIEWS, operation
-from ._write import NARROW, Failed, Mistaken, Program, Refused, example, layer_of, name_of
+from ._schema import argument, example
+from ._write import NARROW, Failed, Mistaken, Program, Refused, layer_of, name_of
 
 log = logging.getLogger("epilog")
 CLIFF = 2  # times what PyTorch moves, operation by operation: a plan beyond that is one that fell apart
@@ -167,8 +168,8 @@ def has_own_kernel(node, positions):
     in memory anyway."""
     if operation(node) != "scaled_dot_product_attention" or example(node).dtype not in NARROW:
         return False
-    mask = argument(node, "attn_mask", 3)
-    query, key = (sizes(example(argument(node, name, i))) for i, name in enumerate(("query", "key")))
+    mask = argument(node, "attn_mask")
+    query, key = (sizes(example(argument(node, name))) for name in ("query", "key"))
     return (mask is None or mask in positions.known) and query[-1] <= 256 and 2 * query[:-1].numel() * key[-2] > SMALL
 
 
@@ -216,7 +217,7 @@ class Rewriting:
         for a in node.all_input_nodes:
             self.need(a)
         new = self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
-        mask = argument(node, "attn_mask", 3) if operation(node) == "scaled_dot_product_attention" else None
+        mask = argument(node, "attn_mask") if operation(node) == "scaled_dot_product_attention" else None
         if mask in self.regions.positions.known and self.regions.positions.known[mask].is_causal():  # PyTorch's kernels skip what it hides
             args, more = list(new.args), dict(new.kwargs)
             for at, name, value in ((3, "attn_mask", None), (5, "is_causal", True)):

@@ -10,17 +10,14 @@ import torch
 
 from ._positions import Positions
 from ._say import IN_PLACE, operation
-from ._write import NUMBERS, example, is_plain, layer_of, name_of
+from ._schema import argument, example
+from ._write import NUMBERS, is_plain, layer_of, name_of
 
 CALLS = "call_function", "call_method"
 WRITING = frozenset(f for name, f in vars(operator).items() if callable(f) and name.startswith("i") and name[1:] in (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul", "concat")) | {operator.setitem, operator.delitem}
 HIDDEN = frozenset(("batch_norm", "instance_norm", "native_batch_norm"))  # which write to what they keep
 HARMLESS = frozenset(("_log_api_usage_once", "_assert_async", "_assert", "_check", "_assert_scalar", "_assert_tensor_metadata"))
-
-
-def argument(node, name, place):
-    return node.kwargs.get(name, node.args[place] if len(node.args) > place else None)
 
 
 def written(node):
@@ -34,13 +31,9 @@ def written(node):
         writes = name.endswith("_") and not name.endswith("__") or name in ("__setitem__", "__iadd__", "__imul__", "__isub__")
     else:
         writes = node.target in WRITING or (name.endswith("_") and not hasattr(operator, name)) or node.kwargs.get("out") is not None or (schema is not None and schema.is_mutable)
-    writes = writes or node.kwargs.get("inplace") is True or (
-        name in ("relu", "silu") and argument(node, "inplace", 1) is True or name == "dropout" and argument(node, "inplace", 3) is True)
     if name in HIDDEN:
         return list(node.all_input_nodes[1:])
-    if name == "embedding" and argument(node, "max_norm", 3) is not None:
-        return list(node.all_input_nodes)
-    if not writes:
+    if not (writes or argument(node, "inplace") or argument(node, "max_norm") is not None):  # embeddings that are scaled down where they lie
         return []
     return [n for n in first if isinstance(n, torch.fx.Node)] if name in IN_PLACE else list(node.all_input_nodes)
 

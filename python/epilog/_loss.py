@@ -4,34 +4,27 @@ linear_cross_entropy (nn.py) takes their place: the logits of one chunk of token
 """
 from . import nn
 from ._say import FLOATS, INTEGERS, operation
-from ._write import example
+from ._schema import bound, example
 
 SAME = frozenset(("view", "reshape", "flatten", "contiguous", "to", "float"))  # which leave every token's logits as they are
 KNOWN = frozenset(("ignore_index", "reduction", "label_smoothing"))
-PLACES = "input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing"  # of cross_entropy's arguments
 
 
 class Whole(Exception):
     """Why a loss is left whole."""
 
 
-def arguments(node):
-    """What cross_entropy is given that says something."""
-    given = {**dict(zip(PLACES, node.args)), **node.kwargs}
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def head(loss, logits, regions):
     """The nodes from the logits to the linear layer whose result they are, and nobody else's."""
     words, way = example(logits).shape[-1], [logits]
     while operation(logits) in SAME and len(logits.users) == 1 and example(logits).shape[-1] == words:
-        logits = logits.args[0]
+        logits = bound(logits)["input"]
         way.append(logits)
     if operation(logits) != "linear" or example(logits).shape[-1] != words:
         raise Whole(f"the logits are made by {logits.target}")
     if len(logits.users) != 1:
         raise Whole("something else reads the logits")
-    if len(logits.args) > 2 and logits.args[2] is not None or logits.kwargs:
+    if bound(logits).keys() != {"input", "weight"}:
         raise Whole("the linear layer has a bias")
     if logits in regions.left or regions.epochs[logits] != regions.epochs[loss]:
         raise Whole("something is written to, or changes its mode, between the linear layer and the loss")
@@ -40,15 +33,15 @@ def head(loss, logits, regions):
 
 def in_chunks(graph, loss, regions, chunks):
     """The loss by linear_cross_entropy."""
-    given = arguments(loss)
+    given = bound(loss)
     logits, target = given.pop("input"), given.pop("target")
     known = len(example(logits).shape) == 2 and example(logits).dtype in FLOATS and example(target).dtype in INTEGERS  # no distribution of words
     if not known or given.keys() - KNOWN or given.get("reduction", "mean") == "none":
         raise Whole("a form of cross_entropy")
     way = head(loss, logits, regions)
-    x, weight = way[-1].args[:2]
+    layer = bound(way[-1])
     with graph.inserting_before(loss):
-        found = graph.call_function(nn.linear_cross_entropy, (x, weight, target), {**given, "chunks": chunks})
+        found = graph.call_function(nn.linear_cross_entropy, (layer["input"], layer["weight"], target), {**given, "chunks": chunks})
         made = graph.call_method("to", (found, example(loss).dtype))
     found.meta, made.meta = dict(loss.meta), dict(loss.meta)
     loss.replace_all_uses_with(made)

@@ -1,17 +1,20 @@
 """Operations of PyTorch in the language: what each is, as values and axes of a region.
 
-SAID has an entry for every operation that is understood, with the arguments of PyTorch's own. An argument that none has is not
-understood, and neither is the operation then.
+SAID has a row for every operation that is understood. Its arguments have the names and defaults that PyTorch's schemas give them (_schema.py),
+whichever way a node has them. An argument that a row does not name is not understood, and neither is the operation then, unless the argument is
+as it would be by default.
 """
-import functools
+import inspect
 import math
 import operator
+import string
 
 import torch
 import torch.nn.functional as F
 
 from ._axes import Axis, Unsaid, View, flat, joined
 from ._positions import Position, text
+from ._schema import example
 from ._views import Views, index_in
 
 FLOATS = torch.float32, torch.bfloat16, torch.float16
@@ -109,17 +112,18 @@ class Region(Views):
         axes = [x for x in a.value.axes + b.value.axes if x not in flat(over)]
         return self.view_of(self.value(write, [a.value, b.value], axes, "product"), dims)
 
-    def linear(self, x, w, bias=None):
-        if len(w.dims) != 2:
+    def linear(self, input, weight, bias=None):
+        if len(weight.dims) != 2:
             raise Unsaid("a linear layer with a weight of one dimension")
-        by = self.unify(x.dims[-1], self.fresh(w, 0, joined(x.dims)), 1)
-        y = self.product(x, by, x.dims[-1], x.dims[:-1] + [by.dims[0]])
+        by = self.unify(input.dims[-1], self.fresh(weight, 0, joined(input.dims)), 1)
+        y = self.product(input, by, input.dims[-1], input.dims[:-1] + [by.dims[0]])
         if bias is not None:
             y = self.each("{} + {}", y, bias)
-        y.linear = x, w, bias
+        y.linear = input, weight, bias
         return y
 
-    def matmul(self, a, b):
+    def matmul(self, input, other):
+        a, b = input, other
         if len(a.dims) < 2 or len(b.dims) < 2:
             raise Unsaid("a product with a vector")
         if b.turned:
@@ -205,7 +209,7 @@ class Region(Views):
             return total
         return self.each("{}/{}", total, self.reduce("sum", self.each("where({} != {}, 1, 0)", target, ignore_index)))
 
-    def dropout(self, input, p=0.5, training=True, inplace=False):
+    def dropout(self, input, p=0.5, training=True):
         """Random numbers of Epilog's own, from a seed that PyTorch draws at each call."""
         if not (p and training):
             return input
@@ -217,15 +221,15 @@ class Region(Views):
         write = lambda names, name: f"where(uniform({names[1]}, {', '.join(map(name, flat(axes)))}) < {p}, 0, {names[0]}/{1 - p})"
         return self.view_of(self.value(write, [input.value, seed], axes), input.dims)
 
-    def cast(self, x, *args, **kwargs):
+    def cast(self, input, **how):
         """Another type: how it is stored is said where the value is written. What is cast to 16 bits and back is rounded to them."""
-        if x.value.dtype in (*INTEGERS, torch.bool):
-            return self.each("({} + 0)", x)
+        if input.value.dtype in (*INTEGERS, torch.bool):
+            return self.each("({} + 0)", input)
         to = dtype_of(self.at)
-        return self.each(ROUNDED[to], x) if to in ROUNDED and x.value.dtype != to and comes_back(self.at, to) else x
+        return self.each(ROUNDED[to], input) if to in ROUNDED and input.value.dtype != to and comes_back(self.at, to) else input
 
-    def clone(self, x, memory_format=None):
-        return self.each("{}", x)
+    def clone(self, input, memory_format=None):
+        return self.each("{}", input)
 
 
 # As PyTorch casts: f16(x) would have its largest number for what is beyond.
@@ -233,7 +237,7 @@ ROUNDED = {torch.bfloat16: "bf16({})", torch.float16: "(f16({0}) + where(abs({0}
 
 
 def dtype_of(node):
-    return getattr(node.meta.get("example_value", node.meta.get("val")), "dtype", None)
+    return getattr(example(node), "dtype", None)
 
 
 def comes_back(node, dtype):
@@ -242,36 +246,33 @@ def comes_back(node, dtype):
 
 
 def elementwise(form):
-    """An operation whose arguments are those of the form, and nothing else."""
-    count = form.count("{}") or 1 + max(int(k) for k in "0123" if "{" + k + "}" in form)
-    names = ["input", "other", "third"][:count]
+    """The row of an operation by element: its form has the names of its arguments."""
+    names = list(dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(form) if name))
+    numbered = form.format(**{name: "{%d}" % i for i, name in enumerate(names)})
 
-    def say(region, *args, **kwargs):
-        for name in names[len(args):]:
-            args += (kwargs.pop(name),)
-        if kwargs or len(args) != count:
-            raise Unsaid(f"an argument more: {', '.join(map(str, kwargs))}")
-        return region.each(form, *args)
+    def say(region, **args):
+        if args.keys() != set(names):
+            raise Unsaid(f"arguments {', '.join(args)}")
+        return region.each(numbered, *(args[name] for name in names))
+    say.__signature__ = inspect.Signature(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names)
     return say
 
 
 SAID = {name: elementwise(form) for name, form in {
-    "sub": "({} - {})", "mul": "{}*{}", "truediv": "{}/{}", "div": "{}/{}", "neg": "(-{})", "rsub": "({1} - {0})",
-    "eq": "({} == {})", "ne": "({} != {})", "lt": "({} < {})", "le": "({} <= {})", "gt": "({} > {})", "ge": "({} >= {})",
-    # Of two equal numbers each has half of the gradient.
-    "maximum": "where({0} > {1}, {0}, where({0} < {1}, {1}, ({0} + {1})/2))", "minimum": "where({0} < {1}, {0}, where({0} > {1}, {1}, ({0} + {1})/2))",
-    "square": "{0}*{0}", "expm1": "where(abs({0}) < 0.5, 2*tanh({0}/2)/(1 - tanh({0}/2)), exp({0}) - 1)",
-    **{f: f + "({})" for f in "exp log log1p sqrt rsqrt sin cos tanh erf sigmoid abs floor sign".split()}}.items()}
+    "sub": "({input} - {other})", "mul": "{input}*{other}", "truediv": "{input}/{other}", "div": "{input}/{other}", "neg": "(-{input})",
+    "rsub": "({other} - {input})", "pow": "{input}**{exponent}", "square": "{input}*{input}",
+    "eq": "({input} == {other})", "ne": "({input} != {other})", "lt": "({input} < {other})", "le": "({input} <= {other})",
+    "gt": "({input} > {other})", "ge": "({input} >= {other})",
+    "where": "where({condition}, {input}, {other})", "masked_fill": "where({mask}, {value}, {input})",
+    # Of two equal numbers each has half of the gradient; their sum may be beyond the type.
+    "maximum": "where({input} > {other}, {input}, where({input} < {other}, {other}, {input}/2 + {other}/2))",
+    "minimum": "where({input} < {other}, {input}, where({input} > {other}, {other}, {input}/2 + {other}/2))",
+    "expm1": "where(abs({input}) < 0.5, 2*tanh({input}/2)/(1 - tanh({input}/2)), exp({input}) - 1)",
+    **{f: f + "({input})" for f in "exp log log1p sqrt rsqrt sin cos tanh erf sigmoid abs floor sign relu silu".split()}}.items()}
+SAID["max"], SAID["min"] = SAID["maximum"], SAID["minimum"]  # of two tensors: an extreme along a dimension has other arguments
 SAID.update((name, getattr(Region, name)) for name in (
-    "add linear matmul addmm scaled_dot_product_attention layer_norm rms_norm cross_entropy dropout clone view transpose permute expand flatten "
-    "unflatten unsqueeze squeeze getitem chunk unbind stack cat repeat_interleave").split())
-
-
-def of_two(other):
-    """The second tensor of two; a dimension is something else."""
-    if not isinstance(other, View):
-        raise Unsaid("an extreme along a dimension, with its place")
-    return other
+    "add linear matmul addmm scaled_dot_product_attention layer_norm rms_norm cross_entropy dropout clone transpose flatten "
+    "unflatten unsqueeze squeeze getitem chunk unbind stack repeat_interleave").split())
 
 
 def says(*names):
@@ -281,25 +282,19 @@ def says(*names):
     return keep
 
 
-says("bmm")(Region.matmul), says("reshape")(Region.view), says("split")(Region.split_by), says("split_with_sizes")(Region.split_into)
-says("to", "float", "type_as", "bfloat16", "half")(Region.cast)
-says("contiguous")(lambda region, x, memory_format=None: x)
-says("getattr")(Region.attribute)
-says("t")(lambda region, x: region.transpose(x, 0, 1))
-says("relu")(lambda region, input, inplace=False: region.each("relu({})", input))
-says("silu")(lambda region, input, inplace=False: region.each("silu({})", input))
+says("bmm")(lambda region, input, mat2: region.matmul(input, mat2))
 says("baddbmm")(lambda region, input, batch1, batch2, beta=1, alpha=1: region.addmm(input, batch1, batch2, beta, alpha))
-says("where")(lambda region, condition, input, other: region.each("where({}, {}, {})", condition, input, other))
-says("min")(lambda region, input, other: SAID["minimum"](region, input, of_two(other)))
-says("max")(lambda region, input, other: SAID["maximum"](region, input, of_two(other)))
-says("masked_fill")(lambda region, x, mask, value: region.each("where({1}, {2}, {0})", x, mask, value))
-
-
-@says("pow")
-def power(region, input, exponent):
-    if isinstance(exponent, View):
-        raise Unsaid("a power whose exponent is a tensor")
-    return region.each("{}**{}", input, exponent)
+says("view")(lambda region, input, size: region.view(input, size))
+says("reshape")(lambda region, input, shape: region.view(input, shape))
+says("permute")(lambda region, input, dims: region.permute(input, dims))
+says("expand")(lambda region, input, size: region.expand(input, size))
+says("t")(lambda region, input: region.transpose(input, 0, 1))
+says("split")(Region.split_by)
+says("split_with_sizes")(lambda region, input, split_sizes, dim=0: region.split_into(input, split_sizes, dim))
+says("cat")(lambda region, tensors, dim=0: region.cat(tensors, dim))
+says("to", "float", "type_as", "bfloat16", "half")(Region.cast)
+says("contiguous")(lambda region, input, memory_format=torch.contiguous_format: input)
+says("getattr")(Region.attribute)
 
 
 @says("gelu")
@@ -321,21 +316,22 @@ def clamp(region, input, min=None, max=None):
     return region.each("clamp({}, {}, {})", input, -math.inf if min is None else min, math.inf if max is None else max)
 
 
-def reduction(what, region, input, dim=None, keepdim=False, dtype=None):
-    return region.reduce(what, input, dim, keepdim)
+says("mean")(lambda region, input, dim=None, keepdim=False, dtype=None: region.reduce("mean", input, dim, keepdim))
+says("sum")(lambda region, input, dim=None, keepdim=False, dtype=None: region.reduce("sum", input, dim, keepdim))
+says("amax")(lambda region, input, dim=None, keepdim=False: region.reduce("max", input, dim, keepdim))
+says("amin")(lambda region, input, dim=None, keepdim=False: region.reduce("min", input, dim, keepdim))
 
 
 @says("softmax")
-def softmax(region, input, dim, *rest, _stacklevel=3, dtype=None):
+def softmax(region, input, dim, _stacklevel=3, dtype=None):
     return region.softmax(input, dim)
 
 
 @says("log_softmax")
-def log_softmax(region, input, dim, *rest, _stacklevel=3, dtype=None):
+def log_softmax(region, input, dim, _stacklevel=3, dtype=None):
     return region.along("log_softmax", input, dim)
 
 
-SAID.update((name, functools.partial(reduction, what)) for name, what in (("mean", "mean"), ("sum", "sum"), ("amax", "max"), ("amin", "min")))
 # Written over its first argument: the same where nobody reads that any more.
 IN_PLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div"}
 SAID.update((name, SAID[plain]) for name, plain in IN_PLACE.items())

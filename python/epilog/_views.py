@@ -67,18 +67,18 @@ class Views(Space):
             dim, have, todo = dim + todo[:1], have * todo[0].size, todo[1:]
         return dim, todo
 
-    def transpose(self, x, dim0, dim1):
-        dims = list(x.dims)
+    def transpose(self, input, dim0, dim1):
+        dims = list(input.dims)
         dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
-        seen = self.view_of(x.value, dims)
-        seen.turned = x if len(dims) == 2 and self.is_input(x) else None
+        seen = self.view_of(input.value, dims)
+        seen.turned = input if len(dims) == 2 and self.is_input(input) else None
         return seen
 
-    def attribute(self, x, name):
+    def attribute(self, input, name):
         """A tensor's T or mT."""
-        if name not in ("T", "mT") or not isinstance(x, View) or (len(x.dims) != 2 if name == "T" else len(x.dims) < 2):
+        if name not in ("T", "mT") or not isinstance(input, View) or (len(input.dims) != 2 if name == "T" else len(input.dims) < 2):
             raise Unsaid(f"an attribute, {name}")
-        return self.transpose(x, -2, -1)
+        return self.transpose(input, -2, -1)
 
     def permute(self, x, *dims):
         return self.view_of(x.value, [x.dims[i] for i in listed(dims)])
@@ -88,27 +88,28 @@ class Views(Space):
         dims = [[]] * (len(shape) - len(x.dims)) + x.dims
         return self.view_of(x.value, [[Axis(s)] if not flat(d) and s not in (1, -1) else d for d, s in zip(dims, shape)])
 
-    def flatten(self, x, start_dim=0, end_dim=-1):
-        start, end, shape = start_dim % len(x.dims), end_dim % len(x.dims), x.shape
-        return self.view(x, shape[:start] + [math.prod(shape[start:end + 1])] + shape[end + 1:])
+    def flatten(self, input, start_dim=0, end_dim=-1):
+        start, end, shape = start_dim % len(input.dims), end_dim % len(input.dims), input.shape
+        return self.view(input, shape[:start] + [math.prod(shape[start:end + 1])] + shape[end + 1:])
 
-    def unflatten(self, x, dim, sizes):
-        dim, shape = dim % len(x.dims), x.shape
-        return self.view(x, shape[:dim] + listed((sizes,)) + shape[dim + 1:])
+    def unflatten(self, input, dim, sizes):
+        dim, shape = dim % len(input.dims), input.shape
+        return self.view(input, shape[:dim] + listed((sizes,)) + shape[dim + 1:])
 
-    def unsqueeze(self, x, dim):
-        dim %= len(x.dims) + 1
-        seen = self.view_of(x.value, x.dims[:dim] + [[]] + x.dims[dim:])
-        if x.linear and dim < len(x.dims):
-            seen.linear = self.unsqueeze(x.linear[0], dim), *x.linear[1:]
+    def unsqueeze(self, input, dim):
+        dim %= len(input.dims) + 1
+        seen = self.view_of(input.value, input.dims[:dim] + [[]] + input.dims[dim:])
+        if input.linear and dim < len(input.dims):
+            seen.linear = self.unsqueeze(input.linear[0], dim), *input.linear[1:]
         return seen
 
-    def squeeze(self, x, dim):
-        dim %= len(x.dims)
-        return x if flat(x.dims[dim]) else self.view_of(x.value, x.dims[:dim] + x.dims[dim + 1:])
+    def squeeze(self, input, dim):
+        dim %= len(input.dims)
+        return input if flat(input.dims[dim]) else self.view_of(input.value, input.dims[:dim] + input.dims[dim + 1:])
 
     # Parts.
-    def getitem(self, x, at):
+    def getitem(self, input, index):
+        x, at = input, index
         if isinstance(x, (tuple, list)):
             return x[whole(at)]
         at = list(at) if isinstance(at, tuple) else [at]
@@ -301,17 +302,17 @@ class Views(Space):
         both = len(sizes) == 2 and sizes[0] == sizes[1]
         return [self.part(x, dim, end - size, end, both, True) for end, size in zip(ends, sizes)]
 
-    def split_by(self, x, split_size_or_sections, dim=0):
-        sizes, n = split_size_or_sections, whole(x.shape[dim])
-        return self.split_into(x, [sizes] * (n // sizes) if isinstance(sizes, int) else sizes, dim)
+    def split_by(self, input, split_size, dim=0):
+        sizes, n = split_size, whole(input.shape[dim])
+        return self.split_into(input, [sizes] * (n // sizes) if isinstance(sizes, int) else sizes, dim)
 
-    def chunk(self, x, chunks, dim=0):
-        n = whole(x.shape[dim])
-        return self.split_into(x, [n // chunks] * chunks, dim)
+    def chunk(self, input, chunks, dim=0):
+        n = whole(input.shape[dim])
+        return self.split_into(input, [n // chunks] * chunks, dim)
 
-    def unbind(self, x, dim=0):
-        dim %= len(x.dims)
-        return [self.element(x, dim, i) for i in range(whole(x.shape[dim]))]
+    def unbind(self, input, dim=0):
+        dim %= len(input.dims)
+        return [self.element(input, dim, i) for i in range(whole(input.shape[dim]))]
 
     # Joining.
     def stack(self, tensors, dim=0):
@@ -322,10 +323,10 @@ class Views(Space):
             return single()
         return View(Value(never, [], []), tensors[0].dims + [[Axis(2)]], pieces=tuple(tensors), settle=single)
 
-    def repeat_interleave(self, x, repeats, dim=None):
-        if repeats != 2 or dim not in (-1, len(x.dims) - 1):
+    def repeat_interleave(self, input, repeats, dim=None):
+        if repeats != 2 or dim not in (-1, len(input.dims) - 1):
             raise Unsaid("a repeat_interleave")
-        return self.cat([x, x], -1, "join")
+        return self.cat([input, input], -1, "join")
 
     def cat(self, tensors, dim=0, how="concat"):
         parts = [p for p in tensors if p is not None]

@@ -20,16 +20,12 @@ from ._op import op
 from ._run import Plan, output_shapes, recipe, wanted_names
 from ._run import size_of as axis_size
 from ._say import COMPARISONS, FLOATS, INTEGERS, JOINING, SAID, Region, operation
+from ._schema import bound, example
 from ._views import settled
 
 NARROW = FLOATS[1:]
 TYPES = {torch.float32: ": f32", torch.bfloat16: ": bf16", torch.float16: ": f16", torch.int64: ": i64", torch.int32: ": i32"}
 NUMBERS = int, float, torch.SymInt, torch.SymFloat
-
-
-def example(node):
-    """What dynamo says that a node is."""
-    return node.meta.get("example_value", node.meta.get("val"))
 
 
 def is_plain(tensor, kinds=(*FLOATS, torch.bool)):
@@ -125,11 +121,12 @@ class Saying:
         return self.region.input(node, [size_of(s) for s in v.shape], v.dtype)
 
     def say(self, node):
-        name, v = operation(node), example(node)
+        name, v, args = operation(node), example(node), bound(node)
+        if args is None:
+            raise Unsaid("arguments that PyTorch's schemas do not have")
         given = self.given if name in JOINING else lambda n: settled(self.given(n))
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), given)
         self.check_types(node, name)
-        found = SAID[name](self.region, *args, **kwargs)
+        found = SAID[name](self.region, **torch.fx.map_arg(args, given))
         if not isinstance(found, View):
             return found
         if len(found.shape) != len(v.shape) or any(quotient(a, size_of(b)) != 1 for a, b in zip(found.shape, v.shape)):

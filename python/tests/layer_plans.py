@@ -18,7 +18,8 @@ from epilog import _run
 from epilog._compile import Report, compile_graph
 from epilog._layers import llama_parts
 from epilog._library import library
-from epilog._write import example, like
+from epilog._schema import example
+from epilog._write import like
 
 TOKENS, ARCH = (2, 2048), "sm_90a"
 LARGE = dict(families.SMALL, hidden_size=2048, intermediate_size=8192, num_hidden_layers=1, num_attention_heads=16, num_key_value_heads=4,

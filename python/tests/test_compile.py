@@ -8,7 +8,7 @@ import torch.nn.functional as F
 import epilog
 from epilog import _compile, _write
 from epilog._compile import Report, compile_graph
-from epilog._write import example
+from epilog._schema import example
 from rule import check, floor
 
 families = pytest.importorskip("families")
