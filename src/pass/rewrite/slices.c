@@ -53,10 +53,12 @@ static bool falls_apart(const epi_graph *g, const epi_node *n, epi_axis axis) {
     }
 }
 
-/* The slices that are wanted of a value, where nothing else of it is; else 0. Its users are looked at before.
- */
+/* The slices that are wanted of a value, where nothing else of it is; else 0. Its users are looked at before. A
+ * slice itself is made whole: of its operand there is what it takes, and no slices of that. */
 static uint64_t wanted_slices(const pusher *p, int node) {
     const epi_graph *g = p->in;
+    if (p->slice_of[node] >= 0)
+        return 0;
     epi_use_list uses = epi_graph_uses(g, node);
     uint64_t wants = 0;
     for (int i = 0; i < uses.count; i++) {
@@ -207,12 +209,15 @@ static int write_node(epi_rewrite *r, int node) {
     return value;
 }
 
-epi_status epi_slices_push(epi_arena *arena, const epi_graph **graph, epi_error *err) {
+/* One round; false in `pushed` at its end: no slice went anywhere, so that a later round leaves the graph. */
+static epi_status push_round(epi_arena *arena, const epi_graph **graph, bool first, bool *pushed,
+                             epi_error *err) {
     const epi_graph *in = *graph;
     size_t nodes = (size_t)in->node_count + 1;
     pusher p = {.in = in};
     int64_t at;
     bool any = false;
+    *pushed = false;
     for (int i = 0; i < in->node_count && !any; i++)
         any = in->live[i] && epi_graph_at_number(in, i, &at);
     if (!any)
@@ -225,9 +230,21 @@ epi_status epi_slices_push(epi_arena *arena, const epi_graph **graph, epi_error 
         p.slice_of[i] = gathers ? find_slice(&p, in->nodes[i].over.at[0], at) : -1;
     }
     for (int i = in->node_count - 1; i >= 0; i--)
-        if (in->live[i])
+        if (in->live[i]) {
             p.wants[i] = wanted_slices(&p, i);
+            *pushed |= p.wants[i] != 0;
+        }
+    if (!first && !*pushed)
+        return EPI_OK;
     p.sliced = epi_arena_alloc(arena, nodes * (size_t)(p.count + 1) * sizeof *p.sliced);
     return p.sliced ? epi_graph_rewrite(arena, graph, write_node, &p, err)
                     : epi_fail(err, EPI_ERR_MEMORY, "out of memory");
+}
+
+/* A slice of a slice goes on in the next round: a value has at most so many axes. */
+epi_status epi_slices_push(epi_arena *arena, const epi_graph **graph, epi_error *err) {
+    bool pushed = true;
+    for (int round = 0; round < EPI_MAX_AXES && pushed; round++)
+        EPI_TRY(push_round(arena, graph, round == 0, &pushed, err));
+    return EPI_OK;
 }
