@@ -68,6 +68,8 @@ static bool is_inside(const epi_spec *spec, const epi_node *n, const epi_stretch
 bool epi_stretch_find(const epi_spec *spec, int node, epi_stretch *out) {
     const epi_node *n = &spec->graph->nodes[node];
     *out = (epi_stretch){.of = n->over.at[0]};
+    if (n->op == EPI_OP_GATHER && spec->graph->nodes[n->arg[0]].op == EPI_OP_INDEX)
+        return false; /* positions are nowhere in memory */
     if (n->op == EPI_OP_LOW || n->op == EPI_OP_HIGH) {
         epi_axis half = {out->of.dim, (int16_t)(out->of.shift - 1)};
         out->axes = (epi_axes){1, {half}};
