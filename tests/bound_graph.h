@@ -94,8 +94,8 @@ static inline void bound_gather(const bounding *b, int node) {
     for (int64_t i = 0; i < y->count; i++) {
         bool sure;
         int64_t at = bound_position(&b->at[n->arg[1]], epi_walk_offset(&which, i), size, &sure);
-        int64_t place = epi_walk_offset(&from, i) + epi_walk_offset(&along, at);
-        bound_take(y, i, &b->at[n->arg[0]], at < 0 ? -1 : place);
+        int64_t place = at < 0 ? -1 : epi_walk_offset(&from, i) + epi_walk_offset(&along, at);
+        bound_take(y, i, &b->at[n->arg[0]], place);
         y->e[i] = sure ? y->e[i] : INFINITY;
     }
 }

@@ -85,7 +85,7 @@ static int64_t segment_at(const move *m, int64_t place) {
 
 static int64_t index_at(const move *m, int64_t i) {
     if (m->segments)
-        return segment_at(m, i);
+        return m->size ? segment_at(m, i) : -1;
     if (m->counts)
         return i >= m->by && i - m->by < m->size ? i - m->by : -1;
     return epi_position_load(m->k->strips, &m->index, epi_walk_offset(&m->which, i), m->size);
@@ -113,9 +113,12 @@ static void take_item(void *ctx, int64_t item, int thread) {
     size_t size = epi_dtype_size(m->to.type);
     bool plain = m->to.type == m->from.type && is_plain(&m->from_inner) && is_plain(&m->to_inner);
     for (int64_t i = first; i < last; i++) {
-        int64_t at = index_at(m, i), place = epi_max64(0, at);
-        int64_t to = epi_walk_offset(&m->to_outer, i) + epi_walk_offset(&m->to_along, place),
-                from = epi_walk_offset(&m->from_outer, i) + epi_walk_offset(&m->from_along, place);
+        int64_t at = index_at(m, i);
+        int64_t to = epi_walk_offset(&m->to_outer, i), from = epi_walk_offset(&m->from_outer, i);
+        if (at >= 0) { /* an axis that has no element has no place, either */
+            to += epi_walk_offset(&m->to_along, at);
+            from += epi_walk_offset(&m->from_along, at);
+        }
         if (at < 0 && m->updates)
             continue;
         if (at >= 0 && plain) {

@@ -230,8 +230,8 @@ static void eval_gather(const eval *e, int node) {
     epi_walk from = epi_walk_axes(&x, &n->axes, sizes), which = epi_walk_axes(&index, &n->axes, sizes);
     for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
         int64_t at = epi_position(e->value[n->arg[1]][epi_walk_offset(&which, i)], size);
-        int64_t offset = epi_walk_offset(&from, i) + epi_walk_offset(&along, at);
-        e->value[node][i] = at < 0 ? 0 : e->value[n->arg[0]][offset];
+        const double *at_first = e->value[n->arg[0]] + epi_walk_offset(&from, i);
+        e->value[node][i] = at < 0 ? 0 : at_first[epi_walk_offset(&along, at)];
     }
 }
 
