@@ -1762,7 +1762,20 @@ static bool place_all(epi_placer *s, bool forward) {
     return false;
 }
 
-/* Every value's placement, or false where an attention or a scan of products cannot be one part, which is dropped. */
+/* Drops an attention or a scan of products that waits for itself; false: none does. */
+static bool drop_waiting(epi_placer *s) {
+    int k = 0;
+    if (epi_placer_drop_recurrence(s))
+        return true;
+    while (k < s->attention_count && (s->attentions[k].dropped || s->attentions[k].placed))
+        k++;
+    if (k < s->attention_count)
+        s->attentions[k].dropped = true;
+    return k < s->attention_count;
+}
+
+/* Every value's placement, or false where an attention or a scan of products cannot be one part, which is dropped.
+ * Where none is left to drop, a value is `stuck`: what it reads is nowhere. */
 static bool make_placer(epi_placer *s, epi_arena *arena) {
     const epi_graph *g = s->g;
     memset(s->forced, 0, (size_t)g->node_count);
@@ -1787,13 +1800,8 @@ static bool make_placer(epi_placer *s, epi_arena *arena) {
     for (int back = 0; back <= both; back++) {
         s->first = s->part_count;
         if (!place_all(s, !back)) {
-            int k = 0;
-            if (epi_placer_drop_recurrence(s))
-                return false;
-            while (s->attentions[k].dropped || s->attentions[k].placed)
-                k++;
-            s->attentions[k].dropped = true;
-            return false;
+            s->stuck = !drop_waiting(s);
+            return s->stuck;
         }
         for (int i = 0; i < g->node_count; i++)
             settle_view(s, i);
@@ -1838,5 +1846,7 @@ epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_bac
     if (epi_placer_find_recurrences(arena, s) && epi_placer_find_attention(arena, s))
         while (!make_placer(s, arena))
             ;
+    if (s->stuck)
+        return EPI_INTERNAL(err, (epi_place){0}, "a value waits for what no part makes");
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
 }

@@ -147,7 +147,7 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
         return EPI_INTERNAL(err, (epi_place){0}, "a part loads what a later one stores");
     cut->bytes = cut->lowest = 0;
     for (size_t i = 0; i < most; i++)
-        if (!cut->values[i].over)
+        if (!cut->values[i].over && cut->values[i].first >= 0) /* else no part has it */
             order[n++] = &cut->values[i];
     qsort(order, n, sizeof *order, compare_values);
     for (size_t i = 0; i < n; i++) {
@@ -395,7 +395,7 @@ static void mark_refused(writer *w, const epi_placer_part *p) {
     if (p->product == EPI_NO_NODE || !w->s->limits->refused || !w->s->limits->refused->count ||
         !epi_is_refused(w->s->limits, epi_refusal_hash(w->spec, part), &what))
         return;
-    what &= EPI_REFUSED_END - 1;
+    what &= EPI_REFUSED_OF_PART;
     w->refused |= (what & ~w->without[p->product]) != 0;
     w->without[p->product] |= what;
     if (p->pair != EPI_NO_NODE)

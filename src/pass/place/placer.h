@@ -86,6 +86,7 @@ typedef struct epi_placer {
     int until;               /* what is stored now is wanted behind this part, or -1: soon after it is made */
     epi_placer_attention *attentions;
     int attention_count;
+    bool stuck; /* some value can be placed nowhere */
     int *attention_of; /* by node: the one whose value product or reduction it is, counted from 1; else 0 */
     bool *inner;       /* by node: some attention makes it on its score tiles */
     epi_recurrences recurrences;

@@ -58,6 +58,16 @@ static int64_t bytes_of(const chooser *c, int node, epi_dtype type) {
     return epi_axes_size(&c->g->nodes[node].axes, c->spec->sizes) * (int64_t)epi_dtype_size(type);
 }
 
+/* Are these segments that someone has made of offsets, which he reads instead? Then the offsets are what there is to
+ * prepare. */
+static bool is_read_by_offsets(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool read = false;
+    for (int i = 0; i < uses.count && g->nodes[node].op == EPI_OP_SEGMENTS; i++)
+        read |= uses.at[i].node != EPI_NO_NODE && epi_node_segments(g, &g->nodes[uses.at[i].node]) == node;
+    return read;
+}
+
 static bool is_worth_it(chooser *c, int node) {
     const epi_graph *g = c->g;
     int64_t made = bytes_of(c, node, type_of(c, node)), of = 0;
@@ -79,8 +89,8 @@ static bool is_worth_it(chooser *c, int node) {
             if (c->kinds[n->arg[a]] == KIND_PARAM)
                 epi_visit(&c->visits, n->arg[a]);
     }
-    bool nowhere =
-        g->nodes[node].on_load || epi_scaled_is_read(g, node); /* a product makes it as it loads it */
+    bool nowhere = g->nodes[node].on_load || epi_scaled_is_read(g, node) || /* a product makes it as it loads it */
+                   is_read_by_offsets(g, node);
     return !nowhere && !views && (!maps || epi_feeds_product(g, node)) && made <= of;
 }
 
@@ -254,13 +264,13 @@ static void add_half(const epi_half *half, const epi_cut *from, int prepared, ep
     }
 }
 
-/* The part that stores a value. */
+/* The part that stores a value, or -1: it has no elements. */
 static int find_part(const epi_cut *cut, int value) {
     for (int i = 0; i < cut->part_count; i++)
         for (int t = cut->parts[i].graph.input_count; t < cut->parts[i].graph.tensor_count; t++)
             if (cut->parts[i].tensors[t].tensor < 0 && cut->parts[i].tensors[t].value == value)
                 return i;
-    return 0;
+    return -1;
 }
 
 epi_status epi_prepare_join(epi_arena *arena, const epi_spec *spec, const epi_prepared *halves,
