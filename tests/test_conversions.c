@@ -170,9 +170,7 @@ static void check_values(void) {
 }
 
 /* The derivative is that of what is converted, and gradcheck says so. */
-static void check_gradient(void) {
-    static const char text[] =
-        "f(x[T,D], w[F,D]) -> y[T,F] { h = e4m3(2*x); y = silu(h @ i8(16*w))*bf16(x @ w) }";
+static void check_gradient(const char *text) {
     epi_module *m;
     epi_error err = {0};
     if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
@@ -190,8 +188,8 @@ static void check_gradient(void) {
     epi_gradcheck found;
     check(epi_program_gradcheck(epi_module_program(m, 0), wrt, 2, &o, inputs, 1, &found, &err) == EPI_OK,
           "%s", err.message);
-    check(found.compared > 30 && found.edges == 0 && found.off <= 1, "%d compared, %d at an edge, %g off",
-          (int)found.compared, (int)found.edges, found.off);
+    check(found.compared > 30 && found.edges == 0 && found.off <= 1, "%s: %d compared, %d at an edge, %g off",
+          text, (int)found.compared, (int)found.edges, found.off);
     epi_module_free(m);
 }
 
@@ -400,7 +398,9 @@ int main(void) {
     check_packed("u4", 0);
     check_rows();
     check_groups();
-    check_gradient();
+    check_gradient("f(x[T,D], w[F,D]) -> y[T,F] { h = e4m3(2*x); y = silu(h @ i8(16*w))*bf16(x @ w) }");
+    check_gradient("f(x[T,D], w[F,D]) -> y[T,F] { y = silu(dither(2*x, x*x) @ w) }");
+    check_gradient("f(x[T,D], w[F,D]) -> y[D] { y = gather(silu(x), u8(3*abs(sum(w, F))), T)*sum(w, F) }");
     check_saved();
     check_scaled();
     epi_context_close(ctx);

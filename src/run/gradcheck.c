@@ -31,11 +31,12 @@ static double *numbers(const side *s, int tensor) {
     return s->tensors[tensor].data;
 }
 
-/* A conversion jumps from number to number, and its derivative is that of what it converts: so that is what both
- * sides go through. */
+/* A conversion jumps from number to number, as dither does, and its derivative is that of what it converts: so that is
+ * what both sides go through. */
 static int write_straight(epi_rewrite *r, int node) {
     const epi_node *n = &r->in->nodes[node];
-    return epi_ops[n->op].converts ? r->fresh[n->arg[0]] : EPI_NO_NODE;
+    bool jumps = epi_ops[n->op].converts || n->op == EPI_OP_DITHER;
+    return jumps ? r->fresh[n->arg[0]] : EPI_NO_NODE;
 }
 
 static epi_status open_side(side *s, const epi_program *given_program, const epi_options *given,

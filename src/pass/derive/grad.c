@@ -105,12 +105,33 @@ static int flat_index(epi_graph *g, const epi_axes *along) {
     return flat;
 }
 
-/* The sum that scatter cannot take: every element of the axes beside every index. Where the index has such an
- * axis itself, it gets another name there. */
+/* Is it a whole number whatever the inputs are: a position, an input of integers, or what is made of such alone? A
+ * conversion rounds, but gradcheck leaves it out. */
+static bool is_whole(const epi_graph *f, int node, int depth) {
+    enum { DEEPEST = 16 };
+    const epi_node *n = &f->nodes[node];
+    const epi_op_row *op = &epi_ops[n->op];
+    if (n->op == EPI_OP_INPUT)
+        return !epi_has_gradient(&f->tensors[n->tensor]);
+    if (n->op == EPI_OP_CONST)
+        return n->value == rint(n->value);
+    if (n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE || n->op == EPI_OP_ROUND || n->op == EPI_OP_FLOOR ||
+        op->signs || op->cls == EPI_CLASS_SORT)
+        return true;
+    bool sums = n->op == EPI_OP_ADD || n->op == EPI_OP_SUB || n->op == EPI_OP_MUL || n->op == EPI_OP_SUM;
+    unsigned of = sums ? 3 : op->elements;
+    bool whole = of && depth < DEEPEST;
+    for (int a = 0; a < epi_node_operands(n) && whole; a++)
+        whole = !(of >> a & 1) || is_whole(f, n->arg[a], depth + 1);
+    return whole;
+}
+
+/* The sum that scatter cannot take: every element of the axes beside every index, which is rounded as gather rounds
+ * it. Where the index has such an axis itself, it gets another name there. */
 static void write_out(const reverse *r, const epi_node *n, epi_rule *rule) {
     epi_graph *g = r->g;
     const epi_axes *index = &r->f->nodes[n->arg[1]].axes;
-    rule->text = "where(c == b, d, 0)";
+    rule->text = is_whole(r->f, n->arg[1], 0) ? "where(c == b, d, 0)" : "where(c == round(b), d, 0)";
     rule->c = flat_index(g, &n->over);
     for (int i = 0; i < index->count; i++) {
         epi_axis axis = index->at[i];
