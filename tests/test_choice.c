@@ -343,6 +343,42 @@ static void test_kept(const way *w) {
     epi_module_free(m);
 }
 
+/* Beside an output of 16 bits that a log-sum-exp is taken of, and that has infinities: that is as near to f64's as the
+ * roundings of the output's finite elements allow, and what has nothing to do with it is as near as f32 is. */
+static void test_beside(const way *w) {
+    epi_module *m = parse("p(x: f32[T,D]) -> (z: f16[T,D], e: f32[T], s: f32[T], g: f32[T]) {"
+                          " z = 200000*x  e = logsumexp(z, D)  s = sum(z, D)  g = sum(tanh(z/200000)*x, D) }");
+    ran r = {0}, ref = {0};
+    if (m && prepare(&r, epi_module_program(m, 0), "T=37,D=40", w) &&
+        prepare(&ref, epi_module_program(m, 0), "T=37,D=40", NULL)) {
+        problem_fill(&r.p, 5);
+        take(&ref, &r);
+        check(problem_run(r.k, &r.p) && problem_run(ref.k, &ref.p), "beside runs");
+        const tensor *z = find(&r, "z");
+        int64_t infinite = 0;
+        for (int64_t i = 0; i < z->shape.count; i++)
+            infinite += isinf(at(z, i)) != 0;
+        check(infinite > 0 && infinite < z->shape.count, "%d elements are infinite", (int)infinite);
+        static const struct {
+            const char *name;
+            double unit;
+        } others[] = {{"e", 0x1p-11}, {"s", 0x1p-20}, {"g", 0x1p-20}};
+        for (int o = 0; o < 3; o++) {
+            const tensor *y = find(&r, others[o].name), *want = find(&ref, others[o].name);
+            for (int64_t t = 0; t < y->shape.count; t++) {
+                double size = 0;
+                for (int64_t i = 0; i < 40; i++)
+                    size += fabs(at(find(&ref, "z"), 40 * t + i)) / (o == 2 ? 200000 : 1);
+                check(fabs(at(y, t) - at(want, t)) <= size * others[o].unit, "%s: %s[%d] is %g and should be %g",
+                      name_of(w), others[o].name, (int)t, at(y, t), at(want, t));
+            }
+        }
+    }
+    discard(&r);
+    discard(&ref);
+    epi_module_free(m);
+}
+
 /* An output of another 16-bit type, which has not all numbers of the storage type, is read by nobody. */
 static void test_home(void) {
     static const way bf16 = {EPI_BF16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE};
@@ -599,6 +635,7 @@ int main(void) {
         test_weights("p(x[T,D], w[V,D]) -> (z[T,V], e: f32[T]) { z = x @ w  e = logsumexp(z, V) }", 0,
                      &ways[way]);
         test_kept(&ways[way]);
+        test_beside(&ways[way]);
         test_weights("p(x[T,D], w[V,D]) -> (z[T,V], e: f32[T]) { z = x @ w  e = logsumexp(3*tanh(z/3), V) }",
                      3, &ways[way]);
     }

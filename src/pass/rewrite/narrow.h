@@ -4,9 +4,10 @@
 
 #include "ir/spec.h"
 
-/* The same program in which a value that is stored in an output of 16 bits, and of which a log-sum-exp is
- * taken, is rounded to that type where it is made: exp(z - logsumexp(z, V)) of both as they are stored sums
- * up to 1. That follows from the program and its types, not from how it is cut. spec->graph stays where
+/* The same program in which an output of 16 bits, of which a log-sum-exp is taken, is rounded to that type for the
+ * log-sum-exp and all that meets it: exp(z - logsumexp(z, V)) of both as they are stored sums up to 1. That follows
+ * from the program and its types, not from how it is cut. What does not meet the log-sum-exp is made of the value as
+ * it is; so is all of it where the program is compiled in another type than the output's. spec->graph stays where
  * there is nothing to do. */
 epi_status epi_narrow_outputs(epi_arena *arena, epi_spec *spec, epi_error *err);
 /* The same program with the values whose type, by node, has 16 bits rounded to it. */
