@@ -58,6 +58,7 @@ static const struct {
 };
 /* clang-format on */
 enum { CONFIGS = sizeof configs / sizeof *configs };
+_Static_assert(CONFIGS <= (int)EPI_MOST_CONFIGS, "sets of configurations are bits of 64");
 
 int epi_config_count(void) {
     return CONFIGS;

@@ -153,7 +153,7 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
                                  const epi_step *step, epi_gemm_design *d, epi_launch *out, epi_error *err) {
     epi_tile_program *tile = epi_arena_alloc(k->arena, sizeof *tile);
     const epi_plan *plan = turn_product(k, target, step->plan);
-    int order[64], count = 0;
+    int order[EPI_MOST_CONFIGS], count = 0;
     EPI_TRY(epi_has_memory(tile, err));
     int most = plan->pair == EPI_NO_NODE ? EPI_TILE_MOST : EPI_TILE_MOST / 2;
     EPI_TRY(

@@ -205,6 +205,7 @@ static inline int epi_find_named(const char *(*name_of)(int), int count, const c
     return -1;
 }
 /* choose.c: the configurations there are, by name, and the one that the cost model likes best. */
+enum { EPI_MOST_CONFIGS = 64 }; /* what is known of all of them is bits of 64 */
 int epi_config_count(void);
 const epi_config *epi_config_at(int index);
 const char *epi_config_name(int index);

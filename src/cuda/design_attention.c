@@ -63,6 +63,7 @@ static const epi_attention_config configs[] = {
 };
 /* clang-format on */
 enum { CONFIGS = sizeof configs / sizeof *configs };
+_Static_assert(CONFIGS <= (int)EPI_MOST_CONFIGS, "sets of configurations are bits of 64");
 
 int epi_attention_config_count(void) {
     return CONFIGS;

@@ -35,13 +35,13 @@ bool epi_joint_may(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
 
 typedef struct candidates {
     epi_product_size sizes[EPI_MOST_JOINED];
-    int order[64], count;
+    int order[EPI_MOST_CONFIGS], count;
     double best, apart; /* the time of the first, and of launches one after the other */
 } candidates;
 
 /* Hopper's configurations, the fastest first. Of few rows all parts have as many: the ring is shared out by them. */
 static void rank(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target, candidates *out) {
-    double times[64];
+    double times[EPI_MOST_CONFIGS];
     bool same_rows = true;
     for (int i = 0; i < count; i++) {
         const epi_launch *l = product_of(parts[i]);
@@ -50,7 +50,7 @@ static void rank(epi_cuda_kernel *const *parts, int count, const epi_cuda_target
         same_rows &= l->size.m == out->sizes[0].m;
         out->apart += epi_config_cost(l->choice, &l->size, target->exact, target->multiprocessors);
     }
-    for (int c = 0; c < epi_config_count() && c < 64; c++) {
+    for (int c = 0; c < epi_config_count(); c++) {
         const epi_config *f = epi_config_at(c);
         if (f->mainloop != EPI_GEMM_SM90 || f->scaled || (f->few && !same_rows) ||
             !epi_config_suits(c, target->exact, target->arch))

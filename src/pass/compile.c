@@ -280,7 +280,7 @@ epi_status epi_candidate_cut(epi_candidate *c, epi_error *err) {
     epi_candidate rewritten = *c;
     if (status == EPI_OK)
         status = epi_passes_run(c, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
-    for (unsigned what = 1; what < EPI_REFUSED_END && status == EPI_OK; what <<= 1)
+    for (unsigned what = 1; what & EPI_REFUSED_OF_PART && status == EPI_OK; what <<= 1)
         status = try_without(&rewritten, what, &limits, c, err);
     return status;
 }

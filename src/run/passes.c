@@ -116,7 +116,10 @@ static void note_given_up(const epi_kernel *k, epi_text *out) {
         {EPI_REFUSED_PAIR, had->pairs && !has->pairs, "two products on a tile"},
         {EPI_REFUSED_FULL_ROW, had->full_row_most && !has->full_row_most,
          "reductions over all columns of a tile"},
-        {EPI_REFUSED_LOCAL, had->local_most && !has->local_most, "reductions over some columns of a tile"}};
+        {EPI_REFUSED_LOCAL, had->local_most && !has->local_most, "reductions over some columns of a tile"},
+        {EPI_REFUSED_SCALED, had->scaled && !has->scaled, "operands of 8 bits with scales, as they are"},
+        {EPI_REFUSED_LOAD, had->dequants && !has->dequants, "operands of few bits, made as they are loaded"},
+        {EPI_REFUSED_KERNEL, !had->apart && has->apart, "to be one kernel"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         int parts = count_refused(k, all[i].what);
         if (all[i].gone)

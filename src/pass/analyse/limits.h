@@ -15,11 +15,13 @@ typedef enum epi_refusal {
     EPI_REFUSED_PAIR = 1 << 2,
     EPI_REFUSED_FULL_ROW = 1 << 3,
     EPI_REFUSED_LOCAL = 1 << 4,
-    EPI_REFUSED_END = 1 << 5,
     EPI_REFUSED_SCALED = 1 << 5, /* operands of 8 bits, of all parts: they are widened (widen.c) */
     EPI_REFUSED_LOAD = 1 << 6,  /* operands of few bits that are made on load: of the inputs that these are */
     EPI_REFUSED_KERNEL = 1 << 7 /* when nothing of these is left: to be one kernel */
 } epi_refusal;
+
+/* What one part can do without while others have it; the rest is the whole program's. */
+enum { EPI_REFUSED_OF_PART = EPI_REFUSED_SCALED - 1 };
 
 enum { EPI_SCALED_SAME = 128 }; /* neighbours that a scale of a product's operands is the same for */
 

@@ -363,9 +363,13 @@ static bool find_weights(former *f, const epi_spec *spec, const epi_attentions *
 epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_rule *rule, void *ctx,
                                  epi_error *err) {
     const epi_graph *graph = spec->graph;
-    if (epi_graph_rewrite(arena, &graph, rule, ctx, NULL) == EPI_OK)
+    epi_error why = {0};
+    epi_status status = epi_graph_rewrite(arena, &graph, rule, ctx, &why);
+    if (status == EPI_OK)
         spec->graph = graph;
-    return epi_has_memory(!arena->failed, err);
+    else if (status != EPI_ERR_CHECK && err)
+        *err = why;
+    return status == EPI_ERR_CHECK ? EPI_OK : status;
 }
 
 epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,

@@ -7,7 +7,7 @@
 /* attention_form.c: brings softmax in attention into the form that its mainloop has. */
 epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                               epi_error *err);
-/* Writes the graph anew by a rule; it stays as it is where it would have too many nodes. */
+/* Writes the graph anew by a rule; it stays as it is where it would have too many nodes or axes. */
 epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_rule *rule, void *ctx,
                                  epi_error *err);
 /* attention_shared.c: takes gradients of scores that heads share for each head by itself. */
