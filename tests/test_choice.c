@@ -346,8 +346,9 @@ static void test_kept(const way *w) {
 /* Beside an output of 16 bits that a log-sum-exp is taken of, and that has infinities: that is as near to f64's as the
  * roundings of the output's finite elements allow, and what has nothing to do with it is as near as f32 is. */
 static void test_beside(const way *w) {
-    epi_module *m = parse("p(x: f32[T,D]) -> (z: f16[T,D], e: f32[T], s: f32[T], g: f32[T]) {"
-                          " z = 200000*x  e = logsumexp(z, D)  s = sum(z, D)  g = sum(tanh(z/200000)*x, D) }");
+    epi_module *m =
+        parse("p(x: f32[T,D]) -> (z: f16[T,D], e: f32[T], s: f32[T], g: f32[T]) {"
+              " z = 200000*x  e = logsumexp(z, D)  s = sum(z, D)  g = sum(tanh(z/200000)*x, D) }");
     ran r = {0}, ref = {0};
     if (m && prepare(&r, epi_module_program(m, 0), "T=37,D=40", w) &&
         prepare(&ref, epi_module_program(m, 0), "T=37,D=40", NULL)) {
@@ -369,8 +370,9 @@ static void test_beside(const way *w) {
                 double size = 0;
                 for (int64_t i = 0; i < 40; i++)
                     size += fabs(at(find(&ref, "z"), 40 * t + i)) / (o == 2 ? 200000 : 1);
-                check(fabs(at(y, t) - at(want, t)) <= size * others[o].unit, "%s: %s[%d] is %g and should be %g",
-                      name_of(w), others[o].name, (int)t, at(y, t), at(want, t));
+                check(fabs(at(y, t) - at(want, t)) <= size * others[o].unit,
+                      "%s: %s[%d] is %g and should be %g", name_of(w), others[o].name, (int)t, at(y, t),
+                      at(want, t));
             }
         }
     }

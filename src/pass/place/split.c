@@ -358,8 +358,7 @@ static bool is_kernel(const splitter *s, const epi_part *part) {
     if (is && !plan.fused) {
         if (less.refused)
             epi_is_refused(&less, epi_refusal_hash(s->spec, part), &known);
-        is =
-            epi_limits_give_up(&less, epi_plan_refused(&part->graph, &plan) & ~known & EPI_REFUSED_OF_PART);
+        is = epi_limits_give_up(&less, epi_plan_refused(&part->graph, &plan) & ~known & EPI_REFUSED_OF_PART);
     }
     epi_arena_free(&scratch);
     return is;

@@ -81,15 +81,15 @@ static bool is_worth_it(chooser *c, int node) {
             continue;
         }
         views &= is_view(g, i);
-        maps &=
-            is_view(g, i) || (cls != EPI_CLASS_REDUCE && cls != EPI_CLASS_PRODUCT && cls != EPI_CLASS_MOVE &&
-                              cls != EPI_CLASS_SHIFT && cls != EPI_CLASS_SORT && cls != EPI_CLASS_SCAN &&
-                              cls != EPI_CLASS_RANDOM);
+        maps &= is_view(g, i) || (cls != EPI_CLASS_REDUCE && cls != EPI_CLASS_PRODUCT &&
+                                  cls != EPI_CLASS_MOVE && cls != EPI_CLASS_SHIFT && cls != EPI_CLASS_SORT &&
+                                  cls != EPI_CLASS_SCAN && cls != EPI_CLASS_RANDOM);
         for (int a = 0; a < epi_node_operands(n); a++)
             if (c->kinds[n->arg[a]] == KIND_PARAM)
                 epi_visit(&c->visits, n->arg[a]);
     }
-    bool nowhere = g->nodes[node].on_load || epi_scaled_is_read(g, node) || /* a product makes it as it loads it */
+    bool nowhere = g->nodes[node].on_load ||
+                   epi_scaled_is_read(g, node) || /* a product makes it as it loads it */
                    is_read_by_offsets(g, node);
     return !nowhere && !views && (!maps || epi_feeds_product(g, node)) && made <= of;
 }
