@@ -1,11 +1,12 @@
 /* test_laws.c: laws that every program keeps (laws.h), over texts and over random programs.
  *
- * laws FILES... [--random COUNT [FIRST]] [--thorough] [--law LAW] [--plain]
+ * laws FILES... [--random COUNT [FIRST]] [--thorough] [--law LAW] [--plain] [--within SECONDS]
  *     every program of .epi files and of the blocks of .md files, and of random programs;
- *     thorough: gradients by every subset of inputs; plain: what breaks a law is not reduced
+ *     thorough: gradients by every subset of inputs; plain: what breaks a law is not reduced;
+ *     within: it ends after so many seconds, and names what it left out
  *
  * laws --gpu ...
- *     the same on a GPU, exact; of the laws those that compile little
+ *     the same on a GPU, exact; of the laws those that compile little; within 540 seconds
  *
  * laws reduce SEED|FILE:NAME [LAW]
  *     what is left of a program that breaks a law
@@ -14,6 +15,7 @@
  *     the random program
  */
 #include <sys/mman.h>
+#include <time.h>
 
 #include "random_graph.h"
 #include "reduce.h"
@@ -23,15 +25,37 @@ enum { TEXT_SEED = 7 };
 /* What all processes share: a child works through the list, and when it ends before the list does, by a
  * crash, the next one goes on behind what ended it. */
 typedef struct shared {
-    long item; /* of the list that is being worked on */
+    long item; /* of the list that is being worked on, */
+    int begun; /* and so many programs of it */
     int law;
     char origin[300], program[100], text[LAW_TEXT];
     law_sizes sizes;
     int passed, failed;
-    long held[LAWS], silent[LAWS], none;
+    long held[LAWS], silent[LAWS], none, left_out;
     law_counts counts;
 } shared;
 static shared *all;
+
+/* ---- the time that there is ---- */
+
+static double within, started; /* seconds; within is 0: there is no end */
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* How long an item may take, in whole seconds; 0: the time is over. */
+static unsigned time_left(void) {
+    double left = within > 0 ? within - (seconds() - started) : 10 * LAW_SECONDS;
+    return left > 10 * LAW_SECONDS ? 10 * LAW_SECONDS : left > 0 ? (unsigned)left : 0;
+}
+
+static void leave_out(const char *what, const char *law) {
+    printf("left out, as the time was over: %s%s%s\n", what, *law ? ", from law " : "", law);
+    all->left_out++;
+}
 
 static void say_sizes(const law_sizes *s) {
     for (int i = 0; i < s->count; i++)
@@ -52,7 +76,7 @@ static void report(law_case *c, int which, const char *origin) {
     printf("FAILED ");
     say_case(c, laws[which].name, origin);
     printf("again: build/test/laws reduce %s %s\n", origin, laws[which].name);
-    char *text = reduces ? reduce_case(c, which) : NULL;
+    char *text = reduces && time_left() ? reduce_case(c, which) : NULL;
     if (text) {
         printf("reduced, ");
         say_sizes(&c->sizes);
@@ -63,7 +87,7 @@ static void report(law_case *c, int which, const char *origin) {
 }
 
 /* Every law of one program; the first failure is reported. */
-static void check_case(law_case *c, const char *origin) {
+static void check_laws(law_case *c, const char *origin) {
     snprintf(all->origin, sizeof all->origin, "%s", origin);
     snprintf(all->program, sizeof all->program, "%s", c->program);
     snprintf(all->text, sizeof all->text, "%s", c->text);
@@ -71,6 +95,10 @@ static void check_case(law_case *c, const char *origin) {
     for (int i = 0; i < LAWS; i++) {
         if ((wanted_law >= 0 && i != wanted_law) || (law_device && !laws[i].gpu))
             continue;
+        if (!time_left()) {
+            leave_out(origin, i ? laws[i].name : "");
+            return;
+        }
         all->law = i;
         int result = law_tried(c, i);
         all->held[i] += result > 0;
@@ -81,6 +109,20 @@ static void check_case(law_case *c, const char *origin) {
             return;
         }
     }
+}
+
+/* What was counted is for all processes, in case that the next program ends this one. */
+static void check_case(law_case *c, const char *origin) {
+    check_laws(c, origin);
+    all->passed += passed;
+    all->failed += failed_count;
+    all->counts.runs += counts.runs;
+    all->counts.gradients += counts.gradients;
+    all->counts.refused += counts.refused;
+    all->counts.elements += counts.elements;
+    all->counts.open += counts.open;
+    counts = (law_counts){0};
+    passed = failed_count = 0;
 }
 
 /* ---- texts ---- */
@@ -103,6 +145,8 @@ static void choose_sizes(law_case *c, const epi_program *p, const char *given) {
     }
 }
 
+static int seen; /* programs of the item so far */
+
 static void check_text(epi_context *ctx, const char *path, const char *only, const char *text,
                        const char *info, bool thorough) {
     epi_module *module;
@@ -119,8 +163,9 @@ static void check_text(epi_context *ctx, const char *path, const char *only, con
                       .thorough = thorough};
         char origin[300];
         snprintf(origin, sizeof origin, "%s:%s", path, c.program);
-        if (only && strcmp(only, c.program))
+        if ((only && strcmp(only, c.program)) || seen++ < all->begun) /* another process has had those */
             continue;
+        all->begun = seen;
         choose_sizes(&c, p, info);
         check_case(&c, origin);
     }
@@ -207,6 +252,13 @@ static long item_count(const list *l) {
     return l->file_count + l->rounds;
 }
 
+static void leave_out_seeds(const list *l) {
+    printf("left out, as the time was over: seeds %ld to %ld\n", l->first + all->item - l->file_count,
+           l->first + l->rounds - 1);
+    all->left_out += item_count(l) - all->item;
+    all->item = item_count(l);
+}
+
 static void work_through(const list *l) {
     epi_context *ctx;
     if (epi_context_open(&ctx, NULL) != EPI_OK)
@@ -217,25 +269,37 @@ static void work_through(const list *l) {
         _exit(1);
     }
     for (; all->item < item_count(l); all->item++) {
-        alarm(10 * LAW_SECONDS);
+        if (!time_left() && all->item >= l->file_count) {
+            leave_out_seeds(l);
+            return;
+        }
+        alarm(time_left() + 1);
+        seen = 0;
         if (all->item < l->file_count)
             check_file(ctx, l->files[all->item], NULL, l->thorough);
         else
             check_seed(ctx, (uint64_t)(l->first + all->item - l->file_count), l->thorough);
-        all->passed += passed;
+        all->passed +=
+            passed; /* of what is no program: a file that cannot be read, a text that does not parse */
         all->failed += failed_count;
-        all->counts.runs += counts.runs;
-        all->counts.gradients += counts.gradients;
-        all->counts.refused += counts.refused;
-        all->counts.elements += counts.elements;
-        all->counts.open += counts.open;
-        counts = (law_counts){0};
-        passed = failed_count = 0;
+        all->begun = passed = failed_count = 0;
     }
+}
+
+/* Behind a program that ended its process the file goes on, and where there was none, the list. */
+static void go_on(const list *l, int begun) {
+    if (all->item < l->file_count && all->begun > begun)
+        return;
+    all->item++;
+    all->begun = 0;
 }
 
 /* A child that ended by a signal did so at a law of a case that it had noted. */
 static void report_crash(int sig, bool thorough) {
+    if (sig == SIGALRM && !time_left()) {
+        leave_out(all->origin, laws[all->law].name);
+        return;
+    }
     law_case c = {.text = all->text,
                   .program = all->program,
                   .sizes = all->sizes,
@@ -246,12 +310,16 @@ static void report_crash(int sig, bool thorough) {
     report(&c, all->law, all->origin);
     all->failed += failed_count;
     failed_count = 0;
-    all->item++;
 }
 
 static int summary(void) {
     for (int i = 0; i < LAWS; i++)
-        printf("%-8s %ld hold, %ld say nothing\n", laws[i].name, all->held[i], all->silent[i]);
+        if (law_device && !laws[i].gpu)
+            printf("%-8s left out: it compiles much, or is of the CPU alone\n", laws[i].name);
+        else
+            printf("%-8s %ld hold, %ld say nothing\n", laws[i].name, all->held[i], all->silent[i]);
+    if (within > 0)
+        printf("%ld left out, as %g seconds were over\n", all->left_out, within);
     printf("%ld runs, %ld gradients, %ld refused; %.1f %% of %ld elements have no bound worth the name\n",
            all->counts.runs, all->counts.gradients, all->counts.refused,
            100 * (double)all->counts.open / (double)(all->counts.elements ? all->counts.elements : 1),
@@ -264,7 +332,7 @@ static int summary(void) {
 
 static int check_list(const list *l) {
     while (all->item < item_count(l)) {
-        int status = 0;
+        int status = 0, begun = all->begun;
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
@@ -275,7 +343,7 @@ static int check_list(const list *l) {
         if (child < 0 || waitpid(child, &status, 0) != child)
             return 1;
         if (WIFSIGNALED(status))
-            report_crash(WTERMSIG(status), l->thorough);
+            report_crash(WTERMSIG(status), l->thorough), go_on(l, begun);
         else if (WEXITSTATUS(status))
             return 1;
     }
@@ -314,7 +382,10 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--gpu")) {
             law_device = 1;
             function_error = 0x1p-19;
-        } else if (!strcmp(argv[i], "--law") && i + 1 < argc)
+            within = within > 0 ? within : 540;
+        } else if (!strcmp(argv[i], "--within") && i + 1 < argc)
+            within = atof(argv[++i]);
+        else if (!strcmp(argv[i], "--law") && i + 1 < argc)
             wanted_law = find_law(argv[++i]);
         else if (!strcmp(argv[i], "--random") && i + 1 < argc) {
             l.rounds = atol(argv[++i]);
@@ -323,6 +394,7 @@ int main(int argc, char **argv) {
         } else
             l.files[l.file_count++] = argv[i];
     }
+    started = seconds();
     int result = check_list(&l);
     free(l.files);
     return result;
