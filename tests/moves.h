@@ -82,6 +82,14 @@ static const char moves_text[] =
     "flat_turned(y[D,K,T], i: i32[S]) -> b[S,D] { b = gather(y, i, T, K) }\n"
     "flat_sums(d[S,D], i: i32[S]) -> g[T,K,D] { g = scatter(d, i, T, K) }\n"
     "flat_sums_turned(d[S,D], i: i32[S]) -> g[D,K,T] { g = scatter(d, i, T, K) }\n"
+    "sums_by_batch(d[B,P,D], i: i32[B,P]) -> g[B,V,D] { g = scatter(d, i, P -> V) }\n"
+    "sums_by_batch_turned(d[D,P,B,Q], i: i64[P,B,Q]) -> g[D,V,B] { g = scatter(2*d, i, Q, P -> V) }\n"
+    "sums_by_batch_flat(d[P,A,D], i: i32[A,P,B]) -> g[T,A,D,B,K] { g = scatter(d, i - 1, P -> T, K) }\n"
+    "sums_by_batch_alone(i: i32[B,P], d[B,P]) -> (g[B,V], n[B,V]) {\n"
+    "    g = scatter(d, i, P -> V)\n    n = scatter(1, i, P -> V)\n}\n"
+    "unpermute_by_batch(d[B,V,D], p: i32[B,V]) -> x[B,V,D] { x = scatter(d, p, V -> V) }\n"
+    "batched_back(x[B,V,D], i: i32[B,P], d[B,P,D]) -> g[B,V,D] { g = grad(batched_of, x)(x, i, d) }\n"
+    "batched_of(x[B,V,D], i: i32[B,P]) -> y[B,P,D] { y = gather(x, i, V)**2 }\n"
     "stretches(x[T,A], w[C,D,A]) -> (q[T,F,G,D], k[T,F,D], v[T,F,D]) {\n"
     "    q = x @ gather(w, index(F)*size(G) + index(G), C)\n"
     "    k = x @ gather(w, index(F) + size(F)*size(G), C)\n"
@@ -159,6 +167,17 @@ static const test_case moves[] = {
     {"moves", "flat_turned", "T=11,K=3,D=5,S=40", 0},
     {"moves", "flat_sums", "T=11,K=3,D=5,S=101", SUMS},
     {"moves", "flat_sums_turned", "T=11,K=3,D=5,S=101", SUMS},
+    {"moves", "sums_by_batch", "B=3,P=101,D=5,V=11", SUMS},
+    {"moves", "sums_by_batch", "B=3,P=9,D=5,V=11", 0}, /* so few that it is no pass */
+    {"moves", "sums_by_batch", "B=1,P=1500,D=70,V=300", SUMS},
+    {"moves", "sums_by_batch", "B=70,P=40,D=1,V=2", SUMS},
+    {"moves", "sums_by_batch", "B=0,P=20,D=5,V=11", 0},
+    {"moves", "sums_by_batch", "B=2,P=0,D=5,V=11", 0},
+    {"moves", "sums_by_batch_turned", "B=3,P=7,Q=11,D=5,V=11", SUMS},
+    {"moves", "sums_by_batch_flat", "A=3,B=2,P=40,D=5,T=11,K=3", SUMS},
+    {"moves", "sums_by_batch_alone", "B=5,P=70,V=9", SUMS},
+    {"moves", "unpermute_by_batch", "B=3,V=37,D=8", 0},
+    {"moves", "batched_back", "B=3,P=40,V=37,D=8", SUMS},
     {"moves", "stretches", "T=70,A=40,C=24,D=16,F=4,G=4", TINY},
     {"moves", "stretches", "T=5,A=7,C=9,D=3,F=2,G=2", 0},     /* they begin where no tensor does */
     {"moves", "stretches", "T=70,A=40,C=20,D=16,F=4,G=4", 0}, /* the last is outside */

@@ -155,6 +155,32 @@ static void test_by_hand(void) {
          "V=3,T=2",
          {{3, 1, 2, 6, 4, 5}, {2, 0, 1}},
          {1, 2, 3, 4, 5, 6}},
+        {"f(d[B,P], i: i32[B,P]) -> y[B,V] { y = scatter(d, i, P -> V) }",
+         "B=2,V=3,P=3",
+         {{1, 2, 4, 8, 16, 32}, {2, 0, 2, 1, 1, 0}},
+         {2, 0, 5, 32, 24, 0}},
+        {"f(d[P,B], i[Q,P]) -> y[V,P,B] { y = scatter(d, i, Q -> V) }", /* computed; d is the same along Q */
+         "B=2,V=2,P=2,Q=2",
+         {{1, 2, 4, 8}, {0.4, 1.6, -0.4, 1.4}},
+         {2, 4, 0, 0, 0, 0, 4, 8}},
+        {"f(d[P,B], i: i32[P,B]) -> y[K,B,T] { y = scatter(d, i, P -> T, K) }",
+         "B=2,P=3,T=2,K=2",
+         {{1, 2, 4, 8, 16, 32}, {3, 0, 1, 0, 3, 2}},
+         {0, 0, 10, 32, 4, 17, 0, 0}},
+        {"f(d[B,V], p: i32[B,V]) -> y[B,V] { y = scatter(d, p, V -> V) }",
+         "V=3,B=2",
+         {{1, 2, 3, 4, 5, 6}, {2, 0, 1, 1, 2, 0}},
+         {2, 3, 1, 6, 4, 5}},
+        {"f(d[B,P], i: i32[B,P]) -> y[B,V] { y = s(d, i) }  " /* a call carries the batch */
+         "s(d[P], i: i32[P]) -> y[V] { y = scatter(d, i, P -> V) }",
+         "B=2,V=3,P=3",
+         {{1, 2, 4, 8, 16, 32}, {2, 0, 2, 1, 1, 0}},
+         {2, 0, 5, 32, 24, 0}},
+        {"f(d[B,P], i: i32[P]) -> y[B,V] { y = s(2*d, i) }  " /* or what is added up alone */
+         "s(d[P], i: i32[P]) -> y[V] { y = scatter(d, i, V) }",
+         "B=2,V=3,P=3",
+         {{1, 2, 4, 8, 16, 32}, {2, 0, 2}},
+         {4, 0, 10, 32, 0, 80}},
         {"f(d[T,D], i: i32[T]) -> y[V,D] { y = scatter(d, i, V) }",
          "V=3,D=2,T=4",
          {{1, 2, 3, 4, 5, 6, 7, 8}, {2, 0, 2, 2}},
@@ -354,6 +380,11 @@ static void test_out_of_range(void) {
          "ids[1,2] is -1: outside axis V of 5",
          1,
          {0, 1, 2, 3, 4, -1}},
+        {"f(d[T,K,D], ids: i32[T,K]) -> y[T,V,D] { y = scatter(d, ids, K -> V) }",
+         "V=5,D=2,T=2,K=3",
+         "ids[1,2] is 5: outside axis V of 5",
+         1,
+         {0, 1, 2, 3, 4, 5}},
         {"f(x[V,D], ids: i64[T]) -> y[T,D] { y = x[ids] }", /* whose low 32 bits are inside */
          "V=5,D=1,T=4",
          "ids[2] is 4294967297: outside axis V of 5",
@@ -541,12 +572,14 @@ static void test_adjoint(void) {
         "f(x[D,V], d[D,T,S], i: i32[S,T]) -> (a, b) {\n"
         "  a = sum(scatter(d, i, V)*x, V, D)  b = sum(d*gather(x, i, V), T, S, D) }",
         "f(x[T,V], d[T,V], i: i32[V]) -> (a, b) {\n"
-        "  a = sum(scatter(d, i, V)*x, V, T)  b = sum(d*gather(x, i, V), T, V) }"};
-    for (int n = 0; n < 3 * 20; n++) {
+        "  a = sum(scatter(d, i, V)*x, V, T)  b = sum(d*gather(x, i, V), T, V) }",
+        "f(x[V,T,D], d[T,D,S], i: i32[S,T]) -> (a, b) {\n"
+        "  a = sum(scatter(d, i, S -> V)*x, T, V, D)  b = sum(d*gather(x, i, V), T, S, D) }"};
+    for (int n = 0; n < 4 * 20; n++) {
         given g;
-        if (prepare(&g, texts[n % 3],
-                    n % 3 == 2 ? "V=23,T=7"
-                    : n % 3    ? "V=11,D=5,T=7,S=3"
+        if (prepare(&g, texts[n % 4],
+                    n % 4 == 2 ? "V=23,T=7"
+                    : n % 4    ? "V=11,D=5,T=7,S=23"
                                : "V=11,D=5,T=70",
                     (epi_options)EPI_OPTIONS(.threads = 2), LAYOUT_PLAIN)) {
             uint64_t s = (uint64_t)n;
@@ -556,7 +589,7 @@ static void test_adjoint(void) {
                     put_element(g.p.t[t].data, EPI_F32, i, random_below(&s, 41) - 20);
             check(problem_run(g.kernel, &g.p), "runs");
             double a = get_element(g.p.t[3].data, EPI_F32, 0), b = get_element(g.p.t[4].data, EPI_F32, 0);
-            check(a == b, "%s: %g and %g", texts[n % 3], a, b);
+            check(a == b, "%s: %g and %g", texts[n % 4], a, b);
         }
         drop(&g);
     }

@@ -21,6 +21,7 @@ typedef struct move {
     epi_walk from_inner, to_inner; /* and along the rest */
     epi_walk from_along, to_along; /* along the axes that the index counts along */
     int64_t size, outer, inner;    /* elements of these axes, of the index, and of the rest */
+    int64_t places, each;          /* scatter by batch: of `size` and `outer` those of each kept element */
     bool segments;                 /* the index is what segments make of offsets, which `index` are, */
     bool counts;                   /* or counts its own elements: it is in no memory; */
     int64_t by;                    /* a shift's begins so many places later */
@@ -42,6 +43,11 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     bool gathers = n->op == EPI_OP_GATHER, updates = n->op == EPI_OP_UPDATE;
     move m = {.k = k, .to = refs[node], .from = refs[n->arg[updates ? 2 : 0]], .index = refs[n->arg[1]]};
     const epi_axes *outer = &k->spec.graph->nodes[n->arg[1]].axes;
+    epi_axes kept = epi_scatter_kept(k->spec.graph, n), by_batch = kept;
+    if (kept.count) { /* they come first, so that what goes to one place stays in the order of the index */
+        epi_axes_unite(&by_batch, outer);
+        outer = &by_batch;
+    }
     int segments = epi_node_segments(k->spec.graph, n);
     if (segments != EPI_NO_NODE) {
         m.segments = true;
@@ -63,6 +69,9 @@ static move make_move(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     m.size = epi_axes_size(&n->over, sizes);
     m.outer = epi_axes_size(outer, sizes);
     m.inner = epi_axes_size(&inner, sizes);
+    int64_t batch = epi_max64(1, epi_axes_size(&kept, sizes));
+    m.places = m.size / batch;
+    m.each = m.outer / batch;
     divide(&m);
     return m;
 }
@@ -88,7 +97,8 @@ static int64_t index_at(const move *m, int64_t i) {
         return m->size ? segment_at(m, i) : -1;
     if (m->counts)
         return i >= m->by && i - m->by < m->size ? i - m->by : -1;
-    return epi_position_load(m->k->strips, &m->index, epi_walk_offset(&m->which, i), m->size);
+    int64_t at = epi_position_load(m->k->strips, &m->index, epi_walk_offset(&m->which, i), m->places);
+    return at < 0 || m->each == m->outer ? at : at + i / m->each * m->places;
 }
 
 /* Do the elements of the walk lie side by side? */
@@ -169,7 +179,7 @@ void epi_shift_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
 int64_t epi_move_scratch(const epi_spec *spec, int node) {
     const epi_node *n = &spec->graph->nodes[node];
     int64_t numbers = 0;
-    if (n->op == EPI_OP_SCATTER)
+    if (epi_op_scatters(n->op))
         numbers = epi_axes_size(&n->over, spec->sizes) + 1 +
                   epi_axes_size(&spec->graph->nodes[n->arg[1]].axes, spec->sizes);
     else if (epi_op_orders(n->op))
@@ -259,7 +269,8 @@ void epi_order_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsig
              places = offsets ? refs[n->arg[0]].axes : epi_axes_without(&n->over, &along);
     move m = {.k = k, .index = refs[n->arg[0]], .size = epi_axis_size(along.at[0], sizes)};
     m.which = epi_walk_axes(&m.index, &places, sizes);
-    m.outer = epi_axes_size(&places, sizes);
+    m.places = m.size;
+    m.each = m.outer = epi_axes_size(&places, sizes);
     epi_walk to = epi_walk_axes(&refs[node], offsets ? &along : &places, sizes);
     int64_t *next = (int64_t *)(void *)scratch, sum = 0;
     memset(next, 0, (size_t)(m.size + 1) * sizeof *next);
@@ -356,11 +367,11 @@ void epi_largest_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
 /* Was an index that this is, along as many elements, looked through before? */
 static bool is_known_index(const epi_spec *spec, int node) {
     const epi_graph *g = spec->graph;
-    epi_axes along = epi_index_along(&g->nodes[node]);
+    epi_axes along = epi_index_along(g, &g->nodes[node]);
     for (int i = 0; i < node; i++) {
         if (!epi_index_is_input(spec, i) || epi_index_of(g, &g->nodes[i]) != epi_index_of(g, &g->nodes[node]))
             continue;
-        epi_axes other = epi_index_along(&g->nodes[i]);
+        epi_axes other = epi_index_along(g, &g->nodes[i]);
         if (epi_axes_size(&other, spec->sizes) == epi_axes_size(&along, spec->sizes))
             return true;
     }
@@ -373,7 +384,7 @@ epi_status epi_indices_check(const epi_spec *spec, const epi_tensor *tensors, ep
         const epi_node *n = &g->nodes[i];
         if (!epi_index_is_input(spec, i) || is_known_index(spec, i))
             continue;
-        epi_axes along = epi_index_along(n);
+        epi_axes along = epi_index_along(g, n);
         int t = epi_index_of(g, n)->tensor;
         epi_ref ref = epi_cpu_tensor(spec, t, &tensors[t]);
         epi_walk w = epi_walk_axes(&ref, &ref.axes, spec->sizes);

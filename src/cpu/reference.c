@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "cpu/cpu.h"
+#include "ir/index.h"
 #include "pass/analyse/stored.h"
 
 typedef struct eval {
@@ -251,21 +252,29 @@ static void eval_shift(const eval *e, int node) {
 
 /* What an index sends to one place is added up in the index's order. */
 static void eval_scatter(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
+    const epi_graph *g = e->k->spec.graph;
+    const epi_node *n = &g->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
-    epi_ref d = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]);
-    epi_axes rest = epi_axes_without(&d.axes, &index.axes);
-    epi_walk outer = epi_walk_axes(&d, &index.axes, sizes), inner = epi_walk_axes(&d, &rest, sizes);
-    int64_t size = epi_axes_size(&n->over, sizes), width = count_of(e, &rest), all = size * width;
+    epi_ref d = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]), to = as_ref(e, node), kept = to;
+    epi_axes rest = epi_axes_without(&d.axes, &index.axes), along = epi_index_along(g, n);
+    epi_walk outer = epi_walk_axes(&d, &index.axes, sizes), inner = epi_walk_axes(&d, &rest, sizes),
+             to_along = epi_ref_along(&to, &along, sizes), to_inner = epi_walk_axes(&to, &rest, sizes);
+    for (int i = 0; i < along.count; i++)
+        epi_ref_drop(&kept, along.at[i]);
+    epi_walk to_outer = epi_walk_axes(&kept, &index.axes, sizes);
+    int64_t size = epi_axes_size(&along, sizes), width = count_of(e, &rest), all = count_of(e, &n->axes);
     for (int64_t i = 0; i < all; i++)
         e->value[node][i] = 0;
     for (int64_t i = 0, count = count_of(e, &index.axes); i < count; i++) {
         int64_t at = epi_position(e->value[n->arg[1]][i], size);
-        for (int64_t j = 0; j < width && at >= 0; j++) {
-            double *to = &e->value[node][at * width + j];
-            *to += e->value[n->arg[0]][epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j)];
+        if (at < 0)
+            continue;
+        double *place = e->value[node] + epi_walk_offset(&to_outer, i) + epi_walk_offset(&to_along, at);
+        for (int64_t j = 0; j < width; j++) {
+            double *sum = place + epi_walk_offset(&to_inner, j);
+            *sum += e->value[n->arg[0]][epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j)];
             if (e->naive)
-                *to = (double)(float)*to;
+                *sum = (double)(float)*sum;
         }
     }
     for (int64_t i = 0; i < all; i++)
@@ -572,9 +581,10 @@ typedef struct terms {
     const eval *e;
     int node, product; /* the sum, and what it is of */
     factor factor[2];
-    int64_t rows, count; /* of terms in a row */
-    const double *index; /* of a scatter: where rows go, */
-    int64_t size;        /* of so many places */
+    int64_t rows, count;   /* of terms in a row */
+    const double *index;   /* of a scatter: where rows go, */
+    int64_t size;          /* of so many places, */
+    epi_walk along, inner; /* and where these and the terms of a row lie in the result */
 } terms;
 
 /* Where the terms from `first` on lie in a factor, and its index's elements. */
@@ -666,21 +676,28 @@ static void send_terms(void *ctx, int64_t item, int thread) {
     double *sums = t->e->value[t->node], x[2][TERMS];
     places p;
     find_places(t, first, count, &p);
+    int64_t to[TERMS];
+    for (int64_t j = 0; j < count; j++)
+        to[j] = epi_walk_offset(&t->inner, first + j);
     for (int64_t at = 0; at < t->size; at++)
         for (int64_t j = 0; j < count; j++)
-            sums[at * t->count + first + j] = 0;
+            sums[epi_walk_offset(&t->along, at) + to[j]] = 0;
     for (int64_t i = 0; i < t->rows; i++) {
         int64_t at = epi_position(t->index[i], t->size);
         if (at < 0)
             continue;
         make_terms(t, i, &p, count, x);
-        double *sum = sums + at * t->count + first;
-        for (int64_t j = 0; j < count; j++)
-            sum[j] = t->e->naive ? (double)(float)(sum[j] + x[0][j]) : sum[j] + x[0][j];
+        double *row = sums + epi_walk_offset(&t->along, at);
+        for (int64_t j = 0; j < count; j++) {
+            double *sum = row + to[j];
+            *sum = t->e->naive ? (double)(float)(*sum + x[0][j]) : *sum + x[0][j];
+        }
     }
     for (int64_t at = 0; at < t->size; at++)
-        for (int64_t j = 0; j < count; j++)
-            sums[at * t->count + first + j] = rounded(t->e, t->node, sums[at * t->count + first + j]);
+        for (int64_t j = 0; j < count; j++) {
+            double *sum = sums + epi_walk_offset(&t->along, at) + to[j];
+            *sum = rounded(t->e, t->node, *sum);
+        }
 }
 
 /* A sum or a scatter of a product that is no value. */
@@ -697,6 +714,9 @@ static void eval_terms(const eval *e, int node) {
     if (scatters) {
         t.index = e->value[n->arg[1]];
         t.size = count_of(e, &n->over);
+        epi_ref to = as_ref(e, node);
+        t.along = epi_ref_along(&to, &n->over, e->k->spec.sizes);
+        t.inner = epi_walk_axes(&to, &over, e->k->spec.sizes);
     }
     epi_parallel_for(e->k->spec.threads, epi_ceil_div(scatters ? t.count : t.rows, TERMS),
                      scatters ? send_terms : sum_rows, &t);
@@ -755,9 +775,9 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
             memcpy(e.value[i], e.value[n->arg[0]], (size_t)count_of(&e, &n->axes) * sizeof(double));
             break;
         case EPI_CLASS_MOVE:
-            (n->op == EPI_OP_GATHER    ? eval_gather
-             : n->op == EPI_OP_SCATTER ? eval_scatter
-                                       : eval_update)(&e, i);
+            (n->op == EPI_OP_GATHER   ? eval_gather
+             : epi_op_scatters(n->op) ? eval_scatter
+                                      : eval_update)(&e, i);
             break;
         case EPI_CLASS_SORT:
             (n->op == EPI_OP_SEGMENTS ? eval_segments

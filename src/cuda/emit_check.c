@@ -9,7 +9,7 @@
 epi_status epi_emit_check(const epi_emit_context *c, int node, int slot, epi_kernel_text *k, epi_error *err) {
     const epi_graph *g = c->spec->graph;
     const epi_node *n = &g->nodes[node], *index = epi_index_of(g, n);
-    epi_axes along = epi_index_along(n);
+    epi_axes along = epi_index_along(g, n);
     *k = (epi_kernel_text){.name = "check", .block = EPI_CHECK_THREADS};
     int of = (int)(index - g->nodes), from = epi_emit_pointer(k, of, index->tensor),
         to = epi_emit_pointer(k, of, EPI_POINTER_WORKSPACE);

@@ -42,7 +42,7 @@ static index_element element_of(const epi_emit_context *c, const epi_node *n, co
 }
 
 static const char *positions_of(const epi_emit_context *c, const epi_node *n) {
-    epi_axes along = epi_index_along(n);
+    epi_axes along = epi_index_along(c->spec->graph, n);
     return epi_emit_count(c, epi_axes_size(&along, c->spec->sizes), "LL");
 }
 
@@ -54,7 +54,7 @@ const char *epi_emit_position(const epi_emit_context *c, const epi_node *n, cons
         return epi_emit_text(c, "position_of(%s, %s)", epi_emit_node_number(c, from.node),
                              positions_of(c, n));
     index_element e = element_of(c, n, axes, index);
-    epi_axes along = epi_index_along(n);
+    epi_axes along = epi_index_along(c->spec->graph, n);
     /* passes find index(C) in index(C) + 0, too, which may count further */
     if (e.counts && epi_axes_size(&c->spec->graph->nodes[e.node].axes, c->spec->sizes) >
                         epi_axes_size(&along, c->spec->sizes))
@@ -183,11 +183,12 @@ enum { SUMS = 4096, COLUMNS = 1024, ITEMS = 256, GROUP_COLUMNS = 64 };
 /* How the sums are divided between blocks and, within one, between threads. It follows from the sizes alone,
  * the largest where they are open, and the bits do not depend on it. */
 typedef struct division {
+    int64_t batch;              /* elements that are kept, of each of which there are */
     int64_t size, count, inner; /* positions, elements of the index, elements of the rest */
     int64_t rows, cols;         /* of a block */
     int width, groups;          /* threads along the rest; such groups take turns at positions */
     int offsets; /* where positions of the same number follow each other, what says where; or EPI_NO_NODE */
-    epi_axes outer, rest;
+    epi_axes kept, along, outer, rest; /* outer: of the index, those that are kept first */
 } division;
 
 static division divide(const epi_emit_context *c, int node) {
@@ -195,17 +196,23 @@ static division divide(const epi_emit_context *c, int node) {
     const epi_node *n = &g->nodes[node];
     const int64_t *sizes = c->spec->sizes;
     int segments = epi_node_segments(g, n);
-    division p = {.outer = g->nodes[n->arg[1]].axes, .width = 1, .offsets = EPI_NO_NODE};
+    division p = {
+        .kept = epi_scatter_kept(g, n), .along = epi_index_along(g, n), .width = 1, .offsets = EPI_NO_NODE};
+    p.outer = p.kept;
+    epi_axes_unite(&p.outer, &g->nodes[n->arg[1]].axes);
     if (segments != EPI_NO_NODE) {
         p.offsets = g->nodes[segments].arg[0];
         p.outer = g->nodes[segments].over; /* in the order in which they are counted */
         epi_axes_remove(&p.outer, 0);
     }
     p.rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &p.outer);
-    p.size = epi_axes_size(&n->over, sizes);
-    p.count = epi_axes_size(&p.outer, sizes);
+    epi_axes sums = epi_axes_without(&p.outer, &p.kept);
+    p.batch = epi_axes_size(&p.kept, sizes);
+    p.size = epi_axes_size(&p.along, sizes);
+    p.count = epi_axes_size(&sums, sizes);
     p.inner = epi_axes_size(&p.rest, sizes);
-    int64_t most = epi_open_most(c->spec->open, p.inner), size = epi_open_most(c->spec->open, p.size);
+    int64_t most = epi_open_most(c->spec->open, p.inner),
+            size = epi_open_most(c->spec->open, p.size) * epi_open_most(c->spec->open, p.batch);
     p.cols = epi_max64(1, epi_min64(most, COLUMNS));
     while (p.width < 256 && p.width < p.cols)
         p.width *= 2;
@@ -223,7 +230,7 @@ static division divide(const epi_emit_context *c, int node) {
 int64_t epi_scatter_items(const epi_emit_context *c, int node) {
     division p = divide(c, node);
     int64_t inner = epi_open_now(c->spec->open, p.inner), size = epi_open_now(c->spec->open, p.size);
-    return epi_ceil_div(size, p.rows) * epi_ceil_div(inner, p.cols);
+    return epi_open_now(c->spec->open, p.batch) * epi_ceil_div(size, p.rows) * epi_ceil_div(inner, p.cols);
 }
 
 /* Where the positions of group e begin: those of the first at 0, of the one behind the last where all end. */
@@ -240,7 +247,7 @@ void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointe
     const int64_t *sizes = c->spec->sizes;
     division p = divide(c, node);
     epi_ref from = epi_emit_ref(c, n->arg[0], -1), to = epi_emit_ref(c, node, -1);
-    epi_walk along = epi_ref_along(&to, &n->over, sizes);
+    epi_walk along = epi_ref_along(&to, &p.along, sizes), kept = epi_walk_axes(&to, &p.kept, sizes);
     epi_walk outer = epi_walk_axes(&from, &p.outer, sizes), inner = epi_walk_axes(&from, &p.rest, sizes),
              write = epi_walk_axes(&to, &p.rest, sizes);
     /* an operand or an index that is a number has no pointer, and none is read */
@@ -255,17 +262,18 @@ void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointe
             ? epi_emit_text(c, "i64 at(const void *p, i64 q) const { return %s; }",
                             epi_emit_position(c, n, &p.outer, "p", "q"))
             : epi_emit_text(c, "i64 begin(const void *p, i64 e) const { return %s; }", put_begin(c, n, &p));
-    epi_text_add(
-        out,
-        "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
-        "  DEV i64 count() const { return %s; }\n  DEV i64 inner() const { return %s; }\n"
-        "  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
-        "  DEV %s\n  DEV i64 outer(i64 q) const { return %s; "
-        "}\n  DEV float value(const void *p, i64 at, i64 x) const { return %s; }\n"
-        "  DEV void put(void *p, i64 v, i64 x, float sum) const { store<%s>(p, %s + %s, sum); }\n};\n",
-        epi_emit_count(c, p.size, "LL"), epi_emit_count(c, p.count, "LL"), epi_emit_count(c, p.inner, "LL"),
-        (long)p.rows, (long)p.cols, p.width, p.groups, at, epi_emit_walk(c, &outer, "q"), value,
-        epi_emit_type(to.type), epi_emit_along(c, &along, "v"), epi_emit_walk(c, &write, "x"));
+    epi_text_add(out,
+                 "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
+                 "  DEV i64 count() const { return %s; }\n  DEV i64 inner() const { return %s; }\n"
+                 "  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
+                 "  DEV %s\n  DEV i64 outer(i64 q) const { return %s; "
+                 "}\n  DEV float value(const void *p, i64 at, i64 x) const { return %s; }\n"
+                 "  DEV void put(void *p, i64 b, i64 v, i64 x, float sum) const { store<%s>(p, %s + %s + %s, "
+                 "sum); }\n};\n",
+                 epi_emit_count(c, p.size, "LL"), epi_emit_count(c, p.count, "LL"),
+                 epi_emit_count(c, p.inner, "LL"), (long)p.rows, (long)p.cols, p.width, p.groups, at,
+                 epi_emit_walk(c, &outer, "q"), value, epi_emit_type(to.type), epi_emit_walk(c, &kept, "b"),
+                 epi_emit_along(c, &along, "v"), epi_emit_walk(c, &write, "x"));
     epi_text_add(out,
                  "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "
                  "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"

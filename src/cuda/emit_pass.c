@@ -38,8 +38,8 @@ static const fold_form *fold_form_of(const epi_emit_context *c, int node) {
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
     epi_op op = copy_to < 0 ? c->spec->graph->nodes[node].op : EPI_OP_COUNT;
     epi_axes axes = pass_axes(c, node, copy_to);
-    if (op == EPI_OP_SCATTER || epi_op_orders(op))
-        return 256 * (op == EPI_OP_SCATTER ? epi_scatter_items : epi_sort_items)(c, node);
+    if (epi_op_scatters(op) || epi_op_orders(op))
+        return 256 * (epi_op_scatters(op) ? epi_scatter_items : epi_sort_items)(c, node);
     if (op == EPI_OP_TOPK)
         return (epi_topk_by_block(c, node) ? 256 : 32) * epi_topk_rows(c, node);
     if (op == EPI_OP_UNIFORM)
@@ -261,7 +261,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         (orders ? epi_emit_sort : epi_emit_topk)(c, node, &p.pointers, k);
         return epi_emit_end(k, err);
     }
-    if (copy_to < 0 && p.n->op == EPI_OP_SCATTER) {
+    if (copy_to < 0 && epi_op_scatters(p.n->op)) {
         epi_emit_scatter(c, node, &p.pointers, p.out);
         return epi_emit_end(k, err);
     }

@@ -28,8 +28,17 @@ static void write_call(const epi_graph *g, const epi_node *n, int depth, epi_tex
         epi_text_add(out, "%s", count++ ? ", " : "");
         write_value(g, n->arg[epi_op_written(n->op, a)], EPI_LEVEL_OR, depth, out);
     }
-    for (int i = 0; i < n->over.count && epi_ops[n->op].cls != EPI_CLASS_MAP; i++)
-        epi_text_add(out, "%s%s", count++ ? ", " : "", epi_axis_label(g, n->over.at[i]).text);
+    epi_axes kept = epi_scatter_kept(g, n), along = epi_axes_without(&n->over, &kept), sums = {0};
+    if (kept.count)
+        sums = epi_axes_without(&g->nodes[n->arg[1]].axes, &kept);
+    for (int i = 0; i < sums.count; i++)
+        epi_text_add(out, ", %s", epi_axis_label(g, sums.at[i]).text);
+    for (int i = 0; i < along.count && epi_ops[n->op].cls != EPI_CLASS_MAP; i++)
+        epi_text_add(out, "%s%s",
+                     sums.count && !i ? " -> "
+                     : count++        ? ", "
+                                      : "",
+                     epi_axis_label(g, along.at[i]).text);
     if (n->op == EPI_OP_SHIFT)
         epi_text_add(out, ", %ld", (long)epi_shift_by(n));
     epi_text_add(out, ")");

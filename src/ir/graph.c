@@ -654,7 +654,8 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const e
     const epi_axes *x = &g->nodes[a].axes, *i = &g->nodes[index].axes;
     n.over = *along;
     bool gathers = op == EPI_OP_GATHER;
-    if (gathers ? !has_along(g, a, along) : !keeps_carried(g, op, i))
+    epi_axes sums = op == EPI_OP_SCATTER_BATCH ? epi_axes_without(i, along) : *i;
+    if (gathers ? !has_along(g, a, along) : !keeps_carried(g, op, &sums))
         return EPI_NO_NODE;
     epi_axes rest = epi_axes_without(x, gathers ? &n.over : i);
     if (!axes_agree(g, gathers ? &rest : x, i, a, index))
@@ -668,6 +669,57 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const e
     check_number(g, index, along);
     n.axes = gathers ? *i : n.over;
     return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
+}
+
+epi_axes epi_scatter_kept(const epi_graph *g, const epi_node *n) {
+    if (n->op != EPI_OP_SCATTER_BATCH)
+        return (epi_axes){0};
+    const epi_axes *index = &g->nodes[n->arg[1]].axes;
+    epi_axes sums = epi_axes_without(index, &n->over);
+    return epi_axes_without(index, &sums);
+}
+
+/* The axes that a scatter is told to sum over are the index's, and it counts along none that are kept. */
+static bool sums_over(epi_graph *g, int index, const epi_axes *sums, const epi_axes *kept,
+                      const epi_axes *along) {
+    for (int i = 0; i < sums->count; i++)
+        if (epi_axes_find(&g->nodes[index].axes, sums->at[i]) < 0)
+            epi_graph_fail(g, "scatter over %s: the index %s has no such axis",
+                           epi_axis_label(g, sums->at[i]).text, epi_node_label(g, index).text);
+    for (int i = 0; i < along->count; i++)
+        if (epi_axes_has_dim(kept, along->at[i].dim))
+            epi_graph_fail(
+                g,
+                "scatter to %s: the index %s has that axis already, and it is not one of those that "
+                "are summed over, in front of the arrow",
+                epi_axis_label(g, along->at[i]).text, epi_node_label(g, index).text);
+    return !epi_graph_failed(g);
+}
+
+/* Along an axis that is summed over and that is there again afterwards, elements change places: what is summed over
+ * gets another name. */
+static void rename_summed(epi_graph *g, int *value, epi_axis axis, epi_axis name) {
+    if (!epi_graph_failed(g) && epi_axes_find(&g->nodes[*value].axes, axis) >= 0)
+        *value = epi_graph_rename(g, *value, axis, name);
+}
+
+int epi_graph_scatter(epi_graph *g, int a, int index, const epi_axes *sums, const epi_axes *along) {
+    if (epi_graph_failed(g))
+        return EPI_NO_NODE;
+    epi_axes over = epi_axes_without(&g->nodes[index].axes, sums);
+    if (!sums_over(g, index, sums, &over, along))
+        return EPI_NO_NODE;
+    if (!over.count)
+        return epi_graph_move(g, EPI_OP_SCATTER, a, index, EPI_NO_NODE, along);
+    for (int i = 0; i < along->count && !epi_graph_failed(g); i++)
+        if (epi_axes_find(sums, along->at[i]) >= 0) {
+            epi_axis name = epi_graph_new_name(g, g->dims[along->at[i].dim], along->at[i]);
+            rename_summed(g, &a, along->at[i], name);
+            rename_summed(g, &index, along->at[i], name);
+        }
+    return !epi_graph_failed(g) && unite(g, &over, along)
+               ? epi_graph_move(g, EPI_OP_SCATTER_BATCH, a, index, EPI_NO_NODE, &over)
+               : EPI_NO_NODE;
 }
 
 int epi_graph_slice(epi_graph *g, int value, epi_axis axis, int64_t at) {

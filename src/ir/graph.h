@@ -44,7 +44,8 @@ typedef struct epi_node {
     int arg[3];
     epi_axes axes;
     epi_axes over; /* reductions: the axes removed; splits, scans, shift, index, size and update: the one axis
-                      named; gather and scatter: what the index counts along, the last the fastest; orders: what the values
+                      named; gather and scatter: what the index counts along, the last the fastest, of a scatter by
+                      batch behind the axes that it keeps; orders: what the values
                       count along, then what places count along, the last the fastest (offsets have none);
                       topk: what it takes, and its own; rename: from and to; uniform: its own */
     double value;  /* CONST; SHIFT: by how many places, a whole number */
@@ -169,6 +170,10 @@ int epi_graph_split(epi_graph *g, epi_op op, int a, epi_axis axis);       /* EVE
 int epi_graph_join(epi_graph *g, epi_op op, int a, int b, epi_axis axis); /* JOIN CONCAT */
 int epi_graph_product(epi_graph *g, int a, int b);                        /* over all axes that both have */
 int epi_graph_leaf(epi_graph *g, epi_op op, epi_axis axis);               /* INDEX SIZE */
+/* scatter(a, index, sums -> along): the sum over these axes of the index alone. The others are kept, in front of `along`:
+ * SCATTER_BATCH, or SCATTER where there are none. And what of an index is kept. */
+int epi_graph_scatter(epi_graph *g, int a, int index, const epi_axes *sums, const epi_axes *along);
+epi_axes epi_scatter_kept(const epi_graph *g, const epi_node *n);
 /* GATHER SCATTER UPDATE; the value is update's alone, else EPI_NO_NODE. Along several axes the index is flat:
  * it counts through all of them, the last the fastest. */
 int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const epi_axes *along);

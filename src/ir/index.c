@@ -87,7 +87,7 @@ epi_status epi_index_fail(const epi_spec *spec, int node, int64_t at, int64_t va
     else if (*place)
         snprintf(place, sizeof place, ", element %ld,", (long)at);
     char of[32] = "";
-    epi_axes along = epi_index_along(n);
+    epi_axes along = epi_index_along(g, n);
     if (!are_open(spec, &along))
         snprintf(of, sizeof of, " of %ld", (long)epi_axes_size(&along, spec->sizes));
     return epi_fail(err, EPI_ERR_INDEX, "%.60s%s is %ld: outside axis %s%s", input->name, place, (long)value,

@@ -20,8 +20,10 @@ typedef struct epi_index_source {
 } epi_index_source;
 epi_index_source epi_index_find(const epi_graph *g, const epi_node *n);
 /* What its elements count along. */
-static inline epi_axes epi_index_along(const epi_node *n) {
-    return epi_ops[n->op].cls == EPI_CLASS_MOVE ? n->over : (epi_axes){1, {n->over.at[0]}};
+static inline epi_axes epi_index_along(const epi_graph *g, const epi_node *n) {
+    epi_axes kept = epi_scatter_kept(g, n);
+    return epi_ops[n->op].cls == EPI_CLASS_MOVE ? epi_axes_without(&n->over, &kept)
+                                                : (epi_axes){1, {n->over.at[0]}};
 }
 /* What an order counts the elements of its index through; offsets do it as these lie. */
 epi_axes epi_order_places(const epi_graph *g, const epi_node *n);

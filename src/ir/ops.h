@@ -136,6 +136,11 @@ static inline int epi_op_written(epi_op op, int place) {
     return op == EPI_OP_UPDATE && place ? 3 - place : place;
 }
 
+/* Does it add up what an index sends to each place? */
+static inline bool epi_op_scatters(epi_op op) {
+    return op == EPI_OP_SCATTER || op == EPI_OP_SCATTER_BATCH;
+}
+
 /* Does it look through all of an index for the order of its elements? */
 static inline bool epi_op_orders(epi_op op) {
     return op == EPI_OP_ARGSORT || op == EPI_OP_RANK || op == EPI_OP_OFFSETS;

@@ -26,6 +26,7 @@ typedef struct epi_ast {
     bool parentheses; /* it stood in some */
     struct epi_ast **args;
     int arg_count;
+    int arrow; /* CALL: how many arguments stand in front of the arrow of scatter(d, i, P -> T); 0: it has none */
     struct epi_ast *callee;          /* CALL: grad(f, x), where its result is what is called; else NULL */
     struct epi_ast_program *program; /* CALL: what is called, where that was made from a graph; else NULL */
     struct epi_ast *outer;           /* the operation whose first operand this is, or NULL */

@@ -55,6 +55,22 @@ static bool may_give_size(const char *name) {
     return may;
 }
 
+/* Takes the arrow of scatter(d, i, P -> T). */
+static bool accept_arrow(epi_parser *p, epi_ast *e) {
+    epi_place place = p->token.place;
+    if (!epi_parse_accept(p, "->"))
+        return false;
+    if (strcmp(e->name, epi_ops[EPI_OP_SCATTER].text) != 0 || e->arrow)
+        epi_parse_fail(p, place, "an arrow stands in one place of one operation, scatter(d, i, P -> T)");
+    if (e->arg_count < 3)
+        epi_parse_fail(
+            p, place,
+            "in front of the arrow stand the axes of the index that are summed over, scatter(d, i, P -> T); "
+            "where none is, write where(index(T) == i, d, 0)");
+    e->arrow = e->arg_count;
+    return true;
+}
+
 static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
     epi_ast *e = new_ast(p, EPI_AST_CALL, place);
     int capacity = 0;
@@ -65,6 +81,8 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
         do {
             if (e->arg_count == EPI_MAX_ARGS)
                 epi_parse_fail(p, p->token.place, "a call takes at most %d arguments", EPI_MAX_ARGS);
+            if (epi_parse_at(p, "->"))
+                accept_arrow(p, e);
             epi_ast *arg = epi_parse_expr(p);
             if (!arg || !epi_parse_grow(p, (void **)&e->args, e->arg_count, &capacity, sizeof *e->args))
                 return NULL;
@@ -72,7 +90,7 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
             epi_ast_axis axis = {.name = arg->name, .place = arg->place};
             if (arg->kind == EPI_AST_NAME && may_give_size(name) && epi_parse_accept(p, "="))
                 arg->number = (double)epi_parse_size(p, &axis);
-        } while (epi_parse_accept(p, ","));
+        } while (epi_parse_accept(p, ",") || accept_arrow(p, e));
     if (epi_parse_at(p, "="))
         epi_parse_fail(p, p->token.place,
                        "arguments have no names: they stand in order, and an axis is named itself, as in "

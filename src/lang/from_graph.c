@@ -143,10 +143,34 @@ static void make_axis(writer *w, epi_axis axis) {
     assign(w, 1, (const char *[]){fresh_name(w, NULL)}, NULL, value);
 }
 
+/* scatter(d, i, P, Q -> T), of a scatter by batch and where an index has several axes; with one it is scatter(d, i, T). */
+static epi_ast *scatter_ast(writer *w, epi_ast *of, int index, const epi_axes *kept, const epi_axes *along) {
+    epi_ast *args[2 + 2 * EPI_MAX_AXES] = {of, value_ast(w, index)};
+    const epi_axes *have = &w->g->nodes[index].axes;
+    epi_axes sums = epi_axes_without(have, kept);
+    bool arrow = have->count > 1;
+    int count = 2;
+    for (int i = 0; i < sums.count && arrow; i++)
+        args[count++] = axis_ast(w, sums.at[i]);
+    int before = arrow ? count : 0;
+    for (int i = 0; i < along->count; i++) {
+        make_axis(w, along->at[i]);
+        args[count++] = axis_ast(w, along->at[i]);
+    }
+    epi_ast *e = operation_of(w, EPI_OP_SCATTER, args, count);
+    if (e)
+        e->arrow = before;
+    return e;
+}
+
 static epi_ast *call_ast(writer *w, const epi_node *n) {
     epi_ast *args[4 + EPI_MAX_AXES];
     int count = epi_node_operands(n);
     int axes = epi_ops[n->op].cls == EPI_CLASS_MAP ? 0 : n->over.count;
+    if (epi_op_scatters(n->op)) {
+        epi_axes kept = epi_scatter_kept(w->g, n), along = epi_axes_without(&n->over, &kept);
+        return scatter_ast(w, value_ast(w, n->arg[0]), n->arg[1], &kept, &along);
+    }
     if (n->op == EPI_OP_INDEX && !n->over.at[0].shift && !w->made[n->over.at[0].dim])
         return renamed_index_ast(w, n->over.at[0].dim);
     for (int i = 0; i < count; i++)
@@ -194,9 +218,12 @@ static bool is_written_as_sum(const writer *w, int node) {
            (n->op == EPI_OP_MATMUL && (w->named[node] || !epi_product_sums_all(w->g, n)));
 }
 
-/* gather(w, s, E), or scatter(a*b, s, E). */
+/* gather(w, s, E), or scatter(a*b, s, T -> E). */
 static epi_ast *moved_ast(writer *w, epi_op op, epi_ast *of, const epi_node *n) {
-    epi_ast *args[3] = {of, value_ast(w, n->arg[2]), axis_ast(w, epi_grouped_axis(w->g, n))};
+    epi_axes none = {0}, group = {1, {epi_grouped_axis(w->g, n)}};
+    if (op == EPI_OP_SCATTER)
+        return scatter_ast(w, of, n->arg[2], &none, &group);
+    epi_ast *args[3] = {of, value_ast(w, n->arg[2]), axis_ast(w, group.at[0])};
     return operation_of(w, op, args, 3);
 }
 

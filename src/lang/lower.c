@@ -109,9 +109,10 @@ static int find_brought(const epi_ast *e) {
     int first = INT_MAX;
     for (int op = 0; op < EPI_OP_COUNT; op++) {
         int arity = epi_ops[op].arity;
-        bool flat = epi_ops[op].cls == EPI_CLASS_MOVE && e->arg_count > arity + 1;
+        int before = e->arrow ? e->arrow : arity;
+        bool flat = epi_ops[op].cls == EPI_CLASS_MOVE && e->arg_count > before + 1;
         if ((flat || epi_ops[op].cls == EPI_CLASS_SORT) && !strcmp(epi_ops[op].text, e->name))
-            first = arity;
+            first = before;
     }
     return first;
 }

@@ -286,7 +286,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     }
     epi_arity want = word ? word->takes : arity_of(op);
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
-    epi_axes axes = {0};
+    epi_axes axes = {0}, sums = {0};
     check_count(lo, f, e, want);
     if (epi_ops[op].adds && epi_lower_ok(lo) && is_scaling(e->args[0])) {
         int value = lower_contraction(lo, f, e, op);
@@ -303,13 +303,15 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
         else if (op == EPI_OP_RENAME && axes.count)
             axes.at[axes.count++] = new_axis_argument(lo, f, e, i, axes.at[0]);
         else
-            name_axis(lo, e, axis_argument(lo, f, e, i), &axes);
+            name_axis(lo, e, axis_argument(lo, f, e, i), i < e->arrow ? &sums : &axes);
     epi_lower_at(lo, e->place);
     if (epi_lower_ok(lo) && word)
         check_axes(lo, word, node[0], &axes);
     if (epi_lower_ok(lo) && epi_ops[op].cls == EPI_CLASS_SORT)
         check_places(lo, op, node[0], &axes);
     if (epi_lower_ok(lo))
-        *out = word ? epi_lower_value(lo, word->build(lo->g, node, &axes)) : build(lo, op, node, &axes);
+        *out = word       ? epi_lower_value(lo, word->build(lo->g, node, &axes))
+               : e->arrow ? epi_lower_value(lo, epi_graph_scatter(lo->g, node[0], node[1], &sums, &axes))
+                          : build(lo, op, node, &axes);
     return true;
 }

@@ -59,7 +59,7 @@ static void print_operand(const epi_ast *e, bool written, epi_text *out) {
         if (e->kind == EPI_AST_NAME && e->number > 0)
             epi_text_add(out, "=%ld", (long)e->number);
         for (int i = 0; i < e->arg_count; i++) {
-            epi_text_add(out, "%s", i ? ", " : "");
+            epi_text_add(out, "%s", !i ? "" : i == e->arrow ? " -> " : ", ");
             print_expr(e->args[i], EPI_LEVEL_OR, written, out);
         }
         epi_text_add(out, e->kind == EPI_AST_CALL ? ")" : "");

@@ -22,6 +22,7 @@
 #include "pass/rewrite/recurrences.h"
 #include "pass/rewrite/renames.h"
 #include "pass/rewrite/scans.h"
+#include "pass/rewrite/scatters.h"
 #include "pass/rewrite/shifts.h"
 #include "pass/rewrite/slices.h"
 #include "pass/rewrite/slots.h"
@@ -38,6 +39,10 @@
 
 static epi_status narrow(epi_candidate *c, epi_error *err) {
     return c->narrows ? epi_narrow_outputs(c->arena, &c->spec, err) : EPI_OK;
+}
+
+static epi_status scatters(epi_candidate *c, epi_error *err) {
+    return epi_scatters_write(c->arena, &c->spec, err);
 }
 
 static epi_status once(epi_candidate *c, epi_error *err) {
@@ -163,6 +168,8 @@ static epi_status cut(epi_candidate *c, epi_error *err) {
 }
 
 const epi_pass epi_passes[EPI_PASS_COUNT] = {
+    [EPI_PASS_SCATTERS] = {"scatters", scatters,
+                           "writes scatters by batch of a few elements each as sums of choices"},
     [EPI_PASS_NARROW] = {"narrow", narrow, "rounds outputs of 16 bits before a log-sum-exp is taken of them"},
     [EPI_PASS_ONCE] = {"once", once, "has what is compared with its own extreme made once, in memory"},
     [EPI_PASS_SCANS] = {"scans", scans, "finds running sums, and steps of recurrences that are slices"},

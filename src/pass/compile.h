@@ -8,6 +8,7 @@
 
 /* The passes, in their order. */
 typedef enum epi_pass_id {
+    EPI_PASS_SCATTERS,
     EPI_PASS_NARROW,
     EPI_PASS_ONCE,
     EPI_PASS_SCANS,

@@ -227,7 +227,7 @@ static epi_status check_positions(const epi_program *p, const int64_t *sizes, ep
         if (epi_op_index(n->op) < 0 || epi_index_of(g, n)->op != EPI_OP_INDEX)
             continue;
         epi_axis from = epi_index_of(g, n)->over.at[0];
-        epi_axes to = epi_index_along(n);
+        epi_axes to = epi_index_along(g, n);
         int64_t have = epi_axes_size(&to, sizes), want = epi_axis_size(from, sizes);
         if (want > have)
             return fail_node(p, i, err, "index(%s) counts to %ld, but %s has %ld elements",

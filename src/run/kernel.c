@@ -188,8 +188,10 @@ static epi_status count_terms(epi_kernel *k, epi_error *err) {
                 terms[i] = terms[n->arg[a]];
         if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_SCAN)
             terms[i] += (double)epi_axes_size(&n->over, k->spec.sizes);
-        else if (n->op == EPI_OP_SCATTER)
-            terms[i] += (double)epi_axes_size(&g->nodes[n->arg[1]].axes, k->spec.sizes);
+        else if (epi_op_scatters(n->op)) {
+            epi_axes kept = epi_scatter_kept(g, n), sums = epi_axes_without(&g->nodes[n->arg[1]].axes, &kept);
+            terms[i] += (double)epi_axes_size(&sums, k->spec.sizes);
+        }
         if (g->live[i] && terms[i] > k->terms)
             k->terms = terms[i];
     }

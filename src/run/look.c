@@ -17,7 +17,7 @@ static int64_t index_below(const epi_kernel *kernel, int tensor) {
         if (epi_op_index(n->op) < 0 || epi_index_find(g, n).node != g->tensors[tensor].node ||
             tensor >= g->input_count)
             continue;
-        epi_axes along = epi_index_along(n);
+        epi_axes along = epi_index_along(g, n);
         int64_t size = epi_axes_size(&along, kernel->spec.sizes);
         below = below < 0 ? size : epi_min64(below, size);
     }

@@ -18,6 +18,9 @@ template <int T> DEV void put(void *p, i64 at, i64 v) {
 // the index. A sum belongs to one thread, by its position and column, so sums need no barrier of their own. A first barrier
 // stands between the votes and who reads them, a second between the list and who works it off, a third before it is filled again.
 //
+// By batch each element of the axes that are kept has positions of its own, and elements of the index that lie together
+// in s.at: a block goes through those of one.
+//
 // S tells how many positions, elements and rows there are, and where they lie: see epi_emit_scatter.
 enum { LIST = 1024, LOOK = 1024 };
 template <class S> DEV void scatter(const S &s, const void *from, const void *index, void *to, i64 items) {
@@ -26,8 +29,10 @@ template <class S> DEV void scatter(const S &s, const void *from, const void *in
   __shared__ int place[LIST], votes_of[8];
   const int t = threadIdx.x, lane = t & 31, warp = t / 32, group = t / S::WIDTH;
   const i64 stretches = (s.inner() + S::COLS - 1) / S::COLS;   // blocks side by side along the elements of a position
+  const i64 blocks = (s.size() + S::ROWS - 1) / S::ROWS;       // and along the positions of one kept element
   for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
-    const i64 first = item / stretches * S::ROWS, start = item % stretches * S::COLS;
+    const i64 block = item / stretches, kept = block / blocks, begin = kept * s.count(), end = begin + s.count();
+    const i64 first = block % blocks * S::ROWS, start = item % stretches * S::COLS;
     for (int i = t; i < S::ROWS * S::COLS; i += 256) sum[i].clear();
     int count = 0;
     const auto work_off = [&] {
@@ -41,8 +46,8 @@ template <class S> DEV void scatter(const S &s, const void *from, const void *in
       count = 0;
       __syncthreads();
     };
-    const auto place_of = [&](i64 q) { return (q < s.count() ? s.at(index, q) : -1) - first; };
-    for (i64 look = 0; look < s.count(); look += LOOK) {
+    const auto place_of = [&](i64 q) { return (q < end ? s.at(index, q) : -1) - first; };
+    for (i64 look = begin; look < end; look += LOOK) {
       bool any = false;
 #pragma unroll
       for (int k = 0; k < LOOK; k += 256) {
@@ -72,7 +77,7 @@ template <class S> DEV void scatter(const S &s, const void *from, const void *in
     work_off();
     for (int i = t; i < S::ROWS * S::COLS; i += 256) {
       const i64 v = first + i / S::COLS, c = start + i % S::COLS;
-      if (v < s.size() && c < s.inner()) s.put(to, v, c, sum[i].end(1.f));
+      if (v < s.size() && c < s.inner()) s.put(to, kept, v, c, sum[i].end(1.f));
     }
     __syncthreads();
   }
@@ -112,7 +117,7 @@ template <class S> DEV void scatter_groups(const S &s, const void *from, const v
     if (t < COLS && start + t < s.inner()) {
       Long all = part[0][t];
       for (int w = 1; w < WARPS; w++) all.merge(part[w][t]);
-      s.put(to, v, start + t, all.end(1.f));
+      s.put(to, 0, v, start + t, all.end(1.f));
     }
     __syncthreads();
   }

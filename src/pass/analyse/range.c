@@ -249,7 +249,7 @@ static epi_range range_of(const epi_graph *g, const epi_node *n, const epi_range
     case EPI_CLASS_PRODUCT: return summed(multiplied(at[arg[0]], at[arg[1]]));
     case EPI_CLASS_MOVE: {
         epi_range a = either(at[arg[0]], (epi_range){0, 0, false});
-        if (n->op == EPI_OP_SCATTER)
+        if (epi_op_scatters(n->op))
             return multiplied(a, epi_range_finite());
         return n->op == EPI_OP_UPDATE ? either(a, at[arg[2]]) : a;
     }

@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/index.h"
 #include "pass/analyse/monomial.h"
 #include "pass/analyse/range.h"
+#include "pass/analyse/sent.h"
 #include "pass/analyse/stored.h"
 #include "pass/derive/taken.h"
 #include "pass/rewrite/once.h"
@@ -81,7 +83,7 @@ static epi_axes rule_axes(const epi_graph *f, const epi_node *n, int operand) {
         return epi_axes_without(&n->axes, &n->over);
     if (epi_ops[n->op].joins)
         axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
-    if (n->op == EPI_OP_SCATTER) { /* what gather takes back */
+    if (epi_op_scatters(n->op)) { /* what gather takes back */
         epi_axes rest = epi_axes_without(&n->axes, &n->over);
         axes = f->nodes[n->arg[1]].axes;
         epi_axes_unite(&axes, &rest);
@@ -95,52 +97,14 @@ static bool gathers_by_batch(const epi_graph *f, const epi_node *n) {
     return epi_axes_meet(&rest, &f->nodes[n->arg[1]].axes);
 }
 
-/* The number of each element among all along these axes, the last running fastest. */
-static int flat_index(epi_graph *g, const epi_axes *along) {
-    int flat = epi_graph_leaf(g, EPI_OP_INDEX, along->at[0]);
-    for (int i = 1; i < along->count; i++) {
-        int before = epi_graph_map2(g, EPI_OP_MUL, flat, epi_graph_leaf(g, EPI_OP_SIZE, along->at[i]));
-        flat = epi_graph_map2(g, EPI_OP_ADD, before, epi_graph_leaf(g, EPI_OP_INDEX, along->at[i]));
-    }
-    return flat;
-}
-
-/* Is it a whole number whatever the inputs are: a position, an input of integers, or what is made of such alone? A
- * conversion rounds, but gradcheck leaves it out. */
-static bool is_whole(const epi_graph *f, int node, int depth) {
-    enum { DEEPEST = 16 };
-    const epi_node *n = &f->nodes[node];
-    const epi_op_row *op = &epi_ops[n->op];
-    if (n->op == EPI_OP_INPUT)
-        return !epi_has_gradient(&f->tensors[n->tensor]);
-    if (n->op == EPI_OP_CONST)
-        return n->value == rint(n->value);
-    if (n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE || n->op == EPI_OP_ROUND || n->op == EPI_OP_FLOOR ||
-        op->signs || op->cls == EPI_CLASS_SORT)
-        return true;
-    bool sums = n->op == EPI_OP_ADD || n->op == EPI_OP_SUB || n->op == EPI_OP_MUL || n->op == EPI_OP_SUM;
-    unsigned of = sums ? 3 : op->elements;
-    bool whole = of && depth < DEEPEST;
-    for (int a = 0; a < epi_node_operands(n) && whole; a++)
-        whole = !(of >> a & 1) || is_whole(f, n->arg[a], depth + 1);
-    return whole;
-}
-
-/* The sum that scatter cannot take: every element of the axes beside every index, which is rounded as gather rounds
- * it. Where the index has such an axis itself, it gets another name there. */
-static void write_out(const reverse *r, const epi_node *n, epi_rule *rule) {
-    epi_graph *g = r->g;
-    const epi_axes *index = &r->f->nodes[n->arg[1]].axes;
-    rule->text = is_whole(r->f, n->arg[1], 0) ? "where(c == b, d, 0)" : "where(c == round(b), d, 0)";
-    rule->c = flat_index(g, &n->over);
-    for (int i = 0; i < index->count; i++) {
-        epi_axis axis = index->at[i];
-        if (epi_axes_find_dim(&n->over, axis.dim) < 0)
-            continue;
-        epi_axis other = epi_graph_new_name(g, g->dims[axis.dim], axis);
-        rule->b = epi_graph_rename(g, rule->b, axis, other);
-        rule->d = epi_graph_rename(g, rule->d, axis, other);
-    }
+/* What such a gather's result sends back: the sum over the axes of the index that what it takes from lacks. Where there
+ * are none, each element goes to a place of its own. */
+static int send_back(const reverse *r, const epi_node *n, int d) {
+    epi_axes rest = epi_axes_without(&r->f->nodes[n->arg[0]].axes, &n->over);
+    epi_axes sums = epi_axes_without(&r->f->nodes[n->arg[1]].axes, &rest);
+    int index = r->copy[n->arg[1]];
+    return sums.count ? epi_graph_scatter(r->g, d, index, &sums, &n->over)
+                      : epi_sent_alone(r->g, d, index, &n->over);
 }
 
 /* What a scan has as factor at the step that follows, in its own order. */
@@ -196,12 +160,15 @@ static int operand_gradient(reverse *r, const epi_node *n, int node, int operand
         *value[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->copy[n->arg[a]];
     if (n->op == EPI_OP_SHIFT)
         rule.c = epi_graph_const(g, n->value);
-    if (n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n))
-        write_out(r, n, &rule);
+    if (n->op == EPI_OP_SCATTER_BATCH)
+        rule.over = epi_index_along(r->f, n);
     if (cls == EPI_CLASS_SCAN)
         rule.c = of_next_step(g, n, rule.a);
     epi_taken none = {0}; /* only elements of the same place are followed */
-    int value_of_rule = say_rule(r, &rule, cls == EPI_CLASS_MAP || cls == EPI_CLASS_REDUCE ? taken : &none);
+    int value_of_rule =
+        n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n)
+            ? send_back(r, n, d)
+            : say_rule(r, &rule, cls == EPI_CLASS_MAP || cls == EPI_CLASS_REDUCE ? taken : &none);
     bool kept = cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_VIEW || cls == EPI_CLASS_SHIFT ||
                 (cls == EPI_CLASS_SPLIT && n->arg[1] == EPI_NO_NODE);
     if (epi_graph_failed(g) || kept) /* it has the operand's axes */

@@ -634,7 +634,7 @@ static bool is_known(const epi_graph *g, const bool *known, int dim) {
 /* Does the forward make it along an axis whose size its operands do not tell, and nothing that is known? */
 static bool lacks_size(const split *s, int node, const bool *known) {
     const epi_node *n = &s->g.nodes[node];
-    bool tells = n->op != EPI_OP_SIZE && n->op != EPI_OP_INDEX && n->op != EPI_OP_SCATTER &&
+    bool tells = n->op != EPI_OP_SIZE && n->op != EPI_OP_INDEX && !epi_op_scatters(n->op) &&
                  epi_ops[n->op].cls != EPI_CLASS_SORT && epi_ops[n->op].cls != EPI_CLASS_RANDOM;
     bool lacks = false;
     for (int i = 0; i < n->over.count && !tells && !s->backward[node]; i++)

@@ -217,7 +217,8 @@ static bool rewritten(epi_normal_walk *w, const epi_node *n, epi_monomial *out) 
     case EPI_OP_SUB: return false;
     case EPI_OP_SUM: return sum_terms(w, n, out);
     case EPI_OP_MATMUL:
-    case EPI_OP_SCATTER: *out = moved(w, n); return true;
+    case EPI_OP_SCATTER:
+    case EPI_OP_SCATTER_BATCH: *out = moved(w, n); return true;
     default:
         if (epi_ops[n->op].cls == EPI_CLASS_MAP)
             *out = mapped(w, n);

@@ -47,7 +47,7 @@ static bool are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axe
 static bool is_scattered(const epi_placer *s, int node) {
     epi_use_list uses = epi_graph_uses(s->g, node);
     int user = uses.count == 1 ? uses.at[0].node : EPI_NO_NODE;
-    if (s->g->nodes[node].op != EPI_OP_SCATTER || user == EPI_NO_NODE)
+    if (!epi_op_scatters(s->g->nodes[node].op) || user == EPI_NO_NODE)
         return false;
     uses = epi_graph_uses(s->g, user);
     return epi_ops[s->g->nodes[user].op].cls == EPI_CLASS_MAP && uses.count == 1 &&

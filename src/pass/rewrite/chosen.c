@@ -55,7 +55,7 @@ static bool is_inside(const marker *m, int node) {
         if (!epi_index_is_input(m->written, i) ||
             epi_index_of(written, &written->nodes[i])->tensor != index->tensor)
             continue;
-        epi_axes along = epi_index_along(&written->nodes[i]);
+        epi_axes along = epi_index_along(written, &written->nodes[i]);
         inside = along.count == 1 && epi_axis_equal(along.at[0], g->nodes[node].over.at[0]);
     }
     return inside;

@@ -380,7 +380,7 @@ static bool is_by_row(const epi_slots *s, const epi_node *n, const epi_axes *row
             apart &= epi_in_slots(s, n->arg[a]) || !epi_axes_meet(&s->in->nodes[n->arg[a]].axes, rows);
         return apart;
     case EPI_CLASS_MOVE:
-        return apart && (n->op != EPI_OP_SCATTER || !epi_axes_meet(&s->in->nodes[n->arg[1]].axes, rows));
+        return apart && (!epi_op_scatters(n->op) || !epi_axes_meet(&s->in->nodes[n->arg[1]].axes, rows));
     default: return false;
     }
 }
