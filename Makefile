@@ -255,7 +255,7 @@ $(BUILD)/test/pairs_%: $(BUILD)/obj/tests/pairs/%.o $(if $(SAN),,$(BUILD)/obj/te
 	$(Q)$(link)
 
 .PHONY: tests list suite sanitize threads
-tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(BUILD)/test/gpu $(BUILD)/test/gpu_batch $(BUILD)/test/pairs_run) # what runs on a GPU is built here, too
+tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(BUILD)/test/gpu $(BUILD)/test/gpu_batch $(BUILD)/test/pairs_run $(BUILD)/test/pairs_emulate) # what runs on a GPU is built here, too
 
 # Lines for tests/run.sh, a name and a command each: the suite of one build. It is run in the plain build and again under
 # the sanitizers, where RUN_TESTS, ROUNDS, CUDA_MODE and RUN differ.
@@ -386,6 +386,9 @@ test-pairs: $(BUILD)/test/pairs_run
 	$(PAIRS) --types f32 --grad
 test-pairs-gpu: $(BUILD)/test/pairs_run
 	EPILOG_CACHE=$(BUILD)/cache $(PAIRS) --device gpu --jobs $(shell nproc)
+test-pairs-emulate: $(BUILD)/test/pairs_emulate
+	@mkdir -p $(BUILD)/emulate
+	$(PAIRS) --runner $(BUILD)/test/pairs_emulate --types bf16 --together 600
 .PHONY: test-texts test-emulate test-hopper test-laws test-rowbits test-sanitize test-full
 test-texts: $(BUILD)/test/cuda
 	$(BUILD)/test/cuda programs $(BUILD)/cache all
@@ -409,6 +412,7 @@ test-full:
 	@$(SUB) test-texts
 	@$(SUB) test-emulate
 	@$(SUB) test-hopper
+	@$(SUB) test-pairs-emulate
 	@$(SUB) test-laws
 	@! command -v clang >/dev/null || $(SUB) test-memory
 	@$(SUB) fuzz

@@ -26,15 +26,10 @@
  * in many shapes, the finishing kernels, the passes of the unfused path, and copies of operands. What fences
  * and the order of memory would have to see to, no emulator shows. Results are held against the f64 reference
  * by the rule of all the other tests. */
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 
-#include "base/hash.h"
 #include "cases.h"
-#include "cuda/cuda.h"
-#include "emulate/host.h"
+#include "emulate/parts.h"
 #include "forms.h"
 #include "moves.h"
 #include "pass/rewrite/attention_form.h"
@@ -42,209 +37,11 @@
 #include "pass/rewrite/widen.h"
 #include "pass/schedule/walk.h"
 #include "random_program.h"
-#include "run/run.h"
 #include "shapes.h"
 #include "spec.h"
 
-static const char *programs, *folder;
+static const char *programs;
 static epi_context *ctx;
-
-/* ---- texts, each compiled once ---- */
-
-typedef struct text {
-    char *source, name[64];
-    epi_hash hash;
-    emu_run_function *run;
-} text;
-
-/* A fifth of a second goes into the emulator's own functions, whatever else is compiled with them: a compiler
- * is given as many texts as make a long one. */
-typedef struct batch {
-    int first, count;
-    bool compiled;
-    void *library;
-} batch;
-
-enum { MOST_TEXTS = 4096, JOBS = 2, LONG_TEXT = 1500000 };
-static text texts[MOST_TEXTS];
-static batch batches[MOST_TEXTS];
-static int text_count, batch_count;
-static atomic_int next_batch;
-
-/* Is something divided by a number of 64 bits that comes with the launch, without a look at whether it is small? */
-static bool divides_by_open(const char *source) {
-    for (const char *p = source; (p = strstr(p, "P.open[")); p++) {
-        const char *before = p;
-        while (before > source && strchr("0123456789L* (", before[-1]))
-            before--;
-        if (before > source && strchr("/%", before[-1]))
-            return true;
-    }
-    return false;
-}
-
-static int add_text(const epi_kernel_text *t) {
-    int at = 0;
-    const char *source = t->source.data;
-    epi_hash hash = epi_hash_texts(&source, 1);
-    while (at < text_count && (texts[at].hash.a != hash.a || texts[at].hash.b != hash.b))
-        at++;
-    if (at == text_count && check(at < MOST_TEXTS, "more texts than expected")) {
-        check(!divides_by_open(source), "%s divides by an open size of 64 bits", t->name);
-        texts[at].source = strdup(source);
-        texts[at].hash = hash;
-        snprintf(texts[at].name, sizeof texts[at].name, "%s", t->name);
-        text_count++;
-    }
-    return at;
-}
-
-/* Where the function that starts here ends: behind the brace that closes it. */
-static const char *function_end(const char *from) {
-    int depth = 0;
-    for (const char *p = from; *p; p++)
-        if (*p == '{')
-            depth++;
-        else if (*p == '}' && --depth == 0)
-            return p + 1;
-    return from + strlen(from);
-}
-
-/* An array in shared memory as large as a launch asks for is where its block has it; names are the text's
- * own.
- */
-static void write_piece(FILE *f, const char *from, const char *end) {
-    static const char array[] = "extern __shared__ ", entry[] = "extern \"C\" ";
-    if (!strncmp(from, entry, sizeof entry - 1))
-        from += sizeof entry - 1;
-    for (const char *at; (at = memmem(from, (size_t)(end - from), array, sizeof array - 1));) {
-        const char *type = strstr(at, "u8 "), *after = strstr(at, "[];");
-        fprintf(f, "%.*su8 *const %.*s = block->memory;", (int)(at - from), from, (int)(after - type) - 3,
-                type + 3);
-        from = after + 3;
-    }
-    fwrite(from, 1, (size_t)(end - from), f);
-}
-
-/* The text without the functions that are written in PTX; an empty asm only stands in the optimizer's way. */
-static void write_without_ptx(FILE *f, const char *source) {
-    for (const char *line = source; *line;) {
-        const char *end = line + strcspn(line, "\n");
-        bool function = !strncmp(line, "DEV ", 4) || !strncmp(line, "template <", 10);
-        if (function && !memmem(line, (size_t)(end - line), "struct", 6)) {
-            end = function_end(line);
-            const char *ptx = memmem(line, (size_t)(end - line), "asm", 3);
-            if (ptx && (ptx[3] == '(' || ptx[3] == ' ') && strncmp(ptx, "asm volatile(\"\"", 15) != 0)
-                line = end;
-        }
-        write_piece(f, line, end);
-        line = end;
-        if (*line == '\n')
-            fputc(*line++, f);
-    }
-}
-
-/* A text in a namespace of its own; what it defines for the preprocessor ends with it. It is not optimized:
- * that takes longer than it saves, as what takes time is in the emulator's own functions, which are. */
-static void write_text(FILE *f, int at) {
-    static const char define[] = "#define ";
-    const text *t = &texts[at];
-    fprintf(f,
-            "namespace text%d {\n#line 1 \"text%d\"\n"
-            "static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1);\n"
-            "template <int R> static void wgmma(float (&d)[R], u64 a, u64 b, int add);\n"
-            "template <int R> static void wgmma_narrow(float (&d)[R], u64 a, u64 b, int add);\n"
-            "template <int R> static void wgmma_score(float (&d)[R], u64 a, u64 b, int add);\n"
-            "template <int R> static void wgmma_value(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
-            "template <int R> static void wgmma_keys(float (&d)[R], u64 a, u64 b, int add);\n"
-            "template <int R> static void wgmma_values(float (&d)[R], u64 a, u64 b, int add);\n"
-            "template <int R> static void wgmma_value2(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
-            "template <int R> static void wgmma_rows(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
-            "template <int R> static void wgmma_state(float (&d)[R], u64 a, u64 b, int add);\n",
-            at, at);
-    fputs("#pragma GCC push_options\n#pragma GCC optimize(\"O0\")\n", f);
-    write_without_ptx(f, t->source);
-    fprintf(f,
-            "\n#pragma GCC pop_options\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%d\n#include "
-            "\"entry.h\"\n}\n",
-            t->name, at);
-    for (const char *p = t->source; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
-        if (!strncmp(p, define, sizeof define - 1))
-            fprintf(f, "#undef %.*s\n", (int)strcspn(p + sizeof define - 1, " (\n"), p + sizeof define - 1);
-}
-
-static void compile_batch(int at) {
-    batch *b = &batches[at];
-    char path[1024], command[4096];
-    snprintf(path, sizeof path, "%s/batch%d.cc", folder, at);
-    FILE *f = fopen(path, "w");
-    if (!f)
-        return;
-    fprintf(f, "#include \"device.h\"\n#include \"ptx.h\"\n#include \"run.h\"\n");
-    for (int i = 0; i < b->count; i++)
-        write_text(f, b->first + i);
-    bool written = !ferror(f);
-    written &= fclose(f) == 0;
-    snprintf(command, sizeof command,
-             "${CXX:-c++} -std=c++17 -nostdinc++ -O1 -U_FORTIFY_SOURCE -w -Wno-psabi -fPIC -shared "
-             "-fvisibility=hidden "
-             "-ffp-contract=off -fno-strict-aliasing -Itests/emulate '%s' -o '%s/batch%d.so'",
-             path, folder, at);
-    b->compiled = written && system(command) == 0;
-}
-
-static void *compile_some(void *unused) {
-    for (int i; (i = atomic_fetch_add(&next_batch, 1)) < batch_count;)
-        compile_batch(i);
-    return unused;
-}
-
-static void make_batches(void) {
-    for (int i = 0, length = LONG_TEXT; i < text_count; i++) {
-        int own = (int)strlen(texts[i].source);
-        if (length + own > LONG_TEXT) {
-            batches[batch_count++].first = i;
-            length = 0;
-        }
-        batches[batch_count - 1].count++;
-        length += own;
-    }
-}
-
-static void open_batch(int at) {
-    batch *b = &batches[at];
-    char name[1024];
-    snprintf(name, sizeof name, "%s/batch%d.so", folder, at);
-    b->library = b->compiled ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : NULL;
-    for (int i = b->first; i < b->first + b->count; i++) {
-        snprintf(name, sizeof name, "emu_run_%d", i);
-        void *run = b->library ? dlsym(b->library, name) : NULL;
-        memcpy(&texts[i].run, &run, sizeof run);
-        check(run != NULL, "text%d in %s/batch%d.cc compiles for the host", i, folder, at);
-    }
-}
-
-static void compile_texts(void) {
-    pthread_t threads[JOBS];
-    int started = 0;
-    make_batches();
-    while (started < JOBS && pthread_create(&threads[started], NULL, compile_some, NULL) == 0)
-        started++;
-    if (!started)
-        compile_some(NULL);
-    while (started--)
-        pthread_join(threads[started], NULL);
-    for (int i = 0; i < batch_count; i++)
-        open_batch(i);
-}
-
-static void free_texts(void) {
-    for (int i = 0; i < text_count; i++)
-        free(texts[i].source);
-    for (int i = 0; i < batch_count; i++)
-        if (batches[i].library)
-            dlclose(batches[i].library);
-}
 
 /* ---- kernels ---- */
 
@@ -256,7 +53,7 @@ typedef struct variant {
     bool exact;
 } variant;
 
-enum { MOST_KERNELS = 4096, MOST_LAUNCHES = 64, MOST_AT_ONCE = 8 };
+enum { MOST_KERNELS = 4096 };
 
 typedef struct emulated {
     const loaded *l;
@@ -405,102 +202,6 @@ static void add_case(const loaded *l, variant v) {
 }
 
 /* ---- running ---- */
-
-typedef struct place {
-    const epi_cuda_kernel *k;
-    problem *p;
-    unsigned char *workspace;
-} place;
-
-static void *address(const place *at, epi_pointer_need need) {
-    int tensor = need.tensor == -1 ? at->k->steps.homes[need.node].tensor : need.tensor;
-    if (need.tensor == EPI_POINTER_WORKSPACE)
-        return at->workspace + need.offset;
-    return tensor >= 0 ? at->p->t[tensor].data : at->workspace + at->k->steps.homes[need.node].offset;
-}
-
-/* A tensor map, by TMA's rules. */
-static void put_map(const place *at, const epi_map_need *m, unsigned char *to, const char *what) {
-    emu_box box = {.base =
-                       (unsigned char *)address(at, (epi_pointer_need){m->node, m->tensor, 0}) + m->offset,
-                   .sizes = {m->sizes[0], m->sizes[1], 1, 1, 1},
-                   .strides = {0, m->strides[1]},
-                   .box = {m->box[0], m->box[1], 1, 1},
-                   .swizzle = m->swizzle,
-                   .rank = m->rank,
-                   .size = (int)epi_dtype_size(m->type)};
-    bool fits = m->rank == 2 || m->rank == 4 || m->rank == 5;
-    for (int i = 1; i < m->rank && fits; i++) {
-        box.sizes[i] = m->sizes[i];
-        box.strides[i] = m->strides[i];
-        if (i < 4)
-            box.box[i] = m->box[i];
-        fits =
-            box.strides[i] % 16 == 0 && box.strides[i] > 0 && m->box[i] <= 256 && (i < 4 || m->box[i] == 1);
-    }
-    check(fits && box.box[0] <= 256 && box.box[1] <= 256 &&
-              box.box[0] * (unsigned)box.size == (unsigned)box.swizzle && (uintptr_t)box.base % 16 == 0,
-          "%s: a map that TMA takes", what);
-    memcpy(to, &box, sizeof box);
-}
-
-/* Maps, of so many, and pointers behind them, whose place it returns. */
-static unsigned char *put_needs(const place *at, const epi_kernel_text *t, int maps, unsigned char *params,
-                                const char *what) {
-    unsigned char *to = params + (size_t)(maps ? maps : 1) * 128;
-    for (int i = 0; i < t->map_count; i++)
-        put_map(at, &t->maps[i], params + 128 * i, what);
-    for (int i = 0; i < t->pointer_count; i++) {
-        void *p = address(at, t->pointers[i]);
-        memcpy(to + 8 * i, &p, 8);
-    }
-    return to;
-}
-
-/* The memory that a kernel may touch. */
-static void add_ranges(const place *at, bool hopper, emu_host *host) {
-    for (int i = 0; i < at->p->count; i++) {
-        const tensor *x = &at->p->t[i];
-        bool over = false; /* in an input's place */
-        for (int j = 0; j < at->p->inputs && i >= at->p->inputs; j++)
-            over |= at->p->t[j].data == x->data;
-        host->ranges[host->range_count++] =
-            (emu_range){(const char *)x->data, (size_t)x->span * epi_dtype_size(x->shape.type),
-                        hopper && i >= at->p->inputs && !over};
-    }
-    host->ranges[host->range_count++] = (emu_range){(const char *)at->workspace, (size_t)at->k->workspace, 0};
-}
-
-/* One launch, with the parameters that epi_cuda_run would give it. */
-static void run_launch(const place *at, const epi_launch *s, const text *t, bool late, const char *what) {
-    _Alignas(64) unsigned char params[EPI_MAX_MAPS * 128 + EPI_MAX_POINTERS * 8 + 64] = {0};
-    int pointers = s->text.pointer_count;
-    unsigned char *to = put_needs(at, &s->text, s->text.map_count, params, what);
-    if (s->copies && !memcmp(to, to + 8 * (pointers - 1), 8))
-        return;
-    bool attention = s->kind == EPI_LAUNCH_ATTENTION;
-    bool hopper = attention || (s->kind == EPI_LAUNCH_GEMM && s->text.config.mainloop == EPI_GEMM_SM90);
-    const epi_open *open = at->k->spec.open;
-    bool in_place = s->fewer && !memcmp(to, to + 8 * (pointers - 1), 8);
-    int64_t numbers[4 + EPI_MAX_OPEN] = {s->rows, s->raster_group, in_place ? s->fewer : s->elements, 0};
-    for (int i = 0; open && i < open->count; i++)
-        numbers[4 + i] = open->units[i];
-    if (hopper) {
-        numbers[2] = s->text.config.queue | (s->text.config.few ? EPI_GROUPS_KNOWN : 0);
-        numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
-    }
-    if (s->kind == EPI_LAUNCH_GEMM && s->text.config.few && late)
-        numbers[2] |= EPI_WEIGHTS_THERE;
-    memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
-    /* blocks that queue for tiles wait for each other, and others should meet, if they are not too many */
-    bool together = hopper && (s->text.config.queue || s->how.grid <= MOST_AT_ONCE);
-    emu_host host = {.seed = late, .fill = late ? HUGE_FILL : POISON, .late = late, .at_once = together};
-    add_ranges(at, hopper, &host);
-    int ended = t->run(&host, params, (int)(in_place ? s->fewer_blocks : s->how.grid),
-                       s->how.cluster ? (int)s->how.cluster : 1, (int)s->how.block, (int)s->how.shared);
-    check(ended, "%s, %s: threads wait for each other", what, t->name);
-    check(!host.wrong, "%s, %s: %ld times %s", what, t->name, host.wrong, host.first);
-}
 
 /* The copy of an operand with two axes, ahead of a product: its rows at the new pitch, and zeros behind. */
 static void check_copy(const place *at, const epi_repack *r, const char *what) {
@@ -838,8 +539,6 @@ static void free_kernels(void) {
 
 /* ---- programs of several parts ---- */
 
-enum { MOST_PARTS = 32 };
-
 /* Whole programs, on Hopper unless another GPU is named, part by part as a run starts them: slices of inputs,
  * values between the parts. */
 static struct whole {
@@ -847,15 +546,13 @@ static struct whole {
     int capability; /* 0: 90 */
     int attentions; /* kernels of attention there are then */
     loaded l;
-    epi_kernel *k;
-    int texts[MOST_PARTS][MOST_LAUNCHES];
+    in_parts run;
     int joined; /* launches of several parts there are, at least; a GPU has so few multiprocessors then that blocks have tiles of
                         several parts */
     bool f16;
     bool among;     /* a part has what it uses for itself among the values */
     const char *up; /* rows are open, up to these sizes */
     epi_kernel *largest;
-    int joints[MOST_PARTS];
     struct whole *apart; /* the same with each part launched by itself */
 } wholes[] = {
     {.from = {"../tests/joint", "projections", "T=300,D=72,H=6,G=2,E=64", 0}, .joined = 1},
@@ -1174,7 +871,7 @@ static epi_status make_whole(struct whole *w, epi_error *err) {
     const char *open = "T";
     o.device = w->capability ? -w->capability : -90;
     if (!w->up)
-        return epi_kernel_compile(w->l.program, &o, &w->k, err);
+        return epi_kernel_compile(w->l.program, &o, &w->run.k, err);
     memcpy(dims, o.dims, (size_t)o.dim_count * sizeof *dims);
     for (int i = 0; i < o.dim_count; i++)
         if (!strcmp(dims[i].name, open))
@@ -1184,22 +881,17 @@ static epi_status make_whole(struct whole *w, epi_error *err) {
     o.open_axes = largest.open_axes = &open;
     o.open_axis_count = largest.open_axis_count = 1;
     epi_status status = epi_kernel_compile(w->l.program, &largest, &w->largest, err);
-    return status == EPI_OK ? epi_kernel_make(w->l.program, &o, w->largest, false, &w->k, err) : status;
+    return status == EPI_OK ? epi_kernel_make(w->l.program, &o, w->largest, false, &w->run.k, err) : status;
 }
 
 /* The texts of all launches. */
 static void add_whole(struct whole *w) {
     int attentions = 0, joined = 0;
-    for (int q = 0; q < w->k->part_count; q++) {
-        const epi_part_kernel *part = &w->k->parts[q];
-        for (int n = 0; n < part->full.cuda->count; n++) {
-            const epi_launch *launch = &part->full.cuda->launches[n];
-            if (!launch->joined)
-                w->texts[q][n] = add_text(&launch->text);
-            attentions += launch->kind == EPI_LAUNCH_ATTENTION;
-        }
-        if (part->joint)
-            w->joints[q] = add_text(&(part->joint->like ? part->joint->like : part->joint)->launch.text);
+    add_parts(&w->run);
+    for (int q = 0; q < w->run.k->part_count; q++) {
+        const epi_part_kernel *part = &w->run.k->parts[q];
+        for (int n = 0; n < part->full.cuda->count; n++)
+            attentions += part->full.cuda->launches[n].kind == EPI_LAUNCH_ATTENTION;
         joined += part->joint != NULL;
     }
     check(!w->capability || attentions == w->attentions, "%s on sm_%d has %d kernels of attention",
@@ -1218,11 +910,12 @@ static void add_apart(struct whole *w) {
     if (!check(apart != NULL, "memory"))
         return;
     *apart = (struct whole){.from = w->from, .l = w->l, .f16 = w->f16};
-    if (check(epi_kernel_compile(w->l.program, &o, &apart->k, &err) == EPI_OK, "%s apart: %s",
+    apart->run.name = w->from.program;
+    if (check(epi_kernel_compile(w->l.program, &o, &apart->run.k, &err) == EPI_OK, "%s apart: %s",
               w->from.program, err.message))
         add_whole(apart);
-    for (int q = 0; apart->k && q < apart->k->part_count; q++)
-        check(!apart->k->parts[q].joint, "%s is launched apart", w->from.program);
+    for (int q = 0; apart->run.k && q < apart->run.k->part_count; q++)
+        check(!apart->run.k->parts[q].joint, "%s is launched apart", w->from.program);
 }
 
 /* Programs of any text take the place of the table's: as many as that has. */
@@ -1256,131 +949,20 @@ static void add_wholes(const char *program) {
     for (int i = 0; i < WHOLES && wholes[i].from.file; i++) {
         struct whole *w = &wholes[i];
         epi_error err = {0};
+        w->run.name = w->from.program;
         if (program && strcmp(program, w->from.program) != 0)
             continue;
         if (!load_case(ctx, programs, &w->from, &w->l))
             continue;
         if (any_text)
             keep_own_dims(&w->l);
-        if (check(make_whole(w, &err) == EPI_OK && w->k->part_count <= MOST_PARTS && w->k->parts[0].part,
+        if (check(make_whole(w, &err) == EPI_OK && w->run.k->part_count <= MOST_PARTS &&
+                      w->run.k->parts[0].part,
                   "%s %s in parts: %s", w->from.program, w->from.dims, err.message))
             add_whole(w);
-        if (w->joined && w->k)
+        if (w->joined && w->run.k)
             add_apart(w);
     }
-}
-
-/* The tensors of a part: the program's, slices of them, or values between the parts. */
-static void part_problem(const struct whole *w, int q, const problem *p, unsigned char *values,
-                         problem *out) {
-    const epi_part_kernel *k = &w->k->parts[q];
-    *out = (problem){.count = k->part->graph.tensor_count, .inputs = k->part->graph.input_count};
-    for (int t = 0; t < out->count; t++) {
-        int of = k->to ? k->to[t] : t;
-        epi_part_tensor at = k->part->tensors[of];
-        epi_ref own = {.axes = k->part->graph.tensors[of].axes};
-        const epi_slice *slice = &k->part->slices[of];
-        int64_t begin = epi_ref_lay_out(&own, slice, NULL, w->k->spec.sizes);
-        if (at.tensor >= 0)
-            out->t[t] = p->t[at.tensor];
-        else
-            out->t[t] = (tensor){
-                .shape.type = k->part->types[of],
-                .span = epi_axes_size(slice->memory.count ? &slice->memory : &own.axes, w->k->spec.sizes),
-                .data = values + w->k->cut.values[at.value].offset};
-        out->t[t].data += begin * (int64_t)epi_dtype_size(k->part->types[of]);
-        out->t[t].span -= begin;
-    }
-}
-
-/* What a part stores between the parts is not what another value left there. */
-static void poison_values(const struct whole *w, int q, const problem *part) {
-    const epi_part_kernel *k = &w->k->parts[q];
-    for (int t = part->inputs; t < part->count; t++)
-        if (k->part->tensors[k->to ? k->to[t] : t].tensor < 0)
-            memset(part->t[t].data, POISON, (size_t)part->t[t].span * epi_dtype_size(part->t[t].shape.type));
-}
-
-/* The launches of a part that come before its product, or behind it; all where that is not launched with others. */
-static void run_around(const struct whole *w, int q, const place *at, bool behind) {
-    const epi_launch *product = epi_cuda_joined(at->k);
-    for (int n = 0; n < at->k->count; n++) {
-        const epi_launch *l = &at->k->launches[n];
-        if (l != product && (!product || (l > product) == behind) && !l->empty && texts[w->texts[q][n]].run)
-            run_launch(at, l, &texts[w->texts[q][n]], q % 2, w->from.program);
-    }
-}
-
-/* Products that are launched as one, by one cluster, or by two. */
-static void run_product_of(const struct whole *w, int leader, const place *places, bool late) {
-    _Alignas(64) unsigned char params[EPI_JOINT_BYTES] = {0};
-    const epi_joint *j = w->k->parts[leader].joint;
-    const epi_launch *l = &j->launch;
-    const epi_open *open = w->k->spec.open;
-    int maps = l->text.map_count, pointers = l->text.pointer_count;
-    size_t each = (size_t)epi_round_up(128 * maps + 8 * (pointers + 4 + (open ? open->count : 0)), 64);
-    emu_host host = {.seed = late, .fill = late ? HUGE_FILL : POISON, .late = late, .at_once = true};
-    int64_t numbers[4 + EPI_MAX_OPEN] = {0};
-    for (int i = 0; open && i < open->count; i++)
-        numbers[4 + i] = open->units[i];
-    for (int i = 0; i < j->count; i++) {
-        const epi_launch *own = epi_cuda_joined(places[i].k);
-        unsigned char *to =
-            put_needs(&places[i], &own->text, maps, params + (size_t)i * each, w->from.program);
-        numbers[0] = own->rows;
-        numbers[1] = own->raster_group;
-        memcpy(to + 8 * pointers, numbers, sizeof numbers);
-        add_ranges(&places[i], true, &host);
-    }
-    _Alignas(
-        128) unsigned char counter[128]; /* clusters may queue for tiles, whatever the configuration says */
-    memset(counter, POISON, sizeof counter);
-    host.ranges[host.range_count++] = (emu_range){(const char *)counter, sizeof counter, 0};
-    numbers[0] = numbers[1] = 0;
-    numbers[2] = late;
-    numbers[3] = (int64_t)(uintptr_t)counter;
-    memcpy(params + (size_t)j->count * each, numbers, sizeof numbers);
-    int clusters = (int)(l->how.grid / l->how.cluster), most = late ? 2 : 1;
-    const text *t = &texts[w->joints[leader]];
-    if (!t->run)
-        return;
-    int ended = t->run(&host, params, (int)l->how.cluster * (clusters < most ? clusters : most),
-                       (int)l->how.cluster, (int)l->how.block, (int)l->how.shared);
-    check(ended, "%s: threads wait for each other", w->from.program);
-    check(!host.wrong, "%s: %ld times %s", w->from.program, host.wrong, host.first);
-}
-
-static void run_parts(const struct whole *w, const problem *p) {
-    unsigned char *workspace =
-        aligned_alloc(256, (size_t)epi_round_up(w->k->values + w->k->cut.bytes + 256, 256));
-    unsigned char *values = workspace + w->k->values;
-    static problem parts[EPI_MOST_JOINED];
-    place at[EPI_MOST_JOINED];
-    if (check(workspace != NULL, "memory"))
-        memset(values, POISON, (size_t)w->k->cut.bytes);
-    for (int q = 0, count = 1; workspace && q < w->k->part_count; q += count) {
-        const epi_joint *j = w->k->parts[q].joint;
-        count = j ? j->count : 1;
-        memset(workspace, q % 2 ? HUGE_FILL : POISON, (size_t)w->k->values);
-        for (int i = 0; i < count; i++) {
-            if (w->k->parts[q + i].own >= w->k->values) /* it lies among the values */
-                memset(workspace + w->k->parts[q + i].own, HUGE_FILL,
-                       (size_t)w->k->parts[q + i].full.cuda->workspace);
-            part_problem(w, q + i, p, values, &parts[i]);
-            poison_values(w, q + i, &parts[i]);
-            at[i] = (place){w->k->parts[q + i].full.cuda, &parts[i], workspace + w->k->parts[q + i].own};
-            run_around(w, q + i, &at[i], false);
-        }
-        if (j)
-            run_product_of(w, q, at, q % 2);
-        for (int i = 0; i < count && j; i++)
-            run_around(w, q + i, &at[i], true);
-    }
-    bool among = false;
-    for (int q = 0; q < w->k->part_count; q++)
-        among |= w->k->parts[q].own >= w->k->values;
-    check(among || !w->among, "%s: no part uses memory among the values", w->from.program);
-    free(workspace);
 }
 
 /* Caches that are updated in place have the same bits, and so has what is made of them. */
@@ -1393,11 +975,11 @@ static void compare_updated(const struct whole *w, const problem *apart) {
         return;
     for (int o = p.inputs; o < p.count; o++)
         for (int i = 0; i < p.inputs && g->nodes[g->tensors[o].node].op == EPI_OP_UPDATE; i++)
-            if (epi_kernel_in_place(w->k, o, i)) {
+            if (epi_kernel_in_place(w->run.k, o, i)) {
                 own[o] = p.t[o].data;
                 p.t[o].data = p.t[i].data;
             }
-    run_parts(w, &p);
+    run_parts(&w->run, &p);
     for (int o = p.inputs; o < p.count; o++) {
         check(!memcmp(p.t[o].data, apart->t[o].data,
                       (size_t)p.t[o].shape.count * epi_dtype_size(p.t[o].shape.type)),
@@ -1441,9 +1023,9 @@ static void compare_cpu(const struct whole *w, const problem *gpu) {
 static void compare_apart(const struct whole *w, const problem *joined) {
     emulated like = {.l = &w->l, .v = {type_of(w), EPI_PATH_FUSED, 90, NULL, false}};
     problem p;
-    if (!w->apart->k || !make_problem(&like, &p))
+    if (!w->apart->run.k || !make_problem(&like, &p))
         return;
-    run_parts(w->apart, &p);
+    run_parts(&w->apart->run, &p);
     for (int i = p.inputs; i < p.count; i++)
         check(!memcmp(p.t[i].data, joined->t[i].data,
                       (size_t)p.t[i].shape.count * epi_dtype_size(p.t[i].shape.type)),
@@ -1451,12 +1033,21 @@ static void compare_apart(const struct whole *w, const problem *joined) {
     problem_free(&p);
 }
 
+/* Has a part what it uses for itself among the values? */
+static bool has_among(const epi_kernel *k) {
+    bool among = false;
+    for (int q = 0; q < k->part_count; q++)
+        among |= k->parts[q].own >= k->values;
+    return among;
+}
+
 static void run_whole(const struct whole *w, const oracles *oracle) {
     emulated like = {.l = &w->l, .v = {type_of(w), EPI_PATH_FUSED, 90, NULL, false}};
     problem p;
     if (!make_problem(&like, &p))
         return;
-    run_parts(w, &p);
+    check(has_among(w->run.k) || !w->among, "%s: no part uses memory among the values", w->from.program);
+    run_parts(&w->run, &p);
     check_rule(&p, &w->l, oracle, type_of(w), "part by part");
     if (w->apart)
         compare_apart(w, &p);
@@ -1470,15 +1061,15 @@ static void run_whole(const struct whole *w, const oracles *oracle) {
 static void run_wholes(void) {
     for (int i = 0; i < WHOLES; i++) {
         oracles oracle = {0};
-        if (!wholes[i].k)
+        if (!wholes[i].run.k)
             continue;
         oracles_make(&wholes[i].l, type_of(&wholes[i]), &oracle);
         if (check(oracle.ok, "%s has a reference", wholes[i].from.program))
             run_whole(&wholes[i], &oracle);
         oracles_free(&oracle);
-        epi_kernel_free(wholes[i].k);
+        epi_kernel_free(wholes[i].run.k);
         epi_kernel_free(wholes[i].largest);
-        epi_kernel_free(wholes[i].apart ? wholes[i].apart->k : NULL);
+        epi_kernel_free(wholes[i].apart ? wholes[i].apart->run.k : NULL);
         free(wholes[i].apart);
         epi_module_free(wholes[i].l.module);
     }

@@ -7,7 +7,7 @@ import numpy as np
 import judge
 from axes import Named, Skip
 from program import Result, declared
-from runner import packed
+from runner import Request, packed
 
 STEP = 2.0**-12
 TRIALS = 6
@@ -49,8 +49,8 @@ def difference(p, base, cotangents, x, direction):
     return by[1] + (by[1] - by[2])/3, abs(by[1] - by[2]) + noise
 
 
-def attempt(o, runner, p, type, path=""):
-    """(what, detail), as of a result."""
+def attempt(o, p, type, path=""):
+    """Asks for gradients; gives (what, detail), as of a result."""
     base = judge.evaluated(p)
     inputs = derivable(p)
     if not inputs:
@@ -61,17 +61,19 @@ def attempt(o, runner, p, type, path=""):
     cotangents = [rng.normal(size=base[y.value].to(y.axes).shape).astype(np.float32).astype(float) for y in p.results]
     shapes = [("f32", x.now.a.shape) for x in inputs]
 
-    def ask(*more):
+    def asked(*more):
         lines = [f"type {type}", *(f"dim {k} {n}" for k, n in p.dims().items()), *filter(None, o.more.split(";")), *more]
         kinds = [x.kind if x.kind not in ("", "param") else type if x.axes else "f32" for x in p.inputs]
-        return runner.ask(text_of(p, inputs), lines,
-                          [packed(x.now.a, k) for x, k in zip(p.inputs, kinds)] + [packed(d, "f32") for d in cotangents], shapes)
-    answer = ask(*([f"path {path}"] if path else []))
+        given = [packed(x.now.a, k) for x, k in zip(p.inputs, kinds)] + [packed(d, "f32") for d in cotangents]
+        return Request(text_of(p, inputs), lines, given, shapes)
+    answer = yield asked(*([f"path {path}"] if path else []))
     if answer.stage == "crash" or answer.status == "internal":
         return "crash", f"{answer.stage}: {answer.status}: {answer.message}"
     if answer.stage != "ok":
         return "refused", f"{answer.stage}: {answer.message}"
-    moved = [ask("path reference", f"perturb {judge.ROUNDING[type]} {t + 1}") for t in range(TRIALS)]
+    moved = []
+    for t in range(TRIALS):
+        moved.append((yield asked("path reference", f"perturb {judge.ROUNDING[type]} {t + 1}")))
     if any(m.stage != "ok" for m in moved):
         return "crash", "the reference does not run"
     said = 0

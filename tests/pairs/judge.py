@@ -13,6 +13,7 @@ from program import Input
 ROUNDING = {"f32": 2.0**-22, "bf16": 2.0**-8, "f16": 2.0**-11}
 BITS = {"f32": 24, "bf16": 8, "f16": 11}
 LARGEST = {"f32": 1e30, "bf16": 1e30, "f16": 6e4}  # beyond which results may be infinite
+BOLD = 4  # roundings that add up on the way to a step, as of a position
 SHARE = 0.01  # of a value's largest operand, that its smallest element may be off by, in roundings
 
 
@@ -36,22 +37,25 @@ class Nearest:
         return self.type
 
 
-def moved(m, operands, inside, type, rng):
-    """The value as some kernel might have it: as it is rounded to the type or to f32, or with an error in each element."""
+def moved(m, operands, inside, type, rng, scale):
+    """The value as some kernel might have it: as it is rounded to the type or to f32, with an error in each element, or, of a sum, with
+    nothing left of what is as small as a rounding of its terms."""
     finite = np.isfinite(m.a)
     if not inside and is_held(m.a[finite], type):
         return m
-    how = rng.choice(["error", "error", "f32", type])
-    if how == "error":
-        most = max(map(largest, [m.a] + [x.a for x in operands]))
-        a = m.a + ROUNDING[type]*(np.abs(m.a) + SHARE*most)*rng.uniform(-1, 1, m.a.shape)
+    how = rng.choice(["error", "error", "f32", type] + ["cancelled"]*inside)
+    most = max(map(largest, [m.a] + [x.a for x in operands]))
+    if how == "cancelled":
+        a = np.where(np.abs(m.a) < ROUNDING[type]*most, 0, m.a)
+    elif how == "error":
+        a = m.a + scale*ROUNDING[type]*(np.abs(m.a) + SHARE*most)*rng.uniform(-1, 1, m.a.shape)
     else:
         a = CONVERSIONS[how](m.a)
     return Named(m.axes, np.where(finite, a, m.a))
 
 
-def evaluated(program, type=None, rng=None, inputs=None, base=None):
-    """All values of a program. With `rng` they are moved; `inputs` may be others than its own; with `base`, the values of a run
+def evaluated(program, type=None, rng=None, scale=1, inputs=None, base=None):
+    """All values of a program. With `rng` they are moved, by `scale` roundings; `inputs` may be others than its own; with `base`, the values of a run
     before, a conversion moves as its operand does, and a step does not."""
     now = {}
     with np.errstate(all="ignore"):
@@ -66,7 +70,7 @@ def evaluated(program, type=None, rng=None, inputs=None, base=None):
             else:
                 m = v.f(*operands)
             if rng is not None and not v.exact and not m.is_integer():
-                m = moved(m, operands, v.inside, type, rng)
+                m = moved(m, operands, v.inside, type, rng, scale)
             now[v] = m
     return now
 
@@ -89,29 +93,38 @@ def off_by(program, now, got, type, trials):
         close = [same(a, r) | (np.abs(a - r) <= ROUNDING[type]*np.abs(r)*(r.dtype != np.int64)) for a, r in zip(got, right)]
     if all(c.all() for c in close):
         return 0, ""
-    draws = [Nearest("f32"), Nearest(type), *map(np.random.default_rng, range(trials))]
-    others = [results(program, evaluated(program, type, rng)) for rng in draws]
+    draws = [(Nearest("f32"), 1), (Nearest(type), 1), *((np.random.default_rng(t), 1) for t in range(trials))]
+    draws += [(np.random.default_rng(t), BOLD) for t in range(trials//2)]
+    others = [(scale, results(program, evaluated(program, type, rng, scale))) for rng, scale in draws]
     for i, (a, r) in enumerate(zip(got, right)):
-        q = far(np.asarray(a, float), np.asarray(r, float), [np.asarray(m[i], float) for m in others], type, r.dtype == np.int64)
-        q = np.where(same(a, r), 0, q)
+        apart = {scale: np.array([distance(m[i], r) for s, m in others if s == scale]) for scale in (1, BOLD)}
+        q = np.where(same(a, r), 0, far(np.asarray(a, float), np.asarray(r, float), apart, type, r.dtype == np.int64))
         if q.size and q.max() > worst:
             worst, k = q.max(), np.unravel_index(np.argmax(q), q.shape)
             where = f"y{i}{list(map(int, k))} is {a[k]:.10g}, right is {r[k]:.10g}"
     return worst, where
 
 
+def distance(m, r):
+    """Infinite where one is a number and the other is not."""
+    m, r = np.asarray(m, float), np.asarray(r, float)
+    with np.errstate(all="ignore"):
+        return np.where(same(m, r), 0, np.where(np.isfinite(m) & np.isfinite(r), np.abs(m - r), np.inf))
+
+
 def same(a, r):
     return (a == r) | ((a != a) & (r != r))
 
 
-def far(a, r, others, type, integer):
-    """Each element's distance from the right one, over what is allowed."""
+def far(a, r, apart, type, integer):
+    """Each element's distance from the right one, over what is allowed: `apart` has how far roundings moved it."""
+    spread, bold = apart[1].max(0), apart[BOLD].max(0)
+    spread = np.where(bold > 4*BOLD*spread, bold, spread)  # a step is in between
+    finite = np.isfinite(spread)
+    typical = np.quantile(spread[finite], 0.9) if finite.any() else 0
+    rest = 2*ROUNDING[type]*(np.abs(r) + 0.02*largest(r))*(SHARE if type != "f32" and not spread.any() else 1)
     with np.errstate(all="ignore"):
-        spread = np.max([np.where(same(m, r), 0, np.abs(m - r)) for m in others], 0)
-        finite = np.isfinite(spread)
-        unsure = np.any([np.isnan(m) != np.isnan(r) for m in others], 0) | ~finite | (np.isinf(a) & (a == -r))
-        typical = np.quantile(spread[finite], 0.9) if finite.any() else 0
-        rest = 2*ROUNDING[type]*(np.abs(r) + 0.02*largest(r))*(SHARE if type != "f32" and not spread.any() else 1)
         allowed = 8*spread + (2.0**-23*np.abs(r) if integer else 4*typical + rest)
         q = np.abs(a - r)/(allowed + 1e-30)
-        return np.where(same(a, r) | unsure, 0, np.where(np.isnan(q), math.inf, q))
+        unsure = ~finite | (np.isinf(a) & (a == -r))  # the sign of a zero that was divided by
+        return np.where(unsure, 0, np.where(np.isnan(q), math.inf, q))

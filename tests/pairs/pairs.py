@@ -26,7 +26,7 @@ import gradient
 import judge
 from axes import Skip
 from grow import all_pairs, grow
-from runner import Runner, packed
+from runner import Request, Runner, packed
 
 FEW_TRIALS, MANY_TRIALS = 5, 40
 TRIES_FOR_ONE = 12  # programs that are drawn for one that is run
@@ -45,6 +45,7 @@ def arguments():
     p.add_argument("--grad", action="store_true", help="gradients, held against differences of the oracle")
     p.add_argument("--device", default="cpu")
     p.add_argument("--jobs", type=int, default=1, help="processes")
+    p.add_argument("--together", type=int, default=0, help="so many pairs are asked for at once, as the emulator has it")
     p.add_argument("--share", default="0/1", help="I/N: every N-th pair from the I-th on")
     p.add_argument("--draw", type=int, default=0, help="so many pairs, drawn by the seed")
     p.add_argument("--only", default="", help="a producer, a consumer and an operand, or the first of them")
@@ -65,7 +66,7 @@ def stored_type(t, type):
     return kind or (type if t.axes else "f32")
 
 
-def request(o, p, type, path=""):
+def options_of(o, p, type, path):
     dims = p.dims()
     lines = [f"type {type}", *(f"dim {k} {n}" for k, n in dims.items()), *filter(None, o.more.split(";"))]
     if path:
@@ -76,20 +77,20 @@ def request(o, p, type, path=""):
     return lines
 
 
-def run(o, runner, p, type, path=""):
+def asked(o, p, type, path):
     inputs = [packed(x.now.a, stored_type(x, type)) for x in p.inputs]
     outputs = [(stored_type(y, type), y.value.now.to(y.axes).shape) for y in p.results]
-    return runner.ask(p.text(), request(o, p, type, path), inputs, outputs)
+    return Request(p.text(), options_of(o, p, type, path), inputs, outputs)
 
 
-def attempt(o, runner, p, type, path=""):
-    """(what, detail): ok, refused, crash, wrong, out of range"""
+def attempt(o, p, type, path=""):
+    """Asks for results; gives (what, detail): ok, refused, crash, wrong, out of range."""
     now = judge.evaluated(p)
     if max(judge.largest(m.a) for m in now.values()) > judge.LARGEST[type]:
         return "out of range", ""
     if not o.integers and any(m.is_integer() and judge.largest(m.a) >= 2**24 for m in now.values()):
         return "integers", ""
-    answer = run(o, runner, p, type, path)
+    answer = yield asked(o, p, type, path)
     if answer.stage == "crash" or answer.status == "internal":
         return "crash", f"{answer.stage}: {answer.status}: {answer.message}"
     if answer.stage != "ok":
@@ -121,11 +122,11 @@ def again(o, pair, seed, type):
     return " ".join(words + (["--grad"] if o.grad else []) + ([f"--device {o.device}"] if o.device != "cpu" else []))
 
 
-def try_program(o, runner, p, pair, seed, outcome):
-    """All types of one program; whether any of them ran."""
+def try_program(o, p, pair, seed, outcome):
+    """Asks for all types of one program; gives whether any of them ran."""
     ran = False
     for type, path in [(t, "") for t in o.types.split(",")] + ([("f32", "reference")] if o.reference else []):
-        what, detail = (gradient.attempt if o.grad else attempt)(o, runner, p, type, path)
+        what, detail = yield from (gradient.attempt if o.grad else attempt)(o, p, type, path)
         outcome.counts[what] += 1
         if what == "refused":
             outcome.refusals.append((pair, detail, p.text()))
@@ -139,17 +140,16 @@ def try_program(o, runner, p, pair, seed, outcome):
     return ran
 
 
-def try_pair(pair):
+def try_pair(o, pair):
+    """Asks for programs of a pair until enough have run; gives the outcome."""
     outcome, done = Outcome(), 0
-    if time.monotonic() > deadline:
-        return outcome
-    for trial in range(TRIES_FOR_ONE*options.tries):
-        seed = options.again if options.again is not None else seed_of(pair, trial, options.seed)
+    for trial in range(TRIES_FOR_ONE*o.tries):
+        seed = o.again if o.again is not None else seed_of(pair, trial, o.seed)
         try:
-            done += try_program(options, runner, grow(seed, pair, options.between, options.grad), pair, seed, outcome)
+            done += yield from try_program(o, grow(seed, pair, o.between, o.grad), pair, seed, outcome)
         except Skip:
             outcome.counts["not possible"] += 1
-        if done >= options.tries or options.again is not None:
+        if done >= o.tries or o.again is not None:
             break
     return outcome
 
@@ -161,15 +161,44 @@ def begin(o, end):
     runner = Runner([o.runner] + ([o.device] if o.device != "cpu" else []))
 
 
+def answered(pair):
+    """The outcome of a pair, whose requests are answered one by one."""
+    asking, answer = try_pair(options, pair), None
+    if time.monotonic() > deadline:
+        return Outcome()
+    while True:
+        try:
+            answer = runner.ask(asking.send(answer))
+        except StopIteration as end:
+            return end.value
+
+
+def answered_together(pairs):
+    """The same of many pairs, for the emulator: what all of them ask for is answered at once, until none asks any more."""
+    asking = {try_pair(options, pair): None for pair in pairs}
+    while asking and time.monotonic() < deadline:
+        requests = {}
+        for pair, answer in asking.items():
+            try:
+                requests[pair] = pair.send(answer)
+            except StopIteration as end:
+                yield end.value
+        asking = dict(zip(requests, runner.ask_many(list(requests.values()))))
+
+
 def outcomes(o, pairs):
     end = time.monotonic() + o.seconds
-    if o.jobs == 1:
-        begin(o, end)
-        yield from map(try_pair, pairs)
-        runner.stop()
+    if o.jobs > 1:
+        with multiprocessing.Pool(o.jobs, begin, (o, end)) as pool:
+            yield from pool.imap_unordered(answered, pairs, 4)
         return
-    with multiprocessing.Pool(o.jobs, begin, (o, end)) as pool:
-        yield from pool.imap_unordered(try_pair, pairs, 4)
+    begin(o, end)
+    if o.together:
+        for i in range(0, len(pairs), o.together):
+            yield from answered_together(pairs[i:i + o.together])
+    else:
+        yield from map(answered, pairs)
+    runner.stop()
 
 
 def wanted(o):

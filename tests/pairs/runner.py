@@ -29,6 +29,15 @@ def unpacked(data, type, shape):
     return a if type in ("i32", "i64") else a.astype(float)
 
 
+class Request:
+    """`options`: lines of a request. `inputs`: the bytes of tensors. `outputs`: (type, shape) of results."""
+    def __init__(self, text, options, inputs, outputs):
+        self.outputs = outputs
+        self.sizes = [int(np.prod(shape))*np.dtype(STORED[type]).itemsize for type, shape in outputs]
+        lines = [f"text {len(text)}", *options, *(f"input {len(x)}" for x in inputs), *(f"output {n}" for n in self.sizes), "go", ""]
+        self.bytes = "\n".join(lines).encode() + text.encode() + b"".join(inputs)
+
+
 class Answer:
     """`stage` is where it ended: parse, compile, run, ok; or crash, where the process ended or did not answer."""
     def __init__(self, stage, status, message, results=()):
@@ -63,23 +72,42 @@ class Runner:
             data += more
         return bytes(data)
 
-    def ask(self, text, options, inputs, outputs):
-        """`options`: lines of a request. `inputs`: the bytes of tensors. `outputs`: (type, shape) of results."""
-        sizes = [int(np.prod(shape))*np.dtype(STORED[type]).itemsize for type, shape in outputs]
-        lines = [f"text {len(text)}", *options, *(f"input {len(x)}" for x in inputs), *(f"output {n}" for n in sizes), "go", ""]
+    def read_answer(self, request):
+        stage, status, said, count = self.read(1000, until_line=True).decode().split()
+        message, data = self.read(int(said)).decode(), self.read(int(count))
+        if stage != "ok":
+            return Answer(stage, status, message)
+        ends = np.cumsum(request.sizes)
+        parts = zip(ends, request.sizes, request.outputs)
+        return Answer(stage, status, message, [unpacked(data[e - n:e], *output) for e, n, output in parts])
+
+    def ask(self, request):
         if self.process is None or self.process.poll() is not None:
             self.start()
         try:
-            self.process.stdin.write("\n".join(lines).encode() + text.encode() + b"".join(inputs))
+            self.process.stdin.write(request.bytes)
             self.process.stdin.flush()
-            stage, status, said, bytes = self.read(1000, until_line=True).decode().split()
-            message, data = self.read(int(said)).decode(), self.read(int(bytes))
+            return self.read_answer(request)
         except (Ended, BrokenPipeError) as ended:
             return self.crashed(str(ended))
-        if stage != "ok":
-            return Answer(stage, status, message)
-        ends = np.cumsum(sizes)
-        return Answer(stage, status, message, [unpacked(data[e - n:e], *o) for e, n, o in zip(ends, sizes, outputs)])
+
+    def ask_many(self, requests):
+        """For a runner that reads all of them before it answers. What ends it is the answer of one; the others are asked again."""
+        answers = []
+        while len(answers) < len(requests):
+            left = requests[len(answers):]
+            self.start()
+            try:
+                for request in left:
+                    self.process.stdin.write(request.bytes)
+                self.process.stdin.close()
+                for request in left:
+                    answers.append(self.read_answer(request))
+                self.process.wait()
+            except (Ended, BrokenPipeError) as ended:
+                answers.append(self.crashed(str(ended)))
+        self.process = None
+        return answers
 
     def crashed(self, why):
         try:
