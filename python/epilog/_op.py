@@ -5,7 +5,7 @@ import torch
 
 from ._library import EpilogValueError, one_line, program
 from ._run import (WHOLE, Plan, Tensor, compiles_long, differentiable, fake, forward_ad, has_gradients, make_ahead, output_shapes, recipe,
-                   refuse_tangents, refuse_transforms, run_into, scaled, split, wanted_names)
+                   refuse_kinds, refuse_tangents, refuse_transforms, run_into, scaled, split, wanted_names)
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, float, int))
 is_compiling, autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
@@ -116,6 +116,7 @@ class Op:
         """With results stored over inputs. What is returned are all results: of those the tensors that were given."""
         if kwargs or len(args) != self.count:
             args = self.bind(args, kwargs)
+        refuse_kinds(self.program, args)
         args = self.numbers_of(args)
         if forward_ad._current_level >= 0:
             refuse_tangents(self.program, args)
@@ -173,6 +174,7 @@ class Op:
                 raise TypeError(f"{self.name} was given a {type(a).__name__}: inputs are tensors, and numbers where they have no axes")
             if type(a).__name__ == "DTensor":
                 raise TypeError(f"{self.name} was given a DTensor: it works on the tensors of this process, which to_local() gives")
+        refuse_kinds(self.program, args)
         if forward_ad._current_level >= 0:
             refuse_tangents(self.program, args)
         if in_functorch() and not is_compiling():

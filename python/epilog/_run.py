@@ -29,7 +29,8 @@ WHOLE = I32, I64, 8, 9  # integers: nothing is derived by them
 MORE_DIGITS = {F32: (), BF16: (F32, F16), F16: (F32,)}  # types of open tensors that have more than the storage type
 MOST_PLANS = max(1, int(os.environ.get("EPILOG_PLANS", 2048)))
 kept = collections.OrderedDict()  # plans of the CPU, the one that was not used for longest first: where each is found
-being_made = {}  # what ends when a plan is there that is made ahead of its first call: by program and key
+being_made = {}  # what ends when a plan is there that some thread makes: by program and key
+os.register_at_fork(after_in_child=being_made.clear)  # a child has no such threads
 warned = set()
 profiler = torch.autograd.profiler
 
@@ -265,6 +266,7 @@ def run(prog, args, types=None, warn=True, told=(), made=None):
 
 def run_long(prog, args, types, warn, told, made):
     """The same by ctypes, and the making of plans. On the meta device there is nothing to carry out."""
+    refuse_kinds(prog, args)
     meta = [a.is_meta for a in args if isinstance(a, Tensor)]
     if meta and all(meta):
         return fake(prog, args, types, told)
@@ -325,13 +327,34 @@ def plan_key(args, types, told):
 
 
 def plan_for(prog, args, types, told):
-    """The plan for these arguments. One that is being made ahead is waited for."""
+    """The plan for these arguments. One that another thread makes is waited for."""
     key = plan_key(args, types, told)
-    plan, making = prog.plans.get(key), being_made.get((prog, key))
-    if plan is None and making is not None:
-        making.wait()
-        plan = prog.plans.get(key)
-    return plan_kept(prog, key, plan or Plan(prog, args, types, told))
+    plan = prog.plans.get(key)
+    while plan is None:
+        making = begin(prog, key)
+        if making is not None:
+            making.wait()
+            plan = prog.plans.get(key)
+            continue
+        try:
+            plan = prog.plans.get(key) or plan_kept(prog, key, Plan(prog, args, types, told))
+        finally:
+            end(prog, key)
+    return plan_kept(prog, key, plan)
+
+
+def begin(prog, key):
+    """None where the plan is now this thread's to make, up to end(); else what ends when another has made it, or could not."""
+    with lock:
+        making = being_made.get((prog, key))
+        if making is None:
+            being_made[prog, key] = threading.Event()
+        return making
+
+
+def end(prog, key):
+    with lock:
+        being_made.pop((prog, key)).set()
 
 
 def plan_kept(prog, key, plan):
@@ -362,11 +385,9 @@ def make_ahead(prog, args, types, told=()):
         except Exception:
             pass
         finally:
-            being_made.pop((prog, key)).set()
-    with lock:
-        if key not in prog.plans and (prog, key) not in being_made:
-            being_made[prog, key] = threading.Event()
-            threading.Thread(target=make, name="epilog, ahead").start()
+            end(prog, key)
+    if key not in prog.plans and begin(prog, key) is None:
+        threading.Thread(target=make, name="epilog, ahead").start()
 
 
 def forget_old_plans(newest):
@@ -564,8 +585,8 @@ def gradients(ctx, grads, carry):
         sources = [("input", i) for i in range(count)] + [("cotangent", i) for i in made.results]
         missing = [made.prog.inputs[i].name for kind, i in sources if (kind, i) not in values]
         if missing:
-            raise EpilogError(f"{made.prog.name}: a second derivative needs {', '.join(missing)}, which the first does not keep; "
-                              "make the operation with epilog.op(text, twice=True)")
+            raise EpilogError(f"{made.prog.name}: a second derivative needs {', '.join(missing)}, which the first does not keep. "
+                              "An operation keeps it that is made with twice=True; a model that is compiled or patched has first gradients alone")
         found = carry(made.whole(), [values[s] for s in sources], types, False)
     result = [None] * count
     for i, g, dtype in zip(made.wanted, found, dtypes):
@@ -596,6 +617,25 @@ def refuse_transforms(prog, args):
     if any([isinstance(a, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(a) for a in args]):
         raise NotImplementedError(f"{prog.name}: transforms of torch.func (grad, vmap, jacrev) are not supported; use backward or "
                                   "torch.autograd.grad, and an axis of the text instead of vmap")
+
+
+def refuse_kinds(prog, args):
+    """Tensors whose elements do not lie at strides from one address."""
+    for info, a in zip(prog.inputs, args):
+        kind, instead = kind_of(a) if isinstance(a, Tensor) else (None, None)
+        if kind:
+            refuse(prog, info, f"{info} is {kind}: {instead}")
+
+
+def kind_of(tensor):
+    """What a tensor is that no kernel can read, and what to give instead."""
+    if type(tensor).__name__ == "MaskedTensor":
+        return "a masked tensor", "to_tensor(0) gives its elements, with 0 where it is masked"
+    if tensor.is_nested:
+        return "a nested tensor", "to_padded_tensor(0) makes its parts equally long, unbind() gives them one by one"
+    if tensor.layout is not torch.strided:
+        return f"{'sparse' if 'sparse' in str(tensor.layout) else 'in a layout of its own'} ({tensor.layout})", "to_dense() gives all of its elements"
+    return None, None
 
 
 def has_gradients(prog):

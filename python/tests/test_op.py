@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import pytest
@@ -370,6 +371,26 @@ MISTAKES = [
 ]
 
 
+KINDS = {
+    "sparse": (lambda x: x.to_sparse(), r"x\[T,D\] is sparse \(torch.sparse_coo\): to_dense\(\)"),
+    "sparse_csr": (lambda x: x.to_sparse_csr(), r"x\[T,D\] is sparse \(torch.sparse_csr\): to_dense\(\)"),
+    "mkldnn": (lambda x: x.to_mkldnn(), r"x\[T,D\] is in a layout of its own \(torch._mkldnn\): to_dense\(\)"),
+    "nested": (lambda x: torch.nested.nested_tensor([x, x[:2]]), r"x\[T,D\] is a nested tensor: to_padded_tensor"),
+    "jagged": (lambda x: torch.nested.nested_tensor([x, x[:2]], layout=torch.jagged), r"x\[T,D\] is a nested tensor: to_padded_tensor"),
+    "masked": (lambda x: torch.masked.masked_tensor(x, x > 0), r"x\[T,D\] is a masked tensor: to_tensor"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grad", [True, False])
+def test_tensors_without_strides(kind, grad):
+    make, message = KINDS[kind]
+    x, wg, wu = given(grad=(False, grad, grad))
+    with pytest.raises(epilog.EpilogError, match=message):
+        swiglu(make(x), wg, wu)
+
+
 @pytest.mark.parametrize("make, kind, message", MISTAKES)
 @pytest.mark.parametrize("grad", [True, False])
 def test_mistakes(make, kind, message, grad):
@@ -445,6 +466,34 @@ def test_threads():
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert found == [True] * 4
+
+
+def test_threads_make_one_plan(monkeypatch):
+    """The others wait for it; where it fails, each has the error."""
+    made, real = [], _run.Plan.__init__
+
+    def slow(plan, *args, **kwargs):
+        made.append(threading.get_ident())
+        time.sleep(0.05)
+        real(plan, *args, **kwargs)
+    monkeypatch.setattr(_run.Plan, "__init__", slow)
+    one = epilog.op("one_plan(x[T,D], w[D]) -> y[T,D] { y = x*w }", rows=())
+
+    def calls(w):
+        x, gate, found = torch.randn(7, 8), threading.Barrier(4), []
+
+        def call():
+            gate.wait()
+            try:
+                found.append(torch.equal(one(x, w), x * w))
+            except epilog.EpilogError as why:
+                found.append(str(why))
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        return found
+    assert calls(torch.randn(8)) == [True] * 4 and len(made) == 1
+    assert len(calls(torch.randn(9))) == 4 and not _run.being_made
 
 
 def test_opcheck():
