@@ -439,7 +439,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 .PHONY: test-python test-python-some
 test-python: PYTESTS :=
 test-python: $(BUILD)/venv/ready
-test-python-some: PYTESTS := test_op.py test_schema.py
+test-python-some: PYTESTS := test_op.py test_schema.py test_backend.py
 test-python-some: $(BUILD)/venv/torch
 test-python test-python-some: $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
 	cd $(BUILD) && EPILOG_BUILD='$(abspath $(BUILD))' venv/bin/pip install -q --no-deps --no-build-isolation --force-reinstall '$(CURDIR)/python'

@@ -13,7 +13,7 @@ import traceback
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from ._graph import CALLS, Regions
+from ._graph import CALLS, Regions, split_views
 from ._library import EpilogError
 from ._loss import split_losses
 from ._say import HEAVY, VIEWS, operation
@@ -257,9 +257,10 @@ def rewritten(gm, report, chunks=1):
             setattr(gm, name, rewritten(getattr(gm, name), report, chunks))
     if any(is_transform(n) for n in gm.graph.nodes):
         return gm
-    regions, whole = Regions(gm.graph), []
+    views, whole = split_views(gm.graph), []
     if chunks > 1:
-        whole, regions = split_losses(gm.graph, regions, chunks), Regions(gm.graph)
+        whole = split_losses(gm.graph, Regions(gm.graph, views), chunks)
+    regions = Regions(gm.graph, views)
     programs = programs_of(regions)
     made = Rewriting(gm, regions, programs).module() if programs else gm
     report.graphs.append(Graph([n for n in regions.nodes if n.op in CALLS], programs, regions.left))

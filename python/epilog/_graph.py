@@ -43,25 +43,82 @@ def in_memory(node):
     return written(node) or (node.all_input_nodes[:1] if name_of(node).startswith("as_strided") else [])
 
 
-def storage(node):
-    """What tells two tensors that share memory."""
-    v = example(node)
+def storage_of(v):
     try:
         return v.untyped_storage()._cdata if isinstance(v, torch.Tensor) else None
     except (RuntimeError, NotImplementedError):
         return None
 
 
+def storage(node):
+    """What tells two tensors that share memory."""
+    return storage_of(example(node))
+
+
+def owners(nodes):
+    """The nodes of each memory, in their order: all but the first are views."""
+    found = {}
+    for n in nodes:
+        found.setdefault(storage(n), []).append(n)
+    return found
+
+
+def has_gaps(tensor):
+    """Does it leave out memory between its elements, or have some at the same place?"""
+    hint = lambda s: s.node.hint if isinstance(s, torch.SymInt) else s
+    packed = 1
+    for stride, size in sorted((hint(t), hint(s)) for s, t in zip(tensor.shape, tensor.stride()) if hint(s) != 1):
+        if stride != packed:
+            return True
+        packed *= size
+    return False
+
+
+def way_to(view, same):
+    """The nodes by which a view is made of another node with its memory, up to itself: of the first, or of the last that was written to."""
+    way = [view]
+    while way[0] is not same[0] and not written(way[0]):
+        before = [n for n in way[0].all_input_nodes if storage(view) in map(storage_of, parts_of(n))]
+        if len(before) != 1:
+            return []
+        way.insert(0, before[0])
+    return way
+
+
+def parts_of(node):
+    return example(node) if isinstance(example(node), (tuple, list)) else [example(node)]
+
+
+def split_views(graph):
+    """Results that are views of an input or of another result, or have gaps in memory, are PyTorch's, made of what they are views of: so they
+    share memory as in eager. Returns their nodes, which no program is to have. What else reads the same reads the nodes that were there."""
+    output, found = next(n for n in graph.nodes if n.op == "output"), set()
+    of, results = owners(graph.nodes), [n for n in output.all_input_nodes if n.op in CALLS and storage(n) is not None]
+    for view in results:
+        same = of[storage(view)]
+        if not has_gaps(example(view)) and not any(n is not view and (n.op not in CALLS or n in results) for n in same):
+            continue
+        way = way_to(view, same)
+        env = {n: n for n in way[:1]}
+        for n in way[1:]:
+            with graph.inserting_after(n):
+                env[n] = graph.node_copy(n, lambda a: env.get(a, a))
+            found.add(env[n])
+        output.replace_input_with(view, env.get(view, view))
+        for n in reversed(way[1:]):
+            if not n.users:
+                graph.erase_node(n)
+    return found
+
+
 class Regions:
     """left: nodes that no program has, and why. positions: what follows from where it stands. found(): lists of nodes."""
 
-    def __init__(self, graph):
-        self.nodes, self.left = list(graph.nodes), {}
+    def __init__(self, graph, views=()):
+        self.nodes, self.views, self.left = list(graph.nodes), views, {}
         self.order = {n: i for i, n in enumerate(self.nodes)}
         self.grad = torch.is_grad_enabled()
-        self.owners = {}
-        for n in self.nodes:
-            self.owners.setdefault(storage(n), []).append(n)
+        self.owners = owners(self.nodes)
         self.barriers = {n for n in self.nodes if self.is_barrier(n)}
         self.epochs, epoch, quiet = {}, 0, False
         for n in self.nodes:
@@ -108,9 +165,11 @@ class Regions:
         v = example(node)
         if node in self.barriers:
             return "in place" if written(node) else "not an operation on tensors"
+        if node in self.views:
+            return "a result that is a view"
         if operation(node) is None:
             return f"unknown: {name_of(node)}"
-        parts = v if isinstance(v, (tuple, list)) else [v]
+        parts = parts_of(node)
         if not parts or not all(is_plain(t) for t in parts):
             kinds = sorted({str(t.dtype).removeprefix("torch.") if isinstance(t, torch.Tensor) else type(t).__name__ for t in parts})
             return f"a result of type {', '.join(kinds)}"

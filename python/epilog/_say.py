@@ -140,7 +140,10 @@ class Region(Views):
         return self.product(a, b, a.dims[-1], dims + [a.dims[-2], b.dims[-1]])
 
     def addmm(self, input, mat1, mat2, beta=1, alpha=1):
-        return self.each("({}*{} + {}*{})", input, beta, self.matmul(mat1, mat2), alpha)
+        product = self.matmul(mat1, mat2)
+        if beta == 0:  # then what is added is not read: it may be memory that nobody filled
+            return self.each("{}*{}", product, alpha)
+        return self.each("({}*{} + {}*{})", input, beta, product, alpha)
 
     def scaled_dot_product_attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if dropout_p:

@@ -336,13 +336,15 @@ class Program(torch.nn.Module):
         self.device = saying.device
         self.write(saying)
         self.lie = [layout(n) for n in self.outs]
+        grads = [example(n).requires_grad for n in self.outs]
+        self.constant = [any(grads) and not g for g in grads]  # what no gradient reaches, beside what one does
         self.plain = plain_graph(masks + nodes, self.given, self.outs)
 
     # A graph with programs in it is found among those that PyTorch keeps on disk by what they compute.
     def __getstate__(self):
         kind = self.device.type
         cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return self.op.line, self.op.keep, self.inputs, self.results, self.lie, self.seeds, kind, cast, self.plain and self.plain.code
+        return self.op.line, self.op.keep, self.inputs, self.results, self.lie, self.constant, self.seeds, kind, cast, self.plain and self.plain.code
 
     def __deepcopy__(self, memo):
         return self
@@ -384,7 +386,8 @@ class Program(torch.nn.Module):
                 raise
             warnings.warn(f"a region is left to PyTorch: {why}", stacklevel=2)
             return self.plain(*tensors[:len(tensors) - self.seeds])
-        return self.shown(got if isinstance(got, (tuple, list)) else (got,))
+        outs = self.shown(got if isinstance(got, (tuple, list)) else (got,))
+        return tuple([t.detach() if c else t for t, c in zip(outs, self.constant)]) if any(self.constant) else outs
 
     def shown(self, outputs):
         """The text's outputs as the graph's tensors."""
