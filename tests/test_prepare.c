@@ -271,6 +271,36 @@ static void check_open(const struct text *t, epi_dtype type) {
     epi_module_free(m);
 }
 
+/* Where the algebra leaves nothing to prepare, an axis without elements, for which the program is as it is written, does
+ * not bring it back: the caller has nothing prepared to give. */
+static void check_open_empty(void) {
+    static const int64_t none[] = {0};
+    static float y[1], z[6], u[6] = {1, 2, 3, 4, 5, 6};
+    static int32_t n[4] = {3, 1, 0, 2}, at[6] = {0, 1, 2, 3, 2, 1};
+    const epi_tensor tensors[] = {{y, NULL}, {u, NULL}, {n, NULL}, {at, NULL}, {y, NULL}, {z, NULL}};
+    const char *axis = "T";
+    epi_module *m = parse("p(x[T,D], u[B], n: param i32[V], i: param i32[B]) -> (y[T], z[B]) {"
+                          " y = max(x, D)  v = gather(u, gather(n, i, V), B)  z = v - v }");
+    bound b;
+    epi_error err = {0};
+    size_t bytes = 0;
+    bind_dims(&b, "T=3,D=8,B=6,V=4", EPI_F32, 0);
+    b.options.open_axes = &axis;
+    b.options.open_axis_count = 1;
+    epi_kernel *open = compile(epi_module_program(m, 0), &b.options);
+    if (open && check(epi_kernel_prepare_size(open) == 0, "nothing is prepared") &&
+        check(epi_kernel_workspace_at(open, none, 1, &bytes, &err) == EPI_OK, "%s", err.message)) {
+        void *work = aligned_alloc(64, bytes);
+        const epi_call call = EPI_CALL(.tensors = tensors, .count = 6, .workspace = work,
+                                       .workspace_bytes = bytes, .sizes = none, .size_count = 1);
+        z[3] = 7;
+        check(epi_kernel_call(open, &call, &err) == EPI_OK && z[3] == 0, "without rows: %s", err.message);
+        free(work);
+    }
+    epi_kernel_free(open);
+    epi_module_free(m);
+}
+
 static void check_gpus(const struct text *t) {
     static const int devices[] = {-80, -90, -120};
     epi_module *m = parse(t->text);
@@ -448,6 +478,7 @@ int main(void) {
         }
         check_gpus(&texts[i]);
     }
+    check_open_empty();
     check_marks();
     check_calls();
     check_merged();

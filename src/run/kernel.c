@@ -155,6 +155,7 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
     k->limits.updates &= !o->memory;
     if (k->owner) {
         k->limits = k->owner->limits;
+        k->limits.prepares &= k->owner->cut.prepared_parts > 0; /* a caller prepares what the owner says */
         k->refusals = k->owner->refusals;
     }
     k->limits.refused = &k->refusals;
