@@ -674,9 +674,8 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const e
 epi_axes epi_scatter_kept(const epi_graph *g, const epi_node *n) {
     if (n->op != EPI_OP_SCATTER_BATCH)
         return (epi_axes){0};
-    const epi_axes *index = &g->nodes[n->arg[1]].axes;
-    epi_axes sums = epi_axes_without(index, &n->over);
-    return epi_axes_without(index, &sums);
+    epi_axes along = epi_axes_without(&n->over, &g->nodes[n->arg[1]].axes);
+    return epi_axes_without(&n->over, &along); /* in this order, not the index's, which may be laid out anew */
 }
 
 /* The axes that a scatter is told to sum over are the index's, and it counts along none that are kept. */

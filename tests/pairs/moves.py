@@ -118,6 +118,20 @@ def scatter(d, i, axes, sizes):
     return Named(tuple(axes) + free, out.reshape(tuple(sizes) + out.shape[1:]))
 
 
+def scatter_rows(d, i, summed, axes, sizes):
+    """The same where some axes of i stay: each of their elements has sums of its own. They come first."""
+    kept = without(i.axes, *summed)
+    free = without(d.axes, *i.axes)
+    shape = [i.size(x) for x in kept]
+    out = np.zeros(shape + list(sizes) + [d.size(x) for x in free], d.a.dtype)
+    for at in np.ndindex(*shape):
+        row, index = d, i
+        for x, k in zip(kept, at):
+            row, index = sliced(row, x, k) if x in row.axes else row, sliced(index, x, k)
+        out[at] = scatter(row, index, axes, sizes).to(tuple(axes) + free)
+    return Named(kept + tuple(axes) + free, out)
+
+
 def update(x, v, i, axis):
     here = Named((axis,), np.arange(x.size(axis)))
     r = mapped(lambda x, here, v, i: np.where(whole(i) == here, v, x))(x, here, v, i)

@@ -279,6 +279,25 @@ def _(p, v, at):
     return p.add(f"scatter({d.text}, {i.text}, {x})", lambda d, i: moves.scatter(d, i, [x], [p.size(x)]), d, i)
 
 
+@operation("scatter of rows", 2)
+def _(p, v, at):
+    to = [p.other(v)]
+    if p.chance(0.2):
+        to.append(p.other(v, "TDSCV".replace(to[0], "")))
+    sizes = [p.size(x) for x in to]
+    if at == 0:
+        axes = p.some(v) + ([p.other(v, [c for c in "TDSCV" if c not in to])] if p.chance(0.3) else [])
+        d, i = v, p.index(axes, math.prod(sizes))
+    else:
+        d, i = p.fresh(p.some(v) + ([p.other(v, [c for c in "TDSCV" if c not in to])] if p.chance(0.5) else [])), v
+    if not i.axes:
+        raise Skip("a number")
+    summed = p.some(i)
+    p.input(to)
+    return p.add(f"scatter({d.text}, {i.text}, {', '.join(summed)} -> {', '.join(to)})",
+                 lambda d, i: moves.scatter_rows(d, i, summed, to, sizes), d, i)
+
+
 @operation("update", 3)
 def _(p, v, at):
     if at == 0:

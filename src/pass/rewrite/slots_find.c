@@ -424,15 +424,16 @@ bool epi_slots_few(const epi_slots *s, const epi_axes *sums) {
     return terms > 0 && terms <= MOST_TERMS;
 }
 
-/* Is it a sum of rows of a table, which the index names along several axes at once? Of numbers it is not: those
- * of one row are summed up as they lie. */
+/* Is it a sum of rows of a table, which the index names along several axes at once, and which has none of the axes that are
+ * summed over? Of numbers it is not: those of one row are summed up as they lie. */
 static bool is_combined(const epi_slots *s, const epi_node *n) {
     const epi_node *of = n->op == EPI_OP_SUM ? &s->in->nodes[n->arg[0]] : NULL;
     if (!of || of->op != EPI_OP_GATHER || of->over.count < 2 || epi_graph_uses(s->in, n->arg[0]).count > 1)
         return false;
     const epi_axes *index = &s->in->nodes[of->arg[1]].axes;
+    epi_axes row = epi_axes_without(&s->in->nodes[of->arg[0]].axes, &of->over);
     return epi_axes_include(index, &n->over) && !epi_axes_include(index, &n->axes) &&
-           epi_slots_few(s, &n->over);
+           !epi_axes_meet(&row, &n->over) && epi_slots_few(s, &n->over);
 }
 
 static epi_slot_place find_place(epi_slots *s, int node) {
