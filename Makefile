@@ -23,6 +23,8 @@
 #   make test-gpu-full on a GPU: every case in every type, path, contract and configuration
 #   make test-python   the PyTorch package, in an environment with CPU torch and transformers that it makes in build/venv
 #   make test-python-some of that the operations alone, without transformers: what CI runs
+#   make test-opinfo   PyTorch's own samples of all operations that the backend takes in, in every way (30 minutes of a core); OPINFO='add
+#                      --ways 1' for some
 #   make bench         the result files of this machine; bench-gpu: of a GPU, beside PyTorch
 #   make readme        the tables and the plots of the documents from the result files
 #   make build/ab      a program that times two builds of the library against each other
@@ -436,10 +438,12 @@ test-gpu test-gpu-full: $(BUILD)/test/gpu $(BUILD)/test/gpu_batch
 PYTHON ?= python3
 TORCH ?= torch==2.10.*
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-.PHONY: test-python test-python-some
+.PHONY: test-python test-python-some test-opinfo
+test-opinfo: $(BUILD)/venv/torch $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
+	PYTHONPATH=python $(BUILD)/venv/bin/python python/tests/opinfo.py $(OPINFO)
 test-python: PYTESTS :=
 test-python: $(BUILD)/venv/ready
-test-python-some: PYTESTS := test_op.py test_schema.py test_backend.py
+test-python-some: PYTESTS := test_op.py test_schema.py test_backend.py test_operations.py test_differences.py test_opinfo.py
 test-python-some: $(BUILD)/venv/torch
 test-python test-python-some: $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
 	cd $(BUILD) && EPILOG_BUILD='$(abspath $(BUILD))' venv/bin/pip install -q --no-deps --no-build-isolation --force-reinstall '$(CURDIR)/python'
@@ -449,7 +453,7 @@ test-python test-python-some: $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
 $(BUILD)/venv/torch:
 	$(PYTHON) -m venv $(BUILD)/venv
 	$(BUILD)/venv/bin/pip install -q --index-url $(TORCH_INDEX) '$(TORCH)' || $(BUILD)/venv/bin/pip install -q --no-deps '$(TORCH)'
-	$(BUILD)/venv/bin/pip install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy 'setuptools>=70.1' pytest
+	$(BUILD)/venv/bin/pip install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy 'setuptools>=70.1' pytest expecttest
 	$(BUILD)/venv/bin/python -c 'import torch' 2>/dev/null || $(BUILD)/venv/bin/pip install -q '$(TORCH)'
 	touch $@
 $(BUILD)/venv/ready: $(BUILD)/venv/torch

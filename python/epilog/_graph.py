@@ -169,7 +169,7 @@ class Regions:
             return "a result that is a view"
         if operation(node) is None:
             return f"unknown: {name_of(node)}"
-        parts = parts_of(node)
+        parts = [t for t in parts_of(node) if t is not None]
         if not parts or not all(is_plain(t) for t in parts):
             kinds = sorted({str(t.dtype).removeprefix("torch.") if isinstance(t, torch.Tensor) else type(t).__name__ for t in parts})
             return f"a result of type {', '.join(kinds)}"

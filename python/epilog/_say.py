@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from ._axes import Axis, Unsaid, View, flat, joined
 from ._positions import Position, text
+from ._rows import FORMS, ROWS, SAME, times
 from ._schema import example
 from ._views import Views, index_in
 
@@ -42,6 +43,10 @@ class Region(Views):
         super().__init__()
         self.seeds = 0
 
+    def is_said(self, name):
+        """Is this what the node being said is called? Of rows that several have."""
+        return operation(self.at) == name
+
     def each(self, form, *args):
         """Elementwise: form has {} for each operand."""
         views, dims = self.broadcast([a for a in args if isinstance(a, View)])
@@ -49,6 +54,10 @@ class Region(Views):
         spots = [next(count) if isinstance(a, View) else number(a) for a in args]
         write = lambda names, name: form.format(*(names[s] if isinstance(s, int) else s for s in spots))
         return self.view_of(self.value(write, [v.value for v in views], sum((v.value.axes for v in views), []), "each"), dims)
+
+    def everywhere(self, x, c):
+        """A number in the places of another tensor."""
+        return self.view_of(self.value(lambda names, name: number(c), [], []), x.dims)
 
     def mask(self, position):
         """A mask that follows from positions: said, not read."""
@@ -64,8 +73,9 @@ class Region(Views):
         view.position = position
         return view
 
-    def add(self, input, other):
+    def add(self, input, other, alpha=1):
         """Where a mask is added in which each row sees itself, a softmax later does not see the rest."""
+        other = times(self, other, alpha)
         y = self.each("({} + {})", input, other)
         for scores, mask in ((input, other), (other, input)):
             position = getattr(mask, "position", None)
@@ -80,12 +90,14 @@ class Region(Views):
         return self.along("softmax", x, dim)
 
     def reduce(self, what, x, dim=None, keepdim=False):
+        if not x.dims:  # of one number; a dimension may be named all the same
+            return x
         dims = range(len(x.dims)) if dim is None else [d % len(x.dims) for d in ([dim] if isinstance(dim, int) else dim)]
         if not list(dims):
             raise Unsaid(f"{what} of no dimensions")
         gone = joined(x.dims[d] for d in dims)
         over = [a for a in gone if a in x.value.axes]
-        if len(over) != len(gone) and what == "sum":
+        if len(over) != len(gone) and what in ("sum", "logsumexp"):
             raise Unsaid("a sum over an expanded dimension")
         write = lambda names, name: f"{what}({names[0]}, {', '.join(map(name, flat(over)))})" if over else names[0]
         rest = [[] if i in dims else d for i, d in enumerate(x.dims) if keepdim or i not in dims]
@@ -262,16 +274,15 @@ def elementwise(form):
 
 
 SAID = {name: elementwise(form) for name, form in {
-    "sub": "({input} - {other})", "mul": "{input}*{other}", "truediv": "{input}/{other}", "div": "{input}/{other}", "neg": "(-{input})",
-    "rsub": "({other} - {input})", "pow": "{input}**{exponent}", "square": "{input}*{input}",
+    "mul": "{input}*{other}", "truediv": "{input}/{other}", "div": "{input}/{other}", "neg": "(-{input})",
+    "pow": "{input}**{exponent}", "square": "{input}*{input}",
     "eq": "({input} == {other})", "ne": "({input} != {other})", "lt": "({input} < {other})", "le": "({input} <= {other})",
     "gt": "({input} > {other})", "ge": "({input} >= {other})",
     "where": "where({condition}, {input}, {other})", "masked_fill": "where({mask}, {value}, {input})",
     # Of two equal numbers each has half of the gradient; their sum may be beyond the type.
     "maximum": "where({input} > {other}, {input}, where({input} < {other}, {other}, {input}/2 + {other}/2))",
     "minimum": "where({input} < {other}, {input}, where({input} > {other}, {other}, {input}/2 + {other}/2))",
-    "expm1": "where(abs({input}) < 0.5, 2*tanh({input}/2)/(1 - tanh({input}/2)), exp({input}) - 1)",
-    **{f: f + "({input})" for f in "exp log log1p sqrt rsqrt sin cos tanh erf sigmoid abs floor sign relu silu".split()}}.items()}
+    **FORMS, **{f: f + "({input})" for f in "exp log log1p sqrt rsqrt sin cos tanh erf sigmoid abs floor sign relu silu".split()}}.items()}
 SAID["max"], SAID["min"] = SAID["maximum"], SAID["minimum"]  # of two tensors: an extreme along a dimension has other arguments
 SAID.update((name, getattr(Region, name)) for name in (
     "add linear matmul addmm scaled_dot_product_attention layer_norm rms_norm cross_entropy dropout clone transpose flatten "
@@ -300,6 +311,9 @@ says("contiguous")(lambda region, input, memory_format=torch.contiguous_format: 
 says("getattr")(Region.attribute)
 
 
+SAID.update(ROWS)
+
+
 @says("gelu")
 def gelu(region, input, approximate="none"):
     return region.each({"none": "gelu({})", "tanh": "gelu_tanh({})"}[approximate], input)
@@ -310,13 +324,6 @@ def softplus(region, input, beta=1.0, threshold=20.0):
     if beta != 1 or threshold < 17:  # from there on it is the number itself, in f32
         raise Unsaid("a softplus with a beta or threshold")
     return region.each("softplus({})", input)
-
-
-@says("clamp")
-def clamp(region, input, min=None, max=None):
-    if isinstance(min, View) or isinstance(max, View):
-        raise Unsaid("a clamp between tensors")
-    return region.each("clamp({}, {}, {})", input, -math.inf if min is None else min, math.inf if max is None else max)
 
 
 says("mean")(lambda region, input, dim=None, keepdim=False, dtype=None: region.reduce("mean", input, dim, keepdim))
@@ -337,14 +344,14 @@ def log_softmax(region, input, dim, _stacklevel=3, dtype=None):
 
 # Written over its first argument: the same where nobody reads that any more.
 IN_PLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div"}
-SAID.update((name, SAID[plain]) for name, plain in IN_PLACE.items())
+SAID.update((name, SAID[plain]) for name, plain in (IN_PLACE | SAME).items())
 VIEWS = frozenset(("view reshape transpose permute expand flatten unflatten getitem unsqueeze squeeze t contiguous to float type_as clone bfloat16 half "
-                   "chunk split split_with_sizes unbind stack getattr").split())
-JOINING = frozenset("cat view reshape flatten".split())  # what takes the end of a tensor, or a stack, as it is
-HEAVY = frozenset("linear matmul bmm addmm baddbmm scaled_dot_product_attention layer_norm rms_norm".split())
-COMPARISONS = frozenset("eq ne lt le gt ge".split())
+                   "chunk split split_with_sizes unbind stack getattr expand_as view_as reshape_as broadcast_to movedim moveaxis swapaxes swapdims select narrow ravel").split())
+JOINING = frozenset("cat concat concatenate view reshape flatten".split())  # what takes the end of a tensor, or a stack, as it is
+HEAVY = frozenset("linear matmul bmm addmm baddbmm einsum scaled_dot_product_attention multi_head_attention_forward layer_norm rms_norm group_norm".split())
+COMPARISONS = frozenset("eq ne lt le gt ge isnan isinf isfinite greater greater_equal less less_equal not_equal".split())
 FUNCTIONS = {getattr(home, name): name for home in (torch, operator, F, torch._C._nn) for name in SAID
-             if callable(getattr(home, name, None))} | {getattr: "getattr"}
+             if callable(getattr(home, name, None))} | {getattr: "getattr", torch.linalg.vector_norm: "vector_norm"}
 
 
 def operation(node):

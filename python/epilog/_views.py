@@ -103,9 +103,11 @@ class Views(Space):
             seen.linear = self.unsqueeze(input.linear[0], dim), *input.linear[1:]
         return seen
 
-    def squeeze(self, input, dim):
-        dim %= len(input.dims)
-        return input if flat(input.dims[dim]) else self.view_of(input.value, input.dims[:dim] + input.dims[dim + 1:])
+    def squeeze(self, input, dim=None):
+        rank = len(input.dims)
+        dims = range(rank) if dim is None or not rank else [d % rank for d in ([dim] if isinstance(dim, int) else dim)]
+        gone = [d for d in dims if not flat(input.dims[d])]
+        return self.view_of(input.value, [d for i, d in enumerate(input.dims) if i not in gone]) if gone else input
 
     # Parts.
     def getitem(self, input, index):
@@ -258,7 +260,17 @@ class Views(Space):
 
     def counting(self, x, dim, start, size):
         """x[start:start + size] along a dimension, by an index that counts. Places before x and behind it have its first element and its last."""
-        axes, n, new = flat(x.dims[dim]), whole(x.shape[dim]), [Axis(size)] if size > 1 else []
+        n = whole(x.shape[dim])
+
+        def at(place):
+            text = f"{place} {'-' if start < 0 else '+'} {abs(start)}"
+            text = f"max({text}, 0)" if start < 0 else text
+            return f"min({text}, {n - 1})" if start + size > n else text
+        return self.at_places(x, dim, size, at)
+
+    def at_places(self, x, dim, size, at):
+        """Elements along a dimension, whose numbers are those that at(place) is the text of."""
+        axes, new = flat(x.dims[dim]), [Axis(size)] if size > 1 else []
         dims = [new if i == dim else d for i, d in enumerate(x.dims)]
         own = [a for a in axes if a in x.value.axes]
         if not own:
@@ -268,10 +280,7 @@ class Views(Space):
         self.counted += new
 
         def write(names, name):
-            at = f"{index_in(new, name)} {'-' if start < 0 else '+'} {abs(start)}" if new else str(start)
-            at = f"max({at}, 0)" if start < 0 else at
-            at = f"min({at}, {n - 1})" if start + size > n else at
-            return f"gather({names[0]}, {at}, {', '.join(map(name, flat(axes)))})"
+            return f"gather({names[0]}, {at(index_in(new, name) if new else '0')}, {', '.join(map(name, flat(axes)))})"
         value = self.value(write, [x.value], new + [a for a in x.value.axes if a not in axes])
         value.dtype = x.value.dtype
         return self.view_of(value, dims)

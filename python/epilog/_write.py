@@ -417,7 +417,7 @@ class Program(torch.nn.Module):
 
 
 def check_result(view, node):
-    if not isinstance(view, View) or view.pieces or view.value.node is not None:
+    if not isinstance(view, View) or view.pieces or view.value.node is not None or not view.value.args:
         raise Failed(node, "a result that is an input, or several tensors")
     if example(node).dtype not in FLOATS:
         raise Failed(node, "a result that is no number")
