@@ -249,7 +249,7 @@ class Views(Space):
 
         def write(names, name):
             return f"gather({names[0]}, {index_in([part], name)}{f' + {start}' if start else ''}, {', '.join(map(name, flat([axis])))})"
-        self.counted.append(part)
+        self.counted.append((part, self.at))
         if part.size == 1:
             seen = self.take(x, axis, start, [inner if i == dim else d for i, d in enumerate(x.dims)])
         else:
@@ -277,7 +277,7 @@ class Views(Space):
             return self.view_of(x.value, dims)
         if len(own) < len(axes):
             raise Unsaid("a slice of what is expanded in part")
-        self.counted += new
+        self.counted += [(a, self.at) for a in new]
 
         def write(names, name):
             return f"gather({names[0]}, {at(index_in(new, name) if new else '0')}, {', '.join(map(name, flat(axes)))})"
@@ -373,7 +373,7 @@ class Views(Space):
     def up_to(self, end, total, dim, rank):
         """Is a place along a dimension before this one?"""
         axis = Axis(total)
-        self.counted.append(axis)
+        self.counted.append((axis, self.at))
         value = self.value(lambda names, name: f"{index_in([axis], name)} < {end}", [], [axis])
         value.dtype = torch.bool
         return self.view_of(value, [[axis] if i == dim else [] for i in range(rank)])

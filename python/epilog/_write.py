@@ -216,7 +216,7 @@ class Text:
     where a dimension is its axes, each the number of one of the result's or (size,) of one that it is expanded along."""
 
     def __init__(self, name, region, results, types):
-        self.region, self.names, self.axis = region, {}, Names()
+        self.region, self.names, self.axis, self.sized = region, {}, Names(), set()
         self.lines, self.origins, self.inputs, self.results, outputs = [], [], [], [], {}
         self.wide = kept_wide(region, {r.value for r in results})
         region.align()
@@ -238,9 +238,16 @@ class Text:
     def declared(self, axes):
         """Axes of an output. Those that an index brings into being have their sizes there, if no input has them."""
         known = {a for v in self.inputs for a in v.axes}
-        own = set(flat(self.region.counted)) - known
+        own = set(flat(a for a, _ in self.region.counted)) - known
         listed = [self.axis(a) + (f"={a.size}" if a in own else "") for a in axes]
+        self.sized.update(self.axis(a) for a in own & set(axes))
         return f"[{', '.join(listed)}]" if listed else ""
+
+    def undeclared(self):
+        """A node that counts along an axis whose size no input and no output tells, or None."""
+        base = lambda axis: self.axis(axis).partition("/")[0]
+        used, known = {a for v in self.names for a in v.axes}, {base(a) for v in self.inputs for a in v.axes} | self.sized
+        return next((node for axis, node in self.region.counted for a in flat([axis]) if a in used and base(a) not in known), None)
 
     def line(self, value, text):
         self.lines.append(text)
@@ -355,6 +362,8 @@ class Program(torch.nn.Module):
             self.text, self.results, self.shapes = text.text, text.results, text.shapes()
         except Unsaid as why:
             raise Failed(self.nodes[-1], str(why))
+        if text.undeclared():
+            raise Refused(text.undeclared(), "an axis that no tensor has", self.stretched)
         try:
             self.op = made(self.text, text.rows(), text.kept())
         except EpilogValueError as why:
