@@ -550,6 +550,18 @@ static void check_editor(const char *text) {
 
 /* ---- the file ---- */
 
+/* `check` has nothing to say of it but what is not used. */
+static bool has_no_notes(const block *b, const epi_module *m) {
+    static char notes[TEXT];
+    for (int i = 0; i < epi_module_count(m); i++) {
+        epi_program_warnings(epi_module_program(m, i), notes, sizeof notes);
+        for (char *line = strtok(notes, "\n"); line; line = strtok(NULL, "\n"))
+            if (!strstr(line, "is not used"))
+                return wrong(b, "is warned of", line);
+    }
+    return true;
+}
+
 static bool check_block(const block *b, const block *next) {
     epi_module *m;
     epi_error err;
@@ -557,7 +569,7 @@ static bool check_block(const block *b, const block *next) {
         return is(next, "text") ? check_error(b, next) : wrong(b, "is followed by no", "text");
     if (epi_module_parse(context, b->text, b->length, "example.epi", &m, &err) != EPI_OK)
         return wrong_error(b, &err);
-    bool ok = lays_out(b, b->text, b->length, m);
+    bool ok = lays_out(b, b->text, b->length, m) && has_no_notes(b, m);
     if (!ok) {
         ;
     } else if (is(b, "epi-value")) {
@@ -582,7 +594,7 @@ static bool check_program_file(const char *text, size_t length) {
     if (epi_module_parse(context, text, length, path, &m, &err) != EPI_OK)
         return wrong_error(&b, &err);
     char *out = laid_out(&b, text, length);
-    bool ok = lays_out(&b, text, length, m) && out;
+    bool ok = lays_out(&b, text, length, m) && out && has_no_notes(&b, m);
     ok = ok && ((strlen(out) == length && memcmp(out, text, length) == 0) ||
                 wrong(&b, "is not laid out as 'epilog fmt' does it", "run that"));
     free(out);

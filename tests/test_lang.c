@@ -461,6 +461,11 @@ static void test_print(void) {
          "(x**2)**3*(pow(x, 2) @ x)**-(x + 1)\n}\n"},
         {"f(a[T],b[T],w[T,K])->y[K]{y=(a//b)%b*-a%(b//(a%2))@w}",
          "f(a[T], b[T], w[T,K]) -> y[K] {\n    y = (a // b % b*-a % (b // (a % 2))) @ w\n}\n"},
+        {"f(a[T],b[F])->(y[T,F],z[F/2,T]){s [ T,F ]=a*b y=s u:f32[ (F)/2 ,T],v[F/2,T]=pairs(s,F) z=u+v}",
+         "f(a[T], b[F]) -> (y[T,F], z[F/2,T]) {\n    s[T,F] = a*b\n    y = s\n"
+         "    u: f32[F/2,T], v[F/2,T] = pairs(s, F)\n    z = u + v\n}\n"},
+        {"f(d[B,P,Q],i:i32[B,P,Q])->y[B,T,K]{y=scatter(d,i,P,Q->T,K)}",
+         "f(d[B,P,Q], i: i32[B,P,Q]) -> y[B,T,K] {\n    y = scatter(d, i, P, Q -> T, K)\n}\n"},
         {"f(a[F])->(y[F/2],z[F/2]){y,z=pairs(a,F)}",
          "f(a[F]) -> (y[F/2], z[F/2]) {\n    y, z = pairs(a, F)\n}\n"},
     };
@@ -541,6 +546,65 @@ static void test_bundled(void) {
                "written(z[T,2*F], a[T,F], b[T,F]) -> (y[T,F], d[T,F]) {\n"
                "  gate, up = pairs(z, 2*F)  y = silu(gate)*up  d = a - b }\n",
                "called", "written", "T=5,F=9");
+}
+
+/* The order of an argument's axes says which is which; a name may state it, in a call that carries axes, too. */
+static void test_stated(void) {
+    check_same("unit(x[A,B]) -> y[A,B] { y = x - max(x, B) }\n"
+               "stated(a[T], b[F], x[B,T,F]) -> (y[T,F], z[F,T], w[B,T,F]) {\n"
+               "  s[F,T] = a*b  y = unit(s)  t[T,F] = s  z = unit(t)  w = turned(x) }\n"
+               "turned(x[T,F]) -> y[T,F] { s[F,T] = 2*x  y = unit(s) }\n"
+               "written(a[T], b[F], x[B,T,F]) -> (y[T,F], z[F,T], w[B,T,F]) {\n"
+               "  s = a*b  y = s - max(s, T)  z = s - max(s, F)\n"
+               "  u = 2*x  w = u - max(u, T) }\n",
+               "stated", "written", "B=2,T=5,F=7");
+}
+
+/* What `check` says of the last program of a text has this in it; NULL: it says nothing. */
+static void check_note(const char *text, const char *want) {
+    epi_module *m;
+    epi_error err;
+    char got[2000];
+    if (!check(epi_module_parse(ctx, text, strlen(text), "t.epi", &m, &err) == EPI_OK, "parses: %s",
+               err.message))
+        return;
+    epi_program_warnings(epi_module_program(m, epi_module_count(m) - 1), got, sizeof got);
+    check(want ? strstr(got, want) != NULL : !*got, "of %s: %s", text, got);
+    epi_module_free(m);
+}
+
+#define UNIT "unit(x[A,B]) -> y[A,B] { y = x*rsqrt(sum(x*x, B)) }\n"
+#define NORM "norm(x[A,B], g[B]) -> y[A,B] { y = x*rsqrt(sum(x*x, B))*g }\n"
+
+static void test_notes(void) {
+    /* no text shows the order, and another one fits */
+    check_note(UNIT "f(a[T], b[F]) -> y[T,F] { y = unit(a*b) }", "t.epi:2:37: unit takes the axes");
+    check_note(UNIT "f(a[T,K], b[K,F]) -> y[T,F] { y = unit(2*sum(a*b, K)) }", "v[T,F] = ");
+    check_note(UNIT "f(a[T], b[F]) -> (y[T,F/2], z[T,F/2]) { y, h = pairs(a + b, F)  z = unit(h) }",
+               "h[T,F/2] = ");
+    check_note(UNIT "f(x[B,T], b[F]) -> y[B,T,F] { y = unit(x*b) }", "with [F,B,T] it");
+    check_note(UNIT "f(a[T], b[F], d[T,F]) -> (p[T], q[F]) { p, q = grad(g, a, b)(a, b, d) }\n"
+                    "g(a[T], b[F]) -> y[T,F] { s = a*b  y = unit(s) }",
+               "s[T,F] = ");
+    /* it is stated, or shown; it does not fit, or means the same */
+    check_note(UNIT "f(a[T], b[F]) -> y[T,F] { s[T,F] = a*b  y = unit(2*s) }", NULL);
+    check_note(UNIT "f(a[T,K], b[K,F]) -> y[T,F] { y = unit(a @ b) }", NULL);
+    check_note(UNIT "f(x[T,F], b[F]) -> y[T,F] { y = unit(b*x) }", NULL);
+    check_note(UNIT
+               "f(a[T], b[F]) -> y[F,T] { y = unit(unit2(a, b)) }\nunit2(a[T], b[F]) -> y[F,T] { y = a*b }\n"
+               "g(a[T], b[F]) -> y[F,T] { y = unit(unit2(a, b)) }",
+               NULL);
+    check_note(NORM "f(a[T], b[F]) -> y[T,F] { y = norm(a*b, b) }", NULL);
+    check_note("twice(x[A,B]) -> y[A,B] { y = 2*x }\nf(a[T], b[F]) -> y[T,F] { y = twice(a*b) }", NULL);
+    /* a scatter sums over a batch, which its result is repeated along */
+    check_note(
+        "f(x[B,T], d[B,P], i: i32[B,P]) -> y[B,T] { y = x - 2*scatter(d, i, T) }",
+        "t.epi:1:54: this sums over B, too, and the sum is then repeated along it; to keep B apart, write "
+        "scatter(d, i, P -> T)");
+    check_note("f(x[B,T], d[B,P], i: i32[B,P]) -> y[B,T] { y = x - 2*scatter(d, i, P -> T) }", NULL);
+    check_note("f(x[B,T], d[B,P], i: i32[B,P]) -> y[B,T] { y = x - 2*scatter(d, i, B, P -> T) }", NULL);
+    check_note("f(x[T], d[B,P], i: i32[B,P]) -> y[T] { y = x - 2*scatter(d, i, T) }", NULL);
+    check_note("f(x[B,T], d[B], i: i32[B]) -> y[B,T] { y = x - 2*scatter(d, i, T) }", NULL);
 }
 
 /* Axes of an argument in front of the declared ones are carried to what depends on it. */
@@ -880,6 +944,9 @@ static void test_layout(void) {
         /* numbers and parentheses as they are written, blanks as they are printed */
         {"f(x[T]) -> y[T] { y = (1e-6*x) + .50 * ((x)) }",
          "f(x[T]) -> y[T] {\n    y = (1e-6*x) + .50*(x)\n}\n"},
+        {"f(a[T],b[F]) -> y[T,F] { s[T,F] # as it is\n = a*b  u : f32 [T] = a y=s+u }",
+         "f(a[T], b[F]) -> y[T,F] {\n    # as it is\n    s[T,F] = a*b\n    u: f32[T] = a\n    y = s + "
+         "u\n}\n"},
         /* one blank line stays, more do not, and none at the ends of a body */
         {"f(x[T]) -> y[T] {\n\n a = x\n\n\n b = a\n y = b\n\n}",
          "f(x[T]) -> y[T] {\n    a = x\n\n    b = a\n    y = b\n}\n"},
@@ -942,6 +1009,8 @@ int main(void) {
     test_layout();
     test_calls();
     test_bundled();
+    test_stated();
+    test_notes();
     test_carried();
     test_words();
     test_names();

@@ -39,12 +39,14 @@ static int distance(const char *a, const char *b) {
     return row[n];
 }
 
-/* Close is a third of the letters at most. */
+/* Close is a third of the letters of the longer name at most; of one letter, the same in upper or lower case. */
 void epi_nearest_offer(epi_nearest *n, const char *name) {
     if (!*name)
         return;
     int d = distance(n->wanted, name);
-    if (3 * d <= (int)strlen(n->wanted) && (!n->best[0] || d < n->distance)) {
+    size_t wanted = strlen(n->wanted), longer = wanted > strlen(name) ? wanted : strlen(name);
+    int letters = (int)(wanted > 1 ? longer : wanted);
+    if (3 * d <= letters && (!n->best[0] || d < n->distance)) {
         snprintf(n->best, sizeof n->best, "%s", name);
         n->distance = d;
     }

@@ -121,16 +121,50 @@ static int find_axis(epi_graph *g, epi_op op, const char *over, epi_axis axis, i
     return at;
 }
 
+static bool has_order(const epi_axes *axes, const epi_axes *order) {
+    bool same = true;
+    for (int i = 0; i < order->count; i++)
+        same &= epi_axis_equal(axes->at[i], order->at[i]);
+    return same;
+}
+
+/* Does the order of two axes of a node follow from that in which they appear? Not where it is that of an operand. */
+static bool is_loose(const epi_graph *g, const epi_node *n, int p, int q) {
+    epi_op_class cls = epi_ops[n->op].cls;
+    bool in_place = cls == EPI_CLASS_VIEW || n->op == EPI_OP_TOPK;
+    for (int a = 0; a < 3; a++) {
+        if (n->arg[a] == EPI_NO_NODE)
+            continue;
+        const epi_node *x = &g->nodes[n->arg[a]];
+        int i = in_place ? p : epi_axes_find_dim(&x->axes, n->axes.at[p].dim);
+        int j = in_place ? q : epi_axes_find_dim(&x->axes, n->axes.at[q].dim);
+        if (i >= 0 && j >= 0)
+            return x->loose >> (i < j ? EPI_MAX_AXES * i + j : EPI_MAX_AXES * j + i) & 1;
+    }
+    return cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_SCAN || n->named;
+}
+
+static uint64_t loose_pairs(const epi_graph *g, const epi_node *n) {
+    uint64_t loose = 0;
+    for (int q = 1; q < n->axes.count && n->op != (epi_op)EPI_OP_ORDER; q++)
+        for (int p = 0; p < q; p++)
+            loose |= (uint64_t)is_loose(g, n, p, q) << (EPI_MAX_AXES * p + q);
+    return loose;
+}
+
 static int add_node(epi_graph *g, epi_node node) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
-    for (int a = 0; a < 3; a++)
-        node.arg[a] = epi_graph_value(g, node.arg[a]);
     if (node.op != (epi_op)EPI_OP_ORDER)
         node.axes = carried_first(g, &node.axes);
+    node.loose = g->notes ? loose_pairs(g, &node) : 0;
+    for (int a = 0; a < 3; a++)
+        node.arg[a] = epi_graph_value(g, node.arg[a]);
     if (!make_table(g))
         return epi_graph_failed(g), EPI_NO_NODE;
     int *slot = find_slot(g, &node);
+    if (*slot != EPI_NO_NODE && g->notes && has_order(&g->nodes[*slot].axes, &node.axes))
+        return *slot;
     if (*slot != EPI_NO_NODE)
         return epi_graph_ordered(g, *slot, &node.axes);
     if (g->node_count == EPI_MAX_NODES)
@@ -145,10 +179,8 @@ static int add_node(epi_graph *g, epi_node node) {
 }
 
 int epi_graph_ordered(epi_graph *g, int node, const epi_axes *axes) {
-    bool same = true;
-    for (int i = 0; i < axes->count; i++)
-        same &= epi_axis_equal(axes->at[i], g->nodes[node].axes.at[i]);
-    if (same)
+    if (has_order(&g->nodes[node].axes, axes) &&
+        !(g->notes && g->nodes[node].loose)) /* else it is said that they come in this order */
         return node;
     epi_node n = new_node((epi_op)EPI_OP_ORDER, epi_graph_value(g, node), EPI_NO_NODE, EPI_NO_NODE);
     n.axes = n.over = *axes;
@@ -580,20 +612,46 @@ bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at) {
     return *at >= 0;
 }
 
+static double number_of(const epi_graph *g, int node, const int64_t *sizes, int depth) {
+    enum { DEEPEST = 8 };
+    const epi_node *n = &g->nodes[epi_graph_value(g, node)];
+    double x[3] = {0, 0, 0};
+    if (n->op == EPI_OP_CONST)
+        return n->value;
+    if (n->op == EPI_OP_SIZE && sizes && sizes[n->over.at[0].dim] > 0)
+        return (double)epi_axis_size(n->over.at[0], sizes);
+    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count || depth == DEEPEST)
+        return (double)NAN;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (isnan(x[a] = number_of(g, n->arg[a], sizes, depth + 1)))
+            return (double)NAN;
+    return epi_op_reference(n->op, x[0], x[1], x[2]);
+}
+
+double epi_graph_number(const epi_graph *g, int node, const int64_t *sizes) {
+    return number_of(g, node, sizes, 0);
+}
+
+bool epi_graph_misses(const epi_graph *g, int index, const epi_axes *along, const int64_t *sizes,
+                      epi_label *why) {
+    double at = nearbyint(epi_graph_number(g, index, sizes));
+    int64_t size = epi_axes_size(along, sizes);
+    if (at < 0)
+        snprintf(why->text, sizeof why->text,
+                 "the number %.15g is outside every axis: positions count from 0", at);
+    else if (size > 0 && at >= (double)size)
+        snprintf(why->text, sizeof why->text,
+                 "the number %.15g is outside the axis %.100s, which has %ld elements", at,
+                 epi_along_label(g, along).text, (long)size);
+    return at < 0 || (size > 0 && at >= (double)size);
+}
+
 /* A number as an index: does it name an element? Where the text leaves the size open, that is asked again
  * once it is known. */
 static void check_number(epi_graph *g, int index, const epi_axes *along) {
-    const epi_node *n = &g->nodes[index];
-    bool negated = n->op == EPI_OP_NEG && g->nodes[n->arg[0]].op == EPI_OP_CONST;
-    if (n->op != EPI_OP_CONST && !negated)
-        return;
-    double at = nearbyint(negated ? -g->nodes[n->arg[0]].value : n->value);
-    int64_t size = epi_axes_size(along, g->fixed); /* 0: the text gives one of them no size */
-    if (!(at >= 0))
-        epi_graph_fail(g, "the number %g is outside every axis: positions count from 0", at);
-    else if (size > 0 && at >= (double)size)
-        epi_graph_fail(g, "the number %g is outside the axis %s, which has %ld elements", at,
-                       epi_along_label(g, along).text, (long)size);
+    epi_label why;
+    if (epi_graph_misses(g, index, along, g->fixed, &why))
+        epi_graph_fail(g, "%s", why.text);
 }
 
 /* What is put into one place along the axis, and the index that names it, have axes of what they are put

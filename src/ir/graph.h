@@ -65,6 +65,8 @@ typedef struct epi_node {
     bool on_load;
     bool exact; /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
     const epi_own *own; /* OWN: of which call */
+    uint64_t loose;     /* while a program is looked at for notes: bits of pairs of its axes, earlier * EPI_MAX_AXES + later,
+                           whose order follows from that in which they appear, and from no text */
 } epi_node;
 
 typedef struct epi_tensor_decl {
@@ -99,6 +101,7 @@ typedef struct epi_graph {
     /* While it is built: */
     epi_axes carried; /* axes that a call's arguments have beyond the callee's: they stay in front of all
                          others, and nothing sums over them */
+    bool notes;       /* nodes get `loose` */
     epi_place place;  /* given to new nodes and to errors */
     epi_error error;  /* the first one; place and message only */
     int *table;       /* nodes by their hash, EPI_NO_NODE where there is none: equal ones are found in it */
@@ -338,6 +341,12 @@ epi_label epi_along_label(const epi_graph *g, const epi_axes *along);
 epi_label epi_node_label(const epi_graph *g, int node);
 /* "silu(x @ w + b)": the operation that makes it, cut short with … where it is long. */
 epi_label epi_node_expression(const epi_graph *g, int node);
+
+/* The number that the text says, as 5 - 1, or, with sizes by dim of which some are known, 2*size(T); NaN: it is none. And
+ * is an index such a number that names nothing along these axes? Says so. */
+double epi_graph_number(const epi_graph *g, int node, const int64_t *sizes);
+bool epi_graph_misses(const epi_graph *g, int index, const epi_axes *along, const int64_t *sizes,
+                      epi_label *why);
 
 /* The number of elements along an axis or of a shape, for dims of these sizes; -1 on overflow or where a
  * dim cannot be halved so often. */

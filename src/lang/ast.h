@@ -63,6 +63,8 @@ typedef struct epi_ast_name {
     const char *text;
     epi_place place;
     epi_dtype type; /* how it is stored, EPI_DTYPE_COUNT where the text leaves it open */
+    epi_ast_axis *axes; /* that the text states, in this order */
+    int axis_count;     /* 0: it states none */
 } epi_ast_name;
 
 typedef struct epi_ast_assign {
@@ -109,6 +111,10 @@ void epi_ast_print_assign(const epi_ast_assign *assign, bool written, epi_text *
 
 /* Inputs and values of a program of the text that nothing in it uses, a line each. */
 void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *program, epi_text *out);
+
+/* What a program of the text says that may not be what was meant, a line each: a call whose meaning follows from axes in the
+ * order in which they appear; a scatter that sums over a batch. */
+void epi_ast_notes(const epi_ast_text *text, const epi_ast_program *program, epi_text *out);
 
 /* The whole text that was parsed, laid out anew, with all of its comments. */
 epi_status epi_ast_format(epi_arena *arena, const epi_ast_text *text, epi_text *out, epi_error *err);

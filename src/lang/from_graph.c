@@ -277,7 +277,7 @@ static void assign(writer *w, int count, const char *const *names, const epi_dty
     if (!a->names || !value)
         return;
     for (int i = 0; i < count; i++)
-        a->names[i] = (epi_ast_name){names[i], {0, 0}, types ? types[i] : EPI_DTYPE_COUNT};
+        a->names[i] = (epi_ast_name){.text = names[i], .type = types ? types[i] : EPI_DTYPE_COUNT};
     a->name_count = count;
     a->value = value;
     w->program->body_count++;

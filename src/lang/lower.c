@@ -391,6 +391,29 @@ static void note_stored(epi_lowering *lo, const epi_frame *f, const char *name, 
     n->stored = type;
 }
 
+/* The value with the axes that the text states, in their order; what a call carries stays in front. */
+static EPI_NOINLINE int in_stated_order(epi_lowering *lo, const epi_frame *f, const epi_ast_name *name,
+                                        int node) {
+    const epi_axes have = lo->g->nodes[node].axes, own = epi_axes_without(&have, &f->carried);
+    epi_axes stated = {0}, order = epi_axes_without(&have, &own);
+    for (int i = 0; i < name->axis_count && epi_lower_ok(lo); i++) {
+        epi_axis axis = epi_frame_axis(lo, f, &name->axes[i]);
+        epi_lower_at(lo, name->axes[i].place);
+        if (epi_axes_has_dim(&stated, axis.dim) && epi_lower_ok(lo))
+            epi_graph_fail(lo->g, "'%s' has the axis %s twice here", name->text, name->axes[i].name);
+        stated.at[stated.count++] = axis;
+    }
+    epi_lower_at(lo, name->place);
+    if (epi_lower_ok(lo) && !epi_axes_same_set(&own, &stated))
+        epi_graph_fail(lo->g, "the axes of '%s' are stated as %s, and its value has %s", name->text,
+                       epi_axes_label(lo->g, &stated).text,
+                       own.count ? epi_axes_label(lo->g, &own).text : "none");
+    if (!epi_lower_ok(lo))
+        return EPI_NO_NODE;
+    epi_axes_unite(&order, &stated);
+    return epi_graph_ordered(lo->g, node, &order);
+}
+
 void epi_lower_body(epi_lowering *lo, epi_frame *f) {
     for (int i = 0; i < f->program->body_count && epi_lower_ok(lo); i++) {
         const epi_ast_assign *s = &f->program->body[i];
@@ -405,6 +428,10 @@ void epi_lower_body(epi_lowering *lo, epi_frame *f) {
                            s->name_count == 1 ? "" : "s", v.count, v.count == 1 ? "" : "s");
         for (int j = 0; j < s->name_count && epi_lower_ok(lo); j++) {
             const epi_ast_name *name = &s->names[j];
+            if (name->axis_count)
+                v.node[j] = in_stated_order(lo, f, name, v.node[j]);
+            if (!epi_lower_ok(lo))
+                break;
             epi_frame_bind(lo, f, name->text, v.node[j], name->place);
             if (epi_lower_ok(lo) && name->type != EPI_DTYPE_COUNT)
                 note_stored(lo, f, name->text, v.node[j], name->type);
@@ -550,6 +577,8 @@ static void lower_whole(epi_lowering *lo, epi_frame *top) {
         epi_own_check(lo, top);
     if (epi_lower_ok(lo))
         mark_outputs(lo, top);
+    if (lo->notes && epi_lower_ok(lo))
+        epi_note_batches(lo);
     epi_graph_finish(g);
 }
 
@@ -569,6 +598,19 @@ void epi_lower_whole(epi_lowering *lo, const epi_frame *around, const epi_ast_pr
     *top = (epi_frame){.program = program, .bundled = bundled, .caller = around};
     lower_whole(&inner, top);
     lo->expressions = inner.expressions;
+}
+
+void epi_ast_notes(const epi_ast_text *text, const epi_ast_program *program, epi_text *out) {
+    epi_arena arena = {0};
+    epi_ast_text own = *text; /* which takes up the programs that come with Epilog */
+    epi_notes notes = {.out = out};
+    epi_graph g = {.arena = &arena, .notes = true};
+    epi_lowering lo = {.text = &own, .g = &g, .notes = &notes};
+    epi_frame top = {.program = program};
+    if (epi_notes_may(program))
+        lower_whole(&lo, &top);
+    out->failed |= arena.failed;
+    epi_arena_free(&arena);
 }
 
 epi_status epi_ast_lower(epi_arena *arena, epi_ast_text *text, const epi_ast_program *program, bool own,

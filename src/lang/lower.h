@@ -38,6 +38,12 @@ typedef struct epi_frame {
     struct epi_frame *next_spare;
 } epi_frame;
 
+/* What `check` is to be told of beside errors. */
+typedef struct epi_notes {
+    epi_text *out;
+    struct epi_noted_scatter *scatters; /* those that sum over a batch, as notes.c lists them */
+} epi_notes;
+
 typedef struct epi_lowering {
     epi_ast_text *text;
     epi_graph *g;
@@ -46,6 +52,7 @@ typedef struct epi_lowering {
     int expressions, depth; /* lowered so far, and how many are in the middle of it */
     bool own;               /* calls that have their own gradient are marked: the program will be derived */
     struct epi_made *made;  /* where programs go that bring arguments into order, or NULL */
+    epi_notes *notes;       /* or NULL */
 } epi_lowering;
 
 /* What a call yields: several nodes for pairs, halves and programs of many outputs. */
@@ -131,6 +138,15 @@ epi_values epi_lower_repeat(epi_lowering *lo, epi_frame *f, const epi_ast *e);
 /* lower_grad.c: the program that a call of grad(f, x) or backward(f, x) calls; NULL after an error. Arguments
  * that stand for no cotangent are taken out of the call. */
 const epi_ast_program *epi_lower_derived(epi_lowering *lo, epi_frame *f, epi_ast *call);
+
+/* notes.c: might there be something to say of the program? Of a call in f whose result is `out`: would it mean something
+ * else if an argument had its axes in another order, which no text shows? Of a scatter without an arrow; and in the end,
+ * which of those are repeated along an axis that they were summed over. */
+bool epi_notes_may(const epi_ast_program *program);
+void epi_note_orders(epi_lowering *lo, epi_frame *f, const epi_ast *e, const epi_ast_program *p, bool bundled,
+                     const int *given, const epi_values *out);
+void epi_note_scatter(epi_lowering *lo, const epi_frame *f, const epi_ast *e, int node);
+void epi_note_batches(epi_lowering *lo);
 
 /* lower_op.c: a call of an operation; false where there is none of this name. */
 bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *out);

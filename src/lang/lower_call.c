@@ -282,13 +282,30 @@ EPI_NOINLINE epi_values epi_lower_inline(epi_lowering *lo, epi_frame *f, const e
 
 static EPI_NOINLINE epi_values lower_program(epi_lowering *lo, epi_frame *f, const epi_ast *e,
                                              const epi_ast_program *p, bool bundled) {
-    return epi_lower_inline(lo, f, e, p, bundled, epi_lower_arguments(lo, f, e, p));
+    const int *given = epi_lower_arguments(lo, f, e, p);
+    epi_values out = epi_lower_inline(lo, f, e, p, bundled, given);
+    if (lo->notes && epi_lower_ok(lo))
+        epi_note_orders(lo, f, e, p, bundled, given, &out);
+    return out;
 }
 
 static const epi_ast_program *find_program(const epi_ast_program *list, const char *name) {
     while (list && strcmp(list->name, name) != 0)
         list = list->next;
     return list;
+}
+
+/* Programs that may have been meant: not those that are being lowered, which cannot call themselves. */
+static void offer_programs(const epi_lowering *lo, const epi_frame *f, epi_nearest *near) {
+    const epi_ast_program *lists[] = {f->bundled ? NULL : lo->text->programs,
+                                      epi_bundled_programs(lo->g->arena, lo->text)};
+    for (int i = 0; i < 2; i++)
+        for (const epi_ast_program *p = lists[i]; p; p = p->next) {
+            bool open = false;
+            for (const epi_frame *c = f; c; c = c->caller)
+                open |= c->program == p;
+            epi_nearest_offer(near, open ? "" : p->name);
+        }
 }
 
 /* There is nothing of this name to call. */
@@ -309,10 +326,7 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
         epi_nearest_offer(&near, epi_ops[op].text);
     for (int i = 0; epi_word_at(i); i++)
         epi_nearest_offer(&near, epi_word_at(i)->name);
-    for (const epi_ast_program *p = f->bundled ? NULL : lo->text->programs; p; p = p->next)
-        epi_nearest_offer(&near, p->name);
-    for (const epi_ast_program *p = epi_bundled_programs(lo->g->arena, lo->text); p; p = p->next)
-        epi_nearest_offer(&near, p->name);
+    offer_programs(lo, f, &near);
     if (!strcmp(e->name, "grad"))
         epi_graph_fail(lo->g,
                        "grad(f, x) is a program: call it with the inputs of f and a cotangent for each "
@@ -364,8 +378,12 @@ const epi_ast_program *epi_lower_program(epi_lowering *lo, const epi_frame *f, c
     }
     epi_lower_at(lo, names->args[0]->place);
     const epi_ast_program *p = find_seen(lo, f, names->args[0]->name, bundled);
+    epi_nearest near = {.wanted = names->args[0]->name};
     if (!p)
-        epi_graph_fail(lo->g, "%s: there is no program '%s'", names->name, names->args[0]->name);
+        offer_programs(lo, f, &near);
+    if (!p)
+        epi_graph_fail(lo->g, "%s: there is no program '%s'%s", names->name, names->args[0]->name,
+                       near.best[0] ? epi_nearest_hint(&near, "") : "");
     return epi_lower_ok(lo) ? p : NULL;
 }
 

@@ -166,19 +166,6 @@ static EPI_NOINLINE void check_places(epi_lowering *lo, epi_op op, int a, const 
 
 /* ---- shifts ---- */
 
-/* A number that the text says: -1, 2*3 - 1. NaN: it is none. */
-static double number_of(const epi_graph *g, int node, int depth) {
-    enum { DEEPEST = 8 };
-    const epi_node *n = &g->nodes[node];
-    bool sums = n->op == EPI_OP_NEG || n->op == EPI_OP_ADD || n->op == EPI_OP_SUB || n->op == EPI_OP_MUL;
-    if (n->op == EPI_OP_CONST)
-        return n->value;
-    if (!sums || depth == DEEPEST)
-        return (double)NAN;
-    double b = n->arg[1] == EPI_NO_NODE ? 0 : number_of(g, n->arg[1], depth + 1);
-    return epi_op_reference(n->op, number_of(g, n->arg[0], depth + 1), b, 0);
-}
-
 /* shift(x, T, 2): a value, an axis, and by how many places. */
 static EPI_NOINLINE int lower_shift(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     enum { MOST = 1 << 30 };
@@ -194,7 +181,7 @@ static EPI_NOINLINE int lower_shift(epi_lowering *lo, epi_frame *f, const epi_as
     if (!epi_lower_ok(lo))
         return EPI_NO_NODE;
     epi_lower_at(lo, e->args[2]->place);
-    double by = number_of(lo->g, epi_graph_value(lo->g, number), 0);
+    double by = epi_graph_number(lo->g, number, NULL);
     if (by != nearbyint(by))
         return epi_graph_fail(lo->g,
                               "argument 3 of shift is by how many places: a whole number that the text "
@@ -313,5 +300,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
         *out = word       ? epi_lower_value(lo, word->build(lo->g, node, &axes))
                : e->arrow ? epi_lower_value(lo, epi_graph_scatter(lo->g, node[0], node[1], &sums, &axes))
                           : build(lo, op, node, &axes);
+    if (lo->notes && op == EPI_OP_SCATTER && !e->arrow && epi_lower_ok(lo))
+        epi_note_scatter(lo, f, e, *out->node);
     return true;
 }

@@ -148,6 +148,29 @@ int64_t epi_parse_size(epi_parser *p, const epi_ast_axis *axis) {
     return p->error.status == EPI_OK ? (int64_t)size : 0;
 }
 
+/* The axes in brackets, if there are any; `declares`: they may have sizes. */
+static int parse_axes(epi_parser *p, epi_ast_axis *axes, bool declares) {
+    int count = 0;
+    if (!epi_parse_accept(p, "["))
+        return 0;
+    do {
+        if (count == EPI_MAX_AXES) {
+            epi_parse_fail(p, p->token.place, "a tensor has at most %d axes", EPI_MAX_AXES);
+            break;
+        }
+        epi_ast_axis *axis = &axes[count++];
+        *axis = epi_parse_axis(p);
+        if (epi_parse_at(p, "=") && !declares)
+            epi_parse_fail(p, p->token.place,
+                           "an axis gets a size where an input or an output declares it, as in x[T,%.60s=3]",
+                           axis->name);
+        if (epi_parse_accept(p, "="))
+            axis->size = epi_parse_size(p, axis);
+    } while (epi_parse_accept(p, ","));
+    epi_parse_expect(p, "]", "after the axes");
+    return count;
+}
+
 static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
     epi_ast_tensor t = {.place = p->token.place};
     t.name = epi_parse_name(p, what, true);
@@ -163,19 +186,7 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
         if (t.has_type)
             t.type = t.packed ? EPI_U8 : parse_type(p);
     }
-    if (epi_parse_accept(p, "[")) {
-        do {
-            if (t.axis_count == EPI_MAX_AXES) {
-                epi_parse_fail(p, p->token.place, "a tensor has at most %d axes", EPI_MAX_AXES);
-                break;
-            }
-            epi_ast_axis *axis = &t.axes[t.axis_count++];
-            *axis = epi_parse_axis(p);
-            if (epi_parse_accept(p, "="))
-                axis->size = epi_parse_size(p, axis);
-        } while (epi_parse_accept(p, ","));
-        epi_parse_expect(p, "]", "after the axes");
-    }
+    t.axis_count = parse_axes(p, t.axes, true);
     return t;
 }
 
@@ -223,9 +234,6 @@ static epi_dtype parse_stored(epi_parser *p) {
             p, place,
             "a value is stored as f32, bf16 or f16; %s is for inputs and outputs, and %s(…) for values",
             epi_dtype_name(type), epi_dtype_name(type));
-    if (epi_parse_at(p, "["))
-        epi_parse_fail(p, p->token.place,
-                       "a value has the axes that its expression gives it: leave them out");
     return type;
 }
 
@@ -241,6 +249,9 @@ static epi_ast_assign parse_assign(epi_parser *p) {
         name->place = p->token.place;
         name->text = epi_parse_name(p, "a name to assign", true);
         name->type = parse_stored(p);
+        name->axes =
+            epi_parse_at(p, "[") ? epi_arena_alloc(p->arena, EPI_MAX_AXES * sizeof *name->axes) : NULL;
+        name->axis_count = name->axes ? parse_axes(p, name->axes, false) : 0;
     } while (epi_parse_accept(p, ","));
     if (p->arena->failed)
         return s;
@@ -329,7 +340,7 @@ static void link_rules(epi_parser *p, epi_ast_program *programs) {
         epi_nearest near = {.wanted = g->by};
         for (const epi_ast_program *q = programs; q && g->by && !g->rule; q = q->next) {
             g->rule = strcmp(q->name, g->by) ? NULL : q;
-            epi_nearest_offer(&near, q->name);
+            epi_nearest_offer(&near, q == g ? "" : q->name);
         }
         if (g->by && !g->rule)
             epi_parse_fail(p, g->by_place,

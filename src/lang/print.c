@@ -102,6 +102,21 @@ static void print_expr(const epi_ast *e, epi_level least, bool written, epi_text
     }
 }
 
+static void print_axes(const epi_ast_axis *axes, int count, epi_text *out) {
+    for (int i = 0; i < count; i++) {
+        const epi_ast_axis *a = &axes[i];
+        epi_text_add(out, "%s", i ? "," : "[");
+        if (a->shift > 0)
+            epi_text_add(out, "%ld*", 1L << a->shift);
+        epi_text_add(out, "%s", a->name);
+        if (a->shift < 0)
+            epi_text_add(out, "/%ld", 1L << -a->shift);
+        if (a->size)
+            epi_text_add(out, "=%ld", (long)a->size);
+    }
+    epi_text_add(out, "%s", count ? "]" : "");
+}
+
 void epi_ast_print_tensor(const epi_ast_tensor *t, epi_text *out) {
     epi_text_add(out, "%s", t->name);
     if (t->has_type || t->cotangent || t->param || t->infinite)
@@ -114,18 +129,7 @@ void epi_ast_print_tensor(const epi_ast_tensor *t, epi_text *out) {
                      t->packed     ? t->packed
                      : t->has_type ? epi_dtype_name(t->type)
                                    : "");
-    for (int i = 0; i < t->axis_count; i++) {
-        const epi_ast_axis *a = &t->axes[i];
-        epi_text_add(out, "%s", i ? "," : "[");
-        if (a->shift > 0)
-            epi_text_add(out, "%ld*", 1L << a->shift);
-        epi_text_add(out, "%s", a->name);
-        if (a->shift < 0)
-            epi_text_add(out, "/%ld", 1L << -a->shift);
-        if (a->size)
-            epi_text_add(out, "=%ld", (long)a->size);
-    }
-    epi_text_add(out, "%s", t->axis_count ? "]" : "");
+    print_axes(t->axes, t->axis_count, out);
 }
 
 void epi_ast_print_tensors(const epi_ast_tensor *t, int count, epi_text *out) {
@@ -140,6 +144,7 @@ void epi_ast_print_assign(const epi_ast_assign *s, bool written, epi_text *out) 
         epi_text_add(out, "%s%s", j ? ", " : "", s->names[j].text);
         if (s->names[j].type != EPI_DTYPE_COUNT)
             epi_text_add(out, ": %s", epi_dtype_name(s->names[j].type));
+        print_axes(s->names[j].axes, s->names[j].axis_count, out);
     }
     epi_text_add(out, " = ");
     print_expr(s->value, EPI_LEVEL_OR, written, out);

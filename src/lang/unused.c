@@ -1,30 +1,62 @@
 /* unused.c: inputs and values of a program that nothing in it uses. */
 #include <string.h>
 
+#include "base/hash.h"
 #include "lang/ast.h"
 
-/* Does the expression use a value of this name? An axis is none: size(T) does not use what is called T. */
-static bool uses(const epi_ast *e, const char *name) {
+/* The names that a program uses, by their hash: a table with room for twice as many. An axis among them is none of its
+ * values: size(T) does not use what is called T. */
+typedef struct used {
+    const char **names;
+    size_t mask;
+} used;
+
+static const char **slot_of(const used *u, const char *name) {
+    epi_hash h = {1, 2};
+    epi_hash_add(&h, name, strlen(name));
+    size_t at = (size_t)h.b & u->mask;
+    while (u->names[at] && strcmp(u->names[at], name) != 0)
+        at = (at + 1) & u->mask;
+    return &u->names[at];
+}
+
+/* Counts the names in an expression, and notes them where there is a table. */
+static size_t add_names(const used *u, const epi_ast *e) {
+    size_t count = 0;
     for (const epi_ast *at = epi_ast_leftmost(e);; at = at->outer) {
         bool first_done =
             at->kind == EPI_AST_BINARY || at->kind == EPI_AST_TAKE; /* it was walked from there */
-        if (at->kind == EPI_AST_NAME && !strcmp(at->name, name))
-            return true;
+        if (at->kind == EPI_AST_NAME && u->names)
+            *slot_of(u, at->name) = at->name;
+        count += at->kind == EPI_AST_NAME;
         for (int i = first_done; i < at->arg_count; i++)
-            if (uses(at->args[i], name))
-                return true;
+            count += add_names(u, at->args[i]);
         if (at == e)
-            return false;
+            return count;
     }
 }
 
-static bool body_uses(const epi_ast_program *p, const char *name) {
-    bool found = false;
-    for (int i = 0; i < p->output_count && !found; i++)
-        found = !strcmp(p->outputs[i].name, name);
-    for (int i = 0; i < p->body_count && !found; i++)
-        found = uses(p->body[i].value, name);
-    return found;
+static size_t add_all(const used *u, const epi_ast_program *p) {
+    size_t count = (size_t)p->output_count;
+    for (int i = 0; i < p->output_count && u->names; i++)
+        *slot_of(u, p->outputs[i].name) = p->outputs[i].name;
+    for (int i = 0; i < p->body_count; i++)
+        count += add_names(u, p->body[i].value);
+    return count;
+}
+
+static used find_used(epi_arena *arena, const epi_ast_program *p) {
+    used u = {.mask = 15};
+    for (size_t count = add_all(&u, p); u.mask < 2 * count;)
+        u.mask = 2 * u.mask + 1;
+    u.names = epi_arena_alloc(arena, (u.mask + 1) * sizeof *u.names);
+    if (u.names)
+        add_all(&u, p);
+    return u;
+}
+
+static bool uses(const used *u, const char *name) {
+    return *slot_of(u, name) != NULL;
 }
 
 /* Has it an axis that no other input has? Then it says how long that is. */
@@ -65,17 +97,26 @@ static bool is_due(const epi_ast_text *text, const epi_ast_program *p, const cha
     return rule && !strncmp(name, "d_", 2);
 }
 
-void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *p, epi_text *out) {
+static void say_unused(const epi_ast_text *text, const epi_ast_program *p, const used *names, epi_text *out) {
     for (int i = 0; i < p->input_count; i++)
-        if (!body_uses(p, p->inputs[i].name) && !brings_axis(p, &p->inputs[i]) &&
+        if (!uses(names, p->inputs[i].name) && !brings_axis(p, &p->inputs[i]) &&
             !rule_has(p, p->inputs[i].name) && !is_due(text, p, p->inputs[i].name))
             say(text, p->inputs[i].place, "input", p->inputs[i].name, out);
     for (int i = 0; i < p->body_count; i++) {
         const epi_ast_assign *a = &p->body[i];
         bool any = false; /* of two halves one may be all that is wanted */
         for (int j = 0; j < a->name_count; j++)
-            any |= body_uses(p, a->names[j].text);
+            any |= uses(names, a->names[j].text);
         if (!any)
             say(text, a->names[0].place, "value", a->names[0].text, out);
     }
+}
+
+void epi_ast_unused(const epi_ast_text *text, const epi_ast_program *p, epi_text *out) {
+    epi_arena arena = {0};
+    used names = find_used(&arena, p);
+    if (names.names)
+        say_unused(text, p, &names, out);
+    out->failed |= arena.failed;
+    epi_arena_free(&arena);
 }

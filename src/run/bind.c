@@ -132,6 +132,14 @@ static epi_status fail_missing(const epi_graph *g, int first, const int64_t *siz
     return status;
 }
 
+/* An output may have an axis that is one renamed; -1 where that is not countable. */
+static void follow_renames(const epi_graph *g, int64_t *sizes) {
+    epi_axis from, to;
+    for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);)
+        if (to.shift == 0 && sizes[to.dim] < 0 && sizes[from.dim] >= 0)
+            sizes[to.dim] = epi_axis_size(from, sizes);
+}
+
 static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *sizes, epi_error *err) {
     for (int dim = 0; dim < g->declared_count; dim++)
         if (g->fixed[dim])
@@ -153,10 +161,7 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
                             (long)o->dims[i].size);
         sizes[dim] = o->dims[i].size;
     }
-    epi_axis from, to; /* an output may have an axis that is one renamed; -1 where that is not countable */
-    for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);)
-        if (to.shift == 0 && sizes[to.dim] < 0 && sizes[from.dim] >= 0)
-            sizes[to.dim] = epi_axis_size(from, sizes);
+    follow_renames(g, sizes);
     for (int dim = 0; dim < g->declared_count; dim++)
         if (sizes[dim] < 0)
             return fail_missing(g, dim, sizes, err);
@@ -179,6 +184,14 @@ static epi_status fail_node(const epi_program *p, int node, epi_error *err, cons
         epi_ast_locate(&p->module->text, err);
     }
     return EPI_ERR_DIMS;
+}
+
+/* Are the sizes of all these axes known? */
+static bool are_known(const epi_axes *axes, const int64_t *sizes) {
+    bool known = true;
+    for (int i = 0; i < axes->count; i++)
+        known &= sizes[axes->at[i].dim] >= 0;
+    return known;
 }
 
 /* As many as there are, and as few as a thread keeps in order. */
@@ -219,15 +232,23 @@ static epi_status check_positions(const epi_program *p, const int64_t *sizes, ep
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         int64_t at, size = n->over.count ? epi_axis_size(n->over.at[0], sizes) : 0;
+        if (!are_known(&n->over, sizes) ||
+            (epi_op_index(n->op) >= 0 && !are_known(&epi_index_of(g, n)->axes, sizes)))
+            continue;
         if (epi_ops[n->op].cls == EPI_CLASS_SORT)
             EPI_TRY(n->op == EPI_OP_TOPK ? check_largest(p, i, sizes, err) : check_order(p, i, sizes, err));
         if (epi_graph_at_number(g, i, &at) && at >= size)
             return fail_node(p, i, err, "the number %ld is outside the axis %s, which has %ld elements",
                              (long)at, epi_axis_label(g, n->over.at[0]).text, (long)size);
-        if (epi_op_index(n->op) < 0 || epi_index_of(g, n)->op != EPI_OP_INDEX)
+        if (epi_op_index(n->op) < 0)
+            continue;
+        epi_axes to = epi_index_along(g, n);
+        epi_label why;
+        if (epi_ops[n->op].cls == EPI_CLASS_MOVE && epi_graph_misses(g, n->arg[1], &to, sizes, &why))
+            return fail_node(p, i, err, "%s", why.text);
+        if (epi_index_of(g, n)->op != EPI_OP_INDEX)
             continue;
         epi_axis from = epi_index_of(g, n)->over.at[0];
-        epi_axes to = epi_index_along(g, n);
         int64_t have = epi_axes_size(&to, sizes), want = epi_axis_size(from, sizes);
         if (want > have)
             return fail_node(p, i, err, "index(%s) counts to %ld, but %s has %ld elements",
@@ -245,7 +266,7 @@ static epi_status check_renames(const epi_program *p, const int64_t *sizes, epi_
         if (n->op != EPI_OP_RENAME)
             continue;
         int64_t from = epi_axis_size(n->over.at[0], sizes), to = epi_axis_size(n->over.at[1], sizes);
-        if (from != to)
+        if (are_known(&n->over, sizes) && from != to)
             return fail_node(p, i, err, "rename of %s to %s: %ld elements are not %ld",
                              epi_axis_label(g, n->over.at[0]).text, epi_axis_label(g, n->over.at[1]).text,
                              (long)from, (long)to);
@@ -261,7 +282,7 @@ static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_err
         for (int l = 0; l < 2; l++)
             for (int j = 0; j < lists[l]->count; j++) {
                 epi_axis a = lists[l]->at[j];
-                if (epi_axis_size(a, sizes) >= 0)
+                if (sizes[a.dim] < 0 || epi_axis_size(a, sizes) >= 0)
                     continue;
                 if (a.shift < 0)
                     return fail_node(p, i, err, "%s needs %s to be divisible by %ld: it is %ld",
@@ -269,10 +290,25 @@ static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_err
                                      (long)sizes[a.dim]);
                 return fail_node(p, i, err, "the size of %s overflows 64 bits", epi_axis_label(g, a).text);
             }
-        if (epi_axes_size(&g->nodes[i].axes, sizes) < 0)
+        if (are_known(&g->nodes[i].axes, sizes) && epi_axes_size(&g->nodes[i].axes, sizes) < 0)
             return fail_node(p, i, err, "the size of %s overflows 64 bits", epi_node_label(g, i).text);
     }
     return EPI_OK;
+}
+
+/* Do the sizes that are known fit? */
+static epi_status check_sizes(const epi_program *p, const int64_t *sizes, epi_error *err) {
+    EPI_TRY(check_axes(p, sizes, err));
+    EPI_TRY(check_renames(p, sizes, err));
+    return check_positions(p, sizes, err);
+}
+
+epi_status epi_sizes_check(const epi_program *p, epi_error *err) {
+    int64_t sizes[EPI_MAX_DIMS];
+    for (int i = 0; i < EPI_MAX_DIMS; i++)
+        sizes[i] = i < p->graph.declared_count && p->graph.fixed[i] ? p->graph.fixed[i] : -1;
+    follow_renames(&p->graph, sizes);
+    return check_sizes(p, sizes, err);
 }
 
 epi_status epi_types_bind(const epi_graph *g, const epi_options *o, epi_dtype *types, epi_error *err) {
@@ -344,10 +380,9 @@ epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi
     EPI_TRY(bind_open(g, o, spec->is_open, spec->is_row, err));
     if (largest)
         follow_open(g, spec->is_open, spec->sizes);
-    EPI_TRY(check_axes(program, spec->sizes, err));
-    EPI_TRY(check_renames(program, spec->sizes, err));
-    EPI_TRY(check_positions(program, spec->sizes, err));
+    EPI_TRY(check_sizes(program, spec->sizes, err));
     EPI_TRY(epi_types_bind(g, o, spec->types, err));
     EPI_TRY(check_options(ctx, o, err));
-    return o->open_axis_count && o->device ? bind_stand_ins(arena, g, spec->is_open, largest, spec, err) : EPI_OK;
+    return o->open_axis_count && o->device ? bind_stand_ins(arena, g, spec->is_open, largest, spec, err)
+                                           : EPI_OK;
 }

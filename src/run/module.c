@@ -30,6 +30,8 @@ epi_status epi_module_parse(epi_context *ctx, const char *text, size_t length, c
         p->module = m;
         p->ast = a;
         status = epi_ast_lower(&m->arena, &m->text, a, false, &p->graph, err);
+        if (status == EPI_OK)
+            status = epi_sizes_check(p, err);
     }
     if (status != EPI_OK) {
         epi_module_free(m);
@@ -111,6 +113,8 @@ size_t epi_program_warnings(const epi_program *program, char *buf, size_t size) 
     epi_text t = {0};
     if (program)
         epi_ast_unused(&program->module->text, program->ast, &t);
+    if (program)
+        epi_ast_notes(&program->module->text, program->ast, &t);
     return epi_text_give(&t, buf, size);
 }
 

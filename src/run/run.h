@@ -163,6 +163,9 @@ void epi_sizes_describe(const epi_kernel *kernel, epi_text *out);
 epi_status epi_spec_bind(epi_arena *arena, const epi_program *program, const epi_options *options,
                          const epi_spec *largest, epi_spec *spec, epi_error *err);
 
+/* bind.c: do the sizes that the text gives fit? Those that it leaves open are not looked at. */
+epi_status epi_sizes_check(const epi_program *program, epi_error *err);
+
 /* bind.c: the type of each tensor: what the options say of it, the text, or the storage type. */
 epi_status epi_types_bind(const epi_graph *g, const epi_options *options, epi_dtype *types, epi_error *err);
 
