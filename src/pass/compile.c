@@ -310,7 +310,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
                          .limits = given->limits,
                          .narrows = given->narrows,
                          .strict = given->strict};
-    EPI_TRY(epi_passes_run(c, EPI_PASS_NARROW, EPI_PASS_CHOICES, err));
+    EPI_TRY(epi_passes_run(c, EPI_PASS_SCATTERS, EPI_PASS_CHOICES, err));
     r->written = c->written = c->spec.graph;
     if (given->same)
         c->spec.graph = given->same;
