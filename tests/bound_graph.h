@@ -110,8 +110,13 @@ static inline void bound_scatter(const bounding *b, int node) {
     const epi_axes *index = &b->g->nodes[n->arg[1]].axes;
     epi_axes rest = epi_axes_without(&from.axes, index);
     epi_walk outer = epi_walk_axes(&from, index, b->sizes), inner = epi_walk_axes(&from, &rest, b->sizes);
-    epi_walk along = epi_walk_axes(&to, &n->over, b->sizes), there = epi_walk_axes(&to, &rest, b->sizes);
-    int64_t size = epi_axes_size(&n->over, b->sizes), width = epi_axes_size(&rest, b->sizes);
+    epi_axes counts = epi_index_along(b->g, n);
+    epi_walk along = epi_walk_axes(&to, &counts, b->sizes), there = epi_walk_axes(&to, &rest, b->sizes);
+    int64_t size = epi_axes_size(&counts, b->sizes), width = epi_axes_size(&rest, b->sizes);
+    epi_ref one = to;
+    for (int i = 0; i < counts.count; i++)
+        epi_ref_drop(&one, counts.at[i]);
+    epi_walk kept = epi_walk_axes(&one, index, b->sizes);
     bool all_sure = true;
     int64_t count = epi_axes_size(index, b->sizes);
     for (int64_t i = 0; i < count; i++) {
@@ -119,7 +124,7 @@ static inline void bound_scatter(const bounding *b, int node) {
         int64_t at = bound_position(&b->at[n->arg[1]], i, size, &sure);
         all_sure &= sure;
         for (int64_t j = 0; j < width && at >= 0; j++) {
-            int64_t t = epi_walk_offset(&along, at) + epi_walk_offset(&there, j),
+            int64_t t = epi_walk_offset(&kept, i) + epi_walk_offset(&along, at) + epi_walk_offset(&there, j),
                     f = epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j);
             y->v[t] += d->v[f];
             y->e[t] += d->e[f];
@@ -300,7 +305,7 @@ static inline void bound_node(const bounding *b, int node) {
     case EPI_CLASS_RANDOM: bound_random(b, node); break;
     case EPI_CLASS_SHIFT: bound_shift(b, node); break;
     case EPI_CLASS_MOVE:
-        (op == EPI_OP_GATHER ? bound_gather : op == EPI_OP_SCATTER ? bound_scatter : bound_update)(b, node);
+        (op == EPI_OP_GATHER ? bound_gather : epi_op_scatters(op) ? bound_scatter : bound_update)(b, node);
         break;
     case EPI_CLASS_SCAN: bound_scan(b, node); break;
     case EPI_CLASS_SORT:
