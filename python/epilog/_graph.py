@@ -7,6 +7,7 @@ to PyTorch.
 import operator
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ._positions import Positions
 from ._say import IN_PLACE, operation
@@ -65,6 +66,8 @@ def owners(nodes):
 
 def has_gaps(tensor):
     """Does it leave out memory between its elements, or have some at the same place?"""
+    if free_unbacked_symbols(tensor):
+        return False
     hint = lambda s: s.node.hint if isinstance(s, torch.SymInt) else s
     packed = 1
     for stride, size in sorted((hint(t), hint(s)) for s, t in zip(tensor.shape, tensor.stride()) if hint(s) != 1):

@@ -170,10 +170,10 @@ def group_norm(region, input, num_groups, weight=None, bias=None, eps=1e-5):
 # Places.
 @says("movedim")
 def movedim(region, input, source, destination):
-    rank, pair = len(input.dims), [[d] if isinstance(d, int) else list(d) for d in (source, destination)]
+    rank, pair = len(input.dims) or 1, [[d] if isinstance(d, int) else list(d) for d in (source, destination)]
     put = {d % rank: s % rank for s, d in zip(*pair)}
     rest = iter(i for i in range(rank) if i not in put.values())
-    return region.permute(input, [put[i] if i in put else next(rest) for i in range(rank)])
+    return region.permute(input, [put[i] if i in put else next(rest) for i in range(rank)]) if input.dims else input
 
 
 says("swapaxes")(lambda region, input, axis0, axis1: region.transpose(input, axis0, axis1))

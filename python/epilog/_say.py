@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from ._axes import Axis, Unsaid, View, flat, joined
 from ._positions import Position, text
 from ._rows import FORMS, ROWS, SAME, times
-from ._schema import example
+from ._schema import argument, example
 from ._views import Views, index_in
 
 FLOATS = torch.float32, torch.bfloat16, torch.float16
@@ -275,7 +275,7 @@ def elementwise(form):
 
 SAID = {name: elementwise(form) for name, form in {
     "mul": "{input}*{other}", "truediv": "{input}/{other}", "div": "{input}/{other}", "neg": "(-{input})",
-    "pow": "{input}**{exponent}", "square": "{input}*{input}",
+    "square": "{input}*{input}",
     "eq": "({input} == {other})", "ne": "({input} != {other})", "lt": "({input} < {other})", "le": "({input} <= {other})",
     "gt": "({input} > {other})", "ge": "({input} >= {other})",
     "where": "where({condition}, {input}, {other})", "masked_fill": "where({mask}, {value}, {input})",
@@ -312,6 +312,14 @@ says("getattr")(Region.attribute)
 
 
 SAID.update(ROWS)
+
+
+@says("pow")
+def power(region, input, exponent):
+    """The derivative by an exponent is NaN in PyTorch where the base is negative."""
+    if isinstance(exponent, View) and not (isinstance(input, (int, float)) and input > 0) and example(argument(region.at, "exponent")).requires_grad:
+        raise Unsaid("a power whose exponent wants a gradient")
+    return region.each("{}**{}", input, exponent)
 
 
 @says("gelu")

@@ -89,7 +89,10 @@ class Views(Space):
         return self.view_of(x.value, [[Axis(s)] if not flat(d) and s not in (1, -1) else d for d, s in zip(dims, shape)])
 
     def flatten(self, input, start_dim=0, end_dim=-1):
-        start, end, shape = start_dim % len(input.dims), end_dim % len(input.dims), input.shape
+        rank, shape = len(input.dims), input.shape
+        if not rank:
+            return self.view(input, [1])
+        start, end = start_dim % rank, end_dim % rank
         return self.view(input, shape[:start] + [math.prod(shape[start:end + 1])] + shape[end + 1:])
 
     def unflatten(self, input, dim, sizes):

@@ -33,7 +33,7 @@ EACH = {
     "sub": lambda h: torch.sub(h, h * h, alpha=0.5), "add": lambda h: torch.add(h, 1.0, alpha=3), "rsub": lambda h: torch.rsub(h, h * h, alpha=2), "addcmul": lambda h: torch.addcmul(h, h, h, value=0.5),
     "addcdiv": lambda h: torch.addcdiv(h, h, h * h + 1), "lerp": lambda h: torch.lerp(h, h * h, 0.3), "lerp by a tensor": lambda h: h.lerp(h * h, h), "softmin": lambda h: F.softmin(h, -1),
     "isnan": lambda h: h.masked_fill(h.isnan() | h.isinf(), 0), "mse_loss": lambda h: h * F.mse_loss(h, h * 2), "group_norm": lambda h: F.group_norm(h.mT, 4, h[0, 0], h[0, 1]).mT,
-    "exp2": lambda h: h.exp2(), "log2": lambda h: (h * h + 1).log2(), "zeros_like": lambda h: torch.where(SEEN, h, torch.zeros_like(h)), "full_like": lambda h: torch.where(h > 0, h, torch.full_like(h, -1.0))}
+    "pow": lambda h: 2.0 ** h + (h * h + 1) ** (SEEN * 2.0), "exp2": lambda h: h.exp2(), "log2": lambda h: (h * h + 1).log2(), "zeros_like": lambda h: torch.where(SEEN, h, torch.zeros_like(h)), "full_like": lambda h: torch.where(h > 0, h, torch.full_like(h, -1.0))}
 
 
 def on(function):
@@ -120,7 +120,7 @@ def test_multi_head_attention(case):
 LEFT = {  # arguments that a row does not name leave the node alone
     "a dtype": lambda h: h.cumsum(1, dtype=h.dtype), "circular": lambda h: F.pad(h, (1, 1), mode="circular")[..., 1:-1], "a norm": lambda h: h / h.norm(p=3, dim=-1, keepdim=True),
     "a diagonal": lambda h: torch.einsum("bii->bi", h @ h.mT)[..., None] * h, "dots": lambda h: torch.einsum("...d,...d->...", h, h)[..., None] * h, "all dimensions": lambda h: h.roll(3),
-    "two axes": lambda h: h.flatten(1).cumsum(1).view_as(h), "of one": lambda h: h * torch.nan_to_num(h[..., :1].detach().var(-1, keepdim=True))}
+    "an exponent's gradient": lambda h: h.abs() ** h, "two axes": lambda h: h.flatten(1).cumsum(1).view_as(h), "of one": lambda h: h * torch.nan_to_num(h[..., :1].detach().var(-1, keepdim=True))}
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")

@@ -315,6 +315,7 @@ def test_generate_and_logits(name):
     assert torch.equal(generate(), plain)
     assert model(input_ids=ids, labels=ids).logits.shape == logits.shape  # without training logits stay
     torch.testing.assert_close(model(input_ids=ids).logits, logits)
+    assert model.train()(input_ids=ids, labels=ids).logits is None
 
 
 def test_dropout_of_gpt2(called):
