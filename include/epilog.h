@@ -364,7 +364,7 @@ typedef struct epi_tensor {
 } epi_tensor;
 
 /* Runs with the tensors in the program's order: inputs, then outputs. Outputs may not overlap
- * inputs or each other, but for what epi_kernel_in_place allows. On a GPU the pointers are the device's
+ * inputs or each other, but for what epi_kernel_in_place allows; and none of them the workspace. On a GPU the pointers are the device's
  * (16-byte aligned, contiguous), and the call returns once the work is on the default stream.
  *
  * An integer input that gather, scatter or update take as an index has to lie inside the axis. On the CPU it

@@ -265,6 +265,102 @@ static void test_runs(const epi_kernel *k) {
     free(work);
 }
 
+/* ---- memory that a call writes to ---- */
+
+static epi_kernel *compile_text(const char *text, const char *sizes) {
+    bound b;
+    epi_module *m = NULL;
+    epi_kernel *k = NULL;
+    bind_dims(&b, sizes, EPI_F32, 0);
+    bool made = epi_module_parse(ctx, text, strlen(text), "memory", &m, &err) == EPI_OK &&
+                epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_OK;
+    check(made, "%s", err.message);
+    epi_module_free(m);
+    return k;
+}
+
+/* No tensor may lie in the workspace, though it may begin where that ends. */
+static void test_workspace(void) {
+    static const char *const names[] = {"input 'x'", "input 'w'", "output 'y'", "input 'a'"};
+    epi_kernel *k = compile_text(
+        "f(x[T,D], w[F,D], a) -> y[T,D] { h = tanh(a*(x @ w))  y = tanh(sum(h*w, F)) }", "T=4,D=8,F=8");
+    if (!k)
+        return;
+    static float room[4][64];
+    size_t bytes = epi_kernel_workspace(k);
+    char *work = aligned_alloc(64, bytes + 64 + sizeof room[0]);
+    const double numbers[4] = {0, 0, 2, 0};
+    for (int t = 0; t < 4; t++)
+        for (int where = 0; where < 4; where++) {
+            epi_tensor tensors[] = {{room[0], NULL}, {room[1], NULL}, {room[2], NULL}, {room[3], NULL}};
+            float *at = (float *)(void *)(where == 0   ? work
+                                          : where == 1 ? work + bytes - sizeof(float)
+                                          : where == 2 ? work + bytes
+                                                       : work + bytes / 2);
+            tensors[t].data = at;
+            bool refused = epi_kernel_run(k, tensors, 4, work, &err) == EPI_ERR_ARGUMENT &&
+                           strstr(err.message, "overlaps the workspace") &&
+                           strstr(err.message, names[t == 2   ? 3
+                                                     : t == 3 ? 2
+                                                              : t]);
+            check(refused == (where != 2), "tensor %d at place %d of the workspace: %s", t, where,
+                  err.message);
+        }
+    epi_tensor tensors[] = {{room[0], NULL}, {room[1], NULL}, {NULL, NULL}, {room[3], NULL}};
+    epi_call call = EPI_CALL(.tensors = tensors, .count = 4, .workspace = work, .numbers = numbers);
+    check(epi_kernel_call(k, &call, &err) == EPI_OK, "a number is put there by the call: %s", err.message);
+    free(work);
+    epi_kernel_free(k);
+}
+
+/* Does what is written meet anything else, but for an output in its input's place? */
+static bool meet(const epi_kernel *k, const epi_tensor *tensors, int inputs, int count, size_t bytes) {
+    for (int o = inputs; o < count; o++)
+        for (int t = 0; t < o; t++) {
+            const char *a = tensors[o].data, *b = tensors[t].data;
+            if (a < b + bytes && b < a + bytes && !(a == b && epi_kernel_in_place(k, o, t)))
+                return true;
+        }
+    return false;
+}
+
+/* Tensors anywhere in a piece of memory: a run is refused exactly where two of them meet that may not. */
+static void test_apart(void) {
+    enum { PAIRS = 20, SIZE = 4 };
+    char text[4000];
+    int n = snprintf(text, sizeof text, "f(");
+    for (int i = 0; i < PAIRS; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%sx%d[T]", i ? ", " : "", i);
+    n += snprintf(text + n, sizeof text - (size_t)n, ") -> (");
+    for (int i = 0; i < PAIRS; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%sy%d[T]", i ? ", " : "", i);
+    n += snprintf(text + n, sizeof text - (size_t)n, ") {");
+    for (int i = 0; i < PAIRS; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, " y%d = 2*x%d", i, i);
+    snprintf(text + n, sizeof text - (size_t)n, " }");
+    epi_kernel *k = compile_text(text, "T=4");
+    if (!k)
+        return;
+    static float memory[40000];
+    void *work = aligned_alloc(64, epi_kernel_workspace(k));
+    uint64_t state = 7;
+    int refused = 0, places = 600, wrong = 0;
+    for (int i = 0; i < 2000; i++, places = i % 2 ? 600 : 9000) {
+        epi_tensor tensors[2 * PAIRS];
+        for (int t = 0; t < 2 * PAIRS; t++) {
+            bool same = t >= PAIRS && random_below(&state, 4) == 0;
+            tensors[t] = (epi_tensor){
+                same ? tensors[t - PAIRS].data : memory + 4 * random_below(&state, places), NULL};
+        }
+        bool was = epi_kernel_run(k, tensors, 2 * PAIRS, work, &err) == EPI_ERR_ARGUMENT;
+        wrong += was != meet(k, tensors, PAIRS, 2 * PAIRS, SIZE * sizeof(float));
+        refused += was;
+    }
+    check(!wrong && refused > 200 && refused < 1800, "%d of 2000 wrong, %d refused", wrong, refused);
+    free(work);
+    epi_kernel_free(k);
+}
+
 /* Where an axis has no elements, pointers may be NULL, and nothing is counted from them. */
 static void test_empty(void) {
     static const char *const all[] = {"T=0,D=8,F=6", "T=4,D=0,F=6", "T=4,D=8,F=0", "T=0,D=0,F=0"};
@@ -345,6 +441,8 @@ int main(void) {
         test_runs(k);
         epi_kernel_free(k);
     }
+    test_workspace();
+    test_apart();
     test_empty();
     test_files();
     epi_module_free(module);

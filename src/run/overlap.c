@@ -22,6 +22,10 @@ static uint64_t stretch(const epi_extent *e, uint64_t limit, uintptr_t *low) {
     return bytes;
 }
 
+uint64_t epi_extent_stretch(const epi_extent *e, uintptr_t *low) {
+    return stretch(e, UINT64_MAX, low);
+}
+
 /* Do all longer strides keep the place within a period? */
 static bool is_periodic(const epi_extent *e, uint64_t period) {
     for (int i = 0; i < e->rank; i++)
@@ -43,7 +47,7 @@ static bool in_gaps(const epi_extent *a, const epi_extent *b, uint64_t period) {
 
 bool epi_extents_overlap(const epi_extent *a, const epi_extent *b) {
     uintptr_t low[2];
-    uint64_t length[2] = {stretch(a, UINT64_MAX, &low[0]), stretch(b, UINT64_MAX, &low[1])};
+    uint64_t length[2] = {epi_extent_stretch(a, &low[0]), epi_extent_stretch(b, &low[1])};
     if (!length[0] || !length[1] || low[0] + length[0] <= low[1] || low[1] + length[1] <= low[0])
         return false;
     for (int i = 0; i < a->rank + b->rank; i++) {

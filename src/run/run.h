@@ -101,6 +101,24 @@ epi_status epi_options_take(epi_options *out, const epi_options *given, epi_erro
 /* start.c: a run of a kernel's own sizes. */
 epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err);
 
+/* apart.c: does what a call writes to lie apart from all else? Room to find out, which runs do not allocate. */
+typedef struct epi_lying {
+    uintptr_t low[2 * EPI_MAX_TENSORS];                         /* by tensor: where it begins */
+    int order[2 * EPI_MAX_TENSORS];                             /* tensors by that */
+    int read[EPI_MAX_TENSORS], written[2 * EPI_MAX_TENSORS];    /* those that have not ended */
+    bool spent[2 * EPI_MAX_TENSORS];                            /* by tensor: a value takes its place */
+} epi_lying;
+epi_status epi_check_apart(epi_lying *l, const epi_kernel *kernel, const epi_tensor *tensors, epi_error *err);
+/* Other memory of a call. */
+typedef struct epi_memory {
+    const char *name;
+    const void *data;
+    size_t bytes;
+} epi_memory;
+bool epi_memory_meets(const epi_memory *a, const epi_memory *b);
+epi_status epi_check_beside(const epi_kernel *kernel, int t, const epi_tensor *tensor, const epi_memory *m,
+                            epi_error *err);
+
 /* And a struct of ours for a caller who knows `size` bytes of it: what we do not know of a longer one is
  * zero. */
 void epi_struct_give(void *out, size_t size, const void *ours, size_t own);

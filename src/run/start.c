@@ -5,7 +5,6 @@
 #include "cuda/cuda.h"
 #include "ir/index.h"
 #include "pass/schedule/walk.h"
-#include "run/overlap.h"
 #include "run/run.h"
 
 static bool is_contiguous(const epi_kernel *kernel, int t, const int64_t *strides) {
@@ -51,72 +50,13 @@ static epi_status check_reach(const epi_kernel *kernel, int t, const epi_tensor 
     return EPI_OK;
 }
 
-static epi_extent extent_of(const epi_kernel *kernel, int t, const epi_tensor *tensor) {
-    const epi_axes *axes = &kernel->program->graph.tensors[t].axes;
-    epi_extent e = {.data = (uintptr_t)tensor->data,
-                    .size = (int64_t)epi_dtype_size(kernel->spec.types[t]),
-                    .rank = axes->count};
-    int64_t stride = 1;
-    for (int i = axes->count - 1; i >= 0; i--) {
-        e.counts[i] = epi_axis_size(axes->at[i], kernel->spec.sizes);
-        e.strides[i] =
-            (int64_t)((uint64_t)e.size * (uint64_t)(tensor->strides ? tensor->strides[i] : stride));
-        stride *= epi_max64(1, e.counts[i]);
-    }
-    return e;
-}
-
-/* The usual case, told by addresses alone: both are contiguous, and one ends before the other begins. */
-static bool are_disjoint(const epi_kernel *kernel, const epi_tensor *tensors, int a, int b) {
-    uintptr_t from[2] = {(uintptr_t)tensors[a].data, (uintptr_t)tensors[b].data};
-    uint64_t bytes[2] = {(uint64_t)kernel->counts[a] * epi_dtype_size(kernel->spec.types[a]),
-                         (uint64_t)kernel->counts[b] * epi_dtype_size(kernel->spec.types[b])};
-    return !tensors[a].strides && !tensors[b].strides &&
-           (from[0] + bytes[0] <= from[1] || from[1] + bytes[1] <= from[0]);
-}
-
-/* Outputs lie apart from everything else, but for those that may take an input's place. */
-static epi_status check_overlap(const epi_kernel *kernel, const epi_tensor *tensors, epi_error *err) {
-    const epi_graph *g = &kernel->program->graph;
-    for (int o = g->input_count; o < g->tensor_count; o++) {
-        for (int t = 0; t < o; t++) {
-            if (are_disjoint(kernel, tensors, o, t))
-                continue;
-            epi_extent out = extent_of(kernel, o, &tensors[o]), other = extent_of(kernel, t, &tensors[t]);
-            if (!epi_extents_overlap(&out, &other))
-                continue;
-            bool input = t < g->input_count, may = epi_kernel_in_place(kernel, o, t);
-            if (may && epi_extents_same(&out, &other))
-                continue;
-            return epi_fail(err, EPI_ERR_ARGUMENT, "the output '%s' overlaps the %s '%s'%s",
-                            g->tensors[o].name, input ? "input" : "output", g->tensors[t].name,
-                            may     ? ": it may take its place, but with the same address and strides"
-                            : input ? ": this kernel cannot store it there"
-                                    : "");
-        }
-    }
-    return EPI_OK;
-}
-
-/* An input whose place a value takes lies apart from all else, one element behind the other. */
+/* Inputs whose place a value takes lie one element behind the other. */
 static epi_status check_spent(const epi_kernel *kernel, const epi_tensor *tensors, epi_error *err) {
-    const epi_graph *g = &kernel->program->graph;
     for (int v = 0; v < kernel->cut.value_count; v++) {
         int spent = kernel->cut.values[v].over - 1;
-        if (spent < 0)
-            continue;
-        if (!is_contiguous(kernel, spent, tensors[spent].strides))
+        if (spent >= 0 && !is_contiguous(kernel, spent, tensors[spent].strides))
             return epi_fail(err, EPI_ERR_ARGUMENT, "the input '%s', which is spent, must be contiguous",
-                            g->tensors[spent].name);
-        for (int t = 0; t < g->tensor_count; t++) {
-            if (t == spent || are_disjoint(kernel, tensors, spent, t))
-                continue;
-            epi_extent own = extent_of(kernel, spent, &tensors[spent]),
-                       other = extent_of(kernel, t, &tensors[t]);
-            if (epi_extents_overlap(&own, &other))
-                return epi_fail(err, EPI_ERR_ARGUMENT, "the input '%s', which is spent, overlaps '%s'",
-                                g->tensors[spent].name, g->tensors[t].name);
-        }
+                            kernel->program->graph.tensors[spent].name);
     }
     return EPI_OK;
 }
@@ -209,7 +149,10 @@ typedef struct running {
     bool prepares; /* it is no run, but makes what runs read from there */
     bool alone;    /* nothing is launched yet: what is lets others begin when all before it has ended */
     void *stream;
-    part_room room;
+    union {
+        epi_lying lying; /* before anything runs */
+        part_room room;
+    };
 } running;
 
 /* What a part, and those behind it, are told of their neighbours in the stream. */
@@ -346,15 +289,34 @@ static epi_status run_parts(running *r, epi_error *err) {
 /* What a start takes. */
 typedef struct start_args {
     const epi_tensor *tensors;
+    const epi_tensor *given; /* by the caller, where numbers have been put among them; or NULL */
     int count;
     void *workspace, *stream, *prepared;
     bool prepares;
 } start_args;
 
-static epi_status check_tensors(const running *r, int count, epi_error *err) {
+/* Tensors lie apart from what else is written to. A number that is one of them has been put into the workspace. */
+static epi_status check_memory(const running *r, const start_args *args, epi_error *err) {
+    const epi_kernel *k = r->kernel;
+    const epi_memory work = {"the workspace", args->workspace, epi_kernel_workspace(k)},
+                     prepared = {"what is prepared", args->prepared, (size_t)k->cut.prepared_bytes};
+    for (int t = 0; t < args->count; t++) {
+        bool number = args->given && !args->given[t].data;
+        if (number || is_left_out(r, t))
+            continue;
+        EPI_TRY(epi_check_beside(k, t, &r->tensors[t], &work, err));
+        if (r->prepares || t >= k->program->graph.input_count)
+            EPI_TRY(epi_check_beside(k, t, &r->tensors[t], &prepared, err));
+    }
+    return epi_memory_meets(&work, &prepared)
+               ? epi_fail(err, EPI_ERR_ARGUMENT, "what is prepared overlaps the workspace")
+               : EPI_OK;
+}
+
+static epi_status check_tensors(running *r, const start_args *args, epi_error *err) {
     const epi_kernel *kernel = r->kernel;
     const epi_graph *g = &kernel->program->graph;
-    for (int t = 0; t < count; t++) {
+    for (int t = 0; t < args->count; t++) {
         const epi_tensor *tensor = &r->tensors[t];
         if ((!tensor->data || r->prepares) && is_left_out(r, t))
             continue;
@@ -368,7 +330,8 @@ static epi_status check_tensors(const running *r, int count, epi_error *err) {
                                       : EPI_OK);
         EPI_TRY(check_reach(kernel, t, tensor, err));
     }
-    EPI_TRY(r->prepares ? EPI_OK : check_overlap(kernel, r->tensors, err));
+    EPI_TRY(check_memory(r, args, err));
+    EPI_TRY(r->prepares ? EPI_OK : epi_check_apart(&r->lying, kernel, r->tensors, err));
     return r->prepares ? EPI_OK : check_spent(kernel, r->tensors, err);
 }
 
@@ -397,7 +360,7 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     r.prepares = args->prepares;
     r.alone = kernel->alone;
     r.stream = args->stream;
-    EPI_TRY(check_tensors(&r, args->count, err));
+    EPI_TRY(check_tensors(&r, args, err));
     if (kernel->gpu && !kernel->parts[0].full.cuda->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
     if (!kernel->gpu && args->stream)
@@ -451,6 +414,7 @@ static epi_status start_with_numbers(const epi_kernel *kernel, const epi_call *c
     epi_tensor tensors[2 * EPI_MAX_TENSORS];
     EPI_TRY(place_numbers(kernel, call, tensors, err));
     args.tensors = tensors;
+    args.given = call->tensors;
     return start(kernel, &args, err);
 }
 
