@@ -300,6 +300,7 @@ list:
 	@echo 'command $(RUN) bash tests/test_cli.sh $(BUILD)/epilog'
 	@$(foreach t,$(RUN_TESTS),echo '$t $(call run,$t) $(BUILD)/test/$t $(ARGS_$t)';)
 	@$(foreach e,$(EXAMPLES),echo '$(notdir $e) $(call run,example) $e';)
+	@echo 'examples $(RUN) bash tests/test_examples.sh $(BUILD)/example'
 
 # What is made for `make test`: as many compilers at once as there are processors, unless -j says otherwise.
 SUB = $(MAKE) --no-print-directory -s

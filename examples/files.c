@@ -136,6 +136,14 @@ static epi_status run_own(epi_context *ctx, epi_error *err) {
     return status;
 }
 
+/* The exit status: also of what could not be printed. */
+static int finish(int status) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "standard output could not be written\n");
+    return 1;
+}
+
 int main(int argc, char **argv) {
     epi_error err = {.message = ""};
     epi_context *ctx;
@@ -152,5 +160,5 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", message);
     }
     epi_context_close(ctx);
-    return status != EPI_OK;
+    return finish(status != EPI_OK);
 }

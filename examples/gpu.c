@@ -37,6 +37,14 @@ static float from_bf16(uint16_t x) {
     return f;
 }
 
+/* The exit status: also of what could not be printed. */
+static int finish(int status) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "standard output could not be written\n");
+    return 1;
+}
+
 int main(void) {
     epi_error err;
     epi_context *ctx;
@@ -112,5 +120,5 @@ int main(void) {
     epi_module_free(module);
     epi_context_close(ctx);
     double off = got - wanted, most = 0.02 * (wanted < 0 ? -wanted : wanted) + 0.001;
-    return off <= most && off >= -most ? 0 : 1;
+    return finish(off <= most && off >= -most ? 0 : 1);
 }

@@ -18,6 +18,14 @@ static int fail(const epi_error *err) {
     return 1;
 }
 
+/* The exit status: also of what could not be printed. */
+static int finish(int status) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "standard output could not be written\n");
+    return 1;
+}
+
 int main(void) {
     enum { T = 4, D = 8, F = 3 };
     epi_error err;
@@ -54,5 +62,5 @@ int main(void) {
     epi_kernel_free(kernel);
     epi_module_free(module);
     epi_context_close(ctx);
-    return 0;
+    return finish(0);
 }

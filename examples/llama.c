@@ -101,7 +101,9 @@ static const char programs[] =
     "head(x[T,B,C], g[B,C], @out[V|B,C], eps) -> next: i32[T] {\n"
     "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
     "    %n[C]\n"
-    "    next = argmax(%n @ @out, V)\n"
+    "    z = %n @ @out\n"
+    "    top = max(z, V)\n"
+    "    next = where(top - top == 0, argmax(z, V), -1)\n" /* of NaN and infinities there is no best */
     "}\n"
     "scores(x[T,B,C], g[B,C], @out[V|B,C], eps) -> z: f32[T,V] {\n"
     "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
@@ -183,6 +185,13 @@ static void stop(const char *format, ...) {
     va_end(args);
     fputc('\n', stderr);
     exit(1);
+}
+
+/* The exit status: also of what could not be printed. */
+static int finish(int status) {
+    if (fflush(stdout) != 0 || ferror(stdout))
+        stop("standard output could not be written");
+    return status;
 }
 
 static epi_error error;
@@ -538,6 +547,9 @@ static void choose(llama *m, kernel head, void *rows, int64_t count, int64_t fir
     check(epi_device_copy(m->ctx, m->device, drawn ? (void *)scores : tokens, result, bytes, &error));
     for (int64_t i = 0; i < count && drawn; i++)
         tokens[i] = sample(&m->choice, scores + i * m->vocabulary, m->vocabulary, &m->draws[first + i]);
+    for (int64_t i = 0; i < count; i++)
+        if (tokens[i] < 0)
+            stop("the model's scores are NaN or infinite: is there such a number among its weights?");
     free(scores);
     drop(m, result);
 }
@@ -589,6 +601,9 @@ static double improbability(llama *m, const int32_t *tokens, int64_t count) {
     check(epi_device_wait(m->ctx, m->device, &error));
     check(epi_device_copy(m->ctx, m->device, nats, result, (size_t)(count - 1) * sizeof *nats, &error));
     for (int64_t i = 0; i < count - 1; i++) {
+        if (!isfinite(nats[i]))
+            stop("the model gives token %lld no probability: is there NaN or an infinity among its weights?",
+                 (long long)(i + 1));
         printf("%.5f%c", (double)nats[i], i + 2 < count ? ' ' : '\n');
         sum += (double)nats[i];
     }
@@ -775,6 +790,12 @@ static void check_shape(const llama *m, const char *path) {
     if (m->layers > MAX_LAYERS || m->heads % m->groups || m->head % 2)
         stop("%s: this many layers, heads or features of a head are none of a Llama", path);
     count_of((double)times(m->heads, m->head), "features of all heads");
+    if (!(m->eps >= 0 && m->eps < 1))
+        stop("%s: the epsilon of the norms is %g, which is no small number from 0 on", path, m->eps);
+    if (!(m->theta > 0 && isfinite(m->theta)))
+        stop("%s: the base of the angles is %g, which is not positive", path, m->theta);
+    if (!(m->factor > 0 && m->low > 0 && m->high > 0 && m->trained > 0))
+        stop("%s: the angles are scaled by what is not positive", path);
 }
 
 static const epi_safetensor *find(epi_safetensors *const *files, int count, const char *name) {
@@ -965,7 +986,7 @@ static void load_gguf(llama *m, const char *path) {
     m->context = gguf_count(&file, "context_length", 1 << 24);
     m->eps = gguf_number(&file, "attention.layer_norm_rms_epsilon", NAN);
     m->theta = gguf_number(&file, "rope.freq_base", 10000);
-    m->factor = 1;
+    m->factor = m->low = m->high = m->trained = 1;
     m->window = gguf_number(&file, "attention.sliding_window", INFINITY);
     m->head = gguf_count(&file, "attention.key_length", (double)(m->features / m->heads));
     check_shape(m, path);
@@ -1313,7 +1334,7 @@ int main(int count, char **words) {
     for (int w = 0; w < MATRICES; w++)
         m.types[w] = EPI_DTYPE_COUNT;
     if (count == 1)
-        return check_small();
+        return finish(check_small());
     int model = 1, dashes;
     while (model + 1 < count && take_option(&r, words[model], words[model + 1]))
         model += 2;
@@ -1351,5 +1372,5 @@ int main(int count, char **words) {
         free(r.prompts[i].tokens);
     epi_tokenizer_close(r.tokenizer);
     close_model(&m);
-    return 0;
+    return finish(0);
 }

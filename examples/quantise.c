@@ -49,6 +49,23 @@ static void *room(size_t bytes) {
     return memory;
 }
 
+/* A scale that is no number, or the largest of f16, is of a group that has NaN, an infinity or too large a number. */
+static void check_scales(const epi_safetensor *w, const uint16_t *scales, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if ((scales[i] & 0x7fff) >= 0x7bff) {
+            fprintf(stderr, "%s has NaN, an infinity or a number too large for a scale of f16\n", w->name);
+            exit(1);
+        }
+}
+
+/* The exit status: also of what could not be printed. */
+static int finish(int status) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "standard output could not be written\n");
+    return 1;
+}
+
 /* The matrix as bits and scales: two tensors. */
 static void quantise(const epi_module *module, const epi_safetensor *w, int bits, int64_t group,
                      epi_safetensor *q, epi_safetensor *s) {
@@ -75,6 +92,7 @@ static void quantise(const epi_module *module, const epi_safetensor *w, int bits
     void *workspace = room(epi_kernel_workspace(kernel));
     const epi_tensor tensors[] = {{in, NULL}, {bytes, NULL}, {scales, NULL}};
     check(epi_kernel_start(kernel, tensors, 3, workspace, NULL, &error));
+    check_scales(w, scales, rows * groups);
     free(workspace);
     free(in);
     epi_kernel_free(kernel);
@@ -87,7 +105,7 @@ int main(int count, char **words) {
         fprintf(count == 1 ? stdout : stderr,
                 "quantise 8|4 GROUP in.safetensors out.safetensors\n"
                 "GROUP: how many elements of a row have a scale in common, an even number such as 32.\n");
-        return count == 1 ? 0 : 2;
+        return finish(count == 1 ? 0 : 2);
     }
     epi_context *ctx;
     epi_module *module;
@@ -118,5 +136,5 @@ int main(int count, char **words) {
     epi_safetensors_close(file);
     epi_module_free(module);
     epi_context_close(ctx);
-    return 0;
+    return finish(0);
 }

@@ -481,6 +481,14 @@ static const char usage[] =
     "train [--state STATE.safetensors] [--sample BYTES] [FILE [STEPS [LAYERS [FEATURES]]]]\n"
     "LAYERS: up to 32; FEATURES: a multiple of 16. Without a FILE it learns its own text.";
 
+/* The exit status: also of what could not be printed. */
+static int finish(int status) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "standard output could not be written\n");
+    return 1;
+}
+
 int main(int count, char **words) {
     static trainer t = {.random = 1};
     const char *state = NULL;
@@ -515,6 +523,8 @@ int main(int count, char **words) {
     for (int i = 1; i <= steps; i++) {
         pick(&t, data, size, ids, next);
         loss = step(&t, ++t.steps, ids, next);
+        if (!isfinite(loss))
+            stop("the loss is NaN or infinite");
         if (i == 1)
             first = loss;
         if (i == 1 || i == steps || i % 20 == 0)
@@ -530,5 +540,5 @@ int main(int count, char **words) {
     if (count > 1)
         free(data);
     close_trainer(&t);
-    return count == 1 && !state && !(loss < first / 2) ? 1 : 0; /* its own text is easy */
+    return finish(count == 1 && !state && !(loss < first / 2) ? 1 : 0); /* its own text is easy */
 }
