@@ -15,7 +15,8 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum {
     CLI_MAX_BINDINGS = 256,
     CLI_MAX_NAMES = 256,
-    CLI_MAX_TENSORS = 2048 /* as many as the language allows */
+    CLI_MAX_TENSORS = 2048,  /* as many as the language allows */
+    CLI_MAX_TEXT = 64 << 20 /* bytes of a text of programs */
 };
 
 typedef struct cli_options {
@@ -134,8 +135,12 @@ epi_status cli_program_open(cli_source *s, const char *name, epi_error *err);
 int cli_only_program(cli_source *s, cli_options *o);
 void cli_source_close(cli_source *s);
 /* The whole file ("-": what is left of standard input), ended by a zero that is not counted; NULL with *err
- * filled. The caller frees it. */
-char *cli_read_text(const char *path, size_t *length, epi_error *err);
+ * filled. The caller frees it. It ends early where `wants_more` says so of what there is: a pipe
+ * may have no end. */
+typedef bool cli_more(const char *text, size_t length);
+char *cli_read_text(const char *path, cli_more *wants_more, size_t *length, epi_error *err);
+/* The same of programs. */
+char *cli_read_program(const char *path, size_t *length, epi_error *err);
 /* A file that comes with Epilog, by its number. */
 epi_status cli_bundled_open(cli_source *s, int index, epi_error *err);
 

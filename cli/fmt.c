@@ -8,7 +8,7 @@
 
 /* The text of a file before and after; both are the caller's to free. */
 static epi_status format(const char *path, char **before, size_t *length, epi_text *after, epi_error *err) {
-    *before = cli_read_text(path, length, err);
+    *before = cli_read_program(path, length, err);
     if (!*before)
         return err->status;
     size_t needed, room;

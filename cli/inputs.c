@@ -6,6 +6,16 @@
 
 #include "base/base.h"
 #include "cli.h"
+#include "io/safetensors_header.h"
+
+/* Can it be a file of tensors? It begins with the length of its header. */
+static bool is_tensors(const char *bytes, size_t length) {
+    uint64_t header;
+    if (length < sizeof header)
+        return true;
+    memcpy(&header, bytes, sizeof header);
+    return header >= 2 && header <= EPI_SAFETENSORS_MAX_HEADER;
+}
 
 epi_status cli_inputs_open(cli_inputs *in, const char *path, epi_error *err) {
     struct stat info;
@@ -15,7 +25,7 @@ epi_status cli_inputs_open(cli_inputs *in, const char *path, epi_error *err) {
         !strcmp(path, "-") || (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
     if (!piped)
         return epi_safetensors_open(path, &in->file, err);
-    in->bytes = cli_read_text(path, &size, err);
+    in->bytes = cli_read_text(path, is_tensors, &size, err);
     epi_status status =
         in->bytes ? epi_safetensors_parse(in->bytes, size, path, &in->file, err) : EPI_ERR_FILE;
     if (status != EPI_OK)

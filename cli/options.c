@@ -66,6 +66,8 @@ static int set_open(cli_options *o, const char *name, char *value) {
 
 static int set_type(cli_options *o, const char *name, char *value) {
     epi_dtype type = epi_dtype_find(value);
+    if (type == EPI_DTYPE_COUNT && epi_dtype_meant(value))
+        return cli_complain(EXIT_USAGE, "'%s' is no type; did you mean %s?", value, epi_dtype_meant(value));
     if (type == EPI_DTYPE_COUNT)
         return cli_complain(EXIT_USAGE, "'%s' is no type; the types are %s", value, epi_dtype_names());
     if (o->type_count == CLI_MAX_BINDINGS)
@@ -139,6 +141,19 @@ static const char *archs(void) {
     return all;
 }
 
+/* The one of these words that is close to the value, or the type that others call so. */
+static const char *meant_by(const char *value, const char *words, epi_nearest *near) {
+    const char *type = epi_dtype_meant(value);
+    char word[64];
+    if (type && place_of(type, words) >= 0)
+        return type;
+    for (size_t n; (n = strcspn(words, " ")); words += n + (words[n] == ' ')) {
+        snprintf(word, sizeof word, "%.*s", (int)n, words);
+        epi_nearest_offer(near, word);
+    }
+    return near->best;
+}
+
 /* The place of a value among those that an option takes. */
 static int choose(const char *option, const char *values, const char *value, int *at) {
     char all[200];
@@ -152,7 +167,10 @@ static int choose(const char *option, const char *values, const char *value, int
                               : strchr(v + 1, ' ') ? ", "
                                                    : " or ",
                               *v);
-    return cli_complain(EXIT_USAGE, "%s wants %s; got '%s'", option, all, value);
+    epi_nearest near = {.wanted = value};
+    const char *meant = meant_by(value, values, &near);
+    return cli_complain(EXIT_USAGE, "%s wants %s; got '%s'%s%s%s", option, all, value,
+                        *meant ? "; did you mean " : "", meant, *meant ? "?" : "");
 }
 
 static int set_arch(cli_options *o, const char *option, char *name) {

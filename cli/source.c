@@ -14,16 +14,16 @@ static found look_for(const char *path) {
     return stat(path, &st) != 0 ? NOTHING : S_ISDIR(st.st_mode) ? A_FOLDER : A_FILE;
 }
 
-char *cli_read_text(const char *path, size_t *length, epi_error *err) {
+char *cli_read_text(const char *path, cli_more *wants_more, size_t *length, epi_error *err) {
     FILE *f = !strcmp(path, "-") ? stdin : fopen(path, "rb");
     if (!f) {
         epi_fail(err, EPI_ERR_FILE, "%s: %s", path, strerror(errno));
         return NULL;
     }
     char *text = NULL;
-    size_t capacity = 0;
+    size_t capacity = 0, got = 1;
     *length = 0;
-    while (!ferror(f)) {
+    while (got && !ferror(f) && wants_more(text, *length)) {
         if (*length + 4096 > capacity) {
             capacity = 2 * capacity + 8192;
             char *bigger = realloc(text, capacity);
@@ -31,18 +31,33 @@ char *cli_read_text(const char *path, size_t *length, epi_error *err) {
                 break;
             text = bigger;
         }
-        size_t got = fread(text + *length, 1, capacity - *length - 1, f);
+        got = fread(text + *length, 1, capacity - *length - 1, f);
         *length += got;
-        if (!got && feof(f)) {
-            if (f != stdin)
-                fclose(f);
-            text[*length] = 0;
-            return text;
-        }
+        text[*length] = 0;
     }
-    epi_fail(err, EPI_ERR_FILE, "%s: %s", path, ferror(f) ? strerror(errno) : "out of memory");
+    bool whole = !got && feof(f), stopped = !wants_more(text, *length), failed = ferror(f) != 0;
+    if (!whole && !stopped)
+        epi_fail(err, EPI_ERR_FILE, "%s: %s", path, failed ? strerror(errno) : "out of memory");
     if (f != stdin)
         fclose(f);
+    if (whole || stopped)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* No program is so long: what is, may have no end. */
+static bool is_text(const char *text, size_t length) {
+    (void)text;
+    return length <= CLI_MAX_TEXT;
+}
+
+char *cli_read_program(const char *path, size_t *length, epi_error *err) {
+    char *text = cli_read_text(path, is_text, length, err);
+    if (!text || *length <= CLI_MAX_TEXT)
+        return text;
+    epi_fail(err, EPI_ERR_FILE, "%s: more than %d MB, which is no text of programs", path,
+             CLI_MAX_TEXT >> 20);
     free(text);
     return NULL;
 }
@@ -53,8 +68,8 @@ static char *read_program(const char *path, size_t *length, epi_error *err) {
     static char *kept;
     static size_t kept_length;
     if (strcmp(path, "-") != 0)
-        return cli_read_text(path, length, err);
-    if (!kept && !(kept = cli_read_text(path, &kept_length, err)))
+        return cli_read_program(path, length, err);
+    if (!kept && !(kept = cli_read_program(path, &kept_length, err)))
         return NULL;
     char *copy = malloc(kept_length + 1);
     if (copy)

@@ -772,6 +772,22 @@ expect 1 '12 derivatives looked at, in f64: not compared$' gradcheck none.epi --
 expect 1 '"ok":false,"compared":12,.*"verdict":"not compared"' gradcheck none.epi --dims T=8 --json
 rm none.epi
 
+# what others call a type, words that are nearly right, texts and tensors without an end
+expect 2 "wants f32, bf16 or f16; got 'half'; did you mean f16?" run matmul --dims M=1,N=1,K=1 --type half
+expect 2 "got 'bfloat16'; did you mean bf16?" gradcheck matmul --dims M=1,N=1,K=1 --type bfloat16
+expect 2 "got 'fp32'; did you mean f32?" show matmul --dims M=1,N=1,K=1 --type fp32
+expect 2 "or f16; got 'double'$" run matmul --dims M=1,N=1,K=1 --type double
+expect 2 "'fp8' is no type; did you mean e4m3?" run matmul --dims M=1,N=1,K=1 --types a=fp8
+expect 2 "got 'fusd'; did you mean fused?" run matmul --dims M=1,N=1,K=1 --path fusd
+expect 1 "'float16' is no type; did you mean f16?" check - <<<'f(x: float16[T]) -> y[T] { y = x }'
+if [ -e /dev/zero ]; then
+    for command in check fmt run show explain grad gradcheck; do
+        expect 1 '/dev/zero: more than 64 MB, which is no text of programs' $command /dev/zero
+    done
+    expect 1 "/dev/zero: byte 8: the header must begin with '{'" run matmul --in /dev/zero
+    expect 1 '/dev/urandom: not a safetensors file: a header of' run matmul --in /dev/urandom
+fi
+
 # what is said of an output: ok, TOO FAR or not compared
 cat >verdict.epi <<'END'
 nothing(x[T]) -> y[T] { y = 0/0*x }

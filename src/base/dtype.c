@@ -1,6 +1,7 @@
 /* dtype.c: the table of storage types, from dtype.def. */
 #include "base/dtype.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const epi_dtype_row rows[EPI_DTYPE_COUNT + 1] = {
@@ -36,4 +37,29 @@ epi_dtype epi_dtype_find(const char *name) {
     while (i < EPI_DTYPE_COUNT && (!name || strcmp(rows[i].name, name) != 0))
         i++;
     return (epi_dtype)i;
+}
+
+const char *epi_dtype_meant(const char *name) {
+    static const struct {
+        const char *names, *type;
+    } others[] = {
+        {" float32 fp32 float single F32 ", "f32"},
+        {" bfloat16 bfloat BF16 ", "bf16"},
+        {" float16 fp16 half F16 ", "f16"},
+        {" float64 fp64 double F64 ", "f64"},
+        {" int32 int I32 ", "i32"},
+        {" int64 long I64 ", "i64"},
+        {" int8 char I8 ", "i8"},
+        {" uint8 byte bool U8 ", "u8"},
+        {" int4 I4 ", "i4"},
+        {" uint4 U4 ", "u4"},
+        {" fp8 float8 float8_e4m3fn float8_e4m3 fp8_e4m3 e4m3fn F8_E4M3 ", "e4m3"},
+        {" float8_e5m2 fp8_e5m2 F8_E5M2 ", "e5m2"},
+    };
+    char word[32];
+    snprintf(word, sizeof word, " %.28s ", name);
+    for (size_t i = 0; *name && !strchr(name, ' ') && i < sizeof others / sizeof *others; i++)
+        if (strstr(others[i].names, word))
+            return others[i].type;
+    return NULL;
 }

@@ -23,6 +23,8 @@ typedef struct epi_dtype_row {
 
 /* "f32, bf16, …": all of them, for messages. */
 const char *epi_dtype_names(void);
+/* The type that others call so, as f16 is half and float16; NULL: nobody does. */
+const char *epi_dtype_meant(const char *name);
 /* The row of a type; of no type, one of which nothing is true. */
 const epi_dtype_row *epi_dtype_at(epi_dtype type);
 

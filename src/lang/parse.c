@@ -131,7 +131,9 @@ static epi_dtype parse_type(epi_parser *p) {
     epi_place place = p->token.place;
     const char *name = epi_parse_name(p, "a type, as f32 or bf16", false);
     epi_dtype type = epi_dtype_find(name);
-    if (type == EPI_DTYPE_COUNT)
+    if (type == EPI_DTYPE_COUNT && epi_dtype_meant(name))
+        epi_parse_fail(p, place, "'%s' is no type; did you mean %s?", name, epi_dtype_meant(name));
+    else if (type == EPI_DTYPE_COUNT)
         epi_parse_fail(p, place, "'%s' is no type; the types are %s, i4, u4", name, epi_dtype_names());
     return type;
 }
