@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { EMU_RANGES = 40 };
+enum { EMU_RANGES = 256 };
 
 typedef struct emu_range {
     const char *from;

@@ -31,8 +31,10 @@ static epi_status compile_asked(asked *q) {
                      : fail(&q->a.err, "there is no program p");
     if (status == EPI_OK)
         status = check_sizes(q->run.k, program, &q->r, &q->a.err);
-    if (status == EPI_OK && q->run.k->part_count > MOST_PARTS)
-        status = fail(&q->a.err, "too many parts for the emulator");
+    if (status == EPI_OK && q->run.k->part_count > MOST_PARTS) {
+        fail(&q->a.err, "too many parts for the emulator");
+        status = EPI_ERR_UNSUPPORTED;
+    }
     if (status == EPI_OK && q->run.k->parts[0].part) { /* no part: no result has elements */
         q->run.name = "p";
         add_parts(&q->run);

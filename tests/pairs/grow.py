@@ -10,7 +10,7 @@ from program import Program
 
 LEAVES = ("input", "param", "input f32", "input i8", "input u8", "input i4", "input u4", "input i32", "input i64", "index", "position",
           "size", "number", "whole number", "uniform")
-MOST_ELEMENTS = 10**6
+MOST_ELEMENTS, MOST_LONG = 10**6, 2**25
 
 
 def all_pairs():
@@ -50,12 +50,13 @@ def applied(p, name, v, at=None):
     return take(p, v, int(p.rng.integers(count)) if at is None else at)
 
 
-def grow(seed, pair, between=0, smooth=False):
-    """The program of a seed: everything in it is drawn by that."""
+def grow(seed, pair, between=0, smooth=False, face=None):
+    """The program of a seed: everything in it is drawn by that, and the sizes, unless they are told."""
     rng = np.random.default_rng(seed)
     producer, consumer, at = pair
     faces = ["plain"]*5 + ["ones", "turned"] + ([] if smooth else ["wide", "empty"])
-    p = Program(rng, faces[rng.integers(len(faces))], smooth)
+    drawn = faces[rng.integers(len(faces))]
+    p = Program(rng, face or drawn, smooth)
     if producer in LEAVES:
         v = leaf(p, producer)
     else:
@@ -67,7 +68,7 @@ def grow(seed, pair, between=0, smooth=False):
     for _ in range(between):
         v = applied(p, p.pick(list(TABLE)), v)
     v = applied(p, consumer, v, at)
-    if math.prod(v.now.a.shape) > MOST_ELEMENTS:
+    if v.now.a.size > (MOST_LONG if face == "long" else MOST_ELEMENTS):
         raise Skip("large")
     p.result(p.add(f"{v.text}*3 + 1", mapped(lambda a: 3*a + 1), v) if p.chance(0.2) else v)
     if first.text.startswith("v") and p.chance(0.25):

@@ -42,6 +42,7 @@ def arguments():
     p.add_argument("--seed", type=int, default=1, help="another one is another program of each pair")
     p.add_argument("--tries", type=int, default=1, help="programs of each pair")
     p.add_argument("--between", type=int, default=0, help="so many random operations stand between the two")
+    p.add_argument("--face", help="sizes: plain, ones, turned, empty, wide or long; else they are drawn")
     p.add_argument("--grad", action="store_true", help="gradients, held against differences of the oracle")
     p.add_argument("--device", default="cpu")
     p.add_argument("--jobs", type=int, default=1, help="processes")
@@ -104,7 +105,7 @@ def attempt(o, p, type, path=""):
 # ---- one pair ----
 class Outcome:
     def __init__(self):
-        self.counts, self.reached, self.failures, self.refusals = collections.Counter(), set(), [], []
+        self.counts, self.reached, self.failures, self.refusals, self.programs = collections.Counter(), set(), [], [], 0
 
 
 def seed_of(*what):
@@ -116,7 +117,7 @@ def seed_of(*what):
 
 def again(o, pair, seed, type):
     words = ["python3 tests/pairs/pairs.py", f"--only '{','.join(map(str, pair))}' --again {seed} --types {type}"]
-    for name in ("between", "more", "open"):
+    for name in ("between", "more", "open", "face"):
         if getattr(o, name):
             words.append(f"--{name} '{getattr(o, name)}'")
     return " ".join(words + (["--grad"] if o.grad else []) + ([f"--device {o.device}"] if o.device != "cpu" else []))
@@ -137,6 +138,7 @@ def try_program(o, p, pair, seed, outcome):
             dims = ",".join(f"{k}={n}" for k, n in p.dims().items())
             outcome.failures.append(f"FAILED {' -> '.join(pair[:2])} as operand {pair[2]}, {path or type}: {what}: {detail}\n"
                                     f"again: {again(o, pair, seed, type)}\n--dims {dims}\n{p.text()}")
+    outcome.programs += ran
     return ran
 
 
@@ -146,7 +148,7 @@ def try_pair(o, pair):
     for trial in range(TRIES_FOR_ONE*o.tries):
         seed = o.again if o.again is not None else seed_of(pair, trial, o.seed)
         try:
-            done += yield from try_program(o, grow(seed, pair, o.between, o.grad), pair, seed, outcome)
+            done += yield from try_program(o, grow(seed, pair, o.between, o.grad, o.face), pair, seed, outcome)
         except Skip:
             outcome.counts["not possible"] += 1
         if done >= o.tries or o.again is not None:
@@ -222,7 +224,7 @@ def report(o, pairs, total, seconds):
         print(f"{c}: {sum(k == c for _, k in total.reached)} of {len(pairs)} pairs reached")
     reached = {pair for pair, _ in total.reached}
     never = collections.Counter(f"{a} -> {b}" for a, b, i in pairs if (a, b, i) not in reached)
-    print("counts:", dict(total.counts))
+    print(f"{total.programs} programs:", dict(total.counts))
     for message, n in collections.Counter(short(m) for _, m, _ in total.refusals).most_common(30):
         print(f"refused {n}: {message}")
     if never:
@@ -239,6 +241,7 @@ def main():
         total.reached |= outcome.reached
         total.failures += outcome.failures
         total.refusals += outcome.refusals
+        total.programs += outcome.programs
         for failure in outcome.failures:
             print(failure, flush=True)
         if o.verbose:

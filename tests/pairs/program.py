@@ -8,7 +8,8 @@ from axes import Named, Skip, mapped
 # Sizes that meet tiles and vectors in different ways.
 FACES = {"plain": dict(T=5, D=8, S=3, C=2, K=2, V=7), "ones": dict(T=1, D=4, S=1, C=1, K=1, V=1),
          "turned": dict(T=8, D=2, S=9, C=1, K=1, V=4), "empty": dict(T=0, D=4, S=3, C=2, K=2, V=5),
-         "wide": dict(T=33, D=72, S=17, C=5, K=3, V=40)}
+         "wide": dict(T=33, D=72, S=17, C=5, K=3, V=40),
+         "long": dict(T=1, D=2**24 + 3, S=2, C=1, K=1, V=2)}  # more positions than f32 has whole numbers
 NEW_NAMES = ("U", "W", "X", "Y", "Z", "UU", "WW")  # that `rename` makes
 INTEGERS = {"i8": (-8, 9), "u8": (0, 4), "i4": (-8, 8), "u4": (0, 16), "i32": (-40, 41), "i64": (-40, 41)}
 
@@ -103,7 +104,7 @@ class Program:
 
     def kind_for(self, axes, shape, kind):
         if kind is None:
-            kind = "f32" if self.smooth else str(self.rng.choice(["", "", "", "", "", "f32", "i8", "u8", "i4", "u4", "i32", "param"]))
+            kind = "f32" if self.smooth else "i8" if self.face == "long" else str(self.rng.choice(["", "", "", "", "", "f32", "i8", "u8", "i4", "u4", "i32", "param"]))
         if kind in ("i4", "u4") and (not axes or shape[-1] % 2 or axes[-1] != base(axes[-1])):
             kind = kind[0] + "8"
         return "" if kind == "param" and not axes else kind
