@@ -91,10 +91,3 @@ def floor_of_quotient(a, b):
     if a.dtype == b.dtype == np.int64:
         return np.floor_divide(a, b)
     return np.floor(np.divide(a, b))
-
-
-def rest_of_quotient(a, b, floor):
-    """`a % b`: a - b*floor(a/b); of integers 0 where b is 0."""
-    if a.dtype == b.dtype == np.int64:
-        return np.remainder(a, b)
-    return a - b*floor

@@ -95,8 +95,12 @@ take_quotient("//", "{} // {}")
 @operation("%", 2)
 def _(p, v, at):
     a, b = quotient_of(p, v, at)
+    text = f"{a.text} % {b.text}"
+    if a.now.is_integer() and b.now.is_integer():
+        return p.add(text, mapped(np.remainder), a, b)
     q = p.add("", mapped(maps.floor_of_quotient), a, b, exact=True, step=True, named=False)
-    return p.add(f"{a.text} % {b.text}", mapped(maps.rest_of_quotient), a, b, q, inside=True)
+    most = p.add("", mapped(np.multiply), b, q, inside=True, named=False)
+    return p.add(text, mapped(np.subtract), a, most, inside=True)
 
 
 @operation("where", 3)
