@@ -177,6 +177,8 @@ void cli_inputs_dims(cli_inputs *in, const epi_program *program, cli_options *o)
 /* Has the file all inputs that --set does not give, or where the others may be random, some? */
 epi_status cli_inputs_check(const cli_inputs *in, const epi_program *program, const cli_options *o,
                             epi_error *err);
+/* Stores a number in an integer's place, if it is whole and fits. */
+bool cli_store_integer(epi_dtype type, double value, void *to);
 /* Reads them. Elements of another type are converted. */
 epi_status cli_data_read(cli_data *d, const cli_inputs *in, epi_error *err);
 

@@ -147,8 +147,13 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
         if (d->shapes[t].rank)
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar", name);
         d->given[t] = true;
-        float value = (float)o->scalars[i].value;
-        epi_convert(d->tensors[t].data, d->shapes[t].type, &value, EPI_F32, 1);
+        double value = o->scalars[i].value;
+        epi_dtype type = d->shapes[t].type;
+        if (!epi_dtype_is_whole(type))
+            epi_convert(d->tensors[t].data, type, &value, EPI_F64, 1);
+        else if (!cli_store_integer(type, value, d->tensors[t].data))
+            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is an integer, and %s is no %s", name,
+                            epi_number_write(value).text, epi_dtype_name(type));
     }
     return EPI_OK;
 }

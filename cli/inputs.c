@@ -81,6 +81,31 @@ static void add_axis(epi_text *out, const epi_tensor_info *info, int i) {
         epi_text_add(out, "/%d", 1 << -shift);
 }
 
+/* "[3,4], and x[T,D]": what the file has, and the program wants. */
+static void add_both(epi_text *say, const epi_safetensor *st, const epi_tensor_info *info) {
+    for (int i = 0; i < st->rank; i++)
+        epi_text_add(say, "%s%ld", i ? "," : "[", (long)st->shape[i]);
+    epi_text_add(say, "%s], and %s", st->rank ? "" : "[", info->name);
+    for (int i = 0; i < info->rank; i++) {
+        epi_text_add(say, i ? "," : "[");
+        add_axis(say, info, i);
+    }
+    epi_text_add(say, info->rank ? "]" : " is a scalar");
+}
+
+/* Has a tensor as many axes as its input? What of it are sizes is not known before. */
+static epi_status check_rank(const cli_inputs *in, const epi_tensor_info *info, epi_error *err) {
+    const epi_safetensor *st = epi_safetensors_find(in->file, info->name);
+    if (!st || st->rank == info->rank || !info->rank)
+        return EPI_OK;
+    epi_text say = {0};
+    add_both(&say, st, info);
+    epi_status status = epi_fail(err, EPI_ERR_FILE, "%s: '%s' is %s has %d ax%s", in->path, st->name,
+                                 say.data ? say.data : "", info->rank, info->rank == 1 ? "is" : "es");
+    epi_text_free(&say);
+    return status;
+}
+
 /* Who says how long an axis is: an input of the file before this one, or --dims. */
 static const char *source_of(const cli_inputs *in, const cli_data *d, int t, const char *dim) {
     for (int u = 0; u < t; u++)
@@ -97,19 +122,10 @@ static epi_status wrong_shape(const cli_inputs *in, const cli_data *d, int t, co
     const epi_tensor_info *info = &d->infos[t];
     const epi_tensor_shape *want = &d->shapes[t];
     int at = 0;
-    for (int i = 0; i < st->rank; i++)
-        epi_text_add(&say, "%s%ld", i ? "," : "", (long)st->shape[i]);
-    epi_text_add(&say, "], and %s", info->name);
-    for (int i = 0; i < info->rank; i++) {
-        epi_text_add(&say, i ? "," : "[");
-        add_axis(&say, info, i);
-    }
-    epi_text_add(&say, info->rank ? "]" : " is a scalar");
+    add_both(&say, st, info);
     while (at < want->rank && at < st->rank && st->shape[at] == want->sizes[at])
         at++;
-    if (st->rank != want->rank && want->rank) {
-        epi_text_add(&say, " has %d ax%s", want->rank, want->rank == 1 ? "is" : "es");
-    } else if (want->rank) {
+    if (want->rank) {
         bool transposed = false;
         for (int i = 0; i < st->rank; i++)
             transposed |= i != at && st->shape[i] == want->sizes[at];
@@ -119,7 +135,7 @@ static epi_status wrong_shape(const cli_inputs *in, const cli_data *d, int t, co
                      source_of(in, d, t, info->axes[at].dim), transposed ? "; is it transposed?" : "");
     }
     epi_status status =
-        epi_fail(err, EPI_ERR_FILE, "%s: '%s' is [%s", in->path, st->name, say.data ? say.data : "");
+        epi_fail(err, EPI_ERR_FILE, "%s: '%s' is %s", in->path, st->name, say.data ? say.data : "");
     epi_text_free(&say);
     return status;
 }
@@ -139,25 +155,54 @@ static double element_of(const epi_safetensor *st, int64_t i) {
     return (double)value;
 }
 
-/* To an integer only what is a whole number and fits; to other types as a kernel would round. */
-static bool fits_in(epi_dtype type, double value, void *to) {
+bool cli_store_integer(epi_dtype type, double value, void *to) {
     int64_t whole = fabs(value) < 0x1p63 ? (int64_t)value : 0, back;
     epi_convert(to, type, &whole, EPI_I64, 1);
     epi_convert(&back, EPI_I64, to, type, 1);
     return (double)whole == value && back == whole;
 }
 
+/* To an integer only what is a whole number and fits; to other types as a kernel would round. */
 static epi_status convert_elements(const cli_inputs *in, const epi_safetensor *st, void *to,
                                    const epi_tensor_shape *want, epi_error *err) {
     for (int64_t i = 0; i < want->count && epi_dtype_is_whole(want->type); i++) {
         double value = element_of(st, i);
-        if (!fits_in(want->type, value, (char *)to + (size_t)i * epi_dtype_size(want->type)))
+        if (!cli_store_integer(want->type, value, (char *)to + (size_t)i * epi_dtype_size(want->type)))
             return epi_fail(err, EPI_ERR_FILE, "%s: element %ld of '%s' is %s, which is no %s", in->path,
                             (long)i, st->name, epi_number_write(value).text, epi_dtype_name(want->type));
     }
     if (!epi_dtype_is_whole(want->type))
         epi_convert(to, want->type, st->data, st->type, want->count);
     return EPI_OK;
+}
+
+/* How many elements are NaN or infinite. */
+static int64_t count_no_numbers(const char *data, epi_dtype type, int64_t count) {
+    enum { BLOCK = 4096 };
+    double x[BLOCK];
+    int64_t found = 0;
+    for (int64_t at = 0, n; at < count && !epi_dtype_is_whole(type); at += n) {
+        n = epi_min64(BLOCK, count - at);
+        epi_convert(x, EPI_F64, data + (size_t)at * epi_dtype_size(type), type, n);
+        for (int64_t i = 0; i < n; i++)
+            found += !isfinite(x[i]);
+    }
+    return found;
+}
+
+/* Says of a tensor how many of its elements are no numbers, and how many became so in another type. */
+static void note_no_numbers(const cli_inputs *in, const epi_safetensor *st, const cli_data *d, int t) {
+    const epi_tensor_shape *want = &d->shapes[t];
+    int64_t given = 0, made = count_no_numbers(d->tensors[t].data, want->type, want->count);
+    for (int64_t i = 0; i < want->count && made; i++)
+        given += !isfinite(element_of(st, i));
+    made -= given;
+    if (given)
+        cli_complain(EXIT_OK, "note: %s: %ld of %ld elements of '%s' are NaN or infinite", in->path,
+                     (long)given, (long)want->count, st->name);
+    if (made > 0)
+        cli_complain(EXIT_OK, "note: %s: %ld of %ld elements of '%s' are beyond %s, and became infinite",
+                     in->path, (long)made, (long)want->count, st->name, epi_dtype_name(want->type));
 }
 
 static epi_status read_tensor(const cli_inputs *in, cli_data *d, int t, epi_error *err) {
@@ -168,12 +213,15 @@ static epi_status read_tensor(const cli_inputs *in, cli_data *d, int t, epi_erro
         return wrong_shape(in, d, t, st, err);
     if (st->type == want->type) {
         memcpy(d->tensors[t].data, st->data, st->bytes);
+        note_no_numbers(in, st, d, t);
         return EPI_OK;
     }
     epi_status status = convert_elements(in, st, d->tensors[t].data, want, err);
     if (status == EPI_OK)
         cli_complain(EXIT_OK, "note: %s: '%s' is %s, converted to %s", in->path, st->name, st->type_name,
                      epi_dtype_name(want->type));
+    if (status == EPI_OK)
+        note_no_numbers(in, st, d, t);
     return status;
 }
 
@@ -208,19 +256,22 @@ epi_status cli_inputs_check(const cli_inputs *in, const epi_program *program, co
     for (; epi_program_tensor(program, count, &info) == EPI_OK && !info.is_output; count++) {
         bool has = epi_safetensors_find(in->file, info.name) != NULL;
         found += has;
+        if (status == EPI_OK && !is_set(o, info.name))
+            status = check_rank(in, &info, err);
         if (!has && !is_set(o, info.name))
             epi_text_add(&missing, "%s'%s'", missing.length ? ", " : "", info.name);
     }
     other_tensors(program, in->file, &others);
     const char *hint = others.data ? others.data : "";
-    if (!found && count)
+    bool ranks = status == EPI_OK;
+    if (ranks && !found && count)
         status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs, %s%s", in->path,
                           missing.data ? missing.data : "all of them are set", hint);
-    else if (missing.length && !o->random)
+    else if (ranks && missing.length && !o->random)
         status =
             epi_fail(err, EPI_ERR_FILE, "%s has no %s%s; --set gives a scalar, --random all that is missing",
                      in->path, missing.data, hint);
-    else if (missing.length)
+    else if (ranks && missing.length)
         cli_complain(EXIT_OK, "note: %s has no %s%s; random", in->path, missing.data, hint);
     epi_text_free(&missing);
     epi_text_free(&others);

@@ -119,6 +119,8 @@ epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err
 }
 
 bool cli_may_write(const char *path, epi_error *err) {
+    if (path && !*path)
+        return epi_fail(err, EPI_ERR_FILE, "the file to write has no name"), false;
     return !path || epi_file_status(path, epi_file_check(path), err) == EPI_OK;
 }
 

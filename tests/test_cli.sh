@@ -788,6 +788,27 @@ if [ -e /dev/zero ]; then
     expect 1 '/dev/urandom: not a safetensors file: a header of' run matmul --in /dev/urandom
 fi
 
+# tensors that are not what the program takes, and numbers that are none
+put() { # put TYPE SHAPE ELEMENTS BYTES: a file of one tensor x
+    local head="{\"x\":{\"dtype\":\"$1\",\"shape\":[$2],\"data_offsets\":[0,$3]}}"
+    { printf "\\x$(printf %x ${#head})\\0\\0\\0\\0\\0\\0\\0%s" "$head"; printf "$4"; } >x.safetensors
+}
+echo 'f(x[T,D], n: i32) -> y[T] { y = sum(x, D) + n }' >sums.epi
+put F32 '1,2,1' 8 '\0\0\0\0\0\0\0\0'
+expect 1 "x.safetensors: 'x' is \[1,2,1\], and x\[T,D\] has 2 axes" run sums.epi --in x.safetensors --set n=1
+put BOOL '1,2' 2 '\1\0'
+expect 1 'is of dtype BOOL; Epilog reads F32, BF16, F16, I32, F64, I64, F8_E4M3' run sums.epi --in x.safetensors --set n=1
+put F32 '1,2' 8 '\0\0\xc0\x7f\0\0\0\0'
+expect 0 "note: x.safetensors: 1 of 2 elements of 'x' are NaN or infinite" run sums.epi --in x.safetensors --set n=1
+put F32 '1,2' 8 '\0\0\x80\x4f\0\0\0\0'
+expect 0 "note: x.safetensors: 1 of 2 elements of 'x' are beyond f16, and became infinite" run sums.epi --in x.safetensors --set n=1 --type f16
+expect 1 "'n' is an integer, and 1.5 is no i32" run sums.epi --dims T=1,D=2 --set n=1.5
+expect 1 "'n' is an integer, and 3000000000 is no i32" run sums.epi --dims T=1,D=2 --set n=3000000000
+echo 'f(n: i32) -> m: i32 { m = n }' >sums.epi
+expect 0 '"scale":16777217,' run sums.epi --set n=16777217 --json --no-check
+expect 1 'the file to write has no name' run sums.epi --out ''
+rm sums.epi x.safetensors
+
 # what is said of an output: ok, TOO FAR or not compared
 cat >verdict.epi <<'END'
 nothing(x[T]) -> y[T] { y = 0/0*x }

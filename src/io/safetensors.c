@@ -190,14 +190,16 @@ epi_status epi_safetensors_get(const epi_safetensors *file, const char *name, co
         *out = NULL;
     if (!file || !name || !out)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_safetensors_get: file, name and out may not be NULL");
+    static const char types[] = ""
+#define EPI_TYPE(type, text, bytes, is, file, ...) ", " file
+#include "base/dtype.def"
+        ;
     const epi_safetensor *t = epi_safetensors_find(file, name);
     if (!t)
         return epi_fail(err, EPI_ERR_FILE, "%.300s: has no tensor \"%.100s\"", file->name, name);
     if (t->type == EPI_DTYPE_COUNT)
-        return epi_fail(
-            err, EPI_ERR_UNSUPPORTED,
-            "%.300s: tensor \"%.100s\" is of dtype %s; Epilog reads F32, BF16, F16, I32, I64 and F64",
-            file->name, name, t->type_name);
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%.300s: tensor \"%.100s\" is of dtype %s; Epilog reads %s",
+                        file->name, name, t->type_name, types + 2);
     *out = t;
     return EPI_OK;
 }
