@@ -50,17 +50,20 @@ def is_full(mask, keys):
 class Seen(NamedTuple):
     """What a mask lets a query see of the keys up to its own. window: how many of the last, 0 for all. starts and lengths: i32[B], the first
     key and the one behind the last that are no padding. documents: i32[B,S] of queries and of keys, of which it sees those with its own number.
-    offset: keys in a cache before that of the first query, a number or a tensor of one."""
+    offset: keys in a cache before that of the first query, a number or a tensor of one. spread: some query sees no key, as padding before a
+    sequence does not, and has the mean of all values, as in eager attention; else it would have 0."""
     window: int = 0
     starts: torch.Tensor = None
     lengths: torch.Tensor = None
     documents: tuple = None
     offset: object = 0
+    spread: bool = False
 
 
 def kind_of(seen):
     """Which of a layer's programs it is for, without a cache (_layers.py)."""
-    return "documents" if seen.documents is not None else "padded" if seen.lengths is not None else "starts" if seen.starts is not None else "plain"
+    kind = "documents" if seen.documents is not None else "padded" if seen.lengths is not None else "starts" if seen.starts is not None else "plain"
+    return kind + ", spread" * seen.spread
 
 
 def told_of(seen):
@@ -73,16 +76,18 @@ def without_padding(window, mask):
     graph: whether one has a hole is waited for, as transformers waits for whether there is padding at all."""
     documents = torch.ones_like(mask, dtype=torch.int32), mask.to(torch.int32)
     if torch.compiler.is_compiling():
-        return Seen(window, documents=documents)
-    keys = mask.shape[1]
+        return Seen(window, documents=documents, spread=True)
+    keys, count = mask.shape[1], mask.cumsum(1)
+    count = torch.cat((count[:, :window], count[:, window:] - count[:, :-window]), 1) if 0 < window < keys else count
     here = torch.arange(keys, device=mask.device, dtype=torch.int32)
     starts, lengths = torch.where(mask, here, keys).amin(1).to(torch.int32), torch.where(mask, here + 1, 0).amax(1).to(torch.int32)
     before = (lengths == keys) | (starts == keys)  # one that has no token yet is padding before it
     whole = mask.sum(1) == (lengths - starts).clamp(min=0)
-    full, before, whole = torch.stack((mask.all(), before.all(), whole.all())).tolist()
+    full, before, whole, all_see = torch.stack((mask.all(), before.all(), whole.all(), (count > 0).all())).tolist()
     if full:
         return Seen(window)
-    return Seen(window, starts, None if before else lengths) if whole else Seen(window, documents=documents)
+    spread = not all_see
+    return Seen(window, starts, None if before else lengths, spread=spread) if whole else Seen(window, documents=documents, spread=spread)
 
 
 def is_ours(config):
@@ -211,7 +216,7 @@ def seen_in_cache(mask, old, queries, keys):
     if mask is None:
         return Seen(offset=keys - queries) if old == "sdpa" and queries in (1, keys) else None
     seen = getattr(mask, "_epilog_seen", None) if mask.shape[-2:] == (queries, keys) else None
-    return seen if seen is not None and kind_of(seen) in ("plain", "starts") else None
+    return seen if seen is not None and seen.documents is None and seen.lengths is None else None
 
 
 def made_by(function, maker):
@@ -299,7 +304,23 @@ def seen_of_cache(window, batch, q_length, q_offset, kv_offset, attention_mask, 
     length = attention_mask.shape[1]
     start = length - attention_mask.sum(1, dtype=torch.int32)
     shown = (attention_mask == (torch.arange(length, device=device) >= start[:, None])).all() & (q_offset + q_length <= length)
-    return Seen(window, (start - kv_offset).clamp(min=0).int(), offset=q_offset - kv_offset) if bool(shown) else None
+    shown, spread = torch.stack((shown, (start > q_offset).any())).tolist()
+    return Seen(window, (start - kv_offset).clamp(min=0).int(), offset=q_offset - kv_offset, spread=spread) if shown else None
+
+
+LONELY = ("was the model's in a call where a query sees no key, as padding before a sequence does not: eager attention has it look at all keys, and has "
+          "gradients of that; sdpa gives it 0")
+
+
+def lonely(mask):
+    """A mask of which the report is to tell why it is not Epilog's."""
+    if not torch.compiler.is_compiling():
+        mask._epilog_lonely = True
+    return mask
+
+
+def is_lonely(mask):
+    return getattr(mask, "_epilog_lonely", False)
 
 
 def mask_of(old):
@@ -335,6 +356,10 @@ def mask_of(old):
             seen = seen_of_cache(window, batch_size, q_length, q_offset, kv_offset, attention_mask, device)
         if seen is None:
             return own()
+        if old == "sdpa":
+            seen = seen._replace(spread=False)
+        elif seen.spread and (seen.documents is not None or torch.is_grad_enabled()):
+            return lonely(own())
         if skip and alone and kind_of(seen) == "plain":
             return carry(attention_mask=None, allow_is_causal_skip=True)
         if compiling:  # where nobody reads it, it is not in the graph
@@ -357,7 +382,8 @@ def attention_of(old):
         if (asked and is_plain(module, q, k.shape[1], attention_mask, dropout, more) and not weights and is_known(old, module)
                 and not watched() and fit(q, (k, v)) and fits(q.device, q.dtype, q.shape[3])
                 and (q.is_cpu or all(t.is_contiguous() for t in (q, k, v)))):
-            return attention(q, k, v, True, seen.window or None, softcap, scaling, starts=seen.starts, lengths=seen.lengths, documents=seen.documents), None
+            return attention(q, k, v, True, seen.window or None, softcap, scaling, starts=seen.starts, lengths=seen.lengths, documents=seen.documents,
+                             spread=seen.spread), None
         mask = attention_mask.mask() if type(attention_mask) is Causal else attention_mask
         carry = eager_of(module) if old == "eager" else ALL_ATTENTION_FUNCTIONS[old]
         return carry(module, query, key, value, mask, dropout=dropout, scaling=scaling, **kwargs)

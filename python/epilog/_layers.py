@@ -73,15 +73,15 @@ def plain_rest(kept="{}"):
 BETWEEN = ["keys = rename(keep(k), S, R)", "values = rename(v, S, R)", "queries = keep(q)"]
 
 
-def cached_lines(window, softcap, scaled):
+def cached_lines(window, softcap, scaled, spread=False):
     """As attention_lines, where `offset` tokens are in the cache before the first of the queries, and a sequence's begin at its `start`."""
-    lines, (start, *numbers) = attention_lines(Form(True, window, softcap, scaled, starts=True))
+    lines, (start, *numbers) = attention_lines(Form(True, window, softcap, scaled, starts=True, spread=spread))
     return [line.replace("index(S)", "index(S) + offset") for line in lines], [start, "offset: i32", *numbers]
 
 
 def put_there(line):
     """A line that reads keys and values where those of the program are put."""
-    return line.replace("queries", "q").replace("*keys", "*keys_new").replace("*values", "*values_new")
+    return line.replace("queries", "q").replace("*keys", "*keys_new").replace("*values", "*values_new").replace("mean(values", "mean(values_new")
 
 
 def alone(lines):
@@ -91,7 +91,8 @@ def alone(lines):
     return lines.replace("[B,S,", "[B,").replace("[S,", "[").replace("index(S) + offset", "offset")
 
 
-KINDS = {"plain": {}, "starts": dict(starts=True), "padded": dict(starts=True, lengths=True), "documents": dict(documents=True)}
+KINDS = {"plain": {}, "starts": dict(starts=True), "padded": dict(starts=True, lengths=True), "documents": dict(documents=True),
+         "starts, spread": dict(starts=True, spread=True), "padded, spread": dict(starts=True, lengths=True, spread=True)}
 
 
 def attentions(window, softcap, scaled):
@@ -101,7 +102,7 @@ def attentions(window, softcap, scaled):
 
 class Parts:
     """A layer as programs: `projections`, `rest` and, with attention between them, `whole`, of each kind. Inputs come in the order of the pieces,
-    numbers last. results: of the projections. wo: the output projection, with {} for the axes of heads. rest: gated_rest or plain_rest, by what
+    numbers last; `cached` and `fill` are there twice, [True] for queries that spread over all keys. results: of the projections. wo: the output projection, with {} for the axes of heads. rest: gated_rest or plain_rest, by what
     is kept. The last two are there twice: [True] makes the MLP's first products again in the backward, and does not keep them."""
 
     def __init__(self, before, results, heads, wo, rest, window, softcap, scaled):
@@ -119,17 +120,17 @@ class Parts:
                              for kind, (seen, told) in attentions(window, softcap, scaled).items()} for less, mlp in mlps.items()}
         # With a cache, which lies as transformers has it: for tokens whose keys and values it has already, and for such that are put there, one
         # of each sequence or several. The latter are one program, as the whole is, so that the algebra does the same with both.
-        seen, numbers = cached_lines(window, softcap, scaled)
+        (seen, numbers), spread = cached_lines(window, softcap, scaled), cached_lines(window, softcap, scaled, True)[0]
         axes, caches = heads.replace("G", "B,S,G", 1), ["keys[B,G,R,E]", "values[B,G,R,E]"]
         behind = [wo.format(heads), *out_inputs, *mlp_inputs, "eps"]
-        self.cached = op(text("layer_cached", ["x[B,S,D]", f"queries[{axes}]", *caches, *behind, *numbers], "y[B,S,D]", seen + out_lines + mlp_lines),
-                         rows=("B", "S", "R"))
+        self.cached = [op(text("layer_cached", ["x[B,S,D]", f"queries[{axes}]", *caches, *behind, *numbers], "y[B,S,D]", what + out_lines + mlp_lines),
+                          rows=("B", "S", "R")) for what in (seen, spread)]
         given, results = ["x[B,S,D]", *inputs, *caches, "slot: i32", *behind, *numbers], "(y[B,S,D], keys_new[B,G,R,E], values_new[B,G,R,E])"
-        made = lambda put: lines + put + [put_there(line) for line in seen] + out_lines + mlp_lines
+        made = lambda put, what=seen: lines + put + [put_there(line) for line in what] + out_lines + mlp_lines
         over = {"keys_new": "keys", "values_new": "values"}
         filled = ["place = index(R) - slot", "new = place >= 0 and place < size(S)", "keys_new = where(new, gather(k, place, S), keys)",
                   "values_new = where(new, gather(v, place, S), values)"]
-        self.fill = op(text("layer_fill", given, results, made(filled)), into=over, rows=("B", "S", "R"))
+        self.fill = [op(text("layer_fill", given, results, made(filled, what)), into=over, rows=("B", "S", "R")) for what in (seen, spread)]
         put = ["keys_new = update(keys, k, slot, R)", "values_new = update(values, v, slot, R)"]
         one = text("layer_step", *[alone(part) for part in (given, results, made(put))])
         self.step, self.step_open = (op(one, into=over, rows=rows) for rows in (("B",), ("B", "R")))

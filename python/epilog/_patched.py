@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ._attention import eager_of, fits, is_causal, is_known, is_ours, is_plain, is_usual, kind_of, old_name, seen_in_cache, seen_through, told_of
+from ._attention import (LONELY, eager_of, fits, is_causal, is_known, is_lonely, is_ours, is_plain, is_usual, kind_of, old_name, seen_in_cache, seen_through,
+                         told_of)
 from ._known import (Names, Tree, activation_of, are_numbers, bias_of, fit, hooks_of_all, is_own, own_class, own_forward, own_function,
                      plain_type, trouble, watched, weight_of)
 from ._fp8 import why_not
@@ -264,9 +265,12 @@ class Layer(Told):
         return per_sequence, shaped + more
 
 
-def seen_of(attention, x, mask, cache, dropout, more):
-    """Of a layer that can be one program at this call, attention with it: what a query sees. Else None."""
+def seen_of(parts, attention, x, mask, cache, dropout, more):
+    """Of a layer that can be one program at this call, attention with it: what a query sees. Else None. Of a mask that would be Epilog's but for
+    the queries that see no key the report tells once."""
     config = attention.config
+    if is_lonely(mask):
+        parts.leave(LONELY)
     if not is_ours(config) or cache is not None or in_autocast(x):
         return None
     seen = seen_through(mask, old_name(config))
@@ -279,7 +283,7 @@ def seen_of(attention, x, mask, cache, dropout, more):
 def seen_of_call(parts, attention, x, mask, keys, dropout, more):
     """Of a layer whose attention over a cache of so many keys can be in its program: what queries see. Else None, which the report tells once."""
     config = attention.config
-    if not is_ours(config) or torch.compiler.is_compiling() or not fits(x.device, x.dtype, attention.head_dim):
+    if not is_ours(config) or torch.compiler.is_compiling() or not fits(x.device, x.dtype, attention.head_dim) or is_lonely(mask):
         return None
     past = seen_in_cache(mask, old_name(config), x.shape[1], keys)
     if in_autocast(x):
@@ -334,7 +338,7 @@ def layer_forward(self, hidden_states, *args, **kwargs):
 def layer_run(parts, found, hidden_states, attention_mask, past_key_values, position_embeddings, **more):
     attention, before, out, behind = found
     per_sequence, before = parts.shaped(before)
-    seen = seen_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
+    seen = seen_of(parts, attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
     programs, less = parts.programs[per_sequence, bool(seen and seen.window)], parts.keeps_less(hidden_states)
     if seen is not None:
         groups, heads, size, _ = before[1].shape
@@ -360,7 +364,7 @@ def layer_cached(parts, found, before, x, mask, cache, per_sequence, more):
         keys, values, slot = room_in(layer, x, groups, size)
         numbers = [shaped, *behind, parts.eps, past.starts, past.offset, *parts.numbers, *([past.window] if past.window else [])]
         if x.shape[1] > 1:
-            return programs.fill(x, *before, keys, values, slot, *numbers)[0]
+            return programs.fill[past.spread](x, *before, keys, values, slot, *numbers)[0]
         tables = [t.reshape(-1, size // 2) if per_sequence else t[0] for t in before[4:6]]
         step = programs.step if torch.is_tensor(slot) else programs.step_open
         return step(x[:, 0], *before[:4], *tables, *before[6:], keys, values, slot, *numbers)[0][:, None]
@@ -369,7 +373,7 @@ def layer_cached(parts, found, before, x, mask, cache, per_sequence, more):
     past = seen_of_call(parts, attention, x, mask, key.shape[2], dropout, more)
     if past is not None and fit(x, (key, value)):
         programs = parts.programs[per_sequence, bool(past.window)]
-        return programs.cached(x, query, key, value, shaped, *behind, parts.eps, past.starts, past.offset, *parts.numbers,
+        return programs.cached[past.spread](x, query, key, value, shaped, *behind, parts.eps, past.starts, past.offset, *parts.numbers,
                                *([past.window] if past.window else []))
     attended = attend(attention, query.flatten(2, 3).transpose(1, 2), key, value, mask, dropout, **more, **parts.told)
     return parts.programs[per_sequence, False].rest(x, attended, [out, *behind], parts.eps)
@@ -379,7 +383,7 @@ def layer_run8(parts, found, hidden_states, attention_mask, past_key_values, pos
     """The same with products of e4m3: attention stands between two programs, with what comes before it."""
     attention, before, out, behind = found
     per_sequence, (_, *shapes) = parts.shaped(before)
-    seen = seen_of(attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
+    seen = seen_of(parts, attention, hidden_states, attention_mask, past_key_values, attention.attention_dropout, more)
     programs, tables = parts.programs8[per_sequence, bool(seen and seen.window)], shapes[3:]
     groups, heads, size, _ = shapes[0].shape
     q, k, v = programs.project(hidden_states, before[:4], parts.eps)
@@ -477,7 +481,7 @@ def gpt2_run(parts, found, fp8, hidden_states, past_key_values=None, attention_m
     attention, g, b, qkv, qkv_bias, out, *behind = found
     heads, eps = (attention.num_heads, attention.head_dim), parts.facts[0]
     before = [g, b, qkv.view(-1, 3, *heads), qkv_bias.view(3, *heads)]
-    seen = seen_of(attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more)
+    seen = seen_of(parts, attention, hidden_states, attention_mask, past_key_values, attention.attn_dropout.p, more)
     whole = seen is not None and not seen.window
     programs = parts.programs8 if fp8 else parts.programs
     if whole and not fp8:
@@ -495,7 +499,7 @@ def gpt2_run(parts, found, fp8, hidden_states, past_key_values=None, attention_m
         key, value = cache.update(key, value, attention.layer_idx)
         past = seen_of_call(parts, attention, hidden_states, attention_mask, key.shape[2], attention.attn_dropout.p, more) if not fp8 else None
         if past is not None and past.window == 0 and fit(hidden_states, (key, value)):
-            return programs.cached(hidden_states, made[0], key, value, out.view(*heads, -1), *behind, eps, past.starts, past.offset, *parts.numbers)
+            return programs.cached[past.spread](hidden_states, made[0], key, value, out.view(*heads, -1), *behind, eps, past.starts, past.offset, *parts.numbers)
     more = {k: v for k, v in more.items() if k != "output_attentions"}
     attended = attend(attention, query, key, value, attention_mask, attention.attn_dropout.p, **more)
     return programs.rest(hidden_states, attended, [out, *behind], eps)

@@ -50,6 +50,7 @@ class Form(NamedTuple):
     prefix: bool = False
     bias: str = None
     sinks: bool = False
+    spread: bool = False
 
 
 def attention_lines(form, keys="R"):
@@ -65,7 +66,12 @@ def attention_lines(form, keys="R"):
         ("index(R) > index(S) - window", form.window), ("index(R) >= start", form.starts), ("index(R) < length", form.lengths),
         (f"here == {there}", form.documents)) if on]
     weights = "exp(s - sink - softplus(logsumexp(s, R) - sink))" if form.sinks else "softmax(s, R)"
-    lines = [f"s = where({' and '.join(seen)}, {z}, -inf)" if seen else f"s = {z}", f"o = sum({weights}*values, R)"]
+    lines = [f"s = where({' and '.join(seen)}, {z}, -inf)" if seen else f"s = {z}"]
+    if form.spread:
+        sees = "index(S) >= start" + " and start < length" * form.lengths + " and index(S) < length + window - 1" * (form.lengths and form.window)
+        lines += [f"found = sum({weights}*values, R)", f"o = where({sees}, found, mean(values, R))"]
+    else:
+        lines += [f"o = sum({weights}*values, R)"]
     inputs = [name for name, on in (
         (f"bias[{form.bias}S,R]", form.bias is not None), ("sink[G,H]", form.sinks), ("start: i32[B]", form.starts), ("length: i32[B]", form.lengths),
         ("here: i32[B,S]", form.documents), (f"there: i32[B,{keys}]", form.documents), ("prefix: i32[B]", form.prefix),
@@ -235,9 +241,10 @@ class GEGLU(GatedMLP):
 
 
 def attention(q, k, v, causal=False, window=None, softcap=None, scale=None, *, documents=None, lengths=None, starts=None, prefix=None,
-              bias=None, sinks=None):
+              bias=None, sinks=None, spread=False):
     """Attention of q[B,S,H,E] to k[B,R,G,E] and v[B,R,G,F]: o[B,S,H,F]. H is G, or a multiple of it: heads of queries lie group by
-    group. Scores are never in memory, nor kept for the backward. A query that sees no key gets 0.
+    group. Scores are never in memory, nor kept for the backward. A query that sees no key gets 0; with spread, which goes with causal and
+    starts, the mean of all values, as where masks are large negative numbers that are added.
 
     causal: a query sees the keys up to its own position. window: of these the last so many. softcap: scores z become
     softcap*tanh(z/softcap). scale: of scores, 1/sqrt(E) without it. All that follows is tensors, of whole numbers but for the last two:
@@ -255,6 +262,8 @@ def attention(q, k, v, causal=False, window=None, softcap=None, scale=None, *, d
                          "and H is a multiple of G")
     if prefix is not None and (not causal or window is not None or documents is not None):
         raise ValueError("prefix is what queries see beyond causal=True: it goes with it, and neither with window nor with documents")
+    if spread and (not causal or starts is None or documents is not None or prefix is not None or sinks is not None):
+        raise ValueError("spread goes with causal=True and starts, and neither with documents nor with prefix or sinks")
     if scale == q.shape[3] ** -0.5:
         scale = None
     (batch, queries, heads, _), keys, groups = q.shape, k.shape[1], k.shape[2]
@@ -269,7 +278,7 @@ def attention(q, k, v, causal=False, window=None, softcap=None, scale=None, *, d
         prefix = starts + prefix
     axes, bias = bias_axes(bias, q, keys, groups) if bias is not None else (None, None)
     form = Form(causal, window is not None, softcap is not None, scale is not None, starts is not None, lengths is not None,
-                documents is not None, prefix is not None, axes, sinks is not None)
+                documents is not None, prefix is not None, axes, sinks is not None, spread)
     made = ATTENTION.get(form)
     if made is None:
         made = ATTENTION[form] = attention_op(form)

@@ -184,6 +184,20 @@ def test_attention_with_masks_compiled():
         assert torch.equal(torch.compile(ours, fullgraph=True, backend="aot_eager")(*args), plain)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("more", [dict(starts=torch.tensor([3, 20])), dict(starts=STARTS, lengths=LENGTHS), dict(starts=STARTS, window=4),
+                                  dict(starts=STARTS, lengths=torch.tensor([9, 6]), window=4)])
+def test_queries_that_spread(dtype, more):
+    """A query that sees no key has the mean of all values, with spread=True."""
+    args, units = masked(dtype, 4)
+    some = seen_of(20, 20, causal=True, **more).any(-1)[:, 0, :, None, None]
+
+    def eager(q, k, v):
+        return torch.where(some, eager_attention(q, k, v, causal=True, **more), v.mean(1, keepdim=True).repeat_interleave(2, 2))
+    assert not some.all()
+    check(lambda q, k, v: epilog.nn.attention(q, k, v, causal=True, spread=True, **more), eager, args, units)
+
+
 def test_mistakes_of_masks():
     q, k, v = torch.randn(2, 7, 4, 8), torch.randn(2, 9, 2, 8), torch.randn(2, 9, 2, 8)
     for given, kind, message in (
@@ -194,6 +208,7 @@ def test_mistakes_of_masks():
             (dict(starts=torch.ones(2, device="meta").int()), ValueError, "starts is on meta: q is on cpu"),
             (dict(prefix=torch.ones(2).int()), ValueError, "prefix is what queries see beyond causal=True"),
             (dict(prefix=torch.ones(2).int(), causal=True, window=2), ValueError, "neither with window"),
+            (dict(spread=True, causal=True), ValueError, "spread goes with causal=True and starts"),
             (dict(bias=torch.ones(9)), ValueError, r"bias has sizes \[9\]"), (dict(bias=torch.ones(3, 7, 9)), ValueError, r"they are \[4, 7, 9\]"),
             (dict(sinks=torch.ones(2)), ValueError, r"sinks has sizes \[2\]: they are \[4\]")):
         with pytest.raises(kind, match=message):

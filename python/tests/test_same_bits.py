@@ -155,7 +155,9 @@ def test_padding_and_packing_of_other_families(family, dtype):
     epilog.apply(model)
     ids, mask = prompts(LENGTHS)
     documents = [row[row.shape[0] - n:] for row, n in zip(ids, LENGTHS)]
-    single, padded = [alone(model, d) for d in documents], trained(model, ids, mask)
+    single = [alone(model, d) for d in documents]
+    with torch.set_grad_enabled(family != "Gemma2"):  # whose eager attention is its own where such padding has gradients
+        padded = epilog.log_probs(model, ids, mask).detach()
     assert all(torch.equal(row[row.shape[0] + 1 - n:], want) for row, n, want in zip(padded, LENGTHS, single))
     packed = epilog.log_probs(model, torch.cat(documents)[None], position_ids=torch.cat([torch.arange(n) for n in LENGTHS])[None])[0]
     for part, want in zip(packed.split([*LENGTHS[:-1], LENGTHS[-1] - 1]), single):
