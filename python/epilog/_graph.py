@@ -65,7 +65,7 @@ def owners(nodes):
 
 
 def has_gaps(tensor):
-    """Does it leave out memory between its elements, or have some at the same place?"""
+    """Does it leave out memory between its elements, or have some at the same place? Of sizes that elements decide nobody knows."""
     if free_unbacked_symbols(tensor):
         return False
     hint = lambda s: s.node.hint if isinstance(s, torch.SymInt) else s
