@@ -133,7 +133,7 @@ def std(region, input, dim=None, unbiased=True, keepdim=False, correction=None):
 
 
 @says("norm", "vector_norm")
-def norm(region, input, p=2, dim=None, keepdim=False, ord=2):
+def norm(region, input, p="fro", dim=None, keepdim=False, ord=2):
     kind = {"fro": 2}.get(p, p) if ord == 2 else ord
     if kind == 1:
         return region.reduce("sum", region.each("abs({})", input), dim, keepdim)

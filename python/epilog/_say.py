@@ -359,7 +359,7 @@ JOINING = frozenset("cat concat concatenate view reshape flatten".split())  # wh
 HEAVY = frozenset("linear matmul bmm addmm baddbmm einsum scaled_dot_product_attention multi_head_attention_forward layer_norm rms_norm group_norm".split())
 COMPARISONS = frozenset("eq ne lt le gt ge isnan isinf isfinite greater greater_equal less less_equal not_equal".split())
 FUNCTIONS = {getattr(home, name): name for home in (torch, operator, F, torch._C._nn) for name in SAID
-             if callable(getattr(home, name, None))} | {getattr: "getattr", torch.linalg.vector_norm: "vector_norm"}
+             if callable(getattr(home, name, None)) and not (home is operator and name == "concat")} | {getattr: "getattr", torch.linalg.vector_norm: "vector_norm"}
 
 
 def operation(node):
