@@ -13,6 +13,7 @@ import collections
 import multiprocessing
 import re
 import sys
+import tempfile
 import time
 import warnings
 
@@ -28,7 +29,7 @@ from axes import Skip
 from grow import all_pairs, grow
 from runner import Request, Runner, packed
 
-FEW_TRIALS, MANY_TRIALS = 5, 40
+FEW_TRIALS, MANY_TRIALS = 2, 40
 TRIES_FOR_ONE = 12  # programs that are drawn for one that is run
 # What the documents refuse: a message that says so, and the chapter of docs/language.md that has the rule.
 REFUSED = {r"nested|more than 8 axes": "16", r"contracts .* but the output keeps": "7", r"share no axis to contract": "7",
@@ -86,7 +87,7 @@ def asked(o, p, type, path):
 
 def attempt(o, p, type, path=""):
     """Asks for results; gives (what, detail): ok, refused, crash, wrong, out of range."""
-    now = judge.evaluated(p)
+    now = p.now()
     if max(judge.largest(m.a) for m in now.values()) > judge.LARGEST[type]:
         return "out of range", ""
     if not o.integers and any(m.is_integer() and judge.largest(m.a) >= 2**24 for m in now.values()):
@@ -160,7 +161,8 @@ def try_pair(o, pair):
 def begin(o, end):
     global options, runner, deadline
     options, deadline = o, end
-    runner = Runner([o.runner] + ([o.device] if o.device != "cpu" else []))
+    folder = [tempfile.mkdtemp()] if o.together else []  # where the emulator's texts are compiled
+    runner = Runner([o.runner] + folder + ([o.device] if o.device != "cpu" else []))
 
 
 def answered(pair):

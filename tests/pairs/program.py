@@ -11,7 +11,7 @@ FACES = {"plain": dict(T=5, D=8, S=3, C=2, K=2, V=7), "ones": dict(T=1, D=4, S=1
          "wide": dict(T=33, D=72, S=17, C=5, K=3, V=40),
          "long": dict(T=1, D=2**24 + 3, S=2, C=1, K=1, V=2)}  # more positions than f32 has whole numbers
 NEW_NAMES = ("U", "W", "X", "Y", "Z", "UU", "WW")  # that `rename` makes
-INTEGERS = {"i8": (-8, 9), "u8": (0, 4), "i4": (-8, 8), "u4": (0, 16), "i32": (-40, 41), "i64": (-40, 41)}
+INTEGERS = {"i8": (-8, 9), "u8": (0, 4), "i4": (-8, 8), "u4": (0, 16), "i32": (-12, 13), "i64": (-12, 400)}
 
 
 def base(axis):
@@ -163,6 +163,10 @@ class Program:
             raise Skip("no name left")
         self.sizes[name] = n
         return name
+
+    def now(self):
+        """What each value is."""
+        return {v: v.now for v in self.values}
 
     # ---- results and text ----
     def result(self, v):
