@@ -52,14 +52,19 @@ static void print_head(bool checked) {
 }
 
 /* Why a verdict is as it is, where that is not plain. */
-static void print_reasons(const cli_error_row *r, int64_t count) {
+static void print_reasons(const cli_error_row *r, const epi_tensor_shape *shape) {
+    int64_t count = shape->count;
+    const char *type = epi_dtype_name(shape->type);
     int64_t by_rounding = r->whole ? r->differ - r->wrong : 0;
-    if (r->verdict == CLI_NOT_COMPARED)
-        printf(count ? ": f64 has no number there either" : ": it has no elements");
+    if (r->verdict == CLI_NOT_COMPARED && !count)
+        printf(": it has no elements");
+    else if (r->verdict == CLI_NOT_COMPARED)
+        printf(": f64 has no number there that %s holds", type);
     else if (r->whole && r->wrong)
         printf(": %ld of %ld whole numbers are not equal", (long)r->wrong, (long)r->compared);
     else if (r->compared < count)
-        printf(", %ld of %ld: f64 has no number for the rest", (long)r->compared, (long)count);
+        printf(", %ld of %ld: for the rest f64 has no number that %s holds", (long)r->compared, (long)count,
+               type);
     if (by_rounding)
         printf(", and %ld that roundings decide", (long)by_rounding);
 }
@@ -85,7 +90,7 @@ static void print_output(const cli_data *d, int t, const cli_error_row *r, bool 
     printf("  %s%s%s", far ? cli_styled(stdout, CLI_RED) : "", cli_verdict_name(r->verdict),
            far ? cli_styled(stdout, CLI_PLAIN) : "");
     if (checked)
-        print_reasons(r, shape->count);
+        print_reasons(r, shape);
     if (r->nan)
         printf("   %ld of %ld are NaN", (long)r->nan, (long)shape->count);
     if (r->infinite)

@@ -211,6 +211,8 @@ static void take_other(cli_error_row *row, int64_t at, double got, double want, 
 static void take_number(cli_error_row *row, const span *s, int64_t at, double got, double want,
                         double plain) {
     bool holds = want >= s->low && want <= s->high;
+    if (!holds && isnan(got) && isnan(plain)) /* what is beyond the type may well be lost on the way */
+        return;
     double far = isnan(got) ? (double)INFINITY : fabs(cut_off(s, got) - cut_off(s, want));
     double beside = isnan(plain) ? (double)INFINITY : fabs(cut_off(s, plain) - cut_off(s, want));
     row->compared++;

@@ -819,6 +819,7 @@ part(x[T]) -> y[T] { y = log(index(T) - 2 + 0*x) }
 overflow(x[T]) -> y[T] { y = exp(200*x)*exp(-200*x) }
 no_number(x[T]) -> y[T] { y = log(exp(-200*x)) }
 hot(x[T]) -> y: f16[T] { y = (300*x)*(300*x) }
+lost(x[T]) -> y: f16[T] { y = exp(300*x)*exp(-250*x) }
 positions(t: i32[B,T], v[B,T], c: f32[V]) -> y: f32[B,K] { y = gather(c, 1 + gather(t, topk(v, T, K=3), T), V) }
 largest(v[B,T], t: i32[B,T]) -> y: i32[B] { y = max(gather(t, topk(v, T, K=3), T), K) }
 beyond_f32(n: i32[T]) -> y: i32[T] { y = (1000*n + 1)*(1000*n + 1) }
@@ -826,18 +827,19 @@ best(x[T,K], w[V,K]) -> i: i32[T] { i = argmax(x @ w, V) }
 steps(x[T,K], w[V,K]) -> q: i32[T,V] { q = round(4000*(x @ w)) }
 END
 expect 0 '^y  *f32 .* ok$' run verdict.epi:both --dims T=4
-expect 0 '^z  *f32  *0  *-  *-  *-  not compared: f64 has no number there either   4 of 4 are NaN$' run verdict.epi:both --dims T=4
+expect 0 '^z  *f32  *0  *-  *-  *-  not compared: f64 has no number there that f32 holds   4 of 4 are NaN$' run verdict.epi:both --dims T=4
 expect 0 '"name":"y","verdict":"ok",.*"ok":true},{"name":"z","verdict":"not compared",.*"compared":0,.*"ok":false}' run verdict.epi:both --dims T=4 --json
 expect 0 'not compared: f64 has no number' run verdict.epi:nothing --dims T=4
 expect 0 'not compared: it has no elements' run matmul --dims M=0,N=4,K=4
 expect 0 '^y  *i8 .* ok$' run verdict.epi:of_integers --dims T=4
 expect 0 'ok   4 of 4 are infinite' run verdict.epi:beyond --dims T=4
-expect 0 'ok, 1 of 4: f64 has no number for the rest   2 of 4 are NaN' run verdict.epi:part --dims T=4
+expect 0 'ok, 1 of 4: for the rest f64 has no number that f32 holds   2 of 4 are NaN' run verdict.epi:part --dims T=4
 expect 1 'TOO FAR   4 of 4 are NaN' run verdict.epi:overflow --dims T=4
 expect 1 '^    y\[[0-3]\] is NaN, and 1 in f64$' run verdict.epi:overflow --dims T=4
 expect 1 '^    y\[[0-3]\] is -inf, and -[0-9.]* in f64$' run verdict.epi:no_number --dims T=4
 expect 1 '"verdict":"TOO FAR",.*"worst":"y\[[0-3]\]","got":' run verdict.epi:no_number --dims T=4 --json
 expect 0 'ok   [1-9][0-9]* of 64 are infinite' run verdict.epi:hot --dims T=64
+expect 0 'not compared: f64 has no number there that f16 holds   4 of 4 are NaN' run verdict.epi:lost --dims T=4
 that 'a choice that roundings may change is no error' eval '! "$epilog" run verdict.epi:best --dims T=200,K=64,V=500 --type bf16 | grep "TOO FAR"'
 expect 0 '^q  *i32 .*, and [0-9]* that roundings decide$' run verdict.epi:steps --dims T=30,K=64,V=50 --type bf16
 expect 0 '^i  *i32  *[0-9]*  *[0-9.e+-]*  *equal ' run verdict.epi:best --dims T=9,K=64,V=50
