@@ -26,6 +26,16 @@ static inline void add_parts(in_parts *w) {
     }
 }
 
+/* Where a value lies: between the parts, or behind all of those, where it is prepared. */
+static inline int64_t value_offset(const epi_cut *cut, int value) {
+    const epi_cut_value *v = &cut->values[value];
+    return v->offset + (v->prepared ? epi_round_up(cut->bytes, 256) : 0);
+}
+
+static inline size_t value_bytes(const epi_cut *cut) {
+    return (size_t)(epi_round_up(cut->bytes, 256) + cut->prepared_bytes);
+}
+
 /* The tensors of a part: the program's, slices of them, or values between the parts. */
 static void part_problem(const in_parts *w, int q, const problem *p, unsigned char *values, problem *out) {
     const epi_part_kernel *k = &w->k->parts[q];
@@ -42,7 +52,7 @@ static void part_problem(const in_parts *w, int q, const problem *p, unsigned ch
             out->t[t] = (tensor){
                 .shape.type = k->part->types[of],
                 .span = epi_axes_size(slice->memory.count ? &slice->memory : &own.axes, w->k->spec.sizes),
-                .data = values + w->k->cut.values[at.value].offset};
+                .data = values + value_offset(&w->k->cut, at.value)};
         out->t[t].data += begin * (int64_t)epi_dtype_size(k->part->types[of]);
         out->t[t].span -= begin;
     }
@@ -106,12 +116,12 @@ static void run_product_of(const in_parts *w, int leader, const place *places, b
 
 static void run_parts(const in_parts *w, const problem *p) {
     unsigned char *workspace =
-        aligned_alloc(256, (size_t)epi_round_up(w->k->values + w->k->cut.bytes + 256, 256));
+        aligned_alloc(256, (size_t)epi_round_up(w->k->values + (int64_t)value_bytes(&w->k->cut) + 256, 256));
     unsigned char *values = workspace + w->k->values;
     static problem parts[EPI_MOST_JOINED];
     place at[EPI_MOST_JOINED];
     if (check(workspace != NULL, "memory"))
-        memset(values, POISON, (size_t)w->k->cut.bytes);
+        memset(values, POISON, value_bytes(&w->k->cut));
     for (int q = 0, count = 1; workspace && q < w->k->part_count; q += count) {
         const epi_joint *j = w->k->parts[q].joint;
         count = j ? j->count : 1;
