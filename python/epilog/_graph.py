@@ -17,6 +17,7 @@ from ._write import NUMBERS, is_plain, layer_of, name_of
 CALLS = "call_function", "call_method"
 WRITING = frozenset(f for name, f in vars(operator).items() if callable(f) and name.startswith("i") and name[1:] in (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul", "concat")) | {operator.setitem, operator.delitem}
+ALONE = frozenset((*IN_PLACE, "copy_", "fill_", "zero_", "masked_fill_", "setitem", "__setitem__"))  # which write to their first argument, and read the others
 HIDDEN = frozenset(("batch_norm", "instance_norm", "native_batch_norm"))  # which write to what they keep
 HARMLESS = frozenset(("_log_api_usage_once", "_assert_async", "_assert", "_check", "_assert_scalar", "_assert_tensor_metadata"))
 
@@ -36,7 +37,7 @@ def written(node):
         return list(node.all_input_nodes[1:])
     if not (writes or argument(node, "inplace") or argument(node, "max_norm") is not None):  # embeddings that are scaled down where they lie
         return []
-    return [n for n in first if isinstance(n, torch.fx.Node)] if name in IN_PLACE else list(node.all_input_nodes)
+    return [n for n in first if isinstance(n, torch.fx.Node)] if name in ALONE else list(node.all_input_nodes)
 
 
 def in_memory(node):

@@ -18,7 +18,9 @@ CAUSAL = {  # name: what its configuration has beside SMALL
     "Phi": {}, "Phi3": {}, "GPTNeoX": {}, "StableLm": {}, "Starcoder2": {}, "Cohere": {}, "Nemotron": {}, "Glm4": dict(head_dim=8),
     "Ernie4_5": dict(head_dim=8), "Helium": dict(head_dim=8), "Exaone4": {}, "Apertus": {}, "SeedOss": dict(head_dim=8), "Arcee": {},
     "GPT2": GPT2, "GPTJ": dict(GPT2, rotary_dim=4), "OPT": dict(ffn_dim=64, word_embed_proj_dim=32, max_position_embeddings=32),
-    "Bloom": dict(n_layer=2, n_head=4), "Falcon": {}, "Mixtral": dict(num_local_experts=4)}
+    "Bloom": dict(n_layer=2, n_head=4), "Falcon": {}, "Mixtral": dict(num_local_experts=4),
+    "DeepseekV2": dict(num_key_value_heads=4, head_dim=8, kv_lora_rank=16, q_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
+                       first_k_dense_replace=2)}  # of its layers those without experts
 ENCODERS = {"Bert": {}, "Roberta": {}, "ModernBert": {}, "DistilBert": dict(dim=32, hidden_dim=64, n_layers=2, n_heads=4),
             "CLIPText": dict(max_position_embeddings=16), "ViT": dict(image_size=16, patch_size=4), "T5": None}
 NAMES = [*CAUSAL, *ENCODERS]

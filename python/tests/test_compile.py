@@ -187,6 +187,18 @@ def test_unequal_parts(case, said):
     assert share(report) == 1 and len(programs(report)) == count
 
 
+def test_what_is_copied(said):
+    """A write leaves the tensor that is written to to PyTorch, not what it takes from."""
+    def plain(x, w):
+        h, y = x @ w, torch.empty_like(x)
+        y[:, :4].copy_(torch.tanh(h[:, :4]))
+        y[:, 4:] = h[:, 4:] * 2
+        return F.gelu(y) @ w
+    call, report = on(plain)
+    check(call, plain, [torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)])
+    assert share(report) == 1
+
+
 def test_transposed_weight(said):
     """x @ w.T is a linear layer: its weight is an input as it lies, and a part of its result is one of a part of it."""
     def plain(x, w, wo):
