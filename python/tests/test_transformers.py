@@ -197,7 +197,7 @@ def test_masks_in_16_bits(name, dtype, what, called):
     (exact, terms), plain = exact_step(model, **exact_masks(name, more)), step(model, **more)
     epilog.apply(model)
     within(step(model, **more), plain, exact, dtype, terms=terms)
-    assert called.count("layer") == 2
+    assert called.count("layer") == (0 if name == "Gemma2" and what in LONELY else 2)
 
 
 @pytest.mark.parametrize("what", ["padding before", "holes", "packing"])
@@ -222,7 +222,7 @@ def test_attention_that_is_not_plain(name, what, called):
     """With a cache attention is one of three programs; with a mask of its own it is the model's."""
     more = {"a cache": dict(use_cache=True), "a padded cache": dict(use_cache=True, attention_mask=LEFT),
             "a mask of one's own": dict(use_cache=False)}[what]
-    model = make(name)
+    model, alone = make(name), name == "Gemma2" and what == "a padded cache"
     if what == "a mask of one's own":
         mask = wide_mask(more)
         more["attention_mask"] = mask if model.config._attn_implementation == "sdpa" else torch.where(mask, 0.0, torch.finfo(torch.float32).min)
@@ -233,7 +233,7 @@ def test_attention_that_is_not_plain(name, what, called):
     epilog.apply(model)
     mine = run(model, more)
     within(mine, plain, exact)
-    assert called.count("layer") == 0 and called.count("layer_cached") == (0 if "own" in what else 2)  # an empty one
+    assert called.count("layer") == 0 and called.count("layer_cached") == (0 if "own" in what or alone else 2)  # an empty one
 
 
 @pytest.mark.parametrize("name", ["Llama", "Gemma2"])
