@@ -40,7 +40,8 @@ static const cli_command commands[] = {
      "epilog check FILE[:NAME]|NAME... [--dims M=...,N=... [--type T] [--types x=T,...]\n"
      "             [--device cpu|gpu|gpu1 | --arch A]] [--json]\n\n"
      "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
-     "and what to do instead. Exit status 1 if anything is. Warns of inputs and values that are not used.\n"
+     "and what to do instead. Exit status 1 if anything is. Warns of inputs and values that are not used,\n"
+     "of calls that bind axes in an order that no text shows, and of sums over a batch by scatter.\n"
      "Programs of which --dims gives all sizes are compiled, too, and warned of where they are slow for a\n"
      "reason that 'show' tells, with the text that avoids it where one is known.\n",
      "PROGRAM", cmd_check},

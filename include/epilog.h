@@ -176,8 +176,9 @@ EPI_API const char *epi_program_gradient(const epi_program *program);
 EPI_API const char *epi_program_comment(const epi_program *program);
 /* The program in canonical form. Returns the length; writes at most size bytes, always ended. */
 EPI_API size_t epi_program_print(const epi_program *program, char *buf, size_t size);
-/* What its text has for nothing, a line each as in "file.epi:3:5: the value 'h' is not used"; "" where there is
- * none. An input that brings an axis of its own has a use. Returns and writes as epi_program_print. */
+/* What its text has for nothing, a line each as in "file.epi:3:5: the value 'h' is not used"; and where it may not mean
+ * what was meant: calls that bind axes in an order that no text shows, scatters that sum over a batch. "" where there
+ * is none. An input that brings an axis of its own has a use. Returns and writes as epi_program_print. */
 EPI_API size_t epi_program_warnings(const epi_program *program, char *buf, size_t size);
 
 /* The named sizes of a program, in order of first appearance. */

@@ -586,6 +586,10 @@ static void test_notes(void) {
     check_note(UNIT "f(a[T], b[F], d[T,F]) -> (p[T], q[F]) { p, q = grad(g, a, b)(a, b, d) }\n"
                     "g(a[T], b[F]) -> y[T,F] { s = a*b  y = unit(s) }",
                "s[T,F] = ");
+    check_note(UNIT "f(a[T], b[F]) -> y[T,F] { y = repeat(unit, 3)(a*b) }", "unit takes the axes");
+    check_note("twice(x[A,B]) -> y[A,B] { y = 2*x }\n" UNIT
+               "f(a[T], b[F]) -> y[T,F] { y = unit(twice(a*b)) }",
+               "t.epi:3:36: unit takes the axes");
     /* it is stated, or shown; it does not fit, or means the same */
     check_note(UNIT "f(a[T], b[F]) -> y[T,F] { s[T,F] = a*b  y = unit(2*s) }", NULL);
     check_note(UNIT "f(a[T,K], b[K,F]) -> y[T,F] { y = unit(a @ b) }", NULL);

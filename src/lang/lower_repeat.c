@@ -73,6 +73,8 @@ epi_values epi_lower_repeat(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
                 now[i] = epi_graph_slice(lo->g, given[i], axis, l);
         }
         out = epi_lower_inline(lo, f, &call, p, bundled, now);
+        if (lo->notes && !l && epi_lower_ok(lo))
+            epi_note_orders(lo, f, &call, p, bundled, now, &out);
     }
     return out;
 }

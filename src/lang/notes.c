@@ -52,6 +52,15 @@ static epi_axes moved(const epi_node *n, int from, int to) {
     return out;
 }
 
+/* A result that is the same, but has axes in another order, has them in an order that no text shows either. */
+static void mark_loose(epi_graph *g, int node, const epi_axes *other) {
+    epi_node *n = &g->nodes[node];
+    for (int q = 1; q < n->axes.count; q++)
+        for (int p = 0; p < q; p++)
+            if (epi_axes_find(other, n->axes.at[p]) > epi_axes_find(other, n->axes.at[q]))
+                n->loose |= (uint64_t)1 << (EPI_MAX_AXES * p + q);
+}
+
 /* Does the call give other values where an argument has its axes in this order? */
 static bool means_more(epi_lowering *lo, epi_frame *f, const epi_ast *e, const epi_ast_program *p,
                        bool bundled, const int *given, int argument, const epi_axes *order,
@@ -71,6 +80,8 @@ static bool means_more(epi_lowering *lo, epi_frame *f, const epi_ast *e, const e
     bool differs = false;
     for (int i = 0; i < v.count && epi_lower_ok(lo); i++)
         differs |= epi_graph_value(g, v.node[i]) != epi_graph_value(g, out->node[i]);
+    for (int i = 0; i < v.count && epi_lower_ok(lo) && !differs; i++)
+        mark_loose(g, out->node[i], &g->nodes[v.node[i]].axes);
     g->error = (epi_error){.status = EPI_OK};
     g->place = place;
     memcpy(g->fixed, fixed, sizeof fixed);
