@@ -848,6 +848,7 @@ static struct whole {
     {.from = {"../tests/shifts", "folded", "B=2,T=30,C=40", 0}},
     {.from = {"../tests/shifts", "moved", "B=2,T=65,C=24", 0}},
     {.from = {"../tests/shifts", "moved", "B=2,T=1,C=24", 0}},
+    {.from = {"../tests/passes", "clamped", "T=5,D=8", 0}},
     {.from = {"../tests/passes", "heads", "B=3,T=7,H=32,N=72", 0}},
     {.from = {"../tests/passes", "heads", "B=2,T=5,H=65,N=17", 0}, .capability = 80},
     {.from = {"../tests/passes", "heads", "B=2,T=150,H=200,N=40", 0}, .f16 = true},

@@ -330,9 +330,8 @@ void epi_rows_put_lines(const epi_rows_design *d, epi_text *t, const epi_rows_ph
 /* What is converted to a type of a byte is so by the store itself. */
 static int stored(const epi_rows_design *d, const epi_instr *store, epi_dtype type) {
     const epi_instr *s = &d->tile.instrs[d->maker[store->arg[0]]];
-    bool converts = s->kind == EPI_INSTR_MAP && epi_ops[s->op].converts && epi_ops[s->op].type == type;
-    return converts && epi_dtype_size(type) == 1 && epi_rows_is_full(d, s->arg[0]) ? s->arg[0]
-                                                                                   : store->arg[0];
+    bool converts = s->kind == EPI_INSTR_MAP && epi_op_is_store(s->op, type);
+    return converts && epi_rows_is_full(d, s->arg[0]) ? s->arg[0] : store->arg[0];
 }
 
 void epi_rows_put_store(const epi_rows_design *d, epi_text *t, int i) {

@@ -65,8 +65,8 @@ const char *epi_value_results(const epi_emitter *e) {
 int epi_value_stored(const epi_emitter *e, int v, epi_dtype type) {
     int at = epi_tile_maker(e->d->tile, v);
     const epi_instr *s = at >= 0 ? &e->d->tile->instrs[at] : NULL;
-    bool converts = s && s->kind == EPI_INSTR_MAP && epi_ops[s->op].converts && epi_ops[s->op].type == type;
-    return converts && epi_dtype_size(type) == 1 && !e->d->instrs[at].before ? s->arg[0] : v;
+    bool converts = s && s->kind == EPI_INSTR_MAP && epi_op_is_store(s->op, type);
+    return converts && !e->d->instrs[at].before ? s->arg[0] : v;
 }
 
 /* ---- expressions ---- */

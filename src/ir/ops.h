@@ -136,6 +136,12 @@ static inline int epi_op_written(epi_op op, int place) {
     return op == EPI_OP_UPDATE && place ? 3 - place : place;
 }
 
+/* Does a store in this type of a byte make the conversion by itself? What has 4 bits is stored in a byte, which has more numbers. */
+static inline bool epi_op_is_store(epi_op op, epi_dtype type) {
+    bool narrower = op == EPI_OP_I4 || op == EPI_OP_U4;
+    return epi_ops[op].converts && epi_ops[op].type == type && epi_dtype_size(type) == 1 && !narrower;
+}
+
 /* Does it add up what an index sends to each place? */
 static inline bool epi_op_scatters(epi_op op) {
     return op == EPI_OP_SCATTER || op == EPI_OP_SCATTER_BATCH;
