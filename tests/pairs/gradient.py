@@ -53,7 +53,7 @@ def attempt(o, p, type, path=""):
     """Asks for gradients; gives (what, detail), as of a result."""
     base = judge.evaluated(p)
     inputs = derivable(p)
-    if not inputs:
+    if not inputs or not all(x.now.a.size for x in inputs):
         raise Skip("nothing to derive by")
     if max(judge.largest(m.a) for m in base.values()) > 1e6:
         return "out of range", ""
