@@ -191,4 +191,4 @@ def offsets(e, axis, count):
 
 def segments(o, axis, count):
     """At each place the last value whose offset is not beyond it."""
-    return Named((axis,), np.array([np.max(np.flatnonzero(o.a <= p)) for p in range(count)], np.int64))
+    return Named((axis,), np.array([np.max(np.flatnonzero(o.a <= p), initial=0) for p in range(count)], np.int64))
