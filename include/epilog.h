@@ -77,7 +77,7 @@ typedef enum epi_dtype {
     EPI_F32 = 0,
     EPI_BF16,
     EPI_F16,
-    EPI_I32,  /* indices; exact up to 2^24 in arithmetic */
+    EPI_I32,  /* integers, which are exact (language.md, section 15) */
     EPI_F64,  /* for the reference's results */
     EPI_I64,  /* indices as well, exact in the same way */
     EPI_E4M3, /* 8-bit floats: up to 448, without infinities (PyTorch's float8_e4m3fn), */
@@ -558,7 +558,8 @@ static inline void epi_kernel_get_info(const epi_kernel *kernel, epi_kernel_info
  * tile, which reductions leave as partials, what finishes them. Of a program in parts each part as a program,
  * equal ones once, and where the values between them lie. Returns the length. */
 EPI_API size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size);
-/* What is slow about it, a line each: an operation that no mainloop takes, a product without tensor cores on a
+/* What is slow about it, or may not be what is wanted, a line each: an integer that f32 or an output does not
+ * hold, an operation that no mainloop takes, a product without tensor cores on a
  * GPU that has them, a value between kernels that is larger than all inputs and outputs, more bytes than an
  * operation at a time would move; with the text that avoids it where one is known. docs/speed.md has more.
  * Returns the length, 0 where there is nothing. */

@@ -111,7 +111,9 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     EPI_TRY(epi_has_memory(k->gemms, err));
     *out = k;
     if (spec->path == EPI_PATH_REFERENCE || spec->path == EPI_PATH_NAIVE) {
-        k->scratch = k->workspace = epi_reference_workspace(spec);
+        k->integers = epi_integers_find(arena, spec);
+        EPI_TRY(epi_has_memory(k->integers, err));
+        k->scratch = k->workspace = epi_reference_workspace(k);
         epi_reserve(&k->workspace, g->tensor_count, (int64_t)sizeof(epi_ref));
         return k->workspace < 0 ? epi_fail(err, EPI_ERR_MEMORY, "the workspace overflows 64 bits") : EPI_OK;
     }

@@ -5,6 +5,7 @@
 #include "cpu/access.h"
 #include "cpu/micro.h"
 #include "cpu/strips.h"
+#include "pass/analyse/integers.h"
 #include "pass/analyse/limits.h"
 #include "pass/analyse/recurrence.h"
 #include "pass/schedule/steps.h"
@@ -21,6 +22,7 @@ typedef struct epi_cpu_kernel {
     epi_rows *rows;                /* of a program that has none and is fused */
     epi_attention_loop *attention; /* of a program that is attention and is fused */
     const epi_strips *strips;
+    const epi_integer *integers; /* by node, of a reference */
     int64_t workspace; /* bytes in all */
     int64_t scratch;   /* where the steps' own scratch starts, or the reference's list of tensors */
 } epi_cpu_kernel;
@@ -35,7 +37,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out);
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out);
 
 /* reference.c */
-int64_t epi_reference_workspace(const epi_spec *spec);
+int64_t epi_reference_workspace(const epi_cpu_kernel *k);
 void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned char *workspace);
 
 /* passes.c: computes one node from its operands, all of them in memory. `refs` is by node. */

@@ -9,6 +9,7 @@
 
 #include "base/parallel.h"
 #include "cpu/cpu.h"
+#include "cpu/integers.h"
 #include "ir/index.h"
 
 enum { STRETCH = 1024 };
@@ -253,12 +254,6 @@ void epi_scatter_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, uns
 
 /* ---- orders ---- */
 
-/* A whole number to an element; all that there are up to 2^24 are in f32. */
-static void put_number(const epi_strips *s, const epi_ref *to, int64_t offset, int64_t number) {
-    float x = (float)number;
-    s->store(to->data + offset * (int64_t)epi_dtype_size(to->type), to->type, 1, &x, 1);
-}
-
 /* Counts the elements of each value, and adds up how many come before; what names none comes behind all. Then
  * each element is where its value's next one belongs. */
 void epi_order_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsigned char *scratch) {
@@ -283,12 +278,12 @@ void epi_order_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsig
         next[v] = sum;
         sum += count;
         if (offsets && v < m.size)
-            put_number(k->strips, &refs[node], epi_walk_offset(&to, v), next[v]);
+            epi_whole_store(k->strips, &refs[node], epi_walk_offset(&to, v), next[v]);
     }
     for (int64_t i = 0; i < m.outer && !offsets; i++) {
         int64_t at = index_at(&m, i), place = next[at < 0 ? m.size : at]++;
         bool rank = n->op == EPI_OP_RANK;
-        put_number(k->strips, &refs[node], epi_walk_offset(&to, rank ? i : place), rank ? place : i);
+        epi_whole_store(k->strips, &refs[node], epi_walk_offset(&to, rank ? i : place), rank ? place : i);
     }
 }
 
@@ -300,7 +295,7 @@ void epi_segments_run(const epi_cpu_kernel *k, int node, const epi_ref *refs) {
     m.which = epi_walk_axes(&m.index, &along, sizes);
     epi_walk to = epi_walk_axes(&refs[node], &places, sizes);
     for (int64_t i = 0, count = epi_axes_size(&places, sizes); i < count; i++)
-        put_number(k->strips, &refs[node], epi_walk_offset(&to, i), segment_at(&m, i));
+        epi_whole_store(k->strips, &refs[node], epi_walk_offset(&to, i), segment_at(&m, i));
 }
 
 /* ---- the largest ---- */
@@ -344,7 +339,7 @@ static void largest_item(void *ctx, int64_t row, int thread) {
             take_element(&l, tmp[j], start + j);
     }
     for (int64_t k = 0; k < l.most; k++)
-        put_number(m->k->strips, &m->to,
+        epi_whole_store(m->k->strips, &m->to,
                    epi_walk_offset(&m->to_outer, row) + epi_walk_offset(&m->to_inner, k), l.at[k]);
 }
 

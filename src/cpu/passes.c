@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "cpu/cpu.h"
+#include "cpu/integers.h"
 
 enum { STRETCH = 1024, OPERANDS = 3 };
 
@@ -141,6 +142,12 @@ static void copy_stretch(void *ctx, int64_t item, int thread) {
         for (int j = 0; j < n; j++)
             memcpy((void *)(uintptr_t)element(&p->to, base[0] + j * p->s.stride[last][0]),
                    element(&p->from[0], base[1] + j * p->s.stride[last][1]), size);
+        return;
+    }
+    if (epi_dtype_is_integer(p->from[0].type) && epi_dtype_is_whole(p->to.type)) {
+        for (int j = 0; j < n; j++)
+            epi_whole_store(p->k->strips, &p->to, base[0] + j * p->s.stride[last][0],
+                            epi_whole_load(p->k->strips, &p->from[0], base[1] + j * p->s.stride[last][1]));
         return;
     }
     epi_view v = operand_view(p, &p->from[0], base[1], p->s.stride[last][1], n, tmp);
@@ -343,6 +350,14 @@ void epi_pass_run(const epi_cpu_kernel *k, int node, const epi_ref *refs, unsign
               .scratch = (float *)(void *)scratch};
     for (int a = 0; a < p.operands; a++)
         p.from[a] = refs[n->arg[a]];
+    if (n->integer) {
+        const epi_ref *from[OPERANDS] = {NULL, NULL, NULL};
+        for (int a = 0; a < p.operands; a++)
+            from[a] = &refs[n->arg[a]];
+        epi_integers_run(&k->spec, k->strips, node, &refs[node], from,
+                         (int64_t *)(void *)(scratch + epi_pass_scratch(k->spec.threads)));
+        return;
+    }
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_MAP: run_stretches(&p, &n->axes, map_stretch); break;
     case EPI_CLASS_SPLIT: run_part(p); break;

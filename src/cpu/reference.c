@@ -2,13 +2,16 @@
  *
  * In f64 with nothing rounded it is the reference. With every value computed in f32 and rounded to
  * a storage type it is the naive unfused computation, the yardstick of the error rule. In f64 with every
- * value moved a little it tells what roundings may do to the results. */
+ * value moved a little it tells what roundings may do to the results.
+ *
+ * Integers are never rounded, nor moved. Those that f64 does not hold are kept in 64 bits beside it. */
 #include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "cpu/cpu.h"
+#include "cpu/integers.h"
 #include "ir/index.h"
 #include "pass/analyse/stored.h"
 
@@ -16,8 +19,9 @@ typedef struct eval {
     const epi_cpu_kernel *k;
     const epi_ref *tensors;
     double **value; /* by node, contiguous in the node's own axis order */
+    int64_t **integer; /* by node: what f64 does not hold, or NULL; its value is the nearest */
+    int64_t *room;     /* for a scatter of such */
     bool *computed; /* by node: made of inputs that are no integers, so that f32 may round it */
-    bool *whole;    /* by node: a whole number by what it is made of, which nothing rounds */
     bool naive;
 } eval;
 
@@ -59,40 +63,6 @@ static bool rounds(epi_op op) {
     return !epi_ops[op].exact || (epi_ops[op].converts && !epi_dtype_is_whole(epi_ops[op].type));
 }
 
-/* The operands, as bits, that have to be whole numbers for the result to be one; 0: there is no such rule. */
-static unsigned whole_operands(epi_op op) {
-    const epi_op_row *row = &epi_ops[op];
-    switch (op) {
-    case EPI_OP_SIGN:
-    case EPI_OP_FLOOR:
-    case EPI_OP_ROUND:
-    case EPI_OP_SUM:
-    case EPI_OP_SCATTER: return 1;
-    case EPI_OP_ADD:
-    case EPI_OP_SUB:
-    case EPI_OP_MUL:
-    case EPI_OP_SCAN:
-    case EPI_OP_SCAN_BACK: return 3;
-    default: return row->converts && epi_dtype_is_whole(row->type) ? 1 : row->elements;
-    }
-}
-
-/* Is it a whole number by what it is made of? Positions, sizes and integers are, those that are chosen among
- * them, whatever chooses, and their sums and products. */
-static bool is_whole(const eval *e, const epi_node *n) {
-    const epi_op_row *row = &epi_ops[n->op];
-    unsigned of = whole_operands(n->op);
-    if (n->op == EPI_OP_INPUT)
-        return epi_dtype_is_whole(e->tensors[n->tensor].type);
-    if (n->op == EPI_OP_CONST)
-        return isinf(n->value) || n->value == rint(n->value);
-    bool whole = of || n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE || row->cls == EPI_CLASS_SORT ||
-                 (row->signs && n->op != EPI_OP_SIGN);
-    for (int a = 0; a < 3; a++)
-        whole &= !(of >> a & 1) || e->whole[n->arg[a]];
-    return whole;
-}
-
 /* A value of a node, perturbed. Whether up or down follows from its bits and the seed, so that threads make
  * no difference. */
 static double perturbed(const eval *e, int node, double x) {
@@ -100,13 +70,15 @@ static double perturbed(const eval *e, int node, double x) {
     memcpy(&bits, &x, sizeof bits);
     bits = (bits ^ (uint64_t)e->k->spec.perturb_seed) * 0x9e3779b97f4a7c15u;
     bits = (bits ^ bits >> 32) * 0xd6e8feb86659fd93u;
-    return e->computed[node] && !e->whole[node] && rounds(e->k->spec.graph->nodes[node].op)
+    return e->computed[node] && rounds(e->k->spec.graph->nodes[node].op)
                ? x * (1 + (bits >> 63 ? e->k->spec.perturb : -e->k->spec.perturb))
                : x;
 }
 
 /* What storing a value in type and reading it back gives. */
 static double rounded(const eval *e, int node, double x) {
+    if (e->k->integers[node].is)
+        return x;
     if (e->k->spec.perturb != 0)
         return perturbed(e, node, x);
     if (!e->naive)
@@ -125,6 +97,16 @@ static epi_ref as_ref(const eval *e, int node) {
     return r;
 }
 
+/* The same of an integer, as it is. */
+static epi_ref as_integer(const eval *e, int node) {
+    epi_ref r = as_ref(e, node);
+    if (e->integer[node]) {
+        r.type = EPI_I64;
+        r.data = (unsigned char *)e->integer[node];
+    }
+    return r;
+}
+
 static int64_t count_of(const eval *e, const epi_axes *axes) {
     return epi_axes_size(axes, e->k->spec.sizes);
 }
@@ -135,8 +117,12 @@ static void eval_input(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const epi_ref *ref = &e->tensors[n->tensor];
     epi_walk w = epi_walk_axes(ref, &n->axes, e->k->spec.sizes);
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++)
-        e->value[node][i] = load_one(e->k->strips, ref, epi_walk_offset(&w, i));
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+        int64_t at = epi_walk_offset(&w, i);
+        e->value[node][i] = load_one(e->k->strips, ref, at);
+        if (e->integer[node])
+            e->integer[node][i] = epi_whole_load(e->k->strips, ref, at);
+    }
 }
 
 static void eval_index(const eval *e, int node) {
@@ -525,6 +511,11 @@ static void eval_grouped(const eval *e, int node) {
         e->value[node][i] = rounded(e, node, e->value[node][i]);
 }
 
+/* Does f64 not hold the integer? */
+static bool is_beyond(const epi_cpu_kernel *k, int node) {
+    return epi_integer_is_beyond_f64(&k->integers[node]);
+}
+
 /* ---- sums of products, whose terms are no value ----
  *
  * What is added up of a product, as in sum(x*gather(w, i, E), D) and scatter(a*b, i, E), would be as large as all axes
@@ -532,8 +523,12 @@ static void eval_grouped(const eval *e, int node) {
 
 enum { TERMS = 256 }; /* at a time: they lie where these offsets say */
 
-static bool is_term(const epi_graph *g, int node) {
+static bool is_term(const epi_cpu_kernel *k, int node) {
+    const epi_graph *g = k->spec.graph;
     epi_use_list uses = epi_graph_uses(g, node);
+    if (uses.count == 1 && uses.at[0].node != EPI_NO_NODE &&
+        (is_beyond(k, node) || is_beyond(k, uses.at[0].node)))
+        return false;
     epi_op user =
         uses.count == 1 && uses.at[0].node != EPI_NO_NODE ? g->nodes[uses.at[0].node].op : EPI_OP_COUNT;
     return g->nodes[node].op == EPI_OP_MUL &&
@@ -541,12 +536,13 @@ static bool is_term(const epi_graph *g, int node) {
 }
 
 /* Is it such a product, or a gather that only those take? */
-static bool is_streamed(const epi_graph *g, int node) {
+static bool is_streamed(const epi_cpu_kernel *k, int node) {
+    const epi_graph *g = k->spec.graph;
     epi_use_list uses = epi_graph_uses(g, node);
     bool streamed = g->nodes[node].op == EPI_OP_GATHER && uses.count;
     for (int i = 0; i < uses.count && streamed; i++)
-        streamed = uses.at[i].node != EPI_NO_NODE && is_term(g, uses.at[i].node);
-    return streamed || is_term(g, node);
+        streamed = uses.at[i].node != EPI_NO_NODE && is_term(k, uses.at[i].node);
+    return streamed || is_term(k, node);
 }
 
 /* An operand of such a product: along rows, and along the terms of a row. */
@@ -560,7 +556,7 @@ typedef struct factor {
 static factor factor_of(const eval *e, int node, const epi_axes *rows, const epi_axes *terms) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
-    bool chosen = is_streamed(e->k->spec.graph, node);
+    bool chosen = is_streamed(e->k, node);
     epi_ref v = as_ref(e, chosen ? n->arg[0] : node);
     factor f = {.v = (const double *)(void *)v.data};
     if (chosen) {
@@ -621,7 +617,7 @@ static void round_all(const eval *e, int node, double *x, int64_t count) {
     epi_dtype type = epi_stored_type(e->k->steps.said[node], false, e->k->spec.type);
     float numbers[TERMS];
     unsigned char bytes[TERMS * sizeof(float)];
-    if (e->k->spec.perturb == 0 && !e->naive)
+    if ((e->k->spec.perturb == 0 && !e->naive) || e->k->integers[node].is)
         return;
     if (e->k->spec.perturb != 0 || !epi_dtype_in_f32(type)) {
         for (int64_t j = 0; j < count; j++)
@@ -726,20 +722,63 @@ static void eval_terms(const eval *e, int node) {
 
 /* Bytes for what is known by node. */
 static int64_t bytes_by_node(const epi_graph *g) {
-    return epi_round_up((int64_t)(sizeof(double *) + 2 * sizeof(bool)) * g->node_count, 64);
+    return epi_round_up((int64_t)(sizeof(double *) + sizeof(int64_t *) + sizeof(bool)) * g->node_count, 64);
+}
+
+/* What the largest scatter of integers sorts its index in. */
+static int64_t room_for_index(const epi_cpu_kernel *k) {
+    int64_t most = 0;
+    for (int i = 0; i < k->spec.graph->node_count; i++)
+        if (k->spec.graph->live[i] && epi_op_scatters(k->spec.graph->nodes[i].op) && k->integers[i].is)
+            most = epi_max64(most, epi_move_scratch(&k->spec, i));
+    return epi_round_up(most, 64);
 }
 
 /* Bytes for that and for every live node's values; -1 on overflow. */
-int64_t epi_reference_workspace(const epi_spec *spec) {
-    int64_t bytes = bytes_by_node(spec->graph);
+int64_t epi_reference_workspace(const epi_cpu_kernel *k) {
+    const epi_spec *spec = &k->spec;
+    int64_t bytes = bytes_by_node(spec->graph) + room_for_index(k);
     for (int i = 0; i < spec->graph->node_count; i++) {
-        bool stored = spec->graph->live[i] && !is_streamed(spec->graph, i);
+        bool stored = spec->graph->live[i] && !is_streamed(k, i);
         int64_t count = stored ? epi_axes_size(&spec->graph->nodes[i].axes, spec->sizes) : 0;
-        if (count < 0 || !epi_mul_size(count, (int64_t)sizeof(double), &count) ||
-            !epi_add_size(bytes, count, &bytes))
+        int64_t each = (int64_t)sizeof(double) * (is_beyond(k, i) ? 2 : 1);
+        if (count < 0 || !epi_mul_size(count, each, &count) || !epi_add_size(bytes, count, &bytes))
             return -1;
     }
     return bytes;
+}
+
+/* Is it to be computed in 64 bits: is it a division, or does f64 not hold an integer that it takes or makes? */
+static bool in_integers(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    if (!e->k->integers[node].is || n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME)
+        return false;
+    bool yes = n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER || e->integer[node];
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        yes |= e->integer[n->arg[a]] && a != epi_op_index(n->op);
+        if (epi_op_compares(n->op) && !e->k->integers[n->arg[a]].is)
+            return false;
+    }
+    return yes;
+}
+
+/* What is an integer as it is, also as a number. */
+static void note_numbers(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count && e->integer[node]; i++)
+        e->value[node][i] = (double)e->integer[node][i];
+}
+
+static void eval_integers(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    epi_ref to = as_integer(e, node), from[3];
+    const epi_ref *operands[3] = {NULL, NULL, NULL};
+    for (int a = 0; a < epi_node_operands(n); a++) {
+        from[a] = as_integer(e, n->arg[a]);
+        operands[a] = &from[a];
+    }
+    epi_integers_run(&e->k->spec, e->k->strips, node, &to, operands, e->room);
+    note_numbers(e, node);
 }
 
 void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned char *workspace) {
@@ -747,10 +786,11 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
     eval e = {.k = k,
               .tensors = tensors,
               .value = (double **)(void *)workspace,
-              .computed = (bool *)(workspace + (int64_t)sizeof(double *) * g->node_count),
+              .integer = (int64_t **)(void *)workspace + g->node_count,
+              .computed = (bool *)(workspace + 2 * (int64_t)sizeof(double *) * g->node_count),
+              .room = (int64_t *)(void *)(workspace + bytes_by_node(g)),
               .naive = k->spec.path == EPI_PATH_NAIVE};
-    e.whole = e.computed + g->node_count;
-    unsigned char *next = workspace + bytes_by_node(g);
+    unsigned char *next = workspace + bytes_by_node(g) + room_for_index(k);
     for (int i = 0; i < g->node_count; i++) {
         if (!k->spec.graph->live[i])
             continue;
@@ -758,11 +798,17 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         e.value[i] = (double *)(void *)next;
         e.computed[i] = n->op == EPI_OP_INPUT ? !epi_dtype_is_integer(tensors[n->tensor].type)
                                               : epi_node_takes(n, e.computed);
-        e.whole[i] = is_whole(&e, n);
-        if (is_streamed(g, i))
+        e.integer[i] = NULL;
+        if (is_streamed(k, i))
             continue;
         next += count_of(&e, &n->axes) * (int64_t)sizeof(double);
-        if (n->arg[0] != EPI_NO_NODE && is_term(g, n->arg[0])) {
+        e.integer[i] = is_beyond(k, i) ? (int64_t *)(void *)next : NULL;
+        next += is_beyond(k, i) ? count_of(&e, &n->axes) * (int64_t)sizeof(int64_t) : 0;
+        if (in_integers(&e, i)) {
+            eval_integers(&e, i);
+            continue;
+        }
+        if (n->arg[0] != EPI_NO_NODE && is_term(k, n->arg[0])) {
             eval_terms(&e, i);
             continue;
         }
@@ -773,6 +819,8 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         case EPI_CLASS_PRODUCT: (n->op == EPI_OP_GROUPED ? eval_grouped : eval_product)(&e, i); break;
         case EPI_CLASS_VIEW: /* the axes are in the same order */
             memcpy(e.value[i], e.value[n->arg[0]], (size_t)count_of(&e, &n->axes) * sizeof(double));
+            if (e.integer[i])
+                memcpy(e.integer[i], e.integer[n->arg[0]], (size_t)count_of(&e, &n->axes) * sizeof(int64_t));
             break;
         case EPI_CLASS_MOVE:
             (n->op == EPI_OP_GATHER   ? eval_gather
@@ -802,8 +850,13 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         epi_ref r = as_ref(&e, g->tensors[t].node);
         epi_walk from = epi_walk_axes(&r, &tensors[t].axes, k->spec.sizes);
         epi_walk to = epi_walk_axes(&tensors[t], &tensors[t].axes, k->spec.sizes);
-        for (int64_t i = 0, count = count_of(&e, &tensors[t].axes); i < count; i++)
-            store_one(k->strips, &tensors[t], epi_walk_offset(&to, i),
-                      e.value[g->tensors[t].node][epi_walk_offset(&from, i)]);
+        const int64_t *integer = e.integer[g->tensors[t].node];
+        for (int64_t i = 0, count = count_of(&e, &tensors[t].axes); i < count; i++) {
+            int64_t put = epi_walk_offset(&to, i), at = epi_walk_offset(&from, i);
+            if (integer)
+                epi_whole_store(k->strips, &tensors[t], put, integer[at]);
+            else
+                store_one(k->strips, &tensors[t], put, e.value[g->tensors[t].node][at]);
+        }
     }
 }

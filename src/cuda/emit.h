@@ -210,6 +210,9 @@ epi_status epi_emit_repack(epi_emit_context *c, const epi_kernel_text *product, 
 
 /* One pass over memory; `copy_to` >= 0 copies the node into that tensor. */
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *out, epi_error *err);
+/* emit_integers.c: the same of one that is computed in 64 bits; and so many elements are counted. */
+epi_status epi_emit_integers(epi_emit_context *c, int node, epi_kernel_text *out, epi_error *err);
+int64_t epi_integers_elements(const epi_emit_context *c, int node);
 /* Finishes the cross-tile reductions along rows (or columns), with every later value of the same shape.
  */
 epi_status epi_emit_finish(epi_emit_context *c, const epi_step *gemm, epi_reduction reduction,

@@ -37,6 +37,8 @@ static const fold_form *fold_form_of(const epi_emit_context *c, int node) {
 
 int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
     epi_op op = copy_to < 0 ? c->spec->graph->nodes[node].op : EPI_OP_COUNT;
+    if (copy_to < 0 && c->spec->graph->nodes[node].integer)
+        return epi_integers_elements(c, node);
     epi_axes axes = pass_axes(c, node, copy_to);
     if (epi_op_scatters(op) || epi_op_orders(op))
         return 256 * (epi_op_scatters(op) ? epi_scatter_items : epi_sort_items)(c, node);
@@ -52,7 +54,7 @@ int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
 int64_t epi_pass_fewer(const epi_emit_context *c, int node, int copy_to) {
     const epi_node *n = &c->spec->graph->nodes[node];
     epi_axes rest = epi_axes_without(&n->axes, &n->over);
-    return copy_to < 0 && n->op == EPI_OP_UPDATE ? epi_axes_size(&rest, c->sizes) : 0;
+    return copy_to < 0 && n->op == EPI_OP_UPDATE && !n->integer ? epi_axes_size(&rest, c->sizes) : 0;
 }
 
 typedef struct pass {
@@ -80,13 +82,17 @@ static void put_store(pass *p, const epi_ref *ref, int64_t start, const char *va
 
 static void copy_body(pass *p, int node, int to) {
     epi_ref from = epi_emit_ref(p->c, node, -1), dst = epi_emit_ref(p->c, node, to);
-    if (from.type == dst.type && epi_dtype_is_integer(dst.type)) { /* integers hold more than f32 */
-        const char *type = dst.type == EPI_I32 ? "int" : "i64";
+    if (epi_dtype_is_integer(from.type) && epi_dtype_is_integer(dst.type)) { /* integers hold more than f32 */
+        const char *type = dst.type == EPI_I32 ? "int" : "i64", *has = from.type == EPI_I32 ? "int" : "i64";
         epi_walk wf = epi_walk_axes(&from, &p->axes, p->c->spec->sizes),
                  wt = epi_walk_axes(&dst, &p->axes, p->c->spec->sizes);
-        epi_text_add(p->out, "    ((%s *)P.ptr[%d])[%s] = ((const %s *)P.ptr[%d])[%s];\n", type,
-                     p->pointers.to, epi_emit_walk(p->c, &wt, "x"), type, p->pointers.from[0],
-                     epi_emit_walk(p->c, &wf, "x"));
+        bool cuts = from.type != dst.type && dst.type == EPI_I32; /* to the largest number for what is beyond */
+        const char *value =
+            epi_emit_text(p->c, "((const %s *)P.ptr[%d])[%s]", has, p->pointers.from[0], epi_emit_walk(p->c, &wf, "x"));
+        if (cuts)
+            value = epi_emit_text(p->c, "(int)max(-2147483648LL, min(2147483647LL, %s))", value);
+        epi_text_add(p->out, "    ((%s *)P.ptr[%d])[%s] = %s;\n", type, p->pointers.to,
+                     epi_emit_walk(p->c, &wt, "x"), value);
         return;
     }
     epi_text_add(p->out, "    const float v = %s;\n    ", put_load(p, &from, p->pointers.from[0], 0));
@@ -246,6 +252,8 @@ static void put_body(pass *p, int node, int copy_to) {
 
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *k, epi_error *err) {
     *k = (epi_kernel_text){.name = "pass", .block = 256};
+    if (copy_to < 0 && c->spec->graph->nodes[node].integer)
+        return epi_emit_integers(c, node, k, err);
     pass p = {.c = c, .n = &c->spec->graph->nodes[node], .out = &k->source};
     p.axes = pass_axes(c, node, copy_to);
     p.pointers = give_pointers(c, k, node, copy_to);

@@ -182,19 +182,22 @@ void epi_emit_topk(const epi_emit_context *c, int node, const epi_pass_pointers 
     bool block = epi_topk_by_block(c, node);
     int team = block ? BLOCK : WARP;
     int64_t held = epi_ceil_div(row_of(c, n), team);
+    const char *place = epi_emit_text(c, "%s + %s", epi_emit_walk(c, &write, "x"), epi_emit_walk(c, &put, "k"));
+    const char *stored = row_of(c, n) > 1 << 24 && epi_dtype_is_integer(to.type) /* f32 does not hold it */
+                             ? epi_emit_text(c, "((%s *)p)[%s] = (%s)number", to.type == EPI_I32 ? "int" : "i64", place,
+                                             to.type == EPI_I32 ? "int" : "i64")
+                             : epi_emit_text(c, "store<%s>(p, %s, (float)number)", epi_emit_type(to.type), place);
     k->block = block ? BLOCK : 256;
     epi_text_add(&k->source,
                  "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
                  "  DEV i64 count() const { return %s; }\n  static constexpr int TEAM = %d, HELD = %d;\n"
                  "  DEV i64 row(i64 x) const { return %s; }\n"
                  "  DEV float value(const void *p, i64 at, i64 e) const { return load<%s>(p, at + %s); }\n"
-                 "  DEV void put(void *p, i64 x, i64 k, i64 number) const {\n    store<%s>(p, %s + %s, "
-                 "(float)number);%s\n  }\n};\n",
+                 "  DEV void put(void *p, i64 x, i64 k, i64 number) const {\n    %s;%s\n  }\n};\n",
                  epi_emit_count(c, epi_axes_size(&of, sizes), "LL"),
                  epi_emit_count(c, epi_axes_size(&own, sizes), "LL"), team, held > MOST_HELD ? 0 : (int)held,
                  epi_emit_walk(c, &read, "x"), epi_emit_type(from.type), epi_emit_walk(c, &along, "e"),
-                 epi_emit_type(to.type), epi_emit_walk(c, &write, "x"), epi_emit_walk(c, &put, "k"),
-                 put_largest(c, node, p, k));
+                 stored, put_largest(c, node, p, k));
     epi_text_add(
         &k->source,
         "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(%d) "

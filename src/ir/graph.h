@@ -63,6 +63,7 @@ typedef struct epi_node {
     bool opaque; /* it is stored as it is, so the algebra does not look at what it is made of */
     /* No memory has it: a product makes it of what it reads, as it loads its operand (widen.c, chosen.c). */
     bool on_load;
+    bool integer; /* it is computed in 64 bits, by a pass of its own: f32 does not hold what it takes or makes */
     bool exact; /* DIV: a step such as floor looks at it, so it is no product with an inverse: x/x is 1 */
     const epi_own *own; /* OWN: of which call */
     uint64_t loose;     /* while a program is looked at for notes: bits of pairs of its axes, earlier * EPI_MAX_AXES + later,

@@ -33,7 +33,7 @@ static bool is_step(const epi_graph *g, const epi_node *n, int operand) {
         return !is_same_anyway(g, n, operand);
     if (n->op == EPI_OP_WHERE) /* 0 is the other side */
         return operand == 0;
-    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || n->op == EPI_OP_TOPK || row->signs ||
+    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER || n->op == EPI_OP_ROUND || n->op == EPI_OP_TOPK || row->signs ||
            (row->converts && !epi_dtype_is_operand(row->type)) || epi_op_wants_exact(n->op, operand);
 }
 

@@ -32,7 +32,6 @@ const epi_op_row epi_ops[EPI_OP_COUNT + 1] = {
     {#id, text, EPI_CLASS_RANDOM, 1, EPI_WHOLE, "", .derivative = {da, 0, 0}, is},
 #define EPI_SHIFT(id, text, is, da) \
     {#id, text, EPI_CLASS_SHIFT, 1, EPI_MOVES, "", .derivative = {da, 0, 0}, is},
-#define EPI_SPELLING(id, text, is) {#id, text, EPI_CLASS_LEAF, 2, EPI_ELEMENTWISE, .cuda = "", is},
 #include "ir/ops.def"
     {"", "", .cls = EPI_CLASS_LEAF}, /* no operation */
 };

@@ -18,7 +18,6 @@ typedef enum epi_op {
 #define EPI_VIEW(id, ...) EPI_OP_##id,
 #define EPI_RANDOM(id, ...) EPI_OP_##id,
 #define EPI_SHIFT(id, ...) EPI_OP_##id,
-#define EPI_SPELLING(id, ...) EPI_OP_##id,
 #include "ir/ops.def"
     EPI_OP_COUNT
 } epi_op;

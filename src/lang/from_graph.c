@@ -266,8 +266,14 @@ static epi_ast *value_ast(writer *w, int node) {
 
 /* ---- assignments ---- */
 
+/* How the text says that a value is stored. An integer is as large as it is, which no text says. */
 static epi_dtype stored_type(const epi_graph *g, int node) {
-    return node != EPI_NO_NODE && g->nodes[node].has_stored ? g->nodes[node].stored : EPI_DTYPE_COUNT;
+    bool said = node != EPI_NO_NODE && g->nodes[node].has_stored && !epi_dtype_is_integer(g->nodes[node].stored);
+    return said ? g->nodes[node].stored : EPI_DTYPE_COUNT;
+}
+
+static bool has_stored_type(const epi_graph *g, int node) {
+    return stored_type(g, node) != EPI_DTYPE_COUNT;
 }
 
 /* What the names are assigned; `types` is how each is stored, or NULL. */
@@ -305,7 +311,7 @@ static void assign_halves(writer *w, int node) {
 /* The first output that the value is, or NULL. An output's name has no type in the body: a value that the text
  * gives one has a name of its own, and the output is that. */
 static const char *output_name(const epi_graph *g, int node) {
-    for (int t = g->input_count; t < g->tensor_count && !g->nodes[node].has_stored; t++)
+    for (int t = g->input_count; t < g->tensor_count && !has_stored_type(g, node); t++)
         if (g->tensors[t].node == node)
             return g->tensors[t].name;
     return NULL;
@@ -413,7 +419,7 @@ static void write_node(writer *w, int i) {
     }
     bool leaf = epi_ops[n->op].cls == EPI_CLASS_LEAF ||
                 (n->op == EPI_OP_NEG && !n->name && g->nodes[n->arg[0]].op == EPI_OP_CONST);
-    bool inside = !n->name && !n->has_stored && !is_shared(g, i) && w->depth[i] < MOST_NESTED;
+    bool inside = !n->name && !has_stored_type(g, i) && !is_shared(g, i) && w->depth[i] < MOST_NESTED;
     if (!output && (leaf || (inside && !is_factored(w, i))))
         return;
     epi_ast *value = operation_ast(w, i);

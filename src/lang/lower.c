@@ -334,14 +334,6 @@ static EPI_NOINLINE int lower_power(epi_graph *g, int a, int b) {
     return power == 2 ? square : epi_graph_map2(g, EPI_OP_MUL, square, a);
 }
 
-/* a // b and a % b of floats: floor(a/b), and what is left. */
-static EPI_NOINLINE int lower_quotient(epi_graph *g, epi_op op, int a, int b) {
-    int whole = epi_graph_map1(g, EPI_OP_FLOOR, epi_graph_map2(g, EPI_OP_DIV, a, b));
-    if (op == EPI_OP_QUOTIENT)
-        return whole;
-    return epi_graph_map2(g, EPI_OP_SUB, a, epi_graph_map2(g, EPI_OP_MUL, b, whole));
-}
-
 /* One more operation of a chain, whose first operand is there already. */
 static int lower_link(epi_lowering *lo, epi_frame *f, const epi_ast *e, int a) {
     int b = epi_lower_one(lo, f, e->args[1]);
@@ -352,8 +344,6 @@ static int lower_link(epi_lowering *lo, epi_frame *f, const epi_ast *e, int a) {
         return take(lo->g, a, b);
     if (e->op == EPI_OP_POW)
         return lower_power(lo->g, a, b);
-    if (e->op == EPI_OP_QUOTIENT || e->op == EPI_OP_REMAINDER)
-        return lower_quotient(lo->g, e->op, a, b);
     return e->op == EPI_OP_MATMUL ? epi_graph_product(lo->g, a, b) : epi_graph_map2(lo->g, e->op, a, b);
 }
 

@@ -16,6 +16,7 @@
 #include "pass/rewrite/choices.h"
 #include "pass/rewrite/chosen.h"
 #include "pass/rewrite/groups.h"
+#include "pass/rewrite/integers.h"
 #include "pass/rewrite/narrow.h"
 #include "pass/rewrite/once.h"
 #include "pass/rewrite/prepare.h"
@@ -36,6 +37,14 @@
 #endif
 
 /* ---- the passes ---- */
+
+static epi_status integers(epi_candidate *c, epi_error *err) {
+    return epi_integers_write(c->arena, &c->spec, err);
+}
+
+static epi_status large(epi_candidate *c, epi_error *err) {
+    return epi_large_mark(c->arena, &c->spec, err);
+}
 
 static epi_status narrow(epi_candidate *c, epi_error *err) {
     return c->narrows ? epi_narrow_outputs(c->arena, &c->spec, err) : EPI_OK;
@@ -168,6 +177,7 @@ static epi_status cut(epi_candidate *c, epi_error *err) {
 }
 
 const epi_pass epi_passes[EPI_PASS_COUNT] = {
+    [EPI_PASS_INTEGERS] = {"integers", integers, "writes // and % in the operations that kernels have"},
     [EPI_PASS_SCATTERS] = {"scatters", scatters,
                            "writes scatters by batch of a few elements each as sums of choices"},
     [EPI_PASS_NARROW] = {"narrow", narrow, "rounds outputs of 16 bits before a log-sum-exp is taken of them"},
@@ -193,6 +203,7 @@ const epi_pass epi_passes[EPI_PASS_COUNT] = {
     [EPI_PASS_ATTENTION] = {"attention", attention, "brings softmax into the form of attention's mainloop"},
     [EPI_PASS_WIDEN] = {"widen", widen, "converts what is stored in 8 bits for the products that take it"},
     [EPI_PASS_CHOSEN] = {"chosen", chosen, "has products read the matrices that their batches choose"},
+    [EPI_PASS_LARGE] = {"large", large, "marks integers that f32 does not hold, which passes compute in 64 bits"},
     [EPI_PASS_PREPARE] = {"prepare", prepare, "parts off what depends on params alone, which is made once"},
     [EPI_PASS_CUT] = {"cut", cut, "cuts it into parts of one kernel each"},
 };
@@ -310,7 +321,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
                          .limits = given->limits,
                          .narrows = given->narrows,
                          .strict = given->strict};
-    EPI_TRY(epi_passes_run(c, EPI_PASS_SCATTERS, EPI_PASS_CHOICES, err));
+    EPI_TRY(epi_passes_run(c, EPI_PASS_INTEGERS, EPI_PASS_CHOICES, err));
     r->written = c->written = c->spec.graph;
     if (given->same)
         c->spec.graph = given->same;

@@ -8,6 +8,7 @@
 
 /* The passes, in their order. */
 typedef enum epi_pass_id {
+    EPI_PASS_INTEGERS,
     EPI_PASS_SCATTERS,
     EPI_PASS_NARROW,
     EPI_PASS_ONCE,
@@ -26,6 +27,7 @@ typedef enum epi_pass_id {
     EPI_PASS_ATTENTION,
     EPI_PASS_WIDEN,
     EPI_PASS_CHOSEN,
+    EPI_PASS_LARGE,
     EPI_PASS_PREPARE,
     EPI_PASS_CUT,
     EPI_PASS_COUNT

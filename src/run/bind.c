@@ -203,6 +203,9 @@ static epi_status check_largest(const epi_program *p, int node, const int64_t *s
     if (taken > of)
         return fail_node(p, node, err, "topk takes %ld of %s, which has %ld elements", (long)taken,
                          epi_axis_label(g, n->over.at[0]).text, (long)of);
+    if (of > INT32_MAX)
+        return fail_node(p, node, err, "topk of %s, which has %ld elements: its positions are i32, of at most %ld",
+                         epi_axis_label(g, n->over.at[0]).text, (long)of, (long)INT32_MAX);
     return taken <= MOST_TAKEN ? EPI_OK
                                : fail_node(p, node, err, "topk takes at most %d elements: %s has %ld",
                                            MOST_TAKEN, epi_axis_label(g, n->over.at[1]).text, (long)taken);

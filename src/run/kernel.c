@@ -6,6 +6,7 @@
 #include "cuda/cuda.h"
 #include "pass/analyse/dequant.h"
 #include "pass/place/split.h"
+#include "pass/rewrite/integers.h"
 #include "pass/rewrite/widen.h"
 #include "run/run.h"
 
@@ -23,6 +24,14 @@ static const char *why_left(const epi_kernel *k, const epi_options *o, bool empt
     if (k->owner)
         return "it is taken as the kernel of the largest sizes has it";
     return empty ? "an axis has no elements" : NULL;
+}
+
+/* One operation a part: what such parts ask of the program, and no more. */
+static epi_status cut_unfused(epi_kernel *k, epi_error *err) {
+    EPI_TRY(epi_integers_write(&k->arena, &k->spec, err));
+    EPI_TRY(epi_widen_operands(&k->arena, &k->spec, 0, err));
+    EPI_TRY(epi_large_mark(&k->arena, &k->spec, err));
+    return epi_cut_apart(&k->arena, &k->spec, &k->limits, &k->cut, err);
 }
 
 /* The program as the passes leave it, cut into parts. */
@@ -43,11 +52,8 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
                           .rewriting = &k->rewriting,
                           .cut = &k->cut};
     if (o->path != EPI_PATH_FUSED && o->path != EPI_PATH_UNFUSED)
-        return EPI_OK;
-    epi_status status = o->path == EPI_PATH_FUSED ? epi_compile_cut(&passes, err)
-                                                  : epi_widen_operands(&k->arena, &k->spec, 0, err);
-    if (status == EPI_OK && o->path == EPI_PATH_UNFUSED)
-        status = epi_cut_apart(&k->arena, &k->spec, &k->limits, &k->cut, err);
+        return epi_integers_write(&k->arena, &k->spec, err);
+    epi_status status = o->path == EPI_PATH_FUSED ? epi_compile_cut(&passes, err) : cut_unfused(k, err);
     if (status == EPI_OK && k->cut.part_count > 1 && o->config)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "a configuration is for one kernel; this program is %d kernels: leave it out",
@@ -248,6 +254,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     if (!o->memory)
         EPI_TRY(epi_checks_compile(k, o, err));
     EPI_TRY(count_elements(k, err));
+    EPI_TRY(epi_assumed_find(k, err));
     return count_terms(k, err);
 }
 

@@ -7,6 +7,7 @@
 #include "cuda/driver.h"
 #include "ir/spec.h"
 #include "lang/ast.h"
+#include "pass/analyse/integers.h"
 #include "pass/compile.h"
 
 struct epi_context {
@@ -69,6 +70,7 @@ struct epi_kernel {
     bool gpu;
     bool alone; /* its first launch lets others begin when all before the call has ended: they load weights */
     struct epi_cuda_kernel *checks; /* looks through the indices first, where that was asked for */
+    const epi_assumed *assumed;     /* by input: what is taken of its integers; NULL: of none anything */
     int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */
     epi_backend_limits limits;  /* that the program was cut with, */
@@ -147,6 +149,11 @@ epi_status epi_memory_fit(epi_kernel *kernel, const epi_options *options, epi_er
 /* Slabs that loops go through, 1 where there are none; and rows of the last one. */
 int64_t epi_slab_count(const epi_kernel *kernel);
 int64_t epi_slab_tail(const epi_kernel *kernel);
+
+/* integers.c: which inputs f32 is assumed to hold; an error where one has more; and what f32 does not hold, a line each. */
+epi_status epi_assumed_find(epi_kernel *kernel, epi_error *err);
+epi_status epi_assumed_check(const epi_kernel *kernel, const epi_tensor *tensors, epi_error *err);
+void epi_integers_warn(const epi_kernel *kernel, epi_text *out);
 
 /* spent.c: gives values of the cut the places of inputs that a run may write over. */
 epi_status epi_spent_take(epi_kernel *kernel, const epi_options *options, epi_error *err);

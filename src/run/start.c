@@ -368,6 +368,7 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     if (!kernel->gpu && !r.prepares) {
         epi_spec written = epi_kernel_written(kernel);
         EPI_TRY(epi_indices_check(&written, r.tensors, err));
+        EPI_TRY(epi_assumed_check(kernel, r.tensors, err));
     }
     if (kernel->checks && !r.prepares)
         EPI_TRY(epi_cuda_run(kernel->checks, r.tensors, args->workspace, r.stream, 0, &r.alone, err));

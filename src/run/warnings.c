@@ -176,6 +176,8 @@ size_t epi_kernel_warnings(const epi_kernel *kernel, char *buf, size_t size) {
     double bytes = kernel ? tensor_bytes(kernel) : 0;
     if (kernel)
         epi_kernel_get_info(kernel, &whole);
+    if (kernel)
+        epi_integers_warn(kernel, &t);
     if (!kernel || whole.bytes_fused < MB) /* it is over before anyone wonders */
         return epi_text_give(&t, buf, size);
     for (int i = 0; i < whole.parts; i++)

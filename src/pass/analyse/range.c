@@ -189,6 +189,8 @@ static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *
     }
     case EPI_OP_MUL: return n->arg[0] == n->arg[1] ? squared(a) : multiplied(a, b);
     case EPI_OP_DIV: return divided(a, b, &g->nodes[n->arg[1]], chooses);
+    case EPI_OP_QUOTIENT:
+    case EPI_OP_REMAINDER: return unknown;
     case EPI_OP_MIN: return (epi_range){fmin(a.low, b.low), fmin(a.high, b.high), a.nan || b.nan};
     case EPI_OP_MAX: return (epi_range){fmax(a.low, b.low), fmax(a.high, b.high), a.nan || b.nan};
     case EPI_OP_ABS: return (epi_range){fmax(0, fmax(a.low, -a.high)), fmax(-a.low, a.high), a.nan};

@@ -6,6 +6,8 @@
  *     negated to make it                f32, unless the storage type has its numbers: it may be stored in the
  *                                       place of that value, which would be rounded then
  *     an index, a random number         f32: it must be exact
+ *     an integer of more than 8 bits    f32, unless nothing but a product takes it; i32 or i64 where f32 does not
+ *                                       hold it (has_stored, by pass/rewrite/integers.c)
  *     made of f32, integers, numbers and positions alone
  *                                       f32, unless a product takes it, or it is such in 16 bits as
  *                                       well: nothing on the way has been rounded, and a position or an
@@ -14,6 +16,8 @@
 
 #include <math.h>
 
+#include "pass/analyse/integers.h"
+
 typedef struct search {
     const epi_graph *g;
     const epi_dtype *types; /* by tensor, or NULL */
@@ -21,6 +25,7 @@ typedef struct search {
     bool *pure;             /* by node: nothing that it is made of is rounded to 16 bits */
     bool *few;              /* by node: its elements are among a few numbers that both 16-bit types have */
     bool *operand;          /* by node: a product takes it */
+    bool *integer;          /* by node: it is an integer, and 16 bits may not hold it */
     epi_dtype *least;       /* by node: what the text says of it, or of values that are made of it, */
     epi_dtype *moved;       /* and of it, or of values whose elements it has */
 } search;
@@ -87,6 +92,19 @@ static bool is_pure(const search *s, const epi_node *n) {
     return pure;
 }
 
+/* Has it no more than 8 bits: is it a byte, or does it have elements of such alone? Both 16-bit types hold these. */
+static bool is_byte(const search *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    if (n->op == EPI_OP_INPUT)
+        return s->types ? epi_dtype_size(s->types[n->tensor]) == 1
+                        : s->g->tensors[n->tensor].has_type && epi_dtype_size(s->g->tensors[n->tensor].type) == 1;
+    bool elements = epi_ops[n->op].elements != 0;
+    for (int a = 0; a < epi_node_operands(n); a++)
+        if (epi_ops[n->op].elements >> a & 1)
+            elements &= !s->integer[n->arg[a]];
+    return elements;
+}
+
 /* From what its operands are. */
 static void find_made(search *s) {
     for (int i = 0; i < s->g->node_count; i++) {
@@ -94,6 +112,7 @@ static void find_made(search *s) {
         s->moved[i] = moved_type(s, n);
         s->few[i] = is_few(s, n);
         s->pure[i] = is_pure(s, n);
+        s->integer[i] &= !s->few[i] && !is_byte(s, i);
     }
 }
 
@@ -175,9 +194,10 @@ epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype
     s.pure = epi_arena_alloc(arena, nodes);
     s.few = epi_arena_alloc(arena, nodes);
     s.operand = epi_arena_alloc(arena, nodes);
+    s.integer = epi_integers_kinds(arena, g, types);
     s.least = epi_arena_alloc(arena, nodes * sizeof *s.least);
     s.moved = epi_arena_alloc(arena, nodes * sizeof *s.moved);
-    if (!said || !s.exact || !s.pure || !s.few || !s.operand || !s.least || !s.moved)
+    if (!said || !s.exact || !s.pure || !s.few || !s.operand || !s.integer || !s.least || !s.moved)
         return NULL;
     find_made(&s);
     for (int i = g->node_count - 1; i >= 0; i--) { /* users come first */
@@ -185,10 +205,12 @@ epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype
         learn(&s, i, storage);
         epi_dtype least = both_of(s.least[i], s.moved[i]);
         /* on the tile that it is compared on, what is made once is f32: whoever loads it sees the same */
-        bool f32 = s.exact[i] || n->op == EPI_OP_ONCE || (s.pure[i] && !s.operand[i] && !s.few[i]) ||
+        bool f32 = s.exact[i] || n->op == EPI_OP_ONCE || ((s.pure[i] || s.integer[i]) && !s.operand[i] && !s.few[i]) ||
                    !keeps(storage, least);
         bool place = epi_ops[n->op].cls == EPI_CLASS_SORT;
         said[i] = said_of(n);
+        if (s.integer[i] && epi_dtype_is_narrow(said[i]))
+            said[i] = EPI_F32; /* whoever said it */
         if (said[i] == EPI_DTYPE_COUNT)
             said[i] = place ? EPI_I32 : f32 ? EPI_F32 : EPI_DTYPE_COUNT;
     }

@@ -1569,6 +1569,12 @@ static void see_view(epi_placer *s, int node) {
 }
 
 static void place(epi_placer *s, int node) {
+    if (s->g->nodes[node].integer && epi_ops[s->g->nodes[node].op].cls != EPI_CLASS_LEAF) {
+        for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
+            settle_view(s, s->g->nodes[node].arg[a]);
+        place_alone(s, node);
+        return;
+    }
     switch (epi_ops[s->g->nodes[node].op].cls) {
     case EPI_CLASS_LEAF: s->placement[node] = (epi_cut_placement){EPI_PLACED_INPUT, -1}; break;
     case EPI_CLASS_PRODUCT: add_product(s, node); break;

@@ -718,6 +718,16 @@ int epi_graph_operations(const epi_graph *g) {
     return count;
 }
 
+/* Has it integers to compute, or positions to store, that f32 does not hold? */
+static bool has_integers(const epi_graph *g) {
+    bool has = false;
+    for (int i = 0; i < g->node_count && !has; i++)
+        has = g->live[i] && g->nodes[i].integer && epi_ops[g->nodes[i].op].cls != EPI_CLASS_LEAF;
+    for (int t = g->input_count; t < g->tensor_count && !has; t++)
+        has = g->nodes[g->tensors[t].node].integer;
+    return has;
+}
+
 epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, epi_error *err) {
     const epi_graph *g = spec->graph;
     *out = (epi_plan){.product = EPI_NO_NODE,
@@ -740,6 +750,11 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
                             epi_node_label(g, g->nodes[i].arg[0]).text);
             return EPI_OK;
         }
+    if (has_integers(g)) {
+        epi_plan_refuse(&p, "an integer that f32 does not hold is made by a pass of its own");
+        out->fused = epi_plan_pass(g, out);
+        return EPI_OK;
+    }
     for (int i = 0; i < g->node_count; i++)
         if (g->live[i] && epi_op_is_product(g->nodes[i].op) && products++ == 0)
             out->product = i;

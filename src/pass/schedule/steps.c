@@ -110,8 +110,9 @@ static epi_status list_fused(epi_arena *arena, epi_steps *k, epi_error *err) {
     }
     for (int t = g->input_count; t < g->tensor_count; t++) {
         const epi_placement *s = &k->plan.placement[g->tensors[t].node];
+        epi_dtype from = k->homes[g->tensors[t].node].type, to = k->spec->types[t];
         bool exact =
-            !epi_dtype_in_f32(k->spec->types[t]) && k->homes[g->tensors[t].node].type == k->spec->types[t];
+            !epi_dtype_in_f32(to) && (from == to || (epi_dtype_is_integer(from) && epi_dtype_is_integer(to)));
         stored[t] = (s->tile || s->last) && s->reduction <= EPI_REDUCE_LOCAL &&
                     !s->before; /* what passes made is copied, */
         stored[t] &=
@@ -137,6 +138,15 @@ static bool is_counted(const epi_graph *g, int node) {
     return counted;
 }
 
+/* A number or positions that an operation on integers takes: it makes them itself. */
+static bool is_operand_of_integers(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool is = epi_op_is_free(g->nodes[node].op);
+    for (int i = 0; i < uses.count && is; i++)
+        is = uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].integer;
+    return is;
+}
+
 /* One operation into its output, or orders into theirs, with the leaves that it takes in memory; or a copy. */
 static void list_pass(epi_steps *k) {
     const epi_graph *g = k->spec->graph;
@@ -145,7 +155,8 @@ static void list_pass(epi_steps *k) {
         while (t < g->tensor_count && g->tensors[t].node != i)
             t++;
         bool output = t < g->tensor_count, input = g->nodes[i].op == EPI_OP_INPUT;
-        if (!g->live[i] || (input && !output) || epi_segments_are_read(g, i) || is_counted(g, i))
+        if (!g->live[i] || (input && !output) || epi_segments_are_read(g, i) || is_counted(g, i) ||
+            is_operand_of_integers(g, i))
             continue;
         if (output && !input)
             give_tensor(k, i, t);

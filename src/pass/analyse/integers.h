@@ -1,0 +1,40 @@
+/* integers.h: which values are integers, how large they may become, and which of them f32 does not hold.
+ *
+ * Positions, sizes, whole numbers of the text, inputs of integer types and what an index is ordered by are
+ * integers, and so is what sums, products, extremes, choices and moves make of integers alone. They are exact.
+ *
+ * f32 holds integers up to 2^24. A larger one is held by f32 all the same where nobody can tell: an index into an
+ * axis of 100 elements, or a comparison with a number below 100, sees no difference between 2^24 and 2^24 + 1. So
+ * each integer has a *stretch* that its readers tell apart; what is outside of it has to stay outside, and no more.
+ * An integer whose stretch f32 does not hold is *large*: it is computed in 64 bits. */
+#ifndef EPI_PASS_INTEGERS_H
+#define EPI_PASS_INTEGERS_H
+
+#include "ir/spec.h"
+
+/* Numbers that are compared in f32 are told apart unless both are beyond it: none is, of two inputs that are compared one
+ * may be, or not, as each is compared with all. */
+typedef enum epi_assumed { EPI_ASSUMED_NOTHING, EPI_ASSUMED_ONE, EPI_ASSUMED_ALL } epi_assumed;
+
+typedef struct epi_integer {
+    bool is;
+    bool large; /* its readers tell more of it apart than f32 holds */
+    int64_t low,
+        high; /* it is from low to high; computed in 64 bits it wraps around, and then these are all there are */
+    int64_t from, to;    /* its readers tell these apart; none: from > to */
+    bool moved;          /* it has elements of inputs, and nothing else: */
+    epi_assumed assumed; /* what comes of these is taken to be held by f32: a run looks at the inputs */
+} epi_integer;
+
+/* By node, for the largest sizes that open axes may have; NULL: no memory. */
+const epi_integer *epi_integers_find(epi_arena *arena, const epi_spec *spec);
+/* Which nodes are integers, by the types of the tensors, or, where these are NULL, by what the text says. */
+bool *epi_integers_kinds(epi_arena *arena, const epi_graph *g, const epi_dtype *types);
+/* Is the operation one on integers of which f32 does not hold one: its result, or an operand? */
+bool epi_integer_is_computed(const epi_graph *g, const epi_integer *at, int node);
+/* Does f64 not hold the integer? */
+bool epi_integer_is_beyond_f64(const epi_integer *at);
+/* Is it floor(a/b) of integers, which is a // b? */
+bool epi_is_quotient(const epi_graph *g, const epi_integer *at, int node);
+
+#endif

@@ -1,0 +1,204 @@
+/* integers.c: integers on their way to kernels. Those that f32 holds are computed as floats, where // needs a division
+ * that is exact and a look at the divisor; larger ones are marked, and computed in 64 bits, each operation by a pass
+ * of its own. */
+#include "pass/rewrite/integers.h"
+
+#include <math.h>
+
+#include "pass/analyse/integers.h"
+#include "pass/analyse/stored.h"
+
+typedef struct rewriting {
+    const epi_spec *spec;
+    const epi_integer *at; /* by node */
+} rewriting;
+
+/* ---- before all other passes ---- */
+
+static bool may_be_zero(const epi_integer *divisor) {
+    return divisor->low <= 0 && divisor->high >= 0;
+}
+
+/* The value, but 0 where the divisor, an integer that may be 0, is. */
+static int unless_zero(epi_rewrite *r, const epi_integer *divisor, int b, int value) {
+    int zero = epi_graph_const(r->g, 0);
+    return may_be_zero(divisor)
+               ? epi_graph_map(r->g, EPI_OP_WHERE, epi_graph_map2(r->g, EPI_OP_EQ, b, zero), zero, value)
+               : value;
+}
+
+/* a // b or a % b. */
+static int divide(epi_rewrite *r, epi_op op, const int *arg, bool integers) {
+    const rewriting *w = r->ctx;
+    int a = r->fresh[arg[0]], b = r->fresh[arg[1]];
+    int whole = epi_graph_map1(r->g, EPI_OP_FLOOR, epi_graph_map2(r->g, EPI_OP_DIV, a, b)), value = whole;
+    if (op == EPI_OP_REMAINDER)
+        value = epi_graph_map2(r->g, EPI_OP_SUB, a, epi_graph_map2(r->g, EPI_OP_MUL, b, whole));
+    return integers ? unless_zero(r, &w->at[arg[1]], b, value) : value;
+}
+
+static int write_division(epi_rewrite *r, int node) {
+    const rewriting *w = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
+    if (epi_is_quotient(r->in, w->at, node)) {
+        const int *arg = r->in->nodes[n->arg[0]].arg;
+        return epi_integer_is_computed(r->in, w->at, node)
+                   ? epi_graph_map2(r->g, EPI_OP_QUOTIENT, r->fresh[arg[0]], r->fresh[arg[1]])
+                   : divide(r, EPI_OP_QUOTIENT, arg, true);
+    }
+    if ((n->op != EPI_OP_QUOTIENT && n->op != EPI_OP_REMAINDER) ||
+        epi_integer_is_computed(r->in, w->at, node))
+        return EPI_NO_NODE;
+    return divide(r, n->op, n->arg, w->at[node].is);
+}
+
+static int write_integer(epi_rewrite *r, int node) {
+    const rewriting *w = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
+    const epi_integer *at = &w->at[node];
+    bool rounds =
+        n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || n->op == EPI_OP_I32 || n->op == EPI_OP_I64;
+    int value = EPI_NO_NODE;
+    if (at->large && at->low == at->high && fabs((double)at->low) < 0x1p53)
+        return epi_graph_const(r->g, (double)at->low);
+    if (at->large && rounds && w->at[n->arg[0]].is)
+        value = r->fresh[n->arg[0]];
+    if (value == EPI_NO_NODE)
+        value = write_division(r, node);
+    return value == EPI_NO_NODE ? value : epi_graph_stand_for(r->g, value, n);
+}
+
+/* Is it written otherwise? */
+static bool is_rewritten(const epi_graph *g, const epi_integer *at, int node) {
+    const epi_node *n = &g->nodes[node];
+    bool guarded = epi_is_quotient(g, at, node) && may_be_zero(&at[g->nodes[n->arg[0]].arg[1]]);
+    return n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER || at[node].large || guarded;
+}
+
+epi_status epi_integers_write(epi_arena *arena, epi_spec *spec, epi_error *err) {
+    rewriting w = {spec, epi_integers_find(arena, spec)};
+    EPI_TRY(epi_has_memory(w.at, err));
+    bool any = false;
+    for (int i = 0; i < spec->graph->node_count && !any; i++)
+        any = spec->graph->live[i] && is_rewritten(spec->graph, w.at, i);
+    return any ? epi_graph_rewrite(arena, &spec->graph, write_integer, &w, err) : EPI_OK;
+}
+
+/* ---- behind them ---- */
+
+/* Is it read by something that is no product? */
+static bool has_other_readers(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool other = false;
+    for (int i = 0; i < uses.count; i++)
+        other |= uses.at[i].node == EPI_NO_NODE || !epi_is_operand(g, uses.at[i]);
+    return other;
+}
+
+/* Does an operation in 64 bits take it? Then it is stored as an integer, so that the part by itself is one on integers. */
+static bool feeds_integers(const rewriting *w, int node) {
+    const epi_graph *g = w->spec->graph;
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool feeds = false;
+    for (int i = 0; i < uses.count && w->at[node].is; i++)
+        feeds |= uses.at[i].node != EPI_NO_NODE &&
+                 uses.at[i].operand != epi_op_index(g->nodes[uses.at[i].node].op) &&
+                 epi_integer_is_computed(g, w->at, uses.at[i].node);
+    return feeds && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF;
+}
+
+/* Is it a number that is made of numbers? */
+static bool is_known(const rewriting *w, int node) {
+    const epi_node *n = &w->spec->graph->nodes[node];
+    const epi_integer *at = &w->at[node];
+    return at->is && at->low == at->high && !n->axes.count && epi_ops[n->op].cls == EPI_CLASS_MAP &&
+           !epi_integer_is_beyond_f64(at);
+}
+
+/* Is the value an integer that is stored in a type that no product takes? */
+static bool is_no_operand(const rewriting *w, int node) {
+    const epi_graph *g = w->spec->graph;
+    const epi_node *n = &g->nodes[epi_graph_renamed(g, node)];
+    if (n->op == EPI_OP_INPUT)
+        return epi_dtype_is_integer(w->spec->types[n->tensor]);
+    return w->at[node].is &&
+           (w->at[node].large || feeds_integers(w, node) || epi_ops[n->op].cls == EPI_CLASS_SORT ||
+            (epi_dtype_is_narrow(w->spec->type) && !epi_is_few(n) && has_other_readers(g, node)));
+}
+
+static epi_op conversion_to(epi_dtype type) {
+    return type == EPI_BF16 ? EPI_OP_BF16 : type == EPI_F16 ? EPI_OP_F16 : EPI_OP_F32;
+}
+
+/* A product of what its integers are rounded to. */
+static int convert_operands(epi_rewrite *r, int node) {
+    const rewriting *w = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
+    epi_node copy = *n;
+    bool any = false;
+    for (int a = 0; a < 3; a++)
+        copy.arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->fresh[n->arg[a]];
+    for (int a = 0; a < 2; a++)
+        if (is_no_operand(w, n->arg[a])) {
+            copy.arg[a] = epi_graph_map1(r->g, conversion_to(w->spec->type), copy.arg[a]);
+            any = true;
+        }
+    return any ? epi_graph_rebuild(r->g, &copy, copy.arg) : EPI_NO_NODE;
+}
+
+/* The operation of operands of which those that are known are numbers: -1 is made of 1, by one more operation. */
+static int copy_computed(epi_rewrite *r, int node) {
+    const rewriting *w = r->ctx;
+    const epi_node *n = &r->in->nodes[node];
+    int arg[3];
+    for (int a = 0; a < 3; a++) {
+        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->fresh[n->arg[a]];
+        if (arg[a] != EPI_NO_NODE && is_known(w, n->arg[a]))
+            arg[a] = epi_graph_const(r->g, (double)w->at[n->arg[a]].low);
+    }
+    return epi_graph_rebuild(r->g, n, arg);
+}
+
+/* f32 does not hold it, or it goes where it is to be an integer. */
+static void mark_integer(epi_node *n, const epi_integer *at, bool computed) {
+    bool word = !at->large || (at->low >= INT32_MIN && at->high <= INT32_MAX);
+    n->integer |= computed;
+    n->stored = word && !(n->has_stored && n->stored == EPI_I64) ? EPI_I32 : EPI_I64;
+    n->has_stored = true;
+}
+
+static int mark_large(epi_rewrite *r, int node) {
+    const rewriting *w = r->ctx;
+    const epi_node *n = &r->in->nodes[node], *of = n->op == EPI_OP_RENAME ? &r->in->nodes[n->arg[0]] : n;
+    const epi_integer *at = &w->at[node];
+    if (epi_op_is_product(n->op))
+        return convert_operands(r, node);
+    bool position = of != n && of->op == EPI_OP_INDEX && at->large, /* under another name of its axis */
+        computed = epi_integer_is_computed(r->in, w->at, node), feeds = feeds_integers(w, node);
+    if (!computed && !feeds && !position)
+        return EPI_NO_NODE;
+    int value = position   ? epi_graph_leaf(r->g, EPI_OP_INDEX, n->over.at[1])
+                : computed ? copy_computed(r, node)
+                           : epi_graph_copy(r->g, n, r->fresh);
+    if (epi_graph_failed(r->g))
+        return EPI_NO_NODE;
+    epi_node *to = &r->g->nodes[epi_graph_renamed(r->g, epi_graph_value(r->g, value))];
+    if (at->large || feeds)
+        mark_integer(to, at, computed || position);
+    to->integer |= computed;
+    return value;
+}
+
+epi_status epi_large_mark(epi_arena *arena, epi_spec *spec, epi_error *err) {
+    const epi_graph *g = spec->graph;
+    rewriting w = {spec, epi_integers_find(arena, spec)};
+    EPI_TRY(epi_has_memory(w.at, err));
+    bool any = false;
+    for (int i = 0; i < g->node_count && !any; i++) {
+        const epi_node *n = &g->nodes[i];
+        any = g->live[i] && (w.at[i].large || epi_integer_is_computed(g, w.at, i));
+        for (int a = 0; a < 2 && g->live[i] && epi_op_is_product(n->op); a++)
+            any |= is_no_operand(&w, n->arg[a]);
+    }
+    return any ? epi_graph_rewrite(arena, &spec->graph, mark_large, &w, err) : EPI_OK;
+}
