@@ -208,7 +208,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 # ---- tests ----
 
 # What takes longest first: so no processor waits for the last one.
-TESTS := emulate laws cuda attention recurrence deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random groups rows micro strips_fold tape choice json safetensors arguments lang verify moves shifts time threads alloc properties decode same_bits slots prepare own types conversions dequant formulas indices puzzle docs jit ahead tokenizer
+TESTS := emulate laws cuda attention recurrence deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random groups rows micro strips_fold tape choice json safetensors arguments lang verify moves shifts integers time threads alloc properties decode same_bits slots prepare own types conversions dequant formulas indices puzzle docs jit ahead tokenizer
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -291,6 +291,7 @@ LAW_ROUNDS ?= 1000
 ARGS_laws = $(LAW_TEXTS) --random $(LAW_ROUNDS)
 ARGS_docs := docs/language.md docs/speed.md tests/messages.txt docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/time.md docs/llms.txt tests/seams.md $(wildcard programs/*.epi) \
     editors/vim/syntax/epilog.vim editors/vscode/syntaxes/epilog.tmLanguage.json
+ARGS_integers = $(INTEGERS)
 ARGS_threads = $(BUILD)/libepilog.so
 ARGS_cuda = programs $(BUILD)/cache $(CUDA_MODE)
 ARGS_names = programs $(BUILD)/cache $(CUDA_MODE)

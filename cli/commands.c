@@ -30,7 +30,7 @@ static bool has_sizes(const epi_program *p, const cli_options *o) {
     return all;
 }
 
-/* What is slow about its kernel. */
+/* What is slow about its kernel, or may not be what is wanted. */
 static epi_status check_kernel(const char *path, const epi_program *p, const cli_options *o,
                                epi_json_writer *w, epi_error *err) {
     char about[2200];
@@ -38,7 +38,7 @@ static epi_status check_kernel(const char *path, const epi_program *p, const cli
     epi_dim_binding dims[CLI_MAX_BINDINGS];
     epi_options options = cli_own_options(p, o, dims);
     EPI_TRY(epi_kernel_compile(p, &options, &kernel, err));
-    snprintf(about, sizeof about, "%s: %s is slow: ", path, epi_program_name(p));
+    snprintf(about, sizeof about, "%s: %s: ", path, epi_program_name(p));
     warn(about, cli_kernel_text(epi_kernel_warnings, kernel), o->json, w);
     epi_kernel_free(kernel);
     return EPI_OK;

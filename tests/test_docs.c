@@ -417,7 +417,6 @@ static const char *const ops[] = {
 #define EPI_VIEW(id, text, ...) text,
 #define EPI_RANDOM(id, text, ...) text,
 #define EPI_SHIFT(id, text, ...) text,
-#define EPI_SPELLING(id, text, ...) text,
 #include "ir/ops.def"
 };
 

@@ -183,11 +183,16 @@ static void check_agreement(const epi_strips *s, const epi_strips *other) {
     report(s, "maps: the same bits as the table before", "");
 }
 
+/* No kernel has these: a pass writes them as a division and a floor, which are as exact as they are together. */
+static bool is_written_out(int op) {
+    return op == EPI_OP_QUOTIENT || op == EPI_OP_REMAINDER;
+}
+
 int main(void) {
     for (int t = 0; epi_strips_at(t); t++) {
         const epi_strips *s = epi_strips_at(t);
         for (int op = 0; op < EPI_OP_COUNT; op++)
-            if (s->map[op])
+            if (s->map[op] && !is_written_out(op))
                 check_accuracy(s, (epi_op)op);
         check_mixes(s);
         check_in_place(s);

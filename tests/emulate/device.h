@@ -311,6 +311,11 @@ static u32 __match_any_sync(u32, int value) {
         }
     });
 }
+static u64 atomicAdd(u64 *to, u64 more) {
+    u64 was = *to;
+    *to += more;
+    return was;
+}
 static int atomicAdd(int *to, int more) {
     const int was = *to;
     *to += more;
@@ -384,6 +389,12 @@ static int __float2int_ru(float a) {
 }
 static int __float2int_rn(float a) {
     return (int)lrintf(a);
+}
+/* Toward 0. */
+static float __ll2float_rz(i64 a) {
+    float f = (float)a;
+    const bool away = f >= 9.2233720e18f || (a < 0 ? (i64)f < a : (i64)f > a);
+    return away ? nextafterf(f, 0.f) : f;
 }
 static i64 __float2ll_rn(float a) {
     return llrintf(a);

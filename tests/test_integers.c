@@ -1,0 +1,397 @@
+/* test_integers.c: integers are exact: every operation that has them, on numbers around the ends of f32, of 32 and of 64 bits,
+ * beside the same in C; and positions beyond 2^24.
+ *
+ *     integers [large]
+ *
+ *     large   axes of 2^24 + 64 elements, too: a GB of memory and ten seconds */
+#include <math.h>
+
+#include "harness.h"
+
+static epi_context *ctx;
+
+/* ---- numbers ---- */
+
+static const int64_t edges[] = {0,
+                                1,
+                                -1,
+                                7,
+                                -40,
+                                255,
+                                (1 << 24) - 1,
+                                1 << 24,
+                                (1 << 24) + 1,
+                                -(1 << 24) - 1,
+                                INT32_MAX,
+                                INT32_MIN,
+                                (int64_t)INT32_MAX + 1,
+                                ((int64_t)1 << 53) + 1,
+                                -((int64_t)1 << 53) - 1,
+                                INT64_MAX,
+                                INT64_MIN};
+enum { EDGES = sizeof edges / sizeof *edges, PAIRS = EDGES * EDGES };
+
+static int64_t cut_to(epi_dtype type, int64_t x) {
+    return type == EPI_I64 ? x : x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : x;
+}
+
+static int64_t add(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+static int64_t times(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+static int64_t minus(int64_t a) {
+    return (int64_t) - (uint64_t)a;
+}
+static int64_t over(int64_t a, int64_t b) {
+    if (b == 0 || b == -1)
+        return b ? minus(a) : 0;
+    int64_t left = a % b; /* of the sign of a */
+    return a / b - (left != 0 && (left < 0) != (b < 0));
+}
+static int64_t rest(int64_t a, int64_t b) {
+    return b ? add(a, minus(times(b, over(a, b)))) : 0;
+}
+
+/* ---- elementwise ---- */
+
+#define MAP(name, expression) \
+    static int64_t name(int64_t x, int64_t y) { \
+        (void)x, (void)y; \
+        return expression; \
+    }
+MAP(sum_of, add(x, y))
+MAP(difference, add(x, minus(y)))
+MAP(product, times(x, y))
+MAP(square, add(times(x, x), 1))
+MAP(cube, add(times(times(x, x), x), minus(y)))
+MAP(negative, minus(add(x, 1)))
+MAP(quotient, over(x, y))
+MAP(remainder_of, rest(x, y))
+MAP(by_seven, over(x, 7) * 1000 + rest(x, 7))
+MAP(by_minus_one, add(over(x, -1), rest(x, -1)))
+MAP(least, add(x < y ? x : y, 1))
+MAP(most, add(x > y ? x : y, 1))
+MAP(clamped, (x < -5 ? -5 : x > 16777217 ? 16777217 : x) + 1)
+MAP(size_of, add(x < 0 ? minus(x) : x, 1))
+MAP(sign_of, (x > 0) - (x < 0) + 3)
+MAP(less, x < y)
+MAP(not_more, x <= y)
+MAP(equal, x == y)
+MAP(other, x != y)
+MAP(more_than_next, add(x, 1) > y)
+MAP(both, (x && y) + 2 * (x || y) + 4 * !x)
+MAP(choice, x < y ? add(x, 1) : add(y, 2))
+MAP(by_truth, add(x, 1) ? y : x)
+MAP(rounded, add(x, add(y, minus(1))))
+
+static const struct {
+    const char *text;
+    int64_t (*in_c)(int64_t, int64_t);
+} maps[] = {
+    {"x + y", sum_of},
+    {"x - y", difference},
+    {"x*y", product},
+    {"x**2 + 1", square},
+    {"x**3 - y", cube},
+    {"-(x + 1)", negative},
+    {"x // y", quotient},
+    {"floor(x/y)", quotient},
+    {"x % y", remainder_of},
+    {"x // 7*1000 + x % 7", by_seven},
+    {"x // -1 + x % -1", by_minus_one},
+    {"min(x, y) + 1", least},
+    {"max(x, y) + 1", most},
+    {"clamp(x, -5, 16777217) + 1", clamped},
+    {"abs(x) + 1", size_of},
+    {"sign(x) + 3", sign_of},
+    {"x < y", less},
+    {"x <= y", not_more},
+    {"y > x", less},
+    {"y >= x", not_more},
+    {"x == y", equal},
+    {"x != y", other},
+    {"x + 1 > y", more_than_next},
+    {"(x and y) + 2*(x or y) + 4*(not x)", both},
+    {"where(x < y, x + 1, y + 2)", choice},
+    {"where(x + 1, y, x)", by_truth},
+    {"floor(round(i64(x)) + i32(y - 1))", rounded},
+};
+
+typedef struct run_of {
+    epi_module *module;
+    epi_kernel *kernel;
+    problem p;
+    bool ok;
+} run_of;
+
+/* Compiles the only program of a text, for axes T, U and K of these sizes. */
+static run_of begin(const char *text, int64_t t, int64_t u, epi_path path, layout how) {
+    run_of r = {0};
+    epi_error err = {0};
+    epi_dim_binding dims[] = {{"T", t}, {"U", u}};
+    bool has_u = strstr(text, "U]") || strstr(text, "U,");
+    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = has_u ? 2 : 1, .path = path, .threads = 2);
+    r.ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &r.module, &err) == EPI_OK &&
+           epi_kernel_compile(epi_module_program(r.module, 0), &o, &r.kernel, &err) == EPI_OK &&
+           problem_make(&r.p, epi_module_program(r.module, 0), r.kernel, how);
+    check(r.ok, "%s compiles: %s", text, err.message);
+    return r;
+}
+
+static void end(run_of *r) {
+    for (int i = 0; i < r->p.count && r->ok; i++)
+        check(tensor_intact(&r->p.t[i]), "tensor %d is written inside alone", i);
+    problem_free(&r->p);
+    epi_kernel_free(r->kernel);
+    epi_module_free(r->module);
+}
+
+static void put(const tensor *t, int64_t i, int64_t x) {
+    int32_t word = (int32_t)x;
+    unsigned char *p = (unsigned char *)t->data + tensor_at(t, i) * (int64_t)epi_dtype_size(t->shape.type);
+    memcpy(p, t->shape.type == EPI_I64 ? (void *)&x : (void *)&word, epi_dtype_size(t->shape.type));
+}
+
+static int64_t get(const tensor *t, int64_t i) {
+    int32_t word;
+    int64_t x;
+    const unsigned char *p =
+        (const unsigned char *)t->data + tensor_at(t, i) * (int64_t)epi_dtype_size(t->shape.type);
+    if (t->shape.type == EPI_I64)
+        return memcpy(&x, p, sizeof x), x;
+    return memcpy(&word, p, sizeof word), word;
+}
+
+/* All pairs of edges, in types that the inputs and the output have. */
+static void test_map(int map, epi_dtype first, epi_dtype second, epi_dtype result, epi_path path,
+                     layout how) {
+    char text[300];
+    snprintf(text, sizeof text, "f(x: %s[T], y: %s[T]) -> z: %s[T] { z = %s }", epi_dtype_name(first),
+             epi_dtype_name(second), epi_dtype_name(result), maps[map].text);
+    run_of r = begin(text, PAIRS, 0, path, how);
+    int64_t wrong = 0, at = -1;
+    for (int64_t i = 0; i < PAIRS && r.ok; i++) {
+        put(&r.p.t[0], i, cut_to(first, edges[i / EDGES]));
+        put(&r.p.t[1], i, cut_to(second, edges[i % EDGES]));
+    }
+    bool ran = r.ok && problem_run(r.kernel, &r.p);
+    for (int64_t i = 0; i < PAIRS && ran; i++) {
+        int64_t want = maps[map].in_c(get(&r.p.t[0], i), get(&r.p.t[1], i));
+        if (get(&r.p.t[2], i) == cut_to(result, want))
+            continue;
+        wrong++;
+        at = i;
+    }
+    check(ran && !wrong, "%s, path %d: %ld wrong; of %ld and %ld it is %ld", text, (int)path, (long)wrong,
+          at < 0 ? 0L : (long)get(&r.p.t[0], at), at < 0 ? 0L : (long)get(&r.p.t[1], at),
+          at < 0 ? 0L : (long)get(&r.p.t[2], at));
+    end(&r);
+}
+
+static void test_maps(void) {
+    static const epi_dtype types[][3] = {
+        {EPI_I64, EPI_I64, EPI_I64}, {EPI_I32, EPI_I64, EPI_I64}, {EPI_I32, EPI_I32, EPI_I32}};
+    static const epi_path paths[] = {EPI_PATH_FUSED, EPI_PATH_UNFUSED, EPI_PATH_REFERENCE, EPI_PATH_NAIVE};
+    for (int map = 0; map < (int)(sizeof maps / sizeof *maps); map++)
+        for (int t = 0; t < 3; t++)
+            for (int p = 0; p < 4; p++)
+                test_map(map, types[t][0], types[t][1], types[t][2], paths[p],
+                         (layout)((map + t + p) % LAYOUT_COUNT));
+}
+
+/* ---- along axes ---- */
+
+enum { ROWS = EDGES, COLS = 21 };
+
+static int64_t given(int64_t row, int64_t col) {
+    return add(edges[(row + 3 * col) % EDGES], col);
+}
+
+typedef int64_t along(int64_t row, int64_t col);
+
+static int64_t total(int64_t row, int64_t col) {
+    int64_t x = 0;
+    (void)col;
+    for (int64_t u = 0; u < COLS; u++)
+        x = add(x, given(row, u));
+    return x;
+}
+static int64_t largest(int64_t row, int64_t col) {
+    int64_t x = INT64_MIN;
+    (void)col;
+    for (int64_t u = 0; u < COLS; u++)
+        x = given(row, u) > x ? given(row, u) : x;
+    return x;
+}
+static int64_t smallest_below(int64_t row, int64_t col) {
+    int64_t x = INT64_MAX;
+    (void)row;
+    for (int64_t t = 0; t < ROWS; t++)
+        x = given(t, col) < x ? given(t, col) : x;
+    return x;
+}
+static int64_t running(int64_t row, int64_t col) {
+    int64_t x = 0;
+    for (int64_t u = 0; u <= col; u++)
+        x = add(x, given(row, u));
+    return x;
+}
+static int64_t recurring(int64_t row, int64_t col) {
+    int64_t h = given(row, COLS - 1);
+    for (int64_t u = COLS - 2; u >= col; u--)
+        h = add(times(3, h), given(row, u));
+    return h;
+}
+static int64_t first_largest(int64_t row, int64_t col) {
+    int64_t at = 0;
+    (void)col;
+    for (int64_t u = 1; u < COLS; u++)
+        at = given(row, u) > given(row, at) ? u : at;
+    return at;
+}
+static int64_t before(int64_t row, int64_t col) {
+    return col < 2 ? 0 : times(given(row, col - 2), 3);
+}
+static int64_t turned(int64_t row, int64_t col) {
+    return add(given(row, COLS - 1 - col), 1);
+}
+static int64_t counted(int64_t row, int64_t col) {
+    int64_t x = 0;
+    (void)row;
+    for (int64_t t = 0; t < ROWS; t++)
+        for (int64_t u = 0; u < COLS; u++)
+            x = u % 5 == col ? add(x, given(t, u)) : x;
+    return x;
+}
+static int64_t replaced(int64_t row, int64_t col) {
+    return col == row % 4 ? add(largest(row, 0), 1) : add(given(row, col), 1);
+}
+static int64_t ranked(int64_t row, int64_t col) { /* the place of the col-th largest */
+    for (int64_t u = 0; u < COLS; u++) {
+        int64_t ahead = 0;
+        for (int64_t v = 0; v < COLS; v++)
+            ahead += given(row, v) > given(row, u) || (given(row, v) == given(row, u) && v < u);
+        if (ahead == col)
+            return u;
+    }
+    return -1;
+}
+
+static const struct {
+    const char *text; /* of x[T,U]; the result is y */
+    along *in_c;
+} lines[] = {
+    {"f(x: i64[T,U]) -> y: i64[T] { y = sum(x, U) }", total},
+    {"f(x: i64[T,U]) -> y: i64[T] { y = max(x, U) }", largest},
+    {"f(x: i64[T,U]) -> y: i64[U] { y = min(x, T) }", smallest_below},
+    {"f(x: i64[T,U]) -> y: i64[T,U] { y = cumsum(x, U) }", running},
+    {"f(x: i64[T,U]) -> y: i64[T,U] { y = scan_back(3, x, U) }", recurring},
+    {"f(x: i64[T,U]) -> y: i32[T] { y = argmax(x, U) }", first_largest},
+    {"f(x: i64[T,U]) -> y: i64[T,U] { y = shift(3*x, U, 2) }", before},
+    {"f(x: i64[T,U]) -> y: i64[T,U] { y = gather(x + 1, size(U) - 1 - index(U), U) }", turned},
+    {"f(x: i64[T,U]) -> y: i64[K=5] { y = scatter(sum(x, T), index(U) % 5, K) }", counted},
+    {"f(x: i64[T,U]) -> y: i64[T,U] { y = update(x + 1, max(x, U) + 1, index(T) % 4, U) }", replaced},
+    {"f(x: i64[T,U]) -> y: i32[T,K=6] { y = topk(x, U, K) }", ranked},
+    {"f(x: i64[T,U]) -> y: i64[T,U] { y = rename(cumsum(rename(x, U, V), V), V, U) }", running},
+    {"f(x: i64[T,U]) -> y: i64[U,T] { y = cumsum(x, U) }", running},
+};
+
+static void test_line(int line, epi_path path, layout how) {
+    run_of r = begin(lines[line].text, ROWS, COLS, path, how);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < ROWS * COLS && r.ok; i++)
+        put(&r.p.t[0], i, given(i / COLS, i % COLS));
+    bool ran = r.ok && problem_run(r.kernel, &r.p);
+    const tensor *y = &r.p.t[1];
+    int rank = ran ? y->shape.rank : 0;
+    bool of_rows = strstr(lines[line].text, "[T] {") || rank == 2,
+         turns = strstr(lines[line].text, "[U,T] {") != NULL;
+    int64_t inner = rank == 2 ? y->shape.sizes[1] : 1;
+    for (int64_t i = 0; ran && i < y->shape.count; i++) {
+        int64_t row = of_rows ? i / inner : 0, col = rank == 2 ? i % inner : of_rows ? 0 : i;
+        wrong += get(y, i) != lines[line].in_c(turns ? col : row, turns ? row : col);
+    }
+    check(ran && !wrong, "%s, path %d: %ld of %ld are wrong", lines[line].text, (int)path, (long)wrong,
+          ran ? (long)y->shape.count : 0);
+    end(&r);
+}
+
+static void test_lines(void) {
+    static const epi_path paths[] = {EPI_PATH_FUSED, EPI_PATH_UNFUSED, EPI_PATH_REFERENCE};
+    for (int line = 0; line < (int)(sizeof lines / sizeof *lines); line++)
+        for (int p = 0; p < 3; p++)
+            for (int how = 0; how < LAYOUT_COUNT; how++)
+                test_line(line, paths[p], (layout)how);
+}
+
+/* ---- an input that f32 is assumed to hold ---- */
+
+static void test_assumed(void) {
+    const char *text = "f(x: i64[T]) -> y: i32[T,U] { y = x == rename(x, T, U) }";
+    run_of r = begin(text, 5, 5, EPI_PATH_FUSED, 0);
+    for (int64_t i = 0; i < 5 && r.ok; i++)
+        put(&r.p.t[0], i, i < 4 ? i % 2 * (1 << 24) : -7);
+    check(r.ok && problem_run(r.kernel, &r.p) && get(&r.p.t[1], 2) == 1 && get(&r.p.t[1], 1) == 0,
+          "%s runs up to 2^24", text);
+    if (r.ok)
+        put(&r.p.t[0], 3, (1 << 24) + 1);
+    check(r.ok && !problem_run(r.kernel, &r.p), "beyond it, it is refused");
+    end(&r);
+}
+
+/* ---- positions beyond 2^24 ---- */
+
+enum { FAR = (1 << 24) + 64 };
+
+/* x[i] is 0 but at the place `at`, and 9 there. */
+static void test_far(const char *text, int64_t at, const int64_t *want, int count) {
+    run_of r = begin(text, FAR, 0, EPI_PATH_FUSED, 0);
+    if (r.ok) {
+        memset(r.p.t[0].data, 0, (size_t)r.p.t[0].shape.count * epi_dtype_size(r.p.t[0].shape.type));
+        put_element(r.p.t[0].data, r.p.t[0].shape.type, at, 9);
+        for (int i = 1; i + 1 < r.p.count; i++)
+            put(&r.p.t[i], 0, at);
+    }
+    bool ran = r.ok && problem_run(r.kernel, &r.p);
+    const tensor *y = &r.p.t[ran ? r.p.count - 1 : 0];
+    for (int i = 0; i < count; i++)
+        check(ran && get(y, i < 0 ? y->shape.count + i : i) == want[i], "%s: element %d is %ld, not %ld",
+              text, i, ran ? (long)get(y, i) : 0, (long)want[i]);
+    end(&r);
+}
+
+static void test_large(void) {
+    const int64_t at = (1 << 24) + 1, end_of = FAR - 1;
+    test_far("f(x: i8[T]) -> y: i32 { y = argmax(x, T) }", at, (int64_t[]){at}, 1);
+    test_far("f(x: i8[T]) -> y: i32 { y = argmax(x, T) }", end_of, (int64_t[]){end_of}, 1);
+    test_far("f(x: i8[T]) -> y: i32[K=2] { y = topk(x, T, K) }", at, (int64_t[]){at, 0}, 2);
+    test_far("f(x: i8[T], i: i32) -> y: i32 { y = gather(x, i + 0, T) }", at, (int64_t[]){9}, 1);
+    test_far("f(x: i8[T], i: i32) -> y: i32 { y = sum(where(index(T) == i, x, 0), T) }", at, (int64_t[]){9},
+             1);
+    test_far("f(x: i8[T], i: i32) -> y: i32[K=4] { y = gather(x, index(K) + (i - 1), T) }", at,
+             (int64_t[]){0, 9, 0, 0}, 4);
+    test_far("f(x: i8[T]) -> y: i32[K=2] { y = scatter(1, x == 9, K) }", at, (int64_t[]){FAR - 1, 1}, 2);
+    test_far("f(x: i8[T]) -> y: i32 { y = sum(x == 0, T) }", at, (int64_t[]){FAR - 1}, 1);
+    test_far("f(x: i8[T]) -> y: i32 { y = max(where(x == 9, index(T) - 40*floor(index(T)/40), -1), T) }", at,
+             (int64_t[]){at % 40}, 1);
+    test_far(
+        "f(x: i8[T]) -> y: i32 { y = max(where(x == 9, index(T) % 40*1000 + index(T) // 4000000, -1), T) }",
+        at, (int64_t[]){at % 40 * 1000 + 4}, 1);
+    test_far("f(x: i8[T]) -> y: i32 { y = max(where(x == 9, cumsum(x == 0, T), 0), T) }", at, (int64_t[]){at},
+             1);
+}
+
+int main(int argc, char **argv) {
+    epi_error err;
+    if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context: %s", err.message))
+        return finish();
+    test_maps();
+    test_lines();
+    test_assumed();
+    if (argc > 1 && !strcmp(argv[1], "large"))
+        test_large();
+    epi_context_close(ctx);
+    return finish();
+}
