@@ -289,7 +289,7 @@ ARGS_own = $(ROUNDS)
 LAW_TEXTS ?= $(wildcard programs/*.epi tests/*.epi) docs/cookbook.md tests/seams.md
 LAW_ROUNDS ?= 1000
 ARGS_laws = $(LAW_TEXTS) --random $(LAW_ROUNDS)
-ARGS_docs := docs/language.md docs/speed.md tests/messages.txt docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/time.md docs/llms.txt tests/seams.md $(wildcard programs/*.epi) \
+ARGS_docs := docs/language.md docs/speed.md tests/messages.txt docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/time.md docs/integers.md docs/llms.txt tests/seams.md $(wildcard programs/*.epi) \
     editors/vim/syntax/epilog.vim editors/vscode/syntaxes/epilog.tmLanguage.json
 ARGS_integers = $(INTEGERS)
 ARGS_threads = $(BUILD)/libepilog.so
