@@ -826,12 +826,12 @@ static void test_api(void) {
     check(epi_module_parse(ctx, NULL, 0, "", &m, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
     epi_kernel *none;
     epi_dim_binding dims[] = {{"T", 3}, {"K", 4}, {"N", 5}};
-    epi_type_binding bad_name = {"q", EPI_F32}, integer = {"x", EPI_I32};
+    epi_type_binding bad_name = {"q", EPI_F32}, wide = {"x", EPI_F64};
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .types = &bad_name, .type_count = 1);
     check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT &&
               strstr(err.message, "no tensor 'q'"),
           "%s", err.message);
-    o.types = &integer;
+    o.types = &wide;
     check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
               strstr(err.message, "products take"),
           "%s", err.message);
