@@ -58,8 +58,8 @@ def sigmoid(x):
 
 
 def truth(x):
-    """0 and 1; integers where what was compared are integers."""
-    return lambda *operands: np.asarray(x(*operands), np.int64 if all(o.dtype == np.int64 for o in operands) else float)
+    """0 and 1, which are integers whatever was compared."""
+    return lambda *operands: np.asarray(x(*operands), np.int64)
 
 
 erf = np.vectorize(math.erf, otypes=[float])

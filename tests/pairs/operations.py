@@ -74,16 +74,14 @@ def _(p, v, at):
     return p.add(f"{v.text}**2", mapped(lambda a: a*a), v)
 
 
-def quotient_of(p, v, at):
+def with_others(p, v, at, 2):
     a, b = with_others(p, v, at, 2)
-    if a.now.is_integer() and b.now.is_integer() and (b.now.a == 0).any():
-        raise Skip("0 is not yet divided by as section 8 has it")
     return a, b
 
 
 def take_quotient(name, text):
     def take(p, v, at):
-        a, b = quotient_of(p, v, at)
+        a, b = with_others(p, v, at, 2)
         return p.add(text.format(a.text, b.text), mapped(maps.floor_of_quotient), a, b, exact=True, step=True)
     operation(name, 2)(take)
 
@@ -94,7 +92,7 @@ take_quotient("//", "{} // {}")
 
 @operation("%", 2)
 def _(p, v, at):
-    a, b = quotient_of(p, v, at)
+    a, b = with_others(p, v, at, 2)
     text = f"{a.text} % {b.text}"
     if a.now.is_integer() and b.now.is_integer():
         return p.add(text, mapped(np.remainder), a, b)

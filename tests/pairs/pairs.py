@@ -56,7 +56,6 @@ def arguments():
     p.add_argument("--more", default="", help="lines of a request besides, as 'path unfused;algebra written'; tests/pairs/run.c has them")
     p.add_argument("--open", default="", help="T=64: the axis is open, up to that size")
     p.add_argument("--reference", action="store_true", help="the library's own reference, too")
-    p.add_argument("--integers", action="store_true", help="also integers beyond 2^24")
     p.add_argument("--verbose", action="store_true", help="refusals one by one")
     return p.parse_args()
 
@@ -90,8 +89,6 @@ def attempt(o, p, type, path=""):
     now = p.now()
     if max(judge.largest(m.a) for m in now.values()) > judge.LARGEST[type]:
         return "out of range", ""
-    if not o.integers and any(m.is_integer() and judge.largest(m.a) >= 2**24 for m in now.values()):
-        return "integers", ""
     answer = yield asked(o, p, type, path)
     if answer.stage == "crash" or answer.status == "internal":
         return "crash", f"{answer.stage}: {answer.status}: {answer.message}"
@@ -132,7 +129,7 @@ def try_program(o, p, pair, seed, outcome):
         outcome.counts[what] += 1
         if what == "refused":
             outcome.refusals.append((pair, detail, p.text()))
-        elif what not in ("out of range", "integers"):
+        elif what != "out of range":
             ran = True
             outcome.reached.add((pair, path or type))
         if what in ("wrong", "crash"):

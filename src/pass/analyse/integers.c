@@ -28,8 +28,20 @@ static bool all_are(const bool *is, const epi_node *n, unsigned which) {
     return true;
 }
 
+/* Which operand of c*a is the constant, if that is 2^-k: the product is a quotient by a power of two; -1: none. */
+static int scale_down(const epi_graph *g, const epi_node *n) {
+    int exponent;
+    for (int a = 0; a < 2 && n->op == EPI_OP_MUL; a++) {
+        double c = g->nodes[n->arg[a]].value;
+        if (g->nodes[n->arg[a]].op == EPI_OP_CONST && c < 1 && c >= 0x1p-40 && frexp(c, &exponent) == 0.5)
+            return a;
+    }
+    return -1;
+}
+
 static bool map_is(const epi_graph *g, const epi_node *n, const bool *is) {
     const epi_node *of = &g->nodes[n->arg[0]];
+    int scale = n->op == EPI_OP_FLOOR ? scale_down(g, of) : -1;
     switch (n->op) {
     case EPI_OP_NEG:
     case EPI_OP_ADD:
@@ -44,7 +56,9 @@ static bool map_is(const epi_graph *g, const epi_node *n, const bool *is) {
     case EPI_OP_ROUND:
     case EPI_OP_I32:
     case EPI_OP_I64: return all_are(is, n, 3);
-    case EPI_OP_FLOOR: return is[n->arg[0]] || (of->op == EPI_OP_DIV && all_are(is, of, 3));
+    case EPI_OP_FLOOR:
+        return is[n->arg[0]] || (of->op == EPI_OP_DIV && all_are(is, of, 3)) ||
+               (scale >= 0 && is[of->arg[1 - scale]]);
     case EPI_OP_WHERE: return all_are(is, n, 6);
     case EPI_OP_AND:
     case EPI_OP_OR:
@@ -148,9 +162,30 @@ static epi_integer sum_of(epi_integer a, int64_t count) {
     return between(least(a.low, 0) * (exact)count, most(a.high, 0) * (exact)count);
 }
 
+/* A floor of what is no integer, but is made of such by a division. */
+static bool quotient_at(const epi_graph *g, const epi_node *n, const epi_integer *at, epi_quotient *out) {
+    const epi_node *of = &g->nodes[n->arg[0]];
+    if (n->op != EPI_OP_FLOOR || at[n->arg[0]].is)
+        return false;
+    int scale = scale_down(g, of);
+    *out = (epi_quotient){of->arg[0], of->arg[1], 0};
+    if (of->op == EPI_OP_DIV)
+        return at[of->arg[0]].is && at[of->arg[1]].is;
+    if (scale < 0 || !at[of->arg[1 - scale]].is)
+        return false;
+    *out = (epi_quotient){of->arg[1 - scale], EPI_NO_NODE, (int64_t)(1 / g->nodes[of->arg[scale]].value)};
+    return true;
+}
+
+bool epi_quotient_find(const epi_graph *g, const epi_integer *at, int node, epi_quotient *out) {
+    return quotient_at(g, &g->nodes[node], at, out);
+}
+
 static epi_integer mapped(const search *s, const epi_node *n) {
     epi_integer a = s->at[n->arg[0]], b = epi_ops[n->op].arity > 1 ? s->at[n->arg[1]] : a;
-    const epi_node *of = &s->g->nodes[n->arg[0]];
+    epi_quotient q = {0};
+    if (n->op == EPI_OP_FLOOR && quotient_at(s->g, n, s->at, &q))
+        return quotient_of(s->at[q.a], q.b == EPI_NO_NODE ? between(q.by, q.by) : s->at[q.b]);
     switch (n->op) {
     case EPI_OP_NEG: return between(-(exact)a.high, -(exact)a.low);
     case EPI_OP_ADD: return between((exact)a.low + b.low, (exact)a.high + b.high);
@@ -165,7 +200,7 @@ static epi_integer mapped(const search *s, const epi_node *n) {
     case EPI_OP_MAX: return between(most(a.low, b.low), most(a.high, b.high));
     case EPI_OP_ABS: return between(most(0, most(a.low, -(exact)a.high)), size_of(a));
     case EPI_OP_SIGN: return between(a.low < 0 ? -1 : 0, a.high > 0);
-    case EPI_OP_FLOOR: return a.is ? a : quotient_of(s->at[of->arg[0]], s->at[of->arg[1]]);
+    case EPI_OP_FLOOR:
     case EPI_OP_ROUND:
     case EPI_OP_I32:
     case EPI_OP_I64: return a;
@@ -312,6 +347,7 @@ static void want_size(search *s, int node, epi_integer of) {
 }
 
 static void want_by_map(search *s, const epi_node *n, epi_integer y) {
+    epi_quotient q;
     const epi_integer *a = &s->at[n->arg[0]], *b = epi_ops[n->op].arity > 1 ? &s->at[n->arg[1]] : a;
     switch (n->op) {
     case EPI_OP_NEG: want(s, n->arg[0], -(exact)y.to, -(exact)y.from); break;
@@ -341,10 +377,13 @@ static void want_by_map(search *s, const epi_node *n, epi_integer y) {
     case EPI_OP_I32:
     case EPI_OP_I64: want(s, n->arg[0], y.from, y.to); break;
     case EPI_OP_FLOOR:
-        if (a->is)
+        if (quotient_at(s->g, n, s->at, &q)) {
+            want_all(s, q.a);
+            if (q.b != EPI_NO_NODE)
+                want_all(s, q.b);
+        } else {
             want(s, n->arg[0], y.from, y.to);
-        for (int i = 0; i < 2 && !a->is; i++)
-            want_all(s, s->g->nodes[n->arg[0]].arg[i]);
+        }
         break;
     default: /* // and % */
         want_all(s, n->arg[0]);
@@ -419,19 +458,17 @@ static void want_by_output(search *s, int node, epi_dtype type) {
         want_all(s, node);
 }
 
-bool epi_is_quotient(const epi_graph *g, const epi_integer *at, int node) {
-    return g->nodes[node].op == EPI_OP_FLOOR && at[node].is && !at[g->nodes[node].arg[0]].is;
-}
-
 bool epi_integer_is_computed(const epi_graph *g, const epi_integer *at, int node) {
     const epi_node *n = &g->nodes[node];
     epi_op_class cls = epi_ops[n->op].cls;
-    if (!at[node].is || cls == EPI_CLASS_VIEW || n->op == EPI_OP_INPUT || n->op == EPI_OP_CONST ||
-        n->op == EPI_OP_SIZE)
+    bool truth =
+        n->op == EPI_OP_AND || n->op == EPI_OP_OR || n->op == EPI_OP_NOT; /* 0 is 0, however it is held */
+    if (!at[node].is || truth || cls == EPI_CLASS_VIEW || n->op == EPI_OP_INPUT)
         return false;
     bool compares = epi_op_compares(n->op), sorts = cls == EPI_CLASS_SORT, large = at[node].large && !sorts;
-    if (epi_is_quotient(g, at, node))
-        n = &g->nodes[n->arg[0]];
+    epi_quotient q;
+    if (epi_quotient_find(g, at, node, &q))
+        return large || at[q.a].large || (q.b != EPI_NO_NODE && at[q.b].large);
     for (int a = 0; a < epi_node_operands(n); a++) {
         if (compares && !at[n->arg[a]].is)
             return false; /* with a float it is one */

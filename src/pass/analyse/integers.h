@@ -34,7 +34,11 @@ bool *epi_integers_kinds(epi_arena *arena, const epi_graph *g, const epi_dtype *
 bool epi_integer_is_computed(const epi_graph *g, const epi_integer *at, int node);
 /* Does f64 not hold the integer? */
 bool epi_integer_is_beyond_f64(const epi_integer *at);
-/* Is it floor(a/b) of integers, which is a // b? */
-bool epi_is_quotient(const epi_graph *g, const epi_integer *at, int node);
+/* Is it floor(a/b) of integers, which is a // b; or floor(c*a), where the algebra has written a power of two as c? */
+typedef struct epi_quotient {
+    int a, b; /* b: EPI_NO_NODE where it is a number of its own: */
+    int64_t by;
+} epi_quotient;
+bool epi_quotient_find(const epi_graph *g, const epi_integer *at, int node, epi_quotient *out);
 
 #endif

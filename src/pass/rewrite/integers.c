@@ -27,29 +27,39 @@ static int unless_zero(epi_rewrite *r, const epi_integer *divisor, int b, int va
                : value;
 }
 
-/* a // b or a % b. */
-static int divide(epi_rewrite *r, epi_op op, const int *arg, bool integers) {
-    const rewriting *w = r->ctx;
-    int a = r->fresh[arg[0]], b = r->fresh[arg[1]];
+/* a // b or a % b; `divisor` is what is known of b, if they are integers. */
+static int divide(epi_rewrite *r, epi_op op, int a, int b, const epi_integer *divisor) {
     int whole = epi_graph_map1(r->g, EPI_OP_FLOOR, epi_graph_map2(r->g, EPI_OP_DIV, a, b)), value = whole;
     if (op == EPI_OP_REMAINDER)
         value = epi_graph_map2(r->g, EPI_OP_SUB, a, epi_graph_map2(r->g, EPI_OP_MUL, b, whole));
-    return integers ? unless_zero(r, &w->at[arg[1]], b, value) : value;
+    return divisor ? unless_zero(r, divisor, b, value) : value;
+}
+
+/* The division of integers that f32 does not hold: whatever becomes of its operands, it is one. */
+static int divide_integers(epi_rewrite *r, epi_op op, int a, int b) {
+    int value = epi_graph_map2(r->g, op, a, b);
+    if (!epi_graph_failed(r->g))
+        r->g->nodes[epi_graph_value(r->g, value)].integer = true;
+    return value;
 }
 
 static int write_division(epi_rewrite *r, int node) {
     const rewriting *w = r->ctx;
     const epi_node *n = &r->in->nodes[node];
-    if (epi_is_quotient(r->in, w->at, node)) {
-        const int *arg = r->in->nodes[n->arg[0]].arg;
-        return epi_integer_is_computed(r->in, w->at, node)
-                   ? epi_graph_map2(r->g, EPI_OP_QUOTIENT, r->fresh[arg[0]], r->fresh[arg[1]])
-                   : divide(r, EPI_OP_QUOTIENT, arg, true);
+    bool computed = epi_integer_is_computed(r->in, w->at, node);
+    epi_quotient q;
+    if (epi_quotient_find(r->in, w->at, node, &q)) {
+        if (q.b == EPI_NO_NODE && !computed)
+            return EPI_NO_NODE;
+        int a = r->fresh[q.a], b = q.b == EPI_NO_NODE ? epi_graph_const(r->g, (double)q.by) : r->fresh[q.b];
+        return computed ? divide_integers(r, EPI_OP_QUOTIENT, a, b)
+                        : divide(r, EPI_OP_QUOTIENT, a, b, &w->at[q.b]);
     }
-    if ((n->op != EPI_OP_QUOTIENT && n->op != EPI_OP_REMAINDER) ||
-        epi_integer_is_computed(r->in, w->at, node))
+    if (n->op != EPI_OP_QUOTIENT && n->op != EPI_OP_REMAINDER)
         return EPI_NO_NODE;
-    return divide(r, n->op, n->arg, w->at[node].is);
+    int a = r->fresh[n->arg[0]], b = r->fresh[n->arg[1]];
+    return computed ? divide_integers(r, n->op, a, b)
+                    : divide(r, n->op, a, b, w->at[node].is ? &w->at[n->arg[1]] : NULL);
 }
 
 static int write_integer(epi_rewrite *r, int node) {
@@ -71,7 +81,8 @@ static int write_integer(epi_rewrite *r, int node) {
 /* Is it written otherwise? */
 static bool is_rewritten(const epi_graph *g, const epi_integer *at, int node) {
     const epi_node *n = &g->nodes[node];
-    bool guarded = epi_is_quotient(g, at, node) && may_be_zero(&at[g->nodes[n->arg[0]].arg[1]]);
+    epi_quotient q;
+    bool guarded = epi_quotient_find(g, at, node, &q) && q.b != EPI_NO_NODE && may_be_zero(&at[q.b]);
     return n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER || at[node].large || guarded;
 }
 
@@ -161,7 +172,7 @@ static int copy_computed(epi_rewrite *r, int node) {
 
 /* f32 does not hold it, or it goes where it is to be an integer. */
 static void mark_integer(epi_node *n, const epi_integer *at, bool computed) {
-    bool word = !at->large || (at->low >= INT32_MIN && at->high <= INT32_MAX);
+    bool word = at->is && (!at->large || (at->low >= INT32_MIN && at->high <= INT32_MAX));
     n->integer |= computed;
     n->stored = word && !(n->has_stored && n->stored == EPI_I64) ? EPI_I32 : EPI_I64;
     n->has_stored = true;
@@ -174,7 +185,7 @@ static int mark_large(epi_rewrite *r, int node) {
     if (epi_op_is_product(n->op))
         return convert_operands(r, node);
     bool position = of != n && of->op == EPI_OP_INDEX && at->large, /* under another name of its axis */
-        computed = epi_integer_is_computed(r->in, w->at, node), feeds = feeds_integers(w, node);
+        computed = n->integer || epi_integer_is_computed(r->in, w->at, node), feeds = feeds_integers(w, node);
     if (!computed && !feeds && !position)
         return EPI_NO_NODE;
     int value = position   ? epi_graph_leaf(r->g, EPI_OP_INDEX, n->over.at[1])
@@ -183,7 +194,7 @@ static int mark_large(epi_rewrite *r, int node) {
     if (epi_graph_failed(r->g))
         return EPI_NO_NODE;
     epi_node *to = &r->g->nodes[epi_graph_renamed(r->g, epi_graph_value(r->g, value))];
-    if (at->large || feeds)
+    if (at->large || feeds || !at->is)
         mark_integer(to, at, computed || position);
     to->integer |= computed;
     return value;
@@ -196,7 +207,7 @@ epi_status epi_large_mark(epi_arena *arena, epi_spec *spec, epi_error *err) {
     bool any = false;
     for (int i = 0; i < g->node_count && !any; i++) {
         const epi_node *n = &g->nodes[i];
-        any = g->live[i] && (w.at[i].large || epi_integer_is_computed(g, w.at, i));
+        any = g->live[i] && (n->integer || w.at[i].large || epi_integer_is_computed(g, w.at, i));
         for (int a = 0; a < 2 && g->live[i] && epi_op_is_product(n->op); a++)
             any |= is_no_operand(&w, n->arg[a]);
     }
