@@ -74,11 +74,6 @@ def _(p, v, at):
     return p.add(f"{v.text}**2", mapped(lambda a: a*a), v)
 
 
-def with_others(p, v, at, 2):
-    a, b = with_others(p, v, at, 2)
-    return a, b
-
-
 def take_quotient(name, text):
     def take(p, v, at):
         a, b = with_others(p, v, at, 2)
