@@ -71,6 +71,7 @@ MAP(quotient, over(x, y))
 MAP(remainder_of, rest(x, y))
 MAP(by_seven, over(x, 7) * 1000 + rest(x, 7))
 MAP(by_minus_one, add(over(x, -1), rest(x, -1)))
+MAP(not_negative, add(x > 0 ? x : 0, 1))
 MAP(least, add(x < y ? x : y, 1))
 MAP(most, add(x > y ? x : y, 1))
 MAP(clamped, (x < -5 ? -5 : x > 16777217 ? 16777217 : x) + 1)
@@ -101,6 +102,7 @@ static const struct {
     {"x % y", remainder_of},
     {"x // 7*1000 + x % 7", by_seven},
     {"x // -1 + x % -1", by_minus_one},
+    {"relu(x) + 1", not_negative},
     {"min(x, y) + 1", least},
     {"max(x, y) + 1", most},
     {"clamp(x, -5, 16777217) + 1", clamped},

@@ -176,6 +176,7 @@ static int64_t mapped(epi_op op, int64_t a, int64_t b, int64_t c) {
     case EPI_OP_REMAINDER: return rest(a, b);
     case EPI_OP_MIN: return a < b ? a : b;
     case EPI_OP_MAX: return a > b ? a : b;
+    case EPI_OP_RELU: return a > 0 ? a : 0;
     case EPI_OP_ABS: return a < 0 ? negate(a) : a;
     case EPI_OP_SIGN: return (a > 0) - (a < 0);
     case EPI_OP_LT: return a < b;

@@ -96,6 +96,7 @@ static const char *expression(epi_op op) {
     case EPI_OP_REMAINDER: return "i_rest(a, b)";
     case EPI_OP_MIN: return "i_min(a, b)";
     case EPI_OP_MAX: return "i_max(a, b)";
+    case EPI_OP_RELU: return "i_max(a, 0)";
     case EPI_OP_ABS: return "a < 0 ? i_neg(a) : a";
     case EPI_OP_SIGN: return "(a > 0) - (a < 0)";
     case EPI_OP_LT: return "a < b";

@@ -53,6 +53,7 @@ static bool map_is(const epi_graph *g, const epi_node *n, const bool *is) {
     case EPI_OP_MAX:
     case EPI_OP_ABS:
     case EPI_OP_SIGN:
+    case EPI_OP_RELU:
     case EPI_OP_ROUND:
     case EPI_OP_I32:
     case EPI_OP_I64: return all_are(is, n, 3);
@@ -199,6 +200,7 @@ static epi_integer mapped(const search *s, const epi_node *n) {
     case EPI_OP_MIN: return between(least(a.low, b.low), least(a.high, b.high));
     case EPI_OP_MAX: return between(most(a.low, b.low), most(a.high, b.high));
     case EPI_OP_ABS: return between(most(0, most(a.low, -(exact)a.high)), size_of(a));
+    case EPI_OP_RELU: return between(most(a.low, 0), most(a.high, 0));
     case EPI_OP_SIGN: return between(a.low < 0 ? -1 : 0, a.high > 0);
     case EPI_OP_FLOOR:
     case EPI_OP_ROUND:
@@ -372,6 +374,7 @@ static void want_by_map(search *s, const epi_node *n, epi_integer y) {
         want(s, n->arg[0], most(y.from, (exact)b->low - 1), y.to);
         want(s, n->arg[1], most(y.from, (exact)a->low - 1), y.to);
         break;
+    case EPI_OP_RELU: want(s, n->arg[0], most(y.from, -1), y.to); break;
     case EPI_OP_SIGN: want(s, n->arg[0], -1, 1); break;
     case EPI_OP_ROUND:
     case EPI_OP_I32:
