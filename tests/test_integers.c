@@ -75,6 +75,7 @@ MAP(not_negative, add(x > 0 ? x : 0, 1))
 MAP(least, add(x < y ? x : y, 1))
 MAP(most, add(x > y ? x : y, 1))
 MAP(clamped, (x < -5 ? -5 : x > 16777217 ? 16777217 : x) + 1)
+MAP(near_zero, times(x, y) < 0 ? 0 : times(x, y) > 15 ? 15 : times(x, y))
 MAP(size_of, add(x < 0 ? minus(x) : x, 1))
 MAP(sign_of, (x > 0) - (x < 0) + 3)
 MAP(less, x < y)
@@ -106,6 +107,7 @@ static const struct {
     {"min(x, y) + 1", least},
     {"max(x, y) + 1", most},
     {"clamp(x, -5, 16777217) + 1", clamped},
+    {"clamp(x*y, 0, 15)", near_zero}, /* it wraps around to small numbers, too */
     {"abs(x) + 1", size_of},
     {"sign(x) + 3", sign_of},
     {"x < y", less},

@@ -860,7 +860,7 @@ def written_behind(mask):
 def test_masks_are_read_as_any_other(read):
     model, plain = eager_pair()
     mask = a_mask(model)
-    assert mask._epilog_seen == (0, None, None, None, 0)
+    assert mask._epilog_seen == (0, None, None, None, 0, False)
     assert torch.equal(read(mask), read(a_mask(plain))) and mask._epilog_seen is None
 
 

@@ -751,7 +751,8 @@ int64_t epi_reference_workspace(const epi_cpu_kernel *k) {
 /* Is it to be computed in 64 bits: is it a division, or does f64 not hold an integer that it takes or makes? */
 static bool in_integers(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
-    if (!e->k->integers[node].is || n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME)
+    bool truth = n->op == EPI_OP_AND || n->op == EPI_OP_OR || n->op == EPI_OP_NOT;
+    if (!e->k->integers[node].is || truth || n->op == EPI_OP_INPUT || n->op == EPI_OP_RENAME)
         return false;
     bool yes = n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER || e->integer[node];
     for (int a = 0; a < epi_node_operands(n); a++) {

@@ -108,9 +108,9 @@ typedef struct search {
 static epi_integer between(exact low, exact high) {
     bool fits = low >= INT64_MIN && high <= INT64_MAX;
     return (epi_integer){.is = true,
+                         .wraps = !fits,
                          .low = fits ? (int64_t)low : INT64_MIN,
-                         .high = fits ? (int64_t)high : INT64_MAX,
-                         .from = 1};
+                         .high = fits ? (int64_t)high : INT64_MAX};
 }
 
 static exact least(exact a, exact b) {
@@ -182,15 +182,22 @@ bool epi_quotient_find(const epi_graph *g, const epi_integer *at, int node, epi_
     return quotient_at(g, &g->nodes[node], at, out);
 }
 
+/* What wraps around by less than an operand's range lands as far off as it was: beyond all that f32 holds, unless both
+ * operands are, which are told apart then. */
+static epi_integer near(epi_integer x) {
+    x.wraps = false;
+    return x;
+}
+
 static epi_integer mapped(const search *s, const epi_node *n) {
     epi_integer a = s->at[n->arg[0]], b = epi_ops[n->op].arity > 1 ? s->at[n->arg[1]] : a;
     epi_quotient q = {0};
     if (n->op == EPI_OP_FLOOR && quotient_at(s->g, n, s->at, &q))
         return quotient_of(s->at[q.a], q.b == EPI_NO_NODE ? between(q.by, q.by) : s->at[q.b]);
     switch (n->op) {
-    case EPI_OP_NEG: return between(-(exact)a.high, -(exact)a.low);
-    case EPI_OP_ADD: return between((exact)a.low + b.low, (exact)a.high + b.high);
-    case EPI_OP_SUB: return between((exact)a.low - b.high, (exact)a.high - b.low);
+    case EPI_OP_NEG: return near(between(-(exact)a.high, -(exact)a.low));
+    case EPI_OP_ADD: return near(between((exact)a.low + b.low, (exact)a.high + b.high));
+    case EPI_OP_SUB: return near(between((exact)a.low - b.high, (exact)a.high - b.low));
     case EPI_OP_MUL: {
         epi_integer x = product_of(a, b);
         return n->arg[0] == n->arg[1] ? between(most(x.low, 0), x.high) : x;
@@ -199,7 +206,7 @@ static epi_integer mapped(const search *s, const epi_node *n) {
     case EPI_OP_REMAINDER: return rest_of(b);
     case EPI_OP_MIN: return between(least(a.low, b.low), least(a.high, b.high));
     case EPI_OP_MAX: return between(most(a.low, b.low), most(a.high, b.high));
-    case EPI_OP_ABS: return between(most(0, most(a.low, -(exact)a.high)), size_of(a));
+    case EPI_OP_ABS: return near(between(most(0, most(a.low, -(exact)a.high)), size_of(a)));
     case EPI_OP_RELU: return between(most(a.low, 0), most(a.high, 0));
     case EPI_OP_SIGN: return between(a.low < 0 ? -1 : 0, a.high > 0);
     case EPI_OP_FLOOR:
@@ -216,7 +223,7 @@ static epi_integer scanned(const search *s, const epi_node *n) {
     epi_integer a = s->at[n->arg[0]], b = s->at[n->arg[1]];
     int64_t count = epi_axes_size(&n->over, s->sizes);
     if (a.low < -1 || a.high > 1)
-        return between(INT64_MIN, INT64_MAX);
+        return between((exact)INT64_MIN - 1, INT64_MAX);
     return sum_of(a.low < 0 ? between(-size_of(b), size_of(b)) : b, count);
 }
 
@@ -505,7 +512,7 @@ const epi_integer *epi_integers_find(epi_arena *arena, const epi_spec *spec) {
         if (!g->live[i] || (a->is && a->from > a->to))
             continue;
         want_operands(&s, i);
-        a->large = a->is && !is_held(a->low, a->high) && (a->from < -HELD || a->to > HELD);
+        a->large = a->is && !is_held(a->low, a->high) && (a->wraps || a->from < -HELD || a->to > HELD);
     }
     return s.at;
 }

@@ -18,6 +18,7 @@ typedef enum epi_assumed { EPI_ASSUMED_NOTHING, EPI_ASSUMED_ONE, EPI_ASSUMED_ALL
 
 typedef struct epi_integer {
     bool is;
+    bool wraps; /* it may be more than 64 bits have, and wraps around, as no float does */
     bool large; /* its readers tell more of it apart than f32 holds */
     int64_t low,
         high; /* it is from low to high; computed in 64 bits it wraps around, and then these are all there are */
