@@ -39,6 +39,8 @@ def with_axis(p, v, axis):
 def take_unary(name, f, exact):
     def take(p, v, at):
         text = f"-{v.text}" if name == "-" else f"not {v.text}" if name == "not" else f"{name}({v.text})"
+        if name == "floor" and v.divides_integers:
+            return p.add(text, mapped(maps.floor_of_quotient), *v.args, exact=True, step=True)
         return p.add(text, mapped(f), v, exact=exact, inside=not exact, step=name in maps.STEPS)
     operation("neg" if name == "-" else name)(take)
 
@@ -53,7 +55,9 @@ def take_binary(name, f, exact):
     def take(p, v, at):
         a, b = with_others(p, v, at, 2)
         text = f"{name}({a.text}, {b.text})" if name in ("min", "max", "pow") else f"{a.text} {name} {b.text}"
-        return p.add(text, mapped(f), a, b, exact=exact, inside=name == "pow", step=name in maps.STEPS)
+        made = p.add(text, mapped(f), a, b, exact=exact, inside=name == "pow", step=name in maps.STEPS)
+        made.divides_integers = name == "/" and a.now.is_integer() and b.now.is_integer()
+        return made
     operation(name, 2)(take)
 
 

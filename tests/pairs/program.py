@@ -23,7 +23,10 @@ class Value:
     """One value: how the text names it, and the function that makes it of other values.
 
     `exact`: it is not rounded, as what moves, chooses or negates; `inside`: it is made of others that are, so that it may be off although
-    it is itself a number of the type. `straight`: a conversion, whose derivative is that of its operand; `step`: its derivative is 0."""
+    it is itself a number of the type. `straight`: a conversion, whose derivative is that of its operand; `step`: its derivative is 0.
+    `divides_integers`: it is a/b of integers, of which `floor` makes a//b."""
+    divides_integers = False
+
     def __init__(self, text, f, args, now, exact=False, inside=False, straight=False, step=False):
         self.text, self.f, self.args, self.now = text, f, args, now
         self.exact, self.inside, self.straight, self.step = exact, inside, straight, step
