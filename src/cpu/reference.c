@@ -207,6 +207,21 @@ static void eval_split(const eval *e, int node) {
     }
 }
 
+/* The same elements under another name of an axis. A pass may have made the operand with its axes in another order. */
+static void eval_view(const eval *e, int node) {
+    const epi_node *n = &e->k->spec.graph->nodes[node];
+    epi_ref r = as_ref(e, n->arg[0]);
+    if (n->op == EPI_OP_RENAME)
+        r.axes.at[epi_axes_find(&r.axes, n->over.at[0])] = n->over.at[1];
+    epi_walk from = epi_walk_axes(&r, &n->axes, e->k->spec.sizes);
+    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+        int64_t at = epi_walk_offset(&from, i);
+        e->value[node][i] = e->value[n->arg[0]][at];
+        if (e->integer[node])
+            e->integer[node][i] = e->integer[n->arg[0]][at];
+    }
+}
+
 /* Elements that an index names; one that names none gives zero. */
 static void eval_gather(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
@@ -271,9 +286,11 @@ static void eval_scatter(const eval *e, int node) {
 static void eval_update(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
-    epi_ref to = as_ref(e, node), index = as_ref(e, n->arg[1]), v = as_ref(e, n->arg[2]);
+    epi_ref to = as_ref(e, node), old = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]),
+            v = as_ref(e, n->arg[2]);
+    epi_walk stays = epi_walk_axes(&old, &n->axes, sizes);
     for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++)
-        e->value[node][i] = e->value[n->arg[0]][i]; /* the axes are in the same order */
+        e->value[node][i] = e->value[n->arg[0]][epi_walk_offset(&stays, i)];
     int64_t stride = epi_ref_drop(&to, n->over.at[0]), size = epi_axis_size(n->over.at[0], sizes);
     epi_walk put = epi_walk_axes(&to, &to.axes, sizes), which = epi_walk_axes(&index, &to.axes, sizes),
              from = epi_walk_axes(&v, &to.axes, sizes);
@@ -818,11 +835,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
         case EPI_CLASS_SPLIT: eval_split(&e, i); break;
         case EPI_CLASS_PRODUCT: (n->op == EPI_OP_GROUPED ? eval_grouped : eval_product)(&e, i); break;
-        case EPI_CLASS_VIEW: /* the axes are in the same order */
-            memcpy(e.value[i], e.value[n->arg[0]], (size_t)count_of(&e, &n->axes) * sizeof(double));
-            if (e.integer[i])
-                memcpy(e.integer[i], e.integer[n->arg[0]], (size_t)count_of(&e, &n->axes) * sizeof(int64_t));
-            break;
+        case EPI_CLASS_VIEW: eval_view(&e, i); break;
         case EPI_CLASS_MOVE:
             (n->op == EPI_OP_GATHER   ? eval_gather
              : epi_op_scatters(n->op) ? eval_scatter
