@@ -39,6 +39,8 @@ def with_axis(p, v, axis):
 def take_unary(name, f, exact):
     def take(p, v, at):
         text = f"-{v.text}" if name == "-" else f"not {v.text}" if name == "not" else f"{name}({v.text})"
+        if name == "rsqrt":
+            look_at_zeros(v)
         if name == "floor" and v.divides_integers:
             return p.add(text, mapped(maps.floor_of_quotient), *v.args, exact=True, step=True)
         return p.add(text, mapped(f), v, exact=exact, inside=not exact, step=name in maps.STEPS)
@@ -51,9 +53,19 @@ def take_conversion(name, f):
     operation(name)(take)
 
 
+def look_at_zeros(v):
+    """An integer's 0 may be -0 where f32 holds it; NumPy's has no sign, which the inverse has."""
+    if v.args and v.now.is_integer() and (v.now.a == 0).any():
+        raise Skip("an inverse of a zero that may be -0")
+
+
 def take_binary(name, f, exact):
     def take(p, v, at):
         a, b = with_others(p, v, at, 2)
+        if name == "/":
+            look_at_zeros(b)
+        elif name == "pow":
+            look_at_zeros(a)
         text = f"{name}({a.text}, {b.text})" if name in ("min", "max", "pow") else f"{a.text} {name} {b.text}"
         made = p.add(text, mapped(f), a, b, exact=exact, inside=name == "pow", step=name in maps.STEPS)
         made.divides_integers = name == "/" and a.now.is_integer() and b.now.is_integer()
@@ -81,6 +93,8 @@ def _(p, v, at):
 def take_quotient(name, text):
     def take(p, v, at):
         a, b = with_others(p, v, at, 2)
+        if not a.now.is_integer():
+            look_at_zeros(b)
         return p.add(text.format(a.text, b.text), mapped(maps.floor_of_quotient), a, b, exact=True, step=True)
     operation(name, 2)(take)
 
