@@ -11,6 +11,7 @@
 
 #include "ir/verify.h"
 #include "pass/analyse/cost.h"
+#include "pass/analyse/integers.h"
 #include "pass/place/split.h"
 #include "pass/rewrite/attention_form.h"
 #include "pass/rewrite/choices.h"
@@ -303,6 +304,17 @@ epi_status epi_candidate_cut(epi_candidate *c, epi_error *err) {
     return status;
 }
 
+/* Has it integers that f32 does not hold? */
+static bool has_large(const epi_candidate *c) {
+    epi_arena scratch = {0};
+    const epi_integer *at = epi_integers_find(&scratch, &c->spec);
+    bool large = false;
+    for (int i = 0; i < c->spec.graph->node_count && at; i++)
+        large |= c->spec.graph->live[i] && (at[i].large || c->spec.graph->nodes[i].integer);
+    epi_arena_free(&scratch);
+    return large;
+}
+
 epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     epi_rewriting *r = given->rewriting;
     epi_candidate *c = epi_arena_alloc(given->arena, sizeof *c);
@@ -329,6 +341,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     r->before = c->cost;
     r->parts_before = c->cut.part_count - c->cut.prepared_parts;
     r->left = given->left             ? given->left
+              : has_large(c)          ? "it has integers that f32 does not hold, and the algebra is one of floats"
               : c->cut.part_count > 1 ? NULL
                                       : "it is not cut into parts as it is written";
     if (status == EPI_OK && !r->left)

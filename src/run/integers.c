@@ -28,11 +28,11 @@ epi_status epi_assumed_find(epi_kernel *k, epi_error *err) {
 
 /* An element of the input that f32 may not hold, and where it is; false: there is none. */
 static bool find_far(const epi_kernel *k, const epi_tensor *tensors, int t, int64_t *at, int64_t *value) {
-    const int64_t most = (int64_t)1 << 24;
+    const int64_t most = ((int64_t)1 << 24) - 1;
     epi_ref ref = epi_cpu_tensor(&k->spec, t, &tensors[t]);
     ref.axes = k->program->graph.tensors[t].axes;
     epi_walk w = epi_walk_axes(&ref, &ref.axes, k->spec.sizes);
-    for (*at = 0; *at < k->counts[t] && epi_dtype_is_integer(ref.type); ++*at) {
+    for (*at = 0; tensors[t].data && *at < k->counts[t] && epi_dtype_is_integer(ref.type); ++*at) {
         *value = epi_whole_load(NULL, &ref, epi_walk_offset(&w, *at));
         if (*value < -most || *value > most)
             return true;
@@ -52,7 +52,7 @@ epi_status epi_assumed_check(const epi_kernel *k, const epi_tensor *tensors, epi
             return epi_fail(err, EPI_ERR_INDEX,
                             "%s, element %ld, is %ld: inputs are compared here, each element with each, as "
                             "f32 holds them, "
-                            "which has all integers up to 16777216",
+                            "which tells integers below 16777216 apart",
                             g->tensors[t].name, (long)at, (long)value);
     }
     return EPI_OK;

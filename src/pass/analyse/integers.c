@@ -158,15 +158,34 @@ static epi_integer rest_of(epi_integer b) {
     return between(least((exact)b.low + 1, 0), most((exact)b.high - 1, 0));
 }
 
+/* Numbers, both of them. */
+static bool are_known(epi_integer a, epi_integer b) {
+    return a.is && b.is && a.low == a.high && b.low == b.high;
+}
+
+static exact rest_at(exact a, exact b) {
+    return b ? a - b * floored(a, b) : 0;
+}
+
+/* A comparison of numbers is one. */
+static epi_integer compared(epi_integer a, epi_integer b, bool result) {
+    return are_known(a, b) ? between(result, result) : between(0, 1);
+}
+
 /* Up to so many of them added up, or none. */
 static epi_integer sum_of(epi_integer a, int64_t count) {
-    return between(least(a.low, 0) * (exact)count, most(a.high, 0) * (exact)count);
+    epi_integer x = between(least(a.low, 0) * (exact)count, most(a.high, 0) * (exact)count);
+    bool both = x.low < 0 && x.high > 0; /* what is beyond on the way may come back */
+    x.wraps |= both && (x.low < -HELD - 1 || x.high > HELD + 1);
+    return x;
 }
 
 /* A floor of what is no integer, but is made of such by a division. */
 static bool quotient_at(const epi_graph *g, const epi_node *n, const epi_integer *at, epi_quotient *out) {
+    if (n->op != EPI_OP_FLOOR)
+        return false;
     const epi_node *of = &g->nodes[n->arg[0]];
-    if (n->op != EPI_OP_FLOOR || at[n->arg[0]].is)
+    if (at[n->arg[0]].is)
         return false;
     int scale = scale_down(g, of);
     *out = (epi_quotient){of->arg[0], of->arg[1], 0};
@@ -189,21 +208,34 @@ static epi_integer near(epi_integer x) {
     return x;
 }
 
+/* Is the product b*floor(a/b), by this quotient? It is as far from a as b is large, and what is left of a is a % b. */
+static bool is_multiple(const search *s, const epi_node *n, epi_quotient *q) {
+    for (int a = 0; a < 2 && n->op == EPI_OP_MUL; a++)
+        if (quotient_at(s->g, &s->g->nodes[n->arg[a]], s->at, q) && q->b == n->arg[1 - a])
+            return true;
+    return false;
+}
+
 static epi_integer mapped(const search *s, const epi_node *n) {
     epi_integer a = s->at[n->arg[0]], b = epi_ops[n->op].arity > 1 ? s->at[n->arg[1]] : a;
     epi_quotient q = {0};
     if (n->op == EPI_OP_FLOOR && quotient_at(s->g, n, s->at, &q))
         return quotient_of(s->at[q.a], q.b == EPI_NO_NODE ? between(q.by, q.by) : s->at[q.b]);
+    if (n->op == EPI_OP_SUB && is_multiple(s, &s->g->nodes[n->arg[1]], &q) && q.a == n->arg[0])
+        return rest_of(s->at[q.b]);
     switch (n->op) {
     case EPI_OP_NEG: return near(between(-(exact)a.high, -(exact)a.low));
     case EPI_OP_ADD: return near(between((exact)a.low + b.low, (exact)a.high + b.high));
     case EPI_OP_SUB: return near(between((exact)a.low - b.high, (exact)a.high - b.low));
     case EPI_OP_MUL: {
         epi_integer x = product_of(a, b);
-        return n->arg[0] == n->arg[1] ? between(most(x.low, 0), x.high) : x;
+        if (is_multiple(s, n, &q) && !s->at[q.b].wraps)
+            return between(s->at[q.a].low - size_of(s->at[q.b]), s->at[q.a].high + size_of(s->at[q.b]));
+        return n->arg[0] == n->arg[1] && !x.wraps ? between(most(x.low, 0), x.high) : x;
     }
     case EPI_OP_QUOTIENT: return quotient_of(a, b);
-    case EPI_OP_REMAINDER: return rest_of(b);
+    case EPI_OP_REMAINDER:
+        return are_known(a, b) ? between(rest_at(a.low, b.low), rest_at(a.low, b.low)) : rest_of(b);
     case EPI_OP_MIN: return between(least(a.low, b.low), least(a.high, b.high));
     case EPI_OP_MAX: return between(most(a.low, b.low), most(a.high, b.high));
     case EPI_OP_ABS: return near(between(most(0, most(a.low, -(exact)a.high)), size_of(a)));
@@ -214,7 +246,13 @@ static epi_integer mapped(const search *s, const epi_node *n) {
     case EPI_OP_I32:
     case EPI_OP_I64: return a;
     case EPI_OP_WHERE: return either(b, s->at[n->arg[2]]);
-    default: return between(0, 1); /* a comparison */
+    case EPI_OP_LT: return compared(a, b, a.low < b.low);
+    case EPI_OP_LE: return compared(a, b, a.low <= b.low);
+    case EPI_OP_GT: return compared(a, b, a.low > b.low);
+    case EPI_OP_GE: return compared(a, b, a.low >= b.low);
+    case EPI_OP_EQ: return compared(a, b, a.low == b.low);
+    case EPI_OP_NE: return compared(a, b, a.low != b.low);
+    default: return between(0, 1);
     }
 }
 
@@ -317,11 +355,12 @@ static epi_assumed assumed_of(const search *s, const epi_node *n) {
     const epi_integer *a = &s->at[n->arg[0]], *b = &s->at[n->arg[1]];
     int axes = n->axes.count, of_a = s->g->nodes[n->arg[0]].axes.count,
         of_b = s->g->nodes[n->arg[1]].axes.count;
-    if (!a->moved || !b->moved)
+    if (!a->moved || !b->moved || is_held(a->low, a->high) || is_held(b->low, b->high))
         return EPI_ASSUMED_NOTHING;
-    return !of_a || !of_b               ? EPI_ASSUMED_ONE
-           : axes > of_a && axes > of_b ? EPI_ASSUMED_ALL
-                                        : EPI_ASSUMED_NOTHING;
+    bool inputs = s->g->nodes[n->arg[0]].op == EPI_OP_INPUT && s->g->nodes[n->arg[1]].op == EPI_OP_INPUT;
+    return (!of_a || !of_b) && inputs                       ? EPI_ASSUMED_ONE
+           : !of_a || !of_b || (axes > of_a && axes > of_b) ? EPI_ASSUMED_ALL
+                                                            : EPI_ASSUMED_NOTHING;
 }
 
 /* That much is assumed of the operand, or more. */

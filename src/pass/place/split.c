@@ -161,8 +161,9 @@ static epi_status give_home(splitter *s, int node, epi_error *err) {
             continue;
         outputs++;
         last = t;
-        if (g->nodes[node].op == EPI_OP_UPDATE ? holds_update(s, node, t)
-                                               : s->from->types[t] == type || s->from->types[t] == EPI_F32)
+        bool same = s->from->types[t] == type || (s->from->types[t] == EPI_F32 && epi_dtype_in_f32(type));
+        bool updates = g->nodes[node].op == EPI_OP_UPDATE && !g->nodes[node].integer;
+        if (updates ? holds_update(s, node, t) : same)
             s->as[node] = t;
     }
     if (s->as[node] < 0 && outputs == 1 && !loaded)

@@ -3,8 +3,6 @@
  * of its own. */
 #include "pass/rewrite/integers.h"
 
-#include <math.h>
-
 #include "pass/analyse/integers.h"
 #include "pass/analyse/stored.h"
 
@@ -69,7 +67,8 @@ static int write_integer(epi_rewrite *r, int node) {
     bool rounds =
         n->op == EPI_OP_FLOOR || n->op == EPI_OP_ROUND || n->op == EPI_OP_I32 || n->op == EPI_OP_I64;
     int value = EPI_NO_NODE;
-    if (at->large && at->low == at->high && fabs((double)at->low) < 0x1p53)
+    bool known = at->is && at->low == at->high && !n->axes.count && !epi_integer_is_beyond_f64(at);
+    if (known && (at->large || epi_integer_is_computed(r->in, w->at, node)))
         return epi_graph_const(r->g, (double)at->low);
     if (at->large && rounds && w->at[n->arg[0]].is)
         value = r->fresh[n->arg[0]];
@@ -83,7 +82,8 @@ static bool is_rewritten(const epi_graph *g, const epi_integer *at, int node) {
     const epi_node *n = &g->nodes[node];
     epi_quotient q;
     bool guarded = epi_quotient_find(g, at, node, &q) && q.b != EPI_NO_NODE && may_be_zero(&at[q.b]);
-    return n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER || at[node].large || guarded;
+    return n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER || at[node].large || guarded ||
+           epi_integer_is_computed(g, at, node);
 }
 
 epi_status epi_integers_write(epi_arena *arena, epi_spec *spec, epi_error *err) {
@@ -162,6 +162,11 @@ static int copy_computed(epi_rewrite *r, int node) {
     const rewriting *w = r->ctx;
     const epi_node *n = &r->in->nodes[node];
     int arg[3];
+    epi_quotient q;
+    if (epi_quotient_find(r->in, w->at, node,
+                          &q)) /* other passes may have made its operands larger than they were */
+        return divide_integers(r, EPI_OP_QUOTIENT, r->fresh[q.a],
+                               q.b == EPI_NO_NODE ? epi_graph_const(r->g, (double)q.by) : r->fresh[q.b]);
     for (int a = 0; a < 3; a++) {
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->fresh[n->arg[a]];
         if (arg[a] != EPI_NO_NODE && is_known(w, n->arg[a]))

@@ -25,7 +25,7 @@ uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *si
     epi_hash all = {(uint64_t)g->tensor_count, (uint64_t)g->input_count};
     for (int i = 0; i < g->node_count && of; i++) {
         const epi_node *n = &g->nodes[i];
-        epi_hash h = {(uint64_t)n->op, n->exact};
+        epi_hash h = {(uint64_t)n->op, (uint64_t)n->exact | (uint64_t)n->integer << 1};
         uint64_t value;
         memcpy(&value, &n->value, sizeof value);
         epi_hash_word(&h, n->op == EPI_OP_INPUT ? (uint64_t)part->types[n->tensor] : value);
@@ -116,7 +116,7 @@ static bool same_index(const matcher *m, const epi_node *x, const epi_node *y) {
 /* Are these the same, as far as one sees without their operands? */
 static bool same_node(matcher *m, int x, int y) {
     const epi_node *p = &m->a->graph.nodes[x], *q = &m->b->graph.nodes[y];
-    if (p->op != q->op || p->exact != q->exact || memcmp(&p->value, &q->value, sizeof p->value) != 0 ||
+    if (p->op != q->op || p->exact != q->exact || p->integer != q->integer || memcmp(&p->value, &q->value, sizeof p->value) != 0 ||
         !same_axes(m, &p->axes, &q->axes) || !same_axes(m, &p->over, &q->over))
         return false;
     if (epi_op_index(p->op) >= 0 && !same_index(m, p, q))
