@@ -89,6 +89,11 @@ static double rounded(const eval *e, int node, double x) {
     return load_one(e->k->strips, &one, 0);
 }
 
+/* Is a sum rounded as it grows? Of integers none is. */
+static bool rounds_sums(const eval *e, int node) {
+    return e->naive && !e->k->integers[node].is;
+}
+
 /* A node's value as a tensor, to walk it. */
 static epi_ref as_ref(const eval *e, int node) {
     epi_ref r = {.axes = e->k->spec.graph->nodes[node].axes, .type = EPI_F64};
@@ -149,13 +154,13 @@ static void eval_map(const eval *e, int node) {
 }
 
 /* The elements folded in order; of `var` their squared distances from the mean. */
-static double folded(const eval *e, epi_op op, const double *from, const epi_walk *over, int64_t length,
+static double folded(const eval *e, int node, epi_op op, const double *from, const epi_walk *over, int64_t length,
                      double mean) {
     double x = epi_op_identity(op);
     for (int64_t j = 0; j < length; j++) {
         double v = from[epi_walk_offset(over, j)];
         x = epi_op_combine(op, x, op == EPI_OP_VAR ? (v - mean) * (v - mean) : v);
-        if (e->naive)
+        if (rounds_sums(e, node))
             x = (double)(float)x;
     }
     return x;
@@ -170,8 +175,8 @@ static void eval_reduce(const eval *e, int node) {
     for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
         const double *from = e->value[n->arg[0]] + epi_walk_offset(&kept, i);
         bool var = n->op == EPI_OP_VAR, mean = epi_ops[n->op].averages;
-        double middle = var ? folded(e, EPI_OP_SUM, from, &over, length, 0) / (double)length : 0;
-        double x = folded(e, n->op, from, &over, length, middle);
+        double middle = var ? folded(e, node, EPI_OP_SUM, from, &over, length, 0) / (double)length : 0;
+        double x = folded(e, node, n->op, from, &over, length, middle);
         e->value[node][i] = rounded(e, node, mean ? x / (double)length : x);
     }
 }
@@ -274,7 +279,7 @@ static void eval_scatter(const eval *e, int node) {
         for (int64_t j = 0; j < width; j++) {
             double *sum = place + epi_walk_offset(&to_inner, j);
             *sum += e->value[n->arg[0]][epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j)];
-            if (e->naive)
+            if (rounds_sums(e, node))
                 *sum = (double)(float)*sum;
         }
     }
@@ -674,7 +679,7 @@ static void sum_rows(void *ctx, int64_t item, int thread) {
         for (int64_t i = item * TERMS; i < last; i++) {
             make_terms(t, i, &p, count, x);
             for (int64_t j = 0; j < count; j++)
-                sum[i] = t->e->naive ? (double)(float)(sum[i] + x[0][j]) : sum[i] + x[0][j];
+                sum[i] = rounds_sums(t->e, t->node) ? (double)(float)(sum[i] + x[0][j]) : sum[i] + x[0][j];
         }
     }
     for (int64_t i = item * TERMS; i < last; i++)
@@ -703,7 +708,7 @@ static void send_terms(void *ctx, int64_t item, int thread) {
         double *row = sums + epi_walk_offset(&t->along, at);
         for (int64_t j = 0; j < count; j++) {
             double *sum = row + to[j];
-            *sum = t->e->naive ? (double)(float)(*sum + x[0][j]) : *sum + x[0][j];
+            *sum = rounds_sums(t->e, t->node) ? (double)(float)(*sum + x[0][j]) : *sum + x[0][j];
         }
     }
     for (int64_t at = 0; at < t->size; at++)
