@@ -41,6 +41,11 @@ static int divide_integers(epi_rewrite *r, epi_op op, int a, int b) {
     return value;
 }
 
+/* The divisor of such a quotient in the new graph. */
+static int divisor_of(epi_rewrite *r, const epi_quotient *q) {
+    return q->b == EPI_NO_NODE ? epi_graph_const(r->g, (double)q->by) : r->fresh[q->b];
+}
+
 static int write_division(epi_rewrite *r, int node) {
     const rewriting *w = r->ctx;
     const epi_node *n = &r->in->nodes[node];
@@ -49,7 +54,7 @@ static int write_division(epi_rewrite *r, int node) {
     if (epi_quotient_find(r->in, w->at, node, &q)) {
         if (q.b == EPI_NO_NODE && !computed)
             return EPI_NO_NODE;
-        int a = r->fresh[q.a], b = q.b == EPI_NO_NODE ? epi_graph_const(r->g, (double)q.by) : r->fresh[q.b];
+        int a = r->fresh[q.a], b = divisor_of(r, &q);
         return computed ? divide_integers(r, EPI_OP_QUOTIENT, a, b)
                         : divide(r, EPI_OP_QUOTIENT, a, b, &w->at[q.b]);
     }
@@ -163,10 +168,9 @@ static int copy_computed(epi_rewrite *r, int node) {
     const epi_node *n = &r->in->nodes[node];
     int arg[3];
     epi_quotient q;
-    if (epi_quotient_find(r->in, w->at, node,
-                          &q)) /* other passes may have made its operands larger than they were */
-        return divide_integers(r, EPI_OP_QUOTIENT, r->fresh[q.a],
-                               q.b == EPI_NO_NODE ? epi_graph_const(r->g, (double)q.by) : r->fresh[q.b]);
+    /* other passes may have made its operands larger than they were */
+    if (epi_quotient_find(r->in, w->at, node, &q))
+        return divide_integers(r, EPI_OP_QUOTIENT, r->fresh[q.a], divisor_of(r, &q));
     for (int a = 0; a < 3; a++) {
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : r->fresh[n->arg[a]];
         if (arg[a] != EPI_NO_NODE && is_known(w, n->arg[a]))
