@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "base/error_rule.h"
 #include "bytes.h"
+#include "draw.h"
 #include "epilog.h"
 
 static int passed, failed_count;
@@ -31,10 +32,12 @@ static inline bool check(bool ok, const char *fmt, ...) {
     vprintf(fmt, args);
     va_end(args);
     printf("\n");
+    print_again();
     return false;
 }
 
 static inline int finish(void) {
+    draw_one();
     printf("%d passed, %d failed\n", passed, failed_count);
     return failed_count || !passed;
 }

@@ -1,29 +1,94 @@
-/* ran.h: a kernel and its tensors, which are found by their names. */
+/* ran.h: from a text to what it computes: parsed, derived, compiled, filled, run, held against f64. Whatever
+ * goes wrong on the way is a failed check that says what and where. */
 #ifndef EPI_TESTS_RAN_H
 #define EPI_TESTS_RAN_H
+
+#include <dirent.h>
 
 #include "harness.h"
 #include "run/run.h"
 
-typedef struct ran {
-    problem p;
-    epi_kernel *k;
-    const epi_program *program;
-} ran;
+/* ---- texts and programs ---- */
 
-static inline void discard(ran *r) {
-    problem_free(&r->p);
-    epi_kernel_free(r->k);
+static inline epi_module *parsed(epi_context *ctx, const char *text) {
+    epi_module *m = NULL;
+    epi_error err = {0};
+    check(epi_module_parse(ctx, text, strlen(text), "text", &m, &err) == EPI_OK, "%s\n%d:%d: %s", text,
+          err.line, err.column, err.message);
+    return m;
 }
 
-static inline tensor *find(const ran *r, const char *name) {
-    int t = epi_graph_find_tensor(&r->program->graph, name);
-    return t >= 0 && t < r->p.count ? (tensor *)&r->p.t[t] : NULL; /* of a ran that the caller may change */
+static inline epi_module *parsed_file(epi_context *ctx, const char *path) {
+    epi_module *m = NULL;
+    epi_error err = {0};
+    size_t length = 0;
+    char *text = read_whole(path, &length);
+    if (check(text != NULL, "%s can be read", path))
+        check(epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s:%d:%d: %s", path, err.line,
+              err.column, err.message);
+    free(text);
+    return m;
 }
 
-static inline double at(const tensor *t, int64_t e) {
-    return get_element(t->data, t->shape.type, e);
+/* Calls a function with the path of each text of a folder. */
+static inline void for_texts(const char *folder, void (*with)(const char *path)) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (strstr(e->d_name, ".epi"))
+            with(path);
+    }
+    if (check(dir != NULL, "%s can be read", folder))
+        closedir(dir);
 }
+
+/* The words of a text, up to `most`; they lie in `store`. */
+static inline int words_of(const char *text, char *store, size_t size, const char **words, int most) {
+    int count = 0;
+    snprintf(store, size, "%s", text);
+    for (char *w = strtok(store, " ,"); w && count < most; w = strtok(NULL, " ,"))
+        words[count++] = w;
+    return count;
+}
+
+typedef epi_status deriver(const epi_program *, const char *const *, int, epi_module **, epi_error *);
+
+/* What `how` derives (epi_program_grad, _saved, _lean) by the inputs that `wrt` names, with commas or spaces
+ * between, or by all of numbers. */
+static inline epi_module *derived(const epi_program *p, const char *wrt, deriver *how) {
+    const char *names[MAX_TENSORS];
+    char store[1000];
+    epi_module *m = NULL;
+    epi_error err = {0};
+    int count = wrt ? words_of(wrt, store, sizeof store, names, MAX_TENSORS)
+                    : number_inputs(p, true, names, MAX_TENSORS);
+    check(p && how(p, names, count, &m, &err) == EPI_OK, "%s is derived by %s: %s",
+          p ? epi_program_name(p) : "what is missing", wrt ? wrt : "all", err.message);
+    return m;
+}
+
+static inline epi_module *gradient_of(const epi_program *p, const char *wrt) {
+    return derived(p, wrt, epi_program_grad);
+}
+
+/* ---- kernels ---- */
+
+/* How a program is compiled, filled and run; what is 0 is f32, fused, on a CPU, by two threads, and plain. */
+typedef struct way {
+    epi_dtype type;
+    epi_path path;
+    int device, threads;
+    layout layout;
+    bool wide;        /* inputs are f64, too, and not the outputs of yardsticks alone */
+    const char *open; /* axes that are open, with spaces between */
+    const char *micro, *config;
+    epi_rounding rounding;
+    epi_algebra algebra;
+    size_t memory;
+    void (*fill)(problem *p, uint64_t seed); /* NULL: problem_fill */
+    uint64_t seed;                           /* 0: 5 */
+} way;
 
 /* Those of the sizes whose dims the program has. Returns how many. */
 static inline int program_dims(const epi_program *program, const char *dims, epi_dim_binding *out,
@@ -36,6 +101,133 @@ static inline int program_dims(const epi_program *program, const char *dims, epi
                 break;
             }
     return kept;
+}
+
+/* Compiles; `*k` is NULL where that fails, and nothing is checked. Dims that the program lacks are left out. */
+static inline epi_status compile_as(const epi_program *p, const char *dims, way how, epi_kernel **k,
+                                    epi_error *err) {
+    epi_dim_binding bindings[32];
+    epi_type_binding types[MAX_TENSORS];
+    char store[32][16], names[100];
+    const char *open[4];
+    epi_options o = EPI_OPTIONS(.dims = bindings, .type = how.type, .types = types, .path = how.path,
+                                .device = how.device, .threads = how.threads || how.device ? how.threads : 2,
+                                .micro = how.micro, .config = how.config, .rounding = how.rounding,
+                                .algebra = how.algebra, .memory = how.memory, .open_axes = open);
+    *k = NULL;
+    o.dim_count = program_dims(p, dims, bindings, store);
+    o.type_count = how.wide || how.path >= EPI_PATH_NAIVE ? wide_types(p, how.wide, types) : 0;
+    o.open_axis_count = how.open ? words_of(how.open, names, sizeof names, open, 4) : 0;
+    return epi_kernel_compile(p, &o, k, err);
+}
+
+static inline epi_kernel *kernel_of(const epi_program *p, const char *dims, way how) {
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    check(p && compile_as(p, dims, how, &k, &err) == EPI_OK, "%s %s %s, path %d, compiles: %s",
+          p ? epi_program_name(p) : "what is missing", dims, epi_dtype_name(how.type), how.path, err.message);
+    return k;
+}
+
+/* ---- what a kernel computes ---- */
+
+typedef struct ran {
+    problem p;
+    epi_kernel *k;
+    const epi_program *program;
+} ran;
+
+static inline void discard(ran *r) {
+    problem_free(&r->p);
+    epi_kernel_free(r->k);
+    *r = (ran){0};
+}
+
+/* A kernel and its tensors, filled. Discard it in any case. */
+static inline bool made(ran *r, const epi_program *p, const char *dims, way how) {
+    *r = (ran){.program = p, .k = kernel_of(p, dims, how)};
+    if (!r->k || !check(problem_make(&r->p, p, r->k, how.layout), "memory"))
+        return false;
+    (how.fill ? how.fill : problem_fill)(&r->p, how.seed ? how.seed : 5);
+    return true;
+}
+
+static inline bool run_again(ran *r) {
+    return check(problem_run(r->k, &r->p), "%s runs", epi_program_name(r->program));
+}
+
+static inline bool run_as(ran *r, const epi_program *p, const char *dims, way how) {
+    return made(r, p, dims, how) && run_again(r);
+}
+
+static inline const char *tensor_name(const epi_program *p, int t) {
+    epi_tensor_info info;
+    return epi_program_tensor(p, t, &info) == EPI_OK ? info.name : "";
+}
+
+static inline tensor *find(const ran *r, const char *name) {
+    for (int t = 0; t < r->p.count; t++)
+        if (!strcmp(tensor_name(r->program, t), name))
+            return (tensor *)&r->p.t[t]; /* of a ran that the caller may change */
+    return NULL;
+}
+
+static inline double at(const tensor *t, int64_t e) {
+    return get_element(t->data, t->shape.type, tensor_at(t, e));
+}
+
+static inline void put_at(tensor *t, int64_t e, double value) {
+    put_element(t->data, t->shape.type, tensor_at(t, e), value);
+}
+
+/* Elements of equal bits, whatever the layouts. */
+static inline bool same_bits(const tensor *a, const tensor *b) {
+    size_t size = epi_dtype_size(a->shape.type);
+    bool same = a->shape.type == b->shape.type && a->shape.count == b->shape.count;
+    if (same && a->plain && b->plain)
+        return !memcmp(a->data, b->data, (size_t)a->shape.count * size);
+    for (int64_t e = 0; e < a->shape.count && same; e++)
+        same =
+            !memcmp(a->data + (size_t)tensor_at(a, e) * size, b->data + (size_t)tensor_at(b, e) * size, size);
+    return same;
+}
+
+/* All outputs of two runs have the same bits. */
+static inline bool same_outputs(const ran *a, const ran *b) {
+    bool same = a->p.count == b->p.count;
+    for (int t = a->p.inputs; t < a->p.count && same; t++)
+        same = same_bits(&a->p.t[t], &b->p.t[t]);
+    return same;
+}
+
+/* Holds what was run against the yardsticks, by the rule. */
+static inline void hold_ran(const ran *got, const char *dims, way how) {
+    way yardstick = {.type = how.type, .path = EPI_PATH_REFERENCE, .fill = how.fill, .seed = how.seed};
+    ran want, naive = {0};
+    epi_kernel_info info;
+    bool ok = run_as(&want, got->program, dims, yardstick);
+    yardstick.path = EPI_PATH_NAIVE;
+    ok = ok && run_as(&naive, got->program, dims, yardstick);
+    epi_kernel_get_info(got->k, &info);
+    epi_dtype between = how.path == EPI_PATH_FUSED && info.parts < 2 ? EPI_F32 : how.type;
+    for (int t = got->p.inputs; t < got->p.count && ok; t++) {
+        double error, most;
+        bool right =
+            within_rule(&got->p.t[t], &want.p.t[t], &naive.p.t[t], between, want.p.terms, &error, &most);
+        check(right && tensor_intact(&got->p.t[t]), "%s %s %s: %s is %g off, at most %g",
+              epi_program_name(got->program), dims, epi_dtype_name(how.type), tensor_name(got->program, t),
+              error, most);
+    }
+    discard(&want);
+    discard(&naive);
+}
+
+/* Runs a program, and holds it. */
+static inline void hold(const epi_program *p, const char *dims, way how) {
+    ran got;
+    if (run_as(&got, p, dims, how))
+        hold_ran(&got, dims, how);
+    discard(&got);
 }
 
 #endif

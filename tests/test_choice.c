@@ -6,17 +6,14 @@
 
 static epi_context *ctx;
 
-typedef struct way {
-    epi_dtype type;
-    epi_path path;
-    epi_algebra algebra;
-} way;
-
-static const way ways[] = {
-    {EPI_F32, EPI_PATH_FUSED, EPI_ALGEBRA_FREE},     {EPI_F32, EPI_PATH_FUSED, EPI_ALGEBRA_WRITTEN},
-    {EPI_F32, EPI_PATH_UNFUSED, EPI_ALGEBRA_FREE},   {EPI_BF16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE},
-    {EPI_BF16, EPI_PATH_FUSED, EPI_ALGEBRA_WRITTEN}, {EPI_BF16, EPI_PATH_UNFUSED, EPI_ALGEBRA_FREE},
-    {EPI_F16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE},     {EPI_BF16, EPI_PATH_NAIVE, EPI_ALGEBRA_FREE}};
+static const way ways[] = {{EPI_F32, EPI_PATH_FUSED, .algebra = EPI_ALGEBRA_FREE},
+                           {EPI_F32, EPI_PATH_FUSED, .algebra = EPI_ALGEBRA_WRITTEN},
+                           {EPI_F32, EPI_PATH_UNFUSED, .algebra = EPI_ALGEBRA_FREE},
+                           {EPI_BF16, EPI_PATH_FUSED, .algebra = EPI_ALGEBRA_FREE},
+                           {EPI_BF16, EPI_PATH_FUSED, .algebra = EPI_ALGEBRA_WRITTEN},
+                           {EPI_BF16, EPI_PATH_UNFUSED, .algebra = EPI_ALGEBRA_FREE},
+                           {EPI_F16, EPI_PATH_FUSED, .algebra = EPI_ALGEBRA_FREE},
+                           {EPI_BF16, EPI_PATH_NAIVE, .algebra = EPI_ALGEBRA_FREE}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 static const char *name_of(const way *w) {
@@ -31,20 +28,7 @@ static const char *name_of(const way *w) {
 
 /* Compiles a program one way; in f64 by the reference where there is none. */
 static bool prepare(ran *r, const epi_program *program, const char *dims, const way *w) {
-    char store[16][16];
-    epi_dim_binding bindings[16];
-    epi_type_binding types[MAX_TENSORS];
-    epi_options o = EPI_OPTIONS(.dims = bindings, .types = types, .threads = 2);
-    epi_error err;
-    *r = (ran){.program = program};
-    o.dim_count = program_dims(program, dims, bindings, store);
-    o.type_count = w ? 0 : wide_types(program, true, types);
-    o.path = w ? w->path : EPI_PATH_REFERENCE;
-    o.type = w ? w->type : EPI_F64;
-    o.algebra = w ? w->algebra : EPI_ALGEBRA_FREE;
-    return check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
-                 epi_program_name(program), err.message) &&
-           problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
+    return made(r, program, dims, w ? *w : (way){.type = EPI_F64, .path = EPI_PATH_REFERENCE, .wide = true});
 }
 
 /* Gives a program's inputs what tensors of the same names have. */
@@ -54,14 +38,6 @@ static void take(ran *to, const ran *from) {
         for (int64_t e = 0; x && e < x->shape.count; e++)
             put_element(to->p.t[t].data, to->p.t[t].shape.type, e, at(x, e));
     }
-}
-
-static epi_module *parse(const char *text) {
-    epi_module *m = NULL;
-    epi_error err;
-    check(epi_module_parse(ctx, text, strlen(text), "choice", &m, &err) == EPI_OK, "%s: %s", text,
-          err.message);
-    return m;
 }
 
 /* ---- gradients ---- */
@@ -125,7 +101,7 @@ typedef void judge(const tensor *d, const tensor *ref, const char *text, const c
 static void test_gradient(const char *text, const char *dims, const way *w, const double *x, int count,
                           judge *expect) {
     const char *wrt = "x";
-    epi_module *m = parse(text), *one = NULL, *two = NULL;
+    epi_module *m = parsed(ctx, text), *one = NULL, *two = NULL;
     epi_error err;
     ran whole = {0}, ref = {0}, forward = {0}, backward = {0};
     if (m &&
@@ -208,7 +184,7 @@ static void expect_untaken(const tensor *d, const tensor *ref, const char *text,
 static void test_ties(const way *w) {
     static const char text[] = "f(x[T,D], w[N,D]) -> g: f32[T] { g = max(x @ w, N) }";
     const char *wrt = "w";
-    epi_module *m = parse(text), *one = NULL;
+    epi_module *m = parsed(ctx, text), *one = NULL;
     ran r = {0};
     if (epi_program_grad(epi_module_program(m, 0), &wrt, 1, &one, NULL) == EPI_OK &&
         prepare(&r, epi_module_program(one, 0), "T=1,D=8,N=40", w)) {
@@ -275,7 +251,7 @@ static void test_argmax(size_t which, const char *dims, int kept, const way *w) 
              values[which].along, values[which].along, values[which].along, values[which].along,
              values[which].along, values[which].in, values[which].axes, values[which].along,
              values[which].value);
-    epi_module *m = parse(text);
+    epi_module *m = parsed(ctx, text);
     ran r = {0}, ref = {0};
     if (m && prepare(&r, epi_module_program(m, 0), dims, w) &&
         prepare(&ref, epi_module_program(m, 1), dims, NULL)) {
@@ -301,7 +277,7 @@ static void test_argmax(size_t which, const char *dims, int kept, const way *w) 
  * the cap as many; of logits that were not rounded it would be off by those of z, which are 2^16 times as
  * large. */
 static void test_weights(const char *text, double cap, const way *w) {
-    epi_module *m = parse(text);
+    epi_module *m = parsed(ctx, text);
     ran r = {0};
     if (m && prepare(&r, epi_module_program(m, 0), "T=37,D=40,V=300", w)) {
         problem_fill(&r.p, 5);
@@ -324,8 +300,8 @@ static void test_weights(const char *text, double cap, const way *w) {
 /* What the text keeps in f32 is not rounded for an output of 16 bits that is the same value: the log-sum-exp
  * is as near to that of f64 as products of 40 terms in f32 are. */
 static void test_kept(const way *w) {
-    epi_module *m =
-        parse("p(x[T,D], w[V,D]) -> (z[T,V], e: f32[T]) { c: f32 = x @ w  z = c  e = logsumexp(c, V) }");
+    epi_module *m = parsed(
+        ctx, "p(x[T,D], w[V,D]) -> (z[T,V], e: f32[T]) { c: f32 = x @ w  z = c  e = logsumexp(c, V) }");
     ran r = {0}, ref = {0};
     if (m && prepare(&r, epi_module_program(m, 0), "T=37,D=40,V=300", w) &&
         prepare(&ref, epi_module_program(m, 0), "T=37,D=40,V=300", NULL)) {
@@ -347,8 +323,8 @@ static void test_kept(const way *w) {
  * roundings of the output's finite elements allow, and what has nothing to do with it is as near as f32 is. */
 static void test_beside(const way *w) {
     epi_module *m =
-        parse("p(x: f32[T,D]) -> (z: f16[T,D], e: f32[T], s: f32[T], g: f32[T]) {"
-              " z = 200000*x  e = logsumexp(z, D)  s = sum(z, D)  g = sum(tanh(z/200000)*x, D) }");
+        parsed(ctx, "p(x: f32[T,D]) -> (z: f16[T,D], e: f32[T], s: f32[T], g: f32[T]) {"
+                    " z = 200000*x  e = logsumexp(z, D)  s = sum(z, D)  g = sum(tanh(z/200000)*x, D) }");
     ran r = {0}, ref = {0};
     if (m && prepare(&r, epi_module_program(m, 0), "T=37,D=40", w) &&
         prepare(&ref, epi_module_program(m, 0), "T=37,D=40", NULL)) {
@@ -383,9 +359,9 @@ static void test_beside(const way *w) {
 
 /* An output of another 16-bit type, which has not all numbers of the storage type, is read by nobody. */
 static void test_home(void) {
-    static const way bf16 = {EPI_BF16, EPI_PATH_FUSED, EPI_ALGEBRA_FREE};
+    static const way bf16 = {EPI_BF16, EPI_PATH_FUSED, .algebra = EPI_ALGEBRA_FREE};
     epi_module *m =
-        parse("p(x[T,D], w[N,D]) -> (z: f16[T,N], s[T,N]) { z = (x @ w)*1e6  s = z/max(abs(z), N) }");
+        parsed(ctx, "p(x[T,D], w[N,D]) -> (z: f16[T,N], s[T,N]) { z = (x @ w)*1e6  s = z/max(abs(z), N) }");
     ran r = {0};
     int wrong = 0;
     if (m && prepare(&r, epi_module_program(m, 0), "T=37,D=40,N=300", &bf16)) {
@@ -461,7 +437,7 @@ static const epi_type_binding said[] = {{"x", EPI_F32}, {"x", EPI_F16}}; /* by t
 static void test_pair(const pair *of, const epi_type_binding *type, const way *w) {
     const char *text = of->text, *dims = of->dims;
     const char *wrt[3];
-    epi_module *m = parse(text), *one = NULL, *two = NULL;
+    epi_module *m = parsed(ctx, text), *one = NULL, *two = NULL;
     epi_error err;
     ran ref = {0}, forward = {0}, backward = {0};
     epi_options typed = EPI_OPTIONS(.types = type, .type_count = type != NULL);
@@ -510,7 +486,7 @@ enum { WHOLE = 300 };
 /* For whole numbers a and n floor(a/n) is exact, and a/n is 1 or more where a is n or more. a is the column's
  * number where n is the row's, and else the other way round; or n is one number. */
 static void test_quotients(const char *text, const char *dims, int n, const way *w) {
-    epi_module *m = parse(text);
+    epi_module *m = parsed(ctx, text);
     ran r = {0};
     int wrong = 0;
     if (m && prepare(&r, epi_module_program(m, 0), dims, w)) {
@@ -569,7 +545,7 @@ static const char *const through[] = {
 static void test_through(const char *formula, const way *w) {
     char text[200];
     snprintf(text, sizeof text, "f(a: f32[T,D], w: f32[E,D], n: f32[T]) -> q: f32[T] { q = %s }", formula);
-    epi_module *m = parse(text);
+    epi_module *m = parsed(ctx, text);
     ran r = {0};
     int wrong = 0;
     if (m && prepare(&r, epi_module_program(m, 0), "T=300,D=8,E=8", w)) {
@@ -592,8 +568,9 @@ static void test_through(const char *formula, const way *w) {
 
 /* A row's largest element less itself is 0, also where another program found it: products are rounded alike. */
 static void test_below_top(const way *w) {
-    epi_module *m = parse("top(x[T,D], y[T,D]) -> m: f32[T] { m = max(900*x*y, D) }\n"
-                          "below(x[T,D], y[T,D], m: f32[T]) -> e: f32[T] { e = max(exp(900*x*y - m), D) }");
+    epi_module *m =
+        parsed(ctx, "top(x[T,D], y[T,D]) -> m: f32[T] { m = max(900*x*y, D) }\n"
+                    "below(x[T,D], y[T,D], m: f32[T]) -> e: f32[T] { e = max(exp(900*x*y - m), D) }");
     ran top = {0}, below = {0};
     int wrong = 0;
     if (m && prepare(&top, epi_module_program(m, 0), "T=50,D=40", w) &&

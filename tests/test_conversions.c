@@ -10,7 +10,7 @@ enum { MOST = 1 << 20 };
 
 static epi_context *ctx;
 static float numbers[MOST];
-static uint8_t wanted[MOST]; /* by number: its byte */
+static uint8_t asked[MOST]; /* by number: its byte */
 static int count;
 
 static void add(float x) {
@@ -47,7 +47,7 @@ static void collect(epi_dtype type) {
         add((float)((random_unit(&s) - 0.5) * (i % 2 ? 600 : 4)));
     }
     for (int i = 0; i < count; i++)
-        wanted[i] = (uint8_t)value_byte(type, (double)numbers[i]);
+        asked[i] = (uint8_t)value_byte(type, (double)numbers[i]);
 }
 
 static bool same_byte(epi_dtype type, unsigned got, unsigned want) {
@@ -70,7 +70,7 @@ static void check_bytes(epi_dtype type) {
     epi_convert(bytes, type, numbers, EPI_F32, count);
     wrong = 0;
     for (int i = 0; i < count; i++)
-        wrong += bytes[i] != wanted[i];
+        wrong += bytes[i] != asked[i];
     check(wrong == 0, "%s: %d of %d numbers become another byte", epi_dtype_name(type), wrong, count);
 }
 
@@ -97,9 +97,9 @@ static void check_program(epi_dtype type, epi_path path, epi_dtype storage) {
         check(epi_kernel_run(k, t, 3, work, &err) == EPI_OK, "%s", err.message);
         int wrong = 0;
         for (int i = 0; i < count; i++) {
-            double want = byte_value(type, wanted[i]);
+            double want = byte_value(type, asked[i]);
             wrong += isnan(want) ? !isnan(y[i]) : (double)y[i] != want;
-            wrong += !same_byte(type, q[i], wanted[i]);
+            wrong += !same_byte(type, q[i], asked[i]);
         }
         check(wrong == 0, "%s(x) on path %d: %d of %d are wrong", epi_dtype_name(type), (int)path, wrong,
               count);

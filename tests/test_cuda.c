@@ -45,18 +45,18 @@ typedef struct variant {
     bool must; /* it was chosen, not forced */
 } variant;
 
-typedef struct wanted {
+typedef struct asked {
     char label[384];
     const loaded *l;
     variant v;
     int choice; /* the configuration of a product, or -1 */
     epi_product_size size;
-} wanted;
+} asked;
 
 enum { MOST = 4096 };
 static epi_jit_item items[MOST];
 static epi_hash hashes[MOST]; /* of their texts and architectures */
-static wanted wants[MOST];
+static asked wants[MOST];
 static forms made_of[MOST];
 static int item_count, compiled; /* the first so many were given to the compiler */
 
@@ -84,7 +84,7 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
                                    .name = strdup(t->name),
                                    .arch = t->arch,
                                    .keep_slow = epi_launch_may_be_slow(&k->launches[i])};
-        wants[at] = (wanted){.l = l,
+        wants[at] = (asked){.l = l,
                              .v = v,
                              .choice = k->launches[i].kind == EPI_LAUNCH_GEMM ? k->launches[i].choice : -1,
                              .size = k->launches[i].size};
@@ -186,7 +186,7 @@ static bool is_slow(const epi_jit_item *t) {
 /* As the library does where the compiler finds a chosen product slow: the next best by the model. It must be
  * one of Hopper's own. */
 static void take_next_best(int item) {
-    const wanted w = wants[item];
+    const asked w = wants[item];
     int order[64], count = epi_config_rank(&w.size, w.v.exact, epi_arch_of(90), 132, order), i = 0;
     printf("slow, so the next: %s: %s\n", w.label, items[item].error.message);
     while (i < count && order[i] != w.choice)
@@ -792,7 +792,7 @@ static void windows_lie_apart(void) {
         return;
     check(epi_kernel_compile(epi_module_program(module, 0), &o, &made, &err) == EPI_OK &&
               !epi_kernel_in_place(made, 3, 0) && !epi_kernel_in_place(made, 3, 1),
-          "a result lies over nothing that is wanted for other rows: %s", err.message);
+          "a result lies over nothing that is asked for other rows: %s", err.message);
     check(epi_kernel_compile(epi_module_program(module, 1), &o, &loaded, &err) == EPI_OK &&
               !epi_kernel_in_place(loaded, 2, 0) && epi_kernel_in_place(loaded, 2, 1),
           "nor over what is shifted: %s", err.message);
