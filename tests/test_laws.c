@@ -32,6 +32,7 @@ typedef struct shared {
     law_sizes sizes;
     int passed, failed;
     long held[LAWS], silent[LAWS], none, left_out;
+    long seen, run; /* of draw.h */
     law_counts counts;
 } shared;
 static shared *all;
@@ -46,10 +47,10 @@ static double seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* How long an item may take, in whole seconds; 0: the time is over. */
+/* How long it may go on by the clock, in whole seconds; 0: the time is over. */
 static unsigned time_left(void) {
-    double left = within > 0 ? within - (seconds() - started) : 10 * LAW_SECONDS;
-    return left > 10 * LAW_SECONDS ? 10 * LAW_SECONDS : left > 0 ? (unsigned)left : 0;
+    double left = within > 0 ? within - (seconds() - started) : LAW_CLOCK;
+    return left > LAW_CLOCK ? LAW_CLOCK : left > 0 ? (unsigned)left : 0;
 }
 
 static void leave_out(const char *what, const char *law) {
@@ -71,12 +72,14 @@ static void say_case(const law_case *c, const char *law, const char *origin) {
 static bool reduces = true;
 static int wanted_law = -1;
 
-static void report(law_case *c, int which, const char *origin) {
+static void report(law_case *c, int which, const char *origin, bool smaller) {
     failed_count++;
     printf("FAILED ");
     say_case(c, laws[which].name, origin);
-    printf("again: build/test/laws reduce %s %s\n", origin, laws[which].name);
-    char *text = reduces && time_left() ? reduce_case(c, which) : NULL;
+    printf("       again: build/test/laws reduce %s %s\n", origin, laws[which].name);
+    if (within <= 0)
+        alarm(0); /* what is tried now ends by itself */
+    char *text = smaller && reduces && time_left() ? reduce_case(c, which) : NULL;
     if (text) {
         printf("reduced, ");
         say_sizes(&c->sizes);
@@ -105,7 +108,7 @@ static void check_laws(law_case *c, const char *origin) {
         all->silent[i] += result == 0;
         passed += result > 0;
         if (result < 0) {
-            report(c, i, origin);
+            report(c, i, origin, true);
             return;
         }
     }
@@ -113,6 +116,8 @@ static void check_laws(law_case *c, const char *origin) {
 
 /* What was counted is for all processes, in case that the next program ends this one. */
 static void check_case(law_case *c, const char *origin) {
+    end_after(10 * LAW_SECONDS);
+    alarm(time_left() + 1);
     check_laws(c, origin);
     all->passed += passed;
     all->failed += failed_count;
@@ -166,6 +171,11 @@ static void check_text(epi_context *ctx, const char *path, const char *only, con
         if ((only && strcmp(only, c.program)) || seen++ < all->begun) /* another process has had those */
             continue;
         all->begun = seen;
+        bool runs = only || wanted("%s", origin);
+        all->seen = draw.seen;
+        all->run = draw.run;
+        if (!runs)
+            continue;
         choose_sizes(&c, p, info);
         check_case(&c, origin);
     }
@@ -215,7 +225,7 @@ static void check_seed(epi_context *ctx, uint64_t seed, bool thorough) {
     if (status != EPI_OK &&
         (strstr(err.message, "cannot be stored as") || strstr(err.message, "@ contracts"))) {
         all->none++; /* equal values of two types; a product that looks like an accident */
-    } else if (check(status == EPI_OK, "seed %s: %s\n%s", origin, err.message, m->text)) {
+    } else if (check(status == EPI_OK, "%s\n%s", err.message, m->text)) {
         epi_module_free(module);
         check_case(&c, origin);
     }
@@ -244,17 +254,22 @@ static void check_named(epi_context *ctx, const char *what) {
 typedef struct list {
     char **files;
     int file_count;
-    long rounds, first;
+    rounds random;
     bool thorough;
 } list;
 
 static long item_count(const list *l) {
-    return l->file_count + l->rounds;
+    return l->file_count + (l->random.seed < l->random.last ? (long)(l->random.last - l->random.seed) : 0);
+}
+
+/* The seeds from the item that is being worked on. */
+static rounds seeds_from(const list *l) {
+    return (rounds){l->random.seed + (uint64_t)(all->item - l->file_count), l->random.last};
 }
 
 static void leave_out_seeds(const list *l) {
-    printf("left out, as the time was over: seeds %ld to %ld\n", l->first + all->item - l->file_count,
-           l->first + l->rounds - 1);
+    rounds left = seeds_from(l);
+    printf("left out, as the time was over: seeds %lu to %lu\n", left.seed + 1, left.last);
     all->left_out += item_count(l) - all->item;
     all->item = item_count(l);
 }
@@ -273,12 +288,13 @@ static void work_through(const list *l) {
             leave_out_seeds(l);
             return;
         }
-        alarm(time_left() + 1);
         seen = 0;
+        no_case();
+        rounds r = seeds_from(l);
         if (all->item < l->file_count)
             check_file(ctx, l->files[all->item], NULL, l->thorough);
-        else
-            check_seed(ctx, (uint64_t)(l->first + all->item - l->file_count), l->thorough);
+        else if (next_round(&r))
+            check_seed(ctx, r.seed, l->thorough);
         all->passed +=
             passed; /* of what is no program: a file that cannot be read, a text that does not parse */
         all->failed += failed_count;
@@ -300,14 +316,16 @@ static void report_crash(int sig, bool thorough) {
         leave_out(all->origin, laws[all->law].name);
         return;
     }
+    const char *why = sig == SIGPROF   ? ", out of time: it computes for too long"
+                      : sig == SIGALRM ? ", out of time: it waits for too long"
+                                       : "";
     law_case c = {.text = all->text,
                   .program = all->program,
                   .sizes = all->sizes,
                   .thorough = thorough,
                   .seed = strchr(all->origin, ':') ? TEXT_SEED : strtoull(all->origin, NULL, 10)};
-    snprintf(c.message, sizeof c.message, "ends with signal %d%s", sig,
-             sig == SIGALRM ? ", out of time" : "");
-    report(&c, all->law, all->origin);
+    snprintf(c.message, sizeof c.message, "ends with signal %d%s", sig, why);
+    report(&c, all->law, all->origin, !*why); /* what takes long is no fault that could be made small */
     all->failed += failed_count;
     failed_count = 0;
 }
@@ -327,6 +345,8 @@ static int summary(void) {
     printf("%ld seeds give no program\n", all->none);
     passed = all->passed;
     failed_count = all->failed;
+    draw.seen = all->seen;
+    draw.run = all->run;
     return finish();
 }
 
@@ -334,6 +354,8 @@ static int check_list(const list *l) {
     while (all->item < item_count(l)) {
         int status = 0, begun = all->begun;
         fflush(stdout);
+        draw.seen = all->seen;
+        draw.run = all->run;
         pid_t child = fork();
         if (child == 0) {
             work_through(l);
@@ -360,8 +382,16 @@ static int print_text(uint64_t seed) {
     return 0;
 }
 
+/* From another seed on, where no seed is drawn nor asked for. */
+static void begin_at(rounds *r, uint64_t first) {
+    if (draw.of == 1 && !draw.only) {
+        r->seed += first - 1;
+        r->last += first - 1;
+    }
+}
+
 int main(int argc, char **argv) {
-    list l = {.files = calloc((size_t)argc, sizeof *l.files), .first = 1};
+    list l = {.files = calloc((size_t)argc, sizeof *l.files)};
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED || !l.files)
         return 1;
@@ -388,9 +418,9 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--law") && i + 1 < argc)
             wanted_law = find_law(argv[++i]);
         else if (!strcmp(argv[i], "--random") && i + 1 < argc) {
-            l.rounds = atol(argv[++i]);
+            l.random = rounds_of(atoi(argv[++i]));
             if (i + 1 < argc && isdigit((unsigned char)argv[i + 1][0]))
-                l.first = atol(argv[++i]);
+                begin_at(&l.random, strtoull(argv[++i], NULL, 10));
         } else
             l.files[l.file_count++] = argv[i];
     }
