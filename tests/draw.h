@@ -58,7 +58,7 @@ static inline bool wanted(const char *fmt, ...) {
     h ^= h >> 27;
     bool runs = draw.list       ? (printf("%s\n", draw.name), false)
                 : draw.nth >= 0 ? draw.seen == draw.nth
-                : draw.only     ? !fnmatch(draw.only, draw.name, 0)
+                : draw.only     ? !strcmp(draw.only, draw.name) || !fnmatch(draw.only, draw.name, 0)
                                 : (h % draw.of + draw.seed) % draw.of == 0;
     draw.seen++;
     draw.run += runs;

@@ -81,6 +81,7 @@ typedef struct way {
     int device, threads;
     layout layout;
     bool wide;        /* inputs are f64, too, and not the outputs of yardsticks alone */
+    bool narrow;      /* nor are those: types are the text's own */
     const char *open; /* axes that are open, with spaces between */
     const char *micro, *config;
     epi_rounding rounding;
@@ -116,7 +117,8 @@ static inline epi_status compile_as(const epi_program *p, const char *dims, way 
                                 .algebra = how.algebra, .memory = how.memory, .open_axes = open);
     *k = NULL;
     o.dim_count = program_dims(p, dims, bindings, store);
-    o.type_count = how.wide || how.path >= EPI_PATH_NAIVE ? wide_types(p, how.wide, types) : 0;
+    o.type_count =
+        how.wide || (how.path >= EPI_PATH_NAIVE && !how.narrow) ? wide_types(p, how.wide, types) : 0;
     o.open_axis_count = how.open ? words_of(how.open, names, sizeof names, open, 4) : 0;
     return epi_kernel_compile(p, &o, k, err);
 }
@@ -129,17 +131,41 @@ static inline epi_kernel *kernel_of(const epi_program *p, const char *dims, way 
     return k;
 }
 
+/* Of the first program of a text. */
+static inline epi_kernel *text_kernel(epi_context *ctx, const char *text, const char *dims, way how) {
+    epi_module *m = parsed(ctx, text);
+    epi_kernel *k = m ? kernel_of(epi_module_program(m, 0), dims, how) : NULL;
+    epi_module_free(m);
+    return k;
+}
+
+/* Runs it on tensors of the test's own, which may fail. */
+static inline epi_status run_with(const epi_kernel *k, const epi_tensor *tensors, int count, epi_error *err) {
+    void *work = aligned_alloc(64, epi_kernel_workspace(k));
+    epi_status status = epi_kernel_run(k, tensors, count, work, err);
+    free(work);
+    return status;
+}
+
+/* And may not; false where there is no kernel. */
+static inline bool run_on(const epi_kernel *k, const epi_tensor *tensors, int count) {
+    epi_error err = {0};
+    return k && check(run_with(k, tensors, count, &err) == EPI_OK, "a kernel runs: %s", err.message);
+}
+
 /* ---- what a kernel computes ---- */
 
 typedef struct ran {
     problem p;
     epi_kernel *k;
     const epi_program *program;
+    epi_module *module; /* of its own, or NULL */
 } ran;
 
 static inline void discard(ran *r) {
     problem_free(&r->p);
     epi_kernel_free(r->k);
+    epi_module_free(r->module);
     *r = (ran){0};
 }
 
@@ -150,6 +176,14 @@ static inline bool made(ran *r, const epi_program *p, const char *dims, way how)
         return false;
     (how.fill ? how.fill : problem_fill)(&r->p, how.seed ? how.seed : 5);
     return true;
+}
+
+/* The same of the first program of a text. */
+static inline bool made_of(ran *r, epi_context *ctx, const char *text, const char *dims, way how) {
+    epi_module *m = parsed(ctx, text);
+    bool ok = made(r, epi_module_program(m, 0), dims, how);
+    r->module = m;
+    return ok;
 }
 
 static inline bool run_again(ran *r) {

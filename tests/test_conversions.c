@@ -4,7 +4,7 @@
  * and their neighbours in f32, random numbers, infinities and NaN: by epi_convert, by the conversion of a program on
  * every path and as it is stored in an output of that type. Then what becomes of a program: nothing is moved through a
  * conversion, and its derivative goes straight through. */
-#include "harness.h"
+#include "ran.h"
 
 enum { MOST = 1 << 20 };
 
@@ -76,25 +76,17 @@ static void check_bytes(epi_dtype type) {
 
 /* The conversion as an operation, on a path: stored as f32 it is the number that its byte means. */
 static void check_program(epi_dtype type, epi_path path, epi_dtype storage) {
-    char text[200];
-    epi_module *m;
-    epi_kernel *k;
-    epi_error err = {0};
     static float y[MOST];
     static uint8_t q[MOST];
+    char text[200], dims[20];
     snprintf(text, sizeof text, "f(x: f32[N]) -> (y: f32[N], q[N]) { q = %s(x); y = q }",
              epi_dtype_name(type));
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    epi_dim_binding dims[] = {{"N", count}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1, .path = path, .type = storage);
-    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
-        epi_tensor_shape shape;
-        epi_kernel_tensor(k, 2, &shape);
-        check(shape.type == type, "an output whose type is open has that of its conversion");
-        epi_tensor t[] = {{.data = numbers}, {.data = y}, {.data = q}};
-        void *work = aligned_alloc(64, epi_kernel_workspace(k));
-        check(epi_kernel_run(k, t, 3, work, &err) == EPI_OK, "%s", err.message);
+    snprintf(dims, sizeof dims, "N=%d", count);
+    epi_kernel *k = text_kernel(ctx, text, dims, (way){.type = storage, .path = path, .narrow = true});
+    epi_tensor_shape shape = {0};
+    epi_kernel_tensor(k, 2, &shape);
+    check(shape.type == type, "an output whose type is open has that of its conversion");
+    if (run_on(k, (epi_tensor[]){{.data = numbers}, {.data = y}, {.data = q}}, 3)) {
         int wrong = 0;
         for (int i = 0; i < count; i++) {
             double want = byte_value(type, asked[i]);
@@ -103,32 +95,18 @@ static void check_program(epi_dtype type, epi_path path, epi_dtype storage) {
         }
         check(wrong == 0, "%s(x) on path %d: %d of %d are wrong", epi_dtype_name(type), (int)path, wrong,
               count);
-        free(work);
-        epi_kernel_free(k);
     }
-    epi_module_free(m);
+    epi_kernel_free(k);
 }
 
 /* A program of one number, and what it gives. */
 static double value_of(const char *body, double x) {
     char text[300];
-    epi_module *m = NULL;
-    epi_kernel *k = NULL;
-    epi_error err = {0};
     float in = (float)x, out = NAN;
     snprintf(text, sizeof text, "f(x: f32[N]) -> y: f32[N] { y = %s }", body);
-    epi_dim_binding dims[] = {{"N", 1}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1);
-    if (check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK &&
-                  epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK,
-              "%s", err.message)) {
-        epi_tensor t[] = {{.data = &in}, {.data = &out}};
-        void *work = aligned_alloc(64, epi_kernel_workspace(k));
-        check(epi_kernel_run(k, t, 2, work, &err) == EPI_OK, "%s", err.message);
-        free(work);
-        epi_kernel_free(k);
-    }
-    epi_module_free(m);
+    epi_kernel *k = text_kernel(ctx, text, "N=1", (way){0});
+    run_on(k, (epi_tensor[]){{.data = &in}, {.data = &out}}, 2);
+    epi_kernel_free(k);
     return (double)out;
 }
 
@@ -171,11 +149,9 @@ static void check_values(void) {
 
 /* The derivative is that of what is converted, and gradcheck says so. */
 static void check_gradient(const char *text) {
-    epi_module *m;
-    epi_error err = {0};
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
     double x[15], w[20];
+    epi_error err = {0};
+    epi_module *m = parsed(ctx, text);
     uint64_t s = 3;
     for (int i = 0; i < 15; i++)
         x[i] = random_unit(&s) - 0.5;
@@ -196,37 +172,28 @@ static void check_gradient(const char *text) {
 /* Two elements to a byte: all bytes to elements, of which the first is in the low half, and back. */
 static void check_packed(const char *type, int least) {
     char text[200];
-    epi_module *m;
-    epi_kernel *k;
-    epi_error err = {0};
     uint8_t bytes[256], back[256];
     float y[512];
+    epi_error err = {0};
     int wrong = 0;
     for (int a = 0; a < 256; a++)
         bytes[a] = (uint8_t)a;
     snprintf(text, sizeof text, "f(q: %s[N]) -> (y: f32[N], r: %s[N]) { y = q; r = q + 0.3 }", type, type);
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    epi_dim_binding dims[] = {{"N", 512}}, odd[] = {{"N", 511}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1);
-    if (check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message)) {
-        epi_tensor_shape shape;
-        epi_kernel_tensor(k, 0, &shape);
-        check(shape.type == EPI_U8 && shape.count == 256, "%s is a tensor of bytes, half as long", type);
-        epi_tensor t[] = {{.data = bytes}, {.data = y}, {.data = back}};
-        void *work = aligned_alloc(64, epi_kernel_workspace(k));
-        check(epi_kernel_run(k, t, 3, work, &err) == EPI_OK, "%s", err.message);
+    epi_module *m = parsed(ctx, text);
+    epi_kernel *k = kernel_of(epi_module_program(m, 0), "N=512", (way){0});
+    epi_tensor_shape shape = {0};
+    epi_kernel_tensor(k, 0, &shape);
+    check(shape.type == EPI_U8 && shape.count == 256, "%s is a tensor of bytes, half as long", type);
+    if (run_on(k, (epi_tensor[]){{.data = bytes}, {.data = y}, {.data = back}}, 3)) {
         for (int a = 0; a < 512; a++) {
             int nibble = bytes[a / 2] >> 4 * (a % 2) & 15;
             wrong += y[a] != (float)(least < 0 && nibble > 7 ? nibble - 16 : nibble);
         }
         check(wrong == 0 && !memcmp(bytes, back, 256), "%s: %d of 512 elements are wrong, or the bytes", type,
               wrong);
-        free(work);
-        epi_kernel_free(k);
     }
-    o.dims = odd;
-    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_ERR_DIMS &&
+    epi_kernel_free(k);
+    check(compile_as(epi_module_program(m, 0), "N=511", (way){0}, &k, &err) == EPI_ERR_DIMS &&
               strstr(err.message, "N/2 needs N to be divisible by 2"),
           "an odd size: %s", err.message);
     epi_module_free(m);
@@ -251,29 +218,19 @@ static void check_rows(void) {
                                 {0x7e, 0xfe, 0}, {0, 0, 0},          {0x7e, 0xfe, 0x76}, {0x7e, 0x7e, 0x7e}};
     static const int i[T][3] = {{0, 0, 0}, {-1, -2, -128}, {0, 1, 2}, {127, 1, -1},
                                 {0, 0, 0}, {127, 0, 7},    {0, 0, 0}, {127, 127, 127}};
-    epi_module *m;
-    epi_kernel *k;
-    epi_error err = {0};
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    epi_dim_binding dims[] = {{"T", T}, {"K", K}};
-    for (int path = 0; path < 2; path++) {
+    for (int path = EPI_PATH_FUSED; path <= EPI_PATH_UNFUSED; path++) {
         uint8_t bytes[T][K];
         int8_t whole[T][K];
         float s[T], y[T][K];
-        epi_options o =
-            EPI_OPTIONS(.dims = dims, .dim_count = 2, .path = path ? EPI_PATH_UNFUSED : EPI_PATH_FUSED);
-        if (!check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message))
-            break;
-        epi_tensor at[] = {{.data = (void *)(uintptr_t)x},
-                           {.data = (void *)(uintptr_t)t},
-                           {.data = bytes},
-                           {.data = s},
-                           {.data = whole},
-                           {.data = y}};
-        void *work = aligned_alloc(64, epi_kernel_workspace(k));
-        check(epi_kernel_run(k, at, 6, work, &err) == EPI_OK, "%s", err.message);
-        for (int r = 0; r < T; r++)
+        epi_kernel *k = text_kernel(ctx, text, "T=8,K=3", (way){.path = (epi_path)path});
+        const epi_tensor tensors[] = {{.data = (void *)(uintptr_t)x},
+                                      {.data = (void *)(uintptr_t)t},
+                                      {.data = bytes},
+                                      {.data = s},
+                                      {.data = whole},
+                                      {.data = y}};
+        bool runs = run_on(k, tensors, 6);
+        for (int r = 0; r < T && runs; r++)
             for (int c = 0; c < K; c++) {
                 check(same_byte(EPI_E4M3, bytes[r][c], (unsigned)q[r][c]),
                       "row %d of e4m3 has %02x at %d, not %02x", r, bytes[r][c], c, (unsigned)q[r][c]);
@@ -283,25 +240,17 @@ static void check_rows(void) {
                 check(y[r][c] == want || (isnan(want) && isnan(y[r][c])), "row %d scaled is %g at %d, not %g",
                       r, y[r][c], c, want);
             }
-        check(s[0] == 1e-12f && isnan(s[2]) && isinf(s[3]) && s[7] == 5.0f / 448, "scales");
-        free(work);
+        check(runs && s[0] == 1e-12f && isnan(s[2]) && isinf(s[3]) && s[7] == 5.0f / 448, "scales");
         epi_kernel_free(k);
     }
-    epi_module_free(m);
 }
 
 /* Groups of a product's columns, of two side by side and of a norm's rows, quantised where they are made, have the bits of
  * groups that were stored in f32: of zeros, NaN, infinities and numbers that overflow, too. */
 static void check_groups(void) {
     enum { T = 6, D = 4, G = 3, K = 4, N = G * K };
-    static const char *const texts[] = {
-        "f(x: f32[T,D], w: f32[G,K,D], v: f32[T,G,K]) -> (q: e4m3[T,G,K], s: f32[T,G]) { y = x @ w\n",
-        "f(x: f32[T,D], w: f32[G,K,D], v: f32[T,G,K]) -> (q: e4m3[T,G,K], s: f32[T,G]) { y = relu(x @ w)*(x "
-        "@ "
-        "(2*w))\n",
-        "f(x: f32[T,D], w: f32[G,K,D], v: f32[T,G,K]) -> (q: e4m3[T,G,K], s: f32[T,G]) { y = "
-        "v*rsqrt(mean(v*v, "
-        "G, K) + 1e-5)\n"};
+    static const char *const bodies[] = {"x @ w", "relu(x @ w)*(x @ (2*w))",
+                                         "v*rsqrt(mean(v*v, G, K) + 1e-5)"};
     static const float rows[T] = {1, 0, -2, NAN, 1e30f, INFINITY};
     static float x[T][D], w[N][D], v[T][N];
     for (int i = 0; i < T * N; i++) { /* a group of zeros, and one of large numbers */
@@ -310,27 +259,19 @@ static void check_groups(void) {
         w[i % N][i / N % D] = group == 1 ? 0 : (float)(i % 5 - 2) * (group == 2 ? 1e12f : 1);
         x[i / N][i % D] = rows[i / N] * (float)(1 + i % D);
     }
-    epi_dim_binding dims[] = {{"T", T}, {"D", D}, {"G", G}, {"K", K}};
     for (int n = 0; n < 3; n++) {
         char text[400];
-        uint8_t q[2][T][N];
-        float s[2][T][G];
-        epi_module *m;
-        epi_error err = {0};
-        snprintf(text, sizeof text, "%s s = max(max(abs(y), K)/448, 1e-12); q = e4m3(y/s) }", texts[n]);
-        if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-            continue;
-        for (int path = 0; path < 2; path++) {
-            epi_kernel *k;
-            epi_options o =
-                EPI_OPTIONS(.dims = dims, .dim_count = 4, .path = path ? EPI_PATH_UNFUSED : EPI_PATH_FUSED);
-            if (!check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s",
-                       err.message))
-                continue;
-            epi_tensor at[] = {{.data = x}, {.data = w}, {.data = v}, {.data = q[path]}, {.data = s[path]}};
-            void *work = aligned_alloc(64, epi_kernel_workspace(k));
-            check(epi_kernel_run(k, at, 5, work, &err) == EPI_OK, "%s", err.message);
-            free(work);
+        uint8_t q[2][T][N] = {0};
+        float s[2][T][G] = {0};
+        snprintf(text, sizeof text,
+                 "f(x: f32[T,D], w: f32[G,K,D], v: f32[T,G,K]) -> (q: e4m3[T,G,K], s: f32[T,G]) {\n"
+                 "    y = %s\n    s = max(max(abs(y), K)/448, 1e-12); q = e4m3(y/s) }",
+                 bodies[n]);
+        for (int path = EPI_PATH_FUSED; path <= EPI_PATH_UNFUSED; path++) {
+            epi_kernel *k = text_kernel(ctx, text, "T=6,D=4,G=3,K=4", (way){.path = (epi_path)path});
+            const epi_tensor tensors[] = {
+                {.data = x}, {.data = w}, {.data = v}, {.data = q[path]}, {.data = s[path]}};
+            run_on(k, tensors, 5);
             epi_kernel_free(k);
         }
         for (int i = 0; i < T * N; i++)
@@ -343,26 +284,18 @@ static void check_groups(void) {
                   n, i / G, i % G, a, b);
         }
         check(s[0][0][1] == 1e-12f && (q[0][0][K] & 0x7f) == 0, "text %d: a group of zeros", n);
-        epi_module_free(m);
     }
 }
 
 /* The backward sees the numbers that the forward made: what a product's result is converted to is saved, in its type. */
 static void check_saved(void) {
     static const char text[] = "f(x[T,D], w[F,D], v[D,F]) -> y[T,D] { h = e4m3(silu(x @ w)); y = h @ v }";
-    static const char *const wrt[] = {"x", "w", "v"};
     char printed[2000] = "";
-    epi_module *m, *derived;
-    epi_error err = {0};
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    if (check(epi_program_grad_saved(epi_module_program(m, 0), wrt, 3, &derived, &err) == EPI_OK, "%s",
-              err.message)) {
-        epi_program_print(epi_module_program(derived, 0), printed, sizeof printed);
-        check(strstr(printed, "h: e4m3[") && strstr(printed, "h = e4m3(silu(saved))"), "it saves h: %s",
-              printed);
-        epi_module_free(derived);
-    }
+    epi_module *m = parsed(ctx, text),
+               *both = derived(epi_module_program(m, 0), "x w v", epi_program_grad_saved);
+    epi_program_print(epi_module_program(both, 0), printed, sizeof printed);
+    check(strstr(printed, "h: e4m3[") && strstr(printed, "h = e4m3(silu(saved))"), "it saves h: %s", printed);
+    epi_module_free(both);
     epi_module_free(m);
 }
 

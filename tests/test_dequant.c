@@ -2,7 +2,7 @@
  * widened into memory: for every form, micro-kernel, few rows and many, groups of any size, and scales of any. And one
  * whose rows have few bits, too, is right, and has bits that rows, micro-kernels and layouts change nothing of. */
 #include "cpu/micro.h"
-#include "harness.h"
+#include "ran.h"
 
 static epi_context *ctx;
 
@@ -31,7 +31,22 @@ static const int64_t shapes[][4] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static uint64_t seed = 7;
+static uint64_t seed;
+
+/* Each case has numbers of its own, whatever ran before it. */
+static void begin(const form *f, int shape) {
+    seed = (uint64_t)(7 + 100 * (f - forms) + shape);
+}
+
+/* Sizes of T, F, G, K and, for what is two K long, E. */
+static const char *dims_of(int64_t rows, const int64_t shape[4]) {
+    static char dims[2][80];
+    static int turn;
+    char *out = dims[turn++ % 2];
+    snprintf(out, sizeof *dims, "T=%ld,F=%ld,G=%ld,K=%ld,E=%ld", rows, shape[1], shape[2], shape[3],
+             2 * shape[3]);
+    return out;
+}
 
 /* Bytes of any kind; scales that are 0, negative, huge and tiny among others. */
 static void fill(tensor *t, bool scale) {
@@ -47,6 +62,11 @@ static void fill(tensor *t, bool scale) {
     }
 }
 
+/* For what is filled later. */
+static void leave(problem *p, uint64_t seed_of_all) {
+    (void)p, (void)seed_of_all;
+}
+
 static void copy(tensor *to, const tensor *from) {
     for (int64_t i = 0; i < to->shape.count; i++)
         memcpy(to->data + tensor_at(to, i) * (int64_t)epi_dtype_size(to->shape.type),
@@ -54,75 +74,62 @@ static void copy(tensor *to, const tensor *from) {
                epi_dtype_size(to->shape.type));
 }
 
-static epi_kernel *compile(const epi_program *p, const int64_t shape[4], epi_dtype type, const char *micro) {
-    static const char *const names[] = {"T", "F", "G", "K", "E"};
-    epi_dim_binding dims[5];
-    int count = 0;
-    for (int d = 0; d < epi_program_dim_count(p); d++)
-        for (int i = 0; i < 5; i++)
-            if (!strcmp(names[i], epi_program_dim(p, d)))
-                dims[count++] = (epi_dim_binding){names[i], i < 4 ? shape[i] : 2 * shape[3]};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .threads = 2, .micro = micro);
-    epi_kernel *k = NULL;
-    epi_error err;
-    check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "%s", err.message);
-    return k;
-}
-
 /* The product by itself, and of what another kernel made of the same bytes. */
 static void check_form(const epi_module *m, const form *f, const int64_t shape[4], epi_dtype type,
                        const char *micro, layout how) {
     enum { ONCE, WIDE, PLAIN, PROGRAMS };
-    problem p[PROGRAMS];
-    epi_kernel *k[PROGRAMS];
+    const char *dims = dims_of(shape[0], shape);
+    const way ways[] = {{.type = type, .fill = leave, .micro = micro, .layout = how},
+                        {.type = type, .fill = leave},
+                        {.type = type, .fill = leave, .micro = micro}};
+    ran r[PROGRAMS];
     bool ok = true;
-    for (int i = 0; i < PROGRAMS; i++) {
-        k[i] = compile(epi_module_program(m, i), shape, type, i == WIDE ? NULL : micro);
-        ok &= k[i] && problem_make(&p[i], epi_module_program(m, i), k[i], i == ONCE ? how : LAYOUT_PLAIN);
-    }
-    if (!check(ok, "%s", f->weight))
+    for (int i = 0; i < PROGRAMS; i++)
+        ok &= made(&r[i], epi_module_program(m, i), dims, ways[i]);
+    if (!ok)
         return;
+    problem *once = &r[ONCE].p, *wide = &r[WIDE].p, *plain = &r[PLAIN].p;
     epi_kernel_info info;
-    epi_kernel_get_info(k[ONCE], &info);
+    epi_kernel_get_info(r[ONCE].k, &info);
     check(info.parts <= 1 || f->apart, "%s is one kernel", f->weight);
-    for (int t = 0; t < p[ONCE].inputs; t++)
-        fill(&p[ONCE].t[t], t > 1);
-    for (int t = 1; t < p[ONCE].inputs; t++)
-        copy(&p[WIDE].t[t - 1], &p[ONCE].t[t]);
-    ok = problem_run(k[ONCE], &p[ONCE]) && problem_run(k[WIDE], &p[WIDE]);
-    copy(&p[PLAIN].t[0], &p[ONCE].t[0]);
-    copy(&p[PLAIN].t[1], &p[WIDE].t[p[WIDE].count - 1]);
-    ok &= problem_run(k[PLAIN], &p[PLAIN]);
-    const tensor *y = &p[ONCE].t[p[ONCE].count - 1], *z = &p[PLAIN].t[2];
+    for (int t = 0; t < once->inputs; t++)
+        fill(&once->t[t], t > 1);
+    for (int t = 1; t < once->inputs; t++)
+        copy(&wide->t[t - 1], &once->t[t]);
+    ok = run_again(&r[ONCE]) && run_again(&r[WIDE]);
+    copy(&plain->t[0], &once->t[0]);
+    copy(&plain->t[1], &wide->t[wide->count - 1]);
+    ok = ok && run_again(&r[PLAIN]);
+    const tensor *y = &once->t[once->count - 1], *z = &plain->t[2];
     int64_t wrong = 0;
-    for (int64_t i = 0; i < y->shape.count; i++) {
-        double a = get_element(y->data, EPI_F32, tensor_at(y, i)), b = get_element(z->data, EPI_F32, i);
-        wrong += !(a == b || (isnan(a) && isnan(b)));
-    }
-    check(ok && !wrong, "%s, %s, %ld x %ld x %ld x %ld, %s, layout %d: %ld of %ld differ", f->inputs,
-          f->weight, (long)shape[0], (long)shape[1], (long)shape[2], (long)shape[3], micro, (int)how,
-          (long)wrong, (long)y->shape.count);
-    for (int i = 0; i < PROGRAMS; i++) {
-        problem_free(&p[i]);
-        epi_kernel_free(k[i]);
-    }
+    for (int64_t i = 0; i < y->shape.count; i++)
+        wrong += apart(at(y, i), at(z, i)) > 0;
+    check(ok && !wrong, "%s, %s, %s, %s, layout %d: %ld of %ld differ", f->inputs, f->weight, dims, micro,
+          (int)how, (long)wrong, (long)y->shape.count);
+    for (int i = 0; i < PROGRAMS; i++)
+        discard(&r[i]);
+}
+
+static bool takes_f32(const epi_micro *micro) {
+    return micro->type == EPI_F32 && micro->usable();
 }
 
 static void check_forms(const form *f) {
     char text[1000];
-    epi_module *m;
-    epi_error err;
     snprintf(text, sizeof text,
              "once(x[T,G,K], %s) -> y: f32[T,F] { %s\n y = x @ w }\n"
              "wide(%s) -> w: f32[F,G,K] { %s }\n"
              "plain(x[T,G,K], w: f32[F,G,K]) -> y: f32[T,F] { y = x @ w }\n",
              f->inputs, f->weight, f->inputs, f->weight);
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
+    epi_module *m = parsed(ctx, text);
     for (int u = 0; epi_micro_at(u); u++)
-        for (int i = 0; i < SHAPES && epi_micro_at(u)->type == EPI_F32 && epi_micro_at(u)->usable(); i++)
-            check_form(m, f, shapes[i], i % 2 && !f->apart ? EPI_BF16 : EPI_F32, epi_micro_at(u)->name,
-                       (layout)((i + u) % 3));
+        for (int i = 0; i < SHAPES && takes_f32(epi_micro_at(u)); i++)
+            if (wanted("%s, %s %s %s", f->inputs, f->weight, dims_of(shapes[i][0], shapes[i]),
+                       epi_micro_at(u)->name)) {
+                begin(f, i);
+                check_form(m, f, shapes[i], i % 2 && !f->apart ? EPI_BF16 : EPI_F32, epi_micro_at(u)->name,
+                           (layout)((i + u) % LAYOUT_COUNT));
+            }
     epi_module_free(m);
 }
 
@@ -131,7 +138,7 @@ static void check_forms(const form *f) {
 /* Element i of a tensor's packed halves or bytes, as f64. */
 static double element_of(const tensor *t, int64_t i, const char *inputs) {
     if (inputs[4] == '8')
-        return get_element(t->data, t->shape.type, tensor_at(t, i));
+        return at(t, i);
     const int byte = t->data[tensor_at(t, i / 2)], half = i % 2 ? byte >> 4 : byte & 15;
     return inputs[3] == 'i' && half > 7 ? half - 16 : half;
 }
@@ -146,18 +153,17 @@ static double worst_of(const problem *p, const form *f, const int64_t shape[4]) 
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = r % 7; c < cols; c += 7) {
             double sum = 0, size = 0;
-            for (int64_t k = 0; k < groups * depth; k++) {
-                const int64_t g = k / depth;
-                const double scale =
-                                 s ? get_element(s->data, s->shape.type, tensor_at(s, c * groups + g)) : 1,
-                             part = z ? get_element(z->data, z->shape.type, tensor_at(z, c * groups + g)) : 0,
-                             a = get_element(x->data, EPI_I8, tensor_at(x, r * groups * depth + k)) *
-                                 get_element(t->data, EPI_F32, tensor_at(t, r * groups + g)),
-                             e = element_of(q, c * groups * depth + k, f->inputs);
-                sum += a * (added ? e * scale + part : (e - part) * scale);
-                size += fabs(a) * (fabs(e * scale) + fabs(added ? part : part * scale));
+            for (int64_t g = 0; g < groups; g++) {
+                const double scale = s ? at(s, c * groups + g) : 1, part = z ? at(z, c * groups + g) : 0,
+                             of_row = at(t, r * groups + g);
+                for (int64_t k = g * depth; k < (g + 1) * depth; k++) {
+                    const double a = at(x, r * groups * depth + k) * of_row,
+                                 e = element_of(q, c * groups * depth + k, f->inputs);
+                    sum += a * (added ? e * scale + part : (e - part) * scale);
+                    size += fabs(a) * (fabs(e * scale) + fabs(added ? part : part * scale));
+                }
             }
-            const double off = fabs(sum - get_element(y->data, EPI_F32, tensor_at(y, r * cols + c)));
+            const double off = fabs(sum - at(y, r * cols + c));
             worst = fmax(worst, off / (ldexp(size, -24) * (double)(groups * depth + 4) + 1e-37));
         }
     return worst;
@@ -175,26 +181,24 @@ static bool same_row(const tensor *one, const tensor *all, int64_t row) {
  * its tensors lie in memory: the first one's sum of bits is *first. */
 static void check_integer_form(const epi_module *m, const form *f, const int64_t shape[4],
                                const epi_micro *micro, layout how, uint64_t *first) {
-    const int64_t single[] = {1, shape[1], shape[2], shape[3]}, row = shape[0] - 1;
-    const epi_program *program = epi_module_program(m, 0);
-    epi_kernel *all = compile(program, shape, EPI_F32, micro->name),
-               *one = compile(program, single, EPI_F32, micro->name);
-    problem p, alone;
-    if (!check(all && one && problem_make(&p, program, all, how) &&
-                   problem_make(&alone, program, one, LAYOUT_PLAIN),
-               "%s", f->weight))
+    const int64_t row = shape[0] - 1;
+    const way by = {.fill = leave, .micro = micro->name, .layout = how},
+              plainly = {.fill = leave, .micro = micro->name};
+    ran all, one = {0};
+    if (!made(&all, epi_module_program(m, 0), dims_of(shape[0], shape), by) ||
+        !made(&one, epi_module_program(m, 0), dims_of(1, shape), plainly))
         return;
-    for (int t = 0; t < p.inputs; t++)
-        fill(&p.t[t], t == 1 || t > 2);
-    for (int t = 2; t < p.inputs; t++)
-        copy(&alone.t[t], &p.t[t]);
+    problem *p = &all.p, *alone = &one.p;
+    for (int t = 0; t < p->inputs; t++)
+        fill(&p->t[t], t == 1 || t > 2);
+    for (int t = 2; t < p->inputs; t++)
+        copy(&alone->t[t], &p->t[t]);
     for (int t = 0; t < 2; t++)
-        for (int64_t i = 0, n = alone.t[t].shape.count; i < n; i++)
-            put_element(alone.t[t].data, alone.t[t].shape.type, i,
-                        get_element(p.t[t].data, p.t[t].shape.type, tensor_at(&p.t[t], row * n + i)));
-    bool ok = problem_run(all, &p) && problem_run(one, &alone);
-    const double worst = worst_of(&p, f, shape);
-    const tensor *y = &p.t[p.count - 1], *z = &alone.t[alone.count - 1];
+        for (int64_t i = 0, n = alone->t[t].shape.count; i < n; i++)
+            put_at(&alone->t[t], i, at(&p->t[t], row * n + i));
+    bool ok = run_again(&all) && run_again(&one);
+    const double worst = worst_of(p, f, shape);
+    const tensor *y = &p->t[p->count - 1], *z = &alone->t[alone->count - 1];
     check(ok && worst <= 1, "%s, %s, %ld rows, %s, layout %d: %g", f->inputs, f->weight, (long)shape[0],
           micro->name, (int)how, worst);
     check(same_row(z, y, row), "%s, %s: row %ld alone, %s, layout %d", f->inputs, f->weight, (long)row,
@@ -209,42 +213,40 @@ static void check_integer_form(const epi_module *m, const form *f, const int64_t
         check(!*first || *first == bits, "%s, %s: other bits with %s", f->inputs, f->weight, micro->name);
         *first = bits;
     }
-    problem_free(&p);
-    problem_free(&alone);
-    epi_kernel_free(all);
-    epi_kernel_free(one);
+    discard(&all);
+    discard(&one);
 }
 
 static void check_integers(const form *f) {
     char text[1000];
-    epi_module *m;
-    epi_error err;
     if (f->apart || !(f->inputs[0] == 'q' && (f->inputs[3] == 'i' || f->inputs[3] == 'u')))
         return;
     snprintf(text, sizeof text, "f(x: i8[T,G,K], t: f32[T,G], %s) -> y: f32[T,F] { %s\n y = (t*x) @ w }\n",
              f->inputs, f->weight);
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
+    epi_module *m = parsed(ctx, text);
     for (int i = 0; i < SHAPES; i++) {
-        uint64_t first = 0, begin = seed;
-        for (int u = 0; epi_micro_at(u); u++, seed = begin)
-            if (epi_micro_at(u)->type == EPI_F32 && epi_micro_at(u)->usable() && shapes[i][3] % 32 == 0)
-                check_integer_form(m, f, shapes[i], epi_micro_at(u), (layout)((i + u) % 3), &first);
+        uint64_t first = 0;
+        if (shapes[i][3] % 32 ||
+            !wanted("%s, %s %s, integers", f->inputs, f->weight, dims_of(shapes[i][0], shapes[i])))
+            continue;
+        for (int u = 0; epi_micro_at(u); u++) {
+            begin(f, i);
+            if (takes_f32(epi_micro_at(u)))
+                check_integer_form(m, f, shapes[i], epi_micro_at(u), (layout)((i + u) % LAYOUT_COUNT),
+                                   &first);
+        }
     }
     epi_module_free(m);
 }
 
 /* Two elements share a byte, so there is no odd number of them. */
 static void check_odd(void) {
+    no_case();
     static const char text[] = "f(x[T,G,K], q: i4[F,G,K], s: f32[F,G]) -> y[T,F] { y = x @ (s*q) }";
-    epi_dim_binding dims[] = {{"T", 1}, {"G", 2}, {"K", 33}, {"F", 4}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .type = EPI_F32);
-    epi_module *m;
-    epi_kernel *k = NULL;
+    epi_module *m = parsed(ctx, text);
+    epi_kernel *k;
     epi_error err;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) != EPI_OK,
+    check(compile_as(epi_module_program(m, 0), "T=1,G=2,K=33,F=4", (way){0}, &k, &err) != EPI_OK,
           "an odd group of i4 is refused");
     epi_kernel_free(k);
     epi_module_free(m);
@@ -252,19 +254,10 @@ static void check_odd(void) {
 
 /* How many parts a program has in bf16 on Hopper; 0: it does not compile. */
 static int gpu_parts(const char *text, const char *dims) {
-    bound b;
-    epi_module *m;
-    epi_kernel *k = NULL;
-    epi_error err;
+    epi_kernel *k = text_kernel(ctx, text, dims, (way){.type = EPI_BF16, .device = -90});
     epi_kernel_info info = {0};
-    bind_dims(&b, dims, EPI_BF16, -90);
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return 0;
-    if (check(epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_OK, "%s",
-              err.message))
-        epi_kernel_get_info(k, &info);
+    epi_kernel_get_info(k, &info);
     epi_kernel_free(k);
-    epi_module_free(m);
     return info.parts;
 }
 
@@ -287,36 +280,24 @@ static void check_result(void) {
     static const char text[] =
         "f(x[T,K], v[F,K], s: f32[F]) -> (y[T,F], q: f32[F,K]) {\n    q = i8(9*v)\n    y = x @ (s*q)\n}\n"
         "plain(x[T,K], w[F,K]) -> y[T,F] { y = x @ w }\n";
-    static const int64_t shape[] = {3, 40, 1, 64};
-    problem p[2];
-    epi_kernel *k[2];
-    epi_module *m;
-    epi_error err;
-    bool ok = epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK;
-    for (int i = 0; i < 2 && ok; i++) {
-        k[i] = compile(epi_module_program(m, i), shape, EPI_F32, NULL);
-        ok = k[i] && problem_make(&p[i], epi_module_program(m, i), k[i], LAYOUT_PLAIN);
-    }
-    if (!check(ok, "a result of elements of i8"))
+    enum { ROWS = 3, COLS = 40, DEPTH = 64 };
+    epi_module *m = parsed(ctx, text);
+    ran of_result, plain = {0};
+    if (!made(&of_result, epi_module_program(m, 0), "T=3,F=40,K=64", (way){0}) ||
+        !made(&plain, epi_module_program(m, 1), "T=3,F=40,K=64", (way){0}))
         return;
-    for (int t = 0; t < 3; t++) /* of which sums are exact in any order */
-        for (int64_t i = 0; i < p[0].t[t].shape.count; i++)
-            put_element(p[0].t[t].data, EPI_F32, i,
-                        t == 2 ? ldexp(1, (int)(i % 5)) : (double)random_below(&seed, 9) - 4);
-    ok = problem_run(k[0], &p[0]);
-    copy(&p[1].t[0], &p[0].t[0]);
-    for (int64_t i = 0; i < shape[1] * shape[3]; i++) {
-        const float scale = (float)get_element(p[0].t[2].data, EPI_F32, i / shape[3]),
-                    element = (float)get_element(p[0].t[4].data, EPI_F32, i);
-        put_element(p[1].t[1].data, EPI_F32, i, (double)(scale * element));
-    }
-    ok &= problem_run(k[1], &p[1]);
-    const size_t bytes = (size_t)(shape[0] * shape[1]) * sizeof(float);
-    check(ok && !memcmp(p[0].t[3].data, p[1].t[2].data, bytes), "a result of elements of i8");
-    for (int i = 0; i < 2; i++) {
-        problem_free(&p[i]);
-        epi_kernel_free(k[i]);
-    }
+    tensor *t = of_result.p.t;
+    for (int i = 0; i < 3; i++) /* of which sums are exact in any order */
+        for (int64_t e = 0; e < t[i].shape.count; e++)
+            put_at(&t[i], e, i == 2 ? ldexp(1, (int)(e % 5)) : (double)random_below(&seed, 9) - 4);
+    bool ok = run_again(&of_result);
+    copy(&plain.p.t[0], &t[0]);
+    for (int64_t i = 0; i < COLS * DEPTH; i++)
+        put_at(&plain.p.t[1], i, (double)((float)at(&t[2], i / DEPTH) * (float)at(&t[4], i)));
+    ok = ok && run_again(&plain);
+    check(ok && same_bits(&t[3], &plain.p.t[2]), "a result of elements of i8");
+    discard(&of_result);
+    discard(&plain);
     epi_module_free(m);
 }
 
