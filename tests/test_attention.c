@@ -207,18 +207,24 @@ static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};
 static void test_programs(const epi_module *module, bool some) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const epi_program *program = epi_module_find(module, table[i].name);
-        epi_module *saved = check(program != NULL, "%s is there", table[i].name) ? derive(program) : NULL;
-        if (!saved)
+        epi_module *saved = NULL;
+        if (!check(program != NULL, "%s is there", table[i].name))
             continue;
-        for (size_t t = 0; t < sizeof storage / sizeof *storage; t++) {
-            if (some && t != i % (sizeof storage / sizeof *storage))
+        for (size_t t = 0; t <= sizeof storage / sizeof *storage; t++) {
+            bool longer = t == sizeof storage / sizeof *storage;
+            if ((some && !longer && t != i % (sizeof storage / sizeof *storage)) ||
+                !wanted("%s %s", table[i].name, longer ? "backward, longer" : epi_dtype_name(storage[t])) ||
+                (!saved && !(saved = derive(program))))
                 continue;
+            if (longer) {
+                hold(epi_module_program(saved, 1), table[i].longer, EPI_F32, table[i].backward);
+                continue;
+            }
             hold(program, table[i].dims, storage[t], 1);
             hold(program, table[i].longer, storage[t], 1);
             hold(epi_module_program(saved, 0), table[i].dims, storage[t], 1);
             hold(epi_module_program(saved, 1), table[i].dims, storage[t], table[i].backward);
         }
-        hold(epi_module_program(saved, 1), table[i].longer, EPI_F32, table[i].backward);
         epi_module_free(saved);
     }
 }
@@ -243,7 +249,8 @@ static void test_both(void) {
     epi_module *m = parse(text);
     for (int i = 1; i < 3 && m; i++)
         for (size_t t = 0; t < sizeof storage / sizeof *storage; t++)
-            hold(epi_module_program(m, i), "B=2,S=140,R=140,G=2,H=2,E=8,F=12", storage[t], 2);
+            if (wanted("both %d %s", i, epi_dtype_name(storage[t])))
+                hold(epi_module_program(m, i), "B=2,S=140,R=140,G=2,H=2,E=8,F=12", storage[t], 2);
     epi_module_free(m);
 }
 
@@ -288,7 +295,8 @@ static void test_subsets(void) {
                 if (set >> a & 1)
                     wrt[count++] = info[a].name;
             for (int t = 0; t < 3 && (count > 1 || strcmp(wrt[0], "x")); t++) /* of x there is nothing */
-                if (i == 0 || t == (set + (int)i) % 3)
+                if ((i == 0 || t == (set + (int)i) % 3) &&
+                    wanted("%s by set %d %s", epi_program_name(program), set, epi_dtype_name(storage[t])))
                     hold_some(program, wrt, count, "S=40,R=36,E=16", storage[t]);
         }
         epi_module_free(m);
@@ -317,7 +325,8 @@ static void test_spellings(void) {
                  spellings[i]);
         epi_module *m = parse(text);
         for (size_t t = 0; m && t < sizeof storage / sizeof *storage; t++)
-            hold(epi_module_program(m, 0), "B=2,S=140,R=140,H=2,E=16,F=8", storage[t], 1);
+            if (wanted("spelling %zu %s", i, epi_dtype_name(storage[t])))
+                hold(epi_module_program(m, 0), "B=2,S=140,R=140,H=2,E=16,F=8", storage[t], 1);
         epi_module_free(m);
     }
 }
@@ -337,6 +346,8 @@ static void test_masks(void) {
     };
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         char text[600];
+        if (!wanted("mask %s", masks[i]))
+            continue;
         snprintf(text, sizeof text,
                  "masked(q[B,S,H,E], k[B,R,H,E], v[B,R,H,F], prefix: f32[B]) -> o[B,S,H,F] {\n"
                  "    s = where(%s, sum(q*k, E)*rsqrt(size(E)), -inf)\n    o = sum(softmax(s, R)*v, R)\n}\n",
@@ -373,6 +384,8 @@ static void test_factors(void) {
                  weights[i]);
         epi_module *m = parse(text), *saved = m ? derive(epi_module_program(m, 0)) : NULL;
         for (size_t t = 0; saved && t < sizeof storage / sizeof *storage; t++) {
+            if (!wanted("%s %s", weights[i], epi_dtype_name(storage[t])))
+                continue;
             hold(epi_module_program(m, 0), "S=260,R=300,E=16", storage[t], ANY_PARTS);
             hold(epi_module_program(saved, 1), "S=260,R=300,E=16", storage[t], ANY_PARTS);
         }
@@ -429,6 +442,8 @@ static void test_unnormalised(void) {
     for (size_t i = 0; i < sizeof unnormalised / sizeof *unnormalised; i++) {
         epi_module *m = parse(unnormalised[i].text), *saved = m ? derive(epi_module_program(m, 0)) : NULL;
         for (size_t t = 0; saved && t < sizeof storage / sizeof *storage; t++) {
+            if (!wanted("%s %s", epi_program_name(epi_module_program(m, 0)), epi_dtype_name(storage[t])))
+                continue;
             hold(epi_module_program(m, 0), unnormalised[i].dims, storage[t], 1);
             hold(epi_module_program(saved, 0), unnormalised[i].dims, storage[t], 1);
             hold(epi_module_program(saved, 1), unnormalised[i].dims, storage[t], unnormalised[i].backward);
@@ -478,7 +493,7 @@ static void test_others(void) {
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         epi_module *m = parse(all[i].text);
-        if (m)
+        if (m && wanted("other %zu", i))
             hold(epi_module_program(m, 0),
                  strstr(all[i].text, "[T,A") ? "T=140,A=2,E=16,R=150,F=24" : "T=140,E=16,R=150,F=24", EPI_F32,
                  all[i].parts);
@@ -527,6 +542,8 @@ static void test_bits(const epi_module *module) {
     for (int back = 0; back < 2 && saved; back++)
         for (int t = 0; t < 2; t++) {
             const epi_program *p = back ? epi_module_program(saved, 1) : program;
+            if (!wanted("bits of %s %s", epi_program_name(p), epi_dtype_name(storage[t])))
+                continue;
             attempt whole, threads, alone, fewer;
             attempt_make(&whole, p,
                          (setting){"B=3,H=2,S=270,R=270,E=16,F=8", EPI_PATH_FUSED, storage[t], 1, false},
@@ -595,6 +612,8 @@ static void test_chunks(const epi_module *module) {
             const epi_program *program = epi_module_find(module, all[i].name);
             uint64_t seed = 6;
             attempt one;
+            if (!wanted("chunks of %s %s", all[i].name, epi_dtype_name(storage[t])))
+                continue;
             hold(program, all[i].one, storage[t], 1);
             attempt_make(&one, program, (setting){all[i].dims, EPI_PATH_FUSED, storage[t], 1, false},
                          fill_lengths, &seed);
@@ -671,6 +690,8 @@ static void test_decoded(const epi_module *module) {
     for (size_t t = 0; t < sizeof storage / sizeof *storage && m[0] && m[1] && m[2]; t++) {
         uint64_t seed = 12;
         attempt whole;
+        if (!wanted("decoded %s", epi_dtype_name(storage[t])))
+            continue;
         attempt_make(&whole, epi_module_find(module, "causal_attention"),
                      (setting){"B=1,H=2,S=1300,R=1300,E=16,F=8", EPI_PATH_FUSED, storage[t], 2, false},
                      fill_meant, &seed);
@@ -1059,6 +1080,7 @@ int main(int argc, char **argv) {
     test_bits(module);
     test_chunks(module);
     test_decoded(module);
+    no_case();
     test_odd(module);
     test_odd_key(module);
     test_odd_weights();
