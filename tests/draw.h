@@ -50,6 +50,8 @@ static inline bool wanted(const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(draw.name, sizeof draw.name, fmt, args);
     va_end(args);
+    for (char *c = draw.name; (c = strchr(c, '\n'));) /* of a text: it goes on one line */
+        *c = ' ';
     draw.told = false;
     uint64_t h = 0xcbf29ce484222325u;
     for (const char *c = draw.name; *c; c++)

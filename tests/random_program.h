@@ -236,34 +236,36 @@ static inline bool has_steps(const char *text) {
     return false;
 }
 
-/* Programs of so many seeds, some of rows alone, with sizes of their own; what fails a check is printed. */
-static inline void check_random_programs(epi_context *ctx, int rounds, int first,
+/* The program of a seed, every third one of rows alone, and sizes of its own; the module is the caller's. NULL after a
+ * failed check. */
+static inline epi_module *random_module(epi_context *ctx, uint64_t seed, maker *m) {
+    epi_module *module = NULL;
+    epi_error err;
+    (seed % 3 == 0 ? make_rows_program : make_program)(m, seed);
+    check(epi_module_parse(ctx, m->text, strlen(m->text), "random", &module, &err) == EPI_OK,
+          "seed %lu: %s\n%s", seed, err.message, m->text);
+    return module;
+}
+
+/* So many random programs at small sizes; what fails a check is printed. */
+static inline void check_random_programs(epi_context *ctx, int count,
                                          void (*check_one)(const epi_program *p, const char *dims,
                                                            uint64_t seed, const char *label)) {
-    int before = failed_count;
-    for (int i = first; i < first + rounds; i++) {
+    for (rounds r = rounds_of(count); next_round(&r);) {
         maker m;
-        epi_module *module;
-        epi_error err;
         char dims[100], label[200];
-        bool rows = i % 3 == 0;
-        (rows ? make_rows_program : make_program)(&m, (uint64_t)i);
-        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK,
-                   "seed %d: %s\n%s", i, err.message, m.text))
-            continue;
-        int at =
-            snprintf(dims, sizeof dims, "B=%d,S=%d,H=%d,D=%d", 1 + random_below(&m.s, 2),
-                     1 + random_below(&m.s, 3), 1 + random_below(&m.s, 2), 2 + 2 * random_below(&m.s, 2));
-        if (!rows)
-            snprintf(dims + at, sizeof dims - (size_t)at, ",K=%d", 1 + random_below(&m.s, 3));
-        snprintf(label, sizeof label, "seed %d, %s", i, dims);
         int failed = failed_count;
-        check_one(epi_module_program(module, 0), dims, (uint64_t)i, label);
+        epi_module *module = random_module(ctx, r.seed, &m);
+        int b = 1 + random_below(&m.s, 2), s = 1 + random_below(&m.s, 3), h = 1 + random_below(&m.s, 2),
+            d = 2 + 2 * random_below(&m.s, 2), k = 1 + random_below(&m.s, 3);
+        snprintf(dims, sizeof dims, "B=%d,S=%d,H=%d,D=%d,K=%d", b, s, h, d, k);
+        snprintf(label, sizeof label, "seed %lu, %s", r.seed, dims);
+        if (module)
+            check_one(epi_module_program(module, 0), dims, r.seed, label);
         if (failed_count > failed)
             printf("%s", m.text);
         epi_module_free(module);
     }
-    printf("%d random programs from seed %d, %d failed checks\n", rounds, first, failed_count - before);
 }
 
 #endif

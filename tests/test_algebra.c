@@ -1,7 +1,7 @@
 /* test_algebra.c: the algebra. Every program of a folder, its gradients, layers of models and random
  * programs: what the rules make of them is, as a text that is parsed again, the same in f64.
  *
- *     algebra [programs] [tests/models.epi] [rounds] [first seed] */
+ *     algebra [programs] [tests/models.epi] [rounds] */
 #include <dirent.h>
 
 #include "ran.h"
@@ -19,7 +19,7 @@ static bool prepare(ran *r, const epi_program *program, const char *dims) {
     epi_options o = EPI_OPTIONS(.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types);
     epi_error err;
     *r = (ran){.program = program};
-    o.dim_count = parse_dims(dims, bindings, store);
+    o.dim_count = program_dims(program, dims, bindings, store);
     o.type_count = wide_types(program, true, types);
     bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
                     epi_program_name(program), err.message);
@@ -57,7 +57,7 @@ static epi_module *rewrite(const epi_program *program, const char *dims, unsigne
     epi_module *m = NULL;
     epi_graph g = {.arena = &arena};
     epi_text text = {0};
-    o.dim_count = parse_dims(dims, bindings, store);
+    o.dim_count = program_dims(program, dims, bindings, store);
     if (check(epi_spec_bind(&arena, program, &o, NULL, &spec, &err) == EPI_OK, "%s: %s", label,
               err.message)) {
         epi_algebra_rewrite(&spec, &(epi_algebra_choice){.without = without}, &g, log);
@@ -171,6 +171,8 @@ static void test_file(const char *path) {
             char dims[400], label[800];
             dims_of(p, dims, sizeof dims);
             snprintf(label, sizeof label, "%s:%s", path, epi_program_name(p));
+            if (!wanted("%s", label))
+                continue;
             check_program(p, dims, (uint64_t)i + 3, label);
             check_gradients(p, dims, (uint64_t)i + 3, label);
         }
@@ -196,10 +198,6 @@ static void test_folder(const char *folder) {
 static void check_with_gradients(const epi_program *p, const char *dims, uint64_t seed, const char *label) {
     check_program(p, dims, seed, label);
     check_gradients(p, dims, seed, label);
-}
-
-static void test_random(int rounds, int first) {
-    check_random_programs(ctx, rounds, first, check_with_gradients);
 }
 
 /* ---- random layers ---- */
@@ -331,28 +329,23 @@ static void check_halves(const epi_program *p, uint64_t seed, const char *label)
     epi_module_free(halves);
 }
 
-static void test_layers(int rounds, int first) {
-    int before = failed_count;
-    for (int i = first; i < first + rounds; i++) {
+static void test_layers(int count) {
+    for (rounds r = rounds_of(count); next_round(&r);) {
         layers m;
-        epi_module *module;
-        epi_error err;
-        char text[20000], label[100];
-        make_layers(&m, (uint64_t)i, text, sizeof text);
-        snprintf(label, sizeof label, "layers of seed %d", i);
-        if (!check(epi_module_parse(ctx, text, strlen(text), "layers", &module, &err) == EPI_OK, "%s: %s\n%s",
-                   label, err.message, text))
-            continue;
+        char text[20000], label[100], dims[100];
         int failed = failed_count;
-        char dims[100];
+        make_layers(&m, r.seed, text, sizeof text);
+        snprintf(label, sizeof label, "layers of seed %lu", r.seed);
+        epi_module *module = parsed(ctx, text);
+        if (!module)
+            continue;
         dims_of(epi_module_program(module, 1), dims, sizeof dims);
-        check_program(epi_module_program(module, 1), dims, (uint64_t)i, label);
-        check_halves(epi_module_program(module, 0), (uint64_t)i, label);
+        check_program(epi_module_program(module, 1), dims, r.seed, label);
+        check_halves(epi_module_program(module, 0), r.seed, label);
         if (failed_count > failed)
             printf("%s", text);
         epi_module_free(module);
     }
-    printf("%d random layers from seed %d, %d failed checks\n", rounds, first, failed_count - before);
 }
 
 /* ---- where a rule holds, and where it must not ---- */
@@ -763,6 +756,8 @@ static void test_by_hand(const char *folder, const epi_module *m) {
         epi_kernel *k;
         epi_error err;
         size_t length;
+        if (!wanted("%s in %s", h->program, h->model))
+            continue;
         while (strcmp(model->name, h->model))
             model++;
         snprintf(path, sizeof path, "%s/%s.epi", folder, h->file);
@@ -803,45 +798,38 @@ static const struct half {
       true}},
 };
 
-static void test_halves(const epi_module *m) {
-    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
-        const struct half *h = &halves[i];
-        const epi_program *p = epi_module_find(m, h->name);
-        epi_module *derived =
-            check(p != NULL, "%s is there", h->name) ? halves_of(p, "c", "s", h->name) : NULL;
-        if (!derived)
+/* Each kind of data is a case, and so is what the rules make of it. A model's backward is derived where it is wanted. */
+static void check_model(const epi_program *p, const struct model *model, bool backward) {
+    epi_module *derived = NULL;
+    for (int kind = check(p != NULL, "%s is there", model->name) ? -1 : KINDS; kind < KINDS; kind++) {
+        if (!wanted("%s, %s", model->name, kind < 0 ? "as it is rewritten" : kind_names[kind]))
             continue;
-        const epi_program *backward = epi_module_program(derived, 1);
-        check_program(backward, h->model.run, 5, h->name);
-        check_rewritten(backward, &h->model);
-        check_rows(backward, &h->model);
-        for (int kind = 0; kind < KINDS; kind++)
-            check_hostile(backward, &h->model, kind);
-        epi_module_free(derived);
+        if (backward && !derived) {
+            if (!(derived = halves_of(p, "c", "s", model->name)))
+                return;
+            p = epi_module_program(derived, 1);
+        }
+        if (kind >= 0) {
+            check_hostile(p, model, kind);
+            continue;
+        }
+        check_program(p, model->run, 5, model->name);
+        check_rewritten(p, model);
+        check_rows(p, model);
     }
+    epi_module_free(derived);
 }
 
 static void test_models(const char *folder, const char *path) {
-    size_t length;
-    char *text = read_whole(path, &length);
-    epi_module *m;
-    epi_error err;
-    if (check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path)) {
-        for (int i = 0; i < MODELS; i++) {
-            const epi_program *p = epi_module_find(m, models[i].name);
-            if (!check(p != NULL, "%s is there", models[i].name))
-                continue;
-            check_program(p, models[i].run, 5, models[i].name);
-            check_rewritten(p, &models[i]);
-            check_rows(p, &models[i]);
-            for (int kind = 0; kind < KINDS; kind++)
-                check_hostile(p, &models[i], kind);
-        }
-        test_by_hand(folder, m);
-        test_halves(m);
-        epi_module_free(m);
-    }
-    free(text);
+    epi_module *m = parsed_file(ctx, path);
+    if (!m)
+        return;
+    for (int i = 0; i < MODELS; i++)
+        check_model(epi_module_find(m, models[i].name), &models[i], false);
+    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++)
+        check_model(epi_module_find(m, halves[i].name), &halves[i].model, true);
+    test_by_hand(folder, m);
+    epi_module_free(m);
 }
 
 int main(int argc, char **argv) {
@@ -853,8 +841,8 @@ int main(int argc, char **argv) {
         test_folder(argv[1]);
     if (argc > 2)
         test_models(argv[1], argv[2]);
-    test_random(argc > 3 ? atoi(argv[3]) : 100, argc > 4 ? atoi(argv[4]) : 1);
-    test_layers(argc > 3 ? atoi(argv[3]) : 100, argc > 4 ? atoi(argv[4]) : 1);
+    check_random_programs(ctx, argc > 3 ? atoi(argv[3]) : 100, check_with_gradients);
+    test_layers(argc > 3 ? atoi(argv[3]) : 100);
     for (int i = 0; i < EPI_RULE_COUNT; i++)
         printf("%s%s %d", i ? ", " : "applied: ", epi_rule_name((epi_algebra_rule)i), applied_in_all[i]);
     printf("\n");

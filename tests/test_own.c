@@ -3,7 +3,7 @@
  * against the same written by hand: as one program, forward and backward apart, in f64 and as it runs. Random
  * programs by the gradients that are derived of them have those gradients.
  *
- *     own [rounds] [first seed] */
+ *     own [rounds] */
 #include "ran.h"
 #include "random_program.h"
 
@@ -555,7 +555,7 @@ int main(int argc, char **argv) {
     test_saved();
     test_errors();
     test_word();
-    check_random_programs(ctx, argc > 1 ? atoi(argv[1]) : 100, argc > 2 ? atoi(argv[2]) : 1, check_around);
+    check_random_programs(ctx, argc > 1 ? atoi(argv[1]) : 100, check_around);
     epi_context_close(ctx);
     return finish();
 }
