@@ -1,8 +1,7 @@
 /* test_decode.c: the layer of decode.epi, token by token with its caches in place, is the same layer over
  * whole sequences; a step writes the new token's places of the caches and no others; and attention reads the
  * caches where they lie. */
-#include "base/base.h"
-#include "harness.h"
+#include "ran.h"
 
 static const char whole_text[] =
     "whole(x[B,S,D], g1[D], wq[G,H,E,D], wk[G,E,D], wv[G,E,D], wo[D,G,H,E], g2[D], wg[F,D], wu[F,D],\n"
@@ -25,7 +24,8 @@ static const char whole_text[] =
     "    q = concat(a*cos_t - b*sin_t, a*sin_t + b*cos_t, E)\n"
     "}\n";
 
-enum { B = 2, S = 21, D = 24, G = 2, H = 3, E = 8, F = 40, R = 32 };
+enum { B = 2, S = 21, D = 24, G = 2, E = 8, R = 32 };
+static const char dims[] = "B=2,S=21,D=24,G=2,H=3,E=8,F=40,R=32";
 /* tensors of the whole layer, of decode_layer, and of decode_angles */
 enum { WHOLE_FREQUENCY = 10, WHOLE_EPS = 11, WHOLE_Y = 12 };
 enum {
@@ -41,40 +41,23 @@ enum {
 static epi_context *ctx;
 static epi_module *module;
 
-static epi_kernel *compile(const char *name, const epi_dim_binding *dims, int count, epi_dtype type,
-                           epi_path path, int device) {
-    epi_type_binding outputs[] = {{"y", EPI_F64}};
-    epi_options o =
-        EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .device = device, .path = path,
-                    .threads = 2, .types = outputs, .type_count = path >= EPI_PATH_NAIVE);
-    epi_kernel *k = NULL;
-    epi_error err = {0};
-    check(epi_kernel_compile(epi_module_find(module, name), &o, &k, &err) == EPI_OK, "%s compiles: %s", name,
-          err.message);
-    return k;
-}
-
-static epi_kernel *compile_step(epi_dtype type, epi_path path) {
-    epi_dim_binding dims[] = {{"B", B}, {"D", D}, {"G", G}, {"H", H}, {"E", E}, {"F", F}, {"R", R}};
-    return compile("decode_layer", dims, 7, type, path, 0);
+static epi_kernel *compile(const char *name, const char *sizes, way how) {
+    return kernel_of(epi_module_find(module, name), sizes, how);
 }
 
 /* ---- what it computes ---- */
 
+static void fill_whole(problem *p, uint64_t seed) {
+    problem_fill(p, seed);
+    for (int i = 0; i < E / 2; i++)
+        put_at(&p->t[WHOLE_FREQUENCY], i, pow(0.3, i));
+    put_at(&p->t[WHOLE_EPS], 0, 1e-5);
+}
+
 /* The layer over whole sequences, from random numbers that do not depend on the path. */
-static bool run_whole(epi_dtype type, epi_path path, problem *p) {
-    epi_dim_binding dims[] = {{"B", B}, {"S", S}, {"D", D}, {"G", G}, {"H", H}, {"E", E}, {"F", F}};
-    epi_kernel *k = compile("whole", dims, 7, type, path, 0);
-    bool ok = k && problem_make(p, epi_module_find(module, "whole"), k, LAYOUT_PLAIN);
-    if (ok) {
-        problem_fill(p, 11);
-        for (int i = 0; i < E / 2; i++)
-            put_element(p->t[WHOLE_FREQUENCY].data, EPI_F32, i, pow(0.3, i));
-        put_element(p->t[WHOLE_EPS].data, p->t[WHOLE_EPS].shape.type, 0, 1e-5);
-        ok = problem_run(k, p);
-    }
-    epi_kernel_free(k);
-    return check(ok, "the whole layer runs");
+static bool run_whole(epi_dtype type, epi_path path, ran *r) {
+    return run_as(r, epi_module_find(module, "whole"), dims,
+                  (way){.type = type, .path = path, .fill = fill_whole, .seed = 11});
 }
 
 /* The second sequence is a token behind the first, where it can be: each has a position of its own. */
@@ -97,71 +80,70 @@ static bool same_elsewhere(const tensor *cache, const unsigned char *before, int
 
 /* Steps over the sequences of `whole`, whose result they write into: a token of each sequence at a time. */
 static bool decode(epi_dtype type, epi_path path, problem *whole) {
-    epi_dim_binding dims[] = {{"B", B}, {"E", E}};
-    epi_kernel *k = compile_step(type, path), *angles = compile("decode_angles", dims, 2, type, path, 0);
-    problem p = {0}, turn = {0};
-    bool ok = k && angles && problem_make(&p, epi_module_find(module, "decode_layer"), k, LAYOUT_PLAIN) &&
-              problem_make(&turn, epi_module_find(module, "decode_angles"), angles, LAYOUT_PLAIN);
-    if (!ok)
-        return check(false, "a step can be made");
-    size_t bytes = (size_t)p.t[STEP_KEYS].span * epi_dtype_size(type);
+    const way how = {.type = type, .path = path};
+    ran layer, angles = {0};
+    if (!made(&layer, epi_module_find(module, "decode_layer"), dims, how) ||
+        !made(&angles, epi_module_find(module, "decode_angles"), dims, how))
+        return false;
+    problem *p = &layer.p, *turn = &angles.p;
+    bool ok = true;
+    size_t bytes = (size_t)p->t[STEP_KEYS].span * epi_dtype_size(type);
     unsigned char *before[2] = {malloc(bytes), malloc(bytes)};
     for (int cache = 0; cache < 2; cache++) {
         int t = STEP_KEYS + cache;
-        for (int64_t i = 0; i < p.t[t].shape.count; i++) /* what no mask lets through */
-            put_element(p.t[t].data, type, i, 100);
-        check(epi_kernel_in_place(k, STEP_Y + 1 + cache, t), "the cache may be updated in place");
-        p.args[STEP_Y + 1 + cache] = p.args[t];
+        for (int64_t i = 0; i < p->t[t].shape.count; i++) /* what no mask lets through */
+            put_at(&p->t[t], i, 100);
+        check(epi_kernel_in_place(layer.k, STEP_Y + 1 + cache, t), "the cache may be updated in place");
+        p->args[STEP_Y + 1 + cache] = p->args[t];
     }
     for (int i = 1; i < STEP_COS; i++) /* weights */
-        p.args[i] = whole->args[i];
-    p.args[STEP_COS] = turn.args[2];
-    p.args[STEP_SIN] = turn.args[3];
-    p.args[STEP_EPS] = whole->args[WHOLE_EPS];
-    turn.args[0] = p.args[STEP_POSITION];
-    turn.args[1] = whole->args[WHOLE_FREQUENCY];
+        p->args[i] = whole->args[i];
+    p->args[STEP_COS] = turn->args[2];
+    p->args[STEP_SIN] = turn->args[3];
+    p->args[STEP_EPS] = whole->args[WHOLE_EPS];
+    turn->args[0] = p->args[STEP_POSITION];
+    turn->args[1] = whole->args[WHOLE_FREQUENCY];
     for (int step = 0; step < S + B - 1 && ok; step++) {
         int at[B] = {position_at(step, 0), position_at(step, 1)};
         int64_t strides[2] = {S * D + (at[1] - at[0]) * D, 1};
-        memcpy(p.t[STEP_POSITION].data, at, sizeof at);
+        memcpy(p->t[STEP_POSITION].data, at, sizeof at);
         for (int io = 0; io < 2; io++) {
             const tensor *t = &whole->t[io ? WHOLE_Y : 0];
             int64_t first = (int64_t)at[0] * D * (int64_t)epi_dtype_size(t->shape.type);
-            p.args[io ? STEP_Y : 0] = (epi_tensor){t->data + first, strides};
+            p->args[io ? STEP_Y : 0] = (epi_tensor){t->data + first, strides};
         }
         for (int cache = 0; cache < 2; cache++)
-            memcpy(before[cache], p.t[STEP_KEYS + cache].data, bytes);
-        ok = check(problem_run(angles, &turn) && problem_run(k, &p), "step %d runs", step);
+            memcpy(before[cache], p->t[STEP_KEYS + cache].data, bytes);
+        ok = run_again(&angles) && run_again(&layer);
         for (int cache = 0; cache < 2 && ok; cache++)
-            ok = check(same_elsewhere(&p.t[STEP_KEYS + cache], before[cache], step) &&
-                           memcmp(before[cache], p.t[STEP_KEYS + cache].data, bytes) != 0,
+            ok = check(same_elsewhere(&p->t[STEP_KEYS + cache], before[cache], step) &&
+                           memcmp(before[cache], p->t[STEP_KEYS + cache].data, bytes) != 0,
                        "step %d writes the new token's places of cache %d alone", step, cache);
     }
     free(before[0]);
     free(before[1]);
-    problem_free(&p);
-    problem_free(&turn);
-    epi_kernel_free(k);
-    epi_kernel_free(angles);
+    discard(&layer);
+    discard(&angles);
     return ok;
 }
 
 static void check_values(epi_dtype type, epi_path path) {
-    static problem out, ref, naive;
+    ran out, ref = {0}, naive = {0};
     double error, bound;
     if (run_whole(type, EPI_PATH_FUSED, &out) && run_whole(type, EPI_PATH_REFERENCE, &ref) &&
         run_whole(type, EPI_PATH_NAIVE, &naive)) {
-        tensor *y = &out.t[WHOLE_Y];
+        tensor *y = &out.p.t[WHOLE_Y];
         memset(y->data, POISON, (size_t)y->span * epi_dtype_size(type));
-        if (decode(type, path, &out)) {
-            bool near = within_rule(y, &ref.t[WHOLE_Y], &naive.t[WHOLE_Y], type, out.terms, &error, &bound);
+        if (decode(type, path, &out.p)) {
+            bool near =
+                within_rule(y, &ref.p.t[WHOLE_Y], &naive.p.t[WHOLE_Y], type, out.p.terms, &error, &bound);
             check(near, "token by token as over whole sequences, %s, path %d: error %g, allowed %g",
                   epi_dtype_name(type), (int)path, error, bound);
         }
     }
-    problem_free(&out);
-    problem_free(&ref);
-    problem_free(&naive);
+    discard(&out);
+    discard(&ref);
+    discard(&naive);
 }
 
 /* ---- how ---- */
@@ -169,9 +151,8 @@ static void check_values(epi_dtype type, epi_path path) {
 /* At the sizes of Llama 8B: attention is one part and each update another, unless the product that makes keys
  * and values stores them itself; and nothing between parts is as long as a cache. */
 static void check_shape(int device) {
-    epi_dim_binding dims[] = {{"B", 8},   {"D", 4096},  {"G", 8},   {"H", 4},
-                              {"E", 128}, {"F", 14336}, {"R", 4224}};
-    epi_kernel *k = compile("decode_layer", dims, 7, EPI_BF16, EPI_PATH_FUSED, device);
+    epi_kernel *k = compile("decode_layer", "B=8,D=4096,G=8,H=4,E=128,F=14336,R=4224",
+                            (way){.type = EPI_BF16, .device = device});
     epi_kernel_info info;
     int updates = 0, attentions = 0, out;
     if (!k)
@@ -203,11 +184,11 @@ static void check_shape(int device) {
  * the batch. */
 static void check_halves(void) {
     for (int rows = 1; rows <= 4096; rows *= 64) {
-        epi_dim_binding dims[] = {{"B", rows}, {"D", 4096}, {"G", 8}, {"H", 4}, {"E", 128}};
-        epi_kernel *k = compile("turned", dims, 5, EPI_BF16, EPI_PATH_FUSED, -90);
+        char sizes[60];
+        snprintf(sizes, sizeof sizes, "B=%d,D=4096,G=8,H=4,E=128", rows);
+        epi_kernel *k = compile("turned", sizes, (way){.type = EPI_BF16, .device = -90});
         epi_kernel_info info = {0};
-        if (k)
-            epi_kernel_get_info(k, &info);
+        epi_kernel_get_info(k, &info);
         check(info.launches == 1, "halves of %d rows: %d launches, not 1", rows, info.launches);
         epi_kernel_free(k);
     }

@@ -4,9 +4,7 @@
  *     integers [large]
  *
  *     large   axes of 2^24 + 64 elements, too: a GB of memory and ten seconds */
-#include <math.h>
-
-#include "harness.h"
+#include "ran.h"
 
 static epi_context *ctx;
 
@@ -30,6 +28,7 @@ static const int64_t edges[] = {0,
                                 INT64_MAX,
                                 INT64_MIN};
 enum { EDGES = sizeof edges / sizeof *edges, PAIRS = EDGES * EDGES };
+_Static_assert(PAIRS == 289, "sizes of texts say so");
 
 static int64_t cut_to(epi_dtype type, int64_t x) {
     return type == EPI_I64 ? x : x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : x;
@@ -123,33 +122,15 @@ static const struct {
     {"floor(round(i64(x)) + i32(y - 1))", rounded},
 };
 
-typedef struct run_of {
-    epi_module *module;
-    epi_kernel *kernel;
-    problem p;
-    bool ok;
-} run_of;
-
-/* Compiles the only program of a text, for axes T, U and K of these sizes. */
-static run_of begin(const char *text, int64_t t, int64_t u, epi_path path, layout how) {
-    run_of r = {0};
-    epi_error err = {0};
-    epi_dim_binding dims[] = {{"T", t}, {"U", u}};
-    bool has_u = strstr(text, "U]") || strstr(text, "U,");
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = has_u ? 2 : 1, .path = path, .threads = 2);
-    r.ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &r.module, &err) == EPI_OK &&
-           epi_kernel_compile(epi_module_program(r.module, 0), &o, &r.kernel, &err) == EPI_OK &&
-           problem_make(&r.p, epi_module_program(r.module, 0), r.kernel, how);
-    check(r.ok, "%s compiles: %s", text, err.message);
-    return r;
+/* The only program of a text, compiled; its sizes are those that it has of these. */
+static bool begin(ran *r, const char *text, const char *dims, epi_path path, layout how) {
+    return made_of(r, ctx, text, dims, (way){.path = path, .layout = how, .narrow = true});
 }
 
-static void end(run_of *r) {
-    for (int i = 0; i < r->p.count && r->ok; i++)
+static void end(ran *r) {
+    for (int i = 0; i < r->p.count; i++)
         check(tensor_intact(&r->p.t[i]), "tensor %d is written inside alone", i);
-    problem_free(&r->p);
-    epi_kernel_free(r->kernel);
-    epi_module_free(r->module);
+    discard(r);
 }
 
 static void put(const tensor *t, int64_t i, int64_t x) {
@@ -174,23 +155,23 @@ static void test_map(int map, epi_dtype first, epi_dtype second, epi_dtype resul
     char text[300];
     snprintf(text, sizeof text, "f(x: %s[T], y: %s[T]) -> z: %s[T] { z = %s }", epi_dtype_name(first),
              epi_dtype_name(second), epi_dtype_name(result), maps[map].text);
-    run_of r = begin(text, PAIRS, 0, path, how);
-    int64_t wrong = 0, at = -1;
-    for (int64_t i = 0; i < PAIRS && r.ok; i++) {
-        put(&r.p.t[0], i, cut_to(first, edges[i / EDGES]));
-        put(&r.p.t[1], i, cut_to(second, edges[i % EDGES]));
+    ran r;
+    int64_t wrong = 0, place = -1;
+    bool made = begin(&r, text, "T=289", path, how);
+    const tensor *x = &r.p.t[0], *y = &r.p.t[1], *z = &r.p.t[2];
+    for (int64_t i = 0; i < PAIRS && made; i++) {
+        put(x, i, cut_to(first, edges[i / EDGES]));
+        put(y, i, cut_to(second, edges[i % EDGES]));
     }
-    bool ran = r.ok && problem_run(r.kernel, &r.p);
-    for (int64_t i = 0; i < PAIRS && ran; i++) {
-        int64_t want = maps[map].in_c(get(&r.p.t[0], i), get(&r.p.t[1], i));
-        if (get(&r.p.t[2], i) == cut_to(result, want))
-            continue;
-        wrong++;
-        at = i;
-    }
-    check(ran && !wrong, "%s, path %d: %ld wrong; of %ld and %ld it is %ld", text, (int)path, (long)wrong,
-          at < 0 ? 0L : (long)get(&r.p.t[0], at), at < 0 ? 0L : (long)get(&r.p.t[1], at),
-          at < 0 ? 0L : (long)get(&r.p.t[2], at));
+    bool ok = made && run_again(&r);
+    for (int64_t i = 0; i < PAIRS && ok; i++)
+        if (get(z, i) != cut_to(result, maps[map].in_c(get(x, i), get(y, i)))) {
+            wrong++;
+            place = i;
+        }
+    check(ok && !wrong, "%s, path %d: %ld wrong; of %ld and %ld it is %ld", text, (int)path, (long)wrong,
+          place < 0 ? 0L : (long)get(x, place), place < 0 ? 0L : (long)get(y, place),
+          place < 0 ? 0L : (long)get(z, place));
     end(&r);
 }
 
@@ -303,22 +284,23 @@ static const struct {
 };
 
 static void test_line(int line, epi_path path, layout how) {
-    run_of r = begin(lines[line].text, ROWS, COLS, path, how);
+    ran r;
     int64_t wrong = 0;
-    for (int64_t i = 0; i < ROWS * COLS && r.ok; i++)
+    bool made = begin(&r, lines[line].text, "T=17,U=21", path, how);
+    for (int64_t i = 0; i < ROWS * COLS && made; i++)
         put(&r.p.t[0], i, given(i / COLS, i % COLS));
-    bool ran = r.ok && problem_run(r.kernel, &r.p);
+    bool ok = made && run_again(&r);
     const tensor *y = &r.p.t[1];
-    int rank = ran ? y->shape.rank : 0;
+    int rank = ok ? y->shape.rank : 0;
     bool of_rows = strstr(lines[line].text, "[T] {") || rank == 2,
          turns = strstr(lines[line].text, "[U,T] {") != NULL;
     int64_t inner = rank == 2 ? y->shape.sizes[1] : 1;
-    for (int64_t i = 0; ran && i < y->shape.count; i++) {
+    for (int64_t i = 0; ok && i < y->shape.count; i++) {
         int64_t row = of_rows ? i / inner : 0, col = rank == 2 ? i % inner : of_rows ? 0 : i;
         wrong += get(y, i) != lines[line].in_c(turns ? col : row, turns ? row : col);
     }
-    check(ran && !wrong, "%s, path %d: %ld of %ld are wrong", lines[line].text, (int)path, (long)wrong,
-          ran ? (long)y->shape.count : 0);
+    check(ok && !wrong, "%s, path %d: %ld of %ld are wrong", lines[line].text, (int)path, (long)wrong,
+          ok ? (long)y->shape.count : 0);
     end(&r);
 }
 
@@ -334,57 +316,70 @@ static void test_lines(void) {
 
 static void test_assumed(void) {
     const char *text = "f(x: i64[T]) -> y: i32[T,U] { y = x == rename(x, T, U) }";
-    run_of r = begin(text, 5, 5, EPI_PATH_FUSED, 0);
-    for (int64_t i = 0; i < 5 && r.ok; i++)
+    ran r;
+    bool made = begin(&r, text, "T=5,U=5", EPI_PATH_FUSED, LAYOUT_PLAIN);
+    for (int64_t i = 0; i < 5 && made; i++)
         put(&r.p.t[0], i, i < 4 ? i % 2 * ((1 << 24) - 1) : -7);
-    check(r.ok && problem_run(r.kernel, &r.p) && get(&r.p.t[1], 2) == 1 && get(&r.p.t[1], 1) == 0,
-          "%s runs below 2^24", text);
-    if (r.ok)
+    check(made && run_again(&r) && get(&r.p.t[1], 2) == 1 && get(&r.p.t[1], 1) == 0, "%s runs below 2^24",
+          text);
+    if (made)
         put(&r.p.t[0], 3, 1 << 24);
-    check(r.ok && !problem_run(r.kernel, &r.p), "from there on, it is refused");
+    check(made && !problem_run(r.k, &r.p), "from there on, it is refused");
     end(&r);
 }
 
 /* ---- positions beyond 2^24 ---- */
 
 enum { FAR = (1 << 24) + 64 };
+_Static_assert(FAR == 16777280, "sizes of texts say so");
 
 /* x[i] is 0 but at the place `at`, and 9 there. */
-static void test_far(const char *text, int64_t at, const int64_t *want, int count) {
-    run_of r = begin(text, FAR, 0, EPI_PATH_FUSED, 0);
-    if (r.ok) {
+static void test_far(const char *text, int64_t at_place, const int64_t *want, int count) {
+    ran r;
+    bool ok = begin(&r, text, "T=16777280", EPI_PATH_FUSED, LAYOUT_PLAIN);
+    if (ok) {
         memset(r.p.t[0].data, 0, (size_t)r.p.t[0].shape.count * epi_dtype_size(r.p.t[0].shape.type));
-        put_element(r.p.t[0].data, r.p.t[0].shape.type, at, 9);
+        put_at(&r.p.t[0], at_place, 9);
         for (int i = 1; i + 1 < r.p.count; i++)
-            put(&r.p.t[i], 0, at);
+            put(&r.p.t[i], 0, at_place);
+        ok = run_again(&r);
     }
-    bool ran = r.ok && problem_run(r.kernel, &r.p);
-    const tensor *y = &r.p.t[ran ? r.p.count - 1 : 0];
+    const tensor *y = &r.p.t[ok ? r.p.count - 1 : 0];
     for (int i = 0; i < count; i++)
-        check(ran && get(y, i < 0 ? y->shape.count + i : i) == want[i], "%s: element %d is %ld, not %ld",
-              text, i, ran ? (long)get(y, i) : 0, (long)want[i]);
+        check(ok && get(y, i) == want[i], "%s: element %d is %ld, not %ld", text, i, ok ? (long)get(y, i) : 0,
+              (long)want[i]);
     end(&r);
 }
 
 static void test_large(void) {
-    const int64_t at = (1 << 24) + 1, end_of = FAR - 1;
-    test_far("f(x: i8[T]) -> y: i32 { y = argmax(x, T) }", at, (int64_t[]){at}, 1);
-    test_far("f(x: i8[T]) -> y: i32 { y = argmax(x, T) }", end_of, (int64_t[]){end_of}, 1);
-    test_far("f(x: i8[T]) -> y: i32[K=2] { y = topk(x, T, K) }", at, (int64_t[]){at, 0}, 2);
-    test_far("f(x: i8[T], i: i32) -> y: i32 { y = gather(x, i + 0, T) }", at, (int64_t[]){9}, 1);
-    test_far("f(x: i8[T], i: i32) -> y: i32 { y = sum(where(index(T) == i, x, 0), T) }", at, (int64_t[]){9},
-             1);
-    test_far("f(x: i8[T], i: i32) -> y: i32[K=4] { y = gather(x, index(K) + (i - 1), T) }", at,
-             (int64_t[]){0, 9, 0, 0}, 4);
-    test_far("f(x: i8[T]) -> y: i32[K=2] { y = scatter(1, x == 9, K) }", at, (int64_t[]){FAR - 1, 1}, 2);
-    test_far("f(x: i8[T]) -> y: i32 { y = sum(x == 0, T) }", at, (int64_t[]){FAR - 1}, 1);
-    test_far("f(x: i8[T]) -> y: i32 { y = max(where(x == 9, index(T) - 40*floor(index(T)/40), -1), T) }", at,
-             (int64_t[]){at % 40}, 1);
-    test_far(
-        "f(x: i8[T]) -> y: i32 { y = max(where(x == 9, index(T) % 40*1000 + index(T) // 4000000, -1), T) }",
-        at, (int64_t[]){at % 40 * 1000 + 4}, 1);
-    test_far("f(x: i8[T]) -> y: i32 { y = max(where(x == 9, cumsum(x == 0, T), 0), T) }", at, (int64_t[]){at},
-             1);
+    enum { AT = (1 << 24) + 1, END = FAR - 1 };
+    static const struct {
+        const char *result, *value;
+        int64_t place, want[4];
+        int count;
+    } cases[] = {
+        {"", "argmax(x, T)", AT, {AT}, 1},
+        {"", "argmax(x, T)", END, {END}, 1},
+        {"[K=2]", "topk(x, T, K)", AT, {AT, 0}, 2},
+        {"", "gather(x, i + 0, T)", AT, {9}, 1},
+        {"", "sum(where(index(T) == i, x, 0), T)", AT, {9}, 1},
+        {"[K=4]", "gather(x, index(K) + (i - 1), T)", AT, {0, 9, 0, 0}, 4},
+        {"[K=2]", "scatter(1, x == 9, K)", AT, {FAR - 1, 1}, 2},
+        {"", "sum(x == 0, T)", AT, {FAR - 1}, 1},
+        {"", "max(where(x == 9, index(T) - 40*floor(index(T)/40), -1), T)", AT, {AT % 40}, 1},
+        {"",
+         "max(where(x == 9, index(T) % 40*1000 + index(T) // 4000000, -1), T)",
+         AT,
+         {AT % 40 * 1000 + 4},
+         1},
+        {"", "max(where(x == 9, cumsum(x == 0, T), 0), T)", AT, {AT}, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "f(x: i8[T], i: i32) -> y: i32%s { y = %s }", cases[i].result,
+                 cases[i].value);
+        test_far(text, cases[i].place, cases[i].want, cases[i].count);
+    }
 }
 
 int main(int argc, char **argv) {

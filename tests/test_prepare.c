@@ -3,8 +3,7 @@
  * Programs with inputs that are marked, with the mark and without it: both keep the error rule, and without
  * it nothing is prepared. What a run reads of params is what they were when it was prepared. Then open sizes,
  * paths that prepare nothing, the texts for GPUs, the mark in texts, and what is refused. */
-#include "harness.h"
-#include "run/run.h"
+#include "ran.h"
 
 static epi_context *ctx;
 
@@ -50,62 +49,8 @@ static const struct text {
      0, NULL},
 };
 
-static epi_module *parse(const char *text) {
-    epi_module *m = NULL;
-    epi_error err;
-    check(epi_module_parse(ctx, text, strlen(text), "text", &m, &err) == EPI_OK, "%s\n%s", err.message, text);
-    return m;
-}
-
-static epi_kernel *compile(const epi_program *p, const epi_options *o) {
-    epi_kernel *k = NULL;
-    epi_error err = {0};
-    check(epi_kernel_compile(p, o, &k, &err) == EPI_OK, "%s: %s", epi_program_name(p), err.message);
-    return k;
-}
-
-/* Runs the program on a path of the yardsticks, with results in f64. */
-static bool evaluate(const epi_program *p, epi_options o, epi_path path, uint64_t seed, problem *out) {
-    epi_type_binding types[MAX_TENSORS];
-    o.path = path;
-    o.types = types;
-    o.type_count = wide_types(p, false, types);
-    epi_kernel *k = compile(p, &o);
-    bool ok = k && check(!epi_kernel_prepare_size(k), "this path prepares nothing") &&
-              problem_make(out, p, k, LAYOUT_PLAIN);
-    if (ok) {
-        problem_fill(out, seed);
-        ok = problem_run(k, out);
-    }
-    epi_kernel_free(k);
-    return ok;
-}
-
-static void hold_to_rule(const epi_program *p, const epi_options *o, const problem *out, uint64_t seed) {
-    problem reference = {0}, naive = {0};
-    if (check(evaluate(p, *o, EPI_PATH_REFERENCE, seed, &reference) &&
-                  evaluate(p, *o, EPI_PATH_NAIVE, seed, &naive),
-              "%s runs", epi_program_name(p)))
-        for (int t = out->inputs; t < out->count; t++) {
-            double error, bound;
-            bool near =
-                within_rule(&out->t[t], &reference.t[t], &naive.t[t], o->type, out->terms, &error, &bound);
-            check(near && tensor_intact(&out->t[t]), "%s: output %d is off by %g, of %g", epi_program_name(p),
-                  t - out->inputs, error, bound);
-        }
-    problem_free(&reference);
-    problem_free(&naive);
-}
-
 static size_t bytes_of(const tensor *t) {
     return (size_t)t->span * epi_dtype_size(t->shape.type);
-}
-
-static bool same_outputs(const problem *a, const problem *b) {
-    bool same = true;
-    for (int t = a->inputs; t < a->count; t++)
-        same &= !memcmp(a->t[t].data, b->t[t].data, bytes_of(&a->t[t]));
-    return same;
 }
 
 static void clear_outputs(problem *p) {
@@ -122,7 +67,7 @@ static void mark(epi_module *m, bool on, const epi_module *like) {
 }
 
 /* Runs with what was prepared before; outputs are filled with other bytes first. */
-static epi_status run_with(const epi_kernel *k, problem *p, const void *prepared, epi_error *err) {
+static epi_status run_prepared(const epi_kernel *k, problem *p, const void *prepared, epi_error *err) {
     void *work = aligned_alloc(64, epi_kernel_workspace(k));
     const epi_call call =
         EPI_CALL(.tensors = p->args, .count = p->count, .workspace = work, .prepared = prepared);
@@ -134,92 +79,84 @@ static epi_status run_with(const epi_kernel *k, problem *p, const void *prepared
 }
 
 /* Params that change are seen when they are prepared again, and not before. */
-static void check_changes(const epi_program *p, const epi_kernel *k, const epi_options *o) {
-    problem a = {0}, b = {0};
+static void check_changes(const epi_program *p, const char *dims, way how) {
+    ran a, b = {0};
     void *old = NULL, *fresh = NULL;
     epi_error err = {0};
     const epi_graph *g = &p->graph;
-    if (check(problem_make(&a, p, k, LAYOUT_PLAIN) && problem_make(&b, p, k, LAYOUT_PLAIN), "memory")) {
-        problem_fill(&a, 5);
-        problem_fill(&b, 6);
-        check(problem_prepare(k, &a, &old) && run_with(k, &a, old, &err) == EPI_OK, "it runs: %s",
+    how.seed = 6;
+    if (made(&a, p, dims, how) && made(&b, p, dims, how)) {
+        const epi_kernel *k = a.k;
+        problem_fill(&a.p, 5);
+        check(problem_prepare(k, &a.p, &old) && run_prepared(k, &a.p, old, &err) == EPI_OK, "it runs: %s",
               err.message);
         /* all that is prepared of a, and all that is not: its bits are a's */
-        for (int t = 0; t < b.inputs; t++)
+        for (int t = 0; t < b.p.inputs; t++)
             if (!g->tensors[t].param)
-                memcpy(b.t[t].data, a.t[t].data, bytes_of(&a.t[t]));
+                memcpy(b.p.t[t].data, a.p.t[t].data, bytes_of(&a.p.t[t]));
         bool only = true; /* no param is read by the run itself */
         for (int i = k->cut.prepared_parts; i < k->part_count; i++)
             for (int t = 0; t < k->parts[i].part->graph.input_count; t++) {
                 int tensor = k->parts[i].part->tensors[t].tensor;
                 only &= tensor < 0 || !g->tensors[tensor].param;
             }
-        check(run_with(k, &b, old, &err) == EPI_OK && (!only || same_outputs(&a, &b)),
+        check(run_prepared(k, &b.p, old, &err) == EPI_OK && (!only || same_outputs(&a, &b)),
               "%s: a param that changes is not seen before it is prepared again", epi_program_name(p));
-        check(problem_prepare(k, &b, &fresh) && run_with(k, &b, fresh, &err) == EPI_OK &&
+        check(problem_prepare(k, &b.p, &fresh) && run_prepared(k, &b.p, fresh, &err) == EPI_OK &&
                   !same_outputs(&a, &b),
               "%s: and it is seen then", epi_program_name(p));
-        problem_fill(&b, 6);
+        problem_fill(&b.p, 6);
         free(fresh);
-        check(problem_prepare(k, &b, &fresh) && run_with(k, &b, fresh, &err) == EPI_OK, "it runs");
-        hold_to_rule(p, o, &b, 6);
+        check(problem_prepare(k, &b.p, &fresh) && run_prepared(k, &b.p, fresh, &err) == EPI_OK, "it runs");
+        hold_ran(&b, dims, how);
     }
     free(old);
     free(fresh);
-    problem_free(&a);
-    problem_free(&b);
+    discard(&a);
+    discard(&b);
 }
 
 static void check_text(const struct text *t, epi_dtype type) {
-    epi_module *m = parse(t->text), *other = parse(t->text);
-    bound b;
-    char print[4096], how[8192];
-    epi_kernel_info info;
-    problem out = {0}, again = {0}, plain = {0};
-    bind_dims(&b, t->dims, type, 0);
+    epi_module *m = parsed(ctx, t->text), *other = parsed(ctx, t->text);
     const epi_program *p = epi_module_program(m, 0);
     const char *name = epi_program_name(p);
-    epi_kernel *k = compile(p, &b.options);
-    epi_kernel_get_info(k, &info);
-    epi_kernel_print(k, print, sizeof print);
-    epi_kernel_describe(k, how, sizeof how);
-    check(epi_kernel_prepare_size(k) > 0 && info.prepared > 0 &&
-              (!t->parts || info.parts - info.prepared == t->parts),
-          "%s: %d parts of which %d are prepared:\n%s", name, info.parts, info.prepared, how);
-    check(strstr(how, "prepared once") && strstr(how, "made again when"), "%s says so:\n%s", name, how);
-    check(!t->has || strstr(print, t->has), "%s: %s in\n%s", name, t->has, print);
-    if (check(problem_make(&out, p, k, LAYOUT_PLAIN) && problem_make(&again, p, k, LAYOUT_PADDED),
-              "memory")) {
-        problem_fill(&out, 7);
-        problem_fill(&again, 7);
-        check(problem_run(k, &out) && problem_run(k, &again), "%s runs", name);
-        hold_to_rule(p, &b.options, &out, 7);
-        bool same = true;
-        for (int i = out.inputs; i < out.count; i++)
-            for (int64_t e = 0; e < out.t[i].shape.count; e++)
-                same &= get_element(out.t[i].data, out.t[i].shape.type, tensor_at(&out.t[i], e)) ==
-                        get_element(again.t[i].data, again.t[i].shape.type, tensor_at(&again.t[i], e));
-        check(same, "%s: the bits are the same at each start, and in another layout", name);
+    const way how = {.type = type, .seed = 7}, padded = {.type = type, .seed = 7, .layout = LAYOUT_PADDED};
+    char print[4096], told[8192];
+    epi_kernel_info info;
+    ran out, again, plain;
+    bool ok = run_as(&out, p, t->dims, how);
+    if (run_as(&again, p, t->dims, padded) && ok) {
+        hold_ran(&out, t->dims, how);
+        check(same_outputs(&out, &again), "%s: the bits are the same at each start, and in another layout",
+              name);
     }
-    check_changes(p, k, &b.options);
-    epi_kernel_free(k);
+    epi_kernel_get_info(out.k, &info);
+    epi_kernel_print(out.k, print, sizeof print);
+    epi_kernel_describe(out.k, told, sizeof told);
+    check(epi_kernel_prepare_size(out.k) > 0 && info.prepared > 0 &&
+              (!t->parts || info.parts - info.prepared == t->parts),
+          "%s: %d parts of which %d are prepared:\n%s", name, info.parts, info.prepared, told);
+    check(strstr(told, "prepared once") && strstr(told, "made again when"), "%s says so:\n%s", name, told);
+    check(!t->has || strstr(print, t->has), "%s: %s in\n%s", name, t->has, print);
+    check_changes(p, t->dims, how);
+    for (int path = EPI_PATH_NAIVE; path <= EPI_PATH_REFERENCE; path++) {
+        epi_kernel *k = kernel_of(p, t->dims, (way){.type = type, .path = (epi_path)path});
+        check(!epi_kernel_prepare_size(k), "path %d prepares nothing", path);
+        epi_kernel_free(k);
+    }
 
     mark(other, false, m);
     p = epi_module_program(other, 0);
-    k = compile(p, &b.options);
-    epi_kernel_get_info(k, &info);
-    epi_kernel_print(k, print, sizeof print);
-    check(!epi_kernel_prepare_size(k) && !info.prepared, "%s: without the mark nothing is prepared", name);
+    if (run_as(&plain, p, t->dims, how))
+        hold_ran(&plain, t->dims, how);
+    epi_kernel_get_info(plain.k, &info);
+    epi_kernel_print(plain.k, print, sizeof print);
+    check(!epi_kernel_prepare_size(plain.k) && !info.prepared, "%s: without the mark nothing is prepared",
+          name);
     check(!t->has || !strstr(print, t->has), "%s: nor folded:\n%s", name, print);
-    if (check(problem_make(&plain, p, k, LAYOUT_PLAIN), "memory")) {
-        problem_fill(&plain, 7);
-        check(problem_run(k, &plain), "%s runs without the mark", name);
-        hold_to_rule(p, &b.options, &plain, 7);
-    }
-    epi_kernel_free(k);
-    problem_free(&out);
-    problem_free(&again);
-    problem_free(&plain);
+    discard(&out);
+    discard(&again);
+    discard(&plain);
     epi_module_free(m);
     epi_module_free(other);
 }
@@ -228,44 +165,32 @@ static void check_text(const struct text *t, epi_dtype type) {
 
 static void check_open(const struct text *t, epi_dtype type) {
     static const int64_t sizes[] = {1, 17, 33};
-    const char *axis = "T";
-    epi_module *m = parse(t->text);
+    epi_module *m = parsed(ctx, t->text);
     const epi_program *p = epi_module_program(m, 0);
-    bound b, closed;
-    bind_dims(&b, t->dims, type, 0);
-    b.options.open_axes = &axis;
-    b.options.open_axis_count = 1;
-    epi_kernel *open = compile(p, &b.options);
+    epi_kernel *open = kernel_of(p, t->dims, (way){.type = type, .open = "T"});
     for (size_t i = 0; open && i < sizeof sizes / sizeof *sizes; i++) {
-        problem want = {0};
+        char dims[80];
+        ran want, got = {0};
         void *prepared = NULL;
         size_t bytes = 0;
         epi_error err = {0};
-        bind_dims(&closed, t->dims, type, 0);
-        closed.dims[0].size = sizes[i];
-        epi_kernel *k = compile(p, &closed.options);
-        check(epi_kernel_prepare_size(k) == epi_kernel_prepare_size(open),
-              "what is prepared does not depend on open sizes");
+        snprintf(dims, sizeof dims, "T=%ld%s", (long)sizes[i], strchr(t->dims, ','));
         check(epi_kernel_workspace_at(open, &sizes[i], 1, &bytes, &err) == EPI_OK, "%s", err.message);
-        if (check(problem_make(&want, p, k, LAYOUT_PLAIN), "memory")) {
-            problem got = {0};
-            problem_make(&got, p, k, LAYOUT_PLAIN);
-            problem_fill(&want, 9);
-            problem_fill(&got, 9);
+        if (run_as(&want, p, dims, (way){.type = type}) && made(&got, p, dims, (way){.type = type})) {
+            check(epi_kernel_prepare_size(want.k) == epi_kernel_prepare_size(open),
+                  "what is prepared does not depend on open sizes");
+            check(problem_prepare(open, &got.p, &prepared), "%s is prepared", epi_program_name(p));
             void *work = aligned_alloc(64, bytes);
-            check(problem_run(k, &want) && problem_prepare(open, &got, &prepared), "%s is prepared",
-                  epi_program_name(p));
             const epi_call call =
-                EPI_CALL(.tensors = got.args, .count = got.count, .workspace = work, .workspace_bytes = bytes,
-                         .sizes = &sizes[i], .size_count = 1, .prepared = prepared);
+                EPI_CALL(.tensors = got.p.args, .count = got.p.count, .workspace = work,
+                         .workspace_bytes = bytes, .sizes = &sizes[i], .size_count = 1, .prepared = prepared);
             check(epi_kernel_call(open, &call, &err) == EPI_OK && same_outputs(&want, &got),
                   "%s at %ld rows: %s", epi_program_name(p), (long)sizes[i], err.message);
             free(work);
-            problem_free(&got);
         }
         free(prepared);
-        problem_free(&want);
-        epi_kernel_free(k);
+        discard(&want);
+        discard(&got);
     }
     epi_kernel_free(open);
     epi_module_free(m);
@@ -278,16 +203,12 @@ static void check_open_empty(void) {
     static float y[1], z[6], u[6] = {1, 2, 3, 4, 5, 6};
     static int32_t n[4] = {3, 1, 0, 2}, at[6] = {0, 1, 2, 3, 2, 1};
     const epi_tensor tensors[] = {{y, NULL}, {u, NULL}, {n, NULL}, {at, NULL}, {y, NULL}, {z, NULL}};
-    const char *axis = "T";
-    epi_module *m = parse("p(x[T,D], u[B], n: param i32[V], i: param i32[B]) -> (y[T], z[B]) {"
-                          " y = max(x, D)  v = gather(u, gather(n, i, V), B)  z = v - v }");
-    bound b;
     epi_error err = {0};
     size_t bytes = 0;
-    bind_dims(&b, "T=3,D=8,B=6,V=4", EPI_F32, 0);
-    b.options.open_axes = &axis;
-    b.options.open_axis_count = 1;
-    epi_kernel *open = compile(epi_module_program(m, 0), &b.options);
+    epi_kernel *open = text_kernel(ctx,
+                                   "p(x[T,D], u[B], n: param i32[V], i: param i32[B]) -> (y[T], z[B]) {"
+                                   " y = max(x, D)  v = gather(u, gather(n, i, V), B)  z = v - v }",
+                                   "T=3,D=8,B=6,V=4", (way){.open = "T"});
     if (open && check(epi_kernel_prepare_size(open) == 0, "nothing is prepared") &&
         check(epi_kernel_workspace_at(open, none, 1, &bytes, &err) == EPI_OK, "%s", err.message)) {
         void *work = aligned_alloc(64, bytes);
@@ -298,27 +219,21 @@ static void check_open_empty(void) {
         free(work);
     }
     epi_kernel_free(open);
-    epi_module_free(m);
 }
 
 static void check_gpus(const struct text *t) {
     static const int devices[] = {-80, -90, -120};
-    epi_module *m = parse(t->text);
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        bound b;
         epi_kernel_info info;
-        bind_dims(&b, t->dims, EPI_BF16, devices[i]);
-        epi_kernel *k = compile(epi_module_program(m, 0), &b.options);
+        epi_kernel *k = text_kernel(ctx, t->text, t->dims, (way){.type = EPI_BF16, .device = devices[i]});
         epi_kernel_get_info(k, &info);
         check(epi_kernel_prepare_size(k) > 0 && info.prepared > 0 && info.prepared < info.parts,
-              "%s for %d: %d parts of which %d are prepared", epi_program_name(epi_module_program(m, 0)),
-              devices[i], info.parts, info.prepared);
+              "%s for %d: %d parts of which %d are prepared", t->text, devices[i], info.parts, info.prepared);
         for (int q = 0; k && q < k->part_count; q++)
             check(!k->parts[q].concurrent || q != info.prepared,
                   "a run does not begin beside what it has not");
         epi_kernel_free(k);
     }
-    epi_module_free(m);
 }
 
 /* ---- the mark, and what is refused ---- */
@@ -335,19 +250,17 @@ static void check_marks(void) {
     const char *text =
         "f(x[T,D], w: param bf16[F,D], b: param[F], s: param) -> y[T,F] { y = s*(x @ w) + b }\n"
         "g(x[T,D], w[F,D], b[F]) -> y[T,F] { y = f(x, w, b, 2) }\n";
-    const char *wrt[] = {"x"};
     char print[2048];
-    epi_module *m = parse(text), *back = NULL;
-    epi_error err = {0};
+    epi_module *m = parsed(ctx, text);
     epi_program_print(epi_module_program(m, 0), print, sizeof print);
     check(strstr(print, "w: param bf16[F,D], b: param[F], s: param)"), "the mark is printed:\n%s", print);
     check(!m->programs[1].graph.tensors[1].param, "a mark counts in the outermost program");
-    check(epi_program_grad(epi_module_program(m, 0), wrt, 1, &back, &err) == EPI_OK, "%s", err.message);
+    epi_module *back = gradient_of(epi_module_program(m, 0), "x");
     epi_program_print(epi_module_program(back, 0), print, sizeof print);
     check(strstr(print, "w: param bf16[F,D]") && strstr(print, "d_y: cotangent[T,F]"),
           "a gradient keeps the marks:\n%s", print);
     epi_module_free(back);
-    check(epi_program_grad_saved(epi_module_program(m, 0), wrt, 1, &back, &err) == EPI_OK, "%s", err.message);
+    back = derived(epi_module_program(m, 0), "x", epi_program_grad_saved);
     for (int i = 0; i < 2; i++) {
         epi_program_print(epi_module_program(back, i), print, sizeof print);
         check(strstr(print, "w: param bf16[F,D]"), "and so do both of its halves:\n%s", print);
@@ -362,19 +275,19 @@ static void check_marks(void) {
 }
 
 static void check_calls(void) {
-    epi_module *m = parse(texts[2].text);
-    const epi_program *p = epi_module_program(m, 0);
-    bound b;
-    problem in = {0};
+    const char *dims = texts[2].dims;
+    const way how = {.seed = 3};
     void *prepared = NULL;
     epi_error err = {0};
-    bind_dims(&b, texts[2].dims, EPI_F32, 0);
-    epi_kernel *k = compile(p, &b.options);
-    if (check(problem_make(&in, p, k, LAYOUT_PLAIN), "memory")) {
-        problem_fill(&in, 3);
+    ran r;
+    bool ok = made_of(&r, ctx, texts[2].text, dims, how);
+    const epi_program *p = r.program;
+    epi_kernel *k = r.k;
+    problem *in = &r.p;
+    if (ok) {
         void *work = aligned_alloc(64, epi_kernel_workspace(k));
-        epi_call call = EPI_CALL(.tensors = in.args, .count = in.count, .workspace = work);
-        check(epi_kernel_run(k, in.args, in.count, work, &err) == EPI_ERR_ARGUMENT &&
+        epi_call call = EPI_CALL(.tensors = in->args, .count = in->count, .workspace = work);
+        check(epi_kernel_run(k, in->args, in->count, work, &err) == EPI_ERR_ARGUMENT &&
                   strstr(err.message, "epi_kernel_prepare"),
               "a run without what it needs: %s", err.message);
         check(epi_kernel_call(k, &call, &err) == EPI_ERR_ARGUMENT, "and a call");
@@ -386,44 +299,40 @@ static void check_calls(void) {
                   epi_kernel_prepare(k, NULL, work, &err) == EPI_ERR_ARGUMENT &&
                   !epi_kernel_prepare_size(NULL),
               "NULL");
-        void *x = in.args[0].data, *y = in.args[in.count - 1].data, *w = in.args[1].data;
-        in.args[0].data = in.args[in.count - 1].data = NULL; /* preparing looks at neither */
-        check(problem_prepare(k, &in, &prepared), "only params are looked at");
-        in.args[1].data = NULL;
+        void *x = in->args[0].data, *y = in->args[in->count - 1].data, *w = in->args[1].data;
+        in->args[0].data = in->args[in->count - 1].data = NULL; /* preparing looks at neither */
+        check(problem_prepare(k, in, &prepared), "only params are looked at");
+        in->args[1].data = NULL;
         check(epi_kernel_prepare(k, &call, prepared, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "'w'"),
               "a param that is not there: %s", err.message);
         call.prepared = prepared;
-        in.args[in.count - 1].data = y;
+        in->args[in->count - 1].data = y;
         check(epi_kernel_call(k, &call, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "'x'"), "%s",
               err.message);
-        in.args[0].data = x; /* the weight is not needed any more */
+        in->args[0].data = x; /* the weight is not needed any more */
         check(epi_kernel_call(k, &call, &err) == EPI_OK, "without the weight: %s", err.message);
-        in.args[1].data = w;
-        hold_to_rule(p, &b.options, &in, 3);
+        in->args[1].data = w;
+        hold_ran(&r, dims, how);
 
         double numbers[MAX_TENSORS] = {0}; /* the scale as a number */
-        void *s = in.args[4].data;
-        numbers[4] = get_element(in.t[4].data, in.t[4].shape.type, 0);
-        in.args[4].data = NULL;
+        void *s = in->args[4].data;
+        numbers[4] = get_element(in->t[4].data, in->t[4].shape.type, 0);
+        in->args[4].data = NULL;
         call.numbers = numbers;
         memset(prepared, 0, epi_kernel_prepare_size(k));
-        clear_outputs(&in);
+        clear_outputs(in);
         check(epi_kernel_prepare(k, &call, prepared, &err) == EPI_OK &&
                   epi_kernel_call(k, &call, &err) == EPI_OK,
               "a param that is a number: %s", err.message);
-        in.args[4].data = s;
-        hold_to_rule(p, &b.options, &in, 3);
+        in->args[4].data = s;
+        hold_ran(&r, dims, how);
         free(work);
     }
     free(prepared);
-    problem_free(&in);
-    epi_kernel_free(k);
-
-    b.options.memory = (size_t)1 << 30;
-    k = compile(p, &b.options);
-    check(k && !epi_kernel_prepare_size(k), "with a memory budget nothing is prepared");
-    epi_kernel_free(k);
-    epi_module_free(m);
+    epi_kernel *small = kernel_of(p, dims, (way){.memory = (size_t)1 << 30});
+    check(small && !epi_kernel_prepare_size(small), "with a memory budget nothing is prepared");
+    epi_kernel_free(small);
+    discard(&r);
 }
 
 /* (x @ a) @ b is merged where a @ b costs nothing. */
@@ -433,16 +342,12 @@ static void check_merged(void) {
         "f(x[T,D], a: param[R,D], b[F,R]) -> y[T,F] { y = (x @ a) @ b }",
     };
     for (int i = 0; i < 2; i++) {
-        epi_module *m = parse(some[i]);
-        bound b;
         epi_kernel_info info;
-        bind_dims(&b, "T=8,D=2048,R=2048,F=2048", EPI_BF16, 0);
-        epi_kernel *k = compile(epi_module_program(m, 0), &b.options);
+        epi_kernel *k = text_kernel(ctx, some[i], "T=8,D=2048,R=2048,F=2048", (way){.type = EPI_BF16});
         epi_kernel_get_info(k, &info);
         check(info.parts == 2 && epi_kernel_prepare_size(k) == (i ? 0 : 2048 * 2048 * 2),
               "%s: %d parts, %zu bytes are prepared", some[i], info.parts, epi_kernel_prepare_size(k));
         epi_kernel_free(k);
-        epi_module_free(m);
     }
 }
 
@@ -456,14 +361,10 @@ static void check_not_worth_it(void) {
         "f(x[T,D], w: param[F,D]) -> y[T,F] { y = x @ w }",
     };
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        epi_module *m = parse(some[i]);
-        bound b;
-        bind_dims(&b, strchr(some[i], 'F') ? "T=8,D=16,F=32" : "T=8,D=16", EPI_BF16, 0);
-        epi_kernel *k = compile(epi_module_program(m, 0), &b.options);
+        epi_kernel *k = text_kernel(ctx, some[i], "T=8,D=16,F=32", (way){.type = EPI_BF16});
         check(!!epi_kernel_prepare_size(k) == !i, "%s: %zu bytes are prepared", some[i],
               epi_kernel_prepare_size(k));
         epi_kernel_free(k);
-        epi_module_free(m);
     }
 }
 
