@@ -1,8 +1,7 @@
 /* test_verify.c: the verifier takes every graph that lowering makes, and refuses each that is broken
  * somewhere. */
-#include "harness.h"
 #include "ir/verify.h"
-#include "run/run.h"
+#include "ran.h"
 
 static const char text[] =
     "whole(x[T,D], w[F,D], i: i32[T], seed: i32, p: param[F]) -> (o[T,F], s: f32[T]) {\n"
@@ -27,7 +26,7 @@ static epi_graph copy_of(const epi_graph *from, epi_arena *arena) {
     return g;
 }
 
-static epi_node *find(epi_graph *g, epi_op op) {
+static epi_node *node_of(epi_graph *g, epi_op op) {
     for (int i = 0; i < g->node_count; i++)
         if (g->nodes[i].op == op)
             return &g->nodes[i];
@@ -37,141 +36,58 @@ static epi_node *find(epi_graph *g, epi_op op) {
 
 /* ---- ways to break it ---- */
 
-static void cut_operand(epi_graph *g) {
-    find(g, EPI_OP_MATMUL)->arg[1] = EPI_NO_NODE;
-}
-static void add_operand(epi_graph *g) {
-    find(g, EPI_OP_EXP)->arg[1] = 0;
-}
-static void look_ahead(epi_graph *g) {
-    find(g, EPI_OP_EXP)->arg[0] = g->node_count - 1;
-}
-static void look_past(epi_graph *g) {
-    find(g, EPI_OP_EXP)->arg[0] = g->node_count + 7;
-}
-static void unknown_op(epi_graph *g) {
-    find(g, EPI_OP_EXP)->op = EPI_OP_COUNT;
-}
-static void unknown_input(epi_graph *g) {
-    find(g, EPI_OP_INPUT)->tensor = g->tensor_count;
-}
-static void lose_axis(epi_graph *g) {
-    find(g, EPI_OP_EXP)->axes.count--;
-}
-static void twice_axis(epi_graph *g) {
-    find(g, EPI_OP_EXP)->axes.at[1] = find(g, EPI_OP_EXP)->axes.at[0];
-}
-static void unknown_axis(epi_graph *g) {
-    find(g, EPI_OP_EXP)->axes.at[0].dim = (int16_t)g->dim_count;
-}
-static void sum_too_little(epi_graph *g) {
-    find(g, EPI_OP_SUM)->over.count = 0;
-}
-static void sum_the_other(epi_graph *g) {
-    find(g, EPI_OP_MATMUL)->over = g->tensors[2].axes;
-}
-static void split_nothing(epi_graph *g) {
-    find(g, EPI_OP_EVEN)->over.count = 0;
-}
-static void split_the_other(epi_graph *g) {
-    find(g, EPI_OP_EVEN)->over.at[0].shift++;
-}
-static void gather_the_other(epi_graph *g) {
-    find(g, EPI_OP_GATHER)->over.at[0].dim = 1;
-}
-static void rename_nothing(epi_graph *g) {
-    find(g, EPI_OP_RENAME)->over.at[0] = find(g, EPI_OP_RENAME)->over.at[1];
-}
-static void random_axes(epi_graph *g) {
-    find(g, EPI_OP_UNIFORM)->over.count--;
-}
-static void no_type(epi_graph *g) {
-    find(g, EPI_OP_EXP)->has_stored = true;
-    find(g, EPI_OP_EXP)->stored = EPI_DTYPE_COUNT;
-}
-static void no_tensor_type(epi_graph *g) {
-    g->tensors[2].type = EPI_DTYPE_COUNT;
-}
-static void same_name(epi_graph *g) {
-    g->tensors[1].name = g->tensors[0].name;
-}
-static void no_value(epi_graph *g) {
-    g->tensors[g->input_count].node = EPI_NO_NODE;
-}
-static void other_value(epi_graph *g) {
-    g->tensors[0].node = g->tensors[1].node;
-}
-static void other_axes(epi_graph *g) {
-    g->tensors[g->input_count].axes.count--;
-}
-static void output_first(epi_graph *g) {
-    g->tensors[0].is_output = true;
-}
-static void param_output(epi_graph *g) {
-    g->tensors[g->input_count].param = true;
-}
-static void dead(epi_graph *g) {
-    g->live[g->tensors[g->input_count].node] = false;
-}
-static void lost_use(epi_graph *g) {
-    g->first_use[g->node_count]--;
-}
-static void wrong_use(epi_graph *g) {
-    g->uses[0].operand ^= 1;
-}
-static void no_uses(epi_graph *g) {
-    g->uses = NULL;
-}
-static void no_dim_name(epi_graph *g) {
-    g->dims[0] = NULL;
-}
-static void endless_dim(epi_graph *g) {
-    g->declared_count = 0;
-    g->same[0].dim = 0;
-}
+#define WAYS(X) \
+    X(cut_operand, node_of(g, EPI_OP_MATMUL)->arg[1] = EPI_NO_NODE) \
+    X(add_operand, node_of(g, EPI_OP_EXP)->arg[1] = 0) \
+    X(look_ahead, node_of(g, EPI_OP_EXP)->arg[0] = g->node_count - 1) \
+    X(look_past, node_of(g, EPI_OP_EXP)->arg[0] = g->node_count + 7) \
+    X(unknown_op, node_of(g, EPI_OP_EXP)->op = EPI_OP_COUNT) \
+    X(unknown_input, node_of(g, EPI_OP_INPUT)->tensor = g->tensor_count) \
+    X(lose_axis, node_of(g, EPI_OP_EXP)->axes.count--) \
+    X(twice_axis, node_of(g, EPI_OP_EXP)->axes.at[1] = node_of(g, EPI_OP_EXP)->axes.at[0]) \
+    X(unknown_axis, node_of(g, EPI_OP_EXP)->axes.at[0].dim = (int16_t)g->dim_count) \
+    X(sum_too_little, node_of(g, EPI_OP_SUM)->over.count = 0) \
+    X(sum_the_other, node_of(g, EPI_OP_MATMUL)->over = g->tensors[2].axes) \
+    X(split_nothing, node_of(g, EPI_OP_EVEN)->over.count = 0) \
+    X(split_the_other, node_of(g, EPI_OP_EVEN)->over.at[0].shift++) \
+    X(gather_the_other, node_of(g, EPI_OP_GATHER)->over.at[0].dim = 1) \
+    X(rename_nothing, node_of(g, EPI_OP_RENAME)->over.at[0] = node_of(g, EPI_OP_RENAME)->over.at[1]) \
+    X(random_axes, node_of(g, EPI_OP_UNIFORM)->over.count--) \
+    X(no_type, node_of(g, EPI_OP_EXP)->has_stored = true, node_of(g, EPI_OP_EXP)->stored = EPI_DTYPE_COUNT) \
+    X(no_tensor_type, g->tensors[2].type = EPI_DTYPE_COUNT) \
+    X(same_name, g->tensors[1].name = g->tensors[0].name) \
+    X(no_value, g->tensors[g->input_count].node = EPI_NO_NODE) \
+    X(other_value, g->tensors[0].node = g->tensors[1].node) \
+    X(other_axes, g->tensors[g->input_count].axes.count--) \
+    X(output_first, g->tensors[0].is_output = true) \
+    X(param_output, g->tensors[g->input_count].param = true) \
+    X(dead, g->live[g->tensors[g->input_count].node] = false) \
+    X(lost_use, g->first_use[g->node_count]--) \
+    X(wrong_use, g->uses[0].operand ^= 1) \
+    X(no_uses, g->uses = NULL) \
+    X(no_dim_name, g->dims[0] = NULL) \
+    X(endless_dim, g->declared_count = 0, g->same[0].dim = 0)
+
+#define DEFINE(name, ...) \
+    static void name(epi_graph *g) { \
+        __VA_ARGS__; \
+    }
+WAYS(DEFINE)
 
 static const struct {
     const char *name;
     void (*apply)(epi_graph *g);
-} ways[] = {{"cut operand", cut_operand},
-            {"add operand", add_operand},
-            {"look ahead", look_ahead},
-            {"look past", look_past},
-            {"unknown op", unknown_op},
-            {"unknown input", unknown_input},
-            {"lose axis", lose_axis},
-            {"twice axis", twice_axis},
-            {"unknown axis", unknown_axis},
-            {"sum too little", sum_too_little},
-            {"sum the other", sum_the_other},
-            {"split nothing", split_nothing},
-            {"split the other", split_the_other},
-            {"gather the other", gather_the_other},
-            {"rename nothing", rename_nothing},
-            {"random axes", random_axes},
-            {"no type", no_type},
-            {"no tensor type", no_tensor_type},
-            {"same name", same_name},
-            {"no value", no_value},
-            {"other value", other_value},
-            {"other axes", other_axes},
-            {"output first", output_first},
-            {"param output", param_output},
-            {"dead", dead},
-            {"lost use", lost_use},
-            {"wrong use", wrong_use},
-            {"no uses", no_uses},
-            {"no dim name", no_dim_name},
-            {"endless dim", endless_dim}};
+} ways[] = {
+#define ROW(name, ...) {#name, name},
+    WAYS(ROW)};
 
 int main(void) {
     epi_context *ctx;
-    epi_module *m;
     epi_error err;
     epi_arena arena = {0};
-    if (epi_context_open(&ctx, &err) != EPI_OK ||
-        epi_module_parse(ctx, text, strlen(text), "whole.epi", &m, &err) != EPI_OK)
+    if (epi_context_open(&ctx, &err) != EPI_OK)
         return printf("%s\n", err.message), 1;
+    epi_module *m = parsed(ctx, text);
     const epi_graph *whole = &epi_module_program(m, 0)->graph;
     epi_graph same = copy_of(whole, &arena);
     check(epi_graph_verify(&same, &err) == EPI_OK, "a graph as it was made: %s", err.message);
