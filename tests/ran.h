@@ -83,10 +83,13 @@ typedef struct way {
     bool wide;        /* inputs are f64, too, and not the outputs of yardsticks alone */
     bool narrow;      /* nor are those: types are the text's own */
     const char *open; /* axes that are open, with spaces between */
+    const char *rows; /* axes of rows; NULL: as they come */
     const char *micro, *config;
     epi_rounding rounding;
     epi_algebra algebra;
     size_t memory;
+    double perturb;
+    int perturb_seed;
     void (*fill)(problem *p, uint64_t seed); /* NULL: problem_fill */
     uint64_t seed;                           /* 0: 5 */
 } way;
@@ -109,17 +112,19 @@ static inline epi_status compile_as(const epi_program *p, const char *dims, way 
                                     epi_error *err) {
     epi_dim_binding bindings[32];
     epi_type_binding types[MAX_TENSORS];
-    char store[32][16], names[100];
-    const char *open[4];
+    char store[32][16], names[100], row_names[100];
+    const char *open[4], *rows[8];
     epi_options o = EPI_OPTIONS(.dims = bindings, .type = how.type, .types = types, .path = how.path,
                                 .device = how.device, .threads = how.threads || how.device ? how.threads : 2,
                                 .micro = how.micro, .config = how.config, .rounding = how.rounding,
-                                .algebra = how.algebra, .memory = how.memory, .open_axes = open);
+                                .algebra = how.algebra, .memory = how.memory, .open_axes = open,
+                                .row_axes = rows, .perturb = how.perturb, .perturb_seed = how.perturb_seed);
     *k = NULL;
     o.dim_count = program_dims(p, dims, bindings, store);
     o.type_count =
         how.wide || (how.path >= EPI_PATH_NAIVE && !how.narrow) ? wide_types(p, how.wide, types) : 0;
     o.open_axis_count = how.open ? words_of(how.open, names, sizeof names, open, 4) : 0;
+    o.row_axis_count = how.rows ? words_of(how.rows, row_names, sizeof row_names, rows, 8) : 0;
     return epi_kernel_compile(p, &o, k, err);
 }
 

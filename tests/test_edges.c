@@ -5,26 +5,12 @@
  * outputs and workspace are filled with NaN before, and results are held against the f64 reference.
  *
  *     edges [programs] [texts.epi dims]    the last two: programs of a file besides, at these sizes */
-#include <dirent.h>
-
 #include "cuda/cuda.h"
-#include "harness.h"
-#include "run/run.h"
+#include "ran.h"
 
 static epi_context *ctx;
 
 /* ---- one program ---- */
-
-/* How a program runs. */
-typedef struct way {
-    const char *name;
-    epi_path path;
-    epi_algebra algebra;
-    bool oracle; /* its results are stored in f64 */
-    double perturb;
-    int seed;
-    size_t memory; /* that its workspace may take; 0: any */
-} way;
 
 /* Is there an index that no number can be: of an axis without elements? */
 static bool lacks_index(const problem *p) {
@@ -34,43 +20,35 @@ static bool lacks_index(const problem *p) {
     return lacks;
 }
 
-static epi_status run_way(const epi_program *program, const char *dims_text, const way *w, problem *p,
-                          epi_error *err) {
-    char store[EPI_MAX_DIMS][16];
-    epi_dim_binding dims[EPI_MAX_DIMS];
-    epi_type_binding types[MAX_TENSORS];
-    epi_options o =
-        EPI_OPTIONS(.dims = dims, .path = w->path, .types = types, .algebra = w->algebra, .threads = 2,
-                    .perturb = w->perturb, .perturb_seed = w->seed, .memory = w->memory);
-    epi_kernel *k;
-    o.dim_count = parse_dims(dims_text, dims, store);
-    o.type_count = w->oracle ? wide_types(program, false, types) : 0;
-    epi_status status = epi_kernel_compile(program, &o, &k, err);
+static epi_status run_way(const epi_program *program, const char *dims, way how, ran *r, epi_error *err) {
+    *r = (ran){.program = program};
+    how.seed = 3;
+    epi_status status = compile_as(program, dims, how, &r->k, err);
     if (status != EPI_OK)
         return status;
-    bool ok = problem_make(p, program, k, LAYOUT_PLAIN), lacks = lacks_index(p);
+    bool ok = problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
+    if (ok && lacks_index(&r->p))
+        return EPI_ERR_DIMS;
     if (ok)
-        problem_fill(p, 3);
-    ok = ok && !lacks && problem_run(k, p);
-    for (int t = 0; t < p->count && ok; t++)
-        ok = tensor_intact(&p->t[t]);
-    epi_kernel_free(k);
+        problem_fill(&r->p, 3);
+    ok = ok && problem_run(r->k, &r->p);
+    for (int t = 0; t < r->p.count && ok; t++)
+        ok = tensor_intact(&r->p.t[t]);
     snprintf(err->message, sizeof err->message, "it does not run, or writes where it must not");
-    return ok ? EPI_OK : lacks ? EPI_ERR_DIMS : EPI_ERR_ARGUMENT;
+    return ok ? EPI_OK : EPI_ERR_ARGUMENT;
 }
 
 /* How far the reference of one output moves where each value on the way is moved by the rule's floor. */
-static double spread_of(const epi_program *program, const char *dims, const problem *ref, int t) {
-    double spread = 0, floor = epi_error_floor(type_unit(EPI_F32), ref->terms);
+static double spread_of(const ran *ref, const char *dims, int t) {
+    double spread = 0, floor = epi_error_floor(type_unit(EPI_F32), ref->p.terms);
     for (int seed = 1; seed <= EPI_SPREAD_SAMPLES; seed++) {
-        problem moved = {0};
+        ran moved;
         epi_error err;
-        way w = {.path = EPI_PATH_REFERENCE, .oracle = true, .perturb = floor, .seed = seed};
-        if (run_way(program, dims, &w, &moved, &err) == EPI_OK)
-            for (int64_t e = 0; e < ref->t[t].shape.count; e++)
-                spread = fmax(spread, apart(get_element(ref->t[t].data, EPI_F64, e),
-                                            get_element(moved.t[t].data, EPI_F64, e)));
-        problem_free(&moved);
+        way how = {.path = EPI_PATH_REFERENCE, .perturb = floor, .perturb_seed = seed};
+        if (run_way(ref->program, dims, how, &moved, &err) == EPI_OK)
+            for (int64_t e = 0; e < ref->p.t[t].shape.count; e++)
+                spread = fmax(spread, apart(at(&ref->p.t[t], e), at(&moved.p.t[t], e)));
+        discard(&moved);
     }
     return isfinite(spread) ? spread : 0;
 }
@@ -79,79 +57,83 @@ static double spread_of(const epi_program *program, const char *dims, const prob
 static bool is_nowhere(const tensor *out, const tensor *ref) {
     bool nowhere = out->shape.type == EPI_I32 || out->shape.type == EPI_I64;
     for (int64_t e = 0; e < out->shape.count && nowhere; e++)
-        nowhere = !isfinite(get_element(ref->data, EPI_F64, e));
+        nowhere = !isfinite(at(ref, e));
     return nowhere;
 }
 
-static void compare(const epi_program *program, const char *dims, const way *w, const problem *out,
-                    const problem *ref, const problem *naive, const char *label) {
-    for (int t = out->inputs; t < out->count; t++) {
-        double error, bound;
-        epi_tensor_info info;
-        epi_program_tensor(program, t, &info);
-        if (is_nowhere(&out->t[t], &ref->t[t]) ||
-            within_rule(&out->t[t], &ref->t[t], &naive->t[t], EPI_F32, out->terms, &error, &bound)) {
+static void compare(const ran *got, const ran *ref, const ran *naive, const char *dims, const char *how,
+                    const char *label) {
+    for (int t = got->p.inputs; t < got->p.count; t++) {
+        double error, most;
+        if (is_nowhere(&got->p.t[t], &ref->p.t[t]) ||
+            within_rule(&got->p.t[t], &ref->p.t[t], &naive->p.t[t], EPI_F32, got->p.terms, &error, &most)) {
             passed++;
             continue;
         }
-        bound += 2 * spread_of(program, dims, ref, t);
-        check(error <= bound, "%s at %s, %s: %s is off by %g, allowed %g", label, dims, w->name, info.name,
-              error, bound);
+        most += 2 * spread_of(ref, dims, t);
+        check(error <= most, "%s at %s, %s: %s is off by %g, allowed %g", label, dims, how,
+              tensor_name(got->program, t), error, most);
     }
 }
 
-static const way reference = {"reference", .path = EPI_PATH_REFERENCE, .oracle = true},
-                 plain = {"naive", .path = EPI_PATH_NAIVE, .oracle = true};
-static const way ways[] = {{"fused", .path = EPI_PATH_FUSED},
-                           {"written", .path = EPI_PATH_FUSED, .algebra = EPI_ALGEBRA_WRITTEN},
-                           {"unfused", .path = EPI_PATH_UNFUSED}};
-
-/* Runs one program every way. A program that has no such sizes is refused by all. */
-static void check_program(const epi_program *program, const char *dims, const char *label) {
-    problem ref = {0}, naive = {0};
-    epi_error err;
-    epi_status status = run_way(program, dims, &reference, &ref, &err);
+/* A program's yardsticks; those with no such sizes are refused. */
+static bool run_yardsticks(const epi_program *program, const char *dims, const char *label, ran *ref,
+                           ran *naive) {
+    epi_error err = {0};
+    epi_status status = run_way(program, dims, (way){.path = EPI_PATH_REFERENCE}, ref, &err);
+    *naive = (ran){0};
     check(status == EPI_OK || status == EPI_ERR_DIMS, "%s at %s has a reference: %s", label, dims,
           err.message);
-    if (status == EPI_OK && check(run_way(program, dims, &plain, &naive, &err) == EPI_OK,
-                                  "%s at %s runs naively: %s", label, dims, err.message))
-        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-            problem out = {0};
-            if (check(run_way(program, dims, &ways[i], &out, &err) == EPI_OK, "%s at %s, %s: %s", label, dims,
-                      ways[i].name, err.message))
-                compare(program, dims, &ways[i], &out, &ref, &naive, label);
-            problem_free(&out);
-        }
-    problem_free(&ref);
-    problem_free(&naive);
+    return status == EPI_OK &&
+           check(run_way(program, dims, (way){.path = EPI_PATH_NAIVE}, naive, &err) == EPI_OK,
+                 "%s at %s runs naively: %s", label, dims, err.message);
 }
 
-/* Its gradients by all inputs that can have one; NULL: it has none. */
-static epi_module *gradient_of(const epi_program *program) {
+/* Runs one program every way. */
+static void check_program(const epi_program *program, const char *dims, const char *label) {
+    static const struct {
+        const char *name;
+        way how;
+    } ways[] = {{"fused", {0}},
+                {"written", {.algebra = EPI_ALGEBRA_WRITTEN}},
+                {"unfused", {.path = EPI_PATH_UNFUSED}}};
+    ran ref, naive, got;
+    epi_error err;
+    if (run_yardsticks(program, dims, label, &ref, &naive))
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            if (check(run_way(program, dims, ways[i].how, &got, &err) == EPI_OK, "%s at %s, %s: %s", label,
+                      dims, ways[i].name, err.message))
+                compare(&got, &ref, &naive, dims, ways[i].name, label);
+            discard(&got);
+        }
+    discard(&ref);
+    discard(&naive);
+}
+
+/* Its gradients by all inputs that can have one, made once; NULL: it has none. */
+static const epi_program *gradients(const epi_program *program, epi_module **made) {
     const char *wrt[MAX_TENSORS];
     int count = number_inputs(program, true, wrt, MAX_TENSORS);
-    epi_module *m = NULL;
-    epi_error err;
-    return count && epi_program_grad(program, wrt, count, &m, &err) == EPI_OK ? m : NULL;
+    if (count && !*made)
+        epi_program_grad(program, wrt, count, made, NULL);
+    return *made ? epi_module_program(*made, 0) : NULL;
 }
 
+/* The program, and its gradients: each a case. */
 static void check_with_gradient(const epi_program *program, const char *dims, const char *label) {
+    epi_module *made = NULL;
     char name[1200];
-    check_program(program, dims, label);
-    epi_module *m = gradient_of(program);
+    if (wanted("%s at %s", label, dims))
+        check_program(program, dims, label);
     snprintf(name, sizeof name, "the gradient of %.1100s", label);
-    if (m)
-        check_program(epi_module_program(m, 0), dims, name);
-    epi_module_free(m);
+    if (wanted("%s at %s", name, dims) && gradients(program, &made))
+        check_program(epi_module_program(made, 0), dims, name);
+    epi_module_free(made);
 }
 
 static void check_text(const char *text, const char *dims) {
-    epi_module *m;
-    epi_error err;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "edge", &m, &err) == EPI_OK, "%s: %s", text,
-               err.message))
-        return;
-    for (int i = 0; i < epi_module_count(m); i++)
+    epi_module *m = parsed(ctx, text);
+    for (int i = 0; m && i < epi_module_count(m); i++)
         check_with_gradient(epi_module_program(m, i), dims,
                             epi_module_count(m) == 1 ? text : epi_program_name(epi_module_program(m, i)));
     epi_module_free(m);
@@ -228,28 +210,22 @@ static void test_many_slices(void) {
 
 /* Within a budget rows go through the parts slab by slab: a slice of the rows is the same in each. */
 static void check_budget(const char *text, const char *dims) {
-    epi_module *m;
+    ran ref = {0}, naive = {0}, got;
     epi_error err;
-    problem ref = {0}, naive = {0};
-    if (!check(epi_module_parse(ctx, text, strlen(text), "slab", &m, &err) == EPI_OK, "%s: %s", text,
-               err.message))
+    if (!wanted("within budgets, %s", text))
         return;
-    const epi_program *p = epi_module_program(m, 0);
-    if (check(run_way(p, dims, &reference, &ref, &err) == EPI_OK &&
-                  run_way(p, dims, &plain, &naive, &err) == EPI_OK,
-              "%s has a reference: %s", text, err.message))
+    epi_module *m = parsed(ctx, text);
+    if (m && run_yardsticks(epi_module_program(m, 0), dims, text, &ref, &naive))
         for (size_t memory = 600000; memory < 4000000; memory += memory / 2) {
-            way w = {"within a budget", .path = EPI_PATH_FUSED, .memory = memory};
-            problem out = {0};
-            epi_status status = run_way(p, dims, &w, &out, &err);
+            epi_status status = run_way(ref.program, dims, (way){.memory = memory}, &got, &err);
             if (check(status == EPI_OK || status == EPI_ERR_UNSUPPORTED, "%s in %zu bytes: %s", text, memory,
                       err.message) &&
                 status == EPI_OK)
-                compare(p, dims, &w, &out, &ref, &naive, text);
-            problem_free(&out);
+                compare(&got, &ref, &naive, dims, "within a budget", text);
+            discard(&got);
         }
-    problem_free(&ref);
-    problem_free(&naive);
+    discard(&ref);
+    discard(&naive);
     epi_module_free(m);
 }
 
@@ -298,13 +274,11 @@ static void sizes_with(const epi_program *p, int which, int size, char *out, siz
 
 /* What a GPU would launch: grids of at least a block, or nothing. */
 static void check_launches(const epi_program *p, const char *dims, const char *label) {
-    bound b;
     epi_kernel *k;
     epi_error err;
-    bind_dims(&b, dims, EPI_BF16, -90);
-    epi_status status = epi_kernel_compile(p, &b.options, &k, &err);
+    epi_status status = compile_as(p, dims, (way){.type = EPI_BF16, .device = -90}, &k, &err);
     check(status == EPI_OK || status == EPI_ERR_DIMS, "%s at %s has texts: %s", label, dims, err.message);
-    for (int i = 0; status == EPI_OK && i < k->part_count; i++) {
+    for (int i = 0; k && i < k->part_count; i++) {
         const epi_cuda_kernel *cuda = k->parts[i].full.cuda;
         for (int n = 0; n < cuda->count; n++) {
             const epi_launch *l = &cuda->launches[n];
@@ -312,106 +286,70 @@ static void check_launches(const epi_program *p, const char *dims, const char *l
                   "%s at %s: part %d, launch %d has a grid of %u", label, dims, i, n, l->how.grid);
         }
     }
-    if (status == EPI_OK)
-        epi_kernel_free(k);
+    epi_kernel_free(k);
 }
 
-static void check_sizes(const epi_program *p, const char *label) {
+/* A program, or its gradients, at all sizes with one axis of no element or of one. */
+static void check_sizes(const epi_program *p, bool of_gradient) {
+    epi_module *gradient = NULL;
+    char label[200], dims[600];
+    snprintf(label, sizeof label, "%s%s", of_gradient ? "the gradient of " : "", epi_program_name(p));
     for (int which = NONE; which < epi_program_dim_count(p); which++)
-        for (int size = 0; size < 2 && !(which >= 0 && epi_program_dim_size(p, which)); size++) {
-            char dims[600];
+        for (int size = 0; size < (which == NONE ? 1 : 2); size++) {
+            if (which >= 0 && (epi_program_dim_size(p, which) || epi_program_dim_count(p) == 1))
+                continue; /* it is given, or it is all */
             sizes_with(p, which, size, dims, sizeof dims);
-            check_program(p, dims, label);
-            if (size == 0)
-                check_launches(p, dims, label);
+            const epi_program *of = !wanted("%s at %s", label, dims) ? NULL
+                                    : of_gradient                    ? gradients(p, &gradient)
+                                                                     : p;
+            if (of)
+                check_program(of, dims, label);
+            if (of && size == 0)
+                check_launches(of, dims, label);
         }
+    epi_module_free(gradient);
 }
 
 static void check_file(const char *path) {
-    size_t length;
-    char *text = read_whole(path, &length), label[800];
-    epi_module *m = NULL;
-    epi_error err;
-    check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path);
-    for (int i = 0; m && i < epi_module_count(m); i++) {
-        const epi_program *p = epi_module_program(m, i);
-        epi_module *gradient = gradient_of(p);
-        check_sizes(p, epi_program_name(p));
-        snprintf(label, sizeof label, "the gradient of %s", epi_program_name(p));
-        if (gradient)
-            check_sizes(epi_module_program(gradient, 0), label);
-        epi_module_free(gradient);
-    }
+    epi_module *m = parsed_file(ctx, path);
+    for (int i = 0; m && i < epi_module_count(m); i++)
+        for (int of_gradient = 0; of_gradient < 2; of_gradient++)
+            check_sizes(epi_module_program(m, i), of_gradient);
     epi_module_free(m);
-    free(text);
-}
-
-static void test_folder(const char *folder) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        char path[600];
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (strstr(e->d_name, ".epi"))
-            check_file(path);
-    }
-    if (check(dir != NULL, "%s can be read", folder))
-        closedir(dir);
 }
 
 /* A kernel whose axis S is open, asked for no elements along it. */
 static void check_open(const char *text, const char *dims, int device, epi_status want) {
-    static const char *const axes[] = {"S"};
     const int64_t size = 0;
-    bound b;
-    epi_module *m;
-    epi_kernel *k;
-    epi_error err;
+    epi_error err = {0};
     size_t bytes;
-    bind_dims(&b, dims, EPI_BF16, device);
-    b.options.open_axes = axes;
-    b.options.open_axis_count = 1;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "open", &m, &err) == EPI_OK, "%s: %s", text,
-               err.message))
-        return;
-    if (check(epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_OK, "%s: %s", text,
-              err.message)) {
+    epi_kernel *k = text_kernel(ctx, text, dims, (way){.type = EPI_BF16, .device = device, .open = "S"});
+    if (k) {
         epi_status status = epi_kernel_workspace_at(k, &size, 1, &bytes, &err);
         check(status == want, "%s without S: %s", text, status ? err.message : "it is taken");
-        epi_kernel_free(k);
     }
-    epi_module_free(m);
+    epi_kernel_free(k);
 }
 
 /* On the CPU no elements along an open axis give what they give a program of that size: a sum of none is 0,
  * also where the mean that scales it is NaN. */
 static void test_open_sum(void) {
     static const char text[] = "f(x[S,D], w[S,F], g[D]) -> y[D,F] { y = (x*rsqrt(mean(x*x, S))*g) @ w }";
-    static const char *const axes[] = {"S"};
     const int64_t size = 0;
     static float g[8], y[96];
     const epi_tensor tensors[] = {{NULL, NULL}, {NULL, NULL}, {g, NULL}, {y, NULL}};
-    bound b;
-    epi_module *m;
-    epi_kernel *k;
-    epi_error err;
+    epi_error err = {0};
     size_t bytes = 0;
-    bind_dims(&b, "S=64,D=8,F=12", EPI_F32, 0);
-    b.options.open_axes = axes;
-    b.options.open_axis_count = 1;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "open", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    if (check(epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_OK &&
-                  epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_OK,
-              "%s", err.message)) {
+    epi_kernel *k = text_kernel(ctx, text, "S=64,D=8,F=12", (way){.open = "S"});
+    if (k && check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_OK, "%s", err.message)) {
         void *work = aligned_alloc(64, bytes);
         const epi_call call =
             EPI_CALL(.tensors = tensors, .count = 4, .workspace = work, .sizes = &size, .size_count = 1);
         y[5] = 7;
         check(epi_kernel_call(k, &call, &err) == EPI_OK && y[5] == 0, "a sum of nothing is %g", (double)y[5]);
         free(work);
-        epi_kernel_free(k);
     }
-    epi_module_free(m);
+    epi_kernel_free(k);
 }
 
 /* A GPU's texts are one for all sizes of an open axis: where it has no elements, there is nothing to do, or
@@ -442,17 +380,18 @@ int main(int argc, char **argv) {
     test_many_slices();
     test_slabs();
     check_texts(empty, sizeof empty / sizeof *empty);
+    if (argc > 1 && *argv[1])
+        for_texts(argv[1], check_file);
+    if (argc > 3) {
+        epi_module *m = parsed_file(ctx, argv[2]);
+        for (int i = 0; m && i < epi_module_count(m); i++)
+            check_with_gradient(epi_module_program(m, i), argv[3],
+                                epi_program_name(epi_module_program(m, i)));
+        epi_module_free(m);
+    }
+    no_case();
     test_open();
     test_open_sum();
-    if (argc > 1 && *argv[1])
-        test_folder(argv[1]);
-    if (argc > 3) {
-        size_t length;
-        char *text = read_whole(argv[2], &length);
-        if (check(text != NULL, "%s can be read", argv[2]))
-            check_text(text, argv[3]);
-        free(text);
-    }
     epi_context_close(ctx);
     return finish();
 }
