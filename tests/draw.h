@@ -72,6 +72,12 @@ static inline void no_case(void) {
     draw.name[0] = 0;
 }
 
+/* Nothing is left out. */
+static inline bool all_run(void) {
+    read_draw();
+    return draw.of == 1 && !draw.only && !draw.list && draw.nth < 0;
+}
+
 /* Of a number of things the share that is drawn, at least one; the first to take, where they are counted. */
 static inline int share_of(int count) {
     read_draw();

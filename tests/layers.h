@@ -3,6 +3,8 @@
 #ifndef EPI_TESTS_LAYERS_H
 #define EPI_TESTS_LAYERS_H
 
+#include <stdio.h>
+
 #include "base/base.h"
 
 /* layers(x[T,D], g1[D], wg1[F,D], wu1[F,D], wd1[D,F], ..., eps) -> y[T,D]: the MLP half of a Llama block, so

@@ -80,10 +80,11 @@ typedef struct way {
     epi_path path;
     int device, threads;
     layout layout;
-    bool wide;        /* inputs are f64, too, and not the outputs of yardsticks alone */
-    bool narrow;      /* nor are those: types are the text's own */
-    const char *open; /* axes that are open, with spaces between */
-    const char *rows; /* axes of rows; NULL: as they come */
+    bool wide;         /* inputs are f64, too, and not the outputs of yardsticks alone */
+    bool narrow;       /* nor are those: types are the text's own */
+    const char *open;  /* axes that are open, with spaces between */
+    const char *rows;  /* axes of rows; NULL: as they come */
+    const char *types; /* of tensors: "y=f64,x=bf16" */
     const char *micro, *config;
     epi_rounding rounding;
     epi_algebra algebra;
@@ -107,22 +108,37 @@ static inline int program_dims(const epi_program *program, const char *dims, epi
     return kept;
 }
 
+/* "y=f64,x=bf16" into bindings that point into `store`. */
+static inline int parse_types(const char *text, epi_type_binding *out, char *store, size_t size) {
+    const char *words[16];
+    int count = words_of(text, store, size, words, 16);
+    for (int i = 0; i < count; i++) {
+        char *type = strchr(words[i], '=');
+        *type = 0;
+        out[i] = (epi_type_binding){words[i], epi_dtype_find(type + 1)};
+    }
+    return count;
+}
+
 /* Compiles; `*k` is NULL where that fails, and nothing is checked. Dims that the program lacks are left out. */
 static inline epi_status compile_as(const epi_program *p, const char *dims, way how, epi_kernel **k,
                                     epi_error *err) {
     epi_dim_binding bindings[32];
     epi_type_binding types[MAX_TENSORS];
-    char store[32][16], names[100], row_names[100];
+    char store[32][16], names[100], row_names[100], type_names[200];
     const char *open[4], *rows[8];
     epi_options o = EPI_OPTIONS(.dims = bindings, .type = how.type, .types = types, .path = how.path,
                                 .device = how.device, .threads = how.threads || how.device ? how.threads : 2,
                                 .micro = how.micro, .config = how.config, .rounding = how.rounding,
                                 .algebra = how.algebra, .memory = how.memory, .open_axes = open,
-                                .row_axes = rows, .perturb = how.perturb, .perturb_seed = how.perturb_seed);
+                                .row_axes = how.rows ? rows : NULL, .perturb = how.perturb,
+                                .perturb_seed = how.perturb_seed);
     *k = NULL;
     o.dim_count = program_dims(p, dims, bindings, store);
     o.type_count =
         how.wide || (how.path >= EPI_PATH_NAIVE && !how.narrow) ? wide_types(p, how.wide, types) : 0;
+    if (how.types)
+        o.type_count = parse_types(how.types, types, type_names, sizeof type_names);
     o.open_axis_count = how.open ? words_of(how.open, names, sizeof names, open, 4) : 0;
     o.row_axis_count = how.rows ? words_of(how.rows, row_names, sizeof row_names, rows, 8) : 0;
     return epi_kernel_compile(p, &o, k, err);

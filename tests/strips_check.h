@@ -10,6 +10,7 @@
 
 #include "bytes.h"
 #include "cpu/strips.h"
+#include "draw.h"
 
 /* ---- counting ------------------------------------------------------------------------------ */
 
@@ -30,6 +31,8 @@ static inline void report(const epi_strips *s, const char *what, const char *mea
     printf("%-4s %-8s %s%s%s%s\n", *trouble ? "FAIL" : "ok", s->name, what, measured, *trouble ? ": " : "",
            trouble);
     *trouble ? failed++ : passed++;
+    if (*trouble)
+        print_again();
     *trouble = 0;
 }
 
@@ -45,10 +48,10 @@ static inline bool same(float a, float b) {
     return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
 }
 
+static uint64_t random_state = 1; /* a case that runs alone sets it, so that it has its own numbers */
 static inline uint32_t random_bits(void) {
-    static uint64_t state = 1;
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 32);
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 32);
 }
 
 static inline float random_between(float low, float high) {
@@ -96,6 +99,7 @@ static inline void intact(int rows, ptrdiff_t ld, int n) {
 static __attribute__((unused)) float operands[3][ROWS * LD];
 
 static inline int summary(void) {
+    draw_one();
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

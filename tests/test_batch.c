@@ -3,9 +3,8 @@
  * 1, 7 and 128 rows.
  *
  *     batch [programs] */
-#include <dirent.h>
-
 #include "batch.h"
+#include "ran.h"
 
 static epi_context *ctx;
 static int compared, lists;
@@ -35,29 +34,28 @@ static char *list_parts(const epi_kernel *k, int64_t rows) {
     return t.data;
 }
 
-/* Sizes for a program: the first `rows` dims of its first input's axes have `n` elements. */
-static int bind(const epi_program *p, int rows, int64_t n, epi_dim_binding *dims) {
+/* Compiles for so many rows, which are the first `rows` dims of the first input; NULL where the program has no such
+ * sizes. */
+static epi_kernel *compile(const epi_program *p, int rows, int64_t n, epi_dtype type, int device) {
     int count = epi_program_dim_count(p);
     const epi_axes *first = &p->graph.tensors[0].axes;
-    for (int d = 0; d < count; d++) { /* of many axes each is short, or attention would take a minute */
-        int64_t fixed = epi_program_dim_size(p, d), some = count > 4 ? 8 << d % 2 : 16 << d % 3;
-        dims[d] = (epi_dim_binding){epi_program_dim(p, d), fixed ? fixed : some};
-    }
-    for (int i = 0; i < rows; i++) /* of four row axes the first two: more is no size that anything has */
-        dims[first->at[i].dim].size = i < 2 ? n : 2 + n % 2;
-    return count;
-}
-
-/* Compiles for so many rows; NULL where the program has no such sizes. */
-static epi_kernel *compile(const epi_program *p, int rows, int64_t n, epi_dtype type, int device) {
-    epi_dim_binding dims[EPI_MAX_DIMS];
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = bind(p, rows, n, dims), .type = type, .threads = 2,
-                                .device = device);
+    int64_t sizes[EPI_MAX_DIMS];
+    epi_text dims = {0};
     epi_kernel *k;
     epi_error err;
-    epi_status status = epi_kernel_compile(p, &o, &k, &err);
+    for (int d = 0; d < count; d++) { /* of many axes each is short, or attention would take a minute */
+        int64_t fixed = epi_program_dim_size(p, d);
+        sizes[d] = fixed ? fixed : count > 4 ? 8 << d % 2 : 16 << d % 3;
+    }
+    for (int i = 0; i < rows; i++) /* of four row axes the first two: more is no size that anything has */
+        sizes[first->at[i].dim] = i < 2 ? n : 2 + n % 2;
+    for (int d = 0; d < count; d++)
+        epi_text_add(&dims, "%s%s=%ld", d ? "," : "", epi_program_dim(p, d), (long)sizes[d]);
+    epi_status status =
+        compile_as(p, dims.data ? dims.data : "", (way){.type = type, .device = device}, &k, &err);
     check(status == EPI_OK || status == EPI_ERR_DIMS, "%s with %ld rows compiles: %s", epi_program_name(p),
           (long)n, err.message);
+    epi_text_free(&dims);
     return k;
 }
 
@@ -96,6 +94,8 @@ static void check_lists(const epi_program *p, int rows, epi_dtype type, int devi
     static const int64_t counts[] = {8192, 128, 7, 1};
     char *first = NULL;
     int count = device && has_few_bits(&p->graph) ? 2 : mixes_any(&p->graph, rows) ? 3 : 4;
+    if (!wanted("%s parts %d %d %s", epi_program_name(p), device, rows, epi_dtype_name(type)))
+        return;
     for (int i = 0; i < count; i++) {
         epi_kernel *k = compile(p, rows, counts[i], type, device);
         char *list = k ? list_parts(k, counts[i]) : NULL;
@@ -120,6 +120,8 @@ static void check_bits(const epi_program *p, epi_dtype type) {
     const epi_graph *g = &p->graph;
     int dim = g->tensors[0].axes.at[0].dim;
     for (int c = 0; c < 2; c++) {
+        if (!wanted("%s bits %ld %s", epi_program_name(p), (long)counts[c], epi_dtype_name(type)))
+            continue;
         problem many = {0}, few = {0};
         epi_kernel *k = compile(p, 1, 128, type, 0), *less = compile(p, 1, counts[c], type, 0);
         bool ok =
@@ -150,24 +152,20 @@ static void check_bits(const epi_program *p, epi_dtype type) {
 /* ---- the folder ---- */
 
 static void check_file(const char *path) {
-    size_t length;
-    epi_module *m;
-    epi_error err;
-    char *text = read_whole(path, &length);
-    if (check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path)) {
-        for (int i = 0; i < epi_module_count(m); i++) {
-            const epi_program *p = epi_module_program(m, i);
-            int rank = p->graph.input_count ? p->graph.tensors[0].axes.count : 0;
-            for (int type = EPI_F32; type <= EPI_BF16 && rank > 1; type++) {
-                check_lists(p, 1, (epi_dtype)type, 0);
+    no_case();
+    epi_module *m = parsed_file(ctx, path);
+    for (int i = 0; m && i < epi_module_count(m); i++) {
+        const epi_program *p = epi_module_program(m, i);
+        int rank = p->graph.input_count ? p->graph.tensors[0].axes.count : 0;
+        for (int type = EPI_F32; type <= EPI_BF16 && rank > 1; type++) {
+            check_lists(p, 1, (epi_dtype)type, 0);
+            if (row_axes(&p->graph) > 1)
                 check_lists(p, row_axes(&p->graph), (epi_dtype)type, 0);
-                check_lists(p, 1, (epi_dtype)type, -90);
-                check_bits(p, (epi_dtype)type);
-            }
+            check_lists(p, 1, (epi_dtype)type, -90);
+            check_bits(p, (epi_dtype)type);
         }
-        epi_module_free(m);
     }
-    free(text);
+    epi_module_free(m);
 }
 
 /* A value that a part may load or make again, whichever moves fewer bytes: with one row that is the other way
@@ -178,55 +176,40 @@ static void check_named(void) {
                                "    c = z @ u\n"
                                "    d = (x @ w)*z\n"
                                "}\n";
-    static const char *const names[] = {"T", "X"};
-    epi_module *m;
+    static const char *const dims[] = {"F=64,T=8192,D=64,G=64", "F=64,T=1,D=64,G=64"};
+    epi_module *m = parsed(ctx, text);
+    epi_kernel *k;
     epi_error err;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-        return;
     for (int named = 0; named < 2; named++) {
         char *of[2];
         for (int i = 0; i < 2; i++) {
-            epi_dim_binding dims[] = {{"F", 64}, {"T", i ? 1 : 8192}, {"D", 64}, {"G", 64}};
-            epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .row_axes = named ? names : NULL,
-                                        .row_axis_count = named);
-            epi_kernel *k;
-            check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK, "%s", err.message);
+            k = kernel_of(epi_module_program(m, 0), dims[i], (way){.rows = named ? "T" : NULL});
             of[i] = list_parts(k, 0);
             epi_kernel_free(k);
-            o.row_axes = names;
-            o.row_axis_count = 2;
-            check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_ERR_DIMS &&
-                      strstr(err.message, "no axis 'X'"),
-                  "a row axis that is none: %s", err.message);
-            o.row_axes = NULL;
-            check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_ERR_ARGUMENT,
-                  "a list that is NULL");
         }
         check((strcmp(of[0], of[1]) == 0) == (named == 1), "%s row axes:\n%s\n%s", named ? "named" : "no",
               of[0], of[1]);
         free(of[0]);
         free(of[1]);
     }
+    check(compile_as(epi_module_program(m, 0), dims[0], (way){.rows = "T X"}, &k, &err) == EPI_ERR_DIMS &&
+              strstr(err.message, "no axis 'X'"),
+          "a row axis that is none: %s", err.message);
+    bound b;
+    bind_dims(&b, dims[0], EPI_F32, 0);
+    b.options.row_axis_count = 2;
+    check(epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_ERR_ARGUMENT,
+          "a list that is NULL");
     epi_module_free(m);
 }
 
 int main(int argc, char **argv) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
-    const char *folder = argc > 1 ? argv[1] : "programs";
-    DIR *d = opendir(folder);
-    if (check(d != NULL, "%s opens", folder)) {
-        for (struct dirent *e; (e = readdir(d));) {
-            char path[512];
-            size_t n = strlen(e->d_name);
-            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-            if (n > 4 && !strcmp(e->d_name + n - 4, ".epi"))
-                check_file(path);
-        }
-        closedir(d);
-    }
     check_named();
-    check(lists > 100 && compared > 100, "there was enough to compare");
+    for_texts(argc > 1 ? argv[1] : "programs", check_file);
+    no_case();
+    check(!all_run() || (lists > 100 && compared > 100), "there was enough to compare");
     printf("%d lists of parts and %d outputs were compared\n", lists, compared);
     epi_context_close(ctx);
     return finish();

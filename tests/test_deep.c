@@ -3,14 +3,14 @@
 #include <pthread.h>
 
 #include "base/base.h"
-#include "harness.h"
+#include "ran.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { STACK = 1 << 20 }; /* AddressSanitizer's frames are larger */
 #else
 enum { STACK = 128 << 10 };
 #endif
-enum { LENGTH = 1000, NESTED = 190, MAX_DIMS = 4 };
+enum { LENGTH = 1000, NESTED = 190 };
 
 typedef struct program {
     const char *name, *dims;
@@ -176,97 +176,83 @@ static const program programs[] = {
 
 /* ---- on the thread ---- */
 
-static void run_kernel(const char *name, const epi_kernel *k, int tensors) {
-    epi_tensor t[8] = {0};
-    bool ok = true;
-    for (int i = 0; i < tensors; i++) {
-        epi_tensor_shape shape;
-        ok &= epi_kernel_tensor(k, i, &shape) == EPI_OK;
-        t[i].data = calloc((size_t)shape.count, epi_dtype_size(shape.type));
-        ok &= t[i].data != NULL;
-    }
-    void *work = aligned_alloc(64, epi_kernel_workspace(k));
-    check(ok && work && epi_kernel_run(k, t, tensors, work, NULL) == EPI_OK, "%s runs", name);
-    free(work);
-    for (int i = 0; i < tensors; i++)
-        free(t[i].data);
-}
-
-static void compile(const char *name, const epi_program *p, epi_options o) {
-    epi_error err;
-    epi_kernel *k = NULL;
-    epi_status status = epi_kernel_compile(p, &o, &k, &err);
-    /* what is too much for a mainloop is said in words */
-    if (!check(status == EPI_OK || status == EPI_ERR_UNSUPPORTED, "%s for device %d, path %d: %s", name,
-               o.device, o.path, err.message) ||
-        !k)
-        return;
-    check(epi_kernel_describe(k, NULL, 0) > 0, "%s is described", name);
-    check((epi_kernel_source(k, NULL, 0) > 0) == (o.device < 0), "%s has a text on a GPU", name);
-    if (o.device == 0 && o.path == EPI_PATH_FUSED)
-        run_kernel(name, k, epi_program_tensor_count(p));
-    epi_kernel_free(k);
-}
+/* A program on a path for a device, or what is derived of it. */
+typedef struct one {
+    const program *program;
+    int device; /* 1: no kernel but its derivatives */
+    epi_path path;
+} one;
 
 /* The program of its gradients, and forward and backward apart. */
-static void derive(const char *name, const epi_program *p) {
+static void derive(const epi_program *p, const char *name) {
     epi_tensor_info first;
-    epi_module *m = NULL;
-    epi_error err;
     epi_program_tensor(p, 0, &first);
-    check(epi_program_grad(p, &first.name, 1, &m, &err) == EPI_OK, "%s has a gradient: %s", name,
-          err.message);
-    epi_module_free(m);
-    m = NULL;
-    check(epi_program_grad_saved(p, &first.name, 1, &m, &err) == EPI_OK, "%s has a backward: %s", name,
-          err.message);
-    epi_module_free(m);
+    check(epi_program_print(p, NULL, 0) > 0, "%s is printed", name);
+    epi_module_free(derived(p, first.name, epi_program_grad));
+    epi_module_free(derived(p, first.name, epi_program_grad_saved));
+}
+
+static void compile(const epi_program *p, const one *o) {
+    const char *name = o->program->name;
+    static ran r; /* too large for the stack */
+    epi_error err = {0};
+    way how = {.type = o->device ? EPI_BF16 : EPI_F32, .device = o->device, .path = o->path};
+    epi_status status = compile_as(p, o->program->dims, how, &r.k, &err);
+    /* what is too much for a mainloop is said in words */
+    if (check(status == EPI_OK || status == EPI_ERR_UNSUPPORTED, "%s for device %d, path %d: %s", name,
+              o->device, o->path, err.message) &&
+        r.k) {
+        r.program = p;
+        check(epi_kernel_describe(r.k, NULL, 0) > 0, "%s is described", name);
+        check((epi_kernel_source(r.k, NULL, 0) > 0) == (o->device < 0), "%s has a text on a GPU", name);
+        if (o->device == 0 && o->path == EPI_PATH_FUSED &&
+            check(problem_make(&r.p, p, r.k, LAYOUT_PLAIN), "memory")) {
+            problem_fill(&r.p, 5);
+            run_again(&r);
+        }
+    }
+    discard(&r);
 }
 
 static void *on_thread(void *arg) {
-    const program *p = arg;
-    static const int devices[] = {0, -80, -90};
-    char names[MAX_DIMS][16];
-    epi_dim_binding dims[MAX_DIMS];
+    const one *o = arg;
     epi_text text = {0};
-    epi_error err;
     epi_context *ctx = NULL;
-    epi_module *m = NULL;
-    p->write(&text);
-    if (check(!text.failed && epi_context_open(&ctx, NULL) == EPI_OK, "a context") &&
-        check(epi_module_parse(ctx, text.data, text.length, p->name, &m, &err) == EPI_OK, "%s: %s", p->name,
-              err.message)) {
-        const epi_program *program = epi_module_program(m, 0);
-        check(epi_program_print(program, NULL, 0) > 0, "%s is printed", p->name);
-        derive(p->name, program);
-        epi_options o =
-            EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(p->dims, dims, names), .threads = 2);
-        for (int d = 0; d < 3; d++)
-            for (int path = EPI_PATH_FUSED; path <= (devices[d] ? EPI_PATH_UNFUSED : EPI_PATH_REFERENCE);
-                 path++) {
-                o.device = devices[d];
-                o.type = devices[d] ? EPI_BF16 : EPI_F32;
-                o.path = (epi_path)path;
-                compile(p->name, program, o);
-            }
+    o->program->write(&text);
+    if (check(!text.failed && epi_context_open(&ctx, NULL) == EPI_OK, "a context")) {
+        epi_module *m = parsed(ctx, text.data);
+        const epi_program *p = m ? epi_module_program(m, 0) : NULL;
+        if (p && o->device > 0)
+            derive(p, o->program->name);
+        else if (p)
+            compile(p, o);
+        epi_module_free(m);
     }
-    epi_module_free(m);
     epi_context_close(ctx);
     epi_text_free(&text);
     return NULL;
 }
 
-int main(int argc, char **argv) {
+static void test_one(one o) {
+    pthread_attr_t attr;
+    pthread_t id;
+    if (!wanted("%s %d %d", o.program->name, o.device, o.path))
+        return;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK);
+    if (check(pthread_create(&id, &attr, on_thread, &o) == 0, "a thread"))
+        pthread_join(id, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+int main(void) {
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
-        if (argc > 1 && strcmp(argv[1], programs[i].name) != 0)
-            continue;
-        pthread_attr_t attr;
-        pthread_t id;
-        pthread_attr_init(&attr);
-        pthread_attr_setstacksize(&attr, STACK);
-        if (check(pthread_create(&id, &attr, on_thread, (void *)(uintptr_t)&programs[i]) == 0, "a thread"))
-            pthread_join(id, NULL);
-        pthread_attr_destroy(&attr);
+        test_one((one){&programs[i], 1, EPI_PATH_FUSED});
+        for (int path = EPI_PATH_FUSED; path <= EPI_PATH_REFERENCE; path++)
+            test_one((one){&programs[i], 0, (epi_path)path});
+        for (int device = -80; device >= -90; device -= 10)
+            for (int path = EPI_PATH_FUSED; path <= EPI_PATH_UNFUSED; path++)
+                test_one((one){&programs[i], device, (epi_path)path});
     }
     return finish();
 }

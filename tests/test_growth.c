@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "harness.h"
 #include "layers.h"
+#include "ran.h"
 
-enum { TRIES = 8, LONGER = 4, MAX_DIMS = 4, MAX_WEIGHTS = 512 };
+enum { TRIES = 8, LONGER = 4, MAX_WEIGHTS = 512 };
 
 /* Programs of a length. */
 typedef struct program {
@@ -70,28 +70,17 @@ static const program programs[] = {
 
 static epi_context *ctx;
 
-static epi_module *parse(const program *p, int length) {
+static epi_module *program_of(const program *p, int length) {
     epi_text text = {0};
-    epi_module *m = NULL;
-    epi_error err;
     p->write(&text, length);
-    check(!text.failed && epi_module_parse(ctx, text.data, text.length, p->name, &m, &err) == EPI_OK,
-          "%s: %s", p->name, err.message);
+    epi_module *m = parsed(ctx, text.data);
     epi_text_free(&text);
     return m;
 }
 
 static epi_kernel *compile(const program *p, const epi_module *m, int device) {
-    char names[MAX_DIMS][16];
-    epi_dim_binding dims[MAX_DIMS];
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(p->dims, dims, names), .threads = 2);
-    epi_kernel *k = NULL;
-    epi_error err;
-    o.device = device;
-    o.type = device ? EPI_BF16 : EPI_F32;
-    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_OK,
-          "%s compiles for device %d: %s", p->name, device, err.message);
-    return k;
+    return kernel_of(epi_module_program(m, 0), p->dims,
+                     (way){.type = device ? EPI_BF16 : EPI_F32, .device = device});
 }
 
 /* Seconds of a processor. */
@@ -106,7 +95,9 @@ static double seconds(const program *p, const epi_module *m, int device) {
 static void check_growth(const program *p, int device) {
     const double SHORT = 0.01, MOST = 10;
     double less = 1e9, more = 1e9;
-    epi_module *shorter = parse(p, p->length), *longer = parse(p, LONGER * p->length);
+    if (!wanted("%s %d", p->name, device))
+        return;
+    epi_module *shorter = program_of(p, p->length), *longer = program_of(p, LONGER * p->length);
     for (int i = 0; i < TRIES && shorter && longer && (!i || more > MOST * less + SHORT); i++) {
         less = fmin(less, seconds(p, shorter, device));
         more = fmin(more, seconds(p, longer, device));
@@ -117,22 +108,29 @@ static void check_growth(const program *p, int device) {
     epi_module_free(shorter);
 }
 
-/* The operations of all parts are some times those of the program, however long it is. */
-static void check_work(void) {
-    epi_module *m = parse(&programs[0], programs[0].length);
-    epi_kernel *k = m ? compile(&programs[0], m, 0) : NULL;
+/* How a program is computed, in words. */
+static char *description(const program *p) {
+    epi_module *m = program_of(p, p->length);
+    epi_kernel *k = m ? compile(p, m, 0) : NULL;
     size_t length = k ? epi_kernel_describe(k, NULL, 0) : 0;
     char *text = calloc(1, length + 1);
-    int exps = 0;
-    if (k && text && epi_kernel_describe(k, text, length + 1)) {
-        for (const char *at = text; (at = strstr(at, "exp(")); at++)
-            exps++;
-        check(exps > 0 && exps < 8 * programs[0].length, "parts of %d softmaxes have %d exponentials",
-              programs[0].length, exps);
-    }
-    free(text);
+    if (k && text)
+        epi_kernel_describe(k, text, length + 1);
     epi_kernel_free(k);
     epi_module_free(m);
+    return text;
+}
+
+/* The operations of all parts are some times those of the program, however long it is. */
+static void check_work(const program *p) {
+    if (!wanted("%s, its work", p->name))
+        return;
+    char *text = description(p);
+    int exps = 0;
+    for (const char *at = text; (at = strstr(at, "exp(")); at++)
+        exps++;
+    check(exps > 0 && exps < 8 * p->length, "parts of %d softmaxes have %d exponentials", p->length, exps);
+    free(text);
 }
 
 /* As many operations as there may be, but for a few. */
@@ -154,37 +152,26 @@ static void write_operands(epi_text *out, int length) {
 /* What is too long for the algebra is compiled as it is written, and the description says so; what is too much
  * for one part is cut into several. */
 static void check_said(const program *many, const char *what) {
-    epi_module *m = parse(many, many->length);
-    epi_kernel *k = m ? compile(many, m, 0) : NULL;
-    size_t length = k ? epi_kernel_describe(k, NULL, 0) : 0;
-    char *text = calloc(1, length + 1);
-    if (k && text)
-        epi_kernel_describe(k, text, length + 1);
-    check(text && strstr(text, what), "%s: it is said: %s", many->name, what);
+    if (!wanted("%s, what is said", many->name))
+        return;
+    char *text = description(many);
+    check(strstr(text, what), "%s: it is said: %s", many->name, what);
     free(text);
-    epi_kernel_free(k);
-    epi_module_free(m);
 }
 
 /* ---- memory ---- */
 
 static bool compile_gradient(int layers) {
-    epi_dim_binding dims[] = {{"B", 1}, {"S", 256}, {"D", 256}, {"F", 512}, {"H", 4}, {"E", 64}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 6, .type = EPI_BF16, .device = -90);
     epi_text text = stacked_layers(&model_layers[0], layers);
-    epi_module *m = NULL, *gradient = NULL;
+    epi_module *m = parsed(ctx, text.data), *gradient = NULL;
+    const epi_program *p = m ? epi_module_find(m, "net") : NULL;
     epi_kernel *k = NULL;
     const char *wrt[MAX_WEIGHTS];
-    int weights = 0;
-    bool ok = epi_module_parse(ctx, text.data, text.length, "net", &m, NULL) == EPI_OK;
-    const epi_program *p = ok ? epi_module_find(m, "net") : NULL;
-    for (int t = 1; p && t < epi_program_tensor_count(p) - 1 && weights < MAX_WEIGHTS; t++) {
-        epi_tensor_info tensor;
-        epi_program_tensor(p, t, &tensor);
-        wrt[weights++] = tensor.name;
-    }
-    ok = p && epi_program_grad(p, wrt, weights, &gradient, NULL) == EPI_OK &&
-         epi_kernel_compile(epi_module_program(gradient, 0), &o, &k, NULL) == EPI_OK;
+    int inputs = p ? number_inputs(p, false, wrt, MAX_WEIGHTS) : 0;
+    if (p && epi_program_grad(p, wrt + 1, inputs - 1, &gradient, NULL) == EPI_OK) /* but for x */
+        k = kernel_of(epi_module_program(gradient, 0), "B=1,S=256,D=256,F=512,H=4,E=64",
+                      (way){.type = EPI_BF16, .device = -90});
+    bool ok = k != NULL;
     epi_kernel_free(k);
     epi_module_free(gradient);
     epi_module_free(m);
@@ -206,6 +193,8 @@ static double kilobytes(int layers) {
 
 static void check_memory(void) {
     enum { LAYERS = 24 };
+    if (!wanted("memory"))
+        return;
     double once = kilobytes(LAYERS), twice = kilobytes(2 * LAYERS);
     check(twice <= 2.2 * once, "compiling takes %.0f KB for %d layers, %.0f KB for %d", once, LAYERS, twice,
           2 * LAYERS);
@@ -219,7 +208,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         for (int d = 0; d < 2; d++)
             check_growth(&programs[i], devices[d]);
-    check_work();
+    check_work(&programs[0]);
     check_said(&(program){"many", "T=4,D=8,F=8,E=8", 65536 - 12, write_many},
                "not rewritten: the program has more than 65536 operations");
     check_said(&(program){"operands", "T=4,D=8,F=8", 2100, write_operands}, "part 1 of 2131, rows");

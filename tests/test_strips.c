@@ -109,56 +109,57 @@ static void check_accuracy(const epi_strips *s, epi_op op) {
 
 /* ---- the same bits however it is computed -------------------------------------------------- */
 
-static void check_mixes(const epi_strips *s) {
+static void check_mixes(const epi_strips *s, int op) {
     static const int lengths[] = {0, 1, 7, 16, 33, 64, 257, COLS};
-    for (int op = 0; op < EPI_OP_COUNT; op++) {
-        if (!s->map[op])
-            continue;
-        for (int k = 0; k < 3; k++)
-            for (int i = 0; i < ROWS * LD; i++)
-                operands[k][i] = random_float();
-        for (int mix = 0; mix < 1 << epi_ops[op].arity; mix++)
-            for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
-                int n = lengths[l], shift = (int)l % 5;
-                epi_view v[3];
-                for (int k = 0; k < 3; k++)
-                    v[k] = (epi_view){operands[k] + shift, LD, !(mix >> k & 1)};
-                float *y = fresh();
-                s->map[op](y, LD, v, ROWS, n);
-                intact(ROWS, LD, n);
-                for (int i = 0; i < ROWS; i++)
-                    for (int j = 0; j < n; j++) {
-                        epi_view e[3];
-                        for (int k = 0; k < 3; k++)
-                            e[k] = (epi_view){v[k].p + i * v[k].row + j * v[k].col, 0, 1};
-                        float alone;
-                        s->map[op](&alone, 1, e, 1, 1);
-                        if (!same(alone, y[i * LD + j]))
-                            wrong("%s mix %d n %d at (%d, %d): %a, alone %a", epi_ops[op].id, mix, n, i, j,
-                                  y[i * LD + j], alone);
-                    }
-            }
-    }
-    report(s, "maps: every mix, length and position gives the same bits", "");
+    for (int mix = 0; mix < 1 << epi_ops[op].arity; mix++)
+        for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
+            int n = lengths[l], shift = (int)l % 5;
+            epi_view v[3];
+            for (int k = 0; k < 3; k++)
+                v[k] = (epi_view){operands[k] + shift, LD, !(mix >> k & 1)};
+            float *y = fresh();
+            s->map[op](y, LD, v, ROWS, n);
+            intact(ROWS, LD, n);
+            for (int i = 0; i < ROWS; i++)
+                for (int j = 0; j < n; j++) {
+                    epi_view e[3];
+                    for (int k = 0; k < 3; k++)
+                        e[k] = (epi_view){v[k].p + i * v[k].row + j * v[k].col, 0, 1};
+                    float alone;
+                    s->map[op](&alone, 1, e, 1, 1);
+                    if (!same(alone, y[i * LD + j]))
+                        wrong("mix %d n %d at (%d, %d): %a, alone %a", mix, n, i, j, y[i * LD + j], alone);
+                }
+        }
+    report(s, epi_ops[op].id, ": every mix, length and position gives the same bits");
 }
 
-static void check_in_place(const epi_strips *s) {
+/* Whole operands into y. */
+static void map_whole(const epi_strips *s, int op, float *y) {
+    epi_view v[3] = {{operands[0], LD, 1}, {operands[1], LD, 1}, {operands[2], LD, 1}};
+    s->map[op](y, LD, v, ROWS, COLS);
+}
+
+static void expect_same(const float *y, const float *want, const char *what, int k) {
+    for (int i = 0; i < ROWS * COLS; i++)
+        if (!same(y[i / COLS * LD + i % COLS], want[i / COLS * LD + i % COLS]))
+            wrong("%s %d", what, k);
+}
+
+static void check_in_place(const epi_strips *s, int op) {
     static float apart[ROWS * LD];
-    for (int op = 0; op < EPI_OP_COUNT; op++)
-        for (int k = 0; s->map[op] && k < epi_ops[op].arity; k++) {
-            epi_view v[3] = {{operands[0], LD, 1}, {operands[1], LD, 1}, {operands[2], LD, 1}};
-            s->map[op](apart, LD, v, ROWS, COLS);
-            float *y = fresh();
-            for (int i = 0; i < ROWS; i++)
-                memcpy(y + i * LD, operands[k] + i * LD, COLS * sizeof *y);
-            v[k].p = y;
-            s->map[op](y, LD, v, ROWS, COLS);
-            intact(ROWS, LD, COLS);
-            for (int i = 0; i < ROWS * COLS; i++)
-                if (!same(y[i / COLS * LD + i % COLS], apart[i / COLS * LD + i % COLS]))
-                    wrong("%s over its operand %d", epi_ops[op].id, k);
-        }
-    report(s, "maps: in place as apart", "");
+    map_whole(s, op, apart);
+    for (int k = 0; k < epi_ops[op].arity; k++) {
+        epi_view v[3] = {{operands[0], LD, 1}, {operands[1], LD, 1}, {operands[2], LD, 1}};
+        float *y = fresh();
+        for (int i = 0; i < ROWS; i++)
+            memcpy(y + i * LD, operands[k] + i * LD, COLS * sizeof *y);
+        v[k].p = y;
+        s->map[op](y, LD, v, ROWS, COLS);
+        intact(ROWS, LD, COLS);
+        expect_same(y, apart, "other bits over its operand", k);
+    }
+    report(s, epi_ops[op].id, ": in place as apart");
 }
 
 /* AVX-512 has means of its own for these. */
@@ -167,20 +168,13 @@ static bool has_own(int op) {
 }
 
 /* Tables that have a fused multiply-add do the same arithmetic, whatever their width. */
-static void check_agreement(const epi_strips *s, const epi_strips *other) {
+static void check_agreement(int t, int op) {
     static float theirs[ROWS * LD];
-    for (int op = 0; op < EPI_OP_COUNT; op++) {
-        if (!s->map[op] || has_own(op))
-            continue;
-        epi_view v[3] = {{operands[0], LD, 1}, {operands[1], LD, 1}, {operands[2], LD, 1}};
-        float *y = fresh();
-        s->map[op](y, LD, v, ROWS, COLS);
-        other->map[op](theirs, LD, v, ROWS, COLS);
-        for (int i = 0; i < ROWS * COLS; i++)
-            if (!same(y[i / COLS * LD + i % COLS], theirs[i / COLS * LD + i % COLS]))
-                wrong("%s differs from %s", epi_ops[op].id, other->name);
-    }
-    report(s, "maps: the same bits as the table before", "");
+    float *y = fresh();
+    map_whole(epi_strips_at(t), op, y);
+    map_whole(epi_strips_at(t - 1), op, theirs);
+    expect_same(y, theirs, "other bits than table", t - 1);
+    report(epi_strips_at(t), epi_ops[op].id, ": the same bits as the table before");
 }
 
 /* No kernel has these: a pass writes them as a division and a floor, which are as exact as they are together. */
@@ -189,15 +183,20 @@ static bool is_written_out(int op) {
 }
 
 int main(void) {
-    for (int t = 0; epi_strips_at(t); t++) {
-        const epi_strips *s = epi_strips_at(t);
-        for (int op = 0; op < EPI_OP_COUNT; op++)
-            if (s->map[op] && !is_written_out(op))
+    for (int t = 0; epi_strips_at(t); t++)
+        for (int op = 0; op < EPI_OP_COUNT; op++) {
+            const epi_strips *s = epi_strips_at(t);
+            if (!s->map[op] || !wanted("%s %s", s->name, epi_ops[op].id))
+                continue;
+            random_state = (uint64_t)op + 1;
+            for (int i = 0; i < 3 * ROWS * LD; i++)
+                operands[i / (ROWS * LD)][i % (ROWS * LD)] = random_float();
+            if (!is_written_out(op))
                 check_accuracy(s, (epi_op)op);
-        check_mixes(s);
-        check_in_place(s);
-        if (t > 1)
-            check_agreement(s, epi_strips_at(t - 1));
-    }
+            check_mixes(s, op);
+            check_in_place(s, op);
+            if (t > 1 && !has_own(op))
+                check_agreement(t, op);
+        }
     return summary();
 }
