@@ -255,24 +255,39 @@ static inline bool same_outputs(const ran *a, const ran *b) {
     return same;
 }
 
-/* Holds what was run against the yardsticks, by the rule. */
-static inline void hold_ran(const ran *got, const char *dims, way how) {
-    way yardstick = {.type = how.type, .path = EPI_PATH_REFERENCE, .fill = how.fill, .seed = how.seed};
-    ran want, naive = {0};
-    epi_kernel_info info;
-    bool ok = run_as(&want, got->program, dims, yardstick);
-    yardstick.path = EPI_PATH_NAIVE;
-    ok = ok && run_as(&naive, got->program, dims, yardstick);
-    epi_kernel_get_info(got->k, &info);
-    epi_dtype between = how.path == EPI_PATH_FUSED && info.parts < 2 ? EPI_F32 : how.type;
-    for (int t = got->p.inputs; t < got->p.count && ok; t++) {
+/* What a program should compute, in f64, and what it does written plainly, from the inputs of the way. Discard
+ * both in any case. */
+static inline bool yardsticks(ran *want, ran *naive, const epi_program *p, const char *dims, way how) {
+    how = (way){.type = how.type, .path = EPI_PATH_REFERENCE, .fill = how.fill, .seed = how.seed};
+    *naive = (ran){0};
+    if (!run_as(want, p, dims, how))
+        return false;
+    how.path = EPI_PATH_NAIVE;
+    return run_as(naive, p, dims, how);
+}
+
+/* Holds each output to the rule. `between` is the type of what lies between parts. */
+static inline void hold_against(const ran *got, const ran *want, const ran *naive, epi_dtype between,
+                                const char *what) {
+    for (int t = got->p.inputs; t < got->p.count; t++) {
         double error, most;
         bool right =
-            within_rule(&got->p.t[t], &want.p.t[t], &naive.p.t[t], between, want.p.terms, &error, &most);
-        check(right && tensor_intact(&got->p.t[t]), "%s %s %s: %s is %g off, at most %g",
-              epi_program_name(got->program), dims, epi_dtype_name(how.type), tensor_name(got->program, t),
-              error, most);
+            within_rule(&got->p.t[t], &want->p.t[t], &naive->p.t[t], between, want->p.terms, &error, &most);
+        check(right && tensor_intact(&got->p.t[t]), "%s: %s is %g off, at most %g", what,
+              tensor_name(got->program, t), error, most);
     }
+}
+
+/* Holds what was run against the yardsticks, by the rule. */
+static inline void hold_ran(const ran *got, const char *dims, way how) {
+    ran want, naive;
+    char what[400];
+    epi_kernel_info info;
+    epi_kernel_get_info(got->k, &info);
+    snprintf(what, sizeof what, "%s %s %s", epi_program_name(got->program), dims, epi_dtype_name(how.type));
+    if (yardsticks(&want, &naive, got->program, dims, how))
+        hold_against(got, &want, &naive, how.path == EPI_PATH_FUSED && info.parts < 2 ? EPI_F32 : how.type,
+                     what);
     discard(&want);
     discard(&naive);
 }
