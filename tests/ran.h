@@ -95,16 +95,23 @@ typedef struct way {
     uint64_t seed;                           /* 0: 5 */
 } way;
 
-/* Those of the sizes whose dims the program has. Returns how many. */
+/* The number of an axis; -1: the program has none of that name. */
+static inline int program_dim(const epi_program *program, const char *name) {
+    for (int d = 0; d < epi_program_dim_count(program); d++)
+        if (!strcmp(epi_program_dim(program, d), name))
+            return d;
+    return -1;
+}
+
+/* Those of the sizes whose dims the program has, and leaves open. Returns how many. */
 static inline int program_dims(const epi_program *program, const char *dims, epi_dim_binding *out,
                                char (*store)[16]) {
     int kept = 0;
-    for (int i = 0, n = parse_dims(dims, out, store); i < n; i++)
-        for (int d = 0; d < epi_program_dim_count(program); d++)
-            if (!strcmp(epi_program_dim(program, d), out[i].name)) {
-                out[kept++] = out[i];
-                break;
-            }
+    for (int i = 0, n = parse_dims(dims, out, store); i < n; i++) {
+        int d = program_dim(program, out[i].name);
+        if (d >= 0 && !epi_program_dim_size(program, d))
+            out[kept++] = out[i];
+    }
     return kept;
 }
 
@@ -131,8 +138,7 @@ static inline epi_status compile_as(const epi_program *p, const char *dims, way 
                                 .device = how.device, .threads = how.threads || how.device ? how.threads : 2,
                                 .micro = how.micro, .config = how.config, .rounding = how.rounding,
                                 .algebra = how.algebra, .memory = how.memory, .open_axes = open,
-                                .row_axes = how.rows ? rows : NULL, .perturb = how.perturb,
-                                .perturb_seed = how.perturb_seed);
+                                .perturb = how.perturb, .perturb_seed = how.perturb_seed);
     *k = NULL;
     o.dim_count = program_dims(p, dims, bindings, store);
     o.type_count =
@@ -140,7 +146,10 @@ static inline epi_status compile_as(const epi_program *p, const char *dims, way 
     if (how.types)
         o.type_count = parse_types(how.types, types, type_names, sizeof type_names);
     o.open_axis_count = how.open ? words_of(how.open, names, sizeof names, open, 4) : 0;
-    o.row_axis_count = how.rows ? words_of(how.rows, row_names, sizeof row_names, rows, 8) : 0;
+    for (int i = 0, n = how.rows ? words_of(how.rows, row_names, sizeof row_names, rows, 8) : 0; i < n; i++)
+        if (program_dim(p, rows[i]) >= 0)
+            rows[o.row_axis_count++] = rows[i];
+    o.row_axes = o.row_axis_count ? rows : NULL;
     return epi_kernel_compile(p, &o, k, err);
 }
 

@@ -12,11 +12,11 @@
  * type, `gradient` the gradients as one program. `written` is without the algebra; rows=AXES names the rows,
  * as PyTorch does. Below it stand the returns, indented. Behaviour that must never change is no number of
  * this file, but a check of another test. */
-#include "harness.h"
-#include "layers.h"
-#include "run/run.h"
+#include "ran.h"
 
-enum { MAX_DIMS = 64, TARGETS = 3, LINE = 400 };
+#include "layers.h"
+
+enum { TARGETS = 3, LINE = 400 };
 
 static epi_context *ctx;
 
@@ -27,11 +27,9 @@ static const struct target {
 
 /* What is asked for on a line. */
 typedef struct question {
-    char source[100], program[64], sizes[200], row_text[32];
-    const char *rows[2];
-    int row_count;
+    char source[100], program[64], sizes[200], rows[32];
     bool backward, gradient;
-    epi_options options;
+    way how;
 } question;
 
 /* ---- what a plan comes to ---- */
@@ -56,32 +54,14 @@ static void describe(const epi_kernel *k, char *out) {
              info.bytes_fused / 1e6, (double)info.value_bytes / 1e6);
 }
 
-/* Of the sizes those of axes that the program has. */
-static void bind_own(const epi_program *p, const question *q, epi_dim_binding *own, epi_options *o) {
-    *o = q->options;
-    o->dims = own;
-    o->dim_count = 0;
-    o->row_axis_count = 0;
-    for (int d = 0; d < epi_program_dim_count(p); d++) {
-        for (int i = 0; i < q->options.dim_count; i++)
-            if (!strcmp(epi_program_dim(p, d), q->options.dims[i].name) && !epi_program_dim_size(p, d))
-                own[o->dim_count++] = q->options.dims[i];
-        for (int r = 0; r < q->row_count; r++)
-            o->row_axis_count += !strcmp(epi_program_dim(p, d), q->rows[r]);
-    }
-    o->row_axes = o->row_axis_count ? q->rows : NULL;
-}
-
 static void plan_for(const epi_program *p, const question *q, const struct target *t, char *out) {
-    epi_dim_binding own[MAX_DIMS];
-    epi_options o;
-    epi_kernel *k = NULL;
+    way how = q->how;
+    epi_kernel *k;
     epi_error err = {0};
-    bind_own(p, q, own, &o);
-    o.device = t->device;
-    o.threads = t->device ? 0 : 2;
-    o.micro = t->device ? NULL : "plain"; /* the same on every machine */
-    if (epi_kernel_compile(p, &o, &k, &err) == EPI_OK)
+    how.rows = q->rows;
+    how.device = t->device;
+    how.micro = t->device ? NULL : "plain"; /* the same on every machine */
+    if (compile_as(p, q->sizes, how, &k, &err) == EPI_OK)
         describe(k, out);
     else
         snprintf(out, LINE, "%.300s", err.message);
@@ -107,14 +87,12 @@ static void add_plans(const epi_program *p, const question *q, epi_text *out) {
     }
 }
 
-typedef epi_status deriving(const epi_program *, const char *const *, int, epi_module **, epi_error *);
-
-static void add_derived(const epi_program *p, const question *q, deriving *derive, epi_text *out) {
+static void add_derived(const epi_program *p, const question *q, deriver *how, epi_text *out) {
     static const char *wrt[1024];
     int count = number_inputs(p, false, wrt, 1024);
     epi_module *m = NULL;
     epi_error err = {0};
-    if (derive(p, wrt, count, &m, &err) != EPI_OK)
+    if (how(p, wrt, count, &m, &err) != EPI_OK)
         epi_text_add(out, "    %-28s %s\n", epi_program_name(p), err.message);
     for (int i = 0; m && i < epi_module_count(m); i++)
         add_plans(epi_module_program(m, i), q, out);
@@ -145,19 +123,14 @@ static epi_text layers_text(const char *name, int count) {
 
 static void answer(const question *q, epi_text *out) {
     epi_module *m = NULL;
-    epi_error err = {0};
     int layers = 0, found = 0;
     if (sscanf(q->source, "layers:%d", &layers) == 1) {
         epi_text text = layers_text(q->program, layers);
         if (text.length)
-            (void)epi_module_parse(ctx, text.data, text.length, q->source, &m, &err);
+            m = parsed(ctx, text.data);
         epi_text_free(&text);
     } else {
-        size_t length;
-        char *text = read_whole(q->source, &length);
-        if (text)
-            (void)epi_module_parse(ctx, text, length, q->source, &m, &err);
-        free(text);
+        m = parsed_file(ctx, q->source);
     }
     int count = m ? epi_module_count(m) : 0;
     for (int i = 0; i < count; i++) {
@@ -167,17 +140,16 @@ static void answer(const question *q, epi_text *out) {
             found++;
         }
     }
-    check(found, "%s %s: no such program. %s", q->source, q->program, err.message);
+    check(found, "%s %s: no such program", q->source, q->program);
     epi_module_free(m);
 }
 
-/* A line in words; `dims` and `store` are what its options point at. */
-static bool read_question(const char *line, question *q, epi_dim_binding *dims, char (*store)[16]) {
+/* A line in words. */
+static bool read_question(const char *line, question *q) {
     int at = 0;
-    *q = (question){.options = EPI_OPTIONS(.dims = dims, .type = EPI_BF16)};
+    *q = (question){.how.type = EPI_BF16};
     if (sscanf(line, "%99s %63s %199s%n", q->source, q->program, q->sizes, &at) != 3)
         return false;
-    q->options.dim_count = parse_dims(q->sizes, dims, store);
     for (char word[32]; sscanf(line + at, "%31s", word) == 1;) {
         at += (int)strspn(line + at, " ") + (int)strlen(word);
         if (!strcmp(word, "backward"))
@@ -185,36 +157,15 @@ static bool read_question(const char *line, question *q, epi_dim_binding *dims, 
         else if (!strcmp(word, "gradient"))
             q->gradient = true;
         else if (!strcmp(word, "f32"))
-            q->options.type = EPI_F32;
+            q->how.type = EPI_F32;
         else if (!strcmp(word, "written"))
-            q->options.algebra = EPI_ALGEBRA_WRITTEN;
-        else if (!strncmp(word, "rows=", 5)) {
-            snprintf(q->row_text, sizeof q->row_text, "%s", word + 5);
-            for (char *c = strtok(q->row_text, ","); c && q->row_count < 2; c = strtok(NULL, ","))
-                q->rows[q->row_count++] = c;
-        } else
+            q->how.algebra = EPI_ALGEBRA_WRITTEN;
+        else if (!strncmp(word, "rows=", 5))
+            snprintf(q->rows, sizeof q->rows, "%s", word + 5);
+        else
             return false;
     }
     return true;
-}
-
-/* The file as it should be: its questions and comments as they are, and the returns of today. */
-static void write_all(char *text, epi_text *out) {
-    for (char *line = text, *end; *line; line = end) {
-        end = line + strcspn(line, "\n");
-        if (*end)
-            *end++ = 0;
-        if (*line == ' ')
-            continue;
-        epi_text_add(out, "%s\n", line);
-        static epi_dim_binding dims[MAX_DIMS];
-        static char store[MAX_DIMS][16];
-        question q;
-        if (!*line || *line == '#')
-            continue;
-        if (check(read_question(line, &q, dims, store), "cannot be read: %s", line))
-            answer(&q, out);
-    }
 }
 
 /* ---- comparing ---- */
@@ -225,43 +176,65 @@ static const char *line_of(const char *text, char *out) {
     return text + n + (text[n] == '\n');
 }
 
-/* Line by line, with the question above each one that differs. */
-static void compare(const char *was, const char *is) {
-    char old[LINE], new[LINE], asked[LINE] = "";
-    int shown = 0;
+/* What was returned and what is, line by line. */
+static void compare(const char *asked, const char *was, const char *is) {
+    char old[LINE], new[LINE];
     while (*was || *is) {
-        const char *after_old = line_of(was, old), *after_new = line_of(is, new);
-        if (!strcmp(old, new)) {
-            passed++;
-            if (*new != ' ')
-                memcpy(asked, new, sizeof asked);
-        } else if (!check(false, "%s\n       %-37s %s\n     - %s\n     + %s", asked, "", head,
-                          old + 4 * (*old == ' '), new + 4 * (*new == ' ')) &&
-                   shown++ > 20)
-            return;
-        bool only_old = *old == ' ' && *new != ' ', only_new = *new == ' ' && *old != ' ';
-        was = only_new ? was : after_old;
-        is = only_old ? is : after_new;
+        was = line_of(was, old);
+        is = line_of(is, new);
+        check(!strcmp(old, new), "%s\n       %-37s %s\n     - %s\n     + %s", asked, "", head,
+              old + 4 * (*old == ' '), new + 4 * (*new == ' '));
+    }
+}
+
+/* The file as it should be: its questions and comments as they are, and the returns of today, or where a question is
+ * not wanted those of before. */
+static void write_all(char *text, bool update, epi_text *out) {
+    for (char *line = text, *end, *next; *line; line = next) {
+        end = line + strcspn(line, "\n");
+        next = end + (*end != 0);
+        *end = 0;
+        epi_text_add(out, "%s\n", line);
+        if (!*line || *line == '#')
+            continue;
+        question q;
+        epi_text now = {0};
+        char *was = next, after;
+        while (*next == ' ') {
+            next += strcspn(next, "\n");
+            next += *next != 0;
+        }
+        after = *next;
+        *next = 0;
+        if (!update && !wanted("%s", line))
+            epi_text_add(out, "%s", was);
+        else if (check(read_question(line, &q), "cannot be read: %s", line)) {
+            answer(&q, &now);
+            if (!update)
+                compare(line, was, now.data ? now.data : "");
+            epi_text_add(out, "%s", now.data ? now.data : "");
+        }
+        *next = after;
+        epi_text_free(&now);
     }
 }
 
 int main(int argc, char **argv) {
     size_t length;
     epi_text out = {0};
-    char *text = argc > 1 ? read_whole(argv[1], &length) : NULL, *was = text ? strdup(text) : NULL;
-    if (!check(was != NULL, "plans FILE [--update]") ||
+    bool update = argc > 2;
+    char *text = argc > 1 ? read_whole(argv[1], &length) : NULL;
+    if (!check(text != NULL, "plans FILE [--update]") ||
         !check(epi_context_open(&ctx, NULL) == EPI_OK, "a context"))
         return finish();
-    write_all(text, &out);
-    if (argc > 2 && !failed_count) {
+    write_all(text, update, &out);
+    no_case();
+    if (update && !failed_count) {
         FILE *f = fopen(argv[1], "w");
         check(f && fwrite(out.data, 1, out.length, f) == out.length && !fclose(f), "%s is written", argv[1]);
-    } else {
-        compare(was, out.data);
-        if (failed_count)
-            printf("if these plans are meant: make update-plans, and read the diff of %s\n", argv[1]);
+    } else if (failed_count) {
+        printf("if these plans are meant: make update-plans, and read the diff of %s\n", argv[1]);
     }
-    free(was);
     free(text);
     epi_text_free(&out);
     epi_context_close(ctx);
