@@ -50,6 +50,13 @@ typedef struct manner {
     bool wide; /* every tensor is stored as f64, but for integers */
 } manner;
 
+/* The oracle, of which results differ by the order of operations alone. */
+static const manner in_f64 __attribute__((unused)) = {.path = EPI_PATH_REFERENCE, .wide = true};
+
+static inline bool close_to(double got, double want) {
+    return fabs(got - want) <= 1e-12 * (1 + fabs(want));
+}
+
 static inline bool run_compile(run *r, const char *program, const char *dims, manner how) {
     epi_type_binding types[MAX_TENSORS];
     epi_options o = EPI_OPTIONS(.dims = r->l.dims, .dim_count = r->l.dim_count, .type = how.type,
@@ -108,6 +115,27 @@ static inline double random_element(const run *r, int i, uint64_t *s) {
         return random_below(s, v + 1 + v / 4) - v / 4 - 1;
     }
     return 2 * random_unit(s) - 1;
+}
+
+/* A trainer's third step of AdamW. */
+static inline void put_adamw_scalars(run *r, double lr, double decay) {
+    static const char *const names[] = {"beta1", "beta2", "eps", "correct1", "correct2", "scale", "clip"};
+    static const double values[] = {0.9, 0.999, 1e-8, 1 - 0.729, 0.002997001, 0.25, 0.5};
+    for (int i = 0; i < 7; i++)
+        put(r, names[i], 0, values[i]);
+    put(r, "lr", 0, lr);
+    put(r, "decay", 0, decay);
+}
+
+/* What it makes of element e, in the words of the paper: the weight decays, then takes its step. */
+typedef struct adamw {
+    double w, m, v;
+} adamw;
+
+static inline adamw adamw_step(const run *r, int64_t e, double lr, double decay) {
+    double g = at(r, "grad", e) * 0.125, m = 0.9 * at(r, "m", e) + 0.1 * g,
+           v = 0.999 * at(r, "v", e) + 0.001 * g * g, w = at(r, "w", e) * (1 - lr * decay);
+    return (adamw){w - lr * (m / (1 - pow(0.9, 3))) / (sqrt(v / (1 - pow(0.999, 3))) + 1e-8), m, v};
 }
 
 static inline void fill_random(run *r, void *arg) {

@@ -39,8 +39,6 @@ static void fill_nudged(run *r, void *arg) {
         wide(r, n->tensor)[n->element] += n->by;
 }
 
-static const manner in_f64 = {.path = EPI_PATH_REFERENCE, .wide = true};
-
 typedef struct backward {
     const run *forward;
     uint64_t seed;
@@ -156,11 +154,6 @@ static void test_gradients(void) {
 
 /* ---- formulas ---- */
 
-/* Both in f64, so only the order of operations differs. */
-static bool close_to(double got, double want) {
-    return fabs(got - want) <= 1e-12 * (1 + fabs(want));
-}
-
 static void test_gates(void) {
     static const char *const names[] = {"swiglu", "geglu", "reglu", "geglu_tanh"};
     enum { T = 3, F = 5 };
@@ -220,64 +213,24 @@ static void test_loss(void) {
     run_free(&r);
 }
 
-static void fill_angles(run *r, void *arg) {
-    fill_random(r, arg);
-    for (int s = 0; s < 5; s++)
-        for (int i = 0; i < 4; i++) {
-            put(r, "cos_t", s * 4 + i, cos(s * pow(0.1, i)));
-            put(r, "sin_t", s * 4 + i, sin(s * pow(0.1, i)));
-        }
-}
-
-/* A pair is a complex number, turned by its angle. */
-static void test_rotary(void) {
-    enum { S = 5, H = 3, D = 8 };
-    for (int halves = 0; halves < 2; halves++) {
-        uint64_t seed = 12;
-        run r;
-        run_program(&r, "rotary", halves ? "rotary_halves" : "rotary_pairs", "B=2,S=5,H=3,D=8", in_f64,
-                    fill_angles, &seed);
-        bool ok = r.ok;
-        for (int head = 0; head < 2 * S * H && ok; head++)
-            for (int i = 0; i < D / 2; i++) {
-                int a = head * D + (halves ? i : 2 * i), b = head * D + (halves ? i + D / 2 : 2 * i + 1);
-                double angle = head / H % S * pow(0.1, i), x = at(&r, "x", a), y = at(&r, "x", b);
-                ok &= close_to(at(&r, "y", a), hypot(x, y) * cos(atan2(y, x) + angle)) &&
-                      close_to(at(&r, "y", b), hypot(x, y) * sin(atan2(y, x) + angle));
-            }
-        check(ok, "rotary of %s turns each pair by its angle", halves ? "halves" : "pairs");
-        run_free(&r);
-    }
-}
-
 static void fill_adamw(run *r, void *arg) {
-    static const struct {
-        const char *name;
-        double value;
-    } scalars[] = {{"lr", 1e-3},   {"beta1", 0.9},          {"beta2", 0.999},          {"eps", 1e-8},
-                   {"decay", 0.1}, {"correct1", 1 - 0.729}, {"correct2", 0.002997001}, {"scale", 0.25},
-                   {"clip", 0.5}};
     uint64_t s = *(uint64_t *)arg;
     static const char *const tensors[] = {"w", "grad", "m", "v"};
     for (int i = 0; i < 4; i++)
         for (int e = 0; e < 7; e++) /* v is a mean of squares */
             put(r, tensors[i], e, i == 3 ? 1e-3 * random_unit(&s) : 2 * random_unit(&s) - 1);
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
-        put(r, scalars[i].name, 0, scalars[i].value);
+    put_adamw_scalars(r, 1e-3, 0.1);
 }
 
-/* The third step, in the words of the paper: the weight decays, then takes its step. */
 static void test_adamw(void) {
     uint64_t seed = 13;
     run r;
     run_program(&r, "optim", "adamw", "N=7", in_f64, fill_adamw, &seed);
     bool ok = r.ok;
     for (int i = 0; i < 7 && ok; i++) {
-        double g = at(&r, "grad", i) * 0.125, m = 0.9 * at(&r, "m", i) + 0.1 * g,
-               v = 0.999 * at(&r, "v", i) + 0.001 * g * g, w = at(&r, "w", i) * (1 - 1e-3 * 0.1);
-        w -= 1e-3 * (m / (1 - pow(0.9, 3))) / (sqrt(v / (1 - pow(0.999, 3))) + 1e-8);
-        ok &= close_to(at(&r, "m_next", i), m) && close_to(at(&r, "v_next", i), v) &&
-              close_to(at(&r, "w_next", i), w) && close_to(at(&r, "w_bf16", i), w);
+        adamw want = adamw_step(&r, i, 1e-3, 0.1);
+        ok &= close_to(at(&r, "m_next", i), want.m) && close_to(at(&r, "v_next", i), want.v) &&
+              close_to(at(&r, "w_next", i), want.w) && close_to(at(&r, "w_bf16", i), want.w);
     }
     check(ok, "a step of AdamW");
     run_free(&r);
@@ -435,7 +388,6 @@ int main(int argc, char **argv) {
     test_gradients();
     test_gates();
     test_loss();
-    test_rotary();
     test_adamw();
     test_clip();
     test_copies();

@@ -9,8 +9,6 @@
 static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};
 static const char *const path_names[] = {"fused", "unfused"};
 
-static const manner in_f64 = {.path = EPI_PATH_REFERENCE, .wide = true};
-
 /* Fused and unfused, in every storage type. */
 enum { WAYS = 6 };
 static manner way_of(int way) {
@@ -28,15 +26,13 @@ static bool rounds_between(int way) {
     return way & 1 && storage[way / 2] != EPI_F32;
 }
 
-/* Both in f64, so only the order of operations differs. */
-static bool close_to(double got, double want) {
-    return fabs(got - want) <= 1e-12 * (1 + fabs(want));
+static size_t bytes_of(const tensor *t) {
+    return (size_t)t->span * epi_dtype_size(t->shape.type);
 }
 
 static bool same_tensor(const run *a, int i, const run *b, int j) {
     const tensor *t = &a->p.t[i], *u = &b->p.t[j];
-    return t->span == u->span && t->shape.type == u->shape.type &&
-           !memcmp(t->data, u->data, (size_t)t->span * epi_dtype_size(t->shape.type));
+    return t->span == u->span && t->shape.type == u->shape.type && !memcmp(t->data, u->data, bytes_of(t));
 }
 
 /* Random tensors, and the inputs that the test has of its own. */
@@ -53,8 +49,7 @@ static void fill_own(run *r, void *arg) {
     for (int i = 0; i < r->p.inputs && o->from; i++) {
         int from = tensor_named(o->from, r->names[i]);
         if (from >= 0)
-            memcpy(r->p.t[i].data, o->from->p.t[from].data,
-                   (size_t)r->p.t[i].span * epi_dtype_size(r->p.t[i].shape.type));
+            memcpy(r->p.t[i].data, o->from->p.t[from].data, bytes_of(&r->p.t[i]));
     }
     if (o->fill)
         o->fill(r, o->arg);
@@ -228,7 +223,7 @@ static void test_combine(void) {
     run_free(&r);
 }
 
-/* ---- rotary by position ---- */
+/* ---- rotary ---- */
 
 enum { POSITIONS = 5, HEADS = 3, HEAD = 8 };
 static void fill_angles(run *r, void *arg) {
@@ -241,25 +236,30 @@ static void fill_angles(run *r, void *arg) {
         put(r, "pos", t, t % POSITIONS);
 }
 
-/* A pair is a complex number, turned by the angle of its position. */
+/* A pair is a complex number, turned by the angle of its position: where it stands, or what `pos` says. */
 static void test_rotary(void) {
-    for (int halves = 0; halves < 2; halves++) {
+    static const struct {
+        const char *program, *dims;
+        int tokens;
+        bool halves, packed;
+    } cases[] = {{"rotary_pairs", "B=2,S=5,H=3,D=8", 10, false, false},
+                 {"rotary_halves", "B=2,S=5,H=3,D=8", 10, true, false},
+                 {"rotary_packed_pairs", "P=5,T=11,H=3,D=8", 11, false, true},
+                 {"rotary_packed_halves", "P=5,T=11,H=3,D=8", 11, true, true}};
+    for (int c = 0; c < 4; c++) {
         own o = {28, fill_angles, NULL, NULL};
         run r;
-        run_program(&r, "rotary", halves ? "rotary_packed_halves" : "rotary_packed_pairs", "P=5,T=11,H=3,D=8",
-                    in_f64, fill_own, &o);
+        run_program(&r, "rotary", cases[c].program, cases[c].dims, in_f64, fill_own, &o);
         bool ok = r.ok;
-        for (int head = 0; head < 11 * HEADS && ok; head++)
+        for (int head = 0; head < cases[c].tokens * HEADS && ok; head++)
             for (int i = 0; i < HEAD / 2; i++) {
-                int a = head * HEAD + (halves ? i : 2 * i),
-                    b = head * HEAD + (halves ? i + HEAD / 2 : 2 * i + 1);
-                double angle = at(&r, "pos", head / HEADS) * pow(0.1, i), x = at(&r, "x", a),
-                       y = at(&r, "x", b);
+                int a = head * HEAD + (cases[c].halves ? i : 2 * i), b = a + (cases[c].halves ? HEAD / 2 : 1);
+                double position = cases[c].packed ? at(&r, "pos", head / HEADS) : head / HEADS % POSITIONS,
+                       angle = position * pow(0.1, i), x = at(&r, "x", a), y = at(&r, "x", b);
                 ok &= close_to(at(&r, "y", a), hypot(x, y) * cos(atan2(y, x) + angle)) &&
                       close_to(at(&r, "y", b), hypot(x, y) * sin(atan2(y, x) + angle));
             }
-        check(ok, "packed rotary of %s turns each pair by the angle of its position",
-              halves ? "halves" : "pairs");
+        check(ok, "%s turns each pair by the angle of its position", cases[c].program);
         run_free(&r);
     }
 }
@@ -400,15 +400,8 @@ enum { WEIGHTS = 100003 };
 /* Weights between 1 and 2, of either sign, where bf16 numbers are 2^-7 apart. Every step is about the rate,
  * an eighth of that, away from zero: rounded to the nearest, hardly a weight would move. */
 static void fill_adamw(run *r, void *arg) {
-    static const struct {
-        const char *name;
-        double value;
-    } scalars[] = {{"lr", 0x1p-10},  {"beta1", 0.9},          {"beta2", 0.999},          {"eps", 1e-8},
-                   {"decay", 0.125}, {"correct1", 1 - 0.729}, {"correct2", 0.002997001}, {"scale", 0.25},
-                   {"clip", 0.5}};
     uint64_t s = 33;
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
-        put(r, scalars[i].name, 0, scalars[i].value);
+    put_adamw_scalars(r, 0x1p-10, 0.125);
     put(r, "seed", 0, *(double *)arg);
     for (int64_t e = 0; e < r->p.t[0].shape.count; e++) {
         double sign = e & 1 ? -1 : 1;
@@ -419,11 +412,8 @@ static void fill_adamw(run *r, void *arg) {
     }
 }
 
-/* The third step, as for test_formulas.c: what the weight would be, exactly. */
 static double exact_step(const run *r, int e) {
-    double g = at(r, "grad", e) * 0.125, m = 0.9 * at(r, "m", e) + 0.1 * g,
-           v = 0.999 * at(r, "v", e) + 0.001 * g * g, w = at(r, "w", e) * (1 - 0x1p-10 * 0.125);
-    return w - 0x1p-10 * (m / (1 - pow(0.9, 3))) / (sqrt(v / (1 - pow(0.999, 3))) + 1e-8);
+    return adamw_step(r, e, 0x1p-10, 0.125).w;
 }
 
 static void test_adamw_formula(void) {
@@ -432,10 +422,10 @@ static void test_adamw_formula(void) {
     run_program(&r, "optim", "adamw_bf16", "N=1009", in_f64, fill_adamw, &seed);
     bool ok = r.ok, near = r.ok;
     for (int e = 0; e < 1009 && ok; e++) {
-        double g = at(&r, "grad", e) * 0.125, w = at(&r, "w_next", e), unit = fabs(w) < 1 ? 0x1p-8 : 0x1p-7;
-        ok = close_to(at(&r, "m_next", e), 0.9 * at(&r, "m", e) + 0.1 * g) &&
-             close_to(at(&r, "v_next", e), 0.999 * at(&r, "v", e) + 0.001 * g * g);
-        near &= fabs(w - exact_step(&r, e)) < unit && fmod(w, unit) == 0;
+        adamw want = adamw_step(&r, e, 0x1p-10, 0.125);
+        double w = at(&r, "w_next", e), unit = fabs(w) < 1 ? 0x1p-8 : 0x1p-7;
+        ok = close_to(at(&r, "m_next", e), want.m) && close_to(at(&r, "v_next", e), want.v);
+        near &= fabs(w - want.w) < unit && fmod(w, unit) == 0;
     }
     check(ok, "adamw_bf16 has the moments of AdamW");
     check(near, "its weights are the bf16 neighbours of AdamW's");
@@ -475,67 +465,66 @@ static void test_adamw_rounding(void) {
 
 /* ---- indices out of range ---- */
 
+static int dim_of(const char *dims, const char *axis) {
+    epi_dim_binding all[16];
+    char names[16][16];
+    for (int i = parse_dims(dims, all, names) - 1; i >= 0; i--)
+        if (!strcmp(names[i], axis))
+            return (int)all[i].size;
+    return -1;
+}
+
 static void test_out_of_range(void) {
     static const struct {
         const char *file, *program, *dims, *index;
-        int64_t element, value;
-        const char *message;
+        int64_t element;
+        const char *place, *axis;
+        int value;
     } cases[] = {
-        {"embedding", "embedding", "V=50257,D=3,T=5", "ids", 4, 50257,
-         "ids[4] is 50257: outside axis V of 50257"},
-        {"embedding", "embedding_grad", "V=7,D=3,T=5", "ids", 0, -1, "ids[0] is -1: outside axis V of 7"},
-        {"embedding", "embedding_scaled", "V=7,D=3,T=5", "ids", 2, 7, "ids[2] is 7: outside axis V of 7"},
-        {"embedding", "embedding_scaled_grad", "V=7,D=3,T=5", "ids", 2, 8,
-         "ids[2] is 8: outside axis V of 7"},
-        {"embedding", "embedding_learned", "V=7,P=4,D=3,B=2,S=3", "ids", 5, 7,
-         "ids[1,2] is 7: outside axis V of 7"},
-        {"embedding", "embedding_learned_grad", "V=7,P=4,D=3,B=2,S=3", "ids", 3, -5,
-         "ids[1,0] is -5: outside axis V of 7"},
-        {"embedding", "embedding_packed", "V=7,P=4,D=3,T=5", "pos", 1, 4, "pos[1] is 4: outside axis P of 4"},
-        {"embedding", "embedding_packed_grad", "V=7,P=4,D=3,T=5", "pos", 1, 5,
-         "pos[1] is 5: outside axis P of 4"},
-        {"../tests/experts", "bias_grad", "T=5,K=2,E=7,D=3", "e", 3, 7, "e[1,1] is 7: outside axis E of 7"},
-        {"../tests/chosen", "of_two", "B=3,H=2,T=2,D=8,F=8,E=4", "e", 4, 4,
-         "e[1,1] is 4: outside axis E of 4"},
-        {"../tests/chosen", "turned", "B=3,T=2,D=8,F=8,E=4", "e", 2, -1, "e[2] is -1: outside axis E of 4"},
-        {"embedding", "permute_rows", "T=5,R=10,D=3", "order", 9, 5, "order[9] is 5: outside axis T of 5"},
-        {"embedding", "permute_rows_grad", "T=5,R=10,D=3", "order", 9, 5,
-         "order[9] is 5: outside axis T of 5"},
-        {"embedding", "unpermute_rows", "T=5,R=10,D=3", "order", 0, 9, "order[0] is 9: outside axis T of 5"},
-        {"embedding", "unpermute_rows_grad", "T=5,R=10,D=3", "order", 0, 9,
-         "order[0] is 9: outside axis T of 5"},
-        {"embedding", "combine_rows", "T=5,R=10,D=3", "order", 7, -2, "order[7] is -2: outside axis T of 5"},
-        {"embedding", "combine_rows_grad", "T=5,R=10,D=3", "order", 7, 6,
-         "order[7] is 6: outside axis T of 5"},
-        {"rotary", "rotary_packed_pairs", "P=6,T=5,H=2,D=4", "pos", 3, 6, "pos[3] is 6: outside axis P of 6"},
-        {"rotary", "rotary_packed_pairs_grad", "P=6,T=5,H=2,D=4", "pos", 3, 6,
-         "pos[3] is 6: outside axis P of 6"},
-        {"rotary", "rotary_packed_halves", "P=6,T=5,H=2,D=4", "pos", 3, 6,
-         "pos[3] is 6: outside axis P of 6"},
-        {"rotary", "rotary_packed_halves_grad", "P=6,T=5,H=2,D=4", "pos", 3, 6,
-         "pos[3] is 6: outside axis P of 6"},
-        {"attention", "paged_attention", "B=2,P=6,C=4,N=3,G=1,H=2,E=8", "page", 4, 6,
-         "page[1,1] is 6: outside axis P of 6"},
+        {"embedding", "embedding", "V=50257,D=3,T=5", "ids", 4, "4", "V", 50257},
+        {"embedding", "embedding_grad", "V=7,D=3,T=5", "ids", 0, "0", "V", -1},
+        {"embedding", "embedding_scaled", "V=7,D=3,T=5", "ids", 2, "2", "V", 7},
+        {"embedding", "embedding_scaled_grad", "V=7,D=3,T=5", "ids", 2, "2", "V", 8},
+        {"embedding", "embedding_learned", "V=7,P=4,D=3,B=2,S=3", "ids", 5, "1,2", "V", 7},
+        {"embedding", "embedding_learned_grad", "V=7,P=4,D=3,B=2,S=3", "ids", 3, "1,0", "V", -5},
+        {"embedding", "embedding_packed", "V=7,P=4,D=3,T=5", "pos", 1, "1", "P", 4},
+        {"embedding", "embedding_packed_grad", "V=7,P=4,D=3,T=5", "pos", 1, "1", "P", 5},
+        {"../tests/experts", "bias_grad", "T=5,K=2,E=7,D=3", "e", 3, "1,1", "E", 7},
+        {"../tests/chosen", "of_two", "B=3,H=2,T=2,D=8,F=8,E=4", "e", 4, "1,1", "E", 4},
+        {"../tests/chosen", "turned", "B=3,T=2,D=8,F=8,E=4", "e", 2, "2", "E", -1},
+        {"embedding", "permute_rows", "T=5,R=10,D=3", "order", 9, "9", "T", 5},
+        {"embedding", "permute_rows_grad", "T=5,R=10,D=3", "order", 9, "9", "T", 5},
+        {"embedding", "unpermute_rows", "T=5,R=10,D=3", "order", 0, "0", "T", 9},
+        {"embedding", "unpermute_rows_grad", "T=5,R=10,D=3", "order", 0, "0", "T", 9},
+        {"embedding", "combine_rows", "T=5,R=10,D=3", "order", 7, "7", "T", -2},
+        {"embedding", "combine_rows_grad", "T=5,R=10,D=3", "order", 7, "7", "T", 6},
+        {"rotary", "rotary_packed_pairs", "P=6,T=5,H=2,D=4", "pos", 3, "3", "P", 6},
+        {"rotary", "rotary_packed_pairs_grad", "P=6,T=5,H=2,D=4", "pos", 3, "3", "P", 6},
+        {"rotary", "rotary_packed_halves", "P=6,T=5,H=2,D=4", "pos", 3, "3", "P", 6},
+        {"rotary", "rotary_packed_halves_grad", "P=6,T=5,H=2,D=4", "pos", 3, "3", "P", 6},
+        {"attention", "paged_attention", "B=2,P=6,C=4,N=3,G=1,H=2,E=8", "page", 4, "1,1", "P", 6},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int way = 0; way < WAYS; way++) {
+            char says[200];
             uint64_t seed = 34;
             run r;
             run_program(&r, cases[c].file, cases[c].program, cases[c].dims, way_of(way), fill_random, &seed);
             if (r.ok) {
                 put(&r, cases[c].index, cases[c].element, (double)cases[c].value);
-                bool untouched = true;
                 for (int i = r.p.inputs; i < r.p.count; i++)
-                    memset(r.p.t[i].data, POISON,
-                           (size_t)r.p.t[i].span * epi_dtype_size(r.p.t[i].shape.type));
+                    memset(r.p.t[i].data, POISON, bytes_of(&r.p.t[i]));
                 epi_error err = {0};
                 void *work = aligned_alloc(64, epi_kernel_workspace(r.kernel));
                 epi_status status = epi_kernel_run(r.kernel, r.p.args, r.p.count, work, &err);
                 free(work);
-                check(status == EPI_ERR_INDEX && !strcmp(err.message, cases[c].message),
-                      "%s says '%s', expected '%s'", cases[c].program, err.message, cases[c].message);
+                snprintf(says, sizeof says, "%s[%s] is %d: outside axis %s of %d", cases[c].index,
+                         cases[c].place, cases[c].value, cases[c].axis, dim_of(cases[c].dims, cases[c].axis));
+                check(status == EPI_ERR_INDEX && !strcmp(err.message, says), "%s says '%s', expected '%s'",
+                      cases[c].program, err.message, says);
+                bool untouched = true;
                 for (int i = r.p.inputs; i < r.p.count; i++)
-                    for (size_t b = 0; b < (size_t)r.p.t[i].span * epi_dtype_size(r.p.t[i].shape.type); b++)
+                    for (size_t b = 0; b < bytes_of(&r.p.t[i]); b++)
                         untouched &= r.p.t[i].data[b] == POISON;
                 check(untouched, "%s writes nothing then, %s", cases[c].program, way_name(way));
             }
