@@ -3,7 +3,7 @@
 #include <limits.h>
 
 #include "epilog_io.h"
-#include "harness.h"
+#include "ran.h"
 
 static epi_context *ctx;
 static epi_module *module;
@@ -12,6 +12,15 @@ static epi_error err;
 static char buf[4000];
 
 static const epi_dim_binding dims[] = {{"T", 4}, {"D", 8}, {"F", 6}};
+
+/* Each of these calls says that its arguments are wrong. */
+static void refused(const char *what, const epi_status *status, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        check(status[i] == EPI_ERR_ARGUMENT, "%s: call %zu is %s", what, i, epi_status_name(status[i]));
+}
+
+#define REFUSED(what, ...) \
+    refused(what, (const epi_status[]){__VA_ARGS__}, sizeof(epi_status[]){__VA_ARGS__} / sizeof(epi_status))
 
 static void test_names(void) {
     check(epi_dtype_find(NULL) == EPI_DTYPE_COUNT && epi_dtype_find("") == EPI_DTYPE_COUNT, "no type");
@@ -22,9 +31,9 @@ static void test_names(void) {
     err = (epi_error){.line = -1, .column = -1, .source = "x"};
     check(epi_error_format(&err, NULL, 9) > 0, "an error, no room");
     check(epi_convert(NULL, EPI_F32, NULL, EPI_BF16, 0) == EPI_OK, "nothing is converted");
-    check(epi_convert(NULL, EPI_F32, NULL, EPI_BF16, 1) == EPI_ERR_ARGUMENT, "from nowhere");
-    check(epi_convert(buf, EPI_F32, buf, EPI_BF16, INT64_MIN) == EPI_ERR_ARGUMENT, "less than nothing");
-    check(epi_convert(buf, (epi_dtype)-1, buf, EPI_BF16, 1) == EPI_ERR_ARGUMENT, "to no type");
+    REFUSED("from nowhere, less than nothing, to no type", epi_convert(NULL, EPI_F32, NULL, EPI_BF16, 1),
+            epi_convert(buf, EPI_F32, buf, EPI_BF16, INT64_MIN),
+            epi_convert(buf, (epi_dtype)-1, buf, EPI_BF16, 1));
     check(!epi_bundled_name(-1) && !epi_bundled_text(INT_MAX), "no bundled program");
     check(!epi_gpu_config_name(-1) && epi_gpu_config_find(NULL) == -1, "no configuration");
     check(!epi_gpu_arch_name(-1) && !epi_gpu_arch_name(INT_MAX) && !epi_gpu_arch_device(NULL) &&
@@ -44,26 +53,22 @@ static void test_devices(void) {
     epi_context_close(NULL);
     check(epi_device_count(NULL) == 0 && epi_device_find(NULL, NULL) == -1 && epi_device_why_no_gpu(NULL),
           "no devices");
-    check(epi_device_get_sized(ctx, 0, NULL, 0) == EPI_ERR_ARGUMENT &&
-              epi_device_get_sized(ctx, INT_MIN, &info, sizeof info) == EPI_ERR_ARGUMENT &&
-              epi_device_get_sized(NULL, 0, &info, sizeof info) == EPI_ERR_ARGUMENT,
-          "no device");
+    REFUSED("no device", epi_device_get_sized(ctx, 0, NULL, 0),
+            epi_device_get_sized(ctx, INT_MIN, &info, sizeof info),
+            epi_device_get_sized(NULL, 0, &info, sizeof info));
     check(epi_device_alloc(NULL, 0, 1, &memory, NULL) == EPI_ERR_ARGUMENT && !memory, "memory of none");
-    check(epi_device_alloc(ctx, 0, 1, NULL, NULL) == EPI_ERR_ARGUMENT, "memory for none");
     check(epi_device_alloc(ctx, 0, SIZE_MAX, &memory, NULL) == EPI_ERR_MEMORY, "all memory");
     check(epi_device_free(ctx, 0, NULL, NULL) == EPI_OK, "NULL is freed");
-    check(epi_device_copy(ctx, 0, NULL, NULL, 1, NULL) == EPI_ERR_ARGUMENT, "a copy of nothing");
-    check(epi_device_wait(NULL, 0, NULL) == EPI_ERR_ARGUMENT, "nobody waits");
+    REFUSED("memory for none, a copy of nothing, nobody waits", epi_device_alloc(ctx, 0, 1, NULL, NULL),
+            epi_device_copy(ctx, 0, NULL, NULL, 1, NULL), epi_device_wait(NULL, 0, NULL));
 }
 
 static void test_programs(void) {
     epi_module *m = NULL;
     epi_tensor_info info;
     size_t needed;
-    check(epi_module_parse(NULL, "", 0, NULL, &m, NULL) == EPI_ERR_ARGUMENT &&
-              epi_module_parse(ctx, NULL, 0, NULL, &m, NULL) == EPI_ERR_ARGUMENT &&
-              epi_module_parse(ctx, "", 0, NULL, NULL, NULL) == EPI_ERR_ARGUMENT,
-          "no text");
+    REFUSED("no text", epi_module_parse(NULL, "", 0, NULL, &m, NULL),
+            epi_module_parse(ctx, NULL, 0, NULL, &m, NULL), epi_module_parse(ctx, "", 0, NULL, NULL, NULL));
     check(epi_format(NULL, 0, NULL, NULL, 0, &needed, NULL) == EPI_ERR_ARGUMENT &&
               epi_format("", 0, NULL, NULL, 9, NULL, NULL) == EPI_ERR_ARGUMENT &&
               epi_format("f() -> y { y = 1 }", 18, NULL, NULL, 9, &needed, NULL) == EPI_OK,
@@ -81,28 +86,21 @@ static void test_programs(void) {
     check(epi_program_print(NULL, buf, sizeof buf) == 0 && !buf[0] && epi_program_print(NULL, NULL, 9) == 0,
           "none is printed");
     check(epi_program_print(program, NULL, 9) > 9, "it is printed nowhere");
-    check(epi_program_tensor(NULL, 0, &info) == EPI_ERR_ARGUMENT &&
-              epi_program_tensor(program, -1, &info) == EPI_ERR_ARGUMENT &&
-              epi_program_tensor(program, 0, NULL) == EPI_ERR_ARGUMENT,
-          "no tensor");
+    REFUSED("no tensor", epi_program_tensor(NULL, 0, &info), epi_program_tensor(program, -1, &info),
+            epi_program_tensor(program, 0, NULL));
 }
 
-typedef epi_status derive(const epi_program *, const char *const *, int, epi_module **, epi_error *);
-
 static void test_gradients(void) {
-    static derive *const all[] = {epi_program_grad, epi_program_grad_saved, epi_program_grad_lean};
+    static deriver *const all[] = {epi_program_grad, epi_program_grad_saved, epi_program_grad_lean};
     const char *const wrt[] = {"x", NULL};
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
     epi_module *m;
     epi_gradcheck found;
     const epi_tensor none[2] = {{NULL, NULL}, {NULL, NULL}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        check(all[i](NULL, wrt, 1, &m, NULL) == EPI_ERR_ARGUMENT &&
-                  all[i](program, NULL, 1, &m, NULL) == EPI_ERR_ARGUMENT &&
-                  all[i](program, wrt, 2, &m, NULL) == EPI_ERR_ARGUMENT &&
-                  all[i](program, wrt, INT_MIN, &m, NULL) == EPI_ERR_ARGUMENT &&
-                  all[i](program, wrt, 1, NULL, NULL) == EPI_ERR_ARGUMENT,
-              "gradients by nothing, %zu", i);
+        REFUSED("gradients by nothing", all[i](NULL, wrt, 1, &m, NULL), all[i](program, NULL, 1, &m, NULL),
+                all[i](program, wrt, 2, &m, NULL), all[i](program, wrt, INT_MIN, &m, NULL),
+                all[i](program, wrt, 1, NULL, NULL));
     static const epi_type_binding types[] = {{"none", EPI_F32}, {NULL, EPI_F32}, {"x", (epi_dtype)-1}};
     check(epi_program_grad_typed(program, wrt, 1, NULL, &m, NULL) == EPI_ERR_ARGUMENT && !m &&
               epi_program_grad_typed(NULL, wrt, 1, &o, &m, NULL) == EPI_ERR_ARGUMENT &&
@@ -127,9 +125,8 @@ static void test_gradients(void) {
     check(epi_program_gradcheck(program, wrt, 1, &o, none, 1, &found, &err) == EPI_ERR_ARGUMENT &&
               strstr(err.message, "is NULL"),
           "inputs that are NULL");
-    check(epi_program_gradcheck(program, wrt, 1, &o, NULL, 1, &found, NULL) == EPI_ERR_ARGUMENT &&
-              epi_program_gradcheck(program, wrt, -1, &o, none, 1, &found, NULL) == EPI_ERR_ARGUMENT,
-          "nothing to check");
+    REFUSED("nothing to check", epi_program_gradcheck(program, wrt, 1, &o, NULL, 1, &found, NULL),
+            epi_program_gradcheck(program, wrt, -1, &o, none, 1, &found, NULL));
 }
 
 static void refuse(epi_options o, epi_status want, const char *what) {
@@ -148,10 +145,8 @@ static void test_options(void) {
                                  huge[] = {{"T", INT64_MAX}, {"D", 0}, {"F", INT64_MAX}};
     const epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
     epi_options q;
-    check(epi_kernel_compile(NULL, &o, NULL, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_compile(program, NULL, NULL, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_compile(program, &o, NULL, NULL) == EPI_ERR_ARGUMENT,
-          "nothing is compiled");
+    REFUSED("nothing is compiled", epi_kernel_compile(NULL, &o, NULL, NULL),
+            epi_kernel_compile(program, NULL, NULL, NULL), epi_kernel_compile(program, &o, NULL, NULL));
 #define REFUSE(want, ...) (q = o, __VA_ARGS__, refuse(q, want, #__VA_ARGS__))
     REFUSE(EPI_ERR_ARGUMENT, q.size = 0);
     REFUSE(EPI_ERR_ARGUMENT, q.dims = NULL);
@@ -190,24 +185,18 @@ static void test_telling(const epi_kernel *k) {
     epi_kernel_get_info_sized(k, &info, 1);
     check(!epi_kernel_workspace(NULL) && !epi_kernel_prepare_size(NULL), "the memory of none");
     check(!epi_kernel_in_place(NULL, 0, 0) && !epi_kernel_in_place(k, INT_MIN, INT_MAX), "in no place");
-    check(epi_kernel_tensor(NULL, 0, &shape) == EPI_ERR_ARGUMENT &&
-              epi_kernel_tensor(k, -1, &shape) == EPI_ERR_ARGUMENT &&
-              epi_kernel_tensor(k, 0, NULL) == EPI_ERR_ARGUMENT,
-          "no tensor");
+    REFUSED("no tensor", epi_kernel_tensor(NULL, 0, &shape), epi_kernel_tensor(k, -1, &shape),
+            epi_kernel_tensor(k, 0, NULL));
     check(!epi_kernel_describe(NULL, NULL, 9) && epi_kernel_describe(k, NULL, 9) > 9, "described nowhere");
     check(!epi_kernel_print(NULL, NULL, 9) && epi_kernel_print(k, NULL, 9) > 9, "printed nowhere");
     check(!epi_kernel_source(NULL, NULL, 9) && !epi_kernel_source(k, NULL, 9), "no CUDA text");
-    check(epi_kernel_part_sized(NULL, 0, &part, sizeof part) == EPI_ERR_ARGUMENT &&
-              epi_kernel_part_sized(k, -1, &part, sizeof part) == EPI_ERR_ARGUMENT &&
-              epi_kernel_part_sized(k, 0, NULL, 9) == EPI_ERR_ARGUMENT,
-          "no part");
+    REFUSED("no part", epi_kernel_part_sized(NULL, 0, &part, sizeof part),
+            epi_kernel_part_sized(k, -1, &part, sizeof part), epi_kernel_part_sized(k, 0, NULL, 9));
     check(!epi_kernel_part_print(NULL, 0, NULL, 9) && !epi_kernel_part_print(k, INT_MAX, buf, 9) &&
               !epi_kernel_part_describe(NULL, 0, NULL, 9) && !epi_kernel_part_describe(k, -1, NULL, 9),
           "no part is printed");
-    check(epi_kernel_value(NULL, 0, &value) == EPI_ERR_ARGUMENT &&
-              epi_kernel_value(k, -1, &value) == EPI_ERR_ARGUMENT &&
-              epi_kernel_value(k, 0, NULL) == EPI_ERR_ARGUMENT,
-          "no value");
+    REFUSED("no value", epi_kernel_value(NULL, 0, &value), epi_kernel_value(k, -1, &value),
+            epi_kernel_value(k, 0, NULL));
 }
 
 /* Strides whose elements would lie beyond all addresses, of each tensor in turn. */
@@ -235,15 +224,11 @@ static void test_runs(const epi_kernel *k) {
     const int64_t sizes[] = {-1};
     size_t bytes = epi_kernel_workspace(k);
     void *work = aligned_alloc(64, bytes);
-    check(epi_kernel_run(NULL, tensors, 3, work, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_run(k, NULL, 3, work, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_run(k, tensors, 3, NULL, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_run(k, tensors, -3, work, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_run(k, tensors, INT_MIN, work, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_run(k, lacks, 3, work, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_run(k, odd, 3, work, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_start(k, tensors, 3, work, work, NULL) == EPI_ERR_ARGUMENT,
-          "nothing runs");
+    REFUSED("nothing runs", epi_kernel_run(NULL, tensors, 3, work, NULL),
+            epi_kernel_run(k, NULL, 3, work, NULL), epi_kernel_run(k, tensors, 3, NULL, NULL),
+            epi_kernel_run(k, tensors, -3, work, NULL), epi_kernel_run(k, tensors, INT_MIN, work, NULL),
+            epi_kernel_run(k, lacks, 3, work, NULL), epi_kernel_run(k, odd, 3, work, NULL),
+            epi_kernel_start(k, tensors, 3, work, work, NULL));
     const epi_call calls[] = {
         EPI_CALL(.count = 3, .workspace = work, .numbers = numbers),
         EPI_CALL(.tensors = tensors, .count = -3, .workspace = work, .numbers = numbers),
@@ -255,35 +240,21 @@ static void test_runs(const epi_kernel *k) {
         {0}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         check(epi_kernel_call(k, &calls[i], NULL) == EPI_ERR_ARGUMENT, "call %zu", i);
-    check(epi_kernel_call(NULL, NULL, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_prepare(k, NULL, NULL, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_workspace_at(k, sizes, -1, &bytes, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_workspace_at(NULL, NULL, 0, NULL, NULL) == EPI_ERR_ARGUMENT &&
-              epi_kernel_check(NULL, NULL, NULL, NULL) == EPI_ERR_ARGUMENT,
-          "no call");
+    REFUSED("no call", epi_kernel_call(NULL, NULL, NULL), epi_kernel_prepare(k, NULL, NULL, NULL),
+            epi_kernel_workspace_at(k, sizes, -1, &bytes, NULL),
+            epi_kernel_workspace_at(NULL, NULL, 0, NULL, NULL), epi_kernel_check(NULL, NULL, NULL, NULL));
     test_strides(k, tensors, work);
     free(work);
 }
 
 /* ---- memory that a call writes to ---- */
 
-static epi_kernel *compile_text(const char *text, const char *sizes) {
-    bound b;
-    epi_module *m = NULL;
-    epi_kernel *k = NULL;
-    bind_dims(&b, sizes, EPI_F32, 0);
-    bool made = epi_module_parse(ctx, text, strlen(text), "memory", &m, &err) == EPI_OK &&
-                epi_kernel_compile(epi_module_program(m, 0), &b.options, &k, &err) == EPI_OK;
-    check(made, "%s", err.message);
-    epi_module_free(m);
-    return k;
-}
-
 /* No tensor may lie in the workspace, though it may begin where that ends. */
 static void test_workspace(void) {
     static const char *const names[] = {"input 'x'", "input 'w'", "output 'y'", "input 'a'"};
-    epi_kernel *k = compile_text(
-        "f(x[T,D], w[F,D], a) -> y[T,D] { h = tanh(a*(x @ w))  y = tanh(sum(h*w, F)) }", "T=4,D=8,F=8");
+    epi_kernel *k =
+        text_kernel(ctx, "f(x[T,D], w[F,D], a) -> y[T,D] { h = tanh(a*(x @ w))  y = tanh(sum(h*w, F)) }",
+                    "T=4,D=8,F=8", (way){0});
     if (!k)
         return;
     static float room[4][64];
@@ -327,18 +298,17 @@ static bool meet(const epi_kernel *k, const epi_tensor *tensors, int inputs, int
 /* Tensors anywhere in a piece of memory: a run is refused exactly where two of them meet that may not. */
 static void test_apart(void) {
     enum { PAIRS = 20, SIZE = 4 };
-    char text[4000];
-    int n = snprintf(text, sizeof text, "f(");
-    for (int i = 0; i < PAIRS; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%sx%d[T]", i ? ", " : "", i);
-    n += snprintf(text + n, sizeof text - (size_t)n, ") -> (");
-    for (int i = 0; i < PAIRS; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%sy%d[T]", i ? ", " : "", i);
-    n += snprintf(text + n, sizeof text - (size_t)n, ") {");
-    for (int i = 0; i < PAIRS; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, " y%d = 2*x%d", i, i);
-    snprintf(text + n, sizeof text - (size_t)n, " }");
-    epi_kernel *k = compile_text(text, "T=4");
+    epi_text inputs = {0}, outputs = {0}, body = {0};
+    for (int i = 0; i < PAIRS; i++) {
+        epi_text_add(&inputs, "%sx%d[T]", i ? ", " : "f(", i);
+        epi_text_add(&outputs, "%sy%d[T]", i ? ", " : ") -> (", i);
+        epi_text_add(&body, "%sy%d = 2*x%d", i ? "  " : ") { ", i, i);
+    }
+    epi_text_add(&inputs, "%s%s }", outputs.data, body.data);
+    epi_kernel *k = text_kernel(ctx, inputs.data, "T=4", (way){0});
+    epi_text_free(&inputs);
+    epi_text_free(&outputs);
+    epi_text_free(&body);
     if (!k)
         return;
     static float memory[40000];
@@ -365,15 +335,8 @@ static void test_apart(void) {
 static void test_empty(void) {
     static const char *const all[] = {"T=0,D=8,F=6", "T=4,D=0,F=6", "T=4,D=8,F=0", "T=0,D=0,F=0"};
     for (size_t i = 0; i < 4 * sizeof all / sizeof *all; i++) {
-        bound b;
-        epi_kernel *k;
+        epi_kernel *k = kernel_of(program, all[i / 4], (way){.path = (epi_path)(i % 4), .narrow = true});
         float x[48] = {0}, y[24] = {1};
-        bind_dims(&b, all[i / 4], EPI_F32, 0);
-        b.options.path = (epi_path)(i % 4);
-        if (!check(epi_kernel_compile(program, &b.options, &k, &err) == EPI_OK, "%s: %s", all[i / 4],
-                   err.message))
-            continue;
-        void *work = aligned_alloc(64, epi_kernel_workspace(k));
         epi_tensor tensors[3] = {{NULL, NULL}, {NULL, NULL}, {NULL, NULL}};
         for (int t = 0; t < 3; t++) {
             epi_tensor_shape shape;
@@ -381,9 +344,8 @@ static void test_empty(void) {
             if (shape.count)
                 tensors[t].data = t == 2 ? y : x;
         }
-        check(epi_kernel_run(k, tensors, 3, work, &err) == EPI_OK && y[0] == (tensors[2].data ? 0 : 1),
+        check(k && run_with(k, tensors, 3, &err) == EPI_OK && y[0] == (tensors[2].data ? 0 : 1),
               "%s, path %zu: %s", all[i / 4], i % 4, err.message);
-        free(work);
         epi_kernel_free(k);
     }
 }
@@ -424,23 +386,19 @@ static void test_files(void) {
 
 int main(void) {
     static const char text[] = "f(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }";
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
-    epi_kernel *k;
-    if (!check(epi_context_open(&ctx, &err) == EPI_OK &&
-                   epi_module_parse(ctx, text, strlen(text), "text", &module, &err) == EPI_OK,
-               "a program"))
+    if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context"))
         return finish();
+    module = parsed(ctx, text);
     program = epi_module_program(module, 0);
+    epi_kernel *k = kernel_of(program, "T=4,D=8,F=6", (way){0});
     test_names();
     test_devices();
     test_programs();
     test_gradients();
     test_options();
-    if (check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s", err.message)) {
-        test_telling(k);
-        test_runs(k);
-        epi_kernel_free(k);
-    }
+    test_telling(k);
+    test_runs(k);
+    epi_kernel_free(k);
     test_workspace();
     test_apart();
     test_empty();
