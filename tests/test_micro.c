@@ -56,6 +56,12 @@ static void operand_fill(operand *o, uint64_t seed) {
             put_element(o->data, o->src.type, o->row[i] + o->koff[k], 2 * random_unit(&seed) - 1);
 }
 
+/* Random elements at a place. */
+static void operand_make(operand *o, place where, int64_t rows, int64_t k, epi_dtype type, uint64_t seed) {
+    operand_place(o, where, rows, k, type);
+    operand_fill(o, seed);
+}
+
 static void operand_pack_panels(operand *o, const epi_micro *u, int r, int q) {
     o->r = r;
     o->q = q;
@@ -188,10 +194,8 @@ static void test_products(const epi_micro *u, bool here) {
                     const int64_t rows_b = extra ? u->nr + extra - 2 : 1;
                     const epi_dtype ta = u->type == EPI_F32 ? types[t] : EPI_BF16;
                     const epi_dtype tb = u->type == EPI_F32 ? types[(t + n) % 3] : EPI_BF16;
-                    operand_place(&a, (place)where, rows_a, ks[n], ta);
-                    operand_place(&b, (place)((where + (int)n) % PLACE_COUNT), rows_b, ks[n], tb);
-                    operand_fill(&a, 1 + n);
-                    operand_fill(&b, 99 + n);
+                    operand_make(&a, (place)where, rows_a, ks[n], ta, 1 + n);
+                    operand_make(&b, (place)((where + (int)n) % PLACE_COUNT), rows_b, ks[n], tb, 99 + n);
                     operand_pack(&a, u, EPI_SIDE_A);
                     operand_pack(&b, u, EPI_SIDE_B);
                     check(packed_right(&a, u), "%s: A %d x %d %s, %s", u->name, (int)rows_a, (int)ks[n],
@@ -218,10 +222,8 @@ static void test_positions(const epi_micro *u) {
     float c[EPI_MICRO_MAX_MR * EPI_MICRO_MAX_NR], first = 0;
     for (int64_t place = 0; place < u->mr * u->nr; place++) {
         const int64_t i = place / u->nr, j = place % u->nr;
-        operand_place(&a, DEPTH_RUNS, u->mr, k, u->type);
-        operand_place(&b, DEPTH_RUNS, u->nr, k, u->type);
-        operand_fill(&a, 1000 + (uint64_t)place);
-        operand_fill(&b, 5000 + (uint64_t)place);
+        operand_make(&a, DEPTH_RUNS, u->mr, k, u->type, 1000 + (uint64_t)place);
+        operand_make(&b, DEPTH_RUNS, u->nr, k, u->type, 5000 + (uint64_t)place);
         uint64_t seed = 7;
         for (int64_t d = 0; d < k; d++) {
             put_element(a.data, u->type, a.row[i] + d, 2 * random_unit(&seed) - 1);
@@ -270,10 +272,8 @@ static void test_few(const epi_micro *u) {
         for (int rows = 1; rows <= epi_min64(EPI_MICRO_FEW, u->mr); rows++) {
             const int64_t k = ks[n % 6], depth = epi_round_up(k, u->depth),
                           size = (int64_t)epi_dtype_size(u->type);
-            operand_place(&a, DEPTH_RUNS, rows, k, u->type);
-            operand_place(&b, DEPTH_RUNS, u->nr, k, u->type);
-            operand_fill(&a, 3 + (uint64_t)n);
-            operand_fill(&b, 77 + (uint64_t)n);
+            operand_make(&a, DEPTH_RUNS, rows, k, u->type, 3 + (uint64_t)n);
+            operand_make(&b, DEPTH_RUNS, u->nr, k, u->type, 77 + (uint64_t)n);
             operand_pack(&a, u, EPI_SIDE_A);
             operand_pack(&b, u, EPI_SIDE_B);
             start_few();
@@ -289,22 +289,25 @@ static void test_few(const epi_micro *u) {
     group(u, "few rows", "alone");
 }
 
+/* The rows of the panel that so few rows are packed into for B in memory. */
+static int panel_of(const epi_micro *u, int rows) {
+    int panel = 0;
+    for (int i = 0; i < 3 && panel < rows; i++)
+        panel = u->direct.rows[i];
+    return panel;
+}
+
 /* Few rows against B as it lies in memory have the bits that they have in full panels. */
 static void check_direct(const epi_micro *u, epi_dtype type, int64_t k, int rows, int cols, bool add) {
     static operand a, b, few;
     const int64_t size = (int64_t)epi_dtype_size(u->type), whole = epi_round_up(k, u->depth);
     epi_prefetch_cursor cursor = nothing();
-    int panel = 0;
-    for (int i = 0; i < 3 && panel < rows; i++)
-        panel = u->direct.rows[i];
-    operand_place(&a, DEPTH_RUNS, rows, k, u->type);
-    operand_fill(&a, 3 + (uint64_t)k);
-    operand_place(&few, ROWS_RUN, rows, k, u->type);
-    operand_fill(&few, 3 + (uint64_t)k);
+    const int panel = panel_of(u, rows);
+    operand_make(&a, DEPTH_RUNS, rows, k, u->type, 3 + (uint64_t)k);
+    operand_make(&few, ROWS_RUN, rows, k, u->type, 3 + (uint64_t)k);
     operand_pack_panels(&few, u, panel, u->direct.ka);
     check(packed_right(&few, u), "%s: %d rows for B in memory", u->name, rows);
-    operand_place(&b, DEPTH_RUNS, cols, k, type);
-    operand_fill(&b, 77 + (uint64_t)k);
+    operand_make(&b, DEPTH_RUNS, cols, k, type, 77 + (uint64_t)k);
     start_few();
     epi_pack_source whole_a = a.src, whole_b = b.src;
     for (int64_t k0 = 0; k0 < whole; k0 += u->kc) { /* a sweep at a time */
@@ -348,15 +351,10 @@ static void test_direct(const epi_micro *u) {
 static void check_across(const epi_micro *u, epi_dtype type, int64_t k, int rows, int cols) {
     static operand a, b, few;
     const int64_t size = (int64_t)epi_dtype_size(type), most = EPI_MICRO_ACROSS / size;
-    int panel = 0;
-    for (int i = 0; i < 3 && panel < rows; i++)
-        panel = u->direct.rows[i];
-    operand_place(&a, DEPTH_RUNS, rows, k, EPI_F32);
-    operand_place(&few, DEPTH_RUNS, rows, k, EPI_F32);
-    operand_place(&b, ROWS_RUN, cols, k, type);
-    operand_fill(&a, 3 + (uint64_t)k);
-    operand_fill(&few, 3 + (uint64_t)k);
-    operand_fill(&b, 77 + (uint64_t)k);
+    const int panel = panel_of(u, rows);
+    operand_make(&a, DEPTH_RUNS, rows, k, EPI_F32, 3 + (uint64_t)k);
+    operand_make(&few, DEPTH_RUNS, rows, k, EPI_F32, 3 + (uint64_t)k);
+    operand_make(&b, ROWS_RUN, cols, k, type, 77 + (uint64_t)k);
     operand_pack(&a, u, EPI_SIDE_A);
     operand_pack_panels(&few, u, panel, u->direct.ka);
     operand_pack(&b, u, EPI_SIDE_B);
