@@ -341,6 +341,7 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     r->before = c->cost;
     r->parts_before = c->cut.part_count - c->cut.prepared_parts;
     r->left = given->left             ? given->left
+              : status != EPI_OK      ? NULL /* the graph may be half made */
               : has_large(c)          ? "it has integers that f32 does not hold, and the algebra is one of floats"
               : c->cut.part_count > 1 ? NULL
                                       : "it is not cut into parts as it is written";
