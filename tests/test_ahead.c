@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/parallel.h"
-#include "harness.h"
+#include "ran.h"
 
 /* ---- a compiler ---- */
 
@@ -190,50 +190,60 @@ static const char programs[] =
     "    y = n*c + concat(-b, a, B)*s"
     "}";
 
-/* Compiles it, with heads of so many features, and says what it became. */
-static void describe(epi_context *context, const char *name, int64_t head, char *to, size_t size) {
-    epi_module *module = NULL;
-    epi_kernel *kernel = NULL;
-    epi_error err = {0};
-    const epi_dim_binding dims[] = {{"T", 8192}, {"D", 2560}, {"F", 2048 / head}, {"B", head}};
-    epi_options options =
-        EPI_OPTIONS(.dims = dims, .dim_count = head == 1 ? 3 : 4, .type = EPI_BF16, .device = 1);
-    to[0] = 0;
-    if (check(epi_module_parse(context, programs, strlen(programs), "text", &module, &err) == EPI_OK &&
-                  epi_kernel_compile(epi_module_find(module, name), &options, &kernel, &err) == EPI_OK,
-              "%s: %s", name, err.message))
-        epi_kernel_describe(kernel, to, size);
-    epi_kernel_free(kernel);
+static epi_kernel *compile(epi_context *context, const char *name, const char *dims, const char *open) {
+    epi_module *module = parsed(context, programs);
+    epi_kernel *kernel =
+        kernel_of(epi_module_find(module, name), dims, (way){.type = EPI_BF16, .device = 1, .open = open});
     epi_module_free(module);
+    return kernel;
+}
+
+/* Programs and what becomes of them where texts are slow that have `slow` in them. */
+static const struct row {
+    const char *slow, *name, *dims, *becomes;
+    int texts;   /* that are compiled, or 0 */
+    bool beside; /* more than one at once, where there are processors */
+} rows[] = {
+    {NULL, "product", "T=8192,D=2560,F=2048", "sm90_128x256", 1, false},
+    {"m64n256k16", "product", "T=8192,D=2560,F=2048", "sm90_128x128", 0, true},
+    {"m64n256k16", "norm", "T=8192,D=2560,F=32,B=64", "sm90_128x128", 0, true},
+    {"wgmma", "norm", "T=8192,D=2560,F=32,B=64", "sm80_128x128", 0, false},
+    {NULL, "turned", "T=8192,D=2560,F=8,B=256", "", 2, false}, /* what is known to be slow is not tried */
+};
+
+static void test_row(epi_context *context, const struct row *r, bool side_by_side) {
+    char text[8192] = "";
+    begin(r->slow);
+    epi_kernel *kernel = compile(context, r->name, r->dims, NULL);
+    epi_kernel_describe(kernel, text, sizeof text);
+    check(kernel && strstr(text, r->becomes), "%s where %s is slow:\n%s", r->name,
+          r->slow ? r->slow : "nothing", text);
+    check(!compiler.twice && (!r->texts || compiler.count == r->texts) &&
+              (!r->beside || (compiler.most_running > 1) == side_by_side),
+          "%s: %d texts, %d twice, %d at once", r->name, compiler.count, compiler.twice,
+          compiler.most_running);
+    epi_kernel_free(kernel);
 }
 
 /* Forms for fewer rows are compiled when a call has fewer, and once. */
 static void forms(epi_context *context) {
-    epi_module *module = NULL;
-    epi_kernel *kernel = NULL;
     epi_error err = {0};
-    const epi_dim_binding dims[] = {{"T", 8192}, {"D", 2560}, {"F", 2048}};
-    static const char *const open[] = {"T"};
-    epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = 1,
-                                      .open_axes = open, .open_axis_count = 1);
-    const int64_t rows[] = {8192, 100, 3000};
+    epi_kernel_info info = {0};
+    const int64_t rows_of_calls[] = {8192, 100, 3000};
     int texts[3] = {0};
     size_t bytes;
     begin(NULL);
-    if (check(epi_module_parse(context, programs, strlen(programs), "text", &module, &err) == EPI_OK &&
-                  epi_kernel_compile(epi_module_find(module, "product"), &options, &kernel, &err) == EPI_OK,
-              "%s", err.message))
-        for (int i = 0; i < 3; i++) {
-            check(epi_kernel_workspace_at(kernel, &rows[i], 1, &bytes, &err) == EPI_OK, "%s", err.message);
-            texts[i] = compiler.count;
-        }
-    epi_kernel_info info = {0};
+    epi_kernel *kernel = compile(context, "product", "T=8192,D=2560,F=2048", "T");
+    for (int i = 0; i < 3 && kernel; i++) {
+        check(epi_kernel_workspace_at(kernel, &rows_of_calls[i], 1, &bytes, &err) == EPI_OK, "%s",
+              err.message);
+        texts[i] = compiler.count;
+    }
     epi_kernel_get_info(kernel, &info);
     check(texts[0] == 1 && texts[1] > 1 && texts[2] == texts[1] && info.forms == texts[1] && !compiler.twice,
           "%d texts of all rows, %d of fewer, %d of others; %d forms", texts[0], texts[1], texts[2],
           info.forms);
     epi_kernel_free(kernel);
-    epi_module_free(module);
 }
 
 int main(int count, char **arguments) {
@@ -242,38 +252,13 @@ int main(int count, char **arguments) {
     setenv("EPILOG_CACHE", "off", 1);
     epi_context *context = NULL;
     epi_error err = {0};
-    char text[8192];
     setenv("OMP_NUM_THREADS", "1", 1); /* which is no word on how many compile */
     bool side_by_side = epi_parallel_processors() > 1;
     if (!check(epi_context_open(&context, &err) == EPI_OK && epi_device_count(context) == 2, "%s",
                err.message))
         return finish();
-
-    begin(NULL);
-    describe(context, "product", 1, text, sizeof text);
-    check(strstr(text, "sm90_128x256") && compiler.count == 1, "nothing is slow, %d texts:\n%s",
-          compiler.count, text);
-
-    begin("m64n256k16");
-    describe(context, "product", 1, text, sizeof text);
-    check(strstr(text, "sm90_128x128"), "tiles of 256 columns are slow:\n%s", text);
-    check(!compiler.twice && (compiler.most_running > 1) == side_by_side, "%d texts twice, %d at once",
-          compiler.twice, compiler.most_running);
-
-    begin("m64n256k16");
-    describe(context, "norm", 64, text, sizeof text);
-    check(strstr(text, "sm90_128x128"), "tiles of 256 columns are slow behind a norm:\n%s", text);
-    check(!compiler.twice && (compiler.most_running > 1) == side_by_side, "%d texts twice, %d at once",
-          compiler.twice, compiler.most_running);
-
-    begin("wgmma");
-    describe(context, "norm", 64, text, sizeof text);
-    check(strstr(text, "sm80_128x128") && !compiler.twice, "all of Hopper's are slow, %d twice:\n%s",
-          compiler.twice, text);
-    begin(NULL); /* what is known to be slow is not tried */
-    describe(context, "turned", 256, text, sizeof text);
-    check(compiler.count == 2, "a rotation behind a norm of 256 columns, %d texts:\n%s", compiler.count,
-          text);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        test_row(context, &rows[i], side_by_side);
     forms(context);
     begin(NULL);
     epi_context_close(context);

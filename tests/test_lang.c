@@ -5,7 +5,7 @@
 
 static epi_context *ctx;
 
-/* A text that must fail, with | where, and the message it must give. */
+/* A text that must fail, with | where, and the message it must give. Others are in messages.txt. */
 static const struct bad {
     const char *text, *message;
 } bad[] = {
@@ -14,7 +14,6 @@ static const struct bad {
                                         "operations, 'epilog list' the programs that come with Epilog"},
     {"f(x[T]) -> y[T] { y = |exp(x, x) }", "exp takes 1 argument, 2 were given"},
     {"f(x[T]) -> y[T] { y = |where(x, x) }", "where takes 3 arguments, 2 were given"},
-    {"f(x[T]) -> y { y = |sum(x) }", "sum wants an axis as well: of x[T] write sum(x, T)"},
     {"f(x[T,D]) -> y { y = |mean(x*x) }", "mean wants an axis as well: of a value [T,D] write mean(…, D)"},
     {"f(x) -> y { y = |sum(x) }", "sum takes a value and the axes to reduce over; 1 argument was given"},
     {"f(x) -> y { y = |sum() }", "sum takes a value and the axes to reduce over; 0 arguments were given"},
@@ -40,20 +39,14 @@ static const struct bad {
      "another name in one of them (rename), or write the sum out: sum(a*b, …)"},
     {"f(x[T], w[N]) -> y[T,N] { y = x |@ w }", "x[T] @ w[N] share no axis to contract: give the axis to sum "
                                                "over one name in both, or write * for an outer product"},
-    {"f(x[T]) -> (y[T], |z[T]) { y = x }", "the output 'z' is never assigned"},
     {"f(x[T]) -> y[T] { y = x |y = x }",
      "'y' already has a value; values are assigned once, choose another name"},
     {"f(x[T]) -> y[T] { |x = 1 y = x }",
      "'x' already has a value; values are assigned once, choose another name"},
     {"f(x[T]) -> y[T] { |T = 1 y = x }", "'T' is an axis of this program and cannot name a value as well"},
-    {"f(x[T]) -> y[T] { y = |f(x) }", "'f' calls itself; programs are inlined and cannot recurse"},
-    {"f(x[T]) -> y[T] { y = g(x) } g(x[T]) -> y[T] { y = |f(x) }",
-     "'f' calls itself through others; programs are inlined and cannot recurse"},
     {"f(x[T]) -> y[T] { y = grad(g, x)(x, x) }\ng(x[T]) -> y[T] { y = grad(h, x)(x, x) }\n"
      "h(x[T]) -> y[T] { y = grad(|f, x)(x, x) }",
      "in g: in h: 'f' calls itself through others; programs are inlined and cannot recurse"},
-    {"f(x[T]) -> y[T,D] { |y = x }",
-     "y is declared [T,D] but its value is [T]: the axis D is missing; rename gives an axis another name"},
     {"f(x[T,D]) -> y[T] { |y = x }",
      "y is declared [T] but its value is [T,D]: declare the axis D, or reduce over it"},
     {"f(x[T]) -> y { y = sum(x, |Q) }",
@@ -67,8 +60,6 @@ static const struct bad {
      "this gives 2 values where one is wanted; assign them to names first: a, b = …"},
     {"f(x[T,D]) -> y[T,D] { y = |join(x, x, D) }",
      "join to D: both operands need the axis D/2; they are x[T,D] and x[T,D]"},
-    {"f(x[T,|T]) -> y[T] { y = sum(x, T) }", "'x' has the axis T twice: name one of the two T2, and write "
-                                             "rename(x, T, T2) where a value is to line up with it"},
     {"f(x[T]) -> y[T] {\n m = index(|U)\n y = x + sum(2*rename(x, T, U), U) }",
      "the axis 'U' is made only later, by the rename in line 3"},
     {"f(x[T], |x[T]) -> y[T] { y = x }", "'x' is declared twice"},
@@ -96,8 +87,6 @@ static const struct bad {
      "t[T,D] { t = |scatter(d, i, T) }",
      "scatter would sum over B, which the arguments of the call have beyond the axes that are declared; "
      "write the formula out for these axes"},
-    {"g(a[M], b[N]) -> c[M,N] { c = a*b } f(x[T], z[T,S]) -> y[T,S] { y = g(x, |z) }",
-     "g: T stands for the axis M of g in one argument and is left over in another"},
     {"g(a[N], b[M]) -> c[M,N] { c = a*b } f(x[T], z[T,S]) -> y[T,S] { y = g(z, |x) }",
      "g: T stands for the axis M of g in one argument and is left over in another"},
     {"f(x[T,D], g[E,D]) -> y[T,D] { |y = rmsnorm(x, g, 1) }",
@@ -205,7 +194,6 @@ static const struct bad {
      "the seed of uniform is an input declared as one integer, seed: i32"},
     {"f(x[T]) -> y[T] { y = |dither(x) }", "dither takes 2 arguments, 1 was given"},
     /* syntax */
-    {"f(x[T]) -> y[T] { y = x + |}", "expected a value, found '}'"},
     {"f(x[T]) -> y[T] { y = (x |}", "expected ')' to close the parenthesis, found '}'"},
     {"f(x[T]) |y[T] { y = x }", "expected '->' between inputs and outputs, found 'y'"},
     {"f(x[T]) -> y[T] { y = x|", "expected '}' after the program's body, found the end of the text"},
@@ -220,7 +208,6 @@ static const struct bad {
      "unknown operation or program 'if': a choice is written where(a, b, c)"},
     {"f(x[T]) -> a[T]|, b[T] { a = x b = x }", "several outputs stand in parentheses: -> (a[T], b[T])"},
     {"f(x[T]) -> y[T]|: bf16 { y = x }", "the type stands before the axes: y: bf16[T]"},
-    {"f(x[T]) -> y[T] { y = x|^2 }", "the character '^' has no meaning here; a power is written x**2"},
     {"|// square\nf(x[T]) -> y[T] { y = x*x }", "a comment begins with #"},
     {"f(x[T]) -> y[T] { y = |2x }", "'2x' is neither a number nor a name; a product is written 2*x"},
     {"f(x[T]) -> y[T] { a: |i64 = x  y = a }",
@@ -248,8 +235,6 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = a < b |< c }", "comparisons do not chain; join two with 'and'"},
     {"|f() -> () { }", "the program f has no outputs"},
     /* hints */
-    {"f(x[T]) -> y[T] { y = |sotfmax(x, T) }",
-     "unknown operation or program 'sotfmax'; did you mean softmax?"},
     {"f(x[T]) -> y[T] { y = |Exp(x) }", "unknown operation or program 'Exp'; did you mean exp?"},
     {"f(x[T,D]) -> y[T,D] { y = |rmsnrom(x, x, 1) }",
      "unknown operation or program 'rmsnrom'; did you mean rmsnorm?"},
@@ -258,18 +243,12 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = |bmm(x, x) }",
      "unknown operation or program 'bmm': a product is written a @ b: it sums over the axes that both have; "
      "sum(a*b, K) keeps those but K"},
-    {"f(x[T]) -> y[T] { y = |swish(x) }", "unknown operation or program 'swish': write silu(x)"},
     {"f(x[T]) -> y[T] { y = |x(2) }", "'x' is a value and cannot be called; a product is written x*(…)"},
     {"f(weights[T]) -> y[T] { y = |wieghts*2 }", "unknown name 'wieghts'; did you mean weights?"},
     {"f(x[T]) -> y[T] { y = where(x > 0, |True, x) }", "unknown name 'True': write 1"},
     {"f(x[T]) -> y { y = sum(x, |t) }", "unknown axis 't'; did you mean T?"},
-    {"f(x[T,D], w[F,D]) -> y[T,F] { y = x @ w|.T }",
-     "the character '.' has no meaning here; axes are found by their names, so nothing is transposed: write "
-     "w, not w.T"},
     {"f(x[T,D]) -> y[T] { y = x|.sum(D) }",
      "the character '.' has no meaning here; values have no methods or fields: write f(x), not x.f()"},
-    {"f(x[T,D]) -> y[T] { y = x[|:, 0:2] }", "there are no slices: halves(x, F) and pairs(x, F) take an axis "
-                                             "apart, x[i] and gather(x, i, V) take elements by number"},
     {"f(x[T,D]) -> y[T] { y = x[0|:2] }", "there are no slices: halves(x, F) and pairs(x, F) take an axis "
                                           "apart, x[i] and gather(x, i, V) take elements by number"},
     {"f(x[T,D]) -> y[T] { y = mean(x, dim|=1) }",
