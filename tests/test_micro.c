@@ -50,16 +50,12 @@ static double operand_get(const operand *o, int64_t row, int64_t k) {
     return get_element(o->data, o->src.type, o->row[row] + o->koff[k]);
 }
 
-static void operand_fill(operand *o, uint64_t seed) {
-    for (int64_t i = 0; i < o->src.rows; i++)
-        for (int64_t k = 0; k < o->src.k; k++)
-            put_element(o->data, o->src.type, o->row[i] + o->koff[k], 2 * random_unit(&seed) - 1);
-}
-
 /* Random elements at a place. */
 static void operand_make(operand *o, place where, int64_t rows, int64_t k, epi_dtype type, uint64_t seed) {
     operand_place(o, where, rows, k, type);
-    operand_fill(o, seed);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t d = 0; d < k; d++)
+            put_element(o->data, type, o->row[i] + o->koff[d], 2 * random_unit(&seed) - 1);
 }
 
 static void operand_pack_panels(operand *o, const epi_micro *u, int r, int q) {
@@ -289,6 +285,16 @@ static void test_few(const epi_micro *u) {
     group(u, "few rows", "alone");
 }
 
+/* `want` by full panels of so much depth. */
+static void by_full_panels(const epi_micro *u, const operand *a, const operand *b, int64_t depth, bool add) {
+    const int64_t bytes = depth * (int64_t)epi_dtype_size(u->type);
+    epi_prefetch_cursor cursor = nothing();
+    for (int64_t i = 0; i < a->src.rows; i += u->mr)
+        for (int64_t j = 0; j < b->src.rows; j += u->nr)
+            u->run(depth, a->panels + i * bytes, b->panels + j * bytes, want + i * WIDE + j, WIDE, add,
+                   &cursor);
+}
+
 /* The rows of the panel that so few rows are packed into for B in memory. */
 static int panel_of(const epi_micro *u, int rows) {
     int panel = 0;
@@ -301,7 +307,6 @@ static int panel_of(const epi_micro *u, int rows) {
 static void check_direct(const epi_micro *u, epi_dtype type, int64_t k, int rows, int cols, bool add) {
     static operand a, b, few;
     const int64_t size = (int64_t)epi_dtype_size(u->type), whole = epi_round_up(k, u->depth);
-    epi_prefetch_cursor cursor = nothing();
     const int panel = panel_of(u, rows);
     operand_make(&a, DEPTH_RUNS, rows, k, u->type, 3 + (uint64_t)k);
     operand_make(&few, ROWS_RUN, rows, k, u->type, 3 + (uint64_t)k);
@@ -318,10 +323,7 @@ static void check_direct(const epi_micro *u, epi_dtype type, int64_t k, int rows
         b.src.data = (const char *)b.data + k0 * (int64_t)epi_dtype_size(type);
         operand_pack(&a, u, EPI_SIDE_A);
         operand_pack(&b, u, EPI_SIDE_B);
-        for (int64_t i = 0; i < rows; i += u->mr)
-            for (int64_t j = 0; j < cols; j += u->nr)
-                u->run(depth, a.panels + i * depth * size, b.panels + j * depth * size, want + i * WIDE + j,
-                       WIDE, add || k0 > 0, &cursor);
+        by_full_panels(u, &a, &b, depth, add || k0 > 0);
         free(a.memory);
         free(b.memory);
     }
@@ -359,11 +361,7 @@ static void check_across(const epi_micro *u, epi_dtype type, int64_t k, int rows
     operand_pack_panels(&few, u, panel, u->direct.ka);
     operand_pack(&b, u, EPI_SIDE_B);
     start_few();
-    epi_prefetch_cursor cursor = nothing();
-    for (int64_t i = 0; i < rows; i += u->mr)
-        for (int64_t j = 0; j < cols; j += u->nr)
-            u->run(k, a.panels + i * k * (int64_t)sizeof(float), b.panels + j * k * (int64_t)sizeof(float),
-                   want + i * WIDE + j, WIDE, false, &cursor);
+    by_full_panels(u, &a, &b, k, false);
     for (int64_t k0 = 0, depth; k0 < k; k0 += depth) {
         const void *row[EPI_MICRO_ACROSS];
         depth = epi_min64(most, k - k0);
