@@ -15,3 +15,12 @@ def fresh():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """The names of the programs that have been called."""
+    import epilog
+    names, call = [], epilog.Op.__call__
+    monkeypatch.setattr(epilog.Op, "__call__", lambda self, *args, **kwargs: names.append(self.name) or call(self, *args, **kwargs))
+    return names

@@ -68,10 +68,18 @@ def compiled_graph(gm, inputs, report=None, rest="eager"):
 
 
 def compiled(model, rest="eager", **how):
-    """The model by the backend, and the report of what that made of it."""
+    """A model or a function by the backend, and the report of what that made of it."""
     from epilog._compile import Report
     report = Report()
     return torch.compile(model, backend=lambda gm, inputs: compiled_graph(gm, inputs, report, rest), **how), report
+
+
+def programs(report):
+    return [p for g in report.graphs for p in g.programs]
+
+
+def typed(given, dtype):
+    return {k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in given.items()}
 
 
 def step(model, given, call=None):
@@ -88,14 +96,13 @@ def row(name):
     call, report = compiled(model)
     mine = step(model, given, call)
     far = max((((mine[n] - plain[n]).norm() / plain[n].norm()).item() for n in plain if plain[n].norm() > 1e-3), default=0)
-    graphs = report.graphs
-    programs = [p for g in graphs for p in g.programs]
+    graphs, made = report.graphs, programs(report)
     left = collections.Counter()
     for g in graphs:
         left.update({why: n for why, n in g.left.items() if not any(dull in why for dull in ("too little", "int", "no gradients", "by its positions"))})
     total = lambda what: sum(getattr(g, what) for g in graphs)
     rest = ", ".join(sorted({why.split(": ")[-1] if why.startswith("unknown") else why for why in left} - DULL))
-    return (f"| {name} | {total('nodes')} | {total('inside')} | {len(programs)} ({len({p.text for p in programs})}) | "
+    return (f"| {name} | {total('nodes')} | {total('inside')} | {len(made)} ({len({p.text for p in made})}) | "
             f"{total('flops_inside') / max(1, total('flops')):.1%} | {far:.0e} | {rest} |")
 
 

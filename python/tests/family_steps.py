@@ -25,10 +25,6 @@ def losses(model, given, call=None):
     return found
 
 
-def typed(given, dtype):
-    return {k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in given.items()}
-
-
 def trained(name, dtype, ours):
     """Losses of a model with weights as bf16 has them, whatever it computes in."""
     torch._dynamo.reset()
@@ -36,7 +32,7 @@ def trained(name, dtype, ours):
     model = model.bfloat16().to(dtype)
     if dtype == torch.float64:  # which grouped products do not take
         model.config._experts_implementation = "eager"
-    return losses(model, typed(given, dtype), families.compiled(model)[0] if ours else None)
+    return losses(model, families.typed(given, dtype), families.compiled(model)[0] if ours else None)
 
 
 def apart(mine, plain):

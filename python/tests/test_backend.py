@@ -4,15 +4,9 @@ import torch
 import torch.nn as nn
 
 from epilog import EpilogError
-from epilog._compile import Report, compile_graph
+from families import compiled as on
 
 pytestmark = pytest.mark.usefixtures("fresh")
-
-
-def on(function, rest="eager"):
-    """A function by the backend, and its report."""
-    report = Report()
-    return torch.compile(function, backend=lambda gm, inputs: compile_graph(gm, inputs, report, rest)), report
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ import epilog
 from epilog import _compile, _write
 from epilog._compile import Report, compile_graph
 from epilog._schema import example
+import families
+from families import compiled as on, programs, typed
 from rule import check, floor
 
-families = pytest.importorskip("families")
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("fresh")
 FAMILIES = ["Llama", "Qwen3", "Gemma3", "Phi3", "Olmo2", "GPTNeoX", "GPT2", "Bert", "ViT", "T5"]
@@ -26,16 +27,6 @@ def said(monkeypatch):
     monkeypatch.setattr(_compile.log, "warning", lambda form, *args: found.append(form % args))
     yield found
     assert not found
-
-
-def on(function, rest="eager", **how):
-    """A function by the backend, and its report."""
-    report = Report()
-    return torch.compile(function, backend=lambda gm, inputs: compile_graph(gm, inputs, report, rest), **how), report
-
-
-def programs(report):
-    return [p for g in report.graphs for p in g.programs]
 
 
 class Stored(torch.autograd.Function):
@@ -75,10 +66,6 @@ def within(mine, plain, exact, dtype=None, stored=None):
         allowed += 0 if stored is None else (stored[name] - e).abs().max().item()
         bound = 2 * allowed + floor(dtype or mine[name].dtype, 1, TERMS) * e.abs().max().item()
         assert off <= bound, f"{name} is {off} off, eager {allowed}"
-
-
-def typed(given, dtype):
-    return {k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in given.items()}
 
 
 def share(report):

@@ -10,7 +10,6 @@ from torch.nn.functional import silu
 import epilog
 from epilog.nn import MoE, experts
 from rule import check, floor
-from test_transformers import called  # noqa: F401
 
 transformers = pytest.importorskip("transformers")
 

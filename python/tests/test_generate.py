@@ -11,14 +11,6 @@ transformers = pytest.importorskip("transformers")
 NAMES = ["Llama", "Mistral", "Qwen3", "Gemma2", "GPT2"]
 
 
-@pytest.fixture
-def called(monkeypatch):
-    """Names of the programs that were called."""
-    names, call = [], epilog.Op.__call__
-    monkeypatch.setattr(epilog.Op, "__call__", lambda self, *a, **k: names.append(self.name) or call(self, *a, **k))
-    return names
-
-
 def models(name):
     """A model in f32 as it was, and the same with Epilog's layers; its report."""
     plain, _ = make(name)

@@ -11,7 +11,7 @@ from torch.nn.utils import prune
 
 import epilog
 from rule import floor
-from test_transformers import TERMS, called, data, make, step  # noqa: F401
+from test_transformers import TERMS, data, make, step
 
 transformers = pytest.importorskip("transformers")
 from transformers import masking_utils  # noqa: E402
@@ -174,6 +174,30 @@ def logits(model, **more):
         return model(input_ids=data()[0], use_cache=False, **more).logits
 
 
+def pair(name="Llama", old=None, apply=True):
+    """A model with Epilog's layers, and the same without; old: their attention before."""
+    model, plain = make(name).eval(), make(name).eval()
+    if old:
+        model.config._attn_implementation = plain.config._attn_implementation = old
+    if apply:
+        epilog.apply(model)
+    return model, plain
+
+
+def applied(model, when, change, **how):
+    """epilog.apply to a model that `change` changes before that or after; its report."""
+    if when == "before":
+        change(model)
+    report = epilog.apply(model, **how)
+    if when == "after":
+        change(model)
+    return report
+
+
+def beside(model, plain, **told):
+    close(logits(model, **told), logits(plain, **told), logits(copy.deepcopy(plain).double(), **told))
+
+
 def close(mine, plain, exact):
     """The rule, as in test_transformers.py."""
     off, allowed = (mine - exact).abs().max(), (plain - exact).abs().max()
@@ -188,11 +212,7 @@ def test_changed(name, what, when, called):
         m.config._attn_implementation = "eager"
     change(plain)
     change(double)
-    if when == "before":
-        change(model)
-    report = epilog.apply(model)
-    if when == "after":
-        change(model)
+    report = applied(model, when, change)
     close(logits(model), logits(plain), logits(double.double()))
     fused, first = called.count("layer") + called.count("rest"), "transformer.h.0" if name == "GPT2" else "model.layers.0"
     if what in AT_THE_CALL:  # of weights nobody can say before a call what they will be
@@ -211,12 +231,7 @@ STILL_ONE = (("another forward of a layer", "after"), ("another scale of scores"
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_backward_hooks_fire(name, when):
     model, fired = make(name), []
-    watch = lambda: [m.register_full_backward_hook(lambda *a, n=n: fired.append(n)) for n, m in enumerate(parts_of(model))]
-    if when == "before":
-        watch()
-    epilog.apply(model)
-    if when == "after":
-        watch()
+    applied(model, when, lambda model: [m.register_full_backward_hook(lambda *a, n=n: fired.append(n)) for n, m in enumerate(parts_of(model))])
     step(model)
     assert sorted(fired) == [0, 1, 2, 3]
 
@@ -285,8 +300,7 @@ def test_another_sdpa(called):
 
 
 def test_another_implementation_after_apply(called):
-    plain, model = make("Llama").eval(), make("Llama").eval()
-    epilog.apply(model)
+    model, plain = pair()
     model.config._attn_implementation = "eager"
     torch.testing.assert_close(logits(model), logits(plain))
     assert called.count("rest") == 2 and "layer" not in called
@@ -294,8 +308,7 @@ def test_another_implementation_after_apply(called):
 
 def test_what_may_change(called):
     """Weights may be others, tied, shared; a plain module may take another's place; types and devices may change."""
-    plain, model = make("Llama").eval(), make("Llama").eval()
-    epilog.apply(model)
+    model, plain = pair()
     for m in (plain, model):
         first, second = m.model.layers
         torch.manual_seed(7)
@@ -303,7 +316,7 @@ def test_what_may_change(called):
         first.mlp.gate_proj.weight = first.mlp.up_proj.weight
         second.mlp = first.mlp
         second.self_attn.o_proj = nn.Linear(32, 32, bias=False)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
     assert called.count("layer") == 2
     assert torch.equal(logits(model.double()), logits(plain.double())) and called.count("layer") == 2
     close(logits(model.float()), logits(plain.float()), logits(copy.deepcopy(plain).double()))
@@ -373,11 +386,7 @@ def own_loss(logits, labels, vocab_size, **kwargs):
 def test_changed_loss(name, change, when, called):
     model, plain = make(name), make(name)
     change(plain)
-    if when == "before":
-        change(model)
-    report = epilog.apply(model)
-    if when == "after":
-        change(model)
+    report = applied(model, when, change)
     found, expected = (m(input_ids=data()[0], labels=data()[1])[0] for m in (model, plain))
     torch.testing.assert_close(found, expected)
     assert "token_loss" not in called and (when == "after" or "the model" in [n for n, _ in report.left])
@@ -430,8 +439,7 @@ def test_applied_again(called):
 
 def test_restored_below_another_forward():
     """Whoever has wrapped a replaced forward keeps it: it does then as the class does."""
-    model, plain = make("Llama").eval(), make("Llama").eval()
-    epilog.apply(model)
+    model, plain = pair()
     for m in (model, plain):
         wrapped_forward(parts_of(m)[0])
     close(logits(model), logits(plain), logits(plain).double())
@@ -458,7 +466,7 @@ def test_another_gelu_after_apply(called):
     epilog.apply(model)
     for m in (model, plain):
         m.model.layers[0].mlp.act_fn, m.model.layers[1].mlp.act_fn.approximate = nn.GELU(), "none"
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
     assert "layer" not in called and "rest" not in called
 
 
@@ -466,19 +474,14 @@ def test_another_gelu_after_apply(called):
                                        ("sdpa", dict(is_causal=False)), ("eager", dict(is_causal=False))])
 def test_what_a_call_is_told(old, told, called):
     """What the model's own attention does not look at, or looks at in its own way."""
-    model, plain = make("Llama").eval(), make("Llama").eval()
-    for m in (model, plain):
-        m.config._attn_implementation = old
-    epilog.apply(model)
-    close(logits(model, **told), logits(plain, **told), logits(copy.deepcopy(plain).double(), **told))
+    model, plain = pair(old=old)
+    beside(model, plain, **told)
     assert called.count("layer") == (2 if "sliding_window" in told else 0)  # a window is the mask's
 
 
 def test_a_mask_of_too_few_keys():
     """It hides nothing that it has, but it is not that of the sequence: an error, as the model's."""
-    model, plain = make("Llama").eval(), make("Llama").eval()
-    model.config._attn_implementation = plain.config._attn_implementation = "eager"
-    epilog.apply(model)
+    model, plain = pair(old="eager")
     for m in (plain, model):
         with pytest.raises(RuntimeError, match="must match"):
             logits(m, attention_mask=torch.ones(2, 7, dtype=torch.long))
@@ -487,15 +490,11 @@ def test_a_mask_of_too_few_keys():
 @pytest.mark.parametrize("old", ["sdpa", "eager"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_not_causal(old, when, called):
-    model, plain = make("Llama").eval(), make("Llama").eval()
-    for m in (model, plain):
-        m.config._attn_implementation = old
-    if when == "after":
-        epilog.apply(model)
-    model.config.is_causal = plain.config.is_causal = False
-    if when == "before":
-        epilog.apply(model)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    model, plain = pair(old=old, apply=False)
+    not_causal = lambda m: setattr(m.config, "is_causal", False)
+    not_causal(plain)
+    applied(model, when, not_causal)
+    beside(model, plain)
     assert "layer" not in called and called.count("rest") == 2
 
 
@@ -522,13 +521,9 @@ def test_windows_of_other_places(name, when, what, called):
             return other
         return model
     model, plain = windowed(), windowed()
-    if when == "after":
-        epilog.apply(model)
-    for m in (model, plain):
-        WINDOWS[what](m)
-    if when == "before":
-        epilog.apply(model)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    WINDOWS[what](plain)
+    applied(model, when, WINDOWS[what])
+    beside(model, plain)
     assert called.count("layer") == 2
 
 
@@ -538,17 +533,10 @@ def test_another_rotation_before_apply(monkeypatch, called):
         angles = (position_ids[..., None].float() * self.inv_freq).repeat_interleave(2, -1)
         return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     monkeypatch.setattr(llama.LlamaRotaryEmbedding, "forward", interleaved)
-    model, plain = make("Llama").eval(), make("Llama").eval()
+    model, plain = pair(apply=False)
     report = epilog.apply(model)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
     assert "layer" not in called and ("model.layers.0", "LlamaRotaryEmbedding is not that of transformers") in report.left
-
-
-def eager_pair(name="Llama", old="eager"):
-    model, plain = make(name).eval(), make(name).eval()
-    model.config._attn_implementation = plain.config._attn_implementation = old
-    epilog.apply(model)
-    return model, plain
 
 
 def by_layers(model, mask, tables=None, window=None):
@@ -579,7 +567,7 @@ def windowed_mask(config, **more):
 @pytest.mark.parametrize("mask, whole", [(None, 0), (masking_utils.create_causal_mask, 2), (windowed_mask, 2), (near_mask, 0)])
 def test_masks_of_own_models(old, mask, whole, called):
     """None is what the model's attention takes it for; a window is the mask's, not the layer's."""
-    model, plain = eager_pair(old=old)
+    model, plain = pair(old=old)
     found = by_layers(model, mask)
     if mask is not near_mask or old == "eager":  # of sdpa such a call asks that the function be left out
         torch.testing.assert_close(found, by_layers(plain, mask), rtol=1e-4, atol=1e-4)
@@ -587,7 +575,7 @@ def test_masks_of_own_models(old, mask, whole, called):
 
 
 def test_no_mask_where_there_is_a_window():
-    model, plain = eager_pair("Mistral", "sdpa")
+    model, plain = pair("Mistral", "sdpa")
     torch.testing.assert_close(by_layers(model, None), by_layers(plain, None), rtol=1e-4, atol=1e-4)
 
 
@@ -601,10 +589,10 @@ def soften_in_place(layer, args, kwargs):
 
 @pytest.mark.parametrize("hook", [soften, soften_in_place])
 def test_masks_that_someone_changes(hook, called):
-    model, plain = eager_pair()
+    model, plain = pair(old="eager")
     for m in (model, plain):
         m.model.layers[0].register_forward_pre_hook(hook, with_kwargs=True)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
     assert "layer" not in called  # what was looked at is from then on a mask like any other
 
 
@@ -619,9 +607,9 @@ class Added(nn.Module):
 @pytest.mark.parametrize("change", [lambda m: m.model.layers.__setitem__(0, Added()), lambda m: m.model.layers.__delitem__(0),
                                     lambda m: m.model.layers.__setitem__(0, make("Llama").eval().model.layers[1]), turned])
 def test_layers_replaced_after_apply(change):
-    model, plain = eager_pair()
+    model, plain = pair(old="eager")
     change(model), change(plain)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
 
 
 def clone_module(module):
@@ -636,8 +624,7 @@ def clone_module(module):
 @pytest.mark.parametrize("name", ["Llama", "GPT2"])
 def test_shallow_copies(name, called):
     """They compute with their own weights, and so does what DataParallel makes."""
-    model, plain = make(name).eval(), make(name).eval()
-    epilog.apply(model)
+    model, plain = pair(name)
     close(logits(clone_module(model)), logits(clone_module(plain)), logits(clone_module(plain.double())))
     assert called.count("layer") == 2
     plain.float()
@@ -647,7 +634,7 @@ def test_shallow_copies(name, called):
         at = copy.copy(at)
         at._parameters = {k: nn.Parameter(2 * p.detach()) for k, p in at._parameters.items()}
         setattr(inner, norm, at)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
     replica = parts_of(model)[0]._replicate_for_data_parallel()
     assert "_epilog" in replica.__dict__ and replica.forward.__self__ is replica
 
@@ -660,13 +647,8 @@ BELOW = [(nn.functional, "linear", "sdpa"), (nn.functional, "silu", "sdpa"), (nn
 @pytest.mark.parametrize("where, name, old", BELOW)
 def test_another_function_below(where, name, old, when, monkeypatch, called):
     """Functions that the known ones call."""
-    model, plain, was = make("Llama").eval(), make("Llama").eval(), getattr(where, name)
-    model.config._attn_implementation = plain.config._attn_implementation = old
-    if when == "after":
-        epilog.apply(model)
-    monkeypatch.setattr(where, name, lambda *args, **kwargs: 1.5 * was(*args, **kwargs))
-    if when == "before":
-        epilog.apply(model, norms=False)
+    (model, plain), was = pair(old=old, apply=False), getattr(where, name)
+    applied(model, when, lambda m: monkeypatch.setattr(where, name, lambda *args, **kwargs: 1.5 * was(*args, **kwargs)), norms=when == "after")
     torch.testing.assert_close(logits(model), logits(plain), rtol=1e-4, atol=1e-4)
     assert "layer" not in called
 
@@ -674,17 +656,12 @@ def test_another_function_below(where, name, old, when, monkeypatch, called):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_another_loss_below(when, monkeypatch):
     model, plain, was = make("Llama"), make("Llama"), loss_utils.fixed_cross_entropy
-    if when == "after":
-        epilog.apply(model)
-    monkeypatch.setattr(loss_utils, "fixed_cross_entropy", lambda *args, **kwargs: 3 * was(*args, **kwargs))
-    if when == "before":
-        epilog.apply(model)
+    applied(model, when, lambda m: monkeypatch.setattr(loss_utils, "fixed_cross_entropy", lambda *args, **kwargs: 3 * was(*args, **kwargs)))
     torch.testing.assert_close(step(model)["loss"], step(plain)["loss"])
 
 
 def test_another_call(monkeypatch, called):
-    model, plain, was = make("Llama").eval(), make("Llama").eval(), nn.Linear.__call__
-    epilog.apply(model)
+    (model, plain), was = pair(), nn.Linear.__call__
     monkeypatch.setattr(nn.Linear, "__call__", lambda self, x: 3 * was(self, x))
     torch.testing.assert_close(logits(model), logits(plain), rtol=1e-4, atol=1e-4)
     assert "layer" not in called
@@ -697,8 +674,7 @@ class Rounded(torch.overrides.TorchFunctionMode):
 
 
 def test_modes_of_functions(called):
-    model, plain = make("Llama").eval(), make("Llama").eval()
-    epilog.apply(model)
+    model, plain = pair()
     with Rounded():
         assert torch.equal(logits(model), logits(plain)) and not called
     with torch.device("cpu"):  # is one, too, but only says where tensors are made
@@ -713,7 +689,7 @@ def interleaved(tables):
 @pytest.mark.parametrize("tables", [interleaved, lambda tables: tuple(t[:, :, :1] for t in tables), tuple])
 def test_tables_of_others(tables, called):
     """Only of those that a known rotary embedding returns is known what they are."""
-    model, plain = eager_pair(old="sdpa")
+    model, plain = pair(old="sdpa")
     torch.testing.assert_close(by_layers(model, None, tables), by_layers(plain, None, tables), rtol=1e-4, atol=1e-4)
     assert "layer" not in called
 
@@ -744,19 +720,14 @@ def test_an_attribute_that_norms_do_not_read(when, called):
             if isinstance(norm, llama.LlamaRMSNorm):
                 norm.eps = 0.5
     change(plain)
-    if when == "before":
-        change(model)
-    epilog.apply(model)
-    if when == "after":
-        change(model)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    applied(model, when, change)
+    beside(model, plain)
     assert called.count("layer") == 2
 
 
 def test_dropout_that_is_on_by_itself(called):
     """Of a model in eval(), as ensembles of one model have it."""
-    model, plain = make("GPT2").eval(), make("GPT2").eval()
-    epilog.apply(model)
+    model, plain = pair("GPT2")
     for m in (model, plain):
         for block in m.transformer.h:
             block.attn.resid_dropout.p = 0.5
@@ -771,7 +742,7 @@ def test_dropout_that_is_on_by_itself(called):
 @pytest.mark.parametrize("name", ["Llama", "Gemma2"])
 def test_arguments_in_order(name):
     """As the class of a layer has them, which is not the same in all families."""
-    model, plain = eager_pair(name)
+    model, plain = pair(name, "eager")
     x, positions = torch.randn(2, 10, 32), torch.arange(10)[None]
     def run(m):
         mask = masking_utils.create_causal_mask(config=m.config, inputs_embeds=x, attention_mask=None, past_key_values=None, position_ids=positions)
@@ -796,7 +767,7 @@ class Embedded(nn.Module):
 @pytest.mark.parametrize("old", ["sdpa", "eager"])
 def test_traces(old):
     """What torch.jit.trace sees is computed with other tensors later."""
-    model, plain = eager_pair(old=old)
+    model, plain = pair(old=old)
     first, second = torch.randn(2, 2, 10, 32)
     traced = torch.jit.trace(Embedded(model), first, strict=False, check_trace=False)
     torch.testing.assert_close(traced(second), Embedded(plain)(second), rtol=1e-4, atol=1e-4)
@@ -822,20 +793,19 @@ class Counted(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 def test_modes_of_the_dispatcher(called):
-    model, plain = make("Llama").eval(), make("Llama").eval()
-    epilog.apply(model)
+    model, plain = pair()
     with Counted():
         assert torch.equal(logits(model), logits(plain)) and not called
 
 
 def test_one_position_for_all(called):
-    model, plain = eager_pair(old="sdpa")
+    model, plain = pair(old="sdpa")
     position = torch.tensor([[3]])
     torch.testing.assert_close(logits(model, position_ids=position), logits(plain, position_ids=position), rtol=1e-4, atol=1e-4)
 
 
 def test_tables_that_someone_writes_to(called):
-    model, plain = eager_pair(old="sdpa")
+    model, plain = pair(old="sdpa")
     def other(tables):
         tables[0][..., 4:] = 0.5
         return tables
@@ -858,7 +828,7 @@ def written_behind(mask):
                                   lambda m: torch.from_dlpack(m), lambda m: pickle.loads(pickle.dumps(m)).clone(), lambda m: m[:, :, 2:] + 0,
                                   lambda m: torch.where(m < 0, 1, 0), lambda m: torch.tensor(float(m.data_ptr() != 0)), written_behind])
 def test_masks_are_read_as_any_other(read):
-    model, plain = eager_pair()
+    model, plain = pair(old="eager")
     mask = a_mask(model)
     assert mask._epilog_seen == (0, None, None, None, 0, False)
     assert torch.equal(read(mask), read(a_mask(plain))) and mask._epilog_seen is None
@@ -866,27 +836,25 @@ def test_masks_are_read_as_any_other(read):
 
 def test_a_class_of_another_around_it():
     """What is replaced, then parametrized, restored, and plain again."""
-    model, plain = make("Llama").eval(), make("Llama").eval()
-    epilog.apply(model)
+    model, plain = pair()
     nn.utils.parametrize.register_parametrization(model.model.norm, "weight", Times3())
     epilog.restore(model)
     nn.utils.parametrize.remove_parametrizations(model.model.norm, "weight", leave_parametrized=False)
     epilog.apply(model)
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
     assert torch.equal(logits(model.double()), logits(plain.double()))
 
 
 def test_what_an_activation_holds_in_a_graph(called):
     """Is compared by its value: Gemma's GELU is a function of some arguments."""
     torch._dynamo.reset()
-    model, plain = make("Gemma2").eval(), make("Gemma2").eval()
-    epilog.apply(model)
+    model, plain = pair("Gemma2")
     close(logits(torch.compile(model, backend="eager")), logits(plain), logits(copy.deepcopy(plain).double()))
     assert called.count("layer") + called.count("rest") == 2
     torch._dynamo.reset()
     model.model.layers[0].mlp.act_fn.act.keywords["approximate"] = plain.model.layers[0].mlp.act_fn.act.keywords["approximate"] = "none"
     called.clear()
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
     assert called.count("layer") + called.count("rest") == 1
 
 
@@ -944,7 +912,7 @@ def test_offload(name, first, what):
         epilog.apply(model)
     if not first:
         offload(model, **OFFLOADS[what])
-    close(logits(model), logits(plain), logits(copy.deepcopy(plain).double()))
+    beside(model, plain)
     epilog.restore(model)
     assert torch.equal(logits(model), logits(plain))
 

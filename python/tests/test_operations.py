@@ -5,8 +5,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from epilog import _compile
-from epilog._compile import Report, compile_graph
 from epilog._say import SAID, operation
+from families import compiled as on, programs
 from rule import check
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -34,15 +34,6 @@ EACH = {
     "addcdiv": lambda h: torch.addcdiv(h, h, h * h + 1), "lerp": lambda h: torch.lerp(h, h * h, 0.3), "lerp by a tensor": lambda h: h.lerp(h * h, h), "softmin": lambda h: F.softmin(h, -1),
     "isnan": lambda h: h.masked_fill(h.isnan() | h.isinf(), 0), "mse_loss": lambda h: h * F.mse_loss(h, h * 2), "group_norm": lambda h: F.group_norm(h.mT, 4, h[0, 0], h[0, 1]).mT,
     "pow": lambda h: 2.0 ** h + (h * h + 1) ** (SEEN * 2.0), "exp2": lambda h: h.exp2(), "log2": lambda h: (h * h + 1).log2(), "zeros_like": lambda h: torch.where(SEEN, h, torch.zeros_like(h)), "full_like": lambda h: torch.where(h > 0, h, torch.full_like(h, -1.0))}
-
-
-def on(function):
-    report = Report()
-    return torch.compile(function, backend=lambda gm, inputs: compile_graph(gm, inputs, report, "eager")), report
-
-
-def programs(report):
-    return [p for g in report.graphs for p in g.programs]
 
 
 @pytest.fixture(autouse=True)

@@ -95,14 +95,6 @@ def within(mine, plain, exact, dtype=torch.float32, coarsest=None, terms={}):
         assert off <= bound, f"{name} is {off} off, {allowed} is allowed"
 
 
-@pytest.fixture
-def called(monkeypatch):
-    """The names of the programs that have been called."""
-    names, call = [], Op.__call__
-    monkeypatch.setattr(Op, "__call__", lambda self, *args, **kwargs: names.append(self.name) or call(self, *args, **kwargs))
-    return names
-
-
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("attention", ["epilog", "sdpa"])
