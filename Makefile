@@ -2,22 +2,19 @@
 #
 #   make               the library and the command, in build/
 #   make run           the ten kernels on this machine
-#   make test          what can be checked without a GPU; 40 minutes of processor time, from a clean clone
-#   make suite         of that the test programs alone, without the sanitizers' builds
-#   make test-texts    all of the CUDA texts through NVRTC, not one of each form (7 minutes of a core)
-#   make test-emulate  all kernels on the emulator, not one of each form (5 minutes of a core)
-#   make test-hopper   all products in all of Hopper's configurations on the emulator
+#   make check         a minute, on two cores, from a built library: cheap tests whole, of the others a fresh draw of their cases
+#   make test          five minutes, before a push, and what CI runs: larger draws, and AddressSanitizer and UndefinedBehaviorSanitizer
+#   make test-full     hours, before a release: every case of every test, in all builds
+#                      Of each: SEED=7 repeats a draw, ONLY='cases laws' takes these jobs, CASE='matmul*' these cases, AGAIN=1 what failed,
+#                      LIST=1 names the jobs, TAP=1 prints the Test Anything Protocol, JOBS=1 runs one at a time; tests/jobs.txt has the jobs
 #   make test-pairs    every operation's result in every operand of every other, beside NumPy: results in f32 and bf16, gradients (5 minutes
 #                      of a core); test-pairs-gpu and test-pairs-emulate: on a GPU, on the emulator
-#   make test-rowbits  a row's bits in batches of 1 to 600 rows, of 10,000 random programs (4 minutes of a core)
-#   make test-sanitize all test programs under AddressSanitizer and UndefinedBehaviorSanitizer, with more rounds (about 15 minutes of a core)
+#   make sanitize      all of full's jobs under AddressSanitizer and UndefinedBehaviorSanitizer (15 minutes of a core)
+#   make threads       what runs in threads, under ThreadSanitizer
 #   make fuzz          the readers of texts and files, with libFuzzer too where clang has it; FUZZ_SECONDS=15 each
-#   make test-laws     10,000 random programs and all that come with Epilog against laws that every program keeps (7 minutes of a core)
-#                      tests/laws.h; build/test/laws reduce SEED LAW makes a program that breaks one small
 #   make update-plans  writes tests/plans.txt anew, which has what plans come to: read its diff
 #   make test-memory   bytes that are read before they are written, by clang's MemorySanitizer (5 minutes of a core)
-#   make test-full     all of the above
-#   make mutate        faults put into the sources, MUTANTS=50 of them drawn by SEED=1: how many does the suite find? (90 minutes)
+#   make mutate        faults put into the sources, MUTANTS=50 of them drawn by SEED=1: how many does TIER=test find? (90 minutes)
 #   make test-cross    the suite for the other architecture, with a cross compiler and qemu
 #   make test-gpu      on a GPU: a sample of the cases (3 minutes), then compute-sanitizer where it is installed
 #   make test-gpu-full on a GPU: every case in every type, path, contract and configuration
@@ -72,11 +69,12 @@ $(BUILD)/obj/src/cpu/micro_%.o: ALIGN := -falign-functions=64
 # Sanitizers make the strips long to compile: there they are optimized less, and for the baseline alone unless ALL_STRIPS says
 # otherwise: they do not follow into what is written by hand for longer vectors.
 FEW_STRIPS := $(if $(SAN),$(if $(ALL_STRIPS),,yes))
-STRIP_FLAGS := $(if $(SAN),-O1,-O3) -fno-math-errno -fno-trapping-math -ffp-contract=off
+STRIP_FLAGS := $(if $(SAN),$(if $(ALL_STRIPS),-O1,-O0 -fno-sanitize=undefined),-O3) -fno-math-errno -fno-trapping-math -ffp-contract=off
+DEAR := $(if $(SAN),$(if $(ALL_STRIPS),,-O0)) # what GCC takes half as long for, without unrolling
 ifeq ($(ARCH),x86_64)
-$(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma -mf16c -mprfchw
-$(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f -mfma -mprfchw
-$(BUILD)/obj/src/cpu/micro_avx512vnni.o: ISA := -mavx512f -mavx512vnni -mfma -mprfchw
+$(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma -mf16c -mprfchw $(DEAR)
+$(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f -mfma -mprfchw $(DEAR)
+$(BUILD)/obj/src/cpu/micro_avx512vnni.o: ISA := -mavx512f -mavx512vnni -mfma -mprfchw $(DEAR)
 $(BUILD)/obj/src/cpu/micro_avx512bf16.o: ISA := -mavx512f -mavx512bf16 -mprfchw
 $(BUILD)/obj/src/cpu/micro_amx.o: ISA := -mamx-tile -mamx-bf16 -mprfchw
 $(BUILD)/obj/src/cpu/pack_f16c.o: ISA := -mavx2 -mf16c
@@ -207,8 +205,10 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # ---- tests ----
 
-# What takes longest first: so no processor waits for the last one.
-TESTS := emulate laws cuda attention recurrence deep layers cases algebra rowbits growth cut sums strips batch plans grad edges names open rowloop memory random groups rows micro strips_fold tape choice json safetensors arguments lang verify moves shifts integers time threads alloc properties decode same_bits slots prepare own types conversions dequant formulas indices puzzle docs jit ahead tokenizer
+# The programs of the suite that tests/jobs.txt has a share for in this column: 1 for all, 5 and 6 for the sanitizers' of `make test` and of
+# `make test-full`.
+programs_in = $(sort $(shell awk '!/^(\#|leaks|$$)/ && $$$(1) != "-" && match($$0, /[$$]B.test.[a-z_0-9]+/) { print substr($$0, RSTART + 8, RLENGTH - 8) }' tests/jobs.txt))
+TESTS := $(filter-out pairs_%,$(call programs_in,1))
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
 
@@ -256,85 +256,21 @@ $(BUILD)/test/pairs_%: $(BUILD)/obj/tests/pairs/%.o $(if $(SAN),,$(BUILD)/obj/te
 	$(call say,LINK)
 	$(Q)$(link)
 
-.PHONY: tests list suite sanitize threads
+.PHONY: tests sanitize threads
 tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(BUILD)/test/gpu $(BUILD)/test/gpu_batch $(BUILD)/test/pairs_run $(BUILD)/test/pairs_emulate) # what runs on a GPU is built here, too
 
-# Lines for tests/run.sh, a name and a command each: the suite of one build. It is run in the plain build and again under
-# the sanitizers, where RUN_TESTS, ROUNDS, CUDA_MODE and RUN differ.
-ROUNDS ?= 400
-CUDA_MODE ?= forms
-CASES_MODE ?= test
-ARGS_cases = programs $(CASES_MODE)
-ARGS_cut = programs $(ROUNDS)
-ARGS_grad = programs $(GRAD_ROUNDS)
-GRAD_ROUNDS ?= 1000
-ARGS_algebra = programs tests/models.epi $(GRAD_ROUNDS)
-ARGS_rows := programs
-ARGS_same_bits = $(if $(SAN),few)
-ARGS_groups := tests/groups.epi
-ARGS_batch := programs
-ARGS_rowbits = $(ROW_ROUNDS)
-ROW_ROUNDS ?= 350
-ARGS_open := programs
-ARGS_memory := tests/models.epi
-ARGS_plans := tests/plans.txt
-ARGS_slots := tests/experts.epi
-ARGS_formulas := programs
-ARGS_indices := programs
-ARGS_edges := programs
-ARGS_puzzle := programs
-ARGS_attention = programs $(CASES_MODE)
-ARGS_random = $(ROUNDS)
-ARGS_own = $(ROUNDS)
-LAW_TEXTS ?= $(wildcard programs/*.epi tests/*.epi) docs/cookbook.md tests/seams.md
-LAW_ROUNDS ?= 1000
-ARGS_laws = $(LAW_TEXTS) --random $(LAW_ROUNDS)
-ARGS_docs := docs/language.md docs/speed.md tests/messages.txt docs/derivatives.md docs/algebra.md docs/cookbook.md docs/attention.md docs/time.md docs/integers.md docs/llms.txt tests/seams.md $(wildcard programs/*.epi) \
-    editors/vim/syntax/epilog.vim editors/vscode/syntaxes/epilog.tmLanguage.json
-ARGS_integers = $(INTEGERS)
-ARGS_threads = $(BUILD)/libepilog.so
-ARGS_cuda = programs $(BUILD)/cache $(CUDA_MODE)
-ARGS_names = programs $(BUILD)/cache $(CUDA_MODE)
-ARGS_emulate = programs $(BUILD)/emulate $(CUDA_MODE)
-run = $(RUN)$(if $(filter $(1),$(NO_LEAKS)),:detect_leaks=0)
-list:
-	@echo 'command $(RUN) bash tests/test_cli.sh $(BUILD)/epilog'
-	@$(foreach t,$(RUN_TESTS),echo '$t $(call run,$t) $(BUILD)/test/$t $(ARGS_$t)';)
-	@$(foreach e,$(EXAMPLES),echo '$(notdir $e) $(call run,example) $e';)
-	@echo 'examples $(RUN) bash tests/test_examples.sh $(BUILD)/example'
-
-# What is made for `make test`: as many compilers at once as there are processors, unless -j says otherwise.
+# What is made for tests: as many compilers at once as there are processors, unless -j says otherwise.
 SUB = $(MAKE) --no-print-directory -s
 PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
-ASAN_ROUNDS ?= 20
 # At -O1 GCC takes twice as long as at -Og for sanitized code, of some files six times; what it makes runs 8 % faster.
-ASAN = BUILD=$(BUILD)/asan OPT='-Og -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' \
-    RUN='env ASAN_OPTIONS=allocator_may_return_null=1' RUN_TESTS='$(filter-out $(NOT_ASAN),$(TESTS))' ROUNDS=$(ASAN_ROUNDS) GRAD_ROUNDS=$(ASAN_ROUNDS) LAW_ROUNDS=60 LAW_TEXTS= \
-    CUDA_MODE=some CASES_MODE=some $(if $(filter aarch64,$(ARCH)),NO_LEAKS='$(filter-out $(SEARCHED),$(TESTS)) example')
-# These go where others go under the sanitizers, many times over: batch, rowbits and sums where cases and rowloop do, names where cuda does,
-# plans, layers and growth where algebra and cut do. `make test-sanitize` has them all.
-# The emulator has fibers, which AddressSanitizer does not follow, and checks addresses itself.
-NOT_ASAN ?= batch rowbits sums names emulate growth plans layers
-# With GCC 12 on AArch64 the search for leaks takes four seconds of every process: there it is left to those that make and
-# free the most different things. Of programs with params, open axes and memory budgets cut and alloc have some.
-SEARCHED := lang alloc properties cut grad jit cuda
-TSAN = BUILD=$(BUILD)/tsan OPT='-O1 -g1' SAN=-fsanitize=thread
+ASAN = BUILD=$(BUILD)/asan OPT='-Og -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' RUN_TESTS='$(call programs_in,$(if $(ALL_STRIPS),6,5))'
+TSAN_TESTS := properties threads
+TSAN = BUILD=$(BUILD)/tsan OPT='-O1 -g1' SAN=-fsanitize=thread RUN_TESTS='$(TSAN_TESTS)'
 # What computes on memory of its own: a result that is made of bytes nobody wrote ends the test where it is compared. Workspaces and
 # outputs count as unwritten before a run, what steps share before each step, a thread's tiles before each tile (EPI_UNWRITTEN).
 MSAN_TESTS := micro strips strips_fold tape moves rowloop rows cases attention grad
-MSAN = BUILD=$(BUILD)/msan CC=clang OPT='-O1 -g1' SAN=-fsanitize=memory RUN= RUN_TESTS='$(MSAN_TESTS)' CASES_MODE=some GRAD_ROUNDS=40
+MSAN = BUILD=$(BUILD)/msan CC=clang OPT='-O1 -g1' SAN=-fsanitize=memory RUN_TESTS='$(MSAN_TESTS)'
 FUZZED := lang safetensors
-
-LIST_CHECKS = echo 'includes sh tests/test_includes.sh'; echo 'circles sh tests/test_circles.sh $(BUILD)/obj/src/cuda'; \
-    echo 'install bash tests/test_install.sh $(BUILD)'; $(foreach f,$(TABLED),echo 'tables $(BUILD)/table --check $f';) \
-    $(foreach p,$(PLOTS),echo 'plot $(BUILD)/plot --check $(call plotted,$p)';) echo 'pages bash tests/test_pages.sh README.md docs/tutorial.md docs/hacking.md'
-# Pairs are drawn by the commit, so that each commit tries others and one commit always the same; SEED=N repeats a draw.
-PAIRS = $(PYTHON) tests/pairs/pairs.py --runner $(BUILD)/test/pairs_run --seed $(or $(SEED),$(shell printf %d 0x$(COMMIT) 2>/dev/null || echo 1))
-LIST_PAIRS = echo 'pairs $(PAIRS) --draw 800 --reference'; echo 'pairs_grad $(PAIRS) --draw 200 --types f32 --grad';
-LIST_ASAN = echo '\# under AddressSanitizer and UndefinedBehaviorSanitizer:'; $(SUB) $(ASAN) list
-LIST_TSAN = echo '\# under ThreadSanitizer:'; echo 'properties $(BUILD)/tsan/test/properties'
-LIST_FUZZ = echo '\# on random input:'; \
-    $(foreach t,$(FUZZED),echo 'fuzz $(BUILD)/asan/fuzz_$t --seconds $(1) tests/corpus/$t';)
 
 # What plans come to, as they are now: the diff of that file is what is to be judged.
 .PHONY: update-plans
@@ -358,35 +294,51 @@ mutate:
 perf support: $(BUILD)/test/cases
 	$(BUILD)/test/cases programs $@
 
-suite:
-	@$(SUB) $(PARALLEL) tests
-	@$(SUB) list | bash tests/run.sh $(BUILD)/log
-
-test:
-	@echo 'building: as it is, with AddressSanitizer, with ThreadSanitizer'
-	@$(SUB) $(PARALLEL) tests $(BUILD)/table $(BUILD)/plot
+# The tiers. What SEED does not say, a check draws anew, and `make test` draws by the number of commits: so each commit tries other cases, and one
+# commit always the same. ALL_STRIPS needs a build of its own.
+.PHONY: check test test-full tier-full build-tests build-all build-full
+TIER = PYTHON='$(if $(wildcard $(BUILD)/venv/torch),$(BUILD)/venv/bin/python,$(PYTHON))' $(BUILD)/run $(1) --build $(BUILD) --seed $(or $(SEED),$(2)) \
+    $(if $(JOBS),--jobs $(JOBS)) $(if $(CASE),--case '$(CASE)') $(if $(AGAIN),--again) $(if $(LIST),--list) $(if $(TAP),--tap) $(ONLY)
+build-tests:
+	@$(SUB) $(PARALLEL) tests $(BUILD)/table $(BUILD)/plot $(BUILD)/run
+build-all: build-tests
 	@$(SUB) $(PARALLEL) $(ASAN) tests fuzzers
-	@$(SUB) $(PARALLEL) $(TSAN) $(BUILD)/tsan/test/properties
-	@{ $(SUB) list; $(LIST_CHECKS); $(LIST_PAIRS) $(LIST_ASAN); $(LIST_TSAN); $(call LIST_FUZZ,5) } | bash tests/run.sh $(BUILD)/log
+check: build-tests
+	@$(call TIER,check,$(shell date +%s))
+test: build-all
+	@$(call TIER,test,$(shell git rev-list --count HEAD 2>/dev/null || date +%j))
+test-full: build-full
+	@$(SUB) tier-full BUILD=$(BUILD)/full
+sanitize: build-full
+	@$(SUB) tier-full BUILD=$(BUILD)/full ONLY=asan/
+build-full:
+	@$(SUB) build-all BUILD=$(BUILD)/full ALL_STRIPS=1
+tier-full:
+	@$(call TIER,full,$(shell date +%s))
 
-sanitize:
-	@$(SUB) $(PARALLEL) $(ASAN) tests
-	@{ $(LIST_ASAN); } | bash tests/run.sh $(BUILD)/asan/log
+$(BUILD)/run: tests/run.c
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) -std=c17 -O1 -g $(WARN) -D_GNU_SOURCE -o $@ $<
 
-threads:
-	@$(SUB) $(PARALLEL) $(TSAN) $(BUILD)/tsan/test/properties
-	@{ $(LIST_TSAN); } | bash tests/run.sh $(BUILD)/tsan/log
+threads: $(BUILD)/run
+	@$(SUB) $(PARALLEL) $(TSAN) $(TSAN_TESTS:%=$(BUILD)/tsan/test/%)
+	@$(BUILD)/run full --build $(BUILD)/tsan $(TSAN_TESTS)
 
-# Of the list the tests alone.
+# The tables and the plots of the documents say what the result files say.
+.PHONY: hold-tables
+hold-tables: $(BUILD)/table $(BUILD)/plot
+	@set -e; for f in $(TABLED); do $(BUILD)/table --check $$f; done
+	@set -e; $(foreach p,$(PLOTS),$(BUILD)/plot --check $(call plotted,$p);)
+
 .PHONY: test-memory
-test-memory:
+test-memory: $(BUILD)/run
 	@$(SUB) $(PARALLEL) $(MSAN) $(MSAN_TESTS:%=$(BUILD)/msan/test/%)
-	@$(SUB) $(MSAN) list | grep ' $(BUILD)/msan/test/' | bash tests/run.sh $(BUILD)/msan/log
+	@$(BUILD)/run full --build $(BUILD)/msan --share 1/20 $(MSAN_TESTS)
 
-# What `make test` has a choice of, whole. What these say before the last line tells what was left out and why.
-.PHONY: test-pairs test-pairs-some test-pairs-gpu test-pairs-emulate
-test-pairs-some: $(BUILD)/test/pairs_run
-	@{ $(LIST_PAIRS) } | bash tests/run.sh $(BUILD)/pairs-log
+# Pairs, whole. What these say before the last line tells what was left out and why.
+.PHONY: test-pairs test-pairs-gpu test-pairs-emulate
+PAIRS = $(PYTHON) tests/pairs/pairs.py --runner $(BUILD)/test/pairs_run --seed $(or $(SEED),1)
 test-pairs: $(BUILD)/test/pairs_run
 	$(PAIRS) --types f32,bf16 --reference
 	$(PAIRS) --types f32 --grad
@@ -395,33 +347,6 @@ test-pairs-gpu: $(BUILD)/test/pairs_run
 test-pairs-emulate: $(BUILD)/test/pairs_emulate
 	@mkdir -p $(BUILD)/emulate
 	$(PAIRS) --runner $(BUILD)/test/pairs_emulate --types bf16 --together 600
-.PHONY: test-texts test-emulate test-hopper test-laws test-rowbits test-sanitize test-full
-test-texts: $(BUILD)/test/cuda
-	$(BUILD)/test/cuda programs $(BUILD)/cache all
-test-emulate: $(BUILD)/test/emulate
-	@mkdir -p $(BUILD)/emulate
-	$(BUILD)/test/emulate programs $(BUILD)/emulate all
-test-hopper: $(BUILD)/test/emulate
-	@mkdir -p $(BUILD)/emulate
-	$(BUILD)/test/emulate programs $(BUILD)/emulate sweep
-test-laws: $(BUILD)/test/laws
-	$(BUILD)/test/laws $(LAW_TEXTS) --random 10000 --thorough
-test-rowbits: $(BUILD)/test/rowbits
-	$(BUILD)/test/rowbits 10000
-test-sanitize:
-	@$(SUB) sanitize BUILD=$(BUILD)/all ALL_STRIPS=1 NOT_ASAN=emulate ASAN_ROUNDS=200
-test-full:
-	@$(SUB) test
-	@$(SUB) test-sanitize
-	@$(SUB) test-rowbits
-	@$(SUB) test-pairs
-	@$(SUB) test-texts
-	@$(SUB) test-emulate
-	@$(SUB) test-hopper
-	@$(SUB) test-pairs-emulate
-	@$(SUB) test-laws
-	@! command -v clang >/dev/null || $(SUB) test-memory
-	@$(SUB) fuzz
 
 # What needs a GPU: a sample of the table of cases, or all of it; the bits of rows in batches of 1 to 8192; then tiny cases
 # under compute-sanitizer where it is
@@ -442,7 +367,7 @@ test-gpu test-gpu-full: $(BUILD)/test/gpu $(BUILD)/test/gpu_batch
 PYTHON ?= python3
 TORCH ?= torch==2.10.*
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-.PHONY: test-python test-python-some test-opinfo
+.PHONY: test-python test-python-some test-python-drawn test-opinfo
 test-opinfo: $(BUILD)/venv/torch $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
 	PYTHONPATH=python $(BUILD)/venv/bin/python python/tests/opinfo.py $(OPINFO)
 test-python: PYTESTS :=
@@ -452,6 +377,9 @@ test-python-some: $(BUILD)/venv/torch
 test-python test-python-some: $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
 	cd $(BUILD) && EPILOG_BUILD='$(abspath $(BUILD))' venv/bin/pip install -q --no-deps --no-build-isolation --force-reinstall '$(CURDIR)/python'
 	cd python/tests && '$(abspath $(BUILD))/venv/bin/python' -m pytest -q -p no:cacheprovider -p no:logging $(PYTESTS)
+
+test-python-drawn:
+	@if [ -e $(BUILD)/venv/torch ]; then $(SUB) test-python-some; else echo 'skipped: PyTorch is not there; make $(BUILD)/venv/torch fetches it'; fi
 
 # Without that index, what torch itself needs is named, and the GPU's libraries are left out where it loads without them.
 $(BUILD)/venv/torch:
@@ -475,9 +403,9 @@ fuzz:
 	@$(SUB) $(PARALLEL) $(ASAN) fuzzers
 	@rm -rf $(BUILD)/fuzz; mkdir -p $(FUZZED:%=$(BUILD)/fuzz/%)
 	@! $(HAS_FUZZER) || $(SUB) $(PARALLEL) CC=clang BUILD=$(BUILD)/fuzzer OPT='-O1 -g' SAN='-fsanitize=fuzzer-no-link,address' $(LIBFUZZER)
-	@{ $(call LIST_FUZZ,$(FUZZ_SECONDS)) ! $(HAS_FUZZER) || { \
-	    $(foreach t,$(FUZZED),echo 'libFuzzer $(BUILD)/fuzzer/libfuzzer_$t -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/$t tests/corpus/$t';) }; \
-	} | bash tests/run.sh $(BUILD)/fuzz/log
+	@set -e; for t in $(FUZZED); do $(BUILD)/asan/fuzz_$$t --seconds $(FUZZ_SECONDS) tests/corpus/$$t; done
+	@! $(HAS_FUZZER) || for t in $(FUZZED); do $(BUILD)/fuzzer/libfuzzer_$$t -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
+	    -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/$$t tests/corpus/$$t || exit 1; done
 
 $(BUILD)/fuzz_%: tests/fuzz_%.c tests/fuzz_main.c $(BUILD)/libepilog.a
 	$(call say,LINK)
