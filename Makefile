@@ -282,12 +282,13 @@ $(BUILD)/fingerprint: $(BUILD)/obj/tests/fingerprint.o $(BUILD)/libepilog.a
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
-# Faults put into the sources, one at a time, and how many of them the suite finds; tests/mutate.sh tells how.
+# Faults put into the sources, one at a time, and how many of them a tier finds; AGAIN=FILE takes recorded ones. tests/mutate.sh tells how.
 MUTANTS ?= 50
+TIER ?= test
 mutate: SEED ?= 1
 .PHONY: mutate
 mutate:
-	@bash tests/mutate.sh $(BUILD)/mutate $(MUTANTS) $(SEED)
+	@TIER='$(TIER)' AGAIN='$(AGAIN)' bash tests/mutate.sh $(BUILD)/mutate $(MUTANTS) $(SEED)
 
 # The same table of cases, timed; and what each case compiles to.
 .PHONY: perf support
@@ -297,16 +298,16 @@ perf support: $(BUILD)/test/cases
 # The tiers. What SEED does not say, a check draws anew, and `make test` draws by the number of commits: so each commit tries other cases, and one
 # commit always the same. ALL_STRIPS needs a build of its own.
 .PHONY: check test test-full tier-full build-tests build-all build-full
-TIER = PYTHON='$(if $(wildcard $(BUILD)/venv/torch),$(BUILD)/venv/bin/python,$(PYTHON))' $(BUILD)/run $(1) --build $(BUILD) --seed $(or $(SEED),$(2)) \
+run_tier = PYTHON='$(if $(wildcard $(BUILD)/venv/torch),$(BUILD)/venv/bin/python,$(PYTHON))' $(BUILD)/run $(1) --build $(BUILD) --seed $(or $(SEED),$(2)) \
     $(if $(JOBS),--jobs $(JOBS)) $(if $(CASE),--case '$(CASE)') $(if $(AGAIN),--again) $(if $(LIST),--list) $(if $(TAP),--tap) $(ONLY)
 build-tests:
 	@$(SUB) $(PARALLEL) tests $(BUILD)/table $(BUILD)/plot $(BUILD)/run
 build-all: build-tests
 	@$(SUB) $(PARALLEL) $(ASAN) tests fuzzers
 check: build-tests
-	@$(call TIER,check,$(shell date +%s))
+	@$(call run_tier,check,$(shell date +%s))
 test: build-all
-	@$(call TIER,test,$(shell git rev-list --count HEAD 2>/dev/null || date +%j))
+	@$(call run_tier,test,$(shell git rev-list --count HEAD 2>/dev/null || date +%j))
 test-full: build-full
 	@$(SUB) tier-full BUILD=$(BUILD)/full
 sanitize: build-full
@@ -314,7 +315,7 @@ sanitize: build-full
 build-full:
 	@$(SUB) build-all BUILD=$(BUILD)/full ALL_STRIPS=1
 tier-full:
-	@$(call TIER,full,$(shell date +%s))
+	@$(call run_tier,full,$(shell date +%s))
 
 $(BUILD)/run: tests/run.c
 	@mkdir -p $(@D)

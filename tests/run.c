@@ -5,7 +5,7 @@
  * A line of the table is a job: its name; the share of its cases that each tier runs, in the build as it is (`check`, `test`,
  * `full`) and under the sanitizers (`test`, `full`); and a command of the shell, in which $B is the folder of the build, and $SEED the seed. A
  * program of the suite learns its share by EPILOG_DRAW and EPILOG_SEED (tests/draw.h). What a job prints goes to a log of its own, and is
- * shown where it fails, with the line that repeats it. A job passes what its last line "N passed, N failed" says, else
+ * shown where it fails, with the line that repeats it. A job passes what its last line "N passed" says, else
  * counts as one; one whose last line begins with "skipped" is. */
 #include <ctype.h>
 #include <errno.h>
@@ -265,7 +265,8 @@ static void read_log(job *j) {
     bool counted = false;
     FILE *log = fopen(file_of(j, ".log"), "r");
     while (log && fgets(line, sizeof line, log)) {
-        if (sscanf(line, "%ld passed, %ld failed", &p, &f) == 2) {
+        f = 0;
+        if (sscanf(line, "%ld passed, %ld failed", &p, &f) == 2 || sscanf(line, "%ld passed", &p) == 1) {
             j->passed = p;
             j->failures = f;
             counted = true;
