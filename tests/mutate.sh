@@ -94,7 +94,7 @@ work() {
         cd "$folder/$1" || exit 1
         if [ -n "$again" ]; then fault=$(put "$(sed -n "${draw}p" ../recorded)"); else fault=$(../mutate "$seed" "$draw" $sites); fi
         file=${fault%%:*}
-        touch "$file"
+        [ "$file" = none ] || touch "$file"
         if [ "$file" = none ]; then
             verdict='not in src any more'
         elif ! $quiet build/libepilog.a >/dev/null 2>&1; then
