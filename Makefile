@@ -301,19 +301,19 @@ perf support: $(BUILD)/test/cases
 run_tier = PYTHON='$(if $(wildcard $(BUILD)/venv/torch),$(BUILD)/venv/bin/python,$(PYTHON))' $(BUILD)/run $(1) --build $(BUILD) --seed $(or $(SEED),$(2)) \
     $(if $(JOBS),--jobs $(JOBS)) $(if $(CASE),--case '$(CASE)') $(if $(AGAIN),--again) $(if $(LIST),--list) $(if $(TAP),--tap) $(ONLY)
 build-tests:
-	@$(SUB) $(PARALLEL) tests $(BUILD)/table $(BUILD)/plot $(BUILD)/run
+	+@$(SUB) $(PARALLEL) tests $(BUILD)/table $(BUILD)/plot $(BUILD)/run
 build-all: build-tests
-	@$(SUB) $(PARALLEL) $(ASAN) tests fuzzers
+	+@$(SUB) $(PARALLEL) $(ASAN) tests fuzzers
 check: build-tests
 	@$(call run_tier,check,$(shell date +%s))
 test: build-all
 	@$(call run_tier,test,$(shell git rev-list --count HEAD 2>/dev/null || date +%j))
 test-full: build-full
-	@$(SUB) tier-full BUILD=$(BUILD)/full
+	+@$(SUB) tier-full BUILD=$(BUILD)/full
 sanitize: build-full
-	@$(SUB) tier-full BUILD=$(BUILD)/full ONLY=asan/
+	+@$(SUB) tier-full BUILD=$(BUILD)/full ONLY=asan/
 build-full:
-	@$(SUB) build-all BUILD=$(BUILD)/full ALL_STRIPS=1
+	+@$(SUB) build-all BUILD=$(BUILD)/full ALL_STRIPS=1
 tier-full:
 	@$(call run_tier,full,$(shell date +%s))
 
@@ -323,7 +323,7 @@ $(BUILD)/run: tests/run.c
 	$(Q)$(CC) -std=c17 -O1 -g $(WARN) -D_GNU_SOURCE -o $@ $<
 
 threads: $(BUILD)/run
-	@$(SUB) $(PARALLEL) $(TSAN) $(TSAN_TESTS:%=$(BUILD)/tsan/test/%)
+	+@$(SUB) $(PARALLEL) $(TSAN) $(TSAN_TESTS:%=$(BUILD)/tsan/test/%)
 	@$(BUILD)/run full --build $(BUILD)/tsan $(TSAN_TESTS)
 
 # The tables and the plots of the documents say what the result files say.
@@ -334,7 +334,7 @@ hold-tables: $(BUILD)/table $(BUILD)/plot
 
 .PHONY: test-memory
 test-memory: $(BUILD)/run
-	@$(SUB) $(PARALLEL) $(MSAN) $(MSAN_TESTS:%=$(BUILD)/msan/test/%)
+	+@$(SUB) $(PARALLEL) $(MSAN) $(MSAN_TESTS:%=$(BUILD)/msan/test/%)
 	@$(BUILD)/run full --build $(BUILD)/msan --share 1/20 $(MSAN_TESTS)
 
 # Pairs, whole. What these say before the last line tells what was left out and why.
@@ -401,7 +401,7 @@ LIBFUZZER = $(FUZZED:%=$(BUILD)/fuzzer/libfuzzer_%)
 .PHONY: fuzz fuzzers
 fuzzers: $(FUZZED:%=$(BUILD)/fuzz_%)
 fuzz:
-	@$(SUB) $(PARALLEL) $(ASAN) fuzzers
+	+@$(SUB) $(PARALLEL) $(ASAN) fuzzers
 	@rm -rf $(BUILD)/fuzz; mkdir -p $(FUZZED:%=$(BUILD)/fuzz/%)
 	@! $(HAS_FUZZER) || $(SUB) $(PARALLEL) CC=clang BUILD=$(BUILD)/fuzzer OPT='-O1 -g' SAN='-fsanitize=fuzzer-no-link,address' $(LIBFUZZER)
 	@set -e; for t in $(FUZZED); do $(BUILD)/asan/fuzz_$$t --seconds $(FUZZ_SECONDS) tests/corpus/$$t; done
