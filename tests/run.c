@@ -528,6 +528,8 @@ int main(int argc, char **argv) {
             tap = true;
         else if (!strcmp(a, "--first"))
             first = true;
+        else if (!strcmp(a, "--seed") && strspn(value, "0123456789") != strlen(value))
+            return complain("--seed is a number; got %s\n", value);
         else if (!strcmp(a, "--seed"))
             seed = strtoul(value, NULL, 10);
         else if (!strcmp(a, "--share"))
