@@ -22,10 +22,10 @@
  */
 #include <ctype.h>
 
-#include "harness.h"
 #include "lang/words.h"
+#include "ran.h"
 
-enum { SIZE = 6, MAX_BLOCKS = 1024, MAX_DIMS = 64, TEXT = 65536 };
+enum { SIZE = 6, MAX_BLOCKS = 1024, TEXT = 65536 };
 
 typedef struct block {
     char info[80];
@@ -64,19 +64,28 @@ static int find_blocks(const char *text, block *out) {
     return count;
 }
 
-static int64_t size_of(const block *b, const char *dim) {
-    size_t n = strlen(dim);
-    for (const char *at = b->info; (at = strpbrk(at, " ,")); at++)
-        if (!strncmp(at + 1, dim, n) && at[1 + n] == '=')
-            return strtol(at + n + 2, NULL, 10);
-    return SIZE;
+/* Sizes for a program: what the text fixes, what stands behind the block, SIZE. */
+static const char *dims_of(const block *b, const epi_program *p) {
+    static char dims[2000];
+    size_t at = 0;
+    dims[0] = 0;
+    for (int d = 0; d < epi_program_dim_count(p); d++) {
+        const char *name = epi_program_dim(p, d);
+        int64_t fixed = epi_program_dim_size(p, d), size = fixed ? fixed : SIZE;
+        for (const char *c = fixed ? NULL : strpbrk(b->info, " ,"); c; c = strpbrk(c + 1, " ,"))
+            if (!strncmp(c + 1, name, strlen(name)) && c[1 + strlen(name)] == '=')
+                size = strtol(c + strlen(name) + 2, NULL, 10);
+        at += (size_t)snprintf(dims + at, sizeof dims - at, "%s%s=%ld", d ? "," : "", name, size);
+    }
+    return dims;
 }
 
 /* ---- running ---- */
 
 /* Numbers that every type holds exactly and whose products f32 adds exactly: a comparison of them comes
  * out the same on every path. Vectors and scalars are positive; indices lie within an axis. */
-static void fill(problem *p) {
+static void fill(problem *p, uint64_t seed) {
+    (void)seed;
     for (int t = 0; t < p->inputs; t++) {
         const epi_tensor_shape *s = &p->t[t].shape;
         uint64_t state = 12345u + (uint64_t)t;
@@ -84,24 +93,9 @@ static void fill(problem *p) {
         for (int64_t i = 0; i < s->count; i++) {
             int x = random_below(&state, 64);
             double real = s->rank > 1 ? (x - 32) / 32.0 : (x + 16) / 64.0;
-            put_element(p->t[t].data, s->type, i, s->type == EPI_I32 ? x % below : real);
+            put_at(&p->t[t], i, s->type == EPI_I32 ? x % below : real);
         }
     }
-}
-
-/* `wide`: outputs are f64, whatever the text says. */
-static epi_status compile(const epi_program *p, const block *b, epi_dtype type, epi_path path, bool wide,
-                          epi_kernel **out, epi_error *err) {
-    epi_dim_binding dims[MAX_DIMS];
-    epi_type_binding types[MAX_TENSORS];
-    epi_options o = EPI_OPTIONS(.dims = dims, .types = types, .type = type, .path = path);
-    for (; o.dim_count < epi_program_dim_count(p); o.dim_count++) {
-        const char *dim = epi_program_dim(p, o.dim_count);
-        int64_t fixed = epi_program_dim_size(p, o.dim_count);
-        dims[o.dim_count] = (epi_dim_binding){dim, fixed ? fixed : size_of(b, dim)};
-    }
-    o.type_count = wide ? wide_types(p, false, types) : 0;
-    return epi_kernel_compile(p, &o, out, err);
 }
 
 /* ---- what a block claims ---- */
@@ -118,35 +112,31 @@ static bool wrong_error(const block *b, const epi_error *err) {
     return wrong(b, "fails", text);
 }
 
-/* Runs a program; the caller frees the problem in any case. */
-static bool execute(const block *b, const epi_program *p, epi_dtype type, epi_path way, bool wide,
-                    problem *out) {
+/* Of a program in f32, as the block says; NULL, and told, where it does not compile. */
+static epi_kernel *compiled(const block *b, const epi_program *p) {
     epi_kernel *k;
     epi_error err;
-    *out = (problem){0};
-    if (compile(p, b, type, way, wide, &k, &err) != EPI_OK)
-        return wrong_error(b, &err);
-    bool ok = problem_make(out, p, k, LAYOUT_PLAIN);
-    if (ok) {
-        fill(out);
-        ok = problem_run(k, out);
-    }
-    epi_kernel_free(k);
-    return ok || wrong(b, "does not run", epi_program_name(p));
+    if (compile_as(p, dims_of(b, p), (way){0}, &k, &err) != EPI_OK)
+        wrong_error(b, &err);
+    return k;
 }
 
+/* The rule, as of results that are stored in f32 between parts. */
 static bool is_close(const block *b, const epi_program *p, epi_dtype type) {
-    problem out = {0}, ref = {0}, naive = {0};
+    const char *dims = dims_of(b, p);
+    way how = {.type = type, .fill = fill}, exact = how, plain = how;
+    ran out, ref = {0}, naive = {0};
     double error, bound;
-    bool ok = execute(b, p, type, EPI_PATH_FUSED, false, &out) &&
-              execute(b, p, type, EPI_PATH_REFERENCE, true, &ref) &&
-              execute(b, p, type, EPI_PATH_NAIVE, true, &naive);
-    for (int t = out.inputs; t < out.count && ok; t++)
-        ok = within_rule(&out.t[t], &ref.t[t], &naive.t[t], EPI_F32, out.terms, &error, &bound) ||
+    exact.path = EPI_PATH_REFERENCE;
+    plain.path = EPI_PATH_NAIVE;
+    bool ok = run_as(&out, p, dims, how) && run_as(&ref, p, dims, exact) && run_as(&naive, p, dims, plain);
+    ok = ok || wrong(b, "does not run", epi_program_name(p));
+    for (int t = out.p.inputs; t < out.p.count && ok; t++)
+        ok = within_rule(&out.p.t[t], &ref.p.t[t], &naive.p.t[t], EPI_F32, out.p.terms, &error, &bound) ||
              wrong(b, "is too far from the reference", epi_program_name(p));
-    problem_free(&out);
-    problem_free(&ref);
-    problem_free(&naive);
+    discard(&out);
+    discard(&ref);
+    discard(&naive);
     return ok;
 }
 
@@ -246,12 +236,11 @@ static bool lays_out(const block *b, const char *text, size_t length, const epi_
 
 static bool has_mainloop(const block *b, const epi_program *p) {
     const char *word = strrchr(b->info, ' ');
-    epi_kernel *k;
-    epi_error err;
     if (!word || strchr(word, '='))
         return true;
-    if (compile(p, b, EPI_F32, EPI_PATH_FUSED, false, &k, &err) != EPI_OK)
-        return wrong_error(b, &err);
+    epi_kernel *k = compiled(b, p);
+    if (!k)
+        return false;
     epi_kernel_info info;
     epi_kernel_get_info(k, &info);
     bool ok = !strcmp(info.mainloop, word + 1) || wrong(b, "gets the mainloop", info.mainloop);
@@ -269,6 +258,10 @@ static bool check_example(const block *b, const epi_module *m) {
     return ok && has_mainloop(b, epi_module_program(m, count - 1)) && prints_back(b, m);
 }
 
+static bool same_as(const block *b, const char *text, size_t length) {
+    return b->length == length && memcmp(b->text, text, length) == 0;
+}
+
 /* Is `line` one of the lines of `text`? */
 static bool has_line(const char *text, const char *line, size_t n) {
     for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
@@ -277,13 +270,13 @@ static bool has_line(const char *text, const char *line, size_t n) {
     return false;
 }
 
+static const epi_program *last_of(const epi_module *m) {
+    return epi_module_program(m, epi_module_count(m) - 1);
+}
+
 static bool check_plan(const block *b, const block *example, const epi_module *m) {
-    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
-    epi_kernel *k;
-    epi_error err;
-    if (compile(p, example, EPI_F32, EPI_PATH_FUSED, false, &k, &err) != EPI_OK)
-        return wrong_error(b, &err);
-    char how[4096];
+    epi_kernel *k = compiled(example, last_of(m));
+    char how[4096] = "";
     epi_kernel_describe(k, how, sizeof how);
     epi_kernel_free(k);
     bool ok = true;
@@ -293,38 +286,25 @@ static bool check_plan(const block *b, const block *example, const epi_module *m
 }
 
 static bool check_grad(const block *b, const epi_module *m) {
-    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
-    char names[sizeof b->info], got[TEXT];
-    const char *wrt[sizeof names / 2];
-    int count = 0;
+    char got[TEXT];
     size_t n = 0;
-    epi_module *derived;
-    epi_error err;
-    snprintf(names, sizeof names, "%s", b->info + strcspn(b->info, " "));
-    for (char *at = strtok(names, " ,"); at; at = strtok(NULL, " ,"))
-        wrt[count++] = at;
-    if ((is(b, "grad") ? epi_program_grad : epi_program_grad_saved)(p, wrt, count, &derived, &err) != EPI_OK)
-        return wrong_error(b, &err);
-    for (int i = 0; i < epi_module_count(derived) && n < TEXT - 2; i++) {
+    epi_module *gradients = derived(last_of(m), b->info + strcspn(b->info, " "),
+                                    is(b, "grad") ? epi_program_grad : epi_program_grad_saved);
+    for (int i = 0; i < epi_module_count(gradients) && n < TEXT - 2; i++) {
         n += (size_t)snprintf(got + n, TEXT - n, "%s", i ? "\n" : "");
-        n += epi_program_print(epi_module_program(derived, i), got + n, TEXT - n);
+        n += epi_program_print(epi_module_program(gradients, i), got + n, TEXT - n);
     }
-    epi_module_free(derived);
-    bool same = b->length == n && memcmp(b->text, got, n) == 0;
-    return same || wrong(b, "grad prints", got);
+    epi_module_free(gradients);
+    return same_as(b, got, n) || wrong(b, "grad prints", got);
 }
 
 /* What the algebra makes of the last program, at the sizes that the block names. */
 static bool check_rewritten(const block *b, const epi_module *m) {
-    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
-    epi_kernel *k;
-    epi_error err;
-    char got[TEXT];
-    if (compile(p, b, EPI_F32, EPI_PATH_FUSED, false, &k, &err) != EPI_OK)
-        return wrong_error(b, &err);
+    char got[TEXT] = "";
+    epi_kernel *k = compiled(b, last_of(m));
     size_t n = epi_kernel_print(k, got, sizeof got);
     epi_kernel_free(k);
-    return (b->length == n && memcmp(b->text, got, n) == 0) || wrong(b, "it is rewritten as", got);
+    return same_as(b, got, n) || wrong(b, "it is rewritten as", got);
 }
 
 /* The error of a text that does not parse, check or, if sizes are given, compile. */
@@ -336,7 +316,7 @@ static bool fails(const block *b, epi_error *err) {
     for (int i = 0; i < epi_module_count(m) && !yes; i++) {
         const epi_program *p = epi_module_program(m, i);
         epi_kernel *k = NULL;
-        yes = strchr(b->info, '=') && compile(p, b, EPI_F32, EPI_PATH_FUSED, false, &k, err) != EPI_OK;
+        yes = strchr(b->info, '=') && compile_as(p, dims_of(b, p), (way){0}, &k, err) != EPI_OK;
         epi_kernel_free(k);
     }
     epi_module_free(m);
@@ -376,27 +356,26 @@ static bool update(const char *text, const block *blocks, int count) {
 }
 
 /* Prints the outputs of a program on one path, a line each. */
-static bool print_values(const block *b, const epi_program *p, epi_path way, char *out) {
-    problem r;
-    bool ok = execute(b, p, EPI_F32, way, false, &r);
+static bool print_values(const block *b, const epi_program *p, epi_path of, char *out) {
+    ran r;
+    bool ok = run_as(&r, p, dims_of(b, p), (way){.path = of, .fill = fill, .narrow = true}) ||
+              wrong(b, "does not run", epi_program_name(p));
     size_t n = 0;
-    for (int t = 0; t < r.count && ok; t++) {
-        epi_tensor_info info;
-        epi_program_tensor(p, t, &info);
-        n += (size_t)snprintf(out + n, TEXT - n, "%s%s =", n ? "\n" : "", info.name);
-        for (int64_t i = 0; i < r.t[t].shape.count && n < TEXT - 256; i++) {
-            double x = get_element(r.t[t].data, r.t[t].shape.type, i);
+    for (int t = 0; t < r.p.count && ok; t++) {
+        n += (size_t)snprintf(out + n, TEXT - n, "%s%s =", n ? "\n" : "", tensor_name(p, t));
+        for (int64_t i = 0; i < r.p.t[t].shape.count && n < TEXT - 256; i++) {
+            double x = at(&r.p.t[t], i);
             const char *form = isnan(x) ? " nan" : x == rint(x) ? " %.0f" : " %g";
             n += (size_t)snprintf(out + n, TEXT - n, form, x);
         }
     }
-    problem_free(&r);
+    discard(&r);
     return ok;
 }
 
 static bool check_values(const block *b, const block *expected, const epi_module *m) {
     static char got[TEXT];
-    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
+    const epi_program *p = last_of(m);
     return print_values(b, p, EPI_PATH_FUSED, got) && same_text(expected, got) &&
            print_values(b, p, EPI_PATH_NAIVE, got) && same_text(expected, got);
 }
@@ -610,7 +589,7 @@ static bool check_file(void) {
         return false;
     }
     if (length > 4 && !strcmp(path + strlen(path) - 4, ".epi")) {
-        *(check_program_file(text, length) ? &passed : &failed_count) += 1;
+        check(check_program_file(text, length), "%s", path);
         free(text);
         return true;
     }
@@ -633,7 +612,7 @@ static bool check_file(void) {
             read_grammar(&blocks[i]);
     for (int i = 0; i < count; i++)
         if (!strncmp(blocks[i].info, "epi", 3))
-            *(check_block(&blocks[i], &blocks[i + 1]) ? &passed : &failed_count) += 1;
+            check(check_block(&blocks[i], &blocks[i + 1]), "%s:%d", path, blocks[i].line);
     free(text);
     return true;
 }
@@ -650,10 +629,7 @@ int main(int argc, char **argv) {
             return 1;
     }
     for (int i = 0; i < OPS && !updates; i++)
-        if (ops[i][0] && !seen[i]) {
-            printf("the operation '%s' has no example\n", ops[i]);
-            failed_count++;
-        }
+        check(!ops[i][0] || seen[i], "the operation '%s' has an example", ops[i]);
     epi_context_close(context);
     return finish();
 }
