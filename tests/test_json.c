@@ -2,21 +2,10 @@
  * test_safetensors.c, whose headers go through the same reader. Charts, too. */
 #include <float.h>
 #include <locale.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../cli/chart.h"
+#include "harness.h"
 #include "io/json.h"
-
-static int passed, failed;
-
-static void check(bool ok, const char *what, const char *got) {
-    *(ok ? &passed : &failed) += 1;
-    if (!ok)
-        printf("  FAILED %s: %s\n", what, got);
-}
 
 static void write_all_kinds(epi_text *text) {
     epi_json_writer w = {.text = text};
@@ -46,7 +35,7 @@ static void writer(void) {
         "null,null,true,\"\xC3\xA9\xEF\xBF\xBD\",null,{}],\"b\":false}";
     epi_text text = {0};
     write_all_kinds(&text);
-    check(!text.failed && strcmp(text.data, expected) == 0, "text", text.data);
+    check(!text.failed && strcmp(text.data, expected) == 0, "text: %s", text.data);
     epi_text_free(&text);
 }
 
@@ -56,7 +45,7 @@ static void reader(void) {
     epi_json_reader r = {.text = text.data, .size = text.length};
     epi_json_skip(&r);
     epi_json_end(&r);
-    check(!r.why, "reads back", r.why);
+    check(!r.why, "reads back: %s", r.why);
 
     epi_arena arena = {0};
     epi_json_string key = {0};
@@ -64,8 +53,8 @@ static void reader(void) {
     epi_json_object(&r);
     bool more = epi_json_member(&r, &key);
     const char *copy = epi_json_copy(key, &arena);
-    check(more && epi_json_is(key, "a\"\\\x1f") && !epi_json_is(key, "a\"\\"), "key", key.data);
-    check(copy && strcmp(copy, "a\"\\\x1f") == 0, "copy", copy);
+    check(more && epi_json_is(key, "a\"\\\x1f") && !epi_json_is(key, "a\"\\"), "key: %s", key.data);
+    check(copy && strcmp(copy, "a\"\\\x1f") == 0, "copy: %s", copy);
     epi_arena_free(&arena);
     epi_text_free(&text);
 }
@@ -79,8 +68,8 @@ static void sticky(void) {
         sum += n;
     epi_json_end(&r);
     epi_json_refuse(&r, "something else");
-    check(sum == 1 && r.at == 3 && strcmp(r.why, "expected an integer that is not negative") == 0, "sticky",
-          r.why);
+    check(sum == 1 && r.at == 3 && strcmp(r.why, "expected an integer that is not negative") == 0,
+          "sticky: %s", r.why);
 }
 
 /* Numbers are the same in every locale. One with a decimal comma is made here, where localedef can. */
@@ -108,17 +97,17 @@ static void numbers(void) {
     printf("json: numbers, in a locale with a decimal %s\n", comma ? "comma" : "point: no other was found");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double value = epi_number_read(cases[i].text, strlen(cases[i].text));
-        check(value == cases[i].value, "read", cases[i].text);
-        check(!strcmp(epi_number_write(value).text, cases[i].written), "written",
+        check(value == cases[i].value, "read: %s", cases[i].text);
+        check(!strcmp(epi_number_write(value).text, cases[i].written), "written: %s",
               epi_number_write(value).text);
     }
     char zeros[400] = "0.";
     memset(zeros + 2, '0', 300);
     strcpy(zeros + 302, "25e301");
-    check(epi_number_read(zeros, strlen(zeros)) == 2.5, "read", "a long number");
+    check(epi_number_read(zeros, strlen(zeros)) == 2.5, "read: a long number");
     setlocale(LC_ALL, "C");
     if (system(command) != 0)
-        check(false, "remove", folder);
+        check(false, "remove: %s", folder);
 }
 
 /* Charts: what is not there, names from anywhere, values past the axis, bars. */
@@ -137,13 +126,14 @@ static void charts(void) {
     const char *svg = out.data ? out.data : "";
     check(strstr(svg, ">a&lt;b &amp; c<") && strstr(svg, ">&lt;x& >") == NULL &&
               strstr(svg, ">&lt;x&amp; ><"),
-          "names are escaped", svg);
-    check(strstr(svg, ">–</text>") != NULL, "a value that is not there", svg);
-    check(strstr(svg, "geometric mean") && strstr(svg, ">1.00</text>"), "the mean of a whole series", svg);
-    check(strstr(svg, "nan") == NULL && strstr(svg, "inf") == NULL, "no places without numbers", svg);
+          "names are escaped: %s", svg);
+    check(strstr(svg, ">–</text>") != NULL, "a value that is not there: %s", svg);
+    check(strstr(svg, "geometric mean") && strstr(svg, ">1.00</text>"), "the mean of a whole series: %s",
+          svg);
+    check(strstr(svg, "nan") == NULL && strstr(svg, "inf") == NULL, "no places without numbers: %s", svg);
     epi_text_free(&out);
     epi_chart_bars(&c, 60, NULL, &out);
-    check(out.data && strstr(out.data, "far") && strstr(out.data, "█ 1000.00\n"), "bars", out.data);
+    check(out.data && strstr(out.data, "far") && strstr(out.data, "█ 1000.00\n"), "bars: %s", out.data);
     size_t longest = 0;
     for (const char *at = out.data; at && *at; at += strcspn(at, "\n") + 1) {
         size_t n = 0; /* characters, of which those of several bytes go on with 10xxxxxx */
@@ -151,28 +141,19 @@ static void charts(void) {
             n += (*p & 0xc0) != 0x80;
         longest = n > longest ? n : longest;
     }
-    check(longest > 40 && longest <= 60, "bars fit the width", out.data);
+    check(longest > 40 && longest <= 60, "bars fit the width: %s", out.data);
     epi_text_free(&out);
     int room = 0;
     while (epi_chart_add(&c))
         room++;
-    check(room == EPI_CHART_ROWS - 2, "a chart has an end", "more rows than there is room for");
+    check(room == EPI_CHART_ROWS - 2, "a chart has an end: more rows than there is room for");
 }
 
 int main(void) {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } groups[] = {{"writer", writer},
-                  {"reader", reader},
-                  {"sticky errors", sticky},
-                  {"numbers", numbers},
-                  {"charts", charts}};
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        int p = passed, f = failed;
-        groups[i].run();
-        printf("json: %s: %d passed, %d failed\n", groups[i].name, passed - p, failed - f);
-    }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    writer();
+    reader();
+    sticky();
+    numbers();
+    charts();
+    return finish();
 }

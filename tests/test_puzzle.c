@@ -5,7 +5,7 @@
  *
  *     puzzle [programs]
  */
-#include "cases.h"
+#include "ran.h"
 
 static const char *folder;
 static epi_context *ctx;
@@ -184,7 +184,6 @@ typedef struct value {
 enum { MOST_VALUES = 32 };
 
 typedef struct chain {
-    const task *t;
     int device;
     epi_path path;
     value v[MOST_VALUES];
@@ -225,35 +224,37 @@ static float *chain_get(chain *c, const char *name, int count) {
     return copy;
 }
 
-/* Runs one program: `names` are the values in the order of its tensors. */
-static void chain_step(chain *c, const char *file, const char *program, const char *dims, const char *names) {
-    const test_case from = {file, program, dims, 0};
-    loaded l;
+/* A program of a folder's file, and the values in the order of its tensors. */
+typedef struct step {
+    const char *file, *program, *names;
+} step;
+
+static void chain_step(chain *c, const step *s, const char *dims) {
+    char path[600];
     epi_kernel *k = NULL;
     epi_tensor args[MAX_TENSORS] = {0};
     void *work = NULL;
     int n = 0;
-    if (!c->ok || !load_case(ctx, folder, &from, &l))
-        return;
-    epi_options o = case_options(&l, EPI_F32, c->path);
-    o.device = c->device;
-    c->ok = epi_kernel_compile(l.program, &o, &k, &c->err) == EPI_OK;
-    for (const char *name = names; *name && c->ok; n++) {
+    snprintf(path, sizeof path, "%s/%s.epi", folder, s->file);
+    epi_module *m = parsed_file(ctx, path);
+    const way how = {.path = c->path, .device = c->device};
+    c->ok = c->ok && compile_as(epi_module_find(m, s->program), dims, how, &k, &c->err) == EPI_OK;
+    for (const char *name = s->names; *name && c->ok; n++) {
         size_t length = strcspn(name, " ");
         epi_tensor_shape shape;
         c->ok = epi_kernel_tensor(k, n, &shape) == EPI_OK && shape.type == EPI_F32;
         value *v = c->ok ? chain_value(c, name, length, shape.count) : NULL;
-        c->ok = c->ok && check(v->count == shape.count, "%s: %s has the size wanted", program, v->name);
+        c->ok = c->ok && check(v->count == shape.count, "%s: %s has the size wanted", s->program, v->name);
         args[n].data = v ? v->memory : NULL;
         name += length + (name[length] == ' ');
     }
     c->ok = c->ok && epi_device_alloc(ctx, c->device, epi_kernel_workspace(k), &work, &c->err) == EPI_OK &&
             epi_kernel_start(k, args, n, work, NULL, &c->err) == EPI_OK &&
             epi_device_wait(ctx, c->device, &c->err) == EPI_OK;
-    check(c->ok, "%s %s runs: %s", program, dims, c->err.message);
+    check(c->ok, "%s %s runs: %s", s->program, dims, c->err.message);
     epi_device_free(ctx, c->device, work, NULL);
     epi_kernel_free(k);
-    epi_module_free(l.module);
+    epi_module_free(m);
 }
 
 static void chain_free(chain *c) {
@@ -261,35 +262,20 @@ static void chain_free(chain *c) {
         epi_device_free(ctx, c->device, c->v[i].memory, NULL);
 }
 
-/* The norm, then the layer; each gradient in its turn. */
-static void separately(chain *c) {
-    char norm[64], layer[64], back[64];
-    const task *t = c->t;
-    snprintf(norm, sizeof norm, "T=%d,D=%d", t->rows, t->d);
-    snprintf(layer, sizeof layer, "T=%d,D=%d,F=%d", t->rows, t->d, t->f);
-    snprintf(back, sizeof back, "M=%d,N=%d,K=%d", t->rows, t->d, t->f);
-    chain_step(c, "norms", "layernorm_saved", norm, "x g beta eps ln mu rstd");
-    chain_step(c, "linear", "linear", layer, "ln w b y");
-    chain_step(c, "matmul", "matmul_nn", back, "dy w dln");
-    chain_step(c, "norms", "layernorm_grad", norm, "dln x g mu rstd dx dg dbeta");
-    chain_step(c, "linear", "linear_grad_w", layer, "dy ln dw db");
-}
-
-/* The row statistics delayed past the product, forward and backward. */
-static void delayed(chain *c) {
-    char norm[64], layer[64], weight[64], sums[64];
-    const task *t = c->t;
-    snprintf(norm, sizeof norm, "T=%d,D=%d", t->rows, t->d);
-    snprintf(layer, sizeof layer, "T=%d,D=%d,F=%d", t->rows, t->d, t->f);
-    snprintf(weight, sizeof weight, "D=%d,F=%d", t->d, t->f);
-    snprintf(sums, sizeof sums, "T=%d,F=%d", t->rows, t->f);
-    chain_step(c, "layernorm_linear", "layernorm_fold", weight, "w g beta b gw wg c");
-    chain_step(c, "layernorm_linear", "layernorm_stats", norm, "x eps mu rstd");
-    chain_step(c, "layernorm_linear", "layernorm_linear", layer, "x gw mu rstd wg c y");
-    chain_step(c, "layernorm_linear", "layernorm_linear_sums", sums, "dy y wg c s1 s2");
-    chain_step(c, "layernorm_linear", "layernorm_linear_grad", layer, "dy w x g mu rstd s1 s2 dx dg dbeta");
-    chain_step(c, "layernorm_linear", "layernorm_linear_grad_w", layer, "dy x g beta mu rstd dw db");
-}
+/* The norm, then the layer; each gradient in its turn. Or the row statistics delayed past the product, forward and
+ * backward. */
+static const step steps[2][7] = {
+    {{"norms", "layernorm_saved", "x g beta eps ln mu rstd"},
+     {"linear", "linear", "ln w b y"},
+     {"matmul", "matmul_nn", "dy w dln"},
+     {"norms", "layernorm_grad", "dln x g mu rstd dx dg dbeta"},
+     {"linear", "linear_grad_w", "dy ln dw db"}},
+    {{"layernorm_linear", "layernorm_fold", "w g beta b gw wg c"},
+     {"layernorm_linear", "layernorm_stats", "x eps mu rstd"},
+     {"layernorm_linear", "layernorm_linear", "x gw mu rstd wg c y"},
+     {"layernorm_linear", "layernorm_linear_sums", "dy y wg c s1 s2"},
+     {"layernorm_linear", "layernorm_linear_grad", "dy w x g mu rstd s1 s2 dx dg dbeta"},
+     {"layernorm_linear", "layernorm_linear_grad_w", "dy x g beta mu rstd dw db"}}};
 
 /* ---- comparing ---- */
 
@@ -304,16 +290,18 @@ static void test_chain(const task *t, const numbers *ref, const numbers *naive, 
                        epi_path path, bool is_delayed) {
     static const double puzzle_tolerance = 1e-4;
     epi_device_info info;
-    char what[128];
+    char what[128], dims[80];
     double one = (double)eps;
-    chain c = {.t = t, .device = device, .path = path, .ok = true};
+    chain c = {.device = device, .path = path, .ok = true};
     epi_device_get(ctx, device, &info);
     snprintf(what, sizeof what, "%dx%d to %d at %g, %s, %s, %s", t->rows, t->d, t->f, t->offset,
              is_delayed ? "delayed" : "separate", path == EPI_PATH_FUSED ? "fused" : "unfused", info.name);
     for (int i = 0; i < INPUTS; i++)
         chain_put(&c, input_names[i], ref->in[i], ref->in_count[i]);
     chain_put(&c, "eps", &one, 1);
-    is_delayed ? delayed(&c) : separately(&c);
+    snprintf(dims, sizeof dims, "T=%d,D=%d,F=%d,M=%d,N=%d,K=%d", t->rows, t->d, t->f, t->rows, t->d, t->f);
+    for (const step *each = steps[is_delayed]; each->file; each++)
+        chain_step(&c, each, dims);
     for (int i = 0; i < RESULTS; i++) {
         float *got = chain_get(&c, result_names[i], ref->out_count[i]);
         double error = 0, scale = 0;

@@ -1,27 +1,15 @@
 /* test_safetensors.c: what is written reads back; what is malformed is refused, saying why; what
  * cannot be written leaves everything as it was. */
-#define _XOPEN_SOURCE 700
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "epilog_io.h"
+#include "harness.h"
 
-static int passed, failed;
 static char dir[200];
-
-static void check(bool ok, const char *what, const char *got) {
-    *(ok ? &passed : &failed) += 1;
-    if (!ok)
-        printf("  FAILED %s: %s\n", what, got);
-}
 
 /* Whether the message opens with the file (long paths are cut) and says `what`. */
 static bool tells(const epi_error *err, const char *path, const char *what) {
@@ -80,36 +68,37 @@ static void round_trip(void) {
     epi_error err = {0};
     epi_safetensors *file = NULL;
     const char *path = in_dir("round.safetensors");
-    check(epi_safetensors_write(path, out, COUNT, pairs, 3, &err) == EPI_OK, "write", err.message);
-    check(epi_safetensors_open(path, &file, &err) == EPI_OK, "open", err.message);
+    check(epi_safetensors_write(path, out, COUNT, pairs, 3, &err) == EPI_OK, "write: %s", err.message);
+    check(epi_safetensors_open(path, &file, &err) == EPI_OK, "open: %s", err.message);
     if (!file)
         return;
-    check(epi_safetensors_count(file) == COUNT, "count", "differs");
+    check(epi_safetensors_count(file) == COUNT, "count: differs");
     for (size_t i = 0; i < COUNT && i < epi_safetensors_count(file); i++) {
         const epi_safetensor *a = &out[i], *b = epi_safetensors_find(file, a->name);
         size_t bytes = epi_dtype_size(a->type);
         for (int k = 0; k < a->rank; k++)
             bytes *= (size_t)a->shape[k];
-        check(b && b == epi_safetensors_at(file, i), a->name, "not in its place");
-        check(b && b->type == a->type && b->rank == a->rank, a->name, "type or rank");
+        check(b && b == epi_safetensors_at(file, i), "%s: not in its place", a->name);
+        check(b && b->type == a->type && b->rank == a->rank, "%s: type or rank", a->name);
         check(b && memcmp(b->shape, a->shape ? a->shape : empty, sizeof(int64_t) * (size_t)a->rank) == 0,
-              a->name, "shape");
-        check(b && b->bytes == bytes && (!bytes || memcmp(b->data, a->data, bytes) == 0), a->name, "bytes");
-        check(b && strcmp(b->type_name, type_names[a->type]) == 0, a->name, "type name");
+              "%s: shape", a->name);
+        check(b && b->bytes == bytes && (!bytes || memcmp(b->data, a->data, bytes) == 0), "%s: bytes",
+              a->name);
+        check(b && strcmp(b->type_name, type_names[a->type]) == 0, "%s: type name", a->name);
     }
-    check(epi_safetensors_at(file, COUNT) == NULL, "at", "past the end");
+    check(epi_safetensors_at(file, COUNT) == NULL, "at: past the end");
     size_t n;
     const epi_safetensors_pair *meta = epi_safetensors_metadata(file, &n);
     check(n == 3 && !strcmp(meta[0].key, "") && !strcmp(meta[1].key, "a \"key\"") &&
               !strcmp(meta[1].value, pairs[1].value) && !strcmp(meta[2].value, "pt"),
-          "metadata", "differs");
+          "metadata: differs");
     const char *start = epi_safetensors_at(file, 0)->data;
-    check((uintptr_t)start % 8 == 0, "alignment", "the data part is not at a multiple of 8");
+    check((uintptr_t)start % 8 == 0, "alignment: the data part is not at a multiple of 8");
     epi_safetensors_close(file);
 
-    check(epi_safetensors_write(path, NULL, 0, NULL, 0, &err) == EPI_OK, "write nothing", err.message);
-    check(epi_safetensors_open(path, &file, &err) == EPI_OK, "open nothing", err.message);
-    check(file && epi_safetensors_count(file) == 0, "nothing", "not empty");
+    check(epi_safetensors_write(path, NULL, 0, NULL, 0, &err) == EPI_OK, "write nothing: %s", err.message);
+    check(epi_safetensors_open(path, &file, &err) == EPI_OK, "open nothing: %s", err.message);
+    check(file && epi_safetensors_count(file) == 0, "nothing: not empty");
     epi_safetensors_close(file);
     unlink(path);
 }
@@ -144,9 +133,10 @@ static void accepted(void) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         epi_safetensors *file = NULL;
         epi_error err = {0};
-        check(parse(cases[i].header, cases[i].size, &file, &err) == EPI_OK, cases[i].header, err.message);
+        check(parse(cases[i].header, cases[i].size, &file, &err) == EPI_OK, "%s: %s", cases[i].header,
+              err.message);
         if (file && cases[i].name)
-            check(epi_safetensors_find(file, cases[i].name) != NULL, cases[i].header, "not found");
+            check(epi_safetensors_find(file, cases[i].name) != NULL, "%s: not found", cases[i].header);
         epi_safetensors_close(file);
     }
 }
@@ -157,18 +147,18 @@ static void unsupported(void) {
     epi_error err = {0};
     parse("{" T("ids", "I64", "2", 0, 16) "," T("w", "BF16", "1", 16, 18) "," T("u", "U16", "1", 18, 20) "}",
           20, &file, &err);
-    check(file != NULL, "open", err.message);
+    check(file != NULL, "open: %s", err.message);
     if (!file)
         return;
-    check(epi_safetensors_get(file, "w", &t, &err) == EPI_OK && t->type == EPI_BF16, "w", err.message);
+    check(epi_safetensors_get(file, "w", &t, &err) == EPI_OK && t->type == EPI_BF16, "w: %s", err.message);
     epi_status status = epi_safetensors_get(file, "ids", &t, &err);
-    check(status == EPI_OK && t && t->type == EPI_I64, "ids", err.message);
+    check(status == EPI_OK && t && t->type == EPI_I64, "ids: %s", err.message);
     status = epi_safetensors_get(file, "u", &t, &err);
-    check(status == EPI_ERR_UNSUPPORTED && !t && tells(&err, "mem: ", "of dtype U16"), "u", err.message);
+    check(status == EPI_ERR_UNSUPPORTED && !t && tells(&err, "mem: ", "of dtype U16"), "u: %s", err.message);
     status = epi_safetensors_get(file, "v", &t, &err);
-    check(status == EPI_ERR_FILE && !t && tells(&err, "mem: ", "no tensor \"v\""), "v", err.message);
+    check(status == EPI_ERR_FILE && !t && tells(&err, "mem: ", "no tensor \"v\""), "v: %s", err.message);
     t = epi_safetensors_find(file, "u");
-    check(t && t->type == EPI_DTYPE_COUNT && t->bytes == 2, "u", "not listed");
+    check(t && t->type == EPI_DTYPE_COUNT && t->bytes == 2, "u: not listed");
     epi_safetensors_close(file);
 }
 
@@ -242,16 +232,16 @@ static void malformed(void) {
         epi_safetensors *file;
         epi_error err = {0};
         epi_status status = parse(cases[i].header, cases[i].size, &file, &err);
-        check(status == EPI_ERR_FILE && !file && tells(&err, "mem: ", cases[i].message), cases[i].header,
-              err.message);
+        check(status == EPI_ERR_FILE && !file && tells(&err, "mem: ", cases[i].message), "%s: %s",
+              cases[i].header, err.message);
         epi_safetensors_close(file);
     }
     char deep[200] = "{'a':{'x':";
     memset(deep + strlen(deep), '[', 150);
     epi_safetensors *file;
     epi_error err = {0};
-    check(parse(deep, 0, &file, &err) == EPI_ERR_FILE && strstr(err.message, "nested too deeply"), "nesting",
-          err.message);
+    check(parse(deep, 0, &file, &err) == EPI_ERR_FILE && strstr(err.message, "nested too deeply"),
+          "nesting: %s", err.message);
 }
 
 static void lengths(void) {
@@ -274,7 +264,7 @@ static void lengths(void) {
         epi_error err = {0};
         memcpy(bytes, &cases[i].length, 8);
         epi_status status = epi_safetensors_parse(bytes, cases[i].size, "mem", &file, &err);
-        check(status == EPI_ERR_FILE && !file && tells(&err, "mem: ", cases[i].message), "length",
+        check(status == EPI_ERR_FILE && !file && tells(&err, "mem: ", cases[i].message), "length: %s",
               err.message);
     }
 }
@@ -283,7 +273,7 @@ static void refused_open(const char *path, const char *message) {
     epi_safetensors *file;
     epi_error err = {0};
     epi_status status = epi_safetensors_open(path, &file, &err);
-    check(status == EPI_ERR_FILE && !file && tells(&err, path, message), message, err.message);
+    check(status == EPI_ERR_FILE && !file && tells(&err, path, message), "%s: %s", message, err.message);
 }
 
 static void opening(void) {
@@ -307,8 +297,8 @@ static void refused_write(const char *path, const epi_safetensor *tensors, size_
     epi_error err = {0};
     int before = files_in_dir();
     epi_status status = epi_safetensors_write(path, tensors, count, NULL, 0, &err);
-    check(status != EPI_OK && tells(&err, path, message), message, err.message);
-    check(files_in_dir() == before, message, "something was left behind");
+    check(status != EPI_OK && tells(&err, path, message), "%s: %s", message, err.message);
+    check(files_in_dir() == before, "%s: something was left behind", message);
 }
 
 static void writing(void) {
@@ -319,7 +309,7 @@ static void writing(void) {
     const char *path = in_dir("kept");
     epi_error err = {0};
     epi_safetensors_pair mark = {"mark", "old"};
-    check(epi_safetensors_write(path, &good, 1, &mark, 1, &err) == EPI_OK, "write", err.message);
+    check(epi_safetensors_write(path, &good, 1, &mark, 1, &err) == EPI_OK, "write: %s", err.message);
 
     /* A disk that fills up: writing stops at 4 KiB with EFBIG, for root too. */
     struct rlimit old, small;
@@ -350,18 +340,17 @@ static void writing(void) {
 
     epi_safetensors *file = NULL;
     size_t n = 0;
-    check(epi_safetensors_open(path, &file, &err) == EPI_OK, "the old file", err.message);
-    check(file && !strcmp(epi_safetensors_metadata(file, &n)->value, "old"), "the old file", "was touched");
+    check(epi_safetensors_open(path, &file, &err) == EPI_OK, "the old file: %s", err.message);
+    check(file && !strcmp(epi_safetensors_metadata(file, &n)->value, "old"), "the old file: was touched");
     /* An open file outlives its replacement. */
-    check(epi_safetensors_write(path, &good, 1, NULL, 0, &err) == EPI_OK, "replace", err.message);
-    check(file && !memcmp(epi_safetensors_at(file, 0)->data, data, sizeof data), "the old file",
-          "lost its bytes");
+    check(epi_safetensors_write(path, &good, 1, NULL, 0, &err) == EPI_OK, "replace: %s", err.message);
+    check(file && !memcmp(epi_safetensors_at(file, 0)->data, data, sizeof data),
+          "the old file: lost its bytes");
     epi_safetensors_close(file);
     struct stat info;
     mode_t mask = umask(0);
     umask(mask);
-    check(stat(path, &info) == 0 && (info.st_mode & 0777) == (0666 & ~mask), "mode",
-          "not that of a new file");
+    check(stat(path, &info) == 0 && (info.st_mode & 0777) == (0666 & ~mask), "mode: not that of a new file");
     unlink(path);
 
     refused_write(dir, &good, 1, "cannot be written: Is a directory");
@@ -375,7 +364,7 @@ static void writing(void) {
     /* A device must not be renamed away, which root could do. */
     if (stat("/dev/full", &info) == 0 && S_ISCHR(info.st_mode)) {
         refused_write("/dev/full", &good, 1, "cannot be written: No space left on device");
-        check(stat("/dev/full", &info) == 0 && S_ISCHR(info.st_mode), "/dev/full", "is gone");
+        check(stat("/dev/full", &info) == 0 && S_ISCHR(info.st_mode), "/dev/full: is gone");
     }
 }
 
@@ -391,14 +380,15 @@ static void replacing(void) {
     snprintf(file, sizeof file, "%s", in_dir("file"));
     snprintf(link, sizeof link, "%s", in_dir("link"));
     snprintf(loop, sizeof loop, "%s", in_dir("loop"));
-    check(symlink("file", link) == 0, "link", "cannot be made");
-    check(epi_safetensors_write(link, &good, 1, NULL, 0, &err) == EPI_OK, "where a link leads", err.message);
-    check(lstat(link, &info) == 0 && S_ISLNK(info.st_mode), "link", "is gone");
-    check(lstat(file, &info) == 0 && S_ISREG(info.st_mode), "where a link leads", "is no file");
+    check(symlink("file", link) == 0, "link: cannot be made");
+    check(epi_safetensors_write(link, &good, 1, NULL, 0, &err) == EPI_OK, "where a link leads: %s",
+          err.message);
+    check(lstat(link, &info) == 0 && S_ISLNK(info.st_mode), "link: is gone");
+    check(lstat(file, &info) == 0 && S_ISREG(info.st_mode), "where a link leads: is no file");
     chmod(file, 0640);
-    check(epi_safetensors_write(link, &good, 1, NULL, 0, &err) == EPI_OK, "over a file", err.message);
-    check(stat(file, &info) == 0 && (info.st_mode & 0777) == 0640, "mode", "is not that of the file before");
-    check(symlink("loop", loop) == 0, "loop", "cannot be made");
+    check(epi_safetensors_write(link, &good, 1, NULL, 0, &err) == EPI_OK, "over a file: %s", err.message);
+    check(stat(file, &info) == 0 && (info.st_mode & 0777) == 0640, "mode: is not that of the file before");
+    check(symlink("loop", loop) == 0, "loop: cannot be made");
     refused_write(loop, &good, 1, "cannot be written: Too many levels of symbolic links");
     unlink(loop);
     unlink(link);
@@ -406,17 +396,17 @@ static void replacing(void) {
     if (mkfifo(file, 0600) == 0) {
         char bytes[200];
         int fd = open(file, O_RDONLY | O_NONBLOCK);
-        check(epi_safetensors_write(file, &good, 1, NULL, 0, &err) == EPI_OK, "a pipe", err.message);
+        check(epi_safetensors_write(file, &good, 1, NULL, 0, &err) == EPI_OK, "a pipe: %s", err.message);
         ssize_t n = read(fd, bytes, sizeof bytes);
         epi_safetensors *back = NULL;
-        check(n > 0 && epi_safetensors_parse(bytes, (size_t)n, "pipe", &back, &err) == EPI_OK, "a pipe",
+        check(n > 0 && epi_safetensors_parse(bytes, (size_t)n, "pipe", &back, &err) == EPI_OK, "a pipe: %s",
               err.message);
         epi_safetensors_close(back);
-        check(stat(file, &info) == 0 && S_ISFIFO(info.st_mode), "pipe", "is gone");
+        check(stat(file, &info) == 0 && S_ISFIFO(info.st_mode), "pipe: is gone");
         close(fd);
     }
     unlink(file);
-    check(files_in_dir() == 0, "replacing", "something was left behind");
+    check(files_in_dir() == 0, "replacing: something was left behind");
 }
 
 /* What a caller may get wrong is an argument's error, and nothing is read or written. */
@@ -426,12 +416,12 @@ static void arguments(void) {
     const epi_safetensor *t;
     const char *path = in_dir("arguments.safetensors");
     int64_t shape[] = {1};
-    check(epi_safetensors_open(NULL, &file, &err) == EPI_ERR_ARGUMENT && !file, "open", "takes no path");
-    check(epi_safetensors_open(path, NULL, &err) == EPI_ERR_ARGUMENT, "open", "takes no place for it");
-    check(epi_safetensors_parse(NULL, 9, "mem", &file, &err) == EPI_ERR_ARGUMENT, "parse", "takes no bytes");
-    check(epi_safetensors_get(NULL, "x", &t, &err) == EPI_ERR_ARGUMENT && !t, "get", "takes no file");
+    check(epi_safetensors_open(NULL, &file, &err) == EPI_ERR_ARGUMENT && !file, "open: takes no path");
+    check(epi_safetensors_open(path, NULL, &err) == EPI_ERR_ARGUMENT, "open: takes no place for it");
+    check(epi_safetensors_parse(NULL, 9, "mem", &file, &err) == EPI_ERR_ARGUMENT, "parse: takes no bytes");
+    check(epi_safetensors_get(NULL, "x", &t, &err) == EPI_ERR_ARGUMENT && !t, "get: takes no file");
     check(!epi_safetensors_count(NULL) && !epi_safetensors_at(NULL, 0) && !epi_safetensors_find(NULL, "x"),
-          "no file", "has tensors");
+          "no file: has tensors");
     const struct {
         epi_safetensor tensor;
         epi_safetensors_pair pair;
@@ -445,36 +435,30 @@ static void arguments(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         epi_status status = epi_safetensors_write(path, &cases[i].tensor, 1, &cases[i].pair, 1, &err);
-        check(status == EPI_ERR_ARGUMENT && tells(&err, path, cases[i].message), cases[i].message,
+        check(status == EPI_ERR_ARGUMENT && tells(&err, path, cases[i].message), "%s: %s", cases[i].message,
               err.message);
     }
-    check(epi_safetensors_write(NULL, NULL, 0, NULL, 0, &err) == EPI_ERR_ARGUMENT, "write", "takes no path");
-    check(epi_safetensors_write(path, NULL, 1, NULL, 0, NULL) == EPI_ERR_ARGUMENT, "write",
-          "takes no tensors");
-    check(access(path, F_OK) != 0, "write", "left a file");
+    check(epi_safetensors_write(NULL, NULL, 0, NULL, 0, &err) == EPI_ERR_ARGUMENT, "write: takes no path");
+    check(epi_safetensors_write(path, NULL, 1, NULL, 0, NULL) == EPI_ERR_ARGUMENT, "write: takes no tensors");
+    check(access(path, F_OK) != 0, "write: left a file");
 }
 
 int main(void) {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } groups[] = {
-        {"round trip", round_trip}, {"accepted", accepted},   {"unsupported types", unsupported},
-        {"malformed", malformed},   {"lengths", lengths},     {"opening", opening},
-        {"writing", writing},       {"replacing", replacing}, {"arguments", arguments},
-    };
     const char *tmp = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%s/epilog-test-XXXXXX", tmp && strlen(tmp) < 150 ? tmp : "/tmp");
     if (!mkdtemp(dir)) {
         perror(dir);
         return 1;
     }
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        int p = passed, f = failed;
-        groups[i].run();
-        printf("safetensors: %s: %d passed, %d failed\n", groups[i].name, passed - p, failed - f);
-    }
-    check(files_in_dir() == 0 && rmdir(dir) == 0, "scratch directory", "not empty at the end");
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    round_trip();
+    accepted();
+    unsupported();
+    malformed();
+    lengths();
+    opening();
+    writing();
+    replacing();
+    arguments();
+    check(files_in_dir() == 0 && rmdir(dir) == 0, "scratch directory: not empty at the end");
+    return finish();
 }
