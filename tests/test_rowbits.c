@@ -3,12 +3,11 @@
  * sizes. Of a GPU's kernels, which cannot be run here, what decides about bits is compared: mainloops, and
  * who folds a row.
  *
- *     rowbits [programs] [first seed] */
+ *     rowbits [programs] */
+#include "ran.h"
 #include "row_program.h"
-#include "run/run.h"
 
 static epi_context *ctx;
-static int compared, programs, gradients, wrong;
 
 /* One run: so many rows, of B and of T, the last ones first or not. */
 typedef struct batch {
@@ -23,25 +22,23 @@ static batch whole_batch(int seed) {
     return (batch){.b = 3, .t = seed % 4 ? 200 : 600, .threads = 2};
 }
 
-static epi_kernel *compile(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
-                           batch of, int device) {
-    static const char *const rows[] = {"T", "B"}, *const names[] = {"T", "D", "N", "R", "B"};
-    epi_dim_binding dims[5];
-    const int64_t all[] = {of.most ? of.most : of.t, sizes[0], sizes[1], sizes[2], of.b};
-    int count = 0;
-    for (int d = 0; d < epi_program_dim_count(p); d++)
-        for (int i = 0; i < 5; i++)
-            if (!strcmp(epi_program_dim(p, d), names[i]))
-                dims[count++] = (epi_dim_binding){names[i], all[i]};
-    epi_options o =
-        EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .threads = of.threads, .device = device,
-                    .row_axes = m->crossed ? rows : NULL, .row_axis_count = m->crossed ? 1 + m->batched : 0,
-                    .open_axes = rows, .open_axis_count = of.most > 0);
-    epi_kernel *k;
-    epi_error err;
-    check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK, "it compiles for %ld rows: %s", (long)of.t,
-          err.message);
-    return k;
+/* What all batches of a program have: it, its name, its columns, and how it is compiled. */
+typedef struct subject {
+    const epi_program *program;
+    const char *label;
+    int64_t columns[3];
+    way how;
+} subject;
+
+static epi_kernel *compile(const subject *s, batch of, bool open, int device) {
+    char dims[200];
+    way how = s->how;
+    how.threads = of.threads;
+    how.device = device;
+    how.open = open ? "T" : NULL;
+    snprintf(dims, sizeof dims, "T=%ld,D=%ld,N=%ld,R=%ld,B=%ld", open ? of.most : of.t, s->columns[0],
+             s->columns[1], s->columns[2], of.b);
+    return kernel_of(s->program, dims, how);
 }
 
 /* Where element i of the tensor of a batch is in that of the whole one. */
@@ -94,23 +91,18 @@ static bool run_open(const epi_kernel *k, problem *p, batch of) {
     return ok;
 }
 
-static void check_batch(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
-                        batch of, const problem *many, const char *label) {
+static void check_batch(const subject *s, batch of, const problem *many) {
     problem few = {0};
-    batch closed = of;
-    closed.most = 0;
-    epi_kernel *k = compile(p, m, sizes, type, closed, 0),
-               *open = of.most ? compile(p, m, sizes, type, of, 0) : NULL;
-    if (k && problem_make(&few, p, k, LAYOUT_PLAIN)) {
+    epi_kernel *k = compile(s, of, false, 0), *open = of.most ? compile(s, of, true, 0) : NULL;
+    if (k && problem_make(&few, s->program, k, LAYOUT_PLAIN)) {
         for (int t = 0; t < few.inputs; t++)
-            move_rows(p, t, &few, many, of, false);
-        check(open ? run_open(open, &few, of) : problem_run(k, &few), "%s runs", label);
+            move_rows(s->program, t, &few, many, of, false);
+        check(open ? run_open(open, &few, of) : problem_run(k, &few), "%s runs", s->label);
         for (int t = few.inputs; t < few.count; t++) {
-            int64_t differ = move_rows(p, t, &few, many, of, true);
+            int64_t differ = move_rows(s->program, t, &few, many, of, true);
             check(differ == 0, "%s, B=%ld T=%ld%s%s, %d threads: %ld of %ld elements of output %d differ",
-                  label, (long)of.b, (long)of.t, of.reversed ? " reversed" : "", of.most ? " open" : "",
+                  s->label, (long)of.b, (long)of.t, of.reversed ? " reversed" : "", of.most ? " open" : "",
                   of.threads, (long)differ, (long)few.t[t].shape.count, t - few.inputs);
-            compared++;
         }
     }
     problem_free(&few);
@@ -147,51 +139,47 @@ static void list_orders(const epi_kernel *k, char *out, size_t size) {
     }
 }
 
-static void check_orders(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
-                         int device, const char *label) {
+static void check_orders(const subject *s, int device) {
     static const int64_t counts[] = {4096, 200, 37, 2, 1};
     char first[2000] = "", now[2000];
     for (int i = 0; i < 5; i++) {
-        const batch of = {.b = counts[i] > 1 ? 3 : 1, .t = counts[i], .threads = 1};
-        epi_kernel *k = compile(p, m, sizes, type, of, device);
+        epi_kernel *k = compile(s, (batch){.b = counts[i] > 1 ? 3 : 1, .t = counts[i]}, false, device);
         if (!k)
             return;
         list_orders(k, now, sizeof now);
         epi_kernel_free(k);
         if (i == 0)
             memcpy(first, now, sizeof first);
-        check(!strcmp(first, now), "%s on sm_%d: of 4096 rows\n    %s\nof %ld\n    %s", label, -device, first,
-              (long)counts[i], now);
+        check(!strcmp(first, now), "%s on sm_%d: of 4096 rows\n    %s\nof %ld\n    %s", s->label, -device,
+              first, (long)counts[i], now);
     }
 }
 
 /* ---- programs ---- */
 
-static void check_program(const epi_program *p, const row_maker *m, const int64_t sizes[3], epi_dtype type,
-                          int seed) {
+static void check_program(subject *s, int seed) {
     const batch whole = whole_batch(seed);
     const batch less[] = {{.b = 3, .t = whole.t, .threads = 1, .reversed = true},
                           {.b = 3, .t = 100, .threads = 1},
                           {.b = 1, .t = 37, .threads = 2, .most = seed % 2 ? 200 : 0},
                           {.b = 2, .t = 2, .threads = 1},
                           {.b = 1, .t = 1, .threads = 1, .most = seed % 2 ? 0 : 100}};
-    char label[100];
     problem many = {0};
-    epi_kernel *k = compile(p, m, sizes, type, whole, 0);
-    snprintf(label, sizeof label, "seed %d, D=%ld N=%ld R=%ld %s", seed, (long)sizes[0], (long)sizes[1],
-             (long)sizes[2], epi_dtype_name(type));
-    if (k && problem_make(&many, p, k, LAYOUT_PLAIN)) {
+    epi_kernel *k = compile(s, whole, false, 0);
+    if (k && problem_make(&many, s->program, k, LAYOUT_PLAIN)) {
         problem_fill(&many, ROW_SEED);
-        if (check(problem_run(k, &many), "%s runs", label))
+        if (check(problem_run(k, &many), "%s runs", s->label))
             for (int i = 0; i < 5; i++)
-                check_batch(p, m, sizes, type, less[i], &many, label);
+                check_batch(s, less[i], &many);
     }
     problem_free(&many);
     epi_kernel_free(k);
-    check_orders(p, m, sizes, seed % 2 ? EPI_BF16 : type, seed % 8 == 6 ? -80 : -90, label);
+    if (seed % 2)
+        s->how.type = EPI_BF16;
+    check_orders(s, seed % 8 == 6 ? -80 : -90);
 }
 
-/* Programs that were wrong once, in place of those of the first seeds: a statistic of rows that lie across
+/* Programs that were wrong once: a statistic of rows that lie across
  * the output, a division by a number, a statistic by a pass over what lies contiguous where there is one row.
  */
 static const char *const known[] = {
@@ -201,60 +189,51 @@ static const char *const known[] = {
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
-/* The gradient by x has rows that do not know of each other, too; where there is one. */
-static void check_gradient(const epi_program *p, row_maker *m, const int64_t sizes[3], epi_dtype type,
-                           int seed) {
-    static const char *const wrt[] = {"x"};
-    epi_module *grad = NULL;
-    epi_error err;
-    if (epi_program_grad(p, wrt, 1, &grad, &err) != EPI_OK)
-        return;
-    m->crossed = true; /* its rows are named: T, and B if there is one */
-    int before = failed_count;
-    check_program(epi_module_program(grad, 0), m, sizes, type, seed);
-    if (failed_count > before)
-        printf("of the gradient by x of:\n");
-    gradients++;
-    epi_module_free(grad);
-}
-
-static void check_seed(int seed) {
+/* The program, or in its place one that was wrong once; of every fifth the gradient by x, too, where there is one: its
+ * rows do not know of each other, either, and they are named. */
+static void check_seed(int seed, const char *text) {
     static const int64_t columns[] = {2, 16, 16, 64, 40, 300, 514, 1100}, others[] = {1, 8, 24, 70, 300};
     row_maker m;
-    epi_module *module;
-    epi_error err;
+    char label[100];
     make_row_program(&m, (uint64_t)seed);
-    int64_t sizes[] = {columns[random_below(&m.s, 8)], others[random_below(&m.s, 5)],
-                       others[1 + random_below(&m.s, 4)]};
-    epi_dtype type = random_below(&m.s, 3) ? EPI_F32 : EPI_BF16;
-    if (seed < KNOWN) {
-        snprintf(m.text, sizeof m.text, "%s", known[seed]);
-        sizes[0] = seed == 2 ? 64 : 16;
-        m.crossed = false;
-        type = EPI_F32;
+    subject s = {.label = label,
+                 .columns = {columns[random_below(&m.s, 8)], others[random_below(&m.s, 5)],
+                             others[1 + random_below(&m.s, 4)]}};
+    s.how.type = random_below(&m.s, 3) ? EPI_F32 : EPI_BF16;
+    s.how.rows = m.crossed ? "T B" : NULL;
+    if (text) {
+        s.columns[0] = seed == 2 ? 64 : 16;
+        s.how = (way){0};
     }
+    const way how = s.how;
+    epi_module *module = parsed(ctx, text ? text : m.text), *grad = NULL;
+    snprintf(label, sizeof label, "seed %d, D=%ld N=%ld R=%ld %s", seed, s.columns[0], s.columns[1],
+             s.columns[2], epi_dtype_name(how.type));
     int failed = failed_count;
-    if (check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &module, &err) == EPI_OK, "seed %d: %s",
-              seed, err.message)) {
-        check_program(epi_module_program(module, 0), &m, sizes, type, seed);
-        if (seed % 5 == 4)
-            check_gradient(epi_module_program(module, 0), &m, sizes, type, seed);
-        epi_module_free(module);
-        programs++;
+    if (module) {
+        s.program = epi_module_program(module, 0);
+        check_program(&s, seed);
+        if (seed % 5 == 4 &&
+            epi_program_grad(s.program, (const char *const[]){"x"}, 1, &grad, NULL) == EPI_OK) {
+            s.program = epi_module_program(grad, 0);
+            s.how = how;
+            s.how.rows = "T B";
+            check_program(&s, seed);
+        }
+        if (failed_count > failed)
+            printf("%s", text ? text : m.text);
     }
-    if (failed_count > failed)
-        printf("%s", m.text);
-    wrong += failed_count > failed;
+    epi_module_free(grad);
+    epi_module_free(module);
 }
 
 int main(int argc, char **argv) {
-    int rounds = argc > 1 ? atoi(argv[1]) : 400, first = argc > 2 ? atoi(argv[2]) : 0;
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
-    for (int i = first; i < first + rounds; i++)
-        check_seed(i);
-    printf("%d row-wise programs from seed %d and gradients of %d, %d outputs compared, %d programs wrong\n",
-           programs, first, gradients, compared, wrong);
+    for (int i = 0; i < KNOWN; i++)
+        check_seed(i, known[i]);
+    for (rounds r = rounds_of(argc > 1 ? atoi(argv[1]) : 400); next_round(&r);)
+        check_seed((int)r.seed, NULL);
     epi_context_close(ctx);
     return finish();
 }
