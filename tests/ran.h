@@ -287,16 +287,39 @@ static inline void hold_against(const ran *got, const ran *want, const ran *naiv
     }
 }
 
-/* Holds what was run against the yardsticks, by the rule. */
+/* How far the reference of an output moves where each value on the way is moved by the rule's floor. */
+static inline double spread_of(const ran *want, const char *dims, way how, int t) {
+    double spread = 0;
+    how = (way){.type = how.type,
+                .path = EPI_PATH_REFERENCE,
+                .perturb = epi_error_floor(type_unit(how.type), want->p.terms),
+                .fill = how.fill,
+                .seed = how.seed};
+    for (how.perturb_seed = 1; how.perturb_seed <= EPI_SPREAD_SAMPLES; how.perturb_seed++) {
+        ran moved;
+        if (run_as(&moved, want->program, dims, how))
+            for (int64_t e = 0; e < want->p.t[t].shape.count; e++)
+                spread = fmax(spread, apart(at(&want->p.t[t], e), at(&moved.p.t[t], e)));
+        discard(&moved);
+    }
+    return isfinite(spread) ? spread : 0;
+}
+
+/* Holds what was run against the yardsticks, by the rule; where large terms may cancel, by their spread, too. */
 static inline void hold_ran(const ran *got, const char *dims, way how) {
     ran want, naive;
-    char what[400];
     epi_kernel_info info;
     epi_kernel_get_info(got->k, &info);
-    snprintf(what, sizeof what, "%s %s %s", epi_program_name(got->program), dims, epi_dtype_name(how.type));
-    if (yardsticks(&want, &naive, got->program, dims, how))
-        hold_against(got, &want, &naive, how.path == EPI_PATH_FUSED && info.parts < 2 ? EPI_F32 : how.type,
-                     what);
+    epi_dtype between = how.path == EPI_PATH_FUSED && info.parts < 2 ? EPI_F32 : how.type;
+    bool ok = yardsticks(&want, &naive, got->program, dims, how);
+    for (int t = got->p.inputs; t < got->p.count && ok; t++) {
+        double error, most;
+        if (!within_rule(&got->p.t[t], &want.p.t[t], &naive.p.t[t], between, want.p.terms, &error, &most))
+            most += 2 * spread_of(&want, dims, how, t);
+        check(error <= most && tensor_intact(&got->p.t[t]), "%s %s %s: %s is %g off, at most %g",
+              epi_program_name(got->program), dims, epi_dtype_name(how.type), tensor_name(got->program, t),
+              error, most);
+    }
     discard(&want);
     discard(&naive);
 }

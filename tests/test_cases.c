@@ -1,8 +1,9 @@
-/* test_cases.c: the table of cases on the CPU, in four modes.
+/* test_cases.c: the table of cases on the CPU, in five modes.
  *
  *     test      every small case against the f64 reference, by the error rule, for every storage type,
  *               layout, path, micro-kernel and thread count; poisoned outputs, guarded buffers
  *     some      each in one storage type alone: for the sanitizers, under which all of them are slow
+ *     gradients  of every small case the gradient by all inputs of numbers, in f32 and bf16, by the error rule
  *     perf      the time of every case, fused and unfused
  *     support   what every case compiles to
  */
@@ -80,6 +81,26 @@ static void run_case(const test_case *c, bool sparing) {
     epi_module_free(l.module);
 }
 
+/* ---- gradients ---- */
+
+/* What has no gradient (an index that is an output, a step by hand) says so, and is left out. */
+static void gradients_case(const test_case *c) {
+    static const epi_dtype types[] = {EPI_F32, EPI_BF16};
+    const char *names[MAX_TENSORS];
+    for (int t = 0; t < 2; t++) {
+        loaded l = {0};
+        epi_module *m = NULL;
+        if (!wanted("%s:%s %s %s gradient", c->file, c->program, c->dims, epi_dtype_name(types[t])) ||
+            !load_case(ctx, folder, c, &l))
+            continue;
+        int count = number_inputs(l.program, true, names, MAX_TENSORS);
+        if (count && epi_program_grad(l.program, names, count, &m, NULL) == EPI_OK)
+            hold(epi_module_program(m, 0), c->dims, (way){.type = types[t], .seed = CASE_SEED});
+        epi_module_free(m);
+        epi_module_free(l.module);
+    }
+}
+
 /* ---- perf and support ---- */
 
 static double seconds(void) {
@@ -148,6 +169,8 @@ int main(int argc, char **argv) {
             perf_case(&cases[i]);
         else if (!strcmp(mode, "support"))
             support_case(&cases[i]);
+        else if (!strcmp(mode, "gradients") && !(cases[i].flags & LARGE))
+            gradients_case(&cases[i]);
         else if (!(cases[i].flags & LARGE))
             run_case(&cases[i], !strcmp(mode, "some"));
     epi_context_close(ctx);
