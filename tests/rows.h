@@ -78,8 +78,8 @@ static inline bool run_again(run *r, filler *fill, void *arg) {
     return r->ok = problem_run(r->kernel, &r->p);
 }
 
-/* Compiles, fills and runs. Free it in any case. */
-static inline void run_program(run *r, const char *file, const char *program, const char *dims, manner how,
+/* Compiles, fills and runs; says whether the results are there. Free it in any case. */
+static inline bool run_program(run *r, const char *file, const char *program, const char *dims, manner how,
                                filler *fill, void *arg) {
     const test_case c = {file, program, dims, 0};
     *r = (run){0};
@@ -87,6 +87,7 @@ static inline void run_program(run *r, const char *file, const char *program, co
         check(problem_make(&r->p, r->l.program, r->kernel, LAYOUT_PLAIN), "memory"))
         check(run_again(r, fill, arg), "%s %s runs", program, dims);
     r->l.from = NULL; /* it was this call's */
+    return r->ok;
 }
 
 /* Scalars by name, as a trainer would set them. */

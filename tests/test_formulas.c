@@ -164,8 +164,7 @@ static void test_gates(void) {
             snprintf(program, sizeof program, "%s_%s", names[n], forms[form]);
             uint64_t seed = 9;
             run r;
-            run_program(&r, "gated", program, "T=3,F=5", in_f64, fill_random, &seed);
-            bool ok = r.ok;
+            bool ok = run_program(&r, "gated", program, "T=3,F=5", in_f64, fill_random, &seed);
             for (int t = 0; t < T && ok; t++)
                 for (int i = 0; i < F; i++) {
                     int z = t * 2 * F;
@@ -225,8 +224,7 @@ static void fill_adamw(run *r, void *arg) {
 static void test_adamw(void) {
     uint64_t seed = 13;
     run r;
-    run_program(&r, "optim", "adamw", "N=7", in_f64, fill_adamw, &seed);
-    bool ok = r.ok;
+    bool ok = run_program(&r, "optim", "adamw", "N=7", in_f64, fill_adamw, &seed);
     for (int i = 0; i < 7 && ok; i++) {
         adamw want = adamw_step(&r, i, 1e-3, 0.1);
         ok &= close_to(at(&r, "m_next", i), want.m) && close_to(at(&r, "v_next", i), want.v) &&
@@ -286,9 +284,8 @@ static void test_copies(void) {
             manner how = {.path = way & 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, .type = types[way / 2]};
             uint64_t seed = 14;
             run r;
-            run_program(&r, "copies", copies[i].program, copies[i].dims, how, fill_random, &seed);
             size_t size = epi_dtype_size(how.type);
-            bool ok = r.ok;
+            bool ok = run_program(&r, "copies", copies[i].program, copies[i].dims, how, fill_random, &seed);
             for (int64_t e = 0; ok && e < r.p.t[0].shape.count; e++)
                 ok = !memcmp(r.p.t[1].data + (size_t)e * size,
                              r.p.t[0].data + (size_t)source_of(&r, e, copies[i].axes) * size, size);

@@ -62,9 +62,9 @@ static void test_embedding(void) {
     for (int way = 0; way < WAYS; way++) {
         uint64_t seed = 21;
         run r;
-        run_program(&r, "embedding", "embedding", "V=11,D=37,T=53", way_of(way), fill_random, &seed);
         size_t row = D * epi_dtype_size(storage[way / 2]);
-        bool ok = r.ok;
+        bool ok =
+            run_program(&r, "embedding", "embedding", "V=11,D=37,T=53", way_of(way), fill_random, &seed);
         for (int t = 0; t < T && ok; t++)
             ok =
                 !memcmp(r.p.t[2].data + (size_t)t * row, r.p.t[0].data + (size_t)at(&r, "ids", t) * row, row);
@@ -73,8 +73,7 @@ static void test_embedding(void) {
     }
     uint64_t seed = 22;
     run r;
-    run_program(&r, "embedding", "embedding_scaled", "V=11,D=37,T=53", in_f64, fill_random, &seed);
-    bool ok = r.ok;
+    bool ok = run_program(&r, "embedding", "embedding_scaled", "V=11,D=37,T=53", in_f64, fill_random, &seed);
     for (int e = 0; e < T * D && ok; e++)
         ok = at(&r, "x", e) == scalar_value("scale") * at(&r, "table", (int)at(&r, "ids", e / D) * D + e % D);
     check(ok, "embedding_scaled is the row times the scale");
@@ -139,8 +138,8 @@ static void test_positions(void) {
     enum { V = 11, P = 7, D = 13, B = 3, S = 5 };
     uint64_t seed = 24;
     run r;
-    run_program(&r, "embedding", "embedding_learned", "V=11,P=7,D=13,B=3,S=5", in_f64, fill_random, &seed);
-    bool ok = r.ok;
+    bool ok = run_program(&r, "embedding", "embedding_learned", "V=11,P=7,D=13,B=3,S=5", in_f64, fill_random,
+                          &seed);
     for (int e = 0; e < B * S * D && ok; e++)
         ok = at(&r, "x", e) ==
              at(&r, "wte", (int)at(&r, "ids", e / D) * D + e % D) + at(&r, "wpe", e / D % S * D + e % D);
@@ -158,8 +157,7 @@ static void test_positions(void) {
         ok = close_to(at(&r, "dwte", e), wte[e]) && (e >= P * D || close_to(at(&r, "dwpe", e), wpe[e]));
     check(ok, "embedding_learned_grad; positions beyond the sequence have the gradient 0");
     run_free(&r);
-    run_program(&r, "embedding", "embedding_packed", "V=11,P=7,D=13,T=15", in_f64, fill_random, &seed);
-    ok = r.ok;
+    ok = run_program(&r, "embedding", "embedding_packed", "V=11,P=7,D=13,T=15", in_f64, fill_random, &seed);
     for (int e = 0; e < 15 * D && ok; e++)
         ok = at(&r, "x", e) == at(&r, "wte", (int)at(&r, "ids", e / D) * D + e % D) +
                                    at(&r, "wpe", (int)at(&r, "pos", e / D) * D + e % D);
@@ -206,8 +204,7 @@ static void fill_routed(run *r, void *arg) {
 static void test_combine(void) {
     own o = {27, fill_routed, NULL, NULL};
     run r;
-    run_program(&r, "embedding", "combine_rows", "T=9,R=16,D=5", in_f64, fill_own, &o);
-    bool ok = r.ok;
+    bool ok = run_program(&r, "embedding", "combine_rows", "T=9,R=16,D=5", in_f64, fill_own, &o);
     for (int t = 0; t < TOKENS && ok; t++)
         for (int d = 0; d < WIDE; d++) {
             double want = 0;
@@ -249,8 +246,7 @@ static void test_rotary(void) {
     for (int c = 0; c < 4; c++) {
         own o = {28, fill_angles, NULL, NULL};
         run r;
-        run_program(&r, "rotary", cases[c].program, cases[c].dims, in_f64, fill_own, &o);
-        bool ok = r.ok;
+        bool ok = run_program(&r, "rotary", cases[c].program, cases[c].dims, in_f64, fill_own, &o);
         for (int head = 0; head < cases[c].tokens * HEADS && ok; head++)
             for (int i = 0; i < HEAD / 2; i++) {
                 int a = head * HEAD + (cases[c].halves ? i : 2 * i), b = a + (cases[c].halves ? HEAD / 2 : 1);
@@ -419,8 +415,7 @@ static double exact_step(const run *r, int e) {
 static void test_adamw_formula(void) {
     double seed = 4;
     run r;
-    run_program(&r, "optim", "adamw_bf16", "N=1009", in_f64, fill_adamw, &seed);
-    bool ok = r.ok, near = r.ok;
+    bool ok = run_program(&r, "optim", "adamw_bf16", "N=1009", in_f64, fill_adamw, &seed), near = ok;
     for (int e = 0; e < 1009 && ok; e++) {
         adamw want = adamw_step(&r, e, 0x1p-10, 0.125);
         double w = at(&r, "w_next", e), unit = fabs(w) < 1 ? 0x1p-8 : 0x1p-7;
@@ -509,8 +504,8 @@ static void test_out_of_range(void) {
             char says[200];
             uint64_t seed = 34;
             run r;
-            run_program(&r, cases[c].file, cases[c].program, cases[c].dims, way_of(way), fill_random, &seed);
-            if (r.ok) {
+            if (run_program(&r, cases[c].file, cases[c].program, cases[c].dims, way_of(way), fill_random,
+                            &seed)) {
                 put(&r, cases[c].index, cases[c].element, (double)cases[c].value);
                 for (int i = r.p.inputs; i < r.p.count; i++)
                     memset(r.p.t[i].data, POISON, bytes_of(&r.p.t[i]));
@@ -573,9 +568,8 @@ static void test_unchecked(void) {
     for (int way = 0; way < WAYS; way++) {
         uint64_t seed = 35;
         run r;
-        run_program(&r, "../tests/chosen", "unchecked", "B=3,T=2,D=8,F=8,E=4", way_of(way), fill_outside,
-                    &seed);
-        if (r.ok)
+        if (run_program(&r, "../tests/chosen", "unchecked", "B=3,T=2,D=8,F=8,E=4", way_of(way), fill_outside,
+                        &seed))
             check_unchecked(&r, way_name(way));
         if (r.ok && way == 0 && run_of_more(&r))
             check_unchecked(&r, "open");
