@@ -2,7 +2,6 @@
  * each returns a status or an empty result, and touches nothing. */
 #include <limits.h>
 
-#include "epilog_io.h"
 #include "ran.h"
 
 static epi_context *ctx;
@@ -350,40 +349,6 @@ static void test_empty(void) {
     }
 }
 
-static void test_files(void) {
-    const int64_t negative[] = {-3};
-    const epi_safetensor bad[] = {{0},
-                                  {.name = "a", .type = EPI_F32, .rank = 1, .shape = negative, .data = buf},
-                                  {.name = "a", .type = EPI_F32, .rank = -1, .data = buf},
-                                  {.name = "a", .type = EPI_F32, .rank = 1, .data = buf},
-                                  {.name = "a", .type = (epi_dtype)-1, .data = buf},
-                                  {.name = "a", .type = EPI_F32}};
-    const epi_safetensors_pair nameless = {NULL, NULL};
-    const epi_safetensor *tensor;
-    epi_safetensors *file;
-    size_t count;
-    check(epi_safetensors_open(NULL, &file, NULL) != EPI_OK &&
-              epi_safetensors_open("/", NULL, NULL) != EPI_OK,
-          "no file");
-    check(epi_safetensors_parse(NULL, 9, NULL, &file, NULL) != EPI_OK &&
-              epi_safetensors_parse(buf, 0, NULL, NULL, NULL) != EPI_OK,
-          "no bytes");
-    epi_safetensors_close(NULL);
-    check(!epi_safetensors_count(NULL) && !epi_safetensors_at(NULL, 0) && !epi_safetensors_find(NULL, NULL) &&
-              epi_safetensors_get(NULL, NULL, &tensor, NULL) != EPI_OK &&
-              epi_safetensors_get(NULL, "x", NULL, NULL) != EPI_OK,
-          "no tensor");
-    epi_safetensors_metadata(NULL, NULL);
-    check(!epi_safetensors_metadata(NULL, &count) && !count, "no metadata");
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        check(epi_safetensors_write("/nowhere/at/all", &bad[i], 1, NULL, 0, &err) == EPI_ERR_ARGUMENT,
-              "tensor %zu: %s", i, err.message);
-    check(epi_safetensors_write(NULL, NULL, 0, NULL, 0, NULL) != EPI_OK &&
-              epi_safetensors_write("/nowhere/at/all", NULL, 1, NULL, 0, NULL) == EPI_ERR_ARGUMENT &&
-              epi_safetensors_write("/nowhere/at/all", NULL, 0, &nameless, 1, NULL) == EPI_ERR_ARGUMENT,
-          "nothing is written");
-}
-
 int main(void) {
     static const char text[] = "f(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }";
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context"))
@@ -402,7 +367,6 @@ int main(void) {
     test_workspace();
     test_apart();
     test_empty();
-    test_files();
     epi_module_free(module);
     epi_context_close(ctx);
     return finish();

@@ -305,7 +305,7 @@ static void writing(void) {
     static float data[4096];
     int64_t shape[] = {4096}, negative[] = {-1}, huge[] = {INT64_MAX, 2};
     epi_safetensor good = {.name = "a", .type = EPI_F32, .rank = 1, .shape = shape, .data = data};
-    epi_safetensor twice[] = {good, good}, bad = good;
+    epi_safetensor twice[] = {good, good};
     const char *path = in_dir("kept");
     epi_error err = {0};
     epi_safetensors_pair mark = {"mark", "old"};
@@ -322,21 +322,23 @@ static void writing(void) {
     setrlimit(RLIMIT_FSIZE, &old);
 
     refused_write(path, twice, 2, "the name \"a\" is given twice");
-    bad.name = "__metadata__";
-    refused_write(path, &bad, 1, "the name \"__metadata__\" is given twice");
-    bad.name = "\xFF";
-    refused_write(path, &bad, 1, "is not UTF-8");
-    bad = good;
-    bad.shape = negative;
-    refused_write(path, &bad, 1, "impossible shape");
-    bad.shape = huge;
-    bad.rank = 2;
-    refused_write(path, &bad, 1, "impossible shape");
-    bad = good;
-    bad.data = NULL;
-    refused_write(path, &bad, 1, "has no data");
-    bad.type = EPI_DTYPE_COUNT;
-    refused_write(path, &bad, 1, "is of a type that is not written");
+    const struct {
+        epi_safetensor tensor;
+        const char *message;
+    } bad[] = {
+        {{.name = "__metadata__", .rank = 1, .shape = shape, .data = data},
+         "the name \"__metadata__\" is given twice"},
+        {{.name = "\xFF", .rank = 1, .shape = shape, .data = data}, "is not UTF-8"},
+        {{.name = "a", .rank = 1, .shape = negative, .data = data}, "impossible shape"},
+        {{.name = "a", .rank = 2, .shape = huge, .data = data}, "impossible shape"},
+        {{.name = "a", .rank = 1, .shape = shape}, "has no data"},
+        {{.name = "a", .type = EPI_DTYPE_COUNT, .rank = 1, .shape = shape},
+         "is of a type that is not written"},
+        {{.name = "a", .type = (epi_dtype)-1, .data = data}, "is of a type that is not written"},
+        {{.name = "a"}, "has no data"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused_write(path, &bad[i].tensor, 1, bad[i].message);
 
     epi_safetensors *file = NULL;
     size_t n = 0;
@@ -420,8 +422,18 @@ static void arguments(void) {
     check(epi_safetensors_open(path, NULL, &err) == EPI_ERR_ARGUMENT, "open: takes no place for it");
     check(epi_safetensors_parse(NULL, 9, "mem", &file, &err) == EPI_ERR_ARGUMENT, "parse: takes no bytes");
     check(epi_safetensors_get(NULL, "x", &t, &err) == EPI_ERR_ARGUMENT && !t, "get: takes no file");
-    check(!epi_safetensors_count(NULL) && !epi_safetensors_at(NULL, 0) && !epi_safetensors_find(NULL, "x"),
+    check(epi_safetensors_parse(path, 0, NULL, NULL, NULL) == EPI_ERR_ARGUMENT,
+          "parse: takes no place for it");
+    check(epi_safetensors_get(NULL, NULL, &t, NULL) == EPI_ERR_ARGUMENT &&
+              epi_safetensors_get(NULL, "x", NULL, NULL) == EPI_ERR_ARGUMENT,
+          "get: takes no name, no place for it");
+    check(!epi_safetensors_count(NULL) && !epi_safetensors_at(NULL, 0) && !epi_safetensors_find(NULL, "x") &&
+              !epi_safetensors_find(NULL, NULL),
           "no file: has tensors");
+    size_t count = 1;
+    epi_safetensors_close(NULL);
+    epi_safetensors_metadata(NULL, NULL);
+    check(!epi_safetensors_metadata(NULL, &count) && !count, "no file: has metadata");
     const struct {
         epi_safetensor tensor;
         epi_safetensors_pair pair;
@@ -432,6 +444,8 @@ static void arguments(void) {
         {{.name = "x", .rank = -1, .shape = shape, .data = shape}, {"a", "b"}, "has no shape"},
         {{.name = "x", .rank = 1, .shape = shape, .data = shape}, {NULL, "b"}, "name 0 is NULL"},
         {{.name = "x", .rank = 1, .shape = shape, .data = shape}, {"a", NULL}, "the metadata of \"a\""},
+        {{.name = "x", .rank = 1, .shape = shape, .data = shape}, {NULL, NULL}, "name 0 is NULL"},
+        {{.name = NULL}, {"a", "b"}, "name 0 is NULL"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         epi_status status = epi_safetensors_write(path, &cases[i].tensor, 1, &cases[i].pair, 1, &err);
