@@ -267,7 +267,8 @@ static inline bool same_outputs(const ran *a, const ran *b) {
 /* What a program should compute, in f64, and what it does written plainly, from the inputs of the way. Discard
  * both in any case. */
 static inline bool yardsticks(ran *want, ran *naive, const epi_program *p, const char *dims, way how) {
-    how = (way){.type = how.type, .path = EPI_PATH_REFERENCE, .fill = how.fill, .seed = how.seed};
+    how =
+        (way){.type = how.type, .path = EPI_PATH_REFERENCE, .threads = 1, .fill = how.fill, .seed = how.seed};
     *naive = (ran){0};
     if (!run_as(want, p, dims, how))
         return false;
