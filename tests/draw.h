@@ -67,9 +67,15 @@ static inline bool wanted(const char *fmt, ...) {
     return runs;
 }
 
-/* No case has begun: what is checked next belongs to none. */
+/* What is checked next belongs to this case, which was drawn before; or to none. */
+static inline void the_case(const char *name) {
+    if (name != draw.name)
+        snprintf(draw.name, sizeof draw.name, "%s", name);
+    draw.told = false;
+}
+
 static inline void no_case(void) {
-    draw.name[0] = 0;
+    the_case("");
 }
 
 /* Nothing is left out. */

@@ -1,17 +1,13 @@
-/* texts.h: CUDA texts compiled for the host, many by one compiler, each once. */
+/* texts.h: CUDA texts compiled for the host, many by one compiler, each once; what was compiled before is there (kept.h). */
 #ifndef EPI_TESTS_EMULATE_TEXTS_H
 #define EPI_TESTS_EMULATE_TEXTS_H
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
-#include "base/hash.h"
 #include "cuda/cuda.h"
 #include "emulate/host.h"
-#include "harness.h"
-
-static const char *folder; /* for what is compiled */
+#include "emulate/jobs.h"
+#include "emulate/kept.h"
 
 typedef struct text {
     char *source, name[64];
@@ -22,15 +18,14 @@ typedef struct text {
 /* A fifth of a second goes into the emulator's own functions, whatever else is compiled with them: a compiler
  * is given as many texts as make a long one. */
 typedef struct batch {
-    int first, count;
-    bool compiled;
-    void *library;
+    int first, count; /* of those that are missing */
 } batch;
 
-enum { MOST_TEXTS = 4096, JOBS = 2, LONG_TEXT = 1500000 };
+enum { MOST_TEXTS = 4096, LONG_TEXT = 1500000 };
 static text texts[MOST_TEXTS];
+static int missing[MOST_TEXTS];
 static batch batches[MOST_TEXTS];
-static int text_count, batch_count;
+static int text_count, missing_count, batch_count;
 static atomic_int next_batch;
 
 /* Is something divided by a number of 64 bits that comes with the launch, without a look at whether it is small? */
@@ -111,6 +106,8 @@ static void write_without_ptx(FILE *f, const char *source) {
 static void write_text(FILE *f, int at) {
     static const char define[] = "#define ";
     const text *t = &texts[at];
+    char key[KEY_ROOM];
+    key_of(t->hash, key);
     fprintf(f,
             "namespace text%d {\n#line 1 \"text%d\"\n"
             "static void mma(float *d, const u32 (&a)[4], u32 b0, u32 b1);\n"
@@ -127,43 +124,53 @@ static void write_text(FILE *f, int at) {
     fputs("#pragma GCC push_options\n#pragma GCC optimize(\"O0\")\n", f);
     write_without_ptx(f, t->source);
     fprintf(f,
-            "\n#pragma GCC pop_options\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%d\n#include "
+            "\n#pragma GCC pop_options\n#define NAME_OF_KERNEL %s\n#define NAME_OF_RUN emu_run_%s\n#include "
             "\"entry.h\"\n}\n",
-            t->name, at);
+            t->name, key);
     for (const char *p = t->source; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
         if (!strncmp(p, define, sizeof define - 1))
             fprintf(f, "#undef %.*s\n", (int)strcspn(p + sizeof define - 1, " (\n"), p + sizeof define - 1);
 }
 
-static void compile_batch(int at) {
-    batch *b = &batches[at];
-    char path[1024], command[4096];
-    snprintf(path, sizeof path, "%s/batch%d.cc", folder, at);
-    FILE *f = fopen(path, "w");
+/* The library is made under another name; whoever else makes the same, the last to rename has it. */
+static void compile_batch(const batch *b) {
+    char name[900], from[1000], to[1000], command[4096];
+    snprintf(name, sizeof name, "%s/%d.%d", folder, (int)getpid(), b->first);
+    snprintf(from, sizeof from, "%s.cc", name);
+    snprintf(to, sizeof to, "%s.tmp", name);
+    FILE *f = fopen(from, "w");
     if (!f)
         return;
     fprintf(f, "#include \"device.h\"\n#include \"ptx.h\"\n#include \"run.h\"\n");
     for (int i = 0; i < b->count; i++)
-        write_text(f, b->first + i);
+        write_text(f, missing[b->first + i]);
     bool written = !ferror(f);
     written &= fclose(f) == 0;
-    snprintf(command, sizeof command,
-             "${CXX:-c++} -std=c++17 -nostdinc++ -O1 -U_FORTIFY_SOURCE -w -Wno-psabi -fPIC -shared "
-             "-fvisibility=hidden "
-             "-ffp-contract=off -fno-strict-aliasing -Itests/emulate '%s' -o '%s/batch%d.so'",
-             path, folder, at);
-    b->compiled = written && system(command) == 0;
+    snprintf(command, sizeof command, EMULATE_CXX " '%s' -o '%s'", from, to);
+    if (written && system(command) == 0 && seal(to)) {
+        for (int i = 0; i < b->count; i++)
+            keep(to, texts[missing[b->first + i]].hash);
+        unlink(from); /* of what does not compile it stays */
+    }
+    unlink(to);
 }
 
 static void *compile_some(void *unused) {
     for (int i; (i = atomic_fetch_add(&next_batch, 1)) < batch_count;)
-        compile_batch(i);
+        compile_batch(&batches[i]);
     return unused;
 }
 
+/* Those of one mainloop together: they change together. */
+static int by_mainloop(const void *a, const void *b) {
+    int x = *(const int *)a, y = *(const int *)b, differ = strcmp(texts[x].name, texts[y].name);
+    return differ ? differ : (x > y) - (x < y);
+}
+
 static void make_batches(void) {
-    for (int i = 0, length = LONG_TEXT; i < text_count; i++) {
-        int own = (int)strlen(texts[i].source);
+    qsort(missing, (size_t)missing_count, sizeof *missing, by_mainloop);
+    for (int i = 0, length = LONG_TEXT; i < missing_count; i++) {
+        int own = (int)strlen(texts[missing[i]].source);
         if (length + own > LONG_TEXT) {
             batches[batch_count++].first = i;
             length = 0;
@@ -173,39 +180,39 @@ static void make_batches(void) {
     }
 }
 
-static void open_batch(int at) {
-    batch *b = &batches[at];
-    char name[1024];
-    snprintf(name, sizeof name, "%s/batch%d.so", folder, at);
-    b->library = b->compiled ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : NULL;
-    for (int i = b->first; i < b->first + b->count; i++) {
-        snprintf(name, sizeof name, "emu_run_%d", i);
-        void *run = b->library ? dlsym(b->library, name) : NULL;
-        memcpy(&texts[i].run, &run, sizeof run);
-        check(run != NULL, "text%d in %s/batch%d.cc compiles for the host", i, folder, at);
-    }
+static void find_text(text *t) {
+    void *run = kept(t->hash);
+    memcpy(&t->run, &run, sizeof run);
 }
 
 static void compile_texts(void) {
-    pthread_t threads[JOBS];
+    pthread_t threads[MOST_WORKERS];
     int started = 0;
+    for (int i = 0; i < text_count; i++) {
+        find_text(&texts[i]);
+        if (!texts[i].run)
+            missing[missing_count++] = i;
+    }
     make_batches();
-    while (started < JOBS && pthread_create(&threads[started], NULL, compile_some, NULL) == 0)
+    while (started < workers() && started < batch_count &&
+           pthread_create(&threads[started], NULL, compile_some, NULL) == 0)
         started++;
     if (!started)
         compile_some(NULL);
     while (started--)
         pthread_join(threads[started], NULL);
-    for (int i = 0; i < batch_count; i++)
-        open_batch(i);
+    for (int i = 0; i < missing_count; i++)
+        find_text(&texts[missing[i]]);
+    for (int i = 0; i < text_count; i++)
+        check(texts[i].run != NULL, "text%d of %s, in %s/%d.*.cc, compiles for the host", i, texts[i].name,
+              folder, (int)getpid());
+    if (missing_count)
+        tidy();
 }
 
 static void free_texts(void) {
     for (int i = 0; i < text_count; i++)
         free(texts[i].source);
-    for (int i = 0; i < batch_count; i++)
-        if (batches[i].library)
-            dlclose(batches[i].library);
 }
 
 #endif

@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     mkdir(folder, 0777);
     if (argc > 2)
         device = -atoi(argv[2]);
-    if (!answers || epi_context_open(&ctx, NULL) != EPI_OK)
+    if (!answers || !find_compiler() || epi_context_open(&ctx, NULL) != EPI_OK)
         return 2;
     while (count < MOST_REQUESTS && read_request(&all[count].r))
         count++;

@@ -1,0 +1,164 @@
+/* cases.h: the emulator's cases: rows of text, which are their names as well, and the programs that they are of.
+ *
+ *     "tests/groups:down T=300,K=2,F=136,D=261,E=8 bf16 exact sm90_128x128_c1_d x6"
+ *
+ * is the program `down` of tests/groups.epi (others are in the folder of programs) with these sizes, in this type and
+ * contract, by this configuration, for six multiprocessors. */
+#ifndef EPI_TESTS_EMULATE_CASES_H
+#define EPI_TESTS_EMULATE_CASES_H
+
+#include "cases.h"
+#include "moves.h"
+#include "ran.h"
+
+static const char *programs;
+static epi_context *ctx;
+
+/* ---- programs with sizes: they stay until the end ---- */
+
+typedef struct held {
+    loaded l;
+    test_case from;
+    char words[240]; /* file, program and sizes */
+    char config[64];
+} held;
+
+enum { MOST_HELD = 8192, MOST_MODULES = 256 };
+static held *all_held[MOST_HELD];
+static epi_module *modules[MOST_MODULES];
+static char module_files[MOST_MODULES][64];
+static int held_count, module_count;
+
+/* A file that is read once, the text of moves.h, or a text that is given. */
+static epi_module *module_of(const char *file, const char *text) {
+    char path[1024];
+    size_t length = 0;
+    epi_error err = {0};
+    epi_module *m = NULL;
+    for (int i = 0; i < module_count && !text; i++)
+        if (!strcmp(module_files[i], file))
+            return modules[i];
+    snprintf(path, sizeof path, "%s/%s.epi", programs, file);
+    char *own = text ? strdup(text) : !strcmp(file, "moves") ? strdup(moves_text) : read_whole(path, &length);
+    if (!own || module_count == MOST_MODULES ||
+        epi_module_parse(ctx, own, strlen(own), path, &m, &err) != EPI_OK)
+        check(false, "%s:%d: %s", path, err.line, err.message);
+    free(own);
+    if (!m)
+        return NULL;
+    snprintf(module_files[module_count], sizeof module_files[0], "%s", file);
+    return modules[module_count++] = m;
+}
+
+/* A program with sizes, those of dims that it lacks left out; NULL, and reported, where there is none. Of a text that
+ * is given it is the first. */
+static const loaded *program_with(const char *file, const char *text, const char *program, const char *dims) {
+    held *h = held_count < MOST_HELD ? calloc(1, sizeof *h) : NULL;
+    if (!h) {
+        check(false, "memory for programs");
+        return NULL;
+    }
+    all_held[held_count++] = h;
+    snprintf(h->words, sizeof h->words, "%s%c%s%c%s", file, 0, program, 0, dims);
+    h->from.file = h->words;
+    h->from.program = h->words + strlen(file) + 1;
+    h->from.dims = h->from.program + strlen(program) + 1;
+    h->l.from = &h->from;
+    h->l.module = module_of(file, text);
+    h->l.program = !h->l.module ? NULL
+                   : text       ? epi_module_program(h->l.module, 0)
+                                : epi_module_find(h->l.module, program);
+    if (!h->l.program) {
+        check(false, "%s:%s is there", file, program);
+        return NULL;
+    }
+    h->l.dim_count = program_dims(h->l.program, dims, h->l.dims, h->l.names);
+    return &h->l;
+}
+
+/* The same program with other sizes, `from` in the text of its own put for `to`. */
+static const loaded *with_size(const loaded *l, const char *from, const char *to) {
+    char dims[200] = "";
+    for (const char *c = l->from->dims; *c;) {
+        bool here = !strncmp(c, from, strlen(from));
+        snprintf(dims + strlen(dims), sizeof dims - strlen(dims), "%.*s", here ? (int)strlen(to) : 1,
+                 here ? to : c);
+        c += here ? strlen(from) : 1;
+    }
+    return program_with(l->from->file, NULL, l->from->program, dims);
+}
+
+/* A case of the common table, read once. */
+static const loaded *case_of(int i) {
+    static const loaded *known[CASES];
+    if (!known[i])
+        known[i] = program_with(cases[i].file, NULL, cases[i].program, cases[i].dims);
+    return known[i];
+}
+
+static int64_t volume(const loaded *l) {
+    int64_t v = 1;
+    for (int i = 0; l && i < l->dim_count; i++)
+        v *= l->dims[i].size;
+    return v;
+}
+
+static void free_programs(void) {
+    while (held_count)
+        free(all_held[--held_count]);
+    while (module_count)
+        epi_module_free(modules[--module_count]);
+}
+
+/* ---- how it is compiled ---- */
+
+typedef struct variant {
+    epi_dtype type;
+    epi_path path;
+    int capability;
+    const char *config; /* NULL: the model's choice */
+    bool exact;
+    int multiprocessors; /* 0: two, so that a block has more than one tile to make */
+} variant;
+
+/* What a configuration is for, unless a row says it. */
+static int capability_of(const char *config) {
+    bool older = strstr(config, "_mma_") || !strncmp(config, "sm80", 4) || !strncmp(config, "any", 3);
+    return older ? 80 : 90;
+}
+
+/* Reads a row; words that mean nothing here are left in `more`. NULL, and reported, where it is wrong. */
+static const loaded *read_row(const char *row, variant *v, char more[80]) {
+    char file[64], program[64], dims[160], words[200];
+    int begin = 0;
+    more[0] = 0;
+    *v = (variant){EPI_BF16, EPI_PATH_FUSED, 0, NULL, false, 0};
+    if (sscanf(row, "%63[^:]:%63s %159s%n", file, program, dims, &begin) != 3) {
+        check(false, "a row: %s", row);
+        return NULL;
+    }
+    char where[70];
+    snprintf(where, sizeof where, "%s%s", strncmp(file, "tests/", 6) ? "" : "../", file);
+    const loaded *l = program_with(where, NULL, program, dims);
+    char *config = held_count ? all_held[held_count - 1]->config : NULL;
+    snprintf(words, sizeof words, "%s", row + begin);
+    for (char *w = strtok(words, " "); w && l; w = strtok(NULL, " ")) {
+        if (!strcmp(w, "bf16") || !strcmp(w, "f16") || !strcmp(w, "f32"))
+            v->type = *w == 'b' ? EPI_BF16 : w[1] == '1' ? EPI_F16 : EPI_F32;
+        else if (!strcmp(w, "exact"))
+            v->exact = true;
+        else if (*w == 'x')
+            v->multiprocessors = atoi(w + 1);
+        else if (strchr(w, '_') && !strchr(w, '='))
+            v->config = strcpy(config, w);
+        else if (!strncmp(w, "sm", 2))
+            v->capability = atoi(w + 2);
+        else
+            snprintf(more + strlen(more), 80 - strlen(more), "%s ", w);
+    }
+    if (!v->capability)
+        v->capability = v->config ? capability_of(v->config) : 90;
+    return l;
+}
+
+#endif
