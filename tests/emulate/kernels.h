@@ -3,7 +3,7 @@
 #ifndef EPI_TESTS_EMULATE_KERNELS_H
 #define EPI_TESTS_EMULATE_KERNELS_H
 
-#include "emulate/cases.h"
+#include "case_text.h"
 #include "emulate/jobs.h"
 #include "emulate/launch.h"
 #include "forms.h"
@@ -39,14 +39,6 @@ static bool half; /* every kernel runs once, with what it waits for at once or l
 static int kernel_count, refused;
 
 /* ---- compiling ---- */
-
-/* The name of a case: is it drawn? */
-static bool wants(const char *table, const loaded *l, variant v, const char *how) {
-    const char *file = strrchr(l->from->file, '/');
-    return wanted("%s %s:%s %s %s %s %s sm%d %s%s", table, file ? file + 1 : l->from->file, l->from->program,
-                  l->from->dims, epi_dtype_name(v.type), v.path == EPI_PATH_FUSED ? "fused" : "unfused",
-                  v.exact ? "exact" : "packed", v.capability, v.config ? v.config : "chosen", how);
-}
 
 /* The kernel of a case, or what one is compared with; NULL where it is refused. Of a kernel that is open up to other
  * sizes than its own, the kernel before is the same with those: it takes its texts. */
@@ -123,17 +115,6 @@ static emulated *add_named(const char *table, const loaded *l, variant v) {
     emulated *e = add_kernel(l, v);
     check(e != NULL, "%s: the configuration takes it", draw.name);
     return e;
-}
-
-/* Calls a function with each row of a table, as it is read. */
-static void for_rows(const char *const *rows, void (*add)(const loaded *l, variant v, const char *more)) {
-    for (; *rows; rows++) {
-        variant v;
-        char more[80];
-        const loaded *l = read_row(*rows, &v, more);
-        if (l)
-            add(l, v, more);
-    }
 }
 
 /* What a kernel is compared with, which the row asks for: it may not be refused. */

@@ -1,11 +1,11 @@
-/* cases.h: the emulator's cases: rows of text, which are their names as well, and the programs that they are of.
+/* case_text.h: cases as text: a row of a table is its name as well. For what looks at kernels of GPUs (test_emulate.c, test_cuda.c).
  *
  *     "tests/groups:down T=300,K=2,F=136,D=261,E=8 bf16 exact sm90_128x128_c1_d x6"
  *
  * is the program `down` of tests/groups.epi (others are in the folder of programs) with these sizes, in this type and
  * contract, by this configuration, for six multiprocessors. */
-#ifndef EPI_TESTS_EMULATE_CASES_H
-#define EPI_TESTS_EMULATE_CASES_H
+#ifndef EPI_TESTS_CASE_TEXT_H
+#define EPI_TESTS_CASE_TEXT_H
 
 #include "cases.h"
 #include "moves.h"
@@ -30,7 +30,7 @@ static char module_files[MOST_MODULES][64];
 static int held_count, module_count;
 
 /* A file that is read once, the text of moves.h, or a text that is given. */
-static epi_module *module_of(const char *file, const char *text) {
+static inline epi_module *module_of(const char *file, const char *text) {
     char path[1024];
     size_t length = 0;
     epi_error err = {0};
@@ -52,7 +52,8 @@ static epi_module *module_of(const char *file, const char *text) {
 
 /* A program with sizes, those of dims that it lacks left out; NULL, and reported, where there is none. Of a text that
  * is given it is the first. */
-static const loaded *program_with(const char *file, const char *text, const char *program, const char *dims) {
+static inline const loaded *program_with(const char *file, const char *text, const char *program,
+                                         const char *dims) {
     held *h = held_count < MOST_HELD ? calloc(1, sizeof *h) : NULL;
     if (!h) {
         check(false, "memory for programs");
@@ -77,7 +78,7 @@ static const loaded *program_with(const char *file, const char *text, const char
 }
 
 /* The same program with other sizes, `from` in the text of its own put for `to`. */
-static const loaded *with_size(const loaded *l, const char *from, const char *to) {
+static inline const loaded *with_size(const loaded *l, const char *from, const char *to) {
     char dims[200] = "";
     for (const char *c = l->from->dims; *c;) {
         bool here = !strncmp(c, from, strlen(from));
@@ -89,21 +90,21 @@ static const loaded *with_size(const loaded *l, const char *from, const char *to
 }
 
 /* A case of the common table, read once. */
-static const loaded *case_of(int i) {
+static inline const loaded *case_of(int i) {
     static const loaded *known[CASES];
     if (!known[i])
         known[i] = program_with(cases[i].file, NULL, cases[i].program, cases[i].dims);
     return known[i];
 }
 
-static int64_t volume(const loaded *l) {
+static inline int64_t volume(const loaded *l) {
     int64_t v = 1;
     for (int i = 0; l && i < l->dim_count; i++)
         v *= l->dims[i].size;
     return v;
 }
 
-static void free_programs(void) {
+static inline void free_programs(void) {
     while (held_count)
         free(all_held[--held_count]);
     while (module_count)
@@ -122,13 +123,13 @@ typedef struct variant {
 } variant;
 
 /* What a configuration is for, unless a row says it. */
-static int capability_of(const char *config) {
+static inline int capability_of(const char *config) {
     bool older = strstr(config, "_mma_") || !strncmp(config, "sm80", 4) || !strncmp(config, "any", 3);
     return older ? 80 : 90;
 }
 
 /* Reads a row; words that mean nothing here are left in `more`. NULL, and reported, where it is wrong. */
-static const loaded *read_row(const char *row, variant *v, char more[80]) {
+static inline const loaded *read_row(const char *row, variant *v, char more[80]) {
     char file[64], program[64], dims[160], words[200];
     int begin = 0;
     more[0] = 0;
@@ -159,6 +160,26 @@ static const loaded *read_row(const char *row, variant *v, char more[80]) {
     if (!v->capability)
         v->capability = v->config ? capability_of(v->config) : 90;
     return l;
+}
+
+/* Calls a function with each row of a table, as it is read. */
+static inline void for_rows(const char *const *rows,
+                            void (*add)(const loaded *l, variant v, const char *more)) {
+    for (; *rows; rows++) {
+        variant v;
+        char more[80];
+        const loaded *l = read_row(*rows, &v, more);
+        if (l)
+            add(l, v, more);
+    }
+}
+
+/* The name of a case: is it drawn? */
+static inline bool wants(const char *table, const loaded *l, variant v, const char *how) {
+    const char *file = strrchr(l->from->file, '/');
+    return wanted("%s %s:%s %s %s %s %s sm%d %s%s", table, file ? file + 1 : l->from->file, l->from->program,
+                  l->from->dims, epi_dtype_name(v.type), v.path == EPI_PATH_FUSED ? "fused" : "unfused",
+                  v.exact ? "exact" : "packed", v.capability, v.config ? v.config : "chosen", how);
 }
 
 #endif
