@@ -87,16 +87,21 @@ enum { ANY_PARTS = -1 };
  * while to have one. */
 static void hold_parts(const epi_program *program, const char *dims, epi_dtype type, int parts) {
     const way how = filled(type, fill_meant, 5);
-    ran got;
+    ran got, ref = {0}, naive = {0};
+    char what[200];
     if (run_as(&got, program, dims, how)) {
         int found = attention_parts(got.k);
         check(found == parts || (parts == 1 && found == 2) || parts == ANY_PARTS,
               "%s %s %s has %d attention parts, not %d", epi_program_name(program), dims,
               epi_dtype_name(type), found, parts);
-        hold_ran(&got, dims, how);
+        snprintf(what, sizeof what, "%s %s %s", epi_program_name(program), dims, epi_dtype_name(type));
+        if (yardsticks(&ref, &naive, program, dims, how))
+            hold_against(&got, &ref, &naive, got.k->part_count > 1 ? type : EPI_F32, what);
         hold_filled(&got);
     }
     discard(&got);
+    discard(&ref);
+    discard(&naive);
 }
 
 /* ---- the programs, and what is derived from them ---- */
