@@ -1,6 +1,6 @@
 /* test_shifts.c: shift(x, T, c) by its definition, element by element and bit by bit: along rows and inside them, to
  * both sides and further than the axis is long, in every layout and type, fused and one operation at a time. */
-#include "harness.h"
+#include "ran.h"
 
 static epi_context *ctx;
 
@@ -58,38 +58,22 @@ static int64_t count_wrong(const problem *p, const shape *s, int by, int other, 
     return wrong;
 }
 
-static void test_one(const shape *s, int by, int other, epi_dtype type, epi_path path, layout how) {
-    char text[512];
-    epi_dim_binding dims[3];
-    int count = 0;
-    epi_error err = {0};
-    epi_module *module = NULL;
-    epi_kernel *kernel = NULL;
-    problem p = {0};
-    static const char *const names[] = {"B", "T", "C"};
-    for (int i = 0; i < 3; i++)
-        if (strchr(s->axes, names[i][0]))
-            dims[count++] = (epi_dim_binding){names[i], size_of(s, names[i][0])};
+static void test_one(const shape *s, int by, int other, way how) {
+    char text[512], dims[80] = "";
+    ran r;
+    for (const char *a = s->axes; *a; a++)
+        snprintf(dims + strlen(dims), 20, "%s%c=%ld", a == s->axes ? "" : ",", *a, (long)size_of(s, *a));
     write_text(text, sizeof text, s, by, other);
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = type, .path = path, .threads = 2);
-    bool ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &module, &err) == EPI_OK &&
-              epi_kernel_compile(epi_module_program(module, 0), &o, &kernel, &err) == EPI_OK &&
-              problem_make(&p, epi_module_program(module, 0), kernel, how);
-    if (check(ok, "%s compiles: %s", text, err.message)) {
-        problem_fill(&p, 7);
-        ok = problem_run(kernel, &p);
-        int64_t wrong = ok ? count_wrong(&p, s, by, other, type) : 0;
+    if (made_of(&r, ctx, text, dims, how) && run_again(&r)) {
+        int64_t wrong = count_wrong(&r.p, s, by, other, how.type);
         bool intact = true;
-        for (int i = 0; i < p.count; i++)
-            intact &= tensor_intact(&p.t[i]);
-        check(ok && wrong == 0 && intact,
-              "[%s] of %ld, %ld, %ld by %d and %d, %s, path %d, layout %d: %ld elements differ", s->axes,
-              (long)s->b, (long)s->t, (long)s->c, by, other, epi_dtype_name(type), (int)path, (int)how,
+        for (int i = 0; i < r.p.count; i++)
+            intact &= tensor_intact(&r.p.t[i]);
+        check(wrong == 0 && intact, "[%s] of %s by %d and %d, %s, path %d, layout %d: %ld elements differ",
+              s->axes, dims, by, other, epi_dtype_name(how.type), (int)how.path, (int)how.layout,
               (long)wrong);
     }
-    problem_free(&p);
-    epi_kernel_free(kernel);
-    epi_module_free(module);
+    discard(&r);
 }
 
 static void test_elements(void) {
@@ -105,44 +89,13 @@ static void test_elements(void) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int k = 0; k < 5; k++)
             for (int path = 0; path < 2; path++, turn++)
-                test_one(&shapes[i], by[k][0], by[k][1], types[turn % 3],
-                         path ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, (layout)(turn / 3 % LAYOUT_COUNT));
+                test_one(&shapes[i], by[k][0], by[k][1],
+                         (way){.type = types[turn % 3],
+                               .path = path ? EPI_PATH_UNFUSED : EPI_PATH_FUSED,
+                               .layout = (layout)(turn / 3 % LAYOUT_COUNT)});
 }
 
 /* ---- laws ---- */
-
-/* A program with sizes, and its tensors. */
-typedef struct given {
-    epi_module *module;
-    epi_kernel *kernel;
-    problem p;
-} given;
-
-static bool prepare(given *g, const char *text, const char *dims, epi_dtype type) {
-    epi_dim_binding bound[16];
-    char names[16][16];
-    epi_error err = {0};
-    *g = (given){0};
-    epi_options o =
-        EPI_OPTIONS(.dims = bound, .dim_count = parse_dims(dims, bound, names), .type = type, .threads = 2);
-    bool ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &g->module, &err) == EPI_OK &&
-              epi_kernel_compile(epi_module_program(g->module, 0), &o, &g->kernel, &err) == EPI_OK &&
-              problem_make(&g->p, epi_module_program(g->module, 0), g->kernel, LAYOUT_PLAIN);
-    if (check(ok, "%s compiles: %s", text, err.message))
-        problem_fill(&g->p, 3);
-    return ok;
-}
-
-static void drop(given *g) {
-    problem_free(&g->p);
-    epi_kernel_free(g->kernel);
-    epi_module_free(g->module);
-}
-
-static bool same(const tensor *a, const tensor *b) {
-    return a->shape.count == b->shape.count &&
-           !memcmp(a->data, b->data, (size_t)a->shape.count * epi_dtype_size(a->shape.type));
-}
 
 /* Two programs of the same inputs have the same bits. */
 static void test_pairs(void) {
@@ -165,18 +118,18 @@ static void test_pairs(void) {
     for (int i = 0; i < 7; i++)
         for (int k = 0; k < 4; k++)
             for (int type = 0; type < 2; type++) {
-                char text[2][600];
-                given g[2] = {{0}};
+                ran side[2] = {0};
                 bool ok = true;
-                for (int side = 0; side < 2; side++) {
-                    snprintf(text[side], sizeof text[side], "%s%s\n}\n", head, pairs[i][side]);
-                    ok &= prepare(&g[side], text[side], dims[k], type ? EPI_BF16 : EPI_F32) &&
-                          problem_run(g[side].kernel, &g[side].p);
+                for (int n = 0; n < 2; n++) {
+                    char text[600];
+                    snprintf(text, sizeof text, "%s%s\n}\n", head, pairs[i][n]);
+                    ok &= made_of(&side[n], ctx, text, dims[k], (way){.type = type ? EPI_BF16 : EPI_F32}) &&
+                          run_again(&side[n]);
                 }
-                check(ok && same(&g[0].p.t[3], &g[1].p.t[3]), "%s and %s have the same bits, %s", pairs[i][0],
+                check(ok && same_outputs(&side[0], &side[1]), "%s and %s have the same bits, %s", pairs[i][0],
                       pairs[i][1], dims[k]);
-                for (int side = 0; side < 2; side++)
-                    drop(&g[side]);
+                discard(&side[0]);
+                discard(&side[1]);
             }
 }
 
@@ -192,33 +145,33 @@ static void test_steps(epi_dtype type) {
     enum { BATCH = 2, STEPS = 7 };
     static const int64_t columns[] = {5, 40, 1100};
     for (int i = 0; i < 3; i++) {
-        char dims[2][40];
-        given all, one;
+        char dims[40], step_dims[40];
+        ran all, one = {0};
         size_t row = (size_t)columns[i] * epi_dtype_size(type);
-        snprintf(dims[0], sizeof dims[0], "B=%d,T=%d,C=%ld", BATCH, STEPS, (long)columns[i]);
-        snprintf(dims[1], sizeof dims[1], "B=%d,C=%ld", BATCH, (long)columns[i]);
-        bool ok = prepare(&all, whole, dims[0], type) && prepare(&one, step, dims[1], type) &&
-                  problem_run(all.kernel, &all.p),
-             equal = true;
-        for (int t = 1; t < 3 && ok; t++)
-            memcpy(one.p.t[t].data, all.p.t[t].data,
-                   (size_t)one.p.t[t].shape.count * epi_dtype_size(one.p.t[t].shape.type));
-        if (ok)
-            memset(one.p.t[3].data, 0, 3 * BATCH * row);
-        for (int t = 0; t < STEPS && ok; t++) {
-            for (int b = 0; b < BATCH; b++)
-                memcpy(one.p.t[0].data + (size_t)b * row, all.p.t[0].data + (size_t)(b * STEPS + t) * row,
-                       row);
-            ok = problem_run(one.kernel, &one.p);
-            for (int b = 0; b < BATCH; b++)
-                equal &= !memcmp(one.p.t[4].data + (size_t)b * row,
-                                 all.p.t[3].data + (size_t)(b * STEPS + t) * row, row);
-            memcpy(one.p.t[3].data, one.p.t[5].data, 3 * BATCH * row);
+        snprintf(dims, sizeof dims, "B=%d,T=%d,C=%ld", BATCH, STEPS, (long)columns[i]);
+        snprintf(step_dims, sizeof step_dims, "B=%d,C=%ld", BATCH, (long)columns[i]);
+        if (made_of(&all, ctx, whole, dims, (way){.type = type}) && run_again(&all) &&
+            made_of(&one, ctx, step, step_dims, (way){.type = type})) {
+            tensor *in = one.p.t, *state = &in[3];
+            bool equal = true;
+            for (int t = 1; t < 3; t++)
+                memcpy(in[t].data, all.p.t[t].data,
+                       (size_t)in[t].shape.count * epi_dtype_size(in[t].shape.type));
+            memset(state->data, 0, 3 * BATCH * row);
+            for (int t = 0; t < STEPS; t++) {
+                for (int b = 0; b < BATCH; b++)
+                    memcpy(in[0].data + (size_t)b * row, all.p.t[0].data + (size_t)(b * STEPS + t) * row,
+                           row);
+                equal &= run_again(&one);
+                for (int b = 0; b < BATCH; b++)
+                    equal &= !memcmp(in[4].data + (size_t)b * row,
+                                     all.p.t[3].data + (size_t)(b * STEPS + t) * row, row);
+                memcpy(state->data, in[5].data, 3 * BATCH * row);
+            }
+            check(equal, "token by token a convolution of %ld channels has the same bits", (long)columns[i]);
         }
-        check(ok && equal, "token by token a convolution of %ld channels has the same bits",
-              (long)columns[i]);
-        drop(&all);
-        drop(&one);
+        discard(&all);
+        discard(&one);
     }
 }
 
@@ -233,31 +186,21 @@ static void test_plans(const char *file) {
         int launches;        /* of a GPU */
     } plans[] = {{"convolution", 2, 1},      {"convolution_inside", 2, 1},      {"windowed", 2, 1},
                  {"convolution_back", 5, 4}, {"convolution_inside_back", 5, 5}, {"windowed_inside", 2, 1}};
-    static const epi_dim_binding dims[] = {{"B", 8}, {"T", 4096}, {"C", 2048}};
-    size_t length = 0;
-    char *text = read_whole(file, &length);
-    epi_module *module = NULL;
-    epi_error err = {0};
-    if (!check(text && epi_module_parse(ctx, text, length, file, &module, &err) == EPI_OK, "%s: %s", file,
-               err.message))
-        return;
-    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
+    const double tensor = 2.0 * 8 * 4096 * 2048;
+    epi_module *module = parsed_file(ctx, file);
+    for (size_t i = 0; module && i < sizeof plans / sizeof *plans; i++)
         for (int device = 0; device >= -90; device -= 90) {
-            epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = device);
-            epi_kernel *k = NULL;
             epi_kernel_info about = {0};
-            bool ok = epi_kernel_compile(epi_module_find(module, plans[i].program), &o, &k, &err) == EPI_OK;
-            if (ok)
-                epi_kernel_get_info(k, &about);
-            double tensor = 2.0 * 8 * 4096 * 2048;
-            check(ok && about.bytes_fused < plans[i].long_tensors * tensor + 0.1 * tensor &&
+            epi_kernel *k = kernel_of(epi_module_find(module, plans[i].program), "B=8,T=4096,C=2048",
+                                      (way){.type = EPI_BF16, .device = device});
+            epi_kernel_get_info(k, &about);
+            check(k && about.bytes_fused < plans[i].long_tensors * tensor + 0.1 * tensor &&
                       (!device || about.launches <= plans[i].launches),
-                  "%s on %d: %.0f MB in %d launches; %s", plans[i].program, device, about.bytes_fused / 1e6,
-                  about.launches, err.message);
+                  "%s on %d: %.0f MB in %d launches", plans[i].program, device, about.bytes_fused / 1e6,
+                  about.launches);
             epi_kernel_free(k);
         }
     epi_module_free(module);
-    free(text);
 }
 
 int main(int argc, char **argv) {

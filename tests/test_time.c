@@ -2,7 +2,7 @@
  * one; and their laws. A sequence cut in two is the whole one, and so is one token after the other, within the bounds of
  * docs/time.md; what comes later, other recurrences and threads change no bit; an infinity stays where it is; 2^20 steps
  * do not drift. Laws of further programs: tests/scans.epi, tests/time.epi. */
-#include "harness.h"
+#include "ran.h"
 
 static epi_context *ctx;
 
@@ -16,13 +16,8 @@ typedef struct shape {
 typedef struct run {
     shape s;
     bool back;
-    epi_dtype type;
-    epi_path path;
-    layout how;
-    int threads;
-    problem p; /* a, x, h, then y and the last state */
-    epi_module *module;
-    epi_kernel *kernel;
+    way how;
+    ran r; /* a, x, h, then y and the last state */
 } run;
 
 static int64_t size_of(const shape *s, char axis) {
@@ -42,35 +37,19 @@ static void write_axes(char *out, const char *axes, bool time) {
 }
 
 static bool prepare(run *r) {
-    char text[512], all[16], rest[16];
-    epi_dim_binding dims[3];
-    int count = 0;
-    epi_error err = {0};
-    static const char *const names[] = {"B", "T", "D"};
-    for (int i = 0; i < 3; i++)
-        if (strchr(r->s.axes, names[i][0]))
-            dims[count++] = (epi_dim_binding){names[i], size_of(&r->s, names[i][0])};
+    char text[512], all[16], rest[16], dims[80] = "";
     write_axes(all, r->s.axes, true);
     write_axes(rest, r->s.axes, false);
+    for (const char *a = r->s.axes; *a; a++)
+        snprintf(dims + strlen(dims), 20, "%s%c=%ld", a == r->s.axes ? "" : ",", *a,
+                 (long)size_of(&r->s, *a));
     snprintf(text, sizeof text,
              "f(a[%s], x[%s], h: f32%s%s%s) -> (y[%s], s: f32%s%s%s) {\n    y = %s(a, x, T, h)\n"
              "    s = gather(y, %s, T)\n}\n",
              all, all, *rest ? "[" : "", rest, *rest ? "]" : "", all, *rest ? "[" : "", rest,
              *rest ? "]" : "", r->back ? "scan_back" : "scan", r->back ? "0" : "size(T) - 1");
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .type = r->type, .path = r->path,
-                                .threads = r->threads ? r->threads : 2);
-    bool ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &r->module, &err) == EPI_OK &&
-              epi_kernel_compile(epi_module_program(r->module, 0), &o, &r->kernel, &err) == EPI_OK &&
-              problem_make(&r->p, epi_module_program(r->module, 0), r->kernel, r->how);
-    if (check(ok, "%s compiles: %s", text, err.message))
-        problem_fill(&r->p, 11);
-    return ok;
-}
-
-static void release(run *r) {
-    problem_free(&r->p);
-    epi_kernel_free(r->kernel);
-    epi_module_free(r->module);
+    r->how.seed = 11;
+    return made_of(&r->r, ctx, text, dims, r->how);
 }
 
 /* Elements from a step to the next; and of a recurrence and a step the element, in the written order. */
@@ -87,13 +66,11 @@ static int64_t element(const shape *s, int64_t recurrence, int64_t t) {
 }
 
 static double get(const run *r, int tensor_number, int64_t i) {
-    const tensor *t = &r->p.t[tensor_number];
-    return get_element(t->data, t->shape.type, tensor_at(t, i));
+    return at(&r->r.p.t[tensor_number], i);
 }
 
 static void put(run *r, int tensor_number, int64_t i, double value) {
-    tensor *t = &r->p.t[tensor_number];
-    put_element(t->data, t->shape.type, tensor_at(t, i), value);
+    put_at(&r->r.p.t[tensor_number], i, value);
 }
 
 enum { A, X, H, Y, S };
@@ -107,17 +84,17 @@ static double bound_of(epi_dtype type, double want, double steps, double of_size
 
 static int64_t count_wrong(const run *r) {
     int64_t wrong = 0;
-    epi_dtype between = r->path == EPI_PATH_UNFUSED ? r->type : EPI_F32; /* which stores each value */
-    for (int64_t i = 0; i < r->p.t[S].shape.count && r->s.t; i++) {
+    epi_dtype between = r->how.path == EPI_PATH_UNFUSED ? r->how.type : EPI_F32; /* which stores each value */
+    for (int64_t i = 0; i < r->r.p.t[S].shape.count && r->s.t; i++) {
         double h = get(r, H, i), sizes = fabs(h), begun = 0;
         for (int64_t k = 0; k < r->s.t; k++) {
-            int64_t at = element(&r->s, i, r->back ? r->s.t - 1 - k : k);
-            double a = get(r, A, at), x = get(r, X, at);
+            int64_t place = element(&r->s, i, r->back ? r->s.t - 1 - k : k);
+            double a = get(r, A, place), x = get(r, X, place);
             begun = k ? fabs(a) * begun : 2 * type_unit(between) * (fabs(a * h) + fabs(x));
             h = a * h + x;
             sizes = fabs(a) * sizes + fabs(x);
-            double bound = bound_of(r->type, h, (double)k + 1, sizes, begun);
-            wrong += !(fabs(get(r, Y, at) - h) <= bound);
+            double bound = bound_of(r->how.type, h, (double)k + 1, sizes, begun);
+            wrong += !(fabs(get(r, Y, place) - h) <= bound);
         }
         wrong += !(fabs(get(r, S, i) - h) <= bound_of(between, h, (double)r->s.t, sizes, begun));
     }
@@ -126,18 +103,18 @@ static int64_t count_wrong(const run *r) {
 
 static void test_one(run r) {
     if (prepare(&r)) {
-        for (int64_t i = 0; i < r.p.t[A].shape.count; i += 7) /* none, and more than one */
+        for (int64_t i = 0; i < r.r.p.t[A].shape.count; i += 7) /* none, and more than one */
             put(&r, A, i, i % 2 ? 0 : 1.125);
-        bool ok = problem_run(r.kernel, &r.p), intact = true;
-        for (int i = 0; i < r.p.count; i++)
-            intact &= tensor_intact(&r.p.t[i]);
+        bool ok = run_again(&r.r), intact = true;
+        for (int i = 0; i < r.r.p.count; i++)
+            intact &= tensor_intact(&r.r.p.t[i]);
         int64_t wrong = ok ? count_wrong(&r) : 0;
         check(ok && intact && !wrong,
               "[%s] of %ld, %ld, %ld, %s, %s, path %d, layout %d: %ld elements are off", r.s.axes,
-              (long)r.s.b, (long)r.s.t, (long)r.s.d, r.back ? "back" : "forth", epi_dtype_name(r.type),
-              (int)r.path, (int)r.how, (long)wrong);
+              (long)r.s.b, (long)r.s.t, (long)r.s.d, r.back ? "back" : "forth", epi_dtype_name(r.how.type),
+              (int)r.how.path, (int)r.how.layout, (long)wrong);
     }
-    release(&r);
+    discard(&r.r);
 }
 
 static void test_elements(void) {
@@ -152,16 +129,16 @@ static void test_elements(void) {
         for (int k = 0; k < 6; k++, turn++)
             test_one((run){.s = shapes[i],
                            .back = k & 1,
-                           .type = types[turn % 3],
-                           .path = k / 2 == 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED,
-                           .how = (layout)(turn / 3 % LAYOUT_COUNT)});
+                           .how = {.type = types[turn % 3],
+                                   .path = k / 2 == 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED,
+                                   .layout = (layout)(turn / 3 % LAYOUT_COUNT)}});
 }
 
 /* ---- laws ---- */
 
 /* Copies recurrences and steps of one problem's inputs to another's. */
 static void copy_inputs(run *to, const run *from, int64_t first, int64_t begins) {
-    for (int64_t i = 0; i < to->p.t[S].shape.count; i++) {
+    for (int64_t i = 0; i < to->r.p.t[S].shape.count; i++) {
         for (int64_t t = 0; t < to->s.t; t++)
             for (int k = A; k <= X; k++)
                 put(to, k, element(&to->s, i, t), get(from, k, element(&from->s, first + i, begins + t)));
@@ -172,7 +149,7 @@ static void copy_inputs(run *to, const run *from, int64_t first, int64_t begins)
 /* How many of its results differ from those of the other, of the same recurrences and steps. */
 static int64_t count_different(const run *r, const run *other, int64_t first, int64_t begins) {
     int64_t different = 0;
-    for (int64_t i = 0; i < r->p.t[S].shape.count; i++)
+    for (int64_t i = 0; i < r->r.p.t[S].shape.count; i++)
         for (int64_t t = 0; t < r->s.t; t++)
             different +=
                 get(r, Y, element(&r->s, i, t)) != get(other, Y, element(&other->s, first + i, begins + t));
@@ -181,21 +158,20 @@ static int64_t count_different(const run *r, const run *other, int64_t first, in
 
 /* One of the batch by itself, with another number of threads, has the same bits; and so has the beginning of it. */
 static void test_bits(const char *axes, bool back) {
-    run whole = {.s = {axes, 3, 41, 20}, .back = back, .threads = 2},
-        one = {.s = {axes, 1, 41, 20}, .back = back, .threads = 1},
+    run whole = {.s = {axes, 3, 41, 20}, .back = back, .how = {.threads = 2}},
+        one = {.s = {axes, 1, 41, 20}, .back = back, .how = {.threads = 1}},
         few = {.s = {axes, 3, 18, 20}, .back = back};
     if (prepare(&whole) && prepare(&one) && prepare(&few)) {
         copy_inputs(&one, &whole, 20, 0);
         copy_inputs(&few, &whole, 0, back ? 41 - 18 : 0);
-        bool ok = problem_run(whole.kernel, &whole.p) && problem_run(one.kernel, &one.p) &&
-                  problem_run(few.kernel, &few.p);
+        bool ok = run_again(&whole.r) && run_again(&one.r) && run_again(&few.r);
         check(ok && !count_different(&one, &whole, 20, 0), "[%s]: one of a batch has its bits", axes);
         check(ok && !count_different(&few, &whole, 0, back ? 41 - 18 : 0), "[%s]: a beginning has its bits",
               axes);
     }
-    release(&whole);
-    release(&one);
-    release(&few);
+    discard(&whole.r);
+    discard(&one.r);
+    discard(&few.r);
 }
 
 /* The second half from the last state of the first; and one token after the other. Sums of sizes bound what is lost:
@@ -203,25 +179,25 @@ static void test_bits(const char *axes, bool back) {
 static void test_pieces(const char *axes, int64_t length) {
     run whole = {.s = {axes, 2, 48, 10}}, piece = {.s = {axes, 2, length, 10}};
     if (prepare(&whole) && prepare(&piece)) {
-        bool ok = problem_run(whole.kernel, &whole.p);
+        bool ok = run_again(&whole.r);
         double worst = 0;
         copy_inputs(&piece, &whole, 0, 0);
         for (int64_t begins = 0; begins < 48 && ok; begins += length) {
-            for (int64_t i = 0; i < piece.p.t[S].shape.count; i++)
+            for (int64_t i = 0; i < piece.r.p.t[S].shape.count; i++)
                 for (int64_t t = 0; t < length; t++)
                     for (int k = A; k <= X; k++)
                         put(&piece, k, element(&piece.s, i, t),
                             get(&whole, k, element(&whole.s, i, begins + t)));
-            ok = problem_run(piece.kernel, &piece.p);
-            for (int64_t i = 0; i < piece.p.t[S].shape.count; i++) {
+            ok = run_again(&piece.r);
+            for (int64_t i = 0; i < piece.r.p.t[S].shape.count; i++) {
                 double sizes = fabs(get(&whole, H, i));
                 for (int64_t t = 0; t < begins + length; t++) {
-                    int64_t at = element(&whole.s, i, t);
-                    sizes = fabs(get(&whole, A, at)) * sizes + fabs(get(&whole, X, at));
+                    int64_t place = element(&whole.s, i, t);
+                    sizes = fabs(get(&whole, A, place)) * sizes + fabs(get(&whole, X, place));
                     double off =
                         t < begins
                             ? 0
-                            : fabs(get(&piece, Y, element(&piece.s, i, t - begins)) - get(&whole, Y, at));
+                            : fabs(get(&piece, Y, element(&piece.s, i, t - begins)) - get(&whole, Y, place));
                     worst = fmax(worst, off / (((double)(t / length) + 2) * 0x1p-23 * sizes));
                 }
                 put(&piece, H, i, get(&piece, S, i));
@@ -229,8 +205,8 @@ static void test_pieces(const char *axes, int64_t length) {
         }
         check(ok && worst <= 1, "[%s] in pieces of %ld: %g of the bound", axes, (long)length, worst);
     }
-    release(&whole);
-    release(&piece);
+    discard(&whole.r);
+    discard(&piece.r);
 }
 
 /* An infinity is in its own recurrence from its step on, and nowhere else; the first factor is not looked at. */
@@ -239,9 +215,9 @@ static void test_infinite(const char *axes) {
     if (prepare(&r)) {
         put(&r, X, element(&r.s, 4, 5), INFINITY);
         put(&r, A, element(&r.s, 7, 6), NAN);
-        bool ok = problem_run(r.kernel, &r.p);
+        bool ok = run_again(&r.r);
         int64_t wrong = 0;
-        for (int64_t i = 0; i < r.p.t[S].shape.count; i++)
+        for (int64_t i = 0; i < r.r.p.t[S].shape.count; i++)
             for (int64_t t = 0; t < 9; t++) {
                 bool finite = !((i == 4 && t >= 5) || (i == 7 && t >= 6));
                 wrong += isfinite(get(&r, Y, element(&r.s, i, t))) != finite;
@@ -249,81 +225,58 @@ static void test_infinite(const char *axes) {
         check(ok && !wrong, "[%s]: an infinity stays in its recurrence: %ld elements do not", axes,
               (long)wrong);
     }
-    release(&r);
+    discard(&r.r);
 }
 
 /* Stored over what it is made of it has the same bits. */
 static void test_in_place(const char *axes, bool back, int over) {
     run apart = {.s = {axes, 3, 50, 30}, .back = back}, same = apart;
     if (prepare(&apart) && prepare(&same) &&
-        check(epi_kernel_in_place(same.kernel, Y, over), "[%s]: y may lie over its operand", axes)) {
-        same.p.args[Y] = same.p.args[over];
-        bool ok = problem_run(apart.kernel, &apart.p) && problem_run(same.kernel, &same.p);
+        check(epi_kernel_in_place(same.r.k, Y, over), "[%s]: y may lie over its operand", axes)) {
+        same.r.p.args[Y] = same.r.p.args[over];
+        bool ok = run_again(&apart.r) && run_again(&same.r);
         check(ok &&
-                  !memcmp(same.p.t[over].data, apart.p.t[Y].data,
-                          (size_t)apart.p.t[Y].shape.count * sizeof(float)) &&
-                  !memcmp(same.p.t[S].data, apart.p.t[S].data,
-                          (size_t)apart.p.t[S].shape.count * sizeof(float)),
+                  !memcmp(same.r.p.t[over].data, apart.r.p.t[Y].data,
+                          (size_t)apart.r.p.t[Y].shape.count * sizeof(float)) &&
+                  !memcmp(same.r.p.t[S].data, apart.r.p.t[S].data,
+                          (size_t)apart.r.p.t[S].shape.count * sizeof(float)),
               "[%s], %s: over operand %d it has the same bits", axes, back ? "back" : "forth", over);
     }
-    release(&apart);
-    release(&same);
+    discard(&apart.r);
+    discard(&same.r);
 }
 
 /* ---- programs of their own ---- */
 
-typedef struct plain {
-    epi_module *module;
-    epi_kernel *kernel;
-    problem p;
-} plain;
-
-static bool prepare_plain(plain *r, const char *text, const epi_dim_binding *dims, int count) {
-    epi_error err = {0};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = count, .threads = 2);
-    bool ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &r->module, &err) == EPI_OK &&
-              epi_kernel_compile(epi_module_program(r->module, 0), &o, &r->kernel, &err) == EPI_OK &&
-              problem_make(&r->p, epi_module_program(r->module, 0), r->kernel, LAYOUT_PLAIN);
-    return check(ok, "%s compiles: %s", text, err.message);
-}
-
-static void release_plain(plain *r) {
-    problem_free(&r->p);
-    epi_kernel_free(r->kernel);
-    epi_module_free(r->module);
-}
-
 /* Without a state a is not looked at in the first step; a mask keeps later infinities out. */
 static void test_first(const char *text, bool sums) {
-    plain r = {0};
-    const epi_dim_binding dims[] = {{"T", 5}, {"D", 3}};
-    if (prepare_plain(&r, text, dims, 2)) {
+    ran r;
+    if (made_of(&r, ctx, text, "T=5,D=3", (way){0})) {
         float *a = (float *)(void *)r.p.t[0].data, *x = (float *)(void *)r.p.t[1].data;
         const float *y = (const float *)(const void *)r.p.t[2].data;
         for (int i = 0; i < 15; i++) {
             a[i] = i < 3 ? (i ? (float)NAN : INFINITY) : 1;
             x[i] = i == 10 ? INFINITY : 1;
         }
-        bool ok = problem_run(r.kernel, &r.p);
+        bool ok = run_again(&r);
         for (int i = 0; i < 15; i++)
             ok &= i % 3 == 1 && i >= 10 ? isinf(y[i]) : y[i] == (float)(i / 3 + 1);
         check(ok, "%s: %s", sums ? "a mask" : "the first factor", text);
     }
-    release_plain(&r);
+    discard(&r);
 }
 
 /* 2^20 times 0.1, and a decay that is nearly 1: the bound of docs/time.md. */
 static void test_long(const char *text, int64_t width) {
     enum { STEPS = 1 << 20 };
-    plain r = {0};
-    const epi_dim_binding dims[] = {{"T", STEPS}, {"D", width}};
-    if (prepare_plain(&r, text, dims, width > 1 ? 2 : 1)) {
+    ran r;
+    if (made_of(&r, ctx, text, width > 1 ? "T=1048576,D=2" : "T=1048576", (way){0})) {
         for (int k = 0; k < 2; k++)
             for (int64_t i = 0; i < r.p.t[k].shape.count; i++)
                 ((float *)(void *)r.p.t[k].data)[i] = k ? 0.1f : 0.999999f;
         const float *sum = (const float *)(const void *)r.p.t[2].data,
                     *mean = (const float *)(const void *)r.p.t[3].data;
-        bool ok = problem_run(r.kernel, &r.p);
+        bool ok = run_again(&r);
         long double s = 0, h = 0;
         int64_t wrong = 0;
         for (int64_t t = 0; t < STEPS && ok; t++) {
@@ -339,19 +292,16 @@ static void test_long(const char *text, int64_t width) {
         }
         check(ok && !wrong, "2^20 steps, %ld side by side: %ld elements drift", (long)width, (long)wrong);
     }
-    release_plain(&r);
+    discard(&r);
 }
 
 /* How many kernels it takes. */
 static void test_parts(const char *text, int parts) {
-    plain r = {0};
-    const epi_dim_binding dims[] = {{"B", 2}, {"T", 40}, {"D", 24}};
-    if (prepare_plain(&r, text, dims, 3)) {
-        epi_kernel_info info;
-        epi_kernel_get_info(r.kernel, &info);
-        check(info.parts == parts, "%d parts, not %d: %s", info.parts, parts, text);
-    }
-    release_plain(&r);
+    epi_kernel_info info = {0};
+    epi_kernel *k = text_kernel(ctx, text, "B=2,T=40,D=24", (way){0});
+    epi_kernel_get_info(k, &info);
+    check(info.parts == parts, "%d parts, not %d: %s", info.parts, parts, text);
+    epi_kernel_free(k);
 }
 
 static void test_plans(void) {
