@@ -8,28 +8,6 @@
 static epi_context *ctx;
 static epi_module *module;
 
-static bool prepare(ran *r, const char *name, const char *dims, epi_dtype type, int threads) {
-    char store[16][16];
-    epi_dim_binding bindings[16];
-    epi_type_binding types[MAX_TENSORS];
-    bool wide = type == EPI_F64;
-    epi_options o = EPI_OPTIONS(.dims = bindings, .types = types, .threads = threads, .type = type,
-                                .path = wide ? EPI_PATH_REFERENCE : EPI_PATH_FUSED);
-    epi_error err;
-    *r = (ran){.program = epi_module_find(module, name)};
-    if (!check(r->program != NULL, "there is %s", name))
-        return false;
-    o.dim_count = parse_dims(dims, bindings, store);
-    o.type_count = wide ? wide_types(r->program, true, types) : 0;
-    return check(epi_kernel_compile(r->program, &o, &r->k, &err) == EPI_OK, "%s %s compiles: %s", name, dims,
-                 err.message) &&
-           problem_make(&r->p, r->program, r->k, LAYOUT_PLAIN);
-}
-
-static void put(tensor *t, int64_t e, double value) {
-    put_element(t->data, t->shape.type, e, value);
-}
-
 /* Is there a part that keeps the state on chip, and no value of its size for each step? */
 static void expect_recurrence(const ran *r, const char *what) {
     epi_kernel_info info;
@@ -53,9 +31,9 @@ static void copy_steps(tensor *part, tensor *all, int64_t from, int64_t count, b
         for (int64_t e = 0; e < count * inner; e++) {
             int64_t there = (b * T + from) * inner + e, here = b * count * inner + e;
             if (back)
-                put(all, there, at(part, here));
+                put_at(all, there, at(part, here));
             else
-                put(part, here, at(all, there));
+                put_at(part, here, at(all, there));
         }
 }
 
@@ -64,21 +42,21 @@ static void run_piece(ran *whole, int64_t from, int64_t count, epi_dtype type, d
     char dims[80];
     ran piece;
     snprintf(dims, sizeof dims, "B=%d,T=%d,H=%d,N=%d,P=%d", B, (int)count, H, N, P);
-    if (prepare(&piece, epi_program_name(whole->program), dims, type, 1)) {
+    if (made(&piece, whole->program, dims, (way){.type = type, .threads = 1})) {
         expect_recurrence(&piece, dims);
         for (int t = 0; t < piece.p.inputs; t++) {
             tensor *part = &piece.p.t[t], *all = &whole->p.t[t];
             bool steps = part->shape.rank >= 3;
             if (!strcmp(piece.program->graph.tensors[t].name, "h"))
                 for (int64_t e = 0; e < B * STATE; e++)
-                    put(part, e, state[e]);
+                    put_at(part, e, state[e]);
             else if (steps)
                 copy_steps(part, all, from, count, false);
             else
                 for (int64_t e = 0; e < all->shape.count; e++)
-                    put(part, e, at(all, e));
+                    put_at(part, e, at(all, e));
         }
-        problem_run(piece.k, &piece.p);
+        run_again(&piece);
         copy_steps(find(&piece, "y"), y, from, count, true);
         for (int64_t e = 0; e < B * STATE; e++)
             state[e] = at(find(&piece, "l"), e);
@@ -90,10 +68,11 @@ static void test_pieces(const char *name, epi_dtype type) {
     static const int lengths[][5] = {{T}, {1, 22}, {10, 13}, {7, 1, 15}, {5, 6, 7, 5}};
     static double state[B * STATE];
     ran whole;
-    if (!prepare(&whole, name, "B=2,T=23,H=3,N=10,P=37", type, 2))
+    if (!run_as(&whole, epi_module_find(module, name), "B=2,T=23,H=3,N=10,P=37",
+                (way){.type = type, .seed = 7})) {
+        discard(&whole);
         return;
-    problem_fill(&whole.p, 7);
-    problem_run(whole.k, &whole.p);
+    }
     tensor *y = find(&whole, "y"), *l = find(&whole, "l"), *h = find(&whole, "h");
     tensor copy = *y;
     copy.data = calloc((size_t)y->shape.count, sizeof(double));
@@ -140,7 +119,7 @@ typedef void change(ran *r);
 static void change_decays(ran *r) {
     tensor *a = find(r, "a");
     for (int64_t e = 0; e < a->shape.count; e++)
-        put(a, e, e % 5 == 0 ? 0 : e % 5 == 1 ? 1.25 : e % 5 == 2 ? 1 : e % 5 == 3 ? -0.5 : 0.9);
+        put_at(a, e, e % 5 == 0 ? 0 : e % 5 == 1 ? 1.25 : e % 5 == 2 ? 1 : e % 5 == 3 ? -0.5 : 0.9);
 }
 
 /* The first step has no history: its decay may be anything. */
@@ -148,22 +127,21 @@ static void change_first(ran *r) {
     tensor *a = find(r, "a");
     change_decays(r);
     for (int64_t e = 0; e < 3; e++)
-        put(a, e, e ? NAN : INFINITY);
+        put_at(a, e, e ? NAN : INFINITY);
 }
 
 static void test_against(const char *name, const char *dims, double roundings, change *f) {
-    ran r, ref;
-    bool ok = prepare(&r, name, dims, EPI_F32, 2);
-    ok = prepare(&ref, name, dims, EPI_F64, 1) && ok;
-    if (ok) {
-        problem_fill(&r.p, 11);
+    const epi_program *p = epi_module_find(module, name);
+    ran r, ref = {0};
+    if (made(&r, p, dims, (way){.seed = 11}) &&
+        made(&ref, p, dims, (way){.type = EPI_F64, .path = EPI_PATH_REFERENCE, .wide = true})) {
         if (f)
             f(&r);
         for (int t = 0; t < r.p.inputs; t++)
             for (int64_t e = 0; e < r.p.t[t].shape.count; e++)
-                put(&ref.p.t[t], e, at(&r.p.t[t], e));
-        problem_run(r.k, &r.p);
-        problem_run(ref.k, &ref.p);
+                put_at(&ref.p.t[t], e, at(&r.p.t[t], e));
+        run_again(&r);
+        run_again(&ref);
         expect_near(&r, &ref, roundings, dims);
     }
     discard(&r);
@@ -174,13 +152,14 @@ static void test_against(const char *name, const char *dims, double roundings, c
 static void test_infinity(void) {
     ran r;
     enum { STEPS = 9, WHERE = 4 };
-    if (!prepare(&r, "heads", "B=3,T=9,H=2,N=8,P=40", EPI_F32, 2))
+    if (!made(&r, epi_module_find(module, "heads"), "B=3,T=9,H=2,N=8,P=40", (way){0})) {
+        discard(&r);
         return;
-    problem_fill(&r.p, 5);
+    }
     tensor *v = find(&r, "v"), *y = find(&r, "y");
     int64_t row = y->shape.count / (3 * STEPS);
-    put(v, (1 * STEPS + WHERE) * row + 3, INFINITY);
-    problem_run(r.k, &r.p);
+    put_at(v, (1 * STEPS + WHERE) * row + 3, INFINITY);
+    run_again(&r);
     int wrong = 0;
     for (int64_t e = 0; e < y->shape.count; e++) {
         int64_t b = e / (STEPS * row), t = e / row % STEPS, column = e % row;
@@ -192,18 +171,9 @@ static void test_infinity(void) {
 }
 
 int main(void) {
-    epi_error err;
-    if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context opens"))
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
-    size_t size = 0;
-    FILE *file = fopen("tests/recurrences.epi", "rb");
-    char *text = calloc(1, 1 << 16);
-    if (check(file != NULL, "tests/recurrences.epi is there"))
-        size = fread(text, 1, (1 << 16) - 1, file);
-    if (file)
-        fclose(file);
-    check(epi_module_parse(ctx, text, size, "recurrences", &module, &err) == EPI_OK, "it parses: %s",
-          err.message);
+    module = parsed_file(ctx, "tests/recurrences.epi");
     for (int type = 0; type < 2 && module; type++) {
         test_pieces("gated", type ? EPI_BF16 : EPI_F32);
         test_pieces("stepped", type ? EPI_BF16 : EPI_F32);
@@ -225,7 +195,6 @@ int main(void) {
         /* each step rounds twice, as often up as down: the root of their number, four times over */
         test_against("long", "T=1048576,N=2,P=3", 4 * 1448, NULL);
     }
-    free(text);
     epi_module_free(module);
     epi_context_close(ctx);
     return finish();

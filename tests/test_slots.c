@@ -1,7 +1,7 @@
 /* test_slots.c: products whose weight is chosen by the row, in slot order. Whatever rows choose, results are
  * those of the program as it is written; a row's bits do not depend on the others; a program in slot order
  * stays as it is; and what is no such product is left alone. Laws of such programs: tests/experts.epi. */
-#include "harness.h"
+#include "ran.h"
 
 static epi_context *ctx;
 static epi_module *module;
@@ -43,111 +43,72 @@ static void fill_routes(tensor *t, route how) {
 
 /* ---- results ---- */
 
-/* Leaves out sizes of axes that the program lacks. */
-static void drop_unknown(bound *b, const epi_program *p) {
-    int kept = 0;
-    for (int i = 0; i < b->options.dim_count; i++)
-        for (int d = 0; d < epi_program_dim_count(p); d++)
-            if (!strcmp(b->dims[i].name, epi_program_dim(p, d)))
-                b->dims[kept++] = b->dims[i];
-    b->options.dim_count = kept;
+static route chosen;  /* of the next run */
+static bool infinite; /* the third row of its first input is */
+
+static void fill_routed(problem *p, uint64_t seed) {
+    problem_fill(p, seed);
+    for (int i = 0; i < p->inputs; i++)
+        if (p->t[i].shape.index_below > 0)
+            fill_routes(&p->t[i], chosen);
+    int64_t row = infinite ? p->t[0].shape.count / p->t[0].shape.sizes[0] : 0;
+    for (int64_t i = 2 * row; i < 3 * row; i++)
+        put_at(&p->t[0], i, INFINITY);
 }
 
-static epi_kernel *compile(const epi_program *p, const char *dims, epi_dtype type, epi_path path) {
-    bound b;
-    epi_type_binding wide[MAX_TENSORS];
-    epi_kernel *k = NULL;
-    epi_error err = {0};
-    bind_dims(&b, dims, type, 0);
-    drop_unknown(&b, p);
-    b.options.path = path;
-    b.options.types = wide;
-    b.options.type_count = path >= EPI_PATH_NAIVE ? wide_types(p, false, wide) : 0;
-    check(epi_kernel_compile(p, &b.options, &k, &err) == EPI_OK, "%s %s: %s", epi_program_name(p), dims,
-          err.message);
-    return k;
-}
-
-/* infinite: the third row of the first input is. */
-static bool run_with(const epi_program *p, const char *dims, epi_dtype type, epi_path path, route how,
-                     bool infinite, problem *out) {
-    epi_kernel *k = compile(p, dims, type, path);
-    bool ok = k && problem_make(out, p, k, LAYOUT_PLAIN);
-    if (ok) {
-        problem_fill(out, 5);
-        for (int i = 0; i < out->inputs; i++)
-            if (out->t[i].shape.index_below > 0)
-                fill_routes(&out->t[i], how);
-        tensor *x = &out->t[0];
-        int64_t row = infinite ? x->shape.count / x->shape.sizes[0] : 0;
-        for (int64_t i = 2 * row; i < 3 * row; i++)
-            put_element(x->data, x->shape.type, tensor_at(x, i), INFINITY);
-        ok = problem_run(k, out);
-    }
-    epi_kernel_free(k);
-    return ok;
-}
-
-static bool run_routed(const epi_program *p, const char *dims, epi_dtype type, epi_path path, route how,
-                       problem *out) {
-    return run_with(p, dims, type, path, how, false, out);
+static way routed(epi_dtype type, route how, bool with_infinite) {
+    chosen = how;
+    infinite = with_infinite;
+    return (way){.type = type, .fill = fill_routed};
 }
 
 static void check_routed(const epi_program *p, const char *dims, epi_dtype type, route how) {
-    problem got, want, naive;
-    bool ran = run_routed(p, dims, type, EPI_PATH_FUSED, how, &got);
-    ran &= run_routed(p, dims, type, EPI_PATH_REFERENCE, how, &want);
-    ran &= run_routed(p, dims, type, EPI_PATH_NAIVE, how, &naive);
-    check(ran, "%s %s runs, %s", epi_program_name(p), dims, route_names[how]);
-    for (int i = got.inputs; i < got.count && ran; i++) {
-        double error, most;
-        bool right = within_rule(&got.t[i], &want.t[i], &naive.t[i], type, want.terms, &error, &most);
-        check(right && tensor_intact(&got.t[i]), "%s %s %s, %s: result %d is %g off, at most %g",
-              epi_program_name(p), dims, epi_dtype_name(type), route_names[how], i, error, most);
-    }
-    problem_free(&got);
-    problem_free(&want);
-    problem_free(&naive);
+    char what[200];
+    way in = routed(type, how, false);
+    ran got, want = {0}, naive = {0};
+    snprintf(what, sizeof what, "%s %s %s, %s", epi_program_name(p), dims, epi_dtype_name(type),
+             route_names[how]);
+    if (run_as(&got, p, dims, in) && yardsticks(&want, &naive, p, dims, in))
+        hold_against(&got, &want, &naive, type, what);
+    discard(&got);
+    discard(&want);
+    discard(&naive);
 }
 
 /* An infinite row reaches no element that it does not reach in the program as it is written. */
 static void check_infinite(const epi_program *p, const char *dims, route how) {
-    problem got, want;
-    bool ran = run_with(p, dims, EPI_F32, EPI_PATH_FUSED, how, true, &got);
-    ran &= run_with(p, dims, EPI_F32, EPI_PATH_REFERENCE, how, true, &want);
-    for (int i = got.inputs; i < got.count && ran; i++) {
+    way in = routed(EPI_F32, how, true);
+    ran got, want = {0};
+    bool ok = run_as(&got, p, dims, in);
+    in.path = EPI_PATH_REFERENCE;
+    ok = ok && run_as(&want, p, dims, in);
+    for (int i = got.p.inputs; i < got.p.count && ok; i++) {
         int64_t spread = 0, finite = 0;
-        for (int64_t e = 0; e < got.t[i].shape.count; e++) {
-            bool is = isfinite(get_element(want.t[i].data, want.t[i].shape.type, tensor_at(&want.t[i], e)));
+        for (int64_t e = 0; e < got.p.t[i].shape.count; e++) {
+            bool is = isfinite(at(&want.p.t[i], e));
             finite += is;
-            spread +=
-                is && !isfinite(get_element(got.t[i].data, got.t[i].shape.type, tensor_at(&got.t[i], e)));
+            spread += is && !isfinite(at(&got.p.t[i], e));
         }
         check(!spread,
               "%s, %s: an infinite row is in %lld of %lld elements of result %d that it does not reach",
               epi_program_name(p), route_names[how], (long long)spread, (long long)finite, i);
     }
-    problem_free(&got);
-    problem_free(&want);
+    discard(&got);
+    discard(&want);
 }
 
 /* The program and its gradients. */
 static void check_all(const char *name, const char *dims, epi_dtype type, route how) {
     const epi_program *p = epi_module_find(module, name);
-    const char *wrt[16];
-    epi_module *grad;
-    epi_error err;
-    int count = number_inputs(p, true, wrt, 16);
+    epi_module *grad = gradient_of(p, NULL);
+    const epi_program *both[] = {p, epi_module_program(grad, 0)};
     bool rows = !strstr(dims, "T=0") && !strstr(dims, "T=1,") && strcmp(name, "beside");
-    check_routed(p, dims, type, how);
-    if (rows)
-        check_infinite(p, dims, how);
-    if (check(epi_program_grad(p, wrt, count, &grad, &err) == EPI_OK, "%s: %s", name, err.message)) {
-        check_routed(epi_module_program(grad, 0), dims, type, how);
+    for (int i = 0; i < 2 && grad; i++) {
+        check_routed(both[i], dims, type, how);
         if (rows)
-            check_infinite(epi_module_program(grad, 0), dims, how);
-        epi_module_free(grad);
+            check_infinite(both[i], dims, how);
     }
+    epi_module_free(grad);
 }
 
 static void check_results(void) {
@@ -170,21 +131,14 @@ static void check_results(void) {
 
 /* An element that names no expert is an error of the run, and is named. */
 static void check_outside(double value) {
-    const epi_program *p = epi_module_find(module, "moe");
-    problem of;
-    epi_kernel *k = compile(p, "T=6,K=2,E=4,D=8,F=12", EPI_F32, EPI_PATH_FUSED);
-    if (k && problem_make(&of, p, k, LAYOUT_PLAIN)) {
-        void *work = aligned_alloc(64, epi_kernel_workspace(k) + 64);
-        epi_error err = {0};
-        problem_fill(&of, 5);
-        put_element(of.t[4].data, EPI_I32, 7, value);
-        epi_status status = epi_kernel_run(k, of.args, of.count, work, &err);
-        check(status == EPI_ERR_INDEX && strstr(err.message, "e[3,1]"), "an index of %g: %s", value,
-              err.message);
-        free(work);
-        problem_free(&of);
+    ran r;
+    epi_error err = {0};
+    if (made(&r, epi_module_find(module, "moe"), "T=6,K=2,E=4,D=8,F=12", (way){0})) {
+        put_at(&r.p.t[4], 7, value);
+        check(run_with(r.k, r.p.args, r.p.count, &err) == EPI_ERR_INDEX && strstr(err.message, "e[3,1]"),
+              "an index of %g: %s", value, err.message);
     }
-    epi_kernel_free(k);
+    discard(&r);
 }
 
 /* ---- bits ---- */
@@ -193,30 +147,25 @@ static void check_outside(double value) {
 static void check_bits(const char *name, int rows, epi_dtype type) {
     const epi_program *p = epi_module_find(module, name);
     char dims[80];
-    problem all, few;
+    ran all, few = {0};
     snprintf(dims, sizeof dims, "T=%d,K=2,E=5,D=40,F=24", rows);
-    bool ran = run_routed(p, dims, type, EPI_PATH_FUSED, ZIPF, &all);
-    ran &= run_routed(p, "T=3,K=2,E=5,D=40,F=24", type, EPI_PATH_FUSED, EVEN, &few);
-    if (!check(ran, "%s runs", name))
-        return;
-    int out = all.inputs;
-    epi_kernel *k = compile(p, "T=3,K=2,E=5,D=40,F=24", type, EPI_PATH_FUSED);
-    size_t size = epi_dtype_size(all.t[out].shape.type);
-    for (int from = 0; from + 3 <= rows && k; from += rows / 3) {
-        for (int i = 0; i < few.inputs; i++) {
-            tensor *to = &few.t[i];
-            bool whole = to->shape.count == all.t[i].shape.count;
+    bool ok = run_as(&all, p, dims, routed(type, ZIPF, false)) &&
+              made(&few, p, "T=3,K=2,E=5,D=40,F=24", routed(type, EVEN, false));
+    for (int from = 0; from + 3 <= rows && ok; from += rows / 3) {
+        const tensor *out = &few.p.t[few.p.inputs];
+        for (int i = 0; i < few.p.inputs; i++) {
+            tensor *to = &few.p.t[i];
+            bool whole = to->shape.count == all.p.t[i].shape.count;
             size_t bytes = epi_dtype_size(to->shape.type) * (size_t)to->shape.count;
-            memcpy(to->data, all.t[i].data + (whole ? 0 : bytes / 3 * (size_t)from), bytes);
+            memcpy(to->data, all.p.t[i].data + (whole ? 0 : bytes / 3 * (size_t)from), bytes);
         }
-        size_t row = size * (size_t)few.t[out].shape.count / 3;
-        check(problem_run(k, &few) && !memcmp(few.t[out].data, all.t[out].data + row * (size_t)from, 3 * row),
+        size_t row = epi_dtype_size(out->shape.type) * (size_t)out->shape.count / 3;
+        check(run_again(&few) && !memcmp(out->data, all.p.t[all.p.inputs].data + row * (size_t)from, 3 * row),
               "%s %s: rows %d to %d of %d have other bits by themselves", name, epi_dtype_name(type), from,
               from + 2, rows);
     }
-    epi_kernel_free(k);
-    problem_free(&all);
-    problem_free(&few);
+    discard(&all);
+    discard(&few);
 }
 
 /* ---- texts ---- */
@@ -226,7 +175,7 @@ static const char *after_slots(const epi_program *p, const char *dims, epi_dtype
     static char texts[3][1 << 14];
     static int at;
     char *text = texts[at = (at + 1) % 3];
-    epi_kernel *k = compile(p, dims, type, EPI_PATH_FUSED);
+    epi_kernel *k = kernel_of(p, dims, (way){.type = type});
     text[0] = 0;
     if (k)
         epi_kernel_print_after(k, "slots", text, sizeof texts[0]);
@@ -254,10 +203,8 @@ static void check_words(const char *name, const char *dims, int sorts, int produ
 static void check_again(const epi_program *p, const char *dims) {
     const char *text[3] = {after_slots(p, dims, EPI_F32)};
     for (int i = 1; i < 3; i++) {
-        epi_module *m;
-        epi_error err;
-        if (!check(epi_module_parse(ctx, text[i - 1], strlen(text[i - 1]), "slots", &m, &err) == EPI_OK,
-                   "%s\n%s", err.message, text[i - 1]))
+        epi_module *m = parsed(ctx, text[i - 1]);
+        if (!m)
             return;
         text[i] = after_slots(epi_module_program(m, 0), dims, EPI_F32);
         epi_module_free(m);
@@ -267,12 +214,9 @@ static void check_again(const epi_program *p, const char *dims) {
 
 /* Forward and backward have the order in common; what is saved is two products, as such are, and the slots' gates. */
 static void check_saved(void) {
-    const epi_program *p = epi_module_find(module, "moe");
-    const char *wrt[] = {"x", "wg", "wu", "wd", "gate"};
     static char text[1 << 14];
-    epi_module *m;
-    epi_error err;
-    if (!check(epi_program_grad_saved(p, wrt, 5, &m, &err) == EPI_OK, "%s", err.message))
+    epi_module *m = derived(epi_module_find(module, "moe"), "x wg wu wd gate", epi_program_grad_saved);
+    if (!m)
         return;
     epi_program_print(epi_module_program(m, 1), text, sizeof text);
     check(!count_word(text, "argsort(") && !count_word(text, "rank(") && !count_word(text, "offsets(") &&
@@ -312,12 +256,10 @@ static void check_texts(void) {
 }
 
 int main(int argc, char **argv) {
-    size_t length;
-    char *text = read_whole(argc > 1 ? argv[1] : "tests/experts.epi", &length);
-    epi_error err = {0};
-    if (check(text && epi_context_open(&ctx, NULL) == EPI_OK &&
-                  epi_module_parse(ctx, text, length, "experts", &module, &err) == EPI_OK,
-              "the texts parse: %s", err.message)) {
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
+        return finish();
+    module = parsed_file(ctx, argc > 1 ? argv[1] : "tests/experts.epi");
+    if (module) {
         check_texts();
         check_wide();
         check_down();
@@ -329,9 +271,8 @@ int main(int argc, char **argv) {
             check_bits("moe", rows, EPI_F32);
             check_bits("moe", rows, EPI_BF16);
         }
-        epi_module_free(module);
     }
+    epi_module_free(module);
     epi_context_close(ctx);
-    free(text);
     return finish();
 }
