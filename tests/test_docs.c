@@ -382,26 +382,7 @@ static bool check_values(const block *b, const block *expected, const epi_module
 
 /* ---- every operation has an example ---- */
 
-static const char *const ops[] = {
-#define EPI_MAP1(id, text, ...) text,
-#define EPI_MAP2(id, text, ...) text,
-#define EPI_MAP3(id, text, ...) text,
-#define EPI_REDUCE(id, text, ...) text,
-#define EPI_SPLIT(id, text, ...) text,
-#define EPI_PRODUCT(id, text, ...) text,
-#define EPI_LEAF(id, text, ...) text,
-#define EPI_MOVE(id, text, ...) text,
-#define EPI_SORT(id, text, ...) text,
-#define EPI_SCAN(id, text, ...) text,
-#define EPI_VIEW(id, text, ...) text,
-#define EPI_RANDOM(id, text, ...) text,
-#define EPI_SHIFT(id, text, ...) text,
-#include "ir/ops.def"
-};
-
-enum { OPS = sizeof ops / sizeof *ops };
-
-static bool seen[OPS];
+static bool seen[EPI_OP_COUNT];
 
 static size_t token_length(const char *at) {
     static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.";
@@ -416,8 +397,8 @@ static void mark_operations(const block *b) {
     for (const char *at = b->text; at < b->text + b->length;) {
         size_t n = *at == '#' ? strcspn(at, "\n") : token_length(at);
         body = *at == '{' || (body && *at != '}');
-        for (int i = 0; i < OPS && body; i++)
-            seen[i] |= strlen(ops[i]) == n && memcmp(ops[i], at, n) == 0;
+        for (int i = 0; i < EPI_OP_COUNT && body; i++)
+            seen[i] |= strlen(epi_ops[i].text) == n && memcmp(epi_ops[i].text, at, n) == 0;
         at += n;
     }
 }
@@ -450,8 +431,8 @@ static void check_llms(const char *text) {
     for (const char *at = text; *at; at++)
         lines += *at == '\n';
     check(lines <= 400, "%s has %d lines, more than 400", path, lines);
-    for (int i = 0; i < OPS; i++)
-        want_name(text, ops[i]);
+    for (int i = 0; i < EPI_OP_COUNT; i++)
+        want_name(text, epi_ops[i].text);
     for (int i = 0; epi_word_at(i); i++)
         want_name(text, epi_word_at(i)->name);
     for (int i = 0; epi_maker_at(i); i++)
@@ -500,20 +481,21 @@ static void read_grammar(const block *b) {
 
 /* A syntax file lists the words of the language, all and no others. */
 static void check_editor(const char *text) {
-    const char *want[OPS + 128], *listed[OPS + 128];
+    const char *want[EPI_OP_COUNT + 128], *listed[EPI_OP_COUNT + 128];
     int count = 0, listed_count = 0;
     size_t n;
     check(grammar_count > 0, "the grammar comes before %s", path);
     for (int i = 0; i < grammar_count; i++)
         want[count++] = grammar[i];
-    for (int i = 0; i < OPS; i++)
-        if (isalpha((unsigned char)ops[i][0]) && !is_in(ops[i], want, count))
-            want[count++] = ops[i];
+    for (int i = 0; i < EPI_OP_COUNT; i++)
+        if (isalpha((unsigned char)epi_ops[i].text[0]) && !is_in(epi_ops[i].text, want, count))
+            want[count++] = epi_ops[i].text;
     for (int i = 0; epi_word_at(i); i++)
         want[count++] = epi_word_at(i)->name;
     for (int i = 0; i < EPI_DTYPE_COUNT; i++)
         want[count++] = epi_dtype_name((epi_dtype)i);
-    for (const char *at = text; (at = next_listed(text, at, &n)) && listed_count < OPS + 128; at += n) {
+    for (const char *at = text; (at = next_listed(text, at, &n)) && listed_count < EPI_OP_COUNT + 128;
+         at += n) {
         char *name = strndup(at, n);
         if (!name)
             break;
@@ -628,8 +610,8 @@ int main(int argc, char **argv) {
         if (!check_file())
             return 1;
     }
-    for (int i = 0; i < OPS && !updates; i++)
-        check(!ops[i][0] || seen[i], "the operation '%s' has an example", ops[i]);
+    for (int i = 0; i < EPI_OP_COUNT && !updates; i++)
+        check(!epi_ops[i].text[0] || seen[i], "the operation '%s' has an example", epi_ops[i].text);
     epi_context_close(context);
     return finish();
 }

@@ -99,16 +99,6 @@ static bool packed_right(const operand *o, const epi_micro *u) {
     return true;
 }
 
-/* ---- one line per group of checks ---- */
-
-static void group(const epi_micro *u, const char *what, const char *detail) {
-    static int passed_before, failed_before;
-    const int good = passed - passed_before, bad = failed_count - failed_before;
-    printf("%-6s %-10s %s %s: %d checks\n", bad ? "FAILED" : "ok", u->name, what, detail, good + bad);
-    passed_before = passed;
-    failed_before = failed_count;
-}
-
 static epi_prefetch_cursor nothing(void) {
     return (epi_prefetch_cursor){.every = INT64_MAX, .left = INT64_MAX};
 }
@@ -205,7 +195,6 @@ static void test_products(const epi_micro *u, bool here) {
                     operand_free(&a);
                     operand_free(&b);
                 }
-        group(u, here ? "packs and multiplies," : "packs,", place_names[where]);
     }
 }
 
@@ -236,7 +225,6 @@ static void test_positions(const epi_micro *u) {
         operand_free(&a);
         operand_free(&b);
     }
-    group(u, "gives the same bits", "at every place");
 }
 
 enum { WIDE = 64 };
@@ -282,7 +270,6 @@ static void test_few(const epi_micro *u) {
             operand_free(&a);
             operand_free(&b);
         }
-    group(u, "few rows", "alone");
 }
 
 /* `want` by full panels of so much depth. */
@@ -346,7 +333,6 @@ static void test_direct(const epi_micro *u) {
             for (int rows = 1; rows <= EPI_MICRO_FEW; rows++)
                 for (int c = 0; c < 6; c++)
                     check_direct(u, types[t], ks[n], rows, cols[c], (n + c) % 2);
-    group(u, "few rows", "by columns as they lie in memory");
 }
 
 /* Few rows against B whose columns are neighbours in memory have the bits that they have in full panels. */
@@ -385,7 +371,6 @@ static void test_across(const epi_micro *u) {
             for (int rows = 1; rows <= EPI_MICRO_FEW; rows++)
                 for (int c = 0; c < 7; c++)
                     check_across(u, types[t], ks[n], rows, cols[c]);
-    group(u, "few rows", "by columns that are neighbours in memory");
 }
 
 /* Every f16 and bf16 there is, NaN and infinities among them. */
@@ -414,7 +399,6 @@ static void test_conversions(const epi_micro *u) {
             right &= apart(dst[i], get_element(src, EPI_F16, i)) == 0;
         check(right, "%s: %d f16 elements", u->name, (int)n);
     }
-    group(u, "widens", "every 16-bit value");
 }
 
 /* The cursor moves one step per `every` of depth, across runs, and from row to row. */
@@ -435,7 +419,6 @@ static void test_requests(const epi_micro *u) {
               (int)(run.line - start));
         check(rows.line - start == lines + lines / 3 * 100, "%s: %d lines in rows of 3", u->name, (int)lines);
     }
-    group(u, "asks ahead", "on time");
 }
 
 static void test_choice(void) {
@@ -456,7 +439,6 @@ static void test_choice(void) {
               "%s: depths do not divide", u->name);
     }
     check(!epi_micro_at(-1), "an entry before the first");
-    group(plain, "and all others are chosen", "by type and name");
 }
 
 int main(void) {
