@@ -54,12 +54,6 @@ static void fill_whole(problem *p, uint64_t seed) {
     put_at(&p->t[WHOLE_EPS], 0, 1e-5);
 }
 
-/* The layer over whole sequences, from random numbers that do not depend on the path. */
-static bool run_whole(epi_dtype type, epi_path path, ran *r) {
-    return run_as(r, epi_module_find(module, "whole"), dims,
-                  (way){.type = type, .path = path, .fill = fill_whole, .seed = 11});
-}
-
 /* The second sequence is a token behind the first, where it can be: each has a position of its own. */
 static int position_at(int step, int sequence) {
     int at = step - sequence;
@@ -128,10 +122,11 @@ static bool decode(epi_dtype type, epi_path path, problem *whole) {
 }
 
 static void check_values(epi_dtype type, epi_path path) {
+    const epi_program *layer = epi_module_find(module, "whole");
+    const way how = {.type = type, .fill = fill_whole, .seed = 11};
     ran out, ref = {0}, naive = {0};
     double error, bound;
-    if (run_whole(type, EPI_PATH_FUSED, &out) && run_whole(type, EPI_PATH_REFERENCE, &ref) &&
-        run_whole(type, EPI_PATH_NAIVE, &naive)) {
+    if (run_as(&out, layer, dims, how) && yardsticks(&ref, &naive, layer, dims, how)) {
         tensor *y = &out.p.t[WHOLE_Y];
         memset(y->data, POISON, (size_t)y->span * epi_dtype_size(type));
         if (decode(type, path, &out.p)) {
