@@ -55,72 +55,54 @@ static int64_t rest(int64_t a, int64_t b) {
 
 /* ---- elementwise ---- */
 
-#define MAP(name, expression) \
+/* An expression in a program, and in C. */
+#define MAPS(X) \
+    X(sum_of, "x + y", add(x, y)) \
+    X(difference, "x - y", add(x, minus(y))) \
+    X(product, "x*y", times(x, y)) \
+    X(square, "x**2 + 1", add(times(x, x), 1)) \
+    X(cube, "x**3 - y", add(times(times(x, x), x), minus(y))) \
+    X(negative, "-(x + 1)", minus(add(x, 1))) \
+    X(quotient, "x // y", over(x, y)) \
+    X(floor_of_quotient, "floor(x/y)", over(x, y)) \
+    X(remainder_of, "x % y", rest(x, y)) \
+    X(by_seven, "x // 7*1000 + x % 7", add(times(over(x, 7), 1000), rest(x, 7))) \
+    X(by_minus_one, "x // -1 + x % -1", add(over(x, -1), rest(x, -1))) \
+    X(not_negative, "relu(x) + 1", add(x > 0 ? x : 0, 1)) \
+    X(least, "min(x, y) + 1", add(x < y ? x : y, 1)) \
+    X(most, "max(x, y) + 1", add(x > y ? x : y, 1)) \
+    X(clamped, "clamp(x, -5, 16777217) + 1", (x < -5 ? -5 : x > 16777217 ? 16777217 : x) + 1) \
+    X(near_zero, "clamp(x*y, 0, 15)", \
+      times(x, y) < 0    ? 0 \
+      : times(x, y) > 15 ? 15 \
+                         : times(x, y)) /* it wraps around to small numbers, too */ \
+    X(size_of, "abs(x) + 1", add(x < 0 ? minus(x) : x, 1)) \
+    X(sign_of, "sign(x) + 3", (x > 0) - (x < 0) + 3) \
+    X(less, "x < y", x < y) \
+    X(not_more, "x <= y", x <= y) \
+    X(more, "y > x", x < y) \
+    X(not_less, "y >= x", x <= y) \
+    X(equal, "x == y", x == y) \
+    X(other, "x != y", x != y) \
+    X(more_than_next, "x + 1 > y", add(x, 1) > y) \
+    X(both, "(x and y) + 2*(x or y) + 4*(not x)", (x && y) + 2 * (x || y) + 4 * !x) \
+    X(choice, "where(x < y, x + 1, y + 2)", x < y ? add(x, 1) : add(y, 2)) \
+    X(by_truth, "where(x + 1, y, x)", add(x, 1) ? y : x) \
+    X(rounded, "floor(round(i64(x)) + i32(y - 1))", add(x, add(y, minus(1))))
+
+#define DEFINE(name, text, in_c) \
     static int64_t name(int64_t x, int64_t y) { \
         (void)x, (void)y; \
-        return expression; \
+        return in_c; \
     }
-MAP(sum_of, add(x, y))
-MAP(difference, add(x, minus(y)))
-MAP(product, times(x, y))
-MAP(square, add(times(x, x), 1))
-MAP(cube, add(times(times(x, x), x), minus(y)))
-MAP(negative, minus(add(x, 1)))
-MAP(quotient, over(x, y))
-MAP(remainder_of, rest(x, y))
-MAP(by_seven, add(times(over(x, 7), 1000), rest(x, 7)))
-MAP(by_minus_one, add(over(x, -1), rest(x, -1)))
-MAP(not_negative, add(x > 0 ? x : 0, 1))
-MAP(least, add(x < y ? x : y, 1))
-MAP(most, add(x > y ? x : y, 1))
-MAP(clamped, (x < -5 ? -5 : x > 16777217 ? 16777217 : x) + 1)
-MAP(near_zero, times(x, y) < 0 ? 0 : times(x, y) > 15 ? 15 : times(x, y))
-MAP(size_of, add(x < 0 ? minus(x) : x, 1))
-MAP(sign_of, (x > 0) - (x < 0) + 3)
-MAP(less, x < y)
-MAP(not_more, x <= y)
-MAP(equal, x == y)
-MAP(other, x != y)
-MAP(more_than_next, add(x, 1) > y)
-MAP(both, (x && y) + 2 * (x || y) + 4 * !x)
-MAP(choice, x < y ? add(x, 1) : add(y, 2))
-MAP(by_truth, add(x, 1) ? y : x)
-MAP(rounded, add(x, add(y, minus(1))))
+MAPS(DEFINE)
 
 static const struct {
     const char *text;
     int64_t (*in_c)(int64_t, int64_t);
 } maps[] = {
-    {"x + y", sum_of},
-    {"x - y", difference},
-    {"x*y", product},
-    {"x**2 + 1", square},
-    {"x**3 - y", cube},
-    {"-(x + 1)", negative},
-    {"x // y", quotient},
-    {"floor(x/y)", quotient},
-    {"x % y", remainder_of},
-    {"x // 7*1000 + x % 7", by_seven},
-    {"x // -1 + x % -1", by_minus_one},
-    {"relu(x) + 1", not_negative},
-    {"min(x, y) + 1", least},
-    {"max(x, y) + 1", most},
-    {"clamp(x, -5, 16777217) + 1", clamped},
-    {"clamp(x*y, 0, 15)", near_zero}, /* it wraps around to small numbers, too */
-    {"abs(x) + 1", size_of},
-    {"sign(x) + 3", sign_of},
-    {"x < y", less},
-    {"x <= y", not_more},
-    {"y > x", less},
-    {"y >= x", not_more},
-    {"x == y", equal},
-    {"x != y", other},
-    {"x + 1 > y", more_than_next},
-    {"(x and y) + 2*(x or y) + 4*(not x)", both},
-    {"where(x < y, x + 1, y + 2)", choice},
-    {"where(x + 1, y, x)", by_truth},
-    {"floor(round(i64(x)) + i32(y - 1))", rounded},
-};
+#define ROW(name, text, in_c) {text, name},
+    MAPS(ROW)};
 
 /* The only program of a text, compiled; its sizes are those that it has of these. */
 static bool begin(ran *r, const char *text, const char *dims, epi_path path, layout how) {
