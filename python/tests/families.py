@@ -38,8 +38,7 @@ def make(name, std=0.2):
         model = getattr(transformers, name + "Model")(config(transformers, name + "Config", ENCODERS[name]))
     else:
         kind, settings = ("Gemma3Text" if name == "Gemma3" else name) + "Config", CAUSAL[name]
-        found = [name + "ForCausalLM", name + "LMHeadModel"]
-        model = next(getattr(transformers, n) for n in found if hasattr(transformers, n))(config(transformers, kind, settings))
+        model = kind_of(transformers, name)(config(transformers, kind, settings))
     for p in model.parameters():
         torch.nn.init.normal_(p, std=std)
     ids = torch.randint(3, 96, (2, 10))
@@ -48,6 +47,20 @@ def make(name, std=0.2):
     labels = ids.clone()
     labels[0, :3] = -100
     return model.train(), dict(input_ids=ids, **({} if name in ENCODERS and name != "T5" else dict(labels=labels, use_cache=False)))
+
+
+def kind_of(transformers, name):
+    return next(getattr(transformers, name + n) for n in ("ForCausalLM", "LMHeadModel") if hasattr(transformers, name + n))
+
+
+def causal(name, settings, std=0.2, seed=4):
+    """A causal model of these settings, in training, with random weights that are the same at every call."""
+    import transformers
+    torch.manual_seed(seed)
+    model = kind_of(transformers, name)(getattr(transformers, name + "Config")(**settings))
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=std)
+    return model.train()
 
 
 def config(transformers, kind, settings):

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import silu
 
 import epilog
+import families
 from epilog.nn import MoE, experts
 from rule import check, floor
 
@@ -92,14 +93,9 @@ MODELS = {"Mixtral": dict(num_local_experts=4), "Qwen3Moe": dict(num_experts=4, 
 
 
 def make(name, layers=2, **more):
-    torch.manual_seed(4)
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
                  num_experts_per_tok=2, pad_token_id=0, eos_token_id=1, bos_token_id=2, router_aux_loss_coef=0.1)
-    config = getattr(transformers, name + "Config")(**{**sizes, **MODELS[name], **more})
-    model = getattr(transformers, name + "ForCausalLM")(config).train()
-    for p in model.parameters():
-        nn.init.normal_(p, std=0.2)
-    return model
+    return families.causal(name, {**sizes, **MODELS[name], **more})
 
 
 def step(model, **more):

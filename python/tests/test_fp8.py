@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import epilog
+import families
 from emulated import apart, emulated
 
 transformers = pytest.importorskip("transformers")
@@ -94,15 +95,9 @@ def test_sizes_of_a_linear_layer():
 
 
 def make(name):
-    torch.manual_seed(4)
-    if name == "GPT2":
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=96, n_embd=128, n_layer=2, n_head=2, n_positions=64, resid_pdrop=0.0,
-                                                                     embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2))
-    else:
-        model = getattr(transformers, name + "ForCausalLM")(getattr(transformers, name + "Config")(**SMALL, **MODELS[name]))
-    for p in model.parameters():
-        torch.nn.init.normal_(p, std=0.1)
-    return model.train()
+    gpt2 = dict(vocab_size=96, n_embd=128, n_layer=2, n_head=2, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1,
+                eos_token_id=2)
+    return families.causal(name, gpt2 if name == "GPT2" else {**SMALL, **MODELS[name]}, 0.1)
 
 
 def step(model, ids, **more):

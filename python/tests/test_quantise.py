@@ -5,20 +5,15 @@ import pytest
 import torch
 
 import epilog
+import families
 
 transformers = pytest.importorskip("transformers")
 
 
 def make(name="Llama"):
-    torch.manual_seed(3)
-    if name == "GPT2":
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=96, n_embd=64, n_layer=2, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=2))
-    else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=96, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
-                                                                       num_attention_heads=4, num_key_value_heads=2, eos_token_id=2))
-    for p in model.parameters():
-        torch.nn.init.normal_(p, std=0.1)
-    return model.eval()
+    sizes = dict(n_embd=64, n_layer=2, n_head=2, n_positions=64, bos_token_id=1) if name == "GPT2" else dict(
+        hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    return families.causal(name, dict(sizes, vocab_size=96, eos_token_id=2), 0.1, seed=3).eval()
 
 
 def widened(model, quantised):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import epilog
+import families
 from epilog import _op, _patched, _run
 from epilog._op import Op
 from rule import floor
@@ -21,21 +22,12 @@ TERMS = 2 * (2 * (6 * 32 + 64 + 8 + 2 * 10) + 32 + 96) + 20
 MODELS = {"Llama": {}, "Llama, biases": dict(attention_bias=True), "Mistral": dict(sliding_window=4), "Qwen2": {},
           "Qwen3": dict(head_dim=16), "Gemma2": dict(head_dim=16, sliding_window=4, final_logit_softcapping=3.0,
                                                      attn_logit_softcapping=5.0, query_pre_attn_scalar=16), "GPT2": None}
+GPT2 = dict(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1,
+            eos_token_id=2)
 
 
 def make(name):
-    torch.manual_seed(4)
-    if name == "GPT2":
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
-            vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-            bos_token_id=1, eos_token_id=2))
-    else:
-        family = name.split(",")[0]
-        config = getattr(transformers, family + "Config")(**SMALL, **MODELS[name])
-        model = getattr(transformers, family + "ForCausalLM")(config)
-    for p in model.parameters():
-        torch.nn.init.normal_(p, std=0.2)
-    return model.train()
+    return families.causal(name.split(",")[0], {**SMALL, **MODELS[name]} if name != "GPT2" else GPT2)
 
 
 def data():
