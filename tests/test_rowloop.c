@@ -2,9 +2,10 @@
  * depend on threads, batch, layout or place, and which tensors may share memory. */
 #include <float.h>
 
-#include "cases.h"
+#include "ran.h"
 
 static epi_context *ctx;
+static epi_module *module;
 
 static const char text[] =
     "rmsnorm(x[T,D], g[D], eps) -> y[T,D] { y = x*rsqrt(mean(x*x, D) + eps)*g }\n"
@@ -46,123 +47,98 @@ static const char text[] =
     "    y = x*t; m = mean(y, D); l = logsumexp(y, D) }\n"
     "flat(x[T,D], u[T,D], c) -> (y[T,D], z[T,D]) {\n    y = silu(x)*u\n    z = sigmoid(x)/c + x\n}\n";
 
-static const test_case rows[] = {
-    {"rowloop", "rmsnorm", "T=1,D=1", 0},
-    {"rowloop", "rmsnorm", "T=37,D=17", 0},
-    {"rowloop", "rmsnorm", "T=300,D=5", 0},
-    {"rowloop", "rmsnorm", "T=3,D=2049", 0},
-    {"rowloop", "rmsnorm", "T=41,D=2500", 0},
-    {"rowloop", "rmsnorm", "T=0,D=5", 0},
-    {"rowloop", "rmsnorm", "T=5,D=0", 0},
-    {"rowloop", "layernorm", "T=67,D=3", 0},
-    {"rowloop", "layernorm", "T=11,D=4099", 0},
-    {"rowloop", "layernorm", "T=27,D=2051", 0},
-    {"rowloop", "layernorm", "T=4,D=0", 0},
-    {"rowloop", "softmax", "T=130,D=16", 0},
-    {"rowloop", "softmax", "T=29,D=4096", 0},
-    {"rowloop", "softmax", "T=2,D=70001", 0},
-    {"rowloop", "softmax", "T=1,D=262144", 0},
-    {"rowloop", "softmax", "T=7,D=1", 0},
-    {"rowloop", "row_scales", "T=23,D=1024", 0},
-    {"rowloop", "row_scales", "T=9,D=1300", 0},
-    {"rowloop", "log_softmax", "T=70,D=1024", 0},
-    {"rowloop", "kept_early", "T=21,D=1024", 0},
-    {"rowloop", "losses", "T=19,D=523", 0},
-    {"rowloop", "losses", "T=3,D=9001", 0},
-    {"rowloop", "norm_back", "T=391,D=23", 0},
-    {"rowloop", "norm_back", "T=5,D=2500", 0},
-    {"rowloop", "norm_back", "T=0,D=7", 0},
-    {"rowloop", "down", "T=700,D=31", 0},
-    {"rowloop", "down", "T=1,D=1", 0},
-    {"rowloop", "down", "T=0,D=3", 0},
-    {"rowloop", "swiglu", "T=41,D=1031", 0},
-    {"rowloop", "swiglu", "T=0,D=4", 0},
-    {"rowloop", "swiglu_halves", "T=29,D=2", 0},
-    {"rowloop", "swiglu_halves", "T=9,D=5006", 0},
-    {"rowloop", "swiglu_pairs", "T=9,D=5006", 0},
-    {"rowloop", "swiglu_pairs", "T=29,D=14", 0},
-    {"rowloop", "swiglu_pairs", "T=31,D=4006", 0},
-    {"rowloop", "rope", "T=3,S=7,D=64", 0},
-    {"rowloop", "rope", "T=2,S=3,D=4100", 0},
-    {"rowloop", "rope_pairs", "T=3,S=7,D=64", 0},
-    {"rowloop", "totals", "T=31,D=41", 0},
-    {"rowloop", "totals", "T=97,D=1009", 0},
-    {"rowloop", "totals", "T=0,D=3", 0},
-    {"rowloop", "adam", "T=13,D=999", 0},
-    {"rowloop", "crossed", "T=5,D=3000", 0},
-    {"rowloop", "mixed", "T=23,D=301", 0},
-    {"rowloop", "mixed", "T=3,D=4500", 0},
-    {"rowloop", "vector", "D=4097", 0},
-    {"rowloop", "vector", "D=1", 0},
-    {"rowloop", "twice", "T=3,D=2100", 0},
-    {"rowloop", "strewn", "B=3,T=5,D=700", 0}, /* rows that are not a fixed distance apart */
-    {"rowloop", "strewn", "B=3,T=5,D=7", 0},
-    {"rowloop", "strewn_stores", "B=3,T=5,D=700", 0},
+static const struct {
+    const char *program, *dims;
+} rows[] = {
+    {"rmsnorm", "T=1,D=1"},
+    {"rmsnorm", "T=37,D=17"},
+    {"rmsnorm", "T=300,D=5"},
+    {"rmsnorm", "T=3,D=2049"},
+    {"rmsnorm", "T=41,D=2500"},
+    {"rmsnorm", "T=0,D=5"},
+    {"rmsnorm", "T=5,D=0"},
+    {"layernorm", "T=67,D=3"},
+    {"layernorm", "T=11,D=4099"},
+    {"layernorm", "T=27,D=2051"},
+    {"layernorm", "T=4,D=0"},
+    {"softmax", "T=130,D=16"},
+    {"softmax", "T=29,D=4096"},
+    {"softmax", "T=2,D=70001"},
+    {"softmax", "T=1,D=262144"},
+    {"softmax", "T=7,D=1"},
+    {"row_scales", "T=23,D=1024"},
+    {"row_scales", "T=9,D=1300"},
+    {"log_softmax", "T=70,D=1024"},
+    {"kept_early", "T=21,D=1024"},
+    {"losses", "T=19,D=523"},
+    {"losses", "T=3,D=9001"},
+    {"norm_back", "T=391,D=23"},
+    {"norm_back", "T=5,D=2500"},
+    {"norm_back", "T=0,D=7"},
+    {"down", "T=700,D=31"},
+    {"down", "T=1,D=1"},
+    {"down", "T=0,D=3"},
+    {"swiglu", "T=41,D=1031"},
+    {"swiglu", "T=0,D=4"},
+    {"swiglu_halves", "T=29,D=2"},
+    {"swiglu_halves", "T=9,D=5006"},
+    {"swiglu_pairs", "T=9,D=5006"},
+    {"swiglu_pairs", "T=29,D=14"},
+    {"swiglu_pairs", "T=31,D=4006"},
+    {"rope", "T=3,S=7,D=64"},
+    {"rope", "T=2,S=3,D=4100"},
+    {"rope_pairs", "T=3,S=7,D=64"},
+    {"totals", "T=31,D=41"},
+    {"totals", "T=97,D=1009"},
+    {"totals", "T=0,D=3"},
+    {"adam", "T=13,D=999"},
+    {"crossed", "T=5,D=3000"},
+    {"mixed", "T=23,D=301"},
+    {"mixed", "T=3,D=4500"},
+    {"vector", "D=4097"},
+    {"vector", "D=1"},
+    {"twice", "T=3,D=2100"},
+    {"strewn", "B=3,T=5,D=700"}, /* rows that are not a fixed distance apart */
+    {"strewn", "B=3,T=5,D=7"},
+    {"strewn_stores", "B=3,T=5,D=700"},
 };
 
-static bool load(epi_module *module, const test_case *c, loaded *l) {
-    *l = (loaded){.from = c, .program = epi_module_find(module, c->program)};
-    l->dim_count = parse_dims(c->dims, l->dims, l->names);
-    return check(l->program != NULL, "%s loads", c->program);
-}
-
-static epi_kernel *compile(const loaded *l, epi_dtype type, int threads) {
-    epi_options o = case_options(l, type, EPI_PATH_FUSED);
-    epi_kernel *k;
-    epi_error err;
+/* Filled tensors and a kernel of the rows mainloop: but a row without elements is none. */
+static bool make(ran *r, const char *program, const char *dims, way how) {
     epi_kernel_info info = {0};
-    o.threads = threads;
-    epi_status status = epi_kernel_compile(l->program, &o, &k, &err);
-    epi_kernel_get_info(k, &info);
-    const char *want = "rows"; /* but a row without elements is none */
-    check(status == EPI_OK && (strstr(l->from->dims, "=0") || !strcmp(info.mainloop, want)), "%s %s is a kernel of %s: %s", l->from->program,
-          l->from->dims, want, status ? err.message : info.mainloop);
-    return k;
-}
-
-/* Are all outputs equal, bit for bit, whatever their layout? */
-static bool same_bits(const problem *a, const problem *b) {
-    bool same = true;
-    for (int t = a->inputs; t < a->count; t++) {
-        size_t size = epi_dtype_size(a->t[t].shape.type);
-        for (int64_t i = 0; i < a->t[t].shape.count && same; i++)
-            same = !memcmp(a->t[t].data + (size_t)tensor_at(&a->t[t], i) * size,
-                           b->t[t].data + (size_t)tensor_at(&b->t[t], i) * size, size);
-    }
-    return same;
+    how.seed = 7;
+    if (!made(r, epi_module_find(module, program), dims, how))
+        return false;
+    epi_kernel_get_info(r->k, &info);
+    return check(strstr(dims, "=0") || !strcmp(info.mainloop, "rows"), "%s %s is a kernel of rows: %s",
+                 program, dims, info.mainloop);
 }
 
 /* ---- results ---- */
 
-static void test_results(const loaded *l, epi_dtype type) {
-    static const char *const layouts[] = {"plain", "padded", "reversed"};
-    oracles oracle;
-    problem p[LAYOUT_COUNT] = {0}, one = {0};
-    oracles_make(l, type, &oracle);
-    epi_kernel *k = compile(l, type, 2), *single = compile(l, type, 1);
-    for (int how = 0; how < LAYOUT_COUNT && check(oracle.ok && k && single, "memory"); how++) {
-        if (!check(problem_make(&p[how], l->program, k, (layout)how), "memory"))
+static void test_results(const char *program, const char *dims, epi_dtype type) {
+    const way in = {.type = type, .seed = 7};
+    ran r[LAYOUT_COUNT] = {0}, one = {0}, want, naive;
+    char what[200];
+    if (!wanted("%s %s %s", program, dims, epi_dtype_name(type)))
+        return;
+    bool ok = yardsticks(&want, &naive, epi_module_find(module, program), dims, in);
+    for (int how = 0; how < LAYOUT_COUNT && ok; how++) {
+        snprintf(what, sizeof what, "%s %s %s layout %d", program, dims, epi_dtype_name(type), how);
+        if (!make(&r[how], program, dims, (way){.type = type, .layout = (layout)how}) || !run_again(&r[how]))
             break;
-        problem_fill(&p[how], CASE_SEED);
-        check(problem_run(k, &p[how]), "%s %s runs inside its workspace", l->from->program, l->from->dims);
-        for (int i = 0; i < p[how].count; i++)
-            check(tensor_intact(&p[how].t[i]), "%s %s %s: nothing outside tensor %d", l->from->program,
-                  l->from->dims, layouts[how], i);
-        check_rule(&p[how], l, &oracle, EPI_F32, layouts[how]);
-        check(same_bits(&p[0], &p[how]), "%s %s %s: bits as in the plain layout", l->from->program,
-              l->from->dims, layouts[how]);
+        for (int i = 0; i < r[how].p.inputs; i++)
+            check(tensor_intact(&r[how].p.t[i]), "%s: nothing outside tensor %d", what, i);
+        hold_against(&r[how], &want, &naive, EPI_F32, what);
+        check(same_outputs(&r[0], &r[how]), "%s: bits as in the plain layout", what);
     }
-    if (single && problem_make(&one, l->program, single, LAYOUT_PLAIN)) {
-        problem_fill(&one, CASE_SEED);
-        check(problem_run(single, &one) && same_bits(&p[0], &one), "%s %s: bits of one thread and two",
-              l->from->program, l->from->dims);
-    }
+    if (make(&one, program, dims, (way){.type = type, .threads = 1}) && run_again(&one))
+        check(same_outputs(&r[0], &one), "%s %s: bits of one thread and two", program, dims);
     for (int how = 0; how < LAYOUT_COUNT; how++)
-        problem_free(&p[how]);
-    problem_free(&one);
-    oracles_free(&oracle);
-    epi_kernel_free(k);
-    epi_kernel_free(single);
+        discard(&r[how]);
+    discard(&one);
+    discard(&want);
+    discard(&naive);
 }
 
 /* ---- a row alone ---- */
@@ -174,68 +150,65 @@ static bool has_rows(const epi_program *program, int t) {
     return info.rank && !strcmp(info.axes[0].dim, "T");
 }
 
-static void test_batch(epi_module *module, const char *program, const char *dims, int64_t row) {
+static size_t bytes_of(const tensor *t) {
+    return (size_t)t->shape.count * epi_dtype_size(t->shape.type);
+}
+
+static void test_batch(const char *program, const char *dims, int64_t row) {
     char alone[64];
+    ran all, one = {0};
     snprintf(alone, sizeof alone, "T=1%s", strchr(dims, ','));
-    test_case many = {"rowloop", program, dims, 0}, single = {"rowloop", program, alone, 0};
-    loaded l, s;
-    problem p = {0}, q = {0};
-    if (!load(module, &many, &l) || !load(module, &single, &s))
-        return;
-    epi_kernel *k = compile(&l, EPI_F32, 2), *j = compile(&s, EPI_F32, 1);
-    if (problem_make(&p, l.program, k, LAYOUT_PLAIN) && problem_make(&q, s.program, j, LAYOUT_PLAIN)) {
-        problem_fill(&p, CASE_SEED);
-        for (int t = 0; t < p.inputs; t++) {
-            size_t bytes = (size_t)q.t[t].shape.count * epi_dtype_size(q.t[t].shape.type);
-            memcpy(q.t[t].data, p.t[t].data + (has_rows(l.program, t) ? (size_t)row * bytes : 0), bytes);
+    if (make(&all, program, dims, (way){0}) && make(&one, program, alone, (way){.threads = 1})) {
+        for (int t = 0; t < all.p.inputs; t++) {
+            size_t bytes = bytes_of(&one.p.t[t]);
+            memcpy(one.p.t[t].data, all.p.t[t].data + (has_rows(all.program, t) ? (size_t)row * bytes : 0),
+                   bytes);
         }
-        check(problem_run(k, &p) && problem_run(j, &q), "%s runs", program);
-        for (int t = p.inputs; t < p.count; t++) {
-            size_t bytes = (size_t)q.t[t].shape.count * epi_dtype_size(q.t[t].shape.type);
-            check(!has_rows(l.program, t) || !memcmp(q.t[t].data, p.t[t].data + (size_t)row * bytes, bytes),
+        bool ok = run_again(&all) && run_again(&one);
+        for (int t = all.p.inputs; t < all.p.count; t++) {
+            size_t bytes = bytes_of(&one.p.t[t]);
+            check(ok && (!has_rows(all.program, t) ||
+                         !memcmp(one.p.t[t].data, all.p.t[t].data + (size_t)row * bytes, bytes)),
                   "%s %s: row %ld alone has the same bits", program, dims, (long)row);
         }
     }
-    problem_free(&p);
-    problem_free(&q);
-    epi_kernel_free(k);
-    epi_kernel_free(j);
+    discard(&all);
+    discard(&one);
+}
+
+static void fill_nothing(problem *p, uint64_t seed) {
+    (void)p, (void)seed;
 }
 
 /* An output that is larger than most caches, in rows that start anywhere, against slices of it that are not.
  */
-static void test_large(epi_module *module, const char *program, epi_dtype type, int columns) {
+static void test_large(const char *program, epi_dtype type, int columns) {
     enum { SLICES = 28, ELEMENTS = 1 << 20 };
     int rows = (type == EPI_F32 ? ELEMENTS : 2 * ELEMENTS) / columns;
     char large[64], small[64];
+    ran all, one = {0};
     snprintf(large, sizeof large, "T=%d,D=%d", SLICES * rows, columns);
     snprintf(small, sizeof small, "T=%d,D=%d", rows, columns);
-    test_case many = {"rowloop", program, large, 0}, few = {"rowloop", program, small, 0};
-    loaded l, s;
-    problem p = {0}, q = {0};
-    if (!load(module, &many, &l) || !load(module, &few, &s))
+    if (!wanted("%s %s %s", program, large, epi_dtype_name(type)))
         return;
-    epi_kernel *k = compile(&l, type, 2), *j = compile(&s, type, 1);
-    if (problem_make(&p, l.program, k, LAYOUT_PLAIN) && problem_make(&q, s.program, j, LAYOUT_PLAIN)) {
-        problem_fill(&q, CASE_SEED);
-        for (int t = 0; t < p.inputs; t++) /* the same numbers again and again */
-            for (int i = 0; i < (has_rows(l.program, t) ? SLICES : 1); i++) {
-                size_t bytes = (size_t)q.t[t].shape.count * epi_dtype_size(q.t[t].shape.type);
-                memcpy(p.t[t].data + (size_t)i * bytes, q.t[t].data, bytes);
+    if (make(&all, program, large, (way){.type = type, .fill = fill_nothing}) &&
+        make(&one, program, small, (way){.type = type, .threads = 1})) {
+        for (int t = 0; t < all.p.inputs; t++) /* the same numbers again and again */
+            for (int i = 0; i < (has_rows(all.program, t) ? SLICES : 1); i++) {
+                size_t bytes = bytes_of(&one.p.t[t]);
+                memcpy(all.p.t[t].data + (size_t)i * bytes, one.p.t[t].data, bytes);
             }
-        bool ok = problem_run(k, &p) && problem_run(j, &q);
-        for (int t = p.inputs; t < p.count; t++)
+        bool ok = run_again(&all) && run_again(&one);
+        for (int t = all.p.inputs; t < all.p.count; t++)
             for (int i = 0; i < SLICES && ok; i++) {
-                size_t bytes = (size_t)q.t[t].shape.count * epi_dtype_size(q.t[t].shape.type);
-                ok = !memcmp(p.t[t].data + (size_t)i * bytes, q.t[t].data, bytes);
+                size_t bytes = bytes_of(&one.p.t[t]);
+                ok = !memcmp(all.p.t[t].data + (size_t)i * bytes, one.p.t[t].data, bytes);
             }
-        check(ok && tensor_intact(&p.t[p.inputs]), "%s %s %s: a large output is as a small one", program,
-              large, epi_dtype_name(type));
+        check(ok && tensor_intact(&all.p.t[all.p.inputs]), "%s %s %s: a large output is as a small one",
+              program, large, epi_dtype_name(type));
     }
-    problem_free(&p);
-    problem_free(&q);
-    epi_kernel_free(k);
-    epi_kernel_free(j);
+    discard(&all);
+    discard(&one);
 }
 
 /* ---- numbers of all sizes ---- */
@@ -257,149 +230,121 @@ static bool is_quotient(float y, double x, double c) {
 }
 
 /* Rows over numbers of every exponent, denormal, infinite and NaN ones. */
-static void test_quotients(epi_module *module) {
+static void test_quotients(void) {
     enum { ROWS = 512, COLUMNS = 1024 };
-    test_case all = {"rowloop", "over", "T=512,D=1024", 0};
-    loaded l;
-    problem p = {0};
-    if (!load(module, &all, &l))
-        return;
-    epi_kernel *k = compile(&l, EPI_F32, 1);
-    if (problem_make(&p, l.program, k, LAYOUT_PLAIN)) {
-        float *x = (void *)p.t[0].data, *c = (void *)p.t[1].data, *y = (void *)p.t[2].data;
+    ran r;
+    if (wanted("quotients") && make(&r, "over", "T=512,D=1024", (way){.threads = 1})) {
+        float *x = (void *)r.p.t[0].data, *c = (void *)r.p.t[1].data, *y = (void *)r.p.t[2].data;
         for (int i = 0; i < ROWS; i++)
             c[i] = of_bits((uint32_t)i << 23 | (i % 3 ? (uint32_t)i * 12345 % (1 << 23) : 0));
         for (int i = 0; i < ROWS * COLUMNS; i++)
             x[i] = of_bits((uint32_t)i * 2654435761u);
-        int i = problem_run(k, &p) ? 0 : -1;
+        int i = run_again(&r) ? 0 : -1;
         while (i >= 0 && i < ROWS * COLUMNS - 1 && is_quotient(y[i], (double)x[i], (double)c[i / COLUMNS]))
             i++;
         check(i == ROWS * COLUMNS - 1, "elements over a row's number, of all sizes: the one at %d", i);
+        discard(&r);
     }
-    problem_free(&p);
-    epi_kernel_free(k);
 }
 
 /* ---- shared memory ---- */
 
 /* Runs with outputs over the inputs given for them (-1: apart) and compares with a run apart. */
-static void test_in_place(epi_module *module, const test_case *c, epi_dtype type, layout how,
-                          const int *over) {
-    loaded l;
-    problem p = {0}, q = {0};
-    if (!load(module, c, &l))
+static void test_in_place(const char *program, const char *dims, const int *over, way how) {
+    ran apart, over_them = {0};
+    if (!wanted("%s %s in place %d, %s layout %d", program, dims, *over, epi_dtype_name(how.type),
+                how.layout))
         return;
-    epi_kernel *k = compile(&l, type, 2);
-    if (problem_make(&p, l.program, k, how) && problem_make(&q, l.program, k, how)) {
-        problem_fill(&p, CASE_SEED);
-        problem_fill(&q, CASE_SEED);
-        for (int o = 0; o < q.count - q.inputs; o++)
+    if (make(&apart, program, dims, how) && make(&over_them, program, dims, how)) {
+        problem *q = &over_them.p;
+        for (int o = 0; o < q->count - q->inputs; o++)
             if (over[o] >= 0) {
-                check(epi_kernel_in_place(k, q.inputs + o, over[o]), "%s: output %d may lie over input %d",
-                      c->program, o, over[o]);
-                q.args[q.inputs + o] = q.args[over[o]];
+                check(epi_kernel_in_place(over_them.k, q->inputs + o, over[o]),
+                      "%s: output %d may lie over input %d", program, o, over[o]);
+                q->args[q->inputs + o] = q->args[over[o]];
             }
-        check(problem_run(k, &p) && problem_run(k, &q), "%s runs in place", c->program);
-        for (int o = 0; o < q.count - q.inputs; o++)
+        bool ok = run_again(&apart) && run_again(&over_them);
+        for (int o = 0; o < q->count - q->inputs; o++)
             if (over[o] >= 0)
-                memcpy(q.t[q.inputs + o].data, q.t[over[o]].data,
-                       (size_t)q.t[over[o]].span * epi_dtype_size(q.t[over[o]].shape.type));
-        check(same_bits(&p, &q), "%s %s layout %d: in place and apart have the same bits", c->program,
-              c->dims, (int)how);
+                memcpy(q->t[q->inputs + o].data, q->t[over[o]].data,
+                       (size_t)q->t[over[o]].span * epi_dtype_size(q->t[over[o]].shape.type));
+        check(ok && same_outputs(&apart, &over_them),
+              "%s %s layout %d: in place and apart have the same bits", program, dims, (int)how.layout);
     }
-    problem_free(&p);
-    problem_free(&q);
-    epi_kernel_free(k);
+    discard(&apart);
+    discard(&over_them);
 }
 
-static void test_refusals(epi_module *module) {
-    test_case c = {"rowloop", "layernorm", "T=4,D=8", 0};
-    loaded l;
+static const struct {
+    const char *program, *dims;
+    int over[3];
+} in_place[] = {
+    {"softmax", "T=5,D=4100", {0}},     {"adam", "T=33,D=1999", {0, 2, 3}},
+    {"crossed", "T=33,D=2999", {0, 1}}, {"crossed", "T=33,D=2999", {1, 0}},
+    {"handed", "T=33,D=2999", {0, -1}}, {"handed", "T=33,D=299", {1, 0}},
+    {"swapped", "T=33,D=299", {0, 1}},  {"swapped", "T=3,D=2999", {1, 0}},
+    {"rope", "T=2,S=5,D=64", {0}},      {"norm_back", "T=80,D=40", {1, -1, -1}},
+};
+
+static void test_refusals(void) {
     float memory[256] = {0}, g[8], b[8], eps = 1, mu[4], r[4];
     int64_t wide[2] = {16, 1};
     epi_error err;
-    if (!load(module, &c, &l))
+    epi_kernel *k = kernel_of(epi_module_find(module, "layernorm"), "T=4,D=8", (way){.threads = 1});
+    no_case();
+    if (!k)
         return;
-    epi_kernel *k = compile(&l, EPI_F32, 1);
-    void *work = aligned_alloc(64, epi_kernel_workspace(k));
     epi_tensor args[7] = {{memory, NULL}, {g, NULL},  {b, NULL}, {&eps, NULL},
                           {memory, NULL}, {mu, NULL}, {r, NULL}};
-    check(epi_kernel_run(k, args, 7, work, &err) == EPI_OK, "y over x");
+    check(run_with(k, args, 7, &err) == EPI_OK, "y over x");
     args[4].data = memory + 1;
-    check(epi_kernel_run(k, args, 7, work, &err) == EPI_ERR_ARGUMENT &&
-              strstr(err.message, "overlaps the input 'x'"),
+    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "overlaps the input 'x'"),
           "y one element further on is refused: %s", err.message);
     args[4] = (epi_tensor){memory, wide};
-    check(epi_kernel_run(k, args, 7, work, &err) == EPI_ERR_ARGUMENT,
-          "y over x with other strides is refused");
+    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT, "y over x with other strides is refused");
     args[0].strides = wide;
     args[4].data = memory + 8;
-    check(epi_kernel_run(k, args, 7, work, &err) == EPI_OK, "two slices of a matrix lie apart");
+    check(run_with(k, args, 7, &err) == EPI_OK, "two slices of a matrix lie apart");
     args[4].data = memory + 7;
-    check(epi_kernel_run(k, args, 7, work, &err) == EPI_ERR_ARGUMENT,
-          "slices that share a column are refused");
+    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT, "slices that share a column are refused");
     args[4].data = memory + 8;
     args[5].data = r + 2;
-    check(epi_kernel_run(k, args, 7, work, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "output"),
+    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "output"),
           "two outputs may not overlap: %s", err.message);
     args[5].data = g;
-    check(epi_kernel_run(k, args, 7, work, &err) == EPI_ERR_ARGUMENT, "nor an output and a short input");
+    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT, "nor an output and a short input");
     check(!epi_kernel_in_place(k, 5, 0) && !epi_kernel_in_place(k, 4, 1) && !epi_kernel_in_place(k, 0, 4) &&
               !epi_kernel_in_place(NULL, 4, 0) && !epi_kernel_in_place(k, 4, -1),
           "only a tensor of the same shape");
-    free(work);
     epi_kernel_free(k);
 }
 
 int main(void) {
-    epi_module *module;
-    epi_error err;
-    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens") ||
-        !check(epi_module_parse(ctx, text, sizeof text - 1, "rowloop", &module, &err) == EPI_OK, "%d: %s",
-               err.line, err.message))
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
+    module = parsed(ctx, text);
+    test_refusals();
+    test_batch("rmsnorm", "T=301,D=17", 300);
+    test_batch("softmax", "T=9,D=3001", 4);
+    test_batch("layernorm", "T=70,D=64", 69);
+    test_batch("losses", "T=5,D=1000", 2);
+    test_batch("flat", "T=8,D=300", 0); /* alone, it is shorter than what tapes pay for */
+    test_batch("flat", "T=8,D=300", 7);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        loaded l;
-        if (!load(module, &rows[i], &l))
-            continue;
-        test_results(&l, EPI_F32);
-        test_results(&l, EPI_BF16);
+        test_results(rows[i].program, rows[i].dims, EPI_F32);
+        test_results(rows[i].program, rows[i].dims, EPI_BF16);
     }
-    test_batch(module, "rmsnorm", "T=301,D=17", 300);
-    test_batch(module, "softmax", "T=9,D=3001", 4);
-    test_batch(module, "layernorm", "T=70,D=64", 69);
-    test_batch(module, "losses", "T=5,D=1000", 2);
-    test_batch(module, "flat", "T=8,D=300", 0); /* alone, it is shorter than what tapes pay for */
-    test_batch(module, "flat", "T=8,D=300", 7);
-    test_large(module, "rmsnorm", EPI_F32, 1001);
-    test_large(module, "rmsnorm", EPI_F32, 3001);
-    test_large(module, "softmax", EPI_F32, 4096);
-    test_large(module, "softmax", EPI_BF16, 2999);
-    test_large(module, "swiglu", EPI_BF16, 1001);
-    test_large(module, "log_softmax", EPI_F32, 1024);
-    test_quotients(module);
-    for (int how = 0; how < LAYOUT_COUNT; how++)
-        for (int type = 0; type < 2; type++) {
-            epi_dtype t = type ? EPI_BF16 : EPI_F32;
-            test_in_place(module, &(test_case){"", "softmax", "T=5,D=4100", 0}, t, (layout)how, (int[]){0});
-            test_in_place(module, &(test_case){"", "adam", "T=33,D=1999", 0}, t, (layout)how,
-                          (int[]){0, 2, 3});
-            test_in_place(module, &(test_case){"", "crossed", "T=33,D=2999", 0}, t, (layout)how,
-                          (int[]){0, 1});
-            test_in_place(module, &(test_case){"", "crossed", "T=33,D=2999", 0}, t, (layout)how,
-                          (int[]){1, 0});
-            test_in_place(module, &(test_case){"", "handed", "T=33,D=2999", 0}, t, (layout)how,
-                          (int[]){0, -1});
-            test_in_place(module, &(test_case){"", "handed", "T=33,D=299", 0}, t, (layout)how, (int[]){1, 0});
-            test_in_place(module, &(test_case){"", "swapped", "T=33,D=299", 0}, t, (layout)how,
-                          (int[]){0, 1});
-            test_in_place(module, &(test_case){"", "swapped", "T=3,D=2999", 0}, t, (layout)how,
-                          (int[]){1, 0});
-            test_in_place(module, &(test_case){"", "rope", "T=2,S=5,D=64", 0}, t, (layout)how, (int[]){0});
-            test_in_place(module, &(test_case){"", "norm_back", "T=80,D=40", 0}, t, (layout)how,
-                          (int[]){1, -1, -1});
-        }
-    test_refusals(module);
+    test_large("rmsnorm", EPI_F32, 1001);
+    test_large("rmsnorm", EPI_F32, 3001);
+    test_large("softmax", EPI_F32, 4096);
+    test_large("softmax", EPI_BF16, 2999);
+    test_large("swiglu", EPI_BF16, 1001);
+    test_large("log_softmax", EPI_F32, 1024);
+    test_quotients();
+    for (size_t i = 0; i < sizeof in_place / sizeof *in_place; i++)
+        for (int n = 0; n < 2 * LAYOUT_COUNT; n++)
+            test_in_place(in_place[i].program, in_place[i].dims, in_place[i].over,
+                          (way){.type = n % 2 ? EPI_BF16 : EPI_F32, .layout = (layout)(n / 2)});
     epi_module_free(module);
     epi_context_close(ctx);
     return finish();
