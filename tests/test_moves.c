@@ -4,6 +4,7 @@
 #include "cpu/strips.h"
 #include "ir/ops.h"
 #include "moves.h"
+#include "ran.h"
 
 static epi_context *ctx;
 
@@ -61,42 +62,15 @@ static void test_stretches(void) {
 
 /* ---- a text with inputs that the test gives ---- */
 
-typedef struct given {
-    epi_module *module;
-    epi_kernel *kernel;
-    problem p;
-} given;
-
-static bool prepare(given *g, const char *text, const char *dims, epi_options o, layout how) {
-    epi_dim_binding bound[16];
-    char names[16][16];
-    epi_error err = {0};
-    *g = (given){0};
-    o.dims = bound;
-    o.dim_count = parse_dims(dims, bound, names);
-    bool ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &g->module, &err) == EPI_OK &&
-              epi_kernel_compile(epi_module_program(g->module, 0), &o, &g->kernel, &err) == EPI_OK &&
-              problem_make(&g->p, epi_module_program(g->module, 0), g->kernel, how);
-    return check(ok, "%s compiles: %s", text, err.message);
+static void put(ran *r, int tensor, const double *values) {
+    for (int64_t i = 0; i < r->p.t[tensor].shape.count; i++)
+        put_at(&r->p.t[tensor], i, values[i]);
 }
 
-static void drop(given *g) {
-    problem_free(&g->p);
-    epi_kernel_free(g->kernel);
-    epi_module_free(g->module);
-}
-
-static void put(given *g, int tensor, const double *values) {
-    const struct tensor *t = &g->p.t[tensor];
-    for (int64_t i = 0; i < t->shape.count; i++)
-        put_element(t->data, t->shape.type, tensor_at(t, i), values[i]);
-}
-
-static bool holds(const given *g, int tensor, const double *values) {
-    const struct tensor *t = &g->p.t[tensor];
+static bool holds(const ran *r, int tensor, const double *values) {
     bool same = true;
-    for (int64_t i = 0; i < t->shape.count; i++)
-        same &= get_element(t->data, t->shape.type, tensor_at(t, i)) == values[i];
+    for (int64_t i = 0; i < r->p.t[tensor].shape.count; i++)
+        same &= at(&r->p.t[tensor], i) == values[i];
     return same;
 }
 
@@ -220,24 +194,31 @@ static void test_by_hand(void) {
     static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int n = 0; n < 4 * 3 * LAYOUT_COUNT; n++) {
-            given g;
-            epi_options o = EPI_OPTIONS(.path = (epi_path)(n % 4), .type = types[n / 4 % 3], .threads = 2);
-            if (prepare(&g, cases[c].text, cases[c].dims, o, (layout)(n / 12))) {
-                put(&g, 0, cases[c].in[0]);
-                put(&g, 1, cases[c].in[1]);
-                check(problem_run(g.kernel, &g.p) && holds(&g, 2, cases[c].out),
-                      "%s: by hand, path %d, type %d, layout %d", cases[c].text, n % 4, n / 4 % 3, n / 12);
-                check(tensor_intact(&g.p.t[2]), "%s stays inside its output", cases[c].text);
+            const way how = {.path = (epi_path)(n % 4),
+                             .type = types[n / 4 % 3],
+                             .layout = (layout)(n / 12),
+                             .narrow = true};
+            ran r;
+            if (!n && !wanted("%s %s", cases[c].text, cases[c].dims))
+                break;
+            if (made_of(&r, ctx, cases[c].text, cases[c].dims, how)) {
+                put(&r, 0, cases[c].in[0]);
+                put(&r, 1, cases[c].in[1]);
+                check(run_again(&r) && holds(&r, 2, cases[c].out), "%s: by hand, path %d, type %d, layout %d",
+                      cases[c].text, n % 4, n / 4 % 3, n / 12);
+                check(tensor_intact(&r.p.t[2]), "%s stays inside its output", cases[c].text);
             }
-            drop(&g);
+            discard(&r);
         }
 }
 
 /* f32 has no 2^24 + 1: an index that is an i32 input is read as an integer. */
 static void test_large_index(void) {
-    given g;
-    if (prepare(&g, "f(x[V], i: i32[T]) -> (y[T], s[V]) { y = x[i]  s = scatter(y, i, V) }", "V=16777220,T=3",
-                (epi_options)EPI_OPTIONS(.type = EPI_F32), LAYOUT_PLAIN)) {
+    ran g;
+    if (!wanted("an index of 2^24"))
+        return;
+    if (made_of(&g, ctx, "f(x[V], i: i32[T]) -> (y[T], s[V]) { y = x[i]  s = scatter(y, i, V) }",
+                "V=16777220,T=3", (way){.threads = 1})) {
         float *x = (float *)(void *)g.p.t[0].data;
         static const double index[] = {16777217, 16777219, 16777216}, y[] = {1, 3, 2};
         memset(x, 0, 16777220 * sizeof *x);
@@ -245,92 +226,76 @@ static void test_large_index(void) {
         x[16777217] = 1;
         x[16777219] = 3;
         put(&g, 1, index);
-        check(problem_run(g.kernel, &g.p) && holds(&g, 2, y), "indices above 2^24 are exact");
+        check(run_again(&g) && holds(&g, 2, y), "indices above 2^24 are exact");
         check(!memcmp(g.p.t[3].data, x, 16777220 * sizeof *x), "in a scatter too");
     }
-    drop(&g);
+    discard(&g);
 }
 
 /* An i64 where the text says i32: what Python programs have. Axes may be longer than 2^31, and of a seed the
  * low 32 bits count; the reference would need the whole of a long axis. */
 static void test_wide(void) {
-    static const epi_type_binding types[] = {{"i", EPI_I64}, {"seed", EPI_I64}};
+    static const char text[] =
+        "f(x[V], i: i32[T], seed: i32) -> (y[T], u[T]) { y = x[i]  u = uniform(seed, T) }";
+    no_case();
     for (int n = 0; n < 6; n++) {
         bool far = n < 2;
-        epi_options o = EPI_OPTIONS(.types = types, .type_count = 2, .path = (epi_path)(far ? n : n - 2));
         epi_error err = {0};
-        given g = {0};
-        const char *text = "f(x[V], i: i32[T], seed: i32) -> (y[T], u[T]) { y = x[i]  u = uniform(seed, T) }";
-        epi_dim_binding dims[] = {{"V", far ? INT64_C(1) << 33 : 7}, {"T", 3}};
-        o.dims = dims;
-        o.dim_count = 2;
-        bool ok = epi_module_parse(ctx, text, strlen(text), "t.epi", &g.module, &err) == EPI_OK &&
-                  epi_kernel_compile(epi_module_program(g.module, 0), &o, &g.kernel, &err) == EPI_OK;
-        if (check(ok, "i64 for i32 compiles: %s", err.message)) {
-            float x[7] = {3, 4, 5, 6, 7, 8, 9}, y[3] = {0}, u[3] = {0};
-            int64_t i[] = {far ? (INT64_C(1) << 33) - 1 : 6, far ? INT64_C(1) << 32 : 1, 0};
-            int64_t seed = (INT64_C(77) << 32) | 5, stride = far ? 0 : 1;
-            epi_tensor tensors[] = {{x, &stride}, {i, NULL}, {&seed, NULL}, {y, NULL}, {u, NULL}};
-            void *work = aligned_alloc(64, epi_kernel_workspace(g.kernel));
-            ok = work && epi_kernel_run(g.kernel, tensors, 5, work, &err) == EPI_OK;
-            check(ok && y[0] == (far ? 3 : 9) && y[1] == (far ? 3 : 4) && y[2] == 3,
-                  "i64 for i32, path %d: %s", (int)o.path, err.message);
-            check(ok && (double)u[2] == one_uniform(5, 2), "the seed's low bits, path %d", (int)o.path);
-            i[1] = INT64_C(1) << 34;
-            check(epi_kernel_run(g.kernel, tensors, 5, work, &err) == EPI_ERR_INDEX &&
-                      strstr(err.message, "i[1] is 17179869184: outside axis V of"),
-                  "outside, path %d: %s", (int)o.path, err.message);
-            free(work);
-        }
-        epi_kernel_free(g.kernel);
-        epi_module_free(g.module);
+        epi_path path = (epi_path)(far ? n : n - 2);
+        epi_kernel *k = text_kernel(ctx, text, far ? "V=8589934592,T=3" : "V=7,T=3",
+                                    (way){.types = "i=i64,seed=i64", .path = path});
+        float x[7] = {3, 4, 5, 6, 7, 8, 9}, y[3] = {0}, u[3] = {0};
+        int64_t i[] = {far ? (INT64_C(1) << 33) - 1 : 6, far ? INT64_C(1) << 32 : 1, 0};
+        int64_t seed = (INT64_C(77) << 32) | 5, stride = far ? 0 : 1;
+        epi_tensor tensors[] = {{x, &stride}, {i, NULL}, {&seed, NULL}, {y, NULL}, {u, NULL}};
+        if (!run_on(k, tensors, 5))
+            continue;
+        check(y[0] == (far ? 3 : 9) && y[1] == (far ? 3 : 4) && y[2] == 3, "i64 for i32, path %d", (int)path);
+        check((double)u[2] == one_uniform(5, 2), "the seed's low bits, path %d", (int)path);
+        i[1] = INT64_C(1) << 34;
+        check(run_with(k, tensors, 5, &err) == EPI_ERR_INDEX &&
+                  strstr(err.message, "i[1] is 17179869184: outside axis V of"),
+              "outside, path %d: %s", (int)path, err.message);
+        epi_kernel_free(k);
     }
 }
 
 /* ---- the table ---- */
 
 /* Is the error within the rule on every path, layout and type, and are the bits those of one thread? */
-static void test_table(void) {
-    static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
-    for (int c = 0; c < MOVES; c++) {
-        loaded l;
-        bool ok = load_move(ctx, &moves[c], &l);
-        for (int t = 0; t < 3 && ok; t++) {
-            oracles oracle;
-            oracles_make(&l, types[t], &oracle);
-            check(oracle.ok, "%s %s has a reference", moves[c].program, moves[c].dims);
-            for (int n = 0; n < 2 * LAYOUT_COUNT && oracle.ok; n++) {
-                problem p[2] = {{0}, {0}};
-                char what[100];
-                snprintf(what, sizeof what, "%s path %d layout %d", epi_dtype_name(types[t]), n % 2, n / 2);
-                for (int threads = 2; threads >= 1; threads--) {
-                    epi_options o = case_options(&l, types[t], (epi_path)(n % 2));
-                    epi_kernel *k = NULL;
-                    o.threads = threads;
-                    bool ran = epi_kernel_compile(l.program, &o, &k, NULL) == EPI_OK &&
-                               problem_make(&p[threads - 1], l.program, k, (layout)(n / 2));
-                    if (ran) {
-                        problem_fill(&p[threads - 1], CASE_SEED);
-                        ran = problem_run(k, &p[threads - 1]);
-                    }
-                    check(ran, "%s %s %s runs", moves[c].program, moves[c].dims, what);
-                    epi_kernel_free(k);
-                }
-                check_rule(&p[0], &l, &oracle, n % 2 ? types[t] : EPI_F32, what);
-                for (int i = 0; i < p[0].count; i++) {
-                    const tensor *a = &p[0].t[i], *b = &p[1].t[i];
-                    check(tensor_intact(a) && tensor_intact(b), "%s %s stays inside", moves[c].program, what);
-                    check(!memcmp(a->data, b->data, (size_t)a->span * epi_dtype_size(a->shape.type)),
-                          "%s %s %s: the bits do not depend on the threads", moves[c].program, moves[c].dims,
-                          what);
-                }
-                problem_free(&p[0]);
-                problem_free(&p[1]);
-            }
-            oracles_free(&oracle);
+static void test_case_in(const test_case *c, epi_dtype type) {
+    const way plain = {.type = type, .seed = CASE_SEED};
+    ran want, naive;
+    loaded l;
+    if (!wanted("%s %s %s", c->program, c->dims, epi_dtype_name(type)) || !load_move(ctx, c, &l))
+        return;
+    bool ok = yardsticks(&want, &naive, l.program, c->dims, plain);
+    for (int n = 0; n < 2 * LAYOUT_COUNT && ok; n++) {
+        way how = {.type = type, .path = (epi_path)(n % 2), .layout = (layout)(n / 2), .seed = CASE_SEED};
+        char what[200];
+        ran one, two = {0};
+        snprintf(what, sizeof what, "%s %s %s path %d layout %d", c->program, c->dims, epi_dtype_name(type),
+                 n % 2, n / 2);
+        bool both = run_as(&two, l.program, c->dims, how);
+        how.threads = 1;
+        if (run_as(&one, l.program, c->dims, how) && both) {
+            hold_against(&one, &want, &naive, n % 2 ? type : EPI_F32, what);
+            for (int i = 0; i < one.p.count; i++)
+                check(tensor_intact(&one.p.t[i]) && tensor_intact(&two.p.t[i]), "%s stays inside", what);
+            check(same_outputs(&one, &two), "%s: the bits do not depend on the threads", what);
         }
-        epi_module_free(l.module);
+        discard(&one);
+        discard(&two);
     }
+    discard(&want);
+    discard(&naive);
+    epi_module_free(l.module);
+}
+
+static void test_table(void) {
+    for (int c = 0; c < MOVES; c++)
+        for (int type = EPI_F32; type <= EPI_F16; type++)
+            test_case_in(&moves[c], (epi_dtype)type);
 }
 
 /* ---- uniform by its definition, and wherever it is asked for ---- */
@@ -341,30 +306,33 @@ static void test_uniform(void) {
         "f(seed: i32, x[A,B]) -> (u[B,A], v[B,A], kept[A,B]) { u = uniform(seed, A, B)  v = uniform(seed, B, "
         "A)  kept = x*(uniform(seed, A, B) < 0.5) }";
     for (int n = 0; n < 4 * LAYOUT_COUNT; n++) {
-        given g;
-        epi_options o = EPI_OPTIONS(.path = paths[n % 4], .threads = 1 + n % 2);
-        if (prepare(&g, text, "A=37,B=1051", o, (layout)(n / 4))) {
+        ran g;
+        if (!wanted("uniform, path %d, layout %d", n % 4, n / 4))
+            continue;
+        if (made_of(
+                &g, ctx, text, "A=37,B=1051",
+                (way){
+                    .path = paths[n % 4], .threads = 1 + n % 2, .layout = (layout)(n / 4), .narrow = true})) {
             int64_t a_count = 37, b_count = 1051;
-            problem_fill(&g.p, 3);
+            const tensor *t = g.p.t;
             put(&g, 0, &(double){-77});
-            bool ok = problem_run(g.kernel, &g.p), same = true;
+            bool ok = run_again(&g), same = true;
             for (int64_t i = 0; i < a_count * b_count; i++) {
                 int64_t a = i % a_count, b = i / a_count, e = a * b_count + b;
-                double x = get_element(g.p.t[1].data, EPI_F32, tensor_at(&g.p.t[1], e));
-                same &= get_element(g.p.t[2].data, EPI_F32, tensor_at(&g.p.t[2], i)) == one_uniform(-77, e);
-                same &= get_element(g.p.t[3].data, EPI_F32, tensor_at(&g.p.t[3], i)) == one_uniform(-77, i);
-                same &= get_element(g.p.t[4].data, EPI_F32, tensor_at(&g.p.t[4], e)) ==
-                        (one_uniform(-77, e) < 0.5 ? x : 0);
+                same &= at(&t[2], i) == one_uniform(-77, e);
+                same &= at(&t[3], i) == one_uniform(-77, i);
+                same &= at(&t[4], e) == (one_uniform(-77, e) < 0.5 ? at(&t[1], e) : 0);
             }
             check(ok && same, "uniform on path %d, layout %d", n % 4, n / 4);
         }
-        drop(&g);
+        discard(&g);
     }
 }
 
 /* ---- indices out of range ---- */
 
 static void test_out_of_range(void) {
+    no_case();
     static const struct {
         const char *text, *dims, *message;
         int input;
@@ -414,16 +382,14 @@ static void test_out_of_range(void) {
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int n = 0; n < 4 * LAYOUT_COUNT; n++) {
-            given g;
+            ran g;
             epi_error err = {0};
-            if (prepare(&g, cases[c].text, cases[c].dims, (epi_options)EPI_OPTIONS(.path = (epi_path)(n % 4)),
-                        (layout)(n / 4))) {
-                problem_fill(&g.p, 1);
+            if (made_of(
+                    &g, ctx, cases[c].text, cases[c].dims,
+                    (way){.path = (epi_path)(n % 4), .layout = (layout)(n / 4), .narrow = true, .seed = 1})) {
                 put(&g, cases[c].input, cases[c].index);
-                void *work = aligned_alloc(64, epi_kernel_workspace(g.kernel));
-                epi_status status = epi_kernel_run(g.kernel, g.p.args, g.p.count, work, &err);
-                free(work);
-                check(status == EPI_ERR_INDEX && !strcmp(err.message, cases[c].message),
+                check(run_with(g.k, g.p.args, g.p.count, &err) == EPI_ERR_INDEX &&
+                          !strcmp(err.message, cases[c].message),
                       "says '%s', expected '%s'", err.message, cases[c].message);
                 for (int t = g.p.inputs; t < g.p.count; t++) {
                     bool untouched = true;
@@ -433,7 +399,7 @@ static void test_out_of_range(void) {
                     check(untouched, "%s: nothing is written, path %d", cases[c].text, n % 4);
                 }
             }
-            drop(&g);
+            discard(&g);
         }
     check(!strcmp(epi_status_name(EPI_ERR_INDEX), "index"), "the status has a name");
 }
@@ -446,50 +412,48 @@ static void test_in_place(void) {
     static const char text[] =
         "f(x[B,R,D], ids: i64[B,R], v[B,D], at: i32[B]) -> (y[B,R,D], next: i64[B,R], s[B]) {\n"
         "    y = update(x, 2*v, at, R)\n    next = update(ids, 7, at, R)\n    s = sum(y*v, R, D)\n}";
-    static const double at[] = {3, 0, 4};
+    static const double at_rows[] = {3, 0, 4};
     enum { B = 3, R = 5, D = 8 };
     for (int n = 0; n < 2 * 3 * LAYOUT_COUNT; n++) {
-        given apart, over;
-        epi_options o = EPI_OPTIONS(.path = (epi_path)(n % 2), .type = (epi_dtype)(n / 2 % 3), .threads = 2);
-        bool ok = prepare(&apart, text, "B=3,R=5,D=8", o, (layout)(n / 6));
-        ok &= prepare(&over, text, "B=3,R=5,D=8", o, (layout)(n / 6));
+        ran r[2] = {0}; /* apart, and over its inputs */
+        bool ok = true, same = true;
         for (int k = 0; k < 2 && ok; k++) {
-            given *g = k ? &over : &apart;
-            problem_fill(&g->p, 5);
-            put(g, 3, at);
+            problem *p = &r[k].p;
+            ok = made_of(
+                &r[k], ctx, text, "B=3,R=5,D=8",
+                (way){.path = (epi_path)(n % 2), .type = (epi_dtype)(n / 2 % 3), .layout = (layout)(n / 6)});
+            if (!ok)
+                break;
+            put(&r[k], 3, at_rows);
             for (int64_t i = 0; i < B * R; i++)
-                ((int64_t *)(void *)g->p.t[1].data)[tensor_at(&g->p.t[1], i)] =
-                    (INT64_C(1) << 60) + 2 * i + 1;
+                ((int64_t *)(void *)p->t[1].data)[tensor_at(&p->t[1], i)] = (INT64_C(1) << 60) + 2 * i + 1;
             if (k) {
-                check(epi_kernel_in_place(g->kernel, 4, 0) && epi_kernel_in_place(g->kernel, 5, 1) &&
-                          !epi_kernel_in_place(g->kernel, 4, 1) && !epi_kernel_in_place(g->kernel, 6, 0),
+                check(epi_kernel_in_place(r[k].k, 4, 0) && epi_kernel_in_place(r[k].k, 5, 1) &&
+                          !epi_kernel_in_place(r[k].k, 4, 1) && !epi_kernel_in_place(r[k].k, 6, 0),
                       "results of updates may take their operands' place");
-                g->p.args[4] = g->p.args[0];
-                g->p.args[5] = g->p.args[1];
+                p->args[4] = p->args[0];
+                p->args[5] = p->args[1];
             }
-            ok = check(problem_run(g->kernel, &g->p), "an update runs");
+            ok = run_again(&r[k]);
         }
-        bool same = ok;
         for (int t = 0; t < 2 && ok; t++) {
-            const tensor *x = &apart.p.t[4 + t], *y = &over.p.t[t], *old = &apart.p.t[t];
+            const tensor *x = &r[0].p.t[4 + t], *y = &r[1].p.t[t], *old = &r[0].p.t[t];
             size_t size = epi_dtype_size(x->shape.type);
             for (int64_t i = 0; i < x->shape.count; i++) {
                 const unsigned char *a = x->data + tensor_at(x, i) * (int64_t)size,
                                     *b = y->data + tensor_at(y, i) * (int64_t)size,
                                     *c = old->data + tensor_at(old, i) * (int64_t)size;
-                int64_t per = t ? 1 : D, r = i / per % R, batch = i / (per * R);
-                same &= !memcmp(a, b, size) && (r == (int64_t)at[batch] || !memcmp(a, c, size));
+                int64_t per = t ? 1 : D, row = i / per % R, batch = i / (per * R);
+                same &= !memcmp(a, b, size) && (row == (int64_t)at_rows[batch] || !memcmp(a, c, size));
             }
         }
         if (ok) {
             check(same, "in place and apart have the same bits, and those of the operand, path %d, layout %d",
                   n % 2, n / 6);
-            check(get_element(over.p.t[6].data, over.p.t[6].shape.type, tensor_at(&over.p.t[6], 1)) ==
-                      get_element(apart.p.t[6].data, apart.p.t[6].shape.type, tensor_at(&apart.p.t[6], 1)),
-                  "and so has what is made of them");
+            check(at(&r[1].p.t[6], 1) == at(&r[0].p.t[6], 1), "and so has what is made of them");
         }
-        drop(&apart);
-        drop(&over);
+        discard(&r[0]);
+        discard(&r[1]);
     }
 }
 
@@ -511,11 +475,9 @@ static void test_not_in_place(void) {
         {"f(x[R,D], v[D], i: i32) -> y[D] { y = gather(scan_back(x, i*v, R), 0, R)*gather(x, 0, R) }", 0},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        given g;
-        if (prepare(&g, cases[c].text, "R=5,D=4", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN))
-            check(epi_kernel_in_place(g.kernel, 3, 0) == cases[c].may, "%s: in place %d", cases[c].text,
-                  cases[c].may);
-        drop(&g);
+        epi_kernel *k = text_kernel(ctx, cases[c].text, "R=5,D=4", (way){0});
+        check(epi_kernel_in_place(k, 3, 0) == cases[c].may, "%s: in place %d", cases[c].text, cases[c].may);
+        epi_kernel_free(k);
     }
 }
 
@@ -531,35 +493,34 @@ static void test_stored_narrow(void) {
                                          {EPI_F32, EPI_F64}};
     enum { TYPES = sizeof types / sizeof *types };
     for (int n = 0; n < 2 * TYPES; n++) {
-        epi_type_binding given_types[] = {{"x", types[n / 2][0]}, {"c", types[n / 2][1]}};
-        epi_options o = EPI_OPTIONS(.types = given_types, .type_count = 2);
         const double row = 2;
-        given g;
-        if (prepare(&g, text, "R=5,D=7", o, LAYOUT_PLAIN)) {
+        char stored[40];
+        ran g;
+        snprintf(stored, sizeof stored, "x=%s,c=%s", epi_dtype_name(types[n / 2][0]),
+                 epi_dtype_name(types[n / 2][1]));
+        if (made_of(&g, ctx, text, "R=5,D=7", (way){.types = stored})) {
             const tensor *x = &g.p.t[0], *v = &g.p.t[1], *c = &g.p.t[3], *z = &g.p.t[4];
             double want[5 * 7];
             bool over = n % 2, right = true;
-            problem_fill(&g.p, 5);
             put(&g, 2, &row);
             for (int i = 0; i < 5 * 7; i++)
-                want[i] = i / 7 == 2 ? get_element(v->data, EPI_F32, i % 7)
-                                     : get_element(x->data, x->shape.type, i);
-            if (over && epi_kernel_in_place(g.kernel, 3, 0)) {
+                want[i] = i / 7 == 2 ? at(v, i % 7) : at(x, i);
+            if (over && epi_kernel_in_place(g.k, 3, 0)) {
                 g.p.args[3] = g.p.args[0];
                 c = x;
             }
             check(c != x || types[n / 2][0] == types[n / 2][1], "only types that are alike, in place");
-            right = check(problem_run(g.kernel, &g.p), "an update with two types runs");
+            right = run_again(&g);
             for (int i = 0; i < 5 * 7 && right; i++) {
                 unsigned char rounded[8];
                 put_element(rounded, c->shape.type, 0, want[i]);
-                right &= get_element(c->data, c->shape.type, i) == get_element(rounded, c->shape.type, 0);
-                right &= get_element(z->data, EPI_F32, i) == 2 * want[i];
+                right &= at(c, i) == get_element(rounded, c->shape.type, 0);
+                right &= at(z, i) == 2 * want[i];
             }
             check(right, "an update of %s, stored as %s: what is made of it is not rounded",
                   epi_dtype_name(types[n / 2][0]), epi_dtype_name(types[n / 2][1]));
         }
-        drop(&g);
+        discard(&g);
     }
 }
 
@@ -576,22 +537,21 @@ static void test_adjoint(void) {
         "f(x[V,T,D], d[T,D,S], i: i32[S,T]) -> (a, b) {\n"
         "  a = sum(scatter(d, i, S -> V)*x, T, V, D)  b = sum(d*gather(x, i, V), T, S, D) }"};
     for (int n = 0; n < 4 * 20; n++) {
-        given g;
-        if (prepare(&g, texts[n % 4],
+        ran g;
+        if (made_of(&g, ctx, texts[n % 4],
                     n % 4 == 2 ? "V=23,T=7"
                     : n % 4    ? "V=11,D=5,T=7,S=23"
                                : "V=11,D=5,T=70",
-                    (epi_options)EPI_OPTIONS(.threads = 2), LAYOUT_PLAIN)) {
+                    (way){.seed = (uint64_t)n + 1})) {
             uint64_t s = (uint64_t)n;
-            problem_fill(&g.p, (uint64_t)n);
             for (int t = 0; t < 2; t++)
                 for (int64_t i = 0; i < g.p.t[t].shape.count; i++)
-                    put_element(g.p.t[t].data, EPI_F32, i, random_below(&s, 41) - 20);
-            check(problem_run(g.kernel, &g.p), "runs");
-            double a = get_element(g.p.t[3].data, EPI_F32, 0), b = get_element(g.p.t[4].data, EPI_F32, 0);
+                    put_at(&g.p.t[t], i, random_below(&s, 41) - 20);
+            run_again(&g);
+            double a = at(&g.p.t[3], 0), b = at(&g.p.t[4], 0);
             check(a == b, "%s: %g and %g", texts[n % 4], a, b);
         }
-        drop(&g);
+        discard(&g);
     }
 }
 
@@ -600,23 +560,23 @@ static void test_derivatives(void) {
     char text[400];
     snprintf(text, sizeof text, "f(a[X,D], b: i32[T], d[T,D]) -> p[X,D] { p = %s }",
              epi_ops[EPI_OP_GATHER].derivative[0]);
-    given g;
-    if (prepare(&g, text, "X=2,D=1,T=3", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN)) {
+    ran g;
+    if (made_of(&g, ctx, text, "X=2,D=1,T=3", (way){0})) {
         put(&g, 0, (double[]){0, 0});
         put(&g, 1, (double[]){1, 1, 0});
         put(&g, 2, (double[]){1, 2, 4});
-        check(problem_run(g.kernel, &g.p) && holds(&g, 3, (double[]){4, 3}), "the derivative of gather");
+        check(run_again(&g) && holds(&g, 3, (double[]){4, 3}), "the derivative of gather");
     }
-    drop(&g);
+    discard(&g);
     snprintf(text, sizeof text, "f(a[T,D], b: i32[T], d[X,D]) -> p[T,D] { p = %s }",
              epi_ops[EPI_OP_SCATTER].derivative[0]);
-    if (prepare(&g, text, "X=2,D=1,T=3", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN)) {
+    if (made_of(&g, ctx, text, "X=2,D=1,T=3", (way){0})) {
         put(&g, 0, (double[]){0, 0, 0});
         put(&g, 1, (double[]){1, 1, 0});
         put(&g, 2, (double[]){3, 5});
-        check(problem_run(g.kernel, &g.p) && holds(&g, 3, (double[]){5, 5, 3}), "the derivative of scatter");
+        check(run_again(&g) && holds(&g, 3, (double[]){5, 5, 3}), "the derivative of scatter");
     }
-    drop(&g);
+    discard(&g);
 }
 
 /* ---- dither ---- */
@@ -674,19 +634,19 @@ static void test_dither(void) {
 
 /* Stored as bf16 the mean of many stays what it was: rounding to nearest would lose the fraction. */
 static void test_mean(void) {
-    given g;
-    if (prepare(&g, "f(seed: i32, c) -> y: bf16[N] { y = dither(c + 0*index(N), uniform(seed, N)) }",
-                "N=100000", (epi_options)EPI_OPTIONS(), LAYOUT_PLAIN)) {
+    ran g;
+    if (made_of(&g, ctx, "f(seed: i32, c) -> y: bf16[N] { y = dither(c + 0*index(N), uniform(seed, N)) }",
+                "N=100000", (way){0})) {
         double sum = 0;
         put(&g, 0, &(double){5});
         put(&g, 1, &(double){1 + 0x1p-9});
-        check(problem_run(g.kernel, &g.p), "runs");
+        run_again(&g);
         for (int i = 0; i < 100000; i++)
-            sum += get_element(g.p.t[2].data, EPI_BF16, i);
+            sum += at(&g.p.t[2], i);
         /* a quarter goes up by 2^-7; the deviation of the mean is 1.1e-5 */
         check(fabs(sum / 100000 - (1 + 0x1p-9)) < 5e-5, "the mean of dither is %g", sum / 100000 - 1);
     }
-    drop(&g);
+    discard(&g);
 }
 
 int main(void) {
@@ -694,11 +654,7 @@ int main(void) {
         return finish();
     test_philox();
     test_stretches();
-    test_by_hand();
-    test_large_index();
     test_wide();
-    test_table();
-    test_uniform();
     test_out_of_range();
     test_in_place();
     test_not_in_place();
@@ -707,6 +663,10 @@ int main(void) {
     test_derivatives();
     test_dither();
     test_mean();
+    test_by_hand();
+    test_large_index();
+    test_table();
+    test_uniform();
     epi_context_close(ctx);
     return finish();
 }
