@@ -57,22 +57,6 @@ static inline bool close_to(double got, double want) {
     return fabs(got - want) <= 1e-12 * (1 + fabs(want));
 }
 
-static inline bool run_compile(run *r, const char *program, const char *dims, manner how) {
-    epi_type_binding types[MAX_TENSORS];
-    epi_options o = EPI_OPTIONS(.dims = r->l.dims, .dim_count = r->l.dim_count, .type = how.type,
-                                .types = types, .path = how.path, .threads = how.threads);
-    epi_error err = {0};
-    for (int i = 0; i < epi_program_tensor_count(r->l.program); i++) {
-        epi_tensor_info info;
-        epi_program_tensor(r->l.program, i, &info);
-        snprintf(r->names[i], sizeof r->names[i], "%s", info.name);
-        if (how.wide && !(info.has_type && (info.type == EPI_I32 || info.type == EPI_I64)))
-            types[o.type_count++] = (epi_type_binding){r->names[i], EPI_F64};
-    }
-    return check(epi_kernel_compile(r->l.program, &o, &r->kernel, &err) == EPI_OK, "%s %s compiles: %s",
-                 program, dims, err.message);
-}
-
 static inline bool run_again(run *r, filler *fill, void *arg) {
     fill(r, arg);
     return r->ok = problem_run(r->kernel, &r->p);
@@ -82,8 +66,20 @@ static inline bool run_again(run *r, filler *fill, void *arg) {
 static inline bool run_program(run *r, const char *file, const char *program, const char *dims, manner how,
                                filler *fill, void *arg) {
     const test_case c = {file, program, dims, 0};
+    epi_type_binding types[MAX_TENSORS];
+    epi_error err = {0};
+    epi_tensor_info info;
     *r = (run){0};
-    if (load_case(ctx, folder, &c, &r->l) && run_compile(r, program, dims, how) &&
+    if (!load_case(ctx, folder, &c, &r->l))
+        return false;
+    epi_options o = case_options(&r->l, how.type, how.path);
+    o.threads = how.threads;
+    o.types = types;
+    o.type_count = how.wide ? wide_types(r->l.program, true, types) : 0;
+    for (int i = 0; epi_program_tensor(r->l.program, i, &info) == EPI_OK; i++)
+        snprintf(r->names[i], sizeof r->names[i], "%s", info.name);
+    if (check(epi_kernel_compile(r->l.program, &o, &r->kernel, &err) == EPI_OK, "%s %s compiles: %s", program,
+              dims, err.message) &&
         check(problem_make(&r->p, r->l.program, r->kernel, LAYOUT_PLAIN), "memory"))
         check(run_again(r, fill, arg), "%s %s runs", program, dims);
     r->l.from = NULL; /* it was this call's */
