@@ -409,8 +409,7 @@ static inline int number_inputs(const epi_program *p, bool typed, const char **n
     for (int i = 0; i < epi_program_tensor_count(p) && count < most; i++) {
         epi_tensor_info info;
         epi_program_tensor(p, i, &info);
-        bool integer = info.type == EPI_I32 || info.type == EPI_I64;
-        if (!info.is_output && !(info.has_type && (integer || !typed)))
+        if (!info.is_output && !(info.has_type && (epi_dtype_is_whole(info.type) || !typed)))
             names[count++] = info.name;
     }
     return count;
