@@ -23,7 +23,7 @@ typedef struct held {
     char config[64];
 } held;
 
-enum { MOST_HELD = 8192, MOST_MODULES = 256 };
+enum { MOST_HELD = 8192, MOST_MODULES = 512 };
 static held *all_held[MOST_HELD];
 static epi_module *modules[MOST_MODULES];
 static char module_files[MOST_MODULES][64];

@@ -22,6 +22,7 @@ static struct {
     bool read, list;
     const char *only;
     uint64_t of, seed; /* one case of so many */
+    uint64_t hash;     /* of the last case's name */
     long nth;          /* not negative: this case alone */
     long seen, run;
     bool told; /* how the case is repeated was said */
@@ -58,6 +59,7 @@ static inline bool wanted(const char *fmt, ...) {
         h = (h ^ (unsigned char)*c) * 0x100000001b3u;
     h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
     h ^= h >> 27;
+    draw.hash = h;
     bool runs = draw.list       ? (printf("%s\n", draw.name), false)
                 : draw.nth >= 0 ? draw.seen == draw.nth
                 : draw.only     ? !strcmp(draw.only, draw.name) || !fnmatch(draw.only, draw.name, 0)
@@ -65,6 +67,12 @@ static inline bool wanted(const char *fmt, ...) {
     draw.seen++;
     draw.run += runs;
     return runs;
+}
+
+/* Would the last case run if so many times fewer were drawn? For what is dearer than the rest of a case. */
+static inline bool wanted_of(uint64_t fewer) {
+    uint64_t of = draw.of > 1 ? draw.of * fewer : 1;
+    return (draw.hash % of + draw.seed) % of == 0;
 }
 
 /* What is checked next belongs to this case, which was drawn before; or to none. */

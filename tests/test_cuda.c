@@ -15,20 +15,16 @@
 #include <dirent.h>
 
 #include "base/hash.h"
-#include "cases.h"
+#include "case_text.h"
 #include "cuda/cuda.h"
 #include "cuda/jit.h"
 #include "forms.h"
 #include "ir/index.h"
-#include "moves.h"
 #include "pass/rewrite/attention_form.h"
 #include "random_program.h"
 #include "shapes.h"
 #include "spec.h"
 
-static const char *folder;
-static epi_context *ctx;
-static loaded all[CASES];
 static bool sparing;   /* of a case's texts one is emitted */
 static bool compiling; /* else the texts are looked at and forgotten */
 static bool choosing;  /* of those to compile, a few that have every form */
@@ -36,19 +32,14 @@ static int refused, slow;
 
 /* ---- texts to compile ---- */
 
-typedef struct variant {
-    int capability;
-    const char *config; /* NULL: the model's choice */
-    bool exact;
-    epi_path path;
-    epi_dtype type;
-    bool must; /* it was chosen, not forced */
-} variant;
+/* What is made of a text: nothing, or it is compiled; then it was forced, or chosen, and must be good. */
+typedef enum use { LOOKED_AT, FORCED, CHOSEN } use;
 
 typedef struct asked {
-    char label[384];
+    char label[400];
     const loaded *l;
     variant v;
+    bool must;  /* it was chosen, not forced */
     int choice; /* the configuration of a product, or -1 */
     epi_product_size size;
 } asked;
@@ -56,12 +47,17 @@ typedef struct asked {
 enum { MOST = 4096 };
 static epi_jit_item items[MOST];
 static epi_hash hashes[MOST]; /* of their texts and architectures */
-static asked wants[MOST];
-static forms made_of[MOST];
+static asked asks[MOST];
+static forms text_forms[MOST];
 static int item_count, compiled; /* the first so many were given to the compiler */
 
+/* Is the case that is at work compiled, too? Of a draw few are; what replaces one that is slow always. */
+static bool compiles(void) {
+    return compiling && (compiled || wanted_of(12));
+}
+
 /* The launches of a kernel, each text once. Returns where the product is, or -1. */
-static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, const char *label) {
+static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, bool must) {
     int product = -1;
     for (int i = 0; i < k->count; i++) {
         const epi_kernel_text *t = &k->launches[i].text;
@@ -77,29 +73,24 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, co
         hashes[at] = hash;
         product = k->launches[i].kind == EPI_LAUNCH_GEMM ? at : product;
         if (at < item_count) {
-            wants[at].v.must |= v.must;
+            asks[at].must |= must;
             continue;
         }
         items[at] = (epi_jit_item){.source = strdup(t->source.data),
                                    .name = strdup(t->name),
                                    .arch = t->arch,
                                    .keep_slow = epi_launch_may_be_slow(&k->launches[i])};
-        wants[at] = (asked){.l = l,
-                             .v = v,
-                             .choice = k->launches[i].kind == EPI_LAUNCH_GEMM ? k->launches[i].choice : -1,
-                             .size = k->launches[i].size};
-        snprintf(wants[at].label, sizeof wants[at].label, "%s, %s", label, t->name);
+        asks[at] = (asked){.l = l,
+                           .v = v,
+                           .must = must,
+                           .choice = k->launches[i].kind == EPI_LAUNCH_GEMM ? k->launches[i].choice : -1,
+                           .size = k->launches[i].size};
+        snprintf(asks[at].label, sizeof asks[at].label, "%s", draw.name);
         if (choosing)
-            forms_add_to_compile(&made_of[at], &k->launches[i]);
+            forms_add_to_compile(&text_forms[at], &k->launches[i]);
         item_count++;
     }
     return product;
-}
-
-static void describe_variant(const loaded *l, variant v, char *out, size_t size) {
-    snprintf(out, size, "%s %s %s %s %s %s", l->from->program, l->from->dims, epi_dtype_name(v.type),
-             v.path == EPI_PATH_FUSED ? "fused" : "unfused", v.exact ? "exact" : "packed",
-             v.config ? v.config : "chosen");
 }
 
 /* Whether a text has the name as a value: behind a blank or a dot, and before what may follow one. */
@@ -128,10 +119,8 @@ static bool keeps_names(const epi_cuda_kernel *k, char *missing, size_t size) {
     return true;
 }
 
-/* A configuration may be refused; the model's choice may not. `to_compile` collects the texts, and returns
- * where the product's is. */
-static int emit_part(const epi_cuda_kernel *k, const loaded *l, variant v, const char *label,
-                     bool to_compile) {
+/* Returns where the product is, where texts are collected. */
+static int look_at_part(const epi_cuda_kernel *k, const loaded *l, variant v, use what) {
     char arch[16], missing[64];
     bool right = true;
     snprintf(arch, sizeof arch, "sm_%d", v.capability);
@@ -139,42 +128,47 @@ static int emit_part(const epi_cuda_kernel *k, const loaded *l, variant v, const
         const char *a = k->launches[i].text.arch, *source = k->launches[i].text.source.data;
         size_t n = strlen(arch);
         right &= !strncmp(a, arch, n) && (!a[n] || a[n] == 'a') && source;
-        check(source && !strstr(source, "= ;"), "%s: every value of launch %d has an expression", label, i);
+        check(source && !strstr(source, "= ;"), "%s: every value of launch %d has an expression", draw.name,
+              i);
         check(source && !strstr(source, "__ldg(") && !strstr(source, "ld.global.nc"),
-              "%s: launch %d loads nothing as a constant, which could come ahead of its wait", label, i);
+              "%s: launch %d loads nothing as a constant, which could come ahead of its wait", draw.name, i);
     }
-    check(right, "%s is written for %s", label, arch);
+    check(right, "%s is written for %s", draw.name, arch);
     if (!v.config && strcmp(l->from->file, "random") != 0 && /* there a product may vanish in a sum */
         !strstr(l->from->dims, "=0"))                        /* and here nothing is computed */
-        check(keeps_names(k, missing, sizeof missing), "%s: the text does not speak of '%s'", label, missing);
-    return to_compile && compiling ? add_launches(k, l, v, label) : -1;
+        check(keeps_names(k, missing, sizeof missing), "%s: the text does not speak of '%s'", draw.name,
+              missing);
+    return what != LOOKED_AT && compiles() ? add_launches(k, l, v, what == CHOSEN) : -1;
 }
 
-static const char *const open_axes[] = {"B", "S", "R"};
-static int open_axis_count; /* so many of them are open in what is emitted */
-
-static int emit(const loaded *l, variant v, bool to_compile) {
+/* A configuration may be refused; the model's choice may not. */
+static int emit_drawn(const loaded *l, variant v, const char *open, use what) {
     int product = -1;
     epi_error err = {0};
     epi_kernel *k = NULL;
-    char label[256];
-    describe_variant(l, v, label, sizeof label);
-    epi_options o =
-        EPI_OPTIONS(.dims = l->dims, .dim_count = l->dim_count, .type = v.type, .device = -v.capability,
-                    .path = v.path, .rounding = v.exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED,
-                    .config = v.config, .open_axes = open_axes, .open_axis_count = open_axis_count);
-    epi_status status = epi_kernel_compile(l->program, &o, &k, &err);
+    way how = {.type = v.type,
+               .device = -v.capability,
+               .path = v.path,
+               .config = v.config,
+               .open = open,
+               .rounding = v.exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED};
+    epi_status status = compile_as(l->program, l->from->dims, how, &k, &err);
     if (status == EPI_ERR_UNSUPPORTED && v.config) {
         refused++;
-        check(err.message[0], "%s is refused with a reason", label);
-    } else if (check(status == EPI_OK, "%s: %s", label, err.message)) {
+        check(err.message[0], "%s is refused with a reason", draw.name);
+    } else if (check(status == EPI_OK, "%s: %s", draw.name, err.message)) {
         for (int i = 0; i < k->part_count; i++) {
-            int at = k->parts[i].full.cuda ? emit_part(k->parts[i].full.cuda, l, v, label, to_compile) : -1;
+            int at = k->parts[i].full.cuda ? look_at_part(k->parts[i].full.cuda, l, v, what) : -1;
             product = at >= 0 ? at : product;
         }
     }
     epi_kernel_free(k);
     return product;
+}
+
+/* A case, where it is drawn; of a table that many are of. Of `sparing` one of twelve is. */
+static int emit(const char *table, const loaded *l, variant v, use what) {
+    return l && wants(table, l, v, "") ? emit_drawn(l, v, NULL, what) : -1;
 }
 
 /* ---- compiling ---- */
@@ -186,7 +180,7 @@ static bool is_slow(const epi_jit_item *t) {
 /* As the library does where the compiler finds a chosen product slow: the next best by the model. It must be
  * one of Hopper's own. */
 static void take_next_best(int item) {
-    const asked w = wants[item];
+    const asked w = asks[item];
     int order[64], count = epi_config_rank(&w.size, w.v.exact, epi_arch_of(90), 132, order), i = 0;
     printf("slow, so the next: %s: %s\n", w.label, items[item].error.message);
     while (i < count && order[i] != w.choice)
@@ -194,8 +188,8 @@ static void take_next_best(int item) {
     for (i++; i < count && epi_config_at(order[i])->mainloop == EPI_GEMM_SM90; i++) {
         variant next = w.v;
         next.config = epi_config_name(order[i]);
-        next.must = true;
-        int at = emit(w.l, next, true);
+        the_case(w.label);
+        int at = emit_drawn(w.l, next, NULL, CHOSEN);
         if (at >= compiled || (at >= 0 && !is_slow(&items[at])))
             return; /* its turn comes, or it was found good */
     }
@@ -204,16 +198,17 @@ static void take_next_best(int item) {
 
 static void check_item(int i) {
     const epi_jit_item *t = &items[i];
-    if (is_slow(t) && wants[i].v.must && wants[i].choice >= 0) {
+    the_case(asks[i].label);
+    if (is_slow(t) && asks[i].must && asks[i].choice >= 0) {
         take_next_best(i);
-    } else if (is_slow(t) && !wants[i].v.must) {
+    } else if (is_slow(t) && !asks[i].must) {
         slow++;
-        printf("skipped %s: %s\n", wants[i].label, t->error.message);
-    } else if (check(t->status == EPI_OK, "%s for %s: %s", wants[i].label, t->arch, t->error.message)) {
+        printf("skipped %s: %s\n", asks[i].label, t->error.message);
+    } else if (check(t->status == EPI_OK, "%s for %s: %s", asks[i].label, t->arch, t->error.message)) {
         char section[80];
         snprintf(section, sizeof section, ".text.%s", t->name);
         check(memmem(t->cubin.data, t->cubin.size, section, strlen(section) + 1) != NULL,
-              "%s for %s: the cubin has no kernel of that name", wants[i].label, t->arch);
+              "%s for %s: the cubin has no kernel of that name", asks[i].label, t->arch);
     }
 }
 
@@ -228,17 +223,17 @@ static void choose_texts(void) {
     static bool chosen[MOST], must[MOST], any[MOST];
     int kept = 0, count = item_count;
     for (int i = 0; i < count; i++) {
-        must[i] = wants[i].v.must;
+        must[i] = asks[i].must;
         any[i] = true;
     }
-    forms_choose(made_of, count, must, NULL, chosen);
-    forms_choose(made_of, count, any, NULL, chosen);
+    forms_choose(text_forms, count, must, NULL, chosen);
+    forms_choose(text_forms, count, any, NULL, chosen);
     for (int i = 0; i < count; i++) {
-        forms_free(&made_of[i]);
+        forms_free(&text_forms[i]);
         if (chosen[i]) {
             hashes[kept] = hashes[i];
             items[kept] = items[i];
-            wants[kept++] = wants[i];
+            asks[kept++] = asks[i];
         } else {
             free_item(&items[i]);
         }
@@ -271,33 +266,28 @@ static void compile_texts(void) {
 
 /* ---- which ---- */
 
-static int64_t volume(const loaded *l) {
-    int64_t v = 1;
-    for (int i = 0; i < l->dim_count; i++)
-        v *= l->dims[i].size;
-    return v;
-}
-
 /* The largest case of a program with aligned sizes, or with ragged ones. */
 static const loaded *largest(const char *program, bool aligned) {
     const loaded *best = NULL;
     for (int i = 0; i < CASES; i++)
         if (!strcmp(cases[i].program, program) && !(cases[i].flags & LARGE) == !aligned &&
-            (!best || volume(&all[i]) > volume(best)))
-            best = &all[i];
+            (!best || volume(case_of(i)) > volume(best)))
+            best = case_of(i);
     return best;
 }
 
 /* A case at sizes that fill a GPU: every axis eight times as long, but for a head's. */
-static loaded grown(const loaded *l) {
-    loaded out = *l;
+static const loaded *grown(const loaded *l) {
+    char dims[200] = "";
     bool heads = false;
-    for (int i = 0; i < out.dim_count; i++)
-        heads |= !strcmp(out.dims[i].name, "H");
-    for (int i = 0; i < out.dim_count; i++)
-        if (!heads || strcmp(out.dims[i].name, "D") != 0)
-            out.dims[i].size *= 8;
-    return out;
+    for (int i = 0; i < l->dim_count; i++)
+        heads |= !strcmp(l->dims[i].name, "H");
+    for (int i = 0; i < l->dim_count; i++) {
+        int64_t by = heads && !strcmp(l->dims[i].name, "D") ? 1 : 8;
+        snprintf(dims + strlen(dims), sizeof dims - strlen(dims), "%s%s=%ld", i ? "," : "", l->dims[i].name,
+                 (long)(by * l->dims[i].size));
+    }
+    return program_with(l->from->file, NULL, l->from->program, dims);
 }
 
 static bool in_list(const char *const *list, const char *name) {
@@ -307,17 +297,18 @@ static bool in_list(const char *const *list, const char *name) {
     return false;
 }
 
+static const variant CHOSEN_90 = {EPI_BF16, EPI_PATH_FUSED, 90, NULL, false, 0};
+
 /* Of the many programs without a product one text each is compiled, and of some a second one and the passes;
  * their shapes are compiled below. */
-static void emit_row_program(const loaded *aligned, const loaded *ragged) {
-    static int turn;
-    variant v = {90, NULL, false, EPI_PATH_FUSED, EPI_BF16, true};
-    emit(aligned, v, true);
-    emit(ragged, v, turn % 3 == 0);
+static void emit_row_program(const loaded *aligned, const loaded *ragged, int turn) {
+    variant v = CHOSEN_90;
+    emit("programs", aligned, v, CHOSEN);
+    emit("programs", ragged, v, turn % 3 ? LOOKED_AT : CHOSEN);
     v.path = EPI_PATH_UNFUSED;
-    emit(aligned, v, turn % 12 == 0);
-    v = (variant){80, NULL, false, EPI_PATH_FUSED, turn % 2 ? EPI_F32 : EPI_F16, true};
-    emit(aligned, v, turn++ % 4 == 0);
+    emit("programs", aligned, v, turn % 12 ? LOOKED_AT : CHOSEN);
+    v = (variant){turn % 2 ? EPI_F32 : EPI_F16, EPI_PATH_FUSED, 80, NULL, false, 0};
+    emit("programs", aligned, v, turn % 4 ? LOOKED_AT : CHOSEN);
 }
 
 static void emit_program(const char *name) {
@@ -325,61 +316,51 @@ static void emit_program(const char *name) {
                                            "rmsnorm_backward", "swiglu_backward", NULL};
     static const char *const everywhere[] = {"matmul", "residual_rms", "swiglu_backward", NULL};
     static const int capabilities[] = {80, 86, 89, 120};
-    static loaded grown_cases[CASES]; /* they outlive this call: texts are compiled later */
-    static test_case grown_from[CASES];
-    static int grown_count;
+    static int turn;
     const loaded *aligned = largest(name, true), *ragged = largest(name, false);
+    variant v = CHOSEN_90;
     if (!check(aligned && ragged, "%s has cases with aligned and with ragged sizes", name))
         return;
     if (!has_product(aligned)) {
-        emit_row_program(aligned, ragged);
+        emit_row_program(aligned, ragged, turn++);
         return;
     }
-    loaded *filling = &grown_cases[grown_count];
-    grown_from[grown_count] =
-        (test_case){aligned->from->file, aligned->from->program, "eight times as long", LARGE};
-    *filling = grown(aligned);
-    filling->from = &grown_from[grown_count++];
+    bool many = in_list(everywhere, name);
     for (int exact = 0; exact < 2; exact++) {
-        variant v = {90, NULL, exact, EPI_PATH_FUSED, EPI_BF16, true};
-        emit(aligned, v, true);
-        emit(filling, v, true);
-        emit(ragged, v, true);
+        v.exact = exact;
+        v.config = NULL;
+        emit("programs", aligned, v, CHOSEN);
+        emit("programs", grown(aligned), v, CHOSEN);
+        emit("programs", ragged, v, CHOSEN);
         for (int c = 0; c < epi_config_count() && in_list(thorough, name); c++) {
             v.config = epi_config_name(c);
-            v.must = false;
-            emit(aligned, v, true);
+            emit("programs", aligned, v, FORCED);
         }
     }
-    for (int c = 0; c < 4 && in_list(everywhere, name); c++)
-        emit(aligned, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16, true}, true);
-    emit(aligned, (variant){90, NULL, false, EPI_PATH_UNFUSED, EPI_BF16, true}, true);
-    emit(aligned, (variant){90, NULL, false, EPI_PATH_FUSED, EPI_F16, true}, in_list(everywhere, name));
-    emit(aligned, (variant){90, NULL, false, EPI_PATH_FUSED, EPI_F32, true}, in_list(everywhere, name));
+    v = CHOSEN_90;
+    for (int c = 0; c < 4 && many; c++) {
+        v.capability = capabilities[c];
+        emit("programs", aligned, v, CHOSEN);
+    }
+    emit("programs", aligned, (variant){EPI_BF16, EPI_PATH_UNFUSED, 90, NULL, false, 0}, CHOSEN);
+    emit("programs", aligned, (variant){EPI_F16, EPI_PATH_FUSED, 90, NULL, false, 0},
+         many ? CHOSEN : LOOKED_AT);
+    emit("programs", aligned, (variant){EPI_F32, EPI_PATH_FUSED, 90, NULL, false, 0},
+         many ? CHOSEN : LOOKED_AT);
 }
 
 /* Every program of every file: none may be without cases. */
+static void emit_file(const char *path) {
+    char file[100];
+    snprintf(file, sizeof file, "%s", strrchr(path, '/') + 1);
+    file[strlen(file) - 4] = 0;
+    epi_module *m = strcmp(file, "attention") ? module_of(file, NULL) : NULL; /* that is below */
+    for (int i = 0; m && i < epi_module_count(m); i++)
+        emit_program(epi_program_name(epi_module_program(m, i)));
+}
+
 static void emit_programs(void) {
-    DIR *dir = opendir(folder);
-    check(dir != NULL, "%s is a folder", folder);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        size_t n = strlen(e->d_name), length;
-        epi_module *m = NULL;
-        epi_error err;
-        char path[1024];
-        if (n < 5 || strcmp(e->d_name + n - 4, ".epi") != 0 ||
-            !strcmp(e->d_name, "attention.epi")) /* below */
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        char *text = read_whole(path, &length);
-        if (check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path))
-            for (int i = 0; i < epi_module_count(m); i++)
-                emit_program(epi_program_name(epi_module_program(m, i)));
-        free(text);
-        epi_module_free(m);
-    }
-    if (dir)
-        closedir(dir);
+    for_texts(programs, emit_file);
 }
 
 /* Texts are cheap: every case in every type, on both paths, in both contracts; every configuration
@@ -390,39 +371,45 @@ static void emit_cases(void) {
         for (int n = 0; n < 12; n++) {
             if (sparing && (i + n) % 12)
                 continue;
-            variant v = {90, NULL, n & 1, n & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, types[n >> 2], false};
-            emit(&all[i], v, false);
+            variant v = {types[n >> 2], n & 2 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, 90, NULL, n & 1, 0};
+            emit("cases", case_of(i), v, LOOKED_AT);
             bool sweep = cases[i].flags & (SWEEP | TINY) && v.type == EPI_BF16 && v.path == EPI_PATH_FUSED;
             for (int c = 0; c < epi_config_count() && sweep; c++) {
                 v.config = epi_config_name(c);
-                emit(&all[i], v, false);
+                emit("cases", case_of(i), v, LOOKED_AT);
             }
         }
 }
 
 /* Operands whose rows TMA cannot take are copied ahead of the product, in either contract: two texts at
  * least. */
-static loaded odd_depths[7];
-static void emit_odd_depths(void) {
-    static const test_case odd[] = {{"matmul", "matmul", "M=4096,N=4096,K=4095", 0},
-                                    {"matmul", "matmul", "M=300,N=16384,K=2571", 0},
-                                    {"norm_swiglu", "norm_swiglu", "T=4096,D=4097,F=4096", 0},
-                                    {"residual_rms", "residual_rms", "T=4000,D=4096,K=1023", 0},
-                                    {"rmsnorm_backward", "rmsnorm_backward", "T=4096,F=4095,D=4096", 0},
-                                    {"matmul", "matmul", "M=4001,N=4099,K=4095", 0},
-                                    {"norm_swiglu", "norm_swiglu", "T=4001,D=4095,F=4098", 0}};
-    for (int i = 0; i < 7; i++)
-        for (int exact = 0; exact < 2 && (exact || load_case(ctx, folder, &odd[i], &odd_depths[i]));
-             exact++) {
-            int before = item_count;
-            int at = emit(&odd_depths[i], (variant){90, NULL, exact, EPI_PATH_FUSED, EPI_BF16, true}, true);
-            if (compiling && !exact)
-                check(at > before && !strcmp(items[before].name, "repack"),
-                      "%s %s has its operands copied ahead", odd[i].program, odd[i].dims);
-        }
+static void emit_odd_depth(const loaded *l, variant v, const char *more) {
+    (void)more;
+    for (int exact = 0; exact < 2; exact++) {
+        int before = item_count;
+        v.exact = exact;
+        if (!wants("odd", l, v, ""))
+            continue;
+        int at = emit_drawn(l, v, NULL, CHOSEN);
+        if (compiles() && !exact)
+            check(at > before && !strcmp(items[before].name, "repack"), "%s has its operands copied ahead",
+                  draw.name);
+    }
 }
 
-/* ---- the public calls, without a device ---- */
+static void emit_odd_depths(void) {
+    static const char *const odd[] = {"matmul:matmul M=4096,N=4096,K=4095",
+                                      "matmul:matmul M=300,N=16384,K=2571",
+                                      "norm_swiglu:norm_swiglu T=4096,D=4097,F=4096",
+                                      "residual_rms:residual_rms T=4000,D=4096,K=1023",
+                                      "rmsnorm_backward:rmsnorm_backward T=4096,F=4095,D=4096",
+                                      "matmul:matmul M=4001,N=4099,K=4095",
+                                      "norm_swiglu:norm_swiglu T=4001,D=4095,F=4098",
+                                      NULL};
+    for_rows(odd, emit_odd_depth);
+}
+
+static const way ON_90 = {.type = EPI_BF16, .device = -90};
 
 /* ---- the cost model ---- */
 
@@ -485,6 +472,8 @@ static void model(void) {
 }
 
 static void offline(void) {
+    if (!wanted("offline"))
+        return;
     const loaded *l = largest("norm_swiglu", true);
     epi_options o = case_options(l, EPI_BF16, EPI_PATH_FUSED);
     epi_kernel *k = NULL;
@@ -556,13 +545,11 @@ static epi_status compile_many(int n, int64_t rows, char *how, size_t size, epi_
     for (int i = 0; i < n; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "    o%d = c + r%d\n", i, i);
     at += (size_t)snprintf(text + at, sizeof text - at, "}\n");
-    epi_dim_binding dims[] = {{"M", rows}, {"N", 512}, {"K", 512}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = -90);
-    epi_module *module;
+    char dims[80];
     epi_kernel *k = NULL;
-    epi_status status = epi_module_parse(ctx, text, at, "many", &module, err);
-    if (status == EPI_OK)
-        status = epi_kernel_compile(epi_module_program(module, 0), &o, &k, err);
+    epi_module *module = parsed(ctx, text);
+    snprintf(dims, sizeof dims, "M=%ld,N=512,K=512", (long)rows);
+    epi_status status = compile_as(epi_module_program(module, 0), dims, ON_90, &k, err);
     how[0] = 0;
     if (k)
         epi_kernel_describe(k, how, size);
@@ -574,6 +561,8 @@ static epi_status compile_many(int n, int64_t rows, char *how, size_t size, epi_
 static void limits(void) {
     char how[16384];
     epi_error err;
+    if (!wanted("limits"))
+        return;
     check(compile_many(3, 512, how, sizeof how, &err) == EPI_OK && strstr(how, "sm90"), "three tiles: %s",
           how);
     check(compile_many(14, 512, how, sizeof how, &err) == EPI_OK && strstr(how, "sm80"),
@@ -588,27 +577,30 @@ static void limits(void) {
 
 /* ---- gathers, scatters and random numbers ---- */
 
-static loaded moved[MOVES];
-
 static void emit_moves(void) {
     static const epi_dtype types[] = {EPI_BF16, EPI_F16, EPI_F32};
-    for (int i = 0; i < MOVES; i++)
-        for (int t = 0; t < 3 && (moved[i].program || load_move(ctx, &moves[i], &moved[i])); t++) {
-            variant v = {90, NULL, false, t == 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, types[t], true};
-            emit(&moved[i], v, t == i % 3);
+    for (int i = 0; i < MOVES; i++) {
+        const loaded *l = program_with("moves", NULL, moves[i].program, moves[i].dims);
+        for (int t = 0; t < 3; t++) {
+            variant v = {types[t], t == 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, 90, NULL, false, 0};
+            emit("moves", l, v, t == i % 3 ? CHOSEN : LOOKED_AT);
         }
+    }
 }
 
 /* ---- rows ---- */
 
 enum { MOST_ROWS = 256 };
-static row_case row_cases[MOST_ROWS];
+static const loaded *row_cases[MOST_ROWS];
 static int row_case_count;
 
 static const loaded *add_rows(const row_program *r, int64_t rows, int64_t columns) {
-    if (!check(row_case_count < MOST_ROWS, "more programs of rows than expected"))
-        return NULL;
-    return load_rows(ctx, folder, r, rows, columns, &row_cases[row_case_count++]);
+    char dims[64];
+    row_dims(r, rows, columns, dims, sizeof dims);
+    const loaded *l = program_with(r->file, NULL, r->program, dims);
+    if (l && row_case_count < MOST_ROWS)
+        row_cases[row_case_count++] = l;
+    return l;
 }
 
 /* What is chosen for rows of usual lengths spills no registers: there the reason is an error. */
@@ -618,10 +610,10 @@ static void emit_usual_rows(void) {
     for (int p = 0; p < ROW_PROGRAMS; p++)
         for (int n = 0; n < 3; n++) {
             const loaded *l = add_rows(&row_programs[p], 4096, lengths[n]);
-            for (int c = 0; c < 3 && l; c++) { /* Hopper's all, of the others one length each */
+            for (int c = 0; c < 3; c++) { /* Hopper's all, of the others one length each */
                 int from = item_count;
-                emit(l, (variant){capabilities[c], NULL, false, EPI_PATH_FUSED, EPI_BF16, true},
-                     c == 1 || (p + c) % 3 == n);
+                variant v = {EPI_BF16, EPI_PATH_FUSED, capabilities[c], NULL, false, 0};
+                emit("usual", l, v, c == 1 || (p + c) % 3 == n ? CHOSEN : LOOKED_AT);
                 for (int i = from; i < item_count; i++)
                     items[i].keep_slow = false;
             }
@@ -635,15 +627,14 @@ static void emit_row_shapes(void) {
         for (int n = 0; n < 2; n++) {
             const row_program *r = &row_programs[p];
             const loaded *l = add_rows(r, 37, n ? 1000 : 1024);
-            for (int i = 0; i < 3 * shape_count(r) && l; i++) {
+            for (int i = 0; i < 3 * shape_count(r); i++) {
                 const char *shape = shape_at(r, i / 3);
                 int turn = strchr(shape, 'm') ? 0 : (p + i / 3) % (strchr(shape, 'c') ? 2 : 3);
                 if (strchr(shape, 'c') && turn)
                     turn = 2;
-                emit(l,
-                     (variant){capabilities[i % 3], shape, false, EPI_PATH_FUSED,
-                               (p + n) % 2 ? EPI_F32 : EPI_BF16, false},
-                     i % 3 == turn && (i / 3 + p) % 4 == n);
+                variant v = {
+                    (p + n) % 2 ? EPI_F32 : EPI_BF16, EPI_PATH_FUSED, capabilities[i % 3], shape, false, 0};
+                emit("shapes", l, v, i % 3 == turn && (i / 3 + p) % 4 == n ? FORCED : LOOKED_AT);
             }
         }
 }
@@ -651,12 +642,10 @@ static void emit_row_shapes(void) {
 /* A kernel's text and the name of its shape; NULL where it is refused. */
 static char *text_of(const loaded *l, int capability, const char *config, char *micro, epi_status *status,
                      epi_error *err) {
-    epi_options o = case_options(l, EPI_BF16, EPI_PATH_FUSED);
     epi_kernel *k = NULL;
-    o.device = -capability;
-    o.config = config;
     *err = (epi_error){0};
-    *status = epi_kernel_compile(l->program, &o, &k, err);
+    *status = compile_as(l->program, l->from->dims,
+                         (way){.type = EPI_BF16, .device = -capability, .config = config}, &k, err);
     if (*status != EPI_OK)
         return NULL;
     epi_kernel_info info;
@@ -672,53 +661,58 @@ static char *text_of(const loaded *l, int capability, const char *config, char *
 
 /* The name of what is chosen names it. */
 static void names_of_shapes(void) {
-    static const int capabilities[] = {80, 90};
     for (int i = 0; i < row_case_count; i++)
-        for (int c = 0; c < 2 && row_cases[i].l.program; c++) {
+        for (int capability = 80; capability <= 90; capability += 10) {
+            const loaded *l = row_cases[i];
             epi_error err;
             epi_status status;
             char name[64], again[64];
-            char *chosen = text_of(&row_cases[i].l, capabilities[c], NULL, name, &status, &err);
-            char *named =
-                chosen ? text_of(&row_cases[i].l, capabilities[c], name, again, &status, &err) : NULL;
+            if (!wants("names", l, (variant){EPI_BF16, EPI_PATH_FUSED, capability, NULL, false, 0}, ""))
+                continue;
+            char *chosen = text_of(l, capability, NULL, name, &status, &err);
+            char *named = chosen ? text_of(l, capability, name, again, &status, &err) : NULL;
             check(chosen && named && !strcmp(chosen, named) && !strcmp(name, again),
-                  "%s %s: what is chosen is '%s' by name: %s", row_cases[i].from.program, row_cases[i].dims,
+                  "%s %s: what is chosen is '%s' by name: %s", l->from->program, l->from->dims,
                   chosen ? name : "", err.message);
             free(chosen);
             free(named);
         }
 }
 
+/* The name of what is chosen on Hopper, where that is drawn. */
+static bool shape_of(const char *table, const loaded *l, char name[64]) {
+    epi_error err;
+    epi_status status;
+    name[0] = 0;
+    if (!l || !wants(table, l, CHOSEN_90, ""))
+        return false;
+    free(text_of(l, 90, NULL, name, &status, &err));
+    return true;
+}
+
 /* Sums of rows with many tensors have as many stages as fit, down to one, and stay fused. */
+static const row_program four_inputs = {"../tests/row_sums", "four_inputs", "T", "D", "", 1, 1};
+
 static void large_rows_fit(void) {
-    static const row_program four = {"../tests/row_sums", "four_inputs", "T", "D", "", 1, 1};
-    for (int64_t columns = 1024; columns <= 4096; columns *= 2) {
-        const loaded *l = add_rows(&four, 4096, columns);
-        epi_error err;
-        epi_status status;
-        char name[64] = "";
-        free(l ? text_of(l, 90, NULL, name, &status, &err) : NULL);
-        check(!strncmp(name, "rows_", 5), "four tensors of %ld columns and a sum are fused: '%s'",
-              (long)columns, name);
-    }
+    char name[64];
+    for (int64_t columns = 1024; columns <= 4096; columns *= 2)
+        if (shape_of("fit", add_rows(&four_inputs, 4096, columns), name))
+            check(!strncmp(name, "rows_", 5), "four tensors of %ld columns and a sum are fused: '%s'",
+                  (long)columns, name);
 }
 
 /* However many rows there are, a thread adds up few of them: a long sum would drift. */
 static void sums_are_short(void) {
-    static const row_program four = {"../tests/row_sums", "four_inputs", "T", "D", "", 1, 1};
     static const int64_t columns[] = {3, 64, 1000, 2048, 4096}, rows[] = {8192, 300000, 1 << 22};
     for (int i = 0; i < 15; i++) {
-        const loaded *l = add_rows(&four, rows[i % 3], columns[i / 3]);
-        epi_error err;
-        epi_status status;
-        char name[64] = "";
+        char name[64];
         int of_block = 0, cluster = 0;
         long blocks = 0;
-        free(l ? text_of(l, 90, NULL, name, &status, &err) : NULL);
-        check(sscanf(name, "rows_%*dx%*d_r%d_c%d_b%ld", &of_block, &cluster, &blocks) == 3 &&
-                  epi_ceil_div(epi_ceil_div(rows[i % 3], of_block), blocks / cluster) <= 64,
-              "a thread sums %ld rows of %ld columns in short runs: '%s'", (long)rows[i % 3],
-              (long)columns[i / 3], name);
+        if (shape_of("short", add_rows(&four_inputs, rows[i % 3], columns[i / 3]), name))
+            check(sscanf(name, "rows_%*dx%*d_r%d_c%d_b%ld", &of_block, &cluster, &blocks) == 3 &&
+                      epi_ceil_div(epi_ceil_div(rows[i % 3], of_block), blocks / cluster) <= 64,
+                  "a thread sums %ld rows of %ld columns in short runs: '%s'", (long)rows[i % 3],
+                  (long)columns[i / 3], name);
     }
 }
 
@@ -726,23 +720,21 @@ static void sums_are_short(void) {
  */
 static void sums_of_parts_fuse(void) {
     for (int i = 0; i < ROW_PROGRAMS; i++) {
-        const loaded *l =
-            strcmp(row_programs[i].file, "../tests/row_sums") ? NULL : add_rows(&row_programs[i], 300, 128);
-        epi_error err;
-        epi_status status;
-        char name[64] = "";
-        free(l ? text_of(l, 90, NULL, name, &status, &err) : NULL);
-        check(!l || !strncmp(name, "rows_", 5), "%s is one kernel: '%s'", row_programs[i].program, name);
+        char name[64];
+        if (!strcmp(row_programs[i].file, "../tests/row_sums") &&
+            shape_of("fuse", add_rows(&row_programs[i], 300, 128), name))
+            check(!strncmp(name, "rows_", 5), "%s is one kernel: '%s'", row_programs[i].program, name);
     }
     for (int i = 0; i < CASES; i++)
         for (int capability = 80; capability <= 90 && !strcmp(cases[i].file, "../tests/down_rows");
              capability += 10) {
-            epi_options o = case_options(&all[i], EPI_BF16, EPI_PATH_FUSED);
-            epi_kernel *k = NULL;
+            const loaded *l = case_of(i);
             epi_kernel_info info = {0};
-            epi_error err;
-            o.device = -capability;
-            if (check(epi_kernel_compile(all[i].program, &o, &k, &err) == EPI_OK, "%s", err.message))
+            if (!wants("fuse", l, (variant){EPI_BF16, EPI_PATH_FUSED, capability, NULL, false, 0}, ""))
+                continue;
+            epi_kernel *k =
+                kernel_of(l->program, l->from->dims, (way){.type = EPI_BF16, .device = -capability});
+            if (k)
                 epi_kernel_get_info(k, &info);
             check(info.mainloop && !strcmp(info.mainloop, "gemm"), "%s is one kernel on sm_%d",
                   cases[i].program, capability);
@@ -750,22 +742,22 @@ static void sums_of_parts_fuse(void) {
         }
 }
 
+/* A program of a text for Hopper. Free both. */
+static epi_kernel *kernel_of_text(const char *text, int program, const char *dims, epi_module **m) {
+    *m = parsed(ctx, text);
+    return *m ? kernel_of(epi_module_program(*m, program), dims, ON_90) : NULL;
+}
+
 /* An output that may lie over an input is stored after the loads of it, also where these are one by one. */
 static void loads_before_stores(void) {
-    static const char source[] =
-        "f(x[D,T], w[T,D]) -> (a[T,D], y[D,T], z[D,T]) { a = w + 1; y = w*2; z = x + 1 }";
-    epi_dim_binding dims[] = {{"T", 64}, {"D", 96}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .type = EPI_BF16, .device = -90);
-    epi_module *module;
-    epi_kernel *k = NULL;
-    epi_error err;
-    if (!check(epi_module_parse(ctx, source, sizeof source - 1, "text", &module, &err) == EPI_OK, "%s",
-               err.message))
+    epi_module *m;
+    if (!wanted("loads before stores"))
         return;
+    epi_kernel *k =
+        kernel_of_text("f(x[D,T], w[T,D]) -> (a[T,D], y[D,T], z[D,T]) { a = w + 1; y = w*2; z = x + 1 }", 0,
+                       "T=64,D=96", &m);
     char *text = malloc(1 << 20), *load = NULL, *store = NULL;
-    if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK && text, "%s",
-              err.message) &&
-        check(epi_kernel_in_place(k, 3, 0), "y may lie over x")) {
+    if (k && text && check(epi_kernel_in_place(k, 3, 0), "y may lie over x")) {
         epi_kernel_source(k, text, 1 << 20);
         char *written = strstr(text, "written for this program");
         load = written ? strstr(written, "float x_") : NULL;
@@ -774,7 +766,7 @@ static void loads_before_stores(void) {
     }
     free(text);
     epi_kernel_free(k);
-    epi_module_free(module);
+    epi_module_free(m);
 }
 
 /* Of what rows shift that they make, a thread makes some that another one stores: of none of its inputs an output takes the place. */
@@ -782,23 +774,19 @@ static void windows_lie_apart(void) {
     static const char source[] =
         "f(x[B,T,C], d[B,T,C], e[B,T,C]) -> y[B,T,C] { v = x*exp(d); y = v - shift(v, T, 1) + e }"
         "g(x[B,T,C], e[B,T,C]) -> y[B,T,C] { y = x - shift(x, T, 1) + e }";
-    epi_dim_binding dims[] = {{"B", 2}, {"T", 300}, {"C", 64}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = -90);
-    epi_module *module;
-    epi_kernel *made = NULL, *loaded = NULL;
-    epi_error err;
-    if (!check(epi_module_parse(ctx, source, sizeof source - 1, "text", &module, &err) == EPI_OK, "%s",
-               err.message))
+    epi_module *f, *g;
+    if (!wanted("windows lie apart"))
         return;
-    check(epi_kernel_compile(epi_module_program(module, 0), &o, &made, &err) == EPI_OK &&
-              !epi_kernel_in_place(made, 3, 0) && !epi_kernel_in_place(made, 3, 1),
-          "a result lies over nothing that is asked for other rows: %s", err.message);
-    check(epi_kernel_compile(epi_module_program(module, 1), &o, &loaded, &err) == EPI_OK &&
-              !epi_kernel_in_place(loaded, 2, 0) && epi_kernel_in_place(loaded, 2, 1),
-          "nor over what is shifted: %s", err.message);
+    epi_kernel *made = kernel_of_text(source, 0, "B=2,T=300,C=64", &f),
+               *read = kernel_of_text(source, 1, "B=2,T=300,C=64", &g);
+    check(made && !epi_kernel_in_place(made, 3, 0) && !epi_kernel_in_place(made, 3, 1),
+          "a result lies over nothing that is asked for other rows");
+    check(read && !epi_kernel_in_place(read, 2, 0) && epi_kernel_in_place(read, 2, 1),
+          "nor over what is shifted");
     epi_kernel_free(made);
-    epi_kernel_free(loaded);
-    epi_module_free(module);
+    epi_kernel_free(read);
+    epi_module_free(f);
+    epi_module_free(g);
 }
 
 /* Parts that need nothing of those before start beside them, in workspaces of their own; others wait. */
@@ -832,69 +820,57 @@ static void parts_are_concurrent(void) {
          2,
          {0, 1, 2, 3}},
     };
-    epi_dim_binding dims[] = {{"T", 256}, {"D", 64}, {"F", 128}, {"G", 192}, {"H", 320}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .type = EPI_BF16, .device = -90);
-        epi_module *module;
-        epi_kernel *k = NULL;
-        epi_error err;
-        if (!check(epi_module_parse(ctx, some[i].text, strlen(some[i].text), "text", &module, &err) == EPI_OK,
-                   "%s", err.message))
+        epi_module *m;
+        if (!wanted("concurrent %zu", i))
             continue;
-        o.dim_count = epi_program_dim_count(epi_module_program(module, 0));
-        if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK, "%s",
-                  err.message))
-            for (int p = 0; p < k->part_count; p++) {
-                const epi_part_kernel *part = &k->parts[p];
-                check(p < 4 && part->concurrent == some[i].concurrent[p], "%s: part %d starts %s",
-                      some[i].text, p + 1,
-                      part->concurrent ? "beside the one before" : "after the one before");
-                check(part->leader == some[i].leader[p] &&
-                          (part->joint != NULL) == (p < 3 && p == part->leader &&
-                                                    some[i].leader[p + 1] == p && p + 1 < k->part_count),
-                      "%s: part %d is launched with part %d", some[i].text, p + 1, part->leader + 1);
-                check(part->regrouped == (p && p == some[i].regrouped), "%s: part %d and its groups",
-                      some[i].text, p + 1);
-                check(!part->concurrent || part->own >= part[-1].own + part[-1].full.cuda->workspace,
-                      "%s: part %d has a workspace of its own", some[i].text, p + 1);
-                check(part->own + part->full.cuda->workspace <= k->values, "%s: room for part %d",
-                      some[i].text, p + 1);
-            }
+        epi_kernel *k = kernel_of_text(some[i].text, 0, "T=256,D=64,F=128,G=192,H=320", &m);
+        for (int p = 0; k && p < k->part_count; p++) {
+            const epi_part_kernel *part = &k->parts[p];
+            check(p < 4 && part->concurrent == some[i].concurrent[p], "%s: part %d starts %s", some[i].text,
+                  p + 1, part->concurrent ? "beside the one before" : "after the one before");
+            check(part->leader == some[i].leader[p] &&
+                      (part->joint != NULL) ==
+                          (p < 3 && p == part->leader && some[i].leader[p + 1] == p && p + 1 < k->part_count),
+                  "%s: part %d is launched with part %d", some[i].text, p + 1, part->leader + 1);
+            check(part->regrouped == (p && p == some[i].regrouped), "%s: part %d and its groups",
+                  some[i].text, p + 1);
+            check(!part->concurrent || part->own >= part[-1].own + part[-1].full.cuda->workspace,
+                  "%s: part %d has a workspace of its own", some[i].text, p + 1);
+            check(part->own + part->full.cuda->workspace <= k->values, "%s: room for part %d", some[i].text,
+                  p + 1);
+        }
         epi_kernel_free(k);
-        epi_module_free(module);
+        epi_module_free(m);
     }
 }
 
 /* Products in one launch, at sizes of models: none may be slow. */
-static void emit_joints(void) {
-    static const test_case some[] = {
-        {"../tests/joint", "projections", "T=16384,D=2048,H=32,G=8,E=64", 0},
-        {"../tests/joint", "paired", "T=8192,D=4096,A=4096,B=1024,C=1024", 0},
-        {"../tests/joint", "weights", "T=16384,D=2048,A=2048,B=512,C=512", 0},
-    };
-    for (size_t i = 0; i < sizeof some / sizeof *some && compiling; i++) {
-        loaded l;
-        epi_kernel *k = NULL;
-        if (!load_case(ctx, folder, &some[i], &l))
-            continue;
-        epi_options o = case_options(&l, EPI_BF16, EPI_PATH_FUSED);
-        o.device = -90;
-        int joined = 0;
-        check(epi_kernel_compile(l.program, &o, &k, NULL) == EPI_OK, "%s compiles", some[i].program);
-        for (int p = 0; k && p < k->part_count; p++)
-            if (k->parts[p].joint) {
-                const epi_kernel_text *t = &k->parts[p].joint->launch.text;
-                epi_jit_item item = {.source = t->source.data, .name = t->name, .arch = t->arch};
-                epi_status status = epi_jit_compile(&item);
-                check(status == EPI_OK, "%s %s in one launch: %s", some[i].program, some[i].dims,
+static void emit_joint(const loaded *l, variant v, const char *more) {
+    int joined = 0;
+    (void)more;
+    if (!wants("joints", l, v, ""))
+        return;
+    epi_kernel *k = kernel_of(l->program, l->from->dims, ON_90);
+    for (int p = 0; k && p < k->part_count; p++)
+        if (k->parts[p].joint) {
+            const epi_kernel_text *t = &k->parts[p].joint->launch.text;
+            epi_jit_item item = {.source = t->source.data, .name = t->name, .arch = t->arch};
+            if (compiles())
+                check(epi_jit_compile(&item) == EPI_OK, "%s in one launch: %s", draw.name,
                       item.error.message);
-                epi_cubin_free(&item.cubin);
-                joined++;
-            }
-        check(joined > 0, "%s %s has a launch of several parts", some[i].program, some[i].dims);
-        epi_kernel_free(k);
-        epi_module_free(l.module);
-    }
+            epi_cubin_free(&item.cubin);
+            joined++;
+        }
+    check(joined > 0, "%s has a launch of several parts", draw.name);
+    epi_kernel_free(k);
+}
+
+static void emit_joints(void) {
+    static const char *const some[] = {"tests/joint:projections T=16384,D=2048,H=32,G=8,E=64",
+                                       "tests/joint:paired T=8192,D=4096,A=4096,B=1024,C=1024",
+                                       "tests/joint:weights T=16384,D=2048,A=2048,B=512,C=512", NULL};
+    for_rows(some, emit_joint);
 }
 
 /* A product of few bits loads its weights before what comes before it has ended, unless something in the program
@@ -914,25 +890,18 @@ static void weights_are_there(void) {
          0},
         {"f(x[T,D], a[F,D], b[D,F]) -> y[T,D] { y = silu(x @ a) @ b }", 0}, /* by wgmma */
     };
-    epi_dim_binding dims[] = {{"T", 8}, {"D", 64}, {"F", 128}, {"G", 2}, {"K", 64}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        epi_options o = EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .device = -90);
-        epi_module *module;
-        epi_kernel *k = NULL;
-        epi_error err;
-        if (!check(epi_module_parse(ctx, some[i].text, strlen(some[i].text), "text", &module, &err) == EPI_OK,
-                   "%s", err.message))
-            continue;
-        o.dim_count = epi_program_dim_count(epi_module_program(module, 0));
+        epi_module *m;
         int there = 0;
-        if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK, "%s",
-                  err.message))
-            for (int p = 0; p < k->part_count; p++)
-                there += k->parts[p].weights_there;
+        if (!wanted("weights there %zu", i))
+            continue;
+        epi_kernel *k = kernel_of_text(some[i].text, 0, "T=8,D=64,F=128,G=2,K=64", &m);
+        for (int p = 0; k && p < k->part_count; p++)
+            there += k->parts[p].weights_there;
         check(k && there == some[i].there && k->alone == (there > 0), "%s: the weights of %d parts are there",
               some[i].text, there);
         epi_kernel_free(k);
-        epi_module_free(module);
+        epi_module_free(m);
     }
 }
 
@@ -945,15 +914,12 @@ static void checks_of_open_axes(void) {
     epi_dim_binding dims[] = {{"V", 977}, {"D", 64}, {"B", 8}, {"T", 512}, {"S", 31}};
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 5, .type = EPI_BF16, .device = -90,
                                 .check_indices = 1, .open_axes = open, .open_axis_count = 2);
-    epi_module *module;
     epi_kernel *k = NULL;
     epi_error err;
-    if (!check(epi_module_parse(ctx, source, sizeof source - 1, "text", &module, &err) == EPI_OK, "%s",
-               err.message))
-        return;
-    if (check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK && k->checks &&
-                  k->checks->count == 2,
-              "%s", err.message)) {
+    epi_module *module = wanted("checks of open axes") ? parsed(ctx, source) : NULL;
+    if (module && check(epi_kernel_compile(epi_module_program(module, 0), &o, &k, &err) == EPI_OK &&
+                            k->checks && k->checks->count == 2,
+                        "%s", err.message)) {
         const char *first = k->checks->launches[0].text.source.data,
                    *second = k->checks->launches[1].text.source.data;
         check(strstr(first, ", 977LL)") && !strstr(strstr(first, "void __launch_bounds__"), "P.open"),
@@ -1035,6 +1001,8 @@ static void wrong_shapes(void) {
             epi_error err;
             epi_status status;
             char micro[64];
+            if (!wanted("wrong %s %d %s", lists[i].l->from->program, lists[i].capability, lists[i].names[n]))
+                continue;
             free(text_of(lists[i].l, lists[i].capability, lists[i].names[n], micro, &status, &err));
             check(status == lists[i].status && err.message[0] &&
                       (status != EPI_ERR_ARGUMENT || strstr(err.message, lists[i].names[n])),
@@ -1046,157 +1014,135 @@ static void wrong_shapes(void) {
 /* ---- attention ---- */
 
 /* Every configuration, with the programs that ask the most of it: what is listed must not be slow. */
-static const struct {
-    const char *program, *dims, *config;
-    epi_dtype type;
-} attention[] = {
-    {"causal", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_192x128_d64", EPI_BF16},
-    {"window", "B=2,H=4,G=4,S=1000,R=1000,E=40,F=64", "attention_192x128_d64", EPI_F16},
-    {"biased", "B=2,H=8,S=1024,R=1024,E=64,F=64", "attention_128x128_d64", EPI_BF16},
-    {"causal", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_F16},
-    {"causal", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_held_d128", EPI_BF16},
-    {"full", "B=2,H=16,S=2047,R=1777,E=96,F=128", "attention_128x128_d128", EPI_BF16},
-    {"biased", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x128_d128", EPI_BF16},
-    {"documents", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x128_d128", EPI_BF16},
-    {"lengths", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_128x64_d128", EPI_BF16},
-    {"latent", "B=2,S=2048,R=2048,H=16,E=128,P=64,F=128", "attention_128x96_d192", EPI_BF16},
-    {"latent_queries", "B=2,S=2048,R=2048,H=16,E=128,P=64,F=128", "attention_rows_128x64_d192", EPI_BF16},
-    {"latent_keys", "B=2,S=2048,R=2048,H=16,E=128,P=64,F=128", "attention_rows_128x48_d192", EPI_BF16},
-    {"latent_pair", "B=2,S=2048,R=2048,H=16,E=128,P=64,F=128", "attention_pair_128x64_d192", EPI_BF16},
-    {"prefix", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_BF16},
-    {"prefix_keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x48_d128", EPI_BF16},
-    {"packed", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_192x128_d64", EPI_BF16},
-    {"packed", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_BF16},
-    {"packed_queries", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_rows_128x128_d64", EPI_BF16},
-    {"packed_queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_rows_128x96_d128", EPI_BF16},
-    {"packed_keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_pair_128x64_d64", EPI_BF16},
-    {"packed_keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x64_d128", EPI_BF16},
-    {"window", "B=2,H=4,G=4,S=1000,R=1000,E=192,F=128", "attention_128x96_d192", EPI_BF16},
-    {"causal", "B=2,H=16,S=2048,R=2048,E=192,F=192", "attention_128x64_d192", EPI_BF16},
-    {"causal", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_128x64_d256", EPI_BF16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_rows_128x128_d64", EPI_BF16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_rows_128x96_d128", EPI_F16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_rows_128x80_d128", EPI_BF16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=192,F=128", "attention_rows_128x64_d192", EPI_BF16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_rows_128x16_d256", EPI_BF16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_pair_128x64_d64", EPI_F16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=96,F=96", "attention_pair_128x64_d128", EPI_BF16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x64_d128", EPI_BF16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x48_d128", EPI_BF16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=192,F=128", "attention_pair_128x16_d192", EPI_BF16},
-    {"layer_queries", "B=4,H=8,G=4,S=4096,R=4096,E=64,F=64", "attention_rows_128x128_d64", EPI_BF16},
-    {"layer_queries", "B=4,H=8,G=4,S=4096,R=4096,E=128,F=128", "attention_rows_128x96_d128", EPI_BF16},
-    {"layer_keys", "B=4,H=8,G=4,S=4096,R=4096,E=64,F=64", "attention_pair_128x64_d64", EPI_BF16},
-    {"layer_keys", "B=4,H=8,G=4,S=4096,R=4096,E=128,F=128", "attention_pair_128x64_d128", EPI_BF16},
-    {"dropout", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_128x128_d64", EPI_BF16},
-    {"dropout", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_128x128_d128", EPI_BF16},
-    {"dropout_apart", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_128x128_d64", EPI_BF16},
-    {"dropout_queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_rows_128x64_d128", EPI_BF16},
-    {"dropout_keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_pair_128x64_d64", EPI_BF16},
-    {"dropout_keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_pair_128x32_d128", EPI_BF16},
-    {"causal", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_128x64_d64", EPI_BF16},
-    {"biased", "B=2,H=8,S=1024,R=1024,E=40,F=64", "attention_mma_128x64_d64", EPI_F16},
-    {"dropout_apart", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_64x64_d64", EPI_BF16},
-    {"window", "B=2,H=4,G=4,S=1000,R=1000,E=128,F=128", "attention_mma_128x32_d128", EPI_BF16},
-    {"documents", "B=2,H=8,S=1024,R=1024,E=128,F=96", "attention_mma_128x32_d128", EPI_BF16},
-    {"dropout", "B=2,H=8,S=1024,R=1024,E=128,F=128", "attention_mma_64x32_d128", EPI_BF16},
-    {"causal", "B=2,H=16,S=2048,R=2048,E=192,F=128", "attention_mma_64x64_d192", EPI_F16},
-    {"biased", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_mma_64x16_d256", EPI_BF16},
-    {"causal", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_mma_64x32_d256", EPI_BF16},
-    {"packed", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_128x64_d64", EPI_BF16},
-    {"packed", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_mma_64x32_d128", EPI_BF16},
-    {"packed_queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_mma_rows_128x32_d128", EPI_BF16},
-    {"packed_keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_mma_pair_64x32_d64", EPI_BF16},
-    {"packed_keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_mma_pair_128x32_d128", EPI_BF16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=64,F=64", "attention_mma_rows_128x32_d64", EPI_BF16},
-    {"dropout_queries", "B=2,H=16,S=2048,R=2048,E=64,F=40", "attention_mma_rows_64x32_d64", EPI_BF16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_mma_rows_128x32_d128", EPI_F16},
-    {"dropout_queries", "B=2,H=16,S=2048,R=2048,E=128,F=128", "attention_mma_rows_64x32_d128", EPI_BF16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=192,F=128", "attention_mma_rows_64x32_d192", EPI_BF16},
-    {"queries", "B=2,H=16,S=2048,R=2048,E=256,F=256", "attention_mma_rows_64x16_d256", EPI_BF16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_mma_pair_64x32_d64", EPI_F16},
-    {"dropout_keys", "B=2,H=4,G=4,S=2048,R=2048,E=64,F=64", "attention_mma_pair_64x32_d64", EPI_BF16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=128", "attention_mma_pair_128x32_d128", EPI_BF16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=128,F=96", "attention_mma_pair_64x32_d128", EPI_BF16},
-    {"keys", "B=2,H=4,G=4,S=2048,R=2048,E=192,F=128", "attention_mma_pair_64x16_d192", EPI_BF16},
+static const char *const attention[] = {
+    "tests/attention:causal B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_192x128_d64",
+    "tests/attention:window B=2,H=4,G=4,S=1000,R=1000,E=40,F=64 f16 attention_192x128_d64",
+    "tests/attention:biased B=2,H=8,S=1024,R=1024,E=64,F=64 bf16 attention_128x128_d64",
+    "tests/attention:causal B=2,H=16,S=2048,R=2048,E=128,F=128 f16 attention_128x128_d128",
+    "tests/attention:causal B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_128x128_held_d128",
+    "tests/attention:full B=2,H=16,S=2047,R=1777,E=96,F=128 bf16 attention_128x128_d128",
+    "tests/attention:biased B=2,H=8,S=1024,R=1024,E=128,F=128 bf16 attention_128x128_d128",
+    "tests/attention:documents B=2,H=8,S=1024,R=1024,E=128,F=128 bf16 attention_128x128_d128",
+    "tests/attention:lengths B=2,H=8,S=1024,R=1024,E=128,F=128 bf16 attention_128x64_d128",
+    "tests/attention:latent B=2,S=2048,R=2048,H=16,E=128,P=64,F=128 bf16 attention_128x96_d192",
+    "tests/attention:latent_queries B=2,S=2048,R=2048,H=16,E=128,P=64,F=128 bf16 attention_rows_128x64_d192",
+    "tests/attention:latent_keys B=2,S=2048,R=2048,H=16,E=128,P=64,F=128 bf16 attention_rows_128x48_d192",
+    "tests/attention:latent_pair B=2,S=2048,R=2048,H=16,E=128,P=64,F=128 bf16 attention_pair_128x64_d192",
+    "tests/attention:prefix B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_128x128_d128",
+    "tests/attention:prefix_keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=128 bf16 attention_pair_128x48_d128",
+    "tests/attention:packed B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_192x128_d64",
+    "tests/attention:packed B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_128x128_d128",
+    "tests/attention:packed_queries B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_rows_128x128_d64",
+    "tests/attention:packed_queries B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_rows_128x96_d128",
+    "tests/attention:packed_keys B=2,H=4,G=4,S=2048,R=2048,E=64,F=64 bf16 attention_pair_128x64_d64",
+    "tests/attention:packed_keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=128 bf16 attention_pair_128x64_d128",
+    "tests/attention:window B=2,H=4,G=4,S=1000,R=1000,E=192,F=128 bf16 attention_128x96_d192",
+    "tests/attention:causal B=2,H=16,S=2048,R=2048,E=192,F=192 bf16 attention_128x64_d192",
+    "tests/attention:causal B=2,H=16,S=2048,R=2048,E=256,F=256 bf16 attention_128x64_d256",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_rows_128x128_d64",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=128,F=128 f16 attention_rows_128x96_d128",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_rows_128x80_d128",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=192,F=128 bf16 attention_rows_128x64_d192",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=256,F=256 bf16 attention_rows_128x16_d256",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=64,F=64 f16 attention_pair_128x64_d64",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=96,F=96 bf16 attention_pair_128x64_d128",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=128 bf16 attention_pair_128x64_d128",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=128 bf16 attention_pair_128x48_d128",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=192,F=128 bf16 attention_pair_128x16_d192",
+    "tests/attention:layer_queries B=4,H=8,G=4,S=4096,R=4096,E=64,F=64 bf16 attention_rows_128x128_d64",
+    "tests/attention:layer_queries B=4,H=8,G=4,S=4096,R=4096,E=128,F=128 bf16 attention_rows_128x96_d128",
+    "tests/attention:layer_keys B=4,H=8,G=4,S=4096,R=4096,E=64,F=64 bf16 attention_pair_128x64_d64",
+    "tests/attention:layer_keys B=4,H=8,G=4,S=4096,R=4096,E=128,F=128 bf16 attention_pair_128x64_d128",
+    "tests/attention:dropout B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_128x128_d64",
+    "tests/attention:dropout B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_128x128_d128",
+    "tests/attention:dropout_apart B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_128x128_d64",
+    "tests/attention:dropout_queries B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_rows_128x64_d128",
+    "tests/attention:dropout_keys B=2,H=4,G=4,S=2048,R=2048,E=64,F=64 bf16 attention_pair_128x64_d64",
+    "tests/attention:dropout_keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=128 bf16 attention_pair_128x32_d128",
+    "tests/attention:causal B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_mma_128x64_d64",
+    "tests/attention:biased B=2,H=8,S=1024,R=1024,E=40,F=64 f16 attention_mma_128x64_d64",
+    "tests/attention:dropout_apart B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_mma_64x64_d64",
+    "tests/attention:window B=2,H=4,G=4,S=1000,R=1000,E=128,F=128 bf16 attention_mma_128x32_d128",
+    "tests/attention:documents B=2,H=8,S=1024,R=1024,E=128,F=96 bf16 attention_mma_128x32_d128",
+    "tests/attention:dropout B=2,H=8,S=1024,R=1024,E=128,F=128 bf16 attention_mma_64x32_d128",
+    "tests/attention:causal B=2,H=16,S=2048,R=2048,E=192,F=128 f16 attention_mma_64x64_d192",
+    "tests/attention:biased B=2,H=16,S=2048,R=2048,E=256,F=256 bf16 attention_mma_64x16_d256",
+    "tests/attention:causal B=2,H=16,S=2048,R=2048,E=256,F=256 bf16 attention_mma_64x32_d256",
+    "tests/attention:packed B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_mma_128x64_d64",
+    "tests/attention:packed B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_mma_64x32_d128",
+    "tests/attention:packed_queries B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_mma_rows_128x32_d128",
+    "tests/attention:packed_keys B=2,H=4,G=4,S=2048,R=2048,E=64,F=64 bf16 attention_mma_pair_64x32_d64",
+    "tests/attention:packed_keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=128 bf16 attention_mma_pair_128x32_d128",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_mma_rows_128x32_d64",
+    "tests/attention:dropout_queries B=2,H=16,S=2048,R=2048,E=64,F=40 bf16 attention_mma_rows_64x32_d64",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=128,F=128 f16 attention_mma_rows_128x32_d128",
+    "tests/attention:dropout_queries B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_mma_rows_64x32_d128",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=192,F=128 bf16 attention_mma_rows_64x32_d192",
+    "tests/attention:queries B=2,H=16,S=2048,R=2048,E=256,F=256 bf16 attention_mma_rows_64x16_d256",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=64,F=64 f16 attention_mma_pair_64x32_d64",
+    "tests/attention:dropout_keys B=2,H=4,G=4,S=2048,R=2048,E=64,F=64 bf16 attention_mma_pair_64x32_d64",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=128 bf16 attention_mma_pair_128x32_d128",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=96 bf16 attention_mma_pair_64x32_d128",
+    "tests/attention:keys B=2,H=4,G=4,S=2048,R=2048,E=192,F=128 bf16 attention_mma_pair_64x16_d192",
+    NULL,
 };
-enum { ATTENTION = sizeof attention / sizeof *attention };
-static test_case attention_froms[ATTENTION];
-static loaded attention_cases[ATTENTION];
+
+static void emit_attention_row(const loaded *l, variant v, const char *more) {
+    static const int all_from_ampere[] = {80, 86, 89, 90, 100, 120};
+    static int row;
+    int before = refused;
+    (void)more;
+    v.exact = true;
+    v.capability = v.capability == 80 ? all_from_ampere[row % 6] : 90;
+    row++;
+    emit("attention", l, v, CHOSEN);
+    if (!strncmp(l->from->program, "layer_", 6) && wants("attention", l, v, " open"))
+        emit_drawn(l, v, "B S R", CHOSEN); /* a layer's sequences and their lengths are open */
+    check(refused == before, "%s: no configuration of attention that is listed is refused", draw.name);
+    v.config = NULL;
+    v.type = EPI_F32; /* no tensor cores take it: passes */
+    emit("attention", l, v, LOOKED_AT);
+}
 
 static void emit_attention(void) {
-    static const int all_from_ampere[] = {80, 86, 89, 90, 100, 120};
-    int before = refused;
-    for (int i = 0; i < ATTENTION; i++) {
-        attention_froms[i] = (test_case){"../tests/attention", attention[i].program, attention[i].dims, 0};
-        if (!load_case(ctx, folder, &attention_froms[i], &attention_cases[i]))
-            continue;
-        variant v = {.capability = strstr(attention[i].config, "_mma_") ? all_from_ampere[i % 6] : 90,
-                     .config = attention[i].config,
-                     .exact = true,
-                     .type = attention[i].type,
-                     .must = true};
-        emit(&attention_cases[i], v, true);
-        if (!strncmp(attention[i].program, "layer_", 6)) {
-            open_axis_count = 3; /* a layer's sequences and their lengths are open */
-            emit(&attention_cases[i], v, true);
-            open_axis_count = 0;
-        }
-        v.config = NULL;
-        v.type = EPI_F32; /* no tensor cores take it: passes */
-        emit(&attention_cases[i], v, false);
-    }
-    check(refused == before, "no configuration of attention that is listed is refused");
+    for_rows(attention, emit_attention_row);
 }
 
 /* ---- random programs: emitted, and some of them compiled ---- */
 
-enum { RANDOMS = 200, RANDOMS_COMPILED = 16 };
-static loaded random_programs[RANDOMS];
-static test_case random_cases[RANDOMS];
-static char random_dims[RANDOMS][80];
-
 static void emit_random(void) {
+    enum { RANDOMS = 200, RANDOMS_COMPILED = 16 };
     static const int heads[] = {2, 8, 16, 64, 128};
     for (int i = 0; i < RANDOMS; i++) {
         maker m;
+        char dims[80], name[24];
         make_program(&m, (uint64_t)i + 1);
-        loaded *l = &random_programs[i];
-        epi_error err;
-        if (!check(epi_module_parse(ctx, m.text, strlen(m.text), "random", &l->module, &err) == EPI_OK,
-                   "seed %d: %s", i + 1, err.message))
-            continue;
-        snprintf(random_dims[i], sizeof random_dims[i], "B=%d,S=%d,K=%d,H=%d,D=%d", 1 + random_below(&m.s, 3),
+        snprintf(dims, sizeof dims, "B=%d,S=%d,K=%d,H=%d,D=%d", 1 + random_below(&m.s, 3),
                  8 + random_below(&m.s, 700), 8 * (1 + random_below(&m.s, 40)) + (random_below(&m.s, 3) == 0),
                  1 + random_below(&m.s, 6), heads[random_below(&m.s, 5)]);
-        random_cases[i] = (test_case){"random", "f", random_dims[i], 0};
-        l->from = &random_cases[i];
-        l->program = epi_module_program(l->module, 0);
-        l->dim_count = parse_dims(random_dims[i], l->dims, l->names);
-        variant v = {.capability = 90, .exact = i & 1, .type = i % 3 ? EPI_BF16 : EPI_F32, .must = true};
-        emit(l, v, i < RANDOMS_COMPILED);
+        snprintf(name, sizeof name, "seed%d", i + 1);
+        const loaded *l = program_with("random", m.text, name, dims);
+        variant v = {i % 3 ? EPI_BF16 : EPI_F32, EPI_PATH_FUSED, 90, NULL, i & 1, 0};
+        emit("random", l, v, i < RANDOMS_COMPILED ? CHOSEN : LOOKED_AT);
         v.capability = 80;
-        emit(l, v, false);
+        emit("random", l, v, LOOKED_AT);
     }
 }
 
 int main(int argc, char **argv) {
     char why[300] = "asked for texts alone";
-    bool ok = true;
     const char *mode = argc > 3 ? argv[3] : "all";
     sparing = !strcmp(mode, "some");
     compiling = !sparing && strcmp(mode, "texts") != 0 && epi_jit_available(why, sizeof why);
     choosing = compiling && !strcmp(mode, "forms");
-    folder = argc > 1 ? argv[1] : "programs";
+    programs = argc > 1 ? argv[1] : "programs";
     if (argc > 2)
         setenv("EPILOG_CACHE", argv[2], 1);
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
-    for (int i = 0; i < CASES; i++)
-        ok &= load_case(ctx, folder, &cases[i], &all[i]);
-    if (ok && !strcmp(mode, "attention")) {
+    if (!strcmp(mode, "attention")) {
         emit_attention();
-    } else if (ok) {
+    } else {
         offline();
         limits();
         narrow_tiles();
@@ -1226,18 +1172,7 @@ int main(int argc, char **argv) {
         compile_texts();
     else
         printf("nothing is compiled: %s\n", why);
-    for (int i = 0; i < CASES; i++)
-        epi_module_free(all[i].module);
-    for (int i = 0; i < 5; i++)
-        epi_module_free(odd_depths[i].module);
-    for (int i = 0; i < MOVES; i++)
-        epi_module_free(moved[i].module);
-    for (int i = 0; i < row_case_count; i++)
-        epi_module_free(row_cases[i].l.module);
-    for (int i = 0; i < ATTENTION; i++)
-        epi_module_free(attention_cases[i].module);
-    for (int i = 0; i < RANDOMS; i++)
-        epi_module_free(random_programs[i].module);
+    free_programs();
     epi_context_close(ctx);
     return finish();
 }

@@ -49,6 +49,8 @@ static void compile_case(const loaded *l, int target, bool compiling) {
     epi_cuda_target t = {.arch = epi_arch_of(targets[target].capability), .multiprocessors = 132};
     snprintf(label, sizeof label, "%s %s %s sm_%d", l->from->program, l->from->dims,
              epi_dtype_name(targets[target].type), targets[target].capability);
+    if (!wanted("%s", label))
+        return;
     epi_status status = bind_spec(l, targets[target].type, EPI_PATH_FUSED, &arena, &spec)
                             ? epi_cuda_compile(&arena, &spec, &t, &k, &err)
                             : EPI_ERR_MEMORY;

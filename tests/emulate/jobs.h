@@ -30,13 +30,13 @@ static job all_jobs[MOST_JOBS];
 static int job_count;
 
 /* How many processes, or compilers, there are at once: as many as processors, or JOBS says. */
-static int workers(void) {
+static inline int workers(void) {
     const char *own = getenv("JOBS");
     long most = own ? atol(own) : sysconf(_SC_NPROCESSORS_ONLN);
     return most < 1 ? 1 : most > MOST_WORKERS ? MOST_WORKERS : (int)most;
 }
 
-static void add_job(void (*run)(int at), int at) {
+static inline void add_job(void (*run)(int at), int at) {
     if (job_count < MOST_JOBS)
         all_jobs[job_count++] = (job){run, at};
     else
@@ -46,13 +46,13 @@ static void add_job(void (*run)(int at), int at) {
 static job_result *mine; /* in a worker: the result of its job */
 
 /* What is checked from here on is of this case. */
-static void begin_case(const char *name) {
+static inline void begin_case(const char *name) {
     the_case(name);
     if (mine)
         snprintf(mine->name, sizeof mine->name, "%s", name);
 }
 
-static void work(int worker, FILE *said, job_result *results, atomic_int *next) {
+static inline void work(int worker, FILE *said, job_result *results, atomic_int *next) {
     dup2(fileno(said), 1);
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* nothing is lost where it crashes */
     for (int i; (i = atomic_fetch_add(next, 1)) < job_count;) {
@@ -72,13 +72,13 @@ static void work(int worker, FILE *said, job_result *results, atomic_int *next) 
     _exit(0);
 }
 
-static void show(FILE *said, long from, long to) {
+static inline void show(FILE *said, long from, long to) {
     fseek(said, from, SEEK_SET);
     for (int c; from < to && (c = getc(said)) != EOF; from++)
         putchar(c);
 }
 
-static void run_jobs(void) {
+static inline void run_jobs(void) {
     size_t bytes = sizeof(atomic_int) + MOST_JOBS * sizeof(job_result);
     job_result *results = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     atomic_int *next = results == MAP_FAILED ? NULL : (atomic_int *)(results + MOST_JOBS);
