@@ -2,48 +2,12 @@
  * programs: what the rules make of them is, as a text that is parsed again, the same in f64.
  *
  *     algebra [programs] [tests/models.epi] [rounds] */
-#include <dirent.h>
-
-#include "ran.h"
+#include "in_f64.h"
 #include "random_program.h"
 
 static epi_context *ctx;
 
 /* ---- one program ---- */
-
-/* Compiles for the reference, with tensors in f64 but for integers. */
-static bool prepare(ran *r, const epi_program *program, const char *dims) {
-    char store[EPI_MAX_DIMS][16];
-    epi_dim_binding bindings[EPI_MAX_DIMS];
-    epi_type_binding types[2 * EPI_MAX_TENSORS];
-    epi_options o = EPI_OPTIONS(.dims = bindings, .path = EPI_PATH_REFERENCE, .types = types);
-    epi_error err;
-    *r = (ran){.program = program};
-    o.dim_count = program_dims(program, dims, bindings, store);
-    o.type_count = wide_types(program, true, types);
-    bool ok = check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
-                    epi_program_name(program), err.message);
-    return ok && problem_make(&r->p, program, r->k, LAYOUT_PLAIN);
-}
-
-/* Numbers between -1 and 1 for matrices, 0.5 and 1.5 for vectors, 0.2 and 0.8 for scalars; indices in their
- * axis, other integers from -1 to 2. */
-static void fill(problem *p, uint64_t seed) {
-    for (int i = 0; i < p->inputs; i++) {
-        tensor *t = &p->t[i];
-        uint64_t s = seed * 1000003 + (uint64_t)i;
-        for (int64_t e = 0; e < t->shape.count; e++) {
-            double u = random_unit(&s);
-            int below = (int)t->shape.index_below;
-            double x = epi_dtype_is_integer(t->shape.type)
-                           ? (below > 0 ? random_below(&s, below) : random_below(&s, 4) - 1)
-                       : t->shape.rank == 0 ? 0.2 + 0.6 * u
-                       : t->shape.rank == 1 ? 0.5 + u
-                                            : 2 * u - 1;
-            put_element(t->data, t->shape.type, e, x);
-        }
-    }
-}
 
 /* The rewritten program as a module of its own; NULL after a failed check. */
 static epi_module *rewrite(const epi_program *program, const char *dims, unsigned without,
@@ -63,30 +27,12 @@ static epi_module *rewrite(const epi_program *program, const char *dims, unsigne
         epi_algebra_rewrite(&spec, &(epi_algebra_choice){.without = without}, &g, log);
         if (check(!epi_graph_failed(&g), "%s is rewritten: %s", label, g.error.message)) {
             epi_graph_print(&g, epi_program_name(program), &text);
-            check(epi_module_parse(ctx, text.data, text.length, "rewritten", &m, &err) == EPI_OK,
-                  "%s: what was made of it parses: %s\n%s", label, err.message, text.data);
+            m = parsed(ctx, text.data);
         }
     }
     epi_text_free(&text);
     epi_arena_free(&arena);
     return m;
-}
-
-/* Do both give the same, up to 1e-12 of the largest element? */
-static void compare(const ran *a, const ran *b, const char *label) {
-    for (int t = a->p.inputs; t < a->p.count; t++) {
-        const tensor *x = &a->p.t[t], *y = &b->p.t[t];
-        double most = 0, worst = 0;
-        for (int64_t e = 0; e < x->shape.count; e++) {
-            double want = get_element(x->data, x->shape.type, e),
-                   got = get_element(y->data, y->shape.type, e);
-            if (isfinite(want))
-                most = fmax(most, fabs(want));
-            worst = fmax(worst, isnan(want) && isnan(got) ? 0 : apart(want, got));
-        }
-        check(worst <= 1e-12 * (1 + most), "%s: %s is off by %g of %g", label,
-              a->program->graph.tensors[t].name, worst, most);
-    }
 }
 
 static int applied_in_all[EPI_RULE_COUNT];
@@ -95,22 +41,22 @@ static void check_program(const epi_program *program, const char *dims, uint64_t
     epi_algebra_log log;
     int failed = failed_count;
     epi_module *m = rewrite(program, dims, 0, &log, label);
-    ran a, b;
+    ran a, b = {0};
     if (!m)
         return;
     for (int i = 0; i < EPI_RULE_COUNT; i++)
         applied_in_all[i] += log.applied[i];
-    if (prepare(&a, program, dims) && prepare(&b, epi_module_program(m, 0), dims)) {
-        fill(&a.p, seed);
+    if (run_as(&a, program, dims, in_f64(seed)) && made(&b, epi_module_program(m, 0), dims, in_f64(seed))) {
         for (int t = 0; t < a.p.inputs; t++)
-            for (int64_t e = 0; e < a.p.t[t].shape.count; e++)
-                put_element(b.p.t[t].data, b.p.t[t].shape.type, e,
-                            get_element(a.p.t[t].data, a.p.t[t].shape.type, e));
-        if (check(problem_run(a.k, &a.p) && problem_run(b.k, &b.p), "%s: both run", label))
-            compare(&a, &b, label);
-        discard(&a);
-        discard(&b);
+            copy_elements(&a.p.t[t], &b.p.t[t]);
+        run_again(&b);
+        for (int t = a.p.inputs; t < a.p.count; t++) {
+            double off = off_in_f64(&b.p.t[t], &a.p.t[t]);
+            check(off <= 1e-12, "%s: %s is off by %g", label, tensor_name(program, t), off);
+        }
     }
+    discard(&a);
+    discard(&b);
     if (failed_count > failed) {
         static char text[1 << 17];
         epi_program_print(epi_module_program(m, 0), text, sizeof text);
@@ -121,83 +67,33 @@ static void check_program(const epi_program *program, const char *dims, uint64_t
 
 /* Its gradients by all inputs that have one. */
 static void check_gradients(const epi_program *program, const char *dims, uint64_t seed, const char *label) {
-    const char *names[EPI_MAX_TENSORS];
+    const char *names[MAX_TENSORS];
     char name[1000];
-    int count = 0;
+    int count = number_inputs(program, true, names, MAX_TENSORS);
     epi_module *m;
-    epi_error err;
-    for (int t = 0; t < program->graph.input_count; t++) {
-        const epi_tensor_decl *d = &program->graph.tensors[t];
-        if (!d->has_type || !epi_dtype_is_whole(d->type))
-            names[count++] = d->name;
-    }
-    if (!count || epi_program_grad(program, names, count, &m, &err) != EPI_OK)
+    if (!count || epi_program_grad(program, names, count, &m, NULL) != EPI_OK)
         return;
     snprintf(name, sizeof name, "the gradients of %.900s", label);
     check_program(epi_module_program(m, 0), dims, seed, name);
     epi_module_free(m);
 }
 
-/* ---- programs ---- */
-
-static int size_of_dim(const char *name) {
-    static const struct {
-        const char *name;
-        int size;
-    } sizes[] = {{"D", 4}, {"K", 4}, {"F", 4}, {"E", 6}, {"T", 5},
-                 {"V", 6}, {"P", 7}, {"N", 6}, {"R", 6}, {"R2", 8}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (!strcmp(name, sizes[i].name))
-            return sizes[i].size;
-    return 3;
-}
-
-static void dims_of(const epi_program *p, char *out, size_t size) {
-    out[0] = 0;
-    for (int d = 0; d < epi_program_dim_count(p); d++)
-        snprintf(out + strlen(out), size - strlen(out), "%s%s=%d", d ? "," : "", epi_program_dim(p, d),
-                 epi_program_dim_size(p, d) ? (int)epi_program_dim_size(p, d)
-                                            : size_of_dim(epi_program_dim(p, d)));
-}
-
-static void test_file(const char *path) {
-    size_t length;
-    char *text = read_whole(path, &length);
-    epi_module *m;
-    epi_error err;
-    if (check(text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK, "%s parses", path)) {
-        for (int i = 0; i < epi_module_count(m); i++) {
-            const epi_program *p = epi_module_program(m, i);
-            char dims[400], label[800];
-            dims_of(p, dims, sizeof dims);
-            snprintf(label, sizeof label, "%s:%s", path, epi_program_name(p));
-            if (!wanted("%s", label))
-                continue;
-            check_program(p, dims, (uint64_t)i + 3, label);
-            check_gradients(p, dims, (uint64_t)i + 3, label);
-        }
-        epi_module_free(m);
-    }
-    free(text);
-}
-
-static void test_folder(const char *folder) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        char path[600];
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (strstr(e->d_name, ".epi"))
-            test_file(path);
-    }
-    if (check(dir != NULL, "%s can be read", folder))
-        closedir(dir);
-}
-
-/* ---- random programs ---- */
-
 static void check_with_gradients(const epi_program *p, const char *dims, uint64_t seed, const char *label) {
     check_program(p, dims, seed, label);
     check_gradients(p, dims, seed, label);
+}
+
+static void test_file(const char *path) {
+    epi_module *m = parsed_file(ctx, path);
+    for (int i = 0; m && i < epi_module_count(m); i++) {
+        const epi_program *p = epi_module_program(m, i);
+        char dims[400], label[800];
+        small_sizes(p, dims, sizeof dims);
+        snprintf(label, sizeof label, "%s:%s", path, epi_program_name(p));
+        if (wanted("%s", label))
+            check_with_gradients(p, dims, (uint64_t)i + 3, label);
+    }
+    epi_module_free(m);
 }
 
 /* ---- random layers ---- */
@@ -304,27 +200,22 @@ static void make_layers(layers *m, uint64_t seed, char *text, size_t size) {
 
 /* Its forward and its backward as two programs: the gradients by all inputs but integers, and but for two of
  * these names. */
-static epi_module *halves_of(const epi_program *p, const char *but, const char *nor, const char *label) {
-    const char *wrt[EPI_MAX_TENSORS];
-    int count = 0;
-    epi_module *halves = NULL;
-    epi_error err;
+static epi_module *halves_of(const epi_program *p, const char *but, const char *nor) {
+    char wrt[1000] = "";
     for (int t = 0; t < p->graph.input_count; t++) {
         const epi_tensor_decl *d = &p->graph.tensors[t];
         if (strcmp(d->name, but) && strcmp(d->name, nor) && !(d->has_type && epi_dtype_is_whole(d->type)))
-            wrt[count++] = d->name;
+            snprintf(wrt + strlen(wrt), sizeof wrt - strlen(wrt), "%s ", d->name);
     }
-    check(epi_program_grad_saved(p, wrt, count, &halves, &err) == EPI_OK, "%s: %s", label, err.message);
-    return halves;
+    return derived(p, wrt, epi_program_grad_saved);
 }
 
 static void check_halves(const epi_program *p, uint64_t seed, const char *label) {
-    epi_module *halves = halves_of(p, "cs", "sn", label);
+    epi_module *halves = halves_of(p, "cs", "sn");
     for (int i = 0; halves && i < epi_module_count(halves); i++) {
-        const epi_program *half = epi_module_program(halves, i);
         char dims[100];
-        dims_of(half, dims, sizeof dims);
-        check_program(half, dims, seed, label);
+        small_sizes(epi_module_program(halves, i), dims, sizeof dims);
+        check_program(epi_module_program(halves, i), dims, seed, label);
     }
     epi_module_free(halves);
 }
@@ -339,7 +230,7 @@ static void test_layers(int count) {
         epi_module *module = parsed(ctx, text);
         if (!module)
             continue;
-        dims_of(epi_module_program(module, 1), dims, sizeof dims);
+        small_sizes(epi_module_program(module, 1), dims, sizeof dims);
         check_program(epi_module_program(module, 1), dims, r.seed, label);
         check_halves(epi_module_program(module, 0), r.seed, label);
         if (failed_count > failed)
@@ -352,15 +243,13 @@ static void test_layers(int count) {
 
 /* The rewritten text of the last program, which the caller frees. */
 static char *rewritten_text(const char *text, const char *dims, unsigned without, epi_algebra_log *log) {
-    epi_module *m, *r = NULL;
-    epi_error err;
+    epi_module *m = parsed(ctx, text), *r = NULL;
     char *out = NULL;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "test", &m, &err) == EPI_OK, "%s: %s", text,
-               err.message))
-        return NULL;
-    const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
-    check_program(p, dims, 11, text);
-    r = rewrite(p, dims, without, log, text);
+    if (m) {
+        const epi_program *p = epi_module_program(m, epi_module_count(m) - 1);
+        check_program(p, dims, 11, text);
+        r = rewrite(p, dims, without, log, text);
+    }
     if (r && (out = calloc(1, 1 << 16)))
         epi_program_print(epi_module_program(r, 0), out, 1 << 16);
     epi_module_free(r);
@@ -468,26 +357,16 @@ static const struct model {
 };
 enum { MODELS = sizeof models / sizeof *models };
 
-/* Rows are tokens, also where the first input of a backward has heads. */
-static void name_rows(epi_options *o, const char *dims) {
-    static const char *const tokens[] = {"T"};
-    if (*dims == 'T') {
-        o->row_axes = tokens;
-        o->row_axis_count = 1;
-    }
+/* In 16 bits. Rows are tokens, also where the first input of a backward has heads. */
+static way as_model(const char *dims, int device) {
+    return (way){.type = EPI_BF16, .device = device, .rows = *dims == 'T' ? "T" : NULL};
 }
 
 /* The algebra is taken where the plan for Hopper is cheaper by it; tests/plans.txt has what it comes to. */
 static void check_rewritten(const epi_program *program, const struct model *model) {
-    bound b;
-    epi_kernel *k;
-    epi_error err;
-    bind_dims(&b, model->plan, EPI_BF16, -90);
-    name_rows(&b.options, model->plan);
-    if (!check(epi_kernel_compile(program, &b.options, &k, &err) == EPI_OK, "%s compiles: %s", model->name,
-               err.message))
-        return;
-    check(k->rewriting.applies == model->rewritten, "%s is rewritten where that is cheaper", model->name);
+    epi_kernel *k = kernel_of(program, model->plan, as_model(model->plan, -90));
+    check(k && k->rewriting.applies == model->rewritten, "%s is rewritten where that is cheaper",
+          model->name);
     epi_kernel_free(k);
 }
 
@@ -513,29 +392,17 @@ static void make_hostile(tensor *x, int kind) {
     }
 }
 
-static bool run_hostile(const epi_program *program, const char *dims_text, epi_path path, epi_algebra algebra,
-                        uint64_t seed, int kind, problem *p) {
-    char store[EPI_MAX_DIMS][16];
-    epi_dim_binding dims[EPI_MAX_DIMS];
-    epi_type_binding types[2 * EPI_MAX_TENSORS];
-    epi_options o = EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .path = path, .types = types,
-                                .algebra = algebra, .threads = 2);
-    epi_kernel *k;
-    epi_error err;
-    o.dim_count = parse_dims(dims_text, dims, store);
-    name_rows(&o, dims_text);
-    o.type_count = path != EPI_PATH_FUSED ? wide_types(program, false, types) : 0;
-    if (!check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s", err.message))
-        return false;
-    bool ok = problem_make(p, program, k, LAYOUT_PLAIN);
+/* The kind of data that is filled in. */
+static int hostile;
+
+static void fill_hostile(problem *p, uint64_t seed) {
     problem_fill(p, seed);
-    make_hostile(&p->t[0], kind);
-    for (int t = 1; t < p->inputs && kind != OUTLIERS; t++) /* and the scales that a backward takes */
-        if (!strncmp(program->graph.tensors[t].name, "saved", 5) && program->graph.tensors[t].has_type)
-            make_hostile(&p->t[t], kind);
-    ok = ok && problem_run(k, p);
-    epi_kernel_free(k);
-    return ok;
+    make_hostile(&p->t[0], hostile);
+    for (int t = 1; t < p->inputs && hostile != OUTLIERS; t++) { /* and the scales that a backward takes */
+        const epi_tensor_decl *d = &p->program->graph.tensors[t];
+        if (!strncmp(d->name, "saved", 5) && d->has_type)
+            make_hostile(&p->t[t], hostile);
+    }
 }
 
 /* The rule over a few seeds together: the largest error of the one against the largest of the other. One draw
@@ -544,28 +411,27 @@ static void check_hostile(const epi_program *program, const struct model *model,
     enum { SEEDS = 5, MOST = 64 };
     double error[MOST] = {0}, bound[MOST] = {0}, worst = 0;
     int first = program->graph.input_count, count = program->graph.tensor_count;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        problem out = {0}, ref = {0}, naive = {0};
-        if (!check(run_hostile(program, model->run, EPI_PATH_FUSED, EPI_ALGEBRA_FREE, seed, kind, &out) &&
-                       run_hostile(program, model->run, EPI_PATH_REFERENCE, EPI_ALGEBRA_FREE, seed, kind,
-                                   &ref) &&
-                       run_hostile(program, model->run, EPI_PATH_NAIVE, EPI_ALGEBRA_FREE, seed, kind, &naive),
-                   "%s runs", model->name))
-            return;
-        for (int t = first; t < count; t++) {
+    way how = as_model(model->run, 0);
+    how.fill = fill_hostile;
+    hostile = kind;
+    for (how.seed = 1; how.seed <= SEEDS; how.seed++) {
+        ran out, ref = {0}, naive = {0};
+        bool ok =
+            run_as(&out, program, model->run, how) && yardsticks(&ref, &naive, program, model->run, how);
+        for (int t = first; t < count && ok; t++) {
             double e, b;
-            within_rule(&out.t[t], &ref.t[t], &naive.t[t], EPI_BF16, out.terms, &e, &b);
+            within_rule(&out.p.t[t], &ref.p.t[t], &naive.p.t[t], EPI_BF16, out.p.terms, &e, &b);
             error[t - first] = fmax(error[t - first], e);
             bound[t - first] = fmax(bound[t - first], b);
         }
-        problem_free(&out);
-        problem_free(&ref);
-        problem_free(&naive);
+        discard(&out);
+        discard(&ref);
+        discard(&naive);
     }
     for (int t = first; t < count; t++) {
         worst = fmax(worst, error[t - first] / bound[t - first]);
         check(error[t - first] <= bound[t - first], "%s, %s: %s is off by %g, allowed %g", model->name,
-              kind_names[kind], program->graph.tensors[t].name, error[t - first], bound[t - first]);
+              kind_names[kind], tensor_name(program, t), error[t - first], bound[t - first]);
     }
     printf("%s, %s: %.2f of what is allowed\n", model->name, kind_names[kind], worst);
 }
@@ -573,36 +439,25 @@ static void check_hostile(const epi_program *program, const struct model *model,
 /* A row's bits do not depend on the rows beside it. */
 static void check_rows(const epi_program *program, const struct model *model) {
     char fewer[200];
-    problem all = {0}, some = {0};
     const char rows[] = {model->run[0], 0};
+    const way how = as_model(model->run, 0);
+    ran all, some = {0};
     snprintf(fewer, sizeof fewer, "%s=%d%s", rows, *rows == 'T' ? 7 : 1, strchr(model->run, ','));
-    if (!check(run_hostile(program, model->run, EPI_PATH_FUSED, EPI_ALGEBRA_FREE, 3, PLAIN, &all) &&
-                   run_hostile(program, fewer, EPI_PATH_FUSED, EPI_ALGEBRA_FREE, 3, PLAIN, &some),
-               "%s runs", model->name))
-        return;
-    char store[EPI_MAX_DIMS][16];
-    epi_dim_binding dims[EPI_MAX_DIMS];
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = parse_dims(fewer, dims, store), .type = EPI_BF16,
-                                .threads = 2);
-    epi_kernel *k;
-    epi_error err;
-    name_rows(&o, fewer);
-    bool ok = check(epi_kernel_compile(program, &o, &k, &err) == EPI_OK, "%s: %s", model->name, err.message);
-    for (int t = 0; t < some.inputs && ok; t++) /* the first rows of all; weights as they are */
-        memcpy(some.t[t].data, all.t[t].data,
-               (size_t)some.t[t].shape.count * epi_dtype_size(some.t[t].shape.type));
-    ok = ok && check(problem_run(k, &some), "%s runs", model->name);
-    for (int t = some.inputs; t < some.count && ok; t++) {
-        const epi_axes *a = &program->graph.tensors[t].axes;
-        if (a->count && strcmp(program->graph.dims[a->at[0].dim], rows) == 0)
-            check(!memcmp(some.t[t].data, all.t[t].data,
-                          (size_t)some.t[t].shape.count * epi_dtype_size(some.t[t].shape.type)),
-                  "%s: %s has the same bits with fewer rows", model->name, program->graph.tensors[t].name);
+    if (run_as(&all, program, model->run, how) && made(&some, program, fewer, how)) {
+        for (int t = 0; t < some.p.inputs; t++) /* the first rows of all; weights as they are */
+            memcpy(some.p.t[t].data, all.p.t[t].data,
+                   (size_t)some.p.t[t].shape.count * epi_dtype_size(some.p.t[t].shape.type));
+        run_again(&some);
+        for (int t = some.p.inputs; t < some.p.count; t++) {
+            const epi_axes *a = &program->graph.tensors[t].axes;
+            if (a->count && strcmp(program->graph.dims[a->at[0].dim], rows) == 0)
+                check(!memcmp(some.p.t[t].data, all.p.t[t].data,
+                              (size_t)some.p.t[t].shape.count * epi_dtype_size(some.p.t[t].shape.type)),
+                      "%s: %s has the same bits with fewer rows", model->name, tensor_name(program, t));
+        }
     }
-    if (ok)
-        epi_kernel_free(k);
-    problem_free(&all);
-    problem_free(&some);
+    discard(&all);
+    discard(&some);
 }
 
 /* ---- beside the kernels written by hand ---- */
@@ -612,29 +467,29 @@ static void check_rows(const epi_program *program, const struct model *model) {
  * two of them whose elements (or rows, for weights) take turns, a|b; or a number for all elements. Scales of
  * rows that the part has in other places are 1. */
 static const struct by_hand {
-    const char *model, *tensors[4], *file, *program, *is[10];
+    const char *model, *tensors[4], *program, *dims, *is[10];
 } by_hand[] = {
     {"llama",
      {"x", "a", "wo"},
      "residual_rms",
-     "residual_rms",
+     "T=24,K=64,D=64",
      {"a", "wo", "x", "g1", "0.00001", ">1", ">3", ">2"}},
-    {"llama", {"wg", "wu", "!d_wg"}, "norm_swiglu", "norm_swiglu", {"#2", "wg|wu", "1", ">1|>2", ">3"}},
-    {"llama", {"wq", "q"}, "norm_rope", "norm_rope", {"#2", "wq", "#1", "c", "s", "q"}},
+    {"llama", {"wg", "wu", "!d_wg"}, "norm_swiglu", "T=24,D=64,F=160", {"#2", "wg|wu", "1", ">1|>2", ">3"}},
+    {"llama", {"wq", "q"}, "norm_rope", "B=1,S=24,E=64,H=4,D=16", {"#2", "wq", "#1", "c", "s", "q"}},
     {"llama_head",
      {"wv", "y", "l"},
      "norm_cross_entropy",
-     "norm_cross_entropy",
+     "T=24,D=64,V=100",
      {"#2", "wv", "1", "y", ">2", "l", ">3"}},
     {"llama_head",
      {"gf", "wv", "d_gf"},
      "rmsnorm_backward",
-     "rmsnorm_backward",
+     "T=24,F=100,D=64",
      {"#2", "wv", "#1", "1", "gf", "#3", "0", ">2", NULL, "d_gf"}},
     {"llama",
      {"wd", "!g2", "!o"},
      "swiglu_backward",
-     "swiglu_backward",
+     "T=24,D=64,F=80",
      {"#4", "wd", "#2|#3", ">2|>1", NULL, ">3"}},
 };
 
@@ -692,43 +547,20 @@ static double said_element(const ran *part, const epi_part *of, const char *is, 
 /* Runs the part and the program on the same numbers. */
 static void compare_by_hand(const struct by_hand *h, const epi_kernel *k, int index, const epi_program *hand,
                             const char *dims) {
-    char text[1 << 14], hand_dims[200] = "";
-    epi_module *m;
-    epi_error err;
-    ran part, own;
+    char text[1 << 14];
     const epi_part *of = k->parts[index].part;
+    ran part = {0}, own = {0};
     epi_kernel_part_print(k, index, text, sizeof text);
-    if (!check(epi_module_parse(ctx, text, strlen(text), "part", &m, &err) == EPI_OK, "%s: %s", text,
-               err.message))
-        return;
-    char part_dims[200] = "";
-    for (int d = 0; d < epi_program_dim_count(epi_module_program(m, 0)); d++) {
-        const char *name = epi_program_dim(epi_module_program(m, 0), d), *at = dims;
-        while (at && !(strncmp(at, name, strlen(name)) == 0 && at[strlen(name)] == '='))
-            at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
-        if (at)
-            snprintf(part_dims + strlen(part_dims), sizeof part_dims - strlen(part_dims), "%s%.*s",
-                     d ? "," : "", (int)strcspn(at, ","), at);
-    }
-    bool rope = !strcmp(h->program, "norm_rope"), gated = !strcmp(h->program, "norm_swiglu");
-    snprintf(hand_dims, sizeof hand_dims, "%s",
-             rope                                        ? "B=1,S=24,E=64,H=4,D=16"
-             : gated                                     ? "T=24,D=64,F=160"
-             : !strcmp(h->program, "residual_rms")       ? "T=24,K=64,D=64"
-             : !strcmp(h->program, "norm_cross_entropy") ? "T=24,D=64,V=100"
-             : !strcmp(h->program, "rmsnorm_backward")   ? "T=24,F=100,D=64"
-                                                         : "T=24,D=64,F=80");
-    if (prepare(&part, epi_module_program(m, 0), part_dims) && prepare(&own, hand, hand_dims)) {
-        fill(&part.p, 9);
+    epi_module *m = parsed(ctx, text);
+    if (m && made(&part, epi_module_program(m, 0), dims, in_f64(9)) && made(&own, hand, h->dims, in_f64(9))) {
         for (int t = 0; t < part.p.inputs; t++) /* scales of rows where the program has them elsewhere */
-            if (of->tensors[t].tensor < 0 && part.p.t[t].shape.rank == 1 && !rope &&
+            if (of->tensors[t].tensor < 0 && part.p.t[t].shape.rank == 1 && strcmp(h->program, "norm_rope") &&
                 strcmp(h->program, "rmsnorm_backward"))
                 for (int64_t e = 0; e < part.p.t[t].shape.count; e++)
-                    put_element(part.p.t[t].data, EPI_F64, e, 1);
+                    put_at(&part.p.t[t], e, 1);
         for (int t = 0; t < own.p.inputs; t++)
             for (int64_t e = 0; e < own.p.t[t].shape.count; e++)
-                put_element(own.p.t[t].data, own.p.t[t].shape.type, e,
-                            said_element(&part, of, h->is[t], &own.p.t[t], e));
+                put_at(&own.p.t[t], e, said_element(&part, of, h->is[t], &own.p.t[t], e));
         check(problem_run(part.k, &part.p) && problem_run(own.k, &own.p), "%s: both run", h->program);
         for (int t = own.p.inputs; t < own.p.count; t++) {
             double worst = 0;
@@ -740,9 +572,9 @@ static void compare_by_hand(const struct by_hand *h, const epi_kernel *k, int in
             check(worst < 1e-12, "%s, %s of the part is off by %g:\n%s", h->program,
                   hand->graph.tensors[t].name, worst, text);
         }
-        discard(&part);
-        discard(&own);
     }
+    discard(&part);
+    discard(&own);
     epi_module_free(m);
 }
 
@@ -750,32 +582,20 @@ static void test_by_hand(const char *folder, const epi_module *m) {
     for (size_t i = 0; i < sizeof by_hand / sizeof *by_hand; i++) {
         const struct by_hand *h = &by_hand[i];
         const struct model *model = models;
-        char path[400], store[EPI_MAX_DIMS][16];
-        epi_dim_binding dims[EPI_MAX_DIMS];
-        epi_module *programs;
-        epi_kernel *k;
-        epi_error err;
-        size_t length;
+        char path[400];
         if (!wanted("%s in %s", h->program, h->model))
             continue;
         while (strcmp(model->name, h->model))
             model++;
-        snprintf(path, sizeof path, "%s/%s.epi", folder, h->file);
-        char *text = read_whole(path, &length);
-        epi_options o = EPI_OPTIONS(.dims = dims, .type = EPI_BF16, .device = -90);
-        o.dim_count = parse_dims(model->plan, dims, store);
-        if (check(text && epi_module_parse(ctx, text, length, path, &programs, &err) == EPI_OK, "%s parses",
-                  path)) {
-            if (check(epi_kernel_compile(epi_module_find(m, h->model), &o, &k, &err) == EPI_OK, "%s",
-                      err.message)) {
-                int part = find_part(k, h->tensors);
-                if (check(part >= 0, "%s has a part that is %s", h->model, h->program))
-                    compare_by_hand(h, k, part, epi_module_find(programs, h->program), model->run);
-                epi_kernel_free(k);
-            }
-            epi_module_free(programs);
-        }
-        free(text);
+        snprintf(path, sizeof path, "%s/%s.epi", folder, h->program);
+        epi_module *programs = parsed_file(ctx, path);
+        epi_kernel *k =
+            kernel_of(epi_module_find(m, h->model), model->plan, (way){.type = EPI_BF16, .device = -90});
+        int part = k ? find_part(k, h->tensors) : -1;
+        if (check(part >= 0, "%s has a part that is %s", h->model, h->program) && programs)
+            compare_by_hand(h, k, part, epi_module_find(programs, h->program), model->run);
+        epi_kernel_free(k);
+        epi_module_free(programs);
     }
 }
 
@@ -805,7 +625,7 @@ static void check_model(const epi_program *p, const struct model *model, bool ba
         if (!wanted("%s, %s", model->name, kind < 0 ? "as it is rewritten" : kind_names[kind]))
             continue;
         if (backward && !derived) {
-            if (!(derived = halves_of(p, "c", "s", model->name)))
+            if (!(derived = halves_of(p, "c", "s")))
                 return;
             p = epi_module_program(derived, 1);
         }
@@ -838,7 +658,7 @@ int main(int argc, char **argv) {
         return finish();
     test_rules();
     if (argc > 1)
-        test_folder(argv[1]);
+        for_texts(argv[1], test_file);
     if (argc > 2)
         test_models(argv[1], argv[2]);
     check_random_programs(ctx, argc > 3 ? atoi(argv[3]) : 100, check_with_gradients);
