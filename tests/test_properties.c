@@ -3,42 +3,19 @@
  * LayerNorm loses where it says it does. */
 #include <pthread.h>
 
-#include "harness.h"
 #include "ir/ops.h"
+#include "ran.h"
 
 static epi_context *ctx;
 
-static epi_kernel *compile_text(const char *text, const char *dims_text, epi_options o, epi_module **m,
-                                const epi_program **program) {
-    epi_dim_binding dims[16];
-    char names[16][16];
-    epi_error err;
-    epi_kernel *k = NULL;
-    o.dims = dims;
-    o.dim_count = parse_dims(dims_text, dims, names);
-    *m = NULL;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", m, &err) == EPI_OK, "%s: %s", text,
-               err.message))
-        return NULL;
-    *program = epi_module_program(*m, epi_module_count(*m) - 1);
-    check(epi_kernel_compile(*program, &o, &k, &err) == EPI_OK, "%s: %s", text, err.message);
-    return k;
-}
-
-/* The outputs of a text for inputs that `fill` makes. */
-static bool run_text(const char *text, const char *dims, epi_options o, void (*fill)(problem *, void *),
-                     void *ctx_fill, problem *p) {
-    epi_module *m;
-    const epi_program *program;
-    epi_kernel *k = compile_text(text, dims, o, &m, &program);
-    bool ok = k && problem_make(p, program, k, LAYOUT_PLAIN);
-    if (ok) {
-        fill(p, ctx_fill);
-        ok = check(problem_run(k, p), "%s runs", text);
-    }
-    epi_kernel_free(k);
-    epi_module_free(m);
-    return ok;
+/* The outputs of a text for inputs that `fill` makes. Discard them in any case. */
+static bool run_text(ran *r, const char *text, const char *dims, way how, void (*fill)(problem *, void *),
+                     void *arg) {
+    how.narrow = true;
+    if (!made_of(r, ctx, text, dims, how))
+        return false;
+    fill(&r->p, arg);
+    return run_again(r);
 }
 
 /* ---- linearity ---- */
@@ -60,21 +37,20 @@ static void fill_integers(problem *p, void *which) {
 }
 
 static void test_linearity(void) {
-    static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
-    for (int t = 0; t < 3; t++) {
-        problem p[3] = {{0}, {0}, {0}};
-        epi_type_binding f32 = {"y", EPI_F32};
-        epi_options o = EPI_OPTIONS(.type = types[t], .types = &f32, .type_count = 1);
+    for (int type = EPI_F32; type <= EPI_F16; type++) {
+        ran r[3] = {0};
+        const tensor *y[3];
         bool ok = true;
+        for (int part = 0; part < 3; part++) {
+            ok &= run_text(&r[part], "f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=70,K=130,N=90",
+                           (way){.type = (epi_dtype)type, .types = "y=f32"}, fill_integers, &part);
+            y[part] = &r[part].p.t[2];
+        }
+        for (int64_t i = 0; ok && i < y[0]->shape.count; i++)
+            ok = at(y[2], i) == at(y[0], i) + 2 * at(y[1], i);
+        check(ok, "(a + 2b) @ w == a @ w + 2 (b @ w), %s", epi_dtype_name((epi_dtype)type));
         for (int part = 0; part < 3; part++)
-            ok &= run_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=70,K=130,N=90", o, fill_integers,
-                           &part, &p[part]);
-        for (int64_t i = 0; ok && i < p[0].t[2].shape.count; i++)
-            ok = get_element(p[2].t[2].data, EPI_F32, i) ==
-                 get_element(p[0].t[2].data, EPI_F32, i) + 2 * get_element(p[1].t[2].data, EPI_F32, i);
-        check(ok, "(a + 2b) @ w == a @ w + 2 (b @ w), %s", epi_dtype_name(types[t]));
-        for (int part = 0; part < 3; part++)
-            problem_free(&p[part]);
+            discard(&r[part]);
     }
 }
 
@@ -128,34 +104,31 @@ static void test_rows(void) {
         mixed[i] = (i * 97 + 13) % ROWS;
     }
     for (int t = 0; t < 3; t++) {
-        problem full = {0}, permuted = {0}, one = {0}, threads[2] = {{0}, {0}};
-        epi_options o = EPI_OPTIONS(.type = types[t], .threads = 2);
+        static const char dims[] = "T=211,K=77,F=522";
+        way how = {.type = types[t]};
+        const char *type = epi_dtype_name(types[t]);
+        ran full, other;
         row_order order = {plain, ROWS};
-        bool ok = run_text(chain, "T=211,K=77,F=522", o, fill_rows, &order, &full);
+        bool all = run_text(&full, chain, dims, how, fill_rows, &order), ok;
         order.from = mixed;
-        ok &= run_text(chain, "T=211,K=77,F=522", o, fill_rows, &order, &permuted);
+        ok = run_text(&other, chain, dims, how, fill_rows, &order) && all;
         for (int i = 0; ok && i < ROWS; i++)
-            ok = same_row(&permuted, i, &full, mixed[i]);
-        check(ok, "permuting rows permutes the results, bit for bit, %s", epi_dtype_name(types[t]));
+            ok = same_row(&other.p, i, &full.p, mixed[i]);
+        check(ok, "permuting rows permutes the results, bit for bit, %s", type);
+        discard(&other);
         for (int i = 0; i < ROWS; i += 70) {
             order.from = &plain[i];
-            ok = run_text(chain, "T=1,K=77,F=522", o, fill_rows, &order, &one) && same_row(&one, 0, &full, i);
-            check(ok, "a batch of one is its row of a larger batch, bit for bit, %s",
-                  epi_dtype_name(types[t]));
-            problem_free(&one);
+            ok = run_text(&other, chain, "T=1,K=77,F=522", how, fill_rows, &order) && all;
+            check(ok && same_row(&other.p, 0, &full.p, i),
+                  "a batch of one is its row of a larger batch, bit for bit, %s", type);
+            discard(&other);
         }
         order.from = plain;
-        for (int n = 0; n < 2; n++) {
-            o.threads = n + 1;
-            ok = run_text(chain, "T=211,K=77,F=522", o, fill_rows, &order, &threads[n]);
-        }
-        for (int i = 0; ok && i < ROWS; i++)
-            ok = same_row(&threads[0], i, &threads[1], i);
-        check(ok, "the same bits with one thread and with two, %s", epi_dtype_name(types[t]));
-        problem_free(&full);
-        problem_free(&permuted);
-        problem_free(&threads[0]);
-        problem_free(&threads[1]);
+        how.threads = 1;
+        ok = run_text(&other, chain, dims, how, fill_rows, &order) && all;
+        check(ok && same_outputs(&other, &full), "the same bits with one thread and with two, %s", type);
+        discard(&other);
+        discard(&full);
     }
 }
 
@@ -175,81 +148,63 @@ static void test_few_rows(void) {
         char text[sizeof chain], size[64];
         const int k = depths[n / 3 % 4], f = columns[n / 3 % 4];
         const bool deep = n / 3 % 4 == 3; /* one type and a few numbers of rows: each takes long */
-        epi_options o = EPI_OPTIONS(.type = types[n % 3], .threads = 2);
-        problem full = {0}, few = {0};
+        const way how = {.type = types[n % 3]};
+        ran full, few;
         if (deep && n % 3)
             continue;
         strcpy(text, chain);
         if (n / 12)
             memcpy(strstr(text, "w[F,K]"), "w[K,F]", 6);
         snprintf(size, sizeof size, dims, ROWS, k, f);
-        bool ok = run_text(text, size, o, fill_rows, &order, &full);
+        bool ok = run_text(&full, text, size, how, fill_rows, &order);
         for (int rows = 1; rows <= FEW; rows += deep ? 7 : 1) {
             snprintf(size, sizeof size, dims, rows, k, f);
-            bool same = ok && run_text(text, size, o, fill_rows, &order, &few);
+            bool same = run_text(&few, text, size, how, fill_rows, &order) && ok;
             for (int i = 0; same && i < rows; i++)
-                same = same_row(&few, i, &full, i);
+                same = same_row(&few.p, i, &full.p, i);
             check(same, "%d rows have the bits that they have among %d, %s, %s, %d deep", rows, ROWS,
                   epi_dtype_name(types[n % 3]), n / 12 ? "w[K,F]" : "w[F,K]", k);
-            problem_free(&few);
+            discard(&few);
         }
-        problem_free(&full);
+        discard(&full);
     }
 }
 
 /* ---- two threads, two kernels, one context ---- */
 
-typedef struct job {
-    const epi_kernel *kernel;
-    const epi_program *program;
-    problem p;
-    bool ok;
-} job;
-
 static void *work(void *arg) {
-    job *j = arg;
+    ran *r = arg;
+    bool ok = true;
     for (int i = 0; i < 20; i++)
-        j->ok &= problem_run(j->kernel, &j->p);
-    return NULL;
+        ok &= problem_run(r->k, &r->p);
+    return ok ? r : NULL;
 }
 
 static void test_concurrent(void) {
-    epi_module *m[2];
-    job jobs[4];
-    epi_kernel *k[2];
     static const char *const texts[] = {
         chain, "f(x[T,K], w[N,K], b[N]) -> (y[T,N], c[N]) { y = gelu(x @ w + b)  c = sum(y, T) }"};
     static const char *const dims[] = {"T=200,K=33,F=300", "T=250,K=31,N=270"};
-    const epi_program *program[2];
-    for (int i = 0; i < 2; i++)
-        k[i] = compile_text(texts[i], dims[i], (epi_options)EPI_OPTIONS(.threads = 2), &m[i], &program[i]);
+    static ran alone[2], jobs[4];
     pthread_t id[4];
-    problem alone[2];
-    for (int i = 0; i < 2; i++) {
-        check(problem_make(&alone[i], program[i], k[i], LAYOUT_PLAIN), "memory");
-        problem_fill(&alone[i], 9);
-        problem_run(k[i], &alone[i]);
-    }
-    for (int i = 0; i < 4; i++) { /* each kernel also runs twice at once */
-        jobs[i] = (job){.kernel = k[i % 2], .program = program[i % 2], .ok = true};
-        check(problem_make(&jobs[i].p, program[i % 2], k[i % 2], LAYOUT_PLAIN), "memory");
+    bool ok = true;
+    for (int i = 0; i < 2; i++)
+        ok &= made_of(&alone[i], ctx, texts[i], dims[i], (way){.seed = 9}) && run_again(&alone[i]);
+    for (int i = 0; i < 4 && ok; i++) { /* each kernel also runs twice at once */
+        jobs[i].k = alone[i % 2].k;
+        ok = check(problem_make(&jobs[i].p, alone[i % 2].p.program, jobs[i].k, LAYOUT_PLAIN), "memory");
         problem_fill(&jobs[i].p, 9);
-        pthread_create(&id[i], NULL, work, &jobs[i]);
     }
-    for (int i = 0; i < 4; i++) {
-        pthread_join(id[i], NULL);
-        bool same = jobs[i].ok;
-        for (int t = 0; t < alone[i % 2].count; t++)
-            same &= !memcmp(jobs[i].p.t[t].data, alone[i % 2].t[t].data,
-                            (size_t)alone[i % 2].t[t].span * epi_dtype_size(alone[i % 2].t[t].shape.type));
-        check(same, "kernels that run at once give what they give alone");
+    for (int i = 0; i < 4 && ok; i++)
+        pthread_create(&id[i], NULL, work, &jobs[i]);
+    for (int i = 0; i < 4 && ok; i++) {
+        void *ran_well;
+        pthread_join(id[i], &ran_well);
+        check(ran_well && same_outputs(&jobs[i], &alone[i % 2]),
+              "kernels that run at once give what they give alone");
         problem_free(&jobs[i].p);
     }
-    for (int i = 0; i < 2; i++) {
-        problem_free(&alone[i]);
-        epi_kernel_free(k[i]);
-        epi_module_free(m[i]);
-    }
+    discard(&alone[0]);
+    discard(&alone[1]);
 }
 
 /* ---- derivatives ---- */
@@ -265,14 +220,11 @@ static void fill_point(problem *p, void *arg) {
 }
 
 /* The value of a scalar program in f64 at a point. */
-static double evaluate(const char *text, point at) {
-    problem p = {0};
-    epi_type_binding types[] = {
-        {"a", EPI_F64}, {"b", EPI_F64}, {"c", EPI_F64}, {"d", EPI_F64}, {"y", EPI_F64}};
-    epi_options o = EPI_OPTIONS(.path = EPI_PATH_REFERENCE, .types = types, .type_count = 5);
-    double y =
-        run_text(text, "", o, fill_point, &at, &p) ? get_element(p.t[p.count - 1].data, EPI_F64, 0) : NAN;
-    problem_free(&p);
+static double evaluate(const char *text, point at_point) {
+    ran r;
+    way how = {.path = EPI_PATH_REFERENCE, .types = "a=f64,b=f64,c=f64,d=f64,y=f64"};
+    double y = run_text(&r, text, "", how, fill_point, &at_point) ? at(&r.p.t[r.p.count - 1], 0) : NAN;
+    discard(&r);
     return y;
 }
 
@@ -298,19 +250,19 @@ static void test_derivatives(void) {
         for (int i = 0; i < row->arity; i++)
             for (int n = 0; n < 3; n++) {
                 char g[1024];
-                point at = {{points[n][0], points[n][1], points[n][2], 1.5}, 4}, low = at, high = at;
+                point here = {{points[n][0], points[n][1], points[n][2], 1.5}, 4}, low = here, high = here;
                 double h = 1e-6;
                 low.at[i] -= h;
                 high.at[i] += h;
                 double numeric = 1.5 * (evaluate(f, high) - evaluate(f, low)) / (2 * h);
                 /* the text may speak of y, the result: it is bound by a call */
                 snprintf(g, sizeof g,
-                         "rule(a, b, c, d, y) -> g { g = %s }\nf(a, b, c, d) -> y { v = %s  y = rule(a, b, "
-                         "c, d, v) }",
-                         *row->derivative[i] ? row->derivative[i] : "0*d", call);
-                double exact = evaluate(g, at);
+                         "f(a, b, c, d) -> y { v = %s  y = rule(a, b, c, d, v) }\n"
+                         "rule(a, b, c, d, y) -> g { g = %s }\n",
+                         call, *row->derivative[i] ? row->derivative[i] : "0*d");
+                double exact = evaluate(g, here);
                 check(fabs(exact - numeric) <= 1e-6 * (1 + fabs(numeric)),
-                      "d %s / d %c at %g, %g: %g, numerically %g", row->id, names[i], at.at[0], at.at[1],
+                      "d %s / d %c at %g, %g: %g, numerically %g", row->id, names[i], here.at[0], here.at[1],
                       exact, numeric);
             }
     }
@@ -318,15 +270,11 @@ static void test_derivatives(void) {
 
 /* ---- the delayed LayerNorm ---- */
 
-typedef struct offset {
-    double mean;
-} offset;
-
 enum { LN_T = 13, LN_D = 257, LN_F = 31 };
 
 /* x is `mean` plus unit noise; statistics and folded weights are made here in f64. */
 static void fill_layernorm(problem *p, void *arg) {
-    double mean = ((offset *)arg)->mean;
+    double mean = *(double *)arg;
     uint64_t s = 77;
     static double x[LN_T][LN_D], gw[LN_F][LN_D];
     for (int i = 0; i < LN_T; i++)
@@ -365,20 +313,17 @@ static void test_cancellation(void) {
     static const double means[] = {0, 1, 30, 1000, 30000};
     double small = 0;
     for (int n = 0; n < 5; n++) {
-        offset at = {means[n]};
-        problem out = {0}, ref = {0};
-        epi_type_binding y = {"y", EPI_F64};
-        bool ok = run_text(text, "T=13,D=257,F=31", (epi_options)EPI_OPTIONS(), fill_layernorm, &at, &out) &&
-                  run_text(text, "T=13,D=257,F=31",
-                           (epi_options)EPI_OPTIONS(.path = EPI_PATH_REFERENCE, .types = &y, .type_count = 1),
-                           fill_layernorm, &at, &ref);
+        double mean = means[n];
+        ran out, ref = {0};
+        bool ok = run_text(&out, text, "T=13,D=257,F=31", (way){0}, fill_layernorm, &mean) &&
+                  run_text(&ref, text, "T=13,D=257,F=31", (way){.path = EPI_PATH_REFERENCE, .types = "y=f64"},
+                           fill_layernorm, &mean);
         double error = 0, wg = 0;
-        for (int64_t i = 0; ok && i < ref.t[6].shape.count; i++)
-            error = fmax(
-                error, apart(get_element(out.t[6].data, EPI_F32, i), get_element(ref.t[6].data, EPI_F64, i)));
+        for (int64_t i = 0; ok && i < ref.p.t[6].shape.count; i++)
+            error = fmax(error, apart(at(&out.p.t[6], i), at(&ref.p.t[6], i)));
         for (int i = 0; ok && i < LN_F; i++) /* what the product adds up, in absolute values */
             for (int j = 0; j < LN_D; j++)
-                wg = fmax(wg, fabs(get_element(out.t[1].data, EPI_F32, i * LN_D + j)) * LN_D);
+                wg = fmax(wg, fabs(at(&out.p.t[1], i * LN_D + j)) * LN_D);
         double rstd = 1.75, bound = 0x1p-24 * (means[n] + 1) * rstd * wg * 4;
         check(ok && error <= bound, "delayed LayerNorm at mean %g: error %g, allowed %g", means[n], error,
               bound);
@@ -386,8 +331,8 @@ static void test_cancellation(void) {
             small = error;
         if (n == 3)
             check(error > 30 * small, "at mean 1000 the cancellation shows: %g beside %g", error, small);
-        problem_free(&out);
-        problem_free(&ref);
+        discard(&out);
+        discard(&ref);
     }
 }
 
@@ -398,7 +343,7 @@ enum { VAR_T = 5, VAR_K = 16, VAR_D = 700 };
 /* x @ w is small integers over 64, exact in f32; res is the mean, also exact beside it. One row has an
  * outlier in its first column, and one is infinite there. */
 static void fill_far(problem *p, void *arg) {
-    double mean = ((offset *)arg)->mean;
+    double mean = *(double *)arg;
     uint64_t s = 5;
     for (int i = 0; i < 2; i++)
         for (int64_t e = 0; e < p->t[i].shape.count; e++)
@@ -417,15 +362,14 @@ static void test_variance(void) {
                                "{ h = x @ w + res  m = mean(h, D)  v = var(h, D) }";
     static const double means[] = {0, 1000, -32768};
     for (int n = 0; n < 3; n++) {
-        offset at = {means[n]};
-        problem out = {0};
-        bool ok =
-            run_text(text, "T=5,K=16,D=700", (epi_options)EPI_OPTIONS(.threads = 2), fill_far, &at, &out);
+        double offset = means[n];
+        ran out;
+        bool ok = run_text(&out, text, "T=5,K=16,D=700", (way){0}, fill_far, &offset);
+        const tensor *h_of = &out.p.t[3], *m_of = &out.p.t[4], *v_of = &out.p.t[5];
         for (int i = 0; ok && i < VAR_T - 1; i++) {
-            double mean = 0, var = 0, h[VAR_D], m = get_element(out.t[4].data, EPI_F32, i),
-                   v = get_element(out.t[5].data, EPI_F32, i);
+            double mean = 0, var = 0, h[VAR_D], m = at(m_of, i), v = at(v_of, i);
             for (int j = 0; j < VAR_D; j++)
-                mean += (h[j] = get_element(out.t[3].data, EPI_F32, i * VAR_D + j)) / VAR_D;
+                mean += (h[j] = at(h_of, i * VAR_D + j)) / VAR_D;
             for (int j = 0; j < VAR_D; j++)
                 var += (h[j] - mean) * (h[j] - mean) / VAR_D;
             double off =
@@ -435,10 +379,9 @@ static void test_variance(void) {
             check(fabs(v - var) <= 0x1p-24 * 64 * var + 2 * off * sqrt(var) + off * off,
                   "the variance of row %d at %g, %g, is off by %g", i, means[n], var, fabs(v - var));
         }
-        check(ok && isinf(get_element(out.t[4].data, EPI_F32, VAR_T - 1)) &&
-                  isnan(get_element(out.t[5].data, EPI_F32, VAR_T - 1)),
-              "an infinite element at %g", means[n]);
-        problem_free(&out);
+        check(ok && isinf(at(m_of, VAR_T - 1)) && isnan(at(v_of, VAR_T - 1)), "an infinite element at %g",
+              means[n]);
+        discard(&out);
     }
 }
 
@@ -478,22 +421,21 @@ static void test_stages(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int path = 0; path < 2; path++) {
-            problem out = {0}, ref = {0};
-            bool ok = run_text(cases[i].text, cases[i].dims, (epi_options)EPI_OPTIONS(.path = (epi_path)path),
-                               fill_seven, NULL, &out) &&
-                      run_text(cases[i].text, cases[i].dims,
-                               (epi_options)EPI_OPTIONS(.path = EPI_PATH_REFERENCE), fill_seven, NULL, &ref);
-            for (int t = out.inputs; t < out.count && ok; t++)
-                for (int64_t e = 0; e < out.t[t].shape.count && ok; e++) {
-                    double a = get_element(out.t[t].data, out.t[t].shape.type, e),
-                           b = get_element(ref.t[t].data, ref.t[t].shape.type, e);
-                    ok = apart(a, b) <= (out.t[t].shape.type == EPI_I32
-                                             ? 1
-                                             : 1e-5 * (1 + fabs(b))); /* sums of up to 66 terms around 1 */
+            ran out, ref = {0};
+            bool ok = run_text(&out, cases[i].text, cases[i].dims, (way){.path = (epi_path)path}, fill_seven,
+                               NULL) &&
+                      run_text(&ref, cases[i].text, cases[i].dims, (way){.path = EPI_PATH_REFERENCE},
+                               fill_seven, NULL);
+            for (int t = out.p.inputs; t < out.p.count && ok; t++)
+                for (int64_t e = 0; e < out.p.t[t].shape.count && ok; e++) {
+                    double a = at(&out.p.t[t], e), b = at(&ref.p.t[t], e);
+                    bool integer = out.p.t[t].shape.type == EPI_I32;
+                    ok = apart(a, b) <=
+                         (integer ? 1 : 1e-5 * (1 + fabs(b))); /* sums of up to 66 terms around 1 */
                 }
             check(ok, "%s, path %d", cases[i].text, path);
-            problem_free(&out);
-            problem_free(&ref);
+            discard(&out);
+            discard(&ref);
         }
 }
 
@@ -506,12 +448,12 @@ static void fill_large(problem *p, void *arg) {
 /* A copy is a copy, beyond what f32 can hold. */
 static void test_exact_copy(void) {
     for (int path = 0; path <= EPI_PATH_REFERENCE; path++) {
-        problem p = {0};
-        bool ok = run_text("f(x: i32[T]) -> y: i32[T] { y = x }", "T=4",
-                           (epi_options)EPI_OPTIONS(.path = (epi_path)path), fill_large, NULL, &p);
-        check(ok && path != EPI_PATH_NAIVE ? !memcmp(p.t[0].data, p.t[1].data, 16) : ok,
+        ran r;
+        bool ok = run_text(&r, "f(x: i32[T]) -> y: i32[T] { y = x }", "T=4", (way){.path = (epi_path)path},
+                           fill_large, NULL);
+        check(ok && (path == EPI_PATH_NAIVE || !memcmp(r.p.t[0].data, r.p.t[1].data, 16)),
               "an i32 copy keeps its bits, path %d", path);
-        problem_free(&p);
+        discard(&r);
     }
 }
 
@@ -527,53 +469,46 @@ static void fill_special(problem *p, void *arg) {
 }
 
 static void test_special(void) {
-    problem p = {0};
-    bool ok = run_text("f(x[T,K], w[N,K], r[T,N]) -> (l[T], m[T], s[T], c[N]) { h = x @ w + r  l = "
+    ran r;
+    bool ok = run_text(&r,
+                       "f(x[T,K], w[N,K], r[T,N]) -> (l[T], m[T], s[T], c[N]) { h = x @ w + r  l = "
                        "logsumexp(h, N)  m = max(h, N)  s = sum(h, N)  c = max(h, T) }",
-                       "T=9,K=5,N=300", (epi_options)EPI_OPTIONS(), fill_special, NULL, &p);
-    const float *l = (const float *)(void *)p.t[3].data, *m = (const float *)(void *)p.t[4].data,
-                *s = (const float *)(void *)p.t[5].data, *c = (const float *)(void *)p.t[6].data;
+                       "T=9,K=5,N=300", (way){0}, fill_special, NULL);
+    const float *l = (const float *)(void *)r.p.t[3].data, *m = (const float *)(void *)r.p.t[4].data,
+                *s = (const float *)(void *)r.p.t[5].data, *c = (const float *)(void *)r.p.t[6].data;
     check(ok && l[2] == INFINITY && m[2] == INFINITY && s[2] == INFINITY, "+inf goes through");
     check(ok && isfinite(l[3]) && isfinite(m[3]) && s[3] == -INFINITY,
           "one -inf is nothing to log-sum-exp and max");
     check(ok && isnan(l[4]) && isnan(m[4]) && isnan(s[4]) && isnan(c[7]), "NaN goes through");
     check(ok && l[6] == -INFINITY && m[6] == -INFINITY, "a row of -inf has the log-sum-exp -inf");
     check(ok && isfinite(l[0]) && isfinite(c[0]), "other rows and columns see nothing of it");
-    problem_free(&p);
+    discard(&r);
 }
 
 /* ---- the API's own errors ---- */
 
 /* ---- the perturbed reference ---- */
 
-/* Tensors of any values, and whole numbers of indices. */
-static void fill_any(problem *p, void *arg) {
-    (void)arg;
-    problem_fill(p, 11);
-}
-
 /* How far the outputs of one program come apart by a unit, relative to the largest element of the first. */
 static void find_spread(const char *text, double unit, int threads, double *spread) {
-    epi_options o = EPI_OPTIONS(.path = EPI_PATH_REFERENCE, .threads = threads);
-    problem ref = {0}, moved = {0};
-    bool ran = run_text(text, "T=5,D=9", o, fill_any, NULL, &ref);
+    way how = {.path = EPI_PATH_REFERENCE, .threads = threads, .narrow = true, .seed = 11};
+    ran ref, moved;
+    bool ok = made_of(&ref, ctx, text, "T=5,D=9", how) && run_again(&ref);
     double scale = 0;
-    for (int64_t i = 0; ran && i < ref.t[ref.inputs].shape.count; i++)
-        scale = fmax(scale, fabs(get_element(ref.t[ref.inputs].data, ref.t[ref.inputs].shape.type, i)));
+    for (int64_t i = 0; ok && i < ref.p.t[ref.p.inputs].shape.count; i++)
+        scale = fmax(scale, fabs(at(&ref.p.t[ref.p.inputs], i)));
     for (int out = 0; out < 4; out++)
         spread[out] = 0;
-    for (o.perturb_seed = 0; o.perturb_seed < 8 && ran; o.perturb_seed++) {
-        o.perturb = unit;
-        ran = run_text(text, "T=5,D=9", o, fill_any, NULL, &moved);
-        for (int t = ref.inputs; t < ref.count && ran; t++)
-            for (int64_t i = 0; i < ref.t[t].shape.count; i++)
-                spread[t - ref.inputs] =
-                    fmax(spread[t - ref.inputs], fabs(get_element(moved.t[t].data, moved.t[t].shape.type, i) -
-                                                      get_element(ref.t[t].data, ref.t[t].shape.type, i)) /
-                                                     scale);
-        problem_free(&moved);
+    how.perturb = unit;
+    for (how.perturb_seed = 0; how.perturb_seed < 8 && ok; how.perturb_seed++) {
+        ok = made_of(&moved, ctx, text, "T=5,D=9", how) && run_again(&moved);
+        for (int t = ref.p.inputs; t < ref.p.count && ok; t++)
+            for (int64_t i = 0; i < ref.p.t[t].shape.count; i++)
+                spread[t - ref.p.inputs] =
+                    fmax(spread[t - ref.p.inputs], fabs(at(&moved.p.t[t], i) - at(&ref.p.t[t], i)) / scale);
+        discard(&moved);
     }
-    problem_free(&ref);
+    discard(&ref);
 }
 
 /* A reference whose values are moved by a unit: the results move by about as much, also those that are 0
@@ -594,14 +529,11 @@ static void test_perturbed(void) {
     check(spread[2] == 0 && spread[3] == 0, "what is compared and counted does not: %g, %g", spread[2],
           spread[3]);
     check(!memcmp(spread, again, sizeof spread), "threads make no difference");
-    epi_module *m = NULL;
+    epi_module *m = parsed(ctx, text);
     epi_error err = {0};
     epi_kernel *k = NULL;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "perturbed", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    epi_dim_binding dims[] = {{"T", 5}, {"D", 9}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .perturb = unit);
-    check(epi_kernel_compile(epi_module_program(m, 0), &o, &k, &err) == EPI_ERR_ARGUMENT &&
+    check(compile_as(epi_module_program(m, 0), "T=5,D=9", (way){.perturb = unit}, &k, &err) ==
+                  EPI_ERR_ARGUMENT &&
               strstr(err.message, "reference path"),
           "other paths are not perturbed: %s", err.message);
     epi_module_free(m);
@@ -626,10 +558,8 @@ static void test_perturbed_integers(void) {
 
 /* Scalars that are given as numbers are what they are as tensors of one element. */
 static void test_numbers(void) {
-    epi_module *m;
-    const epi_program *program;
-    epi_kernel *k = compile_text("f(x[T], a, s: bf16, seed: i32) -> y[T] { y = (a*x + s)*uniform(seed, T) }",
-                                 "T=64", (epi_options)EPI_OPTIONS(), &m, &program);
+    epi_kernel *k = text_kernel(
+        ctx, "f(x[T], a, s: bf16, seed: i32) -> y[T] { y = (a*x + s)*uniform(seed, T) }", "T=64", (way){0});
     float x[64], y[2][64], a = 0.3f;
     uint16_t s = 0x3e9a; /* 0.30078125 */
     int32_t seed = 1234567891;
@@ -665,7 +595,6 @@ static void test_numbers(void) {
           err.message);
     free(work);
     epi_kernel_free(k);
-    epi_module_free(m);
 }
 
 static void test_device(void) {
@@ -692,10 +621,8 @@ static void test_sizes(void) {
         epi_options o;
         unsigned char more[16];
     } later = {.o = EPI_OPTIONS(.dims = dims, .dim_count = 1)};
-    epi_module *m;
+    epi_module *m = parsed(ctx, text);
     epi_error err;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK, "%s", text))
-        return;
     static const struct {
         size_t size;
         unsigned char last;
@@ -749,10 +676,7 @@ static void test_abi(void) {
 /* A caller who knows less of a struct than the library gets no more, one who knows more gets zeros. */
 static void test_sized(void) {
     enum { MORE = 64 };
-    epi_module *m;
-    const epi_program *program;
-    epi_kernel *k = compile_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5",
-                                 (epi_options)EPI_OPTIONS(), &m, &program);
+    epi_kernel *k = text_kernel(ctx, "f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5", (way){0});
     union {
         epi_device_info device;
         epi_kernel_info kernel;
@@ -788,15 +712,13 @@ static void test_sized(void) {
                   size);
         }
     epi_kernel_free(k);
-    epi_module_free(m);
 }
 
 static void test_api(void) {
     epi_error err;
-    epi_module *m;
-    const epi_program *program;
-    epi_kernel *k = compile_text("f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }", "T=3,K=4,N=5",
-                                 (epi_options)EPI_OPTIONS(), &m, &program);
+    epi_module *m = parsed(ctx, "f(x[T,K], w[N,K]) -> y[T,N] { y = x @ w }");
+    const epi_program *program = epi_module_program(m, 0);
+    epi_kernel *k = kernel_of(program, "T=3,K=4,N=5", (way){0});
     float data[64] = {0};
     epi_tensor t[3] = {{data, NULL}, {data, NULL}, {data + 32, NULL}};
     unsigned char *work = aligned_alloc(64, epi_kernel_workspace(k) + 64);
@@ -824,40 +746,25 @@ static void test_api(void) {
               !underived && strstr(err.message, "the program is NULL, as epi_module_find returns"),
           "%s", err.message);
     check(epi_module_parse(ctx, NULL, 0, "", &m, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
-    epi_kernel *none;
-    epi_dim_binding dims[] = {{"T", 3}, {"K", 4}, {"N", 5}};
-    epi_type_binding bad_name = {"q", EPI_F32}, wide = {"x", EPI_F64};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .types = &bad_name, .type_count = 1);
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT &&
-              strstr(err.message, "no tensor 'q'"),
-          "%s", err.message);
-    o.types = &wide;
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
-              strstr(err.message, "products take"),
-          "%s", err.message);
-    o.type_count = 0;
-    o.micro = "nosuch";
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
-              strstr(err.message, "'nosuch'"),
-          "%s", err.message);
-    o.device = -90;
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT &&
-              strstr(err.message, "is for the CPU"),
-          "%s", err.message);
-    o.micro = NULL;
-    o.device = 0;
-    o.config = "any_64x64";
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT &&
-              strstr(err.message, "is for GPUs"),
-          "%s", err.message);
-    o.config = NULL;
-    o.device = 7;
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_UNSUPPORTED &&
-              strstr(err.message, "no device 7"),
-          "%s", err.message);
-    o.device = 0;
-    o.threads = -1;
-    check(epi_kernel_compile(program, &o, &none, &err) == EPI_ERR_ARGUMENT, "%s", err.message);
+    static const struct {
+        way how;
+        epi_status status;
+        const char *message;
+    } refused[] = {
+        {{.types = "q=f32"}, EPI_ERR_ARGUMENT, "no tensor 'q'"},
+        {{.types = "x=f64"}, EPI_ERR_UNSUPPORTED, "products take"},
+        {{.micro = "nosuch"}, EPI_ERR_UNSUPPORTED, "'nosuch'"},
+        {{.micro = "nosuch", .device = -90}, EPI_ERR_ARGUMENT, "is for the CPU"},
+        {{.config = "any_64x64"}, EPI_ERR_ARGUMENT, "is for GPUs"},
+        {{.device = 7}, EPI_ERR_UNSUPPORTED, "no device 7"},
+        {{.threads = -1}, EPI_ERR_ARGUMENT, ""},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        epi_kernel *none;
+        check(compile_as(program, "T=3,K=4,N=5", refused[i].how, &none, &err) == refused[i].status &&
+                  strstr(err.message, refused[i].message),
+              "%s", err.message);
+    }
     check(!strcmp(epi_status_name(EPI_ERR_DIMS), "dims") && epi_dtype_find("bf16") == EPI_BF16 &&
               epi_dtype_find("x") == EPI_DTYPE_COUNT,
           "names");
@@ -929,20 +836,16 @@ static void test_configs(void) {
         check(!epi_gpu_config_suits(ctx, i, 0, EPI_ROUND_PACKED), "%s is not for the CPU", name);
         for (int capability = 80; capability <= 90; capability += 10) {
             bool suits = epi_gpu_config_suits(ctx, i, -capability, EPI_ROUND_EXACT);
-            epi_options o = EPI_OPTIONS(.type = EPI_BF16, .device = -capability, .rounding = EPI_ROUND_EXACT,
-                                        .config = name);
             bool few = !strncmp(name, "few_", 4), scaled = strstr(name, "_p") != NULL;
-            epi_dim_binding dims[] = {{"M", few ? 8 : 512}, {"N", 512}, {"K", 512}};
             const char *text = scaled ? "f(x: e4m3[M,K], y: e4m3[N,K]) -> z[M,N] { z = x @ y }"
                                : few  ? "f(x[M,K], y: i4[N,K]) -> z[M,N] { z = x @ y }"
                                       : "f(x[M,K], y[N,K]) -> z[M,N] { z = x @ y }";
-            epi_module *m;
-            epi_kernel *k = NULL;
+            epi_module *m = parsed(ctx, text);
+            epi_kernel *k;
             epi_kernel_info info = {.micro = ""};
-            o.dims = dims, o.dim_count = 3;
-            if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK, "parses"))
-                continue;
-            epi_status status = epi_kernel_compile(epi_module_program(m, 0), &o, &k, NULL);
+            way how = {.type = EPI_BF16, .device = -capability, .rounding = EPI_ROUND_EXACT, .config = name};
+            epi_status status = compile_as(epi_module_program(m, 0),
+                                           few ? "M=8,N=512,K=512" : "M=512,N=512,K=512", how, &k, NULL);
             epi_kernel_get_info(k, &info);
             if (!strncmp(name, "attention_", 10))
                 check(suits == (capability == 90 || strstr(name, "_mma_")) && status == EPI_ERR_UNSUPPORTED,
@@ -979,22 +882,17 @@ static void test_zero_strides(void) {
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int path = EPI_PATH_FUSED; path <= EPI_PATH_REFERENCE; path++) {
-            epi_module *m;
-            const epi_program *program;
             epi_error err;
-            epi_kernel *k = compile_text(text, cases[c].dims,
-                                         (epi_options)EPI_OPTIONS(.path = (epi_path)path), &m, &program);
+            epi_kernel *k =
+                text_kernel(ctx, text, cases[c].dims, (way){.path = (epi_path)path, .narrow = true});
             float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0};
             epi_tensor tensors[] = {{x, cases[c].x}, {y, cases[c].y}};
-            void *work = aligned_alloc(64, epi_kernel_workspace(k));
-            epi_status status = epi_kernel_run(k, tensors, 2, work, &err);
+            epi_status status = run_with(k, tensors, 2, &err);
             check(cases[c].ok
                       ? status == EPI_OK
                       : status == EPI_ERR_ARGUMENT && strstr(err.message, "stride of the output 'y' along"),
                   "case %zu, path %d: %s", c, path, err.message);
-            free(work);
             epi_kernel_free(k);
-            epi_module_free(m);
         }
 }
 
@@ -1002,47 +900,30 @@ static void test_zero_strides(void) {
  * module freed would show. */
 static void test_outlives(void) {
     static const char text[] = "# doubles\nf(x[T], i: i32[T]) -> y[T] { y = x[i]*2 }";
-    epi_dim_binding dims[] = {{"T", 3}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 1);
     for (int path = EPI_PATH_FUSED; path <= EPI_PATH_REFERENCE; path++) {
-        epi_module *m;
-        epi_kernel *k[2] = {NULL};
+        const way how = {.path = (epi_path)path, .narrow = true};
+        epi_module *m = parsed(ctx, text);
+        epi_kernel *other = kernel_of(epi_module_program(m, 0), "T=3", how),
+                   *k = kernel_of(epi_module_program(m, 0), "T=3", how);
         epi_error err;
-        o.path = (epi_path)path;
-        if (!check(epi_module_parse(ctx, text, strlen(text), "t", &m, &err) == EPI_OK, "%s", err.message))
-            return;
-        for (int i = 0; i < 2; i++)
-            check(epi_kernel_compile(epi_module_program(m, 0), &o, &k[i], &err) == EPI_OK, "%s", err.message);
         epi_module_free(m);
-        epi_kernel_free(k[0]);
+        epi_kernel_free(other);
         float x[3] = {1, 2, 3}, y[3];
         int32_t order[3] = {2, 0, 1}, beyond[3] = {0, 7, 0};
         epi_tensor tensors[] = {{x, NULL}, {order, NULL}, {y, NULL}};
         char words[1000];
         epi_tensor_shape shape;
-        void *work = aligned_alloc(64, epi_kernel_workspace(k[1]));
-        check(epi_kernel_run(k[1], tensors, 3, work, &err) == EPI_OK && y[0] == 6 && y[2] == 4,
-              "path %d runs", path);
+        check(run_on(k, tensors, 3) && y[0] == 6 && y[2] == 4, "path %d runs", path);
         tensors[1].data = beyond;
-        check(epi_kernel_run(k[1], tensors, 3, work, &err) == EPI_ERR_INDEX && strstr(err.message, "i[1]"),
-              "%s", err.message);
-        check(epi_kernel_run(k[1], tensors, 2, work, &err) == EPI_ERR_ARGUMENT &&
-                  strstr(err.message, "f has 3"),
-              "%s", err.message);
-        check(epi_kernel_describe(k[1], words, sizeof words) > 0 || path > EPI_PATH_UNFUSED, "a description");
-        check(epi_kernel_tensor(k[1], 1, &shape) == EPI_OK && shape.index_below == 3, "a tensor");
-        free(work);
-        epi_kernel_free(k[1]);
+        check(run_with(k, tensors, 3, &err) == EPI_ERR_INDEX && strstr(err.message, "i[1]"), "%s",
+              err.message);
+        check(run_with(k, tensors, 2, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "f has 3"), "%s",
+              err.message);
+        check(epi_kernel_describe(k, words, sizeof words) > 0 || path > EPI_PATH_UNFUSED, "a description");
+        check(epi_kernel_tensor(k, 1, &shape) == EPI_OK && shape.index_below == 3, "a tensor");
+        epi_kernel_free(k);
     }
-    o.path = EPI_PATH_FUSED;
-    o.device = -90;
-    o.type = EPI_BF16;
-    epi_module *m;
-    epi_kernel *k;
-    check(epi_module_parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK &&
-              epi_kernel_compile(epi_module_program(m, 0), &o, &k, NULL) == EPI_OK,
-          "a GPU's");
-    epi_module_free(m);
+    epi_kernel *k = text_kernel(ctx, text, "T=3", (way){.type = EPI_BF16, .device = -90});
     char words[1000];
     check(epi_kernel_describe(k, words, sizeof words) > 0 && epi_kernel_source(k, words, sizeof words) > 0,
           "a GPU's can be looked at");
@@ -1052,30 +933,14 @@ static void test_outlives(void) {
 /* An output of a narrower type than the program's is rounded, and what is made of its value is not. */
 static void test_narrow_output(void) {
     static const char text[] = "f(x[T,D]) -> (m: bf16[T,D], y[T,D]) { m = -x  y = 2*m }";
-    epi_dim_binding dims[] = {{"T", 5}, {"D", 7}};
-    epi_module *module = NULL;
-    epi_error err;
-    if (!check(epi_module_parse(ctx, text, sizeof text - 1, "text", &module, &err) == EPI_OK, "%s",
-               err.message))
-        return;
     for (int path = EPI_PATH_FUSED; path <= EPI_PATH_UNFUSED; path++) {
-        epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 2, .path = (epi_path)path);
-        const epi_program *program = epi_module_program(module, 0);
-        epi_kernel *k = NULL;
-        problem p = {0};
-        bool right =
-            epi_kernel_compile(program, &o, &k, &err) == EPI_OK && problem_make(&p, program, k, LAYOUT_PLAIN);
-        if (right) {
-            problem_fill(&p, 3);
-            right = problem_run(k, &p);
-        }
+        ran r;
+        bool right = made_of(&r, ctx, text, "T=5,D=7", (way){.path = (epi_path)path}) && run_again(&r);
         for (int64_t i = 0; i < 35 && right; i++)
-            right = get_element(p.t[2].data, EPI_F32, i) == -2 * get_element(p.t[0].data, EPI_F32, i);
+            right = at(&r.p.t[2], i) == -2 * at(&r.p.t[0], i);
         check(right, "what is made of a value that is stored as bf16 is not rounded, path %d", path);
-        problem_free(&p);
-        epi_kernel_free(k);
+        discard(&r);
     }
-    epi_module_free(module);
 }
 
 int main(void) {
