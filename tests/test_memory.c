@@ -8,8 +8,7 @@
  * GPUs; and values in the place of inputs that are spent. */
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
-#include "harness.h"
-#include "run/run.h"
+#include "ran.h"
 
 static epi_context *ctx;
 static int tails_in_place;
@@ -76,111 +75,69 @@ static bool has_row(const epi_kernel *k, int t) {
 }
 
 /* The least budget, from what the library says of one that is too small. */
-static size_t least_of(const epi_program *p, epi_options options) {
+static size_t least_of(const epi_program *p, const char *dims, way how) {
     epi_kernel *k = NULL;
     epi_error err = {0};
-    options.memory = 1;
-    epi_status status = epi_kernel_compile(p, &options, &k, &err);
+    how.memory = 1;
+    epi_status status = compile_as(p, dims, how, &k, &err);
     const char *needs = strstr(err.message, "needs ");
     check(status == EPI_ERR_UNSUPPORTED && !k && needs, "a byte is too little: %s", err.message);
     return needs ? strtoull(needs + 6, NULL, 10) : 0;
 }
 
 /* A run with the budget beside one without, on the CPU. */
-static void compare(const epi_program *p, const bound *b, size_t memory, layout how, epi_kernel *whole,
-                    const problem *want, const problem *reference, const problem *naive) {
-    const char *name = epi_program_name(p);
-    epi_options options = b->options;
-    epi_kernel *k = NULL;
-    epi_error err = {0};
+static void compare(const char *dims, way how, const ran *whole, const ran *reference, const ran *naive) {
+    const char *name = epi_program_name(whole->program);
     epi_kernel_info info;
-    problem got;
-    options.memory = memory;
-    if (!check(epi_kernel_compile(p, &options, &k, &err) == EPI_OK, "%s within %zu: %s", name, memory,
-               err.message))
-        return;
-    epi_kernel_get_info(k, &info);
-    check(epi_kernel_workspace(k) <= memory && info.slabs > 1 &&
-              info.workspace_whole == (int64_t)epi_kernel_workspace(whole),
-          "%s: %zu bytes of %zu in %d slabs", name, epi_kernel_workspace(k), memory, info.slabs);
-    if (check(problem_make(&got, p, k, how), "memory")) {
-        problem_fill(&got, 7);
+    ran got;
+    if (made(&got, whole->program, dims, how)) {
+        epi_kernel_get_info(got.k, &info);
+        check(epi_kernel_workspace(got.k) <= how.memory && info.slabs > 1 &&
+                  info.workspace_whole == (int64_t)epi_kernel_workspace(whole->k),
+              "%s: %zu bytes of %zu in %d slabs", name, epi_kernel_workspace(got.k), how.memory, info.slabs);
         for (int again = 0; again < 2; again++) /* sums begin with 0 each time */
-            check(problem_run(k, &got), "%s runs within %zu", name, memory);
-        for (int t = got.inputs; t < got.count; t++) {
-            const tensor *out = &got.t[t], *same = &want->t[t];
-            double error, bound;
-            bool equal = true;
-            for (int64_t e = 0; e < out->shape.count && has_row(k, t); e++)
-                equal &= !memcmp(out->data + (size_t)tensor_at(out, e) * epi_dtype_size(out->shape.type),
-                                 same->data + (size_t)e * epi_dtype_size(out->shape.type),
-                                 epi_dtype_size(out->shape.type));
-            check(equal && tensor_intact(out), "%s within %zu: rows of output %d have their bits", name,
-                  memory, t);
-            bool near =
-                within_rule(out, &reference->t[t], &naive->t[t], b->options.type, got.terms, &error, &bound);
-            check(near, "%s within %zu: output %d is off by %g, of %g", name, memory, t, error, bound);
-        }
+            run_again(&got);
+        for (int t = got.p.inputs; t < got.p.count; t++)
+            check((!has_row(got.k, t) || same_bits(&got.p.t[t], &whole->p.t[t])) &&
+                      tensor_intact(&got.p.t[t]),
+                  "%s within %zu: rows of output %d have their bits", name, how.memory, t);
+        hold_against(&got, reference, naive, how.type, name);
     }
-    problem_free(&got);
-    epi_kernel_free(k);
-}
-
-/* Runs the program on another path. */
-static bool evaluate(const epi_program *p, epi_options options, epi_path path, epi_dtype type, problem *out) {
-    epi_type_binding types[MAX_TENSORS];
-    epi_kernel *k = NULL;
-    options.path = path;
-    options.types = types;
-    options.type_count = wide_types(p, false, types); /* inputs as they are stored */
-    options.type = type;
-    bool ok = epi_kernel_compile(p, &options, &k, NULL) == EPI_OK && problem_make(out, p, k, LAYOUT_PLAIN);
-    if (ok) {
-        problem_fill(out, 7);
-        ok = problem_run(k, out);
-    }
-    epi_kernel_free(k);
-    return ok;
+    discard(&got);
 }
 
 static void check_cpu(const epi_program *p, const char *dims, epi_dtype type, int loops) {
-    bound b;
-    epi_kernel *k = NULL;
-    epi_error err = {0};
-    problem want, reference, naive;
+    way how = {.type = type, .seed = 7};
+    ran whole, reference = {0}, naive = {0};
     const char *name = epi_program_name(p);
-    bind_dims(&b, dims, type, 0);
-    if (!check(epi_kernel_compile(p, &b.options, &k, &err) == EPI_OK, "%s: %s", name, err.message))
+    epi_error err;
+    epi_kernel *k = NULL;
+    if (!wanted("%s %s", name, epi_dtype_name(type)))
         return;
-    bool ok = problem_make(&want, p, k, LAYOUT_PLAIN);
-    problem_fill(&want, 7);
-    ok &= problem_run(k, &want) && evaluate(p, b.options, EPI_PATH_REFERENCE, type, &reference) &&
-          evaluate(p, b.options, EPI_PATH_NAIVE, type, &naive);
-    if (check(ok, "%s runs", name)) {
-        size_t least = least_of(p, b.options), whole = epi_kernel_workspace(k);
-        check(least > 1 && least < whole, "%s: %zu bytes instead of %zu", name, least, whole);
-        b.options.memory = least - 1;
-        epi_kernel *less = NULL;
-        check(epi_kernel_compile(p, &b.options, &less, &err) != EPI_OK, "%s: %zu is the least", name, least);
-        compare(p, &b, least, LAYOUT_PLAIN, k, &want, &reference, &naive);
-        compare(p, &b, (least + whole) / 2, LAYOUT_PADDED, k, &want, &reference, &naive);
-        compare(p, &b, whole - 1, LAYOUT_REVERSED, k, &want, &reference, &naive);
-        b.options.memory = whole;
-        if (check(epi_kernel_compile(p, &b.options, &less, &err) == EPI_OK, "%s: %s", name, err.message))
-            check(!less->cut.loop_count && epi_slab_count(less) == 1, "%s needs no slabs within %zu", name,
-                  whole);
-        epi_kernel_free(less);
-        less = NULL;
-        b.options.memory = least;
-        if (loops && epi_kernel_compile(p, &b.options, &less, &err) == EPI_OK)
-            check(less->cut.loop_count == loops, "%s is gone through in %d loops", name,
-                  less->cut.loop_count);
-        epi_kernel_free(less);
+    if (run_as(&whole, p, dims, how) && yardsticks(&reference, &naive, p, dims, how)) {
+        size_t least = least_of(p, dims, how), most = epi_kernel_workspace(whole.k);
+        check(least > 1 && least < most, "%s: %zu bytes instead of %zu", name, least, most);
+        how.memory = least - 1;
+        check(compile_as(p, dims, how, &k, &err) != EPI_OK, "%s: %zu is the least", name, least);
+        const size_t budgets[LAYOUT_COUNT] = {least, (least + most) / 2, most - 1};
+        for (int layout = 0; layout < LAYOUT_COUNT; layout++) {
+            how.layout = (enum layout)layout;
+            how.memory = budgets[layout];
+            compare(dims, how, &whole, &reference, &naive);
+        }
+        how.memory = most;
+        k = kernel_of(p, dims, how);
+        check(k && !k->cut.loop_count && epi_slab_count(k) == 1, "%s needs no slabs within %zu", name, most);
+        epi_kernel_free(k);
+        how.memory = least;
+        k = loops ? kernel_of(p, dims, how) : NULL;
+        if (k)
+            check(k->cut.loop_count == loops, "%s is gone through in %d loops", name, k->cut.loop_count);
+        epi_kernel_free(k);
     }
-    problem_free(&want);
-    problem_free(&reference);
-    problem_free(&naive);
-    epi_kernel_free(k);
+    discard(&whole);
+    discard(&reference);
+    discard(&naive);
 }
 
 /* A sum over slabs is added up in place only where the kernel of the shorter slab at the end can do so, too:
@@ -205,15 +162,13 @@ static void check_tail_in_place(const epi_kernel *k) {
 
 /* Texts for a GPU: planned, not run. */
 static void check_gpu(const epi_program *p, const char *dims, int device) {
-    bound b;
-    epi_kernel *k = NULL;
-    epi_error err = {0};
     const char *name = epi_program_name(p);
-    bind_dims(&b, dims, EPI_BF16, device);
-    size_t least = least_of(p, b.options);
-    b.options.memory = least;
-    if (!check(epi_kernel_compile(p, &b.options, &k, &err) == EPI_OK, "%s for %d within %zu: %s", name,
-               device, least, err.message))
+    way how = {.type = EPI_BF16, .device = device};
+    if (!wanted("%s %d", name, device))
+        return;
+    size_t least = how.memory = least_of(p, dims, how);
+    epi_kernel *k = kernel_of(p, dims, how);
+    if (!k)
         return;
     epi_kernel_info info;
     epi_kernel_get_info(k, &info);
@@ -231,52 +186,39 @@ static void check_gpu(const epi_program *p, const char *dims, int device) {
 
 static const struct model {
     const char *name, *dims;
-} models[] = {
-    {"llama", "T=400,D=32,F=48,H=4,G=2,E=8"},
-    {"llama_head", "T=520,D=32,F=48,H=4,E=8,V=200"},
-    {"gpt2", "T=300,D=32,F=48,H=4,E=8"},
-};
+} models[] = {{"llama", "T=400,D=32,F=48,H=4,G=2,E=8"},
+              {"llama_head", "T=520,D=32,F=48,H=4,E=8,V=200"},
+              {"gpt2", "T=300,D=32,F=48,H=4,E=8"}},
+  layers[] = {{"llama_layer", "T=4096,D=256,H=8,E=32,F=1024,G=4"},
+              {"qwen3_layer", "T=4096,D=256,H=8,E=32,F=1024,G=4"},
+              {"llama_loss", "T=4096,D=256,H=8,E=32,F=1024,V=4096"}};
 
-static void test_models(const char *path) {
-    size_t length;
-    char *text = read_whole(path, &length);
-    epi_module *m = NULL;
-    epi_error err = {0};
-    bool ok = text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK;
-    for (size_t i = 0; check(ok, "%s: %s", path, err.message) && i < sizeof models / sizeof *models; i++) {
+static void test_models(const epi_module *m) {
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const epi_program *p = epi_module_find(m, models[i].name);
         if (!check(p != NULL, "%s is there", models[i].name))
             continue;
         check_cpu(p, models[i].dims, EPI_BF16, 0);
         check_gpu(p, models[i].dims, -90);
     }
-    epi_module_free(m);
-    free(text);
 }
 
 /* Parts come in such an order that no more is alive at once than one of them stores and loads. */
-static void test_order(const char *path) {
-    static const struct {
-        const char *name, *dims;
-    } layers[] = {{"llama_layer", "T=4096,D=256,H=8,E=32,F=1024,G=4"},
-                  {"qwen3_layer", "T=4096,D=256,H=8,E=32,F=1024,G=4"},
-                  {"llama_loss", "T=4096,D=256,H=8,E=32,F=1024,V=4096"}};
-    size_t length;
-    char *text = read_whole(path, &length);
-    epi_module *m = NULL;
-    epi_error err = {0};
-    bool ok = text && epi_module_parse(ctx, text, length, path, &m, &err) == EPI_OK;
-    for (size_t i = 0; check(ok, "%s: %s", path, err.message) && i < sizeof layers / sizeof *layers; i++) {
-        const epi_program *p = epi_module_find(m, layers[i].name);
+static void test_order(const epi_module *m) {
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        if (!wanted("order of %s", layers[i].name))
+            continue;
         const char *wrt[EPI_MAX_TENSORS];
-        epi_module *two = NULL;
-        epi_kernel *k = NULL;
+        const epi_program *p = epi_module_find(m, layers[i].name);
         int count = p ? number_inputs(p, false, wrt, EPI_MAX_TENSORS) : 0;
-        bound b;
-        bind_dims(&b, layers[i].dims, EPI_BF16, -90);
-        if (!check(p && epi_program_grad_saved(p, wrt, count, &two, &err) == EPI_OK &&
-                       epi_kernel_compile(epi_module_program(two, 1), &b.options, &k, &err) == EPI_OK,
-                   "%s: %s", layers[i].name, err.message))
+        epi_module *two = NULL;
+        epi_error err = {0};
+        check(p && epi_program_grad_saved(p, wrt, count, &two, &err) == EPI_OK, "%s: %s", layers[i].name,
+              err.message);
+        epi_kernel *k = two ? kernel_of(epi_module_program(two, 1), layers[i].dims,
+                                        (way){.type = EPI_BF16, .device = -90})
+                            : NULL;
+        if (!k)
             continue;
         int64_t most = 0;
         for (int q = 0; q < k->cut.part_count; q++) {
@@ -295,34 +237,27 @@ static void test_order(const char *path) {
         epi_kernel_free(k);
         epi_module_free(two);
     }
-    epi_module_free(m);
-    free(text);
 }
 
 /* What has no budget, and that a budget may not be given with. */
 static void test_refused(void) {
-    const char *text = "one(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }";
-    epi_module *m = NULL;
-    epi_kernel *k = NULL;
-    epi_error err = {0};
-    bound b;
-    if (!check(epi_module_parse(ctx, text, strlen(text), "one", &m, &err) == EPI_OK, "%s", err.message))
-        return;
-    const epi_program *p = epi_module_find(m, "one");
-    bind_dims(&b, "T=512,D=64,F=64", EPI_F32, 0);
-    b.options.memory = 1;
-    check(epi_kernel_compile(p, &b.options, &k, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "needs"),
-          "one kernel needs what it needs: %s", err.message);
-    b.options.path = EPI_PATH_UNFUSED;
-    check(epi_kernel_compile(p, &b.options, &k, &err) == EPI_ERR_UNSUPPORTED &&
-              strstr(err.message, "fused path"),
-          "not of other paths: %s", err.message);
-    const char *open[] = {"T"};
-    b.options.path = EPI_PATH_FUSED;
-    b.options.open_axes = open;
-    b.options.open_axis_count = 1;
-    check(epi_kernel_compile(p, &b.options, &k, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "open"),
-          "not with open axes: %s", err.message);
+    static const struct {
+        way how;
+        const char *message;
+    } refused[] = {
+        {{.memory = 1}, "needs"}, /* one kernel needs what it needs */
+        {{.memory = 1, .path = EPI_PATH_UNFUSED}, "fused path"},
+        {{.memory = 1, .open = "T"}, "open"},
+    };
+    epi_module *m = parsed(ctx, "one(x[T,D], w[F,D]) -> y[T,F] { y = x @ w }");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        epi_kernel *k = NULL;
+        epi_error err = {0};
+        check(compile_as(epi_module_program(m, 0), "T=512,D=64,F=64", refused[i].how, &k, &err) ==
+                      EPI_ERR_UNSUPPORTED &&
+                  strstr(err.message, refused[i].message),
+              "%s is refused: %s", refused[i].message, err.message);
+    }
     epi_module_free(m);
 }
 
@@ -361,46 +296,42 @@ static bool is_taken(const epi_kernel *k) {
 }
 
 /* The same bits, in less memory; and no run with tensors that would be destroyed. */
-static void run_spending(const epi_program *p, const epi_kernel *plain, const epi_kernel *spent,
-                         bool may_take) {
-    problem a, b;
-    if (!check(problem_make(&a, p, plain, LAYOUT_PLAIN) && problem_make(&b, p, spent, LAYOUT_PLAIN),
+static void run_spending(const epi_program *p, epi_kernel *plain, epi_kernel *spent, bool may_take) {
+    ran a = {.program = p, .k = plain}, b = {.program = p, .k = spent};
+    if (!check(problem_make(&a.p, p, plain, LAYOUT_PLAIN) && problem_make(&b.p, p, spent, LAYOUT_PLAIN),
                "memory"))
         return;
-    problem_fill(&a, 11);
-    problem_fill(&b, 11);
-    check(problem_run(plain, &a) && problem_run(spent, &b), "both run");
-    for (int t = a.inputs; t < a.count; t++)
-        check(!memcmp(a.t[t].data, b.t[t].data,
-                      (size_t)a.t[t].shape.count * epi_dtype_size(a.t[t].shape.type)) &&
-                  tensor_intact(&b.t[t]) && tensor_intact(&b.t[0]),
-              "results are the same");
-    check(is_taken(spent) == may_take && !memcmp(a.t[0].data, b.t[0].data, 64) == !may_take,
+    problem_fill(&a.p, 11);
+    problem_fill(&b.p, 11);
+    check(run_again(&a) && run_again(&b) && same_outputs(&a, &b), "results are the same");
+    for (int t = 0; t < b.p.count; t += t ? 1 : b.p.inputs)
+        check(tensor_intact(&b.p.t[t]), "nothing beside a tensor is written");
+    tensor *z = &a.p.t[0];
+    check(is_taken(spent) == may_take && !memcmp(z->data, b.p.t[0].data, 64) == !may_take,
           "an input is written over where it may be, and nowhere else");
     size_t less = epi_kernel_workspace(plain) - epi_kernel_workspace(spent);
-    check(may_take ? less >= (size_t)a.t[0].shape.count * epi_dtype_size(a.t[0].shape.type) : !less,
+    check(may_take ? less >= (size_t)z->shape.count * epi_dtype_size(z->shape.type) : !less,
           "%zu bytes of the workspace less", less);
-    b.args[1].data = b.args[0].data;
-    check(problem_run(spent, &b) == !may_take, "a spent input shares no memory");
-    problem_free(&a);
-    problem_free(&b);
-    if (check(problem_make(&b, p, spent, LAYOUT_PADDED), "memory")) {
-        problem_fill(&b, 11);
-        check(problem_run(spent, &b) == !may_take, "a spent input is contiguous");
+    b.p.args[1].data = b.p.args[0].data;
+    check(problem_run(spent, &b.p) == !may_take, "a spent input shares no memory");
+    problem_free(&a.p);
+    problem_free(&b.p);
+    if (check(problem_make(&b.p, p, spent, LAYOUT_PADDED), "memory")) {
+        problem_fill(&b.p, 11);
+        check(problem_run(spent, &b.p) == !may_take, "a spent input is contiguous");
     }
-    problem_free(&b);
+    problem_free(&b.p);
 }
 
 static void test_spent(void) {
     static const char *const names[] = {"z"}, *const wrong[] = {"dx"}, *const open[] = {"T"};
-    epi_module *m = NULL;
+    epi_module *m = parsed(ctx, spending);
     epi_error err = {0};
-    if (!check(epi_module_parse(ctx, spending, strlen(spending), "spending", &m, &err) == EPI_OK, "%s",
-               err.message))
-        return;
     for (int i = 0; i < epi_module_count(m); i++)
         for (int how = 0; how < 8; how++) {
             const epi_program *p = epi_module_program(m, i);
+            if (!wanted("spending %s %d", epi_program_name(p), how))
+                continue;
             bound b;
             bind_dims(&b, "T=640,V=320,D=24", how & 1 ? EPI_BF16 : EPI_F32, how & 2 ? -90 : 0);
             b.options.open_axes = how & 4 ? open : NULL;
@@ -414,6 +345,7 @@ static void test_spent(void) {
             epi_kernel_free(spent);
         }
     bound b;
+    no_case();
     bind_dims(&b, "T=640,V=320,D=24", EPI_F32, 0);
     check(!spend(epi_module_program(m, 0), &b, wrong, &err) && strstr(err.message, "no input 'dx'"), "%s",
           err.message);
@@ -424,15 +356,12 @@ static void test_spent(void) {
 }
 
 int main(int argc, char **argv) {
-    epi_error err = {0};
-    if (!check(epi_context_open(&ctx, &err) == EPI_OK, "%s", err.message))
+    if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
+    test_refused();
+    test_spent();
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        epi_module *m = NULL;
-        if (!check(epi_module_parse(ctx, texts[i].text, strlen(texts[i].text), texts[i].name, &m, &err) ==
-                       EPI_OK,
-                   "%s: %s", texts[i].name, err.message))
-            continue;
+        epi_module *m = parsed(ctx, texts[i].text);
         const epi_program *p = epi_module_find(m, texts[i].name);
         check_cpu(p, texts[i].dims, EPI_F32, texts[i].loops);
         check_cpu(p, texts[i].dims, EPI_BF16, texts[i].loops);
@@ -440,13 +369,14 @@ int main(int argc, char **argv) {
         check_gpu(p, texts[i].dims, -80);
         epi_module_free(m);
     }
-    if (argc > 1) {
-        test_models(argv[1]);
-        test_order(argv[1]);
+    epi_module *m = parsed_file(ctx, argc > 1 ? argv[1] : "tests/models.epi");
+    if (m) {
+        test_models(m);
+        test_order(m);
     }
-    test_refused();
-    test_spent();
-    check(tails_in_place > 0, "some shorter slabs are added up in place");
+    epi_module_free(m);
+    no_case();
+    check(!all_run() || tails_in_place > 0, "some shorter slabs are added up in place");
     epi_context_close(ctx);
     return finish();
 }
