@@ -10,7 +10,7 @@
 
 #include "cases.h"
 #include "cuda/cuda.h"
-#include "run/run.h"
+#include "ran.h"
 
 static const char *programs;
 static epi_context *ctx;
@@ -105,7 +105,8 @@ static void compare(const opened *o, const epi_kernel *k, epi_options options, c
     epi_options closed = closed_options(o, options, sizes, dims);
     epi_kernel *exact = NULL;
     epi_error err = {0}, other = {0};
-    problem want, got;
+    ran want = {.program = o->l.program};
+    problem got = {0};
     const char *name = o->l.from->program;
     if (epi_kernel_compile(o->l.program, &closed, &exact, &err) != EPI_OK) {
         size_t bytes;
@@ -114,23 +115,21 @@ static void compare(const opened *o, const epi_kernel *k, epi_options options, c
               "%s at %ld is refused alike: %s; %s", name, (long)sizes[0], err.message, other.message);
         return;
     }
-    bool ok = problem_make(&want, o->l.program, exact, LAYOUT_PLAIN) &&
-              problem_make(&got, o->l.program, exact, LAYOUT_PLAIN);
-    if (check(ok, "memory")) {
-        problem_fill(&want, CASE_SEED);
+    if (check(problem_make(&want.p, o->l.program, exact, LAYOUT_PLAIN) &&
+                  problem_make(&got, o->l.program, exact, LAYOUT_PLAIN),
+              "memory")) {
+        want.k = exact;
+        problem_fill(&want.p, CASE_SEED);
         problem_fill(&got, CASE_SEED);
-        check(problem_run(exact, &want), "%s at %ld runs", name, (long)sizes[0]);
+        run_again(&want);
         check(start_at(k, o, sizes, &got, &err), "%s open, at %ld runs: %s", name, (long)sizes[0],
               err.message);
-        for (int i = want.inputs; i < want.count; i++)
-            check(tensor_intact(&got.t[i]) &&
-                      !memcmp(want.t[i].data, got.t[i].data,
-                              (size_t)want.t[i].span * epi_dtype_size(want.t[i].shape.type)),
+        for (int i = got.inputs; i < got.count; i++)
+            check(tensor_intact(&got.t[i]) && same_bits(&want.p.t[i], &got.t[i]),
                   "%s at %ld: tensor %d is the same as of a kernel for that size", name, (long)sizes[0], i);
     }
-    problem_free(&want);
     problem_free(&got);
-    epi_kernel_free(exact);
+    discard(&want);
 }
 
 static void test_cpu(const opened *o, epi_dtype type) {
@@ -139,7 +138,7 @@ static void test_cpu(const opened *o, epi_dtype type) {
         epi_kernel *k = NULL;
         epi_error err = {0};
         int64_t sizes[EPI_MAX_AXES];
-        if (!wanted("%s %s size %d", o->l.from->program, epi_dtype_name(type), n))
+        if (!wanted("%s %s %s size %d", o->l.from->program, o->l.from->dims, epi_dtype_name(type), n))
             continue;
         epi_status status = epi_kernel_compile(o->l.program, &options, &k, &err);
         if (check(status == EPI_OK || status == EPI_ERR_DIMS, "%s compiles open: %s", o->l.from->program,
@@ -219,7 +218,8 @@ static void check_sizes(opened o, int device, bool every, int first) {
 /* `every`: all sizes up to 300, in several cases; else a few. */
 static void test_texts(opened o, int device, bool every) {
     for (int first = 0; first < (every ? 300 : 5); first += every ? 60 : 5)
-        if (wanted("%s sm_%d%s from %d", o.l.from->program, -device, every ? " every size" : "", first))
+        if (wanted("%s %s sm_%d%s from %d", o.l.from->program, o.l.from->dims, -device,
+                   every ? " every size" : "", first))
             check_sizes(o, device, every, first);
 }
 static void test_programs(void) {
@@ -267,20 +267,15 @@ static const char text[] =
     "q(x[T,D], w[F,D], v[F,D]) -> y[C,T] {\n"
     "    y = scatter(x @ w, index(F), C) + scatter(silu(x @ v), index(F) + size(F), C)\n}\n";
 
-static epi_module *parse(void) {
-    epi_module *m = NULL;
-    check(epi_module_parse(ctx, text, sizeof text - 1, "open.epi", &m, NULL) == EPI_OK, "the text parses");
-    return m;
-}
+static epi_module *module; /* of this text */
 
 /* Of products that are launched as one some may have no rows: an error; where none has any, nothing is done. */
 static void test_joined_without_rows(void) {
-    epi_module *m = parse();
     epi_dim_binding dims[] = {{"T", 256}, {"S", 256}, {"D", 128}, {"F", 128}};
     static const char *const open[] = {"T", "S"};
     epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 4, .type = EPI_BF16, .device = -90,
                                 .open_axes = open, .open_axis_count = 2);
-    const epi_program *p = epi_module_find(m, "rows");
+    const epi_program *p = epi_module_find(module, "rows");
     epi_kernel *k = NULL, *sized = NULL;
     epi_error err = {0};
     if (check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK && k->parts[0].joint, "two in one launch: %s",
@@ -296,51 +291,45 @@ static void test_joined_without_rows(void) {
         epi_kernel_free(sized);
     }
     epi_kernel_free(k);
-    epi_module_free(m);
-}
-
-static epi_status refuse_compile(const epi_program *p, epi_options o, const char *const *open, int count,
-                                 epi_error *err) {
-    epi_kernel *k = NULL;
-    o.open_axes = open;
-    o.open_axis_count = count;
-    epi_status status = epi_kernel_compile(p, &o, &k, err);
-    epi_kernel_free(k);
-    return status;
 }
 
 static void test_refused(void) {
-    epi_module *m = parse();
-    const epi_dim_binding dims[] = {{"T", 40}, {"D", 24}, {"F", 16}},
-                          more[] = {{"B", 2}, {"S", 9}, {"D", 4}, {"R", 9}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 1);
-    epi_options two = EPI_OPTIONS(.dims = more, .dim_count = 4, .threads = 1);
-    static const char *const t[] = {"T"}, *const unknown[] = {"Q"}, *const twice[] = {"T", "T"},
-                             *const renamed[] = {"R"}, *const none[] = {NULL};
-    const epi_program *f = epi_module_find(m, "f"), *g = epi_module_find(m, "g"),
-                      *h = epi_module_find(m, "h");
+    static const struct {
+        const char *program, *dims, *open;
+        epi_status status;
+        const char *message;
+    } refused[] = {
+        {"f", "T=40,D=24,F=16", "Q", EPI_ERR_DIMS, "'Q'"},
+        {"f", "T=40,D=24,F=16", "T T", EPI_ERR_ARGUMENT, "twice"},
+        {"g", "B=2,S=9,D=4,R=9", "R", EPI_ERR_DIMS, "'S' renamed"},
+    };
+    const epi_program *f = epi_module_find(module, "f"), *h = epi_module_find(module, "h");
+    static const char *const none[] = {NULL};
     epi_error err = {0};
     epi_kernel *k = NULL;
+    bound b;
     int64_t size = 41;
     size_t bytes = 7;
-    check(refuse_compile(f, o, unknown, 1, &err) == EPI_ERR_DIMS && strstr(err.message, "'Q'"), "no axis Q");
-    check(refuse_compile(f, o, twice, 2, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "twice"),
-          "T twice");
-    check(refuse_compile(f, o, none, 1, &err) == EPI_ERR_ARGUMENT, "no name");
-    check(refuse_compile(f, o, NULL, 1, &err) == EPI_ERR_ARGUMENT, "no list");
-    check(refuse_compile(g, two, renamed, 1, &err) == EPI_ERR_DIMS && strstr(err.message, "'S' renamed"),
-          "R alone: %s", err.message);
-    check(epi_kernel_compile(f, &o, &k, &err) == EPI_OK, "closed");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        check(compile_as(epi_module_find(module, refused[i].program), refused[i].dims,
+                         (way){.open = refused[i].open}, &k, &err) == refused[i].status &&
+                  strstr(err.message, refused[i].message),
+              "axes %s: %s", refused[i].open, err.message);
+    bind_dims(&b, refused[0].dims, EPI_F32, 0);
+    b.options.open_axis_count = 1;
+    for (int i = 0; i < 2; i++) {
+        b.options.open_axes = i ? none : NULL;
+        check(epi_kernel_compile(f, &b.options, &k, &err) == EPI_ERR_ARGUMENT, i ? "no name" : "no list");
+    }
+    k = kernel_of(f, refused[0].dims, (way){0});
     check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_ERR_ARGUMENT && bytes == 0,
           "no axis of it is open");
     epi_kernel_free(k);
-    o.open_axes = t;
-    o.open_axis_count = 1;
-    if (!check(epi_kernel_compile(f, &o, &k, &err) == EPI_OK, "open: %s", err.message))
+    ran r;
+    if (!made(&r, f, refused[0].dims, (way){.open = "T"}))
         return;
-    problem p;
-    check(problem_make(&p, f, k, LAYOUT_PLAIN), "memory");
-    problem_fill(&p, 1);
+    const problem p = r.p;
+    k = r.k;
     unsigned char *work = aligned_alloc(64, epi_kernel_workspace(k));
     check(call_at(k, &size, 1, p.args, p.count, work, epi_kernel_workspace(k), &err) == EPI_ERR_DIMS &&
               strstr(err.message, "41") && strstr(err.message, "40"),
@@ -365,29 +354,24 @@ static void test_refused(void) {
     check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_OK &&
               call_at(k, &size, 1, p.args, p.count, work, bytes, &err) == EPI_OK,
           "no rows: %s", err.message);
-    float *sums = (float *)(void *)p.t[4].data;
-    check(sums[0] == 0 && p.t[3].data[0] == POISON, "their sum is zero, and there are none");
+    check(at(&p.t[4], 0) == 0 && p.t[3].data[0] == POISON, "their sum is zero, and there are none");
     free(work);
-    problem_free(&p);
-    epi_kernel_free(k);
-    o.dim_count = 2;
-    check(epi_kernel_compile(h, &o, &k, &err) == EPI_OK, "halved: %s", err.message);
+    discard(&r);
+    k = kernel_of(h, "T=40,D=24", (way){.open = "T"});
     size = 7;
     check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_ERR_DIMS &&
               strstr(err.message, "divisible"),
           "an odd size cannot be halved: %s", err.message);
     epi_kernel_free(k);
-    epi_module_free(m);
 }
 
 /* What is renamed follows, whether it was bound or not, and renamed back or not. */
 static void test_renamed(const char *name) {
-    epi_module *m = parse();
-    const epi_program *g = epi_module_find(m, name);
+    const epi_program *g = epi_module_find(module, name);
     static const epi_dim_binding dims[] = {{"B", 3}, {"S", 12}, {"D", 20}, {"R", 12}};
     static const char *const names[] = {"S", "B"};
     for (int bound = 0; bound <= epi_program_dim_count(g) - 3; bound++) {
-        const test_case c = {"", name, "", 0};
+        const test_case c = {"", name, bound ? "R bound" : "", 0};
         opened o = {.l = {.from = &c, .program = g, .dim_count = 3 + bound}, .axis_count = 2};
         epi_kernel *k = NULL;
         epi_error err = {0};
@@ -408,15 +392,14 @@ static void test_renamed(const char *name) {
             test_texts(o, device, false);
         }
     }
-    epi_module_free(m);
 }
 
 /* Where pieces of an output begin does not depend on the rows between them; of 8 of them a GPU's tensors may. */
 static void test_pieces(const char *name) {
-    epi_module *m = parse();
     for (int64_t f = 4; f <= 8; f += 4) {
-        const test_case c = {"", name, "", 0};
-        opened o = {.l = {.from = &c, .program = epi_module_find(m, name)}, .axes = {"T"}, .axis_count = 1};
+        const test_case c = {"", name, f == 4 ? "F=4" : "F=8", 0};
+        opened o = {
+            .l = {.from = &c, .program = epi_module_find(module, name)}, .axes = {"T"}, .axis_count = 1};
         const epi_dim_binding dims[] = {{"T", 160}, {"D", 24}, {"F", f}, {"C", 2 * f}, {"G", 2}};
         memcpy(o.l.dims, dims, sizeof dims);
         o.l.dim_count = epi_program_dim_count(o.l.program);
@@ -424,7 +407,6 @@ static void test_pieces(const char *name) {
         test_texts(o, -90, true);
         test_texts(o, -80, false);
     }
-    epi_module_free(m);
 }
 
 /* ---- threads ---- */
@@ -463,18 +445,13 @@ static void *run_many(void *arg) {
 }
 
 static void test_threads(void) {
-    epi_module *m = parse();
-    const epi_dim_binding dims[] = {{"T", MOST}, {"D", DEPTH}, {"F", WIDTH}};
-    static const char *const t[] = {"T"};
-    epi_options o =
-        EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 1, .open_axes = t, .open_axis_count = 1);
     pthread_t id[THREADS];
     int args[THREADS], started = 0;
     bool ok = true;
-    if (!check(epi_kernel_compile(epi_module_find(m, "f"), &o, &shared_kernel, NULL) == EPI_OK,
-               "it compiles"))
+    /* its module is gone: it has what it needs */
+    shared_kernel = text_kernel(ctx, text, "T=90,D=5,F=3", (way){.threads = 1, .open = "T"});
+    if (!shared_kernel)
         return;
-    epi_module_free(m); /* the kernel has what it needs */
     for (int rows = 1; rows <= MOST; rows++)
         shared_want[rows] = run_once(rows, &ok);
     for (; started < THREADS; started++) {
@@ -500,22 +477,16 @@ static double now(void) {
 
 /* Prints, and holds nothing to it: tests run beside each other. */
 static void time_starts(void) {
-    epi_module *m = parse();
-    const epi_dim_binding dims[] = {{"T", 4096}, {"D", 2}, {"F", 1}};
-    static const char *const t[] = {"T"};
-    epi_options o =
-        EPI_OPTIONS(.dims = dims, .dim_count = 3, .threads = 1, .open_axes = t, .open_axis_count = 1);
-    epi_kernel *k = NULL, *exact = NULL;
-    const epi_dim_binding one[] = {{"T", 1}, {"D", 2}, {"F", 1}};
-    check(epi_kernel_compile(epi_module_find(m, "f"), &o, &k, NULL) == EPI_OK, "it compiles");
-    o.dims = one;
-    o.open_axis_count = 0;
-    check(epi_kernel_compile(epi_module_find(m, "f"), &o, &exact, NULL) == EPI_OK, "it compiles");
+    const epi_program *f = epi_module_find(module, "f");
+    epi_kernel *k = kernel_of(f, "T=4096,D=2,F=1", (way){.threads = 1, .open = "T"}),
+               *exact = kernel_of(f, "T=1,D=2,F=1", (way){.threads = 1});
     float x[2] = {1, 2}, w[2] = {3, 4}, r = 1, y, s;
     epi_tensor args[5] = {{x, NULL}, {w, NULL}, {&r, NULL}, {&y, NULL}, {&s, NULL}};
-    size_t bytes = epi_kernel_workspace(k);
-    void *work = aligned_alloc(64, bytes);
+    size_t bytes = 0;
     int64_t size = 1;
+    check(epi_kernel_workspace_at(k, &size, 1, &bytes, NULL) == EPI_OK, "one row has a workspace");
+    void *work = aligned_alloc(64, bytes);
+    check(call_at(k, &size, 1, args, 5, work, bytes, NULL) == EPI_OK, "one row starts");
     double closed = 1e9, open = 1e9, first = 0;
     for (int i = 0; i < 64; i++) {
         int64_t other = 2 + i;
@@ -539,13 +510,13 @@ static void time_starts(void) {
     free(work);
     epi_kernel_free(k);
     epi_kernel_free(exact);
-    epi_module_free(m);
 }
 
 int main(int argc, char **argv) {
     programs = argc > 1 ? argv[1] : "programs";
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
+    module = parsed(ctx, text);
     test_joined_without_rows();
     test_refused();
     test_renamed("g");
@@ -558,6 +529,7 @@ int main(int argc, char **argv) {
     test_threads();
     time_starts();
     test_programs();
+    epi_module_free(module);
     epi_context_close(ctx);
     return finish();
 }
