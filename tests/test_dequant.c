@@ -62,11 +62,6 @@ static void fill(tensor *t, bool scale) {
     }
 }
 
-/* For what is filled later. */
-static void leave(problem *p, uint64_t seed_of_all) {
-    (void)p, (void)seed_of_all;
-}
-
 static void copy(tensor *to, const tensor *from) {
     for (int64_t i = 0; i < to->shape.count; i++)
         memcpy(to->data + tensor_at(to, i) * (int64_t)epi_dtype_size(to->shape.type),
@@ -79,9 +74,9 @@ static void check_form(const epi_module *m, const form *f, const int64_t shape[4
                        const char *micro, layout how) {
     enum { ONCE, WIDE, PLAIN, PROGRAMS };
     const char *dims = dims_of(shape[0], shape);
-    const way ways[] = {{.type = type, .fill = leave, .micro = micro, .layout = how},
-                        {.type = type, .fill = leave},
-                        {.type = type, .fill = leave, .micro = micro}};
+    const way ways[] = {{.type = type, .fill = unfilled, .micro = micro, .layout = how},
+                        {.type = type, .fill = unfilled},
+                        {.type = type, .fill = unfilled, .micro = micro}};
     ran r[PROGRAMS];
     bool ok = true;
     for (int i = 0; i < PROGRAMS; i++)
@@ -182,8 +177,8 @@ static bool same_row(const tensor *one, const tensor *all, int64_t row) {
 static void check_integer_form(const epi_module *m, const form *f, const int64_t shape[4],
                                const epi_micro *micro, layout how, uint64_t *first) {
     const int64_t row = shape[0] - 1;
-    const way by = {.fill = leave, .micro = micro->name, .layout = how},
-              plainly = {.fill = leave, .micro = micro->name};
+    const way by = {.fill = unfilled, .micro = micro->name, .layout = how},
+              plainly = {.fill = unfilled, .micro = micro->name};
     ran all, one = {0};
     if (!made(&all, epi_module_program(m, 0), dims_of(shape[0], shape), by) ||
         !made(&one, epi_module_program(m, 0), dims_of(1, shape), plainly))

@@ -13,7 +13,7 @@
 
 /* ---- gradients ---- */
 
-static double *wide(run *r, int i) { /* the elements of a tensor of type f64 */
+static double *wide(ran *r, int i) { /* the elements of a tensor of type f64 */
     return (double *)(void *)r->p.t[i].data;
 }
 
@@ -31,7 +31,7 @@ typedef struct nudge {
     uint64_t seed;
 } nudge;
 
-static void fill_nudged(run *r, void *arg) {
+static void fill_nudged(ran *r, void *arg) {
     const nudge *n = arg;
     uint64_t seed = n->seed;
     fill_random(r, &seed);
@@ -40,63 +40,61 @@ static void fill_nudged(run *r, void *arg) {
 }
 
 typedef struct backward {
-    const run *forward;
+    const ran *forward;
     uint64_t seed;
 } backward;
 
-static void fill_backward(run *r, void *arg) {
+static void fill_backward(ran *r, void *arg) {
     const backward *b = arg;
     for (int i = 0; i < r->p.inputs; i++) {
-        int from = tensor_named(b->forward, r->names[i]);
+        const tensor *from = find(b->forward, tensor_name(r->program, i));
         uint64_t s = b->seed * 77 + (uint64_t)i;
-        if (from >= 0)
-            memcpy(r->p.t[i].data, b->forward->p.t[from].data,
-                   (size_t)r->p.t[i].span * epi_dtype_size(r->p.t[i].shape.type));
+        if (from)
+            memcpy(r->p.t[i].data, from->data, (size_t)from->span * epi_dtype_size(from->shape.type));
         else
             for (int64_t e = 0; e < r->p.t[i].shape.count; e++)
-                put_element(r->p.t[i].data, r->p.t[i].shape.type, e, random_element(r, i, &s));
+                put_at(&r->p.t[i], e, random_element(r, i, &s));
     }
 }
 
 /* The number whose gradient it is: every result times what is given as its gradient. */
-static double weighed(const run *forward, const run *gradient) {
+static double weighed(const ran *forward, const ran *gradient) {
     double total = 0;
     for (int i = forward->p.inputs; i < forward->p.count; i++) {
         char name[20];
-        snprintf(name, sizeof name, "d%s", forward->names[i]);
-        int w = tensor_named(gradient, name);
-        for (int64_t e = 0; w >= 0 && w < gradient->p.inputs && e < forward->p.t[i].shape.count; e++)
-            total +=
-                at(forward, forward->names[i], e) * at(gradient, name, gradient->p.t[w].shape.rank ? e : 0);
+        snprintf(name, sizeof name, "d%s", tensor_name(forward->program, i));
+        const tensor *w = find(gradient, name);
+        for (int64_t e = 0; w && !w->output && e < forward->p.t[i].shape.count; e++)
+            total += at(&forward->p.t[i], e) * at(w, w->shape.rank ? e : 0);
     }
     return total;
 }
 
-static double nudged(run *forward, const run *gradient, nudge n) {
-    return run_again(forward, fill_nudged, &n) ? weighed(forward, gradient) : NAN;
+static double nudged(ran *forward, const ran *gradient, nudge n) {
+    return refill(forward, fill_nudged, &n) ? weighed(forward, gradient) : NAN;
 }
 
 static void test_gradient(const pair *p, const char *dims, uint64_t seed) {
     char gradient[64];
     snprintf(gradient, sizeof gradient, p->gradient ? "%s" : "%s_grad",
              p->gradient ? p->gradient : p->forward);
-    run f, g;
+    ran f, g;
     nudge none = {-1, 0, 0, seed};
     run_program(&f, p->file, p->forward, dims, in_f64, fill_nudged, &none);
     backward b = {&f, seed};
     run_program(&g, p->file, gradient, dims, in_f64, fill_backward, &b);
     int compared = 0;
     for (int i = g.p.inputs; i < g.p.count && f.ok && g.ok; i++) {
-        int from = tensor_named(&f, g.names[i] + 1);
-        if (!check(from >= 0 && from < f.p.inputs && f.p.t[from].shape.count == g.p.t[i].shape.count,
-                   "%s: %s is the gradient of an input", gradient, g.names[i]))
+        const tensor *input = find(&f, tensor_name(g.program, i) + 1);
+        if (!check(input && !input->output && input->shape.count == g.p.t[i].shape.count,
+                   "%s: %s is the gradient of an input", gradient, tensor_name(g.program, i)))
             continue;
         double worst = 0, numeric_there = 0;
         int64_t count = g.p.t[i].shape.count, step = count > 60 ? count / 30 : 1;
         for (int64_t e = 0; e < count; e += step, compared++) {
-            double h = 6e-6, exact = at(&g, g.names[i], e);
-            double high = nudged(&f, &g, (nudge){from, e, h, seed}),
-                   low = nudged(&f, &g, (nudge){from, e, -h, seed});
+            double h = 6e-6, exact = of(&g, tensor_name(g.program, i), e);
+            double high = nudged(&f, &g, (nudge){(int)(input - f.p.t), e, h, seed}),
+                   low = nudged(&f, &g, (nudge){(int)(input - f.p.t), e, -h, seed});
             double numeric = (high - low) / (2 * h), off = apart(exact, numeric) / (1 + fabs(numeric));
             if (!(off <= worst)) {
                 worst = off;
@@ -104,11 +102,11 @@ static void test_gradient(const pair *p, const char *dims, uint64_t seed) {
             }
         }
         check(worst <= 1e-6, "%s %s: %s is off by %g beside central differences (%g there)", p->gradient,
-              dims, g.names[i], worst, numeric_there);
+              dims, tensor_name(g.program, i), worst, numeric_there);
     }
     check(compared > 0, "%s %s: something was compared", gradient, dims);
-    run_free(&f);
-    run_free(&g);
+    discard(&f);
+    discard(&g);
 }
 
 static void test_gradients(void) {
@@ -160,26 +158,26 @@ static void test_gates(void) {
             char program[32];
             snprintf(program, sizeof program, "%s_%s", names[n], forms[form]);
             uint64_t seed = 9;
-            run r;
+            ran r;
             bool ok = run_program(&r, "gated", program, "T=3,F=5", in_f64, fill_random, &seed);
             for (int t = 0; t < T && ok; t++)
                 for (int i = 0; i < F; i++) {
                     int z = t * 2 * F;
-                    double gate = form == 0   ? at(&r, "gate", t * F + i)
-                                  : form == 1 ? at(&r, "z", z + 2 * i)
-                                              : at(&r, "z", z + i),
-                           up = form == 0   ? at(&r, "up", t * F + i)
-                                : form == 1 ? at(&r, "z", z + 2 * i + 1)
-                                            : at(&r, "z", z + F + i);
+                    double gate = form == 0   ? of(&r, "gate", t * F + i)
+                                  : form == 1 ? of(&r, "z", z + 2 * i)
+                                              : of(&r, "z", z + i),
+                           up = form == 0   ? of(&r, "up", t * F + i)
+                                : form == 1 ? of(&r, "z", z + 2 * i + 1)
+                                            : of(&r, "z", z + F + i);
                     double inner = sqrt(2 / acos(-1)) * (gate + 0.044715 * gate * gate * gate);
                     double act = n == 0   ? gate / (1 + exp(-gate))
                                  : n == 1 ? gate * 0.5 * (1 + erf(gate / sqrt(2)))
                                  : n == 2 ? fmax(gate, 0)
                                           : gate * 0.5 * (1 + tanh(inner));
-                    ok &= close_to(at(&r, "y", t * F + i), act * up);
+                    ok &= close_to(of(&r, "y", t * F + i), act * up);
                 }
             check(ok, "%s is what its name says", program);
-            run_free(&r);
+            discard(&r);
         }
 }
 
@@ -187,29 +185,29 @@ static void test_gates(void) {
 static void test_loss(void) {
     enum { T = 7, V = 13 };
     uint64_t seed = 11;
-    run r;
+    ran r;
     run_program(&r, "losses", "token_loss_capped", "T=7,V=13", in_f64, fill_random, &seed);
     double cap = scalar_value("cap"), s = scalar_value("smoothing");
     bool ok = r.ok;
     int counted = 0;
     for (int t = 0; t < T && ok; t++) {
         double sum = 0, loss = 0;
-        int y = (int)at(&r, "y", t);
+        int y = (int)of(&r, "y", t);
         for (int v = 0; v < V; v++)
-            sum += exp(cap * tanh(at(&r, "z", t * V + v) / cap));
+            sum += exp(cap * tanh(of(&r, "z", t * V + v) / cap));
         for (int v = 0; v < V; v++)
-            loss -= ((1 - s) * (v == y) + s / V) * log(exp(cap * tanh(at(&r, "z", t * V + v) / cap)) / sum);
+            loss -= ((1 - s) * (v == y) + s / V) * log(exp(cap * tanh(of(&r, "z", t * V + v) / cap)) / sum);
         loss += scalar_value("zloss") * log(sum) * log(sum);
         bool counts = y >= 0 && y != (int)scalar_value("ignore");
         counted += counts;
-        ok &= close_to(at(&r, "lse", t), log(sum)) && close_to(at(&r, "loss", t), counts ? loss : 0);
+        ok &= close_to(of(&r, "lse", t), log(sum)) && close_to(of(&r, "loss", t), counts ? loss : 0);
     }
     check(ok && counted > 0 && counted < T, "the loss with smoothing, z-loss and cap, %d of %d counted",
           counted, T);
-    run_free(&r);
+    discard(&r);
 }
 
-static void fill_adamw(run *r, void *arg) {
+static void fill_adamw(ran *r, void *arg) {
     uint64_t s = *(uint64_t *)arg;
     static const char *const tensors[] = {"w", "grad", "m", "v"};
     for (int i = 0; i < 4; i++)
@@ -220,18 +218,18 @@ static void fill_adamw(run *r, void *arg) {
 
 static void test_adamw(void) {
     uint64_t seed = 13;
-    run r;
+    ran r;
     bool ok = run_program(&r, "optim", "adamw", "N=7", in_f64, fill_adamw, &seed);
     for (int i = 0; i < 7 && ok; i++) {
         adamw want = adamw_step(&r, i, 1e-3, 0.1);
-        ok &= close_to(at(&r, "m_next", i), want.m) && close_to(at(&r, "v_next", i), want.v) &&
-              close_to(at(&r, "w_next", i), want.w) && close_to(at(&r, "w_bf16", i), want.w);
+        ok &= close_to(of(&r, "m_next", i), want.m) && close_to(of(&r, "v_next", i), want.v) &&
+              close_to(of(&r, "w_next", i), want.w) && close_to(of(&r, "w_bf16", i), want.w);
     }
     check(ok, "a step of AdamW");
-    run_free(&r);
+    discard(&r);
 }
 
-static void fill_squares(run *r, void *arg) {
+static void fill_squares(ran *r, void *arg) {
     for (int i = 0; i < 5; i++)
         put(r, "squares", i, *(double *)arg);
     put(r, "most", 0, 1);
@@ -241,19 +239,19 @@ static void test_clip(void) {
     static const double squares[] = {0, 0.01, 20};
     for (int i = 0; i < 3; i++) {
         double each = squares[i], norm = sqrt(5 * each);
-        run r;
+        ran r;
         run_program(&r, "optim", "clip_factor", "P=5", in_f64, fill_squares, &each);
-        check(r.ok && close_to(at(&r, "norm", 0), norm) &&
-                  close_to(at(&r, "clip", 0), norm < 1 ? 1 : 1 / (norm + 1e-6)),
+        check(r.ok && close_to(of(&r, "norm", 0), norm) &&
+                  close_to(of(&r, "clip", 0), norm < 1 ? 1 : 1 / (norm + 1e-6)),
               "the factor for a norm of %g", norm);
-        run_free(&r);
+        discard(&r);
     }
 }
 
 /* ---- copies ---- */
 
 /* The element of x that element e of y is, by the axes of y in terms of those of x. */
-static int64_t source_of(const run *r, int64_t e, const int *axes) {
+static int64_t source_of(const ran *r, int64_t e, const int *axes) {
     const epi_tensor_shape *x = &r->p.t[0].shape;
     int64_t step[4] = {0}, from = 0, at = 1;
     for (int a = x->rank - 1; a >= 0; a--) {
@@ -277,10 +275,10 @@ static void test_copies(void) {
                   {"reverse_axes", "A=2,B=3,C=5,D=7", {3, 2, 1, 0}}};
     static const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
     for (int i = 0; i < 4; i++)
-        for (int way = 0; way < 6; way++) {
-            manner how = {.path = way & 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, .type = types[way / 2]};
+        for (int w = 0; w < 6; w++) {
+            way how = {.path = w & 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, .type = types[w / 2]};
             uint64_t seed = 14;
-            run r;
+            ran r;
             size_t size = epi_dtype_size(how.type);
             bool ok = run_program(&r, "copies", copies[i].program, copies[i].dims, how, fill_random, &seed);
             for (int64_t e = 0; ok && e < r.p.t[0].shape.count; e++)
@@ -288,7 +286,7 @@ static void test_copies(void) {
                              r.p.t[0].data + (size_t)source_of(&r, e, copies[i].axes) * size, size);
             check(ok, "%s keeps bits and puts them where they belong, %s", copies[i].program,
                   epi_dtype_name(how.type));
-            run_free(&r);
+            discard(&r);
         }
 }
 

@@ -11,28 +11,22 @@ static const char *const path_names[] = {"fused", "unfused"};
 
 /* Fused and unfused, in every storage type. */
 enum { WAYS = 6 };
-static manner way_of(int way) {
-    return (manner){
-        .path = way & 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, .type = storage[way / 2], .threads = 2};
+static way way_of(int w) {
+    return (way){.path = w & 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, .type = storage[w / 2], .threads = 2};
 }
-static const char *way_name(int way) {
+static const char *way_name(int w) {
     static char name[32];
-    snprintf(name, sizeof name, "%s %s", epi_dtype_name(storage[way / 2]), path_names[way & 1]);
+    snprintf(name, sizeof name, "%s %s", epi_dtype_name(storage[w / 2]), path_names[w & 1]);
     return name;
 }
 
 /* The unfused path stores every value in the type: random numbers, tables and sums are rounded to it. */
-static bool rounds_between(int way) {
-    return way & 1 && storage[way / 2] != EPI_F32;
+static bool rounds_between(int w) {
+    return w & 1 && storage[w / 2] != EPI_F32;
 }
 
 static size_t bytes_of(const tensor *t) {
     return (size_t)t->span * epi_dtype_size(t->shape.type);
-}
-
-static bool same_tensor(const run *a, int i, const run *b, int j) {
-    const tensor *t = &a->p.t[i], *u = &b->p.t[j];
-    return t->span == u->span && t->shape.type == u->shape.type && !memcmp(t->data, u->data, bytes_of(t));
 }
 
 /* Random tensors, and the inputs that the test has of its own. */
@@ -40,16 +34,16 @@ typedef struct own {
     uint64_t seed;
     filler *fill;
     void *arg;
-    const run *from; /* inputs that an earlier run has a tensor of the same name for are taken from it */
+    const ran *from; /* inputs that an earlier run has a tensor of the same name for are taken from it */
 } own;
 
-static void fill_own(run *r, void *arg) {
+static void fill_own(ran *r, void *arg) {
     own *o = arg;
     fill_random(r, &o->seed);
     for (int i = 0; i < r->p.inputs && o->from; i++) {
-        int from = tensor_named(o->from, r->names[i]);
-        if (from >= 0)
-            memcpy(r->p.t[i].data, o->from->p.t[from].data, bytes_of(&r->p.t[i]));
+        const tensor *from = find(o->from, tensor_name(r->program, i));
+        if (from)
+            memcpy(r->p.t[i].data, from->data, bytes_of(&r->p.t[i]));
     }
     if (o->fill)
         o->fill(r, o->arg);
@@ -59,42 +53,41 @@ static void fill_own(run *r, void *arg) {
 
 static void test_embedding(void) {
     enum { V = 11, D = 37, T = 53 };
-    for (int way = 0; way < WAYS; way++) {
+    for (int w = 0; w < WAYS; w++) {
         uint64_t seed = 21;
-        run r;
-        size_t row = D * epi_dtype_size(storage[way / 2]);
-        bool ok =
-            run_program(&r, "embedding", "embedding", "V=11,D=37,T=53", way_of(way), fill_random, &seed);
+        ran r;
+        size_t row = D * epi_dtype_size(storage[w / 2]);
+        bool ok = run_program(&r, "embedding", "embedding", "V=11,D=37,T=53", way_of(w), fill_random, &seed);
         for (int t = 0; t < T && ok; t++)
             ok =
-                !memcmp(r.p.t[2].data + (size_t)t * row, r.p.t[0].data + (size_t)at(&r, "ids", t) * row, row);
-        check(ok, "embedding copies rows bit for bit, %s", way_name(way));
-        run_free(&r);
+                !memcmp(r.p.t[2].data + (size_t)t * row, r.p.t[0].data + (size_t)of(&r, "ids", t) * row, row);
+        check(ok, "embedding copies rows bit for bit, %s", way_name(w));
+        discard(&r);
     }
     uint64_t seed = 22;
-    run r;
+    ran r;
     bool ok = run_program(&r, "embedding", "embedding_scaled", "V=11,D=37,T=53", in_f64, fill_random, &seed);
     for (int e = 0; e < T * D && ok; e++)
-        ok = at(&r, "x", e) == scalar_value("scale") * at(&r, "table", (int)at(&r, "ids", e / D) * D + e % D);
+        ok = of(&r, "x", e) == scalar_value("scale") * of(&r, "table", (int)of(&r, "ids", e / D) * D + e % D);
     check(ok, "embedding_scaled is the row times the scale");
-    run_free(&r);
+    discard(&r);
 }
 
 /* Few rows and many tokens, so every row is named again and again; one is not named at all. The sums have the
  * bits of plain loops in f32 over the tokens in their order: 64 to a running sum, and these to one that keeps
  * what rounding loses. */
-static void leave_out_last(run *r, void *arg) {
+static void leave_out_last(ran *r, void *arg) {
     (void)arg;
     for (int t = 0; t < 301; t++)
-        put(r, "ids", t, (int)at(r, "ids", t) % 4);
+        put(r, "ids", t, (int)of(r, "ids", t) % 4);
 }
 
-static float sum_of_tokens(const run *r, int v, int d, int tokens, int width) {
+static float sum_of_tokens(const ran *r, int v, int d, int tokens, int width) {
     volatile float sum = 0, lost = 0, part = 0; /* as they are stored: nothing is contracted or left out */
     int terms = 0;
     for (int t = 0; t <= tokens; t++) {
         bool more = t < tokens;
-        if (more && (int)at(r, "ids", t) != v)
+        if (more && (int)of(r, "ids", t) != v)
             continue;
         if (!more || terms == 64) {
             volatile float whole = sum + part, of_part = whole - sum, of_sum = whole - of_part;
@@ -105,7 +98,7 @@ static float sum_of_tokens(const run *r, int v, int d, int tokens, int width) {
             terms = 0;
         }
         if (more)
-            part += (float)at(r, "dx", t * width + d);
+            part += (float)of(r, "dx", t * width + d);
         terms++;
     }
     return sum + lost;
@@ -113,61 +106,61 @@ static float sum_of_tokens(const run *r, int v, int d, int tokens, int width) {
 
 static void test_embedding_grad(void) {
     enum { V = 5, D = 37, T = 301 };
-    for (int way = 0; way < WAYS; way++)
+    for (int w = 0; w < WAYS; w++)
         for (int scaled = 0; scaled < 2; scaled++) {
             own o = {23, leave_out_last, NULL, NULL};
-            run r;
+            ran r;
             run_program(&r, "embedding", scaled ? "embedding_scaled_grad" : "embedding_grad",
-                        "V=5,D=37,T=301", way_of(way), fill_own, &o);
+                        "V=5,D=37,T=301", way_of(w), fill_own, &o);
             static float sum[V * D];
             for (int e = 0; e < V * D && r.ok; e++)
                 sum[e] = sum_of_tokens(&r, e / D, e % D, T, D);
             bool ok = r.ok;
-            for (int e = 0; e < V * D && ok && !(scaled && rounds_between(way)); e++)
-                ok = at(&r, "dtable", e) == (double)(sum[e] * (scaled ? (float)scalar_value("scale") : 1));
+            for (int e = 0; e < V * D && ok && !(scaled && rounds_between(w)); e++)
+                ok = of(&r, "dtable", e) == (double)(sum[e] * (scaled ? (float)scalar_value("scale") : 1));
             check(ok, "%s adds the tokens of a row in their order, %s",
-                  scaled ? "embedding_scaled_grad" : "embedding_grad", way_name(way));
+                  scaled ? "embedding_scaled_grad" : "embedding_grad", way_name(w));
             for (int d = 0; d < D && ok; d++)
-                ok = at(&r, "dtable", (V - 1) * D + d) == 0;
-            check(ok, "a row that no token names has the gradient 0, %s", way_name(way));
-            run_free(&r);
+                ok = of(&r, "dtable", (V - 1) * D + d) == 0;
+            check(ok, "a row that no token names has the gradient 0, %s", way_name(w));
+            discard(&r);
         }
 }
 
 static void test_positions(void) {
     enum { V = 11, P = 7, D = 13, B = 3, S = 5 };
     uint64_t seed = 24;
-    run r;
+    ran r;
     bool ok = run_program(&r, "embedding", "embedding_learned", "V=11,P=7,D=13,B=3,S=5", in_f64, fill_random,
                           &seed);
     for (int e = 0; e < B * S * D && ok; e++)
-        ok = at(&r, "x", e) ==
-             at(&r, "wte", (int)at(&r, "ids", e / D) * D + e % D) + at(&r, "wpe", e / D % S * D + e % D);
+        ok = of(&r, "x", e) ==
+             of(&r, "wte", (int)of(&r, "ids", e / D) * D + e % D) + of(&r, "wpe", e / D % S * D + e % D);
     check(ok, "embedding_learned adds the row of the position in the sequence");
-    run_free(&r);
+    discard(&r);
     run_program(&r, "embedding", "embedding_learned_grad", "V=11,P=7,D=13,B=3,S=5", in_f64, fill_random,
                 &seed);
     static double wte[V * D], wpe[P * D];
     for (int e = 0; e < B * S * D && r.ok; e++) {
-        wte[(int)at(&r, "ids", e / D) * D + e % D] += at(&r, "dx", e);
-        wpe[e / D % S * D + e % D] += at(&r, "dx", e);
+        wte[(int)of(&r, "ids", e / D) * D + e % D] += of(&r, "dx", e);
+        wpe[e / D % S * D + e % D] += of(&r, "dx", e);
     }
     ok = r.ok;
     for (int e = 0; e < V * D && ok; e++)
-        ok = close_to(at(&r, "dwte", e), wte[e]) && (e >= P * D || close_to(at(&r, "dwpe", e), wpe[e]));
+        ok = close_to(of(&r, "dwte", e), wte[e]) && (e >= P * D || close_to(of(&r, "dwpe", e), wpe[e]));
     check(ok, "embedding_learned_grad; positions beyond the sequence have the gradient 0");
-    run_free(&r);
+    discard(&r);
     ok = run_program(&r, "embedding", "embedding_packed", "V=11,P=7,D=13,T=15", in_f64, fill_random, &seed);
     for (int e = 0; e < 15 * D && ok; e++)
-        ok = at(&r, "x", e) == at(&r, "wte", (int)at(&r, "ids", e / D) * D + e % D) +
-                                   at(&r, "wpe", (int)at(&r, "pos", e / D) * D + e % D);
+        ok = of(&r, "x", e) == of(&r, "wte", (int)of(&r, "ids", e / D) * D + e % D) +
+                                   of(&r, "wpe", (int)of(&r, "pos", e / D) * D + e % D);
     check(ok, "embedding_packed adds the row of the position that the token says");
-    run_free(&r);
+    discard(&r);
 }
 
 /* ---- rows for experts ---- */
 
-static void fill_permutation(run *r, void *arg) {
+static void fill_permutation(ran *r, void *arg) {
     int n = *(int *)arg;
     for (int i = 0; i < n; i++)
         put(r, "order", i, (i * 29 + 13) % n);
@@ -176,26 +169,26 @@ static void fill_permutation(run *r, void *arg) {
 /* There and back by a permutation is where it was, bit for bit. */
 static void test_permutation(void) {
     int n = 67;
-    for (int way = 0; way < WAYS; way++) {
-        run there, back;
+    for (int w = 0; w < WAYS; w++) {
+        ran there, back;
         own o = {25, fill_permutation, &n, NULL};
-        run_program(&there, "embedding", "permute_rows", "T=67,R=67,D=41", way_of(way), fill_own, &o);
+        run_program(&there, "embedding", "permute_rows", "T=67,R=67,D=41", way_of(w), fill_own, &o);
         own again = {26, NULL, NULL, &there};
-        run_program(&back, "embedding", "unpermute_rows", "T=67,R=67,D=41", way_of(way), fill_own, &again);
+        run_program(&back, "embedding", "unpermute_rows", "T=67,R=67,D=41", way_of(w), fill_own, &again);
         bool ok = there.ok && back.ok;
         for (int e = 0; e < 67 * 41 && ok; e++)
-            ok = at(&there, "y", e) == at(&there, "x", (e / 41 * 29 + 13) % 67 * 41 + e % 41);
-        check(ok, "permute_rows takes rows in the order given, %s", way_name(way));
-        check(ok && same_tensor(&there, 0, &back, tensor_named(&back, "x")),
-              "unpermute_rows puts them back, %s", way_name(way));
-        run_free(&there);
-        run_free(&back);
+            ok = of(&there, "y", e) == of(&there, "x", (e / 41 * 29 + 13) % 67 * 41 + e % 41);
+        check(ok, "permute_rows takes rows in the order given, %s", way_name(w));
+        check(ok && same_bits(&there.p.t[0], find(&back, "x")), "unpermute_rows puts them back, %s",
+              way_name(w));
+        discard(&there);
+        discard(&back);
     }
 }
 
 /* Two experts a token, rows sorted by expert; the last token has none. */
 enum { TOKENS = 9, ROUTED = 16, WIDE = 5 };
-static void fill_routed(run *r, void *arg) {
+static void fill_routed(ran *r, void *arg) {
     (void)arg;
     for (int i = 0; i < ROUTED; i++)
         put(r, "order", i, i * 3 % (TOKENS - 1));
@@ -203,27 +196,27 @@ static void fill_routed(run *r, void *arg) {
 
 static void test_combine(void) {
     own o = {27, fill_routed, NULL, NULL};
-    run r;
+    ran r;
     bool ok = run_program(&r, "embedding", "combine_rows", "T=9,R=16,D=5", in_f64, fill_own, &o);
     for (int t = 0; t < TOKENS && ok; t++)
         for (int d = 0; d < WIDE; d++) {
             double want = 0;
             int rows = 0;
             for (int i = 0; i < ROUTED; i++)
-                if ((int)at(&r, "order", i) == t) {
-                    want += at(&r, "weight", i) * at(&r, "y", i * WIDE + d);
+                if ((int)of(&r, "order", i) == t) {
+                    want += of(&r, "weight", i) * of(&r, "y", i * WIDE + d);
                     rows++;
                 }
-            ok &= close_to(at(&r, "x", t * WIDE + d), want) && rows == (t < TOKENS - 1 ? 2 : 0);
+            ok &= close_to(of(&r, "x", t * WIDE + d), want) && rows == (t < TOKENS - 1 ? 2 : 0);
         }
     check(ok, "combine_rows adds up what a token's experts made, by their weights");
-    run_free(&r);
+    discard(&r);
 }
 
 /* ---- rotary ---- */
 
 enum { POSITIONS = 5, HEADS = 3, HEAD = 8 };
-static void fill_angles(run *r, void *arg) {
+static void fill_angles(ran *r, void *arg) {
     for (int s = 0; s < POSITIONS; s++)
         for (int i = 0; i < HEAD / 2; i++) {
             put(r, "cos_t", s * HEAD / 2 + i, cos(s * pow(0.1, i)));
@@ -245,18 +238,18 @@ static void test_rotary(void) {
                  {"rotary_packed_halves", "P=5,T=11,H=3,D=8", 11, true, true}};
     for (int c = 0; c < 4; c++) {
         own o = {28, fill_angles, NULL, NULL};
-        run r;
+        ran r;
         bool ok = run_program(&r, "rotary", cases[c].program, cases[c].dims, in_f64, fill_own, &o);
         for (int head = 0; head < cases[c].tokens * HEADS && ok; head++)
             for (int i = 0; i < HEAD / 2; i++) {
                 int a = head * HEAD + (cases[c].halves ? i : 2 * i), b = a + (cases[c].halves ? HEAD / 2 : 1);
-                double position = cases[c].packed ? at(&r, "pos", head / HEADS) : head / HEADS % POSITIONS,
-                       angle = position * pow(0.1, i), x = at(&r, "x", a), y = at(&r, "x", b);
-                ok &= close_to(at(&r, "y", a), hypot(x, y) * cos(atan2(y, x) + angle)) &&
-                      close_to(at(&r, "y", b), hypot(x, y) * sin(atan2(y, x) + angle));
+                double position = cases[c].packed ? of(&r, "pos", head / HEADS) : head / HEADS % POSITIONS,
+                       angle = position * pow(0.1, i), x = of(&r, "x", a), y = of(&r, "x", b);
+                ok &= close_to(of(&r, "y", a), hypot(x, y) * cos(atan2(y, x) + angle)) &&
+                      close_to(of(&r, "y", b), hypot(x, y) * sin(atan2(y, x) + angle));
             }
         check(ok, "%s turns each pair by the angle of its position", cases[c].program);
-        run_free(&r);
+        discard(&r);
     }
 }
 
@@ -267,17 +260,18 @@ static void test_rotary_plain(void) {
                                            {"rotary_halves", "rotary_packed_halves"},
                                            {"rotary_halves_grad", "rotary_packed_halves_grad"}};
     for (int n = 0; n < 4; n++)
-        for (int way = 0; way < WAYS; way++) {
-            if (rounds_between(way))
+        for (int w = 0; w < WAYS; w++) {
+            if (rounds_between(w))
                 continue;
-            run plain, packed;
+            ran plain, packed;
             own o = {29, fill_angles, NULL, NULL}, again = {30, fill_angles, &again, &plain};
-            run_program(&plain, "rotary", names[n][0], "B=2,S=5,H=3,D=8", way_of(way), fill_own, &o);
-            run_program(&packed, "rotary", names[n][1], "P=5,T=10,H=3,D=8", way_of(way), fill_own, &again);
-            check(plain.ok && packed.ok && same_tensor(&plain, plain.p.inputs, &packed, packed.p.inputs),
-                  "%s is %s where positions are in order, %s", names[n][1], names[n][0], way_name(way));
-            run_free(&plain);
-            run_free(&packed);
+            run_program(&plain, "rotary", names[n][0], "B=2,S=5,H=3,D=8", way_of(w), fill_own, &o);
+            run_program(&packed, "rotary", names[n][1], "P=5,T=10,H=3,D=8", way_of(w), fill_own, &again);
+            check(plain.ok && packed.ok &&
+                      same_bits(&plain.p.t[plain.p.inputs], &packed.p.t[packed.p.inputs]),
+                  "%s is %s where positions are in order, %s", names[n][1], names[n][0], way_name(w));
+            discard(&plain);
+            discard(&packed);
         }
 }
 
@@ -290,15 +284,15 @@ typedef struct drop {
     bool ones; /* the first tensor is 1; otherwise it is random and nowhere 0 */
 } drop;
 
-static void fill_drop(run *r, void *arg) {
+static void fill_drop(ran *r, void *arg) {
     const drop *d = arg;
     for (int e = 0; e < DROPS; e++)
-        put(r, r->names[0], e, d->ones ? 1 : 0.5 + at(r, r->names[0], e) / 4);
+        put(r, tensor_name(r->program, 0), e, d->ones ? 1 : 0.5 + of(r, tensor_name(r->program, 0), e) / 4);
     put(r, "seed", 0, d->seed);
     put(r, "p", 0, d->p);
 }
 
-static void run_drop(run *r, const char *program, manner how, drop d) {
+static void run_drop(ran *r, const char *program, way how, drop d) {
     own o = {31, fill_drop, &d, NULL};
     run_program(r, "dropout", program, "T=131,D=1031", how, fill_own, &o);
 }
@@ -311,66 +305,65 @@ static bool likely(int64_t count, double of, double keep) {
 static void test_dropout_mean(void) {
     static const double ps[] = {0, 0.1, 0.5, 0.9, 1};
     for (int i = 0; i < 5; i++)
-        for (int way = 0; way < WAYS; way++) {
-            if (rounds_between(way))
+        for (int w = 0; w < WAYS; w++) {
+            if (rounds_between(w))
                 continue;
-            run r;
-            run_drop(&r, "dropout", way_of(way), (drop){5, ps[i], true});
+            ran r;
+            run_drop(&r, "dropout", way_of(w), (drop){5, ps[i], true});
             float keep = 1 - (float)ps[i];
             unsigned char one[8];
-            put_element(one, storage[way / 2], 0, (double)(1 / keep));
-            double value = get_element(one, storage[way / 2], 0);
+            put_element(one, storage[w / 2], 0, (double)(1 / keep));
+            double value = get_element(one, storage[w / 2], 0);
             int64_t kept = 0, by_row = 0, by_column = 0;
             bool ok = r.ok;
             for (int e = 0; e < DROPS && ok; e++) {
-                double y = at(&r, "y", e);
+                double y = of(&r, "y", e);
                 ok = y == 0 || y == value;
                 kept += y != 0;
                 by_row += e / DROP_D == 77 && y != 0;
                 by_column += e % DROP_D == 901 && y != 0;
             }
-            check(ok, "dropout by %g: 0 or one over 1 - p, %s", ps[i], way_name(way));
+            check(ok, "dropout by %g: 0 or one over 1 - p, %s", ps[i], way_name(w));
             check(likely(kept, DROPS, 1 - ps[i]) && likely(by_row, DROP_D, 1 - ps[i]) &&
                       likely(by_column, DROP_T, 1 - ps[i]),
                   "dropout by %g keeps %ld of %d, %ld of a row, %ld of a column, %s", ps[i], (long)kept,
-                  DROPS, (long)by_row, (long)by_column, way_name(way));
-            run_free(&r);
+                  DROPS, (long)by_row, (long)by_column, way_name(w));
+            discard(&r);
         }
 }
 
 static void test_dropout_mask(void) {
-    for (int way = 0; way < WAYS; way++) {
-        run forward, gradient, added, other;
-        run_drop(&forward, "dropout", way_of(way), (drop){-9, 0.25, false});
-        run_drop(&gradient, "dropout_grad", way_of(way), (drop){-9, 0.25, true});
-        run_drop(&added, "dropout_add", way_of(way), (drop){-9, 0.25, true});
-        run_drop(&other, "dropout", way_of(way), (drop){-8, 0.25, false});
+    for (int w = 0; w < WAYS; w++) {
+        ran forward, gradient, added, other;
+        run_drop(&forward, "dropout", way_of(w), (drop){-9, 0.25, false});
+        run_drop(&gradient, "dropout_grad", way_of(w), (drop){-9, 0.25, true});
+        run_drop(&added, "dropout_add", way_of(w), (drop){-9, 0.25, true});
+        run_drop(&other, "dropout", way_of(w), (drop){-8, 0.25, false});
         bool ok = forward.ok && gradient.ok && added.ok && other.ok, same = ok, sum = ok;
         int64_t both = 0;
         for (int e = 0; e < DROPS && ok; e++) {
-            bool kept = at(&forward, "y", e) != 0;
-            same &= kept == (at(&gradient, "dx", e) != 0);
-            sum &= kept == (at(&added, "y", e) != at(&added, "res", e));
-            both += kept && at(&other, "y", e) != 0;
+            bool kept = of(&forward, "y", e) != 0;
+            same &= kept == (of(&gradient, "dx", e) != 0);
+            sum &= kept == (of(&added, "y", e) != of(&added, "res", e));
+            both += kept && of(&other, "y", e) != 0;
         }
-        check(same, "the gradient of dropout has the same mask, %s", way_name(way));
-        check(sum, "dropout_add has the same mask, and the residual where nothing is kept, %s",
-              way_name(way));
-        check(rounds_between(way) || likely(both, DROPS, 0.75 * 0.75),
-              "masks of two seeds share %ld of %d, %s", (long)both, DROPS, way_name(way));
-        run_free(&forward);
-        run_free(&gradient);
-        run_free(&added);
-        run_free(&other);
-        run_drop(&forward, "dropout", way_of(way), (drop){3, 0, false});
-        check(forward.ok && same_tensor(&forward, 0, &forward, forward.p.inputs),
-              "dropout by 0 keeps every bit, %s", way_name(way));
-        run_free(&forward);
+        check(same, "the gradient of dropout has the same mask, %s", way_name(w));
+        check(sum, "dropout_add has the same mask, and the residual where nothing is kept, %s", way_name(w));
+        check(rounds_between(w) || likely(both, DROPS, 0.75 * 0.75), "masks of two seeds share %ld of %d, %s",
+              (long)both, DROPS, way_name(w));
+        discard(&forward);
+        discard(&gradient);
+        discard(&added);
+        discard(&other);
+        run_drop(&forward, "dropout", way_of(w), (drop){3, 0, false});
+        check(forward.ok && same_bits(&forward.p.t[0], &forward.p.t[forward.p.inputs]),
+              "dropout by 0 keeps every bit, %s", way_name(w));
+        discard(&forward);
     }
 }
 
 /* What is dropped is 0 whatever it was. */
-static void fill_nan(run *r, void *arg) {
+static void fill_nan(ran *r, void *arg) {
     (void)arg;
     for (int e = 0; e < 35; e++)
         put(r, "x", e, NAN);
@@ -378,15 +371,15 @@ static void fill_nan(run *r, void *arg) {
 
 static void test_dropout_nan(void) {
     own o = {32, fill_nan, NULL, NULL};
-    run r;
+    ran r;
     run_program(&r, "dropout", "dropout", "T=5,D=7", way_of(0), fill_own, &o);
     int zero = 0, nan = 0;
     for (int e = 0; e < 35 && r.ok; e++) {
-        zero += at(&r, "y", e) == 0;
-        nan += isnan(at(&r, "y", e));
+        zero += of(&r, "y", e) == 0;
+        nan += isnan(of(&r, "y", e));
     }
     check(zero > 0 && nan > 0 && zero + nan == 35, "dropout makes zeros of NaN, and hands it on where kept");
-    run_free(&r);
+    discard(&r);
 }
 
 /* ---- AdamW on bf16 weights ---- */
@@ -395,7 +388,7 @@ enum { WEIGHTS = 100003 };
 
 /* Weights between 1 and 2, of either sign, where bf16 numbers are 2^-7 apart. Every step is about the rate,
  * an eighth of that, away from zero: rounded to the nearest, hardly a weight would move. */
-static void fill_adamw(run *r, void *arg) {
+static void fill_adamw(ran *r, void *arg) {
     uint64_t s = 33;
     put_adamw_scalars(r, 0x1p-10, 0.125);
     put(r, "seed", 0, *(double *)arg);
@@ -408,53 +401,53 @@ static void fill_adamw(run *r, void *arg) {
     }
 }
 
-static double exact_step(const run *r, int e) {
+static double exact_step(const ran *r, int e) {
     return adamw_step(r, e, 0x1p-10, 0.125).w;
 }
 
 static void test_adamw_formula(void) {
     double seed = 4;
-    run r;
+    ran r;
     bool ok = run_program(&r, "optim", "adamw_bf16", "N=1009", in_f64, fill_adamw, &seed), near = ok;
     for (int e = 0; e < 1009 && ok; e++) {
         adamw want = adamw_step(&r, e, 0x1p-10, 0.125);
-        double w = at(&r, "w_next", e), unit = fabs(w) < 1 ? 0x1p-8 : 0x1p-7;
-        ok = close_to(at(&r, "m_next", e), want.m) && close_to(at(&r, "v_next", e), want.v);
+        double w = of(&r, "w_next", e), unit = fabs(w) < 1 ? 0x1p-8 : 0x1p-7;
+        ok = close_to(of(&r, "m_next", e), want.m) && close_to(of(&r, "v_next", e), want.v);
         near &= fabs(w - want.w) < unit && fmod(w, unit) == 0;
     }
     check(ok, "adamw_bf16 has the moments of AdamW");
     check(near, "its weights are the bf16 neighbours of AdamW's");
-    run_free(&r);
+    discard(&r);
 }
 
 static void test_adamw_rounding(void) {
-    for (int way = 0; way < WAYS; way++) {
-        if (rounds_between(way))
+    for (int w = 0; w < WAYS; w++) {
+        if (rounds_between(w))
             continue;
-        run r, other;
+        ran r, other;
         double seed = 5, next = 6;
-        run_program(&r, "optim", "adamw_bf16", "N=100003", way_of(way), fill_adamw, &seed);
-        run_program(&other, "optim", "adamw_bf16", "N=100003", way_of(way), fill_adamw, &next);
+        run_program(&r, "optim", "adamw_bf16", "N=100003", way_of(w), fill_adamw, &seed);
+        run_program(&other, "optim", "adamw_bf16", "N=100003", way_of(w), fill_adamw, &next);
         double off = 0, variance = 0;
         bool ok = r.ok && other.ok;
         int moved = 0, differ = 0;
         for (int e = 0; e < WEIGHTS && ok; e++) {
-            double sign = e & 1 ? -1 : 1, x = sign * exact_step(&r, e), w = sign * at(&r, "w_next", e),
+            double sign = e & 1 ? -1 : 1, x = sign * exact_step(&r, e), w = sign * of(&r, "w_next", e),
                    unit = x < 1 ? 0x1p-8 : 0x1p-7, fraction = x / unit - floor(x / unit);
             /* the exact weight is known to f32's precision here; w is a bf16 number as it is stored */
             ok = fabs(w - x) < unit * (1 + 0x1p-12);
             off += (w - x) / unit;
             variance += fraction * (1 - fraction);
-            moved += w != sign * at(&r, "w", e);
-            differ += w != sign * at(&other, "w_next", e);
+            moved += w != sign * of(&r, "w", e);
+            differ += w != sign * of(&other, "w_next", e);
         }
-        check(ok, "every weight is one of the two neighbours of the exact one, %s", way_name(way));
+        check(ok, "every weight is one of the two neighbours of the exact one, %s", way_name(w));
         check(ok && fabs(off) <= 5 * sqrt(variance), "weights are off by %g units in sum, deviation %g, %s",
-              off, sqrt(variance), way_name(way));
+              off, sqrt(variance), way_name(w));
         check(moved > WEIGHTS / 20 && differ > WEIGHTS / 20, "%d weights move, %d by the seed, %s", moved,
-              differ, way_name(way));
-        run_free(&r);
-        run_free(&other);
+              differ, way_name(w));
+        discard(&r);
+        discard(&other);
     }
 }
 
@@ -500,18 +493,18 @@ static void test_out_of_range(void) {
         {"attention", "paged_attention", "B=2,P=6,C=4,N=3,G=1,H=2,E=8", "page", 4, "1,1", "P", 6},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-        for (int way = 0; way < WAYS; way++) {
+        for (int w = 0; w < WAYS; w++) {
             char says[200];
             uint64_t seed = 34;
-            run r;
-            if (run_program(&r, cases[c].file, cases[c].program, cases[c].dims, way_of(way), fill_random,
+            ran r;
+            if (run_program(&r, cases[c].file, cases[c].program, cases[c].dims, way_of(w), fill_random,
                             &seed)) {
                 put(&r, cases[c].index, cases[c].element, (double)cases[c].value);
                 for (int i = r.p.inputs; i < r.p.count; i++)
                     memset(r.p.t[i].data, POISON, bytes_of(&r.p.t[i]));
                 epi_error err = {0};
-                void *work = aligned_alloc(64, epi_kernel_workspace(r.kernel));
-                epi_status status = epi_kernel_run(r.kernel, r.p.args, r.p.count, work, &err);
+                void *work = aligned_alloc(64, epi_kernel_workspace(r.k));
+                epi_status status = epi_kernel_run(r.k, r.p.args, r.p.count, work, &err);
                 free(work);
                 snprintf(says, sizeof says, "%s[%s] is %d: outside axis %s of %d", cases[c].index,
                          cases[c].place, cases[c].value, cases[c].axis, dim_of(cases[c].dims, cases[c].axis));
@@ -521,30 +514,30 @@ static void test_out_of_range(void) {
                 for (int i = r.p.inputs; i < r.p.count; i++)
                     for (size_t b = 0; b < bytes_of(&r.p.t[i]); b++)
                         untouched &= r.p.t[i].data[b] == POISON;
-                check(untouched, "%s writes nothing then, %s", cases[c].program, way_name(way));
+                check(untouched, "%s writes nothing then, %s", cases[c].program, way_name(w));
             }
-            run_free(&r);
+            discard(&r);
         }
 }
 
 /* A batch whose number names no matrix gets zeros, the others their own. */
-static void fill_outside(run *r, void *arg) {
+static void fill_outside(ran *r, void *arg) {
     fill_random(r, arg);
     put(r, "e", 0, 4);
     put(r, "e", 1, 3);
     put(r, "e", 2, -1);
 }
 
-static void check_unchecked(const run *r, const char *how) {
+static void check_unchecked(const ran *r, const char *how) {
     enum { B = 3, T = 2, F = 8 };
     for (int i = 0; i < B * T * F; i++)
-        if (!check((at(r, "y", i) != 0) == (i / (T * F) == 1), "unchecked, %s: y[%d] is %g", how, i,
-                   at(r, "y", i)))
+        if (!check((of(r, "y", i) != 0) == (i / (T * F) == 1), "unchecked, %s: y[%d] is %g", how, i,
+                   of(r, "y", i)))
             break;
 }
 
 /* The same by a kernel for more rows. */
-static bool run_of_more(run *r) {
+static bool run_of_more(ran *r) {
     epi_dim_binding dims[] = {{"B", 3}, {"T", 70}, {"D", 8}, {"F", 8}, {"E", 4}};
     const char *open = "T";
     const int64_t rows = 2;
@@ -553,7 +546,7 @@ static bool run_of_more(run *r) {
     epi_kernel *k = NULL;
     epi_error err = {0};
     size_t bytes = 0;
-    bool ok = epi_kernel_compile(r->l.program, &o, &k, &err) == EPI_OK &&
+    bool ok = epi_kernel_compile(r->program, &o, &k, &err) == EPI_OK &&
               epi_kernel_workspace_at(k, &rows, 1, &bytes, &err) == EPI_OK;
     void *work = aligned_alloc(64, bytes + 64);
     const epi_call call = EPI_CALL(.tensors = r->p.args, .count = r->p.count, .workspace = work,
@@ -565,21 +558,21 @@ static bool run_of_more(run *r) {
 }
 
 static void test_unchecked(void) {
-    for (int way = 0; way < WAYS; way++) {
+    for (int w = 0; w < WAYS; w++) {
         uint64_t seed = 35;
-        run r;
-        if (run_program(&r, "../tests/chosen", "unchecked", "B=3,T=2,D=8,F=8,E=4", way_of(way), fill_outside,
+        ran r;
+        if (run_program(&r, "../tests/chosen", "unchecked", "B=3,T=2,D=8,F=8,E=4", way_of(w), fill_outside,
                         &seed))
-            check_unchecked(&r, way_name(way));
-        if (r.ok && way == 0 && run_of_more(&r))
+            check_unchecked(&r, way_name(w));
+        if (r.ok && w == 0 && run_of_more(&r))
             check_unchecked(&r, "open");
-        run_free(&r);
+        discard(&r);
     }
 }
 
 /* ---- threads ---- */
 
-static void fill_any(run *r, void *arg) { /* scalars too, whatever their names */
+static void fill_any(ran *r, void *arg) { /* scalars too, whatever their names */
     problem_fill(&r->p, *(uint64_t *)arg);
 }
 
@@ -609,19 +602,17 @@ static void test_threads(void) {
         {"rotary", "rotary_packed_halves_grad", "P=31,T=67,H=5,D=64"},
     };
     for (size_t c = 0; c < sizeof programs / sizeof *programs; c++)
-        for (int way = 0; way < WAYS; way++) {
+        for (int w = 0; w < WAYS; w++) {
             uint64_t seed = 35;
-            run two, one;
-            manner alone = way_of(way);
+            ran two, one;
+            way alone = way_of(w);
             alone.threads = 1;
-            run_program(&two, programs[c][0], programs[c][1], programs[c][2], way_of(way), fill_any, &seed);
+            run_program(&two, programs[c][0], programs[c][1], programs[c][2], way_of(w), fill_any, &seed);
             run_program(&one, programs[c][0], programs[c][1], programs[c][2], alone, fill_any, &seed);
-            bool ok = two.ok && one.ok;
-            for (int i = one.p.inputs; i < one.p.count && ok; i++)
-                ok = same_tensor(&two, i, &one, i);
-            check(ok, "%s: the same bits with one thread and with two, %s", programs[c][1], way_name(way));
-            run_free(&two);
-            run_free(&one);
+            check(two.ok && one.ok && same_outputs(&two, &one),
+                  "%s: the same bits with one thread and with two, %s", programs[c][1], way_name(w));
+            discard(&two);
+            discard(&one);
         }
 }
 

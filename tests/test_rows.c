@@ -10,11 +10,11 @@ static const epi_path both[] = {EPI_PATH_FUSED, EPI_PATH_UNFUSED};
 static const char *const path_names[] = {"fused", "unfused"};
 static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};
 
-static manner plainly(epi_path path) { /* in f32 */
-    return (manner){.path = path, .threads = 2};
+static way plainly(epi_path path) { /* in f32 */
+    return (way){.path = path, .threads = 2};
 }
-static manner stored(epi_path path, epi_dtype type) {
-    return (manner){.path = path, .type = type, .threads = 2};
+static way stored(epi_path path, epi_dtype type) {
+    return (way){.path = path, .type = type, .threads = 2};
 }
 
 /* ---- rows far from zero ---- */
@@ -22,7 +22,7 @@ static manner stored(epi_path path, epi_dtype type) {
 enum { FAR_T = 7, FAR_D = 4099 };
 
 /* The first tensor is `mean` plus noise between -1 and 1; the others are random. */
-static void fill_far(run *r, void *arg) {
+static void fill_far(ran *r, void *arg) {
     uint64_t seed = 5, s = 6;
     fill_random(r, &seed);
     for (int64_t e = 0; e < r->p.t[0].shape.count; e++)
@@ -37,13 +37,13 @@ static double to_f32(double x) {
 }
 
 /* What the programs should give for row t, in two passes, each value rounded as told. */
-static void normalise(const run *r, int t, bool centre, double (*round)(double), double *y) {
-    double mu = 0, squares = 0, eps = at(r, "eps", 0);
+static void normalise(const ran *r, int t, bool centre, double (*round)(double), double *y) {
+    double mu = 0, squares = 0, eps = of(r, "eps", 0);
     static double x[FAR_D];
     for (int d = 0; d < FAR_D; d++) {
-        x[d] = at(r, "x", t * FAR_D + d);
-        if (tensor_named(r, "res") >= 0)
-            x[d] = round(x[d] + at(r, "res", t * FAR_D + d));
+        x[d] = of(r, "x", t * FAR_D + d);
+        if (find(r, "res"))
+            x[d] = round(x[d] + of(r, "res", t * FAR_D + d));
         mu = centre ? round(mu + x[d]) : 0;
     }
     mu = round(mu / FAR_D);
@@ -53,9 +53,9 @@ static void normalise(const run *r, int t, bool centre, double (*round)(double),
     }
     double rstd = round(1 / round(sqrt(round(round(squares / FAR_D) + eps))));
     for (int d = 0; d < FAR_D; d++) {
-        y[d] = round(round(x[d] * rstd) * at(r, "g", d));
+        y[d] = round(round(x[d] * rstd) * of(r, "g", d));
         if (centre)
-            y[d] = round(y[d] + at(r, "b", d));
+            y[d] = round(y[d] + of(r, "b", d));
     }
 }
 
@@ -65,7 +65,7 @@ static void normalise(const run *r, int t, bool centre, double (*round)(double),
 static void test_far_program(const char *program, epi_dtype type, epi_path path) {
     static double want[FAR_D], plain[FAR_D];
     double mean = 1000, error = 0, naive = 0, scale = 0;
-    run r;
+    ran r;
     run_program(&r, "norms", program, "T=7,D=4099", stored(path, type), fill_far, &mean);
     for (int t = 0; t < FAR_T && r.ok; t++) {
         bool centre = !strncmp(program, "layer", 5);
@@ -74,7 +74,7 @@ static void test_far_program(const char *program, epi_dtype type, epi_path path)
         for (int d = 0; d < FAR_D; d++) {
             unsigned char one[8];
             put_element(one, type, 0, plain[d]);
-            error = fmax(error, apart(at(&r, "y", t * FAR_D + d), want[d]));
+            error = fmax(error, apart(of(&r, "y", t * FAR_D + d), want[d]));
             naive = fmax(naive, apart(get_element(one, type, 0), want[d]));
             scale = fmax(scale, fabs(want[d]));
         }
@@ -82,7 +82,7 @@ static void test_far_program(const char *program, epi_dtype type, epi_path path)
     double bound = 2 * naive + type_unit(type) * scale;
     check(r.ok && error <= bound, "%s of rows around 1000, %s %s: error %g, allowed %g", program,
           epi_dtype_name(type), path_names[path], error, bound);
-    run_free(&r);
+    discard(&r);
 }
 
 static void test_far(void) {
@@ -99,35 +99,35 @@ static void test_far(void) {
 static void test_far_statistics(void) {
     for (int p = 0; p < 2; p++) {
         double mean = 1000;
-        run r;
+        ran r;
         run_program(&r, "norms", "layernorm_saved", "T=7,D=4099", plainly(both[p]), fill_far, &mean);
         for (int t = 0; t < FAR_T && r.ok; t++) {
             double mu = 0, var = 0, squares = 0, shift = 0;
             float sum = 0, sum_squares = 0;
             for (int d = 0; d < FAR_D; d++) {
-                mu += at(&r, "x", t * FAR_D + d) / FAR_D;
-                sum += (float)at(&r, "x", t * FAR_D + d);
-                sum_squares += (float)at(&r, "x", t * FAR_D + d) * (float)at(&r, "x", t * FAR_D + d);
+                mu += of(&r, "x", t * FAR_D + d) / FAR_D;
+                sum += (float)of(&r, "x", t * FAR_D + d);
+                sum_squares += (float)of(&r, "x", t * FAR_D + d) * (float)of(&r, "x", t * FAR_D + d);
             }
             for (int d = 0; d < FAR_D; d++)
-                var += pow(at(&r, "x", t * FAR_D + d) - mu, 2) / FAR_D;
+                var += pow(of(&r, "x", t * FAR_D + d) - mu, 2) / FAR_D;
             /* a mean that is off by e adds e*e to the variance, and each difference is rounded once */
-            shift = fabs(at(&r, "mu", t) - mu);
+            shift = fabs(of(&r, "mu", t) - mu);
             squares = (double)(sum_squares / FAR_D - sum / FAR_D * (sum / FAR_D));
-            double want = 1 / sqrt(var + 1e-5), off = fabs(at(&r, "rstd", t) - want) / want;
+            double want = 1 / sqrt(var + 1e-5), off = fabs(of(&r, "rstd", t) - want) / want;
             check(shift <= FAR_D * 0x1p-24 * 1000, "row %d: the mean of a sum of %d terms is off by %g", t,
                   FAR_D, shift);
             check(off <= shift * shift / var + FAR_D * 0x1p-24, "row %d, %s: rstd is off by %g of itself", t,
                   path_names[p], off);
             check(fabs(squares - var) > 0.01 * var, "row %d: in one pass the variance would be lost", t);
         }
-        run_free(&r);
+        discard(&r);
     }
 }
 
 /* ---- special rows ---- */
 
-static void fill_equal(run *r, void *arg) {
+static void fill_equal(ran *r, void *arg) {
     (void)arg;
     uint64_t seed = 3;
     fill_random(r, &seed);
@@ -139,28 +139,28 @@ static void fill_equal(run *r, void *arg) {
 static void test_equal(void) {
     enum { T = 5, D = 512 };
     for (int p = 0; p < 2; p++) {
-        manner how = plainly(both[p]);
-        run r;
+        way how = plainly(both[p]);
+        ran r;
         run_program(&r, "norms", "layernorm_saved", "T=5,D=512", how, fill_equal, NULL);
         bool ok = r.ok, unit = true;
         for (int e = 0; e < T * D && ok; e++)
-            ok = at(&r, "y", e) == at(&r, "b", e % D);
+            ok = of(&r, "y", e) == of(&r, "b", e % D);
         check(ok, "LayerNorm of equal elements is b, %s", path_names[p]);
-        run_free(&r);
+        discard(&r);
         run_program(&r, "norms", "rmsnorm", "T=5,D=512", how, fill_equal, NULL);
         ok = r.ok;
         for (int e = 0; e < T * D && ok; e++) {
-            double x = 0.5 + e / D, want = x / sqrt(x * x + 1e-5) * at(&r, "g", e % D);
-            unit &= apart(at(&r, "y", e), want) <= 4 * 0x1p-24; /* g is at most 1; four operations */
+            double x = 0.5 + e / D, want = x / sqrt(x * x + 1e-5) * of(&r, "g", e % D);
+            unit &= apart(of(&r, "y", e), want) <= 4 * 0x1p-24; /* g is at most 1; four operations */
         }
         check(ok && unit, "RMSNorm of equal elements is g, but for eps, %s", path_names[p]);
-        run_free(&r);
+        discard(&r);
         run_program(&r, "softmax", "softmax", "T=5,D=512", how, fill_equal, NULL);
         ok = r.ok;
         for (int e = 0; e < T * D && ok; e++)
-            ok = at(&r, "y", e) == 1.0 / D;
+            ok = of(&r, "y", e) == 1.0 / D;
         check(ok, "the softmax of equal elements is 1/D, %s", path_names[p]);
-        run_free(&r);
+        discard(&r);
     }
 }
 
@@ -168,11 +168,11 @@ enum { SPECIAL_T = 8 };
 static int special_d = 300;
 enum { PLAIN_ROW, MASKED, ONE_LEFT, ONE_INF, ONE_NAN, HUGE_ROW, ONE_MINUS_INF, LAST_ROW };
 
-static void fill_special(run *r, void *arg) {
+static void fill_special(ran *r, void *arg) {
     (void)arg;
     uint64_t seed = 8;
     fill_random(r, &seed);
-    const char *x = r->names[0];
+    const char *x = tensor_name(r->program, 0);
     for (int d = 0; d < special_d; d++) {
         put(r, x, MASKED * special_d + d, -INFINITY);
         put(r, x, ONE_LEFT * special_d + d, d == 7 ? -3 : -INFINITY);
@@ -183,43 +183,43 @@ static void fill_special(run *r, void *arg) {
     put(r, x, ONE_MINUS_INF * special_d + 13, -INFINITY);
 }
 
-typedef bool row_check(const run *r, int row, int d, double value);
+typedef bool row_check(const ran *r, int row, int d, double value);
 
-static bool every(const run *r, const char *name, int row, row_check *ok) {
+static bool every(const ran *r, const char *name, int row, row_check *ok) {
     bool all = true;
     for (int d = 0; d < special_d; d++)
-        all &= ok(r, row, d, at(r, name, row * special_d + d));
+        all &= ok(r, row, d, of(r, name, row * special_d + d));
     return all;
 }
-static bool is_zero(const run *r, int row, int d, double v) {
+static bool is_zero(const ran *r, int row, int d, double v) {
     (void)r, (void)row, (void)d;
     return v == 0;
 }
-static bool is_minus_inf(const run *r, int row, int d, double v) {
+static bool is_minus_inf(const ran *r, int row, int d, double v) {
     (void)r, (void)row, (void)d;
     return v == -INFINITY;
 }
-static bool is_nan(const run *r, int row, int d, double v) {
+static bool is_nan(const ran *r, int row, int d, double v) {
     (void)r, (void)row, (void)d;
     return isnan(v);
 }
-static bool is_finite(const run *r, int row, int d, double v) {
+static bool is_finite(const ran *r, int row, int d, double v) {
     (void)r, (void)row, (void)d;
     return isfinite(v);
 }
-static bool is_one_left(const run *r, int row, int d, double v) {
+static bool is_one_left(const ran *r, int row, int d, double v) {
     (void)r, (void)row;
     return v == (d == 7);
 }
-static bool is_log_one_left(const run *r, int row, int d, double v) {
+static bool is_log_one_left(const ran *r, int row, int d, double v) {
     (void)r, (void)row;
     return d == 7 ? v == 0 : v == -INFINITY;
 }
-static bool is_shared(const run *r, int row, int d, double v) {
+static bool is_shared(const ran *r, int row, int d, double v) {
     (void)r, (void)row;
     return v == (d == 8 || d == 10 ? 0.5 : 0);
 }
-static bool is_gap(const run *r, int row, int d, double v) {
+static bool is_gap(const ran *r, int row, int d, double v) {
     (void)r, (void)row;
     return d == 13 ? v == 0 : v > 0 && v < 1;
 }
@@ -230,10 +230,10 @@ static void test_special_softmax(int columns) {
     snprintf(dims, sizeof dims, "T=8,D=%d", columns);
     for (int t = 0; t < 2; t++) /* f16 does not hold 3e38 */
         for (int p = 0; p < 2; p++) {
-            manner in = stored(both[p], storage[t]);
+            way in = stored(both[p], storage[t]);
             char how[64];
             snprintf(how, sizeof how, "%s %s, %s", epi_dtype_name(storage[t]), path_names[p], dims);
-            run r;
+            ran r;
             run_program(&r, "softmax", "softmax", dims, in, fill_special, NULL);
             if (r.ok) {
                 check(every(&r, "y", MASKED, is_zero), "a row of -inf has the softmax 0, %s", how);
@@ -244,7 +244,7 @@ static void test_special_softmax(int columns) {
                 check(every(&r, "y", ONE_MINUS_INF, is_gap), "-inf has the softmax 0, %s", how);
                 check(every(&r, "y", LAST_ROW, is_finite), "other rows see nothing of it, %s", how);
             }
-            run_free(&r);
+            discard(&r);
             run_program(&r, "softmax", "log_softmax", dims, in, fill_special, NULL);
             if (r.ok) {
                 check(every(&r, "y", MASKED, is_minus_inf), "a row of -inf has the log-softmax -inf, %s",
@@ -255,7 +255,7 @@ static void test_special_softmax(int columns) {
                       "+inf and NaN make the log-softmax of their rows NaN, %s", how);
                 check(every(&r, "y", LAST_ROW, is_finite), "other rows see nothing of it, %s", how);
             }
-            run_free(&r);
+            discard(&r);
         }
     special_d = 300;
 }
@@ -264,13 +264,13 @@ static void test_special_norms(void) {
     static const char *const programs[] = {"rmsnorm", "layernorm"};
     for (int i = 0; i < 2; i++)
         for (int p = 0; p < 2; p++) {
-            manner how = plainly(both[p]);
-            run r;
+            way how = plainly(both[p]);
+            ran r;
             run_program(&r, "norms", programs[i], "T=8,D=300", how, fill_special, NULL);
             if (r.ok) {
                 check(every(&r, "y", ONE_NAN, is_nan), "%s: NaN goes through the row, %s", programs[i],
                       path_names[p]);
-                check(isnan(at(&r, "y", ONE_INF * special_d + 11)), "%s: an infinity gives NaN, %s",
+                check(isnan(of(&r, "y", ONE_INF * special_d + 11)), "%s: an infinity gives NaN, %s",
                       programs[i], path_names[p]);
                 check(every(&r, "y", PLAIN_ROW, is_finite) && every(&r, "y", LAST_ROW, is_finite),
                       "%s: other rows see nothing of it, %s", programs[i], path_names[p]);
@@ -278,7 +278,7 @@ static void test_special_norms(void) {
             if (r.ok && !i)
                 check(every(&r, "y", HUGE_ROW, is_zero), "rmsnorm: squares that overflow give zeros, %s",
                       path_names[p]);
-            run_free(&r);
+            discard(&r);
         }
 }
 
@@ -287,29 +287,28 @@ static void test_special_norms(void) {
 enum { LOSS_T = 8, LOSS_V = 300 };
 
 /* The labels: within the vocabulary, the one to ignore (2), and negative. */
-static void fill_loss(run *r, void *arg) {
+static void fill_loss(ran *r, void *arg) {
     fill_special(r, arg);
     for (int t = 0; t < LOSS_T; t++)
         put(r, "y", t, t == PLAIN_ROW ? 5 : t == ONE_LEFT ? 7 : t == LAST_ROW ? 2 : t == ONE_NAN ? -1 : 9);
-    int lse = tensor_named(r, "lse");
-    for (int t = 0; t < LOSS_T && lse < r->p.inputs; t++)
+    for (int t = 0; t < LOSS_T && !find(r, "lse")->output; t++)
         put(r, "lse", t, t == ONE_LEFT ? -3 : 6);
 }
 
 static void test_special_losses(void) {
     for (int p = 0; p < 2; p++) {
-        manner how = plainly(both[p]);
-        run r;
+        way how = plainly(both[p]);
+        ran r;
         run_program(&r, "losses", "token_loss", "T=8,V=300", how, fill_loss, NULL);
         if (r.ok) {
-            check(at(&r, "loss", LAST_ROW) == 0, "an ignored label has no loss, %s", path_names[p]);
-            check(at(&r, "loss", ONE_NAN) == 0, "a negative label has none, even of NaN, %s", path_names[p]);
-            check(at(&r, "loss", ONE_LEFT) == 0, "a sure token has none either, %s", path_names[p]);
-            check(at(&r, "lse", MASKED) == -INFINITY, "the log-sum-exp of a row of -inf, %s", path_names[p]);
-            check(at(&r, "loss", ONE_MINUS_INF) > 0 && isfinite(at(&r, "loss", ONE_MINUS_INF)),
+            check(of(&r, "loss", LAST_ROW) == 0, "an ignored label has no loss, %s", path_names[p]);
+            check(of(&r, "loss", ONE_NAN) == 0, "a negative label has none, even of NaN, %s", path_names[p]);
+            check(of(&r, "loss", ONE_LEFT) == 0, "a sure token has none either, %s", path_names[p]);
+            check(of(&r, "lse", MASKED) == -INFINITY, "the log-sum-exp of a row of -inf, %s", path_names[p]);
+            check(of(&r, "loss", ONE_MINUS_INF) > 0 && isfinite(of(&r, "loss", ONE_MINUS_INF)),
                   "a -inf that is not the label's, %s", path_names[p]);
         }
-        run_free(&r);
+        discard(&r);
         run_program(&r, "losses", "token_loss_grad", "T=8,V=300", how, fill_loss, NULL);
         if (r.ok) {
             check(every(&r, "dz", LAST_ROW, is_zero), "an ignored label has no gradient, %s", path_names[p]);
@@ -317,11 +316,11 @@ static void test_special_losses(void) {
                   path_names[p]);
             check(every(&r, "dz", ONE_LEFT, is_zero), "a sure token has none either, %s", path_names[p]);
         }
-        run_free(&r);
+        discard(&r);
     }
 }
 
-static void fill_counted(run *r, void *arg) {
+static void fill_counted(ran *r, void *arg) {
     int counted = *(int *)arg;
     for (int t = 0; t < 1000; t++) {
         put(r, "loss", t, t < counted ? t % 8 : 0);
@@ -335,14 +334,14 @@ static void test_mean_loss(void) {
     for (int i = 0; i < 3; i++)
         for (int p = 0; p < 2; p++) {
             int n = counted[i];
-            run r;
+            ran r;
             run_program(&r, "losses", "mean_loss", "T=1000", plainly(both[p]), fill_counted, &n);
             float part = n ? 1.0f / (float)n : 1;
-            check(r.ok && at(&r, "dloss", 0) == (double)part, "the part of one of %d tokens, %s", n,
+            check(r.ok && of(&r, "dloss", 0) == (double)part, "the part of one of %d tokens, %s", n,
                   path_names[p]);
-            check(r.ok && at(&r, "mean_of", 0) == (double)(part * (float)(n == 640 ? 3.5 * 640 : 0)),
+            check(r.ok && of(&r, "mean_of", 0) == (double)(part * (float)(n == 640 ? 3.5 * 640 : 0)),
                   "the mean of %d tokens, %s", n, path_names[p]);
-            run_free(&r);
+            discard(&r);
         }
 }
 
@@ -353,13 +352,13 @@ typedef struct order {
 } order;
 
 /* Whether a tensor has the rows: they are the program's first axis. */
-static bool has_rows(const run *r, int i) {
+static bool has_rows(const ran *r, int i) {
     epi_tensor_info info;
-    return epi_program_tensor(r->l.program, i, &info) == EPI_OK && info.rank &&
-           !strcmp(info.axes[0].dim, r->l.dims[0].name);
+    return epi_program_tensor(r->program, i, &info) == EPI_OK && info.rank &&
+           !strcmp(info.axes[0].dim, epi_program_dim(r->program, 0));
 }
 
-static void fill_rows(run *r, void *arg) {
+static void fill_rows(ran *r, void *arg) {
     const order *o = arg;
     for (int i = 0; i < r->p.inputs; i++) {
         const tensor *t = &r->p.t[i];
@@ -373,7 +372,7 @@ static void fill_rows(run *r, void *arg) {
     }
 }
 
-static bool same_row(const run *a, int ra, const run *b, int rb) {
+static bool same_row(const ran *a, int ra, const ran *b, int rb) {
     bool same = true;
     for (int i = a->p.inputs; i < a->p.count; i++) {
         const tensor *t = &a->p.t[i];
@@ -400,8 +399,8 @@ static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
     snprintf(what, sizeof what, "%s %s %s", c->program, epi_dtype_name(type), path_names[path]);
     snprintf(full_dims, sizeof full_dims, "%c=%d%s", first, ROWS, c->dims + 1);
     snprintf(one_dims, sizeof one_dims, "%c=1%s", first, c->dims + 1);
-    manner how = stored(path, type);
-    run full, other;
+    way how = stored(path, type);
+    ran full, other;
     order in_order = {plain}, permuted = {mixed};
     run_program(&full, c->file, c->program, full_dims, how, fill_rows, &in_order);
     run_program(&other, c->file, c->program, full_dims, how, fill_rows, &permuted);
@@ -409,13 +408,13 @@ static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
     for (int i = 0; i < ROWS && ok; i++)
         ok = same_row(&other, i, &full, mixed[i]);
     check(ok, "%s: permuting rows permutes the results, bit for bit", what);
-    run_free(&other);
+    discard(&other);
     for (int i = 0; i < ROWS; i += 33) {
         order one = {&plain[i]};
         run_program(&other, c->file, c->program, one_dims, how, fill_rows, &one);
         check(full.ok && other.ok && same_row(&other, 0, &full, i),
               "%s: a batch of one is row %d of a larger batch, bit for bit", what, i);
-        run_free(&other);
+        discard(&other);
     }
     how.threads = 1;
     run_program(&other, c->file, c->program, full_dims, how, fill_rows, &in_order);
@@ -424,8 +423,8 @@ static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
         ok = !memcmp(full.p.t[i].data, other.p.t[i].data,
                      (size_t)full.p.t[i].span * epi_dtype_size(full.p.t[i].shape.type));
     check(ok, "%s: the same bits with one thread and with two", what);
-    run_free(&full);
-    run_free(&other);
+    discard(&full);
+    discard(&other);
 }
 
 static void test_rows(void) {
