@@ -44,6 +44,24 @@ static inline double off_in_f64(const tensor *got, const tensor *want) {
     return worst / (1 + most);
 }
 
+static inline const epi_program *last_of(const epi_module *m) {
+    return epi_module_program(m, epi_module_count(m) - 1);
+}
+
+/* Forward and backward of a text's last program, as they are printed, have the one and lack the other. */
+static inline void check_saved_text(epi_context *ctx, const char *text, const char *wrt, const char *has,
+                                    const char *lacks) {
+    epi_module *m = parsed(ctx, text), *two = m ? derived(last_of(m), wrt, epi_program_grad_saved) : NULL;
+    epi_text out = {0};
+    for (int i = 0; i < 2 && two; i++)
+        epi_graph_print(&epi_module_program(two, i)->graph, i ? "backward" : "forward", &out);
+    check(out.data && strstr(out.data, has) && !(*lacks && strstr(out.data, lacks)),
+          "%s\nhas %s and lacks %s:\n%s", text, has, lacks, out.data ? out.data : "");
+    epi_text_free(&out);
+    epi_module_free(two);
+    epi_module_free(m);
+}
+
 /* Sizes for all axes of a program: those that it gives, and small ones that differ. */
 static inline void small_sizes(const epi_program *p, char *out, size_t size) {
     static const struct {

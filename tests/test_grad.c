@@ -290,18 +290,6 @@ static void test_file(const char *path) {
 
 /* ---- statistics that are taken before their product ---- */
 
-/* The text of forward and backward, which the caller frees. */
-static char *print_saved(const char *text, const char *wrt) {
-    epi_module *m = parsed(ctx, text),
-               *two = m ? derived(epi_module_program(m, 0), wrt, epi_program_grad_saved) : NULL;
-    epi_text out = {0};
-    for (int i = 0; i < 2 && two; i++)
-        epi_graph_print(&epi_module_program(two, i)->graph, i ? "backward" : "forward", &out);
-    epi_module_free(two);
-    epi_module_free(m);
-    return out.data;
-}
-
 /* A text of which forward and backward have one thing, and lack another. */
 typedef struct form {
     const char *text, *dims, *has, *lacks;
@@ -309,10 +297,7 @@ typedef struct form {
 
 static void check_forms(const form *forms, size_t count, const char *wrt, uint64_t seed) {
     for (size_t i = 0; i < count; i++) {
-        char *text = print_saved(forms[i].text, wrt);
-        check(text && strstr(text, forms[i].has) && !strstr(text, forms[i].lacks),
-              "%s: has %s and lacks %s:\n%s", forms[i].text, forms[i].has, forms[i].lacks, text);
-        free(text);
+        check_saved_text(ctx, forms[i].text, wrt, forms[i].has, forms[i].lacks);
         check_text(forms[i].text, forms[i].dims, seed + i);
     }
 }
@@ -642,11 +627,8 @@ static void test_saved_axes(void) {
         "f(x[B,S,D], wq[E,D], wk[E,D], wv[E,D]) -> o[B,S,E] { q = x @ wq  c = rename(x, S, R)\n"
         "  k = c @ wk  v = rename(c @ wv, R, U)  s = where(index(R) <= index(S), sum(q*k, E), -inf)\n"
         "  o = sum(softmax(rename(s, R, U), U)*v, U) }";
-    char *printed = print_saved(text, NULL);
-    check(printed && strstr(printed, "k[B,S,E]") && strstr(printed, "(o[B,S,E], q[B,S,E], ") &&
-              !strstr(printed, "B,R") && !strstr(printed, "B,U"),
-          "saved by the program's axes:\n%s", printed);
-    free(printed);
+    check_saved_text(ctx, text, NULL, "k[B,S,E]", "B,R");
+    check_saved_text(ctx, text, NULL, "(o[B,S,E], q[B,S,E], ", "B,U");
     check_text(text, "B=2,S=3,D=4,E=2", 11);
 }
 
@@ -654,12 +636,7 @@ static void test_saved_axes(void) {
 static void test_saved_once(void) {
     static const char text[] = "f(x[T,D], w[F,D]) -> y[T,F] {\n"
                                "  q = (x*rsqrt(mean(x*x, D) + 1)) @ w  r = keep(exp(q))  y = r*r + r }";
-    char *printed = print_saved(text, NULL);
-    const char *end = printed ? strchr(printed, '{') : NULL,
-               *saved = printed ? strstr(printed, "r[T,F]") : NULL,
-               *other = printed ? strstr(printed, " q[T,F]") : NULL;
-    check(saved && saved < end && !(other && other < end), "r is saved, and q is not:\n%s", printed);
-    free(printed);
+    check_saved_text(ctx, text, NULL, "r[T,F]) {", " q[T,F]");
     check_text(text, "T=3,D=4,F=2", 11);
 }
 

@@ -4,18 +4,10 @@
  * programs by the gradients that are derived of them have those gradients.
  *
  *     own [rounds] */
-#include "ran.h"
+#include "in_f64.h"
 #include "random_program.h"
 
 static epi_context *ctx;
-
-static epi_module *parse(const char *text) {
-    epi_module *m = NULL;
-    epi_error err = {0};
-    check(epi_module_parse(ctx, text, strlen(text), "own.epi", &m, &err) == EPI_OK, "%s\nparses: %d:%d: %s",
-          text, err.line, err.column, err.message);
-    return m;
-}
 
 /* ---- programs whose tensors are told by their names ---- */
 
@@ -26,38 +18,36 @@ static uint64_t seed_of(const char *name) {
     return s;
 }
 
-/* Runs a program: inputs are what `from` has by their names, or random by these; scalars and integers are small. */
-static bool run(ran *r, const epi_program *program, const char *dims, epi_path path, epi_dtype type,
-                const ran *from) {
-    char store[EPI_MAX_DIMS][16];
-    epi_dim_binding bindings[EPI_MAX_DIMS];
-    epi_type_binding types[MAX_TENSORS];
-    epi_options o = EPI_OPTIONS(.dims = bindings, .path = path, .type = type, .types = types, .threads = 1);
-    epi_error err;
-    *r = (ran){.program = program};
-    o.dim_count = program_dims(program, dims, bindings, store);
-    if (type == EPI_F64)
-        o.type_count = wide_types(program, true, types);
-    if (!check(epi_kernel_compile(program, &o, &r->k, &err) == EPI_OK, "%s compiles: %s",
-               epi_program_name(program), err.message) ||
-        !problem_make(&r->p, program, r->k, LAYOUT_PLAIN))
-        return false;
-    for (int t = 0; t < r->p.inputs; t++) {
-        tensor *x = &r->p.t[t];
-        const char *name = program->graph.tensors[t].name;
-        const tensor *source = from ? find(from, name) : NULL;
-        uint64_t s = seed_of(name);
+/* Random numbers by the names of the inputs; scalars and integers are small. */
+static void fill_named(problem *p, uint64_t seed) {
+    (void)seed;
+    for (int t = 0; t < p->inputs; t++) {
+        tensor *x = &p->t[t];
+        uint64_t s = seed_of(tensor_name(p->program, t));
         for (int64_t e = 0; e < x->shape.count; e++) {
             int below = (int)(x->shape.index_below > 0 ? x->shape.index_below : 3);
-            double u = random_unit(&s), number = x->shape.type == EPI_I32 ? (double)random_below(&s, below)
-                                                 : x->shape.rank          ? 2 * u - 1
-                                                                          : 0.3 + 0.5 * u;
-            if (source)
-                number = at(source, e);
-            put_element(x->data, x->shape.type, e, number);
+            double u = random_unit(&s);
+            put_at(x, e,
+                   x->shape.type == EPI_I32 ? random_below(&s, below)
+                   : x->shape.rank          ? 2 * u - 1
+                                            : 0.3 + 0.5 * u);
         }
     }
-    return check(problem_run(r->k, &r->p), "%s runs", epi_program_name(program));
+}
+
+static const way exact = {
+    .type = EPI_F64, .path = EPI_PATH_REFERENCE, .threads = 1, .wide = true, .fill = fill_named};
+
+/* Runs a program, with what `from` has of inputs by their names. */
+static bool run(ran *r, const epi_program *program, const char *dims, way how, const ran *from) {
+    if (!made(r, program, dims, how))
+        return false;
+    for (int t = 0; t < r->p.inputs && from; t++) {
+        const tensor *source = find(from, tensor_name(program, t));
+        if (source)
+            copy_elements(source, &r->p.t[t]);
+    }
+    return run_again(r);
 }
 
 /* Has each gradient of the one the numbers of the other's? */
@@ -76,58 +66,36 @@ static void compare(const ran *got, const ran *want, double allowed, const char 
     }
 }
 
-static int names_of(char *wrt, const char **names) {
-    int count = 0;
-    for (char *at = strtok(wrt, ","); at; at = strtok(NULL, ","))
-        names[count++] = at;
-    return count;
-}
-
-static const epi_program *last_of(const epi_module *m) {
-    return epi_module_program(m, epi_module_count(m) - 1);
-}
-
 /* ---- gradients that are not what would be derived ---- */
 
 /* The last program of a text is the gradient by hand of the one before it. */
-static void check_by_hand(const char *text, const char *wrt_names, const char *dims) {
-    epi_module *m = parse(text), *one = NULL, *two = NULL, *lean = NULL;
-    const char *names[16];
-    char wrt[100];
-    epi_error err;
-    if (!m)
-        return;
-    snprintf(wrt, sizeof wrt, "%s", wrt_names);
-    int count = names_of(wrt, names);
-    const epi_program *p = epi_module_program(m, epi_module_count(m) - 2);
-    if (check(epi_program_grad(p, names, count, &one, &err) == EPI_OK &&
-                  epi_program_grad_saved(p, names, count, &two, &err) == EPI_OK &&
-                  epi_program_grad_lean(p, names, count, &lean, &err) == EPI_OK,
-              "%s\nis derived: %s", text, err.message))
+static void check_by_hand(const char *text, const char *wrt, const char *dims) {
+    static const way fused = {.threads = 1, .fill = fill_named};
+    epi_module *m = parsed(ctx, text);
+    const epi_program *p = m ? epi_module_program(m, epi_module_count(m) - 2) : NULL;
+    epi_module *one = gradient_of(p, wrt),
+               *two[] = {derived(p, wrt, epi_program_grad_saved), derived(p, wrt, epi_program_grad_lean)};
+    ran hand = {0};
+    if (one && two[0] && two[1] && run(&hand, last_of(m), dims, exact, NULL))
         for (int way = 0; way < 2; way++) {
-            epi_path path = way ? EPI_PATH_FUSED : EPI_PATH_REFERENCE;
-            epi_dtype type = way ? EPI_F32 : EPI_F64;
             double allowed = way ? 2e-5 : 1e-12;
-            ran hand, whole, f, b;
-            if (run(&hand, last_of(m), dims, EPI_PATH_REFERENCE, EPI_F64, NULL) &&
-                run(&whole, epi_module_program(one, 0), dims, path, type, NULL)) {
+            ran whole, f, b;
+            if (run(&whole, epi_module_program(one, 0), dims, way ? fused : exact, NULL))
                 compare(&whole, &hand, allowed, "one program", text);
-                discard(&whole);
-            }
+            discard(&whole);
             for (int k = 0; k < 2; k++) {
-                const epi_module *pair = k ? lean : two;
-                if (run(&f, epi_module_program(pair, 0), dims, path, type, NULL) &&
-                    run(&b, epi_module_program(pair, 1), dims, path, type, &f)) {
+                b = (ran){0};
+                if (run(&f, epi_module_program(two[k], 0), dims, way ? fused : exact, NULL) &&
+                    run(&b, epi_module_program(two[k], 1), dims, way ? fused : exact, &f))
                     compare(&b, &hand, allowed, k ? "lean" : "saved", text);
-                    discard(&b);
-                }
+                discard(&b);
                 discard(&f);
             }
-            discard(&hand);
         }
+    discard(&hand);
     epi_module_free(one);
-    epi_module_free(two);
-    epi_module_free(lean);
+    epi_module_free(two[0]);
+    epi_module_free(two[1]);
     epi_module_free(m);
 }
 
@@ -257,29 +225,27 @@ static void test_by_hand(void) {
 
 /* Gradients of the last program by all its numbers, beside differences; so many times derived. */
 static void check_differences(const epi_program *program, const char *dims, int times, const char *text) {
-    const char *names[EPI_MAX_TENSORS];
+    const char *names[MAX_TENSORS];
     char store[EPI_MAX_DIMS][16];
     epi_dim_binding bindings[EPI_MAX_DIMS];
-    epi_options o = EPI_OPTIONS(.dims = bindings);
+    epi_options o = EPI_OPTIONS(.dims = bindings, .dim_count = program_dims(program, dims, bindings, store));
     epi_gradcheck got = {0};
     epi_error err = {0};
     ran r;
-    int count = number_inputs(program, true, names, EPI_MAX_TENSORS);
-    o.dim_count = parse_dims(dims, bindings, store);
-    if (!run(&r, program, dims, EPI_PATH_REFERENCE, EPI_F64, NULL))
-        return;
-    epi_status status = epi_program_gradcheck(program, names, count, &o, r.p.args, 5, &got, &err);
-    check(status == EPI_OK && got.own > 0 && got.compared > got.edges + got.infinite && got.off <= 1,
-          "%s: %s; %d calls; by %s, element %ld: %.9g derived, %.9g by differences, in\n%s",
-          epi_program_name(program), err.message, got.own,
-          got.input < 0 ? "nothing" : program->graph.tensors[got.input].name, (long)got.element, got.derived,
-          got.numeric, text);
+    int count = number_inputs(program, true, names, MAX_TENSORS);
+    if (run(&r, program, dims, exact, NULL)) {
+        epi_status status = epi_program_gradcheck(program, names, count, &o, r.p.args, 5, &got, &err);
+        check(status == EPI_OK && got.own > 0 && got.compared > got.edges + got.infinite && got.off <= 1,
+              "%s: %s; %d calls; by %s, element %ld: %.9g derived, %.9g by differences, in\n%s",
+              epi_program_name(program), err.message, got.own,
+              got.input < 0 ? "nothing" : tensor_name(program, got.input), (long)got.element, got.derived,
+              got.numeric, text);
+    }
     discard(&r);
-    epi_module *derived = NULL;
-    if (times > 1 &&
-        check(epi_program_grad(program, names, count, &derived, &err) == EPI_OK, "%s: %s", text, err.message))
-        check_differences(epi_module_program(derived, 0), dims, times - 1, text);
-    epi_module_free(derived);
+    epi_module *own = times > 1 ? gradient_of(program, NULL) : NULL;
+    if (own)
+        check_differences(epi_module_program(own, 0), dims, times - 1, text);
+    epi_module_free(own);
 }
 
 #define CUBE "cube(x[T,D]) -> y[T,D] by cube_grad { y = x*x*x }\n"
@@ -327,7 +293,7 @@ static void test_differences(void) {
          "T=2,F=2,L=2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        epi_module *m = parse(cases[i].text);
+        epi_module *m = parsed(ctx, cases[i].text);
         if (m)
             check_differences(last_of(m), cases[i].dims, 3, cases[i].text);
         epi_module_free(m);
@@ -374,21 +340,8 @@ static void test_saved(void) {
          "net(x[S,E], k[R,E], v[R,C]) -> o[S,C] { o = softmax(cap(x @ k), R) @ v }",
          "where(abs(", "S,R]"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        epi_module *m = parse(cases[i].text), *two = NULL;
-        epi_error err = {0};
-        epi_text out = {0};
-        if (m && check(epi_program_grad_saved(last_of(m), (const char *[]){"x"}, 1, &two, &err) == EPI_OK,
-                       "%s: %s", cases[i].text, err.message))
-            for (int k = 0; k < 2; k++)
-                epi_graph_print(&epi_module_program(two, k)->graph, k ? "backward" : "forward", &out);
-        check(out.data && strstr(out.data, cases[i].has) && !strstr(out.data, cases[i].lacks),
-              "%s\nhas %s and lacks %s:\n%s", cases[i].text, cases[i].has, cases[i].lacks,
-              out.data ? out.data : "");
-        epi_text_free(&out);
-        epi_module_free(two);
-        epi_module_free(m);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_saved_text(ctx, cases[i].text, "x", cases[i].has, cases[i].lacks);
 }
 
 /* ---- what does not fit ---- */
@@ -443,7 +396,8 @@ static void test_errors(void) {
 
 /* `by` is a word behind results alone. */
 static void test_word(void) {
-    epi_module *m = parse(
+    epi_module *m = parsed(
+        ctx,
         "by(by[T]) -> y[T] by by_grad { by2 = 2*by  y = by2 }\nby_grad(d_y[T]) -> d_by[T] { d_by = d_y }");
     char text[400];
     if (m) {
@@ -514,23 +468,17 @@ static char *around(const epi_ast_program *f) {
 /* Both programs have the same gradients, and the same second ones. */
 static void same_gradients(const epi_program *p, const epi_program *q, const char *dims, int times,
                            const char *text) {
-    const char *names[EPI_MAX_TENSORS];
-    epi_module *a = NULL, *b = NULL;
-    epi_error err = {0};
+    epi_module *a = gradient_of(p, NULL), *b = gradient_of(q, NULL);
     ran x = {0}, y = {0};
-    int count = number_inputs(p, true, names, EPI_MAX_TENSORS);
-    if (check(epi_program_grad(p, names, count, &a, &err) == EPI_OK &&
-                  epi_program_grad(q, names, count, &b, &err) == EPI_OK,
-              "%s: %s", text, err.message) &&
-        epi_program_tensor_count(epi_module_program(a, 0)) < MAX_TENSORS) {
-        if (run(&x, epi_module_program(a, 0), dims, EPI_PATH_REFERENCE, EPI_F64, NULL) &&
-            run(&y, epi_module_program(b, 0), dims, EPI_PATH_REFERENCE, EPI_F64, NULL))
+    if (a && b && epi_program_tensor_count(epi_module_program(a, 0)) < MAX_TENSORS) {
+        if (run(&x, epi_module_program(a, 0), dims, exact, NULL) &&
+            run(&y, epi_module_program(b, 0), dims, exact, NULL))
             compare(&y, &x, 1e-9, times > 1 ? "random" : "random, second", text);
-        discard(&x);
-        discard(&y);
         if (times > 1)
             same_gradients(epi_module_program(a, 0), epi_module_program(b, 0), dims, times - 1, text);
     }
+    discard(&x);
+    discard(&y);
     epi_module_free(a);
     epi_module_free(b);
 }
@@ -539,7 +487,7 @@ static void check_around(const epi_program *p, const char *dims, uint64_t seed, 
     (void)seed;
     (void)label;
     char *text = around(p->ast);
-    epi_module *m = text ? parse(text) : NULL;
+    epi_module *m = text ? parsed(ctx, text) : NULL;
     if (m)
         same_gradients(epi_module_program(m, 0), last_of(m), dims, 2, text);
     epi_module_free(m);
