@@ -9,7 +9,7 @@
  * are of torch_layers.py, torch_attention.py and few_rows.py, `read` of few_rows.c.
  * <!-- table: FILE derived --> is of a run of `epilog bench` over pairs of a gradient by hand and a derived
  * one.
- * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names.
+ * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names; <!-- table: instead first --> takes a few of them.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
 #include <math.h>
@@ -141,7 +141,7 @@ static void put_beside(const results *res, const char *path, epi_text *out) {
 static bool put_block(const char *path, const char *names, const char *old, int old_length, epi_text *out) {
     if (!strcmp(path, "instead")) {
         epi_text_add(out, "\n");
-        return put_instead(out);
+        return put_instead(out, !strcmp(names, "first"));
     }
     size_t size;
     char *json = read_file(path, &size);

@@ -31,27 +31,31 @@ typedef struct alternative {
     FOLDER "xeon-gnr-1core-torch-" type ".json", section, kernel, 0, "times/" other "/least_ms", \
         "times/epilog/least_ms"
 
+/* The first ones are those of the README. */
+enum { FIRST = 8 };
 static const alternative alternatives[] = {
     {"torch.compile", "ten kernels at 4096, bf16", "H200", TORCH, "flushed/compile_ms", "flushed/ours_ms"},
-    {"eager PyTorch", "the same", "H200", TORCH, "flushed/eager_ms", "flushed/ours_ms"},
     {"torch.compile, cuDNN", "a Llama layer, forward and backward, two sizes, bf16", "H200",
      FOLDER "h200-layers.json", "layer", NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
-    {"torch.compile", "the same without attention, three sizes", "H200", FOLDER "h200-layers.json", "block",
-     NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
     {"cuDNN", "attention forward, 11 shapes, bf16", "H200", ATTENTION("h200-attention", "forward", "cudnn")},
     {"cuDNN", "attention backward, 11 shapes, bf16", "H200",
      ATTENTION("h200-attention", "backward", "cudnn")},
-    {"FlexAttention", "forward with ALiBi, soft cap or window, bf16", "H200",
-     ATTENTION("h200-attention", "score", "flex")},
     {"FlexAttention", "forward of packed documents, 3 shapes, bf16", "H200",
      ATTENTION("h200-documents", "documents", "flex")},
-    {"cuBLAS", "plain product of 1 to 128 rows, 7 shapes, bf16", "H200", FOLDER "h200-few-rows.json",
-     "few rows", "matmul", 0, "cublas_us", "ours_us"},
-    {"torch.compile", "RMSNorm of 8192 rows, bf16", "H200", RMSNORM, "compile_us", "ours_us"},
     {"torch.compile, grouped_mm", "a block of experts, a step, three models, two routings, bf16", "H200",
      FOLDER "h200-moe.json", "block", NULL, 0, "step/torch.compile/median_ms", "step/apply/median_ms"},
     {"flash-linear-attention", "gated linear attention and Mamba-2's recurrence, with gradients, bf16",
      "H200", RECURRENCE("fla")},
+    {"PyTorch, oneDNN", "plain product, bf16", "Xeon, 1 core",
+     CPU_TORCH("bf16", "product", "matmul", "eager")},
+    {"eager PyTorch", "ten kernels at 4096, bf16", "H200", TORCH, "flushed/eager_ms", "flushed/ours_ms"},
+    {"torch.compile", "a Llama layer without attention, forward and backward, three sizes, bf16", "H200",
+     FOLDER "h200-layers.json", "block", NULL, 0, "step/torch.compile/median_ms", "step/epilog/median_ms"},
+    {"FlexAttention", "forward with ALiBi, soft cap or window, bf16", "H200",
+     ATTENTION("h200-attention", "score", "flex")},
+    {"cuBLAS", "plain product of 1 to 128 rows, 7 shapes, bf16", "H200", FOLDER "h200-few-rows.json",
+     "few rows", "matmul", 0, "cublas_us", "ours_us"},
+    {"torch.compile", "RMSNorm of 8192 rows, bf16", "H200", RMSNORM, "compile_us", "ours_us"},
     {"mamba_ssm", "Mamba-2's layer, with gradients, bf16", "H200", RECURRENCE("mamba_ssm")},
     {"cuBLAS", "plain product, 9 shapes, bf16", "H200", FOLDER "h200.json", "product", "matmul", 0, NULL,
      "hot/ratio"},
@@ -63,12 +67,11 @@ static const alternative alternatives[] = {
      FOLDER "xeon-emr-2of16-f32.json", "", NULL, 0, NULL, "of_raw"},
     {"torch.compile", "ten kernels at 1024, f32", "Xeon, 1 core",
      CPU_TORCH("f32", "kernels", NULL, "compile")},
-    {"torch.compile", "the same, bf16", "Xeon, 1 core", CPU_TORCH("bf16", "kernels", NULL, "compile")},
+    {"torch.compile", "ten kernels at 1024, bf16", "Xeon, 1 core",
+     CPU_TORCH("bf16", "kernels", NULL, "compile")},
     {"torch.compile", "RMSNorm, LayerNorm and softmax of 1024 rows, f32", "Xeon, 1 core",
      CPU_TORCH("f32", "rows", NULL, "compile")},
     {"PyTorch, MKL", "plain product, f32", "Xeon, 1 core", CPU_TORCH("f32", "product", "matmul", "eager")},
-    {"PyTorch, oneDNN", "plain product, bf16", "Xeon, 1 core",
-     CPU_TORCH("bf16", "product", "matmul", "eager")},
 };
 
 /* The sum of the numbers at paths with + between them; NaN: the row lacks one. */
@@ -92,7 +95,7 @@ static bool counts(const alternative *a, const record *r) {
            (a->rows == 0 || number(r, "m") == a->rows);
 }
 
-static bool put_alternative(const alternative *a, epi_text *out) {
+static bool put_alternative(const alternative *a, const char *up, epi_text *out) {
     size_t size;
     char *json = read_file(a->file, &size);
     results res = {0};
@@ -104,20 +107,21 @@ static bool put_alternative(const alternative *a, epi_text *out) {
     if (!all.count)
         fprintf(stderr, "%s: nothing on %s\n", a->file, a->name);
     else
-        epi_text_add(out, "| %s | %s | %s | **%.2f** | %.2f to %.2f | [%s](%s) at %s |\n", a->name, a->work,
-                     a->machine, spread_mean(&all), all.least, all.most, a->file + strlen(FOLDER), a->file,
+        epi_text_add(out, "| %s | %s | %s | **%.2f** | %.2f to %.2f | [%s](%s%s) at %s |\n", a->name, a->work,
+                     a->machine, spread_mean(&all), all.least, all.most, a->file + strlen(FOLDER), up, a->file,
                      text(&res.head, "commit"));
     epi_arena_free(&res.arena);
     free(json);
     return all.count > 0;
 }
 
-bool put_instead(epi_text *out) {
+bool put_instead(epi_text *out, bool first) {
+    size_t count = first ? FIRST : sizeof alternatives / sizeof *alternatives;
     bool ok = true;
     epi_text_add(out,
                  "| instead of Epilog | work | machine | its time over Epilog's | range | measured in |\n");
     put_rule(out, 6);
-    for (size_t i = 0; i < sizeof alternatives / sizeof *alternatives; i++)
-        ok &= put_alternative(&alternatives[i], out);
+    for (size_t i = 0; i < count; i++)
+        ok &= put_alternative(&alternatives[i], first ? "" : "../", out);
     return ok;
 }

@@ -1,4 +1,4 @@
-"""docs/pytorch.md, docs/tutorial.md and docs/compile.md: their Python blocks, one after the other."""
+"""README.md, docs/pytorch.md, docs/tutorial.md and docs/compile.md: their Python blocks, one after the other."""
 import os
 import re
 
@@ -7,9 +7,9 @@ import pytest
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
 
 
-@pytest.mark.parametrize("page, count", [("pytorch.md", 14), ("tutorial.md", 1), ("compile.md", 1)])
+@pytest.mark.parametrize("page, count", [("../README.md", 1), ("pytorch.md", 14), ("tutorial.md", 1), ("compile.md", 1)])
 def test_page(page, count):
-    if page != "tutorial.md":
+    if page in ("pytorch.md", "compile.md"):
         pytest.importorskip("transformers")
     page = os.path.join(DOCS, page)
     with open(page) as f:
