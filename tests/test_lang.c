@@ -262,6 +262,19 @@ static const struct bad {
      "'def' is no word of the language; a text is programs: name(inputs) -> outputs { name = value }"},
     {"f(x[T]) -> y[T] { y = x |if x > 0 else 0 }",
      "'if' is no word of the language; a choice is written where(a, b, c)"},
+    {"f(x[T]) -> y[T] { y = |if x > 0 then x else 0 }",
+     "'if' is no word of the language; a choice is written where(a, b, c)"},
+    {"f(x[T]) -> y[T] { |for i in T { y = x } }",
+     "'for' is no word of the language; there are no loops: an operation works on all elements, scan steps "
+     "along an axis"},
+    {"f(x[T]) -> y[T] { y = |detach(x) }", "unknown operation or program 'detach': gradients are made for "
+                                           "the inputs that are asked for; another one "
+                                           "of a value is given by hand, as in f(x[T]) -> y[T] by f_grad"},
+    {"f(x[T,D]) -> i: i32[T,K=2] { i = topk(x, D |-> K) }",
+     "an arrow stands in scatter(d, i, P -> T) alone; topk(x, E, K=8) has the new axis behind the other"},
+    {"f(x[T,D]) -> (v[T,K=2], i: i32[T,K=2]) { |v, i = topk(x, D, K=2) }",
+     "2 names on the left, 1 value on the right: topk gives the positions i, and the values there are "
+     "gather(x, i, D)"},
     {"f(x[T]) -> y[T] { y |+= x }", "values are assigned once, and there is no '+=': write z = y + …"},
     {"f(x[T] |w[T]) -> y[T] { y = x*w }", "expected ',' or ')' in the list, found 'w'"},
     {"f(x[T,|3]) -> y[T] { y = sum(x, 3) }",

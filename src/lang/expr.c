@@ -61,7 +61,9 @@ static bool accept_arrow(epi_parser *p, epi_ast *e) {
     if (!epi_parse_accept(p, "->"))
         return false;
     if (strcmp(e->name, epi_ops[EPI_OP_SCATTER].text) != 0 || e->arrow)
-        epi_parse_fail(p, place, "an arrow stands in one place of one operation, scatter(d, i, P -> T)");
+        epi_parse_fail(p, place,
+                       "an arrow stands in scatter(d, i, P -> T) alone; topk(x, E, K=8) has the new axis "
+                       "behind the other");
     if (e->arg_count < 3)
         epi_parse_fail(
             p, place,
@@ -137,6 +139,8 @@ static epi_ast *parse_atom(epi_parser *p) {
         const char *name = epi_parse_name(p, "a name", false);
         if (epi_parse_accept(p, "("))
             return parse_called(p, parse_call(p, name, place));
+        if (p->token.kind == EPI_TOKEN_NAME && p->token.place.line == place.line) /* if x > 0 … */
+            epi_parse_foreign(p, name, place);
         epi_ast *e = new_ast(p, EPI_AST_NAME, place);
         if (e)
             e->name = name;

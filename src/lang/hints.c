@@ -40,6 +40,8 @@ static const hint operations[] = {
     {" for while loop map vmap ", "there are no loops: an operation works on all elements"},
     {" float int cast to type astype half bfloat16 ",
      "types belong to inputs and outputs, as in y: bf16[T]; all arithmetic is f32"},
+    {" detach stop_gradient no_grad ", "gradients are made for the inputs that are asked for; another one of "
+                                       "a value is given by hand, as in f(x[T]) -> y[T] by f_grad"},
     {" print assert return ", "a program is a formula: it only computes its outputs"},
     {" average ", "write mean(x, D)"},
     {" std stddev ", "write sqrt(var(x, D))"},
@@ -86,6 +88,7 @@ static const hint names[] = {
     {" pi ", "write 3.141592653589793"},
     {" infinity Inf INF Infinity ", "write inf"},
     {" if else ", "a choice is written where(a, b, c)"},
+    {" for while ", "there are no loops: an operation works on all elements, scan steps along an axis"},
     {" return def let const fn func function import ",
      "a text is programs: name(inputs) -> outputs { name = value }"},
 };

@@ -414,8 +414,11 @@ void epi_lower_body(epi_lowering *lo, epi_frame *f) {
             v = epi_lower_call(lo, f, s->value);
         epi_lower_at(lo, s->names[0].place);
         if (epi_lower_ok(lo) && v.count != s->name_count)
-            epi_graph_fail(lo->g, "%d name%s on the left, %d value%s on the right", s->name_count,
-                           s->name_count == 1 ? "" : "s", v.count, v.count == 1 ? "" : "s");
+            epi_graph_fail(lo->g, "%d name%s on the left, %d value%s on the right%s", s->name_count,
+                           s->name_count == 1 ? "" : "s", v.count, v.count == 1 ? "" : "s",
+                           s->value->kind == EPI_AST_CALL && !strcmp(s->value->name, "topk")
+                               ? ": topk gives the positions i, and the values there are gather(x, i, D)"
+                               : "");
         for (int j = 0; j < s->name_count && epi_lower_ok(lo); j++) {
             const epi_ast_name *name = &s->names[j];
             if (name->axis_count)

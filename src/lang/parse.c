@@ -110,7 +110,7 @@ bool epi_parse_grow(epi_parser *p, void **list, int count, int *capacity, size_t
 /* ---- programs ---- */
 
 /* `def` and `return` are read as names, and what comes behind them as a mistake. */
-static void fail_foreign(epi_parser *p, const char *name, epi_place place) {
+void epi_parse_foreign(epi_parser *p, const char *name, epi_place place) {
     const char *hint = epi_hint_name(name);
     if (hint)
         epi_parse_fail(p, place, "'%s' is no word of the language; %s", name, hint);
@@ -258,7 +258,7 @@ static epi_ast_assign parse_assign(epi_parser *p) {
     if (p->arena->failed)
         return s;
     if (!epi_parse_at(p, "=")) {
-        fail_foreign(p, s.names[0].text, s.names[0].place);
+        epi_parse_foreign(p, s.names[0].text, s.names[0].place);
         fail_augmented(p, s.names[0].text);
     }
     epi_parse_expect(p, "=", "after the name");
@@ -299,7 +299,7 @@ static epi_ast_program *parse_program(epi_parser *p) {
     g->place = p->token.place;
     g->name = epi_parse_name(p, "a program's name", true);
     if (!epi_parse_at(p, "("))
-        fail_foreign(p, g->name, g->place);
+        epi_parse_foreign(p, g->name, g->place);
     epi_parse_expect(p, "(", "after the program's name");
     g->input_count = parse_tensors(p, &g->inputs, "an input's name", true);
     epi_parse_expect(p, "->", "between inputs and outputs");

@@ -27,6 +27,9 @@ void epi_parse_expected(epi_parser *p, const char *what); /* fails: something el
 const char *epi_parse_name(epi_parser *p, const char *what, bool fresh);
 bool epi_is_reserved(const char *name);
 
+/* Fails where the name is a word of other languages, and says how this one has it. */
+void epi_parse_foreign(epi_parser *p, const char *name, epi_place place);
+
 /* A list that grows in the arena. Makes room for one more element of `size` bytes; false without memory. */
 bool epi_parse_grow(epi_parser *p, void **list, int count, int *capacity, size_t size);
 
