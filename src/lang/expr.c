@@ -139,7 +139,7 @@ static epi_ast *parse_atom(epi_parser *p) {
         const char *name = epi_parse_name(p, "a name", false);
         if (epi_parse_accept(p, "("))
             return parse_called(p, parse_call(p, name, place));
-        if (p->token.kind == EPI_TOKEN_NAME && p->token.place.line == place.line) /* if x > 0 … */
+        if (!strcmp(name, "if") && p->token.kind == EPI_TOKEN_NAME) /* if x > 0 … */
             epi_parse_foreign(p, name, place);
         epi_ast *e = new_ast(p, EPI_AST_NAME, place);
         if (e)
