@@ -176,10 +176,6 @@ static void test_batch(const char *program, const char *dims, int64_t row) {
     discard(&one);
 }
 
-static void fill_nothing(problem *p, uint64_t seed) {
-    (void)p, (void)seed;
-}
-
 /* An output that is larger than most caches, in rows that start anywhere, against slices of it that are not.
  */
 static void test_large(const char *program, epi_dtype type, int columns) {
@@ -191,7 +187,7 @@ static void test_large(const char *program, epi_dtype type, int columns) {
     snprintf(small, sizeof small, "T=%d,D=%d", rows, columns);
     if (!wanted("%s %s %s", program, large, epi_dtype_name(type)))
         return;
-    if (make(&all, program, large, (way){.type = type, .fill = fill_nothing}) &&
+    if (make(&all, program, large, (way){.type = type, .fill = unfilled}) &&
         make(&one, program, small, (way){.type = type, .threads = 1})) {
         for (int t = 0; t < all.p.inputs; t++) /* the same numbers again and again */
             for (int i = 0; i < (has_rows(all.program, t) ? SLICES : 1); i++) {

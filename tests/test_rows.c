@@ -10,13 +10,6 @@ static const epi_path both[] = {EPI_PATH_FUSED, EPI_PATH_UNFUSED};
 static const char *const path_names[] = {"fused", "unfused"};
 static const epi_dtype storage[] = {EPI_F32, EPI_BF16, EPI_F16};
 
-static way plainly(epi_path path) { /* in f32 */
-    return (way){.path = path, .threads = 2};
-}
-static way stored(epi_path path, epi_dtype type) {
-    return (way){.path = path, .type = type, .threads = 2};
-}
-
 /* ---- rows far from zero ---- */
 
 enum { FAR_T = 7, FAR_D = 4099 };
@@ -66,7 +59,9 @@ static void test_far_program(const char *program, epi_dtype type, epi_path path)
     static double want[FAR_D], plain[FAR_D];
     double mean = 1000, error = 0, naive = 0, scale = 0;
     ran r;
-    run_program(&r, "norms", program, "T=7,D=4099", stored(path, type), fill_far, &mean);
+    if (!wanted("%s far from 0 %s %s", program, epi_dtype_name(type), path_names[path]))
+        return;
+    run_program(&r, "norms", program, "T=7,D=4099", (way){.path = path, .type = type}, fill_far, &mean);
     for (int t = 0; t < FAR_T && r.ok; t++) {
         bool centre = !strncmp(program, "layer", 5);
         normalise(&r, t, centre, whole, want);
@@ -100,7 +95,9 @@ static void test_far_statistics(void) {
     for (int p = 0; p < 2; p++) {
         double mean = 1000;
         ran r;
-        run_program(&r, "norms", "layernorm_saved", "T=7,D=4099", plainly(both[p]), fill_far, &mean);
+        if (!wanted("far statistics %s", path_names[p]))
+            continue;
+        run_program(&r, "norms", "layernorm_saved", "T=7,D=4099", (way){.path = both[p]}, fill_far, &mean);
         for (int t = 0; t < FAR_T && r.ok; t++) {
             double mu = 0, var = 0, squares = 0, shift = 0;
             float sum = 0, sum_squares = 0;
@@ -138,8 +135,9 @@ static void fill_equal(ran *r, void *arg) {
 /* All elements of a row are equal: what comes out is known. 512 halves, ones and so on add up exactly. */
 static void test_equal(void) {
     enum { T = 5, D = 512 };
+    no_case();
     for (int p = 0; p < 2; p++) {
-        way how = plainly(both[p]);
+        way how = (way){.path = both[p]};
         ran r;
         run_program(&r, "norms", "layernorm_saved", "T=5,D=512", how, fill_equal, NULL);
         bool ok = r.ok, unit = true;
@@ -164,161 +162,116 @@ static void test_equal(void) {
     }
 }
 
-enum { SPECIAL_T = 8 };
-static int special_d = 300;
-enum { PLAIN_ROW, MASKED, ONE_LEFT, ONE_INF, ONE_NAN, HUGE_ROW, ONE_MINUS_INF, LAST_ROW };
+enum { PLAIN_ROW, MASKED, ONE_LEFT, ONE_INF, ONE_NAN, HUGE_ROW, ONE_MINUS_INF, LAST_ROW, SPECIAL_ROWS };
 
+/* And of losses the labels: within the vocabulary, the one to ignore (2), and negative. */
 static void fill_special(ran *r, void *arg) {
-    (void)arg;
     uint64_t seed = 8;
     fill_random(r, &seed);
+    const int width = (int)r->p.t[0].shape.sizes[1];
     const char *x = tensor_name(r->program, 0);
-    for (int d = 0; d < special_d; d++) {
-        put(r, x, MASKED * special_d + d, -INFINITY);
-        put(r, x, ONE_LEFT * special_d + d, d == 7 ? -3 : -INFINITY);
-        put(r, x, HUGE_ROW * special_d + d, (d & 1 ? -3e38 : d == 8 || d == 10 ? 3e38 : 2.9e38));
+    for (int d = 0; d < width; d++) {
+        put(r, x, MASKED * width + d, -INFINITY);
+        put(r, x, ONE_LEFT * width + d, d == 7 ? -3 : -INFINITY);
+        put(r, x, HUGE_ROW * width + d, (d & 1 ? -3e38 : d == 8 || d == 10 ? 3e38 : 2.9e38));
     }
-    put(r, x, ONE_INF * special_d + 11, INFINITY);
-    put(r, x, ONE_NAN * special_d + 12, NAN);
-    put(r, x, ONE_MINUS_INF * special_d + 13, -INFINITY);
+    put(r, x, ONE_INF * width + 11, INFINITY);
+    put(r, x, ONE_NAN * width + 12, NAN);
+    put(r, x, ONE_MINUS_INF * width + 13, -INFINITY);
+    for (int t = 0; t < SPECIAL_ROWS && *(bool *)arg; t++) {
+        put(r, "y", t, t == PLAIN_ROW ? 5 : t == ONE_LEFT ? 7 : t == LAST_ROW ? 2 : t == ONE_NAN ? -1 : 9);
+        if (!find(r, "lse")->output)
+            put(r, "lse", t, t == ONE_LEFT ? -3 : 6);
+    }
 }
 
-typedef bool row_check(const ran *r, int row, int d, double value);
+/* What a row of results is. */
+typedef enum expected {
+    ZERO,
+    POSITIVE,
+    MINUS_INF,
+    NANS,
+    NAN_THERE,
+    FINITE,
+    ONE,
+    LOG_OF_ONE,
+    SHARED,
+    GAP
+} expected;
 
-static bool every(const ran *r, const char *name, int row, row_check *ok) {
-    bool all = true;
-    for (int d = 0; d < special_d; d++)
-        all &= ok(r, row, d, of(r, name, row * special_d + d));
-    return all;
-}
-static bool is_zero(const ran *r, int row, int d, double v) {
-    (void)r, (void)row, (void)d;
-    return v == 0;
-}
-static bool is_minus_inf(const ran *r, int row, int d, double v) {
-    (void)r, (void)row, (void)d;
-    return v == -INFINITY;
-}
-static bool is_nan(const ran *r, int row, int d, double v) {
-    (void)r, (void)row, (void)d;
-    return isnan(v);
-}
-static bool is_finite(const ran *r, int row, int d, double v) {
-    (void)r, (void)row, (void)d;
-    return isfinite(v);
-}
-static bool is_one_left(const ran *r, int row, int d, double v) {
-    (void)r, (void)row;
-    return v == (d == 7);
-}
-static bool is_log_one_left(const ran *r, int row, int d, double v) {
-    (void)r, (void)row;
-    return d == 7 ? v == 0 : v == -INFINITY;
-}
-static bool is_shared(const ran *r, int row, int d, double v) {
-    (void)r, (void)row;
-    return v == (d == 8 || d == 10 ? 0.5 : 0);
-}
-static bool is_gap(const ran *r, int row, int d, double v) {
-    (void)r, (void)row;
-    return d == 13 ? v == 0 : v > 0 && v < 1;
+static bool meets(expected what, int64_t d, double v) {
+    switch (what) {
+    case ZERO: return v == 0;
+    case POSITIVE: return v > 0 && isfinite(v);
+    case MINUS_INF: return v == -INFINITY;
+    case NANS: return isnan(v);
+    case NAN_THERE: return d != 11 || isnan(v);
+    case FINITE: return isfinite(v);
+    case ONE: return v == (d == 7);
+    case LOG_OF_ONE: return d == 7 ? v == 0 : v == -INFINITY;
+    case SHARED: return v == (d == 8 || d == 10 ? 0.5 : 0);
+    default: return d == 13 ? v == 0 : v > 0 && v < 1;
+    }
 }
 
-static void test_special_softmax(int columns) {
-    char dims[32];
-    special_d = columns;
-    snprintf(dims, sizeof dims, "T=8,D=%d", columns);
-    for (int t = 0; t < 2; t++) /* f16 does not hold 3e38 */
-        for (int p = 0; p < 2; p++) {
-            way in = stored(both[p], storage[t]);
-            char how[64];
-            snprintf(how, sizeof how, "%s %s, %s", epi_dtype_name(storage[t]), path_names[p], dims);
-            ran r;
-            run_program(&r, "softmax", "softmax", dims, in, fill_special, NULL);
-            if (r.ok) {
-                check(every(&r, "y", MASKED, is_zero), "a row of -inf has the softmax 0, %s", how);
-                check(every(&r, "y", ONE_LEFT, is_one_left), "what a mask leaves has the softmax 1, %s", how);
-                check(every(&r, "y", ONE_INF, is_nan), "+inf makes the softmax of its row NaN, %s", how);
-                check(every(&r, "y", ONE_NAN, is_nan), "NaN makes the softmax of its row NaN, %s", how);
-                check(every(&r, "y", HUGE_ROW, is_shared), "the softmax of huge elements, %s", how);
-                check(every(&r, "y", ONE_MINUS_INF, is_gap), "-inf has the softmax 0, %s", how);
-                check(every(&r, "y", LAST_ROW, is_finite), "other rows see nothing of it, %s", how);
-            }
-            discard(&r);
-            run_program(&r, "softmax", "log_softmax", dims, in, fill_special, NULL);
-            if (r.ok) {
-                check(every(&r, "y", MASKED, is_minus_inf), "a row of -inf has the log-softmax -inf, %s",
-                      how);
-                check(every(&r, "y", ONE_LEFT, is_log_one_left),
-                      "what a mask leaves has the log-softmax 0, %s", how);
-                check(every(&r, "y", ONE_INF, is_nan) && every(&r, "y", ONE_NAN, is_nan),
-                      "+inf and NaN make the log-softmax of their rows NaN, %s", how);
-                check(every(&r, "y", LAST_ROW, is_finite), "other rows see nothing of it, %s", how);
-            }
-            discard(&r);
+static const struct {
+    const char *program, *output;
+    int row;
+    expected what;
+    const char *says;
+} special[] = {
+    {"softmax", "y", MASKED, ZERO, "a row of -inf has the softmax 0"},
+    {"softmax", "y", ONE_LEFT, ONE, "what a mask leaves has the softmax 1"},
+    {"softmax", "y", ONE_INF, NANS, "+inf makes the softmax of its row NaN"},
+    {"softmax", "y", ONE_NAN, NANS, "NaN makes the softmax of its row NaN"},
+    {"softmax", "y", HUGE_ROW, SHARED, "the softmax of huge elements"},
+    {"softmax", "y", ONE_MINUS_INF, GAP, "-inf has the softmax 0"},
+    {"softmax", "y", LAST_ROW, FINITE, "other rows see nothing of it"},
+    {"log_softmax", "y", MASKED, MINUS_INF, "a row of -inf has the log-softmax -inf"},
+    {"log_softmax", "y", ONE_LEFT, LOG_OF_ONE, "what a mask leaves has the log-softmax 0"},
+    {"log_softmax", "y", ONE_INF, NANS, "+inf makes the log-softmax of its row NaN"},
+    {"log_softmax", "y", ONE_NAN, NANS, "and so does NaN"},
+    {"log_softmax", "y", LAST_ROW, FINITE, "other rows see nothing of it"},
+    {"rmsnorm", "y", ONE_NAN, NANS, "NaN goes through the row"},
+    {"rmsnorm", "y", ONE_INF, NAN_THERE, "an infinity gives NaN"},
+    {"rmsnorm", "y", PLAIN_ROW, FINITE, "other rows see nothing of it"},
+    {"rmsnorm", "y", LAST_ROW, FINITE, "other rows see nothing of it"},
+    {"rmsnorm", "y", HUGE_ROW, ZERO, "squares that overflow give zeros"},
+    {"layernorm", "y", ONE_NAN, NANS, "NaN goes through the row"},
+    {"layernorm", "y", ONE_INF, NAN_THERE, "an infinity gives NaN"},
+    {"layernorm", "y", PLAIN_ROW, FINITE, "other rows see nothing of it"},
+    {"layernorm", "y", LAST_ROW, FINITE, "other rows see nothing of it"},
+    {"token_loss", "loss", LAST_ROW, ZERO, "an ignored label has no loss"},
+    {"token_loss", "loss", ONE_NAN, ZERO, "a negative label has none, even of NaN"},
+    {"token_loss", "loss", ONE_LEFT, ZERO, "a sure token has none either"},
+    {"token_loss", "lse", MASKED, MINUS_INF, "the log-sum-exp of a row of -inf"},
+    {"token_loss", "loss", ONE_MINUS_INF, POSITIVE, "a -inf that is not the label's"},
+    {"token_loss_grad", "dz", LAST_ROW, ZERO, "an ignored label has no gradient"},
+    {"token_loss_grad", "dz", ONE_NAN, ZERO, "a negative label has none, even of NaN"},
+    {"token_loss_grad", "dz", ONE_LEFT, ZERO, "a sure token has none either"},
+};
+
+static void test_special(const char *file, const char *program, const char *dims, epi_dtype type) {
+    bool losses = !strcmp(file, "losses");
+    for (int p = 0; p < 2; p++) {
+        ran r;
+        if (!wanted("special %s %s %s %s", program, dims, epi_dtype_name(type), path_names[p]))
+            continue;
+        run_program(&r, file, program, dims, (way){.path = both[p], .type = type}, fill_special, &losses);
+        for (size_t i = 0; i < sizeof special / sizeof *special && r.ok; i++) {
+            bool is_own = !strcmp(special[i].program, program), all = true;
+            int64_t width = is_own ? find(&r, special[i].output)->shape.count / SPECIAL_ROWS : 0;
+            for (int64_t d = 0; d < width; d++)
+                all &= meets(special[i].what, d, of(&r, special[i].output, special[i].row * width + d));
+            if (is_own)
+                check(all, "%s %s %s, %s: %s", program, dims, epi_dtype_name(type), path_names[p],
+                      special[i].says);
         }
-    special_d = 300;
-}
-
-static void test_special_norms(void) {
-    static const char *const programs[] = {"rmsnorm", "layernorm"};
-    for (int i = 0; i < 2; i++)
-        for (int p = 0; p < 2; p++) {
-            way how = plainly(both[p]);
-            ran r;
-            run_program(&r, "norms", programs[i], "T=8,D=300", how, fill_special, NULL);
-            if (r.ok) {
-                check(every(&r, "y", ONE_NAN, is_nan), "%s: NaN goes through the row, %s", programs[i],
-                      path_names[p]);
-                check(isnan(of(&r, "y", ONE_INF * special_d + 11)), "%s: an infinity gives NaN, %s",
-                      programs[i], path_names[p]);
-                check(every(&r, "y", PLAIN_ROW, is_finite) && every(&r, "y", LAST_ROW, is_finite),
-                      "%s: other rows see nothing of it, %s", programs[i], path_names[p]);
-            }
-            if (r.ok && !i)
-                check(every(&r, "y", HUGE_ROW, is_zero), "rmsnorm: squares that overflow give zeros, %s",
-                      path_names[p]);
-            discard(&r);
-        }
+        discard(&r);
+    }
 }
 
 /* ---- losses ---- */
-
-enum { LOSS_T = 8, LOSS_V = 300 };
-
-/* The labels: within the vocabulary, the one to ignore (2), and negative. */
-static void fill_loss(ran *r, void *arg) {
-    fill_special(r, arg);
-    for (int t = 0; t < LOSS_T; t++)
-        put(r, "y", t, t == PLAIN_ROW ? 5 : t == ONE_LEFT ? 7 : t == LAST_ROW ? 2 : t == ONE_NAN ? -1 : 9);
-    for (int t = 0; t < LOSS_T && !find(r, "lse")->output; t++)
-        put(r, "lse", t, t == ONE_LEFT ? -3 : 6);
-}
-
-static void test_special_losses(void) {
-    for (int p = 0; p < 2; p++) {
-        way how = plainly(both[p]);
-        ran r;
-        run_program(&r, "losses", "token_loss", "T=8,V=300", how, fill_loss, NULL);
-        if (r.ok) {
-            check(of(&r, "loss", LAST_ROW) == 0, "an ignored label has no loss, %s", path_names[p]);
-            check(of(&r, "loss", ONE_NAN) == 0, "a negative label has none, even of NaN, %s", path_names[p]);
-            check(of(&r, "loss", ONE_LEFT) == 0, "a sure token has none either, %s", path_names[p]);
-            check(of(&r, "lse", MASKED) == -INFINITY, "the log-sum-exp of a row of -inf, %s", path_names[p]);
-            check(of(&r, "loss", ONE_MINUS_INF) > 0 && isfinite(of(&r, "loss", ONE_MINUS_INF)),
-                  "a -inf that is not the label's, %s", path_names[p]);
-        }
-        discard(&r);
-        run_program(&r, "losses", "token_loss_grad", "T=8,V=300", how, fill_loss, NULL);
-        if (r.ok) {
-            check(every(&r, "dz", LAST_ROW, is_zero), "an ignored label has no gradient, %s", path_names[p]);
-            check(every(&r, "dz", ONE_NAN, is_zero), "a negative label has none, even of NaN, %s",
-                  path_names[p]);
-            check(every(&r, "dz", ONE_LEFT, is_zero), "a sure token has none either, %s", path_names[p]);
-        }
-        discard(&r);
-    }
-}
 
 static void fill_counted(ran *r, void *arg) {
     int counted = *(int *)arg;
@@ -335,7 +288,7 @@ static void test_mean_loss(void) {
         for (int p = 0; p < 2; p++) {
             int n = counted[i];
             ran r;
-            run_program(&r, "losses", "mean_loss", "T=1000", plainly(both[p]), fill_counted, &n);
+            run_program(&r, "losses", "mean_loss", "T=1000", (way){.path = both[p]}, fill_counted, &n);
             float part = n ? 1.0f / (float)n : 1;
             check(r.ok && of(&r, "dloss", 0) == (double)part, "the part of one of %d tokens, %s", n,
                   path_names[p]);
@@ -397,9 +350,11 @@ static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
         mixed[i] = (i * 29 + 13) % ROWS;
     }
     snprintf(what, sizeof what, "%s %s %s", c->program, epi_dtype_name(type), path_names[path]);
+    if (!wanted("%s", what))
+        return;
     snprintf(full_dims, sizeof full_dims, "%c=%d%s", first, ROWS, c->dims + 1);
     snprintf(one_dims, sizeof one_dims, "%c=1%s", first, c->dims + 1);
-    way how = stored(path, type);
+    way how = (way){.path = path, .type = type};
     ran full, other;
     order in_order = {plain}, permuted = {mixed};
     run_program(&full, c->file, c->program, full_dims, how, fill_rows, &in_order);
@@ -464,14 +419,20 @@ int main(int argc, char **argv) {
     folder = argc > 1 ? argv[1] : "programs";
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
+    test_equal();
+    test_mean_loss();
     test_far();
     test_far_statistics();
-    test_equal();
-    test_special_softmax(300);
-    test_special_softmax(640); /* long enough for tapes */
-    test_special_norms();
-    test_special_losses();
-    test_mean_loss();
+    for (int type = EPI_F32; type <= EPI_BF16; type++) { /* f16 does not hold 3e38 */
+        test_special("softmax", "softmax", "T=8,D=300", (epi_dtype)type);
+        test_special("softmax", "log_softmax", "T=8,D=300", (epi_dtype)type);
+        test_special("softmax", "softmax", "T=8,D=640", (epi_dtype)type); /* long enough for tapes */
+        test_special("softmax", "log_softmax", "T=8,D=640", (epi_dtype)type);
+    }
+    test_special("norms", "rmsnorm", "T=8,D=300", EPI_F32);
+    test_special("norms", "layernorm", "T=8,D=300", EPI_F32);
+    test_special("losses", "token_loss", "T=8,V=300", EPI_F32);
+    test_special("losses", "token_loss_grad", "T=8,V=300", EPI_F32);
     test_rows();
     epi_context_close(ctx);
     return finish();
