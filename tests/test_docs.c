@@ -144,16 +144,23 @@ static void print_module(const epi_module *m, char *out) {
         n += epi_program_print(epi_module_program(m, i), out + n, TEXT - n);
 }
 
-static bool prints_back(const block *b, const epi_module *m) {
+/* A text means what a module does: its programs print the same. */
+static bool means(const block *b, const char *text, const epi_module *m, const char *otherwise) {
     static char first[TEXT], again[TEXT];
     epi_module *back;
     epi_error err;
-    print_module(m, first);
-    if (epi_module_parse(context, first, strlen(first), "printed", &back, &err) != EPI_OK)
+    if (epi_module_parse(context, text, strlen(text), "written anew", &back, &err) != EPI_OK)
         return wrong_error(b, &err);
+    print_module(m, first);
     print_module(back, again);
     epi_module_free(back);
-    return !strcmp(first, again) || wrong(b, "prints differently the second time", again);
+    return !strcmp(first, again) || wrong(b, otherwise, again);
+}
+
+static bool prints_back(const block *b, const epi_module *m) {
+    static char printed[TEXT];
+    print_module(m, printed);
+    return means(b, printed, m, "prints differently the second time");
 }
 
 /* ---- laid out anew ---- */
@@ -211,20 +218,10 @@ static bool keeps_comments(const block *b, const char *text, size_t length, cons
 
 /* The text laid out anew means the same, has the comments, and stays as it is the second time. */
 static bool lays_out(const block *b, const char *text, size_t length, const epi_module *m) {
-    static char first[TEXT], again[TEXT];
-    epi_module *back;
-    epi_error err;
     char *once = laid_out(b, text, length), *twice = once ? laid_out(b, once, strlen(once)) : NULL;
-    bool ok = twice && (!strcmp(once, twice) || wrong(b, "laid out twice it differs", twice));
-    ok = ok && keeps_comments(b, text, length, once);
-    if (ok && epi_module_parse(context, once, strlen(once), "laid out", &back, &err) == EPI_OK) {
-        print_module(m, first);
-        print_module(back, again);
-        epi_module_free(back);
-        ok = !strcmp(first, again) || wrong(b, "laid out anew it means something else", once);
-    } else if (ok) {
-        ok = wrong_error(b, &err);
-    }
+    bool ok = twice && (!strcmp(once, twice) || wrong(b, "laid out twice it differs", twice)) &&
+              keeps_comments(b, text, length, once) &&
+              means(b, once, m, "laid out anew it means something else");
     free(once);
     free(twice);
     return ok;
