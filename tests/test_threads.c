@@ -149,21 +149,18 @@ static void test_children(void) {
 
 /* ---- kernels, of the library that is linked or of one that was loaded ---- */
 
+#define FUNCTIONS(X) \
+    X(context_open) \
+    X(context_close) X(module_parse) X(module_program) X(module_free) X(kernel_compile) X(kernel_workspace) \
+        X(kernel_run) X(kernel_free)
+
 typedef struct library {
-    __typeof__(epi_context_open) *open;
-    __typeof__(epi_context_close) *close;
-    __typeof__(epi_module_parse) *parse;
-    __typeof__(epi_module_program) *program;
-    __typeof__(epi_module_free) *free_module;
-    __typeof__(epi_kernel_compile) *compile;
-    __typeof__(epi_kernel_workspace) *workspace;
-    __typeof__(epi_kernel_run) *run;
-    __typeof__(epi_kernel_free) *free_kernel;
+#define MEMBER(name) __typeof__(epi_##name) *name;
+    FUNCTIONS(MEMBER)
 } library;
 
-static const library linked = {epi_context_open,     epi_context_close, epi_module_parse,
-                               epi_module_program,   epi_module_free,   epi_kernel_compile,
-                               epi_kernel_workspace, epi_kernel_run,    epi_kernel_free};
+#define LINKED(name) .name = epi_##name,
+static const library linked = {FUNCTIONS(LINKED)};
 
 /* A product with two threads, all of whose elements are DEPTH. */
 static bool product_is_right(const library *l) {
@@ -177,16 +174,17 @@ static bool product_is_right(const library *l) {
     for (int i = 0; i < ROWS * DEPTH; i++)
         x[i] = w[i] = 1;
     memset(y, 0, sizeof y);
-    bool ok = l->open(&ctx, NULL) == EPI_OK && l->parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK &&
-              l->compile(l->program(m, 0), &o, &k, NULL) == EPI_OK;
-    void *work = ok ? aligned_alloc(64, l->workspace(k)) : NULL;
-    ok = work && l->run(k, (epi_tensor[]){{x, NULL}, {w, NULL}, {y, NULL}}, 3, work, NULL) == EPI_OK;
+    bool ok = l->context_open(&ctx, NULL) == EPI_OK &&
+              l->module_parse(ctx, text, strlen(text), "t", &m, NULL) == EPI_OK &&
+              l->kernel_compile(l->module_program(m, 0), &o, &k, NULL) == EPI_OK;
+    void *work = ok ? aligned_alloc(64, l->kernel_workspace(k)) : NULL;
+    ok = work && l->kernel_run(k, (epi_tensor[]){{x, NULL}, {w, NULL}, {y, NULL}}, 3, work, NULL) == EPI_OK;
     for (int i = 0; i < ROWS * ROWS; i++)
         ok &= y[i] == DEPTH;
     free(work);
-    l->free_kernel(k);
-    l->free_module(m);
-    l->close(ctx);
+    l->kernel_free(k);
+    l->module_free(m);
+    l->context_close(ctx);
     return ok;
 }
 
@@ -211,10 +209,8 @@ static void test_unloading(const char *path) {
     if (!check(handle != NULL, "%s: %s", path, handle ? "" : dlerror()))
         return;
     library l;
-#define FIND(member, name) *(void **)&l.member = dlsym(handle, "epi_" name)
-    FIND(open, "context_open"), FIND(close, "context_close"), FIND(parse, "module_parse");
-    FIND(program, "module_program"), FIND(free_module, "module_free"), FIND(compile, "kernel_compile");
-    FIND(workspace, "kernel_workspace"), FIND(run, "kernel_run"), FIND(free_kernel, "kernel_free");
+#define FIND(name) *(void **)&l.name = dlsym(handle, "epi_" #name);
+    FUNCTIONS(FIND)
     check(product_is_right(&l), "a product of the loaded library");
     check(thread_count() > before, "has made a thread");
     dlclose(handle);
