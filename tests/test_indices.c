@@ -454,12 +454,8 @@ static void test_adamw_rounding(void) {
 /* ---- indices out of range ---- */
 
 static int dim_of(const char *dims, const char *axis) {
-    epi_dim_binding all[16];
-    char names[16][16];
-    for (int i = parse_dims(dims, all, names) - 1; i >= 0; i--)
-        if (!strcmp(names[i], axis))
-            return (int)all[i].size;
-    return -1;
+    const char *at_axis = strstr(dims, axis); /* axes have one letter here */
+    return at_axis ? atoi(at_axis + strlen(axis) + 1) : -1;
 }
 
 static void test_out_of_range(void) {
@@ -503,9 +499,7 @@ static void test_out_of_range(void) {
                 for (int i = r.p.inputs; i < r.p.count; i++)
                     memset(r.p.t[i].data, POISON, bytes_of(&r.p.t[i]));
                 epi_error err = {0};
-                void *work = aligned_alloc(64, epi_kernel_workspace(r.k));
-                epi_status status = epi_kernel_run(r.k, r.p.args, r.p.count, work, &err);
-                free(work);
+                epi_status status = run_with(r.k, r.p.args, r.p.count, &err);
                 snprintf(says, sizeof says, "%s[%s] is %d: outside axis %s of %d", cases[c].index,
                          cases[c].place, cases[c].value, cases[c].axis, dim_of(cases[c].dims, cases[c].axis));
                 check(status == EPI_ERR_INDEX && !strcmp(err.message, says), "%s says '%s', expected '%s'",
@@ -537,21 +531,16 @@ static void check_unchecked(const ran *r, const char *how) {
 }
 
 /* The same by a kernel for more rows. */
-static bool run_of_more(ran *r) {
-    epi_dim_binding dims[] = {{"B", 3}, {"T", 70}, {"D", 8}, {"F", 8}, {"E", 4}};
-    const char *open = "T";
+static bool run_of_more(const ran *r) {
     const int64_t rows = 2;
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 5, .type = EPI_F32, .threads = 2,
-                                .open_axes = &open, .open_axis_count = 1);
-    epi_kernel *k = NULL;
     epi_error err = {0};
     size_t bytes = 0;
-    bool ok = epi_kernel_compile(r->program, &o, &k, &err) == EPI_OK &&
-              epi_kernel_workspace_at(k, &rows, 1, &bytes, &err) == EPI_OK;
+    epi_kernel *k = kernel_of(r->program, "B=3,T=70,D=8,F=8,E=4", (way){.open = "T"});
+    bool ok = epi_kernel_workspace_at(k, &rows, 1, &bytes, &err) == EPI_OK;
     void *work = aligned_alloc(64, bytes + 64);
     const epi_call call = EPI_CALL(.tensors = r->p.args, .count = r->p.count, .workspace = work,
                                    .workspace_bytes = bytes, .sizes = &rows, .size_count = 1);
-    ok = ok && work && epi_kernel_call(k, &call, &err) == EPI_OK;
+    ok = ok && epi_kernel_call(k, &call, &err) == EPI_OK;
     free(work);
     epi_kernel_free(k);
     return check(ok, "unchecked, open: %s", err.message);
