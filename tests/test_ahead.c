@@ -93,10 +93,12 @@ static int answer_ok(void) {
     return 0;
 }
 static int driver_version(int *version) {
-    return *version = 13000, 0;
+    *version = 13000;
+    return 0;
 }
 static int one(int *count) {
-    return *count = 1, 0;
+    *count = 1;
+    return 0;
 }
 static int device_get(int *device, int ordinal) {
     *device = ordinal;
