@@ -25,30 +25,6 @@ static bool rounds_between(int w) {
     return w & 1 && storage[w / 2] != EPI_F32;
 }
 
-static size_t bytes_of(const tensor *t) {
-    return (size_t)t->span * epi_dtype_size(t->shape.type);
-}
-
-/* Random tensors, and the inputs that the test has of its own. */
-typedef struct own {
-    uint64_t seed;
-    filler *fill;
-    void *arg;
-    const ran *from; /* inputs that an earlier run has a tensor of the same name for are taken from it */
-} own;
-
-static void fill_own(ran *r, void *arg) {
-    own *o = arg;
-    fill_random(r, &o->seed);
-    for (int i = 0; i < r->p.inputs && o->from; i++) {
-        const tensor *from = find(o->from, tensor_name(r->program, i));
-        if (from)
-            memcpy(r->p.t[i].data, from->data, bytes_of(&r->p.t[i]));
-    }
-    if (o->fill)
-        o->fill(r, o->arg);
-}
-
 /* ---- embeddings ---- */
 
 static void test_embedding(void) {
