@@ -140,6 +140,7 @@ static inline void print_command(void) {
 /* How what failed is repeated, once a case. */
 static inline void print_again(void) {
     const char *share = getenv("EPILOG_DRAW");
+    read_draw();
     if (draw.told)
         return;
     draw.told = true;
