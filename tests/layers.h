@@ -3,28 +3,14 @@
 #ifndef EPI_TESTS_LAYERS_H
 #define EPI_TESTS_LAYERS_H
 
-#include <stdio.h>
-
-#include "base/base.h"
+#include "long_text.h"
 
 /* layers(x[T,D], g1[D], wg1[F,D], wu1[F,D], wd1[D,F], ..., eps) -> y[T,D]: the MLP half of a Llama block, so
  * many times. The caller frees the text. */
 static inline epi_text llama_layers(int count) {
-    epi_text t = {0};
-    epi_text_add(&t, "layers(x[T,D]");
-    for (int i = 1; i <= count; i++)
-        epi_text_add(&t, ", g%d[D], wg%d[F,D], wu%d[F,D], wd%d[D,F]", i, i, i, i);
-    epi_text_add(&t, ", eps) -> y[T,D] {\n");
-    for (int i = 1; i <= count; i++) {
-        char from[16] = "x", to[16] = "y";
-        if (i > 1)
-            snprintf(from, sizeof from, "h%d", i - 1);
-        if (i < count)
-            snprintf(to, sizeof to, "h%d", i);
-        epi_text_add(&t, "    %s = llama_mlp(%s, g%d, wg%d, wu%d, wd%d, eps)\n", to, from, i, i, i, i);
-    }
-    epi_text_add(&t, "}\n");
-    return t;
+    return long_text("layers(x[T,D]~, g#[D], wg#[F,D], wu#[F,D], wd#[D,F]~, eps) -> y[T,D] {\n    h0 = x\n"
+                     "~    h# = llama_mlp(h$, g#, wg#, wu#, wd#, eps)\n~    y = h$\n}\n",
+                     count + 1);
 }
 
 /* A layer of a model: its text, `layer(x[B,S,D], tables, weights) -> y[B,S,D]`, and what it takes besides x:
@@ -173,37 +159,28 @@ static inline epi_text stacked_layers(const layer_text *layer, int count) {
 /* The same layers and their gradients, written out: back(x[T,D], dy[T,D], g1[D], ...) -> (dx[T,D], dg1[D],
  * dwg1[F,D], dwu1[F,D], dwd1[D,F], ...). */
 static inline epi_text llama_gradients(int count) {
-    epi_text t = {0};
-    epi_text_add(&t, "back(x[T,D], dy[T,D]");
-    for (int i = 1; i <= count; i++)
-        epi_text_add(&t, ", g%d[D], wg%d[F,D], wu%d[F,D], wd%d[D,F]", i, i, i, i);
-    epi_text_add(&t, ") -> (dx[T,D]");
-    for (int i = 1; i <= count; i++)
-        epi_text_add(&t, ", dg%d[D], dwg%d[F,D], dwu%d[F,D], dwd%d[D,F]", i, i, i, i);
-    epi_text_add(&t, ") {\n    h0 = x + 0\n");
-    for (int i = 1; i <= count; i++) {
-        epi_text_add(&t, "    r%d = rsqrt(mean(h%d*h%d, D) + 1e-6)\n", i, i - 1, i - 1);
-        epi_text_add(&t, "    n%d = h%d*r%d*g%d\n", i, i - 1, i, i);
-        epi_text_add(&t, "    z%d = n%d @ wg%d\n", i, i, i);
-        epi_text_add(&t, "    u%d = n%d @ wu%d\n", i, i, i);
-        epi_text_add(&t, "    a%d = silu(z%d)*u%d\n", i, i, i);
-        epi_text_add(&t, "    h%d = h%d + a%d @ wd%d\n", i, i - 1, i, i);
-    }
-    epi_text_add(&t, "    d%d = dy + 0\n", count);
-    for (int i = count; i >= 1; i--) {
-        epi_text_add(&t, "    da%d = d%d @ wd%d\n", i, i, i);
-        epi_text_add(&t, "    s%d = sigmoid(z%d)\n", i, i);
-        epi_text_add(&t, "    du%d = da%d*z%d*s%d\n", i, i, i, i);
-        epi_text_add(&t, "    dz%d = da%d*u%d*(s%d + z%d*s%d*(1 - s%d))\n", i, i, i, i, i, i, i);
-        epi_text_add(&t, "    dwd%d = d%d @ a%d\n", i, i, i);
-        epi_text_add(&t, "    dwg%d = dz%d @ n%d\n", i, i, i);
-        epi_text_add(&t, "    dwu%d = du%d @ n%d\n", i, i, i);
-        epi_text_add(&t, "    dn%d = dz%d @ wg%d + du%d @ wu%d\n", i, i, i, i, i);
-        epi_text_add(&t, "    dg%d = sum(dn%d*h%d*r%d, T)\n", i, i, i - 1, i);
-        epi_text_add(&t, "    e%d = dn%d*g%d\n", i, i, i);
-        epi_text_add(&t, "    d%d = d%d + r%d*(e%d - h%d*r%d*r%d*mean(e%d*h%d, D))\n", i - 1, i, i, i, i - 1,
-                     i, i, i, i - 1);
-    }
+    static const char backward[] = "    da# = d# @ wd#\n"
+                                   "    s# = sigmoid(z#)\n"
+                                   "    du# = da#*z#*s#\n"
+                                   "    dz# = da#*u#*(s# + z#*s#*(1 - s#))\n"
+                                   "    dwd# = d# @ a#\n"
+                                   "    dwg# = dz# @ n#\n"
+                                   "    dwu# = du# @ n#\n"
+                                   "    dn# = dz# @ wg# + du# @ wu#\n"
+                                   "    dg# = sum(dn#*h$*r#, T)\n"
+                                   "    e# = dn#*g#\n"
+                                   "    d$ = d# + r#*(e# - h$*r#*r#*mean(e#*h$, D))\n";
+    epi_text t = long_text("back(x[T,D], dy[T,D]~, g#[D], wg#[F,D], wu#[F,D], wd#[D,F]~) -> (dx[T,D]"
+                           "~, dg#[D], dwg#[F,D], dwu#[F,D], dwd#[D,F]~) {\n    h0 = x + 0\n"
+                           "~    r# = rsqrt(mean(h$*h$, D) + 1e-6)\n"
+                           "    n# = h$*r#*g#\n"
+                           "    z# = n# @ wg#\n"
+                           "    u# = n# @ wu#\n"
+                           "    a# = silu(z#)*u#\n"
+                           "    h# = h$ + a# @ wd#\n~    d$ = dy + 0\n",
+                           count + 1);
+    for (int i = count; i >= 1; i--)
+        add_numbered(&t, backward, sizeof backward - 1, i);
     epi_text_add(&t, "    dx = d0 + 0\n}\n");
     return t;
 }

@@ -2,7 +2,7 @@
  * multiplies is lists, not recursion. Expressions nest as deep as the language allows. */
 #include <pthread.h>
 
-#include "base/base.h"
+#include "long_text.h"
 #include "ran.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -14,164 +14,53 @@ enum { LENGTH = 1000, NESTED = 190 };
 
 typedef struct program {
     const char *name, *dims;
-    void (*write)(epi_text *out);
+    int length;
+    const char *text; /* for long_text */
 } program;
 
-/* ---- the programs ---- */
-
-static void repeat(epi_text *out, int count, const char *what) {
-    for (int i = 0; i < count; i++)
-        epi_text_add(out, "%s", what);
-}
-
-static void write_epilogue(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D], b[F]) -> y[T,F] { y = x @ w");
-    repeat(out, LENGTH, " + b");
-    epi_text_add(out, " }");
-}
-
-static void write_muladds(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D], b[F], c[T,F]) -> y[T,F] { y0 = x @ w ");
-    for (int i = 1; i < LENGTH; i++)
-        epi_text_add(out, "y%d = c*y%d + b ", i, i - 1);
-    epi_text_add(out, "y = y%d }", LENGTH - 1);
-}
-
-static void write_operand(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D], b[D], c[T,F]) -> y[T,F] { y = (x @ (w");
-    repeat(out, LENGTH, " + b");
-    epi_text_add(out, ")) + (c");
-    repeat(out, LENGTH, "*c");
-    epi_text_add(out, ") }");
-}
-
-static void write_group(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[H,E,D], b[E]) -> y[T,H,E] { h = x @ w");
-    repeat(out, LENGTH, " + b");
-    epi_text_add(out, " y = h*rsqrt(mean(h*h, E)) }");
-}
-
-static void write_rows(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[D]) -> (y[T,D], s: f32[T]) { h = x");
-    repeat(out, LENGTH, " + w");
-    epi_text_add(out, " s = mean(h*h, D) z = h*rsqrt(s)");
-    epi_text_add(out, " y = z");
-    repeat(out, LENGTH, "*w");
-    epi_text_add(out, " }");
-}
-
-/* Every value is used twice: the ways to the first are 2^LENGTH. */
-static void write_twice(epi_text *out) {
-    epi_text_add(out, "p(x[T,D]) -> (y[T,D], z[T,D]) { y0 = x ");
-    for (int i = 1; i < LENGTH; i++)
-        epi_text_add(out, "y%d = cos(y%d)*y%d ", i, i - 1, i - 1);
-    epi_text_add(out, "y = y%d z = y + x }", LENGTH - 1);
-}
-
-/* Late values of which each needs another part than the one before it. */
-static void write_unplaced(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D]) -> y[T,F] { h = x @ w y0 = h*rsqrt(mean(h*h, F)) ");
-    for (int i = 1; i < LENGTH / 5; i++)
-        epi_text_add(out, "a%d, b%d = %s(y%d, F) y%d = %s(b%d, a%d, F) ", i, i, i % 2 ? "pairs" : "halves",
-                     i - 1, i, i % 2 ? "join" : "concat", i, i);
-    epi_text_add(out, "y = y%d }", LENGTH / 5 - 1);
-}
-
-static void write_after(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D]) -> s[T] { h = x @ w t = sum(h, F) s = t");
-    repeat(out, LENGTH, "*t");
-    epi_text_add(out, " }");
-}
-
-/* A divisor that is a long product, and a factor with as many signs: the algebra takes both apart. */
-static void write_divisor(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D], u[E,F], r[T], s[T]) -> y[T,E] { h = x @ w v0 = r ");
-    for (int i = 1; i < LENGTH; i++)
-        epi_text_add(out, "v%d = v%d*%s ", i, i - 1, i % 2 ? "s" : "r");
-    epi_text_add(out, "q = h/v%d y = (q*rsqrt(mean(q*q, F))) @ u }", LENGTH - 1);
-}
-
-static void write_signs(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = r ");
-    for (int i = 1; i < LENGTH; i++)
-        epi_text_add(out, "v%d = -v%d ", i, i - 1);
-    epi_text_add(out, "q = h*v%d y = (q*rsqrt(mean(q*q, F))) @ u }", LENGTH - 1);
-}
-
-static void write_choices(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], c[D]) -> y[T,D] { y0 = x ");
-    for (int i = 1; i < LENGTH; i++)
-        epi_text_add(out, "y%d = where(x < %d, c, y%d) ", i, i, i - 1);
-    epi_text_add(out, "y = y%d }", LENGTH - 1);
-}
-
-/* Each needs what the one before it makes of whole rows, or of whole columns. */
-static void write_alternating(epi_text *out) {
-    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y0 = x ");
-    for (int i = 1; i < LENGTH / 5; i++)
-        epi_text_add(out, "y%d = softmax(y%d, %s) ", i, i - 1, i % 2 ? "D" : "T");
-    epi_text_add(out, "y = y%d }", LENGTH / 5 - 1);
-}
-
-/* What is added to a product, before it. */
-static void write_addends(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D], b[T,F]) -> (y[T,F], z[T,F]) { y = b");
-    for (int i = 2; i < 3 * LENGTH; i++)
-        epi_text_add(out, " + b*%d", i);
-    epi_text_add(out, " + x @ w z = sin(x) @ w }");
-}
-
-/* Scores are scaled by a number with 2^LENGTH ways to its first. */
-static void write_scale(epi_text *out) {
-    epi_text_add(out, "p(q[T,E], k[R,E], v[R,E]) -> y[T,E] { v0 = 1/size(E) ");
-    for (int i = 1; i < LENGTH; i++)
-        epi_text_add(out, "v%d = v%d*v%d + v%d ", i, i - 1, i - 1, i - 1);
-    epi_text_add(out, "y = softmax((q @ k)*v%d, R) @ v }", LENGTH - 1);
-}
-
-/* What is made of a product of groups. */
-static void write_groups(epi_text *out) {
-    epi_text_add(out, "p(a[T,D], w[E=2,F,D], o: i32[E]) -> y[T,F] { "
-                      "y0 = sum(a*gather(w, segments(o, E, T), E), D) ");
-    for (int i = 1; i < LENGTH; i++)
-        epi_text_add(out, "y%d = sin(y%d) + y0 ", i, i - 1);
-    epi_text_add(out, "y = y%d }", LENGTH - 1);
-}
-
-static void write_parentheses(epi_text *out) {
-    epi_text_add(out, "p(x[T,D], w[F,D]) -> y[T,F] { y = ");
-    repeat(out, NESTED / 4, "exp(-(1 - "); /* each is four deep */
-    epi_text_add(out, "x @ w");
-    repeat(out, NESTED / 4, "))");
-    epi_text_add(out, " }");
-}
-
-static void write_nested(epi_text *out) {
-    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y = ");
-    repeat(out, NESTED, "sigmoid(");
-    epi_text_add(out, "x");
-    repeat(out, NESTED, ")");
-    epi_text_add(out, " }");
-}
-
 static const program programs[] = {
-    {"epilogue", "T=8,D=16,F=32", write_epilogue},
-    {"muladds", "T=8,D=16,F=32", write_muladds},
-    {"operand", "T=8,D=16,F=32", write_operand},
-    {"group", "T=8,D=16,H=2,E=64", write_group},
-    {"rows", "T=8,D=64", write_rows},
-    {"twice", "T=8,D=64", write_twice},
-    {"late", "T=8,D=16,F=64", write_unplaced},
-    {"after", "T=8,D=16,F=32", write_after},
-    {"divisor", "T=8,D=16,F=32,E=16", write_divisor},
-    {"signs", "T=8,D=16,F=32,E=16", write_signs},
-    {"choices", "T=8,D=64", write_choices},
-    {"alternating", "T=8,D=64", write_alternating},
-    {"addends", "T=8,D=16,F=32", write_addends},
-    {"scale", "T=64,R=64,E=64", write_scale},
-    {"groups", "T=8,D=16,F=32", write_groups},
-    {"nested", "T=8,D=64", write_nested},
-    {"parentheses", "T=8,D=16,F=32", write_parentheses},
+    {"epilogue", "T=8,D=16,F=32", LENGTH, "p(x[T,D], w[F,D], b[F]) -> y[T,F] { y = x @ w~ + b~ }"},
+    {"muladds", "T=8,D=16,F=32", LENGTH,
+     "p(x[T,D], w[F,D], b[F], c[T,F]) -> y[T,F] { y0 = x @ w ~y# = c*y$ + b ~y = y$ }"},
+    {"operand", "T=8,D=16,F=32", LENGTH,
+     "p(x[T,D], w[F,D], b[D], c[T,F]) -> y[T,F] { y = (x @ (w~ + b~)) + (c~*c~) }"},
+    {"group", "T=8,D=16,H=2,E=64", LENGTH,
+     "p(x[T,D], w[H,E,D], b[E]) -> y[T,H,E] { h = x @ w~ + b~ y = h*rsqrt(mean(h*h, E)) }"},
+    {"rows", "T=8,D=64", LENGTH,
+     "p(x[T,D], w[D]) -> (y[T,D], s: f32[T]) { h = x~ + w~ s = mean(h*h, D) z = h*rsqrt(s) y = z~*w~ }"},
+    /* every value is used twice: the ways to the first are 2^LENGTH */
+    {"twice", "T=8,D=64", LENGTH,
+     "p(x[T,D]) -> (y[T,D], z[T,D]) { y0 = x ~y# = cos(y$)*y$ ~y = y$ z = y + x }"},
+    /* late values of which each needs another part than the one before it */
+    {"late", "T=8,D=16,F=64", LENGTH / 5,
+     "p(x[T,D], w[F,D]) -> y[T,F] { h = x @ w y0 = h*rsqrt(mean(h*h, F)) "
+     "~a#, b# = pairs(y$, F) y# = join(b#, a#, F) |a#, b# = halves(y$, F) y# = concat(b#, a#, F) ~y = y$ }"},
+    {"after", "T=8,D=16,F=32", LENGTH, "p(x[T,D], w[F,D]) -> s[T] { h = x @ w t = sum(h, F) s = t~*t~ }"},
+    /* a divisor that is a long product, and a factor with as many signs: the algebra takes both apart */
+    {"divisor", "T=8,D=16,F=32,E=16", LENGTH,
+     "p(x[T,D], w[F,D], u[E,F], r[T], s[T]) -> y[T,E] { h = x @ w v0 = r "
+     "~v# = v$*s |v# = v$*r ~q = h/v$ y = (q*rsqrt(mean(q*q, F))) @ u }"},
+    {"signs", "T=8,D=16,F=32,E=16", LENGTH,
+     "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = r "
+     "~v# = -v$ ~q = h*v$ y = (q*rsqrt(mean(q*q, F))) @ u }"},
+    {"choices", "T=8,D=64", LENGTH, "p(x[T,D], c[D]) -> y[T,D] { y0 = x ~y# = where(x < #, c, y$) ~y = y$ }"},
+    /* each needs what the one before it makes of whole rows, or of whole columns */
+    {"alternating", "T=8,D=64", LENGTH / 5,
+     "p(x[T,D]) -> y[T,D] { y0 = x ~y# = softmax(y$, D) |y# = softmax(y$, T) ~y = y$ }"},
+    /* what is added to a product, before it */
+    {"addends", "T=8,D=16,F=32", 3 * LENGTH,
+     "p(x[T,D], w[F,D], b[T,F]) -> (y[T,F], z[T,F]) { y = b~ + b*#~ + x @ w z = sin(x) @ w }"},
+    /* scores are scaled by a number with 2^LENGTH ways to its first */
+    {"scale", "T=64,R=64,E=64", LENGTH,
+     "p(q[T,E], k[R,E], v[R,E]) -> y[T,E] { v0 = 1/size(E) ~v# = v$*v$ + v$ ~y = softmax((q @ k)*v$, R) @ v "
+     "}"},
+    /* what is made of a product of groups */
+    {"groups", "T=8,D=16,F=32", LENGTH,
+     "p(a[T,D], w[E=2,F,D], o: i32[E]) -> y[T,F] { y0 = sum(a*gather(w, segments(o, E, T), E), D) "
+     "~y# = sin(y$) + y0 ~y = y$ }"},
+    {"nested", "T=8,D=64", NESTED + 1, "p(x[T,D]) -> y[T,D] { y = ~sigmoid(~x~)~ }"},
+    {"parentheses", "T=8,D=16,F=32", NESTED / 4 + 1, /* each is four deep */
+     "p(x[T,D], w[F,D]) -> y[T,F] { y = ~exp(-(1 - ~x @ w~))~ }"},
 };
 
 /* ---- on the thread ---- */
@@ -216,9 +105,8 @@ static void compile(const epi_program *p, const one *o) {
 
 static void *on_thread(void *arg) {
     const one *o = arg;
-    epi_text text = {0};
+    epi_text text = long_text(o->program->text, o->program->length);
     epi_context *ctx = NULL;
-    o->program->write(&text);
     if (check(!text.failed && epi_context_open(&ctx, NULL) == EPI_OK, "a context")) {
         epi_module *m = parsed(ctx, text.data);
         const epi_program *p = m ? epi_module_program(m, 0) : NULL;

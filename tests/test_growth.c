@@ -6,8 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "layers.h"
+#include "long_text.h"
 #include "ran.h"
 
 enum { TRIES = 8, LONGER = 4, MAX_WEIGHTS = 512 };
@@ -16,63 +16,36 @@ enum { TRIES = 8, LONGER = 4, MAX_WEIGHTS = 512 };
 typedef struct program {
     const char *name, *dims;
     int length;
-    void (*write)(epi_text *out, int length);
+    const char *text; /* for long_text */
 } program;
 
-static void write_alternating(epi_text *out, int length) {
-    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y0 = x ");
-    for (int i = 1; i < length; i++)
-        epi_text_add(out, "y%d = softmax(y%d, %s) ", i, i - 1, i % 2 ? "D" : "T");
-    epi_text_add(out, "y = y%d }", length - 1);
-}
-
-static void write_norms(epi_text *out, int length) {
-    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y0 = x ");
-    for (int i = 1; i < length; i++)
-        epi_text_add(out, "y%d = tanh(y%d*rsqrt(mean(y%d*y%d, D) + 1e-6)) + x ", i, i - 1, i - 1, i - 1);
-    epi_text_add(out, "y = y%d }", length - 1);
-}
-
-static void write_choices(epi_text *out, int length) {
-    epi_text_add(out, "p(x[T,D], c[D]) -> y[T,D] { y0 = x ");
-    for (int i = 1; i < length; i++)
-        epi_text_add(out, "y%d = where(x < %d, c, y%d) ", i, i, i - 1);
-    epi_text_add(out, "y = y%d }", length - 1);
-}
-
-/* Equal factors of a vector, and of two that take turns. */
-static void write_powers(epi_text *out, int length) {
-    epi_text_add(out, "p(x[D], w[F,D]) -> y[F] { y = (x");
-    for (int i = 1; i < length; i++)
-        epi_text_add(out, "*x");
-    epi_text_add(out, ") @ w }");
-}
-
-static void write_turns(epi_text *out, int length) {
-    epi_text_add(out, "p(x[T,D], w[F,D], u[E,F], r[T], s[T]) -> y[T,E] { h = x @ w v0 = r ");
-    for (int i = 1; i < length; i++)
-        epi_text_add(out, "v%d = v%d*%s ", i, i - 1, i % 2 ? "s" : "r");
-    epi_text_add(out, "q = h*v%d y = (q*rsqrt(mean(q*q, F))) @ u }", length - 1);
-}
-
-static void write_map(epi_text *out, int length) {
-    epi_text_add(out, "p(x[T,D]) -> y[T,D] { y = x");
-    for (int i = 1; i < length; i++)
-        epi_text_add(out, "*x");
-    epi_text_add(out, " }");
-}
-
 static const program programs[] = {
-    {"alternating", "T=64,D=64", 20, write_alternating}, {"norms", "T=64,D=64", 100, write_norms},
-    {"choices", "T=64,D=64", 500, write_choices},        {"powers", "D=64,F=64", 1000, write_powers},
-    {"turns", "T=64,D=64,F=64,E=64", 150, write_turns},  {"map", "T=64,D=64", 2000, write_map},
+    {"alternating", "T=64,D=64", 20,
+     "p(x[T,D]) -> y[T,D] { y0 = x ~y# = softmax(y$, D) |y# = softmax(y$, T) ~y = y$ }"},
+    {"norms", "T=64,D=64", 100,
+     "p(x[T,D]) -> y[T,D] { y0 = x ~y# = tanh(y$*rsqrt(mean(y$*y$, D) + 1e-6)) + x ~y = y$ }"},
+    {"choices", "T=64,D=64", 500, "p(x[T,D], c[D]) -> y[T,D] { y0 = x ~y# = where(x < #, c, y$) ~y = y$ }"},
+    /* equal factors of a vector, and of two that take turns */
+    {"powers", "D=64,F=64", 1000, "p(x[D], w[F,D]) -> y[F] { y = (x~*x~) @ w }"},
+    {"turns", "T=64,D=64,F=64,E=64", 150,
+     "p(x[T,D], w[F,D], u[E,F], r[T], s[T]) -> y[T,E] { h = x @ w v0 = r "
+     "~v# = v$*s |v# = v$*r ~q = h*v$ y = (q*rsqrt(mean(q*q, F))) @ u }"},
+    {"map", "T=64,D=64", 2000, "p(x[T,D]) -> y[T,D] { y = x~*x~ }"},
 };
+
+/* As many operations as there may be, but for a few. */
+static const program many = {"many", "T=4,D=8,F=8,E=8", 65536 - 12,
+                             "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = r "
+                             "~v# = sin(v$) ~q = h*v$ y = (q*rsqrt(mean(q*q, F))) @ u }"};
+
+/* More operands of products than one part can make. */
+static const program operands = {"operands", "T=4,D=8,F=8", 2100,
+                                 "p(x[T,D], w[F,D]) -> y[T,F] { y = x @ w~ + sin(x*#) @ w~ }"};
 
 static epi_context *ctx;
 
 static epi_module *program_of(const program *p, int length) {
-    epi_text text = {0};
-    p->write(&text, length);
+    epi_text text = long_text(p->text, length);
     epi_module *m = parsed(ctx, text.data);
     epi_text_free(&text);
     return m;
@@ -133,29 +106,13 @@ static void check_work(const program *p) {
     free(text);
 }
 
-/* As many operations as there may be, but for a few. */
-static void write_many(epi_text *out, int length) {
-    epi_text_add(out, "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = r ");
-    for (int i = 1; i < length; i++)
-        epi_text_add(out, "v%d = sin(v%d) ", i, i - 1);
-    epi_text_add(out, "q = h*v%d y = (q*rsqrt(mean(q*q, F))) @ u }", length - 1);
-}
-
-/* More operands of products than one part can make. */
-static void write_operands(epi_text *out, int length) {
-    epi_text_add(out, "p(x[T,D], w[F,D]) -> y[T,F] { y = x @ w");
-    for (int i = 1; i < length; i++)
-        epi_text_add(out, " + sin(x*%d) @ w", i);
-    epi_text_add(out, " }");
-}
-
 /* What is too long for the algebra is compiled as it is written, and the description says so; what is too much
  * for one part is cut into several. */
-static void check_said(const program *many, const char *what) {
-    if (!wanted("%s, what is said", many->name))
+static void check_said(const program *p, const char *what) {
+    if (!wanted("%s, what is said", p->name))
         return;
-    char *text = description(many);
-    check(strstr(text, what), "%s: it is said: %s", many->name, what);
+    char *text = description(p);
+    check(strstr(text, what), "%s: it is said: %s", p->name, what);
     free(text);
 }
 
@@ -209,9 +166,8 @@ int main(void) {
         for (int d = 0; d < 2; d++)
             check_growth(&programs[i], devices[d]);
     check_work(&programs[0]);
-    check_said(&(program){"many", "T=4,D=8,F=8,E=8", 65536 - 12, write_many},
-               "not rewritten: the program has more than 65536 operations");
-    check_said(&(program){"operands", "T=4,D=8,F=8", 2100, write_operands}, "part 1 of 2131, rows");
+    check_said(&many, "not rewritten: the program has more than 65536 operations");
+    check_said(&operands, "part 1 of 2131, rows");
     epi_context_close(ctx);
     return finish();
 }
