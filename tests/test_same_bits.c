@@ -564,8 +564,8 @@ int main(int argc, char **argv) {
     if (check(epi_context_open(&ctx, NULL) == EPI_OK && epi_bundled_name(at) && (!gpu || open_gpu()),
               "there is decode.epi, and a GPU if it is asked for")) {
         char *windows = edited(epi_bundled_text(at), window_edits);
-        for (int n = 0; n < 2;
-             n++) { /* in a draw few, as many take half a minute; a case by its name is of either */
+        /* in a draw few, as many take half a minute; a case by its name is of either */
+        for (int n = 0; n < 2; n++) {
             set_few(n);
             D = 320;
             if (n ? gpu || few || !all_run() : !gpu && !few && draw.of == 1)
