@@ -1,28 +1,13 @@
 /* test_shifts.c: shift(x, T, c) by its definition, element by element and bit by bit: along rows and inside them, to
  * both sides and further than the axis is long, in every layout and type, fused and one operation at a time. */
-#include "ran.h"
+#include "along.h"
 
 static epi_context *ctx;
-
-typedef struct shape {
-    const char *axes; /* T is the one that is shifted along */
-    int64_t b, t, c;
-} shape;
-
-static int64_t size_of(const shape *s, char axis) {
-    return axis == 'B' ? s->b : axis == 'T' ? s->t : s->c;
-}
 
 /* "f(x[B,T,C], z[B,T,C]) -> (…)": a value as it is shifted, and a sum of two, each of which has one rounding. */
 static void write_text(char *text, size_t size, const shape *s, int by, int other) {
     char axes[8];
-    int n = 0;
-    for (const char *a = s->axes; *a; a++) {
-        if (n)
-            axes[n++] = ',';
-        axes[n++] = *a;
-    }
-    axes[n] = 0;
+    write_axes(axes, s->axes, true);
     snprintf(text, size,
              "f(x[%s]) -> (y[%s], z[%s], w[%s]) {\n    y = shift(x, T, %d)\n    z = x - shift(x, T, %d)\n"
              "    w = shift(x, T, %d)*4 + shift(x, T, %d)\n}\n",
@@ -31,11 +16,8 @@ static void write_text(char *text, size_t size, const shape *s, int by, int othe
 
 /* The element of x that is so many places before element i along T; 0 where there is none. */
 static double element_before(const tensor *x, const shape *s, int64_t i, int64_t by) {
-    int64_t step = 1, at = (int64_t)(strchr(s->axes, 'T') - s->axes);
-    for (int a = (int)at + 1; s->axes[a]; a++)
-        step *= size_of(s, s->axes[a]);
-    int64_t place = i / step % s->t - by;
-    return place < 0 || place >= s->t ? 0 : get_element(x->data, x->shape.type, tensor_at(x, i - by * step));
+    int64_t step = step_of(s), place = i / step % s->t - by;
+    return place < 0 || place >= s->t ? 0 : at(x, i - by * step);
 }
 
 static double rounded(epi_dtype type, double value) {
@@ -48,21 +30,20 @@ static int64_t count_wrong(const problem *p, const shape *s, int by, int other, 
     const tensor *x = &p->t[0];
     int64_t wrong = 0;
     for (int64_t i = 0; i < x->shape.count; i++) {
-        double own = get_element(x->data, type, tensor_at(x, i)), before = element_before(x, s, i, by),
+        double own = at(x, i), before = element_before(x, s, i, by),
                two = 4 * before + element_before(x, s, i, other);
         const double want[] = {before, rounded(type, (double)(float)(own - before)),
                                rounded(type, (double)(float)two)};
         for (int o = 0; o < 3; o++)
-            wrong += get_element(p->t[1 + o].data, type, tensor_at(&p->t[1 + o], i)) != want[o];
+            wrong += at(&p->t[1 + o], i) != want[o];
     }
     return wrong;
 }
 
 static void test_one(const shape *s, int by, int other, way how) {
-    char text[512], dims[80] = "";
+    char text[512], dims[80];
     ran r;
-    for (const char *a = s->axes; *a; a++)
-        snprintf(dims + strlen(dims), 20, "%s%c=%ld", a == s->axes ? "" : ",", *a, (long)size_of(s, *a));
+    write_sizes(dims, s);
     write_text(text, sizeof text, s, by, other);
     if (made_of(&r, ctx, text, dims, how) && run_again(&r)) {
         int64_t wrong = count_wrong(&r.p, s, by, other, how.type);

@@ -2,16 +2,11 @@
  * one; and their laws. A sequence cut in two is the whole one, and so is one token after the other, within the bounds of
  * docs/time.md; what comes later, other recurrences and threads change no bit; an infinity stays where it is; 2^20 steps
  * do not drift. Laws of further programs: tests/scans.epi, tests/time.epi. */
-#include "ran.h"
+#include "along.h"
 
 static epi_context *ctx;
 
 /* ---- a recurrence and what it should be ---- */
-
-typedef struct shape {
-    const char *axes; /* T is time */
-    int64_t b, t, d;
-} shape;
 
 typedef struct run {
     shape s;
@@ -20,29 +15,11 @@ typedef struct run {
     ran r; /* a, x, h, then y and the last state */
 } run;
 
-static int64_t size_of(const shape *s, char axis) {
-    return axis == 'B' ? s->b : axis == 'T' ? s->t : s->d;
-}
-
-/* "B,T,D", or without time. */
-static void write_axes(char *out, const char *axes, bool time) {
-    int n = 0;
-    for (const char *a = axes; *a; a++)
-        if (time || *a != 'T') {
-            if (n)
-                out[n++] = ',';
-            out[n++] = *a;
-        }
-    out[n] = 0;
-}
-
 static bool prepare(run *r) {
-    char text[512], all[16], rest[16], dims[80] = "";
+    char text[512], all[16], rest[16], dims[80];
     write_axes(all, r->s.axes, true);
     write_axes(rest, r->s.axes, false);
-    for (const char *a = r->s.axes; *a; a++)
-        snprintf(dims + strlen(dims), 20, "%s%c=%ld", a == r->s.axes ? "" : ",", *a,
-                 (long)size_of(&r->s, *a));
+    write_sizes(dims, &r->s);
     snprintf(text, sizeof text,
              "f(a[%s], x[%s], h: f32%s%s%s) -> (y[%s], s: f32%s%s%s) {\n    y = %s(a, x, T, h)\n"
              "    s = gather(y, %s, T)\n}\n",
@@ -52,14 +29,7 @@ static bool prepare(run *r) {
     return made_of(&r->r, ctx, text, dims, r->how);
 }
 
-/* Elements from a step to the next; and of a recurrence and a step the element, in the written order. */
-static int64_t step_of(const shape *s) {
-    int64_t step = 1;
-    for (const char *a = strchr(s->axes, 'T') + 1; *a; a++)
-        step *= size_of(s, *a);
-    return step;
-}
-
+/* Of a recurrence and a step the element, in the written order. */
 static int64_t element(const shape *s, int64_t recurrence, int64_t t) {
     int64_t step = step_of(s);
     return (recurrence / step * s->t + t) * step + recurrence % step;
