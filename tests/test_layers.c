@@ -97,7 +97,11 @@ static double now(void) {
 /* The target is 50 ms on one core of a server, in time of this thread. Other processes share the caches and make
  * single times longer, so it is timed again until it is short enough. */
 static void check_time(const model *m) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    const double MOST = INFINITY;
+#else
     const double MOST = 4 * 0.050;
+#endif
     double best[2] = {1e9, 1e9};
     if (!wanted("%s time", m->name))
         return;
@@ -115,9 +119,7 @@ static void check_time(const model *m) {
     epi_text_free(&text);
     printf("%s, %d layers: parse in %.1f ms and compile in %.1f ms\n", m->name, LAYERS, 1e3 * best[0],
            1e3 * best[1]);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     check(best[0] + best[1] < MOST, "%s: %d layers compile in less than 200 ms", m->name, LAYERS);
-#endif
 }
 
 /* ---- the backward by itself ---- */
