@@ -16,6 +16,7 @@
 #include "bytes.h"
 #include "draw.h"
 #include "epilog.h"
+#include "say.h"
 
 static int passed, failed_count;
 

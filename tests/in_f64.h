@@ -74,7 +74,7 @@ static inline void small_sizes(const epi_program *p, char *out, size_t size) {
         int64_t n = epi_program_dim_size(p, d) ? epi_program_dim_size(p, d) : 3;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !epi_program_dim_size(p, d); i++)
             n = strcmp(epi_program_dim(p, d), sizes[i].name) ? n : sizes[i].size;
-        snprintf(out + strlen(out), size - strlen(out), "%s%s=%ld", d ? "," : "", epi_program_dim(p, d), n);
+        append(out, size, "%s%s=%ld", d ? "," : "", epi_program_dim(p, d), n);
     }
 }
 

@@ -42,7 +42,7 @@ static int subset_holds(law_case *c, const epi_program *p, const char *const *na
         char said[LAW_MESSAGE], list[200] = "";
         snprintf(said, sizeof said, "%s", c->message);
         for (int i = 0; i < count; i++)
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? "," : "", names[i]);
+            ADD(list, "%s%s", i ? "," : "", names[i]);
         law_broken(c, "--wrt %s --type %s: %.370s", list, epi_dtype_name(type), said);
     }
     epi_module_free(module);

@@ -21,10 +21,9 @@ static void store(random_graph *m, const graph_value *v) {
     char list[64];
     const char *type = some_type(m, 3);
     join_axes(m, v->axes, v->half, one_in(m, 3), list, sizeof list);
-    size_t n = strlen(m->body), o = strlen(m->outputs);
-    snprintf(m->body + n, sizeof m->body - n, "    y%d = %s\n", m->output_count, v->name);
-    snprintf(m->outputs + o, sizeof m->outputs - o, "%sy%d%s%s%s", m->output_count ? ", " : "",
-             m->output_count, type ? ": " : "", type ? type : "", list);
+    ADD(m->body, "    y%d = %s\n", m->output_count, v->name);
+    ADD(m->outputs, "%sy%d%s%s%s", m->output_count ? ", " : "", m->output_count, type ? ": " : "",
+        type ? type : "", list);
     m->output_count++;
 }
 

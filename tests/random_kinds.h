@@ -173,8 +173,7 @@ static void grow_self_attention(random_graph *m) {
     graph_value x = exactly(m, AX_T | AX_D);
     char c[20];
     snprintf(c, sizeof c, "c%d", m->fresh++);
-    size_t n = strlen(m->body);
-    snprintf(m->body + n, sizeof m->body - n, "    %s = rename(%s, T, P)\n", c, x.name);
+    ADD(m->body, "    %s = rename(%s, T, P)\n", c, x.name);
     const char *mask = one_in(m, 2) ? "where(index(P) <= index(T), " : "(";
     let(m, AX_T | AX_D, false, x.size, "sum(softmax(%ssum(%s*%s, D)%s), P)*%s, P)", mask, x.name, c,
         mask[0] == 'w' ? ", -inf" : "", c);
@@ -334,9 +333,7 @@ static void grow_halves(random_graph *m) {
     char x[12], y[12];
     snprintf(x, sizeof x, "h%d", m->fresh++);
     snprintf(y, sizeof y, "h%d", m->fresh++);
-    size_t n = strlen(m->body);
-    snprintf(m->body + n, sizeof m->body - n, "    %s, %s = %s(%s, D)\n", x, y, pairs ? "pairs" : "halves",
-             a.name);
+    ADD(m->body, "    %s, %s = %s(%s, D)\n", x, y, pairs ? "pairs" : "halves", a.name);
     switch (random_below(&m->s, 4)) {
     case 0:
         tamed(m, let(m, a.axes, false, 2 * a.size, "%s(%s - %s, %s + %s, D)", pairs ? "join" : "concat", x, y,
@@ -403,8 +400,7 @@ static void grow_scan(random_graph *m) {
         static const char *const sides[] = {"<=", "<", ">=", ">"};
         char c[12];
         snprintf(c, sizeof c, "c%d", m->fresh++);
-        size_t n = strlen(m->body);
-        snprintf(m->body + n, sizeof m->body - n, "    %s = rename(%s, %c, Q%c)\n", c, b.name, x, x);
+        ADD(m->body, "    %s = rename(%s, %c, Q%c)\n", c, b.name, x, x);
         tamed(m, let(m, b.axes, false, steps * b.size, "sum(where(index(Q%c) %s index(%c), %s, 0), Q%c)", x,
                      sides[random_below(&m->s, 4)], x, c, x));
         break;
@@ -439,9 +435,8 @@ static void grow_states(random_graph *m) {
         snprintf(first, sizeof first, ", %s", exactly(m, state & ~time).name);
     char s[12];
     snprintf(s, sizeof s, "s%d", m->fresh++);
-    size_t n = strlen(m->body);
-    snprintf(m->body + n, sizeof m->body - n, "    %s = %s(%s, %s*%s, %c%s)\n", s,
-             one_in(m, 3) ? "scan_back" : "scan", decay, k.name, v.name, x, first);
+    ADD(m->body, "    %s = %s(%s, %s*%s, %c%s)\n", s, one_in(m, 3) ? "scan_back" : "scan", decay, k.name,
+        v.name, x, first);
     tamed(m, let(m, (state | q.axes) & ~over, false, (size + 1) * q.size * sqrt(length_of(m, over) + 1),
                  "sum(%s*%s, %c)", q.name, s, letter(over)));
     if (one_in(m, 3) && length_of(m, time))

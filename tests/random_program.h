@@ -23,15 +23,6 @@ typedef struct maker {
     bool parted, halves;
 } maker;
 
-static void say(maker *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(maker *m, const char *fmt, ...) {
-    size_t n = strlen(m->text);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(m->text + n, sizeof m->text - n, fmt, args);
-    va_end(args);
-}
-
 static value *add(maker *m, bool rows, bool cols, bool half, bool tile) {
     value *v = &m->v[m->count++];
     *v = (value){.rows = rows, .cols = cols, .half = half, .tile = tile};
@@ -68,29 +59,30 @@ static void grow(maker *m) {
         const char *op = unary[random_below(&m->s, 15)];
         value *v = add(m, a.rows, true, half, a.tile);
         if (!strcmp(op, "exp")) /* kept small, so that sums of it stay comparable */
-            say(m, "    %s = exp(min(%s, 3))\n", v->name, a.name);
+            ADD(m->text, "    %s = exp(min(%s, 3))\n", v->name, a.name);
         else
-            say(m, "    %s = %s(%s)\n", v->name, op, a.name);
+            ADD(m->text, "    %s = %s(%s)\n", v->name, op, a.name);
     } else if (what < 8) {
         value *v = add(m, rows, true, half, tile);
-        say(m, "    %s = %s %s %s\n", v->name, a.name, binary[random_below(&m->s, 6)], b.name);
+        ADD(m->text, "    %s = %s %s %s\n", v->name, a.name, binary[random_below(&m->s, 6)], b.name);
     } else if (what == 8) {
         value *v = add(m, rows | c.rows, true, half, tile | c.tile);
-        say(m, "    %s = where(%s > 0, %s, %s)\n", v->name, a.name, b.name, c.name);
+        ADD(m->text, "    %s = where(%s > 0, %s, %s)\n", v->name, a.name, b.name, c.name);
     } else if (what == 9 && !m->parted && exists(m, false)) {
         const value whole = *pick(m, false, true);
         m->parted = true;
         m->halves = random_below(&m->s, 2);
         value *x = add(m, whole.rows, true, true, whole.tile),
               *y = add(m, whole.rows, true, true, whole.tile);
-        say(m, "    %s, %s = %s(%s, D)\n", x->name, y->name, m->halves ? "halves" : "pairs", whole.name);
+        ADD(m->text, "    %s, %s = %s(%s, D)\n", x->name, y->name, m->halves ? "halves" : "pairs",
+            whole.name);
     } else if (what == 10 && exists(m, true)) {
         const value x = *pick(m, true, true), y = *pick(m, true, true);
         value *v = add(m, x.rows | y.rows, true, false, x.tile | y.tile);
-        say(m, "    %s = %s(%s, %s, D)\n", v->name, m->halves ? "concat" : "join", x.name, y.name);
+        ADD(m->text, "    %s = %s(%s, %s, D)\n", v->name, m->halves ? "concat" : "join", x.name, y.name);
     } else if (what == 11) {
         value *v = add(m, false, true, half, false);
-        say(m, "    %s = index(%s)/size(%s)\n", v->name, half ? "D/2" : "D", half ? "D/2" : "D");
+        ADD(m->text, "    %s = index(%s)/size(%s)\n", v->name, half ? "D/2" : "D", half ? "D/2" : "D");
     }
 }
 
@@ -108,9 +100,10 @@ static void take(maker *m, uint64_t seed) {
         return;
     value *v = add(m, true, true, from.half, true);
     if (which != 3)
-        say(m, "    %s = %s + %s\n", v->name, from.name, taken[which]);
+        ADD(m->text, "    %s = %s + %s\n", v->name, from.name, taken[which]);
     else
-        say(m, "    %s = %s + uniform(seed, B, S, H, %s)\n", v->name, from.name, from.half ? "D/2" : "D");
+        ADD(m->text, "    %s = %s + uniform(seed, B, S, H, %s)\n", v->name, from.name,
+            from.half ? "D/2" : "D");
 }
 
 /* The inputs that both kinds of programs start from. */
@@ -130,11 +123,11 @@ static void make_program(maker *m, uint64_t seed) {
     begin_program(m, seed);
     char body[8192], outputs[1024] = "";
     bool local = random_below(&m->s, 3) == 0; /* a reduction inside a head */
-    say(m, "    p = x @ w\n");
+    ADD(m->text, "    p = x @ w\n");
     if (local) {
         value *v = add(m, true, true, false, true);
         v->cols = false; /* may stand beside anything */
-        say(m, "    %s = %s(p, D)\n", v->name, reductions[random_below(&m->s, 6)]);
+        ADD(m->text, "    %s = %s(p, D)\n", v->name, reductions[random_below(&m->s, 6)]);
     }
     for (int i = 0, n = 2 + random_below(&m->s, 9); i < n; i++)
         grow(m);
@@ -145,26 +138,24 @@ static void make_program(maker *m, uint64_t seed) {
         if (!v->tile || !v->cols)
             continue;
         const char *d = v->half ? "D/2" : "D";
-        size_t n = strlen(outputs);
         int kind = random_below(&m->s, 4);
         if (kind == 0)
-            say(m, "    o%d = %s(%s, H, %s)\n", stored, reductions[random_below(&m->s, 6)], v->name, d);
+            ADD(m->text, "    o%d = %s(%s, H, %s)\n", stored, reductions[random_below(&m->s, 6)], v->name, d);
         else if (kind == 1)
-            say(m, "    o%d = %s(%s, B, S)\n", stored, reductions[random_below(&m->s, 6)], v->name);
+            ADD(m->text, "    o%d = %s(%s, B, S)\n", stored, reductions[random_below(&m->s, 6)], v->name);
         else
-            say(m, "    o%d = %s + 0*p%s\n", stored, v->name, v->half ? "h" : "");
-        snprintf(outputs + n, sizeof outputs - n, "%so%d[%s%s]", stored ? ", " : "", stored,
-                 kind == 1 ? "" : "B,S",
-                 kind == 0   ? ""
-                 : kind == 1 ? (v->half ? "H,D/2" : "H,D")
-                 : v->half   ? ",H,D/2"
-                             : ",H,D");
+            ADD(m->text, "    o%d = %s + 0*p%s\n", stored, v->name, v->half ? "h" : "");
+        ADD(outputs, "%so%d[%s%s]", stored ? ", " : "", stored, kind == 1 ? "" : "B,S",
+            kind == 0   ? ""
+            : kind == 1 ? (v->half ? "H,D/2" : "H,D")
+            : v->half   ? ",H,D/2"
+                        : ",H,D");
         stored++;
     }
     bool half = strstr(m->text, "*ph\n") != NULL;
     snprintf(body, sizeof body, "%s", m->text);
     m->text[0] = 0;
-    say(m,
+    ADD(m->text,
         "f(x[B,S,K], w[H,D,K], r[B,S], g[D], t[B,S,H,D], ids: i32[B,S], order: i32[D], seed: i32) -> "
         "(%s%sy[B,S,H,D]) {\n%s%s    y = p\n}\n",
         outputs, stored ? ", " : "",
@@ -176,7 +167,7 @@ static void make_program(maker *m, uint64_t seed) {
         char rest[8192];
         snprintf(rest, sizeof rest, "%s", at);
         *at = 0;
-        say(m, "    p0 = x @ w\n%s", rest);
+        ADD(m->text, "    p0 = x @ w\n%s", rest);
     }
 }
 
@@ -195,7 +186,7 @@ static inline void make_rows_program(maker *m, uint64_t seed) {
             continue;
         }
         value *v = add(m, true, false, false, true); /* of the whole row, or of a head of it */
-        say(m, "    %s = %s(%s + 0*%s, %s%s)\n", v->name, reductions[random_below(&m->s, 6)], last.name,
+        ADD(m->text, "    %s = %s(%s + 0*%s, %s%s)\n", v->name, reductions[random_below(&m->s, 6)], last.name,
             last.half ? "ph" : "p", random_below(&m->s, 6) ? "H, " : "", last.half ? "D/2" : "D");
     }
     int stored = 0;
@@ -210,17 +201,16 @@ static inline void make_rows_program(maker *m, uint64_t seed) {
         if (kind < 5) {
             snprintf(list, sizeof list, over[kind], d);
             snprintf(axes, sizeof axes, left[kind], d);
-            say(m, "    o%d = %s(%s + 0*%s, %s)\n", stored, reductions[random_below(&m->s, 6)], v->name,
+            ADD(m->text, "    o%d = %s(%s + 0*%s, %s)\n", stored, reductions[random_below(&m->s, 6)], v->name,
                 v->half ? "ph" : "p", list);
         } else {
-            say(m, "    o%d = %s + 0*%s\n", stored, v->name, v->half ? "ph" : "p");
+            ADD(m->text, "    o%d = %s + 0*%s\n", stored, v->name, v->half ? "ph" : "p");
         }
-        size_t n = strlen(outputs);
-        snprintf(outputs + n, sizeof outputs - n, "o%d%s, ", stored++, axes);
+        ADD(outputs, "o%d%s, ", stored++, axes);
     }
     snprintf(body, sizeof body, "%s", m->text);
     m->text[0] = 0;
-    say(m, "f(p[B,S,H,D], r[B,S], g[D], t[B,S,H,D]) -> (%sy[B,S,H,D]) {\n%s%s    y = p*r\n}\n", outputs,
+    ADD(m->text, "f(p[B,S,H,D], r[B,S], g[D], t[B,S,H,D]) -> (%sy[B,S,H,D]) {\n%s%s    y = p*r\n}\n", outputs,
         strstr(body, "0*ph") ? (m->halves ? "    ph, ph2 = halves(p, D)\n" : "    ph, ph2 = pairs(p, D)\n")
                              : "",
         body);

@@ -57,12 +57,10 @@ static void join_axes(random_graph *m, unsigned axes, bool half, bool shuffled, 
         int a = order[i];
         if (!(axes >> a & 1))
             continue;
-        size_t n = strlen(out);
-        snprintf(out + n, size - n, "%s%c%s", n ? "," : "[", graph_axes[a],
-                 (1 << a) == AX_D && half ? "/2" : "");
+        append(out, size, "%s%c%s", out[0] ? "," : "[", graph_axes[a], (1 << a) == AX_D && half ? "/2" : "");
     }
     if (out[0])
-        snprintf(out + strlen(out), size - strlen(out), "]");
+        append(out, size, "]");
 }
 
 static graph_value *new_value(random_graph *m, unsigned axes, bool half, double size, const char *prefix) {
@@ -86,8 +84,8 @@ static graph_value new_input(random_graph *m, unsigned axes) {
     m->declared |= axes;
     static const char *const bytes[] = {"e4m3", "e5m2", "i8", "u8"};
     const char *type = one_in(m, 16) ? bytes[random_below(&m->s, 4)] : some_type(m, 8);
-    snprintf(m->inputs + strlen(m->inputs), sizeof m->inputs - strlen(m->inputs), "%s%s%s%s%s",
-             m->input_count++ ? ", " : "", v->name, type ? ": " : "", type ? type : "", list);
+    ADD(m->inputs, "%s%s%s%s%s", m->input_count++ ? ", " : "", v->name, type ? ": " : "", type ? type : "",
+        list);
     return *v;
 }
 
@@ -97,8 +95,7 @@ static graph_value new_index(random_graph *m, unsigned axes) {
     graph_value v = {.axes = axes, .size = 1};
     join_axes(m, axes, false, false, list, sizeof list);
     snprintf(v.name, sizeof v.name, "i%d", m->fresh++);
-    snprintf(m->inputs + strlen(m->inputs), sizeof m->inputs - strlen(m->inputs), "%s%s: i32%s",
-             m->input_count++ ? ", " : "", v.name, list);
+    ADD(m->inputs, "%s%s: i32%s", m->input_count++ ? ", " : "", v.name, list);
     return v;
 }
 
@@ -108,14 +105,12 @@ static graph_value let(random_graph *m, unsigned axes, bool half, double size, c
 static graph_value let(random_graph *m, unsigned axes, bool half, double size, const char *fmt, ...) {
     const char *type = some_type(m, 7);
     graph_value *v = new_value(m, axes, half, size, "v");
-    size_t n = strlen(m->body);
-    n += (size_t)snprintf(m->body + n, sizeof m->body - n, "    %s%s%s = ", v->name, type ? ": " : "",
-                          type ? type : "");
+    char value[1000];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(m->body + n, sizeof m->body - n, fmt, args);
+    vsnprintf(value, sizeof value, fmt, args);
     va_end(args);
-    strcat(m->body, "\n");
+    ADD(m->body, "    %s%s%s = %s\n", v->name, type ? ": " : "", type ? type : "", value);
     return *v;
 }
 

@@ -29,15 +29,6 @@ typedef struct row_maker {
     bool batched, halves, parted, crossed; /* crossed: the first input is [D,T] */
 } row_maker;
 
-static void row_say(row_maker *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void row_say(row_maker *m, const char *fmt, ...) {
-    size_t n = strlen(m->text);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(m->text + n, sizeof m->text - n, fmt, args);
-    va_end(args);
-}
-
 static const char *row_add(row_maker *m, across cols, bool rows) {
     row_value *v = &m->v[m->count++];
     *v = (row_value){.cols = cols, .rows = rows};
@@ -95,14 +86,14 @@ static void row_map(row_maker *m, across cols) {
     switch (random_below(&m->s, 4)) {
     case 0: {
         const char *lead = !strcmp(op, "exp") ? "min(3, " : !strcmp(op, "sqrt") ? "abs(" : "(";
-        row_say(m, "    v%d = %s(%s%s))\n", m->fresh, op, lead, a.name);
+        ADD(m->text, "    v%d = %s(%s%s))\n", m->fresh, op, lead, a.name);
         break;
     }
-    case 1: row_say(m, "    v%d = %s/(1.5 + abs(%s))\n", m->fresh, a.name, b); break;
+    case 1: ADD(m->text, "    v%d = %s/(1.5 + abs(%s))\n", m->fresh, a.name, b); break;
     case 2:
-        row_say(m, "    v%d = where(%s > 0.1, %s, %s)\n", m->fresh, a.name, b, row_beside(m, cols));
+        ADD(m->text, "    v%d = where(%s > 0.1, %s, %s)\n", m->fresh, a.name, b, row_beside(m, cols));
         break;
-    default: row_say(m, "    v%d = %s %s %s\n", m->fresh, a.name, binary[random_below(&m->s, 6)], b);
+    default: ADD(m->text, "    v%d = %s %s %s\n", m->fresh, a.name, binary[random_below(&m->s, 6)], b);
     }
     row_add(m, cols, true);
 }
@@ -116,30 +107,31 @@ static void row_grow(row_maker *m) {
     if (what < 5) {
         row_map(m, cols);
     } else if (what < 8) {
-        row_say(m, "    v%d = %s(%s, %s)\n", at, fold, a.name, axis);
+        ADD(m->text, "    v%d = %s(%s, %s)\n", at, fold, a.name, axis);
         row_add(m, ACROSS_NONE, true);
     } else if (what == 8) {
-        row_say(m, "    v%d = %s - %s(%s, %s)\n", at, a.name, fold, a.name, axis);
+        ADD(m->text, "    v%d = %s - %s(%s, %s)\n", at, a.name, fold, a.name, axis);
         row_add(m, cols, true);
     } else if (what == 9) {
-        row_say(m, "    v%d = softmax(%s, %s)\n", at, a.name, axis);
+        ADD(m->text, "    v%d = softmax(%s, %s)\n", at, a.name, axis);
         row_add(m, cols, true);
     } else if (what == 10 && !m->parted) {
         row_value x = row_pick(m, ACROSS_D);
         m->parted = true;
-        row_say(m, "    v%d, v%d = %s(%s, D)\n", at, at + 1, m->halves ? "halves" : "pairs", x.name);
+        ADD(m->text, "    v%d, v%d = %s(%s, D)\n", at, at + 1, m->halves ? "halves" : "pairs", x.name);
         row_add(m, ACROSS_HALF, true);
         row_add(m, ACROSS_HALF, true);
     } else if (what == 11 && row_exists(m, ACROSS_HALF)) {
         row_value x = row_pick(m, ACROSS_HALF), y = row_pick(m, ACROSS_HALF);
-        row_say(m, "    v%d = %s(%s, %s, D)\n", at, m->halves ? "concat" : "join", x.name, y.name);
+        ADD(m->text, "    v%d = %s(%s, %s, D)\n", at, m->halves ? "concat" : "join", x.name, y.name);
         row_add(m, ACROSS_D, true);
     } else if (what == 12) {
         bool back = row_exists(m, ACROSS_N) && random_below(&m->s, 2);
-        row_say(m, "    v%d = %s @ %s\n", at, row_pick(m, back ? ACROSS_N : ACROSS_D).name, back ? "u" : "w");
+        ADD(m->text, "    v%d = %s @ %s\n", at, row_pick(m, back ? ACROSS_N : ACROSS_D).name,
+            back ? "u" : "w");
         row_add(m, back ? ACROSS_D : ACROSS_N, true);
     } else if (what == 13) {
-        row_say(m, "    v%d = softmax(%s @ k, R) @ e\n", at, row_pick(m, ACROSS_D).name);
+        ADD(m->text, "    v%d = softmax(%s @ k, R) @ e\n", at, row_pick(m, ACROSS_D).name);
         row_add(m, ACROSS_D, true);
     }
 }
@@ -161,7 +153,7 @@ static void row_axes_of(row_maker *m, across cols, bool written, char out[64]) {
     }
     out[0] = 0;
     for (int i = 0; i < n; i++)
-        snprintf(out + strlen(out), 64 - strlen(out), "%s%s", i ? "," : "", at[i]);
+        append(out, 64, "%s%s", i ? "," : "", at[i]);
 }
 
 static void row_begin(row_maker *m, uint64_t seed) {
@@ -190,10 +182,9 @@ static void make_row_program(row_maker *m, uint64_t seed) {
         if (i + 1 < m->count && random_below(&m->s, 3) == 0)
             continue;
         row_axes_of(m, v->cols, random_below(&m->s, 3) == 0, axes);
-        row_say(m, "    o%d = %s\n", stored, v->name);
-        size_t n = strlen(outputs);
-        snprintf(outputs + n, sizeof outputs - n, "%so%d%s[%s]", stored ? ", " : "", stored,
-                 v->cols == ACROSS_NONE || random_below(&m->s, 4) == 0 ? ": f32" : "", axes);
+        ADD(m->text, "    o%d = %s\n", stored, v->name);
+        ADD(outputs, "%so%d%s[%s]", stored ? ", " : "", stored,
+            v->cols == ACROSS_NONE || random_below(&m->s, 4) == 0 ? ": f32" : "", axes);
         stored++;
     }
     snprintf(body, sizeof body, "%s", m->text);
@@ -201,8 +192,8 @@ static void make_row_program(row_maker *m, uint64_t seed) {
     row_axes_of(m, ACROSS_D, random_below(&m->s, 3) > 0, of_t);
     row_axes_of(m, ACROSS_NONE, true, of_r);
     m->text[0] = 0;
-    row_say(m, "f(x[%s], t[%s], r[%s], g[D], s, w[N,D], u[D,N], k[R,D], e[D,R]) -> (%s) {\n%s}\n", of_x, of_t,
-            of_r, outputs, body);
+    ADD(m->text, "f(x[%s], t[%s], r[%s], g[D], s, w[N,D], u[D,N], k[R,D], e[D,R]) -> (%s) {\n%s}\n", of_x,
+        of_t, of_r, outputs, body);
 }
 
 #endif

@@ -108,20 +108,10 @@ typedef struct layers {
 
 static void weight(layers *m, const char *axes, char *name, size_t size) {
     snprintf(name, size, "w%d", m->weights++);
-    snprintf(m->inputs + strlen(m->inputs), sizeof m->inputs - strlen(m->inputs), ", %s[%s]", name, axes);
-    snprintf(m->names + strlen(m->names), sizeof m->names - strlen(m->names), ", %s", name);
-    snprintf(m->gradients + strlen(m->gradients), sizeof m->gradients - strlen(m->gradients), ", d_%s", name);
-    snprintf(m->outputs + strlen(m->outputs), sizeof m->outputs - strlen(m->outputs), ", d_%s[%s]", name,
-             axes);
-}
-
-static void line(layers *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void line(layers *m, const char *fmt, ...) {
-    size_t n = strlen(m->body);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(m->body + n, sizeof m->body - n, fmt, args);
-    va_end(args);
+    ADD(m->inputs, ", %s[%s]", name, axes);
+    ADD(m->names, ", %s", name);
+    ADD(m->gradients, ", d_%s", name);
+    ADD(m->outputs, ", d_%s[%s]", name, axes);
 }
 
 /* A value of h[T,D] normalised, or not; its name. */
@@ -132,17 +122,17 @@ static void normed(layers *m, const char *h, char *out, size_t size) {
     if (kind > 0)
         weight(m, "D", g, sizeof g);
     if (kind == 0)
-        line(m, "    n%d = %s*rsqrt(mean(%s*%s, D) + 0.1)\n", v, h, h, h);
+        ADD(m->body, "    n%d = %s*rsqrt(mean(%s*%s, D) + 0.1)\n", v, h, h, h);
     else if (kind == 1)
-        line(m, "    n%d = %s*rsqrt(mean(%s*%s, D) + 0.1)*%s\n", v, h, h, h, g);
+        ADD(m->body, "    n%d = %s*rsqrt(mean(%s*%s, D) + 0.1)*%s\n", v, h, h, h, g);
     else if (kind == 2)
-        line(m, "    n%d = %s*%s/sqrt(sum(%s*%s, D) + 0.1)\n", v, h, g, h, h);
+        ADD(m->body, "    n%d = %s*%s/sqrt(sum(%s*%s, D) + 0.1)\n", v, h, g, h, h);
     else if (kind == 3) {
         weight(m, "D", b, sizeof b);
-        line(m, "    c%d = %s - mean(%s, D)\n    n%d = c%d*rsqrt(mean(c%d*c%d, D) + 0.1)*%s + %s\n", v, h, h,
-             v, v, v, v, g, b);
+        ADD(m->body, "    c%d = %s - mean(%s, D)\n    n%d = c%d*rsqrt(mean(c%d*c%d, D) + 0.1)*%s + %s\n", v,
+            h, h, v, v, v, v, g, b);
     } else {
-        line(m, "    n%d = %s*%s\n", v, h, g);
+        ADD(m->body, "    n%d = %s*%s\n", v, h, g);
     }
 }
 
@@ -152,36 +142,36 @@ static void add_layer(layers *m, char *h, size_t size) {
     normed(m, h, n, sizeof n);
     if (kind == 0) { /* two linear layers with a bias */
         weight(m, "F,D", a, sizeof a), weight(m, "D,F", b, sizeof b), weight(m, "F", c, sizeof c);
-        line(m, "    y%d = gelu(%s @ %s + %s) @ %s\n", v, n, a, c, b);
+        ADD(m->body, "    y%d = gelu(%s @ %s + %s) @ %s\n", v, n, a, c, b);
     } else if (kind == 1) { /* gated */
         weight(m, "F,D", a, sizeof a), weight(m, "F,D", b, sizeof b), weight(m, "D,F", c, sizeof c);
-        line(m, "    y%d = (silu(%s @ %s)*(%s @ %s)) @ %s\n", v, n, a, n, b, c);
+        ADD(m->body, "    y%d = (silu(%s @ %s)*(%s @ %s)) @ %s\n", v, n, a, n, b, c);
     } else if (kind == 2) { /* rotated */
         weight(m, "D,F", b, sizeof b);
         weight(m, "F,D", a, sizeof a);
-        line(m, "    p%d, q%d = pairs(%s @ %s, F)\n", v, v, n, a);
-        line(m, "    y%d = join(p%d*cs - q%d*sn, p%d*sn + q%d*cs, F) @ %s\n", v, v, v, v, v, b);
+        ADD(m->body, "    p%d, q%d = pairs(%s @ %s, F)\n", v, v, n, a);
+        ADD(m->body, "    y%d = join(p%d*cs - q%d*sn, p%d*sn + q%d*cs, F) @ %s\n", v, v, v, v, v, b);
     } else if (kind == 3) { /* attention over itself */
         weight(m, "F,D", a, sizeof a), weight(m, "F,D", b, sizeof b), weight(m, "F,D", c, sizeof c);
         weight(m, "D,F", d, sizeof d);
-        line(m, "    k%d = rename(%s, T, R)\n", v, n);
-        line(m, "    s%d = sum((%s @ %s)*(k%d @ %s), F)\n", v, n, a, v, b);
-        line(m, "    y%d = (softmax(s%d, R) @ (k%d @ %s)) @ %s\n", v, v, v, c, d);
+        ADD(m->body, "    k%d = rename(%s, T, R)\n", v, n);
+        ADD(m->body, "    s%d = sum((%s @ %s)*(k%d @ %s), F)\n", v, n, a, v, b);
+        ADD(m->body, "    y%d = (softmax(s%d, R) @ (k%d @ %s)) @ %s\n", v, v, v, c, d);
     } else if (kind == 4) { /* a softmax over features, and one product after another */
         weight(m, "F,D", a, sizeof a), weight(m, "D,F", b, sizeof b);
-        line(m, "    y%d = softmax(%s @ %s, F) @ %s\n", v, n, a, b);
+        ADD(m->body, "    y%d = softmax(%s @ %s, F) @ %s\n", v, n, a, b);
     } else if (kind == 5) { /* two products and nothing between */
         weight(m, "R2,D", a, sizeof a), weight(m, "D,R2", b, sizeof b);
-        line(m, "    y%d = (%s @ %s) @ %s\n", v, n, a, b);
+        ADD(m->body, "    y%d = (%s @ %s) @ %s\n", v, n, a, b);
     } else { /* normalised after the product */
         weight(m, "F,D", a, sizeof a), weight(m, "D,F", b, sizeof b);
-        line(m, "    t%d = (%s @ %s) @ %s\n    y%d = t%d*rsqrt(mean(t%d*t%d, D) + 0.1)\n", v, n, a, b, v, v,
-             v, v);
+        ADD(m->body, "    t%d = (%s @ %s) @ %s\n    y%d = t%d*rsqrt(mean(t%d*t%d, D) + 0.1)\n", v, n, a, b, v,
+            v, v, v);
     }
     if (random_below(&m->s, 4))
-        line(m, "    h%d = %s + y%d\n", v, h, v);
+        ADD(m->body, "    h%d = %s + y%d\n", v, h, v);
     else
-        line(m, "    h%d = y%d\n", v, v);
+        ADD(m->body, "    h%d = y%d\n", v, v);
     snprintf(h, size, "h%d", v);
 }
 
@@ -205,7 +195,7 @@ static epi_module *halves_of(const epi_program *p, const char *but, const char *
     for (int t = 0; t < p->graph.input_count; t++) {
         const epi_tensor_decl *d = &p->graph.tensors[t];
         if (strcmp(d->name, but) && strcmp(d->name, nor) && !(d->has_type && epi_dtype_is_whole(d->type)))
-            snprintf(wrt + strlen(wrt), sizeof wrt - strlen(wrt), "%s ", d->name);
+            ADD(wrt, "%s ", d->name);
     }
     return derived(p, wrt, epi_program_grad_saved);
 }

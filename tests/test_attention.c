@@ -216,7 +216,7 @@ static void test_subsets(void) {
             char wrt[100] = "";
             for (int a = 0; a < inputs; a++)
                 if (set >> a & 1)
-                    snprintf(wrt + strlen(wrt), sizeof wrt - strlen(wrt), "%s ", tensor_name(program, a));
+                    ADD(wrt, "%s ", tensor_name(program, a));
             for (int t = 0; t < 3 && strcmp(wrt, "x "); t++) /* of x alone there is nothing */
                 if ((i == 0 || t == (set + (int)i) % 3) &&
                     wanted("%s by %s%s", epi_program_name(program), wrt, epi_dtype_name(storage[t])))

@@ -315,8 +315,8 @@ static void check_file(const char *path) {
         bool many = epi_program_dim_count(p) > 4; /* axes: attention's scores have five */
         for (int d = 0; d < epi_program_dim_count(p); d++) {
             int64_t given = epi_program_dim_size(p, d);
-            snprintf(dims + strlen(dims), sizeof dims - strlen(dims), "%s%s=%d", d ? "," : "",
-                     epi_program_dim(p, d), given ? (int)given : (d ? 16 << d % 3 : 37) / (many ? 4 : 1));
+            ADD(dims, "%s%s=%d", d ? "," : "", epi_program_dim(p, d),
+                given ? (int)given : (d ? 16 << d % 3 : 37) / (many ? 4 : 1));
         }
         if (wanted("%s:%s, its plans", path, epi_program_name(p))) {
             if (bundled)
@@ -344,15 +344,6 @@ typedef struct grower {
     int count;
 } grower;
 
-static void say(grower *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(grower *g, const char *fmt, ...) {
-    size_t n = strlen(g->text);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(g->text + n, sizeof g->text - n, fmt, args);
-    va_end(args);
-}
-
 static void add(grower *g, const char *name, int shape) {
     snprintf(g->v[g->count].name, sizeof g->v->name, "%s", name);
     g->v[g->count++].shape = shape;
@@ -378,28 +369,28 @@ static void grow(grower *g, int number) {
     if (!x)
         return;
     if (what < 2) {
-        say(g, "    %s = (%s @ %s)/size(%s)\n", name, x, long_shape == SHAPE_TD ? (what ? "wa" : "wb") : "wc",
-            axis);
+        ADD(g->text, "    %s = (%s @ %s)/size(%s)\n", name, x,
+            long_shape == SHAPE_TD ? (what ? "wa" : "wb") : "wc", axis);
         shape = long_shape == SHAPE_TD ? SHAPE_TF : SHAPE_TD;
     } else if (what == 2) {
-        say(g, "    %s = %s*rsqrt(mean(%s*%s, %s) + 0.01)\n", name, x, x, x, axis);
+        ADD(g->text, "    %s = %s*rsqrt(mean(%s*%s, %s) + 0.01)\n", name, x, x, x, axis);
     } else if (what == 3) {
-        say(g, "    %s_e = exp(tanh(%s) - max(tanh(%s), %s))\n", name, x, x, axis);
-        say(g, "    %s = %s_e/sum(%s_e, %s)\n", name, name, name, axis);
+        ADD(g->text, "    %s_e = exp(tanh(%s) - max(tanh(%s), %s))\n", name, x, x, axis);
+        ADD(g->text, "    %s = %s_e/sum(%s_e, %s)\n", name, name, name, axis);
     } else if (what == 4) {
-        say(g, "    %s = %s(%s, %s)\n", name, random_below(&g->s, 2) ? "mean" : "var", x, axis);
+        ADD(g->text, "    %s = %s(%s, %s)\n", name, random_below(&g->s, 2) ? "mean" : "var", x, axis);
         shape = SHAPE_T;
     } else if (what == 5) {
-        say(g, "    %s_a, %s_b = %s(%s, %s)\n", name, name, random_below(&g->s, 2) ? "pairs" : "halves", x,
-            axis);
-        say(g, "    %s = %s(%s_a - %s_b, %s_a, %s)\n", name, random_below(&g->s, 2) ? "join" : "concat", name,
-            name, name, axis);
+        ADD(g->text, "    %s_a, %s_b = %s(%s, %s)\n", name, name, random_below(&g->s, 2) ? "pairs" : "halves",
+            x, axis);
+        ADD(g->text, "    %s = %s(%s_a - %s_b, %s_a, %s)\n", name, random_below(&g->s, 2) ? "join" : "concat",
+            name, name, name, axis);
     } else if (what == 6 && row && col) {
-        say(g, "    %s = %s*%s + %s\n", name, x, row, col);
+        ADD(g->text, "    %s = %s*%s + %s\n", name, x, row, col);
     } else if (what == 7) {
-        say(g, "    %s = %s(%s)\n", name, maps[random_below(&g->s, 5)], x);
+        ADD(g->text, "    %s = %s(%s)\n", name, maps[random_below(&g->s, 5)], x);
     } else {
-        say(g, "    %s = %s %c %s\n", name, x, "+-*"[random_below(&g->s, 3)], y);
+        ADD(g->text, "    %s = %s %c %s\n", name, x, "+-*"[random_below(&g->s, 3)], y);
     }
     add(g, name, shape);
 }
@@ -421,12 +412,12 @@ static void make_random(grower *g, uint64_t seed) {
     for (int i = 0; i < body.count; i++)
         if (body.v[i].name == other)
             other_shape = body.v[i].shape;
-    say(g,
+    ADD(g->text,
         "f(x[T,D], r[T], gd[D], gf[F], wa[F,D], wb[F,D], wc[D,F]) -> (y%s, z%s) {\n%s    y = %s + 0\n    z = "
         "-%s\n}\n",
         axes[last_shape], axes[other_shape], body.text, last, other);
     /* the same for a batch: all but wb have an axis more, so products keep it */
-    say(g,
+    ADD(g->text,
         "batch(x[B,T,D], r[B,T], gd[B,D], gf[B,F], wa[B,F,D], wb[F,D], wc[B,D,F]) -> (y[B,%s, z[B,%s) {\n"
         "    y, z = f(x, r, gd, gf, wa, wb, wc)\n}\n",
         axes[last_shape] + 1, axes[other_shape] + 1);

@@ -188,7 +188,7 @@ static const char *const sliced[][2] = {
 static void test_many_slices(void) {
     char text[8000] = "f(x[T,D], w[V,D]) -> (z[T,D], y[T,V]) { z = index(D)*x  y = (x @ w)*(0";
     for (int i = 0; i < 80; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " + gather(index(D), %d, D)*0.001", i);
+        ADD(text, " + gather(index(D), %d, D)*0.001", i);
     strcat(text, ") }");
     check_text(text, "T=6,D=80,V=9");
 }
@@ -252,8 +252,7 @@ static void sizes_with(const epi_program *p, int which, int size, char *out, siz
     for (int d = 0; d < epi_program_dim_count(p); d++) {
         int64_t fixed = epi_program_dim_size(p, d);
         int64_t use = fixed ? fixed : d == which || which == ALL ? size : d % 2 ? 6 : 4;
-        snprintf(out + strlen(out), room - strlen(out), "%s%s=%d", d ? "," : "", epi_program_dim(p, d),
-                 (int)use);
+        append(out, room, "%s%s=%d", d ? "," : "", epi_program_dim(p, d), (int)use);
     }
 }
 

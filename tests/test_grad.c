@@ -519,7 +519,7 @@ static void check_taken(const char *text, const char *wrt, const char *want) {
         const epi_graph *g = &epi_module_program(two, 1)->graph;
         for (int t = 0; t < g->input_count; t++)
             if (!g->tensors[t].cotangent)
-                snprintf(taken + strlen(taken), sizeof taken - strlen(taken), "%s ", g->tensors[t].name);
+                ADD(taken, "%s ", g->tensors[t].name);
         check(!strcmp(taken, want), "%s: the backward takes %s", text, taken);
     }
     epi_module_free(two);
@@ -546,8 +546,7 @@ static void test_row_axes(void) {
         char rows[100] = "";
         for (int d = 0; k && d < k->spec.graph->declared_count; d++)
             if (k->spec.is_row[d])
-                snprintf(rows + strlen(rows), sizeof rows - strlen(rows), "%s%s", rows[0] ? " " : "",
-                         k->spec.graph->dims[d]);
+                ADD(rows, "%s%s", rows[0] ? " " : "", k->spec.graph->dims[d]);
         check(!strcmp(rows, cases[i].rows), "%s: rows of the backward are %s", cases[i].text, rows);
         epi_kernel_free(k);
         epi_module_free(two);
