@@ -22,7 +22,7 @@ typedef struct job_result { /* in memory that all processes share */
     int worker;     /* who began it, from 1 on; 0: nobody */
     bool ended;     /* it came to its end */
     long from, to;  /* of what its worker wrote */
-    char name[200]; /* of the case that it was at */
+    char name[400]; /* of the case that it was at */
 } job_result;
 
 enum { MOST_JOBS = 8192, MOST_WORKERS = 64 };
