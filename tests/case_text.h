@@ -10,6 +10,7 @@
 #include "cases.h"
 #include "moves.h"
 #include "ran.h"
+#include "shapes.h"
 
 static const char *programs;
 static epi_context *ctx;
@@ -92,9 +93,20 @@ static inline const loaded *with_size(const loaded *l, const char *from, const c
 /* A case of the common table, read once. */
 static inline const loaded *case_of(int i) {
     static const loaded *known[CASES];
-    if (!known[i])
-        known[i] = program_with(cases[i].file, NULL, cases[i].program, cases[i].dims);
+    if (!known[i] && (known[i] = program_with(cases[i].file, NULL, cases[i].program, cases[i].dims)))
+        all_held[held_count - 1]->from.flags = cases[i].flags;
     return known[i];
+}
+
+/* A program of rows with so many of so many columns. */
+static inline const loaded *rows_of(const row_program *r, int64_t rows, int64_t columns) {
+    char dims[80];
+    if (r->rows)
+        snprintf(dims, sizeof dims, "%s=%ld,%s=%ld%s", r->rows, (long)rows, r->columns,
+                 (long)(columns / r->part), r->others);
+    else
+        snprintf(dims, sizeof dims, "%s=%ld", r->columns, (long)(rows * columns));
+    return program_with(r->file, NULL, r->program, dims);
 }
 
 static inline int64_t volume(const loaded *l) {

@@ -8,9 +8,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "cases.h"
+#include "case_text.h"
 
-static epi_context *ctx;
 static int device = 1;
 static enum { QUICK, SAMPLE, FULL, SANITIZE, ON_CPU, SCHEDULES, ATTENTION } mode;
 static int refused, slow; /* forced configurations that were skipped: by the emitter, by the compiler */

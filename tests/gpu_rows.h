@@ -4,14 +4,13 @@
 #define EPI_TESTS_GPU_ROWS_H
 
 #include "gpu.h"
-#include "shapes.h"
 
 typedef struct shaped {
     const row_program *r;
     int64_t rows, columns;
     epi_dtype type;
     const char *config; /* NULL: as it is chosen */
-    row_case c[2];      /* all rows; one of them, where rows lie apart */
+    const loaded *l[2]; /* all rows; one of them, where rows lie apart */
 } shaped;
 
 enum { MOST_SHAPED = 2048 };
@@ -100,7 +99,7 @@ static void compare_with_one(const shaped *s, const task *one, const on_device *
 static void run_shaped(const shaped *s, const task *many, const task *one, const oracles *oracle) {
     char variant[128], what[256];
     describe_task(many, variant, sizeof variant);
-    snprintf(what, sizeof what, "%s:%s %s %s", s->r->file, s->r->program, s->c[0].dims, variant);
+    snprintf(what, sizeof what, "%s:%s %s %s", s->r->file, s->r->program, s->l[0]->from->dims, variant);
     if (!task_compiled(many, variant))
         return;
     epi_kernel_info info;
@@ -124,7 +123,7 @@ static void run_shaped(const shaped *s, const task *many, const task *one, const
     on_device_free(&d);
 }
 
-static void run_list(const char *folder, shaped_list *s) {
+static void run_list(shaped_list *s) {
     task *tasks = calloc(3 * MOST_SHAPED, sizeof *tasks);
     bool ok = check(tasks != NULL, "memory");
     pool p;
@@ -133,11 +132,13 @@ static void run_list(const char *folder, shaped_list *s) {
         shaped *at = &s->at[i];
         task *t = &tasks[count];
         for (int n = 0; n < 2 && ok; n++)
-            ok = load_rows(ctx, folder, at->r, n ? 1 : at->rows, at->columns, &at->c[n]) != NULL;
-        t[0] = (task){.l = &at->c[0].l, .o = {.type = at->type}, .oracle = calloc(1, sizeof(oracles))};
+            ok = (at->l[n] = rows_of(at->r, n ? 1 : at->rows, at->columns)) != NULL;
+        if (!ok)
+            break;
+        t[0] = (task){.l = at->l[0], .o = {.type = at->type}, .oracle = calloc(1, sizeof(oracles))};
         ok = ok && check(t[0].oracle != NULL, "memory");
         for (int n = 0; n < 2; n++)
-            t[1 + n] = compile_task(&at->c[n].l, at->type, EPI_PATH_FUSED, EPI_ROUND_PACKED, at->config);
+            t[1 + n] = compile_task(at->l[n], at->type, EPI_PATH_FUSED, EPI_ROUND_PACKED, at->config);
         count += 3;
     }
     pool_start(&p, tasks, ok ? count : 0);
@@ -145,7 +146,7 @@ static void run_list(const char *folder, shaped_list *s) {
         const shaped *at = &s->at[i / 3];
         for (int n = 0; n < 3; n++)
             pool_wait(&p, &tasks[i + n]);
-        if (check(tasks[i].oracle->ok, "%s %s has a reference", at->r->program, at->c[0].dims))
+        if (check(tasks[i].oracle->ok, "%s %s has a reference", at->r->program, at->l[0]->from->dims))
             run_shaped(at, &tasks[i + 1], rows_apart(at->r) ? &tasks[i + 2] : NULL, tasks[i].oracle);
         oracles_free(tasks[i].oracle);
         for (int n = 1; n < 3; n++) {
@@ -155,12 +156,9 @@ static void run_list(const char *folder, shaped_list *s) {
     }
     pool_end(&p);
     free(tasks);
-    for (int i = 0; i < s->count; i++)
-        for (int n = 0; n < 2; n++)
-            epi_module_free(s->at[i].c[n].l.module);
 }
 
-static void test_row_shapes(const char *folder) {
+static void test_row_shapes(void) {
     shaped_list s = {calloc(MOST_SHAPED, sizeof *s.at), 0};
     if (!check(s.at != NULL, "memory"))
         return;
@@ -168,7 +166,7 @@ static void test_row_shapes(const char *folder) {
         add_forced(&s);
     add_lengths(&s);
     add_flat(&s);
-    run_list(folder, &s);
+    run_list(&s);
     free(s.at);
 }
 

@@ -92,26 +92,4 @@ static inline bool take_row(tensor *one, const tensor *many, int64_t row, bool c
     return same;
 }
 
-/* The sizes of so many rows of so many columns. */
-static inline void row_dims(const row_program *r, int64_t rows, int64_t columns, char *dims, size_t size) {
-    if (r->rows)
-        snprintf(dims, size, "%s=%ld,%s=%ld%s", r->rows, (long)rows, r->columns, (long)(columns / r->part), r->others);
-    else
-        snprintf(dims, size, "%s=%ld", r->columns, (long)(rows * columns));
-}
-
-/* A program with so many rows of so many columns; NULL, and reported, where it cannot be loaded. */
-typedef struct row_case {
-    loaded l;
-    test_case from;
-    char dims[64];
-} row_case;
-
-static inline const loaded *load_rows(epi_context *ctx, const char *folder, const row_program *r,
-                                      int64_t rows, int64_t columns, row_case *c) {
-    row_dims(r, rows, columns, c->dims, sizeof c->dims);
-    c->from = (test_case){r->file, r->program, c->dims, 0};
-    return load_case(ctx, folder, &c->from, &c->l) ? &c->l : NULL;
-}
-
 #endif

@@ -22,7 +22,6 @@
 #include "ir/index.h"
 #include "pass/rewrite/attention_form.h"
 #include "random_program.h"
-#include "shapes.h"
 #include "spec.h"
 
 static bool sparing;   /* of a case's texts one is emitted */
@@ -595,9 +594,7 @@ static const loaded *row_cases[MOST_ROWS];
 static int row_case_count;
 
 static const loaded *add_rows(const row_program *r, int64_t rows, int64_t columns) {
-    char dims[64];
-    row_dims(r, rows, columns, dims, sizeof dims);
-    const loaded *l = program_with(r->file, NULL, r->program, dims);
+    const loaded *l = rows_of(r, rows, columns);
     if (l && row_case_count < MOST_ROWS)
         row_cases[row_case_count++] = l;
     return l;

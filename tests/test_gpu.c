@@ -22,11 +22,14 @@
 #include "cuda/cuda.h"
 #include "gpu.h"
 #include "gpu_rows.h"
-#include "moves.h"
 #include "run/run.h"
 
-static const char *folder;
-static loaded all[CASES], moved[MOVES];
+static const loaded *moved(int i) {
+    static const loaded *known[MOVES];
+    if (!known[i])
+        known[i] = program_with("moves", NULL, moves[i].program, moves[i].dims);
+    return known[i];
+}
 
 static double seconds(void) {
     struct timespec t;
@@ -189,126 +192,66 @@ static void test_cases(void) {
         return;
     for (int i = 0; i < CASES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
         if (mode != SANITIZE || cases[i].flags & TINY)
-            count += plan_case(&all[i], i, &tasks[count]);
+            count += plan_case(case_of(i), i, &tasks[count]);
     for (int i = 0; i < MOVES && check(count + PER_CASE <= MOST_TASKS, "room for tasks"); i++)
         if (mode != SANITIZE || moves[i].flags & TINY)
-            count += plan_case(&moved[i], i, &tasks[count]);
+            count += plan_case(moved(i), i, &tasks[count]);
     run_tasks(tasks, count);
     free(tasks);
 }
 
 /* ---- attention by mma.sync ---- */
 
-/* What other GPUs than Hopper's run, on any of them: every configuration by name. */
-static const struct {
-    test_case from;
-    epi_dtype type;
-    const char *config;
-} mma_cases[] = {
-    {{"../tests/attention", "full", "B=1,H=3,S=300,R=250,E=32,F=48", 0},
-     EPI_BF16,
-     "attention_mma_128x64_d64"},
-    {{"../tests/attention", "causal", "B=2,H=2,S=500,R=500,E=64,F=64", 0},
-     EPI_F16,
-     "attention_mma_128x64_d64"},
-    {{"../tests/attention", "causal", "B=2,H=2,S=150,R=150,E=16,F=16", 0},
-     EPI_F16,
-     "attention_mma_64x64_d64"},
-    {{"../tests/attention", "window", "B=1,H=2,G=2,S=300,R=300,E=24,F=24", 0},
-     EPI_BF16,
-     "attention_mma_128x64_d64"},
-    {{"../tests/attention", "causal", "B=1,H=2,S=500,R=500,E=128,F=128", 0},
-     EPI_BF16,
-     "attention_mma_128x32_d128"},
-    {{"../tests/attention", "biased", "B=1,H=2,S=130,R=150,E=72,F=72", 0},
-     EPI_BF16,
-     "attention_mma_64x32_d128"},
-    {{"../tests/attention", "lengths", "B=3,H=1,S=70,R=140,E=128,F=128", 0},
-     EPI_BF16,
-     "attention_mma_64x32_d128"},
-    {{"../tests/attention", "documents", "B=1,H=1,S=200,R=200,E=16,F=16", 0},
-     EPI_BF16,
-     "attention_mma_128x64_d64"},
-    {{"../tests/attention", "causal", "B=1,H=1,S=330,R=260,E=192,F=128", 0},
-     EPI_F16,
-     "attention_mma_64x64_d192"},
-    {{"../tests/attention", "full", "B=1,H=1,S=170,R=190,E=256,F=200", 0},
-     EPI_BF16,
-     "attention_mma_64x32_d256"},
-    {{"../tests/attention", "dropout", "B=1,H=2,S=130,R=135,E=16,F=16", 0},
-     EPI_BF16,
-     "attention_mma_64x64_d64"},
-    {{"../tests/attention", "tokens", "B=3,S=5,R=1500,H=2,G=3,E=72,F=48", 0},
-     EPI_BF16,
-     "attention_mma_64x32_d128"},
-    {{"attention", "decode_attention", "B=3,R=700,G=2,H=3,E=24", 0}, EPI_BF16, "attention_mma_64x64_d64"},
-    {{"../tests/attention", "steep", "B=1,H=2,S=130,R=560,E=16,F=16", 0},
-     EPI_BF16,
-     "attention_mma_128x64_d64"},
-    {{"../tests/attention", "packed", "B=2,H=2,S=500,R=500,E=64,F=64", 0},
-     EPI_BF16,
-     "attention_mma_128x64_d64"},
-    {{"../tests/attention", "packed_queries", "B=2,H=2,S=300,R=300,E=64,F=64", 0},
-     EPI_BF16,
-     "attention_mma_rows_128x32_d64"},
-    {{"../tests/attention", "packed_keys", "B=2,H=2,G=2,S=300,R=300,E=64,F=64", 0},
-     EPI_BF16,
-     "attention_mma_pair_64x32_d64"},
-    {{"../tests/attention", "queries", "B=1,H=3,S=300,R=290,E=32,F=16", 0},
-     EPI_BF16,
-     "attention_mma_rows_128x32_d64"},
-    {{"../tests/attention", "dropout_queries", "B=1,H=2,S=150,R=148,E=64,F=64", 0},
-     EPI_F16,
-     "attention_mma_rows_64x32_d64"},
-    {{"../tests/attention", "queries", "B=1,H=2,S=330,R=330,E=128,F=128", 0},
-     EPI_F16,
-     "attention_mma_rows_128x32_d128"},
-    {{"../tests/attention", "queries", "B=1,H=2,S=130,R=330,E=72,F=104", 0},
-     EPI_BF16,
-     "attention_mma_rows_64x32_d128"},
-    {{"../tests/attention", "queries", "B=1,H=1,S=170,R=190,E=192,F=128", 0},
-     EPI_BF16,
-     "attention_mma_rows_64x32_d192"},
-    {{"../tests/attention", "queries", "B=1,H=1,S=170,R=150,E=200,F=256", 0},
-     EPI_BF16,
-     "attention_mma_rows_64x16_d256"},
-    {{"../tests/attention", "keys", "B=1,H=3,G=2,S=352,R=340,E=64,F=64", 0},
-     EPI_BF16,
-     "attention_mma_pair_64x32_d64"},
-    {{"../tests/attention", "dropout_keys", "B=1,H=1,G=2,S=90,R=140,E=16,F=32", 0},
-     EPI_BF16,
-     "attention_mma_pair_64x32_d64"},
-    {{"../tests/attention", "keys", "B=1,H=2,G=3,S=190,R=340,E=128,F=128", 0},
-     EPI_F16,
-     "attention_mma_pair_128x32_d128"},
-    {{"../tests/attention", "keys", "B=1,H=1,G=3,S=90,R=70,E=72,F=104", 0},
-     EPI_BF16,
-     "attention_mma_pair_64x32_d128"},
-    {{"../tests/attention", "keys", "B=1,H=1,G=1,S=150,R=170,E=192,F=128", 0},
-     EPI_BF16,
-     "attention_mma_pair_64x16_d192"},
+/* What other GPUs than Hopper run, on any of them: every configuration by name. */
+static const char *const mma_cases[] = {
+    "tests/attention:full B=1,H=3,S=300,R=250,E=32,F=48 bf16 attention_mma_128x64_d64",
+    "tests/attention:causal B=2,H=2,S=500,R=500,E=64,F=64 f16 attention_mma_128x64_d64",
+    "tests/attention:causal B=2,H=2,S=150,R=150,E=16,F=16 f16 attention_mma_64x64_d64",
+    "tests/attention:window B=1,H=2,G=2,S=300,R=300,E=24,F=24 bf16 attention_mma_128x64_d64",
+    "tests/attention:causal B=1,H=2,S=500,R=500,E=128,F=128 bf16 attention_mma_128x32_d128",
+    "tests/attention:biased B=1,H=2,S=130,R=150,E=72,F=72 bf16 attention_mma_64x32_d128",
+    "tests/attention:lengths B=3,H=1,S=70,R=140,E=128,F=128 bf16 attention_mma_64x32_d128",
+    "tests/attention:documents B=1,H=1,S=200,R=200,E=16,F=16 bf16 attention_mma_128x64_d64",
+    "tests/attention:causal B=1,H=1,S=330,R=260,E=192,F=128 f16 attention_mma_64x64_d192",
+    "tests/attention:full B=1,H=1,S=170,R=190,E=256,F=200 bf16 attention_mma_64x32_d256",
+    "tests/attention:dropout B=1,H=2,S=130,R=135,E=16,F=16 bf16 attention_mma_64x64_d64",
+    "tests/attention:tokens B=3,S=5,R=1500,H=2,G=3,E=72,F=48 bf16 attention_mma_64x32_d128",
+    "attention:decode_attention B=3,R=700,G=2,H=3,E=24 bf16 attention_mma_64x64_d64",
+    "tests/attention:steep B=1,H=2,S=130,R=560,E=16,F=16 bf16 attention_mma_128x64_d64",
+    "tests/attention:packed B=2,H=2,S=500,R=500,E=64,F=64 bf16 attention_mma_128x64_d64",
+    "tests/attention:packed_queries B=2,H=2,S=300,R=300,E=64,F=64 bf16 attention_mma_rows_128x32_d64",
+    "tests/attention:packed_keys B=2,H=2,G=2,S=300,R=300,E=64,F=64 bf16 attention_mma_pair_64x32_d64",
+    "tests/attention:queries B=1,H=3,S=300,R=290,E=32,F=16 bf16 attention_mma_rows_128x32_d64",
+    "tests/attention:dropout_queries B=1,H=2,S=150,R=148,E=64,F=64 f16 attention_mma_rows_64x32_d64",
+    "tests/attention:queries B=1,H=2,S=330,R=330,E=128,F=128 f16 attention_mma_rows_128x32_d128",
+    "tests/attention:queries B=1,H=2,S=130,R=330,E=72,F=104 bf16 attention_mma_rows_64x32_d128",
+    "tests/attention:queries B=1,H=1,S=170,R=190,E=192,F=128 bf16 attention_mma_rows_64x32_d192",
+    "tests/attention:queries B=1,H=1,S=170,R=150,E=200,F=256 bf16 attention_mma_rows_64x16_d256",
+    "tests/attention:keys B=1,H=3,G=2,S=352,R=340,E=64,F=64 bf16 attention_mma_pair_64x32_d64",
+    "tests/attention:dropout_keys B=1,H=1,G=2,S=90,R=140,E=16,F=32 bf16 attention_mma_pair_64x32_d64",
+    "tests/attention:keys B=1,H=2,G=3,S=190,R=340,E=128,F=128 f16 attention_mma_pair_128x32_d128",
+    "tests/attention:keys B=1,H=1,G=3,S=90,R=70,E=72,F=104 bf16 attention_mma_pair_64x32_d128",
+    "tests/attention:keys B=1,H=1,G=1,S=150,R=170,E=192,F=128 bf16 attention_mma_pair_64x16_d192",
 };
 enum { MMA_CASES = sizeof mma_cases / sizeof *mma_cases };
 
 static void test_attention(void) {
-    static loaded l[MMA_CASES];
     static task tasks[2 * MMA_CASES];
     int count = 0, before = refused + slow;
     for (int i = 0; i < MMA_CASES; i++) {
-        task oracle = {.l = &l[i], .o = {.type = mma_cases[i].type}, .oracle = calloc(1, sizeof(oracles))};
-        if (!check(oracle.oracle && load_case(ctx, folder, &mma_cases[i].from, &l[i]), "%s loads",
-                   mma_cases[i].from.program)) {
+        variant v;
+        char more[80];
+        const loaded *l = read_row(mma_cases[i], &v, more);
+        task oracle = {.l = l, .o = {.type = v.type}, .oracle = calloc(1, sizeof(oracles))};
+        if (!check(oracle.oracle && l, "%s loads", mma_cases[i])) {
             free(oracle.oracle);
             continue;
         }
         tasks[count++] = oracle;
-        tasks[count++] = compile_task(&l[i], mma_cases[i].type, EPI_PATH_FUSED, EPI_ROUND_PACKED,
-                                      device ? mma_cases[i].config : NULL);
+        tasks[count++] = compile_task(l, v.type, EPI_PATH_FUSED, EPI_ROUND_PACKED, device ? v.config : NULL);
     }
     run_tasks(tasks, count);
     check(refused + slow == before, "no configuration of attention that is listed is refused");
-    for (int i = 0; i < MMA_CASES; i++)
-        epi_module_free(l[i].module);
 }
 
 /* ---- gather, scatter and random numbers ---- */
@@ -317,13 +260,13 @@ static void test_attention(void) {
 static void test_moves_bits(void) {
     for (int i = 0; i < MOVES && !broken; i++) {
         const test_case *c = &moves[i];
-        epi_options o = case_options(&moved[i], EPI_F32, EPI_PATH_FUSED);
+        epi_options o = case_options(moved(i), EPI_F32, EPI_PATH_FUSED);
         epi_kernel *k[2] = {NULL, NULL};
         problem cpu = {0};
         on_device d = {0};
         bits first = {0};
         epi_kernel_info info = {0};
-        bool ok = epi_kernel_compile(moved[i].program, &o, &k[0], NULL) == EPI_OK;
+        bool ok = epi_kernel_compile(moved(i)->program, &o, &k[0], NULL) == EPI_OK;
         if (ok)
             epi_kernel_get_info(k[0], &info);
         if (ok && (c->flags & SUMS || info.m || !strcmp(info.mainloop, "gemm") ||
@@ -332,10 +275,10 @@ static void test_moves_bits(void) {
             continue;
         }
         o.device = device;
-        ok = ok && epi_kernel_compile(moved[i].program, &o, &k[1], NULL) == EPI_OK &&
-             problem_make(&cpu, moved[i].program, k[0], LAYOUT_PLAIN);
+        ok = ok && epi_kernel_compile(moved(i)->program, &o, &k[1], NULL) == EPI_OK &&
+             problem_make(&cpu, moved(i)->program, k[0], LAYOUT_PLAIN);
         if (check(ok, "%s %s compiles on both", c->program, c->dims) &&
-            on_device_make(&d, moved[i].program, k[1])) {
+            on_device_make(&d, moved(i)->program, k[1])) {
             problem_fill(&cpu, CASE_SEED);
             check(problem_run(k[0], &cpu) && run_once(k[1], &d, c->program) && bits_agree(&first, &cpu) &&
                       bits_agree(&first, &d.host),
@@ -420,14 +363,11 @@ static void test_long_sums(void) {
 /* ---- a row does not see its batch ---- */
 
 enum { BATCH = 300 };
-static const test_case row_cases[][2] = {
-    {{"matmul", "matmul", "M=300,N=520,K=200", 0}, {"matmul", "matmul", "M=1,N=520,K=200", 0}},
-    {{"residual_rms", "residual_rms", "T=300,D=512,K=256", 0},
-     {"residual_rms", "residual_rms", "T=1,D=512,K=256", 0}},
-    {{"layernorm_linear", "layernorm_residual", "T=300,D=520,K=256", 0},
-     {"layernorm_linear", "layernorm_residual", "T=1,D=520,K=256", 0}},
-    {{"norm_cross_entropy", "norm_cross_entropy", "T=300,D=64,V=2048", 0},
-     {"norm_cross_entropy", "norm_cross_entropy", "T=1,D=64,V=2048", 0}},
+static const char *const row_cases[] = {
+    "matmul:matmul M=300,N=520,K=200",
+    "residual_rms:residual_rms T=300,D=512,K=256",
+    "layernorm_linear:layernorm_residual T=300,D=520,K=256",
+    "norm_cross_entropy:norm_cross_entropy T=300,D=64,V=2048",
 };
 enum { ROW_CASES = sizeof row_cases / sizeof *row_cases };
 
@@ -473,16 +413,18 @@ static void compare_rows(const task *many, const task *one, const char *what) {
 }
 
 static void test_rows(void) {
-    loaded l[ROW_CASES][2] = {0};
     int configs = mode == FULL || mode == SAMPLE ? epi_config_count() : 0, count = 0;
     task *tasks = calloc((size_t)(2 * ROW_CASES * (configs + 1)), sizeof *tasks);
     bool ok = check(tasks != NULL, "memory");
     for (int i = 0; i < ROW_CASES && ok; i++) {
-        for (int n = 0; n < 2; n++)
-            ok &= load_case(ctx, folder, &row_cases[i][n], &l[i][n]);
+        variant v;
+        char more[80];
+        const loaded *many = read_row(row_cases[i], &v, more),
+                     *one = many ? with_size(many, "=300", "=1") : NULL;
+        ok = one != NULL;
         for (int c = -1; c < configs && ok; c++)
             for (int n = 0; n < 2; n++)
-                tasks[count++] = compile_task(&l[i][n], EPI_BF16, EPI_PATH_FUSED, EPI_ROUND_PACKED,
+                tasks[count++] = compile_task(n ? one : many, EPI_BF16, EPI_PATH_FUSED, EPI_ROUND_PACKED,
                                               c < 0 ? NULL : epi_config_name(c));
     }
     pool p;
@@ -500,9 +442,6 @@ static void test_rows(void) {
     }
     pool_end(&p);
     free(tasks);
-    for (int i = 0; i < ROW_CASES; i++)
-        for (int n = 0; n < 2; n++)
-            epi_module_free(l[i][n].module);
 }
 
 /* ---- streams and graphs: the driver's own calls, as a caller has them ---- */
@@ -564,12 +503,12 @@ static epi_kernel *chosen_kernel(const loaded *l) {
 }
 
 /* The last case of a program: the largest. */
-static const loaded *case_of(const char *program, int flag) {
-    const loaded *found = NULL;
+static const loaded *last_case(const char *program, int flag) {
+    int found = 0;
     for (int i = 0; i < CASES; i++)
         if (!strcmp(cases[i].program, program) && cases[i].flags & flag)
-            found = &all[i];
-    return found;
+            found = i;
+    return case_of(found);
 }
 
 /* Records the start of a kernel, and returns whether all went well up to an executable graph. */
@@ -612,10 +551,10 @@ static void repeat_graph(const epi_kernel *k, on_device *d, bits *first, const c
 }
 
 static void test_graph(const char *program) {
-    epi_kernel *k = chosen_kernel(case_of(program, LARGE));
+    epi_kernel *k = chosen_kernel(last_case(program, LARGE));
     on_device d;
     bits first = {0};
-    if (!k || !on_device_make(&d, case_of(program, LARGE)->program, k)) {
+    if (!k || !on_device_make(&d, last_case(program, LARGE)->program, k)) {
         epi_kernel_free(k);
         return;
     }
@@ -630,7 +569,7 @@ static void test_graph(const char *program) {
  * are updated in place. The bits are those of a start with results apart. */
 static void test_decode_graph(void) {
     enum { POSITION = 12, KEYS = 13, Y = 16, STEPS = 4 };
-    const loaded *l = case_of("decode_layer", LARGE);
+    const loaded *l = last_case("decode_layer", LARGE);
     epi_kernel *k = chosen_kernel(l);
     on_device d;
     epi_error err = {0};
@@ -694,32 +633,37 @@ static bool run_schedule(const task *t, bits *first) {
  * that tiles of 192 and more columns copy themselves and others have copied ahead; last columns of tiles that
  * are narrow, but in turn. */
 static void test_schedules(void) {
-    static const test_case wide[] = {{"matmul", "matmul", "M=300,N=20480,K=64", 0},
-                                     {"residual_rms", "residual_rms", "T=300,D=20480,K=520", 0},
-                                     {"rmsnorm_backward", "rmsnorm_backward", "T=300,D=20480,F=200", 0},
-                                     {"matmul", "matmul", "M=300,N=16384,K=2571", 0},
-                                     {"residual_rms", "residual_rms", "T=3001,D=3072,K=1023", 0},
-                                     {"layernorm_linear", "layernorm_residual", "T=3001,D=3072,K=520", 0},
-                                     {"matmul", "matmul_nn", "M=3001,N=3080,K=520", 0},
-                                     {"norm_swiglu", "norm_swiglu", "T=3001,F=3078,D=1023", 0},
-                                     {"cross_entropy", "cross_entropy", "T=3001,V=3077,D=520", 0},
-                                     {"rmsnorm_backward", "rmsnorm_backward", "T=3001,D=2856,F=200", 0},
-                                     {"norm_swiglu", "norm_swiglu", "T=300,F=20490,D=200", 0}};
+    static const char *const wide[] = {
+        "matmul:matmul M=300,N=20480,K=64",
+        "residual_rms:residual_rms T=300,D=20480,K=520",
+        "rmsnorm_backward:rmsnorm_backward T=300,D=20480,F=200",
+        "matmul:matmul M=300,N=16384,K=2571",
+        "residual_rms:residual_rms T=3001,D=3072,K=1023",
+        "layernorm_linear:layernorm_residual T=3001,D=3072,K=520",
+        "matmul:matmul_nn M=3001,N=3080,K=520",
+        "norm_swiglu:norm_swiglu T=3001,F=3078,D=1023",
+        "cross_entropy:cross_entropy T=3001,V=3077,D=520",
+        "rmsnorm_backward:rmsnorm_backward T=3001,D=2856,F=200",
+        "norm_swiglu:norm_swiglu T=300,F=20490,D=200",
+    };
     enum { WIDE = sizeof wide / sizeof *wide };
     static const char *const configs[2][4] = {
         {"sm90_128x256_c2_d", "sm90_128x256_c2_dq", "sm90_128x128_c2_d", "sm90_128x256_c1_d"},
         {"sm90_128x256_c2_e", "sm90_128x256_c2_eq", "sm90_128x192_c2_dq", "sm90_128x128_c2_d"}};
     enum { CONFIGS = 4, TASKS = 2 * WIDE * CONFIGS };
-    static loaded l[WIDE];
+    const loaded *l[WIDE];
     static task tasks[TASKS];
     if (ctx->cuda.devices[device - 1].major != 9)
         return;
-    for (int i = 0; i < WIDE; i++)
-        if (!load_case(ctx, folder, &wide[i], &l[i]))
+    for (int i = 0; i < WIDE; i++) {
+        variant v;
+        char more[80];
+        if (!(l[i] = read_row(wide[i], &v, more)))
             return;
+    }
     for (int i = 0; i < TASKS; i++) {
         int exact = i / CONFIGS % 2;
-        tasks[i] = compile_task(&l[i / CONFIGS / 2], EPI_BF16, EPI_PATH_FUSED,
+        tasks[i] = compile_task(l[i / CONFIGS / 2], EPI_BF16, EPI_PATH_FUSED,
                                 exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED, configs[exact][i % CONFIGS]);
     }
     pool p;
@@ -739,15 +683,13 @@ static void test_schedules(void) {
     }
     pool_end(&p);
     bits_free(&first);
-    for (int i = 0; i < WIDE; i++)
-        epi_module_free(l[i].module);
 }
 
 /* ---- what a start costs the host ---- */
 
 static void test_launch_cost(void) {
     enum { ROUNDS = 10, EACH = 200 };
-    const loaded *l = case_of("norm_swiglu", TINY);
+    const loaded *l = last_case("norm_swiglu", TINY);
     epi_kernel *k = chosen_kernel(l);
     on_device d;
     void *stream = NULL;
@@ -804,7 +746,7 @@ static void test_threads(void) {
     bool ok = true;
     epi_error err = {0};
     for (int i = 0; i < 2 && ok; i++) {
-        const loaded *l = case_of(programs[i], LARGE);
+        const loaded *l = last_case(programs[i], LARGE);
         r[i].kernel = chosen_kernel(l);
         ok = r[i].kernel && on_device_make(&r[i].d, l->program, r[i].kernel) &&
              run_once(r[i].kernel, &r[i].d, programs[i]) && bits_agree(&alone[i], &r[i].d.host) &&
@@ -963,23 +905,21 @@ static void run_big(const loaded *l, const uint16_t *a, const uint16_t *b, epi_r
 }
 
 static void test_big(void) {
-    static const test_case big = {"matmul", "matmul", "M=70000,N=32768,K=64", LARGE};
     if (ctx->cuda.devices[device - 1].memory < (int64_t)40 << 30) {
         printf("a result beyond 2^31 elements is left out: the device has less than 40 GiB\n");
         return;
     }
     uint16_t *a = malloc(2ul * BIG_M * BIG_K), *b = malloc(2ul * BIG_N * BIG_K);
-    loaded l = {0};
+    const loaded *l = program_with("matmul", NULL, "matmul", "M=70000,N=32768,K=64");
     uint64_t s = 17;
-    if (check(a && b, "memory") && load_case(ctx, folder, &big, &l)) {
+    if (check(a && b, "memory") && l) {
         for (int64_t i = 0; i < (int64_t)BIG_M * BIG_K; i++)
             put_element(a, EPI_BF16, i, 2 * random_unit(&s) - 1);
         for (int64_t i = 0; i < (int64_t)BIG_N * BIG_K; i++)
             put_element(b, EPI_BF16, i, 2 * random_unit(&s) - 1);
         for (int exact = 0; exact < 2 && !broken; exact++)
-            run_big(&l, a, b, exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED);
+            run_big(l, a, b, exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED);
     }
-    epi_module_free(l.module);
     free(a);
     free(b);
 }
@@ -1033,7 +973,7 @@ static void test_open(const char *program) {
     char cache[] = "/tmp/epilog_open_XXXXXX";
     const char *set = getenv("EPILOG_CACHE");
     char *before = set ? strdup(set) : NULL;
-    loaded l = *case_of(program, LARGE);
+    loaded l = *last_case(program, LARGE);
     epi_kernel *k = NULL;
     epi_error err = {0};
     if (!check(mkdtemp(cache) != NULL, "a folder for a cache"))
@@ -1053,7 +993,8 @@ static void test_open(const char *program) {
         size_t bytes;
         check(epi_kernel_workspace_at(k, &sizes[n], 1, &bytes, &err) == EPI_OK, "%s at %ld: %s", program,
               (long)sizes[n], err.message);
-        check(n == 0 || count_cubins(cache) == compiled, "%s: nothing is compiled when its size changes again", program);
+        check(n == 0 || count_cubins(cache) == compiled,
+              "%s: nothing is compiled when its size changes again", program);
         compiled = count_cubins(cache);
     }
     if (before)
@@ -1075,9 +1016,9 @@ static void test_open(const char *program) {
 static void test_all(void) {
     bool ok = true;
     for (int i = 0; i < CASES; i++)
-        ok &= load_case(ctx, folder, &cases[i], &all[i]);
+        ok &= case_of(i) != NULL;
     for (int i = 0; i < MOVES; i++)
-        ok &= load_move(ctx, &moves[i], &moved[i]);
+        ok &= moved(i) != NULL;
     if (ok) {
         test_cases();
         if (!broken)
@@ -1085,7 +1026,7 @@ static void test_all(void) {
         if (!broken && mode != SANITIZE)
             test_moves_bits();
         if (!broken)
-            test_row_shapes(folder);
+            test_row_shapes();
         if (device && !broken)
             test_outside();
         if (!broken && mode != SANITIZE)
@@ -1115,10 +1056,6 @@ static void test_all(void) {
         if (driver && !broken && (mode == FULL || mode == SAMPLE))
             test_big();
     }
-    for (int i = 0; i < CASES; i++)
-        epi_module_free(all[i].module);
-    for (int i = 0; i < MOVES; i++)
-        epi_module_free(moved[i].module);
     printf("%d combinations skipped: %d where the program does not fit the configuration, %d that would be "
            "slow\n",
            refused + slow, refused, slow);
@@ -1131,7 +1068,7 @@ int main(int argc, char **argv) {
     const char *name = argc > 2 ? argv[2] : "quick";
     int found = 0;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is not lost where a run is cut short */
-    folder = argc > 1 ? argv[1] : "programs";
+    programs = argc > 1 ? argv[1] : "programs";
     while (found < MODES && strcmp(modes[found], name) != 0)
         found++;
     if (!check(found < MODES, "there is no mode '%s'", name) ||
@@ -1151,6 +1088,7 @@ int main(int argc, char **argv) {
             test_all();
         else if (find_driver())
             test_schedules();
+        free_programs();
         epi_context_close(ctx);
         return finish();
     }

@@ -11,7 +11,6 @@
 #include "pass/rewrite/groups.h"
 #include "pass/rewrite/widen.h"
 #include "pass/schedule/walk.h"
-#include "shapes.h"
 #include "spec.h"
 
 typedef struct emulated {

@@ -6,12 +6,6 @@
 
 enum { BATCH = 37 };
 
-static const loaded *rows_of(const row_program *r, int64_t rows, int64_t columns) {
-    char dims[64];
-    row_dims(r, rows, columns, dims, sizeof dims);
-    return program_with(r->file, NULL, r->program, dims);
-}
-
 /* A kernel, and the one that does its rows one by one. Shapes may be refused. */
 static void add_both(const loaded *many, const loaded *one, variant v) {
     emulated *e = many && wants("shapes", many, v, one ? " row by row" : "") ? add_kernel(many, v) : NULL;
