@@ -37,46 +37,48 @@ static int keeps_unfused(law_case *c, const epi_program *p) {
 
 /* ---- the same bits ---- */
 
+/* Runs both, the second over what is large where that is asked for, and compares. */
+static int same_runs(law_case *c, law_side *a, law_case *there, law_side *b, bool large, const char *what) {
+    int result = side_run(c, a, false);
+    if (result > 0)
+        result = side_run(there, b, large);
+    return result > 0 && !same_bits(c, a, b, what) ? -1 : result;
+}
+
 /* Whatever the workspace and the outputs held before, at the second run, and with two threads. */
 static int keeps_poison(law_case *c, const epi_program *p) {
-    law_side s, other;
+    law_side s, other = {0};
     law_way way = {.type = drawn_type(c)}, two = {.type = way.type, .threads = 2};
     int result = side_open(c, p, way, &s);
     if (result > 0)
         result = side_open(c, p, two, &other);
-    else
-        other = (law_side){0};
     if (result > 0)
-        result = side_run(c, &s, false);
-    if (result > 0)
-        result = side_run(c, &other, true);
-    if (result > 0 && !same_bits(c, &s, &other, "with two threads and 1e30 in the workspace"))
-        result = -1;
+        result = same_runs(c, &s, c, &other, true, "with two threads and 1e30 in the workspace");
     side_close(&other);
     side_close(&s);
     return result;
 }
 
+/* The program of another text; 0 where there is none. */
+static const epi_program *program_of(law_case *c, const char *text, epi_module **module) {
+    epi_error err;
+    *module = NULL;
+    if (epi_module_parse(c->ctx, text, strlen(text), "law", module, &err) != EPI_OK)
+        return NULL;
+    return epi_module_find(*module, c->program);
+}
+
 /* Runs another text's program of the same tensors and compares bits. */
 static int same_elsewhere(law_case *c, const epi_program *p, law_case *there, const char *what) {
     epi_module *module;
-    epi_error err;
-    law_side a, b = {0};
+    law_side a = {0}, b = {0};
     law_way way = {.type = drawn_type(c)};
-    if (epi_module_parse(c->ctx, there->text, strlen(there->text), "law", &module, &err) != EPI_OK)
-        return 0;
-    const epi_program *q = epi_module_find(module, c->program);
+    const epi_program *q = program_of(c, there->text, &module);
     int result = q ? side_open(c, p, way, &a) : 0;
-    if (result <= 0)
-        a = (law_side){0};
-    else if ((result = side_open(there, q, way, &b)) < 0)
+    if (result > 0 && (result = side_open(there, q, way, &b)) < 0)
         law_broken(c, "%.500s %s", there->message, what);
     if (result > 0)
-        result = side_run(c, &a, false);
-    if (result > 0)
-        result = side_run(there, &b, false);
-    if (result > 0 && !same_bits(c, &a, &b, what))
-        result = -1;
+        result = same_runs(c, &a, there, &b, false, what);
     side_close(&a);
     side_close(&b);
     epi_module_free(module);
@@ -163,38 +165,30 @@ static int keeps_order(law_case *c, const epi_program *p) {
     return result;
 }
 
-/* Inputs in another order: another choice of row axes, so perhaps another cut, but the same numbers. */
-static int keeps_inputs(law_case *c, const epi_program *p) {
+typedef bool rewriter(const char *text, const char *program, char *out, size_t size);
+
+/* The program of the text as it is after that keeps near to its own f64. */
+static int holds_rewritten(law_case *c, rewriter *rewrite, epi_dtype type) {
     char *text = malloc(LAW_TEXT);
     epi_module *module = NULL;
-    epi_error err;
-    int result = 0;
-    (void)p;
-    if (text && reverse_inputs(c->text, c->program, text, LAW_TEXT) &&
-        epi_module_parse(c->ctx, text, strlen(text), "law", &module, &err) == EPI_OK) {
-        const epi_program *q = epi_module_find(module, c->program);
-        result = q ? way_holds(c, q, (law_way){.type = drawn_type(c)}, NULL) : 0;
-    }
+    const epi_program *q =
+        text && rewrite(c->text, c->program, text, LAW_TEXT) ? program_of(c, text, &module) : NULL;
+    int result = q ? way_holds(c, q, (law_way){.type = type}, NULL) : 0;
     epi_module_free(module);
     free(text);
     return result;
 }
 
+/* Inputs in another order: another choice of row axes, so perhaps another cut, but the same numbers. */
+static int keeps_inputs(law_case *c, const epi_program *p) {
+    (void)p;
+    return holds_rewritten(c, reverse_inputs, drawn_type(c));
+}
+
 /* With all values declared f32 nothing is rounded to 16 bits that has a name. */
 static int keeps_declared(law_case *c, const epi_program *p) {
-    char *text = malloc(LAW_TEXT);
-    epi_module *module = NULL;
-    epi_error err;
-    int result = 0;
     (void)p;
-    if (text && declare_all(c->text, c->program, text, LAW_TEXT) &&
-        epi_module_parse(c->ctx, text, strlen(text), "law", &module, &err) == EPI_OK) {
-        const epi_program *q = epi_module_find(module, c->program);
-        result = q ? way_holds(c, q, (law_way){.type = c->seed % 2 ? EPI_BF16 : EPI_F16}, NULL) : 0;
-    }
-    epi_module_free(module);
-    free(text);
-    return result;
+    return holds_rewritten(c, declare_all, c->seed % 2 ? EPI_BF16 : EPI_F16);
 }
 
 #endif

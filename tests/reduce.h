@@ -25,10 +25,7 @@ static void end_after(int seconds) {
 /* One law of one case, in this process. */
 static int law_tried(law_case *c, int which) {
     epi_module *module;
-    epi_error err;
-    if (epi_module_parse(c->ctx, c->text, strlen(c->text), "law", &module, &err) != EPI_OK)
-        return 0;
-    const epi_program *p = epi_module_find(module, c->program);
+    const epi_program *p = program_of(c, c->text, &module);
     int result = p ? laws[which].keeps(c, p) : 0;
     epi_module_free(module);
     return result;
