@@ -304,11 +304,13 @@ typedef struct order {
     const int *from; /* row i is row from[i] of the full problem */
 } order;
 
-/* Whether a tensor has the rows: they are the program's first axis. */
+static char row_axis; /* its name, the first of the sizes */
+
+/* Whether a tensor has the rows. */
 static bool has_rows(const ran *r, int i) {
     epi_tensor_info info;
     return epi_program_tensor(r->program, i, &info) == EPI_OK && info.rank &&
-           !strcmp(info.axes[0].dim, epi_program_dim(r->program, 0));
+           info.axes[0].dim[0] == row_axis && !info.axes[0].dim[1];
 }
 
 static void fill_rows(ran *r, void *arg) {
@@ -344,7 +346,7 @@ typedef struct row_program {
 
 static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
     int plain[ROWS], mixed[ROWS];
-    char what[96], full_dims[64], one_dims[64], first = c->dims[0];
+    char what[96], full_dims[64], one_dims[64];
     for (int i = 0; i < ROWS; i++) {
         plain[i] = i;
         mixed[i] = (i * 29 + 13) % ROWS;
@@ -352,8 +354,9 @@ static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
     snprintf(what, sizeof what, "%s %s %s", c->program, epi_dtype_name(type), path_names[path]);
     if (!wanted("%s", what))
         return;
-    snprintf(full_dims, sizeof full_dims, "%c=%d%s", first, ROWS, c->dims + 1);
-    snprintf(one_dims, sizeof one_dims, "%c=1%s", first, c->dims + 1);
+    row_axis = c->dims[0];
+    snprintf(full_dims, sizeof full_dims, "%c=%d%s", row_axis, ROWS, c->dims + 1);
+    snprintf(one_dims, sizeof one_dims, "%c=1%s", row_axis, c->dims + 1);
     way how = (way){.path = path, .type = type};
     ran full, other;
     order in_order = {plain}, permuted = {mixed};
