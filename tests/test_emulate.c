@@ -32,6 +32,18 @@
 #include "emulate/scan.h"
 #include "emulate/wholes.h"
 
+static void compare_more(const emulated *e, const char *what) {
+    const char *program = e->l->from->program;
+    if (!strcmp(program, "paged_attention"))
+        compare_outside(e, what);
+    if (e->alone)
+        compare_alone(e, what);
+    if (!e->up && !strncmp(program, "prefix", 6))
+        compare_hidden(e, what);
+    if (!e->up && !strncmp(program, "first", 5))
+        compare_first(e, what);
+}
+
 static void add_few(void) {
     hopper_kind = 'f';
     add_hopper();

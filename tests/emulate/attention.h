@@ -118,10 +118,9 @@ static const char *const attention[] = {
 static void compare_outside(const emulated *e, const char *what) {
     problem p[2];
     enum { K = 1, V, PAGE, LENGTH };
-    if (!make_problem(e, &p[0]))
+    if (!make_two(e, e, p))
         return;
-    bool made = make_problem(e, &p[1]);
-    for (int n = 0; n < 2 && made; n++) {
+    for (int n = 0; n < 2; n++) {
         tensor *table = &p[n].t[PAGE], *length = &p[n].t[LENGTH];
         int64_t pages = p[n].t[K].shape.sizes[0], last = table->shape.count - 1;
         for (int i = K; i <= V; i++) /* the first page of keys and of values is 0 */
@@ -134,65 +133,37 @@ static void compare_outside(const emulated *e, const char *what) {
                         (double)(table->shape.sizes[1] * p[n].t[K].shape.sizes[1]));
         run_launches(e, &p[n], false, what);
     }
-    for (int i = p[0].inputs; i < p[0].count && made; i++)
+    for (int i = p[0].inputs; i < p[0].count; i++)
         check(same_bits(&p[0].t[i], &p[1].t[i]), "%s: a page outside of the table is one of zeros", what);
-    problem_free(&p[0]);
-    problem_free(&p[1]);
-}
-
-/* The axis of 384 positions, or of 128, in a tensor; and the elements before and behind it. */
-static bool along(const tensor *t, int64_t size, int64_t *outer, int64_t *inner) {
-    *outer = *inner = 1;
-    bool found = false;
-    for (int a = 0; a < t->shape.rank; a++) {
-        *(found ? inner : outer) *= found || t->shape.sizes[a] != size ? t->shape.sizes[a] : 1;
-        found |= t->shape.sizes[a] == size;
-    }
-    return found;
+    free_two(p);
 }
 
 /* A document among others, from a multiple of a tile of keys on, has the bits that it has alone. That the
  * others are no numbers does not matter: no tile of theirs is read. */
 static void compare_alone(const emulated *e, const char *what) {
     enum { PACKED = 384, ALONE = 128, FIRST = PACKED - ALONE };
-    const emulated *o = e->alone;
-    problem p, q;
-    if (!runs(o) || !make_problem(e, &p))
+    problem p[2];
+    int64_t outer, inner;
+    if (!make_two(e, e->alone, p))
         return;
-    bool made = make_problem(o, &q);
-    for (int i = 0; i < p.inputs && made; i++) {
-        int64_t outer, inner;
-        epi_dtype type = p.t[i].shape.type;
-        size_t size = epi_dtype_size(type);
-        if (!check(along(&p.t[i], PACKED, &outer, &inner), "%s: input %d has positions", what, i))
+    for (int i = 0; i < p[0].inputs; i++) {
+        tensor *t = &p[0].t[i];
+        if (!check(along(t, PACKED, &outer, &inner), "%s: input %d has positions", what, i))
             continue;
-        for (int64_t n = 0; n < outer * PACKED * inner; n++)
-            if (type == EPI_I32)
-                put_element(p.t[i].data, type, n, n / inner % PACKED < FIRST ? 7 : 8);
+        for (int64_t n = 0; n < t->shape.count; n++)
+            if (t->shape.type == EPI_I32)
+                put_at(t, n, n / inner % PACKED < FIRST ? 7 : 8);
             else if (n / inner % PACKED < FIRST)
-                put_element(p.t[i].data, type, n, (double)NAN);
-        for (int64_t n = 0; n < outer; n++)
-            memcpy(q.t[i].data + (size_t)(n * ALONE * inner) * size,
-                   p.t[i].data + (size_t)((n * PACKED + FIRST) * inner) * size,
-                   (size_t)(ALONE * inner) * size);
+                put_at(t, n, (double)NAN);
+        take_positions((positions){&p[1].t[i], ALONE, 0}, (positions){t, PACKED, FIRST}, ALONE, false);
     }
-    if (made) {
-        run_launches(e, &p, false, what);
-        run_launches(o, &q, false, what);
-    }
-    for (int i = p.inputs; i < p.count && made; i++) {
-        int64_t outer, inner;
-        size_t size = epi_dtype_size(p.t[i].shape.type);
-        bool same = along(&p.t[i], PACKED, &outer, &inner);
-        for (int64_t n = 0; n < outer && same; n++)
-            same = !memcmp(q.t[i].data + (size_t)(n * ALONE * inner) * size,
-                           p.t[i].data + (size_t)((n * PACKED + FIRST) * inner) * size,
-                           (size_t)(ALONE * inner) * size);
-        check(same, "%s: tensor %d, a document among others has the bits that it has alone", what, i);
-    }
-    problem_free(&p);
-    if (made)
-        problem_free(&q);
+    run_launches(e, &p[0], false, what);
+    run_launches(e->alone, &p[1], false, what);
+    for (int i = p[0].inputs; i < p[0].count; i++)
+        check(take_positions((positions){&p[1].t[i], ALONE, 0}, (positions){&p[0].t[i], PACKED, FIRST}, ALONE,
+                             true),
+              "%s: tensor %d, a document among others has the bits that it has alone", what, i);
+    free_two(p);
 }
 
 /* What a prefix and the positions after it hide is not read: of the first 128 queries the last 128 keys, of
@@ -200,51 +171,36 @@ static void compare_alone(const emulated *e, const char *what) {
 static void compare_hidden(const emulated *e, const char *what) {
     enum { ALL = 384, PART = 128 };
     bool keys = strstr(e->l->from->program, "_keys");
+    int64_t outer, inner, first = keys ? ALL - PART : 0;
     problem p[2];
-    if (!make_problem(e, &p[0]))
+    if (!make_two(e, e, p))
         return;
-    bool made = make_problem(e, &p[1]);
-    for (int i = 0; i < p[1].inputs && made; i++) {
-        int64_t outer, inner;
+    for (int i = 0; i < p[1].inputs; i++) {
+        tensor *t = &p[1].t[i];
         epi_tensor_info info;
         epi_program_tensor(e->l->program, i, &info);
         bool streams = false;
         for (int a = 0; a < info.rank; a++)
             streams |= !strcmp(info.axes[a].dim, keys ? "S" : "R");
-        if (streams && check(along(&p[1].t[i], ALL, &outer, &inner), "%s: input %d", what, i))
-            for (int64_t n = 0; n < outer * ALL * inner; n++)
+        if (streams && check(along(t, ALL, &outer, &inner), "%s: input %d", what, i))
+            for (int64_t n = 0; n < t->shape.count; n++)
                 if (keys ? n / inner % ALL < PART : n / inner % ALL >= ALL - PART)
-                    put_element(p[1].t[i].data, p[1].t[i].shape.type, n, (double)NAN);
+                    put_at(t, n, (double)NAN);
     }
-    for (int n = 0; n < 2 && made; n++)
+    for (int n = 0; n < 2; n++)
         run_launches(e, &p[n], false, what);
-    for (int i = p[0].inputs; i < p[0].count && made; i++) {
-        int64_t outer, inner, first = keys ? ALL - PART : 0;
-        size_t size = epi_dtype_size(p[0].t[i].shape.type);
-        bool same = along(&p[0].t[i], ALL, &outer, &inner);
-        for (int64_t n = 0; n < outer && same; n++)
-            same = !memcmp(p[0].t[i].data + (size_t)((n * ALL + first) * inner) * size,
-                           p[1].t[i].data + (size_t)((n * ALL + first) * inner) * size,
-                           (size_t)(PART * inner) * size);
-        check(same, "%s: tensor %d, what is hidden is not read", what, i);
-    }
-    problem_free(&p[0]);
-    if (made)
-        problem_free(&p[1]);
+    for (int i = p[0].inputs; i < p[0].count; i++)
+        check(take_positions((positions){&p[0].t[i], ALL, first}, (positions){&p[1].t[i], ALL, first}, PART,
+                             true),
+              "%s: tensor %d, what is hidden is not read", what, i);
+    free_two(p);
 }
 
 static void add_attention_row(const loaded *l, variant v, const char *more) {
     v.exact = true;
     emulated *e = add_named("attention", l, v);
-    const char *program = l->from->program;
-    if (e && !strcmp(program, "paged_attention"))
-        e->more = compare_outside;
-    if (e && !strncmp(program, "prefix", 6))
-        e->more = compare_hidden;
-    if (e && !strncmp(program, "packed", 6) && strstr(l->from->dims, "=384")) {
-        e->more = compare_alone;
+    if (e && !strncmp(l->from->program, "packed", 6) && strstr(l->from->dims, "=384"))
         e->alone = add_partner(with_size(l, "=384", "=128"), v);
-    }
     if (strstr(more, "open"))
         add_open_case("attention", l, v, e);
 }

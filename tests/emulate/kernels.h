@@ -29,7 +29,6 @@ typedef struct emulated {
     const struct emulated
         *closed; /* one that gives the same bits: for its sizes alone, or by another configuration */
     const struct emulated *alone; /* one of a document that is among others here */
-    void (*more)(const struct emulated *e, const char *what); /* what else is compared, or NULL */
 } emulated;
 
 enum { MOST_KERNELS = 4096 };
@@ -348,6 +347,59 @@ static void compare_in_place(const emulated *e, const problem *apart, bool late,
         }
 }
 
+/* ---- two runs that must agree ---- */
+
+/* The axis of so many positions in a tensor; and the elements before and behind it. */
+static bool along(const tensor *t, int64_t size, int64_t *outer, int64_t *inner) {
+    *outer = *inner = 1;
+    bool found = false;
+    for (int a = 0; a < t->shape.rank; a++) {
+        *(found ? inner : outer) *= found || t->shape.sizes[a] != size ? t->shape.sizes[a] : 1;
+        found |= t->shape.sizes[a] == size;
+    }
+    return found;
+}
+
+/* Positions of a tensor: `count` of the axis of `size`, from `first` on. */
+typedef struct positions {
+    const tensor *t;
+    int64_t size, first;
+} positions;
+
+/* Copies some to others, or compares them. */
+static bool take_positions(positions to, positions from, int64_t count, bool compares) {
+    int64_t outer, inner;
+    size_t each = epi_dtype_size(to.t->shape.type);
+    bool same = along(from.t, from.size, &outer, &inner);
+    for (int64_t n = 0; n < outer && same; n++) {
+        unsigned char *a = to.t->data + (size_t)((n * to.size + to.first) * inner) * each,
+                      *b = from.t->data + (size_t)((n * from.size + from.first) * inner) * each;
+        if (compares)
+            same = !memcmp(a, b, (size_t)(count * inner) * each);
+        else
+            memcpy(a, b, (size_t)(count * inner) * each);
+    }
+    return same;
+}
+
+/* The tensors of two kernels. Free them where it is true. */
+static bool make_two(const emulated *a, const emulated *b, problem p[2]) {
+    if (!runs(b) || !make_problem(a, &p[0]))
+        return false;
+    if (make_problem(b, &p[1]))
+        return true;
+    problem_free(&p[0]);
+    return false;
+}
+
+static void free_two(problem p[2]) {
+    problem_free(&p[0]);
+    problem_free(&p[1]);
+}
+
+/* What some programs are compared with besides. */
+static void compare_more(const emulated *e, const char *what);
+
 static void run_kernel(const emulated *e, const oracles *oracle) {
     const loaded *l = e->l;
     bool fused = e->k->steps.plan.kind != EPI_KIND_PASS;
@@ -368,8 +420,7 @@ static void run_kernel(const emulated *e, const oracles *oracle) {
             check_rule(&p, l, oracle, fused && e->v.exact ? EPI_F32 : e->v.type, how);
         if (e->closed && !late)
             compare_closed(e, &p, what);
-        if (e->more)
-            e->more(e, what);
+        compare_more(e, what);
         if (!e->copies && !(half && e->up))
             compare_in_place(e, &p, late, what);
         for (int64_t row = late; e->one && row < l->dims[0].size; row += 18)

@@ -48,12 +48,8 @@ static void compare_first(const emulated *e, const char *what) {
     bool back = !strcmp(e->l->from->program, "first_back");
     problem p[2];
     int64_t outer, inner;
-    if (e->up || !make_problem(e, &p[0]))
+    if (!make_two(e, e, p))
         return;
-    if (!make_problem(e, &p[1])) {
-        problem_free(&p[0]);
-        return;
-    }
     tensor *a = &p[1].t[0];
     for (int64_t n = 0; along(a, STEPS, &outer, &inner) && n < a->shape.count; n++)
         if (n / inner % STEPS == (back ? STEPS - 1 : 0))
@@ -80,8 +76,7 @@ static void compare_first(const emulated *e, const char *what) {
         }
         check(!wrong, "%s: %s factors of a state of nothing", what, infinite ? "infinite" : "large");
     }
-    problem_free(&p[0]);
-    problem_free(&p[1]);
+    free_two(p);
 }
 
 static void add_scan_row(const loaded *l, variant v, const char *more) {
@@ -91,8 +86,6 @@ static void add_scan_row(const loaded *l, variant v, const char *more) {
                    draw.name)) {
         char config[64] = "";
         variant second = v;
-        if (!strncmp(l->from->program, "first", 5))
-            e->more = compare_first;
         second.config = config;
         if (other && sscanf(other + 6, "%63s", config) == 1)
             e->closed = add_partner(l, second);
