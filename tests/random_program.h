@@ -216,6 +216,75 @@ static inline void make_rows_program(maker *m, uint64_t seed) {
         body);
 }
 
+/* ---- products one after another ---- */
+
+/* A value of exactly these axes, any of those that there are; NULL: none. Halves are what has F for its columns. */
+static inline const char *of_axes(maker *m, bool rows, bool cols, bool half) {
+    const char *found = NULL;
+    for (int i = 0, seen = 0; i < m->count; i++)
+        if (m->v[i].rows == rows && m->v[i].cols == cols && m->v[i].half == half &&
+            !random_below(&m->s, ++seen))
+            found = m->v[i].name;
+    return found;
+}
+
+/* One more value: a product, a norm, a softmax as it is written out, a statistic, a rotation, or a map of what is there. */
+static inline void chain_step(maker *m) {
+    static const char *const maps[] = {"silu", "tanh", "sigmoid", "abs", "gelu"};
+    bool f = random_below(&m->s, 2);
+    int what = random_below(&m->s, 9);
+    const char *axis = f ? "F" : "D", *x = of_axes(m, true, true, f), *y = of_axes(m, true, true, f),
+               *row = of_axes(m, true, false, false), *col = of_axes(m, false, true, f);
+    if (!x)
+        return;
+    const char *v = add(m, true, what != 4, what != 4 && (what < 2 ? !f : f), true)->name;
+    if (what < 2)
+        ADD(m->text, "    %s = (%s @ %s)/size(%s)\n", v, x, f ? "wc" : what ? "wa" : "wb", axis);
+    else if (what == 2)
+        ADD(m->text, "    %s = %s*rsqrt(mean(%s*%s, %s) + 0.01)\n", v, x, x, x, axis);
+    else if (what == 3)
+        ADD(m->text, "    %s_e = exp(tanh(%s) - max(tanh(%s), %s))\n    %s = %s_e/sum(%s_e, %s)\n", v, x, x,
+            axis, v, v, v, axis);
+    else if (what == 4)
+        ADD(m->text, "    %s = %s(%s, %s)\n", v, random_below(&m->s, 2) ? "mean" : "var", x, axis);
+    else if (what == 5) {
+        ADD(m->text, "    %s_a, %s_b = %s(%s, %s)\n", v, v, random_below(&m->s, 2) ? "pairs" : "halves", x,
+            axis);
+        ADD(m->text, "    %s = %s(%s_a - %s_b, %s_a, %s)\n", v, random_below(&m->s, 2) ? "join" : "concat", v,
+            v, v, axis);
+    } else if (what == 6 && row && col)
+        ADD(m->text, "    %s = %s*%s + %s\n", v, x, row, col);
+    else if (what == 7)
+        ADD(m->text, "    %s = %s(%s)\n", v, maps[random_below(&m->s, 5)], x);
+    else
+        ADD(m->text, "    %s = %s %c %s\n", v, x, "+-*"[random_below(&m->s, 3)], y);
+}
+
+/* A program f of several products, which stores its last value and another one; and the same for a batch, where all but
+ * wb have an axis more, so that products keep it. Nothing in it jumps. */
+static inline void make_chain(maker *m, uint64_t seed) {
+    static const value inputs[] = {{"x", true, true, false, false},
+                                   {"r", true, false, false, false},
+                                   {"gd", false, true, false, false},
+                                   {"gf", false, true, true, false}};
+    char body[8192], axes[2][8];
+    *m = (maker){.s = seed * 7919 + 1, .count = 4};
+    memcpy(m->v, inputs, sizeof inputs);
+    for (int i = 4 + random_below(&m->s, 14); (i > 0 || m->count == 4) && m->count < MAX_VALUES - 4; i--)
+        chain_step(m);
+    const value *last = &m->v[m->count - 1], *stored[] = {last, &m->v[4 + random_below(&m->s, m->count - 4)]};
+    for (int i = 0; i < 2; i++)
+        snprintf(axes[i], sizeof axes[i], "%s", !stored[i]->cols ? "T]" : stored[i]->half ? "T,F]" : "T,D]");
+    snprintf(body, sizeof body, "%s", m->text);
+    m->text[0] = 0;
+    ADD(m->text,
+        "f(x[T,D], r[T], gd[D], gf[F], wa[F,D], wb[F,D], wc[D,F]) -> (y[%s, z[%s) {\n%s    y = %s + 0\n    z "
+        "= -%s\n}\n"
+        "batch(x[B,T,D], r[B,T], gd[B,D], gf[B,F], wa[B,F,D], wb[F,D], wc[B,D,F]) -> (y[B,%s, z[B,%s) {\n"
+        "    y, z = f(x, r, gd, gf, wa, wb, wc)\n}\n",
+        axes[0], axes[1], body, last->name, stored[1]->name, axes[0], axes[1]);
+}
+
 /* Has it functions that jump, where a rounded value may land on the other side? */
 static inline bool has_steps(const char *text) {
     static const char *const steps[] = {"floor", "not ", "<", ">", "=="};

@@ -4,6 +4,7 @@
  *
  *     cut [programs] [rounds]     the programs of the folder, then so many random ones */
 #include "ran.h"
+#include "random_program.h"
 
 #include "cuda/cuda.h"
 #include "layers.h"
@@ -332,103 +333,12 @@ static void check_file(const char *path) {
 
 /* ---- random programs ---- */
 
-enum { SHAPE_TD, SHAPE_TF, SHAPE_T, SHAPE_D, SHAPE_F, SHAPES };
-
-typedef struct grower {
-    uint64_t s;
-    char text[8192];
-    struct {
-        char name[12];
-        int shape;
-    } v[64];
-    int count;
-} grower;
-
-static void add(grower *g, const char *name, int shape) {
-    snprintf(g->v[g->count].name, sizeof g->v->name, "%s", name);
-    g->v[g->count++].shape = shape;
-}
-
-static const char *pick(grower *g, int shape) {
-    int found = -1, seen = 0;
-    for (int i = 0; i < g->count; i++)
-        if (g->v[i].shape == shape && random_below(&g->s, ++seen) == 0)
-            found = i;
-    return found < 0 ? NULL : g->v[found].name;
-}
-
-/* One more assignment: a product, a norm, a reduction, a rotation or a map of what is there. */
-static void grow(grower *g, int number) {
-    static const char *const maps[] = {"silu", "tanh", "sigmoid", "abs", "gelu"};
-    char name[12];
-    int long_shape = random_below(&g->s, 2), what = random_below(&g->s, 9);
-    const char *axis = long_shape == SHAPE_TD ? "D" : "F", *x = pick(g, long_shape), *y = pick(g, long_shape),
-               *row = pick(g, SHAPE_T), *col = pick(g, long_shape == SHAPE_TD ? SHAPE_D : SHAPE_F);
-    int shape = long_shape;
-    snprintf(name, sizeof name, "v%d", number);
-    if (!x)
-        return;
-    if (what < 2) {
-        ADD(g->text, "    %s = (%s @ %s)/size(%s)\n", name, x,
-            long_shape == SHAPE_TD ? (what ? "wa" : "wb") : "wc", axis);
-        shape = long_shape == SHAPE_TD ? SHAPE_TF : SHAPE_TD;
-    } else if (what == 2) {
-        ADD(g->text, "    %s = %s*rsqrt(mean(%s*%s, %s) + 0.01)\n", name, x, x, x, axis);
-    } else if (what == 3) {
-        ADD(g->text, "    %s_e = exp(tanh(%s) - max(tanh(%s), %s))\n", name, x, x, axis);
-        ADD(g->text, "    %s = %s_e/sum(%s_e, %s)\n", name, name, name, axis);
-    } else if (what == 4) {
-        ADD(g->text, "    %s = %s(%s, %s)\n", name, random_below(&g->s, 2) ? "mean" : "var", x, axis);
-        shape = SHAPE_T;
-    } else if (what == 5) {
-        ADD(g->text, "    %s_a, %s_b = %s(%s, %s)\n", name, name, random_below(&g->s, 2) ? "pairs" : "halves",
-            x, axis);
-        ADD(g->text, "    %s = %s(%s_a - %s_b, %s_a, %s)\n", name, random_below(&g->s, 2) ? "join" : "concat",
-            name, name, name, axis);
-    } else if (what == 6 && row && col) {
-        ADD(g->text, "    %s = %s*%s + %s\n", name, x, row, col);
-    } else if (what == 7) {
-        ADD(g->text, "    %s = %s(%s)\n", name, maps[random_below(&g->s, 5)], x);
-    } else {
-        ADD(g->text, "    %s = %s %c %s\n", name, x, "+-*"[random_below(&g->s, 3)], y);
-    }
-    add(g, name, shape);
-}
-
-static void make_random(grower *g, uint64_t seed) {
-    static const char *const inputs[SHAPES] = {"x", NULL, "r", "gd", "gf"};
-    *g = (grower){.s = seed * 7919 + 1};
-    for (int i = 0; i < SHAPES; i++)
-        if (inputs[i])
-            add(g, inputs[i], i);
-    int steps = 4 + random_below(&g->s, 14), first = g->count;
-    grower body = *g;
-    for (int i = 0; (i < steps || body.count == first) && body.count < 60; i++)
-        grow(&body, i);
-    const char *last = body.v[body.count - 1].name,
-               *other = body.v[first + random_below(&body.s, body.count - first)].name;
-    static const char *const axes[SHAPES] = {"[T,D]", "[T,F]", "[T]", "[D]", "[F]"};
-    int last_shape = body.v[body.count - 1].shape, other_shape = SHAPE_TD;
-    for (int i = 0; i < body.count; i++)
-        if (body.v[i].name == other)
-            other_shape = body.v[i].shape;
-    ADD(g->text,
-        "f(x[T,D], r[T], gd[D], gf[F], wa[F,D], wb[F,D], wc[D,F]) -> (y%s, z%s) {\n%s    y = %s + 0\n    z = "
-        "-%s\n}\n",
-        axes[last_shape], axes[other_shape], body.text, last, other);
-    /* the same for a batch: all but wb have an axis more, so products keep it */
-    ADD(g->text,
-        "batch(x[B,T,D], r[B,T], gd[B,D], gf[B,F], wa[B,F,D], wb[F,D], wc[B,D,F]) -> (y[B,%s, z[B,%s) {\n"
-        "    y, z = f(x, r, gd, gf, wa, wb, wc)\n}\n",
-        axes[last_shape] + 1, axes[other_shape] + 1);
-}
-
 static void check_random(int count) {
     for (rounds r = rounds_of(count); next_round(&r);) {
-        grower g;
+        maker g;
         char label[32], dims[100];
         int before = failed_count;
-        make_random(&g, r.seed);
+        make_chain(&g, r.seed);
         snprintf(label, sizeof label, "seed %lu", r.seed);
         epi_module *m = parsed(ctx, g.text);
         int t = 1 + random_below(&g.s, 40), d = 2 + 2 * random_below(&g.s, 20),
