@@ -27,8 +27,9 @@ static void fill_meant(problem *p, uint64_t seed) {
     problem_fill(p, seed);
     for (int i = 0; i < p->inputs; i++) {
         tensor *t = &p->t[i];
+        const char *name = tensor_name(p->program, i);
         for (int64_t e = 0; e < t->shape.count; e++) {
-            double x = at(t, e), y = meant_here(tensor_name(p->program, i), e, x);
+            double x = at(t, e), y = meant_here(name, e, x);
             if (y != x)
                 put_at(t, e, y);
         }
@@ -495,8 +496,9 @@ static void fill_lengths(problem *p, uint64_t seed) {
     static const int lengths[] = {513, 1500, 0, 512, 1, 1025};
     fill_meant(p, seed);
     for (int i = 0; i < p->inputs; i++)
-        for (int64_t e = 0; e < p->t[i].shape.count && !strcmp(tensor_name(p->program, i), "length"); e++)
-            put_at(&p->t[i], e, lengths[e % 6]);
+        if (!strcmp(tensor_name(p->program, i), "length"))
+            for (int64_t e = 0; e < p->t[i].shape.count; e++)
+                put_at(&p->t[i], e, lengths[e % 6]);
 }
 
 /* Few rows over a long stream, whose chunks threads share: the bits are those of one thread, and of a batch
