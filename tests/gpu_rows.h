@@ -77,8 +77,8 @@ static void add_flat(shaped_list *s) {
 /* ---- running ---- */
 
 /* A batch of one gives the bits of that row in a larger batch. */
-static void compare_with_one(const shaped *s, const task *one, const on_device *many, const char *what) {
-    const int64_t rows[] = {0, s->rows / 2, s->rows - 1};
+static void compare_with_one(int64_t all, const task *one, const on_device *many, const char *what) {
+    const int64_t rows[] = {0, all / 2, all - 1};
     on_device o;
     if (!on_device_make(&o, one->l->program, one->kernel))
         return;
@@ -87,7 +87,7 @@ static void compare_with_one(const shaped *s, const task *one, const on_device *
             take_row(&o.host.t[i], &many->host.t[i], rows[r], false);
         bool ok = run_once(one->kernel, &o, what);
         for (int i = o.host.inputs; i < o.host.count && ok; i++) {
-            bool summed = s->rows > 1 && many->host.t[i].shape.count == o.host.t[i].shape.count;
+            bool summed = all > 1 && many->host.t[i].shape.count == o.host.t[i].shape.count;
             check(summed || take_row(&o.host.t[i], &many->host.t[i], rows[r], true),
                   "%s: tensor %d, a batch of one is row %ld of a larger one, bit for bit", what, i,
                   (long)rows[r]);
@@ -118,7 +118,7 @@ static void run_shaped(const shaped *s, const task *many, const task *one, const
               run + 1);
     }
     if (ok && one && task_compiled(one, variant))
-        compare_with_one(s, one, &d, what);
+        compare_with_one(s->rows, one, &d, what);
     bits_free(&first);
     on_device_free(&d);
 }

@@ -7,8 +7,6 @@
  *
  * cpu: the same flow on the CPU, with 256 rows for 8192, which tests this test where there is no GPU. NAME:
  * only programs whose name has it. Without a GPU it says why and passes, unless EPILOG_NEED_GPU is set. */
-#include <dirent.h>
-
 #include "batch.h"
 #include "gpu.h"
 
@@ -145,27 +143,28 @@ static void check_entry(entry *e, epi_kernel *const *k) {
 static entry entries[MOST_PROGRAMS];
 static int entry_count;
 
-static void take_file(const char *path, const char *wanted, epi_module **module) {
-    size_t length;
-    epi_error err;
-    char *text = read_whole(path, &length);
-    if (!check(text && epi_module_parse(ctx, text, length, path, module, &err) == EPI_OK, "%s parses", path))
-        return;
-    for (int i = 0; i < epi_module_count(*module); i++) {
-        const epi_program *p = epi_module_program(*module, i);
+static epi_module *modules_read[64];
+static int read_count;
+static const char *only; /* programs whose names have this, or NULL */
+
+static void take_file(const char *path) {
+    epi_module *m = read_count < 64 ? parsed_file(ctx, path) : NULL;
+    if (m)
+        modules_read[read_count++] = m;
+    for (int i = 0; m && i < epi_module_count(m); i++) {
+        const epi_program *p = epi_module_program(m, i);
         if (!p->graph.input_count || p->graph.tensors[0].axes.count < 2 ||
-            (wanted && !strstr(epi_program_name(p), wanted)))
+            (only && !strstr(epi_program_name(p), only)))
             continue;
         for (int exact = 0; exact < 2 && entry_count < MOST_PROGRAMS; exact++) {
             entry *e = &entries[entry_count++];
             *e = (entry){.program = p,
                          .rounding = exact ? EPI_ROUND_EXACT : EPI_ROUND_PACKED,
-                         .name = {.file = path, .program = epi_program_name(p), .dims = ""}};
+                         .name = {.file = "programs", .program = epi_program_name(p), .dims = ""}};
             for (int w = 0; w < KERNELS; w++)
                 bind(e, w);
         }
     }
-    free(text);
 }
 
 static void check_all(void) {
@@ -202,9 +201,6 @@ static void check_all(void) {
 }
 
 int main(int argc, char **argv) {
-    const char *folder = argc > 1 ? argv[1] : "programs";
-    epi_module *modules[64] = {NULL};
-    int module_count = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGALRM, on_alarm);
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
@@ -219,24 +215,15 @@ int main(int argc, char **argv) {
         epi_context_close(ctx);
         return finish();
     }
-    DIR *d = opendir(folder);
-    if (check(d != NULL, "%s opens", folder)) {
-        for (struct dirent *e; (e = readdir(d)) && module_count < 64;) {
-            char path[512];
-            size_t n = strlen(e->d_name);
-            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-            if (n > 4 && !strcmp(e->d_name + n - 4, ".epi"))
-                take_file(path, argc > 3 ? argv[3] : NULL, &modules[module_count++]);
-        }
-        closedir(d);
-    }
+    only = argc > 3 ? argv[3] : NULL;
+    for_texts(argc > 1 ? argv[1] : "programs", take_file);
     check_all();
     printf("%d outputs of %d programs were compared, in two ways of rounding; %d kernels are not for such "
            "sizes\n",
            compared, entry_count / 2, closed);
     check(compared > 0, "there was something to compare");
-    for (int i = 0; i < module_count; i++)
-        epi_module_free(modules[i]);
+    while (read_count)
+        epi_module_free(modules_read[--read_count]);
     epi_context_close(ctx);
     return finish();
 }
