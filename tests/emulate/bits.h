@@ -55,7 +55,7 @@ static const struct {
       {"token B=3,R=500,H=1,G=2,E=40,F=40 attention_mma_64x64_d64", {0, 99, 300}, {199, 128, 65}}}},
 };
 
-static const emulated *bit_kernels[BIT_SIZES][BIT_FORMS];
+static emulated *bit_kernels[BIT_SIZES][BIT_FORMS];
 
 static void add_form(int size, int f) {
     char row[200], more[80];
@@ -64,7 +64,7 @@ static void add_form(int size, int f) {
     const loaded *l = read_row(row, &v, more);
     v.type = sequences[size].type;
     v.exact = true;
-    bit_kernels[size][f] = add_partner(l, v);
+    bit_kernels[size][f] = add_staying(l, v);
 }
 
 /* A form is a case; the whole is made for any of them. */

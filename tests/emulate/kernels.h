@@ -123,6 +123,14 @@ static emulated *add_partner(const loaded *l, variant v) {
     return e;
 }
 
+/* What another table runs, whatever forms others have. */
+static emulated *add_staying(const loaded *l, variant v) {
+    emulated *e = add_partner(l, v);
+    if (e)
+        e->stays = true;
+    return e;
+}
+
 static bool has_rows(const loaded *l) {
     epi_tensor_info first;
     return epi_program_tensor(l->program, 0, &first) == EPI_OK && first.rank > 1;

@@ -50,7 +50,7 @@ static void add_longs(void) {
     for (int i = 0; i < LONGS; i++)
         if (wanted("sums %s", longs[i].name)) {
             const loaded *l = program_with("sums", longs[i].text, "p", longs[i].dims);
-            longs[i].e = add_partner(l, (variant){EPI_F32, longs[i].path, 90, NULL, true, 132});
+            longs[i].e = add_staying(l, (variant){EPI_F32, longs[i].path, 90, NULL, true, 132});
         }
 }
 
