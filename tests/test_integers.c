@@ -364,6 +364,28 @@ static void test_large(void) {
     }
 }
 
+/* Two parts that differ in nothing but that one computes in 64 bits are not made one. */
+static void test_equal_parts(void) {
+    epi_module *m = parsed(ctx, "f(x[T,D], w[F,D]) -> y[T,F] { y = softmax(softmax(x, T) @ w, F) }");
+    epi_kernel *k = m ? kernel_of(epi_module_program(m, 0), "T=300,D=40,F=48", (way){0}) : NULL;
+    epi_arena arena = {0};
+    if (k && check(k->cut.part_count > 1, "there are parts")) {
+        epi_part one = k->cut.parts[0], other = one;
+        size_t bytes = (size_t)one.graph.node_count * sizeof *one.graph.nodes;
+        int to[MAX_TENSORS];
+        other.graph.nodes = epi_arena_alloc(&arena, bytes);
+        memcpy(other.graph.nodes, one.graph.nodes, bytes);
+        check(epi_parts_equal(&arena, &one, &other, k->spec.sizes, to), "a part is equal to its copy");
+        other.graph.nodes[other.graph.node_count - 1].integer ^= true;
+        check(!epi_parts_equal(&arena, &one, &other, k->spec.sizes, to), "but not if that has an integer");
+        check(epi_part_hash(&arena, &one, k->spec.sizes) != epi_part_hash(&arena, &other, k->spec.sizes),
+              "nor is its number the same");
+    }
+    epi_arena_free(&arena);
+    epi_kernel_free(k);
+    epi_module_free(m);
+}
+
 int main(int argc, char **argv) {
     epi_error err;
     if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context: %s", err.message))
@@ -371,6 +393,7 @@ int main(int argc, char **argv) {
     test_maps();
     test_lines();
     test_assumed();
+    test_equal_parts();
     if (argc > 1 && !strcmp(argv[1], "large"))
         test_large();
     epi_context_close(ctx);
