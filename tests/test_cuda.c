@@ -1027,7 +1027,7 @@ static const char *const attention[] = {
     "tests/attention:latent_pair B=2,S=2048,R=2048,H=16,E=128,P=64,F=128 bf16 attention_pair_128x64_d192",
     "tests/attention:prefix B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_128x128_d128",
     "tests/attention:prefix_keys B=2,H=4,G=4,S=2048,R=2048,E=128,F=128 bf16 attention_pair_128x48_d128",
-    "tests/attention:packed B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_192x128_d64",
+    "tests/attention:packed B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_128x128_d64",
     "tests/attention:packed B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_128x128_d128",
     "tests/attention:packed_queries B=2,H=16,S=2048,R=2048,E=64,F=64 bf16 attention_rows_128x128_d64",
     "tests/attention:packed_queries B=2,H=16,S=2048,R=2048,E=128,F=128 bf16 attention_rows_128x96_d128",
