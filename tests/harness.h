@@ -37,6 +37,12 @@ static inline bool check(bool ok, const char *fmt, ...) {
     return false;
 }
 
+/* A call was refused: with this status, and a message that has these words. */
+static inline bool refused_as(epi_status got, epi_status want, const epi_error *err, const char *words) {
+    return check(got == want && strstr(err->message, words), "%s, not %s with '%s': %s", epi_status_name(got),
+                 epi_status_name(want), words, err->message);
+}
+
 static inline int finish(void) {
     draw_one();
     printf("%d passed, %d failed\n", passed, failed_count);
@@ -210,6 +216,26 @@ static inline void problem_free(problem *p) {
     for (int i = 0; i < p->count; i++)
         free(p->t[i].memory);
     memset(p, 0, sizeof *p);
+}
+
+static inline size_t tensor_bytes(const tensor *t) {
+    return (size_t)t->span * epi_dtype_size(t->shape.type);
+}
+
+static inline void poison_outputs(problem *p) {
+    for (int t = p->inputs; t < p->count; t++)
+        memset(p->t[t].data, POISON, tensor_bytes(&p->t[t]));
+}
+
+/* No byte of them was written since. */
+static inline bool outputs_untouched(const problem *p) {
+    bool untouched = true;
+    for (int t = p->inputs; t < p->count; t++) {
+        EPI_WRITTEN(p->t[t].data, tensor_bytes(&p->t[t]));
+        for (size_t b = 0; b < tensor_bytes(&p->t[t]); b++)
+            untouched &= p->t[t].data[b] == POISON;
+    }
+    return untouched;
 }
 
 /* Nothing outside the tensor was touched: the guards, and the gaps between strided elements. */

@@ -44,10 +44,6 @@ static inline double off_in_f64(const tensor *got, const tensor *want) {
     return worst / (1 + most);
 }
 
-static inline const epi_program *last_of(const epi_module *m) {
-    return epi_module_program(m, epi_module_count(m) - 1);
-}
-
 /* Forward and backward of a text's last program, as they are printed, have the one and lack the other. */
 static inline void check_saved_text(epi_context *ctx, const char *text, const char *wrt, const char *has,
                                     const char *lacks) {

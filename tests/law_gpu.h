@@ -22,10 +22,6 @@ static inline size_t gpu_reserve(gpu_block *b, size_t bytes) {
     return at;
 }
 
-static inline size_t tensor_bytes(const tensor *t) {
-    return (size_t)t->span * epi_dtype_size(t->shape.type);
-}
-
 /* Tensors there, or back; the workspace as well. */
 static inline epi_status gpu_move(gpu_block *b, const problem *p, unsigned char *work, size_t bytes,
                                   bool back, epi_error *err) {

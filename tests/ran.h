@@ -72,6 +72,10 @@ static inline epi_module *gradient_of(const epi_program *p, const char *wrt) {
     return derived(p, wrt, epi_program_grad);
 }
 
+static inline const epi_program *last_of(const epi_module *m) {
+    return epi_module_program(m, epi_module_count(m) - 1);
+}
+
 /* ---- kernels ---- */
 
 /* How a program is compiled, filled and run; what is 0 is f32, fused, on a CPU, by two threads, and plain. */
@@ -181,6 +185,26 @@ static inline epi_status run_with(const epi_kernel *k, const epi_tensor *tensors
 static inline bool run_on(const epi_kernel *k, const epi_tensor *tensors, int count) {
     epi_error err = {0};
     return k && check(run_with(k, tensors, count, &err) == EPI_OK, "a kernel runs: %s", err.message);
+}
+
+/* Runs a kernel with open axes at these sizes of theirs. */
+static inline epi_status run_at(const epi_kernel *k, const int64_t *sizes, int size_count,
+                                const epi_tensor *tensors, int count, const void *prepared, epi_error *err) {
+    epi_call call = EPI_CALL(.tensors = tensors, .count = count, .sizes = sizes, .size_count = size_count,
+                             .prepared = prepared);
+    epi_status status = epi_kernel_workspace_at(k, sizes, size_count, &call.workspace_bytes, err);
+    if (status != EPI_OK)
+        return status;
+    call.workspace = aligned_alloc(64, call.workspace_bytes);
+    status = epi_kernel_call(k, &call, err);
+    free(call.workspace);
+    return status;
+}
+
+static inline epi_kernel_info info_of(const epi_kernel *k) {
+    epi_kernel_info info = {0};
+    epi_kernel_get_info(k, &info);
+    return info;
 }
 
 /* ---- what a kernel computes ---- */

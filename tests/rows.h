@@ -102,10 +102,6 @@ static inline void fill_random(ran *r, void *arg) {
     }
 }
 
-static inline size_t bytes_of(const tensor *t) {
-    return (size_t)t->span * epi_dtype_size(t->shape.type);
-}
-
 /* Random tensors, and the inputs that the test has of its own. */
 typedef struct own {
     uint64_t seed;
@@ -120,7 +116,7 @@ static inline void fill_own(ran *r, void *arg) {
     for (int i = 0; i < r->p.inputs && o->from; i++) {
         const tensor *from = find(o->from, tensor_name(r->program, i));
         if (from)
-            memcpy(r->p.t[i].data, from->data, bytes_of(&r->p.t[i]));
+            memcpy(r->p.t[i].data, from->data, tensor_bytes(&r->p.t[i]));
     }
     if (o->fill)
         o->fill(r, o->arg);

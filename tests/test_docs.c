@@ -173,11 +173,10 @@ static char *laid_out(const block *b, const char *text, size_t length) {
         return NULL;
     }
     char *out = malloc(n + 1);
-    if (out && (epi_format(text, length, path, out, n + 1, &n, &err) != EPI_OK || strlen(out) != n)) {
-        free(out);
-        out = NULL;
-    }
-    return out;
+    if (out && epi_format(text, length, path, out, n + 1, &n, &err) == EPI_OK && strlen(out) == n)
+        return out;
+    free(out);
+    return NULL;
 }
 
 /* The next comment from `at` on, without the blanks around it; NULL past the last. */
@@ -232,11 +231,8 @@ static bool has_mainloop(const block *b, const epi_program *p) {
     if (!word || strchr(word, '='))
         return true;
     epi_kernel *k = compiled(b, p);
-    if (!k)
-        return false;
-    epi_kernel_info info;
-    epi_kernel_get_info(k, &info);
-    bool ok = !strcmp(info.mainloop, word + 1) || wrong(b, "gets the mainloop", info.mainloop);
+    const char *got = k ? info_of(k).mainloop : "";
+    bool ok = k && (!strcmp(got, word + 1) || wrong(b, "gets the mainloop", got));
     epi_kernel_free(k);
     return ok;
 }
@@ -261,10 +257,6 @@ static bool has_line(const char *text, const char *line, size_t n) {
         if (strcspn(text, "\n") == n && memcmp(text, line, n) == 0)
             return true;
     return false;
-}
-
-static const epi_program *last_of(const epi_module *m) {
-    return epi_module_program(m, epi_module_count(m) - 1);
 }
 
 static bool check_plan(const block *b, const block *example, const epi_module *m) {
@@ -456,20 +448,21 @@ static bool is_in(const char *name, const char *const *list, int count) {
 
 /* Words that stand in quotes in the grammar of docs/language.md, which is read before the editors' files. */
 static char grammar[64][20];
+static const char *grammar_words[64];
 static int grammar_count;
 
 static void read_grammar(const block *b) {
     for (const char *at = b->text; at < b->text + b->length; at++) {
         size_t n = *at == '"' ? strspn(at + 1, "abcdefghijklmnopqrstuvwxyz0123456789") : 0;
-        if (n && n < 20 && at[n + 1] == '"' && isalpha((unsigned char)at[1]) && grammar_count < 64)
-            snprintf(grammar[grammar_count++], 20, "%.*s", (int)n, at + 1);
+        if (n && n < 20 && at[n + 1] == '"' && isalpha((unsigned char)at[1]) && grammar_count < 64) {
+            char *word = grammar[grammar_count];
+            snprintf(word, 20, "%.*s", (int)n, at + 1);
+            grammar_words[grammar_count++] = word;
+        }
     }
-    for (int i = 0; epi_maker_at(i); i++) {
-        bool has = false;
-        for (int j = 0; j < grammar_count; j++)
-            has |= !strcmp(grammar[j], epi_maker_at(i));
-        check(has, "the grammar of %s has '%s'", path, epi_maker_at(i));
-    }
+    for (int i = 0; epi_maker_at(i); i++)
+        check(is_in(epi_maker_at(i), grammar_words, grammar_count), "the grammar of %s has '%s'", path,
+              epi_maker_at(i));
 }
 
 /* A syntax file lists the words of the language, all and no others. */
@@ -555,41 +548,37 @@ static bool check_program_file(const char *text, size_t length) {
     return ok;
 }
 
-static bool check_file(void) {
-    static block blocks[MAX_BLOCKS + 1];
-    size_t length;
-    char *text = read_whole(path, &length);
-    if (!text) {
-        printf("%s cannot be read\n", path);
-        return false;
-    }
-    if (length > 4 && !strcmp(path + strlen(path) - 4, ".epi")) {
-        check(check_program_file(text, length), "%s", path);
-        free(text);
-        return true;
-    }
-    if (strstr(path, "editors/")) {
-        check_editor(text);
-        free(text);
-        return true;
-    }
-    if (length > 8 && strstr(path, "llms.txt"))
+static void check_page(const char *text, const block *blocks, int count) {
+    if (strstr(path, "llms.txt"))
         check_llms(text);
-    memset(blocks, 0, sizeof blocks);
-    int count = find_blocks(text, blocks);
-    if (updates) {
-        bool ok = update(text, blocks, count);
-        free(text);
-        return ok;
-    }
     for (int i = 0; i < count; i++)
         if (!strcmp(blocks[i].info, "ebnf") && strstr(path, "language.md"))
             read_grammar(&blocks[i]);
     for (int i = 0; i < count; i++)
         if (!strncmp(blocks[i].info, "epi", 3))
             check(check_block(&blocks[i], &blocks[i + 1]), "%s:%d", path, blocks[i].line);
+}
+
+static bool check_file(void) {
+    static block blocks[MAX_BLOCKS + 1];
+    size_t length;
+    bool ok = true;
+    char *text = read_whole(path, &length);
+    if (!text) {
+        printf("%s cannot be read\n", path);
+        return false;
+    }
+    memset(blocks, 0, sizeof blocks);
+    if (!strcmp(path + strlen(path) - 4, ".epi"))
+        check(check_program_file(text, length), "%s", path);
+    else if (strstr(path, "editors/"))
+        check_editor(text);
+    else if (updates)
+        ok = update(text, blocks, find_blocks(text, blocks));
+    else
+        check_page(text, blocks, find_blocks(text, blocks));
     free(text);
-    return true;
+    return ok;
 }
 
 int main(int argc, char **argv) {

@@ -429,11 +429,6 @@ static void test_adamw_rounding(void) {
 
 /* ---- indices out of range ---- */
 
-static int dim_of(const char *dims, const char *axis) {
-    const char *at_axis = strstr(dims, axis); /* axes have one letter here */
-    return at_axis ? atoi(at_axis + strlen(axis) + 1) : -1;
-}
-
 static void test_out_of_range(void) {
     static const struct {
         const char *file, *program, *dims, *index;
@@ -472,19 +467,15 @@ static void test_out_of_range(void) {
             if (run_program(&r, cases[c].file, cases[c].program, cases[c].dims, way_of(w), fill_random,
                             &seed)) {
                 put(&r, cases[c].index, cases[c].element, (double)cases[c].value);
-                for (int i = r.p.inputs; i < r.p.count; i++)
-                    memset(r.p.t[i].data, POISON, bytes_of(&r.p.t[i]));
+                poison_outputs(&r.p);
                 epi_error err = {0};
                 epi_status status = run_with(r.k, r.p.args, r.p.count, &err);
                 snprintf(says, sizeof says, "%s[%s] is %d: outside axis %s of %d", cases[c].index,
-                         cases[c].place, cases[c].value, cases[c].axis, dim_of(cases[c].dims, cases[c].axis));
+                         cases[c].place, cases[c].value, cases[c].axis,
+                         atoi(strstr(cases[c].dims, cases[c].axis) + 2)); /* axes have one letter here */
                 check(status == EPI_ERR_INDEX && !strcmp(err.message, says), "%s says '%s', expected '%s'",
                       cases[c].program, err.message, says);
-                bool untouched = true;
-                for (int i = r.p.inputs; i < r.p.count; i++)
-                    for (size_t b = 0; b < bytes_of(&r.p.t[i]); b++)
-                        untouched &= r.p.t[i].data[b] == POISON;
-                check(untouched, "%s writes nothing then, %s", cases[c].program, way_name(w));
+                check(outputs_untouched(&r.p), "%s writes nothing then, %s", cases[c].program, way_name(w));
             }
             discard(&r);
         }
@@ -510,14 +501,8 @@ static void check_unchecked(const ran *r, const char *how) {
 static bool run_of_more(const ran *r) {
     const int64_t rows = 2;
     epi_error err = {0};
-    size_t bytes = 0;
     epi_kernel *k = kernel_of(r->program, "B=3,T=70,D=8,F=8,E=4", (way){.open = "T"});
-    bool ok = epi_kernel_workspace_at(k, &rows, 1, &bytes, &err) == EPI_OK;
-    void *work = aligned_alloc(64, bytes + 64);
-    const epi_call call = EPI_CALL(.tensors = r->p.args, .count = r->p.count, .workspace = work,
-                                   .workspace_bytes = bytes, .sizes = &rows, .size_count = 1);
-    ok = ok && epi_kernel_call(k, &call, &err) == EPI_OK;
-    free(work);
+    bool ok = run_at(k, &rows, 1, r->p.args, r->p.count, NULL, &err) == EPI_OK;
     epi_kernel_free(k);
     return check(ok, "unchecked, open: %s", err.message);
 }

@@ -58,53 +58,58 @@ static epi_cache_key key_of(const char *text) {
 
 /* ---- the cache ---- */
 
-static bool reads_back(epi_cache_key key, const void *expected, size_t expected_size, char *note,
-                       size_t size) {
+static char note[256]; /* of what the cache did last */
+
+static void write_entry(epi_cache_key key, const void *data, size_t size) {
+    epi_cache_write(key, data, size, note, sizeof note);
+}
+
+static bool reads_back(epi_cache_key key, const void *expected, size_t expected_size) {
     void *data;
     size_t n;
-    bool ok = epi_cache_read(key, &data, &n, note, size);
-    if (ok)
-        ok = n == expected_size && memcmp(data, expected, n) == 0;
+    bool ok =
+        epi_cache_read(key, &data, &n, note, sizeof note) && n == expected_size && !memcmp(data, expected, n);
     free(data);
     return ok;
 }
 
 static void round_trip(void) {
-    char note[256];
     unsigned char data[5000];
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(i * 7 + i / 256);
     epi_cache_key key = key_of("round trip");
-    check(!reads_back(key, data, 0, note, sizeof note) && !note[0], "absent entry: %s", note);
+    check(!reads_back(key, data, 0) && !note[0], "absent entry: %s", note);
     for (size_t n = 0; n < sizeof data; n += n < 20 ? 1 : 331) {
-        epi_cache_write(key, data, n, note, sizeof note);
+        write_entry(key, data, n);
         check(!note[0], "write of %zu bytes: %s", n, note);
-        check(reads_back(key, data, n, note, sizeof note) && !note[0], "read of %zu bytes: %s", n, note);
+        check(reads_back(key, data, n) && !note[0], "read of %zu bytes: %s", n, note);
     }
     check(files_in(folder, false) == 1, "one entry and no temporary files");
     struct stat info;
     check(stat(folder, &info) == 0 && (info.st_mode & 0777) == 0700, "the folder is its owner's alone");
     epi_cache_write(key, data, 10, NULL, 0);
-    check(reads_back(key, data, 10, NULL, 0), "no note wanted");
+    void *back = NULL;
+    size_t n;
+    check(epi_cache_read(key, &back, &n, NULL, 0) && n == 10 && !memcmp(back, data, 10), "no note wanted");
+    free(back);
 }
 
 /* A damaged file is not read, removed, and named in the note. */
 static void expect_damage(epi_cache_key key, const char *path, const char *what, size_t at) {
-    char note[256];
-    bool read = reads_back(key, "", 0, note, sizeof note);
+    bool read = reads_back(key, "", 0);
     check(!read && strstr(note, "damaged"), "%s at %zu: %s", what, at, read ? "was read" : note);
     check(access(path, F_OK) != 0, "%s at %zu: the entry is still there", what, at);
 }
 
 static void damage(void) {
     enum { BYTES = 333 };
-    char path[512], note[256];
+    char path[512];
     unsigned char data[BYTES], entry[1024];
     for (size_t i = 0; i < BYTES; i++)
         data[i] = (unsigned char)(i * i);
     epi_cache_key key = key_of("damage");
     path_of(key, path, sizeof path);
-    epi_cache_write(key, data, BYTES, note, sizeof note);
+    write_entry(key, data, BYTES);
     size_t size = slurp(path, entry, sizeof entry);
     check(size > BYTES && size < sizeof entry, "the entry has %zu bytes", size);
     for (size_t n = 0; n < size; n += 3) {
@@ -180,27 +185,25 @@ static void keys_spread(void) {
 
 /* Nothing is stored under such a setting, and nothing goes wrong. */
 static void no_cache(const char *setting, bool expect_note) {
-    char note[256];
     epi_cache_key key = key_of("nowhere");
     setenv("EPILOG_CACHE", setting, 1);
-    check(!reads_back(key, "x", 1, note, sizeof note) && !note[0], "%s: read: %s", setting, note);
-    epi_cache_write(key, "x", 1, note, sizeof note);
+    check(!reads_back(key, "x", 1) && !note[0], "%s: read: %s", setting, note);
+    write_entry(key, "x", 1);
     check(expect_note == (note[0] != 0), "%s: write: \"%s\"", setting, note);
-    check(!reads_back(key, "x", 1, note, sizeof note), "%s: nothing was stored", setting);
+    check(!reads_back(key, "x", 1), "%s: nothing was stored", setting);
     setenv("EPILOG_CACHE", folder, 1);
 }
 
 static void bad_folders(void) {
-    char path[512];
+    char path[512], below[520];
     snprintf(path, sizeof path, "%s/a-file", folder);
+    snprintf(below, sizeof below, "%s/below", path);
     spill(path, (const unsigned char *)"x", 1);
     no_cache(path, true);
-    snprintf(path, sizeof path, "%s/a-file/below", folder);
-    no_cache(path, true);
+    no_cache(below, true);
     no_cache("/proc/epilog-test", true);
     no_cache("/dev/null", true);
     no_cache("off", false);
-    snprintf(path, sizeof path, "%s/a-file", folder);
     unlink(path);
     snprintf(path, sizeof path, "%s-locked", folder);
     mkdir(path, 0500);
@@ -211,19 +214,19 @@ static void bad_folders(void) {
 
 /* Where the entry goes without EPILOG_CACHE. */
 static void standard_folders(void) {
-    char path[512], note[256];
+    char path[512];
     epi_cache_key key = key_of("standard");
     unsetenv("EPILOG_CACHE");
     char *home = getenv("HOME"), *saved = home ? strdup(home) : NULL;
     setenv("XDG_CACHE_HOME", folder, 1);
-    epi_cache_write(key, "x", 1, note, sizeof note);
+    write_entry(key, "x", 1);
     snprintf(path, sizeof path, "%s/epilog/%s.bin", folder, key.text);
     check(unlink(path) == 0, "XDG_CACHE_HOME: %s", note);
     snprintf(path, sizeof path, "%s/epilog", folder);
     rmdir(path);
     setenv("XDG_CACHE_HOME", "relative", 1);
     setenv("HOME", folder, 1);
-    epi_cache_write(key, "x", 1, note, sizeof note);
+    write_entry(key, "x", 1);
     snprintf(path, sizeof path, "%s/.cache/epilog/%s.bin", folder, key.text);
     check(unlink(path) == 0, "HOME, and a relative XDG_CACHE_HOME: %s", note);
     for (int i = 0; i < 2; i++) {
@@ -232,8 +235,8 @@ static void standard_folders(void) {
     }
     unsetenv("HOME");
     unsetenv("XDG_CACHE_HOME");
-    epi_cache_write(key, "x", 1, note, sizeof note);
-    check(!reads_back(key, "x", 1, note, sizeof note), "no folder at all");
+    write_entry(key, "x", 1);
+    check(!reads_back(key, "x", 1), "no folder at all");
     if (saved)
         setenv("HOME", saved, 1);
     free(saved);
@@ -242,10 +245,9 @@ static void standard_folders(void) {
 
 /* Writes and reads one key over and over; returns 0 if it never saw half an entry. */
 static int race(epi_cache_key key, const unsigned char *data, size_t size) {
-    char note[256];
     for (int i = 0; i < 100; i++) {
-        epi_cache_write(key, data, size, note, sizeof note);
-        if (note[0] || !reads_back(key, data, size, note, sizeof note) || note[0])
+        write_entry(key, data, size);
+        if (note[0] || !reads_back(key, data, size) || note[0])
             return 1;
     }
     return 0;
@@ -259,9 +261,9 @@ static void races(void) {
     pid_t child = fork();
     if (child == 0)
         _exit(race(key, data, sizeof data));
-    int status = 1, own = race(key, data, sizeof data);
+    int status = 1;
+    check(race(key, data, sizeof data) == 0, "the parent lost the race");
     waitpid(child, &status, 0);
-    check(own == 0, "the parent lost the race");
     check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child lost the race");
 }
 
@@ -349,34 +351,43 @@ static void compile_over_damage(void) {
     }
     if (dir)
         closedir(dir);
-    bool ok = compiles(plain, "add_one", "sm_90a", false, &cubin, &err);
-    check(ok && !cubin.cached && strstr(cubin.note, "damaged"), "compiled again: %s", cubin.note);
-    epi_cubin_free(&cubin);
-    ok = compiles(plain, "add_one", "sm_90a", false, &cubin, &err);
-    check(ok && cubin.cached && !cubin.note[0], "and stored again: %s", cubin.note);
-    epi_cubin_free(&cubin);
-    setenv("EPILOG_CACHE", "/proc/epilog-test", 1);
-    ok = compiles(plain, "add_one", "sm_90a", false, &cubin, &err);
-    check(ok && !cubin.cached && strstr(cubin.note, "cannot be written"), "no cache: %s", cubin.note);
-    epi_cubin_free(&cubin);
+    static const struct {
+        bool cached;
+        const char *note; /* it has */
+    } runs[] = {{false, "damaged"}, {true, ""}, {false, "cannot be written"}};
+    for (int i = 0; i < 3; i++) { /* compiled again, and stored again; and without a cache */
+        setenv("EPILOG_CACHE", i < 2 ? folder : "/proc/epilog-test", 1);
+        bool ok = compiles(plain, "add_one", "sm_90a", false, &cubin, &err);
+        check(ok && cubin.cached == runs[i].cached && strstr(cubin.note, runs[i].note) &&
+                  !cubin.note[0] == !runs[i].note[0],
+              "compiled over damage, %d: %s", i, cubin.note);
+        epi_cubin_free(&cubin);
+    }
     setenv("EPILOG_CACHE", folder, 1);
 }
 
 static void compile_errors(void) {
-    epi_cubin cubin;
-    epi_error err;
-    const char *broken = "extern \"C\" __global__ void broken(float *p) {\n    p[0] = nothing;\n}\n";
-    check(
-        !compiles(broken, "broken", "sm_90a", false, &cubin, &err) && err.status == EPI_ERR_UNSUPPORTED &&
-            strstr(err.message, "does not compile: broken.cu(2): error: identifier \"nothing\" is undefined"),
-        "a syntax error: %s", err.message);
-    const char *instruction = "extern \"C\" __global__ void k(float *p) { asm volatile(\"foo.bar;\"); }";
-    check(!compiles(instruction, "k", "sm_90a", false, &cubin, &err) && strstr(err.message, "ptxas") &&
-              strstr(err.message, "line"),
-          "an unknown instruction: %s", err.message);
-    check(!compiles(plain, "add_one", "sm_1", false, &cubin, &err) && strstr(err.message, "sm_1") &&
-              strstr(err.message, "gpu-architecture"),
-          "an unknown device: %s", err.message);
+    static const struct {
+        const char *source, *name, *arch, *says[2];
+    } cases[] = {
+        {"extern \"C\" __global__ void broken(float *p) {\n    p[0] = nothing;\n}\n",
+         "broken",
+         "sm_90a",
+         {"does not compile: broken.cu(2): error: identifier \"nothing\" is undefined", ""}},
+        {"extern \"C\" __global__ void k(float *p) { asm volatile(\"foo.bar;\"); }",
+         "k",
+         "sm_90a",
+         {"ptxas", "line"}},
+        {plain, "add_one", "sm_1", {"sm_1", "gpu-architecture"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_cubin cubin;
+        epi_error err;
+        check(!compiles(cases[i].source, cases[i].name, cases[i].arch, false, &cubin, &err) &&
+                  err.status == EPI_ERR_UNSUPPORTED && strstr(err.message, cases[i].says[0]) &&
+                  strstr(err.message, cases[i].says[1]),
+              "%s: %s", cases[i].name, err.message);
+    }
 }
 
 /* Refused unless slow code is wanted, whether it was compiled now or found in the cache. */

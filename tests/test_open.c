@@ -6,7 +6,6 @@
  * compiled for one size alone; and the texts for GPUs are the same for all sizes, three for each launch at
  * most. Then what is refused, and many threads that start one handle with many sizes. */
 #include <pthread.h>
-#include <time.h>
 
 #include "cases.h"
 #include "cuda/cuda.h"
@@ -74,10 +73,9 @@ static epi_options closed_options(const opened *o, epi_options options, const in
     return options;
 }
 
-static epi_status call_at(const epi_kernel *k, const int64_t *sizes, int size_count,
-                          const epi_tensor *tensors, int count, void *workspace, size_t bytes,
-                          epi_error *err) {
-    const epi_call call = EPI_CALL(.tensors = tensors, .count = count, .workspace = workspace,
+static epi_status call_at(const epi_kernel *k, const int64_t *sizes, int size_count, const problem *p,
+                          void *workspace, size_t bytes, epi_error *err) {
+    const epi_call call = EPI_CALL(.tensors = p->args, .count = p->count, .workspace = workspace,
                                    .workspace_bytes = bytes, .sizes = sizes, .size_count = size_count);
     return epi_kernel_call(k, &call, err);
 }
@@ -92,7 +90,7 @@ static bool start_at(const epi_kernel *k, const opened *o, const int64_t *sizes,
     if (!memory)
         return false;
     memset(memory, SENTINEL, bytes + 2 * GUARD);
-    bool ok = call_at(k, sizes, o->axis_count, p->args, p->count, memory + GUARD, bytes, err) == EPI_OK;
+    bool ok = call_at(k, sizes, o->axis_count, p, memory + GUARD, bytes, err) == EPI_OK;
     for (int i = 0; i < GUARD; i++)
         ok &= memory[i] == SENTINEL && memory[GUARD + bytes + (size_t)i] == SENTINEL;
     free(memory);
@@ -176,14 +174,13 @@ static void check_texts(const opened *o, const epi_kernel *k, epi_options option
     if (!check(status == EPI_OK && sized->part_count == k->part_count, "%s at %ld has launches: %s",
                o->l.from->program, (long)sizes[0], err.message))
         return;
-    bool all = true;
-    for (int p = 0; p < k->part_count; p++)
+    bool all = true, apart = true;
+    for (int p = 0; p < k->part_count; p++) {
         all &= is_in_forms(k, sized, p);
+        apart &= sized->parts[p].leader == p || sized->parts[p].concurrent;
+    }
     check(all, "%s, sm_%d at %ld: every text is a form's", o->l.from->program, -options.device,
           (long)sizes[0]);
-    bool apart = true;
-    for (int p = 0; p < k->part_count; p++)
-        apart &= sized->parts[p].leader == p || sized->parts[p].concurrent;
     check(apart, "%s, sm_%d at %ld: parts that are launched as one share no memory", o->l.from->program,
           -options.device, (long)sizes[0]);
     epi_kernel_free(sized);
@@ -202,9 +199,8 @@ static void check_sizes(opened o, int device, bool every, int first) {
                o.l.from->program, -device, err.message) ||
         status != EPI_OK)
         return;
-    epi_kernel_info info;
-    epi_kernel_get_info(k, &info);
-    check(info.forms >= 1 && info.forms <= 3, "%s has %d forms", o.l.from->program, info.forms);
+    int forms = info_of(k).forms;
+    check(forms >= 1 && forms <= 3, "%s has %d forms", o.l.from->program, forms);
     for (int n = first; n < first + (every ? 60 : 5); n++) {
         int64_t sizes[EPI_MAX_AXES];
         sizes_of(&o, n % SIZES, sizes);
@@ -281,9 +277,7 @@ static void test_joined_without_rows(void) {
     if (check(epi_kernel_compile(p, &o, &k, &err) == EPI_OK && k->parts[0].joint, "two in one launch: %s",
               err.message)) {
         dims[1].size = 0;
-        check(epi_kernel_make(p, &o, k, false, &sized, &err) == EPI_ERR_UNSUPPORTED &&
-                  strstr(err.message, "no rows"),
-              "one of them without rows: %s", err.message);
+        refused_as(epi_kernel_make(p, &o, k, false, &sized, &err), EPI_ERR_UNSUPPORTED, &err, "no rows");
         epi_kernel_free(sized);
         sized = NULL;
         dims[0].size = 0;
@@ -311,10 +305,9 @@ static void test_refused(void) {
     int64_t size = 41;
     size_t bytes = 7;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        check(compile_as(epi_module_find(module, refused[i].program), refused[i].dims,
-                         (way){.open = refused[i].open}, &k, &err) == refused[i].status &&
-                  strstr(err.message, refused[i].message),
-              "axes %s: %s", refused[i].open, err.message);
+        refused_as(compile_as(epi_module_find(module, refused[i].program), refused[i].dims,
+                              (way){.open = refused[i].open}, &k, &err),
+                   refused[i].status, &err, refused[i].message);
     bind_dims(&b, refused[0].dims, EPI_F32, 0);
     b.options.open_axis_count = 1;
     for (int i = 0; i < 2; i++) {
@@ -328,40 +321,37 @@ static void test_refused(void) {
     ran r;
     if (!made(&r, f, refused[0].dims, (way){.open = "T"}))
         return;
-    const problem p = r.p;
-    k = r.k;
-    unsigned char *work = aligned_alloc(64, epi_kernel_workspace(k));
-    check(call_at(k, &size, 1, p.args, p.count, work, epi_kernel_workspace(k), &err) == EPI_ERR_DIMS &&
-              strstr(err.message, "41") && strstr(err.message, "40"),
-          "more than the largest: %s", err.message);
-    size = -1;
-    check(call_at(k, &size, 1, p.args, p.count, work, epi_kernel_workspace(k), &err) == EPI_ERR_DIMS,
-          "negative");
+    const size_t most = epi_kernel_workspace(r.k);
+    unsigned char *work = aligned_alloc(64, most);
     size = 30;
-    check(call_at(k, NULL, 1, p.args, p.count, work, 1 << 20, &err) == EPI_ERR_ARGUMENT &&
-              call_at(k, &size, 0, p.args, p.count, work, 1 << 20, &err) == EPI_ERR_ARGUMENT,
-          "missing: %s", err.message);
-    check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_OK && bytes <= epi_kernel_workspace(k) &&
-              call_at(k, &size, 1, p.args, p.count, work, bytes - 64, &err) == EPI_ERR_ARGUMENT &&
-              strstr(err.message, "workspace"),
-          "a workspace that is too small: %s", err.message);
-    bool written = false;
-    for (int i = p.inputs; i < p.count; i++)
-        for (int64_t b = 0; b < p.t[i].span * (int64_t)epi_dtype_size(p.t[i].shape.type); b++)
-            written |= p.t[i].data[b] != POISON;
-    check(!written, "nothing was written");
+    check(epi_kernel_workspace_at(r.k, &size, 1, &bytes, &err) == EPI_OK && bytes <= most, "for 30 rows: %s",
+          err.message);
+    const struct {
+        int64_t size;
+        int count;
+        size_t bytes;
+        epi_status status;
+        const char *message;
+    } calls[] = {
+        {41, 1, most, EPI_ERR_DIMS, "41"},
+        {41, 1, most, EPI_ERR_DIMS, "40"},
+        {-1, 1, most, EPI_ERR_DIMS, ""},
+        {30, 0, most, EPI_ERR_ARGUMENT, ""},
+        {30, 1, bytes - 64, EPI_ERR_ARGUMENT, "workspace"},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        refused_as(call_at(r.k, &calls[i].size, calls[i].count, &r.p, work, calls[i].bytes, &err),
+                   calls[i].status, &err, calls[i].message);
+    refused_as(call_at(r.k, NULL, 1, &r.p, work, most, &err), EPI_ERR_ARGUMENT, &err, "");
+    check(outputs_untouched(&r.p), "nothing was written");
     size = 0;
-    check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_OK &&
-              call_at(k, &size, 1, p.args, p.count, work, bytes, &err) == EPI_OK,
-          "no rows: %s", err.message);
-    check(at(&p.t[4], 0) == 0 && p.t[3].data[0] == POISON, "their sum is zero, and there are none");
+    check(run_at(r.k, &size, 1, r.p.args, r.p.count, NULL, &err) == EPI_OK, "no rows: %s", err.message);
+    check(at(&r.p.t[4], 0) == 0 && r.p.t[3].data[0] == POISON, "their sum is zero, and there are none");
     free(work);
     discard(&r);
     k = kernel_of(h, "T=40,D=24", (way){.open = "T"});
     size = 7;
-    check(epi_kernel_workspace_at(k, &size, 1, &bytes, &err) == EPI_ERR_DIMS &&
-              strstr(err.message, "divisible"),
-          "an odd size cannot be halved: %s", err.message);
+    refused_as(epi_kernel_workspace_at(k, &size, 1, &bytes, &err), EPI_ERR_DIMS, &err, "divisible");
     epi_kernel_free(k);
 }
 
@@ -418,7 +408,6 @@ static float shared_want[MOST + 1]; /* by size: the sum of the last column */
 
 static float run_once(int64_t rows, bool *ok) {
     float x[MOST * DEPTH], w[WIDTH * DEPTH], r[MOST], y[MOST * WIDTH], s[WIDTH] = {0};
-    size_t bytes;
     for (int i = 0; i < MOST * DEPTH; i++)
         x[i] = (float)(i % 13) / 8 - 0.5f;
     for (int i = 0; i < WIDTH * DEPTH; i++)
@@ -426,10 +415,7 @@ static float run_once(int64_t rows, bool *ok) {
     for (int i = 0; i < MOST; i++)
         r[i] = 1 + (float)(i % 3);
     epi_tensor t[5] = {{x, NULL}, {w, NULL}, {r, NULL}, {y, NULL}, {s, NULL}};
-    *ok &= epi_kernel_workspace_at(shared_kernel, &rows, 1, &bytes, NULL) == EPI_OK;
-    void *work = aligned_alloc(64, bytes);
-    *ok &= work && call_at(shared_kernel, &rows, 1, t, 5, work, bytes, NULL) == EPI_OK;
-    free(work);
+    *ok &= run_at(shared_kernel, &rows, 1, t, 5, NULL, NULL) == EPI_OK;
     return s[WIDTH - 1];
 }
 
@@ -467,51 +453,6 @@ static void test_threads(void) {
     epi_kernel_free(shared_kernel);
 }
 
-/* ---- how long a start takes ---- */
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Prints, and holds nothing to it: tests run beside each other. */
-static void time_starts(void) {
-    const epi_program *f = epi_module_find(module, "f");
-    epi_kernel *k = kernel_of(f, "T=4096,D=2,F=1", (way){.threads = 1, .open = "T"}),
-               *exact = kernel_of(f, "T=1,D=2,F=1", (way){.threads = 1});
-    float x[2] = {1, 2}, w[2] = {3, 4}, r = 1, y, s;
-    epi_tensor args[5] = {{x, NULL}, {w, NULL}, {&r, NULL}, {&y, NULL}, {&s, NULL}};
-    size_t bytes = 0;
-    int64_t size = 1;
-    check(epi_kernel_workspace_at(k, &size, 1, &bytes, NULL) == EPI_OK, "one row has a workspace");
-    void *work = aligned_alloc(64, bytes);
-    check(call_at(k, &size, 1, args, 5, work, bytes, NULL) == EPI_OK, "one row starts");
-    double closed = 1e9, open = 1e9, first = 0;
-    for (int i = 0; i < 64; i++) {
-        int64_t other = 2 + i;
-        size_t unused;
-        double from = now();
-        epi_kernel_workspace_at(k, &other, 1, &unused, NULL);
-        first += (now() - from) / 64;
-    }
-    for (int round = 0; round < 20 && work; round++) {
-        double from = now();
-        for (int i = 0; i < 1000; i++)
-            epi_kernel_start(exact, args, 5, work, NULL, NULL);
-        double middle = now();
-        for (int i = 0; i < 1000; i++)
-            call_at(k, &size, 1, args, 5, work, bytes, NULL);
-        closed = fmin(closed, (middle - from) * 1e-3);
-        open = fmin(open, (now() - middle) * 1e-3);
-    }
-    printf("a start of one row: %.2f us compiled for it, %.2f us open; a size that is new: %.0f us\n",
-           1e6 * closed, 1e6 * open, 1e6 * first);
-    free(work);
-    epi_kernel_free(k);
-    epi_kernel_free(exact);
-}
-
 int main(int argc, char **argv) {
     programs = argc > 1 ? argv[1] : "programs";
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
@@ -519,15 +460,11 @@ int main(int argc, char **argv) {
     module = parsed(ctx, text);
     test_joined_without_rows();
     test_refused();
-    test_renamed("g");
-    test_renamed("back");
-    test_renamed("ends");
-    test_renamed("steps");
-    test_renamed("sent");
+    for (int i = 0; i < 5; i++)
+        test_renamed((const char *[]){"g", "back", "ends", "steps", "sent"}[i]);
     test_pieces("p");
     test_pieces("q");
     test_threads();
-    time_starts();
     test_programs();
     epi_module_free(module);
     epi_context_close(ctx);

@@ -105,13 +105,10 @@ static const struct {
 
 /* Filled tensors and a kernel of the rows mainloop: but a row without elements is none. */
 static bool make(ran *r, const char *program, const char *dims, way how) {
-    epi_kernel_info info = {0};
     how.seed = 7;
-    if (!made(r, epi_module_find(module, program), dims, how))
-        return false;
-    epi_kernel_get_info(r->k, &info);
-    return check(strstr(dims, "=0") || !strcmp(info.mainloop, "rows"), "%s %s is a kernel of rows: %s",
-                 program, dims, info.mainloop);
+    return made(r, epi_module_find(module, program), dims, how) &&
+           check(strstr(dims, "=0") || !strcmp(info_of(r->k).mainloop, "rows"),
+                 "%s %s is a kernel of rows: %s", program, dims, info_of(r->k).mainloop);
 }
 
 /* ---- results ---- */
@@ -150,23 +147,19 @@ static bool has_rows(const epi_program *program, int t) {
     return info.rank && !strcmp(info.axes[0].dim, "T");
 }
 
-static size_t bytes_of(const tensor *t) {
-    return (size_t)t->shape.count * epi_dtype_size(t->shape.type);
-}
-
 static void test_batch(const char *program, const char *dims, int64_t row) {
     char alone[64];
     ran all, one = {0};
     snprintf(alone, sizeof alone, "T=1%s", strchr(dims, ','));
     if (make(&all, program, dims, (way){0}) && make(&one, program, alone, (way){.threads = 1})) {
         for (int t = 0; t < all.p.inputs; t++) {
-            size_t bytes = bytes_of(&one.p.t[t]);
+            size_t bytes = tensor_bytes(&one.p.t[t]);
             memcpy(one.p.t[t].data, all.p.t[t].data + (has_rows(all.program, t) ? (size_t)row * bytes : 0),
                    bytes);
         }
         bool ok = run_again(&all) && run_again(&one);
         for (int t = all.p.inputs; t < all.p.count; t++) {
-            size_t bytes = bytes_of(&one.p.t[t]);
+            size_t bytes = tensor_bytes(&one.p.t[t]);
             check(ok && (!has_rows(all.program, t) ||
                          !memcmp(one.p.t[t].data, all.p.t[t].data + (size_t)row * bytes, bytes)),
                   "%s %s: row %ld alone has the same bits", program, dims, (long)row);
@@ -191,13 +184,13 @@ static void test_large(const char *program, epi_dtype type, int columns) {
         make(&one, program, small, (way){.type = type, .threads = 1})) {
         for (int t = 0; t < all.p.inputs; t++) /* the same numbers again and again */
             for (int i = 0; i < (has_rows(all.program, t) ? SLICES : 1); i++) {
-                size_t bytes = bytes_of(&one.p.t[t]);
+                size_t bytes = tensor_bytes(&one.p.t[t]);
                 memcpy(all.p.t[t].data + (size_t)i * bytes, one.p.t[t].data, bytes);
             }
         bool ok = run_again(&all) && run_again(&one);
         for (int t = all.p.inputs; t < all.p.count; t++)
             for (int i = 0; i < SLICES && ok; i++) {
-                size_t bytes = bytes_of(&one.p.t[t]);
+                size_t bytes = tensor_bytes(&one.p.t[t]);
                 ok = !memcmp(all.p.t[t].data + (size_t)i * bytes, one.p.t[t].data, bytes);
             }
         check(ok && tensor_intact(&all.p.t[all.p.inputs]), "%s %s %s: a large output is as a small one",
@@ -262,8 +255,7 @@ static void test_in_place(const char *program, const char *dims, const int *over
         bool ok = run_again(&apart) && run_again(&over_them);
         for (int o = 0; o < q->count - q->inputs; o++)
             if (over[o] >= 0)
-                memcpy(q->t[q->inputs + o].data, q->t[over[o]].data,
-                       (size_t)q->t[over[o]].span * epi_dtype_size(q->t[over[o]].shape.type));
+                memcpy(q->t[q->inputs + o].data, q->t[over[o]].data, tensor_bytes(&q->t[over[o]]));
         check(ok && same_outputs(&apart, &over_them),
               "%s %s layout %d: in place and apart have the same bits", program, dims, (int)how.layout);
     }
@@ -285,30 +277,32 @@ static const struct {
 static void test_refusals(void) {
     float memory[256] = {0}, g[8], b[8], eps = 1, mu[4], r[4];
     int64_t wide[2] = {16, 1};
-    epi_error err;
+    epi_error err = {0};
     epi_kernel *k = kernel_of(epi_module_find(module, "layernorm"), "T=4,D=8", (way){.threads = 1});
     no_case();
     if (!k)
         return;
-    epi_tensor args[7] = {{memory, NULL}, {g, NULL},  {b, NULL}, {&eps, NULL},
-                          {memory, NULL}, {mu, NULL}, {r, NULL}};
-    check(run_with(k, args, 7, &err) == EPI_OK, "y over x");
-    args[4].data = memory + 1;
-    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "overlaps the input 'x'"),
-          "y one element further on is refused: %s", err.message);
-    args[4] = (epi_tensor){memory, wide};
-    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT, "y over x with other strides is refused");
-    args[0].strides = wide;
-    args[4].data = memory + 8;
-    check(run_with(k, args, 7, &err) == EPI_OK, "two slices of a matrix lie apart");
-    args[4].data = memory + 7;
-    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT, "slices that share a column are refused");
-    args[4].data = memory + 8;
-    args[5].data = r + 2;
-    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT && strstr(err.message, "output"),
-          "two outputs may not overlap: %s", err.message);
-    args[5].data = g;
-    check(run_with(k, args, 7, &err) == EPI_ERR_ARGUMENT, "nor an output and a short input");
+    const struct {
+        epi_tensor x, y;
+        float *mu;
+        const char *refused, *what; /* NULL: it runs */
+    } cases[] = {
+        {{memory, NULL}, {memory, NULL}, mu, NULL, "y over x"},
+        {{memory, NULL}, {memory + 1, NULL}, mu, "overlaps the input 'x'", "y one element further on"},
+        {{memory, NULL}, {memory, wide}, mu, "", "y over x with other strides"},
+        {{memory, wide}, {memory + 8, wide}, mu, NULL, "two slices of a matrix lie apart"},
+        {{memory, wide}, {memory + 7, wide}, mu, "", "slices that share a column"},
+        {{memory, wide}, {memory + 8, wide}, r + 2, "output", "two outputs that overlap"},
+        {{memory, wide}, {memory + 8, wide}, g, "", "an output and a short input"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const epi_tensor args[] = {cases[i].x, {g, NULL},           {b, NULL}, {&eps, NULL},
+                                   cases[i].y, {cases[i].mu, NULL}, {r, NULL}};
+        epi_status status = run_with(k, args, 7, &err);
+        check(cases[i].refused ? status == EPI_ERR_ARGUMENT && strstr(err.message, cases[i].refused)
+                               : status == EPI_OK,
+              "%s: %s", cases[i].what, err.message);
+    }
     check(!epi_kernel_in_place(k, 5, 0) && !epi_kernel_in_place(k, 4, 1) && !epi_kernel_in_place(k, 0, 4) &&
               !epi_kernel_in_place(NULL, 4, 0) && !epi_kernel_in_place(k, 4, -1),
           "only a tensor of the same shape");
