@@ -310,31 +310,33 @@ static void test_dropout_mean(void) {
 
 static void test_dropout_mask(void) {
     for (int w = 0; w < WAYS; w++) {
-        ran forward, gradient, added, other;
-        run_drop(&forward, "dropout", way_of(w), (drop){-9, 0.25, false});
-        run_drop(&gradient, "dropout_grad", way_of(w), (drop){-9, 0.25, true});
-        run_drop(&added, "dropout_add", way_of(w), (drop){-9, 0.25, true});
-        run_drop(&other, "dropout", way_of(w), (drop){-8, 0.25, false});
-        bool ok = forward.ok && gradient.ok && added.ok && other.ok, same = ok, sum = ok;
+        static const char *const programs[] = {"dropout", "dropout_grad", "dropout_add", "dropout",
+                                               "dropout"};
+        static const drop drops[] = {
+            {-9, 0.25, false}, {-9, 0.25, true}, {-9, 0.25, true}, {-8, 0.25, false}, {3, 0, false}};
+        enum { FORWARD, GRADIENT, ADDED, OTHER, BY_0, DRAWN };
+        ran r[DRAWN];
+        bool ok = true;
+        for (int i = 0; i < DRAWN; i++) {
+            run_drop(&r[i], programs[i], way_of(w), drops[i]);
+            ok &= r[i].ok;
+        }
+        bool same = ok, sum = ok;
         int64_t both = 0;
         for (int e = 0; e < DROPS && ok; e++) {
-            bool kept = of(&forward, "y", e) != 0;
-            same &= kept == (of(&gradient, "dx", e) != 0);
-            sum &= kept == (of(&added, "y", e) != of(&added, "res", e));
-            both += kept && of(&other, "y", e) != 0;
+            bool kept = of(&r[FORWARD], "y", e) != 0;
+            same &= kept == (of(&r[GRADIENT], "dx", e) != 0);
+            sum &= kept == (of(&r[ADDED], "y", e) != of(&r[ADDED], "res", e));
+            both += kept && of(&r[OTHER], "y", e) != 0;
         }
         check(same, "the gradient of dropout has the same mask, %s", way_name(w));
         check(sum, "dropout_add has the same mask, and the residual where nothing is kept, %s", way_name(w));
         check(rounds_between(w) || likely(both, DROPS, 0.75 * 0.75), "masks of two seeds share %ld of %d, %s",
               (long)both, DROPS, way_name(w));
-        discard(&forward);
-        discard(&gradient);
-        discard(&added);
-        discard(&other);
-        run_drop(&forward, "dropout", way_of(w), (drop){3, 0, false});
-        check(forward.ok && same_bits(&forward.p.t[0], &forward.p.t[forward.p.inputs]),
+        check(ok && same_bits(&r[BY_0].p.t[0], &r[BY_0].p.t[r[BY_0].p.inputs]),
               "dropout by 0 keeps every bit, %s", way_name(w));
-        discard(&forward);
+        for (int i = 0; i < DRAWN; i++)
+            discard(&r[i]);
     }
 }
 

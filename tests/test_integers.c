@@ -16,17 +16,17 @@ static const int64_t edges[] = {0,
                                 7,
                                 -40,
                                 255,
-                                (1 << 24) - 1,
-                                1 << 24,
-                                (1 << 24) + 1,
-                                -(1 << 24) - 1,
+                                0xffffff,
+                                0x1000000,
+                                0x1000001,
+                                -0x1000001,
                                 INT32_MAX,
                                 INT32_MIN,
-                                (int64_t)INT32_MAX + 1,
-                                ((int64_t)1 << 53) + 1,
-                                -((int64_t)1 << 53) - 1,
+                                0x80000000,
+                                0x20000000000001,
+                                -0x20000000000001,
                                 INT64_MAX,
-                                INT64_MIN};
+                                INT64_MIN}; /* around 2^24, 2^31, 2^53 and 2^63 */
 enum { EDGES = sizeof edges / sizeof *edges, PAIRS = EDGES * EDGES };
 _Static_assert(PAIRS == 289, "sizes of texts say so");
 

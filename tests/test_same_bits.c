@@ -16,15 +16,14 @@
 enum { LAYERS = 8, G = 2, H = 3, E = 16, F = 56, V = 301 };
 static int64_t D; /* of few features a tile has whole rows, so that norms are made in it; of more, not */
 enum { SEQUENCES = 16, NEW = 300, PROMPT = 700, LONGEST = PROMPT + NEW, MOST = 40, MOST_KERNELS = 256 };
-static int sequences = SEQUENCES, new_tokens = NEW; /* or fewer */
+static const unsigned every = (1u << SEQUENCES) - 1; /* sequences are bits of such a set */
+static int sequences = SEQUENCES, new_tokens = NEW;  /* or fewer */
 static const int prompt_lengths[SEQUENCES] = {1,  37, 129, 300, PROMPT, 2,   3,   8,
                                               16, 63, 64,  65,  128,    255, 512, 513};
 
 /* Words of the texts and what stands in their place: a step of decoding whose sequences begin somewhere in the cache;
  * and windows, of 50 tokens up to the own one. */
 typedef const char *edit[2];
-#define EVERY \
-    { true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true }
 static const edit step_edits[] = {{"decode_layer(", "padded_step("},
                                   {"position: i32[B], keys", "position: i32[B], start: i32[B], keys"},
                                   {"index(R) <= position", "index(R) <= position and index(R) >= start"}};
@@ -53,12 +52,13 @@ typedef struct model {
     const char *what;
     void *layer[LAYERS][9], *table, *norm, *head, *eps;
     float *frequency;
-    text sampled,
-        batch; /* what it generated, and that in training, padded on the right: once they are wanted */
+    /* what it generated, and that in training, padded on the right: once they are wanted */
+    text sampled, batch;
     bool has_sampled, has_batch;
 } model;
 
 static const char *const weights[] = {"g1", "wq", "wk", "wv", "wo", "g2", "wg", "wu", "wd"};
+
 /* ---- calls ---- */
 
 /* Zeros, until those made since are dropped. A GPU's are in memory that the host reaches, too. */
@@ -68,11 +68,9 @@ static int room_count;
 
 static void *room(int64_t count, epi_dtype type) {
     size_t bytes = ((size_t)count + 1) * epi_dtype_size(type);
-    void *data = NULL;
+    void *data = device ? NULL : malloc(bytes);
     if (device)
         alloc_managed(&data, bytes, 1);
-    else
-        data = malloc(bytes);
     if (!data || room_count == 200)
         exit(1);
     rooms[room_count++] = data;
@@ -202,7 +200,8 @@ static void make_angles(const model *m, int32_t *position, int64_t count, float 
 typedef struct rows {
     int64_t count, per_batch; /* all rows, and those of one sequence of a batch */
     int64_t at[SEQUENCES];
-    bool has[SEQUENCES], packed, tight, saves;
+    unsigned has;
+    bool packed, tight, saves;
 } rows;
 
 /* The kernel, or one that has to do with two thirds of its workspace. */
@@ -226,7 +225,7 @@ static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST])
           *out = room(r.count, EPI_F32);
     void *x = room(r.count * D, m->type), *y = room(r.count * D, m->type);
     for (int n = 0; n < sequences; n++)
-        for (int i = 0; r.has[n] && i < t->length[n]; i++) {
+        for (int i = 0; r.has >> n & 1 && i < t->length[n]; i++) {
             int64_t at = r.at[n] + i;
             ids[at] = t->ids[n][i];
             position[at] = i;
@@ -249,7 +248,7 @@ static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST])
                           {"token", next},           {"eps", m->eps}, {"logp", out}};
     call(head, "sequence_head", last, 6);
     for (int n = 0; n < sequences; n++)
-        for (int i = 1; r.has[n] && i < t->length[n]; i++)
+        for (int i = 1; r.has >> n & 1 && i < t->length[n]; i++)
             logp[n][i] = out[r.at[n] + i - 1];
     drop_since(before);
 }
@@ -259,7 +258,8 @@ static void train(const model *m, const text *t, rows r, float (*logp)[LONGEST])
 /* How: which sequences, in which parts the prompt is taken, the caches' length, by which program a token is. */
 typedef struct manner {
     const char *step;
-    bool has[SEQUENCES], samples;
+    unsigned has;
+    bool samples;
     int part, places;
 } manner;
 
@@ -366,7 +366,7 @@ static void generate(const model *m, text *t, manner how) {
     uint64_t seed = 3;
     int prompt = 0;
     for (int n = 0; n < sequences; n++)
-        if (how.has[n]) {
+        if (how.has >> n & 1) {
             g.which[g.batch++] = n;
             prompt = prompt_lengths[n] > prompt ? prompt_lengths[n] : prompt;
         }
@@ -393,11 +393,11 @@ static bool law_wanted(const model *m, const char *what, int n) {
 }
 
 /* Of the sequences that there are: their tokens from the prompt's end on, or from the first. */
-static void same(const text *t, float (*logp)[LONGEST], const bool *has, bool all, const char *what,
+static void same(const text *t, float (*logp)[LONGEST], unsigned has, bool all, const char *what,
                  const model *m) {
     for (int n = 0; n < sequences; n++) {
         int from = all ? 1 : prompt_lengths[n], differ = 0;
-        for (int i = from; has[n] && i < t->length[n]; i++)
+        for (int i = from; has >> n & 1 && i < t->length[n]; i++)
             differ += memcmp(&t->logp[n][i], &logp[n][i], sizeof(float)) != 0;
         check(differ == 0,
               "%s, %s, %s: of a prompt of %d tokens and %d more, the log-probabilities of %d differ", m->what,
@@ -407,7 +407,7 @@ static void same(const text *t, float (*logp)[LONGEST], const bool *has, bool al
 
 static const text *sampled_by(model *m) {
     if (!m->has_sampled)
-        generate(m, &m->sampled, (manner){"prefill_layer", EVERY, true, 700, LONGEST});
+        generate(m, &m->sampled, (manner){"prefill_layer", every, true, 700, LONGEST});
     m->has_sampled = true;
     return &m->sampled;
 }
@@ -417,9 +417,8 @@ typedef enum padding { RIGHT, LEFT, PACKED } padding;
 /* All sequences. */
 static rows all_rows(const model *m, padding how) {
     const int longest = PROMPT + new_tokens;
-    rows r = {.packed = how == PACKED, .per_batch = longest};
+    rows r = {.packed = how == PACKED, .per_batch = longest, .has = every};
     for (int n = 0; n < sequences; n++) {
-        r.has[n] = true;
         r.at[n] = r.count + (how == LEFT ? longest - m->sampled.length[n] : 0);
         r.count += how == PACKED ? m->sampled.length[n] : longest;
     }
@@ -462,8 +461,7 @@ static void check_training(model *m) {
         }
     for (int n = device ? sequences - 1 : 0; n < sequences; n++)
         if (law_wanted(m, "training, alone", n)) {
-            rows one = {.count = m->sampled.length[n], .per_batch = m->sampled.length[n]};
-            one.has[n] = true;
+            rows one = {.count = m->sampled.length[n], .per_batch = m->sampled.length[n], .has = 1u << n};
             train(m, sampled_by(m), one, logp);
             same(batch_of(m), logp, one.has, true, "training, alone", m);
         }
@@ -474,11 +472,11 @@ static void check_generating(model *m) {
         const char *what;
         manner how;
     } ways[] = {
-        {"all, in parts of 64", {"padded_step", EVERY, false, 64, 1007}},
-        {"three of them, in parts of 7", {"prefill_layer", {true, true, true}, false, 7, 129 + NEW}},
-        {"one alone, at once", {"decode_layer", {false, false, false, true}, false, 700, 1100}},
-        {"the shortest alone", {"decode_layer", {true}, false, 1, 1 + NEW}},
-        {"one alone, token by token", {"decode_layer", {false, false, true}, false, 1, 500}},
+        {"all, in parts of 64", {"padded_step", every, false, 64, 1007}},
+        {"three of them, in parts of 7", {"prefill_layer", 7, false, 7, 129 + NEW}},
+        {"one alone, at once", {"decode_layer", 8, false, 700, 1100}},
+        {"the shortest alone", {"decode_layer", 1, false, 1, 1 + NEW}},
+        {"one alone, token by token", {"decode_layer", 4, false, 1, 500}},
     };
     const int count = sizeof ways / sizeof *ways;
     for (int w = 0; w < (device ? 1 : count); w++)

@@ -225,13 +225,6 @@ static void storage_intact(size_t size, size_t stride, size_t n) {
     }
 }
 
-static size_t size_of(epi_dtype type) {
-    return type == EPI_F64 || type == EPI_I64    ? 8
-           : type == EPI_BF16 || type == EPI_F16 ? 2
-           : is_byte(type)                       ? 1
-                                                 : 4;
-}
-
 /* x to `bits` significant bits, exponents from `low`, beyond `max` infinity. */
 static double rounded(double x, int bits, int low, double max) {
     if (x == 0 || x != x || isinf(x))
@@ -256,7 +249,7 @@ static double stored(epi_dtype type, float x) {
 static void check_stored(const epi_strips *s, epi_dtype type, const float *x, int n, ptrdiff_t stride) {
     void *out = storage();
     s->store(out, type, stride, x, n);
-    storage_intact(size_of(type), (size_t)stride, (size_t)n);
+    storage_intact(epi_dtype_size(type), (size_t)stride, (size_t)n);
     float *y = fresh();
     s->load(y, out, type, stride, n);
     intact(1, ROOM, n);

@@ -16,15 +16,15 @@ typedef struct run {
 } run;
 
 static bool prepare(run *r) {
-    char text[512], all[16], rest[16], dims[80];
+    char text[512], all[16], rest[16], one[20] = "", dims[80];
     write_axes(all, r->s.axes, true);
     write_axes(rest, r->s.axes, false);
     write_sizes(dims, &r->s);
+    if (*rest)
+        snprintf(one, sizeof one, "[%s]", rest);
     snprintf(text, sizeof text,
-             "f(a[%s], x[%s], h: f32%s%s%s) -> (y[%s], s: f32%s%s%s) {\n    y = %s(a, x, T, h)\n"
-             "    s = gather(y, %s, T)\n}\n",
-             all, all, *rest ? "[" : "", rest, *rest ? "]" : "", all, *rest ? "[" : "", rest,
-             *rest ? "]" : "", r->back ? "scan_back" : "scan", r->back ? "0" : "size(T) - 1");
+             "f(a[%s], x[%s], h: f32%s) -> (y[%s], s: f32%s) { y = %s(a, x, T, h)  s = gather(y, %s, T) }",
+             all, all, one, all, one, r->back ? "scan_back" : "scan", r->back ? "0" : "size(T) - 1");
     r->how.seed = 11;
     return made_of(&r->r, ctx, text, dims, r->how);
 }
@@ -106,14 +106,18 @@ static void test_elements(void) {
 
 /* ---- laws ---- */
 
-/* Copies recurrences and steps of one problem's inputs to another's. */
-static void copy_inputs(run *to, const run *from, int64_t first, int64_t begins) {
-    for (int64_t i = 0; i < to->r.p.t[S].shape.count; i++) {
+/* Copies recurrences and steps of one problem's inputs to another's; and the states that they begin with. */
+static void copy_steps(run *to, const run *from, int64_t first, int64_t begins) {
+    for (int64_t i = 0; i < to->r.p.t[S].shape.count; i++)
         for (int64_t t = 0; t < to->s.t; t++)
             for (int k = A; k <= X; k++)
                 put(to, k, element(&to->s, i, t), get(from, k, element(&from->s, first + i, begins + t)));
+}
+
+static void copy_inputs(run *to, const run *from, int64_t first, int64_t begins) {
+    copy_steps(to, from, first, begins);
+    for (int64_t i = 0; i < to->r.p.t[S].shape.count; i++)
         put(to, H, i, get(from, H, first + i));
-    }
 }
 
 /* How many of its results differ from those of the other, of the same recurrences and steps. */
@@ -153,11 +157,7 @@ static void test_pieces(const char *axes, int64_t length) {
         double worst = 0;
         copy_inputs(&piece, &whole, 0, 0);
         for (int64_t begins = 0; begins < 48 && ok; begins += length) {
-            for (int64_t i = 0; i < piece.r.p.t[S].shape.count; i++)
-                for (int64_t t = 0; t < length; t++)
-                    for (int k = A; k <= X; k++)
-                        put(&piece, k, element(&piece.s, i, t),
-                            get(&whole, k, element(&whole.s, i, begins + t)));
+            copy_steps(&piece, &whole, 0, begins);
             ok = run_again(&piece.r);
             for (int64_t i = 0; i < piece.r.p.t[S].shape.count; i++) {
                 double sizes = fabs(get(&whole, H, i));
@@ -205,11 +205,8 @@ static void test_in_place(const char *axes, bool back, int over) {
         check(epi_kernel_in_place(same.r.k, Y, over), "[%s]: y may lie over its operand", axes)) {
         same.r.p.args[Y] = same.r.p.args[over];
         bool ok = run_again(&apart.r) && run_again(&same.r);
-        check(ok &&
-                  !memcmp(same.r.p.t[over].data, apart.r.p.t[Y].data,
-                          (size_t)apart.r.p.t[Y].shape.count * sizeof(float)) &&
-                  !memcmp(same.r.p.t[S].data, apart.r.p.t[S].data,
-                          (size_t)apart.r.p.t[S].shape.count * sizeof(float)),
+        check(ok && same_bits(&same.r.p.t[over], &apart.r.p.t[Y]) &&
+                  same_bits(&same.r.p.t[S], &apart.r.p.t[S]),
               "[%s], %s: over operand %d it has the same bits", axes, back ? "back" : "forth", over);
     }
     discard(&apart.r);
@@ -266,24 +263,27 @@ static void test_long(const char *text, int64_t width) {
 }
 
 /* How many kernels it takes. */
-static void test_parts(const char *text, int parts) {
-    epi_kernel_info info = {0};
-    epi_kernel *k = text_kernel(ctx, text, "B=2,T=40,D=24", (way){0});
-    epi_kernel_get_info(k, &info);
-    check(info.parts == parts, "%d parts, not %d: %s", info.parts, parts, text);
-    epi_kernel_free(k);
-}
-
 static void test_plans(void) {
-    test_parts("f(x[B,T,D], a[D], h[B,D]) -> (y[B,T,D], s[B,D]) { y = silu(scan(a, (1 - a)*x, T, h))\n"
-               "s = gather(scan(a, (1 - a)*x, T, h), size(T) - 1, T) }",
-               1);
-    test_parts("f(x[B,T,D]) -> s[B,D] { s = gather(scan_back(0.5, x, T), 0, T) }", 1);
-    test_parts("f(x[B,T,D], g[D]) -> y[B,T,D] { h = cumsum(x, T)\ny = h*rsqrt(mean(h*h, D) + 1e-6)*g }", 1);
-    test_parts(
-        "f(x[B,D,T]) -> y[B,D,T] { u = rename(x, T, U)\ny = sum(where(index(U) <= index(T), u*u, 0), U)*x }",
-        1);
-    test_parts("f(x[B,T,D]) -> y[B,T,D] { y = cumsum(x, T) + scan_back(1, x, T) }", 2);
+    static const struct {
+        const char *text;
+        int parts;
+    } cases[] = {
+        {"f(x[B,T,D], a[D], h[B,D]) -> (y[B,T,D], s[B,D]) { y = silu(scan(a, (1 - a)*x, T, h))\n"
+         "s = gather(scan(a, (1 - a)*x, T, h), size(T) - 1, T) }",
+         1},
+        {"f(x[B,T,D]) -> s[B,D] { s = gather(scan_back(0.5, x, T), 0, T) }", 1},
+        {"f(x[B,T,D], g[D]) -> y[B,T,D] { h = cumsum(x, T)\ny = h*rsqrt(mean(h*h, D) + 1e-6)*g }", 1},
+        {"f(x[B,D,T]) -> y[B,D,T] { u = rename(x, T, U)\n"
+         "y = sum(where(index(U) <= index(T), u*u, 0), U)*x }",
+         1},
+        {"f(x[B,T,D]) -> y[B,T,D] { y = cumsum(x, T) + scan_back(1, x, T) }", 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        epi_kernel *k = text_kernel(ctx, cases[i].text, "B=2,T=40,D=24", (way){0});
+        check(info_of(k).parts == cases[i].parts, "%d parts, not %d: %s", info_of(k).parts, cases[i].parts,
+              cases[i].text);
+        epi_kernel_free(k);
+    }
 }
 
 int main(void) {
