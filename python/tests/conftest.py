@@ -9,7 +9,7 @@ os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder.name
 import pytest  # noqa: E402
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def fresh():
     """Graphs of torch.compile are a test's own."""
     import torch

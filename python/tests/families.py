@@ -6,6 +6,8 @@ import warnings
 
 import torch
 
+from rule import check
+
 SMALL = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              pad_token_id=0, bos_token_id=1, eos_token_id=2)
 QUIET = dict.fromkeys(("attention_dropout", "residual_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout",
@@ -75,16 +77,28 @@ def result(out):
     return (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum(), out
 
 
-def compiled_graph(gm, inputs, report=None, rest="eager"):
+def compiled_graph(gm, inputs, report=None, rest="eager", **more):
     from epilog._compile import Report, compile_graph
-    return compile_graph(gm, inputs, report or Report(), rest)
+    return compile_graph(gm, inputs, report or Report(), rest, **more)
 
 
-def compiled(model, rest="eager", **how):
-    """A model or a function by the backend, and the report of what that made of it."""
+def compiled(model, rest="eager", more={}, **how):
+    """A model or a function by the backend, and the report of what that made of it. more: for the backend; how: for torch.compile."""
     from epilog._compile import Report
     report = Report()
-    return torch.compile(model, backend=lambda gm, inputs: compiled_graph(gm, inputs, report, rest), **how), report
+    return torch.compile(model, backend=lambda gm, inputs: compiled_graph(gm, inputs, report, rest, **more), **how), report
+
+
+def beside(plain, given, units=1, rest="eager", **how):
+    """A function by the backend, held against the function itself; the report."""
+    call, report = compiled(plain, rest, **how)
+    check(call, plain, given, units)
+    return report
+
+
+def leaves(*sizes):
+    """Tensors that want gradients; a function's two, where no sizes are given."""
+    return [torch.randn(s, requires_grad=True) for s in sizes or ((4, 8), (8, 8))]
 
 
 def programs(report):
@@ -102,13 +116,37 @@ def step(model, given, call=None):
     return {"result": out.detach(), **{n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}}
 
 
+def loss_step(model, **given):
+    """The loss and the gradients."""
+    model.zero_grad()
+    loss = model(**given).loss
+    loss.backward()
+    return {"loss": loss.detach(), **{n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}}
+
+
+def losses(model, given, call=None, lr=1e-3, steps=5, loss=lambda out: result(out)[0]):
+    """Of steps of AdamW. loss: of what the model gives."""
+    optimizer, found = torch.optim.AdamW(model.parameters(), lr=lr), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        now = loss((model if call is None else call)(**given))
+        now.backward()
+        optimizer.step()
+        found.append(now.item())
+    return found
+
+
+def apart(mine, plain):
+    """The largest difference of results and gradients, relative to their norms."""
+    return max((((mine[n] - plain[n]).norm() / plain[n].norm()).item() for n in plain if plain[n].norm() > 1e-3), default=0)
+
+
 def row(name):
     torch._dynamo.reset()
     model, given = make(name)
     plain = step(model, given)
     call, report = compiled(model)
-    mine = step(model, given, call)
-    far = max((((mine[n] - plain[n]).norm() / plain[n].norm()).item() for n in plain if plain[n].norm() > 1e-3), default=0)
+    far = apart(step(model, given, call), plain)
     graphs, made = report.graphs, programs(report)
     left = collections.Counter()
     for g in graphs:

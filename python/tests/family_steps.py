@@ -14,17 +14,6 @@ import families
 NAMES = ["Llama", "Mistral", "Qwen3", "Gemma3", "Phi3", "Olmo2", "SmolLM3", "Granite", "GPTNeoX", "GPT2", "Bert", "ViT", "T5", "Mixtral"]
 
 
-def losses(model, given, call=None):
-    optimizer, found = torch.optim.AdamW(model.parameters(), lr=1e-3), []
-    for _ in range(5):
-        optimizer.zero_grad()
-        loss, _ = families.result((model if call is None else call)(**given))
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
-    return found
-
-
 def trained(name, dtype, ours):
     """Losses of a model with weights as bf16 has them, whatever it computes in."""
     torch._dynamo.reset()
@@ -32,18 +21,13 @@ def trained(name, dtype, ours):
     model = model.bfloat16().to(dtype)
     if dtype == torch.float64:  # which grouped products do not take
         model.config._experts_implementation = "eager"
-    return losses(model, families.typed(given, dtype), families.compiled(model)[0] if ours else None)
-
-
-def apart(mine, plain):
-    """The largest difference of results and gradients, relative to their norms."""
-    return max(((mine[n] - plain[n]).norm() / plain[n].norm()).item() for n in plain if plain[n].norm() > 1e-3)
+    return families.losses(model, families.typed(given, dtype), families.compiled(model)[0] if ours else None)
 
 
 def beside(model, given, **how):
     torch._dynamo.reset()
     plain = families.step(model, given)
-    return apart(families.step(model, given, families.compiled(model, **how)[0]), plain)
+    return families.apart(families.step(model, given, families.compiled(model, **how)[0]), plain)
 
 
 def is_whole(model, given, backend):
@@ -68,7 +52,7 @@ def dynamic(model, given):
     for batch, length in ((2, 10), (3, 12)):
         now = {k: v if not isinstance(v, torch.Tensor) else torch.randn(batch, 3, 16, 16) if k == "pixel_values" else torch.randint(3, 96, (batch, length))
                for k, v in given.items()}
-        found.append(apart(families.step(model, now, call), families.step(model, now)))
+        found.append(families.apart(families.step(model, now, call), families.step(model, now)))
     return max(found), len(report.graphs)
 
 
@@ -76,7 +60,7 @@ def checkpointed(model, given):
     plain = families.step(model, given)
     model.gradient_checkpointing_enable()
     torch._dynamo.reset()
-    return apart(families.step(model, given, families.compiled(model)[0]), plain)
+    return families.apart(families.step(model, given, families.compiled(model)[0]), plain)
 
 
 def adapted(model, given):

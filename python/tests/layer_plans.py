@@ -50,8 +50,8 @@ def reported(name):
         raise Done
     torch._dynamo.reset()
     kind = ("Gemma3Text" if name == "Gemma3" else name) + "Config"
-    config = getattr(transformers, kind)(**{**LARGE, **families.QUIET, **CHANGED.get(name, {})})
-    made = next(getattr(transformers, n) for n in (name + "ForCausalLM", name + "LMHeadModel") if hasattr(transformers, n))
+    config = families.config(transformers, kind, {**LARGE, **CHANGED.get(name, {})})
+    made = families.kind_of(transformers, name)
     with FakeTensorMode():
         torch.set_default_dtype(torch.bfloat16)
         try:

@@ -24,12 +24,19 @@ def results(function, args, cotangent=None):
     return [o.detach() for o in outs] + list(torch.autograd.grad(kept, leaves, cotangents))
 
 
+def hold(mine, plain, exact, name, units=1, terms=0, dtype=None, largest=0, more=0):
+    """The rule for one result. dtype: of values on the way, where it is not that of the result. largest: of terms
+    of a sum of which little is left. more: what is allowed beside."""
+    assert mine.shape == plain.shape and mine.dtype == plain.dtype, name
+    off, allowed = ((t.double() - exact).abs().max().item() for t in (mine, plain))
+    bound = 2 * allowed + floor(dtype or mine.dtype, units, terms) * max(exact.abs().max().item(), largest) + more
+    assert off <= bound, f"{name} is {off} off, eager {allowed}"
+
+
 def check(ours, eager, args, units=1, terms={}):
     """ours and eager on the same arguments, eager once more in f64; gradients by all that want one. units: of the last
     place of the largest result, that ours may be off where eager happens to be right. terms: of results that are sums of which little is
     left, by their number, how large the terms are: the root of the sum of their squares."""
     mine, plain, exact = results(ours, args), results(eager, args), results(eager, [wide(a) for a in args])
     for i, (m, p, e) in enumerate(zip(mine, plain, exact)):
-        assert m.shape == p.shape and m.dtype == p.dtype, i
-        off, allowed = (m.double() - e).abs().max().item(), (p.double() - e).abs().max().item()
-        assert off <= 2 * allowed + floor(m.dtype, units) * max(e.abs().max().item(), terms.get(i, 0)), f"result {i} is {off} off, eager {allowed}"
+        hold(m, p, e, f"result {i}", units, largest=terms.get(i, 0))

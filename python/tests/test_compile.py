@@ -10,11 +10,10 @@ from epilog import _compile, _write
 from epilog._compile import Report, compile_graph
 from epilog._schema import example
 import families
-from families import compiled as on, programs, typed
-from rule import check, floor
+from families import beside, compiled as on, leaves, programs, typed
+from rule import check, hold
 
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.usefixtures("fresh")
 FAMILIES = ["Llama", "Qwen3", "Gemma3", "Phi3", "Olmo2", "GPTNeoX", "GPT2", "Bert", "ViT", "T5"]
 # The terms of the sums on the way to a gradient, as in test_transformers.py.
 TERMS = 2 * (2 * (6 * 32 + 64 + 8 + 2 * 10) + 32 + 96) + 20
@@ -61,11 +60,13 @@ def within(mine, plain, exact, dtype=None, stored=None):
     PyTorch's own backends. dtype: of values on the way, where it is not that of the results."""
     assert mine.keys() >= plain.keys() and all(not mine[name].any() for name in mine.keys() - plain.keys())
     for name, e in exact.items():
-        assert mine[name].shape == plain[name].shape and mine[name].dtype == plain[name].dtype
-        off, allowed = ((t[name].double() - e).abs().max().item() for t in (mine, plain))
-        allowed += 0 if stored is None else (stored[name] - e).abs().max().item()
-        bound = 2 * allowed + floor(dtype or mine[name].dtype, 1, TERMS) * e.abs().max().item()
-        assert off <= bound, f"{name} is {off} off, eager {allowed}"
+        more = 0 if stored is None else 2 * (stored[name] - e).abs().max().item()
+        hold(mine[name], plain[name], e, name, 1, TERMS, dtype, more=more)
+
+
+def step_beside(model, given, call):
+    """A step of a model that is compiled, held against eager's."""
+    within(families.step(model, given, call), families.step(model, given), families.step(copy.deepcopy(model).double(), given))
 
 
 def share(report):
@@ -79,7 +80,7 @@ def test_family(name, dtype, monkeypatch, said):
     model, given = families.make(name)
     model, exact_model = model.to(dtype), copy.deepcopy(model).to(dtype).double()
     exact, plain = families.step(exact_model, typed(given, torch.float64)), families.step(model, typed(given, dtype))
-    call, report = families.compiled(model)
+    call, report = on(model)
     mine = families.step(model, typed(given, dtype), call)
     with monkeypatch.context() as patch:
         patch.setattr(F, "scaled_dot_product_attention", stored_attention)
@@ -97,19 +98,10 @@ def test_family(name, dtype, monkeypatch, said):
 @pytest.mark.parametrize("name", ["Llama", "Bert"])
 def test_training(name, said):
     """Five steps of AdamW: the losses are eager's."""
-    def losses(call):
+    def losses(compiled):
         model, given = families.make(name, std=0.05)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        found = []
-        for _ in range(5):
-            optimizer.zero_grad()
-            loss, _ = families.result((call(model) if call else model)(**given))
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-        return found
-    compiled = {}
-    mine, plain = losses(lambda m: compiled.setdefault("model", families.compiled(m)[0])), losses(None)
+        return families.losses(model, given, on(model)[0] if compiled else None, 1e-2)
+    mine, plain = losses(True), losses(False)
     assert mine == pytest.approx(plain, rel=1e-4) and plain[-1] < plain[0]
 
 
@@ -146,8 +138,7 @@ def test_packed(how, biased, said):
     torch.manual_seed(3)
     given = [torch.randn(2, 6, 16), torch.randn(48, 16), torch.randn(16, 32), torch.randn(6, 8), torch.randn(48)][:4 + biased]
     given = [t.requires_grad_(i != 3) for i, t in enumerate(given)]
-    call, report = on(plain)
-    check(call, plain, given, units=64)
+    report = beside(plain, given, units=64)
     program, = programs(report)
     if how in ("slices", "split", "unsqueezed", "heads"):
         assert program.text.count("gather(") == (6 if biased else 3) and len(program.inputs) == (5 if biased else 4)
@@ -169,8 +160,7 @@ def test_unequal_parts(case, said):
     plain = lambda x, w, wo: F.linear(between(F.linear(x, w)), wo)
     torch.manual_seed(7)
     given = [torch.randn(s, requires_grad=True) for s in ((2, 6, 8), (16, 8), (8, 16))]
-    call, report = on(plain)
-    check(call, plain, given, units=16)
+    report = beside(plain, given, units=16)
     assert share(report) == 1 and len(programs(report)) == count
 
 
@@ -181,9 +171,7 @@ def test_what_is_copied(said):
         y[:, :4].copy_(torch.tanh(h[:, :4]))
         y[:, 4:] = h[:, 4:] * 2
         return F.gelu(y) @ w
-    call, report = on(plain)
-    check(call, plain, [torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)])
-    assert share(report) == 1
+    assert share(beside(plain, leaves())) == 1
 
 
 def test_transposed_weight(said):
@@ -192,8 +180,7 @@ def test_transposed_weight(said):
         q, k, v = (x @ w.T).view(2, 6, 6, 8)[..., :-2, :], (x @ w.mT)[..., 32:40], (x @ w.t())[..., 40:]
         return (q.flatten(2) @ wo.T) + (k * v) @ wo.T[:8]
     given = [torch.randn(2, 6, 16), torch.randn(48, 16), torch.randn(16, 32)]
-    call, report = on(plain)
-    check(call, plain, [t.requires_grad_() for t in given], units=64)
+    report = beside(plain, [t.requires_grad_() for t in given], units=64)
     assert len(programs(report)) == 1 and not [w for w in report.graphs[0].left if "getattr" in w]
 
 
@@ -226,50 +213,51 @@ def test_partial_rotary(how, of, between, said):
     torch.manual_seed(2)
     given = [torch.randn(2, 6, 8), *torch.randn(3, 32, 8), *torch.randn(2, 6, 16 // of)]
     given = [t.requires_grad_(i < 4) for i, t in enumerate(given)]
-    call, report = on(plain)
-    check(call, plain, given, units=64)
+    report = beside(plain, given, units=64)
     program, = programs(report)
     if between == "nothing":
         plan = program.planned()[0].kernel.describe()
         assert "gather(" not in program.text and "part 3 of 3, attention" in plan
 
 
-def test_scores_in_memory(monkeypatch, said):
-    """Where a plan would store many scores, attention is PyTorch's, and the layer is programs around it."""
-    def plain(x, w, wo):
-        q, k, v = F.linear(x, w).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
-        return F.linear(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2), wo)
-    given = [torch.randn(s).bfloat16().requires_grad_() for s in ((2, 16, 32), (48, 32), (32, 16))]
+@pytest.fixture
+def with_scores(monkeypatch):
+    """Scores of 16 tokens are many: arguments of `attended`."""
     monkeypatch.setattr(_compile, "SMALL", 512)
+    return [torch.randn(s).bfloat16().requires_grad_() for s in ((2, 16, 32), (48, 32), (32, 16))]
+
+
+def attended(x, w, wo, *mask, **how):
+    q, k, v = F.linear(x, w).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+    return F.linear(F.scaled_dot_product_attention(q, k, v, *mask, **how).transpose(1, 2).flatten(2), wo)
+
+
+def test_scores_in_memory(with_scores, monkeypatch, said):
+    """Where a plan would store many scores, attention is PyTorch's, and the layer is programs around it."""
     for made in (True, False):
         torch._dynamo.reset()
         monkeypatch.setattr(_compile, "parts", lambda plan: "gemm attention gemm" if made else "gemm gemm")
-        call, report = on(plain)
-        check(call, plain, given, units=8)
+        report = beside(lambda *given: attended(*given, is_causal=True), with_scores, units=8)
         assert len(programs(report)) == (1 if made else 2)
         assert made == (not [why for why in report.graphs[0].left if "scores would be in memory" in why])
 
 
 @pytest.mark.parametrize("kind", ["causal", "turned", "window", "added"])
-def test_scores_in_memory_behind_a_mask(kind, monkeypatch, said):
+def test_scores_in_memory_behind_a_mask(kind, with_scores, monkeypatch, said):
     """A mask of positions goes to PyTorch's attention, too, the causal one by its name."""
     def plain(x, w, wo):
-        q, k, v = F.linear(x, w).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
         i = torch.arange(16)
         mask = i[:, None] >= i if kind == "turned" else i <= i[:, None]
         if kind == "window":
             mask = mask & (i > i[:, None] - 5)
         if kind == "added":
             mask = torch.where(mask, torch.zeros(()), torch.finfo(torch.bfloat16).min).to(x.dtype)
-        y = F.scaled_dot_product_attention(q, k, v, mask[None, None], scale=0.3)
-        return F.linear(y.transpose(1, 2).flatten(2), wo)
-    given = [torch.randn(s).bfloat16().requires_grad_() for s in ((2, 16, 32), (48, 32), (32, 16))]
-    monkeypatch.setattr(_compile, "SMALL", 512)
+        return attended(x, w, wo, mask[None, None], scale=0.3)
     monkeypatch.setattr(_compile, "parts", lambda plan: "gemm gemm")
     seen = []
     report = Report()
     call = torch.compile(plain, backend=lambda gm, inputs: seen.append(compile_graph(gm, inputs, report, "eager")) or seen[-1])
-    check(call, plain, given, units=8)
+    check(call, plain, with_scores, units=8)
     node, = [n for n in seen[0].graph.nodes if "scaled_dot_product_attention" in str(n.target)]
     assert len(programs(report)) == 2
     assert bool(node.kwargs.get("is_causal")) == (kind != "window")
@@ -295,12 +283,11 @@ def test_cast_and_back(dtype, said):
 def test_open_sizes(said):
     """One graph for batches and lengths of all sizes."""
     model, given = families.make("Llama")
-    call, report = families.compiled(model, dynamic=True)
+    call, report = on(model, dynamic=True)
     for batch, length in ((2, 10), (3, 12), (4, 7)):
         ids = torch.randint(3, 96, (batch, length))
         given = dict(input_ids=ids, labels=ids, use_cache=False)
-        exact = families.step(copy.deepcopy(model).double(), given)
-        within(families.step(model, given, call), families.step(model, given), exact)
+        step_beside(model, given, call)
     assert len(report.graphs) == 1 and share(report) > 0.99
 
 
@@ -309,7 +296,7 @@ def test_checkpointing(rest, said):
     model, given = families.make("Llama")
     exact, plain = families.step(copy.deepcopy(model).double(), given), families.step(model, given)
     model.gradient_checkpointing_enable()
-    call, report = families.compiled(model, rest)
+    call, report = on(model, rest)
     within(families.step(model, given, call), plain, exact)
     assert share(report) > 0.99
     torch._dynamo.reset()
@@ -324,7 +311,7 @@ def test_checkpointing(rest, said):
 def test_autocast(name, said):
     model, given = families.make(name)
     exact = families.step(copy.deepcopy(model).double(), given)
-    call, report = families.compiled(model)
+    call, report = on(model)
     with torch.autocast("cpu", torch.bfloat16):
         plain, mine = families.step(model, given), families.step(model, given, call)
     within(mine, plain, exact, torch.bfloat16)
@@ -337,9 +324,8 @@ def test_adapters(name, said):
     peft = pytest.importorskip("peft")
     model, given = families.make(name)
     model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.0, init_lora_weights=False))
-    exact, plain = families.step(copy.deepcopy(model).double(), given), families.step(model, given)
-    call, report = families.compiled(model)
-    within(families.step(model, given, call), plain, exact)
+    call, report = on(model)
+    step_beside(model, given, call)
     assert len(programs(report)) == 3 and not any("lora" in n or "_proj" in n for n in report.graphs[0].left)
 
 
@@ -473,20 +459,15 @@ STRANGE = {
 @pytest.mark.parametrize("case", STRANGE)
 def test_strange(case, rest, said):
     torch.manual_seed(1)
-    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
-    call, report = on(STRANGE[case], rest)
-    check(call, STRANGE[case], [x, w], units=16)
+    report = beside(STRANGE[case], leaves(), units=16, rest=rest)
     assert programs(report) or case in ("written over a view", "sparse")  # what is around it is in programs all the same
 
 
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_elements_decide_sizes(said):
-    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
     for plain in (lambda x, w: F.gelu(x @ w)[x.sum(1) > 0] @ w, lambda x, w: F.gelu(F.gelu(x @ w) @ w).repeat_interleave(torch.tensor([2, 0, 1, 1]), 0)[..., None]):
         torch._dynamo.reset()
-        call, report = on(plain)
-        check(call, plain, [x, w])
-        assert programs(report)
+        assert programs(beside(plain, leaves()))
 
 
 def test_masks(said):
@@ -497,9 +478,7 @@ def test_masks(said):
     least = torch.where(seen | torch.eye(5, dtype=torch.bool), 0.0, torch.finfo(torch.float32).min)
     for mask in (seen, least, torch.randn(1, 3, 5, 5), None):
         plain = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None) * 2
-        call, report = on(plain)
-        check(call, plain, [q, k, v])
-        assert programs(report)
+        assert programs(beside(plain, [q, k, v]))
 
 
 MASKS = {  # of positions q and k, and whether a program says it
@@ -543,8 +522,7 @@ def test_added_positions(name, hides, said):
         mask = torch.where(rule(at[:, None], at[None, :]), torch.zeros((), dtype=q.dtype), torch.finfo(torch.float32).min)
         mask = mask.transpose(0, 1) if name == "transposed" else mask
         return (q @ k.transpose(-1, -2) + mask).softmax(-1) @ v
-    call, report = on(plain)
-    check(call, plain, [torch.randn(2, 3, 6, 4, requires_grad=True) for _ in range(3)])
+    report = beside(plain, leaves(*[(2, 3, 6, 4)] * 3))
     assert ["-inf" in p.text for p in programs(report)] == [hides] and len(programs(report)[0].given) == 3
 
 
@@ -554,8 +532,7 @@ def test_a_position_as_a_number(said):
         at = torch.arange(6)
         far = at[None, :] - at[:, None]
         return (q @ k.transpose(-1, -2) + far * 0.25).masked_fill(far > 0, -torch.inf).softmax(-1) @ v
-    call, report = on(plain)
-    check(call, plain, [torch.randn(2, 3, 6, 4, requires_grad=True) for _ in range(3)])
+    report = beside(plain, leaves(*[(2, 3, 6, 4)] * 3))
     assert len(programs(report)) == 1 and "index(" in programs(report)[0].text
 
 
@@ -565,9 +542,7 @@ def test_written_positions(said):
         mask = torch.arange(6)[:, None] >= torch.arange(6)[None, :]
         mask[2:, 1] = False
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask) * 2
-    call, report = on(plain)
-    check(call, plain, [torch.randn(2, 3, 6, 4, requires_grad=True) for _ in range(3)])
-    assert programs(report)
+    assert programs(beside(plain, leaves(*[(2, 3, 6, 4)] * 3)))
 
 
 def test_dropout(said):
@@ -589,20 +564,15 @@ def test_a_cliff(said, monkeypatch):
     """A region whose plan moves far more than PyTorch would is left."""
     monkeypatch.setattr(_compile, "CLIFF", 0.1)
     monkeypatch.setattr(_compile, "SMALL", 0)
-    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
     plain = lambda x, w: F.gelu(F.gelu(x @ w) @ w) @ w
-    call, report = on(plain)
-    check(call, plain, [x, w])
+    report = beside(plain, leaves())
     assert not programs(report) and any("its plan moves" in why for why in report.graphs[0].left)
 
 
 def test_a_failure_is_told(said, monkeypatch):
     """Whatever goes wrong in the backend, the graph is PyTorch's."""
     monkeypatch.setattr(_compile, "Regions", lambda *given: 1 / 0)
-    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
-    plain = lambda x, w: F.gelu(x @ w)
-    call, report = on(plain)
-    check(call, plain, [x, w])
+    beside(lambda x, w: F.gelu(x @ w), leaves())
     assert len(said) == 1 and "ZeroDivisionError" in said.pop()
 
 
@@ -622,16 +592,15 @@ def test_a_mistake_is_one_region(case, said, monkeypatch):
         return 1 // 0 if left == "softplus" or len(calls) == 1 else right(*args, **kwargs)
     monkeypatch.setitem(home, name, wrong) if isinstance(home, dict) else monkeypatch.setattr(home, name, wrong)
     plain = lambda x, w: F.gelu(F.softplus(F.gelu(x @ w) @ w).cumprod(0) @ w) @ w
-    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
-    call, report = on(plain)
-    check(call, plain, [x, w], units=16)
+    given = leaves()
+    report = beside(plain, given, units=16)
     assert len(said) == 1 and all(part in said[0] for part in (left, "report", "ZeroDivisionError", "test_compile.py:"))
     assert programs(report) and any("a mistake of the backend: ZeroDivisionError" in why for why in report.graphs[0].left)
     said.clear(), calls.clear()
     monkeypatch.setenv("EPILOG_BACKEND_STRICT", "1")
     torch._dynamo.reset()
     with pytest.raises(Exception, match="ZeroDivisionError"):
-        on(plain)[0](x, w)
+        on(plain)[0](*given)
 
 
 def hooked(x, w):
@@ -649,12 +618,11 @@ AROUND = {
 
 @pytest.mark.parametrize("name", AROUND)
 def test_around(name, said):
-    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
-    check(on(AROUND[name])[0], AROUND[name], [x, w], units=16)
+    beside(AROUND[name], leaves(), units=16)
 
 
 def test_second_derivatives(said):
-    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    x, w = leaves()
     plain = lambda x, w: F.gelu(x @ w).sum()
     call, report = on(plain)
 
@@ -678,15 +646,13 @@ def test_loss_in_chunks(rest, said):
         return {"result": loss.detach(), **{n: p.grad.clone() for n, p in model.named_parameters()}}
     plain = lambda model: model(**given).loss
     exact, eager = step(copy.deepcopy(model).double(), given), step(model, given)
-    report = Report()
-    call = torch.compile(plain, backend=lambda gm, inputs: compile_graph(gm, inputs, report, rest, chunks=3))
+    call, report = on(plain, rest, dict(chunks=3))
     within(step(model, given, call), eager, exact)
     assert report.graphs[0].left["unknown: linear_cross_entropy"] == 1 and "cross_entropy" not in str([n for p in programs(report) for n in p.nodes])
     assert {p.op.name for p in programs(report)} == {"LlamaDecoderLayer", "region"}  # so a profiler has them
     model, given = families.make("Llama")
-    report = Report()
-    call = torch.compile(model, backend=lambda gm, inputs: compile_graph(gm, inputs, report, rest, chunks=3))
-    within(families.step(model, given, call), families.step(model, given), families.step(copy.deepcopy(model).double(), given))
+    call, report = on(model, rest, dict(chunks=3))
+    step_beside(model, given, call)
     assert any("not in chunks: something else reads the logits" in why for why in report.graphs[0].left)
 
 
@@ -708,11 +674,9 @@ LOSSES = {  # and whether they can be taken in chunks
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_in_chunks(name, said):
     plain, is_chunked = LOSSES[name]
-    x, w, t = torch.randn(12, 8, requires_grad=True), torch.randn(7, 8, requires_grad=True), torch.randint(0, 7, (12,))
+    (x, w), t = leaves((12, 8), (7, 8)), torch.randint(0, 7, (12,))
     t[2] = -100
-    report = Report()
-    call = torch.compile(lambda x, w: plain(x, w, t), backend=lambda gm, inputs: compile_graph(gm, inputs, report, "eager", chunks=4))
-    check(call, lambda x, w: plain(x, w, t), [x, w], units=16)
+    report = beside(lambda x, w: plain(x, w, t), [x, w], units=16, more=dict(chunks=4))
     assert (report.graphs[0].left["unknown: linear_cross_entropy"] == 1) == is_chunked
 
 
@@ -721,8 +685,7 @@ def test_losses_in_chunks(name, said):
 def test_memory_as_it_lies(view, said):
     """Strides that a graph takes for its tensor's are those, as in Longformer's windows."""
     plain = lambda x, w: view(F.gelu(x @ w) @ w)
-    call, report = on(plain)
-    check(call, plain, [torch.randn(3, 4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)])
+    report = beside(plain, [torch.randn(3, 4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)])
     assert programs(report) and any("as it lies in memory" in why for why in report.graphs[0].left)
 
 
@@ -763,7 +726,7 @@ def test_kept_values_are_narrow(name, said):
     """What a norm computes in f32 does not have the residual that it norms kept as f32 for the backward."""
     model, given = families.make(name)
     model = model.to(torch.bfloat16)
-    call, report = families.compiled(model)
+    call, report = on(model)
     families.step(model, given, call)
     layer = next(p for p in programs(report) if p.op.name != "region").op.program
     forward = layer.grad(tuple(t.name for t in layer.inputs if t.type is None), True)[0]
@@ -776,7 +739,6 @@ def test_kernels_are_made_once(monkeypatch):
     from epilog import _library
     made, init = [], _library.Kernel.__init__
     monkeypatch.setattr(_library.Kernel, "__init__", lambda self, program, *rest: made.append(program.text) or init(self, program, *rest))
-    torch._dynamo.reset()
     model, given = families.make("Llama")
     given = {name: t[:, :6].repeat(1, 7) if isinstance(t, torch.Tensor) else t for name, t in given.items()}  # a length of no other test
     torch.compile(model, backend="epilog", options={"rest": "eager"})(**given).loss.backward()

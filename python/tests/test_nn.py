@@ -11,6 +11,11 @@ import epilog
 from rule import check
 
 
+@pytest.fixture(params=[torch.float32, torch.bfloat16])
+def dtype(request):
+    return request.param
+
+
 def same_state(ours, theirs):
     assert list(ours.state_dict()) == list(theirs.state_dict())
     theirs.load_state_dict(ours.state_dict())
@@ -25,14 +30,11 @@ def beside(ours, theirs, x, dtype):
     check(call(ours), call(theirs), [x.to(dtype).requires_grad_(), *values])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norms_and_linear(dtype):
     torch.manual_seed(2)
     x = torch.randn(2, 5, 16)
-    beside(epilog.nn.RMSNorm(16, eps=1e-5), nn.RMSNorm(16, eps=1e-5), x, dtype)
-    beside(epilog.nn.LayerNorm(16), nn.LayerNorm(16), x, dtype)
-    beside(epilog.nn.Linear(16, 24), nn.Linear(16, 24), x, dtype)
-    beside(epilog.nn.Linear(16, 24, bias=False), nn.Linear(16, 24, bias=False), x, dtype)
+    for name, sizes, more in (("RMSNorm", (16,), dict(eps=1e-5)), ("LayerNorm", (16,), {}), ("Linear", (16, 24), {}), ("Linear", (16, 24), dict(bias=False))):
+        beside(*(getattr(of, name)(*sizes, **more) for of in (epilog.nn, nn)), x, dtype)
 
 
 @pytest.mark.parametrize("name, function", [("gelu", F.gelu), ("silu", F.silu), ("relu", F.relu),
@@ -88,7 +90,17 @@ def eager_attention(q, k, v, softcap=None, scale=None, bias=None, sinks=None, **
     return (p.to(v.dtype) @ v).transpose(1, 2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def attention_beside(args, units, *names, eager=eager_attention, terms={}, **more):
+    """epilog.nn.attention and eager's with the same arguments; names: of tensors behind q, k and v."""
+    by = lambda attention: lambda *a: attention(*a[:3], **dict(zip(names, a[3:])), **more)
+    check(by(epilog.nn.attention), by(eager), args, units, terms)
+
+
+def far_scores(q, k, scale=8 ** -0.5):
+    """How far scores are from 0: exp has the absolute rounding error of its exponent."""
+    return 1 + torch.einsum("bshe,brhe->bhsr", q, k.repeat_interleave(q.shape[2] // k.shape[2], 2)).abs().max().item() * scale
+
+
 @pytest.mark.parametrize("more", [dict(), dict(causal=True), dict(causal=True, window=4), dict(causal=True, softcap=2.0, scale=0.3),
                                   dict(causal=True, window=3, softcap=4.0)])
 @pytest.mark.parametrize("queries, keys", [(20, 20), (7, 12)])
@@ -96,10 +108,7 @@ def eager_attention(q, k, v, softcap=None, scale=None, bias=None, sinks=None, **
 def test_attention(dtype, more, queries, keys, heads, groups):
     torch.manual_seed(11)
     args = [torch.randn(2, *sizes).to(dtype).requires_grad_() for sizes in ((queries, heads, 8), (keys, groups, 8), (keys, groups, 16))]
-    # exp has the absolute rounding error of its exponent, as below
-    scores = torch.einsum("bshe,brhe->bhsr", args[0], args[1].repeat_interleave(heads // groups, 2)) * more.get("scale", 8 ** -0.5)
-    units = 1 + scores.abs().max().item()
-    check(lambda q, k, v: epilog.nn.attention(q, k, v, **more), lambda q, k, v: eager_attention(q, k, v, **more), args, units)
+    attention_beside(args, far_scores(*args[:2], more.get("scale", 8 ** -0.5)), **more)
 
 
 DOCUMENTS = torch.tensor([[0] * 7 + [1] * 4 + [2] * 9, [5] * 3 + [4] * 16 + [5]])
@@ -112,54 +121,48 @@ MASKS = {"left padding": dict(causal=True, starts=STARTS), "right padding": dict
          "a prefix": dict(causal=True, prefix=torch.tensor([5, 0])), "a prefix behind padding": dict(causal=True, prefix=torch.tensor([5, 9]), starts=STARTS)}
 
 
-def masked(dtype, heads, *more):
-    """Arguments of attention to 20 keys, and how far their scores are from 0: exp has the absolute rounding error of its exponent."""
+def masked(dtype, *more):
+    """Arguments of attention to 20 keys, tensors of these sizes behind them, and how far their scores are from 0."""
     torch.manual_seed(11)
-    args = [torch.randn(2, 20, n, size).to(dtype).requires_grad_() for n, size in ((heads, 8), (2, 8), (2, 16))]
-    scores = torch.einsum("bshe,brhe->bhsr", args[0], args[1].repeat_interleave(heads // 2, 2)) * 8 ** -0.5
-    return [*args, *[torch.randn(sizes).to(dtype).requires_grad_() for sizes in more]], 1 + scores.abs().max().item() + 4 * len(more)
+    args = [torch.randn(sizes).to(dtype).requires_grad_() for sizes in ((2, 20, 4, 8), (2, 20, 2, 8), (2, 20, 2, 16), *more)]
+    return args, far_scores(*args[:2]) + 4 * len(more)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", MASKS)
 def test_attention_with_masks(dtype, name):
     """Beside PyTorch's with the mask written out, and beside eager with the soft cap, too."""
-    args, units = masked(dtype, 4)
+    args, units = masked(dtype)
     mask = seen_of(20, 20, **MASKS[name])
 
     def sdpa(q, k, v):
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True).transpose(1, 2)
     check(lambda q, k, v: epilog.nn.attention(q, k, v, **MASKS[name]), sdpa, args, units)
-    check(lambda q, k, v: epilog.nn.attention(q, k, v, softcap=2.0, **MASKS[name]),
-          lambda q, k, v: eager_attention(q, k, v, softcap=2.0, **MASKS[name]), args, units)
+    attention_beside(args, units, softcap=2.0, **MASKS[name])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["left padding", "a window of padded keys", "documents", "no key"])
 @pytest.mark.parametrize("sizes", [(20, 20), (4, 20, 20), (2, 4, 20, 20), (1, 4, 20, 20), (2, 1, 20, 20)])
 def test_attention_with_a_bias(dtype, name, sizes):
-    args, units = masked(dtype, 4, sizes)
-    check(lambda q, k, v, bias: epilog.nn.attention(q, k, v, bias=bias, **MASKS[name]),
-          lambda q, k, v, bias: eager_attention(q, k, v, bias=bias, **MASKS[name]), args, units)
+    args, units = masked(dtype, sizes)
+    attention_beside(args, units, "bias", **MASKS[name])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", MASKS)
 def test_attention_with_sinks(dtype, name):
     """The gradient by a sink is the sum over queries of d_o*o, of which little may be left."""
-    args, units = masked(dtype, 4, (4,))
-    eager = lambda q, k, v, sinks: eager_attention(q, k, v, sinks=sinks, **MASKS[name])
+    args, units = masked(dtype, (4,))
     with torch.no_grad():
-        o = eager(*args).double()
+        o = eager_attention(*args[:3], sinks=args[3], **MASKS[name]).double()
         terms = (o * torch.linspace(-1, 1, o.numel()).view_as(o)).abs().sum(-1).square().sum((0, 1)).sqrt().max().item()
-    check(lambda q, k, v, sinks: epilog.nn.attention(q, k, v, sinks=sinks, **MASKS[name]), eager, args, units, terms={4: terms})
+    attention_beside(args, units, "sinks", terms={4: terms}, **MASKS[name])
 
 
 @pytest.mark.parametrize("name", ["a window of padded keys", "documents and a window", "a prefix behind padding"])
 def test_gradients_of_masks_by_differences(name):
     """Of f32: differences over a large step, of a function that is nearly linear there. What no query sees has a gradient of exactly 0."""
-    args, _ = masked(torch.float32, 4)
+    args, _ = masked(torch.float32)
     weight = torch.linspace(-1, 1, 2 * 20 * 4 * 16).view(2, 20, 4, 16)
     of = lambda *a: (epilog.nn.attention(*a, **MASKS[name]) * weight).sum()
     grads, seen = torch.autograd.grad(of(*args), args), seen_of(20, 20, **MASKS[name]).expand(2, 1, 20, 20)[:, 0]
@@ -176,20 +179,18 @@ def test_gradients_of_masks_by_differences(name):
 
 
 def test_attention_with_masks_compiled():
-    torch._dynamo.reset()
-    args, _ = masked(torch.float32, 4)
+    args, _ = masked(torch.float32)
     for name in ("left padding", "documents", "a prefix behind padding"):
         ours = lambda q, k, v: epilog.nn.attention(q, k, v, **MASKS[name])
         plain = ours(*args)
         assert torch.equal(torch.compile(ours, fullgraph=True, backend="aot_eager")(*args), plain)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("more", [dict(starts=torch.tensor([3, 20])), dict(starts=STARTS, lengths=LENGTHS), dict(starts=STARTS, window=4),
                                   dict(starts=STARTS, lengths=torch.tensor([9, 6]), window=4)])
 def test_queries_that_spread(dtype, more):
     """A query that sees no key has the mean of all values, with spread=True."""
-    args, units = masked(dtype, 4)
+    args, units = masked(dtype)
     some = seen_of(20, 20, causal=True, **more).any(-1)[:, 0, :, None, None]
 
     def eager(q, k, v):
@@ -210,9 +211,12 @@ def test_mistakes_of_masks():
             (dict(prefix=torch.ones(2).int(), causal=True, window=2), ValueError, "neither with window"),
             (dict(spread=True, causal=True), ValueError, "spread goes with causal=True and starts"),
             (dict(bias=torch.ones(9)), ValueError, r"bias has sizes \[9\]"), (dict(bias=torch.ones(3, 7, 9)), ValueError, r"they are \[4, 7, 9\]"),
-            (dict(sinks=torch.ones(2)), ValueError, r"sinks has sizes \[2\]: they are \[4\]")):
+            (dict(sinks=torch.ones(2)), ValueError, r"sinks has sizes \[2\]: they are \[4\]"), (dict(window=3), ValueError, "window counts"),
+            (dict(causal=True, softcap=-1.0), ValueError, "softcap is -1.0")):
         with pytest.raises(kind, match=message):
             epilog.nn.attention(q, k, v, **given)
+    with pytest.raises(ValueError, match="H is a multiple of G"):
+        epilog.nn.attention(q, torch.randn(2, 9, 3, 8), v)
 
 
 def test_attention_of_all_lengths():
@@ -226,11 +230,6 @@ def test_attention_of_all_lengths():
         assert torch.equal(epilog.nn.attention(q2, k2, v2, causal=True)[:, :33], whole)
     assert len(op.program.compiled) == compiled
     assert torch.equal(epilog.nn.attention(*torch.stack((q, k, v), 2).unbind(2), causal=True), whole)
-    for wrong, message in ((dict(window=3), "window counts"), (dict(causal=True, softcap=-1.0), "softcap is -1.0")):
-        with pytest.raises(ValueError, match=message):
-            epilog.nn.attention(q, k, v, **wrong)
-    with pytest.raises(ValueError, match="H is a multiple of G"):
-        epilog.nn.attention(q, k[:, :, :3], v)
 
 
 @pytest.fixture(params=[False, True], ids=["", "padded"])
@@ -240,21 +239,40 @@ def padded(request, monkeypatch):
         monkeypatch.setattr(epilog.nn, "pad_words", lambda w: F.pad(w, (0, 0, 0, -w.shape[0] % 8)))
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.usefixtures("padded")
-def test_linear_cross_entropy(reduction):
-    torch.manual_seed(3)
+def of_loss(seed, dtype=torch.float32, ignored=-100, scale=4):
+    """Tokens and words, labels, and how large logits are: exp(z - lse) has the absolute rounding error of its exponent."""
+    torch.manual_seed(seed)
     labels = torch.randint(0, 30, (2, 7))
-    labels[0, :3] = -100
-    args = [torch.randn(2, 7, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True)]
-    eager = lambda x, w: F.cross_entropy((x @ w.T).flatten(0, 1), labels.flatten(), reduction=reduction).view(
-        labels.shape if reduction == "none" else ())
-    # exp(z - lse) has the absolute rounding error of its exponent: as many units as logits are large
-    units = 1 + (args[0] @ args[1].T).abs().max().item()
-    check(lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, reduction=reduction), eager, args, units)
-    head = epilog.nn.LinearCrossEntropy(16, 30, reduction=reduction)
+    labels[1, 4:] = ignored
+    args = [torch.randn(2, 7, 16).to(dtype).requires_grad_(), (torch.randn(30, 16) / scale).to(dtype).requires_grad_()]
+    return args, labels, 1 + (args[0] @ args[1].T).abs().max().item()
+
+
+def logits_of(x, w, softcap):
+    z = x @ w.T
+    return z if softcap is None else softcap * torch.tanh(z / softcap)
+
+
+def eager_loss(x, w, labels, reduction="mean", ignore_index=-100, label_smoothing=0.0, softcap=None, z_loss=0.0):
+    z, counts = logits_of(x, w, softcap).flatten(0, 1), labels.flatten() != ignore_index
+    z = z if z.dtype == torch.float64 else z.float()
+    loss = F.cross_entropy(z, labels.flatten(), ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="none")
+    loss = loss + z_loss * torch.logsumexp(z, -1).square() * counts
+    return {"none": loss.view(labels.shape), "sum": loss.sum()}.get(reduction, loss.sum() / counts.sum())
+
+
+@pytest.mark.parametrize("more", [dict(reduction="mean"), dict(reduction="sum"), dict(reduction="none"), dict(label_smoothing=0.1, ignore_index=-1),
+                                  dict(softcap=5.0, ignore_index=-1), dict(z_loss=0.01, ignore_index=-1),
+                                  dict(label_smoothing=0.2, softcap=8.0, z_loss=0.1, ignore_index=-1)])
+@pytest.mark.usefixtures("padded")
+def test_linear_cross_entropy(more, dtype):
+    scale = 1 if "reduction" in more and dtype == torch.float32 else 4
+    args, labels, units = of_loss(6, dtype, more.get("ignore_index", -100), scale)
+    ours = lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, **more)
+    check(ours, lambda x, w: eager_loss(x, w, labels, **more), args, units)
+    head = epilog.nn.LinearCrossEntropy(16, 30, dtype=dtype, **more)
     same_state(head, nn.Linear(16, 30, bias=False))
-    assert torch.equal(head(args[0], labels), epilog.nn.linear_cross_entropy(args[0], head.weight, labels, reduction=reduction))
+    assert torch.equal(head(args[0], labels), ours(args[0], head.weight))
 
 
 @pytest.mark.parametrize("given", [{}, dict(chunks=2), dict(chunks=2, reduction="none"), dict(label_smoothing=0.1, softcap=5.0, z_loss=0.1),
@@ -281,7 +299,6 @@ def test_labels_outside_the_vocabulary(given, label):
 
 @pytest.mark.usefixtures("padded")
 def test_labels_outside_the_vocabulary_in_a_graph():
-    torch._dynamo.reset()
     x, w, labels = torch.randn(9, 16), torch.randn(30, 16), torch.arange(9)
     compiled = torch.compile(lambda *a: epilog.nn.linear_cross_entropy(*a), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x, w, labels), epilog.nn.linear_cross_entropy(x, w, labels))
@@ -297,52 +314,14 @@ def test_statistics_of_labels_outside():
     assert epilog.nn.TOKEN_STATISTICS[False](x, w, labels)[0].isinf().tolist() == [False, False, True]
 
 
-def logits_of(x, w, softcap):
-    z = x @ w.T
-    return z if softcap is None else softcap * torch.tanh(z / softcap)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("smoothing, softcap, z_loss", [(0.1, None, 0.0), (0.0, 5.0, 0.0), (0.0, None, 0.01), (0.2, 8.0, 0.1)])
-@pytest.mark.usefixtures("padded")
-def test_what_a_loss_can_have_more(smoothing, softcap, z_loss, dtype):
-    torch.manual_seed(6)
-    labels = torch.randint(0, 30, (2, 7))
-    labels[1, 4:] = -1
-    args = [torch.randn(2, 7, 16).to(dtype).requires_grad_(), (torch.randn(30, 16) / 4).to(dtype).requires_grad_()]
-
-    def eager(x, w):
-        z, counts = logits_of(x, w, softcap).flatten(0, 1), labels.flatten() != -1
-        z = z if z.dtype == torch.float64 else z.float()
-        loss = F.cross_entropy(z, labels.flatten(), ignore_index=-1, label_smoothing=smoothing, reduction="none")
-        return (loss + z_loss * torch.logsumexp(z, -1).square() * counts).sum() / counts.sum()
-    given = dict(ignore_index=-1, label_smoothing=smoothing, softcap=softcap, z_loss=z_loss)
-    units = 1 + (args[0] @ args[1].T).abs().max().item()  # as above
-    check(lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, **given), eager, args, units)
-    head = epilog.nn.LinearCrossEntropy(16, 30, dtype=dtype, **given)
-    assert torch.equal(head(args[0], labels), epilog.nn.linear_cross_entropy(args[0], head.weight, labels, **given))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("more", [dict(), dict(reduction="sum"), dict(reduction="none"), dict(label_smoothing=0.1, softcap=4.0, z_loss=0.01)])
 @pytest.mark.parametrize("chunks", [2, 3, 20])
 @pytest.mark.usefixtures("padded")
 def test_loss_in_chunks(chunks, more, dtype):
     """Within the rule of eager, as without chunks; frozen weights get no gradient, and without gradients nothing is different."""
-    torch.manual_seed(13)
-    labels = torch.randint(0, 30, (2, 7))
-    labels[1, 4:] = -100
-    args = [torch.randn(2, 7, 16).to(dtype).requires_grad_(), (torch.randn(30, 16) / 4).to(dtype).requires_grad_()]
-
-    def eager(x, w):
-        z, counts = logits_of(x, w, more.get("softcap")).flatten(0, 1), labels.flatten() != -100
-        z = z if z.dtype == torch.float64 else z.float()
-        loss = F.cross_entropy(z, labels.flatten(), label_smoothing=more.get("label_smoothing", 0), reduction="none")
-        loss = loss + more.get("z_loss", 0) * torch.logsumexp(z, -1).square() * counts
-        return {"none": loss.view(2, 7), "sum": loss.sum()}.get(more.get("reduction"), loss.sum() / counts.sum())
-    units = 1 + (args[0] @ args[1].T).abs().max().item()  # as above
+    args, labels, units = of_loss(13, dtype)
     ours = lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, chunks=chunks, **more)
-    check(ours, eager, args, units)
+    check(ours, lambda x, w: eager_loss(x, w, labels, **more), args, units)
     x, w = (a.detach() for a in args)
     assert torch.equal(ours(x, w), epilog.nn.linear_cross_entropy(x, w, labels, **more))
     x.requires_grad_()
@@ -355,7 +334,6 @@ def test_loss_in_chunks(chunks, more, dtype):
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.usefixtures("padded")
 def test_loss_in_chunks_compiled(reduction):
-    torch._dynamo.reset()
     torch.manual_seed(15)
     args, labels = [torch.randn(9, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True)], torch.randint(0, 30, (9,))
     ours = lambda x, w: epilog.nn.linear_cross_entropy(x, w, labels, reduction=reduction, chunks=2)
@@ -399,14 +377,11 @@ def test_loss_in_chunks_scaled():
 
 @pytest.mark.parametrize("softcap", [None, 4.0])
 def test_token_statistics(softcap):
-    torch.manual_seed(7)
-    labels = torch.randint(0, 30, (2, 7))
-    args = [torch.randn(2, 7, 16, requires_grad=True), (torch.randn(30, 16) / 4).requires_grad_()]
+    args, labels, units = of_loss(7, ignored=0)
 
     def eager(x, w):
         p = torch.log_softmax(logits_of(x, w, softcap), -1)
         return p.gather(-1, labels[..., None])[..., 0], -(p.exp() * p).sum(-1)
-    units = 1 + (args[0] @ args[1].T).abs().max().item()
     check(lambda x, w: epilog.nn.linear_token_statistics(x, w, labels, softcap)[:2], eager, args, units)
     head = epilog.nn.LinearCrossEntropy(16, 30, softcap=softcap)
     found = head.statistics(args[0], labels)
