@@ -4,8 +4,6 @@
  *
  *     formulas [programs]
  */
-#include <dirent.h>
-
 #include "base/base.h"
 #include "lang/bundled.h"
 #include "lang/words.h"
@@ -136,9 +134,8 @@ static void test_gates(void) {
             static const char *const forms[] = {"gate", "gate_pairs", "gate_halves"};
             char program[32];
             snprintf(program, sizeof program, "%s_%s", names[n], forms[form]);
-            uint64_t seed = 9;
             ran r;
-            bool ok = run_program(&r, "gated", program, "T=3,F=5", in_f64, fill_random, &seed);
+            bool ok = run_program(&r, "gated", program, "T=3,F=5", in_f64, fill_random, &(uint64_t){9});
             for (int t = 0; t < T && ok; t++)
                 for (int i = 0; i < F; i++) {
                     int z = t * 2 * F;
@@ -163,9 +160,8 @@ static void test_gates(void) {
 /* Smoothing, z-loss and cap by their definitions: the cross-entropy of a softmax with a smoothed target. */
 static void test_loss(void) {
     enum { T = 7, V = 13 };
-    uint64_t seed = 11;
     ran r;
-    run_program(&r, "losses", "token_loss_capped", "T=7,V=13", in_f64, fill_random, &seed);
+    run_program(&r, "losses", "token_loss_capped", "T=7,V=13", in_f64, fill_random, &(uint64_t){11});
     double cap = scalar_value("cap"), s = scalar_value("smoothing");
     bool ok = r.ok;
     int counted = 0;
@@ -196,9 +192,8 @@ static void fill_adamw(ran *r, void *arg) {
 }
 
 static void test_adamw(void) {
-    uint64_t seed = 13;
     ran r;
-    bool ok = run_program(&r, "optim", "adamw", "N=7", in_f64, fill_adamw, &seed);
+    bool ok = run_program(&r, "optim", "adamw", "N=7", in_f64, fill_adamw, &(uint64_t){13});
     for (int i = 0; i < 7 && ok; i++) {
         adamw want = adamw_step(&r, i, 1e-3, 0.1);
         ok &= close_to(of(&r, "m_next", i), want.m) && close_to(of(&r, "v_next", i), want.v) &&
@@ -256,10 +251,10 @@ static void test_copies(void) {
     for (int i = 0; i < 4; i++)
         for (int w = 0; w < 6; w++) {
             way how = {.path = w & 1 ? EPI_PATH_UNFUSED : EPI_PATH_FUSED, .type = types[w / 2]};
-            uint64_t seed = 14;
             ran r;
             size_t size = epi_dtype_size(how.type);
-            bool ok = run_program(&r, "copies", copies[i].program, copies[i].dims, how, fill_random, &seed);
+            bool ok = run_program(&r, "copies", copies[i].program, copies[i].dims, how, fill_random,
+                                  &(uint64_t){14});
             for (int64_t e = 0; ok && e < r.p.t[0].shape.count; e++)
                 ok = !memcmp(r.p.t[1].data + (size_t)e * size,
                              r.p.t[0].data + (size_t)source_of(&r, e, copies[i].axes) * size, size);
@@ -301,14 +296,13 @@ static void test_called(const epi_program *p) {
     add_tensors(&t, p, true, false);
     epi_text_add(&t, " = %s(", epi_program_name(p));
     add_tensors(&t, p, false, false);
-    epi_text_add(&t,
-                 epi_word_find(epi_program_name(p)) ? ", D) }" : ") }"); /* a word of its name comes first */
+    /* a word of its name comes first */
+    epi_text_add(&t, epi_word_find(epi_program_name(p)) ? ", D) }" : ") }");
     epi_module *m = NULL;
     epi_error err;
     epi_status status = epi_module_parse(ctx, t.data, t.length, "t", &m, &err);
-    char printed[4000];
-    epi_program_print(p, printed,
-                      sizeof printed); /* a caller says i4, too: here it says what the bytes are */
+    char printed[4000]; /* a caller says i4, too: here it says what the bytes are */
+    epi_program_print(p, printed, sizeof printed);
     check(status == EPI_OK || strstr(err.message, "cannot be told from the arguments") ||
               strstr(printed, ": i4[") || strstr(printed, ": u4["),
           "%s: %s", t.data, err.message);
@@ -316,16 +310,16 @@ static void test_called(const epi_program *p) {
     epi_text_free(&t);
 }
 
+static int files;
+static void count_file(const char *path) {
+    files += *path != 0;
+}
+
 /* What is in the folder is in the library, byte for byte, and each name is there once. */
 static void test_bundled(void) {
-    int files = 0, names = 0;
+    int count = 0, names = 0;
     const char *seen[512];
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        files += strstr(e->d_name, ".epi") != NULL;
-    if (dir)
-        closedir(dir);
-    int count = 0;
+    for_texts(folder, count_file);
     epi_module *modules[64];
     for (const epi_bundled_file *f; count < 64 && (f = epi_bundled_at(count)); count++) {
         char path[600];

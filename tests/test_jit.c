@@ -34,22 +34,23 @@ static void spill(const char *path, const unsigned char *from, size_t size) {
     fclose(f);
 }
 
-/* How many files a folder has; with `remove`, has had. */
-static int files_in(const char *path, bool remove_them) {
-    DIR *dir = opendir(path);
+/* Calls a function with each file of the folder, and counts them. */
+static int each_file(int (*with)(const char *path)) {
+    DIR *dir = opendir(folder);
     int count = 0;
     for (struct dirent *e; dir && (e = readdir(dir));) {
         char file[1024];
-        if (e->d_name[0] == '.')
-            continue;
-        count++;
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        if (remove_them)
-            unlink(file);
+        snprintf(file, sizeof file, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] != '.' && ++count && with)
+            with(file);
     }
     if (dir)
         closedir(dir);
     return count;
+}
+
+static int shorten(const char *path) {
+    return !check(truncate(path, 700) == 0, "truncate %s", path);
 }
 
 static epi_cache_key key_of(const char *text) {
@@ -84,7 +85,7 @@ static void round_trip(void) {
         check(!note[0], "write of %zu bytes: %s", n, note);
         check(reads_back(key, data, n) && !note[0], "read of %zu bytes: %s", n, note);
     }
-    check(files_in(folder, false) == 1, "one entry and no temporary files");
+    check(each_file(NULL) == 1, "one entry and no temporary files");
     struct stat info;
     check(stat(folder, &info) == 0 && (info.st_mode & 0777) == 0700, "the folder is its owner's alone");
     epi_cache_write(key, data, 10, NULL, 0);
@@ -339,18 +340,10 @@ static void compile_and_reload(const char *arch) {
 static void compile_over_damage(void) {
     epi_cubin cubin;
     epi_error err;
-    files_in(folder, true);
+    each_file(unlink);
     compiles(plain, "add_one", "sm_90a", false, &cubin, &err);
     epi_cubin_free(&cubin);
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        char path[1024];
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (e->d_name[0] != '.')
-            check(truncate(path, 700) == 0, "truncate %s", path);
-    }
-    if (dir)
-        closedir(dir);
+    each_file(shorten);
     static const struct {
         bool cached;
         const char *note; /* it has */
@@ -367,26 +360,22 @@ static void compile_over_damage(void) {
 }
 
 static void compile_errors(void) {
-    static const struct {
-        const char *source, *name, *arch, *says[2];
-    } cases[] = {
-        {"extern \"C\" __global__ void broken(float *p) {\n    p[0] = nothing;\n}\n",
-         "broken",
-         "sm_90a",
-         {"does not compile: broken.cu(2): error: identifier \"nothing\" is undefined", ""}},
-        {"extern \"C\" __global__ void k(float *p) { asm volatile(\"foo.bar;\"); }",
-         "k",
-         "sm_90a",
-         {"ptxas", "line"}},
-        {plain, "add_one", "sm_1", {"sm_1", "gpu-architecture"}},
+    static const char broken[] = "extern \"C\" __global__ void k(float *p) {\n    p[0] = nothing;\n}\n",
+                      instruction[] =
+                          "extern \"C\" __global__ void k(float *p) { asm volatile(\"foo.bar;\"); }";
+    static const char *const cases[][4] = {
+        /* a text, an architecture, and what is said */
+        {broken, "sm_90a", "does not compile: k.cu(2): error: identifier \"nothing\" is undefined", ""},
+        {instruction, "sm_90a", "ptxas", "line"},
+        {plain, "sm_1", "sm_1", "gpu-architecture"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         epi_cubin cubin;
         epi_error err;
-        check(!compiles(cases[i].source, cases[i].name, cases[i].arch, false, &cubin, &err) &&
-                  err.status == EPI_ERR_UNSUPPORTED && strstr(err.message, cases[i].says[0]) &&
-                  strstr(err.message, cases[i].says[1]),
-              "%s: %s", cases[i].name, err.message);
+        check(!compiles(cases[i][0], "k", cases[i][1], false, &cubin, &err) &&
+                  err.status == EPI_ERR_UNSUPPORTED && strstr(err.message, cases[i][2]) &&
+                  strstr(err.message, cases[i][3]),
+              "%s for %s: %s", cases[i][0], cases[i][1], err.message);
     }
 }
 
@@ -451,7 +440,7 @@ static void second_process(void) {
     check(cubin.seconds < 5e-3, "loaded in %.3f ms", 1e3 * cubin.seconds);
     check(!nvrtc_is_open(), "NVRTC was opened for an entry of the cache");
     epi_cubin_free(&cubin);
-    files_in(folder, true);
+    each_file(unlink);
 }
 
 static void compiling(void) {
@@ -500,8 +489,7 @@ static void without_device(void) {
     void *p = &err;
     uint64_t sizes[] = {64};
     uint32_t box[] = {64};
-    check(epi_cuda_use(&none, 0, &err) == EPI_ERR_UNSUPPORTED && strstr(err.message, "a test"), "use: %s",
-          err.message);
+    refused_as(epi_cuda_use(&none, 0, &err), EPI_ERR_UNSUPPORTED, &err, "a test");
     check(epi_cuda_alloc(&none, 16, &p, &err) != EPI_OK && !p, "alloc");
     check(epi_cuda_free(&none, &err, &err) != EPI_OK && epi_cuda_free(&none, NULL, &err) == EPI_OK, "free");
     check(epi_cuda_copy(&none, &launch, &launch, 0, &err) != EPI_OK, "copy");
@@ -729,7 +717,7 @@ int main(void) {
     else
         printf("kernels are not compiled: %s\n", why);
     driver();
-    files_in(folder, true);
+    each_file(unlink);
     for (char *end; strcmp(folder, "/tmp") != 0 && rmdir(folder) == 0; *end = 0)
         end = strrchr(folder, '/');
     return finish();

@@ -22,10 +22,6 @@ typedef struct operand {
     size_t bytes;
 } operand;
 
-static int64_t max64(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 static void operand_place(operand *o, place where, int64_t rows, int64_t k, epi_dtype type) {
     int64_t row_step = 1, k_step = 1, span = 0;
     switch (where) {
@@ -38,10 +34,10 @@ static void operand_place(operand *o, place where, int64_t rows, int64_t k, epi_
         o->row[i] = (where == SCATTERED ? rows - 1 - i : i) * row_step;
     for (int64_t i = 0; i < k; i++) {
         o->koff[i] = where == SCATTERED ? (k - 1 - i) * 2 : where == PIECES ? i + i / 48 : i * k_step;
-        span = max64(span, o->koff[i] + 1);
+        span = epi_max64(span, o->koff[i] + 1);
     }
     span += (rows - 1) * row_step;
-    o->data = malloc((size_t)max64(1, k ? span : 0) * epi_dtype_size(type));
+    o->data = malloc((size_t)epi_max64(1, k ? span : 0) * epi_dtype_size(type));
     const bool listed = where == SCATTERED || where == PIECES;
     o->src = (epi_pack_source){o->data, type, o->row, rows, k_step, listed ? o->koff : NULL, k};
 }
@@ -158,11 +154,8 @@ static void check_product(const epi_micro *u, const operand *a, const operand *b
     check(product_right(u, a, b, c, ldc, add ? start : 0), "%s: %d x %d x %d, add %d: a wrong product",
           u->name, (int)a->src.rows, (int)b->src.rows, (int)a->src.k, add);
     bool intact = true;
-    for (size_t i = 0; i < EDGE; i++)
-        intact &= memory[i] == untouched && c[count + i] == untouched;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = cols; j < ldc; j++)
-            intact &= c[i * ldc + j] == untouched;
+    for (int64_t i = -EDGE; i < (int64_t)count + EDGE; i++)
+        intact &= (i >= 0 && i < (int64_t)count && i % ldc < cols) || c[i] == untouched;
     check(intact, "%s: wrote outside its block", u->name);
     free(memory);
 }

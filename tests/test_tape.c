@@ -90,15 +90,6 @@ static void draw_from(drawn *d, epi_link *k) {
             d->v[r * WIDTH + j] = a.p[r * a.row + j * a.col];
 }
 
-static void draw_start(drawn *d, epi_link *k) {
-    if (below(3) == 0) {
-        draw_split(d, k);
-        return;
-    }
-    k->kind = EPI_LINK_GET;
-    draw_from(d, k);
-}
-
 static void draw_arithmetic(drawn *d, epi_link *k) {
     static const epi_op ops[] = {
         [EPI_LINK_MUL] = EPI_OP_MUL,      [EPI_LINK_ADD] = EPI_OP_ADD, [EPI_LINK_SUB] = EPI_OP_SUB,
@@ -222,30 +213,28 @@ static void draw_columns(drawn *d, epi_link *k) {
     d->s->reduce_cols(k->op, both[1], NULL, (epi_view){d->v, WIDTH, 1}, TAPE_ROWS, d->n);
 }
 
+static void draw_columns_or_get(drawn *d, epi_link *k) {
+    if (below(2))
+        draw_columns(d, k);
+}
+
+/* Links that have one before them, as often as they stand here. */
+static void (*const draws[12])(drawn *, epi_link *) = {
+    NULL,      draw_arithmetic, draw_arithmetic, draw_arithmetic,     draw_arithmetic, draw_function,
+    draw_over, draw_join,       draw_store,      draw_columns_or_get, draw_choice,     draw_choice};
+
 static void draw_link(drawn *d) {
     epi_link *k = &d->link[d->count];
     uint32_t what = d->count == 0 ? 0 : below(12);
-    *k = (epi_link){.kind = EPI_LINK_NONE};
+    *k = (epi_link){.kind = EPI_LINK_GET};
     if (what > 0 && below(4) == 0)
         draw_from(d, k);
-    if (what == 0)
-        draw_start(d, k);
-    else if (what < 5)
-        draw_arithmetic(d, k);
-    else if (what == 5)
-        draw_function(d, k);
-    else if (what > 9)
-        draw_choice(d, k);
-    else if (what == 6)
-        draw_over(d, k);
-    else if (what == 7)
-        draw_join(d, k);
-    else if (what == 8)
-        draw_store(d, k);
-    else if (below(2))
-        draw_columns(d, k);
+    if (what > 0)
+        draws[what](d, k);
+    else if (below(3) == 0)
+        draw_split(d, k);
     else
-        k->kind = EPI_LINK_GET;
+        draw_from(d, k);
     bool makes = what <= 6, may_fold = k->kind != EPI_LINK_OVER && !k->b.p;
     if (what == 9 ? k->kind == EPI_LINK_GET : makes && may_fold && below(3) == 0)
         draw_fold(d, k);
