@@ -293,6 +293,43 @@ static inline bool same_outputs(const ran *a, const ran *b) {
     return same;
 }
 
+/* ---- rows ---- */
+
+/* Does the tensor have this axis as its first? */
+static inline bool has_first(const epi_program *p, int t, const char *axis) {
+    epi_tensor_info info;
+    return epi_program_tensor(p, t, &info) == EPI_OK && info.rank && !info.axes[0].shift &&
+           !strcmp(info.axes[0].dim, axis);
+}
+
+/* Row i of the inputs that have rows depends on the number from[i] alone; the other inputs are the same for all. */
+static inline void fill_rows_from(problem *p, const char *axis, const int *from,
+                                  double (*element)(const problem *p, int t, uint64_t *s)) {
+    for (int t = 0; t < p->inputs; t++) {
+        bool rows = has_first(p->program, t, axis);
+        int64_t count = rows ? p->t[t].shape.sizes[0] : 1, width = count ? p->t[t].shape.count / count : 0;
+        for (int64_t e = 0; e < count * width; e++) {
+            uint64_t s = (uint64_t)t * 7919 + (uint64_t)(rows ? from[e / width] : 0) * 104729 * 64 +
+                         (uint64_t)(e % width);
+            put_at(&p->t[t], e, element(p, t, &s));
+        }
+    }
+}
+
+/* A row of one run and one of another: do all outputs that have rows have the same bits there? */
+static inline bool same_rows(const ran *a, int64_t ra, const ran *b, int64_t rb, const char *axis) {
+    bool same = true;
+    for (int t = a->p.inputs; t < a->p.count; t++) {
+        const epi_tensor_shape *s = &a->p.t[t].shape;
+        int64_t width = has_first(a->program, t, axis) ? s->count / s->sizes[0] : 0;
+        size_t bytes = (size_t)width * epi_dtype_size(s->type);
+        same &= !memcmp(a->p.t[t].data + (size_t)ra * bytes, b->p.t[t].data + (size_t)rb * bytes, bytes);
+    }
+    return same;
+}
+
+/* ---- results ---- */
+
 /* What a program should compute, in f64, and what it does written plainly, from the inputs of the way. Discard
  * both in any case. */
 static inline bool yardsticks(ran *want, ran *naive, const epi_program *p, const char *dims, way how) {

@@ -59,14 +59,14 @@ static inline double scalar_value(const char *name) {
 }
 
 /* Random elements; an index is within its axis, labels are over the vocabulary, with some negative ones. */
-static inline double random_element(const ran *r, int i, uint64_t *s) {
-    const tensor *t = &r->p.t[i];
+static inline double random_element(const problem *p, int i, uint64_t *s) {
+    const tensor *t = &p->t[i];
     if (!t->shape.rank)
-        return scalar_value(tensor_name(r->program, i));
+        return scalar_value(tensor_name(p->program, i));
     if (t->shape.index_below > 0)
         return random_below(s, (int)t->shape.index_below);
     if (t->shape.type == EPI_I32 || t->shape.type == EPI_I64) {
-        int v = (int)r->p.t[0].shape.sizes[1];
+        int v = (int)p->t[0].shape.sizes[1];
         return random_below(s, v + 1 + v / 4) - v / 4 - 1;
     }
     return 2 * random_unit(s) - 1;
@@ -98,7 +98,7 @@ static inline void fill_random(ran *r, void *arg) {
     for (int i = 0; i < r->p.inputs; i++) {
         uint64_t s = seed * 1000003 + (uint64_t)i;
         for (int64_t e = 0; e < r->p.t[i].shape.count; e++)
-            put_at(&r->p.t[i], e, random_element(r, i, &s));
+            put_at(&r->p.t[i], e, random_element(&r->p, i, &s));
     }
 }
 

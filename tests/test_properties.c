@@ -64,30 +64,13 @@ static const char chain[] = "f(x[T,K], w[F,K], g[F], res[T,F], r[T]) -> (h[T,F],
                             "  l = logsumexp(h, F) - sum(where(index(F) == 3, h, 0), F)\n"
                             "}\n";
 
-/* Inputs with rows get theirs from the full problem by number, row i that of from[i]; the others are the same. */
-static void fill_rows(problem *p, void *arg) {
-    const int *from = arg;
-    static const bool has_rows[] = {true, false, false, true, true};
-    for (int i = 0; i < p->inputs; i++) {
-        tensor *t = &p->t[i];
-        int64_t rows = has_rows[i] ? t->shape.sizes[0] : 1, width = rows ? t->shape.count / rows : 0;
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t c = 0; c < width; c++) {
-                uint64_t s =
-                    (uint64_t)i * 7919 + (uint64_t)(has_rows[i] ? from[r] : 0) * 104729 + (uint64_t)c;
-                put_element(t->data, t->shape.type, r * width + c, 2 * random_unit(&s) - 1);
-            }
-    }
+static double random_number(const problem *p, int t, uint64_t *s) {
+    (void)p, (void)t;
+    return 2 * random_unit(s) - 1;
 }
 
-static bool same_row(const problem *a, int ra, const problem *b, int rb) {
-    bool same = true;
-    for (int i = a->inputs; i < a->count; i++) {
-        size_t width =
-            (size_t)(a->t[i].shape.count / a->t[i].shape.sizes[0]) * epi_dtype_size(a->t[i].shape.type);
-        same &= !memcmp(a->t[i].data + (size_t)ra * width, b->t[i].data + (size_t)rb * width, width);
-    }
-    return same;
+static void fill_rows(problem *p, void *from) {
+    fill_rows_from(p, "T", from, random_number);
 }
 
 static void test_rows(void) {
@@ -106,12 +89,12 @@ static void test_rows(void) {
         bool all = run_text(&full, chain, dims, how, fill_rows, plain),
              ok = run_text(&other, chain, dims, how, fill_rows, mixed) && all;
         for (int i = 0; ok && i < ROWS; i++)
-            ok = same_row(&other.p, i, &full.p, mixed[i]);
+            ok = same_rows(&other, i, &full, mixed[i], "T");
         check(ok, "permuting rows permutes the results, bit for bit, %s", type);
         discard(&other);
         for (int i = 0; i < ROWS; i += 70) {
             ok = run_text(&other, chain, "T=1,K=77,F=522", how, fill_rows, &plain[i]) && all;
-            check(ok && same_row(&other.p, 0, &full.p, i),
+            check(ok && same_rows(&other, 0, &full, i, "T"),
                   "a batch of one is its row of a larger batch, bit for bit, %s", type);
             discard(&other);
         }
@@ -150,7 +133,7 @@ static void test_few_rows(void) {
             snprintf(size, sizeof size, "T=%d,K=%d,F=%d", rows, k, f);
             bool same = run_text(&few, text, size, how, fill_rows, plain) && ok;
             for (int i = 0; same && i < rows; i++)
-                same = same_row(&few.p, i, &full.p, i);
+                same = same_rows(&few, i, &full, i, "T");
             check(same, "%d rows have the bits that they have among %d, %s, %s, %d deep", rows, ROWS,
                   epi_dtype_name(types[n % 3]), n / 12 ? "w[K,F]" : "w[F,K]", k);
             discard(&few);

@@ -112,13 +112,6 @@ static void test_results(const char *program, const char *dims, epi_dtype type) 
 
 /* ---- a row alone ---- */
 
-/* Whether the tensor has T, which is then its first axis. */
-static bool has_rows(const epi_program *program, int t) {
-    epi_tensor_info info;
-    epi_program_tensor(program, t, &info);
-    return info.rank && !strcmp(info.axes[0].dim, "T");
-}
-
 static void test_batch(const char *program, const char *dims, int64_t row) {
     char alone[64];
     ran all, one = {0};
@@ -126,16 +119,11 @@ static void test_batch(const char *program, const char *dims, int64_t row) {
     if (make(&all, program, dims, (way){0}) && make(&one, program, alone, (way){.threads = 1})) {
         for (int t = 0; t < all.p.inputs; t++) {
             size_t bytes = tensor_bytes(&one.p.t[t]);
-            memcpy(one.p.t[t].data, all.p.t[t].data + (has_rows(all.program, t) ? (size_t)row * bytes : 0),
-                   bytes);
+            memcpy(one.p.t[t].data,
+                   all.p.t[t].data + (has_first(all.program, t, "T") ? (size_t)row * bytes : 0), bytes);
         }
-        bool ok = run_again(&all) && run_again(&one);
-        for (int t = all.p.inputs; t < all.p.count; t++) {
-            size_t bytes = tensor_bytes(&one.p.t[t]);
-            check(ok && (!has_rows(all.program, t) ||
-                         !memcmp(one.p.t[t].data, all.p.t[t].data + (size_t)row * bytes, bytes)),
-                  "%s %s: row %ld alone has the same bits", program, dims, (long)row);
-        }
+        check(run_again(&all) && run_again(&one) && same_rows(&one, 0, &all, row, "T"),
+              "%s %s: row %ld alone has the same bits", program, dims, (long)row);
     }
     discard(&all);
     discard(&one);
@@ -155,7 +143,7 @@ static void test_large(const char *program, epi_dtype type, int columns) {
     if (make(&all, program, large, (way){.type = type, .fill = unfilled}) &&
         make(&one, program, small, (way){.type = type, .threads = 1})) {
         for (int t = 0; t < all.p.inputs; t++) /* the same numbers again and again */
-            for (int i = 0; i < (has_rows(all.program, t) ? SLICES : 1); i++) {
+            for (int i = 0; i < (has_first(all.program, t, "T") ? SLICES : 1); i++) {
                 size_t bytes = tensor_bytes(&one.p.t[t]);
                 memcpy(all.p.t[t].data + (size_t)i * bytes, one.p.t[t].data, bytes);
             }

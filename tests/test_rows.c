@@ -19,7 +19,7 @@ static void fill_far(ran *r, void *arg) {
     uint64_t seed = 5, s = 6;
     fill_random(r, &seed);
     for (int64_t e = 0; e < r->p.t[0].shape.count; e++)
-        put_element(r->p.t[0].data, r->p.t[0].shape.type, e, *(double *)arg + 2 * random_unit(&s) - 1);
+        put_at(&r->p.t[0], e, *(double *)arg + 2 * random_unit(&s) - 1);
 }
 
 static double whole(double x) {
@@ -129,36 +129,31 @@ static void fill_equal(ran *r, void *arg) {
     uint64_t seed = 3;
     fill_random(r, &seed);
     for (int64_t e = 0; e < r->p.t[0].shape.count; e++)
-        put_element(r->p.t[0].data, r->p.t[0].shape.type, e, 0.5 + (double)(e / r->p.t[0].shape.sizes[1]));
+        put_at(&r->p.t[0], e, 0.5 + (double)(e / r->p.t[0].shape.sizes[1]));
 }
 
-/* All elements of a row are equal: what comes out is known. 512 halves, ones and so on add up exactly. */
+/* All elements of a row are equal: what comes out is known. 512 halves, ones and so on add up exactly; g is at most 1, and
+ * RMSNorm has four operations. */
 static void test_equal(void) {
     enum { T = 5, D = 512 };
     no_case();
     for (int p = 0; p < 2; p++) {
-        way how = (way){.path = both[p]};
-        ran r;
-        run_program(&r, "norms", "layernorm_saved", "T=5,D=512", how, fill_equal, NULL);
-        bool ok = r.ok, unit = true;
-        for (int e = 0; e < T * D && ok; e++)
-            ok = of(&r, "y", e) == of(&r, "b", e % D);
-        check(ok, "LayerNorm of equal elements is b, %s", path_names[p]);
-        discard(&r);
-        run_program(&r, "norms", "rmsnorm", "T=5,D=512", how, fill_equal, NULL);
-        ok = r.ok;
-        for (int e = 0; e < T * D && ok; e++) {
-            double x = 0.5 + e / D, want = x / sqrt(x * x + 1e-5) * of(&r, "g", e % D);
-            unit &= apart(of(&r, "y", e), want) <= 4 * 0x1p-24; /* g is at most 1; four operations */
+        const way how = {.path = both[p]};
+        static const char *const programs[][2] = {
+            {"norms", "layernorm_saved"}, {"norms", "rmsnorm"}, {"softmax", "softmax"}};
+        for (int n = 0; n < 3; n++) {
+            ran r;
+            run_program(&r, programs[n][0], programs[n][1], "T=5,D=512", how, fill_equal, NULL);
+            bool ok = r.ok;
+            for (int e = 0; e < T * D && ok; e++) {
+                double x = 0.5 + e / D, y = of(&r, "y", e);
+                ok = n == 0   ? y == of(&r, "b", e % D)
+                     : n == 2 ? y == 1.0 / D
+                              : apart(y, x / sqrt(x * x + 1e-5) * of(&r, "g", e % D)) <= 4 * 0x1p-24;
+            }
+            check(ok, "%s of equal elements is b, g but for eps, or 1/D, %s", programs[n][1], path_names[p]);
+            discard(&r);
         }
-        check(ok && unit, "RMSNorm of equal elements is g, but for eps, %s", path_names[p]);
-        discard(&r);
-        run_program(&r, "softmax", "softmax", "T=5,D=512", how, fill_equal, NULL);
-        ok = r.ok;
-        for (int e = 0; e < T * D && ok; e++)
-            ok = of(&r, "y", e) == 1.0 / D;
-        check(ok, "the softmax of equal elements is 1/D, %s", path_names[p]);
-        discard(&r);
     }
 }
 
@@ -300,42 +295,10 @@ static void test_mean_loss(void) {
 
 /* ---- rows do not see each other ---- */
 
-typedef struct order {
-    const int *from; /* row i is row from[i] of the full problem */
-} order;
+static char row_axis[2]; /* its name, the first of the sizes */
 
-static char row_axis; /* its name, the first of the sizes */
-
-/* Whether a tensor has the rows. */
-static bool has_rows(const ran *r, int i) {
-    epi_tensor_info info;
-    return epi_program_tensor(r->program, i, &info) == EPI_OK && info.rank &&
-           info.axes[0].dim[0] == row_axis && !info.axes[0].dim[1];
-}
-
-static void fill_rows(ran *r, void *arg) {
-    const order *o = arg;
-    for (int i = 0; i < r->p.inputs; i++) {
-        const tensor *t = &r->p.t[i];
-        int64_t rows = has_rows(r, i) ? t->shape.sizes[0] : 1, width = t->shape.count / rows;
-        for (int64_t row = 0; row < rows; row++)
-            for (int64_t c = 0; c < width; c++) {
-                uint64_t s = (uint64_t)i * 7919 +
-                             (uint64_t)(has_rows(r, i) ? o->from[row] : 0) * 104729 * 64 + (uint64_t)c;
-                put_element(t->data, t->shape.type, row * width + c, random_element(r, i, &s));
-            }
-    }
-}
-
-static bool same_row(const ran *a, int ra, const ran *b, int rb) {
-    bool same = true;
-    for (int i = a->p.inputs; i < a->p.count; i++) {
-        const tensor *t = &a->p.t[i];
-        size_t width = (size_t)(t->shape.count / t->shape.sizes[0]) * epi_dtype_size(t->shape.type);
-        same &= !has_rows(a, i) ||
-                !memcmp(t->data + (size_t)ra * width, b->p.t[i].data + (size_t)rb * width, width);
-    }
-    return same;
+static void fill_rows(ran *r, void *from) {
+    fill_rows_from(&r->p, row_axis, from, random_element);
 }
 
 enum { ROWS = 67 };
@@ -354,33 +317,28 @@ static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
     snprintf(what, sizeof what, "%s %s %s", c->program, epi_dtype_name(type), path_names[path]);
     if (!wanted("%s", what))
         return;
-    row_axis = c->dims[0];
-    snprintf(full_dims, sizeof full_dims, "%c=%d%s", row_axis, ROWS, c->dims + 1);
-    snprintf(one_dims, sizeof one_dims, "%c=1%s", row_axis, c->dims + 1);
-    way how = (way){.path = path, .type = type};
+    row_axis[0] = c->dims[0];
+    snprintf(full_dims, sizeof full_dims, "%s=%d%s", row_axis, ROWS, c->dims + 1);
+    snprintf(one_dims, sizeof one_dims, "%s=1%s", row_axis, c->dims + 1);
+    way how = {.path = path, .type = type};
     ran full, other;
-    order in_order = {plain}, permuted = {mixed};
-    run_program(&full, c->file, c->program, full_dims, how, fill_rows, &in_order);
-    run_program(&other, c->file, c->program, full_dims, how, fill_rows, &permuted);
+    run_program(&full, c->file, c->program, full_dims, how, fill_rows, plain);
+    run_program(&other, c->file, c->program, full_dims, how, fill_rows, mixed);
     bool ok = full.ok && other.ok;
     for (int i = 0; i < ROWS && ok; i++)
-        ok = same_row(&other, i, &full, mixed[i]);
+        ok = same_rows(&other, i, &full, mixed[i], row_axis);
     check(ok, "%s: permuting rows permutes the results, bit for bit", what);
     discard(&other);
     for (int i = 0; i < ROWS; i += 33) {
-        order one = {&plain[i]};
-        run_program(&other, c->file, c->program, one_dims, how, fill_rows, &one);
-        check(full.ok && other.ok && same_row(&other, 0, &full, i),
+        run_program(&other, c->file, c->program, one_dims, how, fill_rows, &plain[i]);
+        check(full.ok && other.ok && same_rows(&other, 0, &full, i, row_axis),
               "%s: a batch of one is row %d of a larger batch, bit for bit", what, i);
         discard(&other);
     }
     how.threads = 1;
-    run_program(&other, c->file, c->program, full_dims, how, fill_rows, &in_order);
-    ok = full.ok && other.ok;
-    for (int i = full.p.inputs; i < full.p.count && ok; i++)
-        ok = !memcmp(full.p.t[i].data, other.p.t[i].data,
-                     (size_t)full.p.t[i].span * epi_dtype_size(full.p.t[i].shape.type));
-    check(ok, "%s: the same bits with one thread and with two", what);
+    run_program(&other, c->file, c->program, full_dims, how, fill_rows, plain);
+    check(full.ok && other.ok && same_outputs(&full, &other),
+          "%s: the same bits with one thread and with two", what);
     discard(&full);
     discard(&other);
 }
