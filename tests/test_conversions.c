@@ -54,6 +54,10 @@ static bool same_byte(epi_dtype type, unsigned got, unsigned want) {
     return got == want || (isnan(byte_value(type, got)) && isnan(byte_value(type, want)));
 }
 
+static bool same_number(float got, float want) {
+    return got == want || (isnan(got) && isnan(want));
+}
+
 static void check_bytes(epi_dtype type) {
     static uint8_t bytes[MOST];
     uint8_t all[256];
@@ -89,8 +93,7 @@ static void check_program(epi_dtype type, epi_path path, epi_dtype storage) {
     if (run_on(k, (epi_tensor[]){{.data = numbers}, {.data = y}, {.data = q}}, 3)) {
         int wrong = 0;
         for (int i = 0; i < count; i++) {
-            double want = byte_value(type, asked[i]);
-            wrong += isnan(want) ? !isnan(y[i]) : (double)y[i] != want;
+            wrong += !same_number(y[i], (float)byte_value(type, asked[i]));
             wrong += !same_byte(type, q[i], asked[i]);
         }
         check(wrong == 0, "%s(x) on path %d: %d of %d are wrong", epi_dtype_name(type), (int)path, wrong,
@@ -153,16 +156,15 @@ static void check_gradient(const char *text) {
     epi_error err = {0};
     epi_module *m = parsed(ctx, text);
     uint64_t s = 3;
-    for (int i = 0; i < 15; i++)
-        x[i] = random_unit(&s) - 0.5;
-    for (int i = 0; i < 20; i++)
-        w[i] = random_unit(&s) - 0.5;
-    epi_dim_binding dims[] = {{"T", 3}, {"D", 5}, {"F", 4}};
-    epi_options o = EPI_OPTIONS(.dims = dims, .dim_count = 3);
+    for (int i = 0; i < 15 + 20; i++)
+        *(i < 15 ? &x[i] : &w[i - 15]) = random_unit(&s) - 0.5;
+    bound b;
+    bind_dims(&b, "T=3,D=5,F=4", EPI_F32, 0);
     const char *wrt[] = {"x", "w"};
     epi_tensor inputs[] = {{.data = x}, {.data = w}};
     epi_gradcheck found;
-    check(epi_program_gradcheck(epi_module_program(m, 0), wrt, 2, &o, inputs, 1, &found, &err) == EPI_OK,
+    check(epi_program_gradcheck(epi_module_program(m, 0), wrt, 2, &b.options, inputs, 1, &found, &err) ==
+              EPI_OK,
           "%s", err.message);
     check(found.compared > 30 && found.edges == 0 && found.off <= 1, "%s: %d compared, %d at an edge, %g off",
           text, (int)found.compared, (int)found.edges, found.off);
@@ -222,12 +224,12 @@ static void check_rows(void) {
         int8_t whole[T][K];
         float s[T], y[T][K];
         epi_kernel *k = text_kernel(ctx, text, "T=8,K=3", (way){.path = (epi_path)path});
-        const epi_tensor tensors[] = {{.data = (void *)(uintptr_t)x},
-                                      {.data = (void *)(uintptr_t)t},
-                                      {.data = bytes},
-                                      {.data = s},
-                                      {.data = whole},
-                                      {.data = y}};
+        const epi_tensor tensors[] = {{(void *)(uintptr_t)x, NULL},
+                                      {(void *)(uintptr_t)t, NULL},
+                                      {bytes, NULL},
+                                      {s, NULL},
+                                      {whole, NULL},
+                                      {y, NULL}};
         bool runs = run_on(k, tensors, 6);
         for (int r = 0; r < T && runs; r++)
             for (int c = 0; c < K; c++) {
@@ -236,8 +238,7 @@ static void check_rows(void) {
                 check(whole[r][c] == i[r][c], "row %d of i8 has %d at %d, not %d", r, whole[r][c], c,
                       i[r][c]);
                 float want = t[r] * (float)byte_value(EPI_E4M3, (unsigned)q[r][c]);
-                check(y[r][c] == want || (isnan(want) && isnan(y[r][c])), "row %d scaled is %g at %d, not %g",
-                      r, y[r][c], c, want);
+                check(same_number(y[r][c], want), "row %d scaled is %g at %d, not %g", r, y[r][c], c, want);
             }
         check(runs && s[0] == 1e-12f && isnan(s[2]) && isinf(s[3]) && s[7] == 5.0f / 448, "scales");
         epi_kernel_free(k);
@@ -279,8 +280,8 @@ static void check_groups(void) {
                   q[0][i / N][i % N], q[1][i / N][i % N]);
         for (int i = 0; i < T * G; i++) {
             float a = s[0][i / G][i % G], b = s[1][i / G][i % G];
-            check(a == b || (isnan(a) && isnan(b)), "text %d, row %d, group %d: scale %g fused, %g by itself",
-                  n, i / G, i % G, a, b);
+            check(same_number(a, b), "text %d, row %d, group %d: scale %g fused, %g by itself", n, i / G,
+                  i % G, a, b);
         }
         check(s[0][0][1] == 1e-12f && (q[0][0][K] & 0x7f) == 0, "text %d: a group of zeros", n);
     }

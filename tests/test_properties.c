@@ -241,34 +241,29 @@ enum { LN_T = 13, LN_D = 257, LN_F = 31 };
 
 /* x is `mean` plus unit noise; statistics and folded weights are made here in f64. */
 static void fill_layernorm(problem *p, void *arg) {
-    double mean = *(double *)arg;
     uint64_t s = 77;
-    static double x[LN_T][LN_D], gw[LN_F][LN_D];
-    for (int i = 0; i < LN_T; i++)
-        for (int j = 0; j < LN_D; j++)
-            x[i][j] = (double)(float)(mean + 2 * random_unit(&s) - 1);
-    for (int i = 0; i < LN_F; i++)
-        for (int j = 0; j < LN_D; j++)
-            gw[i][j] = (double)(float)((2 * random_unit(&s) - 1) * (0.5 + random_unit(&s)) / 16);
+    double x[LN_D];
     for (int i = 0; i < LN_T; i++) {
         double mu = 0, var = 0;
+        for (int j = 0; j < LN_D; j++) {
+            x[j] = (double)(float)(*(double *)arg + 2 * random_unit(&s) - 1);
+            mu += x[j] / LN_D;
+            put_at(&p->t[0], i * LN_D + j, x[j]);
+        }
         for (int j = 0; j < LN_D; j++)
-            mu += x[i][j] / LN_D;
-        for (int j = 0; j < LN_D; j++)
-            var += (x[i][j] - mu) * (x[i][j] - mu) / LN_D;
-        for (int j = 0; j < LN_D; j++)
-            put_element(p->t[0].data, EPI_F32, i * LN_D + j, x[i][j]);
-        put_element(p->t[2].data, EPI_F32, i, mu);
-        put_element(p->t[3].data, EPI_F32, i, 1 / sqrt(var + 1e-5));
+            var += (x[j] - mu) * (x[j] - mu) / LN_D;
+        put_at(&p->t[2], i, mu);
+        put_at(&p->t[3], i, 1 / sqrt(var + 1e-5));
     }
     for (int i = 0; i < LN_F; i++) {
         double wg = 0;
         for (int j = 0; j < LN_D; j++) {
-            wg += gw[i][j];
-            put_element(p->t[1].data, EPI_F32, i * LN_D + j, gw[i][j]);
+            double gw = (double)(float)((2 * random_unit(&s) - 1) * (0.5 + random_unit(&s)) / 16);
+            wg += gw;
+            put_at(&p->t[1], i * LN_D + j, gw);
         }
-        put_element(p->t[4].data, EPI_F32, i, wg);
-        put_element(p->t[5].data, EPI_F32, i, 0.25 * (double)i);
+        put_at(&p->t[4], i, wg);
+        put_at(&p->t[5], i, 0.25 * (double)i);
     }
 }
 
@@ -312,11 +307,9 @@ enum { VAR_T = 5, VAR_K = 16, VAR_D = 700 };
 static void fill_far(problem *p, void *arg) {
     double mean = *(double *)arg;
     uint64_t s = 5;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         for (int64_t e = 0; e < p->t[i].shape.count; e++)
-            put_element(p->t[i].data, EPI_F32, e, (random_below(&s, 15) - 7) / 8.0);
-    for (int64_t e = 0; e < p->t[2].shape.count; e++)
-        put_element(p->t[2].data, EPI_F32, e, mean);
+            put_at(&p->t[i], e, i < 2 ? (random_below(&s, 15) - 7) / 8.0 : mean);
     put_element(p->t[2].data, EPI_F32, 3 * VAR_D, mean + 4096);
     put_element(p->t[2].data, EPI_F32, 4 * VAR_D, (double)INFINITY);
 }
@@ -358,7 +351,7 @@ static void fill_seven(problem *p, void *arg) {
     (void)arg;
     problem_fill(p, 7);
     for (int i = p->inputs; i < p->count; i++) /* a poison that no result happens to be, not even NaN */
-        memset(p->t[i].data, 0x5b, (size_t)p->t[i].span * epi_dtype_size(p->t[i].shape.type));
+        memset(p->t[i].data, 0x5b, tensor_bytes(&p->t[i]));
 }
 
 /* Programs whose values are needed in more than one stage, or in none, on both paths. */

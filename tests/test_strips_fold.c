@@ -37,9 +37,8 @@ static void check_reduce_rows(const epi_strips *s) {
                 int n = lengths[l];
                 for (int i = 0; i < ROWS * LD; i++)
                     operands[0][i] = random_between(-8, 8);
-                epi_view a = {operands[0], LD, col};
                 float *out = fresh();
-                rows_value(s, op, out, a, ROWS, n);
+                rows_value(s, op, out, (epi_view){operands[0], LD, col}, ROWS, n);
                 intact(1, ROOM, ROWS);
                 for (int i = 0; i < ROWS; i++) {
                     epi_view row = {operands[0] + i * LD, 0, col};
@@ -336,10 +335,8 @@ static void check_load(const epi_strips *s) {
             float *y = fresh();
             s->load(y, data[from], types[from], stride, n);
             intact(1, ROOM, n);
-            for (int j = 0; j < n; j++)
-                if (y[j] != (from == 2   ? (float)wide[j * stride]
-                             : from == 1 ? (float)k[j * stride]
-                                         : (float)d[j * stride]))
+            for (int j = 0, at = 0; j < n; j++, at += stride)
+                if (y[j] != (from == 2 ? (float)wide[at] : from == 1 ? (float)k[at] : (float)d[at]))
                     wrong("%s at %d: %a", epi_dtype_name(types[from]), j, y[j]);
         }
     }
