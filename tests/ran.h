@@ -224,6 +224,13 @@ static inline void discard(ran *r) {
     *r = (ran){0};
 }
 
+/* Several: DISCARD(&got, &want, &naive). */
+static inline void discard_each(ran *const *r, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        discard(r[i]);
+}
+#define DISCARD(...) discard_each((ran *[]){__VA_ARGS__}, sizeof((ran *[]){__VA_ARGS__}) / sizeof(ran *))
+
 /* A way's fill where tensors are filled later. */
 static inline void unfilled(problem *p, uint64_t seed) {
     (void)p, (void)seed;

@@ -129,9 +129,7 @@ static bool is_close(const block *b, const epi_program *p, epi_dtype type) {
     ran out, ref = {0}, naive = {0};
     if (run_as(&out, p, dims, how) && yardsticks(&ref, &naive, p, dims, how))
         hold_against(&out, &ref, &naive, EPI_F32, epi_program_name(p));
-    discard(&out);
-    discard(&ref);
-    discard(&naive);
+    DISCARD(&out, &ref, &naive);
     return failed_count == before ||
            wrong(b, "does not run, or is too far from the reference", epi_program_name(p));
 }

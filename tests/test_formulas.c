@@ -82,8 +82,7 @@ static void test_gradient(const pair *p, const char *dims, uint64_t seed) {
               name, worst, numeric_there);
     }
     check(compared > 0, "%s %s: something was compared", gradient, dims);
-    discard(&f);
-    discard(&g);
+    DISCARD(&f, &g);
 }
 
 static void test_gradients(void) {

@@ -157,8 +157,7 @@ static void test_permutation(void) {
         check(ok, "permute_rows takes rows in the order given, %s", way_name(w));
         check(ok && same_bits(&there.p.t[0], find(&back, "x")), "unpermute_rows puts them back, %s",
               way_name(w));
-        discard(&there);
-        discard(&back);
+        DISCARD(&there, &back);
     }
 }
 
@@ -246,8 +245,7 @@ static void test_rotary_plain(void) {
             check(plain.ok && packed.ok &&
                       same_bits(&plain.p.t[plain.p.inputs], &packed.p.t[packed.p.inputs]),
                   "%s is %s where positions are in order, %s", names[n][1], names[n][0], way_name(w));
-            discard(&plain);
-            discard(&packed);
+            DISCARD(&plain, &packed);
         }
 }
 
@@ -424,8 +422,7 @@ static void test_adamw_rounding(void) {
               off, sqrt(variance), way_name(w));
         check(moved > WEIGHTS / 20 && differ > WEIGHTS / 20, "%d weights move, %d by the seed, %s", moved,
               differ, way_name(w));
-        discard(&r);
-        discard(&other);
+        DISCARD(&r, &other);
     }
 }
 
@@ -557,8 +554,7 @@ static void test_threads(void) {
                         &(uint64_t){35});
             check(two.ok && one.ok && same_outputs(&two, &one),
                   "%s: the same bits with one thread and with two, %s", programs[c][1], way_name(w));
-            discard(&two);
-            discard(&one);
+            DISCARD(&two, &one);
         }
 }
 

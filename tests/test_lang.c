@@ -5,6 +5,14 @@
 
 static epi_context *ctx;
 
+#define KEPT(axis, a, b) \
+    "@ contracts " axis " here because both " a " and " b " have it, but the output keeps " axis \
+    ": give it another name in one of them (rename), or write the sum out: sum(a*b, …)"
+#define APART(which) \
+    "axes do not line up: " which "; take pairs or halves of the longer one, or join the shorter ones first"
+#define WORD(word, as) "'" word "' is a word of the language and cannot be used as " as
+#define SEED "the seed of uniform is an input declared as one integer, seed: i32"
+
 /* A text that must fail, with | where, and the message it must give. Others are in messages.txt. */
 static const struct bad {
     const char *text, *message;
@@ -20,22 +28,13 @@ static const struct bad {
      "halves wants an axis as well: of x[T] write halves(x, T)"},
     {"g(a[T]) -> b[T] { b = a } f(x[T]) -> y[T] { y = |g(x, x) }",
      "g takes 1 argument, 2 were given: it takes a[T]"},
-    {"f(x[T,D], y[T,D/2]) -> z[T,D] { z = x |+ y }",
-     "axes do not line up: x[T,D] has D and y[T,D/2] has D/2; take pairs or halves of the longer one, or "
-     "join the shorter ones first"},
-    {"f(x[B,S,K], w[B,K,N]) -> y[B,S,N] { y = x |@ w }",
-     "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another "
-     "name in one of them (rename), or write the sum out: sum(a*b, …)"},
-    {"f(x[B,S,K], w[B,K,N], c[B,N]) -> y[B,S,N] { y = x |@ w + c }",
-     "@ contracts B here because both x[B,S,K] and w[B,K,N] have it, but the output keeps B: give it another "
-     "name in one of them (rename), or write the sum out: sum(a*b, …)"},
+    {"f(x[T,D], y[T,D/2]) -> z[T,D] { z = x |+ y }", APART("x[T,D] has D and y[T,D/2] has D/2")},
+    {"f(x[B,S,K], w[B,K,N]) -> y[B,S,N] { y = x |@ w }", KEPT("B", "x[B,S,K]", "w[B,K,N]")},
+    {"f(x[B,S,K], w[B,K,N], c[B,N]) -> y[B,S,N] { y = x |@ w + c }", KEPT("B", "x[B,S,K]", "w[B,K,N]")},
     {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = s*x |@ w }",
-     "@ contracts D here because both a value [D,T,F] and w[D,F] have it, but the output keeps D: give it "
-     "another name in one of them (rename), or write the sum out: sum(a*b, …); or put the product in "
-     "parentheses, as in a*(b @ c): the * before it was taken first"},
-    {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = (s*x) |@ w }",
-     "@ contracts D here because both a value [D,T,F] and w[D,F] have it, but the output keeps D: give it "
-     "another name in one of them (rename), or write the sum out: sum(a*b, …)"},
+     KEPT("D", "a value [D,T,F]",
+          "w[D,F]") "; or put the product in parentheses, as in a*(b @ c): the * before it was taken first"},
+    {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = (s*x) |@ w }", KEPT("D", "a value [D,T,F]", "w[D,F]")},
     {"f(x[T], w[N]) -> y[T,N] { y = x |@ w }", "x[T] @ w[N] share no axis to contract: give the axis to sum "
                                                "over one name in both, or write * for an outer product"},
     {"f(x[T]) -> y[T] { y = x |y = x }",
@@ -56,14 +55,10 @@ static const struct bad {
     {"f(x[T]) -> y[T] {\n m = index(|U)\n y = x + sum(2*rename(x, T, U), U) }",
      "the axis 'U' is made only later, by the rename in line 3"},
     {"f(x[T], |x[T]) -> y[T] { y = x }", "'x' is declared twice"},
-    {"f(x[T]) -> |inf[T] { inf = x }",
-     "'inf' is a word of the language and cannot be used as an output's name"},
-    {"f(|bf16[T]) -> y[T] { y = x }",
-     "'bf16' is a word of the language and cannot be used as an input's name"},
-    {"|not(x[T]) -> y[T] { y = x }",
-     "'not' is a word of the language and cannot be used as a program's name"},
-    {"f(x[T]) -> y[T] { |and = x }",
-     "'and' is a word of the language and cannot be used as a name to assign"},
+    {"f(x[T]) -> |inf[T] { inf = x }", WORD("inf", "an output's name")},
+    {"f(|bf16[T]) -> y[T] { y = x }", WORD("bf16", "an input's name")},
+    {"|not(x[T]) -> y[T] { y = x }", WORD("not", "a program's name")},
+    {"f(x[T]) -> y[T] { |and = x }", WORD("and", "a name to assign")},
     {"g(a[T,D]) -> b[T,D] { b = a } f(x[T]) -> y[T] { y = g(|x) }",
      "g: a has 2 axes; given for it is x[T], with 1"},
     {"f(x[T,D], g[D], e) -> y[T,D] { y = |layernorm(x, g, e) }",
@@ -103,9 +98,7 @@ static const struct bad {
      "gather takes a value, an index and the axes that it counts along; 2 arguments were given"},
     {"f(x[V], i: i32[T]) -> y[T] { y = |gather(x, i, T) }", "gather over T: x[V] has no such axis"},
     {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i, |i) }", "'i' is a value; an axis is wanted here"},
-    {"f(x[V,F], i: i32[F/2]) -> y[F] { y = x|[i] }",
-     "axes do not line up: x[V,F] has F and i[F/2] has F/2; take pairs or halves of the longer one, or join "
-     "the shorter ones first"},
+    {"f(x[V,F], i: i32[F/2]) -> y[F] { y = x|[i] }", APART("x[V,F] has F and i[F/2] has F/2")},
     {"f(x, i: i32[T]) -> y[T] { y = x|[i] }", "x[i] takes from the first axis of x, and x has no axes"},
     {"f(i: i32[T]) -> y[T] { y = 2|[i] }", "x[i] takes from the first axis of x, and this has no axes"},
     {"f(x[V], i: i32[T]) -> y[T] { y = x[i|, i] }",
@@ -116,9 +109,7 @@ static const struct bad {
      "unknown axis 'Q'; no input or output of f has it, and no rename(x, T, Q) makes it"},
     {"f(d[T,V/2], i: i32[T]) -> y[V] { y = |scatter(d, i, V) }",
      "scatter to V: d[T,V/2] has that axis already, and the index i[T] does not sum over it"},
-    {"f(d[2*T], i: i32[T], v[V]) -> y[V] { y = |scatter(d, i, V) }",
-     "axes do not line up: d[2*T] has 2*T and i[T] has T; take pairs or halves of the longer one, or join "
-     "the shorter ones first"},
+    {"f(d[2*T], i: i32[T], v[V]) -> y[V] { y = |scatter(d, i, V) }", APART("d[2*T] has 2*T and i[T] has T")},
     {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = |update(x, v, i) }", "update takes 4 arguments, 3 were given"},
     {"f(x[D], v[D], i: i32, z[R]) -> y[D] { y = |update(x, v, i, R) }",
      "update along R: x[D] has no such axis"},
@@ -169,14 +160,10 @@ static const struct bad {
      "uniform takes a seed and the axes of the result; 1 argument was given"},
     {"f(seed: i32) -> y[T] { y = |uniform(seed, T, T) }", "uniform names the axis T twice"},
     {"f(seed: i32) -> y[T] { y = |uniform(seed, T, T/2) }", "uniform names the axis T twice"},
-    {"f(seed) -> y[T] { y = |uniform(seed, T) }",
-     "the seed of uniform is an input declared as one integer, seed: i32"},
-    {"f(seed: i32[T]) -> y[T] { y = |uniform(seed, T) }",
-     "the seed of uniform is an input declared as one integer, seed: i32"},
-    {"f(x[T]) -> y[T] { y = |uniform(1, T) }",
-     "the seed of uniform is an input declared as one integer, seed: i32"},
-    {"f(seed: i32) -> y[T] { y = |uniform(seed + 1, T) }",
-     "the seed of uniform is an input declared as one integer, seed: i32"},
+    {"f(seed) -> y[T] { y = |uniform(seed, T) }", SEED},
+    {"f(seed: i32[T]) -> y[T] { y = |uniform(seed, T) }", SEED},
+    {"f(x[T]) -> y[T] { y = |uniform(1, T) }", SEED},
+    {"f(seed: i32) -> y[T] { y = |uniform(seed + 1, T) }", SEED},
     {"f(x[T]) -> y[T] { y = |dither(x) }", "dither takes 2 arguments, 1 was given"},
     /* syntax */
     {"f(x[T]) -> y[T] { y = (x |}", "expected ')' to close the parenthesis, found '}'"},
@@ -194,7 +181,7 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = |2x }", "'2x' is neither a number nor a name; a product is written 2*x"},
     {"f(x[T]) -> y[T] { a: |i64 = x  y = a }",
      "a value is stored as f32, bf16 or f16; i64 is for inputs and outputs, and i64(…) for values"},
-    {"f(x[|i32]) -> y { y = sum(x, i32) }", "'i32' is a word of the language and cannot be used as an axis"},
+    {"f(x[|i32]) -> y { y = sum(x, i32) }", WORD("i32", "an axis")},
     {"f(x[T]) -> y { y = |softmax(x) }", "softmax wants an axis as well: of x[T] write softmax(x, T)"},
     {"f(x[T]) -> y { y = |max(x) }", "max wants an axis as well: of x[T] write max(x, T)"},
     {"f(x) -> y { y = |min(x) }", "min takes 2 arguments, 1 was given"},
@@ -547,8 +534,7 @@ static void test_same(void) {
             for (int t = called.p.inputs; t < called.p.count; t++)
                 check(called.p.count == written.p.count && same_bits(&called.p.t[t], &written.p.t[t]),
                       "output %d has the bits of what is written out: %s", t - called.p.inputs, same[i].text);
-        discard(&called);
-        discard(&written);
+        DISCARD(&called, &written);
         epi_module_free(m);
     }
 }

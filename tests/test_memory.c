@@ -134,9 +134,7 @@ static void check_cpu(const epi_program *p, const char *dims, epi_dtype type, in
             check(k->cut.loop_count == loops, "%s is gone through in %d loops", name, k->cut.loop_count);
         epi_kernel_free(k);
     }
-    discard(&whole);
-    discard(&reference);
-    discard(&naive);
+    DISCARD(&whole, &reference, &naive);
 }
 
 /* A sum over slabs is added up in place only where the kernel of the shorter slab at the end can do so, too:

@@ -234,11 +234,9 @@ static void test_case_in(const test_case *c, epi_dtype type) {
                 check(tensor_intact(&one.p.t[i]) && tensor_intact(&two.p.t[i]), "%s stays inside", what);
             check(same_outputs(&one, &two), "%s: the bits do not depend on the threads", what);
         }
-        discard(&one);
-        discard(&two);
+        DISCARD(&one, &two);
     }
-    discard(&want);
-    discard(&naive);
+    DISCARD(&want, &naive);
     epi_module_free(l.module);
 }
 
@@ -369,8 +367,7 @@ static void test_in_place(void) {
                   n % 2, n / 6);
             check(at(&r[1].p.t[6], 1) == at(&r[0].p.t[6], 1), "and so has what is made of them");
         }
-        discard(&r[0]);
-        discard(&r[1]);
+        DISCARD(&r[0], &r[1]);
     }
 }
 

@@ -104,8 +104,7 @@ static void check_changes(const epi_program *p, const char *dims, way how) {
     }
     free(old);
     free(fresh);
-    discard(&a);
-    discard(&b);
+    DISCARD(&a, &b);
 }
 
 static void check_text(const struct text *t, epi_dtype type) {
@@ -144,9 +143,7 @@ static void check_text(const struct text *t, epi_dtype type) {
     check(!epi_kernel_prepare_size(plain.k) && !info_of(plain.k).prepared,
           "%s: without the mark nothing is prepared", name);
     check(!t->has || !strstr(print, t->has), "%s: nor folded:\n%s", name, print);
-    discard(&out);
-    discard(&again);
-    discard(&plain);
+    DISCARD(&out, &again, &plain);
     epi_module_free(m);
     epi_module_free(other);
 }
@@ -173,8 +170,7 @@ static void check_open(const struct text *t, epi_dtype type) {
                   "%s at %ld rows: %s", epi_program_name(p), (long)sizes[i], err.message);
         }
         free(prepared);
-        discard(&want);
-        discard(&got);
+        DISCARD(&want, &got);
     }
     epi_kernel_free(open);
     epi_module_free(m);

@@ -101,8 +101,7 @@ static void test_rows(void) {
         how.threads = 1;
         ok = run_text(&other, chain, dims, how, fill_rows, plain) && all;
         check(ok && same_outputs(&other, &full), "the same bits with one thread and with two, %s", type);
-        discard(&other);
-        discard(&full);
+        DISCARD(&other, &full);
     }
 }
 
@@ -175,8 +174,7 @@ static void test_concurrent(void) {
               "kernels that run at once give what they give alone");
         problem_free(&jobs[i].p);
     }
-    discard(&alone[0]);
-    discard(&alone[1]);
+    DISCARD(&alone[0], &alone[1]);
 }
 
 /* ---- derivatives ---- */
@@ -293,8 +291,7 @@ static void test_cancellation(void) {
             small = error;
         if (n == 3)
             check(error > 30 * small, "at mean 1000 the cancellation shows: %g beside %g", error, small);
-        discard(&out);
-        discard(&ref);
+        DISCARD(&out, &ref);
     }
 }
 
@@ -394,8 +391,7 @@ static void test_stages(void) {
                          (integer ? 1 : 1e-5 * (1 + fabs(b))); /* sums of up to 66 terms around 1 */
                 }
             check(ok, "%s, path %d", cases[i].text, path);
-            discard(&out);
-            discard(&ref);
+            DISCARD(&out, &ref);
         }
 }
 

@@ -105,9 +105,7 @@ static void test_results(const char *program, const char *dims, epi_dtype type) 
         check(same_outputs(&r[0], &one), "%s %s: bits of one thread and two", program, dims);
     for (int how = 0; how < LAYOUT_COUNT; how++)
         discard(&r[how]);
-    discard(&one);
-    discard(&want);
-    discard(&naive);
+    DISCARD(&one, &want, &naive);
 }
 
 /* ---- a row alone ---- */
@@ -125,8 +123,7 @@ static void test_batch(const char *program, const char *dims, int64_t row) {
         check(run_again(&all) && run_again(&one) && same_rows(&one, 0, &all, row, "T"),
               "%s %s: row %ld alone has the same bits", program, dims, (long)row);
     }
-    discard(&all);
-    discard(&one);
+    DISCARD(&all, &one);
 }
 
 /* An output that is larger than most caches, in rows that start anywhere, against slices of it that are not.
@@ -156,8 +153,7 @@ static void test_large(const char *program, epi_dtype type, int columns) {
         check(ok && tensor_intact(&all.p.t[all.p.inputs]), "%s %s %s: a large output is as a small one",
               program, large, epi_dtype_name(type));
     }
-    discard(&all);
-    discard(&one);
+    DISCARD(&all, &one);
 }
 
 /* ---- numbers of all sizes ---- */
@@ -219,8 +215,7 @@ static void test_in_place(const char *program, const char *dims, const int *over
         check(ok && same_outputs(&apart, &over_them),
               "%s %s layout %d: in place and apart have the same bits", program, dims, (int)how.layout);
     }
-    discard(&apart);
-    discard(&over_them);
+    DISCARD(&apart, &over_them);
 }
 
 static const struct {

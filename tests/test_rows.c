@@ -339,8 +339,7 @@ static void test_rows_of(const row_program *c, epi_dtype type, epi_path path) {
     run_program(&other, c->file, c->program, full_dims, how, fill_rows, plain);
     check(full.ok && other.ok && same_outputs(&full, &other),
           "%s: the same bits with one thread and with two", what);
-    discard(&full);
-    discard(&other);
+    DISCARD(&full, &other);
 }
 
 static void test_rows(void) {

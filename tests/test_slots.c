@@ -69,9 +69,7 @@ static void check_routed(const epi_program *p, const char *dims, epi_dtype type,
              route_names[how]);
     if (run_as(&got, p, dims, in) && yardsticks(&want, &naive, p, dims, in))
         hold_against(&got, &want, &naive, type, what);
-    discard(&got);
-    discard(&want);
-    discard(&naive);
+    DISCARD(&got, &want, &naive);
 }
 
 /* An infinite row reaches no element that it does not reach in the program as it is written. */
@@ -92,8 +90,7 @@ static void check_infinite(const epi_program *p, const char *dims, route how) {
               "%s, %s: an infinite row is in %lld of %lld elements of result %d that it does not reach",
               epi_program_name(p), route_names[how], (long long)spread, (long long)finite, i);
     }
-    discard(&got);
-    discard(&want);
+    DISCARD(&got, &want);
 }
 
 /* The program and its gradients. */
@@ -162,8 +159,7 @@ static void check_bits(const char *name, int rows, epi_dtype type) {
               "%s %s: rows %d to %d of %d have other bits by themselves", name, epi_dtype_name(type), from,
               from + 2, rows);
     }
-    discard(&all);
-    discard(&few);
+    DISCARD(&all, &few);
 }
 
 /* ---- texts ---- */

@@ -143,9 +143,7 @@ static void test_bits(const char *axes, bool back) {
         check(ok && !count_different(&few, &whole, 0, back ? 41 - 18 : 0), "[%s]: a beginning has its bits",
               axes);
     }
-    discard(&whole.r);
-    discard(&one.r);
-    discard(&few.r);
+    DISCARD(&whole.r, &one.r, &few.r);
 }
 
 /* The second half from the last state of the first; and one token after the other. Sums of sizes bound what is lost:
@@ -175,8 +173,7 @@ static void test_pieces(const char *axes, int64_t length) {
         }
         check(ok && worst <= 1, "[%s] in pieces of %ld: %g of the bound", axes, (long)length, worst);
     }
-    discard(&whole.r);
-    discard(&piece.r);
+    DISCARD(&whole.r, &piece.r);
 }
 
 /* An infinity is in its own recurrence from its step on, and nowhere else; the first factor is not looked at. */
@@ -209,8 +206,7 @@ static void test_in_place(const char *axes, bool back, int over) {
                   same_bits(&same.r.p.t[S], &apart.r.p.t[S]),
               "[%s], %s: over operand %d it has the same bits", axes, back ? "back" : "forth", over);
     }
-    discard(&apart.r);
-    discard(&same.r);
+    DISCARD(&apart.r, &same.r);
 }
 
 /* ---- programs of their own ---- */
