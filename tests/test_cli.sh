@@ -326,9 +326,7 @@ expect 0 'y  *bf16' run "$tmp/more.epi" --dims T=37,D=33,H=3 --open T=300 --type
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=five
 expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
 expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
-cat >unused.epi <<'E'
-unused(x[A,B], y[T]) -> z[T] { z = y*2 }
-E
+echo 'unused(x[A,B], y[T]) -> z[T] { z = y*2 }' >unused.epi
 expect 1 '2^48 elements' run unused.epi --dims A=2147483648,B=2147483648,T=3
 expect 0 'naive path' run "$here/programs/norm_rope.epi:qk_norm" --dims B=1,S=2,E=3,H=2,D=300 --micro plain
 expect 1 '2^48\|memory' run matmul --dims M=281474976710656,N=1,K=1
@@ -441,16 +439,14 @@ mkdir tensors && cp syntax.epi tensors && cd tensors || exit 1
 expect 0 'naive path' run matmul --dims M=4,N=5,K=6 --out out.safetensors
 that 'an output file is written' test -s out.safetensors
 expect 1 "none of the program's inputs, 'a', 'b'; it has 'c'" run matmul --dims M=4,N=5,K=6 --in out.safetensors
-cat >scaled.epi <<'E'
-scaled(c[M,N], s[N], a, b) -> y[M,N] { y = c*s*a + b }
-E
+echo 'scaled(c[M,N], s[N], a, b) -> y[M,N] { y = c*s*a + b }' >scaled.epi
 expect 1 "out.safetensors has no 's', 'a', 'b'; --set" run scaled.epi --dims M=4,N=5 --in out.safetensors
 expect 1 "out.safetensors has no 's', 'b'; --set" run scaled.epi --dims M=4,N=5 --in out.safetensors --set a=2
 expect 0 "note: out.safetensors has no 's', 'b'; random" run scaled.epi --dims M=4,N=5 --in out.safetensors --set a=2 --random
 expect 0 '"random":\["s","b"\]' run scaled.epi --dims M=4,N=5 --in out.safetensors --set a=2 --random --json
 expect 0 '"random":\["c","s","a","b"\]' run scaled.epi --dims M=4,N=5 --json
 expect 0 '"random":\[\]' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --json
-echo 'f(c[M,N]) -> (y[M,N], w[M,N]) { y = c*2; w = c*3 }' | tr ';' '\n' >scaled.epi
+echo 'f(c[M,N]) -> (y[M,N], w[M,N]) { y = c*2; w = c*3 }' >scaled.epi
 "$epilog" run scaled.epi --dims M=4,N=5 --out named.safetensors >/dev/null
 echo 'f(y[M,N], v[M,N]) -> z[M,N] { z = v*y }' >scaled.epi
 expect 1 "named.safetensors has no 'v'; it has 'w'; --set" run scaled.epi --dims M=4,N=5 --in named.safetensors
@@ -480,8 +476,7 @@ tensors() {
     { printf "\\x$(printf %02x $((length % 256)))\\x$(printf %02x $((length / 256)))\\0\\0\\0\\0\\0\\0" && printf '%s' "$2" && printf "$3"; } >"$1"
 }
 mkdir made && cd made || exit 1
-echo 'f(x[M,K], y[N,K]) -> (a[M,K], b[N,K]) { a = x + 1
- b = y + 2 }' >make.epi
+echo 'f(x[M,K], y[N,K]) -> (a[M,K], b[N,K]) { a = x + 1; b = y + 2 }' >make.epi
 "$epilog" run make.epi --dims M=4,N=5,K=6 --out ab.safetensors >/dev/null
 expect 0 'naive path' run matmul --in ab.safetensors # sizes and all
 "$epilog" run matmul --in ab.safetensors --out c.safetensors >/dev/null
@@ -690,9 +685,7 @@ expect 0 '"slabs": *[2-9]' show "${step[@]}" --memory 6M --json
 expect 0 'dw  *f32' run "${step[@]}" --memory 6M
 expect 1 'is too small: step needs' run "${step[@]}" --memory 1k
 expect 2 'wants bytes, as in' show "${step[@]}" --memory much
-cat >params.epi <<'END'
-lora(x[T,D], w: param[F,D], a: param[F,R], b: param bf16[R,D]) -> y[T,F] { y = x @ (w + a @ b) }
-END
+echo 'lora(x[T,D], w: param[F,D], a: param[F,R], b: param bf16[R,D]) -> y[T,F] { y = x @ (w + a @ b) }' >params.epi
 params=(params.epi --dims T=64,D=32,F=48,R=8 --type bf16)
 expect 0 'prepared once, not at every run: .* MB, by part 1$' and 'made again when one of these changes: w, a, b$' and 'in 1 kernel beside 1 that prepares' show "${params[@]}"
 expect 0 '"prepared_bytes": *3072' show "${params[@]}" --json
@@ -728,10 +721,7 @@ if [ -e /dev/zero ]; then
 fi
 
 # tensors that are not what the program takes, and numbers that are none
-put() { # put TYPE SHAPE ELEMENTS BYTES: a file of one tensor x
-    local head="{\"x\":{\"dtype\":\"$1\",\"shape\":[$2],\"data_offsets\":[0,$3]}}"
-    { printf "\\x$(printf %x ${#head})\\0\\0\\0\\0\\0\\0\\0%s" "$head"; printf "$4"; } >x.safetensors
-}
+put() { tensors x.safetensors "{\"x\":{\"dtype\":\"$1\",\"shape\":[$2],\"data_offsets\":[0,$3]}}" "$4"; } # put TYPE SHAPE BYTES ELEMENTS
 echo 'f(x[T,D], n: i32) -> y[T] { y = sum(x, D) + n }' >sums.epi
 put F32 '1,2,1' 8 '\0\0\0\0\0\0\0\0'
 expect 1 "x.safetensors: 'x' is \[1,2,1\], and x\[T,D\] has 2 axes" run sums.epi --in x.safetensors --set n=1
