@@ -6,8 +6,6 @@ import torch.nn as nn
 from epilog import EpilogError
 from families import compiled as on
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 @pytest.fixture
 def layer():

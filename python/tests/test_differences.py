@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from epilog import _compile
-from epilog._compile import Report, compile_graph
-pytestmark = pytest.mark.usefixtures("fresh")
+from families import compiled, programs
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +16,9 @@ def all_of_it(monkeypatch):
 
 def ours(function, *args):
     """What a function gives by the backend."""
-    report = Report()
-    found = torch.compile(function, backend=lambda gm, inputs: compile_graph(gm, inputs, report, "eager"), fullgraph=True)(*args)
-    assert any(g.programs for g in report.graphs)
+    call, report = compiled(function, fullgraph=True)
+    found = call(*args)
+    assert programs(report)
     return found
 
 

@@ -4,32 +4,39 @@ Halving is exact, so the mean of two gradients has the same bits whoever compute
 on have to be those, whatever PyTorch does to get there.
 """
 import copy
+import functools
 import socket
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 
 import epilog
-from epilog._compile import Report, compile_graph
+import families
 
 transformers = pytest.importorskip("transformers")
+MODELS = {"Llama": {}, "Olmo2": dict(num_key_value_heads=4, pad_token_id=0, bos_token_id=1, eos_token_id=2),
+          "Qwen3Moe": dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)}
 
 
-def model():
-    torch.manual_seed(9)
-    config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-                                      num_key_value_heads=2, tie_word_embeddings=False)
-    return transformers.LlamaForCausalLM(config).train()
+def make(name="Llama"):
+    return families.causal(name, {**dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                                         num_key_value_heads=2, tie_word_embeddings=False), **MODELS[name]})
 
 
-def model_with_experts():
-    torch.manual_seed(9)
-    config = transformers.Qwen3MoeConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-                                         num_key_value_heads=2, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
-                                         tie_word_embeddings=False)
-    return transformers.Qwen3MoeForCausalLM(config).train()
+def applied(name="Llama", **how):
+    m = make(name)
+    epilog.apply(m, **how)
+    return m
+
+
+def sharded(*modules, **policy):
+    for module in modules:
+        fully_shard(module, mesh=init_device_mesh("cpu", (2,)), **policy)
 
 
 def batch(rank):
@@ -55,105 +62,62 @@ def same(found, wanted):
     assert not wrong, wrong
 
 
-def ddp(rank, make=model):
-    m = make()
-    epilog.apply(m)
+def same_whole(m, rank, wanted):
+    """The same of a model whose gradients are in parts."""
+    same({n: g.full_tensor() for n, g in gradients(m, rank).items()}, wanted)
+
+
+def ddp(rank, name="Llama"):
+    m = applied(name)
     wanted = expected(m)
     same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
 
 
-def other_model():
-    torch.manual_seed(9)
-    config = transformers.Olmo2Config(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-                                      num_key_value_heads=4, tie_word_embeddings=False, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    return transformers.Olmo2ForCausalLM(config).train()
-
-
-def compiled(make):
+def compiled(name):
     """Layers by torch.compile's backend, and the report of it."""
-    m, report = make(), Report()
+    from epilog._compile import Report
+    m, report = make(name), Report()
     for layer in m.model.layers:
-        layer.compile(backend=lambda gm, inputs: compile_graph(gm, inputs, report, "eager"))
+        layer.compile(backend=lambda gm, inputs: families.compiled_graph(gm, inputs, report))
     return m, report
 
 
 def ddp_compiled(rank):
-    for make in model, other_model:
-        m, report = compiled(make)
+    for name in "Llama", "Olmo2":
+        m, report = compiled(name)
         wanted = expected(m)
         same(gradients(torch.nn.parallel.DistributedDataParallel(m), rank), wanted)
         assert report.graphs and all(g.flops_inside == g.flops for g in report.graphs)
 
 
 def fsdp_compiled(rank):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    for make in model, other_model:
-        wanted, (m, report) = expected(compiled(make)[0]), compiled(make)
-        for layer in m.model.layers:
-            fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
-        fully_shard(m, mesh=init_device_mesh("cpu", (2,)))
-        same({n: g.full_tensor() for n, g in gradients(m, rank).items()}, wanted)
+    for name in "Llama", "Olmo2":
+        wanted, (m, report) = expected(compiled(name)[0]), compiled(name)
+        sharded(*m.model.layers, m)
+        same_whole(m, rank, wanted)
         assert report.graphs and all(g.flops_inside == g.flops for g in report.graphs)
 
 
-def ddp_with_experts(rank):
-    ddp(rank, model_with_experts)
-
-
-def fsdp(rank, apply_first=True, make=model, **policy):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    m = make()
-    alone = copy.deepcopy(m)
-    epilog.apply(alone)
-    wanted = expected(alone)
-    mesh = init_device_mesh("cpu", (2,))
+def fsdp(rank, apply_first=True, name="Llama", **policy):
+    m, wanted = make(name), expected(applied(name))
     report = epilog.apply(m) if apply_first else None
-    for layer in m.model.layers:
-        fully_shard(layer, mesh=mesh, **policy)
-    fully_shard(m, mesh=mesh, **policy)
+    sharded(*m.model.layers, m, **policy)
     report = report or epilog.apply(m)
-    assert len([name for name, what in report.replaced if "one program" in what]) == 2
-    found = gradients(m, rank)
-    same({n: g.full_tensor() for n, g in found.items()}, wanted)
-
-
-def fsdp_then_apply(rank):
-    fsdp(rank, False)
-
-
-def fsdp_with_offload(rank):
-    from torch.distributed.fsdp import CPUOffloadPolicy
-    fsdp(rank, offload_policy=CPUOffloadPolicy(pin_memory=False))
-
-
-def fsdp_with_experts(rank):
-    fsdp(rank, make=model_with_experts)
+    assert len([n for n, what in report.replaced if "one program" in what and "router" not in what]) == 2
+    same_whole(m, rank, wanted)
 
 
 def fsdp_of_parts(rank):
     """Parts of a layer are sharded by themselves: their hooks gather the weights, so the layer computes as before."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    m = model()
-    alone = copy.deepcopy(m)
-    epilog.apply(alone, layers=False)
-    wanted = expected(alone)
-    mesh = init_device_mesh("cpu", (2,))
-    for layer in m.model.layers:
-        fully_shard(layer.mlp, mesh=mesh)
-        fully_shard(layer.self_attn, mesh=mesh)
-    fully_shard(m, mesh=mesh)
+    m, wanted = make(), expected(applied(layers=False))
+    sharded(*(part for layer in m.model.layers for part in (layer.mlp, layer.self_attn)), m)
     report = epilog.apply(m)
     assert [name for name, why in report.left if "FSDP" in why] == ["model.layers.0", "model.layers.1"]
-    same({n: g.full_tensor() for n, g in gradients(m, rank).items()}, wanted)
+    same_whole(m, rank, wanted)
 
 
 def tensor_parallel(rank):
     """Each process has half of the columns of an MLP, as local tensors of DTensors; the sum is PyTorch's."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
     mesh = init_device_mesh("cpu", (2,))
     torch.manual_seed(10)
     x, gate, up, down = torch.randn(6, 16), torch.randn(32, 16), torch.randn(32, 16), torch.randn(16, 32)
@@ -176,9 +140,15 @@ def start(rank, work, port):
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("work", [ddp, fsdp, fsdp_then_apply, fsdp_with_offload, fsdp_of_parts, tensor_parallel, ddp_with_experts, fsdp_with_experts, ddp_compiled, fsdp_compiled])
+WORK = {"ddp": ddp, "ddp with experts": functools.partial(ddp, name="Qwen3Moe"), "ddp, compiled": ddp_compiled, "fsdp": fsdp,
+        "fsdp, then apply": functools.partial(fsdp, apply_first=False), "fsdp with experts": functools.partial(fsdp, name="Qwen3Moe"),
+        "fsdp with offload": functools.partial(fsdp, offload_policy=CPUOffloadPolicy(pin_memory=False)), "fsdp of parts": fsdp_of_parts,
+        "fsdp, compiled": fsdp_compiled, "tensor parallel": tensor_parallel}
+
+
+@pytest.mark.parametrize("work", WORK)
 def test_two_processes(work):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    mp.spawn(start, (work, port), nprocs=2)
+    mp.spawn(start, (WORK[work], port), nprocs=2)

@@ -46,18 +46,14 @@ def test_same_tokens(example, tmp_path, settings):
     assert len(files) > 1
     prompt = torch.randint(0, 500, (1, 37))
     wanted = model.generate(prompt, max_new_tokens=40, do_sample=False, eos_token_id=None, pad_token_id=0)[0, 37:].tolist()
-    done = run(example, tmp_path, files, 40, *prompt[0].tolist())
-    assert done.returncode == 0, done.stderr
-    assert [int(t) for t in done.stdout.split()] == wanted
+    assert lines_of(run(example, tmp_path, files, 40, *prompt[0].tolist())) == [wanted]
 
 
 def test_bf16(example, tmp_path):
     """Each token is nearly the first of the model in f32: of two that are close bf16 may take the other."""
     model, files = checkpoint(tmp_path, torch.bfloat16)
     prompt = torch.randint(0, 500, (1, 20)).tolist()[0]
-    done = run(example, tmp_path, files, 30, *prompt)
-    assert done.returncode == 0, done.stderr
-    tokens = [int(t) for t in done.stdout.split()]
+    tokens, = lines_of(run(example, tmp_path, files, 30, *prompt))
     logits = lambda m: m(torch.tensor([prompt + tokens])).logits[0, 19:-1].double()
     rounded = logits(model)
     exact = logits(model.float())
@@ -70,11 +66,11 @@ def test_refused(example, tmp_path):
     for words, told in (((5, 1, 2), "biases"), ((0, 1), "TOKENS"), (("4x", 1), "TOKENS"), ((5,), "config.json model.safetensors")):
         done = run(example, tmp_path, files, *words)
         assert done.returncode == 1 and told in done.stderr, done.stderr
-    (tmp_path / "plain").mkdir()
-    _, files = checkpoint(tmp_path / "plain", torch.float32)
-    assert "no token 1,2" in run(example, tmp_path / "plain", files, 5, "1,2").stderr
-    assert "no token 500" in run(example, tmp_path / "plain", files, 5, 1, 500).stderr
-    assert "no file has" in run(example, tmp_path / "plain", files[:1], 5, 1, 2).stderr
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    _, files = checkpoint(plain, torch.float32)
+    for given, words, told in ((files, (5, "1,2"), "no token 1,2"), (files, (5, 1, 500), "no token 500"), (files[:1], (5, 1, 2), "no file has")):
+        assert told in run(example, plain, given, *words).stderr
 
 
 PROMPTS = [[7, 300, 4], [11], list(range(40, 90)), [7, 300, 4, 9, 1, 2]]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import epilog
-from families import make
+from families import causal, make
 
 transformers = pytest.importorskip("transformers")
 NAMES = ["Llama", "Mistral", "Qwen3", "Gemma2", "GPT2"]
@@ -163,11 +163,8 @@ def test_dropout():
 
 def test_products_of_e4m3():
     """In training they are in every step, as in the prompt and in the trainer's log-probabilities; in eval nowhere."""
-    torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=96, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
-                                                                   num_attention_heads=2, num_key_value_heads=2))
-    for p in model.parameters():
-        torch.nn.init.normal_(p, std=0.08)
+    model = causal("Llama", dict(vocab_size=96, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=2,
+                                 num_key_value_heads=2), 0.08)
     epilog.apply(model, fp8=True)
     ids, given = prompts(False)
     given.update(eos_token_id=None)

@@ -6,7 +6,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import epilog
 from epilog import _direct
 from epilog._library import library, program
-pytestmark = pytest.mark.usefixtures("fresh")
 
 TEXT = "scaled(x[T,D], w[F,D], s) -> y[T,F] { y = s*relu(x @ w) }"
 scaled = epilog.op(TEXT)

@@ -6,9 +6,7 @@ import torch.nn.functional as F
 
 from epilog import _compile
 from epilog._say import SAID, operation
-from families import compiled as on, programs
-from rule import check
-pytestmark = pytest.mark.usefixtures("fresh")
+from families import beside, compiled as on, leaves, programs
 
 torch.manual_seed(0)
 SEEN = torch.rand(2, 6, 16) > 0.3
@@ -46,9 +44,7 @@ def test_in_one_program(case):
     """With what is around it, forward and backward."""
     torch.manual_seed(1)
     plain = lambda x, w, b, wo: F.linear(EACH[case](F.linear(x, w, b)), wo)
-    given = [torch.randn(s, requires_grad=True) for s in ((2, 6, 8), (16, 8), (16,), (4, 16))]
-    call, report = on(plain)
-    check(call, plain, given, units=64)
+    report = beside(plain, leaves((2, 6, 8), (16, 8), (16,), (4, 16)), units=64)
     assert len(programs(report)) == 1 and not [why for g in report.graphs for why in g.left if "unknown" in why]
 
 
@@ -118,9 +114,8 @@ LEFT = {  # arguments that a row does not name leave the node alone
 @pytest.mark.parametrize("case", LEFT)
 def test_left(case):
     plain = lambda x, w, wo: F.linear(LEFT[case](F.linear(x, w)), wo)
-    call, report = on(plain)
     torch.manual_seed(1)
-    check(call, plain, [torch.randn(s, requires_grad=True) for s in ((2, 6, 8), (16, 8), (4, 16))], units=64)
+    report = beside(plain, leaves((2, 6, 8), (16, 8), (4, 16)), units=64)
     assert len(programs(report)) == 2
 
 

@@ -7,9 +7,14 @@ import pytest
 import torch
 
 import epilog
+import families
 
 transformers = pytest.importorskip("transformers")
-TYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(params=[torch.float32, torch.bfloat16])
+def dtype(request):
+    return request.param
 
 
 def same_bits_model(dtype, layers=8, size=64):
@@ -31,6 +36,11 @@ def prompts(lengths):
     for i, n in enumerate(lengths):
         ids[i, most - n:], mask[i, most - n:] = torch.randint(3, 300, (n,), generator=rng), 1
     return ids, mask
+
+
+def documents(lengths):
+    """The same sequences without padding."""
+    return [row[len(row) - n:] for row, n in zip(prompts(lengths)[0], lengths)]
 
 
 def by_transformers(model, ids, mask, **more):
@@ -61,60 +71,57 @@ WAYS = {"epilog": by_epilog, "dynamic": by_transformers, "static": lambda *given
 SAMPLED = dict(do_sample=True, temperature=0.8, top_k=50)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.fixture(params=WAYS)
+def way(request):
+    return WAYS[request.param]
+
+
 def test_generate_has_the_bits_of_training(way, dtype):
     model = same_bits_model(dtype)
     for length, choice in ((1, dict(do_sample=False)), (129, SAMPLED), (700, dict(do_sample=False))):
         ids, mask = prompts([length, length])
-        sequences, found = WAYS[way](model, ids, mask, max_new_tokens=15, **choice)
+        sequences, found = way(model, ids, mask, max_new_tokens=15, **choice)
         assert torch.equal(found, trained(model, sequences, mask)[:, length - 1:])
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("way", WAYS)
 def test_generate_where_layers_are_rewritten(way, dtype):
     model = same_bits_model(dtype, 2, 512)
     ids, mask = prompts([70, 33])
     for chunk in (None, 32):
-        sequences, found = WAYS[way](model, ids, mask, max_new_tokens=5, do_sample=False, prefill_chunk_size=chunk)
+        sequences, found = way(model, ids, mask, max_new_tokens=5, do_sample=False, prefill_chunk_size=chunk)
         assert torch.equal(found, trained(model, sequences, mask)[:, 69:])
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("way", WAYS)
 def test_generate_by_chunks_of_the_prompt(way, dtype):
     model = same_bits_model(dtype)
     ids, mask = prompts([300])
-    whole = WAYS[way](model, ids, mask, max_new_tokens=10, do_sample=False)
-    parts = WAYS[way](model, ids, mask, max_new_tokens=10, do_sample=False, prefill_chunk_size=77)
+    whole = way(model, ids, mask, max_new_tokens=10, do_sample=False)
+    parts = way(model, ids, mask, max_new_tokens=10, do_sample=False, prefill_chunk_size=77)
     assert torch.equal(whole[0], parts[0]) and torch.equal(whole[1], parts[1])
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lengths", [[130, 7, 64], [700, *range(1, 16)]])
 def test_generate_with_padding_before_prompts(lengths, way, dtype):
     """Each sequence has the bits that it has alone, and those of training."""
     model = same_bits_model(dtype)
     ids, mask = prompts(lengths)
-    sequences, found = WAYS[way](model, ids, mask, max_new_tokens=20, do_sample=False)
+    sequences, found = way(model, ids, mask, max_new_tokens=20, do_sample=False)
     most = max(lengths)
     assert torch.equal(found, trained(model, sequences, mask)[:, most - 1:])
     for i in (1, len(lengths) - 1):
-        alone, of_it = WAYS[way](model, ids[i:i + 1, most - lengths[i]:], mask[i:i + 1, most - lengths[i]:], max_new_tokens=20, do_sample=False)
-        assert torch.equal(alone[0], sequences[i, most - lengths[i]:]) and torch.equal(of_it[0], found[i])
+        own = slice(most - lengths[i], None)
+        single, of_it = way(model, ids[i:i + 1, own], mask[i:i + 1, own], max_new_tokens=20, do_sample=False)
+        assert torch.equal(single[0], sequences[i, own]) and torch.equal(of_it[0], found[i])
 
 
 LENGTHS = [1, 2, 130, 77, 300, 31, 513, 96]
 
 
-@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("side", ["left", "right", "both"])
 def test_padding_moves_no_bit(side, dtype):
     """Sequences that are padded in one batch have the bits that each has alone, whichever side the padding is on."""
     model, (ids, mask) = same_bits_model(dtype), prompts(LENGTHS)
-    single = [alone(model, row[row.shape[0] - n:]) for row, n in zip(ids, LENGTHS)]
+    single = [alone(model, d) for d in documents(LENGTHS)]
     if side != "left":  # to its left end, or some of the way
         shifts = [(ids.shape[1] - n) // (1 if side == "right" else 2) for n in LENGTHS]
         ids, mask = (torch.stack([row.roll(-by) for row, by in zip(t, shifts)]) for t in (ids, mask))
@@ -124,14 +131,12 @@ def test_padding_moves_no_bit(side, dtype):
         assert torch.equal(row[first:first + n - 1], want)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
 def test_packing_moves_no_bit(dtype):
     """Documents one after another in a row have the bits that each has alone, in any order."""
-    model, (ids, _) = same_bits_model(dtype), prompts(LENGTHS)
-    documents = [row[row.shape[0] - n:] for row, n in zip(ids, LENGTHS)]
-    single = [alone(model, d) for d in documents]
+    model, each = same_bits_model(dtype), documents(LENGTHS)
+    single = [alone(model, d) for d in each]
     for order in ([0, 1, 2, 3, 4, 5, 6, 7], [6, 2, 7, 0, 5, 3, 4, 1]):
-        packed, positions = torch.cat([documents[i] for i in order]), torch.cat([torch.arange(LENGTHS[i]) for i in order])
+        packed, positions = torch.cat([each[i] for i in order]), torch.cat([torch.arange(LENGTHS[i]) for i in order])
         found, first = epilog.log_probs(model, packed[None], position_ids=positions[None]).detach()[0], 0
         for i in order:
             assert torch.equal(found[first:first + LENGTHS[i] - 1], single[i])
@@ -142,23 +147,17 @@ SMALL = dict(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_l
 OTHERS = {"Mistral": dict(sliding_window=40), "Qwen2": {}, "Qwen3": {}, "Gemma2": dict(sliding_window=40, query_pre_attn_scalar=16)}
 
 
-@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("family", [*OTHERS, "GPT2"])
 def test_padding_and_packing_of_other_families(family, dtype):
     """With windows, soft caps, norms of heads and biases, too."""
-    torch.manual_seed(3)
     config = dict(vocab_size=300, n_embd=64, n_layer=2, n_head=4, n_positions=1200) if family == "GPT2" else {**SMALL, **OTHERS[family]}
-    model = getattr(transformers, family + ("LMHeadModel" if family == "GPT2" else "ForCausalLM"))(getattr(transformers, family + "Config")(**config))
-    model = model.to(dtype).eval()
-    for p in model.parameters():
-        torch.nn.init.normal_(p, std=0.15)
+    model = families.causal(family, config, 0.15, seed=3).to(dtype).eval()
     epilog.apply(model)
-    ids, mask = prompts(LENGTHS)
-    documents = [row[row.shape[0] - n:] for row, n in zip(ids, LENGTHS)]
-    single = [alone(model, d) for d in documents]
+    (ids, mask), each = prompts(LENGTHS), documents(LENGTHS)
+    single = [alone(model, d) for d in each]
     if family != "Gemma2":  # whose eager attention is another where a query sees no key
         padded = trained(model, ids, mask)
         assert all(torch.equal(row[row.shape[0] + 1 - n:], want) for row, n, want in zip(padded, LENGTHS, single))
-    packed = epilog.log_probs(model, torch.cat(documents)[None], position_ids=torch.cat([torch.arange(n) for n in LENGTHS])[None])[0]
+    packed = epilog.log_probs(model, torch.cat(each)[None], position_ids=torch.cat([torch.arange(n) for n in LENGTHS])[None])[0]
     for part, want in zip(packed.split([*LENGTHS[:-1], LENGTHS[-1] - 1]), single):
         assert torch.equal(part[:len(want)], want)

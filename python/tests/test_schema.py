@@ -6,13 +6,11 @@ import torch
 import torch.nn.functional as F
 
 import epilog  # noqa: F401, names the backend
-from epilog._compile import Report, compile_graph
 from epilog._graph import written
 from epilog._say import FUNCTIONS, SAID
 from epilog._schema import SPELLINGS, forms
-from rule import check
+from families import beside, compiled, leaves
 
-pytestmark = pytest.mark.usefixtures("fresh")
 WAYS = [(name, target) for target, name in FUNCTIONS.items()] + [(name, name) for name in sorted(SAID) if hasattr(torch.Tensor, name)]
 NEEDED = inspect.Parameter.empty
 
@@ -87,8 +85,7 @@ SPELLED = {
 @pytest.mark.parametrize("way", SPELLED)
 def test_results_are_eagers(way):
     torch.manual_seed(0)
-    ours = torch.compile(SPELLED[way], backend=lambda gm, inputs: compile_graph(gm, inputs, Report(), "eager"))
-    check(ours, SPELLED[way], [torch.randn(4, 8, requires_grad=True), torch.randn(4, 8, requires_grad=True)])
+    beside(SPELLED[way], leaves((4, 8), (4, 8)))
 
 
 @pytest.mark.parametrize("extreme", [torch.maximum, torch.minimum, torch.max, torch.min])
@@ -98,8 +95,7 @@ def test_extremes_of_equal_numbers(extreme, dtype):
     most = torch.finfo(dtype).max
     a = torch.tensor([[most, -most, 0.6 * most, torch.inf, -torch.inf, torch.nan, 1.0]], dtype=dtype)
     a, b = a.clone().requires_grad_(), a.clone().requires_grad_()
-    ours = torch.compile(lambda a, b: extreme(a * 1.0, b) * 0.5 + 0.0, backend=lambda gm, inputs: compile_graph(gm, inputs, Report(), "eager"))
-    y = ours(a, b)
+    y = compiled(lambda a, b: extreme(a * 1.0, b) * 0.5 + 0.0)[0](a, b)
     assert torch.equal(y.nan_to_num(7, -1, -2), (a * 0.5).nan_to_num(7, -1, -2))
     for g in torch.autograd.grad(y[:, :5].sum() + y[:, 6:].sum(), (a, b)):
         assert (g[:, [0, 1, 2, 6]] == 0.25).all()
