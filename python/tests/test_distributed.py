@@ -3,7 +3,6 @@
 Halving is exact, so the mean of two gradients has the same bits whoever computes it: the gradients that the processes agree
 on have to be those, whatever PyTorch does to get there.
 """
-import copy
 import functools
 import socket
 
@@ -18,7 +17,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 import epilog
 import families
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 MODELS = {"Llama": {}, "Olmo2": dict(num_key_value_heads=4, pad_token_id=0, bos_token_id=1, eos_token_id=2),
           "Qwen3Moe": dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)}
 

@@ -212,7 +212,7 @@ def near(mine, plain):
 @pytest.mark.parametrize("name, what", ALL)
 def test_changed(name, what, when, called):
     change, (model, plain, double) = {**CHANGES, **LLAMA}[what], (make(name).eval() for _ in range(3))
-    for m in (model, plain, double) if what in ("another class of the same name", "another attention class", "a learned scale of scores") else ():  # an attention that makes a mask of every kind
+    for m in (model, plain, double) if what in WITH_MASKS else ():
         m.config._attn_implementation = "eager"
     change(plain)
     change(double)
@@ -228,6 +228,7 @@ def test_changed(name, what, when, called):
     assert what != "another linear layer" or when == "after" or (first, "mlp.up_proj is a Tripled, no plain Linear") in report.left
 
 
+WITH_MASKS = ("another class of the same name", "another attention class", "a learned scale of scores")  # of every kind, as eager attention has them
 AT_THE_CALL = ("a weight of another type", "a weight that says what a product is")
 STILL_ONE = (("another forward of a layer", "after"), ("another scale of scores", "before"))  # around what was replaced; part of it
 

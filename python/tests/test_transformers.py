@@ -131,7 +131,8 @@ LONELY = ["padding before", "padding before, with positions", "padding on both s
 
 @pytest.mark.parametrize("name, what, dtype", [
     *((name, what, torch.float32) for what in MASKS for name in MODELS if name != "Llama, biases"),
-    *((name, what, dtype) for what in ("padding before, with positions", "packing") for dtype in (torch.bfloat16, torch.float16) for name in ("Llama", "Gemma2"))])
+    *((name, what, dtype) for what in ("padding before, with positions", "packing") for dtype in (torch.bfloat16, torch.float16)
+      for name in ("Llama", "Gemma2"))])
 def test_masks(name, what, dtype, called):
     """Padding and packing are the layer's own program."""
     model, more = make(name).to(dtype), dict(MASKS[what], use_cache=False)
@@ -228,7 +229,8 @@ def test_attention_that_was_asked_for():
     assert model.config._attn_implementation == "flex_attention"
 
 
-@pytest.mark.parametrize("name, what", [*((name, None) for name in ("Llama", "Qwen3", "Gemma2", "GPT2")), ("Llama", "padding before"), ("Llama", "packing")])
+@pytest.mark.parametrize("name, what", [("Llama", None), ("Qwen3", None), ("Gemma2", None), ("GPT2", None), ("Llama", "padding before"),
+                                        ("Llama", "packing")])
 def test_autocast(name, what, called):
     """Products in bf16; what goes from layer to layer stays f32, as in eager. With a mask attention is Epilog's between two programs."""
     model, more, streams = make(name), dict(MASKS[what], use_cache=False) if what else {}, []
