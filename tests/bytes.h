@@ -4,8 +4,16 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "epilog.h"
+
+static inline float from_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 
 static inline bool is_byte(epi_dtype type) {
     return type == EPI_E4M3 || type == EPI_E5M2 || type == EPI_I8 || type == EPI_U8;

@@ -38,12 +38,6 @@ static inline void report(const epi_strips *s, const char *what, const char *mea
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-static inline float from_bits(uint32_t u) {
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 static inline bool same(float a, float b) {
     return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
 }

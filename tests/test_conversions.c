@@ -13,12 +13,6 @@ static float numbers[MOST];
 static uint8_t asked[MOST]; /* by number: its byte */
 static int count;
 
-static float float_of(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
-}
-
 static void add(float x) {
     if (count < MOST)
         numbers[count++] = x;
@@ -35,7 +29,7 @@ static void collect(epi_dtype type) {
     uint64_t s = 7;
     count = 0;
     for (uint32_t half = 0; half < 65536; half++) {
-        add(float_of(half << 16));
+        add(from_bits(half << 16));
     }
     for (unsigned a = 0; a < 256; a++) {
         double v = byte_value(type, a), w = byte_value(type, (a + 1) & 255);
@@ -43,7 +37,7 @@ static void collect(epi_dtype type) {
         add_around((v + w) / 2);
     }
     for (int i = 0; i < 20000; i++) {
-        add(float_of((uint32_t)random_bits(&s)));
+        add(from_bits((uint32_t)random_bits(&s)));
         add((float)((random_unit(&s) - 0.5) * (i % 2 ? 600 : 4)));
     }
     for (int i = 0; i < count; i++)

@@ -9,6 +9,7 @@ enum { MAX_ROWS = EPI_MICRO_MAX_NR + 1, MAX_K = 1100, EDGE = 256 };
 
 /* Where a test puts element (row, k) of an operand. */
 typedef enum place { DEPTH_RUNS, ROWS_RUN, STRIDED, SCATTERED, PIECES, PLACE_COUNT } place;
+static const epi_dtype types[] = {EPI_BF16, EPI_F32, EPI_F16};
 static const char *const place_names[] = {"depth contiguous", "rows contiguous", "strided", "scattered depth",
                                           "depth in pieces"};
 
@@ -162,7 +163,6 @@ static void check_product(const epi_micro *u, const operand *a, const operand *b
 
 /* A kernel that this machine does not have multiplies nothing, but its packing is plain C. */
 static void test_products(const epi_micro *u, bool here) {
-    const epi_dtype types[] = {EPI_F32, EPI_BF16, EPI_F16};
     const int64_t ks[] = {0, 1, 2, 3, 31, 33, 257, u->kc + 5};
     static operand a, b;
     for (int where = 0; where < PLACE_COUNT; where++) {
@@ -171,8 +171,8 @@ static void test_products(const epi_micro *u, bool here) {
                 for (int extra = 0; extra < 4; extra++) {
                     const int64_t more[] = {1, u->mr - 1, u->mr, u->mr + 1}, rows_a = more[extra];
                     const int64_t rows_b = extra ? u->nr + extra - 2 : 1;
-                    const epi_dtype ta = u->type == EPI_F32 ? types[t] : EPI_BF16;
-                    const epi_dtype tb = u->type == EPI_F32 ? types[(t + n) % 3] : EPI_BF16;
+                    const bool any = u->type == EPI_F32;
+                    const epi_dtype ta = any ? types[t] : EPI_BF16, tb = any ? types[(t + n) % 3] : EPI_BF16;
                     operand_make(&a, (place)where, rows_a, ks[n], ta, 1 + n);
                     operand_make(&b, (place)((where + (int)n) % PLACE_COUNT), rows_b, ks[n], tb, 99 + n);
                     operand_pack(&a, u, EPI_SIDE_A);
@@ -318,7 +318,6 @@ static void check_direct(const epi_micro *u, epi_dtype type, int64_t k, int rows
 }
 
 static void test_direct(const epi_micro *u) {
-    static const epi_dtype types[] = {EPI_BF16, EPI_F32, EPI_F16};
     static const int cols[] = {1, 4, 7, 16, 21, 33};
     const int64_t ks[] = {1, 3, 8, 37, 128, 301, u->kc, u->kc + 37};
     for (int t = 0; t < (u->type == EPI_F32 ? 3 : 1); t++)
@@ -356,7 +355,6 @@ static void check_across(const epi_micro *u, epi_dtype type, int64_t k, int rows
 }
 
 static void test_across(const epi_micro *u) {
-    static const epi_dtype types[] = {EPI_BF16, EPI_F32, EPI_F16};
     static const int cols[] = {1, 4, 7, 16, 21, 32, 33};
     static const int64_t ks[] = {1, 3, 8, 37, 128};
     for (int t = 0; t < 3; t++)

@@ -492,12 +492,6 @@ static void test_derivatives(void) {
 
 /* ---- dither ---- */
 
-static float float_of(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* Its definition in f32 bits, on every instruction set, and in the f64 reference. */
 static void test_dither(void) {
     enum { COUNT = 4096 };
@@ -509,12 +503,12 @@ static void test_dither(void) {
     bool reference = true;
     for (int i = 0; i < COUNT; i++) {
         uint32_t bits = i < 15 * 8 ? special[i / 8] : (uint32_t)random_bits(&s);
-        x[i] = float_of(bits);
+        x[i] = from_bits(bits);
         u[i] = i % 8 == 0   ? 0
                : i % 8 == 1 ? 0x1.fffffep-1f
                : i % 8 == 2 ? 0.5f
                             : (float)(random_bits(&s) >> 40) * 0x1p-24f;
-        want[i] = isfinite(x[i]) ? float_of((bits + (uint32_t)(u[i] * 65536)) & 0xffff0000u) : x[i];
+        want[i] = isfinite(x[i]) ? from_bits((bits + (uint32_t)(u[i] * 65536)) & 0xffff0000u) : x[i];
         double exact = epi_op_reference(EPI_OP_DITHER, (double)x[i], (double)u[i], 0);
         reference &= isnan(x[i]) ? isnan(exact) : exact == (double)want[i];
     }

@@ -7,26 +7,17 @@
 
 static epi_context *ctx;
 
+#define FOLD(name, factor) \
+    name "(x[T,D], a[T,E], wo: param[D,E], g: param[D], w: param[F,D]) -> (h[T,D], z[T,F]) {\n" \
+         "    h = x + a @ wo\n    n = h*rsqrt(mean(h*h, D) + 1e-05)*" factor "\n    z = n @ w\n}\n"
+
 static const struct text {
     const char *dims, *text;
     int parts;       /* of a run */
     const char *has; /* in the program as it is rewritten, with the mark and not without; or NULL */
 } texts[] = {
-    {"T=70,D=48,E=32,F=64",
-     "fold(x[T,D], a[T,E], wo: param[D,E], g: param[D], w: param[F,D]) -> (h[T,D], z[T,F]) {\n"
-     "    h = x + a @ wo\n"
-     "    n = h*rsqrt(mean(h*h, D) + 1e-05)*g\n"
-     "    z = n @ w\n"
-     "}\n",
-     2, "h @ (w*g)"},
-    /* Gemma's: the factor is no input */
-    {"T=70,D=48,E=32,F=64",
-     "fold_one_more(x[T,D], a[T,E], wo: param[D,E], g: param[D], w: param[F,D]) -> (h[T,D], z[T,F]) {\n"
-     "    h = x + a @ wo\n"
-     "    n = h*rsqrt(mean(h*h, D) + 1e-05)*(1 + g)\n"
-     "    z = n @ w\n"
-     "}\n",
-     2, "h @ (w*(1 + g))"},
+    {"T=70,D=48,E=32,F=64", FOLD("fold", "g"), 2, "h @ (w*g)"},
+    {"T=70,D=48,E=32,F=64", FOLD("gemma", "(1 + g)"), 2, "h @ (w*(1 + g))"}, /* the factor is no input */
     {"T=33,D=48,F=64,R=8",
      "lora(x[T,D], w: param[F,D], a: param[F,R], b: param[R,D], s: param) -> y[T,F] {\n"
      "    y = silu(x @ (w + s*(a @ b)))\n"

@@ -158,12 +158,6 @@ static void test_large(const char *program, epi_dtype type, int columns) {
 
 /* ---- numbers of all sizes ---- */
 
-static float of_bits(uint32_t u) {
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 /* As near to the quotient as two roundings may be; what overflows almost may overflow. */
 static bool is_quotient(float y, double x, double c) {
     double want = x / c, size = fabs(want);
@@ -181,9 +175,9 @@ static void test_quotients(void) {
     if (wanted("quotients") && make(&r, "over", "T=512,D=1024", (way){.threads = 1})) {
         float *x = (void *)r.p.t[0].data, *c = (void *)r.p.t[1].data, *y = (void *)r.p.t[2].data;
         for (int i = 0; i < ROWS; i++)
-            c[i] = of_bits((uint32_t)i << 23 | (i % 3 ? (uint32_t)i * 12345 % (1 << 23) : 0));
+            c[i] = from_bits((uint32_t)i << 23 | (i % 3 ? (uint32_t)i * 12345 % (1 << 23) : 0));
         for (int i = 0; i < ROWS * COLUMNS; i++)
-            x[i] = of_bits((uint32_t)i * 2654435761u);
+            x[i] = from_bits((uint32_t)i * 2654435761u);
         int i = run_again(&r) ? 0 : -1;
         while (i >= 0 && i < ROWS * COLUMNS - 1 && is_quotient(y[i], (double)x[i], (double)c[i / COLUMNS]))
             i++;
