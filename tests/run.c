@@ -276,7 +276,7 @@ static void read_log(job *j) {
     }
     if (log)
         fclose(log);
-    j->failed = j->status != 0;
+    j->failed = j->status != 0 || j->failures > 0;
     j->skipped = !j->failed && !strncmp(last, "skipped", 7);
     if (!counted)
         j->passed = !j->failed && !j->skipped;

@@ -553,7 +553,7 @@ that 'the mode is kept' test "$(stat -c %a apart/there)" = 640
 that 'results are written where a link leads' grep -q fused_ms apart/there
 mkfifo pipe
 through() { # through ARGUMENTS...: by a pipe into a file
-    cat pipe >piped &
+    timeout 60 cat pipe >piped &
     expect 0 'ms' "$@" --out pipe
     wait $!
     kind pipe fifo

@@ -15,6 +15,7 @@ silent  1     1    1     -     -    :
 bad     1     1    1     -     -    echo 'FAILED this'; echo '5 passed, 2 failed'; exit 1
 crash   1     1    1     -     -    kill -SEGV $$
 without 1     1    1     -     -    echo 'skipped: nothing to do'
+mild    -     1    -     -     -    echo '1 passed, 1 failed'
 end
 
 # expect STATUS PATTERN ARGUMENT...: the runner's status, and what it prints, in one line.
@@ -41,6 +42,7 @@ expect 0 'good .*12 passed.*~slowest: good' check good
 expect 1 "SEED=4 EPILOG_CASE='x.' *; echo" full asan/good drawn --case 'x*' --seed 4 bad
 expect 0 '15 passed' full asan/
 expect 0 '0 skipped  \[test' test drawn asan/drawn
+expect 1 'FAILED mild: exit status 0' test mild
 expect 0 'TAP version 13~1\.\.1~ok 1 - good~' check --tap good
 expect 1 'not ok 1 - bad~# FAILED this~' check --tap bad
 expect 1 'ok 1 - without # SKIP' check --tap without
