@@ -12,6 +12,23 @@ static epi_context *ctx;
     "axes do not line up: " which "; take pairs or halves of the longer one, or join the shorter ones first"
 #define WORD(word, as) "'" word "' is a word of the language and cannot be used as " as
 #define SEED "the seed of uniform is an input declared as one integer, seed: i32"
+/* what is answered to words of others */
+#define TOPK "i = topk(x, E, K=8) gives the places of the 8 largest along E, and gather(x, i, E) their values"
+#define PRODUCT \
+    "a product is written a @ b: it sums over the axes that both have; sum(a*b, K) sums over K alone"
+#define LOOPS \
+    "there are no loops: an operation works on all elements, scan(a, x, T) steps along T, repeat(f, L)(…) " \
+    "applies a program L times"
+#define STOP \
+    "gradients are made for the inputs that you name; to stop one inside a program, call " \
+    "stop(x[T]) -> y[T] by stop_grad { y = x } with stop_grad(d_y[T]) -> d_x[T] { d_x = 0*d_y }"
+#define LAYERNORM \
+    "without g and b, or for one row x[D], write c = x - mean(x, D) and y = c*rsqrt(mean(c*c, D) + eps)"
+#define RMSNORM "without g, or for one row x[D], write y = x*rsqrt(mean(x*x, D) + eps)"
+#define QUOTE(mark) \
+    "the character '" mark \
+    "' has no meaning here; there are no texts in a program: axes and operations are " \
+    "written by their names alone"
 
 /* A text that must fail, with | where, and the message it must give. Others are in messages.txt. */
 static const struct bad {
@@ -62,9 +79,9 @@ static const struct bad {
     {"g(a[T,D]) -> b[T,D] { b = a } f(x[T]) -> y[T] { y = g(|x) }",
      "g: a has 2 axes; given for it is x[T], with 1"},
     {"f(x[T,D], g[D], e) -> y[T,D] { y = |layernorm(x, g, e) }",
-     "layernorm takes 4 arguments, 3 were given: it takes x[T,D], g[D], b[D], eps"},
+     "layernorm takes 4 arguments, 3 were given: it takes x[T,D], g[D], b[D], eps; " LAYERNORM},
     {"f(x[T,D], g[D], e) -> y[T,D] { y = layernorm(x, |e, g, e) }",
-     "layernorm: g has 1 axis; given for it is e, with 0"},
+     "layernorm: g has 1 axis; given for it is e, with 0; " LAYERNORM},
     {"g(a[T], b[D]) -> c[T,D] { c = a*b } f(x[T]) -> y[T] { y = g(x, |x) }",
      "g: the axes T and D of g would both stand for T"},
     {"g(a[T], b[T]) -> c[T] { c = a*b } f(x[T], z[D]) -> y[T] { y = g(x, |z) }",
@@ -75,7 +92,8 @@ static const struct bad {
      "write the formula out for these axes"},
     {"f(x[T,D], g[E,D]) -> y[T,D] { |y = rmsnorm(x, g, 1) }",
      "y is declared [T,D] but its value is [E,T,D]: declare the axis E, or reduce over it"},
-    {"f(x[D]) -> y[D] { y = rmsnorm(|x, x, 1) }", "rmsnorm: x has 2 axes; given for it is x[D], with 1"},
+    {"f(x[D]) -> y[D] { y = rmsnorm(|x, x, 1) }",
+     "rmsnorm: x has 2 axes; given for it is x[D], with 1; " RMSNORM},
     {"f(x[T,D]) -> y[T] { y = sum(|embedding_grad(x, argmax(x, D)), D) }",
      "in embedding_grad: the size of axis 'V' of embedding_grad cannot be told from the arguments of the "
      "call"},
@@ -147,7 +165,7 @@ static const struct bad {
      "declared; write the formula out for these axes"},
     {"f(p[T,E]) -> y[T] { y = |topk(p, T, E) }", "topk to E: p[T,E] has that axis already"},
     {"f(p[T,E]) -> y[T] { y = |topk(p, D, K=2) }", "topk over D: p[T,E] has no such axis"},
-    {"f(p[T,E]) -> y[T,K] { y = |topk(p, E) }", "topk takes 3 arguments, 2 were given"},
+    {"f(p[T,E]) -> y[T,K] { y = |topk(p, E) }", "topk takes 3 arguments, 2 were given: " TOPK},
     {"f(p[T,E]) -> y[T,K=3] { y = topk(p, E, |K=2) }", "the axis K has 2 elements here and 3 before"},
     {"f(p[T,E]) -> y[T,K] { y = topk(|p=2, E, K) }", "p=2 gives an axis a size, and a value is wanted here"},
     {"f(p[T,E]) -> y[T] { y = sum(p, E|=2) }",
@@ -209,15 +227,14 @@ static const struct bad {
      "unknown operation or program 'rmsnrom'; did you mean rmsnorm?"},
     {"f(x[T]) -> y[T] { y = |my_blcok(x) } my_block(x[T]) -> y[T] { y = x }",
      "unknown operation or program 'my_blcok'; did you mean my_block?"},
-    {"f(x[T]) -> y[T] { y = |bmm(x, x) }",
-     "unknown operation or program 'bmm': a product is written a @ b: it sums over the axes that both have; "
-     "sum(a*b, K) keeps those but K"},
+    {"f(x[T]) -> y[T] { y = |bmm(x, x) }", "unknown operation or program 'bmm': " PRODUCT},
     {"f(x[T]) -> y[T] { y = |x(2) }", "'x' is a value and cannot be called; a product is written x*(…)"},
     {"f(weights[T]) -> y[T] { y = |wieghts*2 }", "unknown name 'wieghts'; did you mean weights?"},
     {"f(x[T]) -> y[T] { y = where(x > 0, |True, x) }", "unknown name 'True': write 1"},
     {"f(x[T]) -> y { y = sum(x, |t) }", "unknown axis 't'; did you mean T?"},
     {"f(x[T,D]) -> y[T] { y = x|.sum(D) }",
-     "the character '.' has no meaning here; values have no methods or fields: write f(x), not x.f()"},
+     "the character '.' has no meaning here; there are no methods, fields or modules: write f(x), not x.f() "
+     "or torch.f(x)"},
     {"f(x[T,D]) -> y[T] { y = mean(x, |-1) }", "argument 2 of mean is an axis: axes have names, not numbers"},
     {"f(x[T,D]) -> y[T] { y = mean(x, |1) }", "argument 2 of mean is an axis: axes have names, not numbers"},
     {"f(x[T]) -> y[T] { y = x |& x }", "the character '&' has no meaning here; write and"},
@@ -229,17 +246,38 @@ static const struct bad {
      "'if' is no word of the language; a choice is written where(a, b, c)"},
     {"f(x[T]) -> y[T] { y = |if x > 0 then x else 0 }",
      "'if' is no word of the language; a choice is written where(a, b, c)"},
-    {"f(x[T]) -> y[T] { |for i in T { y = x } }",
-     "'for' is no word of the language; there are no loops: an operation works on all elements, scan steps "
-     "along an axis"},
-    {"f(x[T]) -> y[T] { y = |detach(x) }", "unknown operation or program 'detach': gradients are made for "
-                                           "the inputs that are asked for; another one "
-                                           "of a value is given by hand, as in f(x[T]) -> y[T] by f_grad"},
+    {"f(x[T]) -> y[T] { |for i in T { y = x } }", "'for' is no word of the language; " LOOPS},
+    {"f(x[T]) -> y[T] { y = |for(x) }", "unknown operation or program 'for': " LOOPS},
+    {"f(x[T]) -> y[T] { y = |detach(x) }", "unknown operation or program 'detach': " STOP},
+    {"f(x[T]) -> y[T] { y = x|.detach() }", "the character '.' has no meaning here; " STOP},
+    {"f(x[T,D], w[F,D]) -> y[T,F] { y = |einsum(\"td,fd->tf\", x, w) }",
+     "unknown operation or program 'einsum': " PRODUCT},
+    {"f(x[T,D], w[F,D]) -> y[T,F] { y = torch|.einsum('td,fd->tf', x, w) }",
+     "the character '.' has no meaning here; " PRODUCT},
+    {"f(x[B,T,H,D]) -> y[B,H,T,D] { y = |rearrange(exp(x), 'b t h d -> b h t d') }",
+     "unknown operation or program 'rearrange': write the value itself: axes line up by their names, and an "
+     "output has the order it is declared with; an axis of heads is declared apart, as in x[T,H,D]"},
+    {"f(x[T]) -> y[T] { y = exp(|\"x\") }", QUOTE("\"")},
+    {"f(x[T]) -> y[T] { y = bmm(x) + |'x' }", QUOTE("'")},
+    {"f(x[T]) -> y[T] { y = x*|arange(8) }",
+     "unknown operation or program 'arange': write index(D), the positions 0, 1, 2, … along the axis D"},
+    {"f(x[T,D]) -> y[T,D] { y = |softmax(2*x) }", "softmax wants an axis as well: of a value [T,D] write "
+                                                  "softmax(…, D)"},
+    {"f(x[T,D]) -> y[T,D] { y = |layernorm(x + 1) }",
+     "layernorm takes 4 arguments, 1 was given: it takes x[T,D], g[D], b[D], eps; " LAYERNORM},
+    {"f(x[T,D], g[D]) -> y[T] { y = layernorm(|sum(x, D), g, g, 1e-5) }",
+     "layernorm: x has 2 axes; given for it is a value [T], with 1; " LAYERNORM},
+    {"layernorm(x[T]) -> y[T] { y = x }  f(x[T]) -> y[T] { y = |layernorm(x, x) }",
+     "layernorm takes 1 argument, 2 were given: it takes x[T]"},
+    {"f(x[T,D]) -> y[T,D] { y = |rmsnorm(x) }",
+     "rmsnorm takes 3 arguments, 1 was given: it takes x[T,D], g[D], eps; " RMSNORM},
     {"f(x[T,D]) -> i: i32[T,K=2] { i = topk(x, D |-> K) }",
      "an arrow stands in scatter(d, i, P -> T) alone; topk(x, E, K=8) has the new axis behind the other"},
     {"f(x[T,D]) -> (v[T,K=2], i: i32[T,K=2]) { |v, i = topk(x, D, K=2) }",
-     "2 names on the left, 1 value on the right: topk gives the positions i, and the values there are "
-     "gather(x, i, D)"},
+     "2 names on the left, 1 value on the right: " TOPK},
+    {"f(x[T,D]) -> (v[T,K=2], i: i32[T,K=2]) { v, i = |topk(x, 2) }",
+     "topk takes 3 arguments, 2 were given: " TOPK},
+    {"f(x[T]) -> y[T] { |a, b = exp(x) }", "2 names on the left, 1 value on the right"},
     {"f(x[T]) -> y[T] { y |+= x }", "values are assigned once, and there is no '+=': write z = y + …"},
     {"f(x[T] |w[T]) -> y[T] { y = x*w }", "expected ',' or ')' in the list, found 'w'"},
     {"f(x[T,|3]) -> y[T] { y = sum(x, 3) }",
@@ -253,6 +291,19 @@ static const struct bad {
     {"f(x[T,D], w[D,F]) -> y[T,F] { y = matmul(x, |w) }",
      "matmul: the axes K and N of matmul would both stand for D; x @ w finds the axes to sum over by their "
      "names"},
+};
+
+/* What the messages above tell to write is right: these texts have nothing wrong. */
+static const char *const told[] = {
+    "f(x[T,E]) -> (v[T,K=8], i: i32[T,K=8]) { i = topk(x, E, K=8)  v = gather(x, i, E) }",
+    "f(x[T,D], eps) -> y[T,D] { c = x - mean(x, D)  y = c*rsqrt(mean(c*c, D) + eps) }",
+    "f(x[D], eps) -> y[D] { y = x*rsqrt(mean(x*x, D) + eps) }",
+    "f(x[T,D], w[F,D]) -> (y[T,F], z[T,F]) { y = x @ w  z = sum(x*w, D) }",
+    "f(x[B,T,H,D]) -> y[B,H,T,D] { y = exp(x) }",
+    "f(x[T,D], a) -> y[T,D] { y = x*index(D) + scan(a, x, T) }",
+    "f(x[T]) -> y[T] { y = 2*x }  g(x[T]) -> y[T] { y = repeat(f, 3)(x) }",
+    "stop(x[T]) -> y[T] by stop_grad { y = x }  stop_grad(d_y[T]) -> d_x[T] { d_x = 0*d_y }\n"
+    "f(x[T], w[T]) -> y[T] { y = x*stop(w) }  g(x[T], w[T], d[T]) -> y[T] { y = grad(f, w)(x, w, d) }",
 };
 
 /* What is made of a text, and its messages. */
@@ -289,6 +340,11 @@ static void test_messages(void) {
               err.column, line, column);
         check(!strcmp(err.file, "t.epi"), "the error names the file");
     }
+}
+
+static void test_told(void) {
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        epi_module_free(parsed(ctx, told[i]));
 }
 
 /* The one thing a gemm kernel cannot do is a part of its own. */
@@ -859,6 +915,7 @@ int main(void) {
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
         return finish();
     test_messages();
+    test_told();
     test_incomplete();
     test_dims();
     test_print();

@@ -73,12 +73,16 @@ static bool accept_arrow(epi_parser *p, epi_ast *e) {
     return true;
 }
 
+/* At the parenthesis behind a name. */
 static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
     epi_ast *e = new_ast(p, EPI_AST_CALL, place);
     int capacity = 0;
     if (!e)
         return NULL;
     e->name = name;
+    epi_called outer = p->call;
+    p->call = (epi_called){name, place};
+    epi_parse_expect(p, "(", "before the arguments");
     if (!epi_parse_at(p, ")"))
         do {
             if (e->arg_count == EPI_MAX_ARGS)
@@ -97,6 +101,7 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
         epi_parse_fail(p, p->token.place,
                        "arguments have no names: they stand in order, and an axis is named itself, as in "
                        "sum(x, D)");
+    p->call = outer;
     epi_parse_expect(p, ")", "after the arguments");
     return e;
 }
@@ -104,7 +109,7 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
 /* grad(f, x) and the like are programs: their arguments stand behind them. */
 static epi_ast *parse_called(epi_parser *p, epi_ast *callee) {
     epi_place place = p->token.place;
-    if (!callee || !epi_parse_accept(p, "("))
+    if (!callee || !epi_parse_at(p, "("))
         return callee;
     if (!epi_is_maker(callee->name))
         epi_parse_fail(p, place,
@@ -137,7 +142,7 @@ static epi_ast *parse_atom(epi_parser *p) {
     bool logic = epi_parse_at(p, "and") || epi_parse_at(p, "or") || epi_parse_at(p, "not");
     if (p->token.kind == EPI_TOKEN_NAME && !logic) {
         const char *name = epi_parse_name(p, "a name", false);
-        if (epi_parse_accept(p, "("))
+        if (epi_parse_at(p, "("))
             return parse_called(p, parse_call(p, name, place));
         if (!strcmp(name, "if") && p->token.kind == EPI_TOKEN_NAME) /* if x > 0 … */
             epi_parse_foreign(p, name, place);

@@ -1,6 +1,8 @@
 /* hints.c: words of other languages, and how this one says them. */
 #include "lang/hints.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct hint {
@@ -8,11 +10,18 @@ typedef struct hint {
     const char *text;
 } hint;
 
+#define LOOPS \
+    "there are no loops: an operation works on all elements, scan(a, x, T) steps along T, repeat(f, L)(…) " \
+    "applies a program L times"
+
 static const hint operations[] = {
     {" mm bmm dot einsum tensordot addmm baddbmm inner gemm ",
-     "a product is written a @ b: it sums over the axes that both have; sum(a*b, K) keeps those but K"},
-    {" permute swapaxes transposed t T movedim rearrange ",
+     "a product is written a @ b: it sums over the axes that both have; sum(a*b, K) sums over K alone"},
+    {" permute swapaxes transposed t T movedim ",
      "axes are found by their names: nothing is transposed, an output has the order it is declared with"},
+    {" rearrange ",
+     "write the value itself: axes line up by their names, and an output has the order it is declared with; "
+     "an axis of heads is declared apart, as in x[T,H,D]"},
     {" reshape view flatten squeeze unsqueeze expand expand_dims broadcast_to tile ",
      "axes have names: tensors line up by them and are repeated along those they lack, without being "
      "reshaped"},
@@ -26,7 +35,7 @@ static const hint operations[] = {
     {" index_copy index_put put_along_axis dynamic_update_slice assign set ",
      "update(x, v, i, V) is x with v in the place that i names along V"},
     {" one_hot onehot ", "a one-hot row is index(V) == y"},
-    {" arange range iota linspace ", "the positions along an axis are index(D)"},
+    {" arange range iota linspace ", "write index(D), the positions 0, 1, 2, … along the axis D"},
     {" len shape numel count ", "the number of elements along an axis is size(D)"},
     {" zeros ones full zeros_like ones_like full_like eye ",
      "a number is repeated along every axis: write 0 or 1"},
@@ -37,11 +46,12 @@ static const hint operations[] = {
      "a mask is a condition on positions: where(index(R) <= index(S), s, -inf) is causal"},
     {" scaled_dot_product_attention sdpa flash_attn flex_attention attn ",
      "attention is written out: sum(softmax(sum(q*k, E)*rsqrt(size(E)), R)*v, R)"},
-    {" for while loop map vmap ", "there are no loops: an operation works on all elements"},
+    {" for while loop map vmap ", LOOPS},
     {" float int cast to type astype half bfloat16 ",
      "types belong to inputs and outputs, as in y: bf16[T]; all arithmetic is f32"},
-    {" detach stop_gradient no_grad ", "gradients are made for the inputs that are asked for; another one of "
-                                       "a value is given by hand, as in f(x[T]) -> y[T] by f_grad"},
+    {" detach stop_gradient no_grad ",
+     "gradients are made for the inputs that you name; to stop one inside a program, call "
+     "stop(x[T]) -> y[T] by stop_grad { y = x } with stop_grad(d_y[T]) -> d_x[T] { d_x = 0*d_y }"},
     {" print assert return ", "a program is a formula: it only computes its outputs"},
     {" average ", "write mean(x, D)"},
     {" std stddev ", "write sqrt(var(x, D))"},
@@ -88,9 +98,18 @@ static const hint names[] = {
     {" pi ", "write 3.141592653589793"},
     {" infinity Inf INF Infinity ", "write inf"},
     {" if else ", "a choice is written where(a, b, c)"},
-    {" for while ", "there are no loops: an operation works on all elements, scan steps along an axis"},
+    {" for while ", LOOPS},
     {" return def let const fn func function import ",
      "a text is programs: name(inputs) -> outputs { name = value }"},
+};
+
+/* Calls of what Epilog has that do not fit. */
+static const hint calls[] = {
+    {" topk ",
+     "i = topk(x, E, K=8) gives the places of the 8 largest along E, and gather(x, i, E) their values"},
+    {" layernorm ",
+     "without g and b, or for one row x[D], write c = x - mean(x, D) and y = c*rsqrt(mean(c*c, D) + eps)"},
+    {" rmsnorm ", "without g, or for one row x[D], write y = x*rsqrt(mean(x*x, D) + eps)"},
 };
 
 static const char *find(const hint *table, size_t count, const char *name) {
@@ -110,6 +129,22 @@ const char *epi_hint_name(const char *name) {
     return find(names, sizeof names / sizeof *names, name);
 }
 
+const char *epi_hint_call(const char *name) {
+    return find(calls, sizeof calls / sizeof *calls, name);
+}
+
+/* x.detach(), torch.einsum(…): the name after the dot may have an answer. */
+static const char *hint_after_dot(const char *rest, size_t length) {
+    char name[32];
+    size_t n = 0;
+    while (n + 1 < length && n + 1 < sizeof name &&
+           (rest[n + 1] == '_' || isalnum((unsigned char)rest[n + 1])))
+        n++;
+    snprintf(name, sizeof name, "%.*s", (int)n, rest + 1);
+    const char *hint = epi_hint_operation(name);
+    return hint ? hint : "there are no methods, fields or modules: write f(x), not x.f() or torch.f(x)";
+}
+
 const char *epi_hint_character(const char *rest, size_t length) {
     char next = length > 1 ? rest[1] : 0;
     switch (*rest) {
@@ -121,7 +156,9 @@ const char *epi_hint_character(const char *rest, size_t length) {
     case '?': return "a choice is written where(a, b, c)";
     case '.':
         return next == 'T' ? "axes are found by their names, so nothing is transposed: write w, not w.T"
-                           : "values have no methods or fields: write f(x), not x.f()";
+                           : hint_after_dot(rest, length);
+    case '"':
+    case '\'': return "there are no texts in a program: axes and operations are written by their names alone";
     default: return NULL;
     }
 }

@@ -4,9 +4,15 @@
 
 #include "base/base.h"
 
+/* The message of a call of what there is not: its name, and what to write instead. */
+#define EPI_UNKNOWN_OPERATION "unknown operation or program '%s': %s"
+
 /* How the language says what other languages call by this name, or NULL: an operation, or a value. */
 const char *epi_hint_operation(const char *name);
 const char *epi_hint_name(const char *name);
+
+/* What to write where a call of an operation or of a program that comes with Epilog does not fit, or NULL. */
+const char *epi_hint_call(const char *name);
 
 /* What to write instead of a character that means nothing here, or NULL. `rest` begins with the character. */
 const char *epi_hint_character(const char *rest, size_t length);

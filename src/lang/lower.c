@@ -404,6 +404,15 @@ static EPI_NOINLINE int in_stated_order(epi_lowering *lo, const epi_frame *f, co
     return epi_graph_ordered(lo->g, node, &order);
 }
 
+/* As many names as values stand in an assignment; topk(…) is the one that gives two elsewhere. */
+static EPI_NOINLINE void fail_name_count(epi_lowering *lo, const epi_ast_assign *s, int values) {
+    const epi_ast *call = s->value->kind == EPI_AST_CALL ? s->value : NULL;
+    const char *hint = call && s->name_count == 2 ? epi_hint_call(call->name) : NULL;
+    epi_graph_fail(lo->g, "%d name%s on the left, %d value%s on the right%s%s", s->name_count,
+                   s->name_count == 1 ? "" : "s", values, values == 1 ? "" : "s", hint ? ": " : "",
+                   hint ? hint : "");
+}
+
 void epi_lower_body(epi_lowering *lo, epi_frame *f) {
     for (int i = 0; i < f->program->body_count && epi_lower_ok(lo); i++) {
         const epi_ast_assign *s = &f->program->body[i];
@@ -414,11 +423,7 @@ void epi_lower_body(epi_lowering *lo, epi_frame *f) {
             v = epi_lower_call(lo, f, s->value);
         epi_lower_at(lo, s->names[0].place);
         if (epi_lower_ok(lo) && v.count != s->name_count)
-            epi_graph_fail(lo->g, "%d name%s on the left, %d value%s on the right%s", s->name_count,
-                           s->name_count == 1 ? "" : "s", v.count, v.count == 1 ? "" : "s",
-                           s->value->kind == EPI_AST_CALL && !strcmp(s->value->name, "topk")
-                               ? ": topk gives the positions i, and the values there are gather(x, i, D)"
-                               : "");
+            fail_name_count(lo, s, v.count);
         for (int j = 0; j < s->name_count && epi_lower_ok(lo); j++) {
             const epi_ast_name *name = &s->names[j];
             if (name->axis_count)

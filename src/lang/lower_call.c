@@ -73,6 +73,27 @@ static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const ep
     bind_size(lo, callee, dim, axis);
 }
 
+static const epi_ast_program *find_program(const epi_ast_program *list, const char *name) {
+    while (list && strcmp(list->name, name) != 0)
+        list = list->next;
+    return list;
+}
+
+/* What to write instead of a call that does not fit, if the program is one that comes with Epilog; or "". */
+static const char *call_hint(const epi_lowering *lo, const epi_ast_program *p) {
+    const char *hint = find_program(lo->text->programs, p->name) == p ? NULL : epi_hint_call(p->name);
+    return hint ? hint : "";
+}
+
+/* An argument has fewer axes than the callee declares. */
+static EPI_NOINLINE void fail_too_few(epi_lowering *lo, const epi_ast_program *p, const epi_ast_tensor *t,
+                                      int node) {
+    const char *hint = call_hint(lo, p);
+    epi_graph_fail(lo->g, "%s: %s has %d %s; given for it is %s, with %d%s%s", p->name, t->name,
+                   t->axis_count, t->axis_count == 1 ? "axis" : "axes", epi_node_label(lo->g, node).text,
+                   lo->g->nodes[node].axes.count, *hint ? "; " : "", hint);
+}
+
 /* The last axes of an argument are those that the callee declares; what it has in front of them is carried.
  */
 static EPI_NOINLINE void bind_axes(epi_lowering *lo, epi_frame *callee, const epi_ast_tensor *t, int node) {
@@ -81,9 +102,7 @@ static EPI_NOINLINE void bind_axes(epi_lowering *lo, epi_frame *callee, const ep
     epi_axes *carried = &callee->carried;
     int lead = have->count - t->axis_count;
     if (lead < 0)
-        epi_graph_fail(g, "%s: %s has %d %s; given for it is %s, with %d", callee->program->name, t->name,
-                       t->axis_count, t->axis_count == 1 ? "axis" : "axes", epi_node_label(g, node).text,
-                       have->count);
+        fail_too_few(lo, callee->program, t, node);
     for (int i = 0; i < have->count && epi_lower_ok(lo); i++) {
         bool fresh = i < lead && epi_axes_find(carried, have->at[i]) < 0;
         if (i >= lead)
@@ -149,9 +168,10 @@ static EPI_NOINLINE void fail_argument_count(epi_lowering *lo, const epi_ast *e,
         if (!e->callee)
             epi_ast_print_tensor(&p->inputs[i], &inputs);
     }
-    epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given: it takes %.400s", p->name, p->input_count,
+    const char *hint = call_hint(lo, p);
+    epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given: it takes %.400s%s%s", p->name, p->input_count,
                    p->input_count == 1 ? "" : "s", e->arg_count, e->arg_count == 1 ? "was" : "were",
-                   inputs.data ? inputs.data : "none");
+                   inputs.data ? inputs.data : "none", *hint ? "; " : "", hint);
     epi_text_free(&inputs);
 }
 
@@ -289,12 +309,6 @@ static EPI_NOINLINE epi_values lower_program(epi_lowering *lo, epi_frame *f, con
     return out;
 }
 
-static const epi_ast_program *find_program(const epi_ast_program *list, const char *name) {
-    while (list && strcmp(list->name, name) != 0)
-        list = list->next;
-    return list;
-}
-
 /* Programs that may have been meant: not those that are being lowered, which cannot call themselves. */
 static void offer_programs(const epi_lowering *lo, const epi_frame *f, epi_nearest *near) {
     const epi_ast_program *lists[] = {f->bundled ? NULL : lo->text->programs,
@@ -321,7 +335,7 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
                        "repeat(f, L) is a program: call it with the inputs of f, repeat(f, L)(…); values "
                        "are repeated along axes that they lack without being asked to");
     if (hint)
-        epi_graph_fail(lo->g, "unknown operation or program '%s': %s", e->name, hint);
+        epi_graph_fail(lo->g, EPI_UNKNOWN_OPERATION, e->name, hint);
     for (int op = 0; op < EPI_OP_COUNT; op++)
         epi_nearest_offer(&near, epi_ops[op].text);
     for (int i = 0; epi_word_at(i); i++)

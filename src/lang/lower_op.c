@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "lang/hints.h"
 #include "lang/words.h"
 
 static epi_arity arity_of(epi_op op) {
@@ -55,9 +56,11 @@ static const char *what_it_takes(const char *name) {
 
 static EPI_NOINLINE void fail_count(epi_lowering *lo, const epi_ast *e, epi_arity want, int given) {
     int least = want.values + want.least_axes;
+    const char *hint = epi_hint_call(e->name);
     if (want.least_axes == want.most_axes)
-        epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given", e->name, least, least == 1 ? "" : "s",
-                       given, given == 1 ? "was" : "were");
+        epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given%s%s", e->name, least,
+                       least == 1 ? "" : "s", given, given == 1 ? "was" : "were", hint ? ": " : "",
+                       hint ? hint : "");
     else
         epi_graph_fail(lo->g, "%s takes %s; %d argument%s given", e->name, what_it_takes(e->name), given,
                        given == 1 ? " was" : "s were");

@@ -23,25 +23,31 @@ void epi_parse_fail(epi_parser *p, epi_place place, const char *fmt, ...) {
     p->lexer.at = p->lexer.end;
 }
 
+/* The next token is none. A text in quotes is what other languages' operations take, as einsum does. */
+static void fail_token(epi_parser *p) {
+    unsigned char c = (unsigned char)p->token.text[0];
+    const char *hint = epi_hint_character(p->token.text, (size_t)(p->lexer.end - p->token.text));
+    const char *call = (c == '"' || c == '\'') && p->call.name ? epi_hint_operation(p->call.name) : NULL;
+    if (call)
+        epi_parse_fail(p, p->call.place, EPI_UNKNOWN_OPERATION, p->call.name, call);
+    else if (p->token.length >= EPI_MAX_DIGITS)
+        epi_parse_fail(p, p->token.place, "this number is too long");
+    else if (p->token.length > 1)
+        epi_parse_fail(p, p->token.place, "'%.*s' is neither a number nor a name; a product is written 2*x",
+                       (int)p->token.length, p->token.text);
+    else if (c > 32 && c < 127)
+        epi_parse_fail(p, p->token.place, "the character '%c' has no meaning here%s%s", c, hint ? "; " : "",
+                       hint ? hint : "");
+    else
+        epi_parse_fail(p, p->token.place, "the byte 0x%02x has no meaning here", c);
+}
+
 void epi_parse_next(epi_parser *p) {
     if (p->error.status != EPI_OK)
         return;
     p->token = epi_lex(&p->lexer);
-    if (p->token.kind == EPI_TOKEN_BAD) {
-        unsigned char c = (unsigned char)p->token.text[0];
-        const char *hint = epi_hint_character(p->token.text, (size_t)(p->lexer.end - p->token.text));
-        if (p->token.length >= EPI_MAX_DIGITS)
-            epi_parse_fail(p, p->token.place, "this number is too long");
-        else if (p->token.length > 1)
-            epi_parse_fail(p, p->token.place,
-                           "'%.*s' is neither a number nor a name; a product is written 2*x",
-                           (int)p->token.length, p->token.text);
-        else if (c > 32 && c < 127)
-            epi_parse_fail(p, p->token.place, "the character '%c' has no meaning here%s%s", c,
-                           hint ? "; " : "", hint ? hint : "");
-        else
-            epi_parse_fail(p, p->token.place, "the byte 0x%02x has no meaning here", c);
-    }
+    if (p->token.kind == EPI_TOKEN_BAD)
+        fail_token(p);
 }
 
 static epi_label token_label(const epi_token *t) {

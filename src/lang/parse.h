@@ -7,12 +7,18 @@
 
 enum { EPI_MAX_ARGS = EPI_MAX_TENSORS };
 
+typedef struct epi_called {
+    const char *name;
+    epi_place place;
+} epi_called;
+
 typedef struct epi_parser {
     epi_arena *arena;
     epi_lexer lexer;
     epi_token token; /* the next one; nothing was made of it yet */
     epi_error error; /* the first one; after it every token is the end of the text */
     int depth;       /* expressions that are open around this place */
+    epi_called call; /* whose arguments are being read; no name outside of calls */
 } epi_parser;
 
 void epi_parse_fail(epi_parser *p, epi_place place, const char *fmt, ...)
