@@ -44,11 +44,11 @@ def find_library():
 
 
 def find_nvrtc():
-    """NVRTC where pip's nvidia packages put it; the library itself looks in all usual places."""
+    """The newest NVRTC of pip's nvidia packages; the library itself looks in all usual places."""
     if "EPILOG_NVRTC" in os.environ:
         return
     for folder in sys.path:
-        found = sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib", "libnvrtc.so.1[0-9]")))
+        found = sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib", "libnvrtc.so.1[0-9]")), key=os.path.basename)
         if found:
             os.environ["EPILOG_NVRTC"] = found[-1]
             return

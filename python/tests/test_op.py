@@ -738,6 +738,20 @@ def test_no_gpu():
     refused("cannot use cuda:0: ", epilog._library.library().device, 0, kind=epilog.EpilogError)
 
 
+def test_the_newest_nvrtc_of_pip(tmp_path, monkeypatch):
+    """CUDA 12 and 13 have it in folders of other names, which say nothing of their age."""
+    for folder, version in ("cuda_nvrtc", 12), ("cu13", 13):
+        (tmp_path / "nvidia" / folder / "lib").mkdir(parents=True)
+        (tmp_path / "nvidia" / folder / "lib" / f"libnvrtc.so.{version}").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setenv("EPILOG_NVRTC", "mine")
+    epilog._library.find_nvrtc()
+    assert os.environ["EPILOG_NVRTC"] == "mine"
+    monkeypatch.delenv("EPILOG_NVRTC")
+    epilog._library.find_nvrtc()
+    assert os.environ["EPILOG_NVRTC"].endswith("libnvrtc.so.13")
+
+
 def test_meta():
     """Sizes and types without numbers; also where there is a plan for other tensors already."""
     swiglu(*given(torch.bfloat16))
