@@ -343,6 +343,7 @@ static void test_large(void) {
         {"", "argmax(x, T)", AT, {AT}, 1},
         {"", "argmax(x, T)", END, {END}, 1},
         {"[K=2]", "topk(x, T, K)", AT, {AT, 0}, 2},
+        {"[K=2]", "gather(x, topk(x, T, K), T)", AT, {9, 0}, 2},
         {"", "gather(x, i + 0, T)", AT, {9}, 1},
         {"", "sum(where(index(T) == i, x, 0), T)", AT, {9}, 1},
         {"[K=4]", "gather(x, index(K) + (i - 1), T)", AT, {0, 9, 0, 0}, 4},

@@ -160,8 +160,8 @@ static void list_pass(epi_steps *k) {
             continue;
         if (output && !input)
             give_tensor(k, i, t);
-        else if (!output)
-            give_buffer(k, i, EPI_F32);
+        else if (!output) /* positions are integers: f32 does not hold all of them */
+            give_buffer(k, i, epi_ops[g->nodes[i].op].cls == EPI_CLASS_SORT ? EPI_I32 : EPI_F32);
         if (!is_empty(k, i))
             add_step(k, i)->tensor = input ? t : -1;
     }
