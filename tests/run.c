@@ -265,10 +265,11 @@ static void read_log(job *j) {
     bool counted = false;
     FILE *log = fopen(file_of(j, ".log"), "r");
     while (log && fgets(line, sizeof line, log)) {
-        f = 0;
-        if (sscanf(line, "%ld passed, %ld failed", &p, &f) == 2 || sscanf(line, "%ld passed", &p) == 1) {
+        int passed = 0, failed = 0; /* where the words end, if they are there: other counts may follow */
+        sscanf(line, "%ld passed%n, %ld failed%n", &p, &passed, &f, &failed);
+        if (passed) {
             j->passed = p;
-            j->failures = f;
+            j->failures = failed ? f : 0;
             counted = true;
         }
         if (*line != '\n')

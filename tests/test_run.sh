@@ -16,6 +16,7 @@ bad     1     1    1     -     -    echo 'FAILED this'; echo '5 passed, 2 failed
 crash   1     1    1     -     -    kill -SEGV $$
 without 1     1    1     -     -    echo 'skipped: nothing to do'
 mild    -     1    -     -     -    echo '1 passed, 1 failed'
+python  -     1    -     -     -    echo '207 passed, 2 skipped, 625 deselected in 1.5s'
 end
 
 # expect STATUS PATTERN ARGUMENT...: the runner's status, and what it prints, in one line.
@@ -43,6 +44,7 @@ expect 1 "SEED=4 EPILOG_CASE='x.' *; echo" full asan/good drawn --case 'x*' --se
 expect 0 '15 passed' full asan/
 expect 0 '0 skipped  \[test' test drawn asan/drawn
 expect 1 'FAILED mild: exit status 0' test mild
+expect 0 '207 passed, 0 failed' test python
 expect 0 'TAP version 13~1\.\.1~ok 1 - good~' check --tap good
 expect 1 'not ok 1 - bad~# FAILED this~' check --tap bad
 expect 1 'ok 1 - without # SKIP' check --tap without
