@@ -460,7 +460,7 @@ static int bench_all(cli_options *o, const blas *b, bench_report *report) {
 static int bench(const epi_context *ctx, cli_options *o) {
     epi_device_info cpu;
     epi_error err;
-    blas b = {.name = ""};
+    blas b = {.maker = ""};
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
     epi_device_get(ctx, 0, &cpu);
@@ -471,6 +471,8 @@ static int bench(const epi_context *ctx, cli_options *o) {
     cli_put_text(&w, "version", epi_version());
     cli_put_text(&w, "commit", EPI_COMMIT);
     bench_put_machine(&w, ctx, o, &b);
+    if (!o->json)
+        bench_say_machine(ctx, o, &b);
     epi_json_put_key(&w, "rows");
     epi_json_put_open(&w, '[');
     int status = bench_all(o, &b, &report);
@@ -480,10 +482,9 @@ static int bench(const epi_context *ctx, cli_options *o) {
         printf("%s\n", out.data);
     if (!o->json && status == EXIT_OK)
         printf("unfused: an operation at a time; errors: against f64, relative to the largest value; naive "
-               "path: plain loops\n%s",
-               o->device || o->name_count ? ""
-               : b.sgemm                  ? "of raw: fused over OpenBLAS's product of the same shape\n"
-                         : "OpenBLAS was not found here: its product does not stand beside these\n");
+               "path: plain loops\n%s%s%s",
+               b.sgemm ? "of raw: fused over " : "", b.maker,
+               b.sgemm ? "'s product of the same shape\n" : "");
     epi_text_add(&out, "\n");
     if (o->out && status == EXIT_OK && cli_write_text(o->out, &out, &err) != EPI_OK)
         status = cli_fail(&err); /* a failed run replaces nothing */

@@ -30,8 +30,9 @@ typedef struct bench_report {
     int kept_count;
 } bench_report;
 
-/* Whatever says where and with what it was measured. */
+/* Whatever says where and with what it was measured; the second to people, with a doubt in the BLAS if there is one. */
 void bench_put_machine(epi_json_writer *w, const epi_context *ctx, const cli_options *o, const blas *b);
+void bench_say_machine(const epi_context *ctx, const cli_options *o, const blas *b);
 void bench_add_row(bench_report *report, const bench_row *r);
 /* bench_chart.c: the rows as a picture, --plot, and as bars on a terminal. */
 int bench_chart(const bench_report *report, const epi_context *ctx, const cli_options *o);

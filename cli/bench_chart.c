@@ -15,8 +15,8 @@ static const struct base {
     const char *axis, *subtitle;
     size_t at; /* in bench_row */
 } bases[] = {
-    {"time over OpenBLAS's product alone; less is faster",
-     "Products and what surrounds them. 1 is OpenBLAS's time for the product alone.",
+    {"time over the BLAS's product alone; less is faster",
+     "Products and what surrounds them. 1 is the BLAS's time for the product alone.",
      offsetof(bench_row, raw)},
     {"time over a copy's; less is faster", "1 is the time of a copy of as many bytes.",
      offsetof(bench_row, copy)},

@@ -6,6 +6,8 @@
 
 #include "bench.h"
 
+enum { DOUBT = 400 }; /* bytes of what is said against the BLAS */
+
 static void print_end(const bench_row *r) {
     if (r->nan)
         printf("  %ld NaN", (long)r->nan);
@@ -131,12 +133,16 @@ void bench_end(const bench_report *p) {
 
 void bench_put_machine(epi_json_writer *w, const epi_context *ctx, const cli_options *o, const blas *b) {
     epi_device_info d;
-    char date[40];
+    char date[40], doubt[DOUBT];
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
     cli_put_text(w, "date", date);
     cli_put_text(w, "type", epi_dtype_name(o->type));
+    blas_doubt(b, doubt, sizeof doubt);
     cli_put_text(w, "blas", b->name);
+    cli_put_text(w, "blas_core", b->core);
+    if (*doubt)
+        cli_put_text(w, "blas_doubt", doubt);
     if (o->device) {
         epi_device_get(ctx, o->device, &d);
         cli_put_text(w, "device", d.name);
@@ -148,4 +154,23 @@ void bench_put_machine(epi_json_writer *w, const epi_context *ctx, const cli_opt
     cli_put_text(w, "cpu", d.model);
     cli_put_text(w, "micro_kernels", d.features);
     cli_put_integer(w, "threads", o->threads ? o->threads : d.threads);
+}
+
+void bench_say_machine(const epi_context *ctx, const cli_options *o, const blas *b) {
+    epi_device_info d;
+    char doubt[DOUBT];
+    epi_device_get(ctx, o->device, &d);
+    if (o->device)
+        printf("%s: %s\n", d.name, d.model);
+    else
+        printf("%s, %d threads, micro-kernels %s\n", d.model, o->threads ? o->threads : d.threads,
+               d.features);
+    if (b->sgemm)
+        printf("raw product: %s%s%s\n", *b->name ? b->name : b->maker, *b->core ? ", core " : "", b->core);
+    else if (!o->device)
+        printf("raw product: none, as neither OpenBLAS nor MKL was found\n");
+    blas_doubt(b, doubt, sizeof doubt);
+    if (*doubt)
+        cli_complain(EXIT_OK, "note: %s", doubt);
+    fflush(stdout);
 }

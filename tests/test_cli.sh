@@ -634,6 +634,31 @@ mkdir broken && cp syntax.epi broken/
 expect 1 'expected a value' list broken
 leaks expect 1 'cannot be written' bench matmul:matmul --dims M=8,N=8,K=8 --repeat 2 --out nowhere/b.json
 
+# the library beside it: a stand-in for OpenBLAS that says of itself what it is told to
+cat >openblas.c <<'END'
+#include <stdlib.h>
+void cblas_sgemm(void) {}
+void openblas_set_num_threads(int n) { (void)n; }
+char *openblas_get_config(void) { return "OpenBLAS 9.9 stand-in"; }
+char *openblas_get_corename(void) { return getenv("CORE"); }
+END
+if ${CC:-cc} -shared -fPIC openblas.c -o libopenblas.so.0 2>/dev/null; then
+    small=(bench matmul:matmul --dims M=8,N=8,K=8 --repeat 1)
+    export LD_LIBRARY_PATH=$tmp:$LD_LIBRARY_PATH
+    case $(uname -m) in x86_64) best=SkylakeX worst=Prescott ;; *) best=neoversev1 worst=armv8 ;; esac
+    CORE=$best expect 0 "^raw product: OpenBLAS 9.9 stand-in, core $best$" and "^$("$epilog" devices | sed -n 's/^cpu: //p')" "${small[@]}"
+    CORE=$best expect 0 "\"blas_core\":\"$best\",\"cpu\":" "${small[@]}" --json
+    that 'of kernels as good as the processor nothing is said' sh -c "! CORE=$best '$epilog' ${small[*]} 2>&1 | grep note"
+    that 'nor of a core that is not known' sh -c "! CORE=new '$epilog' ${small[*]} 2>&1 | grep note"
+    CORE=$best OPENBLAS_CORETYPE=$worst expect 0 "note: OPENBLAS_CORETYPE=$worst is set" "${small[@]}"
+    if grep -qwE 'avx|sve' /proc/cpuinfo; then
+        CORE=$worst expect 0 "note: OpenBLAS takes kernels for $worst (.*), and this CPU has" "${small[@]}"
+        CORE=$worst expect 0 "\"blas_doubt\":\"OpenBLAS takes kernels for $worst" "${small[@]}" --json
+    fi
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH#"$tmp:"}
+    rm libopenblas.so.0
+fi
+
 # GPU kernels, as far as they can be looked at anywhere
 norm=(norm_swiglu --dims T=256,D=512,F=1024)
 for arch in sm_90a sm_80 sm_86 sm_89 sm_120; do
