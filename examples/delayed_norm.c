@@ -1,10 +1,11 @@
-/* delayed_norm.c: an RMSNorm between two products, with nothing but the two products run.
+/* delayed_norm.c: an RMSNorm between two matrix products, in only two kernels: the products.
  *
  *     cc delayed_norm.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -lm -o delayed_norm && ./delayed_norm
  *
- * The first kernel adds the residual, scales by the norm's weight and emits the row statistic; the
- * second applies the row scale after its own product, where it commutes, and goes on with SwiGLU.
- * bf16 storage, as a model would use it. The result is held against plain loops in double. */
+ * The first kernel adds the residual, multiplies by the norm's weight and gives the row statistic.
+ * The second applies the row scale after its own product, which gives the same result, and then
+ * computes SwiGLU. Tensors are stored in bf16, as in a model. The program compares the result with
+ * plain loops in double. */
 #include <epilog.h>
 #include <math.h>
 #include <stdint.h>
@@ -64,7 +65,7 @@ static int run(const epi_module *m, const char *name, const epi_dim_binding *dim
     return 0;
 }
 
-/* The exit status: also of what could not be printed. */
+/* Returns the exit status: 1 also if standard output failed. */
 static int finish(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;

@@ -1,10 +1,10 @@
-/* files.c: tensors from a file, through a kernel, into a file.
+/* files.c: reads tensors from a file, runs a kernel and writes the result to a file.
  *
  *     cc files.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -o files && ./files IN.safetensors OUT.safetensors
  *
- * IN has a table [V,D] and ids [T], in any types that Epilog has: a PyTorch program writes int64 ids. OUT
- * gets the rows that the ids name, each normed, in the table's type. Without arguments both are files of its
- * own, which it looks at and removes.
+ * IN has `table` [V,D] and `ids` [T] in any type of Epilog; PyTorch, for example, writes int64 ids. OUT
+ * gets the rows that the ids select, each normalised, in the type of the table. Without arguments, the
+ * program writes its own files, checks the result and removes the files.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <epilog_io.h>
@@ -19,7 +19,7 @@ static const char text[] = "embed(table[V,D], ids: i32[T]) -> x[T,D] {\n"
                            "    x = y*rsqrt(mean(y*y, D) + 1e-6)\n"
                            "}\n";
 
-/* A copy that is aligned as kernels want it. */
+/* A copy with the alignment that kernels need. */
 static void *copy_of(const epi_safetensor *t) {
     void *copy = malloc(t->bytes + 1);
     return copy ? memcpy(copy, t->data, t->bytes) : NULL;
@@ -42,7 +42,7 @@ static epi_status run(const char *in, const char *out, epi_context *ctx, epi_err
         *err = (epi_error){.status = EPI_ERR_DIMS, .message = "table has two axes and ids one"};
         status = EPI_ERR_DIMS;
     }
-    if (status == EPI_OK) { /* sizes and types are those of the file */
+    if (status == EPI_OK) { /* with the sizes and types of the file */
         epi_dim_binding dims[] = {{"V", table->shape[0]}, {"D", table->shape[1]}, {"T", ids->shape[0]}};
         epi_type_binding types[] = {{"ids", ids->type}};
         epi_options options =
@@ -79,7 +79,7 @@ static epi_status run(const char *in, const char *out, epi_context *ctx, epi_err
     return status;
 }
 
-/* A table in bf16, of which row v is all v + 1, and three ids in i64. */
+/* Writes a table in bf16 whose row v is all v + 1, and three ids in i64. */
 static epi_status write_input(const char *path, epi_error *err) {
     enum { V = 5, D = 8 };
     float rows[V][D];
@@ -95,7 +95,7 @@ static epi_status write_input(const char *path, epi_error *err) {
     return epi_safetensors_write(path, tensors, 2, NULL, 0, err);
 }
 
-/* Whether the rows that came out are ones with alternating signs, as they must. */
+/* Checks that the rows in the file are ones with alternating signs. */
 static epi_status look_at_output(const char *path, epi_error *err) {
     epi_safetensors *file;
     const epi_safetensor *x;
@@ -136,7 +136,7 @@ static epi_status run_own(epi_context *ctx, epi_error *err) {
     return status;
 }
 
-/* The exit status: also of what could not be printed. */
+/* Returns the exit status: 1 also if standard output failed. */
 static int finish(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;

@@ -1,6 +1,6 @@
-/* gguf.h: a GGUF file, as llama.cpp has its models: numbers by key, and tensors of F32, F16, BF16, Q8_0, Q4_0 and Q4_1.
- * In the last three 32 elements of a row are a block: its scale, for Q4_1 what is added, then the elements. Programs
- * have elements and scales in tensors of their own, so blocks are taken apart as they are loaded (gguf_split). */
+/* gguf.h: reads GGUF files, the model files of llama.cpp: numbers by key, and tensors in F32, F16, BF16, Q8_0, Q4_0 and
+ * Q4_1. In the last three, 32 elements of a row are a block. A block has its scale, in Q4_1 its minimum, then the
+ * elements. Programs have elements and scales in separate tensors, so gguf_split separates the blocks on loading. */
 #ifndef EPILOG_GGUF_H
 #define EPILOG_GGUF_H
 
@@ -30,13 +30,13 @@ typedef struct gguf_tensor {
 typedef struct gguf {
     unsigned char *bytes;
     size_t size, at;
-    bool broken; /* it ends too early, or says what cannot be */
+    bool broken; /* it ends too early, or its contents are impossible */
     size_t keys; /* where the first key is */
     uint64_t key_count, tensor_count;
     gguf_tensor *tensors;
 } gguf;
 
-/* Bytes of a block, and its elements; 0: a type that is not known. */
+/* Returns the bytes of a block, and gives its elements. 0: the type is unknown. */
 static inline size_t gguf_block_bytes(uint32_t type, int64_t *elements) {
     *elements = type == GGUF_Q4_0 || type == GGUF_Q4_1 || type == GGUF_Q8_0 ? GGUF_BLOCK : 1;
     return type == GGUF_F32                        ? 4
@@ -58,7 +58,7 @@ static inline uint64_t gguf_take(gguf *f, size_t bytes) {
     return x;
 }
 
-/* A text, of which the first bytes go to `to`. */
+/* Reads a text and copies its first bytes to `to`. */
 static inline void gguf_text(gguf *f, char *to, size_t room) {
     uint64_t length = gguf_take(f, 8);
     if (f->broken || length > f->size - f->at) {
@@ -71,7 +71,7 @@ static inline void gguf_text(gguf *f, char *to, size_t room) {
     f->at += (size_t)length;
 }
 
-/* Passes over a value; a number is returned, a text goes to `text`. */
+/* Skips a value. Returns it if it is a number; copies it to `text` if it is a text. */
 static inline double gguf_value(gguf *f, uint32_t type, char *text, size_t room) {
     static const unsigned char sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
     char skipped[2];
@@ -96,7 +96,7 @@ static inline double gguf_value(gguf *f, uint32_t type, char *text, size_t room)
     return 0;
 }
 
-/* The number behind a key, or `otherwise`; a text goes to `text`. */
+/* Returns the number of a key, or `otherwise`. A text is copied to `text`. */
 static inline double gguf_setting(gguf *f, const char *key, double otherwise, char *text, size_t room) {
     char name[128], skipped[2];
     f->at = f->keys;
@@ -124,7 +124,7 @@ static inline void gguf_read_tensor(gguf *f, gguf_tensor *t, uint64_t *offset) {
     *offset = gguf_take(f, 8);
 }
 
-/* Reads all of the file; false: it is no such file, or broken. */
+/* Reads the whole file. Returns false if it is not a GGUF file, or broken. */
 static inline bool gguf_open(gguf *f, const char *path) {
     FILE *in = fopen(path, "rb");
     char skipped[2];
@@ -181,9 +181,9 @@ static inline const gguf_tensor *gguf_find(const gguf *f, const char *name) {
     return NULL;
 }
 
-/* Takes `blocks` blocks apart. Of Q8_0: i8. Of Q4_0 and Q4_1 two to a byte, neighbours, the first in the low half; the
- * file has elements 0 to 15 in the low halves of 16 bytes and the others in the high ones. Those of Q4_0 are 8 more than
- * they mean: i4. Scales, and what Q4_1 adds, are f16. */
+/* Separates `blocks` blocks. Q8_0 becomes i8. Q4_0 and Q4_1 become i4 and u4: two neighbours in a byte, the first in the
+ * low half. The file has elements 0 to 15 in the low halves of 16 bytes, and the others in the high halves. It stores
+ * elements of Q4_0 plus 8. Scales and the minima of Q4_1 are f16. */
 static inline void gguf_split(uint32_t type, const unsigned char *from, int64_t blocks,
                               unsigned char *elements, uint16_t *scales, uint16_t *offsets) {
     int64_t block;

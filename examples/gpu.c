@@ -1,4 +1,4 @@
-/* gpu.c: the same program on whatever device there is: a GPU if the machine has one, else the CPU.
+/* gpu.c: runs a program on a GPU if the machine has one, else on the CPU.
  *
  *     cc gpu.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -o gpu && ./gpu
  */
@@ -37,7 +37,7 @@ static float from_bf16(uint16_t x) {
     return f;
 }
 
-/* The exit status: also of what could not be printed. */
+/* Returns the exit status: 1 also if standard output failed. */
 static int finish(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;
@@ -67,7 +67,7 @@ int main(void) {
         epi_kernel_compile(epi_module_find(module, "norm_swiglu"), &options, &kernel, &err) != EPI_OK)
         return fail(&err);
 
-    /* Tensors are made here, then copied to the device; on the CPU that is an ordinary copy. */
+    /* Fill the tensors here and copy them to the device. On the CPU this is an ordinary copy. */
     uint16_t *n = malloc(sizeof *n * T * D), *w = malloc(sizeof *w * F * D), o[F / 2];
     float r[T];
     if (!n || !w)
@@ -93,20 +93,20 @@ int main(void) {
     if (epi_device_alloc(ctx, at, epi_kernel_workspace(kernel), &workspace, &err) != EPI_OK)
         return fail(&err);
 
-    /* On a GPU a start returns at once; a stream of one's own would go where NULL stands. */
+    /* On a GPU, epi_kernel_start returns at once. Pass your own stream in place of NULL. */
     if (epi_kernel_start(kernel, tensors, TENSORS, workspace, NULL, &err) != EPI_OK ||
         epi_device_wait(ctx, at, &err) != EPI_OK ||
         epi_device_copy(ctx, at, o, tensors[4].data, sizeof o, &err) != EPI_OK)
         return fail(&err);
 
-    /* The first element of o again, in plain C. */
+    /* Compute the first element of o again, in plain C. */
     double gate = 0, up = 0;
     for (int d = 0; d < D; d++) {
         gate += (double)from_bf16(n[d]) * (double)from_bf16(w[d]);
         up += (double)from_bf16(n[d]) * (double)from_bf16(w[D + d]);
     }
     double e = 1;
-    for (int k = 40; k > 0; k--) /* exp(-gate) by Horner's rule: no library for an example */
+    for (int k = 40; k > 0; k--) /* exp(-gate) by Horner's rule, without the math library */
         e = 1 - gate / k * e;
     double wanted = gate / (1 + e) * up, got = (double)from_bf16(o[0]);
     printf("o[0][0] is %.4f, in f64 %.4f\n", got, wanted);

@@ -1,4 +1,4 @@
-/* linear.c: the smallest use of the library: one text, one kernel, one run.
+/* linear.c: the smallest use of the library: parse one program, compile it and run it.
  *
  *     cc linear.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -o linear && ./linear
  */
@@ -18,7 +18,7 @@ static int fail(const epi_error *err) {
     return 1;
 }
 
-/* The exit status: also of what could not be printed. */
+/* Returns the exit status: 1 also if standard output failed. */
 static int finish(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;
@@ -37,13 +37,13 @@ int main(void) {
     if (epi_module_parse(ctx, text, strlen(text), "linear.c", &module, &err) != EPI_OK)
         return fail(&err);
 
-    /* Compile for these sizes; every tensor is f32 unless told otherwise. */
+    /* Compile for these sizes. Every tensor is f32, unless the options say otherwise. */
     epi_dim_binding dims[] = {{"T", T}, {"D", D}, {"F", F}};
     epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 3);
     if (epi_kernel_compile(epi_module_find(module, "linear"), &options, &kernel, &err) != EPI_OK)
         return fail(&err);
 
-    /* The caller owns all memory: the tensors, in the order inputs then outputs, and the workspace. */
+    /* You own all memory: the tensors, first inputs, then outputs, and the workspace. */
     float x[T][D], w[F][D], b[F] = {0.5f, 0, -0.5f}, y[T][F];
     for (int t = 0; t < T; t++)
         for (int d = 0; d < D; d++)

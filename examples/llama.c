@@ -1,22 +1,26 @@
-/* llama.c: a Llama goes on with texts, on a GPU if there is one, else on the CPU.
+/* llama.c: generates text with a Llama model, on a GPU if there is one, else on the CPU.
  *
  *     cc llama.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -lm -o llama
  *     ./llama --tokenizer tokenizer.json config.json model.safetensors [more.safetensors ...] -- TOKENS TEXT [TEXT ...]
  *     ./llama config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...] [, ID ...]
  *     ./llama model.gguf -- TOKENS ID [ID ...]
  *
- * takes a checkpoint as Hugging Face has it (Llama 2 and 3, Mistral, TinyLlama, SmolLM), or a GGUF file of F32, F16,
- * BF16, Q8_0, Q4_0 or Q4_1, and prompts: texts with the model's tokenizer.json, else token ids, with a comma between
- * prompts. It prints up to so many next tokens of each, up to one that ends the text: of one prompt each as soon as it
- * is known, of several a line each at the end. They go through the model together; a prompt of another length beside it
- * does not change its text. The most probable token is taken, or with --temperature X one drawn by its probability, of
- * the --top-k N most probable, and of those that make up --top-p P; --seed S tells which draw.
- * With 0 for TOKENS it prints how improbable each token is after those before it, in nats, and on the average.
+ * The model is a Hugging Face checkpoint (Llama 2 and 3, Mistral, TinyLlama, SmolLM) or a GGUF file with F32, F16,
+ * BF16, Q8_0, Q4_0 or Q4_1. With the model's tokenizer.json, prompts are texts. Otherwise they are token ids, with a
+ * comma between prompts.
  *
- * Weights are taken as they are, in their type: those of 8 and 4 bits, which quantise.c makes of others, too. A
- * configuration with a field that this example does not know, or that asks for other arithmetic, is refused. Without
- * arguments it makes a small model of random numbers, and checks that prompts taken whole, taken token by token and
- * taken beside others give the same.
+ * The program prints at most TOKENS new tokens for each prompt, and stops at a token that ends the text. With one
+ * prompt, it prints each token as soon as it is known. With several, it prints a line for each prompt at the end.
+ * All prompts run as one batch, and the batch does not change their texts.
+ *
+ * The next token is the most probable one. With --temperature X, it is drawn by its probability instead. --top-k N
+ * draws only from the N most probable tokens, --top-p P only from the most probable ones whose probabilities sum to
+ * P, and --seed S seeds the draw. If TOKENS is 0, the program prints the negative log-probability of each token of
+ * the prompt, in nats, and their mean.
+ *
+ * Weights keep their type, also in 8 and 4 bits; quantise.c makes such files. If a configuration has an unknown
+ * field, or one that asks for other arithmetic, it is an error. Without arguments, the program checks itself with a
+ * small random model. It then compares whole prompts with prompts that go in token by token, and in a batch.
  */
 #include <epilog_io.h>
 #include <math.h>
@@ -30,13 +34,17 @@
 
 #include "gguf.h"
 
-/* A layer is written in two programs: attention, once for a whole prompt, whose keys and values are results, and once
- * for one token of a sequence, whose key and value go into caches of R places; and the rest. Features of a head turn
- * against those half a head away. Features have two axes, blocks and what a block has: [B,C] of the model, [M,N] of the
- * heads, [P,Q] of the MLP; so weights of few bits have a scale for each block. @wq[G,H,E|B,C] is a weight with the axes
- * of its depth behind the line: `spell_weight` writes it as its form asks. %n[C] is where n becomes 8 bits with a scale
- * for each block C, and %n what becomes of it: on a CPU that meets weights of few bits in integers, as llama.cpp's do;
- * elsewhere it is n. */
+/* A layer has two programs: attention, and the rest. Attention exists twice. `prompt` takes a whole prompt and gives
+ * its keys and values. `step` takes one token of each sequence and writes its key and value into caches of R places.
+ * Rotary embedding rotates the first half of a head against the second.
+ *
+ * Features have two axes, blocks and the elements of a block: [B,C] in the model, [M,N] in the heads, [P,Q] in the MLP.
+ * So quantised weights have a scale for each block.
+ *
+ * Two notations are replaced before the programs are parsed. @wq[G,H,E|B,C] declares a weight, with its reduction axes
+ * after the bar, and @wq uses it; `spell_weight` writes both for the form of the weight. %n[C] quantises n to 8 bits
+ * with a scale for each block C, and %n uses the result. On a CPU with quantised weights, the product then multiplies
+ * integers, as llama.cpp does. Elsewhere %n is n. */
 static const char programs[] =
     "embed(@table[V|B,C], ids: i32[T]) -> x[T,B,C] {\n"
     "    x = table[ids]\n"
@@ -103,7 +111,7 @@ static const char programs[] =
     "    %n[C]\n"
     "    z = %n @ @out\n"
     "    top = max(z, V)\n"
-    "    next = where(top - top == 0, argmax(z, V), -1)\n" /* of NaN and infinities there is no best */
+    "    next = where(top - top == 0, argmax(z, V), -1)\n" /* -1 if there is NaN or an infinity */
     "}\n"
     "scores(x[T,B,C], g[B,C], @out[V|B,C], eps) -> z: f32[T,V] {\n"
     "    n = x*rsqrt(mean(x*x, B, C) + eps)*g\n"
@@ -119,7 +127,7 @@ static const char programs[] =
 
 enum { MAX_SEQUENCES = 256, MAX_LAYERS = 256, MAX_FILES = 64, MAX_ENDS = 8, MAX_PARTS = 3 };
 
-/* The weights of a layer, in the order of its programs' parameters, and those before and after all layers. */
+/* The weights of a layer, in the order of its programs' inputs, then those before and after all layers. */
 enum { G1, WQ, WK, WV, WO, G2, WG, WU, WD, WEIGHTS, TABLE = WEIGHTS, OUT, MATRICES };
 static const char *const spelled[MATRICES] = {"",   "wq", "wk", "wv",    "wo", "",
                                               "wg", "wu", "wd", "table", "out"};
@@ -130,12 +138,12 @@ static const char *const weight_names[WEIGHTS] = {
 static const char *const gguf_names[WEIGHTS] = {"attn_norm", "attn_q",   "attn_k", "attn_v",  "attn_output",
                                                 "ffn_norm",  "ffn_gate", "ffn_up", "ffn_down"};
 
-/* How a matrix is stored: as numbers of a type; or in few bits with a scale of f16 for each block, and with one more that
- * is added. */
+/* How a matrix is stored: as plain numbers; in 8 or 4 bits with an f16 scale for each block; or in 4 bits with an f16
+ * scale and an f16 minimum for each block. */
 typedef enum form { PLAIN, BITS8, BITS4, BITS4M } form;
 
 typedef struct weight {
-    void *part[MAX_PARTS]; /* elements, scales, what is added */
+    void *part[MAX_PARTS]; /* elements, scales, minima */
 } weight;
 
 typedef struct kernel {
@@ -143,10 +151,10 @@ typedef struct kernel {
     int tensors;
 } kernel;
 
-/* How the next token is chosen. */
+/* How the next token is selected. */
 typedef struct choice {
-    double temperature, top_p; /* temperature 0: the most probable one */
-    int64_t top_k;             /* 0: of all */
+    double temperature, top_p; /* temperature 0: the most probable token */
+    int64_t top_k;             /* 0: all tokens */
     uint64_t seed;
 } choice;
 
@@ -154,29 +162,29 @@ typedef struct llama {
     epi_context *ctx;
     epi_module *module;
     int device;
-    epi_dtype type;            /* of what is computed, and of caches */
-    form forms[MATRICES];      /* every layer's are alike */
-    epi_dtype types[MATRICES]; /* of plain ones */
-    bool integers;             /* rows become 8 bits before each product: all matrices have few, on a CPU */
-    int64_t block;             /* features that a scale of few bits is for */
+    epi_dtype type;            /* of activations and caches */
+    form forms[MATRICES];      /* the same in every layer */
+    epi_dtype types[MATRICES]; /* of plain matrices */
+    bool integers;             /* rows are quantised too: on a CPU, if all matrices are */
+    int64_t block;             /* features that share a scale */
     int64_t layers, vocabulary, features, inner, heads, groups, head; /* V, B*C, P*Q, G*H, G, E */
-    double eps, theta, window;         /* window: how far back Mistral's attention goes */
-    double factor, low, high, trained; /* of Llama 3's frequencies; factor 1: plain ones */
+    double eps, theta, window;         /* window: how far back Mistral's attention looks */
+    double factor, low, high, trained; /* of Llama 3's frequencies; factor 1: unscaled */
     double ends[MAX_ENDS];             /* tokens that end a text */
     int end_count;
-    weight table, norm, out; /* what stands before and after the layers */
+    weight table, norm, out; /* before and after the layers */
     weight weights[MAX_LAYERS][WEIGHTS];
     void *keys[MAX_LAYERS], *values[MAX_LAYERS];
-    int64_t sequences, places; /* of a cache */
-    int64_t context;           /* so many tokens a text may have */
+    int64_t sequences, places; /* of the caches */
+    int64_t context;           /* the most tokens of a text */
     choice choice;
-    uint64_t draws[MAX_SEQUENCES]; /* by sequence: the state of its random numbers */
+    uint64_t draws[MAX_SEQUENCES]; /* the state of each sequence's random numbers */
     void *number, *frequency, *workspace;
     size_t workspace_bytes;
     kernel embed, angles, step, rest, head_of_one, head_of_all;
 } llama;
 
-/* ---- errors end an example ---- */
+/* ---- errors: the example prints them and exits ---- */
 
 static void stop(const char *format, ...) {
     va_list args;
@@ -187,7 +195,7 @@ static void stop(const char *format, ...) {
     exit(1);
 }
 
-/* The exit status: also of what could not be printed. */
+/* Returns the exit status: 1 also if standard output failed. */
 static int finish(int status) {
     if (fflush(stdout) != 0 || ferror(stdout))
         stop("standard output could not be written");
@@ -218,7 +226,7 @@ static void drop(const llama *m, void *memory) {
     check(epi_device_free(m->ctx, m->device, memory, &error));
 }
 
-/* A product of sizes, which a file that lies could make as large as it likes. */
+/* Multiplies sizes. A corrupt file could make the product overflow. */
 static int64_t times(int64_t a, int64_t b) {
     if (a < 0 || b < 0 || (b && a > INT64_MAX / b) || a * b > (int64_t)(SIZE_MAX / 16))
         stop("a size of the model is too large");
@@ -229,7 +237,7 @@ static size_t size_of(const llama *m, int64_t count) {
     return (size_t)times(count, (int64_t)epi_dtype_size(m->type));
 }
 
-/* A setting that counts something. */
+/* A setting that must be a positive integer. */
 static int64_t count_of(double x, const char *key) {
     enum { MOST = 1 << 24 };
     if (!(x >= 1 && x <= MOST) || x != floor(x))
@@ -239,12 +247,12 @@ static int64_t count_of(double x, const char *key) {
 
 /* ---- kernels ---- */
 
-/* Features in blocks: how many, and of how many. */
+/* The size of a block; all features are one block if they are no multiple of it. */
 static int64_t block_of(const llama *m, int64_t features) {
     return features % m->block ? features : m->block;
 }
 
-/* The sizes of one of the programs: those of the model, and so many tokens. */
+/* Compiles a program for the sizes of the model and this many tokens. */
 static kernel compile(llama *m, const char *name, int64_t tokens) {
     const epi_program *program = epi_module_find(m->module, name);
     const int64_t wide = m->heads * m->head, c = block_of(m, m->features), n = block_of(m, wide),
@@ -280,15 +288,15 @@ static void start(const llama *m, kernel k, void *const *data) {
     check(epi_kernel_start(k.handle, tensors, k.tensors, m->workspace, NULL, &error));
 }
 
-/* Adds a weight's tensors to those of a call. */
+/* Adds the tensors of a weight to the arguments of a run. */
 static void add(void **data, int *count, const weight *w) {
     for (int i = 0; i < MAX_PARTS && w->part[i]; i++)
         data[(*count)++] = w->part[i];
 }
 
-/* ---- texts ---- */
+/* ---- the source of the programs ---- */
 
-/* A weight that is declared, @name[rows|depth], or used, @name, as its form asks. */
+/* Writes a weight for its form: declared as @name[rows|depth], or used as @name. */
 static int spell_weight(const llama *m, const char *at, char *to, size_t room, int *used) {
     const int length = (int)strspn(at, "abcdefghijklmnopqrstuvwxyz");
     const char *bar = at[length] == '[' ? strchr(at, '|') : NULL, *end = bar ? strchr(bar, ']') : NULL;
@@ -317,7 +325,7 @@ static int spell_weight(const llama *m, const char *at, char *to, size_t room, i
     return made;
 }
 
-/* Rows that become 8 bits, %name[block], or are used, %name. */
+/* Writes rows that are quantised, %name[block], or used, %name. */
 static int spell_rows(const llama *m, const char *at, char *to, size_t room, int *used) {
     const char name = at[0], block = at[1] == '[' ? at[2] : 0;
     *used = block ? 4 : 1;
@@ -337,7 +345,7 @@ static void parse_programs(llama *m) {
         m->integers &= m->forms[w] != PLAIN || w == G1 || w == G2;
     for (const char *at = programs; *at; at++) {
         int used = 0;
-        if (*at == '@' && at[1] != ' ') /* else it is a product */
+        if (*at == '@' && at[1] != ' ') /* "@ " is the product */
             made += (size_t)spell_weight(m, at + 1, text + made, sizeof text - made, &used);
         else if (*at == '%')
             made += (size_t)spell_rows(m, at + 1, text + made, sizeof text - made, &used);
@@ -358,7 +366,7 @@ static void open_model(llama *m) {
     m->workspace = make(m, 1, NULL);
 }
 
-/* How fast the features of a head turn. Llama 3 slows the slow ones down, for longer texts. */
+/* Computes the rotary frequencies. For longer texts, Llama 3 lowers the low ones. */
 static void make_frequencies(llama *m) {
     float *f = malloc((size_t)m->head / 2 * sizeof *f), eps = (float)m->eps;
     if (!f)
@@ -375,16 +383,16 @@ static void make_frequencies(llama *m) {
     free(f);
 }
 
-/* The program that takes rows of a table of each form. */
+/* The program that selects rows of a table, for each form. */
 static const char *const embeds[] = {"embed", "embedeight", "embedfour", "embedadded"};
 
-/* The program that makes what the next token is chosen by. */
+/* The program that gives the next token, or the scores to draw it from. */
 static const char *head_name(const llama *m) {
     return m->choice.temperature > 0 ? "scores" : "head";
 }
 
-/* Caches for so many tokens of each sequence, and the kernels of a step. Caches begin as zeros: places that a mask hides have
- * weights of 0, and 0 times whatever was there before might be NaN. */
+/* Allocates caches for `places` tokens of each sequence, and compiles the kernels of a step. The caches start as zeros:
+ * a masked place has the weight 0, and 0 times garbage might be NaN. */
 static void prepare(llama *m, int64_t places, int64_t sequences) {
     size_t bytes = size_of(m, times(times(places, sequences), times(m->groups, m->head)));
     void *zeros = calloc(1, bytes);
@@ -409,8 +417,8 @@ static void prepare(llama *m, int64_t places, int64_t sequences) {
     m->head_of_all = compile(m, head_name(m), sequences);
 }
 
-/* Tokens at their places through all layers: rows of features, which the caller drops. They are a whole prompt, which
- * a sequence begins with; or, where `sequence` is ALL, the next token of each sequence, which joins those before it. */
+/* Runs tokens through all layers and returns their rows of features; the caller frees them with `drop`. The tokens are
+ * the whole prompt of a sequence or, if `sequence` is ALL, the next token of each sequence. */
 enum { ALL = -1 };
 static void *run_layers(llama *m, const int32_t *tokens, const int32_t *places, int64_t count,
                         int64_t sequence) {
@@ -451,7 +459,7 @@ static void *run_layers(llama *m, const int32_t *tokens, const int32_t *places, 
         }
         data[n++] = heads;
         data[n++] =
-            (char *)m->keys[l] + cache; /* a prompt's are the first there; a step writes its own alone */
+            (char *)m->keys[l] + cache; /* a prompt writes the first places; a step writes only its own */
         data[n++] = (char *)m->values[l] + cache;
         start(m, attend, data);
         n = 0;
@@ -480,7 +488,7 @@ static void *run_layers(llama *m, const int32_t *tokens, const int32_t *places, 
 
 /* ---- the next token ---- */
 
-/* Between 0 and 1, by splitmix64. */
+/* A random number between 0 and 1, by splitmix64. */
 static double draw(uint64_t *state) {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -493,13 +501,13 @@ typedef struct scored {
     int32_t token;
 } scored;
 
-/* The most probable first, of equal ones the first token. */
+/* Sorts by probability, the largest first; equal ones by token. */
 static int by_score(const void *a, const void *b) {
     const scored *x = a, *y = b;
     return x->score != y->score ? (x->score < y->score ? 1 : -1) : x->token < y->token ? -1 : 1;
 }
 
-/* One of the tokens, by its probability among those that the choice leaves. */
+/* Draws a token by its probability among those that the options leave. */
 static int32_t sample(const choice *c, const float *scores, int64_t count, uint64_t *state) {
     scored *all = malloc((size_t)count * sizeof *all);
     if (!all)
@@ -528,7 +536,7 @@ static int32_t sample(const choice *c, const float *scores, int64_t count, uint6
     return token;
 }
 
-/* The next token of each row of features; the rows are of sequences from the first one on. */
+/* Gives the next token for each row of features. The rows belong to sequences `first` and following. */
 static void choose(llama *m, kernel head, void *rows, int64_t count, int64_t first, int32_t *tokens) {
     const bool drawn = m->choice.temperature > 0;
     const size_t bytes = (size_t)times(times(count, drawn ? m->vocabulary : 1), 4);
@@ -554,7 +562,7 @@ static void choose(llama *m, kernel head, void *rows, int64_t count, int64_t fir
     drop(m, result);
 }
 
-/* A prompt, with which the sequence begins: the token after it. */
+/* Runs the prompt of a sequence and returns the token after it. */
 static int32_t begin(llama *m, int64_t sequence, const int32_t *tokens, int64_t count) {
     int32_t *places = malloc((size_t)count * sizeof *places), next;
     if (!places)
@@ -568,14 +576,14 @@ static int32_t begin(llama *m, int64_t sequence, const int32_t *tokens, int64_t 
     return next;
 }
 
-/* One token more in each sequence, at its place: the ones after them, in their place. */
+/* Runs one more token of each sequence and replaces it with the next one. */
 static void go_on(llama *m, int32_t *tokens, const int32_t *places) {
     void *x = run_layers(m, tokens, places, m->sequences, ALL);
     choose(m, m->head_of_all, x, m->sequences, 0, tokens);
     drop(m, x);
 }
 
-/* How improbable each token is after those before it, in nats, which are printed, and on the average. */
+/* Prints the negative log-probability of each token after those before it, in nats, and returns the mean. */
 static double improbability(llama *m, const int32_t *tokens, int64_t count) {
     int32_t *places = malloc((size_t)count * sizeof *places);
     if (!places)
@@ -644,7 +652,7 @@ static void close_model(llama *m) {
 
 /* ---- a checkpoint ---- */
 
-/* What stands behind "key": in config.json, whose keys are all different enough for that; "" where there is none. */
+/* The text after "key": in config.json, or "" if there is none. Keys occur once in such files. */
 static const char *behind(const char *config, const char *key) {
     char quoted[64];
     snprintf(quoted, sizeof quoted, "\"%s\"", key);
@@ -668,7 +676,7 @@ static int64_t count_setting(const char *config, const char *key, double otherwi
     return count_of(setting(config, key, otherwise), key);
 }
 
-/* Is it one of these words, or not said? */
+/* Checks that the value is one of these words, or that there is none. */
 static void check_word(const char *config, const char *key, const char *words) {
     const char *at = behind(config, key);
     char word[40] = "", listed[44];
@@ -679,7 +687,7 @@ static void check_word(const char *config, const char *key, const char *words) {
         stop("the configuration has \"%s\": \"%s\"; this example knows%s", key, word, words);
 }
 
-/* Fields that this example honours, and those that have no part in what a model computes when it generates. */
+/* Fields that this example uses, and fields that have no effect on generating. */
 static const char known_fields[] =
     " model_type hidden_act rms_norm_eps vocab_size hidden_size intermediate_size num_hidden_layers "
     "num_attention_heads num_key_value_heads head_dim max_position_embeddings rope_theta rope_scaling "
@@ -692,7 +700,7 @@ static const char known_fields[] =
     "tokenizer_class id2label label2id problem_type output_attentions output_hidden_states return_dict "
     "chunk_size_feed_forward is_encoder_decoder torchscript bad_words_ids ";
 
-/* Keys of the object itself, not of those in it. */
+/* Checks the keys of the object, not those of objects inside it. */
 static void check_fields(const char *config) {
     int depth = 0;
     for (const char *at = config; *at; at++) {
@@ -714,7 +722,7 @@ static void check_fields(const char *config) {
     }
 }
 
-/* What other models of this form have in their arithmetic, and this example has not. */
+/* Refuses arithmetic of similar models that this example does not have. */
 static void check_config(const char *config) {
     static const char *const ones[] = {"residual_multiplier", "logits_scaling", "embedding_multiplier",
                                        "partial_rotary_factor", "rotary_pct"};
@@ -733,7 +741,7 @@ static void check_config(const char *config) {
     check_word(config, "rope_type", " default llama3 ");
 }
 
-/* One number, or a list of them. */
+/* Reads one number or a list of them. */
 static void read_ends(llama *m, const char *config) {
     const char *at = behind(config, "eos_token_id");
     bool list = *at == '[';
@@ -755,7 +763,7 @@ static bool ends_text(const llama *m, int32_t token) {
     return false;
 }
 
-/* An object with all of its brackets. */
+/* Checks that the brackets of the object are balanced. */
 static void check_whole(const char *path, const char *text) {
     int depth = 0;
     bool quoted = false, ended = false;
@@ -785,7 +793,7 @@ static char *read_text(const char *path) {
     return text;
 }
 
-/* Layers and heads as programs have them. */
+/* Checks the numbers of layers and heads, and the settings. */
 static void check_shape(const llama *m, const char *path) {
     if (m->layers > MAX_LAYERS || m->heads % m->groups || m->head % 2)
         stop("%s: this many layers, heads or features of a head are none of a Llama", path);
@@ -805,14 +813,14 @@ static const epi_safetensor *find(epi_safetensors *const *files, int count, cons
     return t;
 }
 
-/* Where a model's tensors come from. */
+/* The files of a model. */
 typedef struct source {
     epi_safetensors *files[MAX_FILES];
     int count;
     gguf *gguf; /* or NULL */
 } source;
 
-/* Numbers of one type, on the device in that of the model. */
+/* Converts numbers to the type of the model and copies them to the device. */
 static weight load_vector(const llama *m, const void *data, epi_dtype type, int64_t count) {
     void *to = malloc(size_of(m, count));
     if (!to || epi_convert(to, m->type, data, type, count) != EPI_OK)
@@ -822,7 +830,7 @@ static weight load_vector(const llama *m, const void *data, epi_dtype type, int6
     return w;
 }
 
-/* Is the matrix as those of other layers are? */
+/* Checks that the matrix has the same form and type in all layers. */
 static void set_form(llama *m, int w, form f, epi_dtype type, const char *name) {
     if (m->types[w] == EPI_DTYPE_COUNT) {
         m->forms[w] = f;
@@ -833,7 +841,7 @@ static void set_form(llama *m, int w, form f, epi_dtype type, const char *name) 
              name);
 }
 
-/* A matrix as it is; one of few bits has its scales beside it. */
+/* Loads a matrix as it is, with its scales if it is quantised. */
 static weight load_matrix(llama *m, const source *from, const char *name, int w, int64_t rows,
                           int64_t depth) {
     const epi_safetensor *t = find(from->files, from->count, name), *scale;
@@ -876,7 +884,7 @@ static weight find_vector(const llama *m, const source *from, const char *name) 
 
 /* ---- a GGUF file ---- */
 
-/* Rows of a head's features: llama.cpp has the two halves in turn. */
+/* Reorders the rows of each head: llama.cpp interleaves the two halves. */
 static void turn_rows(unsigned char *data, size_t row, int64_t heads, int64_t head) {
     unsigned char *turned = malloc((size_t)head * row);
     if (!turned)
@@ -910,7 +918,7 @@ static const gguf_tensor *gguf_get(const gguf *f, const char *name, int64_t rows
     return t;
 }
 
-/* Blocks are taken apart; of `heads` heads rows are brought into Hugging Face's order. */
+/* Loads a matrix and separates its blocks. If `heads` is not 0, brings the rows into Hugging Face's order. */
 static weight gguf_matrix(llama *m, const source *from, const char *name, int w, int64_t rows, int64_t depth,
                           int64_t heads) {
     const gguf_tensor *t = gguf_get(from->gguf, name, rows, depth);
@@ -1089,7 +1097,7 @@ static void load_model(llama *m, const char *config_path, char **paths, int coun
     free(config);
 }
 
-/* ---- a model of random numbers ---- */
+/* ---- a random model ---- */
 
 static weight random_weight(const llama *m, int64_t elements, float middle, uint32_t *state) {
     float *x = malloc((size_t)elements * sizeof *x);
@@ -1128,11 +1136,11 @@ static int check_small(void) {
     prepare(&m, 64, 3);
     int32_t tokens[24] = {3, 14, 15, 92, 65}, next[3], places[3] = {0};
     int wrong = 0;
-    for (int i = 5; i < 24; i++) { /* the prompt whole, and longer each time */
+    for (int i = 5; i < 24; i++) { /* a whole prompt, longer each time */
         tokens[i] = begin(&m, 1, tokens, i);
         printf("%d ", tokens[i]);
     }
-    for (int i = 0; i < 23; i++) { /* token by token, in three sequences that are at different places */
+    for (int i = 0; i < 23; i++) { /* token by token, in three sequences at different places */
         for (int s = 0; s < 3; s++) {
             places[s] = i < s ? 0 : i - s;
             next[s] = tokens[places[s]];
@@ -1156,12 +1164,12 @@ typedef struct prompt {
 typedef struct run {
     choice choice;
     const char *tokenizer_path;
-    epi_tokenizer *tokenizer; /* NULL: prompts are numbers of tokens */
+    epi_tokenizer *tokenizer; /* NULL: prompts are token ids */
     prompt prompts[MAX_SEQUENCES];
     int64_t prompt_count, wanted;
 } run;
 
-/* -1: it is none. */
+/* Returns -1 if the word is not a number. */
 static int64_t number_of(const char *word) {
     char *end;
     long long x = strtoll(word, &end, 10);
@@ -1176,7 +1184,7 @@ static double real_of(const char *option, const char *word, double least, double
     return x;
 }
 
-/* An option and its value; false: the word is none. */
+/* Reads an option and its value. Returns false if the word is not an option. */
 static bool take_option(run *r, const char *option, const char *value) {
     if (!strcmp(option, "--tokenizer"))
         r->tokenizer_path = value;
@@ -1205,7 +1213,7 @@ static prompt read_text_prompt(const run *r, const char *text) {
     return p;
 }
 
-/* Numbers up to a comma, or to the last word. */
+/* Reads token ids up to a comma or the last word. */
 static prompt read_ids(const llama *m, char **words, int count) {
     prompt p = {malloc(((size_t)count + 1) * sizeof *p.tokens), 0};
     if (!p.tokens)
@@ -1221,7 +1229,7 @@ static prompt read_ids(const llama *m, char **words, int count) {
     return p;
 }
 
-/* So many tokens and the words behind them become prompts, which the model has room for. */
+/* Reads the prompts, and checks that the model's context has room for them and for TOKENS. */
 static void read_prompts(run *r, const llama *m, char **words, int count) {
     int64_t longest = 0;
     for (int at = 0; at < count; at++) {
@@ -1229,7 +1237,7 @@ static void read_prompts(run *r, const llama *m, char **words, int count) {
             stop("more than %d prompts", MAX_SEQUENCES);
         prompt *p = &r->prompts[r->prompt_count++];
         *p = r->tokenizer ? read_text_prompt(r, words[at]) : read_ids(m, words + at, count - at);
-        at += r->tokenizer ? 0 : (int)p->count; /* a comma follows, or nothing */
+        at += r->tokenizer ? 0 : (int)p->count; /* a comma or nothing follows */
         longest = p->count > longest ? p->count : longest;
         for (int64_t i = 0; i < p->count; i++)
             if (p->tokens[i] >= m->vocabulary)
@@ -1246,7 +1254,7 @@ static void read_prompts(run *r, const llama *m, char **words, int count) {
 
 /* ---- generating ---- */
 
-/* Prints tokens: as texts, or as numbers with a space between them. */
+/* Prints tokens as text, or as ids with spaces between them. */
 static void print_tokens(const run *r, const int32_t *tokens, int64_t count, bool first) {
     for (int64_t i = 0; i < count && !r->tokenizer; i++)
         printf(first && !i ? "%d" : " %d", tokens[i]);
@@ -1259,7 +1267,7 @@ static void print_tokens(const run *r, const int32_t *tokens, int64_t count, boo
     fflush(stdout);
 }
 
-/* A sequence that goes on: its tokens so far. */
+/* A sequence that is being generated: its tokens so far. */
 typedef struct sequence {
     int32_t *made;
     int64_t count;
@@ -1291,7 +1299,7 @@ static void generate(llama *m, const run *r) {
     for (; left > 0; made++) {
         go_on(m, next, places);
         for (int64_t i = 0; i < r->prompt_count; i++) {
-            if (all[i].ended) { /* it stays where it is, and nobody looks */
+            if (all[i].ended) { /* it stays at its place, and its results are ignored */
                 next[i] = all[i].made[all[i].count - 1];
                 continue;
             }

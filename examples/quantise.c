@@ -1,20 +1,20 @@
-/* quantise.c: the matrices of a checkpoint in 8 or 4 bits, with a scale for each group of a row.
+/* quantise.c: quantises the matrices of a checkpoint to 8 or 4 bits, with a scale for each group of a row.
  *
  *     cc quantise.c $(pkg-config --cflags --libs epilog) -Wl,-rpath,$(pkg-config --variable=libdir epilog) -o quantise
  *     ./quantise 4 32 model.safetensors small.safetensors
  *
- * writes 4 bits a weight and a scale for every 32. A matrix w[F,D] becomes w, i8[F,D/32,32] or two to a byte
- * u8[F,D/32,16], and w_scale, f16[F,D/32]: w is w_scale*w but for rounding. Tables of tokens have 8 bits in either
- * case. All else, and matrices whose rows are no multiple of a group, stay as they are. examples/llama.c reads such
- * files. */
+ * This writes 4 bits for each weight and a scale for every 32 weights. A matrix w[F,D] becomes two tensors: w and
+ * w_scale, f16[F,D/32]. The original is w_scale*w, up to rounding. In 8 bits, w is i8[F,D/32,32]. In 4 bits, two
+ * elements share a byte: w is u8[F,D/32,16]. Token tables always get 8 bits. Other tensors do not change, nor do
+ * matrices whose rows are not a multiple of a group. examples/llama.c reads such files. */
 #include <epilog_io.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of 4 bits the element of the largest magnitude is -8, as GGUF's Q4_0 has it: the scale may be negative. A group of
- * zeros has the scale 1. */
+/* In 4 bits, the element with the largest magnitude becomes -8, as in GGUF's Q4_0. So the scale may be negative. A
+ * group of zeros has the scale 1. */
 static const char programs[] = "bits8(w[F,G,K]) -> (q: i8[F,G,K], s: f16[F,G]) {\n"
                                "    s = f16(max(max(abs(w), K)/127, 6e-8))\n"
                                "    q = i8(w/s)\n"
@@ -49,7 +49,7 @@ static void *room(size_t bytes) {
     return memory;
 }
 
-/* A scale that is no number, or the largest of f16, is of a group that has NaN, an infinity or too large a number. */
+/* If a scale is not a number or is the largest f16, its group has NaN, an infinity or a number that is too large. */
 static void check_scales(const epi_safetensor *w, const uint16_t *scales, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if ((scales[i] & 0x7fff) >= 0x7bff) {
@@ -58,7 +58,7 @@ static void check_scales(const epi_safetensor *w, const uint16_t *scales, int64_
         }
 }
 
-/* The exit status: also of what could not be printed. */
+/* Returns the exit status: 1 also if standard output failed. */
 static int finish(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;
@@ -66,7 +66,7 @@ static int finish(int status) {
     return 1;
 }
 
-/* The matrix as bits and scales: two tensors. */
+/* Quantises the matrix w to elements q and scales s. */
 static void quantise(const epi_module *module, const epi_safetensor *w, int bits, int64_t group,
                      epi_safetensor *q, epi_safetensor *s) {
     const epi_program *program = epi_module_find(module, bits == 8 ? "bits8" : "bits4");
