@@ -277,6 +277,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     epi_arity want = word ? word->takes : arity_of(op);
     int node[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     epi_axes axes = {0}, sums = {0};
+    epi_notes *notes = lo->notes;
     check_count(lo, f, e, want);
     if (epi_ops[op].adds && epi_lower_ok(lo) && is_scaling(e->args[0])) {
         int value = lower_contraction(lo, f, e, op);
@@ -284,6 +285,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
             *out = epi_lower_value(lo, value);
             return true;
         }
+        lo->notes = NULL; /* what there is to say of the factors is said */
     }
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
         if (i < want.values)
@@ -294,6 +296,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
             axes.at[axes.count++] = new_axis_argument(lo, f, e, i, axes.at[0]);
         else
             name_axis(lo, e, axis_argument(lo, f, e, i), i < e->arrow ? &sums : &axes);
+    lo->notes = notes;
     epi_lower_at(lo, e->place);
     if (epi_lower_ok(lo) && word)
         check_axes(lo, word, node[0], &axes);
