@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""An operation of your own: a formula, its gradient, and a module that learns with it.
+"""Turns a formula into an operation, checks its gradient, and trains a module that uses it.
 
     python3 examples/pytorch/custom_op.py [--steps 200] [--device cuda]
 
-The formula is a feed-forward block with a gate and a norm. Epilog derives the backward pass. The script first compares
-results and gradients with the same block in plain PyTorch, then fits the block to a function."""
+The formula is a feed-forward block with a norm and a gate. Epilog derives the backward pass. The script first
+compares the result and the gradients with the same block in plain PyTorch. Then it fits the block to a function."""
 import argparse
 
 import epilog
 import torch
 
-# Axes have names. `@` sums over the axis that both sides have, here D and then F.
+# Axes have names. `@` sums over the axis that both sides have: D in the first two products, F in the last.
 block = epilog.op("""
 block(x[T,D], g[D], w1[F,D], w2[F,D], w3[D,F]) -> y[T,D] {
     n = x*rsqrt(mean(x*x, D) + 1e-6)*g
@@ -30,13 +30,13 @@ class Block(torch.nn.Module):
         return block(x, self.norm, self.gate, self.up, self.down)
 
     def plain(self, x):
-        """The same in PyTorch's own operations."""
+        """The same block in PyTorch's own operations."""
         n = torch.nn.functional.rms_norm(x, x.shape[-1:], self.norm, 1e-6)
         return x + (torch.nn.functional.silu(n @ self.gate.T)*(n @ self.up.T)) @ self.down.T
 
 
 def differences(model, x):
-    """How far results and gradients are from plain PyTorch's, relative to the largest."""
+    """How far the result and each gradient are from plain PyTorch's, relative to their largest element."""
     found = {}
     for name, function in (("epilog", model.forward), ("torch", model.plain)):
         model.zero_grad()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Fine-tunes a Hugging Face model on a text file, with its layers replaced by Epilog's.
+"""Fine-tunes a Hugging Face model on a text file, with layers that Epilog runs.
 
     python3 examples/pytorch/finetune.py MODEL TEXT [--steps 100] [--batch 4] [--length 512] [--lr 2e-5] [--out FOLDER]
 
-MODEL is a name on the Hugging Face hub or a folder that `save_pretrained` wrote. The text is cut at empty lines into documents
-and packed: each row of a batch has several, and no token sees another document (`position_ids` begin anew). `--out` gets the
-model, its losses (losses.csv) and a plot of them (losses.svg). A folder without a tokenizer takes the bytes of the text."""
+MODEL is a name on the Hugging Face hub or a folder that `save_pretrained` wrote. If it has no tokenizer, the bytes of the
+text are the tokens. Empty lines split the text into documents. Each row of a batch holds several documents (packing). No
+token sees another document, because `position_ids` start again at 0 with each. `--out` names a folder for the trained
+model, its losses (losses.csv) and a plot of them (losses.svg)."""
 import argparse
 import os
 import sys
@@ -28,7 +29,7 @@ def documents(options, model):
 
 
 def packed(rows, batch, length):
-    """Goes through the documents again and again: token numbers, positions within the document, and labels."""
+    """Yields batches without end: token numbers, positions within the document, and labels."""
     tokens, positions = [], []
     while True:
         for row in rows:
@@ -37,8 +38,10 @@ def packed(rows, batch, length):
             while len(tokens) >= batch*length:
                 ids = torch.tensor(tokens[:batch*length]).view(batch, length)
                 places = torch.tensor(positions[:batch*length]).view(batch, length)
-                places = places - torch.where(places > torch.arange(length), places - torch.arange(length), 0)  # of a row's first document
-                yield ids, places, torch.where(places == 0, -100, ids)  # no document foretells the next one's first token
+                # A document that a row cuts in two starts again at position 0.
+                places = places - torch.where(places > torch.arange(length), places - torch.arange(length), 0)
+                # The first token of a document has no label: no token before it belongs to the document.
+                yield ids, places, torch.where(places == 0, -100, ids)
                 tokens, positions = tokens[batch*length:], positions[batch*length:]
 
 
@@ -49,7 +52,7 @@ def progress(step, steps, loss, speed):
 
 
 def plot(losses, path):
-    """The losses as a line in an SVG file."""
+    """Writes the losses to an SVG file, as a line."""
     low, high = min(losses), max(losses)
     points = " ".join(f"{40 + 540*i/max(1, len(losses) - 1):.1f},{260 - 240*(loss - low)/max(high - low, 1e-9):.1f}" for i, loss in enumerate(losses))
     with open(path, "w") as f:
@@ -74,7 +77,7 @@ def main():
     rows = documents(options, model)
     if not rows:
         raise SystemExit(f"{options.text} has no text")
-    print(epilog.apply(model))  # what was replaced, and what was not and why
+    print(epilog.apply(model))  # the replaced modules, and why others were left
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     batches, losses, start = packed(rows, options.batch, options.length), [], time.perf_counter()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Text from a Hugging Face model, with its layers replaced by Epilog's.
+"""Generates text with a Hugging Face model, with layers that Epilog runs.
 
     python3 examples/pytorch/generate.py MODEL "Once upon a time" [--tokens 100] [--dtype bfloat16] [--device cuda]
 
-MODEL is a name on the Hugging Face hub or a folder that `save_pretrained` wrote. `--compare` generates once more without
-Epilog and prints both speeds. A folder without a tokenizer takes token numbers as the prompt: "17 4 23"."""
+MODEL is a name on the Hugging Face hub or a folder that `save_pretrained` wrote. If it has no tokenizer, the prompt is
+token numbers: "17 4 23". `--compare` also generates without Epilog, and prints both speeds."""
 import argparse
 import time
 
@@ -31,7 +31,7 @@ def read(options):
 
 
 def timed(model, ids, tokens):
-    """New tokens, and how many there were in a second; the first call compiles, and is not timed."""
+    """The new tokens, and the tokens per second. A first call compiles and is not timed."""
     settings = dict(do_sample=False, eos_token_id=None, pad_token_id=0)
     with torch.inference_mode():
         model.generate(ids, max_new_tokens=2, **settings)
@@ -54,7 +54,7 @@ def main():
     model, tokenizer, ids = read(options)
 
     before = timed(model, ids, options.tokens) if options.compare else None
-    print(epilog.apply(model))  # what was replaced, and what was not and why
+    print(epilog.apply(model))  # the replaced modules, and why others were left
     new, speed = timed(model, ids, options.tokens)
     print(options.prompt + tokenizer.decode(new) if tokenizer else " ".join(map(str, new)))
     print(f"{speed:.1f} tokens a second with Epilog", end="")
