@@ -1,4 +1,4 @@
-/* begin.c: what a newcomer sees first: where to begin, and a first program. */
+/* begin.c: the first steps: `epilog` without arguments, and `epilog new`, which writes a first program. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -13,42 +13,41 @@ void cli_begin(void) {
         const char *command, *what;
     } steps[] = {
         {"epilog new first", "writes first.epi, a small program with comments"},
-        {"epilog explain first.epi --dims T=256,D=512,F=1024", "what becomes of it, step by step"},
-        {"epilog run first.epi --dims T=256,D=512,F=1024", "runs it, and holds the result against f64"},
-        {"epilog grad first.epi", "the program of its gradients"},
-        {"epilog list", "programs to call and to copy"},
-        {"epilog bench", "ten fused kernels, measured here"},
-        {"epilog help", "every command; 'epilog help run' has one"},
+        {"epilog explain first.epi --dims T=256,D=512,F=1024", "explains step by step how it is compiled"},
+        {"epilog run first.epi --dims T=256,D=512,F=1024", "runs it and compares the result with f64"},
+        {"epilog grad first.epi", "derives its gradients, as a program"},
+        {"epilog list", "lists programs to call or copy"},
+        {"epilog bench", "times ten fused kernels on this machine"},
+        {"epilog help", "lists all commands; 'epilog help run' explains one"},
     };
-    printf("epilog %s: fused Transformer kernels from a small tensor language\n\nWhere to begin:\n\n",
+    printf("epilog %s: fused Transformer kernels from a small tensor language\n\nTo begin:\n\n",
            epi_version());
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         printf("  %s%-52s%s %s\n", cli_styled(stdout, CLI_BOLD), steps[i].command,
                cli_styled(stdout, CLI_PLAIN), steps[i].what);
-    printf("\nThe language is in docs/language.md, a tour in docs/tutorial.md.\n");
+    printf("\ndocs/tutorial.md is a tour; docs/language.md describes the language.\n");
 }
 
 static void write_first(epi_text *out, const char *file, const char *name) {
     epi_text_add(
         out,
-        "# %s: a first program. What stands behind a # is a comment.\n"
+        "# %s: a first program. Text after a # is a comment.\n"
         "#\n"
-        "# A program has inputs, outputs and assignments. A tensor has named axes, as x[T,D] has; their "
-        "sizes\n"
-        "# are given when the program is compiled:\n"
+        "# A program has inputs, outputs and assignments. A tensor such as x[T,D] has named axes. You give\n"
+        "# their sizes when you compile the program:\n"
         "#\n"
-        "#     epilog explain %s --dims T=256,D=512,F=1024     what becomes of it, step by step\n"
+        "#     epilog explain %s --dims T=256,D=512,F=1024     explains step by step how it is compiled\n"
         "#     epilog run %s --dims T=256,D=512,F=1024         runs it on random inputs\n"
-        "#     epilog grad %s                                  the program of its gradients\n"
+        "#     epilog grad %s                                  derives its gradients, as a program\n"
         "#\n"
-        "# Things to change: gelu to silu, relu or tanh; an input res[T,F] that is added to y; an output\n"
-        "# z[T,F] = y*rsqrt(s), which makes a second kernel, as it needs all of a row before it can begin.\n"
+        "# Try these changes: silu, relu or tanh in place of gelu; an input res[T,F] that is added to y; an\n"
+        "# output z[T,F] = y*rsqrt(s). The last needs a whole row of y, so it becomes a second kernel.\n"
         "\n"
         "# Half of a feed-forward block: a linear layer, GELU, and the mean square of each row.\n"
         "%s(x[T,D], w[F,D], b[F]) -> (y[T,F], s: f32[T]) {\n"
-        "    h = x @ w + b    # @ sums over the axis that both have, D; b[F] is added to every row\n"
-        "    y = gelu(h)      # made on the tile of the product, before anything goes to memory\n"
-        "    s = mean(y*y, F) # takes the axis F away\n"
+        "    h = x @ w + b    # @ sums over D, the axis that both have; b[F] is added to every row\n"
+        "    y = gelu(h)      # computed on the tile of the product, before it is stored\n"
+        "    s = mean(y*y, F) # the mean removes the axis F\n"
         "}\n",
         file, file, file, file, name);
 }
@@ -69,7 +68,7 @@ static int write_new(const char *path, const epi_text *text) {
     FILE *f = fopen(path, "wx");
     if (!f)
         return cli_complain(EXIT_FAILED,
-                            errno == EEXIST ? "%s: is there already, and stays as it is" : "%s: %s", path,
+                            errno == EEXIST ? "%s: exists already and was not changed" : "%s: %s", path,
                             strerror(errno));
     bool ok = fwrite(text->data, 1, text->length, f) == text->length;
     ok &= fclose(f) == 0;
@@ -82,20 +81,19 @@ static int write_new(const char *path, const epi_text *text) {
 
 int cmd_new(cli_options *o) {
     if (o->name_count != 1)
-        return cli_complain(EXIT_USAGE, "new wants one NAME; see 'epilog help new'");
+        return cli_complain(EXIT_USAGE, "new needs one NAME; see 'epilog help new'");
     const char *slash = strrchr(o->names[0], '/'), *base = slash ? slash + 1 : o->names[0];
     size_t n = strlen(base), folder = (size_t)(base - o->names[0]);
     n -= n > 4 && !strcmp(base + n - 4, ".epi") ? 4 : 0;
     char name[200], path[2048];
     snprintf(name, sizeof name, "%.*s", (int)n, base);
     if (!n || n >= sizeof name || folder + n + sizeof ".epi" > sizeof path)
-        return cli_complain(EXIT_USAGE, "'%s' is no name of a program", o->names[0]);
+        return cli_complain(EXIT_USAGE, "'%s' cannot name a program", o->names[0]);
     for (const char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '_')
-            return cli_complain(EXIT_USAGE, "'%s' is no name of a program: that has letters, digits and _",
-                                name);
+            return cli_complain(EXIT_USAGE, "'%s' cannot name a program: use letters, digits and _", name);
     if (isdigit((unsigned char)name[0]))
-        return cli_complain(EXIT_USAGE, "'%s' is no name of a program: that begins with a letter", name);
+        return cli_complain(EXIT_USAGE, "'%s' cannot name a program: begin with a letter", name);
     snprintf(path, sizeof path, "%.*s%s.epi", (int)folder, o->names[0], name);
     epi_text text = {0};
     epi_error err;
@@ -106,8 +104,7 @@ int cmd_new(cli_options *o) {
     if (status == EXIT_OK)
         status = write_new(path, &text);
     if (status == EXIT_OK)
-        cli_print("%s is written; go on with\n\n    epilog explain %s --dims T=256,D=512,F=1024\n", path,
-                  path);
+        cli_print("%s is written. Next:\n\n    epilog explain %s --dims T=256,D=512,F=1024\n", path, path);
     epi_text_free(&text);
     return status;
 }

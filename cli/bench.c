@@ -358,7 +358,7 @@ typedef bool known_names[LISTS][CLI_MAX_BINDINGS];
 static int check_open(const cli_options *o, known_names known) {
     for (int i = 0; i < o->open_count; i++) {
         if (cli_find_dim(o, o->open[i].name) < 0)
-            return cli_complain(EXIT_USAGE, "--open names %s: --dims gives no size of it", o->open[i].name);
+            return cli_complain(EXIT_USAGE, "--open names %s: give its size in --dims too", o->open[i].name);
         if (!known[OPEN][i])
             return cli_complain(EXIT_USAGE, "--open names %s: no program has such an axis", o->open[i].name);
     }
@@ -399,9 +399,9 @@ static int keep_texts(const cli_options *o) {
         cli_source s;
         if (cli_program_open(&s, standard_count ? standard[i].name : o->names[i], NULL) != EPI_OK)
             continue;
-        status = cli_check_distinct(o->out, "the text of a program", s.path);
+        status = cli_check_distinct(o->out, "the program", s.path);
         if (status == EXIT_OK)
-            status = cli_check_distinct(o->plot, "the text of a program", s.path);
+            status = cli_check_distinct(o->plot, "the program", s.path);
         cli_source_close(&s);
     }
     return status;
@@ -509,7 +509,7 @@ int cmd_bench(cli_options *given) {
     if (!cli_may_write(o.out, &err) || !cli_may_write(o.plot, &err))
         return cli_fail(&err);
     if (o.name_count && !o.dim_count)
-        return cli_complain(EXIT_USAGE, "bench of a named program wants --dims; see 'epilog help bench'");
+        return cli_complain(EXIT_USAGE, "bench of a named program needs --dims; see 'epilog help bench'");
     if (keep_texts(&o) != EXIT_OK)
         return EXIT_USAGE;
     if (epi_context_open(&ctx, &err) != EPI_OK)

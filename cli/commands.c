@@ -70,7 +70,7 @@ static int check_one(const char *name, const cli_options *given, epi_json_writer
     epi_status status = cli_source_open(&s, name, &err);
     int programs = s.program ? 1 : epi_module_count(s.module);
     if (status == EPI_OK && !programs)
-        status = epi_fail(&err, EPI_ERR_FILE, "%s: holds no programs", name);
+        status = epi_fail(&err, EPI_ERR_FILE, "%s: has no programs", name);
     if (status == EPI_OK && cli_device_choose(s.ctx, &o) != EXIT_OK) {
         cli_source_close(&s);
         return EXIT_FAILED;
@@ -89,7 +89,7 @@ static int check_one(const char *name, const cli_options *given, epi_json_writer
     } else {
         cli_put_integer(w, "programs", programs);
         if (!json)
-            cli_print("%s: %d program%s, all well\n", name, programs, programs == 1 ? "" : "s");
+            cli_print("%s: %d program%s, no errors\n", name, programs, programs == 1 ? "" : "s");
     }
     epi_json_put_close(w, '}');
     cli_source_close(&s);
@@ -98,7 +98,7 @@ static int check_one(const char *name, const cli_options *given, epi_json_writer
 
 int cmd_check(cli_options *o) {
     if (!o->name_count)
-        return cli_complain(EXIT_USAGE, "check wants one or more files; see 'epilog help check'");
+        return cli_complain(EXIT_USAGE, "check needs one or more files; see 'epilog help check'");
     int status = EXIT_OK;
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
@@ -224,12 +224,12 @@ static int list_folder(DIR *dir, const char *folder, listing *l) {
 
 int cmd_list(cli_options *o) {
     if (o->name_count > 1)
-        return cli_complain(EXIT_USAGE, "list wants at most one folder, file or name");
+        return cli_complain(EXIT_USAGE, "list takes at most one folder, file or name");
     const char *name = o->name_count ? o->names[0] : NULL, *end = name ? strrchr(name, '.') : NULL;
     DIR *dir = name ? opendir(name) : NULL;
     bool file = end && !strcmp(end, ".epi") && !dir;
     if (name && !dir && !file && strchr(name, '/'))
-        return cli_complain(EXIT_FAILED, "%s: cannot be listed: %s", name, strerror(errno));
+        return cli_complain(EXIT_FAILED, "%s: cannot read the folder: %s", name, strerror(errno));
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
     epi_json_put_open(&w, '[');
@@ -237,8 +237,8 @@ int cmd_list(cli_options *o) {
     int status = dir ? list_folder(dir, name, &l) : file ? list_file(name, &l) : list_bundled(&l);
     if (l.wanted && !l.count && status == EXIT_OK)
         status = cli_complain(EXIT_FAILED,
-                              "'%s' is no folder, and in no name of a program that comes with Epilog; "
-                              "docs/language.md lists the operations",
+                              "'%s' is not a folder, and no program that comes with Epilog has it in its "
+                              "name; docs/language.md lists the operations",
                               name);
     epi_json_put_close(&w, ']');
     if (dir)

@@ -45,7 +45,7 @@ epi_status cli_data_make(cli_data *d, const epi_program *program, const epi_kern
         d->input_count += !d->infos[t].is_output;
         d->tensors[t].data = allocate(cli_bytes_of(&d->shapes[t]));
         if (!d->tensors[t].data) {
-            epi_status status = epi_fail(err, EPI_ERR_MEMORY, "there is no memory for '%s' (%zu bytes)",
+            epi_status status = epi_fail(err, EPI_ERR_MEMORY, "not enough memory for '%s' (%zu bytes)",
                                          d->infos[t].name, cli_bytes_of(&d->shapes[t]));
             cli_data_free(d);
             return status;
@@ -143,7 +143,7 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
             epi_nearest_offer(&near, d->shapes[t].rank ? "" : d->infos[t].name);
         if (t == d->input_count)
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: the program has no input '%.60s'%s", name,
-                            near.all[0] ? epi_nearest_hint(&near, "its scalars are") : ", nor any scalar");
+                            near.all[0] ? epi_nearest_hint(&near, "its scalars are") : "; it has no scalars");
         if (d->shapes[t].rank)
             return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is a tensor, not a scalar", name);
         d->given[t] = true;
@@ -152,8 +152,8 @@ epi_status cli_data_set(cli_data *d, const cli_options *o, epi_error *err) {
         if (!epi_dtype_is_whole(type))
             epi_convert(d->tensors[t].data, type, &value, EPI_F64, 1);
         else if (!cli_store_integer(type, value, d->tensors[t].data))
-            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is an integer, and %s is no %s", name,
-                            epi_number_write(value).text, epi_dtype_name(type));
+            return epi_fail(err, EPI_ERR_ARGUMENT, "--set: '%s' is an integer, but %s is not a value of %s",
+                            name, epi_number_write(value).text, epi_dtype_name(type));
     }
     return EPI_OK;
 }

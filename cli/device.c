@@ -24,15 +24,15 @@ static int no_device(const epi_context *ctx, const char *name) {
 int cli_device_choose(const epi_context *ctx, cli_options *o) {
     const char *name = o->device_name ? o->device_name : "cpu";
     if (o->arch && o->device_name)
-        return cli_complain(EXIT_USAGE, "--arch makes a text without a device: it does not go with --device");
+        return cli_complain(EXIT_USAGE, "--arch needs no device: use either --arch or --device");
     o->device = o->arch ? o->arch : epi_device_find(ctx, name);
     if (!o->arch && o->device < 0)
         return no_device(ctx, name);
     if (!o->device && (o->config || cli_is_given(o, "--rounding")))
-        return cli_complain(EXIT_USAGE, "%s is for GPU kernels, and this is one for the CPU; see --device",
+        return cli_complain(EXIT_USAGE, "%s is for GPU kernels, but this kernel is for the CPU; see --device",
                             o->config ? "--config" : "--rounding");
     if (o->device && o->micro)
-        return cli_complain(EXIT_USAGE, "--micro is for CPU kernels; a GPU's have --config");
+        return cli_complain(EXIT_USAGE, "--micro is for CPU kernels; use --config for a GPU kernel");
     if (!cli_is_given(o, "--type"))
         o->type = o->device ? EPI_BF16 : EPI_F32;
     return EXIT_OK;
@@ -52,12 +52,12 @@ epi_status cli_runner_make(cli_runner *r, const cli_source *s, const epi_options
     if (status == EPI_OK)
         status = epi_device_alloc(r->ctx, r->device, bytes, &r->work, err);
     if (status == EPI_ERR_MEMORY)
-        epi_fail(err, status, "there is no memory for a workspace of %zu bytes", bytes);
+        epi_fail(err, status, "not enough memory for a workspace of %zu bytes", bytes);
     size_t prepared = epi_kernel_prepare_size(r->kernel);
     if (status == EPI_OK && prepared) {
         status = epi_device_alloc(r->ctx, r->device, prepared, &r->prepared, err);
         if (status == EPI_ERR_MEMORY)
-            epi_fail(err, status, "there is no memory for %zu bytes of prepared values", prepared);
+            epi_fail(err, status, "not enough memory for %zu bytes of precomputed values", prepared);
     }
     if (status != EPI_OK)
         cli_runner_free(r);

@@ -1,4 +1,4 @@
-/* explain.c: the way of a program through check, derivative, cut and kernels, told in words. */
+/* explain.c: explains in words how a program is checked, differentiated, split and compiled. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +30,11 @@ static const char *kind_of(const char *mainloop) {
     static const struct {
         const char *name, *what;
     } kinds[] = {
-        {"gemm", "a product, whose result is worked on tile by tile before it is stored"},
-        {"rows",
-         "no product: each row comes from memory once, is walked over in cache or on chip, and is stored"},
-        {"pass", "one operation over whole tensors in memory: no other mainloop takes it"},
+        {"gemm", "a matrix product; the operations after it run on each tile before it is stored"},
+        {"rows", "no matrix product: it reads each row from memory once and computes in cache or on chip"},
+        {"pass", "one operation over whole tensors in memory, which no other mainloop supports"},
         {"parts", "several kernels, one after the other"},
-        {"recurrence", "a scan of products: its state stays on chip, and is stepped along the axis"},
+        {"recurrence", "a scan of products: its state stays on chip and is updated step by step"},
         {"attention", "scores, softmax and values in one kernel: the scores never reach memory"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -64,7 +63,7 @@ static void print_tensors(const epi_program *p, const cli_options *o, bool outpu
         if (info.has_type || info.rank)
             cli_print("%s, stored as %s%s\n", info.rank ? "]" : "",
                       epi_dtype_name(info.has_type ? info.type : o->type),
-                      info.has_type ? "" : ", by --type");
+                      info.has_type ? "" : " (from --type)");
         else
             cli_print(", a number\n");
     }
@@ -72,18 +71,19 @@ static void print_tensors(const epi_program *p, const cli_options *o, bool outpu
 
 static void explain_check(const epi_program *p, const char *path, const cli_options *o) {
     char *text = cli_text_of(epi_program_print, p);
-    head(1, "The text is checked");
-    cli_print("%s is a program of %s. In canonical form:\n\n", epi_program_name(p), path);
+    head(1, "The program is checked");
+    cli_print("%s is a program in %s. In canonical form:\n\n", epi_program_name(p), path);
     print_indented(text);
-    printf("\nNames, types and axes are in order: axes of the same name line up, what @ sums over is in both "
-           "of\n"
-           "its operands, and every output has the axes that it declares. So it\n\n");
+    printf("\n"
+           "Names, types and axes are correct: axes of the same name match, both operands of @ have the axes "
+           "that\n"
+           "it sums over, and every output has the axes that it declares. The program\n\n");
     print_tensors(p, o, false);
     print_tensors(p, o, true);
-    printf("\nAll arithmetic is f32, whatever the storage. Its axes are");
+    printf("\nAll arithmetic is f32, whatever the storage type. Axes:");
     for (int i = 0; i < epi_program_dim_count(p); i++)
         cli_print("%s %s", i ? "," : "", epi_program_dim(p, i));
-    printf("%s.\n", epi_program_dim_count(p) ? "; sizes come when it is compiled" : " none");
+    printf("%s.\n", epi_program_dim_count(p) ? "; you give their sizes when you compile it" : " none");
     free(text);
 }
 
@@ -93,23 +93,24 @@ static int explain_grad(const epi_program *p, const cli_options *o) {
     epi_error err;
     cli_wrt wrt;
     epi_module *derived = NULL;
-    head(2, "Its gradients are a program, too");
+    head(2, "Its gradients are a program too");
     int status = cli_wrt_read(&wrt, p, o);
     if (status != EXIT_OK)
         return o->wrt ? status : EXIT_OK;
     if (epi_program_grad(p, wrt.names, wrt.count, &derived, &err) != EPI_OK) {
         if (o->wrt)
             return cli_fail(&err);
-        cli_print("There are none by all of its inputs: %s\n", err.message);
+        cli_print("It has no gradients with respect to all of its inputs: %s\n", err.message);
         return EXIT_OK;
     }
     const epi_program *g = epi_module_program(derived, 0);
     char *text = cli_text_of(epi_program_print, g);
-    printf(
-        "Every operation has a rule, written in the language itself. Applied from the outputs back to the\n"
-        "inputs, simplified and printed as a text, they are a program that takes the gradient d_y of some\n"
-        "number by each output y and gives those by %s:\n\n",
-        o->wrt ? "the inputs that --wrt names" : "the inputs");
+    printf("Every operation has a derivative rule, written in the language itself. Epilog applies these "
+           "rules from\n"
+           "the outputs back to the inputs and simplifies the result. For each output y, the new program "
+           "takes d_y,\n"
+           "the gradient of some scalar with respect to y. It gives the gradients with respect to %s:\n\n",
+           o->wrt ? "the inputs in --wrt" : "the inputs");
     print_indented(text);
     free(text);
     epi_dim_binding dims[CLI_MAX_BINDINGS];
@@ -118,10 +119,11 @@ static int explain_grad(const epi_program *p, const cli_options *o) {
     if (o->dim_count && epi_kernel_compile(g, &options, &k, &err) == EPI_OK) {
         epi_kernel_info info;
         epi_kernel_get_info(k, &info);
-        printf(
-            "\nCompiled as any other it is %d kernel%s; 'epilog grad --forward' has it in two halves, with\n"
-            "what the first saves for the second.\n",
-            info.parts, s_of(info.parts));
+        printf("\n"
+               "Compiled like any other program, it is %d kernel%s. 'epilog grad --forward' prints a forward "
+               "and a\n"
+               "backward instead, with the values that the forward saves.\n",
+               info.parts, s_of(info.parts));
         epi_kernel_free(k);
     }
     epi_module_free(derived);
@@ -142,12 +144,12 @@ static void explain_limit(const char *plan, const char *begin, const char *means
 static void explain_algebra(const epi_program *p, const epi_kernel *k) {
     char *text = cli_text_of(epi_program_print, p), *rewritten = cli_kernel_text(epi_kernel_print, k),
          *plan = cli_kernel_text(epi_kernel_describe, k);
-    explain_limit(plan,
-                  "not rewritten: ", "No other order of its sums is tried, they are computed as written");
-    explain_limit(plan, "not cut into kernels: ", "It is too much for kernels of several operations each");
+    explain_limit(plan, "not rewritten: ", "Its sums of products are not reordered but computed as written");
+    explain_limit(plan, "not cut into kernels: ", "It is not split into kernels of several operations each");
     if (text && rewritten && strcmp(text, rewritten) != 0) {
-        printf("Before that, sums of products are taken in another order where fewer bytes move; the result\n"
-               "is the same but for rounding, and --algebra written leaves the text as it is:\n\n");
+        printf("First, Epilog reorders sums of products, so that fewer bytes move. The result is the same "
+               "except for\n"
+               "rounding; --algebra written turns this off. The program is now:\n\n");
         print_indented(rewritten);
         printf("\n");
     }
@@ -157,29 +159,30 @@ static void explain_algebra(const epi_program *p, const epi_kernel *k) {
 }
 
 static void explain_cut(const epi_program *p, const epi_kernel *k, const epi_kernel_info *info) {
-    head(3, "It is cut into kernels");
+    head(3, "It is split into kernels");
     explain_algebra(p, k);
     if (info->parts == 1) {
-        cli_print("%s stays whole: one kernel, of the kind %s: %s.\n", epi_program_name(p), info->mainloop,
+        cli_print("%s becomes one kernel, of the kind %s: %s.\n", epi_program_name(p), info->mainloop,
                   kind_of(info->mainloop));
         return;
     }
-    printf(
-        "A kernel has one mainloop: one product, or two that share a tile, or rows. And what needs all of a\n"
-        "row of a product cannot begin on its tiles. So there are %d parts, %d of them different, in this\n"
-        "order:\n\n",
-        info->parts, info->kernels);
+    printf("A kernel has one mainloop: one matrix product, or two that share a tile, or a loop over rows. "
+           "And an\n"
+           "operation that needs a whole row of a product cannot run on one of its tiles. So the program is "
+           "split\n"
+           "into %d parts, %d of them different. Each is a kernel. They run in this order:\n\n",
+           info->parts, info->kernels);
     epi_part_info part;
     for (int i = 0; epi_kernel_part(k, i, &part) == EPI_OK; i++) {
         if (part.first != i)
             printf("    part %d, the same as part %d on other tensors\n", i + 1, part.first + 1);
         else
             cli_print("    part %d, %s%s: %s\n", i + 1, part.info.mainloop,
-                      i < info->prepared ? ", prepared once and not at every run" : "",
+                      i < info->prepared ? ", computed once and not in every run" : "",
                       kind_of(part.info.mainloop));
     }
     epi_value_info v;
-    const char *before = "\nBetween them go through memory:\n\n";
+    const char *before = "\nThese values go from part to part through memory:\n\n";
     for (int i = 0; epi_kernel_value(k, i, &v) == EPI_OK; i++)
         if (*v.name) { /* one that is empty has none */
             cli_print("%s    %-12s %10.4g MB as %s, from part %d to part %d: %s\n", before, v.name,
@@ -203,21 +206,22 @@ static void explain_kernels(const epi_kernel *k, const epi_kernel_info *info) {
              *how = cli_part_text(epi_kernel_part_describe, k, i);
         printf("%sPart %d is this program:\n\n", i ? "\n" : "", i + 1);
         print_indented(text);
-        printf("\nand goes so:\n\n");
+        printf("\nIt runs like this:\n\n");
         print_indented(how);
         free(text);
         free(how);
     }
-    printf("\nWhat is 'on the tile' or in a row is computed on chip. What 'leaves as partials' needs more "
-           "than a\n"
-           "tile: each tile stores its share, and a small last step adds them up.\n");
+    printf("\n"
+           "Values 'on the tile' or 'in the row' are computed on chip. A reduction that 'leaves as partials' "
+           "needs\n"
+           "more than one tile: each tile stores its share, and a small last step combines the shares.\n");
 }
 
 static void explain_cost(const epi_kernel_info *info) {
-    head(5, "What that saves");
+    head(5, "What fusion saves");
     printf(
         "A run takes %.4g GFLOP in %d launch%s and moves %.4g MB through memory: %.1f flops per byte. One\n"
-        "operation after the other would move %.4g MB, %.2f times as much.\n",
+        "operation at a time would move %.4g MB, %.2f times as much.\n",
         info->flops / 1e9, info->launches, info->launches == 1 ? "" : "es", info->bytes_fused / 1e6,
         info->bytes_fused > 0 ? info->flops / info->bytes_fused : 0, info->bytes_unfused / 1e6,
         info->bytes_fused > 0 ? info->bytes_unfused / info->bytes_fused : 0);
@@ -241,8 +245,8 @@ static int explain_kernel(const epi_program *p, const cli_options *o) {
     epi_kernel_info info;
     epi_options options = cli_compile_options(o);
     if (!o->dim_count && epi_program_dim_count(p)) {
-        head(3, "It is cut into kernels");
-        printf("That depends on sizes: give --dims, as in");
+        head(3, "It is split into kernels");
+        printf("This depends on the sizes: add --dims, as in");
         print_dims(p, o);
         printf("\n");
         return EXIT_OK;
@@ -255,8 +259,8 @@ static int explain_kernel(const epi_program *p, const cli_options *o) {
         explain_kernels(k, &info);
         explain_cost(&info);
     } else {
-        head(3, "It is cut into kernels");
-        printf("At these sizes there is none: no result has an element.\n");
+        head(3, "It is split into kernels");
+        printf("At these sizes there are no kernels: no result has elements.\n");
     }
     epi_kernel_free(k);
     return EXIT_OK;
@@ -268,7 +272,7 @@ static int explain_passes(const epi_program *p, const cli_options *o) {
     epi_kernel *k;
     epi_options options = cli_compile_options(o);
     if (!o->dim_count && epi_program_dim_count(p))
-        return cli_complain(EXIT_USAGE, "passes are for sizes: give --dims; see 'epilog help explain'");
+        return cli_complain(EXIT_USAGE, "passes need sizes: add --dims; see 'epilog help explain'");
     if (epi_kernel_compile(p, &options, &k, &err) != EPI_OK)
         return cli_fail(&err);
     size_t length = o->after ? epi_kernel_print_after(k, o->after, NULL, 0) : 0;
@@ -292,7 +296,7 @@ int cmd_explain(cli_options *given) {
     cli_options o = *given;
     cli_source s;
     if (o.passes && o.after)
-        return cli_complain(EXIT_USAGE, "--passes prints the table, --after one program: give one of them");
+        return cli_complain(EXIT_USAGE, "--passes prints a table, --after PASS a program: use one of them");
     int opened = cli_only_program(&s, &o);
     if (opened != EXIT_OK)
         return opened;
@@ -309,9 +313,11 @@ int cmd_explain(cli_options *given) {
     if (status == EXIT_OK)
         status = explain_kernel(s.program, &o);
     if (status == EXIT_OK) {
-        cli_print("\nNext, which holds the result against f64, and the same with 'bench' for its time:\n\n"
-                  "    epilog run %s",
-                  o.names[0]);
+        cli_print(
+            "\n"
+            "Next, run it and compare the result with f64, or time it with 'bench' instead of 'run':\n\n"
+            "    epilog run %s",
+            o.names[0]);
         print_dims(s.program, &o);
         printf("\n");
     }

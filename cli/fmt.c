@@ -46,7 +46,7 @@ static int format_file(const char *path, bool check) {
 int cmd_fmt(cli_options *o) {
     int status = EXIT_OK;
     if (!o->name_count)
-        return cli_complain(EXIT_USAGE, "fmt wants one or more files, or -; see 'epilog help fmt'");
+        return cli_complain(EXIT_USAGE, "fmt needs one or more files, or -; see 'epilog help fmt'");
     for (int i = 0; i < o->name_count; i++)
         if (format_file(o->names[i], o->check) != EXIT_OK)
             status = EXIT_FAILED;

@@ -77,7 +77,7 @@ static int count_kept(const epi_program *program, const epi_program *backward, c
                    what[role]);
     }
     if (print)
-        printf("# %-18s %14.0f bytes  kept until the backward\n", "", *total);
+        printf("# %-18s %14.0f bytes  in memory until the backward\n", "", *total);
     epi_kernel_free(kernel);
     return EXIT_OK;
 }
@@ -108,9 +108,9 @@ int cmd_grad(cli_options *o) {
     double kept;
     epi_module *derived = NULL;
     if (o->dim_count && !o->forward)
-        return cli_complain(EXIT_USAGE, "--dims is for what --forward saves: give that too");
+        return cli_complain(EXIT_USAGE, "--dims lists what --forward saves: add --forward");
     if (o->memory && !o->dim_count)
-        return cli_complain(EXIT_USAGE, "--memory counts bytes that are kept: give --forward and --dims too");
+        return cli_complain(EXIT_USAGE, "--memory limits the saved bytes: add --forward and --dims");
     int status = cli_only_program(&s, o);
     if (status != EXIT_OK)
         return status;
@@ -142,7 +142,7 @@ static void estimate_time(const epi_kernel *kernel, const cli_wrt *a, const cli_
     double seconds = (double)runs * (info.flops / 4e9 + info.bytes_unfused / 4e8);
     if (seconds > 10)
         cli_complain(EXIT_OK,
-                     "note: %ld runs in plain loops take about %.2g %s; axes of 3 to 30 show as much",
+                     "note: %ld runs in plain loops take about %.2g %s; sizes of 3 to 30 show as much",
                      (long)runs,
                      seconds < 120    ? seconds
                      : seconds < 7200 ? seconds / 60
@@ -187,9 +187,9 @@ static void name_element(const cli_data *d, const epi_gradcheck *c, char *out, s
 /* Of how many nothing can be said, and why. */
 static void print_open(int64_t edges, int64_t infinite, const char *edge) {
     if (edges)
-        cli_print("of %ld of them nothing can be said: %s\n", (long)edges, edge);
+        cli_print("%ld of them cannot be judged: %s\n", (long)edges, edge);
     if (infinite)
-        cli_print("of %ld of them nothing can be said: results there are infinite or NaN\n", (long)infinite);
+        cli_print("%ld of them cannot be judged: results there are infinite or NaN\n", (long)infinite);
 }
 
 static void put_open(epi_json_writer *w, int64_t edges, int64_t infinite) {
@@ -200,7 +200,7 @@ static void put_open(epi_json_writer *w, int64_t edges, int64_t infinite) {
 /* The two ways in which gradients run, as keys and in words. */
 static const struct {
     const char *key, *words;
-} ways[] = {{"run", "as it runs"}, {"saved", "forward and backward apart"}};
+} ways[] = {{"run", "run as one program"}, {"saved", "run as forward and backward"}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 /* Where there is nothing that anything can be said of, nothing was compared. */
@@ -253,32 +253,33 @@ static void print_check(const cli_data *d, const epi_gradcheck *c) {
     char where[400];
     name_element(d, c, where, sizeof where);
     if (c->input < 0)
-        cli_print("%ld derivatives looked at, in f64: %s\n", (long)c->compared,
+        cli_print("%ld derivatives checked, in f64: %s\n", (long)c->compared,
                   cli_verdict_name(verdict_of_check(c)));
     else
-        cli_print("%ld derivatives compared; the worst is by %s%s: %s derived, %s by differences: %s\n",
-                  (long)c->compared, where,
-                  c->element < 0 && d->shapes[c->input].rank ? ", along a direction" : "",
-                  cli_number_of(c->derived).text, cli_number_of(c->numeric).text,
-                  c->own && c->off > 1 ? "apart" : cli_verdict_name(verdict_of_check(c)));
-    if (c->own && c->off > 1)
         cli_print(
-            "%d call%s of programs with gradients of their own: all in all off by %.3g of the differences\n",
-            c->own, c->own == 1 ? "" : "s", c->distance);
+            "%ld derivatives compared; the largest error is for %s%s: %s derived, %s by differences: %s\n",
+            (long)c->compared, where, c->element < 0 && d->shapes[c->input].rank ? ", along a direction" : "",
+            cli_number_of(c->derived).text, cli_number_of(c->numeric).text,
+            c->own && c->off > 1 ? "different" : cli_verdict_name(verdict_of_check(c)));
+    if (c->own && c->off > 1)
+        cli_print("%d call%s of programs that declare their own gradient: relative distance from the "
+                  "differences %.3g\n",
+                  c->own, c->own == 1 ? "" : "s", c->distance);
     print_open(c->edges, c->infinite, "a comparison changes sides there");
 }
 
 static void print_run(const char *words, const cli_data *d, const epi_gradrun *r, epi_dtype type) {
     if (r->input < 0)
-        cli_print("%s in %s: %ld rows of gradients looked at: %s\n", words, epi_dtype_name(type),
+        cli_print("%s in %s: %ld rows of gradients checked: %s\n", words, epi_dtype_name(type),
                   (long)r->compared, cli_verdict_name(verdict_of_run(r)));
     else
-        cli_print("%s in %s: %ld rows of gradients compared; the worst is row %ld of that by %s: "
-                  "%s, and %s in f64 of the same inputs: %s\n",
+        cli_print("%s in %s: %ld rows of gradients compared; the largest error is in row %ld of the gradient "
+                  "of %s: %s, but %s in f64: %s\n",
                   words, epi_dtype_name(type), (long)r->compared, (long)r->row, d->infos[r->input].name,
                   cli_number_of(r->derived).text, cli_number_of(r->exact).text,
                   cli_verdict_name(verdict_of_run(r)));
-    print_open(r->edges, r->infinite, "roundings alone move it by a quarter, as at the edge of a comparison");
+    print_open(r->edges, r->infinite,
+               "roundings alone change them by a quarter, as at the edge of a comparison");
 }
 
 /* Both checks; the second, of runs in a type, where one was asked for. */

@@ -129,9 +129,9 @@ static epi_status wrong_shape(const cli_inputs *in, const cli_data *d, int t, co
         bool transposed = false;
         for (int i = 0; i < st->rank; i++)
             transposed |= i != at && st->shape[i] == want->sizes[at];
-        epi_text_add(&say, " wants ");
+        epi_text_add(&say, " needs ");
         add_axis(&say, info, at);
-        epi_text_add(&say, " to be %ld, as %s has it%s", (long)want->sizes[at],
+        epi_text_add(&say, " to be %ld, as in %s%s", (long)want->sizes[at],
                      source_of(in, d, t, info->axes[at].dim), transposed ? "; is it transposed?" : "");
     }
     epi_status status =
@@ -168,8 +168,9 @@ static epi_status convert_elements(const cli_inputs *in, const epi_safetensor *s
     for (int64_t i = 0; i < want->count && epi_dtype_is_whole(want->type); i++) {
         double value = element_of(st, i);
         if (!cli_store_integer(want->type, value, (char *)to + (size_t)i * epi_dtype_size(want->type)))
-            return epi_fail(err, EPI_ERR_FILE, "%s: element %ld of '%s' is %s, which is no %s", in->path,
-                            (long)i, st->name, epi_number_write(value).text, epi_dtype_name(want->type));
+            return epi_fail(err, EPI_ERR_FILE, "%s: element %ld of '%s' is %s, which is not a value of %s",
+                            in->path, (long)i, st->name, epi_number_write(value).text,
+                            epi_dtype_name(want->type));
     }
     if (!epi_dtype_is_whole(want->type))
         epi_convert(to, want->type, st->data, st->type, want->count);
@@ -201,7 +202,8 @@ static void note_no_numbers(const cli_inputs *in, const epi_safetensor *st, cons
         cli_complain(EXIT_OK, "note: %s: %ld of %ld elements of '%s' are NaN or infinite", in->path,
                      (long)given, (long)want->count, st->name);
     if (made > 0)
-        cli_complain(EXIT_OK, "note: %s: %ld of %ld elements of '%s' are beyond %s, and became infinite",
+        cli_complain(EXIT_OK,
+                     "note: %s: %ld of %ld elements of '%s' are too large for %s and became infinite",
                      in->path, (long)made, (long)want->count, st->name, epi_dtype_name(want->type));
 }
 
@@ -265,14 +267,16 @@ epi_status cli_inputs_check(const cli_inputs *in, const epi_program *program, co
     const char *hint = others.data ? others.data : "";
     bool ranks = status == EPI_OK;
     if (ranks && !found && count)
-        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs, %s%s", in->path,
-                          missing.data ? missing.data : "all of them are set", hint);
+        status = epi_fail(err, EPI_ERR_FILE, "%s has none of the program's inputs: %s%s", in->path,
+                          missing.data ? missing.data : "--set gives all of them", hint);
     else if (ranks && missing.length && !o->random)
         status =
-            epi_fail(err, EPI_ERR_FILE, "%s has no %s%s; --set gives a scalar, --random all that is missing",
+            epi_fail(err, EPI_ERR_FILE,
+                     "%s has no %s%s; use --set for a scalar, or --random for everything that is missing",
                      in->path, missing.data, hint);
     else if (ranks && missing.length)
-        cli_complain(EXIT_OK, "note: %s has no %s%s; random", in->path, missing.data, hint);
+        cli_complain(EXIT_OK, "note: %s has no %s%s; filled with random numbers", in->path, missing.data,
+                     hint);
     epi_text_free(&missing);
     epi_text_free(&others);
     return status;

@@ -1,4 +1,4 @@
-/* main.c: which command, what each is for, and by that the options that it takes. */
+/* main.c: the table of commands. The help of a command also decides which options the command takes. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,177 +13,169 @@ static int run_help(cli_options *o) {
 }
 
 #define OPEN_OPTION \
-    "--open T=N compiles for all sizes of the axis T up to N at once; the run has the one that --dims " \
-    "gives.\n\n"
+    "--open T=N compiles once for every size of the axis T up to N. A run uses the size in --dims.\n\n"
 #define GPU_OPTIONS \
-    "--device: cpu (the default), gpu for the first GPU, gpu1 for the second. On a GPU --type is bf16 " \
-    "unless\n" \
-    "told otherwise; --rounding packed (the default: the product is rounded to 16 bits before the rest) " \
-    "or\n" \
-    "exact; --config forces a configuration of the mainloop by name, a wrong name lists them.\n"
+    "--device is cpu (the default), gpu for the first GPU, or gpu1 for the second. On a GPU, --type is\n" \
+    "bf16 by default. --rounding packed (the default) rounds a product to 16 bits before the operations\n" \
+    "after it; exact does not. --config NAME forces a GPU configuration; a wrong name lists them all.\n"
 #define ALGEBRA_OPTION \
-    "--algebra free (the default) takes sums of products of a program of several kernels in another order\n" \
-    "where fewer bytes move, written as the text says.\n\n"
+    "--algebra free (the default) may reorder sums of products in a program of several kernels, if that\n" \
+    "moves fewer bytes. --algebra written computes everything as the program is written.\n\n"
 #define MEMORY_OPTION \
-    "--memory BYTES (500M, 2G) is the most that the workspace may take: where a program of several " \
-    "kernels\n" \
-    "needs more, these go through its rows slab by slab.\n\n"
+    "--memory BYTES (500M, 2G) limits the workspace. If a program of several kernels needs more, its\n" \
+    "kernels run on one chunk of rows after the other.\n\n"
 
 static const cli_command commands[] = {
     {"new", "write a first program, with comments",
      "epilog new NAME\n\n"
-     "Writes NAME.epi, a small program with comments that say how to go on. NAME may have a folder before "
-     "it.\n"
-     "A file that is there already stays as it is.\n",
+     "Writes NAME.epi, a small program with comments that say what to try next. NAME may include a\n"
+     "folder. An existing file is not changed.\n",
      "", cmd_new},
-    {"check", "parse and check texts",
+    {"check", "check programs for errors and warn about likely mistakes",
      "epilog check FILE[:NAME]|NAME... [--dims M=...,N=... [--type T] [--types x=T,...]\n"
      "             [--device cpu|gpu|gpu1 | --arch A]] [--json]\n\n"
-     "Parses each file and checks every program in it, or the one that is named. Says what is wrong, where,\n"
-     "and what to do instead. Exit status 1 if anything is. Warns of inputs and values that are not used,\n"
-     "of calls that bind axes in an order that no text shows, and of sums over a batch by scatter.\n"
-     "Programs of which --dims gives all sizes are compiled, too, and warned of where they are slow for a\n"
-     "reason that 'show' tells, with the text that avoids it where one is known.\n",
+     "Checks every program in each file, or the named program. An error says what is wrong, where, and\n"
+     "what to write instead; the exit status is then 1. Warnings name unused inputs and values, calls\n"
+     "that bind axes in an order that the program does not show, and scatters that sum over a batch.\n\n"
+     "With --dims, programs whose sizes are all given are also compiled. Warnings then name what makes\n"
+     "them slow, as 'epilog show' does, and what to write instead if that is known.\n",
      "PROGRAM", cmd_check},
-    {"fmt", "lay texts out anew, with their comments",
+    {"fmt", "format programs",
      "epilog fmt FILE... [--check]\n\n"
-     "Lays each file out anew: an assignment a line, blanks as 'epilog show' has them, lines of at most 120\n"
-     "characters; comments, single blank lines, numbers and parentheses as they were, and so the groups of\n"
-     "a list of inputs that begins on a new line. What the text means does not change. A file that does not\n"
-     "parse stays as it is. With - standard input is printed so on standard output. --check writes nothing\n"
-     "and names the files that would change, with exit status 1.\n",
+     "Formats each file: one assignment a line, spaces as in 'epilog show', lines of at most 120\n"
+     "characters. Comments, single blank lines, numbers and parentheses stay. A list of inputs that\n"
+     "begins on a new line keeps its groups. The meaning does not change. A file with a syntax error is\n"
+     "not changed. With -, it formats standard input to standard output. --check writes nothing: it\n"
+     "names the files that would change, and exits with status 1 if there are any.\n",
      "FILE", cmd_fmt},
     {"list", "list the programs that come with Epilog",
      "epilog list [FOLDER | FILE.epi | NAME] [--json]\n\n"
-     "Lists the programs of the .epi files in FOLDER, of FILE.epi, or those that come with Epilog; with "
-     "NAME\n"
-     "only those whose name has it, and what each takes and gives. Operations are no programs:\n"
-     "docs/language.md lists them.\n",
+     "Lists the programs in FILE.epi, in all .epi files of FOLDER, or those that come with Epilog. With\n"
+     "NAME, it lists only programs with NAME in their name, with their inputs and outputs. Operations of\n"
+     "the language are not programs; docs/language.md lists them.\n",
      "FOLDER", cmd_list},
-    {"show", "say how a program will be carried out",
+    {"show", "show the kernels of a program",
      "epilog show FILE:NAME --dims M=...,N=... [--type T] [--types x=T,...] [--path P] [--threads N]\n"
      "            [--micro NAME] [--device cpu|gpu|gpu1 | --arch A] [--rounding R] [--config NAME]\n"
      "            [--algebra A] [--memory BYTES] [--open T=N,...] [--cuda [--brief]] [--json]\n\n"
-     "Prints the program in canonical form and, once its sizes are given, the mainloop and tile it\n"
-     "gets, which reductions leave the tile as partials, flops, bytes moved and flops per byte.\n"
-     "--device gpu shows the kernel of this machine's GPU; --arch sm_90a (sm_80 and so on) the\n"
-     "one of such a GPU, which need not be here. --cuda prints only its CUDA text, launch after launch (for\n"
-     "sm_90a unless told otherwise), --brief of that only what was written for this "
+     "Prints the program in canonical form. If --dims gives its sizes, also the mainloop and the tile,\n"
+     "the reductions that leave the tile as partial sums, flops, bytes moved, and flops per byte.\n"
+     "--device gpu shows the kernel for a GPU of this machine. --arch sm_90a (sm_80, ...) shows it for\n"
+     "such a GPU, which this machine need not have. --cuda prints only the CUDA source, one launch after\n"
+     "the other (for sm_90a by default). --brief prints only the part of it that is written for this\n"
      "program.\n\n" ALGEBRA_OPTION MEMORY_OPTION OPEN_OPTION GPU_OPTIONS,
      "PROGRAM", cmd_show},
-    {"explain", "walk through what becomes of a program",
+    {"explain", "explain step by step how a program is compiled",
      "epilog explain FILE:NAME [--dims M=...,N=...] [--wrt x,w] [--type T] [--types x=T,...] [--threads N]\n"
      "               [--algebra A] [--device cpu|gpu|gpu1 | --arch A] [--passes | --after PASS]\n\n"
-     "Tells in words what the checker found, which program its gradients are by the inputs that --wrt names\n"
-     "(all, without it), and once its sizes are given into which kernels it is cut, what each computes on\n"
-     "chip and what goes through memory. 'show' has the same facts more briefly.\n\n"
-     "--passes prints instead the compiler's passes in their order: what each does, how many values the\n"
-     "program has before it and after it, what it changed here, and limits that were hit. --after PASS "
-     "prints\n"
-     "the program as that pass leaves it, a text that can be run; after 'cut' the parts, a program each.\n",
+     "Explains how the program is compiled: what the checker found, the program of its gradients (with\n"
+     "respect to the inputs in --wrt, or to all inputs), and, with --dims, which kernels it is split\n"
+     "into, what each computes on chip, and what goes through memory. 'epilog show' has the same facts\n"
+     "in fewer words.\n\n"
+     "--passes prints the passes of the compiler instead: what each does, how many values the program\n"
+     "has before and after it, what it changed, and which limits it hit. --after PASS prints the program\n"
+     "after that pass, as source text that you can run; after 'cut', one program for each kernel.\n",
      "PROGRAM", cmd_explain},
-    {"run", "run a program and hold it against f64",
+    {"run", "run a program and compare the result with f64",
      "epilog run FILE:NAME [--dims M=...,N=...] [--type T] [--types x=T,...] [--seed N] [--in F] [--random]\n"
      "           [--out F] [--set s=V,...] [--path fused|unfused|naive|reference] [--threads N] [--micro "
      "NAME]\n"
      "           [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--no-check]\n"
      "           [--algebra A] [--memory BYTES] [--open T=N,...] [--json]\n\n"
-     "Runs once, on inputs from the safetensors file --in, which must have all but those that --set gives a\n"
-     "value. Sizes that --dims does not give are those of the file; elements of another type are converted,\n"
-     "with a note. With --random what the file lacks, and without --in everything, is random by --seed:\n"
-     "matrices such that a product of two has unit variance, vectors between 0.5 and 1.5, indices within\n"
-     "their axis, scalars below 0.001. --json names the inputs that were random.\n\n"
-     "Prints for every output its largest error against an f64 reference, how large it may be, and that of\n"
-     "the naive path (plain loops, every value rounded to the storage type), all relative to the largest\n"
-     "value; then a verdict: ok, TOO FAR with the element that is furthest off, or not compared, where f64\n"
-     "has no number either. TOO FAR is more than twice the naive error and a few roundings; also NaN or an\n"
-     "infinity for a number that the output's type can hold. Positions, ids, counts and other whole numbers\n"
-     "must be equal, unless a rounding on the way would change them, too, as in a tie. Exit status 1 if an\n"
-     "output is TOO FAR. --no-check leaves out the reference and the naive path, which take most of the\n"
-     "time.\n\n"
-     "--out writes the outputs as safetensors; it may be none of the inputs. --type is the storage type of\n"
-     "tensors whose type the text leaves open: f32, bf16, f16. On a GPU the time is the best of five runs\n"
-     "after one to warm up; the reference and the naive path always run on the CPU.\n\n" ALGEBRA_OPTION
+     "Runs the program once and prints its time. Inputs come from the safetensors file --in, except\n"
+     "those that --set gives. Sizes that --dims does not give come from the file. Elements of another\n"
+     "type are converted, with a note. --random fills in missing inputs at random; without --in all\n"
+     "inputs are random. --seed chooses the random numbers: matrices are scaled so that a product of two\n"
+     "has unit variance, vectors are between 0.5 and 1.5, indices are inside their axis, scalars are\n"
+     "below 0.001. --json names the random inputs.\n\n"
+     "For every output it prints the largest error against an f64 reference, the largest error allowed,\n"
+     "and the error of the naive path (plain loops, every value rounded to the storage type). All are\n"
+     "relative to the largest value. Then comes a verdict:\n"
+     "  ok             the output is within the allowed error\n"
+     "  TOO FAR        the error is above twice the naive error plus a few roundings; or the output is NaN\n"
+     "                 or infinite and the exact number fits its type; or a whole number (a position, an\n"
+     "                 id, a count) is not equal, and a rounding on the way, as in a tie, does not explain\n"
+     "                 that\n"
+     "  not compared   f64 has no number there either\n"
+     "TOO FAR names the element that is furthest off; the exit status is then 1. --no-check skips the\n"
+     "reference and the naive path, which take most of the time.\n\n"
+     "--out writes the outputs as safetensors, to a file that is no input. --type is the storage type of\n"
+     "tensors without a declared type: f32, bf16 or f16. On a GPU the time is the best of five runs\n"
+     "after a warm-up run; the reference and the naive path always run on the CPU.\n\n" ALGEBRA_OPTION
          MEMORY_OPTION OPEN_OPTION GPU_OPTIONS,
      "PROGRAM", cmd_run},
-    {"bench", "measure programs, fused beside unfused",
+    {"bench", "time programs, fused and unfused",
      "epilog bench [--size N,...] [--type T] [--repeat N] [--threads N] [--micro NAME] [--seed N]\n"
      "             [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--out FILE.json]\n"
      "             [--plot FILE.svg] [--json]\n"
      "epilog bench FILE:NAME... --dims M=...,N=... [--open T=N,...] [--types x=T,...] [--set s=V,...]\n"
      "             [the same but --size]\n\n"
-     "Times programs fused and unfused, interleaved, and checks their outputs against f64 in the same run.\n"
-     "Of --dims, --types and --set each of several programs takes what names its own axes and tensors.\n"
-     "Without names: the plain product and the ten kernels at --size, up to eight multiples of 128\n"
-     "(default 1024, on a GPU 4096). Where OpenBLAS or MKL is installed, its sgemm of the same shape is timed\n"
-     "in between (of a program of several products the sgemms of all): 'of raw' is fused over that. The first\n"
-     "lines name the CPU, that library and the core whose kernels it takes. A note warns where\n"
-     "OPENBLAS_CORETYPE or MKL_ENABLE_INSTRUCTIONS is set, and where this CPU has wider vectors than that\n"
-     "core.\n"
-     "A program without a product is timed beside a copy of as many bytes, by the C library or by\n"
-     "non-temporal stores, whichever is faster: 'of copy' is that over fused.\n"
-     "Beyond 64 MB it is checked with its axes cut to about 512. Errors are relative to the largest\n"
-     "value. --out also writes the result file that the project's tables are made from, --plot a picture of\n"
-     "the times over that product's or that copy's where every program has one, else over the unfused "
-     "path's;\n"
-     "on a terminal the same are bars below the table.\n"
-     "On a GPU a time is the median of five bursts (--repeat) of at least 20 ms, by the host's clock. The "
-     "f64\n"
-     "reference takes minutes at such sizes: the configuration that was timed is checked against it with\n"
-     "every axis cut to about 256, and at full size against the unfused path on the GPU's plain "
-     "mainloop.\n\n" GPU_OPTIONS,
+     "Times programs fused and unfused, in turn, and checks their outputs against f64 in the same run.\n"
+     "Without names it times the plain product and ten kernels at --size: up to eight multiples of 128\n"
+     "(default 1024, on a GPU 4096). With several programs, each uses the entries of --dims, --types and\n"
+     "--set that name its axes and tensors.\n\n"
+     "  of raw     the fused time divided by the time of OpenBLAS's or MKL's sgemm for the same products,\n"
+     "             which is timed in between: below 1, Epilog is faster. Only if one is installed\n"
+     "  of copy    for a program without a product: the time of a copy of as many bytes, by the C library\n"
+     "             or by non-temporal stores, whichever is faster, divided by the fused time\n\n"
+     "The first lines name the CPU, that library and the core that its kernels are for. A note warns if\n"
+     "OPENBLAS_CORETYPE or MKL_ENABLE_INSTRUCTIONS is set, or if this CPU has wider vectors than that\n"
+     "core.\n\n"
+     "Programs above 64 MB are checked with their axes cut to about 512. Errors are relative to the\n"
+     "largest value. --out also writes the result file that the project's tables are made from. --plot\n"
+     "also writes a chart of times: relative to the product or the copy if every program has one, else\n"
+     "to the unfused path. On a terminal the table is followed by the same chart as bars.\n\n"
+     "On a GPU a time is the median of five bursts (--repeat) of at least 20 ms, by the host's clock.\n"
+     "The f64 reference would take minutes at such sizes. So the configuration that was timed is checked\n"
+     "against it with every axis cut to about 256, and at full size against the unfused path on the\n"
+     "GPU's plain mainloop.\n\n" GPU_OPTIONS,
      "PROGRAM", cmd_bench},
-    {"grad", "derive the program of a program's gradients",
+    {"grad", "derive the gradients of a program",
      "epilog grad FILE:NAME [--wrt x,w] [--forward] [--dims M=...,N=... [--type T] [--types x=T,...]\n"
      "            [--memory BYTES]]\n\n"
-     "Prints the program that takes the inputs of FILE:NAME and, for each result y, the gradient d_y of "
-     "some\n"
-     "number by it, and gives the gradients of that number by the inputs that --wrt names, or by all that "
-     "are\n"
-     "no integers. What is printed is a program like any other.\n\n"
-     "--forward prints two programs instead: the forward, which also gives what the backward needs of its\n"
-     "values, and the backward, which takes that. Products, reductions, rows that both would make by a pass\n"
-     "over memory and what the text says keep(x) of are saved; the rest, and what it says again(x) of, is\n"
-     "made again. With --dims what is kept between the two is listed with its bytes, in comments; where\n"
-     "that is more than --memory BYTES (500M, 2G), such rows are made again, too. Tensors that --types "
-     "names\n"
-     "are declared so in both.\n",
+     "Prints a new program that computes gradients. For each result y it has an input d_y, the gradient\n"
+     "of some scalar with respect to y. It returns the gradient of that scalar with respect to each\n"
+     "input in --wrt, or to every input that is no integer. You can compile it like any other program.\n\n"
+     "--forward prints two programs. The forward also returns saved values; the backward takes them.\n"
+     "Saved are products, reductions, rows that both would compute in a pass over memory, and every\n"
+     "keep(x). The backward recomputes everything else, and every again(x). With --dims, comments list\n"
+     "the saved values with their bytes. If these are more than --memory BYTES (500M, 2G), the backward\n"
+     "recomputes such rows too. Types in --types are declared in both programs.\n",
      "PROGRAM", cmd_grad},
-    {"gradcheck", "hold derived gradients against differences",
+    {"gradcheck", "compare derived gradients with differences",
      "epilog gradcheck FILE:NAME --dims M=...,N=... [--wrt x,w] [--type T] [--types x=T,...] [--algebra A]\n"
      "                 [--set s=V,...] [--seed N] [--json]\n\n"
      "Derives the gradients and compares them with central differences of the program, in f64, on random\n"
-     "inputs by --seed: by every element of inputs of up to 256, and along four random directions of each.\n"
-     "Names the worst: the input, the element, and both numbers. The verdict is ok, TOO FAR where they are\n"
-     "further apart than rounding and curvature explain, or not compared; exit status 1 but for ok. --wrt\n"
-     "names the inputs, as for grad. The program is run in plain loops, many times: axes of 3 to 30 are\n"
-     "soon done and show as much, thousands take minutes or hours.\n\n"
-     "With --type or --types the gradients are also run in these types, as one program and as forward and\n"
-     "backward apart (grad --forward), and each of their rows is held, along a random direction, against\n"
-     "the f64 reference of the same rounded inputs: within what the reference itself moves by when each\n"
-     "value on the way is moved by a rounding.\n\n"
-     "Places of which nothing can be said are counted and named: edges, where a comparison changes sides;\n"
-     "results that are infinite, as the logarithm of nothing; rows that roundings alone move by a quarter "
-     "of\n"
-     "their size. Where the program calls such as name their own gradients (by), these need not be the\n"
-     "formulas': how far they are from the differences is told, and is no failure.\n",
+     "inputs (--seed). Inputs of up to 256 elements are checked by every element, and every input along\n"
+     "four random directions. It prints the largest error: the input, the element, and both numbers. The\n"
+     "verdict is ok, TOO FAR if rounding and curvature do not explain the difference, or not compared.\n"
+     "The exit status is 1 unless it is ok. --wrt names the inputs, as in 'epilog grad'. The program\n"
+     "runs many times in plain loops: sizes of 3 to 30 are quick and show as much, sizes in the\n"
+     "thousands take minutes or hours.\n\n"
+     "With --type or --types it also runs the gradients in these types, both as one program and as\n"
+     "separate forward and backward programs. It compares each row, along a random direction, with the\n"
+     "f64 reference of the same rounded inputs. The error of a row may be as large as the change of the\n"
+     "reference when a rounding is added to each of its values.\n\n"
+     "Some places cannot be judged; they are counted and named: places where a comparison changes sides,\n"
+     "results that are infinite (as log(0) is), and rows that roundings alone change by a quarter of\n"
+     "their size. If the program calls programs that declare their own gradient (by), it reports how far\n"
+     "these are from the differences, and that is no failure.\n",
      "PROGRAM", cmd_gradcheck},
-    {"devices", "list devices",
-     "epilog devices [--json]\n\nLists what programs can run on: the CPU and every GPU, or why there is "
-     "none.\n",
+    {"devices", "list the CPU and the GPUs",
+     "epilog devices [--json]\n\n"
+     "Lists the devices that programs can run on: the CPU and every GPU, or why there is no GPU.\n",
      "", cmd_devices},
-    {"completion", "print what completes this command in a shell",
+    {"completion", "print a completion script for a shell",
      "epilog completion bash|zsh|fish\n\n"
-     "Prints a script that completes commands, options, their values, and programs: those that come with\n"
-     "Epilog, and behind FILE.epi: those of the file.\n\n"
+     "Prints a script that completes commands, options, their values, and programs: the programs that\n"
+     "come with Epilog, and after FILE.epi: the programs in the file.\n\n"
      "    source <(epilog completion bash)                             in ~/.bashrc\n"
      "    source <(epilog completion zsh)                              in ~/.zshrc, after compinit\n"
      "    epilog completion fish >~/.config/fish/completions/epilog.fish\n",
      "bash zsh fish", cmd_completion},
     {"man", "print the manual page",
-     "epilog man\n\nPrints the manual page in the form that man(1) reads: epilog man | man -l -\n", "",
-     cmd_man},
-    {"help", "this text, or 'epilog help COMMAND'", "epilog help [COMMAND]\n", "COMMAND", run_help},
+     "epilog man\n\nPrints the manual page in the format of man(1): epilog man | man -l -\n", "", cmd_man},
+    {"help", "show this help, or the help of a COMMAND", "epilog help [COMMAND]\n", "COMMAND", run_help},
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -193,9 +185,9 @@ const cli_command *cli_command_at(int index) {
 }
 
 const char cli_names_help[] =
-    "FILE:NAME is a program in a file; a bare name is a file or a program among those that come with\n"
-    "Epilog. As FILE and after --in, - is standard input; after --out it is standard output, and what is\n"
-    "printed goes to standard error. Behind -- are names, also those that begin with a dash.\n";
+    "FILE:NAME is a program in a file. A bare name is a file, or a program that comes with Epilog. For\n"
+    "FILE and --in, - means standard input. For --out it means standard output; messages then go to\n"
+    "standard error. After --, arguments are names even if they begin with a dash.\n";
 
 static int no_command(const char *name, const char *remedy) {
     epi_nearest near = {.wanted = name};
@@ -214,8 +206,7 @@ int cmd_help(const char *topic) {
             return EXIT_OK;
         }
     if (topic)
-        return no_command(topic,
-                          "'epilog list' lists programs, docs/language.md the operations of the language");
+        return no_command(topic, "'epilog list' lists the programs; docs/language.md lists the operations");
     printf("epilog %s: fused Transformer kernels from a small tensor language\n\nusage: epilog COMMAND "
            "[NAMES] [--options]\n\n",
            epi_version());
@@ -225,7 +216,7 @@ int cmd_help(const char *topic) {
     return EXIT_OK;
 }
 
-/* Is the option one that the command's help names? */
+/* Does the help of the command name the option? */
 bool cli_takes(const cli_command *c, const char *option) {
     size_t n = strlen(option);
     for (const char *at = c->help; (at = strstr(at, option)); at++)
@@ -288,7 +279,7 @@ int main(int argc, char **argv) {
     watch_signals();
     int status = run_arguments(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        cli_complain(EXIT_FAILED, "the output could not be written");
+        cli_complain(EXIT_FAILED, "cannot write to standard output");
         status = status ? status : EXIT_FAILED;
     }
     return status;

@@ -232,7 +232,7 @@ int cmd_completion(cli_options *o) {
             epi_text_free(&out);
             return status;
         }
-    return cli_complain(EXIT_USAGE, "completion wants bash, zsh or fish; see 'epilog help completion'");
+    return cli_complain(EXIT_USAGE, "completion needs bash, zsh or fish; see 'epilog help completion'");
 }
 
 /* ---- the manual page ---- */
@@ -240,11 +240,11 @@ int cmd_completion(cli_options *o) {
 static const struct {
     const char *name, *what;
 } environment[] = {
-    {"EPILOG_CACHE", "the folder of compiled GPU kernels, or off; ~/.cache/epilog without it"},
-    {"EPILOG_NVRTC", "path of libnvrtc.so where it is neither in LD_LIBRARY_PATH nor in a usual folder"},
-    {"OMP_NUM_THREADS", "threads on the CPU; --threads comes first"},
-    {"XDG_CACHE_HOME", "the folder that takes the place of ~/.cache"},
-    {"NO_COLOR", "where it is set, nothing is coloured; nothing is anyway but on a terminal"},
+    {"EPILOG_CACHE", "folder for compiled GPU kernels, or off. Default: ~/.cache/epilog"},
+    {"EPILOG_NVRTC", "path of libnvrtc.so, if it is neither in LD_LIBRARY_PATH nor in a usual folder"},
+    {"OMP_NUM_THREADS", "number of threads on the CPU, unless --threads is given"},
+    {"XDG_CACHE_HOME", "folder to use instead of ~/.cache"},
+    {"NO_COLOR", "if set, the output has no colours. Without it, only output to a terminal has colours"},
 };
 
 /* A text as it stands: roff takes a line's first . or ' and every \\ for its own, and - for a hyphen. */
@@ -279,6 +279,6 @@ int cmd_man(cli_options *o) {
         put_plain(environment[i].what);
         printf("\n");
     }
-    printf(".SH EXIT STATUS\n0: all is well. 1: something failed. 2: the command was used wrongly.\n");
+    printf(".SH EXIT STATUS\n0: success. 1: something failed. 2: wrong usage.\n");
     return EXIT_OK;
 }

@@ -35,8 +35,8 @@ static int each_binding(cli_options *o, const char *option, char *text,
         char *value = strchr(item, '=');
         size_t length = strcspn(item, " =");
         if (!length || item + length + strspn(item + length, " ") != value)
-            return cli_complain(EXIT_USAGE, "%s wants NAME=VALUE, separated by commas; got '%s'", option,
-                                item);
+            return cli_complain(EXIT_USAGE, "%s needs NAME=VALUE pairs, separated by commas; got '%s'",
+                                option, item);
         item[length] = 0;
         value += 1 + strspn(value + 1, " ");
         int status = set(o, item, value);
@@ -49,7 +49,8 @@ static int each_binding(cli_options *o, const char *option, char *text,
 static int add_size(epi_dim_binding *to, int *count, const char *name, const char *value) {
     int64_t size;
     if (!parse_int(value, &size))
-        return cli_complain(EXIT_USAGE, "the size of axis %s is no 64-bit integer: '%s'", name, value);
+        return cli_complain(EXIT_USAGE, "the size of axis %s must be a 64-bit integer; got '%s'", name,
+                            value);
     if (*count == CLI_MAX_BINDINGS)
         return cli_complain(EXIT_USAGE, "too many axes");
     to[(*count)++] = (epi_dim_binding){name, size};
@@ -67,9 +68,10 @@ static int set_open(cli_options *o, const char *name, char *value) {
 static int set_type(cli_options *o, const char *name, char *value) {
     epi_dtype type = epi_dtype_find(value);
     if (type == EPI_DTYPE_COUNT && epi_dtype_meant(value))
-        return cli_complain(EXIT_USAGE, "'%s' is no type; did you mean %s?", value, epi_dtype_meant(value));
+        return cli_complain(EXIT_USAGE, "'%s' is not a type; did you mean %s?", value,
+                            epi_dtype_meant(value));
     if (type == EPI_DTYPE_COUNT)
-        return cli_complain(EXIT_USAGE, "'%s' is no type; the types are %s", value, epi_dtype_names());
+        return cli_complain(EXIT_USAGE, "'%s' is not a type; the types are %s", value, epi_dtype_names());
     if (o->type_count == CLI_MAX_BINDINGS)
         return cli_complain(EXIT_USAGE, "too many types");
     for (int i = 0; i < o->type_count; i++)
@@ -83,7 +85,7 @@ static int set_scalar(cli_options *o, const char *name, char *value) {
     char *end;
     double number = strtod(value, &end);
     if (end == value || *end)
-        return cli_complain(EXIT_USAGE, "the value of %s is no number: '%s'", name, value);
+        return cli_complain(EXIT_USAGE, "the value of %s must be a number; got '%s'", name, value);
     if (o->scalar_count == CLI_MAX_BINDINGS)
         return cli_complain(EXIT_USAGE, "too many scalars");
     for (int i = 0; i < o->scalar_count; i++)
@@ -100,7 +102,7 @@ static int set_sizes(cli_options *o, const char *option, char *text) {
         if (o->size_count == 8 || !parse_int(item, &o->sizes[o->size_count]) ||
             o->sizes[o->size_count] < 128 || o->sizes[o->size_count] % 128)
             return cli_complain(
-                EXIT_USAGE, "--size wants up to eight multiples of 128, separated by commas; got '%s'", item);
+                EXIT_USAGE, "--size needs up to eight multiples of 128, separated by commas; got '%s'", item);
         o->size_count++;
     }
     return EXIT_OK;
@@ -115,8 +117,8 @@ static int set_config(cli_options *o, const char *option, char *name) {
     for (int i = 0; i < epi_gpu_config_count(); i++)
         epi_text_add(&all, "%s%s", i ? ", " : "", epi_gpu_config_name(i));
     int status = cli_complain(EXIT_USAGE,
-                              "there is no configuration '%s'; there are %s; and for rows names like "
-                              "rows_128x4_r1_c1_b8192_m1, of which 'show' tells the one that is chosen",
+                              "there is no configuration '%s'; there are %s; for rows, 'show' prints the "
+                              "chosen name, such as rows_128x4_r1_c1_b8192_m1",
                               name, all.data ? all.data : "");
     epi_text_free(&all);
     return status;
@@ -169,7 +171,7 @@ static int choose(const char *option, const char *values, const char *value, int
                               *v);
     epi_nearest near = {.wanted = value};
     const char *meant = meant_by(value, values, &near);
-    return cli_complain(EXIT_USAGE, "%s wants %s; got '%s'%s%s%s", option, all, value,
+    return cli_complain(EXIT_USAGE, "%s needs %s; got '%s'%s%s%s", option, all, value,
                         *meant ? "; did you mean " : "", meant, *meant ? "?" : "");
 }
 
@@ -183,7 +185,7 @@ static int set_number(cli_options *o, const char *name, char *value) {
     int64_t n;
     bool seed = !strcmp(name, "--seed"), threads = !strcmp(name, "--threads");
     if (!parse_int(value, &n) || n < (seed ? 0 : 1) || (!seed && n > 1000000))
-        return cli_complain(EXIT_USAGE, "%s wants a number%s; got '%s'", name, seed ? "" : " of 1 or more",
+        return cli_complain(EXIT_USAGE, "%s needs a number%s; got '%s'", name, seed ? "" : " of 1 or more",
                             value);
     if (seed)
         o->seed = (uint64_t)n;
@@ -203,7 +205,8 @@ static int set_memory(cli_options *o, const char *name, char *value) {
     for (int64_t u = unit ? (unit - units) / 2 : -1; u >= 0; u--)
         times *= 1000;
     if (!parse_int(value, &n) || n < 1 || n > ((int64_t)1 << 50) / times)
-        return cli_complain(EXIT_USAGE, "%s wants bytes, as in 500000000, 64K, 500M or 2G; got '%s%.1s'",
+        return cli_complain(EXIT_USAGE,
+                            "%s needs a number of bytes, such as 500000000, 64K, 500M or 2G; got '%s%.1s'",
                             name, value, &last);
     o->memory = (size_t)(n * times);
     return EXIT_OK;
@@ -297,14 +300,14 @@ static int parse_option(cli_options *o, char *arg, char *next, bool *took_next) 
         *value++ = 0;
     const struct option *it = option_of(arg);
     if (!it && arg[1] != '-')
-        return cli_complain(EXIT_USAGE, "unknown option '%s'; options are long, as in --json", arg);
+        return cli_complain(EXIT_USAGE, "unknown option '%s'; options have long names, as in --json", arg);
     if (!it)
         return unknown_option(o, arg);
     *took_next = it->kind != FLAG && !value && next && strncmp(next, "--", 2) != 0;
     if (*took_next)
         value = next;
     if (it->kind != FLAG && !value)
-        return cli_complain(EXIT_USAGE, "%s wants a value", arg);
+        return cli_complain(EXIT_USAGE, "%s needs a value", arg);
     if (it->kind == FLAG && value)
         return cli_complain(EXIT_USAGE, "%s takes no value", arg);
     if (it->kind != FLAG && it->kind != LIST && cli_is_given(o, arg))
@@ -426,7 +429,7 @@ int cli_open_options(const cli_options *o, const epi_program *program, cli_open 
         if (status != EXIT_OK)
             return status;
         if (d < 0)
-            return cli_complain(EXIT_USAGE, "--open names %s: --dims gives no size of it", o->open[i].name);
+            return cli_complain(EXIT_USAGE, "--open names %s: give its size in --dims too", o->open[i].name);
         room->axes[i] = o->open[i].name;
         room->sizes[i] = o->dims[d].size;
         room->dims[d].size = o->open[i].size;

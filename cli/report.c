@@ -120,7 +120,7 @@ epi_status cli_write_text(const char *path, const epi_text *text, epi_error *err
 
 bool cli_may_write(const char *path, epi_error *err) {
     if (path && !*path)
-        return epi_fail(err, EPI_ERR_FILE, "the file to write has no name"), false;
+        return epi_fail(err, EPI_ERR_FILE, "the name of the output file is empty"), false;
     return !path || epi_file_status(path, epi_file_check(path), err) == EPI_OK;
 }
 
@@ -141,7 +141,7 @@ int cli_check_distinct(const char *out, const char *what, const char *in) {
     if (!out || !in || stat(out, &x) != 0 || stat(in, &y) != 0 || !S_ISREG(x.st_mode) ||
         x.st_dev != y.st_dev || x.st_ino != y.st_ino)
         return EXIT_OK;
-    return cli_complain(EXIT_USAGE, "--out is the same file as %s, %s, which would be lost", what, in);
+    return cli_complain(EXIT_USAGE, "the output would overwrite %s, %s", what, in);
 }
 
 static int by_value(const void *a, const void *b) {

@@ -59,21 +59,21 @@ static void print_reasons(const cli_error_row *r, const epi_tensor_shape *shape)
     if (r->verdict == CLI_NOT_COMPARED && !count)
         printf(": it has no elements");
     else if (r->verdict == CLI_NOT_COMPARED)
-        printf(": f64 has no number there that %s holds", type);
+        printf(": no f64 result there fits %s", type);
     else if (r->whole && r->wrong)
         printf(": %ld of %ld whole numbers are not equal", (long)r->wrong, (long)r->compared);
     else if (r->compared < count)
-        printf(", %ld of %ld: for the rest f64 has no number that %s holds", (long)r->compared, (long)count,
+        printf(", %ld of %ld compared: the other f64 results do not fit %s", (long)r->compared, (long)count,
                type);
     if (by_rounding)
-        printf(", and %ld that roundings decide", (long)by_rounding);
+        printf("; %ld others differ within rounding", (long)by_rounding);
 }
 
 /* The element that is furthest off. */
 static void print_worst(const cli_data *d, int t, const cli_error_row *r) {
     char name[400];
     cli_name_element(d, t, r->worst, name, sizeof name);
-    cli_print("    %s is %s, and %s in f64\n", name, cli_number_of(r->got).text, cli_number_of(r->want).text);
+    cli_print("    %s is %s, but %s in f64\n", name, cli_number_of(r->got).text, cli_number_of(r->want).text);
 }
 
 static void print_output(const cli_data *d, int t, const cli_error_row *r, bool checked) {
@@ -105,14 +105,14 @@ static void note_nothing(const cli_data *d) {
     for (int t = d->input_count; t < d->count; t++)
         elements += d->shapes[t].count;
     if (!elements)
-        cli_complain(EXIT_OK, "note: at these sizes no output has an element: nothing was computed");
+        cli_complain(EXIT_OK, "note: at these sizes no output has elements; nothing was computed");
 }
 
 /* A number below 0.001 may be far from what the program was written for. */
 static void hint_at_scalars(const cli_data *d) {
     for (int t = 0; t < d->input_count; t++)
         if (!d->shapes[t].rank && !d->given[t])
-            printf("%s was a random number below 0.001; --set %s=V gives it a value\n", d->infos[t].name,
+            printf("%s was a random number below 0.001; --set %s=V sets it\n", d->infos[t].name,
                    d->infos[t].name);
 }
 
@@ -229,7 +229,7 @@ int cmd_run(cli_options *given) {
     cli_source s;
     epi_error err;
     if (o.name_count && o.in && !strcmp(o.in, "-") && o.names[0][0] == '-')
-        return cli_complain(EXIT_USAGE, "standard input is the program or --in, not both");
+        return cli_complain(EXIT_USAGE, "standard input cannot be both the program and --in");
     if (cli_print_aside(&o) != EXIT_OK)
         return EXIT_FAILED;
     if (cli_check_distinct(o.out, "--in", o.in) != EXIT_OK)
@@ -244,7 +244,7 @@ int cmd_run(cli_options *given) {
     cli_error_row rows[CLI_MAX_TENSORS];
     outcome got = {0};
     cli_inputs in = {0};
-    int status = cli_check_distinct(o.out, "the program's text", s.path);
+    int status = cli_check_distinct(o.out, "the program", s.path);
     if (status == EXIT_OK)
         status = cli_device_choose(s.ctx, &o);
     if (status == EXIT_OK && o.in && cli_inputs_open(&in, o.in, &err) != EPI_OK)

@@ -143,7 +143,7 @@ static void print_total(const epi_kernel_info *info, double intensity) {
     int parts = info->parts - info->prepared;
     printf("%.4g GFLOP in %d kernel%s", info->flops / 1e9, parts, parts == 1 ? "" : "s");
     if (info->prepared)
-        printf(" beside %d that prepare%s", info->prepared, info->prepared == 1 ? "s" : "");
+        printf(" plus %d that prepare%s", info->prepared, info->prepared == 1 ? "s" : "");
     else if (info->parts > 1)
         printf(", %d of them different", info->kernels);
     printf(", %d launch%s; %.4g MB moved fused, %.4g MB unfused; %.1f flops per byte\n", info->launches,
@@ -157,7 +157,7 @@ static void show_rewritten(const epi_kernel *kernel, const char *written, const 
     if (text && written && strcmp(text, written) != 0) {
         cli_put_text(w, "rewritten", text);
         if (!o->json)
-            printf("\n# the same, with sums of products taken in another order\n%s", text);
+            printf("\n# the same program with its sums of products reordered\n%s", text);
     }
     free(text);
 }
@@ -188,12 +188,12 @@ static int show_kernel(const epi_kernel *kernel, const cli_options *o, epi_json_
 
 static int ask_for_dims(const epi_program *program, const cli_options *o) {
     if (o->cuda) {
-        cli_complain(EXIT_USAGE, "the CUDA text is made for sizes: give --dims; see 'epilog help show'");
+        cli_complain(EXIT_USAGE, "CUDA source depends on sizes: add --dims; see 'epilog help show'");
         return EXIT_USAGE;
     }
     if (o->json)
         return EXIT_OK;
-    printf("\ngive --dims for the kernel: its axes are");
+    printf("\nadd --dims to see the kernel; the axes are");
     for (int i = 0; i < epi_program_dim_count(program); i++)
         if (!epi_program_dim_size(program, i))
             printf(" %s", epi_program_dim(program, i));
@@ -241,7 +241,7 @@ int cmd_show(cli_options *given) {
     cli_options o = *given;
     cli_source s;
     if (o.brief && !o.cuda)
-        return cli_complain(EXIT_USAGE, "--brief shortens the text of --cuda: give that too");
+        return cli_complain(EXIT_USAGE, "--brief shortens the output of --cuda: add --cuda");
     if (o.cuda && !o.device_name && !o.arch)
         o.arch = epi_gpu_arch_device("sm_90a");
     int opened = cli_only_program(&s, &o);
@@ -251,7 +251,7 @@ int cmd_show(cli_options *given) {
     epi_json_writer w = {.text = &out};
     int status = cli_device_choose(s.ctx, &o);
     if (status == EXIT_OK && o.cuda && !o.device)
-        status = cli_complain(EXIT_USAGE, "a CPU kernel has no CUDA text");
+        status = cli_complain(EXIT_USAGE, "a CPU kernel has no CUDA source");
     epi_json_put_open(&w, '{');
     if (status == EXIT_OK)
         status = show_program(s.program, &o, &w);

@@ -56,8 +56,7 @@ char *cli_read_program(const char *path, size_t *length, epi_error *err) {
     char *text = cli_read_text(path, is_text, length, err);
     if (!text || *length <= CLI_MAX_TEXT)
         return text;
-    epi_fail(err, EPI_ERR_FILE, "%s: more than %d MB, which is no text of programs", path,
-             CLI_MAX_TEXT >> 20);
+    epi_fail(err, EPI_ERR_FILE, "%s: larger than %d MB, so not a file of programs", path, CLI_MAX_TEXT >> 20);
     free(text);
     return NULL;
 }
@@ -125,7 +124,7 @@ static epi_status open_file(cli_source *s, const char *file, epi_error *err) {
     if (!found && look_for(file))
         return epi_fail(err, EPI_ERR_FILE, "%s: is a folder", file);
     if (!found)
-        return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and none of that name comes with Epilog%s",
+        return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no file of this name comes with Epilog%s",
                         file, hint_of(file, "", hint, sizeof hint));
     snprintf(s->path, sizeof s->path, "%s", file);
     s->text = read_program(file, &length, err);
@@ -156,7 +155,7 @@ static epi_status find_program(cli_source *s, const char *name, epi_error *err) 
     }
     char hint[1100];
     const char *listed = near.best[0] ? epi_nearest_hint(&near, "") : "; see 'epilog list'";
-    return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of that name comes with Epilog%s",
+    return epi_fail(err, EPI_ERR_FILE, "%s: no such file, and no program of this name comes with Epilog%s",
                     name, hint_of(name, listed, hint, sizeof hint));
 }
 
@@ -189,9 +188,9 @@ epi_status cli_program_open(cli_source *s, const char *name, epi_error *err) {
     epi_nearest near = {.wanted = name};
     look_closer(&near, s->module);
     status = near.all[0]
-                 ? epi_fail(err, EPI_ERR_FILE, "%s has %d programs; say which: %s:NAME, of %s%s", s->path,
+                 ? epi_fail(err, EPI_ERR_FILE, "%s has %d programs; write %s:NAME with one of %s%s", s->path,
                             epi_module_count(s->module), name, near.all, near.more ? " and more" : "")
-                 : epi_fail(err, EPI_ERR_FILE, "%s holds no programs", s->path);
+                 : epi_fail(err, EPI_ERR_FILE, "%s has no programs", s->path);
     cli_source_close(s);
     return status;
 }
@@ -204,7 +203,8 @@ static void keep_own_dims(const cli_source *s, cli_options *o) {
         for (int p = 0; p < epi_module_count(s->module) && !cli_has_axis(s->program, o->dims[i].name); p++)
             other |= cli_has_axis(epi_module_program(s->module, p), o->dims[i].name);
         if (other)
-            cli_complain(EXIT_OK, "note: %s has no axis %s", epi_program_name(s->program), o->dims[i].name);
+            cli_complain(EXIT_OK, "note: %s has no axis %s; its size is ignored",
+                         epi_program_name(s->program), o->dims[i].name);
         else
             o->dims[count++] = o->dims[i];
     }
@@ -214,7 +214,7 @@ static void keep_own_dims(const cli_source *s, cli_options *o) {
 int cli_only_program(cli_source *s, cli_options *o) {
     epi_error err;
     if (o->name_count != 1)
-        return cli_complain(EXIT_USAGE, "%s wants one FILE:NAME; see 'epilog help %s'", o->command,
+        return cli_complain(EXIT_USAGE, "%s needs one FILE:NAME; see 'epilog help %s'", o->command,
                             o->command);
     if (cli_program_open(s, o->names[0], &err) != EPI_OK)
         return cli_fail(&err);

@@ -46,11 +46,11 @@ expect 0 'rmsnorm_backward(x\[T,D\], g\[D\], saved: f32\[T\], d_y: cotangent\[T,
 expect 0 '^# saved  *f32  *64 bytes  saved' grad norms:rmsnorm --wrt x --forward --dims T=16,D=32 --type bf16
 "$epilog" grad norms:rmsnorm --wrt x --forward --dims T=16,D=32 --type bf16 >derived.epi
 expect 0 'd_x  *f32' run derived.epi:rmsnorm_backward --dims T=16,D=32
-expect 2 'give that too' grad norms:rmsnorm --dims T=16,D=32
+expect 2 'add --forward' grad norms:rmsnorm --dims T=16,D=32
 echo 'f(x[T,D], g[D], b[D], w[F,D]) -> y[T,F] { n = layernorm(x, g, b, 1e-5)  y = n @ w }' >layer.epi
 expect 0 '^# n  *bf16  *1024 bytes  saved' grad layer.epi --forward --dims T=16,D=32,F=8 --type bf16 --memory 1M
-expect 0 ' 1792 bytes  kept' grad layer.epi --forward --dims T=16,D=32,F=8 --type bf16 --memory 2k
-expect 2 'give --forward and --dims too' grad layer.epi --forward --memory 2k
+expect 0 ' 1792 bytes  in memory until' grad layer.epi --forward --dims T=16,D=32,F=8 --type bf16 --memory 2k
+expect 2 'add --forward and --dims' grad layer.epi --forward --memory 2k
 expect 1 "rmsnorm has no input 'epz'; did you mean eps?" grad norms:rmsnorm --wrt epz
 expect 1 "'x' is asked for twice" grad norms:rmsnorm --wrt x,x
 expect 1 "losses.epi:8:20: 'y' is declared i32: integers have no gradient" grad losses:token_loss --wrt y
@@ -59,37 +59,37 @@ ste(x[T,D]) -> y[T,D] by ste_grad { y = round(x) }
 ste_grad(d_y[T,D]) -> d_x[T,D] { d_x = d_y }
 net(x[T,D], w[F,D]) -> o[T,F] { o = ste(4*x) @ w }
 END
-expect 0 'all well' check own.epi
+expect 0 'no errors' check own.epi
 expect 0 '^ste(x\[T,D\]) -> y\[T,D\] by ste_grad {$' grad own.epi:net --wrt w
 expect 0 '^    d_x = 4\*(d_o @ w)$' grad own.epi:net --wrt x
-expect 0 'derived, 0 by differences: apart' gradcheck own.epi:net --dims T=3,D=4,F=2 --wrt x
-expect 0 '1 call of programs with gradients of their own: all in all' gradcheck own.epi:net --dims T=3,D=4,F=2 --wrt x,w
+expect 0 'derived, 0 by differences: different' gradcheck own.epi:net --dims T=3,D=4,F=2 --wrt x
+expect 0 '1 call of programs that declare their own gradient: relative distance from the differences' gradcheck own.epi:net --dims T=3,D=4,F=2 --wrt x,w
 expect 0 '"ok":true.*"own":1,"distance":' gradcheck own.epi:net --dims T=3,D=4,F=2 --json
 "$epilog" grad own.epi:net --wrt x,w >derived.epi
 expect 0 'd_x_2' grad derived.epi:net_grad --wrt x
 expect 0 '' fmt own.epi
 that 'the layout has the word' grep -q ') -> y\[T,D\] by ste_grad {' own.epi
 expect 1 'g is no gradient of f: in line 2' check <(printf 'f(x[T]) -> y[T] by g { y = x }\ng(x[T]) -> d_x[T] { d_x = x }\n')
-expect 0 '41 derivatives compared; the worst is by .*: ok' gradcheck norms:rmsnorm --dims T=3,D=7
+expect 0 '41 derivatives compared; the largest error is for .*: ok' gradcheck norms:rmsnorm --dims T=3,D=7
 expect 1 'not compared: the inputs have no elements' gradcheck matmul --dims M=0,N=0,K=0
-expect 1 'note: 26 runs in plain loops take about .* seconds; axes of 3 to 30 show as much' gradcheck norms:rmsnorm --dims T=20000,D=1000 --set zz=1
+expect 1 'note: 26 runs in plain loops take about .* seconds; sizes of 3 to 30 show as much' gradcheck norms:rmsnorm --dims T=20000,D=1000 --set zz=1
 expect 1 "has no input 'zz'; its scalars are eps" run norms:rmsnorm --dims T=4,D=8 --set zz=1
-expect 1 "has no input 'zz', nor any scalar" run matmul --dims M=4,N=4,K=4 --set zz=1
-expect 0 'note: at these sizes no output has an element' run matmul --dims M=0,N=4,K=4
+expect 1 "has no input 'zz'; it has no scalars" run matmul --dims M=4,N=4,K=4 --set zz=1
+expect 0 'note: at these sizes no output has elements' run matmul --dims M=0,N=4,K=4
 expect 0 '"ok":true,"compared":41' gradcheck norms:rmsnorm --dims T=3,D=7 --json
 expect 1 "the size of axis 'D' was not given" gradcheck norms:rmsnorm --dims T=3
 for command in run gradcheck explain; do
     that "$command takes 2 MB of stack" bash -c "ulimit -s 2048; '$epilog' $command norms:rmsnorm --dims T=3,D=7 >/dev/null"
 done
-expect 0 'as it runs in bf16: 5 rows of gradients compared; the worst is row .*: ok' and 'forward and backward apart in bf16: 5 rows of gradients compared; the worst is row .*: ok' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
+expect 0 'run as one program in bf16: 5 rows of gradients compared; the largest error is in row .*: ok' and 'run as forward and backward in bf16: 5 rows of gradients compared; the largest error is in row .*: ok' gradcheck norms:rmsnorm --dims T=3,D=7 --type bf16
 expect 0 '"run":{"type":"f16","compared":5,' and '"saved":{"type":"f16","compared":5,' gradcheck norms:rmsnorm --dims T=3,D=7 --type f16 --json
-expect 0 "as it runs in f32: 7 rows of gradients compared; the worst is row .*: ok" gradcheck "$here/tests/choice.epi:stored_extreme" --wrt x,a --dims T=6,F=8,R=4 --type f32
+expect 0 "run as one program in f32: 7 rows of gradients compared; the largest error is in row .*: ok" gradcheck "$here/tests/choice.epi:stored_extreme" --wrt x,a --dims T=6,F=8,R=4 --type f32
 echo 'kink(x[T,D], s) -> y[T,D] { y = max(x, x*s) }
 nothing(x[T,D]) -> y[T,D] { y = log(0*x) + x }
 top(x[T,D], w[N,D]) -> g: f32[T] { g = max(x @ w, N) }' >places.epi
-expect 0 'nothing can be said: a comparison changes sides there' gradcheck places.epi:kink --dims T=3,D=4 --set s=1
-expect 1 'nothing can be said: results there are infinite' gradcheck places.epi:nothing --dims T=3,D=4
-expect 0 'of that by .*: ok' gradcheck places.epi:top --dims T=9,D=16,N=12 --type bf16
+expect 0 'cannot be judged: a comparison changes sides there' gradcheck places.epi:kink --dims T=3,D=4 --set s=1
+expect 1 'cannot be judged: results there are infinite' gradcheck places.epi:nothing --dims T=3,D=4
+expect 0 'of the gradient of .*: ok' gradcheck places.epi:top --dims T=9,D=16,N=12 --type bf16
 "$epilog" grad norms:layernorm --wrt x,g,b >derived.epi
 expect 0 'd_b  *f32' run derived.epi --dims T=33,D=65
 expect 0 ': ok' gradcheck derived.epi --dims T=3,D=4
@@ -101,12 +101,12 @@ expect 0 'usage: epilog' --help
 expect 0 '^epilog [0-9]' --version
 expect 0 'safetensors' help run
 expect 0 'safetensors' run --help
-for command in grad gradcheck new explain show; do expect 2 "$command wants one" $command; done
-for command in fmt check; do expect 2 "$command wants" $command; done
+for command in grad gradcheck new explain show; do expect 2 "$command needs one" $command; done
+for command in fmt check; do expect 2 "$command needs" $command; done
 expect 2 "no command 'frob'" frob
 expect 2 "no command 'version'; did you mean --version?" version
-expect 2 "no command 'frob'; 'epilog list' lists programs" help frob
-expect 2 "wants NAME=VALUE, separated by commas; got 'T 8=4'" show softmax --dims 'T 8=4, D=8'
+expect 2 "no command 'frob'; 'epilog list' lists the programs" help frob
+expect 2 "needs NAME=VALUE pairs, separated by commas; got 'T 8=4'" show softmax --dims 'T 8=4, D=8'
 expect 0 'residual_rms.epi:residual_rms' list
 expect 0 '"name":' and '"signature":"layernorm(x\[T,D\], g\[D\], b\[D\], eps) -> y\[T,D\]"' list --json
 expect 0 "$here/programs/rope.epi:rope " list "$here/programs"
@@ -115,42 +115,42 @@ expect 0 '"threads":' and '"gpu":' devices --json
 
 # the first steps
 expect 0 'first.epi is written' new first
-expect 0 'all well' check first.epi
+expect 0 'no errors' check first.epi
 cp first.epi kept
-expect 1 'first.epi: is there already' new first.epi
+expect 1 'first.epi: exists already' new first.epi
 that 'new writes over nothing' cmp -s first.epi kept
 cp first.epi ./--first.epi
-expect 0 '--first.epi: 1 program, all well' check -- --first.epi
+expect 0 '--first.epi: 1 program, no errors' check -- --first.epi
 expect 2 "unknown option '--first.epi'" check --first.epi
 expect 0 'sub/other.epi is written' new "$(mkdir sub && echo sub/other)"
 expect 0 'y .*f32' run sub/other.epi --dims T=5,D=6,F=7
 expect 1 "'bf16' is a word of the language" new bf16
 expect 2 'letters, digits' new a-b
-expect 2 'begins with a letter' new 2x
+expect 2 'begin with a letter' new 2x
 expect 1 'No such file' new nowhere/x
 that 'what cannot be is not left behind' test ! -e bf16.epi
-expect 0 '4. What each kernel does' and 'first stays whole: one kernel, of the kind gemm' and '^    epilog run first.epi --dims T=8,D=9,F=10$' explain first.epi --dims T=8,D=9,F=10
+expect 0 '4. What each kernel does' and 'first becomes one kernel, of the kind gemm' and '^    epilog run first.epi --dims T=8,D=9,F=10$' explain first.epi --dims T=8,D=9,F=10
 expect 0 'first_grad(.*) -> d_w\[F,D\] {' explain first.epi --wrt w
-expect 0 'give --dims, as in --dims T=256,D=256,F=256' and '^    epilog run first.epi --dims T=256,D=256,F=256$' explain first.epi
-expect 0 '    part 2, gemm: a product' explain llama_mlp --dims T=8,D=16,F=32
-expect 0 'each row comes from memory once, is walked over in cache' explain softmax --dims T=8,D=16
+expect 0 'add --dims, as in --dims T=256,D=256,F=256' and '^    epilog run first.epi --dims T=256,D=256,F=256$' explain first.epi
+expect 0 '    part 2, gemm: a matrix product' explain llama_mlp --dims T=8,D=16,F=32
+expect 0 'it reads each row from memory once and computes in cache' explain softmax --dims T=8,D=16
 expect 1 "first has no input 'q'" explain first.epi --wrt q
 awk 'BEGIN { printf "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = r "
     for (i = 1; i < 65524; i++) printf "v%d = sin(v%d) ", i, i - 1
     print "q = h*v65523 y = (q*rsqrt(mean(q*q, F))) @ u }" }' >long.epi
-expect 0 'computed as written: the program has more than 65536 operations' explain long.epi --dims T=8,D=8,F=8,E=8
+expect 0 'not reordered but computed as written: the program has more than 65536 operations' explain long.epi --dims T=8,D=8,F=8,E=8
 layer=(llama_mlp --dims T=8,D=16,F=32)
 expect 0 '^algebra    [0-9]* .*takes sums of products in another order' and '3 parts, and 2 values between them' explain "${layer[@]}" --passes
 expect 0 'not tried: the options say that it stays as it is written' explain "${layer[@]}" --passes --algebra written
 expect 0 'one kernel is enough' explain softmax --dims T=8,D=16 --passes
 echo 'f(x[T,D], w[F,D]) -> (y[T,F], i: i32[T]) { y = x @ w  i = argmax(y, F) }' >choice.epi
 expect 0 'more: 1 value made once' explain choice.epi --dims T=8,D=16,F=600 --passes
-expect 2 'give --dims' explain softmax --passes
-expect 2 'give one of them' explain "${layer[@]}" --passes --after cut
+expect 2 'add --dims' explain softmax --passes
+expect 2 'use one of them' explain "${layer[@]}" --passes --after cut
 expect 2 "there is no pass 'fuse'" explain "${layer[@]}" --after fuse
 for pass in $("$epilog" explain "${layer[@]}" --passes | sed -n 's/^\([a-z]\+\)  .*/\1/p' | tail -n +2); do
     "$epilog" explain "${layer[@]}" --after "$pass" >"after_$pass.epi"
-    expect 0 'all well' check "after_$pass.epi"
+    expect 0 'no errors' check "after_$pass.epi"
 done
 expect 0 'y .*f32' run after_attention.epi:llama_mlp --dims T=8,D=16,F=32
 that 'after cut there is a program for each part' test "$(grep -c '^llama_mlp_[0-9](' after_cut.epi)" -eq 3
@@ -179,14 +179,14 @@ that 'a picture has every program and both looks' sh -c 'grep -q "prefers-color-
 if command -v python3 >/dev/null; then
     that 'it is XML' python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse("chart.svg")'
 fi
-expect 2 'would be lost' bench "$here"/programs/softmax.epi:softmax --dims T=4,D=4 --plot "$here"/programs/softmax.epi
+expect 2 'the output would overwrite the program, .*softmax.epi' bench "$here"/programs/softmax.epi:softmax --dims T=4,D=4 --plot "$here"/programs/softmax.epi
 expect 1 'No such file' bench softmax:softmax --dims T=4,D=4 --plot nowhere/x.svg
 
 # completion and the manual, from the command's own tables
 expect 0 'complete -F _epilog epilog' completion bash
 expect 0 '#compdef epilog' completion zsh
 expect 0 'complete -c epilog' completion fish
-expect 2 'completion wants bash, zsh or fish' completion tcsh
+expect 2 'completion needs bash, zsh or fish' completion tcsh
 "$epilog" completion bash >completion.bash
 completed() { # completed WORDS...: what bash offers for the last of them
     bash -c 'source ./completion.bash; COMP_WORDS=(epilog "$@"); COMP_CWORD=$#; _epilog; echo " ${COMPREPLY[*]} "' - "$@" 2>&1
@@ -233,7 +233,7 @@ if command -v script >/dev/null; then
 fi
 
 # check
-expect 0 'all well' check "$here"/programs/*.epi
+expect 0 'no errors' check "$here"/programs/*.epi
 echo 'f(x[T]) -> y[T] { y = x + }' >syntax.epi
 echo 'f(x[T,D], y[T,D/2]) -> z[T,D] { z = x + y }' >axis.epi
 expect 1 'syntax.epi:1:27: expected a value' check syntax.epi
@@ -269,17 +269,17 @@ expect 0 '"bytes_fused":.*"kernel_count":1,"launch_count":[1-9],"workspace":[1-9
 expect 0 '^max(x, D) stays in the row$' show softmax --dims T=4,D=5 --path unfused
 expect 0 'in 1 kernel, 1 launch;' show router --dims T=64,D=32,E=8 --arch sm_90a --type bf16
 expect 0 'in 1 kernel, 1 launch;' show router --dims T=64,D=32,E=8
-expect 0 'its axes are T K D' show residual_rms
+expect 0 'the axes are T K D' show residual_rms
 expect 0 'mainloop rows' show layernorm_linear:layernorm_stats --dims T=4,D=4
-expect 1 'has 4 programs; say which' show matmul.epi
+expect 1 'has 4 programs; write .*:NAME with one of matmul' show matmul.epi
 expect 1 "has no program 'nosuch'; it has matmul, matmul_nn, matmul_tn, matmul_tt" show matmul:nosuch
 expect 1 "has no program 'matmulnn'; did you mean matmul_nn" show matmul:matmulnn
 expect 1 "comes with Epilog; did you mean rmsnorm_backward" show rmsnorm_bakward
 expect 1 "comes with Epilog; see 'epilog list'" show nothing_like_it
 echo 'f(x[T]) -> y[T] { y = 2*x }' >like_it.epi
 for name in like_it like_it:f; do expect 1 'comes with Epilog; did you mean like_it.epi?' show $name; done
-for name in matmul:matmul_tt layernorm; do expect 0 "$name: 1 program, all well" check $name; done
-expect 0 'norms: [0-9]* programs, all well' check norms
+for name in matmul:matmul_tt layernorm; do expect 0 "$name: 1 program, no errors" check $name; done
+expect 0 'norms: [0-9]* programs, no errors' check norms
 expect 1 "comes with Epilog; did you mean layernorm" check layernrm
 that 'a message stands behind what was printed before it' bash -c "'$epilog' show matmul --dims M=4 2>&1 | tail -1 | grep -q 'was not given'"
 
@@ -291,7 +291,7 @@ for with in '' --json '--path unfused' '--arch sm_90a'; do # no part stores what
     expect 0 'nothing to do: no result has an element' show norm_swiglu --dims T=0,D=8,F=16 $with
 done
 expect 0 'between the parts' show blocks:llama_mlp --dims T=2,D=4,F=0
-expect 0 'there is none: no result has an element' explain blocks:llama_mlp --dims T=0,D=4,F=8
+expect 0 'there are no kernels: no result has elements' explain blocks:llama_mlp --dims T=0,D=4,F=8
 that 'explain names no value that is empty' bash -c "! '$epilog' explain blocks:llama_mlp --dims T=2,D=4,F=0 | grep 'from part 0'"
 expect 0 'dwpe .*f32' run embedding:embedding_packed_grad --dims V=5,P=3,T=1000,D=7 --type bf16
 expect 0 'dweight .*f32' run embedding:combine_rows_grad --dims T=5,R=10,D=7 --type f16
@@ -323,8 +323,8 @@ expect 2 'no program has such an axis' bench "$here/programs/linear.epi:linear" 
 expect 0 'linear  *5x64x64' bench "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=512 --repeat 3
 printf 'h(x[T,H], v[D]) -> y[D,H,T] { y = x + v }\n' >"$tmp/more.epi" # at 37 rows it takes more workspace than at 300
 expect 0 'y  *bf16' run "$tmp/more.epi" --dims T=37,D=33,H=3 --open T=300 --type bf16 --threads 1
-expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=five
-expect 2 'no 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
+expect 2 'must be a 64-bit integer' run matmul --dims M=3,N=4,K=five
+expect 2 'must be a 64-bit integer' run matmul --dims M=3,N=4,K=99999999999999999999999
 expect 1 'overflows 64 bits' run matmul --dims M=4611686018427387904,N=4,K=5
 echo 'unused(x[A,B], y[T]) -> z[T] { z = y*2 }' >unused.epi
 expect 1 '2^48 elements' run unused.epi --dims A=2147483648,B=2147483648,T=3
@@ -332,7 +332,7 @@ expect 0 'naive path' run "$here/programs/norm_rope.epi:qk_norm" --dims B=1,S=2,
 expect 1 '2^48\|memory' run matmul --dims M=281474976710656,N=1,K=1
 expect 1 'needs F to be divisible by 2' run swiglu --dims T=3,D=4,F=5
 expect 2 'NAME=VALUE' run matmul --dims M
-expect 2 'wants f32, bf16' run matmul --dims M=1,N=1,K=1 --type f8
+expect 2 'needs f32, bf16' run matmul --dims M=1,N=1,K=1 --type f8
 expect 1 "no device 'tpu': this machine has cpu" run matmul --dims M=1,N=1,K=1 --device tpu
 expect 2 "unknown option '--frob'; see 'epilog help run'" run matmul --frob 1
 expect 2 "unknown option '--dmis'; did you mean --dims?" run matmul --dmis M=1
@@ -369,11 +369,11 @@ that 'without sizes nothing is said of kernels' test -z "$("$epilog" check cliff
 echo 'rows(t[V,D], i: i32[L=4,T]) -> y[T,D] { y = t[i[0]] + t[i[3]] }' >stack.epi
 expect 0 'y  *f32' run stack.epi --dims T=60,D=8,V=2
 printf 'f(x[T,E]) -> y[T] { y = sum(x, E) }\ng(y[T]) -> z[T] { z = 2*y }\n' >two.epi
-expect 0 'note: g has no axis E' run two.epi:g --dims T=4,E=5
+expect 0 'note: g has no axis E; its size is ignored' run two.epi:g --dims T=4,E=5
 expect 1 "the program has no axis 'H'; it has T" run two.epi:g --dims T=4,H=5
-expect 1 'two.epi has 2 programs; say which: two.epi:NAME, of f, g' run two.epi --dims T=4
+expect 1 'two.epi has 2 programs; write two.epi:NAME with one of f, g' run two.epi --dims T=4
 : >two.epi
-expect 1 'two.epi holds no programs' run two.epi
+expect 1 'two.epi has no programs' run two.epi
 printf 'f(x[T,D], z[T,D], n[N]) -> y[T,D] {\n    a, b = halves(x, D)\n    h = x*2\n    y = x + size(N) + sum(a, D/2)\n}\n' >two.epi
 expect 0 "warning: two.epi:1:11: the input 'z' is not used" check two.epi
 expect 0 "warning: two.epi:3:5: the value 'h' is not used" check two.epi:f
@@ -406,7 +406,7 @@ expect 2 "'check' takes no --seed; see 'epilog help check'" check programs/matmu
 expect 2 "'list' takes no --dims" list --dims=M=4
 expect 2 "'run' takes no --size" run matmul --size 12
 expect 2 "unknown option '--foo'" list --foo
-expect 2 '.-in wants a value' run --in --dims M=4,N=5,K=6 matmul
+expect 2 '.-in needs a value' run --in --dims M=4,N=5,K=6 matmul
 expect 2 '.-json takes no value' list --json=1
 expect 2 '.-type is given twice' run matmul --dims M=4,N=5,K=6 --type f32 --type bf16
 expect 0 'c .*f32' run matmul --dims M=4,N=5 --dims K=6
@@ -416,12 +416,12 @@ expect 0 'dropout_grad' bench matmul:matmul dropout:dropout_grad --dims M=4,N=5,
 expect 1 "the size of axis 'K' was not given" bench matmul --dims M=4,N=5
 expect 1 'zz' bench matmul --dims M=4,N=5,K=6 --types zz=bf16
 expect 2 "none of the programs has an input 'foo'" bench matmul:matmul dropout:dropout_grad --dims M=4,N=5,K=6,T=4,D=8 --set p=0.5,foo=1 --repeat 1
-expect 2 '.-repeat wants a number of 1 or more' bench matmul --dims M=4,N=5,K=6 --repeat 0
+expect 2 '.-repeat needs a number of 1 or more' bench matmul --dims M=4,N=5,K=6 --repeat 0
 expect 2 '.-dims goes with a program' bench --dims M=4
 expect 1 'cannot be written' run matmul --dims M=4,N=5,K=6 --out nowhere/c.safetensors
 expect 1 'cannot be written' bench matmul --dims M=4,N=5,K=6 --out nowhere/b.json
-expect 1 'cannot be listed: No such file' list nowhere/at_all
-expect 1 "'gelu_of' is no folder, and in no name of a program" list gelu_of
+expect 1 'cannot read the folder: No such file' list nowhere/at_all
+expect 1 "'gelu_of' is not a folder, and no program that comes with Epilog has it in its name" list gelu_of
 expect 0 '^    layernorm(x\[T,D\], g\[D\], b\[D\], eps) -> y\[T,D\]$' list layernorm
 that 'list NAME has no others' sh -c '! grep -v "^  *[a-z_]*layernorm\|epi:[a-z_]*layernorm"' <<<"$("$epilog" list layernorm)"
 printf 'f(q[S,D], k[T,D], v[E,T]) -> o[S,E] { o = (q @ k) @ v }\n' >"$tmp/two.epi"
@@ -429,8 +429,8 @@ expect 0 'part 2 of 2, gemm' show "$tmp/two.epi:f" --dims S=4,T=5,D=6,E=7
 expect 0 'o .*f32' run "$tmp/two.epi:f" --dims S=4,T=5,D=6,E=7
 expect 2 "'bench' takes no --path" bench matmul --dims M=4,N=5,K=6 --path naive
 expect 0 'epilog check FILE' check --help
-expect 2 'wants a value' run matmul --dims
-expect 2 'options are long' run matmul -x
+expect 2 'needs a value' run matmul --dims
+expect 2 'options have long names' run matmul -x
 expect 1 "no micro-kernel 'nosuch'" run matmul --dims M=1,N=1,K=1 --micro nosuch
 expect 1 'no such file' run nosuch --dims M=1
 
@@ -438,23 +438,23 @@ expect 1 'no such file' run nosuch --dims M=1
 mkdir tensors && cp syntax.epi tensors && cd tensors || exit 1
 expect 0 'naive path' run matmul --dims M=4,N=5,K=6 --out out.safetensors
 that 'an output file is written' test -s out.safetensors
-expect 1 "none of the program's inputs, 'a', 'b'; it has 'c'" run matmul --dims M=4,N=5,K=6 --in out.safetensors
+expect 1 "none of the program's inputs: 'a', 'b'; it has 'c'" run matmul --dims M=4,N=5,K=6 --in out.safetensors
 echo 'scaled(c[M,N], s[N], a, b) -> y[M,N] { y = c*s*a + b }' >scaled.epi
-expect 1 "out.safetensors has no 's', 'a', 'b'; --set" run scaled.epi --dims M=4,N=5 --in out.safetensors
-expect 1 "out.safetensors has no 's', 'b'; --set" run scaled.epi --dims M=4,N=5 --in out.safetensors --set a=2
-expect 0 "note: out.safetensors has no 's', 'b'; random" run scaled.epi --dims M=4,N=5 --in out.safetensors --set a=2 --random
+expect 1 "out.safetensors has no 's', 'a', 'b'; use --set" run scaled.epi --dims M=4,N=5 --in out.safetensors
+expect 1 "out.safetensors has no 's', 'b'; use --set" run scaled.epi --dims M=4,N=5 --in out.safetensors --set a=2
+expect 0 "note: out.safetensors has no 's', 'b'; filled with random numbers" run scaled.epi --dims M=4,N=5 --in out.safetensors --set a=2 --random
 expect 0 '"random":\["s","b"\]' run scaled.epi --dims M=4,N=5 --in out.safetensors --set a=2 --random --json
 expect 0 '"random":\["c","s","a","b"\]' run scaled.epi --dims M=4,N=5 --json
 expect 0 '"random":\[\]' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --json
 echo 'f(c[M,N]) -> (y[M,N], w[M,N]) { y = c*2; w = c*3 }' >scaled.epi
 "$epilog" run scaled.epi --dims M=4,N=5 --out named.safetensors >/dev/null
 echo 'f(y[M,N], v[M,N]) -> z[M,N] { z = v*y }' >scaled.epi
-expect 1 "named.safetensors has no 'v'; it has 'w'; --set" run scaled.epi --dims M=4,N=5 --in named.safetensors
+expect 1 "named.safetensors has no 'v'; it has 'w'; use --set" run scaled.epi --dims M=4,N=5 --in named.safetensors
 expect 0 'naive path' run rmsnorm --dims T=4,D=5 --set eps=0.5
 expect 1 "'x' is a tensor" run rmsnorm --dims T=4,D=5 --set x=1
-expect 2 'is no number' run rmsnorm --dims T=4,D=5 --set eps=much
+expect 2 'must be a number; got' run rmsnorm --dims T=4,D=5 --set eps=much
 leaks expect 0 'naive path' run "$here/tests/square.epi" --dims M=4,N=5 --in out.safetensors --out again.safetensors
-expect 1 "'c' is \[4,5\], and c\[M,N\] wants M to be 5, as --dims has it; is it transposed?" run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
+expect 1 "'c' is \[4,5\], and c\[M,N\] needs M to be 5, as in --dims; is it transposed?" run "$here/tests/square.epi" --dims M=5,N=4 --in out.safetensors
 expect 0 "note: out.safetensors: 'c' is F32, converted to bf16" run "$here/tests/square.epi" --dims M=4,N=5 --type bf16 --in out.safetensors
 cp out.safetensors kept.safetensors
 head -c 30 out.safetensors >cut.safetensors
@@ -464,7 +464,7 @@ for file in cut huge empty nosuch; do
     expect 1 $file.safetensors run "$here/tests/square.epi" --dims M=4,N=5 --in $file.safetensors
 done
 expect 1 'nowhere' run matmul --dims M=4,N=5,K=6 --out nowhere/out.safetensors
-expect 2 'the same file as --in' run matmul --dims M=4,N=5,K=6 --in kept.safetensors --out ./kept.safetensors
+expect 2 'the output would overwrite --in, kept.safetensors' run matmul --dims M=4,N=5,K=6 --in kept.safetensors --out ./kept.safetensors
 expect 1 'kept.safetensors' run matmul --dims M=4,N=5,K=6 --out kept.safetensors/out
 that 'a failed run leaves other files alone' cmp -s out.safetensors kept.safetensors
 that 'nothing else was left behind' test "$(echo *)" = \
@@ -482,11 +482,11 @@ expect 0 'naive path' run matmul --in ab.safetensors # sizes and all
 "$epilog" run matmul --in ab.safetensors --out c.safetensors >/dev/null
 that 'its sizes are those of the file' grep -aq '"shape":\[4,5\]' c.safetensors
 expect 0 'naive path' run matmul --dims K=6 --in ab.safetensors
-expect 1 "'a' is \[4,6\], and a\[M,K\] wants K to be 7, as --dims has it$" run matmul --dims K=7 --in ab.safetensors
+expect 1 "'a' is \[4,6\], and a\[M,K\] needs K to be 7, as in --dims$" run matmul --dims K=7 --in ab.safetensors
 echo 'f(a[M,K], b[K,N]) -> y[M,N] { y = a @ b }' >turned.epi
-expect 1 "'b' is \[5,6\], and b\[K,N\] wants K to be 6, as a has it; is it transposed?" run turned.epi --in ab.safetensors
-expect 1 "ab.safetensors has none of the program's inputs, 'x', 'w'; it has 'a', 'b'" run "$(echo 'g(x[M,K], w[K]) -> y[M] { y = x @ w }' >g.epi; echo g.epi)" --in ab.safetensors
-expect 1 "ab.safetensors has no 'w'; it has 'b'; --set" run "$(echo 'g(a[M,K], w[Z]) -> y[M,K] { y = a + sum(w, Z) }' >g.epi; echo g.epi)" --in ab.safetensors
+expect 1 "'b' is \[5,6\], and b\[K,N\] needs K to be 6, as in a; is it transposed?" run turned.epi --in ab.safetensors
+expect 1 "ab.safetensors has none of the program's inputs: 'x', 'w'; it has 'a', 'b'" run "$(echo 'g(x[M,K], w[K]) -> y[M] { y = x @ w }' >g.epi; echo g.epi)" --in ab.safetensors
+expect 1 "ab.safetensors has no 'w'; it has 'b'; use --set" run "$(echo 'g(a[M,K], w[Z]) -> y[M,K] { y = a + sum(w, Z) }' >g.epi; echo g.epi)" --in ab.safetensors
 expect 1 "axis 'Z' was not given" run "$(echo 'g(a[M,K], q[Z]) -> y[M,K] { y = a + sum(q, Z) }' >g.epi; echo g.epi)" --in ab.safetensors --random
 echo 'g(a[M,F/2]) -> y[M,F] { y = join(a, -a, F) }' >g.epi
 expect 0 'naive path' run g.epi --in ab.safetensors --out y.safetensors
@@ -502,11 +502,11 @@ pick() { # pick STATUS PATTERN TYPE BYTES: ids of that type
 long() { local i; for i in "$@"; do printf '\\x%02x\\x00\\x00\\x00\\x00\\x00\\x00\\x%02x' "$i" 0; done; }
 pick 0 "'ids' is I64, converted to i32" I64 "$(long 3 0 2)"
 pick 1 'ids\[2\] is 9: outside axis V of 4' I64 "$(long 3 0 9)"
-pick 1 "element 1 of 'ids' is 4294967296, which is no i32" I64 "$(long 3)"'\x00\x00\x00\x00\x01\x00\x00\x00'"$(long 0)"
+pick 1 "element 1 of 'ids' is 4294967296, which is not a value of i32" I64 "$(long 3)"'\x00\x00\x00\x00\x01\x00\x00\x00'"$(long 0)"
 pick 0 'naive path' I32 '\x03\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00'
 pick 0 "'ids' is F32, converted to i32" F32 '\x00\x00\x40\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
-pick 1 "element 0 of 'ids' is 2.5, which is no i32" F32 '\x00\x00\x20\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
-pick 1 "element 1 of 'ids' is 2147483648, which is no i32" F64 '\x00\x00\x00\x00\x00\x00\x08\x40\x00\x00\x00\x00\x00\x00\xe0\x41\x00\x00\x00\x00\x00\x00\x00\x00'
+pick 1 "element 0 of 'ids' is 2.5, which is not a value of i32" F32 '\x00\x00\x20\x40\x00\x00\x00\x00\x00\x00\x80\x3f'
+pick 1 "element 1 of 'ids' is 2147483648, which is not a value of i32" F64 '\x00\x00\x00\x00\x00\x00\x08\x40\x00\x00\x00\x00\x00\x00\xe0\x41\x00\x00\x00\x00\x00\x00\x00\x00'
 pick 0 "'ids' is U8, converted to i32" U8 '\x03\x00\x02'
 pick 1 'is of dtype BOOL' BOOL '\x00\x00\x00'
 echo 'pick(x[V], ids[T], s) -> y[T] { y = ids*s + sum(x, V) }' >pick.epi
@@ -520,12 +520,12 @@ that 'i64 is written as I64' grep -aq '"n":{"dtype":"I64","shape":\[3\]' n.safet
 cd ..
 
 # standard input and output
-expect 0 '^-: 1 program, all well' check - <"$here/tests/square.epi"
+expect 0 '^-: 1 program, no errors' check - <"$here/tests/square.epi"
 expect 1 '^epilog: -:1:27: expected a value' check - <syntax.epi
 expect 0 'c .*f32' run -:matmul --dims M=4,N=5,K=6 <"$here/programs/matmul.epi"
 expect 1 "has no program 'nosuch'" run -:nosuch --dims M=4,N=5,K=6 <"$here/programs/matmul.epi"
 expect 0 'fused ms' bench - --dims M=4,N=5 --repeat 2 <"$here/tests/square.epi"
-expect 2 'is the program or --in, not both' run - --in - <"$here/tests/square.epi"
+expect 2 'cannot be both the program and --in' run - --in - <"$here/tests/square.epi"
 expect 0 '"random":\[\]' run "$here/tests/square.epi" --in - --json <out.safetensors
 expect 0 '"random":\[\]' run "$here/tests/square.epi" --in <(cat out.safetensors) --json
 expect 1 '^epilog: -: not a safetensors file' run "$here/tests/square.epi" --in - <syntax.epi
@@ -577,9 +577,9 @@ that 'a limit on files is an error' grep -q 'limited: cannot be written: File to
 # no output takes the place of an input
 cp "$here/programs/matmul.epi" text.epi
 ln -s text.epi link.epi
-expect 2 'same file as the program' run text.epi:matmul --dims M=4,N=5,K=6 --out text.epi
-expect 2 'same file as the program' run text.epi:matmul --dims M=4,N=5,K=6 --out link.epi
-expect 2 'same file as the text of a program' bench text.epi:matmul --dims M=4,N=5,K=6 --out link.epi
+expect 2 'the output would overwrite the program' run text.epi:matmul --dims M=4,N=5,K=6 --out text.epi
+expect 2 'the output would overwrite the program' run text.epi:matmul --dims M=4,N=5,K=6 --out link.epi
+expect 2 'the output would overwrite the program' bench text.epi:matmul --dims M=4,N=5,K=6 --out link.epi
 that 'the texts are whole' cmp -s text.epi "$here/programs/matmul.epi"
 
 # a signal leaves no half a file behind: caught while 64 MB are written, in one of ten attempts unless the machine is too busy
@@ -625,7 +625,7 @@ expect 0 'unfused ms' bench matmul:matmul --dims M=64,N=64,K=64 --repeat 2 --out
 that 'bench writes its result file' grep -q '"fused_ms"' b.json
 echo 'f(x[T,D], a[D,F], b[F,D]) -> y[T,D] { y = silu(x @ a) @ b }' >layers.epi
 expect 0 '^f  *2 kernels  *[0-9.]* ' bench layers.epi --dims T=64,D=32,F=64 --repeat 2
-expect 2 'wants --dims' bench matmul:matmul
+expect 2 'needs --dims' bench matmul:matmul
 expect 2 'multiples of 128' bench --size 100
 expect 0 '^swiglu_backward  *128x128x128 ' bench --size 128 --repeat 1
 expect 1 'no such file' bench nosuch --dims A=1 --out b.json
@@ -674,8 +674,8 @@ expect 0 'another form, for fewer rows' show "$here/programs/linear.epi:linear" 
 expect 0 'P.open' show "$here/programs/linear.epi:linear_grad_w" --dims T=5,D=64,F=64 --open T=512 --cuda
 expect 0 '^y ' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=512
 expect 1 "more than the 4 that it was compiled for" run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=4
-expect 2 'gives no size of it' run "$here/programs/linear.epi:linear" --dims D=64,F=64 --open T=4
-expect 2 'no 64-bit integer' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=x
+expect 2 'give its size in --dims too' run "$here/programs/linear.epi:linear" --dims D=64,F=64 --open T=4
+expect 2 'must be a 64-bit integer' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open T=x
 for rounding in exact packed; do expect 0 "($rounding)" show "${norm[@]}" --arch sm_90a --rounding $rounding; done
 expect 0 'sm90_128x64_c1_d' show "${norm[@]}" --arch sm_90a --config sm90_128x64_c1_d
 "$epilog" show "${norm[@]}" --cuda >all.cu
@@ -695,7 +695,7 @@ expect 1 'attention_pair_128x64_d64. does not take this attention: it is for ano
 expect 1 'sm90_128x64_c1_d. is for products: this is attention' show "${causal[@]}" --arch sm_90a --config sm90_128x64_c1_d
 expect 1 'rows_128x2. is for rows: this is attention' show "${causal[@]}" --arch sm_90a --config rows_128x2
 expect 1 'attention_128x128_d64. is for attention: this is a product' show "${norm[@]}" --arch sm_90a --config attention_128x128_d64
-expect 2 'wants sm_80, sm_86' show "${norm[@]}" --cuda --arch sm_42
+expect 2 'needs sm_80, sm_86' show "${norm[@]}" --cuda --arch sm_42
 cat >step.epi <<'end'
 step(x[T,D], w[V,D], dy[T,V]) -> (y[T,D], dw[V,D]) {
     z = exp(x @ w)
@@ -709,37 +709,37 @@ expect 0 'MB without a budget; parts . to . go through . slabs of' show "${step[
 expect 0 '"slabs": *[2-9]' show "${step[@]}" --memory 6M --json
 expect 0 'dw  *f32' run "${step[@]}" --memory 6M
 expect 1 'is too small: step needs' run "${step[@]}" --memory 1k
-expect 2 'wants bytes, as in' show "${step[@]}" --memory much
+expect 2 'needs a number of bytes, such as' show "${step[@]}" --memory much
 echo 'lora(x[T,D], w: param[F,D], a: param[F,R], b: param bf16[R,D]) -> y[T,F] { y = x @ (w + a @ b) }' >params.epi
 params=(params.epi --dims T=64,D=32,F=48,R=8 --type bf16)
-expect 0 'prepared once, not at every run: .* MB, by part 1$' and 'made again when one of these changes: w, a, b$' and 'in 1 kernel beside 1 that prepares' show "${params[@]}"
+expect 0 'prepared once, not at every run: .* MB, by part 1$' and 'made again when one of these changes: w, a, b$' and 'in 1 kernel plus 1 that prepares' show "${params[@]}"
 expect 0 '"prepared_bytes": *3072' show "${params[@]}" --json
-expect 0 'prepared once and not at every run: ' explain "${params[@]}"
+expect 0 'computed once and not in every run: ' explain "${params[@]}"
 expect 0 'y  *bf16' run "${params[@]}"
 expect 0 'y  *bf16' run "${params[@]}" --algebra written
 expect 0 'fused' bench "${params[@]}" --repeat 1
 expect 0 'w: param bf16\[F,D\]) -> y\[T,F\] {' fmt - <<<'f(x[T,D],w:param  bf16[F,D])->y[T,F]{y=x@w}'
 expect 1 'a param is an input' check - <<<'f(x[T]) -> y: param[T] { y = x }'
-expect 2 'wants free or written' show "${norm[@]}" --algebra loose
+expect 2 'needs free or written' show "${norm[@]}" --algebra loose
 echo 'f(x[T,D], a[T,E], wo[D,E], g[D], w[F,D]) -> z[T,F] { h = x + a @ wo  z = (h*rsqrt(mean(h*h, D))*g) @ w }' >delayed.epi
 expect 0 '^rewritten: delay 1.*; 2 parts instead of 3' show delayed.epi --dims T=1024,D=1024,E=1024,F=1024
 that 'as written it is not rewritten' test -z "$("$epilog" show delayed.epi --dims T=1024,D=1024,E=1024,F=1024 --algebra written | grep rewritten)"
 
 echo 'f(x[T]) -> y[T] { y = sqrt(0*x - 1) }' >none.epi
-expect 1 '12 derivatives looked at, in f64: not compared$' gradcheck none.epi --dims T=8
+expect 1 '12 derivatives checked, in f64: not compared$' gradcheck none.epi --dims T=8
 expect 1 '"ok":false,"compared":12,.*"verdict":"not compared"' gradcheck none.epi --dims T=8 --json
 
 # what others call a type, words that are nearly right, texts and tensors without an end
-expect 2 "wants f32, bf16 or f16; got 'half'; did you mean f16?" run matmul --dims M=1,N=1,K=1 --type half
+expect 2 "needs f32, bf16 or f16; got 'half'; did you mean f16?" run matmul --dims M=1,N=1,K=1 --type half
 expect 2 "got 'bfloat16'; did you mean bf16?" gradcheck matmul --dims M=1,N=1,K=1 --type bfloat16
 expect 2 "got 'fp32'; did you mean f32?" show matmul --dims M=1,N=1,K=1 --type fp32
 expect 2 "or f16; got 'double'$" run matmul --dims M=1,N=1,K=1 --type double
-expect 2 "'fp8' is no type; did you mean e4m3?" run matmul --dims M=1,N=1,K=1 --types a=fp8
+expect 2 "'fp8' is not a type; did you mean e4m3?" run matmul --dims M=1,N=1,K=1 --types a=fp8
 expect 2 "got 'fusd'; did you mean fused?" run matmul --dims M=1,N=1,K=1 --path fusd
 expect 1 "'float16' is no type; did you mean f16?" check - <<<'f(x: float16[T]) -> y[T] { y = x }'
 if [ -e /dev/zero ]; then
     for command in check fmt run show explain grad gradcheck; do
-        expect 1 '/dev/zero: more than 64 MB, which is no text of programs' $command /dev/zero
+        expect 1 '/dev/zero: larger than 64 MB, so not a file of programs' $command /dev/zero
     done
     expect 1 "/dev/zero: byte 8: the header must begin with '{'" run matmul --in /dev/zero
     expect 1 '/dev/urandom: not a safetensors file: a header of' run matmul --in /dev/urandom
@@ -755,12 +755,12 @@ expect 1 'is of dtype BOOL; Epilog reads F32, BF16, F16, I32, F64, I64, F8_E4M3'
 put F32 '1,2' 8 '\0\0\xc0\x7f\0\0\0\0'
 expect 0 "note: x.safetensors: 1 of 2 elements of 'x' are NaN or infinite" run sums.epi --in x.safetensors --set n=1
 put F32 '1,2' 8 '\0\0\x80\x4f\0\0\0\0'
-expect 0 "note: x.safetensors: 1 of 2 elements of 'x' are beyond f16, and became infinite" run sums.epi --in x.safetensors --set n=1 --type f16
-expect 1 "'n' is an integer, and 1.5 is no i32" run sums.epi --dims T=1,D=2 --set n=1.5
-expect 1 "'n' is an integer, and 3000000000 is no i32" run sums.epi --dims T=1,D=2 --set n=3000000000
+expect 0 "note: x.safetensors: 1 of 2 elements of 'x' are too large for f16 and became infinite" run sums.epi --in x.safetensors --set n=1 --type f16
+expect 1 "'n' is an integer, but 1.5 is not a value of i32" run sums.epi --dims T=1,D=2 --set n=1.5
+expect 1 "'n' is an integer, but 3000000000 is not a value of i32" run sums.epi --dims T=1,D=2 --set n=3000000000
 echo 'f(n: i32) -> m: i32 { m = n }' >sums.epi
 expect 0 '"scale":16777217,' run sums.epi --set n=16777217 --json --no-check
-expect 1 'the file to write has no name' run sums.epi --out ''
+expect 1 'the name of the output file is empty' run sums.epi --out ''
 
 # what is said of an output: ok, TOO FAR or not compared
 cat >verdict.epi <<'END'
@@ -779,20 +779,20 @@ beyond_f32(n: i32[T]) -> y: i32[T] { y = (1000*n + 1)*(1000*n + 1) }
 best(x[T,K], w[V,K]) -> i: i32[T] { i = argmax(x @ w, V) }
 steps(x[T,K], w[V,K]) -> q: i32[T,V] { q = round(400000*(x @ w)) }
 END
-expect 0 '^y  *f32 .* ok$' and '^z  *f32  *0  *-  *-  *-  not compared: f64 has no number there that f32 holds   4 of 4 are NaN$' run verdict.epi:both --dims T=4
+expect 0 '^y  *f32 .* ok$' and '^z  *f32  *0  *-  *-  *-  not compared: no f64 result there fits f32   4 of 4 are NaN$' run verdict.epi:both --dims T=4
 expect 0 '"name":"y","verdict":"ok",.*"ok":true},{"name":"z","verdict":"not compared",.*"compared":0,.*"ok":false}' run verdict.epi:both --dims T=4 --json
-expect 0 'not compared: f64 has no number' run verdict.epi:nothing --dims T=4
+expect 0 'not compared: no f64 result there fits f32' run verdict.epi:nothing --dims T=4
 expect 0 'not compared: it has no elements' run matmul --dims M=0,N=4,K=4
 expect 0 '^y  *i8 .* ok$' run verdict.epi:of_integers --dims T=4
 expect 0 'ok   4 of 4 are infinite' run verdict.epi:beyond --dims T=4
-expect 0 'ok, 1 of 4: for the rest f64 has no number that f32 holds   2 of 4 are NaN' run verdict.epi:part --dims T=4
-expect 1 'TOO FAR   4 of 4 are NaN' and '^    y\[[0-3]\] is NaN, and 1 in f64$' run verdict.epi:overflow --dims T=4
-expect 1 '^    y\[[0-3]\] is -inf, and -[0-9.]* in f64$' run verdict.epi:no_number --dims T=4
+expect 0 'ok, 1 of 4 compared: the other f64 results do not fit f32   2 of 4 are NaN' run verdict.epi:part --dims T=4
+expect 1 'TOO FAR   4 of 4 are NaN' and '^    y\[[0-3]\] is NaN, but 1 in f64$' run verdict.epi:overflow --dims T=4
+expect 1 '^    y\[[0-3]\] is -inf, but -[0-9.]* in f64$' run verdict.epi:no_number --dims T=4
 expect 1 '"verdict":"TOO FAR",.*"worst":"y\[[0-3]\]","got":' run verdict.epi:no_number --dims T=4 --json
 expect 0 'ok   [1-9][0-9]* of 64 are infinite' run verdict.epi:hot --dims T=64
-expect 0 'not compared: f64 has no number there that f16 holds   4 of 4 are NaN' run verdict.epi:lost --dims T=4
+expect 0 'not compared: no f64 result there fits f16   4 of 4 are NaN' run verdict.epi:lost --dims T=4
 that 'a choice that roundings may change is no error' eval '! "$epilog" run verdict.epi:best --dims T=200,K=64,V=500 --type bf16 | grep "TOO FAR"'
-expect 0 '^q  *i32 .*, and [0-9]* that roundings decide$' run verdict.epi:steps --dims T=30,K=64,V=50 --type bf16
+expect 0 '^q  *i32 .*; [0-9]* others differ within rounding$' run verdict.epi:steps --dims T=30,K=64,V=50 --type bf16
 expect 0 '^i  *i32  *[0-9]*  *[0-9.e+-]*  *equal ' run verdict.epi:best --dims T=9,K=64,V=50
 
 # paths and seeds
@@ -803,11 +803,11 @@ for seed in 1 1 2; do
     "$epilog" run matmul --dims M=3,N=4,K=5 --seed $seed --no-check --out - 2>/dev/null | cksum
 done >sums
 that 'a seed tells the inputs' test "$(uniq sums | wc -l)" -eq 2
-expect 2 'wants packed or exact' show "${norm[@]}" --arch sm_90a --rounding loose
-expect 2 'does not go with --device' show "${norm[@]}" --arch sm_90a --device cpu
-expect 2 'no CUDA text' show "${norm[@]}" --cuda --device cpu
-expect 2 'give that too' show "${norm[@]}" --brief
-expect 2 'give --dims' show norm_swiglu --cuda
+expect 2 'needs packed or exact' show "${norm[@]}" --arch sm_90a --rounding loose
+expect 2 'use either --arch or --device' show "${norm[@]}" --arch sm_90a --device cpu
+expect 2 'no CUDA source' show "${norm[@]}" --cuda --device cpu
+expect 2 'add --cuda' show "${norm[@]}" --brief
+expect 2 'add --dims' show norm_swiglu --cuda
 expect 2 "'run' takes no --arch; see 'epilog help run'" run "${norm[@]}" --arch sm_90a
 for option in '--config any_64x64' '--rounding exact'; do expect 2 'is for GPU kernels' run "${norm[@]}" $option; done
 expect 2 'for CPU kernels' show "${norm[@]}" --arch sm_90a --micro plain
