@@ -160,7 +160,7 @@ $(BUILD)/epilog.1: $(BUILD)/epilog
 run: $(BUILD)/epilog
 	$(BUILD)/epilog bench
 
-# The result files behind the tables of docs/results.md; MACHINE names them.
+# The result files that docs/results.md and bench/notes have tables of; MACHINE names them.
 MACHINE ?= $(shell uname -m)
 bench: $(BUILD)/epilog
 	$(BUILD)/epilog bench --size 1024,2048 --threads 2 --out bench/results/$(MACHINE)-f32.json
@@ -177,11 +177,12 @@ bench-gpu: $(BUILD)/libepilog.so
 
 # The tables of the README, the results and the notes from the result files that they name, and the plots: of which kind, from what, of
 # which size, and where.
-TABLED := README.md docs/results.md $(wildcard docs/*-notes.md)
-PLOTS := kernels,h200-torch.json,4096,kernels.svg rows,h200-rows.json,8192,rows.svg \
-    blocks,h200-blocks.json,8192,blocks.svg attention,h200-attention.json,128,attention.svg cpu,xeon-emr-2of16-f32.json,2048,cpu.svg
+TABLED := README.md docs/results.md $(wildcard bench/notes/*.md)
+PLOTS := kernels,h200-torch.json,4096,docs/kernels.svg rows,h200-rows.json,8192,bench/notes/rows.svg \
+    blocks,h200-blocks.json,8192,bench/notes/blocks.svg attention,h200-attention.json,128,docs/attention.svg \
+    cpu,xeon-emr-2of16-f32.json,2048,bench/notes/cpu.svg
 comma := ,
-plotted = $(word 1,$(subst $(comma), ,$(1))) bench/results/$(word 2,$(subst $(comma), ,$(1))) $(word 3,$(subst $(comma), ,$(1))) docs/$(word 4,$(subst $(comma), ,$(1)))
+plotted = $(word 1,$(subst $(comma), ,$(1))) bench/results/$(word 2,$(subst $(comma), ,$(1))) $(word 3,$(subst $(comma), ,$(1))) $(word 4,$(subst $(comma), ,$(1)))
 readme: $(BUILD)/table $(BUILD)/plot
 	@set -e; for f in $(TABLED); do echo $$f; $(BUILD)/table $$f; done
 	@set -e; $(foreach p,$(PLOTS),echo $(lastword $(call plotted,$p)); $(BUILD)/plot $(call plotted,$p);)
@@ -351,7 +352,7 @@ test-pairs-emulate: $(BUILD)/test/pairs_emulate
 
 # What needs a GPU: a sample of the table of cases, or all of it; the bits of rows in batches of 1 to 8192; then tiny cases
 # under compute-sanitizer where it is
-# installed; of the kernels left out of racecheck docs/rows-notes.md tells.
+# installed; of the kernels left out of racecheck bench/notes/rows.md tells.
 .PHONY: test-gpu test-gpu-full
 test-gpu: GPU_MODE := sample
 test-gpu-full: GPU_MODE := full

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Steps of whole models on a GPU, beside torch.compile: what docs/results.md has of them, file by file.
+# Steps of whole models on a GPU, beside torch.compile: what bench/notes/results.md and docs/results.md have of them, file by file.
 #
 #   bench/models.sh [-o FOLDER] [-w SECONDS] [NAME...]     llama gpt2 qwen 8b fp8 recurrence layers; all of them without names
 #

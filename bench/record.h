@@ -51,8 +51,9 @@ void put_cell(epi_text *out, const char *format, double value);
 void put_shape(epi_text *out, double m, double n, double k);
 void put_rule(epi_text *out, int columns); /* below the titles */
 
-/* table_instead.c: what one would use instead of Epilog, from the result files that it names. */
-bool put_instead(epi_text *out, bool first);
+/* table_instead.c: what one would use instead of Epilog, from the result files that it names; `names` is
+ * "first" for some of it, "lost" for what Epilog loses, or empty. */
+bool put_instead(epi_text *out, const char *names);
 /* table_models.c: the tables of files that torch_llama.py, torch_decode.py, torch_moe.py, torch_backend.py and
  * torch_attention.py's section `decode` wrote. */
 void put_training(const results *res, const char *path, epi_text *out);

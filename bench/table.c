@@ -9,7 +9,8 @@
  * are of torch_layers.py, torch_attention.py and few_rows.py, `read` of few_rows.c.
  * <!-- table: FILE derived --> is of a run of `epilog bench` over pairs of a gradient by hand and a derived
  * one.
- * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names; <!-- table: instead first --> takes a few of them.
+ * <!-- table: instead --> takes its rows from several files, which bench/table_instead.c names; `instead first` takes a
+ * few of them, `instead lost` those that Epilog loses. Lines above a table are wrapped.
  * Where there is no such file yet the place is left as it is, as long as no table stands in it. */
 #include <errno.h>
 #include <math.h>
@@ -137,11 +138,24 @@ static void put_beside(const results *res, const char *path, epi_text *out) {
 
 /* ---- the Markdown file ---- */
 
+/* Adds lines, and breaks those of prose at the last space before column 101. */
+static void put_wrapped(const char *lines, epi_text *out) {
+    for (int length; *lines; lines += length) {
+        int end = length = (int)strcspn(lines, "\n");
+        if (*lines != '|' && length > 100)
+            for (end = 100; end && lines[end] != ' ';)
+                end--;
+        end = end ? end : length;
+        epi_text_add(out, "%.*s\n", end, lines);
+        length = end + (lines[end] != 0);
+    }
+}
+
 /* What belongs between the markers; `old` is what stands there. */
 static bool put_block(const char *path, const char *names, const char *old, int old_length, epi_text *out) {
     if (!strcmp(path, "instead")) {
         epi_text_add(out, "\n");
-        return put_instead(out, !strcmp(names, "first"));
+        return put_instead(out, names);
     }
     size_t size;
     char *json = read_file(path, &size);
@@ -153,6 +167,7 @@ static bool put_block(const char *path, const char *names, const char *old, int 
         return waits;
     }
     results res = {0};
+    epi_text lines = {0};
     bool ok = read_results(path, json, size, &res);
     epi_text_add(out, "\n");
     static const struct {
@@ -169,13 +184,15 @@ static bool put_block(const char *path, const char *names, const char *old, int 
     bool found = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && ok && !found; i++)
         if ((found = !strcmp(names, tables[i].name)))
-            tables[i].put(&res, path, out);
+            tables[i].put(&res, path, &lines);
     if (found)
         ok = true;
     else if (ok && *find(&res.head, "torch")->path)
-        ok = put_gpu(&res, path, names, out);
+        ok = put_gpu(&res, path, names, &lines);
     else if (ok)
-        put_cpu(&res, path, out);
+        put_cpu(&res, path, &lines);
+    put_wrapped(lines.data ? lines.data : "", out);
+    epi_text_free(&lines);
     epi_arena_free(&res.arena);
     free(json);
     return ok;

@@ -74,6 +74,20 @@ static const alternative alternatives[] = {
     {"PyTorch, MKL", "plain product, f32", "Xeon, 1 core", CPU_TORCH("f32", "product", "matmul", "eager")},
 };
 
+/* What Epilog loses, beside the rows above that are below 1. */
+static const alternative losses[] = {
+    {"flash attention of PyTorch", "attention backward by mma.sync, 2 shapes, bf16", "H200",
+     ATTENTION("h200-attention-mma", "mma backward", "flash")},
+    {"cuDNN", "attention of one query to a cache, 4 shapes, bf16", "H200",
+     FOLDER "h200-decode-attention.json", NULL, NULL, 0, "times/cudnn/median_ms", "times/epilog/median_ms"},
+    {"torch.compile", "a linear and its cross-entropy, a step within 2 GB, bf16", "H200",
+     FOLDER "h200-loss.json", "loss", NULL, 0, "step/torch.compile/median_ms",
+     "step/epilog, memory/median_ms"},
+    {"torch.compile", "Mamba-2's layer, backward, f32 and bf16, 1 and 2 threads", "Xeon",
+     FOLDER "xeon-2core-time.json", NULL, "layer", 0, "backward/compile/least_ms",
+     "backward/epilog/least_ms"},
+};
+
 /* The sum of the numbers at paths with + between them; NaN: the row lacks one. */
 static double sum_of(const record *r, const char *paths) {
     double sum = 0;
@@ -88,7 +102,7 @@ static double sum_of(const record *r, const char *paths) {
 
 /* Of a GPU the rows of the default rounding count; a CPU's rows have none. */
 static bool counts(const alternative *a, const record *r) {
-    const char *rounding = text(r, "rounding"), *kernel = text(r, "kernel");
+    const char *rounding = text(r, "rounding"), *kernel = text(r, *text(r, "kernel") ? "kernel" : "name");
     return (a->section ? belongs(r, a->section) : isfinite(sum_of(r, a->its_time))) &&
            (!*rounding || !strcmp(rounding, "packed")) &&
            (a->kernel ? !strcmp(kernel, a->kernel) : strcmp(kernel, "matmul") != 0) &&
@@ -108,20 +122,23 @@ static bool put_alternative(const alternative *a, const char *up, epi_text *out)
         fprintf(stderr, "%s: nothing on %s\n", a->file, a->name);
     else
         epi_text_add(out, "| %s | %s | %s | **%.2f** | %.2f to %.2f | [%s](%s%s) at %s |\n", a->name, a->work,
-                     a->machine, spread_mean(&all), all.least, all.most, a->file + strlen(FOLDER), up, a->file,
-                     text(&res.head, "commit"));
+                     a->machine, spread_mean(&all), all.least, all.most, a->file + strlen(FOLDER), up,
+                     a->file, text(&res.head, "commit"));
     epi_arena_free(&res.arena);
     free(json);
     return all.count > 0;
 }
 
-bool put_instead(epi_text *out, bool first) {
-    size_t count = first ? FIRST : sizeof alternatives / sizeof *alternatives;
-    bool ok = true;
+bool put_instead(epi_text *out, const char *names) {
+    bool first = !strcmp(names, "first"), lost = !strcmp(names, "lost"), ok = true;
+    const alternative *rows = lost ? losses : alternatives;
+    size_t count = first  ? FIRST
+                   : lost ? sizeof losses / sizeof *losses
+                          : sizeof alternatives / sizeof *alternatives;
     epi_text_add(out,
                  "| instead of Epilog | work | machine | its time over Epilog's | range | measured in |\n");
     put_rule(out, 6);
     for (size_t i = 0; i < count; i++)
-        ok &= put_alternative(&alternatives[i], first ? "" : "../", out);
+        ok &= put_alternative(&rows[i], first ? "" : "../", out);
     return ok;
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Losses of a small Llama on real text: products of e4m3 (epilog.apply(fp8=True)) beside bf16, five seeds of it.
 
-  PYTHONPATH=python python3 bench/torch_fp8_train.py --out bench/results/h200-fp8-train.json --plot docs/fp8.svg
+  PYTHONPATH=python python3 bench/torch_fp8_train.py --out bench/results/h200-fp8-train.json --plot bench/notes/fp8.svg
   PYTHONPATH=python python3 bench/torch_fp8_train.py --device cpu --small      # tries the script without a GPU
 
-The text is the documentation of this repository (docs/*.md, in the order of their names), or --text FILE: bytes are tokens. d 512, 6 layers of
+The text is the documentation of this repository (docs/*.md and bench/notes/*.md, in the order of their names), or --text FILE: bytes are tokens. d 512, 6 layers of
 8 heads, ff 1536, 16 sequences of 512 bytes a step, AdamW on master weights of f32, of which the model's are copies in bf16. A seed says how
 weights begin and which pieces of the text come when: e4m3 has the first of them. Sides: "bf16", the model of transformers; "fp8"; with --apply
 the same by epilog.apply in bf16. What is compared is the mean loss of the last 50 steps.
@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 
 def read(args):
-    names = [args.text] if args.text else sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")))
+    names = [args.text] if args.text else sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")) + glob.glob(os.path.join(ROOT, "bench", "notes", "*.md")))
     data = b"".join(open(name, "rb").read() for name in names)
     print(f"{len(names)} files, {len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}", flush=True)
     return torch.tensor(list(data), dtype=torch.uint8)

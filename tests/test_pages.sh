@@ -63,7 +63,7 @@ done
 has_heading() { # file, anchor
     sed -n 's/^##* //p' "$1" | tr A-Z a-z | sed 's/[^a-z0-9 _-]//g; s/ /-/g' | grep -qx -- "$2"
 }
-for about in *.md docs/*.md; do
+for about in *.md docs/*.md bench/notes/*.md; do
     for link in $(grep -oE '\]\([^) ]+\)' "$about" | sed 's/^](//; s/)$//' | grep -vE '^https?:' | sort -u); do
         file=${link%%#*}
         file=${file:+$(dirname "$about")/$file}

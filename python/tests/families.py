@@ -1,5 +1,5 @@
 """Families of transformers with small configurations and random weights, in training. As a command it prints what torch.compile's backend
-makes of each, as a table of docs/cpu-notes.md: python families.py [NAME …]"""
+makes of each, as a table of bench/notes/cpu.md: python families.py [NAME …]"""
 import collections
 import sys
 import warnings

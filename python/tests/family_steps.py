@@ -1,4 +1,4 @@
-"""Training of small models by torch.compile's backend beside eager, as a table of docs/cpu-notes.md: python family_steps.py [NAME …]
+"""Training of small models by torch.compile's backend beside eager, as a table of bench/notes/cpu.md: python family_steps.py [NAME …]
 
 Five steps of AdamW in f32: the largest relative difference of a loss to eager's. In bf16: how far losses are from those of f64, and how far
 eager's are. One graph for batches of 2 and 3 and lengths of 10 and 12 (dynamic), checkpointed layers, LoRA on all linear layers: the largest

@@ -1,5 +1,5 @@
 """Launches and bytes of a decoder layer that torch.compile's backend says, as planned for a GPU that need not be there, and those of the
-program that epilog.apply has for it. As a command it prints a table of docs/hopper-notes.md: python layer_plans.py [NAME …]
+program that epilog.apply has for it. As a command it prints a table of bench/notes/hopper.md: python layer_plans.py [NAME …]
 
 Sizes are those of a model of 1B: 2 sequences of 2048 tokens, 2048 features, 16 heads of 128, 4 for keys; bf16. Nothing is computed: tensors
 are fake."""

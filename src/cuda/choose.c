@@ -191,7 +191,7 @@ static double memory_time(const epi_product_size *size) {
 /* Modelled time of a configuration for few rows, in the units of the others: 2048 of them are a cycle. Waves
  * of tiles, each as long as its wgmma or what it takes in; or the weights' way from memory, once for every
  * row of tiles, or both operands' from the L2 cache; and what is left when the first multiprocessors have no
- * tile any more. The factors are fitted to measurements (docs/hopper-notes.md). */
+ * tile any more. The factors are fitted to measurements (bench/notes/hopper.md). */
 static double few_cost(const epi_config *c, const epi_tiling *t, const epi_product_size *size,
                        int multiprocessors) {
     int64_t clusters = epi_max64(1, multiprocessors / c->cluster), rows = size->m / weights_of(size);

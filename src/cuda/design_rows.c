@@ -360,7 +360,7 @@ static epi_status prepare(epi_rows_design *d, const epi_step *step, epi_error *e
 }
 
 /* racecheck reports hazards that are none in two kinds of kernels with teams of several warps, which have
- * names of their own for it: docs/rows-notes.md. */
+ * names of their own for it: bench/notes/rows.md. */
 static const char *kernel_name(const epi_rows_design *d) {
     const epi_rows_shape *s = &d->shape;
     bool warps = s->lanes > 32, folds = d->tile.phases > 1;
