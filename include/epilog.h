@@ -419,6 +419,17 @@ typedef struct epi_call {
 } epi_call;
 EPI_API epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *call, epi_error *err);
 
+/* Runs as epi_kernel_call does, and times each part (epi_kernel_part). `count` is the number of parts, and each
+ * array has so many elements:
+ *   - `seconds`: the time of the part, by the clock on the CPU and between events on a GPU;
+ *   - `runs`: how often it ran: once, or once for each slab of a memory limit. It is 0 for a part of
+ *     epi_kernel_prepare, and for a part that an earlier one launched together with its own. May be NULL;
+ *   - `launches`: its launches on a GPU, 0 on the CPU. May be NULL.
+ * The call allocates, and returns when all work is done. On a GPU the parts do not overlap in this run. With
+ * open axes it times the largest sizes. */
+EPI_API epi_status epi_kernel_time_parts(const epi_kernel *kernel, const epi_call *call, double *seconds,
+                                         int *runs, int *launches, int count, epi_error *err);
+
 /* Values that depend only on inputs declared `param` can be computed once, instead of in every run. This is
  * the size of the buffer for them in bytes, a multiple of 256. 0: there are none, and runs need no buffer.
  * It is always 0 if the path is not fused, or with a memory limit. */

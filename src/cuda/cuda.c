@@ -981,6 +981,13 @@ epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, voi
     return status;
 }
 
+int epi_cuda_launches(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace) {
+    int launches = 0;
+    for (int i = 0; i < k->count; i++)
+        launches += !is_idle(k, &k->launches[i], tensors, workspace);
+    return launches;
+}
+
 const epi_launch *epi_cuda_joined(const epi_cuda_kernel *k) {
     for (int i = 0; i < k->count; i++)
         if (k->launches[i].joined)

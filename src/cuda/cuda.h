@@ -138,6 +138,8 @@ typedef struct epi_parameter {
 epi_status epi_launch_write(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
                             unsigned char *workspace, const epi_parameter *how, unsigned char *to,
                             epi_error *err);
+/* How many launches a run with these tensors takes. */
+int epi_cuda_launches(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace);
 /* The product among its launches; NULL: there is none, or it is by itself. */
 const epi_launch *epi_cuda_joined(const epi_cuda_kernel *k);
 /* What a form would take with the sizes of this spec. */

@@ -95,7 +95,10 @@ typedef struct cu_kernel *cu_kernel;
     X(cuMemsetD32Async, (epi_cu_ptr to, unsigned value, size_t count, epi_cu_stream stream)) \
     X(cuStreamWaitEvent, (epi_cu_stream stream, epi_cu_event event, unsigned flags)) \
     X(cuStreamSynchronize, (epi_cu_stream stream)) \
-    X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream))
+    X(cuEventRecord, (epi_cu_event event, epi_cu_stream stream)) \
+    X(cuEventCreate, (epi_cu_event * out, unsigned flags)) \
+    X(cuEventDestroy_v2, (epi_cu_event event)) \
+    X(cuEventElapsedTime, (float *milliseconds, epi_cu_event from, epi_cu_event to))
 
 #define DECLARE(name, parameters) int(*name) parameters;
 #define PLACE(name, parameters) {#name, offsetof(struct epi_cuda_calls, name)},
@@ -364,6 +367,24 @@ epi_status epi_cuda_event_record(const epi_cuda *cuda, epi_cu_event event, epi_c
 epi_status epi_cuda_event_wait(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
                                epi_error *err) {
     return ASK("to wait for an event", cuStreamWaitEvent, stream, event, 0);
+}
+
+epi_status epi_cuda_event_make(const epi_cuda *cuda, epi_cu_event *out, epi_error *err) {
+    *out = NULL;
+    return ASK("an event", cuEventCreate, out, 0);
+}
+
+void epi_cuda_event_free(const epi_cuda *cuda, epi_cu_event event) {
+    if (event && cuda->count > 0)
+        cuda->calls->cuEventDestroy_v2(event);
+}
+
+epi_status epi_cuda_event_seconds(const epi_cuda *cuda, epi_cu_event from, epi_cu_event to, double *out,
+                                  epi_error *err) {
+    float milliseconds = 0;
+    epi_status status = ASK("the time between events", cuEventElapsedTime, &milliseconds, from, to);
+    *out = 1e-3 * (double)milliseconds;
+    return status;
 }
 
 epi_status epi_cuda_stream_wait(const epi_cuda *cuda, epi_cu_stream stream, epi_error *err) {

@@ -90,7 +90,12 @@ epi_status epi_cuda_map(const epi_cuda *cuda, epi_tensor_map *out, epi_dtype typ
 /* The same map for a tensor that lies somewhere else: cheap, for every launch. */
 epi_status epi_cuda_map_move(const epi_cuda *cuda, epi_tensor_map *map, const void *data, epi_error *err);
 
-/* Events of the caller. */
+/* Events: the caller's, or made here. */
+epi_status epi_cuda_event_make(const epi_cuda *cuda, epi_cu_event *out, epi_error *err);
+void epi_cuda_event_free(const epi_cuda *cuda, epi_cu_event event);
+/* Between two that have been recorded, and that the stream has passed. */
+epi_status epi_cuda_event_seconds(const epi_cuda *cuda, epi_cu_event from, epi_cu_event to, double *out,
+                                  epi_error *err);
 epi_status epi_cuda_event_record(const epi_cuda *cuda, epi_cu_event event, epi_cu_stream stream,
                                  epi_error *err);
 /* What comes next on the stream waits for the event; the caller does not. */

@@ -314,7 +314,7 @@ epi_status epi_kernel_workspace_at(const epi_kernel *kernel, const int64_t *size
 epi_status epi_sizes_call(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
     hold h;
     EPI_TRY(take(kernel, call->sizes, call->size_count, &h, err));
-    epi_status status = epi_kernel_carry_out(h.kernel, call, err);
+    epi_status status = epi_kernel_carry_out(h.kernel, call, NULL, err);
     give_back(kernel, &h);
     return status;
 }

@@ -100,8 +100,14 @@ epi_status epi_struct_take(void *out, size_t size, const void *given, const char
                            epi_error *err);
 /* Options so, with lists that are there. */
 epi_status epi_options_take(epi_options *out, const epi_options *given, epi_error *err);
-/* start.c: a run of a kernel's own sizes. */
-epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err);
+/* clock.c: times the parts of a run. */
+typedef struct epi_part_clock epi_part_clock;
+epi_status epi_part_clock_begin(epi_part_clock *clock, int part, epi_error *err);
+epi_status epi_part_clock_end(epi_part_clock *clock, int part, int launches, epi_error *err);
+
+/* start.c: a run of a kernel's own sizes. `clock`: times its parts, which then run one after the other; or NULL. */
+epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_part_clock *clock,
+                                epi_error *err);
 
 /* apart.c: does what a call writes to lie apart from all else? Room to find out, which runs do not allocate. */
 typedef struct epi_lying {

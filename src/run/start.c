@@ -149,6 +149,7 @@ typedef struct running {
     bool prepares; /* it is no run, but makes what runs read from there */
     bool alone;    /* nothing is launched yet: what is lets others begin when all before it has ended */
     void *stream;
+    epi_part_clock *clock; /* or NULL */
     union {
         epi_lying lying; /* before anything runs */
         part_room room;
@@ -156,8 +157,11 @@ typedef struct running {
 } running;
 
 /* What a part, and those behind it, are told of their neighbours in the stream. */
-static int beside_of(const epi_kernel *k, const epi_part_kernel *first, const epi_part_kernel *last) {
+static int beside_of(const running *r, const epi_part_kernel *first, const epi_part_kernel *last) {
+    const epi_kernel *k = r->kernel;
     bool more = last + 1 < k->parts + k->part_count;
+    if (r->clock) /* between its parts are events */
+        return first->regrouped ? EPI_GROUPS_KNOWN : 0;
     return (first->concurrent ? EPI_OVERLAP_LAST : 0) | (first->regrouped ? EPI_GROUPS_KNOWN : 0) |
            (more && last[1].concurrent ? EPI_OVERLAP_NEXT : 0) |
            (first->weights_there && k->alone ? EPI_WEIGHTS_THERE : 0);
@@ -177,11 +181,11 @@ static epi_status run_around(running *r, int leader, bool behind, bool *first, e
 }
 
 /* Parts whose products are launched as one. */
-static epi_status run_joint(running *r, int leader, epi_error *err) {
+static epi_status run_joint(running *r, int leader, int *ran, epi_error *err) {
     const epi_kernel *k = r->kernel;
     const epi_part_kernel *part = &k->parts[leader];
     const epi_joint *j = part->joint;
-    int beside = beside_of(k, part, part + j->count - 1);
+    int beside = beside_of(r, part, part + j->count - 1), launches = 1;
     bool first = true, none = false;
     epi_joint_args args;
     EPI_TRY(run_around(r, leader, false, &first, err));
@@ -189,26 +193,42 @@ static epi_status run_joint(running *r, int leader, epi_error *err) {
         const epi_tensor *given =
             part_tensors(k, leader + i, 0, r->tensors, r->memory, r->prepared, &r->room);
         EPI_TRY(epi_joint_put(j, i, given, r->memory + part[i].own, &args, err));
+        if (r->clock)
+            launches += epi_cuda_launches(j->parts[i], given, r->memory + part[i].own) - 1;
     }
     EPI_TRY(epi_joint_start(j, r->memory + part->own, &args, r->stream,
                             first ? beside : beside & ~EPI_OVERLAP_LAST, &r->alone, err));
+    *ran = launches;
     return run_around(r, leader, true, &none, err);
 }
 
-static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
+/* How many launches it took is told in *launches, for the clock. */
+static epi_status run_single(running *r, int index, int64_t row, int *launches, epi_error *err) {
     const epi_part_kernel *part = &r->kernel->parts[index];
-    if (r->kernel->parts[part->leader].joint)
-        return part->joint ? run_joint(r, index, err) : EPI_OK;
     const epi_tensor *given =
         part_tensors(r->kernel, index, row, r->tensors, r->memory, r->prepared, &r->room);
     bool tail = (part->tail.cpu || part->tail.cuda) &&
                 row + r->kernel->cut.slab_rows > r->kernel->spec.sizes[r->kernel->cut.slab_dim];
     const epi_compiled *compiled = tail ? &part->tail : &part->full;
+    if (r->kernel->gpu && r->clock)
+        *launches = epi_cuda_launches(compiled->cuda, given, r->memory + part->own);
     if (r->kernel->gpu)
-        return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream,
-                            beside_of(r->kernel, part, part), &r->alone, err);
+        return epi_cuda_run(compiled->cuda, given, r->memory + part->own, r->stream, beside_of(r, part, part),
+                            &r->alone, err);
     epi_cpu_run(compiled->cpu, given, r->memory);
     return EPI_OK;
+}
+
+static epi_status run_part(running *r, int index, int64_t row, epi_error *err) {
+    const epi_part_kernel *part = &r->kernel->parts[index];
+    bool joined = r->kernel->parts[part->leader].joint;
+    int launches = 0;
+    if (joined && !part->joint)
+        return EPI_OK; /* the first of them has launched it */
+    if (r->clock)
+        EPI_TRY(epi_part_clock_begin(r->clock, index, err));
+    EPI_TRY(joined ? run_joint(r, index, &launches, err) : run_single(r, index, row, &launches, err));
+    return r->clock ? epi_part_clock_end(r->clock, index, launches, err) : EPI_OK;
 }
 
 /* The parts that it goes through. */
@@ -293,6 +313,7 @@ typedef struct start_args {
     int count;
     void *workspace, *stream, *prepared;
     bool prepares;
+    epi_part_clock *clock;
 } start_args;
 
 /* Tensors lie apart from what else is written to. A number that is one of them has been put into the workspace. */
@@ -358,8 +379,9 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     r.memory = (unsigned char *)args->workspace + epi_kernel_parts_at(kernel);
     r.prepared = args->prepared;
     r.prepares = args->prepares;
-    r.alone = kernel->alone;
+    r.alone = kernel->alone && !args->clock;
     r.stream = args->stream;
+    r.clock = args->clock;
     EPI_TRY(check_tensors(&r, args, err));
     if (kernel->gpu && !kernel->parts[0].full.cuda->cuda)
         return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
@@ -420,7 +442,8 @@ static epi_status start_with_numbers(const epi_kernel *kernel, const epi_call *c
 }
 
 /* A run, or, into the buffer, what runs need. */
-static epi_status carry_out(const epi_kernel *kernel, const epi_call *call, void *buffer, epi_error *err) {
+static epi_status carry_out(const epi_kernel *kernel, const epi_call *call, void *buffer,
+                            epi_part_clock *clock, epi_error *err) {
     size_t needed = epi_kernel_workspace(kernel);
     if (call->workspace_bytes && call->workspace_bytes < needed)
         return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace has %zu bytes; this run needs %zu",
@@ -441,13 +464,15 @@ static epi_status carry_out(const epi_kernel *kernel, const epi_call *call, void
                              .workspace = call->workspace,
                              .stream = call->stream,
                              .prepared = buffer ? buffer : (void *)call->prepared,
-                             .prepares = buffer};
+                             .prepares = buffer,
+                             .clock = clock};
     EPI_TRY(numbers ? start_with_numbers(kernel, call, args, err) : start(kernel, &args, err));
     return call->signal ? epi_cuda_event_record(k->cuda, call->signal, call->stream, err) : EPI_OK;
 }
 
-epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_error *err) {
-    return carry_out(kernel, call, NULL, err);
+epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, epi_part_clock *clock,
+                                epi_error *err) {
+    return carry_out(kernel, call, NULL, clock, err);
 }
 
 size_t epi_kernel_prepare_size(const epi_kernel *kernel) {
@@ -465,7 +490,7 @@ epi_status epi_kernel_prepare(const epi_kernel *kernel, const epi_call *given, v
     if (!buffer)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_prepare: the buffer is NULL, and takes %zu bytes",
                         epi_kernel_prepare_size(kernel));
-    return carry_out(kernel, &call, buffer, err);
+    return carry_out(kernel, &call, buffer, NULL, err);
 }
 
 epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *given, epi_error *err) {
@@ -474,7 +499,8 @@ epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *given, epi_
     if (!kernel || !given)
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_kernel_call: kernel and call may not be NULL");
     EPI_TRY(epi_struct_take(&call, sizeof call, given, "call", "EPI_CALL", err));
-    return (call.sizes || call.size_count ? epi_sizes_call : epi_kernel_carry_out)(kernel, &call, err);
+    return call.sizes || call.size_count ? epi_sizes_call(kernel, &call, err)
+                                         : epi_kernel_carry_out(kernel, &call, NULL, err);
 }
 
 epi_status epi_kernel_start(const epi_kernel *kernel, const epi_tensor *tensors, int count, void *workspace,
