@@ -234,7 +234,7 @@ $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(if $(SAN),,$(BUILD)/obj/tests/com
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(link)
-WITH_COPY := alloc ahead threads
+WITH_COPY := alloc ahead counts threads
 $(WITH_COPY:%=$(BUILD)/test/%): $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/compile.o $(BUILD)/libepilog.a
 	@mkdir -p $(@D)
 	$(call say,LINK)
@@ -244,6 +244,8 @@ $(WITH_COPY:%=$(BUILD)/test/%): $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(B
 $(BUILD)/test/json: $(BUILD)/obj/cli/chart.o
 
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+WRAPPED := plan_make attentions_find placer_make cut_make extract_begin
+$(BUILD)/test/counts: LIBS += $(foreach f,$(WRAPPED),-Wl,--wrap=epi_$(f))
 $(BUILD)/test/ahead: LIBS += -Wl,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose
 
 $(BUILD)/example/%: examples/%.c $(SHARED)

@@ -12,6 +12,8 @@ typedef struct epi_slice {
     int64_t step[EPI_MAX_AXES];  /* likewise: by so many places */
 } epi_slice;
 
+typedef struct epi_kept epi_kept; /* what was found out of parts (pass/place/kept.h) */
+
 typedef struct epi_spec {
     const epi_graph *graph;
     const epi_slice *slices;     /* by tensor; NULL: all are whole */
@@ -32,6 +34,7 @@ typedef struct epi_spec {
         scan_sums; /* what rows that go through recurrences may do (limits.h) */
     int window;    /* and by how many places rows may shift what they make */
     int tile;      /* rows may be worked on in square tiles of so many (square.h); 0: they are not */
+    epi_kept *kept; /* while a kernel is compiled; NULL: nothing is kept */
 } epi_spec;
 
 /* Does one of the axes count rows? */

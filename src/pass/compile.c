@@ -12,6 +12,7 @@
 #include "ir/verify.h"
 #include "pass/analyse/cost.h"
 #include "pass/analyse/integers.h"
+#include "pass/place/kept.h"
 #include "pass/place/split.h"
 #include "pass/rewrite/attention_form.h"
 #include "pass/rewrite/choices.h"
@@ -236,35 +237,15 @@ epi_status epi_passes_run(epi_candidate *c, epi_pass_id first, epi_pass_id last,
     return status;
 }
 
-/* Launches of a part besides that of its mainloop: passes before it, and those that fold its partials
- * along the rows, and down them. */
-static int count_extra_launches(const epi_spec *whole, const epi_part *part) {
-    epi_arena scratch = {0};
-    epi_plan plan;
-    epi_spec spec = *whole;
-    int passes = 0;
-    bool folds[2] = {false};
-    spec.graph = &part->graph;
-    spec.types = part->types;
-    spec.slices = part->slices;
-    bool fused = epi_plan_make(&scratch, &spec, &plan, NULL) == EPI_OK && plan.fused;
-    for (int i = 0; i < spec.graph->node_count && fused; i++) {
-        const epi_placement *at = &plan.placement[i];
-        passes += at->before && epi_ops[spec.graph->nodes[i].op].cls != EPI_CLASS_LEAF;
-        if (at->reduction > EPI_REDUCE_LOCAL)
-            folds[at->reduction == EPI_REDUCE_COLS] = true;
-    }
-    epi_arena_free(&scratch);
-    return passes + folds[0] + folds[1];
-}
-
 /* What a cut costs, and its launches, at the largest sizes of open axes: the choice is the same for all. */
 static double most_cost(const epi_candidate *c, int *launches) {
-    epi_spec most = c->spec;
+    epi_spec most = c->spec, part;
     memcpy(most.sizes, epi_largest_sizes(&c->spec), sizeof most.sizes);
     *launches = c->cut.part_count - c->cut.prepared_parts;
-    for (int i = c->cut.prepared_parts; i < c->cut.part_count; i++)
-        *launches += count_extra_launches(&most, &c->cut.parts[i]);
+    for (int i = c->cut.prepared_parts; i < c->cut.part_count; i++) {
+        part = epi_part_spec(&most, &c->cut.parts[i]);
+        *launches += epi_verdict_of(&part).launches;
+    }
     return isinf(c->cost) ? c->cost : epi_cut_cost(&most, &c->cut);
 }
 
@@ -293,12 +274,17 @@ static epi_status try_without(const epi_candidate *rewritten, unsigned what, epi
     return EPI_OK;
 }
 
+epi_status epi_candidate_rewrite(epi_candidate *c, epi_error *err) {
+    epi_status status = epi_passes_run(c, EPI_PASS_ALGEBRA, EPI_PASS_ALGEBRA, err);
+    if (status == EPI_OK)
+        c->content = epi_spec_content(&c->spec);
+    return status;
+}
+
 epi_status epi_candidate_cut(epi_candidate *c, epi_error *err) {
     epi_backend_limits limits = *c->limits;
-    epi_status status = epi_passes_run(c, EPI_PASS_ALGEBRA, EPI_PASS_ALGEBRA, err);
     epi_candidate rewritten = *c;
-    if (status == EPI_OK)
-        status = epi_passes_run(c, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
+    epi_status status = epi_passes_run(c, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
     for (unsigned what = 1; what & EPI_REFUSED_OF_PART && status == EPI_OK; what <<= 1)
         status = try_without(&rewritten, what, &limits, c, err);
     return status;
@@ -337,7 +323,9 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     r->written = c->written = c->spec.graph;
     if (given->same)
         c->spec.graph = given->same;
-    epi_status status = epi_candidate_cut(c, err);
+    epi_status status = epi_candidate_rewrite(c, err);
+    if (status == EPI_OK)
+        status = epi_candidate_cut(c, err);
     r->before = c->cost;
     r->parts_before = c->cut.part_count - c->cut.prepared_parts;
     r->left = given->left             ? given->left

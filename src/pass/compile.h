@@ -2,6 +2,7 @@
 #ifndef EPI_PASS_COMPILE_H
 #define EPI_PASS_COMPILE_H
 
+#include "ir/content.h"
 #include "pass/place/refusals.h"
 #include "pass/rewrite/algebra.h"
 #include "pass/schedule/steps.h"
@@ -43,6 +44,7 @@ typedef struct epi_candidate {
     const epi_graph *written;         /* what the algebra begins with: its indices are looked through */
     const epi_algebra_choice *choice; /* NULL: the algebra leaves it as it is */
     epi_algebra_log log;
+    epi_hash content;                       /* of the program that the algebra left */
     epi_cut cut;                            /* no parts: no result has an element */
     double cost;                            /* in bytes; without end where there is neither */
     epi_error refused;                      /* why it did not get through */
@@ -59,7 +61,8 @@ extern const epi_pass epi_passes[EPI_PASS_COUNT];
 /* Sends it through these passes. */
 epi_status epi_passes_run(epi_candidate *c, epi_pass_id first, epi_pass_id last, epi_error *err);
 
-/* Sends it through the passes from the algebra on. */
+/* Sends it through the algebra, and then through the passes behind it. */
+epi_status epi_candidate_rewrite(epi_candidate *c, epi_error *err);
 epi_status epi_candidate_cut(epi_candidate *c, epi_error *err);
 
 /* What became of the program on the way. */

@@ -6,16 +6,28 @@
 #include "pass/analyse/cost.h"
 #include "pass/compile.h"
 
-/* Sends what the algebra makes by a choice through the passes, in the candidate's own arena. Its cost is
- * without end where that fails. */
+/* Has the algebra made the same of both? */
+static bool is_like(const epi_candidate *c, const epi_candidate *other) {
+    return epi_hash_equal(c->content, other->content);
+}
+
+/* Sends what the algebra makes by a choice through the passes, in the candidate's own arena: unless that is what it made
+ * of `best`, or the program as it is written, whose cost it has then, but no cut. Its cost is without end where that fails. */
 static void try_choice(const epi_candidate *from, const epi_graph *written, const epi_algebra_choice *choice,
-                       epi_candidate *t) {
+                       const epi_candidate *best, epi_candidate *t) {
     epi_error err = {0};
     epi_arena_free(t->arena);
     *t = (epi_candidate){.arena = t->arena, .spec = from->spec, .limits = from->limits, .choice = choice};
     t->spec.graph = t->written = written;
     memcpy(t->after, from->after, sizeof t->after);
-    if (epi_candidate_cut(t, &err) != EPI_OK) {
+    epi_status status = epi_candidate_rewrite(t, &err);
+    if (status == EPI_OK && (is_like(t, from) || (best && is_like(t, best)))) {
+        t->cost = is_like(t, from) ? from->cost : best->cost;
+        return;
+    }
+    if (status == EPI_OK)
+        status = epi_candidate_cut(t, &err);
+    if (status != EPI_OK) {
         t->cost = INFINITY;
         t->refused = err;
     }
@@ -27,7 +39,7 @@ double epi_rewriting_cost(const epi_spec *spec, const epi_backend_limits *limits
     epi_arena arena = {0};
     epi_candidate from = {.spec = *spec, .limits = limits}, t = {.arena = &arena};
     choice.without |= 1u << rule;
-    try_choice(&from, r->written, &choice, &t);
+    try_choice(&from, r->written, &choice, NULL, &t);
     epi_arena_free(&arena);
     return t.cost;
 }
@@ -42,7 +54,7 @@ typedef struct search {
 } search;
 
 static void try_one(search *s, epi_candidate *t) {
-    try_choice(s->plain, s->written, s->choice, t);
+    try_choice(s->plain, s->written, s->choice, t == s->best ? NULL : s->best, t);
     if (t->refused.status == EPI_ERR_INTERNAL || t->refused.status == EPI_ERR_MEMORY)
         s->broken = t->refused;
 }
@@ -68,7 +80,7 @@ static void hold_near(search *s) {
     s->choice->near = true;
     try_one(s, s->other);
     s->choice->near = !epi_cost_is_less(s->best->cost, s->other->cost);
-    if (s->choice->near)
+    if (s->choice->near && !is_like(s->other, s->best))
         take_other(s);
 }
 

@@ -5,6 +5,7 @@
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "pass/analyse/dequant.h"
+#include "pass/place/kept.h"
 #include "pass/place/split.h"
 #include "pass/rewrite/integers.h"
 #include "pass/rewrite/widen.h"
@@ -227,6 +228,7 @@ static bool leave_pieces(epi_kernel *k, const epi_options *o) {
 static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
     EPI_TRY(epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err));
+    k->spec.kept = epi_kept_make(&k->arena);
     EPI_TRY(find_limits(k, o, err));
     EPI_TRY(check_memory(o, err));
     EPI_TRY(recut(k, o, err));
@@ -246,6 +248,7 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
             break;
         }
     }
+    k->spec.kept = NULL;
     for (int i = 0; i < k->part_count; i++) {
         const epi_steps *steps = refused_steps(&k->parts[i]);
         if (steps)

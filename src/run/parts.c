@@ -93,12 +93,7 @@ static epi_status compile_spec(epi_kernel *k, const epi_spec *spec, const epi_op
 }
 
 static epi_status compile_part(epi_kernel *k, const epi_options *o, epi_part_kernel *p, epi_error *err) {
-    epi_spec spec = k->spec;
-    if (p->part) {
-        spec.graph = &p->part->graph;
-        spec.types = p->part->types;
-        spec.slices = p->part->slices;
-    }
+    epi_spec spec = p->part ? epi_part_spec(&k->spec, p->part) : k->spec;
     if (!p->part || p->part->loop < 0)
         return compile_spec(k, &spec, o, p, &p->full, err);
     spec.sizes[k->cut.slab_dim] = k->cut.slab_rows;

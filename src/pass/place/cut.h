@@ -81,6 +81,15 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backen
  * first. */
 epi_axes epi_cut_layout(const epi_spec *spec, int node);
 
+/* A part as what a plan is made of. */
+static inline epi_spec epi_part_spec(const epi_spec *whole, const epi_part *part) {
+    epi_spec spec = *whole;
+    spec.graph = &part->graph;
+    spec.types = part->types;
+    spec.slices = part->slices;
+    return spec;
+}
+
 /* cut_order.c: brings the parts into another order where less memory is alive at once in it. Those from
  * `backward` on stay behind the others. False: no memory. */
 bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int backward);

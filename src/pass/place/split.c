@@ -12,6 +12,7 @@
 #include "pass/analyse/direction.h"
 #include "pass/analyse/stored.h"
 #include "pass/place/extract.h"
+#include "pass/place/kept.h"
 #include "pass/place/placer.h"
 #include "pass/place/refusals.h"
 #include "pass/schedule/steps.h"
@@ -338,51 +339,29 @@ static epi_status write_copy(const splitter *s, int t, epi_part *p, epi_error *e
 /* ---- which come together ---- */
 
 static epi_spec spec_of(const splitter *s, const epi_part *part) {
-    epi_spec spec = *s->spec;
+    epi_spec spec = epi_part_spec(s->spec, part);
     if (part->loop >= 0)
         spec.sizes[s->to->slab_dim] = s->to->slab_rows;
-    spec.graph = &part->graph;
-    spec.types = part->types;
-    spec.slices = part->slices;
     return spec;
 }
 
 /* Is the part one kernel, as far as its plan knows? One that could do without something is left to the
  * backend: it is cut in another way then. */
 static bool is_kernel(const splitter *s, const epi_part *part) {
-    epi_arena scratch = {0};
-    epi_plan plan;
     epi_spec spec = spec_of(s, part);
+    epi_verdict verdict = epi_verdict_of(&spec);
     epi_backend_limits less = *s->limits;
     unsigned known = 0;
-    bool is = epi_plan_make(&scratch, &spec, &plan, NULL) == EPI_OK;
-    if (is && !plan.fused) {
-        if (less.refused)
-            epi_is_refused(&less, epi_refusal_hash(s->spec, part), &known);
-        is = epi_limits_give_up(&less, epi_plan_refused(&part->graph, &plan) & ~known & EPI_REFUSED_OF_PART);
-    }
-    epi_arena_free(&scratch);
-    return is;
+    if (!verdict.planned || verdict.fused)
+        return verdict.fused;
+    if (less.refused)
+        epi_is_refused(&less, epi_refusal_hash(s->spec, part), &known);
+    return epi_limits_give_up(&less, verdict.refused & ~known & EPI_REFUSED_OF_PART);
 }
 
-/* Is a part of several operations one kernel, with nothing before and after its mainloop, and nothing that a
- * backend's tile may not hold: a second product, an update, or reductions inside? */
 static bool is_plain_kernel(const splitter *s, const epi_part *part) {
-    epi_arena scratch = {0};
-    epi_plan plan;
     epi_spec spec = spec_of(s, part);
-    int folds = 0;
-    bool is = part->graph.tensor_count <= s->limits->tensors &&
-              epi_plan_make(&scratch, &spec, &plan, NULL) == EPI_OK && plan.fused &&
-              (plan.kind == EPI_KIND_ROWS || (plan.kind == EPI_KIND_GEMM && !plan.local_axes &&
-                                              !plan.added_count && plan.pair == EPI_NO_NODE));
-    for (int i = 0; i < part->graph.node_count && is; i++) {
-        const epi_placement *p = &plan.placement[i];
-        folds += p->reduction == EPI_REDUCE_LOCAL;
-        is = !p->before && !p->after && !p->moved && folds <= EPI_MOST_FOLDS;
-    }
-    epi_arena_free(&scratch);
-    return is;
+    return part->graph.tensor_count <= s->limits->tensors && epi_verdict_of(&spec).plain;
 }
 
 /* Would the group be a kernel as it is now? */

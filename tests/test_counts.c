@@ -1,0 +1,107 @@
+/* test_counts.c: how often compiling asks the same question: upper bounds, which may only fall.
+ *
+ *     counts           compiles a few programs, and compares what was counted with the table below
+ *     counts print     prints what was counted, as rows of that table
+ *
+ * The linker puts the functions below in the place of the library's (--wrap), wherever another file calls those. */
+#include "ran.h"
+
+#include "pass/place/extract.h"
+#include "pass/place/placer.h"
+
+enum { PLANS, ATTENTIONS, PLACERS, CUTS, PARTS, COUNTS };
+static const char *const names[COUNTS] = {"plans made", "searches for attention", "placements made", "cuts", "parts written"};
+static int counted[COUNTS];
+
+epi_status __real_epi_plan_make(epi_arena *, const epi_spec *, epi_plan *, epi_error *);
+epi_status __wrap_epi_plan_make(epi_arena *, const epi_spec *, epi_plan *, epi_error *);
+epi_status __wrap_epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, epi_error *err) {
+    counted[PLANS]++;
+    return __real_epi_plan_make(arena, spec, out, err);
+}
+
+bool __real_epi_attentions_find(epi_arena *, const epi_spec *, const epi_backend_limits *, const unsigned *,
+                                epi_attentions *);
+bool __wrap_epi_attentions_find(epi_arena *, const epi_spec *, const epi_backend_limits *, const unsigned *,
+                                epi_attentions *);
+bool __wrap_epi_attentions_find(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                                const unsigned *without, epi_attentions *out) {
+    counted[ATTENTIONS]++;
+    return __real_epi_attentions_find(arena, spec, limits, without, out);
+}
+
+epi_status __real_epi_placer_make(epi_arena *, const epi_spec *, const epi_backend_limits *, const unsigned *,
+                                  const int *, epi_placer *, epi_error *);
+epi_status __wrap_epi_placer_make(epi_arena *, const epi_spec *, const epi_backend_limits *, const unsigned *,
+                                  const int *, epi_placer *, epi_error *);
+epi_status __wrap_epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                                  const unsigned *without, const int *spills, epi_placer *out, epi_error *err) {
+    counted[PLACERS]++;
+    return __real_epi_placer_make(arena, spec, limits, without, spills, out, err);
+}
+
+epi_status __real_epi_cut_make(epi_arena *, const epi_spec *, const epi_backend_limits *, epi_cut *, epi_error *);
+epi_status __wrap_epi_cut_make(epi_arena *, const epi_spec *, const epi_backend_limits *, epi_cut *, epi_error *);
+epi_status __wrap_epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
+                               epi_cut *out, epi_error *err) {
+    counted[CUTS]++;
+    return __real_epi_cut_make(arena, spec, limits, out, err);
+}
+
+bool __real_epi_extract_begin(epi_extract *, const epi_graph *, epi_graph *, int);
+bool __wrap_epi_extract_begin(epi_extract *, const epi_graph *, epi_graph *, int);
+bool __wrap_epi_extract_begin(epi_extract *x, const epi_graph *from, epi_graph *to, int tensors) {
+    counted[PARTS]++;
+    return __real_epi_extract_begin(x, from, to, tensors);
+}
+
+static const struct row {
+    const char *file, *program, *dims;
+    int device;
+    bool backward;
+    int most[COUNTS];
+} rows[] = {
+    {"tests/models.epi", "attention_layer", "B=2,S=4096,D=2048,G=8,H=4,E=64,F=8192", -90, true, {0}},
+    {"tests/models.epi", "attention_layer", "B=2,S=4096,D=2048,G=8,H=4,E=64,F=8192", 0, true, {0}},
+    {"tests/models.epi", "llama_layer", "T=8192,D=4096,H=32,G=8,E=128,F=14336", -90, true, {0}},
+    {"tests/models.epi", "llama", "T=4096,D=4096,H=32,G=8,E=128,F=14336", -90, false, {0}},
+    {"programs/norm_swiglu.epi", "norm_swiglu", "T=4096,D=4096,F=8192", -90, false, {0}},
+};
+
+static void count_program(const epi_program *p, const struct row *r, bool print) {
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    memset(counted, 0, sizeof counted);
+    epi_status status =
+        compile_as(p, r->dims, (way){.type = EPI_BF16, .device = r->device, .micro = r->device ? NULL : "plain"}, &k, &err);
+    check(status == EPI_OK, "%s compiles: %s", epi_program_name(p), err.message);
+    epi_kernel_free(k);
+    for (int c = 0; c < COUNTS; c++)
+        if (print)
+            printf("%s%d", c ? ", " : "    ", counted[c]);
+        else
+            check(counted[c] <= r->most[c], "%s for device %d: %s: %d, at most %d before", epi_program_name(p), r->device,
+                  names[c], counted[c], r->most[c]);
+    if (print)
+        printf("   %s %d\n", epi_program_name(p), r->device);
+}
+
+int main(int argc, char **argv) {
+    bool print = argc > 1 && !strcmp(argv[1], "print");
+    epi_context *ctx = NULL;
+    check(epi_context_open(&ctx, NULL) == EPI_OK, "a context");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *r = &rows[i];
+        if (!wanted("%s %d", r->program, r->device))
+            continue;
+        epi_module *m = parsed_file(ctx, r->file), *both = NULL;
+        const epi_program *p = epi_module_find(m, r->program);
+        if (r->backward)
+            both = derived(p, NULL, epi_program_grad_saved);
+        count_program(both ? last_of(both) : p, r, print);
+        epi_module_free(both);
+        epi_module_free(m);
+    }
+    epi_context_close(ctx);
+    return finish();
+}
