@@ -244,7 +244,7 @@ $(WITH_COPY:%=$(BUILD)/test/%): $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(B
 $(BUILD)/test/json: $(BUILD)/obj/cli/chart.o
 
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
-WRAPPED := plan_make attentions_find placer_make cut_make extract_begin
+WRAPPED := plan_make attentions_find placer_make cut_make extract_begin verdict_of
 $(BUILD)/test/counts: LIBS += $(foreach f,$(WRAPPED),-Wl,--wrap=epi_$(f))
 $(BUILD)/test/ahead: LIBS += -Wl,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose
 
