@@ -6,6 +6,7 @@
  * The linker puts the functions below in the place of the library's (--wrap), wherever another file calls those. */
 #include "ran.h"
 
+#include "ir/content.h"
 #include "pass/place/extract.h"
 #include "pass/place/kept.h"
 #include "pass/place/placer.h"
@@ -14,6 +15,7 @@ enum { PLANS, ATTENTIONS, PLACERS, CUTS, PARTS, COUNTS };
 static const char *const names[COUNTS] = {"plans made", "searches for attention", "placements made", "cuts",
                                           "parts written"};
 static int counted[COUNTS];
+static epi_context *ctx;
 
 epi_status __real_epi_plan_make(epi_arena *, const epi_spec *, epi_plan *, epi_error *);
 epi_status __wrap_epi_plan_make(epi_arena *, const epi_spec *, epi_plan *, epi_error *);
@@ -125,10 +127,51 @@ static void count_program(const epi_program *p, const struct row *r, bool print)
         printf("   %s %d\n", epi_program_name(p), r->device);
 }
 
+/* ---- what tells programs from each other ---- */
+
+static epi_hash content_of(const char *text, const char *dims, epi_dtype type) {
+    epi_module *m = parsed(ctx, text);
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    check(compile_as(last_of(m), dims, (way){.type = type}, &k, &err) == EPI_OK, "%s compiles: %s", text,
+          err.message);
+    epi_hash content = k ? epi_spec_content(&k->spec) : (epi_hash){0, 0};
+    epi_kernel_free(k);
+    epi_module_free(m);
+    return content;
+}
+
+static void check_content(void) {
+    static const struct {
+        const char *text, *other;
+        bool equal;
+    } pairs[] = {
+        {"f(a[T,D], b[T,D]) -> y[T,D] { y = a - b }", "g(p[T,D], q[T,D]) -> r[T,D] { r = p - q }", true},
+        {"f(a[T,D], b[T,D]) -> y[T,D] { y = a - b }", "f(a[T,D], b[T,D]) -> y[T,D] { y = b - a }", false},
+        {"f(a[T,D]) -> y[D] { y = sum(a, T) }", "f(a[T,D]) -> y[T] { y = sum(a, D) }", false},
+        {"f(a[T,D]) -> y[T] { y = max(a, D) }", "f(a[T,D]) -> y[T] { y = sum(a, D) }", false},
+        {"f(a[T,D]) -> y[T,D] { y = 2*a }", "f(a[T,D]) -> y[T,D] { y = 3*a }", false},
+        {"f(a[T,D]) -> y[T,D] { y = 2*a }", "f(a[T,D]) -> y: f16[T,D] { y = 2*a }", false},
+        {"f(a[T,D]) -> y[T,D] { y = 2*a }", "f(a: i8[T,D]) -> y[T,D] { y = 2*a }", false},
+        {"f(a[T,D], b[D,T]) -> y[T,D] { y = a + b }", "f(a[T,D], b[T,D]) -> y[T,D] { y = a + b }", false},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        check(epi_hash_equal(content_of(pairs[i].text, "T=8,D=8", EPI_F32),
+                             content_of(pairs[i].other, "T=8,D=8", EPI_F32)) == pairs[i].equal,
+              "%s and %s are %s", pairs[i].text, pairs[i].other, pairs[i].equal ? "equal" : "not equal");
+    check(!epi_hash_equal(content_of(pairs[0].text, "T=8,D=8", EPI_F32),
+                          content_of(pairs[0].text, "T=9,D=8", EPI_F32)),
+          "sizes tell programs from each other");
+    check(!epi_hash_equal(content_of(pairs[0].text, "T=8,D=8", EPI_F32),
+                          content_of(pairs[0].text, "T=8,D=8", EPI_BF16)),
+          "and so do types");
+}
+
 int main(int argc, char **argv) {
     bool print = argc > 1 && !strcmp(argv[1], "print");
-    epi_context *ctx = NULL;
     check(epi_context_open(&ctx, NULL) == EPI_OK, "a context");
+    if (wanted("content"))
+        check_content();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *r = &rows[i];
         if (!wanted("%s %d", r->program, r->device))
