@@ -53,7 +53,7 @@ expect 0 ' 1792 bytes  in memory until' grad layer.epi --forward --dims T=16,D=3
 expect 2 'add --forward and --dims' grad layer.epi --forward --memory 2k
 expect 1 "rmsnorm has no input 'epz'; did you mean eps?" grad norms:rmsnorm --wrt epz
 expect 1 "'x' is asked for twice" grad norms:rmsnorm --wrt x,x
-expect 1 "losses.epi:8:20: 'y' is declared i32: integers have no gradient" grad losses:token_loss --wrt y
+expect 1 "losses.epi:9:20: 'y' is declared i32: integers have no gradient" grad losses:token_loss --wrt y
 cat >own.epi <<'END'
 ste(x[T,D]) -> y[T,D] by ste_grad { y = round(x) }
 ste_grad(d_y[T,D]) -> d_x[T,D] { d_x = d_y }
@@ -69,7 +69,7 @@ expect 0 '"ok":true.*"own":1,"distance":' gradcheck own.epi:net --dims T=3,D=4,F
 expect 0 'd_x_2' grad derived.epi:net_grad --wrt x
 expect 0 '' fmt own.epi
 that 'the layout has the word' grep -q ') -> y\[T,D\] by ste_grad {' own.epi
-expect 1 'g is no gradient of f: in line 2' check <(printf 'f(x[T]) -> y[T] by g { y = x }\ng(x[T]) -> d_x[T] { d_x = x }\n')
+expect 1 'g cannot be the gradient of f: in line 2' check <(printf 'f(x[T]) -> y[T] by g { y = x }\ng(x[T]) -> d_x[T] { d_x = x }\n')
 expect 0 '41 derivatives compared; the largest error is for .*: ok' gradcheck norms:rmsnorm --dims T=3,D=7
 expect 1 'not compared: the inputs have no elements' gradcheck matmul --dims M=0,N=0,K=0
 expect 1 'note: 26 runs in plain loops take about .* seconds; sizes of 3 to 30 show as much' gradcheck norms:rmsnorm --dims T=20000,D=1000 --set zz=1
@@ -141,7 +141,7 @@ awk 'BEGIN { printf "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = 
 expect 0 'not reordered but computed as written: the program has more than 65536 operations' explain long.epi --dims T=8,D=8,F=8,E=8
 layer=(llama_mlp --dims T=8,D=16,F=32)
 expect 0 '^algebra    [0-9]* .*takes sums of products in another order' and '3 parts, and 2 values between them' explain "${layer[@]}" --passes
-expect 0 'not tried: the options say that it stays as it is written' explain "${layer[@]}" --passes --algebra written
+expect 0 'not tried: the options ask for the program as written' explain "${layer[@]}" --passes --algebra written
 expect 0 'one kernel is enough' explain softmax --dims T=8,D=16 --passes
 echo 'f(x[T,D], w[F,D]) -> (y[T,F], i: i32[T]) { y = x @ w  i = argmax(y, F) }' >choice.epi
 expect 0 'more: 1 value made once' explain choice.epi --dims T=8,D=16,F=600 --passes
@@ -315,7 +315,7 @@ for seed in 1 2 3 4 5 6 7 8 9 10 11 12; do
     expect 0 'a .*f32' run scalars.epi --dims T=64,D=96,F=128 --type bf16 --path unfused --seed $seed
 done
 expect 1 "axis 'K' was not given; give dims K=...$" run matmul --dims M=3,N=4
-expect 1 "axis 'M' was not given, nor that of K, N; give dims M=...,K=...,N=...$" run matmul
+expect 1 "axis 'M' was not given, nor were K, N; give dims M=...,K=...,N=...$" run matmul
 expect 1 "no axis 'Q'" run matmul --dims M=3,N=4,K=5,Q=6
 expect 1 'is negative' run matmul --dims M=3,N=4,K=-5
 expect 2 'linear has no such axis; it has T, D, F' run "$here/programs/linear.epi:linear" --dims T=5,D=64,F=64 --open Q=4
@@ -345,7 +345,7 @@ expect 0 'd_g' grad norms:rmsnorm --wrt 'x, g'
 expect 0 'naive path' run rmsnorm --dims T=4,D=5 --set 'eps=1e-5 '
 expect 1 "no input 'nosuch'; its scalars are eps" and "no input 'nosuch'" run rmsnorm --dims T=4,D=5 --set nosuch=1
 expect 1 "no micro-kernel 'fast' here for f32 x f32 operands; there are .*plain" run matmul --dims M=4,N=5,K=6 --micro fast
-expect 1 'a workspace of 64000 bytes is too small: matmul needs [0-9]*, which no slabs' run matmul --dims M=400,N=500,K=600 --memory 64K
+expect 1 'a workspace of 64000 bytes is too small: matmul needs [0-9]*, and chunks of rows do not need less' run matmul --dims M=400,N=500,K=600 --memory 64K
 expect 1 "its rows are sorted by e\[T,K\], all of them at once" run "$here/tests/experts.epi:moe" --dims T=4000,K=2,E=8,D=64,F=128 --memory 1M
 echo 'picked(x[T,D], w[V,D], y: i32[T]) -> z[T] { z = gather(x @ w, y, V) }' >two.epi
 expect 0 'stores [a-z0-9]* = x @ w, 8.192 MB, more than all inputs and outputs together' show two.epi --dims T=64,D=8,V=32000
@@ -360,8 +360,8 @@ middle(x[B,T,D]) -> y[B,D] { y = sum(x, T) }
 unit(x[B,T,D]) -> y[B,T,D] { y = x*rsqrt(sum(x*x, B, T, D)) }
 end
 sizes=(--dims T=1024,D=64,V=1024,E=64,R=1024,B=64)
-expect 0 'picked: .*; write sum(where(index(V) == i, x, 0), V) for gather(x, i, V)$' and 'total: .*; write sum(sum(x, …), T), one axis after the other$' and 'weighed: .*; scores stay on chip where a softmax goes into sum(p\*v, R) alone' check cliffs.epi "${sizes[@]}"
-expect 0 'unit: part 1 of 1 is one row of 4194304 elements, which a single block goes through' check cliffs.epi:unit "${sizes[@]}" --arch sm_90a
+expect 0 'picked: .*; write sum(where(index(V) == i, x, 0), V) instead of gather(x, i, V)$' and 'total: .*; write sum(sum(x, …), T), one axis after the other$' and 'weighed: .*; scores stay on chip if a softmax is used only in sum(p\*v, R)' check cliffs.epi "${sizes[@]}"
+expect 0 'unit: part 1 of 1 is one row of 4194304 elements, which a single block computes' check cliffs.epi:unit "${sizes[@]}" --arch sm_90a
 expect 0 '"warnings":\["cliffs.epi: picked: ' check cliffs.epi:picked "${sizes[@]}" --arch sm_90a --type bf16 --json
 expect 1 "the size of axis 'T' is negative" check cliffs.epi:picked --dims T=-1,D=64,V=1024
 that 'where there is nothing better to write, nothing is slow' test "$("$epilog" check cliffs.epi "${sizes[@]}" 2>&1 | grep -c 'running\|masked\|middle')" -eq 0
@@ -719,7 +719,7 @@ expect 0 'y  *bf16' run "${params[@]}"
 expect 0 'y  *bf16' run "${params[@]}" --algebra written
 expect 0 'fused' bench "${params[@]}" --repeat 1
 expect 0 'w: param bf16\[F,D\]) -> y\[T,F\] {' fmt - <<<'f(x[T,D],w:param  bf16[F,D])->y[T,F]{y=x@w}'
-expect 1 'a param is an input' check - <<<'f(x[T]) -> y: param[T] { y = x }'
+expect 1 "'y' is an output; only inputs can be declared param" check - <<<'f(x[T]) -> y: param[T] { y = x }'
 expect 2 'needs free or written' show "${norm[@]}" --algebra loose
 echo 'f(x[T,D], a[T,E], wo[D,E], g[D], w[F,D]) -> z[T,F] { h = x + a @ wo  z = (h*rsqrt(mean(h*h, D))*g) @ w }' >delayed.epi
 expect 0 '^rewritten: delay 1.*; 2 parts instead of 3' show delayed.epi --dims T=1024,D=1024,E=1024,F=1024
@@ -736,7 +736,7 @@ expect 2 "got 'fp32'; did you mean f32?" show matmul --dims M=1,N=1,K=1 --type f
 expect 2 "or f16; got 'double'$" run matmul --dims M=1,N=1,K=1 --type double
 expect 2 "'fp8' is not a type; did you mean e4m3?" run matmul --dims M=1,N=1,K=1 --types a=fp8
 expect 2 "got 'fusd'; did you mean fused?" run matmul --dims M=1,N=1,K=1 --path fusd
-expect 1 "'float16' is no type; did you mean f16?" check - <<<'f(x: float16[T]) -> y[T] { y = x }'
+expect 1 "'float16' is not a type; did you mean f16?" check - <<<'f(x: float16[T]) -> y[T] { y = x }'
 if [ -e /dev/zero ]; then
     for command in check fmt run show explain grad gradcheck; do
         expect 1 '/dev/zero: larger than 64 MB, so not a file of programs' $command /dev/zero

@@ -6,29 +6,28 @@
 static epi_context *ctx;
 
 #define KEPT(axis, a, b) \
-    "@ contracts " axis " here because both " a " and " b " have it, but the output keeps " axis \
-    ": give it another name in one of them (rename), or write the sum out: sum(a*b, …)"
+    "@ sums over " axis " here because both " a " and " b " have it, but the output keeps " axis \
+    ": rename it in one of them, or write the sum out: sum(a*b, …)"
 #define APART(which) \
     "axes do not line up: " which "; take pairs or halves of the longer one, or join the shorter ones first"
 #define WORD(word, as) "'" word "' is a word of the language and cannot be used as " as
-#define SEED "the seed of uniform is an input declared as one integer, seed: i32"
+#define SEED "the seed of uniform must be an input declared as one integer, seed: i32"
 /* what is answered to words of others */
-#define TOPK "i = topk(x, E, K=8) gives the places of the 8 largest along E, and gather(x, i, E) their values"
-#define PRODUCT \
-    "a product is written a @ b: it sums over the axes that both have; sum(a*b, K) sums over K alone"
+#define TOPK \
+    "i = topk(x, E, K=8) gives the positions of the 8 largest along E, and gather(x, i, E) their values"
+#define PRODUCT "write a @ b, which sums over the axes that both have; sum(a*b, K) sums over K alone"
 #define LOOPS \
     "there are no loops: an operation works on all elements, scan(a, x, T) steps along T, repeat(f, L)(…) " \
     "applies a program L times"
 #define STOP \
-    "gradients are made for the inputs that you name; to stop one inside a program, call " \
+    "you get gradients only for the inputs that you name; to stop one inside a program, call " \
     "stop(x[T]) -> y[T] by stop_grad { y = x } with stop_grad(d_y[T]) -> d_x[T] { d_x = 0*d_y }"
 #define LAYERNORM \
     "without g and b, or for one row x[D], write c = x - mean(x, D) and y = c*rsqrt(mean(c*c, D) + eps)"
 #define RMSNORM "without g, or for one row x[D], write y = x*rsqrt(mean(x*x, D) + eps)"
 #define QUOTE(mark) \
-    "the character '" mark \
-    "' has no meaning here; there are no texts in a program: axes and operations are " \
-    "written by their names alone"
+    "the character '" mark "' has no meaning here; there are no strings in a program: write names of axes " \
+    "and operations without quotes"
 
 /* A text that must fail, with | where, and the message it must give. Others are in messages.txt. */
 static const struct bad {
@@ -37,23 +36,22 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = |z }", "unknown name 'z'"},
     {"f(x[T]) -> y[T] { y = |foo(x) }", "unknown operation or program 'foo'; docs/language.md lists the "
                                         "operations, 'epilog list' the programs that come with Epilog"},
-    {"f(x[T]) -> y[T] { y = |where(x, x) }", "where takes 3 arguments, 2 were given"},
-    {"f(x[T,D]) -> y { y = |mean(x*x) }", "mean wants an axis as well: of a value [T,D] write mean(…, D)"},
-    {"f(x) -> y { y = |sum(x) }", "sum takes a value and the axes to reduce over; 1 argument was given"},
-    {"f(x) -> y { y = |sum() }", "sum takes a value and the axes to reduce over; 0 arguments were given"},
-    {"f(x[T]) -> y[T] { a, b = |halves(x) y = a }",
-     "halves wants an axis as well: of x[T] write halves(x, T)"},
+    {"f(x[T]) -> y[T] { y = |where(x, x) }", "where takes 3 arguments, but 2 were given"},
+    {"f(x[T,D]) -> y { y = |mean(x*x) }", "mean needs an axis too: for a value [T,D] write mean(…, D)"},
+    {"f(x) -> y { y = |sum(x) }", "sum takes a value and the axes to reduce over, but 1 argument was given"},
+    {"f(x) -> y { y = |sum() }", "sum takes a value and the axes to reduce over, but 0 arguments were given"},
+    {"f(x[T]) -> y[T] { a, b = |halves(x) y = a }", "halves needs an axis too: for x[T] write halves(x, T)"},
     {"g(a[T]) -> b[T] { b = a } f(x[T]) -> y[T] { y = |g(x, x) }",
-     "g takes 1 argument, 2 were given: it takes a[T]"},
+     "g takes 1 argument, but 2 were given: it takes a[T]"},
     {"f(x[T,D], y[T,D/2]) -> z[T,D] { z = x |+ y }", APART("x[T,D] has D and y[T,D/2] has D/2")},
     {"f(x[B,S,K], w[B,K,N]) -> y[B,S,N] { y = x |@ w }", KEPT("B", "x[B,S,K]", "w[B,K,N]")},
     {"f(x[B,S,K], w[B,K,N], c[B,N]) -> y[B,S,N] { y = x |@ w + c }", KEPT("B", "x[B,S,K]", "w[B,K,N]")},
     {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = s*x |@ w }",
-     KEPT("D", "a value [D,T,F]",
-          "w[D,F]") "; or put the product in parentheses, as in a*(b @ c): the * before it was taken first"},
+     KEPT("D", "a value [D,T,F]", "w[D,F]") "; or put the product in parentheses, as in a*(b @ c), because "
+                                            "the * before it comes first"},
     {"f(x[T,F], s[D], w[D,F]) -> y[T,D] { y = (s*x) |@ w }", KEPT("D", "a value [D,T,F]", "w[D,F]")},
-    {"f(x[T], w[N]) -> y[T,N] { y = x |@ w }", "x[T] @ w[N] share no axis to contract: give the axis to sum "
-                                               "over one name in both, or write * for an outer product"},
+    {"f(x[T], w[N]) -> y[T,N] { y = x |@ w }", "x[T] @ w[N] have no axis in common: give the axis to sum "
+                                               "over the same name in both, or write * for an outer product"},
     {"f(x[T]) -> y[T] { y = x |y = x }",
      "'y' already has a value; values are assigned once, choose another name"},
     {"f(x[T]) -> y[T] { |x = 1 y = x }",
@@ -62,73 +60,77 @@ static const struct bad {
      "h(x[T]) -> y[T] { y = grad(|f, x)(x, x) }",
      "in g: in h: 'f' calls itself through others; programs are inlined and cannot recurse"},
     {"f(x[T]) -> y { y = sum(x, |Q) }",
-     "unknown axis 'Q'; no input or output of f has it, and no rename(x, T, Q) makes it"},
+     "unknown axis 'Q'; no input or output of f has it, and no rename(x, T, Q) creates it"},
     {"f(x[T], z[D]) -> y { y = |sum(x, D) + sum(z, D) + sum(x, T) }", "sum over D: x[T] has no such axis"},
-    {"f(x[T]) -> y[T] { y = x + |T }", "'T' is an axis; as a value write size(T) or index(T)"},
-    {"f(x[T]) -> y[T] { y = index(|x) }", "'x' is a value; an axis is wanted here"},
+    {"f(x[T]) -> y[T] { y = x + |T }", "'T' is an axis, but this must be a value: write size(T) or index(T)"},
+    {"f(x[T]) -> y[T] { y = index(|x) }", "'x' is a value, but this must be an axis"},
     {"f(x[T]) -> y[T] { |a, b = x y = a }", "2 names on the left, 1 value on the right"},
     {"f(x[T,D]) -> y[T,D] { y = |join(x, x, D) }",
      "join to D: both operands need the axis D/2; they are x[T,D] and x[T,D]"},
     {"f(x[T]) -> y[T] {\n m = index(|U)\n y = x + sum(2*rename(x, T, U), U) }",
-     "the axis 'U' is made only later, by the rename in line 3"},
+     "the axis 'U' is created only later, by the rename in line 3"},
     {"f(x[T], |x[T]) -> y[T] { y = x }", "'x' is declared twice"},
     {"f(x[T]) -> |inf[T] { inf = x }", WORD("inf", "an output's name")},
     {"f(|bf16[T]) -> y[T] { y = x }", WORD("bf16", "an input's name")},
     {"|not(x[T]) -> y[T] { y = x }", WORD("not", "a program's name")},
     {"f(x[T]) -> y[T] { |and = x }", WORD("and", "a name to assign")},
     {"g(a[T,D]) -> b[T,D] { b = a } f(x[T]) -> y[T] { y = g(|x) }",
-     "g: a has 2 axes; given for it is x[T], with 1"},
+     "g: a has 2 axes, but its argument, x[T], has 1"},
     {"f(x[T,D], g[D], e) -> y[T,D] { y = |layernorm(x, g, e) }",
-     "layernorm takes 4 arguments, 3 were given: it takes x[T,D], g[D], b[D], eps; " LAYERNORM},
+     "layernorm takes 4 arguments, but 3 were given: it takes x[T,D], g[D], b[D], eps; " LAYERNORM},
     {"f(x[T,D], g[D], e) -> y[T,D] { y = layernorm(x, |e, g, e) }",
-     "layernorm: g has 1 axis; given for it is e, with 0; " LAYERNORM},
+     "layernorm: g has 1 axis, but its argument, e, has 0; " LAYERNORM},
     {"g(a[T], b[D]) -> c[T,D] { c = a*b } f(x[T]) -> y[T] { y = g(x, |x) }",
-     "g: the axes T and D of g would both stand for T"},
+     "g: the axes T and D of g would both be T; rename it in one of the arguments"},
     {"g(a[T], b[T]) -> c[T] { c = a*b } f(x[T], z[D]) -> y[T] { y = g(x, |z) }",
-     "g: the axis T of g stands for T in one argument and for D in 'b'"},
+     "g: the axis T of g is T in one argument, but D in 'b'"},
     {"f(d[B,S,D], i: i32[B,S], w[V,D]) -> t[V,D] { t = unpermute(d, i) }\nunpermute(d[T,D], i: i32[T]) -> "
      "t[T,D] { t = |scatter(d, i, T) }",
-     "scatter would sum over B, which the arguments of the call have beyond the axes that are declared; "
-     "write the formula out for these axes"},
+     "scatter would sum over B, an extra axis of the call's arguments; write the formula for these axes "
+     "instead"},
     {"f(x[T,D], g[E,D]) -> y[T,D] { |y = rmsnorm(x, g, 1) }",
      "y is declared [T,D] but its value is [E,T,D]: declare the axis E, or reduce over it"},
     {"f(x[D]) -> y[D] { y = rmsnorm(|x, x, 1) }",
-     "rmsnorm: x has 2 axes; given for it is x[D], with 1; " RMSNORM},
+     "rmsnorm: x has 2 axes, but its argument, x[D], has 1; " RMSNORM},
     {"f(x[T,D]) -> y[T] { y = sum(|embedding_grad(x, argmax(x, D)), D) }",
-     "in embedding_grad: the size of axis 'V' of embedding_grad cannot be told from the arguments of the "
-     "call"},
+     "in embedding_grad: the arguments of the call do not give the size of axis 'V' of embedding_grad; add "
+     "an input that has this axis"},
     {"f(x[T,D], dy[T,D]) -> d[T,D] { d = |backward(softmax, x)(dy) }",
-     "backward(softmax) takes 2 arguments, 1 was given: it takes y, d_y"},
+     "backward(softmax) takes 2 arguments, but 1 was given: it takes y, d_y"},
     {"f(x[T,D], dy[T,D]) -> d[T,D] { d = |backward(softmax, x) }",
-     "backward(f, x) is a program: call it with the inputs and results of f that it wants and a cotangent "
+     "backward(f, x) is a program: call it with the inputs and results of f that it needs and a cotangent "
      "for each of its results, backward(f, x)(…)"},
     {"f(x[T,D], dy[T,D]) -> d[T,D] { d = |backward(softmax, x)(x, 0) }",
      "in softmax: all cotangents are 0, and so are the gradients"},
     {"n(x[T,D]) -> y[T,D] { y = x*rsqrt(mean(x*x, D)) }\nf(x[T,D], dy[T,D]) -> d[T,D] { d = |backward(n, "
      "x)(x, dy) }",
-     "in n: the backward wants saved[T] as well, which is no result of n: make it one, or take grad(n, …)"},
+     "in n: the backward also needs saved[T], which is not a result of n: make it a result, or use grad(n, "
+     "…)"},
     {"f(x[T], a[A,B,C,D,E,F,G,H]) -> y[T] { y = g(x, |a) } g(x, a) -> y { y = x + a }",
      "the result would have more than 8 axes"},
     {"f(x[A,B,C,D,E,F,G,H], s: i32, p[I]) -> y[A] { y = |dropout(x, s, p) }",
      "in dropout: the result would have more than 8 axes"},
     /* gather, scatter and random numbers */
     {"f(x[V], i: i32[T]) -> y[T] { y = |gather(x, i) }",
-     "gather takes a value, an index and the axes that it counts along; 2 arguments were given"},
+     "gather takes a value, an index and the axes that it indexes, but 2 arguments were given"},
     {"f(x[V], i: i32[T]) -> y[T] { y = |gather(x, i, T) }", "gather over T: x[V] has no such axis"},
-    {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i, |i) }", "'i' is a value; an axis is wanted here"},
+    {"f(x[V], i: i32[T]) -> y[T] { y = gather(x, i, |i) }", "'i' is a value, but this must be an axis"},
     {"f(x[V,F], i: i32[F/2]) -> y[F] { y = x|[i] }", APART("x[V,F] has F and i[F/2] has F/2")},
-    {"f(x, i: i32[T]) -> y[T] { y = x|[i] }", "x[i] takes from the first axis of x, and x has no axes"},
-    {"f(i: i32[T]) -> y[T] { y = 2|[i] }", "x[i] takes from the first axis of x, and this has no axes"},
+    {"f(x, i: i32[T]) -> y[T] { y = x|[i] }",
+     "x[i] takes elements along the first axis of x, but x has no axes"},
+    {"f(i: i32[T]) -> y[T] { y = 2|[i] }",
+     "x[i] takes elements along the first axis of x, but this has no axes"},
     {"f(x[V], i: i32[T]) -> y[T] { y = x[i|, i] }",
-     "x[i] takes one index, along the first axis of x; gather(x, i, V) takes along V"},
+     "x[i] takes one index, along the first axis of x; gather(x, i, V) takes elements along V"},
     {"f(x[V], i: i32[T]) -> y[T] { y = x[|] }", "expected a value, found ']'"},
-    {"f(x[V]) -> y[V] { y = x[|V] }", "'V' is an axis; as a value write size(V) or index(V)"},
+    {"f(x[V]) -> y[V] { y = x[|V] }", "'V' is an axis, but this must be a value: write size(V) or index(V)"},
     {"f(d[T], i: i32[T]) -> y[T] { y = scatter(d, i, |Q) }",
-     "unknown axis 'Q'; no input or output of f has it, and no rename(x, T, Q) makes it"},
+     "unknown axis 'Q'; no input or output of f has it, and no rename(x, T, Q) creates it"},
     {"f(d[T,V/2], i: i32[T]) -> y[V] { y = |scatter(d, i, V) }",
-     "scatter to V: d[T,V/2] has that axis already, and the index i[T] does not sum over it"},
+     "scatter to V: d[T,V/2] has that axis already, and the index i[T] does not; rename the axis first"},
     {"f(d[2*T], i: i32[T], v[V]) -> y[V] { y = |scatter(d, i, V) }", APART("d[2*T] has 2*T and i[T] has T")},
-    {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = |update(x, v, i) }", "update takes 4 arguments, 3 were given"},
+    {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = |update(x, v, i) }",
+     "update takes 4 arguments, but 3 were given"},
     {"f(x[D], v[D], i: i32, z[R]) -> y[D] { y = |update(x, v, i, R) }",
      "update along R: x[D] has no such axis"},
     {"f(x[R,D], v[D,F], i: i32) -> y[R,D] { y = |update(x, v, i, R) }",
@@ -136,7 +138,7 @@ static const struct bad {
     {"f(x[R,D], v[D], i: i32[T]) -> y[R,D] { y = |update(x, v, i, R) }",
      "update along R: the index i[T] has the axis T, which x[R,D] lacks"},
     {"f(x[R,D], v[D], i: i32[R]) -> y[R,D] { y = |update(x, v, i, R) }",
-     "update along R: the index i[R] has that axis, and is one element along it"},
+     "update along R: the index i[R] must not have that axis, because it is one element along it"},
     {"f(x[R,F], v[F/2], i: i32) -> y[R,F] { y = |update(x, v, i, R) }",
      "update along R: the value v[F/2] has the axis F/2, which x[R,F] lacks"},
     {"f(x[R=4,D], v[D]) -> y[R,D] { y = |update(x, v, 4, R) }",
@@ -144,67 +146,67 @@ static const struct bad {
     {"f(x[R,D], v[D]) -> y[R,D] { y = |update(x, v, -1, R) }",
      "the number -1 is outside every axis: positions count from 0"},
     {"f(x[R,D], v[D], i: i32) -> y[R,D] { y = |index_put(x, v, i, R) }",
-     "unknown operation or program 'index_put': update(x, v, i, V) is x with v in the place that i names "
-     "along V"},
+     "unknown operation or program 'index_put': update(x, v, i, V) is x with v at the position i along V"},
     {"f(x[A,B,C,D,E], i: i32[F,G,H,I,J]) -> y[A] { y = x|[i] }", "the result would have more than 8 axes"},
     {"f(e: i32[T,K]) -> y[T,K] { y = |argsort(e + 0, E) }",
-     "argsort of a value [T,K], which is computed: name its axes behind E, in the order in which elements "
+     "argsort of a value [T,K], which is computed: name its axes after E, in the order in which its elements "
      "are counted"},
     {"f(e: i32[T,K]) -> y[T,K] { y = |rank(e, E, T) }",
-     "rank of e[T,K]: the axes behind E are those of the index, in the order in which its elements are "
+     "rank of e[T,K]: the axes after E must be the axes of the index, in the order in which its elements are "
      "counted"},
     {"f(e: i32[T,K]) -> y[T,K] { y = |argsort(e, T) }",
-     "argsort: the index has the axis T that its values count along; rename it"},
-    {"f(e: i32) -> y { y = |argsort(e, E) }", "argsort of e: it orders elements, and this is one number"},
-    {"f(o[E]) -> y[T] { y = |segments(o, E) }", "segments takes a value, the axis that values count along "
-                                                "and the axes of places; 2 arguments were given"},
+     "argsort: the index has the axis T that its elements index; rename that axis"},
+    {"f(e: i32) -> y { y = |argsort(e, E) }",
+     "argsort of e: it orders elements, but this is a single number"},
+    {"f(o[E]) -> y[T] { y = |segments(o, E) }", "segments takes a value, the axis that its elements index, "
+                                                "and the axes of the positions, but 2 arguments were given"},
     {"f(o[E,T]) -> y[T] { y = |segments(o, E, T) }",
-     "segments of o[E,T]: it wants the offsets along E alone"},
+     "segments of o[E,T]: it needs offsets with the axis E alone"},
     {"g(e: i32[T]) -> y[T] { y = |argsort(e, E) }\nf(e: i32[B,T], w[E]) -> y[B,T] { y = g(e) }",
-     "argsort would order elements along B, which the arguments of the call have beyond the axes that are "
-     "declared; write the formula out for these axes"},
+     "argsort would order elements along B, an extra axis of the call's arguments; write the formula for "
+     "these axes instead"},
     {"f(p[T,E]) -> y[T] { y = |topk(p, T, E) }", "topk to E: p[T,E] has that axis already"},
     {"f(p[T,E]) -> y[T] { y = |topk(p, D, K=2) }", "topk over D: p[T,E] has no such axis"},
-    {"f(p[T,E]) -> y[T,K] { y = |topk(p, E) }", "topk takes 3 arguments, 2 were given: " TOPK},
-    {"f(p[T,E]) -> y[T,K=3] { y = topk(p, E, |K=2) }", "the axis K has 2 elements here and 3 before"},
-    {"f(p[T,E]) -> y[T,K] { y = topk(|p=2, E, K) }", "p=2 gives an axis a size, and a value is wanted here"},
+    {"f(p[T,E]) -> y[T,K] { y = |topk(p, E) }", "topk takes 3 arguments, but 2 were given: " TOPK},
+    {"f(p[T,E]) -> y[T,K=3] { y = topk(p, E, |K=2) }",
+     "the axis K has 2 elements here, but 3 before; give it one size, or two names"},
+    {"f(p[T,E]) -> y[T,K] { y = topk(|p=2, E, K) }", "p=2 gives an axis a size, but this must be a value"},
     {"f(p[T,E]) -> y[T] { y = sum(p, E|=2) }",
-     "arguments have no names: they stand in order, and an axis is named itself, as in sum(x, D)"},
+     "arguments have no names: write them in order; an axis goes by its own name, as in sum(x, D)"},
     {"f(p[T,E]) -> y[T,K] { y = topk(p, E, K=|0) }",
-     "the size of an axis is a whole number from 1 to 2^30, as in K=3"},
+     "the size of an axis must be a whole number from 1 to 2^30, as in K=3"},
     {"f(x[T,D], i: i32[S]) -> y[S,D] { y = |gather(x, i, K, S) }",
      "gather over [K,S]: x[T,D] has none of these axes"},
     {"f(seed: i32) -> y[T] { y = |uniform(seed) }",
-     "uniform takes a seed and the axes of the result; 1 argument was given"},
+     "uniform takes a seed and the axes of the result, but 1 argument was given"},
     {"f(seed: i32) -> y[T] { y = |uniform(seed, T, T) }", "uniform names the axis T twice"},
     {"f(seed: i32) -> y[T] { y = |uniform(seed, T, T/2) }", "uniform names the axis T twice"},
     {"f(seed) -> y[T] { y = |uniform(seed, T) }", SEED},
     {"f(seed: i32[T]) -> y[T] { y = |uniform(seed, T) }", SEED},
     {"f(x[T]) -> y[T] { y = |uniform(1, T) }", SEED},
     {"f(seed: i32) -> y[T] { y = |uniform(seed + 1, T) }", SEED},
-    {"f(x[T]) -> y[T] { y = |dither(x) }", "dither takes 2 arguments, 1 was given"},
+    {"f(x[T]) -> y[T] { y = |dither(x) }", "dither takes 2 arguments, but 1 was given"},
     /* syntax */
     {"f(x[T]) -> y[T] { y = (x |}", "expected ')' to close the parenthesis, found '}'"},
     {"f(x[T]) |y[T] { y = x }", "expected '->' between inputs and outputs, found 'y'"},
     {"f(x[T]) -> y[T] { y = x|", "expected '}' after the program's body, found the end of the text"},
     {"f(x: |f33[T]) -> y[T] { y = x }",
-     "'f33' is no type; the types are f32, bf16, f16, i32, f64, i64, e4m3, e5m2, i8, u8, i4, u4"},
+     "'f33' is not a type; the types are f32, bf16, f16, i32, f64, i64, e4m3, e5m2, i8, u8, i4, u4"},
     {"f(x[T]) -> y[T] { y = |silu }", "'silu' is an operation: write silu(…)"},
     {"f(x[T]) -> y[T] {\n y = |z\n z = x }", "'z' is assigned only later, in line 3"},
-    {"f(x[T]) -> y[T] { y = |if(x, x, x) }",
-     "unknown operation or program 'if': a choice is written where(a, b, c)"},
-    {"f(x[T]) -> a[T]|, b[T] { a = x b = x }", "several outputs stand in parentheses: -> (a[T], b[T])"},
-    {"f(x[T]) -> y[T]|: bf16 { y = x }", "the type stands before the axes: y: bf16[T]"},
+    {"f(x[T]) -> y[T] { y = |if(x, x, x) }", "unknown operation or program 'if': write where(a, b, c)"},
+    {"f(x[T]) -> a[T]|, b[T] { a = x b = x }", "write several outputs in parentheses: -> (a[T], b[T])"},
+    {"f(x[T]) -> y[T]|: bf16 { y = x }", "write the type before the axes: y: bf16[T]"},
     {"|// square\nf(x[T]) -> y[T] { y = x*x }", "a comment begins with #"},
-    {"f(x[T]) -> y[T] { y = |2x }", "'2x' is neither a number nor a name; a product is written 2*x"},
+    {"f(x[T]) -> y[T] { y = |2x }", "'2x' is neither a number nor a name; write a product as 2*x"},
     {"f(x[T]) -> y[T] { a: |i64 = x  y = a }",
      "a value is stored as f32, bf16 or f16; i64 is for inputs and outputs, and i64(…) for values"},
     {"f(x[|i32]) -> y { y = sum(x, i32) }", WORD("i32", "an axis")},
-    {"f(x[T]) -> y { y = |softmax(x) }", "softmax wants an axis as well: of x[T] write softmax(x, T)"},
-    {"f(x[T]) -> y { y = |max(x) }", "max wants an axis as well: of x[T] write max(x, T)"},
-    {"f(x) -> y { y = |min(x) }", "min takes 2 arguments, 1 was given"},
-    {"f(x[T]) -> y { y = |argmax(x, T, T) }", "argmax takes 2 arguments, 3 were given"},
-    {"f(x[T]) -> y[T] { y = |clamp(x, 0) }", "clamp takes 3 arguments, 2 were given"},
+    {"f(x[T]) -> y { y = |softmax(x) }", "softmax needs an axis too: for x[T] write softmax(x, T)"},
+    {"f(x[T]) -> y { y = |max(x) }", "max needs an axis too: for x[T] write max(x, T)"},
+    {"f(x) -> y { y = |min(x) }", "min takes 2 arguments, but 1 was given"},
+    {"f(x[T]) -> y { y = |argmax(x, T, T) }", "argmax takes 2 arguments, but 3 were given"},
+    {"f(x[T]) -> y[T] { y = |clamp(x, 0) }", "clamp takes 3 arguments, but 2 were given"},
     {"f(x[T]) -> y[T] { y = |var }", "'var' is an operation: write var(…)"},
     {"f(x[T], w[D]) -> y { y = |var(x, D) }", "var over D: x[T] has no such axis"},
     {"f(x[T]) -> y[T] { y = |softmax(x, T, T) }", "softmax names the axis T twice"},
@@ -218,7 +220,11 @@ static const struct bad {
     {"f(x[T,D]) -> y[T] { y = |var(x, D, D) }", "var names the axis D twice"},
     {"f(x[T,D]) -> y[T] { y = |logsumexp(x, D, D) }", "logsumexp names the axis D twice"},
     {"f(x[T]) -> y[T] { y = x |$ x }", "the character '$' has no meaning here"},
-    {"f(x[T]) -> y[T] { y = x |\x80 }", "the byte 0x80 has no meaning here"},
+    {"f(x[T]) -> y[T] { y = x |\x80 }", "the byte 0x80 has no meaning here; a program is plain text"},
+    {"f(x[T]) -> y[T] { y = x |\xe2\x88 }", "the byte 0xe2 has no meaning here; a program is plain text"},
+    {"f(x[T]) -> y[T] { y = x |∞ }", "the character '∞' has no meaning here; write inf"},
+    {"f(x[T]) -> y[T] { y = x |α }",
+     "the character 'α' has no meaning here; outside comments a program has only ASCII characters"},
     {"f(x[T]) -> y[T] { y = a < b |< c }", "comparisons do not chain; join two with 'and'"},
     {"|f() -> () { }", "the program f has no outputs"},
     /* hints */
@@ -228,25 +234,27 @@ static const struct bad {
     {"f(x[T]) -> y[T] { y = |my_blcok(x) } my_block(x[T]) -> y[T] { y = x }",
      "unknown operation or program 'my_blcok'; did you mean my_block?"},
     {"f(x[T]) -> y[T] { y = |bmm(x, x) }", "unknown operation or program 'bmm': " PRODUCT},
-    {"f(x[T]) -> y[T] { y = |x(2) }", "'x' is a value and cannot be called; a product is written x*(…)"},
+    {"f(x[T]) -> y[T] { y = |x(2) }", "'x' is a value and cannot be called; write a product as x*(…)"},
     {"f(weights[T]) -> y[T] { y = |wieghts*2 }", "unknown name 'wieghts'; did you mean weights?"},
     {"f(x[T]) -> y[T] { y = where(x > 0, |True, x) }", "unknown name 'True': write 1"},
     {"f(x[T]) -> y { y = sum(x, |t) }", "unknown axis 't'; did you mean T?"},
     {"f(x[T,D]) -> y[T] { y = x|.sum(D) }",
      "the character '.' has no meaning here; there are no methods, fields or modules: write f(x), not x.f() "
      "or torch.f(x)"},
-    {"f(x[T,D]) -> y[T] { y = mean(x, |-1) }", "argument 2 of mean is an axis: axes have names, not numbers"},
-    {"f(x[T,D]) -> y[T] { y = mean(x, |1) }", "argument 2 of mean is an axis: axes have names, not numbers"},
+    {"f(x[T,D]) -> y[T] { y = mean(x, |-1) }",
+     "argument 2 of mean must be an axis: give its name, not a number"},
+    {"f(x[T,D]) -> y[T] { y = mean(x, |1) }",
+     "argument 2 of mean must be an axis: give its name, not a number"},
     {"f(x[T]) -> y[T] { y = x |& x }", "the character '&' has no meaning here; write and"},
     {"f(x[T]) -> y[T] { y = x\n |return y }",
-     "'return' is no word of the language; a text is programs: name(inputs) -> outputs { name = value }"},
+     "'return' is not a word of the language; a file has programs: name(inputs) -> outputs { name = value }"},
     {"|def f(x[T]) -> y[T] { y = x }",
-     "'def' is no word of the language; a text is programs: name(inputs) -> outputs { name = value }"},
+     "'def' is not a word of the language; a file has programs: name(inputs) -> outputs { name = value }"},
     {"f(x[T]) -> y[T] { y = x |if x > 0 else 0 }",
-     "'if' is no word of the language; a choice is written where(a, b, c)"},
+     "'if' is not a word of the language; write where(a, b, c)"},
     {"f(x[T]) -> y[T] { y = |if x > 0 then x else 0 }",
-     "'if' is no word of the language; a choice is written where(a, b, c)"},
-    {"f(x[T]) -> y[T] { |for i in T { y = x } }", "'for' is no word of the language; " LOOPS},
+     "'if' is not a word of the language; write where(a, b, c)"},
+    {"f(x[T]) -> y[T] { |for i in T { y = x } }", "'for' is not a word of the language; " LOOPS},
     {"f(x[T]) -> y[T] { y = |for(x) }", "unknown operation or program 'for': " LOOPS},
     {"f(x[T]) -> y[T] { y = |detach(x) }", "unknown operation or program 'detach': " STOP},
     {"f(x[T]) -> y[T] { y = x|.detach() }", "the character '.' has no meaning here; " STOP},
@@ -255,42 +263,42 @@ static const struct bad {
     {"f(x[T,D], w[F,D]) -> y[T,F] { y = torch|.einsum('td,fd->tf', x, w) }",
      "the character '.' has no meaning here; " PRODUCT},
     {"f(x[B,T,H,D]) -> y[B,H,T,D] { y = |rearrange(exp(x), 'b t h d -> b h t d') }",
-     "unknown operation or program 'rearrange': write the value itself: axes line up by their names, and an "
-     "output has the order it is declared with; an axis of heads is declared apart, as in x[T,H,D]"},
+     "unknown operation or program 'rearrange': write the value itself: axes match by name, and an output "
+     "has its axes in the declared order; declare heads as an axis, as in x[T,H,D]"},
     {"f(x[T]) -> y[T] { y = exp(|\"x\") }", QUOTE("\"")},
     {"f(x[T]) -> y[T] { y = bmm(x) + |'x' }", QUOTE("'")},
     {"f(x[T]) -> y[T] { y = x*|arange(8) }",
      "unknown operation or program 'arange': write index(D), the positions 0, 1, 2, … along the axis D"},
-    {"f(x[T,D]) -> y[T,D] { y = |softmax(2*x) }", "softmax wants an axis as well: of a value [T,D] write "
-                                                  "softmax(…, D)"},
+    {"f(x[T,D]) -> y[T,D] { y = |softmax(2*x) }",
+     "softmax needs an axis too: for a value [T,D] write softmax(…, D)"},
     {"f(x[T,D]) -> y[T,D] { y = |layernorm(x + 1) }",
-     "layernorm takes 4 arguments, 1 was given: it takes x[T,D], g[D], b[D], eps; " LAYERNORM},
+     "layernorm takes 4 arguments, but 1 was given: it takes x[T,D], g[D], b[D], eps; " LAYERNORM},
     {"f(x[T,D], g[D]) -> y[T] { y = layernorm(|sum(x, D), g, g, 1e-5) }",
-     "layernorm: x has 2 axes; given for it is a value [T], with 1; " LAYERNORM},
+     "layernorm: x has 2 axes, but its argument, a value [T], has 1; " LAYERNORM},
     {"layernorm(x[T]) -> y[T] { y = x }  f(x[T]) -> y[T] { y = |layernorm(x, x) }",
-     "layernorm takes 1 argument, 2 were given: it takes x[T]"},
+     "layernorm takes 1 argument, but 2 were given: it takes x[T]"},
     {"f(x[T,D]) -> y[T,D] { y = |rmsnorm(x) }",
-     "rmsnorm takes 3 arguments, 1 was given: it takes x[T,D], g[D], eps; " RMSNORM},
+     "rmsnorm takes 3 arguments, but 1 was given: it takes x[T,D], g[D], eps; " RMSNORM},
     {"f(x[T,D]) -> i: i32[T,K=2] { i = topk(x, D |-> K) }",
-     "an arrow stands in scatter(d, i, P -> T) alone; topk(x, E, K=8) has the new axis behind the other"},
+     "only scatter takes an arrow, as in scatter(d, i, P -> T); topk has its new axis after the other one, "
+     "as in topk(x, E, K=8)"},
     {"f(x[T,D]) -> (v[T,K=2], i: i32[T,K=2]) { |v, i = topk(x, D, K=2) }",
      "2 names on the left, 1 value on the right: " TOPK},
     {"f(x[T,D]) -> (v[T,K=2], i: i32[T,K=2]) { v, i = |topk(x, 2) }",
-     "topk takes 3 arguments, 2 were given: " TOPK},
+     "topk takes 3 arguments, but 2 were given: " TOPK},
     {"f(x[T]) -> y[T] { |a, b = exp(x) }", "2 names on the left, 1 value on the right"},
     {"f(x[T]) -> y[T] { y |+= x }", "values are assigned once, and there is no '+=': write z = y + …"},
     {"f(x[T] |w[T]) -> y[T] { y = x*w }", "expected ',' or ')' in the list, found 'w'"},
-    {"f(x[T,|3]) -> y[T] { y = sum(x, 3) }",
-     "axes have names: one that always has 3 elements is declared as C=3"},
+    {"f(x[T,|3]) -> y[T] { y = sum(x, 3) }", "an axis needs a name: declare one with 3 elements as C=3"},
     {"f(x[T], w[D]) -> y[T] { y = |cumsum(x, D) }", "cumsum over D: x[T] has no such axis"},
     {"f(a, x[D], t[T]) -> y[T,D] { y = |scan(a, x, T)*t }", "scan along T: neither a nor x[D] has that axis"},
     {"f(a, x[T], h[T]) -> y[T] { y = scan_back(a, x, T, |h) }",
-     "scan_back along T begins with one state, and h[T] has that axis"},
-    {"f(a, x[T]) -> y[T] { y = |scan(a, x) }", "scan takes a factor, what is added, the axis, and perhaps "
-                                               "the state that it begins with; 2 arguments were given"},
+     "scan_back along T begins with one state, but h[T] has that axis"},
+    {"f(a, x[T]) -> y[T] { y = |scan(a, x) }",
+     "scan takes a factor, a term, an axis and an optional first state, but 2 arguments were given"},
     {"f(x[T,D], w[D,F]) -> y[T,F] { y = matmul(x, |w) }",
-     "matmul: the axes K and N of matmul would both stand for D; x @ w finds the axes to sum over by their "
-     "names"},
+     "matmul: the axes K and N of matmul would both be D; write x @ w, which sums over the axes that both "
+     "have"},
 };
 
 /* What the messages above tell to write is right: these texts have nothing wrong. */
@@ -385,10 +393,10 @@ static void test_dims(void) {
         const char *program, *dims, *message;
         int line;
     } cases[] = {
-        {"f", "T=3,F=5", "F/2 needs F to be divisible by 2: it is 5", 2},
+        {"f", "T=3,F=5", "F/2 needs F to be divisible by 2, but it is 5", 2},
         {"f", "T=3", "the size of axis 'F' was not given; give dims F=...", 0},
-        {"f", "", "the size of axis 'T' was not given, nor that of F; give dims T=...,F=...", 0},
-        {"f", "T=3,F=4,F=6", "axis 'F' is bound to 4 and to 6", 0},
+        {"f", "", "the size of axis 'T' was not given, nor were F; give dims T=...,F=...", 0},
+        {"f", "T=3,F=4,F=6", "axis 'F' is given two sizes, 4 and 6", 0},
         {"f", "T=3,F=4,Q=6", "the program has no axis 'Q'; it has T, F", 0},
         {"f", "T=-3,F=4", "the size of axis 'T' is negative", 0},
         {"f", "T=4611686018427387904,F=4", "the size of x[T,F] overflows 64 bits", 1},
@@ -603,16 +611,16 @@ static const struct note {
     const char *text, *want;
 } notes[] = {
     /* no text shows the order, and another one fits */
-    {UNIT "f(a[T], b[F]) -> y[T,F] { y = unit(a*b) }", "text:2:37: unit takes the axes"},
+    {UNIT "f(a[T], b[F]) -> y[T,F] { y = unit(a*b) }", "text:2:37: unit binds the axes"},
     {UNIT "f(a[T,K], b[K,F]) -> y[T,F] { y = unit(2*sum(a*b, K)) }", "v[T,F] = "},
     {UNIT "f(a[T], b[F]) -> (y[T,F/2], z[T,F/2]) { y, h = pairs(a + b, F)  z = unit(h) }", "h[T,F/2] = "},
-    {UNIT "f(x[B,T], b[F]) -> y[B,T,F] { y = unit(x*b) }", "with [F,B,T] it"},
+    {UNIT "f(x[B,T], b[F]) -> y[B,T,F] { y = unit(x*b) }", "the order [F,B,T] would"},
     {UNIT "f(a[T], b[F], d[T,F]) -> (p[T], q[F]) { p, q = grad(g, a, b)(a, b, d) }\n"
           "g(a[T], b[F]) -> y[T,F] { s = a*b  y = unit(s) }",
      "s[T,F] = "},
-    {UNIT "f(a[T], b[F]) -> y[T,F] { y = repeat(unit, 3)(a*b) }", "unit takes the axes"},
+    {UNIT "f(a[T], b[F]) -> y[T,F] { y = repeat(unit, 3)(a*b) }", "unit binds the axes"},
     {"twice(x[A,B]) -> y[A,B] { y = 2*x }\n" UNIT "f(a[T], b[F]) -> y[T,F] { y = unit(twice(a*b)) }",
-     "text:3:36: unit takes the axes"},
+     "text:3:36: unit binds the axes"},
     /* it is stated, or shown; it does not fit, or means the same */
     {UNIT "f(a[T], b[F]) -> y[T,F] { s[T,F] = a*b  y = unit(2*s) }", NULL},
     {UNIT "f(a[T,K], b[K,F]) -> y[T,F] { y = unit(a @ b) }", NULL},
@@ -624,11 +632,12 @@ static const struct note {
     {"twice(x[A,B]) -> y[A,B] { y = 2*x }\nf(a[T], b[F]) -> y[T,F] { y = twice(a*b) }", NULL},
     /* a scatter sums over a batch, which its result is repeated along */
     {"f(x[B,T], d[B,P], i: i32[B,P]) -> y[B,T] { y = x - 2*scatter(d, i, T) }",
-     "text:1:54: this sums over B, too, and the sum is then repeated along it; to keep B apart, write "
+     "text:1:54: this also sums over B, and the sum is then repeated along it; to keep B, write "
      "scatter(d, i, P -> T)"},
     {"f(d[B,P], i: i32[B,P]) -> y[T] { y = sum(scatter(d, i, T)*index(B), B) }",
-     "text:1:42: this sums over B, too, and the sum is then repeated"},
-    {UNIT "f(a[T,K], b[F,K], c[F]) -> y[T] { y = sum(unit(sum(b*a, K))*c, F) }", "text:2:48: unit takes the axes"},
+     "text:1:42: this also sums over B, and the sum is then repeated"},
+    {UNIT "f(a[T,K], b[F,K], c[F]) -> y[T] { y = sum(unit(sum(b*a, K))*c, F) }",
+     "text:2:48: unit binds the axes"},
     {"f(x[B,T], d[B,P], i: i32[B,P]) -> y[B,T] { y = x - 2*scatter(d, i, P -> T) }", NULL},
     {"f(x[B,T], d[B,P], i: i32[B,P]) -> y[B,T] { y = x - 2*scatter(d, i, B, P -> T) }", NULL},
     {"f(x[T], d[B,P], i: i32[B,P]) -> y[T] { y = x - 2*scatter(d, i, T) }", NULL},
@@ -641,7 +650,8 @@ static void test_notes(void) {
         char got[2000] = "";
         epi_program_warnings(epi_module_program(m, epi_module_count(m) - 1), got, sizeof got);
         const char *at = notes[i].want ? strstr(got, notes[i].want) : NULL;
-        check(notes[i].want ? at && !strstr(at + 1, notes[i].want) : !*got, "of %s, once: %s", notes[i].text, got);
+        check(notes[i].want ? at && !strstr(at + 1, notes[i].want) : !*got, "of %s, once: %s", notes[i].text,
+              got);
         epi_module_free(m);
     }
 }
@@ -655,7 +665,7 @@ static void test_control(void) {
     epi_module *m;
     epi_error err;
     check(epi_module_parse(ctx, line, sizeof line - 1, "a\x1b.epi", &m, &err) == EPI_ERR_SYNTAX, "an escape");
-    check_shown(&err, "a\\x1b.epi:1:24: the byte 0x1b has no meaning here\n"
+    check_shown(&err, "a\\x1b.epi:1:24: the byte 0x1b has no meaning here; a program is plain text\n"
                       "  f(x[T]) -> y[T] { y = \t\\x1b[31m }\n"
                       "                        \t^");
     check(parse(after, &m, &err) == EPI_ERR_CHECK, "behind the mark");
@@ -704,18 +714,18 @@ static const struct nested {
     const char *message; /* NULL: it parses */
 } nested[] = {
     {"(", "x", ")", 199, NULL},
-    {"(", "x", ")", 200, "expressions are nested too deeply; give inner ones names"},
+    {"(", "x", ")", 200, "expressions are nested too deeply; assign inner ones to names"},
     {"(-", "x", ")", 99, NULL},
     {"-", "x", "", 199, NULL},
-    {"-", "x", "", 100000, "expressions are nested too deeply; give inner ones names"},
+    {"-", "x", "", 100000, "expressions are nested too deeply; assign inner ones to names"},
     {"not ", "x", "", 199, NULL},
     {"exp(", "x", ")", 199, NULL},
-    {"sum(", "x", ")", 199, "sum wants an axis as well: of x[T] write sum(x, T)"},
+    {"sum(", "x", ")", 199, "sum needs an axis too: for x[T] write sum(x, T)"},
     {"softmax(", "x", ", T)", 199, NULL},
     {"rmsnorm_of_it(", "x", ")", 199,
      "unknown operation or program 'rmsnorm_of_it'; docs/language.md lists the operations, 'epilog list' the "
      "programs that come with Epilog"},
-    {"linear(", "x", ", i, s)", 199, "linear: x has 2 axes; given for it is x[T], with 1"},
+    {"linear(", "x", ", i, s)", 199, "linear: x has 2 axes, but its argument, x[T], has 1"},
     {"max(1, ", "x", ")", 199, NULL},
     {"where(x, x, ", "x", ")", 199, NULL},
     {"x + (", "x", ")", 99, NULL},
@@ -729,7 +739,7 @@ static const struct nested {
     {"", "x", "*x", 70000, "the program has more than 65536 operations after inlining"},
     {"x and ", "x", "", 4000, NULL},
     {"2**", "x", "", 199, NULL},
-    {"2**", "x", "", 1000, "expressions are nested too deeply; give inner ones names"},
+    {"2**", "x", "", 1000, "expressions are nested too deeply; assign inner ones to names"},
 };
 
 static void *parse_nested(void *unused) {
@@ -766,7 +776,7 @@ static void *parse_inlined(void *unused) {
         epi_text_add(&t, ")))))))))\n}\n");
     }
     refuse(&t, EPI_ERR_CHECK,
-           "expressions are nested more than 200 deep once calls are inlined; give inner ones names");
+           "expressions are nested more than 200 deep once calls are inlined; assign inner ones to names");
     epi_text_free(&t);
     return unused;
 }

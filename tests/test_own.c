@@ -353,34 +353,39 @@ static void test_errors(void) {
         const char *message;
     } cases[] = {
         {"f(x[T]) -> y[T] by g { y = x }", 1,
-         "this text has no program 'g', which is to be the gradient of f"},
+         "there is no program 'g' here, which is declared as the gradient of f"},
         {"f(x[T]) -> y[T] by f { y = x }", 1,
-         "f is no gradient of f: in line 1 'y' is not d_… of one of its inputs"},
+         "f cannot be the gradient of f: in line 1 'y' is not d_… for one of its inputs"},
         {"f(x[T]) -> y[T] by g { y = x }\ng(z[T], d_y[T]) -> d_x[T] { d_x = d_y }", 1,
-         "g is no gradient of f: in line 2 'z' is neither an input nor a result of it, nor d_… of a result"},
+         "g cannot be the gradient of f: in line 2 'z' is neither an input nor a result of it, nor d_… for a "
+         "result"},
         {"f(x[T]) -> y[T] by g { y = x }\ng(x[T]) -> d_x[T] { d_x = x }", 1,
-         "g is no gradient of f: in line 2 it does not take 'd_y', the cotangent of 'y' in line 1"},
+         "g cannot be the gradient of f: in line 2 it does not take 'd_y', the cotangent of 'y' in line 1"},
         {"f(x[T]) -> y[T] by g { y = x }\ng(d_y[T]) -> d_w[T] { d_w = d_y }", 1,
-         "g is no gradient of f: in line 2 'd_w' is not d_… of one of its inputs"},
+         "g cannot be the gradient of f: in line 2 'd_w' is not d_… for one of its inputs"},
         {"f(x[T,D]) -> y[T,D] by g { y = x }\ng(x[D], d_y[T,D]) -> d_x[T,D] { d_x = d_y*x }", 1,
-         "g is no gradient of f: in line 2 'x' has 1 axis, and 'x' in line 1 has 2"},
+         "g cannot be the gradient of f: in line 2 'x' has 1 axis, but 'x' in line 1 has 2"},
         {"f(x[T,D]) -> y[T,D] by g { y = x }\ng(x[T,D],\n d_y[D,T]) -> d_x[T,D] { d_x = d_y*x }", 1,
-         "g is no gradient of f: in line 3 g: the axis D of g stands for D in one argument and for T in "
-         "'d_y'"},
+         "g cannot be the gradient of f: in line 3 g: the axis D of g is D in one argument, but T in 'd_y'"},
         {"f(x[T,D]) -> y[T,D] by g { y = x }\ng(d_y[T,D]) -> d_x[T] { d_x = sum(d_y, D) }", 1,
-         "g is no gradient of f: in line 2 'd_x' would be [T], and 'x' of f is [T,D]"},
+         "g cannot be the gradient of f: in line 2 'd_x' would be [T], but 'x' of f is [T,D]"},
         {"f(x: bf16[T]) -> y[T] by g { y = x }\ng(x: f32[T], d_y[T]) -> d_x[T] { d_x = d_y*x }", 1,
-         "g is no gradient of f: in line 2 'x' is declared f32, and 'x' in line 1 is bf16"},
+         "g cannot be the gradient of f: in line 2 'x' is declared f32, but 'x' in line 1 is bf16"},
         {"f(x[T], i: i32[T]) -> y[T] by g { y = x*i }\ng(d_y[T]) -> d_i[T] { d_i = d_y }", 1,
-         "g is no gradient of f: in line 2 'd_i' would be the gradient of an integer, which has none"},
+         "g cannot be the gradient of f: in line 2 'd_i' would be the gradient of an integer, which has no "
+         "gradient"},
         {"f(x[T]) -> (y[T], i: i32[T]) by g { y = x  i = x }\ng(d_y[T], d_i[T]) -> d_x[T] { d_x = d_y + d_i "
          "}",
-         1, "g is no gradient of f: in line 2 'd_i' is the cotangent of an integer, which has none"},
+         1,
+         "g cannot be the gradient of f: in line 2 'd_i' is the cotangent of an integer, which has no "
+         "gradient"},
         {"f(x[T], d_y[T]) -> y[T] by g { y = x*d_y }\ng(d_y[T]) -> d_x[T] { d_x = d_y }", 1,
-         "g is no gradient of f: in line 2 'd_y' is one of its own tensors and a cotangent: give it another "
+         "g cannot be the gradient of f: in line 2 'd_y' is both one of its tensors and a cotangent: give it "
+         "another "
          "name"},
         {"f(x[T]) -> y[T] by g { y = x }\ng(x[T], d_y[T]) -> d_x[T] { d_x = grad(f, x)(x, d_y) }", 1,
-         "g is no gradient of f: in line 1 in f: 'g' calls itself through others; programs are inlined and "
+         "g cannot be the gradient of f: in line 1 in f: 'g' calls itself through others; programs are "
+         "inlined and "
          "cannot recurse"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

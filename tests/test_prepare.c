@@ -224,11 +224,11 @@ static void check_marks(void) {
     epi_module_free(back);
     epi_module_free(m);
     static const char *const refused[][2] = {
-        {"f(x[T]) -> y: param[T] { y = x }", "a param is an input"},
-        {"f(x[T]) -> (y: param f32[T], z[T]) { y = x; z = x }", "a param is an input"},
+        {"f(x[T]) -> y: param[T] { y = x }", "only inputs can be declared param"},
+        {"f(x[T]) -> (y: param f32[T], z[T]) { y = x; z = x }", "only inputs can be declared param"},
         {"f(x: param cotangent[T]) -> y[T] { y = x }", "cannot be both"},
         {"f(x: cotangent param[T]) -> y[T] { y = x }", "cannot be both"},
-        {"f(x: param parameter[T]) -> y[T] { y = x }", "no type"},
+        {"f(x: param parameter[T]) -> y[T] { y = x }", "not a type"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         epi_error err = {0};

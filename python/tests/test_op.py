@@ -328,7 +328,7 @@ def test_axes_renamed_to_those_of_others():
         check(add, lambda x, z: x + z, [torch.randn(t, 2, requires_grad=True), torch.randn(t, 2, requires_grad=True)])
     for t, p in ((6, 8), (8, 6), (6, 7)):
         for x in (torch.ones(t, 2), torch.ones(t, 2, requires_grad=True)):
-            refused(f"rename of T to P: {t} elements are not {p}", add, x, torch.ones(p, 2))
+            refused(f"rename of T to P: T has {t} elements, but P has {p}", add, x, torch.ones(p, 2))
 
 
 def test_indices_of_64_bits():
@@ -417,7 +417,7 @@ def test_mistakes_in_texts():
     for message, call in (
             (r"text of programs is wanted, and '/tmp/f.epi' has none; that of a file is open\(path\).read", lambda: epilog.op("/tmp/f.epi")),
             ("no program g: it has f", lambda: epilog.op("f(x[T]) -> y[T] { y = x }", "g")),
-            ("needs F to be divisible by 2: it is 7", lambda: epilog.op("f(x[F]) -> y[F/2] { a, b = pairs(x, F) y = a*b }")(torch.zeros(7))),
+            ("needs F to be divisible by 2, but it is 7", lambda: epilog.op("f(x[F]) -> y[F/2] { a, b = pairs(x, F) y = a*b }")(torch.zeros(7))),
             ("cannot be read from an input", lambda: epilog.op("f() -> y[T] { y = index(T) }")())):
         refused(message, call)
 

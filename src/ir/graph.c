@@ -349,8 +349,8 @@ static bool keeps_carried(epi_graph *g, epi_op op, const epi_axes *over) {
     for (int i = 0; i < over->count; i++)
         if (epi_axes_find(&g->carried, over->at[i]) >= 0) {
             epi_graph_fail(g,
-                           "%s would %s %s, which the arguments of the call have beyond the axes that "
-                           "are declared; write the formula out for these axes",
+                           "%s would %s %s, an extra axis of the call's arguments; write the formula for "
+                           "these axes instead",
                            epi_ops[op].text,
                            epi_ops[op].cls == EPI_CLASS_SORT ? "order elements along" : "sum over",
                            epi_axis_label(g, over->at[i]).text);
@@ -391,11 +391,10 @@ int epi_graph_product(epi_graph *g, int a, int b) {
     epi_axes shared = shared_axes(&g->nodes[a].axes, &g->nodes[b].axes);
     epi_axes over = epi_axes_without(&shared, &g->carried);
     if (!over.count)
-        return epi_graph_fail(
-            g,
-            "%s @ %s share no axis to contract: give the axis to sum over one name in both, or "
-            "write * for an outer product",
-            epi_node_label(g, a).text, epi_node_label(g, b).text);
+        return epi_graph_fail(g,
+                              "%s @ %s have no axis in common: give the axis to sum over the same name in "
+                              "both, or write * for an outer product",
+                              epi_node_label(g, a).text, epi_node_label(g, b).text);
     if (epi_op_is_free(g->nodes[a].op) || epi_op_is_free(g->nodes[b].op)) /* positions are in no memory */
         return epi_graph_contract(g, a, b, &over);
     return contract(g, a, b, &over, false);
@@ -660,8 +659,9 @@ static bool fits_place(epi_graph *g, int *a, int value, epi_axis axis, const cha
     const epi_axes *v = &g->nodes[value].axes;
     epi_axes more = epi_axes_without(v, &g->nodes[*a].axes), own = epi_axes_without(&more, &g->carried);
     if (epi_axes_find_dim(v, axis.dim) >= 0)
-        epi_graph_fail(g, "update along %s: the %s %s has that axis, and is one element along it",
-                       epi_axis_label(g, axis).text, what, epi_node_label(g, value).text);
+        epi_graph_fail(
+            g, "update along %s: the %s %s must not have that axis, because it is one element along it",
+            epi_axis_label(g, axis).text, what, epi_node_label(g, value).text);
     else if (own.count)
         epi_graph_fail(g, "update along %s: the %s %s has the axis %s, which %s lacks",
                        epi_axis_label(g, axis).text, what, epi_node_label(g, value).text,
@@ -721,7 +721,8 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const e
     for (int k = 0; k < along->count && !gathers; k++)
         if (epi_axes_find_dim(&rest, along->at[k].dim) >= 0)
             return epi_graph_fail(
-                g, "scatter to %s: %s has that axis already, and the index %s does not sum over it",
+                g,
+                "scatter to %s: %s has that axis already, and the index %s does not; rename the axis first",
                 epi_axis_label(g, along->at[k]).text, epi_node_label(g, a).text,
                 epi_node_label(g, index).text);
     check_number(g, index, along);
@@ -733,7 +734,8 @@ epi_axes epi_scatter_kept(const epi_graph *g, const epi_node *n) {
     if (n->op != EPI_OP_SCATTER_BATCH)
         return (epi_axes){0};
     epi_axes along = epi_axes_without(&n->over, &g->nodes[n->arg[1]].axes);
-    return epi_axes_without(&n->over, &along); /* in this order, not the index's, which may be laid out anew */
+    return epi_axes_without(&n->over,
+                            &along); /* in this order, not the index's, which may be laid out anew */
 }
 
 /* The axes that a scatter is told to sum over are the index's, and it counts along none that are kept. */
@@ -745,11 +747,10 @@ static bool sums_over(epi_graph *g, int index, const epi_axes *sums, const epi_a
                            epi_axis_label(g, sums->at[i]).text, epi_node_label(g, index).text);
     for (int i = 0; i < along->count; i++)
         if (epi_axes_has_dim(kept, along->at[i].dim))
-            epi_graph_fail(
-                g,
-                "scatter to %s: the index %s has that axis already, and it is not one of those that "
-                "are summed over, in front of the arrow",
-                epi_axis_label(g, along->at[i]).text, epi_node_label(g, index).text);
+            epi_graph_fail(g,
+                           "scatter to %s: the index %s has that axis already; name it before the arrow, to "
+                           "sum over it, or rename it first",
+                           epi_axis_label(g, along->at[i]).text, epi_node_label(g, index).text);
     return !epi_graph_failed(g);
 }
 
@@ -815,20 +816,20 @@ int epi_graph_sort(epi_graph *g, epi_op op, int a, const epi_axes *along) {
     epi_axes first = {1, {along->at[0]}}, places = places_of(g, op, a, along);
     bool segments = op == EPI_OP_SEGMENTS, offsets = op == EPI_OP_OFFSETS;
     if (segments && !epi_axes_same_set(&n.axes, &first))
-        return epi_graph_fail(g, "segments of %s: it wants the offsets along %s alone",
+        return epi_graph_fail(g, "segments of %s: it needs offsets with the axis %s alone",
                               epi_node_label(g, a).text, epi_axis_label(g, first.at[0]).text);
     if (!segments && !n.axes.count)
-        return epi_graph_fail(g, "%s of %s: it orders elements, and this is one number", epi_ops[op].text,
-                              epi_node_label(g, a).text);
+        return epi_graph_fail(g, "%s of %s: it orders elements, but this is a single number",
+                              epi_ops[op].text, epi_node_label(g, a).text);
     if (!segments && !offsets && !epi_axes_same_set(&n.axes, &places))
-        return epi_graph_fail(
-            g,
-            "%s of %s: the axes behind %s are those of the index, in the order in which its "
-            "elements are counted",
-            epi_ops[op].text, epi_node_label(g, a).text, epi_axis_label(g, first.at[0]).text);
+        return epi_graph_fail(g,
+                              "%s of %s: the axes after %s must be the axes of the index, in the order in "
+                              "which its elements are counted",
+                              epi_ops[op].text, epi_node_label(g, a).text,
+                              epi_axis_label(g, first.at[0]).text);
     n.axes = offsets ? first : places;
     if (epi_axes_meet(&first, &places))
-        return epi_graph_fail(g, "%s: the index has the axis %s that its values count along; rename it",
+        return epi_graph_fail(g, "%s: the index has the axis %s that its elements index; rename that axis",
                               epi_ops[op].text, epi_axis_label(g, first.at[0]).text);
     n.over = first;
     return unite(g, &n.over, &places) ? add_node(g, n) : EPI_NO_NODE;
@@ -975,7 +976,7 @@ int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
     const epi_node *s = &g->nodes[seed];
     if (s->op != EPI_OP_INPUT || s->axes.count || !g->tensors[s->tensor].has_type ||
         !epi_dtype_is_integer(g->tensors[s->tensor].type))
-        return epi_graph_fail(g, "the seed of %s is an input declared as one integer, seed: i32",
+        return epi_graph_fail(g, "the seed of %s must be an input declared as one integer, seed: i32",
                               epi_ops[op].text);
     for (int i = 0; i < axes->count; i++) {
         if (epi_axes_find_dim(&n.axes, axes->at[i].dim) >= 0)

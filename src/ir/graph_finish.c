@@ -33,7 +33,8 @@ static bool is_step(const epi_graph *g, const epi_node *n, int operand) {
         return !is_same_anyway(g, n, operand);
     if (n->op == EPI_OP_WHERE) /* 0 is the other side */
         return operand == 0;
-    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER || n->op == EPI_OP_ROUND || n->op == EPI_OP_TOPK || row->signs ||
+    return n->op == EPI_OP_FLOOR || n->op == EPI_OP_QUOTIENT || n->op == EPI_OP_REMAINDER ||
+           n->op == EPI_OP_ROUND || n->op == EPI_OP_TOPK || row->signs ||
            (row->converts && !epi_dtype_is_operand(row->type)) || epi_op_wants_exact(n->op, operand);
 }
 
@@ -201,8 +202,8 @@ static void fail_contracted(epi_graph *g, int product, epi_axis axis) {
     const epi_node *p = &g->nodes[product];
     g->place = p->place;
     epi_graph_fail(g,
-                   "@ contracts %s here because both %s and %s have it, but the output keeps %s: give it "
-                   "another name in one of them (rename), or write the sum out: sum(a*b, …)",
+                   "@ sums over %s here because both %s and %s have it, but the output keeps %s: rename it "
+                   "in one of them, or write the sum out: sum(a*b, …)",
                    epi_axis_label(g, axis).text, epi_node_label(g, p->arg[0]).text,
                    epi_node_label(g, p->arg[1]).text, epi_axis_label(g, axis).text);
 }

@@ -62,13 +62,12 @@ static bool accept_arrow(epi_parser *p, epi_ast *e) {
         return false;
     if (strcmp(e->name, epi_ops[EPI_OP_SCATTER].text) != 0 || e->arrow)
         epi_parse_fail(p, place,
-                       "an arrow stands in scatter(d, i, P -> T) alone; topk(x, E, K=8) has the new axis "
-                       "behind the other");
+                       "only scatter takes an arrow, as in scatter(d, i, P -> T); topk has its new axis "
+                       "after the other one, as in topk(x, E, K=8)");
     if (e->arg_count < 3)
-        epi_parse_fail(
-            p, place,
-            "in front of the arrow stand the axes of the index that are summed over, scatter(d, i, P -> T); "
-            "where none is, write where(index(T) == i, d, 0)");
+        epi_parse_fail(p, place,
+                       "before the arrow, name the axes of the index to sum over, as in scatter(d, i, P -> "
+                       "T); to sum over none, write where(index(T) == i, d, 0)");
     e->arrow = e->arg_count;
     return true;
 }
@@ -98,9 +97,9 @@ static epi_ast *parse_call(epi_parser *p, const char *name, epi_place place) {
                 arg->number = (double)epi_parse_size(p, &axis);
         } while (epi_parse_accept(p, ",") || accept_arrow(p, e));
     if (epi_parse_at(p, "="))
-        epi_parse_fail(p, p->token.place,
-                       "arguments have no names: they stand in order, and an axis is named itself, as in "
-                       "sum(x, D)");
+        epi_parse_fail(
+            p, p->token.place,
+            "arguments have no names: write them in order; an axis goes by its own name, as in sum(x, D)");
     p->call = outer;
     epi_parse_expect(p, ")", "after the arguments");
     return e;
@@ -112,9 +111,10 @@ static epi_ast *parse_called(epi_parser *p, epi_ast *callee) {
     if (!callee || !epi_parse_at(p, "("))
         return callee;
     if (!epi_is_maker(callee->name))
-        epi_parse_fail(p, place,
-                       "what %s(…) gives is a value and cannot be called; a product is written *(…)",
-                       callee->name);
+        epi_parse_fail(
+            p, place,
+            "%s(…) gives a value, and a value cannot be called; write * before the parenthesis for a product",
+            callee->name);
     epi_ast *e = parse_call(p, callee->name, callee->place);
     if (e)
         e->callee = callee;
@@ -162,11 +162,12 @@ static epi_ast *parse_taken(epi_parser *p) {
         epi_ast *index = epi_parse_at(p, ":") ? NULL : epi_parse_expr(p);
         if (epi_parse_at(p, ":"))
             epi_parse_fail(p, p->token.place,
-                           "there are no slices: halves(x, F) and pairs(x, F) take an axis apart, x[i] and "
-                           "gather(x, i, V) take elements by number");
+                           "there are no slices: halves(x, F) and pairs(x, F) split an axis, x[i] and "
+                           "gather(x, i, V) take elements by index");
         if (epi_parse_at(p, ","))
-            epi_parse_fail(p, p->token.place,
-                           "x[i] takes one index, along the first axis of x; gather(x, i, V) takes along V");
+            epi_parse_fail(
+                p, p->token.place,
+                "x[i] takes one index, along the first axis of x; gather(x, i, V) takes elements along V");
         epi_parse_expect(p, "]", "after the index");
         e = with_operands(p, EPI_AST_TAKE, place, e, index);
     }
@@ -189,7 +190,7 @@ static epi_ast *parse_prefixed(epi_parser *p, epi_level least) {
 /* Operators that bind at least so tightly, and their operands. */
 static epi_ast *parse_level(epi_parser *p, epi_level least) {
     if (++p->depth > EPI_MAX_NESTING)
-        epi_parse_fail(p, p->token.place, "expressions are nested too deeply; give inner ones names");
+        epi_parse_fail(p, p->token.place, "expressions are nested too deeply; assign inner ones to names");
     epi_ast *e = parse_prefixed(p, least);
     for (bool compared = false; e;) {
         epi_place place = p->token.place;
@@ -253,7 +254,7 @@ epi_ast_axis epi_parse_axis(epi_parser *p) {
     if (e && !epi_ast_as_axis(e, &axis)) {
         epi_parse_fail(p, e->place,
                        e->kind == EPI_AST_NUMBER && e->name
-                           ? "axes have names: one that always has %s elements is declared as C=%s"
+                           ? "an axis needs a name: declare one with %s elements as C=%s"
                            : "expected an axis: a name, or a name with a power of two as in 2*F or F/2",
                        e->name, e->name);
         axis.name = "";

@@ -14,6 +14,9 @@ const char *epi_hint_name(const char *name);
 /* What to write where a call of an operation or of a program that comes with Epilog does not fit, or NULL. */
 const char *epi_hint_call(const char *name);
 
+/* The bytes of the character at the start of `rest`: one that can be shown, ASCII or UTF-8; 0 if there is none. */
+size_t epi_character_length(const char *rest, size_t length);
+
 /* What to write instead of a character that means nothing here, or NULL. `rest` begins with the character. */
 const char *epi_hint_character(const char *rest, size_t length);
 

@@ -84,8 +84,9 @@ static void note_size(epi_lowering *lo, epi_frame *f, const epi_ast_axis *axis) 
     int64_t *size = &f->sizes[epi_frame_dim(f, axis->name)];
     if (axis->size && *size && axis->size != *size) {
         epi_lower_at(lo, axis->place);
-        epi_graph_fail(lo->g, "the axis %s has %ld elements here and %ld before", axis->name,
-                       (long)axis->size, (long)*size);
+        epi_graph_fail(lo->g,
+                       "the axis %s has %ld elements here, but %ld before; give it one size, or two names",
+                       axis->name, (long)axis->size, (long)*size);
     }
     if (axis->size)
         *size = axis->size;
@@ -188,14 +189,14 @@ static EPI_NOINLINE void fail_unknown_axis(epi_lowering *lo, const epi_frame *f,
     for (int i = 0; i < f->program->body_count && !line; i++)
         line = renamed_in(f->program->body[i].value, name);
     if (line)
-        epi_graph_fail(lo->g, "the axis '%s' is made only later, by the rename in line %d", name, line);
+        epi_graph_fail(lo->g, "the axis '%s' is created only later, by the rename in line %d", name, line);
     epi_nearest near = {.wanted = name};
     for (int i = 0; i < f->dim_count; i++)
         epi_nearest_offer(&near, f->dims[i]);
     if (near.best[0])
         epi_graph_fail(lo->g, "unknown axis '%s'%s", name, epi_nearest_hint(&near, ""));
     epi_graph_fail(lo->g,
-                   "unknown axis '%s'; no input or output of %s has it, and no rename(x, T, %s) makes it",
+                   "unknown axis '%s'; no input or output of %s has it, and no rename(x, T, %s) creates it",
                    name, f->program->name, name);
 }
 
@@ -204,11 +205,13 @@ epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis
     if (dim < 0 || !f->bound[dim]) {
         epi_lower_at(lo, a->place);
         if (epi_frame_value(f, a->name) != EPI_NO_NODE)
-            epi_graph_fail(lo->g, "'%s' is a value; an axis is wanted here", a->name);
+            epi_graph_fail(lo->g, "'%s' is a value, but this must be an axis", a->name);
         else if (dim < 0)
             fail_unknown_axis(lo, f, a->name);
         else
-            epi_graph_fail(lo->g, "the size of axis '%s' of %s cannot be told from the arguments of the call",
+            epi_graph_fail(lo->g,
+                           "the arguments of the call do not give the size of axis '%s' of %s; add an input "
+                           "that has this axis",
                            a->name, f->program->name);
         return (epi_axis){0, 0};
     }
@@ -224,8 +227,7 @@ epi_axis epi_frame_axis(epi_lowering *lo, const epi_frame *f, const epi_ast_axis
 static EPI_NOINLINE void fail_twice(epi_lowering *lo, const char *tensor, const char *axis) {
     epi_graph_fail(
         lo->g,
-        "'%s' has the axis %s twice: name one of the two %s2, and write rename(x, %s, %s2) where a "
-        "value is to line up with it",
+        "'%s' has the axis %s twice: call one of them %s2; rename(v, %s, %s2) makes another value v match it",
         tensor, axis, axis, axis, axis);
 }
 
@@ -250,7 +252,8 @@ static bool enter(epi_lowering *lo, const epi_ast *e) {
         epi_graph_fail(lo->g, "the program is too large once its calls are inlined");
     if (lo->depth == EPI_MAX_NESTING)
         epi_graph_fail(
-            lo->g, "expressions are nested more than %d deep once calls are inlined; give inner ones names",
+            lo->g,
+            "expressions are nested more than %d deep once calls are inlined; assign inner ones to names",
             EPI_MAX_NESTING);
     return epi_lower_ok(lo);
 }
@@ -278,11 +281,11 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
 static int lower_name(epi_lowering *lo, const epi_frame *f, const epi_ast *e) {
     int node = epi_frame_value(f, e->name);
     if (e->number > 0)
-        epi_graph_fail(lo->g, "%s=%ld gives an axis a size, and a value is wanted here", e->name,
+        epi_graph_fail(lo->g, "%s=%ld gives an axis a size, but this must be a value", e->name,
                        (long)e->number);
     else if (node == EPI_NO_NODE && epi_frame_dim(f, e->name) >= 0)
-        epi_graph_fail(lo->g, "'%s' is an axis; as a value write size(%s) or index(%s)", e->name, e->name,
-                       e->name);
+        epi_graph_fail(lo->g, "'%s' is an axis, but this must be a value: write size(%s) or index(%s)",
+                       e->name, e->name, e->name);
     else if (node == EPI_NO_NODE && epi_is_word(e->name))
         epi_graph_fail(lo->g, "'%s' is an operation: write %s(…)", e->name, e->name);
     else if (node == EPI_NO_NODE && assigned_at(f, e->name).line)
@@ -297,8 +300,9 @@ static int lower_single_call(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     epi_values v = epi_lower_call(lo, f, e);
     epi_lower_at(lo, e->place);
     if (epi_lower_ok(lo) && v.count != 1)
-        epi_graph_fail(
-            lo->g, "this gives %d values where one is wanted; assign them to names first: a, b = …", v.count);
+        epi_graph_fail(lo->g,
+                       "this gives %d values, but there must be one; assign them to names first: a, b = …",
+                       v.count);
     return epi_lower_ok(lo) ? *v.node : EPI_NO_NODE;
 }
 
@@ -308,7 +312,7 @@ static EPI_NOINLINE int take(epi_graph *g, int a, int index) {
     epi_axes own = epi_axes_without(&n->axes, &g->carried);
     if (own.count)
         return epi_graph_move(g, EPI_OP_GATHER, a, index, EPI_NO_NODE, &(epi_axes){1, {own.at[0]}});
-    return epi_graph_fail(g, "x[i] takes from the first axis of x, and %s has no axes",
+    return epi_graph_fail(g, "x[i] takes elements along the first axis of x, but %s has no axes",
                           n->name ? n->name : "this");
 }
 
@@ -368,14 +372,16 @@ static void note_stored(epi_lowering *lo, const epi_frame *f, const char *name, 
     epi_node *n = &lo->g->nodes[epi_graph_value(lo->g, value)];
     for (int i = 0; i < f->program->output_count; i++)
         if (!strcmp(f->program->outputs[i].name, name))
-            epi_graph_fail(lo->g, "'%s' is an output: its type stands where it is declared, -> %s: %s…", name,
+            epi_graph_fail(lo->g, "'%s' is an output: write its type in the declaration, -> %s: %s…", name,
                            name, epi_dtype_name(type));
     if (n->op == EPI_OP_RENAME) /* what is stored is the value itself */
         epi_graph_store_as(lo->g, value, &(epi_node){.has_stored = true, .stored = type});
     if (n->op == EPI_OP_RENAME || epi_ops[n->op].cls == EPI_CLASS_LEAF)
         return;
     if (n->has_stored && n->stored != type)
-        epi_graph_fail(lo->g, "'%s' is a value that is stored as %s already, and cannot be stored as %s too",
+        epi_graph_fail(lo->g,
+                       "'%s' is equal to a value that is stored as %s, and cannot be stored as %s too; give "
+                       "both the same type",
                        name, epi_dtype_name(n->stored), epi_dtype_name(type));
     n->has_stored = true;
     n->stored = type;
@@ -395,7 +401,7 @@ static EPI_NOINLINE int in_stated_order(epi_lowering *lo, const epi_frame *f, co
     }
     epi_lower_at(lo, name->place);
     if (epi_lower_ok(lo) && !epi_axes_same_set(&own, &stated))
-        epi_graph_fail(lo->g, "the axes of '%s' are stated as %s, and its value has %s", name->text,
+        epi_graph_fail(lo->g, "'%s' is declared with the axes %s, but its value has %s", name->text,
                        epi_axes_label(lo->g, &stated).text,
                        own.count ? epi_axes_label(lo->g, &own).text : "none");
     if (!epi_lower_ok(lo))
@@ -513,7 +519,7 @@ static void tell_of_order(epi_lowering *lo) {
     size_t length = strlen(err->message);
     if (found)
         snprintf(err->message + length, sizeof err->message - length,
-                 "; or put the product in parentheses, as in a*(b @ c): the * before it was taken first");
+                 "; or put the product in parentheses, as in a*(b @ c), because the * before it comes first");
 }
 
 static void collect_outputs(epi_lowering *lo, const epi_frame *f) {

@@ -19,7 +19,7 @@ static EPI_NOINLINE void bind_size(epi_lowering *lo, const epi_frame *callee, in
     if (!want || axis.dim >= g->declared_count)
         return; /* what an axis is renamed to has its size, and that is looked at when sizes are known */
     if (!size || (g->fixed[axis.dim] && g->fixed[axis.dim] != size))
-        epi_graph_fail(g, "%s: its axis %s has %ld elements, and %s has not", callee->program->name,
+        epi_graph_fail(g, "%s: its axis %s has %ld elements, but %s does not", callee->program->name,
                        callee->dims[dim], (long)want, epi_axis_label(g, axis).text);
     g->fixed[axis.dim] = size;
 }
@@ -36,8 +36,10 @@ static EPI_NOINLINE void say_carried(const epi_ast_program *p, const char *axis,
                 memmove(rest.axes, rest.axes + j + 1, (size_t)rest.axis_count * sizeof *rest.axes);
                 epi_ast_print_tensor(&rest, &says);
             }
-    snprintf(out, size, "; last axes are matched, and those in front carried: declare %.60s(%.100s, …)",
-             p->name, says.data ? says.data : "…");
+    snprintf(
+        out, size,
+        "; arguments bind their last axes, and extra axes in front are carried: declare %.60s(%.100s, …)",
+        p->name, says.data ? says.data : "…");
     epi_text_free(&says);
 }
 
@@ -48,9 +50,9 @@ static EPI_NOINLINE void fail_two_axes(epi_lowering *lo, const epi_frame *callee
     const char *what = callee->program->name;
     if (!*hint && callee->carried.count)
         say_carried(callee->program, axis, carried, sizeof carried);
-    epi_graph_fail(lo->g, "%s: the axis %s of %s stands for %s in one argument and for %s in '%s'%s%s", what,
-                   axis, what, epi_axis_label(lo->g, one).text, epi_axis_label(lo->g, other).text, t->name,
-                   hint, carried);
+    epi_graph_fail(lo->g, "%s: the axis %s of %s is %s in one argument, but %s in '%s'%s%s", what, axis, what,
+                   epi_axis_label(lo->g, one).text, epi_axis_label(lo->g, other).text, t->name, hint,
+                   carried);
 }
 
 /* Binds one dim of the callee to an axis of an argument. */
@@ -61,13 +63,14 @@ static EPI_NOINLINE void bind_axis(epi_lowering *lo, epi_frame *callee, const ep
     int dim = epi_frame_dim(callee, declared->name);
     epi_axis axis = {have.dim, (int16_t)(have.shift - declared->shift)};
     bool product = callee->bundled && !strncmp(what, "matmul", 6);
-    const char *hint = product ? "; x @ w finds the axes to sum over by their names" : "";
+    const char *hint = product ? "; write x @ w, which sums over the axes that both have" : "";
     if (callee->bound[dim] && !epi_axis_equal(callee->axes[dim], axis))
         fail_two_axes(lo, callee, t, declared->name, callee->axes[dim], axis, hint);
     for (int j = 0; j < callee->dim_count; j++)
         if (j != dim && callee->bound[j] && callee->axes[j].dim == axis.dim)
-            epi_graph_fail(g, "%s: the axes %s and %s of %s would both stand for %s%s", what, callee->dims[j],
-                           declared->name, what, g->dims[axis.dim], hint);
+            epi_graph_fail(g, "%s: the axes %s and %s of %s would both be %s%s", what, callee->dims[j],
+                           declared->name, what, g->dims[axis.dim],
+                           *hint ? hint : "; rename it in one of the arguments");
     callee->axes[dim] = axis;
     callee->bound[dim] = true;
     bind_size(lo, callee, dim, axis);
@@ -89,7 +92,7 @@ static const char *call_hint(const epi_lowering *lo, const epi_ast_program *p) {
 static EPI_NOINLINE void fail_too_few(epi_lowering *lo, const epi_ast_program *p, const epi_ast_tensor *t,
                                       int node) {
     const char *hint = call_hint(lo, p);
-    epi_graph_fail(lo->g, "%s: %s has %d %s; given for it is %s, with %d%s%s", p->name, t->name,
+    epi_graph_fail(lo->g, "%s: %s has %d %s, but its argument, %s, has %d%s%s", p->name, t->name,
                    t->axis_count, t->axis_count == 1 ? "axis" : "axes", epi_node_label(lo->g, node).text,
                    lo->g->nodes[node].axes.count, *hint ? "; " : "", hint);
 }
@@ -114,9 +117,11 @@ static EPI_NOINLINE void bind_axes(epi_lowering *lo, epi_frame *callee, const ep
     }
     for (int i = 0; i < callee->dim_count && epi_lower_ok(lo); i++)
         if (callee->bound[i] && epi_axes_find_dim(carried, callee->axes[i].dim) >= 0)
-            epi_graph_fail(
-                g, "%s: %s stands for the axis %s of %s in one argument and is left over in another",
-                callee->program->name, g->dims[callee->axes[i].dim], callee->dims[i], callee->program->name);
+            epi_graph_fail(g,
+                           "%s: %s is the axis %s of %s in one argument, but an extra axis of another; "
+                           "rename it in one of them",
+                           callee->program->name, g->dims[callee->axes[i].dim], callee->dims[i],
+                           callee->program->name);
 }
 
 /* What a call yields has the carried axes in front, then the others as the callee declares them. */
@@ -169,9 +174,10 @@ static EPI_NOINLINE void fail_argument_count(epi_lowering *lo, const epi_ast *e,
             epi_ast_print_tensor(&p->inputs[i], &inputs);
     }
     const char *hint = call_hint(lo, p);
-    epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given: it takes %.400s%s%s", p->name, p->input_count,
-                   p->input_count == 1 ? "" : "s", e->arg_count, e->arg_count == 1 ? "was" : "were",
-                   inputs.data ? inputs.data : "none", *hint ? "; " : "", hint);
+    epi_graph_fail(lo->g, "%s takes %d argument%s, but %d %s given: it takes %.400s%s%s", p->name,
+                   p->input_count, p->input_count == 1 ? "" : "s", e->arg_count,
+                   e->arg_count == 1 ? "was" : "were", inputs.data ? inputs.data : "none", *hint ? "; " : "",
+                   hint);
     epi_text_free(&inputs);
 }
 
@@ -264,9 +270,9 @@ static EPI_NOINLINE void bind_argument(epi_lowering *lo, epi_frame *callee, cons
     if (e->callee && is_number_for_all(lo, in, node))
         return;
     if (e->callee && epi_axes_without(have, &lo->g->carried).count > in->axis_count)
-        epi_graph_fail(lo->g, "%s: %s has %d axes, the argument has %d %s, and a gradient carries none",
-                       callee->program->name, in->name, in->axis_count, have->count,
-                       epi_axes_label(lo->g, have).text);
+        epi_graph_fail(
+            lo->g, "%s: %s has %d axes, the argument has %d %s, and a gradient takes no extra axes",
+            callee->program->name, in->name, in->axis_count, have->count, epi_axes_label(lo->g, have).text);
     bind_axes(lo, callee, in, node);
     epi_frame_bind(lo, callee, in->name, node, e->args[i]->place);
 }
@@ -328,12 +334,11 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
     const char *hint = epi_hint_operation(e->name);
     epi_lower_at(lo, e->place);
     if (epi_frame_value(f, e->name) != EPI_NO_NODE)
-        epi_graph_fail(lo->g, "'%s' is a value and cannot be called; a product is written %s*(…)", e->name,
+        epi_graph_fail(lo->g, "'%s' is a value and cannot be called; write a product as %s*(…)", e->name,
                        e->name);
     if (!strcmp(e->name, "repeat"))
-        epi_graph_fail(lo->g,
-                       "repeat(f, L) is a program: call it with the inputs of f, repeat(f, L)(…); values "
-                       "are repeated along axes that they lack without being asked to");
+        epi_graph_fail(lo->g, "repeat(f, L) is a program: call it with the inputs of f, as repeat(f, L)(…); "
+                              "values need no repeat: they extend along axes that they lack");
     if (hint)
         epi_graph_fail(lo->g, EPI_UNKNOWN_OPERATION, e->name, hint);
     for (int op = 0; op < EPI_OP_COUNT; op++)
@@ -346,9 +351,8 @@ static EPI_NOINLINE void fail_unknown(epi_lowering *lo, const epi_frame *f, cons
                        "grad(f, x) is a program: call it with the inputs of f and a cotangent for each "
                        "of its results, grad(f, x)(…)");
     if (!strcmp(e->name, "backward"))
-        epi_graph_fail(lo->g,
-                       "backward(f, x) is a program: call it with the inputs and results of f that it wants "
-                       "and a cotangent for each of its results, backward(f, x)(…)");
+        epi_graph_fail(lo->g, "backward(f, x) is a program: call it with the inputs and results of f that it "
+                              "needs and a cotangent for each of its results, backward(f, x)(…)");
     if (near.best[0])
         epi_graph_fail(lo->g, "unknown operation or program '%s'%s", e->name, epi_nearest_hint(&near, ""));
     epi_graph_fail(
@@ -386,7 +390,7 @@ const epi_ast_program *epi_lower_program(epi_lowering *lo, const epi_frame *f, c
                                          bool *bundled) {
     epi_lower_at(lo, names->place);
     if (names->arg_count < 2 || names->args[0]->kind != EPI_AST_NAME) {
-        epi_graph_fail(lo->g, "%s wants a program and inputs of it: %s(f, x, w)(…)", names->name,
+        epi_graph_fail(lo->g, "%s needs a program and names of its inputs: %s(f, x, w)(…)", names->name,
                        names->name);
         return NULL;
     }

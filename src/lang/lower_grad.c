@@ -129,8 +129,8 @@ static int find_asked(epi_lowering *lo, const epi_ast *names, const epi_graph *f
         epi_lower_at(lo, name->place);
         wrt[i - 1] = name->kind == EPI_AST_NAME ? epi_graph_find_tensor(f, name->name) : -1;
         if (wrt[i - 1] < 0 || wrt[i - 1] >= f->input_count)
-            epi_graph_fail(lo->g, "%s wants inputs of %s by their names there, and this is none of them",
-                           names->name, names->args[0]->name);
+            epi_graph_fail(lo->g, "this is not an input of %s: %s needs names of its inputs here",
+                           names->args[0]->name, names->name);
         for (int j = 0; j < i - 1 && epi_lower_ok(lo); j++)
             if (wrt[j] == wrt[i - 1])
                 epi_graph_fail(lo->g, "%s names '%s' twice", names->name, name->name);
@@ -196,10 +196,10 @@ static void take_backward(epi_lowering *lo, const epi_graph *f, const char *name
         const epi_tensor_decl *in = &two[1].tensors[t];
         if (!in->cotangent && epi_graph_find_tensor(f, in->name) < 0) {
             two[0].place = lo->g->place;
-            epi_graph_fail(
-                &two[0],
-                "the backward wants %s%s as well, which is no result of %s: make it one, or take grad(%s, …)",
-                in->name, epi_axes_label(&two[1], &in->axes).text, name, name);
+            epi_graph_fail(&two[0],
+                           "the backward also needs %s%s, which is not a result of %s: make it a result, or "
+                           "use grad(%s, …)",
+                           in->name, epi_axes_label(&two[1], &in->axes).text, name, name);
         }
     }
     *derived = two[1];

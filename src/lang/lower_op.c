@@ -46,10 +46,9 @@ static const char *what_it_takes(const char *name) {
         cls = strcmp(epi_ops[op].text, name) != 0 ? cls : epi_ops[op].cls;
     switch (cls) {
     case EPI_CLASS_RANDOM: return "a seed and the axes of the result";
-    case EPI_CLASS_MOVE: return "a value, an index and the axes that it counts along";
-    case EPI_CLASS_SCAN:
-        return "a factor, what is added, the axis, and perhaps the state that it begins with";
-    case EPI_CLASS_SORT: return "a value, the axis that values count along and the axes of places";
+    case EPI_CLASS_MOVE: return "a value, an index and the axes that it indexes";
+    case EPI_CLASS_SCAN: return "a factor, a term, an axis and an optional first state";
+    case EPI_CLASS_SORT: return "a value, the axis that its elements index, and the axes of the positions";
     default: return "a value and the axes to reduce over";
     }
 }
@@ -58,11 +57,11 @@ static EPI_NOINLINE void fail_count(epi_lowering *lo, const epi_ast *e, epi_arit
     int least = want.values + want.least_axes;
     const char *hint = epi_hint_call(e->name);
     if (want.least_axes == want.most_axes)
-        epi_graph_fail(lo->g, "%s takes %d argument%s, %d %s given%s%s", e->name, least,
+        epi_graph_fail(lo->g, "%s takes %d argument%s, but %d %s given%s%s", e->name, least,
                        least == 1 ? "" : "s", given, given == 1 ? "was" : "were", hint ? ": " : "",
                        hint ? hint : "");
     else
-        epi_graph_fail(lo->g, "%s takes %s; %d argument%s given", e->name, what_it_takes(e->name), given,
+        epi_graph_fail(lo->g, "%s takes %s, but %d argument%s given", e->name, what_it_takes(e->name), given,
                        given == 1 ? " was" : "s were");
 }
 
@@ -71,7 +70,7 @@ static EPI_NOINLINE void fail_no_axes(epi_lowering *lo, const epi_ast *e, int a)
     const epi_axes *axes = &lo->g->nodes[a].axes;
     epi_lower_at(lo, e->place);
     if (axes->count)
-        epi_graph_fail(lo->g, "%s wants an axis as well: of %s write %s(%s, %s)", e->name,
+        epi_graph_fail(lo->g, "%s needs an axis too: for %s write %s(%s, %s)", e->name,
                        epi_node_label(lo->g, a).text, e->name,
                        e->args[0]->kind == EPI_AST_NAME ? e->args[0]->name : "…",
                        epi_axis_label(lo->g, axes->at[axes->count - 1]).text);
@@ -101,8 +100,8 @@ static EPI_NOINLINE epi_axis axis_argument(epi_lowering *lo, const epi_frame *f,
     epi_lower_at(lo, call->args[i]->place);
     epi_graph_fail(
         lo->g,
-        number ? "argument %d of %s is an axis: axes have names, not numbers"
-               : "argument %d of %s is an axis: a name, or a name with a power of two as in 2*F or F/2",
+        number ? "argument %d of %s must be an axis: give its name, not a number"
+               : "argument %d of %s must be an axis: a name, or a name with a power of two as in 2*F or F/2",
         i + 1, call->name);
     return (epi_axis){0, 0};
 }
@@ -161,10 +160,10 @@ static EPI_NOINLINE void check_places(epi_lowering *lo, epi_op op, int a, const 
     const epi_node *n = &lo->g->nodes[a];
     if (axes->count > 1 || op == EPI_OP_OFFSETS || n->axes.count < 2 || n->op == EPI_OP_INPUT)
         return;
-    epi_graph_fail(lo->g,
-                   "%s of %s, which is computed: name its axes behind %s, in the order in which elements are "
-                   "counted",
-                   epi_ops[op].text, epi_node_label(lo->g, a).text, epi_axis_label(lo->g, axes->at[0]).text);
+    epi_graph_fail(
+        lo->g,
+        "%s of %s, which is computed: name its axes after %s, in the order in which its elements are counted",
+        epi_ops[op].text, epi_node_label(lo->g, a).text, epi_axis_label(lo->g, axes->at[0]).text);
 }
 
 /* ---- shifts ---- */
@@ -176,7 +175,7 @@ static EPI_NOINLINE int lower_shift(epi_lowering *lo, epi_frame *f, const epi_as
     if (e->arg_count != 3)
         return epi_graph_fail(
             lo->g,
-            "shift takes a value, an axis and by how many places, as in shift(x, T, 1); %d argument%s given",
+            "shift takes a value, an axis and a distance, as in shift(x, T, 1), but %d argument%s given",
             e->arg_count, e->arg_count == 1 ? " was" : "s were");
     int value = epi_lower_one(lo, f, e->args[0]);
     epi_axis axis = epi_lower_ok(lo) ? axis_argument(lo, f, e, 1) : (epi_axis){0, 0};
@@ -187,8 +186,7 @@ static EPI_NOINLINE int lower_shift(epi_lowering *lo, epi_frame *f, const epi_as
     double by = epi_graph_number(lo->g, number, NULL);
     if (by != nearbyint(by))
         return epi_graph_fail(lo->g,
-                              "argument 3 of shift is by how many places: a whole number that the text "
-                              "says, of either sign");
+                              "argument 3 of shift is the distance: write a whole number, such as 1 or -2");
     if (fabs(by) > MOST)
         return epi_graph_fail(lo->g, "shift by %g places: at most %d", by, MOST);
     epi_lower_at(lo, e->place);
@@ -252,7 +250,7 @@ static EPI_NOINLINE int lower_contraction(epi_lowering *lo, epi_frame *f, const 
 static EPI_NOINLINE int begin_scan(epi_lowering *lo, epi_op op, const int *arg, int begin, epi_axis axis) {
     epi_graph *g = lo->g;
     if (epi_lower_ok(lo) && epi_axes_has_dim(&g->nodes[begin].axes, axis.dim))
-        epi_graph_fail(g, "%s along %s begins with one state, and %s has that axis", epi_ops[op].text,
+        epi_graph_fail(g, "%s along %s begins with one state, but %s has that axis", epi_ops[op].text,
                        epi_axis_label(g, axis).text, epi_node_label(g, begin).text);
     if (!epi_lower_ok(lo))
         return EPI_NO_NODE;

@@ -18,14 +18,14 @@ static int64_t repeat_count(epi_lowering *lo, const epi_frame *f, const epi_ast 
     epi_lower_at(lo, times ? times->place : names->place);
     if (!*stacked && !(number >= 1 && number <= 65536 && number == (double)(int64_t)number))
         epi_graph_fail(g,
-                       "repeat wants a program, and an axis or how often: repeat(f, L)(…), repeat(f, 5)(…)");
+                       "repeat needs a program, and an axis or a number: repeat(f, L)(…), repeat(f, 5)(…)");
     if (!*stacked || !epi_lower_ok(lo))
         return (int64_t)number;
     *axis = epi_frame_axis(lo, f, &named);
     int64_t size = epi_lower_ok(lo) && axis->dim < g->declared_count ? g->fixed[axis->dim] : 0;
     size = axis->shift < 0 ? size >> -axis->shift : size << axis->shift;
     if (!size)
-        epi_graph_fail(g, "repeat is written out, so the text says how long %s is: declare it as %s=4",
+        epi_graph_fail(g, "repeat needs the size of %s in the program: declare it with a number, as in %s=4",
                        named.name, named.name);
     return size;
 }
@@ -36,20 +36,22 @@ static void check_repeat(epi_lowering *lo, const epi_ast *e, const epi_ast_progr
     epi_lower_at(lo, e->callee->place);
     if (p->output_count > p->input_count)
         epi_graph_fail(lo->g,
-                       "repeat: %s gives %d values, which are its first inputs the next time, and takes %d",
+                       "repeat: the results of a call are the first inputs of the next one, but %s gives %d "
+                       "values and takes %d",
                        p->name, p->output_count, p->input_count);
     bool any = !axis;
     for (int i = 0; i < p->input_count && axis && epi_lower_ok(lo); i++) {
         bool has = epi_axes_find(&lo->g->nodes[given[i]].axes, *axis) >= 0;
         any |= has;
         if (has && i < p->output_count)
-            epi_graph_fail(lo->g,
-                           "repeat: '%s' of %s goes from one time to the next, and has the axis %s itself",
-                           p->inputs[i].name, p->name, epi_axis_label(lo->g, *axis).text);
+            epi_graph_fail(
+                lo->g, "repeat: '%s' of %s goes from call to call, so its argument must not have the axis %s",
+                p->inputs[i].name, p->name, epi_axis_label(lo->g, *axis).text);
     }
     if (!any)
-        epi_graph_fail(lo->g, "repeat: no argument has the axis %s; so many times is repeat(%s, 4)(…)",
-                       epi_axis_label(lo->g, *axis).text, p->name);
+        epi_graph_fail(
+            lo->g, "repeat: no argument has the axis %s; for a fixed number of times write repeat(%s, 4)(…)",
+            epi_axis_label(lo->g, *axis).text, p->name);
 }
 
 epi_values epi_lower_repeat(epi_lowering *lo, epi_frame *f, const epi_ast *e) {

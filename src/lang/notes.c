@@ -96,9 +96,8 @@ static void say_order(epi_lowering *lo, const epi_ast *e, const epi_ast_program 
     epi_label order = epi_axes_label(lo->g, have);
     say(lo, a->place);
     epi_text_add(lo->notes->out,
-                 "%s takes the axes of this by their places, in the order in which they appear, %s; with %s "
-                 "it would mean "
-                 "something else: state them, %s%s = …\n",
+                 "%s binds the axes of this value by position, in the order in which they appear, %s; the "
+                 "order %s would mean something else: declare it, %s%s = …\n",
                  p->name, order.text, epi_axes_label(lo->g, other).text,
                  a->kind == EPI_AST_NAME ? a->name : "v", order.text);
 }
@@ -162,10 +161,10 @@ void epi_note_batches(epi_lowering *lo) {
         const epi_node *n = &g->nodes[s->node];
         epi_axes rest = epi_axes_without(&g->nodes[n->arg[1]].axes, &along);
         say(lo, s->place);
-        epi_text_add(lo->notes->out,
-                     "this sums over %s, too, and the sum is then repeated along it; to keep %s apart, write "
-                     "scatter(d, i, ",
-                     epi_axis_label(g, along.at[0]).text, epi_axis_label(g, along.at[0]).text);
+        epi_text_add(
+            lo->notes->out,
+            "this also sums over %s, and the sum is then repeated along it; to keep %s, write scatter(d, i, ",
+            epi_axis_label(g, along.at[0]).text, epi_axis_label(g, along.at[0]).text);
         for (int i = 0; i < rest.count; i++)
             epi_text_add(lo->notes->out, "%s%s", i ? ", " : "", epi_axis_label(g, rest.at[i]).text);
         for (int i = 0; i < n->over.count; i++)

@@ -155,7 +155,8 @@ static void check_carried(epi_graph *g, const epi_own_call *c) {
         epi_axes lacks = epi_axes_without(&c->frame.carried, &c->axes[c->own.input_count + i]);
         if (lacks.count)
             epi_graph_fail(
-                g, "%s has its own gradient, and its result '%s' lacks the axis %s that its arguments carry",
+                g,
+                "%s declares its own gradient, but its result '%s' lacks the extra axis %s of its arguments",
                 c->self.name, c->self.outputs[i].name, epi_axis_label(g, lacks.at[0]).text);
     }
 }
@@ -181,7 +182,7 @@ void epi_own_apply(epi_graph *g, const epi_own *own, const int *given, int *out)
 /* What is wrong with a tensor of the rule, at both places. */
 static void fail_at(epi_lowering *lo, const epi_ast_program *f, const epi_ast_tensor *t, const char *says) {
     epi_lower_at(lo, f->by_place);
-    epi_graph_fail(lo->g, "%s is no gradient of %s: in line %d '%s' %s", f->rule->name, f->name,
+    epi_graph_fail(lo->g, "%s cannot be the gradient of %s: in line %d '%s' %s", f->rule->name, f->name,
                    t->place.line, t->name, says);
 }
 
@@ -191,7 +192,7 @@ static void check_inputs(epi_lowering *lo, const epi_ast_program *f) {
         const epi_ast_tensor *t = &rule->inputs[i];
         int source = find_source(f, t->name), tensors = f->input_count + f->output_count;
         if (source < 0) {
-            fail_at(lo, f, t, "is neither an input nor a result of it, nor d_… of a result");
+            fail_at(lo, f, t, "is neither an input nor a result of it, nor d_… for a result");
             return;
         }
         const epi_ast_tensor *of = source < f->input_count ? &f->inputs[source]
@@ -200,15 +201,15 @@ static void check_inputs(epi_lowering *lo, const epi_ast_program *f) {
         char says[200];
         bool integer = of->has_type && epi_dtype_is_whole(of->type);
         if (source >= tensors && integer)
-            fail_at(lo, f, t, "is the cotangent of an integer, which has none");
+            fail_at(lo, f, t, "is the cotangent of an integer, which has no gradient");
         if (source < tensors && !strncmp(t->name, "d_", 2) &&
             find_tensor(f->outputs, f->output_count, t->name + 2) >= 0)
-            fail_at(lo, f, t, "is one of its own tensors and a cotangent: give it another name");
-        snprintf(says, sizeof says, "has %d %s, and '%.60s' in line %d has %d", t->axis_count,
+            fail_at(lo, f, t, "is both one of its tensors and a cotangent: give it another name");
+        snprintf(says, sizeof says, "has %d %s, but '%.60s' in line %d has %d", t->axis_count,
                  t->axis_count == 1 ? "axis" : "axes", of->name, of->place.line, of->axis_count);
         if (t->axis_count != of->axis_count)
             fail_at(lo, f, t, says);
-        snprintf(says, sizeof says, "is declared %s, and '%.60s' in line %d is %s", epi_dtype_name(t->type),
+        snprintf(says, sizeof says, "is declared %s, but '%.60s' in line %d is %s", epi_dtype_name(t->type),
                  of->name, of->place.line, epi_dtype_name(of->type));
         if (source < tensors && t->has_type && of->has_type && t->type != of->type)
             fail_at(lo, f, t, says);
@@ -221,9 +222,9 @@ static void check_outputs(epi_lowering *lo, const epi_ast_program *f) {
         const epi_ast_tensor *t = &rule->outputs[i];
         int input = strncmp(t->name, "d_", 2) ? -1 : find_tensor(f->inputs, f->input_count, t->name + 2);
         if (input < 0)
-            fail_at(lo, f, t, "is not d_… of one of its inputs");
+            fail_at(lo, f, t, "is not d_… for one of its inputs");
         else if (f->inputs[input].has_type && epi_dtype_is_whole(f->inputs[input].type))
-            fail_at(lo, f, t, "would be the gradient of an integer, which has none");
+            fail_at(lo, f, t, "would be the gradient of an integer, which has no gradient");
     }
     for (int i = 0; i < f->output_count; i++) {
         char name[170];
@@ -232,10 +233,10 @@ static void check_outputs(epi_lowering *lo, const epi_ast_program *f) {
         snprintf(name, sizeof name, "d_%.160s", of->name);
         epi_lower_at(lo, f->by_place);
         if (!integer && find_tensor(rule->inputs, rule->input_count, name) < 0)
-            epi_graph_fail(
-                lo->g,
-                "%s is no gradient of %s: in line %d it does not take '%s', the cotangent of '%s' in line %d",
-                rule->name, f->name, rule->place.line, name, of->name, of->place.line);
+            epi_graph_fail(lo->g,
+                           "%s cannot be the gradient of %s: in line %d it does not take '%s', the cotangent "
+                           "of '%s' in line %d",
+                           rule->name, f->name, rule->place.line, name, of->name, of->place.line);
     }
 }
 
@@ -293,7 +294,7 @@ static void write_rule(const epi_own_call *c, const epi_graph *dims, bool own, e
         const epi_axes *have = &out->nodes[out->tensors[t].node].axes;
         out->place = rule->outputs[d].place;
         if (!epi_axes_same_set(have, &c->axes[i]))
-            epi_graph_fail(out, "'%s' would be %s, and '%s' of %s is %s", rule->outputs[d].name,
+            epi_graph_fail(out, "'%s' would be %s, but '%s' of %s is %s", rule->outputs[d].name,
                            epi_axes_label(out, have).text, f->inputs[i].name, f->name,
                            epi_axes_label(out, &c->axes[i]).text);
     }
@@ -453,7 +454,7 @@ void epi_own_check(epi_lowering *lo, const epi_frame *f) {
     check_axes(lo, f, scratch);
     epi_lower_at(lo, p->by_place);
     if (scratch->error.status != EPI_OK)
-        epi_graph_fail(lo->g, "%s is no gradient of %s: in line %d %.500s", p->rule->name, p->name,
+        epi_graph_fail(lo->g, "%s cannot be the gradient of %s: in line %d %.500s", p->rule->name, p->name,
                        scratch->error.line ? scratch->error.line : p->rule->place.line,
                        scratch->error.message);
 }

@@ -5,7 +5,7 @@
 
 epi_axes epi_packed_axes(epi_graph *g, const epi_ast_tensor *t, epi_axes axes) {
     if (!axes.count)
-        epi_graph_fail(g, "'%s' is %s, of which two are a byte: it needs an axis", t->name, t->packed);
+        epi_graph_fail(g, "'%s' is %s, with two elements in a byte: it needs an axis", t->name, t->packed);
     else if (--axes.at[axes.count - 1].shift < -EPI_MAX_SHIFT)
         epi_graph_fail(g, "the last axis of '%s' is divided too often for two elements to a byte", t->name);
     return axes;

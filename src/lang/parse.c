@@ -26,20 +26,22 @@ void epi_parse_fail(epi_parser *p, epi_place place, const char *fmt, ...) {
 /* The next token is none. A text in quotes is what other languages' operations take, as einsum does. */
 static void fail_token(epi_parser *p) {
     unsigned char c = (unsigned char)p->token.text[0];
-    const char *hint = epi_hint_character(p->token.text, (size_t)(p->lexer.end - p->token.text));
+    size_t rest = (size_t)(p->lexer.end - p->token.text), length = epi_character_length(p->token.text, rest);
+    const char *hint = epi_hint_character(p->token.text, rest);
     const char *call = (c == '"' || c == '\'') && p->call.name ? epi_hint_operation(p->call.name) : NULL;
     if (call)
         epi_parse_fail(p, p->call.place, EPI_UNKNOWN_OPERATION, p->call.name, call);
     else if (p->token.length >= EPI_MAX_DIGITS)
-        epi_parse_fail(p, p->token.place, "this number is too long");
+        epi_parse_fail(p, p->token.place, "this number is too long: it may have at most %d characters",
+                       EPI_MAX_DIGITS - 1);
     else if (p->token.length > 1)
-        epi_parse_fail(p, p->token.place, "'%.*s' is neither a number nor a name; a product is written 2*x",
+        epi_parse_fail(p, p->token.place, "'%.*s' is neither a number nor a name; write a product as 2*x",
                        (int)p->token.length, p->token.text);
-    else if (c > 32 && c < 127)
-        epi_parse_fail(p, p->token.place, "the character '%c' has no meaning here%s%s", c, hint ? "; " : "",
-                       hint ? hint : "");
+    else if (length)
+        epi_parse_fail(p, p->token.place, "the character '%.*s' has no meaning here%s%s", (int)length,
+                       p->token.text, hint ? "; " : "", hint ? hint : "");
     else
-        epi_parse_fail(p, p->token.place, "the byte 0x%02x has no meaning here", c);
+        epi_parse_fail(p, p->token.place, "the byte 0x%02x has no meaning here; a program is plain text", c);
 }
 
 void epi_parse_next(epi_parser *p) {
@@ -119,7 +121,7 @@ bool epi_parse_grow(epi_parser *p, void **list, int count, int *capacity, size_t
 void epi_parse_foreign(epi_parser *p, const char *name, epi_place place) {
     const char *hint = epi_hint_name(name);
     if (hint)
-        epi_parse_fail(p, place, "'%s' is no word of the language; %s", name, hint);
+        epi_parse_fail(p, place, "'%s' is not a word of the language; %s", name, hint);
 }
 
 /* y += x */
@@ -135,12 +137,12 @@ static void fail_augmented(epi_parser *p, const char *name) {
 /* The type after a colon. */
 static epi_dtype parse_type(epi_parser *p) {
     epi_place place = p->token.place;
-    const char *name = epi_parse_name(p, "a type, as f32 or bf16", false);
+    const char *name = epi_parse_name(p, "a type, such as f32 or bf16", false);
     epi_dtype type = epi_dtype_find(name);
     if (type == EPI_DTYPE_COUNT && epi_dtype_meant(name))
-        epi_parse_fail(p, place, "'%s' is no type; did you mean %s?", name, epi_dtype_meant(name));
+        epi_parse_fail(p, place, "'%s' is not a type; did you mean %s?", name, epi_dtype_meant(name));
     else if (type == EPI_DTYPE_COUNT)
-        epi_parse_fail(p, place, "'%s' is no type; the types are %s, i4, u4", name, epi_dtype_names());
+        epi_parse_fail(p, place, "'%s' is not a type; the types are %s, i4, u4", name, epi_dtype_names());
     return type;
 }
 
@@ -148,10 +150,10 @@ int64_t epi_parse_size(epi_parser *p, const epi_ast_axis *axis) {
     const double most = 1 << 30;
     double size = p->token.kind == EPI_TOKEN_NUMBER ? p->token.number : 0;
     if (!(size >= 1) || size > most || size != (double)(int64_t)size)
-        epi_parse_fail(p, p->token.place, "the size of an axis is a whole number from 1 to 2^30, as in %s=3",
-                       axis->name);
+        epi_parse_fail(p, p->token.place,
+                       "the size of an axis must be a whole number from 1 to 2^30, as in %s=3", axis->name);
     else if (axis->shift)
-        epi_parse_fail(p, axis->place, "a size is given to the axis itself: %s=…", axis->name);
+        epi_parse_fail(p, axis->place, "give the size to the axis itself: %s=…", axis->name);
     epi_parse_next(p);
     return p->error.status == EPI_OK ? (int64_t)size : 0;
 }
@@ -169,9 +171,10 @@ static int parse_axes(epi_parser *p, epi_ast_axis *axes, bool declares) {
         epi_ast_axis *axis = &axes[count++];
         *axis = epi_parse_axis(p);
         if (epi_parse_at(p, "=") && !declares)
-            epi_parse_fail(p, p->token.place,
-                           "an axis gets a size where an input or an output declares it, as in x[T,%.60s=3]",
-                           axis->name);
+            epi_parse_fail(
+                p, p->token.place,
+                "give the size of an axis in the declaration of an input or output, as in x[T,%.60s=3]",
+                axis->name);
         if (epi_parse_accept(p, "="))
             axis->size = epi_parse_size(p, axis);
     } while (epi_parse_accept(p, ","));
@@ -187,7 +190,8 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
         t.cotangent = epi_parse_accept(p, "cotangent");
         if (t.cotangent && (t.param || epi_parse_at(p, "param")))
             epi_parse_fail(p, t.place,
-                           "a cotangent is new at each call, and a param is not: it cannot be both");
+                           "an input cannot be both param and cotangent: a param is the same in every call, "
+                           "a cotangent is not");
         t.infinite = !(t.cotangent || t.param) && epi_parse_accept(p, "inf");
         t.has_type = !(t.cotangent || t.param || t.infinite) || p->token.kind == EPI_TOKEN_NAME;
         t.packed = epi_parse_accept(p, "i4") ? "i4" : epi_parse_accept(p, "u4") ? "u4" : NULL;
@@ -201,10 +205,10 @@ static epi_ast_tensor parse_tensor(epi_parser *p, const char *what) {
 /* Marks are for inputs. */
 static void check_output(epi_parser *p, const epi_ast_tensor *t) {
     if (t->cotangent || t->param || t->infinite)
-        epi_parse_fail(p, t->place, "a %s is an input",
+        epi_parse_fail(p, t->place, "'%s' is an output; only inputs can be declared %s", t->name,
                        t->cotangent ? "cotangent"
                        : t->param   ? "param"
-                                    : "tensor that may be inf");
+                                    : "inf");
 }
 
 /* A list of tensors up to a closing parenthesis. */
@@ -322,9 +326,9 @@ static epi_ast_program *parse_program(epi_parser *p) {
     if (!g->output_count)
         epi_parse_fail(p, g->place, "the program %s has no outputs", g->name);
     if (epi_parse_at(p, ","))
-        epi_parse_fail(p, p->token.place, "several outputs stand in parentheses: -> (a[T], b[T])");
+        epi_parse_fail(p, p->token.place, "write several outputs in parentheses: -> (a[T], b[T])");
     if (epi_parse_at(p, ":"))
-        epi_parse_fail(p, p->token.place, "the type stands before the axes: y: bf16[T]");
+        epi_parse_fail(p, p->token.place, "write the type before the axes: y: bf16[T]");
     if (epi_parse_accept(p, "by")) {
         g->by_place = p->token.place;
         g->by = epi_parse_name(p, "the name of the program that is its gradient", false);
@@ -352,8 +356,8 @@ static void link_rules(epi_parser *p, epi_ast_program *programs) {
         }
         if (g->by && !g->rule)
             epi_parse_fail(p, g->by_place,
-                           "this text has no program '%.60s', which is to be the gradient of %s%s", g->by,
-                           g->name, near.best[0] ? epi_nearest_hint(&near, "") : "");
+                           "there is no program '%.60s' here, which is declared as the gradient of %s%s",
+                           g->by, g->name, near.best[0] ? epi_nearest_hint(&near, "") : "");
     }
 }
 
@@ -389,7 +393,7 @@ epi_status epi_ast_parse(epi_arena *arena, const char *source, size_t length, co
         *tail = g;
         tail = &g->next;
         if (++out->program_count > MAX_PROGRAMS)
-            epi_parse_fail(&p, p.token.place, "a text has at most %d programs", MAX_PROGRAMS);
+            epi_parse_fail(&p, p.token.place, "a file has at most %d programs", MAX_PROGRAMS);
     }
     link_rules(&p, out->programs);
     EPI_TRY(epi_has_memory(!arena->failed, err));

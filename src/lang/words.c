@@ -53,7 +53,7 @@ static int clamp(epi_graph *g, const int *x, const epi_axes *axes) {
 static int mark_saving(epi_graph *g, int x, epi_saving how) {
     epi_node *n = &g->nodes[epi_graph_value(g, x)];
     if (n->saving != EPI_SAVE_OPEN && n->saving != how)
-        epi_graph_fail(g, "a value is either kept or made again, not both");
+        epi_graph_fail(g, "a value is either saved (keep) or recomputed (again), not both");
     n->saving = how;
     return x;
 }

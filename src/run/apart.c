@@ -46,8 +46,8 @@ static epi_status check_output(const epi_kernel *kernel, const epi_tensor *tenso
         return EPI_OK;
     return epi_fail(err, EPI_ERR_ARGUMENT, "the output '%s' overlaps the %s '%s'%s", g->tensors[o].name,
                     input ? "input" : "output", g->tensors[t].name,
-                    may     ? ": it may take its place, but with the same address and strides"
-                    : input ? ": this kernel cannot store it there"
+                    may     ? ": it may be stored over it, but only with the same address and strides"
+                    : input ? ": this kernel cannot store the one over the other"
                             : "");
 }
 

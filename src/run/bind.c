@@ -81,8 +81,8 @@ static epi_status bind_open(const epi_graph *g, const epi_options *o, bool *is_o
             return no_axis(g, o->open_axes[i], err);
         if (g->fixed[dim])
             return epi_fail(err, EPI_ERR_DIMS,
-                            "the axis '%s' has %ld elements in the program: it is not open", o->open_axes[i],
-                            (long)g->fixed[dim]);
+                            "the axis '%s' has %ld elements in the program, so it cannot be open",
+                            o->open_axes[i], (long)g->fixed[dim]);
         if (is_open[dim])
             return epi_fail(err, EPI_ERR_ARGUMENT, "the axis '%s' is open twice", o->open_axes[i]);
         is_open[dim] = is_row[dim] = true;
@@ -92,7 +92,7 @@ static epi_status bind_open(const epi_graph *g, const epi_options *o, bool *is_o
     mark_renamed(g, is_row);
     for (int at = 0; epi_graph_next_pair(g, &at, &from, &to);)
         if (is_open[to.dim] && !is_open[from.dim])
-            return epi_fail(err, EPI_ERR_DIMS, "the axis '%s' is '%s' renamed: open that one, and it follows",
+            return epi_fail(err, EPI_ERR_DIMS, "the axis '%s' is a rename of '%s': open that axis instead",
                             g->dims[to.dim], g->dims[from.dim]);
     return EPI_OK;
 }
@@ -111,7 +111,7 @@ static epi_status bind_stand_ins(epi_arena *arena, const epi_graph *g, const boo
     epi_open *open = epi_arena_alloc(arena, sizeof *open);
     EPI_TRY(epi_has_memory(open, err));
     if (!epi_open_make(g, is_open, spec->sizes, (largest ? largest : spec)->sizes, open))
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%d axes may be open at most", EPI_MAX_OPEN);
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "at most %d axes may be open", EPI_MAX_OPEN);
     spec->open = open;
     return EPI_OK;
 }
@@ -123,7 +123,7 @@ static epi_status fail_missing(const epi_graph *g, int first, const int64_t *siz
         if (sizes[dim] < 0) {
             epi_text_add(&remedy, "%s%s=...", dim > first ? "," : "; give dims ", g->dims[dim]);
             if (dim > first)
-                epi_text_add(&more, "%s%s", more.length ? ", " : ", nor that of ", g->dims[dim]);
+                epi_text_add(&more, "%s%s", more.length ? ", " : ", nor were ", g->dims[dim]);
         }
     epi_status status = epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' was not given%.250s%.300s",
                                  g->dims[first], more.data ? more.data : "", remedy.data ? remedy.data : "");
@@ -154,11 +154,11 @@ static epi_status bind_dims(const epi_graph *g, const epi_options *o, int64_t *s
         if (o->dims[i].size < 0)
             return epi_fail(err, EPI_ERR_DIMS, "the size of axis '%s' is negative", name);
         if (g->fixed[dim] && g->fixed[dim] != o->dims[i].size)
-            return epi_fail(err, EPI_ERR_DIMS, "the axis '%s' has %ld elements in the program, not %ld", name,
-                            (long)g->fixed[dim], (long)o->dims[i].size);
+            return epi_fail(err, EPI_ERR_DIMS, "the program declares axis '%s' with %ld elements, not %ld",
+                            name, (long)g->fixed[dim], (long)o->dims[i].size);
         if (sizes[dim] >= 0 && sizes[dim] != o->dims[i].size)
-            return epi_fail(err, EPI_ERR_DIMS, "axis '%s' is bound to %ld and to %ld", name, (long)sizes[dim],
-                            (long)o->dims[i].size);
+            return epi_fail(err, EPI_ERR_DIMS, "axis '%s' is given two sizes, %ld and %ld", name,
+                            (long)sizes[dim], (long)o->dims[i].size);
         sizes[dim] = o->dims[i].size;
     }
     follow_renames(g, sizes);
@@ -201,13 +201,14 @@ static epi_status check_largest(const epi_program *p, int node, const int64_t *s
     const epi_node *n = &g->nodes[node];
     int64_t of = epi_axis_size(n->over.at[0], sizes), taken = epi_axis_size(n->over.at[1], sizes);
     if (taken > of)
-        return fail_node(p, node, err, "topk takes %ld of %s, which has %ld elements", (long)taken,
+        return fail_node(p, node, err, "topk takes %ld elements along %s, which has only %ld", (long)taken,
                          epi_axis_label(g, n->over.at[0]).text, (long)of);
     if (of > INT32_MAX)
-        return fail_node(p, node, err, "topk of %s, which has %ld elements: its positions are i32, of at most %ld",
+        return fail_node(p, node, err,
+                         "topk along %s, which has %ld elements: positions are i32, at most %ld",
                          epi_axis_label(g, n->over.at[0]).text, (long)of, (long)INT32_MAX);
     return taken <= MOST_TAKEN ? EPI_OK
-                               : fail_node(p, node, err, "topk takes at most %d elements: %s has %ld",
+                               : fail_node(p, node, err, "topk takes at most %d elements, but %s has %ld",
                                            MOST_TAKEN, epi_axis_label(g, n->over.at[1]).text, (long)taken);
 }
 
@@ -220,11 +221,11 @@ static epi_status check_order(const epi_program *p, int node, const int64_t *siz
     int64_t count = epi_axes_size(axes, sizes);
     int64_t values = epi_axis_size(n->over.at[0], sizes);
     if (values > MOST_PLACES && epi_op_index(n->op) >= 0)
-        return fail_node(p, node, err, "%s by values of %s, which has %ld elements: there may be at most %ld",
-                         epi_ops[n->op].text, epi_axis_label(g, n->over.at[0]).text, (long)values,
-                         (long)MOST_PLACES);
+        return fail_node(
+            p, node, err, "%s by indices of %s, which has %ld elements: there may be at most %ld",
+            epi_ops[n->op].text, epi_axis_label(g, n->over.at[0]).text, (long)values, (long)MOST_PLACES);
     return count <= MOST_PLACES ? EPI_OK
-                                : fail_node(p, node, err, "%s of %ld elements: it orders at most %ld",
+                                : fail_node(p, node, err, "%s of %ld elements: it can order at most %ld",
                                             epi_ops[n->op].text, (long)count, (long)MOST_PLACES);
 }
 
@@ -269,10 +270,11 @@ static epi_status check_renames(const epi_program *p, const int64_t *sizes, epi_
         if (n->op != EPI_OP_RENAME)
             continue;
         int64_t from = epi_axis_size(n->over.at[0], sizes), to = epi_axis_size(n->over.at[1], sizes);
-        if (are_known(&n->over, sizes) && from != to)
-            return fail_node(p, i, err, "rename of %s to %s: %ld elements are not %ld",
-                             epi_axis_label(g, n->over.at[0]).text, epi_axis_label(g, n->over.at[1]).text,
-                             (long)from, (long)to);
+        if (are_known(&n->over, sizes) && from != to) {
+            epi_label one = epi_axis_label(g, n->over.at[0]), other = epi_axis_label(g, n->over.at[1]);
+            return fail_node(p, i, err, "rename of %s to %s: %s has %ld elements, but %s has %ld", one.text,
+                             other.text, one.text, (long)from, other.text, (long)to);
+        }
     }
     return EPI_OK;
 }
@@ -288,7 +290,7 @@ static epi_status check_axes(const epi_program *p, const int64_t *sizes, epi_err
                 if (sizes[a.dim] < 0 || epi_axis_size(a, sizes) >= 0)
                     continue;
                 if (a.shift < 0)
-                    return fail_node(p, i, err, "%s needs %s to be divisible by %ld: it is %ld",
+                    return fail_node(p, i, err, "%s needs %s to be divisible by %ld, but it is %ld",
                                      epi_axis_label(g, a).text, g->dims[a.dim], 1L << -a.shift,
                                      (long)sizes[a.dim]);
                 return fail_node(p, i, err, "the size of %s overflows 64 bits", epi_axis_label(g, a).text);
@@ -347,7 +349,8 @@ static epi_status check_options(const epi_context *ctx, const epi_options *o, ep
     if ((unsigned)o->path > EPI_PATH_REFERENCE)
         return epi_fail(err, EPI_ERR_ARGUMENT, "unknown path %d", (int)o->path);
     if (o->perturb != 0 && (o->path != EPI_PATH_REFERENCE || !(fabs(o->perturb) < 1)))
-        return epi_fail(err, EPI_ERR_ARGUMENT, "perturb is for the reference path, and less than 1");
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "perturb works only with the reference path, and must be below 1");
     if ((unsigned)o->rounding > EPI_ROUND_EXACT)
         return epi_fail(err, EPI_ERR_ARGUMENT, "unknown rounding %d", (int)o->rounding);
     if ((unsigned)o->algebra > EPI_ALGEBRA_WRITTEN)

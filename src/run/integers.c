@@ -50,9 +50,8 @@ epi_status epi_assumed_check(const epi_kernel *k, const epi_tensor *tensors, epi
         far++;
         if (far > 1 || k->assumed[t] == EPI_ASSUMED_ALL)
             return epi_fail(err, EPI_ERR_INDEX,
-                            "%s, element %ld, is %ld: inputs are compared here, each element with each, as "
-                            "f32 holds them, "
-                            "which tells integers below 16777216 apart",
+                            "%s, element %ld, is %ld: this program compares each element with each in f32, "
+                            "which is exact only for integers below 16777216",
                             g->tensors[t].name, (long)at, (long)value);
     }
     return EPI_OK;
@@ -99,7 +98,7 @@ static void warn_of_output(const epi_spec *spec, const epi_integer *at, int t, e
     const epi_integer *y = &at[output->node];
     bool below = spec->types[t] == EPI_U8 ? y->low < 0 : spec->types[t] == EPI_I8 && y->low < INT8_MIN;
     if (magnitude(y) > held_by(spec->types[t]) || below)
-        epi_text_add(out, "%s: %s has integers up to %ld, and %s may be %ld: declare it i32 or i64\n",
+        epi_text_add(out, "%s: %s has integers up to %ld, but %s may be %ld: declare it i32 or i64\n",
                      output->name, epi_dtype_name(spec->types[t]), (long)held_by(spec->types[t]),
                      epi_node_expression(spec->graph, output->node).text,
                      (long)(below ? y->low : magnitude(y)));
@@ -115,10 +114,11 @@ static void warn_of_float(const epi_graph *g, const epi_integer *at, int node, i
         if (b->op == EPI_OP_CONST && isinf(b->value))
             with = n->arg[a];
     }
-    epi_text_add(out, "%s, which may be %ld, becomes a float in %s, and f32 has integers up to %ld%s%s\n",
+    epi_text_add(out,
+                 "%s, which may be %ld, becomes a float in %s, but f32 has integers only up to %ld%s%s\n",
                  epi_node_expression(g, operand).text, (long)magnitude(&at[operand]),
                  epi_node_expression(g, node).text, (long)held_by(EPI_F32),
-                 with == EPI_NO_NODE ? "" : ": write a whole number, as -1, for ",
+                 with == EPI_NO_NODE ? "" : ": write a whole number, such as -1, instead of ",
                  with == EPI_NO_NODE ? "" : epi_node_expression(g, with).text);
 }
 

@@ -19,11 +19,11 @@ static bool is_free(const epi_options *o) {
 /* Why the algebra does not look at the program, or NULL. */
 static const char *why_left(const epi_kernel *k, const epi_options *o, bool empty) {
     if (o->algebra != EPI_ALGEBRA_FREE)
-        return "the options say that it stays as it is written";
+        return "the options ask for the program as written";
     if (!is_free(o))
-        return "terms may be larger in another order, and the storage type has few of the large numbers";
+        return "in another order terms may be larger, beyond the range of the storage type";
     if (k->owner)
-        return "it is taken as the kernel of the largest sizes has it";
+        return "it follows the kernel for the largest sizes";
     return empty ? "an axis has no elements" : NULL;
 }
 
@@ -140,10 +140,9 @@ static epi_status end_draft(epi_kernel *k, const epi_options *o, epi_error *err)
 
 static epi_status check_memory(const epi_options *o, epi_error *err) {
     if (o->memory && o->path != EPI_PATH_FUSED)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a memory budget is for the fused path");
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a memory limit works only with the fused path");
     if (o->memory && o->open_axis_count)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "a memory budget is for sizes that are known: leave out open axes");
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a memory limit needs known sizes: leave out open axes");
     return EPI_OK;
 }
 
@@ -272,8 +271,8 @@ epi_status epi_struct_take(void *out, size_t size, const void *given, const char
     for (size_t i = size; i < has; i++)
         if (((const unsigned char *)given)[i])
             return epi_fail(err, EPI_ERR_ARGUMENT,
-                            "something is set in the %s that this library does not know: it is version %s",
-                            what, epi_version());
+                            "the %s set a field that this library does not know: it is version %s", what,
+                            epi_version());
     memset(out, 0, size);
     memcpy(out, given, has < size ? has : size);
     return EPI_OK;

@@ -113,17 +113,16 @@ static epi_status fail(const epi_kernel *k, size_t budget, size_t least, size_t 
     int order = find_order(k);
     if (least < whole)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a budget",
+                        "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a limit",
                         budget, name, least, whole);
     if (order == EPI_NO_NODE)
         return epi_fail(
             err, EPI_ERR_UNSUPPORTED,
-            "a workspace of %zu bytes is too small: %s needs %zu, which no slabs of its rows make less",
+            "a workspace of %zu bytes is too small: %s needs %zu, and chunks of rows do not need less",
             budget, name, least);
     return epi_fail(err, EPI_ERR_UNSUPPORTED,
                     "a workspace of %zu bytes is too small: %s needs %zu; its rows are sorted by %s, all of "
-                    "them at once, "
-                    "so that none can be done by themselves: give it fewer rows at a call",
+                    "them at once, so they cannot run in chunks: give it fewer rows in a call",
                     budget, name, least,
                     epi_node_label(k->spec.graph, k->spec.graph->nodes[order].arg[0]).text);
 }

@@ -153,7 +153,7 @@ static epi_status need_forms(epi_sizes *s, epi_error *err) {
 
 epi_status epi_sizes_make(epi_kernel *kernel, const epi_options *options, epi_error *err) {
     if (options->open_axis_count > EPI_MAX_OPEN)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "%d axes may be open at most", EPI_MAX_OPEN);
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "at most %d axes may be open", EPI_MAX_OPEN);
     epi_sizes *s = kernel->sizes = calloc(1, sizeof *s);
     EPI_TRY(epi_has_memory(s, err));
     pthread_mutex_init(&s->lock, NULL);
@@ -242,7 +242,7 @@ static const epi_kernel *keep(epi_sizes *s, const int64_t *sizes, epi_kernel *ma
 static epi_status check_sizes(const epi_kernel *kernel, const int64_t *sizes, int count, epi_error *err) {
     if (!kernel->sizes)
         return epi_fail(err, EPI_ERR_ARGUMENT,
-                        "no axis of this kernel is open: name those that are to be when compiling");
+                        "this kernel has no open axis: name open axes in the options when you compile");
     const epi_options *o = &kernel->sizes->options;
     if (count != o->open_axis_count || !sizes)
         return epi_fail(err, EPI_ERR_ARGUMENT, "%s has %d open ax%s, %d sizes were given",

@@ -44,7 +44,7 @@ static epi_status check_reach(const epi_kernel *kernel, int t, const epi_tensor 
         all += !counts ? most : (reach < 0 ? -reach : reach) * (int64_t)epi_dtype_size(kernel->spec.types[t]);
         if (all >= most)
             return epi_fail(err, EPI_ERR_ARGUMENT,
-                            "the tensor '%s' has a stride of %ld along %s: that is beyond all addresses",
+                            "the tensor '%s' has a stride of %ld along %s, which is too large for an address",
                             g->tensors[t].name, (long)stride, epi_axis_label(g, axes->at[i]).text);
     }
     return EPI_OK;
@@ -68,7 +68,7 @@ static epi_status check_output(const epi_kernel *kernel, int t, const epi_tensor
     for (int i = 0; i < axes->count && tensor->strides && kernel->counts[t] > 0; i++)
         if (tensor->strides[i] == 0 && epi_axis_size(axes->at[i], kernel->spec.sizes) > 1)
             return epi_fail(err, EPI_ERR_ARGUMENT,
-                            "the stride of the output '%s' along %s is 0: its elements would be one",
+                            "the stride of the output '%s' along %s is 0: its elements would share memory",
                             g->tensors[t].name, epi_axis_label(g, axes->at[i]).text);
     return EPI_OK;
 }
@@ -330,7 +330,7 @@ static epi_status check_memory(const running *r, const start_args *args, epi_err
             EPI_TRY(epi_check_beside(k, t, &r->tensors[t], &prepared, err));
     }
     return epi_memory_meets(&work, &prepared)
-               ? epi_fail(err, EPI_ERR_ARGUMENT, "what is prepared overlaps the workspace")
+               ? epi_fail(err, EPI_ERR_ARGUMENT, "the prepared buffer overlaps the workspace")
                : EPI_OK;
 }
 
@@ -367,12 +367,12 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     if ((uintptr_t)args->workspace % 64 != 0)
         return epi_fail(err, EPI_ERR_ARGUMENT, "the workspace must be 64-byte aligned");
     if (kernel->cut.prepared_bytes && !args->prepared)
-        return epi_fail(err, EPI_ERR_ARGUMENT,
-                        "%s has params, and what is made of them has to be prepared: give a run by "
-                        "epi_kernel_call what epi_kernel_prepare made, in `prepared`",
-                        kernel->program->ast->name);
+        return epi_fail(
+            err, EPI_ERR_ARGUMENT,
+            "%s has params: call epi_kernel_prepare, and pass its buffer to epi_kernel_call as `prepared`",
+            kernel->program->ast->name);
     if (kernel->cut.prepared_bytes && (uintptr_t)args->prepared % 64 != 0)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "what is prepared must be 64-byte aligned");
+        return epi_fail(err, EPI_ERR_ARGUMENT, "the prepared buffer must be 64-byte aligned");
     running r; /* its room is large, and filled part by part */
     r.kernel = kernel;
     r.tensors = args->tensors;
@@ -384,7 +384,8 @@ static epi_status start(const epi_kernel *kernel, const start_args *args, epi_er
     r.clock = args->clock;
     EPI_TRY(check_tensors(&r, args, err));
     if (kernel->gpu && !kernel->parts[0].full.cuda->cuda)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "this kernel was compiled without a device: it can be read, but not run");
     if (!kernel->gpu && args->stream)
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no stream");
     if (!kernel->gpu && !r.prepares) {
@@ -452,7 +453,8 @@ static epi_status carry_out(const epi_kernel *kernel, const epi_call *call, void
         return epi_fail(err, EPI_ERR_ARGUMENT, "a CPU kernel takes no events");
     epi_cuda_kernel *k = kernel->gpu ? kernel->parts[0].full.cuda : NULL;
     if (k && !k->cuda)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "this kernel was compiled without a device: it can be read, but not run");
     if (k)
         EPI_TRY(epi_cuda_use(k->cuda, k->device, err));
     if (call->wait)
@@ -523,7 +525,8 @@ epi_status epi_kernel_check(const epi_kernel *kernel, const void *workspace, voi
         return EPI_OK;
     epi_cuda_kernel *k = kernel->checks;
     if (!k->cuda)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+        return epi_fail(err, EPI_ERR_ARGUMENT,
+                        "this kernel was compiled without a device: it can be read, but not run");
     epi_spec written = epi_kernel_written(kernel);
     EPI_TRY(epi_cuda_use(k->cuda, k->device, err));
     EPI_TRY(epi_cuda_stream_wait(k->cuda, stream, err));

@@ -82,16 +82,16 @@ static void add_remedy(const kept *v, epi_text *out) {
     for (int i = 0; i < g->node_count; i++)
         product |= g->nodes[i].op == EPI_OP_MATMUL;
     if (is_spread(g, n))
-        epi_text_add(out, "; in a sum write where(c, 1, 0)*x for where(c, x, 0): that is a product");
+        epi_text_add(out, "; in a sum write where(c, 1, 0)*x instead of where(c, x, 0): that is a product");
     else if (product && goes_into(v, EPI_OP_GATHER, 1, &axis))
-        epi_text_add(out, "; write sum(where(index(%s) == i, x, 0), %s) for gather(x, i, %s)", axis, axis,
-                     axis);
+        epi_text_add(out, "; write sum(where(index(%s) == i, x, 0), %s) instead of gather(x, i, %s)", axis,
+                     axis, axis);
     else if (product && goes_into(v, EPI_OP_SUM, 2, &axis))
         epi_text_add(out, "; write sum(sum(x, …), %s), one axis after the other", axis);
     else if (product && goes_into(v, EPI_OP_RMAX, 1, &axis) && is_summed(v->kernel, axis))
         epi_text_add(out,
-                     "; scores stay on chip where a softmax goes into sum(p*v, %s) alone: subtract and "
-                     "scale what such sums give",
+                     "; scores stay on chip if a softmax is used only in sum(p*v, %s): subtract and scale "
+                     "the results of such sums instead",
                      axis);
 }
 
@@ -141,24 +141,21 @@ static void warn_of_part(const epi_kernel *k, int i, const epi_kernel_info *whol
     bool heavy = p->bytes_fused > SHARE * whole->bytes_fused &&
                  whole->bytes_fused > (1 + SHARE) * tensors; /* else no other kernel could do with less */
     if (!strcmp(p->mainloop, "pass") && heavy)
-        epi_text_add(
-            out,
-            "part %d of %d is one operation over memory, which moves %.4g of %.4g MB: no mainloop takes "
-            "it with what is beside it\n",
-            i + 1, whole->parts, p->bytes_fused / MB, whole->bytes_fused / MB);
+        epi_text_add(out,
+                     "part %d of %d is one operation over memory, which moves %.4g of %.4g MB: no mainloop "
+                     "can fuse it with its neighbours\n",
+                     i + 1, whole->parts, p->bytes_fused / MB, whole->bytes_fused / MB);
     if (k->gpu && i < k->cut.part_count && !strcmp(p->mainloop, "rows") && p->bytes_fused > MB &&
         has_one_row(&k->cut.parts[i].graph))
-        epi_text_add(
-            out,
-            "part %d of %d is one row of %ld elements, which a single block goes through; with sums of "
-            "sums, one axis after the other, and algebra 'written' many do\n",
-            i + 1, whole->parts, (long)p->n);
+        epi_text_add(out,
+                     "part %d of %d is one row of %ld elements, which a single block computes; sums of sums, "
+                     "one axis after the other, with algebra 'written', use many blocks\n",
+                     i + 1, whole->parts, (long)p->n);
     if (!strncmp(p->micro, "any_", 4) && p->flops > SHARE * whole->flops)
-        epi_text_add(
-            out,
-            "part %d of %d is a product without tensor cores, %.4g of %.4g GFLOP: these want bf16 or "
-            "f16 operands, in rows of 8 elements\n",
-            i + 1, whole->parts, p->flops / 1e9, whole->flops / 1e9);
+        epi_text_add(out,
+                     "part %d of %d is a product without tensor cores, %.4g of %.4g GFLOP: they need bf16 or "
+                     "f16 operands, in rows of 8 elements\n",
+                     i + 1, whole->parts, p->flops / 1e9, whole->flops / 1e9);
 }
 
 /* The bytes of all inputs and outputs. */
@@ -185,7 +182,7 @@ size_t epi_kernel_warnings(const epi_kernel *kernel, char *buf, size_t size) {
     for (int i = 0; i < kernel->cut.value_count - kernel->cut.prepared_values; i++)
         warn_of_value(kernel, i, &whole, bytes, &t);
     if (whole.bytes_fused > 1.01 * whole.bytes_unfused && whole.bytes_unfused > 0)
-        epi_text_add(&t, "it moves %.4g MB, where an operation at a time (path unfused) would move %.4g\n",
+        epi_text_add(&t, "it moves %.4g MB; one operation at a time (path unfused) would move only %.4g\n",
                      whole.bytes_fused / MB, whole.bytes_unfused / MB);
     return epi_text_give(&t, buf, size);
 }

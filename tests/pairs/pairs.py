@@ -32,7 +32,7 @@ from runner import Request, Runner, packed
 FEW_TRIALS, MANY_TRIALS = 2, 40
 TRIES_FOR_ONE = 12  # programs that are drawn for one that is run
 # What the documents refuse: a message that says so, and the chapter of docs/language.md that has the rule.
-REFUSED = {r"nested|more than 8 axes": "16", r"contracts .* but the output keeps": "7", r"share no axis to contract": "7",
+REFUSED = {r"nested|more than 8 axes": "16", r"sums over .* but the output keeps": "7", r"have no axis in common": "7",
            r"declared as i32|of type i32|stored as i(32|64)": "4, operands of products", r"has at most 64|there are at most as many places": "12"}
 
 
