@@ -73,7 +73,7 @@ for about in *.md docs/*.md bench/notes/*.md; do
 done
 
 # The pages about the sources: files by the end of their path, functions by their name.
-for about in docs/design.md docs/backends.md docs/numbers.md docs/hacking.md; do
+for about in docs/design.md docs/plans.md docs/backends.md docs/numbers.md docs/hacking.md; do
     for name in $(grep -oE '`[a-z0-9_*/.-]+\.(c|h|cuh|def|sh|epi|txt|py)`' "$about" | tr -d '`' | sort -u); do
         that "there is $name" test -n "$(find . -path ./build -prune -o -path "*/$name" -print -quit)"
     done
@@ -81,10 +81,12 @@ for about in docs/design.md docs/backends.md docs/numbers.md docs/hacking.md; do
         that "there is $name" grep -rqw "$name" src include
     done
 done
+for about in docs/design.md docs/plans.md; do
+    while read -r name _ file; do # "`epi_cut_cost` in `pass/analyse/cost.c`"
+        that "$name is in $file" grep -qw "$name" "src/$file"
+    done < <(grep -oE '`[A-Za-z_0-9]+` in `[a-z_/0-9]+\.[ch]`' "$about" | tr -d '`' | sort -u)
+done
 about=docs/design.md
-while read -r name _ file; do # "`epi_cut_cost` in `pass/analyse/cost.c`"
-    that "$name is in $file" grep -qw "$name" "src/$file"
-done < <(grep -oE '`[A-Za-z_0-9]+` in `[a-z_/0-9]+\.[ch]`' "$about" | tr -d '`' | sort -u)
 that 'it has at most 250 lines' test "$(wc -l <docs/design.md)" -le 250
 about=docs/language.md
 that 'it has at most 13500 words' test "$(wc -w <docs/language.md)" -le 13500
