@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # test_pages.sh PAGE...: runs the sh blocks of a page in their order, as a reader would; those marked gpu only where there
-# is one, those marked slow not at all.
+# is one, those marked slow not at all. A `c body` block must compile as the body of a function (tests/body.h).
 #
 # A block that fails is shown with what it said. Nothing is compared with what the page says around it. Then the links of all
 # pages lead somewhere, and the files and functions exist that the pages about the sources name.
 set -u
 passed=0 failed=0
 before=$(git status --porcelain 2>/dev/null)
+that() { # what, a command
+    if "${@:2}"; then passed=$((passed + 1)); else
+        failed=$((failed + 1))
+        echo "${about:-$page}: not so: $1"
+    fi
+}
 gpu=0
 build/epilog devices | grep -q '^gpu[0-9]' && gpu=1
 for page in "$@"; do
@@ -37,17 +43,17 @@ for page in "$@"; do
             cat "$block" "$block.log"
         fi
     done
+    for block in "$folder"/*.c.body; do
+        [ -e "$block" ] || continue
+        { echo '#include "body.h"' && cat "$block" && echo '}'; } >"$block.c"
+        that "its C block compiles" ${CC:-cc} -std=c17 -Wall -Wextra -Werror -Wno-unused -Iinclude -Itests -fsyntax-only "$block.c"
+    done
     rm -rf "$folder"
 done
 rm -rf /tmp/epilog-tutorial
+page=README.md
 
 # What the front page promises itself: 120 lines at most, of 100 characters but in tables, and all of the environment that a reader can set.
-that() { # what, a command
-    if "${@:2}"; then passed=$((passed + 1)); else
-        failed=$((failed + 1))
-        echo "${about:-README.md}: not so: $1"
-    fi
-}
 that 'its examples leave nothing in the tree' test "$(git status --porcelain 2>/dev/null)" = "$before"
 that 'it says how long the tests take' grep -q '`make test`: ten minutes' README.md
 that 'it says which platforms there are' grep -q '^CPUs: .*GPUs: ' README.md

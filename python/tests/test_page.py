@@ -7,7 +7,7 @@ import pytest
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
 
 
-@pytest.mark.parametrize("page, count", [("../README.md", 1), ("pytorch.md", 11), ("huggingface.md", 4), ("tutorial.md", 1), ("compile.md", 1)])
+@pytest.mark.parametrize("page, count", [("../README.md", 1), ("pytorch.md", 11), ("huggingface.md", 4), ("tutorial.md", 1), ("coming-from.md", 4), ("compile.md", 1)])
 def test_page(page, count):
     if page in ("huggingface.md", "compile.md"):
         pytest.importorskip("transformers")
