@@ -68,6 +68,7 @@ static int64_t rest(int64_t a, int64_t b) {
     X(remainder_of, "x % y", rest(x, y)) \
     X(by_seven, "x // 7*1000 + x % 7", add(times(over(x, 7), 1000), rest(x, 7))) \
     X(by_minus_one, "x // -1 + x % -1", add(over(x, -1), rest(x, -1))) \
+    X(by_powers, "x // 2**40 + x % 10**9", add(over(x, (int64_t)1 << 40), rest(x, 1000000000))) \
     X(not_negative, "relu(x) + 1", add(x > 0 ? x : 0, 1)) \
     X(least, "min(x, y) + 1", add(x < y ? x : y, 1)) \
     X(most, "max(x, y) + 1", add(x > y ? x : y, 1)) \

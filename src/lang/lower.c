@@ -2,6 +2,7 @@
 #include "lang/lower.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -329,9 +330,23 @@ static int lower_operand(epi_lowering *lo, epi_frame *f, const epi_ast *e) {
     return epi_lower_ok(lo) ? epi_graph_map1(lo->g, e->op, a) : EPI_NO_NODE;
 }
 
+/* 2**40 is the number 1099511627776, an integer; 0: it is none that f64 holds. */
+static double whole_power(double base, double power) {
+    double y = 1;
+    if (base < 2 || base != rint(base) || power < 0 || power > 53 || power != rint(power))
+        return 0;
+    while (power-- > 0 && y <= 0x1p53)
+        y *= base;
+    return y <= 0x1p53 ? y : 0;
+}
+
 /* Squares and cubes are products, which cost less than powers and are as close. */
 static EPI_NOINLINE int lower_power(epi_graph *g, int a, int b) {
-    double power = g->nodes[b].op == EPI_OP_CONST ? g->nodes[b].value : 0;
+    bool known = g->nodes[b].op == EPI_OP_CONST;
+    double power = known ? g->nodes[b].value : 0;
+    double whole = known && g->nodes[a].op == EPI_OP_CONST ? whole_power(g->nodes[a].value, power) : 0;
+    if (whole > 0)
+        return epi_graph_const(g, whole);
     if (power != 2 && power != 3)
         return epi_graph_map2(g, EPI_OP_POW, a, b);
     int square = epi_graph_map2(g, EPI_OP_MUL, a, a);
