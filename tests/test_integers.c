@@ -366,6 +366,34 @@ static void test_large(void) {
     }
 }
 
+/* An axis of more than 2^31 elements, of a tensor that has none. */
+static void test_long_axis(void) {
+    const char *text =
+        "f(x: i8[T,Z], i: i64[K]) -> (y: i64[K], z: i64, u: i64[K]) { y = gather(index(T), i + 1, T) "
+        "z = gather(3*index(T), size(T) - 1, T)  u = gather(index(T), i, T) }";
+    static const int64_t i[] = {2147483647, 4000000000, 0}, y[] = {2147483648, 4000000001, 1};
+    ran r;
+    bool ok = begin(&r, text, "T=5000000000,Z=0,K=3", EPI_PATH_FUSED, LAYOUT_PLAIN);
+    for (int k = 0; k < 3 && ok; k++)
+        put(&r.p.t[1], k, i[k]);
+    ok = ok && run_again(&r);
+    for (int k = 0; k < 3; k++)
+        check(ok && get(&r.p.t[2], k) == y[k] && get(&r.p.t[4], k) == i[k],
+              "element %ld of an axis beyond 2^31", (long)i[k]);
+    check(ok && get(&r.p.t[3], 0) == 14999999997, "its last element");
+    end(&r);
+    epi_module *m = parsed(ctx, "f(x: i8[T,Z]) -> y: i32[Z,K=2] { y = topk(x, T, K) }");
+    const epi_dim_binding dims[] = {{"T", 5000000000}, {"Z", 0}};
+    epi_kernel *none = NULL;
+    epi_error err = {0};
+    const epi_options options = EPI_OPTIONS(.dims = dims, .dim_count = 2);
+    check(m && epi_kernel_compile(epi_module_program(m, 0), &options, &none, &err) != EPI_OK &&
+              strstr(err.message, "positions are i32"),
+          "topk along it is refused: %s", err.message);
+    epi_kernel_free(none);
+    epi_module_free(m);
+}
+
 /* Two parts that differ in nothing but that one computes in 64 bits are not made one. */
 static void test_equal_parts(void) {
     epi_module *m = parsed(ctx, "f(x[T,D], w[F,D]) -> y[T,F] { y = softmax(softmax(x, T) @ w, F) }");
@@ -395,6 +423,7 @@ int main(int argc, char **argv) {
     test_maps();
     test_lines();
     test_assumed();
+    test_long_axis();
     test_equal_parts();
     if (argc > 1 && !strcmp(argv[1], "large"))
         test_large();

@@ -289,11 +289,23 @@ static epi_integer leaf(const search *s, const epi_node *n) {
     return n->op == EPI_OP_INDEX ? between(0, most(size - 1, 0)) : between(open ? 0 : size, size);
 }
 
+static bool is_held(int64_t low, int64_t high) {
+    return low >= -HELD - 1 && high <= HELD + 1;
+}
+
+/* Of no large integers the largest is the least of all, and the least the largest. */
+static epi_integer extreme_of(const search *s, const epi_node *n, epi_integer a) {
+    int64_t none = n->op == EPI_OP_RMAX ? INT64_MIN : INT64_MAX;
+    bool empty = epi_axes_size(&n->over, s->sizes) == 0;
+    return empty && !is_held(a.low, a.high) ? either(a, between(none, none)) : a;
+}
+
 static epi_integer range_of(const search *s, const epi_node *n) {
     epi_integer a = n->arg[0] == EPI_NO_NODE ? (epi_integer){0} : s->at[n->arg[0]];
     switch (epi_ops[n->op].cls) {
     case EPI_CLASS_MAP: return mapped(s, n);
-    case EPI_CLASS_REDUCE: return n->op == EPI_OP_SUM ? sum_of(a, epi_axes_size(&n->over, s->sizes)) : a;
+    case EPI_CLASS_REDUCE:
+        return n->op == EPI_OP_SUM ? sum_of(a, epi_axes_size(&n->over, s->sizes)) : extreme_of(s, n, a);
     case EPI_CLASS_SPLIT: return n->arg[1] == EPI_NO_NODE ? a : either(a, s->at[n->arg[1]]);
     case EPI_CLASS_SHIFT: return or_zero(a);
     case EPI_CLASS_SCAN: return scanned(s, n);
@@ -321,10 +333,6 @@ static bool is_moved(const search *s, const epi_node *n) {
 }
 
 /* ---- what readers tell apart ---- */
-
-static bool is_held(int64_t low, int64_t high) {
-    return low >= -HELD - 1 && high <= HELD + 1;
-}
 
 /* Some reader tells integers from `from` to `to` apart of this value, of those that it may be. */
 static void want(search *s, int node, exact from, exact to) {
