@@ -145,7 +145,8 @@ static void explain_algebra(const epi_program *p, const epi_kernel *k) {
     char *text = cli_text_of(epi_program_print, p), *rewritten = cli_kernel_text(epi_kernel_print, k),
          *plan = cli_kernel_text(epi_kernel_describe, k);
     explain_limit(plan, "not rewritten: ", "Its sums of products are not reordered but computed as written");
-    explain_limit(plan, "not cut into kernels: ", "It is not split into kernels of several operations each");
+    explain_limit(plan,
+                  "not split into kernels: ", "It is not split into kernels of several operations each");
     if (text && rewritten && strcmp(text, rewritten) != 0) {
         printf("First, Epilog reorders sums of products, so that fewer bytes move. The result is the same "
                "except for\n"

@@ -316,11 +316,11 @@ typedef struct epi_options {
     const char *const *open_axes;
     int open_axis_count;
     epi_algebra algebra; /* how far Epilog may rewrite the arithmetic of a program of several kernels */
-    /* 0, or a limit in bytes for epi_kernel_workspace. If a program of several kernels needs more, its
-     * kernels run on one chunk of rows (a slab) after the other. Rows are bitwise the same. Sums over rows,
-     * such as gradients of weights, are added up in f32, chunk by chunk, in an order that depends only on
-     * the sizes and this limit. If the limit is too small, compiling fails and the message names the least
-     * that works. */
+    /* 0, or a memory budget: the most bytes that epi_kernel_workspace may be. If a program of several
+     * kernels needs more, its kernels run on one chunk of rows (a slab) after the other. Rows are bitwise
+     * the same. Sums over rows, such as gradients of weights, are added up in f32, chunk by chunk, in an
+     * order that depends only on the sizes and this budget. If the budget is too small, compiling fails and
+     * the message names the least that works. */
     size_t memory;
     /* For EPI_PATH_REFERENCE only: 0, or a relative error that is added to every value computed from inputs.
      * The seed decides at random whether it is added or subtracted. The change in the results shows how much
@@ -419,10 +419,10 @@ typedef struct epi_call {
 } epi_call;
 EPI_API epi_status epi_kernel_call(const epi_kernel *kernel, const epi_call *call, epi_error *err);
 
-/* Runs as epi_kernel_call does, and times each part (epi_kernel_part). `count` is the number of parts, and each
- * array has so many elements:
+/* Runs as epi_kernel_call does, and times each part (epi_kernel_part). `count` is the number of parts, and
+ * each array has as many elements:
  *   - `seconds`: the time of the part, by the clock on the CPU and between events on a GPU;
- *   - `runs`: how often it ran: once, or once for each slab of a memory limit. It is 0 for a part of
+ *   - `runs`: how often it ran: once, or once for each slab of a memory budget. It is 0 for a part of
  *     epi_kernel_prepare, and for a part that an earlier one launched together with its own. May be NULL;
  *   - `launches`: its launches on a GPU, 0 on the CPU. May be NULL.
  * The call allocates, and returns when all work is done. On a GPU the parts do not overlap in this run. With
@@ -432,7 +432,7 @@ EPI_API epi_status epi_kernel_time_parts(const epi_kernel *kernel, const epi_cal
 
 /* Values that depend only on inputs declared `param` can be computed once, instead of in every run. This is
  * the size of the buffer for them in bytes, a multiple of 256. 0: there are none, and runs need no buffer.
- * It is always 0 if the path is not fused, or with a memory limit. */
+ * It is always 0 if the path is not fused, or with a memory budget. */
 EPI_API size_t epi_kernel_prepare_size(const epi_kernel *kernel);
 /* Computes them into `buffer`: your memory on the kernel's device, 64-byte aligned. `call` is as for
  * epi_kernel_call, but only the tensors of params are read, and it needs no sizes: the buffer serves all
@@ -578,8 +578,8 @@ typedef struct epi_kernel_info {
                      with it */
     int forms;    /* compiled forms, by now, of the part that has the most: 1 if no axis is open */
     int products; /* gemm: products of m x n x k that a tile computes together, 1 or 2 */
-    int slabs;    /* chunks of rows that parts run through because of a memory limit; 1 without a limit */
-    int64_t workspace_whole; /* the workspace without that limit; 0 if the options have none */
+    int slabs;    /* chunks of rows that parts run through because of a memory budget; 1 without one */
+    int64_t workspace_whole; /* the workspace without that budget; 0 if the options have none */
     int prepared;            /* the first parts, which epi_kernel_prepare runs and a run skips */
 } epi_kernel_info;
 

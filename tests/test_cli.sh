@@ -52,7 +52,7 @@ expect 0 '^# n  *bf16  *1024 bytes  saved' grad layer.epi --forward --dims T=16,
 expect 0 ' 1792 bytes  in memory until' grad layer.epi --forward --dims T=16,D=32,F=8 --type bf16 --memory 2k
 expect 2 'add --forward and --dims' grad layer.epi --forward --memory 2k
 expect 1 "rmsnorm has no input 'epz'; did you mean eps?" grad norms:rmsnorm --wrt epz
-expect 1 "'x' is asked for twice" grad norms:rmsnorm --wrt x,x
+expect 1 "'x' is named twice" grad norms:rmsnorm --wrt x,x
 expect 1 "losses.epi:9:20: 'y' is declared i32: integers have no gradient" grad losses:token_loss --wrt y
 cat >own.epi <<'END'
 ste(x[T,D]) -> y[T,D] by ste_grad { y = round(x) }
@@ -140,11 +140,11 @@ awk 'BEGIN { printf "p(x[T,D], w[F,D], u[E,F], r[T]) -> y[T,E] { h = x @ w v0 = 
     print "q = h*v65523 y = (q*rsqrt(mean(q*q, F))) @ u }" }' >long.epi
 expect 0 'not reordered but computed as written: the program has more than 65536 operations' explain long.epi --dims T=8,D=8,F=8,E=8
 layer=(llama_mlp --dims T=8,D=16,F=32)
-expect 0 '^algebra    [0-9]* .*takes sums of products in another order' and '3 parts, and 2 values between them' explain "${layer[@]}" --passes
+expect 0 '^algebra    [0-9]* .*reorders sums of products' and '3 parts, and 2 values between them' explain "${layer[@]}" --passes
 expect 0 'not tried: the options ask for the program as written' explain "${layer[@]}" --passes --algebra written
 expect 0 'one kernel is enough' explain softmax --dims T=8,D=16 --passes
 echo 'f(x[T,D], w[F,D]) -> (y[T,F], i: i32[T]) { y = x @ w  i = argmax(y, F) }' >choice.epi
-expect 0 'more: 1 value made once' explain choice.epi --dims T=8,D=16,F=600 --passes
+expect 0 'more: 1 value computed once' explain choice.epi --dims T=8,D=16,F=600 --passes
 expect 2 'add --dims' explain softmax --passes
 expect 2 'use one of them' explain "${layer[@]}" --passes --after cut
 expect 2 "there is no pass 'fuse'" explain "${layer[@]}" --after fuse
@@ -262,7 +262,7 @@ that 'a name is not obeyed' eval '! raw check "red/$escape.epi" && ! raw run "re
 sed -n "/<<'end'/,/^end/p" "$here/README.md" | sed '1d;$d' >ffn.epi
 expect 0 '^mean(y\*y, F) leaves as partials, [0-9]* per result' show ffn.epi --dims T=1024,D=1024,F=4096
 printf 'f(x[T,D], a[D,F], b[F,D], c[D,F], d[F,D]) -> y[T,D] { h = silu(x @ a) @ b  y = silu(h @ c) @ d }\n' >layers.epi
-expect 0 '4 kernels, 2 of them different, 4 launches' and 'part 1 of 4, gemm; the same but for names: 3' show layers.epi --dims T=64,D=32,F=64
+expect 0 '4 kernels, 2 of them different, 4 launches' and 'part 1 of 4, gemm; the same except for names: 3' show layers.epi --dims T=64,D=32,F=64
 expect 0 '"parts":\[.*"first":1,"mainloop".*"first":2,"mainloop".*{"first":1},{"first":2}\]' and '"values":\[{"name":"v[0-9]*","expression":"silu(x @ a)"' show layers.epi --dims T=64,D=32,F=64 --json
 expect 0 'leaves as partials' show residual_rms --dims T=64,K=32,D=300
 expect 0 '"bytes_fused":.*"kernel_count":1,"launch_count":[1-9],"workspace":[1-9]' show residual_rms --dims T=64,K=32,D=300 --json
@@ -288,7 +288,7 @@ echo 'f(x[V,D], ids: i32[T], seed: i32) -> y[T,D] { y = x[ids]*uniform(seed, T, 
 expect 0 'y .*bf16' run embed.epi --dims V=3,T=1000,D=7 --type bf16
 expect 1 'ids\[0\] is .*: outside axis V of 0' run embed.epi --dims V=0,T=3,D=7
 for with in '' --json '--path unfused' '--arch sm_90a'; do # no part stores what is empty
-    expect 0 'nothing to do: no result has an element' show norm_swiglu --dims T=0,D=8,F=16 $with
+    expect 0 'nothing to do: no result has elements' show norm_swiglu --dims T=0,D=8,F=16 $with
 done
 expect 0 'between the parts' show blocks:llama_mlp --dims T=2,D=4,F=0
 expect 0 'there are no kernels: no result has elements' explain blocks:llama_mlp --dims T=0,D=4,F=8
@@ -691,10 +691,10 @@ that '--brief is a part of the whole' test "$(wc -l <brief.cu)" -lt "$(wc -l <al
 expect 2 'no configuration .nosuch.; there are sm90_.*any_64x64, attention_.*_d64' show "${norm[@]}" --arch sm_90a --config nosuch
 causal=(causal_attention --dims B=1,H=2,S=256,R=256,E=64,F=64)
 expect 0 '^attention_128x128_d64: ' show "${causal[@]}" --arch sm_90a --config attention_128x128_d64
-expect 1 'attention_pair_128x64_d64. does not take this attention: it is for another form' show "${causal[@]}" --arch sm_90a --config attention_pair_128x64_d64
-expect 1 'sm90_128x64_c1_d. is for products: this is attention' show "${causal[@]}" --arch sm_90a --config sm90_128x64_c1_d
-expect 1 'rows_128x2. is for rows: this is attention' show "${causal[@]}" --arch sm_90a --config rows_128x2
-expect 1 'attention_128x128_d64. is for attention: this is a product' show "${norm[@]}" --arch sm_90a --config attention_128x128_d64
+expect 1 'attention_pair_128x64_d64. does not fit this attention: it is for another form' show "${causal[@]}" --arch sm_90a --config attention_pair_128x64_d64
+expect 1 'sm90_128x64_c1_d. is for products, but this is attention' show "${causal[@]}" --arch sm_90a --config sm90_128x64_c1_d
+expect 1 'rows_128x2. is for rows, but this is attention' show "${causal[@]}" --arch sm_90a --config rows_128x2
+expect 1 'attention_128x128_d64. is for attention, but this is a product' show "${norm[@]}" --arch sm_90a --config attention_128x128_d64
 expect 2 'needs sm_80, sm_86' show "${norm[@]}" --cuda --arch sm_42
 cat >step.epi <<'end'
 step(x[T,D], w[V,D], dy[T,V]) -> (y[T,D], dw[V,D]) {
@@ -712,7 +712,7 @@ expect 1 'is too small: step needs' run "${step[@]}" --memory 1k
 expect 2 'needs a number of bytes, such as' show "${step[@]}" --memory much
 echo 'lora(x[T,D], w: param[F,D], a: param[F,R], b: param bf16[R,D]) -> y[T,F] { y = x @ (w + a @ b) }' >params.epi
 params=(params.epi --dims T=64,D=32,F=48,R=8 --type bf16)
-expect 0 'prepared once, not at every run: .* MB, by part 1$' and 'made again when one of these changes: w, a, b$' and 'in 1 kernel plus 1 that prepares' show "${params[@]}"
+expect 0 'computed once, not in every run: .* MB, by part 1$' and 'prepare again when one of these changes: w, a, b$' and 'in 1 kernel plus 1 that prepares' show "${params[@]}"
 expect 0 '"prepared_bytes": *3072' show "${params[@]}" --json
 expect 0 'computed once and not in every run: ' explain "${params[@]}"
 expect 0 'y  *bf16' run "${params[@]}"

@@ -295,7 +295,7 @@ static void test_refused(void) {
     } refused[] = {
         {"f", "T=40,D=24,F=16", "Q", EPI_ERR_DIMS, "'Q'"},
         {"f", "T=40,D=24,F=16", "T T", EPI_ERR_ARGUMENT, "twice"},
-        {"g", "B=2,S=9,D=4,R=9", "R", EPI_ERR_DIMS, "'S' renamed"},
+        {"g", "B=2,S=9,D=4,R=9", "R", EPI_ERR_DIMS, "a rename of 'S'"},
     };
     const epi_program *f = epi_module_find(module, "f"), *h = epi_module_find(module, "h");
     static const char *const none[] = {NULL};

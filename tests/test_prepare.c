@@ -117,7 +117,7 @@ static void check_text(const struct text *t, epi_dtype type) {
     check(epi_kernel_prepare_size(out.k) > 0 && info.prepared > 0 &&
               (!t->parts || info.parts - info.prepared == t->parts),
           "%s: %d parts of which %d are prepared:\n%s", name, info.parts, info.prepared, told);
-    check(strstr(told, "prepared once") && strstr(told, "made again when"), "%s says so:\n%s", name, told);
+    check(strstr(told, "computed once") && strstr(told, "prepare again when"), "%s says so:\n%s", name, told);
     check(!t->has || strstr(print, t->has), "%s: %s in\n%s", name, t->has, print);
     check_changes(p, t->dims, how);
     for (int path = EPI_PATH_NAIVE; path <= EPI_PATH_REFERENCE; path++) {

@@ -58,17 +58,16 @@ static void describe_rows(const epi_cpu_kernel *k, epi_text *out) {
         epi_text_add(out, "%d row%s at a time, %ld column%s of each", r->band, r->band == 1 ? "" : "s",
                      (long)epi_min64(r->stretch, r->tile.n), r->stretch == 1 ? "" : "s");
     if (r->tile.phases > 1)
-        epi_text_add(out, ", %d times over a row", r->tile.phases);
+        epi_text_add(out, ", %d passes over a row", r->tile.phases);
     if (r->keep_count)
-        epi_text_add(out, ", %d value%s kept from one time to the next", r->keep_count,
-                     r->keep_count == 1 ? "" : "s");
+        epi_text_add(out, ", %d value%s kept between passes", r->keep_count, r->keep_count == 1 ? "" : "s");
     epi_text_add(out, "\n");
     epi_steps_describe_stages(&k->steps, r->col_pieces, r->row_pieces, out);
 }
 
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
     if (k->spec.path >= EPI_PATH_NAIVE) {
-        epi_text_add(out, "plain loops, one value after another\n");
+        epi_text_add(out, "plain loops, one value after the other\n");
         return;
     }
     if (epi_steps_describe_pass(&k->steps, out))
@@ -84,7 +83,7 @@ void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {
                      EPI_STREAM_TILE, (long)k->attention->row_tiles, k->attention->row_tiles == 1 ? "" : "s",
                      u->name, u->mr, u->nr);
         if (k->attention->split)
-            epi_text_add(out, "threads share the stream as well, in %ld chunks of %d columns\n",
+            epi_text_add(out, "threads also split the stream, into %ld chunks of %d columns\n",
                          (long)k->attention->chunks, EPI_STREAM_CHUNK);
         epi_steps_describe_stages(&k->steps, 1, 1, out);
         return;

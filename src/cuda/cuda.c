@@ -63,8 +63,8 @@ static epi_status wrong_config(const char *name, const char *this, epi_error *er
                      : epi_attention_config_named(name) >= 0 ? "attention"
                      : epi_config_named(name) >= 0           ? "products"
                                                              : NULL;
-    return of ? epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for %s: this is %s", name, of,
-                         this)
+    return of ? epi_fail(err, EPI_ERR_UNSUPPORTED, "the configuration '%s' is for %s, but this is %s", name,
+                         of, this)
               : epi_fail(err, EPI_ERR_ARGUMENT, "there is no configuration '%s'", name);
 }
 
@@ -90,7 +90,7 @@ static epi_status list_candidates(const epi_cuda_target *target, const epi_launc
             k = epi_open_most(open, l->standing.k);
     if (m > most || n > most || k > most || epi_ceil_div(m, 64) * epi_ceil_div(n, 64) > most)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "a product of %ld x %ld x %ld is too long for one GPU kernel", (long)m, (long)n,
+                        "a product of %ld x %ld x %ld is too large for one GPU kernel", (long)m, (long)n,
                         (long)k);
     *count = 1;
     if (target->config)
@@ -256,8 +256,8 @@ static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, cons
         furthest = d->reached > furthest ? d->reached : furthest;
     }
     if (status == EPI_ERR_UNSUPPORTED && target->config && d->reason[0])
-        return epi_fail(err, status, "the configuration '%s' does not take this attention: %s",
-                        target->config, d->reason);
+        return epi_fail(err, status, "the configuration '%s' does not fit this attention: %s", target->config,
+                        d->reason);
     return status;
 }
 
@@ -274,7 +274,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     int64_t batches = epi_open_now(open, d->batches), rows = epi_open_now(open, d->batch_rows);
     int64_t tiles = batches * epi_ceil_div(rows, 64 * d->config.groups);
     if (batches * epi_round_up(rows, 64 * d->config.groups) > INT32_MAX - 512)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "attention of %ld rows is too long for one GPU kernel",
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "attention with %ld rows is too large for one GPU kernel",
                         (long)(batches * rows));
     l->kind = EPI_LAUNCH_ATTENTION;
     l->rows = batches * rows;
@@ -630,7 +630,7 @@ static epi_status check_types(const epi_cuda_kernel *k, epi_error *err) {
     for (int t = 0; t < g->tensor_count; t++)
         if (k->spec.types[t] == EPI_F64)
             return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                            "the tensor '%s' is stored as f64, which GPU kernels do not take",
+                            "the tensor '%s' is stored as f64, which GPU kernels do not support",
                             g->tensors[t].name);
     return EPI_OK;
 }

@@ -48,12 +48,12 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
 
 /* What a row of attention has the same bits in. */
 static void describe_bits(const epi_attention_bits *b, epi_text *out) {
-    static const char *const rows[] = {"", "a row has the same bits among many rows and among few",
-                                       "a row may have other bits among many rows than among few"},
-                             *const starts[] = {"", "; what is before its first key does not change them",
-                                                "; what is before its first key may change them"},
-                             *const documents[] = {"", "; where its document lies does not change them",
-                                                   "; where its document lies may change them"};
+    static const char *const rows[] = {"", "a row's result is bitwise the same among many rows and among few",
+                                       "a row's last bits may depend on the number of rows"},
+                             *const starts[] = {"", "; keys before its first one do not change it",
+                                                "; keys before its first one may change them"},
+                             *const documents[] = {"", "; nor does the place of its document",
+                                                   "; so may the place of its document"};
     if (b->rows)
         epi_text_add(out, "%s%s%s\n", rows[b->rows], starts[b->starts], documents[b->documents]);
 }
@@ -73,7 +73,7 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         const epi_config *c = &p->text.config;
         static const char *const epilogue[] = {
             [EPI_AT_END] = "the epilogue runs at the tile's end",
-            [EPI_DEFERRED] = "the epilogue runs under the next tile's main loop",
+            [EPI_DEFERRED] = "the epilogue runs during the next tile's mainloop",
         };
         epi_steps_describe_shape(&k->steps, out);
         epi_text_add(out,
@@ -83,7 +83,7 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         epi_text_add(out, "%s, rounded %s\n", epilogue[c->schedule],
                      c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
         if (c->queue)
-            epi_text_add(out, "clusters queue for tiles\n");
+            epi_text_add(out, "clusters take tiles from a queue\n");
         epi_steps_describe_stages(&k->steps, epi_ceil_div(p->size.n, EPI_PARTIAL_COLS),
                                   epi_ceil_div(p->size.m, EPI_PARTIAL_ROWS), out);
     }
@@ -94,10 +94,9 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
         if (k->steps.plan.scan_count)
             describe_scans(r, k->steps.plan.scan_inner, out);
         else if (s->span)
-            epi_text_add(
-                out,
-                "%s: %d threads side by side of %d columns and %d rows each, %d times a block, %ld blocks\n",
-                r->text.label, s->lanes, s->vector, s->span, s->rows, (long)s->blocks);
+            epi_text_add(out,
+                         "%s: %d threads with %d columns and %d rows each, %d times a block, %ld blocks\n",
+                         r->text.label, s->lanes, s->vector, s->span, s->rows, (long)s->blocks);
         else
             epi_text_add(
                 out, "%s: %d threads a row, %d vectors of %d columns each, %d row%s a block, %ld blocks\n",
@@ -112,27 +111,26 @@ void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out) {
                      a->how.grid, a->how.grid == 1 ? "" : "s", a->how.block, a->text.shared);
         describe_bits(&a->bits, out);
         if (find_launch(k, EPI_LAUNCH_MATCHES))
-            epi_text_add(out, "equalities of the mask are decided by tile, ahead\n");
+            epi_text_add(out, "a kernel before this one finds the tiles that the mask's equalities allow\n");
         if (a->chunks)
-            epi_text_add(
-                out,
-                "the stream in %ld chunks of %ld, %ld in all; their partials, %ld bytes, are folded by "
-                "%u block%s\n",
-                (long)a->chunks, (long)a->chunk, (long)(a->chunks * a->size.batches), (long)a->partial_bytes,
-                a[1].how.grid, a[1].how.grid == 1 ? "" : "s");
+            epi_text_add(out,
+                         "the stream is split into %ld chunks of %ld, %ld in all; %ld bytes of partials are "
+                         "combined by %u block%s\n",
+                         (long)a->chunks, (long)a->chunk, (long)(a->chunks * a->size.batches),
+                         (long)a->partial_bytes, a[1].how.grid, a[1].how.grid == 1 ? "" : "s");
     }
     if (k->count && k->steps.plan.kind == EPI_KIND_RECURRENCE)
-        epi_text_add(out, "it is stepped %s: %u block%s\n", k->launches[0].text.label,
-                     k->launches[0].how.grid, k->launches[0].how.grid == 1 ? "" : "s");
+        epi_text_add(out, "it runs as %s: %u block%s\n", k->launches[0].text.label, k->launches[0].how.grid,
+                     k->launches[0].how.grid == 1 ? "" : "s");
     for (int i = 0; i < k->count; i++) {
         const epi_launch *s = &k->launches[i];
         epi_text_add(out, "launch %d: %s", i + 1, s->text.name);
         if (s->registers)
             epi_text_add(out, ", %d registers, %s %.0f ms", s->registers,
-                         s->cached ? "from the cache in" : "compiled in", 1e3 * s->compile_seconds);
+                         s->cached ? "loaded from the cache in" : "compiled in", 1e3 * s->compile_seconds);
         epi_text_add(out, s->empty    ? ", nothing to do\n"
-                          : s->copies ? ", a copy, nothing in place\n"
-                          : s->joined ? ", with those of other parts\n"
+                          : s->copies ? ", a copy, unless it is in place\n"
+                          : s->joined ? ", together with launches of other parts\n"
                                       : "\n");
     }
     if (k->note[0])

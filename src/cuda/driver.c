@@ -193,8 +193,8 @@ static bool start_driver(epi_cuda *cuda, int *count) {
     if (code == CU_NO_DEVICE || (code == CU_SUCCESS && *count == 0))
         return REFUSE(cuda, "the NVIDIA driver is installed but finds no GPU");
     if (code == CU_STUB_LIBRARY)
-        return REFUSE(cuda,
-                      "the libcuda found is the CUDA toolkit's stub, made to link with, not the driver");
+        return REFUSE(
+            cuda, "the libcuda found is the CUDA toolkit's stub, which is only for linking, not the driver");
     if (code != CU_SUCCESS) {
         describe(cuda->calls, code, reason, sizeof reason);
         return REFUSE(cuda, "the NVIDIA driver does not start: %s", reason);
@@ -242,7 +242,7 @@ void epi_cuda_open(epi_cuda *cuda) {
     *cuda = (epi_cuda){0};
     cuda->calls = calloc(1, sizeof *cuda->calls);
     if (!cuda->calls) {
-        (void)REFUSE(cuda, "there is no memory to open the NVIDIA driver");
+        (void)REFUSE(cuda, "not enough memory to open the NVIDIA driver");
         return;
     }
     pthread_mutex_init(&cuda->calls->retaining, NULL);
@@ -256,7 +256,7 @@ void epi_cuda_open(epi_cuda *cuda) {
         snprintf(d->name, sizeof d->name, "gpu%d", cuda->count++);
     }
     if (cuda->count == 0)
-        (void)REFUSE(cuda, "the NVIDIA driver finds %d GPUs but tells nothing about them", count);
+        (void)REFUSE(cuda, "the NVIDIA driver finds %d GPUs but gives no information about them", count);
 }
 
 /* The driver's own number of a device, which need not be its place in the list. */

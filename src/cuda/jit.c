@@ -145,7 +145,7 @@ static void find_nvrtc(void) {
     const char *own = getenv("EPILOG_NVRTC");
     if (own && *own)
         nvrtc.found = take_file(".", strchr(own, '/') ? 0 : 1, own) ||
-                      REFUSE("EPILOG_NVRTC names %s, which is no file", own);
+                      REFUSE("EPILOG_NVRTC names %s, which is not a file", own);
     else
         nvrtc.found = take_any() || take_by_loader();
 }
@@ -298,7 +298,7 @@ static epi_status judge(const job *j, int code, const char *log) {
         return EPI_OK;
     if (code == NVRTC_COMPILATION)
         return epi_fail(&j->item->error, EPI_ERR_UNSUPPORTED,
-                        "the generated CUDA text does not compile: %.*s", line_length(line), line);
+                        "the generated CUDA source does not compile: %.*s", line_length(line), line);
     return epi_fail(&j->item->error, EPI_ERR_UNSUPPORTED, "NVRTC, CUDA's compiler, failed for %s: %s%s%.*s",
                     j->item->arch, nvrtc.error_text(code), *line ? ": " : "", line_length(line), line);
 }
@@ -310,7 +310,7 @@ static epi_status take_cubin(const job *j, nvrtc_program program) {
                         "NVRTC, CUDA's compiler, gave no machine code for %s", j->item->arch);
     void *data = malloc(size);
     if (!data)
-        return epi_fail(&j->item->error, EPI_ERR_MEMORY, "no memory for a cubin of %zu bytes", size);
+        return epi_fail(&j->item->error, EPI_ERR_MEMORY, "not enough memory for a cubin of %zu bytes", size);
     nvrtc.cubin(program, data);
     j->item->cubin.data = data;
     j->item->cubin.size = size;
@@ -331,7 +331,7 @@ static epi_status compile(job *j) {
     char *log = copy_log(program);
     epi_status status =
         log ? judge(j, code, log)
-            : epi_fail(&j->item->error, EPI_ERR_MEMORY, "no memory for the log of a compilation");
+            : epi_fail(&j->item->error, EPI_ERR_MEMORY, "not enough memory for the log of a compilation");
     if (status == EPI_OK) {
         read_log(log, &j->report);
         status = take_cubin(j, program);

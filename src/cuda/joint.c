@@ -229,10 +229,9 @@ epi_status epi_joint_make_like(epi_arena *arena, epi_cuda_kernel *const *parts, 
     for (int i = 0; i < j->count; i++)
         there += product_of(parts[i]) != NULL;
     if (there && there < j->count)
-        return epi_fail(
-            err, EPI_ERR_UNSUPPORTED,
-            "some of the products that one launch has for open sizes have no rows: on a GPU an open axis has "
-            "elements there");
+        return epi_fail(err, EPI_ERR_UNSUPPORTED,
+                        "some products of a joint launch with open sizes have no rows: on a GPU an open axis "
+                        "needs elements here");
     if (there)
         shape(j, target);
     else

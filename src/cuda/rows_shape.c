@@ -365,7 +365,7 @@ static epi_status take_shape(epi_rows_design *d, const char *name, epi_error *er
     while (name[at]) {
         int length = read_field(s, name + at);
         if (!length)
-            return epi_fail(err, EPI_ERR_ARGUMENT, "'%s' in the configuration '%s' says nothing", name + at,
+            return epi_fail(err, EPI_ERR_ARGUMENT, "'%s' in the configuration '%s' has no meaning", name + at,
                             name);
         at += length;
     }

@@ -46,7 +46,7 @@ static epi_status index_names(epi_safetensors *f, const epi_safetensors_header *
     f->by_place = epi_arena_alloc(&f->arena, (f->count + 1) * sizeof *f->by_place);
     f->by_name = epi_arena_alloc(&f->arena, (f->count + 1) * sizeof *f->by_name);
     if (f->arena.failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "%.300s: no memory for its index", f->name);
+        return epi_fail(err, EPI_ERR_MEMORY, "%.300s: not enough memory for its index", f->name);
     for (size_t i = 0; i < f->count; i++)
         f->by_place[i] = f->by_name[i] = &header->tensors[i];
     qsort(f->by_place, f->count, sizeof *f->by_place, compare_places);
@@ -71,7 +71,7 @@ static epi_status check_places(const epi_safetensors *f, size_t size, epi_error 
         const epi_safetensor *t = f->by_place[i];
         if (t->begin > end)
             return epi_fail(err, EPI_ERR_FILE,
-                            "%.300s: a hole: data bytes %zu to %zu, before tensor \"%.100s\", belong to none",
+                            "%.300s: data bytes %zu to %zu, before tensor \"%.100s\", belong to no tensor",
                             f->name, end, t->begin, t->name);
         if (t->begin < end)
             return epi_fail(err, EPI_ERR_FILE, "%.300s: tensors \"%.100s\" and \"%.100s\" overlap", f->name,
@@ -82,8 +82,9 @@ static epi_status check_places(const epi_safetensors *f, size_t size, epi_error 
         return epi_fail(err, EPI_ERR_FILE, "%.300s: truncated: the tensors need %zu bytes, the file has %zu",
                         f->name, end, size);
     if (end < size)
-        return epi_fail(err, EPI_ERR_FILE, "%.300s: bytes after the last tensor, which belong to none: %zu",
-                        f->name, size - end);
+        return epi_fail(err, EPI_ERR_FILE,
+                        "%.300s: data bytes %zu to %zu, after the last tensor, belong to no tensor", f->name,
+                        end, size);
     return EPI_OK;
 }
 
@@ -127,7 +128,7 @@ epi_status epi_safetensors_parse(const void *bytes, size_t size, const char *nam
         file->name = epi_arena_text(&file->arena, name, strlen(name));
     epi_status status = file && file->name
                             ? parse(file, bytes, size, err)
-                            : epi_fail(err, EPI_ERR_MEMORY, "%.300s: no memory to open it", name);
+                            : epi_fail(err, EPI_ERR_MEMORY, "%.300s: not enough memory to open it", name);
     if (status == EPI_OK)
         *out = file;
     else

@@ -208,7 +208,7 @@ epi_status epi_safetensors_header_read(const char *text, size_t size, const char
     }
     epi_json_end(&p.json);
     if (p.status == EPI_OK && arena->failed)
-        return epi_fail(err, EPI_ERR_MEMORY, "%.300s: no memory for its header", file);
+        return epi_fail(err, EPI_ERR_MEMORY, "%.300s: not enough memory for its header", file);
     if (p.status == EPI_OK && p.json.why)
         return epi_fail(err, EPI_ERR_FILE, "%.300s: byte %zu: %s", file, sizeof(uint64_t) + p.json.at,
                         p.json.why);

@@ -49,7 +49,7 @@ static epi_status check_names(const writer *w, const char **names, size_t count)
 static epi_status check_all_names(const writer *w) {
     const char **names = calloc(w->count + w->pair_count + 1, sizeof *names);
     if (!names)
-        return epi_fail(w->err, EPI_ERR_MEMORY, "%.300s: no memory to write it", w->path);
+        return epi_fail(w->err, EPI_ERR_MEMORY, "%.300s: not enough memory to write it", w->path);
     for (size_t i = 0; i < w->count; i++)
         names[i] = w->tensors[i].name;
     names[w->count] = "__metadata__"; /* which no tensor can be called */
@@ -70,7 +70,7 @@ static epi_status check_all_names(const writer *w) {
 static epi_status tensor_bytes(const writer *w, const epi_safetensor *t, int64_t *bytes) {
     if (!epi_safetensors_type_name(t->type))
         return epi_fail(w->err, EPI_ERR_ARGUMENT,
-                        "%.300s: tensor \"%.100s\" is of a type that is not written", w->path, t->name);
+                        "%.300s: tensor \"%.100s\" has a type that cannot be written", w->path, t->name);
     *bytes = (int64_t)epi_dtype_size(t->type);
     if (t->rank < 0 || (t->rank && !t->shape))
         return epi_fail(w->err, EPI_ERR_ARGUMENT, "%.300s: tensor \"%.100s\" has no shape", w->path, t->name);
@@ -128,7 +128,7 @@ static epi_status put_header(const writer *w, epi_text *header) {
     /* Spaces up to a multiple of 8, so that the data part is aligned. */
     epi_text_add(header, "%*s", (int)(-header->length % 8), "");
     if (header->failed)
-        return epi_fail(w->err, EPI_ERR_MEMORY, "%.300s: no memory for its header", w->path);
+        return epi_fail(w->err, EPI_ERR_MEMORY, "%.300s: not enough memory for its header", w->path);
     if (header->length > EPI_SAFETENSORS_MAX_HEADER)
         return epi_fail(w->err, EPI_ERR_ARGUMENT,
                         "%.300s: the header would have %zu bytes, over the limit of %d", w->path,

@@ -84,7 +84,7 @@ static bool check_object(parser *p, epi_json_reader *r, const char *where, const
     while (p->status == EPI_OK && epi_json_member(r, &key)) {
         const rule *found = find_rule(rules, key);
         if (!found)
-            return refuse(p, "%s has \"%.*s\", which is not understood", where,
+            return refuse(p, "%s has \"%.*s\", which is not supported", where,
                           (int)epi_min64(60, (int64_t)key.size), key.data);
         skip_space(r);
         size_t begin = r->at;
@@ -92,7 +92,7 @@ static bool check_object(parser *p, epi_json_reader *r, const char *where, const
             *found->keep = *r;
         epi_json_skip(r);
         if (!r->why && found->values && !is_listed(found->values, r->text + begin, r->at - begin))
-            return refuse(p, "%s has \"%s\": %.*s; understood is %s", where, found->key,
+            return refuse(p, "%s has \"%s\": %.*s; it must be %s", where, found->key,
                           (int)epi_min64(60, (int64_t)(r->at - begin)), r->text + begin, found->values);
     }
     return is_well(p, r);
@@ -117,7 +117,7 @@ static bool read_type(parser *p, const epi_json_reader *object, const char *wher
 }
 
 static bool refuse_type(parser *p, const char *where, epi_json_string type) {
-    return refuse(p, "%s is of type %.*s, which is not understood", where,
+    return refuse(p, "%s has type %.*s, which is not supported", where,
                   (int)epi_min64(60, (int64_t)type.size), type.data);
 }
 
@@ -205,7 +205,7 @@ const epi_merge *epi_tokenizer_merge(const epi_tokenizer *t, int32_t left, int32
 static bool read_id(parser *p, epi_json_reader *r, int64_t *id) {
     if (!epi_json_size(r, id))
         return is_well(p, r);
-    return *id < EPI_MOST_TOKENS || refuse(p, "a token has the number %" PRId64 ", which is too large", *id);
+    return *id < EPI_MOST_TOKENS || refuse(p, "a token has the id %" PRId64 ", which is too large", *id);
 }
 
 /* Numbers of an object or a list: the largest, and how many. */
@@ -241,7 +241,7 @@ static bool read_vocab(parser *p, epi_json_reader r) {
         epi_token *token = &t->tokens[id];
         size_t size;
         if (token->data)
-            return refuse(p, "two tokens have the number %" PRId64, id);
+            return refuse(p, "two tokens have the id %" PRId64, id);
         char *text = copy_text(p, key, &size);
         if (!text)
             return false;
@@ -297,13 +297,13 @@ static bool add_merge(parser *p, char *left, size_t left_size, char *right, size
     epi_tokenizer *t = p->t;
     char both[512];
     if (!to_bytes(left, &left_size) || !to_bytes(right, &right_size) || left_size + right_size > sizeof both)
-        return refuse(p, "merge %" PRId32 " is of other than bytes, or too long", rank);
+        return refuse(p, "merge %" PRId32 " is not made of bytes, or is too long", rank);
     memcpy(both, left, left_size);
     memcpy(both + left_size, right, right_size);
     int32_t a = epi_tokenizer_word(t, left, left_size), b = epi_tokenizer_word(t, right, right_size),
             made = epi_tokenizer_word(t, both, left_size + right_size);
     if (a < 0 || b < 0 || made < 0)
-        return refuse(p, "merge %" PRId32 " is of, or makes, what is no token", rank);
+        return refuse(p, "merge %" PRId32 " uses or makes something that is not a token", rank);
     epi_merge *m = &t->merges[merge_place(t, a, b)];
     if (m->left >= 0)
         return refuse(p, "merge %" PRId32 " is there twice", rank);
@@ -334,7 +334,7 @@ static bool read_merges(parser *p, epi_json_reader r) {
         char *left = NULL, *right = NULL;
         size_t left_size = 0, right_size = 0;
         if (!read_pair(p, &r, &left, &right, &left_size, &right_size))
-            return refuse(p, "merge %" PRId32 " is no pair of tokens", rank);
+            return refuse(p, "merge %" PRId32 " is not a pair of tokens", rank);
         add_merge(p, left, left_size, right, right_size, rank);
     }
     return is_well(p, &r);
@@ -412,7 +412,7 @@ static bool add_token(parser *p, epi_json_reader *r, epi_added_token *to) {
     bool mapped = to_bytes(bytes, &size);
     epi_token *token = &p->t->tokens[number];
     if (token->data && (token->size != size || memcmp(token->data, bytes, size) != 0))
-        return refuse(p, "added token %" PRId64 " has a number that another token has", number);
+        return refuse(p, "added token %" PRId64 " has the id of another token", number);
     *token = (epi_token){.data = bytes, .size = size, .is_word = token->data && mapped};
     token->special = special.text && special.text[special.at] == 't';
     p->t->starts[(unsigned char)*to->text] = true;
@@ -441,8 +441,8 @@ static bool read_pattern(parser *p, epi_json_reader pattern, epi_split *split) {
     for (*split = EPI_SPLIT_GPT2; *split < EPI_SPLIT_COUNT; ++*split)
         if (epi_json_is(text, epi_split_pattern(*split)))
             return true;
-    return refuse(p, "a text is cut by %.*s, which is not understood",
-                  (int)epi_min64(120, (int64_t)text.size), text.data);
+    return refuse(p, "text is split by %.*s, which is not supported", (int)epi_min64(120, (int64_t)text.size),
+                  text.data);
 }
 
 /* One step of cutting; *last: the ByteLevel one, which ends them. */
@@ -464,11 +464,11 @@ static bool read_cut(parser *p, epi_json_reader *r, bool *last) {
     if (!read_type(p, r, "the pre_tokenizer", &type))
         return false;
     if (*last)
-        return refuse(p, "the pre_tokenizer has something behind ByteLevel");
+        return refuse(p, "the pre_tokenizer has a step after ByteLevel");
     if (epi_json_is(type, "ByteLevel")) {
         bool own = check_object(p, r, "ByteLevel", bytes) && !(regex.text && regex.text[regex.at] == 'f');
         if (own && t->split != EPI_SPLIT_NONE)
-            return refuse(p, "the pre_tokenizer cuts by two regular expressions");
+            return refuse(p, "the pre_tokenizer splits by two regular expressions");
         t->split = own ? EPI_SPLIT_GPT2 : t->split;
         *last = true;
         return p->status == EPI_OK;
@@ -521,14 +521,14 @@ static bool add_around(parser *p, epi_json_reader special, epi_json_string name,
         epi_json_array(&ids);
         for (int64_t id; found && epi_json_element(&ids) && read_id(p, &ids, &id);) {
             if (id >= p->t->count || !p->t->tokens[id].data || *count == EPI_MOST_AROUND)
-                return refuse(p, "the post_processor adds what is no token, or too many of them");
+                return refuse(p, "the post_processor adds something that is not a token, or too many tokens");
             list[(*count)++] = (int32_t)id;
         }
         if (found && !is_well(p, &ids))
             return false;
     }
     return p->status == EPI_OK &&
-           (found || refuse(p, "the post_processor adds a token that it does not tell of"));
+           (found || refuse(p, "the post_processor adds a token that it does not declare"));
 }
 
 static bool read_template(parser *p, epi_json_reader *r) {
@@ -561,7 +561,7 @@ static bool read_template(parser *p, epi_json_reader *r) {
                 return refuse(p, "the post_processor has more than one text");
             behind |= text;
             if (!text && !epi_json_is(key, "SpecialToken"))
-                return refuse(p, "the post_processor has a piece that is not understood");
+                return refuse(p, "the post_processor has a piece that is not supported");
             if (!text)
                 add_around(p, special, name, behind ? t->behind : t->before,
                            behind ? &t->behind_count : &t->before_count);

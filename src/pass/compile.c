@@ -179,35 +179,34 @@ static epi_status cut(epi_candidate *c, epi_error *err) {
 }
 
 const epi_pass epi_passes[EPI_PASS_COUNT] = {
-    [EPI_PASS_INTEGERS] = {"integers", integers, "writes // and % in the operations that kernels have"},
+    [EPI_PASS_INTEGERS] = {"integers", integers, "rewrites // and % as operations that kernels have"},
     [EPI_PASS_SCATTERS] = {"scatters", scatters,
-                           "writes scatters by batch of a few elements each as sums of choices"},
-    [EPI_PASS_NARROW] = {"narrow", narrow, "rounds outputs of 16 bits before a log-sum-exp is taken of them"},
-    [EPI_PASS_ONCE] = {"once", once, "has what is compared with its own extreme made once, in memory"},
+                           "rewrites a batched scatter of few elements as a sum of choices"},
+    [EPI_PASS_NARROW] = {"narrow", narrow, "rounds 16-bit outputs before their log-sum-exp is computed"},
+    [EPI_PASS_ONCE] = {"once", once,
+                       "computes values once, in memory, that are compared with their own extreme"},
     [EPI_PASS_SCANS] = {"scans", scans, "finds running sums, and steps of recurrences that are slices"},
-    [EPI_PASS_SHIFTS] = {"shifts", shifts, "makes shifts of what an index takes at a fixed distance"},
-    [EPI_PASS_SLICES] = {"slices", slices, "takes slices of inputs instead of results"},
-    [EPI_PASS_RENAMES] = {"renames", renames,
-                          "gives sums of products the name of the axis that they are added by"},
-    [EPI_PASS_SLOTS] = {"slots", slots,
-                        "brings rows that choose their weight into the order of their choice"},
-    [EPI_PASS_GROUPS] = {"groups", groups,
-                         "makes products whose weight is chosen by the row products of groups"},
-    [EPI_PASS_CHOICES] = {"choices", choices, "adds up choices by numbers of a row, one after the other"},
-    [EPI_PASS_ALGEBRA] = {"algebra", algebra,
-                          "takes sums of products in another order, if the cut costs less"},
+    [EPI_PASS_SHIFTS] = {"shifts", shifts, "turns indexing at a fixed distance into shifts"},
+    [EPI_PASS_SLICES] = {"slices", slices, "slices inputs instead of results"},
+    [EPI_PASS_RENAMES] = {"renames", renames, "computes a renamed sum of products under its new name"},
+    [EPI_PASS_SLOTS] = {"slots", slots, "sorts rows that choose their weight by that choice"},
+    [EPI_PASS_GROUPS] = {"groups", groups, "turns products whose rows choose a weight into grouped products"},
+    [EPI_PASS_CHOICES] = {"choices", choices, "adds up the choices of a row one after the other"},
+    [EPI_PASS_ALGEBRA] = {"algebra", algebra, "reorders sums of products, if the kernels then cost less"},
     [EPI_PASS_VARIANCE] = {"variance", variance,
-                           "makes a variance one reduction on a product's tile, several elsewhere"},
-    [EPI_PASS_TERMS] = {"terms", terms, "brings what is added up into one sum"},
+                           "computes a variance by one reduction on a product's tile, by several elsewhere"},
+    [EPI_PASS_TERMS] = {"terms", terms, "merges sums that are added up into one"},
     [EPI_PASS_RECURRENCES] = {"recurrences", recurrences,
-                              "brings sums of scans into the form of their mainloop"},
-    [EPI_PASS_SUMS] = {"sums", sums, "sums over axes on both sides of others are inside rows first"},
-    [EPI_PASS_ATTENTION] = {"attention", attention, "brings softmax into the form of attention's mainloop"},
-    [EPI_PASS_WIDEN] = {"widen", widen, "converts what is stored in 8 bits for the products that take it"},
-    [EPI_PASS_CHOSEN] = {"chosen", chosen, "has products read the matrices that their batches choose"},
-    [EPI_PASS_LARGE] = {"large", large, "marks integers that f32 does not hold, which passes compute in 64 bits"},
-    [EPI_PASS_PREPARE] = {"prepare", prepare, "parts off what depends on params alone, which is made once"},
-    [EPI_PASS_CUT] = {"cut", cut, "cuts it into parts of one kernel each"},
+                              "rewrites sums of scans as the recurrence mainloop needs them"},
+    [EPI_PASS_SUMS] = {"sums", sums, "splits a sum over axes on both sides of others: inside rows first"},
+    [EPI_PASS_ATTENTION] = {"attention", attention, "rewrites softmax as the attention mainloop needs it"},
+    [EPI_PASS_WIDEN] = {"widen", widen, "converts 8-bit operands of products"},
+    [EPI_PASS_CHOSEN] = {"chosen", chosen, "lets products read the matrices that their batches choose"},
+    [EPI_PASS_LARGE] = {"large", large,
+                        "marks integers that f32 cannot hold; passes compute them in 64 bits"},
+    [EPI_PASS_PREPARE] = {"prepare", prepare,
+                          "separates values that depend on params alone, which are computed once"},
+    [EPI_PASS_CUT] = {"cut", cut, "splits the program into parts of one kernel each"},
 };
 
 /* ---- the way through them ---- */
@@ -330,9 +329,9 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
     r->parts_before = c->cut.part_count - c->cut.prepared_parts;
     r->left = given->left             ? given->left
               : status != EPI_OK      ? NULL /* the graph may be half made */
-              : has_large(c)          ? "it has integers that f32 does not hold, and the algebra is one of floats"
+              : has_large(c)          ? "it has integers that f32 cannot hold, and the algebra is for floats"
               : c->cut.part_count > 1 ? NULL
-                                      : "it is not cut into parts as it is written";
+                                      : "it is not split into parts as it is written";
     if (status == EPI_OK && !r->left)
         status = epi_rewriting_choose(given->arena, c, r, err);
     *given->cut = c->cut;

@@ -359,8 +359,8 @@ static epi_status check_options(const epi_context *ctx, const epi_options *o, ep
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "the naive and reference paths run on the CPU");
     if (o->device ? o->micro != NULL : o->config != NULL)
         return epi_fail(err, EPI_ERR_ARGUMENT,
-                        o->device ? "a micro-kernel ('%s') is for the CPU; GPUs have configurations"
-                                  : "a configuration ('%s') is for GPUs; the CPU has micro-kernels",
+                        o->device ? "a micro-kernel ('%s') is for the CPU; for a GPU, set `config`"
+                                  : "a configuration ('%s') is for GPUs; for the CPU, set `micro`",
                         o->device ? o->micro : o->config);
     return EPI_OK;
 }

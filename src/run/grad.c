@@ -18,7 +18,7 @@ static epi_status find_asked(const epi_graph *g, const char *name, const char *c
                             epi_nearest_hint(&near, "its inputs are"));
         for (int j = 0; j < i; j++)
             if (out[j] == t)
-                return epi_fail(err, EPI_ERR_ARGUMENT, "'%.60s' is asked for twice", names[i]);
+                return epi_fail(err, EPI_ERR_ARGUMENT, "'%.60s' is named twice", names[i]);
         out[i] = t;
     }
     return EPI_OK;

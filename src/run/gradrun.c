@@ -385,8 +385,7 @@ static epi_status derive_and_run(const epi_program *program, const char *const *
         return epi_fail(err, EPI_ERR_ARGUMENT, "epi_program_gradrun: nothing but err may be NULL");
     epi_status status = epi_options_take(&o, options, err);
     if (status == EPI_OK && o.device)
-        status =
-            epi_fail(err, EPI_ERR_UNSUPPORTED, "gradients as they run are compared on the CPU: device 0");
+        status = epi_fail(err, EPI_ERR_UNSUPPORTED, "epi_program_gradrun runs on the CPU only: set device 0");
     if (status == EPI_OK)
         status = epi_program_grad(program, wrt, wrt_count, &whole, err);
     if (status == EPI_OK)

@@ -140,9 +140,9 @@ static epi_status end_draft(epi_kernel *k, const epi_options *o, epi_error *err)
 
 static epi_status check_memory(const epi_options *o, epi_error *err) {
     if (o->memory && o->path != EPI_PATH_FUSED)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a memory limit works only with the fused path");
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a memory budget works only with the fused path");
     if (o->memory && o->open_axis_count)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a memory limit needs known sizes: leave out open axes");
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "a memory budget needs known sizes: leave out open axes");
     return EPI_OK;
 }
 

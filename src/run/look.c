@@ -276,7 +276,7 @@ static void describe_value(const epi_kernel *kernel, int index, bool *shown, epi
     int over = kernel->cut.values[index].over;
     epi_text_add(out, "%s = %s: %s, %ld bytes ", v.name, v.expression, epi_dtype_name(v.type), (long)v.bytes);
     if (over)
-        epi_text_add(out, "in the place of %s", kernel->program->graph.tensors[over - 1].name);
+        epi_text_add(out, "stored over %s", kernel->program->graph.tensors[over - 1].name);
     else
         epi_text_add(out, "at %ld", (long)v.offset);
     epi_text_add(out, ", parts %d to %d", v.first + 1, v.last + 1);
@@ -292,7 +292,7 @@ static void describe_value(const epi_kernel *kernel, int index, bool *shown, epi
             places[count - 1] = kernel->cut.values[i].offset;
     }
     if (more)
-        epi_text_add(out, "; %d more of it", more);
+        epi_text_add(out, "; %d more like it", more);
     for (int j = 0; j < count && j < MOST; j++)
         epi_text_add(out, "%s%ld", j ? ", " : ", at ", (long)places[j]);
     epi_text_add(out, count > MOST ? ", …\n" : "\n");
@@ -306,7 +306,7 @@ static void describe_values(const epi_kernel *kernel, epi_text *out) {
     if (!shown || !values) {
         out->failed |= !shown;
         epi_text_add(out,
-                     "\nnothing lies between the parts but outputs; each uses up to %ld bytes of workspace\n",
+                     "\nonly outputs pass between the parts; each part uses up to %ld bytes of workspace\n",
                      (long)kernel->values);
         free(shown);
         return;
@@ -319,23 +319,24 @@ static void describe_values(const epi_kernel *kernel, epi_text *out) {
             describe_value(kernel, i, shown, out);
     for (int i = 0; i < kernel->part_count; i++)
         if (kernel->parts[i].own >= kernel->values)
-            epi_text_add(out, "part %d by itself: at %ld\n", i + 1,
+            epi_text_add(out, "the workspace of part %d: at %ld\n", i + 1,
                          (long)(kernel->parts[i].own - kernel->values));
     free(shown);
-    epi_text_add(out, "in all %ld bytes; at most %ld are alive at once", (long)cut->bytes, (long)cut->lowest);
+    epi_text_add(out, "%ld bytes in total; at most %ld are alive at once", (long)cut->bytes,
+                 (long)cut->lowest);
     if (cut->lowest)
         epi_text_add(out, " (%.1f %% more)", 100 * (double)(cut->bytes - cut->lowest) / (double)cut->lowest);
-    epi_text_add(out, "; and %ld bytes that each part uses for itself\n", (long)kernel->values);
+    epi_text_add(out, "; and %ld bytes of workspace for each part\n", (long)kernel->values);
 }
 
 /* What is prepared: its memory, what it is and of which inputs. */
 static void describe_prepared(const epi_kernel *kernel, epi_text *out) {
     enum { MOST = 8 };
     const epi_cut *cut = &kernel->cut;
-    const char *before = "made again when one of these changes: ";
+    const char *before = "prepare again when one of these changes: ";
     if (!cut->prepared_parts)
         return;
-    epi_text_add(out, "prepared once, not at every run: %.4g MB, by part%s 1",
+    epi_text_add(out, "computed once, not in every run: %.4g MB, by part%s 1",
                  (double)cut->prepared_bytes / 1e6, cut->prepared_parts > 1 ? "s" : "");
     if (cut->prepared_parts > 1)
         epi_text_add(out, " to %d", cut->prepared_parts);
@@ -366,7 +367,7 @@ static void describe_start(const epi_kernel *kernel, int index, epi_text *out) {
     const epi_part_kernel *p = &kernel->parts[index];
     const epi_joint *j = kernel->parts[p->leader].joint;
     if (p->concurrent && (!j || p->joint))
-        epi_text_add(out, "; it starts beside the one before");
+        epi_text_add(out, "; it runs at the same time as the part before");
     if (p->joint)
         epi_text_add(out, "; columns of %d weights in one launch of %u blocks, parts %d to %d", j->count,
                      j->launch.how.grid, index + 1, index + j->count);
@@ -382,7 +383,7 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
     epi_text_add(out, "\npart %d of %d, %s", index + 1, kernel->part_count, info->mainloop);
     for (int i = index + 1; i < kernel->part_count; i++)
         if (kernel->parts[i].first == index && count++ < MOST)
-            epi_text_add(out, "%s%d", count > 1 ? ", " : "; the same but for names: ", i + 1);
+            epi_text_add(out, "%s%d", count > 1 ? ", " : "; the same except for names: ", i + 1);
     if (count > MOST)
         epi_text_add(out, " and %d more", count - MOST);
     if (kernel->parts[index].part->loop >= 0)
@@ -406,9 +407,9 @@ void epi_rewriting_describe(const epi_kernel *kernel, epi_text *out) {
             before = ", ";
         }
     if (*before == 'r') /* no rule: the normal form alone */
-        epi_text_add(out, "rewritten: equal values and what cancels");
+        epi_text_add(out, "rewritten: equal values, and terms that cancel");
     int parts = kernel->cut.part_count ? kernel->cut.part_count - kernel->cut.prepared_parts : 1;
-    epi_text_add(out, "; %d part%s instead of %d, in all worth %.4g MB of traffic at 1024 rows\n", parts,
+    epi_text_add(out, "; %d part%s instead of %d, which saves %.4g MB of traffic at 1024 rows\n", parts,
                  parts == 1 ? "" : "s", r->parts_before, (r->before - r->after) / 1e6);
 }
 
@@ -440,7 +441,7 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     if (kernel && kernel->rewriting.refused.status != EPI_OK)
         epi_text_add(&t, "not rewritten: %s\n", kernel->rewriting.refused.message);
     if (kernel && kernel->cut.refused.status != EPI_OK)
-        epi_text_add(&t, "not cut into kernels: %s\n", kernel->cut.refused.message);
+        epi_text_add(&t, "not split into kernels: %s\n", kernel->cut.refused.message);
     if (kernel && kernel->rewriting.applies)
         epi_rewriting_describe(kernel, &t);
     if (kernel)
@@ -448,7 +449,7 @@ size_t epi_kernel_describe(const epi_kernel *kernel, char *buf, size_t size) {
     if (kernel)
         describe_prepared(kernel, &t);
     if (kernel && kernel->checks)
-        epi_text_add(&t, "%d ind%s looked through first\n", kernel->checks->count,
+        epi_text_add(&t, "%d ind%s checked before the run\n", kernel->checks->count,
                      kernel->checks->count == 1 ? "ex is" : "ices are");
     if (kernel && kernel->part_count == 1)
         describe_part(kernel, 0, &t);

@@ -113,7 +113,7 @@ static epi_status fail(const epi_kernel *k, size_t budget, size_t least, size_t 
     int order = find_order(k);
     if (least < whole)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a limit",
+                        "a workspace of %zu bytes is too small: %s needs %zu, and %zu without a budget",
                         budget, name, least, whole);
     if (order == EPI_NO_NODE)
         return epi_fail(

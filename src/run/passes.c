@@ -23,7 +23,7 @@ static void begin_note(epi_text *out) {
 static const char *name_of(int op) {
     return op == EPI_OP_INPUT   ? "input"
            : op == EPI_OP_CONST ? "number"
-           : op == EPI_OP_ONCE  ? "value made once"
+           : op == EPI_OP_ONCE  ? "value computed once"
                                 : epi_ops[op].text;
 }
 
@@ -61,13 +61,13 @@ static void note_algebra(const epi_kernel *k, epi_text *out) {
     else if (r->refused.status != EPI_OK)
         epi_text_add(out, "given up: %s\n", r->refused.message);
     else if (!r->applies)
-        epi_text_add(out, "tried, and left out: %.4g MB instead of %.4g MB of traffic at 1024 rows\n",
+        epi_text_add(out, "tried, but not used: %.4g MB instead of %.4g MB of traffic at 1024 rows\n",
                      r->after / 1e6, r->before / 1e6);
     else
         epi_rewriting_describe(k, out);
     if (r->hasty) {
         begin_note(out);
-        epi_text_add(out, "too long a program to try vectors one by one: all were moved alike\n");
+        epi_text_add(out, "the program is too long to try vectors one by one: all were moved\n");
     }
 }
 
@@ -76,7 +76,7 @@ static void note_prepared(const epi_kernel *k, epi_text *out) {
     if (!cut->prepared_parts)
         return;
     begin_note(out);
-    epi_text_add(out, "%d value%s of %.4g MB, made once by %d part%s\n", cut->prepared_values,
+    epi_text_add(out, "%d value%s of %.4g MB, computed once by %d part%s\n", cut->prepared_values,
                  cut->prepared_values == 1 ? "" : "s", (double)cut->prepared_bytes / 1e6, cut->prepared_parts,
                  cut->prepared_parts == 1 ? "" : "s");
 }
@@ -86,7 +86,7 @@ static void note_cut(const epi_kernel *k, epi_text *out) {
     int parts = cut->part_count - cut->prepared_parts, values = cut->value_count - cut->prepared_values;
     begin_note(out);
     if (cut->refused.status != EPI_OK)
-        epi_text_add(out, "it cannot be cut by its products: %s\n", cut->refused.message);
+        epi_text_add(out, "it cannot be split at its products: %s\n", cut->refused.message);
     else if (cut->part_count == 1)
         epi_text_add(out, "one kernel is enough\n");
     else
@@ -117,15 +117,16 @@ static void note_given_up(const epi_kernel *k, epi_text *out) {
         {EPI_REFUSED_FULL_ROW, had->full_row_most && !has->full_row_most,
          "reductions over all columns of a tile"},
         {EPI_REFUSED_LOCAL, had->local_most && !has->local_most, "reductions over some columns of a tile"},
-        {EPI_REFUSED_SCALED, had->scaled && !has->scaled, "operands of 8 bits with scales, as they are"},
-        {EPI_REFUSED_LOAD, had->dequants && !has->dequants, "operands of few bits, made as they are loaded"},
-        {EPI_REFUSED_KERNEL, !had->apart && has->apart, "to be one kernel"}};
+        {EPI_REFUSED_SCALED, had->scaled && !has->scaled, "8-bit operands with scales, unconverted"},
+        {EPI_REFUSED_LOAD, had->dequants && !has->dequants,
+         "operands of few bits, converted as they are loaded"},
+        {EPI_REFUSED_KERNEL, !had->apart && has->apart, "one kernel for the whole program"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         int parts = count_refused(k, all[i].what);
         if (all[i].gone)
-            epi_text_add(out, "given up, as no kernel could hold it: %s\n", all[i].words);
+            epi_text_add(out, "not used, because no kernel has room for it: %s\n", all[i].words);
         else if (parts)
-            epi_text_add(out, "given up for %d part%s that no kernel could hold: %s\n", parts,
+            epi_text_add(out, "not used in %d part%s, because no kernel has room for it: %s\n", parts,
                          parts == 1 ? "" : "s", all[i].words);
     }
 }
@@ -134,7 +135,7 @@ static void describe(const epi_kernel *k, epi_text *out) {
     const epi_rewriting *r = &k->rewriting;
     const epi_graph *before = &k->program->graph;
     if (!r->trace[0]) {
-        epi_text_add(out, "no passes: they are for the fused path\n");
+        epi_text_add(out, "no passes: only the fused path has them\n");
         return;
     }
     epi_text_add(out, "%-10s %-*s %s\n", "pass", INDENT - 12, "values", "what it does, and what it did here");

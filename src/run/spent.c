@@ -61,7 +61,7 @@ epi_status epi_spent_take(epi_kernel *k, const epi_options *o, epi_error *err) {
     if (o->spent_count && o->memory)
         return epi_fail(
             err, EPI_ERR_UNSUPPORTED,
-            "`spent` does not work with a memory limit: other chunks of rows may read the input again");
+            "`spent` does not work with a memory budget: other chunks of rows may read the input again");
     for (int v = 0; v < k->cut.value_count; v++)
         k->cut.values[v].over = 0;
     for (int i = 0; i < o->spent_count; i++) {

@@ -407,7 +407,7 @@ static void declare_inputs(reverse *r) {
         epi_graph_fail(g, "its gradient would have more than %d inputs", EPI_MAX_TENSORS);
     if (g->input_count == f->input_count)
         epi_graph_fail(g, r->request->none ? "all cotangents are 0, and so are the gradients"
-                                           : "all its results are integers, and those have no gradient");
+                                           : "all its results are integers, which have no gradient");
     for (int t = 0; t < g->input_count && !epi_graph_failed(g); t++)
         g->tensors[t].node = epi_graph_input(g, t);
 }

@@ -511,7 +511,7 @@ static bool choose(split *s) {
                 epi_flow_add(&f, epi_flow_leaves(g->nodes[i].arg[a]), epi_flow_enters(i), INFINITY);
     }
     if (!epi_flow_fill(&f, vertices)) { /* inputs can always be had */
-        EPI_INTERNAL(&s->g.error, (epi_place){0}, "what a backward needs cannot be had");
+        EPI_INTERNAL(&s->g.error, (epi_place){0}, "a value that the backward needs cannot be saved");
         return false;
     }
     epi_flow_mark_near(&f, vertices);

@@ -336,7 +336,7 @@ bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes) {
 bool epi_plan_note_split(planner *p, const epi_node *n) {
     epi_tile tile = tile_of(p->plan);
     if (!epi_tile_split(&tile, n))
-        return epi_plan_refuse(p, "a tile takes one of its columns apart, in one way; %s does another",
+        return epi_plan_refuse(p, "a tile splits one axis of its columns, in one way; %s splits in another",
                                epi_ops[n->op].text);
     p->plan->split = tile.split;
     p->plan->fine = tile.fine;
@@ -369,7 +369,7 @@ static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) 
     bool down = stage->reduction == EPI_REDUCE_COLS;
     if (stage->reduction == EPI_REDUCE_NONE ||
         (down && (p->plan->batch_axes || p->plan->group != EPI_GROUP_NONE || n->op == EPI_OP_VAR)))
-        return epi_plan_refuse(p, "%s at line %d reduces what a tile has not all of", epi_ops[n->op].text,
+        return epi_plan_refuse(p, "%s at line %d reduces over more than a tile has", epi_ops[n->op].text,
                                n->place.line);
     if (stage->reduction == EPI_REDUCE_ROWS && p->full_row)
         stage->reduction = EPI_REDUCE_LOCAL;
@@ -387,7 +387,7 @@ static bool check_complete(planner *p, int node) {
     for (int a = 0; a < epi_node_operands(n); a++)
         both |=
             p->plan->placement[n->arg[a]].tile && p->plan->placement[n->arg[a]].reduction <= EPI_REDUCE_LOCAL;
-    return !both || epi_plan_refuse(p, "%s is made of a tile and of what is complete only after it",
+    return !both || epi_plan_refuse(p, "%s needs a tile, and a value that is complete only after all tiles",
                                     epi_node_label(g, node).text);
 }
 
@@ -438,7 +438,7 @@ static bool sort_dependents(planner *p) {
         bool moves =
             cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SORT || cls == EPI_CLASS_SHIFT || cls == EPI_CLASS_SCAN;
         if ((s->tile || s->after) && moves)
-            return epi_plan_refuse(p, "%s at line %d depends on the product, and a tile holds a part of it",
+            return epi_plan_refuse(p, "%s at line %d needs the whole product, but a tile holds a part of it",
                                    epi_ops[n->op].text, n->place.line);
         if (s->after) {
             s->tile = false;
@@ -601,7 +601,7 @@ static bool sort_others(planner *p) {
         }
     }
     return epi_plan_knows(g, plan->placement, true) ||
-           epi_plan_refuse(p, "a value that the tile cannot make must be in memory");
+           epi_plan_refuse(p, "a value that the tile cannot compute must be in memory");
 }
 
 /* The part is the fastest digit of a column's number, so a group of columns can be whole only with it. */
@@ -611,7 +611,7 @@ bool epi_plan_check_local(planner *p) {
         return true;
     int at = epi_axes_find_dim(&plan->cols, plan->fine.dim);
     return at >= plan->cols.count - plan->local_axes ||
-           epi_plan_refuse(p, "a reduction inside the tile and the parts of %s do not go together",
+           epi_plan_refuse(p, "a reduction inside the tile does not work with the halves of %s",
                            p->g->dims[plan->fine.dim]);
 }
 
@@ -745,13 +745,13 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
         if (g->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_VIEW) {
             epi_plan_refuse(&p,
                             g->nodes[i].op == EPI_OP_ONCE
-                                ? "%s is compared with its own extreme: it must be in memory"
+                                ? "%s is compared with its own maximum or minimum: it must be in memory"
                                 : "%s is used under two names of an axis: it must be in memory",
                             epi_node_label(g, g->nodes[i].arg[0]).text);
             return EPI_OK;
         }
     if (has_integers(g)) {
-        epi_plan_refuse(&p, "an integer that f32 does not hold is made by a pass of its own");
+        epi_plan_refuse(&p, "an integer that f32 cannot hold is computed by a pass of its own");
         out->fused = epi_plan_pass(g, out);
         return EPI_OK;
     }
@@ -773,12 +773,12 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     } else if (products == 2 && find_pair(&p)) {
         out->sum = out->product;
     } else if (products > 1) {
-        epi_plan_refuse(
-            &p,
-            products == 2 ? "it has %d products; one kernel has one, or some that are added up, or two that "
-                            "share the operand with the rows"
-                          : "it has %d products; one kernel has one, or two, or some that are added up",
-            products);
+        epi_plan_refuse(&p,
+                        products == 2
+                            ? "it has %d products; one kernel has one, or several that are added up, or two "
+                              "with the same row operand"
+                            : "it has %d products; one kernel has one, two, or several that are added up",
+                        products);
         return EPI_OK;
     }
     /* Tiles and rows without an element store nothing, also of what has fewer axes than they have. */

@@ -89,9 +89,9 @@ static bool place_output(attention_planner *p, int node) {
             return refuse(p, "%s and another reduction over a head remove different axes", node);
     } else if (cls == EPI_CLASS_SPLIT) {
         if (!epi_plan_note_split(out, n))
-            return refuse(p, "%s takes an axis apart that a head cannot", node);
+            return refuse(p, "%s splits an axis that a head cannot split", node);
     } else if (cls != EPI_CLASS_MAP) {
-        return refuse(p, "%s is not a map of what attention makes", node);
+        return refuse(p, "%s is not elementwise in the values of attention", node);
     }
     s->tile = true;
     for (int other = 1; other < epi_attention_outs(p->a) && p->value[node] < 0; other++)
@@ -103,9 +103,9 @@ static bool place_output(attention_planner *p, int node) {
 static bool place_reduction(attention_planner *p, int node) {
     const epi_attention *a = p->a;
     if (!epi_attention_reduces(p->kernel.g, a, node) || p->kernel.g->nodes[node].op == EPI_OP_VAR)
-        return refuse(p, "%s needs scores that are on chip, a tile at a time", node);
+        return refuse(p, "%s needs scores, which are on chip one tile at a time", node);
     if (a->row_max != EPI_NO_NODE && node != a->row_max && node != a->denominator)
-        return refuse(p, "%s is a reduction beside an online softmax", node);
+        return refuse(p, "%s is a reduction besides an online softmax", node);
     p->child[SCORE].plan->placement[node].reduction = EPI_REDUCE_ROWS;
     p->reduced[node] = true;
     return true;
@@ -119,14 +119,14 @@ static bool place_dependent(attention_planner *p, int node) {
         of_scores |= p->inner[arg];
         p->reduced[node] |= p->reduced[arg];
         if (p->value[arg] >= 0 && p->value[node] >= 0 && p->value[arg] != p->value[node])
-            return refuse(p, "%s is made of both value products", node);
+            return refuse(p, "%s is computed from both value products", node);
         if (p->value[arg] >= 0)
             p->value[node] = p->value[arg];
     }
     if (of_scores)
         return place_reduction(p, node);
     if (p->value[node] >= 0 && p->a->sums[p->value[node]].over == EPI_OVER_ROWS)
-        return refuse(p, "%s is made of what is summed over the rows", node);
+        return refuse(p, "%s is computed from a sum over the rows", node);
     return (p->value[node] < 0 && !p->reduced[node]) || place_output(p, node);
 }
 
@@ -144,17 +144,18 @@ static bool check_elements(attention_planner *p) {
         for (int k = 0; k < 3 && g->live[i] && (p->inner[i] || epi_attention_is_value(a, i)) && i != below;
              k++)
             if (is_after(p, g->nodes[i].arg[k]))
-                return refuse(p, "%s waits for a whole row of scores", i);
+                return refuse(p, "%s needs a whole row of scores", i);
         epi_use_list uses = epi_graph_uses(g, i);
         for (int u = 0; u < uses.count && p->inner[i]; u++) {
             int user = uses.at[u].node;
             if (user == EPI_NO_NODE)
-                return refuse(p, "%s is an output, and made of scores that are on chip a tile at a time", i);
+                return refuse(p, "%s is an output computed from scores, which are on chip one tile at a time",
+                              i);
             if (below == EPI_NO_NODE || epi_attention_is_value(a, user) || !p->inner[i])
                 continue;
             if ((i == exp && user != a->denominator && user != a->sums[0].weight) ||
                 (i == below && user != exp))
-                return refuse(p, "%s is wanted beside its sums", i);
+                return refuse(p, "%s is needed outside its sums", i);
         }
     }
     return true;
@@ -304,13 +305,12 @@ bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     if (fused) {
         place_others(&p);
         if (p.a->score_plan->split != EPI_OP_COUNT)
-            fused = refuse(&p, "%s is taken apart along the scores", p.a->sums[0].weight);
+            fused = refuse(&p, "%s is split along the scores", p.a->sums[0].weight);
         fused = fused && check_shapes(&p, p.a->score_plan) && find_mask(&p);
     }
     for (int v = 0; v < epi_attention_outs(p.a) && fused; v++)
         fused = check_shapes(&p, p.a->sums[v].plan) && epi_plan_check_local(&p.child[OUT + v]);
-    fused =
-        fused && (gather(&p) || refuse(&p, "not all that %s is made of is in memory", p.a->sums[0].product));
+    fused = fused && (gather(&p) || refuse(&p, "not all operands of %s are in memory", p.a->sums[0].product));
     if (!fused) {
         memset(out->placement, 0, nodes * sizeof *out->placement);
         out->rows = (epi_axes){0};

@@ -96,7 +96,7 @@ static bool find_split(shaper *s) {
         epi_op part = epi_op_split(n->op);
         if (plan->split != EPI_OP_COUNT &&
             (plan->split != part || !epi_axis_equal(plan->fine, n->over.at[0])))
-            return refuse(s, "a row takes one axis apart in one way; this program does so twice");
+            return refuse(s, "a row splits one axis in one way; this program splits twice");
         plan->split = part;
         plan->fine = n->over.at[0];
     }
@@ -123,7 +123,7 @@ static bool find_axes(shaper *s) {
             continue;
         epi_tile tile = {.rows = s->axes, .split = s->plan->split, .fine = s->plan->fine};
         if (!epi_tile_fits(&tile, &n->axes))
-            return refuse(s, "one of its values has an axis that the longest tensor lacks");
+            return refuse(s, "a value has an axis that the largest tensor lacks");
     }
     return true;
 }
@@ -404,7 +404,7 @@ static bool find_scans(shaper *s) {
             return refuse(s, "a recurrence is a pass by itself");
         if (s->plan->scan_count++ &&
             (s->plan->scan_back != epi_ops[n->op].back || !epi_axis_equal(s->plan->scan, n->over.at[0])))
-            return refuse(s, "it has recurrences along two axes, or both ways along one");
+            return refuse(s, "it has recurrences along two axes, or in both directions along one");
         s->plan->scan = n->over.at[0];
         s->plan->scan_back = epi_ops[n->op].back;
     }
@@ -430,7 +430,7 @@ static bool try_scans(shaper *s) {
             break;
     }
     s->axes = axes;
-    return refuse(s, "no split of its axes into rows and columns takes its recurrences");
+    return refuse(s, "no division of its axes into rows and columns suits its recurrences");
 }
 
 /* Takes rows as square tiles, where something is quantised both ways round. */
@@ -466,7 +466,7 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE ||
             epi_ops[g->nodes[g->tensors[t].node].op].cls == EPI_CLASS_SORT)
-            return refuse(&s, "an update is a pass by itself, and so is an order");
+            return refuse(&s, "an update is a pass by itself, as a sort is");
     if (!find_axes(&s) || !find_scans(&s))
         return false;
     find_needed(&s);
@@ -481,5 +481,5 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
             order_rows(&s);
             return true;
         }
-    return refuse(&s, "no split of its axes into rows and columns takes it");
+    return refuse(&s, "no division of its axes into rows and columns suits it");
 }

@@ -186,7 +186,7 @@ bool epi_steps_describe_pass(const epi_steps *k, epi_text *out) {
     const epi_graph *g = k->spec->graph;
     int node = k->plan.product;
     if (!k->count)
-        epi_text_add(out, "nothing to do: no result has an element\n");
+        epi_text_add(out, "nothing to do: no result has elements\n");
     if (k->count && k->plan.kind == EPI_KIND_RECURRENCE) {
         describe_recurrence(k, k->plan.recurrence, out);
         return true;
@@ -258,7 +258,7 @@ static void describe_attention(const epi_steps *k, epi_text *out) {
                  a->row_max != EPI_NO_NODE ? " by online softmax" : "", products, products == 1 ? "" : "s",
                  outs, outs == 1 ? "" : "s");
     if (epi_attention_has_row_sum(a))
-        epi_text_add(out, "and one that sums over the rows: %s\n",
+        epi_text_add(out, "and one value product that sums over the rows: %s\n",
                      epi_node_label(k->spec->graph, a->sums[outs].product).text);
     for (int i = 0; i < k->spec->graph->node_count; i++)
         if (k->plan.placement[i].paged)
@@ -272,7 +272,7 @@ static void describe_attention(const epi_steps *k, epi_text *out) {
                      epi_node_label(k->spec->graph, a->matches[i].row).text,
                      epi_node_label(k->spec->graph, a->matches[i].column).text);
     if (a->bound_count + a->match_count)
-        epi_text_add(out, a->open_plan ? "\n" : ", and what its mask lets through of that\n");
+        epi_text_add(out, a->open_plan ? "\n" : ", as far as its mask allows\n");
 }
 
 void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
@@ -300,7 +300,7 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
             epi_text_add(out, "%s is read through its index\n", epi_node_expression(g, i).text);
     for (int side = 0; side < epi_plan_operands(&k->plan); side++)
         if (k->plan.placement[epi_plan_operand(g, &k->plan, side)].on_load)
-            epi_text_add(out, "an operand is made of %s as it is loaded\n",
+            epi_text_add(out, "an operand is computed from %s as it is loaded\n",
                          epi_node_label(g, epi_plan_source(g, &k->plan, side)).text);
     if (k->plan.attention)
         describe_attention(k, out);
@@ -320,7 +320,7 @@ static void describe_scans(const epi_steps *k, epi_text *out) {
     for (int i = 0, count = 0; i < g->node_count; i++)
         if (plan->placement[i].last)
             epi_text_add(out, "%s%s",
-                         count++ ? ", " : "; stored of the last step alone: ", epi_node_label(g, i).text);
+                         count++ ? ", " : "; only the last step is stored of: ", epi_node_label(g, i).text);
     epi_text_add(out, "\n");
 }
 
@@ -329,7 +329,7 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
     const epi_graph *g = k->spec->graph;
     bool rows = k->plan.kind == EPI_KIND_ROWS;
     if (k->plan.split != EPI_OP_COUNT)
-        epi_text_add(out, "%s of %s meet in the %s\n", epi_ops[k->plan.split].text,
+        epi_text_add(out, "%s of %s are together in the %s\n", epi_ops[k->plan.split].text,
                      epi_axis_label(g, k->plan.fine).text, rows ? "row" : "tile");
     if (rows && k->plan.scan_count)
         describe_scans(k, out);

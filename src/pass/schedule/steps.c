@@ -58,8 +58,8 @@ static epi_status check_operand(const epi_steps *k, int operand, epi_error *err)
     if (epi_dtype_is_operand(type) || (k->plan.fused && node_at(k, k->plan.product)->scaled))
         return EPI_OK; /* only inputs are stored otherwise, and they have names */
     return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                    "%s is an operand of a product and stored as %s; products take f32, bf16 and "
-                    "f16: write (%s + 0) to convert it first",
+                    "%s is an operand of a product and stored as %s, but products take f32, bf16 and f16: "
+                    "write (%s + 0) to convert it first",
                     epi_node_label(k->spec->graph, operand).text, epi_dtype_name(type),
                     node_at(k, epi_graph_renamed(k->spec->graph, operand))->name);
 }
@@ -245,8 +245,8 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
         return EPI_OK;
     if (empty && steps->spec->open) /* a GPU's texts for open axes are one for all sizes */
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
-                        "an axis has no elements, and not all results are empty: on a GPU an open axis has "
-                        "one at least");
+                        "an axis has no elements, but not all results are empty: on a GPU an open axis needs "
+                        "at least one");
     epi_status status = epi_plan_make(arena, steps->spec, &steps->plan, err);
     if (status != EPI_OK)
         return status;
