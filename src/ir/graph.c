@@ -1111,6 +1111,7 @@ epi_status epi_graph_rewrite(epi_arena *arena, const epi_graph **graph, epi_rewr
     const epi_graph *in = *graph;
     epi_rewrite r = {.in = in, .g = epi_arena_alloc(arena, sizeof *r.g), .ctx = ctx};
     r.fresh = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *r.fresh);
+    bool fired = false;
     EPI_TRY(epi_has_memory(r.g && r.fresh, err));
     r.g->arena = arena;
     epi_graph_begin(r.g, in);
@@ -1119,12 +1120,14 @@ epi_status epi_graph_rewrite(epi_arena *arena, const epi_graph **graph, epi_rewr
             continue;
         r.g->place = in->nodes[i].place;
         int value = rule(&r, i);
+        fired |= value != EPI_NO_NODE;
         if (!epi_graph_failed(r.g))
             r.fresh[i] = value == EPI_NO_NODE ? epi_graph_copy(r.g, &in->nodes[i], r.fresh)
                                               : epi_graph_value(r.g, value);
     }
     epi_graph_end(r.g, in, r.fresh);
-    *graph = r.g;
+    if (fired || r.g->node_count != in->node_count || epi_graph_failed(r.g)) /* dead nodes go */
+        *graph = r.g;
     return epi_graph_status(r.g, err);
 }
 

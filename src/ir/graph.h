@@ -143,7 +143,8 @@ void epi_graph_end(epi_graph *g, const epi_graph *old, const int *fresh);
 epi_status epi_graph_status(const epi_graph *g, epi_error *err);
 
 /* All of that, for a pass that is a rule: *graph is written anew, node by node, what is live and the inputs.
- * The rule returns what a node of the old graph is in the new one, or EPI_NO_NODE: it is copied as it is. */
+ * The rule returns what a node of the old graph is in the new one, or EPI_NO_NODE: it is copied as it is. Where that is so
+ * of all nodes, and none is dead, *graph stays the graph that it is. */
 typedef struct epi_rewrite {
     const epi_graph *in;
     epi_graph *g; /* new */

@@ -7,6 +7,8 @@
 #include "cuda/cuda.h"
 #include "run/run.h"
 
+_Static_assert((int)EPI_MAX_FORMS == (int)EPI_MOST_FORMS, "the forms of a kernel are those of its parts");
+
 /* A GPU of this machine, or a compute capability alone: the texts without a device. */
 static epi_cuda_target target_of(const epi_kernel *k, const epi_options *o) {
     epi_context *ctx = k->program->module->context;

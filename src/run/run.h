@@ -55,7 +55,7 @@ typedef struct epi_part_kernel {
     int64_t own;             /* where in the workspace that begins which it uses for itself */
 } epi_part_kernel;
 
-enum { EPI_MAX_FORMS = 3 }; /* cuda.h: EPI_MOST_FORMS */
+enum { EPI_MAX_FORMS = 3 };
 
 struct epi_kernel {
     epi_arena arena;

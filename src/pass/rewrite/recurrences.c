@@ -12,6 +12,7 @@
 
 #include "ir/index.h"
 #include "pass/analyse/monomial.h"
+#include "pass/analyse/number.h"
 #include "pass/analyse/recurrence.h"
 
 typedef struct former {
@@ -92,23 +93,6 @@ static int sum_end(epi_rewrite *r, const epi_node *n) {
     return epi_graph_map(r->g, EPI_OP_WHERE, r->fresh[choice->arg[0]], value, epi_graph_const(r->g, 0));
 }
 
-/* A number that is known: made of constants and of sizes that are not open. */
-static bool is_known(const epi_spec *spec, int node, double *value) {
-    const epi_graph *g = spec->graph;
-    const epi_node *n = &g->nodes[node];
-    double of[3] = {0};
-    if (n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE) {
-        *value = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], spec->sizes);
-        return n->op == EPI_OP_CONST || !spec->is_open[n->over.at[0].dim];
-    }
-    bool known = epi_ops[n->op].cls == EPI_CLASS_MAP && !n->axes.count && !n->has_stored;
-    for (int a = 0; a < epi_node_operands(n) && known; a++)
-        known = is_known(spec, n->arg[a], &of[a]);
-    if (known)
-        *value = epi_op_reference(n->op, of[0], of[1], of[2]);
-    return known;
-}
-
 /* A number times a sum of a scan's states, which nobody else wants. */
 static int scale_sum(epi_rewrite *r, const epi_node *n) {
     const former *f = r->ctx;
@@ -118,7 +102,7 @@ static int scale_sum(epi_rewrite *r, const epi_node *n) {
         int sum = n->arg[side];
         const epi_node *m = &g->nodes[sum];
         if (m->op == EPI_OP_SUM && !m->has_stored && epi_graph_uses(g, sum).count == 1 &&
-            epi_recurrence_scan(g, sum) != EPI_NO_NODE && is_known(&f->spec, n->arg[!side], &by) &&
+            epi_recurrence_scan(g, sum) != EPI_NO_NODE && epi_number_known(&f->spec, n->arg[!side], true, &by) &&
             isfinite(by))
             return epi_graph_reduce(
                 r->g, EPI_OP_SUM,
@@ -133,7 +117,7 @@ static int scale_value(epi_rewrite *r, const epi_node *n) {
     double by;
     for (int side = 0; side < 2 && n->op == EPI_OP_MUL; side++) {
         const epi_node *factor = &r->in->nodes[n->arg[side]];
-        if (factor->op != EPI_OP_CONST && is_known(&f->spec, n->arg[side], &by) && isfinite(by))
+        if (factor->op != EPI_OP_CONST && epi_number_known(&f->spec, n->arg[side], true, &by) && isfinite(by))
             return epi_graph_map2(r->g, EPI_OP_MUL, r->fresh[n->arg[!side]], epi_graph_const(r->g, by));
     }
     return EPI_NO_NODE;

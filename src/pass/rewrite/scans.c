@@ -10,6 +10,7 @@
 
 #include "ir/index.h"
 #include "pass/analyse/monomial.h"
+#include "pass/analyse/number.h"
 
 typedef struct finder {
     const epi_spec *spec;
@@ -111,24 +112,6 @@ static int write_running(epi_rewrite *r, int of, const mask *m) {
 
 /* ---- steps ---- */
 
-/* Does it follow from sizes and numbers alone? Then it is this. */
-static bool is_number(const finder *f, int node, int depth, double *out) {
-    enum { DEEPEST = 8 };
-    const epi_node *n = &f->in->nodes[node];
-    double x[2] = {0, 0};
-    *out = n->op == EPI_OP_CONST ? n->value : 0;
-    if (n->op == EPI_OP_SIZE) {
-        *out = (double)epi_axis_size(n->over.at[0], f->spec->sizes);
-        return !f->spec->is_open[n->over.at[0].dim];
-    }
-    bool known = n->op == EPI_OP_NEG || epi_op_has_terms(n->op) || n->op == EPI_OP_MUL;
-    for (int a = 0; a < epi_node_operands(n) && known; a++)
-        known = depth < DEEPEST && is_number(f, n->arg[a], depth + 1, &x[a]);
-    if (known)
-        *out = epi_op_reference(n->op, x[0], x[1], 0);
-    return known || n->op == EPI_OP_CONST;
-}
-
 /* What names one step of an axis: a value, and its number where that is known. */
 typedef struct step {
     int index;
@@ -139,7 +122,7 @@ typedef struct step {
 /* Does it name an element along the axis: by a number that is known, or the last one, however many there are? */
 static bool is_step(const finder *f, int index, epi_axis axis, step *out) {
     *out = (step){.index = index};
-    out->known = is_number(f, index, 0, &out->at) && !f->spec->is_open[axis.dim] && out->at >= 0 &&
+    out->known = epi_number_known(f->spec, index, true, &out->at) && !f->spec->is_open[axis.dim] && out->at >= 0 &&
                  out->at == floor(out->at) && out->at < (double)epi_axis_size(axis, f->spec->sizes);
     return out->known || epi_is_end(f->spec, index, axis, false);
 }

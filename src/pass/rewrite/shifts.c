@@ -10,6 +10,8 @@
 
 #include <math.h>
 
+#include "pass/analyse/number.h"
+
 enum { MOST_PLACES = 16, DEEPEST = 8 };
 
 /* Where an index points: index(along) + at, or index(along) + step*index(over) + at. */
@@ -46,18 +48,6 @@ static bool is_known(const epi_spec *spec, epi_axis axis) {
     return !spec->is_row[axis.dim] && !spec->is_open[axis.dim];
 }
 
-/* A number that does not depend on the batch. */
-static bool find_number(const epi_spec *spec, int node, double *out) {
-    const epi_node *n = &spec->graph->nodes[node];
-    if (n->op == EPI_OP_SIZE && is_known(spec, n->over.at[0]))
-        *out = (double)epi_axis_size(n->over.at[0], spec->sizes);
-    else if (n->op == EPI_OP_CONST)
-        *out = n->value;
-    else
-        return false;
-    return true;
-}
-
 static bool add_position(positions *p, epi_axis axis, double times) {
     int i = 0;
     while (i < p->count && !epi_axis_equal(p->axis[i], axis))
@@ -73,7 +63,7 @@ static bool add_position(positions *p, epi_axis axis, double times) {
 static bool find_positions(const epi_spec *spec, int node, double times, int depth, positions *p) {
     const epi_node *n = &spec->graph->nodes[node];
     double number;
-    if (find_number(spec, node, &number)) {
+    if (epi_number_known(spec, node, false, &number)) {
         p->at += times * number;
         return true;
     }
@@ -89,7 +79,7 @@ static bool find_positions(const epi_spec *spec, int node, double times, int dep
                find_positions(spec, n->arg[1], n->op == EPI_OP_SUB ? -times : times, depth + 1, p);
     case EPI_OP_MUL:
         for (int a = 0; a < 2; a++)
-            if (find_number(spec, n->arg[a], &number))
+            if (epi_number_known(spec, n->arg[a], false, &number))
                 return find_positions(spec, n->arg[1 - a], times * number, depth + 1, p);
         return false;
     default: return false;

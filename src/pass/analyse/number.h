@@ -1,0 +1,11 @@
+/* number.h: which value is a number that is known when a kernel is compiled. */
+#ifndef EPI_PASS_NUMBER_H
+#define EPI_PASS_NUMBER_H
+
+#include "ir/spec.h"
+
+/* Is the value made of constants and of sizes that are not open alone? Then it is this. Without `of_rows` sizes of rows are
+ * no such numbers: what follows from them would depend on the batch. */
+bool epi_number_known(const epi_spec *spec, int node, bool of_rows, double *value);
+
+#endif
