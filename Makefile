@@ -242,6 +242,7 @@ $(WITH_COPY:%=$(BUILD)/test/%): $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(B
 .SECONDARY: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c))
 
 $(BUILD)/test/json: $(BUILD)/obj/cli/chart.o
+$(BUILD)/test/ncu: $(BUILD)/obj/cli/ncu.o
 
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 WRAPPED := plan_make attentions_find placer_make cut_make extract_begin verdict_of

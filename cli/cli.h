@@ -15,7 +15,7 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum {
     CLI_MAX_BINDINGS = 256,
     CLI_MAX_NAMES = 256,
-    CLI_MAX_TENSORS = 2048,  /* as many as the language allows */
+    CLI_MAX_TENSORS = 2048, /* as many as the language allows */
     CLI_MAX_TEXT = 64 << 20 /* bytes of a text of programs */
 };
 
@@ -216,6 +216,11 @@ epi_status cli_errors(const cli_source *s, const cli_options *o, const cli_data 
  * within twice what `rows`, the errors of either, allow. */
 double cli_compare(const cli_data *d, const cli_data *plain, const cli_error_row *rows, bool *ok);
 
+/* outputs.c: prints the outputs with their errors, unless --json is given, and puts them into an object. Returns
+ * EXIT_FAILED if one of them is too far off. */
+int cli_report_outputs(const cli_data *d, const cli_error_row *rows, const cli_options *o,
+                       epi_json_writer *w);
+
 epi_options cli_compile_options(const cli_options *o);
 /* The same with the sizes of axes that the program has, which are put into `dims`. */
 epi_options cli_own_options(const epi_program *program, const cli_options *o, epi_dim_binding *dims);
@@ -270,6 +275,9 @@ void cli_place_free(cli_place *p);
 
 /* Starts `runs` runs, waits for them, and returns the seconds of one. */
 epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *seconds, epi_error *err);
+/* After so many runs ahead of it, which it does not wait for, one run whose parts are timed (epi_kernel_time_parts). */
+epi_status cli_time_parts(const cli_runner *r, const cli_place *p, int ahead, double *seconds, int *runs,
+                          int *launches, int count, epi_error *err);
 /* How many runs make a burst of so many seconds; leaves the kernel warm. */
 epi_status cli_burst_size(const cli_runner *r, const cli_place *p, double seconds, int *runs, epi_error *err);
 
@@ -298,6 +306,7 @@ int cmd_run(cli_options *o);
 int cmd_grad(cli_options *o);
 int cmd_gradcheck(cli_options *o);
 int cmd_bench(cli_options *o);
+int cmd_profile(cli_options *o);
 int cmd_devices(cli_options *o);
 int cmd_help(const char *topic);
 int cmd_completion(cli_options *o);

@@ -132,11 +132,15 @@ static epi_status prepare(const cli_runner *r, const cli_place *p, epi_error *er
     return status;
 }
 
+static epi_call call_of(const cli_runner *r, const cli_place *p) {
+    return (epi_call)EPI_CALL(.tensors = p->tensors, .count = p->count, .workspace = r->work,
+                              .workspace_bytes = r->bytes, .sizes = r->sizes, .size_count = r->size_count,
+                              .prepared = r->prepared);
+}
+
 epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *seconds, epi_error *err) {
     epi_status status = EPI_OK;
-    const epi_call call =
-        EPI_CALL(.tensors = p->tensors, .count = p->count, .workspace = r->work, .workspace_bytes = r->bytes,
-                 .sizes = r->sizes, .size_count = r->size_count, .prepared = r->prepared);
+    const epi_call call = call_of(r, p);
     if (r->prepared) /* which is no part of a run */
         status = prepare(r, p, err);
     double start = cli_seconds();
@@ -146,6 +150,16 @@ epi_status cli_burst(const cli_runner *r, const cli_place *p, int runs, double *
         status = epi_device_wait(r->ctx, r->device, err);
     *seconds = (cli_seconds() - start) / runs;
     return status;
+}
+
+epi_status cli_time_parts(const cli_runner *r, const cli_place *p, int ahead, double *seconds, int *runs,
+                          int *launches, int count, epi_error *err) {
+    const epi_call call = call_of(r, p);
+    epi_status status = r->prepared ? prepare(r, p, err) : EPI_OK;
+    for (int i = 0; i < ahead && status == EPI_OK; i++)
+        status = epi_kernel_call(r->kernel, &call, err);
+    return status == EPI_OK ? epi_kernel_time_parts(r->kernel, &call, seconds, runs, launches, count, err)
+                            : status;
 }
 
 epi_status cli_burst_size(const cli_runner *r, const cli_place *p, double seconds, int *runs,

@@ -130,6 +130,24 @@ static const cli_command commands[] = {
      "against it with every axis cut to about 256, and at full size against the unfused path on the\n"
      "GPU's plain mainloop.\n\n" GPU_OPTIONS,
      "PROGRAM", cmd_bench},
+    {"profile", "time each kernel of a program",
+     "epilog profile FILE:NAME [--dims M=...,N=...] [--type T] [--types x=T,...] [--repeat N] [--seed N]\n"
+     "               [--in F] [--random] [--set s=V,...] [--threads N] [--micro NAME] [--no-check]\n"
+     "               [--device cpu|gpu|gpu1] [--rounding R] [--config NAME] [--algebra A]\n"
+     "               [--memory BYTES] [--json]\n\n"
+     "Runs the program many times (--repeat N, at most 500) and prints one line for each kernel: its time\n"
+     "and its share of the whole, the bytes that it moves, and the rates. Equal kernels share a line.\n\n"
+     "  of copy    the time of a copy that moves as many bytes, divided by the kernel's time. 1 is the\n"
+     "             best that a kernel without a product can do with data that is not in a cache\n"
+     "  of FMA     for a product: its rate divided by the rate of multiply-adds in f32 on registers. A\n"
+     "             16-bit product whose instructions do more at a time can be above 1\n\n"
+     "Both yardsticks are measured in the same run. The outputs are checked as 'epilog run' does; its help\n"
+     "explains --in, --random, --seed and --no-check.\n\n"
+     "On a GPU, times are between events. 'of copy' is then about one large copy on the GPU, and 'of prod'\n"
+     "about one large plain product of the same type. If NVIDIA's profiler ncu is in the PATH, the program\n"
+     "runs once more under ncu. 'L2 hit' is the share of its requests that the L2 cache "
+     "answered.\n\n" ALGEBRA_OPTION MEMORY_OPTION GPU_OPTIONS,
+     "PROGRAM", cmd_profile},
     {"grad", "derive the gradients of a program",
      "epilog grad FILE:NAME [--wrt x,w] [--forward] [--dims M=...,N=... [--type T] [--types x=T,...]\n"
      "            [--memory BYTES]]\n\n"

@@ -644,7 +644,7 @@ char *openblas_get_corename(void) { return getenv("CORE"); }
 END
 if ${CC:-cc} -shared -fPIC openblas.c -o libopenblas.so.0 2>/dev/null; then
     small=(bench matmul:matmul --dims M=8,N=8,K=8 --repeat 1)
-    export LD_LIBRARY_PATH=$tmp:$LD_LIBRARY_PATH
+    export LD_LIBRARY_PATH=$PWD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     case $(uname -m) in x86_64) best=SkylakeX worst=Prescott ;; *) best=neoversev1 worst=armv8 ;; esac
     CORE=$best expect 0 "^raw product: OpenBLAS 9.9 stand-in, core $best$" and "^$("$epilog" devices | sed -n 's/^cpu: //p')" "${small[@]}"
     CORE=$best expect 0 "\"blas_core\":\"$best\",\"cpu\":" "${small[@]}" --json
@@ -655,8 +655,84 @@ if ${CC:-cc} -shared -fPIC openblas.c -o libopenblas.so.0 2>/dev/null; then
         CORE=$worst expect 0 "note: OpenBLAS takes kernels for $worst (.*), and this CPU has" "${small[@]}"
         CORE=$worst expect 0 "\"blas_doubt\":\"OpenBLAS takes kernels for $worst" "${small[@]}" --json
     fi
-    LD_LIBRARY_PATH=${LD_LIBRARY_PATH#"$tmp:"}
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH#"$PWD"}
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH#:}
     rm libopenblas.so.0
+fi
+
+# profile: a line for each kernel, and the outputs
+cat >profiled.epi <<'END'
+two(x[T,D], u[D,F], v[F,D], w[D,F], z[F,D]) -> y[T,D] {
+    h = x + silu(x @ u) @ v
+    y = h + silu(h @ w) @ z
+}
+joined(x[T,D], q[H,D], k[K,D]) -> (a[T,H], b[T,K]) {
+    n = x*rsqrt(mean(x*x, D) + 1e-5)
+    a = n @ q
+    b = n @ k
+}
+fold(x[T,D], g: param[D], v: param[D,E], w: param[F,E]) -> y[T,F] { y = x @ (sum(v*w, E)*g) }
+END
+two=(profile profiled.epi:two --dims T=64,D=64,F=96 --repeat 3)
+expect 0 '^1, 3 gemm  .* % .*  v[0-9]*\[T,F\]$' and '^2, 4 gemm .* h\[T,D\]$' and '^the kernels one by one take .* medians of 3$' \
+    and '^of copy: the time of a copy' and '^of FMA: multiply-adds in f32 on registers, [1-9][0-9.]* GFLOP/s$' and '^y  *f32 .* ok$' "${two[@]}"
+expect 0 '^1 .*rows .* - *- .* y\[T,D\]$' and '^y  *bf16 .* ok$' profile softmax --dims T=33,D=65 --type bf16 --repeat 2 --threads 1
+that 'without a product there is no rate of products' sh -c "! '$epilog' profile softmax --dims T=4,D=4 --repeat 1 | grep 'of FMA:'"
+expect 0 '^[1-9] part.* not timed: ' profile profiled.epi:fold --dims T=9,D=32,E=16,F=24 --repeat 1
+expect 0 '"rounds":3,.*"fma_gflops":.*"kernels":\[{"part":1,"last":1,"equal":2,"mainloop":"gemm",.*"runs":2,"ms":.*"bytes":.*"of_copy":.*"of_fma":.*"outputs":\[{"name":"y","verdict":"ok"' "${two[@]}" --json
+expect 0 '"checked":false' "${two[@]}" --json --no-check
+expect 0 'y .* not compared' "${two[@]}" --no-check
+echo 'f(x[T]) -> y[T] { y = exp(200*x)*exp(-200*x) }' >far.epi
+expect 1 'TOO FAR   [1-5] of 5 are NaN' profile far.epi --dims T=5 --repeat 1
+expect 0 'of FMA' profile --help
+expect 1 'the size of axis' profile profiled.epi:two
+expect 2 'profile needs one' profile
+expect 1 'no such file' profile nowhere.epi --dims T=4
+expect 1 "no device 'gpu99'" "${two[@]}" --device gpu99
+expect 2 "'profile' takes no --out" "${two[@]}" --out there.safetensors
+expect 2 'not both' profile - --in - --dims T=4,D=4 <"$here/programs/softmax.epi"
+expect 1 'has no input' "${two[@]}" --set zz=1
+that 'profile takes 2 MB of stack' bash -c "ulimit -s 2048; '$epilog' profile softmax --dims T=3,D=7 --repeat 1 >/dev/null"
+
+# the same on a GPU that computes nothing, whose launches take a millisecond each, with a profiler that says what it is told to
+mkdir fake no
+cat >fake/ncu <<'END'
+#!/bin/sh
+echo "$@" >>ncu.words
+cat ncu.says
+END
+chmod +x fake/ncu
+counted() { # counted RATE...: a line of CSV for each launch
+    echo '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+    for rate; do
+        id=$((${id:--1} + 1))
+        printf '"%d","k","lts__t_sector_hit_rate.pct","%%","%s"\n"%d","k","lts__t_sectors.sum","sector","1,000"\n' $id "$rate" $id
+    done
+}
+if ${CC:-cc} -shared -fPIC "$here/tests/fake_cuda.c" -o fake/libcuda.so.1 2>/dev/null; then
+    paths=$PATH
+    export LD_LIBRARY_PATH=$PWD/fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PATH=$PWD/no:$PATH EPILOG_CACHE=${epilog%/*}/cache
+    gpu=(--device gpu --no-check --repeat 2)
+    expect 0 '^gpu0: stand-in$' devices
+    if "$epilog" run softmax --dims T=4,D=8 --device gpu --no-check >/dev/null 2>&1; then # NVRTC is here
+        command -v ncu >/dev/null || expect 0 '^L2 hit: not known: ncu was not found' profile softmax --dims T=4,D=8 "${gpu[@]}"
+        PATH=$PWD/fake:$paths
+        counted 90 90 40 20 60 80 >ncu.says
+        expect 0 '^gpu0: stand-in$' and '^1, 3 gemm  *2.0000  50.0 % .* 50.0 %  .*\[T,F\]$' and '^2, 4 gemm  *2.0000 .* 50.0 %  .* h\[T,D\]$' \
+            and '^of prod: a plain product of 4096 x 4096 x 4096' and '^of copy: a copy on the GPU' "${two[@]}" "${gpu[@]:0:3}"
+        that 'ncu runs the same program' grep -q -- "--csv .* run profiled.epi:two --no-check --dims T=64,D=64,F=96 --type bf16 --device gpu " ncu.words
+        expect 0 '"launches":2,"ms":2,.*"of_product":.*"l2_hit_percent":50}' "${two[@]}" "${gpu[@]:0:3}" --json
+        counted 30 70 >ncu.says
+        expect 0 '^1 .* rows .* 30.0 %  .*\[T\]$' and '^2 to 3 gemm .* 70.0 %  .*  a\[T,H\], b\[T,K\]$' \
+            profile profiled.epi:joined --dims T=512,D=1024,H=1024,K=256 "${gpu[@]}"
+        expect 0 '^L2 hit: not known: ncu saw 2 launches, and a run has 4$' "${two[@]}" "${gpu[@]:0:3}"
+        echo '==ERROR== ERR_NVGPUCTRPERM - no permission' >ncu.says
+        expect 0 '^L2 hit: not known: ==ERROR== ERR_NVGPUCTRPERM - no permission$' "${two[@]}" "${gpu[@]:0:3}"
+        expect 0 '^L2 hit: not known: standard input can be read once only$' profile -:softmax --dims T=4,D=8 "${gpu[@]}" <"$here/programs/softmax.epi"
+    fi
+    PATH=$paths LD_LIBRARY_PATH=${LD_LIBRARY_PATH#"$PWD/fake"}
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH#:}
+    unset EPILOG_CACHE
 fi
 
 # GPU kernels, as far as they can be looked at anywhere
