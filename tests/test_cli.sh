@@ -867,6 +867,11 @@ expect 1 '^    y\[[0-3]\] is -inf, but -[0-9.]* in f64$' run verdict.epi:no_numb
 expect 1 '"verdict":"TOO FAR",.*"worst":"y\[[0-3]\]","got":' run verdict.epi:no_number --dims T=4 --json
 expect 0 'ok   [1-9][0-9]* of 64 are infinite' run verdict.epi:hot --dims T=64
 expect 0 'not compared: no f64 result there fits f16   4 of 4 are NaN' run verdict.epi:lost --dims T=4
+for type in bf16 f16; do
+    expect 0 '^y  *f32 .* ok$' run verdict.epi:positions --dims B=4,T=5000,V=5001 --type $type
+    expect 0 '^y  *i32  *4709  *0.000e+00  *equal .* ok$' run verdict.epi:largest --dims B=4,T=5000 --type $type
+done
+expect 0 '^y  *i32 .*  *0.000e+00  *equal .* ok$' run verdict.epi:beyond_f32 --dims T=400
 that 'a choice that roundings may change is no error' eval '! "$epilog" run verdict.epi:best --dims T=200,K=64,V=500 --type bf16 | grep "TOO FAR"'
 expect 0 '^q  *i32 .*; [0-9]* others differ within rounding$' run verdict.epi:steps --dims T=30,K=64,V=50 --type bf16
 expect 0 '^i  *i32  *[0-9]*  *[0-9.e+-]*  *equal ' run verdict.epi:best --dims T=9,K=64,V=50
