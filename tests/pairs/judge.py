@@ -54,6 +54,11 @@ def moved(m, operands, inside, type, rng, scale):
     return Named(m.axes, np.where(finite, a, m.a))
 
 
+def rounded(x, type, rng):
+    """An integer as a product may take it; what is none has moved already."""
+    return Named(x.axes, CONVERSIONS[rng.choice(["f32", type])](x.a.astype(float))) if x.is_integer() else x
+
+
 def evaluated(program, type=None, rng=None, scale=1, inputs=None, base=None):
     """All values of a program. With `rng` they are moved, by `scale` roundings; `inputs` may be others than its own; with `base`, the values of a run
     before, a conversion moves as its operand does, and a step does not."""
@@ -69,6 +74,8 @@ def evaluated(program, type=None, rng=None, scale=1, inputs=None, base=None):
                 m = Named(v.axes, base[v].a + operands[0].to(v.axes) - base[v.args[0]].to(v.axes))
             else:
                 m = v.f(*operands)
+            if rng is not None and v.multiplies and not m.is_integer():
+                m = v.f(*[rounded(x, type, rng) for x in operands])
             if rng is not None and not v.exact and not m.is_integer():
                 m = moved(m, operands, v.inside, type, rng, scale)
             now[v] = m

@@ -51,6 +51,22 @@ def product(over, *factors):
     return Named(without(m.axes, *over), m.a.sum(tuple(m.axes.index(x) for x in over)))
 
 
+def is_product(over, factors):
+    """Do the factors fall into two operands, as section 7 has it? Both have all of `over`, and each has an axis that the other lacks;
+    what else is summed over goes to one of them."""
+    x = [set(f.axes) for f in factors]
+    return any(set(over) <= a & b and a - b and b - a and all(c <= a or c <= b or not c & set(over) for c in x)
+               for i, a in enumerate(x) for b in x[i + 1:])
+
+
+def sum_of_products(over, *factors):
+    """`sum(a*b, X)`: a product, or, of factors that are none, a sum of what they make."""
+    if is_product(over, factors):
+        return product(over, *factors)
+    m = mapped(lambda *a: math.prod(a[1:], start=a[0]))(*factors)
+    return Named(without(m.axes, *over), m.a.sum(tuple(m.axes.index(x) for x in over)))
+
+
 def matmul(a, b):
     """`a @ b`: the axes that are left of a, then those of b."""
     shared = [x for x in a.axes if x in b.axes]

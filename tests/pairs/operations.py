@@ -165,7 +165,7 @@ def _(p, v, at):
     x = p.axis(v)
     w = p.fresh([x] + ([p.other(v)] if p.chance(0.8) else []))
     a, b = (v, w) if at == 0 else (w, v)
-    return p.add(f"{a.text} @ {b.text}", moves.matmul, a, b, inside=True)
+    return p.add(f"{a.text} @ {b.text}", moves.matmul, a, b, inside=True, multiplies=True)
 
 
 @operation("sum of products", 2)
@@ -173,7 +173,8 @@ def _(p, v, at):
     x = p.axis(v)
     w = p.fresh(with_axis(p, v, x) + ([p.other(v)] if p.chance(0.7) else []))
     a, b = (v, w) if at == 0 else (w, v)
-    return p.add(f"sum({a.text}*{b.text}, {x})", lambda a, b: moves.product([x], a, b), a, b, inside=True)
+    return p.add(f"sum({a.text}*{b.text}, {x})", lambda a, b: moves.sum_of_products([x], a, b), a, b, inside=True,
+                 multiplies=True)
 
 
 @operation("sum of three", 3)
@@ -181,7 +182,8 @@ def _(p, v, at):
     x, o = p.axis(v), p.other(v)
     a = [p.fresh([x, o]), p.fresh([x] if p.chance(0.5) else [o])]
     a.insert(at, v)
-    return p.add(f"sum({'*'.join(n.text for n in a)}, {x})", lambda *n: moves.product([x], *n), *a, inside=True)
+    return p.add(f"sum({'*'.join(n.text for n in a)}, {x})", lambda *n: moves.sum_of_products([x], *n), *a, inside=True,
+                 multiplies=True)
 
 
 @operation("product of rows with rows", 2)
@@ -193,7 +195,7 @@ def _(p, v, at):
     other = p.fresh(v.axes) if p.chance(0.3) else v
     a, b = (v, other) if at == 0 else (other, v)
     return p.add(f"sum({a.text}*rename({b.text}, {x}, {u}), {k})",
-                 lambda m, n: moves.product([k], m, moves.renamed(n, x, u)), a, b, inside=True)
+                 lambda m, n: moves.sum_of_products([k], m, moves.renamed(n, x, u)), a, b, inside=True, multiplies=True)
 
 
 # ---- an axis split in two ----

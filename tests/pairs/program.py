@@ -24,12 +24,13 @@ class Value:
 
     `exact`: it is not rounded, as what moves, chooses or negates; `inside`: it is made of others that are, so that it may be off although
     it is itself a number of the type. `straight`: a conversion, whose derivative is that of its operand; `step`: its derivative is 0.
-    `divides_integers`: it is a/b of integers, of which `floor` makes a//b."""
+    `multiplies`: it may be a product, which rounds its operands, integers too. `divides_integers`: it is a/b of integers, of which
+    `floor` makes a//b."""
     divides_integers = False
 
-    def __init__(self, text, f, args, now, exact=False, inside=False, straight=False, step=False):
+    def __init__(self, text, f, args, now, exact=False, inside=False, straight=False, step=False, multiplies=False):
         self.text, self.f, self.args, self.now = text, f, args, now
-        self.exact, self.inside, self.straight, self.step = exact, inside, straight, step
+        self.exact, self.inside, self.straight, self.step, self.multiplies = exact, inside, straight, step, multiplies
         self.axes = now.axes
 
 
