@@ -22,6 +22,7 @@
 #   make test-python-some of that the operations alone, without transformers: what CI runs
 #   make test-opinfo   PyTorch's own samples of all operations that the backend takes in, in every way (30 minutes of a core); OPINFO='add
 #                      --ways 1' for some
+#   make wheel         the PyTorch package as a wheel for this architecture, in build/wheel; test-wheel: that in a clean environment (build/venv)
 #   make bench         the result files of this machine; bench-gpu: of a GPU, beside PyTorch
 #   make readme        the tables and the plots of the documents from the result files
 #   make build/ab      a program that times two builds of the library against each other
@@ -34,7 +35,8 @@
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 
-VERSION := 0.1.0
+VERSION := $(shell awk '/define EPI_VERSION_/ { printf "%s%s", dot, $$3; dot = "." }' include/epilog.h)
+# It rises when a program that was linked with the last one could no longer run.
 SOVERSION := 0
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -109,8 +111,8 @@ $(BUILD)/obj/%.o: %.c Makefile
 $(BUILD)/obj/src/cuda/embed.o: $(wildcard src/cuda/device/*.cuh)
 $(BUILD)/obj/src/lang/bundled.o: $(wildcard programs/*.epi)
 
-# the commit goes into result files, so this file follows it
-$(BUILD)/obj/cli/bench.o: $(BUILD)/commit-$(COMMIT)
+# the commit goes into result files and `epilog --version`, so these files follow it
+$(BUILD)/obj/cli/bench.o $(BUILD)/obj/cli/version.o: $(BUILD)/commit-$(COMMIT)
 $(BUILD)/commit-$(COMMIT):
 	@mkdir -p $(@D); rm -f $(BUILD)/commit-*; touch $@
 
@@ -141,10 +143,23 @@ $(BUILD)/libepilog.so: $(OBJ)
 	$(Q)ln -sf libepilog.so.$(SOVERSION) $@
 
 # The operations of the PyTorch package, in C; see python/dispatch.c.
-$(BUILD)/libepilog_torch.so: python/dispatch.c include/epilog.h
+$(BUILD)/libepilog_torch.so: $(BUILD)/obj/python/dispatch.o
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^ -lpthread -ldl
+
+# Both libraries as a wheel has them: the same objects, without debug information, for every glibc from 2.28 on (python/glibc.c).
+# Another library of that name in the process does not take the place of functions of this one (-Bsymbolic).
+WHEEL := $(BUILD)/wheel
+FOR_WHEEL = -shared -Wl,-S,-Bsymbolic,--gc-sections,--no-as-needed -o $@ $^ -l:libpthread.so.0 -l:libdl.so.2 -Wl,--as-needed -lm
+$(BUILD)/obj/python/glibc.o: ISA := -ffunction-sections
+$(WHEEL)/libepilog.so: $(OBJ) $(BUILD)/obj/python/glibc.o
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS_ALL) -pthread -shared -o $@ $< -ldl
+	$(Q)$(CC) $(CFLAGS_ALL) -Wl,-soname,libepilog.so.$(SOVERSION) $(FOR_WHEEL)
+$(WHEEL)/libepilog_torch.so: $(BUILD)/obj/python/dispatch.o $(BUILD)/obj/python/glibc.o
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) $(FOR_WHEEL)
 
 $(BUILD)/epilog: $(CLI_OBJ) $(BUILD)/libepilog.a
 	$(call say,LINK)
@@ -261,7 +276,7 @@ $(BUILD)/test/pairs_%: $(BUILD)/obj/tests/pairs/%.o $(if $(SAN),,$(BUILD)/obj/te
 	$(Q)$(link)
 
 .PHONY: tests sanitize threads
-tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(BUILD)/test/gpu $(BUILD)/test/gpu_batch $(BUILD)/test/pairs_run $(BUILD)/test/pairs_emulate) # what runs on a GPU is built here, too
+tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(WHEEL)/libepilog.so $(WHEEL)/libepilog_torch.so $(BUILD)/test/gpu $(BUILD)/test/gpu_batch $(BUILD)/test/pairs_run $(BUILD)/test/pairs_emulate) # what runs on a GPU is built here, too
 
 # What is made for tests: as many compilers at once as there are processors, unless -j says otherwise.
 SUB = $(MAKE) --no-print-directory -s
@@ -380,8 +395,30 @@ test-python: $(BUILD)/venv/ready
 test-python-some: PYTESTS := test_op.py test_schema.py test_backend.py test_operations.py test_differences.py test_opinfo.py
 test-python-some: $(BUILD)/venv/torch
 test-python test-python-some: $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
+	cd $(BUILD) && venv/bin/pip uninstall -qqy epilog # its name until 0.1
 	cd $(BUILD) && EPILOG_BUILD='$(abspath $(BUILD))' venv/bin/pip install -q --no-deps --no-build-isolation --force-reinstall '$(CURDIR)/python'
 	cd python/tests && '$(abspath $(BUILD))/venv/bin/python' -m pytest -q -p no:cacheprovider -p no:logging $(PYTESTS)
+
+# The wheel, by the build environment where it is there. setup.py names the platform by the symbols that the libraries ask for.
+.PHONY: wheel test-wheel test-wheel-drawn
+WITH_TORCH = $(wildcard $(BUILD)/venv/torch)
+wheel: $(WHEEL)/libepilog.so $(WHEEL)/libepilog_torch.so
+	@rm -f $(WHEEL)/*.whl
+	$(Q)EPILOG_BUILD='$(abspath $(BUILD))' $(if $(WITH_TORCH),$(BUILD)/venv/bin/pip wheel --no-build-isolation,$(PYTHON) -m pip wheel) -q --no-deps -w $(WHEEL) ./python
+	@ls $(WHEEL)/*.whl
+
+# How the wheel differs from make's library: the versions of libc's functions that it calls. These programs hold that no bit changes.
+$(WHEEL)/bits: $(BUILD)/obj/python/tests/bits.o $(BUILD)/obj/python/glibc.o
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+$(WHEEL)/fingerprint: $(BUILD)/obj/tests/fingerprint.o $(BUILD)/obj/python/glibc.o $(BUILD)/libepilog.a
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+test-wheel: $(BUILD)/venv/torch wheel $(if $(QUICK),,$(WHEEL)/bits $(WHEEL)/fingerprint $(BUILD)/fingerprint)
+	QUICK='$(QUICK)' bash python/tests/wheel.sh $(BUILD)
+test-wheel-drawn:
+	@if [ -e $(BUILD)/venv/torch ]; then $(SUB) test-wheel; else echo 'skipped: PyTorch is not there; make $(BUILD)/venv/torch fetches it'; fi
 
 test-python-drawn:
 	@if [ -e $(BUILD)/venv/torch ]; then $(SUB) test-python-some; else echo 'skipped: PyTorch is not there; make $(BUILD)/venv/torch fetches it'; fi
@@ -390,7 +427,7 @@ test-python-drawn:
 $(BUILD)/venv/torch:
 	$(PYTHON) -m venv $(BUILD)/venv
 	$(BUILD)/venv/bin/pip install -q --index-url $(TORCH_INDEX) '$(TORCH)' || $(BUILD)/venv/bin/pip install -q --no-deps '$(TORCH)'
-	$(BUILD)/venv/bin/pip install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy 'setuptools>=70.1' pytest expecttest
+	$(BUILD)/venv/bin/pip install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy 'setuptools>=77' pytest expecttest
 	$(BUILD)/venv/bin/python -c 'import torch' 2>/dev/null || $(BUILD)/venv/bin/pip install -q '$(TORCH)'
 	touch $@
 $(BUILD)/venv/ready: $(BUILD)/venv/torch

@@ -309,6 +309,7 @@ int cmd_bench(cli_options *o);
 int cmd_profile(cli_options *o);
 int cmd_devices(cli_options *o);
 int cmd_help(const char *topic);
+int cli_version(void); /* prints what this build is, and what it finds here */
 int cmd_completion(cli_options *o);
 int cmd_man(cli_options *o);
 void cli_begin(void); /* where to begin, for who typed the command alone */

@@ -274,10 +274,8 @@ static void watch_signals(void) {
 
 static int run_arguments(int argc, char **argv) {
     cli_options o;
-    if (argc > 1 && !strcmp(argv[1], "--version")) {
-        printf("epilog %s\n", epi_version());
-        return EXIT_OK;
-    }
+    if (argc > 1 && !strcmp(argv[1], "--version"))
+        return cli_version();
     if (argc < 2 && isatty(STDOUT_FILENO)) {
         cli_begin();
         return EXIT_OK;

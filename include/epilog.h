@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 #define EPI_VERSION_MAJOR 0
-#define EPI_VERSION_MINOR 1
+#define EPI_VERSION_MINOR 2
 #define EPI_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -641,6 +641,10 @@ EPI_API size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t siz
  * Kinds are "int", "i64", "size", "f64", "text" (a string), "enum", "pointer", "chars", "bytes", "i64s" and
  * "axes". Returns the length. */
 EPI_API size_t epi_describe_abi(char *buf, size_t size);
+
+/* What this library is, in lines for people: its version, its compiler, its CPU kernels; with a context also
+ * which of them this CPU runs, the GPUs, and NVRTC, or why they are not there. Returns the length. */
+EPI_API size_t epi_describe_build(const epi_context *ctx, char *buf, size_t size);
 
 #ifdef __cplusplus
 }

@@ -58,6 +58,9 @@ that 'its examples leave nothing in the tree' test "$(git status --porcelain 2>/
 that 'it says how long the tests take' grep -q '`make test`.*ten minutes' README.md
 that 'it says which platforms there are' grep -q '^CPUs: .*GPUs: ' README.md
 that 'its licence is there' grep -q 'Apache License' LICENSE
+version=$(build/epilog --version | sed -n '1s/^epilog //p')
+that "CITATION.cff is of version $version" grep -qx "version: $version" CITATION.cff
+that "CHANGELOG.md begins with $version" grep -qm 1 "^## $version\( - [0-9-]*\)\?$" <(grep -m 1 '^## ' CHANGELOG.md)
 that 'it has at most 120 lines' test "$(wc -l <README.md)" -le 120
 that 'no line of it is too long' test -z "$(awk 'length > 100 && !/[|]/' README.md)"
 for variable in $(grep -rhoE 'getenv\("[A-Z_]+"\)' src cli | sed 's/.*"\(.*\)".*/\1/' | sort -u); do

@@ -43,15 +43,26 @@ def find_library():
     raise ImportError(f"libepilog.so is not there (looked for {', '.join(places)}): run make, or set EPILOG_LIBRARY")
 
 
-def find_nvrtc():
-    """The newest NVRTC of pip's nvidia packages; the library itself looks in all usual places."""
-    if "EPILOG_NVRTC" in os.environ:
-        return
+def pip_nvrtc():
+    """NVRTC where pip's nvidia packages put it (nvidia/cuda_nvrtc/lib for CUDA 12, nvidia/cu13/lib), or None: of several that for PyTorch's CUDA,
+    whose driver is there, else the newest, and of equal ones the first on sys.path."""
+    torch = sys.modules.get("torch")
+    wanted = str(torch.version.cuda).split(".")[0] if torch else ""
+    best = None
     for folder in sys.path:
-        found = sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib", "libnvrtc.so.1[0-9]")), key=os.path.basename)
-        if found:
-            os.environ["EPILOG_NVRTC"] = found[-1]
-            return
+        for path in glob.glob(os.path.join(glob.escape(folder), "nvidia", "*", "lib", "libnvrtc.so.1[2-9]")):
+            major = path.rpartition(".")[2]
+            rank = major == wanted, int(major)
+            if best is None or rank > best[0]:
+                best = rank, os.path.abspath(path)
+    return best and best[1]
+
+
+def find_nvrtc():
+    """Tells the library of pip's NVRTC; without that it looks in LD_LIBRARY_PATH and the usual folders by itself."""
+    found = None if "EPILOG_NVRTC" in os.environ else pip_nvrtc()
+    if found:
+        os.environ["EPILOG_NVRTC"] = found
 
 
 KINDS = {"int": INT, "enum": INT, "i64": I64, "size": SIZE, "f64": c.c_double, "text": TEXT, "pointer": P}
@@ -80,7 +91,7 @@ def structure(name, told):
 
 PROTOTYPES = {  # name: result, arguments
     "epi_version": (TEXT,), "epi_context_open": (INT, P, P), "epi_status_name": (TEXT, INT),
-    "epi_error_format": (SIZE, P, TEXT, SIZE),
+    "epi_error_format": (SIZE, P, TEXT, SIZE), "epi_describe_build": (SIZE, P, TEXT, SIZE),
     "epi_device_count": (INT, P), "epi_device_get_sized": (INT, P, INT, P, SIZE), "epi_device_why_no_gpu": (TEXT, P),
     "epi_module_parse": (INT, P, TEXT, SIZE, TEXT, P, P), "epi_module_free": (None, P),
     "epi_module_count": (INT, P), "epi_module_program": (P, P, INT), "epi_module_find": (P, P, TEXT),
@@ -142,6 +153,8 @@ class Library:
         if "INDEX" in name:
             raise EpilogIndexError(message)
         if "UNSUPPORTED" in name:
+            if "NVRTC" in message and "not found" in message:
+                message += "; pip install nvidia-cuda-nvrtc-cu12 brings it, as PyTorch for CUDA does"
             raise EpilogUnsupported(message)
         raise (EpilogValueError if err.line or "DIM" in name else EpilogError)(message)
 

@@ -48,7 +48,7 @@ typedef struct nvrtc_program *nvrtc_program;
 static struct nvrtc {
     pthread_once_t found_once, opened_once;
     bool found, opened;
-    char path[1024];  /* what to give to dlopen */
+    char path[1024];  /* what to give to dlopen; "" where the loader found it */
     char stamp[1152]; /* stands for the compiler in the key */
     char why[768];    /* where it could not be opened */
     void *library;
@@ -127,6 +127,7 @@ static bool look_up_functions(void) {
 /* Where only the loader knows the folder, the library must be opened to be known: slow, but right. The
  * loader does not say which file it took, so its version stands for it. */
 static bool take_by_loader(void) {
+    *nvrtc.path = 0;
     for (int i = 0; i < NAME_COUNT && !nvrtc.library; i++)
         nvrtc.library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (!nvrtc.library)
@@ -176,6 +177,10 @@ bool epi_jit_available(char *why, size_t size) {
     pthread_once(&nvrtc.found_once, find_nvrtc);
     snprintf(why, size, "%s", nvrtc.found ? "" : nvrtc.why);
     return nvrtc.found;
+}
+
+void epi_jit_name(char *name, size_t size) {
+    snprintf(name, size, "%s", *nvrtc.path ? nvrtc.path : nvrtc.stamp);
 }
 
 /* ---- the log ---- */

@@ -17,6 +17,8 @@ typedef struct epi_cubin {
 
 /* Is NVRTC there? Fills `why` with a sentence where it is not. */
 bool epi_jit_available(char *why, size_t size);
+/* Where it was found: its path, or its version where the loader alone knows the path. */
+void epi_jit_name(char *name, size_t size);
 
 /* A text for `arch` ("sm_90a") with the entry `name`, and what becomes of it. */
 typedef struct epi_jit_item {
