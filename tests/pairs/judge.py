@@ -54,9 +54,15 @@ def moved(m, operands, inside, type, rng, scale):
     return Named(m.axes, np.where(finite, a, m.a))
 
 
-def rounded(x, type, rng):
-    """An integer as a product may take it; what is none has moved already."""
-    return Named(x.axes, CONVERSIONS[rng.choice(["f32", type])](x.a.astype(float))) if x.is_integer() else x
+def taken(operands, type, rng):
+    """What a product may take of these: integers are rounded, and of three or more factors some are multiplied ahead of it."""
+    def rounded(x):
+        if x.is_integer():
+            return Named(x.axes, CONVERSIONS[rng.choice(["f32", type])](x.a.astype(float)))
+        if len(operands) == 2 or isinstance(rng, Nearest):
+            return x
+        return Named(x.axes, x.a*(1 + ROUNDING[type]*rng.uniform(-1, 1, x.a.shape)))
+    return [rounded(x) for x in operands]
 
 
 def evaluated(program, type=None, rng=None, scale=1, inputs=None, base=None):
@@ -75,7 +81,7 @@ def evaluated(program, type=None, rng=None, scale=1, inputs=None, base=None):
             else:
                 m = v.f(*operands)
             if rng is not None and v.multiplies and not m.is_integer():
-                m = v.f(*[rounded(x, type, rng) for x in operands])
+                m = v.f(*taken(operands, type, rng))
             if rng is not None and not v.exact and not m.is_integer():
                 m = moved(m, operands, v.inside, type, rng, scale)
             now[v] = m
