@@ -61,36 +61,36 @@ endif
 
 # ---- sources ----
 
-LIB_SRC := $(filter-out src/cpu/strips.c,$(wildcard src/*/*.c src/*/*/*.c)) # strips.c is built once per instruction set
+LIB_SRC := $(filter-out src/cpu/rows/strips.c,$(wildcard src/*/*.c src/*/*/*.c)) # strips.c is built once per instruction set
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
 CLI_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 
 # Files of one instruction set get its flags; on other machines they compile to nothing. A micro-kernel starts on a line of the
 # instruction cache: its time must not depend on what is linked before it (7 % on a Neoverse V1).
-$(BUILD)/obj/src/cpu/micro_%.o: ALIGN := -falign-functions=64
+$(BUILD)/obj/src/cpu/micro/micro_%.o: ALIGN := -falign-functions=64
 # Sanitizers make the strips long to compile: there they are optimized less, and for the baseline alone unless ALL_STRIPS says
 # otherwise: they do not follow into what is written by hand for longer vectors.
 FEW_STRIPS := $(if $(SAN),$(if $(ALL_STRIPS),,yes))
 STRIP_FLAGS := $(if $(SAN),$(if $(ALL_STRIPS),-O1,-O0 -fno-sanitize=undefined),-O3) -fno-math-errno -fno-trapping-math -ffp-contract=off
 DEAR := $(if $(SAN),$(if $(ALL_STRIPS),,-O0)) # what GCC takes half as long for, without unrolling
 ifeq ($(ARCH),x86_64)
-$(BUILD)/obj/src/cpu/micro_avx2.o: ISA := -mavx2 -mfma -mf16c -mprfchw $(DEAR)
-$(BUILD)/obj/src/cpu/micro_avx512.o: ISA := -mavx512f -mfma -mprfchw $(DEAR)
-$(BUILD)/obj/src/cpu/micro_avx512vnni.o: ISA := -mavx512f -mavx512vnni -mfma -mprfchw $(DEAR)
-$(BUILD)/obj/src/cpu/micro_avx512bf16.o: ISA := -mavx512f -mavx512bf16 -mprfchw
-$(BUILD)/obj/src/cpu/micro_amx.o: ISA := -mamx-tile -mamx-bf16 -mprfchw
-$(BUILD)/obj/src/cpu/pack_f16c.o: ISA := -mavx2 -mf16c
+$(BUILD)/obj/src/cpu/micro/micro_avx2.o: ISA := -mavx2 -mfma -mf16c -mprfchw $(DEAR)
+$(BUILD)/obj/src/cpu/micro/micro_avx512.o: ISA := -mavx512f -mfma -mprfchw $(DEAR)
+$(BUILD)/obj/src/cpu/micro/micro_avx512vnni.o: ISA := -mavx512f -mavx512vnni -mfma -mprfchw $(DEAR)
+$(BUILD)/obj/src/cpu/micro/micro_avx512bf16.o: ISA := -mavx512f -mavx512bf16 -mprfchw
+$(BUILD)/obj/src/cpu/micro/micro_amx.o: ISA := -mamx-tile -mamx-bf16 -mprfchw
+$(BUILD)/obj/src/cpu/product/pack_f16c.o: ISA := -mavx2 -mf16c
 STRIP_TABLES := baseline $(if $(FEW_STRIPS),,avx2 avx512)
 else
 STRIP_TABLES := baseline
 endif
 ifeq ($(ARCH),aarch64)
-$(BUILD)/obj/src/cpu/micro_bf16mm.o: ISA := -march=armv8.2-a+bf16
+$(BUILD)/obj/src/cpu/micro/micro_bf16mm.o: ISA := -march=armv8.2-a+bf16
 endif
-$(BUILD)/obj/src/cpu/reference.o $(BUILD)/obj/src/cpu/passes.o: ISA := -O3
-STRIP_OBJ := $(STRIP_TABLES:%=$(BUILD)/obj/src/cpu/strips_%.o)
-$(BUILD)/obj/src/cpu/strips_avx2.o: ISA := -mavx2 -mfma -mf16c
-$(BUILD)/obj/src/cpu/strips_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
+$(BUILD)/obj/src/cpu/reference.o $(BUILD)/obj/src/cpu/pass/passes.o: ISA := -O3
+STRIP_OBJ := $(STRIP_TABLES:%=$(BUILD)/obj/src/cpu/rows/strips_%.o)
+$(BUILD)/obj/src/cpu/rows/strips_avx2.o: ISA := -mavx2 -mfma -mf16c
+$(BUILD)/obj/src/cpu/rows/strips_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
 
 OBJ := $(STRIP_OBJ) $(LIB_OBJ) # what takes longest first
 
@@ -121,12 +121,12 @@ $(BUILD)/obj/cli/%.o: cli/%.c Makefile
 	$(call say,CC)
 	$(Q)$(CC) $(CFLAGS_ALL) -D_GNU_SOURCE -Icli -DEPI_COMMIT='"$(COMMIT)"' -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/src/cpu/strips_%.o: src/cpu/strips.c Makefile
+$(BUILD)/obj/src/cpu/rows/strips_%.o: src/cpu/rows/strips.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(CFLAGS_ALL) $(STRIP_FLAGS) $(ISA) -DEPI_STRIPS_ISA=$* -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/src/cpu/strips_choose.o: src/cpu/strips_choose.c Makefile
+$(BUILD)/obj/src/cpu/rows/strips_choose.o: src/cpu/rows/strips_choose.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(CFLAGS_ALL) $(if $(FEW_STRIPS),-DEPI_STRIPS_BASELINE=1) -MMD -MP -c $< -o $@

@@ -14,7 +14,7 @@ quiet="make -s OPT=-O2"
 built=$([ "$tier" = check ] && echo build-tests || echo build-all)
 top=$PWD
 export CUDA_VISIBLE_DEVICES= # a GPU is left alone: the emulator has the device texts
-sites="src/pass/*.[ch] src/pass/*/*.[ch] src/cpu/*.[ch] src/cuda/device/*.cuh"
+sites="src/pass/*.[ch] src/pass/*/*.[ch] src/cpu/*.[ch] src/cpu/*/*.[ch] src/cuda/device/*.cuh"
 
 say() { printf '%s\n' "$*"; }
 

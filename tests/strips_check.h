@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "bytes.h"
-#include "cpu/strips.h"
+#include "cpu/rows/strips.h"
 #include "draw.h"
 
 /* ---- counting ------------------------------------------------------------------------------ */

@@ -7,9 +7,9 @@
 # first fails where some of them call each other in a circle, and says which.
 set -eu
 folder=${1:-build/obj/src/cuda}
-pairs=$(for file in src/cuda/*.c; do
-    name=$(basename "$file" .c)
-    nm "$folder/$name.o" | awk -v file="$name.c" 'NF == 3 && $2 ~ /^[A-Z]$/ { print "has", file, $3 } $1 == "U" { print "needs", file, $2 }'
+pairs=$(find src/cuda -name '*.c' | while read -r file; do
+    name=$(basename "$file" .c) object=${file#src/cuda/}
+    nm "$folder/${object%.c}.o" | awk -v file="$name.c" 'NF == 3 && $2 ~ /^[A-Z]$/ { print "has", file, $3 } $1 == "U" { print "needs", file, $2 }'
 done | awk '
     $1 == "has" { home[$3] = $2 }
     $1 == "needs" { who[++count] = $2; what[count] = $3 }

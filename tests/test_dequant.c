@@ -1,7 +1,7 @@
 /* test_dequant.c: a product that widens its weight as it loads it has the bits of one whose weight another kernel has
  * widened into memory: for every form, micro-kernel, few rows and many, groups of any size, and scales of any. And one
  * whose rows have few bits, too, is right, and has bits that rows, micro-kernels and layouts change nothing of. */
-#include "cpu/micro.h"
+#include "cpu/micro/micro.h"
 #include "ran.h"
 
 static epi_context *ctx;

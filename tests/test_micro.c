@@ -2,7 +2,7 @@
  *
  * Sources are stored in buffers of exactly their size, so that a sanitizer sees a read too many;
  * panels and results are surrounded by sentinels. */
-#include "cpu/micro.h"
+#include "cpu/micro/micro.h"
 #include "harness.h"
 
 enum { MAX_ROWS = EPI_MICRO_MAX_NR + 1, MAX_K = 1100, EDGE = 256 };

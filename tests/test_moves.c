@@ -1,7 +1,7 @@
 /* test_moves.c: gather, scatter, update, uniform and dither: known answers, the table of moves.h against the
  * reference, what an index out of range does, and that nothing depends on the number of threads. */
 #include "base/philox.h"
-#include "cpu/strips.h"
+#include "cpu/rows/strips.h"
 #include "ir/ops.h"
 #include "moves.h"
 #include "ran.h"

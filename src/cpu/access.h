@@ -2,7 +2,7 @@
 #ifndef EPI_CPU_ACCESS_H
 #define EPI_CPU_ACCESS_H
 
-#include "cpu/strips.h"
+#include "cpu/rows/strips.h"
 #include "pass/schedule/walk.h"
 
 /* Elements [start, start + n) of the walk, from memory to f32 and back. `base` in elements. */

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "cpu/attention.h"
-#include "cpu/gemm.h"
-#include "cpu/rows.h"
+#include "cpu/attention/attention.h"
+#include "cpu/product/gemm.h"
+#include "cpu/rows/rows.h"
 
 /* ---- compile ---- */
 

@@ -3,8 +3,8 @@
 #define EPI_CPU_CPU_H
 
 #include "cpu/access.h"
-#include "cpu/micro.h"
-#include "cpu/strips.h"
+#include "cpu/micro/micro.h"
+#include "cpu/rows/strips.h"
 #include "pass/analyse/integers.h"
 #include "pass/analyse/limits.h"
 #include "pass/analyse/recurrence.h"

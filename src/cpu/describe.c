@@ -1,8 +1,8 @@
 /* describe.c: what a compiled CPU kernel will do, in numbers and in words. */
-#include "cpu/attention.h"
+#include "cpu/attention/attention.h"
 #include "cpu/cpu.h"
-#include "cpu/gemm.h"
-#include "cpu/rows.h"
+#include "cpu/product/gemm.h"
+#include "cpu/rows/rows.h"
 
 static const epi_gemm *main_gemm(const epi_cpu_kernel *k) {
     for (int i = 0; i < k->steps.count; i++)

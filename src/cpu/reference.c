@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "cpu/cpu.h"
-#include "cpu/integers.h"
+#include "cpu/pass/integers.h"
 #include "ir/index.h"
 #include "pass/analyse/stored.h"
 

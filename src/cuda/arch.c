@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "cuda/emit.h"
+#include "cuda/emit/emit.h"
 
 enum { MMA = 1 << EPI_GEMM_SM80 | 1 << EPI_GEMM_ANY | 1 << EPI_GEMM_FEW, WGMMA = 1 << EPI_GEMM_SM90 | MMA };
 

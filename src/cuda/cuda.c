@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "cuda/design_attention.h"
-#include "cuda/emit_gemm.h"
+#include "cuda/attention/design_attention.h"
+#include "cuda/product/emit_gemm.h"
 #include "cuda/jit.h"
 #include "ir/index.h"
 

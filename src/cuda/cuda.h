@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cuda/driver.h"
-#include "cuda/emit.h"
+#include "cuda/emit/emit.h"
 
 /* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over
  * rows, the records of a mask's equalities ahead of attention, attention, the folding of the partials that

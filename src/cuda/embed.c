@@ -1,7 +1,7 @@
 /* embed.c: the device texts, as bytes of the library. */
 #include <string.h>
 
-#include "cuda/emit.h"
+#include "cuda/emit/emit.h"
 
 /* clang-format off */
 #define TEXTS(X) \

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "cpu/micro.h"
+#include "cpu/micro/micro.h"
 #include "cuda/cuda.h"
 #include "run/run.h"
 

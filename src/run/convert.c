@@ -1,7 +1,7 @@
 /* convert.c: elements of one type become elements of another. */
 #include <string.h>
 
-#include "cpu/strips.h"
+#include "cpu/rows/strips.h"
 
 enum { BLOCK = 1024 }; /* elements at a time */
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "cpu/cpu.h"
-#include "cpu/integers.h"
+#include "cpu/pass/integers.h"
 #include "run/run.h"
 
 /* ---- inputs ---- */

@@ -1,4 +1,4 @@
-/* joints.c: parts of a GPU's kernel whose products are launched as one (cuda/joint.c): some of a row of parts that need nothing
+/* joints.c: parts of a GPU's kernel whose products are launched as one (cuda/product/joint.c): some of a row of parts that need nothing
  * of each other (concurrent.c), the first of which leads them.
  *
  * Equal parts share a kernel, and so do equal groups of parts. A part that is launched by itself shares none with one that is

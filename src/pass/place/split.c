@@ -15,7 +15,6 @@
 #include "pass/place/kept.h"
 #include "pass/place/placer.h"
 #include "pass/place/refusals.h"
-#include "pass/schedule/steps.h"
 
 enum { FREE = -1 }; /* the group of a node that no part makes for others: an input, a leaf, another name */
 
