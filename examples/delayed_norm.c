@@ -73,7 +73,16 @@ static int finish(int status) {
     return 1;
 }
 
-int main(void) {
+int main(int count, char **words) {
+    if (count == 2 && !strcmp(words[1], "--help")) {
+        printf("usage: delayed_norm\nRuns a norm after the next product, and compares the result with plain "
+               "C.\n");
+        return finish(0);
+    }
+    if (count > 1) {
+        fprintf(stderr, "delayed_norm: it takes no arguments; see delayed_norm --help\n");
+        return 2;
+    }
     static uint16_t x[T * K], w1[D * K], res[T * D], g[D], h[T * D], n[T * D], w2[F * D], o[T * F / 2];
     static float r[T];
     float eps = 1e-5f;

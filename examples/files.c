@@ -147,8 +147,15 @@ static int finish(int status) {
 int main(int argc, char **argv) {
     epi_error err = {.message = ""};
     epi_context *ctx;
+    if (argc == 2 && !strcmp(argv[1], "--help")) {
+        printf("usage: files [IN.safetensors OUT.safetensors]\n"
+               "Runs a program on the tensors of one file and writes its outputs to another. Without "
+               "arguments, it\n"
+               "makes both files itself and removes them.\n");
+        return finish(0);
+    }
     if (argc != 1 && argc != 3) {
-        fprintf(stderr, "usage: files [IN.safetensors OUT.safetensors]\n");
+        fprintf(stderr, "files: it takes two files or nothing; see files --help\n");
         return 2;
     }
     epi_status status = epi_context_open(&ctx, &err);

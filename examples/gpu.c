@@ -45,7 +45,16 @@ static int finish(int status) {
     return 1;
 }
 
-int main(void) {
+int main(int count, char **words) {
+    if (count == 2 && !strcmp(words[1], "--help")) {
+        printf("usage: gpu\nRuns a program on the first GPU, or on the CPU, and compares one element with "
+               "plain C.\n");
+        return finish(0);
+    }
+    if (count > 1) {
+        fprintf(stderr, "gpu: it takes no arguments; see gpu --help\n");
+        return 2;
+    }
     epi_error err;
     epi_context *ctx;
     epi_module *module;

@@ -26,7 +26,15 @@ static int finish(int status) {
     return 1;
 }
 
-int main(void) {
+int main(int count, char **words) {
+    if (count == 2 && !strcmp(words[1], "--help")) {
+        printf("usage: linear\nCompiles one program, runs it on the CPU and prints the result.\n");
+        return finish(0);
+    }
+    if (count > 1) {
+        fprintf(stderr, "linear: it takes no arguments; see linear --help\n");
+        return 2;
+    }
     enum { T = 4, D = 8, F = 3 };
     epi_error err;
     epi_context *ctx;

@@ -195,6 +195,17 @@ static void stop(const char *format, ...) {
     exit(1);
 }
 
+/* Says in one line what is wrong with the arguments, and exits. */
+static void misused(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "llama: ");
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "; see llama --help\n");
+    va_end(args);
+    exit(2);
+}
+
 /* Returns the exit status: 1 also if standard output failed. */
 static int finish(int status) {
     if (fflush(stdout) != 0 || ferror(stdout))
@@ -1180,7 +1191,7 @@ static double real_of(const char *option, const char *word, double least, double
     char *end;
     double x = strtod(word, &end);
     if (!*word || *end || !(x >= least && x <= most))
-        stop("%s is a number from %g to %g, not %s", option, least, most, word);
+        misused("%s is a number from %g to %g, not %s", option, least, most, word);
     return x;
 }
 
@@ -1321,19 +1332,19 @@ static void generate(llama *m, const run *r) {
 }
 
 static const char usage[] =
-    "llama [OPTIONS] config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...] [, ID ...]\n"
-    "llama [OPTIONS] model.gguf -- TOKENS ID [ID ...]\n"
-    "llama --tokenizer tokenizer.json [OPTIONS] ... -- TOKENS TEXT [TEXT ...]\n"
-    "TOKENS: how many to make at most, or 0 to tell how improbable a text is; ID: a prompt, as the numbers "
-    "that\n"
-    "the model's tokenizer gives it, with a comma between prompts; TEXT: a prompt.\n"
-    "OPTIONS: --temperature X, --top-k N, --top-p P, --seed S: tokens are drawn, not the most probable "
-    "taken.\n"
-    "Without arguments it checks itself with a small model of random numbers.";
+    "usage: llama [OPTIONS] config.json model.safetensors [more.safetensors ...] -- TOKENS ID [ID ...] [, ID "
+    "...]\n"
+    "       llama [OPTIONS] model.gguf -- TOKENS ID [ID ...]\n"
+    "       llama --tokenizer tokenizer.json [OPTIONS] ... -- TOKENS TEXT [TEXT ...]\n"
+    "Generates at most TOKENS tokens for each prompt. If TOKENS is 0, it prints how improbable the prompt "
+    "is.\n"
+    "A prompt is a TEXT, or the IDs of its tokens. A comma stands between two prompts of IDs.\n"
+    "OPTIONS: --temperature X, --top-k N, --top-p P and --seed S draw tokens at random.\n"
+    "Without arguments, it checks itself with a small random model.\n";
 
 static void check_one(const run *r, bool several, int64_t count) {
     if (!r->wanted && (several || count < 2))
-        stop("how improbable a text is, is known of one text from its second token on: TOKENS is 0");
+        misused("if TOKENS is 0, there is one prompt, of two tokens or more");
 }
 
 int main(int count, char **words) {
@@ -1343,6 +1354,10 @@ int main(int count, char **words) {
         m.types[w] = EPI_DTYPE_COUNT;
     if (count == 1)
         return finish(check_small());
+    if (count == 2 && !strcmp(words[1], "--help")) {
+        fputs(usage, stdout);
+        return finish(0);
+    }
     int model = 1, dashes;
     while (model + 1 < count && take_option(&r, words[model], words[model + 1]))
         model += 2;
@@ -1352,10 +1367,10 @@ int main(int count, char **words) {
     const bool is_gguf = length > 5 && !strcmp(words[model] + length - 5, ".gguf");
     const int files = dashes - model - 1;
     if (files < (is_gguf ? 0 : 1) || files > (is_gguf ? 0 : MAX_FILES) || count < dashes + 3)
-        stop("%s", usage);
+        misused("it takes config.json model.safetensors, or model.gguf, and then -- TOKENS ID");
     r.wanted = number_of(words[dashes + 1]);
     if (r.wanted < 0 || r.wanted > 1 << 24)
-        stop("TOKENS is a number");
+        misused("TOKENS is a whole number, not %s", words[dashes + 1]);
     m.choice = r.choice;
     if (!r.tokenizer_path)
         check_one(&r, false, count - dashes - 2);

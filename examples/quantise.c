@@ -6,7 +6,8 @@
  * This writes 4 bits for each weight and a scale for every 32 weights. A matrix w[F,D] becomes two tensors: w and
  * w_scale, f16[F,D/32]. The original is w_scale*w, up to rounding. In 8 bits, w is i8[F,D/32,32]. In 4 bits, two
  * elements share a byte: w is u8[F,D/32,16]. Token tables always get 8 bits. Other tensors do not change, nor do
- * matrices whose rows are not a multiple of a group. examples/llama.c reads such files. */
+ * matrices whose rows are not a multiple of a group. examples/llama.c reads such files. Without arguments, the program
+ * checks itself with a small matrix. */
 #include <epilog_io.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -98,14 +99,46 @@ static void quantise(const epi_module *module, const epi_safetensor *w, int bits
     epi_kernel_free(kernel);
 }
 
+/* Quantises a small matrix to 8 bits. Returns 0 if no element is off by more than half a scale. */
+static int check_small(const epi_module *module) {
+    enum { ROWS = 3, GROUPS = 2, GROUP = 8, COUNT = ROWS * GROUPS * GROUP };
+    static const int64_t shape[] = {ROWS, GROUPS * GROUP};
+    float numbers[COUNT], scales[ROWS * GROUPS], worst = 0;
+    for (int i = 0; i < COUNT; i++)
+        numbers[i] = (float)(i * 37 % 101 - 50) / 16;
+    const epi_safetensor w = {
+        .name = "w", .type = EPI_F32, .rank = 2, .shape = shape, .data = numbers, .bytes = sizeof numbers};
+    static epi_safetensor q, s;
+    quantise(module, &w, 8, GROUP, &q, &s);
+    check(epi_convert(scales, EPI_F32, s.data, EPI_F16, ROWS * GROUPS));
+    for (int i = 0; i < COUNT; i++) {
+        const float scale = scales[i / GROUP], off = numbers[i] / scale - ((const int8_t *)q.data)[i];
+        worst = off > worst ? off : -off > worst ? -off : worst;
+    }
+    printf("a small matrix in 8 bits: off by at most %.3f of a scale\n", (double)worst);
+    return worst <= 0.501f ? 0 : 1;
+}
+
+/* Returns the number of an argument, or 0. */
+static int number_of(const char *word) {
+    char *end;
+    const long x = strtol(word, &end, 10);
+    return *word && !*end && x > 0 && x < 1 << 20 ? (int)x : 0;
+}
+
 int main(int count, char **words) {
-    const int bits = count == 5 ? atoi(words[1]) : 0;
-    const int64_t group = count == 5 ? atoi(words[2]) : 0;
-    if ((bits != 4 && bits != 8) || group < 2 || group % 2) {
-        fprintf(count == 1 ? stdout : stderr,
-                "quantise 8|4 GROUP in.safetensors out.safetensors\n"
-                "GROUP: how many elements of a row have a scale in common, an even number such as 32.\n");
-        return finish(count == 1 ? 0 : 2);
+    const int bits = count == 5 ? number_of(words[1]) : 0;
+    const int64_t group = count == 5 ? number_of(words[2]) : 0;
+    if (count == 2 && !strcmp(words[1], "--help")) {
+        printf("usage: quantise 8|4 GROUP in.safetensors out.safetensors\n"
+               "Quantises the matrices of a checkpoint to 8 or 4 bits. GROUP elements of a row share a "
+               "scale: an\n"
+               "even number such as 32. Without arguments, it checks itself with a small matrix.\n");
+        return finish(0);
+    }
+    if (count > 1 && ((bits != 4 && bits != 8) || group < 2 || group % 2)) {
+        fprintf(stderr, "quantise: it takes 8 or 4, an even GROUP and two files; see quantise --help\n");
+        return 2;
     }
     epi_context *ctx;
     epi_module *module;
@@ -114,6 +147,12 @@ int main(int count, char **words) {
     size_t made = 0, matrices = 0;
     check(epi_context_open(&ctx, &error));
     check(epi_module_parse(ctx, programs, strlen(programs), "quantise.c", &module, &error));
+    if (count == 1) {
+        const int status = check_small(module);
+        epi_module_free(module);
+        epi_context_close(ctx);
+        return finish(status);
+    }
     check(epi_safetensors_open(words[3], &file, &error));
     if (2 * epi_safetensors_count(file) > MAX_TENSORS) {
         fprintf(stderr, "%s has more than %d tensors\n", words[3], MAX_TENSORS / 2);

@@ -85,6 +85,32 @@ refuse rope_theta -5 'the base of the angles is -5'
 refuse num_hidden_layers -1 'no number of anything'
 refuse rope_theta '1e4,"rope_scaling":{"rope_type":"llama3","factor":-8}' 'scaled by what is not positive'
 
+# --help is usage, on standard output; wrong arguments are one line on standard error, and status 2
+misused() { # misused EXAMPLE ARGUMENTS...
+    local name=$1 said
+    shift
+    said=$("$folder/$name" "$@" 2>&1 >printed)
+    expect 2 "^$name: .*; see $name --help$" "$folder/$name" "$@"
+    expect 0 '^1 0$' echo "$(wc -l <<<"$said") $(wc -c <printed)"
+}
+for name in linear quantise files delayed_norm gpu llama train; do
+    expect 0 "^usage: $name" "$folder/$name" --help
+    expect 0 '^0$' echo "$("$folder/$name" --help 2>&1 >/dev/null | wc -c)"
+    expect 0 '' "$folder/$name"
+    misused $name --frob
+done
+for name in linear delayed_norm gpu files; do misused $name one; done
+for words in '6 32 a b' '8 3 a b' '8x 32 a b' '8 32 a'; do misused quantise $words; done
+expect 1 'none.safetensors' "$folder/quantise" 8 32 none.safetensors out.safetensors
+expect 1 'none.safetensors' "$folder/files" none.safetensors out.safetensors
+for words in 'config.json sound.safetensors' 'config.json sound.safetensors -- 3' 'config.json sound.safetensors -- x 5' '-- 3 5' \
+    'config.json sound.safetensors -- 0 5' '--top-p 2 config.json sound.safetensors -- 3 5'; do
+    misused llama $words
+done
+expect 1 'none.json' "$folder/llama" none.json sound.safetensors -- 3 5
+for words in '--state' 'text 0' 'text 1 40' 'text 1 1 15' 'text 1 1 16 5' '--sample x'; do misused train $words; done
+expect 1 'none' "$folder/train" none 1 1 16
+
 # nowhere to print to
 config
 nowhere() { "$@" >/dev/full; }

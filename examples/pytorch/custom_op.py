@@ -46,8 +46,13 @@ def differences(model, x):
     return [float((a - b).abs().max()/b.abs().max()) for a, b in zip(found["epilog"], found["torch"])]
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):  # one line instead of the whole usage
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Parser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()

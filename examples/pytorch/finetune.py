@@ -61,8 +61,13 @@ def plot(losses, path):
                 f'<text x="4" y="24">{high:.2f}</text><text x="4" y="264">{low:.2f}</text><text x="240" y="290">loss, {len(losses)} steps</text></svg>\n')
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):  # one line instead of the whole usage
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Parser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
     parser.add_argument("text")
     for name, default in (("steps", 100), ("batch", 4), ("length", 512)):

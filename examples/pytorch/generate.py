@@ -40,8 +40,13 @@ def timed(model, ids, tokens):
     return new, len(new)/(time.perf_counter() - start)
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):  # one line instead of the whole usage
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Parser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
     parser.add_argument("prompt")
     parser.add_argument("--tokens", type=int, default=100)

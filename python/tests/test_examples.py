@@ -23,6 +23,18 @@ def tiny(tmp_path_factory):
     return str(folder)
 
 
+@pytest.mark.parametrize("name, wrong", [("custom_op.py", ["--frob"]), ("generate.py", ["model"]), ("finetune.py", ["model", "text", "--steps", 0])])
+def test_help_and_wrong_arguments(name, wrong):
+    """As of the examples in C: --help is usage on standard output; wrong arguments are one line, and status 2."""
+    if name != "custom_op.py":
+        pytest.importorskip("transformers")
+    done = run(name, "--help")
+    assert done.returncode == 0 and done.stdout.startswith(f"usage: {name}") and not done.stderr
+    done = run(name, *wrong)
+    assert done.returncode == 2 and not done.stdout, done.stderr
+    assert done.stderr.startswith(f"{name}: ") and done.stderr.endswith("; see --help\n") and done.stderr.count("\n") == 1
+
+
 def test_custom_op():
     done = run("custom_op.py", "--steps", 60)
     assert done.returncode == 0, done.stderr
@@ -40,7 +52,7 @@ def test_generate(tiny):
                                          (["1", "--tokens", 0], "--tokens is 1 or more")])
 def test_generate_says_what_is_wrong(tiny, words, says):
     done = run("generate.py", tiny, *words)
-    assert done.returncode != 0 and says in done.stderr
+    assert done.returncode == (2 if "--tokens" in says else 1) and says in done.stderr
 
 
 def test_finetune(tiny, tmp_path):
@@ -72,4 +84,4 @@ def test_packed_documents_are_apart():
 def test_no_text(tiny, tmp_path):
     (tmp_path/"empty.txt").write_text("\n\n")
     done = run("finetune.py", tiny, tmp_path/"empty.txt")
-    assert done.returncode != 0 and "has no text" in done.stderr
+    assert done.returncode == 1 and "has no text" in done.stderr
