@@ -1,5 +1,5 @@
 /* build.c: what this library was made by, and what of it this machine can use, in lines for people. */
-#include "cpu/micro.h"
+#include "cpu/micro/micro.h"
 #include "cuda/jit.h"
 #include "run/run.h"
 
