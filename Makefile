@@ -25,6 +25,8 @@
 #   make wheel         the PyTorch package as a wheel for this architecture, in build/wheel; test-wheel: that in a clean environment (build/venv)
 #   make bench         the result files of this machine; bench-gpu: of a GPU, beside PyTorch
 #   make readme        the tables and the plots of the documents from the result files
+#   make site          the documentation as a site, in build/site; MkDocs comes from PyPI into build/site-venv. SITE_REPO_URL=https://… is
+#                      where links to files lead. make test-site opens every page in a headless Chromium and follows every link
 #   make build/ab      a program that times two builds of the library against each other
 #   make install       PREFIX=/usr/local, LIBDIR=PREFIX/lib by default; make uninstall takes the same away
 #   make clean         removes build/
@@ -434,6 +436,20 @@ $(BUILD)/venv/ready: $(BUILD)/venv/torch
 	$(BUILD)/venv/bin/pip install -q transformers psutil
 	$(BUILD)/venv/bin/pip install -q --no-deps peft accelerate
 	touch $@
+
+# The site: website/mkdocs.yml says what is in it. Without a browser, or without MkDocs and the way to fetch it, its test is skipped.
+.PHONY: site test-site
+SITE = PYTHONDONTWRITEBYTECODE=1 NO_MKDOCS_2_WARNING=1 $(BUILD)/site-venv/bin/mkdocs build -q --strict -f website/mkdocs.yml -d '$(abspath $(BUILD))/site'
+site: $(BUILD)/site-venv/ready
+	$(SITE)
+$(BUILD)/site-venv/ready: website/requirements.txt
+	$(PYTHON) -m venv $(BUILD)/site-venv
+	$(BUILD)/site-venv/bin/pip install -q -r website/requirements.txt
+	touch $@
+test-site:
+	@if ! command -v chromium chromium-browser google-chrome google-chrome-stable chrome >/dev/null; then echo 'skipped: there is no Chromium'; \
+	elif ! $(SUB) $(BUILD)/site-venv/ready >$(BUILD)/site-venv.log 2>&1; then echo 'skipped: MkDocs could not be fetched'; \
+	else $(SITE) && $(PYTHON) tests/test_site.py $(BUILD)/site; fi
 
 # libFuzzer where clang has it, beside the driver of our own; a bounded time either way.
 FUZZ_SECONDS ?= 15
