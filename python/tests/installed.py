@@ -61,6 +61,13 @@ if not lib.gpus:
     told = refused(epilog.EpilogError, lib.device, 0)
     hold("without a GPU it says why", re.match("Epilog cannot use cuda:0: .*(driver|GPU|libcuda)", told), told)
 
+# Without NVRTC a kernel for a GPU says how to get it; other refusals do not.
+for message, told in ((b"NVRTC, CUDA's compiler, cannot be used: it was not found. Install CUDA", True), (b"int8 products need a GPU", False)):
+    error = lib.Error(message=message)
+    unsupported = next(status for status in range(100) if lib.epi_status_name(status) == b"unsupported")
+    said = refused(_library.EpilogUnsupported, lib.check, unsupported, error)
+    hold("the package of NVRTC is named", message.decode() in said and ("pip install nvidia-cuda-nvrtc" in said) == told, said)
+
 # NVRTC where pip's packages put it: PyTorch's CUDA first, then the newest.
 path, cuda, own = sys.path[:], torch.version.cuda, os.environ.pop("EPILOG_NVRTC")
 with tempfile.TemporaryDirectory() as folder:
