@@ -308,8 +308,8 @@ def seen_of_cache(window, batch, q_length, q_offset, kv_offset, attention_mask, 
     return Seen(window, (start - kv_offset).clamp(min=0).int(), offset=q_offset - kv_offset, spread=spread) if shown else None
 
 
-LONELY = ("was the model's in a call where a query sees no key, as padding before a sequence does not: eager attention has it look at all keys, and has "
-          "gradients of that; sdpa gives it 0")
+LONELY = ("used the model's own attention in a call where a query sees no key, as with left padding: eager attention lets it see all keys, and "
+          "has gradients for that; sdpa gives it 0")
 
 
 def lonely(mask):
@@ -394,15 +394,15 @@ def why_not(module):
     """Why Epilog's cannot stand for a layer's attention; None where it can."""
     config, old = module.config, old_name(module.config)
     if old not in REPLACED:
-        return f"{old} was asked for"
+        return f"{old} was requested"
     if not is_causal(config):
         return "it is not causal (is_causal)"
     if old == "sdpa" and getattr(module, "attn_logit_softcapping", None) is not None:
-        return "sdpa has no soft cap"
+        return "sdpa supports no soft cap"
     if getattr(config, "output_attentions", False):
-        return "the weights of attention are results (output_attentions)"
+        return "the attention weights are results (output_attentions)"
     if None in own(old, module) or current(old, module) != own(old, module):
-        return f"{old} is not that of transformers"
+        return f"{old} is not the one of transformers"
     return None
 
 

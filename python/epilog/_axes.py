@@ -147,7 +147,7 @@ class Space:
     def split(self, axis, first, last):
         """The axis is two of these sizes, everywhere; so are those of half and twice its size."""
         if quotient(first, 2) is None and axis.half is not None:
-            raise Unsaid("a split of an axis whose halves are taken")
+            raise Unsaid("a split of an axis whose halves are used")
         outer, inner = Axis(first), Axis(last)
         if axis.half is not None:
             half = Axis(first // 2)
@@ -160,7 +160,7 @@ class Space:
     def halved(self, axis):
         if axis.half is None:
             if not isinstance(axis.size, int) or axis.size % 2:
-                raise Unsaid("halves of an odd or open axis")
+                raise Unsaid("halves of an odd or dynamic axis")
             axis.half = Axis(axis.size // 2)
             axis.half.whole = axis
         return find(axis.half)
@@ -211,7 +211,7 @@ class Space:
             differ = next(((x, y) for x, y in zip(p, q) if x is not y), None)
             if differ is None:
                 if len(p) != len(q):
-                    raise Unsaid("dimensions do not line up")
+                    raise Unsaid("dimensions do not match")
                 return view
             x, y = differ
             if x.size != y.size:

@@ -11,7 +11,7 @@ def backend(gm, inputs, mode=None, options=None):
     options = dict(options or {})
     rest, chunks = options.pop("rest", "inductor"), options.pop("loss_chunks", 1)
     if not isinstance(chunks, int) or chunks < 1:
-        raise ValueError(f"loss_chunks is {chunks!r}: it has to be a number from 1 on")
+        raise ValueError(f"loss_chunks is {chunks!r}: it must be 1 or more")
     return compile_graph(gm, inputs, Report(), rest, mode, options, chunks)
 
 

@@ -41,7 +41,7 @@ class Block:
         self.kind, self.forward, self.known, self.router = family.block, family.block.forward, family.known.experts, family.router
         self.gate = vars(family.experts).get("_apply_gate") if family.experts else None
         need(family.router and family.experts and (family.shared or not self.known.shared) and has_own_gate(family.experts, family),
-             f"the classes of {family.name} are not those of transformers")
+             f"the classes of {family.name} are not the ones of transformers")
         kinds = {"experts": family.experts}
         if not self.known.clamped:
             kinds["experts.act_fn"] = type(getattr(block.experts, "act_fn", nn.SiLU()))
@@ -52,11 +52,11 @@ class Block:
         self.tree = Tree(kinds)
         found = found_in(self.tree, block)
         self.facts = self.facts_of(block, found)
-        need(self.facts, "some of its numbers are not numbers, but tensors")
+        need(self.facts, "some of its numbers are tensors")
         self.program = clamped_experts
         if not self.known.clamped:
             activations = [activation_of(found[i]) for i in ([1, 6] if self.known.shared else [1])]
-            need(activations[0], f"its activation {type(found[1]).__name__} has no text here")
+            need(activations[0], f"its activation {type(found[1]).__name__} is not supported")
             need(len(set(activations)) == 1, "its shared experts have another activation")
             self.program = EXPERTS[activations[0], self.known.shared]
         why = self.trouble(block, found[0])
@@ -73,15 +73,15 @@ class Block:
         """Why it is not for this call, or None."""
         router, asked = getattr(block, self.known.router_at), experts.config._experts_implementation
         if type(router) is not self.router and plain_type(router) is not self.router:
-            return f"{self.known.router_at} is a {type(router).__name__}, no plain {self.router.__name__}"
+            return f"{self.known.router_at} is a {type(router).__name__}, not a plain {self.router.__name__}"
         if asked is not None and asked not in SAME:
-            return f"{asked} was asked for"
+            return f"{asked} was requested"
         if getattr(experts, "_is_expert_parallel", False):  # transformers 5.17 has no such word: there they have another forward
             return "its experts are on several devices"
         if "_apply_gate" in experts.__dict__ or type(experts)._apply_gate is not self.gate:
-            return "experts has a gate of its own"
+            return "experts has its own gate"
         if asked not in (None, "eager") and not own_implementation(asked):
-            return f"{asked} is not that of transformers"
+            return f"{asked} is not the one of transformers"
         return None
 
     def find(self, block, x):
@@ -104,8 +104,8 @@ class Router:
 
     def __init__(self, family):
         self.kind, self.forward, self.known = family.router, own_forward(family.router), family.known.experts
-        need(self.known.routes, "its choice, among groups of experts, has no text here")
-        need(self.forward is not None, f"{self.kind.__name__} has not the forward that it was written with")
+        need(self.known.routes, "its choice among groups of experts is not supported")
+        need(self.forward is not None, f"{self.kind.__name__} has not its original forward")
         self.names = Names([self.forward])
         need(self.names.why is None, self.names.why)
 

@@ -125,8 +125,8 @@ def complain(why, what):
     if os.environ.get("EPILOG_BACKEND_STRICT", "0") not in ("", "0"):
         raise why
     place = traceback.extract_tb(why.__traceback__)[-1]
-    log.warning("epilog left to PyTorch, by a mistake of its own: %s. What follows is right, and slower. Please report it with the model and this "
-                "line: %s: %s (%s:%s). EPILOG_BACKEND_STRICT=1 raises it.", what, type(why).__name__, why, os.path.basename(place.filename), place.lineno)
+    log.warning("epilog left a part of the model to PyTorch because of its own bug: %s. Results are right, but slower. Please report it with "
+                "the model and this line: %s: %s (%s:%s). EPILOG_BACKEND_STRICT=1 raises it.", what, type(why).__name__, why, os.path.basename(place.filename), place.lineno)
 
 
 def program_of(nodes, positions):
@@ -141,7 +141,7 @@ def program_of(nodes, positions):
     except Failed:
         raise
     except Exception as why:
-        raise Mistaken(None, f"a mistake of the backend: {type(why).__name__}: {why}") from why
+        raise Mistaken(None, f"a bug of the backend: {type(why).__name__}: {why}") from why
 
 
 def checked(nodes, positions, stretches):
@@ -152,14 +152,14 @@ def checked(nodes, positions, stretches):
         for draft in (True, False) if own is not None else (False,):  # what is not worth it is not compiled
             plans = program.planned(draft)
             if own is not None and any("attention" not in parts(plan) for plan in plans):
-                raise Failed(own, "attention whose scores would be in memory")
+                raise Failed(own, "attention whose scores would be stored in memory")
     except EpilogError as why:
         raise Refused(None, f"there is no kernel: {why}", program.stretched)
     recent.extend(plan.kernel for plan in plans if plan.kernel not in recent)
     plain = sum(memory(n) + sum(map(memory, n.all_input_nodes)) for n in nodes if operation(n) not in VIEWS)
     for plan, times in zip(plans, (1, 2)):  # a backward reads and writes twice what its forward does
         if moved(plan) > max(CLIFF * times * plain, SMALL):
-            raise Failed(None, f"its plan moves {moved(plan) / 1e6:.3g} MB, PyTorch {times * plain / 1e6:.3g}")
+            raise Failed(None, f"its plan moves {moved(plan) / 1e6:.3g} MB, PyTorch {times * plain / 1e6:.3g} MB")
     return program
 
 

@@ -79,11 +79,11 @@ def experts(x, index, weights, gate_up, down, activation="silu", shared=None, ch
     An index outside E is an IndexError on the CPU; on a GPU nobody looks, but with check_indices=True, which waits for it.
     """
     if (activation, False) not in EXPERTS:
-        raise ValueError(f"activation is {activation!r}: it can be one of {', '.join(GATES)}")
+        raise ValueError(f"activation is {activation!r}: it must be one of {', '.join(GATES)}")
     if gate_up.dim() != 3 or gate_up.shape[1] % 2:
-        raise ValueError(f"gate_up has sizes {list(gate_up.shape)}: they are [E,2*F,D]")
+        raise ValueError(f"gate_up has sizes {list(gate_up.shape)}; it must be [E,2*F,D]")
     if check_indices and index.is_cuda and index.numel() and not 0 <= index.min() <= index.max() < gate_up.shape[0]:
-        raise EpilogIndexError(f"an index lies outside the {gate_up.shape[0]} experts")
+        raise EpilogIndexError(f"an index is outside the {gate_up.shape[0]} experts")
     made, choices = EXPERTS[activation, shared is not None], index.shape[-1]
     y = made(rows(x), gate_up, down, index.reshape(-1, choices), weights.reshape(-1, choices), *(shared or ()))
     return y.view(x.shape)
@@ -121,11 +121,11 @@ class MoE(nn.Module):
                  scale=1.0, device=None, dtype=None):
         super().__init__()
         if not 1 <= top_k <= num_experts:
-            raise ValueError(f"top_k is {top_k}: it can be from 1 to the number of experts, {num_experts}")
+            raise ValueError(f"top_k is {top_k}: it must be from 1 to the number of experts, {num_experts}")
         if scores not in SCORES:
-            raise ValueError(f"scores is {scores!r}: it can be one of {', '.join(SCORES)}")
+            raise ValueError(f"scores is {scores!r}: it must be one of {', '.join(SCORES)}")
         if activation not in GATES:
-            raise ValueError(f"activation is {activation!r}: it can be one of {', '.join(GATES)}")
+            raise ValueError(f"activation is {activation!r}: it must be one of {', '.join(GATES)}")
         kind = dict(device=device, dtype=dtype)
         self.top_k, self.scores, self.scale, self.router = top_k, scores, scale, router_op(scores, normalize, top_k)
         self.gate = nn.Linear(hidden_size, num_experts, bias=False, **kind)

@@ -49,7 +49,7 @@ LINEAR = {bias: linear_op(bias) for bias in (False, True)}
 def why_not(**sizes):
     """Why there are no groups of 128 in these features; None where there are."""
     bad = [f"{name} is {size}" for name, size in sizes.items() if size % GROUP or not size]
-    return f"{' and '.join(bad)}, no multiple of {GROUP}" if bad else None
+    return f"{' and '.join(bad)}, not a multiple of {GROUP}" if bad else None
 
 
 def grouped(x):
@@ -93,7 +93,7 @@ class Linear8(nn.Linear):
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         why = why_not(in_features=in_features, out_features=out_features)
         if why:
-            raise ValueError(f"{why}: choose other sizes, or epilog.nn.Linear, which takes any")
+            raise ValueError(f"{why}: choose other sizes, or epilog.nn.Linear, which supports any")
         super().__init__(in_features, out_features, bias, device, dtype)
 
     def forward(self, x):

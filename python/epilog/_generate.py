@@ -62,14 +62,14 @@ def head_of(model):
     """The model below its head, the head's weight and soft cap."""
     base, head, softcap = getattr(model, model.base_model_prefix, None), model.get_output_embeddings(), getattr(model.config, "final_logit_softcapping", None)
     if base is None or base is model or not isinstance(head, nn.Linear) or head.bias is not None:
-        raise ValueError(f"{type(model).__name__} has no head that is a linear layer without bias: log-probabilities are made of one")
+        raise ValueError(f"{type(model).__name__} has no LM head that is a linear layer without bias; log-probabilities need one")
     if torch.compiler.is_compiling():  # where nobody can look at a function
         return base, head.weight, softcap
     capped = is_capped(plain_type(model).forward)
     if capped is None:
-        raise ValueError(f"{type(model).__name__} may make its logits of something else than its head's product: its forward is not known")
+        raise ValueError(f"{type(model).__name__} may compute its logits from more than the product of its head: its forward is not supported")
     if plain_type(head) is not nn.Linear or "forward" in head.__dict__ or (head._forward_hooks and not are_idle(head._forward_hooks)):
-        raise ValueError(f"the head of {type(model).__name__} has hooks, or is no plain linear layer: log-probabilities are made of one")
+        raise ValueError(f"the head of {type(model).__name__} has hooks, or is not a plain linear layer; log-probabilities need one")
     return base, head.weight, softcap if capped else None
 
 
@@ -120,7 +120,7 @@ class LogProbs:
     def of(self, sequences):
         """Of the last call's."""
         if self.ids is None or not torch.equal(sequences[:, :-1], self.ids):
-            raise ValueError("these are not the sequences that the last call of generate() chose, greedily or by sampling")
+            raise ValueError("these are not the sequences from the last call of generate() (greedy or sampling)")
         self.asked, (_, weight, softcap) = True, head_of(self.model)
         new = sequences[:, sequences.shape[1] - len(self.hidden):]
         return linear_token_statistics(torch.stack(self.hidden, 1), weight, new, softcap).log_prob
@@ -273,26 +273,26 @@ def known_layers(model):
     base, weight, _ = head_of(model)
     family = next((f for f in families() if f.model is not None and plain_type(base) is f.model and not f.known.gpt2), None)
     if family is None:
-        return f"{type(base).__name__} is not known"
+        return f"{type(base).__name__} is not supported"
     rotary, norm, embed = (base._modules.get(name) for name in ("rotary_emb", "norm", "embed_tokens"))
     why = trouble(base, family.model) or trouble(rotary, family.rotary) or trouble(norm, family.norm) or trouble(embed, type(embed))
     if why is not None:
         return why
     if getattr(rotary, "rope_type", None) not in ROPES:
-        return "frequencies of its positions depend on the length"
+        return "its rotary frequencies depend on the length"
     x, found = weight.new_empty(1, 1, base.config.hidden_size), []
     tables = rotary(x, position_ids=torch.zeros(1, 1, dtype=torch.long, device=x.device))
     for layer in base.layers[:base.config.num_hidden_layers]:
         parts = layer.__dict__.get("_epilog")
         given = parts.find(layer, x, tables) if isinstance(parts, Layer) and trouble(layer, parts.kind) is None else None
         if given is None or not parts.attends(given[0], x):
-            return "some of its layers are not Epilog's, or not as they were"
+            return "some of its layers are not Epilog's, or were changed"
         if given[0].layer_idx != len(found) or parts.window() not in (None, getattr(base.config, "sliding_window", None)):  # that of masks is the latter
-            return "some of its layers have another place in the cache, or another window than masks"
+            return "some of its layers have another place in the cache, or another window than the masks"
         if given[0].training and given[0].attention_dropout:
-            return "there is dropout"
+            return "dropout is on"
         if layer.training and parts.programs8:
-            return "products of some layers are of e4m3 in training"
+            return "some layers use e4m3 products in training"
         attention, before, out, behind = given
         found.append((parts, parts.shaped(before)[1], out, behind))
     return found
@@ -360,9 +360,9 @@ def refuse_others(given, mask):
     positions = given.get("position_ids")
     others = [name for name, value in given.items() if name not in UNDERSTOOD and value is not None]
     if positions is not None and bool((positions != positions_of(mask))[mask.bool().expand(mask.shape)].any()):
-        others.append("position_ids of one's own")
+        others.append("your own position_ids")
     if others:
-        raise ValueError(f"epilog.generate does not know {', '.join(others)}: they are model.generate's")
+        raise ValueError(f"epilog.generate does not support {', '.join(others)}: use model.generate")
 
 
 def ends_of(criteria, device):
@@ -377,7 +377,7 @@ def loop(model, input_ids, logits_processor, stopping_criteria, generation_confi
     from transformers.cache_utils import DynamicCache
     config, (base, weight, softcap) = generation_config, head_of(model)
     if config.num_beams > 1 or config.return_dict_in_generate:
-        raise ValueError("epilog.generate chooses greedily or samples, and returns sequences: beams and all else are model.generate's")
+        raise ValueError("epilog.generate chooses greedily or samples, and returns sequences: use model.generate for beams and everything else")
     cache, mask, most = given.get("past_key_values"), given.get("attention_mask"), stopping_criteria.max_length
     cache = DynamicCache(config=base.config) if cache is None else cache
     mask = torch.ones_like(input_ids) if mask is None else mask
@@ -407,7 +407,7 @@ def generate(model, inputs=None, log_probs=False, **given):
     stopping_criteria, prefill_chunk_size, …). Processors see logits in f32. Cache and graph stay for the next call with so many sequences,
     until epilog.restore. log_probs: returns Generated(sequences, log_probs)."""
     if given.get("streamer") is not None or given.get("assistant_model") is not None:
-        raise ValueError("streamer and assistant_model are model.generate's")
+        raise ValueError("use model.generate for streamer and assistant_model")
     token = generating.set(True)
     try:
         with torch.cuda.device_of(head_of(model)[1]):

@@ -136,7 +136,7 @@ class Regions:
         places = {storage(t) for n in self.nodes for t in written(n)}
         self.positions = Positions(graph, {n for p in places for n in self.owners.get(p, ())} if None not in places else set(self.nodes))
         for n in self.positions.known:
-            self.left[n] = "said where it is read, by its positions"
+            self.left[n] = "written where it is read, by its positions"
 
     def is_barrier(self, node):
         if node.op not in CALLS or name_of(node) in HARMLESS:
@@ -161,7 +161,7 @@ class Regions:
             for n in self.owners.get(storage(target), [target]) if storage(target) is not None else [target]:
                 for u in (n, *n.users):
                     if u.op in CALLS and (u is n or self.order[u] <= self.order[node]):
-                        self.left.setdefault(u, "what is written to in place" if written(node) else "what is read as it lies in memory")
+                        self.left.setdefault(u, "a tensor that is written in place" if written(node) else "an operation that reads the memory layout")
 
     def why_not(self, node, quiet):
         if node.op not in CALLS:

@@ -136,17 +136,17 @@ def class_name(kind, beside):
 def trouble(module, kind):
     """Why a module is not plainly one of that class, or None."""
     if type(module) is not kind and ("_epilog_kind" not in vars(type(module)) or type(module)._epilog_kind is not kind):
-        return f"is a {class_name(type(module), kind)}, no plain {kind.__name__}"
+        return f"is a {class_name(type(module), kind)}, not a plain {kind.__name__}"
     own = module.__dict__
     if own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
         return "has hooks"
     if own["_forward_hooks"] and not are_idle(own["_forward_hooks"]):
         return "has hooks"
     if "forward" in own:
-        return "has a forward of its own"
+        return "has its own forward"
     for name in ("weight", "bias"):
         if name in own or name in own["_buffers"]:
-            return f"has a {name} that is no parameter"
+            return f"has a {name} that is not a parameter"
     return None
 
 
@@ -197,7 +197,7 @@ class Names:
     def __init__(self, functions, kinds=()):
         known, todo, self.why = {}, list(functions), None
         if not is_own(nn.Module.__call__, everyone, "Module._wrapped_call_impl") or not is_own(nn.Module._call_impl, everyone, "Module._call_impl"):
-            self.why = "torch.nn.Module is called by another function"
+            self.why = "torch.nn.Module.__call__ was replaced"
         for kind in kinds:
             known[kind] = dict(forward=own_forward(kind), __call__=nn.Module.__call__, _call_impl=nn.Module._call_impl)
             todo.append(known[kind]["forward"])
@@ -208,7 +208,7 @@ class Names:
                     continue
                 known[holder][name] = found
                 if not is_original(found, name):
-                    self.why = self.why or f"{holder.__name__}.{name} is not its own"
+                    self.why = self.why or f"{holder.__name__}.{name} was replaced"
                 elif isinstance(found, types.FunctionType) and found.__globals__["__name__"].startswith(BELOW):
                     todo.append(found)
         self.known = [(holder, operator.attrgetter(*names, "__name__"), (*names.values(), holder.__name__), tuple(names.items()))
@@ -226,7 +226,7 @@ class Names:
             return self.changed_in_graph()
         for holder, get, values, _ in self.known:
             if get(holder) != values:
-                return f"{holder.__name__} has not the functions that it was written with"
+                return f"functions of {holder.__name__} were replaced"
         return None
 
     def changed_in_graph(self):
@@ -234,7 +234,7 @@ class Names:
         for holder, _, _, names in self.known:
             for name, value in names:
                 if getattr(holder, name) is not value:
-                    return "there are other functions"
+                    return "functions were replaced"
         return None
 
 
@@ -267,8 +267,8 @@ class Tree:
     def find(self, layer):
         """The modules, in the order of the names; or in words which of them is not what it was."""
         if hooks_of_all():
-            return "there are hooks on all modules"
-        why = "PyTorch's functions are watched" if watched() else self.names.changed()
+            return "there are global hooks on modules"
+        why = "a mode, a trace or a transform watches PyTorch's functions" if watched() else self.names.changed()
         if why is not None:
             return why
         found, traced = [], torch.compiler.is_compiling()

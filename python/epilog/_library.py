@@ -40,7 +40,7 @@ def find_library():
     for place in places:
         if os.path.exists(place):
             return place
-    raise ImportError(f"libepilog.so is not there (looked for {', '.join(places)}): run make, or set EPILOG_LIBRARY")
+    raise ImportError(f"libepilog.so was not found (looked for {', '.join(places)}): run make, or set EPILOG_LIBRARY")
 
 
 def pip_nvrtc():
@@ -85,7 +85,7 @@ def structure(name, told):
     made = type(name, (c.Structure,), {"_fields_": fields})
     wrong = [f["name"] for f in told["fields"] if getattr(made, f["name"]).offset != f["offset"]]
     if wrong or c.sizeof(made) != told["size"]:
-        raise ImportError(f"{name} does not lie in memory as the library says: {wrong}")
+        raise ImportError(f"{name} has not the layout that the library has: {wrong}")
     return made
 
 
@@ -206,7 +206,7 @@ class Program:
         lib, err, module = library(), library().Error(), P()
         raw = text.encode()
         if "{" not in text:
-            raise EpilogValueError(f"a text of programs is wanted, and {text[:80]!r} has none; that of a file is open(path).read()")
+            raise EpilogValueError(f"expected the text of a program, but {text[:80]!r} has none; for a file pass open(path).read()")
         lib.check(lib.epi_module_parse(lib.context, raw, len(raw), file.encode(), c.byref(module), c.byref(err)), err)
         count = lib.epi_module_count(module)
         programs = [lib.epi_module_program(module, i) for i in range(count)]
@@ -367,7 +367,7 @@ class Kernel:
         # not by __del__, during which another thread could still find it in the program's `compiled`
         weakref.finalize(self, lib.epi_kernel_free, self.handle).atexit = False
         if lib.epi_kernel_prepare_size(self.handle):
-            raise EpilogError(f"{program.name} has params and something to prepare of them, which needs the C interface: leave out the marks here")
+            raise EpilogError(f"{program.name} has params with values to prepare, which only the C interface supports: leave out `param` here")
 
     def workspace(self, sizes):
         """Bytes that a run at these sizes needs, and the sizes of the open axes as a call wants them."""

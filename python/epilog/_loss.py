@@ -21,13 +21,13 @@ def head(loss, logits, regions):
         logits = bound(logits)["input"]
         way.append(logits)
     if operation(logits) != "linear" or example(logits).shape[-1] != words:
-        raise Whole(f"the logits are made by {logits.target}")
+        raise Whole(f"the logits come from {logits.target}")
     if len(logits.users) != 1:
         raise Whole("something else reads the logits")
     if bound(logits).keys() != {"input", "weight"}:
         raise Whole("the linear layer has a bias")
     if logits in regions.left or regions.epochs[logits] != regions.epochs[loss]:
-        raise Whole("something is written to, or changes its mode, between the linear layer and the loss")
+        raise Whole("a tensor is written in place, or a mode changes, between the linear layer and the loss")
     return way
 
 
@@ -37,7 +37,7 @@ def in_chunks(graph, loss, regions, chunks):
     logits, target = given.pop("input"), given.pop("target")
     known = len(example(logits).shape) == 2 and example(logits).dtype in FLOATS and example(target).dtype in INTEGERS  # no distribution of words
     if not known or given.keys() - KNOWN or given.get("reduction", "mean") == "none":
-        raise Whole("a form of cross_entropy")
+        raise Whole("an unsupported form of cross_entropy")
     way = head(loss, logits, regions)
     layer = bound(way[-1])
     with graph.inserting_before(loss):

@@ -22,15 +22,15 @@ class Op:
         prog = program(text, name, None if rows is None else tuple(rows), memory, dims)
         for d, s in dims:
             if prog.given.get(d) != s or s < 1:
-                raise EpilogValueError(f"{prog.name}: dims says {d} = {s}: it gives the sizes, from 1 on, of axes that outputs alone have and that are not renamed")
+                raise EpilogValueError(f"{prog.name}: dims gives {d} = {s}, but it is for sizes, 1 or more, of axes that only outputs have and that are not renamed")
         if any(d not in prog.dims for d in prog.rows):
-            raise EpilogValueError(f"{prog.name}: rows names {', '.join(prog.rows)}: the axes are {', '.join(prog.dims)}")
+            raise EpilogValueError(f"{prog.name}: rows names {', '.join(prog.rows)}, but the axes are {', '.join(prog.dims)}")
         self.text, self.name, self.twice, self.program = text, prog.name, twice, prog
         self.inputs = [(t.name, t.rank, t.type) for t in prog.inputs]
         self.names = [t.name for t in prog.inputs]
         self.keep = tuple(self.names) if keep is True else tuple(keep)
         if any(n not in self.names for n in self.keep):
-            raise EpilogValueError(f"{self.name}: keep names {', '.join(self.keep)}: the inputs are {', '.join(self.names)}")
+            raise EpilogValueError(f"{self.name}: keep names {', '.join(self.keep)}, but the inputs are {', '.join(self.names)}")
         self.open = [t.type is None and t.rank > 0 and t.name not in self.keep for t in prog.inputs]  # what autocast casts
         self.count, self.results = len(prog.inputs), len(prog.outputs)
         self.has_gradients = has_gradients(prog)
@@ -59,7 +59,7 @@ class Op:
         for out, given in into.items():
             found = [t for t in prog.outputs if t.name == out], [t for t in prog.inputs if t.name == given]
             if not all(found):
-                raise EpilogValueError(f"{self.name}: into says {out} over {given}: there is no {'input ' + given if found[0] else 'output ' + out}")
+                raise EpilogValueError(f"{self.name}: into stores {out} over {given}, but there is no {'input ' + given if found[0] else 'output ' + out}")
             (o,), (i,) = found
             if o.axes != i.axes or not o.axes or o.type not in (None, i.type):
                 raise EpilogValueError(f"{self.name}: {o} cannot be stored over {i}: both need the same axes and type")
@@ -71,7 +71,7 @@ class Op:
     def bind(self, args, kwargs):
         """Arguments by name in their places."""
         if len(args) + len(kwargs) != self.count or any(k not in self.names[len(args):] for k in kwargs):
-            raise TypeError(f"{self.name} takes {self.count} inputs ({', '.join(self.names)}), it was given {len(args)}"
+            raise TypeError(f"{self.name} takes {self.count} inputs ({', '.join(self.names)}), but was given {len(args)}"
                             + (f" and {', '.join(kwargs)}" if kwargs else ""))
         return args + tuple(kwargs[name] for name in self.names[len(args):])
 
@@ -123,7 +123,7 @@ class Op:
         if in_functorch() and not is_compiling():
             refuse_transforms(self.program, args)
         if not is_compiling() and in_trace():  # which leaves out what has no result, and sees no writing in lists
-            raise NotImplementedError(f"{self.name}: torch.jit.trace does not see results that are stored over inputs")
+            raise NotImplementedError(f"{self.name}: torch.jit.trace does not support results that are stored over inputs")
         if is_compiling() or watched():
             inputs, outputs, over = [i for _, i in self.into], [o for o, _ in self.into], dict(self.into)
             tensors = [a for i, a in enumerate(args) if isinstance(a, Tensor) and i not in inputs]
@@ -171,9 +171,9 @@ class Op:
             args = self.bind(args, kwargs)
         for a in args:
             if not isinstance(a, (Tensor, bool, int, float)) and (not hasattr(a, "__float__") or getattr(a, "ndim", 0)):
-                raise TypeError(f"{self.name} was given a {type(a).__name__}: inputs are tensors, and numbers where they have no axes")
+                raise TypeError(f"{self.name} was given a {type(a).__name__}: inputs are tensors, or numbers if they have no axes")
             if type(a).__name__ == "DTensor":
-                raise TypeError(f"{self.name} was given a DTensor: it works on the tensors of this process, which to_local() gives")
+                raise TypeError(f"{self.name} was given a DTensor: pass the local tensor of this process, to_local()")
         refuse_kinds(self.program, args)
         if forward_ad._current_level >= 0:
             refuse_tangents(self.program, args)

@@ -154,7 +154,7 @@ class Told:
             return False
         tokens, (all_of_it, less) = x.shape[0] * x.shape[1], self.bytes
         if tokens * self.count * less > self.memory and not torch.compiler.is_compiling():
-            self.leave(f"kept {tokens * self.count * less} bytes with the other layers, more than memory={self.memory}: no more can be made again")
+            self.leave(f"saved {tokens * self.count * less} bytes with the other layers, more than memory={self.memory}: no more can be recomputed")
         return tokens * (self.count * all_of_it - self.index * (all_of_it - less)) > self.memory
 
     def leave(self, why):
@@ -171,17 +171,17 @@ class Layer(Told):
         tree = LLAMA_TREE | (GEMMA_NORMS if self.known.gemma else {}) | (HEAD_NORMS if self.known.head_norm else {})
         kinds = {name: getattr(family, k) if type(k) is str else k for name, k in tree.items()}
         kinds["mlp.act_fn"] = type(layer.mlp.act_fn) if hasattr(layer.mlp, "act_fn") else nn.SiLU
-        need(None not in kinds.values(), f"the classes of {family.name} are not those of transformers")
+        need(None not in kinds.values(), f"the classes of {family.name} are not the ones of transformers")
         self.tree = Tree(kinds)
         found = found_in(self.tree, layer)
         activation, self.facts = activation_of(found[ACT]), self.facts_of(found)
-        need(activation, f"its activation {type(found[ACT]).__name__} has no text here")
-        need(self.facts, "some of its numbers are not numbers, but tensors")
+        need(activation, f"its activation {type(found[ACT]).__name__} is not supported")
+        need(self.facts, "some of its numbers are tensors")
         (self.size, scale, window, softcap, _), (q, k, v, o, *mlp), self.inner, eps = self.facts
         for name, bias in zip(("gate_proj", "up_proj", "down_proj"), mlp):
             need(not bias, f"mlp.{name} has a bias")
         need(q == k == v, "some of q_proj, k_proj and v_proj have a bias, and others have none")
-        need(self.size % 2 == 0, f"heads of {self.size} features have no halves")
+        need(self.size % 2 == 0, f"heads of {self.size} features cannot be halved")
         need(len(set(eps)) == 1, "its norms have different epsilons")
         groups = found[ATTENTION].num_key_value_groups
         need(groups * found[K].out_features == found[Q].out_features, "its heads are not in groups of the same size")
@@ -287,12 +287,12 @@ def seen_of_call(parts, attention, x, mask, keys, dropout, more):
         return None
     past = seen_in_cache(mask, old_name(config), x.shape[1], keys)
     if in_autocast(x):
-        parts.leave("was the model's in a call with a cache under autocast")
+        parts.leave("used the model's own attention in a call with a cache under autocast")
     elif past is None:
-        parts.leave("was the model's in a call with a cache whose mask hides more than what comes before each sequence's first token, or is made for "
-                    "torch.compile, as transformers' is of a static cache on a GPU (epilog.generate has its own)")
+        parts.leave("used the model's own attention in a call with a cache whose mask hides more than left padding, or is made for "
+                    "torch.compile, as transformers does for a static cache on a GPU (epilog.generate has its own)")
     elif not is_known(old_name(config), attention) or not is_usual(attention, dropout if attention.training else 0, more):
-        parts.leave("was the model's in a call with a cache, with dropout or something that is not known")
+        parts.leave("used the model's own attention in a call with a cache, with dropout or an unsupported argument")
     elif past.starts is None:
         return past._replace(starts=torch.zeros(x.shape[0], dtype=torch.int32, device=x.device))
     else:
@@ -416,7 +416,7 @@ GPT2_TREE = {"ln_1": nn.LayerNorm, "attn": "attention", "attn.c_attn": "conv", "
 def gpt2_tree(kinds, family, act):
     known = {"conv": own_class("pytorch_utils", "Conv1D"), "attention": family.attention, "mlp": family.mlp, None: type(act)}
     kinds = {name: known.get(k, k) for name, k in kinds.items()}
-    need(None not in kinds.values(), "the classes of GPT2 are not those of transformers")
+    need(None not in kinds.values(), "the classes of GPT2 are not the ones of transformers")
     return Tree(kinds)
 
 
@@ -429,10 +429,10 @@ class Block(Told):
         need(not hasattr(block, "crossattention"), "it has cross-attention")
         self.tree = gpt2_tree(GPT2_TREE, family, getattr(block.mlp, "act", None))
         found = found_in(self.tree, block)
-        need(hasattr(found[1], "scaling"), "transformers of another version: its attention does not tell its scaling")
-        need(activation_of(found[10]) == "gelu_tanh", f"its activation {type(found[10]).__name__} has no text here")
+        need(hasattr(found[1], "scaling"), "another version of transformers: its attention has no scaling attribute")
+        need(activation_of(found[10]) == "gelu_tanh", f"its activation {type(found[10]).__name__} is not supported")
         self.facts = self.facts_of(found)
-        need(self.facts, "some of its numbers are not numbers, but tensors")
+        need(self.facts, "some of its numbers are tensors")
         need(self.facts[0] == self.facts[1], "its norms have different epsilons")
         scale = own_scale(found[1])
         self.programs, self.programs8, self.numbers = gpt2_parts(scale is not None), None, [] if scale is None else [scale]
@@ -511,7 +511,7 @@ class Norm:
     def __init__(self, kind, family):
         program = layer_norm if family is None else gemma_norm if family.known.gemma else rms_norm
         self.kind, self.forward, self.program, self.eps_name = kind, own_forward(kind), program, epsilon_of(family)
-        need(self.forward is not None, f"{kind.__name__} has not the forward that it was written with")
+        need(self.forward is not None, f"{kind.__name__} has not its original forward")
         self.names = Names([self.forward])
         need(self.names.why is None, self.names.why)
 
@@ -544,7 +544,7 @@ class GPT2MLP:
     def __init__(self, mlp, family):
         self.kind, self.forward, self.tree = family.mlp, family.mlp.forward, gpt2_tree(GPT2_MLP, family, getattr(mlp, "act", None))
         act = found_in(self.tree, mlp)[2]
-        need(activation_of(act) == "gelu_tanh", f"its activation {type(act).__name__} has no text here")
+        need(activation_of(act) == "gelu_tanh", f"its activation {type(act).__name__} is not supported")
         self.inner = inner_of(act)
 
     def find(self, mlp, x):
@@ -583,7 +583,7 @@ class Head:
         asked = inspect.getattr_static(family.head, "loss_function")  # a property, of all models
         need(self.loss is not None and loss_of(model) is self.loss and isinstance(asked, property)
              and is_own(asked.fget, sys.modules["transformers.modeling_utils"], "PreTrainedModel.loss_function"),
-             "its loss_function is not that of transformers")
+             "its loss_function is not the one of transformers")
         self.asked, self.begun = asked, set()  # sizes and types of labels for which kernels were begun with
 
     def begin(self, model, base, weight, labels):

@@ -28,7 +28,7 @@ class QuantisedLinear(nn.Module):
         check(bits, group)
         self.out_features, self.in_features = weight.shape
         if self.in_features % group:
-            raise ValueError(f"weight has {self.in_features} columns, no multiple of {group}: choose another group")
+            raise ValueError(f"weight has {self.in_features} columns, not a multiple of {group}: choose another group")
         self.bits, self.group = bits, group
         self.bias = bias if bias is None or isinstance(bias, nn.Parameter) else nn.Parameter(bias, requires_grad=False)
         with torch.no_grad():
@@ -61,9 +61,9 @@ class QuantisedLinear(nn.Module):
 
 def check(bits, group):
     if bits not in MAKE:
-        raise ValueError(f"bits is {bits}: it can be 8 or 4")
+        raise ValueError(f"bits is {bits}: it must be 8 or 4")
     if group < 2 or group % 2:
-        raise ValueError(f"group is {group}: it is even, as 64")
+        raise ValueError(f"group is {group}: it must be even, such as 64")
 
 
 def why_left(module, name, group, leave):
@@ -71,9 +71,9 @@ def why_left(module, name, group, leave):
     if any(fnmatch.fnmatchcase(name, pattern) for pattern in leave):
         return OFF
     if "forward" in module.__dict__ or module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or hasattr(module, "parametrizations"):
-        return "it has a forward, hooks or parametrizations of its own"
+        return "it has its own forward, hooks or parametrizations"
     features = turned(module).shape[1]
-    return f"it takes {features} features, no multiple of {group}" if features % group else None
+    return f"it takes {features} features, not a multiple of {group}" if features % group else None
 
 
 def turned(module):
@@ -89,15 +89,15 @@ def quantise(model, bits=8, group=64, leave=("lm_head",)):
     """
     check(bits, group)
     if isinstance(leave, str):
-        raise ValueError("leave is a list of names of modules")
+        raise ValueError("leave must be a list of module names")
     report, kinds, size, stored = Report(), {nn.Linear, own_class("pytorch_utils", "Conv1D")} - {None}, 0, 0
     found = {}  # by module: one that stands in two places stays one
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if type(module) not in kinds:
             if isinstance(module, nn.Linear):
-                report.left.append((name, f"it is a {type(module).__name__}, no plain Linear"))
+                report.left.append((name, f"it is a {type(module).__name__}, not a plain Linear"))
             continue
-        why = why_left(module, name, group, leave) if name else "it is the model itself: QuantisedLinear(weight, bias) makes one"
+        why = why_left(module, name, group, leave) if name else "it is the model itself: use QuantisedLinear(weight, bias)"
         if why:
             report.left.append((name or "the model", why))
             continue
@@ -109,5 +109,5 @@ def quantise(model, bits=8, group=64, leave=("lm_head",)):
         setattr(model.get_submodule(parent), child, made)
         report.replaced.append((name, f"a weight of {bits} bits in groups of {group}"))
     if report.replaced:
-        report.replaced.append((f"{len(found)} weights in all", f"{size / 1e6:.1f} MB are {stored / 1e6:.1f} MB"))
+        report.replaced.append((f"{len(found)} weights in total", f"{size / 1e6:.1f} MB became {stored / 1e6:.1f} MB"))
     return report

@@ -1,7 +1,7 @@
 """What was done with a model, and what was not."""
 import re
 
-OFF = "that was asked for"
+OFF = "as you asked"
 
 
 class Report:

@@ -107,7 +107,7 @@ def variance(region, input, dim, correction, keepdim):
     dims = sorted(range(rank) if dim is None or not rank else {d % rank for d in ([dim] if isinstance(dim, int) else dim)})
     count = math.prod(input.shape[d] for d in dims)
     if not dims or correction and not (isinstance(count, int) and count > correction):
-        raise Unsaid("a variance of so few")
+        raise Unsaid("a variance of too few elements")
     centred = region.each("{} - {}", input, region.reduce("mean", input, dims, True))
     mean = region.reduce("mean", region.each("{}*{}", centred, centred), dims, keepdim)
     return region.each("{}*{}", mean, count / (count - correction)) if correction else mean
@@ -138,7 +138,7 @@ def norm(region, input, p="fro", dim=None, keepdim=False, ord=2):
     if kind == 1:
         return region.reduce("sum", region.each("abs({})", input), dim, keepdim)
     if kind != 2:
-        raise Unsaid("a norm but 1 and 2")
+        raise Unsaid("a norm other than 1 and 2")
     return root(region, region.reduce("sum", region.each("{}*{}", input, input), dim, keepdim))
 
 
@@ -150,7 +150,7 @@ def normalize(region, input, p=2.0, dim=1, eps=1e-12):
 @says("mse_loss")
 def mse_loss(region, input, target, reduction="mean"):
     if reduction not in ("none", "mean", "sum") or input.shape != target.shape:
-        raise Unsaid("a form of mse_loss")
+        raise Unsaid("an unsupported form of mse_loss")
     off = region.each("{} - {}", input, target)
     square = region.each("{}*{}", off, off)
     return square if reduction == "none" else region.reduce(reduction, square)
@@ -207,7 +207,7 @@ def pad(region, input, pad, mode="constant", value=None):
         if (before, behind) == (0, 0):
             continue
         if n < 1 or before + n + behind < 1:
-            raise Unsaid("a pad of nothing")
+            raise Unsaid("a pad of size 0")
         spread = region.counting(x, dim, -before, before + n + behind)
         for end, inside in ((before, "where({0}, {2}, {1})"), (before + n, "where({0}, {1}, {2})")):
             if 0 < end < before + n + behind:
@@ -280,7 +280,7 @@ def einsum(region, args):
         raise Unsaid("an einsum of a diagonal")
     sizes = {}
     if any(sizes.setdefault(a, n) != n for t, o in zip(terms, operands) for a, n in zip(t, o.shape)):
-        raise Unsaid("an einsum that expands")
+        raise Unsaid("an einsum that expands an axis")
     wanted = [set(result).union(*terms[k + 1:]) for k in range(len(terms))]
     letters, x = summed(region, terms[0], operands[0], wanted[0])
     for k in range(1, len(terms)):

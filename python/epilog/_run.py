@@ -70,10 +70,10 @@ def sizes_of(prog, args, told=()):
     """The size of each dim from the tensors, or as it was told; symbolic ones are fine."""
     for info, a in zip(prog.inputs, args):
         if isinstance(a, Tensor) and a.dim() != info.rank:
-            more = f"; its first ones become one by flatten(0, {a.dim() - info.rank}), or the text declares them" if a.dim() > info.rank > 0 else ""
-            refuse(prog, info, f"{info} has {info.rank} axes, the tensor given for it has sizes {shape_text(a.shape)}{more}")
+            more = f"; merge the first ones with flatten(0, {a.dim() - info.rank}), or declare them in the program" if a.dim() > info.rank > 0 else ""
+            refuse(prog, info, f"{info} has {info.rank} axes, but the tensor given for it has sizes {shape_text(a.shape)}{more}")
     if len(told) != len(prog.missing):
-        raise EpilogValueError(f"{prog.name}: the size of {prog.missing[0]} cannot be read from an input: no input has that axis; epilog.op(text, dims={{\"{prog.missing[0]}\": ...}}) gives it")
+        raise EpilogValueError(f"{prog.name}: the size of {prog.missing[0]} cannot be read from an input: no input has that axis; give it with epilog.op(text, dims={{\"{prog.missing[0]}\": ...}})")
     sizes = {**prog.given, **dict(zip(prog.missing, told))}
     sizes.update((dim, size_of(prog, args, dim)) for dim in prog.sources)
     sizes = {dim: sizes[dim] for dim in prog.dims}
@@ -140,16 +140,16 @@ class Plan:
         self.index = self.device.index if self.cuda else -1
         for info, a in zip(prog.inputs, args):
             if info.rank and not isinstance(a, Tensor):
-                refuse(prog, info, f"{info} needs a tensor, a {type(a).__name__} was given")
+                refuse(prog, info, f"{info} needs a tensor, but was given a {type(a).__name__}")
         kinds = []
         for i, (info, a) in enumerate(zip(prog.inputs, args)):
             dtype = a.dtype if isinstance(a, Tensor) else DTYPES[info.type if info.type is not None else F32]
             if dtype not in TYPES or (TYPES[dtype] > F16 and info.type is None):
-                refuse(prog, info, f"{info} was given {dtype}: Epilog takes float32, bfloat16 and float16, and integers and types of "
-                                   "8 bits where the text says so")
+                refuse(prog, info, f"{info} was given {dtype}: Epilog takes float32, bfloat16 and float16; integers and 8-bit "
+                                   "types only where the program declares them")
             integers = info.type in (I32, I64) and TYPES[dtype] in (I32, I64)  # either does for the other
             if info.type is not None and TYPES[dtype] != info.type and not integers:
-                refuse(prog, info, f"the text says that {info} is {NAMES[info.type]}, it was given {dtype}")
+                refuse(prog, info, f"{info} is declared as {NAMES[info.type]}, but was given {dtype}")
             kinds.append(TYPES[dtype])
         sizes = sizes_of(prog, args, told)
         outputs = output_types(prog, args, types)
@@ -247,7 +247,7 @@ class Plan:
         if key not in warned:
             warned.add(key)
             warnings.warn(f"{self.prog.name}: {self.prog.inputs[i]} is not contiguous (strides {tuple(a.stride())}): on a GPU it is "
-                          "copied for every call", stacklevel=2)
+                          "copied in every call", stacklevel=2)
 
 
 def run(prog, args, types=None, warn=True, told=(), made=None):
@@ -287,7 +287,7 @@ def run_into(prog, args, into, places=()):
     for o, i in into:
         info, a = prog.inputs[i], args[i]
         if isinstance(a, Tensor) and a.requires_grad and torch.is_grad_enabled():
-            refuse(prog, info, f"{info} wants a gradient, and {prog.outputs[o]} would be stored over it: call it under torch.no_grad()")
+            refuse(prog, info, f"{info} requires a gradient, but {prog.outputs[o]} would be stored over it: call it under torch.no_grad()")
         if isinstance(a, Tensor) and a.numel() > 1 and any(s > 1 and t == 0 for s, t in zip(a.shape, a.stride())):
             refuse(prog, info, f"{info} is an expanded tensor: {prog.outputs[o]} cannot be stored over it")
         for j, b in enumerate(args):
@@ -297,7 +297,7 @@ def run_into(prog, args, into, places=()):
     plan = plan_for(prog, args, types, ())
     for o, i in into:
         if plan.outputs[o][1] != args[i].dtype:
-            refuse(prog, prog.inputs[i], f"{prog.inputs[i]} was given {args[i].dtype}: {prog.outputs[o]}, which is stored over it, is "
+            refuse(prog, prog.inputs[i], f"{prog.inputs[i]} was given {args[i].dtype}, but {prog.outputs[o]}, which is stored over it, is "
                                          f"{NAMES[prog.outputs[o].type]}")
     with torch.no_grad():
         outs = plan.run(args, True, (*into, *places))
@@ -557,8 +557,8 @@ def gradients(ctx, grads, carry):
     made, inputs, numbers, dtypes, results, told, own = ctx.kept
     count = len(made.prog.inputs)
     if ctx.spent:  # where a hook failed behind it, autograd has the node as if it had not run
-        raise EpilogError(f"{made.prog.name}: an earlier backward has written over what was saved for it; where another is to come, "
-                          "retain_graph=True leaves that as it is")
+        raise EpilogError(f"{made.prog.name}: an earlier backward has overwritten the saved tensors; pass retain_graph=True "
+                          "to that backward to keep them")
     if forward_ad._current_level >= 0:
         refuse_tangents(made.prog, [*grads, *ctx.saved_tensors])
     if all([g is None for g in grads]):
@@ -585,8 +585,8 @@ def gradients(ctx, grads, carry):
         sources = [("input", i) for i in range(count)] + [("cotangent", i) for i in made.results]
         missing = [made.prog.inputs[i].name for kind, i in sources if (kind, i) not in values]
         if missing:
-            raise EpilogError(f"{made.prog.name}: a second derivative needs {', '.join(missing)}, which the first does not keep. "
-                              "An operation keeps it that is made with twice=True; a model that is compiled or patched has first gradients alone")
+            raise EpilogError(f"{made.prog.name}: a second derivative needs {', '.join(missing)}, which the first does not save. "
+                              "Create the operation with twice=True; a compiled or patched model has first derivatives only")
         found = carry(made.whole(), [values[s] for s in sources], types, False)
     result = [None] * count
     for i, g, dtype in zip(made.wanted, found, dtypes):
@@ -616,7 +616,7 @@ def refuse_transforms(prog, args):
     """A tensor of torch.func's transforms has no memory that a kernel could read."""
     if any([isinstance(a, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(a) for a in args]):
         raise NotImplementedError(f"{prog.name}: transforms of torch.func (grad, vmap, jacrev) are not supported; use backward or "
-                                  "torch.autograd.grad, and an axis of the text instead of vmap")
+                                  "torch.autograd.grad, and an axis in the program instead of vmap")
 
 
 def refuse_kinds(prog, args):
@@ -632,9 +632,9 @@ def kind_of(tensor):
     if type(tensor).__name__ == "MaskedTensor":
         return "a masked tensor", "to_tensor(0) gives its elements, with 0 where it is masked"
     if tensor.is_nested:
-        return "a nested tensor", "to_padded_tensor(0) makes its parts equally long, unbind() gives them one by one"
+        return "a nested tensor", "to_padded_tensor(0) pads its parts to one length, unbind() gives them one by one"
     if tensor.layout is not torch.strided:
-        return f"{'sparse' if 'sparse' in str(tensor.layout) else 'in a layout of its own'} ({tensor.layout})", "to_dense() gives all of its elements"
+        return f"{'sparse' if 'sparse' in str(tensor.layout) else 'in a layout that Epilog does not support'} ({tensor.layout})", "to_dense() gives all of its elements"
     return None, None
 
 

@@ -29,7 +29,7 @@ def number(c):
             raise Unsaid("a number that may change")
         c = int(c.node.expr)
     if not isinstance(c, (bool, int, float)) or math.isnan(c):
-        raise Unsaid(f"no number: {c}")
+        raise Unsaid(f"not a number: {c}")
     if math.isinf(c):
         return "inf" if c > 0 else "(-inf)"
     written = repr(int(c)) if c == int(c) and abs(c) < 1e6 else repr(float(c))
@@ -209,7 +209,7 @@ class Region(Views):
         """A label outside the classes makes the loss infinite."""
         forms = weight is None and size_average is None and reduce is None and not label_smoothing
         if not forms or len(input.dims) != 2 or len(target.dims) != 1 or reduction not in ("mean", "sum"):
-            raise Unsaid("a form of cross_entropy")
+            raise Unsaid("an unsupported form of cross_entropy")
         classes, target = input.dims[1], self.unify(input.dims[0], target, 0)
 
         def write(names, name):
@@ -318,7 +318,7 @@ SAID.update(ROWS)
 def power(region, input, exponent):
     """The derivative by an exponent is NaN in PyTorch where the base is negative."""
     if isinstance(exponent, View) and not (isinstance(input, (int, float)) and input > 0) and example(argument(region.at, "exponent")).requires_grad:
-        raise Unsaid("a power whose exponent wants a gradient")
+        raise Unsaid("a power whose exponent needs a gradient")
     return region.each("{}**{}", input, exponent)
 
 

@@ -31,12 +31,12 @@ def patched(kind, function):
 
 def set_forward(module, parts, function):
     """Another forward for this one module, and what it has to know."""
-    need("forward" not in module.__dict__, "it has a forward of its own")
+    need("forward" not in module.__dict__, "it has its own forward")
     module._epilog = parts
     module.__class__ = patched(type(module), function)
 
 
-PLAIN = "the model's where there is dropout or a mask of one's own, and on a GPU unless it is Hopper's and in 16 bits"
+PLAIN = "the model's with dropout, with your own mask, and on a GPU except Hopper in 16 bits"
 
 
 class Applying:
@@ -66,23 +66,23 @@ class Applying:
         try:
             need(self.wanted[switch], OFF)
             known = nn.LayerNorm if family is None else getattr(family, role)
-            need(plain_type(module) is known, f"it is a {class_name(type(module), known)}, no plain {known.__name__}")
+            need(plain_type(module) is known, f"it is a {class_name(type(module), known)}, not a plain {known.__name__}")
             getattr(self, role)(name, module, family)
         except Unknown as why:
             self.report.left.append((name or "the model", str(why)))
 
     def layer(self, name, module, family):
-        need(family.known.experts is None, "of a layer with experts, those and its norms are known")
+        need(family.known.experts is None, "of a layer with experts, only the experts and the norms are supported")
         gpt2 = family.known.gpt2
         if not gpt2:
-            need(family.rotary is not None, f"{family.name}RotaryEmbedding is not that of transformers")
+            need(family.rotary is not None, f"{family.name}RotaryEmbedding is not the one of transformers")
         parts = Block(module, family) if gpt2 else Layer(module, family)
         parts.report, parts.name = self.report, f"{name}.{'attn' if gpt2 else 'self_attn'}"
         set_forward(module, parts, gpt2_forward if gpt2 else layer_forward)
         fp8 = self.fp8 and self.is_eight(name, module, parts)
         if fp8:
             parts.use8()
-        where = (", where no dropout is on" if gpt2 else "") + (", in training with products of e4m3 and attention between them" if fp8 else "")
+        where = (", without dropout" if gpt2 else "") + (", in training with products of e4m3 and with attention between them" if fp8 else "")
         self.layers.append((name, module, "attn" if gpt2 else "self_attn", where))
         if not gpt2:  # a block's norms and MLP are replaced as well, for calls that the whole is not for
             self.inside.update(id(m) for m in module.modules())
@@ -93,11 +93,11 @@ class Applying:
         self.excepted.update(dict.fromkeys(patterns, True))
         why = OFF if patterns else parts.why_not8(module)
         if why:
-            self.report.left.append((name, f"its products stay as they are: {why}"))
+            self.report.left.append((name, f"its products are not converted to e4m3: {why}"))
         return why is None
 
     def head(self, name, module, family):
-        need(family.known.experts is None, "its loss has a part of the router's")
+        need(family.known.experts is None, "its loss includes the router's loss")
         set_forward(module, Head(module, family, *self.loss), causal_lm_forward)
         self.report.replaced.append((name or "the model", "the loss in training, together with lm_head"))
 
@@ -118,7 +118,7 @@ class Applying:
         set_forward(module, _blocks.Block(module, family), _blocks.block_forward)
         self.report.replaced.append((name, "experts as one program"))
         if self.fp8:
-            self.report.left.append((name, "its products stay as they are: those of experts are not made of e4m3"))
+            self.report.left.append((name, "its products are not converted to e4m3: those of experts never are"))
 
     def router(self, name, module, family):
         set_forward(module, _blocks.Router(family), _blocks.router_forward)
@@ -132,7 +132,7 @@ class Applying:
                 mixed.update(id(m) for m in beside)
         told, taken = [], []
         for name, module, child, where in self.layers:
-            beside = "others of the model's layers are left alone" if id(module) in mixed else None
+            beside = "other layers of the model were not replaced" if id(module) in mixed else None
             why = OFF if not wanted else beside or why_not(getattr(module, child))
             taken += [] if why else [getattr(module, child)]
             told.append((name, ("two programs around attention" if why else "one program") + where))
@@ -152,7 +152,7 @@ class Applying:
         """Lists of layers of which none is known are told of."""
         kinds = {type(m) for m in module}
         if len(kinds) == 1 and not any(self.what(m) for m in module) and any(True for _ in module.parameters()):
-            self.report.left.append((name, f"{len(module)} {kinds.pop().__name__}: no layer that is known"))
+            self.report.left.append((name, f"{len(module)} {kinds.pop().__name__}: not a supported layer"))
 
 
 def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, mlp=True, experts=True, loss=True, check_indices=False,
@@ -173,11 +173,11 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
     takes make the first products of their MLPs again instead of keeping them. Not for products of e4m3.
     """
     if isinstance(fp8_except, str) or (fp8_except and not fp8):
-        raise ValueError("fp8_except is a list of names of layers, and goes with fp8=True")
+        raise ValueError("fp8_except must be a list of layer names, and needs fp8=True")
     if attention not in ("epilog", "sdpa"):
-        raise ValueError(f"attention is {attention!r}: it can be epilog or sdpa")
+        raise ValueError(f"attention is {attention!r}: it must be epilog or sdpa")
     if memory is not None and (type(memory) not in (int, float) or not memory >= 0):
-        raise ValueError(f"memory is {memory!r}: it is a number of bytes, or None")
+        raise ValueError(f"memory is {memory!r}: it must be a number of bytes, or None")
     restore(model)
     work = Applying(model, loss_chunks, check_indices, dict(layers=layers, norms=norms, mlp=mlp, experts=experts, loss=loss),
                     fp8, fp8_except)
@@ -188,9 +188,9 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
     unmet = [pattern for pattern, met in work.excepted.items() if not met]
     if unmet:
         restore(model)
-        raise ValueError(f"fp8_except names {', '.join(unmet)}: there is no such layer that is known")
+        raise ValueError(f"fp8_except names {', '.join(unmet)}: there is no such supported layer")
     if fp8 and not any(module._epilog.programs8 for _, module, _, _ in work.layers):
-        warnings.warn(f"epilog.apply(fp8=True) found no layer whose products can be of e4m3:\n{work.report}", stacklevel=2)
+        warnings.warn(f"epilog.apply(fp8=True) found no layer whose products can use e4m3:\n{work.report}", stacklevel=2)
     if work.layers:
         work.tables()
     for index, (_, module, _, _) in enumerate(work.layers):
@@ -201,7 +201,7 @@ def apply(model, attention="epilog", loss_chunks=1, *, layers=True, norms=True, 
         if not work.report.left:
             with_experts = [name for name, known in MODELS.items() if known.experts]
             others = ", ".join(name for name in MODELS if name not in with_experts)
-            work.report.left.append((type(model).__name__, f"nothing in it is known: {others} are, and experts of {', '.join(with_experts)}"))
+            work.report.left.append((type(model).__name__, f"nothing in it is supported: {others} are, and experts of {', '.join(with_experts)}"))
         warnings.warn(f"epilog.apply replaced nothing:\n{work.report}", stacklevel=2)
     return work.report
 

@@ -159,7 +159,7 @@ class Views(Space):
         if len(axes) > 1:
             raise Unsaid("an element of a merged dimension")
         if not (-n <= i < n if isinstance(n, int) else i in (0, 1)):  # of an open size there are two at least
-            raise Unsaid("an element that may not be there")
+            raise Unsaid("an element that may not exist")
         dims = x.dims[:dim] + x.dims[dim + 1:]
         return self.take(x, axes[0], i % n if isinstance(n, int) else i, dims) if axes else self.view_of(x.value, dims)
 
@@ -279,7 +279,7 @@ class Views(Space):
         if not own:
             return self.view_of(x.value, dims)
         if len(own) < len(axes):
-            raise Unsaid("a slice of what is expanded in part")
+            raise Unsaid("a slice of a partly expanded tensor")
         self.counted += [(a, self.at) for a in new]
 
         def write(names, name):
@@ -309,7 +309,7 @@ class Views(Space):
     def split_into(self, x, sizes, dim=0):
         sizes, n = [whole(s) for s in sizes], whole(x.shape[dim])
         if sum(sizes) != n:
-            raise Unsaid("parts that are not all of it")
+            raise Unsaid("parts that do not cover the tensor")
         ends = [sum(sizes[:k + 1]) for k in range(len(sizes))]
         both = len(sizes) == 2 and sizes[0] == sizes[1]
         return [self.part(x, dim, end - size, end, both, True) for end, size in zip(ends, sizes)]

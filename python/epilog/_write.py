@@ -96,9 +96,9 @@ class Saying:
             except Unsaid as why:
                 raise Failed(node, str(why))
             except (TypeError, KeyError, IndexError, AttributeError, ValueError, RecursionError) as why:
-                raise Failed(node, f"arguments that are not known ({why})")
+                raise Failed(node, f"unsupported arguments ({why})")
             except Exception as why:
-                raise Mistaken(node, f"a mistake of the backend: {type(why).__name__}: {why}") from why
+                raise Mistaken(node, f"a bug of the backend: {type(why).__name__}: {why}") from why
 
     def given(self, node):
         """A node's view: of one before, or of an input."""
@@ -142,7 +142,7 @@ class Saying:
             if name in COMPARISONS and not any(k in FLOATS for k in kinds):
                 raise Unsaid("a comparison of integers")
             if name not in COMPARISONS and (torch.bool not in kinds or SAID[name] in COUNTS):
-                raise Unsaid("an operation on truth values")
+                raise Unsaid("an operation on booleans")
 
     def type(self, value, node, dtype):
         """What is cast to fewer bits is stored so where nothing else reads it."""
@@ -367,7 +367,7 @@ class Program(torch.nn.Module):
         try:
             self.op = made(self.text, text.rows(), text.kept())
         except EpilogValueError as why:
-            raise Refused(text.node_at(str(why)), f"the text is refused: {why}", self.stretched)
+            raise Refused(text.node_at(str(why)), f"the program is refused: {why}", self.stretched)
         place = {n: i for i, n in enumerate(self.given)}
         seed = lambda name: len(place) + int(name.split()[1])
         self.inputs = [(seed(v.node) if isinstance(v.node, str) else place[v.node], v.cut, shape, v.dtype == torch.bool)
@@ -429,7 +429,7 @@ def check_result(view, node):
     if not isinstance(view, View) or view.pieces or view.value.node is not None or not view.value.args:
         raise Failed(node, "a result that is an input, or several tensors")
     if example(node).dtype not in FLOATS:
-        raise Failed(node, "a result that is no number")
+        raise Failed(node, "a result that is not a number")
 
 
 def like(v):

@@ -192,7 +192,7 @@ class Linear(nn.Linear):
     def __init__(self, in_features, out_features, bias=True, activation=None, device=None, dtype=None):
         super().__init__(in_features, out_features, bias, device, dtype)
         if activation not in ACTIVATIONS:
-            raise ValueError(f"activation is {activation!r}: it can be one of {', '.join(str(a) for a in ACTIVATIONS)}")
+            raise ValueError(f"activation is {activation!r}: it must be one of {', '.join(str(a) for a in ACTIVATIONS)}")
         self.activation = activation
         made = ACTIVATIONS[activation].format("x @ weight" + (" + bias" if bias else ""))
         given = ", bias[F]" if bias else ""
@@ -219,7 +219,7 @@ class GatedMLP(nn.Module):
         self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False, **kind)
         self.activation = activation
         if activation not in GATED:
-            raise ValueError(f"activation is {activation!r}: it can be one of {', '.join(GATED)}")
+            raise ValueError(f"activation is {activation!r}: it must be one of {', '.join(GATED)}")
         self.op = GATED[activation]
 
     def forward(self, x):
@@ -254,16 +254,16 @@ def attention(q, k, v, causal=False, window=None, softcap=None, scale=None, *, d
     sequence, where B or H may be 1. sinks[H]: a score beside those of the keys, for nothing at all.
     """
     if window is not None and (not causal or window < 1):
-        raise ValueError("window counts the last keys that a query sees: it goes with causal=True, and is 1 or more")
+        raise ValueError("window is the number of last keys that a query sees: it needs causal=True, and must be 1 or more")
     if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap is {softcap}: it has to be more than 0")
+        raise ValueError(f"softcap is {softcap}: it must be above 0")
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4 or q.shape[2] % k.shape[2]:
-        raise ValueError(f"q has sizes {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)}: they are [B,S,H,E], [B,R,G,E] and [B,R,G,F], "
+        raise ValueError(f"q has sizes {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)}: they must be [B,S,H,E], [B,R,G,E] and [B,R,G,F], "
                          "and H is a multiple of G")
     if prefix is not None and (not causal or window is not None or documents is not None):
-        raise ValueError("prefix is what queries see beyond causal=True: it goes with it, and neither with window nor with documents")
+        raise ValueError("prefix is what queries see beyond causal=True: it needs causal=True, and works neither with window nor with documents")
     if spread and (not causal or starts is None or documents is not None or prefix is not None or sinks is not None):
-        raise ValueError("spread goes with causal=True and starts, and neither with documents nor with prefix or sinks")
+        raise ValueError("spread needs causal=True and starts, and works neither with documents nor with prefix or sinks")
     if scale == q.shape[3] ** -0.5:
         scale = None
     (batch, queries, heads, _), keys, groups = q.shape, k.shape[1], k.shape[2]
@@ -292,19 +292,19 @@ def check_tensor(name, t, sizes, q, types=None):
     if t is None:
         return
     if not isinstance(t, torch.Tensor) or (types and t.dtype not in types):
-        raise TypeError(f"{name} is {t.dtype if isinstance(t, torch.Tensor) else type(t).__name__}: it is a tensor"
+        raise TypeError(f"{name} is {t.dtype if isinstance(t, torch.Tensor) else type(t).__name__}: it must be a tensor"
                         + (f" of {' or '.join(str(dtype) for dtype in types)}" if types else ""))
     if list(t.shape) != sizes:
-        raise ValueError(f"{name} has sizes {list(t.shape)}: they are {sizes}, since q has sizes {list(q.shape)}")
+        raise ValueError(f"{name} has sizes {list(t.shape)}: they must be {sizes}, since q has sizes {list(q.shape)}")
     if t.device != q.device:
-        raise ValueError(f"{name} is on {t.device}: q is on {q.device}")
+        raise ValueError(f"{name} is on {t.device}, but q is on {q.device}")
 
 
 def bias_axes(bias, q, keys, groups):
     """The axes of a bias before its last two, as the text has them, and the bias with these."""
     batch, queries, heads, _ = q.shape
     if bias.dim() not in (2, 3, 4):
-        raise ValueError(f"bias has sizes {list(bias.shape)}: they are [S,R], [H,S,R] or [B,H,S,R]")
+        raise ValueError(f"bias has sizes {list(bias.shape)}: they must be [S,R], [H,S,R] or [B,H,S,R]")
     wide = bias.view(*[1] * (4 - bias.dim()), *bias.shape)
     for_all, of_all = wide.shape[0] == 1, wide.shape[1] == 1
     check_tensor("bias", bias, [1 if for_all else batch, 1 if of_all else heads, queries, keys][4 - bias.dim():], q)
@@ -384,9 +384,9 @@ def check_labels(labels, words, ignore, wait):
         return
     outside = labels >= words if ignore is None else ((labels < 0) | (labels >= words)) & (labels != ignore)
     if is_compiling() or watched():
-        torch._assert_async(~outside.any(), f"a target is out of bounds: there are {words} words")
+        torch._assert_async(~outside.any(), f"a target is out of bounds: there are {words} vocabulary entries")
     elif outside.any():
-        raise EpilogIndexError(f"Target {labels[outside][0]} is out of bounds: there are {words} words")
+        raise EpilogIndexError(f"Target {labels[outside][0]} is out of bounds: there are {words} vocabulary entries")
 
 
 def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0, softcap=None, z_loss=0.0, chunks=1,
@@ -402,13 +402,13 @@ def linear_cross_entropy(x, weight, labels, ignore_index=-100, reduction="mean",
     computed again.
     """
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction is {reduction!r}: it can be mean, sum or none")
+        raise ValueError(f"reduction is {reduction!r}: it must be mean, sum or none")
     if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing is {label_smoothing}: it can be from 0 to 1")
+        raise ValueError(f"label_smoothing is {label_smoothing}: it must be from 0 to 1")
     if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap is {softcap}: it has to be more than 0")
+        raise ValueError(f"softcap is {softcap}: it must be above 0")
     if chunks < 1:
-        raise ValueError(f"chunks is {chunks}: it has to be 1 or more")
+        raise ValueError(f"chunks is {chunks}: it must be 1 or more")
     check_labels(labels, weight.shape[0], ignore_index, check_indices)
     weight, which, numbers = loss_form(weight, label_smoothing, softcap, z_loss)
     if chunks > 1 and torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):  # without gradients no logits are kept

@@ -79,6 +79,6 @@ def test_words_of_second_gradients(layer):
     """A model that is compiled has no text of the caller's."""
     x = torch.randn(4, 16, requires_grad=True)
     y = on(lambda x: nn.functional.gelu(layer(x)) * 2)[0](x)
-    with pytest.raises(EpilogError, match="a model that is compiled or patched has first gradients alone"):
+    with pytest.raises(EpilogError, match="a compiled or patched model has first derivatives only"):
         first, = torch.autograd.grad(y.square().sum(), x, create_graph=True)
         torch.autograd.grad(first.square().sum(), layer.weight)

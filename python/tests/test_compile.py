@@ -239,7 +239,7 @@ def test_scores_in_memory(with_scores, monkeypatch, said):
         monkeypatch.setattr(_compile, "parts", lambda plan: "gemm attention gemm" if made else "gemm gemm")
         report = beside(lambda *given: attended(*given, is_causal=True), with_scores, units=8)
         assert len(programs(report)) == (1 if made else 2)
-        assert made == (not [why for why in report.graphs[0].left if "scores would be in memory" in why])
+        assert made == (not [why for why in report.graphs[0].left if "scores would be stored in memory" in why])
 
 
 @pytest.mark.parametrize("kind", ["causal", "turned", "window", "added"])
@@ -595,7 +595,7 @@ def test_a_mistake_is_one_region(case, said, monkeypatch):
     given = leaves()
     report = beside(plain, given, units=16)
     assert len(said) == 1 and all(part in said[0] for part in (left, "report", "ZeroDivisionError", "test_compile.py:"))
-    assert programs(report) and any("a mistake of the backend: ZeroDivisionError" in why for why in report.graphs[0].left)
+    assert programs(report) and any("a bug of the backend: ZeroDivisionError" in why for why in report.graphs[0].left)
     said.clear(), calls.clear()
     monkeypatch.setenv("EPILOG_BACKEND_STRICT", "1")
     torch._dynamo.reset()
@@ -686,7 +686,7 @@ def test_memory_as_it_lies(view, said):
     """Strides that a graph takes for its tensor's are those, as in Longformer's windows."""
     plain = lambda x, w: view(F.gelu(x @ w) @ w)
     report = beside(plain, [torch.randn(3, 4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)])
-    assert programs(report) and any("as it lies in memory" in why for why in report.graphs[0].left)
+    assert programs(report) and any("reads the memory layout" in why for why in report.graphs[0].left)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

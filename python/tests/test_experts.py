@@ -81,7 +81,7 @@ def test_empty_and_mistakes():
         with pytest.raises(IndexError):
             experts(x, bad, g, w, wd)
     for message, call in (("gate_up has sizes", lambda: experts(x, e, g, w[0], wd)), ("activation is 'swish'", lambda: experts(x, e, g, w, wd, "swish")),
-                          ("top_k is 5: it can be from 1 to the number of experts, 4", lambda: MoE(16, 24, 4, 5)),
+                          ("top_k is 5: it must be from 1 to the number of experts, 4", lambda: MoE(16, 24, 4, 5)),
                           ("scores is 'max'", lambda: MoE(16, 24, 4, 2, scores="max"))):
         with pytest.raises(ValueError, match=message):
             call()

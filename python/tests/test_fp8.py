@@ -90,7 +90,7 @@ def test_no_numbers():
 
 
 def test_sizes_of_a_linear_layer():
-    with pytest.raises(ValueError, match="in_features is 100, no multiple of 128: choose other sizes, or epilog.nn.Linear"):
+    with pytest.raises(ValueError, match="in_features is 100, not a multiple of 128: choose other sizes, or epilog.nn.Linear"):
         epilog.nn.Linear8(100, 128)
 
 
@@ -126,19 +126,19 @@ def test_models(name):
 def test_layers_left_out():
     model = make("Llama")
     report = str(epilog.apply(model, fp8=True, fp8_except=["model.layers.0"]))
-    assert "left alone model.layers.0: its products stay as they are: that was asked for" in report
+    assert "left alone model.layers.0: its products are not converted to e4m3: as you asked" in report
     assert "replaced model.layers.1: one program, in training with products of e4m3" in report
-    with pytest.raises(ValueError, match="fp8_except names model.layers.7: there is no such layer"):
+    with pytest.raises(ValueError, match="fp8_except names model.layers.7: there is no such supported layer"):
         epilog.apply(model, fp8=True, fp8_except=["model.layers.7"])
-    with pytest.raises(ValueError, match="goes with fp8=True"):
+    with pytest.raises(ValueError, match="needs fp8=True"):
         epilog.apply(model, fp8_except=["model.layers.0"])
 
 
 def test_sizes_of_a_model():
     config = transformers.LlamaConfig(**dict(SMALL, hidden_size=96))
-    with pytest.warns(UserWarning, match="found no layer whose products can be of e4m3"):
+    with pytest.warns(UserWarning, match="found no layer whose products can use e4m3"):
         report = str(epilog.apply(transformers.LlamaForCausalLM(config), fp8=True))
-    assert "left alone model.layers.{0, 1}: its products stay as they are: hidden_size is 96, no multiple of 128" in report
+    assert "left alone model.layers.{0, 1}: its products are not converted to e4m3: hidden_size is 96, not a multiple of 128" in report
 
 
 def test_autocast_and_checkpointing():

@@ -225,7 +225,7 @@ def test_changed(name, what, when, called):
         assert fused == (2 if when == "before" or name != "Mistral" else 0)
     else:
         assert fused == 1 and (when == "after" or first in [n for n, _ in report.left]), report
-    assert what != "another linear layer" or when == "after" or (first, "mlp.up_proj is a Tripled, no plain Linear") in report.left
+    assert what != "another linear layer" or when == "after" or (first, "mlp.up_proj is a Tripled, not a plain Linear") in report.left
 
 
 WITH_MASKS = ("another class of the same name", "another attention class", "a learned scale of scores")  # of every kind, as eager attention has them
@@ -294,7 +294,7 @@ def test_another_sdpa(called):
     try:
         ALL_ATTENTION_FUNCTIONS.register("sdpa", other)
         report = epilog.apply(before)
-        assert ("model.layers.0.self_attn", "attention itself stays the model's: sdpa is not that of transformers") in report.left
+        assert ("model.layers.0.self_attn", "attention itself stays the model's: sdpa is not the one of transformers") in report.left
         expected = logits(plain)
         for model in (before, after):
             torch.testing.assert_close(logits(model), expected)
@@ -357,7 +357,7 @@ def test_adapters(name, modules, when):
     model = adapted(model).eval()
     if when == "before":
         report = epilog.apply(model)
-        assert [w for n, w in report.left if n.endswith((".h.0", ".layers.0")) and "no plain" in w]
+        assert [w for n, w in report.left if n.endswith((".h.0", ".layers.0")) and "not a plain" in w]
     close(logits(model), logits(plain), logits(double))
 
 
@@ -386,7 +386,7 @@ def test_switches():
     for switch, what in (("layers", "one program"), ("norms", "LayerNorm"), ("mlp", "MLP"), ("loss", "the loss in training")):
         assert told(**{switch: False}) == [w for w in everything if w != what]
     model = make("Llama")
-    assert ("the model", "that was asked for") in epilog.apply(model, loss=False).left
+    assert ("the model", "as you asked") in epilog.apply(model, loss=False).left
     assert model(input_ids=data()[0], labels=data()[0]).logits is not None
     with pytest.warns(UserWarning, match="epilog.apply replaced nothing") as seen:
         epilog.apply(model, layers=False, norms=False, loss=False)
@@ -396,7 +396,7 @@ def test_switches():
 def test_the_report_says_what_is_left():
     config = transformers.GPTNeoXConfig(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
     report = epilog.apply(transformers.GPTNeoXForCausalLM(config))
-    assert ("gpt_neox.layers", "2 GPTNeoXLayer: no layer that is known") in report.left and report.replaced
+    assert ("gpt_neox.layers", "2 GPTNeoXLayer: not a supported layer") in report.left and report.replaced
 
 
 def test_report():
@@ -405,7 +405,7 @@ def test_report():
                                                                    num_attention_heads=4))
     lines = str(epilog.apply(model)).split("\n")
     assert lines[0] == "replaced model.layers.{0, … 4}: one program" and len(lines) == 4
-    assert lines[-1].startswith("left alone model.layers.{0, … 4}.self_attn: attention itself is the model's where")
+    assert lines[-1].startswith("left alone model.layers.{0, … 4}.self_attn: attention itself is the model's with dropout")
 
 
 def test_applied_again(called):
@@ -527,7 +527,7 @@ def test_another_rotation_before_apply(monkeypatch, called):
     model, plain = pair(apply=False)
     report = epilog.apply(model)
     beside(model, plain)
-    assert "layer" not in called and ("model.layers.0", "LlamaRotaryEmbedding is not that of transformers") in report.left
+    assert "layer" not in called and ("model.layers.0", "LlamaRotaryEmbedding is not the one of transformers") in report.left
 
 
 def by_layers(model, mask, tables=None, window=None):
@@ -833,7 +833,7 @@ def test_pickle_refuses(tmp_path):
 def test_a_soft_cap_that_sdpa_has_not():
     model = make("Gemma2").eval()
     model.config._attn_implementation = "sdpa"
-    assert ("model.layers.0.self_attn", "attention itself stays the model's: sdpa has no soft cap") in epilog.apply(model).left
+    assert ("model.layers.0.self_attn", "attention itself stays the model's: sdpa supports no soft cap") in epilog.apply(model).left
     with pytest.raises(ValueError, match="softcap"):
         logits(model)
 

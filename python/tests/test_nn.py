@@ -202,16 +202,16 @@ def test_queries_that_spread(dtype, more):
 def test_mistakes_of_masks():
     q, k, v = torch.randn(2, 7, 4, 8), torch.randn(2, 9, 2, 8), torch.randn(2, 9, 2, 8)
     for given, kind, message in (
-            (dict(lengths=[3, 4]), TypeError, "lengths is list: it is a tensor of torch.int32 or torch.int64"),
+            (dict(lengths=[3, 4]), TypeError, "lengths is list: it must be a tensor of torch.int32 or torch.int64"),
             (dict(lengths=torch.ones(2)), TypeError, "lengths is torch.float32"),
-            (dict(starts=torch.ones(3).int()), ValueError, r"starts has sizes \[3\]: they are \[2\], since q has sizes \[2, 7, 4, 8\]"),
-            (dict(documents=torch.ones(2, 7).int()), ValueError, r"documents of keys has sizes \[2, 7\]: they are \[2, 9\]"),
-            (dict(starts=torch.ones(2, device="meta").int()), ValueError, "starts is on meta: q is on cpu"),
+            (dict(starts=torch.ones(3).int()), ValueError, r"starts has sizes \[3\]: they must be \[2\], since q has sizes \[2, 7, 4, 8\]"),
+            (dict(documents=torch.ones(2, 7).int()), ValueError, r"documents of keys has sizes \[2, 7\]: they must be \[2, 9\]"),
+            (dict(starts=torch.ones(2, device="meta").int()), ValueError, "starts is on meta, but q is on cpu"),
             (dict(prefix=torch.ones(2).int()), ValueError, "prefix is what queries see beyond causal=True"),
-            (dict(prefix=torch.ones(2).int(), causal=True, window=2), ValueError, "neither with window"),
-            (dict(spread=True, causal=True), ValueError, "spread goes with causal=True and starts"),
-            (dict(bias=torch.ones(9)), ValueError, r"bias has sizes \[9\]"), (dict(bias=torch.ones(3, 7, 9)), ValueError, r"they are \[4, 7, 9\]"),
-            (dict(sinks=torch.ones(2)), ValueError, r"sinks has sizes \[2\]: they are \[4\]"), (dict(window=3), ValueError, "window counts"),
+            (dict(prefix=torch.ones(2).int(), causal=True, window=2), ValueError, "works neither with window"),
+            (dict(spread=True, causal=True), ValueError, "spread needs causal=True and starts"),
+            (dict(bias=torch.ones(9)), ValueError, r"bias has sizes \[9\]"), (dict(bias=torch.ones(3, 7, 9)), ValueError, r"they must be \[4, 7, 9\]"),
+            (dict(sinks=torch.ones(2)), ValueError, r"sinks has sizes \[2\]: they must be \[4\]"), (dict(window=3), ValueError, "window is the number"),
             (dict(causal=True, softcap=-1.0), ValueError, "softcap is -1.0")):
         with pytest.raises(kind, match=message):
             epilog.nn.attention(q, k, v, **given)

@@ -62,19 +62,19 @@ def test_generating(name, bits):
     torch.testing.assert_close(model(ids).logits, want(ids).logits, atol=1e-3, rtol=1e-3)
     made = dict(max_new_tokens=8, do_sample=False, pad_token_id=0)
     assert torch.equal(model.generate(ids, **made), want.generate(ids, **made))
-    assert f"a weight of {bits} bits in groups of 32" in report and "left alone lm_head: that was asked for" in report
-    assert "weights in all: " in report
+    assert f"a weight of {bits} bits in groups of 32" in report and "left alone lm_head: as you asked" in report
+    assert "weights in total: " in report
 
 
 def test_what_is_left():
     model = make()
     model.model.layers[0].mlp.up_proj.register_forward_hook(lambda *args: None)
     report = str(epilog.quantise(model, bits=4, group=64, leave=["lm_head", "*.o_proj"]))
-    assert "left alone model.layers.0.mlp.up_proj: it has a forward, hooks or parametrizations of its own" in report
-    assert "left alone model.layers.{0, 1}.mlp.down_proj: it takes 160 features, no multiple of 64" in report
-    assert "left alone model.layers.{0, 1}.self_attn.o_proj: that was asked for" in report
+    assert "left alone model.layers.0.mlp.up_proj: it has its own forward, hooks or parametrizations" in report
+    assert "left alone model.layers.{0, 1}.mlp.down_proj: it takes 160 features, not a multiple of 64" in report
+    assert "left alone model.layers.{0, 1}.self_attn.o_proj: as you asked" in report
     assert type(model.model.layers[1].self_attn.q_proj) is epilog.nn.QuantisedLinear
-    with pytest.raises(ValueError, match="bits is 3: it can be 8 or 4"):
+    with pytest.raises(ValueError, match="bits is 3: it must be 8 or 4"):
         epilog.quantise(model, bits=3)
-    with pytest.raises(ValueError, match="160 columns, no multiple of 64"):
+    with pytest.raises(ValueError, match="160 columns, not a multiple of 64"):
         epilog.nn.QuantisedLinear(torch.zeros(4, 160))

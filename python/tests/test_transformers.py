@@ -225,7 +225,7 @@ def test_attention_that_was_asked_for():
     with pytest.raises(ValueError, match="attention is 'cudnn'"):
         epilog.apply(model, attention="cudnn")
     model.config._attn_implementation = "flex_attention"
-    assert ("model.layers.0.self_attn", "attention itself stays the model's: flex_attention was asked for") in epilog.apply(model).left
+    assert ("model.layers.0.self_attn", "attention itself stays the model's: flex_attention was requested") in epilog.apply(model).left
     assert model.config._attn_implementation == "flex_attention"
 
 
@@ -362,7 +362,7 @@ def test_compile_of_arguments_in_order():
 
 def test_unknown_models_are_left_alone():
     report = epilog.apply(torch.nn.Sequential(torch.nn.Linear(2, 2)))
-    assert not report.replaced and "nothing in it is known" in str(report)
+    assert not report.replaced and "nothing in it is supported" in str(report)
 
 
 def test_signatures_stay():
@@ -422,7 +422,7 @@ def test_memory(name):
     report = epilog.apply(model, memory=0)
     layer = model.transformer.h[0] if name == "GPT2" else model.model.layers[0]
     least, (of_all, of_less) = kept_by(model), layer._epilog.bytes
-    assert most - least == 2 * 20 * (of_all - of_less) > 0 and "no more can be made again" in str(report)
+    assert most - least == 2 * 20 * (of_all - of_less) > 0 and "no more can be recomputed" in str(report)
     beside = most - 2 * 20 * of_all  # what is kept by others
     for memory in (2 * 20 * of_all, 2 * 20 * of_all - 1, 20 * (of_all + of_less), 20 * (of_all + of_less) - 1, 2 * 20 * of_less):
         report = epilog.apply(model, memory=memory)

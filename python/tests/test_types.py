@@ -84,9 +84,9 @@ def test_gradient_goes_through():
 
 
 def test_refused():
-    with pytest.raises(epilog.EpilogError, match="8 bits where the text says so"):
+    with pytest.raises(epilog.EpilogError, match="types only where the program declares them"):
         epilog.op("f(x[N]) -> y[N] { y = 2*x }")(torch.zeros(3, dtype=torch.int8))
-    with pytest.raises(epilog.EpilogError, match="is e4m3, it was given torch.float8_e5m2"):
+    with pytest.raises(epilog.EpilogError, match="is declared as e4m3, but was given torch.float8_e5m2"):
         epilog.op("f(x: e4m3[N]) -> y: f32[N] { y = 2*x }")(torch.zeros(3).to(torch.float8_e5m2))
 
 
