@@ -5,11 +5,11 @@ NAME, GROUP = "epilog", "torch_dynamo_backends"
 
 
 def backend(gm, inputs, mode=None, options=None):
-    """A backend of torch.compile. options: {"rest": "inductor"}, or eager or aot_eager, for what is not in programs; {"loss_chunks": 8} for losses
-    whose logits nobody reads; others are Inductor's."""
+    """A backend of torch.compile. options: {"rest": "inductor"}, "aot_eager" or "eager" for what is not in programs (_compile.py has the default);
+    {"loss_chunks": 8} for losses whose logits nobody reads; others are Inductor's."""
     from ._compile import Report, compile_graph
     options = dict(options or {})
-    rest, chunks = options.pop("rest", "inductor"), options.pop("loss_chunks", 1)
+    rest, chunks = options.pop("rest", None), options.pop("loss_chunks", 1)
     if not isinstance(chunks, int) or chunks < 1:
         raise ValueError(f"loss_chunks is {chunks!r}: it must be 1 or more")
     return compile_graph(gm, inputs, Report(), rest, mode, options, chunks)

@@ -274,7 +274,16 @@ def is_transform(node):
     return node.op == "call_function" and ("functorch" in home or "forward_ad" in home)
 
 
-def compile_graph(gm, inputs, report, rest="inductor", mode=None, options=None, chunks=1):
+def is_on_cpu(gm):
+    """Are all tensors of the graph on the CPU?"""
+    found = [*map(example, gm.graph.nodes), *gm.parameters(), *gm.buffers()]
+    return all(t.device.type == "cpu" for e in found for t in (e if isinstance(e, (tuple, list)) else [e]) if isinstance(t, torch.Tensor))
+
+
+def compile_graph(gm, inputs, report, rest=None, mode=None, options=None, chunks=1):
+    """rest: what compiles the nodes that are in no program. By default it is aot_eager on a CPU, where Inductor's C++ takes a minute and more for
+    little, and Inductor on other devices, or if a mode or options are given, which are Inductor's."""
+    rest = rest or ("aot_eager" if is_on_cpu(gm) and not mode and not options else "inductor")
     try:
         made = rewritten(gm, report, chunks)
     except Exception as why:

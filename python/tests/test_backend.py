@@ -65,6 +65,41 @@ def test_what_no_gradient_reaches(rest, layer):
     torch.testing.assert_close(*grads)
 
 
+@pytest.fixture
+def rests(monkeypatch):
+    """The names of the compilers that get what is left; none of them is run."""
+    names, look_up = [], torch._dynamo.lookup_backend
+    def chosen(name):
+        names.append(name)
+        return look_up(name) if name == "epilog" else lambda gm, inputs, **more: gm.forward
+    monkeypatch.setattr(torch._dynamo, "lookup_backend", chosen)
+    return names
+
+
+@pytest.mark.parametrize("how, wanted", [({}, "aot_eager"), ({"options": {"loss_chunks": 2}}, "aot_eager"), ({"options": {"rest": "inductor"}}, "inductor"),
+                                         ({"mode": "reduce-overhead"}, "inductor"), ({"options": {"max_autotune": False}}, "inductor"),
+                                         ({"options": {"rest": "aot_eager", "max_autotune": False}}, "aot_eager")])
+def test_rest_on_a_cpu(how, wanted, rests, layer):
+    """Inductor's C++ is not waited for unless it is asked for."""
+    torch._dynamo.reset()
+    torch.compile(lambda x: layer(x).cumprod(-1), backend="epilog", **how)(torch.randn(4, 16))
+    assert rests[-1] == wanted
+
+
+@pytest.mark.parametrize("device, wanted", [("cpu", "aot_eager"), ("cuda", "inductor")])
+def test_rest_of_a_device(device, wanted, rests):
+    """A graph whose tensors are there, with nothing in it for a program: one on another device than the CPU is enough."""
+    from epilog._compile import Report, compile_graph
+    with torch._subclasses.FakeTensorMode():
+        here, there = torch.empty(4), torch.empty(4, device=device)
+    graph = torch.fx.Graph()
+    for tensor in (here, there):
+        graph.placeholder(f"x{len(graph.nodes)}").meta["example_value"] = tensor
+    graph.output(tuple(graph.nodes))
+    compile_graph(torch.fx.GraphModule({}, graph), [here, there], Report())
+    assert rests == [wanted]
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_beta_zero_does_not_read(bad):
     x, w = torch.randn(6, 16), torch.randn(16, 16)

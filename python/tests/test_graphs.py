@@ -181,7 +181,7 @@ def test_modes_are_inductors(monkeypatch):
     asked = []
     monkeypatch.setattr(torch._dynamo, "lookup_backend", lambda name: lambda gm, inputs, **how: asked.append(how["config_patches"]) or gm)
     x, w = torch.randn(4, 8), torch.randn(8, 8)
-    for how in dict(mode="reduce-overhead"), dict(options={"max_autotune": True, "loss_chunks": 2}), {}:
+    for how in dict(mode="reduce-overhead"), dict(options={"max_autotune": True, "loss_chunks": 2}), dict(options={"rest": "inductor"}):
         torch._dynamo.reset()
         torch.compile(lambda x, w: torch.relu(x @ w) @ w, backend="epilog", **how)(x, w)
     assert asked[0]["triton.cudagraphs"] is True and asked[1:] == [{"max_autotune": True}, None]
@@ -197,7 +197,7 @@ def test_kept_graphs():
     def step(function):
         torch._dynamo.reset()
         count.clear()
-        y = torch.compile(function, backend="epilog")(x, w)
+        y = torch.compile(function, backend="epilog", options={"rest": "inductor"})(x, w)
         for found, expected in zip((y, *torch.autograd.grad(y.sum(), (x, w))), (function(x, w), *torch.autograd.grad(function(x, w).sum(), (x, w)))):
             torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
         return {name for name in ("autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass") if count[name]}
