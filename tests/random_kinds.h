@@ -443,6 +443,52 @@ static void grow_states(random_graph *m) {
         tamed(m, let(m, state & ~time, false, size + 1, "gather(%s, size(%c) - 1, %c)", s, x, x));
 }
 
+/* An integer for each element of these axes: a position, an index, or what is made of such by arithmetic, larger than f32 holds
+ * here and there. Its size counts for nothing: whoever takes it brings it back. */
+static graph_value grow_whole(random_graph *m, unsigned axes) {
+    static const char *const forms[] = {
+        "(%s*5 - 3) // 4", "%s %% 3 + 2*%s",  "-%s // 2",      "%s*1000003 %% 17 - %s // 3",
+        "%s*%s - 7",       "max(%s, 2) - %s", "(%s - 9) %% 5", "where(%s %% 2 == 1, %s, -1)",
+        "%s*%s*7000001",   "abs(3 - %s)"};
+    unsigned along = one_axis(m, axes);
+    char from[60], line[200];
+    graph_value i = new_index(m, one_in(m, 2) ? axes : along);
+    if (one_in(m, 3) && i.axes == axes)
+        snprintf(from, sizeof from, "%s", i.name);
+    else if (one_in(m, 2))
+        snprintf(from, sizeof from, "(%s + index(%c))", i.name, letter(along));
+    else
+        snprintf(from, sizeof from, "(2*index(%c) - %s)", letter(along), i.name);
+    snprintf(line, sizeof line, forms[random_below(&m->s, 10)], from, from);
+    graph_value v = {.axes = i.axes | along, .size = 1};
+    snprintf(v.name, sizeof v.name, "n%d", m->fresh++);
+    ADD(m->body, "    %s = %s\n", v.name, line);
+    return v;
+}
+
+/* Integers that choose elements, that make a mask, or that become numbers. */
+static void grow_integers(random_graph *m) {
+    graph_value x = some(m, AX_T);
+    graph_value n = grow_whole(m, one_in(m, 2) ? AX_T : x.axes), other;
+    int use = random_below(&m->s, 5);
+    switch (n.axes & AX_R && use % 3 == 0 ? 2 : n.axes & AX_T ? use : use % 4) {
+    case 0:
+        other = exactly(m, AX_R | AX_D);
+        let(m, n.axes | AX_D, false, other.size, "gather(%s, %s // 2 %% 5, R)", other.name, n.name);
+        break;
+    case 1: let(m, x.axes | n.axes, false, x.size + 1, "where(%s %% 3 == 1, %s, 0.5)", n.name, x.name); break;
+    case 2: let(m, n.axes, false, 1, "0.125*(%s %% 8)", n.name); break;
+    case 3:
+        if (!(m->declared & AX_R))
+            new_input(m, AX_R);
+        other = exactly(m, n.axes | AX_D);
+        tamed(m, let(m, AX_R | (AX_D & ~n.axes), false, 9 * other.size, "scatter(%s, %s // 3, R)", other.name,
+                     n.name));
+        break;
+    default: let(m, n.axes, false, 1, "0.125*(sum(%s, T) %% 7 + %s %% 2)", n.name, n.name);
+    }
+}
+
 static void grow_call(random_graph *m) {
     graph_value a = input_of(m, AX_D | (one_in(m, 3) ? AX_R : AX_T)), b = exactly(m, AX_D);
     m->calls = true;
@@ -457,7 +503,7 @@ static const struct {
     {grow_attention, 4},      {grow_reduction, 5}, {grow_norm, 3},      {grow_choice, 2},
     {grow_move, 3},           {grow_slices, 2},    {grow_halves, 2},    {grow_call, 1},
     {grow_self_attention, 1}, {grow_experts, 3},   {grow_quantised, 2}, {grow_shift, 3},
-    {grow_scan, 4},           {grow_states, 3}};
+    {grow_scan, 4},           {grow_states, 3},    {grow_integers, 3}};
 
 static void grow_one(random_graph *m) {
     int all = 0;
