@@ -83,7 +83,9 @@ static graph_value new_input(random_graph *m, unsigned axes) {
     graph_value *v = new_value(m, axes, false, 1.5, "x");
     m->declared |= axes;
     static const char *const bytes[] = {"e4m3", "e5m2", "i8", "u8"};
-    const char *type = one_in(m, 16) ? bytes[random_below(&m->s, 4)] : some_type(m, 8);
+    const char *type = one_in(m, 16)   ? bytes[random_below(&m->s, 4)]
+                       : one_in(m, 16) ? "param"
+                                       : some_type(m, 8);
     ADD(m->inputs, "%s%s%s%s%s", m->input_count++ ? ", " : "", v->name, type ? ": " : "", type ? type : "",
         list);
     return *v;
