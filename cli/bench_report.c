@@ -160,11 +160,11 @@ void bench_say_machine(const epi_context *ctx, const cli_options *o, const blas 
     epi_device_info d;
     char doubt[DOUBT];
     epi_device_get(ctx, o->device, &d);
+    int threads = o->threads ? o->threads : d.threads;
     if (o->device)
         printf("%s: %s\n", d.name, d.model);
     else
-        printf("%s, %d threads, micro-kernels %s\n", d.model, o->threads ? o->threads : d.threads,
-               d.features);
+        printf("%s, %d thread%s, micro-kernels %s\n", d.model, threads, threads == 1 ? "" : "s", d.features);
     if (b->sgemm)
         printf("raw product: %s%s%s\n", *b->name ? b->name : b->maker, *b->core ? ", core " : "", b->core);
     else if (!o->device)
