@@ -100,7 +100,7 @@ expect 0 'usage: epilog' help
 expect 0 'usage: epilog' --help
 expect 0 '^epilog [0-9]' and '^commit: [0-9a-f]' and '^compiler: [gc]' and '^CPU kernels in this build: .*plain; this CPU runs: .*plain$' and '^GPU: none\|^gpu0: ' --version
 EPILOG_NVRTC="$here/README.md" expect 0 "^NVRTC: $here/README.md$" --version
-EPILOG_NVRTC=/none expect 0 '^NVRTC: .*cannot be used: EPILOG_NVRTC names /none, which is no file$' --version
+EPILOG_NVRTC=/none expect 0 '^NVRTC: .*cannot be used: EPILOG_NVRTC names /none, which is not a file$' --version
 expect 0 'safetensors' help run
 expect 0 'safetensors' run --help
 for command in grad gradcheck new explain show; do expect 2 "$command needs one" $command; done
