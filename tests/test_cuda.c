@@ -570,7 +570,7 @@ static void limits(void) {
               strstr(how, ", rows"),
           "more pointers than a launch takes are several kernels: %s", how);
     check(compile_many(1, INT64_C(1) << 32, how, sizeof how, &err) == EPI_ERR_UNSUPPORTED &&
-              strstr(err.message, "too long"),
+              strstr(err.message, "too large"),
           "more rows than a mainloop counts: %s", err.message);
 }
 

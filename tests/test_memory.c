@@ -328,7 +328,7 @@ static void test_spent(void) {
     bind_dims(&b, "T=640,V=320,D=24", EPI_F32, 0);
     for (int i = 0; i < 2; i++, b.options.memory = 1 << 20)
         check(!spend(epi_module_program(m, 0), &b, i ? names : wrong, &err) &&
-                  strstr(err.message, i ? "memory limit" : "no input 'dx'"),
+                  strstr(err.message, i ? "memory budget" : "no input 'dx'"),
               "%s", err.message);
     epi_module_free(m);
 }
