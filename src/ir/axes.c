@@ -63,8 +63,20 @@ bool epi_axes_unite(epi_axes *into, const epi_axes *more) {
     return true;
 }
 
+epi_axes epi_axes_shared(const epi_axes *a, const epi_axes *b) {
+    epi_axes own = epi_axes_without(a, b);
+    return epi_axes_without(a, &own);
+}
+
 bool epi_axes_same_set(const epi_axes *a, const epi_axes *b) {
     return a->count == b->count && epi_axes_include(a, b);
+}
+
+bool epi_axes_equal(const epi_axes *a, const epi_axes *b) {
+    bool equal = a->count == b->count;
+    for (int i = 0; i < a->count && equal; i++)
+        equal = epi_axis_equal(a->at[i], b->at[i]);
+    return equal;
 }
 
 int64_t epi_axis_size(epi_axis axis, const int64_t *sizes) {

@@ -121,13 +121,6 @@ static int find_axis(epi_graph *g, epi_op op, const char *over, epi_axis axis, i
     return at;
 }
 
-static bool has_order(const epi_axes *axes, const epi_axes *order) {
-    bool same = true;
-    for (int i = 0; i < order->count; i++)
-        same &= epi_axis_equal(axes->at[i], order->at[i]);
-    return same;
-}
-
 /* Does the order of two axes of a node follow from that in which they appear? Not where it is that of an operand. */
 static bool is_loose(const epi_graph *g, const epi_node *n, int p, int q) {
     epi_op_class cls = epi_ops[n->op].cls;
@@ -163,7 +156,7 @@ static int add_node(epi_graph *g, epi_node node) {
     if (!make_table(g))
         return epi_graph_failed(g), EPI_NO_NODE;
     int *slot = find_slot(g, &node);
-    if (*slot != EPI_NO_NODE && g->notes && has_order(&g->nodes[*slot].axes, &node.axes))
+    if (*slot != EPI_NO_NODE && g->notes && epi_axes_equal(&g->nodes[*slot].axes, &node.axes))
         return *slot;
     if (*slot != EPI_NO_NODE)
         return epi_graph_ordered(g, *slot, &node.axes);
@@ -179,7 +172,7 @@ static int add_node(epi_graph *g, epi_node node) {
 }
 
 int epi_graph_ordered(epi_graph *g, int node, const epi_axes *axes) {
-    if (has_order(&g->nodes[node].axes, axes) &&
+    if (epi_axes_equal(&g->nodes[node].axes, axes) &&
         !(g->notes && g->nodes[node].loose)) /* else it is said that they come in this order */
         return node;
     epi_node n = new_node((epi_op)EPI_OP_ORDER, epi_graph_value(g, node), EPI_NO_NODE, EPI_NO_NODE);
@@ -359,22 +352,6 @@ static bool keeps_carried(epi_graph *g, epi_op op, const epi_axes *over) {
     return true;
 }
 
-/* The axes that both have: what `@` sums over, but for those that a call carries. */
-static epi_axes shared_axes(const epi_axes *x, const epi_axes *y) {
-    epi_axes own = epi_axes_without(x, y);
-    return epi_axes_without(x, &own);
-}
-
-bool epi_product_sums_all(const epi_graph *g, const epi_node *n) {
-    epi_axes shared = shared_axes(&g->nodes[n->arg[0]].axes, &g->nodes[n->arg[1]].axes);
-    if (shared.count != n->over.count)
-        return false;
-    for (int i = 0; i < shared.count; i++) /* in that order: it is the order of sums */
-        if (!epi_axis_equal(shared.at[i], n->over.at[i]))
-            return false;
-    return true;
-}
-
 /* The product node: a's axes, then b's, without those it sums over. */
 static int contract(epi_graph *g, int a, int b, const epi_axes *over, bool named) {
     epi_node n = new_node(EPI_OP_MATMUL, a, b, EPI_NO_NODE);
@@ -388,7 +365,7 @@ static int contract(epi_graph *g, int a, int b, const epi_axes *over, bool named
 int epi_graph_product(epi_graph *g, int a, int b) {
     if (epi_graph_failed(g) || !scales_agree(g, a, b))
         return EPI_NO_NODE;
-    epi_axes shared = shared_axes(&g->nodes[a].axes, &g->nodes[b].axes);
+    epi_axes shared = epi_axes_shared(&g->nodes[a].axes, &g->nodes[b].axes);
     epi_axes over = epi_axes_without(&shared, &g->carried);
     if (!over.count)
         return epi_graph_fail(g,
@@ -400,195 +377,12 @@ int epi_graph_product(epi_graph *g, int a, int b) {
     return contract(g, a, b, &over, false);
 }
 
-/* Has a an axis that neither b nor `over` has? */
-static bool has_own_axis(const epi_graph *g, int a, int b, const epi_axes *over) {
-    epi_axes own = epi_axes_without(&g->nodes[a].axes, &g->nodes[b].axes);
-    return epi_axes_without(&own, over).count > 0;
-}
-
-bool epi_graph_is_contraction(const epi_graph *g, int a, int b, const epi_axes *over) {
-    return epi_axes_include(&g->nodes[a].axes, over) && epi_axes_include(&g->nodes[b].axes, over) &&
-           has_own_axis(g, a, b, over) && has_own_axis(g, b, a, over);
-}
-
 int epi_graph_contract(epi_graph *g, int a, int b, const epi_axes *over) {
     if (epi_graph_failed(g) || !scales_agree(g, a, b) || !keeps_carried(g, EPI_OP_MATMUL, over))
         return EPI_NO_NODE;
     if (epi_graph_is_contraction(g, a, b, over))
         return contract(g, a, b, over, true);
     return epi_graph_reduce(g, EPI_OP_SUM, epi_graph_map2(g, EPI_OP_MUL, a, b), over);
-}
-
-epi_axis epi_grouped_axis(const epi_graph *g, const epi_node *product) {
-    return g->nodes[product->arg[2]].over.at[0];
-}
-
-epi_axes epi_grouped_positions(const epi_graph *g, const epi_node *product) {
-    epi_axes axes = g->nodes[product->arg[2]].over;
-    epi_axes_remove(&axes, 0);
-    return axes;
-}
-
-int epi_grouped_offsets(const epi_graph *g, const epi_node *product) {
-    return g->nodes[product->arg[2]].arg[0];
-}
-
-bool epi_grouped_rows(const epi_graph *g, const epi_node *product) {
-    return epi_axes_find(&g->nodes[product->arg[1]].axes, epi_grouped_axis(g, product)) >= 0;
-}
-
-int epi_node_segments(const epi_graph *g, const epi_node *n) {
-    if (n->op == EPI_OP_GROUPED)
-        return n->arg[2];
-    const epi_node *index = n->op == EPI_OP_SCATTER ? &g->nodes[n->arg[1]] : NULL;
-    bool sums = index && index->op == EPI_OP_SEGMENTS && n->over.count == 1 &&
-                epi_axis_equal(n->over.at[0], index->over.at[0]);
-    return sums ? n->arg[1] : EPI_NO_NODE;
-}
-
-bool epi_segments_are_read(const epi_graph *g, int node) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    bool read = g->nodes[node].op == EPI_OP_SEGMENTS;
-    for (int i = 0; i < uses.count && read; i++)
-        read = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand > 0 &&
-               epi_node_segments(g, &g->nodes[uses.at[i].node]) == node;
-    return read;
-}
-
-bool epi_gather_is_of_group(const epi_graph *g, int node, int segments) {
-    const epi_node *n = &g->nodes[node], *s = &g->nodes[segments];
-    return n->op == EPI_OP_GATHER && n->arg[1] == segments && s->op == EPI_OP_SEGMENTS && !n->has_stored &&
-           n->over.count == 1 && epi_axis_equal(n->over.at[0], s->over.at[0]) &&
-           !epi_axes_meet(&g->nodes[n->arg[0]].axes, &s->axes);
-}
-
-epi_axes epi_product_side(const epi_graph *g, const epi_node *product, int operand) {
-    epi_axes side = epi_axes_without(&g->nodes[product->arg[operand]].axes, &product->over);
-    if (product->op != EPI_OP_GROUPED)
-        return side;
-    return epi_axes_without(&side, &(epi_axes){1, {epi_grouped_axis(g, product)}});
-}
-
-/* Is the operand a gather whose index has a number for each position, and names all of a row by it? Of a table
- * with an axis of groups it is not: by that axis a mainloop finds the group's weight. */
-static bool is_row_gather(const epi_graph *g, const epi_node *product, int operand) {
-    const epi_node *n = &g->nodes[product->arg[operand]];
-    if (product->op != EPI_OP_GROUPED || n->op != EPI_OP_GATHER || n->has_stored)
-        return false;
-    epi_axes positions = epi_grouped_positions(g, product),
-             rest = epi_axes_without(&g->nodes[n->arg[0]].axes, &n->over);
-    return epi_axes_same_set(&g->nodes[n->arg[1]].axes, &positions) && !epi_axes_meet(&rest, &positions) &&
-           !epi_axes_has_dim(&g->nodes[n->arg[0]].axes, epi_grouped_axis(g, product).dim);
-}
-
-/* Do the two gathers have one index, along the same axes? */
-static bool have_same_index(const epi_node *a, const epi_node *b) {
-    return a->arg[1] == b->arg[1] && a->over.count == b->over.count &&
-           !memcmp(a->over.at, b->over.at, (size_t)a->over.count * sizeof *a->over.at);
-}
-
-/* Could a mainloop read the operand through its index? It has one for both. */
-static bool may_be_read(const epi_graph *g, const epi_node *product, int operand) {
-    return is_row_gather(g, product, operand) &&
-           (!is_row_gather(g, product, !operand) ||
-            have_same_index(&g->nodes[product->arg[0]], &g->nodes[product->arg[1]]));
-}
-
-/* Does nothing but such products want the gather, or maps, which rows make as they take it? */
-static bool is_read(const epi_graph *g, int node, bool maps) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    bool read = g->nodes[node].op == EPI_OP_GATHER && uses.count;
-    for (int i = 0; i < uses.count && read; i++) {
-        const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[i].node];
-        read = user && ((maps && epi_ops[user->op].cls == EPI_CLASS_MAP) ||
-                        (uses.at[i].operand < 2 && may_be_read(g, user, uses.at[i].operand)));
-    }
-    return read;
-}
-
-bool epi_gather_is_read(const epi_graph *g, int node) {
-    return is_read(g, node, false);
-}
-
-/* Does each batch of the product read a matrix of its own choice (chosen.c)? */
-static bool is_chosen(const epi_graph *g, int operand) {
-    return g->nodes[operand].on_load && g->nodes[operand].op == EPI_OP_GATHER;
-}
-
-bool epi_grouped_reads(const epi_graph *g, const epi_node *product, int operand) {
-    return is_chosen(g, product->arg[operand]) ||
-           (may_be_read(g, product, operand) && is_read(g, product->arg[operand], true));
-}
-
-int epi_grouped_index(const epi_graph *g, const epi_node *product) {
-    for (int a = 0; a < 2; a++)
-        if (epi_grouped_reads(g, product, a))
-            return g->nodes[product->arg[a]].arg[1];
-    return EPI_NO_NODE;
-}
-
-bool epi_grouped_alike(const epi_graph *g, const epi_node *p, const epi_node *q) {
-    const epi_node *read[2] = {NULL, NULL};
-    for (int i = 0; i < 4; i++)
-        if (epi_grouped_reads(g, i / 2 ? q : p, i % 2))
-            read[i / 2] = &g->nodes[(i / 2 ? q : p)->arg[i % 2]];
-    return p->op == q->op && p->arg[2] == q->arg[2] && !read[0] == !read[1] &&
-           (!read[0] || have_same_index(read[0], read[1]));
-}
-
-/* What an operand that is made on load is made of: each once. */
-static int add_reads(const epi_graph *g, int node, int *out, int count) {
-    const epi_node *n = &g->nodes[node];
-    bool there = n->op == EPI_OP_CONST;
-    for (int i = 0; i < count; i++)
-        there |= out[i] == node;
-    if (!n->on_load && !there)
-        out[count++] = node;
-    for (int a = 0; a < epi_node_operands(n) && n->on_load; a++)
-        count = add_reads(g, n->arg[a], out, count);
-    return count;
-}
-
-static bool is_scaled(const epi_graph *g, const epi_node *product, int operand) {
-    const epi_node *n = &g->nodes[product->arg[operand]];
-    return product->scaled && n->op == EPI_OP_MUL && !n->has_stored;
-}
-
-int epi_scaled_bits(const epi_graph *g, const epi_node *product, int operand) {
-    int value = product->arg[operand];
-    return is_scaled(g, product, operand) ? g->nodes[value].arg[0] : value;
-}
-
-int epi_scaled_factor(const epi_graph *g, const epi_node *product, int operand) {
-    return is_scaled(g, product, operand) ? g->nodes[product->arg[operand]].arg[1] : EPI_NO_NODE;
-}
-
-bool epi_scaled_is_read(const epi_graph *g, int node) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    bool read = uses.count > 0;
-    for (int i = 0; i < uses.count && read; i++)
-        read = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand < 2 &&
-               is_scaled(g, &g->nodes[uses.at[i].node], uses.at[i].operand);
-    return read;
-}
-
-int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS]) {
-    const epi_node *n = &g->nodes[product];
-    int count = 0;
-    for (int a = 0; a < 2; a++)
-        if (g->nodes[n->arg[a]].on_load && !is_chosen(g, n->arg[a]))
-            count += add_reads(g, n->arg[a], out + count, 0);
-        else
-            out[count++] = epi_grouped_reads(g, n, a) ? g->nodes[n->arg[a]].arg[0] : epi_scaled_bits(g, n, a);
-    for (int a = 0; a < 2; a++)
-        if (epi_scaled_factor(g, n, a) != EPI_NO_NODE)
-            out[count++] = epi_scaled_factor(g, n, a);
-    if (n->op == EPI_OP_GROUPED)
-        out[count++] = epi_grouped_offsets(g, n);
-    int index = epi_grouped_index(g, n);
-    if (index != EPI_NO_NODE)
-        out[count++] = index;
-    return count;
 }
 
 int epi_graph_grouped(epi_graph *g, int a, int b, int segments, const epi_axes *over) {
@@ -600,49 +394,6 @@ int epi_graph_grouped(epi_graph *g, int a, int b, int segments, const epi_axes *
         n.axes = (epi_axes){1, {epi_grouped_axis(g, &n)}};
     epi_axes rows = epi_product_side(g, &n, 0), cols = epi_product_side(g, &n, 1);
     return unite(g, &n.axes, &rows) && unite(g, &n.axes, &cols) ? add_node(g, n) : EPI_NO_NODE;
-}
-
-bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at) {
-    const epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls != EPI_CLASS_MOVE || n->over.count > 1 || g->nodes[n->arg[1]].op != EPI_OP_CONST)
-        return false;
-    double value = nearbyint(g->nodes[n->arg[1]].value);
-    *at = value >= 0 && value < 0x1p62 ? (int64_t)value : -1;
-    return *at >= 0;
-}
-
-static double number_of(const epi_graph *g, int node, const int64_t *sizes, int depth) {
-    enum { DEEPEST = 8 };
-    const epi_node *n = &g->nodes[epi_graph_value(g, node)];
-    double x[3] = {0, 0, 0};
-    if (n->op == EPI_OP_CONST)
-        return n->value;
-    if (n->op == EPI_OP_SIZE && sizes && sizes[n->over.at[0].dim] > 0)
-        return (double)epi_axis_size(n->over.at[0], sizes);
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count || depth == DEEPEST)
-        return (double)NAN;
-    for (int a = 0; a < epi_node_operands(n); a++)
-        if (isnan(x[a] = number_of(g, n->arg[a], sizes, depth + 1)))
-            return (double)NAN;
-    return epi_op_reference(n->op, x[0], x[1], x[2]);
-}
-
-double epi_graph_number(const epi_graph *g, int node, const int64_t *sizes) {
-    return number_of(g, node, sizes, 0);
-}
-
-bool epi_graph_misses(const epi_graph *g, int index, const epi_axes *along, const int64_t *sizes,
-                      epi_label *why) {
-    double at = nearbyint(epi_graph_number(g, index, sizes));
-    int64_t size = epi_axes_size(along, sizes);
-    if (at < 0)
-        snprintf(why->text, sizeof why->text,
-                 "the number %.15g is outside every axis: positions count from 0", at);
-    else if (size > 0 && at >= (double)size)
-        snprintf(why->text, sizeof why->text,
-                 "the number %.15g is outside the axis %.100s, which has %ld elements", at,
-                 epi_along_label(g, along).text, (long)size);
-    return at < 0 || (size > 0 && at >= (double)size);
 }
 
 /* A number as an index: does it name an element? Where the text leaves the size open, that is asked again
@@ -728,14 +479,6 @@ int epi_graph_move(epi_graph *g, epi_op op, int a, int index, int value, const e
     check_number(g, index, along);
     n.axes = gathers ? *i : n.over;
     return unite(g, &n.axes, &rest) ? add_node(g, n) : EPI_NO_NODE;
-}
-
-epi_axes epi_scatter_kept(const epi_graph *g, const epi_node *n) {
-    if (n->op != EPI_OP_SCATTER_BATCH)
-        return (epi_axes){0};
-    epi_axes along = epi_axes_without(&n->over, &g->nodes[n->arg[1]].axes);
-    return epi_axes_without(&n->over,
-                            &along); /* in this order, not the index's, which may be laid out anew */
 }
 
 /* The axes that a scatter is told to sum over are the index's, and it counts along none that are kept. */
@@ -877,10 +620,6 @@ int epi_graph_shifted(epi_graph *g, int a, epi_axis axis, int64_t by) {
     return add_node(g, n);
 }
 
-int64_t epi_shift_by(const epi_node *n) {
-    return (int64_t)n->value;
-}
-
 int epi_graph_once(epi_graph *g, int a) {
     epi_node n;
     if (!begin_node(g, EPI_OP_ONCE, a, &n))
@@ -910,14 +649,6 @@ void epi_graph_own(epi_graph *g, const epi_own *own, const int *arguments, int *
     }
 }
 
-void epi_own_arguments(const epi_graph *g, int node, int *out) {
-    const epi_node *n = &g->nodes[node];
-    int at = n->arg[1] == EPI_NO_NODE ? n->arg[0] : n->arg[1], count = n->own->input_count;
-    for (int i = 0; i < count - 1; i++, at = g->nodes[at].arg[1])
-        out[i] = g->nodes[at].arg[0];
-    out[count - 1] = at;
-}
-
 epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis) {
     char text[160];
     snprintf(text, sizeof text, "%.120s", name);
@@ -938,35 +669,6 @@ epi_axis epi_graph_new_name(epi_graph *g, const char *name, epi_axis axis) {
             return (epi_axis){(int16_t)dim, 0};
         snprintf(text, sizeof text, "%.120s_%d", name, tried);
     }
-}
-
-bool epi_graph_next_pair(const epi_graph *g, int *at, epi_axis *from, epi_axis *to) {
-    while (*at < g->node_count) {
-        const epi_node *n = &g->nodes[(*at)++];
-        *from = n->over.at[0];
-        *to = n->over.at[1];
-        if (n->op == EPI_OP_RENAME)
-            return true;
-    }
-    int dim = g->declared_count + (*at)++ - g->node_count;
-    *from = dim < g->dim_count ? g->same[dim] : (epi_axis){0, 0};
-    *to = (epi_axis){(int16_t)dim, 0};
-    return dim < g->dim_count;
-}
-
-int epi_graph_renamed(const epi_graph *g, int node) {
-    while (g->nodes[node].op == EPI_OP_RENAME)
-        node = g->nodes[node].arg[0];
-    return node;
-}
-
-epi_axes epi_graph_rename_axes(const epi_graph *g, int node, const epi_axes *axes) {
-    const epi_node *n = &g->nodes[node];
-    if (n->op != EPI_OP_RENAME)
-        return *axes;
-    epi_axes out = epi_graph_rename_axes(g, n->arg[0], axes);
-    out.at[epi_axes_find(&out, n->over.at[0])] = n->over.at[1];
-    return out;
 }
 
 int epi_graph_random(epi_graph *g, epi_op op, int seed, const epi_axes *axes) {
@@ -1054,100 +756,4 @@ int epi_graph_complete(epi_graph *g, int value, const epi_axes *axes) {
             value = epi_graph_map2(g, EPI_OP_ADD, value, zeros);
         }
     return value;
-}
-
-bool epi_node_takes(const epi_node *n, const bool *marked) {
-    for (int a = 0; a < epi_node_operands(n); a++)
-        if (marked[n->arg[a]])
-            return true;
-    return false;
-}
-
-int epi_graph_find_tensor(const epi_graph *g, const char *name) {
-    for (int t = 0; t < g->tensor_count; t++)
-        if (!strcmp(g->tensors[t].name, name))
-            return t;
-    return -1;
-}
-
-void epi_graph_take_dims(epi_graph *g, const epi_graph *from) {
-    g->dim_count = from->dim_count;
-    g->declared_count = from->declared_count;
-    memcpy(g->dims, from->dims, sizeof g->dims);
-    memcpy(g->fixed, from->fixed, sizeof g->fixed);
-    memcpy(g->same, from->same, sizeof g->same);
-}
-
-/* ---- a graph anew ---- */
-
-bool epi_graph_begin(epi_graph *g, const epi_graph *old) {
-    epi_arena *arena = g->arena;
-    size_t tensors = (size_t)old->tensor_count;
-    *g = (epi_graph){.arena = arena, .tensor_count = old->tensor_count, .input_count = old->input_count};
-    epi_graph_take_dims(g, old);
-    g->tensors = epi_arena_alloc(arena, (tensors + 1) * sizeof *g->tensors);
-    if (epi_graph_failed(g))
-        return false;
-    memcpy(g->tensors, old->tensors, tensors * sizeof *g->tensors);
-    return true;
-}
-
-int epi_graph_copy(epi_graph *g, const epi_node *n, const int *fresh) {
-    int arg[3];
-    for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : fresh[n->arg[a]];
-    g->place = n->place;
-    return epi_graph_value(g, epi_graph_rebuild(g, n, arg));
-}
-
-void epi_graph_end(epi_graph *g, const epi_graph *old, const int *fresh) {
-    for (int t = 0; t < old->tensor_count && !epi_graph_failed(g); t++)
-        g->tensors[t].node = epi_graph_value(g, fresh[old->tensors[t].node]);
-    epi_graph_finish(g);
-}
-
-epi_status epi_graph_rewrite(epi_arena *arena, const epi_graph **graph, epi_rewrite_rule *rule, void *ctx,
-                             epi_error *err) {
-    const epi_graph *in = *graph;
-    epi_rewrite r = {.in = in, .g = epi_arena_alloc(arena, sizeof *r.g), .ctx = ctx};
-    r.fresh = epi_arena_alloc(arena, ((size_t)in->node_count + 1) * sizeof *r.fresh);
-    bool fired = false;
-    EPI_TRY(epi_has_memory(r.g && r.fresh, err));
-    r.g->arena = arena;
-    epi_graph_begin(r.g, in);
-    for (int i = 0; i < in->node_count && !epi_graph_failed(r.g); i++) {
-        if (!in->live[i] && in->nodes[i].op != EPI_OP_INPUT)
-            continue;
-        r.g->place = in->nodes[i].place;
-        int value = rule(&r, i);
-        fired |= value != EPI_NO_NODE;
-        if (!epi_graph_failed(r.g))
-            r.fresh[i] = value == EPI_NO_NODE ? epi_graph_copy(r.g, &in->nodes[i], r.fresh)
-                                              : epi_graph_value(r.g, value);
-    }
-    epi_graph_end(r.g, in, r.fresh);
-    if (fired || r.g->node_count != in->node_count || epi_graph_failed(r.g)) /* dead nodes go */
-        *graph = r.g;
-    return epi_graph_status(r.g, err);
-}
-
-/* The value itself; what was said of the mark is said of it. */
-static int drop_mark(epi_rewrite *r, int node) {
-    const epi_node *n = &r->in->nodes[node];
-    if (n->op != EPI_OP_OWN && n->op != EPI_OP_LIST)
-        return EPI_NO_NODE;
-    int value = r->fresh[n->arg[0]];
-    if (n->op == EPI_OP_LIST || epi_graph_failed(r->g))
-        return value;
-    epi_node *to = &r->g->nodes[epi_graph_value(r->g, value)];
-    to->saving = to->saving == EPI_SAVE_OPEN ? n->saving : to->saving;
-    return epi_graph_stand_for(r->g, value, n);
-}
-
-epi_status epi_own_drop(epi_arena *arena, const epi_graph **graph, epi_error *err) {
-    const epi_graph *g = *graph;
-    for (int i = 0; i < g->node_count; i++)
-        if (g->nodes[i].op == EPI_OP_OWN)
-            return epi_graph_rewrite(arena, graph, drop_mark, NULL, err);
-    return EPI_OK;
 }

@@ -127,7 +127,9 @@ bool epi_axes_include(const epi_axes *a, const epi_axes *b); /* has a all of b? 
 bool epi_axes_meet(const epi_axes *a, const epi_axes *b);    /* have they one in common? */
 bool epi_axes_unite(epi_axes *into,
                     const epi_axes *more); /* appends what it lacks; false: there is no room */
+epi_axes epi_axes_shared(const epi_axes *a, const epi_axes *b); /* those that both have, in the order of a */
 bool epi_axes_same_set(const epi_axes *a, const epi_axes *b);
+bool epi_axes_equal(const epi_axes *a, const epi_axes *b); /* the same ones in the same order */
 
 /* Gives an empty graph the dims of another. */
 void epi_graph_take_dims(epi_graph *g, const epi_graph *from);

@@ -25,10 +25,7 @@ bool epi_orders_alike(const epi_graph *g, int a, int b) {
     if (!epi_op_orders(x->op) || !epi_op_orders(y->op) || x->arg[0] != y->arg[0])
         return false;
     epi_axes one = epi_order_places(g, x), other = epi_order_places(g, y);
-    bool alike = one.count == other.count && epi_axis_equal(x->over.at[0], y->over.at[0]);
-    for (int i = 0; i < one.count && alike; i++)
-        alike = epi_axis_equal(one.at[i], other.at[i]);
-    return alike;
+    return epi_axes_equal(&one, &other) && epi_axis_equal(x->over.at[0], y->over.at[0]);
 }
 
 bool epi_is_sorted(const epi_graph *g, int node) {

@@ -191,13 +191,6 @@ epi_axes epi_cut_layout(const epi_spec *spec, int node) {
     return epi_placer_rows_first(spec, own);
 }
 
-static bool lies_so(const epi_axes *axes, const epi_axes *memory) {
-    bool same = axes->count == memory->count;
-    for (int i = 0; i < axes->count && same; i++)
-        same = epi_axis_equal(axes->at[i], memory->at[i]);
-    return same;
-}
-
 /* Does the slice of an input, or of a value that is no output with its axes in another order, begin where a
  * tensor may? Whatever the number of rows: it counts as one. */
 static bool is_aligned(const epi_placer *s, int node) {
@@ -206,7 +199,7 @@ static bool is_aligned(const epi_placer *s, int node) {
     const epi_node *n = &g->nodes[root];
     epi_axes memory = n->op == EPI_OP_INPUT ? g->tensors[n->tensor].axes : epi_cut_layout(s->spec, root);
     for (int t = g->input_count; t < g->tensor_count && n->op != EPI_OP_INPUT; t++)
-        if (epi_graph_renamed(g, g->tensors[t].node) == root && !lies_so(&g->tensors[t].axes, &memory))
+        if (epi_graph_renamed(g, g->tensors[t].node) == root && !epi_axes_equal(&g->tensors[t].axes, &memory))
             return false;
     epi_slice slice;
     epi_stretch part;

@@ -44,9 +44,7 @@ static int write_bits(epi_rewrite *r, const epi_scaled_operand *o, const epi_axe
     epi_axes *first = &((widening *)r->ctx)->depth[o->bits];
     if (!first->count && !o->turned)
         *first = *depth;
-    bool same = !o->turned && first->count == depth->count;
-    for (int i = 0; i < depth->count && same; i++)
-        same = epi_axis_equal(first->at[i], depth->at[i]);
+    bool same = !o->turned && epi_axes_equal(first, depth);
     int bits = r->fresh[o->bits];
     if (same || epi_graph_failed(r->g))
         return bits;

@@ -326,9 +326,7 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
         k->spec->types[output] != k->spec->types[input])
         return false;
     const epi_axes *axes = &g->tensors[output].axes, *from = &g->tensors[input].axes;
-    bool may = axes->count == from->count, stored = false;
-    for (int i = 0; i < axes->count && may; i++)
-        may = epi_axis_equal(axes->at[i], from->at[i]);
+    bool may = epi_axes_equal(axes, from), stored = false;
     if (may && is_updated(k, output, input))
         return true;
     if (!may || !k->plan.fused || k->plan.kind == EPI_KIND_PASS || k->plan.kind == EPI_KIND_RECURRENCE ||
