@@ -1,5 +1,5 @@
-/* dtype.h: what is true of each storage type, one row each in dtype.def. Arithmetic is f32 whatever the
- * storage, so each is described beside f32. */
+/* dtype.h: the properties of each storage type, from its row in dtype.def. Arithmetic is f32 for every
+ * storage type, so a row describes a type relative to f32. */
 #ifndef EPI_BASE_DTYPE_H
 #define EPI_BASE_DTYPE_H
 

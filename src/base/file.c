@@ -1,4 +1,4 @@
-/* file.c: regular files by rename, others written through. */
+/* file.c: writes regular files by rename, and everything else directly. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 

@@ -1,14 +1,14 @@
-/* file.h: how files are written, all of them.
+/* file.h: how Epilog writes files.
  *
  *     epi_file f;
  *     epi_file_open(&f, path);
  *     epi_file_write(&f, data, size);                  as often as it takes; errors stick
  *     status = epi_file_status(path, epi_file_close(&f), &err);
  *
- * A regular file appears whole or not at all: it is written beside its place under a name that nobody can
- * guess, synced, and renamed. Where one was before, the new one has its mode and, where the system allows it,
- * its owner; symbolic links are followed. Everything else (a device, a FIFO, a file descriptor as /dev/stdout
- * names one) is written through and never replaced.
+ * A regular file appears whole or not at all. It is written into the same folder under a random name,
+ * synced, and renamed. If it replaces a file, it gets that file's mode and, if the system allows it, its
+ * owner. Symbolic links are followed. Everything else (a device, a FIFO, a file descriptor such as
+ * /dev/stdout) is written directly and never replaced.
  */
 #ifndef EPI_BASE_FILE_H
 #define EPI_BASE_FILE_H

@@ -1,4 +1,4 @@
-/* hash.c: the hash behind the cache's keys. */
+/* hash.c: the hash for the keys of the cache. */
 #include "base/hash.h"
 
 #include <string.h>

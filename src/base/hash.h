@@ -1,4 +1,4 @@
-/* hash.h: a hash of 128 bits, for keys and checksums; not against attackers. */
+/* hash.h: a 128-bit hash for keys and checksums. It does not resist attackers. */
 #ifndef EPI_BASE_HASH_H
 #define EPI_BASE_HASH_H
 

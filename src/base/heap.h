@@ -1,4 +1,4 @@
-/* heap.h: a heap of numbers, the one that comes before all others on top. */
+/* heap.h: a heap of numbers, with the first in order on top. */
 #ifndef EPI_BASE_HEAP_H
 #define EPI_BASE_HEAP_H
 

@@ -1,4 +1,4 @@
-/* nearest.c: names that are close to each other. */
+/* nearest.c: finds names that are similar. */
 #include "base/nearest.h"
 
 #include <stdio.h>

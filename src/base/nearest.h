@@ -1,4 +1,5 @@
-/* nearest.h: what an error says of a name that is not known: the known one that is closest, or those there are. */
+/* nearest.h: the hint in an error about an unknown name: the closest known name, or a list of the known
+ * ones. */
 #ifndef EPI_BASE_NEAREST_H
 #define EPI_BASE_NEAREST_H
 

@@ -1,12 +1,12 @@
 /* parallel.c: the loop over threads, by a pool of POSIX threads.
  *
- * Workers are made when a loop first needs them, and wait for the next loop after it. A loop takes idle
- * workers off a list and gives them back at its end, so loops of several callers run side by side, each with
- * workers of its own. Two things need no care of callers:
- *   - fork: a child has none of its parent's workers. The list is emptied in it and fills again.
- *   - a system that gives no more threads: those there are do the work, be it the caller alone.
+ * Workers are started when a loop first needs them. After a loop they wait for the next one. A loop takes
+ * idle workers from a list and returns them at its end, so loops of several callers run at the same time,
+ * each with its own workers. Callers need not care about two things:
+ *   - fork: a child has none of its parent's workers. Its list is emptied and fills again.
+ *   - a system that gives no more threads: the existing ones do the work, or the caller alone.
  *
- * A worker's `job` tells its state, and only these changes happen:
+ * The `job` of a worker is its state. Only these changes happen:
  *     NULL -> a loop     by the caller, which owns the worker from the list on: there is work
  *     a loop -> TAKEN    by the worker: it works on the loop until no item is left
  *     a loop -> NULL     by the caller: everything is done, and the worker had not begun

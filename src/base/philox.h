@@ -1,6 +1,6 @@
 /* philox.h: the random numbers of `uniform`: Philox4x32-10 (Salmon et al., 2011), a function from a counter
- * and a key to four words that look random. Any element can be had by itself, so the numbers depend on
- * nothing but the seed and the element; src/cuda/device/random.cuh gives the same bits. */
+ * and a key to four words that look random. Each element can be computed by itself, so the numbers depend
+ * only on the seed and the element. src/cuda/device/random.cuh gives the same bits. */
 #ifndef EPI_BASE_PHILOX_H
 #define EPI_BASE_PHILOX_H
 

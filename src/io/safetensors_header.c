@@ -1,4 +1,4 @@
-/* safetensors_header.c: reading the JSON header, which is trusted in nothing until it is checked. */
+/* safetensors_header.c: reads the JSON header, and trusts nothing in it until it is checked. */
 #include "io/safetensors_header.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* safetensors_header.h: the header of a safetensors file as lists, between bytes and an open file. */
+/* safetensors_header.h: the header of a safetensors file, parsed into lists. */
 #ifndef EPI_IO_SAFETENSORS_HEADER_H
 #define EPI_IO_SAFETENSORS_HEADER_H
 

@@ -1,4 +1,5 @@
-/* token_words.c: the regular expressions that cut a text into words before BPE, each written as a scanner. */
+/* token_words.c: the regular expressions that split a text into words before BPE, each written as a scanner.
+ */
 #include <string.h>
 
 #include "io/json.h"

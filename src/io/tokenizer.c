@@ -1,8 +1,8 @@
-/* tokenizer.c: texts become tokens by byte-level BPE, and back.
+/* tokenizer.c: converts text to tokens by byte-level BPE, and back.
  *
- * Added tokens are taken out of the text first, the longest at the first place where one begins. What is between
- * them is cut into words. A word begins as its bytes, and of all neighbours that a merge joins, those of the first
- * merge in the list are joined, from left to right, until no merge is left. */
+ * Added tokens are taken out of the text first: the longest one at the first place where one begins. The
+ * rest is split into words. A word starts as its bytes. Of all neighbours that a merge can join, those of
+ * the first merge in the list are joined, from left to right. This repeats until no merge applies. */
 #include "io/tokenizer.h"
 
 #include <inttypes.h>

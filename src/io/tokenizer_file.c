@@ -1,5 +1,5 @@
-/* tokenizer_file.c: tokenizer.json becomes a tokenizer. What the file says and this reader does not understand
- * is refused by its name: a tokenizer that is almost right gives a model another text. */
+/* tokenizer_file.c: reads tokenizer.json. An unsupported entry is an error that names it, because a
+ * tokenizer that is almost right gives a model another text. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* content.c: a hash of what a program computes: equal programs have the same one, whoever wrote them down. */
+/* content.c: a hash of what a program computes. Equal programs have the same hash, also under other names. */
 #include "ir/content.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* content.h: a hash of a program with its sizes and types: of all that a plan may look at. Names, places in the text and
- * where slices begin are left out; which axes are open is, too, as it is the same for all programs of a kernel. */
+/* content.h: a hash of a program with its sizes and types: of everything that a plan may read. It leaves out
+ * names, places in the text and where slices begin. It also leaves out which axes are open, because that is
+ * the same for all programs of a kernel. */
 #ifndef EPI_IR_CONTENT_H
 #define EPI_IR_CONTENT_H
 

@@ -1,5 +1,5 @@
-/* expression.c: a value as the text that makes it, for descriptions: what it takes stands by its name, or, to
- * a few levels, as an expression itself. */
+/* expression.c: writes a value as an expression, for descriptions. An operand appears by its name or, down
+ * to a few levels, as an expression itself. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* graph.c: building a program's values, with axis inference and its messages. */
+/* graph.c: builds the values of a program, with axis inference and its error messages. */
 #include "ir/graph.h"
 
 #include <math.h>

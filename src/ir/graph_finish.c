@@ -1,4 +1,5 @@
-/* graph_finish.c: what is asked of a graph once it is whole: its outputs' axes, what is live, who uses what.
+/* graph_finish.c: questions about a finished graph: the axes of its outputs, which values are live, and who
+ * uses them.
  */
 #include "ir/graph.h"
 

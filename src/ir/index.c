@@ -1,4 +1,4 @@
-/* index.c: indices that are inputs. */
+/* index.c: index inputs. */
 #include "ir/index.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* index.h: indices that are inputs: which operations have one that is looked through, and what is said of an
- * element outside its axis. */
+/* index.h: index inputs: which operations have one that must be checked, and the message about an element
+ * outside its axis. */
 #ifndef EPI_IR_INDEX_H
 #define EPI_IR_INDEX_H
 

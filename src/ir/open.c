@@ -1,4 +1,4 @@
-/* open.c: stand-ins for the sizes of open axes, and what numbers made of them stand for. */
+/* open.c: stand-ins for the sizes of open axes, and the meaning of numbers computed from them. */
 #include "ir/open.h"
 
 /* ---- choosing ---- */

@@ -1,10 +1,10 @@
-/* open.h: axes whose size is given at each start.
+/* open.h: open axes, whose size is given at each run.
  *
- * A kernel's text is written once for all sizes of such an axis. Whatever shapes it is worked out with a
- * *stand-in* for the size: a prime that divides no other size, times two for every time that the program
- * halves the axis. So nothing can follow from what the size happens to be: no stride is a multiple of 16
- * bytes, no digit of a walk falls away, no two axes look alike, unless that holds for every size. And a
- * number that comes from sizes shows whether it grows with an open one: the prime divides it. */
+ * The source of a kernel is written once for all sizes of such an axis. It uses a *stand-in* instead of the
+ * size: a prime that divides no other size, times two for every time that the program halves the axis. So
+ * nothing in the source can depend on the actual size by accident: no stride is a multiple of 16 bytes, no
+ * digit of a walk disappears, and no two axes look alike, unless that holds for every size. And a number
+ * that is computed from sizes shows whether it grows with an open size: then the prime divides it. */
 #ifndef EPI_IR_OPEN_H
 #define EPI_IR_OPEN_H
 

@@ -1,4 +1,4 @@
-/* ops.h: the operations as an enumeration and what is true of each, from ops.def. */
+/* ops.h: the operations as an enumeration, with their properties from ops.def. */
 #ifndef EPI_IR_OPS_H
 #define EPI_IR_OPS_H
 

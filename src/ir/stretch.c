@@ -1,4 +1,4 @@
-/* stretch.c: an index that is a sum of positions, each by a number, and a number. */
+/* stretch.c: an index that is a sum of positions, each times a number, plus a number. */
 #include "ir/stretch.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* stretch.h: gathers that take a stretch of an axis, as it lies: x[3:7] of other languages. */
+/* stretch.h: gathers that take a contiguous slice of an axis, x[3:7] in other languages. */
 #ifndef EPI_IR_STRETCH_H
 #define EPI_IR_STRETCH_H
 

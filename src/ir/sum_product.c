@@ -1,9 +1,9 @@
-/* sum_product.c: the sum of a product of factors, taken as a product of two operands wherever it is one, so
- * that no outer product is ever a value.
+/* sum_product.c: a sum of a product of factors becomes a product of two operands whenever it is one, so that
+ * no outer product is ever a value.
  *
  * Two factors are the cores of the operands: both have all axes that are summed over, and each has an axis
- * that the other lacks. A factor whose axes one of them has is multiplied into it; one that lacks the summed
- * axes is multiplied into the result. */
+ * that the other lacks. A factor whose axes one of them has is multiplied into it. A factor that lacks the
+ * summed axes is multiplied into the result. */
 #include "ir/graph.h"
 
 typedef struct operands {

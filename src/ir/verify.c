@@ -1,4 +1,4 @@
-/* verify.c: a finished graph is looked through for what its builders promise. */
+/* verify.c: checks that a finished graph has what its builders promise. */
 #include "ir/verify.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* verify.h: what holds of every graph that is finished. */
+/* verify.h: what holds for every finished graph. */
 #ifndef EPI_IR_VERIFY_H
 #define EPI_IR_VERIFY_H
 

@@ -1,4 +1,5 @@
-/* ast.h: a text as it was written; what the parser makes, the printer prints, and lowering reads. */
+/* ast.h: the syntax tree of a source text: the parser builds it, the printer prints it, and lowering reads
+ * it. */
 #ifndef EPI_LANG_AST_H
 #define EPI_LANG_AST_H
 

@@ -1,7 +1,8 @@
-/* expr.c: expressions, by how tightly their operators bind.
+/* expr.c: parses expressions by the precedence of their operators.
  *
- * Operators that go from left to right are taken in a loop: `a + b + c` is no deeper than `a`. What does nest
- * (parentheses, arguments, indices, operands to the right) is counted, so that no text overflows a stack. */
+ * Operators that group from left to right are parsed in a loop, so `a + b + c` is no deeper than `a`. Real
+ * nesting (parentheses, arguments, indices, operands on the right) is counted, so that no text overflows the
+ * stack. */
 #include "lang/parse.h"
 
 #include <string.h>

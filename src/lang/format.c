@@ -1,12 +1,12 @@
-/* format.c: a whole text laid out anew, with its comments.
+/* format.c: formats a whole source text, with its comments.
  *
- * A program is cut into items: its head up to the parenthesis, each input, the arrow, each output, the
- * opening brace, each assignment, the closing brace. Every comment belongs to one of them: behind an item
- * where it stands on the line on which that ends, else before the item that comes next; what stands inside an
- * item goes before it. Items are printed from the syntax tree; comments, numbers and parentheses are as they
- * were written. How the text was cut into lines does not matter, but for single blank lines between
- * assignments and comments, which stay, and for a list of tensors that begins on a new line: that one stays
- * in the groups that its lines are. */
+ * A program is split into items: its head up to the parenthesis, each input, the arrow, each output, the
+ * opening brace, each assignment, the closing brace. Every comment belongs to one item. A comment on the
+ * line where an item ends comes after that item. Any other comment comes before the next item, and a comment
+ * inside an item comes before it. Items are printed from the syntax tree; comments, numbers and parentheses
+ * stay as they are written. Line breaks of the text do not matter, with two exceptions. Single blank lines
+ * between assignments and comments stay. A list of tensors that begins on a new line keeps the groups that
+ * its lines form. */
 #include <string.h>
 
 #include "lang/ast.h"

@@ -1,9 +1,8 @@
-/* from_graph.c: a graph as a program in the language again, so that what a pass made can be read, parsed and
- * run.
+/* from_graph.c: writes a graph as a program in the language, so that the result of a pass can be read,
+ * parsed and run.
  *
- * A value gets an assignment of its own if it is an output, has a name in the text it came from, is one of
- * the two halves of an axis, or is used more than once; every other value stands in the expression that uses
- * it. */
+ * A value gets an assignment of its own if it is an output, has a name in the source, is one of the two
+ * halves of an axis, or is used more than once. Every other value is part of the expression that uses it. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* hints.c: words of other languages, and how this one says them. */
+/* hints.c: words of other languages, and what to write instead. */
 #include "lang/hints.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* hints.h: what someone may have meant who wrote something else. */
+/* hints.h: hints for code that is written as in another language. */
 #ifndef EPI_LANG_HINTS_H
 #define EPI_LANG_HINTS_H
 
@@ -11,13 +11,16 @@
 const char *epi_hint_operation(const char *name);
 const char *epi_hint_name(const char *name);
 
-/* What to write where a call of an operation or of a program that comes with Epilog does not fit, or NULL. */
+/* What to write where a call of an operation or of a program that comes with Epilog does not fit, or NULL.
+ */
 const char *epi_hint_call(const char *name);
 
-/* The bytes of the character at the start of `rest`: one that can be shown, ASCII or UTF-8; 0 if there is none. */
+/* The bytes of the character at the start of `rest`: one that can be shown, ASCII or UTF-8; 0 if there is
+ * none. */
 size_t epi_character_length(const char *rest, size_t length);
 
-/* What to write instead of a character that means nothing here, or NULL. `rest` begins with the character. */
+/* What to write instead of a character that means nothing here, or NULL. `rest` begins with the character.
+ */
 const char *epi_hint_character(const char *rest, size_t length);
 
 #endif

@@ -1,4 +1,4 @@
-/* lex.c: cuts a text into tokens; never fails, a bad character is a token of its own. */
+/* lex.c: splits a source text into tokens. It never fails: a bad character is a token of its own. */
 #include "lang/lex.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* lex.h: the text as tokens. */
+/* lex.h: the tokens of a source text. */
 #ifndef EPI_LANG_LEX_H
 #define EPI_LANG_LEX_H
 

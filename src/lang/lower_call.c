@@ -1,4 +1,5 @@
-/* lower_call.c: calls. A call of a program is inlined: its inputs are the arguments, its axes theirs. */
+/* lower_call.c: calls. A call of a program is inlined: its inputs become the arguments, and its axes the
+ * axes of the arguments. */
 #include "lang/lower.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* lower_grad.c: grad(f, x, w)(…) and backward(f, x, w)(…): the programs that src/pass/derive/grad.c and save.c
- * derive from f, called like any other.
+/* lower_grad.c: grad(f, x, w)(…) and backward(f, x, w)(…): the programs that src/pass/derive/grad.c and
+ * save.c derive from f, called like any other.
  *
- * f is lowered by itself, derived, and written as a program again, which is inlined where it is called. So
- * everything that holds of calls holds of it. */
+ * f is lowered by itself and derived. The result is written as a program, which is inlined at the call. So
+ * all rules for calls hold for it. */
 #include <stdio.h>
 #include <string.h>
 

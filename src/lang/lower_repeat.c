@@ -1,7 +1,7 @@
-/* lower_repeat.c: repeat(f, L)(x, w): f for each element of the axis L in turn, or so many times.
+/* lower_repeat.c: repeat(f, L)(x, w): f for each element of the axis L in turn, or a number of times.
  *
- * What f gives takes the place of its first arguments the next time. Of the others, those with the axis L are
- * taken apart along it. It is written out here: nothing behind the graph knows of it, and a slice of an input
+ * The results of a call are the first arguments of the next one. Other arguments are sliced along L if they
+ * have that axis. The calls are written out here: no later pass knows about repeat, and a slice of an input
  * is a view. */
 #include <string.h>
 

@@ -1,7 +1,8 @@
-/* notes.c: what a program says that may not be what was meant, for `check`.
+/* notes.c: warnings of `check` about programs that may not mean what was intended.
  *
- * A call binds axes by their places. Where no text shows the order of an argument's axes, as of a*b with a[T] and b[F], the
- * call is lowered once more with another order: if that fits, too, and gives other values, it is worth a word. */
+ * A call binds axes by position. If no text shows the order of an argument's axes, as for a*b with a[T] and
+ * b[F], the call is lowered again with another order. If that fits too, and gives other values, `check`
+ * warns. */
 #include <string.h>
 
 #include "lang/lower.h"

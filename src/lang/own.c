@@ -1,8 +1,8 @@
-/* own.c: programs that name their own gradient: f(x) -> y by f_grad { … }.
+/* own.c: programs that declare their own gradient: f(x) -> y by f_grad { … }.
  *
- * Where a program is lowered to be derived, the results of f are marked with the call that they are of. A
- * derivative does not look behind the mark: it inlines f_grad, the *rule*, with those arguments and results of
- * f that it names, and with the cotangents of the results. */
+ * When a program is lowered to be derived, the results of f are marked with their call. A derivative does
+ * not look behind the mark. It inlines f_grad, the *rule*, with the arguments and results of f that it
+ * names, and with the cotangents of the results. */
 #include <stdio.h>
 #include <string.h>
 

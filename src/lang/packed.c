@@ -1,6 +1,6 @@
-/* packed.c: a tensor of i4 or u4 is one of bytes, of which each has two neighbours along the last axis: the first
- * in its low half, the second in its high half; those of i4 in two's complement. Nothing behind the graph knows of it:
- * the elements are made of the bytes by operations of the language, which are exact. */
+/* packed.c: a tensor of i4 or u4 is stored as bytes. Each byte has two neighbours along the last axis: the
+ * first in its low half, the second in its high half. i4 is in two's complement. Operations of the language,
+ * which are exact, compute the elements from the bytes, so no later pass knows about 4-bit types. */
 #include "lang/packed.h"
 
 epi_axes epi_packed_axes(epi_graph *g, const epi_ast_tensor *t, epi_axes axes) {

@@ -1,4 +1,4 @@
-/* parse.h: what the parser's two files share: where it stands in the text, and its first error. */
+/* parse.h: the state that the parser's two files share: the position in the text, and the first error. */
 #ifndef EPI_LANG_PARSE_H
 #define EPI_LANG_PARSE_H
 

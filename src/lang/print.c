@@ -1,4 +1,4 @@
-/* print.c: a program in canonical form, with as few parentheses as keep its meaning. */
+/* print.c: prints a program in canonical form, with as few parentheses as possible. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* words.c: what softmax, log_softmax, argmax, cumsum, clamp, keep and again stand for. Written out in a program
- * they would be the same values: nothing behind the graph knows these words. */
+/* words.c: what softmax, log_softmax, argmax, cumsum, clamp, keep and again stand for. Written out in a
+ * program they would be the same values, so no later pass knows these words. */
 #include "lang/words.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* abi.c: the structs of the public interface as JSON, for callers in other languages: nothing has to be
- * copied from the header, and nothing goes wrong when a struct grows. tests/test_properties.c holds that no
- * field is left out. */
+/* abi.c: the structs of the public interface as JSON, for callers in other languages. They need not copy the
+ * header, and they keep working when a struct grows. tests/test_properties.c checks that no field is
+ * missing. */
 #include "run/run.h"
 
 typedef struct field {

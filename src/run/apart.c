@@ -1,8 +1,8 @@
-/* apart.c: what a call writes to lies apart from all else that it is given: outputs, inputs whose place values take,
- * the workspace, and what is prepared.
+/* apart.c: checks that what a call writes to overlaps nothing else: outputs, inputs that values are stored
+ * over, the workspace, and the prepared buffer.
  *
- * Tensors are gone through by where they begin, with those at hand that have not ended yet: so only stretches of
- * memory that meet are looked at in pairs, and those only if one of the two is written to. */
+ * Tensors are visited in the order in which they begin, together with those that have not ended yet. So only
+ * pairs that may overlap are compared, and only if the call writes to one of the two. */
 #include <string.h>
 
 #include "base/heap.h"

@@ -1,4 +1,4 @@
-/* build.c: what this library was made by, and what of it this machine can use, in lines for people. */
+/* build.c: describes this build of the library, and which of its parts this machine can use. */
 #include "cpu/micro/micro.h"
 #include "cuda/jit.h"
 #include "run/run.h"

@@ -1,7 +1,7 @@
 /* clock.c: a run whose parts are timed.
  *
- * On the CPU the clock is read before and after a part. On a GPU events are recorded around it in the stream, and
- * asked once the stream has passed them, so that the host does not wait between parts. */
+ * On the CPU the clock is read before and after a part. On a GPU events are recorded around it in the
+ * stream, and read once the stream has passed them, so the host does not wait between parts. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>

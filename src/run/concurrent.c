@@ -1,14 +1,15 @@
-/* concurrent.c: parts of a GPU's kernel that start beside the one before them.
+/* concurrent.c: parts of a GPU kernel that run at the same time as the part before.
  *
- * Launches come one after the other, and each waits for the end of the one before. Products that do not need
- * each other (queries, keys and values of the same rows; gradients of weights) need not: the second starts as
- * soon as multiprocessors are free, so that a short one costs no wave of its own and nothing is idle at the
- * end of a long one.
+ * By default each launch waits for the end of the one before. Products that do not need each other (queries,
+ * keys and values of the same rows; gradients of weights) need not: the second starts as soon as
+ * multiprocessors are free. So a short one costs no wave of its own, and nothing is idle at the end of a
+ * long one.
  *
- * A *row* of parts is a run of them of which none touches what another stores. The first waits as every
- * launch does, and only then lets the second begin; that one does not wait, lets the third begin, and waits
- * for the end of the first when its own work is done. So what the row needs is there when any of them begins,
- * and whoever comes after the last waits for all of them. Their own parts of the workspace are disjoint. */
+ * A *row* of parts is a run of parts of which none touches what another stores. The first waits as every
+ * launch does, and only then lets the second begin. The second does not wait. It lets the third begin, and
+ * waits for the end of the first when its own work is done. So everything that the row needs is there when
+ * any of them begins, and a launch after the last one waits for all of them. Their own areas of the
+ * workspace are disjoint. */
 #include "cuda/cuda.h"
 #include "run/run.h"
 

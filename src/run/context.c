@@ -1,4 +1,4 @@
-/* context.c: opening a context looks at the machine once. */
+/* context.c: opens a context, which looks at the machine once. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

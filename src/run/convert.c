@@ -1,4 +1,4 @@
-/* convert.c: elements of one type become elements of another. */
+/* convert.c: converts elements from one type to another. */
 #include <string.h>
 
 #include "cpu/rows/strips.h"

@@ -1,4 +1,4 @@
-/* gradcheck.c: derived gradients held against central differences of the program, all in the f64 reference.
+/* gradcheck.c: compares derived gradients with central differences of the program, all in the f64 reference.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* gradrun.c: gradients as they run, in the types and by the plan of the options, as one program or as forward
- * and backward apart, held against the f64 reference of the same rounded inputs: along a random direction in
- * every row of every gradient. */
+/* gradrun.c: runs gradients in the types and by the plan of the options, as one program or as separate
+ * forward and backward. It compares them with the f64 reference of the same rounded inputs, along a random
+ * direction in every row of every gradient. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

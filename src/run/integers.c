@@ -1,4 +1,4 @@
-/* integers.c: what a kernel says of its integers: where f32 does not hold one, and which inputs a run looks at. */
+/* integers.c: warnings and checks for integers: where f32 cannot hold one, and which inputs a run checks. */
 #include "pass/analyse/integers.h"
 
 #include <math.h>

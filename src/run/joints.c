@@ -1,8 +1,8 @@
-/* joints.c: parts of a GPU's kernel whose products are launched as one (cuda/product/joint.c): some of a row of parts that need nothing
- * of each other (concurrent.c), the first of which leads them.
+/* joints.c: parts of a GPU kernel whose products are one launch (cuda/product/joint.c). They belong to a row
+ * of independent parts (concurrent.c), and the first of them leads them.
  *
- * Equal parts share a kernel, and so do equal groups of parts. A part that is launched by itself shares none with one that is
- * launched with others. */
+ * Equal parts share a compiled kernel, and so do equal groups of parts. A part that is launched alone shares
+ * no kernel with a part that is launched with others. */
 #include "cuda/cuda.h"
 #include "run/run.h"
 

@@ -1,4 +1,4 @@
-/* look.c: what can be asked of a compiled kernel: its tensors, its figures, its description and text. */
+/* look.c: answers questions about a compiled kernel: its tensors, figures, description and CUDA source. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* memory.c: keeps the workspace within the budget that the options give.
+/* memory.c: keeps the workspace within the memory budget of the options.
  *
- * Where a kernel needs more, its parts go through slabs of a row axis (pass/schedule/slabs.c): of as many rows
- * as the budget allows. What a slab needs is found by planning the parts for it; a GPU's texts are compiled once the
- * rows are known. */
+ * If a kernel needs more, its parts run on slabs of a row axis (pass/schedule/slabs.c), each with as many
+ * rows as the budget allows. To find the memory that a slab needs, the parts are planned for it. On a GPU
+ * kernels are compiled once the number of rows is known. */
 #include "run/run.h"
 
 /* A slab has a multiple of so many rows, all row axes counted: a GPU's tiles are as high. So where slabs

@@ -1,4 +1,4 @@
-/* module.c: a text becomes programs; what can be asked of them. */
+/* module.c: parses a source text into programs, and answers questions about them. */
 #include <stdlib.h>
 #include <string.h>
 

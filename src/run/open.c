@@ -1,10 +1,10 @@
-/* open.c: one handle for many sizes: the kernels of the sizes that were asked for last.
+/* open.c: one handle for many sizes: it keeps the kernels of the sizes that were used last.
  *
- * The kernel that the caller has is that of the largest sizes. For every other combination there is a kernel
- * of its own, made at the first call: the same parts planned for these sizes. Making one is planning alone.
- * On a GPU it takes the cubins of a form, of which there are up to three for each part, chosen for few rows,
- * for some and for the largest sizes; their texts do not depend on open sizes (ir/open.h). Those for fewer rows
- * are compiled when a call has other sizes than the largest: steps of training mostly have none. */
+ * The caller's kernel is the one of the largest sizes. Every other combination of sizes has a kernel of its
+ * own, made at the first call: the same parts, planned for these sizes. That takes planning alone. On a GPU
+ * it uses the cubins of a form. A part has up to three forms: for few rows, for some, and for the largest
+ * sizes. Their source does not depend on open sizes (ir/open.h). The forms for fewer rows are compiled when
+ * a call has sizes other than the largest, which training steps mostly never have. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* overlap.c: stretches of memory, and what lies in each other's gaps. */
+/* overlap.c: ranges of memory, and tensors that lie in each other's gaps. */
 #include "run/overlap.h"
 
 /* Unsigned: a caller's strides may be anything. */

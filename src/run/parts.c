@@ -1,5 +1,5 @@
-/* parts.c: the parts of a kernel as their backend compiles them: equal ones once, a GPU's side by side; and what they use of
- * the workspace. */
+/* parts.c: compiles the parts of a kernel: equal ones once, and on a GPU several at a time. It also gives
+ * each its share of the workspace. */
 #include <string.h>
 
 #include "base/parallel.h"

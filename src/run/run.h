@@ -1,4 +1,4 @@
-/* run.h: what stands behind the public handles. */
+/* run.h: the structs behind the public handles. */
 #ifndef EPI_RUN_RUN_H
 #define EPI_RUN_RUN_H
 

@@ -1,7 +1,7 @@
-/* spent.c: values between parts in the place of inputs that are of no use any more.
+/* spent.c: stores values between parts over inputs that are not needed any more.
  *
- * A backward reads what its forward saved, mostly element by element, and makes something as large of it: of the
- * logits of a loss their gradient. Whoever gives such a tensor away needs memory for one of the two. */
+ * A backward reads saved values mostly element by element, and computes something of the same size: from the
+ * logits of a loss, their gradient. If the caller no longer needs such an input, one memory serves both. */
 #include <string.h>
 
 #include "run/run.h"

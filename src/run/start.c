@@ -1,4 +1,4 @@
-/* start.c: holds the tensors of a call against what the kernel takes, and starts it. */
+/* start.c: checks the tensors of a call against the kernel, and starts it. */
 #include <string.h>
 
 #include "cpu/cpu.h"

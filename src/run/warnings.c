@@ -1,4 +1,4 @@
-/* warnings.c: what is slow about a kernel, said before someone wonders. */
+/* warnings.c: warns about what makes a kernel slow. */
 #include <string.h>
 
 #include "run/run.h"
