@@ -1,4 +1,5 @@
-/* bench.c: times programs fused, unfused and beside a raw product, interleaved, on checked results. */
+/* bench.c: times programs fused and unfused, and a raw product next to them, in turn, and checks the
+ * results. */
 #include "bench.h"
 
 #include <math.h>

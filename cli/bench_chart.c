@@ -1,4 +1,4 @@
-/* bench_chart.c: the times of a benchmark as a picture and as bars. */
+/* bench_chart.c: draws the times of a benchmark as a chart and as bars. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

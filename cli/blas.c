@@ -1,4 +1,4 @@
-/* blas.c: opens OpenBLAS or MKL at run time; nothing of them is needed to build. */
+/* blas.c: opens OpenBLAS or MKL at run time. The build needs neither. */
 #include "blas.h"
 
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
-/* blas_core.c: whether a BLAS takes kernels that are worthy of this processor.
+/* blas_core.c: finds whether a BLAS uses the right kernels for this processor.
  *
- * OpenBLAS looks at the processor and takes the kernels of a core that it knows by name. It is told otherwise by a
- * variable, and a version that is older than the processor takes those of an older core. Either may double the
- * time of its product, and a comparison with it says little then. */
+ * OpenBLAS looks at the processor and uses the kernels of a core that it knows by name. A variable may name
+ * another core, and a version older than the processor uses the kernels of an older core. Either may double
+ * the time of its product, so a comparison with it says little. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* chart.h: ratios side by side, as a picture (SVG, for light and dark pages) and as bars in a text. */
+/* chart.h: ratios next to each other, as a picture (SVG, for light and dark pages) and as bars in a text. */
 #ifndef EPI_CLI_CHART_H
 #define EPI_CLI_CHART_H
 

@@ -1,4 +1,4 @@
-/* copy.c: how fast this machine copies memory, the yardstick of kernels that do little else. */
+/* copy.c: how fast this machine copies memory, to compare with kernels that do little else. */
 #include "copy.h"
 
 #include <stdlib.h>

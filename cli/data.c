@@ -1,4 +1,4 @@
-/* data.c: the tensors of a kernel: made, filled, written, and named. */
+/* data.c: the tensors of a kernel: allocated, filled, written, and named. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

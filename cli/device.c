@@ -1,4 +1,4 @@
-/* device.c: which device a command works on, its memory, and time measured on it. */
+/* device.c: chooses the device of a command, allocates its memory, and measures time on it. */
 #include <stdio.h>
 #include <string.h>
 

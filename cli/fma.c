@@ -1,8 +1,8 @@
 /* fma.c: measures the rate of multiply-adds in f32.
  *
- * A loop of multiply-adds on registers alone, of the widest kind that the processor has. It has as many chains as hide
- * the latency of one: a chain waits for its own last result only. They begin with different numbers, or the
- * compiler would see that they are one. */
+ * It runs a loop of multiply-adds on registers alone, with the widest vectors of the processor. It has
+ * enough chains to hide the latency of one, because a chain waits only for its own last result. The chains
+ * begin with different numbers, or the compiler would see that they are equal. */
 #include "fma.h"
 
 #include <stdbool.h>

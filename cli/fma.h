@@ -1,4 +1,4 @@
-/* fma.h: how many multiply-adds in f32 this machine does, the yardstick of products. */
+/* fma.h: how many f32 multiply-adds this machine does per second, to compare with products. */
 #ifndef EPI_CLI_FMA_H
 #define EPI_CLI_FMA_H
 

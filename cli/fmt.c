@@ -1,4 +1,4 @@
-/* fmt.c: lays texts out anew, with their comments. */
+/* fmt.c: formats source texts, with their comments. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

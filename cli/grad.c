@@ -1,4 +1,4 @@
-/* grad.c: the derived program of a program, and its check against differences. */
+/* grad.c: derives the gradient program, and checks it against differences. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

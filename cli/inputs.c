@@ -1,4 +1,4 @@
-/* inputs.c: the file of --in: what it says of a program's sizes, and its tensors as a kernel wants them. */
+/* inputs.c: reads the file of --in: the sizes that it gives, and its tensors as a kernel needs them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

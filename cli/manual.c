@@ -1,4 +1,4 @@
-/* manual.c: the command described for shells and for man, from its own tables. */
+/* manual.c: describes the command for shells and for man, from its own tables. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* ncu.c: runs ncu and reads its CSV.
  *
- * ncu prints a line for each launch and metric. Columns are found by the names in the first such line, as versions
- * differ in them; other lines are ncu's own words, which begin with ==, and the program's. */
+ * ncu prints a line for each launch and metric. Columns are found by the names in the first such line,
+ * because versions differ in them. Other lines are messages of ncu, which begin with ==, and the output of
+ * the program. */
 #include "ncu.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* options.c: the command line. */
+/* options.c: parses the command line. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* outputs.c: what became of the outputs: how far each is from f64, to people and as JSON. */
+/* outputs.c: reports how far each output is from f64, to people and as JSON. */
 #include <stdio.h>
 
 #include "base/base.h"

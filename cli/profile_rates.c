@@ -1,7 +1,9 @@
-/* profile_rates.c: what the kernels of a profile are held against: how fast this machine copies and multiplies.
+/* profile_rates.c: the speeds that the kernels of a profile are compared with: how fast this machine copies
+ * and multiplies.
  *
- * On the CPU each kernel is held against a copy of as many bytes as it moves, by as many threads, and products against
- * multiply-adds on registers. On a GPU the yardsticks are one large copy and one large plain product. */
+ * On the CPU each kernel is compared with a copy of as many bytes as it moves, with the same number of
+ * threads, and products with multiply-adds on registers. On a GPU the speeds are those of one large copy and
+ * one large plain product. */
 #include "copy.h"
 #include "fma.h"
 #include "profile.h"

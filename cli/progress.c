@@ -1,7 +1,7 @@
 /* progress.c: the line that says what is going on, for people who wait at a terminal.
  *
- * Work that takes long does not come back to say so: a thread of its own watches the clock. It is started by
- * the first call, waits for the next while nothing is going on, and ends with the process. */
+ * Long work does not return to report progress, so a separate thread watches the clock. The first call
+ * starts it. It waits while nothing is going on, and ends with the process. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* run.c: runs a program once and holds its outputs against f64. */
+/* run.c: runs a program once and compares its outputs with f64. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* show.c: how a program will be carried out: in words and numbers, or as its CUDA text. */
+/* show.c: shows how a program will be executed: in words and numbers, or as its CUDA source. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

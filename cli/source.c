@@ -1,4 +1,4 @@
-/* source.c: finds and reads texts, and picks programs out of them. */
+/* source.c: finds and reads source texts, and picks programs from them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

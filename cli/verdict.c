@@ -1,12 +1,12 @@
-/* verdict.c: holds outputs against the f64 reference, and says of each ok, TOO FAR or not compared.
+/* verdict.c: compares outputs with the f64 reference, and gives each a verdict: ok, TOO FAR or not compared.
  *
- * A number is held by the rule of base/error_rule.h: relative to the largest of its output, and beside what the
- * naive path is off by. Two things are held more strictly, whatever the naive path has:
- *   - NaN or an infinity where f64 has a number that the type can hold is TOO FAR;
- *   - whole numbers, as positions, ids and counts are, have to be equal. An output is of such if f64 has whole
- *     numbers alone, and still has where each value on the way is moved by a rounding. Where that makes another
- *     whole number of an element, as of a tie, what was chosen of is within rounding: there the element may be
- *     any that roundings make of it. */
+ * Numbers follow the rule of base/error_rule.h: errors are relative to the largest value of the output, and
+ * compared with the error of the naive path. Two rules are stricter, whatever the naive path gives:
+ *   - NaN or an infinity is TOO FAR if f64 has a number there that the type can hold;
+ *   - whole numbers, such as positions, ids and counts, must be equal. An output has whole numbers if f64
+ *     has only whole numbers, and still does after each value on the way is moved by a rounding. If that
+ *     move changes an element to another whole number, as in a tie, rounding decides it: the element may
+ *     then be any number that roundings give. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

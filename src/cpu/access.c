@@ -1,4 +1,4 @@
-/* access.c: strips of a walk, loaded and stored. */
+/* access.c: loads and stores the strips of a walk. */
 #include "cpu/access.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* cpu.c: the steps of a program carried out by this machine's cores. */
+/* cpu.c: runs the steps of a program on this machine's cores. */
 #include "cpu/cpu.h"
 
 #include <string.h>

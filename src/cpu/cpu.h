@@ -1,4 +1,4 @@
-/* cpu.h: the CPU backend: a spec is compiled into a list of steps, and a run carries them out. */
+/* cpu.h: the CPU backend: it compiles a spec into a list of steps, and a run executes them. */
 #ifndef EPI_CPU_CPU_H
 #define EPI_CPU_CPU_H
 

@@ -1,4 +1,4 @@
-/* describe.c: what a compiled CPU kernel will do, in numbers and in words. */
+/* describe.c: describes a compiled CPU kernel, in numbers and in words. */
 #include "cpu/attention/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/product/gemm.h"

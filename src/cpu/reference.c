@@ -1,10 +1,10 @@
-/* reference.c: evaluates any program as plainly as possible, node by node: the oracle.
+/* reference.c: evaluates any program as plainly as possible, node by node.
  *
- * In f64 with nothing rounded it is the reference. With every value computed in f32 and rounded to
- * a storage type it is the naive unfused computation, the yardstick of the error rule. In f64 with every
- * value moved a little it tells what roundings may do to the results.
+ * In f64, with nothing rounded, it is the reference. In f32, with every value rounded to a storage type, it
+ * is the naive unfused computation that the error rule compares with. In f64, with every value moved a
+ * little, it shows how much roundings may change the results.
  *
- * Integers are never rounded, nor moved. Those that f64 does not hold are kept in 64 bits beside it. */
+ * Integers are never rounded or moved. Those that f64 cannot hold are also kept in 64 bits. */
 #include <math.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* compile.c: the passes that a program goes through on its way to a backend, as a table.
  *
- * The first passes bring the program into one spelling. From the algebra on there are candidates, the program
- * as it is written and as the algebra rewrites it (rewriting.c): each goes through the rest of the table, and
- * the cheapest cut is taken. */
+ * The first passes bring the program into one form. From the algebra on there are candidates: the program as
+ * it is written, and as the algebra rewrites it (rewriting.c). Each goes through the rest of the table, and
+ * the one with the cheapest cut is used. */
 #include "pass/compile.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* compile.h: from a program as it is written to the cut that a backend compiles. */
+/* compile.h: from the program as it is written to the cut that a backend compiles. */
 #ifndef EPI_PASS_COMPILE_H
 #define EPI_PASS_COMPILE_H
 

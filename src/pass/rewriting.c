@@ -1,5 +1,5 @@
-/* rewriting.c: which rewriting of a program is taken: candidates go through the passes, and their costs
- * decide. */
+/* rewriting.c: chooses the rewriting of a program: candidates go through the passes, and their costs decide.
+ */
 #include <math.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* attention.h: the attention mainloop: score tiles, and products that sum over what is made of them.
+/* attention.h: the attention mainloop: score tiles, and products that sum values computed from them.
  *
- * A thread takes a tile of rows and walks over the stream, EPI_STREAM_TILE columns at a time: score products,
- * the score program on them, and the weights times the other operand, added to the value products' tiles.
- * Scores are never in memory beyond the second-level cache. */
+ * A thread takes a tile of rows and walks over the stream, EPI_STREAM_TILE columns at a time. It computes
+ * the score products, runs the score program on them, and adds the weights times the other operand to the
+ * tiles of the value products. Scores are never in memory beyond the second-level cache. */
 #ifndef EPI_CPU_ATTENTION_H
 #define EPI_CPU_ATTENTION_H
 

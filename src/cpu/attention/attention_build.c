@@ -1,4 +1,4 @@
-/* attention_build.c: what the attention mainloop works on, and where it has room for it. */
+/* attention_build.c: prepares what the attention mainloop works on, and its memory. */
 #include "cpu/attention/attention.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* attention_row_sum.c: the product of attention that sums over the rows.
  *
- * A score tile's weights, turned, times the operand's rows are added to the sums of the chunk of rows that
- * the tile lies in. These have a place for every stream tile, which counts once it has been seen. When all
- * rows of the batches in hand are done, the chunks' sums are added up in order, and stored. */
+ * The weights of a score tile, transposed, times the operand's rows are added to the sums of the tile's
+ * chunk of rows. Each chunk has sums for every stream tile, which count only once the tile has been seen.
+ * When all rows of the current batches are done, the sums of the chunks are added up in order and stored. */
 #include <string.h>
 
 #include "base/parallel.h"

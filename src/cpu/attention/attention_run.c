@@ -2,22 +2,22 @@
  *
  * What holds in them:
  *   - A tile of rows belongs to one thread, from its first score to what its output programs store, unless
- *     the chunks of its stream are shared out (`split`). All that it works on is the thread's own, but for
- *     packed tiles of streamed operands, which are written before the threads that read them start, or (not
+ *     the chunks of its stream are shared out (`split`). All its memory is the thread's own, except packed
+ *     tiles of streamed operands. These are written before the threads that read them start, or (not
  *     `shared`) packed by the thread itself.
- *   - Stream tiles are counted from where a row's reach of the stream begins, and taken in order, each
- *     whole: a row's sums are added up in an order that follows from how far a column is from there, not from
- *     the length of the stream, what comes before, or other rows. A tile of rows goes through the tiles of
- *     each of its reaches in turn. Tiles that no row of the tile sees are left out; in a tile that it sees,
- *     what a row does not see has the weight 0 and adds nothing to its bits, nor does a sum's end: it is
- *     filled up with zeros to where a longer one's additions are in the same order.
- *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows, whose tiles
- *     one thread takes in order; the chunks' sums are folded in order when all are there.
- *   - Online: `row_max` is each row's maximum so far, and out tiles and `sum` are sums of exp(s - shift), where
- *     shift is that, or 0 where that is -inf. When it grows they are scaled by exp(old - new).
- *   - Online, a reach is taken in chunks of EPI_STREAM_CHUNK columns. Each has a
- *     top and sums of its own, and these are folded in order, by the thread that made them or by another one:
- *     the bits are the same. */
+ *   - Stream tiles are counted from where a row's reach of the stream begins, and are processed in order,
+ *     each whole. So the order in which a row's sums are added up depends only on the distance of a column
+ *     from there, not on the length of the stream, on what comes before, or on other rows. A tile of rows
+ *     goes through the tiles of each of its reaches in turn. It skips tiles that none of its rows sees. In a
+ *     tile that it sees, columns that a row does not see have weight 0, which changes no bit. The end of a
+ *     sum is padded with zeros, so that a longer sum has the same order of additions.
+ *   - A product that sums over the rows adds each score tile to the sums of its chunk of rows. One thread
+ *     processes the tiles of a chunk in order. The sums of the chunks are combined in order when all are
+ *     complete.
+ *   - Online: `row_max` is each row's maximum so far. Output tiles and `sum` are sums of exp(s - shift),
+ *     where shift is row_max, or 0 if that is -inf. When it grows, they are scaled by exp(old - new).
+ *   - Online, a reach is processed in chunks of EPI_STREAM_CHUNK columns. Each has a maximum and sums of its
+ *     own. These are combined in order, by the same thread or another one, with bitwise the same result. */
 #include <math.h>
 #include <string.h>
 

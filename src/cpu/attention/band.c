@@ -1,4 +1,5 @@
-/* band.c: the instructions of a tile's program on a band of elements and on the short vectors beside it. */
+/* band.c: runs the instructions of a tile's program on a band of elements, and on the short vectors next to
+ * it. */
 #include "cpu/attention/band.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* band.h: carries the instructions of a tile's program out on a band of it, some rows that are in cache.
+/* band.h: runs the instructions of a tile's program on a band of the tile, some rows that are in cache.
  *
- * Values come in four shapes: one number, one per row, one per column, one per element. Whoever runs a band
- * says where each value is; the instructions are the same for a tile of a product and for rows of a tensor.
+ * Values come in four shapes: one number, one per row, one per column, one per element. The caller says
+ * where each value is. The instructions are the same for a tile of a product and for rows of a tensor.
  */
 #ifndef EPI_CPU_BAND_H
 #define EPI_CPU_BAND_H

@@ -3,9 +3,9 @@
  * A micro-kernel adds (or stores) mr x nr elements of C, computed from one packed panel of each
  * operand. Everything about an instruction set is one epi_micro, at the end of its file.
  *
- * What holds in every micro-kernel's loop: all mr x nr sums are in registers, from zero on; an iteration
- * takes `depth` of the depth and adds its products to every sum, in the order of the depth; both panels are
- * read once, from front to back; C is read and written only after the loop.
+ * Invariants of every micro-kernel's loop: all mr x nr sums are in registers and start at zero; an iteration
+ * covers `depth` elements of the depth and adds their products to every sum, in order; both panels are read
+ * once, from front to back; C is read and written only after the loop.
  *
  * Packed panels. A panel of side A holds mr rows, one of side B holds nr rows ("row" meaning an
  * index of M or of N). With interleave q (ka or kb) the element (row i, depth k) of a panel of

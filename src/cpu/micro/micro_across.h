@@ -1,7 +1,7 @@
-/* micro_across.h: few rows against B whose columns are neighbours in memory. Included by the files of the f32
- * kernels, which have before: `vector` of VECTOR floats; SUMS, how many of them fit the registers as sums, at
- * least EPI_MICRO_FEW; load_columns(vectors, type, p, w), elements of B as f32; add_rows(rows, vectors, a, w,
- * sum), which adds the product of a[i] and w to the sums of each row i; and widen_f16. */
+/* micro_across.h: few rows times B, whose columns are neighbours in memory. The files of the f32 kernels
+ * include it, and define before: `vector` of VECTOR floats; SUMS, how many of them fit the registers as
+ * sums, at least EPI_MICRO_FEW; load_columns(vectors, type, p, w), elements of B as f32; add_rows(rows,
+ * vectors, a, w, sum), which adds the product of a[i] and w to the sums of each row i; and widen_f16. */
 #ifndef EPI_CPU_MICRO_ACROSS_H
 #define EPI_CPU_MICRO_ACROSS_H
 

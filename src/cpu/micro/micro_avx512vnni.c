@@ -1,4 +1,5 @@
-/* micro_avx512vnni.c: rows of 8 bits with the dot products of four bytes of AVX-512, which take one side without sign. */
+/* micro_avx512vnni.c: rows of 8 bits with AVX-512's dot products of four bytes, which read one side as
+ * unsigned. */
 #include "cpu/micro/micro_internal.h"
 
 #if defined(__x86_64__)

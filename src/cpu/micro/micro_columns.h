@@ -1,7 +1,8 @@
-/* micro_columns.h: columns of B as they lie in memory, as the lanes of vectors, for the kernels of x86-64: 16 bytes of the
- * depth of each column are turned, so that a vector has one word of each.
+/* micro_columns.h: reads columns of B from memory as the lanes of vectors, for the kernels of x86-64: it
+ * transposes 16 bytes of the depth of each column, so that a vector has one word of each.
  *
- * Included by these kernels' files, which have KC, the depth of a sweep; `vector` of VECTOR floats; multiply_add; and
+ * The files of these kernels include it. They define KC, the depth of a sweep; `vector` of VECTOR floats;
+ * multiply_add; and
  *     raw                     a vector of bits
  *     turn(column, at, w)     four vectors of 32-bit words: word i of the 16 bytes of each column at `at`
  *     look_up(table, x)       of 16 numbers that which the low four bits of each word name

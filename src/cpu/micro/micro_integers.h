@@ -1,7 +1,7 @@
-/* micro_integers.h: rows of 8 bits against columns of 8 or 4 as they lie in memory, for the kernels of x86-64: the lanes of a
- * vector are columns, and a word of each has four elements of the depth.
+/* micro_integers.h: 8-bit rows times 8- or 4-bit columns in memory, for the kernels of x86-64: the lanes of
+ * a vector are columns, and a word of each has four elements of the depth.
  *
- * Included by these kernels' files, which have what micro_columns.h asks for, and
+ * The files of these kernels include it. They define what micro_columns.h needs, and
  *     SIGNED                                  can dot_bytes take B's bytes with their signs? Else they get 128 added.
  *     dot_bytes(sum, w, a, is_signed)         adds the products of four bytes of w, and of a, which have signs
  *     dot_halves(sum, w, a)                   the same where the bytes of w are less than 16 */

@@ -1,8 +1,8 @@
 /* micro_internal.h: what the files of the micro-kernels share with micro.c and with each other.
  *
- * The file of an instruction set is compiled with flags that let the compiler use it anywhere
- * therein, so it holds nothing that runs before the instruction set is known to be there: the
- * detection is in micro.c, and a kernel's facts are data.
+ * The file of an instruction set is compiled with flags that let the compiler use it everywhere in that
+ * file. So nothing in it may run before the instruction set is known to exist: the detection is in micro.c,
+ * and the facts about a kernel are data.
  */
 #ifndef EPI_CPU_MICRO_INTERNAL_H
 #define EPI_CPU_MICRO_INTERNAL_H

@@ -1,6 +1,6 @@
-/* micro_pair.h: the loop of the micro-kernels that have a pair of vectors of sums for each row of A: what an
- * iteration takes of the row goes to all lanes, and meets two vectors of B. Included by their files, which
- * have
+/* micro_pair.h: the loop of the micro-kernels that have two vectors of sums for each row of A: an iteration
+ * broadcasts its elements of the row to all lanes and multiplies two vectors of B. The files of these
+ * kernels include it, and define
  *     MR, NR, VECTOR       rows, columns, and lanes of a vector
  *     STEP                 depth of an iteration
  *     AHEAD                iterations that A, which comes from the second-level cache, is prefetched early

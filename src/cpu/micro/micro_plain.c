@@ -1,4 +1,4 @@
-/* micro_plain.c: f32 in portable vectors of four: the twin of every other kernel, always there.
+/* micro_plain.c: f32 in portable vectors of four: the reference for every other kernel, which always exists.
  * 12 sums, two vectors of B and one element of A fill the 16 registers of the smallest machines. */
 #include "cpu/micro/micro_internal.h"
 #include "cpu/product/pack_move.h"

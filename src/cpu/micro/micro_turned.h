@@ -1,9 +1,10 @@
-/* micro_turned.h: few rows against B as it lies in memory, for the f32 kernels of x86-64: the lanes of a vector are
- * columns. 16 bytes of the depth of each column are turned, so that a vector has one element of each; it is widened,
- * and meets that depth of every row. Each sum is added up in the order of the depth.
+/* micro_turned.h: few rows times B from memory, for the f32 kernels of x86-64: the lanes of a vector are
+ * columns. 16 bytes of the depth of each column are transposed, so that a vector has one element of each.
+ * The vector is converted and multiplied with the same depth of every row. Each sum is added up in the order
+ * of the depth.
  *
- * Included by these kernels' files, which have what micro_columns.h asks for and, for micro_across.h, SUMS and
- * load_f16(p), a vector from f16. */
+ * The files of these kernels include it. They define what micro_columns.h needs and, for micro_across.h,
+ * SUMS and load_f16(p), a vector from f16. */
 #ifndef EPI_CPU_MICRO_TURNED_H
 #define EPI_CPU_MICRO_TURNED_H
 

@@ -1,4 +1,4 @@
-/* micro_zmm.h: vectors of AVX-512 as micro_columns.h wants them. */
+/* micro_zmm.h: vectors of AVX-512, as micro_columns.h needs them. */
 #ifndef EPI_CPU_MICRO_ZMM_H
 #define EPI_CPU_MICRO_ZMM_H
 

@@ -1,7 +1,7 @@
-/* integers.c: operations on integers that f32 does not hold, each over whole tensors in memory.
+/* integers.c: operations on integers that f32 cannot hold, each over whole tensors in memory.
  *
- * Elements are computed in 64 bits, whatever they are stored in. Sums and products wrap around, so they come to the
- * same in any order, and threads share them as they like. */
+ * Elements are computed in 64 bits, whatever their storage type. Sums and products wrap around, so they are
+ * the same in any order, and threads can share them in any way. */
 #include "cpu/pass/integers.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* integers.h: operations on integers that f32 does not hold, as passes over memory. */
+/* integers.h: operations on integers that f32 cannot hold, as passes over memory. */
 #ifndef EPI_CPU_INTEGERS_H
 #define EPI_CPU_INTEGERS_H
 

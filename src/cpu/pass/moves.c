@@ -1,8 +1,8 @@
-/* moves.c: gather, scatter and update as passes, orders, and the look through indices ahead of a run.
+/* moves.c: gather, scatter and update as passes, sorts, and the check of indices before a run.
  *
- * All go through the elements of the index (outer) and, for each, through the axes that the index has
- * nothing to do with (inner). Every element of a result belongs to one item of work, and what is added up in
- * it comes in the order of the index, so the bits do not depend on the number of threads. */
+ * All visit the elements of the index (outer) and, for each, the axes that the index does not have (inner).
+ * Every element of a result belongs to one item of work, and its terms are added in the order of the index.
+ * So the bits do not depend on the number of threads. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* passes.c: one operation over whole tensors in memory: a part that no other mainloop takes, and what comes
- * before and after one.
+/* passes.c: one operation over whole tensors in memory: a part that no other mainloop supports, or the work
+ * before and after a mainloop.
  *
  * A pass walks the result in stretches of its fastest axis. Stretches do not depend on the number of
  * threads, so neither do the bits. */

@@ -1,4 +1,4 @@
-/* epilogue_build.c: what a tile's program is cut up into, and where its values are kept. */
+/* epilogue_build.c: splits a tile's program into items, and decides where its values are kept. */
 #include "cpu/product/epilogue.h"
 
 /* Gives the cross-tile reductions room for their partials. */

@@ -1,4 +1,4 @@
-/* epilogue_run.c: carries out a tile's tapes and strips, and folds the partials of its reductions. */
+/* epilogue_run.c: runs the tapes and strips of a tile, and combines the partials of its reductions. */
 #include "cpu/product/epilogue.h"
 
 typedef struct tile {

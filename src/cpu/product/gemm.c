@@ -1,19 +1,20 @@
 /* gemm.c: the loops around the micro-kernel.
  *
- * Both operands are packed tile by tile, and within a tile sweep by sweep: a sweep is `kc` of the
- * depth, and the panels of one sweep lie together. What holds in the loops over tiles and sweeps:
+ * Both operands are packed tile by tile, and within a tile sweep by sweep: a sweep is `kc` of the depth, and
+ * the panels of one sweep lie together. Invariants of the loops over tiles and sweeps:
  *   - Packed tiles are written before the threads that read them start, and only read then. A tile of A
  *     that a thread packs for itself (`own_a`) is its own, like its accumulator and its epilogue's memory.
  *   - A tile of the product belongs to one thread, from its first sweep to the end of its epilogue. It is
  *     accumulated in the thread's buffer, which stays in the second-level cache.
- *   - Where products are added up, the sweeps of one follow those of the other: no sweep has depth of two.
- *   - Each of a tile's sums is added up over the depth of a sweep in registers, in the order of the depth,
- *     then sweep by sweep in the buffer, EPI_SUM_TERMS of them before that is added to a sum that keeps what
- *     rounding loses. That order follows from the micro-kernel alone, so tiles, threads
- *     and neighbouring rows never change a result's bits.
+ *   - If products are added up, the sweeps of one follow the sweeps of the other: no sweep contains depth of
+ *     both.
+ *   - Each sum of a tile is added up over the depth of a sweep in registers, in the order of the depth.
+ *     Sweeps are added up in the buffer; every EPI_SUM_TERMS of them are then added to a sum with
+ *     compensation. The order depends on the micro-kernel alone, so tiles, threads and neighbouring rows
+ *     never change a result's bits.
  *   - While a sweep is computed, the panels of the next one are prefetched.
- *   - Where rows fall into groups, a thread packs the tile of B that it works on for itself; a tile of B is known
- *     by its number among those of all groups. No tile has rows of two groups. */
+ *   - If rows are in groups, a thread packs the tile of B that it works on for itself. A tile of B has a
+ *     number among the tiles of all groups. No tile has rows of two groups. */
 #include "cpu/product/gemm_internal.h"
 
 #include <string.h>

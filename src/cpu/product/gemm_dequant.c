@@ -1,5 +1,5 @@
-/* gemm_dequant.c: operands of few bits as f32: (q - z)*s + m, of which the elements q lie in bytes, one or two in each,
- * and the parts s, z and m are the same for some of the depth. */
+/* gemm_dequant.c: few-bit operands as f32: (q - z)*s + m. The elements q are in bytes, one or two in each.
+ * The parts s, z and m are constant along a piece of the depth. */
 #include "cpu/product/gemm_internal.h"
 
 #include <math.h>

@@ -1,11 +1,14 @@
 /* gemm_few.c: tiles of few rows.
  *
- * Of few rows (`few`) a tile of B is read once, and goes to memory in no other form. Where its depth is
- * contiguous the micro-kernel takes it as it lies there (DIRECT), all sweeps of some columns before the
- * next columns. Where its columns are neighbours it takes a little of the depth of several tiles' columns
- * at a time (ACROSS), so that it reads long stretches of B's rows; the tiles of such a group follow each
- * other in the accumulator, each with the rows of a panel. Else (STAGED) the thread brings a little of
- * the depth of all its columns to the first-level cache at a time. Sums are added up in one order. */
+ * With few rows (`few`) a tile of B is read once, and never stored in another form. There are three ways.
+ *   - DIRECT: its depth is contiguous. The micro-kernel reads it in place, all sweeps of some columns before
+ *     the next columns.
+ *   - ACROSS: its columns are neighbours. The micro-kernel reads a little of the depth of the columns of
+ *     several tiles at a time, so that it reads long pieces of B's rows. The tiles of such a group follow
+ *     each other in the accumulator, each with the rows of a panel.
+ *   - STAGED: all else. The thread copies a little of the depth of all its columns to the first-level cache
+ *     at a time.
+ * Sums are added up in one order. */
 #include "cpu/product/gemm_internal.h"
 
 #include <string.h>

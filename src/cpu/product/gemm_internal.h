@@ -1,4 +1,4 @@
-/* gemm_internal.h: a run of the gemm mainloop, and where its tiles lie: in memory, and packed. */
+/* gemm_internal.h: a run of the gemm mainloop, and where its tiles are, in memory and packed. */
 #ifndef EPI_CPU_GEMM_INTERNAL_H
 #define EPI_CPU_GEMM_INTERNAL_H
 

@@ -1,4 +1,5 @@
-/* gemm_pack.c: what a tile has of an operand goes to panels: from where it lies, or through an index. */
+/* gemm_pack.c: packs a tile's share of an operand into panels, from its place in memory or through an index.
+ */
 #include "cpu/product/gemm_internal.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* groups.c: from offsets in memory to the groups of a product, and to the tiles of all of them. */
+/* groups.c: computes the groups of a product from offsets in memory, and the tiles of all groups. */
 #include "cpu/product/groups.h"
 
 #include "cpu/access.h"

@@ -1,11 +1,11 @@
 /* pack.c: copying an operand into the panels that a micro-kernel reads.
  *
- * A panel is its rows, cut into units of q elements and transposed: unit 0 of every row, then unit
- * 1 of every row, and so on. The work goes in stretches of depth, in one of three ways:
+ * A panel is its rows, split into units of q elements and transposed: unit 0 of every row, then unit 1 of
+ * every row, and so on. The work is done in pieces of the depth, in one of three ways:
  *   - across: the panel's rows are neighbours in memory, so an element of depth is one run;
- *   - straight: a row's depth is one run of the panel's type, and units move from where they lie;
- *   - staged: all else (conversions, strides, ragged ends) is gathered into a small buffer of zeros
- *     first, and its units move from there.
+ *   - straight: a row's depth is one run of the panel's type, and units are copied directly;
+ *   - staged: everything else (conversions, strides, ragged ends) is first gathered into a small buffer of
+ *     zeros, and copied from there.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* pack_move.c: transposes, zips and widenings in vectors of 16 bytes, which every target has or
- * the compiler makes up.
+/* pack_move.c: transposes, zips and conversions in vectors of 16 bytes, which every target has or the
+ * compiler emulates.
  *
- * Where the number of rows is not a multiple of a vector's, the last vector starts early and
- * writes some results a second time, the same ones. */
+ * If the number of rows is not a multiple of the vector length, the last vector starts early and writes some
+ * results twice, with the same values. */
 #include "cpu/product/pack_move.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* pack_move.h: the data movements that packing is made of, on a few rows that fit the first-level cache. */
+/* pack_move.h: the data movements that packing consists of, on a few rows that fit the first-level cache. */
 #ifndef EPI_CPU_PACK_MOVE_H
 #define EPI_CPU_PACK_MOVE_H
 

@@ -1,13 +1,14 @@
 /* recurrence.c: scans of products (pass/analyse/recurrence.h), some steps at a time.
  *
- * An item is a batch and a block of columns; all columns where a sum goes along them. It has the state of these in its
- * scratch, of f32, walks along T, and makes of the state what leaves at each step. Blocks have a fixed number of
- * columns, and sums a fixed order: bits depend neither on threads nor on batches, nor on where a walk was begun with
- * the state of another one.
+ * An item of work is a batch and a block of columns, or all columns if a sum runs along them. It keeps the
+ * state of these in its scratch memory in f32, walks along T, and computes the results of each step from the
+ * state. Blocks have a fixed number of columns, and sums a fixed order. So bits do not depend on threads, on
+ * batches, or on where a walk began with the state of another one.
  *
- * Products with the states of a scan the other way: of these some are kept in a walk of their own, one for each stretch
- * of steps; the last stretch first, one for every few steps of it is made from there, and the states between two of them
- * by the mainloop as it needs them. */
+ * Some products need the states of a scan in the other direction. A walk of its own stores some of these
+ * states, one for each long piece of steps. Then, from the last piece to the first, one state for every few
+ * steps is recomputed from there, and the mainloop recomputes the states between two of these as it needs
+ * them. */
 #include <math.h>
 #include <string.h>
 

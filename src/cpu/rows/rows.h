@@ -1,8 +1,8 @@
 /* rows.h: the rows mainloop: a program without a product, row by row, each read and written once.
  *
  * A thread takes a piece: some rows, or columns of one flat row. It works on a band of rows at a time and
- * walks over the band's columns once a phase, stretch by stretch, so that a stretch's values stay in the
- * first-level cache from one item to the next. Folds of the row are complete between phases. */
+ * passes over the band's columns once per phase, stretch by stretch, so that the values of a stretch stay in
+ * the first-level cache from one item to the next. Reductions over the row are complete between phases. */
 #ifndef EPI_CPU_ROWS_H
 #define EPI_CPU_ROWS_H
 

@@ -1,4 +1,5 @@
-/* rows_begin.c: where a run's values lie, which stores are non-temporal and what is the same from row to row.
+/* rows_begin.c: finds where the values of a run are, which stores are non-temporal, and what is the same for
+ * all rows.
  */
 #include "cpu/rows/rows_begin.h"
 

@@ -1,4 +1,4 @@
-/* rows_build.c: the sizes of a band, what a phase consists of, and where values are kept. */
+/* rows_build.c: decides the size of a band, the contents of a phase, and where values are kept. */
 #include <string.h>
 
 #include "cpu/rows/rows.h"

@@ -1,14 +1,13 @@
 /* rows_run.c: walks over the rows of a program without a product.
  *
- * What holds in the loops over pieces, bands, phases, stretches and items:
- *   - A piece belongs to one thread, and so do the slots, row buffers, short vectors, states and links that
- *     it is worked on with. Threads share what is only read: where tensors lie, and values that do not
- *     depend on the row.
- *   - When phase p begins, the folds of the phases before are complete for every row of the band.
- *   - Elements are stored in the last phase alone. Where an output takes the place of an input, a stretch's
- *     elements are stored after all its items: nothing of the stretch is read any more then.
- *   - A row is folded stretch by stretch, from left to right; stretches follow from its length. Partials of
- *     pieces are folded in the order of the pieces, which follow from the sizes. So no bit depends on the
+ * Invariants of the loops over pieces, bands, phases, stretches and items:
+ *   - A piece belongs to one thread, and so do its slots, row buffers, short vectors, states and links.
+ *     Threads share only read-only data: where tensors are, and values that do not depend on the row.
+ *   - When phase p begins, the reductions of earlier phases are complete for every row of the band.
+ *   - Elements are stored only in the last phase. If an output is stored over an input, the elements of a
+ *     stretch are stored after all its items, when nothing of the stretch is read any more.
+ *   - A row is reduced stretch by stretch, from left to right; its length decides the stretches. Partials of
+ *     pieces are combined in the order of the pieces, which the sizes decide. So no bit depends on the
  *     threads.
  */
 #include <string.h>

@@ -1,7 +1,8 @@
 /* scan.c: a recurrence along an axis as a pass over memory.
  *
- * Where its axis is the fastest of the result, rows are walked along it by themselves; else a stretch of neighbours
- * goes through all steps side by side. Stretches do not depend on the number of threads, nor do the bits on either. */
+ * If its axis is the fastest of the result, each row is computed along it by itself. Otherwise a stretch of
+ * neighbours goes through all steps together. Stretches do not depend on the number of threads, and the bits
+ * depend on neither. */
 #include "base/parallel.h"
 #include "cpu/cpu.h"
 

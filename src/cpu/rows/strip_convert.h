@@ -1,9 +1,9 @@
-/* strip_convert.h: elements between their storage and f32, one at a time or as many as the hardware converts
- * at once.
+/* strip_convert.h: converts elements between their storage type and f32, one at a time or as many as the
+ * hardware converts at once.
  *
- * Only strips.c includes this. Each storage type is a getter and a putter of one element, written
- * branch-free so that the unit-stride loop over it vectorises; f16 goes through the CPU's own
- * conversion where there is one, which gives the same bits.
+ * Only strips.c includes this. Each storage type has a getter and a putter for one element, without
+ * branches, so that a unit-stride loop over it vectorises. f16 uses the CPU's own conversion if there is
+ * one, which gives the same bits.
  */
 #ifndef EPI_CPU_STRIP_CONVERT_H
 #define EPI_CPU_STRIP_CONVERT_H

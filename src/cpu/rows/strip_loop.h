@@ -1,4 +1,4 @@
-/* strip_loop.h: what the strips' loops share: how to ask for vector code, and rows of a view. */
+/* strip_loop.h: what the strips' loops share: how to request vector code, and rows of a view. */
 #ifndef EPI_CPU_STRIP_LOOP_H
 #define EPI_CPU_STRIP_LOOP_H
 

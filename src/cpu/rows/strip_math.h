@@ -1,14 +1,14 @@
 /* strip_math.h: elementary functions of one float that compilers turn into vector code.
  *
- * Every function is straight-line: no branch, no table, no call, every special case a select. So a
- * loop over one of them vectorises at any width, and a vector lane and a scalar tail give the same
- * bits, provided the compiler neither reassociates nor contracts (-ffp-contract=off). Products that
- * want a fused add say so with fmadd; where there is none in hardware it rounds twice, and the
- * constants are short enough that argument reduction stays exact.
+ * Every function is straight-line code: it has no branch, no table and no call, and every special case is a
+ * select. So a loop over one of them vectorises at any width, and a vector lane and a scalar tail give the
+ * same bits, provided the compiler neither reassociates nor contracts (-ffp-contract=off). Products that
+ * need a fused add use fmadd. Without it in hardware, fmadd rounds twice; the constants are short enough
+ * that argument reduction stays exact.
  *
- * NaN goes through everything: comparisons are written so that a NaN falls on the side that keeps
- * it. Bounds, in units of the last place, are measured by tests/test_strips.c. Coefficients are
- * minimax for the stated interval, rounded one after the other.
+ * NaN propagates through every function: comparisons are written so that a NaN takes the branch that keeps
+ * it. tests/test_strips.c measures the errors in units of the last place. Coefficients are minimax for the
+ * stated interval, rounded one after the other.
  */
 #ifndef EPI_CPU_STRIP_MATH_H
 #define EPI_CPU_STRIP_MATH_H

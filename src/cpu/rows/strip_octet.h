@@ -1,7 +1,7 @@
 /* strip_octet.h: octets, the eight vectors that the links of a tape work on in registers.
  *
- * Only strips.c includes this. Eight vectors are enough to hide what an instruction takes, and as many as
- * both calling conventions pass from one function to the next.
+ * Only strips.c includes this. Eight vectors are enough to hide the latency of an instruction, and both
+ * calling conventions can pass that many from one function to the next.
  */
 #ifndef EPI_CPU_STRIP_OCTET_H
 #define EPI_CPU_STRIP_OCTET_H

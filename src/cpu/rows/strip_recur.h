@@ -1,11 +1,14 @@
-/* strip_recur.h: steps of a scan of products: the state takes in one more product at each, and is summed up.
+/* strip_recur.h: steps of a scan of products: each step adds one more product to the state, and sums over
+ * the state.
  *
- * A tile of the state stays in registers for all of the steps: RECUR_ROWS rows, or one of those that are left, by
- * RECUR_VECTORS vectors, or one. Tiles go along the rows, then down. So an element's steps are one after the other, a
- * sum down the rows takes four of them at a time, from above, and along a row each of RECUR_LANES partial sums takes
- * every RECUR_LANES-th element, from the left. None of it depends on how many steps there are at a time.
+ * A tile of the state stays in registers for all steps: RECUR_ROWS rows, or one of the rest, by
+ * RECUR_VECTORS vectors, or one. Tiles go along the rows, then down. So the steps of an element run one
+ * after the other. A sum down the rows adds four rows at a time, from above. Along a row, each of
+ * RECUR_LANES partial sums adds every RECUR_LANES-th element, from the left. None of this depends on how
+ * many steps run at a time.
  *
- * States of another scan are made first, a tile of them for each step, and are kept for as long as that tile takes. */
+ * States of another scan are computed first, a tile of them for each step, and are kept as long as that tile
+ * needs them. */
 #ifndef EPI_CPU_STRIP_RECUR_H
 #define EPI_CPU_STRIP_RECUR_H
 

@@ -1,12 +1,11 @@
 /* strip_reduce.h: reductions of strips along rows, along columns and within groups of columns.
  *
- * Only strips.c includes this. A row is folded into LANES running values, element j into value
- * j % LANES, which a tree then joins, EPI_SUM_TERMS elements to each before they are folded into others; a
- * row shorter than LANES from left to right. So the order of
- * additions follows from the row's length alone and is the same for every instruction set. The state of
- * LOGSUMEXP is (max, sum of exp(x - max)); an infinite max is not subtracted, so that -inf - -inf never
- * arises. That of VAR is (mean, sum of squared distances from the mean): a stretch of a row is walked over
- * again for these, so nothing cancels.
+ * Only strips.c includes this. A row is reduced into LANES running values, element j into value j % LANES.
+ * After EPI_SUM_TERMS elements each, they are added to others, and at the end a tree joins them. A row
+ * shorter than LANES is reduced from left to right. So the order of additions depends on the row's length
+ * alone, and is the same for every instruction set. The state of LOGSUMEXP is (max, sum of exp(x - max)). An
+ * infinite max is not subtracted, so -inf - -inf never occurs. The state of VAR is (mean, sum of squared
+ * distances from the mean). The distances take a second pass over a stretch of the row, so nothing cancels.
  */
 #ifndef EPI_CPU_STRIP_REDUCE_H
 #define EPI_CPU_STRIP_REDUCE_H

@@ -1,7 +1,7 @@
-/* strip_scan.h: recurrences, many side by side or one along a row.
+/* strip_scan.h: recurrences, many at a time or one along a row.
  *
- * Only strips.c includes this. The state is f64: a product of two f32 is exact in it, and 2^20 steps lose less than a
- * rounding of what is stored. Every instruction set makes the same numbers. */
+ * Only strips.c includes this. The state is f64: a product of two f32 is exact in it, and 2^20 steps lose
+ * less than the rounding of the stored result. Every instruction set gives the same numbers. */
 #ifndef EPI_CPU_STRIP_SCAN_H
 #define EPI_CPU_STRIP_SCAN_H
 

@@ -1,15 +1,15 @@
 /* strip_tape.h: tapes: many operations on some rows, on octets in registers.
  *
- * Only strips.c includes this, after its maps. What holds while a tape runs:
- *   - An octet goes through all links before the next one does. A value that is wanted again by a later link
- *     goes to memory besides going on in registers, and is in the first-level cache when it is read.
+ * Only strips.c includes this, after its maps. Invariants while a tape runs:
+ *   - An octet goes through all links before the next one does. A value that a later link needs again is
+ *     also stored in memory, and is in the first-level cache when it is read.
  *   - Links are only read. A link's state belongs to it alone, and to one row at a time: it begins with the
  *     row's first octet and ends with its last.
- *   - What is left of a row at its end goes through the links in copies that are filled up to an octet, so an
+ *   - The rest at the end of a row goes through the links in copies that are padded to an octet, so an
  *     element's bits do not depend on its place.
- *   - A row is folded octet by octet: the eight vectors to one by a tree, that into a running one,
- *     EPI_SUM_TERMS of them before that is folded into another, whose elements are folded by a tree at the
- *     end. So the order of additions follows from the length alone.
+ *   - A row is reduced octet by octet. A tree reduces the eight vectors to one, which is added to a running
+ *     vector; after EPI_SUM_TERMS of them, that is added to another one, whose elements a tree adds at the
+ *     end. So the order of additions depends on the length alone.
  */
 #ifndef EPI_CPU_STRIP_TAPE_H
 #define EPI_CPU_STRIP_TAPE_H

@@ -1,7 +1,7 @@
-/* strip_wide.h: the CPU's own vectors, and functions of one where the CPU has better means for them than a
- * compiler finds in plain C: AVX-512 multiplies by a power of two that reaches infinity and the denormals in
- * one step, NEON takes the smaller of two and keeps NaN. The formulas are those of strip_math.h but for the
- * last steps of exp, and so are the bounds of their errors.
+/* strip_wide.h: the CPU's own vectors, and functions for which the CPU has better instructions than a
+ * compiler finds in plain C. AVX-512 multiplies by a power of two up to infinity and down to the denormals
+ * in one step. NEON's minimum keeps NaN. The formulas are those of strip_math.h, except the last steps of
+ * exp. The error bounds are the same.
  */
 #ifndef EPI_CPU_STRIP_WIDE_H
 #define EPI_CPU_STRIP_WIDE_H

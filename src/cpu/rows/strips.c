@@ -1,8 +1,8 @@
 /* strips.c: the strips for one instruction set; compiled once for each.
  *
- * The instruction set is whatever the compiler was told to use; EPI_STRIPS_ISA names it, and so the
- * table this file defines: epi_strips_avx512 with -DEPI_STRIPS_ISA=avx512. Each map row of ops.def
- * becomes a function of one element and the strip over it.
+ * The compiler flags choose the instruction set, and EPI_STRIPS_ISA names it and the table of this file:
+ * epi_strips_avx512 with -DEPI_STRIPS_ISA=avx512. Each map row of ops.def becomes a function of one element
+ * and the strip over it.
  */
 #include "cpu/rows/strips.h"
 

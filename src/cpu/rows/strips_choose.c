@@ -1,4 +1,4 @@
-/* strips_choose.c: the strips' tables in rising order, and which of them this CPU can run. */
+/* strips_choose.c: the strips' tables in ascending order, and which of them this CPU can run. */
 #include "cpu/micro/micro_internal.h"
 #include "cpu/rows/strips.h"
 

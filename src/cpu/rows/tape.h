@@ -1,9 +1,10 @@
-/* tape.h: instructions of a tile's program as a few items: tapes, which strips.h describes, and strips.
+/* tape.h: groups the instructions of a tile's program into a few items: tapes, which strips.h describes, and
+ * strips.
  *
  * A tape takes any instructions on elements of one scale whose operations have links, as many as do not wait
- * for another kind of instruction. A value that the next link takes goes on to it in registers. What only one
- * tape reads has a slot, of which every row uses the same floats anew. All other instructions are strips, one
- * each. */
+ * for another kind of instruction. A value that the next link needs stays in registers. A value that only
+ * one tape reads has a slot, whose floats every row uses again. All other instructions are strips, one each.
+ */
 #ifndef EPI_CPU_TAPE_H
 #define EPI_CPU_TAPE_H
 

@@ -1,4 +1,4 @@
-/* tape_build.c: which instructions become a tape, its links, and which values need room. */
+/* tape_build.c: which instructions become a tape, its links, and which values need memory. */
 #include "cpu/rows/tape.h"
 
 #include <string.h>

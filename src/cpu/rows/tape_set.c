@@ -1,4 +1,4 @@
-/* tape_set.c: where the operands of a tape's links lie in a tile. */
+/* tape_set.c: where the operands of a tape's links are in a tile. */
 #include "cpu/rows/tape.h"
 
 static bool is_taken(const epi_tape_place *p, const epi_tile_access *a) {

@@ -1,9 +1,9 @@
-/* attention.c: which values of a graph are the attention around a product.
+/* attention.c: finds the values of a graph that are the attention around a product.
  *
- * A value product sums a weight, which is made of score products by maps, element by element, times another
- * operand over some axes, the stream. Everything is told from axes: F, the axes of the weight, are those of a
- * score tile; of F the stream is what is summed over, batches are what some operand beside the stream has,
- * and rows are the rest. */
+ * A value product sums a weight times another operand over some axes, the *stream*: the key axis of a
+ * forward. The weight is computed from score products, element by element. The axes alone decide. The axes
+ * of the weight are those of a score tile. The stream is what the value product sums over. Of the other
+ * axes, those that some operand with the stream has too are batches, and the rest are rows. */
 #include "pass/analyse/attention.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* attention.h: which products of a graph are attention, and what is known of it. It is recognised here alone: by rewritings,
- * by what saves values for a backward, by the cut and by the plan of one kernel. */
+/* attention.h: which products of a graph are attention, and their properties. Attention is recognised here
+ * only: rewritings, the saving of values for a backward, the cut and the plan of one kernel all ask here. */
 #ifndef EPI_PASS_ATTENTION_H
 #define EPI_PASS_ATTENTION_H
 

@@ -1,10 +1,10 @@
 /* attention_mask.c: what a mask says about the positions that a row sees.
  *
- * A mask is a where on the score tile with -inf or 0 for what is hidden, such that every weight of a hidden
- * element is 0: -inf goes through sums and differences and becomes 0 in an exponential, and a product with 0
- * is taken for 0. Its condition may be a conjunction of comparisons that are linear in one position along the
- * stream, or of one or another of two; each of them is a bound. An equality of a value of rows and one along
- * the stream is a match. */
+ * A mask is a where on the score tile with -inf or 0 for hidden elements, such that every hidden element has
+ * weight 0. (-inf goes through sums and differences and becomes 0 in an exponential. A product with 0 counts
+ * as 0.) Its condition may be a conjunction of comparisons. A comparison that is linear in one position
+ * along the stream, or an `or` of two such comparisons, is a *bound*. An equality of a value of the rows and
+ * a value along the stream is a *match*. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* cost.c: what a cut costs, and the sizes that it is counted with. */
+/* cost.c: the cost of a cut, and the sizes that it is computed with. */
 #include "pass/analyse/cost.h"
 
 #include "pass/place/cut.h"

@@ -1,8 +1,8 @@
-/* cost.h: what a way of carrying a program out costs.
+/* cost.h: the cost of a way to execute a program.
  *
- * Whoever chooses between ways counts the same four things, and compares their sum: in bytes, which memory
- * could move in the time that they take. Row axes count at a nominal size, so that the choice is the same for
- * every batch. */
+ * All choices between ways count the same four things and compare their sum. The unit is bytes: what memory
+ * could move in the time that each thing takes. Row axes count at a nominal size, so that the choice is the
+ * same for every batch. */
 #ifndef EPI_PASS_COST_H
 #define EPI_PASS_COST_H
 

@@ -1,4 +1,4 @@
-/* dequant.c: the form of operands that are stored in few bits. */
+/* dequant.c: recognises operands that are stored in few bits. */
 #include "pass/analyse/dequant.h"
 
 static bool is_number(const epi_graph *g, int node, double number) {

@@ -1,6 +1,6 @@
-/* direction.h: a program with cotangents has two directions. What depends on a cotangent is backward, and so
- * is what only backward results need; the rest is forward. No part has results of both: the forward is done,
- * and its results are there, before the first cotangent is. */
+/* direction.h: a program with cotangents has two directions. Values that depend on a cotangent are backward,
+ * and so are values that only backward results need. All others are forward. No part has results of both,
+ * because the forward and its results must be complete before the first cotangent exists. */
 #ifndef EPI_PASS_DIRECTION_H
 #define EPI_PASS_DIRECTION_H
 

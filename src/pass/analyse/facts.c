@@ -1,4 +1,4 @@
-/* facts.c: depth, weights, signs and factors of values, each worked out once. */
+/* facts.c: depth, weights, signs and factors of values, each computed once. */
 #include "pass/analyse/facts.h"
 
 #include <math.h>

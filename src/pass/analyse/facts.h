@@ -1,4 +1,5 @@
-/* facts.h: what the rules of the algebra ask of a value, kept by node, of a graph that may still grow. */
+/* facts.h: what the rules of the algebra ask about a value, cached by node, for a graph that may still grow.
+ */
 #ifndef EPI_PASS_FACTS_H
 #define EPI_PASS_FACTS_H
 

@@ -1,4 +1,4 @@
-/* flow.c: a largest flow by shortest ways, and the cut that it leaves. */
+/* flow.c: a maximum flow by shortest paths, and the cut that it gives. */
 #include "pass/analyse/flow.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
-/* flow.h: a smallest vertex cut among values, found as a largest flow.
+/* flow.h: a minimum vertex cut among values, found as a maximum flow.
  *
- * Every value is two vertices with an edge between them, whose capacity is the value's price. Flow goes from the
- * source to what must be had as it is, from there along operands to their users, and from what is wanted to
- * the sink. */
+ * Every value is two vertices with an edge between them, whose capacity is the value's cost. Flow goes from
+ * the source to values that must be used as they are, then along operands to their users, and from the
+ * values that are needed to the sink. */
 #ifndef EPI_PASS_FLOW_H
 #define EPI_PASS_FLOW_H
 

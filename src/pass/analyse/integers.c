@@ -1,5 +1,5 @@
-/* integers.c: from the leaves to the results which values are integers, and how large; and back to the leaves
- * which of them their readers tell apart. */
+/* integers.c: finds which values are integers and how large, from the leaves to the results. Then finds,
+ * back to the leaves, which of these integers their readers can distinguish. */
 #include "pass/analyse/integers.h"
 
 #include <math.h>

@@ -1,12 +1,14 @@
-/* integers.h: which values are integers, how large they may become, and which of them f32 does not hold.
+/* integers.h: which values are integers, how large they may become, and which of them f32 cannot hold.
  *
- * Positions, sizes, whole numbers of the text, inputs of integer types and what an index is ordered by are
- * integers, and so is what sums, products, extremes, choices and moves make of integers alone. They are exact.
+ * Integers are positions, sizes, whole numbers in the program, inputs of integer types, and the results of
+ * sorting an index. Sums, products, extremes, choices and moves of integers alone are integers too. They are
+ * exact.
  *
- * f32 holds integers up to 2^24. A larger one is held by f32 all the same where nobody can tell: an index into an
- * axis of 100 elements, or a comparison with a number below 100, sees no difference between 2^24 and 2^24 + 1. So
- * each integer has a *stretch* that its readers tell apart; what is outside of it has to stay outside, and no more.
- * An integer whose stretch f32 does not hold is *large*: it is computed in 64 bits. */
+ * f32 holds integers up to 2^24. A larger one may be in f32 all the same if no reader can tell: an index
+ * into an axis of 100 elements, or a comparison with a number below 100, sees no difference between 2^24 and
+ * 2^24 + 1. So each integer has a *stretch*, the range of numbers that its readers distinguish. A number
+ * outside must only stay outside. An integer whose stretch f32 cannot hold is *large*: it is computed in 64
+ * bits. */
 #ifndef EPI_PASS_INTEGERS_H
 #define EPI_PASS_INTEGERS_H
 

@@ -1,5 +1,5 @@
-/* limits.h: what a backend can hold, which the cut asks while it places values. Each backend exports one such
- * table; nothing in the cut knows which backend it is for. */
+/* limits.h: the capabilities of a backend, which the cut reads while it places values. Each backend exports
+ * one such table. Nothing in the cut knows which backend it is for. */
 #ifndef EPI_PASS_LIMITS_H
 #define EPI_PASS_LIMITS_H
 

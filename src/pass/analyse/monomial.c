@@ -1,4 +1,4 @@
-/* monomial.c: monomials: made of nodes, multiplied, and written as nodes again. */
+/* monomial.c: monomials: built from nodes, multiplied, and written as nodes again. */
 #include "pass/analyse/monomial.h"
 
 #include <math.h>

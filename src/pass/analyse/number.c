@@ -1,4 +1,4 @@
-/* number.c: numbers that are made of constants and sizes, worked out. */
+/* number.c: computes numbers that depend only on constants and sizes. */
 #include "pass/analyse/number.h"
 
 enum { DEEPEST = 16 }; /* maps one after the other: recursion ends, however long a program is */

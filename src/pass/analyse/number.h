@@ -1,4 +1,4 @@
-/* number.h: which value is a number that is known when a kernel is compiled. */
+/* number.h: which values are numbers that are known when a kernel is compiled. */
 #ifndef EPI_PASS_NUMBER_H
 #define EPI_PASS_NUMBER_H
 

@@ -1,6 +1,7 @@
-/* polynomial.c: sums of monomials: taken apart, equal terms merged, and written as nodes again.
+/* polynomial.c: sums of monomials: split into terms, equal terms merged, and written as nodes again.
  *
- * Strictly, terms stay in their order, and two that come to 0 stay two: of infinity that would be NaN. */
+ * In strict mode terms keep their order, and two terms that cancel stay: with infinities their sum would be
+ * NaN. */
 #include <math.h>
 #include <string.h>
 

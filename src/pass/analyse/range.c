@@ -1,8 +1,9 @@
 /* range.c: intervals, operation by operation.
  *
- * Sums, differences and products of finite numbers count as finite: what is told apart is a logarithm of 0, a
- * root of a negative number, a division by 0, an exponential that overflows. So a bound beyond MOST is MOST,
- * unless it is infinite, or a product of two bounds that are known. What f32 cannot tell from 0 is 0. */
+ * Sums, differences and products of finite numbers count as finite. The intervals are for other cases: a
+ * logarithm of 0, a root of a negative number, a division by 0, an exponential that overflows. So a bound
+ * beyond MOST counts as MOST, unless it is infinite or the product of two known bounds. A number that f32
+ * cannot distinguish from 0 counts as 0. */
 #include "pass/analyse/range.h"
 
 #include <float.h>

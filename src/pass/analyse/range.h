@@ -1,4 +1,4 @@
-/* range.h: between which numbers a value lies, whatever finite numbers the inputs are. */
+/* range.h: between which numbers a value lies, for all finite inputs. */
 #ifndef EPI_PASS_RANGE_H
 #define EPI_PASS_RANGE_H
 

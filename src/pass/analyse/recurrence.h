@@ -5,11 +5,11 @@
  *     z = sum(u*s, columns)      one along them
  *     l = gather(s, size(T) - 1, T)
  *
- * Linear attention, its gated kinds, RetNet and Mamba-2 are such, and so are their gradients to q, k and v. Everything
- * is told from axes: rows are what the first sum removes; columns are what neither the factors that have rows nor the
- * decay have. The decay has all of the rows, or all of the columns, or none of both. A mainloop keeps the state on
- * chip, and walks along T. Its operands are in memory: the decay, the factors of the product, those of the sums, and
- * the state that it begins with. */
+ * Linear attention, its gated kinds, RetNet and Mamba-2 have this form, and so do their gradients with
+ * respect to q, k and v. The axes alone decide: rows are the axes that the first sum removes; columns are
+ * axes that neither the decay nor a factor with rows has. The decay has all rows, or all columns, or
+ * neither. A mainloop keeps the state on chip and walks along T. Its operands are in memory: the decay, the
+ * factors of the product and of the sums, and the first state. */
 #ifndef EPI_PASS_RECURRENCE_H
 #define EPI_PASS_RECURRENCE_H
 

@@ -1,4 +1,5 @@
-/* scaled.c: finds products whose operands are bits of e4m3 or e5m2 times a scale, as a mainloop takes them.
+/* scaled.c: finds products whose operands are e4m3 or e5m2 times a scale, in the form that a mainloop
+ * supports.
  *
  *     (s*q) @ (t*r)     q, r    8 bits in memory, both with the depth innermost, in one order; else they are copied
  *                       s, t    the same for 128 neighbours of the depth; one of them, the columns', for 128

@@ -1,4 +1,4 @@
-/* scaled.h: products of operands of 8 bits with scales, which a mainloop may take as they are. */
+/* scaled.h: products of 8-bit operands with scales, which a mainloop may read without conversion. */
 #ifndef EPI_PASS_SCALED_H
 #define EPI_PASS_SCALED_H
 

@@ -1,4 +1,4 @@
-/* sent.c: what an index sends to places that nothing else goes to, as a choice. */
+/* sent.c: scatters in which an index sends one element to each position, as a choice. */
 #include "pass/analyse/sent.h"
 
 #include <math.h>

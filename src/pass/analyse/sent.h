@@ -1,4 +1,4 @@
-/* sent.h: what an index sends to places that nothing else goes to, as a choice. */
+/* sent.h: scatters in which an index sends one element to each position, as a choice. */
 #ifndef EPI_PASS_SENT_H
 #define EPI_PASS_SENT_H
 

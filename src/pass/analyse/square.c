@@ -1,4 +1,4 @@
-/* square.c: finds what is quantised both ways round. */
+/* square.c: finds values that are quantised along both of two axes. */
 #include "pass/analyse/square.h"
 
 epi_axes epi_scaled_depth(const epi_graph *g, int node) {

@@ -1,6 +1,6 @@
-/* square.h: values that are quantised both ways round: along their last axis, and down another, along which they are
- * stored for a product over that. A tile of both axes has all that is reduced, is read once, and is stored in both
- * orders (plan_rows.c). */
+/* square.h: values that are quantised both ways: along their last axis, and down another axis, along which
+ * they are stored for a product over that axis. A tile of both axes contains everything that is reduced. It
+ * is read once and stored in both orders (plan_rows.c). */
 #ifndef EPI_PASS_SQUARE_H
 #define EPI_PASS_SQUARE_H
 

@@ -1,5 +1,5 @@
-/* stored.h: the type in which a value is stored, if it is. One rule for all who store values, or count what
- * that takes. */
+/* stored.h: the type in which a value is stored, if it is stored. Everything that stores values, or counts
+ * their bytes, uses this rule. */
 #ifndef EPI_PASS_STORED_H
 #define EPI_PASS_STORED_H
 

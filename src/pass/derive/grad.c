@@ -1,8 +1,8 @@
-/* grad.c: reverse mode. The forward values are written down first, then, from the last to the first, what
- * each adds to the gradients of its operands.
+/* grad.c: reverse mode. It writes the forward values first. Then it goes from the last value to the first,
+ * and writes what each adds to the gradients of its operands.
  *
- * A gradient may lack axes of its value: it is the same all along them. So a sum's gradient is a broadcast
- * that costs nothing, and a sum over an axis that a gradient lacks is a multiplication by its size. */
+ * A gradient may lack axes of its value, along which it is constant. So a sum's gradient is a broadcast that
+ * costs nothing, and a sum over an axis that a gradient lacks is a multiplication by its size. */
 #include "pass/derive/grad.h"
 
 #include <math.h>

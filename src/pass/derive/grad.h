@@ -1,7 +1,8 @@
 /* grad.h: from a program to the program of its vector-Jacobian product: reverse mode, graph in, graph out.
  *
- * The derived program takes all inputs of the program and one cotangent per result: d_y, the gradient of some
- * number by y. It gives the gradient of that number by each input that is asked for. */
+ * The derived program takes all inputs of the program and one cotangent per result: d_y, the gradient of
+ * some scalar with respect to y. It gives the gradient of that scalar with respect to each requested input.
+ */
 #ifndef EPI_PASS_GRAD_H
 #define EPI_PASS_GRAD_H
 

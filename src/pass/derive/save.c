@@ -1,8 +1,8 @@
-/* save.c: what a backward program gets from the forward and what it makes again.
+/* save.c: what a backward program gets from the forward, and what it recomputes.
  *
- * Both are put into one graph, where equal values are one node. What the backward wants of the forward can be
- * read, or recomputed from what it is made of; of all ways the one that moves the fewest bytes is a smallest
- * vertex cut. There the graph is taken apart. */
+ * Both are put into one graph, in which equal values are one node. Each forward value that the backward
+ * needs can be read, or recomputed from its operands. The choice that moves the fewest bytes is a minimum
+ * vertex cut. The graph is split there. */
 #include "pass/derive/save.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* save.h: forward and backward as two programs, and what goes from one to the other. */
+/* save.h: forward and backward as two programs, and the values that go from one to the other. */
 #ifndef EPI_PASS_SAVE_H
 #define EPI_PASS_SAVE_H
 

@@ -1,4 +1,4 @@
-/* simplify.c: what a rule of ops.def says in general becomes what one would write.
+/* simplify.c: turns what the general rules of ops.def give into what one would write by hand.
  *
  * A gradient goes through a strict walk of the normal form (normal.c), with rules of its own:
  *     numbers and signs are one number, and functions of numbers are numbers;
@@ -7,7 +7,7 @@
  *     or its logarithm does;
  *     x - mean(x, X) sums to 0 over X;
  *     where(c, x, 0) lets numbers and signs go, and divisors that are not 0.
- * Nothing else is left out that is not the same for infinity and NaN: x*0 and x - x stay. */
+ * Nothing else is simplified if infinity or NaN would give another result: x*0 and x - x stay. */
 #include "pass/derive/simplify.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
-/* taken.c: what a choice did not take has no gradient, whatever is computed there.
+/* taken.c: a value that a choice does not select gets no gradient, whatever is computed there.
  *
- * The gradient of where(c, a, b) by a is where(c, d, 0). On its way it is multiplied by what a is made of,
- * and that may be infinite or NaN where a was not taken: log(x) in where(x > 0, x*log(x), 0). So grad.c
- * follows the conditions of a gradient. Where it meets such a factor f, the choice is made behind it:
+ * The gradient of where(c, a, b) with respect to a is where(c, d, 0). Later it is multiplied by operands of
+ * a, which may be infinite or NaN where a was not selected: log(x) in where(x > 0, x*log(x), 0). So grad.c
+ * follows the conditions of a gradient. If it meets such a factor f, it makes the choice after the factor:
  *     where(c, d, 0)*f   becomes   where(c, d*f, 0) */
 #include "pass/derive/taken.h"
 

@@ -1,4 +1,4 @@
-/* taken.h: where a gradient is not 0 for sure: the choices that it came through. */
+/* taken.h: where a gradient is known to be nonzero: the choices that it came through. */
 #ifndef EPI_PASS_TAKEN_H
 #define EPI_PASS_TAKEN_H
 

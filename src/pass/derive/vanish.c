@@ -1,8 +1,8 @@
-/* vanish.c: a gradient that is 0 for whole rows is so whatever else is in them.
+/* vanish.c: a gradient that is 0 for whole rows stays 0 whatever else these rows contain.
  *
- * Of a token that does not count, where(c, loss, 0) hands a gradient of 0 on. A factor that it meets on its
- * way may be infinite or NaN there, and 0 times that is NaN. Where all terms of a gradient have such a factor
- * where(c, x, 0), and c is one for many of its elements, the choice is made last:
+ * For a token that does not count, where(c, loss, 0) propagates a gradient of 0. A later factor may be
+ * infinite or NaN there, and 0 times that is NaN. If all terms of a gradient have such a factor where(c, x,
+ * 0), and one c serves many elements, the choice is made last:
  *     a*where(c, x, 0) - where(d, where(c, x, 0), 0)   becomes   where(c, a*x - where(d, x, 0), 0) */
 #include "pass/analyse/monomial.h"
 #include "pass/derive/simplify.h"

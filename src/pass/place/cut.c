@@ -6,12 +6,12 @@
  *
  *        tile p    on part p's tile (or row) while it is on chip
  *        after p   a short vector made of p's finished reductions
- *        unplaced  a map of something that is complete only after part p; it is made wherever it is used
+ *        unplaced  elementwise in something that is complete only after part p; computed wherever it is used
  *
- *    An unplaced value that must exist in memory (an operand, an output, what a reduction reads) joins a
+ *    An unplaced value that must be in memory (an operand, an output, the operand of a reduction) joins a
  *    later part that has its shape, or becomes a rows part, whichever costs less (cut_stores.c, cost.h).
- * 2. What each part loads from earlier ones is a smallest vertex cut (cut_loads.c): the values of fewest
- *    bytes are stored, the others are recomputed.
+ * 2. What each part loads from earlier ones is a minimum vertex cut (cut_loads.c): it stores the values with
+ *    the fewest bytes, and the others are recomputed.
  * 3. Each part is written down as a graph (cut_parts.c). */
 #include "pass/place/placer.h"
 

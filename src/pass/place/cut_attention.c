@@ -1,9 +1,9 @@
 /* cut_attention.c: which values of a program become attention parts.
  *
- * Every product whose weight is made of scores is a candidate (attention.c). Its elements are never in
- * memory, so whoever needs one must be an attention part too, which recomputes it: candidates for which that
- * does not hold are dropped until all that are left agree. A reduction of elements over the stream belongs to
- * one of them: to the one whose online softmax it is, or to the first that walks over that stream. */
+ * Every product whose weight is computed from scores is a candidate (attention.c). Its elements are never in
+ * memory, so every user of them must be an attention part too, which recomputes them. Candidates that break
+ * this are dropped until the rest agree. A reduction of elements over the stream belongs to one part: the
+ * one whose online softmax it is, or the first that walks over that stream. */
 #include <string.h>
 
 #include "pass/place/placer.h"

@@ -1,4 +1,5 @@
-/* cut_layout.c: how a value between parts lies in memory, what it takes there, and which values are views. */
+/* cut_layout.c: how a value between parts is laid out in memory, how many bytes it takes, and which values
+ * are views. */
 #include "ir/stretch.h"
 #include "pass/place/placer.h"
 

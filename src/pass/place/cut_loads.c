@@ -1,13 +1,13 @@
-/* cut_loads.c: what each part loads, as a smallest vertex cut.
+/* cut_loads.c: what each part loads, as a minimum vertex cut.
  *
- * A part needs some values that are made elsewhere. Each of them can be loaded, or recomputed from what it is
- * made of, as long as that is a map and has the shape of the part's tile. Of all ways the one that moves the
- * fewest bytes is a smallest vertex cut between what lies in memory and what the part needs: a value that is
- * stored already, or is an input, costs its bytes; one that would have to be stored for it costs them twice;
- * one that is in no memory in time cannot be loaded. It is found as a largest flow.
+ * A part needs some values that are computed elsewhere. It can load each of them, or recompute it from its
+ * operands, if it is elementwise and has the shape of the part's tile. The choice that moves the fewest
+ * bytes is a minimum vertex cut between memory and what the part needs. A value that is stored already, or
+ * is an input, costs its bytes. A value that would have to be stored for it costs them twice. A value that
+ * is not in memory in time cannot be loaded. The cut is found as a maximum flow.
  *
- * The parts choose one after the other. At the end each value that is stored only because one of them wanted
- * it is tried without: its users choose again, and that stays if fewer bytes move. */
+ * The parts choose one after the other. At the end, each value that is stored only because one of them
+ * wanted it is tried without: its users choose again, and the result stays if fewer bytes move. */
 #include <math.h>
 #include <string.h>
 

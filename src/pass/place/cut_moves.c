@@ -1,4 +1,5 @@
-/* cut_moves.c: where gathers, scatters, orders, shifts and random numbers go: to rows or parts of their own. */
+/* cut_moves.c: places gathers, scatters, sorts, shifts and random numbers: on rows, or in parts of their
+ * own. */
 #include "ir/index.h"
 #include "pass/place/placer.h"
 

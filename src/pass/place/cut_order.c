@@ -1,9 +1,9 @@
-/* cut_order.c: the order of a cut's parts, by the memory that goes from part to part.
+/* cut_order.c: the order of the parts of a cut, by the memory of values between them.
  *
- * Parts come in the order of the program's values. Where the most that is alive at once is less if a part
- * that frees memory goes ahead (gradients of weights, before what follows needs room), it does; otherwise the
- * order stays, since parts that do not need each other run side by side where they are neighbours. For that reason
- * products that no part waits for come next to each other, if they are equally deep and no more is alive then.
+ * By default parts come in the order of the program's values, because neighbours that do not need each other
+ * run at the same time. A part that frees memory moves ahead if that lowers the peak of memory: gradients of
+ * weights go before what needs room next. Products that no part waits for become neighbours if they have the
+ * same depth and the peak does not grow.
  *
  * Rows count at their nominal number, so that the order is the same for every batch. */
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cut_parts.c: the parts of a cut as graphs of their own, and the memory between them. */
+/* cut_parts.c: writes the parts of a cut as graphs of their own, and lays out the memory between them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

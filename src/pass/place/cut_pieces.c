@@ -1,9 +1,9 @@
-/* cut_pieces.c: outputs that are put together of pieces.
+/* cut_pieces.c: outputs that are composed of pieces.
  *
- * A sum of scatters by counting indices, scatter(a, index(F), C) + scatter(b, index(G) + size(F), C), in which
- * each place of C comes once, is not added up: a and b are stored where they lie in it. So gradients of a weight
- * that is used in stretches are each the result of their product. It is done of outputs, along their first axis:
- * then a piece is a tensor like any other. */
+ * A sum of scatters by positions, scatter(a, index(F), C) + scatter(b, index(G) + size(F), C), in which each
+ * position of C occurs once, is not added up: a and b are stored at their places in it. So if a weight is
+ * used in slices, the gradient of each slice is the result of its own product. This is done for outputs,
+ * along their first axis: there a piece is a tensor like any other. */
 #include <stdlib.h>
 
 #include "ir/stretch.h"

@@ -1,4 +1,5 @@
-/* cut_product.c: where products go: to tiles of their own, or to one that several share or are summed on. */
+/* cut_product.c: places products: on a tile of their own, on a tile that several share, or on one where they
+ * are summed. */
 #include "pass/place/placer.h"
 
 /* Do the columns of two products that share an operand lie alike? A GPU's tile wants that of both. */

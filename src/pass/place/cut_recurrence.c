@@ -1,7 +1,7 @@
 /* cut_recurrence.c: which values of a program become parts that are scans of products.
  *
- * The states of such a scan are never in memory, so whoever needs them must be such a part, which steps them itself:
- * candidates (recurrence.c) for which that does not hold are dropped until all that are left agree. */
+ * The states of such a scan are never in memory, so every user of them must be such a part, which computes
+ * the steps itself. Candidates (recurrence.c) that break this are dropped until the rest agree. */
 #include <string.h>
 
 #include "pass/place/placer.h"

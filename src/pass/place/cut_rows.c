@@ -1,4 +1,5 @@
-/* cut_rows.c: where reductions, maps and scans go: to the tile of their operands, after it, or to rows. */
+/* cut_rows.c: places reductions, elementwise operations and scans: on the tile of their operands, after it,
+ * or on rows. */
 #include "pass/place/placer.h"
 
 /* Is a value of these axes short beside the tile: one per row, or one per column? */

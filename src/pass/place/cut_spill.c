@@ -1,14 +1,15 @@
-/* cut_spill.c: a product spills its tile to the rows behind it.
+/* cut_spill.c: a product spills its tile to the rows after it.
  *
- * Where a value of a product's tile needs a statistic of whole rows of it, as the gradient of a norm does,
- * rows follow the product: they load what it stored. Then the statistic need not be stored as partials
- * that a launch of its own folds. The rows have all of a row at hand, and what else is made of the tile and
- * of the tensors that both would load, sums down the rows and the normalised rows, they can make as well. So
- * the product's part stores one value of its tile, *spills it*, and the rows make all that is made of that.
+ * If a value of a product's tile needs a statistic of whole rows, as the gradient of a norm does, rows
+ * follow the product and load what it stored. Then the statistic need not be stored as partials, which
+ * another launch would fold. The rows have whole rows at hand, so they can also compute what else needs the
+ * tile and the tensors that both would load: sums down the rows, and the normalised rows. So the product's
+ * part stores one value of its tile, it *spills* it, and the rows compute everything that follows from that
+ * value.
  *
- * That value is the last one of the tile that every way from the product to its outputs goes through. Each
- * such product is tried: the program is placed again with it spilled, and that stays where it costs less.
- * In long programs they are tried all at once, so that the time grows with the program. */
+ * The value is the last one of the tile that every path from the product to its outputs goes through. Each
+ * such product is tried: the program is placed again with the value spilled, and that stays if it costs
+ * less. In long programs all are tried at once, so that the time grows only with the program. */
 #include "pass/place/placer.h"
 
 /* Rows walk over a row once for the statistics and once more with them: it must stay near the core. */

@@ -1,4 +1,4 @@
-/* cut_stores.c: which values are stored, which parts make them, and from when on they are there. */
+/* cut_stores.c: which values are stored, which parts compute them, and from when on they are in memory. */
 #include "pass/place/placer.h"
 
 /* ---- parts, and when a value is there ---- */

@@ -1,5 +1,5 @@
-/* extract.c: the one writer of programs that are some of another program: parts of a cut and of slabs, halves
- * that params part, forward and backward. */
+/* extract.c: writes a program that is a piece of another one: parts of a cut and of slabs, the two halves of
+ * a program with params, forward and backward. */
 #include "pass/place/extract.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* extract.h: some of a program as a program of its own: inputs stand for values of the whole, what is made of
- * them is copied, and outputs store what is wanted of it. */
+/* extract.h: a piece of a program as a program of its own. Inputs stand for values of the whole, the values
+ * computed from them are copied, and outputs store the results. */
 #ifndef EPI_PASS_EXTRACT_H
 #define EPI_PASS_EXTRACT_H
 

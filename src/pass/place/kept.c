@@ -1,4 +1,4 @@
-/* kept.c: verdicts on parts, in a table by what the parts are made of. */
+/* kept.c: cached verdicts on parts, by a hash of their contents. */
 #include "pass/place/kept.h"
 
 #include "ir/content.h"

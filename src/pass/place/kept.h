@@ -1,5 +1,5 @@
-/* kept.h: what a plan says of a part is kept for as long as a kernel is compiled, so that nobody plans an equal part again.
- * Parts that cannot be one kernel are kept, too. */
+/* kept.h: what a plan says about a part is kept while a kernel is compiled, so that an equal part is not
+ * planned again. Parts that cannot be one kernel are kept too. */
 #ifndef EPI_PASS_KEPT_H
 #define EPI_PASS_KEPT_H
 

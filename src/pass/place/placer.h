@@ -1,4 +1,4 @@
-/* placer.h: what the files of the cut share: where each value of the program is made. */
+/* placer.h: what the files of the cut share: where each value of the program is computed. */
 #ifndef EPI_PASS_PLACER_H
 #define EPI_PASS_PLACER_H
 

@@ -1,4 +1,4 @@
-/* plan.c: finds the product, says what its tile may see, and sorts every value into a stage. */
+/* plan.c: finds the product, determines what its tile may contain, and sorts every value into a stage. */
 #include "pass/place/plan_internal.h"
 
 #include <stdio.h>

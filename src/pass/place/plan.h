@@ -1,21 +1,21 @@
 /* plan.h: how a program is cut into stages around its product.
  *
- * A fused program has one product. The product's axes fall into rows (M), columns (N) and depth
- * (K); a tile holds a block of rows and columns. Every other value is computed in a stage:
+ * A fused program has one product. The product's axes fall into rows (M), columns (N) and depth (K); a tile
+ * holds a block of rows and columns. Every other value is computed in one of these stages:
  *
  *     before   maps of numbers and inputs that passes after need in memory
  *     tile     on the tile while it is on chip
  *     after    passes over the short vectors that finished reductions are
  *
  * A reduction of a tile value over all columns or all rows is *cross-tile*: the tile stores partials. One
- * over inner columns that a tile holds is *local*. Where elements are made of a reduction over all columns,
- * as a softmax has it, those are local too: the plan is then for tiles that have all columns.
+ * over inner columns that a tile holds is *local*. If elements are computed from a reduction over all
+ * columns, as in a softmax, this reduction is local too: the plan is then for tiles that have all columns.
  *
- * A program without a product is walked over by rows: the tile is a whole row, the reductions over its
- * columns are local, those over all rows are cross-tile.
+ * A program without a product is computed row by row: the tile is a whole row, reductions over its columns
+ * are local, and reductions over all rows are cross-tile.
  *
- * Attention is products of products: scores, which are never in memory, and sums of values that they weigh.
- * Its plan has child plans, see attention.h.
+ * Attention is a product of products: scores, which are never in memory, and sums of values with the scores
+ * as weights. Its plan has child plans; see attention.h.
  */
 #ifndef EPI_PASS_PLAN_H
 #define EPI_PASS_PLAN_H

@@ -1,7 +1,7 @@
 /* plan_attention.c: the plan of a program that is one attention kernel.
  *
- * Its products fall into score products and value products (attention.c). Every other value is placed by what
- * it is made of:
+ * Its products are score products and value products (attention.c). The operands of every other value decide
+ * its place:
  *     score products alone          an element of the score tile
  *     a reduction of such elements  cross-tile: one number per row
  *     a value product               on that product's tile of rows and columns

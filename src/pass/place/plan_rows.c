@@ -1,13 +1,14 @@
-/* plan_rows.c: a program without a product as one kernel that walks over rows.
+/* plan_rows.c: a program without a product as one kernel over rows.
  *
- * The axes of the longest tensor, those that count rows first where a row has statistics, are split in two:
- * the last few are the columns of a row, which is on chip as a whole, the others count the rows. A reduction
- * over all columns stays in the row, and so does one over the last of them; one over all rows is cross-tile. As few are columns as can be; where no
- * split takes every value, the part is no kernel. Where all tensors are of one shape there is nothing to
- * tell rows apart: *flat*, one row that is cut anywhere.
+ * The axes of the largest tensor are split in two; if a row has statistics, axes that count rows come first.
+ * The last few axes are the columns of a row, which is on chip as a whole. The others count the rows. A
+ * reduction over all columns, or over the last of them, stays in the row. A reduction over all rows is
+ * cross-tile. There are as few column axes as possible. If no split suits every value, the part is no
+ * kernel. If all tensors have one shape, nothing distinguishes rows: the kernel is *flat*, one row that may
+ * be cut anywhere.
  *
- * Where a value is quantised along one axis and down another, a row is a square tile of both: its columns are
- * these two axes, and extremes are taken over either or both. */
+ * If a value is quantised along one axis and down another, a row is a square tile of both: these two axes
+ * are its columns, and extremes are taken over either or both. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* refusals.c: what a backend refused of a program, and what is given up for it: of the part that was refused
- * where that can be, else of all parts. */
+/* refusals.c: what a backend refused in a program, and what is given up for it: in the refused part if
+ * possible, else in all parts. */
 #include "pass/place/refusals.h"
 
 unsigned epi_plan_refused(const epi_graph *g, const epi_plan *plan) {

@@ -1,4 +1,4 @@
-/* refusals.h: what a backend refused of a program. */
+/* refusals.h: what a backend refused in a program. */
 #ifndef EPI_PASS_REFUSALS_H
 #define EPI_PASS_REFUSALS_H
 

@@ -1,9 +1,9 @@
-/* split.c: parts that are no kernel as they stand, as several that are.
+/* split.c: splits parts that are no kernel into several that are.
  *
- * A part that no mainloop takes as a whole, or that the backend refused, is gone through in the order of its
- * nodes: each joins the part that is being filled if one kernel takes both, else a new one begins. Of a part
- * that was refused a product is alone, and no more than half of the others come together. What is left in
- * the end is one operation, which the last mainloop takes whatever it is (EPI_KIND_PASS). */
+ * A part that no mainloop supports as a whole, or that the backend refused, is visited in the order of its
+ * nodes. Each node joins the part that is being filled if one kernel can do both; otherwise a new part
+ * begins. In a refused part a product is alone, and no more than half of the other nodes come together. In
+ * the end single operations remain, and the last mainloop supports any of these (EPI_KIND_PASS). */
 #include "pass/place/split.h"
 
 #include <stdio.h>

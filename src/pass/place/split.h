@@ -1,4 +1,4 @@
-/* split.h: every part of a cut as one kernel. */
+/* split.h: makes every part of a cut one kernel. */
 #ifndef EPI_PASS_SPLIT_H
 #define EPI_PASS_SPLIT_H
 

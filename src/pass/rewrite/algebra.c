@@ -1,11 +1,10 @@
-/* algebra.c: the rules of the algebra, each once over the whole program, in an order in which none undoes
+/* algebra.c: applies each rule of the algebra once to the whole program, in an order in which none undoes
  * another.
  *
  *     normal form (with the delayed scales), relocate, reorder, reuse, unify
  *
- * A rule looks at all of the program and notes what it finds by the nodes that it looked at; then one walk,
- * which is the normal form again, puts all of it in place. So the time grows with the program, and nothing is
- * tried twice. */
+ * A rule looks at the whole program and notes what it finds at each node. Then one walk, which is the normal
+ * form again, applies all of it. So the time grows with the program, and nothing is tried twice. */
 #include "pass/rewrite/algebra.h"
 
 #include <string.h>

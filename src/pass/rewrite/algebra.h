@@ -1,5 +1,5 @@
-/* algebra.h: one law, applied to whole programs: a sum over products of factors can be taken in any order,
- * and factors that lack an axis move past its sum. */
+/* algebra.h: one law, applied to whole programs: a sum over products of factors can be computed in any
+ * order, and factors that lack an axis move out of the sum over it. */
 #ifndef EPI_PASS_ALGEBRA_H
 #define EPI_PASS_ALGEBRA_H
 

@@ -1,17 +1,17 @@
-/* attention_delta.c: a row's sum of weights times their gradients, without the scores.
+/* attention_delta.c: a row's sum of weights times their gradients, computed without the scores.
  *
- * The backward of a softmax wants sum(p*dp, R), where dp = sum(d*v, E) is as large as the scores. By the
- * order of sums it is
+ * The backward of a softmax needs sum(p*dp, R), where dp = sum(d*v, E) is as large as the scores. In another
+ * order of the sums it is
  *
  *     sum(p*dp, R)  ->  sum(d*o, E)    with o = sum(p*v, R)
  *
- * where dp may have factors that belong to p (dropout: dp*m, where(m, dp, 0)), and o is attention's result,
- * or would be: a forward that is recomputed reads keys and values once, and gives the softmax's statistics as
- * well, which the gradients' kernels wait for. Where forward and backward are two programs, save.c has done
- * this.
+ * where dp may have factors that belong to p (dropout: dp*m, where(m, dp, 0)). o is attention's result, or
+ * would be: a recomputed forward reads keys and values once, and also gives the statistics of the softmax,
+ * which the kernels of the gradients need. If forward and backward are two programs, save.c has done this
+ * already.
  *
- * A score's gradient is p*(dp - sum(d*o, E)), a difference in which much cancels. dp has d as it is stored; so
- * the sum has that, too, where d has 16 bits. */
+ * A score's gradient is p*(dp - sum(d*o, E)), a difference in which much cancels. dp uses the stored d; so
+ * the sum uses the stored d too, if it has 16 bits. */
 #include "pass/analyse/stored.h"
 #include "pass/rewrite/attention_form.h"
 #include "pass/rewrite/narrow.h"

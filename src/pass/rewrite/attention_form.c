@@ -1,7 +1,7 @@
-/* attention_form.c: brings softmax into the form that attention's mainloop has.
+/* attention_form.c: rewrites softmax in the form that the attention mainloop needs.
  *
- * A value product sums a weight w*x over the stream. Where w is an exponential of scores less their maximum
- * or their log-sum-exp, times factors that are one per row, the factors are taken out of the sum:
+ * A value product sums a weight w*x over the stream. If w is an exponential of scores minus their maximum or
+ * their log-sum-exp, times factors that are constant along a row, these factors move out of the sum:
  *
  *     sum(exp(s - shift)/z*x, R)  ->  sum(exp(s - shift)*x, R)/z
  *     sum(exp(s - l)*x, R)        ->  sum(exp(s - shift)*x, R)/sum(exp(s - shift), R)
@@ -10,18 +10,18 @@
  *     sum(where(m, w, 0)*x, R)    ->  the same with where(m, 1, 0) beside it
  *     logsumexp(s, R)             ->  shift + log(sum(exp(s - shift), R))
  *
- * with row_max = max(s, R), shift = where(row_max == -inf, 0, row_max) and l = logsumexp(s, R). What a stands
- * for is made of row_max or of l; m has no scores in it, as dropout's mask has none. A row of -inf alone gives
- * what it gave.
+ * with row_max = max(s, R), shift = where(row_max == -inf, 0, row_max) and l = logsumexp(s, R). a is
+ * computed from row_max or from l. m contains no scores, as dropout's mask contains none. The result of a
+ * row of -inf alone does not change.
  *
- * Other sums are taken over the stream first, so that what is left of them is one number per row:
+ * Other sums are computed over the stream first, which leaves one number per row:
  *
  *     sum(x, B, S, R)             ->  sum(sum(x, R), B, S)
  *     sum(sum(x, B)*w, S, R)      ->  sum(sum(x*w, R), B, S)
  *     sum(w*y, S, H)              ->  sum(sum(w*y, S), H)
  *
- * In the first two x is an element that gradients are made of. In the last one sum(w*z, S) is a value product
- * of the same weights and this is none: keys that all heads share, beside others. */
+ * In the first two, x is an element from which gradients are computed. In the last one, sum(w*z, S) is a
+ * value product of the same weights and this sum is none: keys that all heads share, next to others. */
 #include "pass/rewrite/attention_form.h"
 
 #include "pass/analyse/monomial.h"

@@ -1,4 +1,4 @@
-/* attention_form.h: rewritings of attention, where the backend may do it as one kernel. */
+/* attention_form.h: rewritings of attention, for backends that may compute it as one kernel. */
 #ifndef EPI_PASS_ATTENTION_FORM_H
 #define EPI_PASS_ATTENTION_FORM_H
 

@@ -1,4 +1,4 @@
-/* attention_quotient.c: in a backward, a softmax's weight by itself.
+/* attention_quotient.c: keeps the weight of a softmax separate in a backward.
  *
  * The algebra multiplies all factors of a product before it divides. In a score's gradient p*(dp - delta), with the
  * weight p = e/z and an exponential e, that hides the weight:

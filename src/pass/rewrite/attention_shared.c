@@ -1,12 +1,13 @@
-/* attention_shared.c: gradients of scores that heads share, for each head by itself.
+/* attention_shared.c: gradients of scores that heads share, computed for each head separately.
  *
- * Where heads share scores, the scores' gradient is a sum over heads of what each head's score tile has, and the gradients of
- * queries and keys are products of that sum, which is as large as the scores. By the order of sums
+ * If heads share scores, the gradient of the scores is a sum over heads, and the gradients of queries and
+ * keys are products of that sum, which is as large as the scores. In another order of the sums
  *
  *     sum(sum(x, H)*k, U)  ->  sum(sum(x*k, U), H)
  *
- * where x is made of a product with all of its axes. Then x*k is a value product, and nothing of x is in memory. What is stored instead has
- * the features of k for U, so it is done where these are no more; and where all such products are attention that the backend may do. */
+ * where x is computed from a product with all of its axes. Then x*k is a value product, and x is never in
+ * memory. What is stored instead has the features of k in place of U. So this is done if k has no more
+ * features than that, and if the backend may compute all such products as attention. */
 #include "pass/analyse/cost.h"
 #include "pass/rewrite/attention_form.h"
 

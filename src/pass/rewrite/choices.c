@@ -1,5 +1,5 @@
-/* choices.c: a sum of elements that each go to a place which a row names is made by the row: with all of them
- * beside all places it would be written out in memory.
+/* choices.c: a sum of elements, each of which goes to a position that its row names, is computed by the row.
+ * Otherwise all pairs of an element and a position would be in memory.
  *
  *     sum(where(index(E) == e, d, 0), K)    is a choice for each of the few e of a row, added up
  *     sum(x*gather(w, e, E), D)             where x is the same for all e of a row: of x @ w the elements that a row

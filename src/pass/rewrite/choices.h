@@ -1,4 +1,4 @@
-/* choices.h: sums of elements that each go to a place which a row names. */
+/* choices.h: sums of elements, each of which goes to a position that its row names. */
 #ifndef EPI_PASS_CHOICES_H
 #define EPI_PASS_CHOICES_H
 

@@ -1,8 +1,8 @@
-/* chosen.c: matrices that batches choose are read where they lie.
+/* chosen.c: reads matrices that batches choose in place.
  *
- * In sum(x*gather(w, i, E), D) with x[B,T,D] and i[B] the index chooses a matrix for each batch of the product: that of
- * its task, its adapter. Such a gather is marked: the mainloop takes a batch's matrix from where the index says, and no
- * copy of them is in memory. Where rows choose by themselves, slots.c sorts them. */
+ * In sum(x*gather(w, i, E), D) with x[B,T,D] and i[B] the index chooses a matrix for each batch of the
+ * product, such as the one of its task or adapter. Such a gather is marked: the mainloop reads a batch's
+ * matrix where the index says, and makes no copy. If each row chooses for itself, slots.c sorts the rows. */
 #include "pass/rewrite/chosen.h"
 
 #include "ir/index.h"

@@ -1,4 +1,4 @@
-/* chosen.h: matrices that batches choose are read where they lie. */
+/* chosen.h: matrices that batches choose, read in place. */
 #ifndef EPI_PASS_CHOSEN_H
 #define EPI_PASS_CHOSEN_H
 

@@ -1,4 +1,4 @@
-/* groups.h: products whose weight is chosen by the row become products of groups. */
+/* groups.h: products whose weight is chosen by the row become grouped products. */
 #ifndef EPI_PASS_GROUPS_H
 #define EPI_PASS_GROUPS_H
 

@@ -1,6 +1,6 @@
-/* integers.c: integers on their way to kernels. Those that f32 holds are computed as floats, where // needs a division
- * that is exact and a look at the divisor; larger ones are marked, and computed in 64 bits, each operation by a pass
- * of its own. */
+/* integers.c: integers on their way to kernels. Those that f32 holds are computed as floats; // then needs
+ * an exact division and a check of the divisor. Larger ones are marked and computed in 64 bits, each
+ * operation by a pass of its own. */
 #include "pass/rewrite/integers.h"
 
 #include "pass/analyse/integers.h"

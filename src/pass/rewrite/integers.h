@@ -1,4 +1,4 @@
-/* integers.h: what integers ask of a program: the passes `integers` and `large`. */
+/* integers.h: the passes `integers` and `large`, which prepare integers for kernels. */
 #ifndef EPI_REWRITE_INTEGERS_H
 #define EPI_REWRITE_INTEGERS_H
 

@@ -1,13 +1,13 @@
-/* narrow.c: values that are stored in 16 bits, and rounded to them where they are made: whoever is given the
- * value on a tile sees what whoever loads it does.
+/* narrow.c: values that are stored in 16 bits are rounded where they are computed, so that a user on the
+ * tile sees the same number as a user that loads it.
  *
- * Logits are the ones that their log-sum-exp is taken of. A backward that reads both makes of them weights that
- * sum up to 1. Of logits as they were before they were stored, the log-sum-exp would be off by their roundings,
- * and each weight by as much.
+ * The reason is logits and their log-sum-exp. A backward that reads both computes weights that sum to 1. If
+ * the log-sum-exp came from logits before they were rounded, it would be off by their roundings, and each
+ * weight by as much.
  *
- * So in a program that is compiled in 16 bits such a value has two versions: the log-sum-exp, and all that meets it
- * further on, is made of the rounded one; all else is made of the value as it is, which is rounded where it is
- * stored, and nowhere else. */
+ * So in a program that is compiled in 16 bits such a value has two versions. The log-sum-exp, and everything
+ * that meets it later, uses the rounded one. Everything else uses the value itself, which is rounded only
+ * where it is stored. */
 #include "pass/rewrite/narrow.h"
 
 /* Is a log-sum-exp taken of the value, or of what maps make of it? `of` has its users. */

@@ -1,4 +1,4 @@
-/* narrow.h: values that are rounded before anything is made of them. */
+/* narrow.h: values that are rounded before anything else uses them. */
 #ifndef EPI_PASS_NARROW_H
 #define EPI_PASS_NARROW_H
 

@@ -8,8 +8,8 @@
  *                  factors that lack the axis go out
  *     else         the same operation
  *
- * normal_sum.c has the sums. A strict walk, as that of simplify.c, takes apart what is written for one use,
- * and writes a value where something else uses it; splits, joins, renames and gathers stay as they are. */
+ * normal_sum.c has the sums. In strict mode, which simplify.c uses, the walk takes apart only values with
+ * one use. Values with several uses, splits, joins, renames and gathers stay as they are. */
 #include "pass/rewrite/normal.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* normal.h: a graph in the normal form of the algebra: every value a product of factors in one order, every
- * sum of terms in one order, and of every sum over axes what lacks the axes taken out, as far as that helps.
+/* normal.h: a graph in the normal form of the algebra. Every value is a product of factors in one order,
+ * every sum has its terms in one order, and factors that lack the axes of a sum move out of it, as far as
+ * that helps.
  */
 #ifndef EPI_PASS_NORMAL_H
 #define EPI_PASS_NORMAL_H

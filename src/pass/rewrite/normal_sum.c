@@ -1,10 +1,11 @@
 /* normal_sum.c: sums over axes in the normal form.
  *
- * Of the factors those that lack the axes go out; what stays is a product of two operands where it is one,
- * else a map and a sum. Not every factor that could go out of a product of matrices does: one that is complete
- * while its neighbour's tile is on chip costs nothing there, and would only be in the way of others that use
- * the same operand. It goes if it is of weights alone, or if it is complete only when the tile is gone: that
- * is the delayed scale of a norm. A sum inside a product stays one factor. Strictly, all of them go out. */
+ * Factors that lack the axes move out. The rest is a product of two operands if it is one, else an
+ * elementwise product and a sum. Not every factor that could move out of a matrix product does. A factor
+ * that is complete while its neighbour's tile is on chip costs nothing there, and outside it would only
+ * hinder others that use the same operand. It moves out if it consists of weights alone, or if it is
+ * complete only when the tile is gone: that is the delayed scale of a norm. A sum inside a product stays one
+ * factor. In strict mode all factors move out. */
 #include "pass/rewrite/normal.h"
 
 static const epi_fact *fact(epi_facts *facts, int node) {

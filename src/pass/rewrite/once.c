@@ -1,11 +1,13 @@
-/* once.c: a value that is compared with its own extreme is made once, and all who ask see the same one.
+/* once.c: a value that is compared with its own extreme is computed once, and all users see the same
+ * numbers.
  *
- * v == max(v, X) holds somewhere only if both sides see the very same numbers. Made twice, by other
- * instructions or in another order, stored in 16 bits for the one and not for the other, v would differ by a
- * rounding, and the equality hold nowhere. So the extreme and the comparison take v from memory: there is a
- * node for that (ONCE), which the algebra does not look behind, which the cut stores, and which no part makes
- * again. What is exact however often it is made, and loses nothing where it is stored, needs none of this: an
- * input of the storage type, and what selects, compares, renames or changes the sign of such. */
+ * v == max(v, X) holds somewhere only if both sides see exactly the same numbers. If v were computed twice,
+ * by other instructions or in another order, or stored in 16 bits for one side only, the two would differ by
+ * a rounding, and the equality would hold nowhere. So the extreme and the comparison read v from memory. A
+ * node marks this (ONCE): the algebra does not look behind it, the cut stores its value, and no part
+ * recomputes it. A value that is exact however often it is computed, and loses nothing when stored, does not
+ * need this: an input of the storage type, and operations that select, compare, rename or change the sign of
+ * such values. */
 #include "pass/rewrite/once.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* order.c: the nodes of a graph in another order, in which what waits for nothing comes first: maps and sums
- * before products, and of products those that most others wait for. The cut makes parts in the order of
- * nodes, so a statistic is complete before the product whose epilogue reads it, and weight gradients come
- * last. */
+/* order.c: reorders the nodes of a graph so that nodes that wait for nothing come first: elementwise
+ * operations and sums before products, and of the products those that most others wait for. The cut makes
+ * parts in the order of nodes. So a statistic is complete before the product whose epilogue reads it, and
+ * weight gradients come last. */
 #include <string.h>
 
 #include "base/heap.h"

@@ -1,10 +1,10 @@
-/* prepare.c: a program in two, where inputs are marked as params.
+/* prepare.c: splits a program in two if inputs are declared `param`.
  *
- * A value that depends on params alone, and has no row axis, is the same from call to call. Of such values
- * those are prepared that something else reads: they are made once, by parts of their own, and are inputs to
- * the rest. Not every one is worth it. One that is made by maps alone costs nothing where it is used, unless
- * a product takes it as its operand; and none is prepared that takes more memory than what it is made of, as
- * a weight of 16 bits that is stored as integers and a scale would. */
+ * A value that depends on params alone, and has no row axis, is the same in every call. Such values are
+ * prepared if something else reads them: parts of their own compute them once, and they are inputs to the
+ * rest. Not every one is worth it. A value that is elementwise in params costs nothing where it is used,
+ * unless it is an operand of a product. And a value is not prepared if it takes more memory than its
+ * operands, as a 16-bit weight would that is stored as integers and a scale. */
 #include "pass/rewrite/prepare.h"
 
 #include <stdio.h>

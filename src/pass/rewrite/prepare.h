@@ -1,5 +1,5 @@
-/* prepare.h: a program in two: what depends on params alone, which is the same from call to call, and the
- * rest. */
+/* prepare.h: a program in two: the values that depend on params alone, which are the same in every call, and
+ * the rest. */
 #ifndef EPI_PASS_PREPARE_H
 #define EPI_PASS_PREPARE_H
 

@@ -1,4 +1,5 @@
-/* recurrences.c: sums of scans of products, in the form that their mainloop takes (pass/analyse/recurrence.h).
+/* recurrences.c: sums of scans of products, in the form that their mainloop supports
+ * (pass/analyse/recurrence.h).
  *
  *     sum(s*d, H, P)                            where heads decay each by itself: sum(sum(s*d, P), H)
  *     sum(where(index(T) == 0, s, 0)*x, X)      where s = scan_back(…, T), as the gradient to a first state and to the

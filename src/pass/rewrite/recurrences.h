@@ -1,4 +1,4 @@
-/* recurrences.h: sums of scans of products, in the form that their mainloop takes. */
+/* recurrences.h: sums of scans of products, in the form that their mainloop supports. */
 #ifndef EPI_PASS_RECURRENCES_H
 #define EPI_PASS_RECURRENCES_H
 

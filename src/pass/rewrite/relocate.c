@@ -1,16 +1,16 @@
-/* relocate.c: a statistic of a product, taken before the product.
+/* relocate.c: computes a statistic of a product before the product.
  *
  *     sum(u*(p @ q), X) = sum(p*sum(u*q, X), K)        with X an axis of q alone, and K what p @ q sums over
  *
- * The left side waits for the product and is used along X again, so a pass over all of the product stands
- * between; the right side does not, where the inner sum is at hand. With a softmax p, o = sum(p*v, R) and
- * d_p = sum(d_o*v, E) it makes sum(p*d_p, R) to sum(d_o*o, E): FlashAttention's delta. With z = r*((h*g) @ w)
- * it makes sum(h*g*(dz @ w), D) to sum(dz*z, F)/r: the statistic of RMSNorm's backward.
+ * The left side needs the product, and is used along X again, so it costs a pass over the whole product. The
+ * right side does not, if the inner sum is computed anyway. With a softmax p, o = sum(p*v, R) and d_p =
+ * sum(d_o*v, E) it turns sum(p*d_p, R) into sum(d_o*o, E): FlashAttention's delta. With z = r*((h*g) @ w) it
+ * turns sum(h*g*(dz @ w), D) into sum(dz*z, F)/r: the statistic of RMSNorm's backward.
  *
- * Neither u nor what else is multiplied there has K: along that the product is summed already.
+ * Neither u nor the other factors there have K, because the product is summed over K already.
  *
- * The inner sum is looked for by its factors, so neither the order of factors nor where vectors that lack X
- * are multiplied in matters. */
+ * The inner sum is found by its factors. So it does not matter in which order they are written, nor where
+ * vectors without X are multiplied in. */
 #include "pass/rewrite/algebra.h"
 
 /* A product that is at hand: sum(inside, over) times outside. */

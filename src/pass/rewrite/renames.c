@@ -1,6 +1,6 @@
-/* renames.c: renames of sums of products go to the operands, where they cost nothing.
+/* renames.c: moves renames of sums of products to the operands, where they cost nothing.
  *
- * Queries and keys are made of the same rows by two names, so their gradients come back by two names. */
+ * Queries and keys come from the same rows under two names, so their gradients have two names, too. */
 #include "pass/rewrite/renames.h"
 
 /* Is the value a sum of products, or one, that nothing else wants, and can it have this axis? Not of long

@@ -1,4 +1,4 @@
-/* renames.h: rename(x, S, R), the same values along an axis of another name. */
+/* renames.h: rename(x, S, R): the same values along an axis with another name. */
 #ifndef EPI_PASS_RENAMES_H
 #define EPI_PASS_RENAMES_H
 

@@ -1,5 +1,5 @@
-/* reorder.c: (x @ a) @ b = x @ (a @ b), where that is fewer multiply-adds: rows count at their nominal
- * number, and a @ b is made at every run unless both are of params. */
+/* reorder.c: (x @ a) @ b = x @ (a @ b), if that takes fewer multiply-adds. Rows count at their nominal
+ * number, and a @ b is computed in every run unless both are params. */
 #include "pass/rewrite/algebra.h"
 
 static double elements(const epi_facts *facts, const epi_axes *axes) {

@@ -1,4 +1,4 @@
-/* reuse.c: sum(u*z, X) = sum(u*(r*z), X)/r where r*z is stored anyway, as an operand of a product or as a
+/* reuse.c: sum(u*z, X) = sum(u*(r*z), X)/r, if r*z is stored anyway, as an operand of a product or as a
  * result, and z is not. The stored value is marked as opaque, so that no later walk looks inside it. */
 #include "pass/rewrite/algebra.h"
 

@@ -1,9 +1,11 @@
-/* scans.c: running sums that are written with a mask become recurrences; steps that are named by a number are slices.
+/* scans.c: turns running sums that are written with a mask into recurrences, and steps that are named by a
+ * number into slices.
  *
- * A mask is a comparison of positions along the axis that is summed over, U, and along another, T. Of what is the same
- * all along T the sum is a running one: from the beginning where positions up to T are taken, from the end where those
- * from T on are. Without T itself it is the one of the step before. It takes the elements that the mask lets through and
- * no others, so an infinity stays where it is; a product with the mask would be NaN there. */
+ * A mask is a comparison of positions along the axis that is summed over, U, and along another, T. If a
+ * value is constant along T, its masked sum is a running sum. It runs from the beginning if the mask selects
+ * positions up to T, and from the end if it selects positions from T on. If the mask excludes T itself, it
+ * is the running sum of the step before. A running sum contains only the elements that the mask selects, so
+ * an infinity stays where it is. A product with the mask would be NaN there. */
 #include "pass/rewrite/scans.h"
 
 #include <math.h>

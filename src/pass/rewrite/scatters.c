@@ -1,7 +1,8 @@
-/* scatters.c: a scatter by batch of a few elements each is a sum of choices, which rows make beside whatever else they do.
+/* scatters.c: turns a batched scatter of few elements into a sum of choices, which a rows kernel computes
+ * along with its other work.
  *
- * scatter(d, e, K -> E) is sum(where(index(E) == e, d, 0), K). What sends more elements to each place stays a pass over
- * memory: written so, it would look at all of them for every place. */
+ * scatter(d, e, K -> E) is sum(where(index(E) == e, d, 0), K). A scatter of more elements stays a pass over
+ * memory: as a sum it would read all of them for every position. */
 #include "pass/rewrite/scatters.h"
 
 #include "pass/analyse/sent.h"

@@ -1,4 +1,4 @@
-/* scatters.h: scatters by batch of a few elements each, as sums of choices. */
+/* scatters.h: batched scatters of few elements, as sums of choices. */
 #ifndef EPI_PASS_SCATTERS_H
 #define EPI_PASS_SCATTERS_H
 

@@ -1,11 +1,13 @@
-/* shifts.c: elements that an index takes at a fixed distance are shifts, and shifts are taken of what lies in memory.
+/* shifts.c: turns indexing at a fixed distance into shifts, and applies shifts to values in memory.
  *
- * gather(rename(x, T, U), index(T) - 2, U) is shift(x, T, 2): a computed index that is outside gives 0, and so does
- * where(i >= 0, gather(u, max(i, 0), U), 0). scatter(d, index(T) - 2, U), its derivative, is shift(d, T, -2) by the name U.
- * Where the distance has a short axis of its own, as index(T) + index(K) - 3 of a convolution has, what is summed over K is
- * written out, and what is kept along K is put together of its pieces.
+ * gather(rename(x, T, U), index(T) - 2, U) is shift(x, T, 2), because a computed index outside the axis
+ * gives 0. where(i >= 0, gather(u, max(i, 0), U), 0) gives 0 there too. scatter(d, index(T) - 2, U), its
+ * derivative, is shift(d, T, -2) under the name U. If the distance has a short axis of its own, as index(T)
+ * + index(K) - 3 of a convolution has, sums over K are written out, and values that keep K are put together
+ * from their pieces.
  *
- * A shift of what cheap maps make of inputs is what they make of shifted inputs, where they make 0 of zeros. */
+ * A shift of an elementwise function of inputs is the function of the shifted inputs, if the function is
+ * cheap and gives 0 for zeros. */
 #include "pass/rewrite/shifts.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* shifts.h: elements that are taken at a fixed distance along an axis, as shifts. */
+/* shifts.h: elements at a fixed distance along an axis, as shifts. */
 #ifndef EPI_PASS_SHIFTS_H
 #define EPI_PASS_SHIFTS_H
 

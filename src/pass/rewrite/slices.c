@@ -1,11 +1,11 @@
-/* slices.c: slices go from results to inputs.
+/* slices.c: moves slices from results to inputs.
  *
- * A value that nothing wants but slices along one axis, gather(z, 0, C) and gather(z, 2, C), is not made:
- * what it is made of is sliced instead, and the value is made of that once for each number that is wanted. So
- * a packed projection becomes products of slices of its weight, and a slice of an input is a view.
+ * If a value is used only in slices along one axis, gather(z, 0, C) and gather(z, 2, C), it is not computed
+ * as a whole. Its operands are sliced instead, and the value is computed once for each slice. So a packed
+ * projection becomes products of slices of its weight, and a slice of an input is a view.
  *
- * The other way round, where gradients come together: scatter(d, 2, C) is where(index(C) == 2, d, 0), and a
- * product that sums over C with a sum of scatters to numbers is a sum of products with slices. */
+ * For gradients it works the other way round. scatter(d, 2, C) is where(index(C) == 2, d, 0). A product that
+ * sums over C, with a sum of such scatters as operand, is a sum of products with slices. */
 #include "pass/rewrite/slices.h"
 
 #include <stdio.h>

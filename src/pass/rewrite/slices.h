@@ -1,4 +1,4 @@
-/* slices.h: gather(x, 2, C), the part of x at one place of an axis, is a *slice*. */
+/* slices.h: a *slice* is gather(x, 2, C), the part of x at one position of an axis. */
 #ifndef EPI_PASS_SLICES_H
 #define EPI_PASS_SLICES_H
 

@@ -1,18 +1,19 @@
-/* slots.c: a product whose weight is chosen by the row becomes one over rows that are sorted by their choice.
+/* slots.c: a product in which each row chooses its weight becomes a product over rows that are sorted by
+ * their choice.
  *
- * In sum(x*gather(w, i, E), D) the index i chooses one of E weights for each of its elements, the rows of the
- * product. Rows of one choice belong together: a *slot* is a place in the order of the sorted index. Of each
- * index there is one prelude,
+ * In sum(x*gather(w, i, E), D) the index i chooses one of E weights for each of its elements, which are the
+ * rows of the product. Rows with the same choice belong together. A *slot* is a position in the sorted
+ * index. Each index has one prelude,
  *
  *     p = argsort(i, E)      the row that a slot has
  *     q = rank(i, E)         the slot that a row has
  *     o = offsets(i, E)      the first slot of each choice
  *     s = segments(o, E, …)  the choice of each slot
  *
- * and a grouped product is sum(gather(x, p, …)*gather(w, s, E), D), in slot order: its rows are those of one
+ * and the grouped product is sum(gather(x, p, …)*gather(w, s, E), D), in slot order: first the rows of one
  * weight, then those of the next. A weight's gradient, scatter(a*b, i, E) of an outer product, is
- * scatter(gather(a, p, …)*gather(b, p, …), s, E). What is made of such values row by row is made in slot order,
- * too; gather(v, q, …) is v in the order of the program, for whatever else wants it. */
+ * scatter(gather(a, p, …)*gather(b, p, …), s, E). Values that are computed from these row by row stay in
+ * slot order; gather(v, q, …) brings v into the order of the program, for all other users. */
 #include "pass/rewrite/slots.h"
 
 #include <stdio.h>

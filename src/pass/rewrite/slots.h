@@ -1,4 +1,4 @@
-/* slots.h: rows that choose their weight are brought into the order of their choice. */
+/* slots.h: sorts rows that choose their weight by their choice. */
 #ifndef EPI_PASS_SLOTS_H
 #define EPI_PASS_SLOTS_H
 

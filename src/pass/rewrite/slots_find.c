@@ -1,8 +1,9 @@
-/* slots_find.c: which products choose their weight by the row, and which values are made in slot order with
- * them.
+/* slots_find.c: finds products in which rows choose their weight, and values that are computed in slot order
+ * with them.
  *
- * A value whose operands are in slot order is made there, too, unless another one that is as large would have to
- * be brought into it and nothing wants the result so. Sums over some axes of the rows leave slot order. */
+ * A value whose operands are in slot order is computed there, too. The exception: another operand of the
+ * same size would have to be sorted, and nothing needs the result in slot order. A sum over some axes of the
+ * rows leaves slot order. */
 #include "pass/rewrite/slots_find.h"
 
 #include "pass/analyse/monomial.h"

@@ -1,4 +1,4 @@
-/* slots_find.h: what slots.c finds in a program before it writes anything. */
+/* slots_find.h: what slots.c finds in a program before it rewrites anything. */
 #ifndef EPI_PASS_SLOTS_FIND_H
 #define EPI_PASS_SLOTS_FIND_H
 

@@ -1,7 +1,8 @@
-/* sums.c: a sum over axes on both sides of others is one inside rows, then one down them: sum(x, T, P) of x[T,H,P] is
- * sum(sum(x, P), T). Mainloops have either, and the first beside what makes x; together they are a pass over memory.
- * So is one over more axes than the rows have in which x is made: of x[T,H,P] that is made of a mean over P, sum(x, H, P)
- * is sum(sum(x, P), H), of which the kernel that makes x has the first. */
+/* sums.c: splits a sum over axes on both sides of others: first inside rows, then down them. sum(x, T, P) of
+ * x[T,H,P] is sum(sum(x, P), T). Mainloops support either sum, and the first one in the kernel that computes
+ * x; both at once would be a pass over memory. The same is done for a sum over more axes than the rows have
+ * in which x is computed. If x[T,H,P] needs a mean over P, sum(x, H, P) is sum(sum(x, P), H), and the kernel
+ * that computes x has the first sum. */
 #include "pass/rewrite/sums.h"
 
 #include "ir/ops.h"

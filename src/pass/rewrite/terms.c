@@ -1,16 +1,17 @@
-/* terms.c: what is added up goes into one sum.
+/* terms.c: merges terms that are added up into one sum.
  *
  *     x @ w + scale*((x @ a) @ b)    becomes    x @ w + (scale*(x @ a)) @ b
  *
- * Products that are added up are one product (plan.h), but not where a number scales one of them. That number
- * may as well scale an operand, where this is computed: it is multiplied where the operand is made, and
- * stored with it. All that takes the operand, products and sums of products, must be scaled so, or it would
- * be stored twice.
+ * Products that are added up are one product (plan.h), but not if a number scales one of them. The number
+ * can scale an operand instead, if the program computes that operand: the stored operand then includes it.
+ * All users of the operand, products and sums of products, must have this scale, or it would be stored
+ * twice.
  *
  *     sum(a, X) + sum(b, X)    becomes    sum(a + b, X)
  *
- * Each sum of a tile costs registers, and partials in memory. But only where a and b are made of the same
- * products and reductions: else each is summed where it is made, and neither has to be stored. */
+ * Each sum of a tile costs registers, and partials in memory. This is done only if a and b depend on the
+ * same products and reductions. Otherwise each is summed where it is computed, and neither has to be stored.
+ */
 #include "pass/rewrite/terms.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* terms.h: what is added up goes into one sum, where one tile can have it. */
+/* terms.h: merges terms that are added up into one sum, if one tile can have it. */
 #ifndef EPI_PASS_TERMS_H
 #define EPI_PASS_TERMS_H
 

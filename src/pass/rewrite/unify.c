@@ -1,5 +1,5 @@
-/* unify.c: where x and x*v are both operands of products, v a vector that is never 0, or that cancels, x*v
- * alone is stored, and what was a product with x is one with x*v, divided by v after it. */
+/* unify.c: if x and x*v are both operands of products, only x*v is stored, and a product with x becomes a
+ * product with x*v, divided by v after it. v is a vector that is never 0, or that cancels. */
 #include <stdlib.h>
 
 #include "pass/rewrite/algebra.h"

@@ -1,13 +1,14 @@
-/* variance.c: which form a variance has.
+/* variance.c: chooses the form of a variance.
  *
- * The mean, then that of squared distances from it, suit rows that are on chip: the second walks over them
- * once more. But a product's tile has a part of a row, and the mean is complete when all are. There
- * a variance is one reduction: its partials, the mean and the squares of some columns, are merged behind the
- * last tile. It is taken where all that is made of the statistic is a number for each row. Where elements of
- * the row are, rows follow the product in any case, and have the row at hand.
+ * For rows on chip, the mean first and then the mean of squared distances is best: the second walks over the
+ * row once more. But a product's tile has only a part of a row, and the mean is complete only when all tiles
+ * are. There a variance is one reduction, whose partials, the mean and the squares of some columns, are
+ * merged after the last tile. This form is used if the values computed from the statistic are one number per
+ * row. If they are elements of the row, rows follow the product in any case, and have the whole row.
  *
  * Over axes between others no mainloop has the rows on chip, and a reduction is a pass over memory. There a
- * variance is one as well: squares in memory would take more of it, and be infinite in f16 beyond 256. */
+ * variance is one reduction, too: squares in memory would take more space, and would be infinite in f16
+ * beyond 256. */
 #include "pass/rewrite/variance.h"
 
 #include <math.h>

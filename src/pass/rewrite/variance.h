@@ -1,4 +1,4 @@
-/* variance.h: a variance of a product's tile is one cross-tile reduction; elsewhere it is several. */
+/* variance.h: a variance on a product's tile is one cross-tile reduction; elsewhere it is several. */
 #ifndef EPI_PASS_VARIANCE_H
 #define EPI_PASS_VARIANCE_H
 

@@ -1,10 +1,11 @@
-/* widen.c: what is stored in 8 bits is widened before a product takes it.
+/* widen.c: converts 8-bit operands before a product reads them.
  *
- * Few mainloops take such operands: a product that one does (scaled.c) is marked, its operands as q*s. For all others
- * they are converted, as every number of 8 bits is one of bf16, of f16 and of f32, so nothing is
- * rounded: it is converted to the type of the operand that it meets, or else to the storage type. What is made of it
- * before the product, as its scale times it, is a value like any other, and rounded where it is stored; or, where the
- * backend can (`dequants`), the mainloop makes it as it loads its operand: then it is in memory nowhere. */
+ * Few mainloops support 8-bit operands. A product for which one does (scaled.c) is marked, with operands of
+ * the form q*s. For all other products the operands are converted. Every 8-bit number is also a number of
+ * bf16, f16 and f32, so nothing is rounded. The target is the type of the other operand, or else the storage
+ * type. A value computed from it before the product, such as its scale times it, is a value like any other,
+ * and rounded where it is stored. If the backend supports it (`dequants`), the mainloop computes that value
+ * while it loads the operand, and it is never in memory. */
 #include "pass/rewrite/widen.h"
 
 #include "pass/analyse/attention.h"

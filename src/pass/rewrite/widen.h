@@ -1,4 +1,4 @@
-/* widen.h: operands of 8 bits, for mainloops that take none. */
+/* widen.h: 8-bit operands, for mainloops that do not support them. */
 #ifndef EPI_PASS_WIDEN_H
 #define EPI_PASS_WIDEN_H
 

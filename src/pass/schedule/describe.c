@@ -1,4 +1,4 @@
-/* describe.c: what a list of steps will do, in numbers and in words. */
+/* describe.c: describes a list of steps, in numbers and in words. */
 #include "pass/analyse/cost.h"
 #include "pass/analyse/recurrence.h"
 #include "pass/schedule/tile_program.h"

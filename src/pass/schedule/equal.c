@@ -1,8 +1,8 @@
-/* equal.c: parts that are the same program up to names: one kernel serves them all.
+/* equal.c: finds parts that are the same program up to names: one kernel serves them all.
  *
- * Two parts are the same if their outputs, one by one, are made by the same operations of the same inputs: of
- * inputs with the same types and axes. Axes may have other names but not other sizes, inputs may come in
- * another order, and so may operations. */
+ * Two parts are the same if each output is computed by the same operations from the same inputs, that is
+ * from inputs with the same types and axes. Names of axes may differ, but not sizes. Inputs and operations
+ * may be in another order. */
 #include <string.h>
 
 #include "base/hash.h"

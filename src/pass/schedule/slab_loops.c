@@ -1,4 +1,4 @@
-/* slab_loops.c: which parts of a cut can go through the rows slab by slab, and which loops they make. */
+/* slab_loops.c: which parts of a cut can run slab by slab, and which loops they form. */
 #include "ir/index.h"
 #include "pass/analyse/monomial.h"
 #include "pass/schedule/slabs.h"

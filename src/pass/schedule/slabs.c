@@ -1,12 +1,12 @@
-/* slabs.c: a cut that needs less memory, because some parts go through the rows slab by slab.
+/* slabs.c: a cut that needs less memory, because some parts run on slabs of rows.
  *
- * A slab is some rows of one row axis. A loop is a run of parts that are carried out for the first slab, then
- * for the second, and so on; what goes from one of them to another is in the workspace for a slab at a time.
- * Rows do not know of each other, so their bits are the same whatever the slab. A sum over the axis, as the
- * gradient of a weight is, is added up in f32 slab after slab, and what is made of it comes after the loop.
+ * A slab is some rows of one row axis. A loop is a run of parts that run on the first slab, then on the
+ * second, and so on. Values between them take the workspace of one slab. Rows do not depend on each other,
+ * so they are bitwise the same for every slab size. A sum over the axis, such as the gradient of a weight,
+ * is added up in f32 slab after slab, and values computed from it come after the loop.
  *
- * A part that needs such a sum cannot be in the loop that makes it, so there may be several loops. A long
- * value that an earlier loop has is recomputed in the later one: only vectors are kept whole. */
+ * A part that needs such a sum cannot be in the loop that computes it, so there may be several loops. A
+ * later loop recomputes large values of an earlier one; only vectors are stored whole. */
 #include "pass/schedule/slabs.h"
 
 #include <stdio.h>

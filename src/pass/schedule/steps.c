@@ -1,4 +1,4 @@
-/* steps.c: from a spec to a list of steps and the homes of values. */
+/* steps.c: turns a spec into a list of steps, and finds the home of each value. */
 #include "pass/schedule/steps.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* steps.h: a program as a list of steps, and where each value lives between them.
+/* steps.h: a program as a list of steps, and where each value is between them.
  *
  * The same list serves every backend: passes over memory, products and rows with what their tile computes,
  * and copies into outputs that are stored twice. */

@@ -1,4 +1,4 @@
-/* tile_program.c: from the plan to the list of steps of a tile. */
+/* tile_program.c: turns the plan into the list of instructions of a tile. */
 #include "pass/schedule/tile_program.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* tile_program.h: what happens to a tile of the product while it is on chip, as a list of steps on values.
+/* tile_program.h: what happens to a tile of the product while it is on chip, as a list of instructions on
+ * values.
  *
- * A value has rows or not, and columns at a scale or not: one number, one per row, one per column, one
- * per element. A tile of attention lies in one batch, so batch axes alone make no rows there. The list says
- * what is computed; each backend says how. */
+ * A value has rows or not, and columns at a scale or not: it is one number, or one number per row, per
+ * column, or per element. A tile of attention is in one batch, so batch axes alone make no rows there. The
+ * list says what is computed; each backend decides how. */
 #ifndef EPI_PASS_TILE_PROGRAM_H
 #define EPI_PASS_TILE_PROGRAM_H
 

@@ -1,7 +1,7 @@
-/* walk.h: where the elements of a tensor lie when its axes are walked in some other order.
+/* walk.h: where the elements of a tensor are in memory when its axes are walked in another order.
  *
- * A walk is a list of digits, the last one running fastest; each has a size and a step in memory.
- * Digits that run on from each other are merged, so a contiguous tensor is one digit of step 1. */
+ * A walk is a list of digits, the last one running fastest; each has a size and a step in memory. Adjacent
+ * digits are merged, so a contiguous tensor is one digit of step 1. */
 #ifndef EPI_PASS_WALK_H
 #define EPI_PASS_WALK_H
 
