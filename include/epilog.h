@@ -15,11 +15,11 @@
  *   - The library has no global state except threads that wait for work. A child of fork starts its own. If
  *     the system refuses to start threads, the caller's thread does all the work.
  *   - Compiling may fail, allocate and take time; it reports every error that can be found before a run.
- *     Running allocates nothing except those threads. (The first run of a kernel with open axes at new sizes
- *     is an exception: it allocates and plans, as compiling does.)
+ *     Running allocates nothing except the worker threads. (The first run of a kernel with open axes at new
+ *     sizes is an exception: it allocates and plans, as compiling does.)
  *   - Contexts are independent. Modules and kernels never change once they are made. Any number of threads
  *     may run the same kernel or different kernels of one context at the same time. Each of these runs needs
- *     its own workspace, also on two streams of one GPU. Close a context after everything made from it.
+ *     its own workspace, even on two streams of the same GPU. Close a context after everything made from it.
  *   - Sizes are 64-bit. Strides count elements, not bytes.
  */
 #ifndef EPILOG_H
@@ -78,7 +78,7 @@ typedef enum epi_dtype {
     EPI_F16,
     EPI_I32,  /* exact integers, also for indices (language.md, section 15) */
     EPI_F64,  /* for results of the reference */
-    EPI_I64,  /* the same in 64 bits */
+    EPI_I64,  /* as EPI_I32, in 64 bits */
     EPI_E4M3, /* 8-bit float: up to 448, no infinities (PyTorch's float8_e4m3fn) */
     EPI_E5M2, /* 8-bit float: up to 57344, the upper half of an f16 */
     EPI_I8,   /* 8-bit integers, for quantised tensors */
@@ -133,9 +133,9 @@ EPI_API int epi_device_find(const epi_context *ctx, const char *name);
 /* Why the context has no GPU, in words; "" if it has one. */
 EPI_API const char *epi_device_why_no_gpu(const epi_context *ctx);
 
-/* Memory of a device, for callers that do not use the CUDA runtime. A copy goes to the device, from it, or
- * stays on it, and is complete when the call returns. On the CPU these functions are malloc, free and
- * memcpy. */
+/* Memory of a device, for callers that do not use the CUDA runtime. A copy can go to the device, from the
+ * device, or from one place of the device to another. It is complete when the call returns. On the CPU these
+ * functions are malloc, free and memcpy. */
 EPI_API epi_status epi_device_alloc(epi_context *ctx, int device, size_t bytes, void **out, epi_error *err);
 EPI_API epi_status epi_device_free(epi_context *ctx, int device, void *memory, epi_error *err);
 EPI_API epi_status epi_device_copy(epi_context *ctx, int device, void *to, const void *from, size_t bytes,
@@ -171,7 +171,7 @@ EPI_API const char *epi_bundled_name(int index);
 EPI_API const char *epi_bundled_text(int index);
 
 EPI_API const char *epi_program_name(const epi_program *program);
-/* The program that is declared as its gradient (with `by`), or NULL. */
+/* The name of the program that `program` declares as its gradient with `by`, or NULL. */
 EPI_API const char *epi_program_gradient(const epi_program *program);
 /* The comment directly above the program, without the # marks; "" if there is none. */
 EPI_API const char *epi_program_comment(const epi_program *program);
@@ -179,18 +179,20 @@ EPI_API const char *epi_program_comment(const epi_program *program);
  * the whole result. */
 EPI_API size_t epi_program_print(const epi_program *program, char *buf, size_t size);
 /* Warnings about the source text, one a line, as in "file.epi:3:5: the value 'h' is not used"; "" if there
- * are none. They name unused values, and code that may not mean what you intended: a call that binds axes in
- * an order that the text does not show, or a scatter that sums over a batch. An input counts as used if no
- * other input has one of its axes. Writes and returns as epi_program_print does. */
+ * are none. There are three kinds: an unused value or input; a call whose argument has its axes in an order
+ * that the text does not show; a scatter that sums over a batch. The last two may not mean what you intended.
+ * There is no warning for an unused input that is the only one with some axis, because it gives the size of
+ * that axis. Writes and returns as epi_program_print does. */
 EPI_API size_t epi_program_warnings(const epi_program *program, char *buf, size_t size);
 
 /* The named sizes of a program, in order of first appearance. */
 EPI_API int epi_program_dim_count(const epi_program *program);
 EPI_API const char *epi_program_dim(const epi_program *program, int index);
-/* The size that the program declares for it, as in C=3; 0 if you give the size when you compile. */
+/* The size that the program declares for this dim, as in C=3; 0 if you give the size when you compile. */
 EPI_API int64_t epi_program_dim_size(const epi_program *program, int index);
-/* The renames of the program, by number: axis *to has size(*from) * 2^*shift elements. Both may also be axes
- * that only a rename creates. Returns 0 and writes nothing if there is no rename with this number. */
+/* A rename of the program, by its number, from 0. It turns axis *from into axis *to, which has size(*from) *
+ * 2^*shift elements. Each of the two axes may also be one that only a rename creates. Returns 0 and writes
+ * nothing if there is no rename with this number. */
 EPI_API int epi_program_renamed(const epi_program *program, int index, const char **from, const char **to,
                                 int *shift);
 
