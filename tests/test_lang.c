@@ -280,8 +280,9 @@ static const struct bad {
     {"f(x[T,D]) -> y[T,D] { y = |rmsnorm(x) }",
      "rmsnorm takes 3 arguments, but 1 was given: it takes x[T,D], g[D], eps; " RMSNORM},
     {"f(x[T,D]) -> i: i32[T,K=2] { i = topk(x, D |-> K) }",
-     "only scatter takes an arrow, as in scatter(d, i, P -> T); topk has its new axis after the other one, "
-     "as in topk(x, E, K=8)"},
+     "topk takes no arrow: write its new axis last, as in topk(x, E, K=8)"},
+    {"f(x[T,D], i: i32[P]) -> y[P,D] { y = gather(x, i |-> T) }",
+     "only scatter takes an arrow, and only one, as in scatter(d, i, P -> T)"},
     {"f(x[T,D]) -> (v[T,K=2], i: i32[T,K=2]) { |v, i = topk(x, D, K=2) }",
      "2 names on the left, 1 value on the right: " TOPK},
     {"f(x[T,D]) -> (v[T,K=2], i: i32[T,K=2]) { v, i = |topk(x, 2) }",

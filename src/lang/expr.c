@@ -61,10 +61,10 @@ static bool accept_arrow(epi_parser *p, epi_ast *e) {
     epi_place place = p->token.place;
     if (!epi_parse_accept(p, "->"))
         return false;
-    if (strcmp(e->name, epi_ops[EPI_OP_SCATTER].text) != 0 || e->arrow)
-        epi_parse_fail(p, place,
-                       "only scatter takes an arrow, as in scatter(d, i, P -> T); topk has its new axis "
-                       "after the other one, as in topk(x, E, K=8)");
+    if (!strcmp(e->name, epi_ops[EPI_OP_TOPK].text))
+        epi_parse_fail(p, place, "topk takes no arrow: write its new axis last, as in topk(x, E, K=8)");
+    else if (strcmp(e->name, epi_ops[EPI_OP_SCATTER].text) != 0 || e->arrow)
+        epi_parse_fail(p, place, "only scatter takes an arrow, and only one, as in scatter(d, i, P -> T)");
     if (e->arg_count < 3)
         epi_parse_fail(p, place,
                        "before the arrow, name the axes of the index to sum over, as in scatter(d, i, P -> "
