@@ -61,8 +61,8 @@ typedef struct epi_launch {
 
 enum { EPI_MOST_FORMS = 3 };
 
-/* How a product is made that is launched with others: by this configuration, with subtiles of so many columns (0: as the design
- * likes). */
+/* How a product is made that is launched with others: by this configuration, with subtiles of so many columns
+ * (0: as the design likes). */
 typedef struct epi_join {
     bool on;
     int choice, subtile;
@@ -106,7 +106,14 @@ typedef struct epi_cuda_target {
     bool is_form;
 } epi_cuda_target;
 
-/* The texts and their launches; then the cubins. A kernel that takes a form's cubins does not outlive it. */
+/* launches.c: the launches of a kernel's steps, or one for each index that is an input, with their texts; and
+ * none again. */
+epi_status epi_cuda_emit(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err);
+epi_status epi_cuda_emit_checks(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err);
+void epi_cuda_drop_launches(epi_cuda_kernel *k);
+
+/* cuda.c: the texts and their launches; then the cubins. A kernel that takes a form's cubins does not outlive
+ * it. */
 epi_status epi_cuda_plan(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
                          epi_cuda_kernel **out, epi_error *err);
 epi_status epi_cuda_build(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err);
@@ -117,17 +124,18 @@ epi_status epi_cuda_plan_again(epi_cuda_kernel *k, const epi_cuda_target *target
 epi_status epi_cuda_compile(epi_arena *arena, const epi_spec *spec, const epi_cuda_target *target,
                             epi_cuda_kernel **out, epi_error *err);
 void epi_cuda_kernel_free(epi_cuda_kernel *k);
-/* `beside`: its first launch, Hopper's product, does not wait for the launch before, but that has waited; or
- * its last one lets the next, which does not wait for it, begin at once. Or its first launch is of the same
- * groups as the launch before; or what its products have for weights was there before the call, of which it is not
- * the first launch. */
+/* run.c. `beside`: its first launch, Hopper's product, does not wait for the launch before, but that has
+ * waited; or its last one lets the next, which does not wait for it, begin at once. Or its first launch is of
+ * the same groups as the launch before; or what its products have for weights was there before the call, of
+ * which it is not the first launch. */
 enum { EPI_OVERLAP_LAST = 2, EPI_OVERLAP_NEXT = 4, EPI_GROUPS_KNOWN = 8, EPI_WEIGHTS_THERE = 16 };
 /* `alone`: its first launch lets no other begin before all before it has ended; false from then on. */
 epi_status epi_cuda_run(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace, void *stream,
                         int beside, bool *alone, epi_error *err);
 /* May it be told so? */
 bool epi_launch_can_overlap(const epi_launch *l);
-/* What a run does before and behind a product that is launched with others; `first`: nothing was launched yet. */
+/* What a run does before and behind a product that is launched with others; `first`: nothing was launched
+ * yet. */
 epi_status epi_cuda_run_around(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace,
                                void *stream, bool behind, bool *first, bool *alone, epi_error *err);
 /* Writes the parameter of a launch, with room for so many maps and pointers, and returns where it ends. */
@@ -165,9 +173,9 @@ typedef struct epi_joint {
 bool epi_joint_may(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
 /* The modelled time of a product by itself, or of several in one launch. */
 double epi_joint_time(epi_cuda_kernel *const *parts, int count, const epi_cuda_target *target);
-/* Makes their products one launch, and the texts of the rest of each. *out is NULL, and they are as they were, where that would be
- * slower, or no configuration takes all of them. `form`: the same for other sizes, whose cubin it takes if it has the same text; or
- * NULL. */
+/* Makes their products one launch, and the texts of the rest of each. *out is NULL, and they are as they
+ * were, where that would be slower, or no configuration takes all of them. `form`: the same for other sizes,
+ * whose cubin it takes if it has the same text; or NULL. */
 epi_status epi_joint_make(epi_arena *arena, epi_cuda_kernel *const *parts, int count,
                           const epi_cuda_target *target, const epi_joint *form, epi_joint **out,
                           epi_error *err);
@@ -219,7 +227,8 @@ int epi_attention_config_named(const char *name); /* or -1 */
 bool epi_attention_config_suits(int index, const epi_arch *arch);
 /* The configurations that differ from it in their launches alone, and itself, as bits. */
 uint64_t epi_config_same_text(int index);
-/* Is it for such GPUs, and for this rounding? Some of these are for scaled products alone, all others for none. */
+/* Is it for such GPUs, and for this rounding? Some of these are for scaled products alone, all others for
+ * none. */
 bool epi_config_suits(int index, bool exact, const epi_arch *arch);
 /* The time that it takes by the model, in units of its own. */
 double epi_config_cost(int index, const epi_product_size *size, bool exact, int multiprocessors);
