@@ -225,7 +225,7 @@ $(BUILD)/few_rows: bench/few_rows.c $(BUILD)/libepilog.a $(BUILD)/commit-$(COMMI
 
 # The programs of the suite that tests/jobs.txt has a share for in this column: 1 for all, 5 and 6 for the sanitizers' of `make test` and of
 # `make test-full`.
-programs_in = $(sort $(shell awk '!/^(\#|leaks|$$)/ && $$$(1) != "-" && match($$0, /[$$]B.test.[a-z_0-9]+/) { print substr($$0, RSTART + 8, RLENGTH - 8) }' tests/jobs.txt))
+programs_in = $(sort $(shell awk '!/^(\#|leaks|$$)/ && $$$(1) != "-" && match($$0, /[$$]B\/test\/[a-z_0-9]+/) { print substr($$0, RSTART + 8, RLENGTH - 8) }' tests/jobs.txt))
 TESTS := $(filter-out pairs_%,$(call programs_in,1))
 RUN_TESTS ?= $(TESTS)
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/example/%,$(wildcard examples/*.c))
