@@ -195,6 +195,24 @@ epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,
                                      const epi_attention_config *config, epi_attention_design *d,
                                      epi_kernel_text *out, epi_kernel_text *fold, epi_error *err);
 
+/* ---- design_tensors.c ---- */
+
+enum { EPI_ATTENTION_PANEL = 64 }; /* features of a box that TMA moves */
+
+/* The products that a score is the sum of: how many there are. */
+int epi_attention_terms(const epi_attention_design *d, int score, const epi_attention_term **first);
+/* Rows are those of one axis, columns too: others count as batches, and as groups of columns. A split variant
+ * has all rows of a batch in one tile. */
+bool epi_attention_shape(epi_attention_design *d);
+/* The operands of both products, in the order in which the mainloop counts them; the sums' are among them,
+ * or, forward, the second columns. And one tensor: of rows, or of the stream. */
+bool epi_attention_take_operands(epi_attention_design *d);
+bool epi_attention_take(epi_attention_design *d, int node, int tensor, const epi_axes *features, bool stream,
+                        epi_attention_tensor *t);
+/* A map of boxes of so many rows and a panel of features. */
+bool epi_attention_add_map(epi_attention_design *d, const epi_attention_tensor *t, int rows, bool groups,
+                           epi_kernel_text *k);
+
 /* ---- design_scores.c ---- */
 
 /* Divisions of exponentials that can go into the exponent do. False: no memory. */
