@@ -149,15 +149,17 @@ $(BUILD)/libepilog_torch.so: $(BUILD)/obj/python/dispatch.o
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^ -lpthread -ldl
 
-# Both libraries as a wheel has them: the same objects, without debug information, for every glibc from 2.28 on (python/glibc.c).
+# The libraries as a wheel has them: the same objects, without debug information, for every glibc from 2.28 on (python/glibc.c).
 # Another library of that name in the process does not take the place of functions of this one (-Bsymbolic).
 WHEEL := $(BUILD)/wheel
+IN_WHEEL := $(WHEEL)/libepilog.so $(WHEEL)/libepilog_torch.so
+# The command is a function in it (python/command.c).
 FOR_WHEEL = -shared -Wl,-S,-Bsymbolic,--gc-sections,--no-as-needed -o $@ $^ -l:libpthread.so.0 -l:libdl.so.2 -Wl,--as-needed -lm
 $(BUILD)/obj/python/glibc.o: ISA := -ffunction-sections
-$(WHEEL)/libepilog.so: $(OBJ) $(BUILD)/obj/python/glibc.o
+$(WHEEL)/libepilog.so: $(OBJ) $(CLI_OBJ) $(BUILD)/obj/python/command.o $(BUILD)/obj/python/glibc.o
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS_ALL) -Wl,-soname,libepilog.so.$(SOVERSION) $(FOR_WHEEL)
+	$(Q)$(CC) $(CFLAGS_ALL) -Wl,-soname,libepilog.so $(FOR_WHEEL)
 $(WHEEL)/libepilog_torch.so: $(BUILD)/obj/python/dispatch.o $(BUILD)/obj/python/glibc.o
 	@mkdir -p $(@D)
 	$(call say,LINK)
@@ -278,7 +280,7 @@ $(BUILD)/test/pairs_%: $(BUILD)/obj/tests/pairs/%.o $(if $(SAN),,$(BUILD)/obj/te
 	$(Q)$(link)
 
 .PHONY: tests sanitize threads
-tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(WHEEL)/libepilog.so $(WHEEL)/libepilog_torch.so $(BUILD)/test/gpu $(BUILD)/test/gpu_batch $(BUILD)/test/pairs_run $(BUILD)/test/pairs_emulate) # what runs on a GPU is built here, too
+tests: all $(RUN_TESTS:%=$(BUILD)/test/%) $(EXAMPLES) $(if $(SAN),,$(IN_WHEEL) $(BUILD)/test/gpu $(BUILD)/test/gpu_batch $(BUILD)/test/pairs_run $(BUILD)/test/pairs_emulate) # what runs on a GPU is built here, too
 
 # What is made for tests: as many compilers at once as there are processors, unless -j says otherwise.
 SUB = $(MAKE) --no-print-directory -s
@@ -404,7 +406,7 @@ test-python test-python-some: $(BUILD)/libepilog.so $(BUILD)/libepilog_torch.so
 # The wheel, by the build environment where it is there. setup.py names the platform by the symbols that the libraries ask for.
 .PHONY: wheel test-wheel test-wheel-drawn
 WITH_TORCH = $(wildcard $(BUILD)/venv/torch)
-wheel: $(WHEEL)/libepilog.so $(WHEEL)/libepilog_torch.so
+wheel: $(IN_WHEEL)
 	@rm -f $(WHEEL)/*.whl
 	$(Q)EPILOG_BUILD='$(abspath $(BUILD))' $(if $(WITH_TORCH),$(BUILD)/venv/bin/pip wheel --no-build-isolation,$(PYTHON) -m pip wheel) -q --no-deps -w $(WHEEL) ./python
 	@ls $(WHEEL)/*.whl

@@ -43,12 +43,14 @@ OLD(double, log, (double x), (x))
 OLD(double, log2, (double x), (x))
 OLD(double, pow, (double x, double y), (x, y))
 
+OLD(int, dlclose, (void *library), (library))
 OLD(char *, dlerror, (void), ())
 OLD(void *, dlopen, (const char *path, int mode), (path, mode))
 OLD(int, pthread_attr_setstacksize, (pthread_attr_t * attributes, size_t size), (attributes, size))
 OLD(int, pthread_create,
     (pthread_t * thread, const pthread_attr_t *attributes, void *(*work)(void *), void *argument),
     (thread, attributes, work, argument))
+OLD(int, pthread_detach, (pthread_t thread), (thread))
 OLD(int, pthread_join, (pthread_t thread, void **result), (thread, result))
 OLD(int, pthread_once, (pthread_once_t * once, void (*work)(void)), (once, work))
 OLD(int, pthread_sigmask, (int how, const sigset_t *set, sigset_t *old), (how, set, old))

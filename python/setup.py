@@ -1,4 +1,4 @@
-"""The wheel: make builds both libraries, which go into the package. They are linked with neither Python nor PyTorch, so one
+"""The wheel: make builds the libraries, which go into the package. They are linked with neither Python nor PyTorch, so one
 wheel does for all versions of them."""
 import atexit
 import os
@@ -18,6 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("EPILOG_BUILD", os.path.join(ROOT, "build"))
 HEADER = os.path.join(ROOT, "include", "epilog.h")
 LIBRARIES = ["libepilog.so", "libepilog_torch.so"]
+HEADERS = ["epilog.h", "epilog_io.h"]
 OLDEST_GLIBC = 28  # of 2.28: what python/glibc.c makes of newer symbols
 
 
@@ -55,12 +56,15 @@ def commit():
 class Build(build_py):
     def run(self):
         if self.editable_mode:  # the package takes the libraries of the build that is beside it
-            run_make(*LIBRARIES)
+            run_make("libepilog.so", "libepilog_torch.so", "epilog")
             return super().run()
         super().run()
         run_make(*[f"wheel/{name}" for name in LIBRARIES])
         for name in LIBRARIES:
             shutil.copy(f"{BUILD}/wheel/{name}", os.path.join(self.build_lib, "epilog", name))
+        os.makedirs(os.path.join(self.build_lib, "epilog", "include"), exist_ok=True)
+        for name in HEADERS:
+            shutil.copy(os.path.join(ROOT, "include", name), os.path.join(self.build_lib, "epilog", "include", name))
         with open(os.path.join(self.build_lib, "epilog", "_commit.py"), "w") as f:
             f.write(f'COMMIT = "{commit()}"\n')
 

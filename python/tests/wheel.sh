@@ -12,6 +12,11 @@ that() { # what, a command
     shift
     if "$@" >"$tmp/log" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED $what"; tail -20 "$tmp/log"; fi
 }
+says() { # words, a command that fails
+    local words=$1
+    shift
+    ! "$@" >"$tmp/words" 2>&1 && grep -q -e "$words" "$tmp/words" || { cat "$tmp/words" && false; }
+}
 version=$(awk '/define EPI_VERSION_/ { printf "%s%s", dot, $3; dot = "." }' include/epilog.h)
 wheel=$build/wheel/epilog_kernels-$version-py3-none-manylinux_2_28_$(uname -m).whl
 that "the wheel is for every glibc from 2.28 on: $(ls "$build"/wheel/*.whl)" test -e "$wheel"
@@ -32,12 +37,20 @@ clean "$tmp/venv/bin/python" -I "$root/python/tests/installed.py" "$version" "$r
     { failed=$((failed + 1)) && echo "FAILED in the clean environment:" && tail -40 "$tmp/said"; }
 passed=$((passed + $(sed -n 's/ passed$//p' "$tmp/said" | tail -n 1)))
 
+# The README's other two ways in: the command, and a program in C with a compiler of this machine.
+three() { env -i PATH="$tmp/venv/bin:$PATH" HOME="$tmp" EPILOG_CACHE=off "$@"; }
+that "the command is make's" diff <(three epilog --version) <(EPILOG_CACHE=off "$build/epilog" --version)
+awk '/^```sh$/ { on = 1; block = ""; next } /^```$/ { if (on && block ~ /epilog run/) printf "%s", block; on = 0 } on { block = block $0 "\n" }' "$root/README.md" |
+    sed 's|build/epilog|epilog|' >"$tmp/formula.sh"
+that "the README's formula is there" grep -q '^epilog run ' "$tmp/formula.sh"
+that 'and runs' three bash -eu "$tmp/formula.sh"
+if command -v "${CC:-cc}" >/dev/null; then
+    that 'a program in C is compiled with it' three bash -c "${CC:-cc} '$root/examples/linear.c' \$(python -m epilog_kernels --cflags --libs) -o '$tmp/linear'"
+    that 'and runs' three "$tmp/linear"
+fi
+that 'other flags are refused' says 'usage: python -m epilog_kernels' three python -m epilog_kernels --ldflags
+
 # What stands in the package's place is named; these need no PyTorch.
-says() { # words, a command that fails
-    local words=$1
-    shift
-    ! "$@" >"$tmp/words" 2>&1 && grep -q -e "$words" "$tmp/words" || { cat "$tmp/words" && false; }
-}
 python=$tmp/venv/bin/python
 mkdir "$tmp/own" "$tmp/emptied" && touch "$tmp/own/epilog.py"
 that "another epilog.py is named" says "import epilog finds $tmp/own/epilog.py, which is not the one of epilog-kernels" \
@@ -83,6 +96,7 @@ that 'without the sources, too' says 'run pip install ./python in a whole clone'
 if [ -z "${QUICK:-}" ]; then
     that 'old and new functions of libm give the same bits' "$build/wheel/bits"
     cd "$root" || exit 1
+    that "the command does what make's does" three bash tests/test_cli.sh "$tmp/venv/bin/epilog"
     "$build/fingerprint" --every 10 programs tests >"$tmp/make.prints"
     "$build/wheel/fingerprint" --every 10 programs tests >"$tmp/wheel.prints"
     that 'programs have the same plans and bits' cmp "$tmp/make.prints" "$tmp/wheel.prints"
