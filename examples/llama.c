@@ -341,7 +341,7 @@ static int spell_rows(const llama *m, const char *at, char *to, size_t room, int
     const char name = at[0], block = at[1] == '[' ? at[2] : 0;
     *used = block ? 4 : 1;
     if (!m->integers)
-        return snprintf(to, room, block ? "" : "%c", name);
+        return snprintf(to, room, "%.*s", !block, &name);
     if (block)
         return snprintf(to, room, "%c_s = max(abs(%c), %c)/127\n    %c_q = i8(%c/max(%c_s, 1e-30))", name,
                         name, block, name, name, name);

@@ -415,7 +415,7 @@ static void grow_scan(random_graph *m) {
     /* fall through */
     case 3: tamed(m, let(m, b.axes, false, steps * b.size, "%s(%s, %s, %c)", op, decay, b.name, x)); break;
     default:
-        if (!length_of(m, over))
+        if (length_of(m, over) == 0)
             return;
         tamed(m, let(m, b.axes & ~over, false, steps * b.size, "gather(scan(%s, %s, %c), size(%c) - 1, %c)",
                      decay, b.name, x, x, x));
@@ -439,7 +439,7 @@ static void grow_states(random_graph *m) {
         v.name, x, first);
     tamed(m, let(m, (state | q.axes) & ~over, false, (size + 1) * q.size * sqrt(length_of(m, over) + 1),
                  "sum(%s*%s, %c)", q.name, s, letter(over)));
-    if (one_in(m, 3) && length_of(m, time))
+    if (one_in(m, 3) && length_of(m, time) > 0)
         tamed(m, let(m, state & ~time, false, size + 1, "gather(%s, size(%c) - 1, %c)", s, x, x));
 }
 

@@ -154,6 +154,8 @@ static void check_content(void) {
         {"f(a[T,D]) -> y[T,D] { y = 2*a }", "f(a[T,D]) -> y: f16[T,D] { y = 2*a }", false},
         {"f(a[T,D]) -> y[T,D] { y = 2*a }", "f(a: i8[T,D]) -> y[T,D] { y = 2*a }", false},
         {"f(a[T,D], b[D,T]) -> y[T,D] { y = a + b }", "f(a[T,D], b[T,D]) -> y[T,D] { y = a + b }", false},
+        {"f(a[T,D], b[T/2]) -> y[T,D] { y = a + sum(b, T/2) }",
+         "f(a[T,D], b[D/2]) -> y[T,D] { y = a + sum(b, D/2) }", false},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         check(epi_hash_equal(content_of(pairs[i].text, "T=8,D=8", EPI_F32),

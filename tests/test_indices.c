@@ -558,6 +558,43 @@ static void test_threads(void) {
         }
 }
 
+/* ---- numbers that follow from sizes ---- */
+
+/* The first element of what the program gives, of an x[T,D] whose elements are their t. NaN: it did not run. */
+static double first_of(const char *text, int t) {
+    char dims[40];
+    ran r;
+    double first = NAN;
+    snprintf(dims, sizeof dims, "T=%d,D=3", t);
+    bool ok = made_of(&r, ctx, text, dims, (way){.type = EPI_F32});
+    for (int i = 0; ok && i < 3 * t; i++)
+        put_at(&r.p.t[0], i, i / 3);
+    if (ok && run_again(&r))
+        first = at(&r.p.t[1], 0);
+    discard(&r);
+    return first;
+}
+
+/* A number names the element that it is where it is stored, whether a pass knows it or a kernel makes it. Of 100 elements
+ * floor(0.29*100) is 29 in f32, and 28 in f64. */
+static void test_numbers(void) {
+    static const char *const numbers[] = {"floor(size(T)*0.29)", "floor(size(T)*0.7)", "floor(size(T)/2)",
+                                          "size(T) - round(exp(log(size(T)/2)))"};
+    for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
+        for (int t = 80; t <= 110; t += 10) {
+            char stored[200], taken[200], before[200];
+            snprintf(stored, sizeof stored, "f(x[T,D]) -> i { i = %s }", numbers[n]);
+            snprintf(taken, sizeof taken, "f(x[T,D]) -> y[D] { y = gather(2*x, %s, T)/2 }", numbers[n]);
+            snprintf(before, sizeof before,
+                     "f(x[T,D]) -> y[D] { y = gather(gather(2*x, index(T) - (%s), T), size(T) - 1, T)/2 }",
+                     numbers[n]);
+            double i = first_of(stored, t), one = first_of(taken, t), other = first_of(before, t);
+            check(one == i && other == t - 1 - i,
+                  "%s of %d elements: %g, the element is %g, %g before the end", numbers[n], t, i, one,
+                  t - 1 - other);
+        }
+}
+
 int main(int argc, char **argv) {
     folder = argc > 1 ? argv[1] : "programs";
     if (!check(epi_context_open(&ctx, NULL) == EPI_OK, "a context opens"))
@@ -577,6 +614,7 @@ int main(int argc, char **argv) {
     test_out_of_range();
     test_unchecked();
     test_threads();
+    test_numbers();
     epi_context_close(ctx);
     return finish();
 }

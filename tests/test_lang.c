@@ -311,8 +311,8 @@ static const char *const told[] = {
     "f(x[B,T,H,D]) -> y[B,H,T,D] { y = exp(x) }",
     "f(x[T,D], a) -> y[T,D] { y = x*index(D) + scan(a, x, T) }",
     "f(x[T]) -> y[T] { y = 2*x }  g(x[T]) -> y[T] { y = repeat(f, 3)(x) }",
-    "stop(x[T]) -> y[T] by stop_grad { y = x }  stop_grad(d_y[T]) -> d_x[T] { d_x = 0*d_y }\n"
-    "f(x[T], w[T]) -> y[T] { y = x*stop(w) }  g(x[T], w[T], d[T]) -> y[T] { y = grad(f, w)(x, w, d) }",
+    ("stop(x[T]) -> y[T] by stop_grad { y = x }  stop_grad(d_y[T]) -> d_x[T] { d_x = 0*d_y }\n"
+     "f(x[T], w[T]) -> y[T] { y = x*stop(w) }  g(x[T], w[T], d[T]) -> y[T] { y = grad(f, w)(x, w, d) }"),
 };
 
 /* What is made of a text, and its messages. */

@@ -6,7 +6,8 @@
 static void add_axes(epi_hash *h, const epi_axes *axes) {
     epi_hash_word(h, (uint64_t)axes->count);
     for (int i = 0; i < axes->count; i++)
-        epi_hash_word(h, (uint64_t)axes->at[i].dim << 8 | (uint64_t)axes->at[i].shift);
+        epi_hash_word(h,
+                      (uint64_t)axes->at[i].dim << 16 | (uint16_t)axes->at[i].shift); /* it may be negative */
 }
 
 static void add_node(epi_hash *h, const epi_node *n, bool live) {

@@ -422,7 +422,7 @@ static recurrence begin(const epi_cpu_kernel *k, const epi_recurrence *r, int64_
         q.added = along_of(&q, r->added, refs);
     q.of = factors_of(&q, &r->of, refs);
     for (int t = 0; t < EPI_TAKE_COUNT; t++)
-        if (has(r, t)) {
+        if (has(r, (epi_take)t)) {
             q.out[t] = along_of(&q, r->out[t], refs);
             q.by[t] = factors_of(&q, &r->by[t], refs);
         }

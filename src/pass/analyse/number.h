@@ -8,4 +8,8 @@
  * no such numbers: what follows from them would depend on the batch. */
 bool epi_number_known(const epi_spec *spec, int node, bool of_rows, double *value);
 
+/* The same, of what names elements: a kernel makes this very number, too. floor(0.29*size(T)) is no such number: of 100
+ * elements it is 28 in f64, and 29 in f32. */
+bool epi_index_known(const epi_spec *spec, int node, bool of_rows, double *value);
+
 #endif

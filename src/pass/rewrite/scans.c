@@ -124,8 +124,9 @@ typedef struct step {
 /* Does it name an element along the axis: by a number that is known, or the last one, however many there are? */
 static bool is_step(const finder *f, int index, epi_axis axis, step *out) {
     *out = (step){.index = index};
-    out->known = epi_number_known(f->spec, index, true, &out->at) && !f->spec->is_open[axis.dim] && out->at >= 0 &&
-                 out->at == floor(out->at) && out->at < (double)epi_axis_size(axis, f->spec->sizes);
+    out->known = epi_index_known(f->spec, index, true, &out->at) && !f->spec->is_open[axis.dim] &&
+                 out->at >= 0 && out->at == floor(out->at) &&
+                 out->at < (double)epi_axis_size(axis, f->spec->sizes);
     return out->known || epi_is_end(f->spec, index, axis, false);
 }
 

@@ -65,7 +65,7 @@ static bool add_position(positions *p, epi_axis axis, double times) {
 static bool find_positions(const epi_spec *spec, int node, double times, int depth, positions *p) {
     const epi_node *n = &spec->graph->nodes[node];
     double number;
-    if (epi_number_known(spec, node, false, &number)) {
+    if (epi_index_known(spec, node, false, &number)) {
         p->at += times * number;
         return true;
     }
@@ -81,7 +81,7 @@ static bool find_positions(const epi_spec *spec, int node, double times, int dep
                find_positions(spec, n->arg[1], n->op == EPI_OP_SUB ? -times : times, depth + 1, p);
     case EPI_OP_MUL:
         for (int a = 0; a < 2; a++)
-            if (epi_number_known(spec, n->arg[a], false, &number))
+            if (epi_index_known(spec, n->arg[a], false, &number))
                 return find_positions(spec, n->arg[1 - a], times * number, depth + 1, p);
         return false;
     default: return false;
