@@ -102,8 +102,8 @@ void profile_print(const profile *p) {
     printf("the kernels one by one take %.4f ms, a run takes %.4f ms: medians of %d\n", 1e3 * p->parts,
            1e3 * p->whole, p->rounds);
     if (p->info.prepared)
-        printf("%d part%s not timed: %s\n", p->info.prepared, p->info.prepared == 1 ? " is" : "s are",
-               "they prepare params, once and not at every run");
+        printf("%d part%s params, once and not at every run, and %s not timed\n", p->info.prepared,
+               p->info.prepared == 1 ? " prepares" : "s prepare", p->info.prepared == 1 ? "is" : "are");
     print_yardsticks(p);
     printf("\n");
 }
