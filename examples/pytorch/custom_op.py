@@ -53,8 +53,8 @@ class Parser(argparse.ArgumentParser):
 
 def main():
     parser = Parser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--steps", type=int, default=200, help="steps of training (default: %(default)s)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda (default: %(default)s)")
     options = parser.parse_args()
     torch.manual_seed(0)
     model = Block(64, 192).to(options.device)

@@ -14,7 +14,11 @@ import time
 
 import epilog
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+
+try:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+except ModuleNotFoundError:
+    raise SystemExit(f"{os.path.basename(__file__)} needs transformers; type pip install transformers")
 
 
 def documents(options, model):

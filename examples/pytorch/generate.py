@@ -6,11 +6,16 @@
 MODEL is a name on the Hugging Face hub or a folder that `save_pretrained` wrote. If it has no tokenizer, the prompt is
 token numbers: "17 4 23". `--compare` also generates without Epilog, and prints both speeds."""
 import argparse
+import os
 import time
 
 import epilog
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+
+try:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+except ModuleNotFoundError:
+    raise SystemExit(f"{os.path.basename(__file__)} needs transformers; type pip install transformers")
 
 
 def read(options):

@@ -35,6 +35,15 @@ def test_help_and_wrong_arguments(name, wrong):
     assert done.stderr.startswith(f"{name}: ") and done.stderr.endswith("; see --help\n") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["generate.py", "finetune.py"])
+def test_without_transformers(name):
+    """A missing package is one line, which says what to install."""
+    path = os.path.join(ROOT, "examples", "pytorch", name)
+    code = f"import runpy, sys; sys.modules['transformers'] = None; runpy.run_path({path!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr == f"{name} needs transformers; type pip install transformers\n"
+
+
 def test_custom_op():
     done = run("custom_op.py", "--steps", 60)
     assert done.returncode == 0, done.stderr
