@@ -247,7 +247,7 @@ static const struct bad {
      "argument 2 of mean must be an axis: give its name, not a number"},
     {"f(x[T]) -> y[T] { y = x |& x }", "the character '&' has no meaning here; write and"},
     {"f(x[T]) -> y[T] { y = x\n |return y }",
-     "'return' is not a word of the language; a file has programs: name(inputs) -> outputs { name = value }"},
+     "'return' is not a word of the language; give every output its value: y = value"},
     {"|def f(x[T]) -> y[T] { y = x }",
      "'def' is not a word of the language; a file has programs: name(inputs) -> outputs { name = value }"},
     {"f(x[T]) -> y[T] { y = x |if x > 0 else 0 }",

@@ -209,6 +209,49 @@ static void fail_contracted(epi_graph *g, int product, epi_axis axis) {
                    epi_node_label(g, p->arg[1]).text, epi_axis_label(g, axis).text);
 }
 
+/* Whether a * on the way to `node` has the operands of a matrix product: both have `dim`, and each has an
+ * axis that the other lacks. */
+static bool multiplied_along(epi_graph *g, int node, int dim) {
+    bool *seen = epi_arena_alloc(g->arena, (size_t)node + 1);
+    if (!seen)
+        return false; /* the arena tells */
+    seen[node] = true;
+    for (int i = node; i >= 0; i--) {
+        const epi_node *n = &g->nodes[i];
+        if (!seen[i] || epi_axes_find_dim(&n->axes, dim) < 0)
+            continue;
+        if (n->op == EPI_OP_MUL) {
+            const epi_axes *a = &g->nodes[n->arg[0]].axes, *b = &g->nodes[n->arg[1]].axes;
+            if (epi_axes_find_dim(a, dim) >= 0 && epi_axes_find_dim(b, dim) >= 0 &&
+                a->count < n->axes.count && b->count < n->axes.count)
+                return true;
+        }
+        for (int a = 0; a < (n->op == EPI_OP_OWN ? 1 : epi_node_operands(n)); a++)
+            seen[n->arg[a]] = true;
+    }
+    return false;
+}
+
+/* The value lacks the declared axis `want`. */
+static void fail_missing(epi_graph *g, const epi_tensor_decl *t, const epi_axes *have, epi_axis want) {
+    epi_label axis = epi_axis_label(g, want), found = epi_axes_label(g, have),
+              declared = epi_axes_label(g, &t->axes);
+    bool undeclared = false;
+    for (int i = 0; i < have->count; i++)
+        undeclared |= epi_axes_find(&t->axes, have->at[i]) < 0;
+    if (undeclared)
+        epi_graph_fail(g,
+                       "%s is declared %s but its value is %s: the axis %s is missing; rename gives an axis "
+                       "another name",
+                       t->name, declared.text, found.text, axis.text);
+    else
+        epi_graph_fail(g,
+                       "%s is declared %s but its value is %s: the axis %s is missing; declare %s%s, or make "
+                       "the axis %s with rename",
+                       t->name, declared.text, found.text, axis.text, t->name,
+                       have->count ? found.text : " without axes", axis.text);
+}
+
 void epi_graph_check_output(epi_graph *g, int tensor) {
     if (epi_graph_failed(g))
         return;
@@ -224,19 +267,18 @@ void epi_graph_check_output(epi_graph *g, int tensor) {
             return;
         }
         if (missing) {
-            epi_graph_fail(g,
-                           "%s is declared %s but its value is %s: the axis %s is missing; rename gives an "
-                           "axis another name",
-                           t->name, epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
-                           epi_axis_label(g, want).text);
+            fail_missing(g, t, have, want);
             return;
         }
     }
     for (int i = 0; i < have->count; i++)
         if (epi_axes_find(&t->axes, have->at[i]) < 0) {
-            epi_graph_fail(g, "%s is declared %s but its value is %s: declare the axis %s, or reduce over it",
-                           t->name, epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
-                           epi_axis_label(g, have->at[i]).text);
+            epi_graph_fail(
+                g, "%s is declared %s but its value is %s: declare the axis %s, or reduce over it%s", t->name,
+                epi_axes_label(g, &t->axes).text, epi_axes_label(g, have).text,
+                epi_axis_label(g, have->at[i]).text,
+                multiplied_along(g, t->node, have->at[i].dim) ? "; a matrix product is written @, not *"
+                                                              : "");
             return;
         }
 }

@@ -99,7 +99,8 @@ static const hint names[] = {
     {" infinity Inf INF Infinity ", "write inf"},
     {" if else ", "write where(a, b, c)"},
     {" for while ", LOOPS},
-    {" return def let const fn func function import ",
+    {" return ", "give every output its value: y = value"},
+    {" def let const fn func function import ",
      "a file has programs: name(inputs) -> outputs { name = value }"},
 };
 
