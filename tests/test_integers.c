@@ -77,6 +77,10 @@ static int64_t rest(int64_t a, int64_t b) {
       times(x, y) < 0    ? 0 \
       : times(x, y) > 15 ? 15 \
                          : times(x, y)) /* it wraps around to small numbers, too */ \
+    X(cube_near_zero, "clamp(x**3, -7, 15)", \
+      times(times(x, x), x) < -7   ? -7 \
+      : times(times(x, x), x) > 15 ? 15 \
+                                   : times(times(x, x), x)) \
     X(size_of, "abs(x) + 1", add(x < 0 ? minus(x) : x, 1)) \
     X(sign_of, "sign(x) + 3", (x > 0) - (x < 0) + 3) \
     X(less, "x < y", x < y) \
@@ -225,6 +229,9 @@ static int64_t before(int64_t row, int64_t col) {
 static int64_t turned(int64_t row, int64_t col) {
     return add(given(row, COLS - 1 - col), 1);
 }
+static int64_t lessened(int64_t row, int64_t col) {
+    return add(given(row, col), -1);
+}
 static int64_t counted(int64_t row, int64_t col) {
     int64_t x = 0;
     (void)row;
@@ -264,6 +271,7 @@ static const struct {
     {"f(x: i64[T,U]) -> y: i32[T,K=6] { y = topk(x, U, K) }", ranked},
     {"f(x: i64[T,U]) -> y: i64[T,U] { y = rename(cumsum(rename(x, U, V), V), V, U) }", running},
     {"f(x: i64[T,U]) -> y: i64[U,T] { y = cumsum(x, U) }", running},
+    {"f(x: i64[T,U]) -> y: i64[T,U] { y = x + sign(0 - 1) }", lessened},
 };
 
 static void test_line(int line, epi_path path, layout how) {

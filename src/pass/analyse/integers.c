@@ -418,7 +418,10 @@ static void want_by_map(search *s, const epi_node *n, epi_integer y) {
     case EPI_OP_MUL:
     case EPI_OP_ABS:
         for (int i = 0; i < epi_ops[n->op].arity; i++)
-            want_size(s, n->arg[i], y);
+            if (y.wraps) /* then all of an operand tells */
+                want_all(s, n->arg[i]);
+            else
+                want_size(s, n->arg[i], y);
         break;
     case EPI_OP_MIN:
         want(s, n->arg[0], y.from, least(y.to, (exact)b->high + 1));

@@ -45,6 +45,8 @@ static bool is_own(const epi_placer *s, int q, int node) {
  * number that is unplaced is one that attention makes; rows take rows of tables. */
 static bool can_remake(const epi_placer *s, epi_placer_part *p, int node) {
     epi_op_class cls = epi_ops[s->g->nodes[node].op].cls;
+    if (s->g->nodes[node].integer) /* a pass by itself makes it */
+        return false;
     return (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || s->placement[node].kind == EPI_UNPLACED ||
             ((cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SHIFT) && s->takes[node])) &&
            epi_placer_fits(s->g, p, node);

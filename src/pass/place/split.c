@@ -26,7 +26,7 @@ typedef struct splitter {
     int64_t sizes[EPI_MAX_DIMS]; /* that it has: of a loop over slabs those of a slab */
     const epi_dtype *said;
     bool *forward; /* by node */
-    bool *number;  /* by node: it is made of constants and sizes alone */
+    bool *number;  /* by node: it is made of constants and sizes alone, as f32 has them */
     int *group;    /* by node: the part that makes it, or FREE */
     bool *alone;   /* by group: it stores its value once, and copies are made of that */
     int *left;     /* by group: it may take so many more nodes */
@@ -57,6 +57,15 @@ static bool is_leaf(const epi_graph *g, int node) {
 /* Is it a leaf, or made of numbers that are known? Whoever makes elements of it makes it for himself. */
 static bool is_known_value(const splitter *s, int node) {
     return is_leaf(graph_of(s), node) || s->number[node];
+}
+
+/* Is it an operation in 64 bits, or does one take it? Such a one is a pass by itself. */
+static bool meets_integers(const epi_graph *g, int node) {
+    epi_use_list uses = epi_graph_uses(g, node);
+    bool meets = g->nodes[node].integer;
+    for (int i = 0; i < uses.count && !meets; i++)
+        meets = uses.at[i].node != EPI_NO_NODE && g->nodes[uses.at[i].node].integer;
+    return meets;
 }
 
 /* Does the node take the other from memory, whatever it is? */
@@ -471,7 +480,8 @@ static bool make_room(splitter *s) {
     s->group_count = 0;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        s->number[i] = n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE || epi_ops[n->op].cls == EPI_CLASS_MAP;
+        s->number[i] = n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE ||
+                       (epi_ops[n->op].cls == EPI_CLASS_MAP && !meets_integers(g, i));
         for (int a = 0; a < epi_node_operands(n); a++)
             s->number[i] &= s->number[n->arg[a]];
         s->group[i] = FREE;
