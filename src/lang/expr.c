@@ -5,6 +5,7 @@
  * stack. */
 #include "lang/parse.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lang/words.h"
@@ -122,8 +123,28 @@ static epi_ast *parse_called(epi_parser *p, epi_ast *callee) {
     return e;
 }
 
+/* Digits alone are an integer, which is exact or not at all. */
+static void check_digits(epi_parser *p) {
+    const char *text = p->token.text, *first = text;
+    int length = (int)p->token.length, zeros = 0;
+    char exact[EPI_MAX_DIGITS + 1];
+    for (int i = 0; i < length; i++)
+        if (text[i] < '0' || text[i] > '9' || p->token.number < 0x1p53)
+            return;
+    while (zeros < length - 1 && *first == '0')
+        first = text + ++zeros;
+    int digits = snprintf(exact, sizeof exact, "%.0f", p->token.number);
+    if (digits != length - zeros || memcmp(exact, first, (size_t)digits) != 0)
+        epi_parse_fail(
+            p, p->token.place,
+            "the integer %.*s is not exact: integers go up to 2^53; write %.*s.0 for the nearest float",
+            length, text, length, text);
+}
+
 static epi_ast *parse_atom(epi_parser *p) {
     epi_place place = p->token.place;
+    if (p->token.kind == EPI_TOKEN_NUMBER)
+        check_digits(p);
     if (p->token.kind == EPI_TOKEN_NUMBER || epi_parse_at(p, "inf")) {
         epi_ast *e = new_ast(p, EPI_AST_NUMBER, place);
         if (e) {
