@@ -1,11 +1,10 @@
-/* plan.c: finds the product, determines what its tile may contain, and sorts every value into a stage. */
+/* plan.c: finds the product, and sorts every value into a stage: before the tile, on it, or after it. */
 #include "pass/place/plan_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "ir/index.h"
-#include "pass/analyse/dequant.h"
 #include "pass/analyse/limits.h"
 #include "pass/analyse/scaled.h"
 
@@ -21,359 +20,6 @@ bool epi_plan_refuse(planner *p, const char *fmt, ...) {
     vsnprintf(p->plan->reason, sizeof p->plan->reason, fmt, args);
     va_end(args);
     return false;
-}
-
-/* ---- the shape of the tile ---- */
-
-static bool axis_before(const epi_axes *order, epi_axis a, epi_axis b) {
-    int i = epi_axes_find_dim(order, a.dim), j = epi_axes_find_dim(order, b.dim);
-    return i >= 0 && j >= 0 && i < j;
-}
-
-void epi_plan_sort(epi_axes *group, const epi_axes *order) {
-    for (int i = 1; i < group->count; i++)
-        for (int j = i; j > 0 && axis_before(order, group->at[j], group->at[j - 1]); j--) {
-            epi_axis t = group->at[j];
-            group->at[j] = group->at[j - 1];
-            group->at[j - 1] = t;
-        }
-}
-
-const epi_axes *epi_plan_main_output(const epi_graph *g, const epi_axes *product) {
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        if (epi_axes_count_in(product, &g->tensors[t].axes) == product->count)
-            return &g->tensors[t].axes;
-    return product;
-}
-
-epi_axes epi_plan_batch(const epi_plan *plan) {
-    epi_axes batch = plan->rows;
-    batch.count = plan->batch_axes;
-    return batch;
-}
-
-epi_axes epi_plan_batch_rows(const epi_plan *plan) {
-    epi_axes batch = epi_plan_batch(plan);
-    return epi_axes_without(&plan->rows, &batch);
-}
-
-/* Of the rows of a product with batch axes, moves those to the batch that do not follow on from the first in
- * the operand's memory: a tile's rows lie a fixed step apart. */
-static void part_rows(epi_axes *rows, epi_axes *batch, const epi_axes *operand) {
-    epi_axes run = {0};
-    int next = rows->count ? epi_axes_find(operand, rows->at[0]) : 0;
-    for (int i = 0; i < rows->count; i++) {
-        bool follows = epi_axes_find(operand, rows->at[i]) == next;
-        epi_axes *to = follows ? &run : batch;
-        to->at[to->count++] = rows->at[i];
-        next += follows;
-    }
-    *rows = run;
-}
-
-bool epi_products_pair(const epi_graph *g, int first, int second, int *shared) {
-    const epi_node *a = &g->nodes[first], *b = &g->nodes[second];
-    bool same = a->scaled == b->scaled && a->over.count == b->over.count &&
-                epi_axes_same_set(&a->axes, &b->axes) && epi_grouped_alike(g, a, b);
-    for (int i = 0; i < a->over.count && same; i++)
-        same = epi_axis_equal(a->over.at[i], b->over.at[i]);
-    bool grouped = a->op == EPI_OP_GROUPED; /* which have their rows in the first operand */
-    same &= !grouped || epi_grouped_rows(g, a);
-    for (int i = 0; i < (grouped ? 1 : 4) && same; i++)
-        if (a->arg[i / 2] == b->arg[i % 2] &&
-            epi_axes_same_set(&g->nodes[a->arg[!(i / 2)]].axes, &g->nodes[b->arg[!(i % 2)]].axes)) {
-            *shared = a->arg[i / 2];
-            return true;
-        }
-    return false;
-}
-
-/* ---- sums of products ---- */
-
-/* The only one that uses the value, if that is a sum; else EPI_NO_NODE. */
-static int summed_by(const epi_graph *g, int node) {
-    epi_use_list uses = epi_graph_uses(g, node);
-    int user = uses.count == 1 ? uses.at[0].node : EPI_NO_NODE;
-    return user != EPI_NO_NODE && g->nodes[user].op == EPI_OP_ADD ? user : EPI_NO_NODE;
-}
-
-/* Adds a product to the list, which is in the order of the graph. */
-static void add_term(epi_product_sum *s, int product) {
-    int at = s->count++;
-    for (; at && s->products[at - 1] > product; at--)
-        s->products[at] = s->products[at - 1];
-    s->products[at] = product;
-}
-
-/* Lists the products that s->root is a sum of; false where it is something else, or there are too many. What
- * is inside the sum is used by nothing else. */
-static bool list_terms(const epi_graph *g, epi_product_sum *s) {
-    int todo[EPI_MAX_TERMS] = {s->root};
-    for (int count = 1; count;) {
-        int node = todo[--count];
-        const epi_node *n = &g->nodes[node];
-        if (node != s->root && epi_graph_uses(g, node).count != 1)
-            return false;
-        if (epi_op_is_product(n->op)) {
-            add_term(s, node);
-        } else {
-            if (n->op != EPI_OP_ADD || s->count + count + 2 > EPI_MAX_TERMS)
-                return false;
-            todo[count++] = n->arg[1];
-            todo[count++] = n->arg[0];
-        }
-    }
-    return true;
-}
-
-/* Which operand of the product has these axes beside those it sums over; -1: neither. */
-static int operand_of(const epi_graph *g, const epi_node *n, const epi_axes *axes) {
-    for (int a = 0; a < 2; a++) {
-        epi_axes own = epi_product_side(g, n, a);
-        if (epi_axes_same_set(&own, axes))
-            return a;
-    }
-    return -1;
-}
-
-static bool lies_deep(const epi_graph *g, epi_layout layout, const epi_spec *spec, const epi_node *product,
-                      int a) {
-    int operand = epi_scaled_bits(g, product, a);
-    epi_axes axes = layout ? layout(spec, operand) : g->nodes[operand].axes;
-    return epi_axes_find(&product->over, axes.at[axes.count - 1]) >= 0;
-}
-
-bool epi_operand_is_deep(const epi_graph *g, const epi_node *product, int a) {
-    return lies_deep(g, NULL, NULL, product, a);
-}
-
-/* Have the two products the same rows and columns, and operands that lie alike? */
-static bool add_up(const epi_graph *g, epi_layout layout, const epi_spec *spec, int first, int second) {
-    const epi_node *p = &g->nodes[first], *q = &g->nodes[second];
-    bool may = p->axes.count > 0 && p->scaled == q->scaled && epi_grouped_alike(g, p, q) &&
-               (p->op != EPI_OP_GROUPED || (epi_grouped_rows(g, p) && epi_grouped_rows(g, q)));
-    for (int a = 0; a < 2 && may; a++) {
-        epi_axes own = epi_product_side(g, p, a);
-        int other = operand_of(g, q, &own);
-        may = own.count && own.count < p->axes.count && other >= 0 &&
-              lies_deep(g, layout, spec, p, a) == lies_deep(g, layout, spec, q, other);
-    }
-    return may && epi_axes_same_set(&p->axes, &q->axes) &&
-           epi_axes_count_in(&g->nodes[p->arg[0]].axes, &g->nodes[p->arg[1]].axes) == p->over.count &&
-           epi_axes_count_in(&g->nodes[q->arg[0]].axes, &g->nodes[q->arg[1]].axes) == q->over.count;
-}
-
-epi_product_sum epi_products_sum(const epi_graph *g, epi_layout layout, const epi_spec *spec, int product) {
-    epi_product_sum sum = {product, {product}, 1};
-    for (int root; (root = summed_by(g, sum.root)) != EPI_NO_NODE;) {
-        epi_product_sum more = {.root = root};
-        bool may = list_terms(g, &more);
-        for (int i = 1; i < more.count && may; i++)
-            may = add_up(g, layout, spec, more.products[0], more.products[i]);
-        if (!may)
-            break;
-        sum = more;
-    }
-    return sum;
-}
-
-/* Is the value one of the products that the tile adds up, or a part of their sum? */
-static bool is_summed(const planner *p, int node) {
-    epi_op op = p->g->nodes[node].op;
-    int at = op == EPI_OP_ADD || epi_op_is_product(op) ? node : EPI_NO_NODE;
-    for (int i = 0; i < EPI_MAX_TERMS && at != EPI_NO_NODE && at != p->plan->sum; i++)
-        at = summed_by(p->g, at);
-    return at != EPI_NO_NODE && at == p->plan->sum;
-}
-
-int epi_plan_operands(const epi_plan *plan) {
-    if (plan->kind != EPI_KIND_GEMM || plan->product == EPI_NO_NODE) /* a plan that was given up has none */
-        return 0;
-    return plan->pair != EPI_NO_NODE ? 3 : 2 + 2 * plan->added_count;
-}
-
-int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side) {
-    if (side >= 2 && plan->added_count) {
-        const epi_node *added = &g->nodes[plan->added[side / 2 - 1]];
-        epi_axes group = side % 2 ? plan->cols : plan->rows;
-        return added->arg[operand_of(g, added, &group)];
-    }
-    const epi_node *n = &g->nodes[side < 2 ? plan->product : plan->pair];
-    int rows = g->nodes[plan->product].arg[plan->row_arg];
-    return side == 0 ? rows : side == 1 ? n->arg[!plan->row_arg] : n->arg[n->arg[0] == rows];
-}
-
-int epi_plan_source(const epi_graph *g, const epi_plan *plan, int side) {
-    int node = epi_plan_operand(g, plan, side);
-    epi_dequant d;
-    if (plan->placement[node].on_load && epi_dequant_find(g, node, &d))
-        return d.bytes;
-    return plan->placement[node].paged ? g->nodes[node].arg[0] : node;
-}
-
-bool epi_plan_makes(const epi_graph *g, const epi_plan *plan) {
-    bool makes = false;
-    for (int side = 0; side < epi_plan_operands(plan); side++)
-        makes |= plan->placement[epi_plan_operand(g, plan, side)].on_load;
-    return makes;
-}
-
-/* Notes what falls into groups. */
-static void note_groups(epi_plan *plan, const epi_graph *g) {
-    const epi_node *n = &g->nodes[plan->product];
-    plan->row_index = epi_grouped_index(g, n);
-    if (n->op != EPI_OP_GROUPED)
-        return;
-    plan->group = epi_grouped_rows(g, n) ? EPI_GROUP_ROWS : EPI_GROUP_DEPTH;
-    plan->offsets = epi_grouped_offsets(g, n);
-    plan->group_axis = epi_grouped_axis(g, n);
-}
-
-/* The tile of a product of groups: positions keep their order, whatever lies in memory how. */
-static void shape_groups(planner *p, int row_arg) {
-    const epi_node *n = &p->g->nodes[p->plan->product];
-    epi_plan *plan = p->plan;
-    bool of_rows = plan->group == EPI_GROUP_ROWS;
-    const epi_axes *order = epi_plan_main_output(p->g, &n->axes);
-    epi_axes rows = epi_product_side(p->g, n, row_arg);
-    epi_plan_sort(&rows, order);
-    plan->rows = of_rows ? epi_grouped_positions(p->g, n) : (epi_axes){1, {plan->group_axis}};
-    if (!of_rows)
-        epi_axes_unite(&plan->rows, &rows);
-    plan->batch_axes = !of_rows;
-    plan->cols = epi_product_side(p->g, n, !row_arg);
-    epi_plan_sort(&plan->cols, order);
-    plan->depth = n->over;
-    if (of_rows)
-        epi_plan_sort(&plan->depth, &p->g->nodes[n->arg[!row_arg]].axes);
-}
-
-/* The tile of any other product. */
-static void shape_product(planner *p, int row_arg) {
-    const epi_node *n = &p->g->nodes[p->plan->product];
-    const epi_axes *with_rows = &p->g->nodes[epi_scaled_bits(p->g, n, row_arg)].axes,
-                   *with_cols = &p->g->nodes[epi_scaled_bits(p->g, n, !row_arg)].axes;
-    epi_plan *plan = p->plan;
-    epi_axes batch = {0}, rows = {0};
-    plan->cols.count = 0;
-    plan->depth = n->over;
-    for (int i = 0; i < n->axes.count; i++) {
-        bool in_rows = epi_axes_has_dim(with_rows, n->axes.at[i].dim),
-             in_cols = epi_axes_has_dim(with_cols, n->axes.at[i].dim);
-        epi_axes *group = in_rows && in_cols ? &batch : in_rows ? &rows : &plan->cols;
-        group->at[group->count++] = n->axes.at[i];
-    }
-    const epi_axes *order = epi_plan_main_output(p->g, &n->axes);
-    epi_plan_sort(&rows, batch.count ? with_rows : order);
-    if (batch.count)
-        part_rows(&rows, &batch, with_rows);
-    epi_plan_sort(&batch, order);
-    plan->batch_axes = batch.count;
-    plan->rows = batch;
-    epi_axes_unite(&plan->rows, &rows);
-    epi_plan_sort(&plan->cols, order);
-    epi_plan_sort(&plan->depth, with_cols);
-}
-
-static void shape_tile(planner *p, int row_arg) {
-    epi_plan *plan = p->plan;
-    plan->row_arg = row_arg;
-    (plan->group == EPI_GROUP_NONE ? shape_product : shape_groups)(p, row_arg);
-    for (int i = 0; i < plan->added_count; i++) {
-        plan->added_depth[i] = p->g->nodes[plan->added[i]].over;
-        epi_plan_sort(&plan->added_depth[i], &p->g->nodes[epi_plan_operand(p->g, plan, 3 + 2 * i)].axes);
-    }
-}
-
-/* ---- what the tile can hold ---- */
-
-bool epi_tile_fits(const epi_tile *tile, const epi_axes *axes) {
-    for (int i = 0; i < axes->count; i++) {
-        epi_axis a = axes->at[i];
-        if (tile->split != EPI_OP_COUNT && a.dim == tile->fine.dim) {
-            if (a.shift != tile->fine.shift && a.shift != tile->fine.shift - 1)
-                return false;
-        } else if (epi_axes_find(&tile->rows, a) < 0 && epi_axes_find(&tile->cols, a) < 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool epi_tile_split(epi_tile *tile, const epi_node *n) {
-    epi_op split = epi_op_split(n->op);
-    epi_axis fine = n->over.at[0];
-    if (tile->split != EPI_OP_COUNT)
-        return tile->split == split && epi_axis_equal(tile->fine, fine);
-    int at = epi_axes_find_dim(&tile->cols, fine.dim);
-    if (at < 0 || (tile->cols.at[at].shift != fine.shift && tile->cols.at[at].shift != fine.shift - 1))
-        return false;
-    tile->split = split;
-    tile->fine = fine;
-    return true;
-}
-
-epi_reduction epi_tile_reduction(const epi_tile *tile, const epi_axes *from, const epi_axes *over) {
-    const epi_axes *rows = &tile->rows, *cols = &tile->cols;
-    int over_rows = epi_axes_count_in(over, rows), over_cols = epi_axes_count_in(over, cols);
-    if (over_rows + over_cols < over->count || (over_rows && over_cols) ||
-        epi_axes_count_in(from, rows) + epi_axes_count_in(from, cols) < from->count ||
-        epi_axes_count_in(from, cols) < cols->count || (over_rows && over_rows < rows->count))
-        return EPI_REDUCE_NONE;
-    return over_rows ? EPI_REDUCE_COLS : over_cols < cols->count ? EPI_REDUCE_LOCAL : EPI_REDUCE_ROWS;
-}
-
-/* What a plan's tile is. */
-static epi_tile tile_of(const epi_plan *plan) {
-    return (epi_tile){plan->rows, plan->cols, plan->split, plan->fine};
-}
-
-bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes) {
-    epi_tile tile = tile_of(plan);
-    return epi_tile_fits(&tile, axes);
-}
-
-bool epi_plan_note_split(planner *p, const epi_node *n) {
-    epi_tile tile = tile_of(p->plan);
-    if (!epi_tile_split(&tile, n))
-        return epi_plan_refuse(p, "a tile splits one axis of its columns, in one way; %s splits in another",
-                               epi_ops[n->op].text);
-    p->plan->split = tile.split;
-    p->plan->fine = tile.fine;
-    return true;
-}
-
-bool epi_plan_make_local(planner *p, const epi_axes *over) {
-    epi_axes *cols = &p->plan->cols;
-    if (p->plan->local_axes && p->plan->local_axes != over->count)
-        return epi_plan_refuse(p, "two reductions inside the tile remove different axes");
-    epi_axes last = {0}, first = {0};
-    for (int i = 0; i < cols->count; i++) {
-        epi_axes *side = epi_axes_has_dim(over, cols->at[i].dim) ? &last : &first;
-        side->at[side->count++] = cols->at[i];
-    }
-    if (p->plan->local_axes)
-        for (int i = 0; i < cols->count; i++)
-            if (!epi_axis_equal(cols->at[i], i < first.count ? first.at[i] : last.at[i - first.count]))
-                return epi_plan_refuse(p, "two reductions inside the tile remove different axes");
-    *cols = first;
-    epi_axes_unite(cols, &last);
-    p->plan->local_axes = over->count;
-    return true;
-}
-
-/* A reduction of a tile value: over all rows, all columns, or inner columns. */
-static bool sort_reduction(planner *p, const epi_node *n, epi_placement *stage) {
-    epi_tile tile = tile_of(p->plan);
-    stage->reduction = epi_tile_reduction(&tile, &p->g->nodes[n->arg[0]].axes, &n->over);
-    bool down = stage->reduction == EPI_REDUCE_COLS;
-    if (stage->reduction == EPI_REDUCE_NONE ||
-        (down && (p->plan->batch_axes || p->plan->group != EPI_GROUP_NONE || n->op == EPI_OP_VAR)))
-        return epi_plan_refuse(p, "%s at line %d reduces over more than a tile has", epi_ops[n->op].text,
-                               n->place.line);
-    if (stage->reduction == EPI_REDUCE_ROWS && p->full_row)
-        stage->reduction = EPI_REDUCE_LOCAL;
-    return stage->reduction != EPI_REDUCE_LOCAL || epi_plan_make_local(p, &n->over);
 }
 
 /* ---- stages ---- */
@@ -420,7 +66,7 @@ static bool sort_dependents(planner *p) {
         epi_placement *s = &plan->placement[i];
         if (!p->g->live[i])
             continue;
-        if (i == plan->pair || is_summed(p, i)) {
+        if (i == plan->pair || epi_plan_is_summed(p, i)) {
             s->tile = true;
             continue;
         }
@@ -447,7 +93,7 @@ static bool sort_dependents(planner *p) {
         } else if (s->tile) {
             if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !epi_plan_note_split(p, n))
                 return false;
-            if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && !sort_reduction(p, n, s))
+            if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && !epi_plan_sort_reduction(p, n, s))
                 return false;
         }
     }
@@ -634,8 +280,8 @@ static bool comes_with(const epi_graph *g, int first, int node) {
     return leaf && (epi_orders_alike(g, first, node) || epi_is_sorted(g, node));
 }
 
-/* Orders of an index that is a leaf, alike, and what is sorted by them; or places of the largest elements, and these:
- * each of them one output, or none? */
+/* Orders of an index that is a leaf, alike, and what is sorted by them; or places of the largest elements,
+ * and these: each of them one output, or none? */
 static bool makes_orders(const epi_graph *g) {
     int first = EPI_NO_NODE, made = 0;
     for (int i = 0; i < g->node_count; i++) {
@@ -673,7 +319,7 @@ static bool try_side(planner *p, int row_arg, bool full_row) {
     p->plan->split = EPI_OP_COUNT;
     p->plan->local_axes = 0;
     memset(p->plan->placement, 0, (size_t)p->g->node_count * sizeof *p->plan->placement);
-    shape_tile(p, row_arg);
+    epi_plan_shape_tile(p, row_arg);
     bool ok = sort_dependents(p) && sort_others(p) && epi_plan_check_local(p);
     p->plan->tried_local |= p->plan->local_axes > 0;
     return ok;
@@ -728,6 +374,94 @@ static bool has_integers(const epi_graph *g) {
     return has;
 }
 
+/* A value that is used under two names must be in memory. */
+static bool has_view(planner *p) {
+    const epi_graph *g = p->g;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_VIEW) {
+            epi_plan_refuse(p,
+                            g->nodes[i].op == EPI_OP_ONCE
+                                ? "%s is compared with its own maximum or minimum: it must be in memory"
+                                : "%s is used under two names of an axis: it must be in memory",
+                            epi_node_label(g, g->nodes[i].arg[0]).text);
+            return true;
+        }
+    return false;
+}
+
+/* Notes the first product and the last one; returns how many there are. */
+static int find_products(const epi_graph *g, epi_plan *out) {
+    int products = 0;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && epi_op_is_product(g->nodes[i].op) && products++ == 0)
+            out->product = i;
+        else if (g->live[i] && epi_op_is_product(g->nodes[i].op))
+            out->pair = i;
+    return products;
+}
+
+/* Products that one tile adds up, or two that share it; false: there are others. */
+static bool take_products(planner *p, int products) {
+    epi_plan *out = p->plan;
+    epi_product_sum sum = {out->product, {0}, 1};
+    if (products > 1)
+        sum = epi_products_sum(p->g, NULL, NULL, out->product);
+    out->sum = sum.root;
+    if (products > 1 && sum.count == products) { /* one tile adds them up */
+        out->pair = EPI_NO_NODE;
+        for (int i = 1; i < sum.count; i++)
+            out->added[out->added_count++] = sum.products[i];
+    } else if (products == 2 && find_pair(p)) {
+        out->sum = out->product;
+    } else if (products > 1) {
+        return epi_plan_refuse(
+            p,
+            products == 2 ? "it has %d products; one kernel has one, or several that are added up, or two "
+                            "with the same row operand"
+                          : "it has %d products; one kernel has one, two, or several that are added up",
+            products);
+    }
+    return true;
+}
+
+/* The operand whose axes are rows. The columns are the side that the main output stores innermost. */
+static int choose_rows(const epi_graph *g, const epi_spec *spec, const epi_plan *plan) {
+    const epi_node *n = &g->nodes[plan->product];
+    const epi_axes *order = epi_plan_main_output(g, &n->axes);
+    int row_arg = 0;
+    for (int i = 0; i < order->count && plan->group != EPI_GROUP_ROWS; i++) { /* else the first operand's */
+        bool in[2];
+        for (int a = 0; a < 2; a++)
+            in[a] = epi_axes_has_dim(&g->nodes[n->arg[a]].axes, order->at[i].dim);
+        if (in[0] != in[1])
+            row_arg = in[0];
+    }
+    bool turned = n->scaled && !epi_scaled_has_blocks(spec, n, !row_arg, EPI_SCALED_SAME) &&
+                  epi_scaled_has_blocks(spec, n, row_arg, EPI_SCALED_SAME);
+    return turned ? !row_arg : row_arg;
+}
+
+/* With these rows; the other way round if the tile cannot hold that; and tiles that have all columns, if no
+ * others can. */
+static void try_sides(planner *p, int row_arg) {
+    const epi_graph *g = p->g;
+    epi_plan *out = p->plan;
+    if (out->pair != EPI_NO_NODE) { /* the operand that both have is the one with the rows */
+        int shared = EPI_NO_NODE;
+        epi_products_pair(g, out->product, out->pair, &shared);
+        out->fused = try_side(p, g->nodes[out->product].arg[1] == shared, false);
+        return;
+    }
+    bool of_rows = out->group == EPI_GROUP_ROWS;
+    out->fused = try_side(p, row_arg, false);
+    char reason[sizeof out->reason]; /* that of what was tried first */
+    memcpy(reason, out->reason, sizeof reason);
+    for (int i = 1; i < 4 && !out->fused; i++) /* the other side, then both with full rows */
+        out->fused = (!of_rows || !(i & 1)) && try_side(p, i & 1 ? !row_arg : row_arg, i >= 2);
+    if (!out->fused)
+        memcpy(out->reason, reason, sizeof reason);
+}
+
 epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, epi_error *err) {
     const epi_graph *g = spec->graph;
     *out = (epi_plan){.product = EPI_NO_NODE,
@@ -740,47 +474,18 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     out->placement = epi_arena_alloc(arena, ((size_t)g->node_count + 1) * sizeof *out->placement);
     EPI_TRY(epi_has_memory(out->placement, err));
     planner p = {.arena = arena, .g = g, .plan = out};
-    int products = 0;
-    for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_VIEW) {
-            epi_plan_refuse(&p,
-                            g->nodes[i].op == EPI_OP_ONCE
-                                ? "%s is compared with its own maximum or minimum: it must be in memory"
-                                : "%s is used under two names of an axis: it must be in memory",
-                            epi_node_label(g, g->nodes[i].arg[0]).text);
-            return EPI_OK;
-        }
+    if (has_view(&p))
+        return EPI_OK;
     if (has_integers(g)) {
         epi_plan_refuse(&p, "an integer that f32 cannot hold is computed by a pass of its own");
         out->fused = epi_plan_pass(g, out);
         return EPI_OK;
     }
-    for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && epi_op_is_product(g->nodes[i].op) && products++ == 0)
-            out->product = i;
-        else if (g->live[i] && epi_op_is_product(g->nodes[i].op))
-            out->pair = i;
+    int products = find_products(g, out);
     if (products > 1 && products <= EPI_ATTENTION_TERMS + 3 && epi_plan_attention(arena, spec, out))
         return EPI_OK;
-    epi_product_sum sum = {out->product, {0}, 1};
-    if (products > 1)
-        sum = epi_products_sum(g, NULL, NULL, out->product);
-    out->sum = sum.root;
-    if (products > 1 && sum.count == products) { /* one tile adds them up */
-        out->pair = EPI_NO_NODE;
-        for (int i = 1; i < sum.count; i++)
-            out->added[out->added_count++] = sum.products[i];
-    } else if (products == 2 && find_pair(&p)) {
-        out->sum = out->product;
-    } else if (products > 1) {
-        epi_plan_refuse(&p,
-                        products == 2
-                            ? "it has %d products; one kernel has one, or several that are added up, or two "
-                              "with the same row operand"
-                            : "it has %d products; one kernel has one, two, or several that are added up",
-                        products);
+    if (!take_products(&p, products))
         return EPI_OK;
-    }
     /* Tiles and rows without an element store nothing, also of what has fewer axes than they have. */
     bool empty = !spec->open && epi_spec_has_empty(spec);
     if (empty)
@@ -794,35 +499,7 @@ epi_status epi_plan_make(epi_arena *arena, const epi_spec *spec, epi_plan *out, 
     }
     if (empty && epi_graph_operations(g) > 1)
         return EPI_OK;
-    /* The columns are the side that the main output stores innermost; the other way round if the tile
-       cannot hold that; and tiles that have all columns, if no others can. */
-    const epi_node *n = &g->nodes[out->product];
-    const epi_axes *order = epi_plan_main_output(g, &n->axes);
-    int row_arg = 0;
-    note_groups(out, g);
-    bool of_rows = out->group == EPI_GROUP_ROWS; /* which are those of the first operand */
-    for (int i = 0; i < order->count && !of_rows; i++) {
-        bool in[2];
-        for (int a = 0; a < 2; a++)
-            in[a] = epi_axes_has_dim(&g->nodes[n->arg[a]].axes, order->at[i].dim);
-        if (in[0] != in[1])
-            row_arg = in[0];
-    }
-    if (n->scaled && !epi_scaled_has_blocks(spec, n, !row_arg, EPI_SCALED_SAME) &&
-        epi_scaled_has_blocks(spec, n, row_arg, EPI_SCALED_SAME))
-        row_arg = !row_arg;         /* the tile is turned */
-    if (out->pair != EPI_NO_NODE) { /* the operand that both have is the one with the rows */
-        int shared = EPI_NO_NODE;
-        epi_products_pair(g, out->product, out->pair, &shared);
-        out->fused = try_side(&p, n->arg[1] == shared, false);
-        return EPI_OK;
-    }
-    out->fused = try_side(&p, row_arg, false);
-    char reason[sizeof out->reason]; /* that of what was tried first */
-    memcpy(reason, out->reason, sizeof reason);
-    for (int i = 1; i < 4 && !out->fused; i++) /* the other side, then both with full rows */
-        out->fused = (!of_rows || !(i & 1)) && try_side(&p, i & 1 ? !row_arg : row_arg, i >= 2);
-    if (!out->fused)
-        memcpy(out->reason, reason, sizeof reason);
+    epi_plan_note_groups(out, g);
+    try_sides(&p, choose_rows(g, spec, out));
     return EPI_OK;
 }

@@ -15,10 +15,18 @@ typedef struct epi_planner {
 /* Notes why it is not fused; false. */
 bool epi_plan_refuse(epi_planner *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Sorts a group in the order in which `order` stores its axes, so that tile rows are memory rows. */
+/* plan_tile.c: sorts a group in the order in which `order` stores its axes, so that tile rows are memory rows. */
 void epi_plan_sort(epi_axes *group, const epi_axes *order);
 /* The output that a tile is shaped after: the first that has the product's axes. */
 const epi_axes *epi_plan_main_output(const epi_graph *g, const epi_axes *product);
+
+/* The rows and columns of a product's tile, with this operand's axes for rows; and what falls into groups. */
+void epi_plan_shape_tile(epi_planner *p, int row_arg);
+void epi_plan_note_groups(epi_plan *plan, const epi_graph *g);
+/* Is the value one of the products that the tile adds up, or a part of their sum? */
+bool epi_plan_is_summed(const epi_planner *p, int node);
+/* A reduction of a tile value: over all rows, all columns, or inner columns. */
+bool epi_plan_sort_reduction(epi_planner *p, const epi_node *n, epi_placement *stage);
 
 /* Can a tile hold a value of these axes? Rows and columns as the product has them; the axis that is
  * taken apart also at its other scale. */
@@ -27,6 +35,8 @@ bool epi_plan_fits(const epi_plan *plan, const epi_axes *axes);
 bool epi_plan_note_split(epi_planner *p, const epi_node *n);
 /* Is `over` the innermost few of the columns? Moves them there if no other reduction minds. */
 bool epi_plan_make_local(epi_planner *p, const epi_axes *over);
+
+/* plan.c: may what is reduced inside the tile be, with the axis that it takes apart? */
 bool epi_plan_check_local(epi_planner *p);
 /* Marks a value and what it needs as computed on the tile, as far as the tile can, from operand to operand as
  * they are written; the rest by passes before. */
