@@ -5,116 +5,14 @@
  * little, it shows how much roundings may change the results.
  *
  * Integers are never rounded or moved. Those that f64 cannot hold are also kept in 64 bits. */
-#include <math.h>
-#include <string.h>
+#include "cpu/reference.h"
 
 #include "base/parallel.h"
-#include "base/philox.h"
-#include "cpu/cpu.h"
 #include "cpu/pass/integers.h"
 #include "ir/index.h"
 #include "pass/analyse/stored.h"
 
-typedef struct eval {
-    const epi_cpu_kernel *k;
-    const epi_ref *tensors;
-    double **value; /* by node, contiguous in the node's own axis order */
-    int64_t **integer; /* by node: what f64 does not hold, or NULL; its value is the nearest */
-    int64_t *room;     /* for a scatter of such */
-    bool *computed; /* by node: made of inputs that are no integers, so that f32 may round it */
-    bool naive;
-} eval;
-
-static double load_one(const epi_strips *s, const epi_ref *ref, int64_t offset) {
-    const unsigned char *p = ref->data + offset * (int64_t)epi_dtype_size(ref->type);
-    if (ref->type == EPI_F64) {
-        double x;
-        memcpy(&x, p, sizeof x);
-        return x;
-    }
-    if (epi_dtype_is_integer(ref->type))
-        return (double)epi_integer_load(p, ref->type);
-    float x;
-    s->load(&x, p, ref->type, 1, 1);
-    return (double)x;
-}
-
-static void store_one(const epi_strips *s, const epi_ref *ref, int64_t offset, double x) {
-    unsigned char *p = ref->data + offset * (int64_t)epi_dtype_size(ref->type);
-    if (ref->type == EPI_I32 && fabs(x) < 0x1p31) { /* exact where f32 is not */
-        int32_t i = (int32_t)lrint(x);
-        memcpy(p, &i, sizeof i);
-        return;
-    }
-    if (ref->type == EPI_I64 && fabs(x) < 0x1p63) {
-        int64_t i = llrint(x);
-        memcpy(p, &i, sizeof i);
-        return;
-    }
-    float f = (float)x;
-    if (ref->type == EPI_F64)
-        memcpy(p, &x, sizeof x);
-    else
-        s->store(p, ref->type, 1, &f, 1);
-}
-
-/* Does the operation round? Others choose, compare or cut off, or make integers: their result is exact. */
-static bool rounds(epi_op op) {
-    return !epi_ops[op].exact || (epi_ops[op].converts && !epi_dtype_is_whole(epi_ops[op].type));
-}
-
-/* A value of a node, perturbed. Whether up or down follows from its bits and the seed, so that threads make
- * no difference. */
-static double perturbed(const eval *e, int node, double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = (bits ^ (uint64_t)e->k->spec.perturb_seed) * 0x9e3779b97f4a7c15u;
-    bits = (bits ^ bits >> 32) * 0xd6e8feb86659fd93u;
-    return e->computed[node] && rounds(e->k->spec.graph->nodes[node].op)
-               ? x * (1 + (bits >> 63 ? e->k->spec.perturb : -e->k->spec.perturb))
-               : x;
-}
-
-/* What storing a value in type and reading it back gives. */
-static double rounded(const eval *e, int node, double x) {
-    if (e->k->integers[node].is)
-        return x;
-    if (e->k->spec.perturb != 0)
-        return perturbed(e, node, x);
-    if (!e->naive)
-        return x;
-    unsigned char bytes[8];
-    epi_ref one = {.data = bytes, .type = epi_stored_type(e->k->steps.said[node], false, e->k->spec.type)};
-    store_one(e->k->strips, &one, 0, x);
-    return load_one(e->k->strips, &one, 0);
-}
-
-/* Is a sum rounded as it grows? Of integers none is. */
-static bool rounds_sums(const eval *e, int node) {
-    return e->naive && !e->k->integers[node].is;
-}
-
-/* A node's value as a tensor, to walk it. */
-static epi_ref as_ref(const eval *e, int node) {
-    epi_ref r = {.axes = e->k->spec.graph->nodes[node].axes, .type = EPI_F64};
-    r.data = (unsigned char *)e->value[node];
-    epi_ref_contiguous(&r, e->k->spec.sizes);
-    return r;
-}
-
-/* The same of an integer, as it is. */
-static epi_ref as_integer(const eval *e, int node) {
-    epi_ref r = as_ref(e, node);
-    if (e->integer[node]) {
-        r.type = EPI_I64;
-        r.data = (unsigned char *)e->integer[node];
-    }
-    return r;
-}
-
-static int64_t count_of(const eval *e, const epi_axes *axes) {
-    return epi_axes_size(axes, e->k->spec.sizes);
-}
+typedef epi_reference eval;
 
 /* ---- one function per class of operation ---- */
 
@@ -122,16 +20,16 @@ static void eval_input(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const epi_ref *ref = &e->tensors[n->tensor];
     epi_walk w = epi_walk_axes(ref, &n->axes, e->k->spec.sizes);
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+    for (int64_t i = 0, count = epi_reference_count(e, &n->axes); i < count; i++) {
         int64_t at = epi_walk_offset(&w, i);
-        e->value[node][i] = load_one(e->k->strips, ref, at);
+        e->value[node][i] = epi_reference_load(e->k->strips, ref, at);
         if (e->integer[node])
             e->integer[node][i] = epi_whole_load(e->k->strips, ref, at);
     }
 }
 
 static void eval_index(const eval *e, int node) {
-    for (int64_t i = 0, count = count_of(e, &e->k->spec.graph->nodes[node].axes); i < count; i++)
+    for (int64_t i = 0, count = epi_reference_count(e, &e->k->spec.graph->nodes[node].axes); i < count; i++)
         e->value[node][i] = (double)i;
 }
 
@@ -141,26 +39,26 @@ static void eval_map(const eval *e, int node) {
     const double *v[3] = {NULL, NULL, NULL};
     int arity = epi_ops[n->op].arity;
     for (int a = 0; a < arity; a++) {
-        epi_ref r = as_ref(e, n->arg[a]);
+        epi_ref r = epi_reference_ref(e, n->arg[a]);
         w[a] = epi_walk_axes(&r, &n->axes, e->k->spec.sizes);
         v[a] = e->value[n->arg[a]];
     }
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+    for (int64_t i = 0, count = epi_reference_count(e, &n->axes); i < count; i++) {
         double x[3] = {0, 0, 0};
         for (int a = 0; a < arity; a++)
             x[a] = v[a][epi_walk_offset(&w[a], i)];
-        e->value[node][i] = rounded(e, node, epi_op_reference(n->op, x[0], x[1], x[2]));
+        e->value[node][i] = epi_reference_rounded(e, node, epi_op_reference(n->op, x[0], x[1], x[2]));
     }
 }
 
 /* The elements folded in order; of `var` their squared distances from the mean. */
-static double folded(const eval *e, int node, epi_op op, const double *from, const epi_walk *over, int64_t length,
-                     double mean) {
+static double folded(const eval *e, int node, epi_op op, const double *from, const epi_walk *over,
+                     int64_t length, double mean) {
     double x = epi_op_identity(op);
     for (int64_t j = 0; j < length; j++) {
         double v = from[epi_walk_offset(over, j)];
         x = epi_op_combine(op, x, op == EPI_OP_VAR ? (v - mean) * (v - mean) : v);
-        if (rounds_sums(e, node))
+        if (epi_reference_rounds_sums(e, node))
             x = (double)(float)x;
     }
     return x;
@@ -168,250 +66,16 @@ static double folded(const eval *e, int node, epi_op op, const double *from, con
 
 static void eval_reduce(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
-    epi_ref r = as_ref(e, n->arg[0]);
+    epi_ref r = epi_reference_ref(e, n->arg[0]);
     epi_walk kept = epi_walk_axes(&r, &n->axes, e->k->spec.sizes);
     epi_walk over = epi_walk_axes(&r, &n->over, e->k->spec.sizes);
-    int64_t length = count_of(e, &n->over);
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
+    int64_t length = epi_reference_count(e, &n->over);
+    for (int64_t i = 0, count = epi_reference_count(e, &n->axes); i < count; i++) {
         const double *from = e->value[n->arg[0]] + epi_walk_offset(&kept, i);
         bool var = n->op == EPI_OP_VAR, mean = epi_ops[n->op].averages;
         double middle = var ? folded(e, node, EPI_OP_SUM, from, &over, length, 0) / (double)length : 0;
         double x = folded(e, node, n->op, from, &over, length, middle);
-        e->value[node][i] = rounded(e, node, mean ? x / (double)length : x);
-    }
-}
-
-/* Splits and joins copy between the whole axis and its two splits. */
-static void eval_split(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    bool joins = epi_ops[n->op].joins;
-    bool pairs = epi_ops[n->op].pairs;
-    epi_axis fine = n->over.at[0], coarse = {fine.dim, (int16_t)(fine.shift - 1)};
-    int64_t half = epi_axis_size(coarse, e->k->spec.sizes);
-    for (int split = 0; split < 2; split++) {
-        if (!joins && epi_ops[n->op].second != split)
-            continue;
-        int whole_node = joins ? node : n->arg[0], split_node = joins ? n->arg[split] : node;
-        epi_ref whole = as_ref(e, whole_node), one = as_ref(e, split_node);
-        epi_axes axes = whole.axes; /* walk the whole's axes, the split one at half its length */
-        int at = epi_axes_find(&axes, fine);
-        int64_t stride = whole.strides[at], base = split * (pairs ? stride : half * stride);
-        axes.at[at] = coarse;
-        whole.axes.at[at] = coarse;
-        whole.strides[at] = pairs ? 2 * stride : stride;
-        epi_walk ww = epi_walk_axes(&whole, &axes, e->k->spec.sizes),
-                 wp = epi_walk_axes(&one, &axes, e->k->spec.sizes);
-        for (int64_t i = 0, count = count_of(e, &axes); i < count; i++) {
-            double *w = &e->value[whole_node][base + epi_walk_offset(&ww, i)];
-            double *p = &e->value[split_node][epi_walk_offset(&wp, i)];
-            if (joins)
-                *w = *p;
-            else
-                *p = *w;
-        }
-    }
-}
-
-/* The same elements under another name of an axis. A pass may have made the operand with its axes in another order. */
-static void eval_view(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    epi_ref r = as_ref(e, n->arg[0]);
-    if (n->op == EPI_OP_RENAME)
-        r.axes.at[epi_axes_find(&r.axes, n->over.at[0])] = n->over.at[1];
-    epi_walk from = epi_walk_axes(&r, &n->axes, e->k->spec.sizes);
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
-        int64_t at = epi_walk_offset(&from, i);
-        e->value[node][i] = e->value[n->arg[0]][at];
-        if (e->integer[node])
-            e->integer[node][i] = e->integer[n->arg[0]][at];
-    }
-}
-
-/* Elements that an index names; one that names none gives zero. */
-static void eval_gather(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    const int64_t *sizes = e->k->spec.sizes;
-    epi_ref x = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]);
-    epi_walk along = epi_ref_along(&x, &n->over, sizes);
-    int64_t size = epi_axes_size(&n->over, sizes);
-    epi_walk from = epi_walk_axes(&x, &n->axes, sizes), which = epi_walk_axes(&index, &n->axes, sizes);
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
-        int64_t at = epi_position(e->value[n->arg[1]][epi_walk_offset(&which, i)], size);
-        const double *at_first = e->value[n->arg[0]] + epi_walk_offset(&from, i);
-        e->value[node][i] = at < 0 ? 0 : at_first[epi_walk_offset(&along, at)];
-    }
-}
-
-/* Elements along the axis, so many places further; 0 where none comes. */
-static void eval_shift(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    const int64_t *sizes = e->k->spec.sizes;
-    epi_ref x = as_ref(e, n->arg[0]), to = as_ref(e, node);
-    epi_walk from = epi_walk_axes(&x, &n->axes, sizes);
-    int64_t by = epi_shift_by(n), size = epi_axis_size(n->over.at[0], sizes),
-            step = epi_ref_stride(&to, n->over.at[0]), back = by * epi_ref_stride(&x, n->over.at[0]);
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
-        int64_t at = i / step % size - by;
-        e->value[node][i] = at < 0 || at >= size ? 0 : e->value[n->arg[0]][epi_walk_offset(&from, i) - back];
-    }
-}
-
-/* What an index sends to one place is added up in the index's order. */
-static void eval_scatter(const eval *e, int node) {
-    const epi_graph *g = e->k->spec.graph;
-    const epi_node *n = &g->nodes[node];
-    const int64_t *sizes = e->k->spec.sizes;
-    epi_ref d = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]), to = as_ref(e, node), kept = to;
-    epi_axes rest = epi_axes_without(&d.axes, &index.axes), along = epi_index_along(g, n);
-    epi_walk outer = epi_walk_axes(&d, &index.axes, sizes), inner = epi_walk_axes(&d, &rest, sizes),
-             to_along = epi_ref_along(&to, &along, sizes), to_inner = epi_walk_axes(&to, &rest, sizes);
-    for (int i = 0; i < along.count; i++)
-        epi_ref_drop(&kept, along.at[i]);
-    epi_walk to_outer = epi_walk_axes(&kept, &index.axes, sizes);
-    int64_t size = epi_axes_size(&along, sizes), width = count_of(e, &rest), all = count_of(e, &n->axes);
-    for (int64_t i = 0; i < all; i++)
-        e->value[node][i] = 0;
-    for (int64_t i = 0, count = count_of(e, &index.axes); i < count; i++) {
-        int64_t at = epi_position(e->value[n->arg[1]][i], size);
-        if (at < 0)
-            continue;
-        double *place = e->value[node] + epi_walk_offset(&to_outer, i) + epi_walk_offset(&to_along, at);
-        for (int64_t j = 0; j < width; j++) {
-            double *sum = place + epi_walk_offset(&to_inner, j);
-            *sum += e->value[n->arg[0]][epi_walk_offset(&outer, i) + epi_walk_offset(&inner, j)];
-            if (rounds_sums(e, node))
-                *sum = (double)(float)*sum;
-        }
-    }
-    for (int64_t i = 0; i < all; i++)
-        e->value[node][i] = rounded(e, node, e->value[node][i]);
-}
-
-/* The operand with one element along an axis replaced, if the index names one. */
-static void eval_update(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    const int64_t *sizes = e->k->spec.sizes;
-    epi_ref to = as_ref(e, node), old = as_ref(e, n->arg[0]), index = as_ref(e, n->arg[1]),
-            v = as_ref(e, n->arg[2]);
-    epi_walk stays = epi_walk_axes(&old, &n->axes, sizes);
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++)
-        e->value[node][i] = e->value[n->arg[0]][epi_walk_offset(&stays, i)];
-    int64_t stride = epi_ref_drop(&to, n->over.at[0]), size = epi_axis_size(n->over.at[0], sizes);
-    epi_walk put = epi_walk_axes(&to, &to.axes, sizes), which = epi_walk_axes(&index, &to.axes, sizes),
-             from = epi_walk_axes(&v, &to.axes, sizes);
-    for (int64_t i = 0, count = count_of(e, &to.axes); i < count; i++) {
-        int64_t at = epi_position(e->value[n->arg[1]][epi_walk_offset(&which, i)], size);
-        if (at >= 0)
-            e->value[node][epi_walk_offset(&put, i) + at * stride] =
-                e->value[n->arg[2]][epi_walk_offset(&from, i)];
-    }
-}
-
-/* The number of an index's element along its axis; one that names none comes behind all. */
-static int64_t value_at(const eval *e, const epi_node *n, const epi_walk *which, int64_t i, int64_t size) {
-    int64_t at = epi_position(e->value[n->arg[0]][epi_walk_offset(which, i)], size);
-    return at < 0 ? size : at;
-}
-
-static bool is_larger(double a, double b) {
-    return a > b || (a != a && b == b);
-}
-
-/* Elements in the order of their values, one value after the other: counted, not sorted. */
-static void eval_order(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    const int64_t *sizes = e->k->spec.sizes;
-    epi_ref index = as_ref(e, n->arg[0]);
-    epi_axes places = n->op == EPI_OP_OFFSETS ? index.axes : n->axes;
-    epi_walk which = epi_walk_axes(&index, &places, sizes);
-    int64_t size = epi_axis_size(n->over.at[0], sizes), next = 0;
-    for (int64_t v = 0; v <= size; v++) {
-        if (n->op == EPI_OP_OFFSETS && v < size)
-            e->value[node][v] = (double)next;
-        for (int64_t i = 0, count = count_of(e, &places); i < count; i++)
-            if (value_at(e, n, &which, i, size) == v) {
-                if (n->op != EPI_OP_OFFSETS)
-                    e->value[node][n->op == EPI_OP_RANK ? i : next] =
-                        (double)(n->op == EPI_OP_RANK ? next : i);
-                next++;
-            }
-    }
-}
-
-/* The last value whose segment begins at a place or before it, by halves; 0 before the first. */
-static void eval_segments(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count; i++) {
-        int64_t first = 0, last = epi_axis_size(n->over.at[0], e->k->spec.sizes) - 1;
-        while (first < last) {
-            int64_t middle = (first + last + 1) / 2;
-            bool begun = e->value[n->arg[0]][middle] <= (double)i;
-            first = begun ? middle : first;
-            last = begun ? last : middle - 1;
-        }
-        e->value[node][i] = (double)first;
-    }
-}
-
-/* Positions of the largest elements, the largest first and the first of equal ones; NaN is larger than all. */
-static void eval_largest(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    const int64_t *sizes = e->k->spec.sizes;
-    epi_ref x = as_ref(e, n->arg[0]), y = as_ref(e, node);
-    int64_t of = epi_axis_size(n->over.at[0], sizes), taken = epi_axis_size(n->over.at[1], sizes);
-    int64_t step = epi_ref_drop(&x, n->over.at[0]), put = epi_ref_drop(&y, n->over.at[1]);
-    epi_walk from = epi_walk_axes(&x, &y.axes, sizes), to = epi_walk_axes(&y, &y.axes, sizes);
-    for (int64_t i = 0, rows = count_of(e, &y.axes); i < rows; i++) {
-        const double *row = e->value[n->arg[0]] + epi_walk_offset(&from, i);
-        int64_t last = -1;
-        for (int64_t k = 0; k < taken; k++) {
-            int64_t best = -1; /* the first behind the last one, in the order of the result */
-            for (int64_t j = 0; j < of; j++) {
-                bool behind = last < 0 || (j > last ? !is_larger(row[j * step], row[last * step])
-                                                    : is_larger(row[last * step], row[j * step]));
-                if (j != last && behind && (best < 0 || is_larger(row[j * step], row[best * step])))
-                    best = j;
-            }
-            last = best;
-            e->value[node][epi_walk_offset(&to, i) + k * put] = (double)last;
-        }
-    }
-}
-
-/* Step by step; what is carried on is not rounded as what is stored is. */
-static void eval_scan(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    const int64_t *sizes = e->k->spec.sizes;
-    epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), y = as_ref(e, node);
-    epi_axes rest = epi_axes_without(&n->axes, &n->over);
-    epi_walk row[3] = {epi_walk_axes(&a, &rest, sizes), epi_walk_axes(&b, &rest, sizes),
-                       epi_walk_axes(&y, &rest, sizes)},
-             along[3] = {epi_walk_axes(&a, &n->over, sizes), epi_walk_axes(&b, &n->over, sizes),
-                         epi_walk_axes(&y, &n->over, sizes)};
-    for (int64_t i = 0, rows = count_of(e, &rest), steps = count_of(e, &n->over); i < rows; i++) {
-        double h = 0;
-        for (int64_t k = 0; k < steps; k++) {
-            int64_t t = epi_ops[n->op].back ? steps - 1 - k : k;
-            double x = e->value[n->arg[1]][epi_walk_offset(&row[1], i) + epi_walk_offset(&along[1], t)];
-            if (k)
-                x += h * e->value[n->arg[0]][epi_walk_offset(&row[0], i) + epi_walk_offset(&along[0], t)];
-            h = e->naive ? (double)(float)x : x;
-            e->value[node][epi_walk_offset(&row[2], i) + epi_walk_offset(&along[2], t)] = rounded(e, node, h);
-        }
-    }
-}
-
-/* Random numbers are the same on every path, and so are never rounded. */
-static void eval_random(const eval *e, int node) {
-    const epi_node *n = &e->k->spec.graph->nodes[node];
-    float x[EPI_PHILOX_BATCH];
-    int64_t count = count_of(e, &n->axes);
-    int32_t seed = epi_seed_load(e->k->strips, &e->tensors[e->k->spec.graph->nodes[n->arg[0]].tensor]);
-    for (int64_t i = 0; i < count; i += EPI_PHILOX_BATCH) {
-        int m = (int)epi_min64(EPI_PHILOX_BATCH, count - i);
-        epi_philox_uniform(x, seed, i, m);
-        for (int j = 0; j < m; j++)
-            e->value[node][i + j] = (double)x[j];
+        e->value[node][i] = epi_reference_rounded(e, node, mean ? x / (double)length : x);
     }
 }
 
@@ -463,7 +127,7 @@ static void product_stripe(void *ctx, int64_t stripe, int thread) {
                         sum[j] += x * slab[k][j];
             }
             for (int64_t j = 0; j < w; j++)
-                c[column[j]] = k0 + DEPTH < p->k ? sum[j] : rounded(p->e, p->node, sum[j]);
+                c[column[j]] = k0 + DEPTH < p->k ? sum[j] : epi_reference_rounded(p->e, p->node, sum[j]);
         }
     }
 }
@@ -471,7 +135,8 @@ static void product_stripe(void *ctx, int64_t stripe, int thread) {
 static void eval_product(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
-    epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), c = as_ref(e, node);
+    epi_ref a = epi_reference_ref(e, n->arg[0]), b = epi_reference_ref(e, n->arg[1]),
+            c = epi_reference_ref(e, node);
     epi_axes rows = epi_axes_without(&a.axes, &b.axes), cols = epi_axes_without(&b.axes, &a.axes);
     epi_axes batch = epi_axes_without(&n->axes, &rows);
     batch = epi_axes_without(&batch, &cols);
@@ -487,7 +152,7 @@ static void eval_product(const eval *e, int node) {
     p.k = epi_axes_size(&n->over, sizes);
     epi_walk a_batch = epi_walk_axes(&a, &batch, sizes), b_batch = epi_walk_axes(&b, &batch, sizes),
              c_batch = epi_walk_axes(&c, &batch, sizes);
-    for (int64_t i = 0, count = count_of(e, &batch); i < count; i++) {
+    for (int64_t i = 0, count = epi_reference_count(e, &batch); i < count; i++) {
         p.a = e->value[n->arg[0]] + epi_walk_offset(&a_batch, i);
         p.b = e->value[n->arg[1]] + epi_walk_offset(&b_batch, i);
         p.c = e->value[node] + epi_walk_offset(&c_batch, i);
@@ -501,7 +166,8 @@ static void eval_grouped(const eval *e, int node) {
     const epi_node *n = &g->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
     bool of_rows = epi_grouped_rows(g, n);
-    epi_ref a = as_ref(e, n->arg[0]), b = as_ref(e, n->arg[1]), c = as_ref(e, node), s = as_ref(e, n->arg[2]);
+    epi_ref a = epi_reference_ref(e, n->arg[0]), b = epi_reference_ref(e, n->arg[1]),
+            c = epi_reference_ref(e, node), s = epi_reference_ref(e, n->arg[2]);
     epi_axes positions = epi_grouped_positions(g, n), group = {1, {epi_grouped_axis(g, n)}},
              cols = epi_product_side(g, n, 1), none = {0}, rows = of_rows ? none : epi_product_side(g, n, 0);
     epi_axes depth = of_rows ? n->over : none;
@@ -512,25 +178,25 @@ static void eval_grouped(const eval *e, int node) {
              col[3] = {{0}, epi_walk_axes(&b, &cols, sizes), epi_walk_axes(&c, &cols, sizes)},
              deep[2] = {epi_walk_axes(&a, &depth, sizes), epi_walk_axes(&b, &depth, sizes)},
              which = epi_walk_axes(&s, &positions, sizes);
-    for (int64_t i = 0, all = count_of(e, &n->axes); i < all; i++)
+    for (int64_t i = 0, all = epi_reference_count(e, &n->axes); i < all; i++)
         e->value[node][i] = 0;
-    for (int64_t p = 0, all = count_of(e, &positions); p < all; p++) {
+    for (int64_t p = 0, all = epi_reference_count(e, &positions); p < all; p++) {
         int64_t in = (int64_t)e->value[n->arg[2]][epi_walk_offset(&which, p)];
         const double *x = e->value[n->arg[0]] + epi_walk_offset(&at[0], p),
                      *y = e->value[n->arg[1]] + epi_walk_offset(&at[1], p) + epi_walk_offset(&of[1], in);
         double *z = e->value[node] + epi_walk_offset(&at[2], p) + epi_walk_offset(&of[2], in);
-        for (int64_t i = 0; i < count_of(e, &rows); i++)
-            for (int64_t j = 0; j < count_of(e, &cols); j++) {
+        for (int64_t i = 0; i < epi_reference_count(e, &rows); i++)
+            for (int64_t j = 0; j < epi_reference_count(e, &cols); j++) {
                 double *sum = z + epi_walk_offset(&row[2], i) + epi_walk_offset(&col[2], j);
-                for (int64_t k = 0; k < count_of(e, &depth); k++) {
+                for (int64_t k = 0; k < epi_reference_count(e, &depth); k++) {
                     double more = x[epi_walk_offset(&row[0], i) + epi_walk_offset(&deep[0], k)] *
                                   y[epi_walk_offset(&col[1], j) + epi_walk_offset(&deep[1], k)];
                     *sum = e->naive ? (double)((float)*sum + (float)more) : *sum + more;
                 }
             }
     }
-    for (int64_t i = 0, all = count_of(e, &n->axes); i < all; i++)
-        e->value[node][i] = rounded(e, node, e->value[node][i]);
+    for (int64_t i = 0, all = epi_reference_count(e, &n->axes); i < all; i++)
+        e->value[node][i] = epi_reference_rounded(e, node, e->value[node][i]);
 }
 
 /* Does f64 not hold the integer? */
@@ -579,10 +245,10 @@ static factor factor_of(const eval *e, int node, const epi_axes *rows, const epi
     const epi_node *n = &e->k->spec.graph->nodes[node];
     const int64_t *sizes = e->k->spec.sizes;
     bool chosen = is_streamed(e->k, node);
-    epi_ref v = as_ref(e, chosen ? n->arg[0] : node);
+    epi_ref v = epi_reference_ref(e, chosen ? n->arg[0] : node);
     factor f = {.v = (const double *)(void *)v.data};
     if (chosen) {
-        epi_ref index = as_ref(e, n->arg[1]);
+        epi_ref index = epi_reference_ref(e, n->arg[1]);
         f.along = epi_ref_along(&v, &n->over, sizes);
         f.size = epi_axes_size(&n->over, sizes);
         f.index = (const double *)(void *)index.data;
@@ -643,7 +309,7 @@ static void round_all(const eval *e, int node, double *x, int64_t count) {
         return;
     if (e->k->spec.perturb != 0 || !epi_dtype_in_f32(type)) {
         for (int64_t j = 0; j < count; j++)
-            x[j] = rounded(e, node, x[j]);
+            x[j] = epi_reference_rounded(e, node, x[j]);
         return;
     }
     for (int64_t j = 0; j < count; j++)
@@ -679,11 +345,13 @@ static void sum_rows(void *ctx, int64_t item, int thread) {
         for (int64_t i = item * TERMS; i < last; i++) {
             make_terms(t, i, &p, count, x);
             for (int64_t j = 0; j < count; j++)
-                sum[i] = rounds_sums(t->e, t->node) ? (double)(float)(sum[i] + x[0][j]) : sum[i] + x[0][j];
+                sum[i] = epi_reference_rounds_sums(t->e, t->node) ? (double)(float)(sum[i] + x[0][j])
+                                                                  : sum[i] + x[0][j];
         }
     }
     for (int64_t i = item * TERMS; i < last; i++)
-        sum[i] = rounded(t->e, t->node, n->op == EPI_OP_MEAN ? sum[i] / (double)t->count : sum[i]);
+        sum[i] =
+            epi_reference_rounded(t->e, t->node, n->op == EPI_OP_MEAN ? sum[i] / (double)t->count : sum[i]);
 }
 
 /* Of some terms, those of all rows, in order, to where the rows' index says. */
@@ -708,13 +376,14 @@ static void send_terms(void *ctx, int64_t item, int thread) {
         double *row = sums + epi_walk_offset(&t->along, at);
         for (int64_t j = 0; j < count; j++) {
             double *sum = row + to[j];
-            *sum = rounds_sums(t->e, t->node) ? (double)(float)(*sum + x[0][j]) : *sum + x[0][j];
+            *sum =
+                epi_reference_rounds_sums(t->e, t->node) ? (double)(float)(*sum + x[0][j]) : *sum + x[0][j];
         }
     }
     for (int64_t at = 0; at < t->size; at++)
         for (int64_t j = 0; j < count; j++) {
             double *sum = sums + epi_walk_offset(&t->along, at) + to[j];
-            *sum = rounded(t->e, t->node, *sum);
+            *sum = epi_reference_rounded(t->e, t->node, *sum);
         }
 }
 
@@ -725,14 +394,17 @@ static void eval_terms(const eval *e, int node) {
     bool scatters = n->op == EPI_OP_SCATTER;
     epi_axes rows = scatters ? g->nodes[n->arg[1]].axes : n->axes,
              over = scatters ? epi_axes_without(&product->axes, &rows) : n->over;
-    terms t = {
-        .e = e, .node = node, .product = n->arg[0], .rows = count_of(e, &rows), .count = count_of(e, &over)};
+    terms t = {.e = e,
+               .node = node,
+               .product = n->arg[0],
+               .rows = epi_reference_count(e, &rows),
+               .count = epi_reference_count(e, &over)};
     for (int a = 0; a < 2; a++)
         t.factor[a] = factor_of(e, product->arg[a], &rows, &over);
     if (scatters) {
         t.index = e->value[n->arg[1]];
-        t.size = count_of(e, &n->over);
-        epi_ref to = as_ref(e, node);
+        t.size = epi_reference_count(e, &n->over);
+        epi_ref to = epi_reference_ref(e, node);
         t.along = epi_ref_along(&to, &n->over, e->k->spec.sizes);
         t.inner = epi_walk_axes(&to, &over, e->k->spec.sizes);
     }
@@ -770,7 +442,8 @@ int64_t epi_reference_workspace(const epi_cpu_kernel *k) {
     return bytes;
 }
 
-/* Is it to be computed in 64 bits: is it a division, or does f64 not hold an integer that it takes or makes? */
+/* Is it to be computed in 64 bits: is it a division, or does f64 not hold an integer that it takes or
+ * makes? */
 static bool in_integers(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
     bool truth = n->op == EPI_OP_AND || n->op == EPI_OP_OR || n->op == EPI_OP_NOT;
@@ -788,20 +461,72 @@ static bool in_integers(const eval *e, int node) {
 /* What is an integer as it is, also as a number. */
 static void note_numbers(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
-    for (int64_t i = 0, count = count_of(e, &n->axes); i < count && e->integer[node]; i++)
+    for (int64_t i = 0, count = epi_reference_count(e, &n->axes); i < count && e->integer[node]; i++)
         e->value[node][i] = (double)e->integer[node][i];
 }
 
 static void eval_integers(const eval *e, int node) {
     const epi_node *n = &e->k->spec.graph->nodes[node];
-    epi_ref to = as_integer(e, node), from[3];
+    epi_ref to = epi_reference_integer(e, node), from[3];
     const epi_ref *operands[3] = {NULL, NULL, NULL};
     for (int a = 0; a < epi_node_operands(n); a++) {
-        from[a] = as_integer(e, n->arg[a]);
+        from[a] = epi_reference_integer(e, n->arg[a]);
         operands[a] = &from[a];
     }
     epi_integers_run(&e->k->spec, e->k->strips, node, &to, operands, e->room);
     note_numbers(e, node);
+}
+
+/* A value by its operation, of values that are there. */
+static void eval_node(const eval *e, int i) {
+    const epi_node *n = &e->k->spec.graph->nodes[i];
+    switch (epi_ops[n->op].cls) {
+    case EPI_CLASS_MAP: eval_map(e, i); break;
+    case EPI_CLASS_REDUCE: eval_reduce(e, i); break;
+    case EPI_CLASS_SPLIT: epi_reference_split(e, i); break;
+    case EPI_CLASS_PRODUCT: (n->op == EPI_OP_GROUPED ? eval_grouped : eval_product)(e, i); break;
+    case EPI_CLASS_VIEW: epi_reference_view(e, i); break;
+    case EPI_CLASS_MOVE:
+        (n->op == EPI_OP_GATHER   ? epi_reference_gather
+         : epi_op_scatters(n->op) ? epi_reference_scatter
+                                  : epi_reference_update)(e, i);
+        break;
+    case EPI_CLASS_SORT:
+        (n->op == EPI_OP_SEGMENTS ? epi_reference_segments
+         : n->op == EPI_OP_TOPK   ? epi_reference_largest
+                                  : epi_reference_order)(e, i);
+        break;
+    case EPI_CLASS_SHIFT: epi_reference_shift(e, i); break;
+    case EPI_CLASS_SCAN: epi_reference_scan(e, i); break;
+    case EPI_CLASS_RANDOM: epi_reference_random(e, i); break;
+    case EPI_CLASS_LEAF:
+        if (n->op == EPI_OP_INPUT)
+            eval_input(e, i);
+        else if (n->op == EPI_OP_INDEX)
+            eval_index(e, i);
+        else
+            *e->value[i] =
+                n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], e->k->spec.sizes);
+        break;
+    }
+}
+
+/* The outputs, as they are stored. */
+static void store_outputs(const eval *e, const epi_ref *tensors) {
+    const epi_graph *g = e->k->spec.graph;
+    for (int t = g->input_count; t < g->tensor_count; t++) {
+        epi_ref r = epi_reference_ref(e, g->tensors[t].node);
+        epi_walk from = epi_walk_axes(&r, &tensors[t].axes, e->k->spec.sizes);
+        epi_walk to = epi_walk_axes(&tensors[t], &tensors[t].axes, e->k->spec.sizes);
+        const int64_t *integer = e->integer[g->tensors[t].node];
+        for (int64_t i = 0, count = epi_reference_count(e, &tensors[t].axes); i < count; i++) {
+            int64_t put = epi_walk_offset(&to, i), at = epi_walk_offset(&from, i);
+            if (integer)
+                epi_whole_store(e->k->strips, &tensors[t], put, integer[at]);
+            else
+                epi_reference_store(e->k->strips, &tensors[t], put, e->value[g->tensors[t].node][at]);
+        }
+    }
 }
 
 void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned char *workspace) {
@@ -824,9 +549,9 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
         e.integer[i] = NULL;
         if (is_streamed(k, i))
             continue;
-        next += count_of(&e, &n->axes) * (int64_t)sizeof(double);
+        next += epi_reference_count(&e, &n->axes) * (int64_t)sizeof(double);
         e.integer[i] = is_beyond(k, i) ? (int64_t *)(void *)next : NULL;
-        next += is_beyond(k, i) ? count_of(&e, &n->axes) * (int64_t)sizeof(int64_t) : 0;
+        next += is_beyond(k, i) ? epi_reference_count(&e, &n->axes) * (int64_t)sizeof(int64_t) : 0;
         if (in_integers(&e, i)) {
             eval_integers(&e, i);
             continue;
@@ -835,47 +560,7 @@ void epi_reference_run(const epi_cpu_kernel *k, const epi_ref *tensors, unsigned
             eval_terms(&e, i);
             continue;
         }
-        switch (epi_ops[n->op].cls) {
-        case EPI_CLASS_MAP: eval_map(&e, i); break;
-        case EPI_CLASS_REDUCE: eval_reduce(&e, i); break;
-        case EPI_CLASS_SPLIT: eval_split(&e, i); break;
-        case EPI_CLASS_PRODUCT: (n->op == EPI_OP_GROUPED ? eval_grouped : eval_product)(&e, i); break;
-        case EPI_CLASS_VIEW: eval_view(&e, i); break;
-        case EPI_CLASS_MOVE:
-            (n->op == EPI_OP_GATHER   ? eval_gather
-             : epi_op_scatters(n->op) ? eval_scatter
-                                      : eval_update)(&e, i);
-            break;
-        case EPI_CLASS_SORT:
-            (n->op == EPI_OP_SEGMENTS ? eval_segments
-             : n->op == EPI_OP_TOPK   ? eval_largest
-                                      : eval_order)(&e, i);
-            break;
-        case EPI_CLASS_SHIFT: eval_shift(&e, i); break;
-        case EPI_CLASS_SCAN: eval_scan(&e, i); break;
-        case EPI_CLASS_RANDOM: eval_random(&e, i); break;
-        case EPI_CLASS_LEAF:
-            if (n->op == EPI_OP_INPUT)
-                eval_input(&e, i);
-            else if (n->op == EPI_OP_INDEX)
-                eval_index(&e, i);
-            else
-                *e.value[i] =
-                    n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], k->spec.sizes);
-            break;
-        }
+        eval_node(&e, i);
     }
-    for (int t = g->input_count; t < g->tensor_count; t++) {
-        epi_ref r = as_ref(&e, g->tensors[t].node);
-        epi_walk from = epi_walk_axes(&r, &tensors[t].axes, k->spec.sizes);
-        epi_walk to = epi_walk_axes(&tensors[t], &tensors[t].axes, k->spec.sizes);
-        const int64_t *integer = e.integer[g->tensors[t].node];
-        for (int64_t i = 0, count = count_of(&e, &tensors[t].axes); i < count; i++) {
-            int64_t put = epi_walk_offset(&to, i), at = epi_walk_offset(&from, i);
-            if (integer)
-                epi_whole_store(k->strips, &tensors[t], put, integer[at]);
-            else
-                store_one(k->strips, &tensors[t], put, e.value[g->tensors[t].node][at]);
-        }
-    }
+    store_outputs(&e, tensors);
 }
