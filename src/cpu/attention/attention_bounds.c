@@ -31,7 +31,7 @@ static bool is_linear_known(const epi_plan *plan, const epi_graph *g, const epi_
 
 bool epi_bound_is_known(const epi_plan *plan, const epi_graph *g, const epi_bound *b) {
     return is_linear_known(plan, g, &b->limit) &&
-           (b->or == EPI_OR_NOTHING || is_linear_known(plan, g, &b->other));
+           (b->other_is == EPI_OR_NOTHING || is_linear_known(plan, g, &b->other));
 }
 
 /* ---- a tile of rows ---- */
@@ -102,7 +102,7 @@ static bool evaluate_linear(const rows *r, const epi_linear *l, double *sum) {
  * sees what its limit says. */
 static void widen(const rows *r, const epi_bound *b, epi_limit *to, double *sum, double *most) {
     double other[EPI_TILE_M];
-    bool whole = evaluate_linear(r, &b->other, other), second = b->or == EPI_OR_LIMIT;
+    bool whole = evaluate_linear(r, &b->other, other), second = b->other_is == EPI_OR_LIMIT;
     to->strict = false;
     to->exact &= whole || !second;
     for (int i = 0; i < r->count; i++) {
@@ -133,7 +133,7 @@ void epi_limits_find(const epi_attention_loop *l, const epi_ref *homes, int64_t 
         to->exact = evaluate_linear(&r, &b->limit, sum);
         for (int i = 0; i < count; i++)
             most[i] = sum[i];
-        if (b->or != EPI_OR_NOTHING)
+        if (b->other_is != EPI_OR_NOTHING)
             widen(&r, b, to, sum, most);
         to->least = INFINITY;
         to->most = -INFINITY;

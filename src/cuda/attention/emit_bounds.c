@@ -65,7 +65,7 @@ static const char *put_column(const epi_attention_design *d, const epi_linear *l
 void epi_bound_emit(const epi_attention_design *d, epi_kernel_text *k, const epi_bound *b, int most,
                     epi_text *out) {
     const char *limit = epi_attention_counts(d, b) ? put_linear(d, k, &b->limit, most) : NULL,
-               *other = limit && b->or != EPI_OR_NOTHING ? put_linear(d, k, &b->other, most) : "0.f";
+               *other = limit && b->other_is != EPI_OR_NOTHING ? put_linear(d, k, &b->other, most) : "0.f";
     if (!limit || !other) {
         epi_text_add(out, most > 0 ? "" : "  to = from;\n");
         return;
@@ -73,10 +73,10 @@ void epi_bound_emit(const epi_attention_design *d, epi_kernel_text *k, const epi
     if (most < 0 && !d->exact) /* a limit that is no number hides everything */
         epi_text_add(out, "  if (!(fabsf(%s + (%s)) <= INF)) to = from;\n", limit, other);
     epi_text_add(out, "  ");
-    if (b->or == EPI_OR_ROW)
+    if (b->other_is == EPI_OR_ROW)
         epi_text_add(out, "if (!(%s %s 0.f)) ", other, b->other.strict ? ">" : ">=");
     const char *column = put_column(d, &b->limit, b->sign, limit);
-    if (b->or == EPI_OR_LIMIT)
+    if (b->other_is == EPI_OR_LIMIT)
         column = epi_emit_text(d->c, b->sign > 0 ? "max(%s, %s)" : "min(%s, %s)", column,
                                put_column(d, &b->other, b->sign, other));
     epi_text_add(out, b->sign > 0 ? "to = min(to, %s);\n" : "from = max(from, %s);\n", column);

@@ -69,7 +69,7 @@ typedef struct epi_bound {
     bool flat;     /* the position is that along all of the stream: index(N)*size(C) + index(C) */
     int sign;      /* 1: the row sees nothing behind the limit; -1: nothing before it */
     epi_linear limit, other;
-    epi_or or ;
+    epi_or other_is;
 } epi_bound;
 
 /* Is it where a sequence begins: a limit from below that is one value alone, which rows do not have? A

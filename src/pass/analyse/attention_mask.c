@@ -155,7 +155,7 @@ static bool join(const reader *x, const reader *y, epi_bound *out) {
         return y->position && join(y, x, out);
     *out = x->bound;
     out->other = y->bound.limit;
-    out->or = y->position ? EPI_OR_LIMIT : EPI_OR_ROW;
+    out->other_is = y->position ? EPI_OR_LIMIT : EPI_OR_ROW;
     return !y->position || (y->position == x->position && y->bound.flat == x->bound.flat &&
                             epi_axis_equal(y->bound.axis, x->bound.axis));
 }
@@ -176,9 +176,9 @@ static bool make_bound(const epi_graph *g, const epi_attention *a, int node, epi
 
 bool epi_bound_is_start(const epi_graph *g, const epi_bound *b, const epi_axes *batch) {
     const epi_linear *l = &b->limit; /* -index <= -start */
-    return b->sign < 0 && b->or == EPI_OR_NOTHING && l->count == 1 && l->factor[0] < 0 && l->offset == 0 &&
-                                    !l->strict && g->nodes[l->term[0]].op != EPI_OP_INDEX &&
-                                    epi_axes_include(batch, &g->nodes[l->term[0]].axes);
+    return b->sign < 0 && b->other_is == EPI_OR_NOTHING && l->count == 1 && l->factor[0] < 0 &&
+           l->offset == 0 && !l->strict && g->nodes[l->term[0]].op != EPI_OP_INDEX &&
+           epi_axes_include(batch, &g->nodes[l->term[0]].axes);
 }
 
 /* A comparison of a value of rows with one along the stream. */

@@ -242,11 +242,11 @@ static void describe_bound(const epi_steps *k, const epi_bound *b, epi_text *out
                      epi_axis_label(g, b->axis).text);
     epi_text_add(out, "index(%s) ", epi_axis_label(g, b->axis).text);
     describe_limit(g, &b->limit, b->sign, out);
-    if (b->or != EPI_OR_NOTHING)
+    if (b->other_is != EPI_OR_NOTHING)
         epi_text_add(out, " or ");
-    if (b->or == EPI_OR_LIMIT)
+    if (b->other_is == EPI_OR_LIMIT)
         describe_limit(g, &b->other, b->sign, out);
-    if (b->or == EPI_OR_ROW)
+    if (b->other_is == EPI_OR_ROW)
         describe_row(g, &b->other, out);
 }
 
