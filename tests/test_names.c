@@ -24,8 +24,9 @@ static const struct {
 
 /* Nothing but a value is called NAME_v<digits>. */
 static void device_texts(void) {
-    static const char *const texts[] = {"base", "ptx",    "folds",     "tiles",     "index",
-                                        "rows", "random", "gemm_sm90", "gemm_sm80", "gemm_any"};
+    static const char *const texts[] = {"base",      "ptx",       "folds",   "tiles",
+                                        "index",     "rows",      "random",  "gemm_sm90_tile",
+                                        "gemm_sm90", "gemm_sm80", "gemm_any"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         bool found = false;
         for (const char *p = epi_device_text(texts[i]); (p = strstr(p, "_v")); p++)

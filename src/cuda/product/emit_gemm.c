@@ -282,11 +282,12 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     write_batches(d, out);
     write_epilogue(e, out);
     write_access(e, out);
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s",
-                 mainloop == EPI_GEMM_SM90  ? epi_device_text("counter")
+    bool sm90 = mainloop == EPI_GEMM_SM90;
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s%s",
+                 sm90                       ? epi_device_text("counter")
                  : mainloop == EPI_GEMM_ANY ? ""
                                             : epi_device_text("mma"),
-                 mainloop == EPI_GEMM_SM90 ? epi_device_text("order") : "",
+                 sm90 ? epi_device_text("order") : "", sm90 ? epi_device_text("gemm_sm90_tile") : "",
                  epi_device_text(epi_mainloop_name(mainloop)));
 }
 

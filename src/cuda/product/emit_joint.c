@@ -185,7 +185,7 @@ bool epi_emit_joint(const epi_kernel_text *const *parts, int count, const epi_op
     write_parts(parts, count, &out->piece, text);
     epi_text_add(text, "%s", epi_device_text("joint"));
     write_choices(&out->piece, count, text);
-    epi_text_add(text, "%s\n// ---- the mainloop\n\n%s%s%s", out->piece.wgmma, epi_device_text("counter"),
-                 epi_device_text("order"), epi_device_text("gemm_sm90"));
+    epi_text_add(text, "%s\n// ---- the mainloop\n\n%s%s%s%s", out->piece.wgmma, epi_device_text("counter"),
+                 epi_device_text("order"), epi_device_text("gemm_sm90_tile"), epi_device_text("gemm_sm90"));
     return !text->failed;
 }
