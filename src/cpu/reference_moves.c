@@ -1,4 +1,4 @@
-/* reference_moves.c: the reference's operations that move elements, order them, or go through them in steps. */
+/* reference_moves.c: the reference of operations that move, sort or step through elements. */
 #include "base/philox.h"
 #include "cpu/reference.h"
 #include "ir/index.h"

@@ -1,4 +1,4 @@
-/* reference_values.c: how the reference reads, stores and rounds a value. */
+/* reference_values.c: how the reference loads, stores and rounds a value. */
 #include <math.h>
 #include <string.h>
 

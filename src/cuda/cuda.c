@@ -1,4 +1,4 @@
-/* cuda.c: a kernel of a GPU: its launches with their cubins, and the forms that it shares these with. */
+/* cuda.c: compiles a kernel for a GPU: its launches, their cubins, and the forms that share these. */
 #include "cuda/cuda.h"
 
 #include <stdio.h>

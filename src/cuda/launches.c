@@ -1,4 +1,4 @@
-/* launches.c: the launches that a program's steps become, and their CUDA sources, by the best candidate. */
+/* launches.c: turns the steps of a program into launches, and writes their CUDA sources. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* run.c: a run of a kernel on a GPU: what each launch is told, and which of them have nothing to do. */
+/* run.c: runs a kernel on a GPU: fills in addresses, and starts the launches that have something to do. */
 #include <string.h>
 
 #include "cuda/cuda.h"

@@ -1,4 +1,4 @@
-/* graph_anew.c: a graph written anew, node by node, where a rule says what a node becomes. */
+/* graph_anew.c: writes a graph anew, node by node. A rule says what a node becomes. */
 #include <string.h>
 
 #include "ir/graph.h"

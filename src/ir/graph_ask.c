@@ -1,4 +1,4 @@
-/* graph_ask.c: what is asked of values: how products read operands, numbers, names of axes. */
+/* graph_ask.c: answers questions about values: how products read operands, what numbers and axes are. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

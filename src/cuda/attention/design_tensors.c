@@ -1,4 +1,4 @@
-/* design_tensors.c: the rows and columns of an attention kernel, and how tiles of its tensors are moved. */
+/* design_tensors.c: the rows and columns of an attention kernel, and how its tensors move in tiles. */
 #include <stdio.h>
 
 #include "cuda/attention/design_attention.h"

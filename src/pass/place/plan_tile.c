@@ -1,4 +1,4 @@
-/* plan_tile.c: the tile of a product: which products share it, its rows and columns, and what it can hold. */
+/* plan_tile.c: the tile of a product: which products share it, its rows and columns, what it can hold. */
 #include "pass/analyse/dequant.h"
 #include "pass/place/plan_internal.h"
 
