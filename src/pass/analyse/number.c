@@ -42,6 +42,8 @@ static bool find_number(const question *q, int node, int depth, double *value) {
     }
     if (known)
         *value = epi_op_reference(n->op, of[0], of[1], of[2]);
+    if (integers && fabs(*value) > 0x1p53) /* an integer has more digits than this, and may wrap around */
+        return false;
     return known && (!q->exact || (!epi_ops[n->op].expensive && is_held(*value, integers)));
 }
 
