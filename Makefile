@@ -419,7 +419,7 @@ $(WHEEL)/fingerprint: $(BUILD)/obj/tests/fingerprint.o $(BUILD)/obj/python/glibc
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
-test-wheel: $(BUILD)/venv/torch wheel $(if $(QUICK),,$(WHEEL)/bits $(WHEEL)/fingerprint $(BUILD)/fingerprint)
+test-wheel: $(BUILD)/venv/torch wheel $(BUILD)/epilog $(if $(QUICK),,$(WHEEL)/bits $(WHEEL)/fingerprint $(BUILD)/fingerprint)
 	QUICK='$(QUICK)' bash python/tests/wheel.sh $(BUILD)
 test-wheel-drawn:
 	@if [ -e $(BUILD)/venv/torch ]; then $(SUB) test-wheel; else echo 'skipped: PyTorch is not there; make $(BUILD)/venv/torch fetches it'; fi
