@@ -497,7 +497,7 @@ static void offline(void) {
         check(strstr(whole, info.micro) != NULL, "the description names the configuration: %s", whole);
         check(problem_make(&p, l->program, k, LAYOUT_PLAIN), "memory");
         epi_status status = epi_kernel_run(k, p.args, p.count, work, &err);
-        check(status == EPI_ERR_ARGUMENT && strstr(err.message, "no device"), "it does not run: %s",
+        check(status == EPI_ERR_ARGUMENT && strstr(err.message, "without a device"), "it does not run: %s",
               err.message);
         problem_free(&p);
         epi_kernel_free(k);

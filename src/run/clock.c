@@ -60,7 +60,7 @@ static epi_status make_events(epi_part_clock *c, const epi_kernel *k, epi_error 
     const epi_cuda_kernel *first = k->parts[0].full.cuda;
     int64_t runs = part_runs(k);
     if (!first->cuda)
-        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was made to be looked at: it has no device");
+        return epi_fail(err, EPI_ERR_ARGUMENT, "this kernel was compiled without a device: it can be read, but not run");
     if (runs > 1 << 20)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "%ld runs of parts are too many to time", (long)runs);
     EPI_TRY(epi_cuda_use(first->cuda, first->device, err));
