@@ -143,7 +143,7 @@ static void test_refused(void) {
     call = (epi_call)EPI_CALL(.tensors = got.p.args, .count = 2, .workspace = got.p.args[0].data);
     if (looked)
         refused_as(epi_kernel_time_parts(looked, &call, seconds, NULL, NULL, 1, &err), EPI_ERR_ARGUMENT, &err,
-                   "it has no device");
+                   "without a device");
     epi_kernel_free(looked);
     DISCARD(&got, &open);
 }

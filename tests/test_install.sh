@@ -59,7 +59,7 @@ that 'with two layers' sh -c "LD_LIBRARY_PATH='$p/lib' '$tmp/train' --state '$tm
 that 'which one layer does not go on from' refuses 'other LAYERS' --state "$tmp/deep.st" README.md 1 1 16
 that 'nor three' refuses 'other LAYERS' --state "$tmp/deep.st" README.md 1 3 16
 that 'a state that cannot be written is told first' refuses 'cannot be written' --state "$tmp/no/state" README.md 1 1 16
-for with in --help --sample '--sample x' '--stat x'; do that "train $with" refuses 'train \[--state' $with; done
+for with in --sample '--sample x' '--stat x'; do that "train $with" refuses 'see train --help' $with; done
 that 'and writes' sh -c "LD_LIBRARY_PATH='$p/lib' '$tmp/train' --state '$tmp/whole.st' --sample 9 README.md 1 1 16 | tail -c 11 | grep -q ."
 that 'the command finds its programs' sh -c "cd / && '$p/bin/epilog' run residual_rms --dims T=9,K=8,D=7"
 that 'the manual page is there, and names every command' sh -c "'$p/bin/epilog' help | sed -n 's/^  \([a-z]*\)  *.*/\1/p' | while read -r c; do grep -q \"^.SS \\\"epilog \$c: \" '$p/share/man/man1/epilog.1' || exit 1; done"

@@ -224,10 +224,10 @@ static bool leave_pieces(epi_kernel *k, const epi_options *o) {
     return true;
 }
 
-static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
+static epi_status compile(epi_kernel *k, const epi_options *o, epi_kept *kept, epi_error *err) {
     k->gpu = o->device != 0;
     EPI_TRY(epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err));
-    k->spec.kept = epi_kept_make(&k->arena);
+    k->spec.kept = kept;
     EPI_TRY(find_limits(k, o, err));
     EPI_TRY(check_memory(o, err));
     EPI_TRY(recut(k, o, err));
@@ -247,7 +247,6 @@ static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
             break;
         }
     }
-    k->spec.kept = NULL;
     for (int i = 0; i < k->part_count; i++) {
         const epi_steps *steps = refused_steps(&k->parts[i]);
         if (steps)
@@ -335,7 +334,10 @@ epi_status epi_kernel_make(const epi_program *program, const epi_options *option
     k->owner = owner;
     k->is_form = is_form;
     atomic_fetch_add(&program->module->owners, 1);
-    epi_status status = compile(k, options, err);
+    epi_kept *kept = epi_kept_make(); /* NULL: no memory, so that nothing is kept */
+    epi_status status = compile(k, options, kept, err);
+    epi_kept_free(kept);
+    k->spec.kept = NULL;
     if (status == EPI_OK && options->open_axis_count > 0 && !owner)
         status = epi_sizes_make(k, options, err);
     if (status != EPI_OK) {

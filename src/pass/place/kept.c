@@ -1,13 +1,15 @@
 /* kept.c: cached verdicts on parts, by a hash of their contents. */
 #include "pass/place/kept.h"
 
+#include <stdlib.h>
+
 #include "ir/content.h"
 #include "pass/place/placer.h"
 #include "pass/place/refusals.h"
 
 /* Verdicts by the hash of their part: a slot is empty where both words are zero. The slots are a power of two. */
 struct epi_kept {
-    epi_arena *arena;
+    epi_arena arena; /* its own: a kernel is also planned in arenas that are thrown away */
     struct slot {
         epi_hash of;
         epi_verdict verdict;
@@ -15,11 +17,14 @@ struct epi_kept {
     size_t count, room;
 };
 
-epi_kept *epi_kept_make(epi_arena *arena) {
-    epi_kept *k = epi_arena_alloc(arena, sizeof *k);
-    if (k)
-        *k = (epi_kept){.arena = arena};
-    return k;
+epi_kept *epi_kept_make(void) {
+    return calloc(1, sizeof(epi_kept));
+}
+
+void epi_kept_free(epi_kept *kept) {
+    if (kept)
+        epi_arena_free(&kept->arena);
+    free(kept);
 }
 
 /* ---- verdicts ---- */
@@ -66,26 +71,31 @@ static epi_verdict judge(const epi_spec *spec) {
     return v;
 }
 
-static struct slot *slot_of(const struct epi_kept *k, epi_hash of) {
-    size_t at = of.a & (k->room - 1);
-    while ((k->slots[at].of.a || k->slots[at].of.b) &&
-           (k->slots[at].of.a != of.a || k->slots[at].of.b != of.b))
-        at = (at + 1) & (k->room - 1);
-    return &k->slots[at];
+static bool is_free(const struct slot *s) {
+    return !s->of.a && !s->of.b;
 }
 
-/* Room for one more; false: no memory. The table is at most half full. */
+static struct slot *slot_of(struct slot *slots, size_t room, epi_hash of) {
+    size_t at = of.a & (room - 1);
+    while (!is_free(&slots[at]) && !epi_hash_equal(slots[at].of, of))
+        at = (at + 1) & (room - 1);
+    return &slots[at];
+}
+
+/* Makes room for one more. The table is at most half full. False: no memory. */
 static bool make_room(epi_kept *k) {
     if (2 * k->count < k->room)
         return true;
-    epi_kept more = {k->arena, NULL, k->count, k->room ? 2 * k->room : 64};
-    more.slots = epi_arena_alloc(k->arena, more.room * sizeof *more.slots);
-    for (size_t i = 0; i < k->room && more.slots; i++)
-        if (k->slots[i].of.a || k->slots[i].of.b)
-            *slot_of(&more, k->slots[i].of) = k->slots[i];
-    if (more.slots)
-        *k = more;
-    return more.slots != NULL;
+    size_t room = k->room ? 2 * k->room : 64;
+    struct slot *slots = epi_arena_alloc(&k->arena, room * sizeof *slots);
+    for (size_t i = 0; i < k->room && slots; i++)
+        if (!is_free(&k->slots[i]))
+            *slot_of(slots, room, k->slots[i].of) = k->slots[i];
+    if (slots) {
+        k->slots = slots;
+        k->room = room;
+    }
+    return slots != NULL;
 }
 
 epi_verdict epi_verdict_of(const epi_spec *spec) {
@@ -93,8 +103,8 @@ epi_verdict epi_verdict_of(const epi_spec *spec) {
     if (!k || !make_room(k))
         return judge(spec);
     epi_hash of = epi_spec_content(spec);
-    struct slot *s = slot_of(k, of);
-    if (s->of.a || s->of.b)
+    struct slot *s = slot_of(k->slots, k->room, of);
+    if (!is_free(s))
         return s->verdict;
     epi_verdict v = judge(spec);
     if (v.planned) {

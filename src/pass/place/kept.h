@@ -15,7 +15,8 @@ typedef struct epi_verdict {
 } epi_verdict;
 
 /* An empty table; NULL: no memory. */
-epi_kept *epi_kept_make(epi_arena *arena);
+epi_kept *epi_kept_make(void);
+void epi_kept_free(epi_kept *kept);
 /* The verdict on a part: its graph, types and slices are in the spec. It comes from what the spec has kept, if equal
  * parts were asked for before. */
 epi_verdict epi_verdict_of(const epi_spec *spec);
