@@ -182,11 +182,20 @@ def samples(op, dtype):
     return [s for s in op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd) if not is_random(op, s)]
 
 
+def is_edge(op, sample, way):
+    """Of one element that is repeated the variance is 0, so that a rounding of the mean is multiplied by 1/sqrt(eps); a lower bound that equals the
+    upper one has no gradient in eager (test_differences.py, test_equal_bounds)."""
+    bounds = [b for b in (*sample.args, *sample.kwargs.values()) if isinstance(b, torch.Tensor)]
+    equal = len(bounds) == 2 and bounds[0].shape == bounds[1].shape and bool((bounds[0] == bounds[1]).any())
+    return (op.name == "nn.functional.group_norm" and way.lie == "repeated") or (op.name == "clamp" and equal)
+
+
 def cases(op, ways=WAYS):
     for way in ways:
         if form_of(op, way) is not None:
             for number, sample in enumerate(samples(op, way.dtype)):
-                yield name_of(op, way, number), Case(op, sample, way)
+                if not is_edge(op, sample, way):
+                    yield name_of(op, way, number), Case(op, sample, way)
 
 
 def name_of(op, way, number):
@@ -232,8 +241,8 @@ def drawn(count, seed):
     while count:
         op, way = draw.choice(ops), draw.choice(WAYS)
         found = samples(op, way.dtype) if form_of(op, way) is not None else []
-        if found:
-            number = draw.randrange(len(found))
+        number = draw.randrange(len(found)) if found else 0
+        if found and not is_edge(op, found[number], way):
             yield name_of(op, way, number), Case(op, found[number], way)
             count -= 1
 

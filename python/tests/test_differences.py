@@ -75,6 +75,15 @@ def test_far_away(case):
     assert (ours(lambda x: torch.sin(x * 1), large).abs() <= 1).all()
 
 
+def test_equal_bounds():
+    """Of `clamp` with a lower bound that equals the upper one, the lower bound has the gradient; in eager neither has one."""
+    x, low, high = (torch.tensor(v, requires_grad=True) for v in ([-1.0, 0.5], [2.0, 0.0], [2.0, 1.0]))
+    clamp = lambda x, low, high: torch.clamp(x * 1, low, high) * 3
+    found, plain = (torch.autograd.grad(f.sum(), (x, low, high)) for f in (ours(clamp, x, low, high), clamp(x, low, high)))
+    assert [g.tolist() for g in plain] == [[0, 3], [0, 0], [0, 0]]
+    assert [g.tolist() for g in found] == [[0, 3], [3, 0], [0, 0]]
+
+
 def test_derivatives_that_overflow():
     """Where a factor on the way is beyond f32, eager has NaN or an infinity."""
     x = torch.tensor([-3e38, -1e20, 1e20, 1e30], requires_grad=True)
