@@ -1,4 +1,4 @@
-/* arch.c: the generations of GPUs there are mainloops for. */
+/* arch.c: the table of GPU generations that have mainloops. */
 #include "cuda/arch.h"
 
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* arch.h: what a generation of GPUs has: a row of one table each. Nothing else asks which generation it is.
+/* arch.h: the capabilities of a GPU generation: one table row each. Nothing else asks which generation a GPU
+ * is.
  */
 #ifndef EPI_CUDA_ARCH_H
 #define EPI_CUDA_ARCH_H

@@ -2,7 +2,7 @@
  *
  * An entry is one line of text that signs it, and the data:
  *     epilog-cache 1 <bytes of data, 16 hex digits> <checksum, 32 hex digits>\n
- * The checksum covers the key too, so an entry under another's name is no entry. */
+ * The checksum covers the key too, so an entry under another name is invalid. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* describe.c: what a compiled GPU kernel will do, in numbers and in words. */
+/* describe.c: describes a compiled GPU kernel, in numbers and in words. */
 #include "cuda/cuda.h"
 
 /* The first launch of a kind, or NULL. */

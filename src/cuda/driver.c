@@ -1,7 +1,7 @@
-/* driver.c: libcuda, its devices, and the dozen things asked of them.
+/* driver.c: libcuda, its devices, and the dozen functions that Epilog calls.
  *
- * Types and numbers of the driver are written out here by their binary layout, as cuda.h has them. The
- * driver keeps that layout for ever: a name that changed its meaning got a new suffix (_v2). */
+ * Types and numbers of the driver are declared here by their binary layout, as in cuda.h. The driver keeps
+ * that layout for ever: a function that changed its meaning got a new suffix (_v2). */
 #define _POSIX_C_SOURCE 200809L
 #include "cuda/driver.h"
 

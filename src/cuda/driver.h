@@ -1,8 +1,8 @@
 /* driver.h: the CUDA driver and its devices, opened at run time.
  *
- * Nothing of CUDA is needed to build: the driver's functions are looked up in libcuda with dlopen, and
- * the few types they need are declared here by their binary layout. A machine without a driver or
- * without a GPU has zero devices and a sentence that says why. */
+ * The build needs nothing of CUDA: dlopen finds the driver's functions in libcuda, and the few types that
+ * they need are declared here by their binary layout. A machine without a driver or without a GPU has zero
+ * devices and a sentence that says why. */
 #ifndef EPI_CUDA_DRIVER_H
 #define EPI_CUDA_DRIVER_H
 

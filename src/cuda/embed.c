@@ -1,4 +1,4 @@
-/* embed.c: the device texts, as bytes of the library. */
+/* embed.c: the device texts as bytes in the library. */
 #include <string.h>
 
 #include "cuda/emit/emit.h"

@@ -1,8 +1,8 @@
-/* jit.c: CUDA text becomes a cubin: by NVRTC, or from the cache.
+/* jit.c: compiles CUDA source to a cubin by NVRTC, or loads it from the cache.
  *
- * NVRTC is opened only when something must be compiled: opening it takes longer than loading all the
- * kernels of a model from the cache. What a cubin depends on is therefore known without it: the
- * library's path, size and time of change stand in the key for the compiler's version. */
+ * NVRTC is opened only when something must be compiled, because opening it takes longer than loading all
+ * kernels of a model from the cache. So the key of a cubin must not need NVRTC: the library's path, size and
+ * time of change stand for the compiler's version. */
 #define _POSIX_C_SOURCE 200809L
 #include "cuda/jit.h"
 

@@ -1,4 +1,4 @@
-/* jit.h: CUDA text becomes a cubin: by NVRTC, or from the cache on disk. */
+/* jit.h: compiles CUDA source to a cubin by NVRTC, or loads it from the cache on disk. */
 #ifndef EPI_CUDA_JIT_H
 #define EPI_CUDA_JIT_H
 

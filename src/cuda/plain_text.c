@@ -1,8 +1,9 @@
-/* plain_text.c: of a CUDA text what its compiler sees: no comments, and names of values by numbers.
+/* plain_text.c: reduces CUDA source to what the compiler sees: no comments, and numbers in place of names of
+ * values.
  *
- * Emitters name a value by the program's own word and its number on the tile: gate_v7, then _0, _c or the like.
- * The words are for whoever reads the text. Here each becomes n0, n1, ... in the order in which they come: distinct
- * names stay distinct, so texts that are equal then differ in names alone. */
+ * Emitters name a value by the program's own word and its number on the tile: gate_v7, then _0, _c or the
+ * like. The words are for readers. Here each name becomes n0, n1, ... in the order of appearance. Distinct
+ * names stay distinct, so two sources that are equal afterwards differ only in names. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

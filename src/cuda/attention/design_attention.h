@@ -1,8 +1,9 @@
 /* design_attention.h: the design of an attention kernel: everything that is decided before its text is
  * written.
  *
- * Mainloops take four variants of the plan (pass/analyse/attention.h): Hopper's, which move tiles by TMA and multiply by
- * wgmma, all of them; those of every GPU from Ampere on, by cp.async and mma.sync, all but the second.
+ * There are four variants of the plan (pass/analyse/attention.h). Hopper's mainloops, which move tiles by
+ * TMA and multiply by wgmma, support all of them. The mainloops for every GPU from Ampere on, with cp.async
+ * and mma.sync, support all except the second.
  *
  *     forward   one score product, an online softmax or any other weights, one value product
  *     split     the same of up to 64 rows over a long stream, which is taken in chunks; a second kernel folds
@@ -12,11 +13,11 @@
  *     pair      two score products, two value products, of the columns of either: gradients of keys and
  *               values
  *
- * The first score may be the sum of two products, whose features lie one after the other in the mainloop: the
- * second one's *more* rows and columns begin at a multiple of 64. The first sum is then over the columns of
- * either product, or, in rows, of both: two value products of the same weights.
+ * The first score may be the sum of two products. Their features follow each other in the mainloop: those of
+ * the second, the *more* rows and columns, begin at a multiple of 64. The first sum is then over the columns
+ * of either product or, in `rows`, of both: two value products with the same weights.
  *
- * Everything else is refused, and the program is cut into products and rows. */
+ * Everything else is refused, and the program is split into products and rows. */
 #ifndef EPI_CUDA_DESIGN_ATTENTION_H
 #define EPI_CUDA_DESIGN_ATTENTION_H
 

@@ -1,5 +1,5 @@
-/* design_scores.c: what an attention kernel makes of its scores: which functions there are, what they are
- * given and make, which factors are left to others, and which columns come with a tile. */
+/* design_scores.c: what an attention kernel computes from its scores: which functions there are, their
+ * arguments and results, which factors are left to others, and which columns come with a tile. */
 #include <math.h>
 #include <string.h>
 

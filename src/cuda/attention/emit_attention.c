@@ -1,5 +1,5 @@
-/* emit_attention.c: the text of an attention kernel: the program's scores, weights, bounds and epilogues as
- * functions that the mainloop calls. Nothing is decided here: that was done in the design. */
+/* emit_attention.c: writes the source of an attention kernel: the program's scores, weights, bounds and
+ * epilogues as functions that the mainloop calls. It decides nothing: the design has done that. */
 #include "cuda/attention/design_attention.h"
 #include "cuda/product/emit_gemm.h"
 

@@ -1,5 +1,5 @@
-/* emit_bounds.c: the bounds of attention's mask as text: which columns a range of rows sees, and where a sequence
- * begins. */
+/* emit_bounds.c: writes the bounds of attention's mask as source: which columns a range of rows sees, and
+ * where a sequence begins. */
 #include "cuda/attention/design_attention.h"
 
 /* The position along an axis of the rows, as it is for the rows `first` to `last`: at its most, or at its

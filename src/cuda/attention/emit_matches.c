@@ -1,5 +1,5 @@
-/* emit_matches.c: the equalities of an attention's mask (documents), by tile: the kernel that makes records
- * of them ahead, and how attention reads these. */
+/* emit_matches.c: writes the equalities of attention's mask (documents) by tile: the kernel that computes
+ * records of them before, and how attention reads these. */
 #include "cuda/attention/design_attention.h"
 #include "cuda/product/emit_gemm.h"
 

@@ -1,11 +1,11 @@
 // attention.cuh: what the attention mainloops of Hopper share: the numbers of their tiles, operands of wgmma, the way in and the way out.
 //
-// A block has TILE_M = 64 * GROUPS rows of one batch (a head of one sequence), 64 for each of GROUPS warpgroups that compute; one
-// more warpgroup has the thread that feeds them by TMA. The rows' operands stay in shared memory while tiles of STREAM columns
-// pass by in a ring. Rows are counted as batch.cuh says.
+// A block has TILE_M = 64 * GROUPS rows of one batch (a head of one sequence), 64 for each of GROUPS
+// warpgroups that compute; one more warpgroup has the thread that feeds them by TMA. The rows' operands stay
+// in shared memory while tiles of STREAM columns go through a ring. Rows are counted as batch.cuh says.
 //
-// Operands lie in panels of 64 elements of 16 bits, 128 bytes a row, swizzled. Where a head's features are no multiple of 64, the
-// last panel is filled up with zeros by TMA; so are rows and columns that are not there.
+// Operands lie in panels of 64 elements of 16 bits, 128 bytes a row, swizzled. If a head's features are not
+// a multiple of 64, TMA fills the last panel with zeros, and also rows and columns that do not exist.
 
 DEV void bar_arrive(u32 id, u32 n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 

@@ -1,9 +1,10 @@
-// attention_chunks.cuh: the chunks of columns that an online softmax is taken in on Hopper, and how they are folded.
+// attention_chunks.cuh: the chunks of columns of an online softmax on Hopper, and how they are combined.
 //
-// Chunk c has the columns from c * CHUNK on, counted from stream_origin(). Its tiles are walked from the last to the first, from a reference, sums of weights and sums
-// of values of its own. Chunks are folded from the last to the first, one after another, into what was folded before: whether one block walks over
-// all of them (attention_forward.cuh) or each is an item of work (attention_split.cuh, attention_fold.cuh), so the bits are the same. A chunk of
-// which a row sees nothing has the reference -INF, and changes none of its bits.
+// Chunk c has the columns from c * CHUNK on, counted from stream_origin(). Its tiles are processed from the
+// last to the first, with a reference, sums of weights and sums of values of its own. Chunks are combined
+// one after another, from the last to the first. One block may process all of them (attention_forward.cuh),
+// or each may be an item of work (attention_split.cuh, attention_fold.cuh): the bits are the same. If a row
+// sees nothing of a chunk, the reference is -INF, and the chunk changes no bit of the row.
 
 // The references are exponents of 2. What was folded is multiplied by `old`, what comes in by `own`; the new reference is the larger one.
 DEV float fold_factors(float folded, float chunk, float &old, float &own) {

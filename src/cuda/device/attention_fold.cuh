@@ -1,9 +1,11 @@
-// attention_fold.cuh: folds the partials of attention_split.cuh, and runs the epilogue. A block has the rows of one batch.
+// attention_fold.cuh: combines the partials of attention_split.cuh, and runs the epilogue. A block has the
+// rows of one batch.
 //
-// Which chunks there are follows from the same bounds as there; the others' partials were never written. They are taken from the last to
-// the first, as attention_chunks.cuh says, SEGMENT = PART * PARTS of them at a time: a thread brings two columns of a row, of PART chunks,
-// and PARTS threads fold what they have in turn. At last four warps see the sums as the accumulators of 64 rows, and run what the program
-// does with them (attention_folded.cuh).
+// The same bounds as there decide which chunks exist; partials of other chunks were never written. Chunks
+// are processed from the last to the first, as attention_chunks.cuh says, SEGMENT = PART * PARTS of them at
+// a time. A thread loads two columns of a row, of PART chunks, and PARTS threads combine theirs in turn. At
+// the end four warps hold the sums as the accumulators of 64 rows, and run the program's epilogue on them
+// (attention_folded.cuh).
 
 #define FACTORS (BATCH_ROWS * VALUE_WIDTH)        // shared memory: the sums, the factors of a segment's chunks, each row's statistics
 #define PART 16

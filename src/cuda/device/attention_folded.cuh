@@ -1,5 +1,7 @@
-// attention_folded.cuh: what the program does with the rows of a batch, once all chunks of its columns are folded: by attention_fold.cuh, or where there is
-// one, by attention_split.cuh itself. Of the emitted part see attention_forward.cuh: out::Rows, out::rows_load, out::Sums and out::epilogue_subtile.
+// attention_folded.cuh: the program's epilogue for the rows of a batch, once all chunks of its columns are
+// combined: by attention_fold.cuh or, if there is one chunk, by attention_split.cuh itself.
+// attention_forward.cuh describes the emitted part: out::Rows, out::rows_load, out::Sums and
+// out::epilogue_subtile.
 
 // The sums as accumulators; rows that are not there are like the last.
 struct Folded {

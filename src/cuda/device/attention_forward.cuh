@@ -1,10 +1,11 @@
 // attention_forward.cuh: attention on Hopper with its softmax: o = sum over columns of exp(s - top) * v, where s comes from a
 // product of rows and columns and top is the largest of a row.
 //
-// A block is 128 * (GROUPS + 1) threads. The thread that feeds loads the rows of a tile (queries) in QUERIES buffers, and tiles of
-// STREAM columns of both operands (keys and values) into one ring of SLOTS slots, in the order of use: K0 K1 V0 K2 V1 ... V(n-1).
-// Columns are walked from the last tile to the first; which tiles there are follows from their positions alone, counted from the
-// sequence's first one, or each document's.
+// A block is 128 * (GROUPS + 1) threads. The thread that feeds loads the rows of a tile (queries) in QUERIES
+// buffers, and tiles of STREAM columns of both operands (keys and values) into one ring of SLOTS slots, in
+// the order of use: K0 K1 V0 K2 V1 ... V(n-1). Columns are processed from the last tile to the first. Their
+// positions alone decide which tiles exist, counted from the first column of the sequence or of each
+// document.
 //
 // What a warpgroup does with its columns is in attention_online.cuh.
 //

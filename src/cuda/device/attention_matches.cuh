@@ -1,12 +1,15 @@
-// attention_matches.cuh: which columns the equalities of a mask (documents) leave to every 64 rows of attention, worked out ahead of it.
+// attention_matches.cuh: computes, before attention runs, which columns the equalities of a mask (documents)
+// leave for every 64 rows.
 //
-// Of the values on either side of an equality every 64 rows have a least and a most, and so has every tile of STREAM columns. Where
-// the two ranges do not meet no row sees any column; where both are one number, the same, all rows see all of them. Both hold of any
-// values, in any order. What is left for 64 rows is a record: the columns from the first to the last tile of which something may be
-// seen, and the longest run of tiles of which all is. So attention itself has intervals, as of the other bounds of a mask.
+// For each side of an equality, every 64 rows and every tile of STREAM columns have a minimum and a maximum.
+// If the two ranges do not overlap, no row sees any column. If both ranges are the same single number, all
+// rows see all columns. Both are true for any values, in any order. The result for 64 rows is a record: the
+// columns from the first to the last tile in which something may be visible, and the longest run of tiles in
+// which everything is. So attention itself works with intervals, as for the other bounds of a mask.
 //
-// A block is 8 warps, each with 64 rows of one batch; the ranges of up to TILES_AT_ONCE tiles are made by all of them together.
-// Batches are those of the axes that the values have: RECORDS is how many records each has, BLOCKS how many blocks.
+// A block is 8 warps, each with 64 rows of one batch; the ranges of up to TILES_AT_ONCE tiles are made by
+// all of them together. Batches come from the axes of the values. RECORDS is the number of records of each,
+// BLOCKS its number of blocks.
 //
 // P.ptr[RECORDS_PTR] has the records: from, to, from where and to where all is seen, in columns.
 

@@ -1,11 +1,12 @@
-// attention_mma.cuh: what the attention mainloops of every GPU from Ampere on share: tiles that come by cp.async, and their products
-// by ldmatrix and mma.sync.
+// attention_mma.cuh: what the attention mainloops for every GPU from Ampere on share: tiles loaded by
+// cp.async, and their products by ldmatrix and mma.sync.
 //
-// A block has TILE_M = 64 * GROUPS rows of one batch, and a warp BANDS bands of 16 of these. The rows' operands stay in shared memory
-// while tiles of STREAM columns pass by in a ring. A block has one tile; blocks come in the order of attention_tiles.cuh.
+// A block has TILE_M = 64 * GROUPS rows of one batch, and a warp BANDS bands of 16 of these. The rows'
+// operands stay in shared memory while tiles of STREAM columns go through a ring. A block has one tile.
+// attention_tiles.cuh gives the order of blocks.
 //
-// Operands lie in panels of 64 elements of 16 bits, 128 bytes a row, swizzled. Where a head's features are no multiple of 16, the last
-// 8 of the last 16 are zeros; so are rows and columns that are not there.
+// Operands lie in panels of 64 elements of 16 bits, 128 bytes a row, swizzled. If a head's features are not
+// a multiple of 16, the last 8 of the last 16 are zeros. Rows and columns that do not exist are zeros too.
 //
 // The emitted part defines, of each operand (rows, keys, values; rows2):
 //   keys_from(P, batch, group)   where its first row (column) of a batch, and of a group of columns, lies

@@ -1,9 +1,10 @@
 // attention_mma_forward.cuh: attention with its softmax by mma.sync: o = sum over columns of exp(s - top) * v, where s comes from a
 // product of rows and columns and top is the largest of a row.
 //
-// A block is THREADS threads and has one tile of rows, which stay. Tiles of STREAM columns of both operands (keys and values) pass
-// by in one ring of SLOTS slots, in the order of use: K0 V0 K1 V1 ..., from the last columns to the first; which tiles there are
-// follows from their positions alone. Where several blocks share a multiprocessor, one's softmax runs under another's products.
+// A block is THREADS threads and has one tile of rows, which stay. Tiles of STREAM columns of both operands
+// (keys and values) go through one ring of SLOTS slots, in the order of use: K0 V0 K1 V1 ..., from the last
+// columns to the first. Their positions alone decide which tiles exist. If several blocks share a
+// multiprocessor, the softmax of one runs during the products of another.
 //
 // What the emitted part defines is in attention_forward.cuh, less PLAIN and wgmma, and in attention_mma.cuh.
 

@@ -3,9 +3,10 @@
 // dp = d_o v and ds made of both. Two are those of keys and values: dk = sum of ds * q and dv = sum of p * d_o, with s = k q,
 // dp = v d_o, p made of s, and ds of both.
 //
-// A block is THREADS threads and has one tile of rows of both products, which stay. Tiles of STREAM columns of both pass by in a ring
-// of SLOTS slots. Columns are those of COLUMN_GROUPS groups (the query heads of a key's head) of COLUMNS each: all groups of a tile of
-// columns, then the next tile, from the last to the first. Every sum is taken by one warp, in that order: there are no atomics.
+// A block is THREADS threads and has one tile of rows of both products, which stay. Tiles of STREAM columns
+// of both go through a ring of SLOTS slots. Columns are those of COLUMN_GROUPS groups (the query heads of a
+// key's head) of COLUMNS each: all groups of a tile of columns, then the next tile, from the last to the
+// first. One warp computes every sum, in that order: there are no atomics.
 //
 // What the emitted part defines is in attention_rows.cuh and attention_pair.cuh, less PLAIN and wgmma, and in attention_mma.cuh.
 

@@ -2,14 +2,15 @@
 // products, without a softmax: the gradients of keys and values, dk = sum of ds * q and dv = sum of p * d_o, with s = k q,
 // dp = v d_o, p made of s, and ds of both.
 //
-// A block is 384 threads; 64 rows of both products stay for each of two warpgroups, while tiles of STREAM columns of both pass by
-// in a ring of SLOTS. Columns are those of COLUMN_GROUPS groups (the query heads of a key's head) of COLUMNS each: all groups of a
-// tile of columns, then the next tile, from the last to the first.
+// A block is 384 threads; 64 rows of both products stay for each of two warpgroups, while tiles of STREAM
+// columns of both go through a ring of SLOTS. Columns are those of COLUMN_GROUPS groups (the query heads of
+// a key's head) of COLUMNS each: all groups of a tile of columns, then the next tile, from the last to the
+// first.
 //
-// A step of a warpgroup: the first product of a tile, the first sum over the tile before it and the second product are on their
-// way together; then the second sum.
+// A step of a warpgroup has the first product of a tile, the first sum over the tile before it, and the
+// second product in flight together; then comes the second sum.
 //
-// The emitted part defines what attention_rows.cuh lists, but for OUT_MORE, and:
+// The emitted part defines what attention_rows.cuh lists, except OUT_MORE, and:
 //   score::first<CUT>   makes the second sum's weights, unless everything is made by score::second (SPLIT 0)
 //   score::second<CUT>(s, dp, ...)   the first sum's weights, into dp, from s as `first` left it (SPLIT 0: and the second sum's, into s)
 //   STAGED vectors of f32, one value a column, that come with a tile: staged_make(P, v, batch, group, n)

@@ -1,5 +1,5 @@
-// attention_ranges.cuh: the least and the most of the values on either side of a mask's equalities, for the kernels that work out ahead
-// which columns these leave to the rows of attention.
+// attention_ranges.cuh: the minimum and maximum of the values on both sides of a mask's equalities, for the
+// kernels that compute, before attention runs, which columns these leave for its rows.
 //
 // The emitted part defines, besides the macros:
 //   row_value<M>(P, batch, row), column_value<M>(P, batch, col)   the two sides of equality M, of MATCHES

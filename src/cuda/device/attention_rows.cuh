@@ -1,11 +1,12 @@
 // attention_rows.cuh: on Hopper, one sum over columns whose weights come from one or two products of rows and columns, without a
 // softmax: the gradient of queries, dq = sum of ds * k, with s = q k, dp = d_o v and ds made of both.
 //
-// A block is 128 * (GROUPS + 1) threads; a tile's rows of both products stay, while tiles of STREAM columns pass by: those of the
-// first product in a ring, which the sum reads a second time, those of the second in another, of SLOTS each.
+// A block is 128 * (GROUPS + 1) threads; a tile's rows of both products stay, while tiles of STREAM columns
+// go through two rings of SLOTS each: one for the first product, which the sum reads again, and one for the
+// second.
 //
-// A step of a warpgroup: the first product of tile n, the sum over tile n + 1 and the second product of tile n are on their way
-// together. What follows from the first product alone is worked out under the other two.
+// A step of a warpgroup has the first product of tile n, the sum over tile n + 1 and the second product of
+// tile n in flight together. Values that need only the first product are computed during the other two.
 //
 // The emitted part defines, besides the macros:
 //   score::Rows, score::rows_load(R, P, row)                        what a thread keeps of its rows `row` and `row + 8`

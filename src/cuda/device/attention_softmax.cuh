@@ -1,7 +1,8 @@
 // attention_softmax.cuh: the online softmax of a thread's two rows, for the mainloops that walk over the stream once.
 //
-// LAZY: the reference of a row's exponents is replaced only when the row's largest score has grown by more than a factor of
-// 2^LAZY. Which rows do so a warp votes on, but what becomes of a row depends on that row alone.
+// LAZY: the reference of a row's exponents is replaced only when the row's largest score has grown by more
+// than a factor of 2^LAZY. A warp votes on which rows do so, but the result of a row depends on that row
+// alone.
 
 // What is known of a thread's two rows: the reference, POST times it (or 0), the sum of its columns' weights, and its columns'
 // largest score.

@@ -1,15 +1,18 @@
 // attention_split.cuh: attention of few rows on Hopper, its columns in chunks: one query of each sequence over a long cache.
 //
-// A batch has up to 64 rows (the heads of a group, a few tokens), so one tile of them. Its columns are taken in chunks of CHUNK, by
-// their positions alone: chunk c has the columns from c * CHUNK on, counted from the sequence's first. A chunk that no row sees any of
-// is no item of work. An item's results are partials: of each row a reference, its sum of weights and its sums of weighted values, both
-// relative to that, and its largest score. attention_fold.cuh folds them. Where one chunk is all there may be (ALONE), every batch is an
-// item, and its results are the program's. What a row gets depends neither on how many blocks there are nor on who takes what.
+// A batch has up to 64 rows (the heads of a group, a few tokens), so it is one tile. Its columns are split
+// into chunks of CHUNK by their positions: chunk c has the columns from c * CHUNK on, counted from the first
+// of the sequence. A chunk of which no row sees anything is no item of work. The results of an item are
+// partials: for each row a reference, the sum of weights and the sums of weighted values, both relative to
+// the reference, and the largest score. attention_fold.cuh combines them. If there can be only one chunk
+// (ALONE), every batch is an item, and its results are those of the program. The result of a row does not
+// depend on the number of blocks, nor on which block processes what.
 //
-// A block is 256 threads: a warpgroup that computes, and one with the warp that feeds it by TMA. Memory is what takes time, so the
-// ring has all of shared memory but the rows, and the warp that feeds goes on to the next item while the other one still computes.
-// A slot belongs to TMA from `empty` (one arrival) to `full` (the bytes); slots are used in the order K0 K1 V0 K2 V1 ... V(n-1).
-// The rows' operand is brought by the threads that compute, between two barriers of their own.
+// A block is 256 threads: a warpgroup that computes, and one with the warp that feeds it by TMA. Memory is
+// the bottleneck. So the ring has all of shared memory except the rows, and the warp that feeds goes on to
+// the next item while the warpgroup still computes. A slot belongs to TMA from `empty` (one arrival) to
+// `full` (the bytes); slots are used in the order K0 K1 V0 K2 V1 ... V(n-1). The rows' operand is brought by
+// the threads that compute, between two barriers of their own.
 //
 // Of the step see attention_online.cuh or, of at most 16 rows (TURNED), attention_turned.cuh; of what the emitted part defines attention_forward.cuh; besides that:
 //   row_at(P, r)                        where row r of all batches starts, in elements of 16 bits; P.ptr[ROWS_PTR] is the tensor

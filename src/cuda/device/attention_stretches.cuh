@@ -1,12 +1,15 @@
-// attention_stretches.cuh: which columns the equalities of a mask (documents) leave to the rows of attention's forward, worked out ahead.
+// attention_stretches.cuh: computes, before attention's forward runs, which columns the equalities of a mask
+// (documents) leave for its rows.
 //
-// A row's origin is the first column, from stream_origin() on, whose values are the row's: its document's first. Tiles and chunks of
-// columns are counted from there, so that a document has the bits that it has alone, wherever it lies. Of a tile of TILE_M rows those
-// of one origin are a stretch: attention walks over the columns of each stretch in turn, and hides them from all other rows.
+// A row's origin is the first column, from stream_origin() on, with the same values as the row: the first of
+// its document. Tiles and chunks of columns are counted from there. So a document gets bitwise the same
+// result as alone, wherever it is. In a tile of TILE_M rows, the rows with one origin are a stretch.
+// Attention processes the columns of each stretch in turn, and hides them from all other rows.
 //
-// A block is 8 warps, each with a tile of rows of one batch. Rows that follow each other with the same values are looked for together,
-// by the first of them (its head). Tiles of columns that may have their values are known from ranges, then columns one by one. Batches
-// are those of the axes that the values have; each has PAD rows, BLOCKS blocks.
+// A block is 8 warps, each with a tile of rows of one batch. Consecutive rows with the same values are
+// searched together, by the first of them (the head). Ranges give the tiles of columns that may have these
+// values; then columns are compared one by one. Batches are those of the axes that the values have; each has
+// PAD rows, BLOCKS blocks.
 //
 // What is left: P.ptr[STRETCHES_PTR], a list for every tile of rows: origin, behind the last tile of columns that may be seen (with
 // LAST_STRETCH in the last of them), first and last row; an origin of -1 where there is none. P.ptr[RUNS_PTR], of every 64 rows: their origin, if they have one, else -1, and behind the

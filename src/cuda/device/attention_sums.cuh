@@ -1,5 +1,5 @@
-// attention_sums.cuh: what Hopper's mainloops without a softmax share (attention_rows.cuh, attention_pair.cuh): where things lie, and the
-// rows' way there.
+// attention_sums.cuh: what Hopper's mainloops without a softmax share (attention_rows.cuh,
+// attention_pair.cuh): the layout of shared memory, and the loading of rows.
 //
 // Shared memory: rows, both rings, mbarriers. Slots belong to TMA from `empty` to `full`, as do a warpgroup's rows, in whose place
 // it puts its results.

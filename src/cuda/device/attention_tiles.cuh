@@ -1,5 +1,6 @@
-// attention_tiles.cuh: what all attention mainloops share: which tiles there are, in which order they are taken, and what the
-// epilogue sees of them. Rows are counted as batch.cuh says; a tile has TILE_M of one batch, and passes over tiles of STREAM columns.
+// attention_tiles.cuh: what all attention mainloops share: which tiles exist, in which order they are
+// processed, and what the epilogue sees of them. Rows are counted as batch.cuh says; a tile has TILE_M of
+// one batch, and passes over tiles of STREAM columns.
 
 template <int V> struct Is { static constexpr int value = V; };
 

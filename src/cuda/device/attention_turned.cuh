@@ -1,13 +1,15 @@
 // attention_turned.cuh: on Hopper, at most TURNED = 8 or 16 rows and the columns of a chunk that they see, for attention_split.cuh.
 //
-// The columns are the rows of wgmma, and the rows its columns: 64 keys times TURNED queries, 64 features of values times TURNED rows of
-// weights. So next to nothing is worked out for rows that are not there. Bits are those of attention_online.cuh: every score and every
-// sum of values adds up the same products in the same order, and so do the sums of weights.
+// The columns are the rows of wgmma, and the rows its columns: 64 keys times TURNED queries, 64 features of
+// values times TURNED rows of weights. So almost no work is spent on rows that do not exist. Results are
+// bitwise those of attention_online.cuh: every score, every sum of values and every sum of weights adds up
+// the same numbers in the same order.
 //
-// A warp has 16 columns of either half of a tile. What wgmma leaves in its threads, it turns by way of shared memory: then a thread has
-// columns of row lane / 4, and of that + 8, as the emitted functions of scores want them (SHARE columns at a time). Weights go to shared
-// memory twice: as an operand, and as f32, where a thread for every row, lane of a quad and parity of 8 columns adds up what one
-// accumulator of attention_softmax.cuh would.
+// A warp has 16 columns of either half of a tile. It transposes the results of wgmma through shared memory.
+// Then a thread has columns of row lane / 4, and of row lane / 4 + 8, as the emitted functions of scores
+// need them (SHARE columns at a time). Weights go to shared memory twice: as an operand, and as f32, where a
+// thread for every row, lane of a quad and parity of 8 columns adds up what one accumulator of
+// attention_softmax.cuh would.
 //
 // Shared memory: the rows, the ring, weights of two tiles as operands, scores and then weights of two tiles, the warps' largest scores,
 // and the factors that sums grow by.

@@ -1,5 +1,5 @@
-// attention_weights.cuh: in the place of attention_softmax.cuh, weights that are what the program makes of scores: there is no reference,
-// and nothing is scaled.
+// attention_weights.cuh: used in place of attention_softmax.cuh if weights are any function of the scores:
+// there is no reference, and nothing is scaled.
 
 struct Softmax {
   float top[2], base[2], sum[2], most[2];

@@ -1,7 +1,8 @@
-// base.cuh: what every device text starts with: short types, PTX, storage types, and the functions
-// that the `cuda` cells of ops.def call. Header-free, for NVRTC.
+// base.cuh: the start of every device text: short types, PTX, storage types, and the functions that the
+// `cuda` cells of ops.def call. It includes no header, for NVRTC.
 //
-// EPI_FAST: 1 where every tile is stored in 16 bits or fewer; then functions need no more than about 2^-20.
+// EPI_FAST: 1 if every tile is stored in 16 bits or fewer; functions then need a precision of only about
+// 2^-20.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;

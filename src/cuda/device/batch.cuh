@@ -1,7 +1,8 @@
-// batch.cuh: the rows of a product as its tiles count them; of those that lie in groups of any size groups.cuh tells the same.
+// batch.cuh: how the tiles of a product count its rows. groups.cuh does the same for groups of any size.
 //
-// Where there are batches, the rows of a tile are all of one: every batch counts as BATCH_PAD rows, a multiple of what a cluster of
-// tiles has, of which the first BATCH_ROWS are there. Otherwise tiles count rows as memory does.
+// If there are batches, all rows of a tile are of one batch. Every batch counts as BATCH_PAD rows, a
+// multiple of the rows of a cluster of tiles, of which the first BATCH_ROWS exist. Otherwise tiles count
+// rows as they are in memory.
 #if BATCHED && !ROW_GROUPS
 #define BATCH_PAD ((BATCH_ROWS + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER) * (TILE_M * CLUSTER))
 DEV int rows_in_all(const Params &P) { return (int)P.M / BATCH_ROWS * BATCH_PAD; }

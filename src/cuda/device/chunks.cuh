@@ -1,5 +1,5 @@
-// chunks.cuh: what scans of products by chunks on tensor cores are made of: tiles of 16 bits in shared memory, a state in accumulators, and
-// products of decays.
+// chunks.cuh: the building blocks of scans of products by chunks on tensor cores: 16-bit tiles in shared
+// memory, a state in accumulators, and products of decays.
 
 // Tiles of a chunk, and a state of ROWS x COLUMNS in the accumulators of WARPS warps: the columns in SHARES, and of each share warp w of its
 // DOWN has slabs w, w + DOWN, … of 16 rows. With PANELS tiles lie as wgmma wants them: 64 columns, 128 bytes, of all rows, then the next 64.

@@ -1,14 +1,16 @@
-// chunks_product.cuh: at each step the sum of a state of a scan times the one before of a scan the other way, by chunks on tensor cores: the gradient
-// to a decay. Both scans have that decay, so no state is made for each step.
+// chunks_product.cuh: the gradient of a decay, by chunks on tensor cores: at each step the sum of a state of
+// a scan times the previous state of a scan in the other direction. Both scans have that decay, so no state
+// has to be computed for each step.
 //
 // Steps are counted as the other scan goes, whose state is s, made of products x_j^T z_j (x along rows, z along columns); g, which comes from
 // the end, is made of u_i^T w_i. With s0 the state before a chunk, e what comes to g at its last step, and M as in chunks_sums.cuh,
 //
 //     d_t = sum over i >= t > j of M[i][t] * Z[i][j] * M[t - 1][j]       Z[i][j] = (u_i x_j) (w_i z_j), the same sum as that of a product of both,
 //
-// where s0 is one more j, with Z[i] = u_i s0 w_i, and e one more i, with Z[j] = x_j e z_j, and of both sum(e*s0). No number is divided by a
-// decay. Sums over i are running ones, R[t][j] = Z[t][j] + a[t + 1] R[t + 1][j], along 16 steps: what is behind these comes as the value that
-// R begins with, what is before them is one more column j. Both have been added up by whole 16s.
+// where s0 is one more j, with Z[i] = u_i s0 w_i, and e one more i, with Z[j] = x_j e z_j, and of both
+// sum(e*s0). Nothing is divided by a decay. Sums over i are running ones, R[t][j] = Z[t][j] + a[t + 1] R[t +
+// 1][j], along 16 steps: what is behind these comes as the value that R begins with, what is before them is
+// one more column j. Both have been added up by whole 16s.
 //
 // A block has all of the state. It first walks along the other scan, and keeps the states before chunks in `kept`, in 16 bits; then from the
 // end along g. Four barriers a chunk: behind the first its tiles are there, behind the second decays, e and s0 of 16 bits, behind the third

@@ -1,8 +1,9 @@
 // chunks_sums.cuh: a scan of products by chunks of STEPS steps, on tensor cores: operands of 16 bits, one decay for all of the state.
 //
-// A block of WARPS warps has the state of one batch and COLUMNS of its columns, in accumulators of f32, and walks along the chunks in
-// order. Of a chunk it has tiles q, k (STEPS x ROWS) and v (STEPS x COLUMNS) in shared memory, the next ones are on their way to the
-// other stage. With M[i][j] the product of the decays of steps j + 1 to i, and p_i that of all up to i,
+// A block of WARPS warps has the state of one batch and COLUMNS of its columns, in accumulators of f32, and
+// walks along the chunks in order. The tiles q, k (STEPS x ROWS) and v (STEPS x COLUMNS) of a chunk are in
+// shared memory, and the next ones are loading into the other stage. Let M[i][j] be the product of the
+// decays of steps j + 1 to i, and p_i the product of all up to i:
 //
 //     y = (q k^T * M) v + p * (q s)          M[i][j] = 0 for j > i
 //     s = p_last * s + (k * M[last])^T v
@@ -16,9 +17,10 @@
 // Two barriers a chunk: behind the first its tiles are there and nobody reads those before, behind the second the decays and the
 // state of 16 bits. The order of every sum depends on ROWS alone: bits are the same in every batch, whatever COLUMNS is.
 //
-// A v that is not finite must not meet the zeros of M above its diagonal: where a sum is not finite, it is added up by itself, without them.
+// A v that is not finite must not meet the zeros of M above its diagonal. So a sum that is not finite is
+// added up separately, without them.
 //
-// S tells how large everything is, and where operands and results lie: see epi_emit_recurrence.
+// S has all sizes, and the places of operands and results: see epi_emit_recurrence.
 template <int T> DEV void store_pair(void *p, i64 at, float x, float y) {
   const u32 w[2] = {T == F32 ? __float_as_uint(x) : pack<T>(x, y), __float_as_uint(y)};
   if (T == F32) write8((float *)p + at, w);

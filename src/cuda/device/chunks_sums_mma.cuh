@@ -1,5 +1,5 @@
-// chunks_sums_mma.cuh: the products of chunks_sums.cuh by mma.sync. Eight warps are twice four, each with half of the columns: scores they make twice,
-// which takes less than to wait for each other.
+// chunks_sums_mma.cuh: the products of chunks_sums.cuh by mma.sync. Eight warps are two sets of four, each
+// with half of the columns. Both sets compute the scores, which takes less time than waiting for each other.
 template <class S> struct Chunks : ChunkTiles<S, Tiles<S::ROWS, S::COLUMNS, S::WARPS, S::WARPS / 4>> {
   typedef Tiles<S::ROWS, S::COLUMNS, S::WARPS, S::WARPS / 4> T;
   typedef ChunkTiles<S, T> C;

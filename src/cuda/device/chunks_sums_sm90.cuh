@@ -1,7 +1,8 @@
-// chunks_sums_sm90.cuh: the products of chunks_sums.cuh by wgmma. A block is one warpgroup, and two of them share a multiprocessor: what one
-// waits for, the other has time for. Scores are on their way while decays are multiplied, what comes to the state while y is stored.
+// chunks_sums_sm90.cuh: the products of chunks_sums.cuh by wgmma. A block is one warpgroup, and two blocks
+// share a multiprocessor: one computes while the other waits. Scores are in flight while decays are
+// multiplied, and updates of the state while y is stored.
 //
-// All 64 steps are in every product, with zeros where a step is not before.
+// Every product has all 64 steps, with zeros for steps that do not come before.
 template <class S> struct Chunks : ChunkTiles<S, WideTiles<S::ROWS, S::COLUMNS, 4>> {
   typedef WideTiles<S::ROWS, S::COLUMNS, 4> T;
   typedef ChunkTiles<S, T> C;

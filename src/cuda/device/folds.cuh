@@ -1,5 +1,5 @@
-// folds.cuh: reductions that leave a tile. A fold is a running value; partials of fixed extent are folded in a fixed
-// order, so a result has the same bits whatever the tile, the run or the batch.
+// folds.cuh: reductions that leave a tile. A fold is a running value. Partials have a fixed extent and are
+// combined in a fixed order, so a result is bitwise the same for any tile, run or batch.
 template <class F> struct Fold {
   float v;
   static DEV float none() { return F::none(); }

@@ -1,12 +1,13 @@
-// gather.cuh: rows of an operand that an index names, on their way into the ring of Hopper's product: by cp.async, of GATHERERS warps
-// that do nothing else.
+// gather.cuh: loads the rows of an operand that an index names into the ring of Hopper's product: by
+// cp.async, in GATHERERS warps that do nothing else.
 //
-// A stage's rows are copied eight at a time, 64 bytes of each by four lanes, so that there are few addresses: instructions of a warp
-// beside the tensor cores are what takes its time. Eights are dealt out to the warps, of which this is number g. In the place of rows
-// that are not there another comes, and nobody wants what becomes of it. A row that the index finds nowhere is zero.
+// The rows of a stage are copied eight at a time, 64 bytes of each by four lanes, so that there are few
+// addresses: the time goes into instructions of these warps, which compete with the tensor cores. The groups
+// of eight are dealt out to the warps; this is warp g. For rows that do not exist, another row is loaded,
+// and its result is not used. A row whose index is outside the axis is zero.
 //
-// DEPTH_GROUPS: what is named is the depth, and a stage has 256 bytes of each of its 64, as two slabs. The index is read a stage ahead;
-// what lies behind the group's end is zero.
+// DEPTH_GROUPS: the index names elements of the depth, and a stage has 256 bytes for each of its 64, as two
+// slabs. The index is read a stage ahead. Elements after the group's end are zero.
 #define DEEP 64        // of a stage
 #define AHEAD_ROWS 4   // addresses of rows
 #define EIGHTS(n) (((n) + GATHERERS - 1) / GATHERERS)                                        // that a warp has of n

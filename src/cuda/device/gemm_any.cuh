@@ -1,6 +1,6 @@
-// gemm_any.cuh: the product for whatever the tensor cores cannot take: f32 operands, operands of two types, rows of odd
-// lengths, any strides. Blocks of 128 threads make tiles of 64 x 64 with plain multiply-adds; accumulators lie in the
-// threads as wgmma leaves them, so the epilogue is the same.
+// gemm_any.cuh: the product for operands that tensor cores do not support: f32, two types, rows of odd
+// lengths, any strides. Blocks of 128 threads compute tiles of 64 x 64 with plain multiply-adds. The
+// accumulators are distributed over the threads as wgmma does it, so the epilogue is the same.
 #define KB 32
 
 struct Plain {

@@ -1,12 +1,15 @@
-// gemm_few.cuh: the product of few rows with weights of few bits, which are made on their way in: bytes become operands
-// of mma.sync in registers, and what the scales multiply is the sum of a group.
+// gemm_few.cuh: the product of few rows with few-bit weights, which are converted as they are loaded: bytes
+// become operands of mma.sync in registers, and the scales multiply the sum of a group.
 //
-// A block has TILE_N columns, TILE_COLS of each product, and up to TILE_M rows; its warps share the depth out among them, a step each in turn,
-// and add up at the end. Weights are mma's first operand, 16 columns of the product at a time, and the rows are its second, 8 at a time:
-// lane 4g + q has columns g and g + 8, and row g. Which of the depth an mma multiplies is free, as long as both operands agree: the four lanes
-// of a column have B_LOADED bytes each of a step, in runs of neighbours: one for each of the step's STEP_GROUPS groups, so that an mma is of one.
+// A block has TILE_N columns, TILE_COLS of each product, and up to TILE_M rows; its warps share the depth, a
+// step each in turn, and add up their sums at the end. Weights are mma's first operand, 16 columns of the
+// product at a time, and the rows are its second, 8 at a time: lane 4g + q has columns g and g + 8, and row
+// g. An mma may multiply any part of the depth, as long as both operands agree. The four lanes of a column
+// have B_LOADED bytes each of a step, in one run of neighbours for each of the step's STEP_GROUPS groups. So
+// an mma belongs to one group.
 //
-// All numbers of few bits are numbers of HALF, so what tensor cores multiply is exact, and sums of a group are f32:
+// All few-bit numbers are exact in HALF, so the tensor cores' products are exact, and the sums of a group
+// are f32:
 //   d += scale * (sum of x*q - zero * sum of x) + offset * sum of x
 //
 // The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles, of one subtile:

@@ -1,13 +1,15 @@
 // gemm_sm80.cuh: the product on Ampere, Ada and the consumer's Blackwell: cp.async, ldmatrix and mma.sync, with an
 // emitted epilogue.
 //
-// A block is 256 threads and owns tiles of 128 x 128: eight warps, four down and two across, of 32 x 64 each. A ring of
-// STAGES stages, BK deep each, is filled STAGES - 1 ahead; it goes on over the tiles, so the next tile's first stages arrive
-// under the epilogue. Two blocks share a multiprocessor: one's tensor cores run under the other's epilogue.
+// A block is 256 threads and owns tiles of 128 x 128: eight warps, four down and two across, of 32 x 64
+// each. A ring of STAGES stages, BK deep each, is filled STAGES - 1 ahead; it continues across tiles, so the
+// next tile's first stages arrive during the epilogue. Two blocks share a multiprocessor: the tensor cores
+// work for one during the other's epilogue.
 //
-// An operand is moved in vectors of 8 elements that are neighbours along the depth or, with A_MN or B_MN, along the rows
-// (columns). A_VEC and B_VEC say how many of them start at a multiple of their own size in memory: 8, 4 and 2 are copied
-// as such, and with 1 every element is found by itself, wherever it lies. What is not there arrives as zero.
+// An operand is moved in vectors of 8 elements that are neighbours along the depth or, with A_MN or B_MN,
+// along the rows (columns). A_VEC and B_VEC say how many elements start at a multiple of their own size in
+// memory. Runs of 8, 4 and 2 are copied whole; with 1, every element is addressed by itself. Elements that
+// do not exist arrive as zero.
 //
 // The emitted part defines, besides what gemm_sm90.cuh lists for an epilogue without staged tiles:
 //   A_row(P, r), A_depth(P, k), A_PTR, A_MN, A_VEC, and the same of B     where an element lies: the sum of the two offsets

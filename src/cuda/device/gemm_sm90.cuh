@@ -1,32 +1,34 @@
 // gemm_sm90.cuh: the product on Hopper: persistent blocks, TMA, wgmma, warp-specialised, with an emitted epilogue.
 // What a tile has is in gemm_sm90_tile.cuh, which stands before this text.
 //
-// A block owns tiles of TILE_M x TILE_N accumulators: TILE_COLS columns of one product, or of each of two that share
-// their rows, side by side. Its first GROUPS warpgroups compute, 64 rows of a tile each. In the last one,
-// warp 0 feeds the ring of operand stages; warps 1 and 2, the movers, load and store the epilogue's tiles for one warpgroup each
-// and fold what its warps have left of reductions down the rows; the first block's warp 3 queues for tiles (order.cuh).
-// CLUSTER blocks stand one above the other in M and share each column operand by multicast.
+// A block owns tiles of TILE_M x TILE_N accumulators: TILE_COLS columns of one product, or of each of two
+// that share their rows, side by side. Its first GROUPS warpgroups compute, 64 rows of a tile each. In the
+// last one, warp 0 feeds the ring of operand stages; warps 1 and 2, the movers, load and store the
+// epilogue's tiles for one warpgroup each and fold what its warps have left of reductions down the rows; the
+// first block's warp 3 queues for tiles (order.cuh). CLUSTER blocks follow each other in M and share each
+// column operand by multicast.
 //
-// GATHERED: warps 1 and 2 bring the rows' operand, as an index names it (gather.cuh). There are no movers: each computing warpgroup's first
-// thread orders what TMA moves of its subtiles.
+// GATHERED: warps 1 and 2 load the rows' operand through an index (gather.cuh). There are no movers: the
+// first thread of each computing warpgroup starts the TMA copies of its subtiles.
 //
-// NARROW: the last column of tiles has so few columns that it is computed only this wide, and comes after all others; its stages
-// are NARROW_DEEP times as deep.
+// NARROW: the last column of tiles has few columns. It is computed only this wide, and comes after all
+// others. Its stages are NARROW_DEEP times as deep.
 //
-// FEW: for so few rows that the columns' operand, the weights, takes longest to come. The ring is all of shared memory that the rest
-// leaves, and is shared out at the start: a stage is PANELS times as deep and has room for the rows there are, rounded up to 8.
-// wgmma reads TILE_M rows all the same: what lies behind them is something else, and its results belong to no row. The kernel
-// ahead in the stream may still be at work when a block starts: until it has ended the block brings its first weights to
-// the L2 cache, which is right even where that kernel is what makes them.
+// FEW: for so few rows that loading the weights, the columns' operand, takes the longest. The ring has all
+// of the remaining shared memory, which is divided at the start: a stage is PANELS times as deep, and has
+// room for the existing rows, rounded up to 8. wgmma reads TILE_M rows all the same: the memory after them
+// is something else, and its results belong to no row. The kernel before in the stream may still be running
+// when a block starts. Until it has ended, the block brings its first weights into the L2 cache. This is
+// correct even if that kernel computes them.
 //
 // DEFERRED: at a tile's end a warpgroup only keeps its result in registers (rounded to 16 bits, or as f32 with KEEP_F32) and
 // starts the next tile at once; the epilogue runs in SUBTILES subtiles of SUBTILE columns, spread over the next tile's main loop,
 // under asynchronous wgmma. After the last tile it runs by itself, with the idle ring as staging.
 // Otherwise the epilogue runs at the tile's end, straight from the accumulators.
 //
-// SCALED: operands of e4m3, a stage 128 deep. The tensor cores' own sums keep about 14 bits, so those of a stage go to registers of their
-// own, 128 columns at a time, and are added to the accumulators as f32, times the scales of both operands, which warp 3 brings to the stage.
-// No queue then.
+// SCALED: operands of e4m3, a stage 128 deep. The tensor cores' own sums keep about 14 bits. So the sums of
+// a stage go to separate registers, 128 columns at a time, and are added to the accumulators in f32, times
+// the scales of both operands, which warp 3 loads into the stage. There is no queue then.
 //
 // The emitted part defines:
 //   struct Params { TMap map[]; ...; M, raster, queue, counter } the operands are maps 0 and 1, and so on for each of the TERMS

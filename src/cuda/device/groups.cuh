@@ -1,11 +1,12 @@
-// groups.cuh: products whose rows, or whose depth, lie in groups of any size. Group e begins at offsets[e], in device memory, and ends
-// where the next one begins; the first begins at 0.
+// groups.cuh: products whose rows, or whose depth, are in groups of any size. Group e begins at offsets[e],
+// in device memory, and ends where the next one begins; the first begins at 0.
 //
-// ROW_GROUPS: each group of rows has columns of its own, so the rows of a tile are all of one. Tiles count a row as its group's number,
-// and in the lower GROUP_BITS its place in the group: those from the group's size on are not there.
+// ROW_GROUPS: each group of rows has its own columns, so all rows of a tile are of one group. The number of
+// a row has the group in its upper bits, and the place in the group in the lower GROUP_BITS. Places from the
+// group's size on do not exist.
 //
-// DEPTH_GROUPS: groups are batches (batch.cuh), each with a depth of its own. LONGEST_FIRST: those with the most to do come first, so
-// that none of them is left at the end; a table in shared memory has their order.
+// DEPTH_GROUPS: groups are batches (batch.cuh), each with a depth of its own. LONGEST_FIRST: groups with the
+// most work come first, so that none of them is left at the end. A table in shared memory has their order.
 #define TALL (TILE_M * CLUSTER)   // rows of a cluster of tiles
 #define CLIP (1 << 30)            // where what is moved of a group ends, in maps that end with it (epi_map_clip)
 DEV int group_begin(const Params &P, int e) {   // or, of the one behind the last, where that ends

@@ -1,4 +1,4 @@
-// index.cuh: scatter, and what update stores.
+// index.cuh: scatter, and the stores of update.
 
 // A number, rounded to the type; or an integer as it is.
 template <int T> DEV void put(void *p, i64 at, float v) { store<T>(p, at, v); }

@@ -1,6 +1,6 @@
-// integers.cuh: operations on integers that f32 does not hold, in 64 bits, whatever they are stored in.
+// integers.cuh: operations on integers that f32 cannot hold, in 64 bits for any storage type.
 //
-// Sums and products wrap around, so they come to the same in any order: threads share them as they like.
+// Sums and products wrap around, so they are the same in any order, and threads can share them in any way.
 
 template <int T> DEV i64 whole(const void *p, i64 at) { return T == I32 || T == I64 ? integer<T>(p, at) : f32_i64(load<T>(p, at)); }
 

@@ -1,7 +1,8 @@
 // joint.cuh: products of several parts in one launch (emit_joint.c): the tiles of the first part, then those of the second, and so on.
 //
-// Each part has its own parameter, maps and epilogue. A row's number has its part in the upper bits, as that of a group has its group
-// (groups.cuh): so the functions below say where it lies, and nothing else has to know.
+// Each part has its own parameter, maps and epilogue. The number of a row has its part in the upper bits, as
+// with groups (groups.cuh). So the functions below find its place, and nothing else needs to know about
+// parts.
 #define PART_SHIFT 28
 DEV int part_of(int row) { return row >> PART_SHIFT; }
 DEV int part_of_warp(int row) { return __shfl_sync(~0u, part_of(row), 0); }   // which all its lanes have: so it is in a uniform register

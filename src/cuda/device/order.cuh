@@ -1,4 +1,5 @@
-// order.cuh: which tiles a cluster of Hopper's product computes, and in which order: by number, or as they come from a queue.
+// order.cuh: which tiles a cluster of Hopper's product computes, and in which order: by number, or from a
+// queue.
 
 // P.queue as bits. QUEUES: clusters queue for tiles. BESIDE_LAST: this launch needs nothing of the one before, which may still run: it
 // waits for that one's end only when it has done its own work, so that what comes after it need not know of that one. BESIDE_NEXT: so

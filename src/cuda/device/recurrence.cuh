@@ -1,8 +1,9 @@
 // recurrence.cuh: a scan of products, step by step, with the state in registers.
 //
-// A block has the state of one batch and COLUMNS of its columns. LANES neighbouring lanes share four columns: each has HELD rows of
-// these, by fours, so that k and q of a step come from shared memory four at a time. A step is s = d*s + k*v and y += q*s, three
-// instructions an element; then the lanes add up their parts of the four sums, which needs no barrier. Rows beyond the last are 0.
+// A block has the state of one batch and COLUMNS of its columns. LANES neighbouring lanes share four
+// columns: each has HELD rows of these, by fours, so that k and q of a step come from shared memory four at
+// a time. A step is s = d*s + k*v and y += q*s, three instructions per element. Then the lanes add up their
+// parts of the four sums, which needs no barrier. Rows after the last are 0.
 //
 // Steps come by chunks of CHUNK through two buffers: while one is worked on, the next one's elements are on their way to registers,
 // from where they go to the other buffer. One barrier a chunk: behind it a buffer is whole, and nobody reads the other one any more.
@@ -10,9 +11,9 @@
 // in the workspace; then a stretch of its states at a time is made anew from there, the last stretch first, and this scan walks along
 // it. A block has all columns where it sums over them.
 //
-// Sums are taken in an order that depends on ROWS alone: bits are the same in every batch, and wherever a walk was begun.
+// The order of sums depends on ROWS alone: bits are the same in every batch, and wherever a walk began.
 //
-// S tells how large everything is, and where operands and results lie: see epi_emit_recurrence.
+// S has all sizes, and the places of operands and results: see epi_emit_recurrence.
 template <class S> struct Recurrence {
   static constexpr int THREADS = S::THREADS, CHUNK = S::ROWS <= 128 ? 8 : S::ROWS <= 256 ? 4 : 2, LANES = S::ROWS <= 32 ? 4 : S::ROWS <= 64 ? 8 : S::ROWS <= 128 ? 16 : 32;
   static constexpr int FOURS = (S::ROWS + 4 * LANES - 1) / (4 * LANES), HELD = 4 * FOURS, ROWS = HELD * LANES, COLUMNS = THREADS / LANES * 4;

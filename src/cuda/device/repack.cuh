@@ -1,5 +1,5 @@
-// repack.cuh: operands that TMA cannot take, because their rows are no multiple of 16 bytes, are copied ahead of the product to
-// rows that are.
+// repack.cuh: copies operands that TMA cannot read, because their rows are not a multiple of 16 bytes, to
+// rows that are, before the product.
 
 // The 16 bytes from byte `off`, even, of 32; they are in the first four words, too.
 DEV uint4 turned(u32 (&w)[8], int off) {

@@ -1,6 +1,7 @@
-// rows.cuh: the mainloop over rows. A row is walked over by LANES threads of each of CLUSTER blocks, VEC neighbouring
-// columns at a time, NV times; a block works on ROWS rows at once. A team is the threads of one row, or a whole warp where
-// rows have fewer: what is written for the program loops over the rows of its team, and says what happens to the columns.
+// rows.cuh: the mainloop over rows. LANES threads of each of CLUSTER blocks pass over a row, VEC
+// neighbouring columns at a time, NV times. A block works on ROWS rows at once. A team is the threads of one
+// row, or a whole warp if a row has fewer. The source that is written for the program loops over the rows of
+// its team, and processes the columns.
 //
 // In that loop:
 // - All threads of a team take up the same rows, so all of them reach every fold; what a row lacks is masked (`on`).

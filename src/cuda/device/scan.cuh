@@ -4,11 +4,12 @@
 // - else: steps are columns. A thread has PIECES runs, of RUN columns, of one row; LANES threads have neighbouring runs.
 // With BACK step s is the one s before the last, and h(t) = a(t)*h(t+1) + b(t).
 //
-// In a chunk every run is first gone through from zero: the product of its a, and its last h (`leave_ends`). Of GROUP neighbouring runs the same
-// is made of theirs. A group's first state follows from the last one of the group before it, in order; so do those of its runs
-// (`fold_states`). Each run is then gone through from its state (`take_steps`).
-// All this follows from the steps' positions alone: whatever chunks, lanes and other lines there are, the bits are the same. A state goes from
-// group to group in f64, so that it does not drift.
+// In a chunk, every run is first computed from zero: the product of its a, and its last h (`leave_ends`).
+// The same two numbers of GROUP neighbouring runs are combined into those of the group. The first state of a
+// group follows from the last state of the group before, in order, and so do the states of its runs
+// (`fold_states`). Each run is then computed again from its state (`take_steps`). All this depends only on
+// the positions of the steps. So the bits are the same for any chunks, lanes and other lines. A state goes
+// from group to group in f64, so that it does not drift.
 #if DOWN
 #define RUN NV
 #define RUNS TEAMS

@@ -1,12 +1,13 @@
 // sort.cuh: the order of an index by its values: a counting sort, or, of more values than shared memory counts, by comparisons.
 //
-// A block owns a stretch of the index, and each of its warps OWN elements of that, one after the other. It counts all elements by
-// their value, those ahead of its stretch by themselves: so it knows where its own of each value begin. Each warp counts its own,
-// and from the counts of the warps before it knows where these begin. Counts are integers: the order in which they are added up
-// does not matter. What names no value comes behind all, as one more.
+// A block owns a stretch of the index, and each of its warps OWN elements of that, one after the other. It
+// counts all elements by their value, and separately those before its stretch. So it knows where its own
+// elements of each value begin. Each warp counts its own, and from the counts of the warps before it knows
+// where these begin. Counts are integers: the order in which they are added up does not matter. Elements
+// that name no value come last, as one more value.
 //
-// S tells how many elements and values there are, which value an element has, and stores where a value begins and which place an
-// element has: see epi_emit_sort.
+// S has the numbers of elements and values and the value of an element, and stores where a value begins and
+// the place of an element: see epi_emit_sort.
 enum { OWN = 128 };   // what a warp may count fits 16 bits
 
 template <class S> struct Order {

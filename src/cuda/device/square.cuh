@@ -1,8 +1,9 @@
-// square.cuh: a tile of SIDE x SIDE elements, walked over as a row: its columns are first the tile's rows. A thread has VEC neighbouring
-// columns of NV neighbouring rows of the tile, 16 threads the whole of these rows, so extremes along them stay in half a warp. What
-// is stored down the columns is turned through shared memory: the eight rows of a thread are neighbours there.
+// square.cuh: a tile of SIDE x SIDE elements, walked over as a row: its columns are first the tile's rows. A
+// thread has VEC neighbouring columns of NV neighbouring rows of the tile, 16 threads the whole of these
+// rows, so extremes along them stay in half a warp. Values that are stored down the columns are transposed
+// through shared memory: the eight rows of a thread are neighbours there.
 //
-// Each function begins with a barrier: nobody reads any more what was in the room before.
+// Each function begins with a barrier, after which nobody reads the old contents of the shared memory.
 
 // Extremes along each row of the tile: eight rows are folded in half a warp, so that lane l has row l % NV of these. And what
 // that lane has, for row i.

@@ -1,5 +1,6 @@
-// tiles.cuh: staged tiles that TMA cannot move, because their rows in memory are no multiple of 16 bytes: the lanes of a warp do,
-// a word each: a mover's, or, where the warps that compute would wait for that, those of each of them, its own 16 rows.
+// tiles.cuh: staged tiles that TMA cannot move, because their rows in memory are not a multiple of 16 bytes.
+// The lanes of a warp move them, a word each. It is a mover's warp or, if the computing warps would wait for
+// it, each of these moves its own 16 rows.
 //
 // A panel has 64 rows of WIDTH bytes. Where a row of 16-bit elements starts in the middle of a word of memory, the words
 // of memory and those of the panel are half a word apart, and lanes pass halves on.

@@ -1,10 +1,11 @@
 // topk.cuh: the positions of the largest elements of a row, the largest first.
 //
-// A team of TEAM threads, a warp or the block, has a row. An element is a key, its number above and its position below: the
-// larger number, and of equal ones the first, is the larger key, and no two are equal. So the next one is the largest key that is
-// smaller than the last, and nothing is marked. Rows of up to HELD elements a thread wait in registers, others are read again.
+// A team of TEAM threads, a warp or the block, has a row. An element is a key, its number above and its
+// position below: the larger number, and of equal ones the first, is the larger key, and no two are equal.
+// So the next one is the largest key below the last one, and nothing has to be marked. Rows of up to HELD
+// elements a thread wait in registers, others are read again.
 //
-// S tells how long a row is, loads its numbers and puts a position: see epi_emit_topk.
+// S has the length of a row, loads its numbers and stores a position: see epi_emit_topk.
 
 // A number as an integer in the same order; NaN is larger than all, and the zeros are equal.
 DEV u32 ordered(float x) {

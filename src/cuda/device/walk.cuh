@@ -1,5 +1,6 @@
-// walk.cuh: what kernels share that walk along an axis, a chunk of steps at a time (scan.cuh, window.cuh). DOWN: steps are rows, and LANES threads
-// have VEC neighbouring columns each; a team of them has rows of its own. Else steps are columns, and a team has a row.
+// walk.cuh: shared by kernels that walk along an axis, a chunk of steps at a time (scan.cuh, window.cuh).
+// DOWN: steps are rows, and LANES threads have VEC neighbouring columns each; a team of them has rows of its
+// own. Else steps are columns, and a team has a row.
 #define THREADS (LANES * TEAMS)
 #if DOWN
 #define LINES (LANES * VEC)

@@ -1,4 +1,4 @@
-/* emit.h: the text of a kernel: a fixed mainloop with the program's epilogue written out as CUDA C.
+/* emit.h: the source of a kernel: a fixed mainloop, with the program's epilogue written as CUDA C.
  *
  * A thread holds accumulators in *cells*: two neighbouring columns of one row. A fragment is 16 columns of 16
  * rows of a warp: four cells a thread, i & 1 for the row + 8 and i >> 1 for the columns + 8. Values at the

@@ -1,5 +1,5 @@
-/* emit_finish.c: the kernel that folds the partials of cross-tile reductions, and computes what only
- * needs their results. */
+/* emit_finish.c: writes the kernel that combines the partials of cross-tile reductions, and computes what
+ * needs only their results. */
 #include "cuda/emit/emit.h"
 
 typedef struct finish {

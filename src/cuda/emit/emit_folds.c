@@ -1,4 +1,4 @@
-/* emit_folds.c: reductions of a tile as text: cross-tile ones as partials, and local ones. */
+/* emit_folds.c: writes the reductions of a tile: cross-tile ones as partials, and local ones. */
 #include "cuda/product/emit_gemm.h"
 
 /* ---- cross-tile reductions ---- */

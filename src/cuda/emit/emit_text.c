@@ -1,4 +1,4 @@
-/* emit_text.c: the small pieces that generated texts are made of. */
+/* emit_text.c: the small pieces of generated source. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* emit_values.c: the values of a tile as text: what they are called, and how rows, columns and elements are
- * computed. */
+/* emit_values.c: writes the values of a tile: their names, and the computation of rows, columns and
+ * elements. */
 #include <string.h>
 
 #include "cuda/product/emit_gemm.h"

@@ -1,7 +1,7 @@
-/* emit_check.c: looks through an index that is an input, before anything uses it.
+/* emit_check.c: checks an index input before anything uses it.
  *
- * One block finds the first element outside the axis and writes its number and its value, or -1. That it is
- * one makes it need no counter that would have to be cleared before. */
+ * One block finds the first element outside the axis and writes its number and its value, or -1. With a
+ * single block there is no counter that would have to be cleared before. */
 #include "cuda/emit/emit.h"
 
 #include "ir/index.h"

@@ -1,4 +1,4 @@
-/* emit_integers.c: operations on integers that f32 does not hold, as passes over memory. */
+/* emit_integers.c: writes operations on integers that f32 cannot hold, as passes over memory. */
 #include "cuda/emit/emit.h"
 #include "ir/index.h"
 

@@ -1,4 +1,4 @@
-/* emit_move.c: gather, scatter, update and random numbers as passes over memory. */
+/* emit_move.c: writes gather, scatter, update and random numbers as passes over memory. */
 #include "cuda/emit/emit.h"
 
 #include "ir/index.h"

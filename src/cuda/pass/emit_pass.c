@@ -1,4 +1,4 @@
-/* emit_pass.c: passes over memory as texts: one operation at a time, or a copy. */
+/* emit_pass.c: writes passes over memory: one operation at a time, or a copy. */
 #include "cuda/emit/emit.h"
 
 /* The axes a pass counts through: those of what it makes, one split of them at a time for a join. */

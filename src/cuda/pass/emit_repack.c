@@ -1,5 +1,5 @@
-/* emit_repack.c: the kernel that copies a product's operands to where TMA can load them: to rows of a
- * multiple of 16 bytes. */
+/* emit_repack.c: writes the kernel that copies a product's operands to rows of a multiple of 16 bytes, which
+ * TMA can load. */
 #include "cuda/emit/emit.h"
 
 /* Eight neighbours of a row of the copy. They are neighbours in the operand too, or come one by one. */

@@ -1,4 +1,4 @@
-/* emit_sort.c: the order of an index, and the largest elements of rows, as passes over memory. */
+/* emit_sort.c: writes the sort of an index, and the largest elements of rows, as passes over memory. */
 #include "cuda/emit/emit.h"
 #include "ir/index.h"
 

@@ -1,4 +1,4 @@
-/* design_few.c: products of few rows, whose columns' operand is made of few bits as it is loaded. */
+/* design_few.c: products of few rows, whose column operand is converted from few bits as it is loaded. */
 #include <stdio.h>
 
 #include "cuda/product/design_gemm.h"

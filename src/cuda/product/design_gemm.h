@@ -1,7 +1,7 @@
-/* design_gemm.h: the design of a product's kernel: everything that is decided before its text is written.
+/* design_gemm.h: the design of a product's kernel: everything that is decided before its source is written.
  *
- * A design is made once for a configuration, or refused with a reason; writing the text of one that was made
- * cannot fail. design_gemm.c makes it, with the streams of design_side_tiles.c and the operands of
+ * A design is made once for a configuration, or refused with a reason. Writing the source of a design cannot
+ * fail. design_gemm.c makes it, with the streams of design_side_tiles.c and the operands of
  * design_operands.c; emit_gemm.c and the files that it calls only read it. */
 #ifndef EPI_CUDA_DESIGN_GEMM_H
 #define EPI_CUDA_DESIGN_GEMM_H

@@ -1,5 +1,5 @@
-/* design_operands.c: how a product reads its operands: through maps of TMA, from copies that TMA can take, or
- * by offsets. */
+/* design_operands.c: how a product reads its operands: through tensor maps of TMA, from copies that TMA can
+ * read, or by offsets. */
 #include "cuda/product/design_gemm.h"
 #include "pass/analyse/dequant.h"
 

@@ -1,5 +1,5 @@
-/* design_side_tiles.c: the tiles that an epilogue loads and stores: which there are, which of them are staged
- * in shared memory and where, and who moves them. */
+/* design_side_tiles.c: the tiles that an epilogue loads and stores: which there are, which are staged in
+ * shared memory and where, and who moves them. */
 #include "cuda/product/design_gemm.h"
 
 /* ---- which there are ---- */

@@ -1,4 +1,4 @@
-/* emit_direct.c: tiles that are loaded and stored element by element, not through staging. */
+/* emit_direct.c: writes tiles that are loaded and stored element by element, without staging. */
 #include <string.h>
 
 #include "cuda/product/emit_gemm.h"

@@ -1,4 +1,5 @@
-/* emit_few.c: what device/gemm_few.cuh asks of the rows and of weights that are made as they are loaded, as text. */
+/* emit_few.c: writes what device/gemm_few.cuh needs to know about the rows, and about weights that are
+ * converted as they are loaded. */
 #include "cuda/product/emit_gemm.h"
 
 /* An expression of either product's. */

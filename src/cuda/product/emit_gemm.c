@@ -1,5 +1,5 @@
-/* emit_gemm.c: the text of a product's kernel: the design's instructions, each in the pieces where it
- * belongs, and the pieces put together. */
+/* emit_gemm.c: writes the source of a product's kernel: each instruction of the design in the pieces where
+ * it belongs, and the pieces put together. */
 #include "cuda/product/emit_gemm.h"
 
 /* ---- instructions ---- */

@@ -10,10 +10,10 @@
  *     }
  *     end
  *
- * A function of its own (fold_warps) runs when all warps of 64 rows are through with the subtile.
+ * A separate function (fold_warps) runs when all warps of 64 rows have finished the subtile.
  *
- * Each instruction of the tile program adds to the pieces where it belongs. Nothing is decided here: that was
- * done in the design. */
+ * Each instruction of the tile program adds to the pieces where it belongs. It decides nothing: the design
+ * has done that. */
 #ifndef EPI_CUDA_EMIT_GEMM_H
 #define EPI_CUDA_EMIT_GEMM_H
 

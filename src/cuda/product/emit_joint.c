@@ -1,5 +1,5 @@
-/* emit_joint.c: products of several parts as the text of one kernel: the mainloop once, and each part's epilogue in a namespace of
- * its own, which the number of a row leads to (device/joint.cuh). */
+/* emit_joint.c: writes the products of several parts as one kernel: the mainloop once, and the epilogue of
+ * each part in its own namespace. The number of a row leads to its part (device/joint.cuh). */
 #include <string.h>
 
 #include "cuda/product/emit_gemm.h"

@@ -1,4 +1,4 @@
-/* emit_operands.c: how a mainloop reaches its operands, as text: wgmma, or the offsets of elements. */
+/* emit_operands.c: writes how a mainloop reaches its operands: wgmma, or the offsets of elements. */
 #include "cuda/product/emit_gemm.h"
 
 /* The instruction's name carries the width, and every accumulator is an operand of its own. */

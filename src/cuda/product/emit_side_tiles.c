@@ -1,5 +1,5 @@
-/* emit_side_tiles.c: staged tiles as text: how they are moved between memory and shared memory, and how cells
- * read and write them there. */
+/* emit_side_tiles.c: writes staged tiles: how they move between memory and shared memory, and how cells read
+ * and write them there. */
 #include "cuda/product/emit_gemm.h"
 
 /* ---- how they get there ---- */

@@ -1,9 +1,10 @@
-/* joint.c: products of several parts that are launched as one.
+/* joint.c: launches the products of several parts as one.
  *
- * Queries, keys and values are products of the same rows with weights of different widths, and gradients of weights are as many
- * products of the same depth. By itself each has a last wave of tiles that does not fill the GPU, and a start and an end. In one
- * launch their tiles come one after the other: parts stay what they are, and each tile has the operands and the epilogue of its
- * part (emit_joint.c). The bits are those of launches apart. */
+ * Queries, keys and values are products of the same rows with weights of different widths, and gradients of
+ * weights are as many products of the same depth. Alone, each has a last wave of tiles that does not fill
+ * the GPU, and a start and an end. In one launch their tiles follow each other. Parts do not change: each
+ * tile has the operands and the epilogue of its part (emit_joint.c). Results are bitwise those of separate
+ * launches. */
 #include <string.h>
 
 #include "cuda/cuda.h"

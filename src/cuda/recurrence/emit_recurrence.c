@@ -1,4 +1,4 @@
-/* emit_recurrence.c: scans of products as texts, around device/recurrence.cuh. */
+/* emit_recurrence.c: writes scans of products, around device/recurrence.cuh. */
 #include <stdio.h>
 
 #include "cuda/emit/emit.h"

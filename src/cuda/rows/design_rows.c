@@ -1,8 +1,8 @@
-/* design_rows.c: works out the design of a kernel over rows: the instructions of each phase, pointers,
- * partials.
+/* design_rows.c: makes the design of a kernel over rows: the instructions of each phase, pointers, partials.
  *
- * A value with columns is an array of a vector's elements; any other is one number. In a phase, what its
- * folds, partials and stores need is made anew for every vector, where it is first needed. */
+ * A value with columns is an array of a vector's elements; any other is one number. In a phase, the values
+ * that its reductions, partials and stores need are recomputed for every vector, where they are first
+ * needed. */
 #include "cuda/rows/design_rows.h"
 
 #include <math.h>

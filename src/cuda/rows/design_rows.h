@@ -1,11 +1,12 @@
-/* design_rows.h: the design of a kernel over rows: everything that is decided about it before its text is
- * written. design_rows.c works it out, once; emit_rows*.c only read it.
+/* design_rows.h: the design of a kernel over rows: everything that is decided before its source is written.
+ * design_rows.c makes it once; emit_rows*.c only read it.
  *
  *     design_rows.c   the whole: instructions of each phase, pointers, partials
  *     rows_access.c   how tensors are reached
  *     rows_shape.c    threads, vectors, blocks and the ring; the name of a shape
  *     scan_shape.c    the same of scans, which walk along an axis a chunk at a time (device/scan.cuh)
- *     window_shape.c  the same of rows that shift what they load or make: what is kept of it, and for how long */
+ *     window_shape.c  the same of rows that shift what they load or make: what is kept of it, and for how long
+ */
 #ifndef EPI_CUDA_DESIGN_ROWS_H
 #define EPI_CUDA_DESIGN_ROWS_H
 

@@ -1,6 +1,6 @@
-/* emit_rows.h: between the files that write the text of a kernel over rows from its design: the kernel
- * (emit_rows.c), or the one of scans (emit_scan.c) or of shifts (emit_window.c), its ring (emit_rows_ring.c) and the
- * values of a row (emit_rows_values.c). */
+/* emit_rows.h: shared by the files that write the source of a kernel over rows from its design: the kernel
+ * (emit_rows.c), or the kernel of scans (emit_scan.c) or of shifts (emit_window.c), its ring
+ * (emit_rows_ring.c) and the values of a row (emit_rows_values.c). */
 #ifndef EPI_CUDA_EMIT_ROWS_H
 #define EPI_CUDA_EMIT_ROWS_H
 

@@ -1,4 +1,4 @@
-/* emit_rows_values.c: the values of a row as text: a vector of elements, or one number. */
+/* emit_rows_values.c: writes the values of a row: a vector of elements, or one number. */
 #include "cuda/rows/emit_rows.h"
 #include "pass/analyse/range.h"
 

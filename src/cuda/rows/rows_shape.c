@@ -1,9 +1,9 @@
-/* rows_shape.c: how the rows are walked over: threads, vectors and blocks, and the ring that rows come
+/* rows_shape.c: how a kernel passes over rows: threads, vectors and blocks, and the ring that rows come
  * through.
  *
- * The shape follows from the columns and the program, never from the number of rows: so do a row's bits. Of
- * columns that are open it is the one for the most that there can be.
- * Rows come to registers or, on Hopper, through a ring in shared memory that TMA fills. */
+ * The shape depends on the columns and the program, never on the number of rows, and so do a row's bits. For
+ * open columns it is the shape for the largest size. Rows are loaded into registers or, on Hopper, through a
+ * ring in shared memory that TMA fills. */
 #include "cuda/rows/design_rows.h"
 
 #include <stdio.h>

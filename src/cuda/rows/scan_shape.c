@@ -1,8 +1,8 @@
-/* scan_shape.c: how scans are walked over: which threads have which lines and steps, and the ring that chunks
- * come through.
+/* scan_shape.c: how a kernel passes over scans: which threads have which lines and steps, and the ring that
+ * chunks come through.
  *
- * Nothing of it has a say in the bits: these follow from the positions of steps alone (device/scan.cuh). So it
- * may follow from how many lines there are. */
+ * None of it affects the bits, which depend only on the positions of steps (device/scan.cuh). So it may
+ * depend on the number of lines. */
 #include "cuda/rows/design_rows.h"
 
 enum {

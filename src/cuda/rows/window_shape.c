@@ -1,12 +1,13 @@
-/* window_shape.c: how rows are walked over that shift what they load or make: which threads have which rows, and how much
- * of what they had before is kept.
+/* window_shape.c: how a kernel passes over rows that shift values they load or compute: which threads have
+ * which rows, and how much of earlier rows is kept.
  *
- * A thread goes down some rows of its columns, one at a time. Everything is made once for each row, of it or of one that lies
- * a few behind: a value that looks ahead has to wait for what it looks at. How far behind is its *lag*. What is wanted later
- * than it is made stays in registers for so long, in a *window*.
+ * A thread goes down some rows of its columns, one at a time. Every value is computed once for each row: for
+ * the current one, or for one that is a few rows behind, because a value that looks ahead has to wait for
+ * what it looks at. The distance is its *lag*. A value that is needed after it is computed stays in
+ * registers until then, in a *window*.
  *
- * A thread's rows have others of the same columns before and behind them, so its walk begins before its first row and ends
- * behind the last: what it makes there is for its own rows alone. */
+ * Other threads have the rows before and after a thread's own rows. So its walk begins before its first row
+ * and ends after its last; what it computes there serves only its own rows. */
 #include "cuda/rows/design_rows.h"
 
 enum {
