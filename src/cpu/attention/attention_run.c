@@ -1,6 +1,6 @@
 /* attention_run.c: the loops of attention.
  *
- * What holds in them:
+ * Invariants:
  *   - A tile of rows belongs to one thread, from its first score to what its output programs store, unless
  *     the chunks of its stream are shared out (`split`). All its memory is the thread's own, except packed
  *     tiles of streamed operands. These are written before the threads that read them start, or (not

@@ -1,4 +1,4 @@
-/* emit_rows.c: the text of a kernel over rows, written from its design.
+/* emit_rows.c: writes the source of a kernel over rows from its design.
  *
  *     numbers
  *     for each row {

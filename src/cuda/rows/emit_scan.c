@@ -1,4 +1,4 @@
-/* emit_scan.c: the text of a kernel of scans, written from its design (device/scan.cuh).
+/* emit_scan.c: writes the source of a kernel of scans from its design (device/scan.cuh).
  *
  *     what is the same at every step
  *     for each chunk {

@@ -1,4 +1,5 @@
-/* emit_window.c: the text of a kernel of rows that shift what they load or make, written from its design (window_shape.c).
+/* emit_window.c: writes the source of a kernel of rows that shift values they load or compute, from its
+ * design (window_shape.c).
  *
  *     what is the same for every row
  *     for each chunk of rows {

@@ -1,17 +1,16 @@
 /* stored.c: which values are stored in a type of their own, whatever their shape.
  *
- *     the text says it, by a type, by a conversion, or of an output that it is that it has the storage type
- *                                       that type (of i32, i64 and f64: f32)
- *     the text says it of a value that maps, splits and other names make of it, or that is moved, chosen or
- *     negated to make it                f32, unless the storage type has its numbers: it may be stored in the
- *                                       place of that value, which would be rounded then
- *     an index, a random number         f32: it must be exact
- *     an integer of more than 8 bits    f32, unless nothing but a product takes it; i32 or i64 where f32 does not
- *                                       hold it (has_stored, by pass/rewrite/integers.c)
- *     made of f32, integers, numbers and positions alone
- *                                       f32, unless a product takes it, or it is such in 16 bits as
- *                                       well: nothing on the way has been rounded, and a position or an
- *                                       angle is not to be */
+ *   - The program gives it a type, converts it, or declares an output with the storage type: it has that
+ *     type (f32 for i32, i64 and f64).
+ *   - It may be stored in place of such a value: f32, unless the storage type holds all numbers of that
+ *     type. Otherwise that value would be rounded. This holds if that value is computed from it by
+ *     elementwise operations, splits or renames, or if it is that value moved, selected or negated.
+ *   - An index or a random number: f32, because it must be exact.
+ *   - An integer of more than 8 bits: f32, unless only a product uses it; i32 or i64 if f32 cannot hold it
+ *     (has_stored, from pass/rewrite/integers.c).
+ *   - A value computed from f32, integers, numbers and positions alone: f32, unless a product uses it, or it
+ *     is such a value in 16 bits too. Nothing on the way was rounded, and a position or an angle must not
+ *     be. */
 #include "pass/analyse/stored.h"
 
 #include <math.h>

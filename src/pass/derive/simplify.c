@@ -1,12 +1,12 @@
 /* simplify.c: turns what the general rules of ops.def give into what one would write by hand.
  *
  * A gradient goes through a strict walk of the normal form (normal.c), with rules of its own:
- *     numbers and signs are one number, and functions of numbers are numbers;
- *     zeros are left out of sums; numbers and scalars go out of products and scatters;
- *     what all terms are divided by goes out of their sum, and a quotient that is there stands for its two,
- *     or its logarithm does;
+ *     numbers and signs become one number, and functions of numbers become numbers;
+ *     zeros are left out of sums; numbers and scalars move out of products and scatters;
+ *     a divisor of all terms moves out of their sum; a quotient that exists already, or its logarithm,
+ *     replaces its two operands;
  *     x - mean(x, X) sums to 0 over X;
- *     where(c, x, 0) lets numbers and signs go, and divisors that are not 0.
+ *     numbers, signs and divisors that are not 0 move out of where(c, x, 0).
  * Nothing else is simplified if infinity or NaN would give another result: x*0 and x - x stay. */
 #include "pass/derive/simplify.h"
 
