@@ -482,9 +482,10 @@ static int bench(const epi_context *ctx, cli_options *o) {
     if (o->json && !out.failed)
         printf("%s\n", out.data);
     if (!o->json && status == EXIT_OK)
-        printf("unfused: an operation at a time; errors: against f64, relative to the largest value; naive "
-               "path: plain loops\n%s%s%s",
-               b.sgemm ? "of raw: fused over " : "", b.maker,
+        printf("unfused: one operation at a time. Errors: against f64, relative to the largest value. Naive "
+               "path: plain loops\n"
+               "%s%s%s",
+               b.sgemm ? "of raw: the fused time divided by the time of " : "", b.maker,
                b.sgemm ? "'s product of the same shape\n" : "");
     epi_text_add(&out, "\n");
     if (o->out && status == EXIT_OK && cli_write_text(o->out, &out, &err) != EPI_OK)

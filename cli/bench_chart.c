@@ -15,12 +15,12 @@ static const struct base {
     const char *axis, *subtitle;
     size_t at; /* in bench_row */
 } bases[] = {
-    {"time over the BLAS's product alone; less is faster",
-     "Products and what surrounds them. 1 is the BLAS's time for the product alone.",
+    {"time relative to the BLAS's product alone; lower is faster",
+     "Products and the operations around them. 1 is the BLAS's time for the product alone.",
      offsetof(bench_row, raw)},
-    {"time over a copy's; less is faster", "1 is the time of a copy of as many bytes.",
+    {"time relative to a copy; lower is faster", "1 is the time of a copy of as many bytes.",
      offsetof(bench_row, copy)},
-    {"time over the unfused path's; less is faster", "1 is the time of one operation after the other.",
+    {"time relative to the unfused path; lower is faster", "1 is the time of one operation at a time.",
      offsetof(bench_row, unfused)},
 };
 enum { BASES = sizeof bases / sizeof *bases };

@@ -126,9 +126,11 @@ void bench_add_row(bench_report *p, const bench_row *r) {
 
 void bench_end(const bench_report *p) {
     if (p->gpu && p->rows)
-        printf("cut error, cut naive: the largest distance from f64 on the CPU with the axes cut to about "
-               "256, by the\nconfiguration that was timed, beside the naive path's; vs plain: at full size, "
-               "from the unfused path\non this GPU's plain mainloop. All relative to the largest value.\n");
+        printf("cut error: the largest distance of the timed configuration from f64, with axes cut to about "
+               "256.\n"
+               "cut naive: the same for the naive path. vs plain: the distance at full size from the unfused "
+               "path on\n"
+               "this GPU's plain mainloop. All are relative to the largest value.\n");
 }
 
 void bench_put_machine(epi_json_writer *w, const epi_context *ctx, const cli_options *o, const blas *b) {

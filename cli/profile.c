@@ -149,14 +149,14 @@ static void ask_ncu(profile *p, const cli_options *o) {
         launches += p->launches[i];
     if (slabs || piped)
         snprintf(p->l2, sizeof p->l2, "%s",
-                 slabs ? "with --memory launches of parts take turns"
-                       : "standard input can be read once only");
+                 slabs ? "with --memory, the launches of parts alternate"
+                       : "standard input can be read only once");
     else
         ncu_run(o, &l2);
     if (*l2.why)
         snprintf(p->l2, sizeof p->l2, "%s", l2.why);
     else if (!*p->l2 && l2.count < launches)
-        snprintf(p->l2, sizeof p->l2, "ncu saw %d launches, and a run has %d", l2.count, launches);
+        snprintf(p->l2, sizeof p->l2, "ncu saw %d launches, but a run has %d", l2.count, launches);
     at = l2.count - launches;
     for (int i = 0; i < p->info.parts && !*p->l2; at += p->launches[i++]) {
         profile_row *r = &p->rows[p->row_of[i]];
@@ -251,7 +251,7 @@ int cmd_profile(cli_options *given) {
     profile p = {.rate_size = 0};
     cli_error_row errors[CLI_MAX_TENSORS];
     if (o.name_count && o.in && !strcmp(o.in, "-") && o.names[0][0] == '-')
-        return cli_complain(EXIT_USAGE, "standard input is the program or --in, not both");
+        return cli_complain(EXIT_USAGE, "standard input cannot be both the program and --in");
     job *j = calloc(1, sizeof *j);
     if (!j)
         return cli_complain(EXIT_FAILED, "out of memory");

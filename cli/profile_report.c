@@ -85,7 +85,7 @@ static void print_yardsticks(const profile *p) {
             cli_print("L2 hit: not known: %s\n", p->l2);
         return;
     }
-    printf("of copy: the time of a copy that moves as many bytes, over the kernel's\n");
+    printf("of copy: the time of a copy of as many bytes, divided by the kernel's time\n");
     if (p->rate > 0 && products)
         printf("of FMA: multiply-adds in f32 on registers, %.1f GFLOP/s\n", p->rate / 1e9);
 }
@@ -99,7 +99,7 @@ void profile_print(const profile *p) {
     print_head(p, w);
     for (int i = 0; i < p->row_count; i++)
         print_row(p, &p->rows[i], w);
-    printf("the kernels one by one take %.4f ms, a run takes %.4f ms: medians of %d\n", 1e3 * p->parts,
+    printf("one by one the kernels take %.4f ms; a run takes %.4f ms (medians of %d)\n", 1e3 * p->parts,
            1e3 * p->whole, p->rounds);
     if (p->info.prepared)
         printf("%d part%s params, once and not at every run, and %s not timed\n", p->info.prepared,

@@ -320,7 +320,7 @@ typedef struct start_args {
 static epi_status check_memory(const running *r, const start_args *args, epi_error *err) {
     const epi_kernel *k = r->kernel;
     const epi_memory work = {"the workspace", args->workspace, epi_kernel_workspace(k)},
-                     prepared = {"what is prepared", args->prepared, (size_t)k->cut.prepared_bytes};
+                     prepared = {"the prepared buffer", args->prepared, (size_t)k->cut.prepared_bytes};
     for (int t = 0; t < args->count; t++) {
         bool number = args->given && !args->given[t].data;
         if (number || is_left_out(r, t))

@@ -152,7 +152,7 @@ static bool find_variant(epi_attention_design *d) {
     bool both = two && of[0] == of[1]; /* terms of one score */
     if (of[0] < 0 || (two && of[1] < 0) ||
         (both && (term[0] == term[1] || a->sums[0].weight != a->sums[1].weight)))
-        return epi_refuse(d, "what is summed is no operand of the scores");
+        return epi_refuse(d, "the summed operand is not an operand of the scores");
     d->variant = two && !both ? EPI_ATTENTION_PAIR : EPI_ATTENTION_ROWS;
     d->first = of[0];
     if (both) {
@@ -178,7 +178,7 @@ static bool find_totals(epi_attention_design *d) {
         if (d->plan->placement[i].reduction != EPI_REDUCE_ROWS)
             continue;
         if (d->g->nodes[i].op != EPI_OP_SUM || d->total_count == EPI_ATTENTION_TOTALS)
-            return epi_refuse(d, "a reduction beside attention's own");
+            return epi_refuse(d, "a reduction in addition to attention's own");
         d->totals[d->total_count++] = i;
     }
     return true;
@@ -212,7 +212,7 @@ static bool takes_split(epi_attention_design *d) {
     if (epi_open_most(d->c->spec->open, d->batch_rows) > rows)
         return epi_refuse(d, "more than %d rows of a batch", rows);
     if (d->a->factor != EPI_NO_NODE)
-        return epi_refuse(d, "the weights have a factor that their sum lacks");
+        return epi_refuse(d, "the weights have a factor that their sum does not have");
     if (epi_matches_design(d))
         return epi_refuse(d, "documents have their own tiles");
     d->chunk = chunk_of(d);
@@ -275,7 +275,7 @@ static bool takes(epi_attention_design *d) {
     if ((f->early || f->held) && !d->chunk_tiles)
         return epi_refuse(d, "there is one chunk of columns");
     if (f->held && !d->c->config && (begins_anywhere(d) || d->a->match_count))
-        return epi_refuse(d, "where tiles begin takes the registers");
+        return epi_refuse(d, "the starts of tiles take the registers");
     return d->variant != EPI_ATTENTION_SPLIT || takes_split(d);
 }
 
@@ -318,7 +318,7 @@ static bool design_piece(epi_attention_design *d, const epi_plan *plan, const ep
     for (int i = 0; i < tile->instr_count; i++) {
         epi_instr_kind kind = tile->instrs[i].kind;
         if (kind == EPI_INSTR_PARTIAL_COLS || kind == EPI_INSTR_PARTIAL_ROWS)
-            return epi_refuse(d, "a reduction beside attention's own");
+            return epi_refuse(d, "a reduction in addition to attention's own");
         p->fast &= !is_store(&tile->instrs[i]) || !tile->instrs[i].full ||
                    epi_dtype_size(epi_emit_ref(d->c, tile->instrs[i].node, tile->instrs[i].tensor).type) == 2;
     }
@@ -564,7 +564,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
             !design_piece(d, &d->out[v], &d->out_tile[v], &d->out_design[v], split && !d->alone ? fold : k))
             return false;
     if (!epi_scores_design(d))
-        return epi_refuse(d, "more values of columns than come with a tile");
+        return epi_refuse(d, "more values per column than can come with a tile");
     bool mma = epi_attention_is_mma(d);
     if (mma && d->more)
         return epi_refuse(d, "scores that are a sum of two products are for wgmma");
@@ -576,7 +576,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     bool groups = d->variant == EPI_ATTENTION_PAIR;
     int high = d->page && d->page < f->stream ? d->page : f->stream; /* a box of columns */
     if (d->page && !(d->columns_of[0].paged && d->columns_of[1].paged))
-        return epi_refuse(d, "of keys and values one is in pages alone");
+        return epi_refuse(d, "only one of keys and values is in pages");
     bool single = epi_attention_is_single(d);
     if (!mma && ((!split && !epi_attention_add_map(d, &d->rows_of[0], 64, false, k)) ||
                  !epi_attention_add_map(d, &d->columns_of[0], high, groups || d->page, k) ||
@@ -604,7 +604,7 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
     int most = epi_arch_block_shared(d->c->arch);
     if (k->shared > most || fold->shared > most)
         return epi_refuse(d, "its tiles do not fit in shared memory");
-    return (!k->full && !fold->full) || epi_refuse(d, "it needs more tensors than one launch takes");
+    return (!k->full && !fold->full) || epi_refuse(d, "it needs more tensors than one launch can have");
 }
 
 /* As many batches as have their columns in the L2 cache together, where those before them are done. Batches
@@ -641,8 +641,8 @@ epi_attention_bits epi_attention_bits_of(const epi_attention_design *d) {
 static bool suits(epi_attention_design *d) {
     bool wgmma = d->c->arch->wgmma;
     if (!epi_attention_is_mma(d))
-        return wgmma || epi_refuse(d, "it is for Hopper's GPUs alone");
-    return !wgmma || d->c->config || epi_refuse(d, "Hopper's GPUs have configurations of their own");
+        return wgmma || epi_refuse(d, "it is for Hopper only");
+    return !wgmma || d->c->config || epi_refuse(d, "Hopper has configurations of its own");
 }
 
 epi_status epi_attention_design_make(epi_emit_context *c, const epi_step *step,

@@ -107,13 +107,13 @@ static bool take_pages(epi_attention_design *d, int node, const epi_axes *featur
                  t->rows.stride[0] % 8 == 0 && t->groups.count == 1 && t->groups.stride[0] % 8 == 0 &&
                  epi_batch_place_of(&places, t->ref.type, &t->place);
     if (!there)
-        return epi_refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->c, t->node));
+        return epi_refuse(d, "TMA cannot load '%s' as it is in memory", epi_emit_name(d->c, t->node));
     if (t->ref.type != d->half)
-        return epi_refuse(d, "tensor cores take operands of one 16-bit type");
+        return epi_refuse(d, "tensor cores need operands of one 16-bit type");
     int tile = d->config.stream;
     if (epi_emit_grows(d->c, t->row_count) || t->row_count % 8 || t->row_count > 1 << 20 ||
         (tile % t->row_count && t->row_count % tile))
-        return epi_refuse(d, "a tile of %d columns is no whole number of pages of %ld", tile,
+        return epi_refuse(d, "a tile of %d columns is not a whole number of pages of %ld", tile,
                           (long)t->row_count);
     if (d->page && d->page != (int)t->row_count)
         return epi_refuse(d, "keys and values have pages of different sizes");
@@ -128,7 +128,7 @@ bool epi_attention_take(epi_attention_design *d, int node, int tensor, const epi
     groups.count--;
     if (stream && d->plan->placement[node].paged)
         return d->variant == EPI_ATTENTION_SPLIT ? take_pages(d, node, features, t)
-                                                 : epi_refuse(d, "pages are for attention of few rows alone");
+                                                 : epi_refuse(d, "only attention of few rows supports pages");
     if (stream && d->variant == EPI_ATTENTION_SPLIT) {
         along = d->stream;
         groups.count = 0;
@@ -150,13 +150,13 @@ bool epi_attention_take(epi_attention_design *d, int node, int tensor, const epi
                  epi_walk_aligned(&t->rows, run) && epi_walk_aligned(&t->groups, run) &&
                  epi_walk_aligned(&t->batch, run);
     if (!there)
-        return epi_refuse(d, "rows of '%s' do not lie in one run each, from multiples of 16 bytes on",
+        return epi_refuse(d, "each row of '%s' must be contiguous and start at a multiple of 16 bytes",
                           epi_emit_name(d->c, node));
     if (!epi_batch_place_of(&t->batch, t->ref.type, &t->place) || t->groups.count > 1)
         if (!epi_attention_is_mma(d))
-            return epi_refuse(d, "TMA cannot take '%s' as it lies in memory", epi_emit_name(d->c, node));
+            return epi_refuse(d, "TMA cannot load '%s' as it is in memory", epi_emit_name(d->c, node));
     if (t->ref.type != d->half)
-        return epi_refuse(d, "tensor cores take operands of one 16-bit type");
+        return epi_refuse(d, "tensor cores need operands of one 16-bit type");
     return true;
 }
 
@@ -167,8 +167,8 @@ static bool take_rows(epi_attention_design *d, int node, const epi_axes *feature
     t->features = epi_walk_axes(&t->ref, features, sizes);
     t->rows = epi_walk_axes(&t->ref, &d->rows, sizes);
     if (t->features.count != 1 || t->features.stride[0] != 1 || !epi_walk_aligned(&t->rows, 8))
-        return epi_refuse(d, "rows of '%s' do not begin at multiples of 16 bytes", epi_emit_name(d->c, node));
-    return t->ref.type == d->half || epi_refuse(d, "tensor cores take operands of one 16-bit type");
+        return epi_refuse(d, "rows of '%s' do not start at multiples of 16 bytes", epi_emit_name(d->c, node));
+    return t->ref.type == d->half || epi_refuse(d, "tensor cores need operands of one 16-bit type");
 }
 
 bool epi_attention_add_map(epi_attention_design *d, const epi_attention_tensor *t, int rows, bool groups,
@@ -176,7 +176,7 @@ bool epi_attention_add_map(epi_attention_design *d, const epi_attention_tensor *
     const epi_open *open = d->c->spec->open;
     uint64_t size = epi_dtype_size(t->ref.type);
     if (k->map_count == EPI_MAX_MAPS)
-        return epi_refuse(d, "it needs more tensors than one launch takes");
+        return epi_refuse(d, "it needs more tensors than one launch can have");
     epi_map_need *m = &k->maps[k->map_count++], places = {0};
     *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .swizzle = 128};
     m->sizes[0] = (uint64_t)t->features.size[0];
@@ -210,7 +210,7 @@ bool epi_attention_take_operands(epi_attention_design *d) {
     epi_attention_terms(d, d->first, &term);
     d->half = epi_emit_ref(d->c, term->rows, -1).type;
     if (!epi_dtype_is_narrow(d->half))
-        return epi_refuse(d, "tensor cores take operands of one 16-bit type");
+        return epi_refuse(d, "tensor cores need operands of one 16-bit type");
     if (!epi_dtype_is_narrow(d->c->spec->type))
         return epi_refuse(d, "tensor cores would round weights that are f32 to %s", epi_dtype_name(d->half));
     for (int s = 0; s < (two ? 2 : 1); s++) {

@@ -232,6 +232,6 @@ epi_status epi_emit_end(epi_kernel_text *k, epi_error *err) {
         return EPI_OK;
     epi_text_free(&k->source);
     if (k->full)
-        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch takes");
+        return epi_fail(err, EPI_ERR_UNSUPPORTED, "it needs more tensors than one launch can have");
     return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
 }

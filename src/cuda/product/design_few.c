@@ -69,17 +69,19 @@ static bool can_load(epi_gemm_design *d) {
     if (d->tile->m < 1 || d->tile->n < 1 || d->depth < 1)
         return epi_refuse(d, "a size is zero");
     if (epi_open_most(d->c->spec->open, d->tile->m) > EPI_FEW_MOST)
-        return epi_refuse(d, "operands of few bits are made on load for %d rows at most", EPI_FEW_MOST);
+        return epi_refuse(d, "few-bit operands are converted on load for at most %d rows", EPI_FEW_MOST);
     if (d->groups || d->batch_rows || d->terms > 1 || epi_emit_grows(d->c, d->depth))
-        return epi_refuse(d, "a product of few bits has no batches, groups, sums or open depth");
+        return epi_refuse(d, "a product with few-bit operands has no batches, groups, sums or open depth");
     if (d->config.tile_m % 16 && epi_open_most(d->c->spec->open, d->tile->m) > d->config.tile_m)
-        return epi_refuse(d, "an epilogue has 16 rows: one tile of fewer is the only one"); /* it would store the next's */
+        return epi_refuse(
+            d,
+            "an epilogue has 16 rows, so only a single tile may have fewer"); /* it would store the next's */
     if (d->config.tile_n / d->products % 16)
         return epi_refuse(d, "a tile has too few columns for two products");
     if (has_instr(d->tile, EPI_INSTR_PARTIAL_COLS))
         return epi_refuse(d, "few rows are not reduced in a tile");
     if (!is_run(&a->depth) || !epi_walk_aligned(&a->out, 8))
-        return epi_refuse(d, "the rows' depth is not one run of neighbours");
+        return epi_refuse(d, "the depth of the rows is not contiguous");
     return true;
 }
 
@@ -115,7 +117,7 @@ bool epi_design_few(epi_gemm_design *d, epi_kernel_text *k) {
         loaded = own < loaded ? own : loaded;
     }
     if (!loaded)
-        return epi_refuse(d, "weights of few bits do not lie in steps of one scale");
+        return epi_refuse(d, "few-bit weights are not in steps of one scale");
     for (int p = 1; p <= d->products; p++)
         d->operands[p].loaded = loaded;
     d->step_groups = groups_of(d);

@@ -169,17 +169,19 @@ static bool fit_shared(epi_gemm_design *d, epi_kernel_text *k) {
         f->subtile = widths[i];
         epi_side_tiles_place(d);
         if (f->schedule == EPI_DEFERRED && f->tile_n >= 256 && d->lanes && d->loads && d->heavy)
-            return epi_refuse(
-                d, "beside a tile of %d columns registers are too few for loads and rows that lanes move",
-                f->tile_n);
+            return epi_refuse(d,
+                              "with a tile of %d columns there are too few registers for loads and for rows "
+                              "that lanes move",
+                              f->tile_n);
         if (f->schedule == EPI_AT_END && f->tile_n >= 256 && d->operands[0].gathers_depth)
             return epi_refuse(
-                d, "at the end of a tile of %d columns registers are too few beside a gather of its depth",
+                d,
+                "at the end of a tile of %d columns there are too few registers with a gather of its depth",
                 f->tile_n);
         if (epi_side_tiles_are_whole(d) && fit_staging(d, k))
             return true;
     }
-    return epi_refuse(d, "the epilogue's tiles do not fit beside %d stages", f->stages);
+    return epi_refuse(d, "the epilogue's tiles do not fit into shared memory with %d stages", f->stages);
 }
 
 /* ---- the mainloops ---- */
@@ -196,20 +198,20 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         return epi_refuse(d, "a size is zero");
     if (d->plan->group && f->few &&
         (d->plan->group != EPI_GROUP_ROWS || f->cluster > 1 || f->tile_m > EPI_STAGED_ROWS))
-        return epi_refuse(d, "its rows, or its depth, lie in groups");
+        return epi_refuse(d, "its rows or its depth are in groups");
     for (int side = 0; side < epi_plan_operands(d->plan); side++) {
         epi_operand *o = &d->operands[side];
         bool rows = side == 0 || (d->terms > 1 && side % 2 == 0);
         if (!epi_operand_map(c, d, o, rows ? f->tile_m : columns / f->cluster, rows ? 64 : 64 / f->cluster,
                              k))
-            return epi_refuse(d, "TMA cannot take an operand as it lies in memory");
+            return epi_refuse(d, "TMA cannot load an operand as it is in memory");
         alike &= o->mn == (rows ? a : b)->mn && o->many_mn == (rows ? a : b)->many_mn;
     }
     if (!alike)
-        return epi_refuse(d, d->terms > 1 ? "operands of products that are added up lie in different ways"
-                                          : "the columns of two products lie in different ways");
+        return epi_refuse(d, d->terms > 1 ? "operands of products that are added up have different layouts"
+                                          : "the columns of two products have different layouts");
     if (f->scaled && (a->mn || b->mn))
-        return epi_refuse(d, "the depth of an operand of 8 bits is not innermost");
+        return epi_refuse(d, "the depth of an 8-bit operand is not contiguous");
     if (d->plan->group && f->few && a->mn)
         return epi_refuse(d, "rows of groups lie across the depth");
     if (b->mn && columns % 64)
@@ -218,7 +220,7 @@ static bool design_sm90(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text
         epi_map_need *m = &k->maps[k->map_count++];
         *m = k->maps[2 * term + 1];
         if (!epi_operand_box(b, d->tiling.narrow, m))
-            return epi_refuse(d, "a narrow tile cuts through the halves of an operand");
+            return epi_refuse(d, "a narrow tile splits the halves of an operand");
     }
     epi_operands_join_groups(d, columns, k);
     epi_operands_clip(d, k);
@@ -239,9 +241,9 @@ static bool design_other(const epi_emit_context *c, epi_gemm_design *d, epi_kern
     epi_config *f = &d->config;
     bool sm80 = f->mainloop == EPI_GEMM_SM80;
     if (d->products > 1)
-        return epi_refuse(d, "two products share a tile on Hopper's mainloop only");
+        return epi_refuse(d, "only Hopper's mainloop supports two products on a tile");
     if (d->terms > 1)
-        return epi_refuse(d, "products are added up in a tile on Hopper's mainloop only");
+        return epi_refuse(d, "only Hopper's mainloop adds up products on a tile");
     if (sm80 && d->depth < 1)
         return epi_refuse(d, "a size is zero");
     f->subtile = 64;
@@ -273,9 +275,9 @@ static bool design_partials(epi_emit_context *c, epi_gemm_design *d, int at, epi
     bool rows = s->kind == EPI_INSTR_PARTIAL_ROWS;
     int words = epi_partial_words(s->op);
     if (!rows && words > 1)
-        return epi_refuse(d, "%s down the rows does not leave a tile", epi_ops[s->op].text);
+        return epi_refuse(d, "%s down the rows cannot leave a tile", epi_ops[s->op].text);
     if (rows && tile_columns(d) % EPI_PARTIAL_COLS)
-        return epi_refuse(d, "a partial covers %d columns, and a tile has %d", EPI_PARTIAL_COLS,
+        return epi_refuse(d, "a partial covers %d columns, but a tile has %d", EPI_PARTIAL_COLS,
                           tile_columns(d));
     const epi_open *open = c->spec->open;
     int64_t m = epi_open_now(open, d->tile->m), n = epi_open_now(open, d->tile->n),
@@ -344,12 +346,12 @@ static bool design_group(const epi_emit_context *c, epi_gemm_design *d, int at) 
         return epi_refuse(d, "a reduction over %d neighbouring columns does not fit this mainloop", columns);
     if (columns == EPI_TILE_MOST && is_rotated(t))
         return epi_refuse(
-            d, "a rotation behind a reduction over %d columns takes more registers than there are", columns);
+            d, "a rotation after a reduction over %d columns needs more registers than there are", columns);
     if (d->config.tile_n >= EPI_TILE_MOST && is_rotated(t) &&
         loads_directly(d)) /* measured: 1.5 times its time */
         return epi_refuse(d,
-                          "beside a tile of %d columns registers are too few for loads ahead of a rotation "
-                          "behind a reduction",
+                          "with a tile of %d columns there are too few registers for loads before a rotation "
+                          "after a reduction",
                           d->config.tile_n);
     if (makers && needed && !mark_makers(d, at, needed, makers))
         return epi_refuse(d, "a reduction inside the tile of a value that is loaded");
@@ -445,9 +447,9 @@ bool epi_gemm_design_instrs(epi_emit_context *c, epi_gemm_design *d, epi_kernel_
 /* Operands of 8 bits: nothing is packed. */
 static bool take_scaled(epi_gemm_design *d) {
     if (!d->config.scaled || d->batch_rows || d->groups || d->plan->row_index != EPI_NO_NODE)
-        return epi_refuse(d, "operands of 8 bits are for Hopper's mainloop, and for plain products");
+        return epi_refuse(d, "only Hopper's mainloop supports 8-bit operands, and only in plain products");
     if (d->products > 1 && tile_columns(d) % EPI_SCALED_SAME)
-        return epi_refuse(d, "of two products a tile has %d columns each, fewer than have a scale",
+        return epi_refuse(d, "with two products a tile has %d columns each, fewer than share a scale",
                           tile_columns(d));
     for (int side = 0; side < epi_plan_operands(d->plan); side++)
         if (!epi_operand_fits_scale(d, &d->operands[side]))
@@ -470,7 +472,7 @@ static bool take_operands(epi_gemm_design *d) {
     if (d->g->nodes[d->plan->product].scaled)
         return take_scaled(d);
     if (f->scaled)
-        return epi_refuse(d, "its operands are not of 8 bits");
+        return epi_refuse(d, "its operands do not have 8 bits");
     epi_dtype type = d->operands[0].ref.type;
     bool halves = epi_dtype_is_narrow(type);
     for (int side = 1; side < epi_plan_operands(d->plan); side++)
@@ -478,13 +480,14 @@ static bool take_operands(epi_gemm_design *d) {
     for (int side = 0; side < epi_plan_operands(d->plan); side++)
         if (d->operands[side].on_load && (side == 0 || f->mainloop != EPI_GEMM_FEW))
             return epi_refuse(
-                d, "an operand of few bits is made on load for few rows, and as the columns' alone");
+                d,
+                "a few-bit operand is converted on load only for few rows, and only as the column operand");
     d->half = halves ? type : d->c->spec->type == EPI_F16 ? EPI_F16 : EPI_BF16;
     d->fast = may_pack(d);
     if (!d->fast || !halves)
         f->packed = false;
     return f->mainloop == EPI_GEMM_ANY || halves ||
-           epi_refuse(d, "tensor cores take two operands of one 16-bit type");
+           epi_refuse(d, "tensor cores need two operands of one 16-bit type");
 }
 
 /* Tiles of grouped rows count them in one number with their group (device/groups.cuh). All are ints there,
@@ -507,7 +510,7 @@ static bool fit_groups(epi_gemm_design *d) {
         d->group_bits--;
     int64_t behind = 2 * EPI_GROUP_TALLEST * (grouped_rows ? 1 : d->groups); /* what tiles have beyond ends */
     return rows + behind < INT64_C(1) << d->group_bits ||
-           epi_refuse(d, "%ld rows in %ld groups are more than tiles count", (long)rows, (long)d->groups);
+           epi_refuse(d, "%ld rows in %ld groups are more than tiles can count", (long)rows, (long)d->groups);
 }
 
 static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) {
@@ -550,7 +553,7 @@ static bool design(epi_emit_context *c, epi_gemm_design *d, epi_kernel_text *k) 
         epi_design_few_address(d, k);
     if (d->groups)
         d->offsets = epi_emit_pointer(k, d->plan->offsets, -1);
-    return !k->full || epi_refuse(d, "it needs more tensors than one launch takes");
+    return !k->full || epi_refuse(d, "it needs more tensors than one launch can have");
 }
 
 epi_status epi_gemm_design_make(epi_emit_context *c, const epi_plan *plan, const epi_tile_program *tile,

@@ -305,9 +305,9 @@ static epi_status number_scans(epi_rows_design *d, epi_error *err) {
         bool sums =
             s->kind == EPI_INSTR_PARTIAL_COLS && d->down && s->full && !epi_rows_is_coarse(d, s->arg[0]);
         if (epi_instr_folds(s) || (epi_instr_is_partial(s) && !sums) || s->kind == EPI_INSTR_REDUCE_GROUP)
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction beside a scan");
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a reduction in addition to a scan");
         if (scan && (!s->full || epi_rows_is_coarse(d, s->dst)))
-            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a scan of what has not all axes");
+            return epi_fail(err, EPI_ERR_UNSUPPORTED, "a scan of a value that does not have all axes");
         if (s->kind == EPI_INSTR_SHIFT && !epi_axis_equal(d->g->nodes[s->node].over.at[0], d->along))
             return epi_fail(err, EPI_ERR_UNSUPPORTED, "a shift along another axis than a scan");
         s->phase = 0;

@@ -290,6 +290,6 @@ epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_bac
         while (!make_placer(s, arena))
             ;
     if (s->stuck)
-        return EPI_INTERNAL(err, (epi_place){0}, "a value waits for what no part makes");
+        return EPI_INTERNAL(err, (epi_place){0}, "a value waits for a value that no part computes");
     return arena->failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory") : EPI_OK;
 }

@@ -144,7 +144,7 @@ epi_status epi_cut_lay_out(epi_arena *arena, epi_cut *cut, epi_error *err) {
     int64_t *alive = epi_arena_alloc(arena, ((size_t)cut->part_count + 2) * sizeof *alive);
     EPI_TRY(epi_has_memory(order && placed && alive, err));
     if (!is_in_order(cut))
-        return EPI_INTERNAL(err, (epi_place){0}, "a part loads what a later one stores");
+        return EPI_INTERNAL(err, (epi_place){0}, "a part loads a value that a later part stores");
     cut->bytes = cut->lowest = 0;
     for (size_t i = 0; i < most; i++)
         if (!cut->values[i].over && cut->values[i].first >= 0) /* else no part has it */
@@ -351,7 +351,7 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
         const epi_node *n = &g->nodes[read->at[i]];
         epi_part_tensor at = place_of(w, read->at[i]);
         if (at.tensor < 0 && at.value < 0)
-            return EPI_INTERNAL(err, n->place, "a part loads what none stores");
+            return EPI_INTERNAL(err, n->place, "a part loads a value that no part stores");
         if (n->op == EPI_OP_ONCE && is_stored(read, n->arg[0])) /* it is loaded already */
             w->fresh[read->at[i]] = w->fresh[n->arg[0]];
         else
