@@ -692,7 +692,7 @@ expect 2 'profile needs one' profile
 expect 1 'no such file' profile nowhere.epi --dims T=4
 expect 1 "no device 'gpu99'" "${two[@]}" --device gpu99
 expect 2 "'profile' takes no --out" "${two[@]}" --out there.safetensors
-expect 2 'not both' profile - --in - --dims T=4,D=4 <"$here/programs/softmax.epi"
+expect 2 'cannot be both the program and --in' profile - --in - --dims T=4,D=4 <"$here/programs/softmax.epi"
 expect 1 'has no input' "${two[@]}" --set zz=1
 that 'profile takes 2 MB of stack' bash -c "ulimit -s 2048; '$epilog' profile softmax --dims T=3,D=7 --repeat 1 >/dev/null"
 
