@@ -289,13 +289,15 @@ epi_status epi_candidate_cut(epi_candidate *c, epi_error *err) {
     return status;
 }
 
-/* Has it integers that f32 does not hold? */
+/* Does it make integers that f32 does not hold? */
 static bool has_large(const epi_candidate *c) {
+    const epi_graph *g = c->spec.graph;
     epi_arena scratch = {0};
     const epi_integer *at = epi_integers_find(&scratch, &c->spec);
     bool large = false;
-    for (int i = 0; i < c->spec.graph->node_count && at; i++)
-        large |= c->spec.graph->live[i] && (at[i].large || c->spec.graph->nodes[i].integer);
+    for (int i = 0; i < g->node_count && at; i++)
+        large |= g->live[i] && (g->nodes[i].integer || (at[i].large && g->nodes[i].op != EPI_OP_INPUT) ||
+                                epi_integer_is_computed(g, at, i));
     epi_arena_free(&scratch);
     return large;
 }

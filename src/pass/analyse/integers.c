@@ -265,9 +265,14 @@ static epi_integer scanned(const search *s, const epi_node *n) {
     return sum_of(a.low < 0 ? between(-size_of(b), size_of(b)) : b, count);
 }
 
-static epi_integer sorted(const search *s, const epi_node *n) {
+/* How many are ordered: the axes that stand behind that of the values. */
+static int64_t places_of(const search *s, const epi_node *n) {
     epi_axes first = {1, {n->over.at[0]}}, places = epi_axes_without(&n->over, &first);
-    int64_t values = epi_axes_size(&first, s->sizes), count = epi_axes_size(&places, s->sizes);
+    return epi_axes_size(&places, s->sizes);
+}
+
+static epi_integer sorted(const search *s, const epi_node *n) {
+    int64_t values = epi_axis_size(n->over.at[0], s->sizes), count = places_of(s, n);
     if (n->op == EPI_OP_OFFSETS) /* it has no places of its own */
         count = epi_axes_size(&s->g->nodes[n->arg[0]].axes, s->sizes);
     bool of_values = n->op == EPI_OP_SEGMENTS || n->op == EPI_OP_TOPK;
@@ -494,6 +499,8 @@ static void want_operands(search *s, int node) {
                 want_float(s, n->arg[a]);
     } else if (epi_op_orders(n->op)) {
         want_index(s, n, 0);
+    } else if (n->op == EPI_OP_SEGMENTS) { /* offsets are compared with places */
+        want(s, n->arg[0], -1, places_of(s, n));
     } else if (epi_op_scatters(n->op)) {
         want_index(s, n, 1);
         (y.is ? want_all : want_float)(s, n->arg[0]);
@@ -508,9 +515,12 @@ static void want_operands(search *s, int node) {
     }
 }
 
-/* A result in 8 bits is the largest of these for all that is beyond. */
+/* A result in 8 bits is the largest of these for all that is beyond. Elements of inputs are rounded once on their way to
+ * f32, whether where they are loaded or where they are stored. */
 static void want_by_output(search *s, int node, epi_dtype type) {
-    if (type == EPI_I8)
+    if (type == EPI_F32 && s->at[node].moved)
+        want(s, node, 0, 0);
+    else if (type == EPI_I8)
         want(s, node, INT8_MIN - 1, INT8_MAX + 1);
     else if (type == EPI_U8)
         want(s, node, -1, UINT8_MAX + 1);
