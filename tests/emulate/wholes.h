@@ -18,6 +18,8 @@ static const char *const whole_rows[] = {
     "tests/joint:head_norms B=2,T=150,D=72,G=2,H=2,E=128 joined=1",
     "tests/joint:head_norms B=2,T=90,D=72,G=1,H=3,E=64 f16 joined=1",
     "tests/joint:head_norms B=2,T=150,D=72,G=2,H=2,E=128 joined=1 up=T=700",
+    "tests/row_sums:of_all T=70,D=40",
+    "tests/row_sums:of_all T=70,D=41 sm80",
     "tests/row_sums:head_norm_back T=150,H=3,P=128",
     "tests/row_sums:head_norm_back T=150,H=3,P=64 up=T=900",
     "tests/joint:biased T=300,D=72,A=264,B=72,C=40 joined=1",

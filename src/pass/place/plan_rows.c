@@ -244,14 +244,27 @@ static bool is_after(const shaper *s, int node) {
     return stage->after || stage->reduction > EPI_REDUCE_LOCAL;
 }
 
-/* A value that is made of what is complete only after the rows; what it needs beside that is made before. */
+/* Is it a short map that nothing else wants? Then it can be made after the rows. */
+static bool can_wait(const shaper *s, int node) {
+    return epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_MAP && !is_long(s, node) &&
+           epi_graph_uses(s->g, node).count == 1;
+}
+
+/* A value that is made of what is complete only after the rows. What it needs beside that is made there, too, or before. */
 static bool sort_after(shaper *s, int i) {
-    const epi_node *n = &s->g->nodes[i];
-    s->plan->placement[i].after = true;
-    for (int a = 0; a < epi_node_operands(n); a++)
-        if (!is_after(s, n->arg[a]))
-            epi_plan_mark_before(s->g, s->plan->placement, s->pending, n->arg[a]);
-    return !s->needed[i] && epi_ops[n->op].cls == EPI_CLASS_MAP;
+    const epi_graph *g = s->g;
+    int count = 0;
+    s->pending[count++] = i;
+    while (count) {
+        const epi_node *n = &g->nodes[s->pending[--count]];
+        s->plan->placement[n - g->nodes] = (epi_placement){.after = true};
+        for (int a = 0; a < epi_node_operands(n); a++)
+            if (!is_after(s, n->arg[a]) && can_wait(s, n->arg[a]))
+                s->pending[count++] = n->arg[a];
+            else if (!is_after(s, n->arg[a]))
+                epi_plan_mark_before(g, s->plan->placement, s->pending + count, n->arg[a]);
+    }
+    return !s->needed[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_MAP;
 }
 
 /* Can rows that go through recurrences reduce so besides? */
@@ -458,7 +471,7 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     epi_visits visits;
     shaper s = {.g = g, .is_row = spec->is_row, .spec = spec, .plan = out};
     s.needed = epi_arena_alloc(arena, (size_t)g->node_count + 1);
-    s.pending = epi_arena_alloc(arena, EPI_PLAN_PENDING(g) * sizeof *s.pending);
+    s.pending = epi_arena_alloc(arena, 2 * EPI_PLAN_PENDING(g) * sizeof *s.pending);
     if (!s.needed || !s.pending || !epi_visits_make(arena, g->node_count, &visits))
         return refuse(&s, "out of memory");
     for (int i = 0; i < g->node_count; i++)
