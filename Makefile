@@ -2,7 +2,7 @@
 #
 #   make               the library and the command, in build/
 #   make run           the ten kernels on this machine
-#   make check         a minute, on two cores, from a built library: cheap tests whole, of the others a fresh draw of their cases
+#   make check         two minutes, on two cores, from a built library: cheap tests whole, of the others a fresh draw of their cases
 #   make test          five minutes, before a push, and what CI runs: larger draws, and AddressSanitizer and UndefinedBehaviorSanitizer
 #   make test-full     hours, before a release: every case of every test, in all builds
 #                      Of each: SEED=7 repeats a draw, ONLY='cases laws' takes these jobs, CASE='matmul*' these cases, AGAIN=1 what failed,
