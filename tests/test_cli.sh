@@ -230,7 +230,7 @@ if command -v script >/dev/null; then
     that 'bench draws bars' grep -q 'softmax 16 .*█ *.*[0-9]\.[0-9][0-9]' <<<"$(terminal "$epilog bench softmax:softmax --dims T=16,D=32 --repeat 1")"
     that 'what is wrong is red' grep -q $'^\033\\[1;31mepilog:\033\\[0m there is no command' <<<"$(terminal "$epilog frob")"
     that 'not with NO_COLOR' grep -q '^epilog: there is no command' <<<"$(NO_COLOR=1 terminal "$epilog frob")"
-    that 'long work shows what it is' grep -q 'measuring matmul, 1 of 1, [2-9] s' <<<"$(terminal "timeout 5 $epilog bench matmul --dims M=1024,N=1024,K=1024 --threads 1 --repeat 1000")"
+    that 'long work shows what it is' grep -q 'measuring matmul, 1 of 1, [2-9] s' <<<"$(terminal "timeout 3.5 $epilog bench matmul --dims M=1024,N=1024,K=1024 --threads 1 --repeat 1000")"
     that 'and short work does not' sh -c '! grep -q "running"' <<<"$(terminal "$epilog run softmax --dims T=4,D=4")"
 fi
 
