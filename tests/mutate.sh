@@ -3,7 +3,7 @@
 #
 # Each of COUNT faults, drawn by SEED from all places of src/pass, src/cpu and the device texts (tests/mutate.c), is built and
 # tested by TIER (check, test) until the first job fails, the quickest jobs first. A fault that does not compile, or gives the same machine
-# code, is drawn anew. With AGAIN=FILE the faults are those that an earlier run recorded, where their line still stands in src. One that no
+# code, is drawn anew. With AGAIN=FILE the faults that an earlier run recorded come first, where their line still stands in src. One that no
 # test finds and that changes neither a CUDA text nor a bit of a result (tests/fingerprint.c) is no fault. FOLDER gets a tree for each of
 # JOBS, and `results`, a line for each fault. No fault is begun after SECONDS_MOST, 90 minutes.
 set -u
@@ -69,7 +69,7 @@ next_draw() {
     (
         flock 9
         draw=$(($(cat draws) + 1))
-        [ $SECONDS -ge "$most" ] || if [ -n "$again" ]; then [ "$draw" -gt "$(wc -l <recorded)" ]; else [ "$(grep -cv -e '^not' results)" -ge "$count" ]; fi ||
+        [ $SECONDS -ge "$most" ] || { [ "$draw" -gt "$(wc -l <recorded)" ] && [ "$(grep -cv -e '^not' -e ' (recorded)$' results)" -ge "$count" ]; } ||
             { echo $draw | tee draws; }
     ) 9>lock
 }
@@ -89,10 +89,11 @@ put() {
 }
 
 work() {
-    local draw fault file verdict
+    local draw fault file verdict old recorded
+    recorded=$(wc -l <"$folder/recorded")
     while draw=$(cd "$folder" && next_draw) && [ -n "$draw" ]; do
         cd "$folder/$1" || exit 1
-        if [ -n "$again" ]; then fault=$(put "$(sed -n "${draw}p" ../recorded)"); else fault=$(../mutate "$seed" "$draw" $sites); fi
+        if [ "$draw" -le "$recorded" ]; then old=' (recorded)' fault=$(put "$(sed -n "${draw}p" ../recorded)"); else old= fault=$(../mutate "$seed" $((draw - recorded)) $sites); fi
         file=${fault%%:*}
         [ "$file" = none ] || touch "$file"
         if [ "$file" = none ]; then
@@ -105,7 +106,7 @@ work() {
             verdict=$(hold "$file" "$draw")
         fi
         [ "$file" = none ] || { cp saved/"$file" "$file" 2>/dev/null || cp "$top/$file" "$file"; } # it is newer than what was made of it, and so built again
-        printf '%s | %s\n' "$verdict" "$fault" >>"$folder/results"
+        printf '%s | %s%s\n' "$verdict" "$fault" "$old" >>"$folder/results"
         case $verdict in not*) ;; *) say "$verdict | $fault" ;; esac
         cd "$top" || exit 1
     done
@@ -116,7 +117,7 @@ folder=$(cd "$folder" && pwd)
 cc -std=c17 -O1 -D_GNU_SOURCE tests/mutate.c -o "$folder/mutate" || exit 1
 : >"$folder/results"
 echo 0 >"$folder/draws"
-[ -z "$again" ] || grep -E '^(found|SURVIVED)' "$again" >"$folder/recorded"
+if [ -n "$again" ]; then grep -E '^(found|SURVIVED)' "$again" | sed 's/ (recorded)$//'; fi >"$folder/recorded"
 for ((w = 0; w < jobs; w++)); do work "$w" & done
 wait
 found=$(grep -c '^found' "$folder/results") left=$(grep -c '^SURVIVED' "$folder/results") same=$(grep -c '^changes' "$folder/results")
