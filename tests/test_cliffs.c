@@ -1,0 +1,50 @@
+/* test_cliffs.c: programs of cliffs.epi move no more bytes, and take no more launches, than their bounds.
+ *
+ *     cliffs [tests/cliffs.epi]
+ *
+ * A bound is what a kernel moves that one would write by hand, times 1.3 at most: inputs once and outputs once. */
+#include "ran.h"
+
+static const struct cliff {
+    const char *program, *dims;
+    int device;       /* 0: the CPU; -90: sm_90a; -80: sm_80 */
+    double megabytes; /* at most */
+    int launches;     /* at most; on the CPU parallel loops */
+} cliffs[] = {
+    {"cache_bf16", "B=32,G=8,J=4,R=8192,E=128", -90, 1.3 * 1074, 2},
+};
+
+static epi_context *ctx;
+
+static void test_cliff(const epi_module *m, const struct cliff *c) {
+    const char *target = c->device ? c->device == -80 ? "sm_80" : "sm_90" : "cpu";
+    if (!wanted("%s %s", c->program, target))
+        return;
+    const epi_program *p = epi_module_find(m, c->program);
+    epi_kernel *k = NULL;
+    epi_error err = {0};
+    if (!check(p != NULL, "%s is there", c->program) ||
+        !check(compile_as(p, c->dims, (way){.type = EPI_BF16, .device = c->device}, &k, &err) == EPI_OK,
+               "%s is compiled for %s: %s", c->program, target, err.message))
+        return;
+    epi_kernel_info info;
+    epi_kernel_get_info(k, &info);
+    check(info.bytes_fused <= c->megabytes * 1e6, "%s on %s moves %.4g MB, %.4g at most", c->program, target,
+          info.bytes_fused / 1e6, c->megabytes);
+    check(info.launches <= c->launches, "%s on %s takes %d launches, %d at most", c->program, target,
+          info.launches, c->launches);
+    epi_kernel_free(k);
+}
+
+int main(int argc, char **argv) {
+    epi_error err = {0};
+    if (!check(epi_context_open(&ctx, &err) == EPI_OK, "a context: %s", err.message))
+        return finish();
+    epi_module *m = parsed_file(ctx, argc > 1 ? argv[1] : "tests/cliffs.epi");
+    for (size_t i = 0; m && i < sizeof cliffs / sizeof *cliffs; i++)
+        test_cliff(m, &cliffs[i]);
+    epi_module_free(m);
+    no_case();
+    epi_context_close(ctx);
+    return finish();
+}
