@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/kinds.h"
 #include "cli.h"
 
 /* ---- words ---- */
@@ -27,20 +28,10 @@ static void print_indented(const char *text) {
 
 /* What a mainloop is. */
 static const char *kind_of(const char *mainloop) {
-    static const struct {
-        const char *name, *what;
-    } kinds[] = {
-        {"gemm", "a matrix product; the operations after it run on each tile before it is stored"},
-        {"rows", "no matrix product: it reads each row from memory once and computes in cache or on chip"},
-        {"pass", "one operation over whole tensors in memory, which no other mainloop supports"},
-        {"parts", "several kernels, one after the other"},
-        {"recurrence", "a scan of products: its state stays on chip and is updated step by step"},
-        {"attention", "scores, softmax and values in one kernel: the scores never reach memory"},
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(mainloop, kinds[i].name))
-            return kinds[i].what;
-    return "a kernel of its own kind";
+    const epi_kind_row *kind = epi_kind_named(mainloop);
+    return kind                         ? kind->what
+           : !strcmp(mainloop, "parts") ? "several kernels, one after the other"
+                                        : "a kernel of its own kind";
 }
 
 /* ---- 1: what the checker found ---- */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/kinds.h"
 
 enum { GPU_ROUNDS = 15, LEAST_ROUNDS = 9, MOST_AHEAD = 64 };
 static const double CPU_SECONDS = 1,
@@ -24,7 +25,8 @@ static void name_results(const epi_kernel *k, int part, char *to, size_t size) {
 }
 
 static bool is_product(const char *mainloop) {
-    return !strcmp(mainloop, "gemm") || !strcmp(mainloop, "attention") || !strcmp(mainloop, "recurrence");
+    const epi_kind_row *kind = epi_kind_named(mainloop);
+    return kind && kind->multiplies;
 }
 
 /* The row of the part, or of those that it is equal to. */

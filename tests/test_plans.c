@@ -37,8 +37,7 @@ typedef struct question {
 static const char head[] = "parts kinds lnch  gemm rows attn recu pass  side vals    moved MB  between MB";
 
 static void describe(const epi_kernel *k, char *out) {
-    static const char *const kinds[] = {"gemm", "rows", "attention", "recurrence", "pass"};
-    int count[5] = {0}, beside = 0;
+    int count[EPI_KIND_COUNT] = {0}, beside = 0;
     epi_kernel_info info;
     epi_kernel_get_info(k, &info);
     for (int i = 0; i < info.parts; i++) {
@@ -46,8 +45,8 @@ static void describe(const epi_kernel *k, char *out) {
         if (info.parts > 1)
             epi_kernel_part(k, i, &part);
         beside += info.parts > 1 && k->parts[i].concurrent;
-        for (int c = 0; c < 5; c++)
-            count[c] += !strcmp(part.info.mainloop, kinds[c]);
+        for (int c = 0; c < EPI_KIND_COUNT; c++)
+            count[c] += !strcmp(part.info.mainloop, epi_kinds[c].name);
     }
     snprintf(out, LINE, "%5d %5d %4d  %4d %4d %4d %4d %4d  %4d %4d  %10.6g  %10.6g", info.parts, info.kernels,
              info.launches, count[0], count[1], count[2], count[3], count[4], beside, info.values,

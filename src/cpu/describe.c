@@ -12,11 +12,13 @@ static const epi_gemm *main_gemm(const epi_cpu_kernel *k) {
 }
 
 void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
-    static const char *const names[] = {"pass", "pass", "naive", "reference"};
-    *out = (epi_kernel_info){.mainloop = names[k->spec.path], .micro = "", .threads = k->spec.threads};
+    static const char *const names[] = {[EPI_PATH_NAIVE] = "naive", [EPI_PATH_REFERENCE] = "reference"};
+    bool plain = k->spec.path >= EPI_PATH_NAIVE;
+    *out = (epi_kernel_info){.mainloop = plain ? names[k->spec.path] : epi_steps_kind(&k->steps)->name,
+                             .micro = "",
+                             .threads = k->spec.threads};
     const epi_gemm *gemm = main_gemm(k);
     if (gemm) {
-        out->mainloop = "gemm";
         out->micro = gemm->micro->name;
         out->m = gemm->m;
         out->n = gemm->n;
@@ -26,10 +28,9 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
         out->tile_m = EPI_TILE_M;
         out->tile_n = gemm->epilogue.tile.tile_n;
     }
-    out->launches = k->spec.path >= EPI_PATH_NAIVE ? 1 : k->steps.count;
+    out->launches = plain ? 1 : k->steps.count;
     double partials = gemm ? (double)gemm->epilogue.partials : 0;
     if (k->rows) {
-        out->mainloop = "rows";
         out->m = k->rows->tile.m;
         out->n = k->rows->tile.n;
         out->tile_m = k->rows->band;
@@ -38,7 +39,6 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
     }
     if (k->attention) {
         const epi_attention_loop *a = k->attention;
-        out->mainloop = "attention";
         out->micro = a->streams[0].micro->name;
         out->m = a->score[0].tile.m;
         out->n = a->n;

@@ -10,10 +10,9 @@ static const epi_launch *find_launch(const epi_cuda_kernel *k, epi_launch_kind k
 }
 
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
-    *out = (epi_kernel_info){.mainloop = "pass", .micro = ""};
+    *out = (epi_kernel_info){.mainloop = epi_steps_kind(&k->steps)->name, .micro = ""};
     const epi_launch *p = find_launch(k, EPI_LAUNCH_GEMM);
     if (p) {
-        out->mainloop = "gemm";
         out->micro = epi_config_name(p->choice);
         out->m = p->size.m;
         out->n = p->size.n;
@@ -24,14 +23,12 @@ void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
     }
     const epi_launch *r = find_launch(k, EPI_LAUNCH_ROWS);
     if (r) {
-        out->mainloop = "rows";
         out->micro = r->text.label;
         out->m = epi_axes_size(&k->steps.plan.rows, k->spec.sizes);
         out->n = epi_axes_size(&k->steps.plan.cols, k->spec.sizes);
     }
     const epi_launch *a = find_launch(k, EPI_LAUNCH_ATTENTION);
     if (a) {
-        out->mainloop = "attention";
         out->micro = a->text.label;
         out->m = a->size.m;
         out->n = a->size.n;

@@ -20,6 +20,7 @@
 #ifndef EPI_PASS_PLAN_H
 #define EPI_PASS_PLAN_H
 
+#include "base/kinds.h"
 #include "pass/analyse/attention.h"
 
 typedef enum epi_reduction {
@@ -38,15 +39,6 @@ typedef struct epi_placement {
     bool moved;   /* gemm: an update whose new elements the tile stores where its index says */
     epi_reduction reduction;
 } epi_placement;
-
-/* Which mainloop a kernel has. */
-typedef enum epi_kind {
-    EPI_KIND_GEMM,       /* tiles of one product, or of two side by side */
-    EPI_KIND_ROWS,       /* whole rows; there is no product */
-    EPI_KIND_ATTENTION,  /* score tiles, and products that sum over what is made of them */
-    EPI_KIND_RECURRENCE, /* a scan of products, whose state is kept and stepped (recurrence.h) */
-    EPI_KIND_PASS,       /* one operation, a copy, or orders of an index, over whole tensors in memory */
-} epi_kind;
 
 /* Whose elements lie in groups of any size, which begin where offsets say: rows, each group of which has
  * columns of its own; or the depth, of which each group has a result of its own. */
@@ -83,7 +75,7 @@ typedef struct epi_plan {
     epi_group group;
     epi_axis group_axis; /* what the groups are counted by, */
     int offsets;         /* the value that says where they begin, */
-    int row_index;       /* and the index, where the row operand is a gather that is read through it; without groups
+    int row_index; /* and the index, where the row operand is a gather that is read through it; without groups
                             it names a matrix for each batch, of either operand */
     /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
        scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */

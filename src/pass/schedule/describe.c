@@ -140,7 +140,7 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
 
 /* What is made in a stage: before and after the mainloop everything, as each is a pass over memory; on the
  * tile what has a name. */
-static void list_stage(const epi_steps *k, epi_text *out, const char *title, int which) {
+static void list_stage(const epi_steps *k, epi_text *out, int which) {
     const epi_graph *g = k->spec->graph;
     int count = 0;
     for (int i = 0; i < g->node_count; i++) {
@@ -151,7 +151,7 @@ static void list_stage(const epi_steps *k, epi_text *out, const char *title, int
                                : s->after;
         if (!in || (!n->name && which == 1) || epi_ops[n->op].cls == EPI_CLASS_LEAF)
             continue;
-        epi_text_add(out, "%s%s", count++ ? ", " : title,
+        epi_text_add(out, "%s%s", count++ ? ", " : epi_kinds[k->plan.kind].stages[which],
                      n->name ? epi_node_label(g, i).text : epi_node_expression(g, i).text);
     }
     if (count)
@@ -173,10 +173,9 @@ static void describe_recurrence(const epi_steps *k, const epi_recurrence *r, epi
 }
 
 void epi_steps_describe_recurrence(const epi_steps *k, epi_kernel_info *out) {
-    const epi_recurrence *r = k->count && k->plan.kind == EPI_KIND_RECURRENCE ? k->plan.recurrence : NULL;
+    const epi_recurrence *r = k->count ? k->plan.recurrence : NULL;
     if (!r)
         return;
-    out->mainloop = "recurrence";
     out->m = epi_axes_size(&r->batch, k->spec->sizes) * epi_axis_size(r->time, k->spec->sizes);
     out->n = epi_axes_size(&r->cols, k->spec->sizes);
     out->k = epi_axes_size(&r->rows, k->spec->sizes);
@@ -187,7 +186,7 @@ bool epi_steps_describe_pass(const epi_steps *k, epi_text *out) {
     int node = k->plan.product;
     if (!k->count)
         epi_text_add(out, "nothing to do: no result has elements\n");
-    if (k->count && k->plan.kind == EPI_KIND_RECURRENCE) {
+    if (k->count && k->plan.recurrence) {
         describe_recurrence(k, k->plan.recurrence, out);
         return true;
     }
@@ -280,9 +279,9 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     epi_axes batch = epi_plan_batch(&k->plan), of_batch = epi_plan_batch_rows(&k->plan);
     const epi_axes *groups[4] = {&batch, &of_batch, &k->plan.cols, &k->plan.depth};
     int count = 0;
-    bool rows = k->plan.kind == EPI_KIND_ROWS;
+    bool deep = epi_kinds[k->plan.kind].multiplies;
     static const char *const names[4] = {"batches", "rows", "columns", "depth"};
-    for (int i = batch.count ? 0 : k->plan.rows.count || !rows ? 1 : 2; i < (rows ? 3 : 4); i++)
+    for (int i = batch.count ? 0 : k->plan.rows.count || deep ? 1 : 2; i < (deep ? 4 : 3); i++)
         epi_text_add(out, "%s%s %s = %ld", count++ ? ", " : "", names[i], epi_axes_label(g, groups[i]).text,
                      (long)count_of(k, groups[i]));
     for (int i = 0; i < k->plan.added_count; i++)
@@ -291,10 +290,9 @@ void epi_steps_describe_shape(const epi_steps *k, epi_text *out) {
     if (k->plan.group != EPI_GROUP_NONE)
         epi_text_add(out, ", %s in groups by %s", k->plan.group == EPI_GROUP_ROWS ? "rows" : "depth",
                      epi_node_label(g, k->plan.offsets).text);
-    epi_text_add(out, k->plan.added_count ? ", added up\n"
-                      : k->plan.kind == EPI_KIND_GEMM && k->plan.pair != EPI_NO_NODE
-                          ? ", two products side by side\n"
-                          : "\n");
+    epi_text_add(out, k->plan.added_count           ? ", added up\n"
+                      : k->plan.pair != EPI_NO_NODE ? ", two products side by side\n"
+                                                    : "\n");
     for (int i = 0; i < g->node_count && k->plan.row_index != EPI_NO_NODE; i++)
         if (k->plan.placement[i].paged)
             epi_text_add(out, "%s is read through its index\n", epi_node_expression(g, i).text);
@@ -327,14 +325,14 @@ static void describe_scans(const epi_steps *k, epi_text *out) {
 void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t col_partials,
                                epi_text *out) {
     const epi_graph *g = k->spec->graph;
-    bool rows = k->plan.kind == EPI_KIND_ROWS;
+    const char *unit = epi_kinds[k->plan.kind].unit;
     if (k->plan.split != EPI_OP_COUNT)
         epi_text_add(out, "%s of %s are together in the %s\n", epi_ops[k->plan.split].text,
-                     epi_axis_label(g, k->plan.fine).text, rows ? "row" : "tile");
-    if (rows && k->plan.scan_count)
+                     epi_axis_label(g, k->plan.fine).text, unit);
+    if (k->plan.scan_count)
         describe_scans(k, out);
-    list_stage(k, out, rows ? "before the rows: " : "before the product: ", 0);
-    list_stage(k, out, rows ? "in the row: " : "on the tile: ", 1);
+    list_stage(k, out, 0);
+    list_stage(k, out, 1);
     for (int i = 0; i < g->node_count; i++)
         if (k->plan.placement[i].moved)
             epi_text_add(out, "the tile stores %s, in place or into a copy\n",
@@ -344,12 +342,12 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
         if (k->plan.attention && reduction == EPI_REDUCE_ROWS)
             epi_text_add(out, "%s leaves the scores\n", epi_node_expression(g, i).text);
         else if (reduction == EPI_REDUCE_LOCAL)
-            epi_text_add(out, "%s stays in the %s\n", epi_node_expression(g, i).text, rows ? "row" : "tile");
+            epi_text_add(out, "%s stays in the %s\n", epi_node_expression(g, i).text, unit);
         else if (g->nodes[i].op == EPI_OP_MEAN && epi_reduced_with(g, k->plan.placement, i, EPI_OP_VAR) >= 0)
             epi_text_add(out, "%s leaves with its variance\n", epi_node_expression(g, i).text);
         else if (reduction != EPI_REDUCE_NONE)
             epi_text_add(out, "%s leaves as partials, %ld per result\n", epi_node_expression(g, i).text,
                          (long)(reduction == EPI_REDUCE_ROWS ? row_partials : col_partials));
     }
-    list_stage(k, out, rows ? "after the rows: " : "after the product: ", 2);
+    list_stage(k, out, 2);
 }

@@ -54,6 +54,11 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err);
  * refused. */
 epi_status epi_steps_refuse(epi_arena *arena, epi_steps *steps, const char *reason, epi_error *err);
 
+/* The kind of kernel that the steps are; a pass where there are none. */
+static inline const epi_kind_row *epi_steps_kind(const epi_steps *steps) {
+    return &epi_kinds[steps->count ? steps->plan.kind : EPI_KIND_PASS];
+}
+
 /* May the output be stored over the input, which has the same axes and type? Where only rows read it, element
  * by element: these store an element after the last load of it. Where a product's tile reads it once, for
  * that output. And where the output is an update of it: then only the new elements are stored. */
@@ -65,7 +70,7 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out);
 /* The same, and the bytes that its steps move; and how it goes, in words. */
 void epi_steps_count(const epi_steps *steps, double partial_bytes, epi_kernel_info *out);
 bool epi_steps_describe_pass(const epi_steps *steps, epi_text *out); /* false: it is another mainloop */
-/* Of a scan of products: its name, all steps, columns and rows. */
+/* Of a scan of products: all steps, columns and rows. */
 void epi_steps_describe_recurrence(const epi_steps *steps, epi_kernel_info *out);
 void epi_steps_describe_shape(const epi_steps *steps, epi_text *out);
 void epi_steps_describe_stages(const epi_steps *steps, int64_t row_partials, int64_t col_partials,
