@@ -94,16 +94,17 @@ static inline void set_columns(turned_run *t, const void *const b[], int first, 
 INLINE void turn_part_of(const kind of, const char *column[], int64_t before, int64_t n, float *to) {
     const int each = per_word(of), block = 4 * each, size = 4 / each;
     char tail[COLUMNS][BLOCK];
+    const char *tails[COLUMNS];
     for (int64_t g = 0; g < n; g += block) {
         const int64_t count = n - g < block ? n - g : block, again = block - count;
         const bool copied = again > before + g;
         for (int j = 0; j < COLUMNS && copied; j++) {
             memcpy(tail[j] + again * size, column[j] + g * size, (size_t)(count * size));
-            column[j] = tail[j] - (g - again) * size;
+            tails[j] = tail[j] - (g - again) * size;
         }
         for (int v = 0; v < TURNED; v++) {
             raw w[4];
-            turn(column + v * VECTOR, (g - again) * size, w);
+            turn((copied ? tails : column) + v * VECTOR, (g - again) * size, w);
             EPI_UNROLL for (int i = 0; i < block; i++) {
                 const vector x = element_of(of, (words)w[i / each], i % each, NULL);
                 if (i >= again)

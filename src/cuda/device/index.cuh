@@ -31,8 +31,8 @@ template <class S> DEV void scatter(const S &s, const void *from, const void *in
   const i64 stretches = (s.inner() + S::COLS - 1) / S::COLS;   // blocks side by side along the elements of a position
   const i64 blocks = (s.size() + S::ROWS - 1) / S::ROWS;       // and along the positions of one kept element
   for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
-    const i64 block = item / stretches, kept = block / blocks, begin = kept * s.count(), end = begin + s.count();
-    const i64 first = block % blocks * S::ROWS, start = item % stretches * S::COLS;
+    const i64 block = item / stretches, kept = S::BY_BATCH ? block / blocks : 0, begin = kept * s.count(), end = begin + s.count();
+    const i64 first = (block - kept * blocks) * S::ROWS, start = item % stretches * S::COLS;
     for (int i = t; i < S::ROWS * S::COLS; i += 256) sum[i].clear();
     int count = 0;
     const auto work_off = [&] {

@@ -266,14 +266,16 @@ void epi_emit_scatter(const epi_emit_context *c, int node, const epi_pass_pointe
                  "struct S {\n  const Params &P;\n  DEV i64 size() const { return %s; }\n"
                  "  DEV i64 count() const { return %s; }\n  DEV i64 inner() const { return %s; }\n"
                  "  static constexpr int ROWS = %ld, COLS = %ld, WIDTH = %d, GROUPS = %d;\n"
+                 "  static constexpr bool BY_BATCH = %s;\n"
                  "  DEV %s\n  DEV i64 outer(i64 q) const { return %s; "
                  "}\n  DEV float value(const void *p, i64 at, i64 x) const { return %s; }\n"
                  "  DEV void put(void *p, i64 b, i64 v, i64 x, float sum) const { store<%s>(p, %s + %s + %s, "
                  "sum); }\n};\n",
                  epi_emit_count(c, p.size, "LL"), epi_emit_count(c, p.count, "LL"),
-                 epi_emit_count(c, p.inner, "LL"), (long)p.rows, (long)p.cols, p.width, p.groups, at,
-                 epi_emit_walk(c, &outer, "q"), value, epi_emit_type(to.type), epi_emit_walk(c, &kept, "b"),
-                 epi_emit_along(c, &along, "v"), epi_emit_walk(c, &write, "x"));
+                 epi_emit_count(c, p.inner, "LL"), (long)p.rows, (long)p.cols, p.width, p.groups,
+                 p.kept.count ? "true" : "false", at, epi_emit_walk(c, &outer, "q"), value,
+                 epi_emit_type(to.type), epi_emit_walk(c, &kept, "b"), epi_emit_along(c, &along, "v"),
+                 epi_emit_walk(c, &write, "x"));
     epi_text_add(out,
                  "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) "
                  "pass(const __grid_constant__ Params P) {\n  dependency_start();\n  dependency_wait();\n"
