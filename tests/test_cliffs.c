@@ -10,23 +10,35 @@ static const struct cliff {
     int device;       /* 0: the CPU; -90: sm_90a; -80: sm_80 */
     double megabytes; /* at most */
     int launches;     /* at most; on the CPU parallel loops */
+    bool gradient;    /* of the program, by all inputs of numbers */
 } cliffs[] = {
-    {"cache_bf16", "B=32,G=8,J=4,R=8192,E=128", -90, 1.3 * 1074, 2},
+    {"cache_bf16", "B=32,G=8,J=4,R=8192,E=128", -90, 1.3 * 1074, 2, false},
+    {"take", "B=8,T=8192,D=2048,P=1024", -90, 1.3 * 67.2, 1, false},
+    {"take", "B=8,T=8192,D=2048,P=1024", -90, 1.3 * 302.1, 1, true},
+    {"take", "B=8,T=8192,D=2048,P=1024", -80, 1.3 * 302.1, 1, true},
+    {"take", "B=8,T=8192,D=2048,P=1024", 0, 1.3 * 302.1, 1, true},
+    {"take_heads", "B=8,H=8,T=8192,D=128,P=1024", -90, 1.3 * 151.1, 1, true},
+    {"take_by_head", "B=8,H=8,T=8192,D=128,P=1024", -90, 1.3 * 33.9, 1, true},
+    {"largest", "B=8,T=8192", -90, 1.3 * 0.27, 3, true},
 };
 
 static epi_context *ctx;
 
 static void test_cliff(const epi_module *m, const struct cliff *c) {
     const char *target = c->device ? c->device == -80 ? "sm_80" : "sm_90" : "cpu";
-    if (!wanted("%s %s", c->program, target))
+    if (!wanted("%s%s %s", c->program, c->gradient ? " gradient" : "", target))
         return;
     const epi_program *p = epi_module_find(m, c->program);
     epi_kernel *k = NULL;
     epi_error err = {0};
+    epi_module *derived = p && c->gradient ? gradient_of(p, NULL) : NULL;
     if (!check(p != NULL, "%s is there", c->program) ||
-        !check(compile_as(p, c->dims, (way){.type = EPI_BF16, .device = c->device}, &k, &err) == EPI_OK,
-               "%s is compiled for %s: %s", c->program, target, err.message))
+        !check(compile_as(derived ? last_of(derived) : p, c->dims,
+                          (way){.type = EPI_BF16, .device = c->device}, &k, &err) == EPI_OK,
+               "%s is compiled for %s: %s", c->program, target, err.message)) {
+        epi_module_free(derived);
         return;
+    }
     epi_kernel_info info;
     epi_kernel_get_info(k, &info);
     check(info.bytes_fused <= c->megabytes * 1e6, "%s on %s moves %.4g MB, %.4g at most", c->program, target,
@@ -34,6 +46,7 @@ static void test_cliff(const epi_module *m, const struct cliff *c) {
     check(info.launches <= c->launches, "%s on %s takes %d launches, %d at most", c->program, target,
           info.launches, c->launches);
     epi_kernel_free(k);
+    epi_module_free(derived);
 }
 
 int main(int argc, char **argv) {

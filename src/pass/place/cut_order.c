@@ -5,7 +5,11 @@
  * weights go before what needs room next. Products that no part waits for become neighbours if they have the
  * same depth and the peak does not grow.
  *
+ * A part that updates an input goes behind all others that read it, so that the update can be done in place,
+ * wherever its formula stands in the text.
+ *
  * Rows count at their nominal number, so that the order is the same for every batch. */
+#include <limits.h>
 #include <string.h>
 
 #include "pass/analyse/cost.h"
@@ -21,6 +25,7 @@ typedef struct ordering {
     int64_t *stores; /* by part: bytes that it stores for others */
     bool *taken;     /* by part */
     double *depth;   /* by part: that of its one product, or 0 */
+    size_t tensors;  /* of the program */
     int64_t alive, most;
 } ordering;
 
@@ -179,9 +184,11 @@ static double depth_of(const ordering *o, int part, const int64_t *sizes) {
 static void list_values(ordering *o) {
     const epi_cut *cut = o->cut;
     int count = 0;
+    memset(o->maker, -1, o->tensors * sizeof *o->maker);
     for (int q = 0; q < cut->part_count; q++) {
         const epi_part *p = &cut->parts[q];
         o->begin[q] = count;
+        o->stores[q] = 0;
         for (int t = 0; t < p->graph.tensor_count; t++) {
             int value = p->tensors[t].value, i = o->begin[q];
             if (p->tensors[t].tensor >= 0) {
@@ -202,6 +209,115 @@ static void list_values(ordering *o) {
     o->begin[cut->part_count] = count;
 }
 
+/* ---- updates ---- */
+
+/* May an output lie where this input of the part does, by its shape and its type? */
+static bool is_alike(const epi_part *p, int t, int in) {
+    const epi_tensor_decl *tensors = p->graph.tensors;
+    return p->tensors[t].tensor >= 0 && p->types[t] == p->types[in] &&
+           epi_axes_equal(&tensors[t].axes, &tensors[in].axes);
+}
+
+/* The first output that the part makes of this input element by element, or by an update of it; or INT_MAX. */
+static int updated_from(epi_arena *arena, const epi_part *p, int in) {
+    const epi_graph *g = &p->graph;
+    const epi_axes *axes = &g->tensors[in].axes;
+    int first = INT_MAX, alike = 0;
+    for (int t = g->input_count; t < g->tensor_count; t++)
+        alike += is_alike(p, t, in);
+    if (!alike || !axes->count || p->tensors[in].tensor < 0 || p->slices[in].memory.count)
+        return first;
+    bool *of = epi_arena_alloc(arena, (size_t)g->node_count + 1);
+    for (int i = g->tensors[in].node; i < g->node_count && of; i++) {
+        const epi_node *n = &g->nodes[i];
+        of[i] = i == g->tensors[in].node ||
+                (epi_axes_same_set(&n->axes, axes) &&
+                 (n->op == EPI_OP_UPDATE ? of[n->arg[0]]
+                                         : epi_ops[n->op].cls == EPI_CLASS_MAP && epi_node_takes(n, of)));
+    }
+    for (int t = g->input_count; t < g->tensor_count && of; t++)
+        if (of[g->tensors[t].node] && is_alike(p, t, in) && p->tensors[t].tensor < first)
+            first = p->tensors[t].tensor;
+    return first;
+}
+
+/* The same of a tensor of the program. */
+static int updated_tensor(epi_arena *arena, const epi_part *p, int tensor) {
+    int first = INT_MAX;
+    for (int t = 0; t < p->graph.input_count && first == INT_MAX; t++)
+        first = p->tensors[t].tensor == tensor ? updated_from(arena, p, t) : first;
+    return first;
+}
+
+static int maker_of(const ordering *o, epi_part_tensor at) {
+    return at.tensor >= 0 ? o->maker[at.tensor] : o->cut->values[at.value].part;
+}
+
+/* Is a part made of what another stores, perhaps by way of others? */
+static bool is_made_of(const ordering *o, int part, int other) {
+    memset(o->taken, 0, (size_t)o->cut->part_count);
+    o->taken[other] = true;
+    for (int q = other + 1; q <= part; q++)
+        for (int t = 0; t < o->cut->parts[q].graph.input_count; t++) {
+            int maker = maker_of(o, o->cut->parts[q].tensors[t]);
+            o->taken[q] |= maker >= 0 && o->taken[maker];
+        }
+    return o->taken[part];
+}
+
+/* A part that updates an input, and one that reads it. */
+typedef struct behind {
+    int part, reader;
+} behind;
+
+/* What updates an input stands behind all that read it, unless they need what it makes. Of two that update it
+ * the one whose output is declared first. Returns how many there are; `out` may be NULL. */
+static int find_behind(epi_arena *arena, const ordering *o, int backward, behind *out) {
+    const epi_cut *cut = o->cut;
+    int count = 0;
+    for (int q = 0; q < cut->part_count; q++)
+        for (int t = 0; t < cut->parts[q].graph.input_count; t++) {
+            int tensor = cut->parts[q].tensors[t].tensor, own = updated_from(arena, &cut->parts[q], t);
+            for (int r = 0; r < cut->part_count && own < INT_MAX; r++) {
+                bool behind_it = r != q && (r < backward) == (q < backward) &&
+                                 reads(&cut->parts[r], tensor) &&
+                                 updated_tensor(arena, &cut->parts[r], tensor) > own && !is_made_of(o, r, q);
+                if (behind_it && out)
+                    out[count] = (behind){q, r};
+                count += behind_it;
+            }
+        }
+    return count;
+}
+
+/* Is all there that the part loads, and have those gone that it stays behind? */
+static bool may_go(const ordering *o, int part, const behind *all, int count) {
+    const epi_part *p = &o->cut->parts[part];
+    bool may = true;
+    for (int t = 0; t < p->graph.input_count && may; t++) {
+        int maker = maker_of(o, p->tensors[t]);
+        may = maker < 0 || o->taken[maker];
+    }
+    for (int i = 0; i < count && may; i++)
+        may = all[i].part != part || o->taken[all[i].reader];
+    return may;
+}
+
+/* An order in which updates come last, and otherwise the parts as they are. */
+static void put_updates_last(ordering *o, const behind *all, int count, int backward, int *order) {
+    int first = 0, parts = o->cut->part_count;
+    memset(o->taken, 0, (size_t)parts);
+    for (int i = 0; i < parts; i++) {
+        while (o->taken[first])
+            first++;
+        int next = first, end = i < backward && backward < parts ? backward : parts;
+        while (next < end && (o->taken[next] || !may_go(o, next, all, count)))
+            next++;
+        order[i] = next < end ? next : first; /* two that wait for each other */
+        o->taken[order[i]] = true;
+    }
+}
+
 /* Brings the parts into the order. */
 static bool bring(epi_arena *arena, epi_cut *cut, const int *order) {
     epi_part *parts = epi_arena_alloc(arena, ((size_t)cut->part_count + 1) * sizeof *parts);
@@ -214,9 +330,25 @@ static bool bring(epi_arena *arena, epi_cut *cut, const int *order) {
     return true;
 }
 
+static bool move_updates(epi_arena *arena, const epi_graph *g, ordering *o, epi_cut *cut, int backward,
+                         int *order) {
+    bool derived = false; /* nobody keeps a gradient in the place of what it is made of */
+    for (int t = 0; t < g->input_count; t++)
+        derived |= g->tensors[t].cotangent;
+    int count = derived ? 0 : find_behind(arena, o, backward, NULL);
+    behind *all = count ? epi_arena_alloc(arena, (size_t)count * sizeof *all) : NULL;
+    if (arena->failed || !count)
+        return !arena->failed;
+    (void)find_behind(arena, o, backward, all);
+    put_updates_last(o, all, count, backward, order);
+    bool brought = bring(arena, cut, order);
+    list_values(o);
+    return brought;
+}
+
 bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int backward) {
     size_t parts = (size_t)cut->part_count + 1, values = (size_t)cut->value_count + 1, inputs = 1;
-    ordering o = {.cut = cut};
+    ordering o = {.cut = cut, .tensors = (size_t)spec->graph->tensor_count};
     int64_t sizes[EPI_MAX_DIMS];
     for (int q = 0; q < cut->part_count; q++)
         inputs += (size_t)cut->parts[q].graph.input_count;
@@ -236,9 +368,9 @@ bool epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, int bac
     for (int i = 0; i < cut->value_count; i++)
         o.bytes[i] = epi_max64(0, epi_axes_size(&spec->graph->nodes[cut->values[i].node].axes, sizes)) *
                      (int64_t)epi_dtype_size(cut->values[i].type);
-    for (int t = 0; t < spec->graph->tensor_count; t++)
-        o.maker[t] = -1;
     list_values(&o);
+    if (!move_updates(arena, spec->graph, &o, cut, backward, order))
+        return false;
     for (int q = 0; q < cut->part_count; q++)
         o.depth[q] = depth_of(&o, q, sizes);
     int64_t now = make(&o, INT64_MAX, backward, order), least = make(&o, -1, backward, eager);
