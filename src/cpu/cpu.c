@@ -3,75 +3,15 @@
 
 #include <string.h>
 
-#include "cpu/attention/attention.h"
-#include "cpu/product/gemm.h"
-#include "cpu/rows/rows.h"
-
 /* ---- compile ---- */
-
-static epi_status build_mainloop(epi_cpu_kernel *k, const epi_step *s, epi_gemm **gemm, epi_error *err) {
-    epi_dtype types[EPI_MAX_OPERANDS];
-    if (s->plan->kind == EPI_KIND_ROWS) {
-        k->rows = epi_arena_alloc(k->arena, sizeof *k->rows);
-        if (k->rows)
-            return epi_rows_build(k->arena, &k->spec, s->plan, k->strips, s->roots, s->root_count, k->rows,
-                                  err);
-    } else if (s->plan->kind == EPI_KIND_ATTENTION) {
-        k->attention = epi_arena_alloc(k->arena, sizeof *k->attention);
-        if (k->attention)
-            return epi_attention_build(k->arena, &k->spec, s->plan, k->strips, k->steps.homes, s->roots,
-                                       s->root_count, k->attention, err);
-    } else if (s->plan->kind == EPI_KIND_RECURRENCE) {
-        return EPI_OK; /* its mainloop is made as it runs */
-    } else {
-        for (int side = 0; side < epi_plan_operands(s->plan); side++)
-            types[side] = k->steps.homes[epi_plan_source(k->spec.graph, s->plan, side)].type;
-        *gemm = epi_arena_alloc(k->arena, sizeof **gemm);
-        if (*gemm)
-            return epi_gemm_build(k->arena, &k->spec, s->plan, k->strips, types, s->roots, s->root_count,
-                                  *gemm, err);
-    }
-    return epi_fail(err, EPI_ERR_MEMORY, "out of memory");
-}
-
-/* Is all there that the mainloop loads? */
-static epi_status check_loads(const epi_cpu_kernel *k, const epi_step *s, const epi_gemm *gemm,
-                              epi_error *err) {
-    const epi_attention_loop *a = s->plan->kind == EPI_KIND_ATTENTION ? k->attention : NULL;
-    if (s->plan->kind == EPI_KIND_RECURRENCE)
-        return EPI_OK; /* which its plan holds */
-    if (s->plan->kind == EPI_KIND_ROWS)
-        return epi_tile_program_check(&k->rows->tile, &k->steps, s, err);
-    if (!a)
-        return epi_tile_program_check(&gemm->epilogue.tile, &k->steps, s, err);
-    epi_status status = EPI_OK;
-    for (int i = 0; i < a->programs && status == EPI_OK; i++)
-        status = epi_tile_program_check(&a->score[i].tile, &k->steps, s, err);
-    for (int v = 0; v < epi_attention_outs(a->a) && status == EPI_OK; v++)
-        status = epi_tile_program_check(&a->out[v].tile, &k->steps, s, err);
-    return status;
-}
-
-/* Products are mainloops, and another name of a value needs no step. */
-static epi_status check_pass(const epi_cpu_kernel *k, const epi_step *s, epi_error *err) {
-    const epi_node *n = &k->spec.graph->nodes[s->node];
-    epi_op_class cls = epi_ops[n->op].cls;
-    return s->tensor < 0 && (cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_VIEW)
-               ? EPI_INTERNAL(err, n->place, "no pass makes it")
-               : EPI_OK;
-}
 
 /* Builds the mainloops; fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
 static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     epi_status status = EPI_OK;
-    k->attention = NULL;
-    for (int i = 0; i < k->steps.count && status == EPI_OK; i++) {
-        k->gemms[i] = NULL;
-        const epi_step *s = &k->steps.at[i];
-        status = s->plan ? build_mainloop(k, s, &k->gemms[i], err) : check_pass(k, s, err);
-        if (status == EPI_OK && s->plan)
-            status = check_loads(k, s, k->gemms[i], err);
-    }
+    k->loop = NULL;
+    k->scratch_bytes = epi_pass_scratch(k->spec.threads);
+    for (int i = 0; i < k->steps.count && status == EPI_OK; i++)
+        status = epi_cpu_mainloop_of(&k->steps.at[i])->build(k, &k->steps.at[i], err);
     return status;
 }
 
@@ -105,10 +45,7 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     epi_cpu_kernel *k = epi_arena_alloc(arena, sizeof *k);
     EPI_TRY(epi_has_memory(k, err));
     *k = (epi_cpu_kernel){.arena = arena, .spec = *spec, .strips = epi_strips_choose()};
-    size_t nodes = (size_t)g->node_count + 1, most_steps = (nodes + (size_t)g->tensor_count) * 2;
-    k->gemms = epi_arena_alloc(arena, most_steps * sizeof *k->gemms);
     EPI_TRY(epi_steps_begin(arena, &k->spec, &k->steps, err));
-    EPI_TRY(epi_has_memory(k->gemms, err));
     *out = k;
     if (spec->path == EPI_PATH_REFERENCE || spec->path == EPI_PATH_NAIVE) {
         k->integers = epi_integers_find(arena, spec);
@@ -125,30 +62,15 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
         if (err)
             why = *err;
         epi_error_clear(err);
-        k->rows = NULL;
-        k->attention = NULL;
         status = epi_steps_refuse(arena, &k->steps, why.message, err);
         if (status == EPI_OK)
             status = build_mainloops(k, err);
     }
     if (status != EPI_OK)
         return status;
-    k->scratch = k->steps.workspace + (int64_t)(nodes + (size_t)g->tensor_count) * (int64_t)sizeof(epi_ref);
+    k->scratch = k->steps.workspace + (g->node_count + 1 + g->tensor_count) * (int64_t)sizeof(epi_ref);
     k->scratch = epi_round_up(k->scratch, 64);
-    int64_t most = epi_pass_scratch(spec->threads);
-    for (int i = 0; i < k->steps.count; i++)
-        if (k->gemms[i])
-            most = epi_max64(most, k->gemms[i]->scratch);
-        else if (k->steps.at[i].plan && k->steps.at[i].plan->recurrence)
-            most = epi_max64(most, epi_recurrence_scratch(spec, k->steps.at[i].plan->recurrence));
-        else if (k->steps.at[i].node >= 0)
-            most = epi_max64(most,
-                             epi_pass_scratch(spec->threads) + epi_move_scratch(spec, k->steps.at[i].node));
-    if (k->rows)
-        most = epi_max64(most, k->rows->scratch);
-    if (k->attention)
-        most = epi_max64(most, k->attention->scratch);
-    k->workspace = k->scratch + most;
+    k->workspace = k->scratch + k->scratch_bytes;
     return EPI_OK;
 }
 
@@ -213,17 +135,6 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
     for (int i = 0; i < k->steps.count; i++) {
         const epi_step *s = &k->steps.at[i];
         EPI_UNWRITTEN(base + k->scratch, k->workspace - k->scratch); /* by steps before it */
-        if (s->plan && s->plan->kind == EPI_KIND_ROWS)
-            epi_rows_run(k->rows, homes, tensors, base + k->scratch);
-        else if (s->plan && s->plan->kind == EPI_KIND_ATTENTION)
-            epi_attention_run(k->attention, homes, tensors, base + k->scratch);
-        else if (s->plan && s->plan->kind == EPI_KIND_RECURRENCE)
-            epi_recurrence_run(k, s->plan->recurrence, homes, base + k->scratch);
-        else if (s->plan)
-            epi_gemm_run(k->gemms[i], homes, tensors, base + k->scratch);
-        else if (s->tensor >= 0)
-            epi_pass_copy(k, &tensors[s->tensor], &homes[s->node], &tensors[s->tensor].axes);
-        else
-            epi_pass_run(k, s->node, homes, base + k->scratch);
+        epi_cpu_mainloop_of(s)->run(k, s, homes, tensors, base + k->scratch);
     }
 }

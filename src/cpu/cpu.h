@@ -10,22 +10,32 @@
 #include "pass/analyse/recurrence.h"
 #include "pass/schedule/steps.h"
 
-typedef struct epi_gemm epi_gemm;                     /* a product with its epilogue: gemm.h */
-typedef struct epi_rows epi_rows;                     /* rows of a program without a product: rows.h */
-typedef struct epi_attention_loop epi_attention_loop; /* attention.h */
-
 typedef struct epi_cpu_kernel {
     epi_arena *arena;
     epi_spec spec;
     epi_steps steps;
-    epi_gemm **gemms;              /* by step: its product, or NULL */
-    epi_rows *rows;                /* of a program that has none and is fused */
-    epi_attention_loop *attention; /* of a program that is attention and is fused */
+    void *loop; /* what the mainloop of its kind has built (gemm.h, rows.h, attention.h), or NULL */
     const epi_strips *strips;
     const epi_integer *integers; /* by node, of a reference */
-    int64_t workspace; /* bytes in all */
-    int64_t scratch;   /* where the steps' own scratch starts, or the reference's list of tensors */
+    int64_t workspace;           /* bytes in all */
+    int64_t scratch;             /* where the steps' own scratch starts, or the reference's list of tensors */
+    int64_t scratch_bytes;       /* of the step that needs most */
 } epi_cpu_kernel;
+
+/* mainloops.c: what is done with a step, and said of a kernel, by kind. */
+typedef struct epi_cpu_mainloop {
+    /* Fails with EPI_ERR_UNSUPPORTED where a tile cannot hold what is asked of it. */
+    epi_status (*build)(epi_cpu_kernel *k, const epi_step *s, epi_error *err);
+    void (*run)(const epi_cpu_kernel *k, const epi_step *s, const epi_ref *homes, const epi_ref *tensors,
+                unsigned char *scratch);
+    double (*info)(const epi_cpu_kernel *k, epi_kernel_info *out); /* answers how many partials there are */
+    void (*describe)(const epi_cpu_kernel *k, epi_text *out);
+} epi_cpu_mainloop;
+extern const epi_cpu_mainloop epi_cpu_mainloops[EPI_KIND_COUNT];
+
+static inline const epi_cpu_mainloop *epi_cpu_mainloop_of(const epi_step *s) {
+    return &epi_cpu_mainloops[s->plan ? s->plan->kind : EPI_KIND_PASS];
+}
 
 /* What a tile can hold. */
 epi_backend_limits epi_cpu_limits(void);
