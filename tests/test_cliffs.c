@@ -5,6 +5,8 @@
  * A bound is what a kernel moves that one would write by hand, times 1.3 at most: inputs once and outputs once. */
 #include "ran.h"
 
+#define CACHE "B=32,G=8,J=4,R=8192,E=128,S=64,N=64,C=128"
+
 static const struct cliff {
     const char *program, *dims;
     int device;       /* 0: the CPU; -90: sm_90a; -80: sm_80 */
@@ -12,7 +14,15 @@ static const struct cliff {
     int launches;     /* at most; on the CPU parallel loops */
     bool gradient;    /* of the program, by all inputs of numbers */
 } cliffs[] = {
-    {"cache_bf16", "B=32,G=8,J=4,R=8192,E=128", -90, 1.3 * 1074, 2, false},
+    {"cache_bf16", CACHE, -90, 1.3 * 1074, 2, false},
+    {"cache_scaled_values", CACHE, 0, 1.01 * 1083, 1, false},
+    {"cache_i8", CACHE, 0, 1.01 * 554, 1, false},
+    {"cache_e4m3", CACHE, 0, 1.01 * 554, 1, false},
+    {"cache_shared_scales", CACHE, 0, 1.01 * 538, 1, false},
+    {"cache_u8", CACHE, 0, 1.01 * 557, 2, false},
+    {"cache_features", CACHE, 0, 1.01 * 538, 2, false},
+    {"cache_blocks", CACHE, 0, 1.01 * 538, 1, false},
+    {"cache_prompt", CACHE, 0, 1.01 * 588, 1, false},
     {"take", "B=8,T=8192,D=2048,P=1024", -90, 1.3 * 67.2, 1, false},
     {"take", "B=8,T=8192,D=2048,P=1024", -90, 1.3 * 302.1, 1, true},
     {"take", "B=8,T=8192,D=2048,P=1024", -80, 1.3 * 302.1, 1, true},

@@ -31,6 +31,7 @@ epi_backend_limits epi_cpu_limits(void) {
                                 .aligned = 1,
                                 .tensors = 64, /* streams that a core walks along at once */
                                 .attention_most = 256,
+                                .narrow_stream = true,
                                 .attention_multiple = 1,
                                 .recurrence_most = 1 << 16,
                                 .recurrence_product = INT32_MAX,

@@ -80,18 +80,26 @@ static int first_alike(const epi_kernel *k, int part) {
     return first;
 }
 
-/* The inputs whose few bits the part's product widens as it loads them. Its kernel may be that of an equal part. */
+static void note_load(epi_kernel *k, const epi_part_kernel *p, const epi_graph *g, int bytes) {
+    const epi_node *source = &g->nodes[epi_elements_source(g, bytes)];
+    int t = source->op == EPI_OP_INPUT ? source->tensor : -1,
+        of = t < 0 ? -1 : p->part->tensors[p->to ? p->to[t] : t].tensor;
+    epi_refusals_note_load(&k->refusals, of < k->program->graph.input_count ? of : -1);
+}
+
+/* The inputs whose few bits the part's product, or attention, widens as it loads them. Its kernel may be that of an
+ * equal part. */
 static void note_loads(epi_kernel *k, const epi_part_kernel *p, const epi_steps *steps) {
     const epi_graph *g = steps->spec->graph;
+    for (int i = 0; i < g->node_count && steps->plan.attention; i++)
+        if (steps->plan.placement[i].on_load)
+            note_load(k, p, g, g->nodes[i].arg[0]);
     for (int side = 0; side < epi_plan_operands(&steps->plan); side++) {
         epi_dequant d;
         int operand = epi_plan_operand(g, &steps->plan, side);
         if (!steps->plan.placement[operand].on_load || !epi_dequant_find(g, operand, &d))
             continue;
-        const epi_node *source = &g->nodes[epi_elements_source(g, d.bytes)];
-        int t = source->op == EPI_OP_INPUT ? source->tensor : -1,
-            of = t < 0 ? -1 : p->part->tensors[p->to ? p->to[t] : t].tensor;
-        epi_refusals_note_load(&k->refusals, of < k->program->graph.input_count ? of : -1);
+        note_load(k, p, g, d.bytes);
     }
 }
 

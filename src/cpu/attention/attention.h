@@ -6,8 +6,8 @@
 #ifndef EPI_CPU_ATTENTION_H
 #define EPI_CPU_ATTENTION_H
 
-#include "cpu/product/epilogue.h"
 #include "cpu/micro/micro.h"
+#include "cpu/product/epilogue.h"
 
 /* Columns of a score tile. Tiles are counted from a row's origin, so the order of all sums follows from how
  * far a column is from that. */
@@ -65,6 +65,7 @@ typedef struct epi_attention_loop {
     int64_t n, stream_tiles, batches, row_tiles, features[2];
     int64_t chunks;                   /* of the stream, online */
     bool split;                       /* and threads share these, not rows alone */
+    bool factor_has_rows;             /* the weights' factor has elements, not one number a column */
     int64_t split_sums, split_floats; /* where their sums lie in the scratch, and how far apart */
     int threads;
     bool

@@ -83,19 +83,24 @@ static void add_streamed(epi_attention_loop *l, int node, const epi_micro *micro
                                  64);
 }
 
+/* The type in which operands are multiplied: the one that all have, or f32. Numbers of 8 bits are numbers of each. */
+static void join_type(epi_dtype *type, epi_dtype operand) {
+    if (epi_dtype_size(operand) == 1 || operand == *type)
+        return;
+    *type = *type == EPI_DTYPE_COUNT ? operand : EPI_F32;
+}
+
 /* bf16 operands are multiplied as bf16 where the CPU can; the weights are rounded for that, so it is done
  * where that is the type that the program's values are stored in. */
 static epi_status choose_micro(epi_attention_loop *l, const epi_home *homes, const epi_micro *micro[2],
                                epi_error *err) {
     const epi_attention *a = l->a;
     for (int side = 0; side < 2; side++) {
-        epi_dtype type = homes[side ? a->sums[0].operand : a->terms[0].rows].type;
+        epi_dtype type = side ? l->spec->type : EPI_DTYPE_COUNT;
         for (int i = 0; i < 2 * a->term_count && !side; i++)
-            type = homes[i % 2 ? a->terms[i / 2].stream : a->terms[i / 2].rows].type == type ? type : EPI_F32;
+            join_type(&type, homes[i % 2 ? a->terms[i / 2].stream : a->terms[i / 2].rows].type);
         for (int v = 0; v < a->sum_count && side; v++)
-            type = homes[a->sums[v].operand].type == type ? type : EPI_F32;
-        if (side && type != l->spec->type)
-            type = EPI_F32;
+            join_type(&type, homes[a->sums[v].operand].type);
         micro[side] = epi_micro_choose(type, type, l->spec->micro);
         if (!micro[side])
             return epi_micro_none(type, type, l->spec->micro, err);
@@ -222,6 +227,8 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     }
     EPI_TRY(epi_has_memory(build_row_sum(arena, l, micro[1], roots, root_count), err));
     l->origins = a->row_max != EPI_NO_NODE;
+    l->factor_has_rows = a->factor != EPI_NO_NODE &&
+                         epi_axes_count_in(&g->nodes[a->factor].axes, &plan->rows) > plan->batch_axes;
     l->chunks = a->row_max == EPI_NO_NODE ? 1 : epi_ceil_div(l->n, EPI_STREAM_CHUNK);
     l->split = l->chunks > 1 && l->batches > 0 && l->row_tiles == l->batches && l->threads > 1 &&
                l->batches < FEW_TILES * (int64_t)l->threads;

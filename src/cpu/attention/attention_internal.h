@@ -61,7 +61,8 @@ typedef struct epi_packing {
     int64_t row, row_count, k, k_count;
 } epi_packing;
 
-void epi_attention_pack(const epi_micro *micro, int side, const epi_packing *p, void *to);
+void epi_attention_pack(const epi_strips *strips, const epi_micro *micro, int side, const epi_packing *p,
+                        void *to);
 
 /* Panels of A by panels of B, both of which have so much depth, of which `k` from k0 on counts. */
 typedef struct epi_panels {

@@ -28,7 +28,7 @@ void epi_row_sum_begin(const epi_row_tile *t) {
                      .k_count = t->rows};
     p.rows.walk = epi_walk_axes(p.ref, &l->row_sum.sum->cols, sizes);
     p.depth = epi_walk_axes(p.ref, &l->plan->rows, sizes);
-    epi_attention_pack(l->row_sum.micro, EPI_SIDE_B, &p, t->memory + l->row_sum.rows);
+    epi_attention_pack(l->strips, l->row_sum.micro, EPI_SIDE_B, &p, t->memory + l->row_sum.rows);
 }
 
 void epi_row_sum_add(const epi_row_tile *t, const float *weight, epi_stream_tile tile, epi_span span) {
@@ -44,7 +44,7 @@ void epi_row_sum_add(const epi_row_tile *t, const float *weight, epi_stream_tile
     if (!*seen)
         memset(sums, 0, (size_t)c->tile_floats * sizeof *sums);
     *seen = 1;
-    epi_attention_pack(c->micro, EPI_SIDE_A, &p, t->memory + l->weights);
+    epi_attention_pack(l->strips, c->micro, EPI_SIDE_A, &p, t->memory + l->weights);
     epi_attention_multiply(c->micro, (epi_panels){t->memory + l->weights, columns, t->rows},
                            (epi_panels){t->memory + c->rows, c->features, t->rows}, 0, t->rows,
                            sums + span.from * c->ld, c->ld, true);

@@ -48,7 +48,7 @@ static void pack_stream(const epi_attention_state *r, int which, int64_t batch, 
     p.row_count = s->by_value ? s->feature_count : tile.columns;
     p.k = s->by_value ? tile.first : 0;
     p.k_count = s->by_value ? tile.columns : s->feature_count;
-    epi_attention_pack(s->micro, EPI_SIDE_B, &p, to);
+    epi_attention_pack(l->strips, s->micro, EPI_SIDE_B, &p, to);
 }
 
 static unsigned char *shared_tile(const epi_attention_state *r, int which, int64_t batch, int64_t tile) {
@@ -89,7 +89,7 @@ static void pack_rows(const epi_row_tile *t) {
         p.rows.walk = epi_walk_axes(p.ref, &l->plan->rows, l->spec->sizes);
         p.depth = epi_walk_axes(p.ref, over, l->spec->sizes);
         p.k_count = epi_axes_size(over, l->spec->sizes);
-        epi_attention_pack(l->streams[i].micro, EPI_SIDE_A, &p, t->memory + l->rows[i]);
+        epi_attention_pack(l->strips, l->streams[i].micro, EPI_SIDE_A, &p, t->memory + l->rows[i]);
     }
 }
 
@@ -128,7 +128,7 @@ static void add_values(const epi_row_tile *t, int v, float *to, const float *wei
     epi_packing p = {.ref = &ref, .row = t->low, .row_count = t->high - t->low, .k_count = count};
     epi_walk_add(&p.rows.walk, EPI_TILE_M, EPI_TILE_N);
     epi_walk_add(&p.depth, EPI_STREAM_TILE, 1);
-    epi_attention_pack(s->micro, EPI_SIDE_A, &p, t->memory + l->weights);
+    epi_attention_pack(l->strips, s->micro, EPI_SIDE_A, &p, t->memory + l->weights);
     const unsigned char *values = streamed(t, which, &tile);
     epi_attention_multiply(s->micro, (epi_panels){t->memory + l->weights, t->high - t->low, count},
                            (epi_panels){values, s->feature_count, tile.columns}, span.from, count,
@@ -342,9 +342,8 @@ static void run_stream_tile(const epi_row_tile *t, int reach, epi_stream_tile ti
     for (int i = t->low; i < t->high; i++)
         t->sums.sum[i] += t->part[i];
     if (a->factor != EPI_NO_NODE) {
-        const int first = t->low * EPI_TILE_N;
-        epi_view both[] = {{s + first, EPI_TILE_N, 1},
-                           {kept_value(t, &run, a->factor) + first, EPI_TILE_N, 1}};
+        const int first = t->low * EPI_TILE_N, ld = l->factor_has_rows ? EPI_TILE_N : 0;
+        epi_view both[] = {{s + first, EPI_TILE_N, 1}, {kept_value(t, &run, a->factor) + t->low * ld, ld, 1}};
         l->strips->map[EPI_OP_MUL](s + first, EPI_TILE_N, both, t->high - t->low, (int)tile.columns);
     }
     add_values(t, 0, t->sums.out, s, tile, span);

@@ -81,8 +81,11 @@ static void settle(tile *t, float *acc, unsigned char *memory) {
     for (int i = 0; i < e->tile.instr_count; i++) {
         const epi_instr *s = &e->tile.instrs[i];
         const epi_tile_access *a = &t->r->access[i];
-        if (is_kept(s) && !is_product(e, s->arg[0]))
-            t->b.at[s->arg[0]] = (epi_spot){t->r->kept[e->kept[s->arg[0]]], EPI_TILE_N, true, true};
+        if (is_kept(s) && !is_product(e, s->arg[0])) {
+            bool full = epi_value_is_full(&e->tile.values[s->arg[0]]); /* else one row is for all */
+            t->b.at[s->arg[0]] =
+                (epi_spot){t->r->kept[e->kept[s->arg[0]]], full ? EPI_TILE_N : 0, full, full};
+        }
         if (!s->full || !a->direct)
             continue;
         if (s->kind == EPI_INSTR_LOAD)

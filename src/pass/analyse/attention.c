@@ -16,11 +16,16 @@ static bool has_some(const epi_axes *axes, const epi_axes *of) {
     return epi_axes_count_in(axes, of) > 0;
 }
 
+int epi_attention_loaded(const epi_graph *g, int node) {
+    const epi_node *n = &g->nodes[node];
+    return n->on_load && epi_ops[n->op].converts ? n->arg[0] : node;
+}
+
 /* The product with its operands: which has some of the stream? */
 static epi_attention_term term_of(const epi_graph *g, const epi_attention *a, int product, int score) {
     const int *arg = g->nodes[product].arg;
     bool first_has = has_some(&g->nodes[arg[0]].axes, &a->stream);
-    return (epi_attention_term){product, score, arg[first_has], arg[!first_has]};
+    return (epi_attention_term){product, score, arg[first_has], epi_attention_loaded(g, arg[!first_has])};
 }
 
 /* A score product: one operand has all of the stream, the other one nothing of it. */
@@ -335,7 +340,9 @@ static void find_online(const epi_graph *g, epi_attention *a, const bool *inner)
     int weight = a->numerator = a->sums[0].weight;
     int factor = EPI_NO_NODE, by;
     int rest = g->nodes[weight].op == EPI_OP_MUL ? epi_attention_factor(g, weight, inner, &by) : -1;
-    if (rest >= 0 && is_element(g, by, &g->nodes[weight].axes)) {
+    if (rest >= 0 && (is_element(g, by, &g->nodes[weight].axes) ||
+                      (has_some(&g->nodes[by].axes, &a->stream) &&
+                       !epi_axes_same_set(&g->nodes[by].axes, &g->nodes[weight].axes)))) {
         a->numerator = g->nodes[weight].arg[rest];
         factor = by;
     }
@@ -358,7 +365,7 @@ static void find_online(const epi_graph *g, epi_attention *a, const bool *inner)
 static bool find(finder *f, int product, int side, bool shared, epi_attention *out) {
     const epi_graph *g = f->g;
     const epi_node *n = &g->nodes[product];
-    int weight = n->arg[side], operand = n->arg[!side];
+    int weight = n->arg[side], operand = epi_attention_loaded(g, n->arg[!side]);
     forget(f, 0);
     *out = (epi_attention){.scores = {EPI_NO_NODE, EPI_NO_NODE},
                            .sums = {{.product = product, .weight = weight, .operand = operand}},

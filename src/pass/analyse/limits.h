@@ -73,6 +73,7 @@ typedef struct epi_backend_limits {
     int recurrence_most, recurrence_product;
     bool recurrence_sums;
     bool pages;             /* and read its stream through an index, */
+    bool narrow_stream;     /* and convert 8-bit keys and values as it loads them, */
     bool row_sums;          /* and have a product that sums over its rows, */
     bool reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a loaded tile, */
     bool halves; /* and take its result apart in halves, which reorders the columns of the operand */

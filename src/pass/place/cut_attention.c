@@ -71,7 +71,7 @@ static bool list_needs(epi_arena *arena, epi_placer *s, int k) {
         int last = i - a->plan.inner.count,
             node = last < 0 ? a->plan.inner.at[i] : a->plan.sums[last].product;
         for (int n = 0; n < epi_node_operands(&g->nodes[node]); n++)
-            epi_visit(v, g->nodes[node].arg[n]);
+            epi_visit(v, epi_attention_loaded(g, g->nodes[node].arg[n]));
     }
     if (!epi_list_copy(arena, v->todo, v->count, &a->needs))
         return false;

@@ -197,8 +197,11 @@ static void place_operands(attention_planner *p, epi_planner *on, int node) {
         int arg = g->nodes[node].arg[k];
         if (p->inner[arg] || is_after(p, arg))
             continue;
-        if (g->nodes[node].op == EPI_OP_MATMUL)
-            epi_plan_mark_before(g, on->plan->placement, p->kernel.pending, arg);
+        if (g->nodes[node].op == EPI_OP_MATMUL) {
+            int loaded = epi_attention_loaded(g, arg);
+            p->kernel.plan->placement[arg].on_load = loaded != arg;
+            epi_plan_mark_before(g, on->plan->placement, p->kernel.pending, loaded);
+        }
         else
             epi_plan_mark_tile(on, arg);
     }

@@ -4,8 +4,13 @@
 
 unsigned epi_plan_refused(const epi_graph *g, const epi_plan *plan) {
     unsigned what = EPI_REFUSED_KERNEL;
-    for (int n = 0; n < g->node_count && plan->attention; n++)
+    bool loads = false;
+    for (int n = 0; n < g->node_count && plan->attention; n++) {
         what |= plan->placement[n].paged ? EPI_REFUSED_PAGES : 0;
+        loads |= plan->placement[n].on_load;
+    }
+    if (loads) /* of keys and values that are converted before it is attention all the same */
+        return what | EPI_REFUSED_LOAD;
     what |= plan->attention ? EPI_REFUSED_ATTENTION : 0;
     /* reductions inside the tile of two products, or of one with scales, go first */
     bool scaled = epi_plan_operands(plan) && g->nodes[plan->product].scaled && !plan->local_axes,

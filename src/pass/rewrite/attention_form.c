@@ -89,13 +89,14 @@ static bool knows_row(const epi_graph *g, int node, int score, const epi_axes *s
     return false;
 }
 
-/* A factor of a weight that is an element, too, but has no scores in it: returns what is left of the weight,
- * or EPI_NO_NODE. */
-static int take_kept(const epi_graph *g, int node, const bool *inner, weight *w) {
+/* A factor of a weight that is an element, too, but has no scores in it, or has at least some of the stream:
+ * returns what is left of the weight, or EPI_NO_NODE. */
+static int take_kept(const epi_graph *g, int node, const epi_axes *stream, const bool *inner, weight *w) {
     const epi_node *n = &g->nodes[node];
     int kept, rest = n->op == EPI_OP_DIV ? -1 : epi_attention_factor(g, node, inner, &kept);
-    if (rest < 0 || w->kept_count == MOST || epi_ops[g->nodes[kept].op].cls != EPI_CLASS_MAP ||
-        !epi_axes_same_set(&g->nodes[kept].axes, &n->axes))
+    if (rest < 0 || w->kept_count == MOST || is_row(g, kept, stream) ||
+        (epi_ops[g->nodes[kept].op].cls != EPI_CLASS_MAP &&
+         epi_axes_same_set(&g->nodes[kept].axes, &n->axes)))
         return EPI_NO_NODE;
     w->chosen[w->kept_count] = n->op == EPI_OP_WHERE;
     w->kept[w->kept_count++] = kept;
@@ -108,7 +109,7 @@ static bool split_weight(const epi_graph *g, int node, const epi_axes *stream, c
     *w = (weight){.shift = -1};
     while (w->factor_count < MOST) {
         const epi_node *n = &g->nodes[node];
-        int rest = inner ? take_kept(g, node, inner, w) : EPI_NO_NODE;
+        int rest = inner ? take_kept(g, node, stream, inner, w) : EPI_NO_NODE;
         if (rest != EPI_NO_NODE) {
             node = rest;
             continue;
@@ -380,6 +381,10 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backen
     EPI_TRY(epi_attention_apart(arena, spec, limits, err));
     const epi_graph *in = spec->graph;
     EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
+    EPI_TRY(epi_attention_scales(arena, spec, &found, err));
+    if (spec->graph != in)
+        EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
+    in = spec->graph;
     EPI_TRY(epi_attention_quotients(arena, spec, &found, err));
     if (spec->graph != in)
         EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));

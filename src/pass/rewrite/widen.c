@@ -27,14 +27,14 @@ static epi_dtype type_of(const epi_spec *spec, int operand) {
     return known == EPI_DTYPE_COUNT ? spec->type : known;
 }
 
-static bool is_widened(const epi_spec *spec, int operand) {
+bool epi_is_widened(const epi_spec *spec, int operand) {
     epi_dtype type = type_of(spec, operand);
     return !epi_dtype_is_operand(type) && epi_dtype_holds(EPI_BF16, type);
 }
 
 /* The conversion of an operand that meets another. Two of 8 bits meet in 16. */
 static epi_op conversion(const epi_spec *spec, int other) {
-    epi_dtype type = is_widened(spec, other) ? EPI_BF16 : type_of(spec, other);
+    epi_dtype type = epi_is_widened(spec, other) ? EPI_BF16 : type_of(spec, other);
     if (epi_dtype_is_narrow(spec->type) || !epi_dtype_is_narrow(type))
         type = spec->type;
     return type == EPI_BF16 ? EPI_OP_BF16 : type == EPI_F16 ? EPI_OP_F16 : EPI_OP_F32;
@@ -82,12 +82,12 @@ static int write_node(epi_rewrite *r, int node) {
         return EPI_NO_NODE;
     if (epi_scaled_find(spec, n, w->scaled, operands))
         return write_scaled(r, n, operands);
-    if (!is_widened(spec, n->arg[0]) && !is_widened(spec, n->arg[1]))
+    if (!epi_is_widened(spec, n->arg[0]) && !epi_is_widened(spec, n->arg[1]))
         return EPI_NO_NODE;
     for (int a = 0; a < 2; a++)
         kept[a] = r->fresh[n->arg[a]];
     for (int a = 0; a < 2; a++)
-        if (is_widened(spec, n->arg[a]))
+        if (epi_is_widened(spec, n->arg[a]))
             r->fresh[n->arg[a]] = epi_graph_map1(r->g, conversion(spec, n->arg[1 - a]), kept[a]);
     int product = epi_graph_failed(r->g) ? EPI_NO_NODE : epi_graph_copy(r->g, n, r->fresh);
     for (int a = 0; a < 2; a++)
@@ -98,8 +98,9 @@ static int write_node(epi_rewrite *r, int node) {
 static bool is_rewritten(const widening *w, int node) {
     const epi_node *n = &w->spec->graph->nodes[node];
     epi_scaled_operand operands[2];
-    return epi_op_is_product(n->op) && (is_widened(w->spec, n->arg[0]) || is_widened(w->spec, n->arg[1]) ||
-                                        epi_scaled_find(w->spec, n, w->scaled, operands));
+    return epi_op_is_product(n->op) &&
+           (epi_is_widened(w->spec, n->arg[0]) || epi_is_widened(w->spec, n->arg[1]) ||
+            epi_scaled_find(w->spec, n, w->scaled, operands));
 }
 
 epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, int scaled, epi_error *err) {
@@ -119,7 +120,8 @@ enum { MOST_CHAIN = 24 }; /* operations of such an operand */
 
 typedef struct marker {
     const epi_spec *spec;
-    bool *kept;    /* by node: a product of attention takes it */
+    bool *kept;    /* by node: a product of attention takes it; */
+    bool *attends; /* it is such a product, or a key or value, of a mainloop that converts these */
     bool *on_load; /* by node */
     bool *bytes;   /* by node: such a product reads its elements as they are */
     const epi_backend_limits *limits;
@@ -137,8 +139,11 @@ static bool may_load(const marker *m, int product, int operand, const epi_dequan
     const epi_graph *g = m->spec->graph;
     const epi_node *n = &g->nodes[product], *bytes = &g->nodes[d->bytes];
     const int parts[] = {d->scale, d->zero, d->offset};
-    if (n->op != EPI_OP_MATMUL || n->scaled || m->kept[operand] || !bytes->axes.count)
+    if (n->op != EPI_OP_MATMUL || n->scaled || !bytes->axes.count)
         return false;
+    if (m->kept[operand])
+        return m->attends[product] && m->attends[operand] && d->bits == 8 && d->scale == EPI_NO_NODE &&
+               d->zero == EPI_NO_NODE && d->offset == EPI_NO_NODE;
     if (m->limits->dequant_rows && rows_beside(m, n, operand) > m->limits->dequant_rows)
         return false;
     const int last = bytes->axes.at[bytes->axes.count - 1].dim;
@@ -198,7 +203,7 @@ static bool lies_in_bytes(const epi_spec *spec, const epi_dequant *d) {
     for (int from = d->bytes; from != source; from = g->nodes[from].arg[0])
         if (g->nodes[from].op == EPI_OP_GATHER || is_result_of_other(spec, from, type))
             return false;
-    return is_widened(spec, d->bytes) && (d->bits == 8 || type == EPI_U8) &&
+    return epi_is_widened(spec, d->bytes) && (d->bits == 8 || type == EPI_U8) &&
            (g->nodes[source].op == EPI_OP_INPUT || !is_result_of_other(spec, source, type));
 }
 
@@ -208,13 +213,18 @@ static bool was_refused(const marker *m, int bytes) {
     return epi_is_load_refused(m->limits, source->op == EPI_OP_INPUT ? source->tensor : -1);
 }
 
+/* Is the operand made of few bits in memory? */
+static bool is_of_bytes(const marker *m, int operand, epi_dequant *d) {
+    return epi_dequant_find(m->spec->graph, operand, d) && lies_in_bytes(m->spec, d) && d->bytes != operand &&
+           !was_refused(m, d->bytes);
+}
+
 static bool mark_operand(marker *m, int operand) {
     const epi_graph *g = m->spec->graph;
     int room[MOST_CHAIN];
     epi_node_list chain = {room, 0};
     epi_dequant d;
-    if (!epi_dequant_find(g, operand, &d) || !lies_in_bytes(m->spec, &d) || d.bytes == operand ||
-        was_refused(m, d.bytes) || !list_chain(g, operand, &d, &chain))
+    if (!is_of_bytes(m, operand, &d) || !list_chain(g, operand, &d, &chain))
         return false;
     for (int i = 0; i < chain.count; i++)
         if (!is_wanted_here(m, chain.at[i], &chain, &d))
@@ -246,15 +256,46 @@ static int write_marked(epi_rewrite *r, int node) {
     return fresh;
 }
 
+/* Marks the operands of attentions, and products, keys and values of those with an online softmax. */
+static bool mark_attentions(epi_arena *arena, marker *m) {
+    epi_attentions found = {0};
+    if (m->limits->attention_most && !epi_attentions_find(arena, m->spec, m->limits, NULL, &found))
+        return false;
+    for (int i = 0; i < found.count; i++) {
+        const epi_attention *a = &found.at[i];
+        bool attends = m->limits->narrow_stream && a->row_max != EPI_NO_NODE;
+        for (int t = 0; t < a->term_count; t++) {
+            m->kept[a->terms[t].rows] = m->kept[a->terms[t].stream] = true;
+            m->attends[a->terms[t].product] = m->attends[a->terms[t].stream] = attends;
+        }
+        for (int v = 0; v < a->sum_count; v++) {
+            m->kept[a->sums[v].operand] = true;
+            m->attends[a->sums[v].product] = m->attends[a->sums[v].operand] = attends;
+        }
+    }
+    return true;
+}
+
 epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                              epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
-    marker m = {spec, epi_arena_alloc(arena, nodes), epi_arena_alloc(arena, nodes),
-                epi_arena_alloc(arena, nodes), limits};
+    marker m = {spec,
+                epi_arena_alloc(arena, nodes),
+                epi_arena_alloc(arena, nodes),
+                epi_arena_alloc(arena, nodes),
+                epi_arena_alloc(arena, nodes),
+                limits};
     bool any = false;
-    EPI_TRY(epi_has_memory(m.kept && m.on_load && m.bytes, err));
-    EPI_TRY(epi_has_memory(epi_attentions_mark_operands(arena, spec, limits, m.kept), err));
+    EPI_TRY(epi_has_memory(m.kept && m.attends && m.on_load && m.bytes, err));
+    epi_dequant d;
+    for (int i = 0; i < g->node_count; i++)
+        for (int a = 0; a < 2 && g->live[i] && g->nodes[i].op == EPI_OP_MATMUL; a++)
+            any |= is_of_bytes(&m, g->nodes[i].arg[a], &d);
+    if (!any)
+        return EPI_OK;
+    EPI_TRY(epi_has_memory(mark_attentions(arena, &m), err));
+    any = false;
     for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < 2 && g->live[i] && g->nodes[i].op == EPI_OP_MATMUL; a++)
             any |= mark_operand(&m, g->nodes[i].arg[a]);

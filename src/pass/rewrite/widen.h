@@ -5,6 +5,8 @@
 #include "ir/spec.h"
 #include "pass/analyse/limits.h"
 
+/* Is it an operand in 8 bits, which few mainloops support? */
+bool epi_is_widened(const epi_spec *spec, int operand);
 /* The same program in which products take 16 bits or f32 of what is stored in 8, or are marked as `scaled`: those that a
  * mainloop takes which wants scales to be the same for so many neighbours (0: there is none). spec->graph stays where
  * there is nothing to do. */

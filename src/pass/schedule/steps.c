@@ -50,12 +50,12 @@ static void add_copies(epi_steps *k, const bool *stored) {
             add_step(k, g->tensors[t].node)->tensor = t;
 }
 
-/* Products take operands of these types. */
-static epi_status check_operand(const epi_steps *k, int operand, epi_error *err) {
+/* Products take operands of these types, and attention, which converts keys and values as it loads them, 8 bits. */
+static epi_status check_operand(const epi_steps *k, int operand, bool attends, epi_error *err) {
     epi_dtype type = k->homes[operand].type;
     if (!has_home(k, operand) && !(k->plan.fused && k->plan.placement[operand].paged))
         return EPI_INTERNAL(err, node_at(k, operand)->place, "an operand of a product is not in memory");
-    if (epi_dtype_is_operand(type) || (k->plan.fused && node_at(k, k->plan.product)->scaled))
+    if (epi_dtype_is_operand(type) || (attends && epi_dtype_size(type) == 1) || (k->plan.fused && node_at(k, k->plan.product)->scaled))
         return EPI_OK; /* only inputs are stored otherwise, and they have names */
     return epi_fail(err, EPI_ERR_UNSUPPORTED,
                     "%s is an operand of a product and stored as %s, but products take f32, bf16 and f16: "
@@ -68,11 +68,11 @@ static epi_status add_kernel(epi_steps *k, epi_plan *plan, epi_root *roots, int 
     epi_status status = EPI_OK;
     for (int side = 0; side < epi_plan_operands(plan) && status == EPI_OK; side++)
         if (!plan->placement[epi_plan_operand(k->spec->graph, plan, side)].on_load)
-            status = check_operand(k, epi_plan_source(k->spec->graph, plan, side), err);
+            status = check_operand(k, epi_plan_source(k->spec->graph, plan, side), false, err);
     const epi_attention *a = plan->attention;
     int operands[EPI_ATTENTION_OPERANDS], operand_count = a ? epi_attention_operands(a, operands) : 0;
     for (int i = 0; i < operand_count && status == EPI_OK; i++)
-        status = check_operand(k, operands[i], err);
+        status = check_operand(k, operands[i], true, err);
     if (status != EPI_OK)
         return status;
     epi_step *s = add_step(k, plan->product);

@@ -336,8 +336,10 @@ static void add_store(builder *b, const epi_root *root) {
     bool moved = b->e->plan->placement[root->node].moved, /* the tile stores what is new, at its own place */
         last = b->e->plan->placement[root->node].last;
     int v = need_elements(b, moved ? n->arg[2] : last ? n->arg[0] : root->node, EPI_SCALE_FINE);
-    if (!b->arena->failed && !(b->e->values[v].rows && (b->e->values[v].scale != EPI_SCALE_NONE ||
-                                                        b->e->plan->kind != EPI_KIND_GEMM))) {
+    const bool attends = b->e->plan->kind == EPI_KIND_ATTENTION; /* a factor of its weights may lack rows */
+    if (!b->arena->failed && !(b->e->values[v].scale != EPI_SCALE_NONE
+                                   ? b->e->values[v].rows || attends
+                                   : b->e->values[v].rows && b->e->plan->kind != EPI_KIND_GEMM)) {
         b->status = EPI_INTERNAL(b->err, n->place, "what a tile stores is no element of it");
         return;
     }
