@@ -228,10 +228,12 @@ static void environment_of(const job *j, char *out, size_t size) {
 #endif
     }
     at += snprintf(out + at, size - (size_t)at, " SEED=%lu", seed);
+    bool fixed = *j->share == '=';
     if (only)
         snprintf(out + at, size - (size_t)at, " EPILOG_CASE='%s'", only);
     else if (drawn)
-        snprintf(out + at, size - (size_t)at, " EPILOG_DRAW=%s EPILOG_SEED=%lu", j->share, seed);
+        snprintf(out + at, size - (size_t)at, " EPILOG_DRAW=%s EPILOG_SEED=%lu", j->share + fixed,
+                 fixed ? 1 : seed);
 }
 
 /* Becomes the shell that runs the job. */

@@ -16,6 +16,7 @@ bad     1     1    1     -     -    echo 'FAILED this'; echo '5 passed, 2 failed
 crash   1     1    1     -     -    kill -SEGV $$
 without 1     1    1     -     -    echo 'skipped: nothing to do'
 mild    -     1    -     -     -    echo '1 passed, 1 failed'
+fixed   =1/9  -    -     -     -    [ "$EPILOG_DRAW $EPILOG_SEED" = '1/9 1' ] && echo '1 passed, 0 failed' || echo '0 passed, 1 failed'
 python  -     1    -     -     -    echo '207 passed, 2 skipped, 625 deselected in 1.5s'
 end
 
@@ -34,7 +35,7 @@ expect() {
     fi
 }
 
-expect 1 '21 passed, 3 failed, 1 skipped  \[check, seed 7' check --seed 7
+expect 1 '22 passed, 3 failed, 1 skipped  \[check, seed 7' check --seed 7
 expect 1 'FAILED bad: exit status 1~ +again: export B=build SEED=7; echo' check --seed 7
 expect 1 'FAILED crash: signal 11' check
 expect 1 '^check: 2 jobs.*5 passed, 3 failed' check --again
