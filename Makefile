@@ -253,7 +253,7 @@ $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(if $(SAN),,$(BUILD)/obj/tests/com
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(link)
-WITH_COPY := alloc ahead counts threads
+WITH_COPY := agree alloc ahead counts threads
 $(WITH_COPY:%=$(BUILD)/test/%): $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/compile.o $(BUILD)/libepilog.a
 	@mkdir -p $(@D)
 	$(call say,LINK)
@@ -266,6 +266,7 @@ $(BUILD)/test/ncu: $(BUILD)/obj/cli/ncu.o
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 WRAPPED := plan_make attentions_find placer_make cut_make extract_begin verdict_of
 $(BUILD)/test/counts: LIBS += $(foreach f,$(WRAPPED),-Wl,--wrap=epi_$(f))
+$(BUILD)/test/agree: LIBS += -Wl,--wrap=epi_cut_order
 $(BUILD)/test/ahead: LIBS += -Wl,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose
 
 $(BUILD)/example/%: examples/%.c $(SHARED)
